@@ -1,0 +1,2 @@
+//! The Exitless command line.
+fn main() {}

@@ -1,0 +1,3 @@
+//! decode: see docs/design.md.
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! kernels
+fn main() {}

@@ -1,0 +1,2 @@
+//! hypervisor
+fn main() {}
