@@ -1,0 +1,153 @@
+//! The live counters of one vCPU as they lie in memory: one page, written by the
+//! host on that vCPU's core only, mapped read-only into the guest.
+//!
+//! Layout (little endian, all fields u64 unless said): see [`Page`]. A guest
+//! program finds the page through CPUID leaf 0x4000_0001.
+
+use crate::Reason;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// First field of a [`Page`]: "EXITLEDG" read as a little-endian number.
+pub const PAGE_MAGIC: u64 = u64::from_le_bytes(*b"EXITLEDG");
+/// Version of the layout; grows when a field moves, not when a reason is appended.
+pub const PAGE_VERSION: u32 = 1;
+
+/// Room for reasons in a page, so that appending one moves nothing.
+const REASON_SLOTS: usize = 64;
+const _: () = assert!(Reason::COUNT <= REASON_SLOTS);
+
+/// The counters of one vCPU. Offsets are part of the interface with guests:
+/// magic 0, version 8 (u32), reason count 12 (u32), entries 16, host cycles 24,
+/// injected 32, device 40, timer 48, spare 56, exits 64 + 8 × reason.
+#[derive(Clone, Debug)]
+#[repr(C)]
+pub struct Page {
+    /// [`PAGE_MAGIC`].
+    pub magic: u64,
+    /// [`PAGE_VERSION`].
+    pub version: u32,
+    /// How many slots of `exits` mean something.
+    pub reasons: u32,
+    /// Guest entries (VMRUN) so far; equals the exits so far while the guest looks.
+    pub entries: u64,
+    /// TSC cycles between an exit and the next entry, summed.
+    pub host_cycles: u64,
+    /// Virtual interrupts given to the guest by the host.
+    pub injected: u64,
+    /// Of these, assigned devices' interrupts that came through the host.
+    pub device_injected: u64,
+    /// Of these, timer interrupts.
+    pub timer_injected: u64,
+    /// Not used; zero.
+    pub spare: u64,
+    /// Exits by [`Reason`] index.
+    pub exits: [u64; REASON_SLOTS],
+}
+
+const _: () = assert!(core::mem::size_of::<Page>() <= 4096);
+const _: () = assert!(core::mem::offset_of!(Page, entries) == 16);
+const _: () = assert!(core::mem::offset_of!(Page, exits) == 64);
+
+impl Page {
+    /// A page with nothing counted yet.
+    pub const fn new() -> Self {
+        Page {
+            magic: PAGE_MAGIC,
+            version: PAGE_VERSION,
+            reasons: Reason::COUNT as u32,
+            entries: 0,
+            host_cycles: 0,
+            injected: 0,
+            device_injected: 0,
+            timer_injected: 0,
+            spare: 0,
+            exits: [0; REASON_SLOTS],
+        }
+    }
+
+    /// Counts one exit.
+    pub fn count(&mut self, reason: Reason) {
+        let slot = &mut self.exits[reason as usize];
+        *slot = slot.wrapping_add(1);
+    }
+
+    /// A copy for a [`crate::Record::Counters`].
+    pub fn counters(&self) -> Counters {
+        Counters {
+            entries: self.entries,
+            host_cycles: self.host_cycles,
+            injected: self.injected,
+            device_injected: self.device_injected,
+            timer_injected: self.timer_injected,
+            exits: self.exits[..Reason::COUNT].to_vec(),
+        }
+    }
+}
+
+impl Default for Page {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The counters of one vCPU as a record carries them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Guest entries.
+    pub entries: u64,
+    /// TSC cycles spent in the host between exit and entry.
+    pub host_cycles: u64,
+    /// Virtual interrupts given by the host.
+    pub injected: u64,
+    /// Of these, of assigned devices.
+    pub device_injected: u64,
+    /// Of these, of the timer.
+    pub timer_injected: u64,
+    /// Exits by [`Reason`] index; a newer hypervisor may send more than we know.
+    pub exits: Vec<u64>,
+}
+
+impl Counters {
+    /// Exits for `reason`; zero when the sender didn't know it.
+    pub fn of(&self, reason: Reason) -> u64 {
+        self.exits.get(reason as usize).copied().unwrap_or(0)
+    }
+
+    /// All exits.
+    pub fn total(&self) -> u64 {
+        self.exits.iter().fold(0, |a, b| a.wrapping_add(*b))
+    }
+
+    /// The reasons that occurred, with their counts, largest first.
+    pub fn by_reason(&self) -> Vec<(Reason, u64)> {
+        let mut v: Vec<_> =
+            Reason::ALL.iter().map(|r| (*r, self.of(*r))).filter(|(_, n)| *n > 0).collect();
+        v.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
+        v
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_shows_in_its_slot_only() {
+        let mut p = Page::new();
+        p.count(Reason::Cpuid);
+        p.count(Reason::Cpuid);
+        p.count(Reason::Shutdown);
+        let c = p.counters();
+        assert_eq!(c.of(Reason::Cpuid), 2);
+        assert_eq!(c.total(), 3);
+        assert_eq!(c.by_reason(), [(Reason::Cpuid, 2), (Reason::Shutdown, 1)]);
+    }
+
+    #[test]
+    fn counters_of_an_older_sender_read_as_zero() {
+        let c = Counters { exits: alloc::vec![5], ..Counters::default() };
+        assert_eq!(c.of(Reason::DeviceInterrupt), 5);
+        assert_eq!(c.of(Reason::Other), 0);
+    }
+}

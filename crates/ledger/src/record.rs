@@ -1,0 +1,176 @@
+//! What the hypervisor tells the command line, as records in a byte stream:
+//! postcard, COBS-framed, each ended by a zero byte, so that a reader that joins
+//! late or loses bytes finds the next record.
+
+use crate::Counters;
+use alloc::{string::String, vec::Vec};
+use serde::{Deserialize, Serialize};
+
+/// The longest record a decoder collects; longer ones are dropped whole.
+const MAX_RECORD: usize = 4096;
+
+/// How a VM's interrupts are delivered (`docs/design.md`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Delivery {
+    /// Every interrupt and every EOI exits; the baseline.
+    Trap,
+    /// Through the shadow IDT; exitless EOI.
+    Eli,
+}
+
+impl Delivery {
+    /// The name used in `vm.toml` and on the command line.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Delivery::Trap => "trap",
+            Delivery::Eli => "eli",
+        }
+    }
+}
+
+/// How a VM ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum End {
+    /// The guest powered itself off.
+    PowerOff,
+    /// The guest asked for a reset.
+    Reset,
+    /// The guest wrote this value to the debug-exit port.
+    DebugExit(u32),
+    /// The guest did what no guest may; the text says what, and where it was.
+    Fault(String),
+}
+
+/// One thing the hypervisor reports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Record {
+    /// The hypervisor can't start; one sentence why.
+    Refused {
+        /// Names the thing, what was found, what is needed.
+        reason: String,
+    },
+    /// The machine as probed.
+    Machine {
+        /// CPUs brought up.
+        cpus: u32,
+        /// Bytes of usable memory.
+        memory: u64,
+        /// TSC ticks per second, as measured against the PM timer.
+        tsc_hz: u64,
+        /// Bytes of memory the hypervisor keeps for itself.
+        host_memory: u64,
+    },
+    /// A VM enters its guest for the first time.
+    Started {
+        /// Index of the VM in the plan.
+        vm: u32,
+        /// Its name.
+        name: String,
+        /// The policy in force.
+        delivery: Delivery,
+        /// Why this policy.
+        why: String,
+        /// Bytes of guest memory.
+        memory: u64,
+        /// Bytes of host memory spent on this VM (page tables, state).
+        overhead: u64,
+    },
+    /// The counters of a vCPU.
+    Counters {
+        /// Index of the VM.
+        vm: u32,
+        /// Index of the vCPU in the VM.
+        vcpu: u32,
+        /// What was counted since the VM started.
+        counters: Counters,
+        /// TSC cycles since the VM started.
+        cycles: u64,
+    },
+    /// A VM ended.
+    Ended {
+        /// Index of the VM.
+        vm: u32,
+        /// How.
+        end: End,
+    },
+    /// Something a guest did was refused, and the VM goes on.
+    Incident {
+        /// Index of the VM.
+        vm: u32,
+        /// One sentence.
+        what: String,
+    },
+}
+
+/// Encodes a record for the stream.
+pub fn encode(record: &Record) -> Vec<u8> {
+    // Encoding to a growing vector can't run out of room; an empty frame would be skipped by the reader.
+    postcard::to_allocvec_cobs(record).unwrap_or_default()
+}
+
+/// Collects bytes and gives the records among them.
+#[derive(Default)]
+pub struct RecordDecoder {
+    frame: Vec<u8>,
+    overlong: bool,
+}
+
+impl RecordDecoder {
+    /// Takes one byte; gives a record when it completes one. Damaged frames are dropped.
+    pub fn push(&mut self, byte: u8) -> Option<Record> {
+        if byte != 0 {
+            if self.frame.len() < MAX_RECORD {
+                self.frame.push(byte);
+            } else {
+                self.overlong = true;
+            }
+            return None;
+        }
+        let mut frame = core::mem::take(&mut self.frame);
+        if core::mem::take(&mut self.overlong) || frame.is_empty() {
+            return None;
+        }
+        frame.push(0);
+        postcard::from_bytes_cobs(&mut frame).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn feed(d: &mut RecordDecoder, bytes: &[u8]) -> Vec<Record> {
+        bytes.iter().filter_map(|b| d.push(*b)).collect()
+    }
+
+    #[test]
+    fn records_survive_the_stream_and_damage_costs_one_record() {
+        let a = Record::Ended { vm: 1, end: End::Fault("triple fault at 0x0".into()) };
+        let b = Record::Counters {
+            vm: 0,
+            vcpu: 0,
+            counters: Counters { entries: 7, exits: alloc::vec![0, 3], ..Counters::default() },
+            cycles: 99,
+        };
+        let mut d = RecordDecoder::default();
+        let mut bytes = encode(&a);
+        bytes.extend(encode(&b));
+        assert_eq!(feed(&mut d, &bytes), [a.clone(), b.clone()]);
+
+        let cut = encode(&a)[3..].to_vec();
+        let mut d = RecordDecoder::default();
+        let mut got = feed(&mut d, &cut);
+        got.extend(feed(&mut d, &encode(&b)));
+        assert_eq!(got.last(), Some(&b));
+    }
+
+    proptest! {
+        #[test]
+        fn no_input_panics_or_grows_without_bound(bytes in proptest::collection::vec(any::<u8>(), 0..9000)) {
+            let mut d = RecordDecoder::default();
+            feed(&mut d, &bytes);
+            prop_assert!(d.frame.len() <= MAX_RECORD);
+        }
+    }
+}
