@@ -1,3 +1,26 @@
-//! acpi: see docs/design.md.
+//! ACPI both ways: what the firmware says of the machine, and what a guest is told of its own.
+//!
+//! Guarantees: [`probe`] ends after bounded work on any bytes, believes no length and no checksum
+//! unchecked, and refuses with one sentence that names the table; [`guest::build`] gives tables that
+//! this parser reads back. It doesn't interpret AML: nothing the hypervisor needs is said there only.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod error;
+mod machine;
+mod parse;
+
+pub use error::Error;
+pub use machine::{
+    Cpu, Dmar, Ecam, IoApic, MAX_CPUS, MAX_IOAPICS, Machine, PathStep, PmTimer, RemappingUnit,
+    ReservedMemory, Reset, Scope, ScopeKind,
+};
+pub use parse::{find_rsdp, probe};
+
+/// Physical memory, as the firmware left it.
+pub trait Physical {
+    /// Reads `buf.len()` bytes at physical address `pa`; false if that isn't all readable memory.
+    fn read(&self, pa: u64, buf: &mut [u8]) -> bool;
+}

@@ -1,0 +1,162 @@
+//! What the firmware's tables say of the machine: plain data, each field with its place in the ACPI
+//! specification (6.5) or the VT-d specification (chapter 8).
+
+use alloc::vec::Vec;
+use arrayvec::ArrayVec;
+
+/// The most processors that are kept.
+pub const MAX_CPUS: usize = 256;
+/// The most I/O APICs that are kept.
+pub const MAX_IOAPICS: usize = 32;
+
+/// The machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// MADT local APIC and local x2APIC structures, in the firmware's order.
+    pub cpus: ArrayVec<Cpu, MAX_CPUS>,
+    /// MADT I/O APIC structures.
+    pub ioapics: ArrayVec<IoApic, MAX_IOAPICS>,
+    /// MCFG entry of segment 0.
+    pub ecam: Option<Ecam>,
+    /// FADT PM timer block.
+    pub pm_timer: Option<PmTimer>,
+    /// FADT reset register.
+    pub reset: Option<Reset>,
+    /// The table of Intel's IOMMUs.
+    pub dmar: Option<Dmar>,
+    /// Whether there is a table of AMD's IOMMUs.
+    pub ivrs_present: bool,
+}
+
+/// A processor (ACPI 5.2.12.2, 5.2.12.12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cpu {
+    /// The local APIC's id: what interrupts are sent to.
+    pub apic_id: u32,
+    /// The id by which other tables speak of it.
+    pub acpi_uid: u32,
+    /// Ready to be started; otherwise absent or to be plugged in later.
+    pub enabled: bool,
+}
+
+/// An I/O APIC (ACPI 5.2.12.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IoApic {
+    /// Its id, by which the DMAR speaks of it.
+    pub id: u8,
+    /// Physical address of its registers.
+    pub address: u32,
+    /// The global system interrupt of its first pin.
+    pub gsi_base: u32,
+}
+
+/// PCI configuration space in memory (PCI Firmware 3.3, 4.1.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ecam {
+    /// Physical address that bus 0 has or would have.
+    pub base: u64,
+    /// PCI segment group.
+    pub segment: u16,
+    /// First bus decoded.
+    pub bus_start: u8,
+    /// Last bus decoded.
+    pub bus_end: u8,
+}
+
+/// The power-management timer: 3.579545 MHz (ACPI 4.8.3.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PmTimer {
+    /// I/O port of its 32-bit register.
+    pub port: u16,
+    /// Counts 32 bits (TMR_VAL_EXT), otherwise 24.
+    pub bits32: bool,
+}
+
+/// How to reset the machine: write the value to the port (ACPI 4.8.3.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reset {
+    /// I/O port, 8 bits wide.
+    pub port: u16,
+    /// The value to write.
+    pub value: u8,
+}
+
+/// DMA remapping reporting table (VT-d 8.1).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dmar {
+    /// INTR_REMAP: the platform supports interrupt remapping.
+    pub interrupt_remapping: bool,
+    /// X2APIC_OPT_OUT: firmware asks software not to use x2APIC mode.
+    pub x2apic_opt_out: bool,
+    /// Bits of a physical address that DMA can reach.
+    pub host_address_width: u8,
+    /// DRHD structures.
+    pub units: Vec<RemappingUnit>,
+    /// RMRR structures: memory that firmware has devices use behind the system's back.
+    pub reserved: Vec<ReservedMemory>,
+}
+
+/// One IOMMU (DRHD, VT-d 8.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemappingUnit {
+    /// Physical address of its registers.
+    pub base: u64,
+    /// PCI segment it serves.
+    pub segment: u16,
+    /// INCLUDE_PCI_ALL: serves every device of the segment that no other unit names.
+    pub include_all: bool,
+    /// The devices it serves by name.
+    pub scopes: Vec<Scope>,
+}
+
+/// Memory a device may need identity-mapped (RMRR, VT-d 8.4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservedMemory {
+    /// First byte.
+    pub base: u64,
+    /// Last byte.
+    pub limit: u64,
+    /// PCI segment of the devices.
+    pub segment: u16,
+    /// The devices.
+    pub scopes: Vec<Scope>,
+}
+
+/// A device, by its path from a bus whose number is known (VT-d 8.3.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// What kind of device.
+    pub kind: ScopeKind,
+    /// I/O APIC id or HPET number.
+    pub enumeration_id: u8,
+    /// Bus the path starts on.
+    pub bus: u8,
+    /// Bridges to go through, the device last; never empty.
+    pub path: Vec<PathStep>,
+}
+
+/// A device and function number on the way to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathStep {
+    /// Device, 0 to 31.
+    pub device: u8,
+    /// Function, 0 to 7.
+    pub function: u8,
+}
+
+/// Kinds of device scope (VT-d 8.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScopeKind {
+    /// A PCI endpoint (1).
+    Endpoint,
+    /// A bridge and all below it (2).
+    Bridge,
+    /// An I/O APIC (3).
+    IoApic,
+    /// An HPET that can send messages (4).
+    Hpet,
+    /// A device of the ACPI namespace (5).
+    Namespace,
+    /// Something newer.
+    Other(u8),
+}

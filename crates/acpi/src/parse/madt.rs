@@ -1,0 +1,57 @@
+//! The MADT: processors and I/O APICs (ACPI 5.2.12).
+
+use super::table::Table;
+use crate::{Cpu, Error, IoApic, MAX_CPUS, MAX_IOAPICS, Machine, Physical};
+
+const STRUCTURES: u32 = 44;
+const LOCAL_APIC: u8 = 0;
+const IO_APIC: u8 = 1;
+const LOCAL_X2APIC: u8 = 9;
+const FLAG_ENABLED: u32 = 1;
+
+pub fn parse<M: Physical>(table: &Table<'_, M>, machine: &mut Machine) -> Result<(), Error> {
+    let mut offset = STRUCTURES;
+    while offset < table.length() {
+        let head = table.part(offset, 2, 2)?;
+        let kind = head.u8(0)?;
+        let length = u32::from(head.u8(1)?);
+        let entry = table.part(offset, length, 2)?;
+        match kind {
+            LOCAL_APIC => {
+                let enabled = entry.u32(4)? & FLAG_ENABLED != 0;
+                let (uid, id) = (entry.u8(2)?, entry.u8(3)?);
+                // Firmware pads with disabled entries of the broadcast id.
+                if enabled || id != 0xFF {
+                    add(machine, Cpu { apic_id: id.into(), acpi_uid: uid.into(), enabled })?;
+                }
+            }
+            LOCAL_X2APIC => {
+                let enabled = entry.u32(8)? & FLAG_ENABLED != 0;
+                let (id, uid) = (entry.u32(4)?, entry.u32(12)?);
+                if enabled || id != u32::MAX {
+                    add(machine, Cpu { apic_id: id, acpi_uid: uid, enabled })?;
+                }
+            }
+            IO_APIC => {
+                let ioapic =
+                    IoApic { id: entry.u8(2)?, address: entry.u32(4)?, gsi_base: entry.u32(8)? };
+                let most = MAX_IOAPICS;
+                let full = Error::TooMany { table: "MADT", what: "I/O APICs", most };
+                machine.ioapics.try_push(ioapic).map_err(|_| full)?;
+            }
+            _ => {}
+        }
+        offset = offset.saturating_add(length);
+    }
+    Ok(())
+}
+
+/// Adds a processor; one that is listed in both forms counts once.
+fn add(machine: &mut Machine, cpu: Cpu) -> Result<(), Error> {
+    if let Some(known) = machine.cpus.iter_mut().find(|known| known.apic_id == cpu.apic_id) {
+        known.enabled |= cpu.enabled;
+        return Ok(());
+    }
+    let full = Error::TooMany { table: "MADT", what: "processors", most: MAX_CPUS };
+    machine.cpus.try_push(cpu).map_err(|_| full)
+}

@@ -1,0 +1,79 @@
+//! From the root pointer to the [`Machine`]: finds the tables, and reads those that matter.
+//!
+//! Only tables that are used are read and summed. Of two tables with one signature the first
+//! counts. Nothing is followed twice, so no cycle of addresses can hold it up.
+
+mod dmar;
+mod fadt;
+mod madt;
+mod root;
+mod table;
+
+use crate::{Ecam, Error, Machine, Physical};
+pub use root::find_rsdp;
+use table::Table;
+
+/// Reads the machine's description, beginning at the root pointer at physical address `rsdp`.
+pub fn probe(mem: &impl Physical, rsdp: u64) -> Result<Machine, Error> {
+    let mut machine = Machine::default();
+    let mut seen = Seen::default();
+    root::for_each_table(mem, rsdp, |signature, address| {
+        match &signature {
+            b"APIC" if !seen.madt => {
+                seen.madt = true;
+                madt::parse(&Table::open(mem, "MADT", signature, address)?, &mut machine)?;
+            }
+            b"FACP" if !seen.fadt => {
+                seen.fadt = true;
+                fadt::parse(&Table::open(mem, "FADT", signature, address)?, &mut machine)?;
+            }
+            b"MCFG" if !seen.mcfg => {
+                seen.mcfg = true;
+                machine.ecam = mcfg(&Table::open(mem, "MCFG", signature, address)?)?;
+            }
+            b"DMAR" if machine.dmar.is_none() => {
+                machine.dmar = Some(dmar::parse(&Table::open(mem, "DMAR", signature, address)?)?);
+            }
+            b"IVRS" => machine.ivrs_present = true,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    if !seen.madt {
+        return Err(Error::Missing { table: "MADT", purpose: "the processors" });
+    }
+    Ok(machine)
+}
+
+#[derive(Default)]
+struct Seen {
+    madt: bool,
+    fadt: bool,
+    mcfg: bool,
+}
+
+/// The entry of segment 0 (PCI Firmware 3.3, 4.1.2), which is all the hypervisor assigns from.
+fn mcfg<M: Physical>(table: &Table<'_, M>) -> Result<Option<Ecam>, Error> {
+    const ENTRIES: u32 = 44;
+    const ENTRY: u32 = 16;
+    let mut offset = ENTRIES;
+    while offset < table.length() {
+        let entry = table.part(offset, ENTRY, ENTRY)?;
+        let ecam = Ecam {
+            base: entry.u64(0)?,
+            segment: entry.u16(8)?,
+            bus_start: entry.u8(10)?,
+            bus_end: entry.u8(11)?,
+        };
+        if ecam.segment == 0 {
+            let end = (u64::from(ecam.bus_end) + 1) << 20;
+            if ecam.bus_start > ecam.bus_end || ecam.base.checked_add(end).is_none() {
+                let needed = "a first bus not above the last and an end below 2^64";
+                return Err(Error::Inconsistent { table: "MCFG", offset, needed });
+            }
+            return Ok(Some(ecam));
+        }
+        offset = offset.saturating_add(ENTRY);
+    }
+    Ok(None)
+}
