@@ -1,0 +1,3 @@
+//! The console stream on COM1.
+
+pub mod uart;

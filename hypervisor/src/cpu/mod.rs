@@ -1,0 +1,3 @@
+//! The physical CPUs.
+
+pub mod port;
