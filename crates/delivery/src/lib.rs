@@ -1,3 +1,21 @@
-//! delivery: see docs/design.md.
+//! ELI (ASPLOS'12, CACM'16) as state machines: which vector is whose, what the
+//! shadow IDT holds, which mode a vCPU runs in, and its virtual local APIC.
+//!
+//! Nothing here touches hardware: the hypervisor feeds exits in and applies what
+//! comes out. Guarantees: an interrupt that the guest is owed is either pending in
+//! the physical local APIC or in [`LocalApic`], never in neither and never in both;
+//! a host-owned vector never has a present gate in a shadow IDT. It doesn't
+//! guarantee that the guest keeps the page of its IDT mapped where its IDTR points:
+//! see `docs/design.md`, "Where the shadow IDT lives".
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
+
+mod apic;
+mod mode;
+mod shadow;
+mod vectors;
+
+pub use apic::{Core, Destination, LocalApic, Refused, TimerSetup, WriteEffect};
+pub use mode::{Interruption, Mode, NotPresent, classify_not_present, mode_for};
+pub use shadow::{GATE_BYTES, PAGE_BYTES, Unsuitable, build, gate_present, suitable};
+pub use vectors::{Routes, VectorSet, class};

@@ -1,0 +1,245 @@
+//! Interrupt vectors: sets of them, and which physical vector stands for which
+//! guest vector on a core.
+//!
+//! The paper (4.3) asks that host and guest know an assigned interrupt by the same
+//! vector, because either may have to take it and because the vector is its
+//! priority. [`Routes`] keeps to that except where the guest picks a vector that
+//! the host needs for itself: then the interrupt gets a stand-in, which is hidden in
+//! the shadow IDT and therefore always taken by the host and injected.
+
+/// The priority class of a vector (SDM vol. 3, 11.8.3): its upper four bits.
+pub const fn class(vector: u8) -> u8 {
+    vector >> 4
+}
+
+/// A set of vectors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VectorSet([u64; 4]);
+
+impl VectorSet {
+    /// The set with nothing in it.
+    pub const EMPTY: VectorSet = VectorSet([0; 4]);
+
+    /// The set of these vectors.
+    pub const fn of(vectors: &[u8]) -> Self {
+        let mut words = [0; 4];
+        let mut i = 0;
+        while i < vectors.len() {
+            words[(vectors[i] >> 6) as usize] |= 1 << (vectors[i] & 63);
+            i += 1;
+        }
+        VectorSet(words)
+    }
+
+    /// Adds a vector.
+    pub const fn insert(&mut self, vector: u8) {
+        self.0[(vector >> 6) as usize] |= 1 << (vector & 63);
+    }
+
+    /// Takes a vector out.
+    pub const fn remove(&mut self, vector: u8) {
+        self.0[(vector >> 6) as usize] &= !(1 << (vector & 63));
+    }
+
+    /// Is this vector in the set?
+    pub const fn contains(&self, vector: u8) -> bool {
+        self.0[(vector >> 6) as usize] & 1 << (vector & 63) != 0
+    }
+
+    /// Is the set empty?
+    pub const fn is_empty(&self) -> bool {
+        self.0[0] | self.0[1] | self.0[2] | self.0[3] == 0
+    }
+
+    /// The highest vector: the one a local APIC would pick.
+    pub fn highest(&self) -> Option<u8> {
+        (0..4u8).rev().find_map(|w| {
+            let word = self.0[w as usize];
+            (word != 0).then(|| w * 64 + 63 - word.leading_zeros() as u8)
+        })
+    }
+
+    /// Both sets together.
+    pub fn union(&self, other: &VectorSet) -> VectorSet {
+        VectorSet(core::array::from_fn(|w| self.0[w] | other.0[w]))
+    }
+
+    /// What of this set isn't in `other`.
+    pub fn without(&self, other: &VectorSet) -> VectorSet {
+        VectorSet(core::array::from_fn(|w| self.0[w] & !other.0[w]))
+    }
+
+    /// Vectors 32 × `index` to 32 × `index` + 31 as an ISR or IRR register shows them.
+    pub const fn register(&self, index: u8) -> u32 {
+        let word = self.0[(index as usize / 2) & 3];
+        if index & 1 == 0 { word as u32 } else { (word >> 32) as u32 }
+    }
+
+    /// The set that eight ISR or IRR registers show.
+    pub fn from_registers(read: impl Fn(u8) -> u32) -> Self {
+        VectorSet(core::array::from_fn(|w| {
+            read(2 * w as u8) as u64 | (read(2 * w as u8 + 1) as u64) << 32
+        }))
+    }
+
+    /// The vectors, highest first.
+    pub fn iter(&self) -> impl Iterator<Item = u8> {
+        let mut left = *self;
+        core::iter::from_fn(move || {
+            let v = left.highest()?;
+            left.remove(v);
+            Some(v)
+        })
+    }
+}
+
+/// Where stand-ins are looked for: from here downwards, so that they rank above
+/// what guests commonly give to devices.
+const STAND_IN_TOP: u8 = 0xEF;
+/// Below this are the exceptions.
+const FIRST_INTERRUPT: u8 = 32;
+
+/// Which guest vector each physical vector of one core stands for.
+#[derive(Clone, Debug)]
+pub struct Routes {
+    host: VectorSet,
+    stand_ins: VectorSet,
+    /// How many interrupt sources of the guest use this physical vector.
+    users: [u16; 256],
+    /// For a stand-in: the guest's vector. Kept after its last user is gone, for an
+    /// interrupt that is still on its way.
+    guest: [u8; 256],
+}
+
+impl Routes {
+    /// No source yet; `host` are the vectors the host raises on this core.
+    pub const fn new(host: VectorSet) -> Self {
+        Routes { host, stand_ins: VectorSet::EMPTY, users: [0; 256], guest: [0; 256] }
+    }
+
+    /// A source of the guest wants `vector`: the physical vector to program, or
+    /// `None` when it is an exception's or no stand-in is left.
+    pub fn claim(&mut self, vector: u8) -> Option<u8> {
+        if vector < FIRST_INTERRUPT {
+            return None;
+        }
+        let physical = if self.hidden().contains(vector) {
+            let p = self.stand_in_for(vector)?;
+            self.stand_ins.insert(p);
+            self.guest[p as usize] = vector;
+            p
+        } else {
+            vector
+        };
+        let users = &mut self.users[physical as usize];
+        *users = users.saturating_add(1);
+        Some(physical)
+    }
+
+    fn stand_in_for(&self, vector: u8) -> Option<u8> {
+        let candidates = || (FIRST_INTERRUPT..=STAND_IN_TOP).rev();
+        candidates()
+            .find(|p| self.stand_ins.contains(*p) && self.guest[*p as usize] == vector)
+            .or_else(|| {
+                candidates().find(|p| {
+                    self.users[*p as usize] == 0
+                        && *p != vector
+                        && !self.host.contains(*p)
+                        && !self.stand_ins.contains(*p)
+                })
+            })
+    }
+
+    /// A source that had claimed `physical` no longer uses it.
+    pub fn release(&mut self, physical: u8) {
+        let users = &mut self.users[physical as usize];
+        *users = users.saturating_sub(1);
+    }
+
+    /// The guest's vector for a physical interrupt, `None` if it is the host's.
+    pub fn guest_vector(&self, physical: u8) -> Option<u8> {
+        if self.host.contains(physical) || physical < FIRST_INTERRUPT {
+            None
+        } else if self.stand_ins.contains(physical) {
+            Some(self.guest[physical as usize])
+        } else {
+            Some(physical)
+        }
+    }
+
+    /// Vectors whose gate must not be present while the guest takes physical
+    /// interrupts itself: the host's own and the stand-ins.
+    pub fn hidden(&self) -> VectorSet {
+        self.host.union(&self.stand_ins)
+    }
+
+    /// Has the guest any source at all?
+    pub fn any(&self) -> bool {
+        self.users.iter().any(|n| *n > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn same_vector_unless_the_host_needs_it() {
+        let mut r = Routes::new(VectorSet::of(&[0xF1, 0xF2]));
+        assert_eq!(r.claim(0x41), Some(0x41));
+        assert_eq!(r.claim(0x0E), None);
+        let p = r.claim(0xF1).unwrap();
+        assert_eq!((p, r.guest_vector(p)), (0xEF, Some(0xF1)));
+        assert!(r.hidden().contains(p) && !r.hidden().contains(0x41));
+        assert_eq!(r.claim(0xF1), Some(p), "one stand-in serves all sources of a vector");
+        assert_eq!(r.guest_vector(0xF1), None);
+        let q = r.claim(p).unwrap();
+        assert_eq!(
+            (q, r.guest_vector(q)),
+            (0xEE, Some(0xEF)),
+            "a guest's use of a stand-in is moved too"
+        );
+    }
+
+    #[test]
+    fn a_late_interrupt_still_finds_its_guest() {
+        let mut r = Routes::new(VectorSet::of(&[0xF1]));
+        let p = r.claim(0xF1).unwrap();
+        r.release(p);
+        assert_eq!(r.guest_vector(p), Some(0xF1));
+        assert!(!r.any());
+    }
+
+    proptest! {
+        #[test]
+        fn sets_behave_like_sets(vs in proptest::collection::vec(any::<u8>(), 0..40), gone in any::<u8>()) {
+            let mut s = VectorSet::of(&vs);
+            let mut model: BTreeSet<u8> = vs.iter().copied().collect();
+            s.remove(gone);
+            model.remove(&gone);
+            prop_assert_eq!(s.iter().collect::<Vec<_>>(), model.iter().rev().copied().collect::<Vec<_>>());
+            prop_assert_eq!(VectorSet::from_registers(|i| s.register(i)), s);
+            prop_assert_eq!(s.is_empty(), model.is_empty());
+        }
+
+        #[test]
+        fn two_guest_vectors_never_share_a_physical_one(ops in proptest::collection::vec((any::<u8>(), any::<bool>()), 0..300)) {
+            let mut r = Routes::new(VectorSet::of(&[0xF0, 0xF1, 0xF2]));
+            let mut held: Vec<(u8, u8)> = vec![];
+            for (v, release) in ops {
+                if release && !held.is_empty() {
+                    let (_, p) = held.swap_remove(v as usize % held.len());
+                    r.release(p);
+                } else if let Some(p) = r.claim(v) {
+                    held.push((v, p));
+                }
+                for (v, p) in &held {
+                    prop_assert_eq!(r.guest_vector(*p), Some(*v));
+                }
+                prop_assert_eq!(r.any(), !held.is_empty());
+            }
+        }
+    }
+}
