@@ -1,3 +1,31 @@
-//! plan: see docs/design.md.
+//! The plan: which VMs a machine runs, with which cores, memory, kernels and
+//! devices. A person writes it as `vm.toml` ([`file`], feature `file`); the
+//! command line packs it with the kernels into a boot image ([`image`]), which
+//! the hypervisor reads back at boot.
+//!
+//! Guarantees: a [`Plan`] that comes out of [`file::parse`] or [`image::parse`]
+//! has passed [`Plan::check`]; no input panics. It doesn't guarantee that the
+//! machine has what the plan names: cores, memory and devices are found by
+//! probing, so the hypervisor checks those.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod check;
+mod device;
+mod size;
+mod vm;
+
+#[cfg(any(test, feature = "file"))]
+pub mod file;
+pub mod image;
+#[cfg(any(test, feature = "file"))]
+mod nearest;
+
+pub use check::{Error, Fault, MAX_CMDLINE, MAX_CORE, MAX_MEMORY, MAX_VMS, MIN_MEMORY};
+pub use device::{Class, DeviceError, DeviceName};
+#[cfg(any(test, feature = "file"))]
+pub use nearest::nearest;
+pub use size::{Size, SizeError, parse_size};
+pub use vm::{Blob, Choice, Plan, Vm};

@@ -1,0 +1,198 @@
+//! What must hold in every plan, wherever it comes from: a file, the command line,
+//! or a boot image that may be damaged.
+
+use crate::{DeviceName, Plan, Size};
+use alloc::{
+    format,
+    string::{String, ToString},
+};
+
+/// The console stream has channels for this many VMs.
+pub const MAX_VMS: usize = 32;
+/// The highest core a plan may name.
+pub const MAX_CORE: u32 = 1023;
+/// What the smallest kernels that people run need.
+pub const MIN_MEMORY: u64 = 64 << 20;
+/// Guest memory ends below the guest's 64-bit PCI window at 256 GiB, with 2 GiB of
+/// it spared below 4 GiB for 32-bit devices.
+pub const MAX_MEMORY: u64 = 254 << 30;
+/// Linux's COMMAND_LINE_SIZE on x86, without its closing zero.
+pub const MAX_CMDLINE: usize = 2047;
+
+const MAX_NAME: usize = 32;
+/// Slots 1 to 31 of the guest's PCI bus; slot 0 is the host bridge.
+const MAX_DEVICES: usize = 31;
+const LARGE_PAGE: u64 = 2 << 20;
+
+/// What is wrong with a plan, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}{fault}", place(.vm, .key))]
+pub struct Error {
+    /// Name of the VM; empty when it is about the whole plan.
+    pub vm: String,
+    /// The key in `vm.toml`; empty when it is about the VM itself.
+    pub key: &'static str,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+/// What stands before a fault to say where it is: `[vm.web] cpus: `.
+pub(crate) fn place(vm: &str, key: &str) -> String {
+    match (vm, key) {
+        ("", _) => String::new(),
+        (vm, "") => format!("[vm.{vm}]: "),
+        (vm, key) => format!("[vm.{vm}] {key}: "),
+    }
+}
+
+/// What can be wrong with a plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// Nothing to run.
+    #[error("the plan has no VM; it needs at least one, such as [vm.web]")]
+    NoVm,
+    /// More than there are console channels.
+    #[error("the plan has {0} VMs; it may have at most {MAX_VMS}")]
+    ManyVms(usize),
+    /// A name that can't be shown or told apart.
+    #[error(
+        "`{}` can't name a VM; use 1 to {MAX_NAME} letters, digits, `-` and `_`, a letter or digit first",
+        .0.escape_default()
+    )]
+    Name(String),
+    /// Two VMs of one name.
+    #[error("another VM has this name; each needs its own")]
+    NameTaken,
+    /// A VM without a core.
+    #[error("no core is given; name one, such as [1]")]
+    NoCore,
+    /// More than one vCPU.
+    #[error("{0} cores are given, but a VM has one vCPU in this version; give one core")]
+    ManyCores(usize),
+    /// The host's core.
+    #[error("core 0 is the host's own; use core 1 or above")]
+    HostCore,
+    /// A core no machine has.
+    #[error("core {0} is out of range; use 1 to {MAX_CORE}")]
+    CoreRange(u32),
+    /// A core with two owners.
+    #[error("core {core} is VM `{by}`'s already; give each VM a core of its own")]
+    CoreTaken {
+        /// The core.
+        core: u32,
+        /// Who has it.
+        by: String,
+    },
+    /// Too little memory.
+    #[error("{size} is too little; a VM needs at least {min}", size = Size(*.0), min = Size(MIN_MEMORY))]
+    LittleMemory(u64),
+    /// Too much memory.
+    #[error("{size} is too much; a VM may have at most {max}", size = Size(*.0), max = Size(MAX_MEMORY))]
+    MuchMemory(u64),
+    /// Memory that doesn't end at a large page.
+    #[error("{size} is not a multiple of 2M, the page size that guests' memory is mapped with", size = Size(*.0))]
+    OddMemory(u64),
+    /// More than Linux reads.
+    #[error("the command line has {0} bytes; it may have at most {MAX_CMDLINE}")]
+    LongCmdline(usize),
+    /// A byte that would end it early.
+    #[error("the command line holds a zero byte, where the kernel would stop reading it")]
+    ZeroInCmdline,
+    /// More than the guest's PCI bus has slots.
+    #[error("{0} devices are given; a VM may have at most {MAX_DEVICES}")]
+    ManyDevices(usize),
+    /// An address PCI doesn't have.
+    #[error("{0} is not a PCI address; a bus has devices 00 to 1f with functions 0 to 7")]
+    NoSuchAddress(DeviceName),
+    /// A device with two owners.
+    #[error("{device} is VM `{by}`'s already; a device belongs to one VM, once")]
+    DeviceTaken {
+        /// The device.
+        device: DeviceName,
+        /// Who has it.
+        by: String,
+    },
+}
+
+impl<F> Plan<F> {
+    /// Whether the plan can be run, as far as the plan alone tells; the first fault if not.
+    pub fn check(&self) -> Result<(), Error> {
+        let whole = |fault| Error { vm: String::new(), key: "", fault };
+        match self.vms.len() {
+            0 => return Err(whole(Fault::NoVm)),
+            n if n > MAX_VMS => return Err(whole(Fault::ManyVms(n))),
+            _ => {}
+        }
+        for index in 0..self.vms.len() {
+            self.check_vm(index)?;
+        }
+        Ok(())
+    }
+
+    fn check_vm(&self, index: usize) -> Result<(), Error> {
+        let (before, Some(vm)) = (self.vms.iter().take(index), self.vms.get(index)) else {
+            return Ok(());
+        };
+        if !name_is_good(&vm.name) {
+            return Err(Error { vm: String::new(), key: "", fault: Fault::Name(vm.name.clone()) });
+        }
+        let error = |key, fault| Err(Error { vm: vm.name.clone(), key, fault });
+        if before.clone().any(|other| other.name == vm.name) {
+            return error("", Fault::NameTaken);
+        }
+
+        match vm.cpus[..] {
+            [] => return error("cpus", Fault::NoCore),
+            [0] => return error("cpus", Fault::HostCore),
+            [core] if core > MAX_CORE => return error("cpus", Fault::CoreRange(core)),
+            [core] => {
+                if let Some(owner) = before.clone().find(|other| other.cpus.contains(&core)) {
+                    return error("cpus", Fault::CoreTaken { core, by: owner.name.clone() });
+                }
+            }
+            _ => return error("cpus", Fault::ManyCores(vm.cpus.len())),
+        }
+
+        match vm.memory {
+            m if m < MIN_MEMORY => return error("memory", Fault::LittleMemory(m)),
+            m if m > MAX_MEMORY => return error("memory", Fault::MuchMemory(m)),
+            m if !m.is_multiple_of(LARGE_PAGE) => return error("memory", Fault::OddMemory(m)),
+            _ => {}
+        }
+
+        if vm.cmdline.len() > MAX_CMDLINE {
+            return error("cmdline", Fault::LongCmdline(vm.cmdline.len()));
+        }
+        if vm.cmdline.contains('\0') {
+            return error("cmdline", Fault::ZeroInCmdline);
+        }
+
+        if vm.devices.len() > MAX_DEVICES {
+            return error("devices", Fault::ManyDevices(vm.devices.len()));
+        }
+        for (i, device) in vm.devices.iter().enumerate() {
+            if !device.is_possible() {
+                return error("devices", Fault::NoSuchAddress(*device));
+            }
+            let mine = vm.devices.iter().take(i).any(|d| d == device);
+            let owner = before.clone().find(|other| other.devices.contains(device));
+            if let Some(by) = owner.map(|o| &o.name).or(mine.then_some(&vm.name)) {
+                return error(
+                    "devices",
+                    Fault::DeviceTaken { device: *device, by: by.to_string() },
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+fn name_is_good(name: &str) -> bool {
+    let letters = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+    let first = name.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
+    letters && first && name.len() <= MAX_NAME
+}
+
+#[cfg(test)]
+#[path = "check_tests.rs"]
+mod tests;

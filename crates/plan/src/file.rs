@@ -1,0 +1,322 @@
+//! `vm.toml`, as a person writes it, to a checked plan whose kernels are still paths.
+//!
+//! Guarantees: every refusal is one sentence that names the file, the line, the table
+//! and the key, what was found and what would be right. It opens no file: the paths
+//! are the caller's to resolve and read.
+
+use crate::{
+    Choice, DeviceError, DeviceName, Plan, SizeError, Vm, check, check::place, nearest, parse_size,
+};
+use alloc::{
+    borrow::ToOwned,
+    boxed::Box,
+    format,
+    string::{String, ToString},
+    vec,
+    vec::Vec,
+};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+const KEYS: [&str; 7] = ["cpus", "memory", "kernel", "initrd", "cmdline", "devices", "interrupts"];
+/// What a VM gets that says nothing about its memory.
+pub const DEFAULT_MEMORY: u64 = 1 << 30;
+/// Known policies that this version can't run.
+const LATER: [&str; 2] = ["direct", "posted"];
+
+/// Why a file was refused. Displays as `vm.toml:3: [vm.web] cpus: …`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}: {}{fault}", place(.vm, .key))]
+pub struct Error {
+    /// The file's name as the caller gave it.
+    pub file: String,
+    /// The line, counted from 1.
+    pub line: usize,
+    /// The VM; empty when it is about the whole file.
+    pub vm: String,
+    /// The key; empty when it is about the VM's table.
+    pub key: String,
+    /// What is wrong.
+    pub fault: Box<Fault>,
+}
+
+/// What can be wrong with a file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// Not TOML.
+    #[error("not valid TOML: {0}")]
+    Toml(String),
+    /// A key that means nothing.
+    #[error("unknown key `{found}`; {hint}")]
+    UnknownKey {
+        /// The key.
+        found: String,
+        /// What is known.
+        hint: String,
+    },
+    /// A value of the wrong type.
+    #[error("this is {found}, but it has to be {needed}")]
+    Type {
+        /// The type found.
+        found: &'static str,
+        /// The type needed, with an example.
+        needed: &'static str,
+    },
+    /// A number that is no core.
+    #[error("`{0}` is no core; cores are numbered 0, 1, 2 …")]
+    Core(String),
+    /// Not given, and there is no default.
+    #[error("it has no `{0}`; give the path of one, such as {0} = \"vmlinuz\"")]
+    Missing(&'static str),
+    /// An empty path.
+    #[error("the path is empty; give the path of a file")]
+    EmptyPath,
+    /// A policy that isn't built yet.
+    #[error("\"{0}\" is not available in this version; use \"auto\", \"trap\" or \"eli\"")]
+    Later(String),
+    /// Not a policy.
+    #[error("\"{found}\" is no interrupt policy; {hint}")]
+    UnknownPolicy {
+        /// The word.
+        found: String,
+        /// What is known.
+        hint: String,
+    },
+    /// Not a size.
+    #[error(transparent)]
+    Size(#[from] SizeError),
+    /// Not a device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The file reads well, but can't be run.
+    #[error(transparent)]
+    Check(check::Fault),
+}
+
+/// Reads a policy's name, of a file or the command line.
+pub fn parse_choice(text: &str) -> Result<Choice, Fault> {
+    if let Some((_, choice)) = Choice::ALL.iter().find(|(name, _)| *name == text) {
+        return Ok(*choice);
+    }
+    if LATER.contains(&text) {
+        return Err(Fault::Later(text.to_owned()));
+    }
+    let names = Choice::ALL.map(|(name, _)| name);
+    Err(Fault::UnknownPolicy { found: text.to_owned(), hint: hint(text, &names) })
+}
+
+/// Reads the text of a file; `file` is its name, for errors.
+pub fn parse(file: &str, text: &str) -> Result<Plan<String>, Error> {
+    let reader = Reader { file, text };
+    let root = DeTable::parse(text).map_err(|e| {
+        let at = e.span().map_or(0, |s| s.start);
+        reader.error(at, "", "", Fault::Toml(e.message().replace('\n', ", ")))
+    })?;
+    let mut vms = Vec::new();
+    // Where each VM's table and keys are, for faults found when all is read.
+    let mut places = Vec::new();
+    for (key, value) in in_file_order(root.get_ref()) {
+        if key.get_ref() != "vm" {
+            return Err(reader.unknown(key, "", &["vm"]));
+        }
+        let tables = reader.table(value, "", "vm", "a table for each VM, such as [vm.web]")?;
+        for (name, value) in in_file_order(tables) {
+            let table = reader.table(value, "", "vm", "a table for each VM, such as [vm.web]")?;
+            places.push((name.get_ref().to_string(), "", name.span().start));
+            vms.push(reader.vm(name, table, &mut places)?);
+        }
+    }
+    let plan = Plan { vms };
+    plan.check().map_err(|e| {
+        // A bad name is about the whole plan as far as the check knows; here it has a line.
+        let vm = match &e.fault {
+            check::Fault::Name(name) => name,
+            _ => &e.vm,
+        };
+        let found = places.iter().find(|(v, k, _)| v == vm && *k == e.key);
+        let at = found.or(places.iter().find(|(v, ..)| v == vm)).map_or(0, |p| p.2);
+        reader.error(at, &e.vm, e.key, Fault::Check(e.fault))
+    })?;
+    Ok(plan)
+}
+
+type Key<'a> = Spanned<toml::de::DeString<'a>>;
+type Value<'a> = Spanned<DeValue<'a>>;
+
+/// A table's entries as they stand in the file, not by name: VMs count in that order.
+fn in_file_order<'t, 'a>(table: &'t DeTable<'a>) -> Vec<(&'t Key<'a>, &'t Value<'a>)> {
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    entries
+}
+
+/// "did you mean" the nearest known word, or all of them.
+fn hint(found: &str, known: &[&str]) -> String {
+    match (nearest(found, known), known) {
+        (Some(word), _) => format!("did you mean `{word}`?"),
+        (None, [word]) => format!("the only one known is `{word}`"),
+        (None, words) => format!("known are {}", words.join(", ")),
+    }
+}
+
+struct Reader<'r> {
+    file: &'r str,
+    text: &'r str,
+}
+
+impl Reader<'_> {
+    fn error(&self, at: usize, vm: &str, key: &str, fault: Fault) -> Error {
+        let line = 1 + self.text.bytes().take(at).filter(|b| *b == b'\n').count();
+        Error {
+            file: self.file.to_owned(),
+            line,
+            vm: vm.to_owned(),
+            key: key.to_owned(),
+            fault: fault.into(),
+        }
+    }
+
+    fn unknown(&self, key: &Key, vm: &str, known: &[&str]) -> Error {
+        let found = key.get_ref().escape_default().to_string();
+        let hint = hint(&found, known);
+        self.error(key.span().start, vm, "", Fault::UnknownKey { found, hint })
+    }
+
+    fn wrong_type(&self, value: &Value, vm: &str, key: &str, needed: &'static str) -> Error {
+        let found = match value.get_ref() {
+            DeValue::String(_) => "a string",
+            DeValue::Integer(_) | DeValue::Float(_) => "a number",
+            DeValue::Boolean(_) => "true or false",
+            DeValue::Datetime(_) => "a date",
+            DeValue::Array(_) => "a list",
+            DeValue::Table(_) => "a table",
+        };
+        self.error(value.span().start, vm, key, Fault::Type { found, needed })
+    }
+
+    fn table<'v, 'a>(
+        &self,
+        value: &'v Value<'a>,
+        vm: &str,
+        key: &str,
+        needed: &'static str,
+    ) -> Result<&'v DeTable<'a>, Error> {
+        match value.get_ref() {
+            DeValue::Table(table) => Ok(table),
+            _ => Err(self.wrong_type(value, vm, key, needed)),
+        }
+    }
+
+    fn vm(
+        &self,
+        name: &Key,
+        table: &DeTable,
+        places: &mut Vec<(String, &'static str, usize)>,
+    ) -> Result<Vm<String>, Error> {
+        let vm = name.get_ref().as_ref();
+        let mut kernel = None;
+        let mut read = Vm {
+            name: vm.to_owned(),
+            cpus: vec![1],
+            memory: DEFAULT_MEMORY,
+            kernel: String::new(),
+            initrd: None,
+            cmdline: String::new(),
+            devices: Vec::new(),
+            interrupts: Choice::Auto,
+        };
+        for (key, value) in in_file_order(table) {
+            let Some(known) = KEYS.iter().find(|k| *k == key.get_ref()) else {
+                return Err(self.unknown(key, vm, &KEYS));
+            };
+            places.push((vm.to_owned(), known, value.span().start));
+            let field = Field { reader: self, vm, key: known, value };
+            match *known {
+                "cpus" => read.cpus = field.cores()?,
+                "memory" => {
+                    let text = field.string("a size in quotes, such as \"1G\"")?;
+                    read.memory = field.within(parse_size(text))?;
+                }
+                "kernel" => kernel = Some(field.path()?),
+                "initrd" => read.initrd = Some(field.path()?),
+                "cmdline" => {
+                    read.cmdline =
+                        field.string("a text in quotes, such as \"console=ttyS0\"")?.to_owned();
+                }
+                "devices" => read.devices = field.devices()?,
+                _ => {
+                    let text = field.string("a policy in quotes, such as \"auto\"")?;
+                    read.interrupts = field.within(parse_choice(text))?;
+                }
+            }
+        }
+        read.kernel = kernel
+            .ok_or_else(|| self.error(name.span().start, vm, "", Fault::Missing("kernel")))?;
+        Ok(read)
+    }
+}
+
+/// A value with its place, while it is being read.
+struct Field<'r, 'v, 'a> {
+    reader: &'r Reader<'r>,
+    vm: &'r str,
+    key: &'static str,
+    value: &'v Value<'a>,
+}
+
+impl<'v, 'a> Field<'_, 'v, 'a> {
+    /// Gives an error its place.
+    fn within<T>(&self, read: Result<T, impl Into<Fault>>) -> Result<T, Error> {
+        let at = self.value.span().start;
+        read.map_err(|fault| self.reader.error(at, self.vm, self.key, fault.into()))
+    }
+
+    fn wrong(&self, needed: &'static str) -> Error {
+        self.reader.wrong_type(self.value, self.vm, self.key, needed)
+    }
+
+    fn string(&self, needed: &'static str) -> Result<&'v str, Error> {
+        match self.value.get_ref() {
+            DeValue::String(text) => Ok(text),
+            _ => Err(self.wrong(needed)),
+        }
+    }
+
+    fn path(&self) -> Result<String, Error> {
+        match self.string("a path in quotes, such as \"vmlinuz\"")? {
+            "" => self.within(Err(Fault::EmptyPath)),
+            path => Ok(path.to_owned()),
+        }
+    }
+
+    /// The list's elements, each as a field of its own so that errors have its line.
+    fn list(&self, needed: &'static str) -> Result<impl Iterator<Item = Self>, Error> {
+        match self.value.get_ref() {
+            DeValue::Array(list) => Ok(list.iter().map(|value| Field { value, ..*self })),
+            _ => Err(self.wrong(needed)),
+        }
+    }
+
+    fn cores(&self) -> Result<Vec<u32>, Error> {
+        let core = |field: Self| match field.value.get_ref() {
+            DeValue::Integer(n) => {
+                let number = u32::from_str_radix(n.as_str(), n.radix());
+                field.within(number.map_err(|_| Fault::Core(n.to_string())))
+            }
+            _ => Err(field.wrong("the number of a core, such as 1")),
+        };
+        self.list("a list of cores, such as [1]")?.map(core).collect()
+    }
+
+    fn devices(&self) -> Result<Vec<DeviceName>, Error> {
+        let needed = "a device in quotes, such as \"nvme0\"";
+        let device = |field: Self| field.within(field.string(needed)?.parse::<DeviceName>());
+        self.list("a list of devices, such as [\"nvme0\"]")?.map(device).collect()
+    }
+}
+
+#[cfg(test)]
+#[path = "file_tests.rs"]
+mod tests;

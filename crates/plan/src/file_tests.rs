@@ -1,0 +1,164 @@
+//! What a person may write, and what each mistake is told.
+
+use super::*;
+use crate::Class;
+use proptest::prelude::*;
+
+fn refusal(text: &str) -> String {
+    parse("vm.toml", text).expect_err(text).to_string()
+}
+
+#[test]
+fn everything_but_the_kernel_has_a_default() {
+    let plan = parse("vm.toml", "[vm.web]\nkernel = 'k'\n").unwrap();
+    let [vm] = &plan.vms[..] else { panic!("{plan:?}") };
+    assert_eq!((vm.name.as_str(), vm.kernel.as_str(), vm.memory), ("web", "k", 1 << 30));
+    assert_eq!((&vm.cpus[..], vm.interrupts), (&[1][..], Choice::Auto));
+    assert!(vm.initrd.is_none() && vm.cmdline.is_empty() && vm.devices.is_empty());
+}
+
+#[test]
+fn every_key_is_read() {
+    let plan = parse(
+        "vm.toml",
+        r#"
+        [vm.web]
+        cpus = [0x2]
+        memory = "512M"
+        kernel = "vmlinuz"
+        initrd = "initrd.img"
+        cmdline = "console=ttyS0"
+        devices = ["nvme0", "00:04.0"]
+        interrupts = "eli"
+        "#,
+    );
+    let vm = Vm {
+        name: "web".into(),
+        cpus: vec![2],
+        memory: 512 << 20,
+        kernel: "vmlinuz".into(),
+        initrd: Some("initrd.img".into()),
+        cmdline: "console=ttyS0".into(),
+        devices: vec![
+            DeviceName::Named { class: Class::Nvme, index: 0 },
+            DeviceName::Address { bus: 0, device: 4, function: 0 },
+        ],
+        interrupts: Choice::Eli,
+    };
+    assert_eq!(plan, Ok(Plan { vms: vec![vm] }));
+}
+
+#[test]
+fn vms_keep_the_order_of_the_file() {
+    let plan = parse("f", "[vm.z]\nkernel='k'\n[vm.a]\ncpus=[2]\nkernel='k'\n").unwrap();
+    assert_eq!(plan.vms.iter().map(|v| v.name.as_str()).collect::<Vec<_>>(), ["z", "a"]);
+}
+
+#[test]
+fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
+    let cases = [
+        ("", "vm.toml:1: the plan has no VM; it needs at least one, such as [vm.web]"),
+        ("[vms.a]\n", "vm.toml:1: unknown key `vms`; did you mean `vm`?"),
+        ("\nserver = 1\n", "vm.toml:2: unknown key `server`; the only one known is `vm`"),
+        (
+            "vm = 3",
+            "vm.toml:1: this is a number, but it has to be a table for each VM, such as [vm.web]",
+        ),
+        (
+            "[vm]\na = 1\n",
+            "vm.toml:2: this is a number, but it has to be a table for each VM, such as [vm.web]",
+        ),
+        (
+            "[vm.a]\n\n[vm.b]\nkernel='k'\n",
+            "vm.toml:1: [vm.a]: it has no `kernel`; give the path of one, such as kernel = \"vmlinuz\"",
+        ),
+        (
+            "[vm.a]\nmemroy = '1G'\n",
+            "vm.toml:2: [vm.a]: unknown key `memroy`; did you mean `memory`?",
+        ),
+        (
+            "[vm.a]\nkernel='k'\ncolour = 1\n",
+            "vm.toml:3: [vm.a]: unknown key `colour`; known are cpus, memory, kernel, initrd, cmdline, devices, interrupts",
+        ),
+        (
+            "[vm.a]\ncpus = 1\n",
+            "vm.toml:2: [vm.a] cpus: this is a number, but it has to be a list of cores, such as [1]",
+        ),
+        (
+            "[vm.a]\ncpus = [\n1,\n'2']\n",
+            "vm.toml:4: [vm.a] cpus: this is a string, but it has to be the number of a core, such as 1",
+        ),
+        (
+            "[vm.a]\ncpus = [-1]\n",
+            "vm.toml:2: [vm.a] cpus: `-1` is no core; cores are numbered 0, 1, 2 …",
+        ),
+        (
+            "[vm.a]\ncpus = [0]\nkernel='k'\n",
+            "vm.toml:2: [vm.a] cpus: core 0 is the host's own; use core 1 or above",
+        ),
+        (
+            "[vm.a]\nmemory = 512\n",
+            "vm.toml:2: [vm.a] memory: this is a number, but it has to be a size in quotes, such as \"1G\"",
+        ),
+        (
+            "[vm.a]\nmemory = '512'\n",
+            "vm.toml:2: [vm.a] memory: `512` has no unit; write it with M, G or T, such as \"512M\" or \"1G\"",
+        ),
+        (
+            "[vm.a]\nkernel='k'\nmemory='2M'\n",
+            "vm.toml:3: [vm.a] memory: 2M is too little; a VM needs at least 64M",
+        ),
+        (
+            "[vm.a]\nkernel = ''\n",
+            "vm.toml:2: [vm.a] kernel: the path is empty; give the path of a file",
+        ),
+        (
+            "[vm.a]\ninterrupts = 'posted'\n",
+            "vm.toml:2: [vm.a] interrupts: \"posted\" is not available in this version; use \"auto\", \"trap\" or \"eli\"",
+        ),
+        (
+            "[vm.a]\ninterrupts = 'elli'\n",
+            "vm.toml:2: [vm.a] interrupts: \"elli\" is no interrupt policy; did you mean `eli`?",
+        ),
+        (
+            "[vm.a]\nkernel='k'\n[vm.b]\nkernel='k'\n",
+            "vm.toml:3: [vm.b] cpus: core 1 is VM `a`'s already; give each VM a core of its own",
+        ),
+        (
+            "[vm.a]\nkernel='k'\n[vm.b]\nkernel='k'\ncpus=[1]\n",
+            "vm.toml:5: [vm.b] cpus: core 1 is VM `a`'s already; give each VM a core of its own",
+        ),
+        (
+            "\n[vm.'a b']\nkernel='k'\n",
+            "vm.toml:2: `a b` can't name a VM; use 1 to 32 letters, digits, `-` and `_`, a letter or digit first",
+        ),
+    ];
+    for (text, sentence) in cases {
+        assert_eq!(refusal(text), sentence, "{text}");
+    }
+    assert!(refusal("[vm.a]\nkernel='k'\n[vm.a]\n").starts_with("vm.toml:3: not valid TOML: "));
+    assert!(refusal("[vm.a\n").starts_with("vm.toml:1: not valid TOML: "));
+    assert!(
+        refusal("[vm.a]\ndevices = ['nvm0']\n")
+            .starts_with("vm.toml:2: [vm.a] devices: `nvm0` names no device;")
+    );
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text: String) {
+        let _ = parse("f", &text);
+    }
+
+    #[test]
+    fn no_value_panics(key in 0..KEYS.len(), value in "[\\[\\]{}\"'0-9a-z,.\\- ]{0,30}") {
+        let _ = parse("f", &format!("[vm.a]\n{} = {value}\n", KEYS[key]));
+    }
+
+    #[test]
+    fn sentences_stay_on_one_line(text in "[\\[\\]{}\"'=\n a-z0-9.]{0,60}") {
+        if let Err(e) = parse("f", &text) {
+            prop_assert!(!e.to_string().contains('\n'), "{}", e);
+        }
+    }
+}

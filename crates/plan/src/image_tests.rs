@@ -1,0 +1,190 @@
+//! Round trips, and images that someone damaged on purpose.
+
+use super::*;
+use crate::{Choice, Class, DeviceName, Fault};
+use proptest::prelude::*;
+
+fn device() -> impl Strategy<Value = DeviceName> {
+    prop_oneof![
+        (any::<u8>(), 0u8..32, 0u8..8).prop_map(|(bus, device, function)| DeviceName::Address {
+            bus,
+            device,
+            function
+        }),
+        (0..Class::ALL.len(), any::<u8>())
+            .prop_map(|(c, index)| DeviceName::Named { class: Class::ALL[c], index }),
+    ]
+}
+
+prop_compose! {
+    fn plans()(count in 1usize..5)(
+        kernels in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..9000), count),
+        initrds in prop::collection::vec(prop::option::of(prop::collection::vec(any::<u8>(), 1..9000)), count),
+        memory in prop::collection::vec(32u64..100_000, count),
+        cmdlines in prop::collection::vec("[^\0]{0,60}", count),
+        devices in prop::collection::btree_set(device(), 0..8),
+        policies in prop::collection::vec(0usize..3, count),
+    ) -> Plan<Vec<u8>> {
+        let devices: Vec<_> = devices.into_iter().collect();
+        let vms = kernels.into_iter().enumerate().map(|(i, kernel)| Vm {
+            name: format!("vm{i}"),
+            cpus: vec![i as u32 + 1],
+            memory: memory[i] << 21,
+            kernel,
+            initrd: initrds[i].clone(),
+            cmdline: cmdlines[i].clone(),
+            devices: devices.iter().skip(i).step_by(initrds.len()).copied().collect(),
+            interrupts: Choice::ALL[policies[i]].1,
+        });
+        Plan { vms: vms.collect() }
+    }
+}
+
+fn one(kernel: &[u8]) -> Plan<Vec<u8>> {
+    Plan {
+        vms: vec![Vm {
+            name: "a".into(),
+            cpus: vec![1],
+            memory: 64 << 20,
+            kernel: kernel.to_vec(),
+            initrd: None,
+            cmdline: String::new(),
+            devices: vec![],
+            interrupts: Choice::Auto,
+        }],
+    }
+}
+
+/// An image around any plan, checked or not, with a right checksum.
+fn forge(plan: &Plan, length: usize) -> Vec<u8> {
+    let plan = postcard::to_allocvec(plan).unwrap();
+    let mut image = MAGIC.to_vec();
+    image.extend(VERSION.to_le_bytes());
+    image.extend((plan.len() as u32).to_le_bytes());
+    image.extend((length as u64).to_le_bytes());
+    image.extend([0; 4]);
+    let sum = crc32(&[&image, &plan]);
+    image.extend(sum.to_le_bytes());
+    image.extend(plan);
+    image.resize(length, 0);
+    image
+}
+
+#[test]
+fn the_checksum_is_the_usual_one() {
+    assert_eq!(crc32(&[b"1234", b"56789"]), 0xCBF4_3926);
+}
+
+#[test]
+fn equal_kernels_are_stored_once() {
+    let mut plan = one(&[7; 5000]);
+    let mut second = plan.vms[0].clone();
+    second.name = "b".into();
+    second.cpus = vec![2];
+    plan.vms.push(second);
+    let image = build(plan).unwrap();
+    let parsed = parse(&image).unwrap().plan;
+    assert_eq!(parsed.vms[0].kernel, parsed.vms[1].kernel);
+    assert_eq!(image.len(), 4096 + 5000);
+}
+
+#[test]
+fn an_empty_kernel_is_refused_when_packing() {
+    assert!(matches!(build(one(&[])), Err(Error::Blob { key: "kernel", len: 0, .. })));
+}
+
+#[test]
+fn each_damage_has_its_sentence() {
+    let good = build(one(&[1, 2, 3])).unwrap();
+    let error = |bytes: &[u8]| parse(bytes).unwrap_err();
+    assert_eq!(error(b""), Error::Magic);
+    assert_eq!(error(b"ELF"), Error::Magic);
+    assert_eq!(error(&good[..20]), Error::Truncated { found: 20, stated: 32 });
+    let cut = good.len() as u64 - 1;
+    assert_eq!(error(&good[..good.len() - 1]), Error::Truncated { found: cut, stated: cut + 1 });
+    let spoilt = |at: usize, value: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = value;
+        parse(&bytes).unwrap_err()
+    };
+    assert_eq!(spoilt(8, 9), Error::Version(9));
+    assert_eq!(spoilt(15, 1), Error::LongPlan(0x100_0000 | u64::from(good[12])));
+    assert!(matches!(spoilt(33, b'z'), Error::Checksum { .. }));
+    assert!(matches!(spoilt(24, 1), Error::Checksum { .. }));
+}
+
+#[test]
+fn padding_after_the_image_is_ignored() {
+    let mut image = build(one(&[1, 2, 3])).unwrap();
+    image.resize(image.len() + 99, 0xAA);
+    let parsed = parse(&image).unwrap();
+    assert_eq!(parsed.kernel(&parsed.plan.vms[0]), [1, 2, 3]);
+}
+
+#[test]
+fn blobs_must_lie_inside_on_a_page_after_the_plan() {
+    let place = |offset, len| {
+        let plan = one(&[]).try_map(|_, _, _| Ok::<_, ()>(Blob { offset, len })).unwrap();
+        parse(&forge(&plan, 8192)).map(|image| image.kernel(&image.plan.vms[0]).len())
+    };
+    assert_eq!(place(4096, 4096), Ok(4096));
+    let far = u64::MAX - 4095;
+    for (offset, len) in
+        [(0, 1), (4097, 1), (4096, 0), (4096, 4097), (8192, 1), (far, 4096), (4096, u64::MAX)]
+    {
+        let error = Error::Blob { vm: "a".into(), key: "kernel", offset, len };
+        assert_eq!(place(offset, len), Err(error));
+    }
+}
+
+#[test]
+fn a_plan_that_breaks_the_rules_is_refused_whatever_made_it() {
+    let mut plan = one(&[]).try_map(|_, _, _| Ok::<_, ()>(Blob { offset: 4096, len: 1 })).unwrap();
+    plan.vms[0].cpus = vec![0];
+    match parse(&forge(&plan, 8192)) {
+        Err(Error::Check(error)) => assert_eq!(error.fault, Fault::HostCore),
+        other => panic!("{other:?}"),
+    }
+}
+
+proptest! {
+    #[test]
+    fn packing_then_reading_gives_the_same(plan in plans()) {
+        let image = build(by_ref(&plan)).unwrap();
+        let parsed = parse(&image).unwrap();
+        let back = parsed.plan.clone().try_map(|_, _, blob| Ok::<_, ()>(parsed.blob(blob).to_vec()));
+        prop_assert_eq!(back, Ok(plan));
+    }
+
+    #[test]
+    fn no_bytes_panic(bytes: Vec<u8>) {
+        let _ = parse(&bytes);
+    }
+
+    #[test]
+    fn no_plan_bytes_panic(plan in prop::collection::vec(any::<u8>(), 0..300)) {
+        let mut image = MAGIC.to_vec();
+        image.extend(VERSION.to_le_bytes());
+        image.extend((plan.len() as u32).to_le_bytes());
+        image.extend(8192u64.to_le_bytes());
+        image.extend([0; 4]);
+        let sum = crc32(&[&image, &plan]);
+        image.extend(sum.to_le_bytes());
+        image.extend(plan);
+        image.resize(8192, 0);
+        let _ = parse(&image);
+    }
+
+    #[test]
+    fn damage_is_found_or_harmless(plan in plans(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+        let mut image = build(by_ref(&plan)).unwrap();
+        let at = at.index(image.len());
+        image[at] ^= 1 << bit;
+        if let Ok(parsed) = parse(&image) {
+            // Only the kernels' own bytes and the gaps between them go unsummed.
+            prop_assert!(at as u64 >= HEADER as u64);
+            let names: Vec<_> = parsed.plan.vms.iter().map(|v| &v.name).collect();
+            prop_assert_eq!(names, plan.vms.iter().map(|v| &v.name).collect::<Vec<_>>());
+        }
+    }
+}

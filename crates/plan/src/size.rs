@@ -1,0 +1,74 @@
+//! Sizes of memory as people write them: "512M", "1G"; fractions are refused.
+
+use alloc::string::{String, ToString};
+use core::fmt;
+
+/// The text isn't a size.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SizeError {
+    /// No unit.
+    #[error("`{0}` has no unit; write it with M, G or T, such as \"512M\" or \"1G\"")]
+    NoUnit(String),
+    /// Something else.
+    #[error("`{0}` is no size; write a whole number with M, G or T, such as \"512M\" or \"1G\"")]
+    NotASize(String),
+}
+
+const UNITS: [(u8, u32); 4] = [(b'K', 10), (b'M', 20), (b'G', 30), (b'T', 40)];
+
+/// Reads "512M", "1G", "2GiB": powers of 1024.
+pub fn parse_size(text: &str) -> Result<u64, SizeError> {
+    let wrong = || SizeError::NotASize(text.to_string());
+    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(SizeError::NoUnit(text.to_string()));
+    }
+    let short = text.strip_suffix("iB").unwrap_or(text);
+    let (unit, digits) = short.as_bytes().split_last().ok_or_else(wrong)?;
+    let (_, shift) = UNITS.iter().find(|(u, _)| u == unit).ok_or_else(wrong)?;
+    let number =
+        core::str::from_utf8(digits).ok().filter(|d| d.bytes().all(|b| b.is_ascii_digit()));
+    let number: u64 = number.and_then(|d| d.parse().ok()).ok_or_else(wrong)?;
+    number.checked_mul(1 << shift).ok_or_else(wrong)
+}
+
+/// Prints bytes in the largest unit that divides them: `1G`, `96M`, `5`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whole = UNITS.iter().rev().find(|(_, s)| self.0 != 0 && self.0.is_multiple_of(1 << s));
+        match whole {
+            Some((unit, shift)) => write!(f, "{}{}", self.0 >> shift, char::from(*unit)),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn sizes_read_as_written() {
+        assert_eq!(parse_size("512M"), Ok(512 << 20));
+        assert_eq!(parse_size("2GiB"), Ok(2 << 30));
+        assert_eq!(parse_size("64"), Err(SizeError::NoUnit("64".into())));
+        for text in ["", "M", "1.5G", "-1M", "+1M", "1m", "1 G", "GiB", "99999999999999T", "1µ"] {
+            assert_eq!(parse_size(text), Err(SizeError::NotASize(text.into())), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn printing_then_reading_gives_the_same(n in 1u64..u64::MAX >> 10) {
+            prop_assert_eq!(parse_size(&Size(n << 10).to_string()), Ok(n << 10));
+        }
+
+        #[test]
+        fn no_text_panics(text: String) {
+            let _ = parse_size(&text);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What a plan consists of. Generic over where a kernel is: a path in a file
+//! (`Plan<String>`), its bytes before packing (`Plan<Vec<u8>>`), its place in the
+//! boot image ([`Plan`], that is `Plan<Blob>`).
+
+use crate::DeviceName;
+use alloc::{string::String, vec::Vec};
+use serde::{Deserialize, Serialize};
+
+/// The VMs of a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan<F = Blob> {
+    /// At least one, at most [`crate::MAX_VMS`]; a VM's index is its place here.
+    pub vms: Vec<Vm<F>>,
+}
+
+/// One VM.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vm<F = Blob> {
+    /// Letters, digits, `-` and `_`; unique in the plan.
+    pub name: String,
+    /// Physical cores by index in the order the machine lists them, one vCPU each.
+    pub cpus: Vec<u32>,
+    /// Bytes of guest memory, a multiple of 2 MiB.
+    pub memory: u64,
+    /// bzImage, ELF with a PVH note, or multiboot1.
+    pub kernel: F,
+    /// The initial RAM disk, or a multiboot module.
+    pub initrd: Option<F>,
+    /// The kernel's command line.
+    pub cmdline: String,
+    /// Devices the VM owns, in the order the guest sees them.
+    pub devices: Vec<DeviceName>,
+    /// How its devices' interrupts are to be delivered.
+    pub interrupts: Choice,
+}
+
+/// A run of bytes in the boot image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blob {
+    /// Bytes from the start of the image; page-aligned.
+    pub offset: u64,
+    /// Length in bytes; never zero.
+    pub len: u64,
+}
+
+/// The interrupt policy a person asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Choice {
+    /// The best that the machine and the core's role allow.
+    #[default]
+    Auto,
+    /// Every interrupt and every EOI exits; the baseline.
+    Trap,
+    /// Through the shadow IDT; exitless EOI.
+    Eli,
+}
+
+impl Choice {
+    /// Every choice with the name it has in `vm.toml`.
+    pub const ALL: [(&'static str, Choice); 3] =
+        [("auto", Choice::Auto), ("trap", Choice::Trap), ("eli", Choice::Eli)];
+
+    /// The name used in `vm.toml` and on the command line.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Choice::Auto => "auto",
+            Choice::Trap => "trap",
+            Choice::Eli => "eli",
+        }
+    }
+}
+
+impl<F> Plan<F> {
+    /// The same plan with every kernel and initrd replaced by what `f` gives for it.
+    /// `f` is told whose it is and which (`"kernel"` or `"initrd"`).
+    pub fn try_map<G, E>(
+        self,
+        mut f: impl FnMut(&str, &'static str, F) -> Result<G, E>,
+    ) -> Result<Plan<G>, E> {
+        let vms = self.vms.into_iter().map(|vm| {
+            Ok(Vm {
+                kernel: f(&vm.name, "kernel", vm.kernel)?,
+                initrd: vm.initrd.map(|i| f(&vm.name, "initrd", i)).transpose()?,
+                name: vm.name,
+                cpus: vm.cpus,
+                memory: vm.memory,
+                cmdline: vm.cmdline,
+                devices: vm.devices,
+                interrupts: vm.interrupts,
+            })
+        });
+        Ok(Plan { vms: vms.collect::<Result<_, E>>()? })
+    }
+}
