@@ -1,0 +1,115 @@
+//! A decoded instruction.
+
+use crate::{Alu, MemoryOperand, Mode, Register, Registers};
+
+/// What [`crate::decode`] makes of an instruction's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instruction {
+    /// Length in bytes with all prefixes, 1 to 15.
+    pub len: u8,
+    /// What it does.
+    pub op: Op,
+    /// Bytes it moves between processor and memory; 0 if it has no memory operand.
+    pub size: u8,
+    /// The memory operand.
+    pub memory: Option<MemoryOperand>,
+}
+
+impl Instruction {
+    /// The linear address of its memory operand, if it has one.
+    pub fn linear_address(&self, registers: &impl Registers, mode: Mode) -> Option<u64> {
+        let next_rip = registers.rip().wrapping_add(u64::from(self.len));
+        self.memory.map(|memory| memory.linear_address(registers, next_rip, mode))
+    }
+}
+
+/// The right-hand side of a store or an arithmetic operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A general register of the instruction's size.
+    Register(Register),
+    /// A constant, sign-extended to 64 bits.
+    Immediate(u64),
+}
+
+/// What an instruction does. "Memory" is its memory operand of
+/// [`Instruction::size`] bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// MOV, MOVZX, MOVSX, MOVSXD: register := memory.
+    Load {
+        /// Where the value goes.
+        to: Register,
+        /// Size of the register operand, at least that of the memory operand.
+        to_size: u8,
+        /// The value is sign-extended to `to_size`, else zero-extended.
+        signed: bool,
+    },
+    /// MOV: memory := source.
+    Store(Source),
+    /// memory := memory op source; CMP and TEST set the flags alone.
+    AluToMemory(Alu, Source),
+    /// register := register op memory; CMP sets the flags alone.
+    AluToRegister(Alu, Register),
+    /// XCHG with memory.
+    Exchange(Register),
+    /// MOV CRn, register.
+    WriteCr {
+        /// 0, 2, 3, 4 or 8.
+        cr: u8,
+        /// Number of the general register.
+        from: u8,
+    },
+    /// MOV register, CRn.
+    ReadCr {
+        /// 0, 2, 3, 4 or 8.
+        cr: u8,
+        /// Number of the general register.
+        to: u8,
+    },
+    /// LGDT: the size is 5 (a base of 24 bits), 6 or 10 bytes.
+    Lgdt,
+    /// LIDT: the size is as for LGDT.
+    Lidt,
+    /// SGDT: the size is 6 or 10 bytes.
+    Sgdt,
+    /// SIDT: the size is 6 or 10 bytes.
+    Sidt,
+    /// LMSW from a general register, or from memory if there is none.
+    Lmsw(Option<u8>),
+    /// INVLPG: the operand is the address itself; no bytes are moved.
+    Invlpg,
+    /// CLTS.
+    Clts,
+    /// CPUID.
+    Cpuid,
+    /// HLT.
+    Hlt,
+    /// IN, not INS; ports and sizes come with the exit.
+    In,
+    /// OUT, not OUTS; ports and sizes come with the exit.
+    Out,
+    /// INVD.
+    Invd,
+    /// RDMSR.
+    Rdmsr,
+    /// VMMCALL.
+    Vmmcall,
+    /// WBINVD, or WBNOINVD.
+    Wbinvd,
+    /// WRMSR.
+    Wrmsr,
+    /// XSETBV.
+    Xsetbv,
+}
+
+impl Op {
+    /// LOCK is allowed: it writes memory it has read.
+    pub(crate) fn takes_lock(&self) -> bool {
+        match self {
+            Op::AluToMemory(alu, _) => alu.writes(),
+            Op::Exchange(_) => true,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Prefixes and the sizes they select (APM volume 3, 1.2 and table 1-2).
+
+use crate::cursor::Cursor;
+use crate::{Error, Segment};
+
+/// What the code segment says of default operand and address sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Real mode, virtual-8086 mode or a 16-bit code segment.
+    Bits16,
+    /// A 32-bit code segment.
+    Bits32,
+    /// 64-bit mode.
+    Bits64,
+}
+
+/// Everything before the opcode.
+#[derive(Clone, Copy)]
+pub struct Prefixes {
+    pub mode: Mode,
+    /// The override in effect; in 64-bit mode only FS and GS count.
+    pub segment: Option<Segment>,
+    pub lock: bool,
+    /// REP or REPNE, which select another instruction for some opcodes.
+    pub repeat: bool,
+    pub operand: bool,
+    address: bool,
+    /// The REX byte, if one stands directly before the opcode.
+    rex: Option<u8>,
+}
+
+impl Prefixes {
+    /// Reads prefixes and the first byte after them.
+    pub fn read(cursor: &mut Cursor, mode: Mode) -> Result<(Self, u8), Error> {
+        let mut this = Self {
+            mode,
+            segment: None,
+            lock: false,
+            repeat: false,
+            operand: false,
+            address: false,
+            rex: None,
+        };
+        loop {
+            let byte = cursor.u8()?;
+            match byte {
+                0x26 => this.override_segment(Segment::Es),
+                0x2E => this.override_segment(Segment::Cs),
+                0x36 => this.override_segment(Segment::Ss),
+                0x3E => this.override_segment(Segment::Ds),
+                0x64 => this.override_segment(Segment::Fs),
+                0x65 => this.override_segment(Segment::Gs),
+                0x66 => this.operand = true,
+                0x67 => this.address = true,
+                0xF0 => this.lock = true,
+                0xF2 | 0xF3 => this.repeat = true,
+                0x40..=0x4F if mode == Mode::Bits64 => {
+                    this.rex = Some(byte);
+                    continue;
+                }
+                _ => return Ok((this, byte)),
+            }
+            // A REX byte that isn't the last prefix has no effect.
+            this.rex = None;
+        }
+    }
+
+    fn override_segment(&mut self, segment: Segment) {
+        if self.mode != Mode::Bits64 || matches!(segment, Segment::Fs | Segment::Gs) {
+            self.segment = Some(segment);
+        }
+    }
+
+    /// 2, 4 or 8: the size of an operand that isn't a byte.
+    pub fn operand_size(&self) -> u8 {
+        if self.rex_w() {
+            8
+        } else if (self.mode == Mode::Bits16) == self.operand {
+            4
+        } else {
+            2
+        }
+    }
+
+    /// 2, 4 or 8: the size of an effective address.
+    pub fn address_size(&self) -> u8 {
+        match (self.mode, self.address) {
+            (Mode::Bits64, false) => 8,
+            (Mode::Bits64, true) | (Mode::Bits32, false) | (Mode::Bits16, true) => 4,
+            (Mode::Bits32, true) | (Mode::Bits16, false) => 2,
+        }
+    }
+
+    pub fn has_rex(&self) -> bool {
+        self.rex.is_some()
+    }
+
+    pub fn rex_w(&self) -> bool {
+        self.rex.is_some_and(|rex| rex & 8 != 0)
+    }
+
+    /// What REX.R adds to a ModRM `reg` field.
+    pub fn rex_r(&self) -> u8 {
+        (self.rex.unwrap_or(0) & 4) << 1
+    }
+
+    /// What REX.X adds to a SIB `index` field.
+    pub fn rex_x(&self) -> u8 {
+        (self.rex.unwrap_or(0) & 2) << 2
+    }
+
+    /// What REX.B adds to a ModRM `rm` or SIB `base` field.
+    pub fn rex_b(&self) -> u8 {
+        (self.rex.unwrap_or(0) & 1) << 3
+    }
+}
