@@ -1,0 +1,204 @@
+/*
+ * Counts, from outside the emulated machine, what its CPUs execute: instructions
+ * in guest mode and in host mode, guest entries (VMRUN), and the same at the
+ * edges of measuring windows that the measured program marks.
+ *
+ *   qemu-system-x86_64 ... -plugin exitless_plugin.so,out=FILE
+ *
+ * Guarantees: an instruction is counted when it starts, once, on the CPU that
+ * runs it: also one that faults, is intercepted, or is a repetition of REP (as
+ * the emulator restarts it). A VMRUN counts as the host's last instruction, the
+ * marker after it as the host's first. Doesn't guarantee: a split of guest and
+ * host for a hypervisor that doesn't run the marker; the CPU's own state is not
+ * looked at. Costs about as much time again as the emulation itself.
+ *
+ * FILE gets lines of key=value, flushed one by one so that a killed emulator
+ * loses nothing:
+ *   edge kind=open|close vcpu=N instructions=N guest=N host=N vmruns=N host_entries=N
+ *   entry vcpu=N own=N all=N      the first VMRUN of a vCPU: instructions of this
+ *                                 CPU and of all CPUs since power-on, firmware included
+ *   total vcpu=N instructions=N guest=N host=N vmruns=N host_entries=N
+ * On a CPU that never ran VMRUN every instruction is the guest's: the bare machine.
+ */
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * The emulator's plugin interface, version 4 (QEMU 9.2 to 10.1), as its public
+ * documentation gives it ("QEMU TCG Plugins", API): distributions package no
+ * header for it.
+ */
+typedef uint64_t qemu_plugin_id_t;
+struct qemu_plugin_tb;
+struct qemu_plugin_insn;
+struct qemu_plugin_scoreboard;
+typedef struct {
+    const char *target_name;
+    struct { int min, cur; } version;
+    bool system_emulation;
+    struct { int smp_vcpus, max_vcpus; } system;
+} qemu_info_t;
+typedef struct {
+    struct qemu_plugin_scoreboard *score;
+    size_t offset;
+} qemu_plugin_u64;
+enum qemu_plugin_cb_flags { QEMU_PLUGIN_CB_NO_REGS };
+enum qemu_plugin_op { QEMU_PLUGIN_INLINE_ADD_U64 };
+typedef void (*tb_callback)(qemu_plugin_id_t, struct qemu_plugin_tb *);
+typedef void (*exec_callback)(unsigned vcpu, void *user);
+typedef void (*exit_callback)(qemu_plugin_id_t, void *user);
+void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t, tb_callback);
+void qemu_plugin_register_atexit_cb(qemu_plugin_id_t, exit_callback, void *user);
+size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *);
+struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *, size_t index);
+size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *);
+size_t qemu_plugin_insn_data(const struct qemu_plugin_insn *, void *into, size_t length);
+void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *, exec_callback, enum qemu_plugin_cb_flags, void *user);
+void qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(struct qemu_plugin_insn *, enum qemu_plugin_op, qemu_plugin_u64,
+                                                         uint64_t immediate);
+struct qemu_plugin_scoreboard *qemu_plugin_scoreboard_new(size_t element_size);
+void *qemu_plugin_scoreboard_find(struct qemu_plugin_scoreboard *, unsigned vcpu);
+int qemu_plugin_num_vcpus(void);
+
+#define EXPORT __attribute__((visibility("default")))
+EXPORT int qemu_plugin_version = 4;
+
+/* Of one CPU; written only by it. */
+struct counters {
+    uint64_t instructions; /* all so far; the translated code adds to it */
+    uint64_t guest;        /* of these in guest mode, up to `since` */
+    uint64_t since;        /* `instructions` at the last VMRUN */
+    uint64_t vmruns, host_entries;
+    bool in_guest;
+};
+
+static struct qemu_plugin_scoreboard *board;
+static FILE *out;
+
+static struct counters *of(unsigned vcpu)
+{
+    return qemu_plugin_scoreboard_find(board, vcpu);
+}
+
+static void put(const char *what, unsigned vcpu)
+{
+    struct counters *c = of(vcpu);
+    uint64_t guest = c->guest + (c->in_guest ? c->instructions - c->since : 0);
+    if (!c->vmruns)
+        guest = c->instructions;
+    fprintf(out,
+            "%s vcpu=%u instructions=%" PRIu64 " guest=%" PRIu64 " host=%" PRIu64 " vmruns=%" PRIu64 " host_entries=%" PRIu64 "\n",
+            what, vcpu, c->instructions, guest, c->instructions - guest, c->vmruns, c->host_entries);
+    fflush(out);
+}
+
+static void on_vmrun(unsigned vcpu, void *user)
+{
+    struct counters *c = of(vcpu);
+    (void)user;
+    if (!c->vmruns++) {
+        uint64_t all = 0;
+        for (int i = 0; i < qemu_plugin_num_vcpus(); i++)
+            all += of((unsigned)i)->instructions;
+        fprintf(out, "entry vcpu=%u own=%" PRIu64 " all=%" PRIu64 "\n", vcpu, c->instructions, all);
+        fflush(out);
+    }
+    c->since = c->instructions;
+    c->in_guest = true;
+}
+
+static void on_host_entered(unsigned vcpu, void *user)
+{
+    struct counters *c = of(vcpu);
+    (void)user;
+    c->host_entries++;
+    if (c->in_guest)
+        c->guest += c->instructions - c->since;
+    c->in_guest = false;
+}
+
+static void on_edge(unsigned vcpu, void *user)
+{
+    put(user, vcpu);
+}
+
+static void on_exit_of_emulator(qemu_plugin_id_t id, void *user)
+{
+    (void)id;
+    (void)user;
+    for (int i = 0; i < qemu_plugin_num_vcpus(); i++)
+        put("total", (unsigned)i);
+    fclose(out);
+}
+
+/* What an instruction is to us. The markers are nopl imm32(%rax,%rax,1). */
+enum special { PLAIN, VMRUN, WINDOW_OPEN, WINDOW_CLOSE, HOST_ENTERED };
+
+static enum special classify(const struct qemu_plugin_insn *instruction)
+{
+    static const uint8_t vmrun[3] = {0x0f, 0x01, 0xd8}, marker[4] = {0x0f, 0x1f, 0x84, 0x00};
+    uint8_t byte[8];
+    size_t size = qemu_plugin_insn_size(instruction);
+    if ((size != 3 && size != 8) || qemu_plugin_insn_data(instruction, byte, size) != size)
+        return PLAIN;
+    if (size == 3)
+        return memcmp(byte, vmrun, 3) ? PLAIN : VMRUN;
+    if (memcmp(byte, marker, 4))
+        return PLAIN;
+    switch (byte[4] | byte[5] << 8 | byte[6] << 16 | (uint32_t)byte[7] << 24) {
+    case 0x45580001: return WINDOW_OPEN;
+    case 0x45580002: return WINDOW_CLOSE;
+    case 0x45580010: return HOST_ENTERED;
+    default: return PLAIN;
+    }
+}
+
+/* The order of registration is the order of execution: a marker acts before it is
+   counted, a VMRUN after. */
+static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *block)
+{
+    qemu_plugin_u64 instructions = {board, offsetof(struct counters, instructions)};
+    size_t length = qemu_plugin_tb_n_insns(block);
+    (void)id;
+    for (size_t i = 0; i < length; i++) {
+        struct qemu_plugin_insn *instruction = qemu_plugin_tb_get_insn(block, i);
+        exec_callback action = NULL;
+        void *user = NULL;
+        enum special special = classify(instruction);
+        switch (special) {
+        case PLAIN: break;
+        case VMRUN: action = on_vmrun; break;
+        case HOST_ENTERED: action = on_host_entered; break;
+        case WINDOW_OPEN: action = on_edge, user = "edge kind=open"; break;
+        case WINDOW_CLOSE: action = on_edge, user = "edge kind=close"; break;
+        }
+        if (action && special != VMRUN)
+            qemu_plugin_register_vcpu_insn_exec_cb(instruction, action, QEMU_PLUGIN_CB_NO_REGS, user);
+        qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(instruction, QEMU_PLUGIN_INLINE_ADD_U64, instructions, 1);
+        if (special == VMRUN)
+            qemu_plugin_register_vcpu_insn_exec_cb(instruction, action, QEMU_PLUGIN_CB_NO_REGS, user);
+    }
+}
+
+EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int count, char **argument)
+{
+    if (strcmp(info->target_name, "x86_64") || !info->system_emulation) {
+        fprintf(stderr, "exitless_plugin: the emulated machine is %s, x86_64 system emulation is needed\n", info->target_name);
+        return -1;
+    }
+    for (int i = 0; i < count; i++)
+        if (!strncmp(argument[i], "out=", 4))
+            out = fopen(argument[i] + 4, "w");
+    if (!out) {
+        fprintf(stderr, "exitless_plugin: no file to write to, or it can't be made: give out=FILE\n");
+        return -1;
+    }
+    board = qemu_plugin_scoreboard_new(sizeof(struct counters));
+    qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
+    qemu_plugin_register_atexit_cb(id, on_exit_of_emulator, NULL);
+    return 0;
+}
