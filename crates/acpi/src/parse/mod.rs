@@ -9,6 +9,9 @@ mod madt;
 mod root;
 mod table;
 
+#[cfg(test)]
+mod tests;
+
 use crate::{Ecam, Error, Machine, Physical};
 pub use root::find_rsdp;
 use table::Table;

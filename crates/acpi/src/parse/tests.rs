@@ -1,0 +1,315 @@
+//! The parser against a real firmware's tables, against the same damaged, and against noise.
+
+use crate::*;
+use proptest::prelude::*;
+
+/// FADT, MADT, HPET, MCFG, DMAR, WAET and RSDT as SeaBIOS leaves them on QEMU 10.0's q35 with 3
+/// CPUs and `intel-iommu,intremap=on,eim=on`; the addresses in them assume [`Q35_AT`].
+const Q35: &[u8] = include_bytes!("q35.bin");
+const Q35_AT: u64 = 0x3FE_214D;
+const Q35_RSDT: u32 = 0x3FE_23CD;
+const RSDP_AT: u64 = 0xF_5250;
+
+/// Memory with holes.
+struct Pieces(Vec<(u64, Vec<u8>)>);
+
+impl Physical for Pieces {
+    fn read(&self, pa: u64, buf: &mut [u8]) -> bool {
+        for (start, bytes) in &self.0 {
+            let Some(offset) = pa.checked_sub(*start) else { continue };
+            let (Ok(from), len) = (usize::try_from(offset), buf.len()) else { continue };
+            if let Some(found) = from.checked_add(len).and_then(|to| bytes.get(from..to)) {
+                buf.copy_from_slice(found);
+                return true;
+            }
+        }
+        false
+    }
+}
+
+fn fix_sum(bytes: &mut [u8], at: usize) {
+    bytes[at] = 0;
+    bytes[at] = bytes.iter().fold(0u8, |sum, byte| sum.wrapping_sub(*byte));
+}
+
+fn table(signature: &[u8; 4], body: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; 36];
+    bytes[..4].copy_from_slice(signature);
+    bytes.extend_from_slice(body);
+    let length = bytes.len() as u32;
+    bytes[4..8].copy_from_slice(&length.to_le_bytes());
+    fix_sum(&mut bytes, 9);
+    bytes
+}
+
+fn rsdp_v1(rsdt: u32) -> Vec<u8> {
+    let mut bytes = b"RSD PTR \0BOCHS \0".to_vec();
+    bytes.extend_from_slice(&rsdt.to_le_bytes());
+    fix_sum(&mut bytes, 8);
+    bytes
+}
+
+fn q35(tables: &[u8]) -> Pieces {
+    Pieces(vec![(RSDP_AT, rsdp_v1(Q35_RSDT)), (Q35_AT, tables.to_vec())])
+}
+
+/// A machine of the given tables, below an RSDT.
+fn machine(tables: &[Vec<u8>]) -> Pieces {
+    let mut pieces = vec![(RSDP_AT, rsdp_v1(0x1000))];
+    let mut entries = Vec::new();
+    for (n, table) in tables.iter().enumerate() {
+        let at = 0x10_0000 * (n as u32 + 1);
+        entries.extend_from_slice(&at.to_le_bytes());
+        pieces.push((at.into(), table.clone()));
+    }
+    pieces.push((0x1000, table(b"RSDT", &entries)));
+    Pieces(pieces)
+}
+
+fn madt(structures: &[u8]) -> Vec<u8> {
+    table(b"APIC", &[&[0; 8], structures].concat())
+}
+
+const ONE_CPU: [u8; 8] = [0, 8, 0, 0, 1, 0, 0, 0];
+
+#[test]
+fn reads_what_the_firmware_of_q35_says() {
+    let found = probe(&q35(Q35), RSDP_AT).unwrap();
+    let ids: Vec<_> = found.cpus.iter().map(|cpu| (cpu.apic_id, cpu.enabled)).collect();
+    assert_eq!(ids, [(0, true), (1, true), (2, true)]);
+    assert_eq!(found.ioapics[..], [IoApic { id: 0, address: 0xFEC0_0000, gsi_base: 0 }]);
+    let ecam = Ecam { base: 0xB000_0000, segment: 0, bus_start: 0, bus_end: 255 };
+    assert_eq!(found.ecam, Some(ecam));
+    assert_eq!(found.pm_timer, Some(PmTimer { port: 0x608, bits32: false }));
+    assert_eq!(found.reset, Some(Reset { port: 0xCF9, value: 0xF }));
+    assert!(!found.ivrs_present);
+    let dmar = found.dmar.unwrap();
+    assert!(dmar.interrupt_remapping && !dmar.x2apic_opt_out);
+    assert_eq!(dmar.host_address_width, 48);
+    assert_eq!(dmar.reserved, []);
+    let [unit] = &dmar.units[..] else { panic!("{dmar:?}") };
+    assert_eq!((unit.base, unit.segment, unit.include_all), (0xFED9_0000, 0, false));
+    let scope = |kind, bus, device, function| {
+        let path = vec![PathStep { device, function }];
+        Scope { kind, enumeration_id: 0, bus, path }
+    };
+    let expected = [
+        scope(ScopeKind::IoApic, 0xFF, 0, 0),
+        scope(ScopeKind::Endpoint, 0, 0, 0),
+        scope(ScopeKind::Endpoint, 0, 0x1F, 0),
+        scope(ScopeKind::Endpoint, 0, 0x1F, 2),
+        scope(ScopeKind::Endpoint, 0, 0x1F, 3),
+    ];
+    assert_eq!(unit.scopes, expected);
+}
+
+#[test]
+fn any_one_damaged_byte_is_noticed_unless_it_lies_in_a_table_that_isn_t_read() {
+    let good = probe(&q35(Q35), RSDP_AT).unwrap();
+    for at in 0..Q35.len() {
+        let unused = [b"HPET", b"WAET"].iter().any(|signature| {
+            let start = Q35.windows(4).position(|found| found == *signature).unwrap();
+            (start..start + usize::from(Q35[start + 4])).contains(&at)
+        });
+        let mut tables = Q35.to_vec();
+        tables[at] ^= 0x20;
+        match probe(&q35(&tables), RSDP_AT) {
+            Err(_) => assert!(!unused, "byte {at}"),
+            // A damaged signature hides the table.
+            Ok(found) => assert_eq!(found == good, unused, "byte {at}"),
+        }
+    }
+}
+
+#[test]
+fn memory_that_ends_early_is_an_error() {
+    for end in 0..Q35.len() {
+        let error = probe(&q35(&Q35[..end]), RSDP_AT).unwrap_err();
+        assert!(matches!(error, Error::Unreadable { .. }), "{end}: {error}");
+    }
+}
+
+#[test]
+fn no_processors_no_machine() {
+    let error = probe(&machine(&[]), RSDP_AT).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the firmware gives no MADT, which is needed to find the processors"
+    );
+}
+
+#[test]
+fn both_forms_of_processor_are_seen_once_and_padding_isn_t() {
+    let x2apic = |id: u32, flags: u8| {
+        let mut entry = vec![9, 16, 0, 0];
+        entry.extend_from_slice(&id.to_le_bytes());
+        entry.extend_from_slice(&[flags, 0, 0, 0]);
+        entry.extend_from_slice(&(id + 7).to_le_bytes());
+        entry
+    };
+    let structures = [
+        ONE_CPU.to_vec(),
+        vec![0, 8, 1, 0xFF, 0, 0, 0, 0],
+        vec![0, 8, 1, 3, 2, 0, 0, 0],
+        x2apic(300, 1),
+        x2apic(3, 0),
+    ];
+    let found = probe(&machine(&[madt(&structures.concat())]), RSDP_AT).unwrap();
+    assert_eq!(
+        found.cpus[..],
+        [
+            Cpu { apic_id: 0, acpi_uid: 0, enabled: true },
+            Cpu { apic_id: 3, acpi_uid: 1, enabled: false },
+            Cpu { apic_id: 300, acpi_uid: 307, enabled: true },
+        ]
+    );
+}
+
+#[test]
+fn the_257th_processor_is_one_too_many() {
+    let list = |count: u16| -> Vec<u8> {
+        (0..count)
+            .flat_map(|id| [9, 16, 0, 0, id as u8, (id >> 8) as u8, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0])
+            .collect()
+    };
+    assert_eq!(probe(&machine(&[madt(&list(256))]), RSDP_AT).unwrap().cpus.len(), 256);
+    let error = probe(&machine(&[madt(&list(257))]), RSDP_AT).unwrap_err();
+    assert_eq!(error, Error::TooMany { table: "MADT", what: "processors", most: 256 });
+}
+
+#[test]
+fn structures_that_don_t_advance_or_don_t_fit_are_refused() {
+    let short = |structures: &[u8]| probe(&machine(&[madt(structures)]), RSDP_AT).unwrap_err();
+    let error = short(&[1, 0]);
+    assert_eq!(error, Error::Short { table: "MADT", offset: 44, length: 0, needed: 2 });
+    let error = short(&[0, 8, 0, 0]);
+    assert_eq!(error, Error::Short { table: "MADT", offset: 44, length: 4, needed: 8 });
+    let error = short(&[9, 8, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(error, Error::Short { table: "MADT", offset: 44, length: 8, needed: 12 });
+
+    let dmar = |structures: &[u8]| {
+        let dmar = table(b"DMAR", &[&[47, 1], &[0; 10][..], structures].concat());
+        probe(&machine(&[madt(&ONE_CPU), dmar]), RSDP_AT).unwrap_err()
+    };
+    let error = dmar(&[0, 0, 0, 0]);
+    assert_eq!(error, Error::Short { table: "DMAR", offset: 48, length: 0, needed: 4 });
+    let mut drhd = vec![0; 18];
+    drhd[2] = 18;
+    drhd[17] = 0; // a scope of length 0
+    let error = dmar(&drhd);
+    assert_eq!(error, Error::Short { table: "DMAR", offset: 64, length: 0, needed: 8 });
+}
+
+#[test]
+fn reserved_memory_is_read_and_must_not_be_inside_out() {
+    let rmrr = |base: u64, limit: u64| {
+        let mut entry = vec![1, 0, 34, 0, 0, 0, 5, 0];
+        entry.extend_from_slice(&base.to_le_bytes());
+        entry.extend_from_slice(&limit.to_le_bytes());
+        entry.extend_from_slice(&[2, 10, 0, 0, 0, 1, 0x1C, 4, 0x02, 1]);
+        let dmar = table(b"DMAR", &[&[38, 3], &[0; 10][..], &entry].concat());
+        probe(&machine(&[madt(&ONE_CPU), dmar]), RSDP_AT)
+    };
+    let dmar = rmrr(0x7F00_0000, 0x7F0F_FFFF).unwrap().dmar.unwrap();
+    assert!(dmar.x2apic_opt_out);
+    let path = vec![PathStep { device: 0x1C, function: 4 }, PathStep { device: 2, function: 1 }];
+    let scopes = vec![Scope { kind: ScopeKind::Bridge, enumeration_id: 0, bus: 1, path }];
+    let (base, limit) = (0x7F00_0000, 0x7F0F_FFFF);
+    assert_eq!(dmar.reserved, [ReservedMemory { base, limit, segment: 5, scopes }]);
+    assert!(matches!(rmrr(2, 1), Err(Error::Inconsistent { table: "DMAR", offset: 48, .. })));
+}
+
+#[test]
+fn ecam_is_that_of_segment_0_and_must_be_consistent() {
+    let entry = |base: u64, segment: u8, start: u8, end: u8| {
+        [&base.to_le_bytes()[..], &[segment, 0, start, end, 0, 0, 0, 0]].concat()
+    };
+    let ecam = |entries: &[Vec<u8>]| {
+        let mcfg = table(b"MCFG", &[&[0; 8][..], &entries.concat()].concat());
+        probe(&machine(&[madt(&ONE_CPU), mcfg]), RSDP_AT).map(|found| found.ecam)
+    };
+    let found = ecam(&[entry(1 << 32, 1, 0, 255), entry(2 << 32, 0, 16, 31)]);
+    let expected = Ecam { base: 2 << 32, segment: 0, bus_start: 16, bus_end: 31 };
+    assert_eq!(found, Ok(Some(expected)));
+    assert_eq!(ecam(&[entry(1 << 32, 1, 0, 255)]), Ok(None));
+    assert!(matches!(ecam(&[entry(0, 0, 2, 1)]), Err(Error::Inconsistent { .. })));
+    assert!(matches!(ecam(&[entry(u64::MAX, 0, 0, 0)]), Err(Error::Inconsistent { .. })));
+}
+
+#[test]
+fn the_root_pointer_is_found_in_the_ebda_or_below_1_mib() {
+    let low = |ebda: u16| (0x400, [&[0; 0xE][..], &ebda.to_le_bytes()].concat());
+    let rsdp = rsdp_v1(0x1000);
+    assert_eq!(find_rsdp(&Pieces(vec![(RSDP_AT, rsdp.clone())])), Ok(RSDP_AT));
+    let in_ebda = Pieces(vec![low(0x9FC0), (0x9_FC10, rsdp.clone()), (RSDP_AT, rsdp.clone())]);
+    assert_eq!(find_rsdp(&in_ebda), Ok(0x9_FC10));
+    // One whose sum is wrong, and one that isn't aligned, don't count.
+    let mut broken = rsdp.clone();
+    broken[15] ^= 1;
+    let pieces = vec![(0xE_0000, broken), (0xE_0108, rsdp.clone()), (0xF_FFE0, rsdp)];
+    assert_eq!(find_rsdp(&Pieces(pieces)), Ok(0xF_FFE0));
+    assert_eq!(find_rsdp(&Pieces(vec![low(0xFFFF)])), Err(Error::NoRsdp));
+}
+
+#[test]
+fn a_root_table_that_lists_itself_is_read_once() {
+    let rsdt = table(b"RSDT", &0x1000u32.to_le_bytes().repeat(1024));
+    let pieces = vec![(RSDP_AT, rsdp_v1(0x1000)), (0x1000, rsdt)];
+    let error = probe(&Pieces(pieces), RSDP_AT).unwrap_err();
+    assert!(matches!(error, Error::Missing { .. }));
+    let rsdt = table(b"RSDT", &0x1000u32.to_le_bytes().repeat(1025));
+    let pieces = vec![(RSDP_AT, rsdp_v1(0x1000)), (0x1000, rsdt)];
+    let error = probe(&Pieces(pieces), RSDP_AT).unwrap_err();
+    assert_eq!(error, Error::TooMany { table: "RSDT", what: "tables", most: 1024 });
+}
+
+#[test]
+fn every_error_is_one_sentence_with_the_table_s_name() {
+    let mut tables = Q35.to_vec();
+    let madt = tables.windows(4).position(|found| found == b"APIC").unwrap();
+    tables[madt + 50] ^= 1;
+    let error = probe(&q35(&tables), RSDP_AT).unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with("the 136 bytes of the MADT at 0x3fe2241 sum to "), "{text}");
+    tables[madt + 4..madt + 8].copy_from_slice(&u32::MAX.to_le_bytes());
+    assert_eq!(
+        probe(&q35(&tables), RSDP_AT).unwrap_err().to_string(),
+        "the MADT at 0x3fe2241 gives its length as 4294967295 bytes, \
+         but 36 to 1048576 are needed"
+    );
+}
+
+proptest! {
+    /// Tables with right sums and any contents: an answer, no panic, no endless walk.
+    #[test]
+    fn any_contents_give_an_answer(
+        apic in prop::collection::vec(any::<u8>(), 0..200),
+        dmar in prop::collection::vec(0u8..20, 0..200),
+        fadt in prop::collection::vec(any::<u8>(), 0..240),
+        mcfg in prop::collection::vec(any::<u8>(), 0..100),
+    ) {
+        let tables = [
+            table(b"DMAR", &dmar),
+            table(b"FACP", &fadt),
+            table(b"MCFG", &mcfg),
+            table(b"APIC", &apic),
+        ];
+        for table in &tables {
+            if let Ok(found) = probe(&machine(&[madt(&ONE_CPU), table.clone()]), RSDP_AT) {
+                prop_assert!(found.cpus.iter().any(|cpu| cpu.enabled));
+            }
+        }
+    }
+
+    /// Any bytes in place of the tables, and any pointer into them.
+    #[test]
+    fn any_memory_gives_an_answer(
+        memory in prop::collection::vec(any::<u8>(), 0..600),
+        rsdt: u32,
+        at: u64,
+    ) {
+        let memory = Pieces(vec![(RSDP_AT, rsdp_v1(rsdt)), (rsdt.into(), memory.clone()), (at, memory)]);
+        prop_assert!(probe(&memory, at).is_err());
+        prop_assert!(probe(&memory, RSDP_AT).is_err());
+    }
+}
