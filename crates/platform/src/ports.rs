@@ -1,0 +1,95 @@
+//! Which emulated device an I/O port access belongs to.
+//!
+//! Guarantees that every (port, size) has exactly one answer. Byte-wide devices
+//! claim byte accesses only; a wider access to them is unclaimed, not split.
+
+/// First port of the console UART.
+pub const UART_BASE: u16 = 0x3F8;
+
+/// The register that a port access reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Port {
+    /// The UART's register at this offset (0 to 7).
+    Uart(u8),
+    /// 0x70: index of the CMOS register.
+    RtcIndex,
+    /// 0x71: the CMOS register chosen.
+    RtcData,
+    /// 0xCF8: the PCI configuration address; 32-bit accesses only.
+    PciAddress,
+    /// 0xCFC to 0xCFF: PCI configuration data at this byte offset (0 to 3).
+    PciData(u8),
+    /// 0x600: ACPI sleep control.
+    SleepControl,
+    /// 0x601: ACPI sleep status.
+    SleepStatus,
+    /// 0x604: the FADT's reset register.
+    Reset,
+    /// 0xCF9: the chipset's reset control; byte accesses only.
+    ResetControl,
+    /// 0x64: the keyboard controller's command port, of which only "reset" is there.
+    KeyboardCommand,
+    /// 0xF4: ends the VM with a code, for tests.
+    DebugExit,
+    /// Nobody's: reads give [`unclaimed`], writes are ignored.
+    Unclaimed,
+}
+
+/// Who answers an access of `size` bytes at `port`.
+pub const fn route(port: u16, size: u8) -> Port {
+    match (port, size) {
+        (0x3F8..=0x3FF, 1) => Port::Uart((port - UART_BASE) as u8),
+        (0x70, 1) => Port::RtcIndex,
+        (0x71, 1) => Port::RtcData,
+        (0xCF8, 4) => Port::PciAddress,
+        (0xCF9, 1) => Port::ResetControl,
+        (0xCFC..=0xCFF, 1 | 2 | 4) => Port::PciData((port - 0xCFC) as u8),
+        (0x600, 1) => Port::SleepControl,
+        (0x601, 1) => Port::SleepStatus,
+        (0x604, 1) => Port::Reset,
+        (0x64, 1) => Port::KeyboardCommand,
+        (0xF4, 1 | 2 | 4) => Port::DebugExit,
+        _ => Port::Unclaimed,
+    }
+}
+
+/// What a read of `size` bytes gives where nobody answers: all ones.
+pub const fn unclaimed(size: u8) -> u32 {
+    match size {
+        1 => 0xFF,
+        2 => 0xFFFF,
+        _ => 0xFFFF_FFFF,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_register_and_the_reset_control_overlap_by_size() {
+        assert_eq!(route(0xCF8, 4), Port::PciAddress);
+        assert_eq!(route(0xCF9, 1), Port::ResetControl);
+        // Linux writes 1 to 0xCFB before it looks for mechanism 1.
+        assert_eq!(route(0xCFB, 1), Port::Unclaimed);
+        assert_eq!(route(0xCF9, 4), Port::Unclaimed);
+    }
+
+    #[test]
+    fn every_port_and_size_is_answered_and_offsets_stay_in_range() {
+        for port in 0..=u16::MAX {
+            for size in 0..=u8::MAX {
+                match route(port, size) {
+                    Port::Uart(o) => assert!(size == 1 && o < 8 && port == 0x3F8 + u16::from(o)),
+                    Port::PciData(o) => assert!(o < 4 && port == 0xCFC + u16::from(o)),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_reads_as_ones_of_the_size() {
+        assert_eq!([unclaimed(1), unclaimed(2), unclaimed(4)], [0xFF, 0xFFFF, 0xFFFF_FFFF]);
+    }
+}
