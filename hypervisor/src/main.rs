@@ -1,4 +1,7 @@
-//! Exitless, the bare-metal image: a static ELF with a PVH entry.
+//! Exitless, the bare-metal image: brings the machine up and hands it to the VMs.
+//!
+//! Order of things: a boot CPU that can speak, then memory, then the other
+//! CPUs, then the plan. The unsafe code of the project is in this package alone.
 #![no_std]
 #![no_main]
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
@@ -6,13 +9,68 @@
 #[cfg(not(target_os = "none"))]
 compile_error!("the image is bare metal; build it with --target x86_64-unknown-none");
 
+extern crate alloc;
+
 mod boot;
 mod console;
 mod cpu;
+mod interrupts;
+mod memory;
 mod panic;
 
-/// First Rust code on the boot CPU, on the boot page tables.
+use ledger::Record;
+use panic::refuse;
+
+/// First Rust code on the boot CPU, on the boot page tables, with interrupts off.
 extern "C" fn boot(start_info: u64) -> ! {
-    console::uart::raw(format_args!("exitless: start info at {start_info:#x}\n"));
-    panic::exit(panic::DONE)
+    cpu::init();
+    console::init();
+    log::info!("Exitless {}", env!("CARGO_PKG_VERSION"));
+    cpu::control::check();
+
+    // SAFETY: the address is what the loader left in EBX; only the image's own memory was written
+    // until here, and the boot tables map the first 4 GiB one to one.
+    let handover = unsafe { boot::pvh::read(start_info) };
+    memory::extend_boot_map();
+    memory::init(&handover);
+    cpu::setup_boot_cpu();
+    interrupts::legacy::mask_pics();
+
+    let machine = probe(&handover);
+    for ioapic in &machine.ioapics {
+        interrupts::legacy::mask_ioapic(ioapic.address);
+    }
+    let Some(timer) = machine.pm_timer else {
+        refuse("the firmware's ACPI tables name no PM timer; it is needed to measure the TSC");
+    };
+    cpu::measure(timer);
+    // SAFETY: conventional memory at that address is nobody's, now that the loader's data are copied.
+    unsafe {
+        cpu::startup::install(
+            x86_64::registers::control::Cr3::read_raw().0.start_address().as_u64() as u32,
+        )
+    };
+    cpu::start_others(&machine);
+
+    console::record(&Record::Machine {
+        cpus: cpu::count() as u32,
+        memory: memory::available() + memory::host_bytes(),
+        tsc_hz: cpu::tsc_hz(),
+        host_memory: memory::host_bytes(),
+    });
+    log::info!(
+        "{} CPUs at {} MHz, {} MiB of memory, {} KiB of them the hypervisor's",
+        cpu::count(),
+        cpu::tsc_hz() / 1_000_000,
+        (memory::available() + memory::host_bytes()) >> 20,
+        memory::host_bytes() >> 10
+    );
+    panic::finish()
+}
+
+/// What the firmware says of the machine.
+fn probe(handover: &boot::Handover) -> acpi::Machine {
+    let firmware = memory::Firmware(&handover.memory);
+    let rsdp = handover.rsdp.map_or_else(|| acpi::find_rsdp(&firmware), Ok);
+    rsdp.and_then(|rsdp| acpi::probe(&firmware, rsdp)).unwrap_or_else(|error| refuse(error))
 }

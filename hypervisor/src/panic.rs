@@ -1,28 +1,94 @@
 //! How the hypervisor ends: done, refused to boot, or panicked.
+//!
+//! Guarantees: a panic stops the other cores and says who, where and what on the
+//! raw UART, with no lock, no heap and no ring; the first panic is the one that
+//! is told.
 
-use crate::{console::uart, cpu::port};
-use core::panic::PanicInfo;
+use crate::{
+    console::{self, frame, uart},
+    cpu::{self, NO_VM, port, x2apic},
+    memory,
+};
+use alloc::string::ToString;
+use core::{
+    arch::asm,
+    fmt::Display,
+    panic::PanicInfo,
+    sync::atomic::{AtomicU64, Ordering},
+};
+use ledger::Record;
 
 /// Exit code: every VM ended and was reported.
-pub const DONE: u32 = 0x10;
+const DONE: u32 = 0x10;
 /// Exit code: a bug in the hypervisor.
-pub const PANICKED: u32 = 0x11;
+const PANICKED: u32 = 0x11;
+/// Exit code: this machine or this plan won't do.
+const REFUSED: u32 = 0x12;
 
 /// The debug-exit device; where there is none, the machine stands still.
 const DEBUG_EXIT: u16 = 0xF4;
 
-/// Ends the machine with `code`.
-pub fn exit(code: u32) -> ! {
+/// 0, or 1 + the APIC id of the core whose panic is told.
+static PANICKING: AtomicU64 = AtomicU64::new(0);
+
+/// Every VM ended and was reported.
+pub fn finish() -> ! {
+    console::flush();
+    exit(DONE)
+}
+
+/// The hypervisor can't do what it is to do; `reason` is a sentence that says what was found and
+/// what is needed.
+pub fn refuse(reason: impl Display) -> ! {
+    log::error!("{reason}");
+    memory::while_reporting(|| console::record(&Record::Refused { reason: reason.to_string() }));
+    console::flush();
+    exit(REFUSED)
+}
+
+fn exit(code: u32) -> ! {
     uart::drain();
     port::write32(DEBUG_EXIT, code);
+    halt()
+}
+
+fn halt() -> ! {
     loop {
-        // SAFETY: stopping for good is what is wanted; nothing is left half done that matters.
-        unsafe { core::arch::asm!("cli", "hlt", options(nomem, nostack)) };
+        // SAFETY: standing still for good is what is wanted.
+        unsafe { asm!("cli", "hlt", options(nomem, nostack)) };
+    }
+}
+
+/// Called by the NMI handler: a core that panics has the others stop.
+pub fn halt_if_stopping() {
+    if PANICKING.load(Ordering::Acquire) != 0 {
+        halt();
     }
 }
 
 #[panic_handler]
 fn panic(info: &PanicInfo) -> ! {
-    uart::raw(format_args!("exitless: {info}\n"));
+    let me = 1 + u64::from(cpu::apic_id());
+    match PANICKING.compare_exchange(0, me, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {}
+        // A panic while telling a panic: what was told has to do.
+        Err(owner) if owner == me => exit(PANICKED),
+        Err(_) => halt(),
+    }
+    // GS may be a guest's.
+    let cpu = cpu::find();
+    if cpu.is_some() {
+        x2apic::send_nmi_to_others();
+    }
+    frame::complete();
+    uart::raw(format_args!("\nexitless: panic on core {}", cpu.map_or(0, |cpu| cpu.index)));
+    let vm = cpu.map_or(NO_VM, |cpu| cpu.vm.load(Ordering::Relaxed));
+    if vm != NO_VM {
+        uart::raw(format_args!(" (VM {vm})"));
+    }
+    if let Some(place) = info.location() {
+        uart::raw(format_args!(" at {place}"));
+    }
+    uart::raw(format_args!(": {}\n", info.message()));
     exit(PANICKED)
 }

@@ -1,3 +1,190 @@
-//! The console stream on COM1.
+//! The console stream on COM1: the log, records, and the VMs' consoles, in frames.
+//!
+//! Guarantees: core 0 alone sends and receives, so nothing here is locked; other
+//! cores leave bytes in rings and wake it. A record waits for room, a log line
+//! is dropped without, and a guest's output never makes its core wait.
 
+pub mod frame;
+mod guest;
+mod ring;
 pub mod uart;
+
+pub use guest::{attach, guest_input, guest_input_waiting, guest_output};
+pub use ring::Ring;
+
+use crate::{
+    cpu::{self, PerCpu, x2apic},
+    interrupts, memory,
+};
+use arrayvec::ArrayString;
+use core::{fmt::Write, ops::ControlFlow, sync::atomic::Ordering};
+use ring::Pushed;
+
+/// The longest log line; longer ones are cut.
+const MAX_LINE: usize = 512;
+/// A message in a core's ring: channel, length (u16), payload.
+const HEADER: usize = 3;
+/// How often core 0 looks for input.
+const TICKS_PER_SECOND: u64 = 100;
+
+struct Log;
+
+impl log::Log for Log {
+    fn enabled(&self, _: &log::Metadata) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record) {
+        let mut line = ArrayString::<MAX_LINE>::new();
+        let level = match record.level() {
+            log::Level::Error => "error: ",
+            log::Level::Warn => "warning: ",
+            _ => "",
+        };
+        // What doesn't fit is cut off.
+        let _ = write!(Cut(&mut line), "{level}{}\n", record.args());
+        if !line.ends_with('\n') {
+            line.pop();
+            let _ = line.try_push('\n');
+        }
+        post(frame::LOG, line.as_bytes());
+    }
+
+    fn flush(&self) {
+        flush();
+    }
+}
+
+/// Takes as much as there is room for.
+struct Cut<'a>(&'a mut ArrayString<MAX_LINE>);
+
+impl Write for Cut<'_> {
+    fn write_str(&mut self, s: &str) -> core::fmt::Result {
+        s.chars().try_for_each(|c| self.0.try_push(c)).map_err(|_| core::fmt::Error)
+    }
+}
+
+/// The UART and the log; the first thing after the boot CPU has its state.
+pub fn init() {
+    uart::init();
+    log::set_max_level(log::LevelFilter::Info);
+    // There is no other logger that could have been first.
+    let _ = log::set_logger(&Log);
+}
+
+/// Sends or queues a message; false when there is no room for it.
+fn post(channel: u8, payload: &[u8]) -> bool {
+    let cpu = cpu::this();
+    if cpu.index == 0 {
+        frame::send(channel, payload);
+        return true;
+    }
+    let length = (payload.len() as u16).to_le_bytes();
+    match cpu.messages.push(&[&[channel], &length, payload]) {
+        Pushed::Queued => true,
+        Pushed::Wake => {
+            wake();
+            true
+        }
+        Pushed::Full => false,
+    }
+}
+
+/// Reports a record. Waits for core 0 when this core's ring is full: not for exit paths.
+pub fn record(record: &ledger::Record) {
+    let bytes = memory::while_reporting(|| ledger::encode(record));
+    while !post(frame::RECORDS, &bytes) {
+        core::hint::spin_loop();
+    }
+    memory::while_reporting(|| drop(bytes));
+}
+
+/// Wakes core 0, if it sleeps in [`serve`].
+pub fn wake() {
+    if let Some(host) = cpu::get(0) {
+        x2apic::send_ipi(host.apic_id, interrupts::WAKE);
+    }
+}
+
+/// Returns when everything that this core and its VM sent is on the wire.
+pub fn flush() {
+    let cpu = cpu::this();
+    if cpu.index == 0 {
+        while !drained() {
+            pump();
+        }
+        uart::drain();
+        return;
+    }
+    while !cpu.messages.is_drained() || !guest::is_drained(cpu.vm.load(Ordering::Relaxed)) {
+        core::hint::spin_loop();
+    }
+}
+
+/// Core 0: passes output and input on, for ever; sleeps in between. After each
+/// wake-up, at least 100 times per second, `each_wake` may do as it likes, or end this.
+pub fn serve(mut each_wake: impl FnMut() -> ControlFlow<()>) {
+    x2apic::timer_divide_shift(0);
+    x2apic::timer_lvt(interrupts::TIMER, x2apic::TimerMode::Periodic, false);
+    x2apic::timer_start((cpu::timer_hz() / TICKS_PER_SECOND) as u32);
+    let mut parser = frame::Parser::new();
+    loop {
+        interrupts::take().for_each(drop);
+        receive(&mut parser);
+        pump();
+        if each_wake().is_break() {
+            break;
+        }
+        // A wake-up that came since `take` is seen here; one that comes later ends the HLT.
+        interrupts::disable();
+        if drained() && !interrupts::any() {
+            interrupts::enable_and_halt();
+        } else {
+            interrupts::enable();
+        }
+    }
+    x2apic::timer_start(0);
+}
+
+/// Core 0: whether nothing waits to be sent.
+fn drained() -> bool {
+    cpu::all().all(|cpu| cpu.messages.is_drained()) && guest::all_drained()
+}
+
+/// Core 0: sends the other cores' messages, and a frame of each VM's output.
+fn pump() {
+    cpu::all().for_each(send_messages);
+    guest::pump();
+}
+
+fn send_messages(cpu: &PerCpu) {
+    let ring = &cpu.messages;
+    let mut header = [0; HEADER];
+    while ring.peek(0, &mut header) == HEADER {
+        let [channel, low, high] = header;
+        let length = usize::from(u16::from_le_bytes([low, high]));
+        let mut chunk = [0; frame::MAX_PAYLOAD];
+        let mut sent = 0;
+        while sent < length {
+            let room = chunk.len().min(length - sent);
+            let count = ring.peek(HEADER + sent, &mut chunk[..room]);
+            frame::send(channel, &chunk[..count]);
+            sent += count;
+        }
+        ring.consume(HEADER + length);
+    }
+}
+
+/// Core 0: gives received bytes to the VMs they are for.
+fn receive(parser: &mut frame::Parser) {
+    let mut kicks = 0u32;
+    while let Some(byte) = uart::receive() {
+        let vm = parser.push(byte).and_then(|channel| channel.checked_sub(1));
+        if let Some(vm) = vm
+            && guest::input(usize::from(vm), byte)
+        {
+            kicks |= 1 << vm;
+        }
+    }
+    (0..frame::MAX_VMS).filter(|vm| kicks >> vm & 1 != 0).for_each(guest::kick);
+}

@@ -1,0 +1,110 @@
+//! The consoles of the VMs: a ring out and a ring in for each.
+//!
+//! Guarantees: a VM's core never waits here, whatever core 0 does; bytes that
+//! find no room are dropped and counted, and the log says so. One core at a
+//! time may act for a VM.
+
+use super::{
+    frame,
+    frame::MAX_VMS,
+    ring::{Pushed, Ring},
+    wake,
+};
+use crate::cpu::x2apic;
+use core::sync::atomic::{AtomicU64, Ordering};
+use spin::Once;
+
+const OUTPUT: usize = 64 << 10;
+const INPUT: usize = 1 << 10;
+
+struct Guest {
+    /// Where its core listens.
+    apic_id: u32,
+    output: Ring,
+    input: Ring,
+    dropped: AtomicU64,
+}
+
+static GUESTS: [Once<Guest>; MAX_VMS] = [const { Once::new() }; MAX_VMS];
+
+fn guest(vm: usize) -> Option<&'static Guest> {
+    GUESTS.get(vm)?.get()
+}
+
+/// While booting: makes the console of a VM; input kicks that core by NMI.
+pub fn attach(vm: usize, apic_id: u32) {
+    if let Some(slot) = GUESTS.get(vm) {
+        slot.call_once(|| Guest {
+            apic_id,
+            output: Ring::new(OUTPUT),
+            input: Ring::new(INPUT),
+            dropped: AtomicU64::new(0),
+        });
+    }
+}
+
+/// The VM's core: bytes that the guest sent. Those of a VM without a console go nowhere.
+pub fn guest_output(vm: usize, bytes: &[u8]) {
+    let Some(guest) = guest(vm) else { return };
+    match guest.output.push(&[bytes]) {
+        Pushed::Queued => {}
+        Pushed::Wake => wake(),
+        Pushed::Full => {
+            guest.dropped.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The VM's core: the next byte for the guest.
+pub fn guest_input(vm: usize) -> Option<u8> {
+    let input = &guest(vm)?.input;
+    let mut byte = [0];
+    let count = input.peek(0, &mut byte);
+    input.consume(count);
+    (count == 1).then_some(byte[0])
+}
+
+/// The VM's core: whether a byte waits for the guest.
+pub fn guest_input_waiting(vm: usize) -> bool {
+    guest(vm).is_some_and(|guest| guest.input.len() > 0)
+}
+
+/// Whether everything the guest sent is on the wire.
+pub(super) fn is_drained(vm: usize) -> bool {
+    guest(vm).is_none_or(|guest| guest.output.is_drained())
+}
+
+/// Core 0: whether every guest's output is on the wire.
+pub(super) fn all_drained() -> bool {
+    (0..MAX_VMS).all(is_drained)
+}
+
+/// Core 0: sends up to a frame of each VM's output.
+pub(super) fn pump() {
+    for vm in 0..MAX_VMS {
+        let Some(guest) = guest(vm) else { continue };
+        let mut buffer = [0; frame::MAX_PAYLOAD];
+        let count = guest.output.peek(0, &mut buffer);
+        frame::send(1 + vm as u8, &buffer[..count]);
+        guest.output.consume(count);
+        let dropped = guest.dropped.swap(0, Ordering::Relaxed);
+        if dropped > 0 {
+            log::warn!(
+                "VM {vm} wrote to its console faster than it is sent: {dropped} bytes are lost"
+            );
+        }
+    }
+}
+
+/// Core 0: a byte for a VM's guest; true if its core should be kicked.
+pub(super) fn input(vm: usize, byte: u8) -> bool {
+    // A full ring drops the byte, as a UART's FIFO would.
+    guest(vm).is_some_and(|guest| guest.input.push(&[&[byte]]) != Pushed::Full)
+}
+
+/// Core 0: gets the attention of the VM's core.
+pub(super) fn kick(vm: usize) {
+    if let Some(guest) = guest(vm) {
+        x2apic::send_nmi(guest.apic_id);
+    }
+}

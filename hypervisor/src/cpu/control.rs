@@ -1,0 +1,88 @@
+//! Features the hypervisor needs of every CPU, and the control registers.
+//!
+//! Guarantees: only bits that CPUID shows are set; what is missing and needed
+//! is refused in one sentence. EFER.SVME is the virtualization code's.
+
+use super::msr;
+use crate::panic::refuse;
+use raw_cpuid::{CpuId, CpuIdReaderNative};
+use x86_64::registers::control::{Cr0, Cr0Flags, Cr4, Cr4Flags};
+
+/// Write-back, write-through, uncached-, uncached, twice: the reset value of
+/// the PAT, on which the meaning of PCD and PWT in page tables rests.
+const PAT_AT_RESET: u64 = 0x0007_0406_0007_0406;
+/// No-execute enable.
+const NXE: u64 = 1 << 11;
+
+/// This CPU's CPUID.
+pub fn cpuid() -> CpuId<CpuIdReaderNative> {
+    CpuId::new()
+}
+
+/// Refuses a CPU without what the host itself needs.
+pub fn check() {
+    let id = cpuid();
+    let basic = id.get_feature_info();
+    let extended = id.get_extended_processor_and_feature_identifiers();
+    let needs = [
+        ("x2APIC", "CPUID 1 ECX[21]", basic.as_ref().is_some_and(|f| f.has_x2apic())),
+        ("XSAVE", "CPUID 1 ECX[26]", basic.as_ref().is_some_and(|f| f.has_xsave())),
+        (
+            "no-execute pages",
+            "CPUID 80000001h EDX[20]",
+            extended.as_ref().is_some_and(|f| f.has_execute_disable()),
+        ),
+        (
+            "1 GiB pages",
+            "CPUID 80000001h EDX[26]",
+            extended.as_ref().is_some_and(|f| f.has_1gib_pages()),
+        ),
+    ];
+    for (name, place, there) in needs {
+        if !there {
+            refuse(format_args!(
+                "this CPU doesn't have {name} ({place}), which the hypervisor needs"
+            ));
+        }
+    }
+}
+
+/// Sets CR0, CR4, EFER.NXE and the PAT of the core this runs on.
+pub fn setup() {
+    let id = cpuid();
+    let basic = id.get_feature_info();
+    let structured = id.get_extended_feature_info();
+    let mut cr4 = Cr4Flags::PHYSICAL_ADDRESS_EXTENSION | Cr4Flags::OSXSAVE;
+    for (flag, there) in [
+        (Cr4Flags::MACHINE_CHECK_EXCEPTION, basic.as_ref().is_some_and(|f| f.has_mce())),
+        (Cr4Flags::OSFXSR, basic.as_ref().is_some_and(|f| f.has_fxsave_fxstor())),
+        (
+            Cr4Flags::USER_MODE_INSTRUCTION_PREVENTION,
+            structured.as_ref().is_some_and(|f| f.has_umip()),
+        ),
+        (
+            Cr4Flags::SUPERVISOR_MODE_EXECUTION_PROTECTION,
+            structured.as_ref().is_some_and(|f| f.has_smep()),
+        ),
+        (
+            Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION,
+            structured.as_ref().is_some_and(|f| f.has_smap()),
+        ),
+    ] {
+        cr4.set(flag, there);
+    }
+    let cr0 = Cr0Flags::PAGING
+        | Cr0Flags::WRITE_PROTECT
+        | Cr0Flags::NUMERIC_ERROR
+        | Cr0Flags::EXTENSION_TYPE
+        | Cr0Flags::MONITOR_COPROCESSOR
+        | Cr0Flags::PROTECTED_MODE_ENABLE;
+    // SAFETY: paging and long mode stay as they are; no page has the user bit, so SMEP and SMAP
+    // change nothing that runs; `check` found NX; the PAT's value is the one at reset.
+    unsafe {
+        Cr0::write_raw(cr0.bits());
+        Cr4::write_raw(cr4.bits());
+        msr::write(msr::EFER, msr::read(msr::EFER) | NXE);
+        msr::write(msr::PAT, PAT_AT_RESET);
+    }
+}

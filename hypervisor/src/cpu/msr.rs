@@ -1,0 +1,26 @@
+//! Model-specific registers of the host.
+
+use x86_64::registers::model_specific::Msr;
+
+pub const APIC_BASE: u32 = 0x1B;
+pub const PAT: u32 = 0x277;
+pub const EFER: u32 = 0xC000_0080;
+pub const GS_BASE: u32 = 0xC000_0101;
+
+/// RDMSR.
+///
+/// # Safety
+/// The register exists.
+pub unsafe fn read(register: u32) -> u64 {
+    // SAFETY: as of our caller.
+    unsafe { Msr::new(register).read() }
+}
+
+/// WRMSR.
+///
+/// # Safety
+/// The register exists, takes the value, and the change leaves this program's memory as it is.
+pub unsafe fn write(register: u32, value: u64) {
+    // SAFETY: as of our caller.
+    unsafe { Msr::new(register).write(value) }
+}

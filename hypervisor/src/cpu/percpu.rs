@@ -1,0 +1,131 @@
+//! The state of one physical CPU, found through its GS base.
+//!
+//! Guarantees: from [`install`] on, [`this`] is the running core's own state, in
+//! interrupt handlers too. It doesn't hold between #VMEXIT and the VMLOAD of the
+//! host's state, where GS is the guest's; [`find`] does.
+
+use super::msr;
+use crate::console::Ring;
+use alloc::boxed::Box;
+use core::{
+    arch::asm,
+    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+};
+use spin::Once;
+
+/// In [`PerCpu::vm`]: this core runs no VM.
+pub const NO_VM: usize = usize::MAX;
+
+/// Room for the log lines and records of a core until core 0 sends them.
+const MESSAGES: usize = 8192;
+
+/// One physical CPU.
+#[repr(C)]
+pub struct PerCpu {
+    /// Its own address, for `gs:[0]`.
+    address: AtomicUsize,
+    /// 0 is the boot CPU; dense.
+    pub index: usize,
+    /// What interrupts are sent to.
+    pub apic_id: u32,
+    /// Index of the VM that this core runs, or [`NO_VM`]; panics name it.
+    pub vm: AtomicUsize,
+    /// Highest address of the stack that work starts on.
+    pub stack_top: u64,
+    /// NMIs that arrived in the host.
+    pub nmis: AtomicU64,
+    /// An NMI arrived in the host and [`PerCpu::take_nmi`] wasn't called since.
+    nmi_pending: AtomicBool,
+    /// Interrupts that arrived in the host, one bit per vector.
+    pub(crate) taken: [AtomicU64; 4],
+    /// Inside `memory::while_reporting`.
+    pub(crate) reporting: AtomicBool,
+    /// A `fn(usize) -> !` that this core is to run, or 0, and its argument.
+    pub(super) work: AtomicUsize,
+    pub(super) argument: AtomicUsize,
+    /// Ready for work.
+    pub(super) parked: AtomicBool,
+    /// Log lines and records for core 0 to send.
+    pub(crate) messages: Ring,
+}
+
+impl PerCpu {
+    /// State of a core that hasn't started yet.
+    pub fn new(index: usize, apic_id: u32, stack_top: u64) -> &'static PerCpu {
+        let cpu: &'static PerCpu = Box::leak(Box::new(PerCpu {
+            address: AtomicUsize::new(0),
+            index,
+            apic_id,
+            vm: AtomicUsize::new(NO_VM),
+            stack_top,
+            nmis: AtomicU64::new(0),
+            nmi_pending: AtomicBool::new(false),
+            taken: [const { AtomicU64::new(0) }; 4],
+            reporting: AtomicBool::new(false),
+            work: AtomicUsize::new(0),
+            argument: AtomicUsize::new(0),
+            parked: AtomicBool::new(false),
+            messages: Ring::new(MESSAGES),
+        }));
+        cpu.address.store(core::ptr::from_ref(cpu) as usize, Ordering::Relaxed);
+        cpu
+    }
+
+    /// Whether an NMI arrived in the host since this was last asked.
+    pub fn take_nmi(&self) -> bool {
+        self.nmi_pending.swap(false, Ordering::AcqRel)
+    }
+
+    /// Called by the NMI handler.
+    pub(crate) fn note_nmi(&self) {
+        self.nmis.fetch_add(1, Ordering::Relaxed);
+        self.nmi_pending.store(true, Ordering::Release);
+    }
+}
+
+static ALL: Once<Box<[&'static PerCpu]>> = Once::new();
+
+/// Makes every core known, the boot CPU first.
+pub(super) fn publish(cpus: Box<[&'static PerCpu]>) {
+    ALL.call_once(|| cpus);
+}
+
+/// How many cores there are; 1 until all are known.
+pub fn count() -> usize {
+    ALL.get().map_or(1, |all| all.len())
+}
+
+/// The core of that index, if there is one and all are known.
+pub fn get(index: usize) -> Option<&'static PerCpu> {
+    ALL.get()?.get(index).copied()
+}
+
+/// Every core, once all are known.
+pub fn all() -> impl Iterator<Item = &'static PerCpu> {
+    ALL.get().into_iter().flatten().copied()
+}
+
+/// The core this runs on, found without GS: for panics.
+pub fn find() -> Option<&'static PerCpu> {
+    let id = super::apic_id();
+    all().find(|cpu| cpu.apic_id == id)
+}
+
+/// Makes `cpu` the state of the core this runs on.
+pub fn install(cpu: &'static PerCpu) {
+    let address = cpu.address.load(Ordering::Relaxed) as u64;
+    // SAFETY: long mode has this register; nothing but `this` uses GS.
+    unsafe { msr::write(msr::GS_BASE, address) };
+}
+
+/// The core this runs on.
+#[inline]
+pub fn this() -> &'static PerCpu {
+    let cpu: *const PerCpu;
+    // SAFETY: GS points to this core's state from its first Rust code on, and
+    // the state's first field is its own address.
+    unsafe {
+        asm!("mov {}, gs:[0]", out(reg) cpu, options(nostack, readonly, preserves_flags, pure));
+        &*cpu
+    }
+}

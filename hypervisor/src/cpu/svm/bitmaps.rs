@@ -1,0 +1,100 @@
+//! The permission maps of SVM: which MSRs (APM vol. 2, 15.11) and I/O ports (15.10) a
+//! guest reaches without an exit.
+//!
+//! Everything exits unless it is opened here, and each opening is argued: what the
+//! guest can do with the register reaches no further than its own state.
+
+use crate::memory;
+use delivery::Mode;
+
+const MSRPM_BYTES: u64 = 8192;
+const IOPM_BYTES: u64 = 12288;
+
+/// Registers that VMLOAD and VMSAVE switch: they hold guest state only.
+const SWITCHED: [u32; 10] = [
+    0xC000_0081, // STAR
+    0xC000_0082, // LSTAR
+    0xC000_0083, // CSTAR
+    0xC000_0084, // SFMASK
+    0xC000_0100, // FS base
+    0xC000_0101, // GS base
+    0xC000_0102, // KernelGSBase
+    0x174,       // SYSENTER_CS
+    0x175,       // SYSENTER_ESP
+    0x176,       // SYSENTER_EIP
+];
+/// TSC_AUX: only RDTSCP and RDPID read it, and the host uses neither.
+const TSC_AUX: u32 = 0xC000_0103;
+/// PAT: with nested paging the guest's own copy in the VMCB (APM vol. 2, 15.25.8).
+const PAT: u32 = 0x277;
+/// x2APIC current count: the core's timer runs with the guest's values.
+const TIMER_CURRENT: u32 = 0x839;
+/// x2APIC task priority: in direct mode the physical one is the guest's.
+const TASK_PRIORITY: u32 = 0x808;
+/// x2APIC end of interrupt: exitless completion (paper 4.4).
+const EOI: u32 = 0x80B;
+
+/// The maps of one vCPU, by physical address.
+pub struct Bitmaps {
+    direct: u64,
+    injection: u64,
+    /// I/O permission map.
+    pub ports: u64,
+}
+
+impl Bitmaps {
+    /// Makes the maps; `open_ports` need no exit, in or out. `None`: out of memory.
+    pub fn new(open_ports: core::ops::Range<u16>) -> Option<Self> {
+        let direct = memory::allocate(MSRPM_BYTES, 4096)?;
+        let injection = memory::allocate(MSRPM_BYTES, 4096)?;
+        let ports = memory::allocate(IOPM_BYTES, 4096)?;
+        for map in [direct, injection] {
+            fill(map, MSRPM_BYTES);
+            for msr in SWITCHED {
+                open(map, msr, true, true);
+            }
+            open(map, TSC_AUX, true, true);
+            open(map, PAT, true, true);
+            open(map, TIMER_CURRENT, true, false);
+        }
+        open(direct, EOI, false, true);
+        open(direct, TASK_PRIORITY, true, true);
+        fill(ports, IOPM_BYTES);
+        for port in open_ports {
+            clear(ports, port as u64);
+        }
+        Some(Bitmaps { direct, injection, ports })
+    }
+
+    /// The MSR permission map for a mode.
+    pub fn msrs(&self, mode: Mode) -> u64 {
+        match mode {
+            Mode::Direct => self.direct,
+            Mode::Injection => self.injection,
+        }
+    }
+}
+
+fn fill(map: u64, bytes: u64) {
+    // SAFETY: `map` was just allocated with `bytes` bytes, identity-mapped, and is ours.
+    unsafe { core::ptr::write_bytes(map as *mut u8, 0xFF, bytes as usize) }
+}
+
+fn clear(map: u64, bit: u64) {
+    // SAFETY: callers pass bits inside the map that `new` allocated; no guest runs on it yet.
+    unsafe { *((map + bit / 8) as *mut u8) &= !(1 << (bit % 8)) }
+}
+
+fn open(map: u64, msr: u32, read: bool, write: bool) {
+    let bit = match msr {
+        0..0x2000 => msr as u64 * 2,
+        0xC000_0000..0xC000_2000 => 0x800 * 8 + (msr as u64 - 0xC000_0000) * 2,
+        _ => return,
+    };
+    if read {
+        clear(map, bit);
+    }
+    if write {
+        clear(map, bit + 1);
+    }
+}

@@ -1,0 +1,447 @@
+//! AMD's Secure Virtual Machine (APM vol. 2, 15) as a [`VirtualCpu`].
+//!
+//! Guarantees: the guest runs with nested paging and with every intercept that host
+//! safety needs, whatever the mode; the host's FS, GS, TR, LDTR and system-call
+//! registers are back before any Rust code runs. It doesn't save the FPU or the debug
+//! address registers: the host uses neither, and a core runs one vCPU.
+
+mod bitmaps;
+mod switch;
+mod vmcb;
+
+use super::vendor::{Exit, VirtualCpu};
+use super::{msr, rdtsc};
+use crate::memory;
+use bitmaps::Bitmaps;
+use core::arch::asm;
+use decode::{Registers, Segment as SegmentName};
+use delivery::{Interruption, Mode, class};
+use paging::walk::Paging;
+use switch::{GeneralRegisters, svm_switch};
+use vmcb::{Segment, Vmcb, exit, int_ctl, misc1, misc2};
+
+const EFER: u32 = 0xC000_0080;
+const EFER_SVME: u64 = 1 << 12;
+const EFER_LME: u64 = 1 << 8;
+const EFER_LMA: u64 = 1 << 10;
+const VM_CR: u32 = 0xC001_0114;
+const VM_CR_SVMDIS: u64 = 1 << 4;
+const VM_HSAVE_PA: u32 = 0xC001_0117;
+
+const ALWAYS_MISC1: u32 = misc1::NMI
+    | misc1::INIT
+    | misc1::RDPMC
+    | misc1::CPUID
+    | misc1::INVD
+    | misc1::INVLPGA
+    | misc1::IOIO
+    | misc1::MSR
+    | misc1::TASK_SWITCH
+    | misc1::SHUTDOWN;
+const ALWAYS_MISC2: u32 = misc2::VMRUN
+    | misc2::VMMCALL
+    | misc2::VMLOAD
+    | misc2::VMSAVE
+    | misc2::STGI
+    | misc2::CLGI
+    | misc2::SKINIT
+    | misc2::MONITOR
+    | misc2::MWAIT
+    | misc2::MWAIT_ARMED
+    | misc2::XSETBV
+    | misc2::RDPRU;
+
+const DEBUG: u8 = 1;
+const NOT_PRESENT: u8 = 11;
+const ALIGNMENT_CHECK: u8 = 17;
+const MACHINE_CHECK: u8 = 18;
+/// #DB and #AC can recur without end inside the delivery of an event, where nothing but
+/// an intercept gets the core back (CVE-2015-8104, CVE-2015-5307); #MC is the host's.
+const ALWAYS_EXCEPTIONS: u32 = 1 << DEBUG | 1 << ALIGNMENT_CHECK | 1 << MACHINE_CHECK;
+
+/// EVENTINJ (APM vol. 2, 15.20).
+mod event {
+    pub const VALID: u64 = 1 << 31;
+    pub const ERROR_CODE: u64 = 1 << 11;
+    pub const INTERRUPT: u64 = 0 << 8;
+    pub const NMI: u64 = 2 << 8;
+    pub const EXCEPTION: u64 = 3 << 8;
+}
+
+/// What a CPU must have, or the sentence that says what is missing.
+pub fn supported() -> Result<(), &'static str> {
+    use raw_cpuid::CpuId;
+    let cpuid = CpuId::new();
+    if !cpuid.get_extended_processor_and_feature_identifiers().is_some_and(|f| f.has_svm()) {
+        return Err("the CPU has no SVM (AMD-V): CPUID 8000_0001 ECX bit 2 is clear; on QEMU use -cpu max");
+    }
+    if !cpuid.get_svm_info().is_some_and(|s| s.has_nested_paging()) {
+        return Err("the CPU's SVM has no nested paging: CPUID 8000_000A EDX bit 0 is clear; Exitless needs it");
+    }
+    // SAFETY: VM_CR exists on every CPU with SVM.
+    if unsafe { msr::read(VM_CR) } & VM_CR_SVMDIS != 0 {
+        return Err("SVM is disabled by the firmware (VM_CR.SVMDIS is set): enable virtualisation in its setup");
+    }
+    Ok(())
+}
+
+/// How a vCPU starts.
+#[derive(Clone, Copy)]
+pub struct Start {
+    pub rip: u64,
+    /// Long mode with these page tables, else flat 32-bit protected mode.
+    pub page_tables: Option<u64>,
+    /// Guest-physical address of the GDT the selectors below refer to, and its limit.
+    pub gdt: (u64, u16),
+    pub code_selector: u16,
+    pub data_selector: u16,
+    /// RAX, RBX, RSI.
+    pub rax: u64,
+    pub rbx: u64,
+    pub rsi: u64,
+}
+
+/// One virtual CPU.
+pub struct SvmCpu {
+    vmcb: &'static mut Vmcb,
+    host_vmcb: u64,
+    registers: GeneralRegisters,
+    bitmaps: Bitmaps,
+    flush: bool,
+}
+
+impl SvmCpu {
+    /// Memory and state of a vCPU; `None` when memory runs out. `nested_root`: its
+    /// nested page tables; `open_ports`: I/O ports it may use without an exit.
+    pub fn new(nested_root: u64, asid: u32, open_ports: core::ops::Range<u16>, start: Start) -> Option<Self> {
+        let page = memory::allocate(4096, 4096)?;
+        let host_vmcb = memory::allocate(4096, 4096)?;
+        let bitmaps = Bitmaps::new(open_ports)?;
+        // SAFETY: a zeroed page of our own, identity-mapped, aligned; all-zero is a valid Vmcb.
+        let vmcb = unsafe { &mut *(page as *mut Vmcb) };
+        vmcb.intercept_misc1 = ALWAYS_MISC1;
+        vmcb.intercept_misc2 = ALWAYS_MISC2;
+        vmcb.intercept_exceptions = ALWAYS_EXCEPTIONS;
+        vmcb.iopm_base = bitmaps.ports;
+        vmcb.asid = asid;
+        vmcb.nested_control = 1;
+        vmcb.nested_cr3 = nested_root;
+        let mut cpu =
+            SvmCpu { vmcb, host_vmcb, registers: GeneralRegisters::default(), bitmaps, flush: true };
+        cpu.reset(start);
+        cpu.set_injection();
+        Some(cpu)
+    }
+
+    fn reset(&mut self, start: Start) {
+        let v = &mut *self.vmcb;
+        // Attributes: present, S=1, DPL 0; code: execute/read, L or D; data: read/write, D, G.
+        let long = start.page_tables.is_some();
+        v.cs = Segment::flat(start.code_selector, if long { 0xA9B } else { 0xC9B });
+        let data = Segment::flat(start.data_selector, 0xC93);
+        (v.ds, v.es, v.fs, v.gs, v.ss) = (data, data, data, data, data);
+        v.tr = Segment { selector: 0, attributes: 0x8B, limit: 0x67, base: 0 };
+        v.ldtr = Segment { selector: 0, attributes: 0x82, limit: 0xFFFF, base: 0 };
+        v.gdtr = Segment { selector: 0, attributes: 0, limit: start.gdt.1 as u32, base: start.gdt.0 };
+        v.idtr = Segment { selector: 0, attributes: 0, limit: 0, base: 0 };
+        v.cpl = 0;
+        v.cr0 = 0x11;
+        v.efer = EFER_SVME;
+        if let Some(tables) = start.page_tables {
+            v.cr0 |= 1 << 31;
+            v.cr4 = 1 << 5;
+            v.cr3 = tables;
+            v.efer |= EFER_LME | EFER_LMA;
+        }
+        v.dr6 = 0xFFFF_0FF0;
+        v.dr7 = 0x400;
+        v.rflags = 2;
+        v.rip = start.rip;
+        v.g_pat = 0x0007_0406_0007_0406;
+        v.rax = start.rax;
+        self.registers.0[3] = start.rbx;
+        self.registers.0[6] = start.rsi;
+    }
+
+    /// Turns SVM on for this core and remembers its host state. To be called once, on the
+    /// core that will enter the guest.
+    pub fn prepare_core(&mut self) -> Result<(), &'static str> {
+        let save = memory_for_host_save();
+        let Some(save) = save else {
+            return Err("no memory is left for the host save area of a core");
+        };
+        // SAFETY: `supported` was checked at boot; HSAVE gets a page of its own; VMSAVE writes
+        // only to the page allocated for it.
+        unsafe {
+            msr::write(EFER, msr::read(EFER) | EFER_SVME);
+            msr::write(VM_HSAVE_PA, save);
+            asm!("clgi", "vmsave rax", in("rax") self.host_vmcb, options(nostack));
+        }
+        Ok(())
+    }
+
+    fn set_injection(&mut self) {
+        self.vmcb.intercept_misc1 |= misc1::INTR;
+        self.vmcb.int_ctl |= int_ctl::V_INTR_MASKING;
+        self.vmcb.msrpm_base = self.bitmaps.msrs(Mode::Injection);
+    }
+
+    fn in_injection(&self) -> bool {
+        self.vmcb.int_ctl & int_ctl::V_INTR_MASKING != 0
+    }
+
+    fn decode_exit(&self) -> Exit {
+        let v = &*self.vmcb;
+        let (info1, info2) = (v.exit_info1, v.exit_info2);
+        let interruption = Interruption(v.exit_int_info);
+        match v.exit_code as u32 {
+            exit::INTR => Exit::Interrupt,
+            exit::NMI => Exit::Nmi,
+            code @ exit::EXCEPTION_BASE..=exit::EXCEPTION_LAST => {
+                let vector = (code - exit::EXCEPTION_BASE) as u8;
+                if vector == NOT_PRESENT {
+                    return Exit::NotPresent { error_code: info1 as u32, interruption };
+                }
+                let error_code = (vector == ALIGNMENT_CHECK).then_some(info1 as u32);
+                Exit::Exception { vector, error_code }
+            }
+            exit::IOIO => Exit::Io {
+                port: (info1 >> 16) as u16,
+                size: (info1 >> 4 & 7) as u8,
+                input: info1 & 1 != 0,
+                string: info1 & 0b1100 != 0,
+                next: info2,
+            },
+            exit::MSR if info1 & 1 != 0 => Exit::MsrWrite,
+            exit::MSR => Exit::MsrRead,
+            exit::CPUID => Exit::Cpuid,
+            exit::XSETBV => Exit::Xsetbv,
+            exit::VMMCALL => Exit::Hypercall,
+            exit::INVD => Exit::Invd,
+            exit::IDTR_WRITE => Exit::IdtLoad,
+            exit::RDPMC => Exit::Forbidden,
+            exit::INVLPGA | exit::RDPRU => Exit::Undefined,
+            exit::VMRUN..=exit::SKINIT | exit::MONITOR..=exit::MWAIT_ARMED => Exit::Undefined,
+            exit::NPF => Exit::NestedFault {
+                address: info2,
+                write: info1 & 2 != 0,
+                fetch: info1 & 16 != 0,
+                table: info1 >> 33 & 1 != 0,
+                interruption,
+            },
+            exit::SHUTDOWN => Exit::Shutdown,
+            exit::INVALID => Exit::InvalidState,
+            code => Exit::Unknown(code as u64, info1, info2),
+        }
+    }
+}
+
+/// A page for VM_HSAVE_PA; allocated at boot, one per core.
+fn memory_for_host_save() -> Option<u64> {
+    memory::allocate(4096, 4096)
+}
+
+impl VirtualCpu for SvmCpu {
+    fn enter(&mut self) -> Exit {
+        self.vmcb.tlb_control = u32::from(core::mem::take(&mut self.flush));
+        self.vmcb.clean = 0;
+        let page = core::ptr::from_mut::<Vmcb>(self.vmcb) as u64;
+        // SAFETY: `prepare_core` ran on this core (GIF is clear since), the VMCBs are pages of our
+        // own, and everything the guest can change outside its memory is switched or intercepted.
+        unsafe { svm_switch(&mut self.registers, page, self.host_vmcb) };
+        self.decode_exit()
+    }
+
+    fn take_interrupts(&mut self) {
+        // SAFETY: host state is complete here (segments restored by VMLOAD), so the host's own
+        // handlers may run; GIF and IF are as before afterwards.
+        unsafe { asm!("sti", "stgi", "nop", "clgi", "cli") };
+    }
+
+    fn set_mode(&mut self, mode: Mode) {
+        match mode {
+            Mode::Direct if self.in_injection() => {
+                let priority = self.vmcb.int_ctl & int_ctl::V_TPR;
+                self.vmcb.intercept_misc1 &= !misc1::INTR;
+                self.vmcb.int_ctl &= !(int_ctl::V_INTR_MASKING | int_ctl::OFFER);
+                self.vmcb.msrpm_base = self.bitmaps.msrs(Mode::Direct);
+                if priority != 0 {
+                    super::x2apic::set_tpr((priority as u8) << 4);
+                }
+            }
+            Mode::Injection if !self.in_injection() => {
+                let priority = super::x2apic::tpr();
+                if priority != 0 {
+                    super::x2apic::set_tpr(0);
+                }
+                self.vmcb.int_ctl =
+                    self.vmcb.int_ctl & !int_ctl::V_TPR | class(priority) as u64;
+                self.set_injection();
+            }
+            _ => {}
+        }
+    }
+
+    fn watch_idt(&mut self, on: bool) {
+        if on {
+            self.vmcb.intercept_misc1 |= misc1::LIDT;
+            self.vmcb.intercept_exceptions |= 1 << NOT_PRESENT;
+        } else {
+            self.vmcb.intercept_misc1 &= !misc1::LIDT;
+            self.vmcb.intercept_exceptions &= !(1 << NOT_PRESENT);
+        }
+    }
+
+    fn offer_interrupt(&mut self, vector: Option<u8>) {
+        self.vmcb.int_ctl &= !int_ctl::OFFER;
+        if let Some(v) = vector {
+            self.vmcb.int_ctl |= int_ctl::V_IRQ
+                | (class(v) as u64) << int_ctl::PRIORITY_SHIFT
+                | (v as u64) << int_ctl::VECTOR_SHIFT;
+        }
+    }
+
+    fn offer_taken(&self) -> bool {
+        self.vmcb.int_ctl & int_ctl::V_IRQ == 0
+    }
+
+    fn raise(&mut self, vector: u8, error_code: Option<u32>) {
+        let code = error_code.map_or(0, |c| event::ERROR_CODE | (c as u64) << 32);
+        self.vmcb.event_inj = event::VALID | event::EXCEPTION | code | vector as u64;
+    }
+
+    fn raise_nmi(&mut self) {
+        self.vmcb.event_inj = event::VALID | event::NMI | 2;
+    }
+
+    fn redeliver(&mut self, interruption: Interruption) {
+        // INT n is executed again and an exception's instruction faults again; what came from
+        // outside the program is gone unless it is injected. QEMU reports both kinds of outside
+        // event with the type of an exception, so the vector decides.
+        if interruption.software() {
+            return;
+        }
+        match interruption.vector() {
+            2 => self.raise_nmi(),
+            v @ 32.. => self.vmcb.event_inj = event::VALID | event::INTERRUPT | v as u64,
+            _ => {}
+        }
+    }
+
+    fn task_priority(&self) -> u8 {
+        if self.in_injection() {
+            (self.vmcb.int_ctl as u8 & 0xF) << 4
+        } else {
+            super::x2apic::tpr()
+        }
+    }
+
+    fn set_task_priority(&mut self, priority: u8) {
+        if self.in_injection() {
+            self.vmcb.int_ctl = self.vmcb.int_ctl & !int_ctl::V_TPR | class(priority) as u64;
+        } else {
+            super::x2apic::set_tpr(priority);
+        }
+    }
+
+    fn resume_at(&mut self, rip: u64) {
+        self.vmcb.rip = rip;
+        self.vmcb.interrupt_shadow &= !1;
+    }
+
+    fn idtr(&self) -> (u64, u16) {
+        (self.vmcb.idtr.base, self.vmcb.idtr.limit as u16)
+    }
+
+    fn paging(&self) -> Paging {
+        let v = &*self.vmcb;
+        Paging { cr0: v.cr0, cr3: v.cr3, cr4: v.cr4, efer: v.efer & !EFER_SVME }
+    }
+
+    fn long_mode(&self) -> bool {
+        self.vmcb.efer & EFER_LMA != 0
+    }
+
+    fn code_mode(&self) -> decode::Mode {
+        const LONG: u16 = 1 << 9;
+        const DEFAULT_32: u16 = 1 << 10;
+        let attributes = self.vmcb.cs.attributes;
+        if self.long_mode() && attributes & LONG != 0 {
+            decode::Mode::Bits64
+        } else if attributes & DEFAULT_32 != 0 {
+            decode::Mode::Bits32
+        } else {
+            decode::Mode::Bits16
+        }
+    }
+
+    fn privilege(&self) -> u8 {
+        self.vmcb.cpl
+    }
+
+    fn cr4(&self) -> u64 {
+        self.vmcb.cr4
+    }
+
+    fn efer(&self) -> u64 {
+        self.vmcb.efer & !EFER_SVME
+    }
+
+    fn set_efer(&mut self, value: u64) {
+        self.vmcb.efer = value & !EFER_LMA | self.vmcb.efer & EFER_LMA | EFER_SVME;
+    }
+
+    fn tsc(&self) -> u64 {
+        rdtsc().wrapping_add(self.vmcb.tsc_offset)
+    }
+
+    fn set_tsc(&mut self, value: u64) {
+        self.vmcb.tsc_offset = value.wrapping_sub(rdtsc());
+    }
+
+    fn flush_translations(&mut self) {
+        self.flush = true;
+    }
+}
+
+impl Registers for SvmCpu {
+    fn gpr(&self, number: u8) -> u64 {
+        match number & 15 {
+            0 => self.vmcb.rax,
+            4 => self.vmcb.rsp,
+            n => self.registers.0[n as usize],
+        }
+    }
+
+    fn set_gpr(&mut self, number: u8, value: u64) {
+        match number & 15 {
+            0 => self.vmcb.rax = value,
+            4 => self.vmcb.rsp = value,
+            n => self.registers.0[n as usize] = value,
+        }
+    }
+
+    fn rflags(&self) -> u64 {
+        self.vmcb.rflags
+    }
+
+    fn set_rflags(&mut self, value: u64) {
+        self.vmcb.rflags = value;
+    }
+
+    fn rip(&self) -> u64 {
+        self.vmcb.rip
+    }
+
+    fn segment_base(&self, segment: SegmentName) -> u64 {
+        let v = &*self.vmcb;
+        match segment {
+            SegmentName::Es => v.es.base,
+            SegmentName::Cs => v.cs.base,
+            SegmentName::Ss => v.ss.base,
+            SegmentName::Ds => v.ds.base,
+            SegmentName::Fs => v.fs.base,
+            SegmentName::Gs => v.gs.base,
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The virtual machine control block (APM vol. 2, appendix B): the layout and the bits
+//! that are used, nothing of what they are used for.
+
+/// A segment register in the state-save area.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Segment {
+    pub selector: u16,
+    /// Bits 7:0 of descriptor byte 5, then bits 3:0 from the upper half of byte 6.
+    pub attributes: u16,
+    pub limit: u32,
+    pub base: u64,
+}
+
+impl Segment {
+    /// Data or code as `attributes` say, flat.
+    pub const fn flat(selector: u16, attributes: u16) -> Self {
+        Segment { selector, attributes, limit: 0xFFFF_FFFF, base: 0 }
+    }
+}
+
+/// Control area and state-save area, one page.
+#[repr(C, align(4096))]
+pub struct Vmcb {
+    pub intercept_cr_read: u16,
+    pub intercept_cr_write: u16,
+    pub intercept_dr_read: u16,
+    pub intercept_dr_write: u16,
+    pub intercept_exceptions: u32,
+    /// Instructions and events, word 3 of the intercepts.
+    pub intercept_misc1: u32,
+    /// SVM and other instructions, word 4.
+    pub intercept_misc2: u32,
+    pub intercept_misc3: u32,
+    _018: [u8; 0x28],
+    pub iopm_base: u64,
+    pub msrpm_base: u64,
+    pub tsc_offset: u64,
+    pub asid: u32,
+    pub tlb_control: u32,
+    /// V_TPR 7:0, V_IRQ 8, V_INTR_PRIO 19:16, V_IGN_TPR 20, V_INTR_MASKING 24, V_INTR_VECTOR 39:32.
+    pub int_ctl: u64,
+    /// Bit 0: in an interrupt shadow.
+    pub interrupt_shadow: u64,
+    pub exit_code: u64,
+    pub exit_info1: u64,
+    pub exit_info2: u64,
+    pub exit_int_info: u64,
+    /// Bit 0: nested paging.
+    pub nested_control: u64,
+    _098: [u8; 0x10],
+    pub event_inj: u64,
+    pub nested_cr3: u64,
+    _0b8: u64,
+    /// Zero: everything is to be loaded anew.
+    pub clean: u64,
+    pub next_rip: u64,
+    _0d0: [u8; 0x330],
+    pub es: Segment,
+    pub cs: Segment,
+    pub ss: Segment,
+    pub ds: Segment,
+    pub fs: Segment,
+    pub gs: Segment,
+    pub gdtr: Segment,
+    pub ldtr: Segment,
+    pub idtr: Segment,
+    pub tr: Segment,
+    _4a0: [u8; 0x2B],
+    pub cpl: u8,
+    _4cc: u32,
+    pub efer: u64,
+    _4d8: [u8; 0x70],
+    pub cr4: u64,
+    pub cr3: u64,
+    pub cr0: u64,
+    pub dr7: u64,
+    pub dr6: u64,
+    pub rflags: u64,
+    pub rip: u64,
+    _580: [u8; 0x58],
+    pub rsp: u64,
+    _5e0: [u8; 0x18],
+    pub rax: u64,
+    pub star: u64,
+    pub lstar: u64,
+    pub cstar: u64,
+    pub sfmask: u64,
+    pub kernel_gs_base: u64,
+    pub sysenter_cs: u64,
+    pub sysenter_esp: u64,
+    pub sysenter_eip: u64,
+    pub cr2: u64,
+    _648: [u8; 0x20],
+    pub g_pat: u64,
+    _670: [u8; 0x990],
+}
+
+const _: () = assert!(core::mem::size_of::<Vmcb>() == 4096);
+const _: () = assert!(core::mem::offset_of!(Vmcb, iopm_base) == 0x40);
+const _: () = assert!(core::mem::offset_of!(Vmcb, asid) == 0x58);
+const _: () = assert!(core::mem::offset_of!(Vmcb, exit_code) == 0x70);
+const _: () = assert!(core::mem::offset_of!(Vmcb, event_inj) == 0xA8);
+const _: () = assert!(core::mem::offset_of!(Vmcb, clean) == 0xC0);
+const _: () = assert!(core::mem::offset_of!(Vmcb, es) == 0x400);
+const _: () = assert!(core::mem::offset_of!(Vmcb, cpl) == 0x4CB);
+const _: () = assert!(core::mem::offset_of!(Vmcb, efer) == 0x4D0);
+const _: () = assert!(core::mem::offset_of!(Vmcb, cr4) == 0x548);
+const _: () = assert!(core::mem::offset_of!(Vmcb, rip) == 0x578);
+const _: () = assert!(core::mem::offset_of!(Vmcb, rsp) == 0x5D8);
+const _: () = assert!(core::mem::offset_of!(Vmcb, rax) == 0x5F8);
+const _: () = assert!(core::mem::offset_of!(Vmcb, cr2) == 0x640);
+const _: () = assert!(core::mem::offset_of!(Vmcb, g_pat) == 0x668);
+
+/// Intercept bits of `intercept_misc1`.
+pub mod misc1 {
+    pub const INTR: u32 = 1 << 0;
+    pub const NMI: u32 = 1 << 1;
+    pub const INIT: u32 = 1 << 3;
+    pub const LIDT: u32 = 1 << 10;
+    pub const RDPMC: u32 = 1 << 15;
+    pub const CPUID: u32 = 1 << 18;
+    pub const INVD: u32 = 1 << 22;
+    pub const INVLPGA: u32 = 1 << 26;
+    pub const IOIO: u32 = 1 << 27;
+    pub const MSR: u32 = 1 << 28;
+    pub const TASK_SWITCH: u32 = 1 << 29;
+    pub const SHUTDOWN: u32 = 1 << 31;
+}
+
+/// Intercept bits of `intercept_misc2`.
+pub mod misc2 {
+    pub const VMRUN: u32 = 1 << 0;
+    pub const VMMCALL: u32 = 1 << 1;
+    pub const VMLOAD: u32 = 1 << 2;
+    pub const VMSAVE: u32 = 1 << 3;
+    pub const STGI: u32 = 1 << 4;
+    pub const CLGI: u32 = 1 << 5;
+    pub const SKINIT: u32 = 1 << 6;
+    pub const MONITOR: u32 = 1 << 10;
+    pub const MWAIT: u32 = 1 << 11;
+    pub const MWAIT_ARMED: u32 = 1 << 12;
+    pub const XSETBV: u32 = 1 << 13;
+    pub const RDPRU: u32 = 1 << 14;
+}
+
+/// Bits of `int_ctl`.
+pub mod int_ctl {
+    pub const V_TPR: u64 = 0xFF;
+    pub const V_IRQ: u64 = 1 << 8;
+    pub const PRIORITY_SHIFT: u64 = 16;
+    pub const V_INTR_MASKING: u64 = 1 << 24;
+    pub const VECTOR_SHIFT: u64 = 32;
+    /// V_IRQ, its priority and its vector.
+    pub const OFFER: u64 = V_IRQ | 0xF << PRIORITY_SHIFT | 0xFF << VECTOR_SHIFT;
+}
+
+/// Exit codes (APM vol. 2, appendix C). Only the low 32 bits are compared: QEMU before
+/// 10.0.7 doesn't sign-extend INVALID.
+pub mod exit {
+    pub const EXCEPTION_BASE: u32 = 0x40;
+    pub const EXCEPTION_LAST: u32 = 0x5F;
+    pub const INTR: u32 = 0x60;
+    pub const NMI: u32 = 0x61;
+    pub const VINTR: u32 = 0x64;
+    pub const IDTR_WRITE: u32 = 0x6A;
+    pub const RDPMC: u32 = 0x6F;
+    pub const CPUID: u32 = 0x72;
+    pub const INVD: u32 = 0x76;
+    pub const INVLPGA: u32 = 0x7A;
+    pub const IOIO: u32 = 0x7B;
+    pub const MSR: u32 = 0x7C;
+    pub const SHUTDOWN: u32 = 0x7F;
+    pub const VMRUN: u32 = 0x80;
+    pub const VMMCALL: u32 = 0x81;
+    pub const SKINIT: u32 = 0x86;
+    pub const MONITOR: u32 = 0x8A;
+    pub const MWAIT_ARMED: u32 = 0x8C;
+    pub const XSETBV: u32 = 0x8D;
+    pub const RDPRU: u32 = 0x8E;
+    pub const NPF: u32 = 0x400;
+    pub const INVALID: u32 = 0xFFFF_FFFF;
+}

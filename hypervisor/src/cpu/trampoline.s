@@ -1,0 +1,54 @@
+# Where a core wakes up after SIPI: real mode, at the start of a page below
+# 640 KiB to which this is copied. Straight to long mode on the host's tables.
+
+.section .rodata.trampoline, "a"
+.balign 16
+.global trampoline_start, trampoline_end, trampoline_cr3
+.code16
+trampoline_start:
+    cli
+    cld
+    movw %cs, %ax
+    movw %ax, %ds
+    lgdtl trampoline_gdt_pointer - trampoline_start
+    movl $(1 << 5), %eax                    # CR4.PAE
+    movl %eax, %cr4
+    movl trampoline_cr3 - trampoline_start, %eax
+    movl %eax, %cr3
+    movl $0xC0000080, %ecx                  # EFER.LME and NXE
+    rdmsr
+    orl $((1 << 8) | (1 << 11)), %eax
+    wrmsr
+    movl $0x80010031, %eax                  # CR0: PG, WP, NE, ET, PE; caches on
+    movl %eax, %cr0
+    ljmpl $0x08, $({page} + (trampoline_long - trampoline_start))
+.code64
+trampoline_long:
+    movw $0x10, %ax
+    movw %ax, %ds
+    movw %ax, %es
+    movw %ax, %ss
+    xorl %eax, %eax
+    movw %ax, %fs
+    movw %ax, %gs
+    movq $ap_entry, %rax                    # far from here: not relative
+    jmpq *%rax
+
+.balign 8
+trampoline_gdt:
+    .quad 0
+    .quad 0x00AF9B000000FFFF                # 0x08: 64-bit code
+    .quad 0x00CF93000000FFFF                # 0x10: data
+trampoline_gdt_pointer:
+    .word 23
+    .long {page} + (trampoline_gdt - trampoline_start)
+.balign 4
+trampoline_cr3: .long 0
+trampoline_end:
+
+.text
+ap_entry:
+    movq {stack}(%rip), %rsp
+    xorl %ebp, %ebp
+    call {main}
+    ud2

@@ -1,0 +1,139 @@
+//! What the rest of the hypervisor asks of a CPU vendor's virtualisation extension.
+//!
+//! Small on purpose: one virtual CPU that can be entered, exits in terms both vendors
+//! share, and the few controls that the delivery policies need. Generic code is written
+//! against [`VirtualCpu`] and compiled once per vendor, so the exit path has no dynamic
+//! dispatch. An implementation guarantees that after [`VirtualCpu::enter`] returns the
+//! host's segment, task and system-call registers are the host's again and that
+//! interrupts and NMIs are held until the next entry or [`VirtualCpu::take_interrupts`].
+
+use delivery::{Interruption, Mode};
+use paging::walk::Paging;
+
+/// Why the guest was left, in terms both vendors share.
+#[derive(Clone, Copy, Debug)]
+pub enum Exit {
+    /// A physical interrupt is pending (injection mode).
+    Interrupt,
+    /// An NMI is pending: another core wants this one's attention.
+    Nmi,
+    /// #NP, with the event whose delivery caused it.
+    NotPresent {
+        /// Error code the fault has.
+        error_code: u32,
+        /// The event being delivered.
+        interruption: Interruption,
+    },
+    /// Another intercepted exception, to be given back to the guest.
+    Exception {
+        /// Its vector.
+        vector: u8,
+        /// Its error code, where the exception has one.
+        error_code: Option<u32>,
+    },
+    /// IN or OUT.
+    Io {
+        /// First port.
+        port: u16,
+        /// Bytes: 1, 2 or 4.
+        size: u8,
+        /// IN rather than OUT.
+        input: bool,
+        /// INS or OUTS, which isn't emulated.
+        string: bool,
+        /// Address of the next instruction.
+        next: u64,
+    },
+    /// RDMSR.
+    MsrRead,
+    /// WRMSR.
+    MsrWrite,
+    /// CPUID.
+    Cpuid,
+    /// XSETBV.
+    Xsetbv,
+    /// VMMCALL or VMCALL.
+    Hypercall,
+    /// INVD: must not reach the caches.
+    Invd,
+    /// LIDT, not yet executed.
+    IdtLoad,
+    /// An instruction the guest isn't offered: #UD.
+    Undefined,
+    /// An instruction the guest isn't allowed: #GP.
+    Forbidden,
+    /// Guest-physical memory that isn't there, or not for this access.
+    NestedFault {
+        /// Guest-physical address.
+        address: u64,
+        /// A store.
+        write: bool,
+        /// An instruction fetch.
+        fetch: bool,
+        /// On the guest's own page tables.
+        table: bool,
+        /// The event being delivered, if any.
+        interruption: Interruption,
+    },
+    /// Triple fault.
+    Shutdown,
+    /// The state isn't one a CPU can be entered in.
+    InvalidState,
+    /// Anything else: the vendor's exit code and its two words of information.
+    Unknown(u64, u64, u64),
+}
+
+/// One virtual CPU of a vendor's extension, used on the core that it was made on.
+pub trait VirtualCpu: decode::Registers {
+    /// Enters the guest and comes back with the reason it was left.
+    fn enter(&mut self) -> Exit;
+    /// Lets the host take the interrupts and NMIs that are pending on this core.
+    fn take_interrupts(&mut self);
+
+    /// Physical interrupts and EOI as this mode has them; moves the task priority to
+    /// where the mode keeps it.
+    fn set_mode(&mut self, mode: Mode);
+    /// Exits on LIDT and #NP, or not.
+    fn watch_idt(&mut self, on: bool);
+    /// The virtual interrupt to be taken as soon as the guest can, or none.
+    fn offer_interrupt(&mut self, vector: Option<u8>);
+    /// Has the offered interrupt been taken (or is none on offer)?
+    fn offer_taken(&self) -> bool;
+    /// Raises an exception in the guest at the next entry.
+    fn raise(&mut self, vector: u8, error_code: Option<u32>);
+    /// Raises an NMI in the guest at the next entry.
+    fn raise_nmi(&mut self);
+
+    /// The guest's task priority.
+    fn task_priority(&self) -> u8;
+    /// Sets it.
+    fn set_task_priority(&mut self, priority: u8);
+
+    /// Delivers again the event whose delivery the exit interrupted.
+    fn redeliver(&mut self, event: Interruption);
+
+    /// Continues at `rip`: the instruction that exited is done.
+    fn resume_at(&mut self, rip: u64);
+    /// Base and limit of the guest's IDT.
+    fn idtr(&self) -> (u64, u16);
+    /// What a walk of the guest's page tables needs.
+    fn paging(&self) -> Paging;
+    /// Is the guest in long mode?
+    fn long_mode(&self) -> bool;
+    /// The width code runs at.
+    fn code_mode(&self) -> decode::Mode;
+    /// CR4.
+    fn cr4(&self) -> u64;
+    /// Current privilege level.
+    fn privilege(&self) -> u8;
+    /// EFER as the guest sees it.
+    fn efer(&self) -> u64;
+    /// Sets it; only bits checked by the caller.
+    fn set_efer(&mut self, value: u64);
+    /// What RDTSC gives the guest now.
+    fn tsc(&self) -> u64;
+    /// Makes RDTSC give `value` now.
+    fn set_tsc(&mut self, value: u64);
+    /// Drops what the core may have cached of the guest's nested translations.
+    fn flush_translations(&mut self);
+}

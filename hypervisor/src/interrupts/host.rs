@@ -1,0 +1,171 @@
+//! The host's interrupt descriptor table and its handlers.
+//!
+//! Guarantees: every vector has a gate; an interrupt is noted and completed
+//! before its handler returns; an NMI is only noted, at any instruction, so it
+//! is safe right after STGI too; an exception is a bug and ends in a panic that
+//! shows the registers. Handlers neither lock, nor log, nor allocate.
+
+use super::{SPURIOUS, note};
+use crate::{
+    cpu::{
+        descriptors::{CODE, IST_DOUBLE_FAULT, IST_MACHINE_CHECK, IST_NMI},
+        this, x2apic,
+    },
+    panic,
+};
+use core::{
+    arch::{asm, global_asm},
+    fmt,
+    mem::size_of,
+};
+use spin::Once;
+
+global_asm!(include_str!("stubs.s"), handle = sym handle, options(att_syntax));
+
+unsafe extern "C" {
+    /// 256 pieces of code, 16 bytes each.
+    static interrupt_stubs: [[u8; 16]; 256];
+}
+
+const NMI: u64 = 2;
+const DOUBLE_FAULT: usize = 8;
+const PAGE_FAULT: u64 = 14;
+const MACHINE_CHECK: usize = 18;
+
+/// An interrupt gate (APM 2 4.8.4).
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Gate {
+    offset_low: u16,
+    selector: u16,
+    ist: u8,
+    kind: u8,
+    offset_middle: u16,
+    offset_high: u32,
+    reserved: u32,
+}
+
+/// Present, DPL 0, 64-bit interrupt gate.
+const INTERRUPT_GATE: u8 = 0x8E;
+
+#[repr(C, align(16))]
+struct Table([Gate; 256]);
+
+static TABLE: Once<Table> = Once::new();
+
+impl Table {
+    fn new() -> Table {
+        Table(core::array::from_fn(|vector| {
+            // SAFETY: only the address is taken, inside of the array.
+            let stub = unsafe { &raw const interrupt_stubs[vector] } as u64;
+            Gate {
+                offset_low: stub as u16,
+                selector: CODE,
+                ist: match vector {
+                    2 => IST_NMI,
+                    DOUBLE_FAULT => IST_DOUBLE_FAULT,
+                    MACHINE_CHECK => IST_MACHINE_CHECK,
+                    _ => 0,
+                },
+                kind: INTERRUPT_GATE,
+                offset_middle: (stub >> 16) as u16,
+                offset_high: (stub >> 32) as u32,
+                reserved: 0,
+            }
+        }))
+    }
+}
+
+#[repr(C, packed)]
+struct Pointer {
+    limit: u16,
+    base: u64,
+}
+
+/// Makes the host's table that of the core this runs on.
+pub fn load() {
+    let table = TABLE.call_once(Table::new);
+    let pointer =
+        Pointer { limit: (size_of::<Table>() - 1) as u16, base: core::ptr::from_ref(table) as u64 };
+    // SAFETY: the table is static, and its gates lead to the stubs.
+    unsafe { asm!("lidt [{}]", in(reg) &pointer, options(readonly, nostack, preserves_flags)) };
+}
+
+/// The interrupted code's registers, as `stubs.s` and the CPU push them.
+#[repr(C)]
+pub struct Frame {
+    r15: u64,
+    r14: u64,
+    r13: u64,
+    r12: u64,
+    r11: u64,
+    r10: u64,
+    r9: u64,
+    r8: u64,
+    rbp: u64,
+    rdi: u64,
+    rsi: u64,
+    rdx: u64,
+    rcx: u64,
+    rbx: u64,
+    rax: u64,
+    vector: u64,
+    error: u64,
+    rip: u64,
+    cs: u64,
+    rflags: u64,
+    rsp: u64,
+    ss: u64,
+}
+
+extern "C" fn handle(frame: &Frame) {
+    match frame.vector {
+        NMI => {
+            panic::halt_if_stopping();
+            this().note_nmi();
+        }
+        0..32 => panic!("{frame}"),
+        vector => {
+            let vector = vector as u8;
+            note(vector);
+            if vector != SPURIOUS {
+                x2apic::eoi();
+            }
+        }
+    }
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(
+            f,
+            "exception {} with error code {:#x} at {:#x}",
+            self.vector, self.error, self.rip
+        )?;
+        if self.vector == PAGE_FAULT {
+            write!(f, ", address {:#x}", x86_64::registers::control::Cr2::read_raw())?;
+        }
+        writeln!(f)?;
+        writeln!(
+            f,
+            "  rax {:016x} rbx {:016x} rcx {:016x} rdx {:016x}",
+            self.rax, self.rbx, self.rcx, self.rdx
+        )?;
+        writeln!(
+            f,
+            "  rsi {:016x} rdi {:016x} rbp {:016x} rsp {:016x}",
+            self.rsi, self.rdi, self.rbp, self.rsp
+        )?;
+        writeln!(
+            f,
+            "  r8  {:016x} r9  {:016x} r10 {:016x} r11 {:016x}",
+            self.r8, self.r9, self.r10, self.r11
+        )?;
+        writeln!(
+            f,
+            "  r12 {:016x} r13 {:016x} r14 {:016x} r15 {:016x}",
+            self.r12, self.r13, self.r14, self.r15
+        )?;
+        write!(f, "  cs {:#x} ss {:#x} rflags {:#x}", self.cs, self.ss, self.rflags)
+    }
+}

@@ -1,0 +1,124 @@
+//! Physical memory: handed out while booting, never after.
+//!
+//! Guarantees: memory handed out is usable RAM above 1 MiB, belongs to nobody
+//! else and is zero; after [`freeze`] nothing is handed out and the heap refuses,
+//! except inside [`while_reporting`]. Nothing handed out ever comes back.
+
+mod heap;
+mod regions;
+mod tables;
+
+pub use heap::while_reporting;
+pub use tables::{extend_boot_map, map_mmio};
+
+use crate::{
+    boot::{Handover, MemoryKind, MemoryRange},
+    panic::refuse,
+};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
+use regions::Regions;
+use spin::Mutex;
+
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+/// Everything below belongs to the firmware and to the trampoline.
+const LOW_MEMORY: u64 = 1 << 20;
+/// The heap on top of the one inside the image: the plan, the machine, per-CPU and per-VM state.
+const HEAP: u64 = 8 << 20;
+
+static REGIONS: Mutex<Regions> = Mutex::new(Regions::new());
+/// Pages below stacks.
+static GUARDS: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+static FROZEN: AtomicBool = AtomicBool::new(false);
+
+unsafe extern "C" {
+    static image_start: u8;
+    static image_end: u8;
+}
+
+/// First byte of this image and the byte after its last.
+pub fn image() -> (u64, u64) {
+    (&raw const image_start as u64, &raw const image_end as u64)
+}
+
+/// Takes the usable ranges, less this image and the boot image, and sets up the heap.
+pub fn init(handover: &Handover) {
+    let mut regions = REGIONS.lock();
+    for range in handover.memory.iter().filter(|r| r.kind == MemoryKind::Usable) {
+        if !regions.add(range.start.max(LOW_MEMORY), range.end) {
+            refuse("the memory map has more usable ranges than are handled");
+        }
+    }
+    // Where the map contradicts itself, the worse is believed.
+    let unusable = handover.memory.iter().filter(|r| r.kind != MemoryKind::Usable);
+    let modules = handover.image.iter().map(|(start, len)| (*start, start.saturating_add(*len)));
+    for (start, end) in unusable.map(|r| (r.start, r.end)).chain(modules).chain([image()]) {
+        if !regions.remove(start, end) {
+            refuse("the memory map has more usable ranges than are handled");
+        }
+    }
+    drop(regions);
+    let Some(heap) = allocate(HEAP, PAGE) else {
+        refuse(format_args!(
+            "{} bytes of memory are free; the hypervisor's heap alone needs {HEAP}",
+            available()
+        ));
+    };
+    // SAFETY: the range was just handed out to nobody else and is mapped.
+    unsafe { heap::extend(heap, HEAP) };
+}
+
+/// `bytes` of zeroed memory, rounded up to pages, at a multiple of `align` (a power of two).
+///
+/// # Panics
+/// After [`freeze`].
+pub fn allocate(bytes: u64, align: u64) -> Option<u64> {
+    assert!(!FROZEN.load(Ordering::Acquire), "{bytes} bytes of memory asked for after boot");
+    let bytes = bytes.checked_next_multiple_of(PAGE)?;
+    let start = REGIONS.lock().take(bytes, align.max(PAGE))?;
+    // SAFETY: the range is RAM that nobody else has, and RAM is mapped one to one.
+    unsafe { core::ptr::write_bytes(start as *mut u8, 0, bytes as usize) };
+    Some(start)
+}
+
+/// A stack of `bytes` (whole pages) below the address returned, with an unmapped page below it.
+pub fn stack(bytes: u64) -> Option<u64> {
+    let guard = allocate(PAGE + bytes, PAGE)?;
+    GUARDS.lock().push(guard);
+    Some(guard + PAGE + bytes)
+}
+
+/// Bytes that [`allocate`] has left, in however many pieces.
+pub fn available() -> u64 {
+    REGIONS.lock().free()
+}
+
+/// Bytes of this image and of everything handed out so far.
+pub fn host_bytes() -> u64 {
+    let (start, end) = image();
+    end - start + REGIONS.lock().taken()
+}
+
+/// Ends the time in which memory is handed out.
+pub fn freeze() {
+    FROZEN.store(true, Ordering::Release);
+}
+
+/// Reads the firmware's tables for [`acpi::probe`].
+pub struct Firmware<'a>(pub &'a [MemoryRange]);
+
+impl acpi::Physical for Firmware<'_> {
+    fn read(&self, pa: u64, buf: &mut [u8]) -> bool {
+        let Some(end) = pa.checked_add(buf.len() as u64) else { return false };
+        // The BIOS area is readable whether or not the map lists it; page 0 holds the EBDA's segment.
+        let readable = end <= LOW_MEMORY
+            || self.0.iter().any(|r| r.start <= pa && end <= r.end && r.end <= 1 << 32);
+        if readable {
+            // SAFETY: below 4 GiB everything is mapped while the tables are read, the firmware says
+            // that this is memory, and only firmware tables are asked for, which nobody writes.
+            unsafe { core::ptr::copy_nonoverlapping(pa as *const u8, buf.as_mut_ptr(), buf.len()) };
+        }
+        readable
+    }
+}

@@ -1,0 +1,219 @@
+//! The machine's PCI functions: configuration space through ECAM, the scan, and the sizes
+//! of BARs.
+//!
+//! Guarantees that an access stays inside the ECAM window that ACPI names. It doesn't
+//! guard against two cores on one function: a function belongs to one VM, and to its core.
+
+use crate::memory;
+use acpi::Ecam;
+use alloc::vec::Vec;
+use iommu::Bdf;
+use platform::pci::{BarInfo, BarKind};
+
+/// COMMAND register and bits of it (PCI 3.0, 6.2.2).
+pub const COMMAND: u16 = 0x04;
+pub const COMMAND_MEMORY: u16 = 1 << 1;
+pub const COMMAND_BUS_MASTER: u16 = 1 << 2;
+pub const COMMAND_INTX_DISABLE: u16 = 1 << 10;
+const STATUS_CAPABILITIES: u16 = 1 << 4;
+const HEADER_TYPE: u16 = 0x0E;
+const BAR0: u16 = 0x10;
+const SECONDARY_BUS: u16 = 0x19;
+const CAPABILITIES: u16 = 0x34;
+const CAPABILITY_EXPRESS: u8 = 0x10;
+
+/// Configuration space of all buses.
+#[derive(Clone, Copy)]
+pub struct Pci {
+    ecam: Ecam,
+}
+
+/// A function found by the scan.
+#[derive(Clone, Copy, Debug)]
+pub struct Function {
+    pub bdf: Bdf,
+    pub vendor: u16,
+    pub device: u16,
+    /// Class, subclass and programming interface: 24 bits.
+    pub class: u32,
+}
+
+/// A BAR of the machine's function.
+#[derive(Clone, Copy, Debug)]
+pub struct Bar {
+    pub index: u8,
+    pub address: u64,
+    pub info: BarInfo,
+}
+
+impl Pci {
+    /// Maps configuration space. Boot only.
+    pub fn new(ecam: Ecam) -> Self {
+        let buses = (ecam.bus_end - ecam.bus_start) as u64 + 1;
+        memory::map_mmio(ecam.base + ((ecam.bus_start as u64) << 20), buses << 20);
+        Pci { ecam }
+    }
+
+    fn address(&self, bdf: Bdf, offset: u16) -> Option<u64> {
+        let inside = (self.ecam.bus_start..=self.ecam.bus_end).contains(&bdf.bus()) && offset < 0x1000;
+        inside.then(|| self.ecam.base + ((bdf.requester_id() as u64) << 12) + offset as u64)
+    }
+
+    /// Reads a register; all ones where there is none.
+    pub fn read32(&self, bdf: Bdf, offset: u16) -> u32 {
+        match self.address(bdf, offset & !3) {
+            // SAFETY: inside the ECAM window mapped by `new`, aligned; reads of configuration space
+            // have no effect on memory.
+            Some(a) => unsafe { core::ptr::read_volatile(a as *const u32) },
+            None => u32::MAX,
+        }
+    }
+
+    /// Reads 16 bits at an even offset.
+    pub fn read16(&self, bdf: Bdf, offset: u16) -> u16 {
+        (self.read32(bdf, offset) >> (8 * (offset & 2))) as u16
+    }
+
+    /// Reads a byte.
+    pub fn read8(&self, bdf: Bdf, offset: u16) -> u8 {
+        (self.read32(bdf, offset) >> (8 * (offset & 3))) as u8
+    }
+
+    /// Writes a register.
+    pub fn write32(&self, bdf: Bdf, offset: u16, value: u32) {
+        if let Some(a) = self.address(bdf, offset & !3) {
+            // SAFETY: inside the ECAM window, aligned. What a device may do by it to memory is
+            // confined by the IOMMU.
+            unsafe { core::ptr::write_volatile(a as *mut u32, value) }
+        }
+    }
+
+    /// Writes 16 bits at an even offset.
+    pub fn write16(&self, bdf: Bdf, offset: u16, value: u16) {
+        if let Some(a) = self.address(bdf, offset & !1) {
+            // SAFETY: as in `write32`.
+            unsafe { core::ptr::write_volatile(a as *mut u16, value) }
+        }
+    }
+
+    /// Every function, in the order of buses, devices and functions.
+    pub fn scan(&self) -> Vec<Function> {
+        let mut found = Vec::new();
+        let mut buses = alloc::vec![self.ecam.bus_start];
+        let mut next = 0;
+        while let Some(&bus) = buses.get(next) {
+            next += 1;
+            for device in 0..32 {
+                self.scan_device(bus, device, &mut found, &mut buses);
+            }
+        }
+        found
+    }
+
+    fn scan_device(&self, bus: u8, device: u8, found: &mut Vec<Function>, buses: &mut Vec<u8>) {
+        for function in 0..8 {
+            let Some(bdf) = Bdf::new(bus, device, function) else { continue };
+            let id = self.read32(bdf, 0);
+            if id as u16 == 0xFFFF {
+                if function == 0 {
+                    return;
+                }
+                continue;
+            }
+            let class = self.read32(bdf, 8) >> 8;
+            found.push(Function { bdf, vendor: id as u16, device: (id >> 16) as u16, class });
+            let header = self.read8(bdf, HEADER_TYPE);
+            let secondary = self.read8(bdf, SECONDARY_BUS);
+            if header & 0x7F == 1 && secondary > bus && !buses.contains(&secondary) {
+                buses.push(secondary);
+            }
+            if function == 0 && header & 0x80 == 0 {
+                return;
+            }
+        }
+    }
+
+    /// The header and the conventional capabilities: 256 bytes.
+    pub fn snapshot(&self, bdf: Bdf) -> [u8; 256] {
+        let mut bytes = [0; 256];
+        for (i, word) in bytes.chunks_exact_mut(4).enumerate() {
+            word.copy_from_slice(&self.read32(bdf, 4 * i as u16).to_le_bytes());
+        }
+        bytes
+    }
+
+    /// The BARs with their sizes (PCI 3.0, 6.2.5.1). Decoding is off while they are probed.
+    pub fn bars(&self, bdf: Bdf) -> Vec<Bar> {
+        let command = self.read16(bdf, COMMAND);
+        self.write16(bdf, COMMAND, command & !0b11);
+        let mut bars = Vec::new();
+        let mut index = 0;
+        while index < 6 {
+            let register = BAR0 + 4 * index as u16;
+            let low = self.read32(bdf, register);
+            let wide = low & 0b111 == 0b100 && index < 5;
+            let high = if wide { self.read32(bdf, register + 4) } else { 0 };
+            self.write32(bdf, register, u32::MAX);
+            let mut mask = self.read32(bdf, register) as u64;
+            self.write32(bdf, register, low);
+            if wide {
+                self.write32(bdf, register + 4, u32::MAX);
+                mask |= (self.read32(bdf, register + 4) as u64) << 32;
+                self.write32(bdf, register + 4, high);
+            }
+            let io = low & 1 != 0;
+            let flags = if io { 0b11 } else { 0b1111 };
+            let bits = if wide { mask & !flags } else { mask & !flags & 0xFFFF_FFFF };
+            if bits != 0 {
+                let kind = match (io, wide) {
+                    (true, _) => BarKind::Io,
+                    (_, true) => BarKind::Mem64,
+                    _ => BarKind::Mem32,
+                };
+                let address = ((high as u64) << 32 | low as u64) & !flags;
+                let info = BarInfo { kind, size: 1 << bits.trailing_zeros(), prefetchable: !io && low & 8 != 0 };
+                bars.push(Bar { index, address, info });
+            }
+            index += if wide { 2 } else { 1 };
+        }
+        self.write16(bdf, COMMAND, command);
+        bars
+    }
+
+    /// Offset of a capability in configuration space.
+    pub fn capability(&self, bdf: Bdf, id: u8) -> Option<u16> {
+        if self.read16(bdf, COMMAND + 2) & STATUS_CAPABILITIES == 0 {
+            return None;
+        }
+        let mut at = self.read8(bdf, CAPABILITIES) & !3;
+        // 48 capabilities fill the space: a longer list is a loop.
+        for _ in 0..48 {
+            if at < 0x40 {
+                return None;
+            }
+            let header = self.read16(bdf, at as u16);
+            if header as u8 == id {
+                return Some(at as u16);
+            }
+            at = (header >> 8) as u8 & !3;
+        }
+        None
+    }
+
+    /// Function-level reset (PCIe 6.0, 6.6.2); false if the function offers none. The BARs
+    /// and the interrupt set-up of the function are lost; `wait` spends 100 ms.
+    pub fn function_reset(&self, bdf: Bdf, wait: impl FnOnce()) -> bool {
+        const DEVICE_CAPABILITIES: u16 = 4;
+        const DEVICE_CONTROL: u16 = 8;
+        const FLR_CAPABLE: u32 = 1 << 28;
+        const INITIATE_FLR: u16 = 1 << 15;
+        let Some(express) = self.capability(bdf, CAPABILITY_EXPRESS) else { return false };
+        if self.read32(bdf, express + DEVICE_CAPABILITIES) & FLR_CAPABLE == 0 {
+            return false;
+        }
+        let control = self.read16(bdf, express + DEVICE_CONTROL);
+        self.write16(bdf, express + DEVICE_CONTROL, control | INITIATE_FLR);
+        wait();
+        true
+    }
+}

@@ -1,0 +1,165 @@
+//! MSR exits: the virtual x2APIC, the time-stamp counter, and all else by `platform`.
+
+use super::Vm;
+use super::vcpu::{GENERAL_PROTECTION, HOST_VECTORS, ThisCore};
+use crate::cpu::vendor::VirtualCpu;
+use crate::cpu::x2apic::{self, TimerMode};
+use crate::interrupts;
+use delivery::{Mode, TimerSetup, WriteEffect};
+use ledger::Reason;
+use platform::msr::MsrResult;
+
+const RAX: u8 = 0;
+const RCX: u8 = 1;
+const RDX: u8 = 2;
+
+const RDMSR: [u8; 2] = [0x0F, 0x32];
+const WRMSR: [u8; 2] = [0x0F, 0x30];
+
+const TSC: u32 = 0x10;
+const EFER: u32 = 0xC000_0080;
+const X2APIC: core::ops::RangeInclusive<u32> = 0x800..=0x8FF;
+
+impl<C: VirtualCpu> Vm<C> {
+    pub(super) fn read_msr(&mut self) -> Reason {
+        let msr = self.cpu.gpr(RCX) as u32;
+        let value = match msr {
+            TSC => Some(self.cpu.tsc()),
+            EFER => Some(self.cpu.efer()),
+            n if X2APIC.contains(&n) => {
+                let core = ThisCore {
+                    cpu: &mut self.cpu,
+                    direct: self.mode == Mode::Direct,
+                    host: HOST_VECTORS,
+                };
+                self.apic.read((n - X2APIC.start()) as u8, &core).ok()
+            }
+            n => match self.msrs.read(n) {
+                MsrResult::Value(v) => Some(v),
+                MsrResult::Ignore => Some(0),
+                MsrResult::GeneralProtection => None,
+            },
+        };
+        match value {
+            Some(v) => {
+                self.cpu.set_gpr(RAX, v & 0xFFFF_FFFF);
+                self.cpu.set_gpr(RDX, v >> 32);
+                self.skip(&RDMSR);
+            }
+            None => self.cpu.raise(GENERAL_PROTECTION, Some(0)),
+        }
+        Reason::MsrRead
+    }
+
+    pub(super) fn write_msr(&mut self) -> Reason {
+        let msr = self.cpu.gpr(RCX) as u32;
+        let value = self.cpu.gpr(RDX) << 32 | self.cpu.gpr(RAX) & 0xFFFF_FFFF;
+        let done = match msr {
+            TSC => {
+                self.cpu.set_tsc(value);
+                Some(Reason::MsrWrite)
+            }
+            EFER => self.write_efer(value),
+            n if X2APIC.contains(&n) => self.write_apic((n - X2APIC.start()) as u8, value),
+            n => match self.msrs.write(n, value) {
+                MsrResult::GeneralProtection => None,
+                MsrResult::Value(_) | MsrResult::Ignore => Some(Reason::MsrWrite),
+            },
+        };
+        match done {
+            Some(reason) => {
+                self.skip(&WRMSR);
+                reason
+            }
+            None => {
+                self.cpu.raise(GENERAL_PROTECTION, Some(0));
+                Reason::MsrWrite
+            }
+        }
+    }
+
+    fn write_efer(&mut self, value: u64) -> Option<Reason> {
+        match platform::msr::write_efer(self.cpu.efer(), value, self.cpu.paging().cr0) {
+            MsrResult::Value(v) => {
+                self.cpu.set_efer(v);
+                Some(Reason::MsrWrite)
+            }
+            MsrResult::Ignore => Some(Reason::MsrWrite),
+            MsrResult::GeneralProtection => None,
+        }
+    }
+
+    fn write_apic(&mut self, register: u8, value: u64) -> Option<Reason> {
+        let direct = self.mode == Mode::Direct;
+        let mut core = ThisCore { cpu: &mut self.cpu, direct, host: HOST_VECTORS };
+        let effect = self.apic.write(register, value, &mut core).ok()?;
+        Some(match effect {
+            WriteEffect::None => Reason::MsrWrite,
+            WriteEffect::Completed(vector) => self.completed(vector),
+            WriteEffect::Timer(setup) => {
+                program_timer(setup);
+                Reason::TimerProgram
+            }
+            WriteEffect::Interrupt { destination, vector } => {
+                if self.apic.matches(destination, 0) {
+                    self.interrupt_self(vector);
+                }
+                Reason::MsrWrite
+            }
+            WriteEffect::Nmi(destination) => {
+                if self.apic.matches(destination, 0) {
+                    self.cpu.raise_nmi();
+                }
+                Reason::MsrWrite
+            }
+            // There is no other CPU to start or reset, and INIT to oneself is refused by all but
+            // the firmware's own use.
+            WriteEffect::Init(_) | WriteEffect::StartUp { .. } => Reason::MsrWrite,
+        })
+    }
+
+    /// An interrupt of the guest's for itself. In direct mode the physical local APIC can
+    /// deliver it as it delivers a device's, unless its vector is one the host needs.
+    fn interrupt_self(&mut self, vector: u8) {
+        if self.mode == Mode::Direct && !self.shadow.hidden.contains(vector) {
+            x2apic::self_ipi(vector);
+        } else {
+            self.apic.request(vector);
+        }
+    }
+
+    fn completed(&mut self, vector: Option<u8>) -> Reason {
+        let Some(vector) = vector else { return Reason::OtherEoi };
+        for message in self.ioapic.eoi(vector) {
+            self.apic.request(message.vector);
+        }
+        if self.apic.timer_vector() == Some(vector) {
+            Reason::TimerEoi
+        } else if self.device_vectors.contains(vector) {
+            Reason::DeviceEoi
+        } else {
+            Reason::OtherEoi
+        }
+    }
+}
+
+/// Runs the core's own timer with the guest's values; its vector is the host's.
+fn program_timer(setup: TimerSetup) {
+    // Divide configuration (SDM vol. 3, figure 11-10): bits 3, 1, 0 count 2, 4 … 128, 1.
+    let code = setup.divide & 0b11 | setup.divide >> 1 & 0b100;
+    x2apic::timer_divide_shift((code + 1) as u8 & 7);
+    let mode = if setup.periodic { TimerMode::Periodic } else { TimerMode::OneShot };
+    x2apic::timer_lvt(interrupts::TIMER, mode, setup.masked);
+    if let Some(count) = setup.initial {
+        x2apic::timer_start(count);
+    }
+}
+
+/// Whether this interrupt message is for the one vCPU: physical id 0, or everybody.
+pub fn for_this_vcpu(message: &platform::message::Message) -> bool {
+    // An IOAPIC or MSI destination has eight bits; in logical mode x2APIC id 0 is bit 0 of
+    // cluster 0.
+    message.destination == 0xFF
+        || if message.logical { message.destination & 1 != 0 } else { message.destination == 0 }
+}
+

@@ -1,0 +1,264 @@
+//! A guest's memory: where it lies in the machine, its nested page tables and its
+//! IOMMU page tables.
+//!
+//! Guarantees: the guest reaches through these tables its own memory, what is mapped
+//! for it by name (device BARs, the ledger page), and nothing else; devices reach its
+//! memory only. All access by the host goes through bounds-checked copies. Table frames
+//! come from a pool set aside at boot, so the exit path never allocates.
+
+use crate::memory;
+use arrayvec::ArrayVec;
+use paging::walk::GuestMemory;
+use paging::{Access, Flush, Nested, PageSize, Table, VtdSecondLevel};
+use thiserror::Error;
+
+/// Below 4 GiB a guest has at most this much; the rest lies from 4 GiB up.
+const LOW_MAX: u64 = 2 << 30;
+const HIGH_START: u64 = 4 << 30;
+const MIB_2: u64 = 2 << 20;
+const GIB: u64 = 1 << 30;
+/// Frames kept for splitting large pages and mapping BARs while the guest runs.
+const POOL_FRAMES: usize = 64;
+
+/// Why a guest's memory can't be had.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// Not enough memory.
+    #[error(
+        "VM {vm:?} needs {needed} MiB of memory in one piece, but the machine has {available} MiB left in all"
+    )]
+    TooLittle {
+        /// Name of the VM.
+        vm: alloc::string::String,
+        /// What it asked for.
+        needed: u64,
+        /// What there is.
+        available: u64,
+    },
+    /// A page table couldn't be built.
+    #[error("the page tables of VM {vm:?} can't be built: {source}")]
+    Tables {
+        /// Name of the VM.
+        vm: alloc::string::String,
+        /// What the table said.
+        source: paging::Error,
+    },
+}
+
+/// A run of guest memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    /// Guest-physical address.
+    pub gpa: u64,
+    /// Where it is in the machine.
+    pub hpa: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// Frames for page tables: at boot from the machine, later from what was set aside.
+pub struct Pool {
+    frames: ArrayVec<u64, POOL_FRAMES>,
+    booting: bool,
+    taken: u64,
+}
+
+impl Pool {
+    fn new() -> Self {
+        Pool { frames: ArrayVec::new(), booting: true, taken: 0 }
+    }
+
+    /// Sets frames aside; from here on nothing is allocated.
+    fn close(&mut self) {
+        while !self.frames.is_full() {
+            let Some(frame) = self.allocate_fresh() else { break };
+            self.frames.push(frame);
+        }
+        self.booting = false;
+    }
+
+    fn allocate_fresh(&mut self) -> Option<u64> {
+        self.taken += 1;
+        memory::allocate(4096, 4096)
+    }
+}
+
+impl paging::Memory for Pool {
+    fn read(&self, pa: u64) -> u64 {
+        // SAFETY: `Table` passes aligned words of frames this pool gave out, identity-mapped RAM.
+        unsafe { core::ptr::read_volatile(pa as *const u64) }
+    }
+
+    fn write(&mut self, pa: u64, value: u64) {
+        // SAFETY: as in `read`; hardware may walk the table meanwhile, hence one whole store.
+        unsafe { core::ptr::write_volatile(pa as *mut u64, value) }
+    }
+
+    fn allocate(&mut self) -> Option<u64> {
+        if self.booting {
+            return self.allocate_fresh();
+        }
+        let frame = self.frames.pop()?;
+        // SAFETY: a frame of this pool that no table uses.
+        unsafe { core::ptr::write_bytes(frame as *mut u8, 0, 4096) };
+        Some(frame)
+    }
+
+    fn free(&mut self, frame: u64) {
+        // The pool is as large as what was taken from it after boot; a frame of boot time that
+        // doesn't fit stays unused.
+        let _ = self.frames.try_push(frame);
+    }
+}
+
+/// A guest's memory and the tables that confine the guest to it.
+pub struct Memory {
+    regions: ArrayVec<Region, 2>,
+    nested: Table<Nested>,
+    dma: Table<VtdSecondLevel>,
+    pool: Pool,
+}
+
+const RAM: Access = Access::READ.union(Access::WRITE).union(Access::EXECUTE);
+/// Device registers, uncached.
+pub const DEVICE: Access = Access::READ.union(Access::WRITE).union(Access::UNCACHED);
+
+impl Memory {
+    /// Takes `bytes` of the machine and maps them for the guest and its devices.
+    pub fn new(vm: &str, bytes: u64, dma_levels: VtdSecondLevel) -> Result<Self, Error> {
+        let failed = |source| Error::Tables { vm: vm.into(), source };
+        let mut pool = Pool::new();
+        let mut nested = Table::new(&mut pool, Nested, PageSize::Size1G).map_err(failed)?;
+        let mut dma = Table::new(&mut pool, dma_levels, PageSize::Size1G).map_err(failed)?;
+        let low = bytes.min(LOW_MAX);
+        let mut regions = ArrayVec::new();
+        for (gpa, len) in [(0, low), (HIGH_START, bytes - low)] {
+            if len == 0 {
+                continue;
+            }
+            let alignment = if len >= GIB { GIB } else { MIB_2 };
+            let hpa = memory::allocate(len, alignment)
+                .or_else(|| memory::allocate(len, MIB_2))
+                .ok_or_else(|| Error::TooLittle {
+                    vm: vm.into(),
+                    needed: bytes >> 20,
+                    available: memory::available() >> 20,
+                })?;
+            nested.map(&mut pool, gpa, hpa, len, RAM).map_err(failed)?;
+            dma.map(&mut pool, gpa, hpa, len, Access::READ | Access::WRITE).map_err(failed)?;
+            regions.push(Region { gpa, hpa, len });
+        }
+        Ok(Memory { regions, nested, dma, pool })
+    }
+
+    /// Ends the boot-time phase: sets aside the frames for later.
+    pub fn close(&mut self) {
+        self.pool.close();
+    }
+
+    /// Bytes of host memory its tables and their reserve take.
+    pub fn overhead(&self) -> u64 {
+        self.pool.taken * 4096
+    }
+
+    /// Root of the nested page tables.
+    pub fn nested_root(&self) -> u64 {
+        self.nested.root()
+    }
+
+    /// Root of the IOMMU page tables.
+    pub fn dma_root(&self) -> u64 {
+        self.dma.root()
+    }
+
+    /// The runs of memory.
+    pub fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
+    /// Where `len` bytes at `gpa` are, if they are memory of this guest in one piece.
+    pub fn resolve(&self, gpa: u64, len: u64) -> Option<u64> {
+        let end = gpa.checked_add(len)?;
+        let r = self.regions.iter().find(|r| r.gpa <= gpa && end <= r.gpa + r.len)?;
+        Some(r.hpa + (gpa - r.gpa))
+    }
+
+    /// Copies `bytes` into the guest; false if that isn't all memory.
+    pub fn write(&self, gpa: u64, bytes: &[u8]) -> bool {
+        let Some(hpa) = self.resolve(gpa, bytes.len() as u64) else { return false };
+        // SAFETY: `resolve` says the range is this guest's RAM, identity-mapped; the guest may
+        // race with it and then sees its own mess. No Rust reference to guest memory exists.
+        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), hpa as *mut u8, bytes.len()) };
+        true
+    }
+
+    /// Do these bytes stand at `offset` of the page at `hpa`, which [`Memory::resolve`] gave?
+    pub fn page_holds(&self, hpa: u64, offset: usize, bytes: &[u8]) -> bool {
+        bytes.iter().enumerate().all(|(i, b)| {
+            // SAFETY: a page of this guest's RAM, identity-mapped; the offset is kept inside it.
+            let seen = unsafe { core::ptr::read_volatile((hpa as *const u8).add((offset + i) & 0xFFF)) };
+            seen == *b
+        })
+    }
+
+    /// Copies one page out of the guest; false if it isn't memory.
+    pub fn read_page(&self, gpa: u64, page: &mut [u8; 4096]) -> bool {
+        let Some(hpa) = self.resolve(gpa & !0xFFF, 4096) else { return false };
+        // SAFETY: as in `write`.
+        unsafe { core::ptr::copy_nonoverlapping(hpa as *const u8, page.as_mut_ptr(), 4096) };
+        true
+    }
+
+    /// Maps host pages for the guest: a BAR, the ledger page. The caller made sure that it
+    /// may have them.
+    pub fn map(&mut self, gpa: u64, hpa: u64, len: u64, access: Access) -> Result<(), paging::Error> {
+        self.nested.map(&mut self.pool, gpa, hpa, len, access)
+    }
+
+    /// Unmaps what [`Memory::map`] mapped. `flush` drops the core's cached translations.
+    pub fn unmap(&mut self, gpa: u64, len: u64, flush: impl FnOnce()) -> Result<(), paging::Error> {
+        let duty = self.nested.unmap(&mut self.pool, gpa, len)?;
+        self.settle(duty, flush);
+        Ok(())
+    }
+
+    /// Shows the guest another frame than its own at one page of its memory, read-only.
+    pub fn substitute(&mut self, gpa: u64, frame: u64, flush: impl FnOnce()) -> Result<(), paging::Error> {
+        let (_, duty) = self.nested.replace(&mut self.pool, gpa & !0xFFF, frame, Access::READ)?;
+        self.settle(duty, flush);
+        Ok(())
+    }
+
+    /// Gives the guest its own page back.
+    pub fn restore(&mut self, gpa: u64, flush: impl FnOnce()) -> Result<(), paging::Error> {
+        let page = gpa & !0xFFF;
+        let Some(hpa) = self.resolve(page, 4096) else { return Ok(()) };
+        let (_, duty) = self.nested.replace(&mut self.pool, page, hpa, RAM)?;
+        self.settle(duty, flush);
+        Ok(())
+    }
+
+    fn settle(&mut self, duty: Flush, flush: impl FnOnce()) {
+        // The one vCPU of this VM is out of its guest; its core drops everything at the next
+        // entry, before which no table frame is reused.
+        if duty.range().is_some() {
+            flush();
+        }
+        duty.done(&mut self.pool);
+    }
+}
+
+impl GuestMemory for Memory {
+    fn read_u64(&self, gpa: u64) -> Option<u64> {
+        let hpa = self.resolve(gpa, 8)?;
+        // SAFETY: `resolve` says these 8 bytes are this guest's RAM, identity-mapped, aligned as
+        // `gpa` is; volatile, since the guest may write them at any moment.
+        Some(unsafe { core::ptr::read_volatile(hpa as *const u64) })
+    }
+
+    fn read_u32(&self, gpa: u64) -> Option<u32> {
+        let hpa = self.resolve(gpa, 4)?;
+        // SAFETY: as in `read_u64`.
+        Some(unsafe { core::ptr::read_volatile(hpa as *const u32) })
+    }
+}

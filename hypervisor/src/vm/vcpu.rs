@@ -1,0 +1,393 @@
+//! The loop of a vCPU: enter, find out why it left, put it right, decide the mode, enter.
+//!
+//! This is ELI at work (paper 4): the decisions are `delivery`'s, here they are carried
+//! out. Between an exit and the next entry nothing allocates, nothing waits for another
+//! VM, and the work is bounded.
+
+use super::Vm;
+use crate::cpu::vendor::{Exit, VirtualCpu};
+use crate::cpu::{self, rdtsc, x2apic};
+use crate::interrupts;
+use decode::Registers;
+use delivery::{Core, Interruption, Mode, NotPresent, VectorSet, classify_not_present, mode_for};
+use ledger::{Delivery, Reason};
+use paging::walk;
+
+/// Exception vectors the host raises.
+pub const UNDEFINED: u8 = 6;
+pub const NOT_PRESENT: u8 = 11;
+pub const GENERAL_PROTECTION: u8 = 13;
+
+/// Vectors the host raises on a core that runs a guest.
+pub const HOST_VECTORS: VectorSet = VectorSet::of(&[interrupts::TIMER, interrupts::WAKE]);
+
+/// How a VM stopped; the sentence of a fault is made by whoever reports it.
+#[derive(Clone, Copy, Debug)]
+pub enum Stop {
+    PowerOff,
+    Reset,
+    DebugExit(u32),
+    Fault(Fault),
+}
+
+/// What a guest did that ends it.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    TripleFault,
+    InvalidState,
+    /// Code of guest-physical memory that isn't there.
+    Fetch(u64),
+    /// An access to device registers by an instruction that isn't emulated.
+    Instruction { address: u64, why: decode::Error },
+    /// The instruction behind an exit couldn't be read.
+    Unreadable { address: u64 },
+    /// An event was being delivered through memory that isn't there.
+    Delivery { address: u64, vector: u8 },
+    /// The host's page tables refuse what must be done.
+    Tables(paging::Error),
+    Unknown(u64, u64, u64),
+}
+
+/// Where the shadow IDT stands.
+pub struct Shadow {
+    /// The frame that takes the place of the guest's page.
+    pub frame: u64,
+    /// Guest-physical page that is substituted, if any.
+    pub page: Option<u64>,
+    /// What is hidden in it.
+    pub hidden: VectorSet,
+    /// It was just removed: let the guest do what it was removed for first.
+    pub hold: bool,
+}
+
+impl<C: VirtualCpu> Vm<C> {
+    /// Runs the guest on this core until it ends.
+    pub fn run(&mut self) -> Stop {
+        let mut left = rdtsc();
+        loop {
+            self.prepare();
+            self.ledger.entries = self.ledger.entries.wrapping_add(1);
+            self.ledger.host_cycles = self.ledger.host_cycles.wrapping_add(rdtsc().wrapping_sub(left));
+            let exit = self.cpu.enter();
+            left = rdtsc();
+            self.note_taken();
+            match self.handle(exit) {
+                Ok(reason) => self.ledger.count(reason),
+                Err((reason, stop)) => {
+                    self.ledger.count(reason);
+                    return stop;
+                }
+            }
+        }
+    }
+
+    /// Did the guest take the interrupt it was offered?
+    fn note_taken(&mut self) {
+        let Some(vector) = self.offered else { return };
+        if self.cpu.offer_taken() {
+            self.offered = None;
+            self.apic.taken(vector);
+            self.ledger.injected = self.ledger.injected.wrapping_add(1);
+            if self.timer_requested == Some(vector) {
+                self.timer_requested = None;
+                self.ledger.timer_injected = self.ledger.timer_injected.wrapping_add(1);
+            } else if self.device_vectors.contains(vector) {
+                self.ledger.device_injected = self.ledger.device_injected.wrapping_add(1);
+            }
+        }
+    }
+
+    /// Chooses the mode and offers the next virtual interrupt.
+    fn prepare(&mut self) {
+        self.raise_console();
+        let sources = self.routes_in_use && self.policy == Delivery::Eli;
+        let quiet = self.apic.quiet();
+        let hold = core::mem::take(&mut self.shadow.hold);
+        if quiet && sources && self.shadow.page.is_none() && !hold {
+            self.place_shadow();
+        }
+        let mode = mode_for(quiet, sources, self.shadow.page.is_some());
+        if mode != self.mode {
+            self.change_mode(mode);
+        }
+        if mode == Mode::Injection {
+            self.offered = self.apic.deliverable();
+            self.cpu.offer_interrupt(self.offered);
+        }
+    }
+
+    fn change_mode(&mut self, mode: Mode) {
+        if mode == Mode::Injection {
+            // Interrupts the guest took itself and hasn't completed: completed here, owed by the
+            // guest to the virtual APIC from now on (paper 4.5). All that is in service now is the
+            // guest's: the host completes its own at once.
+            let mine = in_service();
+            for _ in mine.iter() {
+                x2apic::eoi();
+            }
+            self.apic.adopt_in_service(self.to_guest(mine));
+        }
+        self.cpu.set_mode(mode);
+        self.mode = mode;
+        if mode == Mode::Direct {
+            self.offered = None;
+        }
+    }
+
+    /// Physical vectors as the guest knows them.
+    fn to_guest(&self, physical: VectorSet) -> VectorSet {
+        let mut guest = VectorSet::EMPTY;
+        for v in physical.iter() {
+            if let Some(g) = self.routes.guest_vector(v) {
+                guest.insert(g);
+            }
+        }
+        guest
+    }
+
+    /// Puts the shadow in the place of the guest's IDT page, if the IDT allows it.
+    fn place_shadow(&mut self) {
+        let (base, limit) = self.cpu.idtr();
+        let hidden = self.routes.hidden();
+        if delivery::suitable(self.cpu.long_mode(), base, limit, &hidden).is_err() {
+            return;
+        }
+        let paging = self.cpu.paging();
+        let Ok(gpa) = walk::translate(&self.memory, &paging, base, walk::Access::default()) else { return };
+        let page = gpa & !0xFFF;
+        let mut guest = [0; 4096];
+        if !self.memory.read_page(page, &mut guest) {
+            return;
+        }
+        // SAFETY: the frame is a page of this VM's shadow alone, not in any table while
+        // `shadow.page` is `None`, and its core is here and not in the guest.
+        let frame = unsafe { &mut *(self.shadow.frame as *mut [u8; 4096]) };
+        delivery::build(&guest, (base & 0xFFF) as usize, &hidden, frame);
+        let cpu = &mut self.cpu;
+        if self.memory.substitute(page, self.shadow.frame, || cpu.flush_translations()).is_ok() {
+            self.shadow.page = Some(page);
+            self.shadow.hidden = hidden;
+            self.cpu.watch_idt(true);
+        }
+    }
+
+    /// Gives the guest its IDT page back: the IDT may change, or its own gate is needed.
+    /// The next entry is in injection mode; the shadow returns when that is left.
+    pub(super) fn remove_shadow(&mut self) -> Result<(), Fault> {
+        if let Some(page) = self.shadow.page.take() {
+            let cpu = &mut self.cpu;
+            self.memory.restore(page, || cpu.flush_translations()).map_err(Fault::Tables)?;
+            self.shadow.hidden = VectorSet::EMPTY;
+            self.cpu.watch_idt(false);
+        }
+        self.change_mode_if_direct();
+        self.shadow.hold = true;
+        Ok(())
+    }
+
+    fn change_mode_if_direct(&mut self) {
+        if self.mode == Mode::Direct {
+            self.change_mode(Mode::Injection);
+        }
+    }
+
+    fn handle(&mut self, exit: Exit) -> Result<Reason, (Reason, Stop)> {
+        let fault = |reason, fault| Err((reason, Stop::Fault(fault)));
+        match exit {
+            Exit::Interrupt => {
+                self.cpu.take_interrupts();
+                Ok(self.receive_taken())
+            }
+            Exit::Nmi => {
+                self.cpu.take_interrupts();
+                self.receive_taken();
+                cpu::this().take_nmi();
+                self.feed_console();
+                Ok(Reason::Kick)
+            }
+            Exit::NotPresent { error_code, interruption } => self.not_present(error_code, interruption),
+            Exit::Exception { vector, error_code } => {
+                self.cpu.raise(vector, error_code);
+                Ok(Reason::Exception)
+            }
+            Exit::Io { port, size, input, string, next } => self.port_io(port, size, input, string, next),
+            Exit::MsrRead => Ok(self.read_msr()),
+            Exit::MsrWrite => Ok(self.write_msr()),
+            Exit::Cpuid => {
+                self.cpuid();
+                Ok(Reason::Cpuid)
+            }
+            Exit::Xsetbv => {
+                self.xsetbv();
+                Ok(Reason::Xsetbv)
+            }
+            Exit::IdtLoad => match self.remove_shadow() {
+                Ok(()) => Ok(Reason::IdtLoad),
+                Err(f) => fault(Reason::IdtLoad, f),
+            },
+            Exit::Invd => {
+                self.skip(2);
+                Ok(Reason::Other)
+            }
+            Exit::Hypercall => {
+                self.cpu.raise(UNDEFINED, None);
+                Ok(Reason::Hypercall)
+            }
+            Exit::Undefined => {
+                self.cpu.raise(UNDEFINED, None);
+                Ok(Reason::RefusedInstruction)
+            }
+            Exit::Forbidden => {
+                self.cpu.raise(GENERAL_PROTECTION, Some(0));
+                Ok(Reason::RefusedInstruction)
+            }
+            Exit::NestedFault { address, write, fetch, table, interruption } => {
+                self.nested_fault(address, write, fetch, table, interruption)
+            }
+            Exit::Shutdown => fault(Reason::Shutdown, Fault::TripleFault),
+            Exit::InvalidState => fault(Reason::Other, Fault::InvalidState),
+            Exit::Unknown(code, info1, info2) => fault(Reason::Other, Fault::Unknown(code, info1, info2)),
+        }
+    }
+
+    fn not_present(&mut self, error_code: u32, event: Interruption) -> Result<Reason, (Reason, Stop)> {
+        let in_service = |v| x2apic::in_service(v);
+        match classify_not_present(event, error_code, &self.shadow.hidden, in_service) {
+            NotPresent::Reflected(vector) => {
+                // The host takes it as if it had come by its own IDT; a host vector outranks all of
+                // the guest's, so this completes it and nothing else.
+                x2apic::eoi();
+                Ok(self.receive(vector))
+            }
+            NotPresent::HiddenGate(_) => match self.remove_shadow() {
+                Ok(()) => {
+                    self.cpu.redeliver(event);
+                    Ok(Reason::Exception)
+                }
+                Err(f) => Err((Reason::Exception, Stop::Fault(f))),
+            },
+            NotPresent::Genuine { error_code, interrupt } => {
+                if let Some(v) = interrupt.filter(|v| self.offered == Some(*v)) {
+                    self.offered = None;
+                    self.cpu.offer_interrupt(None);
+                    self.apic.taken(v);
+                }
+                self.cpu.raise(NOT_PRESENT, Some(error_code));
+                Ok(Reason::Exception)
+            }
+        }
+    }
+
+    /// Hands on what the host's interrupt handler recorded; the reason of the exit is that
+    /// of the highest vector, which is what caused it.
+    fn receive_taken(&mut self) -> Reason {
+        let mut taken = VectorSet::EMPTY;
+        for v in interrupts::take() {
+            taken.insert(v);
+        }
+        let mut reason = None;
+        for v in taken.iter() {
+            let r = self.receive(v);
+            reason.get_or_insert(r);
+        }
+        reason.unwrap_or(Reason::HostInterrupt)
+    }
+
+    /// A physical interrupt, completed in the local APIC, goes to whom it is for.
+    fn receive(&mut self, vector: u8) -> Reason {
+        if vector == interrupts::TIMER {
+            if let Some(v) = self.apic.timer_vector() {
+                self.timer_requested = Some(v);
+                self.apic.request(v);
+            }
+            return Reason::TimerInterrupt;
+        }
+        match self.routes.guest_vector(vector) {
+            Some(v) => {
+                self.apic.request(v);
+                Reason::DeviceInterrupt
+            }
+            None => Reason::HostInterrupt,
+        }
+    }
+
+    /// The instruction that exited, which without prefixes is `opcode`, is done.
+    ///
+    /// Its length decides where the guest goes on, and not every CPU tells it. Reading it
+    /// anew through the guest's page tables at each exit would cost more than most exits do,
+    /// so the page it was in is remembered: if the bare opcode still stands there it is that
+    /// long; anything else is looked up and decoded.
+    pub(super) fn skip(&mut self, opcode: &[u8]) {
+        let rip = self.cpu.rip();
+        let length = match self.code_pages.matches(&self.memory, &self.cpu, opcode) {
+            true => opcode.len() as u64,
+            false => self.instruction_length(opcode.len()),
+        };
+        let next = rip.wrapping_add(length);
+        let long = self.cpu.code_mode() == decode::Mode::Bits64;
+        self.cpu.resume_at(if long { next } else { next & 0xFFFF_FFFF });
+    }
+
+    /// The length by decoding; `bare` when the guest has meanwhile made it unreadable.
+    fn instruction_length(&mut self, bare: usize) -> u64 {
+        let mut bytes = [0; 15];
+        let decoded = self.fetch(&mut bytes).and_then(|n| {
+            decode::decode(bytes.get(..n)?, self.cpu.code_mode()).ok()
+        });
+        self.code_pages.learn(&self.memory, &self.cpu);
+        decoded.map_or(bare as u64, |i| i.len as u64)
+    }
+
+    /// Reads the instruction at RIP as the guest's page tables show it.
+    pub(super) fn fetch(&self, bytes: &mut [u8; 15]) -> Option<usize> {
+        let access = walk::Access { user: self.cpu.privilege() == 3, write: false, fetch: true };
+        let base = self.cpu.segment_base(decode::Segment::Cs);
+        let base = if self.cpu.code_mode() == decode::Mode::Bits64 { 0 } else { base };
+        let at = base.wrapping_add(self.cpu.rip());
+        walk::read_virtual(&self.memory, &self.cpu.paging(), at, access, bytes).ok().filter(|n| *n > 0)
+    }
+}
+
+/// The core as the virtual local APIC sees it: the parts of the physical one that hold
+/// guest state.
+pub struct ThisCore<'a, C: VirtualCpu> {
+    pub cpu: &'a mut C,
+    pub direct: bool,
+    pub host: VectorSet,
+}
+
+impl<C: VirtualCpu> Core for ThisCore<'_, C> {
+    fn task_priority(&self) -> u8 {
+        self.cpu.task_priority()
+    }
+
+    fn set_task_priority(&mut self, priority: u8) {
+        self.cpu.set_task_priority(priority);
+    }
+
+    fn in_service(&self) -> VectorSet {
+        self.physical(in_service())
+    }
+
+    fn requested(&self) -> VectorSet {
+        self.physical(registers(x2apic::request_bitmap()))
+    }
+
+    fn timer_count(&self) -> u32 {
+        x2apic::timer_count()
+    }
+}
+
+impl<C: VirtualCpu> ThisCore<'_, C> {
+    fn physical(&self, vectors: VectorSet) -> VectorSet {
+        if self.direct { vectors.without(&self.host) } else { VectorSet::EMPTY }
+    }
+}
+
+fn registers(bitmap: [u32; 8]) -> VectorSet {
+    VectorSet::from_registers(|i| bitmap[i as usize & 7])
+}
+
+fn in_service() -> VectorSet {
+    registers(x2apic::in_service_bitmap())
+}
