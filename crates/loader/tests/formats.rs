@@ -1,0 +1,240 @@
+//! One image per format, field by field, and the refusals with their numbers.
+
+mod common;
+
+use common::*;
+use loader::{EntryMode, Error, Format, MemoryRegion, RegionKind, load};
+
+const CMDLINE: &str = "console=ttyS0";
+const INITRD: u64 = 5000;
+
+#[test]
+fn linux_gets_its_zero_page() {
+    let (image, regions) = (bzimage(), regions(64 * MIB));
+    let machine = machine(&regions);
+    let load = load(&image, Some(INITRD), CMDLINE, &machine).unwrap();
+    check_plan(&load, Some(INITRD), &machine);
+    assert_eq!(load.format, Format::Linux);
+    assert_eq!((load.segments[0].at, load.segments[0].bytes), (16 * MIB, &image[1024..]));
+    assert_eq!(load.entry.rip, 16 * MIB + 0x200);
+    assert_eq!(load.initrd_at, Some(64 * MIB - 0x2000));
+
+    let page = blob(&load, load.entry.rsi);
+    assert_eq!(page.len(), 4096);
+    assert_eq!(page[0x1F1..0x210], image[0x1F1..0x210]);
+    assert_eq!(page[0x210], 0xFF);
+    assert_eq!(get64(page, 0x258), 16 * MIB);
+    assert_eq!(get64(page, 0x070), RSDP);
+    assert_eq!(u64::from(get32(page, 0x218)), 64 * MIB - 0x2000);
+    assert_eq!(u64::from(get32(page, 0x21C)), INITRD);
+    assert_eq!(text(&load, get32(page, 0x228).into()), CMDLINE);
+    assert_eq!(page[0x1E8], 4);
+    assert_eq!(
+        (get64(page, 0x2E4), get64(page, 0x2EC), get32(page, 0x2F4)),
+        (0xA_0000, 0x6_0000, 2)
+    );
+}
+
+#[test]
+fn linux_pages_map_the_low_4_gib_to_themselves() {
+    let (image, regions) = (bzimage(), regions(64 * MIB));
+    let load = load(&image, None, CMDLINE, &machine(&regions)).unwrap();
+    let EntryMode::Bits64 { cr3, gdt, gdt_limit } = load.entry.mode else { panic!("32-bit") };
+    let tables = blob(&load, cr3);
+    let entry = |table: u64, index: u64| {
+        let entry = get64(tables, (table - cr3 + 8 * index) as usize);
+        assert_eq!(entry & 3, 3);
+        (entry & !0xFFF, entry & 0x80 != 0)
+    };
+    for address in (0..1_u64 << 32).step_by(0x20_0000) {
+        let (pdpt, _) = entry(cr3, address >> 39);
+        let (directory, _) = entry(pdpt, address >> 30 & 511);
+        assert_eq!(entry(directory, address >> 21 & 511), (address, true));
+    }
+    let gdt = blob(&load, gdt);
+    assert_eq!(gdt.len(), usize::from(gdt_limit) + 1);
+    // Present, type, L for code; present, type, B for data (APM volume 2, 4.8).
+    assert_eq!(get64(gdt, loader::CODE_SELECTOR.into()) >> 40 & 0xF0FF, 0xA09B);
+    assert_eq!(get64(gdt, loader::DATA_SELECTOR.into()) >> 40 & 0xF0FF, 0xC093);
+}
+
+#[test]
+fn linux_moves_up_when_its_place_is_taken() {
+    let image = bzimage();
+    let mut regions = regions(64 * MIB);
+    regions.push(MemoryRegion { start: 16 * MIB, len: 0x1000, kind: RegionKind::AcpiNvs });
+    let load = load(&image, None, "", &machine(&regions)).unwrap();
+    assert_eq!(load.segments[0].at, 18 * MIB);
+    let mut fixed = image.clone();
+    fixed[0x234] = 0;
+    let error = loader::load(&fixed, None, "", &machine(&regions)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the kernel at 0x1000000..0x1100000 overlaps the memory the map reserves at \
+         0x1000000..0x1001000"
+    );
+}
+
+#[test]
+fn the_initrd_stays_off_the_memory_linux_starts_in() {
+    let (image, regions) = (bzimage(), regions(18 * MIB));
+    let free_above = MIB; // the kernel needs 16..17 MiB
+    let initrd = load(&image, Some(free_above), "", &machine(&regions)).unwrap().initrd_at;
+    assert_eq!(initrd, Some(17 * MIB));
+    let initrd = load(&image, Some(free_above + 1), "", &machine(&regions)).unwrap().initrd_at;
+    assert!(initrd.unwrap() + free_above < 16 * MIB);
+}
+
+#[test]
+fn pvh_gets_its_start_info() {
+    let (image, regions) = (pvh64(), regions(64 * MIB));
+    let machine = machine(&regions);
+    let load = load(&image, Some(INITRD), CMDLINE, &machine).unwrap();
+    check_plan(&load, Some(INITRD), &machine);
+    assert_eq!((load.format, load.entry.mode), (Format::Pvh, EntryMode::Bits32));
+    assert_eq!(load.entry.rip, 0x20_0010);
+    let segment = &load.segments[0];
+    assert_eq!((segment.at, segment.bytes, segment.zeros), (2 * MIB, &image[256..], 256));
+
+    let info = blob(&load, load.entry.rbx);
+    let inside = |address: u64| (address - load.entry.rbx) as usize;
+    assert_eq!((get32(info, 0), get32(info, 4), get32(info, 12)), (0x336E_C578, 1, 1));
+    let module = inside(get64(info, 16));
+    assert_eq!((get64(info, module), get64(info, module + 8)), (64 * MIB - 0x2000, INITRD));
+    assert_eq!(text(&load, get64(info, 24)), CMDLINE);
+    assert_eq!((get64(info, 32), get32(info, 48)), (RSDP, 4));
+    let last = inside(get64(info, 40)) + 3 * 24;
+    assert_eq!((get64(info, last), get64(info, last + 8)), (1 << 32, 1 << 30));
+    assert_eq!((get32(info, last + 16), info.len()), (1, last + 24));
+}
+
+#[test]
+fn multiboot_gets_its_information_in_both_forms() {
+    for (image, loaded, zeros, rip) in [
+        (multiboot32(), 256..512, 256, 0x10_0040),
+        (multiboot_addressed(), 64..512, 512, 0x10_0020),
+    ] {
+        let regions = regions(64 * MIB);
+        let machine = machine(&regions);
+        let load = load(&image, Some(INITRD), CMDLINE, &machine).unwrap();
+        check_plan(&load, Some(INITRD), &machine);
+        assert_eq!((load.format, load.entry.mode), (Format::Multiboot, EntryMode::Bits32));
+        assert_eq!((load.entry.rip, load.entry.rax), (rip, 0x2BAD_B002));
+        let segment = &load.segments[0];
+        assert_eq!((segment.at, segment.bytes, segment.zeros), (MIB, &image[loaded], zeros));
+
+        let info = blob(&load, load.entry.rbx);
+        let inside = |address: u32| (u64::from(address) - load.entry.rbx) as usize;
+        assert_eq!((get32(info, 0), get32(info, 4), get32(info, 8)), (0x4D, 640, 63 * 1024));
+        assert_eq!(text(&load, get32(info, 16).into()), CMDLINE);
+        let module = inside(get32(info, 24));
+        assert_eq!(get32(info, 20), 1);
+        assert_eq!((get32(info, module), get32(info, module + 4)), (0x10_1000, 0x10_1000 + 5000));
+        let map = inside(get32(info, 48));
+        assert_eq!((get32(info, 44), get32(info, map)), (96, 20));
+        assert_eq!((get64(info, map + 28), get64(info, map + 36)), (0xA_0000, 0x6_0000));
+        assert_eq!(get32(info, map + 44), 2);
+    }
+}
+
+#[test]
+fn the_order_of_formats_is_qemus() {
+    let regions = regions(64 * MIB);
+    let format = |image: &[u8]| load(image, None, "", &machine(&regions)).map(|load| load.format);
+    let mut image = pvh64();
+    put_multiboot(&mut image, 256, 0x1_0000, [MIB as u32, MIB as u32, 0, 0, MIB as u32]);
+    assert_eq!(format(&image), Ok(Format::Multiboot));
+    put_multiboot(&mut image, 256, 3, [0; 5]);
+    assert_eq!(format(&image), Err(Error::Multiboot64(3)));
+    put(&mut image, 256, &[0]);
+    assert_eq!(format(&image), Ok(Format::Pvh));
+    let mut image = bzimage();
+    put_multiboot(&mut image, 1024, 3, [0; 5]);
+    assert_eq!(format(&image), Ok(Format::Linux));
+}
+
+#[test]
+fn refusals_say_what_was_found_and_what_is_needed() {
+    let linux = |change: &dyn Fn(&mut Vec<u8>), initrd, cmdline: &str, size| {
+        let mut image = bzimage();
+        change(&mut image);
+        load(&image, initrd, cmdline, &machine(&regions(size))).unwrap_err().to_string()
+    };
+    let same = |_: &mut Vec<u8>| {};
+    assert_eq!(
+        linux(&same, None, "", 16 * MIB),
+        "the kernel needs RAM at 0x1000000..0x1100000, but RAM below 4 GiB ends at 0x1000000; give \
+         the machine at least 17 MiB"
+    );
+    assert_eq!(
+        linux(&same, Some(40 * MIB), "", 32 * MIB),
+        "the initrd of 41943040 bytes fits nowhere in RAM, where the largest free piece has \
+         15728640 bytes; give the machine at least 57 MiB"
+    );
+    let enough = regions(57 * MIB);
+    assert!(load(&bzimage(), Some(40 * MIB), "", &machine(&enough)).is_ok());
+    let limited = |image: &mut Vec<u8>| put(image, 0x22C, &0x1FF_FFFF_u32.to_le_bytes());
+    assert_eq!(
+        linux(&limited, Some(40 * MIB), "", 512 * MIB),
+        "the initrd of 41943040 bytes fits nowhere at 0x1000..0x2000000; the largest free piece there \
+         has 15728640 bytes"
+    );
+    assert_eq!(
+        linux(&same, None, &"x".repeat(2048), 64 * MIB),
+        "the command line has 2048 bytes, but this kernel takes at most 2047"
+    );
+    assert_eq!(
+        linux(&same, None, "a\0b", 64 * MIB),
+        "the command line contains a NUL byte, which would end it"
+    );
+    assert_eq!(
+        linux(&|image| image.truncate(5000), None, "", 64 * MIB),
+        "the kernel file is cut short: the protected-mode code ends at byte 5120, the file has 5000"
+    );
+    assert_eq!(
+        linux(&|image| image[0x206] = 0x0B, None, "", 64 * MIB),
+        "the kernel's Linux boot protocol is 2.11, but 2.12 or later with a 64-bit entry point is \
+         needed"
+    );
+    assert_eq!(
+        linux(&|image| image[0x236] = 0x7E, None, "", 64 * MIB),
+        "the Linux kernel has no 64-bit entry point (xloadflags is 0x7e, bit 0 is needed)"
+    );
+
+    let regions = regions(64 * MIB);
+    let refused = |image: &[u8]| load(image, None, "", &machine(&regions)).unwrap_err();
+    assert_eq!(refused(&[0; 4096]), Error::UnknownFormat);
+    assert_eq!(refused(&[]), Error::UnknownFormat);
+    let mut image = pvh64();
+    put(&mut image, 204, &[17]);
+    assert_eq!(refused(&image), Error::NoPvhNote);
+    let mut image = pvh64();
+    put(&mut image, 212, &[0, 0x10]);
+    assert_eq!(refused(&image), Error::EntryOutside(0x20_1000));
+    let mut image = pvh64();
+    put(&mut image, 88, &0xA_0000_u64.to_le_bytes());
+    assert_eq!(refused(&image), Error::NotRam { what: "kernel", start: 0xA_0000, end: 0xA_0200 });
+    let mut image = pvh64();
+    image.copy_within(64..120, 120);
+    assert!(matches!(refused(&image), Error::NoPvhNote));
+    let mut image = multiboot32();
+    put_multiboot(&mut image, 256, 0x0B, [0; 5]);
+    assert_eq!(refused(&image), Error::MultibootFlags(0x0B));
+}
+
+#[test]
+fn segments_that_overlap_are_refused() {
+    let mut image = pvh64();
+    image[56] = 3;
+    image.copy_within(120..176, 400); // the note's program header, moved to the third place
+    let mut table = image[64..120].to_vec();
+    table.extend_from_within(..);
+    table[56 + 24..56 + 32].copy_from_slice(&(2 * MIB + 0x1FF).to_le_bytes());
+    table.extend_from_slice(&image[400..456]);
+    image.extend(table);
+    put(&mut image, 32, &512_u64.to_le_bytes());
+    assert_eq!(
+        load(&image, None, "", &machine(&regions(64 * MIB))).unwrap_err().to_string(),
+        "the kernel at 0x2001ff..0x2003ff overlaps the kernel at 0x200000..0x200200"
+    );
+}
