@@ -1,0 +1,56 @@
+//! Text on the first serial port, and the two kinds of line the harness reads:
+//! `ok TEST: detail` and `FAIL TEST: detail`.
+
+use crate::cpu::{inb, outb};
+use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+const COM1: u16 = 0x3F8;
+const LINE_STATUS: u16 = COM1 + 5;
+const TRANSMITTER_EMPTY: u8 = 0x20;
+
+static FAILED: AtomicBool = AtomicBool::new(false);
+
+/// The serial port as a writer.
+pub struct Console;
+
+impl Write for Console {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            while inb(LINE_STATUS) & TRANSMITTER_EMPTY == 0 {}
+            outb(COM1, byte);
+        }
+        Ok(())
+    }
+}
+
+/// Prints a line.
+macro_rules! println {
+    ($($arg:tt)*) => {{
+        use core::fmt::Write as _;
+        // The console never fails.
+        let _ = writeln!($crate::console::Console, $($arg)*);
+    }};
+}
+pub(crate) use println;
+
+/// Prints `ok` or `FAIL` for one thing a test checked.
+pub fn verdict(good: bool, test: &str, detail: fmt::Arguments) {
+    if !good {
+        FAILED.store(true, SeqCst);
+    }
+    println!("{} {test}: {detail}", if good { "ok" } else { "FAIL" });
+}
+
+/// `check!(test, condition, "detail {}", …)`: one line of verdict.
+macro_rules! check {
+    ($test:expr, $good:expr, $($arg:tt)*) => {
+        $crate::console::verdict($good, $test, format_args!($($arg)*))
+    };
+}
+pub(crate) use check;
+
+/// Whether any check failed so far.
+pub fn failed() -> bool {
+    FAILED.load(SeqCst)
+}

@@ -1,0 +1,157 @@
+//! The host's exit counters as the guest sees them: the ledger's page, read with
+//! plain loads, so that looking changes nothing. On a machine without the
+//! hypervisor there is none, and nothing is compared.
+
+use crate::{console::check, cpu};
+use core::ops::RangeInclusive;
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
+use ledger::{PAGE_MAGIC, PAGE_VERSION, Page, Reason};
+
+const HYPERVISOR_LEAF: u32 = 0x4000_0000;
+const LEDGER_LEAF: u32 = 0x4000_0001;
+const NAME: [u32; 3] =
+    [u32::from_le_bytes(*b"Exit"), u32::from_le_bytes(*b"less"), u32::from_le_bytes(*b"HypV")];
+
+static PAGE: AtomicU64 = AtomicU64::new(0);
+static POLICY: AtomicU8 = AtomicU8::new(0);
+
+/// How this machine delivers interrupts, as the command line says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Policy {
+    /// No hypervisor.
+    Bare = 0,
+    /// Every interrupt and EOI exits.
+    Trap = 1,
+    /// Shadow IDT.
+    Eli = 2,
+}
+
+/// Finds the page, if this is a guest of Exitless, and notes the policy.
+pub fn init(policy: Option<&str>) {
+    let page = if under_exitless() {
+        let leaf = cpu::cpuid(LEDGER_LEAF);
+        u64::from(leaf.ebx) << 32 | u64::from(leaf.eax)
+    } else {
+        0
+    };
+    PAGE.store(page, SeqCst);
+    let policy = match policy {
+        Some("trap") => Policy::Trap,
+        Some("eli") => Policy::Eli,
+        _ => Policy::Bare,
+    };
+    POLICY.store(policy as u8, SeqCst);
+}
+
+/// Whether CPUID names Exitless as the hypervisor.
+pub fn under_exitless() -> bool {
+    let leaf = cpu::cpuid(HYPERVISOR_LEAF);
+    [leaf.ebx, leaf.ecx, leaf.edx] == NAME && leaf.eax > HYPERVISOR_LEAF
+}
+
+/// The policy.
+pub fn policy() -> Policy {
+    match POLICY.load(SeqCst) {
+        1 => Policy::Trap,
+        2 => Policy::Eli,
+        _ => Policy::Bare,
+    }
+}
+
+fn page() -> Option<*const Page> {
+    let address = PAGE.load(SeqCst);
+    (address != 0).then_some(address as *const Page)
+}
+
+/// Whether the page says what it must of itself; true without a hypervisor.
+pub fn page_is_sane() -> bool {
+    page().is_none_or(|p| {
+        // SAFETY: the host maps a page there, below 4 GiB, readable.
+        let (magic, version) = unsafe {
+            ((&raw const (*p).magic).read_volatile(), (&raw const (*p).version).read_volatile())
+        };
+        magic == PAGE_MAGIC && version == PAGE_VERSION
+    })
+}
+
+/// Everything counted, at one moment.
+pub struct Window {
+    before: [u64; Reason::COUNT],
+}
+
+fn snapshot() -> [u64; Reason::COUNT] {
+    let mut exits = [0; Reason::COUNT];
+    if let Some(p) = page() {
+        for (i, slot) in exits.iter_mut().enumerate() {
+            // SAFETY: as above; the page has room for every reason.
+            *slot = unsafe { (&raw const (*p).exits[i]).read_volatile() };
+        }
+    }
+    exits
+}
+
+/// What was counted between two moments.
+pub struct Counted([u64; Reason::COUNT]);
+
+impl Window {
+    /// Opens a window.
+    pub fn open() -> Window {
+        Window { before: snapshot() }
+    }
+
+    /// Closes it.
+    pub fn close(self) -> Counted {
+        let after = snapshot();
+        Counted(core::array::from_fn(|i| after[i].wrapping_sub(self.before[i])))
+    }
+}
+
+impl Counted {
+    /// Exits for `reason`.
+    pub fn of(&self, reason: Reason) -> u64 {
+        self.0[reason as usize]
+    }
+
+    /// Exits that the guest's own work caused: all but the host's own interrupts.
+    pub fn own(&self) -> u64 {
+        let all = self.0.iter().sum::<u64>();
+        all - self.of(Reason::HostInterrupt) - self.of(Reason::Kick)
+    }
+
+    /// Checks the count of `reason` against what each policy allows.
+    pub fn expect(
+        &self,
+        test: &str,
+        reason: Reason,
+        trap: RangeInclusive<u64>,
+        eli: RangeInclusive<u64>,
+    ) {
+        let allowed = match policy() {
+            Policy::Bare => return,
+            Policy::Trap => trap,
+            Policy::Eli => eli,
+        };
+        let n = self.of(reason);
+        let (low, high) = (allowed.start(), allowed.end());
+        check!(test, allowed.contains(&n), "{n} {} exits, {low} to {high} wanted", reason.label());
+    }
+
+    /// Checks that with `eli` the guest's own work caused no exit at all.
+    pub fn expect_none(&self, test: &str) {
+        if policy() == Policy::Eli {
+            let n = self.own();
+            check!(test, n == 0, "{n} exits of any kind, 0 wanted");
+            if n != 0 {
+                self.print();
+            }
+        }
+    }
+
+    /// Prints the reasons that occurred.
+    pub fn print(&self) {
+        for reason in Reason::ALL.iter().filter(|r| self.of(**r) != 0) {
+            crate::console::println!("  {} {}", reason.label(), self.of(*reason));
+        }
+    }
+}

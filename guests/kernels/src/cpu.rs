@@ -1,0 +1,229 @@
+//! The instructions Rust has no words for: ports, MSRs, control registers,
+//! descriptor tables, interrupt flag, and device memory.
+//!
+//! Safe functions here are safe in this kernel: it owns the machine it runs on,
+//! keeps nothing in the registers they change and maps all memory one to one.
+//! Whether the *host* stays safe is what the tests are for.
+
+use crate::idt::{self, Fault};
+use core::arch::{asm, x86_64};
+
+/// OUT of one byte.
+pub fn outb(port: u16, value: u8) {
+    // SAFETY: OUT touches no memory of this kernel.
+    unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nomem, nostack)) }
+}
+
+/// OUT of two bytes.
+pub fn outw(port: u16, value: u16) {
+    // SAFETY: OUT touches no memory of this kernel.
+    unsafe { asm!("out dx, ax", in("dx") port, in("ax") value, options(nomem, nostack)) }
+}
+
+/// OUT of four bytes.
+pub fn outl(port: u16, value: u32) {
+    // SAFETY: OUT touches no memory of this kernel.
+    unsafe { asm!("out dx, eax", in("dx") port, in("eax") value, options(nomem, nostack)) }
+}
+
+/// IN of one byte.
+pub fn inb(port: u16) -> u8 {
+    let value;
+    // SAFETY: IN touches no memory of this kernel.
+    unsafe { asm!("in al, dx", in("dx") port, out("al") value, options(nomem, nostack)) }
+    value
+}
+
+/// IN of two bytes.
+pub fn inw(port: u16) -> u16 {
+    let value;
+    // SAFETY: IN touches no memory of this kernel.
+    unsafe { asm!("in ax, dx", in("dx") port, out("ax") value, options(nomem, nostack)) }
+    value
+}
+
+/// IN of four bytes.
+pub fn inl(port: u16) -> u32 {
+    let value;
+    // SAFETY: IN touches no memory of this kernel.
+    unsafe { asm!("in eax, dx", in("dx") port, out("eax") value, options(nomem, nostack)) }
+    value
+}
+
+/// OUTSB of `bytes` with a REP prefix.
+pub fn out_string(port: u16, bytes: &[u8]) {
+    // SAFETY: reads exactly the slice; DF is clear.
+    unsafe {
+        asm!("rep outsb", in("dx") port, inout("rsi") bytes.as_ptr() => _,
+             inout("rcx") bytes.len() => _, options(nostack, readonly))
+    }
+}
+
+/// RDMSR of a register that exists.
+pub fn rdmsr(msr: u32) -> u64 {
+    let (low, high): (u32, u32);
+    // SAFETY: RDMSR changes only its outputs; a #GP ends the test with a report.
+    unsafe {
+        asm!("rdmsr", in("ecx") msr, out("eax") low, out("edx") high, options(nomem, nostack))
+    }
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// WRMSR of a register that exists.
+pub fn wrmsr(msr: u32, value: u64) {
+    // SAFETY: the registers written here steer interrupts, never memory. Not `nomem`:
+    // handlers that an interrupt brings run inside.
+    unsafe {
+        asm!("wrmsr", in("ecx") msr, in("eax") value as u32, in("edx") (value >> 32) as u32,
+             options(nostack))
+    }
+}
+
+/// RDMSR of a register that may not exist.
+pub fn try_rdmsr(msr: u32) -> Result<u64, Fault> {
+    let (low, high): (u32, u32);
+    idt::expect_fault();
+    // SAFETY: a fault resumes at label 2, with the outputs as they were.
+    unsafe {
+        asm!("lea {t}, [rip + 2f]", "mov [{r}], {t}", "rdmsr", "2:",
+             t = out(reg) _, r = in(reg) idt::recovery(),
+             in("ecx") msr, inout("eax") 0u32 => low, inout("edx") 0u32 => high)
+    }
+    idt::take_fault().map_or(Ok(u64::from(high) << 32 | u64::from(low)), Err)
+}
+
+/// WRMSR of a register that may not exist or may refuse the value.
+pub fn try_wrmsr(msr: u32, value: u64) -> Result<(), Fault> {
+    idt::expect_fault();
+    // SAFETY: a fault resumes at label 2. The registers written never remap memory.
+    unsafe {
+        asm!("lea {t}, [rip + 2f]", "mov [{r}], {t}", "wrmsr", "2:",
+             t = out(reg) _, r = in(reg) idt::recovery(),
+             in("ecx") msr, in("eax") value as u32, in("edx") (value >> 32) as u32)
+    }
+    idt::take_fault().map_or(Ok(()), Err)
+}
+
+/// A load of four bytes from an address that may not be there.
+pub fn try_load(address: u64) -> Result<u32, Fault> {
+    let value: u32;
+    idt::expect_fault();
+    // SAFETY: only reads; a fault resumes at label 2.
+    unsafe {
+        asm!("lea {t}, [rip + 2f]", "mov [{r}], {t}", "mov {v:e}, [{a}]", "2:",
+             t = out(reg) _, r = in(reg) idt::recovery(), a = in(reg) address,
+             v = inout(reg) 0u32 => value)
+    }
+    idt::take_fault().map_or(Ok(value), Err)
+}
+
+/// CPUID.
+pub fn cpuid(leaf: u32) -> x86_64::CpuidResult {
+    x86_64::__cpuid(leaf)
+}
+
+/// RDTSC.
+pub fn tsc() -> u64 {
+    // SAFETY: RDTSC has no effect but its value.
+    unsafe { x86_64::_rdtsc() }
+}
+
+/// STI.
+pub fn enable_interrupts() {
+    // SAFETY: every vector has a gate. Not `nomem`: handlers run.
+    unsafe { asm!("sti", "nop", options(nostack)) }
+}
+
+/// CLI.
+pub fn disable_interrupts() {
+    // SAFETY: holds handlers back, nothing else.
+    unsafe { asm!("cli", options(nostack)) }
+}
+
+/// STI and HLT, so that no interrupt is taken between the two; CLI after it.
+pub fn halt_until_interrupt() {
+    // SAFETY: every vector has a gate.
+    unsafe { asm!("sti", "hlt", "cli", options(nostack)) }
+}
+
+/// HLT for good.
+pub fn halt_forever() -> ! {
+    loop {
+        // SAFETY: with interrupts off nothing more happens.
+        unsafe { asm!("cli", "hlt", options(nomem, nostack)) }
+    }
+}
+
+/// LIDT.
+pub fn load_idt(base: u64, limit: u16) {
+    let pointer = descriptor(base, limit);
+    // SAFETY: the caller filled the table; a bad one ends in a report or a triple fault.
+    unsafe { asm!("lidt [{}]", in(reg) pointer.as_ptr(), options(nostack, readonly)) }
+}
+
+/// SIDT: base and limit.
+pub fn stored_idt() -> (u64, u16) {
+    let mut pointer = [0u8; 10];
+    // SAFETY: writes exactly ten bytes.
+    unsafe { asm!("sidt [{}]", in(reg) pointer.as_mut_ptr(), options(nostack)) }
+    let [l0, l1, base @ ..] = pointer;
+    (u64::from_le_bytes(base), u16::from_le_bytes([l0, l1]))
+}
+
+fn descriptor(base: u64, limit: u16) -> [u8; 10] {
+    let mut bytes = [0; 10];
+    bytes[..2].copy_from_slice(&limit.to_le_bytes());
+    bytes[2..].copy_from_slice(&base.to_le_bytes());
+    bytes
+}
+
+/// MOV to CR8.
+pub fn set_cr8(class: u64) {
+    // SAFETY: the task priority only holds interrupts back.
+    unsafe { asm!("mov cr8, {}", in(reg) class, options(nostack)) }
+}
+
+/// MOV from CR8.
+pub fn cr8() -> u64 {
+    let class;
+    // SAFETY: reads a register.
+    unsafe { asm!("mov {}, cr8", out(reg) class, options(nomem, nostack)) }
+    class
+}
+
+/// MOV from CR2.
+pub fn cr2() -> u64 {
+    let address;
+    // SAFETY: reads a register.
+    unsafe { asm!("mov {}, cr2", out(reg) address, options(nomem, nostack)) }
+    address
+}
+
+/// INVLPG.
+pub fn invalidate_page(address: u64) {
+    // SAFETY: drops a translation.
+    unsafe { asm!("invlpg [{}]", in(reg) address, options(nostack)) }
+}
+
+/// A load of four bytes of device memory.
+pub fn mmio_read(address: u64) -> u32 {
+    // SAFETY: the address is a BAR's, mapped one to one.
+    unsafe { (address as *const u32).read_volatile() }
+}
+
+/// A store of four bytes of device memory.
+pub fn mmio_write(address: u64, value: u32) {
+    // SAFETY: the address is a BAR's, mapped one to one.
+    unsafe { (address as *mut u32).write_volatile(value) }
+}
+
+/// A store of eight bytes of device memory.
+pub fn mmio_write64(address: u64, value: u64) {
+    // SAFETY: the address is a BAR's, mapped one to one.
+    unsafe { (address as *mut u64).write_volatile(value) }
+}
+
+/// A spin-loop hint.
+pub fn pause() {
+    core::hint::spin_loop();
+}

@@ -1,0 +1,103 @@
+//! From the loader to long mode: PVH note and multiboot1 header, one 32-bit entry
+//! for both, an identity map of the first 4 GiB, a flat GDT, a stack.
+//!
+//! Guarantees: [`crate::main`] runs in 64-bit mode with interrupts off and the
+//! loader's information block, whichever kind, in its argument.
+
+core::arch::global_asm!(
+    r#"
+.section .multiboot, "a", @progbits
+.balign 4
+multiboot_header:
+    .long 0x1BADB002
+    .long 0x00010002                    # address fields valid; memory map wanted
+    .long -(0x1BADB002 + 0x00010002)
+    .long multiboot_header, load_start, load_end, bss_end, start
+
+.section .note.pvh, "a", @note
+.balign 4
+    .long 4, 4, 18                      # XEN_ELFNOTE_PHYS32_ENTRY
+    .asciz "Xen"
+    .long start
+
+.section .text.start, "ax", @progbits
+.code32
+.global start
+start:
+    cli
+    cld
+    movl $stack_top, %esp
+    movl %ebx, %ebp
+    movl $page_directories, %edi        # 2048 pages of 2 MiB, one to one
+    movl $0x83, %eax
+    movl $2048, %ecx
+1:  movl %eax, (%edi)
+    movl $0, 4(%edi)
+    addl $0x200000, %eax
+    addl $8, %edi
+    decl %ecx
+    jnz 1b
+    movl $page_directories + 0x0003, pdpt
+    movl $page_directories + 0x1003, pdpt + 8
+    movl $page_directories + 0x2003, pdpt + 16
+    movl $page_directories + 0x3003, pdpt + 24
+    movl $pdpt + 3, pml4
+    movl $pml4, %eax
+    movl %eax, %cr3
+    movl %cr4, %eax
+    orl $0x20, %eax                     # PAE
+    movl %eax, %cr4
+    movl $0xC0000080, %ecx              # EFER.LME
+    rdmsr
+    orl $0x100, %eax
+    wrmsr
+    movl %cr0, %eax
+    orl $0x80010001, %eax               # PG, WP, PE
+    movl %eax, %cr0
+    lgdt gdt_pointer
+    ljmp $0x08, $start64
+
+.code64
+start64:
+    movl $0x10, %eax
+    movl %eax, %ds
+    movl %eax, %es
+    movl %eax, %ss
+    xorl %eax, %eax
+    movl %eax, %fs
+    movl %eax, %gs
+    movl %ebp, %edi
+    xorl %ebp, %ebp
+    call kernel_main
+2:  hlt
+    jmp 2b
+
+.section .data.gdt, "aw", @progbits
+.balign 8
+gdt:
+    .quad 0
+    .quad 0x00AF9B000000FFFF            # 0x08: 64-bit code
+    .quad 0x00CF93000000FFFF            # 0x10: data
+gdt_pointer:
+    .word . - gdt - 1
+    .long gdt
+
+.section .bss.boot, "aw", @nobits
+.balign 4096
+.global pml4
+pml4: .skip 4096
+.global pdpt
+pdpt: .skip 4096
+page_directories: .skip 4 * 4096
+stack: .skip 65536
+stack_top:
+.text
+"#,
+    options(att_syntax)
+);
+
+/// Called by the assembly above.
+#[unsafe(no_mangle)]
+extern "C" fn kernel_main(info: u64) -> ! {
+    crate::main(info)
+}

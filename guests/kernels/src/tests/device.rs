@@ -1,0 +1,178 @@
+//! An assigned device's own settings: its MSI, its BAR, its DMA.
+
+use super::edu;
+use crate::{
+    boot::Boot, console::check, counters, counters::Policy, counters::Window, cpu, edu, edu::Edu,
+    idt, pci, random::Random, wait, x2apic,
+};
+use ledger::Reason;
+
+/// The largest address the device's DMA engine can name (28 bits).
+const DMA_LIMIT: u64 = 1 << 28;
+const PAGE: u64 = 4096;
+/// A place for the BAR inside the window of guests and of QEMU's q35.
+const INSIDE: u32 = 0xD000_0000;
+const IOAPIC: u32 = 0xFEC0_0000;
+const LOCAL_APIC: u32 = 0xFEE0_0000;
+const LEDGER: u32 = 0xFED0_0000;
+
+/// Vectors and destinations, good and bad.
+pub fn msi_program(test: &str, _: &Boot) {
+    let Some(edu) = edu(test) else { return };
+    cpu::enable_interrupts();
+    for vector in [0x41, 0x61, 0x41, 0xFE, 0x20] {
+        edu.aim_handled(vector);
+        let before = idt::count(vector);
+        let window = Window::open();
+        let n = edu.raise_and_wait(vector, 10) - before;
+        let counted = window.close();
+        check!(test, n == 10, "at {vector:#x}: {n} of 10");
+        counted.expect(test, Reason::DeviceInterrupt, 10..=10, 0..=0);
+        counted.expect_none(test);
+    }
+    let here = edu::message_address(x2apic::id());
+    refused(test, &edu, "disabled", here, 0x41, false);
+    refused(test, &edu, "to a CPU that isn't there", edu::message_address(0x55), 0x41, true);
+    if counters::policy() != Policy::Bare {
+        // A machine without remapping does what these say: write to memory, reset.
+        refused(test, &edu, "to memory", 0x20_0000, 0x41, true);
+        refused(test, &edu, "beyond 4 GiB", 1 << 40 | here, 0x41, true);
+        refused(test, &edu, "at an exception's vector", here, 0x0E, true);
+        for (mode, name) in [(2, "SMI"), (4, "NMI"), (5, "INIT"), (7, "ExtINT")] {
+            refused(test, &edu, name, here, mode << 8 | 0x41, true);
+        }
+        remappable(test, &edu);
+    }
+    edu.aim_handled(0x41);
+    let before = idt::count(0x41);
+    let n = edu.raise_and_wait(0x41, 10) - before;
+    check!(test, n == 10, "programmed well again: {n} of 10");
+    edu.silence();
+}
+
+fn refused(test: &str, edu: &Edu, what: &str, address: u64, data: u32, enabled: bool) {
+    let before = everything();
+    edu.program(address, data, enabled);
+    edu::raise();
+    wait::settle();
+    let n = everything() - before;
+    check!(test, n == 0, "{what}: {n} interrupts");
+    edu::acknowledge();
+}
+
+fn everything() -> u64 {
+    (0..=255).map(idt::count).sum()
+}
+
+/// Addresses in VT-d's remappable format (VT-d 5.1.2.2): no handle is the guest's to use.
+fn remappable(test: &str, edu: &Edu) {
+    let before = everything();
+    for handle in 0..64 {
+        edu.program(0xFEE0_0000 | handle << 5 | 1 << 4, 0, true);
+        edu::raise();
+    }
+    wait::settle();
+    let n = everything() - before;
+    check!(test, n == 0, "handles of the host's remapping table: {n} interrupts");
+}
+
+/// Sized, moved where it may and where it may not.
+pub fn bar_move(test: &str, _: &Boot) {
+    let Some(edu) = edu(test) else { return };
+    let home = edu.base() as u32;
+    edu.aim_handled(0x40);
+    cpu::enable_interrupts();
+    edu.function.write(pci::BAR0, 0xFFFF_FFFF);
+    let size = edu.function.read(pci::BAR0);
+    edu.move_to(home);
+    check!(test, size == 0xFFF0_0000, "sizing reads {size:#x}, 1 MiB");
+    answers(test, &edu, "at home again");
+
+    let memory = 0x100_0000u64 as *mut u64;
+    for target in [memory as u32, IOAPIC, LOCAL_APIC, LEDGER, 0, 0xFFF0_0000] {
+        // SAFETY: 16 MiB up, far above this kernel; a test VM has 32 MiB or more.
+        unsafe { memory.write_volatile(0x600D_F00D) }
+        let ioapic = cpu::mmio_read(u64::from(IOAPIC));
+        edu.function.write(pci::BAR0, target);
+        // SAFETY: as above.
+        let kept = unsafe { memory.read_volatile() } == 0x600D_F00D;
+        let ioapic = cpu::mmio_read(u64::from(IOAPIC)) == ioapic;
+        let good = kept && ioapic && counters::page_is_sane();
+        check!(test, good, "BAR at {target:#x}: memory, IOAPIC and ledger stay");
+    }
+    for target in [INSIDE, INSIDE + 0x100_0000, home] {
+        edu.move_to(target);
+        check!(test, edu.base() == u64::from(target), "BAR at {target:#x} reads back");
+        answers(test, &edu, "moved");
+    }
+    edu.function.write(pci::COMMAND, 0);
+    edu.function.write(pci::COMMAND, pci::MEMORY_AND_MASTER);
+    answers(test, &edu, "turned off and on");
+    edu.silence();
+}
+
+fn answers(test: &str, edu: &Edu, what: &str) {
+    let id = edu.read(0);
+    let before = idt::count(0x40);
+    let window = Window::open();
+    let n = edu.raise_and_wait(0x40, 5) - before;
+    let counted = window.close();
+    let good = id == edu::IDENTIFICATION && n == 5;
+    check!(test, good, "{what}: identifies as {id:#x}, {n} of 5 interrupts");
+    counted.expect_none(test);
+}
+
+/// DMA inside the guest's memory works, outside it does nothing.
+pub fn dma_confine(test: &str, boot: &Boot) {
+    let Some(edu) = edu(test) else { return };
+    let free = boot.free_memory();
+    let (source, target) = (free.start, free.start + PAGE);
+    let mut random = Random::new(7);
+    for i in 0..PAGE / 8 {
+        store(source + i * 8, random.next());
+    }
+    let done = edu.dma_from_memory(source, PAGE) && copy_out(&edu, target);
+    let same = (0..PAGE / 8).all(|i| load(source + i * 8) == load(target + i * 8));
+    check!(test, done && same, "a page there and back is the same");
+
+    let end = boot.memory_end().next_multiple_of(1 << 20);
+    let step = ((DMA_LIMIT - end.min(DMA_LIMIT)) / 16).max(PAGE) & !(PAGE - 1);
+    let (mut leaks, mut tries, mut stuck) = (0, 0, 0);
+    for outside in (end..DMA_LIMIT).step_by(step as usize) {
+        tries += 1;
+        stuck += u32::from(!edu.dma_from_memory(source, PAGE));
+        stuck += u32::from(!edu.dma_from_memory(outside, PAGE));
+        stuck += u32::from(!copy_out(&edu, target));
+        leaks += u32::from(!says_nothing(source, target));
+        stuck += u32::from(!edu.dma_to_memory(outside, PAGE));
+    }
+    check!(test, leaks == 0, "{leaks} of {tries} reads outside showed anything");
+    check!(test, stuck == 0, "the device's engine stuck {stuck} times");
+    let done = edu.dma_from_memory(source, PAGE) && copy_out(&edu, target);
+    let same = (0..PAGE / 8).all(|i| load(source + i * 8) == load(target + i * 8));
+    check!(test, done && same, "DMA inside works as before");
+}
+
+/// The device's buffer to memory that was cleared with something else before.
+fn copy_out(edu: &Edu, target: u64) -> bool {
+    for i in 0..PAGE / 8 {
+        store(target + i * 8, 0x1111_1111_1111_1111);
+    }
+    edu.dma_to_memory(target, PAGE)
+}
+
+/// Whether a refused read left the buffer as it was, or one constant all over.
+fn says_nothing(before: u64, after: u64) -> bool {
+    let words = || (0..PAGE / 8).map(move |i| (load(before + i * 8), load(after + i * 8)));
+    words().all(|(b, a)| a == b) || words().all(|(_, a)| a == 0) || words().all(|(_, a)| a == !0)
+}
+
+fn store(address: u64, value: u64) {
+    // SAFETY: two pages of memory that the loader says is free.
+    unsafe { (address as *mut u64).write_volatile(value) }
+}
+
+fn load(address: u64) -> u64 {
+    // SAFETY: as above.
+    unsafe { (address as *const u64).read_volatile() }
+}

@@ -1,0 +1,148 @@
+//! Nonsense in registers: MSRs, I/O ports, PCI configuration. The numbers repeat;
+//! the seed is printed. On the bare machine only what can't break it is written.
+
+use super::edu;
+use crate::counters::{Policy, policy};
+use crate::{boot::Boot, console::check, cpu, edu, idt, pci, random::Random, wait, x2apic};
+use core::ops::RangeInclusive;
+
+const SEED: u64 = 0x0E81_71E5_5000_0001;
+const PROTECTION: u8 = 13;
+
+/// The ranges the SVM permission map covers (APM 15.11), and some it doesn't.
+const MSRS: [RangeInclusive<u32>; 6] = [
+    0..=0x1FFF,
+    0x4000_0000..=0x4000_01FF,
+    0x4B56_4D00..=0x4B56_4D10,
+    0xC000_0000..=0xC000_1FFF,
+    0xC001_0000..=0xC001_1FFF,
+    0xFFFF_FF00..=0xFFFF_FFFF,
+];
+
+/// Every MSR read and written.
+pub fn bad_msr(test: &str, _: &Boot) {
+    let mut random = Random::new(SEED);
+    check!(test, true, "seed {SEED:#x}");
+    let (mut faults, mut strange) = (0u32, 0u32);
+    let mut note = |fault: Option<idt::Fault>| {
+        faults += u32::from(fault.is_some());
+        strange += u32::from(fault.is_some_and(|f| f.vector != PROTECTION));
+    };
+    idt::on(2, |_| {});
+    for msr in MSRS.into_iter().flatten() {
+        note(cpu::try_rdmsr(msr).err());
+        if policy() == Policy::Bare {
+            continue;
+        }
+        note(cpu::try_wrmsr(msr, random.next()).err());
+        if (0x800..0x900).contains(&msr) {
+            // Small values too: they pass the reserved-bit checks and mean something.
+            cpu::enable_interrupts();
+            note(cpu::try_wrmsr(msr, random.next() & 0xFFF).err());
+            note(cpu::try_wrmsr(msr, random.next() & 0xC_0FFF).err());
+            cpu::disable_interrupts();
+        }
+    }
+    check!(test, strange == 0, "{faults} refused by #GP, {strange} otherwise");
+    let _ = cpu::try_wrmsr(0x80F, 0x1FF);
+    let _ = cpu::try_wrmsr(x2apic::TPR, 0);
+    x2apic::stop_timer();
+    check!(test, x2apic::enabled(), "x2APIC mode is still on");
+}
+
+/// Ports whose writes end the VM, drive the console or choose configuration registers,
+/// each with the three before it, from which a wide write reaches it.
+const KEPT_PORTS: [RangeInclusive<u16>; 6] =
+    [0x61..=0x64, 0xF1..=0xF7, 0x3F5..=0x3FF, 0x5FD..=0x604, 0xCF5..=0xCFF, 0xFFFD..=0xFFFF];
+
+/// Every port read, and written where that doesn't end the VM.
+pub fn bad_port(test: &str, _: &Boot) {
+    let mut random = Random::new(SEED);
+    check!(test, true, "seed {SEED:#x}");
+    for port in 0..=u16::MAX {
+        let value = random.next();
+        if policy() == Policy::Bare {
+            cpu::inb(port);
+            continue;
+        }
+        cpu::inb(port);
+        cpu::inw(port);
+        cpu::inl(port);
+        if KEPT_PORTS.iter().any(|r| r.contains(&port)) {
+            continue;
+        }
+        match value >> 60 {
+            0..5 => cpu::outb(port, value as u8),
+            5..10 => cpu::outw(port, value as u16),
+            10..15 => cpu::outl(port, value as u32),
+            _ => cpu::out_string(port, &value.to_le_bytes()),
+        }
+    }
+    check!(test, true, "every port was touched");
+}
+
+/// Absent functions, odd accesses, and noise in the assigned device's registers.
+pub fn bad_config(test: &str, _: &Boot) {
+    let mut random = Random::new(SEED);
+    check!(test, true, "seed {SEED:#x}");
+    let mut answered = 0;
+    for function in pci::Function::all().filter(|f| !f.present()) {
+        for register in [0, 4, 8, 0x10, 0x34, 0x40, 0xFC] {
+            function.write(register, random.next() as u32);
+            answered += u32::from(function.read(register) != 0xFFFF_FFFF);
+        }
+    }
+    check!(test, answered == 0, "{answered} registers of absent functions answered");
+    odd_accesses(test);
+
+    let Some(edu) = edu(test) else { return };
+    let saved: [u32; 64] = core::array::from_fn(|i| edu.function.read(i as u8 * 4));
+    let mut functions = pci::Function::all().filter(|f| f.present() && *f != edu.function);
+    let other = functions.next().filter(|_| policy() != Policy::Bare);
+    for _ in 0..4000 {
+        let (register, value) = (random.next() as u8, random.next());
+        // Mostly small changes: they get further than noise.
+        let value = if value >> 63 == 1 { value as u32 } else { 1 << (value % 32) };
+        edu.function.write(register, value);
+        if let Some(other) = other {
+            other.write(register, value);
+            other.read(register);
+        }
+        edu.function.read(register);
+    }
+    edu.function.write(pci::COMMAND, 0);
+    for i in (4..64).rev() {
+        edu.function.write(i as u8 * 4, saved[i]);
+    }
+    edu.function.write(pci::COMMAND, saved[1]);
+    let identity = edu.function.read(0) == saved[0];
+    check!(test, identity && edu.read(0) == edu::IDENTIFICATION, "the device is itself again");
+    edu.aim_handled(0x40);
+    cpu::enable_interrupts();
+    let n = edu.raise_and_wait(0x40, 10);
+    check!(test, n == 10, "and interrupts: {n} of 10");
+    edu.silence();
+}
+
+/// The configuration ports by bytes and words, unaligned, disabled, other buses.
+fn odd_accesses(test: &str) {
+    cpu::outl(0xCF8, 0x8000_0000);
+    let whole = cpu::inl(0xCFC);
+    let bytes = (0..4).fold(0, |n, i| n | u32::from(cpu::inb(0xCFC + i)) << (8 * i));
+    let words = u32::from(cpu::inw(0xCFC)) | u32::from(cpu::inw(0xCFE)) << 16;
+    check!(test, whole == bytes && whole == words, "by bytes and words as by dwords");
+    cpu::outl(0xCF8, 0);
+    check!(test, cpu::inl(0xCFC) == 0xFFFF_FFFF, "not enabled: all ones");
+    let mut found = 0;
+    for bus in 1..=255u32 {
+        cpu::outl(0xCF8, 0x8000_0000 | bus << 16);
+        found += u32::from(cpu::inl(0xCFC) != 0xFFFF_FFFF);
+    }
+    check!(test, found == 0, "{found} devices on other buses");
+    for port in 0xCF8..=0xCFF {
+        cpu::inb(port);
+        cpu::inw(port);
+        cpu::inl(port);
+    }
+    wait::settle();
+}

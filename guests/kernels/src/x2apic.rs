@@ -1,0 +1,97 @@
+//! The local APIC in x2APIC mode (SDM 3A, 11.12): completion, task priority,
+//! in-service and request bits, inter-processor interrupts, timer.
+
+use crate::cpu::{outb, rdmsr, wrmsr};
+
+const APIC_BASE: u32 = 0x1B;
+const ID: u32 = 0x802;
+/// Task priority register.
+pub const TPR: u32 = 0x808;
+const EOI: u32 = 0x80B;
+const SPURIOUS: u32 = 0x80F;
+const IN_SERVICE: u32 = 0x810;
+const REQUEST: u32 = 0x820;
+/// Interrupt command register.
+pub const ICR: u32 = 0x830;
+const LVT_TIMER: u32 = 0x832;
+const LVT_LINT0: u32 = 0x835;
+const SELF_IPI: u32 = 0x83F;
+const INITIAL_COUNT: u32 = 0x838;
+const CURRENT_COUNT: u32 = 0x839;
+const DIVIDE: u32 = 0x83E;
+
+const LVT_MASKED: u64 = 1 << 16;
+const LVT_PERIODIC: u64 = 1 << 17;
+
+/// Vector of spurious interrupts.
+pub const SPURIOUS_VECTOR: u8 = 0xFF;
+
+/// Switches to x2APIC mode if the firmware hasn't, enables the APIC and silences
+/// what firmware left.
+pub fn init() {
+    let base = rdmsr(APIC_BASE);
+    if base & 0xC00 != 0xC00 {
+        wrmsr(APIC_BASE, base | 0x800);
+        wrmsr(APIC_BASE, base | 0xC00);
+    }
+    wrmsr(SPURIOUS, 0x100 | u64::from(SPURIOUS_VECTOR));
+    wrmsr(TPR, 0);
+    // The 8259 first, then its way in, LINT0: the other way round QEMU keeps a request
+    // that nobody makes, and takes interrupt -1 at the next STI.
+    outb(0x21, 0xFF);
+    outb(0xA1, 0xFF);
+    wrmsr(LVT_LINT0, LVT_MASKED);
+    stop_timer();
+}
+
+/// Whether x2APIC mode is on.
+pub fn enabled() -> bool {
+    rdmsr(APIC_BASE) & 0xC00 == 0xC00
+}
+
+/// This CPU's id.
+pub fn id() -> u32 {
+    rdmsr(ID) as u32
+}
+
+/// Completes the interrupt in service (EOI).
+pub fn complete() {
+    wrmsr(EOI, 0);
+}
+
+/// Whether `vector` is in service.
+pub fn in_service(vector: u8) -> bool {
+    bit(IN_SERVICE, vector)
+}
+
+/// Whether `vector` is requested and waits.
+pub fn requested(vector: u8) -> bool {
+    bit(REQUEST, vector)
+}
+
+fn bit(bank: u32, vector: u8) -> bool {
+    rdmsr(bank + u32::from(vector) / 32) >> (vector % 32) & 1 == 1
+}
+
+/// Sends `vector` to this CPU through the SELF IPI register.
+pub fn self_ipi(vector: u8) {
+    wrmsr(SELF_IPI, u64::from(vector));
+}
+
+/// Starts the timer with a divider of 1.
+pub fn start_timer(vector: u8, periodic: bool, count: u32) {
+    wrmsr(DIVIDE, 0xB);
+    wrmsr(LVT_TIMER, u64::from(vector) | if periodic { LVT_PERIODIC } else { 0 });
+    wrmsr(INITIAL_COUNT, u64::from(count));
+}
+
+/// What is left of the timer's count.
+pub fn timer_count() -> u32 {
+    rdmsr(CURRENT_COUNT) as u32
+}
+
+/// Stops and masks the timer.
+pub fn stop_timer() {
+    wrmsr(INITIAL_COUNT, 0);
+    wrmsr(LVT_TIMER, LVT_MASKED | u64::from(SPURIOUS_VECTOR));
+}
