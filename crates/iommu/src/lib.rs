@@ -1,3 +1,163 @@
-//! iommu: see docs/design.md.
+//! IOMMUs: which memory a device may reach, and which interrupts it may raise.
+//!
+//! What every vendor's unit has in common stands here; a driver per vendor below ([`vtd`]). All of
+//! them deny by default: a device reaches only the memory of the domain it is attached to, and
+//! raises only the interrupts for which it has an entry. When a call that takes something away
+//! returns `Ok`, the hardware has confirmed that no cache of it is left; when it returns an error,
+//! memory that a device had must not be given to anyone else.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod error;
+pub mod vtd;
+
+pub use error::Error;
+
+use core::fmt;
+
+/// A device's registers in memory. Offsets are aligned to the access.
+pub trait Registers {
+    /// Reads 32 bits.
+    fn read32(&mut self, offset: u32) -> u32;
+    /// Reads 64 bits.
+    fn read64(&mut self, offset: u32) -> u64;
+    /// Writes 32 bits.
+    fn write32(&mut self, offset: u32, value: u32);
+    /// Writes 64 bits.
+    fn write64(&mut self, offset: u32, value: u64);
+}
+
+/// Memory that the CPU shares with the unit. Only addresses inside frames that
+/// [`allocate`](Memory::allocate) gave, aligned to 8, are passed.
+pub trait Memory {
+    /// Reads 64 bits by one load, anew each time: the unit writes too.
+    fn read64(&mut self, pa: u64) -> u64;
+    /// Writes 64 bits by one store, seen by the unit in the order of the calls.
+    fn write64(&mut self, pa: u64, value: u64);
+    /// Writes `bytes` bytes from the CPU's caches back to memory, for a unit that doesn't snoop.
+    fn write_back(&mut self, pa: u64, bytes: u64);
+    /// Gives `frames` zeroed 4 KiB frames in a row, for good.
+    fn allocate(&mut self, frames: u64) -> Option<u64>;
+}
+
+/// Bus, device and function: a PCI device's requester id in its segment.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bdf(u16);
+
+impl Bdf {
+    /// The device with this requester id.
+    pub const fn from_requester_id(id: u16) -> Self {
+        Bdf(id)
+    }
+
+    /// The device at this place; none if `device` is above 31 or `function` above 7.
+    pub const fn new(bus: u8, device: u8, function: u8) -> Option<Self> {
+        if device > 31 || function > 7 {
+            return None;
+        }
+        Some(Bdf((bus as u16) << 8 | (device as u16) << 3 | function as u16))
+    }
+
+    /// The requester id that its requests carry.
+    pub const fn requester_id(self) -> u16 {
+        self.0
+    }
+
+    /// Bus number.
+    pub const fn bus(self) -> u8 {
+        (self.0 >> 8) as u8
+    }
+
+    /// Device number.
+    pub const fn device(self) -> u8 {
+        (self.0 >> 3) as u8 & 31
+    }
+
+    /// Function number.
+    pub const fn function(self) -> u8 {
+        self.0 as u8 & 7
+    }
+}
+
+impl fmt::Display for Bdf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:02x}:{:02x}.{}", self.bus(), self.device(), self.function())
+    }
+}
+
+impl fmt::Debug for Bdf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The name under which a unit caches one set of page tables. Devices that share a domain id must
+/// share the page tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DomainId(pub u16);
+
+/// Where a device's interrupt goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterruptRoute {
+    /// The only device that may raise it.
+    pub source: Bdf,
+    /// The x2APIC id of the processor it goes to.
+    pub destination: u32,
+    /// What arrives there.
+    pub delivery: Delivery,
+}
+
+/// What a remapped interrupt is at its processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The vector, edge-triggered.
+    Fixed(u8),
+    /// A non-maskable interrupt.
+    Nmi,
+}
+
+/// What to write into a device's MSI capability or MSI-X table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Message address.
+    pub address: u64,
+    /// Message data.
+    pub data: u32,
+}
+
+/// Something a unit blocked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The device that tried it.
+    pub source: Bdf,
+    /// What it tried.
+    pub request: Request,
+    /// The vendor's code for the reason.
+    pub code: u8,
+    /// The reason in words.
+    pub reason: &'static str,
+}
+
+/// What a device tried when it was blocked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Reading the page at this address.
+    Read(u64),
+    /// Writing the page at this address.
+    Write(u64),
+    /// An interrupt by the entry of this index.
+    Interrupt(u16),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.request {
+            Request::Read(page) => write!(f, "a read of page {page:#x}")?,
+            Request::Write(page) => write!(f, "a write of page {page:#x}")?,
+            Request::Interrupt(index) => write!(f, "an interrupt by entry {index}")?,
+        }
+        write!(f, " by device {} was blocked: {} ({:#x})", self.source, self.reason, self.code)
+    }
+}

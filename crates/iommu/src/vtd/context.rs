@@ -1,0 +1,94 @@
+//! Root and context tables in legacy mode (VT-d 9.1, 9.3): which page tables a device's DMA goes
+//! through. A device without a present entry is blocked.
+
+use super::tables::Tables;
+use crate::{Bdf, DomainId, Error, Memory};
+
+const PRESENT: u64 = 1;
+const FRAME: u64 = 0x000F_FFFF_FFFF_F000;
+
+/// A context entry: translate untranslated requests (TT = 0), by second-level tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Context {
+    pub domain: DomainId,
+    pub root: u64,
+    pub levels: u8,
+}
+
+impl Context {
+    pub fn encode(self) -> (u64, u64) {
+        let aw = u64::from(self.levels.saturating_sub(2)) & 7;
+        (self.root & FRAME | PRESENT, u64::from(self.domain.0) << 8 | aw)
+    }
+
+    pub fn decode(low: u64, high: u64) -> Option<Self> {
+        let levels = (high & 7) as u8 + 2;
+        let domain = DomainId((high >> 8) as u16);
+        (low & PRESENT != 0).then_some(Context { domain, root: low & FRAME, levels })
+    }
+}
+
+/// The root table, and below it a context table per bus that has ever had a device attached.
+pub struct Contexts {
+    root: u64,
+}
+
+impl Contexts {
+    pub fn new<M: Memory>(tables: &mut Tables<M>) -> Result<Self, Error> {
+        Ok(Contexts { root: tables.allocate(1)? })
+    }
+
+    /// Address of the root table.
+    pub fn root(&self) -> u64 {
+        self.root
+    }
+
+    pub fn get<M: Memory>(&self, tables: &mut Tables<M>, device: Bdf) -> Option<Context> {
+        let pa = self.entry(tables, device)?;
+        let (low, high) = (tables.read(pa), tables.read(pa + 8));
+        Context::decode(low, high)
+    }
+
+    /// Makes an entry that isn't present, present. The present bit is written last.
+    pub fn set<M: Memory>(
+        &self,
+        tables: &mut Tables<M>,
+        device: Bdf,
+        context: Context,
+    ) -> Result<(), Error> {
+        let pa = match self.entry(tables, device) {
+            Some(pa) => pa,
+            None => {
+                let table = tables.allocate(1)?;
+                tables.write(self.root_entry(device), table | PRESENT);
+                table + offset(device)
+            }
+        };
+        let (low, high) = context.encode();
+        tables.write(pa + 8, high);
+        tables.write(pa, low);
+        Ok(())
+    }
+
+    /// Makes the entry not present. The rest of it stays until the next use, out of force.
+    pub fn clear<M: Memory>(&self, tables: &mut Tables<M>, device: Bdf) {
+        if let Some(pa) = self.entry(tables, device) {
+            tables.write(pa, 0);
+        }
+    }
+
+    /// Address of the device's entry, if its bus has a table.
+    fn entry<M: Memory>(&self, tables: &mut Tables<M>, device: Bdf) -> Option<u64> {
+        let entry = tables.read(self.root_entry(device));
+        (entry & PRESENT != 0).then_some((entry & FRAME) + offset(device))
+    }
+
+    fn root_entry(&self, device: Bdf) -> u64 {
+        self.root + u64::from(device.bus()) * 16
+    }
+}
+
+/// Offset of a device's entry in its bus's table.
+fn offset(device: Bdf) -> u64 {
+    u64::from(device.requester_id() & 0xFF) * 16
+}

@@ -1,0 +1,25 @@
+//! Intel's IOMMU, by the VT-d specification (revision 4.1): legacy-mode translation, queued
+//! invalidation, interrupt remapping in x2APIC mode.
+//!
+//! Guarantees: from [`Unit::enable`] on, DMA of a device that isn't attached is blocked, as are
+//! interrupts without an entry and all in compatibility format (QEMU delivers those all the same:
+//! keep guests away from MSI-X tables). A present entry is never changed without the invalidation
+//! the specification asks for and a completed wait. It doesn't build second-level page tables,
+//! and doesn't use scalable mode, device TLBs or posted interrupts.
+
+mod capabilities;
+mod command;
+mod context;
+mod fault;
+mod interrupt;
+mod queue;
+mod registers;
+mod tables;
+mod unit;
+
+#[cfg(test)]
+mod tests;
+
+pub use capabilities::{Capabilities, probe};
+pub use interrupt::{block_message, ioapic_entry, message};
+pub use unit::{Range, Unit};

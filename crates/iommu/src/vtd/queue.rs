@@ -1,0 +1,139 @@
+//! The invalidation queue (VT-d 6.5.2): one request at a time, its completion awaited.
+
+use super::capabilities::Capabilities;
+use super::command;
+use super::registers::{FSTS, INVALIDATION_ERRORS, IQA, IQT, QIE};
+use super::tables::Tables;
+use crate::{Bdf, DomainId, Error, Memory, Registers};
+
+/// Descriptors in a queue of one frame (IQA.QS = 0).
+const LENGTH: u64 = 256;
+/// Bytes of a descriptor (IQA.DW = 0).
+const DESCRIPTOR: u64 = 16;
+
+/// What to invalidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Invalidation {
+    /// All cached context entries.
+    ContextGlobal,
+    /// One device's cached context entry.
+    ContextDevice(DomainId, Bdf),
+    /// All cached translations.
+    IotlbGlobal,
+    /// A domain's cached translations.
+    IotlbDomain(DomainId),
+    /// A domain's cached translations of 2^`order` pages from `page`, a multiple of that many.
+    IotlbPages { domain: DomainId, page: u64, order: u8 },
+    /// All cached interrupt entries.
+    InterruptGlobal,
+    /// One cached interrupt entry.
+    InterruptEntry(u16),
+}
+
+impl Invalidation {
+    /// The descriptor, low and high half (VT-d 6.5.2.1 to 6.5.2.3, 6.5.2.7).
+    fn descriptor(self, capabilities: &Capabilities) -> (u64, u64) {
+        const CONTEXT: u64 = 1;
+        const IOTLB: u64 = 2;
+        const INTERRUPT: u64 = 4;
+        const GLOBAL: u64 = 1 << 4;
+        const DOMAIN: u64 = 2 << 4;
+        const DEVICE_OR_PAGE: u64 = 3 << 4;
+        const INDEX: u64 = 1 << 4;
+        let iotlb = IOTLB
+            | u64::from(capabilities.drain_writes) << 6
+            | u64::from(capabilities.drain_reads) << 7;
+        let did = |domain: DomainId| u64::from(domain.0) << 16;
+        match self {
+            Invalidation::ContextGlobal => (CONTEXT | GLOBAL, 0),
+            Invalidation::ContextDevice(domain, device) => {
+                let sid = u64::from(device.requester_id()) << 32;
+                (CONTEXT | DEVICE_OR_PAGE | did(domain) | sid, 0)
+            }
+            Invalidation::IotlbGlobal => (iotlb | GLOBAL, 0),
+            Invalidation::IotlbDomain(domain) => (iotlb | DOMAIN | did(domain), 0),
+            Invalidation::IotlbPages { domain, page, order } => {
+                (iotlb | DEVICE_OR_PAGE | did(domain), page << 12 | u64::from(order))
+            }
+            Invalidation::InterruptGlobal => (INTERRUPT, 0),
+            Invalidation::InterruptEntry(index) => (INTERRUPT | INDEX | u64::from(index) << 32, 0),
+        }
+    }
+}
+
+/// The queue, switched on.
+pub struct Queue {
+    base: u64,
+    /// Where the unit writes that a wait is over.
+    status: u64,
+    tail: u64,
+    sequence: u32,
+    failure: Option<Error>,
+}
+
+impl Queue {
+    pub fn enable<R: Registers, M: Memory>(
+        regs: &mut R,
+        tables: &mut Tables<M>,
+    ) -> Result<Self, Error> {
+        let base = tables.allocate(2)?;
+        regs.write64(IQT, 0);
+        regs.write64(IQA, base);
+        command::set(regs, QIE, "enable queued invalidation")?;
+        Ok(Queue { base, status: base + LENGTH * DESCRIPTOR, tail: 0, sequence: 0, failure: None })
+    }
+
+    /// Invalidates, and returns when the unit says that it has.
+    pub fn invalidate<R: Registers, M: Memory>(
+        &mut self,
+        regs: &mut R,
+        tables: &mut Tables<M>,
+        capabilities: &Capabilities,
+        what: Invalidation,
+    ) -> Result<(), Error> {
+        self.check()?;
+        self.push(tables, what.descriptor(capabilities));
+        // A number that the status doesn't hold from before.
+        self.sequence = self.sequence.wrapping_add(1);
+        let number = self.sequence;
+        self.push(tables, wait(self.status, number));
+        regs.write64(IQT, self.tail * DESCRIPTOR);
+        let mut failed = 0;
+        let answer = command::poll("complete an invalidation", || {
+            if tables.read(self.status) as u32 == number {
+                return true;
+            }
+            failed = regs.read32(FSTS) & INVALIDATION_ERRORS;
+            failed != 0
+        });
+        if let Err(error) = answer {
+            self.failure = Some(error);
+        } else if failed != 0 {
+            self.failure = Some(Error::InvalidationFailed { status: failed });
+        }
+        self.check()
+    }
+
+    /// Whether every invalidation so far was completed. After one that wasn't, nobody knows what
+    /// the unit still has cached, so nothing more is begun.
+    pub fn check(&self) -> Result<(), Error> {
+        match self.failure {
+            None => Ok(()),
+            Some(error) => Err(error),
+        }
+    }
+
+    fn push<M: Memory>(&mut self, tables: &mut Tables<M>, (low, high): (u64, u64)) {
+        let pa = self.base + self.tail * DESCRIPTOR;
+        tables.write(pa, low);
+        tables.write(pa + 8, high);
+        self.tail = (self.tail + 1) % LENGTH;
+    }
+}
+
+/// The wait descriptor (VT-d 6.5.2.8): a status write (SW), never an interrupt (IF) as well.
+fn wait(status: u64, number: u32) -> (u64, u64) {
+    const WAIT: u64 = 5;
+    const SW: u64 = 1 << 5;
+    (WAIT | SW | u64::from(number) << 32, status)
+}

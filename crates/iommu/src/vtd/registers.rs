@@ -1,0 +1,59 @@
+//! Offsets of the registers used, and their bits (VT-d 11.4).
+
+/// Version.
+pub const VER: u32 = 0x00;
+/// Capability.
+pub const CAP: u32 = 0x08;
+/// Extended capability.
+pub const ECAP: u32 = 0x10;
+/// Global command.
+pub const GCMD: u32 = 0x18;
+/// Global status.
+pub const GSTS: u32 = 0x1C;
+/// Root table address.
+pub const RTADDR: u32 = 0x20;
+/// Fault status.
+pub const FSTS: u32 = 0x34;
+/// Fault event control.
+pub const FECTL: u32 = 0x38;
+/// Protected memory enable.
+pub const PMEN: u32 = 0x64;
+/// Invalidation queue tail.
+pub const IQT: u32 = 0x88;
+/// Invalidation queue address.
+pub const IQA: u32 = 0x90;
+/// Interrupt remapping table address.
+pub const IRTA: u32 = 0xB8;
+
+/// GCMD, GSTS: translation enable.
+pub const TE: u32 = 1 << 31;
+/// GCMD, GSTS: set root table pointer (once).
+pub const SRTP: u32 = 1 << 30;
+/// GCMD, GSTS: enable advanced fault logging.
+pub const EAFL: u32 = 1 << 28;
+/// GCMD, GSTS: queued invalidation enable.
+pub const QIE: u32 = 1 << 26;
+/// GCMD, GSTS: interrupt remapping enable.
+pub const IRE: u32 = 1 << 25;
+/// GCMD, GSTS: set interrupt remapping table pointer (once).
+pub const SIRTP: u32 = 1 << 24;
+/// GCMD, GSTS: let interrupts of compatibility format pass.
+pub const CFI: u32 = 1 << 23;
+
+/// FSTS: primary fault overflow.
+pub const PFO: u32 = 1 << 0;
+/// FSTS: primary pending fault.
+pub const PPF: u32 = 1 << 1;
+/// FSTS: invalidation queue, completion and time-out errors (IQE, ICE, ITE).
+pub const INVALIDATION_ERRORS: u32 = 0b111 << 4;
+
+/// FECTL: interrupt mask.
+pub const FECTL_IM: u32 = 1 << 31;
+
+/// PMEN: enable protected memory.
+pub const EPM: u32 = 1 << 31;
+/// PMEN: protected region status.
+pub const PRS: u32 = 1 << 0;
+
+/// IRTA: extended interrupt mode, destinations are x2APIC ids.
+pub const EIME: u64 = 1 << 11;

@@ -1,0 +1,334 @@
+//! The driver against the model: what each call does, and what it refuses.
+
+mod model;
+mod ports;
+mod properties;
+
+use super::registers::*;
+use super::*;
+use crate::{Bdf, Delivery, DomainId, Error, Fault, InterruptRoute, Message, Request};
+use model::{CAP, Done, ECAP, Model, capabilities};
+
+/// CAP.CM: caching mode.
+const CM: u64 = 1 << 7;
+/// ECAP.C: coherent.
+const C: u64 = 1;
+
+const ROOT: u64 = 0x1234_5000;
+
+fn on(cap: u64, ecap: u64) -> (Model, Unit<Model, Model>) {
+    let model = Model::new(cap, ecap);
+    let unit = Unit::enable(model.clone(), model.clone(), 256).unwrap();
+    (model, unit)
+}
+
+fn bdf(id: u16) -> Bdf {
+    Bdf::from_requester_id(id)
+}
+
+fn route(source: u16, vector: u8) -> InterruptRoute {
+    InterruptRoute { source: bdf(source), destination: 300, delivery: Delivery::Fixed(vector) }
+}
+
+#[test]
+fn switches_on_bit_by_bit_and_denies_by_default() {
+    for ecap in [ECAP, ECAP | C] {
+        let (model, _unit) = on(CAP, ecap);
+        model.assert_settled();
+        model.with(|state| {
+            assert_eq!(state.commands, [SRTP, QIE, SIRTP, TE, IRE]);
+            assert_eq!(state.gsts, TE | SRTP | QIE | IRE | SIRTP);
+            assert_eq!(state.fectl, FECTL_IM);
+        });
+        assert!((0..=u16::MAX).all(|source| model.context(source).is_none()));
+        assert!((0..256).all(|index| model.irte(index).is_none()));
+    }
+}
+
+#[test]
+fn takes_over_from_firmware_that_left_it_on() {
+    let model = Model::new(CAP | 1 << 5, ECAP);
+    model.with(|state| {
+        state.gsts = TE | QIE | IRE | CFI | SRTP | SIRTP;
+        state.pmen = EPM;
+        state.fsts = PFO;
+        state.records[0] = (0, 1 << 63 | 5 << 32);
+    });
+    let mut unit = Unit::enable(model.clone(), model.clone(), 65536).unwrap();
+    model.with(|state| {
+        assert_eq!(state.commands, [IRE, TE, QIE, SRTP, QIE, SIRTP, CFI, TE, IRE]);
+        assert_eq!(state.pmen, 0);
+        assert_eq!(state.gsts & CFI, 0);
+    });
+    assert!(!unit.faults(|fault| panic!("{fault}")), "an old fault");
+}
+
+#[test]
+fn refuses_units_that_lack_something() {
+    let refusal = |cap, ecap| probe(&mut Model::new(cap, ecap)).unwrap_err().to_string();
+    assert_eq!(
+        refusal(CAP, ECAP & !2),
+        "the IOMMU lacks queued invalidation (ECAP reads 0xf00f58), which is needed"
+    );
+    assert!(refusal(CAP, ECAP & !8).starts_with("the IOMMU lacks interrupt remapping ("));
+    assert!(refusal(CAP, ECAP & !16).starts_with("the IOMMU lacks x2APIC interrupt destinations"));
+    assert!(refusal(CAP & !0x1F00, ECAP).contains("page tables of 3, 4 or 5 levels (CAP reads "));
+    assert!(refusal(CAP & !0x1E00 | 0x100, ECAP).contains("page tables of 3, 4 or 5 levels"));
+    assert!(refusal(CAP | 1 << 4, ECAP).contains("a write buffer that flushes itself"));
+    for version in [0, u32::MAX] {
+        let mut model = Model::new(CAP, ECAP);
+        model.with(|state| state.ver = version);
+        assert_eq!(probe(&mut model), Err(Error::Absent { version }));
+    }
+}
+
+#[test]
+fn reads_what_qemu_s_unit_can_do() {
+    let found = capabilities(CAP, ECAP);
+    assert_eq!((found.max_domain, found.address_bits, found.sagaw), (65535, 48, 6));
+    assert!(found.supports_levels(3) && found.supports_levels(4) && !found.supports_levels(5));
+    assert!(!found.supports_levels(0) && !found.supports_levels(2) && !found.supports_levels(255));
+    assert!(found.pages_2m && found.pages_1g && !found.caching_mode && !found.coherent);
+    assert_eq!((found.fault_offset, found.fault_records), (0x220, 1));
+    assert_eq!(found.register_bytes(), 0x1000);
+    assert_eq!(capabilities(CAP & !7, ECAP).max_domain, 15);
+    let far = capabilities(CAP | 0x3FF << 24 | 0xFF << 40, ECAP);
+    assert_eq!(far.register_bytes(), 0x3FF0 + 256 * 16);
+}
+
+#[test]
+fn a_command_that_isn_t_answered_ends_in_an_error() {
+    for bit in [TE, SRTP, QIE, IRE, SIRTP] {
+        let model = Model::new(CAP, ECAP);
+        model.with(|state| state.deaf_to = bit);
+        let error = Unit::enable(model.clone(), model.clone(), 256).err().unwrap();
+        assert!(matches!(error, Error::Timeout { .. }), "{bit:#x}: {error}");
+    }
+}
+
+#[test]
+fn memory_that_runs_out_ends_in_an_error_and_leaves_the_unit_off() {
+    for frames in 0..4 {
+        let model = Model::new(CAP, ECAP);
+        model.with(|state| state.frames_left = frames);
+        let error = Unit::enable(model.clone(), model.clone(), 256).err().unwrap();
+        assert!(matches!(error, Error::OutOfMemory { .. }), "{frames}: {error}");
+        model.with(|state| assert_eq!(state.gsts & (TE | IRE), 0));
+    }
+    let (model, mut unit) = on(CAP, ECAP);
+    model.with(|state| state.frames_left = 0);
+    let error = unit.attach(bdf(8), DomainId(1), ROOT, 4);
+    assert_eq!(error, Err(Error::OutOfMemory { frames: 1 }));
+}
+
+#[test]
+fn tables_of_other_sizes_are_refused() {
+    for entries in [0, 1, 128, 255, 257, 131072, u32::MAX] {
+        let model = Model::new(CAP, ECAP);
+        let error = Unit::enable(model.clone(), model.clone(), entries).err();
+        assert_eq!(error, Some(Error::TableSize { entries }));
+    }
+}
+
+#[test]
+fn attaches_and_detaches() {
+    for (cap, ecap) in [(CAP, ECAP), (CAP, ECAP | C), (CAP | CM, ECAP), (CAP | CM, ECAP | C)] {
+        let (model, mut unit) = on(cap, ecap);
+        let device = Bdf::new(3, 31, 7).unwrap();
+        let id = device.requester_id();
+        model.with(|state| state.done.clear());
+        unit.attach(device, DomainId(7), ROOT, 4).unwrap();
+        model.assert_settled();
+        let context = model.context(id).unwrap();
+        assert_eq!((context.domain, context.root, context.levels), (DomainId(7), ROOT, 4));
+        let expected: &[Done] = match cap & CM {
+            0 => &[],
+            _ => &[Done::ContextDevice { domain: 0, source: id }, Done::IotlbDomain(7)],
+        };
+        model.with(|state| assert_eq!(state.done.split_off(0), expected));
+
+        let again = unit.attach(device, DomainId(8), ROOT, 4);
+        assert_eq!(again, Err(Error::Attached { device }));
+
+        unit.detach(device).unwrap();
+        model.assert_settled();
+        assert!(model.context(id).is_none());
+        let expected = [Done::ContextDevice { domain: 7, source: id }, Done::IotlbDomain(7)];
+        model.with(|state| assert_eq!(state.done, expected));
+        assert_eq!(unit.detach(device), Err(Error::NotAttached { device }));
+    }
+}
+
+#[test]
+fn refuses_domains_and_page_tables_it_can_t_use() {
+    let (model, mut unit) = on(CAP & !7 | 1, ECAP);
+    let mut attach = |domain, root, levels| unit.attach(bdf(8), DomainId(domain), root, levels);
+    let domain = |id| Err(Error::Domain { domain: DomainId(id), most: 63 });
+    assert_eq!(attach(0, ROOT, 4), domain(0));
+    assert_eq!(attach(64, ROOT, 4), domain(64));
+    assert_eq!(attach(1, ROOT, 5), Err(Error::Levels { levels: 5, sagaw: 6 }));
+    assert_eq!(attach(1, ROOT + 8, 4), Err(Error::Root { root: ROOT + 8 }));
+    assert_eq!(attach(1, 1 << 52, 4), Err(Error::Root { root: 1 << 52 }));
+    assert_eq!(model.context(8), None);
+    assert_eq!(attach(63, ROOT, 3), Ok(()));
+    assert_eq!(unit.flush(DomainId(0), Range::All), domain(0));
+}
+
+#[test]
+fn after_a_failed_invalidation_nothing_is_begun_any_more() {
+    for failure in [0, 1 << 4, 1 << 5, 1 << 6] {
+        let (model, mut unit) = on(CAP, ECAP);
+        unit.attach(bdf(8), DomainId(1), ROOT, 4).unwrap();
+        let index = unit.allocate_irtes(1).unwrap();
+        unit.set_irte(index, route(8, 0x40)).unwrap();
+        model.with(|state| match failure {
+            0 => state.queue_deaf = true,
+            bits => state.queue_fails = bits,
+        });
+        let error = unit.detach(bdf(8)).unwrap_err();
+        match failure {
+            0 => assert!(matches!(error, Error::Timeout { .. }), "{error}"),
+            status => assert_eq!(error, Error::InvalidationFailed { status }),
+        }
+        assert_eq!(model.context(8), None, "the entry itself is gone");
+        // Even when the unit comes to itself again.
+        model.with(|state| (state.queue_deaf, state.queue_fails, state.fsts) = (false, 0, 0));
+        assert_eq!(unit.attach(bdf(8), DomainId(2), ROOT, 4), Err(error));
+        assert_eq!(unit.detach(bdf(8)), Err(error));
+        assert_eq!(unit.flush(DomainId(1), Range::All), Err(error));
+        assert_eq!(unit.flush(DomainId(1), Range::Bytes { address: 0, bytes: 0 }), Err(error));
+        assert_eq!(unit.set_irte(index, route(8, 0x41)), Err(error));
+        assert_eq!(unit.clear_irte(index), Err(error));
+        assert_eq!(unit.release_irtes(index, 1), Err(error));
+        assert_eq!(model.irte(index), Some(route(8, 0x40)));
+    }
+}
+
+#[test]
+fn an_attachment_whose_invalidation_fails_is_undone() {
+    let (model, mut unit) = on(CAP | CM, ECAP);
+    model.with(|state| state.queue_deaf = true);
+    assert!(unit.attach(bdf(8), DomainId(1), ROOT, 4).is_err());
+    assert_eq!(model.context(8), None);
+}
+
+#[test]
+fn routes_interrupts_and_takes_them_back() {
+    for (cap, ecap) in [(CAP, ECAP), (CAP | CM, ECAP | C)] {
+        let (model, mut unit) = on(cap, ecap);
+        let index = unit.allocate_irtes(1).unwrap();
+        assert_eq!(unit.irte(index), Ok(None));
+        unit.set_irte(index, route(0x18, 0x41)).unwrap();
+        model.assert_settled();
+        assert_eq!(model.irte(index), Some(route(0x18, 0x41)));
+        assert_eq!(unit.irte(index), Ok(Some(route(0x18, 0x41))));
+        unit.clear_irte(index).unwrap();
+        model.assert_settled();
+        assert_eq!(model.irte(index), None);
+        let nmi = InterruptRoute { delivery: Delivery::Nmi, ..route(0x20, 0x41) };
+        unit.set_irte(index, nmi).unwrap();
+        assert_eq!(model.irte(index), Some(nmi));
+        unit.release_irtes(index, 1).unwrap();
+        model.assert_settled();
+        assert_eq!(model.irte(index), None);
+        let gone = Err(Error::NotAllocated { index });
+        assert_eq!(unit.set_irte(index, nmi), gone);
+        assert_eq!(unit.clear_irte(index), gone);
+        assert_eq!(unit.release_irtes(index, 1), gone);
+        assert_eq!(unit.irte(index), Err(Error::NotAllocated { index }));
+    }
+}
+
+#[test]
+fn a_new_vector_or_processor_for_the_same_source_leaves_no_gap() {
+    let (model, mut unit) = on(CAP, ECAP);
+    let index = unit.allocate_irtes(1).unwrap();
+    unit.set_irte(index, route(8, 0x40)).unwrap();
+    model.with(|state| (state.done.clear(), state.routes_seen.clear()));
+    let moved = InterruptRoute { destination: u32::MAX - 1, ..route(8, 0x50) };
+    unit.set_irte(index, moved).unwrap();
+    model.assert_settled();
+    model.with(|state| {
+        // Cleared in between, there would be an invalidation for that too.
+        assert_eq!(state.done, [Done::InterruptEntry(index)]);
+        assert!(state.routes_seen.contains(&(index, moved)));
+    });
+}
+
+#[test]
+fn vectors_below_16_are_refused() {
+    let (_, mut unit) = on(CAP, ECAP);
+    let index = unit.allocate_irtes(1).unwrap();
+    assert_eq!(unit.set_irte(index, route(8, 15)), Err(Error::Vector { vector: 15 }));
+    assert_eq!(unit.set_irte(index, route(8, 16)), Ok(()));
+}
+
+#[test]
+fn blocks_are_aligned_apart_and_given_back() {
+    let (_, mut unit) = on(CAP, ECAP);
+    for count in [0, 3, 31, 64, u16::MAX] {
+        assert_eq!(unit.allocate_irtes(count), Err(Error::BlockSize { count }));
+    }
+    assert_eq!(unit.allocate_irtes(1), Ok(0));
+    let blocks: Vec<_> = (0..7).map(|_| unit.allocate_irtes(32).unwrap()).collect();
+    assert_eq!(blocks, [32, 64, 96, 128, 160, 192, 224]);
+    assert_eq!(unit.allocate_irtes(32), Err(Error::TableFull { count: 32 }));
+    assert_eq!(unit.allocate_irtes(16), Ok(16));
+    unit.release_irtes(96, 32).unwrap();
+    assert_eq!(unit.allocate_irtes(32), Ok(96));
+    let past = unit.release_irtes(u16::MAX, 2);
+    assert_eq!(past, Err(Error::NotAllocated { index: u16::MAX }));
+}
+
+#[test]
+fn the_queue_goes_round() {
+    let (model, mut unit) = on(CAP, ECAP);
+    for n in 0..1000u64 {
+        unit.flush(DomainId(1), Range::Bytes { address: n << 12, bytes: 1 }).unwrap();
+        model.assert_settled();
+        let expected = Done::IotlbPages { domain: 1, address: n << 12, order: 0 };
+        model.with(|state| assert_eq!(state.done.pop(), Some(expected)));
+    }
+}
+
+#[test]
+fn without_page_selective_invalidation_the_domain_is_flushed() {
+    let (model, mut unit) = on(CAP & !(1 << 39), ECAP);
+    unit.flush(DomainId(9), Range::Bytes { address: 0x5000, bytes: 1 }).unwrap();
+    model.with(|state| assert_eq!(state.done.last(), Some(&Done::IotlbDomain(9))));
+}
+
+#[test]
+fn reports_each_fault_once() {
+    let (model, mut unit) = on(CAP | 3 << 40, ECAP);
+    model.with(|state| {
+        state.records[0] = (0xABCD_E000, 1 << 63 | 5 << 32 | 0x18);
+        state.records[2] = (0x1000, 3 << 62 | 2 << 32 | 0x0100);
+        state.records[3] = (77 << 48, 1 << 63 | 0x26 << 32 | 0x20);
+        state.fsts = PFO;
+    });
+    let mut faults = Vec::new();
+    assert!(unit.faults(|fault| faults.push(fault)));
+    let texts: Vec<_> = faults.iter().map(Fault::to_string).collect();
+    assert_eq!(
+        texts,
+        [
+            "a write of page 0xabcde000 by device 00:03.0 was blocked: \
+             its domain has no writable page there (0x5)",
+            "a read of page 0x1000 by device 01:00.0 was blocked: it isn't attached (0x2)",
+            "an interrupt by entry 77 by device 00:04.0 was blocked: \
+             the interrupt entry belongs to another device (0x26)",
+        ]
+    );
+    assert_eq!(faults[1].request, Request::Read(0x1000));
+    assert!(!unit.faults(|fault| panic!("{fault}")));
+}
+
+#[test]
+fn messages_are_as_the_specification_draws_them() {
+    assert_eq!(message(0), Message { address: 0xFEE0_0010, data: 0 });
+    assert_eq!(message(5), Message { address: 0xFEE0_00B0, data: 0 });
+    assert_eq!(message(0x8001), Message { address: 0xFEE0_0034, data: 0 });
+    assert_eq!(block_message(32), Message { address: 0xFEE0_0418, data: 0 });
+    assert_eq!(ioapic_entry(0x8001, 0x30), 0x0003_0000_0000_0830);
+}

@@ -1,0 +1,247 @@
+//! One unit: switched on, then asked to attach devices and to route interrupts.
+
+use super::capabilities::{Capabilities, probe};
+use super::command;
+use super::context::{Context, Contexts};
+use super::fault;
+use super::interrupt::{self, Entries};
+use super::queue::{Invalidation, Queue};
+use super::registers::{
+    CFI, EIME, EPM, FECTL, FECTL_IM, IRE, IRTA, PMEN, PRS, QIE, RTADDR, SIRTP, SRTP, TE,
+};
+use super::tables::Tables;
+use crate::{Bdf, DomainId, Error, Fault, InterruptRoute, Memory, Registers};
+
+/// What part of a domain's addresses to forget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Range {
+    /// All of them.
+    All,
+    /// `bytes` bytes from `address` on, and what else shares their pages.
+    Bytes {
+        /// First address.
+        address: u64,
+        /// How many bytes; none if 0.
+        bytes: u64,
+    },
+}
+
+/// A unit, switched on.
+pub struct Unit<R, M> {
+    regs: R,
+    tables: Tables<M>,
+    capabilities: Capabilities,
+    contexts: Contexts,
+    entries: Entries,
+    queue: Queue,
+}
+
+impl<R: Registers, M: Memory> Unit<R, M> {
+    /// Switches the unit on with no device attached and no interrupt routed, whatever the firmware
+    /// left. From then on all DMA and all interrupts of its devices are blocked, so interrupts that
+    /// are still wanted must be off at their devices now. `interrupt_entries` is a power of two
+    /// from 256 to 65536.
+    pub fn enable(mut regs: R, mem: M, interrupt_entries: u32) -> Result<Self, Error> {
+        let capabilities = probe(&mut regs)?;
+        let mut tables = Tables::new(mem, capabilities.coherent);
+        let contexts = Contexts::new(&mut tables)?;
+        let entries = Entries::new(&mut tables, interrupt_entries)?;
+
+        // Faults are polled for.
+        regs.write32(FECTL, FECTL_IM);
+        command::clear(&mut regs, IRE, "stop remapping interrupts")?;
+        command::clear(&mut regs, TE, "stop translating")?;
+        command::clear(&mut regs, QIE, "stop queued invalidation")?;
+
+        regs.write64(RTADDR, contexts.root());
+        command::set(&mut regs, SRTP, "take its root table")?;
+        let queue = Queue::enable(&mut regs, &mut tables)?;
+        let mut unit = Unit { regs, tables, capabilities, contexts, entries, queue };
+        unit.invalidate(Invalidation::ContextGlobal)?;
+        unit.invalidate(Invalidation::IotlbGlobal)?;
+
+        unit.regs.write64(IRTA, unit.entries.irta() | EIME);
+        command::set(&mut unit.regs, SIRTP, "take its interrupt remapping table")?;
+        unit.invalidate(Invalidation::InterruptGlobal)?;
+        command::clear(&mut unit.regs, CFI, "block interrupts in compatibility format")?;
+
+        command::set(&mut unit.regs, TE, "start translating")?;
+        command::set(&mut unit.regs, IRE, "start remapping interrupts")?;
+        // Regions that firmware kept from all DMA are in the way now, and kept by the tables.
+        if unit.capabilities.protected_memory && unit.regs.read32(PMEN) & (EPM | PRS) != 0 {
+            unit.regs.write32(PMEN, 0);
+            let what = "give up its protected memory regions";
+            command::poll(what, || unit.regs.read32(PMEN) & PRS == 0)?;
+        }
+        // What was blocked before isn't ours to report.
+        unit.faults(|_| {});
+        Ok(unit)
+    }
+
+    /// What the unit can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    /// Lets `device` reach what the second-level page tables at `root` map, and nothing else.
+    pub fn attach(
+        &mut self,
+        device: Bdf,
+        domain: DomainId,
+        root: u64,
+        levels: u8,
+    ) -> Result<(), Error> {
+        self.queue.check()?;
+        self.check_domain(domain)?;
+        if !self.capabilities.supports_levels(levels) {
+            return Err(Error::Levels { levels, sagaw: self.capabilities.sagaw });
+        }
+        if root & 0xFFF != 0 || root >> 52 != 0 {
+            return Err(Error::Root { root });
+        }
+        if self.contexts.get(&mut self.tables, device).is_some() {
+            return Err(Error::Attached { device });
+        }
+        self.contexts.set(&mut self.tables, device, Context { domain, root, levels })?;
+        if self.capabilities.caching_mode {
+            // It may have cached that the entry, then tagged with domain 0, wasn't present, and
+            // that pages of the domain weren't (VT-d 6.1).
+            let forgotten = self
+                .invalidate(Invalidation::ContextDevice(DomainId(0), device))
+                .and_then(|()| self.invalidate(Invalidation::IotlbDomain(domain)));
+            if forgotten.is_err() {
+                self.contexts.clear(&mut self.tables, device);
+            }
+            return forgotten;
+        }
+        Ok(())
+    }
+
+    /// Takes the device's domain away: its DMA is blocked. When this fails, it may still reach the
+    /// domain's memory, and the unit does nothing more.
+    pub fn detach(&mut self, device: Bdf) -> Result<(), Error> {
+        self.queue.check()?;
+        let Some(context) = self.contexts.get(&mut self.tables, device) else {
+            return Err(Error::NotAttached { device });
+        };
+        self.contexts.clear(&mut self.tables, device);
+        // In this order, or a translation could be cached again through the cached context entry.
+        self.invalidate(Invalidation::ContextDevice(context.domain, device))?;
+        self.invalidate(Invalidation::IotlbDomain(context.domain))
+    }
+
+    /// Forgets cached translations of a domain. Needed after a mapping was removed or changed; in
+    /// caching mode after one was added, too.
+    pub fn flush(&mut self, domain: DomainId, range: Range) -> Result<(), Error> {
+        self.check_domain(domain)?;
+        match pages(range, self.capabilities.page_selective) {
+            Pages::None => self.queue.check(),
+            Pages::All => self.invalidate(Invalidation::IotlbDomain(domain)),
+            Pages::Block { page, order } => {
+                self.invalidate(Invalidation::IotlbPages { domain, page, order })
+            }
+        }
+    }
+
+    /// Allocates interrupt entries in a row, none of them routed: a power of two up to 32, beginning
+    /// at a multiple of it, as an MSI capability with several messages wants them. Gives the first
+    /// one's index.
+    pub fn allocate_irtes(&mut self, count: u16) -> Result<u16, Error> {
+        self.entries.allocate(count)
+    }
+
+    /// Clears interrupt entries and gives them back.
+    pub fn release_irtes(&mut self, first: u16, count: u16) -> Result<(), Error> {
+        for n in 0..count {
+            let index = first.checked_add(n).ok_or(Error::NotAllocated { index: u16::MAX })?;
+            self.clear_irte(index)?;
+            self.entries.release(index);
+        }
+        Ok(())
+    }
+
+    /// Routes an allocated interrupt entry, or routes it anew.
+    ///
+    /// The unit never sees half an entry. As long as the source stays, all that changes is in one
+    /// 64-bit half, so that a present entry is replaced by one store and no interrupt is lost. For
+    /// another source, the entry is first made not present, and forgotten, before the half with the
+    /// source is written.
+    pub fn set_irte(&mut self, index: u16, route: InterruptRoute) -> Result<(), Error> {
+        self.queue.check()?;
+        interrupt::check(route)?;
+        self.entries.check(index)?;
+        let (low, high) = interrupt::encode(route);
+        let (old_low, old_high) = self.entries.get(&mut self.tables, index);
+        if old_high != high {
+            if Entries::is_present(old_low) {
+                self.clear_irte(index)?;
+            }
+            self.entries.set_high(&mut self.tables, index, high);
+        }
+        self.entries.set_low(&mut self.tables, index, low);
+        self.invalidate(Invalidation::InterruptEntry(index))
+    }
+
+    /// The route of an allocated interrupt entry, if it has one.
+    pub fn irte(&mut self, index: u16) -> Result<Option<InterruptRoute>, Error> {
+        self.entries.check(index)?;
+        let (low, high) = self.entries.get(&mut self.tables, index);
+        Ok(interrupt::decode(low, high))
+    }
+
+    /// Makes an allocated interrupt entry not present: the interrupt is blocked.
+    pub fn clear_irte(&mut self, index: u16) -> Result<(), Error> {
+        self.queue.check()?;
+        self.entries.check(index)?;
+        self.entries.set_low(&mut self.tables, index, 0);
+        self.invalidate(Invalidation::InterruptEntry(index))
+    }
+
+    /// Reports recorded faults and clears the records; true if there were more than records.
+    pub fn faults(&mut self, report: impl FnMut(Fault)) -> bool {
+        fault::take(&mut self.regs, &self.capabilities, report)
+    }
+
+    fn check_domain(&self, domain: DomainId) -> Result<(), Error> {
+        let most = self.capabilities.max_domain;
+        match domain.0 {
+            // In caching mode, 0 tags what isn't present (VT-d 9.3); it is left alone everywhere.
+            0 => Err(Error::Domain { domain, most }),
+            id if id > most => Err(Error::Domain { domain, most }),
+            _ => Ok(()),
+        }
+    }
+
+    fn invalidate(&mut self, what: Invalidation) -> Result<(), Error> {
+        self.queue.invalidate(&mut self.regs, &mut self.tables, &self.capabilities, what)
+    }
+}
+
+/// What to ask the unit to forget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pages {
+    None,
+    All,
+    /// 2^`order` pages from `page`, a multiple of that many.
+    Block {
+        page: u64,
+        order: u8,
+    },
+}
+
+/// The smallest aligned block of pages around `range`, or all if the unit can't do so large a one.
+pub(super) fn pages(range: Range, max_order: Option<u8>) -> Pages {
+    let Range::Bytes { address, bytes } = range else { return Pages::All };
+    let Some(length) = bytes.checked_sub(1) else { return Pages::None };
+    let (Some(last), Some(max_order)) = (address.checked_add(length), max_order) else {
+        return Pages::All;
+    };
+    let (first, last) = (address >> 12, last >> 12);
+    let order = (u64::BITS - (first ^ last).leading_zeros()) as u8;
+    match order {
+        order if order <= max_order.min(51) => {
+            Pages::Block { page: first >> order << order, order }
+        }
+        _ => Pages::All,
+    }
+}
