@@ -11,6 +11,8 @@
 
 pub mod ioapic;
 pub mod message;
+pub mod msix;
+pub mod pci;
 pub mod ports;
 pub mod power;
 pub mod rtc;

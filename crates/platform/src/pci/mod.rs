@@ -1,0 +1,153 @@
+//! PCI as the guest sees it: bus 0, a host bridge, and the functions assigned.
+//!
+//! Guarantees: configuration mechanism 1 only (PCI 3.0, 3.2.2.3.2), accesses of 1,
+//! 2 and 4 bytes; whatever isn't there reads as ones and ignores writes; no write
+//! reaches hardware: what the host must do is returned as [`Actions`]. A BAR is
+//! placed only where nothing else of the guest can be ([`Bus::placement`]).
+//! Extended configuration space (beyond 256 bytes) isn't offered.
+
+mod bar;
+mod capabilities;
+mod function;
+
+pub use bar::{Addresses, BarInfo, BarKind, IO_WINDOW, MEM32_WINDOW, MEM64_WINDOW, Misplaced};
+pub use capabilities::MsixLayout;
+pub use function::{Actions, AssignedFunction, Msi, Unsuitable};
+
+use crate::ports::unclaimed;
+use arrayvec::ArrayVec;
+
+/// How many functions one VM can have.
+pub const MAX_FUNCTIONS: usize = 8;
+
+/// Bit 31 of the address register: accesses to the data port are configuration accesses.
+const ENABLE: u32 = 1 << 31;
+
+/// The host bridge's configuration header: Red Hat's generic host bridge
+/// (1b36:0008), class 06.00.00, read-only.
+const HOST_BRIDGE: [u8; 16] =
+    [0x36, 0x1B, 0x08, 0x00, 0, 0, 0, 0, 0, 0x00, 0x00, 0x06, 0, 0x00, 0, 0];
+
+/// Refusal of one function too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the VM has {MAX_FUNCTIONS} assigned functions already: no more fit on its PCI bus")]
+pub struct BusFull;
+
+/// The guest's PCI bus 0. Function index `i` is device `i + 1`, function 0.
+#[derive(Clone, Debug, Default)]
+pub struct Bus {
+    address: u32,
+    functions: ArrayVec<AssignedFunction, MAX_FUNCTIONS>,
+}
+
+/// What a configuration address selects.
+enum Target {
+    HostBridge,
+    Function(usize),
+    Absent,
+}
+
+impl Bus {
+    /// A bus with nothing but its host bridge.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a function at the next free device number, which it gives.
+    pub fn assign(&mut self, function: AssignedFunction) -> Result<u8, BusFull> {
+        self.functions.try_push(function).map_err(|_| BusFull)?;
+        Ok(self.functions.len() as u8)
+    }
+
+    /// The function of this index, in order of assignment.
+    pub fn function(&self, index: usize) -> Option<&AssignedFunction> {
+        self.functions.get(index)
+    }
+
+    /// All functions, in order of assignment.
+    pub fn functions(&self) -> &[AssignedFunction] {
+        &self.functions
+    }
+
+    /// Port 0xCF8, 32-bit read.
+    pub fn read_address(&self) -> u32 {
+        self.address
+    }
+
+    /// Port 0xCF8, 32-bit write.
+    pub fn write_address(&mut self, value: u32) {
+        self.address = value & !3;
+    }
+
+    /// A read of `size` bytes at port 0xCFC + `offset`. Bytes that lie beyond
+    /// 0xCFF read as ones.
+    pub fn read_data(&self, offset: u8, size: u8) -> u32 {
+        let ones = unclaimed(size);
+        let Some(register) = self.register(offset) else { return ones };
+        let dword = match self.target() {
+            Target::Absent => return ones,
+            Target::HostBridge => host_bridge(register & !3),
+            Target::Function(i) => match self.functions.get(i) {
+                Some(function) => function.read(register & !3, 4),
+                None => return ones,
+            },
+        };
+        let beyond = !(u32::MAX >> (8 * u32::from(offset)));
+        (dword >> (8 * u32::from(offset)) | beyond) & ones
+    }
+
+    /// A write of `size` bytes at port 0xCFC + `offset`. Gives the index of the
+    /// function written and what the host must do; bytes beyond 0xCFF are ignored.
+    pub fn write_data(&mut self, offset: u8, size: u8, value: u32) -> Option<(usize, Actions)> {
+        let register = self.register(offset)?;
+        let Target::Function(index) = self.target() else { return None };
+        let size = size.min(4 - offset);
+        Some((index, self.functions.get_mut(index)?.write(register, size, value)))
+    }
+
+    /// Where a BAR is to be mapped now: `None` when it doesn't exist or its decoding
+    /// is off. Any [`Actions::DECODE`] or [`Actions::BARS_MOVED`] may change the
+    /// answer for every BAR of the bus, since two that overlap are both unmapped.
+    pub fn placement(&self, index: usize, bar: usize) -> Result<Option<u64>, Misplaced> {
+        let Some(function) = self.functions.get(index) else { return Ok(None) };
+        let (Some(info), Some(address)) = (function.bar(bar), function.placement(bar)?) else {
+            return Ok(None);
+        };
+        for (i, other) in self.functions.iter().enumerate() {
+            for (b, there) in other.decoded() {
+                let apart = there.address >= address.saturating_add(info.size)
+                    || address >= there.address.saturating_add(there.size);
+                if (i, b) != (index, bar) && there.kind.is_io() == info.kind.is_io() && !apart {
+                    return Err(Misplaced::Overlap { address, device: i as u8 + 1, bar: b as u8 });
+                }
+            }
+        }
+        Ok(Some(address))
+    }
+
+    /// The register that an access to the data port reaches, while bit 31 lets it.
+    fn register(&self, offset: u8) -> Option<u8> {
+        (self.address & ENABLE != 0 && offset < 4).then_some(self.address as u8 & 0xFC | offset)
+    }
+
+    /// Bits 30:24 are reserved; AMD's extended register numbers in them aren't offered.
+    fn target(&self) -> Target {
+        if self.address & 0x7FFF_0700 != 0 {
+            return Target::Absent;
+        }
+        match (self.address >> 11 & 0x1F) as usize {
+            0 => Target::HostBridge,
+            device if device <= self.functions.len() => Target::Function(device - 1),
+            _ => Target::Absent,
+        }
+    }
+}
+
+fn host_bridge(register: u8) -> u32 {
+    let byte =
+        |i: u8| u32::from(*HOST_BRIDGE.get(usize::from(register) + usize::from(i)).unwrap_or(&0));
+    (0..4).fold(0, |dword, i| dword | byte(i) << (8 * i))
+}
+
+#[cfg(test)]
+mod tests;
