@@ -37,6 +37,7 @@ extern "C" fn boot(start_info: u64) -> ! {
     interrupts::legacy::mask_pics();
 
     let machine = probe(&handover);
+    memory::protect(&handover);
     for ioapic in &machine.ioapics {
         interrupts::legacy::mask_ioapic(ioapic.address);
     }
@@ -44,12 +45,6 @@ extern "C" fn boot(start_info: u64) -> ! {
         refuse("the firmware's ACPI tables name no PM timer; it is needed to measure the TSC");
     };
     cpu::measure(timer);
-    // SAFETY: conventional memory at that address is nobody's, now that the loader's data are copied.
-    unsafe {
-        cpu::startup::install(
-            x86_64::registers::control::Cr3::read_raw().0.start_address().as_u64() as u32,
-        )
-    };
     cpu::start_others(&machine);
 
     console::record(&Record::Machine {

@@ -18,7 +18,7 @@ pub struct Handover {
     pub memory: ArrayVec<MemoryRange, MAX_MEMORY_RANGES>,
     /// The command line's bytes.
     pub command_line: ArrayVec<u8, MAX_COMMAND_LINE>,
-    /// Address and length of the boot image, which stays where it is.
+    /// First byte of the boot image, which stays where it is, and the byte after its last.
     pub image: Option<(u64, u64)>,
     /// Address of ACPI's root pointer.
     pub rsdp: Option<u64>,

@@ -101,7 +101,7 @@ pub unsafe fn read(start_info: u64) -> Handover {
     if info.modules > 0 {
         // SAFETY: the loader says that there is a module.
         let module: Module = unsafe { load(info.module_list) };
-        handover.image = Some((module.address, module.size));
+        handover.image = Some((module.address, module.address.saturating_add(module.size)));
     }
     handover
 }

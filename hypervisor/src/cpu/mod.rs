@@ -16,6 +16,7 @@ use crate::{interrupts, memory, panic::refuse};
 use alloc::vec::Vec;
 use core::{arch::asm, sync::atomic::Ordering};
 use descriptors::{STACKS, Tables};
+use paging::Access;
 
 /// Bytes of a core's stack for work, and of its stacks for exceptions.
 const STACK: u64 = 64 << 10;
@@ -54,9 +55,18 @@ pub fn start_others(machine: &acpi::Machine) {
     let others = listed.enumerate().map(|(i, cpu)| PerCpu::new(i + 1, cpu.apic_id, stack(STACK)));
     let all: Vec<_> = core::iter::once(boot).chain(others).collect();
     percpu::publish(all.into_boxed_slice());
-    for cpu in percpu::all().skip(1) {
-        startup::start(cpu, tables());
-    }
+    // All stacks first: unmapping the pages below them is this core's matter while it is alone.
+    let tables: Vec<_> = percpu::all().skip(1).map(|cpu| (cpu, tables())).collect();
+    memory::with_low_page(startup::TRAMPOLINE, Access::READ | Access::WRITE, |root| {
+        let Ok(root) = u32::try_from(root) else {
+            refuse("no memory below 4 GiB was free for page tables, and cores start there")
+        };
+        // SAFETY: the page was just mapped writable, and the loader's data in it are copied.
+        unsafe { startup::install(root) };
+    });
+    memory::with_low_page(startup::TRAMPOLINE, Access::READ | Access::EXECUTE, |_| {
+        tables.iter().for_each(|(cpu, tables)| startup::start(cpu, tables));
+    });
 }
 
 fn tables() -> &'static Tables {

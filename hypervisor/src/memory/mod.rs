@@ -9,26 +9,24 @@ mod regions;
 mod tables;
 
 pub use heap::while_reporting;
-pub use tables::{extend_boot_map, map_mmio};
+pub use tables::{extend_boot_map, map_mmio, with_low_page};
 
 use crate::{
-    boot::{Handover, MemoryKind, MemoryRange},
+    boot::{Handover, MemoryRange},
     panic::refuse,
 };
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
-use regions::Regions;
+use regions::{LOW_MEMORY, Regions};
 use spin::Mutex;
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
-/// Everything below belongs to the firmware and to the trampoline.
-const LOW_MEMORY: u64 = 1 << 20;
 /// The heap on top of the one inside the image: the plan, the machine, per-CPU and per-VM state.
 const HEAP: u64 = 8 << 20;
 
 static REGIONS: Mutex<Regions> = Mutex::new(Regions::new());
-/// Pages below stacks.
+/// Pages below stacks, for [`protect`].
 static GUARDS: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 static FROZEN: AtomicBool = AtomicBool::new(false);
 
@@ -45,18 +43,11 @@ pub fn image() -> (u64, u64) {
 /// Takes the usable ranges, less this image and the boot image, and sets up the heap.
 pub fn init(handover: &Handover) {
     let mut regions = REGIONS.lock();
-    for range in handover.memory.iter().filter(|r| r.kind == MemoryKind::Usable) {
-        if !regions.add(range.start.max(LOW_MEMORY), range.end) {
-            refuse("the memory map has more usable ranges than are handled");
-        }
-    }
-    // Where the map contradicts itself, the worse is believed.
-    let unusable = handover.memory.iter().filter(|r| r.kind != MemoryKind::Usable);
-    let modules = handover.image.iter().map(|(start, len)| (*start, start.saturating_add(*len)));
-    for (start, end) in unusable.map(|r| (r.start, r.end)).chain(modules).chain([image()]) {
-        if !regions.remove(start, end) {
-            refuse("the memory map has more usable ranges than are handled");
-        }
+    let mut taken = handover.image.into_iter().chain([image()]);
+    if !regions.add_usable(&handover.memory)
+        || !taken.all(|(start, end)| regions.remove(start, end))
+    {
+        refuse("the memory map has more usable ranges than are handled");
     }
     drop(regions);
     let Some(heap) = allocate(HEAP, PAGE) else {
@@ -67,6 +58,11 @@ pub fn init(handover: &Handover) {
     };
     // SAFETY: the range was just handed out to nobody else and is mapped.
     unsafe { heap::extend(heap, HEAP) };
+}
+
+/// Starts to use the final page tables.
+pub fn protect(handover: &Handover) {
+    tables::protect(&handover.memory, handover.image, &GUARDS.lock());
 }
 
 /// `bytes` of zeroed memory, rounded up to pages, at a multiple of `align` (a power of two).
@@ -86,6 +82,7 @@ pub fn allocate(bytes: u64, align: u64) -> Option<u64> {
 pub fn stack(bytes: u64) -> Option<u64> {
     let guard = allocate(PAGE + bytes, PAGE)?;
     GUARDS.lock().push(guard);
+    tables::guard(guard);
     Some(guard + PAGE + bytes)
 }
 

@@ -4,7 +4,11 @@
 //! at most once.
 
 use super::PAGE;
+use crate::boot::{MemoryKind, MemoryRange};
 use arrayvec::ArrayVec;
+
+/// Everything below belongs to the firmware and to the trampoline.
+pub const LOW_MEMORY: u64 = 1 << 20;
 
 /// The most free ranges; each allocation makes at most one more.
 const MAX: usize = 512;
@@ -18,6 +22,14 @@ pub struct Regions {
 impl Regions {
     pub const fn new() -> Self {
         Regions { ranges: ArrayVec::new_const(), taken: 0 }
+    }
+
+    /// Adds usable memory above [`LOW_MEMORY`]; where the map contradicts itself, the worse is
+    /// believed. False when there is no room.
+    pub fn add_usable(&mut self, map: &[MemoryRange]) -> bool {
+        let usable = |range: &&MemoryRange| range.kind == MemoryKind::Usable;
+        map.iter().filter(usable).all(|r| self.add(r.start.max(LOW_MEMORY), r.end))
+            && map.iter().filter(|r| !usable(r)).all(|r| self.remove(r.start, r.end))
     }
 
     /// Adds the whole pages of a range, less what is there already; false when there is no room.
@@ -70,9 +82,14 @@ impl Regions {
         Some(start)
     }
 
+    /// The free ranges.
+    pub fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.ranges.iter().copied()
+    }
+
     /// Bytes free.
     pub fn free(&self) -> u64 {
-        self.ranges.iter().map(|(s, e)| e - s).sum()
+        self.ranges().map(|(s, e)| e - s).sum()
     }
 
     /// Bytes taken so far.

@@ -1,21 +1,184 @@
-//! The host's page tables.
+//! The host's page tables: first what the boot code made (everything allowed),
+//! then the final ones.
+//!
+//! Guarantees of the final ones, on every core: code is executable and not
+//! writable, constants are neither, data and memory are not executable; nothing
+//! below 1 MiB is mapped but the trampoline while cores start; the page below
+//! each stack is unmapped; device registers are uncached. Memory is mapped one
+//! to one. They change only while booting, on core 0.
 
-/// Page tables that the boot code made: 4 GiB, one to one, everything allowed.
-const GIB: u64 = 1 << 30;
-/// Present, writable, a page and not a table.
+use super::{PAGE, image, regions::Regions};
+use crate::{boot::MemoryRange, panic::refuse};
+use alloc::vec::Vec;
+use core::arch::asm;
+use paging::{Access, Error, Flush, Host, Memory, PageSize, Table};
+use spin::Mutex;
+
+/// Entries of the boot code's PDPT: present, writable, a page and not a table.
 const BOOT_PAGE: u64 = 1 << 0 | 1 << 1 | 1 << 7;
+
+const DATA: Access = Access::READ.union(Access::WRITE);
 
 unsafe extern "C" {
     static mut boot_pdpt: [u64; 512];
+    static text_start: u8;
+    static text_end: u8;
+    static rodata_start: u8;
+    static rodata_end: u8;
+    static data_start: u8;
+    static data_end: u8;
+    static boot_stack_guard: u8;
+}
+
+/// The final tables, once they are in use.
+static TABLE: Mutex<Option<HostTable>> = Mutex::new(None);
+
+struct HostTable {
+    table: Table<Host>,
+    frames: Frames,
+}
+
+/// Table frames, from the boot allocator.
+struct Frames {
+    /// Returned by the table; used again before new ones are asked for.
+    spare: Vec<u64>,
+}
+
+impl Memory for Frames {
+    fn read(&self, pa: u64) -> u64 {
+        // SAFETY: a word of a frame from `allocate`; memory is mapped one to one.
+        unsafe { (pa as *const u64).read_volatile() }
+    }
+
+    fn write(&mut self, pa: u64, value: u64) {
+        // SAFETY: as read, and nobody else writes to it.
+        unsafe { (pa as *mut u64).write_volatile(value) };
+    }
+
+    fn allocate(&mut self) -> Option<u64> {
+        let Some(frame) = self.spare.pop() else { return super::allocate(PAGE, PAGE) };
+        // SAFETY: a frame of ours that nothing uses.
+        unsafe { core::ptr::write_bytes(frame as *mut u8, 0, PAGE as usize) };
+        Some(frame)
+    }
+
+    fn free(&mut self, frame: u64) {
+        self.spare.push(frame);
+    }
+}
+
+impl HostTable {
+    fn map(&mut self, (start, end): (u64, u64), access: Access) -> Result<(), Error> {
+        self.table.map(&mut self.frames, start, start, end - start, access)
+    }
+
+    fn flushed(&mut self, change: Result<Flush, Error>) -> Result<(), Error> {
+        // Pages aren't global, so loading CR3 forgets all of them. Other cores don't use what is
+        // unmapped: stacks are guarded before they start, and the trampoline is left behind.
+        load(self.table.root());
+        change?.done(&mut self.frames);
+        Ok(())
+    }
+
+    fn unmap(&mut self, start: u64, length: u64) -> Result<(), Error> {
+        let change = self.table.unmap(&mut self.frames, start, length);
+        self.flushed(change)
+    }
+}
+
+fn load(root: u64) {
+    // SAFETY: the table maps this code, its data and this stack as they were.
+    unsafe { asm!("mov cr3, {}", in(reg) root, options(nostack, preserves_flags)) };
 }
 
 /// Maps what a PDPT reaches, 512 GiB, once the CPU is known to have 1 GiB pages.
 pub fn extend_boot_map() {
     for i in 4..512 {
-        // SAFETY: only the boot CPU runs; the entries were not present, so nothing cached changes.
-        unsafe { boot_pdpt[i as usize] = i * GIB | BOOT_PAGE };
+        // SAFETY: only the boot CPU runs; the entries were not present, so nothing is cached of them.
+        unsafe { boot_pdpt[i as usize] = i << 30 | BOOT_PAGE };
     }
 }
 
-/// Maps `bytes` of device registers at `pa`, uncached, one to one. Only while booting.
-pub fn map_mmio(_pa: u64, _bytes: u64) {}
+/// Makes the final tables and starts to use them. `ram` is the firmware's usable memory, `image`
+/// the boot image in it, `guards` the pages below the stacks there are already.
+pub fn protect(ram: &[MemoryRange], boot_image: Option<(u64, u64)>, guards: &[u64]) {
+    let result = build(ram, boot_image).and_then(|mut host| {
+        load(host.table.root());
+        guards.iter().try_for_each(|guard| host.unmap(*guard, PAGE))?;
+        *TABLE.lock() = Some(host);
+        Ok(())
+    });
+    result.unwrap_or_else(|error| cant(error));
+}
+
+fn build(ram: &[MemoryRange], boot_image: Option<(u64, u64)>) -> Result<HostTable, Error> {
+    let mut frames = Frames { spare: Vec::new() };
+    let table = Table::new(&mut frames, Host, PageSize::Size1G)?;
+    let mut host = HostTable { table, frames };
+
+    let mut memory = Regions::new();
+    memory.add_usable(ram);
+    memory.remove(image().0, image().1);
+    if let Some((start, end)) = boot_image {
+        memory.remove(start, end);
+        let pages = (start & !(PAGE - 1), end.next_multiple_of(PAGE));
+        host.map(pages, Access::READ)?;
+    }
+    for range in memory.ranges() {
+        host.map(range, DATA)?;
+    }
+
+    let guard = &raw const boot_stack_guard as u64;
+    for (start, end, access) in [
+        (&raw const text_start, &raw const text_end, Access::READ | Access::EXECUTE),
+        (&raw const rodata_start, &raw const rodata_end, Access::READ),
+        (&raw const data_start, &raw const boot_stack_guard, DATA),
+    ] {
+        host.map((start as u64, end as u64), access)?;
+    }
+    host.map((guard + PAGE, &raw const data_end as u64), DATA)?;
+    Ok(host)
+}
+
+fn with<R>(f: impl FnOnce(&mut HostTable) -> Result<R, Error>) -> Option<R> {
+    TABLE.lock().as_mut().map(|host| f(host).unwrap_or_else(|error| cant(error)))
+}
+
+fn cant(error: Error) -> ! {
+    refuse(format_args!("the host's own page tables can't be made: {error}"))
+}
+
+/// Unmaps the page below a stack. Before the final tables are in use this does nothing.
+pub fn guard(page: u64) {
+    with(|host| host.unmap(page, PAGE));
+}
+
+/// Maps a page of low memory one to one while `f` runs, which is given the address of the tables.
+pub fn with_low_page<R>(page: u64, access: Access, f: impl FnOnce(u64) -> R) -> R {
+    let root = with(|host| host.map((page, page + PAGE), access).map(|()| host.table.root()));
+    let result = f(root.unwrap_or(0));
+    with(|host| host.unmap(page, PAGE));
+    result
+}
+
+/// Maps `bytes` of device registers at `pa`, uncached, one to one. Only while booting, and only
+/// once the final tables are in use. What is mapped so already may be mapped again.
+pub fn map_mmio(pa: u64, bytes: u64) {
+    let start = pa & !(PAGE - 1);
+    let end = pa.saturating_add(bytes).saturating_add(PAGE - 1) & !(PAGE - 1);
+    with(|host| match host.map((start, end), DATA | Access::UNCACHED) {
+        Err(Error::Overlap { .. }) => {
+            for page in (start..end).step_by(PAGE as usize) {
+                match host.table.lookup(&host.frames, page) {
+                    None => host.map((page, page + PAGE), DATA | Access::UNCACHED)?,
+                    Some(old) if old.access.contains(Access::UNCACHED) => {}
+                    Some(_) => refuse(format_args!(
+                        "device registers at {page:#x} lie in memory, by what the firmware says"
+                    )),
+                }
+            }
+            Ok(())
+        }
+        other => other,
+    });
+}
