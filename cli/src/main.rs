@@ -1,2 +1,108 @@
-//! The Exitless command line.
-fn main() {}
+//! The Exitless command line: makes plans into boot images, runs them on the
+//! emulated machine, measures and tests them.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod boot_image;
+mod check;
+mod consoles;
+mod context;
+mod elf;
+mod image;
+mod load;
+mod machine;
+mod report;
+mod run;
+mod selftest;
+mod session;
+mod stream;
+mod summary;
+mod table;
+mod terminal;
+mod test;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use context::Context;
+use report::status;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  exitless demo                      bare metal, trapped and exitless I/O side by side
+  exitless run vm.toml               run VMs; the console is yours
+  exitless run --kernel vmlinuz --initrd initrd.img --append console=ttyS0 --device nvme0
+  exitless check vm.toml             is the plan good?
+  exitless bench fio --policy bare,trap,eli --depth 1,32 --json rows.json
+  exitless help run                  more on a command, with examples";
+
+/// A bare-metal hypervisor whose guests' device interrupts don't exit.
+#[derive(Parser)]
+#[command(name = "exitless", version, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Demo(bench::DemoArgs),
+    Run(run::Args),
+    Check(check::Args),
+    Image(image::Args),
+    Bench(bench::Args),
+    Test(test::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Fails only when there is nobody to read it.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { status::FAILED } else { status::OK });
+        }
+    };
+    dispatch(&cli.command).unwrap_or_else(|error| {
+        eprintln!("exitless: {error:#}");
+        ExitCode::from(status::FAILED)
+    })
+}
+
+fn dispatch(command: &Command) -> Result<ExitCode> {
+    let cx = Context::new()?;
+    match command {
+        Command::Demo(args) => bench::demo(args, &cx)?,
+        Command::Run(args) => return run::run(args, &cx),
+        Command::Check(args) => check::check(args)?,
+        Command::Image(args) => image::image(args)?,
+        Command::Bench(args) => bench::run(args, &cx)?,
+        Command::Test(args) => return test::test(args, &cx),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn one_line_describes_a_vm_or_names_a_plan_but_not_both() {
+        let parse = |line: &str| Cli::try_parse_from(line.split(' ')).map(|_| ());
+        assert!(parse("exitless run vm.toml --timeout 5").is_ok());
+        assert!(
+            parse("exitless run --kernel k --memory 512M --device nvme0 --interrupts eli").is_ok()
+        );
+        assert!(parse("exitless run").is_err());
+        assert!(parse("exitless run vm.toml --kernel k").is_err());
+        assert!(parse("exitless run --memory 512M").is_err());
+        let error = parse("exitless run --kernel k --interrupts posted").unwrap_err().to_string();
+        assert!(error.contains("not available in this version"), "{error}");
+    }
+}

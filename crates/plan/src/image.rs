@@ -111,19 +111,19 @@ fn slice(bytes: &[u8], blob: Blob) -> Option<&[u8]> {
 }
 
 /// Packs a plan with the bytes of its kernels and initrds. Equal files are stored once.
-pub fn build<B: AsRef<[u8]>>(plan: Plan<B>) -> Result<Vec<u8>, Error> {
+pub fn build<B: AsRef<[u8]>>(plan: &Plan<B>) -> Result<Vec<u8>, Error> {
     plan.check()?;
     // The plan's length depends on the offsets in it, so blobs start at the first page
     // after the longest plan these VMs can have: every offset at its widest.
     let widest = |_: &str, _: &'static str, b: &B| {
         Ok::<_, Error>(Blob { offset: u64::MAX, len: b.as_ref().len() as u64 })
     };
-    let longest = encode(&by_ref(&plan).try_map(widest)?)?.len() as u64;
+    let longest = encode(&by_ref(plan).try_map(widest)?)?.len() as u64;
     let first = (HEADER as u64).saturating_add(longest).next_multiple_of(PAGE);
 
     let mut blobs: Vec<(Blob, &[u8])> = Vec::new();
     let mut end = first;
-    let placed = by_ref(&plan).try_map(|vm, key, bytes| {
+    let placed = by_ref(plan).try_map(|vm, key, bytes| {
         let bytes = bytes.as_ref();
         if let Some((blob, _)) = blobs.iter().find(|(_, b)| *b == bytes) {
             return Ok(*blob);

@@ -82,7 +82,7 @@ fn equal_kernels_are_stored_once() {
     second.name = "b".into();
     second.cpus = vec![2];
     plan.vms.push(second);
-    let image = build(plan).unwrap();
+    let image = build(&plan).unwrap();
     let parsed = parse(&image).unwrap().plan;
     assert_eq!(parsed.vms[0].kernel, parsed.vms[1].kernel);
     assert_eq!(image.len(), 4096 + 5000);
@@ -90,12 +90,12 @@ fn equal_kernels_are_stored_once() {
 
 #[test]
 fn an_empty_kernel_is_refused_when_packing() {
-    assert!(matches!(build(one(&[])), Err(Error::Blob { key: "kernel", len: 0, .. })));
+    assert!(matches!(build(&one(&[])), Err(Error::Blob { key: "kernel", len: 0, .. })));
 }
 
 #[test]
 fn each_damage_has_its_sentence() {
-    let good = build(one(&[1, 2, 3])).unwrap();
+    let good = build(&one(&[1, 2, 3])).unwrap();
     let error = |bytes: &[u8]| parse(bytes).unwrap_err();
     assert_eq!(error(b""), Error::Magic);
     assert_eq!(error(b"ELF"), Error::Magic);
@@ -115,7 +115,7 @@ fn each_damage_has_its_sentence() {
 
 #[test]
 fn padding_after_the_image_is_ignored() {
-    let mut image = build(one(&[1, 2, 3])).unwrap();
+    let mut image = build(&one(&[1, 2, 3])).unwrap();
     image.resize(image.len() + 99, 0xAA);
     let parsed = parse(&image).unwrap();
     assert_eq!(parsed.kernel(&parsed.plan.vms[0]), [1, 2, 3]);
@@ -150,7 +150,7 @@ fn a_plan_that_breaks_the_rules_is_refused_whatever_made_it() {
 proptest! {
     #[test]
     fn packing_then_reading_gives_the_same(plan in plans()) {
-        let image = build(by_ref(&plan)).unwrap();
+        let image = build(&plan).unwrap();
         let parsed = parse(&image).unwrap();
         let back = parsed.plan.clone().try_map(|_, _, blob| Ok::<_, ()>(parsed.blob(blob).to_vec()));
         prop_assert_eq!(back, Ok(plan));
@@ -177,7 +177,7 @@ proptest! {
 
     #[test]
     fn damage_is_found_or_harmless(plan in plans(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
-        let mut image = build(by_ref(&plan)).unwrap();
+        let mut image = build(&plan).unwrap();
         let at = at.index(image.len());
         image[at] ^= 1 << bit;
         if let Ok(parsed) = parse(&image) {

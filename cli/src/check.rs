@@ -1,0 +1,111 @@
+//! `exitless check`: is a plan one that can be run, and what does it say?
+
+use crate::{
+    load::{self, File},
+    table::Table,
+};
+use anyhow::Result;
+use plan::{Plan, Size};
+use std::path::PathBuf;
+
+const EXAMPLE: &str = "\
+A plan:
+  [vm.web]
+  cpus = [1]                  # physical cores; core 0 is the host's
+  memory = \"1G\"
+  kernel = \"vmlinuz\"          # bzImage, ELF with a PVH note, or multiboot
+  initrd = \"initrd.img\"
+  cmdline = \"console=ttyS0\"
+  devices = [\"nvme0\"]         # a name, or a PCI address such as \"00:04.0\"
+  interrupts = \"auto\"         # auto, trap or eli
+Only kernel has to be given. Paths start at the plan's directory.
+
+What the plan names but the machine may not have (cores, memory, devices) is checked
+by the hypervisor when it boots.";
+
+/// Check a plan and show it.
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = EXAMPLE)]
+pub struct Args {
+    /// The plan
+    #[arg(value_name = "VM.TOML")]
+    file: PathBuf,
+}
+
+/// Shows the plan, or fails with the first thing that is wrong with it.
+pub fn check(args: &Args) -> Result<()> {
+    let plan = load::plan(&args.file)?;
+    print!("{}", show(&plan)?);
+    Ok(())
+}
+
+fn show(plan: &Plan<File>) -> Result<String> {
+    let mut table = Table::new([
+        "VM",
+        "core",
+        "memory",
+        "interrupts",
+        "devices",
+        "kernel",
+        "initrd",
+        "command line",
+    ]);
+    for vm in &plan.vms {
+        let list = |items: Vec<String>| if items.is_empty() { "-".into() } else { items.join(" ") };
+        let file = |file: &File| {
+            let name = file.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            format!("{name}, {}", rounded(file.bytes.len() as u64))
+        };
+        table.row([
+            vm.name.clone(),
+            list(vm.cpus.iter().map(u32::to_string).collect()),
+            Size(vm.memory).to_string(),
+            vm.interrupts.label().into(),
+            list(vm.devices.iter().map(ToString::to_string).collect()),
+            format!("{} ({})", file(&vm.kernel), load::format_name(load::format(vm)?)),
+            vm.initrd.as_ref().map_or("-".into(), file),
+            if vm.cmdline.is_empty() { "-".into() } else { vm.cmdline.clone() },
+        ]);
+    }
+    let memory = Size(plan.vms.iter().map(|vm| vm.memory).sum());
+    let vms = match plan.vms.len() {
+        1 => "1 VM".into(),
+        n => format!("{n} VMs"),
+    };
+    Ok(format!("{table}The plan is good: {vms}, {memory} of guest memory; core 0 is the host's.\n"))
+}
+
+/// Bytes for people: two digits are enough.
+fn rounded(bytes: u64) -> String {
+    match bytes as f64 {
+        b if b < 1024.0 => format!("{b} bytes"),
+        b if b < 1024.0 * 1024.0 => format!("{:.1}K", b / 1024.0),
+        b => format!("{:.1}M", b / 1024.0 / 1024.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_good_plan_is_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("k"), load::tests::tiny_kernel()).unwrap();
+        let file = dir.path().join("vm.toml");
+        fs::write(&file, "[vm.a]\nkernel='k'\ndevices=['nvme0','00:05.0']\n").unwrap();
+        let shown = show(&load::plan(&file).unwrap()).unwrap();
+        let expected = "  \
+  VM  core  memory  interrupts  devices        kernel                   initrd  command line
+  a      1  1G      auto        nvme0 00:05.0  k, 32 bytes (multiboot)  -       -
+The plan is good: 1 VM, 1G of guest memory; core 0 is the host's.
+";
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn sizes_are_rounded() {
+        assert_eq!([5, 1536, 3 << 19].map(rounded), ["5 bytes", "1.5K", "1.5M"]);
+    }
+}

@@ -1,0 +1,165 @@
+//! Where things are (the checkout, the build directory, QEMU, the hypervisor), and
+//! whether the person wants to stop.
+
+use anyhow::{Context as _, Result, bail};
+use std::{
+    cell::OnceCell,
+    env,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// The oldest QEMU whose SVM, x2APIC and VT-d emulation this is tested with.
+const MIN_QEMU: (u32, u32) = (10, 0);
+const SILENT_BUILD: Duration = Duration::from_millis(700);
+
+/// What every command needs to know.
+pub struct Context {
+    /// The checkout.
+    pub root: PathBuf,
+    /// Cargo's build directory; what is worth keeping between runs goes below it.
+    pub target: PathBuf,
+    interrupted: Arc<AtomicBool>,
+    qemu: OnceCell<PathBuf>,
+    hypervisor: OnceCell<PathBuf>,
+}
+
+impl Context {
+    /// From the environment: `EXITLESS_ROOT`, `CARGO_TARGET_DIR`. From here on ^C,
+    /// SIGTERM and SIGHUP only make [`Context::interrupted`] true.
+    pub fn new() -> Result<Self> {
+        let root = match env::var_os("EXITLESS_ROOT") {
+            Some(root) => PathBuf::from(root),
+            None => Path::new(env!("CARGO_MANIFEST_DIR")).join(".."),
+        };
+        let target = match env::var_os("CARGO_TARGET_DIR") {
+            Some(target) => std::path::absolute(target)?,
+            None => root.join("target"),
+        };
+        let interrupted = Arc::new(AtomicBool::new(false));
+        let flag = interrupted.clone();
+        ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
+            .context("the handler for ^C can't be installed")?;
+        let (qemu, hypervisor) = (OnceCell::new(), OnceCell::new());
+        Ok(Context { root, target, interrupted, qemu, hypervisor })
+    }
+
+    /// A context whose signals nobody sends.
+    #[cfg(test)]
+    pub fn for_tests() -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let target = root.join("target");
+        let interrupted = Arc::default();
+        Context { root, target, interrupted, qemu: OnceCell::new(), hypervisor: OnceCell::new() }
+    }
+
+    /// Whether ^C, SIGTERM or SIGHUP came.
+    pub fn interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
+    /// The QEMU to run (`EXITLESS_QEMU`, else the one on the path), once its version is checked.
+    pub fn qemu(&self) -> Result<&Path> {
+        once(&self.qemu, || {
+            let program = env::var_os("EXITLESS_QEMU").unwrap_or("qemu-system-x86_64".into());
+            let program = PathBuf::from(program);
+            let name = program.display();
+            let output = Command::new(&program).arg("--version").output();
+            let output = output.with_context(|| {
+                format!("QEMU can't be started as `{name}`; install qemu-system-x86 10.0 or newer")
+            })?;
+            let text = String::from_utf8_lossy(&output.stdout);
+            let first = text.lines().next().unwrap_or("nothing");
+            match qemu_version(first) {
+                Some(version) if version >= MIN_QEMU => Ok(program),
+                Some((major, minor)) => bail!(
+                    "`{name}` is QEMU {major}.{minor}, which is too old; version {}.{} or newer is needed",
+                    MIN_QEMU.0,
+                    MIN_QEMU.1
+                ),
+                None => bail!("`{name} --version` says \"{first}\", which names no QEMU version"),
+            }
+        })
+    }
+
+    /// The hypervisor's ELF: `EXITLESS_HYPERVISOR`, or built from the checkout.
+    pub fn hypervisor(&self) -> Result<&Path> {
+        once(&self.hypervisor, || match env::var_os("EXITLESS_HYPERVISOR") {
+            Some(path) => {
+                let path = PathBuf::from(path);
+                if !path.is_file() {
+                    bail!("EXITLESS_HYPERVISOR is {}, where no file is", path.display());
+                }
+                Ok(path)
+            }
+            None => self.build_bare_metal("hypervisor"),
+        })
+    }
+
+    /// Builds a package for the bare machine and gives its ELF.
+    pub fn build_bare_metal(&self, package: &str) -> Result<PathBuf> {
+        let triple = "x86_64-unknown-none";
+        let mut cargo = self.cargo();
+        cargo.args(["build", "--quiet", "--release", "--target", triple, "-p", package]);
+        let mut child = cargo.stdin(Stdio::null()).spawn().context("cargo can't be started")?;
+        let start = Instant::now();
+        // A build that has nothing to do says nothing.
+        let mut said = false;
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            if !said && start.elapsed() > SILENT_BUILD {
+                eprintln!("exitless: building {package} for the bare machine …");
+                said = true;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        if !status.success() {
+            bail!("{package} could not be built; cargo's messages above say why");
+        }
+        Ok(self.target.join(triple).join("release").join(package))
+    }
+
+    /// `cargo`, in the checkout, for this build directory.
+    pub fn cargo(&self) -> Command {
+        let mut cargo = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
+        cargo.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target);
+        cargo
+    }
+}
+
+fn once(cell: &OnceCell<PathBuf>, make: impl FnOnce() -> Result<PathBuf>) -> Result<&Path> {
+    match cell.get() {
+        Some(path) => Ok(path),
+        None => {
+            let path = make()?;
+            Ok(cell.get_or_init(|| path))
+        }
+    }
+}
+
+/// Major and minor of "QEMU emulator version 10.0.2 (Debian …)".
+fn qemu_version(line: &str) -> Option<(u32, u32)> {
+    let mut parts = line.split_once(" version ")?.1.split(['.', ' ']);
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_read_as_qemu_prints_them() {
+        let debian = "QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2+deb13u1~bpo12+1)";
+        assert_eq!(qemu_version(debian), Some((10, 0)));
+        assert_eq!(qemu_version("QEMU emulator version 7.2.17"), Some((7, 2)));
+        assert_eq!(qemu_version("bash: not found"), None);
+        assert!((9, 2) < MIN_QEMU && (10, 0) >= MIN_QEMU && (11, 1) >= MIN_QEMU);
+    }
+}

@@ -1,0 +1,31 @@
+//! `exitless image`: the boot image as a file, for a boot loader or for QEMU by hand.
+
+use crate::load;
+use anyhow::{Context, Result};
+use std::{fs, path::PathBuf};
+
+const EXAMPLE: &str = "\
+Boot it by hand, on the machine that `exitless run` would make:
+  qemu-system-x86_64 -machine q35 -cpu max -smp 2 -m 2G -nodefaults -display none \\
+      -device intel-iommu,intremap=on,eim=on -serial stdio -kernel HYPERVISOR -initrd IMAGE";
+
+/// Pack a plan and its kernels into a boot image.
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = EXAMPLE)]
+pub struct Args {
+    /// The plan
+    #[arg(value_name = "VM.TOML")]
+    file: PathBuf,
+    /// Where to write the boot image
+    #[arg(long, short, value_name = "FILE")]
+    output: PathBuf,
+}
+
+/// Writes the boot image.
+pub fn image(args: &Args) -> Result<()> {
+    let image = plan::image::build(&load::plan(&args.file)?)?;
+    let name = args.output.display();
+    fs::write(&args.output, &image).with_context(|| format!("{name} can't be written"))?;
+    println!("{name}: {} bytes", image.len());
+    Ok(())
+}

@@ -1,0 +1,283 @@
+//! The emulated machine as a QEMU command line: q35, an AMD CPU model with SVM and
+//! x2APIC, VT-d with interrupt remapping, and the devices to assign.
+//!
+//! The same machine boots either the hypervisor with a boot image, or a guest's
+//! kernel directly: *bare*, what a VM is compared with.
+//!
+//! Guarantees: devices have fixed addresses (NVMe `i` at 00:(4+i).0, edu `i` at
+//! 00:(10h+i).0, igb `i` at 00:(18h+i).0), so that a plan can name them; the machine's
+//! serial port is the process's standard input and output; the process dies with its parent.
+
+use crate::context::Context;
+use anyhow::{Result, bail};
+use plan::{Class, DeviceName, Plan};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// What the hypervisor itself may need, image and guests apart.
+const HOST_MEMORY: u64 = 256 << 20;
+/// q35 puts what is above this at 4 GiB, so that a large VM needs it in one piece there.
+const LOW_MEMORY: u64 = 2 << 30;
+const MIB: u64 = 1 << 20;
+/// The disk of a machine whose user names none.
+pub const DEFAULT_DISK: Disk = Disk::Null { bytes: 1 << 30 };
+
+/// First slot on the PCI bus of a kind of device, and how many there is room for.
+const NVME: (u32, usize) = (0x04, 12);
+const EDU: (u32, usize) = (0x10, 8);
+const NIC: (u32, usize) = (0x18, 6);
+
+/// The emulated machine.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// What it boots.
+    pub boot: Boot,
+    /// CPUs, the host's core 0 among them.
+    pub cpus: u32,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// QEMU's CPU model with its flags.
+    pub cpu: String,
+    /// Whether it has VT-d with interrupt remapping.
+    pub iommu: bool,
+    /// One NVMe controller for each.
+    pub disks: Vec<Disk>,
+    /// QEMU's educational devices.
+    pub edus: usize,
+    /// igb network controllers, connected to nothing.
+    pub nics: usize,
+    /// A TCG plugin with its arguments, as `-plugin` takes it.
+    pub plugin: Option<OsString>,
+    /// More arguments for QEMU.
+    pub extra: Vec<OsString>,
+}
+
+/// What a machine boots.
+#[derive(Clone, Debug)]
+pub enum Boot {
+    /// The hypervisor with a boot image.
+    Exitless {
+        /// Its ELF.
+        hypervisor: PathBuf,
+        /// The boot image.
+        image: PathBuf,
+    },
+    /// A guest's kernel, directly.
+    Bare {
+        /// bzImage or ELF with a PVH note.
+        kernel: PathBuf,
+        /// Its initial RAM disk.
+        initrd: Option<PathBuf>,
+        /// Its command line.
+        cmdline: String,
+    },
+}
+
+/// What is behind an NVMe controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Disk {
+    /// Reads give zeroes, writes are forgotten, neither takes time.
+    Null {
+        /// Its size.
+        bytes: u64,
+    },
+    /// A raw image; the guest's writes go there.
+    File(PathBuf),
+}
+
+impl Machine {
+    /// A machine that runs `plan` from the boot image at `image`: with the cores, memory
+    /// and devices it names. `disks` come first; further NVMe controllers get [`DEFAULT_DISK`].
+    pub fn exitless<F>(
+        hypervisor: &Path,
+        image: &Path,
+        plan: &Plan<F>,
+        disks: Vec<Disk>,
+    ) -> Result<Machine> {
+        let cores = plan.vms.iter().flat_map(|vm| &vm.cpus).max().copied().unwrap_or(0);
+        let image_bytes = image.metadata().map_or(0, |m| m.len());
+        let boot = Boot::Exitless { hypervisor: hypervisor.to_owned(), image: image.to_owned() };
+        let memory = memory(plan.vms.iter().map(|vm| vm.memory).sum(), image_bytes);
+        let mut machine =
+            Machine { cpus: cores.saturating_add(1), disks, ..Machine::with(boot, memory) };
+        machine.add_devices(plan.vms.iter().flat_map(|vm| vm.devices.iter().copied()))?;
+        Ok(machine)
+    }
+
+    /// The same kind of machine with one CPU and `memory` bytes that boots a kernel directly.
+    pub fn bare(
+        kernel: &Path,
+        initrd: Option<&Path>,
+        cmdline: &str,
+        memory: u64,
+        disks: Vec<Disk>,
+    ) -> Machine {
+        let (kernel, initrd) = (kernel.to_owned(), initrd.map(Path::to_owned));
+        let boot = Boot::Bare { kernel, initrd, cmdline: cmdline.to_owned() };
+        Machine { disks, ..Machine::with(boot, memory) }
+    }
+
+    fn with(boot: Boot, memory: u64) -> Machine {
+        Machine {
+            boot,
+            cpus: 1,
+            memory,
+            cpu: "max".into(),
+            iommu: true,
+            disks: Vec::new(),
+            edus: 0,
+            nics: 0,
+            plugin: None,
+            extra: Vec::new(),
+        }
+    }
+
+    /// Adds devices until each of these names is one, where that is possible; the
+    /// hypervisor says which aren't there.
+    pub fn add_devices(&mut self, names: impl Iterator<Item = DeviceName>) -> Result<()> {
+        for name in names {
+            match name {
+                DeviceName::Named { class: Class::Nvme, index } => {
+                    self.add(name, NVME, index.into())?;
+                }
+                DeviceName::Named { class: Class::Edu, index } => {
+                    self.add(name, EDU, index.into())?
+                }
+                DeviceName::Named { class: Class::Nic, index } => {
+                    self.add(name, NIC, index.into())?
+                }
+                DeviceName::Address { bus: 0, device, function: 0 } => {
+                    for kind in [NVME, EDU, NIC] {
+                        let index = u32::from(device).wrapping_sub(kind.0) as usize;
+                        if index < kind.1 {
+                            self.add(name, kind, index)?;
+                        }
+                    }
+                }
+                DeviceName::Named { .. } | DeviceName::Address { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, name: DeviceName, kind: (u32, usize), index: usize) -> Result<()> {
+        if index >= kind.1 {
+            bail!("{name}: the emulated machine has room for {} devices of this kind", kind.1);
+        }
+        match kind {
+            EDU => self.edus = self.edus.max(index + 1),
+            NIC => self.nics = self.nics.max(index + 1),
+            _ => self.disks.resize(self.disks.len().max(index + 1), DEFAULT_DISK),
+        }
+        Ok(())
+    }
+
+    /// The command that runs this machine.
+    pub fn command(&self, cx: &Context) -> Result<Command> {
+        if self.disks.len() > NVME.1 {
+            bail!(
+                "{} disks are given; the emulated machine has room for {}",
+                self.disks.len(),
+                NVME.1
+            );
+        }
+        // Should this process be killed outright, QEMU must not run on.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).arg(cx.qemu()?).args(self.arguments());
+        Ok(command)
+    }
+
+    /// QEMU's arguments.
+    fn arguments(&self) -> Vec<OsString> {
+        let mut args: Vec<OsString> = Vec::new();
+        let mut add = |option: &str, value: OsString| args.extend([option.into(), value]);
+        add("-machine", "q35".into());
+        add("-accel", "tcg".into());
+        add("-cpu", self.cpu.clone().into());
+        add("-smp", self.cpus.to_string().into());
+        add("-m", format!("{}M", self.memory.div_ceil(MIB)).into());
+        match &self.boot {
+            Boot::Exitless { hypervisor, image } => {
+                add("-kernel", hypervisor.into());
+                add("-initrd", image.into());
+            }
+            Boot::Bare { kernel, initrd, cmdline } => {
+                add("-kernel", kernel.into());
+                if let Some(initrd) = initrd {
+                    add("-initrd", initrd.into());
+                }
+                add("-append", cmdline.into());
+            }
+        }
+        if self.iommu {
+            add("-device", "intel-iommu,intremap=on,eim=on".into());
+        }
+        add("-device", "isa-debug-exit,iobase=0xf4,iosize=4".into());
+        for (i, disk) in self.disks.iter().enumerate() {
+            add("-blockdev", disk.blockdev(i));
+            let slot = NVME.0 + i as u32;
+            add("-device", format!("nvme,serial=exitless{i},drive=disk{i},addr={slot:#x}").into());
+        }
+        for slot in (EDU.0..).take(self.edus) {
+            add("-device", format!("edu,addr={slot:#x}").into());
+        }
+        for (i, slot) in (NIC.0..).take(self.nics).enumerate() {
+            add("-netdev", format!("hubport,id=net{i},hubid={i}").into());
+            add("-device", format!("igb,netdev=net{i},addr={slot:#x}").into());
+        }
+        if let Some(plugin) = &self.plugin {
+            add("-plugin", plugin.clone());
+        }
+        add("-chardev", "stdio,id=console,signal=off".into());
+        add("-serial", "chardev:console".into());
+        add("-display", "none".into());
+        args.extend(["-nodefaults", "-no-reboot"].map(OsString::from));
+        args.extend(self.extra.iter().cloned());
+        args
+    }
+}
+
+impl Disk {
+    fn blockdev(&self, index: usize) -> OsString {
+        match self {
+            Disk::Null { bytes } => {
+                format!("null-co,node-name=disk{index},size={bytes},read-zeroes=on").into()
+            }
+            Disk::File(path) => {
+                let mut arg = OsString::from(format!(
+                    "raw,node-name=disk{index},file.driver=file,file.filename="
+                ));
+                // In QEMU's option lists a comma is written twice.
+                for (i, part) in
+                    path.as_os_str().as_encoded_bytes().split(|b| *b == b',').enumerate()
+                {
+                    if i > 0 {
+                        arg.push(",,");
+                    }
+                    arg.push(os_str(part));
+                }
+                arg
+            }
+        }
+    }
+}
+
+fn os_str(bytes: &[u8]) -> &std::ffi::OsStr {
+    use std::os::unix::ffi::OsStrExt;
+    std::ffi::OsStr::from_bytes(bytes)
+}
+
+/// How much memory holds the VMs, the boot image and the hypervisor. QEMU takes it
+/// from the system only as it is used.
+fn memory(guests: u64, image: u64) -> u64 {
+    let host = HOST_MEMORY.saturating_add(image);
+    let all = guests.saturating_add(host);
+    if all <= LOW_MEMORY { all } else { guests.saturating_add(host.max(LOW_MEMORY)) }
+}
+
+#[cfg(test)]
+#[path = "machine_tests.rs"]
+mod tests;

@@ -1,0 +1,311 @@
+//! What the hypervisor reported in a run: collected from its records, shown as a
+//! table, written as JSON, and turned into the exit status.
+
+use crate::{
+    session::Ended,
+    table::{Table, thousands},
+};
+use ledger::{Counters, Delivery, End, Record};
+use serde_json::{Map, Value, json};
+use std::fmt::Write;
+
+/// Exit statuses of `exitless run`; a VM's own debug-exit value comes through as it is.
+pub mod status {
+    /// Every VM powered itself off, or was reset.
+    pub const OK: u8 = 0;
+    /// The command line couldn't do what it was asked.
+    pub const FAILED: u8 = 1;
+    /// The hypervisor refused the machine or the plan.
+    pub const REFUSED: u8 = 2;
+    /// A VM was stopped because of what it did.
+    pub const FAULT: u8 = 3;
+    /// The hypervisor failed.
+    pub const PANIC: u8 = 4;
+    /// QEMU ended by itself.
+    pub const QEMU: u8 = 5;
+    /// `--timeout` was over.
+    pub const TIMEOUT: u8 = 124;
+    /// ^C, or the console was left before the VMs had ended.
+    pub const INTERRUPTED: u8 = 130;
+}
+
+/// What the hypervisor writes to port 0xF4 at the end.
+const ALL_ENDED: u32 = 0x10;
+const PANICKED: u32 = 0x11;
+const REFUSED: u32 = 0x12;
+
+/// What was reported in a run.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// The machine as probed, once reported.
+    pub machine: Option<Probed>,
+    /// Why the hypervisor didn't start, if it didn't.
+    pub refused: Option<String>,
+    /// By index in the plan.
+    pub vms: Vec<VmReport>,
+}
+
+/// The machine as the hypervisor found it.
+#[derive(Debug)]
+pub struct Probed {
+    /// CPUs brought up.
+    pub cpus: u32,
+    /// Bytes of usable memory.
+    pub memory: u64,
+    /// TSC ticks per second.
+    pub tsc_hz: u64,
+    /// Bytes the hypervisor keeps.
+    pub host_memory: u64,
+}
+
+/// What was reported about one VM.
+#[derive(Debug, Default)]
+pub struct VmReport {
+    /// Its name.
+    pub name: String,
+    /// The policy in force and why, once it started.
+    pub delivery: Option<(Delivery, String)>,
+    /// Bytes of guest memory, once it started.
+    pub memory: u64,
+    /// Bytes the hypervisor spent on it.
+    pub overhead: u64,
+    /// The newest counters of its vCPUs.
+    pub vcpus: Vec<Counters>,
+    /// TSC cycles from its start to its newest counters.
+    pub cycles: u64,
+    /// How it ended, once it did.
+    pub end: Option<End>,
+    /// What it did that was refused.
+    pub incidents: Vec<String>,
+}
+
+/// More vCPUs than any plan has, so that a damaged record doesn't fill memory.
+const MAX_VCPUS: usize = 64;
+
+impl Report {
+    /// For VMs of these names, in the plan's order.
+    pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let vms = names.into_iter().map(|n| VmReport { name: n.to_owned(), ..VmReport::default() });
+        Report { vms: vms.collect(), ..Report::default() }
+    }
+
+    /// Takes a record in.
+    pub fn see(&mut self, record: &Record) {
+        let vm = match record {
+            Record::Refused { reason } => {
+                self.refused = Some(reason.clone());
+                return;
+            }
+            Record::Machine { cpus, memory, tsc_hz, host_memory } => {
+                let (cpus, memory, tsc_hz, host_memory) = (*cpus, *memory, *tsc_hz, *host_memory);
+                self.machine = Some(Probed { cpus, memory, tsc_hz, host_memory });
+                return;
+            }
+            Record::Started { vm, .. }
+            | Record::Counters { vm, .. }
+            | Record::Ended { vm, .. }
+            | Record::Incident { vm, .. } => *vm,
+        };
+        if let Some(vm) = self.vms.get_mut(vm as usize) {
+            vm.see(record);
+        }
+    }
+
+    /// The status to exit with: the first that isn't [`status::OK`], machine before VMs.
+    pub fn status(&self, ended: &Ended) -> u8 {
+        match (ended, ended.code()) {
+            (_, Some(ALL_ENDED)) => {
+                let ends = self.vms.iter().map(VmReport::status);
+                ends.into_iter().find(|s| *s != status::OK).unwrap_or(status::OK)
+            }
+            (_, Some(REFUSED)) => status::REFUSED,
+            // Without a debug-exit value, status 0 is a reset by triple fault of the host.
+            (_, Some(PANICKED)) | (Ended::Exited { status: 0, .. }, _) => status::PANIC,
+            (Ended::Exited { .. } | Ended::Killed { .. }, _) => status::QEMU,
+            (Ended::TimedOut, _) => status::TIMEOUT,
+            (Ended::Interrupted | Ended::Stopped, _) => status::INTERRUPTED,
+        }
+    }
+
+    /// One sentence for a run whose machine didn't end as it should.
+    pub fn failure(&self, ended: &Ended) -> Option<String> {
+        Some(match (ended, ended.code()) {
+            (_, Some(ALL_ENDED)) => return None,
+            (_, Some(REFUSED)) => match &self.refused {
+                Some(reason) => format!("refused: {reason}"),
+                None => "the hypervisor refused to start and gave no reason".into(),
+            },
+            (_, Some(PANICKED)) => "the hypervisor failed; its last lines above say where".into(),
+            (Ended::Exited { status: 0, .. }, _) => {
+                "the machine was reset under the hypervisor, as by a triple fault".into()
+            }
+            (Ended::Exited { status, message }, _) if message.is_empty() => {
+                format!("QEMU ended with status {status} and said nothing")
+            }
+            (Ended::Exited { status, message }, _) => {
+                format!("QEMU ended with status {status}: {message}")
+            }
+            (Ended::Killed { signal }, _) => format!("QEMU was ended by signal {signal}"),
+            (Ended::TimedOut, _) => "the time is up and not all VMs have ended".into(),
+            (Ended::Interrupted | Ended::Stopped, _) => "stopped before all VMs had ended".into(),
+        })
+    }
+
+    /// The summary for the terminal: for each VM how it ended and what made it exit.
+    pub fn summary(&self) -> String {
+        let mut text = String::new();
+        for vm in &self.vms {
+            // Writing to a string can't fail.
+            let _ = vm.summarize(self.machine.as_ref(), &mut text);
+        }
+        text
+    }
+
+    /// The summary for programs; `docs/figures.md` describes it.
+    pub fn json(&self, ended: &Ended) -> Value {
+        let machine = self.machine.as_ref().map(|m| {
+            json!({ "cpus": m.cpus, "memory": m.memory, "tsc_hz": m.tsc_hz, "host_memory": m.host_memory })
+        });
+        let vms: Vec<_> = self.vms.iter().map(VmReport::json).collect();
+        json!({
+            "status": self.status(ended),
+            "failure": self.failure(ended),
+            "machine": machine,
+            "vms": vms,
+        })
+    }
+}
+
+impl VmReport {
+    fn see(&mut self, record: &Record) {
+        match record {
+            Record::Started { delivery, why, memory, overhead, .. } => {
+                self.delivery = Some((*delivery, why.clone()));
+                (self.memory, self.overhead) = (*memory, *overhead);
+            }
+            Record::Counters { vcpu, counters, cycles, .. } => {
+                let vcpu = *vcpu as usize;
+                if vcpu < MAX_VCPUS {
+                    let count = self.vcpus.len().max(vcpu + 1);
+                    self.vcpus.resize_with(count, Counters::default);
+                    self.vcpus[vcpu] = counters.clone();
+                    self.cycles = self.cycles.max(*cycles);
+                }
+            }
+            Record::Ended { end, .. } => self.end = Some(end.clone()),
+            Record::Incident { what, .. } => self.incidents.push(what.clone()),
+            Record::Refused { .. } | Record::Machine { .. } => {}
+        }
+    }
+
+    /// The counters of all vCPUs together.
+    pub fn counters(&self) -> Counters {
+        let mut sum = Counters::default();
+        for c in &self.vcpus {
+            sum.entries = sum.entries.saturating_add(c.entries);
+            sum.host_cycles = sum.host_cycles.saturating_add(c.host_cycles);
+            sum.injected = sum.injected.saturating_add(c.injected);
+            sum.device_injected = sum.device_injected.saturating_add(c.device_injected);
+            sum.timer_injected = sum.timer_injected.saturating_add(c.timer_injected);
+            sum.exits.resize(sum.exits.len().max(c.exits.len()), 0);
+            for (sum, n) in sum.exits.iter_mut().zip(&c.exits) {
+                *sum = sum.saturating_add(*n);
+            }
+        }
+        sum
+    }
+
+    /// The part of its vCPUs' cycles that the host took, from 0 to 1.
+    pub fn host_share(&self) -> Option<f64> {
+        let all = self.cycles.checked_mul(self.vcpus.len() as u64).filter(|c| *c > 0)?;
+        Some(self.counters().host_cycles as f64 / all as f64)
+    }
+
+    fn status(&self) -> u8 {
+        match &self.end {
+            Some(End::PowerOff | End::Reset) => status::OK,
+            Some(End::DebugExit(value)) => u8::try_from(*value).unwrap_or(u8::MAX),
+            Some(End::Fault(_)) => status::FAULT,
+            None => status::INTERRUPTED,
+        }
+    }
+
+    fn end_text(&self) -> String {
+        match &self.end {
+            Some(End::PowerOff) => "powered off".into(),
+            Some(End::Reset) => "asked for a reset, which ends it in this version".into(),
+            Some(End::DebugExit(value)) => format!("ended with debug-exit value {value:#x}"),
+            Some(End::Fault(what)) => format!("stopped: {what}"),
+            None => "had not ended".into(),
+        }
+    }
+
+    fn summarize(&self, machine: Option<&Probed>, text: &mut String) -> std::fmt::Result {
+        writeln!(text, "VM {}: {}", self.name, self.end_text())?;
+        let Some((delivery, why)) = &self.delivery else {
+            return writeln!(text, "  it never started");
+        };
+        writeln!(text, "  interrupts: {} ({why})", delivery.label())?;
+        for incident in &self.incidents {
+            writeln!(text, "  refused: {incident}")?;
+        }
+        let counters = self.counters();
+        let entries = thousands(counters.entries);
+        let seconds =
+            machine.filter(|m| m.tsc_hz > 0).map(|m| self.cycles as f64 / m.tsc_hz as f64);
+        if let (Some(seconds), Some(share)) = (seconds, self.host_share()) {
+            let share = share * 100.0;
+            writeln!(
+                text,
+                "  {seconds:.1} s, {entries} guest entries, {share:.2} % of cycles in the host"
+            )?;
+        }
+        let total = counters.total();
+        if total > 0 {
+            let mut table = Table::new(["exits by reason", "exits", "share"]);
+            for (reason, n) in counters.by_reason() {
+                let share = n as f64 * 100.0 / total as f64;
+                table.row([reason.label().to_owned(), thousands(n), format!("{share:.1} %")]);
+            }
+            table.row(["all".to_owned(), thousands(total), String::new()]);
+            write!(text, "{table}")?;
+        }
+        Ok(())
+    }
+
+    fn json(&self) -> Value {
+        let counters = self.counters();
+        let reasons: Map<String, Value> =
+            counters.by_reason().into_iter().map(|(r, n)| (r.label().into(), n.into())).collect();
+        let (end, detail) = match &self.end {
+            Some(End::PowerOff) => ("power-off", Value::Null),
+            Some(End::Reset) => ("reset", Value::Null),
+            Some(End::DebugExit(value)) => ("debug-exit", json!(value)),
+            Some(End::Fault(what)) => ("fault", json!(what)),
+            None => ("none", Value::Null),
+        };
+        json!({
+            "name": self.name,
+            "policy": self.delivery.as_ref().map(|(d, _)| d.label()),
+            "why": self.delivery.as_ref().map(|(_, why)| why),
+            "end": end,
+            "end_detail": detail,
+            "memory": self.memory,
+            "overhead": self.overhead,
+            "cycles": self.cycles,
+            "host_cycles": counters.host_cycles,
+            "host_share": self.host_share(),
+            "entries": counters.entries,
+            "exits": counters.total(),
+            "exits_by_reason": reasons,
+            "injected": counters.injected,
+            "injected_device": counters.device_injected,
+            "injected_timer": counters.timer_injected,
+            "incidents": self.incidents,
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "report_tests.rs"]
+mod tests;

@@ -1,0 +1,172 @@
+//! `exitless run`: VMs on the emulated machine, their consoles on this terminal.
+
+use crate::{
+    boot_image::BootImage,
+    consoles::Consoles,
+    context::Context,
+    load::{self, File},
+    machine::{Disk, Machine},
+    report::Report,
+    session::{self, Ended, Framing, Seen, Setup},
+    stream::Piece,
+    terminal::Terminal,
+};
+use anyhow::{Context as _, Result, bail};
+use plan::{Choice, DeviceName, Plan, Vm};
+use std::{
+    ffi::OsString,
+    fs,
+    io::{stderr, stdout},
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  exitless run vm.toml
+  exitless run --kernel vmlinuz --initrd initrd.img --append console=ttyS0
+  exitless run --kernel vmlinuz --initrd initrd.img --append console=ttyS0 \\
+      --memory 512M --device nvme0 --disk disk.img --interrupts eli
+
+The machine is emulated (QEMU): a core for the host, one for each VM, VT-d, and the
+devices the plan names. nvme0 is at 00:04.0, edu0 at 00:10.0, nic0 (igb) at 00:18.0.
+The console is yours; leave it with Ctrl-] or Ctrl-A x.
+
+Exit status: 0 all VMs powered off or asked for a reset; a VM's own value if it wrote
+one to the debug-exit port; 1 wrong input; 2 refused by the hypervisor; 3 a VM was
+stopped for what it did; 4 the hypervisor failed; 5 QEMU failed; 124 time over;
+130 stopped by you.";
+
+/// Run VMs on the emulated machine.
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The plan; or describe one VM with the options below
+    #[arg(value_name = "VM.TOML", conflicts_with_all = VM_OPTIONS, required_unless_present = "kernel")]
+    file: Option<PathBuf>,
+    /// Kernel: a bzImage, an ELF with a PVH note, or multiboot
+    #[arg(long, value_name = "FILE")]
+    kernel: Option<String>,
+    /// Initial RAM disk
+    #[arg(long, value_name = "FILE", requires = "kernel")]
+    initrd: Option<String>,
+    /// The kernel's command line
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true,
+        requires = "kernel"
+    )]
+    append: String,
+    /// Guest memory
+    #[arg(long, value_name = "SIZE", value_parser = plan::parse_size, default_value = "1G", requires = "kernel")]
+    memory: u64,
+    /// Device to assign, by name or PCI address; may be repeated
+    #[arg(long = "device", value_name = "DEVICE", requires = "kernel")]
+    devices: Vec<DeviceName>,
+    /// How device interrupts reach the guest: auto, trap or eli
+    #[arg(long, value_name = "POLICY", value_parser = plan::file::parse_choice, default_value = "auto", requires = "kernel")]
+    interrupts: Choice,
+    /// Name of the VM
+    #[arg(long, value_name = "NAME", default_value = "vm", requires = "kernel")]
+    name: String,
+    /// Raw image behind the next NVMe controller; may be repeated [default: 1G of zeroes]
+    #[arg(long = "disk", value_name = "FILE")]
+    disks: Vec<PathBuf>,
+    /// Stop after this many seconds
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
+    /// Write the summary there as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Show neither the hypervisor's log nor the summary
+    #[arg(long, short)]
+    quiet: bool,
+    /// One more argument for QEMU; may be repeated
+    #[arg(long = "qemu-arg", value_name = "ARG", allow_hyphen_values = true)]
+    qemu_args: Vec<OsString>,
+}
+
+const VM_OPTIONS: [&str; 7] =
+    ["kernel", "initrd", "append", "memory", "devices", "interrupts", "name"];
+
+/// Runs the VMs and gives the status to exit with.
+pub fn run(args: &Args, cx: &Context) -> Result<ExitCode> {
+    let plan = args.plan()?;
+    let (report, ended) = boot(args, &plan, cx)?;
+    if !args.quiet {
+        eprint!("{}", report.summary());
+    }
+    if let Some(path) = &args.json {
+        let json = serde_json::to_string_pretty(&report.json(&ended))? + "\n";
+        fs::write(path, json).with_context(|| format!("{} can't be written", path.display()))?;
+    }
+    if let Some(failure) = report.failure(&ended) {
+        eprintln!("exitless: {failure}");
+    }
+    Ok(ExitCode::from(report.status(&ended)))
+}
+
+impl Args {
+    fn plan(&self) -> Result<Plan<File>> {
+        match (&self.file, &self.kernel) {
+            (Some(file), _) => load::plan(file),
+            (None, Some(kernel)) => {
+                let vm = Vm {
+                    name: self.name.clone(),
+                    cpus: vec![1],
+                    memory: self.memory,
+                    kernel: kernel.clone(),
+                    initrd: self.initrd.clone(),
+                    cmdline: self.append.clone(),
+                    devices: self.devices.clone(),
+                    interrupts: self.interrupts,
+                };
+                load::files(Plan { vms: vec![vm] }, Path::new(""))
+            }
+            (None, None) => bail!("give a vm.toml or --kernel"),
+        }
+    }
+}
+
+fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)> {
+    for disk in &args.disks {
+        if !disk.is_file() {
+            bail!("--disk: {} is no file", disk.display());
+        }
+    }
+    let disks = args.disks.iter().cloned().map(Disk::File).collect();
+    let image = BootImage::new(plan)?;
+    let mut machine = Machine::exitless(cx.hypervisor()?, &image.path(), plan, disks)?;
+    machine.extra = args.qemu_args.clone();
+    let command = machine.command(cx)?;
+
+    let mut report = Report::new(plan.vms.iter().map(|vm| vm.name.as_str()));
+    let mut consoles = Consoles::new(plan.vms.iter().map(|vm| vm.name.clone()).collect());
+    let mut terminal = Terminal::open()?;
+    if terminal.interactive && !args.quiet {
+        eprintln!("exitless: the console is yours; leave it with Ctrl-] or Ctrl-A x");
+    }
+    let timeout = args.timeout.map(Duration::from_secs);
+    let setup = Setup { command, framing: Framing::Frames, timeout, typed: terminal.typed.take() };
+    let ended = session::run(setup, cx, |seen| {
+        match seen {
+            Seen::Said(Piece::Console { vm, bytes }) => consoles.write(vm, bytes, &mut stdout())?,
+            Seen::Said(Piece::Log(line)) if !args.quiet => {
+                consoles.close_line(&mut stdout())?;
+                eprintln!("[host] {line}");
+            }
+            Seen::Said(Piece::Log(_)) => {}
+            Seen::Said(Piece::Record(record)) => report.see(&record),
+            Seen::Idle => consoles.idle(&mut stdout())?,
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    consoles.idle(&mut stdout())?;
+    consoles.close_line(&mut stderr())?;
+    drop(terminal);
+    Ok((report, ended))
+}

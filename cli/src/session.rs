@@ -1,0 +1,254 @@
+//! One run of an emulated machine: starts QEMU, hands on what its serial port says,
+//! sends it what is typed, and sees that it ends.
+//!
+//! Guarantees: when [`run`] returns, whatever happened, QEMU has ended. Nothing is
+//! written to disk.
+
+use crate::{
+    context::Context,
+    stream::{self, Demux, Piece},
+};
+use anyhow::{Context as _, Result, anyhow};
+use std::{
+    io::{self, Read, Write},
+    ops::ControlFlow,
+    os::unix::process::{CommandExt, ExitStatusExt},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How often a run looks at its clock and for ^C.
+const TICK: Duration = Duration::from_millis(20);
+/// How much of QEMU's own messages is kept.
+const MAX_MESSAGES: usize = 64 << 10;
+
+/// How the machine's serial port is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// As the hypervisor's console stream.
+    Frames,
+    /// As the console of the one system that runs on the bare machine.
+    Raw,
+}
+
+/// What happens during a run.
+#[derive(Debug)]
+pub enum Seen<'a> {
+    /// The serial port said something.
+    Said(Piece<'a>),
+    /// It has said nothing for a moment.
+    Idle,
+}
+
+/// What was typed, on its way to the first VM.
+pub enum Typed {
+    /// Bytes for the console.
+    Bytes(Vec<u8>),
+    /// The person wants to leave.
+    Quit,
+}
+
+/// How a run ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// QEMU ended by itself with this status; see [`Ended::code`].
+    Exited {
+        /// Its exit status.
+        status: i32,
+        /// The last thing it said on its standard error, if anything.
+        message: String,
+    },
+    /// A signal that wasn't ours ended QEMU.
+    Killed {
+        /// Its number.
+        signal: i32,
+    },
+    /// The time was up.
+    TimedOut,
+    /// ^C, or a signal to end.
+    Interrupted,
+    /// [`Typed::Quit`], or the caller had seen enough.
+    Stopped,
+}
+
+impl Ended {
+    /// The value that was written to the debug-exit port 0xF4, if that ended the run.
+    pub fn code(&self) -> Option<u32> {
+        match self {
+            // isa-debug-exit gives status (value << 1) | 1; 1 itself is QEMU's own failure.
+            Ended::Exited { status, .. } if *status > 1 && status & 1 == 1 => {
+                Some(*status as u32 >> 1)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What to run and how.
+pub struct Setup {
+    /// From [`crate::machine::Machine::command`].
+    pub command: Command,
+    /// How to read its serial port.
+    pub framing: Framing,
+    /// When to give up.
+    pub timeout: Option<Duration>,
+    /// What is typed; none for runs without a person.
+    pub typed: Option<Receiver<Typed>>,
+}
+
+/// Runs the machine until it ends, the time is up, or `see` breaks off.
+pub fn run(
+    setup: Setup,
+    cx: &Context,
+    mut see: impl FnMut(Seen) -> Result<ControlFlow<()>>,
+) -> Result<Ended> {
+    let Setup { mut command, framing, timeout, typed } = setup;
+    // In a group of its own, so that ^C on the terminal reaches only this process.
+    command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command
+        .spawn()
+        .with_context(|| format!("{} can't be started", command.get_program().to_string_lossy()))?;
+    let mut qemu = Qemu(child);
+    let (said, hear) = mpsc::channel();
+    let stdout = qemu.0.stdout.take().ok_or_else(|| anyhow!("QEMU has no standard output"))?;
+    let stderr = qemu.0.stderr.take().ok_or_else(|| anyhow!("QEMU has no standard error"))?;
+    let stdin = qemu.0.stdin.take().ok_or_else(|| anyhow!("QEMU has no standard input"))?;
+    thread::spawn(move || forward(stdout, &said));
+    let messages = thread::spawn(move || collect(stderr));
+    // A guest that reads nothing must not block us, so a thread of its own writes.
+    let input = typed.is_some().then(|| {
+        let (send, receive) = mpsc::channel::<Vec<u8>>();
+        thread::spawn(move || write_all(stdin, &receive));
+        send
+    });
+
+    let mut demux = Demux::new();
+    let start = Instant::now();
+    let mut quiet = true;
+    loop {
+        if cx.interrupted() {
+            return Ok(Ended::Interrupted);
+        }
+        if timeout.is_some_and(|t| start.elapsed() >= t) {
+            return Ok(Ended::TimedOut);
+        }
+        for typed in typed.iter().flat_map(Receiver::try_iter) {
+            match (typed, &input) {
+                (Typed::Quit, _) => return Ok(Ended::Stopped),
+                (Typed::Bytes(bytes), Some(input)) => {
+                    let bytes = match framing {
+                        Framing::Frames => stream::frame_input(0, &bytes),
+                        Framing::Raw => bytes,
+                    };
+                    // Fails when QEMU has ended, which is noticed below.
+                    let _ = input.send(bytes);
+                }
+                (Typed::Bytes(_), None) => {}
+            }
+        }
+        let flow = match hear.recv_timeout(TICK) {
+            Ok(bytes) => {
+                quiet = false;
+                each_piece(&mut demux, framing, &bytes, &mut see)?
+            }
+            Err(RecvTimeoutError::Timeout) if quiet => ControlFlow::Continue(()),
+            Err(RecvTimeoutError::Timeout) => {
+                quiet = true;
+                see(Seen::Idle)?
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
+        if flow.is_break() {
+            return Ok(Ended::Stopped);
+        }
+    }
+    let mut rest = Ok(());
+    demux.finish(|piece| {
+        if rest.is_ok() {
+            rest = see(Seen::Said(piece)).map(|_| ());
+        }
+    });
+    rest?;
+    let status = qemu.0.wait().context("waiting for QEMU")?;
+    let messages = messages.join().unwrap_or_default();
+    Ok(ended(status, &messages))
+}
+
+fn each_piece(
+    demux: &mut Demux,
+    framing: Framing,
+    bytes: &[u8],
+    see: &mut impl FnMut(Seen) -> Result<ControlFlow<()>>,
+) -> Result<ControlFlow<()>> {
+    if framing == Framing::Raw {
+        return see(Seen::Said(Piece::Console { vm: 0, bytes }));
+    }
+    let mut flow = Ok(ControlFlow::Continue(()));
+    demux.push(bytes, |piece| {
+        if matches!(flow, Ok(ControlFlow::Continue(()))) {
+            flow = see(Seen::Said(piece));
+        }
+    });
+    flow
+}
+
+fn ended(status: ExitStatus, messages: &str) -> Ended {
+    match (status.code(), status.signal()) {
+        (Some(status), _) => {
+            let last = messages.lines().rfind(|l| !l.trim().is_empty()).unwrap_or("");
+            Ended::Exited { status, message: stream::printable(last.trim()) }
+        }
+        (None, signal) => Ended::Killed { signal: signal.unwrap_or(0) },
+    }
+}
+
+/// Kills QEMU when the run is over, however it came to be over.
+struct Qemu(Child);
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        // Both fail only when it has ended and been waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn forward(mut from: impl Read, to: &Sender<Vec<u8>>) {
+    let mut buffer = [0; 16 << 10];
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return,
+            Ok(n) if to.send(buffer[..n].to_vec()).is_err() => return,
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// Reads to the end, so that the writer never blocks, and keeps the end of it.
+fn collect(mut from: impl Read) -> String {
+    let mut kept = Vec::new();
+    let mut buffer = [0; 4096];
+    while let Ok(n @ 1..) = from.read(&mut buffer) {
+        kept.extend_from_slice(&buffer[..n]);
+        if kept.len() > 2 * MAX_MESSAGES {
+            kept.drain(..kept.len() - MAX_MESSAGES);
+        }
+    }
+    String::from_utf8_lossy(&kept).into_owned()
+}
+
+fn write_all(mut to: impl Write, from: &Receiver<Vec<u8>>) {
+    for bytes in from {
+        if to.write_all(&bytes).and_then(|()| to.flush()).is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

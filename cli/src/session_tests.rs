@@ -1,0 +1,76 @@
+//! Runs of programs that stand in for QEMU.
+
+use super::*;
+use std::sync::mpsc::channel;
+
+fn shell(script: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]);
+    command
+}
+
+fn run_raw(
+    script: &str,
+    timeout: Option<Duration>,
+    typed: Option<Receiver<Typed>>,
+) -> (Ended, String) {
+    let setup = Setup { command: shell(script), framing: Framing::Raw, timeout, typed };
+    let mut text = String::new();
+    let ended = run(setup, &Context::for_tests(), |seen| {
+        if let Seen::Said(Piece::Console { bytes, .. }) = seen {
+            text += &String::from_utf8_lossy(bytes);
+        }
+        Ok(ControlFlow::Continue(()))
+    });
+    (ended.unwrap(), text)
+}
+
+#[test]
+fn output_status_and_last_message_come_through() {
+    let (ended, text) = run_raw("echo hi; echo a >&2; echo qemu: no disk >&2; exit 1", None, None);
+    assert_eq!(text, "hi\n");
+    assert_eq!(ended, Ended::Exited { status: 1, message: "qemu: no disk".into() });
+    assert_eq!(ended.code(), None);
+}
+
+#[test]
+fn debug_exit_codes_are_read_from_the_status() {
+    let exited = |status| Ended::Exited { status, message: String::new() };
+    assert_eq!(exited(33).code(), Some(0x10));
+    assert_eq!(exited(3).code(), Some(1));
+    assert_eq!(exited(0).code(), None);
+    assert_eq!(exited(2).code(), None);
+}
+
+#[test]
+fn a_run_that_takes_too_long_is_ended() {
+    let (ended, _) = run_raw("exec sleep 60", Some(Duration::from_millis(100)), None);
+    assert_eq!(ended, Ended::TimedOut);
+}
+
+#[test]
+fn what_is_typed_arrives_and_quitting_ends_the_run() {
+    let (send, typed) = channel();
+    send.send(Typed::Bytes(b"abc\n".to_vec())).unwrap();
+    let (ended, text) = run_raw("read line; echo got $line; exit 5", None, Some(typed));
+    assert_eq!((ended.code(), text.as_str()), (Some(2), "got abc\n"));
+
+    let (send, typed) = channel();
+    send.send(Typed::Quit).unwrap();
+    assert_eq!(run_raw("exec sleep 60", None, Some(typed)).0, Ended::Stopped);
+}
+
+#[test]
+fn breaking_off_ends_the_run() {
+    let setup = Setup {
+        command: shell("echo x; exec sleep 60"),
+        framing: Framing::Frames,
+        timeout: None,
+        typed: None,
+    };
+    let ended = run(setup, &Context::for_tests(), |seen| match seen {
+        Seen::Said(Piece::Log(line)) if line == "x" => Ok(ControlFlow::Break(())),
+        seen => panic!("{seen:?}"),
+    });
+    assert_eq!(ended.unwrap(), Ended::Stopped);
+}

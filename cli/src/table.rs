@@ -1,0 +1,82 @@
+//! Text tables for the terminal: columns as wide as their widest cell, numbers
+//! to the right.
+
+use std::fmt;
+
+/// A table with a heading for each column.
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these columns.
+    pub fn new<S: Into<String>>(columns: impl IntoIterator<Item = S>) -> Self {
+        Table { rows: vec![columns.into_iter().map(Into::into).collect()] }
+    }
+
+    /// Adds a row.
+    pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+}
+
+fn is_number(cell: &str) -> bool {
+    cell.starts_with(|c: char| c.is_ascii_digit())
+        && cell.chars().all(|c| c.is_ascii_digit() || " .,%".contains(c))
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let cell = |row: &[String], column: usize| row.get(column).cloned().unwrap_or_default();
+        let width: Vec<_> = (0..columns)
+            .map(|c| self.rows.iter().map(|r| cell(r, c).chars().count()).max().unwrap_or(0))
+            .collect();
+        // A column of numbers has its heading to the right too.
+        let right: Vec<_> = (0..columns)
+            .map(|c| {
+                let mut cells = self.rows.iter().skip(1).map(|r| cell(r, c));
+                self.rows.len() > 1 && cells.all(|cell| cell.is_empty() || is_number(&cell))
+            })
+            .collect();
+        for row in &self.rows {
+            let cells = (0..columns).map(|c| {
+                let (text, width) = (cell(row, c), width[c]);
+                if right[c] { format!("{text:>width$}") } else { format!("{text:<width$}") }
+            });
+            writeln!(f, "  {}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// A whole number with its thousands apart: 1,234,567.
+pub fn thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stand_to_the_right() {
+        let mut table = Table::new(["reason", "exits"]);
+        table.row(["cpuid".into(), thousands(1_234)]);
+        table.row(["halt", "7"]);
+        assert_eq!(table.to_string(), "  reason  exits\n  cpuid   1,234\n  halt        7\n");
+    }
+
+    #[test]
+    fn thousands_are_apart() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(thousands), ["0", "999", "1,000", "1,234,567"]);
+    }
+}

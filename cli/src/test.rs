@@ -1,0 +1,216 @@
+//! `exitless test`: everything that says whether this checkout is sound, step by
+//! step, with the time each took.
+
+use crate::{bench, context::Context, elf, selftest, summary::Summary};
+use anyhow::{Result, bail};
+use std::{
+    fs,
+    io::{self, Write},
+    process::{Command, ExitCode, Stdio},
+    time::Instant,
+};
+
+/// What the hypervisor may load, in bytes.
+const IMAGE_LIMIT: u64 = 1 << 20;
+/// Packages for the bare machine, which plain `cargo` commands leave out.
+const BARE_METAL: [&str; 2] = ["hypervisor", "kernels"];
+/// Crates whose tests Miri can run in a few minutes.
+const MIRI: [&str; 3] = ["ledger", "delivery", "plan"];
+/// How much of a failed step's output is shown.
+const SHOWN_LINES: usize = 60;
+
+/// Run every check and test.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// Only what takes under five minutes: no Miri, no bench, fewer random cases
+    #[arg(long)]
+    quick: bool,
+}
+
+/// Runs everything; the closing line is the summary.
+pub fn test(args: &Args, cx: &Context) -> Result<ExitCode> {
+    let mut steps =
+        Steps { cx, quick: args.quick, summary: Summary::default(), start: Instant::now() };
+    steps.host()?;
+    steps.bare_metal()?;
+    steps.emulated()?;
+    let seconds = steps.start.elapsed().as_secs();
+    println!("\n{} min {:02} s", seconds / 60, seconds % 60);
+    println!("{}", steps.summary);
+    Ok(if steps.summary.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+struct Steps<'a> {
+    cx: &'a Context,
+    quick: bool,
+    summary: Summary,
+    start: Instant,
+}
+
+/// How a step went: what to add to the summary, and what to show of it.
+type Outcome = (Summary, String);
+
+impl Steps<'_> {
+    fn host(&mut self) -> Result<()> {
+        self.cargo("formatting", &["fmt", "--all", "--check"])?;
+        self.cargo("clippy", &["clippy", "--quiet", "--all-targets", "--", "-D", "warnings"])?;
+        self.cargo("unit and property tests", &["test", "--no-fail-fast"])?;
+        self.miri()
+    }
+
+    fn bare_metal(&mut self) -> Result<()> {
+        let packages = BARE_METAL.iter().flat_map(|p| ["-p", p]);
+        let mut args = vec!["clippy", "--quiet", "--target", "x86_64-unknown-none"];
+        args.extend(packages);
+        args.extend(["--", "-D", "warnings"]);
+        self.cargo("clippy for the bare machine", &args)?;
+        let cx = self.cx;
+        self.step("hypervisor image under 1 MiB", || {
+            let loaded = elf::loaded_bytes(&fs::read(cx.hypervisor()?)?)?;
+            let text = format!("it loads {loaded} bytes, and may load {IMAGE_LIMIT}");
+            Ok((one(loaded < IMAGE_LIMIT), text))
+        })
+    }
+
+    fn emulated(&mut self) -> Result<()> {
+        println!("in the emulator:");
+        match selftest::run(self.cx, self.quick) {
+            Ok(summary) => self.summary += summary,
+            Err(error) => {
+                println!("  FAILED: {error:#}");
+                self.summary += one(false);
+            }
+        }
+        self.stop_if_interrupted()?;
+        if self.quick {
+            return self.skip("bench", "--quick leaves it out");
+        }
+        println!("bench --quick:");
+        if let Err(error) = bench::smoke(self.cx) {
+            println!("  FAILED: {error:#}");
+            self.summary += one(false);
+        } else {
+            self.summary += one(true);
+        }
+        self.stop_if_interrupted()
+    }
+
+    fn miri(&mut self) -> Result<()> {
+        let name = "Miri on the crates that fit";
+        if self.quick {
+            return self.skip(name, "--quick leaves it out");
+        }
+        let miri = ["run", "nightly", "cargo", "miri"];
+        let version = Command::new("rustup").args(miri).arg("--version").output();
+        if !version.is_ok_and(|o| o.status.success()) {
+            return self.skip(name, "it needs rustup's nightly toolchain with the miri component");
+        }
+        let mut command = Command::new("rustup");
+        command.args(miri).args(["test", "--quiet", "--no-fail-fast"]);
+        command.args(MIRI.iter().flat_map(|p| ["-p", p]));
+        command.current_dir(&self.cx.root).env("CARGO_TARGET_DIR", self.cx.target.join("miri"));
+        // Property tests ask the system for time and files, and each case takes seconds.
+        command.env("MIRIFLAGS", "-Zmiri-disable-isolation").env("PROPTEST_CASES", "2");
+        self.step(name, || capture(command))
+    }
+
+    fn cargo(&mut self, name: &str, args: &[&str]) -> Result<()> {
+        let mut command = self.cx.cargo();
+        command.args(args);
+        if self.quick {
+            command.env("PROPTEST_CASES", "32");
+        }
+        self.step(name, || capture(command))
+    }
+
+    fn step(&mut self, name: &str, run: impl FnOnce() -> Result<Outcome>) -> Result<()> {
+        print!("{name:.<44} ");
+        io::stdout().flush()?;
+        let start = Instant::now();
+        let (summary, output) = run().unwrap_or_else(|e| (one(false), format!("{e:#}")));
+        self.stop_if_interrupted()?;
+        let word = if summary.failed == 0 { "ok" } else { "FAILED" };
+        println!("{word} {:6.1} s", start.elapsed().as_secs_f64());
+        if summary.failed > 0 {
+            let lines: Vec<_> = output.lines().collect();
+            for line in &lines[lines.len().saturating_sub(SHOWN_LINES)..] {
+                println!("  | {line}");
+            }
+        }
+        self.summary += summary;
+        Ok(())
+    }
+
+    fn skip(&mut self, name: &str, why: &str) -> Result<()> {
+        println!("{name:.<44} skipped: {why}");
+        self.summary.skipped += 1;
+        Ok(())
+    }
+
+    fn stop_if_interrupted(&self) -> Result<()> {
+        if self.cx.interrupted() { bail!("stopped") } else { Ok(()) }
+    }
+}
+
+fn one(passed: bool) -> Summary {
+    Summary { passed: passed.into(), failed: (!passed).into(), skipped: 0 }
+}
+
+fn capture(mut command: Command) -> Result<Outcome> {
+    let output = command.stdin(Stdio::null()).output()?;
+    let text = [output.stdout, output.stderr].map(|b| String::from_utf8_lossy(&b).into_owned());
+    let text = text.concat();
+    let mut summary = test_results(&text);
+    // No tests were counted: the command is the test. And a command that failed without
+    // a failed test, such as a build that broke, has failed all the same.
+    if summary == Summary::default() || (!output.status.success() && summary.failed == 0) {
+        summary += one(output.status.success());
+    }
+    Ok((summary, text))
+}
+
+/// The sum of libtest's closing lines.
+fn test_results(text: &str) -> Summary {
+    let mut sum = Summary::default();
+    for line in text.lines().filter_map(|l| l.strip_prefix("test result: ")) {
+        let count = |word: &str| {
+            let before =
+                line.split_once(word).and_then(|(before, _)| before.trim().rsplit(' ').next());
+            before.and_then(|n| n.parse().ok()).unwrap_or(0)
+        };
+        let (passed, failed, skipped) = (count(" passed"), count(" failed"), count(" ignored"));
+        sum += Summary { passed, failed, skipped };
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_summed() {
+        let text = "\
+test result: ok. 35 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 3.43s
+noise
+test result: FAILED. 4 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out
+";
+        let sum = test_results(text);
+        assert_eq!(sum, Summary { passed: 39, failed: 2, skipped: 1 });
+        assert_eq!(sum.to_string(), "39 passed, 2 failed, 1 skipped");
+    }
+
+    #[test]
+    fn a_command_without_tests_counts_as_one() {
+        let run = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            capture(command).unwrap().0
+        };
+        assert_eq!(run("true"), one(true));
+        assert_eq!(run("exit 1"), one(false));
+        let line = "echo 'test result: ok. 3 passed; 0 failed; 0 ignored'";
+        assert_eq!(run(line), Summary { passed: 3, failed: 0, skipped: 0 });
+        assert_eq!(run(&format!("{line}; exit 1")), Summary { passed: 3, failed: 1, skipped: 0 });
+    }
+}
