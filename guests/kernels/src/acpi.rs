@@ -31,6 +31,8 @@ pub struct Fadt {
     pub reduced: bool,
     /// How to power off.
     pub sleep: Sleep,
+    /// The reset register's port and the value to write.
+    pub reset: (u16, u8),
     /// The DSDT.
     pub dsdt: Table,
 }
@@ -128,7 +130,8 @@ impl Tables {
             Sleep::Pm1 { control: t.number(64, 4) as u16 }
         };
         let dsdt = if t.number(140, 8) != 0 { t.number(140, 8) } else { t.number(40, 4) };
-        Some(Fadt { reduced, sleep, dsdt: Table::at(dsdt)? })
+        let reset = (t.number(116 + 4, 8) as u16, t.number(128, 1) as u8);
+        Some(Fadt { reduced, sleep, reset, dsdt: Table::at(dsdt)? })
     }
 
     /// Processors the MADT lists, by their APIC ids; entries of both kinds.

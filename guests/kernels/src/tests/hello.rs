@@ -1,5 +1,5 @@
 //! The machine is what it says: memory map, CPUID, ACPI, x2APIC, ledger page; and
-//! power off ends it.
+//! power-off and the three ways to reset end it.
 
 use crate::{
     acpi::Tables,
@@ -77,4 +77,30 @@ pub fn power_off(test: &str, boot: &Boot) {
         }
         None => check!(test, false, "no FADT"),
     }
+}
+
+/// Resets by the FADT's reset register.
+pub fn reset_acpi(test: &str, boot: &Boot) {
+    match Tables::find(boot.rsdp).and_then(|t| t.fadt()) {
+        Some(fadt) => {
+            check!(test, true, "resetting through port {:#x}", fadt.reset.0);
+            cpu::outb(fadt.reset.0, fadt.reset.1);
+            cpu::halt_forever()
+        }
+        None => check!(test, false, "no FADT"),
+    }
+}
+
+/// Resets by the chipset's reset control register.
+pub fn reset_chipset(test: &str, _: &Boot) {
+    check!(test, true, "resetting through port 0xcf9");
+    cpu::outb(0xCF9, 0x06);
+    cpu::halt_forever()
+}
+
+/// Resets by the keyboard controller.
+pub fn reset_keyboard(test: &str, _: &Boot) {
+    check!(test, true, "resetting through port 0x64");
+    cpu::outb(0x64, 0xFE);
+    cpu::halt_forever()
 }

@@ -20,6 +20,9 @@ pub type Test = fn(&str, &Boot);
 pub const ALL: &[(&str, Test)] = &[
     ("hello", hello::hello),
     ("power-off", hello::power_off),
+    ("reset-acpi", hello::reset_acpi),
+    ("reset-chipset", hello::reset_chipset),
+    ("reset-keyboard", hello::reset_keyboard),
     ("exceptions", exceptions::exceptions),
     ("true-np", exceptions::true_np),
     ("delivery", delivery::delivery),
