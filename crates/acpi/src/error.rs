@@ -102,4 +102,12 @@ pub enum Error {
         /// The limit.
         most: usize,
     },
+    /// A number of vCPUs that the guest's tables can't hold.
+    #[error("a guest of {found} vCPUs can't be described: 1 to {most} are needed")]
+    Vcpus {
+        /// The number asked for.
+        found: u32,
+        /// The most there can be.
+        most: u32,
+    },
 }

@@ -9,6 +9,7 @@
 extern crate alloc;
 
 mod error;
+pub mod guest;
 mod machine;
 mod parse;
 

@@ -1,0 +1,111 @@
+//! The guest's tables, read back by our own parser, and by `iasl` where it is installed.
+
+use super::*;
+use crate::{Cpu, Physical, Reset, find_rsdp, probe};
+use proptest::prelude::*;
+
+/// A guest's memory: the block and nothing else.
+struct Block(Vec<u8>);
+
+impl Physical for Block {
+    fn read(&self, pa: u64, buf: &mut [u8]) -> bool {
+        let from = pa.checked_sub(BASE).and_then(|offset| usize::try_from(offset).ok());
+        let found = from.and_then(|from| self.0.get(from..from.checked_add(buf.len())?));
+        found.is_some_and(|found| {
+            buf.copy_from_slice(found);
+            true
+        })
+    }
+}
+
+fn table(block: &[u8], signature: &[u8; 4]) -> Vec<u8> {
+    let at = (0..block.len()).step_by(16).find(|&at| block[at..].starts_with(signature)).unwrap();
+    let length = u32::from_le_bytes(block[at + 4..at + 8].try_into().unwrap());
+    block[at..at + length as usize].to_vec()
+}
+
+#[test]
+fn numbers_of_vcpus_that_can_t_be_described_are_refused() {
+    for vcpus in [0, 256, u32::MAX] {
+        let error = build(&GuestConfig { vcpus, pm_timer: None }).unwrap_err();
+        assert_eq!(error, Error::Vcpus { found: vcpus, most: 255 });
+    }
+    let text = build(&GuestConfig { vcpus: 0, pm_timer: None }).unwrap_err().to_string();
+    assert_eq!(text, "a guest of 0 vCPUs can't be described: 1 to 255 are needed");
+}
+
+/// The fields that our parser doesn't read, at their places in the specification (ACPI 5.2.9).
+#[test]
+fn the_fadt_says_how_to_switch_off() {
+    let block = build(&GuestConfig { vcpus: 1, pm_timer: None }).unwrap();
+    let fadt = table(&block, b"FACP");
+    assert_eq!((fadt.len(), fadt[8]), (276, 6));
+    let flags = u32::from_le_bytes(fadt[112..116].try_into().unwrap());
+    assert_eq!(flags, 1 << 0 | 1 << 10 | 1 << 12 | 1 << 19 | 1 << 20);
+    assert_eq!(fadt[244..256], [1, 8, 0, 1, 0, 6, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(fadt[256..268], [1, 8, 0, 1, 1, 6, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(fadt[208..220], [0; 12], "no PM timer");
+    let dsdt = u64::from_le_bytes(fadt[140..148].try_into().unwrap());
+    assert_eq!(block[(dsdt - BASE) as usize..][..4], *b"DSDT");
+}
+
+/// `_S5_` as a package of 5, 5, 0, 0 (ACPI 20.2): what a write to the sleep control register holds.
+#[test]
+fn the_dsdt_names_s5() {
+    let dsdt = table(&build(&GuestConfig { vcpus: 1, pm_timer: None }).unwrap(), b"DSDT");
+    assert_eq!(dsdt[36..49], *b"\x08_S5_\x12\x08\x04\x0A\x05\x0A\x05\0");
+}
+
+/// An independent reader finds no fault; skipped where there is none.
+#[test]
+fn iasl_disassembles_every_table() {
+    if std::process::Command::new("iasl").arg("-v").output().is_err() {
+        return;
+    }
+    let dir = std::env::temp_dir().join(format!("exitless-acpi-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let pm_timer = Some(PmTimer { port: 0x608, bits32: true });
+    let block = build(&GuestConfig { vcpus: 3, pm_timer }).unwrap();
+    for (name, signature) in
+        [("dsdt", b"DSDT"), ("facp", b"FACP"), ("apic", b"APIC"), ("xsdt", b"XSDT")]
+    {
+        let path = dir.join(format!("{name}.aml"));
+        std::fs::write(&path, table(&block, signature)).unwrap();
+        let run = std::process::Command::new("iasl").arg("-d").arg(&path).output().unwrap();
+        let text = String::from_utf8_lossy(&run.stdout).into_owned()
+            + &String::from_utf8_lossy(&run.stderr);
+        assert!(
+            run.status.success() && !text.contains("Error") && !text.contains("Warning"),
+            "{text}"
+        );
+        let source = std::fs::read_to_string(dir.join(format!("{name}.dsl"))).unwrap();
+        assert!(!source.contains("Invalid") && !source.contains("Incorrect checksum"), "{source}");
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+proptest! {
+    /// Our own parser sees what was asked for.
+    #[test]
+    fn the_parser_reads_back_what_was_built(
+        vcpus in 1..=MAX_VCPUS,
+        port in 1..=u16::MAX,
+        bits32: bool,
+        timer: bool,
+    ) {
+        let pm_timer = timer.then_some(PmTimer { port, bits32 });
+        let block = build(&GuestConfig { vcpus, pm_timer }).unwrap();
+        prop_assert!(block.len() <= MAX_BYTES);
+        let block = Block(block);
+        prop_assert_eq!(find_rsdp(&block), Ok(BASE));
+        let found = probe(&block, BASE).unwrap();
+        let expected: Vec<_> =
+            (0..vcpus).map(|id| Cpu { apic_id: id, acpi_uid: id, enabled: true }).collect();
+        prop_assert_eq!(&found.cpus[..], &expected[..]);
+        let ioapic = crate::IoApic { id: 0, address: IOAPIC_ADDRESS, gsi_base: 0 };
+        prop_assert_eq!(&found.ioapics[..], &[ioapic][..]);
+        prop_assert_eq!(found.pm_timer, pm_timer);
+        prop_assert_eq!(found.reset, Some(Reset { port: RESET_PORT, value: RESET_VALUE }));
+        prop_assert_eq!((found.ecam, found.dmar, found.ivrs_present), (None, None, false));
+    }
+}
