@@ -9,9 +9,12 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod cpuid;
 pub mod ioapic;
 pub mod message;
 pub mod msix;
+pub mod msr;
+pub mod mtrr;
 pub mod pci;
 pub mod ports;
 pub mod power;

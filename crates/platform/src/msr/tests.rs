@@ -1,0 +1,134 @@
+//! Model-specific registers as Linux uses them, and by a hostile guest.
+
+use super::*;
+use crate::cpuid::{CpuidResult, efer_offered};
+use proptest::prelude::*;
+
+const IDENTITY: Identity = Identity {
+    vendor: Vendor::Amd,
+    physical_bits: 40,
+    boot_processor: true,
+    microcode: 0x0100_0065,
+    arch_capabilities: u64::MAX,
+    lfence_serializes: true,
+};
+
+fn amd() -> Msrs {
+    Msrs::new(IDENTITY)
+}
+
+fn intel() -> Msrs {
+    Msrs::new(Identity { vendor: Vendor::Intel, boot_processor: false, ..IDENTITY })
+}
+
+#[test]
+fn the_x2apic_is_on_and_locked() {
+    let mut m = amd();
+    assert_eq!(m.read(0x1B), Value(0xFEE0_0D00));
+    assert_eq!(m.write(0x1B, 0xFEE0_0D00), Ignore);
+    for other in [0, 0xFEE0_0900, 0xFED0_0D00, 0xFEE0_0C00] {
+        assert_eq!(m.write(0x1B, other), GeneralProtection, "{other:#x}");
+    }
+    assert_eq!(intel().read(0x1B), Value(0xFEE0_0C00));
+    assert_eq!(m.read(0xBD), Value(1));
+    assert_eq!(m.write(0xBD, 0), GeneralProtection);
+    let Value(capabilities) = m.read(0x10A) else { panic!("must be readable") };
+    assert_eq!(capabilities >> 21 & 1, 1);
+    for register in [7, 10, 11, 12, 18, 25] {
+        assert_eq!(capabilities >> register & 1, 0, "bit {register} would promise a register");
+    }
+    let none = Msrs::new(Identity { arch_capabilities: 0, ..IDENTITY });
+    assert_eq!(none.read(0x10A), Value(1 << 21));
+}
+
+/// Linux 6.12 reads these without a fault handler on AMD, or warns at the value.
+#[test]
+fn linux_on_amd_finds_nothing_to_complain_of() {
+    let m = amd();
+    for msr in [0xC001_0010, 0xC001_001A, 0xC001_001D, 0xC001_001F, 0xC001_0058, 0x179, 0x17A] {
+        assert_eq!(m.read(msr), Value(0), "{msr:#x}");
+    }
+    assert_eq!(m.read(0x8B), Value(0x0100_0065));
+    assert_eq!(m.read(0xC001_0015), Value(1 << 24), "no \"TSC doesn't count with P0 frequency\"");
+    assert_eq!(m.read(0xC001_0114), Value(0x18), "SVM disabled and locked");
+    assert_eq!(m.read(0xC001_0117), GeneralProtection);
+    assert_eq!(m.read(0xC001_0000), GeneralProtection, "no performance counters");
+    assert_eq!(m.read(0xC001_1020), GeneralProtection, "no switch that switches nothing");
+    assert_eq!(m.read(0x1A0), GeneralProtection, "Intel's");
+}
+
+#[test]
+fn linux_on_intel_finds_vmx_locked_off() {
+    let mut m = intel();
+    assert_eq!((m.read(0x3A), m.read(0x17)), (Value(1), Value(0)));
+    assert_eq!((m.write(0x8B, 0), m.write(0x79, 0x1000)), (Ignore, GeneralProtection));
+    let Value(enable) = m.read(0x1A0) else { panic!("must be readable") };
+    assert_eq!(m.write(0x1A0, enable), Ignore);
+    assert_eq!(m.read(0xC001_0015), GeneralProtection);
+    assert_eq!(m.read(0x480), GeneralProtection);
+}
+
+#[test]
+fn a_serialising_lfence_is_claimed_only_where_it_is_one() {
+    let mut m = Msrs::new(Identity { lfence_serializes: false, ..IDENTITY });
+    assert_eq!(
+        (m.read(0xC001_1029), m.write(0xC001_1029, 2)),
+        (GeneralProtection, GeneralProtection)
+    );
+    assert_eq!((amd().read(0xC001_1029), amd().write(0xC001_1029, 2)), (Value(2), Ignore));
+}
+
+#[test]
+fn what_is_passed_through_or_elsewhere_is_not_here() {
+    let (mut a, mut i) = (amd(), intel());
+    for msr in PASSED_THROUGH.into_iter().chain([0x10, 0x6E0, 0xC000_0080]).chain(0x800..0x900) {
+        assert_eq!(a.read(msr), GeneralProtection, "{msr:#x}");
+        assert_eq!(a.write(msr, 0), GeneralProtection, "{msr:#x}");
+        assert_eq!((i.read(msr), i.write(msr, 0)), (GeneralProtection, GeneralProtection));
+    }
+}
+
+#[test]
+fn efer_takes_what_is_offered() {
+    let leaf_1 =
+        CpuidResult { edx: 1 << 20 | 1 << 29 | 1 << 25, ecx: u32::MAX, ..Default::default() };
+    let offered = efer_offered(leaf_1, CpuidResult::default());
+    assert_eq!(offered, 0x4901);
+    assert_eq!(write_efer(0, 0x901, offered, false), Value(0x901));
+    assert_eq!(write_efer(0xD01, 0x501, offered, true), Value(0x501));
+    assert_eq!(write_efer(0xD01, 0x901, offered, true), Value(0xD01), "LMA isn't the guest's");
+    assert_eq!(write_efer(0xD01, 0xC01, offered, true), GeneralProtection, "LME under paging");
+    assert_eq!(write_efer(0, 0x1000, offered, false), GeneralProtection, "SVME");
+    assert_eq!(write_efer(0, 0x20_0000, offered, false), GeneralProtection, "automatic IBRS");
+    let automatic = CpuidResult { eax: 1 << 8, ..Default::default() };
+    assert_eq!(efer_offered(CpuidResult::default(), automatic), 0x20_0101);
+}
+
+proptest! {
+    #[test]
+    fn what_cannot_be_read_cannot_be_written(
+        msr in prop_oneof![0u32..0x2000, 0xC000_0000u32..0xC000_2000, 0xC001_0000u32..0xC001_2000, any::<u32>()],
+        value: u64,
+    ) {
+        for mut m in [amd(), intel()] {
+            let before = m.read(msr);
+            let written = m.write(msr, value);
+            prop_assert!(!matches!(written, Value(_)));
+            if before == GeneralProtection {
+                prop_assert_eq!(written, GeneralProtection);
+            }
+        }
+    }
+
+    #[test]
+    fn efer_never_gains_a_bit_that_is_not_offered(current: u64, value: u64, paging: bool) {
+        let offered = 0x901;
+        for value in [value, value & offered] {
+            if let Value(new) = write_efer(current & 0xD01, value, offered, paging) {
+                prop_assert_eq!(new & !(offered | EFER_LMA), 0);
+                prop_assert_eq!((new ^ current) & EFER_LMA, 0);
+                prop_assert!(!paging || (new ^ current) & EFER_LME == 0);
+            }
+        }
+    }
+}
