@@ -18,6 +18,7 @@ mod interrupts;
 mod memory;
 mod panic;
 
+use alloc::string::String;
 use ledger::Record;
 use panic::refuse;
 
@@ -31,6 +32,10 @@ extern "C" fn boot(start_info: u64) -> ! {
     // SAFETY: the address is what the loader left in EBX; only the image's own memory was written
     // until here, and the boot tables map the first 4 GiB one to one.
     let handover = unsafe { boot::pvh::read(start_info) };
+    let Ok(command_line) = core::str::from_utf8(&handover.command_line) else {
+        refuse("the command line isn't UTF-8");
+    };
+    let command_line: &'static str = String::from(command_line).leak();
     memory::extend_boot_map();
     memory::init(&handover);
     cpu::setup_boot_cpu();
@@ -47,9 +52,10 @@ extern "C" fn boot(start_info: u64) -> ! {
     cpu::measure(timer);
     cpu::start_others(&machine);
 
+    let total = memory::available() + memory::host_bytes();
     console::record(&Record::Machine {
         cpus: cpu::count() as u32,
-        memory: memory::available() + memory::host_bytes(),
+        memory: total,
         tsc_hz: cpu::tsc_hz(),
         host_memory: memory::host_bytes(),
     });
@@ -57,9 +63,14 @@ extern "C" fn boot(start_info: u64) -> ! {
         "{} CPUs at {} MHz, {} MiB of memory, {} KiB of them the hypervisor's",
         cpu::count(),
         cpu::tsc_hz() / 1_000_000,
-        (memory::available() + memory::host_bytes()) >> 20,
+        total >> 20,
         memory::host_bytes() >> 10
     );
+    let image = memory::image_bytes(&handover);
+    if image.is_empty() {
+        refuse("no boot image was loaded; the boot loader has to load one as the first module");
+    }
+    log::info!("boot image of {} KiB, command line {command_line:?}", image.len() >> 10);
     panic::finish()
 }
 

@@ -42,7 +42,7 @@ impl log::Log for Log {
             _ => "",
         };
         // What doesn't fit is cut off.
-        let _ = write!(Cut(&mut line), "{level}{}\n", record.args());
+        let _ = writeln!(Cut(&mut line), "{level}{}", record.args());
         if !line.ends_with('\n') {
             line.pop();
             let _ = line.try_push('\n');

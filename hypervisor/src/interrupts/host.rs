@@ -142,7 +142,8 @@ impl fmt::Display for Frame {
             "exception {} with error code {:#x} at {:#x}",
             self.vector, self.error, self.rip
         )?;
-        if self.vector == PAGE_FAULT {
+        // A double fault is most often a push to the page below the stack: CR2 tells.
+        if [PAGE_FAULT, DOUBLE_FAULT as u64].contains(&self.vector) {
             write!(f, ", address {:#x}", x86_64::registers::control::Cr2::read_raw())?;
         }
         writeln!(f)?;

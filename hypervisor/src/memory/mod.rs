@@ -12,7 +12,8 @@ pub use heap::while_reporting;
 pub use tables::{extend_boot_map, map_mmio, with_low_page};
 
 use crate::{
-    boot::{Handover, MemoryRange},
+    boot::{Handover, MemoryKind, MemoryRange},
+    cpu::startup::TRAMPOLINE,
     panic::refuse,
 };
 use alloc::vec::Vec;
@@ -43,6 +44,16 @@ pub fn image() -> (u64, u64) {
 /// Takes the usable ranges, less this image and the boot image, and sets up the heap.
 pub fn init(handover: &Handover) {
     let mut regions = REGIONS.lock();
+    let trampoline = TRAMPOLINE..TRAMPOLINE + PAGE;
+    let low =
+        handover.memory.iter().filter(|r| r.start < trampoline.end && trampoline.start < r.end);
+    if !low.clone().any(|r| r.start <= trampoline.start && trampoline.end <= r.end)
+        || low.clone().any(|r| r.kind != MemoryKind::Usable)
+    {
+        refuse(format_args!(
+            "the page at {TRAMPOLINE:#x} isn't usable memory; the other CPUs are to start there"
+        ));
+    }
     let mut taken = handover.image.into_iter().chain([image()]);
     if !regions.add_usable(&handover.memory)
         || !taken.all(|(start, end)| regions.remove(start, end))
@@ -118,4 +129,12 @@ impl acpi::Physical for Firmware<'_> {
         }
         readable
     }
+}
+
+/// The boot image, in place, read-only for good; empty if there is none.
+pub fn image_bytes(handover: &Handover) -> &'static [u8] {
+    let Some((start, end)) = handover.image else { return &[] };
+    // SAFETY: the loader put the module there, `init` kept the range out of the free memory, and
+    // the page tables map it without the right to write.
+    unsafe { core::slice::from_raw_parts(start as *const u8, (end - start) as usize) }
 }
