@@ -79,6 +79,8 @@ fn panic(info: &PanicInfo) -> ! {
     let cpu = cpu::find();
     if cpu.is_some() {
         x2apic::send_nmi_to_others();
+        // Until they have stopped, core 0 may go on with its frame.
+        cpu::delay_us(1_000);
     }
     frame::complete();
     uart::raw(format_args!("\nexitless: panic on core {}", cpu.map_or(0, |cpu| cpu.index)));

@@ -99,8 +99,8 @@ pub fn extend_boot_map() {
     }
 }
 
-/// Makes the final tables and starts to use them. `ram` is the firmware's usable memory, `image`
-/// the boot image in it, `guards` the pages below the stacks there are already.
+/// Makes the final tables and starts to use them. `ram` is the firmware's memory map,
+/// `boot_image` lies in it, `guards` are the pages below the stacks there are already.
 pub fn protect(ram: &[MemoryRange], boot_image: Option<(u64, u64)>, guards: &[u64]) {
     let result = build(ram, boot_image).and_then(|mut host| {
         load(host.table.root());
@@ -116,6 +116,7 @@ fn build(ram: &[MemoryRange], boot_image: Option<(u64, u64)>) -> Result<HostTabl
     let table = Table::new(&mut frames, Host, PageSize::Size1G)?;
     let mut host = HostTable { table, frames };
 
+    // That there is room for all ranges was seen when the free memory was made of the same map.
     let mut memory = Regions::new();
     memory.add_usable(ram);
     memory.remove(image().0, image().1);
