@@ -11,7 +11,7 @@ use proptest::test_runner::Config;
 fn config(cases: u32) -> Config {
     let mut config = Config { failure_persistence: None, ..Config::default() };
     if cfg!(miri) {
-        config.cases = 2;
+        config.cases = 1;
     } else if std::env::var_os("PROPTEST_CASES").is_none() {
         config.cases = cases;
     }

@@ -146,7 +146,8 @@ impl<F: Format> Bench<F> {
                 let va = self.base + va;
                 // Keeps the number of pages, and so the test's time, small.
                 let few = self.largest == PageSize::Size4K || (va ^ pa) & (M2 - 1) != 0;
-                let len = if few { len.min(3 * M2 / 2) } else { len };
+                let most = if cfg!(miri) { 4 * K4 } else { 3 * M2 / 2 };
+                let len = if few { len.min(most) } else { len };
                 let result = self.tight(|table, mem| table.map(mem, va, pa, len, access));
                 if self.model.overlaps(va, len) {
                     assert!(matches!(result, Err(Error::Overlap { .. })));
@@ -205,11 +206,24 @@ impl<F: Format> Bench<F> {
 }
 
 fn largest() -> impl Strategy<Value = PageSize> {
-    prop_oneof![Just(PageSize::Size4K), Just(PageSize::Size2M), Just(PageSize::Size1G)]
+    prop_oneof![
+        1 => Just(PageSize::Size4K),
+        1 => Just(PageSize::Size2M),
+        2 => Just(PageSize::Size1G),
+    ]
 }
 
+/// Every other sequence starts with the largest pages there are, for the others to break up.
 fn calls() -> impl Strategy<Value = Vec<Call>> {
-    prop::collection::vec(call(), 1..if cfg!(miri) { 4 } else { 12 })
+    let large = (any::<bool>(), access()).prop_map(|(two, access)| Call::Map {
+        va: 0,
+        pa: G1,
+        len: if two { 2 * G1 } else { G1 + 2 * M2 + K4 },
+        access,
+    });
+    let count = if cfg!(miri) { 1..3 } else { 1..12 };
+    (prop::option::of(large), prop::collection::vec(call(), count))
+        .prop_map(|(first, calls)| first.into_iter().chain(calls).collect())
 }
 
 fn sequence<F: Format>(format: F, largest: PageSize, base: u64, calls: &[Call]) {

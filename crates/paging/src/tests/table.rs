@@ -203,6 +203,9 @@ fn hardware_sees_old_or_new() {
         flush.done(mem);
     });
     assert_eq!(writes, 1, "the split is one write");
+    for va in [0, page - 1, page + 0x1000, 5 * M2, 6 * M2 - 1, 6 * M2, G1 - 1, G1] {
+        assert_eq!(table.lookup(&mem, va).map(|m| (m.pa, m.access)), Some((G1 + va, RW)));
+    }
     let writes = observe(&mut table, &mut mem, &edges, |table, mem| {
         let (old, flush) = table.replace(mem, page, G1 + page, RW).unwrap();
         assert_eq!(old, Some(Mapping { pa: 0x9000, access: Access::READ, size: 0x1000 }));

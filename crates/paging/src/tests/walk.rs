@@ -133,7 +133,7 @@ fn five_levels_and_canonical_addresses() {
         (0x2000, 0x3007),
         (0x3000, 0x4000_0087),
         (0x3008, 0x4000_2087),
-        (0x2008, 0x3087),
+        (0x2008, 0x87),
     ]));
     let four = long(0x1000);
     let five = Paging { cr4: PAE | LA57, ..four };
@@ -150,7 +150,7 @@ fn five_levels_and_canonical_addresses() {
         translate(&mem, &five, second, READ),
         Err(WalkError::Reserved { va: second, level: 3, entry })
     );
-    let (second, entry) = (va + (1 << 39), 0x3087);
+    let (second, entry) = (va + (1 << 39), 0x87);
     assert_eq!(
         translate(&mem, &five, second, READ),
         Err(WalkError::Reserved { va: second, level: 4, entry })
