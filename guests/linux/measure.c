@@ -10,12 +10,17 @@
  * belongs to the load; what is the same in both (the edges, this program) drops
  * out of the slope.
  *
- * Inside a window this program sleeps: one timer, no output, no polling. At an
+ * Then, with the load gone, it spins through a loop of a known number of
+ * instructions: whatever is counted beyond them belongs to the timer ticks of that
+ * time, which gives the price of a tick (kind=spin).
+ *
+ * Inside a load's window this program sleeps, and looks a few times whether the
+ * window's I/Os are done: some timers and reads of one small file, no output. At an
  * edge it runs a marker (a NOP that the counting plugin of the emulator knows),
  * reads the hypervisor's ledger page with plain loads when there is one, and
  * reads the disk's and the interrupts' counters of the kernel. Nothing of that
- * is an exit. The window's length in I/Os is aimed at by time, and then counted
- * exactly.
+ * is an exit. A window gets at least the I/Os it is to have, and counts exactly how
+ * many.
  */
 #include <cpuid.h>
 #include <errno.h>
@@ -28,6 +33,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,6 +44,11 @@
 
 #define REASONS 64
 #define MAX_PAIRS 64
+/* However slow the machine, a window ends. */
+#define LONGEST_WINDOW 20000000000ull
+#define SHORTEST_SLEEP 5e6
+#define PATIENCE 60000000000ull
+#define SPIN_NANOSECONDS 1000000000ull
 
 /* The ledger page as the hypervisor lays it out (crates/ledger, Page). */
 struct page {
@@ -162,26 +173,56 @@ static void sleep_until(uint64_t when)
         ;
 }
 
-/* The two edges mirror each other, so that what lies between a marker and a counter's
-   reading is the same on both sides. */
-static void window(uint64_t nanoseconds, struct sample *open, struct sample *close)
+/* Twice `rounds` instructions, exactly. */
+static void spin(uint64_t rounds)
+{
+    __asm__ volatile("1: dec %0; jnz 1b" : "+r"(rounds)::"cc");
+}
+
+/* Lets `operations` I/Os pass since `first`, sleeping as long as the rest of them
+   should take at the given pace, again and again; gives the pace in the end. */
+static double let_pass(uint64_t operations, uint64_t first, double pace)
+{
+    uint64_t start = now(), passed = 0, done = 0;
+    while (done < operations && passed < LONGEST_WINDOW) {
+        double rest = pace * (double)(operations - done);
+        if (rest < SHORTEST_SLEEP)
+            rest = SHORTEST_SLEEP;
+        uint64_t left = LONGEST_WINDOW - passed;
+        sleep_until(now() + (rest < (double)left ? (uint64_t)rest : left));
+        passed = now() - start;
+        done = operations_done() - first;
+        if (done)
+            pace = (double)passed / (double)done;
+    }
+    return pace;
+}
+
+/* Lets I/Os pass, or spins for some rounds. The two edges mirror each other, so that
+   what lies between a marker and a counter's reading is the same on both sides. */
+static double window(uint64_t operations, double pace, uint64_t rounds, struct sample *open, struct sample *close)
 {
     interrupts_taken(&open->interrupts, &open->ticks, NULL, 0);
     open->operations = operations_done();
     open->nanoseconds = now();
     ledger_read(&open->ledger);
     WINDOW_OPEN();
-    sleep_until(open->nanoseconds + nanoseconds);
+    if (rounds)
+        spin(rounds);
+    else
+        pace = let_pass(operations, open->operations, pace);
     WINDOW_CLOSE();
     ledger_read(&close->ledger);
     close->nanoseconds = now();
     close->operations = operations_done();
     interrupts_taken(&close->interrupts, &close->ticks, NULL, 0);
+    return pace;
 }
 
-static void print_window(unsigned number, const char *kind, const struct sample *a, const struct sample *b)
+static void print_window(unsigned number, const char *kind, uint64_t spun, const struct sample *a, const struct sample *b)
 {
-    printf("@exitless window number=%u kind=%s operations=%llu interrupts=%llu ticks=%llu nanoseconds=%llu", number, kind,
+    printf("@exitless window number=%u kind=%s spun=%llu operations=%llu interrupts=%llu ticks=%llu nanoseconds=%llu", number, kind,
+           (unsigned long long)spun,
            (unsigned long long)(b->operations - a->operations), (unsigned long long)(b->interrupts - a->interrupts),
            (unsigned long long)(b->ticks - a->ticks), (unsigned long long)(b->nanoseconds - a->nanoseconds));
     if (ledger) {
@@ -210,20 +251,18 @@ static void describe(void)
     printf("@exitless guest clocksource=%s interrupt=%s ledger=%s\n", clock, how, ledger ? "yes" : "no");
 }
 
-/* Nanoseconds per I/O of the running load, over about `operations` of them; gives up on a load that stands still. */
-static double pace(uint64_t operations)
+/* Lets some I/Os of the load pass at start-up and gives nanoseconds per I/O. */
+static double warm_up(uint64_t operations)
 {
     uint64_t start = now(), first = operations_done(), done = 0;
-    while (done < operations) {
+    while (done < operations && now() - start < PATIENCE) {
         sleep_until(now() + 50000000);
         if (waitpid(load, NULL, WNOHANG) == load)
             fail("the load ended by itself during its warm-up");
         done = operations_done() - first;
-        if (now() - start > 60000000000ull)
-            break;
     }
     if (!done)
-        fail("no I/O completed in 60 s: the disk's interrupts don't arrive, or the load doesn't run");
+        fail("no I/O completed in a minute: the disk's interrupts don't arrive, or the load doesn't run");
     return (double)(now() - start) / (double)done;
 }
 
@@ -255,24 +294,33 @@ int main(int count, char **argument)
         _exit(127);
     }
     setpgid(load, load);
-    pace(warmup / 2 + 1); /* start-up: program, page cache, first interrupts */
-    double nanoseconds = pace(warmup / 2 + 1);
+    warm_up(warmup / 2 + 1); /* the program's own start-up */
+    double pace = warm_up(warmup / 2 + 1);
 
-    static struct sample edge[2 * MAX_PAIRS][2]; /* touched before the first window */
+    printf("@exitless measuring\n");
+    fflush(stdout);
+    tcdrain(1);
+    static struct sample edge[2 * MAX_PAIRS + 1][2]; /* touched before the first window */
     memset(edge, 0, sizeof edge);
-    for (unsigned i = 0; i < 2 * pairs; i++) {
-        window((uint64_t)(nanoseconds * (double)length[i % 2]), &edge[i][0], &edge[i][1]);
-        uint64_t done = edge[i][1].operations - edge[i][0].operations;
-        if (!done)
+    unsigned windows = 2 * (unsigned)pairs, i;
+    for (i = 0; i < windows; i++) {
+        pace = window(length[i % 2], pace, 0, &edge[i][0], &edge[i][1]);
+        if (edge[i][1].operations == edge[i][0].operations)
             fail("no I/O completed in window %u: the load stands still", i);
-        nanoseconds = (double)(edge[i][1].nanoseconds - edge[i][0].nanoseconds) / (double)done;
     }
     kill(-load, SIGKILL);
     waitpid(load, NULL, 0);
+    load = 0;
+
+    uint64_t rounds = 1000000, start = now();
+    spin(rounds);
+    rounds = (uint64_t)((double)rounds * SPIN_NANOSECONDS / (double)(now() - start));
+    window(0, 0, rounds, &edge[windows][0], &edge[windows][1]);
 
     describe();
-    for (unsigned i = 0; i < 2 * pairs; i++)
-        print_window(i, i % 2 ? "long" : "short", &edge[i][0], &edge[i][1]);
+    for (i = 0; i < windows; i++)
+        print_window(i, i % 2 ? "long" : "short", 0, &edge[i][0], &edge[i][1]);
+    print_window(i, "spin", 2 * rounds, &edge[i][0], &edge[i][1]);
     printf("@exitless done\n");
     return 0;
 }

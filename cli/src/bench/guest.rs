@@ -1,0 +1,80 @@
+//! Makes what a measurement needs besides the hypervisor: the measuring guest, by
+//! its recipe in `guests/linux`, and the counting plugin, by the C compiler.
+
+use crate::context::Context;
+use anyhow::{Context as _, Result, bail};
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+/// The parts of a measurement.
+pub struct Kit {
+    /// Debian's kernel.
+    pub kernel: PathBuf,
+    /// The measuring guest's initramfs.
+    pub initrd: PathBuf,
+    /// The plugin for the emulator.
+    pub plugin: PathBuf,
+    /// What the guest is made of.
+    pub versions: String,
+}
+
+impl Kit {
+    /// Makes what isn't there yet; the guest's downloads are kept in `build/`.
+    pub fn make(cx: &Context) -> Result<Kit> {
+        let out = cx.root.join("build/guest-linux");
+        recipe(&cx.root.join("guests/linux/build"), &out)?;
+        let versions = fs::read_to_string(out.join("versions")).unwrap_or_default();
+        let versions = versions.lines().collect::<Vec<_>>().join(", ");
+        let plugin =
+            plugin(&cx.root.join("bench/plugin/exitless_plugin.c"), &cx.target.join("exitless"))?;
+        Ok(Kit { kernel: out.join("vmlinuz"), initrd: out.join("initrd.img"), plugin, versions })
+    }
+}
+
+fn recipe(script: &Path, out: &Path) -> Result<()> {
+    let mut child = Command::new(script)
+        .arg(out)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("{} can't be started", script.display()))?;
+    if let Some(progress) = child.stdout.take() {
+        for line in BufReader::new(progress).lines().map_while(Result::ok) {
+            eprintln!("  guest: {}", line.trim_start_matches("==> "));
+        }
+    }
+    let mut said = String::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        stderr.read_to_string(&mut said)?;
+    }
+    if !child.wait()?.success() {
+        let sentence = said.lines().last().unwrap_or("no reason was given");
+        bail!("the measuring guest can't be made: {}", sentence.trim_start_matches("guest: "));
+    }
+    Ok(())
+}
+
+fn plugin(source: &Path, directory: &Path) -> Result<PathBuf> {
+    fs::create_dir_all(directory)
+        .with_context(|| format!("{} can't be made", directory.display()))?;
+    let out = directory.join("exitless_plugin.so");
+    // An emulator may have the old one mapped: never write into it, put the new one in its place.
+    let new = tempfile::Builder::new().prefix("plugin").suffix(".so").tempfile_in(directory)?;
+    let gcc = Command::new("gcc")
+        .args(["-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-o"])
+        .args([new.path(), source])
+        .output()
+        .context("gcc can't be started; it compiles the counting plugin (package gcc)")?;
+    if !gcc.status.success() {
+        let said = String::from_utf8_lossy(&gcc.stderr).into_owned();
+        let line = said.lines().find(|l| l.contains("error")).unwrap_or("gcc says nothing of use");
+        bail!("the counting plugin can't be compiled: {line}");
+    }
+    new.persist(&out).with_context(|| format!("{} can't be written", out.display()))?;
+    Ok(out)
+}

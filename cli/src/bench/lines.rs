@@ -1,0 +1,237 @@
+//! Reads what a run left: the measuring guest's lines on its console and the
+//! plugin's file, and joins them into windows.
+//!
+//! Guarantees: any text is taken; what doesn't fit is refused with a sentence that
+//! names the line. A guest can at most falsify its own figures.
+
+use super::figures::{Exits, Kind, Window};
+use anyhow::{Context as _, Result, anyhow, bail};
+use std::collections::HashMap;
+
+/// Marks a line of the measuring guest.
+const MARK: &str = "@exitless ";
+
+/// What the measuring guest said.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Guest {
+    /// The kernel's clock source.
+    pub clocksource: String,
+    /// The kind of interrupt the disk has, as the kernel calls it.
+    pub interrupt: String,
+    /// Its windows; the plugin's counts are still 0.
+    pub windows: Vec<Window>,
+    /// Whether it came to its end.
+    pub done: bool,
+}
+
+/// What the plugin counted on the measured CPU and at boot.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Plugin {
+    /// Window edges in order.
+    pub edges: Vec<Edge>,
+    /// Instructions of all CPUs from power-on to the first guest entry.
+    pub boot: Option<u64>,
+}
+
+/// One edge of a window.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Edge {
+    /// Or it closes one.
+    pub opens: bool,
+    /// The CPU it was on.
+    pub vcpu: u64,
+    /// Instructions so far in guest mode.
+    pub guest: u64,
+    /// Instructions so far in host mode.
+    pub host: u64,
+    /// Guest entries so far.
+    pub vmruns: u64,
+    /// How often the host said that it had been entered.
+    pub host_entries: u64,
+}
+
+fn pairs(text: &str) -> HashMap<&str, &str> {
+    text.split_whitespace().filter_map(|word| word.split_once('=')).collect()
+}
+
+fn number(pairs: &HashMap<&str, &str>, key: &str) -> Result<u64> {
+    let text = pairs.get(key).ok_or_else(|| anyhow!("no {key}= in it"))?;
+    count(text).ok_or_else(|| anyhow!("{key}={text} is no count"))
+}
+
+/// A count, small enough that sums of many can't overflow.
+fn count(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|n| *n < 1 << 52)
+}
+
+/// Whether a console line is one of ours, and what it says after the mark.
+pub fn ours(line: &str) -> Option<&str> {
+    // A console may have put something before it on the line.
+    line.find(MARK).map(|at| line[at + MARK.len()..].trim())
+}
+
+/// Reads the guest's console. `Err` is the guest's own sentence when it gave up.
+pub fn guest(console: &str) -> Result<Guest> {
+    let mut guest = Guest::default();
+    for said in console.lines().filter_map(ours) {
+        let (what, rest) = said.split_once(' ').unwrap_or((said, ""));
+        match what {
+            "failed" => bail!("the guest gave up: {rest}"),
+            "done" => guest.done = true,
+            "guest" => {
+                let pairs = pairs(rest);
+                let text = |key| pairs.get(key).copied().unwrap_or("unknown").to_string();
+                guest.clocksource = text("clocksource");
+                guest.interrupt = text("interrupt");
+            }
+            "window" => guest
+                .windows
+                .push(window(rest).with_context(|| format!("the guest's line \"{said}\""))?),
+            _ => {}
+        }
+    }
+    Ok(guest)
+}
+
+fn window(text: &str) -> Result<Window> {
+    let pairs = pairs(text);
+    let kind = match pairs.get("kind").copied() {
+        Some("short") => Kind::Short,
+        Some("long") => Kind::Long,
+        Some("spin") => Kind::Spin,
+        _ => bail!("no kind= in it that is short, long or spin"),
+    };
+    let exits = match pairs.get("exits") {
+        None => None,
+        Some(list) => Some(Exits {
+            entries: number(&pairs, "entries")?,
+            by_reason: list
+                .split(',')
+                .map(|n| count(n).ok_or_else(|| anyhow!("exits={list} is no list of counts")))
+                .collect::<Result<_>>()?,
+        }),
+    };
+    Ok(Window {
+        kind,
+        spun: number(&pairs, "spun")?,
+        operations: number(&pairs, "operations")?,
+        interrupts: number(&pairs, "interrupts")?,
+        ticks: number(&pairs, "ticks")?,
+        nanoseconds: number(&pairs, "nanoseconds")?,
+        exits,
+        guest: 0,
+        host: 0,
+        vmruns: 0,
+    })
+}
+
+/// Reads the plugin's file.
+pub fn plugin(text: &str) -> Result<Plugin> {
+    let mut plugin = Plugin::default();
+    for line in text.lines() {
+        let (what, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let pairs = pairs(rest);
+        let number =
+            |key| number(&pairs, key).with_context(|| format!("the plugin's line \"{line}\""));
+        match what {
+            "edge" => plugin.edges.push(Edge {
+                opens: pairs.get("kind") == Some(&"open"),
+                vcpu: number("vcpu")?,
+                guest: number("guest")?,
+                host: number("host")?,
+                vmruns: number("vmruns")?,
+                host_entries: number("host_entries")?,
+            }),
+            "entry" if plugin.boot.is_none() => plugin.boot = Some(number("all")?),
+            _ => {}
+        }
+    }
+    Ok(plugin)
+}
+
+/// The guest's windows with the plugin's counts.
+pub fn join(guest: Guest, plugin: &Plugin) -> Result<Vec<Window>> {
+    let (windows, edges) = (guest.windows, &plugin.edges);
+    if edges.len() != 2 * windows.len() {
+        bail!(
+            "the plugin saw {} window edges; the guest reported {} windows, which have two each",
+            edges.len(),
+            windows.len()
+        );
+    }
+    let counted = edges.chunks_exact(2).zip(windows).enumerate();
+    counted
+        .map(|(i, (edges, window))| {
+            let [open, close] = edges else { bail!("window {i} has no two edges") };
+            if !open.opens || close.opens || open.vcpu != close.vcpu {
+                bail!("window {i}: its edges aren't an opening and a closing one on the same CPU");
+            }
+            let vmruns = close.vmruns.saturating_sub(open.vmruns);
+            let entries = close.host_entries.saturating_sub(open.host_entries);
+            // Without the hypervisor's marker after each exit, host time would count as guest time.
+            if vmruns.abs_diff(entries) > 1 {
+                bail!(
+                    "window {i}: {vmruns} guest entries but {entries} host-entered markers; each exit needs one to tell guest from host"
+                );
+            }
+            Ok(Window {
+                guest: close.guest.saturating_sub(open.guest),
+                host: close.host.saturating_sub(open.host),
+                vmruns,
+                ..window
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONSOLE: &str = "[    1.0] boot\r\n@exitless measuring\r\n\
+        @exitless guest clocksource=tsc interrupt=PCI-MSIX-0000:00:01.0 ledger=yes\r\n\
+        @exitless window number=0 kind=short spun=0 operations=10 interrupts=9 ticks=1 nanoseconds=5 entries=30 host_cycles=7 injected=1 device_injected=0 timer_injected=1 exits=1,0,2\r\n\
+        # @exitless window number=1 kind=spin spun=8 operations=0 interrupts=0 ticks=3 nanoseconds=6\r\n\
+        @exitless done\r\n";
+    const COUNTED: &str = "entry vcpu=1 own=5 all=77\n\
+        edge kind=open vcpu=1 instructions=10 guest=6 host=4 vmruns=3 host_entries=2\n\
+        edge kind=close vcpu=1 instructions=40 guest=26 host=14 vmruns=13 host_entries=12\n\
+        edge kind=open vcpu=1 instructions=50 guest=30 host=20 vmruns=20 host_entries=19\n\
+        edge kind=close vcpu=1 instructions=60 guest=39 host=21 vmruns=21 host_entries=20\n\
+        total vcpu=0 instructions=9 guest=9 host=0 vmruns=0 host_entries=0\n";
+
+    #[test]
+    fn a_run_reads_as_it_was_written() {
+        let said = guest(CONSOLE).unwrap();
+        assert!(said.done);
+        assert_eq!(
+            (said.clocksource.as_str(), said.interrupt.as_str()),
+            ("tsc", "PCI-MSIX-0000:00:01.0")
+        );
+        let counted = plugin(COUNTED).unwrap();
+        assert_eq!(counted.boot, Some(77));
+        let windows = join(said, &counted).unwrap();
+        assert_eq!(windows.len(), 2);
+        assert_eq!((windows[0].guest, windows[0].host, windows[0].vmruns), (20, 10, 10));
+        assert_eq!(windows[0].exits.as_ref().unwrap().by_reason, [1, 0, 2]);
+        assert_eq!(
+            (windows[1].kind, windows[1].spun, windows[1].exits.as_ref()),
+            (Kind::Spin, 8, None)
+        );
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_by_name() {
+        let lost = COUNTED.lines().take(3).collect::<Vec<_>>().join("\n");
+        let joined = |text: &str| join(guest(CONSOLE).unwrap(), &plugin(text).unwrap());
+        assert!(joined(&lost).unwrap_err().to_string().contains("saw 2 window edges"));
+        let unmarked = COUNTED.replace("host_entries=12", "host_entries=2");
+        assert!(joined(&unmarked).unwrap_err().to_string().contains("10 guest entries but 0"));
+        let swapped = COUNTED.replacen("open", "close", 1);
+        assert!(joined(&swapped).is_err());
+        let damaged = CONSOLE.replace("ticks=1 ", "ticks=x ");
+        assert!(format!("{:#}", guest(&damaged).unwrap_err()).contains("ticks=x is no count"));
+        let gave_up = "@exitless failed no disk /dev/nvme0n1";
+        assert!(guest(gave_up).unwrap_err().to_string().ends_with("no disk /dev/nvme0n1"));
+    }
+}

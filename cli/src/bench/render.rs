@@ -1,0 +1,264 @@
+//! The terminal's table and what it lets us conclude. Every number and every word
+//! of a conclusion comes from the results.
+
+use super::{
+    experiment::{Cell, Policy, Results},
+    figures::{Figures, MAX_DISAGREEMENT, Modelled, PAPER, Spread, is_timer, reason_name},
+};
+use crate::table::thousands;
+
+/// What boot may cost, in instructions, and the hypervisor's image in bytes.
+const BOOT_GOAL: u64 = 100_000_000;
+const IMAGE_GOAL: u64 = 1 << 20;
+const LABEL: usize = 46;
+const COLUMN: usize = 16;
+/// Exits rarer than this per I/O don't get a line of their own.
+const RARE: f64 = 0.005;
+
+/// The table: a block for each depth, policies side by side.
+pub fn table(results: &Results) -> String {
+    let mut text = String::new();
+    for depth in depths(results) {
+        let cells: Vec<_> = results.cells.iter().filter(|c| c.depth == depth).collect();
+        let bare = results.figures(Policy::Bare, depth);
+        block(&mut text, depth, &cells, bare);
+    }
+    text
+}
+
+fn depths(results: &Results) -> Vec<u32> {
+    let mut depths: Vec<u32> = results.cells.iter().map(|c| c.depth).collect();
+    depths.dedup();
+    depths
+}
+
+fn line(text: &mut String, label: &str, values: impl IntoIterator<Item = String>) {
+    let mut row = format!("  {label:<LABEL$}");
+    for value in values {
+        row.push_str(&format!("{value:>COLUMN$}"));
+    }
+    text.push_str(row.trim_end());
+    text.push('\n');
+}
+
+fn block(text: &mut String, depth: u32, cells: &[&Cell], bare: Option<&Figures>) {
+    let each = |f: &dyn Fn(&Cell) -> String| cells.iter().map(|c| f(c)).collect::<Vec<_>>();
+    // What a bare machine can't have shows as nothing.
+    let vm = |f: &dyn Fn(&Figures) -> String| {
+        each(&|c| if c.policy == Policy::Bare { "-".into() } else { f(&c.figures) })
+    };
+    let versus = |ticks_out: bool| {
+        each(&|c| bare.map_or("-".into(), |b| spread(c.figures.fraction_of(b, ticks_out))))
+    };
+    line(
+        text,
+        &format!("fio, 4 KiB random reads, depth {depth}"),
+        each(&|c| c.policy.label().into()),
+    );
+    line(text, "measured", []);
+    line(text, "  I/Os counted", each(&|c| thousands(c.figures.operations)));
+    line(
+        text,
+        "  device interrupts per I/O",
+        each(&|c| two(per(c.figures.interrupts, &c.figures))),
+    );
+    line(text, "  exits per device interrupt, ticks out", vm(&|f| two(f.exits_per_interrupt())));
+    line(
+        text,
+        "    for its delivery and completion",
+        vm(&|f| two(f.delivery_exits_per_interrupt())),
+    );
+    line(text, "  exits per I/O, all", vm(&|f| two(f.exits_per_operation())));
+    for reason in common(cells) {
+        let label = format!(
+            "    {}{}",
+            reason_name(reason),
+            if is_timer(reason) { " (timer)" } else { "" }
+        );
+        line(text, &label, vm(&|f| two(per(f.exits.get(reason).copied().unwrap_or(0), f))));
+    }
+    line(text, "  exits per timer tick", vm(&|f| two(f.tick.exits.iter().sum())));
+    line(
+        text,
+        "  guest instructions per I/O",
+        each(&|c| thousands(per(c.figures.guest, &c.figures) as u64)),
+    );
+    line(text, "  host instructions per I/O", vm(&|f| thousands(per(f.host, f) as u64)));
+    line(text, "  guest share of all instructions", each(&|c| three(c.figures.guest_share())));
+    line(text, "    ticks out", each(&|c| three(c.figures.guest_share_ticks_out())));
+    line(text, "  fraction of bare metal, by cost", versus(false));
+    line(text, "    ticks out", versus(true));
+    line(text, "modelled", []);
+    let model = |f: &dyn Fn(Modelled) -> String| each(&|c| f(PAPER.of(&c.figures, bare)));
+    line(
+        text,
+        "  exits per second at the paper's rates",
+        model(&|m| thousands(m.exits.iter().sum::<f64>() as u64)),
+    );
+    let fraction = model(&|m| m.fraction_of_bare.map_or("-".into(), three));
+    line(text, "  fraction of bare, exits charged", fraction);
+    text.push('\n');
+}
+
+/// Reasons that occur often enough in any of the cells, most frequent first.
+fn common(cells: &[&Cell]) -> Vec<usize> {
+    let most = |r: usize| {
+        let of = |c: &&Cell| per(c.figures.exits.get(r).copied().unwrap_or(0), &c.figures);
+        cells.iter().map(of).fold(0.0, f64::max)
+    };
+    let all = cells.iter().map(|c| c.figures.exits.len()).max().unwrap_or(0);
+    let mut reasons: Vec<_> = (0..all).filter(|r| most(*r) >= RARE).collect();
+    reasons.sort_by(|a, b| most(*b).total_cmp(&most(*a)));
+    reasons
+}
+
+fn per(count: u64, f: &Figures) -> f64 {
+    count as f64 / f.operations as f64
+}
+
+fn two(n: f64) -> String {
+    format!("{n:.2}")
+}
+
+fn three(n: f64) -> String {
+    format!("{n:.3}")
+}
+
+fn spread(s: Spread) -> String {
+    format!("{:.2} ± {:.2}", s.value, s.spread)
+}
+
+/// How to read the table.
+pub fn legend() -> String {
+    format!(
+        "  measured: counted by the hypervisor's ledger and a plugin of the emulator, as the slope between\n\
+         \x20 short and long windows of a running load. Costs are executed instructions, not time.\n\
+         \x20 modelled: the measured figures at {} device interrupts and {} ticks a second (memcached in\n\
+         \x20 the ELI paper), with {} cycles charged for each exit and one cycle for each instruction.\n",
+        thousands(PAPER.interrupts as u64),
+        PAPER.ticks,
+        thousands(PAPER.cycles as u64)
+    )
+}
+
+/// Image, boot and memory; whether the counters agree; whether the two shares do.
+pub fn notes(results: &Results) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(bytes) = results.hypervisor_bytes {
+        let verdict = if bytes < IMAGE_GOAL { "under 1 MiB" } else { "over the goal of 1 MiB" };
+        notes.push(format!("hypervisor image: {} KiB, {verdict}", bytes.div_ceil(1024)));
+    }
+    if let Some(boot) = results.cells.iter().filter_map(|c| c.boot_instructions).max() {
+        let verdict = if boot < BOOT_GOAL { "under" } else { "over the goal of" };
+        notes.push(format!(
+            "power-on to first guest entry: {:.1} million instructions, firmware included ({verdict} 100 million)",
+            boot as f64 / 1e6
+        ));
+    }
+    let memory = |f: &dyn Fn(&Cell) -> Option<u64>| results.cells.iter().filter_map(f).max();
+    if let Some(overhead) = memory(&|c| c.vm_overhead) {
+        let host = memory(&|c| c.host_memory)
+            .map_or(String::new(), |h| format!(", {} KiB for the hypervisor itself", h / 1024));
+        notes.push(format!(
+            "memory: {} KiB for the VM's page tables and state{host}",
+            overhead / 1024
+        ));
+    }
+    for c in &results.cells {
+        let (name, depth) = (c.policy.label(), c.depth);
+        if let Some(d) = c.figures.disagreement() {
+            let (runs, entries) = (thousands(c.figures.vmruns), thousands(c.figures.entries));
+            let verdict = if d <= MAX_DISAGREEMENT {
+                "agree"
+            } else {
+                "DISAGREE: figures of this column are void"
+            };
+            notes.push(format!(
+                "depth {depth}, {name}: plugin saw {runs} guest entries, ledger {entries}: they {verdict} ({:.2} %)",
+                d * 100.0
+            ));
+        }
+        if let (Some(bare), true) = (results.figures(Policy::Bare, depth), c.policy != Policy::Bare)
+        {
+            let (share, f) = (c.figures.guest_share(), c.figures.fraction_of(bare, false));
+            if (share - f.value).abs() > f.spread {
+                notes.push(format!(
+                    "depth {depth}, {name}: guest share {share:.3} and fraction of bare {} don't agree within the spread",
+                    spread(f)
+                ));
+            }
+        }
+    }
+    let mut seen: Vec<_> = results
+        .cells
+        .iter()
+        .map(|c| format!("{}: {}, {}", c.policy.label(), c.clocksource, kind(&c.interrupt)))
+        .collect();
+    seen.sort();
+    seen.dedup();
+    notes.push(format!("clock source and disk interrupts, {}", seen.join("; ")));
+    notes
+}
+
+/// "IR-PCI-MSIX" of "IR-PCI-MSIX-0000:00:03.0".
+fn kind(interrupt: &str) -> &str {
+    interrupt.split("-0").next().unwrap_or(interrupt)
+}
+
+/// What the results say, in sentences; nothing when there is no pair to compare.
+pub fn conclusions(results: &Results) -> Vec<String> {
+    let mut said = Vec::new();
+    let mut both = Vec::new();
+    for depth in depths(results) {
+        if let (Some(trap), Some(eli)) =
+            (results.cell(Policy::Trap, depth), results.cell(Policy::Eli, depth))
+        {
+            both.push((depth, &trap.figures, &eli.figures));
+        }
+    }
+    if both.is_empty() {
+        return said;
+    }
+    let list = |f: &dyn Fn(&(u32, &Figures, &Figures)) -> String| {
+        both.iter().map(f).collect::<Vec<_>>().join("; ")
+    };
+    let delivery = |f: &Figures| f.delivery_exits_per_interrupt();
+    said.push(format!(
+        "A device interrupt and its completion cost {}.",
+        list(&|(depth, trap, eli)| format!(
+            "{:.2} exits trapped and {:.2} exitless at depth {depth}",
+            delivery(trap),
+            delivery(eli)
+        ))
+    ));
+    said.push(format!(
+        "Of all instructions the guest has {}.",
+        list(&|(depth, trap, eli)| format!(
+            "{:.3} trapped and {:.3} exitless at depth {depth} (ticks out {:.3} and {:.3})",
+            trap.guest_share(),
+            eli.guest_share(),
+            trap.guest_share_ticks_out(),
+            eli.guest_share_ticks_out()
+        ))
+    ));
+    let remains = |eli: &Figures| {
+        let mut exits: Vec<_> =
+            PAPER.of(eli, None).exits.into_iter().enumerate().filter(|(_, n)| *n >= 1.0).collect();
+        exits.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let names = exits
+            .iter()
+            .take(4)
+            .map(|(r, n)| format!("{} {}", thousands(n.round() as u64), reason_name(*r)));
+        let names: Vec<_> = names.collect();
+        if names.is_empty() { "nothing".into() } else { names.join(", ") }
+    };
+    said.push(format!(
+        "At the paper's rates, modelled, what remains a second without exits for interrupts is {}.",
+        list(&|(depth, _, eli)| format!("{} at depth {depth}", remains(eli)))
+    ));
+    said
+}
+
+#[cfg(test)]
+#[path = "render_tests.rs"]
+mod tests;

@@ -1,0 +1,92 @@
+//! The table says what the results say, in the width of a terminal.
+
+use super::*;
+use crate::bench::figures::{Exits, Kind, Window};
+use ledger::Reason;
+
+/// A policy with so many exits and host instructions per I/O.
+fn cell(policy: Policy, depth: u32, exits: u64, host: u64) -> Cell {
+    let window = |kind, operations: u64, ticks: u64| {
+        let mut by_reason = vec![0; Reason::COUNT];
+        by_reason[Reason::DeviceInterrupt as usize] = exits * operations;
+        by_reason[Reason::TimerProgram as usize] = 2 * ticks;
+        let entries = by_reason.iter().sum();
+        let vm = policy != Policy::Bare;
+        Window {
+            kind,
+            spun: 0,
+            operations,
+            interrupts: operations,
+            ticks,
+            nanoseconds: 1_000_000_000,
+            exits: vm.then_some(Exits { entries, by_reason }),
+            guest: 12_000 * operations + 100 * ticks,
+            host: if vm { host * operations + 50 * ticks } else { 0 },
+            vmruns: if vm { entries } else { 0 },
+        }
+    };
+    let windows = [
+        window(Kind::Short, 1_000, 10),
+        window(Kind::Long, 1_234_567, 50),
+        window(Kind::Spin, 0, 5),
+    ];
+    Cell {
+        policy,
+        depth,
+        figures: Figures::of(&windows).unwrap(),
+        clocksource: "tsc".into(),
+        interrupt: "PCI-MSIX-0000:00:01.0".into(),
+        boot_instructions: Some(42_000_000),
+        vm_overhead: Some(4096 * 1024),
+        host_memory: None,
+    }
+}
+
+fn results() -> Results {
+    let cells = [1, 32].into_iter().flat_map(|depth| {
+        [(Policy::Bare, 0, 0), (Policy::Trap, 2, 12_000), (Policy::Eli, 0, 10)]
+            .map(|(policy, exits, host)| cell(policy, depth, exits, host))
+    });
+    Results { cells: cells.collect(), hypervisor_bytes: Some(300 << 10), ..Results::default() }
+}
+
+#[test]
+fn the_table_fits_a_terminal_and_has_the_policies_side_by_side() {
+    let table = table(&results());
+    let all = table.lines().chain(["x"]).collect::<Vec<_>>();
+    assert!(all.iter().all(|l| l.chars().count() <= 100), "{table}");
+    assert!(legend().lines().all(|l| l.chars().count() <= 100));
+    let row = |label: &str| {
+        let line = all.iter().find(|l| l.contains(label)).unwrap();
+        line.split_once(label).unwrap().1.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(row("depth 32"), "bare trap eli");
+    assert_eq!(row("exits per device interrupt, ticks out"), "- 2.00 0.00");
+    assert_eq!(row("guest share of all instructions"), "1.000 0.500 0.999");
+    assert_eq!(row("fraction of bare metal, by cost"), "1.00 ± 0.00 0.50 ± 0.00 1.00 ± 0.00");
+    assert_eq!(row("exits per second at the paper's rates"), "0 300,500 500");
+}
+
+#[test]
+fn notes_judge_and_conclusions_follow_the_counts() {
+    let mut results = results();
+    let notes_then = notes(&results).join("\n");
+    assert!(notes_then.contains("300 KiB, under 1 MiB"), "{notes_then}");
+    assert!(notes_then.contains("42.0 million instructions"), "{notes_then}");
+    assert!(
+        !notes_then.contains("DISAGREE") && !notes_then.contains("don't agree"),
+        "{notes_then}"
+    );
+    let said = conclusions(&results).join("\n");
+    assert!(said.contains("2.00 exits trapped and 0.00 exitless at depth 32"), "{said}");
+    assert!(said.contains("500 timer-program at depth 1"), "{said}");
+
+    results.cells[1].figures.vmruns *= 2;
+    results.cells[2].figures.host *= 100;
+    let notes = notes(&results).join("\n");
+    assert!(notes.contains("depth 1, trap") && notes.contains("DISAGREE"), "{notes}");
+    assert!(notes.contains("don't agree within the spread"), "{notes}");
+
+    results.cells.retain(|c| c.policy != Policy::Trap);
+    assert!(conclusions(&results).is_empty());
+}
