@@ -15,10 +15,12 @@ mod boot;
 mod console;
 mod cpu;
 mod interrupts;
+mod iommu;
 mod memory;
 mod panic;
+mod pci;
+mod vm;
 
-use alloc::string::String;
 use ledger::Record;
 use panic::refuse;
 
@@ -32,10 +34,6 @@ extern "C" fn boot(start_info: u64) -> ! {
     // SAFETY: the address is what the loader left in EBX; only the image's own memory was written
     // until here, and the boot tables map the first 4 GiB one to one.
     let handover = unsafe { boot::pvh::read(start_info) };
-    let Ok(command_line) = core::str::from_utf8(&handover.command_line) else {
-        refuse("the command line isn't UTF-8");
-    };
-    let command_line: &'static str = String::from(command_line).leak();
     memory::extend_boot_map();
     memory::init(&handover);
     cpu::setup_boot_cpu();
@@ -70,8 +68,7 @@ extern "C" fn boot(start_info: u64) -> ! {
     if image.is_empty() {
         refuse("no boot image was loaded; the boot loader has to load one as the first module");
     }
-    log::info!("boot image of {} KiB, command line {command_line:?}", image.len() >> 10);
-    panic::finish()
+    vm::start(&machine, image)
 }
 
 /// What the firmware says of the machine.

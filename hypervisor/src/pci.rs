@@ -8,7 +8,7 @@ use crate::memory;
 use acpi::Ecam;
 use alloc::vec::Vec;
 use iommu::Bdf;
-use platform::pci::{BarInfo, BarKind};
+use platform::pci::BarKind;
 
 /// COMMAND register and bits of it (PCI 3.0, 6.2.2).
 pub const COMMAND: u16 = 0x04;
@@ -41,9 +41,11 @@ pub struct Function {
 /// A BAR of the machine's function.
 #[derive(Clone, Copy, Debug)]
 pub struct Bar {
-    pub index: u8,
+    pub index: usize,
     pub address: u64,
-    pub info: BarInfo,
+    pub kind: BarKind,
+    pub size: u64,
+    pub prefetchable: bool,
 }
 
 impl Pci {
@@ -55,7 +57,8 @@ impl Pci {
     }
 
     fn address(&self, bdf: Bdf, offset: u16) -> Option<u64> {
-        let inside = (self.ecam.bus_start..=self.ecam.bus_end).contains(&bdf.bus()) && offset < 0x1000;
+        let inside =
+            (self.ecam.bus_start..=self.ecam.bus_end).contains(&bdf.bus()) && offset < 0x1000;
         inside.then(|| self.ecam.base + ((bdf.requester_id() as u64) << 12) + offset as u64)
     }
 
@@ -171,8 +174,8 @@ impl Pci {
                     _ => BarKind::Mem32,
                 };
                 let address = ((high as u64) << 32 | low as u64) & !flags;
-                let info = BarInfo { kind, size: 1 << bits.trailing_zeros(), prefetchable: !io && low & 8 != 0 };
-                bars.push(Bar { index, address, info });
+                let size = 1 << bits.trailing_zeros();
+                bars.push(Bar { index, address, kind, size, prefetchable: !io && low & 8 != 0 });
             }
             index += if wide { 2 } else { 1 };
         }

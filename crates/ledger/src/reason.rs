@@ -41,8 +41,6 @@ reasons! {
     HostInterrupt = "host-interrupt",
     /// Another core kicked this one (NMI) to get the host's attention.
     Kick = "kick",
-    /// The guest became able to take an interrupt that waited for it.
-    InterruptWindow = "interrupt-window",
     /// CPUID.
     Cpuid = "cpuid",
     /// RDMSR of a register the host emulates.

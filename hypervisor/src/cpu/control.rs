@@ -86,3 +86,12 @@ pub fn setup() {
         msr::write(msr::PAT, PAT_AT_RESET);
     }
 }
+
+/// Sets XCR0 for the guest on this core; the host uses no extended state.
+pub fn set_xcr0(value: u64) {
+    // SAFETY: CR4.OSXSAVE is set by `setup`, and the caller checked the value against CPUID 0xD;
+    // the host's code is built without FPU and SSE.
+    unsafe {
+        core::arch::asm!("xsetbv", in("ecx") 0, in("eax") value as u32, in("edx") (value >> 32) as u32, options(nostack, nomem))
+    }
+}

@@ -6,7 +6,9 @@ pub mod msr;
 mod percpu;
 pub mod port;
 pub mod startup;
+pub mod svm;
 mod time;
+pub mod vendor;
 pub mod x2apic;
 
 pub use percpu::{NO_VM, PerCpu, all, count, find, get, this};

@@ -85,6 +85,10 @@ pub enum Exit {
 
 /// One virtual CPU of a vendor's extension, used on the core that it was made on.
 pub trait VirtualCpu: decode::Registers {
+    /// Makes this core ready to enter the guest; interrupts and NMIs are held from here on.
+    fn prepare_core(&mut self);
+    /// Ends that; the guest isn't entered again.
+    fn release_core(&mut self);
     /// Enters the guest and comes back with the reason it was left.
     fn enter(&mut self) -> Exit;
     /// Lets the host take the interrupts and NMIs that are pending on this core.

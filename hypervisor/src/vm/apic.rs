@@ -18,6 +18,7 @@ const WRMSR: [u8; 2] = [0x0F, 0x30];
 
 const TSC: u32 = 0x10;
 const EFER: u32 = 0xC000_0080;
+const CR0_PG: u64 = 1 << 31;
 const X2APIC: core::ops::RangeInclusive<u32> = 0x800..=0x8FF;
 
 impl<C: VirtualCpu> Vm<C> {
@@ -79,7 +80,12 @@ impl<C: VirtualCpu> Vm<C> {
     }
 
     fn write_efer(&mut self, value: u64) -> Option<Reason> {
-        match platform::msr::write_efer(self.cpu.efer(), value, self.cpu.paging().cr0) {
+        match platform::msr::write_efer(
+            self.cpu.efer(),
+            value,
+            self.efer_offered,
+            self.cpu.paging().cr0 & CR0_PG != 0,
+        ) {
             MsrResult::Value(v) => {
                 self.cpu.set_efer(v);
                 Some(Reason::MsrWrite)
@@ -143,16 +149,17 @@ impl<C: VirtualCpu> Vm<C> {
     }
 }
 
-/// Runs the core's own timer with the guest's values; its vector is the host's.
+/// Runs the core's own timer with the guest's values; its vector is the host's. Starting it
+/// is the frequent case, and its mode was set when the guest set it.
 fn program_timer(setup: TimerSetup) {
+    if let Some(count) = setup.initial {
+        return x2apic::timer_start(count);
+    }
     // Divide configuration (SDM vol. 3, figure 11-10): bits 3, 1, 0 count 2, 4 … 128, 1.
     let code = setup.divide & 0b11 | setup.divide >> 1 & 0b100;
     x2apic::timer_divide_shift((code + 1) as u8 & 7);
     let mode = if setup.periodic { TimerMode::Periodic } else { TimerMode::OneShot };
     x2apic::timer_lvt(interrupts::TIMER, mode, setup.masked);
-    if let Some(count) = setup.initial {
-        x2apic::timer_start(count);
-    }
 }
 
 /// Whether this interrupt message is for the one vCPU: physical id 0, or everybody.
@@ -162,4 +169,3 @@ pub fn for_this_vcpu(message: &platform::message::Message) -> bool {
     message.destination == 0xFF
         || if message.logical { message.destination & 1 != 0 } else { message.destination == 0 }
 }
-

@@ -196,7 +196,8 @@ impl Memory {
     pub fn page_holds(&self, hpa: u64, offset: usize, bytes: &[u8]) -> bool {
         bytes.iter().enumerate().all(|(i, b)| {
             // SAFETY: a page of this guest's RAM, identity-mapped; the offset is kept inside it.
-            let seen = unsafe { core::ptr::read_volatile((hpa as *const u8).add((offset + i) & 0xFFF)) };
+            let seen =
+                unsafe { core::ptr::read_volatile((hpa as *const u8).add((offset + i) & 0xFFF)) };
             seen == *b
         })
     }
@@ -211,7 +212,13 @@ impl Memory {
 
     /// Maps host pages for the guest: a BAR, the ledger page. The caller made sure that it
     /// may have them.
-    pub fn map(&mut self, gpa: u64, hpa: u64, len: u64, access: Access) -> Result<(), paging::Error> {
+    pub fn map(
+        &mut self,
+        gpa: u64,
+        hpa: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<(), paging::Error> {
         self.nested.map(&mut self.pool, gpa, hpa, len, access)
     }
 
@@ -223,7 +230,12 @@ impl Memory {
     }
 
     /// Shows the guest another frame than its own at one page of its memory, read-only.
-    pub fn substitute(&mut self, gpa: u64, frame: u64, flush: impl FnOnce()) -> Result<(), paging::Error> {
+    pub fn substitute(
+        &mut self,
+        gpa: u64,
+        frame: u64,
+        flush: impl FnOnce(),
+    ) -> Result<(), paging::Error> {
         let (_, duty) = self.nested.replace(&mut self.pool, gpa & !0xFFF, frame, Access::READ)?;
         self.settle(duty, flush);
         Ok(())

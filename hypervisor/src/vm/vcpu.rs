@@ -8,7 +8,6 @@ use super::Vm;
 use crate::cpu::vendor::{Exit, VirtualCpu};
 use crate::cpu::{self, rdtsc, x2apic};
 use crate::interrupts;
-use decode::Registers;
 use delivery::{Core, Interruption, Mode, NotPresent, VectorSet, classify_not_present, mode_for};
 use ledger::{Delivery, Reason};
 use paging::walk;
@@ -20,6 +19,8 @@ pub const GENERAL_PROTECTION: u8 = 13;
 
 /// Vectors the host raises on a core that runs a guest.
 pub const HOST_VECTORS: VectorSet = VectorSet::of(&[interrupts::TIMER, interrupts::WAKE]);
+
+const INVD: [u8; 2] = [0x0F, 0x08];
 
 /// How a VM stopped; the sentence of a fault is made by whoever reports it.
 #[derive(Clone, Copy, Debug)]
@@ -38,11 +39,19 @@ pub enum Fault {
     /// Code of guest-physical memory that isn't there.
     Fetch(u64),
     /// An access to device registers by an instruction that isn't emulated.
-    Instruction { address: u64, why: decode::Error },
+    Instruction {
+        address: u64,
+        why: decode::Error,
+    },
     /// The instruction behind an exit couldn't be read.
-    Unreadable { address: u64 },
+    Unreadable {
+        address: u64,
+    },
     /// An event was being delivered through memory that isn't there.
-    Delivery { address: u64, vector: u8 },
+    Delivery {
+        address: u64,
+        vector: u8,
+    },
     /// The host's page tables refuse what must be done.
     Tables(paging::Error),
     Unknown(u64, u64, u64),
@@ -67,7 +76,8 @@ impl<C: VirtualCpu> Vm<C> {
         loop {
             self.prepare();
             self.ledger.entries = self.ledger.entries.wrapping_add(1);
-            self.ledger.host_cycles = self.ledger.host_cycles.wrapping_add(rdtsc().wrapping_sub(left));
+            self.ledger.host_cycles =
+                self.ledger.host_cycles.wrapping_add(rdtsc().wrapping_sub(left));
             let exit = self.cpu.enter();
             left = rdtsc();
             self.note_taken();
@@ -153,7 +163,9 @@ impl<C: VirtualCpu> Vm<C> {
             return;
         }
         let paging = self.cpu.paging();
-        let Ok(gpa) = walk::translate(&self.memory, &paging, base, walk::Access::default()) else { return };
+        let Ok(gpa) = walk::translate(&self.memory, &paging, base, walk::Access::default()) else {
+            return;
+        };
         let page = gpa & !0xFFF;
         let mut guest = [0; 4096];
         if !self.memory.read_page(page, &mut guest) {
@@ -205,12 +217,16 @@ impl<C: VirtualCpu> Vm<C> {
                 self.feed_console();
                 Ok(Reason::Kick)
             }
-            Exit::NotPresent { error_code, interruption } => self.not_present(error_code, interruption),
+            Exit::NotPresent { error_code, interruption } => {
+                self.not_present(error_code, interruption)
+            }
             Exit::Exception { vector, error_code } => {
                 self.cpu.raise(vector, error_code);
                 Ok(Reason::Exception)
             }
-            Exit::Io { port, size, input, string, next } => self.port_io(port, size, input, string, next),
+            Exit::Io { port, size, input, string, next } => {
+                self.port_io(port, size, input, string, next)
+            }
             Exit::MsrRead => Ok(self.read_msr()),
             Exit::MsrWrite => Ok(self.write_msr()),
             Exit::Cpuid => {
@@ -226,7 +242,7 @@ impl<C: VirtualCpu> Vm<C> {
                 Err(f) => fault(Reason::IdtLoad, f),
             },
             Exit::Invd => {
-                self.skip(2);
+                self.skip(&INVD);
                 Ok(Reason::Other)
             }
             Exit::Hypercall => {
@@ -246,11 +262,17 @@ impl<C: VirtualCpu> Vm<C> {
             }
             Exit::Shutdown => fault(Reason::Shutdown, Fault::TripleFault),
             Exit::InvalidState => fault(Reason::Other, Fault::InvalidState),
-            Exit::Unknown(code, info1, info2) => fault(Reason::Other, Fault::Unknown(code, info1, info2)),
+            Exit::Unknown(code, info1, info2) => {
+                fault(Reason::Other, Fault::Unknown(code, info1, info2))
+            }
         }
     }
 
-    fn not_present(&mut self, error_code: u32, event: Interruption) -> Result<Reason, (Reason, Stop)> {
+    fn not_present(
+        &mut self,
+        error_code: u32,
+        event: Interruption,
+    ) -> Result<Reason, (Reason, Stop)> {
         let in_service = |v| x2apic::in_service(v);
         match classify_not_present(event, error_code, &self.shadow.hidden, in_service) {
             NotPresent::Reflected(vector) => {
@@ -331,9 +353,9 @@ impl<C: VirtualCpu> Vm<C> {
     /// The length by decoding; `bare` when the guest has meanwhile made it unreadable.
     fn instruction_length(&mut self, bare: usize) -> u64 {
         let mut bytes = [0; 15];
-        let decoded = self.fetch(&mut bytes).and_then(|n| {
-            decode::decode(bytes.get(..n)?, self.cpu.code_mode()).ok()
-        });
+        let decoded = self
+            .fetch(&mut bytes)
+            .and_then(|n| decode::decode(bytes.get(..n)?, self.cpu.code_mode()).ok());
         self.code_pages.learn(&self.memory, &self.cpu);
         decoded.map_or(bare as u64, |i| i.len as u64)
     }
@@ -344,7 +366,9 @@ impl<C: VirtualCpu> Vm<C> {
         let base = self.cpu.segment_base(decode::Segment::Cs);
         let base = if self.cpu.code_mode() == decode::Mode::Bits64 { 0 } else { base };
         let at = base.wrapping_add(self.cpu.rip());
-        walk::read_virtual(&self.memory, &self.cpu.paging(), at, access, bytes).ok().filter(|n| *n > 0)
+        walk::read_virtual(&self.memory, &self.cpu.paging(), at, access, bytes)
+            .ok()
+            .filter(|n| *n > 0)
     }
 }
 

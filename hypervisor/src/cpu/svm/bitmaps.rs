@@ -6,27 +6,11 @@
 
 use crate::memory;
 use delivery::Mode;
+use platform::msr::PASSED_THROUGH;
 
 const MSRPM_BYTES: u64 = 8192;
 const IOPM_BYTES: u64 = 12288;
 
-/// Registers that VMLOAD and VMSAVE switch: they hold guest state only.
-const SWITCHED: [u32; 10] = [
-    0xC000_0081, // STAR
-    0xC000_0082, // LSTAR
-    0xC000_0083, // CSTAR
-    0xC000_0084, // SFMASK
-    0xC000_0100, // FS base
-    0xC000_0101, // GS base
-    0xC000_0102, // KernelGSBase
-    0x174,       // SYSENTER_CS
-    0x175,       // SYSENTER_ESP
-    0x176,       // SYSENTER_EIP
-];
-/// TSC_AUX: only RDTSCP and RDPID read it, and the host uses neither.
-const TSC_AUX: u32 = 0xC000_0103;
-/// PAT: with nested paging the guest's own copy in the VMCB (APM vol. 2, 15.25.8).
-const PAT: u32 = 0x277;
 /// x2APIC current count: the core's timer runs with the guest's values.
 const TIMER_CURRENT: u32 = 0x839;
 /// x2APIC task priority: in direct mode the physical one is the guest's.
@@ -50,11 +34,11 @@ impl Bitmaps {
         let ports = memory::allocate(IOPM_BYTES, 4096)?;
         for map in [direct, injection] {
             fill(map, MSRPM_BYTES);
-            for msr in SWITCHED {
+            // Guest state that VMLOAD and VMSAVE switch, PAT, which is the guest's own copy with
+            // nested paging (APM vol. 2, 15.25.8), and controls of speculation that end with the core.
+            for msr in PASSED_THROUGH {
                 open(map, msr, true, true);
             }
-            open(map, TSC_AUX, true, true);
-            open(map, PAT, true, true);
             open(map, TIMER_CURRENT, true, false);
         }
         open(direct, EOI, false, true);

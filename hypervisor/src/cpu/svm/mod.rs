@@ -73,14 +73,20 @@ pub fn supported() -> Result<(), &'static str> {
     use raw_cpuid::CpuId;
     let cpuid = CpuId::new();
     if !cpuid.get_extended_processor_and_feature_identifiers().is_some_and(|f| f.has_svm()) {
-        return Err("the CPU has no SVM (AMD-V): CPUID 8000_0001 ECX bit 2 is clear; on QEMU use -cpu max");
+        return Err(
+            "the CPU has no SVM (AMD-V): CPUID 8000_0001 ECX bit 2 is clear; on QEMU use -cpu max",
+        );
     }
     if !cpuid.get_svm_info().is_some_and(|s| s.has_nested_paging()) {
-        return Err("the CPU's SVM has no nested paging: CPUID 8000_000A EDX bit 0 is clear; Exitless needs it");
+        return Err(
+            "the CPU's SVM has no nested paging: CPUID 8000_000A EDX bit 0 is clear; Exitless needs it",
+        );
     }
     // SAFETY: VM_CR exists on every CPU with SVM.
     if unsafe { msr::read(VM_CR) } & VM_CR_SVMDIS != 0 {
-        return Err("SVM is disabled by the firmware (VM_CR.SVMDIS is set): enable virtualisation in its setup");
+        return Err(
+            "SVM is disabled by the firmware (VM_CR.SVMDIS is set): enable virtualisation in its setup",
+        );
     }
     Ok(())
 }
@@ -104,7 +110,10 @@ pub struct Start {
 /// One virtual CPU.
 pub struct SvmCpu {
     vmcb: &'static mut Vmcb,
+    /// Physical address of the page for the host's segments and system-call registers.
     host_vmcb: u64,
+    /// Physical address of the page for VM_HSAVE_PA.
+    host_save: u64,
     registers: GeneralRegisters,
     bitmaps: Bitmaps,
     flush: bool,
@@ -113,9 +122,15 @@ pub struct SvmCpu {
 impl SvmCpu {
     /// Memory and state of a vCPU; `None` when memory runs out. `nested_root`: its
     /// nested page tables; `open_ports`: I/O ports it may use without an exit.
-    pub fn new(nested_root: u64, asid: u32, open_ports: core::ops::Range<u16>, start: Start) -> Option<Self> {
+    pub fn new(
+        nested_root: u64,
+        asid: u32,
+        open_ports: core::ops::Range<u16>,
+        start: Start,
+    ) -> Option<Self> {
         let page = memory::allocate(4096, 4096)?;
         let host_vmcb = memory::allocate(4096, 4096)?;
+        let host_save = memory::allocate(4096, 4096)?;
         let bitmaps = Bitmaps::new(open_ports)?;
         // SAFETY: a zeroed page of our own, identity-mapped, aligned; all-zero is a valid Vmcb.
         let vmcb = unsafe { &mut *(page as *mut Vmcb) };
@@ -126,8 +141,14 @@ impl SvmCpu {
         vmcb.asid = asid;
         vmcb.nested_control = 1;
         vmcb.nested_cr3 = nested_root;
-        let mut cpu =
-            SvmCpu { vmcb, host_vmcb, registers: GeneralRegisters::default(), bitmaps, flush: true };
+        let mut cpu = SvmCpu {
+            vmcb,
+            host_vmcb,
+            host_save,
+            registers: GeneralRegisters::default(),
+            bitmaps,
+            flush: true,
+        };
         cpu.reset(start);
         cpu.set_injection();
         Some(cpu)
@@ -142,7 +163,8 @@ impl SvmCpu {
         (v.ds, v.es, v.fs, v.gs, v.ss) = (data, data, data, data, data);
         v.tr = Segment { selector: 0, attributes: 0x8B, limit: 0x67, base: 0 };
         v.ldtr = Segment { selector: 0, attributes: 0x82, limit: 0xFFFF, base: 0 };
-        v.gdtr = Segment { selector: 0, attributes: 0, limit: start.gdt.1 as u32, base: start.gdt.0 };
+        v.gdtr =
+            Segment { selector: 0, attributes: 0, limit: start.gdt.1 as u32, base: start.gdt.0 };
         v.idtr = Segment { selector: 0, attributes: 0, limit: 0, base: 0 };
         v.cpl = 0;
         v.cr0 = 0x11;
@@ -161,23 +183,6 @@ impl SvmCpu {
         v.rax = start.rax;
         self.registers.0[3] = start.rbx;
         self.registers.0[6] = start.rsi;
-    }
-
-    /// Turns SVM on for this core and remembers its host state. To be called once, on the
-    /// core that will enter the guest.
-    pub fn prepare_core(&mut self) -> Result<(), &'static str> {
-        let save = memory_for_host_save();
-        let Some(save) = save else {
-            return Err("no memory is left for the host save area of a core");
-        };
-        // SAFETY: `supported` was checked at boot; HSAVE gets a page of its own; VMSAVE writes
-        // only to the page allocated for it.
-        unsafe {
-            msr::write(EFER, msr::read(EFER) | EFER_SVME);
-            msr::write(VM_HSAVE_PA, save);
-            asm!("clgi", "vmsave rax", in("rax") self.host_vmcb, options(nostack));
-        }
-        Ok(())
     }
 
     fn set_injection(&mut self) {
@@ -236,12 +241,23 @@ impl SvmCpu {
     }
 }
 
-/// A page for VM_HSAVE_PA; allocated at boot, one per core.
-fn memory_for_host_save() -> Option<u64> {
-    memory::allocate(4096, 4096)
-}
-
 impl VirtualCpu for SvmCpu {
+    fn prepare_core(&mut self) {
+        // SAFETY: `supported` was checked at boot; HSAVE gets a page of its own; VMSAVE writes
+        // only to the page allocated for it.
+        unsafe {
+            msr::write(EFER, msr::read(EFER) | EFER_SVME);
+            msr::write(VM_HSAVE_PA, self.host_save);
+            asm!("cli", "clgi", "vmsave rax", in("rax") self.host_vmcb, options(nostack));
+        }
+    }
+
+    fn release_core(&mut self) {
+        self.set_mode(Mode::Injection);
+        // SAFETY: ends what `prepare_core` began; the host's handlers are ready for anything.
+        unsafe { asm!("stgi", options(nostack)) };
+    }
+
     fn enter(&mut self) -> Exit {
         self.vmcb.tlb_control = u32::from(core::mem::take(&mut self.flush));
         self.vmcb.clean = 0;
@@ -274,8 +290,7 @@ impl VirtualCpu for SvmCpu {
                 if priority != 0 {
                     super::x2apic::set_tpr(0);
                 }
-                self.vmcb.int_ctl =
-                    self.vmcb.int_ctl & !int_ctl::V_TPR | class(priority) as u64;
+                self.vmcb.int_ctl = self.vmcb.int_ctl & !int_ctl::V_TPR | class(priority) as u64;
                 self.set_injection();
             }
             _ => {}

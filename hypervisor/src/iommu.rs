@@ -1,0 +1,201 @@
+//! The machine's IOMMUs, found by ACPI and switched on before any guest runs.
+//!
+//! A unit is shared by the VMs whose devices it serves, so it stands behind a lock. It is
+//! taken when a guest changes an interrupt's route or its memory map changes, never for
+//! an interrupt; the work under it is one or two queue entries and a bounded wait.
+
+use crate::memory;
+use acpi::{Machine, RemappingUnit, ScopeKind};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use iommu::{Bdf, DomainId, Error, Fault, InterruptRoute, Registers, vtd};
+use paging::VtdSecondLevel;
+use spin::{Mutex, Once};
+
+/// Entries of each interrupt-remapping table.
+const INTERRUPT_ENTRIES: u32 = 4096;
+/// Bytes of a unit's registers: the fault records and the IOTLB registers lie within.
+const REGISTER_BYTES: u64 = 8192;
+
+/// A unit of either vendor; AMD-Vi joins here.
+enum Unit {
+    Vtd(vtd::Unit<Mmio, Frames>),
+}
+
+struct Served {
+    unit: Mutex<Unit>,
+    all: bool,
+    named: Vec<Bdf>,
+}
+
+static UNITS: Once<Vec<Served>> = Once::new();
+
+/// Registers in memory.
+struct Mmio(u64);
+
+impl Registers for Mmio {
+    fn read32(&mut self, offset: u32) -> u32 {
+        // SAFETY: the driver stays within the register window mapped in `enable`, aligned.
+        unsafe { core::ptr::read_volatile((self.0 + offset as u64) as *const u32) }
+    }
+
+    fn read64(&mut self, offset: u32) -> u64 {
+        // SAFETY: as in `read32`.
+        unsafe { core::ptr::read_volatile((self.0 + offset as u64) as *const u64) }
+    }
+
+    fn write32(&mut self, offset: u32, value: u32) {
+        // SAFETY: as in `read32`; what the write makes the unit do is the driver's to get right.
+        unsafe { core::ptr::write_volatile((self.0 + offset as u64) as *mut u32, value) }
+    }
+
+    fn write64(&mut self, offset: u32, value: u64) {
+        // SAFETY: as in `write32`.
+        unsafe { core::ptr::write_volatile((self.0 + offset as u64) as *mut u64, value) }
+    }
+}
+
+/// Memory for the unit's tables: identity-mapped, never given back.
+struct Frames;
+
+impl iommu::Memory for Frames {
+    fn read64(&mut self, pa: u64) -> u64 {
+        // SAFETY: the driver passes addresses inside frames from `allocate` only.
+        unsafe { core::ptr::read_volatile(pa as *const u64) }
+    }
+
+    fn write64(&mut self, pa: u64, value: u64) {
+        // SAFETY: as in `read64`.
+        unsafe { core::ptr::write_volatile(pa as *mut u64, value) }
+    }
+
+    fn write_back(&mut self, pa: u64, bytes: u64) {
+        for line in (pa & !63..pa + bytes).step_by(64) {
+            // SAFETY: flushing a cache line of our own memory changes nothing that can be seen.
+            unsafe { core::arch::asm!("clflush [{}]", in(reg) line, options(nostack)) };
+        }
+        // SAFETY: orders the flushes before what follows.
+        unsafe { core::arch::asm!("mfence", options(nostack)) };
+    }
+
+    fn allocate(&mut self, frames: u64) -> Option<u64> {
+        memory::allocate(frames * 4096, 4096)
+    }
+}
+
+/// Switches on every unit of the machine; from then on devices reach nothing and raise
+/// nothing that a VM hasn't been given. The error is a sentence.
+pub fn enable(machine: &Machine) -> Result<(), String> {
+    let Some(dmar) = &machine.dmar else {
+        let found =
+            if machine.ivrs_present { "an AMD-Vi unit, which isn't supported yet" } else { "none" };
+        return Err(alloc::format!(
+            "the machine has no usable IOMMU (found {found}): a VT-d unit with interrupt remapping is needed to keep devices and guests apart; on QEMU add -device intel-iommu,intremap=on,eim=on"
+        ));
+    };
+    if !dmar.interrupt_remapping {
+        return Err("the IOMMU has no interrupt remapping (DMAR flag INTR_REMAP is clear): without it a guest's device could raise any interrupt anywhere; on QEMU use intel-iommu with intremap=on".into());
+    }
+    let mut units = Vec::new();
+    for unit in &dmar.units {
+        units.push(enable_unit(unit)?);
+    }
+    UNITS.call_once(|| units);
+    Ok(())
+}
+
+fn enable_unit(unit: &RemappingUnit) -> Result<Served, String> {
+    memory::map_mmio(unit.base, REGISTER_BYTES);
+    let at = unit.base;
+    let on = vtd::Unit::enable(Mmio(at), Frames, INTERRUPT_ENTRIES)
+        .map_err(|e| alloc::format!("the IOMMU at {at:#x} can't be used: {e}"))?;
+    let endpoints = unit.scopes.iter().filter(|s| s.kind == ScopeKind::Endpoint);
+    let named = endpoints
+        .filter_map(|s| match s.path.as_slice() {
+            [step] => Bdf::new(s.bus, step.device, step.function),
+            _ => None,
+        })
+        .collect();
+    Ok(Served { unit: Mutex::new(Unit::Vtd(on)), all: unit.include_all, named })
+}
+
+/// The levels that DMA page tables have on this machine: what every unit can.
+pub fn dma_format() -> VtdSecondLevel {
+    let all = UNITS.get().map(Vec::as_slice).unwrap_or_default();
+    let four = all.iter().all(|s| match &*s.unit.lock() {
+        Unit::Vtd(u) => u.capabilities().supports_levels(4),
+    });
+    if four { VtdSecondLevel::FourLevels } else { VtdSecondLevel::ThreeLevels }
+}
+
+fn levels(format: VtdSecondLevel) -> u8 {
+    match format {
+        VtdSecondLevel::ThreeLevels => 3,
+        VtdSecondLevel::FourLevels => 4,
+    }
+}
+
+fn with<R>(device: Bdf, f: impl FnOnce(&mut Unit) -> R) -> Option<R> {
+    let units = UNITS.get()?;
+    let served = units
+        .iter()
+        .find(|s| s.named.contains(&device))
+        .or_else(|| units.iter().find(|s| s.all))?;
+    Some(f(&mut served.unit.lock()))
+}
+
+/// Whether some unit serves this device.
+pub fn serves(device: Bdf) -> bool {
+    with(device, |_| ()).is_some()
+}
+
+/// Confines a device to what the page tables at `root` map.
+pub fn attach(device: Bdf, domain: u16, root: u64, format: VtdSecondLevel) -> Result<(), String> {
+    with(device, |u| match u {
+        Unit::Vtd(u) => {
+            u.attach(device, DomainId(domain), root, levels(format)).map_err(|e| e.to_string())
+        }
+    })
+    .unwrap_or_else(|| Err("no IOMMU serves it".into()))
+}
+
+/// Takes a device's memory away from it.
+pub fn detach(device: Bdf) -> Result<(), Error> {
+    with(device, |u| match u {
+        Unit::Vtd(u) => u.detach(device),
+    })
+    .unwrap_or(Ok(()))
+}
+
+/// An interrupt entry for a device, not yet routed. Boot only.
+pub fn allocate_interrupt(device: Bdf) -> Result<u16, String> {
+    with(device, |u| match u {
+        Unit::Vtd(u) => u.allocate_irtes(1).map_err(|e| e.to_string()),
+    })
+    .unwrap_or_else(|| Err("no IOMMU serves it".into()))
+}
+
+/// Routes an interrupt entry.
+pub fn route(entry: u16, route: InterruptRoute) -> Result<(), Error> {
+    with(route.source, |u| match u {
+        Unit::Vtd(u) => u.set_irte(entry, route),
+    })
+    .unwrap_or(Ok(()))
+}
+
+/// Blocks an interrupt entry.
+pub fn block(device: Bdf, entry: u16) -> Result<(), Error> {
+    with(device, |u| match u {
+        Unit::Vtd(u) => u.clear_irte(entry),
+    })
+    .unwrap_or(Ok(()))
+}
+
+/// Reports what the units blocked since the last call.
+pub fn faults(mut report: impl FnMut(Fault)) {
+    for served in UNITS.get().map(Vec::as_slice).unwrap_or_default() {
+        match &mut *served.unit.lock() {
+            Unit::Vtd(u) => u.faults(&mut report),
+        };
+    }
+}

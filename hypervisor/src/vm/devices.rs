@@ -1,0 +1,451 @@
+//! Assigned devices: their BARs in the guest's memory, their interrupts through the
+//! remapping table, their resets.
+//!
+//! Guarantees: the physical BARs, the physical MSI and MSI-X structures and the remapping
+//! entries are written by the host alone; an entry of the guest's becomes an interrupt to
+//! the guest's own core with the vector that `delivery` allots, from this device only. BARs
+//! are mapped straight through but for the pages of the MSI-X table, and but for BARs of
+//! less than a page, which may share theirs with another device; those are emulated.
+
+use super::Vm;
+use super::apic::for_this_vcpu;
+use super::memory::DEVICE;
+use super::vcpu::Fault;
+use crate::cpu;
+use crate::cpu::vendor::VirtualCpu;
+use crate::iommu;
+use crate::pci::{self, Pci};
+use ::iommu::{Bdf, Delivery, InterruptRoute, vtd};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::ops::Range;
+use delivery::VectorSet;
+use platform::msix::{self, Entry, Region, Table};
+use platform::pci::{Actions, Addresses, AssignedFunction, BarInfo, MsixLayout};
+
+const PAGE: u64 = 4096;
+const CAPABILITY_MSI: u8 = 0x05;
+const CAPABILITY_MSIX: u8 = 0x11;
+const BARS: usize = 6;
+const RESET_US: u64 = 100_000;
+
+/// One assigned function.
+pub struct Device {
+    bdf: Bdf,
+    /// Physical addresses of the memory BARs, and their sizes.
+    bars: [Option<(u64, u64)>; BARS],
+    /// Where the guest has them now.
+    placed: [Option<u64>; BARS],
+    sources: Vec<Source>,
+    msix: Option<Msix>,
+    /// Offset of the MSI capability.
+    msi: Option<u16>,
+}
+
+/// One interrupt source: an MSI-X entry, or the MSI capability.
+struct Source {
+    /// Its entry in the remapping table.
+    irte: u16,
+    /// Physical and guest vector it is routed to.
+    route: Option<(u8, u8)>,
+}
+
+struct Msix {
+    table: Table<Vec<Entry>>,
+    layout: MsixLayout,
+    /// Offset of the capability.
+    capability: u16,
+    /// Physical address of the table.
+    at: u64,
+}
+
+impl Device {
+    /// Prepares a function for assignment: reads what it is, gives it interrupt entries, and
+    /// makes the guest's view of it. Boot only; the error is the end of a sentence about it.
+    pub fn new(
+        pci: &Pci,
+        bdf: Bdf,
+        addresses: &mut Addresses,
+    ) -> Result<(Self, AssignedFunction), String> {
+        let physical = pci.bars(bdf);
+        let mut bars = [None; BARS];
+        let mut shown: [Option<BarInfo>; BARS] = [None; BARS];
+        for bar in physical.iter().filter(|b| !b.kind.is_io()) {
+            if bar.address == 0 {
+                return Err(alloc::format!(
+                    "its BAR {} has no address from the firmware",
+                    bar.index
+                ));
+            }
+            let (kind, size) = (bar.kind, bar.size);
+            let address = addresses.choose(kind, size).ok_or_else(|| {
+                alloc::format!(
+                    "its BAR {} of {size:#x} bytes doesn't fit the guest's PCI window",
+                    bar.index
+                )
+            })?;
+            shown[bar.index] =
+                Some(BarInfo { kind, size, prefetchable: bar.prefetchable, address });
+            bars[bar.index] = Some((bar.address, size));
+            crate::memory::map_mmio(bar.address & !(PAGE - 1), size.max(PAGE));
+        }
+        let function =
+            AssignedFunction::new(&pci.snapshot(bdf), &shown).map_err(|e| e.to_string())?;
+        let layout = function.msix_layout();
+        let mut device = Device {
+            bdf,
+            bars,
+            placed: [None; BARS],
+            sources: Vec::new(),
+            msix: None,
+            msi: pci.capability(bdf, CAPABILITY_MSI),
+        };
+        for _ in 0..layout.map_or(1, |l| l.entries) {
+            device.sources.push(Source { irte: iommu::allocate_interrupt(bdf)?, route: None });
+        }
+        if let (Some(layout), Some(capability)) = (layout, pci.capability(bdf, CAPABILITY_MSIX)) {
+            let bar = bars.get(layout.table_bar as usize).copied().flatten();
+            let at = bar.map_or(0, |(at, _)| at) + layout.table_offset as u64;
+            let table = Table::new(alloc::vec![Entry::RESET; layout.entries as usize]);
+            device.msix = Some(Msix { table, layout, capability, at });
+        }
+        device.quiesce(pci);
+        Ok((device, function))
+    }
+
+    /// Which function it is.
+    pub fn bdf(&self) -> Bdf {
+        self.bdf
+    }
+
+    /// Registers on, DMA off, no interrupt: as a guest finds a device after reset.
+    fn quiesce(&self, pci: &Pci) {
+        pci.write16(self.bdf, pci::COMMAND, pci::COMMAND_MEMORY | pci::COMMAND_INTX_DISABLE);
+        if let Some(m) = &self.msix {
+            for i in 0..m.layout.entries as u64 {
+                write_entry(m.at + 16 * i, None);
+            }
+            pci.write16(self.bdf, m.capability + 2, 0);
+        }
+        if let Some(at) = self.msi {
+            pci.write16(self.bdf, at + 2, 0);
+        }
+    }
+
+    /// Resets the function and restores what the host keeps in it.
+    pub fn reset(&mut self, pci: &Pci) {
+        let registers: Vec24 = core::array::from_fn(|i| pci.read32(self.bdf, 0x10 + 4 * i as u16));
+        pci.function_reset(self.bdf, || cpu::delay_us(RESET_US));
+        for (i, value) in registers.iter().enumerate() {
+            pci.write32(self.bdf, 0x10 + 4 * i as u16, *value);
+        }
+        self.quiesce(pci);
+    }
+
+    /// Stops the device for good: no DMA, no interrupts.
+    pub fn stop(&mut self, pci: &Pci) {
+        self.quiesce(pci);
+        for s in &self.sources {
+            // An error leaves the entry; its vector then finds nobody on the core.
+            let _ = iommu::block(self.bdf, s.irte);
+        }
+        let _ = iommu::detach(self.bdf);
+    }
+
+    /// The parts of BAR `index` that are mapped straight through.
+    fn open_parts(&self, index: usize, size: u64) -> [Range<u64>; 2] {
+        if size < PAGE {
+            return [0..0, 0..0];
+        }
+        match &self.msix {
+            Some(m) if m.layout.table_bar as usize == index => {
+                let bytes = msix::table_bytes(m.layout.entries as u64);
+                let closed = msix::intercepted_pages(m.layout.table_offset as u64, bytes);
+                [0..closed.start.min(size), closed.end.min(size)..size]
+            }
+            _ => [0..size, 0..0],
+        }
+    }
+
+    /// The BAR that holds a guest-physical address, and the offset in it.
+    fn find(&self, gpa: u64) -> Option<(usize, u64)> {
+        (0..BARS).find_map(|i| {
+            let (at, (_, size)) = (self.placed[i]?, self.bars[i]?);
+            let offset = gpa.checked_sub(at).filter(|o| *o < size)?;
+            Some((i, offset))
+        })
+    }
+}
+
+type Vec24 = [u32; 6];
+
+/// Writes a physical MSI-X entry; without a message it is masked.
+fn write_entry(at: u64, message: Option<::iommu::Message>) {
+    let write = |offset: u64, value: u32| {
+        // SAFETY: `at` is an entry of the device's MSI-X table, whose pages `Device::new` mapped and
+        // which the guest can't reach.
+        unsafe { core::ptr::write_volatile((at + offset) as *mut u32, value) }
+    };
+    write(12, 1);
+    if let Some(m) = message {
+        write(0, m.address as u32);
+        write(4, (m.address >> 32) as u32);
+        write(8, m.data);
+        write(12, 0);
+    }
+}
+
+impl<C: VirtualCpu> Vm<C> {
+    /// Follows what a configuration write changed.
+    pub(super) fn follow(&mut self, index: usize, actions: Actions) -> Result<(), Fault> {
+        if actions.contains(Actions::RESET)
+            && let Some(d) = self.devices.get_mut(index)
+        {
+            d.reset(&self.pci);
+            if let Some(m) = &mut d.msix {
+                m.table.reset();
+            }
+        }
+        if actions.intersects(Actions::DECODE | Actions::BARS_MOVED) {
+            self.place_bars()?;
+        }
+        if actions.intersects(Actions::BUS_MASTER | Actions::RESET) {
+            self.apply_command(index);
+        }
+        if actions
+            .intersects(Actions::MSIX_CONTROL | Actions::MSI | Actions::RESET | Actions::BUS_MASTER)
+        {
+            let sources = self.devices.get(index).map_or(0, |d| d.sources.len());
+            for source in 0..sources {
+                self.update_source(index, source)?;
+            }
+            self.apply_msi_control(index);
+        }
+        Ok(())
+    }
+
+    fn apply_command(&self, index: usize) {
+        let (Some(d), Some(f)) = (self.devices.get(index), self.bus.function(index)) else {
+            return;
+        };
+        let master = if f.bus_master() { pci::COMMAND_BUS_MASTER } else { 0 };
+        let command = pci::COMMAND_MEMORY | pci::COMMAND_INTX_DISABLE | master;
+        self.pci.write16(d.bdf, pci::COMMAND, command);
+    }
+
+    /// MSI-X enable and function mask as the guest has them; MSI follows its source.
+    fn apply_msi_control(&self, index: usize) {
+        let (Some(d), Some(f)) = (self.devices.get(index), self.bus.function(index)) else {
+            return;
+        };
+        if let Some(m) = &d.msix {
+            let c = f.msix_control();
+            let value = u16::from(c.enabled) << 15 | u16::from(c.masked) << 14;
+            self.pci.write16(d.bdf, m.capability + 2, value);
+        }
+    }
+
+    /// Brings one interrupt source in line with what the guest wrote.
+    pub(super) fn update_source(&mut self, index: usize, source: usize) -> Result<(), Fault> {
+        let (Some(d), Some(f)) = (self.devices.get_mut(index), self.bus.function(index)) else {
+            return Ok(());
+        };
+        let (bdf, msi) = (d.bdf, f.msi());
+        let wanted = match &d.msix {
+            Some(m) if f.msix_control().enabled => m.table.message(source, f.msix_control()),
+            _ if source == 0 => msi.map_or(Ok(None), |m| m.message()),
+            _ => Ok(None),
+        };
+        let vector = match wanted {
+            Ok(message) => message.filter(for_this_vcpu).map(|m| m.vector),
+            Err(_) => {
+                self.incident = Some(Incident::Message(bdf));
+                None
+            }
+        };
+        let Some(s) = d.sources.get_mut(source) else { return Ok(()) };
+        let mut message = None;
+        if let Some(guest) = vector {
+            if s.route.map(|(_, g)| g) != Some(guest) {
+                let old = s.route.take();
+                if let Some(physical) = self.routes.claim(guest) {
+                    let destination = cpu::this().apic_id;
+                    let delivery = Delivery::Fixed(physical);
+                    if iommu::route(s.irte, InterruptRoute { source: bdf, destination, delivery })
+                        .is_ok()
+                    {
+                        s.route = Some((physical, guest));
+                    } else {
+                        self.routes.release(physical);
+                        self.incident = Some(Incident::Route(bdf));
+                    }
+                }
+                if let Some((physical, _)) = old {
+                    self.routes.release(physical);
+                }
+            }
+            message = s.route.map(|_| vtd::message(s.irte));
+        }
+        match &d.msix {
+            Some(m) => write_entry(m.at + 16 * source as u64, message),
+            None => program_msi(&self.pci, bdf, d.msi, message),
+        }
+        self.note_sources()
+    }
+
+    /// What depends on the set of routes.
+    fn note_sources(&mut self) -> Result<(), Fault> {
+        let mut vectors = VectorSet::EMPTY;
+        for (_, guest) in self.devices.iter().flat_map(|d| &d.sources).filter_map(|s| s.route) {
+            vectors.insert(guest);
+        }
+        self.device_vectors = vectors;
+        self.routes_in_use = !vectors.is_empty();
+        if self.shadow.page.is_some() && self.shadow.hidden != self.routes.hidden() {
+            self.remove_shadow()?;
+        }
+        Ok(())
+    }
+
+    /// Maps every BAR where the guest has it now; first all that moved are unmapped.
+    fn place_bars(&mut self) -> Result<(), Fault> {
+        for map in [false, true] {
+            for index in 0..self.devices.len() {
+                for bar in 0..BARS {
+                    self.place_bar(index, bar, map)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn place_bar(&mut self, index: usize, bar: usize, map: bool) -> Result<(), Fault> {
+        let Some(d) = self.devices.get_mut(index) else { return Ok(()) };
+        let Some((hpa, size)) = d.bars[bar] else { return Ok(()) };
+        let wanted = self.bus.placement(index, bar).unwrap_or_else(|_| {
+            self.incident = Some(Incident::Bar(d.bdf));
+            None
+        });
+        let cpu = &mut self.cpu;
+        if d.placed[bar] == wanted {
+            return Ok(());
+        }
+        let parts = d.open_parts(bar, size);
+        if let Some(at) = d.placed[bar].take() {
+            for part in parts.iter().filter(|p| !p.is_empty()) {
+                let (gpa, len) = (at + part.start, part.end - part.start);
+                self.memory.unmap(gpa, len, || cpu.flush_translations()).map_err(Fault::Tables)?;
+            }
+        }
+        if let (true, Some(at)) = (map, wanted) {
+            d.placed[bar] = Some(at);
+            for part in parts.iter().filter(|p| !p.is_empty()) {
+                let (gpa, hpa, len) = (at + part.start, hpa + part.start, part.end - part.start);
+                self.memory.map(gpa, hpa, len, DEVICE).map_err(Fault::Tables)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A load from a BAR page that isn't mapped straight through; `None`: no BAR there.
+    pub(super) fn bar_load(&mut self, gpa: u64, size: u8) -> Option<u64> {
+        let (d, (bar, offset)) = self.devices.iter().find_map(|d| Some((d, d.find(gpa)?)))?;
+        if let Some(m) = &d.msix
+            && let Region::Table(at) = m.layout.region(bar as u8, offset, size)
+        {
+            return Some(m.table.read(at, size));
+        }
+        let (hpa, bytes) = d.bars[bar]?;
+        Some(if inside(offset, size, bytes) { device_load(hpa + offset, size) } else { u64::MAX })
+    }
+
+    /// A store to such a page; `None`: no BAR there.
+    pub(super) fn bar_store(
+        &mut self,
+        gpa: u64,
+        size: u8,
+        value: u64,
+    ) -> Option<Result<(), Fault>> {
+        let (index, (bar, offset)) =
+            self.devices.iter().enumerate().find_map(|(i, d)| Some((i, d.find(gpa)?)))?;
+        let d = self.devices.get_mut(index)?;
+        if let Some(m) = &mut d.msix {
+            match m.layout.region(bar as u8, offset, size) {
+                Region::Table(at) => {
+                    let changed = m.table.write(at, size, value);
+                    return Some(changed.map_or(Ok(()), |entry| self.update_source(index, entry)));
+                }
+                Region::PendingBits => return Some(Ok(())),
+                Region::Device => {}
+            }
+        }
+        let (hpa, bytes) = d.bars[bar]?;
+        if inside(offset, size, bytes) {
+            device_store(hpa + offset, size, value);
+        }
+        Some(Ok(()))
+    }
+}
+
+/// Something a guest did that was refused while it goes on.
+#[derive(Clone, Copy, Debug)]
+pub enum Incident {
+    /// An interrupt message that isn't one, or not for this VM.
+    Message(Bdf),
+    /// The remapping table refused a route.
+    Route(Bdf),
+    /// A BAR was put where it can't be.
+    Bar(Bdf),
+    /// An access to guest-physical memory that isn't there.
+    Memory(u64),
+}
+
+fn inside(offset: u64, size: u8, bytes: u64) -> bool {
+    offset.is_multiple_of(size as u64) && offset + size as u64 <= bytes
+}
+
+/// A register of the device, by the width the guest used.
+fn device_load(at: u64, size: u8) -> u64 {
+    // SAFETY: callers keep `at` inside a BAR of the VM's own device, which `Device::new` mapped, and
+    // aligned to `size`; the IOMMU confines what the device may do.
+    unsafe {
+        match size {
+            1 => core::ptr::read_volatile(at as *const u8) as u64,
+            2 => core::ptr::read_volatile(at as *const u16) as u64,
+            4 => core::ptr::read_volatile(at as *const u32) as u64,
+            _ => core::ptr::read_volatile(at as *const u64),
+        }
+    }
+}
+
+fn device_store(at: u64, size: u8, value: u64) {
+    // SAFETY: as in `device_load`.
+    unsafe {
+        match size {
+            1 => core::ptr::write_volatile(at as *mut u8, value as u8),
+            2 => core::ptr::write_volatile(at as *mut u16, value as u16),
+            4 => core::ptr::write_volatile(at as *mut u32, value as u32),
+            _ => core::ptr::write_volatile(at as *mut u64, value),
+        }
+    }
+}
+
+/// Programs the physical MSI capability (PCI 3.0, 6.8.1) for one message, or turns it off.
+fn program_msi(pci: &Pci, bdf: Bdf, capability: Option<u16>, message: Option<::iommu::Message>) {
+    const ENABLE: u16 = 1;
+    const WIDE: u16 = 1 << 7;
+    const MASKABLE: u16 = 1 << 8;
+    let Some(at) = capability else { return };
+    let control = pci.read16(bdf, at + 2);
+    let Some(m) = message else { return pci.write16(bdf, at + 2, 0) };
+    let data = if control & WIDE != 0 { at + 12 } else { at + 8 };
+    pci.write32(bdf, at + 4, m.address as u32);
+    if control & WIDE != 0 {
+        pci.write32(bdf, at + 8, (m.address >> 32) as u32);
+    }
+    pci.write16(bdf, data, m.data as u16);
+    if control & MASKABLE != 0 {
+        pci.write32(bdf, data + 4, 0);
+    }
+    pci.write16(bdf, at + 2, ENABLE);
+}

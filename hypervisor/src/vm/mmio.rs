@@ -1,0 +1,117 @@
+//! Nested page faults: the IDT's page, emulated registers, and memory that isn't there.
+//!
+//! Loads from where nothing is give all ones and stores there vanish, as on a PC's bus;
+//! code there ends the VM.
+
+use super::Vm;
+use super::devices::Incident;
+use super::vcpu::{Fault, Stop};
+use crate::cpu::vendor::VirtualCpu;
+use decode::{Device, Op, emulate_mmio};
+use delivery::Interruption;
+use ledger::Reason;
+
+const IOAPIC: core::ops::Range<u64> = 0xFEC0_0000..0xFEC0_1000;
+
+/// What an emulated instruction did: at most one load, then at most one store.
+struct Access {
+    loaded: u64,
+    stored: Option<(u8, u64)>,
+}
+
+impl Device for Access {
+    fn load(&mut self, _size: u8) -> u64 {
+        self.loaded
+    }
+
+    fn store(&mut self, size: u8, value: u64) {
+        self.stored = Some((size, value));
+    }
+}
+
+impl<C: VirtualCpu> Vm<C> {
+    pub(super) fn nested_fault(
+        &mut self,
+        address: u64,
+        write: bool,
+        fetch: bool,
+        table: bool,
+        event: Interruption,
+    ) -> Result<Reason, (Reason, Stop)> {
+        if write && self.shadow.page == Some(address & !0xFFF) {
+            let stop = |f| (Reason::IdtWrite, Stop::Fault(f));
+            self.remove_shadow().map_err(stop)?;
+            if event.valid() {
+                self.cpu.redeliver(event);
+            }
+            return Ok(Reason::IdtWrite);
+        }
+        let reason = self.reason_at(address);
+        let fault = |f| Err((reason, Stop::Fault(f)));
+        if event.valid() {
+            return fault(Fault::Delivery { address, vector: event.vector() });
+        }
+        if fetch || table {
+            return fault(Fault::Fetch(address));
+        }
+        match self.emulate(address, reason) {
+            Ok(()) => Ok(reason),
+            Err(f) => fault(f),
+        }
+    }
+
+    fn reason_at(&self, address: u64) -> Reason {
+        if IOAPIC.contains(&address) {
+            Reason::Ioapic
+        } else if platform::pci::MEM32_WINDOW.contains(&address)
+            || platform::pci::MEM64_WINDOW.contains(&address)
+        {
+            Reason::MsixTable
+        } else {
+            Reason::NestedPageFault
+        }
+    }
+
+    fn emulate(&mut self, address: u64, reason: Reason) -> Result<(), Fault> {
+        let mut bytes = [0; 15];
+        let length = self.fetch(&mut bytes).ok_or(Fault::Unreadable { address })?;
+        let instruction =
+            decode::decode(bytes.get(..length).unwrap_or_default(), self.cpu.code_mode())
+                .map_err(|why| Fault::Instruction { address, why })?;
+        let mut access = Access { loaded: 0, stored: None };
+        if !matches!(instruction.op, Op::Store(_)) {
+            access.loaded = self.load(address, instruction.size, reason);
+        }
+        emulate_mmio(&instruction, &mut self.cpu, &mut access)
+            .map_err(|why| Fault::Instruction { address, why })?;
+        self.cpu.resume_at(self.cpu.rip().wrapping_add(instruction.len as u64));
+        match access.stored {
+            Some((size, value)) => self.store(address, size, value, reason),
+            None => Ok(()),
+        }
+    }
+
+    fn load(&mut self, address: u64, size: u8, reason: Reason) -> u64 {
+        let found = match reason {
+            Reason::Ioapic => Some(self.ioapic.read((address - IOAPIC.start) as u32) as u64),
+            _ => self.bar_load(address, size),
+        };
+        found.unwrap_or_else(|| {
+            self.incident = Some(Incident::Memory(address));
+            u64::MAX
+        })
+    }
+
+    fn store(&mut self, address: u64, size: u8, value: u64, reason: Reason) -> Result<(), Fault> {
+        if reason == Reason::Ioapic {
+            for m in self.ioapic.write((address - IOAPIC.start) as u32, value as u32) {
+                self.apic.request(m.vector);
+            }
+            return Ok(());
+        }
+        self.bar_store(address, size, value).unwrap_or_else(|| {
+            self.incident = Some(Incident::Memory(address));
+            Ok(())
+        })
+    }
+}
