@@ -45,6 +45,8 @@ pub const ALL: &[(&str, Test)] = &[
     ("bad-port", registers::bad_port),
     ("bad-config", registers::bad_config),
     ("bad-cr", hostile::bad_cr),
+    ("bad-cr3", hostile::bad_cr3),
+    ("bad-xcr", hostile::bad_xcr),
     ("bad-instruction", hostile::bad_instruction),
     ("triple-fault", hostile::triple_fault),
     ("wild-load", hostile::wild_load),
