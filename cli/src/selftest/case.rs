@@ -1,0 +1,238 @@
+//! A case: which VMs on which machine, what must come of it; and its run.
+
+use super::kernel::{Kernel, Variant};
+use crate::{
+    context::Context,
+    load::{self, File},
+    machine::{Boot, Machine},
+    report::Report,
+    session::{self, Ended, Framing, Seen, Setup},
+    stream::Piece,
+};
+use anyhow::{Context as _, Result};
+use ledger::Reason;
+use plan::{Choice, DeviceName, Plan, Vm};
+use std::{
+    fs,
+    ops::{ControlFlow, RangeInclusive},
+    path::Path,
+    time::Duration,
+};
+
+/// Bytes of a test VM's memory.
+pub const MEMORY: u64 = plan::MIN_MEMORY;
+/// When a case is given up.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A case.
+pub struct Case {
+    /// `group/name`.
+    pub name: String,
+    /// Whether a quick test has it.
+    pub quick: bool,
+    /// The VMs; on the bare machine the only one.
+    pub guests: Vec<Guest>,
+    /// What is special about the machine.
+    pub machine: Special,
+    /// What must come of the run.
+    pub expect: Expect,
+}
+
+/// A VM of a case.
+pub struct Guest {
+    /// The test kernel's tests, separated by commas.
+    pub tests: &'static str,
+    /// More words for its command line.
+    pub options: &'static str,
+    /// Which image.
+    pub variant: Variant,
+    /// Its interrupt policy.
+    pub policy: Choice,
+    /// Its devices.
+    pub devices: Vec<DeviceName>,
+    /// How it must end.
+    pub end: Expected,
+    /// What its console must say, besides an `ok` for each test and no `FAIL`.
+    pub says: Vec<&'static str>,
+    /// What the ledger must have counted over its whole life.
+    pub counts: Vec<(Reason, RangeInclusive<u64>)>,
+}
+
+/// How a VM must end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// Every check of the test kernel held.
+    Passed,
+    /// It powers itself off.
+    PowerOff,
+    /// It resets.
+    Reset,
+    /// It is stopped, for a reason that contains this text.
+    Fault(&'static str),
+}
+
+/// What must come of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// Every VM ends as its [`Guest`] says.
+    Ends,
+    /// The hypervisor refuses, in a sentence that contains all of these.
+    Refused(Vec<&'static str>),
+    /// The command line rejects the plan, in a sentence that contains all of these.
+    Rejected(Vec<&'static str>),
+}
+
+/// What is special about a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Special {
+    /// Nothing.
+    None,
+    /// No hypervisor.
+    Bare,
+    /// No hypervisor, and no IOMMU either.
+    BareWithoutIommu,
+    /// This CPU model.
+    Cpu(&'static str),
+    /// No IOMMU.
+    NoIommu,
+    /// An IOMMU that can't remap interrupts.
+    NoInterruptRemapping,
+    /// The host's core alone.
+    OneCore,
+    /// This much memory, in MiB.
+    Memory(u64),
+    /// A boot image with its last byte changed.
+    DamagedImage,
+    /// A boot image cut in half.
+    HalfImage,
+    /// No boot image.
+    NoImage,
+    /// Files as they are, without the command line's own look at them.
+    Unchecked,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// How QEMU ended.
+    pub ended: Ended,
+    /// What the hypervisor reported.
+    pub report: Report,
+    /// Each VM's console.
+    pub consoles: Vec<String>,
+    /// The hypervisor's log.
+    pub log: Vec<String>,
+}
+
+/// Runs a case; an error is what the command line would have said.
+pub fn run(case: &Case, kernel: &Kernel, cx: &Context) -> Result<Outcome> {
+    let directory = tempfile::tempdir().context("no temporary directory can be made")?;
+    let directory = directory.path();
+    let plan = plan(case, kernel, directory)?;
+    let machine = machine(case, plan, directory, cx)?;
+    let framing = match case.machine {
+        Special::Bare | Special::BareWithoutIommu => Framing::Raw,
+        _ => Framing::Frames,
+    };
+    let command = machine.command(cx)?;
+    let setup = Setup { command, framing, timeout: Some(PATIENCE), typed: None };
+    let mut report =
+        Report::new(case.guests.iter().enumerate().map(|(i, _)| NAMES[i % NAMES.len()]));
+    let mut consoles = vec![Vec::new(); case.guests.len()];
+    let mut log = Vec::new();
+    let ended = session::run(setup, cx, |seen| {
+        match seen {
+            Seen::Said(Piece::Console { vm, bytes }) => {
+                if let Some(console) = consoles.get_mut(vm) {
+                    console.extend_from_slice(bytes);
+                }
+            }
+            Seen::Said(Piece::Log(line)) => log.push(line),
+            Seen::Said(Piece::Record(record)) => report.see(&record),
+            Seen::Idle => {}
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let consoles = consoles.iter().map(|c| String::from_utf8_lossy(c).into_owned()).collect();
+    Ok(Outcome { ended, report, consoles, log })
+}
+
+/// Names of the VMs of a case.
+const NAMES: [&str; 2] = ["first", "second"];
+
+fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
+    let mut vms = Vec::new();
+    for (i, guest) in case.guests.iter().enumerate() {
+        let name = NAMES[i % NAMES.len()];
+        let path = directory.join(name);
+        fs::write(&path, kernel.variant(guest.variant)?)?;
+        vms.push(Vm {
+            name: name.to_owned(),
+            cpus: vec![i as u32 + 1],
+            memory: MEMORY,
+            kernel: path.display().to_string(),
+            initrd: None,
+            cmdline: guest.cmdline(case.machine),
+            devices: guest.devices.clone(),
+            interrupts: guest.policy,
+        });
+    }
+    let plan = Plan { vms };
+    match case.machine {
+        Special::Unchecked => plan.try_map(|_, _, path| {
+            let path = Path::new(&path).to_owned();
+            let bytes = fs::read(&path)?;
+            Ok(File { path, bytes })
+        }),
+        _ => load::files(plan, directory),
+    }
+}
+
+impl Guest {
+    fn cmdline(&self, machine: Special) -> String {
+        let policy = match machine {
+            Special::Bare | Special::BareWithoutIommu => "bare",
+            _ => self.policy.label(),
+        };
+        format!("test={} policy={policy} {}", self.tests, self.options)
+    }
+}
+
+fn machine(case: &Case, plan: Plan<File>, directory: &Path, cx: &Context) -> Result<Machine> {
+    if let (Special::Bare | Special::BareWithoutIommu, Some(vm)) = (case.machine, plan.vms.first())
+    {
+        let mut machine = Machine::bare(&vm.kernel.path, None, &vm.cmdline, MEMORY, Vec::new());
+        machine.iommu = case.machine == Special::Bare;
+        machine.add_devices(vm.devices.iter().copied())?;
+        return Ok(machine);
+    }
+    let mut image = plan::image::build(&plan)?;
+    match case.machine {
+        Special::DamagedImage => {
+            if let Some(last) = image.last_mut() {
+                *last ^= 0x40;
+            }
+        }
+        Special::HalfImage => image.truncate(image.len() / 2),
+        _ => {}
+    }
+    let path = directory.join("image");
+    fs::write(&path, image)?;
+    let mut machine = Machine::exitless(cx.hypervisor()?, &path, &plan, Vec::new())?;
+    match case.machine {
+        Special::Cpu(model) => machine.cpu = model.to_owned(),
+        Special::NoIommu => machine.iommu = false,
+        Special::NoInterruptRemapping => {
+            machine.iommu = false;
+            machine.extra = ["-device", "intel-iommu,intremap=off"].map(Into::into).into();
+        }
+        Special::OneCore => machine.cpus = 1,
+        Special::Memory(mib) => machine.memory = mib << 20,
+        Special::NoImage => {
+            let (kernel, initrd, cmdline) = (cx.hypervisor()?.to_owned(), None, String::new());
+            machine.boot = Boot::Bare { kernel, initrd, cmdline };
+        }
+        _ => {}
+    }
+    Ok(machine)
+}

@@ -1,0 +1,180 @@
+//! What runs and ends: every test of the kernel alone, and beside a neighbour.
+
+use super::case::{Case, Expect, Expected, Guest, Special};
+use super::kernel::Variant;
+use ledger::Reason;
+use plan::{Choice, Class, DeviceName};
+use std::ops::RangeInclusive;
+
+const NONE: RangeInclusive<u64> = 0..=0;
+
+/// Tests of the kernel that end well, and whether the quick test has them.
+const TESTS: [(&str, bool); 24] = [
+    ("hello", true),
+    ("exceptions", false),
+    ("true-np", true),
+    ("delivery", true),
+    ("delivery-masked", true),
+    ("no-eoi", true),
+    ("halt", true),
+    ("timer", true),
+    ("timer-mixed", true),
+    ("timer-nested", true),
+    ("idt-move", true),
+    ("idt-limit", true),
+    ("idt-write", true),
+    ("idt-remap", false),
+    ("self-ipi", false),
+    ("self-nmi", false),
+    ("msi-program", true),
+    ("bar-move", false),
+    ("dma-confine", false),
+    ("bad-msr", false),
+    ("bad-port", false),
+    ("bad-config", false),
+    ("bad-xcr", false),
+    ("bad-instruction", false),
+];
+
+/// The same, and `bad-cr`, in one boot of the bare machine, which ends well even with
+/// the accesses beyond memory.
+const ALL_BARE: &str = "hello,exceptions,true-np,delivery,delivery-masked,no-eoi,halt,timer,\
+    timer-mixed,timer-nested,idt-move,idt-limit,idt-write,idt-remap,self-ipi,self-nmi,msi-program,\
+    bar-move,dma-confine,bad-msr,bad-port,bad-config,bad-cr,bad-xcr,bad-instruction,wild-load,wild-store";
+
+/// Tests after which the VM is gone.
+const ENDS: [(&str, Expected, bool); 10] = [
+    ("power-off", Expected::PowerOff, true),
+    ("reset-acpi", Expected::Reset, false),
+    ("reset-chipset", Expected::Reset, false),
+    ("reset-keyboard", Expected::Reset, false),
+    ("triple-fault", Expected::Fault("triple fault"), true),
+    ("wild-load", Expected::Fault("90000000"), false),
+    ("wild-store", Expected::Fault("90000000"), true),
+    ("wild-jump", Expected::Fault("90000000"), false),
+    ("wild-tables", Expected::Fault("90000000"), false),
+    ("bad-cr3", Expected::Fault(""), false),
+];
+
+/// What a VM does while its neighbour's heart must go on beating.
+const ATTACKS: [(&str, Expected, bool); 11] = [
+    ("triple-fault", Expected::Fault("triple fault"), true),
+    ("wild-store", Expected::Fault("90000000"), false),
+    ("wild-jump", Expected::Fault("90000000"), false),
+    ("bad-cr", Expected::Passed, false),
+    ("bad-xcr", Expected::Passed, false),
+    ("bad-msr", Expected::Passed, false),
+    ("bad-port", Expected::Passed, false),
+    ("bad-config", Expected::Passed, false),
+    ("msi-program", Expected::Passed, false),
+    ("dma-confine", Expected::Passed, false),
+    ("self-nmi", Expected::Passed, false),
+];
+
+/// All of them.
+pub fn all() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for policy in [Choice::Trap, Choice::Eli] {
+        let group = policy.label();
+        for (test, quick) in TESTS {
+            cases.push(case(format!("{group}/{test}"), quick, [guest(test, policy)]));
+        }
+        for (test, end, quick) in ENDS {
+            let guest = Guest { end, ..guest(test, policy) };
+            cases.push(case(format!("{group}/{test}"), quick && policy == Choice::Eli, [guest]));
+        }
+        let bad_cr = guest("bad-cr", policy);
+        cases.push(case(format!("{group}/bad-cr"), false, [bad_cr]));
+        let pvh = Guest { variant: Variant::Pvh, says: vec!["by pvh"], ..guest("hello", policy) };
+        cases.push(case(format!("{group}/hello-pvh"), policy == Choice::Eli, [pvh]));
+        let pair = [guest("delivery", policy), second(guest("delivery", policy))];
+        cases.push(case(format!("pair/delivery-{group}"), policy == Choice::Eli, pair));
+    }
+    let mixed = [guest("timer-mixed", Choice::Eli), second(guest("timer-mixed", Choice::Trap))];
+    cases.push(case("pair/timer-mixed".to_owned(), false, mixed));
+    for (test, end, quick) in ATTACKS {
+        let attacker = Guest { end, ..guest(test, Choice::Eli) };
+        cases.push(case(format!("pair/{test}"), quick, [attacker, heartbeat()]));
+    }
+    for (name, machine) in [("bare/all", Special::BareWithoutIommu), ("bare/iommu", Special::Bare)]
+    {
+        let guest = guest(ALL_BARE, Choice::Trap);
+        let guest = Guest { says: Vec::new(), variant: Variant::Pvh, ..guest };
+        cases.push(Case { machine, ..case(name.to_owned(), false, [guest]) });
+    }
+    cases
+}
+
+/// A case that is special in nothing.
+pub fn case<const N: usize>(name: String, quick: bool, guests: [Guest; N]) -> Case {
+    let (machine, expect) = (Special::None, Expect::Ends);
+    Case { name, quick, guests: guests.into(), machine, expect }
+}
+
+/// A VM with the first `edu`.
+pub fn guest(tests: &'static str, policy: Choice) -> Guest {
+    let counts = match (tests, policy) {
+        ("delivery" | "halt", Choice::Eli) => {
+            vec![(Reason::DeviceInterrupt, NONE), (Reason::DeviceEoi, NONE)]
+        }
+        ("delivery", _) => {
+            vec![(Reason::DeviceInterrupt, 100..=100), (Reason::DeviceEoi, 100..=100)]
+        }
+        ("timer", _) => vec![(Reason::TimerInterrupt, 20..=100)],
+        _ => Vec::new(),
+    };
+    Guest {
+        tests,
+        options: "",
+        variant: Variant::Multiboot,
+        policy,
+        devices: vec![edu(0)],
+        end: Expected::Passed,
+        says: vec!["by multiboot"],
+        counts,
+    }
+}
+
+/// The same with the second `edu`.
+fn second(guest: Guest) -> Guest {
+    Guest { devices: vec![edu(1)], ..guest }
+}
+
+/// The neighbour.
+fn heartbeat() -> Guest {
+    Guest {
+        options: "beats=30",
+        devices: Vec::new(),
+        says: vec!["heartbeat 30\n", "ok heartbeat: 0 of"],
+        counts: vec![(Reason::TimerInterrupt, 30..=60)],
+        ..guest("heartbeat", Choice::Eli)
+    }
+}
+
+fn edu(index: u8) -> DeviceName {
+    DeviceName::Named { class: Class::Edu, index }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::selftest::refusals;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_unique() {
+        let mut seen = HashSet::new();
+        for case in all().into_iter().chain(refusals::all()) {
+            assert!(seen.insert(case.name.clone()), "{} stands twice", case.name);
+        }
+    }
+
+    #[test]
+    fn no_device_has_two_owners_unless_that_is_the_test() {
+        for case in all() {
+            let devices: Vec<_> = case.guests.iter().flat_map(|g| &g.devices).collect();
+            let distinct: HashSet<_> = devices.iter().map(|d| d.to_string()).collect();
+            assert_eq!(devices.len(), distinct.len(), "{}", case.name);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Compares what came of a run with what had to.
+
+use super::case::{Case, Expect, Expected, Guest, Outcome, Special};
+use crate::report::{VmReport, status};
+use ledger::End;
+
+/// The test kernel's debug-exit value when every check held.
+const PASSED: u32 = 0x20;
+
+/// What is wrong with an outcome, a sentence each; nothing if the case passed.
+pub fn complaints(case: &Case, outcome: &Outcome) -> Vec<String> {
+    match &case.expect {
+        Expect::Ends if matches!(case.machine, Special::Bare | Special::BareWithoutIommu) => {
+            bare(case, outcome)
+        }
+        Expect::Ends => ends(case, outcome),
+        Expect::Refused(words) => refused(words, outcome),
+        Expect::Rejected(_) => vec!["the command line took it".to_owned()],
+    }
+}
+
+/// What is wrong with the command line's own error.
+pub fn rejection(case: &Case, error: &str) -> Vec<String> {
+    match &case.expect {
+        Expect::Rejected(words) => sentence(words, error),
+        _ => vec![error.to_owned()],
+    }
+}
+
+fn bare(case: &Case, outcome: &Outcome) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if outcome.ended.code() != Some(PASSED) {
+        wrong.push(format!("the kernel did not say that all is well: {:?}", outcome.ended));
+    }
+    for (guest, console) in case.guests.iter().zip(&outcome.consoles) {
+        said(guest, console, &mut wrong);
+    }
+    wrong
+}
+
+fn ends(case: &Case, outcome: &Outcome) -> Vec<String> {
+    let mut wrong: Vec<String> = outcome.report.failure(&outcome.ended).into_iter().collect();
+    for ((guest, vm), console) in case.guests.iter().zip(&outcome.report.vms).zip(&outcome.consoles)
+    {
+        let mut of_vm = Vec::new();
+        ended(guest, vm, &mut of_vm);
+        said(guest, console, &mut of_vm);
+        counted(guest, vm, &mut of_vm);
+        wrong.extend(of_vm.into_iter().map(|w| format!("VM {}: {w}", vm.name)));
+    }
+    wrong
+}
+
+fn ended(guest: &Guest, vm: &VmReport, wrong: &mut Vec<String>) {
+    let right = match (guest.end, &vm.end) {
+        (Expected::Passed, Some(End::DebugExit(PASSED)))
+        | (Expected::PowerOff, Some(End::PowerOff))
+        | (Expected::Reset, Some(End::Reset)) => true,
+        (Expected::Fault(text), Some(End::Fault(why))) => contains(why, text),
+        _ => false,
+    };
+    if !right {
+        wrong.push(format!("ended as {:?}, {:?} wanted", vm.end, guest.end));
+    }
+}
+
+fn said(guest: &Guest, console: &str, wrong: &mut Vec<String>) {
+    let failed = console.lines().filter(|l| l.starts_with("FAIL")).count();
+    if failed > 0 {
+        wrong.push(format!("{failed} checks failed"));
+    }
+    // A kernel that is stopped on purpose may not come to say that all is well.
+    if !matches!(guest.end, Expected::Fault(_)) {
+        for test in guest.tests.split(',') {
+            let verdict = format!("ok {test}: ");
+            if !console.lines().any(|l| l.starts_with(&verdict)) {
+                wrong.push(format!("the console has no line \"{verdict}…\""));
+            }
+        }
+    }
+    for text in &guest.says {
+        if !console.contains(text) {
+            wrong.push(format!("the console doesn't say \"{text}\""));
+        }
+    }
+}
+
+fn counted(guest: &Guest, vm: &VmReport, wrong: &mut Vec<String>) {
+    let counters = vm.counters();
+    for (reason, range) in &guest.counts {
+        let n = counters.of(*reason);
+        if !range.contains(&n) {
+            let (low, high) = (range.start(), range.end());
+            wrong.push(format!("{n} {} exits, {low} to {high} wanted", reason.label()));
+        }
+    }
+    if counters.entries != counters.total() {
+        wrong.push(format!("{} entries but {} exits", counters.entries, counters.total()));
+    }
+    match &vm.delivery {
+        Some((delivery, _)) if delivery.label() == guest.policy.label() => {}
+        other => wrong.push(format!("policy in force: {other:?}, {} wanted", guest.policy.label())),
+    }
+}
+
+fn refused(words: &[&str], outcome: &Outcome) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let got = outcome.report.status(&outcome.ended);
+    if got != status::REFUSED {
+        let failure = outcome.report.failure(&outcome.ended);
+        wrong.push(format!("status {got}, {} wanted: {failure:?}", status::REFUSED));
+    }
+    wrong.extend(sentence(words, outcome.report.refused.as_deref().unwrap_or("")));
+    wrong
+}
+
+fn sentence(words: &[&str], text: &str) -> Vec<String> {
+    let missing = words.iter().filter(|w| !contains(text, w));
+    let mut wrong: Vec<_> = missing.map(|w| format!("\"{text}\" doesn't name {w}")).collect();
+    if text.is_empty() || text.lines().count() > 1 {
+        wrong.push(format!("\"{text}\" is not one sentence"));
+    }
+    wrong
+}
+
+fn contains(text: &str, part: &str) -> bool {
+    text.to_lowercase().contains(&part.to_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{report::Report, selftest::cases, session::Ended};
+    use ledger::{Counters, Delivery, Reason, Record};
+
+    fn case() -> Case {
+        cases::all().into_iter().find(|c| c.name == "eli/delivery").unwrap()
+    }
+
+    fn outcome(console: &str, end: End, device_exits: u64) -> Outcome {
+        let mut exits = vec![0; Reason::COUNT];
+        exits[Reason::DeviceInterrupt as usize] = device_exits;
+        exits[Reason::Cpuid as usize] = 5;
+        let counters = Counters { entries: 5 + device_exits, exits, ..Counters::default() };
+        let mut report = Report::new(["first"]);
+        let (name, delivery, why) = ("first".to_owned(), Delivery::Eli, String::new());
+        report.see(&Record::Started { vm: 0, name, delivery, why, memory: 0, overhead: 0 });
+        report.see(&Record::Counters { vm: 0, vcpu: 0, counters, cycles: 1 });
+        report.see(&Record::Ended { vm: 0, end });
+        let ended = Ended::Exited { status: 33, message: String::new() };
+        Outcome { ended, report, consoles: vec![console.to_owned()], log: Vec::new() }
+    }
+
+    const GOOD: &str = "kernel: by multiboot\nok delivery: 100 handled of 100 raised\n";
+
+    #[test]
+    fn a_good_run_has_no_complaint() {
+        assert_eq!(complaints(&case(), &outcome(GOOD, End::DebugExit(PASSED), 0)), [""; 0]);
+    }
+
+    #[test]
+    fn each_deviation_is_named() {
+        let one = |console: &str, end, exits| {
+            let wrong = complaints(&case(), &outcome(console, end, exits));
+            assert_eq!(wrong.len(), 1, "{wrong:?}");
+            wrong[0].clone()
+        };
+        let passed = || End::DebugExit(PASSED);
+        assert!(one(GOOD, End::PowerOff, 0).contains("PowerOff"));
+        assert!(one(GOOD, passed(), 1).contains("1 device-interrupt exits"));
+        assert!(one("kernel: by multiboot\n", passed(), 0).contains("ok delivery: "));
+        let console = format!("{GOOD}FAIL delivery: x\n");
+        assert!(one(&console, passed(), 0).contains("1 checks failed"));
+    }
+
+    #[test]
+    fn entries_and_policy_are_compared() {
+        let mut bad = outcome(GOOD, End::DebugExit(PASSED), 0);
+        bad.report.vms[0].vcpus[0].entries += 1;
+        bad.report.vms[0].delivery = Some((Delivery::Trap, String::new()));
+        assert_eq!(complaints(&case(), &bad).len(), 2);
+    }
+
+    #[test]
+    fn a_refusal_must_be_one_sentence_with_its_words() {
+        assert!(sentence(&["svm"], "the CPU has no SVM").is_empty());
+        assert_eq!(sentence(&["SVM"], "the CPU is old").len(), 1);
+        assert_eq!(sentence(&["a"], "a\nb").len(), 1);
+        assert_eq!(sentence(&[], "").len(), 1);
+    }
+}

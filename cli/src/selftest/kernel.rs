@@ -1,0 +1,66 @@
+//! The test kernel's image, and variants of it that only one kind of loader takes.
+
+use crate::context::Context;
+use anyhow::{Context as _, Result, anyhow};
+use std::fs;
+
+const MULTIBOOT_MAGIC: [u8; 4] = 0x1BAD_B002u32.to_le_bytes();
+/// Name size, descriptor size and type of XEN_ELFNOTE_PHYS32_ENTRY, and the name.
+const PVH_NOTE: [u8; 16] = *b"\x04\0\0\0\x04\0\0\0\x12\0\0\0Xen\0";
+
+/// Which of its headers an image keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// Multiboot 1 alone.
+    Multiboot,
+    /// The PVH note alone.
+    Pvh,
+    /// Cut off in its ELF header: no kernel at all.
+    Broken,
+}
+
+/// The kernel as built.
+pub struct Kernel(Vec<u8>);
+
+/// Builds it.
+pub fn build(cx: &Context) -> Result<Kernel> {
+    let path = cx.build_bare_metal("kernels")?;
+    let image = fs::read(&path).with_context(|| format!("{} can't be read", path.display()))?;
+    Ok(Kernel(image))
+}
+
+impl Kernel {
+    /// A variant's image.
+    pub fn variant(&self, variant: Variant) -> Result<Vec<u8>> {
+        match variant {
+            Variant::Multiboot => self.without(&PVH_NOTE),
+            Variant::Pvh => self.without(&MULTIBOOT_MAGIC),
+            Variant::Broken => Ok(self.0.iter().take(100).copied().collect()),
+        }
+    }
+
+    fn without(&self, mark: &[u8]) -> Result<Vec<u8>> {
+        let mut image = self.0.clone();
+        let at = image.windows(mark.len()).position(|w| w == mark);
+        let at = at.ok_or_else(|| anyhow!("the test kernel has lost one of its headers"))?;
+        image[at..at + mark.len()].fill(0);
+        Ok(image)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variant_lacks_the_other_header() {
+        let image = [&[1; 8][..], &MULTIBOOT_MAGIC, &[2; 8], &PVH_NOTE, &[3; 100]].concat();
+        let kernel = Kernel(image.clone());
+        let has =
+            |v, mark: &[u8]| kernel.variant(v).unwrap().windows(mark.len()).any(|w| w == mark);
+        assert!(has(Variant::Multiboot, &MULTIBOOT_MAGIC) && !has(Variant::Multiboot, &PVH_NOTE));
+        assert!(has(Variant::Pvh, &PVH_NOTE) && !has(Variant::Pvh, &MULTIBOOT_MAGIC));
+        assert_eq!(kernel.variant(Variant::Pvh).unwrap().len(), image.len());
+        assert!(Kernel(vec![0; 64]).variant(Variant::Pvh).is_err());
+    }
+}

@@ -1,0 +1,72 @@
+//! What can't run and must be told so in one sentence, with a non-zero status.
+
+use super::case::{Case, Expect, Guest, Special};
+use super::cases::{case, guest};
+use super::kernel::Variant;
+use plan::{Choice, Class, DeviceName};
+
+/// A machine that lacks something, and what the sentence must name.
+type Lack = (&'static str, Special, &'static [&'static str]);
+
+const MACHINES: [Lack; 10] = [
+    ("no-svm", Special::Cpu("max,-svm"), &["SVM"]),
+    ("no-nested-paging", Special::Cpu("max,-npt"), &["nested paging"]),
+    ("no-x2apic", Special::Cpu("max,-x2apic"), &["x2APIC"]),
+    ("no-iommu", Special::NoIommu, &["IOMMU"]),
+    ("no-interrupt-remapping", Special::NoInterruptRemapping, &["interrupt remapping"]),
+    ("one-core", Special::OneCore, &["core 1"]),
+    ("little-memory", Special::Memory(96), &["memory"]),
+    ("damaged-image", Special::DamagedImage, &["boot image"]),
+    ("half-image", Special::HalfImage, &["boot image"]),
+    ("no-image", Special::NoImage, &["boot image"]),
+];
+
+/// All of them.
+pub fn all() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (name, machine, words) in MACHINES {
+        let expect = Expect::Refused(words.to_vec());
+        let quick = matches!(name, "no-svm" | "no-iommu" | "damaged-image");
+        cases.push(Case { machine, expect, ..plain(name, quick, vm()) });
+    }
+    // What the command line would see, handed to the hypervisor all the same.
+    let broken = || Guest { variant: Variant::Broken, ..vm() };
+    let refused = Case {
+        machine: Special::Unchecked,
+        expect: Expect::Refused(vec!["first", "kernel"]),
+        ..plain("broken-kernel", false, broken())
+    };
+    let rejected = Case {
+        expect: Expect::Rejected(vec!["first", "kernel"]),
+        ..plain("broken-kernel-early", true, broken())
+    };
+    cases.extend([refused, rejected]);
+    // No such device; the host bridge; the bridge of the ISA devices.
+    let address = |device, function| DeviceName::Address { bus: 0, device, function };
+    let devices = [
+        ("absent-address", address(0x0A, 0), "00:0a.0"),
+        ("absent-class", DeviceName::Named { class: Class::Usb, index: 0 }, "usb0"),
+        ("host-bridge", address(0, 0), "00:00.0"),
+        ("isa-bridge", address(0x1F, 0), "00:1f.0"),
+    ];
+    for (name, device, word) in devices {
+        let guest = Guest { devices: vec![device], ..vm() };
+        let expect = Expect::Refused(vec![word]);
+        cases.push(Case { expect, ..plain(name, name == "absent-class", guest) });
+    }
+    // Twice by one name, and by two names.
+    let twice = case("refuse/assigned-twice".to_owned(), true, [vm(), vm()]);
+    cases.push(Case { expect: Expect::Rejected(vec!["edu0", "first", "second"]), ..twice });
+    let alias = Guest { devices: vec![address(0x10, 0)], ..vm() };
+    let twice = case("refuse/assigned-twice-by-address".to_owned(), false, [vm(), alias]);
+    cases.push(Case { expect: Expect::Refused(vec!["00:10.0"]), ..twice });
+    cases
+}
+
+fn plain(name: &str, quick: bool, guest: Guest) -> Case {
+    case(format!("refuse/{name}"), quick, [guest])
+}
+
+fn vm() -> Guest {
+    guest("hello", Choice::Eli)
+}
