@@ -119,7 +119,10 @@ extern "C" fn wait_for_work() -> ! {
     cpu.parked.store(true, Ordering::Release);
     loop {
         interrupts::disable();
-        let work = cpu.work.swap(0, Ordering::Acquire);
+        // The wake-up is consumed with the work it announces; left pending, it would be the
+        // first thing to interrupt what runs next on this core.
+        let woken = interrupts::take().any(|vector| vector == interrupts::WAKE);
+        let work = if woken { cpu.work.swap(0, Ordering::Acquire) } else { 0 };
         if work != 0 {
             // SAFETY: `run_on` stored a function of this type.
             let f: fn(usize) -> ! = unsafe { core::mem::transmute(work) };

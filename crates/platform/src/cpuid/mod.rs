@@ -16,6 +16,8 @@ pub use features::{XCR0_OFFERED, efer_offered};
 
 /// First leaf of hypervisors.
 const HYPERVISOR: u32 = 0x4000_0000;
+/// Where KVM's leaves stand when the first hypervisor leaf is another's.
+const KVM: u32 = 0x4000_0100;
 /// Highest basic and extended leaf that anything is shown of.
 const MAX_BASIC: u32 = 0x1F;
 const MAX_EXTENDED: u32 = 0x8000_0021;
@@ -105,6 +107,14 @@ pub fn filter(leaf: u32, subleaf: u32, physical: CpuidResult, vcpu: &CpuidContex
             CpuidResult { eax: vcpu.apic_id, ebx: vcpu.apic_id & 0xFF, ..CpuidResult::default() }
         }
         0x8000_0021 => CpuidResult { eax: r.eax & EXTENDED_21_EAX, ..CpuidResult::default() },
+        // Linux keeps x2APIC without an IOMMU's interrupt remapping only under a hypervisor that it
+        // knows. This is KVM's interface, where KVM itself puts it beside another one's, and it
+        // offers none of its features.
+        KVM => {
+            let word = |s: &[u8; 4]| u32::from_le_bytes(*s);
+            let (ebx, ecx, edx) = (word(b"KVMK"), word(b"VMKV"), word(b"M\0\0\0"));
+            CpuidResult { eax: KVM + 1, ebx, ecx, edx }
+        }
         _ => CpuidResult::default(),
     }
 }

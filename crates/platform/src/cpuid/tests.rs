@@ -93,6 +93,10 @@ fn what_the_machine_model_promises_is_shown_on_any_cpu() {
     let bytes: Vec<u8> =
         [name.ebx, name.ecx, name.edx].iter().flat_map(|r| r.to_le_bytes()).collect();
     assert_eq!((name.eax, &bytes[..]), (0x4000_0001, &b"ExitlessHypV"[..]));
+    let kvm = with(0x4000_0100);
+    let bytes: Vec<u8> = [kvm.ebx, kvm.ecx, kvm.edx].iter().flat_map(|w| w.to_le_bytes()).collect();
+    assert_eq!((kvm.eax, &bytes[..]), (0x4000_0101, &b"KVMKVMKVM\0\0\0"[..]));
+    assert_eq!(with(0x4000_0101), NONE, "none of KVM's features is offered");
     let ledger = with(0x4000_0001);
     assert_eq!((ledger.eax, ledger.ebx, ledger.ecx, ledger.edx), (0xFED4_2000, 0x12, 1, 2));
 }
@@ -188,7 +192,7 @@ proptest! {
         let vcpu = CpuidContext { apic_id, cpus, max_basic: max, max_extended: max, ..VCPU };
         for leaf in [leaf, leaf & 0x3F, 0x8000_0000 | leaf & 0x3F, 0x4000_0000 | leaf & 3] {
             let shown = filter(leaf, subleaf, ALL, &vcpu);
-            prop_assert!(leaf <= max || leaf <= 0x4000_0001 || shown == NONE);
+            prop_assert!(leaf <= max || leaf <= 0x4000_0001 || leaf == 0x4000_0100 || shown == NONE);
         }
         let cores = filter(0xB, 1, ALL, &vcpu);
         prop_assert!(cores.eax < 16 && (cores.ebx - 1) >> cores.eax == 0);
