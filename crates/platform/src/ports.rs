@@ -31,6 +31,9 @@ pub enum Port {
     KeyboardCommand,
     /// 0xF4: ends the VM with a code, for tests.
     DebugExit,
+    /// 0x40 to 0x42: counters of an interval timer that isn't there; they read zero. Ones would
+    /// pass for a counter that is just starting, and Linux would wait for it to move.
+    AbsentCounter,
     /// Nobody's: reads give [`unclaimed`], writes are ignored.
     Unclaimed,
 }
@@ -39,6 +42,7 @@ pub enum Port {
 pub const fn route(port: u16, size: u8) -> Port {
     match (port, size) {
         (0x3F8..=0x3FF, 1) => Port::Uart((port - UART_BASE) as u8),
+        (0x40..=0x42, 1) => Port::AbsentCounter,
         (0x70, 1) => Port::RtcIndex,
         (0x71, 1) => Port::RtcData,
         (0xCF8, 4) => Port::PciAddress,

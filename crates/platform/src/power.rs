@@ -43,6 +43,7 @@ pub fn write(port: Port, value: u32) -> Option<PowerEvent> {
 pub fn read(port: Port, size: u8) -> u32 {
     match port {
         Port::SleepControl | Port::SleepStatus | Port::Reset | Port::ResetControl => 0,
+        Port::AbsentCounter => 0,
         _ => unclaimed(size),
     }
 }

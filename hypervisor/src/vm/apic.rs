@@ -127,7 +127,7 @@ impl<C: VirtualCpu> Vm<C> {
     /// An interrupt of the guest's for itself. In direct mode the physical local APIC can
     /// deliver it as it delivers a device's, unless its vector is one the host needs.
     fn interrupt_self(&mut self, vector: u8) {
-        if self.mode == Mode::Direct && !self.shadow.hidden.contains(vector) {
+        if self.can_post(vector) {
             x2apic::self_ipi(vector);
         } else {
             self.apic.request(vector);
