@@ -5,6 +5,7 @@ use anyhow::{Context as _, Result, bail};
 use std::{
     cell::OnceCell,
     env,
+    io::{self, Seek},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{
@@ -16,6 +17,7 @@ use std::{
 
 /// The oldest QEMU whose SVM, x2APIC and VT-d emulation this is tested with.
 const MIN_QEMU: (u32, u32) = (10, 0);
+/// How long a build may take without a word.
 const SILENT_BUILD: Duration = Duration::from_millis(700);
 
 /// What every command needs to know.
@@ -104,15 +106,22 @@ impl Context {
     /// Builds a package for the bare machine and gives its ELF.
     pub fn build_bare_metal(&self, package: &str) -> Result<PathBuf> {
         let triple = "x86_64-unknown-none";
+        let mut messages = tempfile::tempfile().context("no temporary file can be made")?;
         let mut cargo = self.cargo();
         cargo.args(["build", "--quiet", "--release", "--target", triple, "-p", package]);
-        let mut child = cargo.stdin(Stdio::null()).spawn().context("cargo can't be started")?;
+        cargo.stdin(Stdio::null()).stderr(messages.try_clone()?);
+        let mut child = cargo.spawn().context("cargo can't be started")?;
         let start = Instant::now();
         // A build that has nothing to do says nothing.
         let mut said = false;
         let status = loop {
             if let Some(status) = child.try_wait()? {
                 break status;
+            }
+            if self.interrupted() {
+                child.kill()?;
+                child.wait()?;
+                bail!("stopped while {package} was being built");
             }
             if !said && start.elapsed() > SILENT_BUILD {
                 eprintln!("exitless: building {package} for the bare machine …");
@@ -121,7 +130,12 @@ impl Context {
             std::thread::sleep(Duration::from_millis(20));
         };
         if !status.success() {
+            messages.rewind()?;
+            io::copy(&mut messages, &mut io::stderr())?;
             bail!("{package} could not be built; cargo's messages above say why");
+        }
+        if said {
+            eprintln!("exitless: built in {:.0} s", start.elapsed().as_secs_f64());
         }
         Ok(self.target.join(triple).join("release").join(package))
     }

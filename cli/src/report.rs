@@ -151,10 +151,12 @@ impl Report {
         })
     }
 
-    /// The summary for the terminal: for each VM how it ended and what made it exit.
+    /// The summary for the terminal: for each VM how it ended and what made it exit;
+    /// nothing when none started.
     pub fn summary(&self) -> String {
         let mut text = String::new();
-        for vm in &self.vms {
+        let started = self.vms.iter().any(|vm| vm.delivery.is_some());
+        for vm in self.vms.iter().filter(|_| started) {
             // Writing to a string can't fail.
             let _ = vm.summarize(self.machine.as_ref(), &mut text);
         }

@@ -71,7 +71,7 @@ pub struct Args {
     #[arg(long, value_name = "POLICY", value_parser = plan::file::parse_choice, default_value = "auto", requires = "kernel")]
     interrupts: Choice,
     /// Name of the VM
-    #[arg(long, value_name = "NAME", default_value = "vm", requires = "kernel")]
+    #[arg(long, value_name = "NAME", default_value = "guest", requires = "kernel")]
     name: String,
     /// Raw image behind the next NVMe controller; may be repeated [default: 1G of zeroes]
     #[arg(long = "disk", value_name = "FILE")]

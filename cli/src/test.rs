@@ -5,7 +5,7 @@ use crate::{bench, context::Context, elf, selftest, summary::Summary};
 use anyhow::{Result, bail};
 use std::{
     fs,
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     process::{Command, ExitCode, Stdio},
     time::Instant,
 };
@@ -25,16 +25,24 @@ pub struct Args {
     /// Only what takes under five minutes: no Miri, no bench, fewer random cases
     #[arg(long)]
     quick: bool,
+    /// Only the tests in the emulator whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
 }
 
 /// Runs everything; the closing line is the summary.
 pub fn test(args: &Args, cx: &Context) -> Result<ExitCode> {
-    let mut steps =
-        Steps { cx, quick: args.quick, summary: Summary::default(), start: Instant::now() };
-    steps.host()?;
-    steps.bare_metal()?;
-    steps.emulated()?;
-    let seconds = steps.start.elapsed().as_secs();
+    let (summary, start) = (Summary::default(), Instant::now());
+    let mut steps = Steps { cx, quick: args.quick, summary };
+    if args.only.is_none() {
+        steps.host()?;
+        steps.bare_metal()?;
+    }
+    steps.emulated(args.only.as_deref())?;
+    if args.only.is_none() {
+        steps.bench()?;
+    }
+    let seconds = start.elapsed().as_secs();
     println!("\n{} min {:02} s", seconds / 60, seconds % 60);
     println!("{}", steps.summary);
     Ok(if steps.summary.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -44,7 +52,6 @@ struct Steps<'a> {
     cx: &'a Context,
     quick: bool,
     summary: Summary,
-    start: Instant,
 }
 
 /// How a step went: what to add to the summary, and what to show of it.
@@ -72,27 +79,29 @@ impl Steps<'_> {
         })
     }
 
-    fn emulated(&mut self) -> Result<()> {
-        println!("in the emulator:");
-        match selftest::run(self.cx, self.quick) {
-            Ok(summary) => self.summary += summary,
-            Err(error) => {
-                println!("  FAILED: {error:#}");
-                self.summary += one(false);
-            }
-        }
+    fn emulated(&mut self, only: Option<&str>) -> Result<()> {
+        println!("In the emulator:");
+        let result = selftest::run(self.cx, self.quick, only);
         self.stop_if_interrupted()?;
+        self.summary += result.unwrap_or_else(|error| {
+            println!("FAIL  {error:#}");
+            one(false)
+        });
+        Ok(())
+    }
+
+    fn bench(&mut self) -> Result<()> {
         if self.quick {
             return self.skip("bench", "--quick leaves it out");
         }
-        println!("bench --quick:");
-        if let Err(error) = bench::smoke(self.cx) {
-            println!("  FAILED: {error:#}");
-            self.summary += one(false);
-        } else {
-            self.summary += one(true);
+        println!("A short bench:");
+        let result = bench::smoke(self.cx);
+        self.stop_if_interrupted()?;
+        if let Err(error) = &result {
+            println!("FAIL  {error:#}");
         }
-        self.stop_if_interrupted()
+        self.summary += one(result.is_ok());
+        Ok(())
     }
 
     fn miri(&mut self) -> Result<()> {
@@ -124,13 +133,15 @@ impl Steps<'_> {
     }
 
     fn step(&mut self, name: &str, run: impl FnOnce() -> Result<Outcome>) -> Result<()> {
-        print!("{name:.<44} ");
-        io::stdout().flush()?;
+        if io::stdout().is_terminal() {
+            print!("…     {name}\r");
+            io::stdout().flush()?;
+        }
         let start = Instant::now();
         let (summary, output) = run().unwrap_or_else(|e| (one(false), format!("{e:#}")));
         self.stop_if_interrupted()?;
-        let word = if summary.failed == 0 { "ok" } else { "FAILED" };
-        println!("{word} {:6.1} s", start.elapsed().as_secs_f64());
+        let word = if summary.failed == 0 { "ok" } else { "FAIL" };
+        println!("{word:5} {name:28} {:6.1} s", start.elapsed().as_secs_f64());
         if summary.failed > 0 {
             let lines: Vec<_> = output.lines().collect();
             for line in &lines[lines.len().saturating_sub(SHOWN_LINES)..] {
@@ -142,7 +153,7 @@ impl Steps<'_> {
     }
 
     fn skip(&mut self, name: &str, why: &str) -> Result<()> {
-        println!("{name:.<44} skipped: {why}");
+        println!("skip  {name:28} {why}");
         self.summary.skipped += 1;
         Ok(())
     }
