@@ -12,7 +12,7 @@ use super::{
 use crate::{
     boot_image::BootImage,
     context::Context,
-    load,
+    elf, load,
     machine::{DEFAULT_DISK, Machine},
     report::Report,
     session::{self, Ended, Framing, Seen, Setup},
@@ -120,7 +120,7 @@ pub struct Results {
     pub cells: Vec<Cell>,
     /// One sentence for each that didn't.
     pub failures: Vec<String>,
-    /// Bytes of the hypervisor's image.
+    /// Bytes that the hypervisor's image loads.
     pub hypervisor_bytes: Option<u64>,
 }
 
@@ -140,8 +140,8 @@ impl Results {
 pub fn run(cx: &Context, kit: &Kit, request: &Request) -> Result<Results> {
     let mut results = Results::default();
     if request.policies.iter().any(|p| p.choice().is_some()) {
-        let bytes = fs::metadata(cx.hypervisor()?).map(|m| m.len());
-        results.hypervisor_bytes = bytes.ok();
+        let elf = fs::read(cx.hypervisor()?).context("the hypervisor can't be read")?;
+        results.hypervisor_bytes = Some(elf::loaded_bytes(&elf)?);
     }
     for &depth in &request.depths {
         for &policy in &request.policies {
@@ -255,10 +255,7 @@ fn boot(
             Machine::exitless(cx.hypervisor()?, &image.path(), &plan, vec![DEFAULT_DISK])?
         }
     };
-    let mut plugin = kit.plugin.clone().into_os_string();
-    plugin.push(",out=");
-    plugin.push(&counts);
-    machine.plugin = Some(plugin);
+    machine.plugin = Some(kit.plugin_writing(&counts));
     // As most real controllers: no shadow doorbells; and few queues, so that set-up is short.
     for setting in ["dbcs=off", "max_ioqpairs=2", "msix_qsize=3"] {
         machine.extra.extend(["-global".into(), format!("nvme.{setting}").into()]);

@@ -4,6 +4,7 @@
 use crate::context::Context;
 use anyhow::{Context as _, Result, bail};
 use std::{
+    ffi::OsString,
     fs,
     io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
@@ -32,6 +33,14 @@ impl Kit {
         let plugin =
             plugin(&cx.root.join("bench/plugin/exitless_plugin.c"), &cx.target.join("exitless"))?;
         Ok(Kit { kernel: out.join("vmlinuz"), initrd: out.join("initrd.img"), plugin, versions })
+    }
+
+    /// The emulator's argument that loads the plugin and has it write to `counts`.
+    pub fn plugin_writing(&self, counts: &Path) -> OsString {
+        let mut argument = self.plugin.clone().into_os_string();
+        argument.push(",out=");
+        argument.push(counts);
+        argument
     }
 }
 

@@ -5,6 +5,7 @@ mod experiment;
 mod figures;
 mod guest;
 mod lines;
+mod plugin_check;
 mod progress;
 mod render;
 mod rows;
@@ -100,10 +101,11 @@ pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
     finish(&results, args.json.as_deref())
 }
 
-/// A short run: the guest must drive its disk by interrupts under every policy, and the
-/// ledger must agree with the plugin.
+/// A short run: the plugin must count to the instruction, the guest must drive its disk
+/// by interrupts under every policy, and the ledger must agree with the plugin.
 pub fn smoke(cx: &Context) -> Result<()> {
     let kit = Kit::make(cx)?;
+    plugin_check::run(cx, &kit)?;
     let policies = vec![Policy::Bare, Policy::Trap, Policy::Eli];
     let request = Request { policies, depths: vec![1], size: QUICK, repeat: 1 };
     let results = experiment::run(cx, &kit, &request)?;
