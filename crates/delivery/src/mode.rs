@@ -69,7 +69,16 @@ pub enum NotPresent {
         /// The virtual interrupt whose delivery failed, if it was one.
         interrupt: Option<u8>,
     },
+    /// It came while another contributory exception or a page fault was being delivered
+    /// (APM vol. 2, 8.2.9): the guest gets #DF.
+    DoubleFault,
+    /// It came while #DF was being delivered: the guest shuts down.
+    TripleFault,
 }
+
+/// #DE, #TS, #NP, #SS, #GP, and #PF: what makes #DF of a #NP that follows it.
+const CONTRIBUTORY: VectorSet = VectorSet::of(&[0, 10, 11, 12, 13, 14]);
+const DOUBLE_FAULT: u8 = 8;
 
 /// Tells what a #NP exit was. `error_code`: EXITINFO1; `hidden`: vectors hidden in the
 /// shadow in place (empty if none is); `in_service`: is this vector in service in the
@@ -96,6 +105,12 @@ pub fn classify_not_present(
     if vector >= 32 && hidden.contains(vector) {
         // An injected interrupt met the hidden gate of its vector.
         return NotPresent::HiddenGate(vector);
+    }
+    if vector == DOUBLE_FAULT {
+        return NotPresent::TripleFault;
+    }
+    if CONTRIBUTORY.contains(vector) {
+        return NotPresent::DoubleFault;
     }
     // EXT (bit 0): the fault came from an event outside the program. QEMU leaves it out.
     NotPresent::Genuine { error_code: error_code | 1, interrupt: (vector >= 32).then_some(vector) }
@@ -149,14 +164,26 @@ mod tests {
     }
 
     #[test]
+    fn a_fault_in_the_delivery_of_a_fault_is_a_double_fault() {
+        for vector in [0, 10, 11, 12, 13, 14] {
+            let e = event(3, vector);
+            assert_eq!(classify_not_present(e, 0x5A, &HIDDEN, |_| false), NotPresent::DoubleFault);
+        }
+        assert_eq!(
+            classify_not_present(event(3, 8), 0x42, &HIDDEN, |_| false),
+            NotPresent::TripleFault
+        );
+    }
+
+    #[test]
     fn the_guests_own_absent_gate_is_its_own_fault() {
         assert_eq!(
             classify_not_present(event(0, 0x41), 0x41 * 8 + 2, &HIDDEN, |_| true),
             NotPresent::Genuine { error_code: 0x41 * 8 + 3, interrupt: Some(0x41) }
         );
         assert_eq!(
-            classify_not_present(event(3, 13), 13 * 8 + 2, &HIDDEN, |_| false),
-            NotPresent::Genuine { error_code: 13 * 8 + 3, interrupt: None }
+            classify_not_present(event(3, 6), 6 * 8 + 2, &HIDDEN, |_| false),
+            NotPresent::Genuine { error_code: 6 * 8 + 3, interrupt: None }
         );
         // Not valid: the rest is stale, whatever it says.
         assert_eq!(

@@ -58,6 +58,8 @@ pub enum Exit {
     Invd,
     /// LIDT, not yet executed.
     IdtLoad,
+    /// MOV to CR8, not yet executed.
+    TaskPriority,
     /// An instruction the guest isn't offered: #UD.
     Undefined,
     /// An instruction the guest isn't allowed: #GP.
@@ -97,8 +99,10 @@ pub trait VirtualCpu: decode::Registers {
     /// Physical interrupts and EOI as this mode has them; moves the task priority to
     /// where the mode keeps it.
     fn set_mode(&mut self, mode: Mode);
-    /// Exits on LIDT and #NP, or not.
+    /// Exits on LIDT, or not.
     fn watch_idt(&mut self, on: bool);
+    /// Exits on MOV to CR8, or not.
+    fn watch_task_priority(&mut self, on: bool);
     /// The virtual interrupt to be taken as soon as the guest can, or none.
     fn offer_interrupt(&mut self, vector: Option<u8>);
     /// Has the offered interrupt been taken (or is none on offer)?

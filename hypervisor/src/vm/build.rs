@@ -161,6 +161,7 @@ impl Builder<'_> {
                 device_vectors: VectorSet::EMPTY,
                 shadow: Shadow { frame: shadow, page: None, hidden: VectorSet::EMPTY, hold: false },
                 offered: None,
+                priority_watched: false,
                 timer_requested: None,
                 cpuid_limits: (physical_cpuid(0, 0).eax, physical_cpuid(0x8000_0000, 0).eax),
                 efer_offered: efer_offered(
@@ -176,7 +177,6 @@ impl Builder<'_> {
                 devices,
                 pci: self.pci,
                 incident: None,
-                incidents: 0,
                 started: 0,
             }),
         ))

@@ -41,9 +41,7 @@ impl<C: VirtualCpu> Vm<C> {
         if write && self.shadow.page == Some(address & !0xFFF) {
             let stop = |f| (Reason::IdtWrite, Stop::Fault(f));
             self.remove_shadow().map_err(stop)?;
-            if event.valid() {
-                self.cpu.redeliver(event);
-            }
+            self.redeliver(event);
             return Ok(Reason::IdtWrite);
         }
         let reason = self.reason_at(address);

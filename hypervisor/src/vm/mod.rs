@@ -61,6 +61,8 @@ pub struct Vm<C: VirtualCpu> {
     shadow: Shadow,
     /// The virtual interrupt the guest will take at the first chance.
     offered: Option<u8>,
+    /// MOV to CR8 exits, since the task priority holds an interrupt back.
+    priority_watched: bool,
     /// The vector under which the timer's last interrupt waits.
     timer_requested: Option<u8>,
 
@@ -80,7 +82,6 @@ pub struct Vm<C: VirtualCpu> {
     pci: Pci,
     /// The last thing refused to the guest while it went on.
     incident: Option<Incident>,
-    incidents: u64,
     started: u64,
 }
 

@@ -8,12 +8,15 @@ use super::Vm;
 use crate::cpu::vendor::{Exit, VirtualCpu};
 use crate::cpu::{self, rdtsc, x2apic};
 use crate::interrupts;
-use delivery::{Core, Interruption, Mode, NotPresent, VectorSet, classify_not_present, mode_for};
+use delivery::{
+    Core, Interruption, Mode, NotPresent, VectorSet, class, classify_not_present, mode_for,
+};
 use ledger::{Delivery, Reason};
 use paging::walk;
 
 /// Exception vectors the host raises.
 pub const UNDEFINED: u8 = 6;
+pub const DOUBLE_FAULT: u8 = 8;
 pub const NOT_PRESENT: u8 = 11;
 pub const GENERAL_PROTECTION: u8 = 13;
 
@@ -121,8 +124,46 @@ impl<C: VirtualCpu> Vm<C> {
             self.change_mode(mode);
         }
         if mode == Mode::Injection {
-            self.offered = self.apic.deliverable();
-            self.cpu.offer_interrupt(self.offered);
+            self.offer();
+        }
+    }
+
+    /// Offers the highest virtual interrupt that the task priority lets in. One that it holds
+    /// back is looked at again when the guest changes the priority; hardware would compare by
+    /// itself, but QEMU lets a vector of the same class in.
+    fn offer(&mut self) {
+        let next = self.apic.deliverable();
+        let held = next.is_some_and(|v| class(v) <= class(self.cpu.task_priority()));
+        if held != self.priority_watched {
+            self.priority_watched = held;
+            self.cpu.watch_task_priority(held);
+        }
+        let offered = next.filter(|_| !held);
+        if offered != self.offered {
+            self.offered = offered;
+            self.cpu.offer_interrupt(offered);
+        }
+    }
+
+    /// MOV to CR8 while an interrupt is held back by the task priority.
+    fn load_task_priority(&mut self) -> Result<(), Fault> {
+        let mut bytes = [0; 15];
+        let address = self.cpu.rip();
+        let length = self.fetch(&mut bytes).ok_or(Fault::Unreadable { address })?;
+        let code = bytes.get(..length).unwrap_or_default();
+        match decode::decode(code, self.cpu.code_mode()) {
+            Ok(decode::Instruction { op: decode::Op::WriteCr { cr: 8, from }, len, .. }) => {
+                let value = self.cpu.gpr(from);
+                if value > 15 {
+                    self.cpu.raise(GENERAL_PROTECTION, Some(0));
+                    return Ok(());
+                }
+                self.cpu.set_task_priority((value as u8) << 4);
+                self.cpu.resume_at(address.wrapping_add(len as u64));
+                Ok(())
+            }
+            Ok(_) => Err(Fault::Unreadable { address }),
+            Err(why) => Err(Fault::Instruction { address, why }),
         }
     }
 
@@ -241,6 +282,10 @@ impl<C: VirtualCpu> Vm<C> {
                 Ok(()) => Ok(Reason::IdtLoad),
                 Err(f) => fault(Reason::IdtLoad, f),
             },
+            Exit::TaskPriority => match self.load_task_priority() {
+                Ok(()) => Ok(Reason::Other),
+                Err(f) => fault(Reason::Other, f),
+            },
             Exit::Invd => {
                 self.skip(&INVD);
                 Ok(Reason::Other)
@@ -268,6 +313,14 @@ impl<C: VirtualCpu> Vm<C> {
         }
     }
 
+    /// Delivers again what was being delivered, unless it is still on offer: whether the
+    /// hardware takes an offer back when its delivery fails differs.
+    pub(super) fn redeliver(&mut self, event: Interruption) {
+        if event.valid() && (event.software() || self.offered != Some(event.vector())) {
+            self.cpu.redeliver(event);
+        }
+    }
+
     fn not_present(
         &mut self,
         error_code: u32,
@@ -283,11 +336,16 @@ impl<C: VirtualCpu> Vm<C> {
             }
             NotPresent::HiddenGate(_) => match self.remove_shadow() {
                 Ok(()) => {
-                    self.cpu.redeliver(event);
+                    self.redeliver(event);
                     Ok(Reason::Exception)
                 }
                 Err(f) => Err((Reason::Exception, Stop::Fault(f))),
             },
+            NotPresent::DoubleFault => {
+                self.cpu.raise(DOUBLE_FAULT, Some(0));
+                Ok(Reason::Exception)
+            }
+            NotPresent::TripleFault => Err((Reason::Shutdown, Stop::Fault(Fault::TripleFault))),
             NotPresent::Genuine { error_code, interrupt } => {
                 if let Some(v) = interrupt.filter(|v| self.offered == Some(*v)) {
                     self.offered = None;

@@ -56,8 +56,11 @@ const NOT_PRESENT: u8 = 11;
 const ALIGNMENT_CHECK: u8 = 17;
 const MACHINE_CHECK: u8 = 18;
 /// #DB and #AC can recur without end inside the delivery of an event, where nothing but
-/// an intercept gets the core back (CVE-2015-8104, CVE-2015-5307); #MC is the host's.
-const ALWAYS_EXCEPTIONS: u32 = 1 << DEBUG | 1 << ALIGNMENT_CHECK | 1 << MACHINE_CHECK;
+/// an intercept gets the core back (CVE-2015-8104, CVE-2015-5307); #MC is the host's. #NP is
+/// ELI's way out, and outside of direct mode tells that the delivery of an offered interrupt
+/// failed, after which QEMU would offer it for ever.
+const ALWAYS_EXCEPTIONS: u32 =
+    1 << DEBUG | 1 << NOT_PRESENT | 1 << ALIGNMENT_CHECK | 1 << MACHINE_CHECK;
 
 /// EVENTINJ (APM vol. 2, 15.20).
 mod event {
@@ -224,6 +227,7 @@ impl SvmCpu {
             exit::VMMCALL => Exit::Hypercall,
             exit::INVD => Exit::Invd,
             exit::IDTR_WRITE => Exit::IdtLoad,
+            exit::CR8_WRITE => Exit::TaskPriority,
             exit::RDPMC => Exit::Forbidden,
             exit::INVLPGA | exit::RDPRU => Exit::Undefined,
             exit::VMRUN..=exit::SKINIT | exit::MONITOR..=exit::MWAIT_ARMED => Exit::Undefined,
@@ -300,10 +304,17 @@ impl VirtualCpu for SvmCpu {
     fn watch_idt(&mut self, on: bool) {
         if on {
             self.vmcb.intercept_misc1 |= misc1::LIDT;
-            self.vmcb.intercept_exceptions |= 1 << NOT_PRESENT;
         } else {
             self.vmcb.intercept_misc1 &= !misc1::LIDT;
-            self.vmcb.intercept_exceptions &= !(1 << NOT_PRESENT);
+        }
+    }
+
+    fn watch_task_priority(&mut self, on: bool) {
+        const CR8: u16 = 1 << 8;
+        if on {
+            self.vmcb.intercept_cr_write |= CR8;
+        } else {
+            self.vmcb.intercept_cr_write &= !CR8;
         }
     }
 

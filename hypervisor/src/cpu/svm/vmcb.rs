@@ -158,11 +158,11 @@ pub mod int_ctl {
 /// Exit codes (APM vol. 2, appendix C). Only the low 32 bits are compared: QEMU before
 /// 10.0.7 doesn't sign-extend INVALID.
 pub mod exit {
+    pub const CR8_WRITE: u32 = 0x18;
     pub const EXCEPTION_BASE: u32 = 0x40;
     pub const EXCEPTION_LAST: u32 = 0x5F;
     pub const INTR: u32 = 0x60;
     pub const NMI: u32 = 0x61;
-    pub const VINTR: u32 = 0x64;
     pub const IDTR_WRITE: u32 = 0x6A;
     pub const RDPMC: u32 = 0x6F;
     pub const CPUID: u32 = 0x72;
