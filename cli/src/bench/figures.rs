@@ -290,8 +290,8 @@ pub struct Modelled {
     pub host_per_operation: f64,
     /// Guest instructions / (all instructions + charge), an instruction a cycle.
     pub guest_share: f64,
-    /// Cost on the bare machine / (cost here + charge), an instruction a cycle.
-    pub fraction_of_bare: Option<f64>,
+    /// Cost on the bare machine / (cost here + charge), an instruction a cycle; spread as measured.
+    pub fraction_of_bare: Option<Spread>,
 }
 
 impl Model {
@@ -319,7 +319,11 @@ impl Model {
             guest_per_operation: guest,
             host_per_operation: host,
             guest_share: share(guest, host + charge),
-            fraction_of_bare: bare.map(|b| of_median(b) / (of_median(f) + charge)),
+            fraction_of_bare: bare.map(|b| {
+                let value = of_median(b) / (of_median(f) + charge);
+                let measured = f.fraction_of(b, true);
+                Spread { value, spread: value * measured.spread / measured.value }
+            }),
         }
     }
 }

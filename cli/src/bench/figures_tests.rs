@@ -105,7 +105,7 @@ fn the_model_carries_rates_and_charges_each_exit() {
     let ticks = 250.0 / 150_000.0 * (TICK_GUEST + TICK_HOST) as f64;
     let bare = (GUEST + HOST) as f64 + ticks;
     let charge = 2_000.0 * (150_500.0 / 150_000.0);
-    assert!((m.fraction_of_bare.unwrap() - bare / (bare + charge)).abs() < 1e-6);
+    assert!((m.fraction_of_bare.unwrap().value - bare / (bare + charge)).abs() < 1e-6);
     assert!(m.guest_share < f.guest_share());
 }
 

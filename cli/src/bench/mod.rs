@@ -15,6 +15,7 @@ use anyhow::{Context as _, Result, bail};
 use experiment::{DEMO, FULL, Policy, QUICK, Request, Results};
 use figures::MAX_DISAGREEMENT;
 use guest::Kit;
+use progress::Step;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -35,19 +36,19 @@ enum Experiment {
 
 #[derive(clap::Args, Clone, Debug)]
 struct FioArgs {
-    /// What the guest runs on.
+    /// What the guest runs on
     #[arg(long, value_enum, value_delimiter = ',', default_value = "bare,trap,eli")]
     policy: Vec<Policy>,
-    /// fio's queue depths.
+    /// fio's queue depths
     #[arg(long, value_delimiter = ',', default_value = "1,32", value_parser = clap::value_parser!(u32).range(1..=1024))]
     depth: Vec<u32>,
-    /// Write one JSON row per figure set to this file.
+    /// Write the rows as JSON to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Shorter windows: half the time, wider spread.
+    /// Shorter windows: half the time, wider spread
     #[arg(long)]
     quick: bool,
-    /// Boots of the guest for each policy and depth.
+    /// Boots of the guest for each policy and depth
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
 }
@@ -55,7 +56,7 @@ struct FioArgs {
 /// Bare metal, trapped and exitless I/O side by side: the main experiment, explained.
 #[derive(clap::Args, Clone, Debug)]
 pub struct DemoArgs {
-    /// Write the rows as JSON to this file.
+    /// Write the rows as JSON to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -69,7 +70,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
         size: if args.quick { QUICK } else { FULL },
         repeat: args.repeat,
     };
-    let kit = Kit::make(cx)?;
+    let kit = prepare(cx)?;
     let results = experiment::run(cx, &kit, &request)?;
     show(&results);
     finish(&results, args.json.as_deref())
@@ -83,7 +84,7 @@ pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
     );
     println!("1 of 3: the hypervisor and the guest");
     cx.hypervisor()?;
-    let kit = Kit::make(cx)?;
+    let kit = prepare(cx)?;
     println!("  {}", kit.versions);
     println!("2 of 3: six runs, some 20 to 40 seconds each");
     let policies = vec![Policy::Bare, Policy::Trap, Policy::Eli];
@@ -96,7 +97,7 @@ pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
         println!();
     }
     for sentence in conclusions {
-        println!("{sentence}");
+        println!("{}", render::wrap(&sentence));
     }
     finish(&results, args.json.as_deref())
 }
@@ -104,12 +105,20 @@ pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
 /// A short run: the plugin must count to the instruction, the guest must drive its disk
 /// by interrupts under every policy, and the ledger must agree with the plugin.
 pub fn smoke(cx: &Context) -> Result<()> {
-    let kit = Kit::make(cx)?;
-    plugin_check::run(cx, &kit)?;
+    let kit = prepare(cx)?;
     let policies = vec![Policy::Bare, Policy::Trap, Policy::Eli];
     let request = Request { policies, depths: vec![1], size: QUICK, repeat: 1 };
     let results = experiment::run(cx, &kit, &request)?;
     finish(&results, None)
+}
+
+/// The guest, and a plugin that is known to count right on this emulator.
+fn prepare(cx: &Context) -> Result<Kit> {
+    let kit = Kit::make(cx)?;
+    let step = Step::begin("counting plugin against a program of known length".into());
+    let checked = plugin_check::run(cx, &kit);
+    step.end(if checked.is_ok() { "exact" } else { "failed" });
+    checked.map(|()| kit)
 }
 
 fn without_repeats<T: Copy + PartialEq>(items: &[T]) -> Vec<T> {

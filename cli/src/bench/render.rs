@@ -12,6 +12,7 @@ const BOOT_GOAL: u64 = 100_000_000;
 const IMAGE_GOAL: u64 = 1 << 20;
 const LABEL: usize = 46;
 const COLUMN: usize = 16;
+const WIDTH: usize = 100;
 /// Exits rarer than this per I/O don't get a line of their own.
 const RARE: f64 = 0.005;
 
@@ -95,7 +96,7 @@ fn block(text: &mut String, depth: u32, cells: &[&Cell], bare: Option<&Figures>)
         "  exits per second at the paper's rates",
         model(&|m| thousands(m.exits.iter().sum::<f64>() as u64)),
     );
-    let fraction = model(&|m| m.fraction_of_bare.map_or("-".into(), three));
+    let fraction = model(&|m| m.fraction_of_bare.map_or("-".into(), spread));
     line(text, "  fraction of bare, exits charged", fraction);
     text.push('\n');
 }
@@ -182,8 +183,10 @@ pub fn notes(results: &Results) -> Vec<String> {
         {
             let (share, f) = (c.figures.guest_share(), c.figures.fraction_of(bare, false));
             if (share - f.value).abs() > f.spread {
+                // The share can't see what the guest itself does more than on the bare machine.
+                let guest = per(c.figures.guest, &c.figures) / per(bare.guest, bare);
                 notes.push(format!(
-                    "depth {depth}, {name}: guest share {share:.3} and fraction of bare {} don't agree within the spread",
+                    "depth {depth}, {name}: guest share {share:.3} and fraction of bare {} differ by more than the\n    spread; the guest itself executes {guest:.2} times the instructions per I/O that it does on bare",
                     spread(f)
                 ));
             }
@@ -203,6 +206,24 @@ pub fn notes(results: &Results) -> Vec<String> {
 /// "IR-PCI-MSIX" of "IR-PCI-MSIX-0000:00:03.0".
 fn kind(interrupt: &str) -> &str {
     interrupt.split("-0").next().unwrap_or(interrupt)
+}
+
+/// Breaks a sentence into lines that fit a terminal.
+pub fn wrap(sentence: &str) -> String {
+    let (mut text, mut length) = (String::new(), 0);
+    for word in sentence.split(' ') {
+        let word_length = word.chars().count();
+        if length > 0 && length + 1 + word_length > WIDTH {
+            text.push('\n');
+            length = 0;
+        } else if length > 0 {
+            text.push(' ');
+            length += 1;
+        }
+        text.push_str(word);
+        length += word_length;
+    }
+    text
 }
 
 /// What the results say, in sentences; nothing when there is no pair to compare.
@@ -241,20 +262,23 @@ pub fn conclusions(results: &Results) -> Vec<String> {
             eli.guest_share_ticks_out()
         ))
     ));
-    let remains = |eli: &Figures| {
-        let mut exits: Vec<_> =
-            PAPER.of(eli, None).exits.into_iter().enumerate().filter(|(_, n)| *n >= 1.0).collect();
-        exits.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let names = exits
-            .iter()
-            .take(4)
-            .map(|(r, n)| format!("{} {}", thousands(n.round() as u64), reason_name(*r)));
-        let names: Vec<_> = names.collect();
-        if names.is_empty() { "nothing".into() } else { names.join(", ") }
+    let remains = |f: &Figures| {
+        let exits = PAPER.of(f, None).exits;
+        let mut named: Vec<_> = exits.iter().enumerate().filter(|(_, n)| **n >= 1.0).collect();
+        named.sort_by(|a, b| b.1.total_cmp(a.1));
+        let name =
+            |(r, n): &(usize, &f64)| format!("{} {}", thousands(n.round() as u64), reason_name(*r));
+        let names: Vec<_> = named.iter().take(4).map(name).collect();
+        let all = thousands(exits.iter().sum::<f64>().round() as u64);
+        if names.is_empty() { all } else { format!("{all} ({})", names.join(", ")) }
     };
     said.push(format!(
-        "At the paper's rates, modelled, what remains a second without exits for interrupts is {}.",
-        list(&|(depth, _, eli)| format!("{} at depth {depth}", remains(eli)))
+        "Modelled at the paper's rates, exits a second are {}.",
+        list(&|(depth, trap, eli)| format!(
+            "{} trapped and {} exitless at depth {depth}",
+            remains(trap),
+            remains(eli)
+        ))
     ));
     said
 }

@@ -74,18 +74,24 @@ fn notes_judge_and_conclusions_follow_the_counts() {
     assert!(notes_then.contains("300 KiB, under 1 MiB"), "{notes_then}");
     assert!(notes_then.contains("42.0 million instructions"), "{notes_then}");
     assert!(
-        !notes_then.contains("DISAGREE") && !notes_then.contains("don't agree"),
+        !notes_then.contains("DISAGREE") && !notes_then.contains("differ by more"),
         "{notes_then}"
     );
-    let said = conclusions(&results).join("\n");
+    let said = conclusions(&results).join(" ");
     assert!(said.contains("2.00 exits trapped and 0.00 exitless at depth 32"), "{said}");
-    assert!(said.contains("500 timer-program at depth 1"), "{said}");
+    assert!(said.contains("trapped and 500 (500 timer-program) exitless at depth 1"), "{said}");
+
+    let broken = wrap(&said);
+    assert!(
+        broken.lines().all(|l| l.chars().count() <= 100)
+            && broken.replace('\n', " ") == said.replace('\n', " ")
+    );
 
     results.cells[1].figures.vmruns *= 2;
     results.cells[2].figures.host *= 100;
     let notes = notes(&results).join("\n");
     assert!(notes.contains("depth 1, trap") && notes.contains("DISAGREE"), "{notes}");
-    assert!(notes.contains("don't agree within the spread"), "{notes}");
+    assert!(notes.contains("differ by more") && notes.contains("1.00 times"), "{notes}");
 
     results.cells.retain(|c| c.policy != Policy::Trap);
     assert!(conclusions(&results).is_empty());

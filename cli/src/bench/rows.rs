@@ -121,6 +121,7 @@ fn measured(cell: &Cell, bare: Option<&Figures>) -> Row {
 fn modelled(cell: &Cell, bare: Option<&Figures>) -> Row {
     let m = PAPER.of(&cell.figures, bare);
     let exits: f64 = m.exits.iter().sum();
+    let (fraction_of_bare, spread) = split(m.fraction_of_bare);
     Row {
         experiment: "fio",
         policy: cell.policy.label(),
@@ -135,8 +136,8 @@ fn modelled(cell: &Cell, bare: Option<&Figures>) -> Row {
         guest_instructions_per_operation: m.guest_per_operation,
         host_instructions_per_operation: m.host_per_operation,
         guest_share: m.guest_share,
-        fraction_of_bare: m.fraction_of_bare,
-        spread: None,
+        fraction_of_bare,
+        spread,
         seconds: 1.0,
         kind: RowKind::Modelled,
         ticks_out: None,
