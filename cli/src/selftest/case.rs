@@ -21,8 +21,10 @@ use std::{
 
 /// Bytes of a test VM's memory.
 pub const MEMORY: u64 = plan::MIN_MEMORY;
+/// A byte of the boot image that belongs to the plan in it.
+const IN_PLAN: usize = 48;
 /// When a case is given up.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A case.
 pub struct Case {
@@ -36,6 +38,13 @@ pub struct Case {
     pub machine: Special,
     /// What must come of the run.
     pub expect: Expect,
+}
+
+impl Case {
+    /// Whether it runs without the hypervisor.
+    pub fn is_bare(&self) -> bool {
+        matches!(self.machine, Special::Bare | Special::BareWithoutIommu)
+    }
 }
 
 /// A VM of a case.
@@ -56,6 +65,8 @@ pub struct Guest {
     pub says: Vec<&'static str>,
     /// What the ledger must have counted over its whole life.
     pub counts: Vec<(Reason, RangeInclusive<u64>)>,
+    /// What the report must say was refused, in one of its sentences.
+    pub incident: Option<&'static str>,
 }
 
 /// How a VM must end.
@@ -101,7 +112,7 @@ pub enum Special {
     OneCore,
     /// This much memory, in MiB.
     Memory(u64),
-    /// A boot image with its last byte changed.
+    /// A boot image with one byte of its plan changed.
     DamagedImage,
     /// A boot image cut in half.
     HalfImage,
@@ -130,10 +141,7 @@ pub fn run(case: &Case, kernel: &Kernel, cx: &Context) -> Result<Outcome> {
     let directory = directory.path();
     let plan = plan(case, kernel, directory)?;
     let machine = machine(case, plan, directory, cx)?;
-    let framing = match case.machine {
-        Special::Bare | Special::BareWithoutIommu => Framing::Raw,
-        _ => Framing::Frames,
-    };
+    let framing = if case.is_bare() { Framing::Raw } else { Framing::Frames };
     let command = machine.command(cx)?;
     let setup = Setup { command, framing, timeout: Some(PATIENCE), typed: None };
     let mut report =
@@ -172,7 +180,7 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
             memory: MEMORY,
             kernel: path.display().to_string(),
             initrd: None,
-            cmdline: guest.cmdline(case.machine),
+            cmdline: guest.cmdline(case.is_bare()),
             devices: guest.devices.clone(),
             interrupts: guest.policy,
         });
@@ -189,11 +197,8 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
 }
 
 impl Guest {
-    fn cmdline(&self, machine: Special) -> String {
-        let policy = match machine {
-            Special::Bare | Special::BareWithoutIommu => "bare",
-            _ => self.policy.label(),
-        };
+    fn cmdline(&self, bare: bool) -> String {
+        let policy = if bare { "bare" } else { self.policy.label() };
         format!("test={} policy={policy} {}", self.tests, self.options)
     }
 }
@@ -209,8 +214,8 @@ fn machine(case: &Case, plan: Plan<File>, directory: &Path, cx: &Context) -> Res
     let mut image = plan::image::build(&plan)?;
     match case.machine {
         Special::DamagedImage => {
-            if let Some(last) = image.last_mut() {
-                *last ^= 0x40;
+            if let Some(byte) = image.get_mut(IN_PLAN) {
+                *byte ^= 0x40;
             }
         }
         Special::HalfImage => image.truncate(image.len() / 2),

@@ -1,6 +1,6 @@
 //! Compares what came of a run with what had to.
 
-use super::case::{Case, Expect, Expected, Guest, Outcome, Special};
+use super::case::{Case, Expect, Expected, Guest, Outcome};
 use crate::report::{VmReport, status};
 use ledger::End;
 
@@ -10,9 +10,7 @@ const PASSED: u32 = 0x20;
 /// What is wrong with an outcome, a sentence each; nothing if the case passed.
 pub fn complaints(case: &Case, outcome: &Outcome) -> Vec<String> {
     match &case.expect {
-        Expect::Ends if matches!(case.machine, Special::Bare | Special::BareWithoutIommu) => {
-            bare(case, outcome)
-        }
+        Expect::Ends if case.is_bare() => bare(case, outcome),
         Expect::Ends => ends(case, outcome),
         Expect::Refused(words) => refused(words, outcome),
         Expect::Rejected(_) => vec!["the command line took it".to_owned()],
@@ -93,6 +91,11 @@ fn counted(guest: &Guest, vm: &VmReport, wrong: &mut Vec<String>) {
             let (low, high) = (range.start(), range.end());
             wrong.push(format!("{n} {} exits, {low} to {high} wanted", reason.label()));
         }
+    }
+    if let Some(text) = guest.incident
+        && !vm.incidents.iter().any(|i| contains(i, text))
+    {
+        wrong.push(format!("no report that {text} was refused: {:?}", vm.incidents));
     }
     if counters.entries != counters.total() {
         wrong.push(format!("{} entries but {} exits", counters.entries, counters.total()));

@@ -1,9 +1,85 @@
-//! Tests in the emulator: not there yet.
+//! The test kernels in the emulator: each delivery situation under each policy, what
+//! hostile guests do, two VMs at once, and what is refused.
+//!
+//! Guarantees: one machine runs at a time; a case that fails shows why, with the
+//! consoles and the log; a case that hangs is stopped and fails. The same kernel runs
+//! on the bare machine too: what it asserts there is what guests must see.
+
+mod case;
+mod cases;
+mod judge;
+mod kernel;
+mod refusals;
 
 use crate::{context::Context, summary::Summary};
 use anyhow::{Result, bail};
+use case::{Case, Outcome};
+use std::time::Instant;
 
-/// Runs the test kernels.
-pub fn run(_: &Context, _: bool) -> Result<Summary> {
-    bail!("there is no test kernel yet")
+/// Lines of the hypervisor's log shown after a failure.
+const LOG_LINES: usize = 40;
+
+/// Runs the cases: all, those that make up a quick test, or those whose name contains
+/// `only`. A case that fails doesn't stop the others.
+pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
+    let mut cases = cases::all();
+    cases.extend(refusals::all());
+    let total = cases.len();
+    let wanted = |c: &Case| match only {
+        Some(text) => c.name.contains(text),
+        None => c.quick || !quick,
+    };
+    cases.retain(wanted);
+    if let (Some(text), true) = (only, cases.is_empty()) {
+        bail!("no test of the emulator has \"{text}\" in its name");
+    }
+    let kernel = kernel::build(cx)?;
+    // Built before the first case, so that no case's time has it.
+    if cases.iter().any(|c| !c.is_bare()) {
+        cx.hypervisor()?;
+    }
+    let mut summary = Summary {
+        skipped: if only.is_none() { total - cases.len() } else { 0 },
+        ..Summary::default()
+    };
+    for case in &cases {
+        let start = Instant::now();
+        let result = case::run(case, &kernel, cx);
+        if cx.interrupted() {
+            bail!("stopped");
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        let complaints = match &result {
+            Ok(outcome) => judge::complaints(case, outcome),
+            Err(error) => judge::rejection(case, &format!("{error:#}")),
+        };
+        if complaints.is_empty() {
+            summary.passed += 1;
+            println!("ok    {:34} {seconds:6.1} s", case.name);
+        } else {
+            summary.failed += 1;
+            println!("FAIL  {:34} {seconds:6.1} s", case.name);
+            explain(&complaints, result.as_ref().ok());
+        }
+    }
+    Ok(summary)
+}
+
+fn explain(complaints: &[String], outcome: Option<&Outcome>) {
+    for complaint in complaints {
+        println!("      {complaint}");
+    }
+    let Some(outcome) = outcome else { return };
+    for (vm, console) in outcome.report.vms.iter().zip(&outcome.consoles) {
+        for line in console.lines() {
+            println!("      [{}] {line}", vm.name);
+        }
+    }
+    let first = outcome.log.len().saturating_sub(LOG_LINES);
+    for line in &outcome.log[first..] {
+        println!("      [host] {line}");
+    }
+    for line in outcome.report.summary().lines() {
+        println!("      {line}");
+    }
 }

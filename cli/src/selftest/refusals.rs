@@ -15,7 +15,7 @@ const MACHINES: [Lack; 10] = [
     ("no-iommu", Special::NoIommu, &["IOMMU"]),
     ("no-interrupt-remapping", Special::NoInterruptRemapping, &["interrupt remapping"]),
     ("one-core", Special::OneCore, &["core 1"]),
-    ("little-memory", Special::Memory(96), &["memory"]),
+    ("little-memory", Special::Memory(64), &["memory"]),
     ("damaged-image", Special::DamagedImage, &["boot image"]),
     ("half-image", Special::HalfImage, &["boot image"]),
     ("no-image", Special::NoImage, &["boot image"]),
@@ -44,7 +44,7 @@ pub fn all() -> Vec<Case> {
     // No such device; the host bridge; the bridge of the ISA devices.
     let address = |device, function| DeviceName::Address { bus: 0, device, function };
     let devices = [
-        ("absent-address", address(0x0A, 0), "00:0a.0"),
+        ("absent-address", address(0x1E, 0), "00:1e.0"),
         ("absent-class", DeviceName::Named { class: Class::Usb, index: 0 }, "usb0"),
         ("host-bridge", address(0, 0), "00:00.0"),
         ("isa-bridge", address(0x1F, 0), "00:1f.0"),

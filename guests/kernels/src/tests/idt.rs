@@ -25,6 +25,7 @@ pub fn moved(test: &str, _: &Boot) {
     ];
     let mut old = idt::arena(0);
     for (offset, limit, what) in places {
+        let aligned = offset % idt::TABLE_BYTES == 0;
         let base = idt::arena(offset);
         fill(base);
         let window = Window::open();
@@ -32,11 +33,12 @@ pub fn moved(test: &str, _: &Boot) {
         let loads = window.close();
         let stored = cpu::stored_idt();
         check!(test, stored == (base, limit), "{what}: SIDT gives what LIDT took");
-        loads.expect(test, Reason::IdtLoad, 0..=1, 1..=1);
+        loads.expect(test, Reason::IdtLoad, 0..=1, 0..=1);
         for vector in 0..=255 {
             idt::write_gate(old, vector, [0; 2]);
         }
-        interrupts_come(test, &edu, what);
+        // A table that isn't one page may be served at a cost.
+        interrupts_come(test, &edu, what, if aligned { 0 } else { u64::MAX });
         old = base;
     }
     edu.silence();
@@ -48,13 +50,14 @@ fn fill(base: u64) {
     }
 }
 
-fn interrupts_come(test: &str, edu: &edu::Edu, what: &str) {
+/// Checks that interrupts come, and with `eli` that at most `exits` exits did.
+fn interrupts_come(test: &str, edu: &edu::Edu, what: &str, exits: u64) {
     let before = idt::count(0x40);
     let window = Window::open();
     let n = edu.raise_and_wait(0x40, 5) - before;
     let counted = window.close();
     check!(test, n == 5, "{what}: {n} of 5 interrupts");
-    counted.expect_none(test);
+    counted.expect_few(test, exits);
 }
 
 /// A limit that leaves the device's vector out.
@@ -88,7 +91,7 @@ pub fn limited(test: &str, _: &Boot) {
     check!(test, n == 10, "the last vector inside the limit: {n} of 10");
     edu.aim_handled(0x40);
     cpu::load_idt(idt::arena(0), WHOLE);
-    interrupts_come(test, &edu, "with the whole table again");
+    interrupts_come(test, &edu, "with the whole table again", 2);
     edu.silence();
 }
 
@@ -155,7 +158,7 @@ pub fn written(test: &str, _: &Boot) {
     edu.aim_handled(0x40);
     idt::on(0x62, edu::handler);
     cpu::enable_interrupts();
-    interrupts_come(test, &edu, "before any store");
+    interrupts_come(test, &edu, "before any store", 0);
     let window = Window::open();
     for (name, store) in STORES {
         // The device's gate now leads to the stub of another vector, and back.
@@ -172,7 +175,7 @@ pub fn written(test: &str, _: &Boot) {
     window.close().expect(test, Reason::IdtWrite, 0..=0, 2 * STORES.len() as u64..=u64::MAX);
     flags(test, table);
     neighbour(test);
-    interrupts_come(test, &edu, "after all stores");
+    interrupts_come(test, &edu, "after all stores", 2);
     edu.silence();
 }
 
@@ -248,7 +251,7 @@ pub fn remapped(test: &str, _: &Boot) {
     map_alias(first);
     cpu::load_idt(ALIAS, WHOLE);
     cpu::enable_interrupts();
-    interrupts_come(test, &edu, "through an alias");
+    interrupts_come(test, &edu, "through an alias", 2);
     idt::write_gate(first, 0x40, idt::gate(0x63, true));
     let (n, alias) = (idt::count(0x63), idt::read_gate(ALIAS, 0x40));
     edu::raise();
@@ -268,6 +271,7 @@ pub fn remapped(test: &str, _: &Boot) {
         "remapped without LIDT: {old} by the old page, {new} by the new"
     );
     cpu::load_idt(idt::arena(0), WHOLE);
-    interrupts_come(test, &edu, "back at home");
+    // After a mapping changed under the host, one interrupt may have to tell it.
+    interrupts_come(test, &edu, "back at home", 2);
     edu.silence();
 }
