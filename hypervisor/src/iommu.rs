@@ -70,12 +70,7 @@ impl iommu::Memory for Frames {
     }
 
     fn write_back(&mut self, pa: u64, bytes: u64) {
-        for line in (pa & !63..pa + bytes).step_by(64) {
-            // SAFETY: flushing a cache line of our own memory changes nothing that can be seen.
-            unsafe { core::arch::asm!("clflush [{}]", in(reg) line, options(nostack)) };
-        }
-        // SAFETY: orders the flushes before what follows.
-        unsafe { core::arch::asm!("mfence", options(nostack)) };
+        write_back(pa, bytes);
     }
 
     fn allocate(&mut self, frames: u64) -> Option<u64> {
@@ -117,6 +112,24 @@ fn enable_unit(unit: &RemappingUnit) -> Result<Served, String> {
         })
         .collect();
     Ok(Served { unit: Mutex::new(Unit::Vtd(on)), all: unit.include_all, named })
+}
+
+/// Writes memory back from the CPU's caches, for units that don't snoop them.
+pub fn write_back(pa: u64, bytes: u64) {
+    for line in (pa & !63..pa + bytes).step_by(64) {
+        // SAFETY: flushing a cache line of our own memory changes nothing that can be seen.
+        unsafe { core::arch::asm!("clflush [{}]", in(reg) line, options(nostack)) };
+    }
+    // SAFETY: orders the flushes before what follows.
+    unsafe { core::arch::asm!("mfence", options(nostack)) };
+}
+
+/// Whether every unit snoops the CPU's caches when it walks page tables.
+pub fn coherent() -> bool {
+    let all = UNITS.get().map(Vec::as_slice).unwrap_or_default();
+    all.iter().all(|s| match &*s.unit.lock() {
+        Unit::Vtd(u) => u.capabilities().coherent,
+    })
 }
 
 /// The levels that DMA page tables have on this machine: what every unit can.

@@ -64,11 +64,6 @@ pub fn guest_input(vm: usize) -> Option<u8> {
     (count == 1).then_some(byte[0])
 }
 
-/// The VM's core: whether a byte waits for the guest.
-pub fn guest_input_waiting(vm: usize) -> bool {
-    guest(vm).is_some_and(|guest| guest.input.len() > 0)
-}
-
 /// Whether everything the guest sent is on the wire.
 pub(super) fn is_drained(vm: usize) -> bool {
     guest(vm).is_none_or(|guest| guest.output.is_drained())

@@ -9,7 +9,7 @@ mod guest;
 mod ring;
 pub mod uart;
 
-pub use guest::{attach, guest_input, guest_input_waiting, guest_output};
+pub use guest::{attach, guest_input, guest_output};
 pub use ring::Ring;
 
 use crate::{

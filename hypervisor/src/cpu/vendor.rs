@@ -39,7 +39,7 @@ pub enum Exit {
         size: u8,
         /// IN rather than OUT.
         input: bool,
-        /// INS or OUTS, which isn't emulated.
+        /// INS or OUTS, or IN or OUT with a repeat prefix.
         string: bool,
         /// Address of the next instruction.
         next: u64,
@@ -109,6 +109,8 @@ pub trait VirtualCpu: decode::Registers {
     fn offer_taken(&self) -> bool;
     /// Raises an exception in the guest at the next entry.
     fn raise(&mut self, vector: u8, error_code: Option<u32>);
+    /// Raises #PF at the next entry, with `address` in CR2.
+    fn raise_page_fault(&mut self, address: u64, error_code: u32);
     /// Raises an NMI in the guest at the next entry.
     fn raise_nmi(&mut self);
 

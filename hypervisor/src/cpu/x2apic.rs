@@ -4,7 +4,6 @@
 use super::msr;
 use core::arch::asm;
 
-const ID: u32 = 0x802;
 const VERSION: u32 = 0x803;
 const TPR: u32 = 0x808;
 const EOI: u32 = 0x80B;
@@ -74,11 +73,6 @@ pub fn enable() {
     write(SVR, SOFTWARE_ENABLE | u64::from(crate::interrupts::SPURIOUS));
 }
 
-/// This core's APIC id.
-pub fn id() -> u32 {
-    read(ID) as u32
-}
-
 /// Completes the interrupt of the highest priority in service.
 #[inline]
 pub fn eoi() {
@@ -120,12 +114,6 @@ pub fn self_ipi(vector: u8) {
 #[inline]
 pub fn in_service(vector: u8) -> bool {
     bit(ISR, vector)
-}
-
-/// Whether `vector` is pending.
-#[inline]
-pub fn requested(vector: u8) -> bool {
-    bit(IRR, vector)
 }
 
 /// Vectors delivered and not completed, 32 per element.

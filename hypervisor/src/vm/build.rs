@@ -57,9 +57,6 @@ pub fn all(machine: &Machine, bytes: &'static [u8]) -> Result<Vec<Placed>, Strin
             Builder { machine, image: &image, pci, index, vm }.build(devices).map_err(of)?;
         vms.push(built);
     }
-    for (_, vm) in &mut vms {
-        vm.memory.close();
-    }
     Ok(vms)
 }
 
@@ -135,6 +132,7 @@ impl Builder<'_> {
             .ok_or("no memory is left for its vCPU")?;
         console::attach(self.index, cpu::get(core).map_or(0, |c| c.apic_id));
         let (policy, why) = self.policy();
+        memory.close();
         let overhead = crate::memory::host_bytes() - spent - vm.memory;
         console::record(&Record::Started {
             vm: self.index as u32,

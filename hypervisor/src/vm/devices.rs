@@ -113,11 +113,6 @@ impl Device {
         Ok((device, function))
     }
 
-    /// Which function it is.
-    pub fn bdf(&self) -> Bdf {
-        self.bdf
-    }
-
     /// Registers on, DMA off, no interrupt: as a guest finds a device after reset.
     fn quiesce(&self, pci: &Pci) {
         pci.write16(self.bdf, pci::COMMAND, pci::COMMAND_MEMORY | pci::COMMAND_INTX_DISABLE);

@@ -36,13 +36,24 @@ impl<C: VirtualCpu> Vm<C> {
             Port::PciAddress | Port::PciData(_) => Reason::PciConfig,
             _ => Reason::PortIo,
         };
-        if string {
-            self.cpu.raise(GENERAL_PROTECTION, Some(0));
-            return Ok(reason);
-        }
+        let done = match string {
+            true => self.string_io(to, size, input, next),
+            false => self.register_io(to, size, input, next),
+        };
+        done.map(|()| reason).map_err(|stop| (reason, stop))
+    }
+
+    /// IN or OUT.
+    pub(super) fn register_io(
+        &mut self,
+        port: Port,
+        size: u8,
+        input: bool,
+        next: u64,
+    ) -> Result<(), Stop> {
         let old = self.cpu.gpr(RAX);
         if input {
-            let value = self.port_read(to, size) as u64;
+            let value = self.port_read(port, size) as u64;
             self.cpu.set_gpr(
                 RAX,
                 match size {
@@ -53,13 +64,13 @@ impl<C: VirtualCpu> Vm<C> {
             );
         } else {
             let value = old as u32 & ports::unclaimed(size);
-            self.port_write(to, size, value).map_err(|stop| (reason, stop))?;
+            self.port_write(port, size, value)?;
         }
         self.cpu.resume_at(next);
-        Ok(reason)
+        Ok(())
     }
 
-    fn port_read(&mut self, port: Port, size: u8) -> u32 {
+    pub(super) fn port_read(&mut self, port: Port, size: u8) -> u32 {
         match port {
             Port::Uart(offset) => {
                 let value = self.uart.read(offset) as u32;
@@ -73,7 +84,7 @@ impl<C: VirtualCpu> Vm<C> {
         }
     }
 
-    fn port_write(&mut self, port: Port, size: u8, value: u32) -> Result<(), Stop> {
+    pub(super) fn port_write(&mut self, port: Port, size: u8, value: u32) -> Result<(), Stop> {
         match port {
             Port::Uart(offset) => {
                 if let Some(byte) = self.uart.write(offset, value as u8) {

@@ -60,12 +60,13 @@ pub struct Region {
 pub struct Pool {
     frames: ArrayVec<u64, POOL_FRAMES>,
     booting: bool,
-    taken: u64,
+    /// Some reader of the tables doesn't snoop the CPU's caches: each store is written back.
+    write_back: bool,
 }
 
 impl Pool {
-    fn new() -> Self {
-        Pool { frames: ArrayVec::new(), booting: true, taken: 0 }
+    fn new(write_back: bool) -> Self {
+        Pool { frames: ArrayVec::new(), booting: true, write_back }
     }
 
     /// Sets frames aside; from here on nothing is allocated.
@@ -78,8 +79,11 @@ impl Pool {
     }
 
     fn allocate_fresh(&mut self) -> Option<u64> {
-        self.taken += 1;
-        memory::allocate(4096, 4096)
+        let frame = memory::allocate(4096, 4096)?;
+        if self.write_back {
+            crate::iommu::write_back(frame, 4096);
+        }
+        Some(frame)
     }
 }
 
@@ -92,6 +96,9 @@ impl paging::Memory for Pool {
     fn write(&mut self, pa: u64, value: u64) {
         // SAFETY: as in `read`; hardware may walk the table meanwhile, hence one whole store.
         unsafe { core::ptr::write_volatile(pa as *mut u64, value) }
+        if self.write_back {
+            crate::iommu::write_back(pa, 8);
+        }
     }
 
     fn allocate(&mut self) -> Option<u64> {
@@ -101,6 +108,9 @@ impl paging::Memory for Pool {
         let frame = self.frames.pop()?;
         // SAFETY: a frame of this pool that no table uses.
         unsafe { core::ptr::write_bytes(frame as *mut u8, 0, 4096) };
+        if self.write_back {
+            crate::iommu::write_back(frame, 4096);
+        }
         Some(frame)
     }
 
@@ -127,7 +137,7 @@ impl Memory {
     /// Takes `bytes` of the machine and maps them for the guest and its devices.
     pub fn new(vm: &str, bytes: u64, dma_levels: VtdSecondLevel) -> Result<Self, Error> {
         let failed = |source| Error::Tables { vm: vm.into(), source };
-        let mut pool = Pool::new();
+        let mut pool = Pool::new(!crate::iommu::coherent());
         let mut nested = Table::new(&mut pool, Nested, PageSize::Size1G).map_err(failed)?;
         let mut dma = Table::new(&mut pool, dma_levels, PageSize::Size1G).map_err(failed)?;
         let low = bytes.min(LOW_MAX);
@@ -154,11 +164,6 @@ impl Memory {
     /// Ends the boot-time phase: sets aside the frames for later.
     pub fn close(&mut self) {
         self.pool.close();
-    }
-
-    /// Bytes of host memory its tables and their reserve take.
-    pub fn overhead(&self) -> u64 {
-        self.pool.taken * 4096
     }
 
     /// Root of the nested page tables.

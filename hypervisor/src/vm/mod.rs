@@ -12,6 +12,7 @@ mod io;
 mod memory;
 mod mmio;
 mod report;
+mod string_io;
 mod vcpu;
 
 use crate::cpu::svm::{self, SvmCpu};

@@ -71,7 +71,7 @@ impl<C: VirtualCpu> Vm<C> {
 
 fn sentence(fault: Fault) -> String {
     match fault {
-        Fault::TripleFault => "triple fault".into(),
+        Fault::Shutdown => "triple fault".into(),
         Fault::InvalidState => {
             "it brought its control registers into a state that no CPU can be entered in".into()
         }

@@ -37,7 +37,8 @@ pub enum Stop {
 /// What a guest did that ends it.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
-    TripleFault,
+    /// Triple fault.
+    Shutdown,
     InvalidState,
     /// Code of guest-physical memory that isn't there.
     Fetch(u64),
@@ -305,7 +306,7 @@ impl<C: VirtualCpu> Vm<C> {
             Exit::NestedFault { address, write, fetch, table, interruption } => {
                 self.nested_fault(address, write, fetch, table, interruption)
             }
-            Exit::Shutdown => fault(Reason::Shutdown, Fault::TripleFault),
+            Exit::Shutdown => fault(Reason::Shutdown, Fault::Shutdown),
             Exit::InvalidState => fault(Reason::Other, Fault::InvalidState),
             Exit::Unknown(code, info1, info2) => {
                 fault(Reason::Other, Fault::Unknown(code, info1, info2))
@@ -345,7 +346,7 @@ impl<C: VirtualCpu> Vm<C> {
                 self.cpu.raise(DOUBLE_FAULT, Some(0));
                 Ok(Reason::Exception)
             }
-            NotPresent::TripleFault => Err((Reason::Shutdown, Stop::Fault(Fault::TripleFault))),
+            NotPresent::TripleFault => Err((Reason::Shutdown, Stop::Fault(Fault::Shutdown))),
             NotPresent::Genuine { error_code, interrupt } => {
                 if let Some(v) = interrupt.filter(|v| self.offered == Some(*v)) {
                     self.offered = None;
@@ -358,19 +359,21 @@ impl<C: VirtualCpu> Vm<C> {
         }
     }
 
-    /// Hands on what the host's interrupt handler recorded; the reason of the exit is that
-    /// of the highest vector, which is what caused it.
+    /// Hands on what the host's interrupt handler recorded. When a tick and a device's interrupt
+    /// came together the exit is the device's: without the tick it would have been all the same.
     fn receive_taken(&mut self) -> Reason {
         let mut taken = VectorSet::EMPTY;
         for v in interrupts::take() {
             taken.insert(v);
         }
-        let mut reason = None;
+        let mut reason = Reason::HostInterrupt;
         for v in taken.iter() {
             let r = self.receive(v);
-            reason.get_or_insert(r);
+            if reason != Reason::DeviceInterrupt {
+                reason = r;
+            }
         }
-        reason.unwrap_or(Reason::HostInterrupt)
+        reason
     }
 
     /// The guest's timer fired. In direct mode the physical local APIC gives it to the guest
@@ -415,6 +418,8 @@ impl<C: VirtualCpu> Vm<C> {
     fn reason_of(&self, vector: u8) -> Reason {
         if self.device_vectors.contains(vector) {
             Reason::DeviceInterrupt
+        } else if self.apic.timer_vector() == Some(vector) {
+            Reason::TimerInterrupt
         } else {
             Reason::HostInterrupt
         }

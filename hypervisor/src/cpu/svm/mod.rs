@@ -53,6 +53,7 @@ const ALWAYS_MISC2: u32 = misc2::VMRUN
 
 const DEBUG: u8 = 1;
 const NOT_PRESENT: u8 = 11;
+const PAGE_FAULT: u8 = 14;
 const ALIGNMENT_CHECK: u8 = 17;
 const MACHINE_CHECK: u8 = 18;
 /// #DB and #AC can recur without end inside the delivery of an event, where nothing but
@@ -334,6 +335,11 @@ impl VirtualCpu for SvmCpu {
     fn raise(&mut self, vector: u8, error_code: Option<u32>) {
         let code = error_code.map_or(0, |c| event::ERROR_CODE | (c as u64) << 32);
         self.vmcb.event_inj = event::VALID | event::EXCEPTION | code | vector as u64;
+    }
+
+    fn raise_page_fault(&mut self, address: u64, error_code: u32) {
+        self.vmcb.cr2 = address;
+        self.raise(PAGE_FAULT, Some(error_code));
     }
 
     fn raise_nmi(&mut self) {
