@@ -114,7 +114,15 @@ impl Decoder<'_> {
             0xEC | 0xED => Ok(Op::In.into()),
             0xEE | 0xEF => Ok(Op::Out.into()),
             0xF4 => Ok(Op::Hlt.into()),
-            0x6C..=0x6F | 0xA4..=0xA7 | 0xAA..=0xAF => Err(Error::StringInstruction(self.opcode)),
+            0x6C | 0x6D => {
+                let op = Op::Ins { repeat: self.prefixes.repeat };
+                Ok(self.string(op, MemoryOperand::string_destination(&self.prefixes)))
+            }
+            0x6E | 0x6F => {
+                let op = Op::Outs { repeat: self.prefixes.repeat };
+                Ok(self.string(op, MemoryOperand::string_source(&self.prefixes)))
+            }
+            0xA4..=0xA7 | 0xAA..=0xAF => Err(Error::StringInstruction(self.opcode)),
             _ => Err(self.unsupported()),
         }
     }
@@ -188,6 +196,12 @@ impl Decoder<'_> {
     fn with_port(&mut self, op: Op) -> Result<Body, Error> {
         self.cursor.u8()?;
         Ok(op.into())
+    }
+
+    /// INS or OUTS, whose elements are at most 4 bytes even with REX.W.
+    fn string(&self, op: Op, memory: MemoryOperand) -> Body {
+        let size = if self.opcode & 1 == 0 { 1 } else { self.prefixes.operand_size().min(4) };
+        Body { op, size, memory: Some(memory) }
     }
 
     fn operands(&mut self) -> Result<Operands, Error> {

@@ -15,7 +15,7 @@ pub enum Error {
     /// An opcode outside the set this crate knows.
     #[error("opcode {0:#04x} isn't one of the instructions that can be emulated")]
     Unsupported(u16),
-    /// MOVS, STOS, INS and their like.
+    /// MOVS, STOS and their like.
     #[error("opcode {0:#04x} is a string instruction; device registers need a plain load or store")]
     StringInstruction(u16),
     /// The ModRM byte names a register where only memory makes sense.

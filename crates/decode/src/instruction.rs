@@ -85,10 +85,20 @@ pub enum Op {
     Cpuid,
     /// HLT.
     Hlt,
-    /// IN, not INS; ports and sizes come with the exit.
+    /// IN; ports and sizes come with the exit.
     In,
-    /// OUT, not OUTS; ports and sizes come with the exit.
+    /// OUT; ports and sizes come with the exit.
     Out,
+    /// INS: memory := port. The base register then moves by the size, back with RFLAGS.DF.
+    Ins {
+        /// As often as rCX, of the size of the address, says.
+        repeat: bool,
+    },
+    /// OUTS: port := memory, else as INS.
+    Outs {
+        /// As often as rCX, of the size of the address, says.
+        repeat: bool,
+    },
     /// INVD.
     Invd,
     /// RDMSR.

@@ -1,6 +1,7 @@
 //! Decodes and performs the few x86 instructions a hypervisor must emulate:
-//! loads, stores and read-modify-writes of device registers, and the privileged
-//! instructions whose length or operands the processor doesn't report.
+//! loads, stores and read-modify-writes of device registers, string input and
+//! output, and the privileged instructions whose length or operands the
+//! processor doesn't report.
 //!
 //! Guarantees: an instruction that is accepted has the length, the operands and
 //! the sizes the processor gives it; every other input is refused with a

@@ -74,6 +74,18 @@ impl MemoryOperand {
         Ok(Self { displacement, ..Self::empty(prefixes) })
     }
 
+    /// DS:rSI, the source of a string instruction.
+    pub(crate) fn string_source(prefixes: &Prefixes) -> Self {
+        const RSI: u8 = 6;
+        Self { base: Some(RSI), ..Self::empty(prefixes) }
+    }
+
+    /// ES:rDI, the destination of a string instruction, which no prefix moves to another segment.
+    pub(crate) fn string_destination(prefixes: &Prefixes) -> Self {
+        const RDI: u8 = 7;
+        Self { segment: Segment::Es, base: Some(RDI), ..Self::empty(prefixes) }
+    }
+
     /// The operand a ModRM byte with `mod` other than 3 asks for.
     pub(crate) fn read(cursor: &mut Cursor, prefixes: &Prefixes, modrm: u8) -> Result<Self, Error> {
         if prefixes.address_size() == 2 {

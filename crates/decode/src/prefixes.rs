@@ -21,7 +21,8 @@ pub struct Prefixes {
     /// The override in effect; in 64-bit mode only FS and GS count.
     pub segment: Option<Segment>,
     pub lock: bool,
-    /// REP or REPNE, which select another instruction for some opcodes.
+    /// REP or REPNE, which select another instruction for some opcodes and mean the same for INS
+    /// and OUTS.
     pub repeat: bool,
     pub operand: bool,
     address: bool,

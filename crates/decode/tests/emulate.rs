@@ -195,6 +195,37 @@ fn privileged_instructions_have_their_length_with_prefixes() {
 }
 
 #[test]
+fn string_port_instructions_have_the_sizes_of_their_prefixes() {
+    use Mode::{Bits16, Bits32, Bits64};
+    let (ins, outs) = (Op::Ins { repeat: false }, Op::Outs { repeat: false });
+    let (rep_ins, rep_outs) = (Op::Ins { repeat: true }, Op::Outs { repeat: true });
+    for (bytes, mode, op, size, segment, address_size) in [
+        (&[0x6C][..], Bits64, ins, 1, Segment::Es, 8),
+        (&[0x6D], Bits64, ins, 4, Segment::Es, 8),
+        (&[0x66, 0x6D], Bits64, ins, 2, Segment::Es, 8),
+        (&[0x48, 0x6D], Bits64, ins, 4, Segment::Es, 8),
+        (&[0x64, 0xF3, 0x67, 0x6C], Bits64, rep_ins, 1, Segment::Es, 4),
+        (&[0x67, 0x6D], Bits32, ins, 4, Segment::Es, 2),
+        (&[0x6D], Bits16, ins, 2, Segment::Es, 2),
+        (&[0x6E], Bits64, outs, 1, Segment::Ds, 8),
+        (&[0xF3, 0x66, 0x6F], Bits64, rep_outs, 2, Segment::Ds, 8),
+        (&[0xF2, 0x6F], Bits64, rep_outs, 4, Segment::Ds, 8),
+        (&[0x65, 0x6E], Bits64, outs, 1, Segment::Gs, 8),
+        (&[0x36, 0x6F], Bits32, outs, 4, Segment::Ss, 4),
+        (&[0x66, 0x67, 0x6F], Bits16, outs, 4, Segment::Ds, 4),
+    ] {
+        let instruction = decode(bytes, mode).unwrap();
+        let memory = instruction.memory.unwrap();
+        let base = if matches!(op, Op::Ins { .. }) { 7 } else { 6 };
+        assert_eq!((usize::from(instruction.len), instruction.op), (bytes.len(), op), "{bytes:x?}");
+        assert_eq!((instruction.size, memory.segment), (size, segment), "{bytes:x?}");
+        assert_eq!((memory.base, memory.index, memory.displacement), (Some(base), None, 0));
+        assert_eq!(memory.address_size, address_size, "{bytes:x?}");
+    }
+    assert_eq!(decode(&[0xF0, 0x6C], Bits64), Err(Error::Lock(0x6C)));
+}
+
+#[test]
 fn descriptor_tables_have_the_size_of_their_mode() {
     let size = |bytes: &[u8], mode| decode(bytes, mode).unwrap().size;
     assert_eq!(size(&[0x0F, 0x01, 0x17], Mode::Bits64), 10);

@@ -136,6 +136,14 @@ fn same_operation(ours: &Instruction, iced: &iced_x86::Instruction) {
         Op::Hlt => &[M::Hlt],
         Op::In => &[M::In],
         Op::Out => &[M::Out],
+        Op::Ins { repeat } => {
+            assert_eq!(repeat, iced.has_rep_prefix() || iced.has_repne_prefix());
+            &[M::Insb, M::Insw, M::Insd]
+        }
+        Op::Outs { repeat } => {
+            assert_eq!(repeat, iced.has_rep_prefix() || iced.has_repne_prefix());
+            &[M::Outsb, M::Outsw, M::Outsd]
+        }
         Op::Invd => &[M::Invd],
         Op::Rdmsr => &[M::Rdmsr],
         Op::Vmmcall => &[M::Vmmcall],
@@ -147,7 +155,24 @@ fn same_operation(ours: &Instruction, iced: &iced_x86::Instruction) {
 }
 
 fn memory_index(iced: &iced_x86::Instruction) -> Option<u32> {
-    (0..iced.op_count()).find(|&index| iced.op_kind(index) == OpKind::Memory)
+    (0..iced.op_count()).find(|&index| {
+        iced.op_kind(index) == OpKind::Memory || string_operand(iced, index).is_some()
+    })
+}
+
+/// Segment and base of operand `index`, if it is the memory of INS or OUTS, and the size of
+/// the address.
+fn string_operand(iced: &iced_x86::Instruction, index: u32) -> Option<(Register, u8, u8)> {
+    let (segment, base, size) = match iced.op_kind(index) {
+        OpKind::MemoryESDI => (Register::ES, 7, 2),
+        OpKind::MemoryESEDI => (Register::ES, 7, 4),
+        OpKind::MemoryESRDI => (Register::ES, 7, 8),
+        OpKind::MemorySegSI => (iced.memory_segment(), 6, 2),
+        OpKind::MemorySegESI => (iced.memory_segment(), 6, 4),
+        OpKind::MemorySegRSI => (iced.memory_segment(), 6, 8),
+        _ => return None,
+    };
+    Some((segment, base, size))
 }
 
 fn same_memory(ours: &Instruction, iced: &iced_x86::Instruction, mode: Mode) {
@@ -161,13 +186,19 @@ fn same_memory(ours: &Instruction, iced: &iced_x86::Instruction, mode: Mode) {
     assert_eq!(size, iced.memory_size().size());
 
     let general = |register: Register| register.is_gpr().then(|| number(register));
-    assert_eq!(memory.base, general(iced.memory_base()));
+    let string = string_operand(iced, index);
+    match string {
+        Some((_, base, size)) => {
+            assert_eq!((memory.base, memory.address_size), (Some(base), size));
+        }
+        None => assert_eq!(memory.base, general(iced.memory_base())),
+    }
     assert_eq!(memory.index, general(iced.memory_index()));
     assert_eq!(memory.rip_relative, iced.is_ip_rel_memory_operand());
     if memory.index.is_some() {
         assert_eq!(u32::from(memory.scale), iced.memory_index_scale());
     }
-    let segment = iced.memory_segment().number() as u8;
+    let segment = string.map_or(iced.memory_segment(), |(segment, ..)| segment).number() as u8;
     if mode != Mode::Bits64 || segment >= 4 || memory.segment as u8 >= 4 {
         assert_eq!(memory.segment as u8, segment);
     }
@@ -192,7 +223,8 @@ fn same_memory(ours: &Instruction, iced: &iced_x86::Instruction, mode: Mode) {
     assert_eq!(ours.linear_address(&Fixed, mode), Some(theirs));
 }
 
-/// The loads, stores and read-modify-writes this crate promises to decode.
+/// The loads, stores, read-modify-writes and string port instructions this crate promises to
+/// decode.
 fn promised(iced: &iced_x86::Instruction) -> bool {
     use Mnemonic as M;
     let aliases = matches!(
@@ -220,6 +252,12 @@ fn promised(iced: &iced_x86::Instruction) -> bool {
             | M::Cmp
             | M::Test
             | M::Xchg
+            | M::Insb
+            | M::Insw
+            | M::Insd
+            | M::Outsb
+            | M::Outsw
+            | M::Outsd
     );
     name && general && !aliases && memory_index(iced).is_some()
 }
