@@ -22,7 +22,8 @@ pub enum Error {
     },
     /// Something else stands where the table should be.
     #[error(
-        "the {table} at {address:#x} begins with {found:#04x?}, which isn't the signature of a {table}"
+        "the {table} at {address:#x} begins with \"{}\", which isn't the signature of a {table}",
+        .found.escape_ascii()
     )]
     Signature {
         /// The table's name.

@@ -71,7 +71,14 @@ fn scopes<M: Physical>(entry: &Table<'_, M>, mut offset: u32) -> Result<Vec<Scop
         let mut path = Vec::new();
         let mut at = SCOPE_PATH;
         while at < scope.length() {
-            path.push(PathStep { device: scope.u8(at)?, function: scope.u8(at + 1)? });
+            let step = PathStep { device: scope.u8(at)?, function: scope.u8(at + 1)? };
+            // Ignored, its device would be taken for another unit's.
+            if step.device > 31 || step.function > 7 {
+                let needed = "a path of devices 0 to 31 and functions 0 to 7";
+                let offset = scope.offset();
+                return Err(Error::Inconsistent { table: "DMAR", offset, needed });
+            }
+            path.push(step);
             at += 2;
         }
         scopes.push(Scope { kind, enumeration_id: scope.u8(4)?, bus: scope.u8(5)?, path });

@@ -264,6 +264,29 @@ fn a_root_table_that_lists_itself_is_read_once() {
 }
 
 #[test]
+fn a_wrong_signature_is_shown_on_one_line() {
+    let mut rsdp = rsdp_v1(0x1000);
+    rsdp[..4].copy_from_slice(b"R\n\"\xFF");
+    let text = probe(&Pieces(vec![(RSDP_AT, rsdp)]), RSDP_AT).unwrap_err().to_string();
+    assert!(text.contains(r#"begins with "R\n\"\xff", which"#), "{text}");
+}
+
+#[test]
+fn a_scope_s_path_leads_to_devices_and_functions_that_can_be() {
+    let scope = |device, function| {
+        let scope = [1, 8, 0, 0, 0, 0, device, function];
+        let drhd = [&[0, 0, 24, 0, 0, 0, 0, 0][..], &[0; 8], &scope].concat();
+        let dmar = table(b"DMAR", &[&[47, 1], &[0; 10][..], &drhd].concat());
+        probe(&machine(&[table(b"APIC", &[0; 8]), dmar]), RSDP_AT)
+    };
+    assert!(scope(31, 7).is_ok());
+    for (device, function) in [(32, 0), (0, 8), (0xFF, 0xFF)] {
+        let refused = scope(device, function);
+        assert!(matches!(refused, Err(Error::Inconsistent { table: "DMAR", offset: 64, .. })));
+    }
+}
+
+#[test]
 fn every_error_is_one_sentence_with_the_table_s_name() {
     let mut tables = Q35.to_vec();
     let madt = tables.windows(4).position(|found| found == b"APIC").unwrap();
