@@ -15,7 +15,7 @@ const IMAGE_LIMIT: u64 = 1 << 20;
 /// Packages for the bare machine, which plain `cargo` commands leave out.
 const BARE_METAL: [&str; 2] = ["hypervisor", "kernels"];
 /// Crates whose tests Miri can run in a few minutes.
-const MIRI: [&str; 3] = ["ledger", "delivery", "plan"];
+const MIRI: [&str; 3] = ["ledger", "delivery", "loader"];
 /// How much of a failed step's output is shown.
 const SHOWN_LINES: usize = 60;
 
