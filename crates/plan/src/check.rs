@@ -1,7 +1,7 @@
 //! What must hold in every plan, wherever it comes from: a file, the command line,
 //! or a boot image that may be damaged.
 
-use crate::{DeviceName, Plan, Size};
+use crate::{DeviceName, Plan, Size, shown::Shown};
 use alloc::{
     format,
     string::{String, ToString},
@@ -40,8 +40,8 @@ pub struct Error {
 pub(crate) fn place(vm: &str, key: &str) -> String {
     match (vm, key) {
         ("", _) => String::new(),
-        (vm, "") => format!("[vm.{vm}]: "),
-        (vm, key) => format!("[vm.{vm}] {key}: "),
+        (vm, "") => format!("[vm.{}]: ", Shown(vm)),
+        (vm, key) => format!("[vm.{}] {key}: ", Shown(vm)),
     }
 }
 

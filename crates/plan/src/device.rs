@@ -1,6 +1,7 @@
 //! How a plan names a device: by PCI address, or by kind and number ("nvme0" is
 //! the first NVMe controller in PCI order).
 
+use crate::shown::Shown;
 use alloc::string::{String, ToString};
 use core::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
@@ -92,7 +93,8 @@ impl fmt::Display for DeviceName {
 /// The text isn't a device name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` names no device; write {kinds} with a number (\"nvme0\"), or a PCI address (\"00:04.0\")",
+    "`{}` names no device; write {kinds} with a number (\"nvme0\"), or a PCI address (\"00:04.0\")",
+    Shown(.0),
     kinds = Kinds
 )]
 pub struct DeviceError(String);

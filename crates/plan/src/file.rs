@@ -6,6 +6,7 @@
 
 use crate::{
     Choice, DeviceError, DeviceName, Plan, SizeError, Vm, check, check::place, nearest, parse_size,
+    shown::Shown,
 };
 use alloc::{
     borrow::ToOwned,
@@ -46,7 +47,7 @@ pub struct Error {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// Not TOML.
-    #[error("not valid TOML: {0}")]
+    #[error("not valid TOML: {}", Shown(.0))]
     Toml(String),
     /// A key that means nothing.
     #[error("unknown key `{found}`; {hint}")]
@@ -77,7 +78,7 @@ pub enum Fault {
     #[error("\"{0}\" is not available in this version; use \"auto\", \"trap\" or \"eli\"")]
     Later(String),
     /// Not a policy.
-    #[error("\"{found}\" is no interrupt policy; {hint}")]
+    #[error("\"{}\" is no interrupt policy; {hint}", Shown(.found))]
     UnknownPolicy {
         /// The word.
         found: String,

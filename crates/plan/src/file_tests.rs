@@ -144,6 +144,26 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
     );
 }
 
+/// A file may come from somebody else: what it says is shown, not done.
+#[test]
+fn control_characters_are_shown_escaped() {
+    let cases = [
+        ("[vm.a]\nmemory = \"1\\nG\"\n", "[vm.a] memory: `1\\nG` is no size;"),
+        ("[vm.a]\ndevices = [\"\\u001b[2J\"]\n", "[vm.a] devices: `\\u{1b}[2J` names no device;"),
+        (
+            "[vm.a]\ninterrupts = \"tr\\nap\"\n",
+            "[vm.a] interrupts: \"tr\\nap\" is no interrupt policy;",
+        ),
+        ("[vm.\"a\\nb\"]\nmemory = 1\n", "[vm.a\\nb] memory: this is a number,"),
+        ("[vm.\"ä\"]\nmemory = '1µ'\n", "[vm.ä] memory: `1µ` is no size;"),
+    ];
+    for (text, sentence) in cases {
+        let refusal = refusal(text);
+        assert!(refusal.contains(sentence), "{refusal}");
+        assert!(!refusal.contains(char::is_control), "{refusal:?}");
+    }
+}
+
 proptest! {
     #[test]
     fn no_text_panics(text: String) {

@@ -14,6 +14,7 @@ extern crate alloc;
 
 mod check;
 mod device;
+mod shown;
 mod size;
 mod vm;
 

@@ -1,5 +1,6 @@
 //! Sizes of memory as people write them: "512M", "1G"; fractions are refused.
 
+use crate::shown::Shown;
 use alloc::string::{String, ToString};
 use core::fmt;
 
@@ -7,10 +8,10 @@ use core::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
     /// No unit.
-    #[error("`{0}` has no unit; write it with M, G or T, such as \"512M\" or \"1G\"")]
+    #[error("`{}` has no unit; write it with M, G or T, such as \"512M\" or \"1G\"", Shown(.0))]
     NoUnit(String),
     /// Something else.
-    #[error("`{0}` is no size; write a whole number with M, G or T, such as \"512M\" or \"1G\"")]
+    #[error("`{}` is no size; write a whole number with M, G or T, such as \"512M\" or \"1G\"", Shown(.0))]
     NotASize(String),
 }
 
