@@ -1,0 +1,140 @@
+//! The firmware's ACPI tables: any bytes where a BIOS puts them, and well-formed tables of any
+//! content, damaged or not. Work stays in proportion to the bytes there are, and the machine that
+//! comes out is what its documentation promises.
+#![no_main]
+
+use acpi::{Machine, Physical, find_rsdp, probe};
+use arbitrary::Arbitrary;
+use fuzz::one_line;
+use libfuzzer_sys::fuzz_target;
+use std::{cell::Cell, collections::BTreeSet};
+
+const BASE: u64 = 0xE_0000;
+
+#[derive(Arbitrary, Debug)]
+struct Input<'a> {
+    /// Segment of the extended BIOS data area.
+    ebda: u16,
+    content: Content<'a>,
+}
+
+#[derive(Arbitrary, Debug)]
+enum Content<'a> {
+    Bytes(&'a [u8]),
+    Tables { revision: u8, tables: Vec<TableInput<'a>>, damage: Vec<(u16, u8)> },
+}
+
+#[derive(Arbitrary, Debug)]
+struct TableInput<'a> {
+    kind: u8,
+    body: &'a [u8],
+}
+
+struct Firmware {
+    bytes: Vec<u8>,
+    ebda: u16,
+    reads: Cell<u64>,
+}
+
+impl Physical for Firmware {
+    fn read(&self, pa: u64, buf: &mut [u8]) -> bool {
+        self.reads.set(self.reads.get() + 1);
+        if pa == 0x40E && buf.len() == 2 {
+            buf.copy_from_slice(&self.ebda.to_le_bytes());
+            return true;
+        }
+        let place = pa.checked_sub(BASE).and_then(|start| {
+            let start = start as usize;
+            self.bytes.get(start..start.checked_add(buf.len())?)
+        });
+        place.map(|bytes| buf.copy_from_slice(bytes)).is_some()
+    }
+}
+
+/// Makes `bytes` sum to zero by the byte at `at`.
+fn balance(bytes: &mut [u8], at: usize) {
+    bytes[at] = 0;
+    bytes[at] = bytes.iter().fold(0_u8, |sum, byte| sum.wrapping_sub(*byte));
+}
+
+/// A table with its common header.
+fn table(signature: &[u8], body: &[u8]) -> Vec<u8> {
+    let mut table = vec![0; 36];
+    table[..4].copy_from_slice(signature);
+    table.extend(body);
+    let length = table.len() as u32;
+    table[4..8].copy_from_slice(&length.to_le_bytes());
+    balance(&mut table, 9);
+    table
+}
+
+fn append(memory: &mut Vec<u8>, table: &[u8]) -> u64 {
+    memory.resize(memory.len().next_multiple_of(16), 0);
+    let address = BASE + memory.len() as u64;
+    memory.extend(table);
+    address
+}
+
+fn firmware(revision: u8, tables: &[TableInput]) -> Vec<u8> {
+    const KINDS: [&[u8; 4]; 6] = [b"APIC", b"FACP", b"MCFG", b"DMAR", b"IVRS", b"SSDT"];
+    let mut memory = vec![0; 36];
+    let mut addresses = Vec::new();
+    for input in tables {
+        let signature = KINDS[usize::from(input.kind) % KINDS.len()];
+        addresses.push(append(&mut memory, &table(signature, input.body)));
+    }
+    let long: Vec<u8> = addresses.iter().flat_map(|a| a.to_le_bytes()).collect();
+    let short: Vec<u8> = addresses.iter().flat_map(|a| (*a as u32).to_le_bytes()).collect();
+    let rsdt = append(&mut memory, &table(b"RSDT", &short));
+    let xsdt = append(&mut memory, &table(b"XSDT", &long));
+    memory[..8].copy_from_slice(b"RSD PTR ");
+    memory[15] = revision % 3;
+    memory[16..20].copy_from_slice(&(rsdt as u32).to_le_bytes());
+    memory[20..24].copy_from_slice(&36_u32.to_le_bytes());
+    memory[24..32].copy_from_slice(&xsdt.to_le_bytes());
+    balance(&mut memory[..20], 8);
+    balance(&mut memory[..36], 32);
+    memory
+}
+
+fn check(machine: &Machine) {
+    let ids: BTreeSet<u32> = machine.cpus.iter().map(|cpu| cpu.apic_id).collect();
+    assert_eq!(ids.len(), machine.cpus.len(), "each processor once");
+    if let Some(ecam) = machine.ecam {
+        assert!(ecam.segment == 0 && ecam.bus_start <= ecam.bus_end);
+        assert!(ecam.base.checked_add((u64::from(ecam.bus_end) + 1) << 20).is_some());
+    }
+    assert!(machine.pm_timer.is_none_or(|timer| timer.port != 0));
+    assert!(machine.reset.is_none_or(|reset| reset.port != 0));
+    let Some(dmar) = &machine.dmar else { return };
+    assert!(dmar.interrupt_remapping || !dmar.x2apic_opt_out);
+    assert!(dmar.reserved.iter().all(|reserved| reserved.base <= reserved.limit));
+    let scopes = dmar.units.iter().map(|unit| &unit.scopes);
+    for scope in scopes.chain(dmar.reserved.iter().map(|reserved| &reserved.scopes)).flatten() {
+        assert!(!scope.path.is_empty());
+        assert!(scope.path.iter().all(|step| step.device < 32 && step.function < 8), "{scope:?}");
+    }
+}
+
+fuzz_target!(|input: Input| {
+    let bytes = match input.content {
+        Content::Bytes(bytes) => bytes.to_vec(),
+        Content::Tables { revision, tables, damage } => {
+            let mut bytes = firmware(revision, &tables);
+            for (at, value) in damage {
+                let at = usize::from(at) % bytes.len();
+                bytes[at] = value;
+            }
+            bytes
+        }
+    };
+    let memory = Firmware { bytes, ebda: input.ebda, reads: Cell::new(0) };
+    for rsdp in [find_rsdp(&memory), Ok(BASE)] {
+        match rsdp.and_then(|rsdp| probe(&memory, rsdp)) {
+            Ok(machine) => check(&machine),
+            Err(refusal) => one_line(&refusal),
+        }
+    }
+    let bound = 20_000 + 40 * memory.bytes.len() as u64;
+    assert!(memory.reads.get() < bound, "{} reads", memory.reads.get());
+});

@@ -1,0 +1,132 @@
+//! Boot images: any bytes, any plan under a fitting header, and packed plans with damage.
+//!
+//! What is accepted can be run: it passes the check, each kernel and initrd lies inside the image
+//! as stated, and packing it again gives an image of the same content.
+#![no_main]
+
+use arbitrary::Arbitrary;
+use fuzz::one_line;
+use libfuzzer_sys::fuzz_target;
+use plan::{Choice, Class, DeviceName, Plan, Vm, image};
+
+#[derive(Arbitrary, Debug)]
+enum Input<'a> {
+    Bytes(&'a [u8]),
+    /// An encoded plan, and how many pages for kernels follow it.
+    Encoded(&'a [u8], u8),
+    /// A plan, packed, and bytes of it to change.
+    Packed(Vec<VmInput<'a>>, Vec<(u16, u8)>),
+}
+
+#[derive(Arbitrary, Debug)]
+struct VmInput<'a> {
+    name: &'a str,
+    core: u16,
+    /// In units of the page that guests' memory is mapped with.
+    memory: u32,
+    kernel: &'a [u8],
+    initrd: Option<&'a [u8]>,
+    cmdline: &'a str,
+    addresses: Vec<(u8, u8, u8)>,
+    names: Vec<(u8, u8)>,
+    interrupts: u8,
+}
+
+impl VmInput<'_> {
+    fn vm(&self) -> Vm<Vec<u8>> {
+        let address =
+            |&(bus, device, function): &(u8, u8, u8)| DeviceName::Address { bus, device, function };
+        let named = |&(class, index): &(u8, u8)| DeviceName::Named {
+            class: Class::ALL[class as usize % Class::ALL.len()],
+            index,
+        };
+        Vm {
+            name: self.name.into(),
+            cpus: vec![self.core.into()],
+            memory: u64::from(self.memory) << 21,
+            kernel: self.kernel.into(),
+            initrd: self.initrd.map(Into::into),
+            cmdline: self.cmdline.into(),
+            devices: self
+                .addresses
+                .iter()
+                .map(address)
+                .chain(self.names.iter().map(named))
+                .collect(),
+            interrupts: Choice::ALL[self.interrupts as usize % Choice::ALL.len()].1,
+        }
+    }
+}
+
+/// CRC-32 by the definition: division of polynomials, bit by bit.
+fn crc32(bytes: impl Iterator<Item = u8>) -> u32 {
+    !bytes
+        .flat_map(|byte| (0..8).map(move |bit| u32::from(byte >> bit & 1)))
+        .fold(!0, |crc, bit| (crc >> 1) ^ if (crc ^ bit) & 1 == 1 { 0xEDB8_8320 } else { 0 })
+}
+
+/// Makes the checksum right, if the header leads to a plan.
+fn seal(image: &mut [u8]) {
+    let Some(length) = image.get(12..16) else { return };
+    let length = u32::from_le_bytes(length.try_into().unwrap()) as usize;
+    let Some(plan) = image.get(32..32_usize.saturating_add(length)) else { return };
+    let sum = crc32(image[..28].iter().chain(plan).copied());
+    image[28..32].copy_from_slice(&sum.to_le_bytes());
+}
+
+fn under_a_header(plan: &[u8], pages: u8) -> Vec<u8> {
+    let length = (32 + plan.len()).next_multiple_of(4096) + 4096 * usize::from(pages % 16);
+    let mut image = b"EXITLESS\x01\0\0\0".to_vec();
+    image.extend((plan.len() as u32).to_le_bytes());
+    image.extend((length as u64).to_le_bytes());
+    image.extend([0; 8]);
+    image.extend(plan);
+    image.resize(length, 0x90);
+    seal(&mut image);
+    image
+}
+
+fn contents(image: &image::Image) -> Plan<Vec<u8>> {
+    let bytes = |_: &str, _, blob| Ok::<_, ()>(image.blob(blob).to_vec());
+    image.plan.clone().try_map(bytes).unwrap()
+}
+
+fn check(bytes: &[u8]) {
+    let image = match image::parse(bytes) {
+        Ok(image) => image,
+        Err(refusal) => return one_line(&refusal),
+    };
+    assert_eq!(image.plan.check(), Ok(()));
+    for vm in &image.plan.vms {
+        let blobs = [Some((vm.kernel, image.kernel(vm))), vm.initrd.zip(image.initrd(vm))];
+        for (blob, found) in blobs.into_iter().flatten() {
+            assert!(blob.len > 0 && blob.offset % 4096 == 0);
+            assert_eq!(found, &bytes[blob.offset as usize..][..blob.len as usize]);
+        }
+    }
+    let contents = contents(&image);
+    let again = image::build(&contents).expect("what was read can be packed");
+    assert_eq!(
+        self::contents(&image::parse(&again).expect("what was packed can be read")),
+        contents
+    );
+}
+
+fuzz_target!(|input: Input| match input {
+    Input::Bytes(bytes) => check(bytes),
+    Input::Encoded(plan, pages) => check(&under_a_header(plan, pages)),
+    Input::Packed(vms, damage) => {
+        let plan = Plan { vms: vms.iter().map(VmInput::vm).collect() };
+        let mut image = match image::build(&plan) {
+            Ok(image) => image,
+            Err(refusal) => return one_line(&refusal),
+        };
+        assert_eq!(contents(&image::parse(&image).expect("undamaged")), plan);
+        for (at, value) in damage {
+            let at = usize::from(at) % image.len();
+            image[at] = value;
+        }
+        seal(&mut image);
+        check(&image);
+    }
+});

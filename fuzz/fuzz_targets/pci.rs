@@ -1,0 +1,192 @@
+//! PCI configuration space: a bus of functions made from any headers, and a guest that reads and
+//! writes all of it.
+//!
+//! Bits that aren't the guest's never change, a write reaches one function only, every change that
+//! the host must follow is announced, and BARs are mapped in the windows, apart from each other.
+#![no_main]
+
+use arbitrary::Arbitrary;
+use fuzz::one_line;
+use libfuzzer_sys::fuzz_target;
+use platform::msix::{pending_bytes, table_bytes};
+use platform::pci::*;
+use platform::ports::unclaimed;
+
+#[derive(Arbitrary, Debug)]
+struct Input<'a> {
+    functions: Vec<Function<'a>>,
+    accesses: Vec<Access>,
+}
+
+#[derive(Arbitrary, Debug)]
+struct Function<'a> {
+    /// The physical configuration space, from its beginning.
+    header: &'a [u8],
+    /// Capabilities over it, each linked to the next: place, kind, content.
+    capabilities: Vec<(u8, u8, [u8; 16])>,
+    bars: [Option<Bar>; 6],
+}
+
+#[derive(Arbitrary, Clone, Copy, Debug)]
+struct Bar {
+    kind: u8,
+    size_bits: u8,
+    prefetchable: bool,
+    /// None: the next free address.
+    address: Option<u64>,
+}
+
+#[derive(Arbitrary, Debug)]
+enum Access {
+    Address(u32),
+    Select { device: u8, register: u8 },
+    Read { offset: u8, size: u8 },
+    Write { offset: u8, size: u8, value: u32 },
+}
+
+impl Function<'_> {
+    fn space(&self) -> [u8; 256] {
+        let mut space = [0; 256];
+        let length = self.header.len().min(256);
+        space[..length].copy_from_slice(&self.header[..length]);
+        if let Some((first, ..)) = self.capabilities.first() {
+            space[0x0E] &= 0x80;
+            space[0x06] |= 1 << 4;
+            space[0x34] = *first;
+        }
+        let links = self.capabilities.iter().skip(1).map(|next| next.0).chain([0]);
+        for ((at, kind, content), link) in self.capabilities.iter().zip(links) {
+            let id = [0x01, 0x05, 0x10, 0x11, 0x09][usize::from(*kind) % 5];
+            let bytes = [id, link].into_iter().chain(*content);
+            space.iter_mut().skip(usize::from(at & 0xFC)).zip(bytes).for_each(|(to, b)| *to = b);
+        }
+        space
+    }
+
+    fn bars(&self, free: &mut Addresses) -> [Option<BarInfo>; 6] {
+        self.bars.map(|bar| {
+            let Bar { kind, size_bits, prefetchable, address } = bar?;
+            let kind = [BarKind::Mem32, BarKind::Mem64, BarKind::Io][usize::from(kind) % 3];
+            let size = 1 << (size_bits % 64);
+            let address = address.or_else(|| free.choose(kind, size))?;
+            Some(BarInfo { kind, size, prefetchable, address })
+        })
+    }
+}
+
+/// What there is of all functions, as the guest reads it.
+fn contents(bus: &Bus) -> Vec<[u32; 64]> {
+    let dword = |f: &AssignedFunction, i: usize| f.read(4 * i as u8, 4);
+    bus.functions().iter().map(|f| std::array::from_fn(|i| dword(f, i))).collect()
+}
+
+/// The bits that a write of ones or of zeros changes, without the reset that it may cause.
+fn writable(function: &AssignedFunction) -> [u32; 64] {
+    let write = |i: usize, value| {
+        let mut function = function.clone();
+        function.write(4 * i as u8, 4, value);
+        function.read(4 * i as u8, 4)
+    };
+    std::array::from_fn(|i| {
+        write(i, 0) ^ write(i, u32::MAX) | write(i, 0) ^ function.read(4 * i as u8, 4)
+    })
+}
+
+/// Where every BAR of the bus is mapped.
+fn placements(bus: &Bus) -> Vec<Option<u64>> {
+    let bars = (0..MAX_FUNCTIONS).flat_map(|i| (0..6).map(move |bar| (i, bar)));
+    bars.map(|(i, bar)| bus.placement(i, bar).map_err(|why| one_line(&why)).ok().flatten())
+        .collect()
+}
+
+fn check_placements(bus: &Bus, placements: &[Option<u64>]) {
+    let mut ranges = Vec::new();
+    for (place, address) in placements.iter().enumerate() {
+        let Some(address) = *address else { continue };
+        let info = bus.function(place / 6).and_then(|f| f.bar(place % 6)).expect("a BAR");
+        let end = address + info.size;
+        let inside = |window: std::ops::Range<u64>| window.start <= address && end <= window.end;
+        assert!(match info.kind.is_io() {
+            true => inside(IO_WINDOW),
+            false => inside(MEM32_WINDOW) || inside(MEM64_WINDOW),
+        });
+        assert!(address.is_multiple_of(info.size));
+        ranges.push((info.kind.is_io(), address, end));
+    }
+    ranges.sort();
+    assert!(ranges.windows(2).all(|pair| pair[0].0 != pair[1].0 || pair[0].2 <= pair[1].1));
+}
+
+/// A write to a function announced everything that changed by it.
+fn check_actions(before: &Bus, after: &Bus, index: usize, actions: Actions) {
+    let (old, new) = (before.function(index).unwrap(), after.function(index).unwrap());
+    assert!(old.bus_master() == new.bus_master() || actions.contains(Actions::BUS_MASTER));
+    assert!(old.msi() == new.msi() || actions.contains(Actions::MSI));
+    assert!(old.msix_control() == new.msix_control() || actions.contains(Actions::MSIX_CONTROL));
+    let moved = placements(before) != placements(after);
+    assert!(!moved || actions.intersects(Actions::DECODE | Actions::BARS_MOVED));
+    if actions.contains(Actions::RESET) {
+        let off = !new.bus_master() && !new.msix_control().enabled;
+        assert!(off && new.msi().is_none_or(|msi| !msi.enabled));
+        assert!((0..6).all(|bar| new.placement(bar) == Ok(None)));
+    }
+}
+
+fn check_layout(function: &AssignedFunction) {
+    let Some(layout) = function.msix_layout() else { return };
+    let entries = u64::from(layout.entries);
+    assert!((1..=2048).contains(&entries));
+    for (bar, offset, length) in [
+        (layout.table_bar, layout.table_offset, table_bytes(entries)),
+        (layout.pba_bar, layout.pba_offset, pending_bytes(entries)),
+    ] {
+        let info = function.bar(bar.into()).expect("the BAR is there");
+        assert!(!info.kind.is_io() && u64::from(offset) + length <= info.size);
+    }
+}
+
+fuzz_target!(|input: Input| {
+    let (mut bus, mut free) = (Bus::new(), Addresses::new());
+    for function in &input.functions {
+        match AssignedFunction::new(&function.space(), &function.bars(&mut free)) {
+            Ok(function) => {
+                check_layout(&function);
+                if bus.assign(function).is_err() {
+                    break;
+                }
+            }
+            Err(refusal) => one_line(&refusal),
+        }
+    }
+    let first = contents(&bus);
+    let writable: Vec<_> = bus.functions().iter().map(writable).collect();
+    for access in &input.accesses {
+        match *access {
+            Access::Address(value) => bus.write_address(value),
+            Access::Select { device, register } => {
+                let device = u32::from(device) % (bus.functions().len() as u32 + 2);
+                bus.write_address(1 << 31 | device << 11 | u32::from(register));
+            }
+            Access::Read { offset, size } => {
+                let size = 1 << (size % 3);
+                assert_eq!(bus.read_data(offset, size) & !unclaimed(size), 0);
+            }
+            Access::Write { offset, size, value } => {
+                let before = bus.clone();
+                let written = bus.write_data(offset, 1 << (size % 3), value);
+                let (old, new) = (contents(&before), contents(&bus));
+                for (index, (old, new)) in old.iter().zip(&new).enumerate() {
+                    assert!(old == new || written.is_some_and(|(i, _)| i == index));
+                    for (register, new) in new.iter().enumerate() {
+                        let fixed = !writable[index][register];
+                        assert_eq!(new & fixed, first[index][register] & fixed, "{register:#x}");
+                    }
+                }
+                if let Some((index, actions)) = written {
+                    check_actions(&before, &bus, index, actions);
+                }
+                check_placements(&bus, &placements(&bus));
+            }
+        }
+    }
+});

@@ -1,0 +1,20 @@
+//! `vm.toml`: any text. A plan that is accepted passes the check; a refusal is one line that
+//! names the file and a line of it.
+#![no_main]
+
+use fuzz::one_line;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    match plan::file::parse("vm.toml", text) {
+        Ok(plan) => {
+            assert_eq!(plan.check(), Ok(()));
+            assert!(plan.vms.iter().all(|vm| !vm.kernel.is_empty()));
+        }
+        Err(refusal) => {
+            one_line(&refusal);
+            assert!((1..=text.split('\n').count()).contains(&refusal.line), "{refusal}");
+            assert!(refusal.to_string().starts_with(&format!("vm.toml:{}: ", refusal.line)));
+        }
+    }
+});

@@ -1,0 +1,9 @@
+//! What several targets need.
+
+use std::fmt::Display;
+
+/// A refusal is one line that a terminal can show as it is, whatever was refused.
+pub fn one_line(refusal: &impl Display) {
+    let text = refusal.to_string();
+    assert!(!text.is_empty() && !text.chars().any(char::is_control), "{text:?}");
+}
