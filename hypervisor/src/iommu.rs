@@ -8,14 +8,16 @@ use crate::memory;
 use acpi::{Machine, RemappingUnit, ScopeKind};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use arrayvec::ArrayVec;
 use iommu::{Bdf, DomainId, Error, Fault, InterruptRoute, Registers, vtd};
 use paging::VtdSecondLevel;
-use spin::{Mutex, Once};
+use spin::Once;
+use spin::mutex::TicketMutex as Mutex;
 
 /// Entries of each interrupt-remapping table.
 const INTERRUPT_ENTRIES: u32 = 4096;
 /// Bytes of a unit's registers: the fault records and the IOTLB registers lie within.
-const REGISTER_BYTES: u64 = 8192;
+const REGISTER_BYTES: u64 = 32 << 10;
 
 /// A unit of either vendor; AMD-Vi joins here.
 enum Unit {
@@ -204,11 +206,16 @@ pub fn block(device: Bdf, entry: u16) -> Result<(), Error> {
     .unwrap_or(Ok(()))
 }
 
-/// Reports what the units blocked since the last call.
-pub fn faults(mut report: impl FnMut(Fault)) {
+/// What the units blocked since the last call, as far as their records go. Collected under the
+/// lock, told after it.
+pub fn faults() -> ArrayVec<Fault, 8> {
+    let mut found = ArrayVec::new();
     for served in UNITS.get().map(Vec::as_slice).unwrap_or_default() {
         match &mut *served.unit.lock() {
-            Unit::Vtd(u) => u.faults(&mut report),
+            Unit::Vtd(u) => u.faults(|fault| {
+                let _ = found.try_push(fault);
+            }),
         };
     }
+    found
 }

@@ -16,6 +16,6 @@ mod shadow;
 mod vectors;
 
 pub use apic::{Core, Destination, LocalApic, Refused, TimerSetup, WriteEffect};
-pub use mode::{Interruption, Mode, NotPresent, classify_not_present, mode_for};
+pub use mode::{DeliveryFault, Interruption, Mode, classify, mode_for};
 pub use shadow::{GATE_BYTES, PAGE_BYTES, Unsuitable, build, gate_present, suitable};
 pub use vectors::{Routes, VectorSet, class};

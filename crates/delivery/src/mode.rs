@@ -1,10 +1,11 @@
-//! The two modes of a vCPU (paper 4.1, 4.4), when to be in which, and what a
+//! The modes of a vCPU (paper 4.1, 4.4), when to be in which, and what a
 //! not-present fault in the middle of an interrupt delivery means.
 //!
 //! | | physical interrupts | EOI | IDT |
 //! |---|---|---|---|
 //! | [`Mode::Direct`] | through the IDT, no exit | no exit | the shadow |
 //! | [`Mode::Injection`] | exit | exits | the shadow or the guest's own |
+//! | [`Mode::Dedicated`] | through the IDT, no exit | no exit | the guest's own |
 //!
 //! Injection mode is the baseline: `trap` is a vCPU that never leaves it. A vCPU under
 //! `eli` is in it whenever a virtual interrupt is pending or in service, and whenever
@@ -21,6 +22,9 @@ pub enum Mode {
     Direct,
     /// Every physical interrupt exits; the host injects; EOI exits.
     Injection,
+    /// As [`Mode::Direct`], and the guest's timer is the core's: the host has no vector of its own
+    /// on the core and takes it back by NMI alone. Policy `direct` never leaves it.
+    Dedicated,
 }
 
 /// The mode to enter the guest in. `quiet`: no virtual interrupt pending or in
@@ -53,9 +57,9 @@ impl Interruption {
     }
 }
 
-/// What a #NP exit was.
+/// What a #NP or #GP exit was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotPresent {
+pub enum DeliveryFault {
     /// A physical interrupt on a hidden vector: the host's, reflected by the shadow.
     /// It is in service in the local APIC.
     Reflected(u8),
@@ -76,44 +80,44 @@ pub enum NotPresent {
     TripleFault,
 }
 
-/// #DE, #TS, #NP, #SS, #GP, and #PF: what makes #DF of a #NP that follows it.
+/// #DE, #TS, #NP, #SS, #GP, and #PF: what makes #DF of a #NP or #GP that follows it.
 const CONTRIBUTORY: VectorSet = VectorSet::of(&[0, 10, 11, 12, 13, 14]);
 const DOUBLE_FAULT: u8 = 8;
 
-/// Tells what a #NP exit was. `error_code`: EXITINFO1; `hidden`: vectors hidden in the
+/// Tells what a #NP exit was, or a #GP exit in the delivery of an offered interrupt. `error_code`: EXITINFO1; `hidden`: vectors hidden in the
 /// shadow in place (empty if none is); `in_service`: is this vector in service in the
 /// physical local APIC?
-pub fn classify_not_present(
+pub fn classify(
     interruption: Interruption,
     error_code: u32,
     hidden: &VectorSet,
     in_service: impl Fn(u8) -> bool,
-) -> NotPresent {
+) -> DeliveryFault {
     if !interruption.valid() {
-        return NotPresent::Genuine { error_code, interrupt: None };
+        return DeliveryFault::Genuine { error_code, interrupt: None };
     }
     let vector = interruption.vector();
     if interruption.software() {
         if hidden.contains(vector) {
-            return NotPresent::HiddenGate(vector);
+            return DeliveryFault::HiddenGate(vector);
         }
-        return NotPresent::Genuine { error_code, interrupt: None };
+        return DeliveryFault::Genuine { error_code, interrupt: None };
     }
     if hidden.contains(vector) && in_service(vector) {
-        return NotPresent::Reflected(vector);
+        return DeliveryFault::Reflected(vector);
     }
     if vector >= 32 && hidden.contains(vector) {
         // An injected interrupt met the hidden gate of its vector.
-        return NotPresent::HiddenGate(vector);
+        return DeliveryFault::HiddenGate(vector);
     }
     if vector == DOUBLE_FAULT {
-        return NotPresent::TripleFault;
+        return DeliveryFault::TripleFault;
     }
     if CONTRIBUTORY.contains(vector) {
-        return NotPresent::DoubleFault;
+        return DeliveryFault::DoubleFault;
     }
     // EXT (bit 0): the fault came from an event outside the program. QEMU leaves it out.
-    NotPresent::Genuine { error_code: error_code | 1, interrupt: (vector >= 32).then_some(vector) }
+    DeliveryFault::Genuine { error_code: error_code | 1, interrupt: (vector >= 32).then_some(vector) }
 }
 
 #[cfg(test)]
@@ -139,12 +143,12 @@ mod tests {
         for kind in [0, 3] {
             let e = event(kind, 0xF1);
             assert_eq!(
-                classify_not_present(e, 0xF1 * 8 + 2, &HIDDEN, |v| v == 0xF1),
-                NotPresent::Reflected(0xF1)
+                classify(e, 0xF1 * 8 + 2, &HIDDEN, |v| v == 0xF1),
+                DeliveryFault::Reflected(0xF1)
             );
             assert_eq!(
-                classify_not_present(e, 0xF1 * 8 + 2, &HIDDEN, |_| false),
-                NotPresent::HiddenGate(0xF1)
+                classify(e, 0xF1 * 8 + 2, &HIDDEN, |_| false),
+                DeliveryFault::HiddenGate(0xF1)
             );
         }
     }
@@ -153,13 +157,13 @@ mod tests {
     fn int_n_is_never_a_physical_interrupt() {
         let e = event(4, 0xF1);
         assert_eq!(
-            classify_not_present(e, 0xF1 * 8 + 2, &HIDDEN, |_| true),
-            NotPresent::HiddenGate(0xF1)
+            classify(e, 0xF1 * 8 + 2, &HIDDEN, |_| true),
+            DeliveryFault::HiddenGate(0xF1)
         );
         let e = event(4, 0x55);
         assert_eq!(
-            classify_not_present(e, 0x55 * 8 + 2, &HIDDEN, |_| true),
-            NotPresent::Genuine { error_code: 0x55 * 8 + 2, interrupt: None }
+            classify(e, 0x55 * 8 + 2, &HIDDEN, |_| true),
+            DeliveryFault::Genuine { error_code: 0x55 * 8 + 2, interrupt: None }
         );
     }
 
@@ -167,28 +171,28 @@ mod tests {
     fn a_fault_in_the_delivery_of_a_fault_is_a_double_fault() {
         for vector in [0, 10, 11, 12, 13, 14] {
             let e = event(3, vector);
-            assert_eq!(classify_not_present(e, 0x5A, &HIDDEN, |_| false), NotPresent::DoubleFault);
+            assert_eq!(classify(e, 0x5A, &HIDDEN, |_| false), DeliveryFault::DoubleFault);
         }
         assert_eq!(
-            classify_not_present(event(3, 8), 0x42, &HIDDEN, |_| false),
-            NotPresent::TripleFault
+            classify(event(3, 8), 0x42, &HIDDEN, |_| false),
+            DeliveryFault::TripleFault
         );
     }
 
     #[test]
     fn the_guests_own_absent_gate_is_its_own_fault() {
         assert_eq!(
-            classify_not_present(event(0, 0x41), 0x41 * 8 + 2, &HIDDEN, |_| true),
-            NotPresent::Genuine { error_code: 0x41 * 8 + 3, interrupt: Some(0x41) }
+            classify(event(0, 0x41), 0x41 * 8 + 2, &HIDDEN, |_| true),
+            DeliveryFault::Genuine { error_code: 0x41 * 8 + 3, interrupt: Some(0x41) }
         );
         assert_eq!(
-            classify_not_present(event(3, 6), 6 * 8 + 2, &HIDDEN, |_| false),
-            NotPresent::Genuine { error_code: 6 * 8 + 3, interrupt: None }
+            classify(event(3, 6), 6 * 8 + 2, &HIDDEN, |_| false),
+            DeliveryFault::Genuine { error_code: 6 * 8 + 3, interrupt: None }
         );
         // Not valid: the rest is stale, whatever it says.
         assert_eq!(
-            classify_not_present(Interruption(0x340), 0x18, &HIDDEN, |_| true),
-            NotPresent::Genuine { error_code: 0x18, interrupt: None }
+            classify(Interruption(0x340), 0x18, &HIDDEN, |_| true),
+            DeliveryFault::Genuine { error_code: 0x18, interrupt: None }
         );
     }
 }

@@ -16,6 +16,8 @@ pub enum Delivery {
     Trap,
     /// Through the shadow IDT; exitless EOI.
     Eli,
+    /// The guest owns the core's local APIC, its timer included; for dedicated cores.
+    Direct,
 }
 
 impl Delivery {
@@ -24,6 +26,7 @@ impl Delivery {
         match self {
             Delivery::Trap => "trap",
             Delivery::Eli => "eli",
+            Delivery::Direct => "direct",
         }
     }
 }

@@ -25,7 +25,7 @@ const KEYS: [&str; 7] = ["cpus", "memory", "kernel", "initrd", "cmdline", "devic
 /// What a VM gets that says nothing about its memory.
 pub const DEFAULT_MEMORY: u64 = 1 << 30;
 /// Known policies that this version can't run.
-const LATER: [&str; 2] = ["direct", "posted"];
+const LATER: [&str; 1] = ["posted"];
 
 /// Why a file was refused. Displays as `vm.toml:3: [vm.web] cpus: …`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

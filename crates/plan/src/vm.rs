@@ -53,12 +53,18 @@ pub enum Choice {
     Trap,
     /// Through the shadow IDT; exitless EOI.
     Eli,
+    /// The guest owns the local APIC of its core, the timer included.
+    Direct,
 }
 
 impl Choice {
     /// Every choice with the name it has in `vm.toml`.
-    pub const ALL: [(&'static str, Choice); 3] =
-        [("auto", Choice::Auto), ("trap", Choice::Trap), ("eli", Choice::Eli)];
+    pub const ALL: [(&'static str, Choice); 4] = [
+        ("auto", Choice::Auto),
+        ("trap", Choice::Trap),
+        ("eli", Choice::Eli),
+        ("direct", Choice::Direct),
+    ];
 
     /// The name used in `vm.toml` and on the command line.
     pub const fn label(self) -> &'static str {
@@ -66,6 +72,7 @@ impl Choice {
             Choice::Auto => "auto",
             Choice::Trap => "trap",
             Choice::Eli => "eli",
+            Choice::Direct => "direct",
         }
     }
 }

@@ -24,6 +24,13 @@ pub enum Exit {
         /// The event being delivered.
         interruption: Interruption,
     },
+    /// #GP while an interrupt is on offer, with the event whose delivery caused it.
+    GeneralProtection {
+        /// Error code the fault has.
+        error_code: u32,
+        /// The event being delivered.
+        interruption: Interruption,
+    },
     /// Another intercepted exception, to be given back to the guest.
     Exception {
         /// Its vector.
@@ -54,8 +61,8 @@ pub enum Exit {
     Xsetbv,
     /// VMMCALL or VMCALL.
     Hypercall,
-    /// INVD: must not reach the caches.
-    Invd,
+    /// INVD or WBINVD: neither must reach caches that others share.
+    FlushCaches,
     /// LIDT, not yet executed.
     IdtLoad,
     /// MOV to CR8, not yet executed.
@@ -77,6 +84,10 @@ pub enum Exit {
         /// The event being delivered, if any.
         interruption: Interruption,
     },
+    /// #MC: the machine's, whoever runs.
+    MachineCheck,
+    /// A hardware task switch.
+    TaskSwitch,
     /// Triple fault.
     Shutdown,
     /// The state isn't one a CPU can be entered in.
@@ -95,6 +106,8 @@ pub trait VirtualCpu: decode::Registers {
     fn enter(&mut self) -> Exit;
     /// Lets the host take the interrupts and NMIs that are pending on this core.
     fn take_interrupts(&mut self);
+    /// Lets the host take NMIs only; interrupts stay pending for the guest.
+    fn take_nmi(&mut self);
 
     /// Physical interrupts and EOI as this mode has them; moves the task priority to
     /// where the mode keeps it.
@@ -103,7 +116,8 @@ pub trait VirtualCpu: decode::Registers {
     fn watch_idt(&mut self, on: bool);
     /// Exits on MOV to CR8, or not.
     fn watch_task_priority(&mut self, on: bool);
-    /// The virtual interrupt to be taken as soon as the guest can, or none.
+    /// The virtual interrupt to be taken as soon as the guest can, or none. While one is on offer
+    /// #GP exits too, so that a delivery that fails on the IDT's limit is noticed.
     fn offer_interrupt(&mut self, vector: Option<u8>);
     /// Has the offered interrupt been taken (or is none on offer)?
     fn offer_taken(&self) -> bool;

@@ -185,3 +185,8 @@ fn write(register: u32, value: u64) {
     // every vector has a handler.
     unsafe { msr::write(register, value) };
 }
+
+/// Masks the timer's interrupt and leaves the rest of its entry.
+pub fn timer_mask() {
+    write(LVT_TIMER, read(LVT_TIMER) | MASKED);
+}

@@ -48,6 +48,21 @@ struct Gate {
 /// Present, DPL 0, 64-bit interrupt gate.
 const INTERRUPT_GATE: u8 = 0x8E;
 
+impl Gate {
+    /// To `handler`, on the stack `ist` of the TSS or, if that is 0, on the current one.
+    fn new(handler: u64, ist: u8) -> Self {
+        Gate {
+            offset_low: handler as u16,
+            selector: CODE,
+            ist,
+            kind: INTERRUPT_GATE,
+            offset_middle: (handler >> 16) as u16,
+            offset_high: (handler >> 32) as u32,
+            reserved: 0,
+        }
+    }
+}
+
 #[repr(C, align(16))]
 struct Table([Gate; 256]);
 
@@ -58,20 +73,13 @@ impl Table {
         Table(core::array::from_fn(|vector| {
             // SAFETY: only the address is taken, inside of the array.
             let stub = unsafe { &raw const interrupt_stubs[vector] } as u64;
-            Gate {
-                offset_low: stub as u16,
-                selector: CODE,
-                ist: match vector {
-                    2 => IST_NMI,
-                    DOUBLE_FAULT => IST_DOUBLE_FAULT,
-                    MACHINE_CHECK => IST_MACHINE_CHECK,
-                    _ => 0,
-                },
-                kind: INTERRUPT_GATE,
-                offset_middle: (stub >> 16) as u16,
-                offset_high: (stub >> 32) as u32,
-                reserved: 0,
-            }
+            let stack = match vector {
+                2 => IST_NMI,
+                DOUBLE_FAULT => IST_DOUBLE_FAULT,
+                MACHINE_CHECK => IST_MACHINE_CHECK,
+                _ => 0,
+            };
+            Gate::new(stub, stack)
         }))
     }
 }
@@ -84,7 +92,10 @@ struct Pointer {
 
 /// Makes the host's table that of the core this runs on.
 pub fn load() {
-    let table = TABLE.call_once(Table::new);
+    load_table(TABLE.call_once(Table::new));
+}
+
+fn load_table(table: &'static Table) {
     let pointer =
         Pointer { limit: (size_of::<Table>() - 1) as u16, base: core::ptr::from_ref(table) as u64 };
     // SAFETY: the table is static, and its gates lead to the stubs.
@@ -128,7 +139,8 @@ extern "C" fn handle(frame: &Frame) {
         vector => {
             let vector = vector as u8;
             note(vector);
-            if vector != SPURIOUS {
+            // A true spurious interrupt isn't in service; a device may have the same vector.
+            if vector != SPURIOUS || x2apic::in_service(SPURIOUS) {
                 x2apic::eoi();
             }
         }
@@ -169,4 +181,44 @@ impl fmt::Display for Frame {
         )?;
         write!(f, "  cs {:#x} ss {:#x} rflags {:#x}", self.cs, self.ss, self.rflags)
     }
+}
+
+global_asm!(
+    ".global interrupt_drain",
+    "interrupt_drain:",
+    "push rax",
+    "push rcx",
+    "push rdx",
+    "mov ecx, 0x80B",
+    "xor eax, eax",
+    "xor edx, edx",
+    "wrmsr",
+    "pop rdx",
+    "pop rcx",
+    "pop rax",
+    "iretq",
+);
+
+unsafe extern "C" {
+    /// Completes the interrupt and forgets it.
+    safe fn interrupt_drain();
+}
+
+/// Completes and forgets every interrupt that a guest left on this core, pending or in service.
+/// Among them may be vectors 16 to 31, which the table of the host takes for exceptions: a table
+/// that knows no exceptions is loaded meanwhile. Its sources are silent by now.
+pub fn drain() {
+    static DRAIN: Once<Table> = Once::new();
+    let handler = interrupt_drain as *const () as u64;
+    let table = DRAIN.call_once(|| Table(core::array::from_fn(|_| Gate::new(handler, 0))));
+    x2apic::set_tpr(0);
+    while x2apic::in_service_bitmap().iter().any(|r| *r != 0) {
+        x2apic::eoi();
+    }
+    load_table(table);
+    while x2apic::request_bitmap().iter().any(|r| *r != 0) {
+        // SAFETY: the table just loaded handles every vector; nothing in between faults.
+        unsafe { asm!("sti", "nop", "cli") };
+    }
+    load();
 }

@@ -7,7 +7,7 @@
 mod host;
 pub mod legacy;
 
-pub use host::load;
+pub use host::{drain, load};
 
 use crate::cpu::this;
 use core::{arch::asm, sync::atomic::Ordering};

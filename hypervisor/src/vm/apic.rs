@@ -1,12 +1,13 @@
 //! MSR exits: the virtual x2APIC, the time-stamp counter, and all else by `platform`.
 
 use super::Vm;
-use super::vcpu::{GENERAL_PROTECTION, HOST_VECTORS, ThisCore};
+use super::vcpu::{GENERAL_PROTECTION, ThisCore, host_vectors};
+use crate::cpu;
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::x2apic::{self, TimerMode};
 use crate::interrupts;
-use delivery::{Mode, TimerSetup, WriteEffect};
-use ledger::Reason;
+use delivery::{LocalApic, Mode, TimerSetup, WriteEffect};
+use ledger::{Delivery, Reason};
 use platform::msr::MsrResult;
 
 const RAX: u8 = 0;
@@ -19,6 +20,8 @@ const WRMSR: [u8; 2] = [0x0F, 0x30];
 const TSC: u32 = 0x10;
 const EFER: u32 = 0xC000_0080;
 const CR0_PG: u64 = 1 << 31;
+/// The most ticks a second that a periodic timer of a guest's gets, at a divider of one.
+const SHORTEST_PERIOD_HZ: u64 = 100_000;
 const X2APIC: core::ops::RangeInclusive<u32> = 0x800..=0x8FF;
 
 impl<C: VirtualCpu> Vm<C> {
@@ -28,12 +31,7 @@ impl<C: VirtualCpu> Vm<C> {
             TSC => Some(self.cpu.tsc()),
             EFER => Some(self.cpu.efer()),
             n if X2APIC.contains(&n) => {
-                let core = ThisCore {
-                    cpu: &mut self.cpu,
-                    direct: self.mode == Mode::Direct,
-                    host: HOST_VECTORS,
-                };
-                self.apic.read((n - X2APIC.start()) as u8, &core).ok()
+                self.with_core(|apic, core| apic.read((n - X2APIC.start()) as u8, core).ok())
             }
             n => match self.msrs.read(n) {
                 MsrResult::Value(v) => Some(v),
@@ -96,14 +94,12 @@ impl<C: VirtualCpu> Vm<C> {
     }
 
     fn write_apic(&mut self, register: u8, value: u64) -> Option<Reason> {
-        let direct = self.mode == Mode::Direct;
-        let mut core = ThisCore { cpu: &mut self.cpu, direct, host: HOST_VECTORS };
-        let effect = self.apic.write(register, value, &mut core).ok()?;
+        let effect = self.with_core(|apic, core| apic.write(register, value, core).ok())?;
         Some(match effect {
             WriteEffect::None => Reason::MsrWrite,
             WriteEffect::Completed(vector) => self.completed(vector),
             WriteEffect::Timer(setup) => {
-                program_timer(setup);
+                self.program_timer(setup);
                 Reason::TimerProgram
             }
             WriteEffect::Interrupt { destination, vector } => {
@@ -149,11 +145,36 @@ impl<C: VirtualCpu> Vm<C> {
     }
 }
 
+impl<C: VirtualCpu> Vm<C> {
+    /// The core as the virtual APIC sees it now.
+    fn with_core<R>(&mut self, f: impl FnOnce(&mut LocalApic, &mut ThisCore<'_, C>) -> R) -> R {
+        let mut core = ThisCore {
+            direct: self.mode != Mode::Injection,
+            host: host_vectors(self.policy),
+            timer: self.apic.timer_vector(),
+            cpu: &mut self.cpu,
+        };
+        f(&mut self.apic, &mut core)
+    }
+
+    /// Applies what the guest wrote to its timer. Where the guest has the timer's registers
+    /// itself only switching the whole APIC off comes here.
+    fn program_timer(&self, setup: TimerSetup) {
+        match self.policy {
+            Delivery::Direct => x2apic::timer_mask(),
+            Delivery::Trap | Delivery::Eli => program_timer(setup),
+        }
+    }
+}
+
 /// Runs the core's own timer with the guest's values; its vector is the host's. Starting it
 /// is the frequent case, and its mode was set when the guest set it.
 fn program_timer(setup: TimerSetup) {
     if let Some(count) = setup.initial {
-        return x2apic::timer_start(count);
+        // A period shorter than the host's handler would never let the core out of it.
+        let shortest =
+            if setup.periodic { (cpu::timer_hz() / SHORTEST_PERIOD_HZ) as u32 } else { 0 };
+        return x2apic::timer_start(if count == 0 { 0 } else { count.max(shortest) });
     }
     // Divide configuration (SDM vol. 3, figure 11-10): bits 3, 1, 0 count 2, 4 … 128, 1.
     let code = setup.divide & 0b11 | setup.divide >> 1 & 0b100;

@@ -6,7 +6,7 @@
 use super::devices::Device;
 use super::io::physical_cpuid;
 use super::memory::Memory;
-use super::vcpu::{HOST_VECTORS, Shadow};
+use super::vcpu::{Shadow, host_vectors};
 use super::{LEDGER_PAGE, Vm};
 use crate::cpu::svm::{Start, SvmCpu};
 use crate::pci::{Function, Pci};
@@ -27,6 +27,8 @@ use platform::cpuid::efer_offered;
 use platform::msr::{Identity, Msrs, Vendor};
 use platform::pci::{Addresses, Bus};
 
+/// PCI base class of bridges.
+const BRIDGE_CLASS: u32 = 6;
 const LOW_MEMORY_END: u64 = 0xA0000;
 const MIB: u64 = 1 << 20;
 /// The time of day the guests' clock chips show; nothing keeps the time across boots.
@@ -85,6 +87,12 @@ fn resolve(
             return Err(format!("device {name} isn't in this machine; it has {}", have.join(", ")));
         };
         let bdf = f.bdf;
+        if f.class >> 16 == BRIDGE_CLASS {
+            return Err(format!(
+                "device {name} ({bdf}) is a bridge (class {:#08x}) and part of the machine; only endpoints can be assigned",
+                f.class
+            ));
+        }
         if taken.contains(&bdf) {
             return Err(format!(
                 "device {name} ({bdf}) is assigned twice; a device can belong to one VM only"
@@ -154,7 +162,7 @@ impl Builder<'_> {
                 ledger,
                 mode: Mode::Injection,
                 apic: LocalApic::new(0),
-                routes: Routes::new(HOST_VECTORS),
+                routes: Routes::new(host_vectors(policy)),
                 routes_in_use: false,
                 device_vectors: VectorSet::EMPTY,
                 shadow: Shadow { frame: shadow, page: None, hidden: VectorSet::EMPTY, hold: false },
@@ -201,7 +209,11 @@ impl Builder<'_> {
         match self.vm.interrupts {
             Choice::Trap => (Delivery::Trap, "asked for"),
             Choice::Eli => (Delivery::Eli, "asked for"),
-            Choice::Auto => (Delivery::Eli, "the machine has x2APIC and interrupt remapping"),
+            Choice::Direct => (Delivery::Direct, "asked for"),
+            Choice::Auto => (
+                Delivery::Direct,
+                "its core is its own, and the machine has x2APIC and interrupt remapping",
+            ),
         }
     }
 

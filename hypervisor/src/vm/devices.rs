@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use delivery::VectorSet;
 use platform::msix::{self, Entry, Region, Table};
-use platform::pci::{Actions, Addresses, AssignedFunction, BarInfo, MsixLayout};
+use platform::pci::{Actions, Addresses, AssignedFunction, BarInfo, Msi, MsixLayout};
 
 const PAGE: u64 = 4096;
 const CAPABILITY_MSI: u8 = 0x05;
@@ -212,8 +212,9 @@ impl<C: VirtualCpu> Vm<C> {
         {
             let sources = self.devices.get(index).map_or(0, |d| d.sources.len());
             for source in 0..sources {
-                self.update_source(index, source)?;
+                self.route_source(index, source);
             }
+            self.note_sources()?;
             self.apply_msi_control(index);
         }
         Ok(())
@@ -241,14 +242,20 @@ impl<C: VirtualCpu> Vm<C> {
     }
 
     /// Brings one interrupt source in line with what the guest wrote.
-    pub(super) fn update_source(&mut self, index: usize, source: usize) -> Result<(), Fault> {
+    fn update_source(&mut self, index: usize, source: usize) -> Result<(), Fault> {
+        self.route_source(index, source);
+        self.note_sources()
+    }
+
+    fn route_source(&mut self, index: usize, source: usize) {
         let (Some(d), Some(f)) = (self.devices.get_mut(index), self.bus.function(index)) else {
-            return Ok(());
+            return;
         };
-        let (bdf, msi) = (d.bdf, f.msi());
+        let (bdf, msi, control) = (d.bdf, f.msi(), f.msix_control());
+        // A masked MSI keeps its route, so that what happens meanwhile waits in its pending bit.
         let wanted = match &d.msix {
-            Some(m) if f.msix_control().enabled => m.table.message(source, f.msix_control()),
-            _ if source == 0 => msi.map_or(Ok(None), |m| m.message()),
+            Some(m) if control.enabled => m.table.message(source, control),
+            _ if source == 0 => msi.map_or(Ok(None), |m| Msi { masked: false, ..m }.message()),
             _ => Ok(None),
         };
         let vector = match wanted {
@@ -258,7 +265,7 @@ impl<C: VirtualCpu> Vm<C> {
                 None
             }
         };
-        let Some(s) = d.sources.get_mut(source) else { return Ok(()) };
+        let Some(s) = d.sources.get_mut(source) else { return };
         let mut message = None;
         if let Some(guest) = vector {
             if s.route.map(|(_, g)| g) != Some(guest) {
@@ -281,11 +288,13 @@ impl<C: VirtualCpu> Vm<C> {
             }
             message = s.route.map(|_| vtd::message(s.irte));
         }
-        match &d.msix {
-            Some(m) => write_entry(m.at + 16 * source as u64, message),
-            None => program_msi(&self.pci, bdf, d.msi, message),
+        if let Some(m) = &d.msix {
+            write_entry(m.at + 16 * source as u64, message.filter(|_| control.enabled));
         }
-        self.note_sources()
+        if source == 0 {
+            let masked = msi.is_some_and(|m| m.masked);
+            program_msi(&self.pci, bdf, d.msi, message.filter(|_| !control.enabled), masked);
+        }
     }
 
     /// What depends on the set of routes.
@@ -426,7 +435,13 @@ fn device_store(at: u64, size: u8, value: u64) {
 }
 
 /// Programs the physical MSI capability (PCI 3.0, 6.8.1) for one message, or turns it off.
-fn program_msi(pci: &Pci, bdf: Bdf, capability: Option<u16>, message: Option<::iommu::Message>) {
+fn program_msi(
+    pci: &Pci,
+    bdf: Bdf,
+    capability: Option<u16>,
+    message: Option<::iommu::Message>,
+    masked: bool,
+) {
     const ENABLE: u16 = 1;
     const WIDE: u16 = 1 << 7;
     const MASKABLE: u16 = 1 << 8;
@@ -440,7 +455,7 @@ fn program_msi(pci: &Pci, bdf: Bdf, capability: Option<u16>, message: Option<::i
     }
     pci.write16(bdf, data, m.data as u16);
     if control & MASKABLE != 0 {
-        pci.write32(bdf, data + 4, 0);
+        pci.write32(bdf, data + 4, masked.into());
     }
     pci.write16(bdf, at + 2, ENABLE);
 }

@@ -5,7 +5,8 @@ use super::apic::for_this_vcpu;
 use super::vcpu::{GENERAL_PROTECTION, Stop};
 use crate::console;
 use crate::cpu::vendor::VirtualCpu;
-use ledger::Reason;
+use crate::cpu::x2apic;
+use ledger::{Delivery, Reason};
 use platform::cpuid::{CpuidContext, CpuidResult};
 use platform::ports::{self, Port};
 use platform::power::{self, PowerEvent};
@@ -151,7 +152,11 @@ impl<C: VirtualCpu> Vm<C> {
             && let Some(message) = self.ioapic.raise(CONSOLE_PIN)
             && for_this_vcpu(&message)
         {
-            self.apic.request(message.vector);
+            if self.policy == Delivery::Direct {
+                x2apic::self_ipi(message.vector);
+            } else {
+                self.apic.request(message.vector);
+            }
         }
     }
 

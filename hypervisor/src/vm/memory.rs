@@ -19,6 +19,8 @@ const MIB_2: u64 = 2 << 20;
 const GIB: u64 = 1 << 30;
 /// Frames kept for splitting large pages and mapping BARs while the guest runs.
 const POOL_FRAMES: usize = 64;
+/// Of these, for BARs alone.
+const RESERVED_FRAMES: usize = 24;
 
 /// Why a guest's memory can't be had.
 #[derive(Debug, Error)]
@@ -235,12 +237,18 @@ impl Memory {
     }
 
     /// Shows the guest another frame than its own at one page of its memory, read-only.
+    ///
+    /// Refused when few table frames are left: a guest that spreads its IDT over its memory must not
+    /// use up those that its BARs may need.
     pub fn substitute(
         &mut self,
         gpa: u64,
         frame: u64,
         flush: impl FnOnce(),
     ) -> Result<(), paging::Error> {
+        if self.pool.frames.len() < RESERVED_FRAMES {
+            return Err(paging::Error::NoFrame { needed: RESERVED_FRAMES as u64 });
+        }
         let (_, duty) = self.nested.replace(&mut self.pool, gpa & !0xFFF, frame, Access::READ)?;
         self.settle(duty, flush);
         Ok(())

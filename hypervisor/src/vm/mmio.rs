@@ -38,7 +38,7 @@ impl<C: VirtualCpu> Vm<C> {
         table: bool,
         event: Interruption,
     ) -> Result<Reason, (Reason, Stop)> {
-        if write && self.shadow.page == Some(address & !0xFFF) {
+        if (write || fetch) && self.shadow.page == Some(address & !0xFFF) {
             let stop = |f| (Reason::IdtWrite, Stop::Fault(f));
             self.remove_shadow().map_err(stop)?;
             self.redeliver(event);
@@ -76,6 +76,9 @@ impl<C: VirtualCpu> Vm<C> {
         let instruction =
             decode::decode(bytes.get(..length).unwrap_or_default(), self.cpu.code_mode())
                 .map_err(|why| Fault::Instruction { address, why })?;
+        if !matches!(instruction.size, 1 | 2 | 4 | 8) {
+            return Err(Fault::Instruction { address, why: decode::Error::NotMemoryAccess });
+        }
         let mut access = Access { loaded: 0, stored: None };
         if !matches!(instruction.op, Op::Store(_)) {
             access.loaded = self.load(address, instruction.size, reason);

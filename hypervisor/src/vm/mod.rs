@@ -102,8 +102,9 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     for (core, vm) in vms {
         cpu::run_on(core, enter, Box::into_raw(vm) as usize);
     }
+    let mut faults = report::Faults::default();
     console::serve(|| {
-        iommu::faults(|fault| crate::memory::while_reporting(|| log::warn!("IOMMU: {fault:?}")));
+        faults.report();
         if ENDED.load(Ordering::Acquire) == count {
             ControlFlow::Break(())
         } else {

@@ -72,6 +72,8 @@ impl<C: VirtualCpu> Vm<C> {
 fn sentence(fault: Fault) -> String {
     match fault {
         Fault::Shutdown => "triple fault".into(),
+        Fault::MachineCheck => "the machine reported an error (machine check)".into(),
+        Fault::TaskSwitch => "it switched tasks through a task gate, which isn't emulated".into(),
         Fault::InvalidState => {
             "it brought its control registers into a state that no CPU can be entered in".into()
         }
@@ -80,12 +82,12 @@ fn sentence(fault: Fault) -> String {
         ),
         Fault::Instruction { address, why } => {
             format!(
-                "it used guest-physical address {address:#x}, which is no memory, by an instruction that isn't emulated: {why}"
+                "its instruction at or for address {address:#x} must be emulated and can't be: {why}"
             )
         }
         Fault::Unreadable { address } => {
             format!(
-                "it used guest-physical address {address:#x}, which is no memory, by an instruction that can't be read"
+                "its instruction at or for address {address:#x} must be emulated and can't be read"
             )
         }
         Fault::Delivery { address, vector } => {
@@ -97,5 +99,36 @@ fn sentence(fault: Fault) -> String {
         Fault::Unknown(code, a, b) => {
             format!("an exit that is not understood: code {code:#x}, information {a:#x} and {b:#x}")
         }
+    }
+}
+
+/// What the IOMMU blocked, told at most once a second: a guest can make its device do
+/// something forbidden as often as it likes.
+#[derive(Default)]
+pub struct Faults {
+    last: u64,
+    untold: u64,
+}
+
+impl Faults {
+    /// Looks, and tells if it is time.
+    pub fn report(&mut self) {
+        let found = crate::iommu::faults();
+        let Some(fault) = found.last() else { return };
+        let now = rdtsc();
+        if self.last != 0 && now.wrapping_sub(self.last) < crate::cpu::tsc_hz() {
+            self.untold += found.len() as u64;
+            return;
+        }
+        let untold = core::mem::take(&mut self.untold) + found.len() as u64 - 1;
+        self.last = now;
+        crate::memory::while_reporting(|| {
+            log::warn!(
+                "IOMMU: {:?} of {} blocked: {} ({untold} more)",
+                fault.request,
+                fault.source,
+                fault.reason
+            );
+        });
     }
 }

@@ -8,9 +8,7 @@ use super::Vm;
 use crate::cpu::vendor::{Exit, VirtualCpu};
 use crate::cpu::{self, rdtsc, x2apic};
 use crate::interrupts;
-use delivery::{
-    Core, Interruption, Mode, NotPresent, VectorSet, class, classify_not_present, mode_for,
-};
+use delivery::{Core, DeliveryFault, Interruption, Mode, VectorSet, class, classify, mode_for};
 use ledger::{Delivery, Reason};
 use paging::walk;
 
@@ -20,9 +18,15 @@ pub const DOUBLE_FAULT: u8 = 8;
 pub const NOT_PRESENT: u8 = 11;
 pub const GENERAL_PROTECTION: u8 = 13;
 
-/// Vectors the host raises on a core that runs a guest.
-pub const HOST_VECTORS: VectorSet = VectorSet::of(&[interrupts::TIMER, interrupts::WAKE]);
+/// Vectors the host raises on a core that runs a guest under this policy.
+pub const fn host_vectors(policy: Delivery) -> VectorSet {
+    match policy {
+        Delivery::Trap | Delivery::Eli => VectorSet::of(&[interrupts::TIMER, interrupts::WAKE]),
+        Delivery::Direct => VectorSet::EMPTY,
+    }
+}
 
+/// INVD; WBINVD is as long, and is found by decoding.
 const INVD: [u8; 2] = [0x0F, 0x08];
 
 /// How a VM stopped; the sentence of a fault is made by whoever reports it.
@@ -40,6 +44,10 @@ pub enum Fault {
     /// Triple fault.
     Shutdown,
     InvalidState,
+    /// The machine reported an error of its own.
+    MachineCheck,
+    /// A hardware task switch, which isn't emulated.
+    TaskSwitch,
     /// Code of guest-physical memory that isn't there.
     Fetch(u64),
     /// An access to device registers by an instruction that isn't emulated.
@@ -114,6 +122,12 @@ impl<C: VirtualCpu> Vm<C> {
     /// Chooses the mode and offers the next virtual interrupt.
     fn prepare(&mut self) {
         self.raise_console();
+        if self.policy == Delivery::Direct {
+            if self.mode != Mode::Dedicated {
+                self.change_mode(Mode::Dedicated);
+            }
+            return;
+        }
         let sources = self.routes_in_use && self.policy == Delivery::Eli;
         let quiet = self.apic.quiet();
         let hold = core::mem::take(&mut self.shadow.hold);
@@ -181,7 +195,7 @@ impl<C: VirtualCpu> Vm<C> {
         }
         self.cpu.set_mode(mode);
         self.mode = mode;
-        if mode == Mode::Direct {
+        if mode != Mode::Injection {
             self.offered = None;
         }
     }
@@ -250,18 +264,27 @@ impl<C: VirtualCpu> Vm<C> {
         match exit {
             Exit::Interrupt => {
                 self.cpu.take_interrupts();
-                Ok(self.receive_taken())
+                let reason = self.receive_taken();
+                // A kick that came between the exit and now was taken along.
+                if cpu::this().take_nmi() {
+                    self.feed_console();
+                }
+                Ok(reason)
             }
             Exit::Nmi => {
-                self.cpu.take_interrupts();
-                self.receive_taken();
+                self.cpu.take_nmi();
                 cpu::this().take_nmi();
                 self.feed_console();
                 Ok(Reason::Kick)
             }
             Exit::NotPresent { error_code, interruption } => {
-                self.not_present(error_code, interruption)
+                self.delivery_fault(NOT_PRESENT, error_code, interruption)
             }
+            Exit::GeneralProtection { error_code, interruption } => {
+                self.delivery_fault(GENERAL_PROTECTION, error_code, interruption)
+            }
+            Exit::MachineCheck => fault(Reason::Exception, Fault::MachineCheck),
+            Exit::TaskSwitch => fault(Reason::Other, Fault::TaskSwitch),
             Exit::Exception { vector, error_code } => {
                 self.cpu.raise(vector, error_code);
                 Ok(Reason::Exception)
@@ -287,7 +310,7 @@ impl<C: VirtualCpu> Vm<C> {
                 Ok(()) => Ok(Reason::Other),
                 Err(f) => fault(Reason::Other, f),
             },
-            Exit::Invd => {
+            Exit::FlushCaches => {
                 self.skip(&INVD);
                 Ok(Reason::Other)
             }
@@ -322,38 +345,40 @@ impl<C: VirtualCpu> Vm<C> {
         }
     }
 
-    fn not_present(
+    /// #NP, or #GP while an interrupt is on offer.
+    fn delivery_fault(
         &mut self,
+        exception: u8,
         error_code: u32,
         event: Interruption,
     ) -> Result<Reason, (Reason, Stop)> {
         let in_service = |v| x2apic::in_service(v);
-        match classify_not_present(event, error_code, &self.shadow.hidden, in_service) {
-            NotPresent::Reflected(vector) => {
+        match classify(event, error_code, &self.shadow.hidden, in_service) {
+            DeliveryFault::Reflected(vector) => {
                 // The host takes it as if it had come by its own IDT; a host vector outranks all of
                 // the guest's, so this completes it and nothing else.
                 x2apic::eoi();
                 Ok(self.receive(vector))
             }
-            NotPresent::HiddenGate(_) => match self.remove_shadow() {
+            DeliveryFault::HiddenGate(_) => match self.remove_shadow() {
                 Ok(()) => {
                     self.redeliver(event);
                     Ok(Reason::Exception)
                 }
                 Err(f) => Err((Reason::Exception, Stop::Fault(f))),
             },
-            NotPresent::DoubleFault => {
+            DeliveryFault::DoubleFault => {
                 self.cpu.raise(DOUBLE_FAULT, Some(0));
                 Ok(Reason::Exception)
             }
-            NotPresent::TripleFault => Err((Reason::Shutdown, Stop::Fault(Fault::Shutdown))),
-            NotPresent::Genuine { error_code, interrupt } => {
+            DeliveryFault::TripleFault => Err((Reason::Shutdown, Stop::Fault(Fault::Shutdown))),
+            DeliveryFault::Genuine { error_code, interrupt } => {
                 if let Some(v) = interrupt.filter(|v| self.offered == Some(*v)) {
                     self.offered = None;
                     self.cpu.offer_interrupt(None);
                     self.apic.taken(v);
                 }
-                self.cpu.raise(NOT_PRESENT, Some(error_code));
+                self.cpu.raise(exception, Some(error_code));
                 Ok(Reason::Exception)
             }
         }
@@ -391,9 +416,10 @@ impl<C: VirtualCpu> Vm<C> {
         }
     }
 
-    /// Can the physical local APIC deliver this vector to the guest right now?
+    /// Can the physical local APIC deliver this vector to the guest right now? Vectors 16 to 31 are
+    /// legal for interrupts, but the host would take one that comes back to it for an exception.
     pub(super) fn can_post(&self, vector: u8) -> bool {
-        self.mode == Mode::Direct && vector >= 16 && !self.shadow.hidden.contains(vector)
+        self.mode != Mode::Injection && vector >= 32 && !self.shadow.hidden.contains(vector)
     }
 
     /// A physical interrupt, completed in the local APIC, goes to whom it is for.
@@ -470,6 +496,8 @@ pub struct ThisCore<'a, C: VirtualCpu> {
     pub cpu: &'a mut C,
     pub direct: bool,
     pub host: VectorSet,
+    /// The guest's vector for the host's timer interrupt.
+    pub timer: Option<u8>,
 }
 
 impl<C: VirtualCpu> Core for ThisCore<'_, C> {
@@ -486,7 +514,15 @@ impl<C: VirtualCpu> Core for ThisCore<'_, C> {
     }
 
     fn requested(&self) -> VectorSet {
-        self.physical(registers(x2apic::request_bitmap()))
+        let pending = registers(x2apic::request_bitmap());
+        let mut guest = self.physical(pending);
+        // A tick that waits under the host's vector for the guest to take interrupts.
+        if let Some(v) = self.timer.filter(|_| {
+            self.host.contains(interrupts::TIMER) && pending.contains(interrupts::TIMER)
+        }) {
+            guest.insert(v);
+        }
+        guest
     }
 
     fn timer_count(&self) -> u32 {

@@ -18,10 +18,20 @@ const TASK_PRIORITY: u32 = 0x808;
 /// x2APIC end of interrupt: exitless completion (paper 4.4).
 const EOI: u32 = 0x80B;
 
+/// x2APIC processor priority.
+const PROCESSOR_PRIORITY: u32 = 0x80A;
+/// x2APIC in service, trigger mode and requested: on a dedicated core all of it is the guest's.
+const INTERRUPT_STATE: core::ops::RangeInclusive<u32> = 0x810..=0x827;
+/// x2APIC timer: its LVT entry, which has no delivery mode to abuse, initial count and divider.
+const TIMER: [u32; 3] = [0x832, 0x838, 0x83E];
+/// x2APIC self-IPI: reaches no further than the core.
+const SELF_IPI: u32 = 0x83F;
+
 /// The maps of one vCPU, by physical address.
 pub struct Bitmaps {
     direct: u64,
     injection: u64,
+    dedicated: u64,
     /// I/O permission map.
     pub ports: u64,
 }
@@ -31,8 +41,9 @@ impl Bitmaps {
     pub fn new(open_ports: core::ops::Range<u16>) -> Option<Self> {
         let direct = memory::allocate(MSRPM_BYTES, 4096)?;
         let injection = memory::allocate(MSRPM_BYTES, 4096)?;
+        let dedicated = memory::allocate(MSRPM_BYTES, 4096)?;
         let ports = memory::allocate(IOPM_BYTES, 4096)?;
-        for map in [direct, injection] {
+        for map in [direct, injection, dedicated] {
             fill(map, MSRPM_BYTES);
             // Guest state that VMLOAD and VMSAVE switch, PAT, which is the guest's own copy with
             // nested paging (APM vol. 2, 15.25.8), and controls of speculation that end with the core.
@@ -41,13 +52,22 @@ impl Bitmaps {
             }
             open(map, TIMER_CURRENT, true, false);
         }
-        open(direct, EOI, false, true);
-        open(direct, TASK_PRIORITY, true, true);
+        for map in [direct, dedicated] {
+            open(map, EOI, false, true);
+            open(map, TASK_PRIORITY, true, true);
+        }
+        for msr in INTERRUPT_STATE.chain([PROCESSOR_PRIORITY]) {
+            open(dedicated, msr, true, false);
+        }
+        for msr in TIMER {
+            open(dedicated, msr, true, true);
+        }
+        open(dedicated, SELF_IPI, false, true);
         fill(ports, IOPM_BYTES);
         for port in open_ports {
             clear(ports, port as u64);
         }
-        Some(Bitmaps { direct, injection, ports })
+        Some(Bitmaps { direct, injection, dedicated, ports })
     }
 
     /// The MSR permission map for a mode.
@@ -55,6 +75,7 @@ impl Bitmaps {
         match mode {
             Mode::Direct => self.direct,
             Mode::Injection => self.injection,
+            Mode::Dedicated => self.dedicated,
         }
     }
 }

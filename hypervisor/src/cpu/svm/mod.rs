@@ -45,6 +45,7 @@ const ALWAYS_MISC2: u32 = misc2::VMRUN
     | misc2::STGI
     | misc2::CLGI
     | misc2::SKINIT
+    | misc2::WBINVD
     | misc2::MONITOR
     | misc2::MWAIT
     | misc2::MWAIT_ARMED
@@ -53,6 +54,7 @@ const ALWAYS_MISC2: u32 = misc2::VMRUN
 
 const DEBUG: u8 = 1;
 const NOT_PRESENT: u8 = 11;
+const GENERAL_PROTECTION: u8 = 13;
 const PAGE_FAULT: u8 = 14;
 const ALIGNMENT_CHECK: u8 = 17;
 const MACHINE_CHECK: u8 = 18;
@@ -211,6 +213,12 @@ impl SvmCpu {
                 if vector == NOT_PRESENT {
                     return Exit::NotPresent { error_code: info1 as u32, interruption };
                 }
+                if vector == GENERAL_PROTECTION {
+                    return Exit::GeneralProtection { error_code: info1 as u32, interruption };
+                }
+                if vector == MACHINE_CHECK {
+                    return Exit::MachineCheck;
+                }
                 let error_code = (vector == ALIGNMENT_CHECK).then_some(info1 as u32);
                 Exit::Exception { vector, error_code }
             }
@@ -226,7 +234,8 @@ impl SvmCpu {
             exit::CPUID => Exit::Cpuid,
             exit::XSETBV => Exit::Xsetbv,
             exit::VMMCALL => Exit::Hypercall,
-            exit::INVD => Exit::Invd,
+            exit::INVD | exit::WBINVD => Exit::FlushCaches,
+            exit::TASK_SWITCH => Exit::TaskSwitch,
             exit::IDTR_WRITE => Exit::IdtLoad,
             exit::CR8_WRITE => Exit::TaskPriority,
             exit::RDPMC => Exit::Forbidden,
@@ -259,8 +268,10 @@ impl VirtualCpu for SvmCpu {
 
     fn release_core(&mut self) {
         self.set_mode(Mode::Injection);
-        // SAFETY: ends what `prepare_core` began; the host's handlers are ready for anything.
+        crate::cpu::control::set_xcr0(1);
+        // SAFETY: ends what `prepare_core` began.
         unsafe { asm!("stgi", options(nostack)) };
+        crate::interrupts::drain();
     }
 
     fn enter(&mut self) -> Exit {
@@ -279,13 +290,19 @@ impl VirtualCpu for SvmCpu {
         unsafe { asm!("sti", "stgi", "nop", "clgi", "cli") };
     }
 
+    fn take_nmi(&mut self) {
+        // SAFETY: as in `take_interrupts`, with IF clear.
+        unsafe { asm!("stgi", "nop", "clgi") };
+    }
+
     fn set_mode(&mut self, mode: Mode) {
         match mode {
-            Mode::Direct if self.in_injection() => {
+            Mode::Direct | Mode::Dedicated if self.in_injection() => {
                 let priority = self.vmcb.int_ctl & int_ctl::V_TPR;
                 self.vmcb.intercept_misc1 &= !misc1::INTR;
-                self.vmcb.int_ctl &= !(int_ctl::V_INTR_MASKING | int_ctl::OFFER);
-                self.vmcb.msrpm_base = self.bitmaps.msrs(Mode::Direct);
+                self.offer_interrupt(None);
+                self.vmcb.int_ctl &= !int_ctl::V_INTR_MASKING;
+                self.vmcb.msrpm_base = self.bitmaps.msrs(mode);
                 if priority != 0 {
                     super::x2apic::set_tpr((priority as u8) << 4);
                 }
@@ -321,7 +338,9 @@ impl VirtualCpu for SvmCpu {
 
     fn offer_interrupt(&mut self, vector: Option<u8>) {
         self.vmcb.int_ctl &= !int_ctl::OFFER;
+        self.vmcb.intercept_exceptions &= !(1 << GENERAL_PROTECTION);
         if let Some(v) = vector {
+            self.vmcb.intercept_exceptions |= 1 << GENERAL_PROTECTION;
             self.vmcb.int_ctl |= int_ctl::V_IRQ
                 | (class(v) as u64) << int_ctl::PRIORITY_SHIFT
                 | (v as u64) << int_ctl::VECTOR_SHIFT;
@@ -377,8 +396,18 @@ impl VirtualCpu for SvmCpu {
     }
 
     fn resume_at(&mut self, rip: u64) {
+        const TRAP: u64 = 1 << 8;
+        const RESUME: u64 = 1 << 16;
+        const SINGLE_STEP: u64 = 1 << 14;
         self.vmcb.rip = rip;
         self.vmcb.interrupt_shadow &= !1;
+        // The end of an instruction as the CPU would have it (APM vol. 2, 13.1.4), unless what the
+        // instruction did raises an event first.
+        self.vmcb.rflags &= !RESUME;
+        if self.vmcb.rflags & TRAP != 0 && self.vmcb.event_inj & event::VALID == 0 {
+            self.vmcb.dr6 |= SINGLE_STEP;
+            self.raise(DEBUG, None);
+        }
     }
 
     fn idtr(&self) -> (u64, u16) {

@@ -137,6 +137,7 @@ pub mod misc2 {
     pub const STGI: u32 = 1 << 4;
     pub const CLGI: u32 = 1 << 5;
     pub const SKINIT: u32 = 1 << 6;
+    pub const WBINVD: u32 = 1 << 9;
     pub const MONITOR: u32 = 1 << 10;
     pub const MWAIT: u32 = 1 << 11;
     pub const MWAIT_ARMED: u32 = 1 << 12;
@@ -170,10 +171,12 @@ pub mod exit {
     pub const INVLPGA: u32 = 0x7A;
     pub const IOIO: u32 = 0x7B;
     pub const MSR: u32 = 0x7C;
+    pub const TASK_SWITCH: u32 = 0x7D;
     pub const SHUTDOWN: u32 = 0x7F;
     pub const VMRUN: u32 = 0x80;
     pub const VMMCALL: u32 = 0x81;
     pub const SKINIT: u32 = 0x86;
+    pub const WBINVD: u32 = 0x89;
     pub const MONITOR: u32 = 0x8A;
     pub const MWAIT_ARMED: u32 = 0x8C;
     pub const XSETBV: u32 = 0x8D;
