@@ -16,13 +16,15 @@ const IMAGE_LIMIT: u64 = 1 << 20;
 const BARE_METAL: [&str; 2] = ["hypervisor", "kernels"];
 /// Crates whose tests Miri can run in a few minutes.
 const MIRI: [&str; 3] = ["ledger", "delivery", "loader"];
+/// Seconds for each of the fuzz targets.
+const FUZZ_SECONDS: &str = "4";
 /// How much of a failed step's output is shown.
 const SHOWN_LINES: usize = 60;
 
 /// Run every check and test.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// Only what takes under five minutes: no Miri, no bench, fewer random cases
+    /// Only what takes under five minutes: no Miri, fuzzing or bench, fewer random cases
     #[arg(long)]
     quick: bool,
     /// Only the tests in the emulator whose name contains this
@@ -40,6 +42,7 @@ pub fn test(args: &Args, cx: &Context) -> Result<ExitCode> {
     }
     steps.emulated(args.only.as_deref())?;
     if args.only.is_none() {
+        steps.fuzz()?;
         steps.bench()?;
     }
     let seconds = start.elapsed().as_secs();
@@ -87,6 +90,32 @@ impl Steps<'_> {
             println!("FAIL  {error:#}");
             one(false)
         });
+        Ok(())
+    }
+
+    fn fuzz(&mut self) -> Result<()> {
+        /// What the script exits with when something that it needs is missing.
+        const MISSING: i32 = 2;
+        let name = "fuzzing, briefly";
+        if self.quick {
+            return self.skip(name, "--quick leaves it out");
+        }
+        let mut command = Command::new(self.cx.root.join("fuzz/run"));
+        command.args(["--seconds", FUZZ_SECONDS]).env("CARGO_TARGET_DIR", &self.cx.target);
+        let start = Instant::now();
+        let output = command.stdin(Stdio::null()).output()?;
+        self.stop_if_interrupted()?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        if output.status.code() == Some(MISSING) {
+            return self.skip(name, errors.lines().last().unwrap_or("something is missing"));
+        }
+        let passed = output.status.success();
+        let word = if passed { "ok" } else { "FAIL" };
+        println!("{word:5} {name:28} {:6.1} s", start.elapsed().as_secs_f64());
+        if !passed {
+            print!("{}{errors}", String::from_utf8_lossy(&output.stdout));
+        }
+        self.summary += one(passed);
         Ok(())
     }
 
