@@ -2,7 +2,7 @@
 //! as a guest of Exitless, and says of each thing checked `ok` or `FAIL`.
 //!
 //! The same test asserts the same behaviour on both; as a guest it also compares
-//! the host's exit counters with what the policy (`policy=trap` or `policy=eli`)
+//! the host's exit counters with what the policy (`policy=trap`, `eli` or `direct`)
 //! allows. Ends by the debug-exit port with [`power::PASSED`] or
 //! [`power::FAILED`], unless the test is about another end.
 #![no_std]

@@ -23,6 +23,10 @@ const DIVIDE: u32 = 0x83E;
 const LVT_MASKED: u64 = 1 << 16;
 const LVT_PERIODIC: u64 = 1 << 17;
 
+/// Registers whose writes never leave a core that is the guest's own: a value too many
+/// there harms the guest itself, and tells nothing of the host.
+pub const OWN: [u32; 6] = [TPR, EOI, LVT_TIMER, INITIAL_COUNT, DIVIDE, SELF_IPI];
+
 /// Vector of spurious interrupts.
 pub const SPURIOUS_VECTOR: u8 = 0xFF;
 

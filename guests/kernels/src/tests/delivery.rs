@@ -1,5 +1,5 @@
 //! Device interrupts: delivered, held back by IF, by the task priority and by what
-//! is in service, and waking a halted CPU. With `eli` none of it exits.
+//! is in service, and waking a halted CPU. With `eli` and `direct` none of it exits.
 
 use super::edu;
 use crate::idt::Step::{Enter, Leave};

@@ -59,6 +59,24 @@ pub fn msi_program(test: &str, _: &Boot) {
     edu.silence();
 }
 
+/// An interrupt at the vector that spurious ones have is one like any other: in service,
+/// and to be completed.
+pub fn spurious_vector(test: &str, _: &Boot) {
+    let Some(edu) = edu(test) else { return };
+    edu.aim_handled(x2apic::SPURIOUS_VECTOR);
+    cpu::enable_interrupts();
+    let n = edu.raise_and_wait(x2apic::SPURIOUS_VECTOR, 10);
+    wait::settle();
+    let late = idt::count(x2apic::SPURIOUS_VECTOR) - n;
+    check!(test, n == 10 && late == 0, "{n} of 10, {late} later");
+    let completed = !x2apic::in_service(x2apic::SPURIOUS_VECTOR);
+    check!(test, completed, "none is left in service");
+    edu.aim_handled(0x41);
+    let n = edu.raise_and_wait(0x41, 10);
+    check!(test, n == 10, "a lower vector comes afterwards: {n} of 10");
+    edu.silence();
+}
+
 fn refused(test: &str, edu: &Edu, what: &str, address: u64, data: u32, enabled: bool) {
     let before = everything();
     edu.program(address, data, enabled);

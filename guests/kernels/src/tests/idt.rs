@@ -50,7 +50,7 @@ fn fill(base: u64) {
     }
 }
 
-/// Checks that interrupts come, and with `eli` that at most `exits` exits did.
+/// Checks that interrupts come, with `eli` at most `exits` exits, and with `direct` none.
 fn interrupts_come(test: &str, edu: &edu::Edu, what: &str, exits: u64) {
     let before = idt::count(0x40);
     let window = Window::open();

@@ -8,6 +8,7 @@ mod hello;
 mod hostile;
 mod idt;
 mod ipi;
+mod low;
 mod registers;
 mod timer;
 
@@ -39,6 +40,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("self-ipi", ipi::fixed),
     ("self-nmi", ipi::nmi),
     ("msi-program", device::msi_program),
+    ("spurious-vector", device::spurious_vector),
     ("bar-move", device::bar_move),
     ("dma-confine", device::dma_confine),
     ("bad-msr", registers::bad_msr),
@@ -54,6 +56,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("wild-store", hostile::wild_store),
     ("wild-jump", hostile::wild_jump),
     ("wild-tables", hostile::wild_tables),
+    ("low-vectors", low::low_vectors),
     ("heartbeat", heartbeat::heartbeat),
 ];
 

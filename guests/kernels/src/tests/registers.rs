@@ -31,7 +31,8 @@ pub fn bad_msr(test: &str, _: &Boot) {
     idt::on(2, |_| {});
     for msr in MSRS.into_iter().flatten() {
         note(cpu::try_rdmsr(msr).err());
-        if policy() == Policy::Bare {
+        let own = policy() == Policy::Direct && x2apic::OWN.contains(&msr);
+        if policy() == Policy::Bare || own {
             continue;
         }
         note(cpu::try_wrmsr(msr, survivable(msr, random.next())).err());
@@ -61,7 +62,10 @@ fn survivable(msr: u32, value: u64) -> u64 {
 const KEPT_PORTS: [RangeInclusive<u16>; 6] =
     [0x61..=0x64, 0xF1..=0xF7, 0x3F5..=0x3FF, 0x5FD..=0x604, 0xCF5..=0xCFF, 0xFFFD..=0xFFFF];
 
-/// Every port read, and written where that doesn't end the VM.
+/// Below this a PC has its devices.
+const DEVICE_PORTS: u16 = 0x1000;
+
+/// Every port read or written, where a PC has devices both, except where that ends the VM.
 pub fn bad_port(test: &str, _: &Boot) {
     let mut random = Random::new(SEED);
     check!(test, true, "seed {SEED:#x}");
@@ -71,10 +75,15 @@ pub fn bad_port(test: &str, _: &Boot) {
             cpu::inb(port);
             continue;
         }
-        cpu::inb(port);
-        cpu::inw(port);
-        cpu::inl(port);
-        if KEPT_PORTS.iter().any(|r| r.contains(&port)) {
+        let (thorough, read) = (port < DEVICE_PORTS, value >> 59 & 1 == 0);
+        if thorough || read {
+            cpu::inb(port);
+        }
+        if thorough {
+            cpu::inw(port);
+            cpu::inl(port);
+        }
+        if KEPT_PORTS.iter().any(|r| r.contains(&port)) || !thorough && read {
             continue;
         }
         match value >> 60 {

@@ -44,8 +44,10 @@ pub fn alone(test: &str, _: &Boot) {
     let n = idt::count(0x50) - before;
     let counted = window.close();
     check!(test, fired, "periodic fires 20 times");
+    counted.expect(test, Reason::TimerProgram, 5..=5, 5..=5);
     counted.expect(test, Reason::TimerInterrupt, n..=n + 4, n..=n + 4);
     counted.expect(test, Reason::TimerEoi, n..=n + 4, 0..=n + 4);
+    counted.expect_few(test, u64::MAX);
     wait::settle();
     let late = idt::count(0x50) - before - n;
     check!(test, late <= 1, "stopped, it fires no more");
@@ -64,15 +66,18 @@ pub fn mixed(test: &str, _: &Boot) {
     for vector in [0x40, 0x7C, 0xA0] {
         edu.aim_handled(vector);
         let before = idt::count(0x70);
+        let window = Window::open();
         x2apic::start_timer(0x70, true, SHORT / 4);
         let handled = edu.raise_and_wait(vector, 200);
         let ticking = wait::until(|| idt::count(0x70) >= before + 5);
         x2apic::stop_timer();
+        let counted = window.close();
         check!(
             test,
             handled == 200 && ticking,
             "{handled} of 200 at {vector:#x} beside a timer at 0x70"
         );
+        counted.expect_few(test, u64::MAX);
     }
     quiet_again(test, &edu);
     edu.silence();
