@@ -1,7 +1,8 @@
 //! MSR exits: the virtual x2APIC, the time-stamp counter, and all else by `platform`.
 
 use super::Vm;
-use super::vcpu::{GENERAL_PROTECTION, ThisCore, host_vectors};
+use super::this_core::ThisCore;
+use super::vcpu::{GENERAL_PROTECTION, host_vectors};
 use crate::cpu;
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::x2apic::{self, TimerMode};

@@ -6,7 +6,8 @@
 use super::devices::Device;
 use super::io::physical_cpuid;
 use super::memory::Memory;
-use super::vcpu::{Shadow, host_vectors};
+use super::shadow::Shadow;
+use super::vcpu::host_vectors;
 use super::{LEDGER_PAGE, Vm};
 use crate::cpu::svm::{Start, SvmCpu};
 use crate::pci::{Function, Pci};

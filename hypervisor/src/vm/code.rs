@@ -1,10 +1,11 @@
-//! Where the guest's exiting instructions are in memory: a small cache of translations of
-//! code pages, so that an exit need not walk the guest's page tables to learn a length.
+//! The guest's exiting instructions: read through its page tables, and stepped over when done.
 //!
-//! An entry may be stale; it only ever tells that the expected opcode stands at an address
-//! of the guest's own memory, and a guest that remaps its code under itself misleads
-//! itself by a few bytes at most.
+//! A small cache of translations of code pages saves an exit the walk to learn a length. An
+//! entry may be stale; it only ever tells that the expected opcode stands at an address of the
+//! guest's own memory, and a guest that remaps its code under itself misleads itself by a few
+//! bytes at most.
 
+use super::Vm;
 use super::memory::Memory;
 use crate::cpu::vendor::VirtualCpu;
 use decode::Segment;
@@ -53,5 +54,45 @@ impl CodePages {
         if let Some(hpa) = found.and_then(|gpa| memory.resolve(gpa & !0xFFF, 4096)) {
             self.0[slot(page)] = Entry { page: page | 1, cr3: regs.cr3, hpa };
         }
+    }
+}
+
+impl<C: VirtualCpu> Vm<C> {
+    /// The instruction that exited, which without prefixes is `opcode`, is done.
+    ///
+    /// Its length decides where the guest goes on, and not every CPU tells it. Reading it
+    /// anew through the guest's page tables at each exit would cost more than most exits do,
+    /// so the page it was in is remembered: if the bare opcode still stands there it is that
+    /// long; anything else is looked up and decoded.
+    pub(super) fn skip(&mut self, opcode: &[u8]) {
+        let rip = self.cpu.rip();
+        let length = match self.code_pages.matches(&self.memory, &self.cpu, opcode) {
+            true => opcode.len() as u64,
+            false => self.instruction_length(opcode.len()),
+        };
+        let next = rip.wrapping_add(length);
+        let long = self.cpu.code_mode() == decode::Mode::Bits64;
+        self.cpu.resume_at(if long { next } else { next & 0xFFFF_FFFF });
+    }
+
+    /// The length by decoding; `bare` when the guest has meanwhile made it unreadable.
+    fn instruction_length(&mut self, bare: usize) -> u64 {
+        let mut bytes = [0; 15];
+        let decoded = self
+            .fetch(&mut bytes)
+            .and_then(|n| decode::decode(bytes.get(..n)?, self.cpu.code_mode()).ok());
+        self.code_pages.learn(&self.memory, &self.cpu);
+        decoded.map_or(bare as u64, |i| i.len as u64)
+    }
+
+    /// Reads the instruction at RIP as the guest's page tables show it.
+    pub(super) fn fetch(&self, bytes: &mut [u8; 15]) -> Option<usize> {
+        let access = walk::Access { user: self.cpu.privilege() == 3, write: false, fetch: true };
+        let base = self.cpu.segment_base(decode::Segment::Cs);
+        let base = if self.cpu.code_mode() == decode::Mode::Bits64 { 0 } else { base };
+        let at = base.wrapping_add(self.cpu.rip());
+        walk::read_virtual(&self.memory, &self.cpu.paging(), at, access, bytes)
+            .ok()
+            .filter(|n| *n > 0)
     }
 }

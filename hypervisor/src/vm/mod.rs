@@ -12,7 +12,9 @@ mod io;
 mod memory;
 mod mmio;
 mod report;
+mod shadow;
 mod string_io;
+mod this_core;
 mod vcpu;
 
 use crate::cpu::svm::{self, SvmCpu};
@@ -36,7 +38,7 @@ use platform::msr::Msrs;
 use platform::pci::Bus;
 use platform::rtc::Rtc;
 use platform::uart::Uart;
-use vcpu::Shadow;
+use shadow::Shadow;
 
 /// Where a guest finds its ledger page (CPUID 0x4000_0001).
 pub const LEDGER_PAGE: u64 = 0xFED4_0000;

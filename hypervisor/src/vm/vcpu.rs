@@ -5,12 +5,12 @@
 //! VM, and the work is bounded.
 
 use super::Vm;
+use super::this_core::in_service;
 use crate::cpu::vendor::{Exit, VirtualCpu};
 use crate::cpu::{self, rdtsc, x2apic};
 use crate::interrupts;
-use delivery::{Core, DeliveryFault, Interruption, Mode, VectorSet, class, classify, mode_for};
+use delivery::{DeliveryFault, Interruption, Mode, VectorSet, class, classify, mode_for};
 use ledger::{Delivery, Reason};
-use paging::walk;
 
 /// Exception vectors the host raises.
 pub const UNDEFINED: u8 = 6;
@@ -67,18 +67,6 @@ pub enum Fault {
     /// The host's page tables refuse what must be done.
     Tables(paging::Error),
     Unknown(u64, u64, u64),
-}
-
-/// Where the shadow IDT stands.
-pub struct Shadow {
-    /// The frame that takes the place of the guest's page.
-    pub frame: u64,
-    /// Guest-physical page that is substituted, if any.
-    pub page: Option<u64>,
-    /// What is hidden in it.
-    pub hidden: VectorSet,
-    /// It was just removed: let the guest do what it was removed for first.
-    pub hold: bool,
 }
 
 impl<C: VirtualCpu> Vm<C> {
@@ -182,7 +170,7 @@ impl<C: VirtualCpu> Vm<C> {
         }
     }
 
-    fn change_mode(&mut self, mode: Mode) {
+    pub(super) fn change_mode(&mut self, mode: Mode) {
         if mode == Mode::Injection {
             // Interrupts the guest took itself and hasn't completed: completed here, owed by the
             // guest to the virtual APIC from now on (paper 4.5). All that is in service now is the
@@ -209,54 +197,6 @@ impl<C: VirtualCpu> Vm<C> {
             }
         }
         guest
-    }
-
-    /// Puts the shadow in the place of the guest's IDT page, if the IDT allows it.
-    fn place_shadow(&mut self) {
-        let (base, limit) = self.cpu.idtr();
-        let hidden = self.routes.hidden();
-        if delivery::suitable(self.cpu.long_mode(), base, limit, &hidden).is_err() {
-            return;
-        }
-        let paging = self.cpu.paging();
-        let Ok(gpa) = walk::translate(&self.memory, &paging, base, walk::Access::default()) else {
-            return;
-        };
-        let page = gpa & !0xFFF;
-        let mut guest = [0; 4096];
-        if !self.memory.read_page(page, &mut guest) {
-            return;
-        }
-        // SAFETY: the frame is a page of this VM's shadow alone, not in any table while
-        // `shadow.page` is `None`, and its core is here and not in the guest.
-        let frame = unsafe { &mut *(self.shadow.frame as *mut [u8; 4096]) };
-        delivery::build(&guest, (base & 0xFFF) as usize, &hidden, frame);
-        let cpu = &mut self.cpu;
-        if self.memory.substitute(page, self.shadow.frame, || cpu.flush_translations()).is_ok() {
-            self.shadow.page = Some(page);
-            self.shadow.hidden = hidden;
-            self.cpu.watch_idt(true);
-        }
-    }
-
-    /// Gives the guest its IDT page back: the IDT may change, or its own gate is needed.
-    /// The next entry is in injection mode; the shadow returns when that is left.
-    pub(super) fn remove_shadow(&mut self) -> Result<(), Fault> {
-        if let Some(page) = self.shadow.page.take() {
-            let cpu = &mut self.cpu;
-            self.memory.restore(page, || cpu.flush_translations()).map_err(Fault::Tables)?;
-            self.shadow.hidden = VectorSet::EMPTY;
-            self.cpu.watch_idt(false);
-        }
-        self.change_mode_if_direct();
-        self.shadow.hold = true;
-        Ok(())
-    }
-
-    fn change_mode_if_direct(&mut self) {
-        if self.mode == Mode::Direct {
-            self.change_mode(Mode::Injection);
-        }
     }
 
     fn handle(&mut self, exit: Exit) -> Result<Reason, (Reason, Stop)> {
@@ -450,96 +390,4 @@ impl<C: VirtualCpu> Vm<C> {
             Reason::HostInterrupt
         }
     }
-
-    /// The instruction that exited, which without prefixes is `opcode`, is done.
-    ///
-    /// Its length decides where the guest goes on, and not every CPU tells it. Reading it
-    /// anew through the guest's page tables at each exit would cost more than most exits do,
-    /// so the page it was in is remembered: if the bare opcode still stands there it is that
-    /// long; anything else is looked up and decoded.
-    pub(super) fn skip(&mut self, opcode: &[u8]) {
-        let rip = self.cpu.rip();
-        let length = match self.code_pages.matches(&self.memory, &self.cpu, opcode) {
-            true => opcode.len() as u64,
-            false => self.instruction_length(opcode.len()),
-        };
-        let next = rip.wrapping_add(length);
-        let long = self.cpu.code_mode() == decode::Mode::Bits64;
-        self.cpu.resume_at(if long { next } else { next & 0xFFFF_FFFF });
-    }
-
-    /// The length by decoding; `bare` when the guest has meanwhile made it unreadable.
-    fn instruction_length(&mut self, bare: usize) -> u64 {
-        let mut bytes = [0; 15];
-        let decoded = self
-            .fetch(&mut bytes)
-            .and_then(|n| decode::decode(bytes.get(..n)?, self.cpu.code_mode()).ok());
-        self.code_pages.learn(&self.memory, &self.cpu);
-        decoded.map_or(bare as u64, |i| i.len as u64)
-    }
-
-    /// Reads the instruction at RIP as the guest's page tables show it.
-    pub(super) fn fetch(&self, bytes: &mut [u8; 15]) -> Option<usize> {
-        let access = walk::Access { user: self.cpu.privilege() == 3, write: false, fetch: true };
-        let base = self.cpu.segment_base(decode::Segment::Cs);
-        let base = if self.cpu.code_mode() == decode::Mode::Bits64 { 0 } else { base };
-        let at = base.wrapping_add(self.cpu.rip());
-        walk::read_virtual(&self.memory, &self.cpu.paging(), at, access, bytes)
-            .ok()
-            .filter(|n| *n > 0)
-    }
-}
-
-/// The core as the virtual local APIC sees it: the parts of the physical one that hold
-/// guest state.
-pub struct ThisCore<'a, C: VirtualCpu> {
-    pub cpu: &'a mut C,
-    pub direct: bool,
-    pub host: VectorSet,
-    /// The guest's vector for the host's timer interrupt.
-    pub timer: Option<u8>,
-}
-
-impl<C: VirtualCpu> Core for ThisCore<'_, C> {
-    fn task_priority(&self) -> u8 {
-        self.cpu.task_priority()
-    }
-
-    fn set_task_priority(&mut self, priority: u8) {
-        self.cpu.set_task_priority(priority);
-    }
-
-    fn in_service(&self) -> VectorSet {
-        self.physical(in_service())
-    }
-
-    fn requested(&self) -> VectorSet {
-        let pending = registers(x2apic::request_bitmap());
-        let mut guest = self.physical(pending);
-        // A tick that waits under the host's vector for the guest to take interrupts.
-        if let Some(v) = self.timer.filter(|_| {
-            self.host.contains(interrupts::TIMER) && pending.contains(interrupts::TIMER)
-        }) {
-            guest.insert(v);
-        }
-        guest
-    }
-
-    fn timer_count(&self) -> u32 {
-        x2apic::timer_count()
-    }
-}
-
-impl<C: VirtualCpu> ThisCore<'_, C> {
-    fn physical(&self, vectors: VectorSet) -> VectorSet {
-        if self.direct { vectors.without(&self.host) } else { VectorSet::EMPTY }
-    }
-}
-
-fn registers(bitmap: [u32; 8]) -> VectorSet {
-    VectorSet::from_registers(|i| bitmap[i as usize & 7])
-}
-
-fn in_service() -> VectorSet {
-    registers(x2apic::in_service_bitmap())
 }

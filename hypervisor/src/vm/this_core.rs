@@ -1,0 +1,62 @@
+//! The physical local APIC of this core, as far as it holds its guest's state: what the
+//! virtual one shows of it while the guest takes its interrupts itself.
+
+use crate::cpu::vendor::VirtualCpu;
+use crate::cpu::x2apic;
+use crate::interrupts;
+use delivery::{Core, VectorSet};
+
+/// The core as the virtual local APIC sees it: the parts of the physical one that hold
+/// guest state.
+pub struct ThisCore<'a, C: VirtualCpu> {
+    pub cpu: &'a mut C,
+    pub direct: bool,
+    pub host: VectorSet,
+    /// The guest's vector for the host's timer interrupt.
+    pub timer: Option<u8>,
+}
+
+impl<C: VirtualCpu> Core for ThisCore<'_, C> {
+    fn task_priority(&self) -> u8 {
+        self.cpu.task_priority()
+    }
+
+    fn set_task_priority(&mut self, priority: u8) {
+        self.cpu.set_task_priority(priority);
+    }
+
+    fn in_service(&self) -> VectorSet {
+        self.physical(in_service())
+    }
+
+    fn requested(&self) -> VectorSet {
+        let pending = registers(x2apic::request_bitmap());
+        let mut guest = self.physical(pending);
+        // A tick that waits under the host's vector for the guest to take interrupts.
+        if let Some(v) = self.timer.filter(|_| {
+            self.host.contains(interrupts::TIMER) && pending.contains(interrupts::TIMER)
+        }) {
+            guest.insert(v);
+        }
+        guest
+    }
+
+    fn timer_count(&self) -> u32 {
+        x2apic::timer_count()
+    }
+}
+
+impl<C: VirtualCpu> ThisCore<'_, C> {
+    fn physical(&self, vectors: VectorSet) -> VectorSet {
+        if self.direct { vectors.without(&self.host) } else { VectorSet::EMPTY }
+    }
+}
+
+fn registers(bitmap: [u32; 8]) -> VectorSet {
+    VectorSet::from_registers(|i| bitmap[i as usize & 7])
+}
+
+/// Vectors in service in the physical local APIC of this core.
+pub fn in_service() -> VectorSet {
+    registers(x2apic::in_service_bitmap())
+}
