@@ -197,8 +197,16 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
 }
 
 impl Guest {
+    /// The policy that must be in force, and a part of why.
+    pub fn in_force(&self) -> (&'static str, &'static str) {
+        match self.policy {
+            Choice::Auto => (Choice::Direct.label(), "its core is its own"),
+            asked => (asked.label(), "asked for"),
+        }
+    }
+
     fn cmdline(&self, bare: bool) -> String {
-        let policy = if bare { "bare" } else { self.policy.label() };
+        let policy = if bare { "bare" } else { self.in_force().0 };
         format!("test={} policy={policy} {}", self.tests, self.options)
     }
 }

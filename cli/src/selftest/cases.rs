@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 const NONE: RangeInclusive<u64> = 0..=0;
 
 /// Tests of the kernel that end well, and whether the quick test has them.
-const TESTS: [(&str, bool); 27] = [
+const TESTS: [(&str, bool); 29] = [
     ("hello", true),
     ("exceptions", false),
     ("true-np", true),
@@ -27,6 +27,8 @@ const TESTS: [(&str, bool); 27] = [
     ("self-ipi", false),
     ("self-nmi", false),
     ("msi-program", true),
+    ("spurious-vector", false),
+    ("low-vectors", true),
     ("bar-move", false),
     ("dma-confine", false),
     ("bad-msr", false),
@@ -39,10 +41,14 @@ const TESTS: [(&str, bool); 27] = [
     ("wild-store", true),
 ];
 
-/// The same in one boot of the bare machine.
+/// Of these, what the quick test has under `direct`.
+const QUICK_DIRECT: [&str; 2] = ["delivery", "timer"];
+
+/// The same in one boot of the bare machine; last what leaves an interrupt behind.
 const ALL_BARE: &str = "hello,exceptions,true-np,delivery,delivery-masked,no-eoi,halt,timer,\
     timer-mixed,timer-nested,idt-move,idt-limit,idt-write,idt-remap,self-ipi,self-nmi,msi-program,\
-    bar-move,dma-confine,bad-msr,bad-port,bad-config,bad-efer,bad-xcr,bad-instruction,wild-load,wild-store";
+    spurious-vector,bar-move,dma-confine,bad-msr,bad-port,bad-config,bad-efer,bad-xcr,bad-instruction,\
+    wild-load,wild-store,low-vectors";
 
 /// Tests after which the VM is gone.
 const ENDS: [(&str, Expected, bool); 9] = [
@@ -73,12 +79,16 @@ const ATTACKS: [(&str, Expected, bool); 12] = [
     ("self-nmi", Expected::Passed, false),
 ];
 
+/// Of these, what a guest that owns its local APIC does beside one that does too.
+const DIRECT_ATTACKS: [&str; 3] = ["bad-msr", "self-nmi", "low-vectors"];
+
 /// All of them.
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
-    for policy in [Choice::Trap, Choice::Eli] {
+    for policy in [Choice::Trap, Choice::Eli, Choice::Direct] {
         let group = policy.label();
         for (test, quick) in TESTS {
+            let quick = quick && (policy != Choice::Direct || QUICK_DIRECT.contains(&test));
             cases.push(case(format!("{group}/{test}"), quick, [guest(test, policy)]));
         }
         for (test, end, quick) in ENDS {
@@ -92,11 +102,18 @@ pub fn all() -> Vec<Case> {
     }
     let mixed = [guest("timer-mixed", Choice::Eli), second(guest("timer-mixed", Choice::Trap))];
     cases.push(case("pair/timer-mixed".to_owned(), false, mixed));
+    let mixed = [guest("timer-mixed", Choice::Direct), second(guest("timer-mixed", Choice::Eli))];
+    cases.push(case("pair/timer-mixed-direct".to_owned(), false, mixed));
+    cases.push(case("auto/delivery".to_owned(), true, [guest("delivery", Choice::Auto)]));
     for (test, end, quick) in ATTACKS {
         let attacker = Guest { end, ..guest(test, Choice::Eli) };
         // It must outlast the attack; DMA takes the device seconds.
         let beats = if test == "dma-confine" { "beats=50" } else { "beats=20" };
-        cases.push(case(format!("pair/{test}"), quick, [attacker, heartbeat(beats)]));
+        cases.push(case(format!("pair/{test}"), quick, [attacker, heartbeat(beats, Choice::Eli)]));
+    }
+    for test in DIRECT_ATTACKS {
+        let pair = [guest(test, Choice::Direct), heartbeat("beats=20", Choice::Direct)];
+        cases.push(case(format!("pair/{test}-direct"), false, pair));
     }
     for (name, machine) in [("bare/all", Special::BareWithoutIommu), ("bare/iommu", Special::Bare)]
     {
@@ -116,13 +133,18 @@ pub fn case<const N: usize>(name: String, quick: bool, guests: [Guest; N]) -> Ca
 /// A VM with the first `edu`.
 pub fn guest(tests: &'static str, policy: Choice) -> Guest {
     let counts = match (tests, policy) {
-        ("delivery" | "halt", Choice::Eli) => {
+        ("delivery" | "halt", Choice::Eli | Choice::Direct | Choice::Auto) => {
             vec![(Reason::DeviceInterrupt, NONE), (Reason::DeviceEoi, NONE)]
         }
         ("delivery", _) => {
             vec![(Reason::DeviceInterrupt, 100..=100), (Reason::DeviceEoi, 100..=100)]
         }
-        ("timer", _) => vec![(Reason::TimerInterrupt, 20..=100)],
+        ("timer" | "heartbeat", Choice::Direct) => {
+            [Reason::TimerProgram, Reason::TimerInterrupt, Reason::TimerEoi]
+                .map(|r| (r, NONE))
+                .into()
+        }
+        ("timer" | "heartbeat", _) => vec![(Reason::TimerInterrupt, 20..=100)],
         _ => Vec::new(),
     };
     let incident = matches!(tests, "wild-load" | "wild-store").then_some("90000000");
@@ -145,13 +167,12 @@ fn second(guest: Guest) -> Guest {
 }
 
 /// The neighbour.
-fn heartbeat(beats: &'static str) -> Guest {
+fn heartbeat(beats: &'static str, policy: Choice) -> Guest {
     Guest {
         options: beats,
         devices: Vec::new(),
         says: vec!["heartbeat 20\n", "ok heartbeat: 0 of"],
-        counts: vec![(Reason::TimerInterrupt, 20..=100)],
-        ..guest("heartbeat", Choice::Eli)
+        ..guest("heartbeat", policy)
     }
 }
 

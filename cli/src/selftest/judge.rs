@@ -100,9 +100,10 @@ fn counted(guest: &Guest, vm: &VmReport, wrong: &mut Vec<String>) {
     if counters.entries != counters.total() {
         wrong.push(format!("{} entries but {} exits", counters.entries, counters.total()));
     }
+    let (policy, why) = guest.in_force();
     match &vm.delivery {
-        Some((delivery, _)) if delivery.label() == guest.policy.label() => {}
-        other => wrong.push(format!("policy in force: {other:?}, {} wanted", guest.policy.label())),
+        Some((delivery, reason)) if delivery.label() == policy && reason.contains(why) => {}
+        other => wrong.push(format!("policy in force: {other:?}, {policy} wanted ({why})")),
     }
 }
 
@@ -146,7 +147,7 @@ mod tests {
         exits[Reason::Cpuid as usize] = 5;
         let counters = Counters { entries: 5 + device_exits, exits, ..Counters::default() };
         let mut report = Report::new(["first"]);
-        let (name, delivery, why) = ("first".to_owned(), Delivery::Eli, String::new());
+        let (name, delivery, why) = ("first".to_owned(), Delivery::Eli, "asked for".to_owned());
         report.see(&Record::Started { vm: 0, name, delivery, why, memory: 0, overhead: 0 });
         report.see(&Record::Counters { vm: 0, vcpu: 0, counters, cycles: 1 });
         report.see(&Record::Ended { vm: 0, end });
@@ -180,7 +181,9 @@ mod tests {
     fn entries_and_policy_are_compared() {
         let mut bad = outcome(GOOD, End::DebugExit(PASSED), 0);
         bad.report.vms[0].vcpus[0].entries += 1;
-        bad.report.vms[0].delivery = Some((Delivery::Trap, String::new()));
+        bad.report.vms[0].delivery = Some((Delivery::Trap, "asked for".to_owned()));
+        assert_eq!(complaints(&case(), &bad).len(), 2);
+        bad.report.vms[0].delivery = Some((Delivery::Eli, "for no reason".to_owned()));
         assert_eq!(complaints(&case(), &bad).len(), 2);
     }
 
