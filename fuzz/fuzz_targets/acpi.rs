@@ -28,6 +28,56 @@ enum Content<'a> {
 struct TableInput<'a> {
     kind: u8,
     body: &'a [u8],
+    /// Of right lengths, in the form that the kind of table has.
+    structures: Vec<Structure<'a>>,
+}
+
+#[derive(Arbitrary, Debug)]
+struct Structure<'a> {
+    kind: u8,
+    content: [u8; 20],
+    scopes: Vec<(u8, [u8; 4], &'a [u8])>,
+}
+
+impl Structure<'_> {
+    /// An entry of the DMAR: a DRHD has 16 bytes before its scopes, an RMRR 24.
+    fn dmar(&self) -> Vec<u8> {
+        let kind = self.kind % 3;
+        let mut entry = vec![kind, 0, 0, 0];
+        entry.extend(&self.content[..if kind == 0 { 12 } else { 20 }]);
+        for (kind, content, path) in &self.scopes {
+            let path = &path[..path.len().min(64)];
+            entry.extend([kind % 7, 6 + path.len() as u8]);
+            entry.extend(content);
+            entry.extend(path);
+        }
+        let length = entry.len() as u16;
+        entry[2..4].copy_from_slice(&length.to_le_bytes());
+        entry
+    }
+
+    fn madt(&self) -> Vec<u8> {
+        let (kind, length) =
+            [(0, 8), (1, 12), (9, 16), (self.kind, 22)][usize::from(self.kind) % 4];
+        [&[kind, length], &self.content[..usize::from(length) - 2]].concat()
+    }
+}
+
+impl TableInput<'_> {
+    fn contents(&self, signature: &[u8]) -> Vec<u8> {
+        let structures = self.structures.iter();
+        let (fixed, structures): (usize, Vec<u8>) = match signature {
+            b"APIC" => (8, structures.flat_map(Structure::madt).collect()),
+            b"DMAR" => (12, structures.flat_map(Structure::dmar).collect()),
+            _ => (0, vec![]),
+        };
+        let mut contents = self.body.to_vec();
+        if !structures.is_empty() {
+            contents.resize(fixed, 0);
+        }
+        contents.extend(structures);
+        contents
+    }
 }
 
 struct Firmware {
@@ -81,7 +131,7 @@ fn firmware(revision: u8, tables: &[TableInput]) -> Vec<u8> {
     let mut addresses = Vec::new();
     for input in tables {
         let signature = KINDS[usize::from(input.kind) % KINDS.len()];
-        addresses.push(append(&mut memory, &table(signature, input.body)));
+        addresses.push(append(&mut memory, &table(signature, &input.contents(signature))));
     }
     let long: Vec<u8> = addresses.iter().flat_map(|a| a.to_le_bytes()).collect();
     let short: Vec<u8> = addresses.iter().flat_map(|a| (*a as u32).to_le_bytes()).collect();

@@ -44,20 +44,19 @@ fuzz_target!(|input: Input| {
         arch_capabilities: input.arch_capabilities,
         lfence_serializes: input.lfence_serializes,
     });
+    let mut before = all(&msrs);
     for (place, value) in input.accesses {
         let msr = match place {
             Place::Low(low) => u32::from(low) % 0x2000,
             Place::High(low) => 0xC001_0000 | u32::from(low) % 0x2000,
             Place::Any(msr) => msr,
         };
-        let (before, old) = (all(&msrs), msrs.read(msr));
+        let old = msrs.read(msr);
         let result = msrs.write(msr, value);
-        let changed: Vec<u32> = before
-            .iter()
-            .zip(all(&msrs))
-            .filter(|(old, new)| *old != new)
-            .map(|(old, _)| old.0)
-            .collect();
+        let after = all(&msrs);
+        let changed = before.iter().zip(&after).filter(|(old, new)| old != new);
+        let changed: Vec<u32> = changed.map(|(old, _)| old.0).collect();
+        before = after;
         match result {
             MsrResult::Ignore => {
                 assert_ne!(old, MsrResult::GeneralProtection, "{msr:#x}");

@@ -117,6 +117,7 @@ impl History {
 struct Bench {
     frames: Frames,
     table: Table<Nested>,
+    largest: PageSize,
     history: History,
 }
 
@@ -186,9 +187,9 @@ impl Bench {
                 // Mostly where large pages fit.
                 let pa = if apart { pa.value() } else { va + u64::from(pa.0) * G1 };
                 // Keeps the number of pages, and so the time, small.
-                if apart || self.history.0.is_empty() {
-                    len = len.min(M2 + 3 * K4);
-                }
+                let most = [M2 + 3 * K4, G1 + 3 * M2, 4 * G1];
+                let fits = [M2, G1].iter().filter(|size| (va ^ pa) & (*size - 1) == 0).count();
+                len = len.min(most[fits.min(self.largest as usize)]);
                 self.map(va, pa, len, Access::from_bits_truncate(access));
             }
             Change::Unmap { va, len } => self.unmap(va.value(), len.value()),
@@ -222,12 +223,15 @@ fuzz_target!(|input: Input| {
     let largest = largest[usize::from(input.largest) % 3];
     let mut frames = Frames { budget: u64::MAX, ..Frames::default() };
     let table = Table::new(&mut frames, Nested, largest).expect("a root");
-    let mut bench = Bench { frames, table, history: History::default() };
+    let mut bench = Bench { frames, table, largest, history: History::default() };
     for (change, budget) in input.changes.iter().take(24) {
         bench.frames.budget = budget.map_or(u64::MAX, |few| u64::from(few % 8));
         bench.make(change);
         bench.check();
     }
+    bench.frames.budget = u64::MAX;
+    bench.unmap(0, 1 << 48);
+    assert_eq!(bench.table.frames(), 1, "no table but the root is ever empty");
     bench.table.release(&mut bench.frames);
     assert!(bench.frames.words.is_empty(), "release frees every frame");
 });

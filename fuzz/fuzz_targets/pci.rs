@@ -39,9 +39,27 @@ struct Bar {
 #[derive(Arbitrary, Debug)]
 enum Access {
     Address(u32),
-    Select { device: u8, register: u8 },
-    Read { offset: u8, size: u8 },
-    Write { offset: u8, size: u8, value: u32 },
+    Select {
+        device: u8,
+        register: u8,
+    },
+    Read {
+        offset: u8,
+        size: u8,
+    },
+    Write {
+        offset: u8,
+        size: u8,
+        value: u32,
+    },
+    /// To a capability of a function, by its place in the list.
+    Capability {
+        device: u8,
+        index: u8,
+        offset: u8,
+        size: u8,
+        value: u32,
+    },
 }
 
 impl Function<'_> {
@@ -145,6 +163,46 @@ fn check_layout(function: &AssignedFunction) {
     }
 }
 
+/// Writes at the register selected, and checks all that must hold of it.
+fn check_write(
+    bus: &mut Bus,
+    offset: u8,
+    size: u8,
+    value: u32,
+    first: &[[u32; 64]],
+    writable: &[[u32; 64]],
+) {
+    let before = bus.clone();
+    let written = bus.write_data(offset, 1 << (size % 3), value);
+    for (index, (old, new)) in contents(&before).iter().zip(contents(bus)).enumerate() {
+        assert!(*old == new || written.is_some_and(|(i, _)| i == index));
+        for (register, new) in new.iter().enumerate() {
+            let fixed = !writable[index][register];
+            assert_eq!(new & fixed, first[index][register] & fixed, "{register:#x}");
+        }
+    }
+    if let Some((index, actions)) = written {
+        check_actions(&before, bus, index, actions);
+    }
+    check_placements(bus, &placements(bus));
+}
+
+/// Selects a register of a device, or of one that isn't there.
+fn select(bus: &mut Bus, device: u8, register: u8) {
+    let device = u32::from(device) % (bus.functions().len() as u32 + 2);
+    bus.write_address(1 << 31 | device << 11 | u32::from(register));
+}
+
+/// The place of a capability, found as a driver finds it.
+fn capability(bus: &mut Bus, device: u8, index: u8) -> u8 {
+    let mut link = 0x34;
+    for _ in 0..=index % 6 {
+        select(bus, device, link);
+        link = (bus.read_data(link & 3, 1) as u8 & 0xFC) + 1;
+    }
+    link - 1
+}
+
 fuzz_target!(|input: Input| {
     let (mut bus, mut free) = (Bus::new(), Addresses::new());
     for function in &input.functions {
@@ -163,29 +221,18 @@ fuzz_target!(|input: Input| {
     for access in &input.accesses {
         match *access {
             Access::Address(value) => bus.write_address(value),
-            Access::Select { device, register } => {
-                let device = u32::from(device) % (bus.functions().len() as u32 + 2);
-                bus.write_address(1 << 31 | device << 11 | u32::from(register));
-            }
+            Access::Select { device, register } => select(&mut bus, device, register),
             Access::Read { offset, size } => {
                 let size = 1 << (size % 3);
                 assert_eq!(bus.read_data(offset, size) & !unclaimed(size), 0);
             }
             Access::Write { offset, size, value } => {
-                let before = bus.clone();
-                let written = bus.write_data(offset, 1 << (size % 3), value);
-                let (old, new) = (contents(&before), contents(&bus));
-                for (index, (old, new)) in old.iter().zip(&new).enumerate() {
-                    assert!(old == new || written.is_some_and(|(i, _)| i == index));
-                    for (register, new) in new.iter().enumerate() {
-                        let fixed = !writable[index][register];
-                        assert_eq!(new & fixed, first[index][register] & fixed, "{register:#x}");
-                    }
-                }
-                if let Some((index, actions)) = written {
-                    check_actions(&before, &bus, index, actions);
-                }
-                check_placements(&bus, &placements(&bus));
+                check_write(&mut bus, offset, size, value, &first, &writable);
+            }
+            Access::Capability { device, index, offset, size, value } => {
+                let register = capability(&mut bus, device, index).wrapping_add(offset % 28);
+                select(&mut bus, device, register);
+                check_write(&mut bus, register & 3, size, value, &first, &writable);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The shadow IDT, from any page and any IDTR, and what a #NP in it is taken for.
+//! The shadow IDT, from any page and any IDTR, and what a fault in a delivery is taken for.
 //!
 //! A host-owned vector never has a present gate, every other byte is the guest's, and an event is
 //! taken for the host's only if it can be.
@@ -6,8 +6,8 @@
 
 use arbitrary::Arbitrary;
 use delivery::{
-    GATE_BYTES, Interruption, NotPresent, PAGE_BYTES, VectorSet, build, classify_not_present,
-    gate_present, suitable,
+    DeliveryFault, GATE_BYTES, Interruption, PAGE_BYTES, VectorSet, build, classify, gate_present,
+    suitable,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -62,21 +62,20 @@ fuzz_target!(|input: Input| {
     let in_service = VectorSet::of(&input.in_service);
     for (event, error_code) in &input.events {
         let event = Interruption(*event);
-        let found =
-            classify_not_present(event, *error_code, &hidden, |vector| in_service.contains(vector));
+        let found = classify(event, *error_code, &hidden, |vector| in_service.contains(vector));
         match found {
-            NotPresent::Reflected(vector) => {
+            DeliveryFault::Reflected(vector) => {
                 assert!(event.valid() && !event.software() && vector == event.vector());
                 assert!(hidden.contains(vector) && in_service.contains(vector));
             }
-            NotPresent::HiddenGate(vector) => {
+            DeliveryFault::HiddenGate(vector) => {
                 assert!(event.valid() && vector == event.vector() && hidden.contains(vector));
             }
-            NotPresent::Genuine { error_code: given, interrupt } => {
+            DeliveryFault::Genuine { error_code: given, interrupt } => {
                 assert_eq!(given & !1, error_code & !1);
                 assert!(interrupt.is_none_or(|vector| vector >= 32 && !hidden.contains(vector)));
             }
-            NotPresent::DoubleFault | NotPresent::TripleFault => {
+            DeliveryFault::DoubleFault | DeliveryFault::TripleFault => {
                 assert!(event.valid() && !event.software() && event.vector() < 32);
             }
         }
