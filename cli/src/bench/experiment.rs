@@ -39,15 +39,21 @@ pub enum Policy {
     Trap,
     /// A VM with exitless interrupts.
     Eli,
+    /// A VM that owns its core's local APIC, the timer included.
+    Direct,
 }
 
 impl Policy {
+    /// All of them, in the order of the table's columns.
+    pub const ALL: [Policy; 4] = [Policy::Bare, Policy::Trap, Policy::Eli, Policy::Direct];
+
     /// The name used in tables and JSON.
     pub const fn label(self) -> &'static str {
         match self {
             Policy::Bare => "bare",
             Policy::Trap => "trap",
             Policy::Eli => "eli",
+            Policy::Direct => "direct",
         }
     }
 
@@ -56,6 +62,7 @@ impl Policy {
             Policy::Bare => None,
             Policy::Trap => Some(Choice::Trap),
             Policy::Eli => Some(Choice::Eli),
+            Policy::Direct => Some(Choice::Direct),
         }
     }
 }
@@ -145,7 +152,7 @@ pub fn run(cx: &Context, kit: &Kit, request: &Request) -> Result<Results> {
     }
     for &depth in &request.depths {
         for &policy in &request.policies {
-            let step = Step::begin(format!("depth {depth:<2} {:<5}", policy.label()));
+            let step = Step::begin(format!("depth {depth:<2} {:<6}", policy.label()));
             match cell(cx, kit, policy, depth, request, &step) {
                 Ok(cell) => {
                     let per_second = cell.figures.operations as f64 / cell.figures.seconds;

@@ -9,8 +9,9 @@
 
 use ledger::Reason;
 
-/// Guest entries counted from outside and inside may differ by this much.
-pub const MAX_DISAGREEMENT: f64 = 0.03;
+/// Guest entries counted from outside and inside may differ by this much, or by one in each
+/// window: where exits are rare, one between a marker and the reading of the ledger is a lot.
+const MAX_DISAGREEMENT: f64 = 0.03;
 
 /// What a window was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +120,8 @@ pub struct Figures {
     pub vmruns: u64,
     /// Guest entries in all windows as the ledger counted them.
     pub entries: u64,
+    /// How many windows these are.
+    pub windows: u64,
 }
 
 /// A ratio with its spread: half the range over repetitions.
@@ -159,6 +162,7 @@ impl Figures {
             cost_ticks_out: Vec::new(),
             vmruns: windows.iter().map(|w| w.vmruns).sum(),
             entries: windows.iter().filter_map(|w| w.exits.as_ref()).map(|e| e.entries).sum(),
+            windows: windows.len() as u64,
         };
         let mut exits: Vec<i64> = Vec::new();
         for (pair, (short, long)) in pairs(windows).enumerate() {
@@ -238,11 +242,12 @@ impl Figures {
         share(guest, (self.host as f64 - ticks * self.tick.host).max(0.0))
     }
 
-    /// The largest relative difference between the plugin's count of guest entries and the
-    /// ledger's; none on the bare machine.
-    pub fn disagreement(&self) -> Option<f64> {
-        let entries = self.entries as f64;
-        (self.entries > 0).then(|| (self.vmruns as f64 - entries).abs() / entries)
+    /// Whether the plugin's count of guest entries and the ledger's are as close as they must
+    /// be; none on the bare machine.
+    pub fn counters_agree(&self) -> Option<bool> {
+        let apart = self.vmruns.abs_diff(self.entries);
+        let close = apart as f64 <= MAX_DISAGREEMENT * self.entries as f64;
+        (!self.exits.is_empty()).then_some(close || apart <= self.windows)
     }
 
     /// Cost on the bare machine / cost here; ticks in, or taken out of both.

@@ -3,15 +3,15 @@
 
 use super::{
     experiment::{Cell, Policy, Results},
-    figures::{Figures, MAX_DISAGREEMENT, Modelled, PAPER, Spread, is_timer, reason_name},
+    figures::{Figures, Modelled, PAPER, Spread, is_timer, reason_name},
 };
 use crate::table::thousands;
 
 /// What boot may cost, in instructions, and the hypervisor's image in bytes.
 const BOOT_GOAL: u64 = 100_000_000;
 const IMAGE_GOAL: u64 = 1 << 20;
-const LABEL: usize = 46;
-const COLUMN: usize = 16;
+const LABEL: usize = 44;
+const COLUMN: usize = 13;
 const WIDTH: usize = 100;
 /// Exits rarer than this per I/O don't get a line of their own.
 const RARE: f64 = 0.005;
@@ -113,6 +113,15 @@ fn common(cells: &[&Cell]) -> Vec<usize> {
     reasons
 }
 
+/// Exits of a cell that its block of the table has no line for, by name.
+fn rare(results: &Results, cell: &Cell) -> String {
+    let cells: Vec<_> = results.cells.iter().filter(|c| c.depth == cell.depth).collect();
+    let shown = common(&cells);
+    let exits = cell.figures.exits.iter().enumerate();
+    let rare = exits.filter(|(r, n)| **n > 0 && !shown.contains(r));
+    rare.map(|(r, n)| format!("{n} {}", reason_name(r))).collect::<Vec<_>>().join(", ")
+}
+
 fn per(count: u64, f: &Figures) -> f64 {
     count as f64 / f.operations as f64
 }
@@ -167,16 +176,18 @@ pub fn notes(results: &Results) -> Vec<String> {
     }
     for c in &results.cells {
         let (name, depth) = (c.policy.label(), c.depth);
-        if let Some(d) = c.figures.disagreement() {
+        if let Some(agree) = c.figures.counters_agree() {
             let (runs, entries) = (thousands(c.figures.vmruns), thousands(c.figures.entries));
-            let verdict = if d <= MAX_DISAGREEMENT {
-                "agree"
-            } else {
-                "DISAGREE: figures of this column are void"
-            };
+            let verdict = if agree { "agree" } else { "DISAGREE: figures of this column are void" };
             notes.push(format!(
-                "depth {depth}, {name}: plugin saw {runs} guest entries, ledger {entries}: they {verdict} ({:.2} %)",
-                d * 100.0
+                "depth {depth}, {name}: plugin saw {runs} guest entries, ledger {entries}: they {verdict}"
+            ));
+        }
+        let rare = rare(results, c);
+        if !rare.is_empty() {
+            notes.push(format!(
+                "depth {depth}, {name}: exits too rare for the table, in {} I/Os: {rare}",
+                thousands(c.figures.operations)
             ));
         }
         if let (Some(bare), true) = (results.figures(Policy::Bare, depth), c.policy != Policy::Bare)
@@ -192,15 +203,24 @@ pub fn notes(results: &Results) -> Vec<String> {
             }
         }
     }
-    let mut seen: Vec<_> = results
-        .cells
-        .iter()
-        .map(|c| format!("{}: {}, {}", c.policy.label(), c.clocksource, kind(&c.interrupt)))
-        .collect();
-    seen.sort();
-    seen.dedup();
-    notes.push(format!("clock source and disk interrupts, {}", seen.join("; ")));
+    notes.push(format!("clock source and disk interrupts, {}", sources(results)));
     notes
+}
+
+/// Clock source and kind of interrupt, with the policies that have them.
+fn sources(results: &Results) -> String {
+    let mut seen: Vec<(String, Vec<&str>)> = Vec::new();
+    for c in &results.cells {
+        let (what, policy) =
+            (format!("{}, {}", c.clocksource, kind(&c.interrupt)), c.policy.label());
+        match seen.iter_mut().find(|(w, _)| *w == what) {
+            Some((_, policies)) if policies.contains(&policy) => {}
+            Some((_, policies)) => policies.push(policy),
+            None => seen.push((what, vec![policy])),
+        }
+    }
+    let said = seen.iter().map(|(what, policies)| format!("{}: {what}", policies.join(", ")));
+    said.collect::<Vec<_>>().join("; ")
 }
 
 /// "IR-PCI-MSIX" of "IR-PCI-MSIX-0000:00:03.0".
@@ -226,61 +246,53 @@ pub fn wrap(sentence: &str) -> String {
     text
 }
 
-/// What the results say, in sentences; nothing when there is no pair to compare.
+/// What the results say, in sentences; nothing when there is nothing to compare `trap` with.
 pub fn conclusions(results: &Results) -> Vec<String> {
-    let mut said = Vec::new();
-    let mut both = Vec::new();
-    for depth in depths(results) {
-        if let (Some(trap), Some(eli)) =
-            (results.cell(Policy::Trap, depth), results.cell(Policy::Eli, depth))
-        {
-            both.push((depth, &trap.figures, &eli.figures));
-        }
-    }
-    if both.is_empty() {
-        return said;
-    }
-    let list = |f: &dyn Fn(&(u32, &Figures, &Figures)) -> String| {
-        both.iter().map(f).collect::<Vec<_>>().join("; ")
+    let vms = |depth: u32| {
+        let cells = results.cells.iter().filter(move |c| c.depth == depth);
+        cells.filter(|c| c.policy != Policy::Bare)
     };
-    let delivery = |f: &Figures| f.delivery_exits_per_interrupt();
-    said.push(format!(
-        "A device interrupt and its completion cost {}.",
-        list(&|(depth, trap, eli)| format!(
-            "{:.2} exits trapped and {:.2} exitless at depth {depth}",
-            delivery(trap),
-            delivery(eli)
-        ))
-    ));
-    said.push(format!(
-        "Of all instructions the guest has {}.",
-        list(&|(depth, trap, eli)| format!(
-            "{:.3} trapped and {:.3} exitless at depth {depth} (ticks out {:.3} and {:.3})",
-            trap.guest_share(),
-            eli.guest_share(),
-            trap.guest_share_ticks_out(),
-            eli.guest_share_ticks_out()
-        ))
-    ));
-    let remains = |f: &Figures| {
-        let exits = PAPER.of(f, None).exits;
-        let mut named: Vec<_> = exits.iter().enumerate().filter(|(_, n)| **n >= 1.0).collect();
-        named.sort_by(|a, b| b.1.total_cmp(a.1));
-        let name =
-            |(r, n): &(usize, &f64)| format!("{} {}", thousands(n.round() as u64), reason_name(*r));
-        let names: Vec<_> = named.iter().take(4).map(name).collect();
-        let all = thousands(exits.iter().sum::<f64>().round() as u64);
-        if names.is_empty() { all } else { format!("{all} ({})", names.join(", ")) }
+    let compared: Vec<_> = depths(results)
+        .into_iter()
+        .filter(|depth| vms(*depth).any(|c| c.policy == Policy::Trap) && vms(*depth).count() > 1)
+        .collect();
+    if compared.is_empty() {
+        return Vec::new();
+    }
+    let each = |f: &dyn Fn(&Figures) -> String| {
+        let at = |depth: &u32| {
+            let said = vms(*depth).map(|c| format!("{} under {}", f(&c.figures), c.policy.label()));
+            format!("at depth {depth} {}", said.collect::<Vec<_>>().join(", "))
+        };
+        compared.iter().map(at).collect::<Vec<_>>().join("; ")
     };
-    said.push(format!(
-        "Modelled at the paper's rates, exits a second are {}.",
-        list(&|(depth, trap, eli)| format!(
-            "{} trapped and {} exitless at depth {depth}",
-            remains(trap),
-            remains(eli)
-        ))
-    ));
-    said
+    vec![
+        format!(
+            "Exits for a device interrupt and its completion: {}.",
+            each(&|f| two(f.delivery_exits_per_interrupt()))
+        ),
+        format!(
+            "The guest's share of all instructions: {}.",
+            each(&|f| format!(
+                "{} ({} with ticks out)",
+                three(f.guest_share()),
+                three(f.guest_share_ticks_out())
+            ))
+        ),
+        format!("Modelled at the paper's rates, exits a second: {}.", each(&remaining)),
+    ]
+}
+
+/// Exits a second in the model, with the four most frequent reasons.
+fn remaining(f: &Figures) -> String {
+    let exits = PAPER.of(f, None).exits;
+    let mut named: Vec<_> = exits.iter().enumerate().filter(|(_, n)| **n >= 1.0).collect();
+    named.sort_by(|a, b| b.1.total_cmp(a.1));
+    let name =
+        |(r, n): &(usize, &f64)| format!("{} {}", thousands(n.round() as u64), reason_name(*r));
+    let names: Vec<_> = named.iter().take(4).map(name).collect();
+    let all = thousands(exits.iter().sum::<f64>().round() as u64);
+    if names.is_empty() { all } else { format!("{all} ({})", names.join(", ")) }
 }
 
 #[cfg(test)]
