@@ -17,7 +17,7 @@ A plan:
   initrd = \"initrd.img\"
   cmdline = \"console=ttyS0\"
   devices = [\"nvme0\"]         # a name, or a PCI address such as \"00:04.0\"
-  interrupts = \"auto\"         # auto, trap or eli
+  interrupts = \"auto\"         # auto, trap, eli or direct
 Only kernel has to be given. Paths start at the plan's directory.
 
 What the plan names but the machine may not have (cores, memory, devices) is checked

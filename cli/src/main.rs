@@ -29,11 +29,11 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  exitless demo                      bare metal, trapped and exitless I/O side by side
+  exitless demo                      bare metal and three kinds of VM side by side
   exitless run vm.toml               run VMs; the console is yours
   exitless run --kernel vmlinuz --initrd initrd.img --append console=ttyS0 --device nvme0
   exitless check vm.toml             is the plan good?
-  exitless bench fio --policy bare,trap,eli --depth 1,32 --json rows.json
+  exitless bench fio --policy bare,trap,direct --depth 1,32 --json rows.json
   exitless help run                  more on a command, with examples";
 
 /// A bare-metal hypervisor whose guests' device interrupts don't exit.
@@ -97,7 +97,8 @@ mod tests {
         let parse = |line: &str| Cli::try_parse_from(line.split(' ')).map(|_| ());
         assert!(parse("exitless run vm.toml --timeout 5").is_ok());
         assert!(
-            parse("exitless run --kernel k --memory 512M --device nvme0 --interrupts eli").is_ok()
+            parse("exitless run --kernel k --memory 512M --device nvme0 --interrupts direct")
+                .is_ok()
         );
         assert!(parse("exitless run").is_err());
         assert!(parse("exitless run vm.toml --kernel k").is_err());

@@ -28,7 +28,7 @@ Examples:
   exitless run vm.toml
   exitless run --kernel vmlinuz --initrd initrd.img --append console=ttyS0
   exitless run --kernel vmlinuz --initrd initrd.img --append console=ttyS0 \\
-      --memory 512M --device nvme0 --disk disk.img --interrupts eli
+      --memory 512M --device nvme0 --disk disk.img --interrupts direct
 
 The machine is emulated (QEMU): a core for the host, one for each VM, VT-d, and the
 devices the plan names. nvme0 is at 00:04.0, edu0 at 00:10.0, nic0 (igb) at 00:18.0.
@@ -67,7 +67,7 @@ pub struct Args {
     /// Device to assign, by name or PCI address; may be repeated
     #[arg(long = "device", value_name = "DEVICE", requires = "kernel")]
     devices: Vec<DeviceName>,
-    /// How device interrupts reach the guest: auto, trap or eli
+    /// How device interrupts reach the guest: auto, trap, eli or direct
     #[arg(long, value_name = "POLICY", value_parser = plan::file::parse_choice, default_value = "auto", requires = "kernel")]
     interrupts: Choice,
     /// Name of the VM
