@@ -134,7 +134,7 @@ impl<C: VirtualCpu> Vm<C> {
     fn completed(&mut self, vector: Option<u8>) -> Reason {
         let Some(vector) = vector else { return Reason::OtherEoi };
         for message in self.ioapic.eoi(vector) {
-            self.apic.request(message.vector);
+            self.give(message.vector);
         }
         if self.apic.timer_vector() == Some(vector) {
             Reason::TimerEoi

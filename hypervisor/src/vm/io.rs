@@ -5,8 +5,7 @@ use super::apic::for_this_vcpu;
 use super::vcpu::{GENERAL_PROTECTION, Stop};
 use crate::console;
 use crate::cpu::vendor::VirtualCpu;
-use crate::cpu::x2apic;
-use ledger::{Delivery, Reason};
+use ledger::Reason;
 use platform::cpuid::{CpuidContext, CpuidResult};
 use platform::ports::{self, Port};
 use platform::power::{self, PowerEvent};
@@ -152,11 +151,7 @@ impl<C: VirtualCpu> Vm<C> {
             && let Some(message) = self.ioapic.raise(CONSOLE_PIN)
             && for_this_vcpu(&message)
         {
-            if self.policy == Delivery::Direct {
-                x2apic::self_ipi(message.vector);
-            } else {
-                self.apic.request(message.vector);
-            }
+            self.give(message.vector);
         }
     }
 

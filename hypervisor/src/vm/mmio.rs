@@ -106,7 +106,7 @@ impl<C: VirtualCpu> Vm<C> {
     fn store(&mut self, address: u64, size: u8, value: u64, reason: Reason) -> Result<(), Fault> {
         if reason == Reason::Ioapic {
             for m in self.ioapic.write((address - IOAPIC.start) as u32, value as u32) {
-                self.apic.request(m.vector);
+                self.give(m.vector);
             }
             return Ok(());
         }

@@ -357,9 +357,23 @@ impl<C: VirtualCpu> Vm<C> {
     }
 
     /// Can the physical local APIC deliver this vector to the guest right now? Vectors 16 to 31 are
-    /// legal for interrupts, but the host would take one that comes back to it for an exception.
+    /// legal for interrupts, but where direct mode can end the host would take one that comes back
+    /// to it for an exception.
     pub(super) fn can_post(&self, vector: u8) -> bool {
-        self.mode != Mode::Injection && vector >= 32 && !self.shadow.hidden.contains(vector)
+        match self.mode {
+            Mode::Dedicated => true,
+            Mode::Direct => vector >= 32 && !self.shadow.hidden.contains(vector),
+            Mode::Injection => false,
+        }
+    }
+
+    /// Gives the guest an interrupt of an emulated device: injected (paper 4.1), except where the
+    /// guest has the core's local APIC to itself.
+    pub(super) fn give(&mut self, vector: u8) {
+        match self.mode {
+            Mode::Dedicated => x2apic::self_ipi(vector),
+            Mode::Direct | Mode::Injection => self.apic.request(vector),
+        }
     }
 
     /// A physical interrupt, completed in the local APIC, goes to whom it is for.
