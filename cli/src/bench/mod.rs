@@ -86,7 +86,7 @@ pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
     cx.hypervisor()?;
     let kit = prepare(cx)?;
     println!("  {}", kit.versions);
-    println!("2 of 3: eight runs, some 20 to 40 seconds each");
+    println!("2 of 3: eight runs, some 15 to 40 seconds each");
     let request =
         Request { policies: Policy::ALL.to_vec(), depths: vec![1, 32], size: DEMO, repeat: 1 };
     let results = experiment::run(cx, &kit, &request)?;
