@@ -199,7 +199,7 @@ impl Vcpu {
         loop {
             match self.world.mode {
                 None => self.host(),
-                Some(Mode::Direct) => {
+                Some(Mode::Direct | Mode::Dedicated) => {
                     let v = self.physical_next()?;
                     self.world.irr.remove(v);
                     self.world.isr.insert(v);

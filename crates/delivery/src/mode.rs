@@ -117,7 +117,10 @@ pub fn classify(
         return DeliveryFault::DoubleFault;
     }
     // EXT (bit 0): the fault came from an event outside the program. QEMU leaves it out.
-    DeliveryFault::Genuine { error_code: error_code | 1, interrupt: (vector >= 32).then_some(vector) }
+    DeliveryFault::Genuine {
+        error_code: error_code | 1,
+        interrupt: (vector >= 32).then_some(vector),
+    }
 }
 
 #[cfg(test)]
@@ -156,10 +159,7 @@ mod tests {
     #[test]
     fn int_n_is_never_a_physical_interrupt() {
         let e = event(4, 0xF1);
-        assert_eq!(
-            classify(e, 0xF1 * 8 + 2, &HIDDEN, |_| true),
-            DeliveryFault::HiddenGate(0xF1)
-        );
+        assert_eq!(classify(e, 0xF1 * 8 + 2, &HIDDEN, |_| true), DeliveryFault::HiddenGate(0xF1));
         let e = event(4, 0x55);
         assert_eq!(
             classify(e, 0x55 * 8 + 2, &HIDDEN, |_| true),
@@ -173,10 +173,7 @@ mod tests {
             let e = event(3, vector);
             assert_eq!(classify(e, 0x5A, &HIDDEN, |_| false), DeliveryFault::DoubleFault);
         }
-        assert_eq!(
-            classify(event(3, 8), 0x42, &HIDDEN, |_| false),
-            DeliveryFault::TripleFault
-        );
+        assert_eq!(classify(event(3, 8), 0x42, &HIDDEN, |_| false), DeliveryFault::TripleFault);
     }
 
     #[test]
