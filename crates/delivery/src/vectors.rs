@@ -104,6 +104,8 @@ const FIRST_INTERRUPT: u8 = 32;
 pub struct Routes {
     host: VectorSet,
     stand_ins: VectorSet,
+    /// Vectors that ever were a source's own: one of its interrupts may still be on its way.
+    claimed: VectorSet,
     /// How many interrupt sources of the guest use this physical vector.
     users: [u16; 256],
     /// For a stand-in: the guest's vector. Kept after its last user is gone, for an
@@ -114,7 +116,8 @@ pub struct Routes {
 impl Routes {
     /// No source yet; `host` are the vectors the host raises on this core.
     pub const fn new(host: VectorSet) -> Self {
-        Routes { host, stand_ins: VectorSet::EMPTY, users: [0; 256], guest: [0; 256] }
+        let (stand_ins, claimed) = (VectorSet::EMPTY, VectorSet::EMPTY);
+        Routes { host, stand_ins, claimed, users: [0; 256], guest: [0; 256] }
     }
 
     /// A source of the guest wants `vector`: the physical vector to program, or
@@ -129,6 +132,7 @@ impl Routes {
             self.guest[p as usize] = vector;
             p
         } else {
+            self.claimed.insert(vector);
             vector
         };
         let users = &mut self.users[physical as usize];
@@ -142,8 +146,8 @@ impl Routes {
             .find(|p| self.stand_ins.contains(*p) && self.guest[*p as usize] == vector)
             .or_else(|| {
                 candidates().find(|p| {
-                    self.users[*p as usize] == 0
-                        && *p != vector
+                    *p != vector
+                        && !self.claimed.contains(*p)
                         && !self.host.contains(*p)
                         && !self.stand_ins.contains(*p)
                 })
@@ -201,6 +205,15 @@ mod tests {
             (0xEE, Some(0xEF)),
             "a guest's use of a stand-in is moved too"
         );
+    }
+
+    #[test]
+    fn a_vector_that_a_device_had_never_stands_in_for_another() {
+        let mut r = Routes::new(VectorSet::of(&[0xF1]));
+        let device = r.claim(0xEF).unwrap();
+        r.release(device);
+        let p = r.claim(0xF1).unwrap();
+        assert_eq!((p, r.guest_vector(0xEF)), (0xEE, Some(0xEF)), "0xEF may still be in flight");
     }
 
     #[test]
