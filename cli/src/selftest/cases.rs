@@ -140,9 +140,7 @@ pub fn guest(tests: &'static str, policy: Choice) -> Guest {
             vec![(Reason::DeviceInterrupt, 100..=100), (Reason::DeviceEoi, 100..=100)]
         }
         ("timer" | "heartbeat", Choice::Direct) => {
-            [Reason::TimerProgram, Reason::TimerInterrupt, Reason::TimerEoi]
-                .map(|r| (r, NONE))
-                .into()
+            [Reason::TimerInterrupt, Reason::TimerEoi].map(|r| (r, NONE)).into()
         }
         ("timer" | "heartbeat", _) => vec![(Reason::TimerInterrupt, 20..=100)],
         _ => Vec::new(),

@@ -25,7 +25,7 @@ const LVT_PERIODIC: u64 = 1 << 17;
 
 /// Registers whose writes never leave a core that is the guest's own: a value too many
 /// there harms the guest itself, and tells nothing of the host.
-pub const OWN: [u32; 6] = [TPR, EOI, LVT_TIMER, INITIAL_COUNT, DIVIDE, SELF_IPI];
+pub const OWN: [u32; 5] = [TPR, EOI, INITIAL_COUNT, DIVIDE, SELF_IPI];
 
 /// Vector of spurious interrupts.
 pub const SPURIOUS_VECTOR: u8 = 0xFF;
@@ -87,6 +87,11 @@ pub fn start_timer(vector: u8, periodic: bool, count: u32) {
     wrmsr(DIVIDE, 0xB);
     wrmsr(LVT_TIMER, u64::from(vector) | if periodic { LVT_PERIODIC } else { 0 });
     wrmsr(INITIAL_COUNT, u64::from(count));
+}
+
+/// Makes a timer that was started once go on with the count it had.
+pub fn make_periodic(vector: u8) {
+    wrmsr(LVT_TIMER, u64::from(vector) | LVT_PERIODIC);
 }
 
 /// What is left of the timer's count.

@@ -186,7 +186,7 @@ fn write(register: u32, value: u64) {
     unsafe { msr::write(register, value) };
 }
 
-/// Masks the timer's interrupt and leaves the rest of its entry.
-pub fn timer_mask() {
-    write(LVT_TIMER, read(LVT_TIMER) | MASKED);
+/// The count that the timer last started from.
+pub fn timer_initial() -> u32 {
+    read(TIMER_INITIAL) as u32
 }

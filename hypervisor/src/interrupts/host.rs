@@ -206,19 +206,30 @@ unsafe extern "C" {
 
 /// Completes and forgets every interrupt that a guest left on this core, pending or in service.
 /// Among them may be vectors 16 to 31, which the table of the host takes for exceptions: a table
-/// that knows no exceptions is loaded meanwhile. Its sources are silent by now.
+/// that knows none but the NMI is loaded meanwhile. Their sources are silent by now. Vectors
+/// below 16, which hardware never accepts and QEMU never delivers, are left.
 pub fn drain() {
+    /// Each round takes a vector at the least.
+    const ROUNDS: usize = 256;
     static DRAIN: Once<Table> = Once::new();
     let handler = interrupt_drain as *const () as u64;
-    let table = DRAIN.call_once(|| Table(core::array::from_fn(|_| Gate::new(handler, 0))));
+    let table = DRAIN.call_once(|| {
+        let mut table = Table::new();
+        let gates = table.0.iter_mut().enumerate().filter(|(v, _)| *v != NMI as usize);
+        gates.for_each(|(_, gate)| *gate = Gate::new(handler, 0));
+        table
+    });
+    let any = |bitmap: [u32; 8]| bitmap[0] >> 16 != 0 || bitmap[1..].iter().any(|r| *r != 0);
+    let complete = || {
+        (0..ROUNDS).take_while(|_| any(x2apic::in_service_bitmap())).for_each(|_| x2apic::eoi());
+    };
     x2apic::set_tpr(0);
-    while x2apic::in_service_bitmap().iter().any(|r| *r != 0) {
-        x2apic::eoi();
-    }
+    complete();
     load_table(table);
-    while x2apic::request_bitmap().iter().any(|r| *r != 0) {
+    for _ in (0..ROUNDS).take_while(|_| any(x2apic::request_bitmap())) {
         // SAFETY: the table just loaded handles every vector; nothing in between faults.
         unsafe { asm!("sti", "nop", "cli") };
     }
+    complete();
     load();
 }

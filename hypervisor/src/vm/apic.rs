@@ -21,7 +21,7 @@ const WRMSR: [u8; 2] = [0x0F, 0x30];
 const TSC: u32 = 0x10;
 const EFER: u32 = 0xC000_0080;
 const CR0_PG: u64 = 1 << 31;
-/// The most ticks a second that a periodic timer of a guest's gets, at a divider of one.
+/// The most ticks a second that a periodic timer of a guest's gets.
 const SHORTEST_PERIOD_HZ: u64 = 100_000;
 const X2APIC: core::ops::RangeInclusive<u32> = 0x800..=0x8FF;
 
@@ -158,30 +158,36 @@ impl<C: VirtualCpu> Vm<C> {
         f(&mut self.apic, &mut core)
     }
 
-    /// Applies what the guest wrote to its timer. Where the guest has the timer's registers
-    /// itself only switching the whole APIC off comes here.
+    /// Applies what the guest wrote to its timer: with its own vector where the timer is its own,
+    /// else with the host's.
     fn program_timer(&self, setup: TimerSetup) {
-        match self.policy {
-            Delivery::Direct => x2apic::timer_mask(),
-            Delivery::Trap | Delivery::Eli => program_timer(setup),
-        }
+        let vector = match self.policy {
+            Delivery::Trap | Delivery::Eli => interrupts::TIMER,
+            // A vector below 16 is none: the entry stays masked.
+            Delivery::Direct => self.apic.timer_vector().filter(|v| *v >= 16).unwrap_or(0),
+        };
+        program_timer(TimerSetup { masked: setup.masked || vector == 0, ..setup }, vector);
     }
 }
 
-/// Runs the core's own timer with the guest's values; its vector is the host's. Starting it
-/// is the frequent case, and its mode was set when the guest set it.
-fn program_timer(setup: TimerSetup) {
-    if let Some(count) = setup.initial {
-        // A period shorter than the host's handler would never let the core out of it.
-        let shortest =
-            if setup.periodic { (cpu::timer_hz() / SHORTEST_PERIOD_HZ) as u32 } else { 0 };
-        return x2apic::timer_start(if count == 0 { 0 } else { count.max(shortest) });
-    }
+/// Runs the core's own timer with the guest's values. Starting it is the frequent case, and its
+/// mode was set when the guest set it.
+fn program_timer(setup: TimerSetup, vector: u8) {
     // Divide configuration (SDM vol. 3, figure 11-10): bits 3, 1, 0 count 2, 4 … 128, 1.
     let code = setup.divide & 0b11 | setup.divide >> 1 & 0b100;
-    x2apic::timer_divide_shift((code + 1) as u8 & 7);
+    let shift = (code + 1) as u8 & 7;
+    // A period shorter than the host's handler would never let the core out of it.
+    let shortest =
+        if setup.periodic { (cpu::timer_hz() / SHORTEST_PERIOD_HZ) as u32 >> shift } else { 0 };
+    if let Some(count) = setup.initial {
+        return x2apic::timer_start(if count == 0 { 0 } else { count.max(shortest) });
+    }
+    x2apic::timer_divide_shift(shift);
+    if (1..shortest).contains(&x2apic::timer_initial()) {
+        x2apic::timer_start(shortest);
+    }
     let mode = if setup.periodic { TimerMode::Periodic } else { TimerMode::OneShot };
-    x2apic::timer_lvt(interrupts::TIMER, mode, setup.masked);
+    x2apic::timer_lvt(vector, mode, setup.masked);
 }
 
 /// Whether this interrupt message is for the one vCPU: physical id 0, or everybody.

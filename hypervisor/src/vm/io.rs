@@ -5,6 +5,7 @@ use super::apic::for_this_vcpu;
 use super::vcpu::{GENERAL_PROTECTION, Stop};
 use crate::console;
 use crate::cpu::vendor::VirtualCpu;
+use delivery::Mode;
 use ledger::Reason;
 use platform::cpuid::{CpuidContext, CpuidResult};
 use platform::ports::{self, Port};
@@ -152,6 +153,10 @@ impl<C: VirtualCpu> Vm<C> {
             && for_this_vcpu(&message)
         {
             self.give(message.vector);
+            if self.mode == Mode::Dedicated {
+                // The guest's EOI isn't seen there. The line is a pulse: nothing is lost.
+                self.ioapic.eoi(message.vector);
+            }
         }
     }
 
