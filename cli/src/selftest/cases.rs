@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 const NONE: RangeInclusive<u64> = 0..=0;
 
 /// Tests of the kernel that end well, and whether the quick test has them.
-const TESTS: [(&str, bool); 29] = [
+const TESTS: [(&str, bool); 30] = [
     ("hello", true),
     ("exceptions", false),
     ("true-np", true),
@@ -20,6 +20,7 @@ const TESTS: [(&str, bool); 29] = [
     ("timer", true),
     ("timer-mixed", true),
     ("timer-nested", true),
+    ("timer-floor", false),
     ("idt-move", true),
     ("idt-limit", true),
     ("idt-write", true),

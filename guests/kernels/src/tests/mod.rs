@@ -33,6 +33,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("timer", timer::alone),
     ("timer-mixed", timer::mixed),
     ("timer-nested", timer::nested),
+    ("timer-floor", timer::floor),
     ("idt-move", idt::moved),
     ("idt-limit", idt::limited),
     ("idt-write", idt::written),

@@ -52,21 +52,28 @@ pub fn alone(test: &str, _: &Boot) {
     wait::settle();
     let late = idt::count(0x50) - before - n;
     check!(test, late <= 1, "stopped, it fires no more");
-    if matches!(policy(), Policy::Trap | Policy::Eli) {
-        // A host whose handler takes longer than the period must not be caught in it.
-        let before = idt::count(0x50);
-        x2apic::start_timer(0x50, false, 1);
-        x2apic::make_periodic(0x50);
-        let fired = wait::until(|| idt::count(0x50) >= before + 5);
-        x2apic::stop_timer();
-        check!(test, fired, "a period of one tick leaves the core to its guest");
-    }
     let (all, within, after) = (idt::count(0x50), WITHIN.load(SeqCst), AFTER.load(SeqCst));
     check!(
         test,
         within == all && after == 0,
         "in service {within} of {all} times, {after} after EOI"
     );
+}
+
+/// A host whose handler takes longer than a timer's period must not be caught in it. On bare
+/// metal and with `direct` the guest would catch itself.
+pub fn floor(test: &str, _: &Boot) {
+    if !matches!(policy(), Policy::Trap | Policy::Eli) {
+        check!(test, true, "nothing between the guest and its timer");
+        return;
+    }
+    idt::on(0x50, |_| x2apic::complete());
+    cpu::enable_interrupts();
+    x2apic::start_timer(0x50, false, 1);
+    x2apic::make_periodic(0x50);
+    let fired = wait::until(|| idt::count(0x50) >= 5);
+    x2apic::stop_timer();
+    check!(test, fired, "a period of one tick leaves the core to its guest");
 }
 
 /// Device interrupts below and above a running timer.
