@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 const NONE: RangeInclusive<u64> = 0..=0;
 
 /// Tests of the kernel that end well, and whether the quick test has them.
-const TESTS: [(&str, bool); 30] = [
+const TESTS: [(&str, bool); 31] = [
     ("hello", true),
     ("exceptions", false),
     ("true-np", true),
@@ -21,6 +21,7 @@ const TESTS: [(&str, bool); 30] = [
     ("timer-mixed", true),
     ("timer-nested", true),
     ("timer-floor", false),
+    ("lowest-vectors", false),
     ("idt-move", true),
     ("idt-limit", true),
     ("idt-write", true),
@@ -81,7 +82,7 @@ const ATTACKS: [(&str, Expected, bool); 12] = [
 ];
 
 /// Of these, what a guest that owns its local APIC does beside one that does too.
-const DIRECT_ATTACKS: [&str; 3] = ["bad-msr", "self-nmi", "low-vectors"];
+const DIRECT_ATTACKS: [&str; 4] = ["bad-msr", "self-nmi", "low-vectors", "lowest-vectors"];
 
 /// All of them.
 pub fn all() -> Vec<Case> {

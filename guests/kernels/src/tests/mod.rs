@@ -58,6 +58,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("wild-jump", hostile::wild_jump),
     ("wild-tables", hostile::wild_tables),
     ("low-vectors", low::low_vectors),
+    ("lowest-vectors", low::lowest_vectors),
     ("heartbeat", heartbeat::heartbeat),
 ];
 
