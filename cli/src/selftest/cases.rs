@@ -106,6 +106,11 @@ pub fn all() -> Vec<Case> {
     cases.push(case("pair/timer-mixed".to_owned(), false, mixed));
     let mixed = [guest("timer-mixed", Choice::Direct), second(guest("timer-mixed", Choice::Eli))];
     cases.push(case("pair/timer-mixed-direct".to_owned(), false, mixed));
+    cases.push(case(
+        "eli-delivery/delivery".to_owned(),
+        true,
+        [guest("delivery", Choice::EliDelivery)],
+    ));
     cases.push(case("auto/delivery".to_owned(), true, [guest("delivery", Choice::Auto)]));
     for (test, end, quick) in ATTACKS {
         let attacker = Guest { end, ..guest(test, Choice::Eli) };
@@ -137,6 +142,9 @@ pub fn guest(tests: &'static str, policy: Choice) -> Guest {
     let counts = match (tests, policy) {
         ("delivery" | "halt", Choice::Eli | Choice::Direct | Choice::Auto) => {
             vec![(Reason::DeviceInterrupt, NONE), (Reason::DeviceEoi, NONE)]
+        }
+        ("delivery", Choice::EliDelivery) => {
+            vec![(Reason::DeviceInterrupt, NONE), (Reason::DeviceEoi, 100..=100)]
         }
         ("delivery", _) => {
             vec![(Reason::DeviceInterrupt, 100..=100), (Reason::DeviceEoi, 100..=100)]

@@ -77,6 +77,9 @@ reasons! {
     Shutdown = "shutdown",
     /// Whatever else; the report of the VM names the exit code.
     Other = "other",
+    /// A write to the interrupt command register: the guest sent an interrupt to one or more
+    /// of its vCPUs.
+    Ipi = "ipi",
 }
 
 #[cfg(test)]

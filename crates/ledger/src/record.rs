@@ -18,6 +18,8 @@ pub enum Delivery {
     Eli,
     /// The guest owns the core's local APIC, its timer included; for dedicated cores.
     Direct,
+    /// As `Eli`, but every EOI exits: the paper's first half, for measurements.
+    EliDelivery,
 }
 
 impl Delivery {
@@ -27,6 +29,7 @@ impl Delivery {
             Delivery::Trap => "trap",
             Delivery::Eli => "eli",
             Delivery::Direct => "direct",
+            Delivery::EliDelivery => "eli-delivery",
         }
     }
 }

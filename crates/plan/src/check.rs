@@ -11,6 +11,8 @@ use alloc::{
 pub const MAX_VMS: usize = 32;
 /// The highest core a plan may name.
 pub const MAX_CORE: u32 = 1023;
+/// vCPUs of one VM.
+pub const MAX_VCPUS: usize = 64;
 /// What the smallest kernels that people run need.
 pub const MIN_MEMORY: u64 = 64 << 20;
 /// Guest memory ends below the guest's 64-bit PCI window at 256 GiB, with 2 GiB of
@@ -66,8 +68,8 @@ pub enum Fault {
     /// A VM without a core.
     #[error("no core is given; name one, such as [1]")]
     NoCore,
-    /// More than one vCPU.
-    #[error("{0} cores are given, but a VM has one vCPU in this version; give one core")]
+    /// More vCPUs than a VM may have.
+    #[error("{0} cores are given; a VM may have at most {MAX_VCPUS} vCPUs, one on each core")]
     ManyCores(usize),
     /// The host's core.
     #[error("core 0 is the host's own; use core 1 or above")]
@@ -83,6 +85,9 @@ pub enum Fault {
         /// Who has it.
         by: String,
     },
+    /// A core given twice to one VM.
+    #[error("core {0} is given twice; each vCPU needs a core of its own")]
+    CoreTwice(u32),
     /// Too little memory.
     #[error("{size} is too little; a VM needs at least {min}", size = Size(*.0), min = Size(MIN_MEMORY))]
     LittleMemory(u64),
@@ -141,16 +146,23 @@ impl<F> Plan<F> {
             return error("", Fault::NameTaken);
         }
 
-        match vm.cpus[..] {
-            [] => return error("cpus", Fault::NoCore),
-            [0] => return error("cpus", Fault::HostCore),
-            [core] if core > MAX_CORE => return error("cpus", Fault::CoreRange(core)),
-            [core] => {
-                if let Some(owner) = before.clone().find(|other| other.cpus.contains(&core)) {
-                    return error("cpus", Fault::CoreTaken { core, by: owner.name.clone() });
+        match vm.cpus.len() {
+            0 => return error("cpus", Fault::NoCore),
+            n if n > MAX_VCPUS => return error("cpus", Fault::ManyCores(n)),
+            _ => {}
+        }
+        for (i, &core) in vm.cpus.iter().enumerate() {
+            match core {
+                0 => return error("cpus", Fault::HostCore),
+                c if c > MAX_CORE => return error("cpus", Fault::CoreRange(c)),
+                c if vm.cpus.iter().take(i).any(|other| *other == c) => {
+                    return error("cpus", Fault::CoreTwice(c));
                 }
+                _ => {}
             }
-            _ => return error("cpus", Fault::ManyCores(vm.cpus.len())),
+            if let Some(owner) = before.clone().find(|other| other.cpus.contains(&core)) {
+                return error("cpus", Fault::CoreTaken { core, by: owner.name.clone() });
+            }
         }
 
         match vm.memory {

@@ -69,8 +69,16 @@ fn a_vm_has_one_core_that_is_its_own() {
         "[vm.db] cpus: core 1 is VM `web`'s already; give each VM a core of its own"
     );
     assert_eq!(
-        sentence(|v| v.cpus = vec![2, 3]),
-        "[vm.db] cpus: 2 cores are given, but a VM has one vCPU in this version; give one core"
+        sentence(|v| v.cpus = vec![2, 3, 2]),
+        "[vm.db] cpus: core 2 is given twice; each vCPU needs a core of its own"
+    );
+    assert_eq!(
+        sentence(|v| v.cpus = vec![2, 1]),
+        "[vm.db] cpus: core 1 is VM `web`'s already; give each VM a core of its own"
+    );
+    assert_eq!(
+        sentence(|v| v.cpus = (2..67).collect()),
+        "[vm.db] cpus: 65 cores are given; a VM may have at most 64 vCPUs, one on each core"
     );
     assert_eq!(
         sentence(|v| v.cpus = vec![1024]),

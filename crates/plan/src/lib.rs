@@ -24,7 +24,7 @@ pub mod image;
 #[cfg(any(test, feature = "file"))]
 mod nearest;
 
-pub use check::{Error, Fault, MAX_CMDLINE, MAX_CORE, MAX_MEMORY, MAX_VMS, MIN_MEMORY};
+pub use check::{Error, Fault, MAX_CMDLINE, MAX_CORE, MAX_MEMORY, MAX_VCPUS, MAX_VMS, MIN_MEMORY};
 pub use device::{Class, DeviceError, DeviceName};
 #[cfg(any(test, feature = "file"))]
 pub use nearest::nearest;

@@ -55,15 +55,18 @@ pub enum Choice {
     Eli,
     /// The guest owns the local APIC of its core, the timer included.
     Direct,
+    /// ELI without its second half: exitless delivery, but every EOI exits. For measurements.
+    EliDelivery,
 }
 
 impl Choice {
     /// Every choice with the name it has in `vm.toml`.
-    pub const ALL: [(&'static str, Choice); 4] = [
+    pub const ALL: [(&'static str, Choice); 5] = [
         ("auto", Choice::Auto),
         ("trap", Choice::Trap),
         ("eli", Choice::Eli),
         ("direct", Choice::Direct),
+        ("eli-delivery", Choice::EliDelivery),
     ];
 
     /// The name used in `vm.toml` and on the command line.
@@ -73,6 +76,7 @@ impl Choice {
             Choice::Trap => "trap",
             Choice::Eli => "eli",
             Choice::Direct => "direct",
+            Choice::EliDelivery => "eli-delivery",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! MSR exits: the virtual x2APIC, the time-stamp counter, and all else by `platform`.
 
 use super::Vm;
-use super::this_core::ThisCore;
+use super::this_core::{ThisCore, in_service};
 use super::vcpu::{GENERAL_PROTECTION, host_vectors};
 use crate::cpu;
 use crate::cpu::vendor::VirtualCpu;
@@ -131,8 +131,20 @@ impl<C: VirtualCpu> Vm<C> {
         }
     }
 
+    /// EOI in direct mode, where it exits (policy `eli-delivery`): done for the guest.
+    fn complete_physical(&self) -> Option<u8> {
+        if self.mode != Mode::Direct {
+            return None;
+        }
+        let vector = in_service().highest()?;
+        x2apic::eoi();
+        self.routes.guest_vector(vector)
+    }
+
     fn completed(&mut self, vector: Option<u8>) -> Reason {
-        let Some(vector) = vector else { return Reason::OtherEoi };
+        let Some(vector) = vector.or_else(|| self.complete_physical()) else {
+            return Reason::OtherEoi;
+        };
         for message in self.ioapic.eoi(vector) {
             self.give(message.vector);
         }
@@ -162,7 +174,7 @@ impl<C: VirtualCpu> Vm<C> {
     /// else with the host's.
     fn program_timer(&self, setup: TimerSetup) {
         let vector = match self.policy {
-            Delivery::Trap | Delivery::Eli => interrupts::TIMER,
+            Delivery::Trap | Delivery::EliDelivery | Delivery::Eli => interrupts::TIMER,
             // A vector below 16 is none: the entry stays masked.
             Delivery::Direct => self.apic.timer_vector().filter(|v| *v >= 16).unwrap_or(0),
         };

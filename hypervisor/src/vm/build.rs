@@ -137,10 +137,11 @@ impl Builder<'_> {
         let shadow =
             crate::memory::allocate(4096, 4096).ok_or("no memory is left for its shadow IDT")?;
         let asid = self.index as u32 + 1;
-        let cpu = SvmCpu::new(memory.nested_root(), asid, ports, start(&load))
+        let (policy, why) = self.policy();
+        let completions_exit = policy == Delivery::EliDelivery;
+        let cpu = SvmCpu::new(memory.nested_root(), asid, ports, completions_exit, start(&load))
             .ok_or("no memory is left for its vCPU")?;
         console::attach(self.index, cpu::get(core).map_or(0, |c| c.apic_id));
-        let (policy, why) = self.policy();
         memory.close();
         let overhead = crate::memory::host_bytes() - spent - vm.memory;
         console::record(&Record::Started {
@@ -210,6 +211,7 @@ impl Builder<'_> {
         match self.vm.interrupts {
             Choice::Trap => (Delivery::Trap, "asked for"),
             Choice::Eli => (Delivery::Eli, "asked for"),
+            Choice::EliDelivery => (Delivery::EliDelivery, "asked for"),
             Choice::Direct => (Delivery::Direct, "asked for"),
             Choice::Auto => (
                 Delivery::Direct,

@@ -21,7 +21,9 @@ pub const GENERAL_PROTECTION: u8 = 13;
 /// Vectors the host raises on a core that runs a guest under this policy.
 pub const fn host_vectors(policy: Delivery) -> VectorSet {
     match policy {
-        Delivery::Trap | Delivery::Eli => VectorSet::of(&[interrupts::TIMER, interrupts::WAKE]),
+        Delivery::Trap | Delivery::EliDelivery | Delivery::Eli => {
+            VectorSet::of(&[interrupts::TIMER, interrupts::WAKE])
+        }
         Delivery::Direct => VectorSet::EMPTY,
     }
 }
@@ -116,7 +118,7 @@ impl<C: VirtualCpu> Vm<C> {
             }
             return;
         }
-        let sources = self.routes_in_use && self.policy == Delivery::Eli;
+        let sources = self.routes_in_use && self.policy != Delivery::Trap;
         let quiet = self.apic.quiet();
         let hold = core::mem::take(&mut self.shadow.hold);
         if quiet && sources && self.shadow.page.is_none() && !hold {

@@ -38,8 +38,9 @@ pub struct Bitmaps {
 }
 
 impl Bitmaps {
-    /// Makes the maps; `open_ports` need no exit, in or out. `None`: out of memory.
-    pub fn new(open_ports: core::ops::Range<u16>) -> Option<Self> {
+    /// Makes the maps; `open_ports` need no exit, in or out; with `completions_exit` EOI exits in
+    /// direct mode too. `None`: out of memory.
+    pub fn new(open_ports: core::ops::Range<u16>, completions_exit: bool) -> Option<Self> {
         let direct = memory::allocate(MSRPM_BYTES, 4096)?;
         let injection = memory::allocate(MSRPM_BYTES, 4096)?;
         let dedicated = memory::allocate(MSRPM_BYTES, 4096)?;
@@ -54,7 +55,7 @@ impl Bitmaps {
             open(map, TIMER_CURRENT, true, false);
         }
         for map in [direct, dedicated] {
-            open(map, EOI, false, true);
+            open(map, EOI, false, map == dedicated || !completions_exit);
             open(map, TASK_PRIORITY, true, true);
         }
         for msr in INTERRUPT_STATE.chain([PROCESSOR_PRIORITY]) {

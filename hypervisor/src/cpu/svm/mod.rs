@@ -127,17 +127,19 @@ pub struct SvmCpu {
 
 impl SvmCpu {
     /// Memory and state of a vCPU; `None` when memory runs out. `nested_root`: its
-    /// nested page tables; `open_ports`: I/O ports it may use without an exit.
+    /// nested page tables; `open_ports`: I/O ports it may use without an exit;
+    /// `completions_exit`: EOI exits in direct mode too.
     pub fn new(
         nested_root: u64,
         asid: u32,
         open_ports: core::ops::Range<u16>,
+        completions_exit: bool,
         start: Start,
     ) -> Option<Self> {
         let page = memory::allocate(4096, 4096)?;
         let host_vmcb = memory::allocate(4096, 4096)?;
         let host_save = memory::allocate(4096, 4096)?;
-        let bitmaps = Bitmaps::new(open_ports)?;
+        let bitmaps = Bitmaps::new(open_ports, completions_exit)?;
         // SAFETY: a zeroed page of our own, identity-mapped, aligned; all-zero is a valid Vmcb.
         let vmcb = unsafe { &mut *(page as *mut Vmcb) };
         vmcb.intercept_misc1 = ALWAYS_MISC1;
