@@ -4,11 +4,14 @@
 //! The same machine boots either the hypervisor with a boot image, or a guest's
 //! kernel directly: *bare*, what a VM is compared with.
 //!
-//! Guarantees: devices have fixed addresses (NVMe `i` at 00:(4+i).0, edu `i` at
-//! 00:(10h+i).0, igb `i` at 00:(18h+i).0), so that a plan can name them; the machine's
+//! Guarantees: devices have fixed addresses (NVMe `i` at 00:(4+i).0, network controller `i`
+//! at 00:(8+2i).0, edu `i` at 00:(10h+i).0), so that a plan can name them; the machine's
 //! serial port is the process's standard input and output; the process dies with its parent.
 
-use crate::context::Context;
+use crate::{
+    context::Context,
+    network::{Forward, Nic, NicModel},
+};
 use anyhow::{Result, bail};
 use plan::{Class, DeviceName, Plan};
 use std::{
@@ -25,10 +28,21 @@ const MIB: u64 = 1 << 20;
 /// The disk of a machine whose user names none.
 pub const DEFAULT_DISK: Disk = Disk::Null { bytes: 1 << 30 };
 
-/// First slot on the PCI bus of a kind of device, and how many there is room for.
-const NVME: (u32, usize) = (0x04, 12);
-const EDU: (u32, usize) = (0x10, 8);
-const NIC: (u32, usize) = (0x18, 6);
+/// Places on the PCI bus for a kind of device.
+struct Places {
+    /// The first one's slot.
+    first: u32,
+    /// From one's slot to the next one's.
+    step: u32,
+    /// How many there is room for.
+    count: usize,
+}
+
+const NVME: Places = Places { first: 0x04, step: 1, count: 4 };
+/// The virtual functions of the controller in slot `s` are in slots `s + 10h` and `s + 11h`,
+/// which must be free: up to 1Dh.
+const NIC: Places = Places { first: 0x08, step: 2, count: 3 };
+const EDU: Places = Places { first: 0x10, step: 1, count: 8 };
 
 /// The emulated machine.
 #[derive(Clone, Debug)]
@@ -47,8 +61,8 @@ pub struct Machine {
     pub disks: Vec<Disk>,
     /// QEMU's educational devices.
     pub edus: usize,
-    /// igb network controllers, connected to nothing.
-    pub nics: usize,
+    /// Network controllers.
+    pub nics: Vec<Nic>,
     /// A TCG plugin with its arguments, as `-plugin` takes it.
     pub plugin: Option<OsString>,
     /// More arguments for QEMU.
@@ -129,7 +143,7 @@ impl Machine {
             iommu: true,
             disks: Vec::new(),
             edus: 0,
-            nics: 0,
+            nics: Vec::new(),
             plugin: None,
             extra: Vec::new(),
         }
@@ -140,49 +154,66 @@ impl Machine {
     pub fn add_devices(&mut self, names: impl Iterator<Item = DeviceName>) -> Result<()> {
         for name in names {
             match name {
-                DeviceName::Named { class: Class::Nvme, index } => {
-                    self.add(name, NVME, index.into())?;
-                }
-                DeviceName::Named { class: Class::Edu, index } => {
-                    self.add(name, EDU, index.into())?
-                }
-                DeviceName::Named { class: Class::Nic, index } => {
-                    self.add(name, NIC, index.into())?
-                }
+                DeviceName::Named { class, index } => self.add(name, class, index.into())?,
                 DeviceName::Address { bus: 0, device, function: 0 } => {
-                    for kind in [NVME, EDU, NIC] {
-                        let index = u32::from(device).wrapping_sub(kind.0) as usize;
-                        if index < kind.1 {
-                            self.add(name, kind, index)?;
+                    for class in [Class::Nvme, Class::Nic, Class::Edu] {
+                        if let Some(index) = places(class).and_then(|p| p.index(device.into())) {
+                            self.add(name, class, index)?;
                         }
                     }
                 }
-                DeviceName::Named { .. } | DeviceName::Address { .. } => {}
+                DeviceName::Address { .. } => {}
             }
         }
         Ok(())
     }
 
-    fn add(&mut self, name: DeviceName, kind: (u32, usize), index: usize) -> Result<()> {
-        if index >= kind.1 {
-            bail!("{name}: the emulated machine has room for {} devices of this kind", kind.1);
+    fn add(&mut self, name: DeviceName, class: Class, index: usize) -> Result<()> {
+        let Some(places) = places(class) else { return Ok(()) };
+        if index >= places.count {
+            bail!(
+                "{name}: the emulated machine has room for {} devices of this kind",
+                places.count
+            );
         }
-        match kind {
-            EDU => self.edus = self.edus.max(index + 1),
-            NIC => self.nics = self.nics.max(index + 1),
-            _ => self.disks.resize(self.disks.len().max(index + 1), DEFAULT_DISK),
+        match class {
+            Class::Nvme => self.disks.resize(self.disks.len().max(index + 1), DEFAULT_DISK),
+            Class::Nic => self.nics.resize(self.nics.len().max(index + 1), Nic::default()),
+            _ => self.edus = self.edus.max(index + 1),
+        }
+        Ok(())
+    }
+
+    /// Makes the first network controllers ones of these models, adding as many as are missing,
+    /// and forwards ports.
+    pub fn connect(&mut self, models: &[NicModel], forwards: &[Forward]) -> Result<()> {
+        self.nics.resize(self.nics.len().max(models.len()), Nic::default());
+        for (nic, model) in self.nics.iter_mut().zip(models) {
+            nic.model = *model;
+        }
+        for forward in forwards {
+            let count = self.nics.len();
+            let Some(nic) = self.nics.get_mut(forward.nic) else {
+                bail!(
+                    "--forward: port {} leads to nic{}, and the machine has {count} network controllers; give the VM one (--device nic0)",
+                    forward.port,
+                    forward.nic
+                );
+            };
+            nic.forwards.push(forward.clone());
         }
         Ok(())
     }
 
     /// The command that runs this machine.
     pub fn command(&self, cx: &Context) -> Result<Command> {
-        if self.disks.len() > NVME.1 {
-            bail!(
-                "{} disks are given; the emulated machine has room for {}",
-                self.disks.len(),
-                NVME.1
-            );
+        for (what, given, room) in [
+            ("disks", self.disks.len(), NVME.count),
+            ("network controllers", self.nics.len(), NIC.count),
+        ] {
+            if given > room {
+                bail!("{given} {what} are given; the emulated machine has room for {room}");
+            }
         }
         // Should this process be killed outright, QEMU must not run on.
         let mut command = Command::new("setpriv");
@@ -218,15 +249,17 @@ impl Machine {
         add("-device", "isa-debug-exit,iobase=0xf4,iosize=4".into());
         for (i, disk) in self.disks.iter().enumerate() {
             add("-blockdev", disk.blockdev(i));
-            let slot = NVME.0 + i as u32;
+            let slot = NVME.slot(i);
             add("-device", format!("nvme,serial=exitless{i},drive=disk{i},addr={slot:#x}").into());
         }
-        for slot in (EDU.0..).take(self.edus) {
-            add("-device", format!("edu,addr={slot:#x}").into());
+        for (i, nic) in self.nics.iter().enumerate() {
+            let (model, slot) = (nic.model.label(), NIC.slot(i));
+            add("-netdev", nic.netdev(&format!("net{i}")).into());
+            // Nothing boots from it: it needs no option ROM.
+            add("-device", format!("{model},netdev=net{i},romfile=,addr={slot:#x}").into());
         }
-        for (i, slot) in (NIC.0..).take(self.nics).enumerate() {
-            add("-netdev", format!("hubport,id=net{i},hubid={i}").into());
-            add("-device", format!("igb,netdev=net{i},addr={slot:#x}").into());
+        for slot in (0..self.edus).map(|i| EDU.slot(i)) {
+            add("-device", format!("edu,addr={slot:#x}").into());
         }
         if let Some(plugin) = &self.plugin {
             add("-plugin", plugin.clone());
@@ -268,6 +301,27 @@ impl Disk {
 fn os_str(bytes: &[u8]) -> &std::ffi::OsStr {
     use std::os::unix::ffi::OsStrExt;
     std::ffi::OsStr::from_bytes(bytes)
+}
+
+impl Places {
+    fn slot(&self, index: usize) -> u32 {
+        self.first + self.step * index as u32
+    }
+
+    /// Which of the devices has this slot.
+    fn index(&self, slot: u32) -> Option<usize> {
+        (0..self.count).find(|i| self.slot(*i) == slot)
+    }
+}
+
+/// Where devices of a kind are; none of the others can be added.
+fn places(class: Class) -> Option<Places> {
+    match class {
+        Class::Nvme => Some(NVME),
+        Class::Nic => Some(NIC),
+        Class::Edu => Some(EDU),
+        Class::Sata | Class::Usb => None,
+    }
 }
 
 /// How much memory holds the VMs, the boot image and the hypervisor. QEMU takes it

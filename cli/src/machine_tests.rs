@@ -30,18 +30,18 @@ fn line(machine: &Machine) -> String {
 #[test]
 fn a_plan_gets_the_cores_memory_and_devices_it_names() {
     let machine = machine(&plan(64 << 20, &["nvme1", "edu0", "nic0"]), vec![]).unwrap();
-    assert_eq!((machine.cpus, machine.disks.len(), machine.edus, machine.nics), (4, 2, 1, 1));
+    assert_eq!((machine.cpus, machine.disks.len(), machine.edus, machine.nics.len()), (4, 2, 1, 1));
     let line = line(&machine);
     assert!(line.contains("-smp 4 -m 320M -kernel hv -initrd image -device intel-iommu"), "{line}");
     assert!(line.contains("drive=disk1,addr=0x5") && line.contains("edu,addr=0x10"), "{line}");
-    assert!(line.contains("igb,netdev=net0,addr=0x18"), "{line}");
+    assert!(line.contains("user,id=net0 -device igb,netdev=net0,romfile=,addr=0x8"), "{line}");
 }
 
 #[test]
 fn devices_are_where_addresses_say() {
-    let machine =
-        machine(&plan(64 << 20, &["00:05.0", "00:10.0", "00:1f.2", "03:04.0"]), vec![]).unwrap();
-    assert_eq!((machine.disks.len(), machine.edus, machine.nics), (2, 1, 0));
+    let devices = ["00:05.0", "00:10.0", "00:0a.0", "00:09.0", "00:1f.2", "03:04.0"];
+    let machine = machine(&plan(64 << 20, &devices), vec![]).unwrap();
+    assert_eq!((machine.disks.len(), machine.edus, machine.nics.len()), (2, 1, 2));
 }
 
 #[test]
@@ -56,8 +56,23 @@ fn named_disks_come_first() {
 
 #[test]
 fn more_than_fits_is_refused() {
-    let error = machine(&plan(64 << 20, &["nvme12"]), vec![]).unwrap_err().to_string();
-    assert_eq!(error, "nvme12: the emulated machine has room for 12 devices of this kind");
+    let error = machine(&plan(64 << 20, &["nvme4"]), vec![]).unwrap_err().to_string();
+    assert_eq!(error, "nvme4: the emulated machine has room for 4 devices of this kind");
+    let mut crowded = machine(&plan(64 << 20, &[]), vec![]).unwrap();
+    crowded.connect(&[NicModel::Igb; 4], &[]).unwrap();
+    let error = crowded.command(&Context::for_tests()).unwrap_err().to_string();
+    assert_eq!(error, "4 network controllers are given; the emulated machine has room for 3");
+}
+
+#[test]
+fn network_controllers_get_their_models_and_ports() {
+    let mut machine = machine(&plan(64 << 20, &["nic1"]), vec![]).unwrap();
+    machine.connect(&[NicModel::E1000e], &["nic1:tcp:8080:80".parse().unwrap()]).unwrap();
+    let line = line(&machine);
+    assert!(line.contains("user,id=net0 -device e1000e,netdev=net0,romfile=,addr=0x8"), "{line}");
+    assert!(line.contains("hostfwd=tcp:127.0.0.1:8080-:80 -device igb,netdev=net1"), "{line}");
+    let error = machine.connect(&[], &["nic2:udp:1:1".parse().unwrap()]).unwrap_err().to_string();
+    assert!(error.contains("port 1 leads to nic2, and the machine has 2 "), "{error}");
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod elf;
 mod image;
 mod load;
 mod machine;
+mod network;
 mod report;
 mod run;
 mod selftest;
@@ -47,7 +48,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Demo(bench::DemoArgs),
-    Run(run::Args),
+    Run(Box<run::Args>),
     Check(check::Args),
     Image(image::Args),
     Bench(bench::Args),

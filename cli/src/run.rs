@@ -6,6 +6,7 @@ use crate::{
     context::Context,
     load::{self, File},
     machine::{Disk, Machine},
+    network::{Forward, NicModel},
     report::Report,
     session::{self, Ended, Framing, Seen, Setup},
     stream::Piece,
@@ -29,9 +30,13 @@ Examples:
   exitless run --kernel vmlinuz --initrd initrd.img --append console=ttyS0
   exitless run --kernel vmlinuz --initrd initrd.img --append console=ttyS0 \\
       --memory 512M --device nvme0 --disk disk.img --interrupts direct
+  exitless run --kernel vmlinuz --initrd initrd.img --append console=ttyS0 \\
+      --device nic0 --nic e1000e --forward tcp:8080:80
 
 The machine is emulated (QEMU): a core for the host, one for each VM, VT-d, and the
-devices the plan names. nvme0 is at 00:04.0, edu0 at 00:10.0, nic0 (igb) at 00:18.0.
+devices the plan names. nvme0 is at 00:04.0, nic0 at 00:08.0, edu0 at 00:10.0.
+Behind each network controller is a network of its own, which gives addresses by DHCP
+and leads to where this machine can go; --forward leads in, from this machine alone.
 The console is yours; leave it with Ctrl-] or Ctrl-A x.
 
 Exit status: 0 all VMs powered off or asked for a reset; a VM's own value if it wrote
@@ -76,6 +81,12 @@ pub struct Args {
     /// Raw image behind the next NVMe controller; may be repeated [default: 1G of zeroes]
     #[arg(long = "disk", value_name = "FILE")]
     disks: Vec<PathBuf>,
+    /// Model of the next network controller; may be repeated [default: igb]
+    #[arg(long = "nic", value_name = "MODEL")]
+    nics: Vec<NicModel>,
+    /// Lead a port of this machine to a guest's, as in tcp:8080:80; may be repeated
+    #[arg(long = "forward", value_name = "[nicN:]tcp|udp:PORT:[ADDRESS:]GUEST-PORT")]
+    forwards: Vec<Forward>,
     /// Stop after this many seconds
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
@@ -141,6 +152,7 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
     let disks = args.disks.iter().cloned().map(Disk::File).collect();
     let image = BootImage::new(plan)?;
     let mut machine = Machine::exitless(cx.hypervisor()?, &image.path(), plan, disks)?;
+    machine.connect(&args.nics, &args.forwards)?;
     machine.extra = args.qemu_args.clone();
     let command = machine.command(cx)?;
 
