@@ -45,7 +45,7 @@ mod tests {
             devices: vec![],
             interrupts: Choice::Auto,
         };
-        let image = BootImage::new(&Plan { vms: vec![vm] }).unwrap();
+        let image = BootImage::new(&Plan::new(vec![vm])).unwrap();
         let bytes = fs::read(image.path()).unwrap();
         assert_eq!(plan::image::parse(&bytes).unwrap().plan.vms[0].name, "a");
         assert!(fs::read_link(image.path()).unwrap().to_string_lossy().ends_with("(deleted)"));

@@ -18,6 +18,9 @@ A plan:
   cmdline = \"console=ttyS0\"
   devices = [\"nvme0\"]         # a name, or a PCI address such as \"00:04.0\"
   interrupts = \"auto\"         # auto, trap, eli or direct
+  [network.nic0]              # a controller whose virtual functions VMs share: nic0.vf0 …
+  vfs = 2                     # how many; else as many as are named
+  macs = [\"02:00:00:00:00:01\"]  # of the first ones; the others' come from nic0's own
 Only kernel has to be given. Paths start at the plan's directory.
 
 What the plan names but the machine may not have (cores, memory, devices) is checked
@@ -67,12 +70,23 @@ fn show(plan: &Plan<File>) -> Result<String> {
             if vm.cmdline.is_empty() { "-".into() } else { vm.cmdline.clone() },
         ]);
     }
+    let mut networks = String::new();
+    for shared in plan.shared_nics() {
+        let macs = |i| match shared.macs.get(usize::from(i)) {
+            Some(mac) => format!("vf{i} {mac}"),
+            None => format!("vf{i}"),
+        };
+        let functions: Vec<_> = (0..shared.vfs).map(macs).collect();
+        networks += &format!("nic{} has {}.\n", shared.nic, functions.join(", "));
+    }
     let memory = Size(plan.vms.iter().map(|vm| vm.memory).sum());
     let vms = match plan.vms.len() {
         1 => "1 VM".into(),
         n => format!("{n} VMs"),
     };
-    Ok(format!("{table}The plan is good: {vms}, {memory} of guest memory; core 0 is the host's.\n"))
+    Ok(format!(
+        "{table}{networks}The plan is good: {vms}, {memory} of guest memory; core 0 is the host's.\n"
+    ))
 }
 
 /// Bytes for people: two digits are enough.
@@ -94,11 +108,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("k"), load::tests::tiny_kernel()).unwrap();
         let file = dir.path().join("vm.toml");
-        fs::write(&file, "[vm.a]\nkernel='k'\ndevices=['nvme0','00:05.0']\n").unwrap();
+        fs::write(&file, "[vm.a]\nkernel='k'\ndevices=['nvme0','00:05.0']\n[network.nic1]\nvfs=2\nmacs=['02:00:00:00:00:01']\n").unwrap();
         let shown = show(&load::plan(&file).unwrap()).unwrap();
         let expected = "  \
   VM  core  memory  interrupts  devices        kernel                   initrd  command line
   a      1  1G      auto        nvme0 00:05.0  k, 32 bytes (multiboot)  -       -
+nic1 has vf0 02:00:00:00:00:01, vf1.
 The plan is good: 1 VM, 1G of guest memory; core 0 is the host's.
 ";
         assert_eq!(shown, expected);

@@ -118,6 +118,9 @@ impl Machine {
         let mut machine =
             Machine { cpus: cores.saturating_add(1), disks, ..Machine::with(boot, memory) };
         machine.add_devices(plan.vms.iter().flat_map(|vm| vm.devices.iter().copied()))?;
+        machine.add_devices(
+            plan.shared_nics().map(|s| DeviceName::Named { class: Class::Nic, index: s.nic }),
+        )?;
         Ok(machine)
     }
 
@@ -155,6 +158,7 @@ impl Machine {
         for name in names {
             match name {
                 DeviceName::Named { class, index } => self.add(name, class, index.into())?,
+                DeviceName::Virtual { nic, .. } => self.add(name, Class::Nic, nic.into())?,
                 DeviceName::Address { bus: 0, device, function: 0 } => {
                     for class in [Class::Nvme, Class::Nic, Class::Edu] {
                         if let Some(index) = places(class).and_then(|p| p.index(device.into())) {

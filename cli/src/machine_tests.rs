@@ -5,18 +5,16 @@ use plan::{Choice, Vm};
 
 fn plan(memory: u64, devices: &[&str]) -> Plan<()> {
     let devices = devices.iter().map(|d| d.parse().unwrap()).collect();
-    Plan {
-        vms: vec![Vm {
-            name: "a".into(),
-            cpus: vec![3],
-            memory,
-            kernel: (),
-            initrd: None,
-            cmdline: String::new(),
-            devices,
-            interrupts: Choice::Auto,
-        }],
-    }
+    Plan::new(vec![Vm {
+        name: "a".into(),
+        cpus: vec![3],
+        memory,
+        kernel: (),
+        initrd: None,
+        cmdline: String::new(),
+        devices,
+        interrupts: Choice::Auto,
+    }])
 }
 
 fn machine(plan: &Plan<()>, disks: Vec<Disk>) -> Result<Machine> {
@@ -35,6 +33,14 @@ fn a_plan_gets_the_cores_memory_and_devices_it_names() {
     assert!(line.contains("-smp 4 -m 320M -kernel hv -initrd image -device intel-iommu"), "{line}");
     assert!(line.contains("drive=disk1,addr=0x5") && line.contains("edu,addr=0x10"), "{line}");
     assert!(line.contains("user,id=net0 -device igb,netdev=net0,romfile=,addr=0x8"), "{line}");
+}
+
+#[test]
+fn virtual_functions_come_with_their_controller() {
+    let mut plan = plan(64 << 20, &["nic1.vf0"]);
+    assert_eq!(machine(&plan, vec![]).unwrap().nics.len(), 2);
+    plan.networks = vec![plan::Network { nic: 2, vfs: Some(1), macs: vec![] }];
+    assert_eq!(machine(&plan, vec![]).unwrap().nics.len(), 3);
 }
 
 #[test]

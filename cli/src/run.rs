@@ -136,7 +136,7 @@ impl Args {
                     devices: self.devices.clone(),
                     interrupts: self.interrupts,
                 };
-                load::files(Plan { vms: vec![vm] }, Path::new(""))
+                load::files(Plan::new(vec![vm]), Path::new(""))
             }
             (None, None) => bail!("give a vm.toml or --kernel"),
         }

@@ -7,7 +7,7 @@
 use arbitrary::Arbitrary;
 use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
-use plan::{Choice, Class, DeviceName, Plan, Vm, image};
+use plan::{Choice, Class, DeviceName, Mac, Network, Plan, Vm, image};
 
 #[derive(Arbitrary, Debug)]
 enum Input<'a> {
@@ -15,7 +15,7 @@ enum Input<'a> {
     /// An encoded plan, and how many pages for kernels follow it.
     Encoded(&'a [u8], u8),
     /// A plan, packed, and bytes of it to change.
-    Packed(Vec<VmInput<'a>>, Vec<(u16, u8)>),
+    Packed(Vec<VmInput<'a>>, Vec<NetworkInput>, Vec<(u16, u8)>),
 }
 
 #[derive(Arbitrary, Debug)]
@@ -29,7 +29,22 @@ struct VmInput<'a> {
     cmdline: &'a str,
     addresses: Vec<(u8, u8, u8)>,
     names: Vec<(u8, u8)>,
+    functions: Vec<(u8, u8)>,
     interrupts: u8,
+}
+
+#[derive(Arbitrary, Debug)]
+struct NetworkInput {
+    nic: u8,
+    vfs: Option<u8>,
+    macs: Vec<[u8; 6]>,
+}
+
+impl NetworkInput {
+    fn network(&self) -> Network {
+        let macs = self.macs.iter().copied().map(Mac).collect();
+        Network { nic: self.nic, vfs: self.vfs, macs }
+    }
 }
 
 impl VmInput<'_> {
@@ -40,6 +55,7 @@ impl VmInput<'_> {
             class: Class::ALL[class as usize % Class::ALL.len()],
             index,
         };
+        let function = |&(nic, function): &(u8, u8)| DeviceName::Virtual { nic, function };
         Vm {
             name: self.name.into(),
             cpus: vec![self.core.into()],
@@ -52,6 +68,7 @@ impl VmInput<'_> {
                 .iter()
                 .map(address)
                 .chain(self.names.iter().map(named))
+                .chain(self.functions.iter().map(function))
                 .collect(),
             interrupts: Choice::ALL[self.interrupts as usize % Choice::ALL.len()].1,
         }
@@ -76,7 +93,7 @@ fn seal(image: &mut [u8]) {
 
 fn under_a_header(plan: &[u8], pages: u8) -> Vec<u8> {
     let length = (32 + plan.len()).next_multiple_of(4096) + 4096 * usize::from(pages % 16);
-    let mut image = b"EXITLESS\x01\0\0\0".to_vec();
+    let mut image = b"EXITLESS\x02\0\0\0".to_vec();
     image.extend((plan.len() as u32).to_le_bytes());
     image.extend((length as u64).to_le_bytes());
     image.extend([0; 8]);
@@ -115,8 +132,11 @@ fn check(bytes: &[u8]) {
 fuzz_target!(|input: Input| match input {
     Input::Bytes(bytes) => check(bytes),
     Input::Encoded(plan, pages) => check(&under_a_header(plan, pages)),
-    Input::Packed(vms, damage) => {
-        let plan = Plan { vms: vms.iter().map(VmInput::vm).collect() };
+    Input::Packed(vms, networks, damage) => {
+        let plan = Plan {
+            vms: vms.iter().map(VmInput::vm).collect(),
+            networks: networks.iter().map(NetworkInput::network).collect(),
+        };
         let mut image = match image::build(&plan) {
             Ok(image) => image,
             Err(refusal) => return one_line(&refusal),

@@ -319,7 +319,7 @@ fn plan(kit: &Kit, cmdline: String, interrupts: Choice) -> Plan<String> {
         devices: vec![DeviceName::Named { class: Class::Nvme, index: 0 }],
         interrupts,
     };
-    Plan { vms: vec![vm] }
+    Plan::new(vec![vm])
 }
 
 /// Why a run ended before the guest had reported.

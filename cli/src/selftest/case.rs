@@ -11,7 +11,7 @@ use crate::{
 };
 use anyhow::{Context as _, Result};
 use ledger::Reason;
-use plan::{Choice, DeviceName, Plan, Vm};
+use plan::{Choice, DeviceName, Network, Plan, Vm};
 use std::{
     fs,
     ops::{ControlFlow, RangeInclusive},
@@ -34,6 +34,8 @@ pub struct Case {
     pub quick: bool,
     /// The VMs; on the bare machine the only one.
     pub guests: Vec<Guest>,
+    /// What the plan says of network controllers.
+    pub networks: Vec<Network>,
     /// What is special about the machine.
     pub machine: Special,
     /// What must come of the run.
@@ -185,7 +187,7 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
             interrupts: guest.policy,
         });
     }
-    let plan = Plan { vms };
+    let plan = Plan { vms, networks: case.networks.clone() };
     match case.machine {
         Special::Unchecked => plan.try_map(|_, _, path| {
             let path = Path::new(&path).to_owned();

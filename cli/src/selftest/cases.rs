@@ -134,7 +134,7 @@ pub fn all() -> Vec<Case> {
 /// A case that is special in nothing.
 pub fn case<const N: usize>(name: String, quick: bool, guests: [Guest; N]) -> Case {
     let (machine, expect) = (Special::None, Expect::Ends);
-    Case { name, quick, guests: guests.into(), machine, expect }
+    Case { name, quick, guests: guests.into(), networks: Vec::new(), machine, expect }
 }
 
 /// A VM with the first `edu`.

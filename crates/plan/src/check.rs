@@ -1,11 +1,12 @@
 //! What must hold in every plan, wherever it comes from: a file, the command line,
 //! or a boot image that may be damaged.
 
-use crate::{DeviceName, Plan, Size, shown::Shown};
+use crate::{Class, DeviceName, Mac, Network, Plan, Size, shown::Shown};
 use alloc::{
     format,
     string::{String, ToString},
 };
+use core::fmt;
 
 /// The console stream has channels for this many VMs.
 pub const MAX_VMS: usize = 32;
@@ -20,6 +21,10 @@ pub const MIN_MEMORY: u64 = 64 << 20;
 pub const MAX_MEMORY: u64 = 254 << 30;
 /// Linux's COMMAND_LINE_SIZE on x86, without its closing zero.
 pub const MAX_CMDLINE: usize = 2047;
+/// Network controllers that a plan may say something of.
+pub const MAX_NETWORKS: usize = 16;
+/// Virtual functions of one network controller.
+pub const MAX_VFS: u8 = 64;
 
 const MAX_NAME: usize = 32;
 /// Slots 1 to 31 of the guest's PCI bus; slot 0 is the host bridge.
@@ -28,22 +33,43 @@ const LARGE_PAGE: u64 = 2 << 20;
 
 /// What is wrong with a plan, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}{fault}", place(.vm, .key))]
+#[error("{}{fault}", before(.place, .key))]
 pub struct Error {
-    /// Name of the VM; empty when it is about the whole plan.
-    pub vm: String,
-    /// The key in `vm.toml`; empty when it is about the VM itself.
+    /// The part of the plan.
+    pub place: Place,
+    /// The key in `vm.toml`; empty when it is about the place itself.
     pub key: &'static str,
     /// What is wrong.
     pub fault: Fault,
 }
 
+/// A part of a plan: a table of `vm.toml`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// All of it.
+    Plan,
+    /// The VM of this name.
+    Vm(String),
+    /// What it says of the network controller of this name.
+    Network(String),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Plan => Ok(()),
+            Place::Vm(name) => write!(f, "[vm.{}]", Shown(name)),
+            Place::Network(name) => write!(f, "[network.{}]", Shown(name)),
+        }
+    }
+}
+
 /// What stands before a fault to say where it is: `[vm.web] cpus: `.
-pub(crate) fn place(vm: &str, key: &str) -> String {
-    match (vm, key) {
-        ("", _) => String::new(),
-        (vm, "") => format!("[vm.{}]: ", Shown(vm)),
-        (vm, key) => format!("[vm.{}] {key}: ", Shown(vm)),
+pub(crate) fn before(place: &Place, key: &str) -> String {
+    match (place, key) {
+        (Place::Plan, _) => String::new(),
+        (place, "") => format!("{place}: "),
+        (place, key) => format!("{place} {key}: "),
     }
 }
 
@@ -117,12 +143,55 @@ pub enum Fault {
         /// Who has it.
         by: String,
     },
+    /// A virtual function beyond those that are made.
+    #[error("{device} isn't there: [network.nic{nic}] has vfs = {vfs}, and they count from vf0")]
+    NoSuchFunction {
+        /// The device.
+        device: DeviceName,
+        /// Its controller.
+        nic: u8,
+        /// How many it has.
+        vfs: u8,
+    },
+    /// A controller given away whole and in parts.
+    #[error(
+        "nic{0} is to have virtual functions, so it stays the host's; assign those (\"nic{0}.vf0\"), or the whole controller and none of them"
+    )]
+    SharedNic(u8),
+    /// Too many tables.
+    #[error("the plan has tables for {0} network controllers; it may have at most {MAX_NETWORKS}")]
+    ManyNetworks(usize),
+    /// Two tables for one controller.
+    #[error("there are two tables for this network controller; write one")]
+    NetworkTwice,
+    /// A table that asks for nothing.
+    #[error("it makes no virtual function; say how many (vfs = 2), or leave the table out")]
+    NoFunction,
+    /// More than any plan may ask for.
+    #[error("{0} virtual functions are asked for; a plan may ask for 1 to {MAX_VFS}")]
+    ManyFunctions(u8),
+    /// Addresses for functions that won't be there.
+    #[error("{macs} addresses are given; vfs = {vfs} leaves room for {vfs}")]
+    ManyMacs {
+        /// Addresses given.
+        macs: usize,
+        /// Functions asked for.
+        vfs: u8,
+    },
+    /// An address that no station can have.
+    #[error(
+        "{0} can't be a controller's address: it is a group's, or nobody's; with 02 as its first byte it can"
+    )]
+    GroupMac(Mac),
+    /// An address given twice.
+    #[error("{0} is given twice; each virtual function needs an address of its own")]
+    MacTwice(Mac),
 }
 
 impl<F> Plan<F> {
     /// Whether the plan can be run, as far as the plan alone tells; the first fault if not.
     pub fn check(&self) -> Result<(), Error> {
-        let whole = |fault| Error { vm: String::new(), key: "", fault };
+        let whole = |fault| Error { place: Place::Plan, key: "", fault };
         match self.vms.len() {
             0 => return Err(whole(Fault::NoVm)),
             n if n > MAX_VMS => return Err(whole(Fault::ManyVms(n))),
@@ -131,7 +200,13 @@ impl<F> Plan<F> {
         for index in 0..self.vms.len() {
             self.check_vm(index)?;
         }
-        Ok(())
+        if self.networks.len() > MAX_NETWORKS {
+            return Err(whole(Fault::ManyNetworks(self.networks.len())));
+        }
+        for index in 0..self.networks.len() {
+            self.check_network(index)?;
+        }
+        self.check_functions()
     }
 
     fn check_vm(&self, index: usize) -> Result<(), Error> {
@@ -139,9 +214,9 @@ impl<F> Plan<F> {
             return Ok(());
         };
         if !name_is_good(&vm.name) {
-            return Err(Error { vm: String::new(), key: "", fault: Fault::Name(vm.name.clone()) });
+            return Err(Error { place: Place::Plan, key: "", fault: Fault::Name(vm.name.clone()) });
         }
-        let error = |key, fault| Err(Error { vm: vm.name.clone(), key, fault });
+        let error = |key, fault| Err(Error { place: Place::Vm(vm.name.clone()), key, fault });
         if before.clone().any(|other| other.name == vm.name) {
             return error("", Fault::NameTaken);
         }
@@ -193,6 +268,69 @@ impl<F> Plan<F> {
                     "devices",
                     Fault::DeviceTaken { device: *device, by: by.to_string() },
                 );
+            }
+        }
+        Ok(())
+    }
+
+    fn check_network(&self, index: usize) -> Result<(), Error> {
+        let (before, Some(network)) = (self.networks.iter().take(index), self.networks.get(index))
+        else {
+            return Ok(());
+        };
+        let Network { nic, vfs, macs } = network;
+        let place = || Place::Network(format!("nic{nic}"));
+        let error = |key, fault| Err(Error { place: place(), key, fault });
+        if before.clone().any(|other| other.nic == *nic) {
+            return error("", Fault::NetworkTwice);
+        }
+        match *vfs {
+            Some(0) => return error("vfs", Fault::NoFunction),
+            Some(n) if n > MAX_VFS => return error("vfs", Fault::ManyFunctions(n)),
+            Some(vfs) if macs.len() > vfs.into() => {
+                return error("macs", Fault::ManyMacs { macs: macs.len(), vfs });
+            }
+            None if macs.len() > MAX_VFS.into() => {
+                return error("macs", Fault::ManyMacs { macs: macs.len(), vfs: MAX_VFS });
+            }
+            _ => {}
+        }
+        for (i, mac) in macs.iter().enumerate() {
+            if !mac.is_a_stations() {
+                return error("macs", Fault::GroupMac(*mac));
+            }
+            let earlier = before.clone().flat_map(|other| &other.macs).chain(macs.iter().take(i));
+            if earlier.into_iter().any(|other| other == mac) {
+                return error("macs", Fault::MacTwice(*mac));
+            }
+        }
+        if self.shared_nic(*nic).is_none() {
+            return error("", Fault::NoFunction);
+        }
+        Ok(())
+    }
+
+    /// Virtual functions and their controllers, where VMs name them.
+    fn check_functions(&self) -> Result<(), Error> {
+        for vm in &self.vms {
+            for &device in &vm.devices {
+                let fault = match device {
+                    DeviceName::Virtual { nic, function } => {
+                        let vfs = self.shared_nic(nic).map_or(0, |shared| shared.vfs);
+                        match (function < vfs, function < MAX_VFS) {
+                            (true, true) => continue,
+                            (true, false) => Fault::ManyFunctions(function.saturating_add(1)),
+                            (false, _) => Fault::NoSuchFunction { device, nic, vfs },
+                        }
+                    }
+                    DeviceName::Named { class: Class::Nic, index }
+                        if self.shared_nic(index).is_some() =>
+                    {
+                        Fault::SharedNic(index)
+                    }
+                    _ => continue,
+                };
+                return Err(Error { place: Place::Vm(vm.name.clone()), key: "devices", fault });
             }
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{Choice, Vm};
+use proptest::prelude::*;
 
 fn vm(name: &str, core: u32) -> Vm<()> {
     Vm {
@@ -17,7 +18,7 @@ fn vm(name: &str, core: u32) -> Vm<()> {
 }
 
 fn two() -> Plan<()> {
-    Plan { vms: vec![vm("web", 1), vm("db", 2)] }
+    Plan::new(vec![vm("web", 1), vm("db", 2)])
 }
 
 /// The sentence that a plan gets after `spoil` changed its second VM.
@@ -35,10 +36,10 @@ fn a_sound_plan_passes() {
 #[test]
 fn a_plan_has_one_to_32_vms() {
     assert_eq!(
-        Plan::<()> { vms: vec![] }.check().unwrap_err().to_string(),
+        Plan::<()>::new(vec![]).check().unwrap_err().to_string(),
         "the plan has no VM; it needs at least one, such as [vm.web]"
     );
-    let many = |n: u32| Plan { vms: (1..=n).map(|i| vm(&format!("v{i}"), i)).collect() };
+    let many = |n: u32| Plan::new((1..=n).map(|i| vm(&format!("v{i}"), i)).collect());
     assert_eq!(many(32).check(), Ok(()));
     assert_eq!(many(33).check().unwrap_err().fault, Fault::ManyVms(33));
 }
@@ -125,4 +126,92 @@ fn a_device_belongs_to_one_vm_once() {
     let all =
         |n: u8| (0..n).map(|i| DeviceName::Address { bus: i, device: 0, function: 0 }).collect();
     assert!(sentence(|v| v.devices = all(32)).contains("32 devices are given"));
+}
+
+/// What is said of a plan with these networks and these devices of its second VM.
+fn network(networks: &[(u8, Option<u8>, &[u8])], devices: &[&str]) -> Result<(), String> {
+    let mac = |last: &u8| Mac([2, 0, 0, 0, 0, *last]);
+    let network = |(nic, vfs, macs): &(u8, Option<u8>, &[u8])| Network {
+        nic: *nic,
+        vfs: *vfs,
+        macs: macs.iter().map(mac).collect(),
+    };
+    let mut plan = two();
+    plan.networks = networks.iter().map(network).collect();
+    plan.vms[1].devices = devices.iter().map(|d| d.parse().unwrap()).collect();
+    plan.check().map_err(|e| e.to_string())
+}
+
+#[test]
+fn virtual_functions_are_made_as_asked_or_as_named() {
+    assert_eq!(network(&[], &["nic0.vf0", "nic0.vf63", "nic1"]), Ok(()));
+    assert_eq!(network(&[(0, Some(2), &[1, 2]), (3, None, &[3])], &["nic0.vf1"]), Ok(()));
+    let mut plan = two();
+    plan.networks = vec![Network { nic: 4, vfs: None, macs: vec![Mac([2; 6]); 3] }];
+    plan.vms[0].devices = vec![DeviceName::Virtual { nic: 9, function: 1 }];
+    let shared: Vec<_> = plan.shared_nics().map(|s| (s.nic, s.vfs, s.macs.len())).collect();
+    assert_eq!(shared, [(4, 3, 3), (9, 2, 0)]);
+}
+
+#[test]
+fn networks_ask_for_what_can_be() {
+    let refusal = |networks: &[_], devices: &[_]| network(networks, devices).unwrap_err();
+    assert_eq!(
+        refusal(&[(0, Some(4), &[])], &["nic0.vf4"]),
+        "[vm.db] devices: nic0.vf4 isn't there: [network.nic0] has vfs = 4, and they count from vf0"
+    );
+    assert_eq!(
+        refusal(&[], &["nic0.vf64"]),
+        "[vm.db] devices: 65 virtual functions are asked for; a plan may ask for 1 to 64"
+    );
+    assert!(
+        refusal(&[], &["nic0.vf0", "nic0"]).starts_with(
+            "[vm.db] devices: nic0 is to have virtual functions, so it stays the host's"
+        )
+    );
+    assert!(refusal(&[(0, Some(1), &[])], &["nic0"]).contains("stays the host's"));
+    let nothing = "it makes no virtual function; say how many (vfs = 2), or leave the table out";
+    assert_eq!(refusal(&[(0, Some(0), &[])], &[]), format!("[network.nic0] vfs: {nothing}"));
+    assert_eq!(refusal(&[(7, None, &[])], &[]), format!("[network.nic7]: {nothing}"));
+    assert!(refusal(&[(0, Some(65), &[])], &[]).contains("65 virtual functions are asked for"));
+    assert_eq!(
+        refusal(&[(0, Some(1), &[1, 2])], &[]),
+        "[network.nic0] macs: 2 addresses are given; vfs = 1 leaves room for 1"
+    );
+    assert!(refusal(&[(0, Some(1), &[]), (0, Some(1), &[])], &[]).contains("two tables"));
+    assert!(refusal(&[(0, Some(1), &[1]), (1, Some(1), &[1])], &[]).contains("is given twice"));
+    let many: Vec<_> = (0..17).map(|nic| (nic, Some(1), &[][..])).collect();
+    assert_eq!(
+        refusal(&many, &[]),
+        "the plan has tables for 17 network controllers; it may have at most 16"
+    );
+    let mut plan = two();
+    plan.networks = vec![Network { nic: 0, vfs: None, macs: vec![Mac([0xFF; 6])] }];
+    let error = plan.check().unwrap_err().to_string();
+    assert!(error.starts_with("[network.nic0] macs: ff:ff:ff:ff:ff:ff can't be"), "{error}");
+}
+
+proptest! {
+    /// Whatever a sound plan says, every function that it names is made, once.
+    #[test]
+    fn what_is_named_is_made(
+        tables in prop::collection::vec((0u8..3, prop::option::of(0u8..70), 0u8..4), 0..3),
+        named in prop::collection::vec((0u8..3, 0u8..70), 0..4),
+    ) {
+        let mut plan = two();
+        plan.networks = tables.iter().map(|&(nic, vfs, macs)| Network {
+            nic,
+            vfs,
+            macs: (0..macs).map(|last| Mac([2, 0, 0, 0, nic, last])).collect(),
+        }).collect();
+        plan.vms[0].devices =
+            named.iter().map(|&(nic, function)| DeviceName::Virtual { nic, function }).collect();
+        if plan.check().is_ok() {
+            for (nic, function) in named {
+                let shared = plan.shared_nic(nic).unwrap();
+                prop_assert!(function < shared.vfs && shared.vfs <= MAX_VFS);
+                prop_assert!(shared.macs.len() <= shared.vfs.into());
+            }
+        }
+    }
 }

@@ -1,5 +1,6 @@
-//! How a plan names a device: by PCI address, or by kind and number ("nvme0" is
-//! the first NVMe controller in PCI order).
+//! How a plan names a device: by PCI address, by kind and number ("nvme0" is the first NVMe
+//! controller in PCI order), or as a virtual function of a network controller ("nic0.vf1").
+//! Virtual functions don't count as controllers: "nic1" stays the same whatever "nic0" has.
 
 use crate::shown::Shown;
 use alloc::string::{String, ToString};
@@ -24,6 +25,13 @@ pub enum DeviceName {
         class: Class,
         /// Which of them.
         index: u8,
+    },
+    /// A virtual function of a network controller (SR-IOV).
+    Virtual {
+        /// The controller's number.
+        nic: u8,
+        /// Which of its functions, counted from 0.
+        function: u8,
     },
 }
 
@@ -86,6 +94,7 @@ impl fmt::Display for DeviceName {
                 write!(f, "{bus:02x}:{device:02x}.{function:x}")
             }
             DeviceName::Named { class, index } => write!(f, "{}{index}", class.label()),
+            DeviceName::Virtual { nic, function } => write!(f, "nic{nic}.vf{function}"),
         }
     }
 }
@@ -93,7 +102,7 @@ impl fmt::Display for DeviceName {
 /// The text isn't a device name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{}` names no device; write {kinds} with a number (\"nvme0\"), or a PCI address (\"00:04.0\")",
+    "`{}` names no device; write {kinds} with a number (\"nvme0\"), a virtual function (\"nic0.vf1\") or a PCI address (\"00:04.0\")",
     Shown(.0),
     kinds = Kinds
 )]
@@ -119,7 +128,10 @@ impl FromStr for DeviceName {
     type Err = DeviceError;
 
     fn from_str(text: &str) -> Result<Self, DeviceError> {
-        address(text).or_else(|| named(text)).ok_or_else(|| DeviceError(text.to_string()))
+        address(text)
+            .or_else(|| named(text))
+            .or_else(|| virtual_function(text))
+            .ok_or_else(|| DeviceError(text.to_string()))
     }
 }
 
@@ -143,9 +155,17 @@ fn hex(text: &str, digits: usize) -> Option<u8> {
 fn named(text: &str) -> Option<DeviceName> {
     let (class, number) =
         Class::ALL.iter().find_map(|c| Some((*c, text.strip_prefix(c.label())?)))?;
-    let plain = number.bytes().all(|b| b.is_ascii_digit());
-    let index = plain.then(|| number.parse().ok())??;
-    Some(DeviceName::Named { class, index })
+    Some(DeviceName::Named { class, index: decimal(number)? })
+}
+
+fn virtual_function(text: &str) -> Option<DeviceName> {
+    let (nic, function) = text.strip_prefix(Class::Nic.label())?.split_once(".vf")?;
+    Some(DeviceName::Virtual { nic: decimal(nic)?, function: decimal(function)? })
+}
+
+fn decimal(text: &str) -> Option<u8> {
+    let plain = text.bytes().all(|b| b.is_ascii_digit());
+    plain.then(|| text.parse().ok())?
 }
 
 impl DeviceName {
@@ -153,7 +173,7 @@ impl DeviceName {
     pub fn is_possible(self) -> bool {
         match self {
             DeviceName::Address { device, function, .. } => device < 32 && function < 8,
-            DeviceName::Named { .. } => true,
+            DeviceName::Named { .. } | DeviceName::Virtual { .. } => true,
         }
     }
 }
@@ -170,18 +190,34 @@ mod tests {
         assert_eq!("0000:00:1F.7".parse(), Ok(address));
         assert_eq!("nvme0".parse(), Ok(DeviceName::Named { class: Class::Nvme, index: 0 }));
         assert_eq!("edu12".parse(), Ok(DeviceName::Named { class: Class::Edu, index: 12 }));
+        assert_eq!("nic1.vf7".parse(), Ok(DeviceName::Virtual { nic: 1, function: 7 }));
     }
 
     #[test]
     fn what_is_no_name_is_refused_with_what_would_be() {
-        let texts = ["", "nvme", "nvme+1", "nvme256", "00:20.0", "00:04.8", "0:4.0", "1:00:04.0"];
+        let texts = [
+            "",
+            "nvme",
+            "nvme+1",
+            "nvme256",
+            "00:20.0",
+            "00:04.8",
+            "0:4.0",
+            "1:00:04.0",
+            "nic0.vf",
+            "nic.vf0",
+            "nvme0.vf0",
+            "nic0.vf+1",
+            "nic0vf1",
+            "nic0.vf256",
+        ];
         for text in texts {
             assert!(text.parse::<DeviceName>().is_err(), "{text}");
         }
         assert_eq!(
             "nvm0".parse::<DeviceName>().unwrap_err().to_string(),
             "`nvm0` names no device; write nvme, nic, sata, usb or edu with a number (\"nvme0\"), \
-             or a PCI address (\"00:04.0\")"
+             a virtual function (\"nic0.vf1\") or a PCI address (\"00:04.0\")"
         );
     }
 
@@ -204,6 +240,8 @@ mod tests {
             prop_assert_eq!(address.to_string().parse(), Ok(address));
             let named = DeviceName::Named { class: Class::ALL[class], index };
             prop_assert_eq!(named.to_string().parse(), Ok(named));
+            let function = DeviceName::Virtual { nic: index, function: bus };
+            prop_assert_eq!(function.to_string().parse(), Ok(function));
         }
 
         #[test]

@@ -5,8 +5,8 @@
 //! are the caller's to resolve and read.
 
 use crate::{
-    Choice, DeviceError, DeviceName, Plan, SizeError, Vm, check, check::place, nearest, parse_size,
-    shown::Shown,
+    Choice, Class, DeviceError, DeviceName, Mac, MacError, Network, Place, Plan, SizeError, Vm,
+    check, check::before, nearest, parse_size, shown::Shown,
 };
 use alloc::{
     borrow::ToOwned,
@@ -21,6 +21,8 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
+const TABLES: [&str; 2] = ["vm", "network"];
+const NETWORK_KEYS: [&str; 2] = ["vfs", "macs"];
 const KEYS: [&str; 7] = ["cpus", "memory", "kernel", "initrd", "cmdline", "devices", "interrupts"];
 /// What a VM gets that says nothing about its memory.
 pub const DEFAULT_MEMORY: u64 = 1 << 30;
@@ -29,15 +31,15 @@ const LATER: [&str; 1] = ["posted"];
 
 /// Why a file was refused. Displays as `vm.toml:3: [vm.web] cpus: …`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file}:{line}: {}{fault}", place(.vm, .key))]
+#[error("{file}:{line}: {}{fault}", before(.place, .key))]
 pub struct Error {
     /// The file's name as the caller gave it.
     pub file: String,
     /// The line, counted from 1.
     pub line: usize,
-    /// The VM; empty when it is about the whole file.
-    pub vm: String,
-    /// The key; empty when it is about the VM's table.
+    /// The table.
+    pub place: Place,
+    /// The key; empty when it is about the table itself.
     pub key: String,
     /// What is wrong.
     pub fault: Box<Fault>,
@@ -91,6 +93,15 @@ pub enum Fault {
     /// Not a device.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// A table for something that isn't a network controller.
+    #[error("`{}` is no network controller; tables are named after those, such as [network.nic0]", Shown(.0))]
+    Nic(String),
+    /// A number that isn't one of virtual functions.
+    #[error("`{0}` is no number of virtual functions; give one from 1 to {max}", max = check::MAX_VFS)]
+    Functions(String),
+    /// Not an Ethernet address.
+    #[error(transparent)]
+    Mac(#[from] MacError),
     /// The file reads well, but can't be run.
     #[error(transparent)]
     Check(check::Fault),
@@ -113,36 +124,43 @@ pub fn parse(file: &str, text: &str) -> Result<Plan<String>, Error> {
     let reader = Reader { file, text };
     let root = DeTable::parse(text).map_err(|e| {
         let at = e.span().map_or(0, |s| s.start);
-        reader.error(at, "", "", Fault::Toml(e.message().replace('\n', ", ")))
+        reader.error(at, &Place::Plan, "", Fault::Toml(e.message().replace('\n', ", ")))
     })?;
-    let mut vms = Vec::new();
-    // Where each VM's table and keys are, for faults found when all is read.
+    let mut plan = Plan::new(Vec::new());
+    // Where each table and its keys are, for faults found when all is read.
     let mut places = Vec::new();
     for (key, value) in in_file_order(root.get_ref()) {
-        if key.get_ref() != "vm" {
-            return Err(reader.unknown(key, "", &["vm"]));
-        }
-        let tables = reader.table(value, "", "vm", "a table for each VM, such as [vm.web]")?;
-        for (name, value) in in_file_order(tables) {
-            let table = reader.table(value, "", "vm", "a table for each VM, such as [vm.web]")?;
-            places.push((name.get_ref().to_string(), "", name.span().start));
-            vms.push(reader.vm(name, table, &mut places)?);
+        let Some(known) = TABLES.iter().find(|k| *k == key.get_ref()) else {
+            return Err(reader.unknown(key, &Place::Plan, &TABLES));
+        };
+        let needed = match *known {
+            "vm" => "a table for each VM, such as [vm.web]",
+            _ => "a table for each network controller, such as [network.nic0]",
+        };
+        for (name, value) in in_file_order(reader.table(value, known, needed)?) {
+            let table = reader.table(value, known, needed)?;
+            if *known == "vm" {
+                plan.vms.push(reader.vm(name, table, &mut places)?);
+            } else {
+                plan.networks.push(reader.network(name, table, &mut places)?);
+            }
         }
     }
-    let plan = Plan { vms };
     plan.check().map_err(|e| {
         // A bad name is about the whole plan as far as the check knows; here it has a line.
-        let vm = match &e.fault {
-            check::Fault::Name(name) => name,
-            _ => &e.vm,
+        let place = match &e.fault {
+            check::Fault::Name(name) => &Place::Vm(name.clone()),
+            _ => &e.place,
         };
-        let found = places.iter().find(|(v, k, _)| v == vm && *k == e.key);
-        let at = found.or(places.iter().find(|(v, ..)| v == vm)).map_or(0, |p| p.2);
-        reader.error(at, &e.vm, e.key, Fault::Check(e.fault))
+        let found = places.iter().find(|(p, k, _)| p == place && *k == e.key);
+        let at = found.or(places.iter().find(|(p, ..)| p == place)).map_or(0, |p| p.2);
+        reader.error(at, &e.place, e.key, Fault::Check(e.fault))
     })?;
     Ok(plan)
 }
 
+/// Where a table or a key of it is.
+type Places = Vec<(Place, &'static str, usize)>;
 type Key<'a> = Spanned<toml::de::DeString<'a>>;
 type Value<'a> = Spanned<DeValue<'a>>;
 
@@ -168,24 +186,24 @@ struct Reader<'r> {
 }
 
 impl Reader<'_> {
-    fn error(&self, at: usize, vm: &str, key: &str, fault: Fault) -> Error {
+    fn error(&self, at: usize, place: &Place, key: &str, fault: Fault) -> Error {
         let line = 1 + self.text.bytes().take(at).filter(|b| *b == b'\n').count();
         Error {
             file: self.file.to_owned(),
             line,
-            vm: vm.to_owned(),
+            place: place.clone(),
             key: key.to_owned(),
             fault: fault.into(),
         }
     }
 
-    fn unknown(&self, key: &Key, vm: &str, known: &[&str]) -> Error {
+    fn unknown(&self, key: &Key, place: &Place, known: &[&str]) -> Error {
         let found = key.get_ref().escape_default().to_string();
         let hint = hint(&found, known);
-        self.error(key.span().start, vm, "", Fault::UnknownKey { found, hint })
+        self.error(key.span().start, place, "", Fault::UnknownKey { found, hint })
     }
 
-    fn wrong_type(&self, value: &Value, vm: &str, key: &str, needed: &'static str) -> Error {
+    fn wrong_type(&self, value: &Value, place: &Place, key: &str, needed: &'static str) -> Error {
         let found = match value.get_ref() {
             DeValue::String(_) => "a string",
             DeValue::Integer(_) | DeValue::Float(_) => "a number",
@@ -194,32 +212,27 @@ impl Reader<'_> {
             DeValue::Array(_) => "a list",
             DeValue::Table(_) => "a table",
         };
-        self.error(value.span().start, vm, key, Fault::Type { found, needed })
+        self.error(value.span().start, place, key, Fault::Type { found, needed })
     }
 
     fn table<'v, 'a>(
         &self,
         value: &'v Value<'a>,
-        vm: &str,
         key: &str,
         needed: &'static str,
     ) -> Result<&'v DeTable<'a>, Error> {
         match value.get_ref() {
             DeValue::Table(table) => Ok(table),
-            _ => Err(self.wrong_type(value, vm, key, needed)),
+            _ => Err(self.wrong_type(value, &Place::Plan, key, needed)),
         }
     }
 
-    fn vm(
-        &self,
-        name: &Key,
-        table: &DeTable,
-        places: &mut Vec<(String, &'static str, usize)>,
-    ) -> Result<Vm<String>, Error> {
-        let vm = name.get_ref().as_ref();
+    fn vm(&self, name: &Key, table: &DeTable, places: &mut Places) -> Result<Vm<String>, Error> {
+        let place = Place::Vm(name.get_ref().to_string());
+        places.push((place.clone(), "", name.span().start));
         let mut kernel = None;
         let mut read = Vm {
-            name: vm.to_owned(),
+            name: name.get_ref().to_string(),
             cpus: vec![1],
             memory: DEFAULT_MEMORY,
             kernel: String::new(),
@@ -230,10 +243,10 @@ impl Reader<'_> {
         };
         for (key, value) in in_file_order(table) {
             let Some(known) = KEYS.iter().find(|k| *k == key.get_ref()) else {
-                return Err(self.unknown(key, vm, &KEYS));
+                return Err(self.unknown(key, &place, &KEYS));
             };
-            places.push((vm.to_owned(), known, value.span().start));
-            let field = Field { reader: self, vm, key: known, value };
+            places.push((place.clone(), known, value.span().start));
+            let field = Field { reader: self, place: &place, key: known, value };
             match *known {
                 "cpus" => read.cpus = field.cores()?,
                 "memory" => {
@@ -254,7 +267,30 @@ impl Reader<'_> {
             }
         }
         read.kernel = kernel
-            .ok_or_else(|| self.error(name.span().start, vm, "", Fault::Missing("kernel")))?;
+            .ok_or_else(|| self.error(name.span().start, &place, "", Fault::Missing("kernel")))?;
+        Ok(read)
+    }
+
+    fn network(&self, name: &Key, table: &DeTable, places: &mut Places) -> Result<Network, Error> {
+        let text = name.get_ref().as_ref();
+        let place = Place::Network(text.to_owned());
+        let Ok(DeviceName::Named { class: Class::Nic, index: nic }) = text.parse() else {
+            let fault = Fault::Nic(text.to_owned());
+            return Err(self.error(name.span().start, &Place::Plan, "", fault));
+        };
+        places.push((Place::Network(format!("nic{nic}")), "", name.span().start));
+        let mut read = Network { nic, vfs: None, macs: Vec::new() };
+        for (key, value) in in_file_order(table) {
+            let Some(known) = NETWORK_KEYS.iter().find(|k| *k == key.get_ref()) else {
+                return Err(self.unknown(key, &place, &NETWORK_KEYS));
+            };
+            places.push((Place::Network(format!("nic{nic}")), known, value.span().start));
+            let field = Field { reader: self, place: &place, key: known, value };
+            match *known {
+                "vfs" => read.vfs = Some(field.functions()?),
+                _ => read.macs = field.macs()?,
+            }
+        }
         Ok(read)
     }
 }
@@ -262,7 +298,7 @@ impl Reader<'_> {
 /// A value with its place, while it is being read.
 struct Field<'r, 'v, 'a> {
     reader: &'r Reader<'r>,
-    vm: &'r str,
+    place: &'r Place,
     key: &'static str,
     value: &'v Value<'a>,
 }
@@ -271,11 +307,11 @@ impl<'v, 'a> Field<'_, 'v, 'a> {
     /// Gives an error its place.
     fn within<T>(&self, read: Result<T, impl Into<Fault>>) -> Result<T, Error> {
         let at = self.value.span().start;
-        read.map_err(|fault| self.reader.error(at, self.vm, self.key, fault.into()))
+        read.map_err(|fault| self.reader.error(at, self.place, self.key, fault.into()))
     }
 
     fn wrong(&self, needed: &'static str) -> Error {
-        self.reader.wrong_type(self.value, self.vm, self.key, needed)
+        self.reader.wrong_type(self.value, self.place, self.key, needed)
     }
 
     fn string(&self, needed: &'static str) -> Result<&'v str, Error> {
@@ -315,6 +351,22 @@ impl<'v, 'a> Field<'_, 'v, 'a> {
         let needed = "a device in quotes, such as \"nvme0\"";
         let device = |field: Self| field.within(field.string(needed)?.parse::<DeviceName>());
         self.list("a list of devices, such as [\"nvme0\"]")?.map(device).collect()
+    }
+
+    fn functions(&self) -> Result<u8, Error> {
+        match self.value.get_ref() {
+            DeValue::Integer(n) => {
+                let number = u8::from_str_radix(n.as_str(), n.radix());
+                self.within(number.map_err(|_| Fault::Functions(n.to_string())))
+            }
+            _ => Err(self.wrong("a number of virtual functions, such as 2")),
+        }
+    }
+
+    fn macs(&self) -> Result<Vec<Mac>, Error> {
+        let needed = "a MAC address in quotes, such as \"02:00:00:00:00:01\"";
+        let mac = |field: Self| field.within(field.string(needed)?.parse::<Mac>());
+        self.list("a list of MAC addresses, one for each virtual function")?.map(mac).collect()
     }
 }
 

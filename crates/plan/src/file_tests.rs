@@ -1,7 +1,6 @@
 //! What a person may write, and what each mistake is told.
 
 use super::*;
-use crate::Class;
 use proptest::prelude::*;
 
 fn refusal(text: &str) -> String {
@@ -28,10 +27,16 @@ fn every_key_is_read() {
         kernel = "vmlinuz"
         initrd = "initrd.img"
         cmdline = "console=ttyS0"
-        devices = ["nvme0", "00:04.0"]
+        devices = ["nvme0", "00:04.0", "nic1.vf2"]
         interrupts = "eli"
+
+        [network.nic1]
+        vfs = 4
+        macs = ["02:00:00:00:00:01", "02:00:00:00:00:02"]
         "#,
     );
+    let macs = [1, 2].map(|last| Mac([2, 0, 0, 0, 0, last])).into();
+    let network = Network { nic: 1, vfs: Some(4), macs };
     let vm = Vm {
         name: "web".into(),
         cpus: vec![2],
@@ -42,10 +47,11 @@ fn every_key_is_read() {
         devices: vec![
             DeviceName::Named { class: Class::Nvme, index: 0 },
             DeviceName::Address { bus: 0, device: 4, function: 0 },
+            DeviceName::Virtual { nic: 1, function: 2 },
         ],
         interrupts: Choice::Eli,
     };
-    assert_eq!(plan, Ok(Plan { vms: vec![vm] }));
+    assert_eq!(plan, Ok(Plan { vms: vec![vm], networks: vec![network] }));
 }
 
 #[test]
@@ -59,7 +65,7 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
     let cases = [
         ("", "vm.toml:1: the plan has no VM; it needs at least one, such as [vm.web]"),
         ("[vms.a]\n", "vm.toml:1: unknown key `vms`; did you mean `vm`?"),
-        ("\nserver = 1\n", "vm.toml:2: unknown key `server`; the only one known is `vm`"),
+        ("\nserver = 1\n", "vm.toml:2: unknown key `server`; known are vm, network"),
         (
             "vm = 3",
             "vm.toml:1: this is a number, but it has to be a table for each VM, such as [vm.web]",
@@ -132,6 +138,42 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
             "\n[vm.'a b']\nkernel='k'\n",
             "vm.toml:2: `a b` can't name a VM; use 1 to 32 letters, digits, `-` and `_`, a letter or digit first",
         ),
+        (
+            "[vm.a]\nkernel='k'\n[network.eth0]\n",
+            "vm.toml:3: `eth0` is no network controller; tables are named after those, such as [network.nic0]",
+        ),
+        (
+            "network = 2\n",
+            "vm.toml:1: this is a number, but it has to be a table for each network controller, such as [network.nic0]",
+        ),
+        (
+            "[network.nic0]\nvf = 2\n",
+            "vm.toml:2: [network.nic0]: unknown key `vf`; did you mean `vfs`?",
+        ),
+        (
+            "[network.nic0]\nvfs = '2'\n",
+            "vm.toml:2: [network.nic0] vfs: this is a string, but it has to be a number of virtual functions, such as 2",
+        ),
+        (
+            "[network.nic0]\nvfs = 256\n",
+            "vm.toml:2: [network.nic0] vfs: `256` is no number of virtual functions; give one from 1 to 64",
+        ),
+        (
+            "[network.nic0]\nmacs = '02:00:00:00:00:01'\n",
+            "vm.toml:2: [network.nic0] macs: this is a string, but it has to be a list of MAC addresses, one for each virtual function",
+        ),
+        (
+            "[network.nic0]\nmacs = [\n'02:00:00:00:00:01',\n'02:00']\n",
+            "vm.toml:4: [network.nic0] macs: `02:00` is no MAC address; write six pairs of hexadecimal digits, such as \"02:00:00:00:00:01\"",
+        ),
+        (
+            "[vm.a]\nkernel='k'\n[network.nic00]\nmacs=['02:00:00:00:00:01', '02:00:00:00:00:01']\n",
+            "vm.toml:4: [network.nic0] macs: 02:00:00:00:00:01 is given twice; each virtual function needs an address of its own",
+        ),
+        (
+            "[vm.a]\nkernel='k'\ndevices=['nic0.vf2']\n[network.nic0]\nvfs=2\n",
+            "vm.toml:3: [vm.a] devices: nic0.vf2 isn't there: [network.nic0] has vfs = 2, and they count from vf0",
+        ),
     ];
     for (text, sentence) in cases {
         assert_eq!(refusal(text), sentence, "{text}");
@@ -173,6 +215,12 @@ proptest! {
     #[test]
     fn no_value_panics(key in 0..KEYS.len(), value in "[\\[\\]{}\"'0-9a-z,.\\- ]{0,30}") {
         let _ = parse("f", &format!("[vm.a]\n{} = {value}\n", KEYS[key]));
+    }
+
+    #[test]
+    fn no_network_panics(nic: u8, vfs in "[0-9x]{0,4}", macs in prop::collection::vec("[0-9a-f:]{0,18}", 0..4)) {
+        let text = format!("[vm.a]\nkernel='k'\n[network.nic{nic}]\nvfs = {vfs}\nmacs = {macs:?}\n");
+        let _ = parse("f", &text);
     }
 
     #[test]

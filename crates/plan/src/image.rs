@@ -20,7 +20,7 @@ use crate::{Blob, Plan, Vm, check};
 use alloc::vec::Vec;
 
 const MAGIC: [u8; 8] = *b"EXITLESS";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEADER: usize = 32;
 /// More than the largest plan that passes [`Plan::check`]; bounds what a damaged
 /// image can make the reader allocate.
@@ -166,7 +166,7 @@ fn by_ref<B>(plan: &Plan<B>) -> Plan<&B> {
         devices: vm.devices.clone(),
         interrupts: vm.interrupts,
     });
-    Plan { vms: vms.collect() }
+    Plan { vms: vms.collect(), networks: plan.networks.clone() }
 }
 
 fn encode(plan: &Plan) -> Result<Vec<u8>, Error> {

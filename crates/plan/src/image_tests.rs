@@ -1,7 +1,7 @@
 //! Round trips, and images that someone damaged on purpose.
 
 use super::*;
-use crate::{Choice, Class, DeviceName, Fault};
+use crate::{Choice, Class, DeviceName, Fault, Mac, Network};
 use proptest::prelude::*;
 
 fn device() -> impl Strategy<Value = DeviceName> {
@@ -12,7 +12,9 @@ fn device() -> impl Strategy<Value = DeviceName> {
             function
         }),
         (0..Class::ALL.len(), any::<u8>())
-            .prop_map(|(c, index)| DeviceName::Named { class: Class::ALL[c], index }),
+            .prop_map(|(c, index)| DeviceName::Named { class: Class::ALL[c], index: index % 255 }),
+        // No controllers that the others name, so that none is given away twice.
+        (0u8..64).prop_map(|function| DeviceName::Virtual { nic: 255, function }),
     ]
 }
 
@@ -24,6 +26,7 @@ prop_compose! {
         cmdlines in prop::collection::vec("[^\0]{0,60}", count),
         devices in prop::collection::btree_set(device(), 0..8),
         policies in prop::collection::vec(0usize..3, count),
+        macs in prop::collection::btree_set(any::<[u8; 5]>(), 0..9),
     ) -> Plan<Vec<u8>> {
         let devices: Vec<_> = devices.into_iter().collect();
         let vms = kernels.into_iter().enumerate().map(|(i, kernel)| Vm {
@@ -36,23 +39,23 @@ prop_compose! {
             devices: devices.iter().skip(i).step_by(initrds.len()).copied().collect(),
             interrupts: Choice::ALL[policies[i]].1,
         });
-        Plan { vms: vms.collect() }
+        let macs = macs.into_iter().map(|[b, c, d, e, f]| Mac([2, b, c, d, e, f])).collect();
+        let networks = vec![Network { nic: 255, vfs: Some(64), macs }];
+        Plan { vms: vms.collect(), networks }
     }
 }
 
 fn one(kernel: &[u8]) -> Plan<Vec<u8>> {
-    Plan {
-        vms: vec![Vm {
-            name: "a".into(),
-            cpus: vec![1],
-            memory: 64 << 20,
-            kernel: kernel.to_vec(),
-            initrd: None,
-            cmdline: String::new(),
-            devices: vec![],
-            interrupts: Choice::Auto,
-        }],
-    }
+    Plan::new(vec![Vm {
+        name: "a".into(),
+        cpus: vec![1],
+        memory: 64 << 20,
+        kernel: kernel.to_vec(),
+        initrd: None,
+        cmdline: String::new(),
+        devices: vec![],
+        interrupts: Choice::Auto,
+    }])
 }
 
 /// An image around any plan, checked or not, with a right checksum.

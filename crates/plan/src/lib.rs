@@ -23,10 +23,14 @@ pub mod file;
 pub mod image;
 #[cfg(any(test, feature = "file"))]
 mod nearest;
+mod network;
 
-pub use check::{Error, Fault, MAX_CMDLINE, MAX_CORE, MAX_MEMORY, MAX_VCPUS, MAX_VMS, MIN_MEMORY};
+pub use check::{
+    Error, Fault, MAX_CMDLINE, MAX_CORE, MAX_MEMORY, MAX_VCPUS, MAX_VMS, MIN_MEMORY, Place,
+};
 pub use device::{Class, DeviceError, DeviceName};
 #[cfg(any(test, feature = "file"))]
 pub use nearest::nearest;
+pub use network::{Mac, MacError, Network, Shared};
 pub use size::{Size, SizeError, parse_size};
 pub use vm::{Blob, Choice, Plan, Vm};

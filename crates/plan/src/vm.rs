@@ -2,7 +2,7 @@
 //! (`Plan<String>`), its bytes before packing (`Plan<Vec<u8>>`), its place in the
 //! boot image ([`Plan`], that is `Plan<Blob>`).
 
-use crate::DeviceName;
+use crate::{DeviceName, Network};
 use alloc::{string::String, vec::Vec};
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 pub struct Plan<F = Blob> {
     /// At least one, at most [`crate::MAX_VMS`]; a VM's index is its place here.
     pub vms: Vec<Vm<F>>,
+    /// What is special about network controllers, at most one for each.
+    pub networks: Vec<Network>,
 }
 
 /// One VM.
@@ -82,6 +84,11 @@ impl Choice {
 }
 
 impl<F> Plan<F> {
+    /// A plan that says nothing of network controllers.
+    pub const fn new(vms: Vec<Vm<F>>) -> Self {
+        Plan { vms, networks: Vec::new() }
+    }
+
     /// The same plan with every kernel and initrd replaced by what `f` gives for it.
     /// `f` is told whose it is and which (`"kernel"` or `"initrd"`).
     pub fn try_map<G, E>(
@@ -100,6 +107,6 @@ impl<F> Plan<F> {
                 interrupts: vm.interrupts,
             })
         });
-        Ok(Plan { vms: vms.collect::<Result<_, E>>()? })
+        Ok(Plan { vms: vms.collect::<Result<_, E>>()?, networks: self.networks })
     }
 }

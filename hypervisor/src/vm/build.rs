@@ -82,6 +82,7 @@ fn resolve(
                 .iter()
                 .filter(|f| class.matches(f.class, f.vendor, f.device))
                 .nth(*index as usize),
+            DeviceName::Virtual { .. } => None,
         };
         let Some(f) = function else {
             let have: Vec<_> = functions.iter().map(|f| f.bdf.to_string()).collect();
