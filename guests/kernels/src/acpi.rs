@@ -3,6 +3,8 @@
 
 const PAGE_LIMIT: u64 = 1 << 32;
 const MAX_TABLES: usize = 32;
+/// Flag of a processor's entry in the MADT.
+const ENABLED: u64 = 1;
 
 /// A table.
 #[derive(Clone, Copy)]
@@ -134,7 +136,7 @@ impl Tables {
         Some(Fadt { reduced, sleep, reset, dsdt: Table::at(dsdt)? })
     }
 
-    /// Processors the MADT lists, by their APIC ids; entries of both kinds.
+    /// Processors the MADT lists as enabled, by their APIC ids; entries of both kinds.
     pub fn processors(&self) -> impl Iterator<Item = u32> {
         let madt = self.get(b"APIC");
         let mut offset = 44;
@@ -144,8 +146,12 @@ impl Tables {
                 let at = offset;
                 offset += madt.number(at + 1, 1).max(2);
                 match madt.number(at, 1) {
-                    0 => return Some(madt.number(at + 3, 1) as u32),
-                    9 => return Some(madt.number(at + 4, 4) as u32),
+                    0 if madt.number(at + 4, 4) & ENABLED != 0 => {
+                        return Some(madt.number(at + 3, 1) as u32);
+                    }
+                    9 if madt.number(at + 8, 4) & ENABLED != 0 => {
+                        return Some(madt.number(at + 4, 4) as u32);
+                    }
                     _ => {}
                 }
             }

@@ -2,7 +2,7 @@
 //! plain loads, so that looking changes nothing. On a machine without the
 //! hypervisor there is none, and nothing is compared.
 
-use crate::{console::check, cpu};
+use crate::{console::check, cpu, smp};
 use core::ops::RangeInclusive;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
 use ledger::{PAGE_MAGIC, PAGE_VERSION, Page, Reason};
@@ -12,7 +12,8 @@ const LEDGER_LEAF: u32 = 0x4000_0001;
 const NAME: [u32; 3] =
     [u32::from_le_bytes(*b"Exit"), u32::from_le_bytes(*b"less"), u32::from_le_bytes(*b"HypV")];
 
-static PAGE: AtomicU64 = AtomicU64::new(0);
+/// Each CPU's page; zero where there is none.
+static PAGES: [AtomicU64; smp::MAX] = [const { AtomicU64::new(0) }; smp::MAX];
 static POLICY: AtomicU8 = AtomicU8::new(0);
 
 /// How this machine delivers interrupts, as the command line says.
@@ -29,15 +30,9 @@ pub enum Policy {
     Direct = 3,
 }
 
-/// Finds the page, if this is a guest of Exitless, and notes the policy.
+/// Finds the first CPU's page, and notes the policy.
 pub fn init(policy: Option<&str>) {
-    let page = if under_exitless() {
-        let leaf = cpu::cpuid(LEDGER_LEAF);
-        u64::from(leaf.ebx) << 32 | u64::from(leaf.eax)
-    } else {
-        0
-    };
-    PAGE.store(page, SeqCst);
+    init_cpu();
     let policy = match policy {
         Some("trap") => Policy::Trap,
         Some("eli") => Policy::Eli,
@@ -45,6 +40,15 @@ pub fn init(policy: Option<&str>) {
         _ => Policy::Bare,
     };
     POLICY.store(policy as u8, SeqCst);
+}
+
+/// Finds this CPU's page, if this is a guest of Exitless.
+pub fn init_cpu() {
+    if under_exitless() {
+        let leaf = cpu::cpuid(LEDGER_LEAF);
+        let page = u64::from(leaf.ebx) << 32 | u64::from(leaf.eax);
+        PAGES[smp::index()].store(page, SeqCst);
+    }
 }
 
 /// Whether CPUID names Exitless as the hypervisor.
@@ -63,14 +67,14 @@ pub fn policy() -> Policy {
     }
 }
 
-fn page() -> Option<*const Page> {
-    let address = PAGE.load(SeqCst);
+fn page(cpu: usize) -> Option<*const Page> {
+    let address = PAGES[cpu].load(SeqCst);
     (address != 0).then_some(address as *const Page)
 }
 
-/// Whether the page says what it must of itself; true without a hypervisor.
+/// Whether this CPU's page says what it must of itself; true without a hypervisor.
 pub fn page_is_sane() -> bool {
-    page().is_none_or(|p| {
+    page(smp::index()).is_none_or(|p| {
         // SAFETY: the host maps a page there, below 4 GiB, readable.
         let (magic, version) = unsafe {
             ((&raw const (*p).magic).read_volatile(), (&raw const (*p).version).read_volatile())
@@ -79,14 +83,15 @@ pub fn page_is_sane() -> bool {
     })
 }
 
-/// Everything counted, at one moment.
+/// Everything counted of one CPU, at one moment.
 pub struct Window {
+    cpu: usize,
     before: [u64; Reason::COUNT],
 }
 
-fn snapshot() -> [u64; Reason::COUNT] {
+fn snapshot(cpu: usize) -> [u64; Reason::COUNT] {
     let mut exits = [0; Reason::COUNT];
-    if let Some(p) = page() {
+    if let Some(p) = page(cpu) {
         for (i, slot) in exits.iter_mut().enumerate() {
             // SAFETY: as above; the page has room for every reason.
             *slot = unsafe { (&raw const (*p).exits[i]).read_volatile() };
@@ -99,14 +104,19 @@ fn snapshot() -> [u64; Reason::COUNT] {
 pub struct Counted([u64; Reason::COUNT]);
 
 impl Window {
-    /// Opens a window.
+    /// Opens a window on this CPU's exits.
     pub fn open() -> Window {
-        Window { before: snapshot() }
+        Window::of(smp::index())
+    }
+
+    /// Opens a window on the exits of a CPU.
+    pub fn of(cpu: usize) -> Window {
+        Window { cpu, before: snapshot(cpu) }
     }
 
     /// Closes it.
     pub fn close(self) -> Counted {
-        let after = snapshot();
+        let after = snapshot(self.cpu);
         Counted(core::array::from_fn(|i| after[i].wrapping_sub(self.before[i])))
     }
 }

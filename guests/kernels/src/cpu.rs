@@ -146,6 +146,12 @@ pub fn halt_until_interrupt() {
     unsafe { asm!("sti", "hlt", "cli", options(nostack)) }
 }
 
+/// HLT once, with interrupts as they are.
+pub fn halt() {
+    // SAFETY: an NMI ends it.
+    unsafe { asm!("hlt", options(nostack)) }
+}
+
 /// HLT for good.
 pub fn halt_forever() -> ! {
     loop {

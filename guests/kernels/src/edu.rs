@@ -78,6 +78,18 @@ impl Edu {
         }
     }
 
+    /// Points its MSI at another CPU, in one write: an interrupt raised meanwhile goes to
+    /// the old one or the new one.
+    pub fn route(&self, cpu: usize) {
+        self.function.write(self.msi + 4, message_address(cpu as u32) as u32);
+    }
+
+    /// Gives its MSI another vector, in one write.
+    pub fn set_vector(&self, vector: u8) {
+        let wide = self.function.read(self.msi) & MSI_64_BIT != 0;
+        self.function.write(self.msi + if wide { 12 } else { 8 }, u32::from(vector));
+    }
+
     /// Points its MSI at `vector` on this CPU and enables it.
     pub fn aim(&self, vector: u8) {
         self.program(message_address(x2apic::id()), u32::from(vector), true);

@@ -1,8 +1,10 @@
 //! From the loader to long mode: PVH note and multiboot1 header, one 32-bit entry
-//! for both, an identity map of the first 4 GiB, a flat GDT, a stack.
+//! for both, an identity map of the first 4 GiB, a flat GDT, a stack for each CPU; and
+//! the trampoline by which the other CPUs get from a start-up IPI to the same mode.
 //!
 //! Guarantees: [`crate::main`] runs in 64-bit mode with interrupts off and the
-//! loader's information block, whichever kind, in its argument.
+//! loader's information block, whichever kind, in its argument; [`crate::smp::begin`]
+//! runs so on each further CPU, on the stack of its APIC id.
 
 core::arch::global_asm!(
     r#"
@@ -26,7 +28,7 @@ multiboot_header:
 start:
     cli
     cld
-    movl $stack_top, %esp
+    movl $stacks + 0x10000, %esp
     movl %ebx, %ebp
     movl $page_directories, %edi        # 2048 pages of 2 MiB, one to one
     movl $0x83, %eax
@@ -72,6 +74,60 @@ start64:
 2:  hlt
     jmp 2b
 
+# Copied to the page that a start-up IPI names. From real mode straight to long mode:
+# the GDT has no 32-bit code segment.
+.code16
+.global trampoline, trampoline_end
+trampoline:
+    cli
+    cld
+    xorl %esi, %esi
+    movw %cs, %si
+    movw %si, %ds
+    lgdtl trampoline_gdt - trampoline
+    movl $0x20, %eax                    # PAE
+    movl %eax, %cr4
+    movl $pml4, %eax
+    movl %eax, %cr3
+    movl $0xC0000080, %ecx              # EFER.LME
+    rdmsr
+    orl $0x100, %eax
+    wrmsr
+    movl %cr0, %eax
+    andl $0x9FFFFFFF, %eax              # caches on
+    orl $0x80010001, %eax               # PG, WP, PE
+    movl %eax, %cr0
+    ljmpl $0x08, $begin64
+trampoline_gdt:
+    .word 23
+    .long gdt
+trampoline_end:
+
+.code64
+begin64:
+    movl $0x10, %eax
+    movl %eax, %ds
+    movl %eax, %es
+    movl %eax, %ss
+    xorl %eax, %eax
+    movl %eax, %fs
+    movl %eax, %gs
+    movl $0x0B, %eax                    # EDX: the x2APIC id
+    xorl %ecx, %ecx
+    cpuid
+    cmpl ${cpus}, %edx
+    jae 3f
+    movl %edx, %edi
+    leal 1(%rdx), %eax
+    shll $16, %eax
+    addl $stacks, %eax
+    movl %eax, %esp
+    xorl %ebp, %ebp
+    call begin
+3:  cli
+    hlt
+    jmp 3b
+
 .section .data.gdt, "aw", @progbits
 .balign 8
 gdt:
@@ -89,10 +145,12 @@ pml4: .skip 4096
 .global pdpt
 pdpt: .skip 4096
 page_directories: .skip 4 * 4096
-stack: .skip 65536
-stack_top:
+.balign 4096
+.global stacks
+stacks: .skip {cpus} * 65536
 .text
 "#,
+    cpus = const crate::smp::MAX,
     options(att_syntax)
 );
 
@@ -100,4 +158,10 @@ stack_top:
 #[unsafe(no_mangle)]
 extern "C" fn kernel_main(info: u64) -> ! {
     crate::main(info)
+}
+
+/// Called by the trampoline with the CPU's APIC id and the code segment it started with.
+#[unsafe(no_mangle)]
+extern "C" fn begin(id: u32, segment: u64) -> ! {
+    crate::smp::begin(id, segment)
 }

@@ -1,10 +1,11 @@
 //! Interrupt descriptor tables and the 256 stubs behind them.
 //!
-//! Guarantees: every vector that arrives is counted with its error code and logged
-//! in order, with the moment its handler ended, before and after its handler runs;
-//! an exception nobody expects ends the test as failed and says where it was.
+//! Guarantees: every vector that arrives is counted, for the CPU it came to, with its error
+//! code; what comes to the first CPU is logged in order, with the moment its handler ended,
+//! before and after its handler runs; an exception nobody expects ends the test as failed
+//! and says where it was. Tables and handlers are the same for all CPUs.
 
-use crate::{console::println, cpu, power, x2apic};
+use crate::{console::println, cpu, power, smp, x2apic};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 core::arch::global_asm!(
@@ -111,13 +112,30 @@ pub const TABLE_BYTES: usize = 4096;
 struct Arena([AtomicU64; 4 * TABLE_BYTES / 8]);
 static ARENA: Arena = Arena([const { AtomicU64::new(0) }; 4 * TABLE_BYTES / 8]);
 
-static COUNTS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
-static ERRORS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
 static HANDLERS: [AtomicUsize; 256] = [const { AtomicUsize::new(0) }; 256];
 static SILENT: AtomicBool = AtomicBool::new(false);
 
-static RECOVERY: AtomicU64 = AtomicU64::new(0);
-static FAULT: AtomicU64 = AtomicU64::new(0);
+/// What is each CPU's own, in lines of its own.
+#[repr(align(128))]
+struct OfCpu {
+    counts: [AtomicU64; 256],
+    errors: [AtomicU64; 256],
+    recovery: AtomicU64,
+    fault: AtomicU64,
+}
+
+static CPUS: [OfCpu; smp::MAX] = [const {
+    OfCpu {
+        counts: [const { AtomicU64::new(0) }; 256],
+        errors: [const { AtomicU64::new(0) }; 256],
+        recovery: AtomicU64::new(0),
+        fault: AtomicU64::new(0),
+    }
+}; smp::MAX];
+
+fn this() -> &'static OfCpu {
+    &CPUS[smp::index()]
+}
 
 const LOG_SLOTS: usize = 64;
 static LOG: [AtomicU32; LOG_SLOTS] = [const { AtomicU32::new(0) }; LOG_SLOTS];
@@ -138,7 +156,12 @@ pub fn init() {
     for vector in 0..=255 {
         write_gate(base, vector, gate(vector, true));
     }
-    cpu::load_idt(base, (TABLE_BYTES - 1) as u16);
+    load();
+}
+
+/// Loads the first table of the arena.
+pub fn load() {
+    cpu::load_idt(arena(0), (TABLE_BYTES - 1) as u16);
 }
 
 /// The address `offset` bytes into four pages kept for tables, page-aligned at 0.
@@ -176,14 +199,29 @@ pub fn read_gate(base: u64, vector: u8) -> [u64; 2] {
     [low, high]
 }
 
-/// How often a vector arrived.
+/// How often a vector arrived on this CPU.
 pub fn count(vector: u8) -> u64 {
-    COUNTS[usize::from(vector)].load(SeqCst)
+    count_on(smp::index(), vector)
 }
 
-/// The error code that came last with a vector.
+/// How often a vector arrived on a CPU.
+pub fn count_on(cpu: usize, vector: u8) -> u64 {
+    CPUS[cpu].counts[usize::from(vector)].load(SeqCst)
+}
+
+/// How often a vector arrived on any CPU.
+pub fn total(vector: u8) -> u64 {
+    (0..smp::MAX).map(|cpu| count_on(cpu, vector)).sum()
+}
+
+/// How often any vector arrived on any CPU.
+pub fn everything() -> u64 {
+    (0..=255).map(total).sum()
+}
+
+/// The error code that came last with a vector on this CPU.
 pub fn last_error(vector: u8) -> u64 {
-    ERRORS[usize::from(vector)].load(SeqCst)
+    this().errors[usize::from(vector)].load(SeqCst)
 }
 
 /// Installs a handler; it must EOI if its interrupt came from the local APIC.
@@ -194,10 +232,8 @@ pub fn on(vector: u8, handler: fn(&mut Frame)) {
 /// Removes all handlers, counts and log entries: what a test starts from. Vectors
 /// from 32 up without a handler are counted and completed.
 pub fn reset() {
-    for vector in 0..256 {
-        COUNTS[vector].store(0, SeqCst);
-        HANDLERS[vector].store(0, SeqCst);
-    }
+    CPUS.iter().flat_map(|cpu| &cpu.counts).for_each(|count| count.store(0, SeqCst));
+    HANDLERS.iter().for_each(|handler| handler.store(0, SeqCst));
     SILENT.store(false, SeqCst);
     clear_log();
 }
@@ -243,20 +279,20 @@ pub fn software_interrupt(vector: u8) {
     unsafe { core::arch::asm!("call {}", in(reg) routine) }
 }
 
-/// Where a fault is to resume: the address of the cell.
+/// Where a fault of this CPU's is to resume: the address of the cell.
 pub fn recovery() -> *mut u64 {
-    RECOVERY.as_ptr()
+    this().recovery.as_ptr()
 }
 
 /// Before an instruction that may fault: forgets the last fault.
 pub fn expect_fault() {
-    FAULT.store(0, SeqCst);
+    this().fault.store(0, SeqCst);
 }
 
 /// After the instruction: the fault, if one came.
 pub fn take_fault() -> Option<Fault> {
-    RECOVERY.store(0, SeqCst);
-    let fault = FAULT.swap(0, SeqCst);
+    this().recovery.store(0, SeqCst);
+    let fault = this().fault.swap(0, SeqCst);
     (fault != 0).then_some(Fault { vector: (fault >> 32) as u8, error: fault as u32 })
 }
 
@@ -265,11 +301,14 @@ pub fn take_fault() -> Option<Fault> {
 extern "C" fn interrupt_entry(frame: &mut Frame) {
     let vector = frame.vector as u8;
     let slot = usize::from(vector);
-    COUNTS[slot].fetch_add(1, SeqCst);
-    ERRORS[slot].store(frame.error, SeqCst);
-    log(u32::from(vector));
+    let (index, this) = (smp::index(), this());
+    this.counts[slot].fetch_add(1, SeqCst);
+    this.errors[slot].store(frame.error, SeqCst);
+    if index == 0 {
+        log(u32::from(vector));
+    }
     let handler = HANDLERS[slot].load(SeqCst);
-    let recovery = RECOVERY.load(SeqCst);
+    let recovery = this.recovery.load(SeqCst);
     if handler != 0 {
         // SAFETY: the cell only ever holds what `on` stored.
         let handler: fn(&mut Frame) = unsafe { core::mem::transmute(handler) };
@@ -279,17 +318,19 @@ extern "C" fn interrupt_entry(frame: &mut Frame) {
             x2apic::complete();
         }
     } else if recovery != 0 && vector != 2 {
-        RECOVERY.store(0, SeqCst);
-        FAULT.store(1 << 63 | u64::from(vector) << 32 | frame.error & 0xFFFF_FFFF, SeqCst);
+        this.recovery.store(0, SeqCst);
+        this.fault.store(1 << 63 | u64::from(vector) << 32 | frame.error & 0xFFFF_FFFF, SeqCst);
         frame.rip = recovery;
     } else {
         println!(
-            "FAIL exception: vector {vector}, error code {:#x}, at {:#x}, CR2 {:#x}",
+            "FAIL exception: vector {vector}, error code {:#x}, at {:#x}, CR2 {:#x}, on CPU {index}",
             frame.error,
             frame.rip,
             cpu::cr2()
         );
         power::debug_exit(power::FAILED);
     }
-    log(0x100 | u32::from(vector));
+    if index == 0 {
+        log(0x100 | u32::from(vector));
+    }
 }

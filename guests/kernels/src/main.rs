@@ -21,6 +21,7 @@ mod idt;
 mod pci;
 mod power;
 mod random;
+mod smp;
 mod tests;
 mod wait;
 mod x2apic;

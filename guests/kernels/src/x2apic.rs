@@ -8,6 +8,7 @@ const ID: u32 = 0x802;
 /// Task priority register.
 pub const TPR: u32 = 0x808;
 const EOI: u32 = 0x80B;
+const LOGICAL_DESTINATION: u32 = 0x80D;
 const SPURIOUS: u32 = 0x80F;
 const IN_SERVICE: u32 = 0x810;
 const REQUEST: u32 = 0x820;
@@ -30,9 +31,18 @@ pub const OWN: [u32; 5] = [TPR, EOI, INITIAL_COUNT, DIVIDE, SELF_IPI];
 /// Vector of spurious interrupts.
 pub const SPURIOUS_VECTOR: u8 = 0xFF;
 
-/// Switches to x2APIC mode if the firmware hasn't, enables the APIC and silences
-/// what firmware left.
+/// Silences the 8259 and this CPU's APIC: see [`init_cpu`].
 pub fn init() {
+    // The 8259 first, then its way in, LINT0: the other way round QEMU keeps a request
+    // that nobody makes, and takes interrupt -1 at the next STI.
+    outb(0x21, 0xFF);
+    outb(0xA1, 0xFF);
+    init_cpu();
+}
+
+/// Switches this CPU's APIC to x2APIC mode if it isn't, enables it and silences what
+/// firmware left.
+pub fn init_cpu() {
     let base = rdmsr(APIC_BASE);
     if base & 0xC00 != 0xC00 {
         wrmsr(APIC_BASE, base | 0x800);
@@ -40,10 +50,6 @@ pub fn init() {
     }
     wrmsr(SPURIOUS, 0x100 | u64::from(SPURIOUS_VECTOR));
     wrmsr(TPR, 0);
-    // The 8259 first, then its way in, LINT0: the other way round QEMU keeps a request
-    // that nobody makes, and takes interrupt -1 at the next STI.
-    outb(0x21, 0xFF);
-    outb(0xA1, 0xFF);
     wrmsr(LVT_LINT0, LVT_MASKED);
     stop_timer();
 }
@@ -77,9 +83,60 @@ fn bit(bank: u32, vector: u8) -> bool {
     rdmsr(bank + u32::from(vector) / 32) >> (vector % 32) & 1 == 1
 }
 
+/// Whether this is the CPU that the machine started with (IA32_APIC_BASE.BSP).
+pub fn is_first() -> bool {
+    rdmsr(APIC_BASE) >> 8 & 1 == 1
+}
+
+/// This CPU's logical id: its cluster, and its bit in it.
+pub fn logical_id() -> u32 {
+    rdmsr(LOGICAL_DESTINATION) as u32
+}
+
+/// Delivery modes and flags of an interrupt command (SDM 3A, 11.6.1).
+pub mod command {
+    /// To the lowest-priority CPU of the destination.
+    pub const LOWEST_PRIORITY: u64 = 1 << 8;
+    /// System management interrupt.
+    pub const SMI: u64 = 2 << 8;
+    /// Reserved delivery mode.
+    pub const RESERVED: u64 = 3 << 8;
+    /// Non-maskable interrupt.
+    pub const NMI: u64 = 4 << 8;
+    /// INIT, level asserted.
+    pub const INIT: u64 = 5 << 8 | 1 << 14;
+    /// INIT level de-assert, which x2APIC ignores.
+    pub const INIT_DEASSERT: u64 = 5 << 8 | 1 << 15;
+    /// Start-up, at the page that the vector field names.
+    pub const START_UP: u64 = 6 << 8;
+    /// ExtINT, reserved in commands.
+    pub const EXT_INT: u64 = 7 << 8;
+    /// The destination is a logical one.
+    pub const LOGICAL: u64 = 1 << 11;
+    /// Shorthand: this CPU.
+    pub const SELF: u64 = 1 << 18;
+    /// Shorthand: all CPUs.
+    pub const ALL: u64 = 2 << 18;
+    /// Shorthand: all CPUs but this one.
+    pub const OTHERS: u64 = 3 << 18;
+    /// Destination: every CPU, physical or logical.
+    pub const BROADCAST: u32 = 0xFFFF_FFFF;
+}
+
+/// Writes the interrupt command register: `what` to the CPU or CPUs of `destination`.
+pub fn send(destination: u32, what: u64) {
+    wrmsr(ICR, u64::from(destination) << 32 | what);
+}
+
 /// Sends `vector` to this CPU through the SELF IPI register.
 pub fn self_ipi(vector: u8) {
     wrmsr(SELF_IPI, u64::from(vector));
+}
+
+/// What is requested, in service, masked by priority or counting down: zero after a reset.
+pub fn left_over() -> u64 {
+    let bits = (0..8).fold(0, |all, i| all | rdmsr(IN_SERVICE + i) | rdmsr(REQUEST + i));
+    bits | rdmsr(TPR) | u64::from(timer_count())
 }
 
 /// Starts the timer with a divider of 1.

@@ -11,7 +11,7 @@ use ledger::Reason;
 const DMA_LIMIT: u64 = 1 << 28;
 const PAGE: u64 = 4096;
 /// A place for the BAR inside the window of guests and of QEMU's q35.
-const INSIDE: u32 = 0xD000_0000;
+pub const INSIDE: u32 = 0xD000_0000;
 const IOAPIC: u32 = 0xFEC0_0000;
 const LOCAL_APIC: u32 = 0xFEE0_0000;
 const LEDGER: u32 = 0xFED0_0000;
@@ -78,28 +78,24 @@ pub fn spurious_vector(test: &str, _: &Boot) {
 }
 
 fn refused(test: &str, edu: &Edu, what: &str, address: u64, data: u32, enabled: bool) {
-    let before = everything();
+    let before = idt::everything();
     edu.program(address, data, enabled);
     edu::raise();
     wait::settle();
-    let n = everything() - before;
+    let n = idt::everything() - before;
     check!(test, n == 0, "{what}: {n} interrupts");
     edu::acknowledge();
 }
 
-fn everything() -> u64 {
-    (0..=255).map(idt::count).sum()
-}
-
 /// Addresses in VT-d's remappable format (VT-d 5.1.2.2): no handle is the guest's to use.
 fn remappable(test: &str, edu: &Edu) {
-    let before = everything();
+    let before = idt::everything();
     for handle in 0..64 {
         edu.program(0xFEE0_0000 | handle << 5 | 1 << 4, 0, true);
         edu::raise();
     }
     wait::settle();
-    let n = everything() - before;
+    let n = idt::everything() - before;
     check!(test, n == 0, "handles of the host's remapping table: {n} interrupts");
 }
 

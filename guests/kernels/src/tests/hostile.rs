@@ -19,6 +19,11 @@ const NOWHERE: u64 = 0x9000_0000;
 /// Takes away the IDT, then faults.
 pub fn triple_fault(_: &str, _: &Boot) {
     println!("triple fault now");
+    triple_fault_now(0);
+}
+
+/// The same on whichever CPU this is.
+pub fn triple_fault_now(_: usize) {
     cpu::load_idt(0, 0);
     // SAFETY: never returns; that is the test.
     unsafe { asm!("ud2", options(noreturn)) }

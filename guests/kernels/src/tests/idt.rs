@@ -219,7 +219,7 @@ fn neighbour(test: &str) {
 }
 
 /// Where the alias is: far beyond the identity map.
-const ALIAS: u64 = 0x40_0000_0000;
+pub const ALIAS: u64 = 0x40_0000_0000;
 
 #[repr(C, align(4096))]
 struct PageTable([AtomicU64; 512]);
@@ -230,7 +230,8 @@ unsafe extern "C" {
     static pdpt: [AtomicU64; 512];
 }
 
-fn map_alias(physical: u64) {
+/// Maps the alias, and forgets on this CPU what it was.
+pub fn map_alias(physical: u64) {
     TABLE.0[0].store(physical | 3, SeqCst);
     DIRECTORY.0[0].store(TABLE.0.as_ptr() as u64 | 3, SeqCst);
     // SAFETY: the boot code's table of the first 512 GiB; only 0 to 4 GiB are in use.

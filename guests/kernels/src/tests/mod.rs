@@ -10,9 +10,18 @@ mod idt;
 mod ipi;
 mod low;
 mod registers;
+mod smp_cost;
+mod smp_device;
+mod smp_hostile;
+mod smp_idt;
+mod smp_ipi;
+mod smp_memory;
+mod smp_nmi;
+mod smp_start;
+mod smp_timer;
 mod timer;
 
-use crate::{boot::Boot, console::check, edu::Edu};
+use crate::{boot::Boot, console::check, edu::Edu, smp};
 
 /// A test: its own name, for its lines, and what the loader said.
 pub type Test = fn(&str, &Boot);
@@ -60,6 +69,27 @@ pub const ALL: &[(&str, Test)] = &[
     ("low-vectors", low::low_vectors),
     ("lowest-vectors", low::lowest_vectors),
     ("heartbeat", heartbeat::heartbeat),
+    ("ap-start", smp_start::start),
+    ("ap-restart", smp_start::restart),
+    ("ipi-fixed", smp_ipi::kinds),
+    ("ipi-ring", smp_ipi::ring),
+    ("ipi-all", smp_ipi::all_to_all),
+    ("ipi-nmi", smp_nmi::nmi),
+    ("ipi-void", smp_nmi::void),
+    ("shootdown", smp_memory::shootdown),
+    ("bar-move-smp", smp_memory::bar_move),
+    ("affinity", smp_device::affinity),
+    ("offline-interrupt", smp_device::offline),
+    ("idt-smp", smp_idt::shared),
+    ("timers", smp_timer::timers),
+    ("icr-storm", smp_hostile::icr_storm),
+    ("start-storm", smp_hostile::start_storm),
+    ("init-self", smp_hostile::init_self),
+    ("ap-triple-fault", smp_hostile::triple_fault),
+    ("ap-power-off", smp_hostile::power_off),
+    ("ap-reset", smp_hostile::reset),
+    ("ipi-exits", smp_cost::exits),
+    ("ipi-cost", smp_cost::instructions),
 ];
 
 /// The edu device, or a failed check.
@@ -69,4 +99,13 @@ fn edu(test: &str) -> Option<Edu> {
         check!(test, false, "no edu device (1234:11e8) with MSI on bus 0");
     }
     edu
+}
+
+/// Starts all CPUs: how many there are, or a failed check when they aren't two at least.
+fn cpus(test: &str, boot: &Boot) -> Option<usize> {
+    let count = smp::start_all(boot).filter(|n| *n > 1);
+    if count.is_none() {
+        check!(test, false, "no second CPU, or one that doesn't start");
+    }
+    count
 }

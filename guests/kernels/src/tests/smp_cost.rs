@@ -1,0 +1,77 @@
+//! What an interrupt from CPU to CPU costs: exits, and, for the counting plugin, windows
+//! around some of them.
+
+use crate::counters::{Policy, Window, policy};
+use crate::x2apic::command::OTHERS;
+use crate::{boot::Boot, console::check, cpu, idt, smp, wait, x2apic};
+use ledger::Reason;
+
+const VECTOR: u8 = 0x45;
+/// Interrupts in a window of exits.
+const COUNTED: u64 = 100;
+/// Interrupts in a window of instructions; the harness knows the number.
+const MEASURED: u64 = 1000;
+
+/// Sends, and waits until each of `targets` has it.
+fn send(destination: u32, what: u64, targets: core::ops::Range<usize>) -> bool {
+    let before: [u64; smp::MAX] = core::array::from_fn(|cpu| idt::count_on(cpu, VECTOR));
+    x2apic::send(destination, what | u64::from(VECTOR));
+    wait::patiently(|| targets.clone().all(|cpu| idt::count_on(cpu, VECTOR) > before[cpu]))
+}
+
+/// One exit each, however many CPUs it goes to; with `direct` none for those who get it.
+pub fn exits(test: &str, boot: &Boot) {
+    let Some(count) = super::cpus(test, boot) else { return };
+    cpu::enable_interrupts();
+    // The first one may be slow: the receiver has yet to halt.
+    send(1, 0, 1..2);
+    for (what, destination, command, targets) in
+        [("to one", 1, 0, 1..2), ("to all others", 0, OTHERS, 1..count)]
+    {
+        let windows: [Window; smp::MAX] = core::array::from_fn(Window::of);
+        let came = (0..COUNTED).all(|_| send(destination, command, targets.clone()));
+        let counted = windows.map(Window::close);
+        check!(test, came, "{what}: all {COUNTED} came");
+        if policy() == Policy::Bare {
+            continue;
+        }
+        let n = counted[0].of(Reason::Ipi);
+        check!(test, n == COUNTED, "{what}: {n} ipi exits of the sender for {COUNTED}");
+        if policy() == Policy::Direct {
+            let sender = counted[0].own();
+            check!(test, sender == COUNTED, "{what}: {sender} exits of the sender in all");
+            let receivers: u64 = counted[1..count].iter().map(|c| c.own()).sum();
+            check!(test, receivers == 0, "{what}: {receivers} exits of the receivers");
+            if sender != COUNTED || receivers != 0 {
+                counted.iter().for_each(|c| c.print());
+            }
+        }
+    }
+}
+
+/// The plugin's marker (bench/plugin): a window opens or closes here.
+macro_rules! marker {
+    ($number:literal) => {
+        // SAFETY: a NOP.
+        unsafe { core::arch::asm!(".byte 0x0F, 0x1F, 0x84, 0x00", concat!(".long ", $number)) }
+    };
+}
+
+/// A window around interrupts to one CPU, and one around interrupts to all others.
+pub fn instructions(test: &str, boot: &Boot) {
+    let Some(count) = super::cpus(test, boot) else { return };
+    cpu::enable_interrupts();
+    let mut came = (0..COUNTED).all(|_| send(1, 0, 1..2));
+    marker!("0x45580001");
+    for _ in 0..MEASURED {
+        came &= send(1, 0, 1..2);
+    }
+    marker!("0x45580002");
+    came &= (0..COUNTED).all(|_| send(0, OTHERS, 1..count));
+    marker!("0x45580001");
+    for _ in 0..MEASURED {
+        came &= send(0, OTHERS, 1..count);
+    }
+    marker!("0x45580002");
+    check!(test, came, "{MEASURED} to one, {MEASURED} to all {} others", count - 1);
+}

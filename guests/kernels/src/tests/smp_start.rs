@@ -1,0 +1,148 @@
+//! Further CPUs start, agree about who they are, and can be taken off and on again.
+
+use crate::{acpi::Tables, boot::Boot, console::check, cpu, smp, wait, x2apic};
+use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+/// Times each CPU is taken off and on again.
+const RESTARTS: u64 = 50;
+/// Leaf with the levels of the topology; its subleaf 1 counts the logical processors.
+const TOPOLOGY: u32 = 0x0B;
+
+/// Bits of what a CPU says of itself, right when all are set.
+static RIGHT: [AtomicU64; smp::MAX] = [const { AtomicU64::new(0) }; smp::MAX];
+static ROUNDS: AtomicU64 = AtomicU64::new(0);
+static LEAVE: AtomicU64 = AtomicU64::new(0);
+
+/// First start, by one start-up IPI after which others are ignored.
+pub fn start(test: &str, boot: &Boot) {
+    let count = smp::listed(boot).count();
+    let listed = Tables::find(boot.rsdp).map_or(0, |t| t.processors().count());
+    check!(test, count > 1 && count == listed, "the MADT lists {listed} CPUs, {count} usable");
+    check!(test, x2apic::is_first() && x2apic::id() == 0, "this is the first CPU, id 0");
+    let counted = core::arch::x86_64::__cpuid_count(TOPOLOGY, 1).ebx as usize;
+    check!(test, counted == count, "CPUID counts {counted} logical processors");
+    smp::prepare();
+    for cpu in smp::listed(boot).filter(|cpu| *cpu != 0) {
+        if !started(test, cpu) {
+            return;
+        }
+    }
+    wait::settle();
+    let once = (1..count).all(|cpu| smp::starts(cpu) == 1 && smp::start_page(cpu) == 8);
+    check!(test, once, "each once, at the page of the first start-up IPI");
+    identities(test, count);
+    running(test, count);
+}
+
+/// A start-up IPI that comes before INIT is ignored, then the first one counts.
+fn started(test: &str, cpu: usize) -> bool {
+    let [first, second] = smp::START_PAGES;
+    smp::stop(cpu);
+    wait::ticks(1_000_000);
+    smp::start_up(cpu, first);
+    let came = wait::until(|| smp::starts(cpu) == 1);
+    smp::start_up(cpu, second);
+    smp::start_up(cpu, second);
+    check!(test, came, "CPU {cpu} starts");
+    came
+}
+
+fn identities(test: &str, count: usize) {
+    let told = smp::all(count, |index| {
+        let id = x2apic::id();
+        let [leaf1, leaf_b] = [1, TOPOLOGY].map(cpu::cpuid);
+        let right = [
+            id as usize == index,
+            leaf1.ebx >> 24 == id,
+            leaf_b.edx == id,
+            x2apic::logical_id() == id >> 4 << 16 | 1 << (id & 15),
+            x2apic::is_first() == (index == 0),
+            crate::counters::page_is_sane(),
+        ];
+        let bits = right.iter().enumerate().map(|(i, good)| u64::from(*good) << i).sum();
+        RIGHT[index].store(bits, SeqCst);
+    });
+    for (cpu, right) in RIGHT.iter().enumerate().take(count) {
+        let right = right.load(SeqCst);
+        check!(
+            test,
+            told && right == 0x3F,
+            "CPU {cpu}: id, CPUID, logical id, BSP flag, ledger page: {right:#x}"
+        );
+    }
+}
+
+/// Start-up IPIs to CPUs at work.
+fn running(test: &str, count: usize) {
+    ROUNDS.store(0, SeqCst);
+    LEAVE.store(0, SeqCst);
+    let job = |_| {
+        while LEAVE.load(SeqCst) == 0 {
+            ROUNDS.fetch_add(1, SeqCst);
+            cpu::pause();
+        }
+    };
+    let came = smp::others(count, job, || {
+        let working = wait::until(|| ROUNDS.load(SeqCst) > 0);
+        for cpu in (1..count).cycle().take(100) {
+            smp::start_up(cpu, smp::START_PAGES[1]);
+        }
+        wait::settle();
+        LEAVE.store(1, SeqCst);
+        working
+    });
+    let once = (1..count).all(|cpu| smp::starts(cpu) == 1);
+    check!(test, came && once, "start-up IPIs to CPUs at work are ignored");
+}
+
+type State = (&'static str, fn(usize));
+
+/// What a CPU may be doing when it is taken off.
+const STATES: [State; 4] = [
+    ("halted for good", |_| cpu::halt_forever()),
+    ("spinning with interrupts on", |_| {
+        loop {
+            cpu::pause();
+        }
+    }),
+    ("with an interrupt in service, one requested, its priority raised, its timer running", |_| {
+        crate::idt::on(0x51, |_| {
+            x2apic::self_ipi(0x41);
+            cpu::wrmsr(x2apic::TPR, 0x80);
+            x2apic::start_timer(0x61, true, 100_000_000);
+            ROUNDS.fetch_add(1, SeqCst);
+            cpu::halt_forever()
+        });
+        x2apic::self_ipi(0x51);
+        cpu::pause();
+    }),
+    ("idle", |_| {}),
+];
+
+/// Off by INIT, on by start-up IPI, again and again, from all kinds of work.
+pub fn restart(test: &str, boot: &Boot) {
+    let Some(count) = super::cpus(test, boot) else { return };
+    for (what, job) in STATES {
+        let (mut came, mut clean) = (0, 0);
+        for round in 0..RESTARTS {
+            let cpu = 1 + round as usize % (count - 1);
+            let rounds = ROUNDS.load(SeqCst);
+            smp::give(cpu, job);
+            // Half of them hit it in the middle of the job, half wherever it is.
+            if round.is_multiple_of(2) {
+                wait::ticks(500_000);
+                if what.starts_with("with an") {
+                    wait::until(|| ROUNDS.load(SeqCst) > rounds);
+                }
+            }
+            let before = smp::starts(cpu);
+            let up = smp::start(cpu);
+            came += u64::from(up && smp::starts(cpu) == before + 1);
+            clean += u64::from(smp::left_over(cpu) == 0);
+        }
+        check!(test, came == RESTARTS, "{what}: {came} of {RESTARTS} came on again, once each");
+        check!(test, clean == RESTARTS, "{what}: {clean} of {RESTARTS} with a reset local APIC");
+    }
+    let worked = smp::all(count, |_| {});
+    check!(test, worked, "all work afterwards");
+}
