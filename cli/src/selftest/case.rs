@@ -55,6 +55,8 @@ pub struct Guest {
     pub tests: &'static str,
     /// More words for its command line.
     pub options: &'static str,
+    /// Its vCPUs, a core each.
+    pub cpus: u32,
     /// Which image.
     pub variant: Variant,
     /// Its interrupt policy.
@@ -172,13 +174,14 @@ const NAMES: [&str; 2] = ["first", "second"];
 
 fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
     let mut vms = Vec::new();
+    let mut cores = 1..;
     for (i, guest) in case.guests.iter().enumerate() {
         let name = NAMES[i % NAMES.len()];
         let path = directory.join(name);
         fs::write(&path, kernel.variant(guest.variant)?)?;
         vms.push(Vm {
             name: name.to_owned(),
-            cpus: vec![i as u32 + 1],
+            cpus: cores.by_ref().take(guest.cpus as usize).collect(),
             memory: MEMORY,
             kernel: path.display().to_string(),
             initrd: None,
@@ -218,6 +221,7 @@ fn machine(case: &Case, plan: Plan<File>, directory: &Path, cx: &Context) -> Res
     {
         let mut machine = Machine::bare(&vm.kernel.path, None, &vm.cmdline, MEMORY, Vec::new());
         machine.iommu = case.machine == Special::Bare;
+        machine.cpus = vm.cpus.len() as u32;
         machine.add_devices(vm.devices.iter().copied())?;
         return Ok(machine);
     }

@@ -1,4 +1,4 @@
-//! What runs and ends: every test of the kernel alone, and beside a neighbour.
+//! What runs and ends: every test of the kernel on one CPU, alone and beside a neighbour.
 
 use super::case::{Case, Expect, Expected, Guest, Special};
 use super::kernel::Variant;
@@ -159,6 +159,7 @@ pub fn guest(tests: &'static str, policy: Choice) -> Guest {
     Guest {
         tests,
         options: "",
+        cpus: 1,
         variant: Variant::Multiboot,
         policy,
         devices: vec![edu(0)],
@@ -191,13 +192,13 @@ fn edu(index: u8) -> DeviceName {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::selftest::refusals;
+    use crate::selftest::{refusals, smp};
     use std::collections::HashSet;
 
     #[test]
     fn names_are_unique() {
         let mut seen = HashSet::new();
-        for case in all().into_iter().chain(refusals::all()) {
+        for case in all().into_iter().chain(smp::all()).chain(refusals::all()) {
             assert!(seen.insert(case.name.clone()), "{} stands twice", case.name);
         }
     }

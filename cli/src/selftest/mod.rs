@@ -10,6 +10,7 @@ mod cases;
 mod judge;
 mod kernel;
 mod refusals;
+mod smp;
 
 use crate::{context::Context, summary::Summary};
 use anyhow::{Result, bail};
@@ -23,6 +24,7 @@ const LOG_LINES: usize = 40;
 /// `only`. A case that fails doesn't stop the others.
 pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
     let mut cases = cases::all();
+    cases.extend(smp::all());
     cases.extend(refusals::all());
     let total = cases.len();
     let wanted = |c: &Case| match only {
