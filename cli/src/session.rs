@@ -38,7 +38,7 @@ pub enum Framing {
 pub enum Seen<'a> {
     /// The serial port said something.
     Said(Piece<'a>),
-    /// It has said nothing for a moment.
+    /// It has said nothing for a moment; again and again while it doesn't.
     Idle,
 }
 
@@ -126,7 +126,6 @@ pub fn run(
 
     let mut demux = Demux::new();
     let start = Instant::now();
-    let mut quiet = true;
     loop {
         if cx.interrupted() {
             return Ok(Ended::Interrupted);
@@ -149,15 +148,8 @@ pub fn run(
             }
         }
         let flow = match hear.recv_timeout(TICK) {
-            Ok(bytes) => {
-                quiet = false;
-                each_piece(&mut demux, framing, &bytes, &mut see)?
-            }
-            Err(RecvTimeoutError::Timeout) if quiet => ControlFlow::Continue(()),
-            Err(RecvTimeoutError::Timeout) => {
-                quiet = true;
-                see(Seen::Idle)?
-            }
+            Ok(bytes) => each_piece(&mut demux, framing, &bytes, &mut see)?,
+            Err(RecvTimeoutError::Timeout) => see(Seen::Idle)?,
             Err(RecvTimeoutError::Disconnected) => break,
         };
         if flow.is_break() {

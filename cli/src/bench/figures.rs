@@ -1,5 +1,6 @@
 //! From counted windows to figures: slopes between short and long windows, the
-//! price of a timer tick, medians and spreads, and the model at the paper's scale.
+//! price of a timer tick, medians and spreads. What an operation is the load says:
+//! an I/O, a request, a transaction, a write.
 //!
 //! Guarantees: pure arithmetic on counts; what a window's edges cost is in every
 //! window once and drops out; a set of windows that gives no figure is refused
@@ -16,11 +17,11 @@ const MAX_DISAGREEMENT: f64 = 0.03;
 /// What a window was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Few I/Os.
+    /// Few operations.
     Short,
-    /// Many I/Os.
+    /// Many operations.
     Long,
-    /// No I/O: a loop of a known number of instructions, and the ticks of its time.
+    /// None: a loop of a known number of instructions, and the ticks of its time.
     Spin,
 }
 
@@ -29,6 +30,8 @@ pub enum Kind {
 pub struct Exits {
     /// Guest entries.
     pub entries: u64,
+    /// Virtual interrupts that the host gave to the guest.
+    pub injected: u64,
     /// Exits by [`Reason`] index.
     pub by_reason: Vec<u64>,
 }
@@ -40,7 +43,7 @@ pub struct Window {
     pub kind: Kind,
     /// Instructions of the known loop, for [`Kind::Spin`].
     pub spun: u64,
-    /// I/Os completed.
+    /// Operations completed.
     pub operations: u64,
     /// Device interrupts the guest's kernel took.
     pub interrupts: u64,
@@ -48,6 +51,8 @@ pub struct Window {
     pub ticks: u64,
     /// Real time.
     pub nanoseconds: u64,
+    /// Bytes of payload that the network card moved; 0 where the guest doesn't say.
+    pub bytes: u64,
     /// From the ledger; none on the bare machine.
     pub exits: Option<Exits>,
     /// Instructions executed in guest mode, or on the bare machine.
@@ -65,17 +70,19 @@ pub enum Error {
     #[error("the guest reported no pair of a short and a long window")]
     Unpaired,
     /// Nothing to take a slope over.
-    #[error("pair {pair}: the long window has {long} I/Os, the short one {short}; it needs more")]
+    #[error(
+        "pair {pair}: the long window has {long} operations, the short one {short}; it needs more"
+    )]
     Flat {
         /// Which, from 0.
         pair: usize,
-        /// I/Os of the long window.
+        /// Operations of the long window.
         long: u64,
-        /// I/Os of the short window.
+        /// Operations of the short window.
         short: u64,
     },
-    /// I/O without interrupts.
-    #[error("{0} I/Os completed without a device interrupt: the disk isn't driven by interrupts")]
+    /// A load without interrupts.
+    #[error("{0} operations completed without a device interrupt: the device is polled")]
     Polled(u64),
     /// No price for a tick.
     #[error("the guest reported no spin window with a timer tick in it: ticks can't be taken out")]
@@ -96,12 +103,16 @@ pub struct Tick {
 /// The figures of one policy under one load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
-    /// I/Os that long windows have more than short ones; so are the other counts.
+    /// Operations that long windows have more than short ones; so are the other counts.
     pub operations: u64,
     /// Device interrupts.
     pub interrupts: u64,
     /// Timer ticks.
     pub ticks: u64,
+    /// Bytes of payload.
+    pub bytes: u64,
+    /// Virtual interrupts that the host gave to the guest.
+    pub injected: u64,
     /// Real seconds.
     pub seconds: f64,
     /// Exits by [`Reason`] index; empty on the bare machine.
@@ -112,7 +123,7 @@ pub struct Figures {
     pub host: u64,
     /// The price of a tick.
     pub tick: Tick,
-    /// Instructions per I/O, guest and host, of each pair of windows.
+    /// Instructions per operation, guest and host, of each pair of windows.
     pub cost: Vec<f64>,
     /// The same with ticks taken out.
     pub cost_ticks_out: Vec<f64>,
@@ -153,6 +164,8 @@ impl Figures {
             operations: 0,
             interrupts: 0,
             ticks: 0,
+            bytes: 0,
+            injected: 0,
             seconds: 0.0,
             exits: Vec::new(),
             guest: 0,
@@ -181,10 +194,12 @@ impl Figures {
             figures.operations += operations;
             figures.interrupts += long.interrupts.saturating_sub(short.interrupts);
             figures.ticks += ticks;
+            figures.bytes += long.bytes.saturating_sub(short.bytes);
             figures.seconds += long.nanoseconds.saturating_sub(short.nanoseconds) as f64 / 1e9;
             figures.guest += guest;
             figures.host += host;
             if let (Some(long), Some(short)) = (&long.exits, &short.exits) {
+                figures.injected += long.injected.saturating_sub(short.injected);
                 exits.resize(exits.len().max(long.by_reason.len()), 0);
                 for (sum, (l, s)) in
                     exits.iter_mut().zip(long.by_reason.iter().zip(&short.by_reason))
@@ -225,7 +240,7 @@ impl Figures {
         (of(Reason::DeviceInterrupt) + of(Reason::DeviceEoi)) as f64 / self.interrupts as f64
     }
 
-    /// All exits per I/O.
+    /// All exits per operation.
     pub fn exits_per_operation(&self) -> f64 {
         self.exits_total() as f64 / self.operations as f64
     }
@@ -258,78 +273,12 @@ impl Figures {
         Spread { value, spread: value * (relative_half_range(&bare) + relative_half_range(&here)) }
     }
 
-    /// Exits by reason that belong to I/Os, ticks' share taken out, per device interrupt.
-    fn exits_of_load(&self) -> Vec<f64> {
+    /// Exits by reason that belong to operations, ticks' share taken out, per device interrupt.
+    pub fn exits_of_load(&self) -> Vec<f64> {
         let of_ticks =
             |r: usize| self.tick.exits.get(r).copied().unwrap_or(0.0) * self.ticks as f64;
         let load = self.exits.iter().enumerate();
         load.map(|(r, n)| (*n as f64 - of_ticks(r)).max(0.0) / self.interrupts as f64).collect()
-    }
-}
-
-/// At which rates the model asks, and what it charges.
-#[derive(Clone, Copy, Debug)]
-pub struct Model {
-    /// Device interrupts per second.
-    pub interrupts: f64,
-    /// Timer ticks per second.
-    pub ticks: f64,
-    /// Cycles that an exit costs in hardware besides its handler.
-    pub cycles: f64,
-}
-
-/// Memcached's interrupt rate in the ELI paper, to the order; a 250 Hz kernel; the direct
-/// cost of a world switch on the paper's generation of processors.
-pub const PAPER: Model = Model { interrupts: 150_000.0, ticks: 250.0, cycles: 2_000.0 };
-
-/// What the model gives.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Modelled {
-    /// Exits per second by [`Reason`] index.
-    pub exits: Vec<f64>,
-    /// I/Os per second at the model's interrupt rate.
-    pub operations: f64,
-    /// Guest instructions per I/O, ticks at the model's rate.
-    pub guest_per_operation: f64,
-    /// Host instructions per I/O, likewise; the charge isn't in it.
-    pub host_per_operation: f64,
-    /// Guest instructions / (all instructions + charge), an instruction a cycle.
-    pub guest_share: f64,
-    /// Cost on the bare machine / (cost here + charge), an instruction a cycle; spread as measured.
-    pub fraction_of_bare: Option<Spread>,
-}
-
-impl Model {
-    /// A measured policy carried to the model's rates.
-    pub fn of(&self, f: &Figures, bare: Option<&Figures>) -> Modelled {
-        let load = f.exits_of_load();
-        let per_tick = |r: usize| f.tick.exits.get(r).copied().unwrap_or(0.0);
-        let exits = (0..load.len().max(f.tick.exits.len()))
-            .map(|r| load.get(r).unwrap_or(&0.0) * self.interrupts + per_tick(r) * self.ticks)
-            .collect::<Vec<_>>();
-        let operations = self.interrupts * f.operations as f64 / f.interrupts as f64;
-        let ticks = self.ticks / operations;
-        let measured_ticks = f.ticks as f64 / f.operations as f64;
-        let per = |all: u64, tick: f64| {
-            all as f64 / f.operations as f64 + (ticks - measured_ticks) * tick
-        };
-        let guest = per(f.guest, f.tick.guest);
-        let host = per(f.host, f.tick.host).max(0.0);
-        let charge = self.cycles * exits.iter().sum::<f64>() / operations;
-        let of_median =
-            |f: &Figures| median(&f.cost_ticks_out) + ticks * (f.tick.guest + f.tick.host);
-        Modelled {
-            exits,
-            operations,
-            guest_per_operation: guest,
-            host_per_operation: host,
-            guest_share: share(guest, host + charge),
-            fraction_of_bare: bare.map(|b| {
-                let value = of_median(b) / (of_median(f) + charge);
-                let measured = f.fraction_of(b, true);
-                Spread { value, spread: value * measured.spread / measured.value }
-            }),
-        }
     }
 }
 
@@ -363,7 +312,8 @@ fn tick(windows: &[Window]) -> Result<Tick, Error> {
     })
 }
 
-fn share(guest: f64, rest: f64) -> f64 {
+/// The first of the two as a part of both; 0 of nothing.
+pub fn share(guest: f64, rest: f64) -> f64 {
     if guest + rest > 0.0 { guest / (guest + rest) } else { 0.0 }
 }
 

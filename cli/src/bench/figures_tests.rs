@@ -1,6 +1,7 @@
 //! Figures from windows whose true slopes are known.
 
 use super::*;
+use crate::bench::model::Model;
 use proptest::prelude::*;
 
 const GUEST: u64 = 10_000;
@@ -27,7 +28,8 @@ fn window(kind: Kind, operations: u64, ticks: u64) -> Window {
         interrupts: operations,
         ticks,
         nanoseconds: operations * 1_000,
-        exits: Some(Exits { entries, by_reason }),
+        bytes: 0,
+        exits: Some(Exits { entries, injected: 2 * ticks, by_reason }),
         guest: operations * GUEST + ticks * TICK_GUEST + spun + edge,
         host: operations * HOST + ticks * TICK_HOST + edge,
         vmruns: entries,
@@ -57,6 +59,7 @@ fn edges_drop_out_and_ticks_come_out_exactly() {
     assert_eq!(f.exits_per_interrupt(), 1.0);
     assert_eq!(f.delivery_exits_per_interrupt(), 1.0);
     assert_eq!(f.exits_total(), f.operations + 2 * f.ticks);
+    assert_eq!(f.injected, 2 * f.ticks);
     assert_eq!(f.counters_agree(), Some(true));
     let share = GUEST as f64 / (GUEST + HOST) as f64;
     assert!((f.guest_share_ticks_out() - share).abs() < 1e-9);
@@ -103,7 +106,7 @@ fn windows_without_figures_are_refused() {
 #[test]
 fn the_model_carries_rates_and_charges_each_exit() {
     let f = Figures::of(&run()).unwrap();
-    let m = PAPER.of(&f, Some(&f));
+    let m = Model::PAPER.of(&f, Some(&f));
     assert!((m.exits[Reason::DeviceInterrupt as usize] - 150_000.0).abs() < 1e-6);
     assert!((m.exits[Reason::TimerProgram as usize] - 500.0).abs() < 1e-6);
     assert!((m.operations - 150_000.0).abs() < 1e-6);
@@ -112,6 +115,7 @@ fn the_model_carries_rates_and_charges_each_exit() {
     let bare = (GUEST + HOST) as f64 + ticks;
     let charge = 2_000.0 * (150_500.0 / 150_000.0);
     assert!((m.fraction_of_bare.unwrap().value - bare / (bare + charge)).abs() < 1e-6);
+    assert!((m.cost - (bare + charge)).abs() < 1e-6);
     assert!(m.guest_share < f.guest_share());
 }
 
@@ -133,13 +137,14 @@ proptest! {
             Window {
                 kind: [Kind::Short, Kind::Long, Kind::Spin][*kind as usize],
                 spun: n[0], operations: n[1], interrupts: n[2], ticks: n[3], nanoseconds: n[4],
-                exits: Some(Exits { entries: n[5], by_reason: vec![n[0], n[5]] }),
+                bytes: n[4],
+                exits: Some(Exits { entries: n[5], injected: n[0], by_reason: vec![n[0], n[5]] }),
                 guest: n[1], host: n[2], vmruns: n[3],
             }
         }).collect();
         if let Ok(f) = Figures::of(&windows) {
             prop_assert!((0.0..=1.0).contains(&f.guest_share()));
-            let _ = PAPER.of(&f, Some(&f));
+            let _ = Model::PAPER.of(&f, Some(&f));
         }
     }
 }

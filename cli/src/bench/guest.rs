@@ -1,8 +1,9 @@
-//! Makes what a measurement needs besides the hypervisor: the measuring guest, by
-//! its recipe in `guests/linux`, and the counting plugin, by the C compiler.
+//! Makes what a measurement needs besides the hypervisor: the measuring guests, by
+//! their recipes in `guests/`, and the counting plugin, by the C compiler.
 
+use super::workload::Workload;
 use crate::context::Context;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use std::{
     ffi::OsString,
     fs,
@@ -13,26 +14,59 @@ use std::{
 
 /// The parts of a measurement.
 pub struct Kit {
-    /// Debian's kernel.
-    pub kernel: PathBuf,
-    /// The measuring guest's initramfs.
-    pub initrd: PathBuf,
+    /// With fio, for the disk.
+    pub disk: Option<Guest>,
+    /// With the network's programs and their peers.
+    pub network: Option<Guest>,
     /// The plugin for the emulator.
     pub plugin: PathBuf,
-    /// What the guest is made of.
+}
+
+/// A measuring guest.
+pub struct Guest {
+    /// Debian's kernel.
+    pub kernel: PathBuf,
+    /// The initramfs.
+    pub initrd: PathBuf,
+    /// Where the programs for this side are: the load generators.
+    pub host: PathBuf,
+    /// What it is made of.
     pub versions: String,
 }
 
-impl Kit {
-    /// Makes what isn't there yet; the guest's downloads are kept in `build/`.
-    pub fn make(cx: &Context) -> Result<Kit> {
-        let out = cx.root.join("build/guest-linux");
-        recipe(&cx.root.join("guests/linux/build"), &out)?;
+impl Guest {
+    /// By the recipe of this name; downloads are kept in `build/`.
+    fn make(cx: &Context, name: &str) -> Result<Guest> {
+        let out = cx.root.join(format!("build/guest-{name}"));
+        recipe(&cx.root.join(format!("guests/{name}/build")), &out)?;
         let versions = fs::read_to_string(out.join("versions")).unwrap_or_default();
         let versions = versions.lines().collect::<Vec<_>>().join(", ");
+        let (kernel, initrd) = (out.join("vmlinuz"), out.join("initrd.img"));
+        Ok(Guest { kernel, initrd, host: out.join("host"), versions })
+    }
+}
+
+impl Kit {
+    /// Makes what these workloads need and isn't there yet.
+    pub fn make(cx: &Context, workloads: impl Iterator<Item = Workload> + Clone) -> Result<Kit> {
+        let disk = workloads.clone().any(|w| !w.is_network());
+        let network = workloads.clone().any(Workload::is_network);
+        let disk = disk.then(|| Guest::make(cx, "linux")).transpose()?;
+        let network = network.then(|| Guest::make(cx, "workloads")).transpose()?;
         let plugin =
             plugin(&cx.root.join("bench/plugin/exitless_plugin.c"), &cx.target.join("exitless"))?;
-        Ok(Kit { kernel: out.join("vmlinuz"), initrd: out.join("initrd.img"), plugin, versions })
+        Ok(Kit { disk, network, plugin })
+    }
+
+    /// The guest that runs a workload.
+    pub fn guest(&self, workload: Workload) -> Result<&Guest> {
+        let guest = if workload.is_network() { &self.network } else { &self.disk };
+        guest.as_ref().ok_or_else(|| anyhow!("the guest for {} wasn't made", workload.short()))
+    }
+
+    /// What the guests are made of.
+    pub fn versions(&self) -> Vec<&str> {
+        [&self.disk, &self.network].into_iter().flatten().map(|g| g.versions.as_str()).collect()
     }
 
     /// The emulator's argument that loads the plugin and has it write to `counts`.

@@ -16,7 +16,7 @@ const MARK: &str = "@exitless ";
 pub struct Guest {
     /// The kernel's clock source.
     pub clocksource: String,
-    /// The kind of interrupt the disk has, as the kernel calls it.
+    /// The kind of interrupt the device has, as the kernel calls it.
     pub interrupt: String,
     /// Its windows; the plugin's counts are still 0.
     pub windows: Vec<Window>,
@@ -105,6 +105,7 @@ fn window(text: &str) -> Result<Window> {
         None => None,
         Some(list) => Some(Exits {
             entries: number(&pairs, "entries")?,
+            injected: number(&pairs, "injected")?,
             by_reason: list
                 .split(',')
                 .map(|n| count(n).ok_or_else(|| anyhow!("exits={list} is no list of counts")))
@@ -118,6 +119,7 @@ fn window(text: &str) -> Result<Window> {
         interrupts: number(&pairs, "interrupts")?,
         ticks: number(&pairs, "ticks")?,
         nanoseconds: number(&pairs, "nanoseconds")?,
+        bytes: pairs.get("bytes").map_or(Ok(0), |_| number(&pairs, "bytes"))?,
         exits,
         guest: 0,
         host: 0,
@@ -190,7 +192,7 @@ mod tests {
 
     const CONSOLE: &str = "[    1.0] boot\r\n@exitless measuring\r\n\
         @exitless guest clocksource=tsc interrupt=PCI-MSIX-0000:00:01.0 ledger=yes\r\n\
-        @exitless window number=0 kind=short spun=0 operations=10 interrupts=9 ticks=1 nanoseconds=5 entries=30 host_cycles=7 injected=1 device_injected=0 timer_injected=1 exits=1,0,2\r\n\
+        @exitless window number=0 kind=short spun=0 operations=10 interrupts=9 ticks=1 nanoseconds=5 bytes=4096 entries=30 host_cycles=7 injected=1 device_injected=0 timer_injected=1 exits=1,0,2\r\n\
         # @exitless window number=1 kind=spin spun=8 operations=0 interrupts=0 ticks=3 nanoseconds=6\r\n\
         @exitless done\r\n";
     const COUNTED: &str = "entry vcpu=1 own=5 all=77\n\
@@ -213,7 +215,9 @@ mod tests {
         let windows = join(said, &counted).unwrap();
         assert_eq!(windows.len(), 2);
         assert_eq!((windows[0].guest, windows[0].host, windows[0].vmruns), (20, 10, 10));
-        assert_eq!(windows[0].exits.as_ref().unwrap().by_reason, [1, 0, 2]);
+        assert_eq!((windows[0].bytes, windows[1].bytes), (4096, 0));
+        let exits = windows[0].exits.as_ref().unwrap();
+        assert_eq!((exits.injected, &exits.by_reason[..]), (1, &[1, 0, 2][..]));
         assert_eq!(
             (windows[1].kind, windows[1].spun, windows[1].exits.as_ref()),
             (Kind::Spin, 8, None)

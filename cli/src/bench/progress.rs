@@ -1,5 +1,5 @@
 //! Says what a long measurement is doing: one line for each step, kept up to date
-//! on a terminal, written when the step ends otherwise.
+//! on a terminal, written when the step ends otherwise; and how long the rest will take.
 
 use std::{
     cell::Cell,
@@ -9,10 +9,55 @@ use std::{
 
 const EVERY: Duration = Duration::from_millis(200);
 
+/// A number of steps that take about as long each.
+pub struct Course {
+    steps: usize,
+    ended: usize,
+    start: Instant,
+}
+
+impl Course {
+    /// With so many steps.
+    pub fn new(steps: usize) -> Course {
+        Course { steps, ended: 0, start: Instant::now() }
+    }
+
+    /// Begins the next step.
+    pub fn next(&self, name: String) -> Step {
+        let width = self.steps.to_string().len();
+        let mut step = Step::named(format!("{:>width$}/{} {name}", self.ended + 1, self.steps));
+        step.left = left(self.start.elapsed(), self.ended, self.steps);
+        step.tick();
+        step
+    }
+
+    /// The step is over.
+    pub fn done(&mut self) {
+        self.ended += 1;
+    }
+}
+
+/// How long the steps that haven't ended will take, if they take what the others took.
+fn left(passed: Duration, ended: usize, steps: usize) -> Option<Duration> {
+    let each = passed.checked_div(u32::try_from(ended).ok()?)?;
+    each.checked_mul(u32::try_from(steps.checked_sub(ended)?).ok()?)
+}
+
+/// "40 s", "3 min", "1 h 05 min".
+fn rough(time: Duration) -> String {
+    match time.as_secs() {
+        s @ 0..=89 => format!("{s} s"),
+        s @ 90..=5_399 => format!("{} min", (s + 30) / 60),
+        s => format!("{} h {:02} min", s / 3600, s % 3600 / 60),
+    }
+}
+
 /// One step of a measurement.
 pub struct Step {
     name: String,
     start: Instant,
+    /// For this step and those after it, at its beginning.
+    left: Option<Duration>,
     doing: Cell<&'static str>,
     shown: Cell<Option<Instant>>,
     terminal: bool,
@@ -21,16 +66,15 @@ pub struct Step {
 impl Step {
     /// Begins a step and says so.
     pub fn begin(name: String) -> Step {
-        let terminal = stderr().is_terminal();
-        let step = Step {
-            name,
-            start: Instant::now(),
-            doing: Cell::new(""),
-            shown: Cell::new(None),
-            terminal,
-        };
+        let step = Step::named(name);
         step.tick();
         step
+    }
+
+    fn named(name: String) -> Step {
+        let (doing, shown) = (Cell::new(""), Cell::new(None));
+        let terminal = stderr().is_terminal();
+        Step { name, start: Instant::now(), left: None, doing, shown, terminal }
     }
 
     /// What the step does now.
@@ -45,13 +89,22 @@ impl Step {
         let now = Instant::now();
         if self.terminal && self.shown.get().is_none_or(|at| now - at >= EVERY) {
             self.shown.set(Some(now));
-            self.show(&format!("{} {:.0} s", self.doing.get(), self.start.elapsed().as_secs_f64()));
+            let passed = self.start.elapsed();
+            let left = self.left.map_or(String::new(), |l| {
+                format!(", about {} left", rough(l.saturating_sub(passed)))
+            });
+            self.show(&format!("{} {:.0} s{left}", self.doing.get(), passed.as_secs_f64()));
         }
     }
 
     /// The step is over.
     pub fn end(self, with: &str) {
-        self.show(&format!("{with}; {:.0} s\n", self.start.elapsed().as_secs_f64()));
+        let passed = self.start.elapsed();
+        let left = self
+            .left
+            .filter(|_| !self.terminal)
+            .map_or(String::new(), |l| format!(", about {} left", rough(l.saturating_sub(passed))));
+        self.show(&format!("{with}; {:.0} s{left}\n", passed.as_secs_f64()));
     }
 
     fn show(&self, text: &str) {
@@ -59,5 +112,25 @@ impl Step {
         // A closed standard error is no reason to stop measuring.
         let _ = write!(stderr(), "{clear}  {}  {text}", self.name);
         let _ = stderr().flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_takes_what_the_others_took() {
+        let seconds = Duration::from_secs;
+        assert_eq!(left(seconds(0), 0, 4), None);
+        assert_eq!(left(seconds(30), 1, 4), Some(seconds(90)));
+        assert_eq!(left(seconds(40), 4, 4), Some(seconds(0)));
+        assert_eq!(left(seconds(40), 5, 4), None);
+    }
+
+    #[test]
+    fn times_are_rough() {
+        let said = [0, 89, 90, 5_399, 5_400, 7_500].map(|s| rough(Duration::from_secs(s)));
+        assert_eq!(said, ["0 s", "89 s", "2 min", "90 min", "1 h 30 min", "2 h 05 min"]);
     }
 }

@@ -2,21 +2,13 @@
 //! Keys are stable; `docs/figures.md` says what each means.
 
 use super::{
-    experiment::{Cell, Policy, Results},
-    figures::{Figures, PAPER, Spread, reason_name},
+    figures::{Figures, Spread, reason_name},
+    measure::{Cell, Results},
+    policy::Policy,
+    show::Source,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
-
-/// Whether a row was counted or computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RowKind {
-    /// Counted.
-    Measured,
-    /// Measured figures carried to other rates, with a stated charge per exit.
-    Modelled,
-}
 
 /// What ticks taken out leaves.
 #[derive(Clone, Debug, Serialize)]
@@ -33,6 +25,7 @@ pub struct Row {
     experiment: &'static str,
     policy: &'static str,
     workload: String,
+    operation: &'static str,
     operations: u64,
     interrupts: u64,
     ticks: u64,
@@ -46,13 +39,21 @@ pub struct Row {
     fraction_of_bare: Option<f64>,
     spread: Option<f64>,
     seconds: f64,
-    kind: RowKind,
+    kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     ticks_out: Option<TicksOut>,
     #[serde(skip_serializing_if = "Option::is_none")]
     vmruns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ledger_entries: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    injections: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    load_generator: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    load_generator_idle: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     boot_instructions: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,34 +63,31 @@ pub struct Row {
 }
 
 /// The rows of an experiment, cell by cell.
-pub fn rows(results: &Results) -> Vec<Row> {
+pub fn rows(experiment: &'static str, results: &Results) -> Vec<Row> {
     let mut rows = Vec::new();
     for cell in &results.cells {
-        let bare = results.figures(Policy::Bare, cell.depth);
-        rows.push(measured(cell, bare));
-        rows.push(modelled(cell, bare));
+        let bare = results.figures(Policy::Bare, cell.workload);
+        rows.push(measured(experiment, cell, bare));
+        rows.push(modelled(experiment, cell, bare));
     }
     rows
-}
-
-fn workload(cell: &Cell) -> String {
-    format!("randread 4k depth {}", cell.depth)
 }
 
 fn named(exits: impl Iterator<Item = u64>) -> BTreeMap<String, u64> {
     exits.enumerate().filter(|(_, n)| *n > 0).map(|(r, n)| (reason_name(r), n)).collect()
 }
 
-fn measured(cell: &Cell, bare: Option<&Figures>) -> Row {
+fn measured(experiment: &'static str, cell: &Cell, bare: Option<&Figures>) -> Row {
     let f = &cell.figures;
     let fraction = |ticks_out| bare.map(|b| f.fraction_of(b, ticks_out));
     let (value, spread) = split(fraction(false));
     let (value_out, spread_out) = split(fraction(true));
     let host = cell.policy != Policy::Bare;
     Row {
-        experiment: "fio",
+        experiment,
         policy: cell.policy.label(),
-        workload: workload(cell),
+        workload: cell.workload.key(),
+        operation: cell.workload.operation(),
         operations: f.operations,
         interrupts: f.interrupts,
         ticks: f.ticks,
@@ -103,7 +101,7 @@ fn measured(cell: &Cell, bare: Option<&Figures>) -> Row {
         fraction_of_bare: value,
         spread,
         seconds: f.seconds,
-        kind: RowKind::Measured,
+        kind: Source::Measured.label(),
         ticks_out: Some(TicksOut {
             exits_per_operation: f.exits_ticks_out() as f64 / f.operations as f64,
             guest_share: f.guest_share_ticks_out(),
@@ -112,26 +110,32 @@ fn measured(cell: &Cell, bare: Option<&Figures>) -> Row {
         }),
         vmruns: host.then_some(f.vmruns),
         ledger_entries: host.then_some(f.entries),
+        bytes: (f.bytes > 0).then_some(f.bytes),
+        injections: host.then_some(f.injected),
+        load_generator: cell.idle.as_ref().map(|i| i.program.clone()),
+        load_generator_idle: cell.idle.as_ref().map(|i| i.share),
         boot_instructions: cell.boot_instructions,
         vm_overhead_bytes: cell.vm_overhead,
         cycles_per_exit: None,
     }
 }
 
-fn modelled(cell: &Cell, bare: Option<&Figures>) -> Row {
-    let m = PAPER.of(&cell.figures, bare);
+fn modelled(experiment: &'static str, cell: &Cell, bare: Option<&Figures>) -> Row {
+    let model = cell.workload.model();
+    let m = model.of(&cell.figures, bare);
     let exits: f64 = m.exits.iter().sum();
     let (fraction_of_bare, spread) = split(m.fraction_of_bare);
     Row {
-        experiment: "fio",
+        experiment,
         policy: cell.policy.label(),
-        workload: workload(cell),
+        workload: cell.workload.key(),
+        operation: cell.workload.operation(),
         operations: m.operations.round() as u64,
-        interrupts: PAPER.interrupts as u64,
-        ticks: PAPER.ticks as u64,
+        interrupts: model.interrupts as u64,
+        ticks: model.ticks as u64,
         exits: exits.round() as u64,
         exits_by_reason: named(m.exits.iter().map(|n| n.round() as u64)),
-        exits_per_interrupt: exits / PAPER.interrupts,
+        exits_per_interrupt: exits / model.interrupts,
         exits_per_operation: exits / m.operations,
         guest_instructions_per_operation: m.guest_per_operation,
         host_instructions_per_operation: m.host_per_operation,
@@ -139,13 +143,17 @@ fn modelled(cell: &Cell, bare: Option<&Figures>) -> Row {
         fraction_of_bare,
         spread,
         seconds: 1.0,
-        kind: RowKind::Modelled,
+        kind: Source::Modelled.label(),
         ticks_out: None,
         vmruns: None,
         ledger_entries: None,
+        bytes: None,
+        injections: None,
+        load_generator: None,
+        load_generator_idle: None,
         boot_instructions: None,
         vm_overhead_bytes: None,
-        cycles_per_exit: Some(PAPER.cycles),
+        cycles_per_exit: Some(model.cycles),
     }
 }
 

@@ -1,0 +1,85 @@
+//! What several experiments make of figures in the same way.
+
+use crate::bench::{
+    figures::{Figures, Spread, median},
+    measure::{Cell, Results},
+    model::Model,
+    policy::Policy,
+    show::{Bars, Table},
+    workload::Workload,
+};
+
+/// A table whose columns are the policies that were measured.
+pub fn table(title: impl Into<String>, results: &Results) -> Table {
+    Table::new(title, results.policies().into_iter().map(|p| p.label().to_string()))
+}
+
+/// A cell for each policy; the empty string where there is none.
+pub fn each(results: &Results, workload: Workload, f: impl Fn(&Cell) -> String) -> Vec<String> {
+    let cell = |p: Policy| results.cell(p, workload).map_or(String::new(), &f);
+    results.policies().into_iter().map(cell).collect()
+}
+
+/// The same, with nothing for the bare machine.
+pub fn each_vm(results: &Results, workload: Workload, f: impl Fn(&Cell) -> String) -> Vec<String> {
+    let cell = |c: &Cell| if c.policy == Policy::Bare { String::new() } else { f(c) };
+    each(results, workload, cell)
+}
+
+/// What the paper has of a policy; nothing for those that it doesn't have.
+pub fn quoted(results: &Results, f: impl Fn(Policy) -> Option<String>) -> Vec<String> {
+    results.policies().into_iter().map(|p| f(p).unwrap_or_default()).collect()
+}
+
+/// A series of bars for each policy.
+pub fn bars(
+    policies: &[Policy],
+    workloads: &[Workload],
+    f: impl Fn(Policy, Workload) -> Option<Spread>,
+) -> Vec<Bars> {
+    let values = |p: Policy| workloads.iter().map(|w| f(p, *w)).collect();
+    policies.iter().map(|p| Bars { name: p.label().into(), values: values(*p) }).collect()
+}
+
+/// The same count per operation.
+pub fn per(count: u64, f: &Figures) -> f64 {
+    count as f64 / f.operations as f64
+}
+
+/// Instructions per operation, guest and host, ticks taken out.
+pub fn cost(f: &Figures) -> f64 {
+    median(&f.cost_ticks_out)
+}
+
+/// Cost on the bare machine / cost here, as counted, ticks taken out of both.
+pub fn counted(results: &Results, policy: Policy, workload: Workload) -> Option<Spread> {
+    let bare = results.figures(Policy::Bare, workload)?;
+    Some(results.figures(policy, workload)?.fraction_of(bare, true))
+}
+
+/// The same by the model, with so many cycles charged for an exit.
+pub fn charged(
+    results: &Results,
+    policy: Policy,
+    workload: Workload,
+    cycles: f64,
+) -> Option<Spread> {
+    let bare = results.figures(Policy::Bare, workload)?;
+    let model = Model { cycles, ..workload.model() };
+    model.of(results.figures(policy, workload)?, Some(bare)).fraction_of_bare
+}
+
+/// How much more throughput a policy gives than `trap` by the model, in per cent.
+pub fn improvement(
+    results: &Results,
+    policy: Policy,
+    workload: Workload,
+    cycles: f64,
+) -> Option<f64> {
+    let of = |p| {
+        let figures = results.figures(p, workload)?;
+        let model = Model { cycles, ..workload.model() };
+        Some(model.of(figures, Some(figures)).cost)
+    };
+    Some(100.0 * (of(Policy::Trap)? / of(policy)? - 1.0))
+}

@@ -1,0 +1,61 @@
+//! The experiments: which workloads each one measures under every policy, and what
+//! it makes of the figures. Workloads that several experiments share are measured once.
+
+mod breakdown;
+mod common;
+mod fig3;
+mod fig4;
+mod fig5;
+mod fio;
+mod notes;
+mod paper;
+mod table1;
+mod table2;
+
+pub use notes::{conclusions, legend, notes};
+
+use super::{
+    measure::Results,
+    show::Block,
+    workload::{Effort, Workload},
+};
+
+/// An experiment.
+pub struct Experiment {
+    /// Its name on the command line and in JSON.
+    pub name: &'static str,
+    /// What it shows.
+    pub title: &'static str,
+    /// What it measures.
+    pub workloads: fn(Effort) -> Vec<Workload>,
+    /// What it makes of these workloads' figures.
+    pub blocks: fn(&Results, &[Workload]) -> Vec<Block>,
+}
+
+/// All of them, in the order of the report.
+pub const ALL: [&Experiment; 6] = [
+    &fig3::EXPERIMENT,
+    &table1::EXPERIMENT,
+    &fig4::EXPERIMENT,
+    &fig5::EXPERIMENT,
+    &table2::EXPERIMENT,
+    &fio::EXPERIMENT,
+];
+
+/// What these experiments measure, each workload once.
+pub fn workloads(experiments: &[&Experiment], effort: Effort) -> Vec<Workload> {
+    let mut all = Vec::new();
+    for workload in experiments.iter().flat_map(|e| (e.workloads)(effort)) {
+        if !all.contains(&workload) {
+            all.push(workload);
+        }
+    }
+    all
+}
+
+/// The one whose workloads the command line chooses.
+pub const FIO: &Experiment = &fio::EXPERIMENT;
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,174 @@
+//! What stands below the tables: image, boot and memory; whether the counters agree;
+//! what is too rare for a table; what the results say in sentences. Every number and
+//! every word of a conclusion comes from the results.
+
+use super::{breakdown::rare, common::per};
+use crate::bench::{
+    figures::reason_name,
+    measure::{Cell, Results},
+    model::Model,
+    policy::Policy,
+    show::{spread, three, two},
+    workload::Workload,
+};
+use crate::table::thousands;
+
+/// What boot may cost, in instructions, and the hypervisor's image in bytes.
+const BOOT_GOAL: u64 = 100_000_000;
+const IMAGE_GOAL: u64 = 1 << 20;
+/// What a load generator must leave idle of one CPU not to be the bottleneck.
+const MIN_IDLE: f64 = 0.2;
+
+/// How to read the table.
+pub fn legend() -> String {
+    format!(
+        "  measured: counted by the hypervisor's ledger and a plugin of the emulator, as the slope between\n\
+         \x20 short and long windows of a running load. Costs are executed instructions, not time.\n\
+         \x20 modelled: the measured figures at {} device interrupts and {} ticks a second (memcached in\n\
+         \x20 the ELI paper), with {} cycles charged for each exit and one cycle for each instruction.\n",
+        thousands(Model::PAPER.interrupts as u64),
+        Model::PAPER.ticks,
+        thousands(Model::PAPER.cycles as u64)
+    )
+}
+
+/// A note for each, of image, boot and memory; whether the counters agree; whether the two shares do.
+pub fn notes(results: &Results) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(bytes) = results.hypervisor_bytes {
+        let verdict = if bytes < IMAGE_GOAL { "under 1 MiB" } else { "over the goal of 1 MiB" };
+        notes.push(format!("hypervisor image: {} KiB, {verdict}", bytes.div_ceil(1024)));
+    }
+    if let Some(boot) = results.cells.iter().filter_map(|c| c.boot_instructions).max() {
+        let verdict = if boot < BOOT_GOAL { "under" } else { "over the goal of" };
+        notes.push(format!(
+            "power-on to first guest entry: {:.1} million instructions, firmware included ({verdict} 100 million)",
+            boot as f64 / 1e6
+        ));
+    }
+    let memory = |f: &dyn Fn(&Cell) -> Option<u64>| results.cells.iter().filter_map(f).max();
+    if let Some(overhead) = memory(&|c| c.vm_overhead) {
+        let host = memory(&|c| c.host_memory)
+            .map_or(String::new(), |h| format!(", {} KiB for the hypervisor itself", h / 1024));
+        notes.push(format!(
+            "memory: {} KiB for the VM's page tables and state{host}",
+            overhead / 1024
+        ));
+    }
+    for c in &results.cells {
+        let (load, name) = (c.workload.short(), c.policy.label());
+        if let Some(agree) = c.figures.counters_agree() {
+            let (runs, entries) = (thousands(c.figures.vmruns), thousands(c.figures.entries));
+            let verdict = if agree { "agree" } else { "DISAGREE: figures of this column are void" };
+            notes.push(format!(
+                "{load}, {name}: plugin saw {runs} guest entries, ledger {entries}: they {verdict}"
+            ));
+        }
+        if let Some(idle) = &c.idle {
+            let (program, share) = (&idle.program, 100.0 * idle.share);
+            let verdict = if idle.share >= MIN_IDLE {
+                "not the bottleneck"
+            } else {
+                "TOO BUSY: it may be the bottleneck"
+            };
+            notes.push(format!(
+                "{load}, {name}: {program} left {share:.0} % of one CPU idle: {verdict}"
+            ));
+        }
+        let rare = rare(results, c);
+        if !rare.is_empty() {
+            notes.push(format!(
+                "{load}, {name}: exits too rare for the table, in {} {}s: {rare}",
+                thousands(c.figures.operations),
+                c.workload.operation()
+            ));
+        }
+        // Beside a busy loop the guest's instructions say how long it waited, not what it did.
+        let comparable = c.policy != Policy::Bare && c.workload != Workload::Exchange;
+        let bare = results.figures(Policy::Bare, c.workload).filter(|_| comparable);
+        if let Some(bare) = bare {
+            let (share, f) = (c.figures.guest_share(), c.figures.fraction_of(bare, false));
+            if (share - f.value).abs() > f.spread {
+                // The share can't see what the guest itself does more than on the bare machine.
+                let guest = per(c.figures.guest, &c.figures) / per(bare.guest, bare);
+                notes.push(format!(
+                    "{load}, {name}: guest share {share:.3} and fraction of bare {} differ by more than the spread; the guest itself executes {guest:.2} times the instructions per {} that it does on bare",
+                    spread(f),
+                    c.workload.operation()
+                ));
+            }
+        }
+    }
+    notes.push(format!("clock source and device interrupts, {}", sources(results)));
+    notes
+}
+
+/// Clock source and kind of interrupt, with the policies that have them.
+fn sources(results: &Results) -> String {
+    let mut seen: Vec<(String, Vec<&str>)> = Vec::new();
+    for c in &results.cells {
+        let (what, policy) =
+            (format!("{}, {}", c.clocksource, kind(&c.interrupt)), c.policy.label());
+        match seen.iter_mut().find(|(w, _)| *w == what) {
+            Some((_, policies)) if policies.contains(&policy) => {}
+            Some((_, policies)) => policies.push(policy),
+            None => seen.push((what, vec![policy])),
+        }
+    }
+    let said = seen.iter().map(|(what, policies)| format!("{}: {what}", policies.join(", ")));
+    said.collect::<Vec<_>>().join("; ")
+}
+
+/// "IR-PCI-MSIX" of "IR-PCI-MSIX-0000:00:03.0".
+fn kind(interrupt: &str) -> &str {
+    interrupt.split("-0").next().unwrap_or(interrupt)
+}
+
+/// What the results say, in sentences; nothing when there is nothing to compare `trap` with.
+pub fn conclusions(results: &Results) -> Vec<String> {
+    let vms =
+        |workload: Workload| results.of(workload).into_iter().filter(|c| c.policy != Policy::Bare);
+    let mut compared: Vec<Workload> = Vec::new();
+    for cell in results.cells.iter().filter(|c| c.policy == Policy::Trap) {
+        if vms(cell.workload).count() > 1 {
+            compared.push(cell.workload);
+        }
+    }
+    if compared.is_empty() {
+        return Vec::new();
+    }
+    let each = |f: &dyn Fn(&Cell) -> String| {
+        let at = |workload: &Workload| {
+            let said = vms(*workload).map(|c| format!("{} under {}", f(c), c.policy.label()));
+            format!("in {} {}", workload.short(), said.collect::<Vec<_>>().join(", "))
+        };
+        compared.iter().map(at).collect::<Vec<_>>().join("; ")
+    };
+    vec![
+        format!(
+            "Exits for a device interrupt and its completion: {}.",
+            each(&|c| two(c.figures.delivery_exits_per_interrupt()))
+        ),
+        format!(
+            "The guest's share of all instructions: {}.",
+            each(&|c| format!(
+                "{} ({} with ticks out)",
+                three(c.figures.guest_share()),
+                three(c.figures.guest_share_ticks_out())
+            ))
+        ),
+        format!("Modelled at the paper's rates, exits a second: {}.", each(&remaining)),
+    ]
+}
+
+/// Exits a second in the model, with the four most frequent reasons.
+fn remaining(cell: &Cell) -> String {
+    let exits = cell.workload.model().of(&cell.figures, None).exits;
+    let mut named: Vec<_> = exits.iter().enumerate().filter(|(_, n)| **n >= 1.0).collect();
+    named.sort_by(|a, b| b.1.total_cmp(a.1));
+    let name =
+        |(r, n): &(usize, &f64)| format!("{} {}", thousands(n.round() as u64), reason_name(*r));
+    let names: Vec<_> = named.iter().take(4).map(name).collect();
+    let all = thousands(exits.iter().sum::<f64>().round() as u64);
+    if names.is_empty() { all } else { format!("{all} ({})", names.join(", ")) }
+}

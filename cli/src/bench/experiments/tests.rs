@@ -1,0 +1,253 @@
+//! Tables, plots and sentences say what the results say.
+
+use super::*;
+use crate::bench::{
+    figures::{Exits, Figures, Kind, Window},
+    generator::Idle,
+    measure::{Cell, Failure},
+    policy::Policy,
+    show::{
+        Form, Row, Table,
+        text::{table, wrap},
+    },
+};
+use ledger::Reason;
+
+/// A policy with so many exits and host instructions per operation.
+fn cell(policy: Policy, workload: Workload, exits: u64, host: u64) -> Cell {
+    let window = |kind, operations: u64, ticks: u64| {
+        let mut by_reason = vec![0; Reason::COUNT];
+        by_reason[Reason::DeviceInterrupt as usize] = exits / 2 * operations;
+        by_reason[Reason::DeviceEoi as usize] = exits.div_ceil(2) * operations;
+        let per_tick = if policy == Policy::Direct { 0 } else { 2 };
+        by_reason[Reason::TimerProgram as usize] = per_tick * ticks;
+        // One in the longest window.
+        by_reason[Reason::Kick as usize] = u64::from(policy == Policy::Direct && ticks == 50);
+        let entries = by_reason.iter().sum();
+        let vm = policy != Policy::Bare;
+        Window {
+            kind,
+            spun: 0,
+            operations,
+            interrupts: operations,
+            ticks,
+            nanoseconds: 1_000_000_000,
+            bytes: 256 * operations,
+            exits: vm.then_some(Exits { entries, injected: exits * operations, by_reason }),
+            guest: 12_000 * operations + 100 * ticks,
+            host: if vm { host * operations + 25 * per_tick * ticks } else { 0 },
+            vmruns: if vm { entries } else { 0 },
+        }
+    };
+    let windows = [
+        window(Kind::Short, 1_000, 10),
+        window(Kind::Long, 1_234_567, 50),
+        window(Kind::Spin, 0, 5),
+    ];
+    Cell {
+        policy,
+        workload,
+        figures: Figures::of(&windows).unwrap(),
+        clocksource: "tsc".into(),
+        interrupt: "PCI-MSIX-0000:00:01.0".into(),
+        idle: Some(Idle { program: "peer".into(), share: 0.75 }),
+        boot_instructions: Some(42_000_000),
+        vm_overhead: Some(4096 * 1024),
+        host_memory: None,
+    }
+}
+
+fn results(workloads: &[Workload]) -> Results {
+    let cells = workloads.iter().flat_map(|workload| {
+        [
+            (Policy::Bare, 0, 0),
+            (Policy::Trap, 2, 12_000),
+            (Policy::EliDelivery, 1, 6_000),
+            (Policy::Eli, 0, 10),
+            (Policy::Direct, 0, 0),
+        ]
+        .map(|(policy, exits, host)| cell(policy, *workload, exits, host))
+    });
+    Results { cells: cells.collect(), hypervisor_bytes: Some(300 << 10), ..Results::default() }
+}
+
+const FIO: [Workload; 2] = [Workload::Fio { depth: 1 }, Workload::Fio { depth: 32 }];
+
+fn tables(blocks: &[Block]) -> Vec<&Table> {
+    let tables = blocks.iter().filter_map(|b| match b {
+        Block::Table(table) => Some(table),
+        _ => None,
+    });
+    tables.collect()
+}
+
+/// The cells of a table's first line with this label, after the section with this word in it.
+fn line(table: &Table, section: &str, label: &str) -> String {
+    let mut rows = table.rows.iter().skip_while(|row| match row {
+        Row::Section(source, note) => !format!("{} {note}", source.label()).contains(section),
+        Row::Line { .. } => true,
+    });
+    let found = rows.find_map(|row| match row {
+        Row::Line { label: l, cells, .. } if l == label => Some(cells.join(" ")),
+        _ => None,
+    });
+    found.unwrap_or_else(|| panic!("no line {label} in {table:?}"))
+}
+
+#[test]
+fn the_table_fits_a_terminal_and_has_the_policies_side_by_side() {
+    let results = results(&FIO);
+    let shown = breakdown::table(&results, FIO[1]);
+    let text = table(&shown);
+    assert!(text.lines().chain(legend().lines()).all(|l| l.chars().count() <= 110), "{text}");
+    assert_eq!(shown.columns, ["bare", "trap", "eli-delivery", "eli", "direct"]);
+    let row = |label: &str| line(&shown, "measured", label);
+    assert_eq!(row("exits per interrupt, ticks out"), " 2.00 1.00 0.00 0.00");
+    assert_eq!(row("for delivery and completion"), " 2.00 1.00 0.00 0.00");
+    assert_eq!(row("guest share of instructions"), "1.000 0.500 0.667 0.999 1.000");
+    assert_eq!(
+        row("fraction of bare metal, by cost"),
+        "1.00 ± 0.00 0.50 ± 0.00 0.67 ± 0.00 1.00 ± 0.00 1.00 ± 0.00"
+    );
+    assert_eq!(row("exits a second at the paper's rate"), "0 300,500 150,500 500 0");
+}
+
+#[test]
+fn notes_judge_and_conclusions_follow_the_counts() {
+    let mut results = results(&FIO);
+    let notes_then = notes(&results).join("\n");
+    for said in [
+        "300 KiB, under 1 MiB",
+        "42.0 million instructions",
+        "fio depth 1, direct: exits too rare for the table, in 1,233,567 I/Os: 1 kick",
+        "bare, trap, eli-delivery, eli, direct: tsc, PCI-MSIX",
+        "fio depth 1, trap: peer left 75 % of one CPU idle: not the bottleneck",
+    ] {
+        assert!(notes_then.contains(said), "{notes_then}");
+    }
+    assert!(
+        !notes_then.contains("DISAGREE") && !notes_then.contains("differ by more"),
+        "{notes_then}"
+    );
+    let said = conclusions(&results).join(" ");
+    let delivery = "in fio depth 32 2.00 under trap, 1.00 under eli-delivery, 0.00 under eli";
+    assert!(said.contains(delivery), "{said}");
+    assert!(said.contains("500 (500 timer-program) under eli, 0 under direct;"), "{said}");
+    assert!(wrap(&said).lines().all(|l| l.chars().count() <= 100));
+
+    results.cells[1].figures.vmruns *= 2;
+    results.cells[3].figures.host *= 100;
+    results.cells[4].idle = Some(Idle { program: "peer".into(), share: 0.05 });
+    let notes = notes(&results).join("\n");
+    assert!(notes.contains("fio depth 1, trap: plugin saw") && notes.contains("DISAGREE"));
+    assert!(notes.contains("differ by more") && notes.contains("1.00 times"), "{notes}");
+    assert!(notes.contains("5 % of one CPU idle: TOO BUSY"), "{notes}");
+
+    results.cells.retain(|c| c.policy != Policy::Trap);
+    assert!(conclusions(&results).is_empty());
+}
+
+#[test]
+fn figure_3_has_measured_modelled_and_quoted_fractions() {
+    let workloads = (fig3::EXPERIMENT.workloads)(Effort::Quick);
+    let blocks = (fig3::EXPERIMENT.blocks)(&results(&workloads), &workloads);
+    let table = tables(&blocks)[0];
+    let counted = line(table, "measured", &Workload::Apache.title());
+    assert!(counted.starts_with("1.00 ± 0.00 0.50 ± 0.00 0.67"), "{counted}");
+    // 12,000 instructions against 24,000 and two exits, ticks at the model's rate.
+    let charged = line(table, "2,000 cycles", "Apache");
+    assert!(charged.starts_with("1.00 ± 0.00 0.43 ± 0.00 0.60"), "{charged}");
+    assert_eq!(line(table, "quoted", "Apache"), "1.00 0.65  0.97 ");
+    let Some(Block::Plots(plots)) = blocks.iter().find(|b| matches!(b, Block::Plots(_))) else {
+        panic!("no plots")
+    };
+    let quoted = plots.last().unwrap();
+    let Form::Bars { groups, series } = &quoted.form else { panic!("no bars") };
+    assert_eq!(*groups, ["netperf", "Apache", "memcached"]);
+    assert_eq!(series[1].values[0].unwrap().value, 0.60);
+}
+
+#[test]
+fn table_1_has_a_table_for_each_program() {
+    let workloads = (table1::EXPERIMENT.workloads)(Effort::Full);
+    let blocks = (table1::EXPERIMENT.blocks)(&results(&workloads), &workloads);
+    let tables = tables(&blocks);
+    assert_eq!(tables.len(), 3);
+    assert_eq!(
+        line(tables[1], "gives to the guest", "injections per request"),
+        " 2.00 1.00 0.00 0.00"
+    );
+    assert_eq!(line(tables[1], "quoted", "exits a second"), " 90,506 64,187 1,118 ");
+    assert_eq!(line(tables[0], "quoted", "Mb/s"), "5,245 3,145 4,682 5,119 ");
+}
+
+#[test]
+fn table_2_splits_the_hosts_work_by_what_delivery_alone_costs() {
+    let workloads = [Workload::Exchange];
+    let blocks = (table2::EXPERIMENT.blocks)(&results(&workloads), &workloads);
+    let table = tables(&blocks)[0];
+    assert_eq!(line(table, "each transaction", "host instructions"), " 12,000 6,000 10.0 0.00");
+    let path = "instructions between it and its handler";
+    assert_eq!(line(table, "each device interrupt", path), " 6,000 0.00 0.00 0.00");
+    assert_eq!(
+        line(table, "each device interrupt", "exits for its completion"),
+        " 1.00 1.00 0.00 0.00"
+    );
+    // (12,000 + 2 × 2,000) / 2,930.
+    assert_eq!(line(table, "modelled", "µs that the host adds"), " 5.46 2.73 0.00 0.00");
+    assert_eq!(line(table, "quoted", "µs added"), "0.00 8.21  0.58 ");
+    assert_eq!(line(table, "full version", "µs in all"), "27.93 36.14  28.51 ");
+}
+
+#[test]
+fn figures_4_and_5_show_what_is_gained_over_trap() {
+    for (experiment, label) in [(&fig4::EXPERIMENT, "netperf"), (&fig5::EXPERIMENT, "0 µs")] {
+        let workloads = (experiment.workloads)(Effort::Quick);
+        let blocks = (experiment.blocks)(&results(&workloads), &workloads);
+        let table = tables(&blocks)[0];
+        // 24,000 instructions become 12,010, or 12,000 and less for the ticks.
+        let gained = line(table, "gained over trap by executed", label);
+        assert!(gained.starts_with("100.0  33.3 99.8 100.0"), "{gained}");
+        assert_eq!(line(table, "per KiB sent", label), "4.00 4.00 4.00 4.00 4.00");
+        for plot in blocks.iter().filter_map(|b| match b {
+            Block::Plots(plots) => Some(plots),
+            _ => None,
+        }) {
+            let Form::Lines { series, .. } = &plot[0].form else { panic!("no lines") };
+            assert_eq!(series.len(), 3);
+            assert!(series.iter().all(|s| s.points.len() == workloads.len()));
+        }
+    }
+}
+
+#[test]
+fn whatever_is_missing_no_experiment_stumbles() {
+    let workloads = workloads(&ALL, Effort::Full);
+    let whole = results(&workloads);
+    for left in [&[][..], &[Policy::Bare], &[Policy::Trap], &[Policy::Eli, Policy::Direct]] {
+        let mut some = whole.clone();
+        some.cells.retain(|c| left.contains(&c.policy) && c.workload != Workload::Apache);
+        let (workload, policy) = (Workload::Apache, Policy::Eli);
+        some.failures.push(Failure { workload, policy, why: "it failed".into() });
+        for experiment in ALL {
+            let workloads = (experiment.workloads)(Effort::Full);
+            let blocks = (experiment.blocks)(&some.only(&workloads), &workloads);
+            crate::bench::show::text::blocks(&blocks);
+        }
+        notes(&some);
+        conclusions(&some);
+    }
+}
+
+#[test]
+fn experiments_share_what_they_measure() {
+    for effort in [Effort::Full, Effort::Quick, Effort::Smoke] {
+        let all = workloads(&ALL, effort);
+        for (i, workload) in all.iter().enumerate() {
+            assert!(!all[i + 1..].contains(workload));
+        }
+        assert!(ALL.iter().all(|e| (e.workloads)(effort).iter().all(|w| all.contains(w))));
+    }
+    let names: std::collections::BTreeSet<_> = ALL.iter().map(|e| e.name).collect();
+    assert_eq!(names.len(), ALL.len());
+}

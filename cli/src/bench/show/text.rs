@@ -1,0 +1,108 @@
+//! Tables and sentences for the terminal, as wide as they must be.
+
+use super::{Block, Row, Table};
+
+/// Width of a terminal's line.
+const WIDTH: usize = 100;
+const INDENT: usize = 2;
+
+/// Everything but the plots.
+pub fn blocks(blocks: &[Block]) -> String {
+    let mut text = String::new();
+    for block in blocks {
+        match block {
+            Block::Say(sentence) => text.push_str(&(wrap(sentence) + "\n")),
+            Block::Table(one) => text.push_str(&(table(one) + "\n")),
+            Block::Plots(_) => {}
+        }
+    }
+    text
+}
+
+/// A table; what isn't there is a dash.
+pub fn table(table: &Table) -> String {
+    let length = |text: &str| text.chars().count();
+    let labels = table.rows.iter().filter_map(|row| match row {
+        Row::Line { depth, label, .. } => Some(INDENT * (depth + 1) + length(label)),
+        Row::Section(..) => None,
+    });
+    let label = labels.max().unwrap_or(0).max(length(&table.title));
+    let widths: Vec<_> = (0..table.columns.len())
+        .map(|c| {
+            let cells = table.rows.iter().filter_map(|row| match row {
+                Row::Line { cells, .. } => cells.get(c).map(|text| length(text)),
+                Row::Section(..) => None,
+            });
+            cells.chain([length(&table.columns[c])]).max().unwrap_or(0)
+        })
+        .collect();
+    let line = |first: String, cells: &[String]| {
+        let mut row = format!("  {first:<label$}");
+        for (cell, width) in cells.iter().zip(&widths) {
+            let cell = if cell.is_empty() { "-" } else { cell };
+            row.push_str(&format!("  {cell:>width$}"));
+        }
+        row.trim_end().to_string() + "\n"
+    };
+    let mut text = line(table.title.clone(), &table.columns);
+    for row in &table.rows {
+        match row {
+            Row::Section(source, "") => text.push_str(&format!("  {}\n", source.label())),
+            Row::Section(source, note) => {
+                text.push_str(&format!("  {}: {note}\n", source.label()));
+            }
+            Row::Line { depth, label, cells } => {
+                text.push_str(&line(format!("{:1$}{label}", "", INDENT * (depth + 1)), cells));
+            }
+        }
+    }
+    text
+}
+
+/// Breaks a sentence into lines that fit a terminal.
+pub fn wrap(sentence: &str) -> String {
+    let (mut text, mut length) = (String::new(), 0);
+    for word in sentence.split(' ') {
+        let word_length = word.chars().count();
+        if length > 0 && length + 1 + word_length > WIDTH {
+            text.push('\n');
+            length = 0;
+        } else if length > 0 {
+            text.push(' ');
+            length += 1;
+        }
+        text.push_str(word);
+        length += word_length;
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::show::Source;
+
+    #[test]
+    fn columns_are_as_wide_as_they_must_be() {
+        let mut t = Table::new("load", ["bare", "trap"].map(String::from));
+        t.section(Source::Measured, "");
+        t.line("exits", [String::new(), "1,234,567".into()]);
+        t.part("the timer's", ["0.00".into(), "2.00".into()]);
+        t.section(Source::Quoted, "the paper");
+        let expected = "  load             bare       trap
+  measured
+    exits             -  1,234,567
+      the timer's  0.00       2.00
+  quoted: the paper
+";
+        assert_eq!(table(&t), expected);
+    }
+
+    #[test]
+    fn sentences_break_between_words() {
+        let sentence = "exits per second ".repeat(20);
+        let broken = wrap(sentence.trim());
+        assert!(broken.lines().all(|l| l.chars().count() <= WIDTH) && broken.lines().count() > 2);
+        assert_eq!(broken.replace('\n', " "), sentence.trim());
+    }
+}
