@@ -51,6 +51,19 @@ pub enum Destination {
     Logical(u32),
 }
 
+impl Destination {
+    /// Is the local APIC `id` among the receivers of what `sender` sends?
+    pub const fn includes(self, id: u32, sender: u32) -> bool {
+        match self {
+            Destination::Itself => sender == id,
+            Destination::All => true,
+            Destination::Others => sender != id,
+            Destination::Physical(only) => only == id,
+            Destination::Logical(set) => set >> 16 == id >> 4 && set & 1 << (id & 15) != 0,
+        }
+    }
+}
+
 /// What the host has to do after a register write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteEffect {
@@ -291,7 +304,10 @@ impl LocalApic {
         }
     }
 
+    /// The interrupt command register (SDM vol. 3, 11.6.1 and 11.12.9).
     fn write_icr(&mut self, value: u64) -> Result<WriteEffect, Refused> {
+        /// Level triggered, and not asserted: the end of an INIT, which means nothing any more.
+        const DEASSERT: (u64, u64) = (1 << 15 | 1 << 14, 1 << 15);
         self.icr = value & !(1 << 12);
         let vector = value as u8;
         let id = (value >> 32) as u32;
@@ -307,6 +323,7 @@ impl LocalApic {
             // Fixed, and lowest priority, which x2APIC hardware may treat as fixed.
             0 | 1 => self.fixed(destination, vector),
             4 => WriteEffect::Nmi(destination),
+            5 if value & DEASSERT.0 == DEASSERT.1 => WriteEffect::None,
             5 => WriteEffect::Init(destination),
             6 => WriteEffect::StartUp { destination, page: vector },
             _ => WriteEffect::None,
@@ -319,17 +336,6 @@ impl LocalApic {
             return WriteEffect::None;
         }
         WriteEffect::Interrupt { destination, vector }
-    }
-
-    /// Is this APIC among the receivers?
-    pub fn matches(&self, destination: Destination, sender: u32) -> bool {
-        match destination {
-            Destination::Itself => sender == self.id,
-            Destination::All => true,
-            Destination::Others => sender != self.id,
-            Destination::Physical(id) => id == self.id,
-            Destination::Logical(id) => id >> 16 == self.id >> 4 && id & 1 << (self.id & 15) != 0,
-        }
     }
 }
 

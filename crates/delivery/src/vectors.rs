@@ -95,7 +95,7 @@ impl VectorSet {
 
 /// Where stand-ins are looked for: from here downwards, so that they rank above
 /// what guests commonly give to devices.
-const STAND_IN_TOP: u8 = 0xEF;
+pub const STAND_IN_TOP: u8 = 0xEF;
 /// Below this are the exceptions.
 const FIRST_INTERRUPT: u8 = 32;
 

@@ -15,6 +15,8 @@ use paging::walk::Paging;
 pub enum Exit {
     /// A physical interrupt is pending (injection mode).
     Interrupt,
+    /// The guest's NMI handler returns (IRET, not yet executed).
+    NmiDone,
     /// An NMI is pending: another core wants this one's attention.
     Nmi,
     /// #NP, with the event whose delivery caused it.
@@ -75,8 +77,6 @@ pub enum Exit {
     NestedFault {
         /// Guest-physical address.
         address: u64,
-        /// A store.
-        write: bool,
         /// An instruction fetch.
         fetch: bool,
         /// On the guest's own page tables.
@@ -96,8 +96,33 @@ pub enum Exit {
     Unknown(u64, u64, u64),
 }
 
+/// Where a vCPU starts, and in what state.
+#[derive(Clone, Copy)]
+pub enum Start {
+    /// As a boot loader enters a kernel, in flat protected mode or in long mode.
+    Kernel {
+        /// First instruction.
+        rip: u64,
+        /// Long mode with these page tables, else flat 32-bit protected mode.
+        page_tables: Option<u64>,
+        /// Guest-physical address of the GDT the selectors below refer to, and its limit.
+        gdt: (u64, u16),
+        /// Selectors of code and data.
+        selectors: (u16, u16),
+        /// RAX, RBX, RSI.
+        registers: (u64, u64, u64),
+    },
+    /// As a start-up interrupt has it: real mode at this 4 KiB page.
+    StartUp {
+        /// Its number.
+        page: u8,
+    },
+}
+
 /// One virtual CPU of a vendor's extension, used on the core that it was made on.
 pub trait VirtualCpu: decode::Registers {
+    /// The state of a CPU at its start; nothing pending, injection mode.
+    fn reset(&mut self, start: Start);
     /// Makes this core ready to enter the guest; interrupts and NMIs are held from here on.
     fn prepare_core(&mut self);
     /// Ends that; the guest isn't entered again.
@@ -125,8 +150,13 @@ pub trait VirtualCpu: decode::Registers {
     fn raise(&mut self, vector: u8, error_code: Option<u32>);
     /// Raises #PF at the next entry, with `address` in CR2.
     fn raise_page_fault(&mut self, address: u64, error_code: u32);
-    /// Raises an NMI in the guest at the next entry.
+    /// Raises an NMI in the guest at the next entry. [`Exit::NmiDone`] follows when its handler is
+    /// through.
     fn raise_nmi(&mut self);
+    /// Could the guest take an NMI, or is it still handling one?
+    fn nmi_possible(&self) -> bool;
+    /// Is an event to be raised at the next entry already?
+    fn raising(&self) -> bool;
 
     /// The guest's task priority.
     fn task_priority(&self) -> u8;

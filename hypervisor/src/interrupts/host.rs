@@ -204,28 +204,46 @@ unsafe extern "C" {
     safe fn interrupt_drain();
 }
 
+/// Loads a table for a core on which a guest's interrupts may still arrive. Among them may be
+/// vectors 16 to 31, which the table of the host takes for exceptions: this one knows none, and
+/// completes and forgets everything below 32 but the NMI. What is above is noted as ever.
+fn load_tolerant() {
+    static TOLERANT: Once<Table> = Once::new();
+    let handler = interrupt_drain as *const () as u64;
+    load_table(TOLERANT.call_once(|| {
+        let mut table = Table::new();
+        let gates = table.0.iter_mut().enumerate().take(32).filter(|(v, _)| *v != NMI as usize);
+        gates.for_each(|(_, gate)| *gate = Gate::new(handler, 0));
+        table
+    }));
+}
+
+/// Sleeps until [`WAKE`](super::WAKE) arrives; what else does is completed and forgotten.
+pub fn sleep_until_woken() {
+    load_tolerant();
+    loop {
+        super::disable();
+        if super::take().any(|vector| vector == super::WAKE) {
+            break;
+        }
+        super::enable_and_halt();
+    }
+    load();
+}
+
 /// Completes and forgets every interrupt that a guest left on this core, pending or in service.
-/// Among them may be vectors 16 to 31, which the table of the host takes for exceptions: a table
-/// that knows none but the NMI is loaded meanwhile. Their sources are silent by now. QEMU accepts
-/// vectors below 16 too, which hardware never does, and delivers all but 0: that one is left.
+/// Their sources are silent by now, or what they still send is for nobody. QEMU accepts vectors
+/// below 16 too, which hardware never does, and delivers all but 0: that one is left.
 pub fn drain() {
     /// Each round takes a vector at the least.
     const ROUNDS: usize = 256;
-    static DRAIN: Once<Table> = Once::new();
-    let handler = interrupt_drain as *const () as u64;
-    let table = DRAIN.call_once(|| {
-        let mut table = Table::new();
-        let gates = table.0.iter_mut().enumerate().filter(|(v, _)| *v != NMI as usize);
-        gates.for_each(|(_, gate)| *gate = Gate::new(handler, 0));
-        table
-    });
     let any = |bitmap: [u32; 8]| bitmap[0] & !1 != 0 || bitmap[1..].iter().any(|r| *r != 0);
     let complete = || {
         (0..ROUNDS).take_while(|_| any(x2apic::in_service_bitmap())).for_each(|_| x2apic::eoi());
     };
     x2apic::set_tpr(0);
     complete();
-    load_table(table);
+    load_tolerant();
     for _ in (0..ROUNDS).take_while(|_| any(x2apic::request_bitmap())) {
         // SAFETY: the table just loaded handles every vector; nothing in between faults.
         unsafe { asm!("sti", "nop", "cli") };

@@ -7,7 +7,7 @@
 mod host;
 pub mod legacy;
 
-pub use host::{drain, load};
+pub use host::{drain, load, sleep_until_woken};
 
 use crate::cpu::this;
 use core::{arch::asm, sync::atomic::Ordering};

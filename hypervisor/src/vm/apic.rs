@@ -1,13 +1,14 @@
 //! MSR exits: the virtual x2APIC, the time-stamp counter, and all else by `platform`.
 
-use super::Vm;
+use super::Vcpu;
+use super::link::Link;
 use super::this_core::{ThisCore, in_service};
 use super::vcpu::{GENERAL_PROTECTION, host_vectors};
 use crate::cpu;
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::x2apic::{self, TimerMode};
 use crate::interrupts;
-use delivery::{LocalApic, Mode, TimerSetup, WriteEffect};
+use delivery::{Destination, LocalApic, Mode, Startup, TimerSetup, WriteEffect};
 use ledger::{Delivery, Reason};
 use platform::msr::MsrResult;
 
@@ -25,7 +26,7 @@ const CR0_PG: u64 = 1 << 31;
 const SHORTEST_PERIOD_HZ: u64 = 100_000;
 const X2APIC: core::ops::RangeInclusive<u32> = 0x800..=0x8FF;
 
-impl<C: VirtualCpu> Vm<C> {
+impl<C: VirtualCpu> Vcpu<C> {
     pub(super) fn read_msr(&mut self) -> Reason {
         let msr = self.cpu.gpr(RCX) as u32;
         let value = match msr {
@@ -82,7 +83,7 @@ impl<C: VirtualCpu> Vm<C> {
         match platform::msr::write_efer(
             self.cpu.efer(),
             value,
-            self.efer_offered,
+            self.vm.efer_offered,
             self.cpu.paging().cr0 & CR0_PG != 0,
         ) {
             MsrResult::Value(v) => {
@@ -104,21 +105,48 @@ impl<C: VirtualCpu> Vm<C> {
                 Reason::TimerProgram
             }
             WriteEffect::Interrupt { destination, vector } => {
-                if self.apic.matches(destination, 0) {
-                    self.interrupt_self(vector);
-                }
-                Reason::MsrWrite
+                self.send(destination, vector);
+                Reason::Ipi
             }
             WriteEffect::Nmi(destination) => {
-                if self.apic.matches(destination, 0) {
-                    self.cpu.raise_nmi();
-                }
-                Reason::MsrWrite
+                self.receivers(destination, true).for_each(|link| link.nmi());
+                Reason::Ipi
             }
-            // There is no other CPU to start or reset, and INIT to oneself is refused by all but
-            // the firmware's own use.
-            WriteEffect::Init(_) | WriteEffect::StartUp { .. } => Reason::MsrWrite,
+            // Not to oneself: only firmware uses that.
+            WriteEffect::Init(destination) => {
+                self.receivers(destination, false).for_each(|link| link.signal(|s| s.init()));
+                Reason::Ipi
+            }
+            WriteEffect::StartUp { destination, page } => {
+                let start = |s: Startup| s.start_up(page);
+                self.receivers(destination, false).for_each(|link| link.signal(start));
+                Reason::Ipi
+            }
         })
+    }
+
+    /// The vCPUs among the receivers, this one if `itself`.
+    fn receivers(&self, to: Destination, itself: bool) -> impl Iterator<Item = &'static Link> {
+        let me = self.id as u32;
+        let of = move |id| to.includes(id, me) && (itself || id != me);
+        (0..).zip(&self.vm.links).filter(move |(id, _)| of(*id)).map(|(_, link)| link)
+    }
+
+    /// Sends a fixed interrupt. The frequent case is one receiver by its id.
+    fn send(&mut self, to: Destination, vector: u8) {
+        let me = self.id as u32;
+        if let Destination::Physical(id) = to
+            && id != me
+        {
+            return self.vm.interrupt(id as usize, vector);
+        }
+        for id in (0..self.vm.links.len()).filter(|id| to.includes(*id as u32, me)) {
+            if id == self.id {
+                self.interrupt_self(vector);
+            } else {
+                self.vm.interrupt(id, vector);
+            }
+        }
     }
 
     /// An interrupt of the guest's for itself. In direct mode the physical local APIC can
@@ -138,19 +166,18 @@ impl<C: VirtualCpu> Vm<C> {
         }
         let vector = in_service().highest()?;
         x2apic::eoi();
-        self.routes.guest_vector(vector)
+        self.link().vectors.lock().routes.guest_vector(vector)
     }
 
     fn completed(&mut self, vector: Option<u8>) -> Reason {
         let Some(vector) = vector.or_else(|| self.complete_physical()) else {
             return Reason::OtherEoi;
         };
-        for message in self.ioapic.eoi(vector) {
-            self.give(message.vector);
-        }
+        let vm = self.vm;
+        self.with_pc(|pc, _| pc.ioapic.eoi(vector).iter().for_each(|m| vm.deliver(m)));
         if self.apic.timer_vector() == Some(vector) {
             Reason::TimerEoi
-        } else if self.device_vectors.contains(vector) {
+        } else if self.link().vectors.lock().devices.contains(vector) {
             Reason::DeviceEoi
         } else {
             Reason::OtherEoi
@@ -158,12 +185,12 @@ impl<C: VirtualCpu> Vm<C> {
     }
 }
 
-impl<C: VirtualCpu> Vm<C> {
+impl<C: VirtualCpu> Vcpu<C> {
     /// The core as the virtual APIC sees it now.
     fn with_core<R>(&mut self, f: impl FnOnce(&mut LocalApic, &mut ThisCore<'_, C>) -> R) -> R {
         let mut core = ThisCore {
             direct: self.mode != Mode::Injection,
-            host: host_vectors(self.policy),
+            host: host_vectors(self.vm.policy),
             timer: self.apic.timer_vector(),
             cpu: &mut self.cpu,
         };
@@ -173,7 +200,7 @@ impl<C: VirtualCpu> Vm<C> {
     /// Applies what the guest wrote to its timer: with its own vector where the timer is its own,
     /// else with the host's.
     fn program_timer(&self, setup: TimerSetup) {
-        let vector = match self.policy {
+        let vector = match self.vm.policy {
             Delivery::Trap | Delivery::EliDelivery | Delivery::Eli => interrupts::TIMER,
             // A vector below 16 is none: the entry stays masked.
             Delivery::Direct => self.apic.timer_vector().filter(|v| *v >= 16).unwrap_or(0),
@@ -200,12 +227,4 @@ fn program_timer(setup: TimerSetup, vector: u8) {
     }
     let mode = if setup.periodic { TimerMode::Periodic } else { TimerMode::OneShot };
     x2apic::timer_lvt(vector, mode, setup.masked);
-}
-
-/// Whether this interrupt message is for the one vCPU: physical id 0, or everybody.
-pub fn for_this_vcpu(message: &platform::message::Message) -> bool {
-    // An IOAPIC or MSI destination has eight bits; in logical mode x2APIC id 0 is bit 0 of
-    // cluster 0.
-    message.destination == 0xFF
-        || if message.logical { message.destination & 1 != 0 } else { message.destination == 0 }
 }

@@ -5,11 +5,14 @@
 
 use super::devices::Device;
 use super::io::physical_cpuid;
-use super::memory::Memory;
-use super::shadow::Shadow;
-use super::vcpu::host_vectors;
-use super::{LEDGER_PAGE, Vm};
-use crate::cpu::svm::{Start, SvmCpu};
+use super::link::Link;
+use super::memory::{Memory, Tables};
+use super::pc::Pc;
+use super::shadow::Shadows;
+use super::{LEDGER_PAGES, Vcpu, Vm};
+use crate::cpu::PerCpu;
+use crate::cpu::svm::SvmCpu;
+use crate::cpu::vendor::Start;
 use crate::pci::{Function, Pci};
 use crate::{console, cpu, iommu};
 use ::iommu::Bdf;
@@ -18,7 +21,8 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use delivery::{LocalApic, Mode, Routes, VectorSet};
+use core::sync::atomic::AtomicBool;
+use delivery::{LocalApic, Mode};
 use ledger::{Delivery, Page, Record};
 use loader::{EntryMode, GuestMachine, Load, MemoryRegion, RegionKind};
 use paging::Access;
@@ -27,6 +31,7 @@ use plan::{Choice, DeviceName};
 use platform::cpuid::efer_offered;
 use platform::msr::{Identity, Msrs, Vendor};
 use platform::pci::{Addresses, Bus};
+use spin::Mutex;
 
 /// PCI base class of bridges.
 const BRIDGE_CLASS: u32 = 6;
@@ -35,11 +40,11 @@ const MIB: u64 = 1 << 20;
 /// The time of day the guests' clock chips show; nothing keeps the time across boots.
 const CLOCK: u64 = 1_767_225_600;
 
-/// A VM and the core that is to run it.
-pub type Placed = (usize, Box<Vm<SvmCpu>>);
+/// A vCPU and the core that is to run it.
+pub type Placed = (usize, Box<Vcpu<SvmCpu>>);
 
-/// Builds every VM of the boot image.
-pub fn all(machine: &Machine, bytes: &'static [u8]) -> Result<Vec<Placed>, String> {
+/// Builds every VM of the boot image; gives the vCPUs of each.
+pub fn all(machine: &Machine, bytes: &'static [u8]) -> Result<Vec<Vec<Placed>>, String> {
     if bytes.is_empty() {
         return Err("no boot image was loaded: the boot loader must pass the file that `exitless image` makes as the one module".into());
     }
@@ -125,25 +130,58 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn build(&self, devices: Vec<Bdf>) -> Result<Placed, String> {
+    fn build(&self, devices: Vec<Bdf>) -> Result<Vec<Placed>, String> {
         let vm = self.vm;
-        let core = self.core()?;
+        let cores = self.cores()?;
         let spent = crate::memory::host_bytes();
         let format = iommu::dma_format();
-        let mut memory = Memory::new(&vm.name, vm.memory, format).map_err(|e| e.to_string())?;
+        let (memory, mut tables) =
+            Memory::new(&vm.name, vm.memory, format).map_err(|e| e.to_string())?;
         let load = self.load(&memory)?;
-        let (bus, devices) = self.assign(devices, &memory, format)?;
-        let ledger = self.ledger(&mut memory)?;
-        let ports = self.machine.pm_timer.map_or(0..0, |t| t.port..t.port.saturating_add(4));
-        let shadow =
-            crate::memory::allocate(4096, 4096).ok_or("no memory is left for its shadow IDT")?;
-        let asid = self.index as u32 + 1;
+        let (bus, devices) = self.assign(devices, tables.dma_root(), format)?;
         let (policy, why) = self.policy();
-        let completions_exit = policy == Delivery::EliDelivery;
-        let cpu = SvmCpu::new(memory.nested_root(), asid, ports, completions_exit, start(&load))
-            .ok_or("no memory is left for its vCPU")?;
-        console::attach(self.index, cpu::get(core).map_or(0, |c| c.apic_id));
-        memory.close();
+        let mut ledgers = Vec::new();
+        let mut frames = Vec::new();
+        for id in 0..cores.len() {
+            ledgers.push(ledger(&mut tables, id)?);
+            let frame = crate::memory::allocate(4096, 4096);
+            frames.push(frame.ok_or("no memory is left for its shadow IDT")?);
+        }
+        let nested_root = tables.nested_root();
+        tables.close();
+        let link = |(id, cpu): (usize, &&'static PerCpu)| Link::new(cpu.apic_id, id == 0, policy);
+        let shared: &'static Vm = Box::leak(Box::new(Vm {
+            index: self.index,
+            name: vm.name.clone(),
+            policy,
+            memory,
+            links: cores.iter().enumerate().map(link).collect(),
+            pc: Mutex::new(Pc {
+                tables,
+                shadows: Shadows::new(frames),
+                uart: Default::default(),
+                console_input: None,
+                ioapic: Default::default(),
+                rtc: platform::rtc::Rtc::new(CLOCK),
+                bus,
+                devices,
+                pci: self.pci,
+                incident: None,
+            }),
+            routed: AtomicBool::new(false),
+            cpuid_limits: (physical_cpuid(0, 0).eax, physical_cpuid(0x8000_0000, 0).eax),
+            efer_offered: efer_offered(
+                physical_cpuid(0x8000_0001, 0),
+                physical_cpuid(0x8000_0021, 0),
+            ),
+            ending: Default::default(),
+        }));
+        let mut vcpus = Vec::new();
+        for (id, (core, ledger)) in cores.iter().zip(ledgers).enumerate() {
+            let vcpu = self.vcpu(shared, id, nested_root, start(&load), ledger)?;
+            vcpus.push((core.index, Box::new(vcpu)));
+        }
+        console::attach(self.index, cores.first().map_or(0, |c| c.apic_id));
         let overhead = crate::memory::host_bytes() - spent - vm.memory;
         console::record(&Record::Started {
             vm: self.index as u32,
@@ -153,59 +191,52 @@ impl Builder<'_> {
             memory: vm.memory,
             overhead,
         });
-        Ok((
-            core,
-            Box::new(Vm {
-                index: self.index,
-                name: vm.name.clone(),
-                policy,
-                cpu,
-                memory,
-                code_pages: Default::default(),
-                ledger,
-                mode: Mode::Injection,
-                apic: LocalApic::new(0),
-                routes: Routes::new(host_vectors(policy)),
-                routes_in_use: false,
-                device_vectors: VectorSet::EMPTY,
-                shadow: Shadow { frame: shadow, page: None, hidden: VectorSet::EMPTY, hold: false },
-                offered: None,
-                priority_watched: false,
-                timer_requested: None,
-                cpuid_limits: (physical_cpuid(0, 0).eax, physical_cpuid(0x8000_0000, 0).eax),
-                efer_offered: efer_offered(
-                    physical_cpuid(0x8000_0001, 0),
-                    physical_cpuid(0x8000_0021, 0),
-                ),
-                msrs: Msrs::new(identity()),
-                uart: Default::default(),
-                console_input: None,
-                ioapic: Default::default(),
-                rtc: platform::rtc::Rtc::new(CLOCK),
-                bus,
-                devices,
-                pci: self.pci,
-                incident: None,
-                started: 0,
-            }),
-        ))
+        Ok(vcpus)
     }
 
-    fn core(&self) -> Result<usize, String> {
-        let [core] = self.vm.cpus.as_slice() else {
-            return Err(format!(
-                "it has {} vCPUs; this version runs one vCPU per VM",
-                self.vm.cpus.len()
-            ));
+    fn vcpu(
+        &self,
+        vm: &'static Vm,
+        id: usize,
+        nested_root: u64,
+        start: Start,
+        ledger: &'static mut Page,
+    ) -> Result<Vcpu<SvmCpu>, String> {
+        let ports = self.machine.pm_timer.map_or(0..0, |t| t.port..t.port.saturating_add(4));
+        let asid = self.index as u32 + 1;
+        let completions_exit = vm.policy == Delivery::EliDelivery;
+        let cpu = SvmCpu::new(nested_root, asid, ports, completions_exit, start)
+            .ok_or("no memory is left for its vCPUs")?;
+        Ok(Vcpu {
+            vm,
+            id,
+            cpu,
+            start,
+            code_pages: Default::default(),
+            ledger,
+            mode: Mode::Injection,
+            apic: LocalApic::new(id as u32),
+            shadow: Default::default(),
+            offered: None,
+            priority_watched: false,
+            timer_requested: None,
+            msrs: Msrs::new(identity(id == 0)),
+            started: 0,
+        })
+    }
+
+    /// The cores of its vCPUs.
+    fn cores(&self) -> Result<Vec<&'static PerCpu>, String> {
+        let of = |core: &u32| {
+            let found = cpu::get(*core as usize).filter(|cpu| cpu.index != 0);
+            found.ok_or_else(|| {
+                format!(
+                    "core {core} can't run it: the machine has cores 0 to {}, and core 0 is the host's",
+                    cpu::count() - 1
+                )
+            })
         };
-        let core = *core as usize;
-        if core == 0 || core >= cpu::count() {
-            return Err(format!(
-                "core {core} can't run it: the machine has cores 0 to {}, and core 0 is the host's",
-                cpu::count() - 1
-            ));
-        }
-        Ok(core)
+        self.vm.cpus.iter().map(of).collect()
     }
 
     fn policy(&self) -> (Delivery, &'static str) {
@@ -242,7 +273,7 @@ impl Builder<'_> {
             put(at, initrd)?;
         }
         let tables = acpi::guest::build(&acpi::guest::GuestConfig {
-            vcpus: 1,
+            vcpus: self.vm.cpus.len() as u32,
             pm_timer: self.machine.pm_timer,
         })
         .map_err(|e| format!("its ACPI tables can't be made: {e}"))?;
@@ -254,7 +285,7 @@ impl Builder<'_> {
     fn assign(
         &self,
         functions: Vec<Bdf>,
-        memory: &Memory,
+        dma_root: u64,
         format: paging::VtdSecondLevel,
     ) -> Result<(Bus, Vec<Device>), String> {
         let mut bus = Bus::new();
@@ -265,25 +296,25 @@ impl Builder<'_> {
             let (mut device, shown) =
                 Device::new(&self.pci, bdf, &mut addresses).map_err(refused)?;
             device.reset(&self.pci);
-            iommu::attach(bdf, self.index as u16 + 1, memory.dma_root(), format)
-                .map_err(refused)?;
+            iommu::attach(bdf, self.index as u16 + 1, dma_root, format).map_err(refused)?;
             bus.assign(shown).map_err(|e| refused(e.to_string()))?;
             devices.push(device);
         }
         Ok((bus, devices))
     }
+}
 
-    fn ledger(&self, memory: &mut Memory) -> Result<&'static mut Page, String> {
-        let frame =
-            crate::memory::allocate(4096, 4096).ok_or("no memory is left for its ledger")?;
-        memory.map(LEDGER_PAGE, frame, 4096, Access::READ).map_err(|e| e.to_string())?;
-        let page = frame as *mut Page;
-        // SAFETY: a page of our own, identity-mapped and aligned; the guest can only read it, and
-        // only this VM's core writes it.
-        unsafe {
-            page.write(Page::new());
-            Ok(&mut *page)
-        }
+/// The ledger page of a vCPU, shown to the guest.
+fn ledger(tables: &mut Tables, id: usize) -> Result<&'static mut Page, String> {
+    let frame = crate::memory::allocate(4096, 4096).ok_or("no memory is left for its ledger")?;
+    let gpa = LEDGER_PAGES + ((id as u64) << 12);
+    tables.map(gpa, frame, 4096, Access::READ).map_err(|e| e.to_string())?;
+    let page = frame as *mut Page;
+    // SAFETY: a page of our own, identity-mapped and aligned; the guest can only read it, and
+    // only its vCPU's core writes it.
+    unsafe {
+        page.write(Page::new());
+        Ok(&mut *page)
     }
 }
 
@@ -312,26 +343,23 @@ fn start(load: &Load) -> Start {
         EntryMode::Bits32 => (None, (0, 0)),
         EntryMode::Bits64 { cr3, gdt, gdt_limit } => (Some(cr3), (gdt, gdt_limit)),
     };
-    Start {
+    Start::Kernel {
         rip: e.rip,
         page_tables,
         gdt,
-        code_selector: loader::CODE_SELECTOR,
-        data_selector: loader::DATA_SELECTOR,
-        rax: e.rax,
-        rbx: e.rbx,
-        rsi: e.rsi,
+        selectors: (loader::CODE_SELECTOR, loader::DATA_SELECTOR),
+        registers: (e.rax, e.rbx, e.rsi),
     }
 }
 
 /// Facts of this machine that its guests are told.
-fn identity() -> Identity {
+fn identity(boot_processor: bool) -> Identity {
     let id = raw_cpuid::CpuId::new();
     let intel = id.get_vendor_info().is_some_and(|v| v.as_str() == "GenuineIntel");
     Identity {
         vendor: if intel { Vendor::Intel } else { Vendor::Amd },
         physical_bits: physical_cpuid(0x8000_0008, 0).eax as u8,
-        boot_processor: true,
+        boot_processor,
         microcode: 0,
         arch_capabilities: 0,
         lfence_serializes: false,

@@ -5,7 +5,7 @@
 //! guest's own memory, and a guest that remaps its code under itself misleads itself by a few
 //! bytes at most.
 
-use super::Vm;
+use super::Vcpu;
 use super::memory::Memory;
 use crate::cpu::vendor::VirtualCpu;
 use decode::Segment;
@@ -57,7 +57,7 @@ impl CodePages {
     }
 }
 
-impl<C: VirtualCpu> Vm<C> {
+impl<C: VirtualCpu> Vcpu<C> {
     /// The instruction that exited, which without prefixes is `opcode`, is done.
     ///
     /// Its length decides where the guest goes on, and not every CPU tells it. Reading it
@@ -66,7 +66,7 @@ impl<C: VirtualCpu> Vm<C> {
     /// long; anything else is looked up and decoded.
     pub(super) fn skip(&mut self, opcode: &[u8]) {
         let rip = self.cpu.rip();
-        let length = match self.code_pages.matches(&self.memory, &self.cpu, opcode) {
+        let length = match self.code_pages.matches(&self.vm.memory, &self.cpu, opcode) {
             true => opcode.len() as u64,
             false => self.instruction_length(opcode.len()),
         };
@@ -81,7 +81,7 @@ impl<C: VirtualCpu> Vm<C> {
         let decoded = self
             .fetch(&mut bytes)
             .and_then(|n| decode::decode(bytes.get(..n)?, self.cpu.code_mode()).ok());
-        self.code_pages.learn(&self.memory, &self.cpu);
+        self.code_pages.learn(&self.vm.memory, &self.cpu);
         decoded.map_or(bare as u64, |i| i.len as u64)
     }
 
@@ -91,7 +91,7 @@ impl<C: VirtualCpu> Vm<C> {
         let base = self.cpu.segment_base(decode::Segment::Cs);
         let base = if self.cpu.code_mode() == decode::Mode::Bits64 { 0 } else { base };
         let at = base.wrapping_add(self.cpu.rip());
-        walk::read_virtual(&self.memory, &self.cpu.paging(), at, access, bytes)
+        walk::read_virtual(&self.vm.memory, &self.cpu.paging(), at, access, bytes)
             .ok()
             .filter(|n| *n > 0)
     }

@@ -8,17 +8,17 @@
 //! less than a page, which may share theirs with another device; those are emulated.
 
 use super::Vm;
-use super::apic::for_this_vcpu;
 use super::memory::DEVICE;
+use super::pc::{Here, Pc};
 use super::vcpu::Fault;
 use crate::cpu;
-use crate::cpu::vendor::VirtualCpu;
 use crate::iommu;
 use crate::pci::{self, Pci};
 use ::iommu::{Bdf, Delivery, InterruptRoute, vtd};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::ops::Range;
+use core::sync::atomic::Ordering;
 use delivery::VectorSet;
 use platform::msix::{self, Entry, Region, Table};
 use platform::pci::{Actions, Addresses, AssignedFunction, BarInfo, Msi, MsixLayout};
@@ -46,8 +46,17 @@ pub struct Device {
 struct Source {
     /// Its entry in the remapping table.
     irte: u16,
-    /// Physical and guest vector it is routed to.
-    route: Option<(u8, u8)>,
+    route: Option<Route>,
+}
+
+/// Where a source's interrupts go.
+#[derive(Clone, Copy)]
+struct Route {
+    vcpu: usize,
+    /// The vector the IOMMU sends to the vCPU's core.
+    physical: u8,
+    /// The vector the guest asked for.
+    guest: u8,
 }
 
 struct Msix {
@@ -190,9 +199,9 @@ fn write_entry(at: u64, message: Option<::iommu::Message>) {
     }
 }
 
-impl<C: VirtualCpu> Vm<C> {
+impl Pc {
     /// Follows what a configuration write changed.
-    pub(super) fn follow(&mut self, index: usize, actions: Actions) -> Result<(), Fault> {
+    pub fn follow(&mut self, here: &mut Here, index: usize, actions: Actions) -> Result<(), Fault> {
         if actions.contains(Actions::RESET)
             && let Some(d) = self.devices.get_mut(index)
         {
@@ -202,7 +211,7 @@ impl<C: VirtualCpu> Vm<C> {
             }
         }
         if actions.intersects(Actions::DECODE | Actions::BARS_MOVED) {
-            self.place_bars()?;
+            self.place_bars(here)?;
         }
         if actions.intersects(Actions::BUS_MASTER | Actions::RESET) {
             self.apply_command(index);
@@ -212,9 +221,9 @@ impl<C: VirtualCpu> Vm<C> {
         {
             let sources = self.devices.get(index).map_or(0, |d| d.sources.len());
             for source in 0..sources {
-                self.route_source(index, source);
+                self.route_source(here, index, source);
             }
-            self.note_sources()?;
+            self.note_sources(here)?;
             self.apply_msi_control(index);
         }
         Ok(())
@@ -242,12 +251,12 @@ impl<C: VirtualCpu> Vm<C> {
     }
 
     /// Brings one interrupt source in line with what the guest wrote.
-    fn update_source(&mut self, index: usize, source: usize) -> Result<(), Fault> {
-        self.route_source(index, source);
-        self.note_sources()
+    fn update_source(&mut self, here: &mut Here, index: usize, source: usize) -> Result<(), Fault> {
+        self.route_source(here, index, source);
+        self.note_sources(here)
     }
 
-    fn route_source(&mut self, index: usize, source: usize) {
+    fn route_source(&mut self, here: &Here, index: usize, source: usize) {
         let (Some(d), Some(f)) = (self.devices.get_mut(index), self.bus.function(index)) else {
             return;
         };
@@ -258,8 +267,8 @@ impl<C: VirtualCpu> Vm<C> {
             _ if source == 0 => msi.map_or(Ok(None), |m| Msi { masked: false, ..m }.message()),
             _ => Ok(None),
         };
-        let vector = match wanted {
-            Ok(message) => message.filter(for_this_vcpu).map(|m| m.vector),
+        let wanted = match wanted {
+            Ok(message) => message.and_then(|m| Some((here.vm.receiver(&m)?, m.vector))),
             Err(_) => {
                 self.incident = Some(Incident::Message(bdf));
                 None
@@ -267,24 +276,11 @@ impl<C: VirtualCpu> Vm<C> {
         };
         let Some(s) = d.sources.get_mut(source) else { return };
         let mut message = None;
-        if let Some(guest) = vector {
-            if s.route.map(|(_, g)| g) != Some(guest) {
-                let old = s.route.take();
-                if let Some(physical) = self.routes.claim(guest) {
-                    let destination = cpu::this().apic_id;
-                    let delivery = Delivery::Fixed(physical);
-                    if iommu::route(s.irte, InterruptRoute { source: bdf, destination, delivery })
-                        .is_ok()
-                    {
-                        s.route = Some((physical, guest));
-                    } else {
-                        self.routes.release(physical);
-                        self.incident = Some(Incident::Route(bdf));
-                    }
-                }
-                if let Some((physical, _)) = old {
-                    self.routes.release(physical);
-                }
+        if let Some((vcpu, guest)) = wanted {
+            if s.route.map(|r| (r.vcpu, r.guest)) != Some((vcpu, guest))
+                && let Err(incident) = reroute(here.vm, s, bdf, vcpu, guest)
+            {
+                self.incident = Some(incident);
             }
             message = s.route.map(|_| vtd::message(s.irte));
         }
@@ -298,39 +294,52 @@ impl<C: VirtualCpu> Vm<C> {
     }
 
     /// What depends on the set of routes.
-    fn note_sources(&mut self) -> Result<(), Fault> {
-        let mut vectors = VectorSet::EMPTY;
-        for (_, guest) in self.devices.iter().flat_map(|d| &d.sources).filter_map(|s| s.route) {
-            vectors.insert(guest);
+    fn note_sources(&mut self, here: &mut Here) -> Result<(), Fault> {
+        let routes = || self.devices.iter().flat_map(|d| &d.sources).filter_map(|s| s.route);
+        for (vcpu, link) in here.vm.links.iter().enumerate() {
+            let mut guests = VectorSet::EMPTY;
+            routes().filter(|r| r.vcpu == vcpu).for_each(|r| guests.insert(r.guest));
+            link.vectors.lock().devices = guests;
         }
-        self.device_vectors = vectors;
-        self.routes_in_use = !vectors.is_empty();
-        if self.shadow.page.is_some() && self.shadow.hidden != self.routes.hidden() {
-            self.remove_shadow()?;
+        here.vm.routed.store(routes().next().is_some(), Ordering::Release);
+        if self.shadows.hidden() != VectorSet::EMPTY && self.shadows.hidden() != here.vm.hidden() {
+            self.drop_all(here)?;
         }
         Ok(())
     }
 
+    /// Silences every device for good.
+    pub fn stop_devices(&mut self) {
+        for device in &mut self.devices {
+            device.stop(&self.pci);
+        }
+    }
+
     /// Maps every BAR where the guest has it now; first all that moved are unmapped.
-    fn place_bars(&mut self) -> Result<(), Fault> {
+    fn place_bars(&mut self, here: &mut Here) -> Result<(), Fault> {
         for map in [false, true] {
             for index in 0..self.devices.len() {
                 for bar in 0..BARS {
-                    self.place_bar(index, bar, map)?;
+                    self.place_bar(here, index, bar, map)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn place_bar(&mut self, index: usize, bar: usize, map: bool) -> Result<(), Fault> {
+    fn place_bar(
+        &mut self,
+        here: &mut Here,
+        index: usize,
+        bar: usize,
+        map: bool,
+    ) -> Result<(), Fault> {
         let Some(d) = self.devices.get_mut(index) else { return Ok(()) };
         let Some((hpa, size)) = d.bars[bar] else { return Ok(()) };
         let wanted = self.bus.placement(index, bar).unwrap_or_else(|_| {
             self.incident = Some(Incident::Bar(d.bdf));
             None
         });
-        let cpu = &mut self.cpu;
         if d.placed[bar] == wanted {
             return Ok(());
         }
@@ -338,21 +347,21 @@ impl<C: VirtualCpu> Vm<C> {
         if let Some(at) = d.placed[bar].take() {
             for part in parts.iter().filter(|p| !p.is_empty()) {
                 let (gpa, len) = (at + part.start, part.end - part.start);
-                self.memory.unmap(gpa, len, || cpu.flush_translations()).map_err(Fault::Tables)?;
+                self.tables.unmap(gpa, len, || here.flush_all()).map_err(Fault::Tables)?;
             }
         }
         if let (true, Some(at)) = (map, wanted) {
             d.placed[bar] = Some(at);
             for part in parts.iter().filter(|p| !p.is_empty()) {
                 let (gpa, hpa, len) = (at + part.start, hpa + part.start, part.end - part.start);
-                self.memory.map(gpa, hpa, len, DEVICE).map_err(Fault::Tables)?;
+                self.tables.map(gpa, hpa, len, DEVICE).map_err(Fault::Tables)?;
             }
         }
         Ok(())
     }
 
     /// A load from a BAR page that isn't mapped straight through; `None`: no BAR there.
-    pub(super) fn bar_load(&mut self, gpa: u64, size: u8) -> Option<u64> {
+    pub fn bar_load(&mut self, gpa: u64, size: u8) -> Option<u64> {
         let (d, (bar, offset)) = self.devices.iter().find_map(|d| Some((d, d.find(gpa)?)))?;
         if let Some(m) = &d.msix
             && let Region::Table(at) = m.layout.region(bar as u8, offset, size)
@@ -364,8 +373,9 @@ impl<C: VirtualCpu> Vm<C> {
     }
 
     /// A store to such a page; `None`: no BAR there.
-    pub(super) fn bar_store(
+    pub fn bar_store(
         &mut self,
+        here: &mut Here,
         gpa: u64,
         size: u8,
         value: u64,
@@ -377,7 +387,9 @@ impl<C: VirtualCpu> Vm<C> {
             match m.layout.region(bar as u8, offset, size) {
                 Region::Table(at) => {
                     let changed = m.table.write(at, size, value);
-                    return Some(changed.map_or(Ok(()), |entry| self.update_source(index, entry)));
+                    return Some(
+                        changed.map_or(Ok(()), |entry| self.update_source(here, index, entry)),
+                    );
                 }
                 Region::PendingBits => return Some(Ok(())),
                 Region::Device => {}
@@ -389,6 +401,29 @@ impl<C: VirtualCpu> Vm<C> {
         }
         Some(Ok(()))
     }
+}
+
+/// Sends a source's interrupts elsewhere. Both vectors mean what they meant until the unit has
+/// forgotten the old route: an interrupt arrives by one of the two, and by one only.
+fn reroute(vm: &Vm, s: &mut Source, bdf: Bdf, vcpu: usize, guest: u8) -> Result<(), Incident> {
+    let old = s.route.take();
+    let free = |r: Route| vm.links[r.vcpu].vectors.lock().routes.release(r.physical);
+    let link = &vm.links[vcpu];
+    let claimed = link.vectors.lock().routes.claim(guest);
+    let mut result = Ok(());
+    if let Some(physical) = claimed {
+        let (destination, delivery) = (link.apic_id, Delivery::Fixed(physical));
+        let route = Route { vcpu, physical, guest };
+        match iommu::route(s.irte, InterruptRoute { source: bdf, destination, delivery }) {
+            Ok(()) => s.route = Some(route),
+            Err(_) => {
+                free(route);
+                result = Err(Incident::Route(bdf));
+            }
+        }
+    }
+    old.into_iter().for_each(free);
+    result
 }
 
 /// Something a guest did that was refused while it goes on.

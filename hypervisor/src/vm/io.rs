@@ -1,11 +1,9 @@
-//! Port, CPUID and XSETBV exits, and the console's interrupt.
+//! Port, CPUID and XSETBV exits.
 
-use super::Vm;
-use super::apic::for_this_vcpu;
+use super::Vcpu;
 use super::vcpu::{GENERAL_PROTECTION, Stop};
 use crate::console;
 use crate::cpu::vendor::VirtualCpu;
-use delivery::Mode;
 use ledger::Reason;
 use platform::cpuid::{CpuidContext, CpuidResult};
 use platform::ports::{self, Port};
@@ -15,14 +13,12 @@ const RAX: u8 = 0;
 const RCX: u8 = 1;
 const RDX: u8 = 2;
 const RBX: u8 = 3;
-/// IOAPIC pin of the console.
-const CONSOLE_PIN: usize = 4;
 const CPUID: [u8; 2] = [0x0F, 0xA2];
 const XSETBV: [u8; 3] = [0x0F, 0x01, 0xD1];
 const CR4_OSXSAVE: u64 = 1 << 18;
 const CR4_PKE: u64 = 1 << 22;
 
-impl<C: VirtualCpu> Vm<C> {
+impl<C: VirtualCpu> Vcpu<C> {
     pub(super) fn port_io(
         &mut self,
         port: u16,
@@ -74,13 +70,16 @@ impl<C: VirtualCpu> Vm<C> {
     pub(super) fn port_read(&mut self, port: Port, size: u8) -> u32 {
         match port {
             Port::Uart(offset) => {
-                let value = self.uart.read(offset) as u32;
-                self.feed_console();
-                value
+                let vm = self.vm;
+                self.with_pc(|pc, _| {
+                    let value = pc.uart.read(offset) as u32;
+                    pc.feed_console(vm);
+                    value
+                })
             }
-            Port::RtcData => self.rtc.read_data() as u32,
-            Port::PciAddress => self.bus.read_address(),
-            Port::PciData(offset) => self.bus.read_data(offset, size),
+            Port::RtcData => self.with_pc(|pc, _| pc.rtc.read_data() as u32),
+            Port::PciAddress => self.with_pc(|pc, _| pc.bus.read_address()),
+            Port::PciData(offset) => self.with_pc(|pc, _| pc.bus.read_data(offset, size)),
             other => power::read(other, size),
         }
     }
@@ -88,17 +87,22 @@ impl<C: VirtualCpu> Vm<C> {
     pub(super) fn port_write(&mut self, port: Port, size: u8, value: u32) -> Result<(), Stop> {
         match port {
             Port::Uart(offset) => {
-                if let Some(byte) = self.uart.write(offset, value as u8) {
-                    console::guest_output(self.index, &[byte]);
-                }
+                let vm = self.vm;
+                self.with_pc(|pc, _| {
+                    if let Some(byte) = pc.uart.write(offset, value as u8) {
+                        console::guest_output(vm.index, &[byte]);
+                    }
+                    pc.raise_console(vm);
+                });
             }
-            Port::RtcIndex => self.rtc.write_index(value as u8),
-            Port::PciAddress => self.bus.write_address(value),
-            Port::PciData(offset) => {
-                if let Some((index, actions)) = self.bus.write_data(offset, size, value) {
-                    self.follow(index, actions).map_err(Stop::Fault)?;
-                }
-            }
+            Port::RtcIndex => self.with_pc(|pc, _| pc.rtc.write_index(value as u8)),
+            Port::PciAddress => self.with_pc(|pc, _| pc.bus.write_address(value)),
+            Port::PciData(offset) => self
+                .with_pc(|pc, here| match pc.bus.write_data(offset, size, value) {
+                    Some((index, actions)) => pc.follow(here, index, actions),
+                    None => Ok(()),
+                })
+                .map_err(Stop::Fault)?,
             other => match power::write(other, value) {
                 Some(PowerEvent::Off) => return Err(Stop::PowerOff),
                 Some(PowerEvent::Reset) => return Err(Stop::Reset),
@@ -112,13 +116,13 @@ impl<C: VirtualCpu> Vm<C> {
     pub(super) fn cpuid(&mut self) {
         let (leaf, subleaf) = (self.cpu.gpr(RAX) as u32, self.cpu.gpr(RCX) as u32);
         let context = CpuidContext {
-            apic_id: 0,
-            cpus: 1,
+            apic_id: self.id as u32,
+            cpus: self.vm.links.len() as u32,
             osxsave: self.cpu.cr4() & CR4_OSXSAVE != 0,
             pke: self.cpu.cr4() & CR4_PKE != 0,
-            max_basic: self.cpuid_limits.0,
-            max_extended: self.cpuid_limits.1,
-            ledger_page: super::LEDGER_PAGE,
+            max_basic: self.vm.cpuid_limits.0,
+            max_extended: self.vm.cpuid_limits.1,
+            ledger_page: super::LEDGER_PAGES + ((self.id as u64) << 12),
         };
         let shown = platform::cpuid::filter(leaf, subleaf, physical_cpuid(leaf, subleaf), &context);
         self.cpu.set_gpr(RAX, shown.eax as u64);
@@ -144,32 +148,6 @@ impl<C: VirtualCpu> Vm<C> {
         }
         crate::cpu::control::set_xcr0(value);
         self.skip(&XSETBV);
-    }
-
-    /// Turns an edge of the console's interrupt line into an interrupt.
-    pub(super) fn raise_console(&mut self) {
-        if self.uart.take_edge()
-            && let Some(message) = self.ioapic.raise(CONSOLE_PIN)
-            && for_this_vcpu(&message)
-        {
-            self.give(message.vector);
-            if self.mode == Mode::Dedicated {
-                // The guest's EOI isn't seen there. The line is a pulse: nothing is lost.
-                self.ioapic.eoi(message.vector);
-            }
-        }
-    }
-
-    /// Gives the console what has arrived for it, as far as it has room.
-    pub(super) fn feed_console(&mut self) {
-        while let Some(byte) =
-            self.console_input.take().or_else(|| console::guest_input(self.index))
-        {
-            if !self.uart.push_input(byte) {
-                self.console_input = Some(byte);
-                break;
-            }
-        }
     }
 }
 

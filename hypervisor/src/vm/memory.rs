@@ -123,9 +123,14 @@ impl paging::Memory for Pool {
     }
 }
 
-/// A guest's memory and the tables that confine the guest to it.
+/// A guest's memory: where it is. All of a VM's cores read and write it, none ever through a
+/// Rust reference.
 pub struct Memory {
     regions: ArrayVec<Region, 2>,
+}
+
+/// The tables that confine a guest and its devices to its memory.
+pub struct Tables {
     nested: Table<Nested>,
     dma: Table<VtdSecondLevel>,
     pool: Pool,
@@ -137,7 +142,7 @@ pub const DEVICE: Access = Access::READ.union(Access::WRITE).union(Access::UNCAC
 
 impl Memory {
     /// Takes `bytes` of the machine and maps them for the guest and its devices.
-    pub fn new(vm: &str, bytes: u64, dma_levels: VtdSecondLevel) -> Result<Self, Error> {
+    pub fn new(vm: &str, bytes: u64, dma_levels: VtdSecondLevel) -> Result<(Self, Tables), Error> {
         let failed = |source| Error::Tables { vm: vm.into(), source };
         let mut pool = Pool::new(!crate::iommu::coherent());
         let mut nested = Table::new(&mut pool, Nested, PageSize::Size1G).map_err(failed)?;
@@ -160,22 +165,7 @@ impl Memory {
             dma.map(&mut pool, gpa, hpa, len, Access::READ | Access::WRITE).map_err(failed)?;
             regions.push(Region { gpa, hpa, len });
         }
-        Ok(Memory { regions, nested, dma, pool })
-    }
-
-    /// Ends the boot-time phase: sets aside the frames for later.
-    pub fn close(&mut self) {
-        self.pool.close();
-    }
-
-    /// Root of the nested page tables.
-    pub fn nested_root(&self) -> u64 {
-        self.nested.root()
-    }
-
-    /// Root of the IOMMU page tables.
-    pub fn dma_root(&self) -> u64 {
-        self.dma.root()
+        Ok((Memory { regions }, Tables { nested, dma, pool }))
     }
 
     /// The runs of memory.
@@ -216,6 +206,23 @@ impl Memory {
         unsafe { core::ptr::copy_nonoverlapping(hpa as *const u8, page.as_mut_ptr(), 4096) };
         true
     }
+}
+
+impl Tables {
+    /// Ends the boot-time phase: sets aside the frames for later.
+    pub fn close(&mut self) {
+        self.pool.close();
+    }
+
+    /// Root of the nested page tables.
+    pub fn nested_root(&self) -> u64 {
+        self.nested.root()
+    }
+
+    /// Root of the IOMMU page tables.
+    pub fn dma_root(&self) -> u64 {
+        self.dma.root()
+    }
 
     /// Maps host pages for the guest: a BAR, the ledger page. The caller made sure that it
     /// may have them.
@@ -229,7 +236,8 @@ impl Memory {
         self.nested.map(&mut self.pool, gpa, hpa, len, access)
     }
 
-    /// Unmaps what [`Memory::map`] mapped. `flush` drops the core's cached translations.
+    /// Unmaps what [`Memory::map`] mapped. `flush` drops the cached translations of
+    /// every core that runs this guest.
     pub fn unmap(&mut self, gpa: u64, len: u64, flush: impl FnOnce()) -> Result<(), paging::Error> {
         let duty = self.nested.unmap(&mut self.pool, gpa, len)?;
         self.settle(duty, flush);
@@ -255,17 +263,21 @@ impl Memory {
     }
 
     /// Gives the guest its own page back.
-    pub fn restore(&mut self, gpa: u64, flush: impl FnOnce()) -> Result<(), paging::Error> {
+    pub fn restore(
+        &mut self,
+        memory: &Memory,
+        gpa: u64,
+        flush: impl FnOnce(),
+    ) -> Result<(), paging::Error> {
         let page = gpa & !0xFFF;
-        let Some(hpa) = self.resolve(page, 4096) else { return Ok(()) };
+        let Some(hpa) = memory.resolve(page, 4096) else { return Ok(()) };
         let (_, duty) = self.nested.replace(&mut self.pool, page, hpa, RAM)?;
         self.settle(duty, flush);
         Ok(())
     }
 
     fn settle(&mut self, duty: Flush, flush: impl FnOnce()) {
-        // The one vCPU of this VM is out of its guest; its core drops everything at the next
-        // entry, before which no table frame is reused.
+        // No table frame is reused before every core has dropped what it knows of it.
         if duty.range().is_some() {
             flush();
         }

@@ -3,7 +3,7 @@
 //! Loads from where nothing is give all ones and stores there vanish, as on a PC's bus;
 //! code there ends the VM.
 
-use super::Vm;
+use super::Vcpu;
 use super::devices::Incident;
 use super::vcpu::{Fault, Stop};
 use crate::cpu::vendor::VirtualCpu;
@@ -29,18 +29,20 @@ impl Device for Access {
     }
 }
 
-impl<C: VirtualCpu> Vm<C> {
+impl<C: VirtualCpu> Vcpu<C> {
     pub(super) fn nested_fault(
         &mut self,
         address: u64,
-        write: bool,
         fetch: bool,
         table: bool,
         event: Interruption,
     ) -> Result<Reason, (Reason, Stop)> {
-        if (write || fetch) && self.shadow.page == Some(address & !0xFFF) {
+        if self.vm.memory.resolve(address & !0xFFF, 4096).is_some() {
+            // Its own memory is refused to the guest for a shadow IDT alone. Another vCPU may have
+            // taken that away by now: then the access is right as it is.
             let stop = |f| (Reason::IdtWrite, Stop::Fault(f));
-            self.remove_shadow().map_err(stop)?;
+            self.with_pc(|pc, here| pc.drop_at(here, address & !0xFFF)).map_err(stop)?;
+            self.cpu.flush_translations();
             self.redeliver(event);
             return Ok(Reason::IdtWrite);
         }
@@ -94,25 +96,28 @@ impl<C: VirtualCpu> Vm<C> {
 
     fn load(&mut self, address: u64, size: u8, reason: Reason) -> u64 {
         let found = match reason {
-            Reason::Ioapic => Some(self.ioapic.read((address - IOAPIC.start) as u32) as u64),
-            _ => self.bar_load(address, size),
+            Reason::Ioapic => {
+                Some(self.with_pc(|pc, _| pc.ioapic.read((address - IOAPIC.start) as u32)) as u64)
+            }
+            _ => self.with_pc(|pc, _| pc.bar_load(address, size)),
         };
         found.unwrap_or_else(|| {
-            self.incident = Some(Incident::Memory(address));
+            self.note_incident(Incident::Memory(address));
             u64::MAX
         })
     }
 
     fn store(&mut self, address: u64, size: u8, value: u64, reason: Reason) -> Result<(), Fault> {
-        if reason == Reason::Ioapic {
-            for m in self.ioapic.write((address - IOAPIC.start) as u32, value as u32) {
-                self.give(m.vector);
+        let vm = self.vm;
+        self.with_pc(|pc, here| {
+            if reason == Reason::Ioapic {
+                pc.write_ioapic(vm, (address - IOAPIC.start) as u32, value as u32);
+                return Ok(());
             }
-            return Ok(());
-        }
-        self.bar_store(address, size, value).unwrap_or_else(|| {
-            self.incident = Some(Incident::Memory(address));
-            Ok(())
+            pc.bar_store(here, address, size, value).unwrap_or_else(|| {
+                pc.incident = Some(Incident::Memory(address));
+                Ok(())
+            })
         })
     }
 }

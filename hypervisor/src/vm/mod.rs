@@ -1,66 +1,83 @@
-//! Virtual machines: built from the plan on core 0, each run by the core the plan gives it.
+//! Virtual machines: built from the plan on core 0, each vCPU run by the core the plan gives it.
 //!
 //! Guarantees: everything a VM is made of is allocated before the first guest starts; from
-//! then on a VM belongs to its core, and cores share nothing but the console rings, the IOMMU
-//! and the list of endings. A VM that ends gives its devices back silenced.
+//! then on a VM belongs to its cores, and cores of different VMs share nothing but the console
+//! rings, the IOMMU and the list of endings. The vCPUs of a VM share its [`Pc`], behind a lock
+//! of its own. A VM that ends gives its devices back silenced, when all its vCPUs are out of the
+//! guest.
 
 mod apic;
 mod build;
 mod code;
 mod devices;
+mod end;
 mod io;
+mod link;
 mod memory;
 mod mmio;
+mod pc;
 mod report;
+mod requests;
 mod shadow;
 mod string_io;
 mod this_core;
 mod vcpu;
 
 use crate::cpu::svm::{self, SvmCpu};
-use crate::cpu::vendor::VirtualCpu;
+use crate::cpu::vendor::{Start, VirtualCpu};
 use crate::cpu::{self, rdtsc};
 use crate::panic::{finish, refuse};
-use crate::pci::Pci;
 use crate::{console, iommu};
 use alloc::boxed::Box;
 use alloc::string::String;
-use alloc::vec::Vec;
 use code::CodePages;
 use core::ops::ControlFlow;
-use core::sync::atomic::{AtomicUsize, Ordering};
-use delivery::{LocalApic, Mode, Routes, VectorSet};
-use devices::{Device, Incident};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use delivery::{LocalApic, Mode};
+use end::Ending;
 use ledger::{Delivery, Page};
+use link::Link;
 use memory::Memory;
-use platform::ioapic::Ioapic;
+use pc::Pc;
 use platform::msr::Msrs;
-use platform::pci::Bus;
-use platform::rtc::Rtc;
-use platform::uart::Uart;
 use shadow::Shadow;
+use spin::Mutex;
 
-/// Where a guest finds its ledger page (CPUID 0x4000_0001).
-pub const LEDGER_PAGE: u64 = 0xFED4_0000;
+/// Where a guest finds the ledger page of its first vCPU; those of the others follow
+/// (CPUID 0x4000_0001 on each).
+pub const LEDGER_PAGES: u64 = 0xFED4_0000;
 
-/// A VM and its one vCPU.
-pub struct Vm<C: VirtualCpu> {
+/// A VM: what its vCPUs share.
+pub struct Vm {
     index: usize,
     name: String,
     policy: Delivery,
-    cpu: C,
     memory: Memory,
+    /// One for each vCPU, by its APIC id.
+    links: Box<[Link]>,
+    pc: Mutex<Pc>,
+    /// Some source of an assigned device is routed.
+    routed: AtomicBool,
+    /// EAX of the physical CPUID leaves 0 and 0x8000_0000.
+    cpuid_limits: (u32, u32),
+    /// Bits of EFER that the guest may set.
+    efer_offered: u64,
+    ending: Ending,
+}
+
+/// A vCPU: what belongs to its core alone.
+pub struct Vcpu<C: VirtualCpu> {
+    vm: &'static Vm,
+    /// Its APIC id and its place among the links.
+    id: usize,
+    cpu: C,
+    start: Start,
     code_pages: CodePages,
     ledger: &'static mut Page,
 
     // Interrupts.
     mode: Mode,
     apic: LocalApic,
-    routes: Routes,
-    /// Some source of an assigned device is routed.
-    routes_in_use: bool,
-    /// Guest vectors of assigned devices.
-    device_vectors: VectorSet,
     shadow: Shadow,
     /// The virtual interrupt the guest will take at the first chance.
     offered: Option<u8>,
@@ -69,23 +86,14 @@ pub struct Vm<C: VirtualCpu> {
     /// The vector under which the timer's last interrupt waits.
     timer_requested: Option<u8>,
 
-    // The rest of the PC.
-    /// EAX of the physical CPUID leaves 0 and 0x8000_0000.
-    cpuid_limits: (u32, u32),
-    /// Bits of EFER that the guest may set.
-    efer_offered: u64,
     msrs: Msrs,
-    uart: Uart,
-    /// A byte for the console that it had no room for yet.
-    console_input: Option<u8>,
-    ioapic: Ioapic,
-    rtc: Rtc,
-    bus: Bus,
-    devices: Vec<Device>,
-    pci: Pci,
-    /// The last thing refused to the guest while it went on.
-    incident: Option<Incident>,
     started: u64,
+}
+
+impl<C: VirtualCpu> Vcpu<C> {
+    fn link(&self) -> &'static Link {
+        &self.vm.links[self.id]
+    }
 }
 
 static ENDED: AtomicUsize = AtomicUsize::new(0);
@@ -101,8 +109,8 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     let vms = build::all(machine, image).unwrap_or_else(|reason| refuse(reason));
     let count = vms.len();
     crate::memory::freeze();
-    for (core, vm) in vms {
-        cpu::run_on(core, enter, Box::into_raw(vm) as usize);
+    for (core, vcpu) in vms.into_iter().flatten() {
+        cpu::run_on(core, enter, Box::into_raw(vcpu) as usize);
     }
     let mut faults = report::Faults::default();
     console::serve(|| {
@@ -116,19 +124,13 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     finish()
 }
 
-/// A core's life with its VM.
-fn enter(vm: usize) -> ! {
-    // SAFETY: `start` passes each `Box` of a VM to one core, once.
-    let vm = unsafe { &mut *(vm as *mut Vm<SvmCpu>) };
-    cpu::this().vm.store(vm.index, Ordering::Relaxed);
-    vm.cpu.prepare_core();
-    vm.started = rdtsc();
-    let stop = vm.run();
-    vm.stop_devices();
-    vm.cpu.release_core();
-    vm.report(stop);
+/// A core's life with its vCPU.
+fn enter(vcpu: usize) -> ! {
+    // SAFETY: `start` passes each `Box` of a vCPU to one core, once.
+    let vcpu = unsafe { &mut *(vcpu as *mut Vcpu<SvmCpu>) };
+    cpu::this().vm.store(vcpu.vm.index, Ordering::Relaxed);
+    vcpu.started = rdtsc();
+    vcpu.live();
     cpu::this().vm.store(cpu::NO_VM, Ordering::Relaxed);
-    ENDED.fetch_add(1, Ordering::Release);
-    console::wake();
     cpu::park()
 }

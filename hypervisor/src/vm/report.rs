@@ -1,52 +1,57 @@
 //! How a VM ended, told to the command line: its counters, what it did wrong, where it was.
 
-use super::Vm;
 use super::devices::Incident;
+use super::end::Cause;
 use super::vcpu::{Fault, Stop};
+use super::{Vcpu, Vm};
+use crate::console;
 use crate::cpu::rdtsc;
 use crate::cpu::vendor::VirtualCpu;
-use crate::cpu::x2apic::{self, TimerMode};
-use crate::{console, interrupts};
 use alloc::format;
 use alloc::string::String;
 use ledger::{End, Record};
 
-impl<C: VirtualCpu> Vm<C> {
-    /// Silences everything that could still reach this core or the guest's memory.
-    pub(super) fn stop_devices(&mut self) {
-        for device in &mut self.devices {
-            device.stop(&self.pci);
-        }
-        x2apic::timer_lvt(interrupts::TIMER, TimerMode::OneShot, true);
-        x2apic::timer_start(0);
-    }
-
-    /// Sends the counters and the end.
-    pub(super) fn report(&self, stop: Stop) {
-        let vm = self.index as u32;
+impl<C: VirtualCpu> Vcpu<C> {
+    /// Sends the counters of this vCPU.
+    pub(super) fn report_counters(&self) {
         crate::memory::while_reporting(|| {
-            if let Some(incident) = self.incident {
-                console::record(&Record::Incident { vm, what: self.incident_sentence(incident) });
-            }
             console::record(&Record::Counters {
-                vm,
-                vcpu: 0,
+                vm: self.vm.index as u32,
+                vcpu: self.id as u32,
                 counters: self.ledger.counters(),
                 cycles: rdtsc().wrapping_sub(self.started),
             });
-            console::record(&Record::Ended { vm, end: self.end(stop) });
         });
     }
 
-    fn end(&self, stop: Stop) -> End {
-        match stop {
+    /// Sends what the guest did wrong, and the end of the VM.
+    pub(super) fn report_end(&mut self) {
+        let vm = self.vm;
+        let incident = self.with_pc(|pc, _| pc.incident);
+        crate::memory::while_reporting(|| {
+            let index = vm.index as u32;
+            if let Some(incident) = incident {
+                let what = vm.incident_sentence(incident);
+                console::record(&Record::Incident { vm: index, what });
+            }
+            if let Some(cause) = vm.ending.cause() {
+                console::record(&Record::Ended { vm: index, end: vm.end_of(cause) });
+            }
+        });
+    }
+}
+
+impl Vm {
+    fn end_of(&self, cause: Cause) -> End {
+        match cause.stop {
             Stop::PowerOff => End::PowerOff,
             Stop::Reset => End::Reset,
             Stop::DebugExit(code) => End::DebugExit(code),
             Stop::Fault(fault) => End::Fault(format!(
-                "VM {:?}, vCPU 0, at RIP {:#x}: {}",
+                "VM {:?}, vCPU {}, at RIP {:#x}: {}",
                 self.name,
-                self.cpu.rip(),
+                cause.vcpu,
+                cause.rip,
                 sentence(fault)
             )),
         }

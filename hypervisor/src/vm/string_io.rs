@@ -7,7 +7,7 @@
 //! no memory, loads give ones and stores vanish. Segment limits, alignment and protection keys
 //! aren't checked, and no accessed or dirty bit is set in the guest's page tables.
 
-use super::Vm;
+use super::Vcpu;
 use super::devices::Incident;
 use super::vcpu::{Fault, GENERAL_PROTECTION, Stop};
 use crate::cpu::vendor::VirtualCpu;
@@ -38,7 +38,7 @@ enum Exception {
     Page { address: u64, error_code: u32 },
 }
 
-impl<C: VirtualCpu> Vm<C> {
+impl<C: VirtualCpu> Vcpu<C> {
     /// Moves the next element between `port` and memory.
     pub(super) fn string_io(
         &mut self,
@@ -116,7 +116,7 @@ impl<C: VirtualCpu> Vm<C> {
         use page_fault::{PRESENT, RESERVED, USER, WRITE};
         let cause = if access.write { WRITE } else { 0 } | if access.user { USER } else { 0 };
         let page = |code| Err(Exception::Page { address, error_code: cause | code });
-        match walk::translate(&self.memory, paging, address, access) {
+        match walk::translate(&self.vm.memory, paging, address, access) {
             Ok(_) if !access.user && self.smap_forbids(paging, address) => page(PRESENT),
             // Tables that are no memory lead to nothing, as their own address does.
             Ok(gpa) | Err(WalkError::NoMemory { gpa, .. }) => Ok(gpa),
@@ -133,16 +133,16 @@ impl<C: VirtualCpu> Vm<C> {
         paging.cr0 & CR0_PG != 0
             && paging.cr4 & CR4_SMAP != 0
             && self.cpu.rflags() & ALIGNMENT_CHECK == 0
-            && walk::translate(&self.memory, paging, address, user).is_ok()
+            && walk::translate(&self.vm.memory, paging, address, user).is_ok()
     }
 
     fn load_element(&mut self, place: &Place, size: u8) -> u32 {
         let mut bytes = [0; 4];
         for (byte, gpa) in bytes.iter_mut().zip(*place).take(size as usize) {
-            *byte = match self.memory.read_u64(gpa & !7) {
+            *byte = match self.vm.memory.read_u64(gpa & !7) {
                 Some(word) => (word >> (8 * (gpa & 7))) as u8,
                 None => {
-                    self.incident = Some(Incident::Memory(gpa));
+                    self.note_incident(Incident::Memory(gpa));
                     0xFF
                 }
             };
@@ -152,12 +152,13 @@ impl<C: VirtualCpu> Vm<C> {
 
     fn store_element(&mut self, place: &Place, size: u8, value: u32) -> Result<(), Fault> {
         for (byte, gpa) in value.to_le_bytes().into_iter().zip(*place).take(size as usize) {
-            if self.shadow.page == Some(gpa & !0xFFF) {
-                self.remove_shadow()?;
-            }
-            if !self.memory.write(gpa, &[byte]) {
-                self.incident = Some(Incident::Memory(gpa));
-            }
+            self.with_pc(|pc, here| {
+                pc.drop_at(here, gpa & !0xFFF)?;
+                if !here.vm.memory.write(gpa, &[byte]) {
+                    pc.incident = Some(Incident::Memory(gpa));
+                }
+                Ok(())
+            })?;
         }
         Ok(())
     }

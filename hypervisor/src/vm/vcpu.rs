@@ -4,11 +4,12 @@
 //! out. Between an exit and the next entry nothing allocates, nothing waits for another
 //! VM, and the work is bounded.
 
-use super::Vm;
+use super::Vcpu;
 use super::this_core::in_service;
 use crate::cpu::vendor::{Exit, VirtualCpu};
 use crate::cpu::{self, rdtsc, x2apic};
 use crate::interrupts;
+use core::sync::atomic::Ordering;
 use delivery::{DeliveryFault, Interruption, Mode, VectorSet, class, classify, mode_for};
 use ledger::{Delivery, Reason};
 
@@ -71,11 +72,14 @@ pub enum Fault {
     Unknown(u64, u64, u64),
 }
 
-impl<C: VirtualCpu> Vm<C> {
-    /// Runs the guest on this core until it ends.
-    pub fn run(&mut self) -> Stop {
+impl<C: VirtualCpu> Vcpu<C> {
+    /// Runs the guest on this core until it ends its VM; `None`: another vCPU did.
+    pub(super) fn run(&mut self) -> Option<Stop> {
         let mut left = rdtsc();
         loop {
+            if self.link().requests() != 0 && !self.attend() {
+                return None;
+            }
             self.prepare();
             self.ledger.entries = self.ledger.entries.wrapping_add(1);
             self.ledger.host_cycles =
@@ -87,7 +91,7 @@ impl<C: VirtualCpu> Vm<C> {
                 Ok(reason) => self.ledger.count(reason),
                 Err((reason, stop)) => {
                     self.ledger.count(reason);
-                    return stop;
+                    return Some(stop);
                 }
             }
         }
@@ -97,13 +101,14 @@ impl<C: VirtualCpu> Vm<C> {
     fn note_taken(&mut self) {
         let Some(vector) = self.offered else { return };
         if self.cpu.offer_taken() {
+            let device = self.link().vectors.lock().devices.contains(vector);
             self.offered = None;
             self.apic.taken(vector);
             self.ledger.injected = self.ledger.injected.wrapping_add(1);
             if self.timer_requested == Some(vector) {
                 self.timer_requested = None;
                 self.ledger.timer_injected = self.ledger.timer_injected.wrapping_add(1);
-            } else if self.device_vectors.contains(vector) {
+            } else if device {
                 self.ledger.device_injected = self.ledger.device_injected.wrapping_add(1);
             }
         }
@@ -111,14 +116,13 @@ impl<C: VirtualCpu> Vm<C> {
 
     /// Chooses the mode and offers the next virtual interrupt.
     fn prepare(&mut self) {
-        self.raise_console();
-        if self.policy == Delivery::Direct {
+        if self.owns_apic() {
             if self.mode != Mode::Dedicated {
                 self.change_mode(Mode::Dedicated);
             }
             return;
         }
-        let sources = self.routes_in_use && self.policy != Delivery::Trap;
+        let sources = self.vm.policy != Delivery::Trap && self.vm.routed.load(Ordering::Acquire);
         let quiet = self.apic.quiet();
         let hold = core::mem::take(&mut self.shadow.hold);
         if quiet && sources && self.shadow.page.is_none() && !hold {
@@ -193,8 +197,9 @@ impl<C: VirtualCpu> Vm<C> {
     /// Physical vectors as the guest knows them.
     fn to_guest(&self, physical: VectorSet) -> VectorSet {
         let mut guest = VectorSet::EMPTY;
+        let vectors = self.link().vectors.lock();
         for v in physical.iter() {
-            if let Some(g) = self.routes.guest_vector(v) {
+            if let Some(g) = vectors.routes.guest_vector(v) {
                 guest.insert(g);
             }
         }
@@ -209,16 +214,18 @@ impl<C: VirtualCpu> Vm<C> {
                 let reason = self.receive_taken();
                 // A kick that came between the exit and now was taken along.
                 if cpu::this().take_nmi() {
-                    self.feed_console();
+                    self.look_up();
                 }
                 Ok(reason)
             }
             Exit::Nmi => {
                 self.cpu.take_nmi();
                 cpu::this().take_nmi();
-                self.feed_console();
+                self.look_up();
                 Ok(Reason::Kick)
             }
+            // Whoever waits with another is served before the next entry.
+            Exit::NmiDone => Ok(Reason::Other),
             Exit::NotPresent { error_code, interruption } => {
                 self.delivery_fault(NOT_PRESENT, error_code, interruption)
             }
@@ -244,7 +251,7 @@ impl<C: VirtualCpu> Vm<C> {
                 self.xsetbv();
                 Ok(Reason::Xsetbv)
             }
-            Exit::IdtLoad => match self.remove_shadow() {
+            Exit::IdtLoad => match self.with_pc(|pc, here| pc.leave(here)) {
                 Ok(()) => Ok(Reason::IdtLoad),
                 Err(f) => fault(Reason::IdtLoad, f),
             },
@@ -268,8 +275,8 @@ impl<C: VirtualCpu> Vm<C> {
                 self.cpu.raise(GENERAL_PROTECTION, Some(0));
                 Ok(Reason::RefusedInstruction)
             }
-            Exit::NestedFault { address, write, fetch, table, interruption } => {
-                self.nested_fault(address, write, fetch, table, interruption)
+            Exit::NestedFault { address, fetch, table, interruption } => {
+                self.nested_fault(address, fetch, table, interruption)
             }
             Exit::Shutdown => fault(Reason::Shutdown, Fault::Shutdown),
             Exit::InvalidState => fault(Reason::Other, Fault::InvalidState),
@@ -295,14 +302,20 @@ impl<C: VirtualCpu> Vm<C> {
         event: Interruption,
     ) -> Result<Reason, (Reason, Stop)> {
         let in_service = |v| x2apic::in_service(v);
-        match classify(event, error_code, &self.shadow.hidden, in_service) {
+        let mut what = classify(event, error_code, &self.shadow.hidden, in_service);
+        if matches!(what, DeliveryFault::Genuine { .. }) && self.vm.links.len() > 1 {
+            // Another vCPU may have its shadow in the page that this one's IDT is in, too.
+            let hidden = self.with_pc(|pc, _| pc.shadows.hidden());
+            what = classify(event, error_code, &hidden, in_service);
+        }
+        match what {
             DeliveryFault::Reflected(vector) => {
                 // The host takes it as if it had come by its own IDT; a host vector outranks all of
                 // the guest's, so this completes it and nothing else.
                 x2apic::eoi();
                 Ok(self.receive(vector))
             }
-            DeliveryFault::HiddenGate(_) => match self.remove_shadow() {
+            DeliveryFault::HiddenGate(_) => match self.with_pc(|pc, here| pc.drop_all(here)) {
                 Ok(()) => {
                     self.redeliver(event);
                     Ok(Reason::Exception)
@@ -369,15 +382,6 @@ impl<C: VirtualCpu> Vm<C> {
         }
     }
 
-    /// Gives the guest an interrupt of an emulated device: injected (paper 4.1), except where the
-    /// guest has the core's local APIC to itself.
-    pub(super) fn give(&mut self, vector: u8) {
-        match self.mode {
-            Mode::Dedicated => x2apic::self_ipi(vector),
-            Mode::Direct | Mode::Injection => self.apic.request(vector),
-        }
-    }
-
     /// A physical interrupt, completed in the local APIC, goes to whom it is for.
     fn receive(&mut self, vector: u8) -> Reason {
         if vector == interrupts::TIMER {
@@ -386,7 +390,8 @@ impl<C: VirtualCpu> Vm<C> {
             }
             return Reason::TimerInterrupt;
         }
-        match self.routes.guest_vector(vector) {
+        let guest = self.link().vectors.lock().routes.guest_vector(vector);
+        match guest {
             Some(v) => {
                 self.apic.request(v);
                 self.reason_of(v)
@@ -398,7 +403,7 @@ impl<C: VirtualCpu> Vm<C> {
     /// What an interrupt that the host took for the guest was: a device's, or one that the host
     /// had posted for the guest and that came back because direct mode ended meanwhile.
     fn reason_of(&self, vector: u8) -> Reason {
-        if self.device_vectors.contains(vector) {
+        if self.link().vectors.lock().devices.contains(vector) {
             Reason::DeviceInterrupt
         } else if self.apic.timer_vector() == Some(vector) {
             Reason::TimerInterrupt

@@ -6,10 +6,11 @@
 //! address registers: the host uses neither, and a core runs one vCPU.
 
 mod bitmaps;
+mod start;
 mod switch;
 mod vmcb;
 
-use super::vendor::{Exit, VirtualCpu};
+use super::vendor::{Exit, Start, VirtualCpu};
 use super::{msr, rdtsc};
 use crate::memory;
 use bitmaps::Bitmaps;
@@ -18,11 +19,10 @@ use decode::{Registers, Segment as SegmentName};
 use delivery::{Interruption, Mode, class};
 use paging::walk::Paging;
 use switch::{GeneralRegisters, svm_switch};
-use vmcb::{Segment, Vmcb, exit, int_ctl, misc1, misc2};
+use vmcb::{Vmcb, exit, int_ctl, misc1, misc2};
 
 const EFER: u32 = 0xC000_0080;
 const EFER_SVME: u64 = 1 << 12;
-const EFER_LME: u64 = 1 << 8;
 const EFER_LMA: u64 = 1 << 10;
 const VM_CR: u32 = 0xC001_0114;
 const VM_CR_SVMDIS: u64 = 1 << 4;
@@ -97,22 +97,6 @@ pub fn supported() -> Result<(), &'static str> {
     Ok(())
 }
 
-/// How a vCPU starts.
-#[derive(Clone, Copy)]
-pub struct Start {
-    pub rip: u64,
-    /// Long mode with these page tables, else flat 32-bit protected mode.
-    pub page_tables: Option<u64>,
-    /// Guest-physical address of the GDT the selectors below refer to, and its limit.
-    pub gdt: (u64, u16),
-    pub code_selector: u16,
-    pub data_selector: u16,
-    /// RAX, RBX, RSI.
-    pub rax: u64,
-    pub rbx: u64,
-    pub rsi: u64,
-}
-
 /// One virtual CPU.
 pub struct SvmCpu {
     vmcb: &'static mut Vmcb,
@@ -158,45 +142,17 @@ impl SvmCpu {
             flush: true,
         };
         cpu.reset(start);
-        cpu.set_injection();
         Some(cpu)
-    }
-
-    fn reset(&mut self, start: Start) {
-        let v = &mut *self.vmcb;
-        // Attributes: present, S=1, DPL 0; code: execute/read, L or D; data: read/write, D, G.
-        let long = start.page_tables.is_some();
-        v.cs = Segment::flat(start.code_selector, if long { 0xA9B } else { 0xC9B });
-        let data = Segment::flat(start.data_selector, 0xC93);
-        (v.ds, v.es, v.fs, v.gs, v.ss) = (data, data, data, data, data);
-        v.tr = Segment { selector: 0, attributes: 0x8B, limit: 0x67, base: 0 };
-        v.ldtr = Segment { selector: 0, attributes: 0x82, limit: 0xFFFF, base: 0 };
-        v.gdtr =
-            Segment { selector: 0, attributes: 0, limit: start.gdt.1 as u32, base: start.gdt.0 };
-        v.idtr = Segment { selector: 0, attributes: 0, limit: 0, base: 0 };
-        v.cpl = 0;
-        v.cr0 = 0x11;
-        v.efer = EFER_SVME;
-        if let Some(tables) = start.page_tables {
-            v.cr0 |= 1 << 31;
-            v.cr4 = 1 << 5;
-            v.cr3 = tables;
-            v.efer |= EFER_LME | EFER_LMA;
-        }
-        v.dr6 = 0xFFFF_0FF0;
-        v.dr7 = 0x400;
-        v.rflags = 2;
-        v.rip = start.rip;
-        v.g_pat = 0x0007_0406_0007_0406;
-        v.rax = start.rax;
-        self.registers.0[3] = start.rbx;
-        self.registers.0[6] = start.rsi;
     }
 
     fn set_injection(&mut self) {
         self.vmcb.intercept_misc1 |= misc1::INTR;
         self.vmcb.int_ctl |= int_ctl::V_INTR_MASKING;
         self.vmcb.msrpm_base = self.bitmaps.msrs(Mode::Injection);
+    }
+
+    fn nmi_handled(&mut self) {
+        self.vmcb.intercept_misc1 &= !misc1::IRET;
     }
 
     fn in_injection(&self) -> bool {
@@ -233,6 +189,7 @@ impl SvmCpu {
             },
             exit::MSR if info1 & 1 != 0 => Exit::MsrWrite,
             exit::MSR => Exit::MsrRead,
+            exit::IRET => Exit::NmiDone,
             exit::CPUID => Exit::Cpuid,
             exit::XSETBV => Exit::Xsetbv,
             exit::VMMCALL => Exit::Hypercall,
@@ -245,7 +202,6 @@ impl SvmCpu {
             exit::VMRUN..=exit::SKINIT | exit::MONITOR..=exit::MWAIT_ARMED => Exit::Undefined,
             exit::NPF => Exit::NestedFault {
                 address: info2,
-                write: info1 & 2 != 0,
                 fetch: info1 & 16 != 0,
                 table: info1 >> 33 & 1 != 0,
                 interruption,
@@ -258,6 +214,33 @@ impl SvmCpu {
 }
 
 impl VirtualCpu for SvmCpu {
+    fn reset(&mut self, start: Start) {
+        match start {
+            Start::Kernel { rip, page_tables, gdt, selectors, registers } => {
+                self.vmcb.enter_kernel(rip, page_tables, gdt, selectors);
+                let (rax, rbx, rsi) = registers;
+                self.vmcb.rax = rax;
+                self.registers = GeneralRegisters::default();
+                self.registers.0[3] = rbx;
+                self.registers.0[6] = rsi;
+            }
+            Start::StartUp { page } => {
+                self.vmcb.start_up(page);
+                self.registers = GeneralRegisters::default();
+                // Family, model and stepping, as after every reset.
+                self.registers.0[2] = u64::from(raw_cpuid::native_cpuid::cpuid_count(1, 0).eax);
+            }
+        }
+        self.vmcb.efer |= EFER_SVME;
+        self.nmi_handled();
+        self.watch_idt(false);
+        self.watch_task_priority(false);
+        self.vmcb.int_ctl = 0;
+        self.offer_interrupt(None);
+        self.set_injection();
+        self.flush = true;
+    }
+
     fn prepare_core(&mut self) {
         // SAFETY: `supported` was checked at boot; HSAVE gets a page of its own; VMSAVE writes
         // only to the page allocated for it.
@@ -283,7 +266,11 @@ impl VirtualCpu for SvmCpu {
         // SAFETY: `prepare_core` ran on this core (GIF is clear since), the VMCBs are pages of our
         // own, and everything the guest can change outside its memory is switched or intercepted.
         unsafe { svm_switch(&mut self.registers, page, self.host_vmcb) };
-        self.decode_exit()
+        let exit = self.decode_exit();
+        if matches!(exit, Exit::NmiDone) {
+            self.nmi_handled();
+        }
+        exit
     }
 
     fn take_interrupts(&mut self) {
@@ -365,6 +352,16 @@ impl VirtualCpu for SvmCpu {
 
     fn raise_nmi(&mut self) {
         self.vmcb.event_inj = event::VALID | event::NMI | 2;
+        // The VMCB doesn't say whether the guest handles an NMI: the end of its handler does.
+        self.vmcb.intercept_misc1 |= misc1::IRET;
+    }
+
+    fn nmi_possible(&self) -> bool {
+        self.vmcb.intercept_misc1 & misc1::IRET == 0
+    }
+
+    fn raising(&self) -> bool {
+        self.vmcb.event_inj & event::VALID != 0
     }
 
     fn redeliver(&mut self, interruption: Interruption) {

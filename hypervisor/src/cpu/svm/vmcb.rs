@@ -120,6 +120,7 @@ pub mod misc1 {
     pub const LIDT: u32 = 1 << 10;
     pub const RDPMC: u32 = 1 << 15;
     pub const CPUID: u32 = 1 << 18;
+    pub const IRET: u32 = 1 << 20;
     pub const INVD: u32 = 1 << 22;
     pub const INVLPGA: u32 = 1 << 26;
     pub const IOIO: u32 = 1 << 27;
@@ -167,6 +168,7 @@ pub mod exit {
     pub const IDTR_WRITE: u32 = 0x6A;
     pub const RDPMC: u32 = 0x6F;
     pub const CPUID: u32 = 0x72;
+    pub const IRET: u32 = 0x74;
     pub const INVD: u32 = 0x76;
     pub const INVLPGA: u32 = 0x7A;
     pub const IOIO: u32 = 0x7B;

@@ -1,0 +1,110 @@
+//! The end of a VM: the first vCPU that stops it says why, the others follow, and when all
+//! are out of the guest its devices are silenced and the counters told.
+//!
+//! Guarantees that no vCPU's core goes on to other work while another vCPU could still send
+//! it an interrupt, or a device reach the guest's memory.
+
+use super::vcpu::Stop;
+use super::{ENDED, Vcpu, Vm};
+use crate::console;
+use crate::cpu::vendor::VirtualCpu;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use spin::Mutex;
+
+/// Where all vCPUs of a VM wait for each other.
+#[derive(Default)]
+struct Barrier {
+    arrived: AtomicUsize,
+    round: AtomicUsize,
+}
+
+impl Barrier {
+    fn wait(&self, count: usize) {
+        let round = self.round.load(Ordering::Acquire);
+        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == count {
+            self.arrived.store(0, Ordering::Release);
+            self.round.fetch_add(1, Ordering::AcqRel);
+        } else {
+            while self.round.load(Ordering::Acquire) == round {
+                core::hint::spin_loop();
+            }
+        }
+    }
+}
+
+/// Why a VM ends, once it does.
+#[derive(Clone, Copy, Debug)]
+pub struct Cause {
+    pub stop: Stop,
+    /// The vCPU that stopped it, and where that was.
+    pub vcpu: usize,
+    pub rip: u64,
+}
+
+/// How far the end of a VM is.
+#[derive(Default)]
+pub struct Ending {
+    begun: AtomicBool,
+    cause: Mutex<Option<Cause>>,
+    barrier: Barrier,
+}
+
+impl Ending {
+    /// Does the VM end?
+    pub fn begun(&self) -> bool {
+        self.begun.load(Ordering::Acquire)
+    }
+
+    /// Why, once it does.
+    pub fn cause(&self) -> Option<Cause> {
+        *self.cause.lock()
+    }
+}
+
+impl Vm {
+    /// Ends the VM; the first cause is told.
+    fn end(&self, cause: Cause) {
+        self.ending.cause.lock().get_or_insert(cause);
+        self.ending.begun.store(true, Ordering::Release);
+        for link in &self.links {
+            link.signal(|s| s.stop());
+        }
+    }
+
+    /// Waits until every vCPU is here.
+    fn meet(&self) {
+        self.ending.barrier.wait(self.links.len());
+    }
+}
+
+impl<C: VirtualCpu> Vcpu<C> {
+    /// The vCPU's life, until its VM has ended and been reported.
+    pub(super) fn live(&mut self) {
+        let runs = self.link().running() || {
+            self.cpu.prepare_core();
+            self.wait()
+        };
+        if self.id == 0 {
+            self.cpu.prepare_core();
+        }
+        if runs && let Some(stop) = self.run() {
+            let cause = Cause { stop, vcpu: self.id, rip: self.cpu.rip() };
+            self.vm.end(cause);
+        }
+        // Nobody waits for this vCPU's answer any more.
+        self.link().change(|s| (s.left(), ()));
+        self.vm.meet();
+        if self.id == 0 {
+            self.with_pc(|pc, _| pc.stop_devices());
+        }
+        self.vm.meet();
+        self.quiet_core();
+        self.report_counters();
+        self.vm.meet();
+        if self.id == 0 {
+            self.report_end();
+            ENDED.fetch_add(1, Ordering::Release);
+            console::wake();
+        }
+    }
+}

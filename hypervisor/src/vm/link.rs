@@ -1,0 +1,179 @@
+//! What one core may ask of another's vCPU: interrupts, a look at something changed, a
+//! start, an end.
+//!
+//! Guarantees: whatever is asked for is seen before the vCPU is next entered, since the
+//! request is stored before the NMI is sent and NMIs are held until the entry. Nothing here
+//! waits but [`Vm::settle`], which only the holder of the VM's lock calls, and whose
+//! counterparts answer wherever they are: in the guest (by the NMI), before an entry, and
+//! while they wait for that lock.
+
+use super::Vm;
+use super::vcpu::host_vectors;
+use crate::cpu::x2apic;
+use crate::{cpu, interrupts};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use delivery::{Routes, STAND_IN_TOP, Signal, Startup, VectorSet};
+use ledger::Delivery;
+use spin::Mutex;
+
+/// What can be asked, one bit each.
+pub mod request {
+    /// Forget cached translations of guest-physical addresses.
+    pub const FLUSH: u32 = 1 << 0;
+    /// Leave direct mode: the shadow IDT is taken away.
+    pub const UNSHADOW: u32 = 1 << 1;
+    /// Raise an NMI in the guest.
+    pub const NMI: u32 = 1 << 2;
+    /// Look into the inbox.
+    pub const INBOX: u32 = 1 << 3;
+    /// Look at the start-up state: INIT, or the end of the VM.
+    pub const STARTUP: u32 = 1 << 4;
+}
+
+/// Whose physical vectors are whose on a core.
+pub struct Vectors {
+    /// Guest vector of each physical one.
+    pub routes: Routes,
+    /// Guest vectors of assigned devices.
+    pub devices: VectorSet,
+}
+
+/// The part of a vCPU that other cores reach.
+pub struct Link {
+    /// Physical APIC id of its core.
+    pub apic_id: u32,
+    startup: AtomicU32,
+    requests: AtomicU32,
+    /// Vectors to make pending, by 64.
+    inbox: [AtomicU64; 4],
+    /// Taken after the VM's lock, if both are.
+    pub vectors: Mutex<Vectors>,
+}
+
+impl Link {
+    /// The link of the vCPU on the core with this APIC id; the first vCPU runs at once.
+    pub fn new(apic_id: u32, first: bool, policy: Delivery) -> Self {
+        let startup = if first { Startup::RUNNING } else { Startup::WAITING };
+        let routes = Routes::new(host_vectors(policy));
+        Link {
+            apic_id,
+            startup: AtomicU32::new(startup.bits()),
+            requests: AtomicU32::new(0),
+            inbox: Default::default(),
+            vectors: Mutex::new(Vectors { routes, devices: VectorSet::EMPTY }),
+        }
+    }
+
+    /// What is asked for and not done yet.
+    #[inline]
+    pub fn requests(&self) -> u32 {
+        self.requests.load(Ordering::Acquire)
+    }
+
+    /// These requests are done; only the vCPU's own core says so.
+    pub fn done(&self, requests: u32) {
+        self.requests.fetch_and(!requests, Ordering::AcqRel);
+    }
+
+    /// The vectors left for it since the last call.
+    pub fn take_inbox(&self) -> VectorSet {
+        let words = self.inbox.each_ref().map(|w| w.swap(0, Ordering::AcqRel));
+        VectorSet::from_registers(|i| (words[(i as usize / 2) & 3] >> (32 * (i & 1))) as u32)
+    }
+
+    /// Does it run, so that interrupts mean something to it?
+    #[inline]
+    pub fn running(&self) -> bool {
+        Startup::from_bits(self.startup.load(Ordering::Acquire)).running()
+    }
+
+    /// Changes the start-up state; gives what `f` gives besides.
+    pub fn change<R>(&self, f: impl Fn(Startup) -> (Startup, R)) -> R {
+        let mut old = self.startup.load(Ordering::Acquire);
+        loop {
+            let (new, result) = f(Startup::from_bits(old));
+            match self.startup.compare_exchange_weak(
+                old,
+                new.bits(),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return result,
+                Err(seen) => old = seen,
+            }
+        }
+    }
+
+    fn is_here(&self) -> bool {
+        self.apic_id == cpu::this().apic_id
+    }
+
+    fn ask(&self, requests: u32) {
+        self.requests.fetch_or(requests, Ordering::AcqRel);
+    }
+
+    /// Asks, and gets the core out of its guest.
+    fn kick(&self, requests: u32) {
+        self.ask(requests);
+        if !self.is_here() {
+            x2apic::send_nmi(self.apic_id);
+        }
+    }
+
+    /// Raises an NMI in the guest.
+    pub fn nmi(&self) {
+        if self.running() {
+            self.kick(request::NMI);
+        }
+    }
+
+    /// INIT, start-up or stop, as `f` has it.
+    pub fn signal(&self, f: impl Fn(Startup) -> (Startup, Signal)) {
+        // Stored first: whoever sees the new state has the request, too.
+        self.ask(request::STARTUP);
+        match self.change(f) {
+            Signal::None => {}
+            Signal::Kick => self.kick(request::STARTUP),
+            Signal::Wake => x2apic::send_ipi(self.apic_id, interrupts::WAKE),
+        }
+    }
+}
+
+/// Can a physical interrupt with the guest's own vector carry a guest's interrupt to a core
+/// where the host has vectors too? Whatever mode the receiver is in, this vector means there what
+/// the guest means by it: it is above the stand-ins and not the host's.
+fn carries_itself(policy: Delivery, vector: u8) -> bool {
+    vector > STAND_IN_TOP
+        && vector != interrupts::SPURIOUS
+        && !host_vectors(policy).contains(vector)
+}
+
+impl Vm {
+    /// Gives vCPU `target` a fixed interrupt, from any core. One that doesn't run gets none.
+    pub fn interrupt(&self, target: usize, vector: u8) {
+        let Some(link) = self.links.get(target).filter(|l| l.running()) else { return };
+        if self.policy == Delivery::Direct || carries_itself(self.policy, vector) {
+            x2apic::send_ipi(link.apic_id, vector);
+        } else if let Some(word) = link.inbox.get(usize::from(vector >> 6)) {
+            word.fetch_or(1 << (vector & 63), Ordering::AcqRel);
+            link.kick(request::INBOX);
+        }
+    }
+
+    /// Has the vCPUs of the set `who` do `requests`, and waits until they have, or don't run.
+    /// The one on this core isn't waited for: it is out of its guest. For the holder of the lock.
+    pub fn settle(&self, who: u64, requests: u32) {
+        let others = || {
+            let of = |(i, l): &(usize, &super::link::Link)| who >> i & 1 != 0 && !l.is_here();
+            self.links.iter().enumerate().filter(of).map(|(_, l)| l)
+        };
+        for link in others().filter(|l| l.running()) {
+            link.kick(requests);
+        }
+        for link in others() {
+            while link.running() && link.requests() & requests != 0 {
+                core::hint::spin_loop();
+            }
+        }
+    }
+}

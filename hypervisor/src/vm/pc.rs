@@ -1,0 +1,143 @@
+//! What the vCPUs of a VM share of their PC: the emulated devices, the assigned ones, and the
+//! tables that say what is where in guest-physical memory.
+//!
+//! Guarantees: one vCPU at a time is in here, and while another waits to come in it answers what
+//! the one inside asks of it, so that the one inside may wait for the others' translations to be
+//! flushed. No other VM ever waits for this lock; core 0 doesn't take it.
+
+use super::Vcpu;
+use super::Vm;
+use super::devices::{Device, Incident};
+use super::memory::Tables;
+use super::shadow::Shadows;
+use crate::console;
+use crate::cpu::vendor::VirtualCpu;
+use crate::pci::Pci;
+use alloc::vec::Vec;
+use ledger::Delivery;
+use platform::ioapic::Ioapic;
+use platform::message::Message;
+use platform::pci::Bus;
+use platform::rtc::Rtc;
+use platform::uart::Uart;
+
+/// IOAPIC pin of the console.
+const CONSOLE_PIN: usize = 4;
+
+/// The shared parts of the PC.
+pub struct Pc {
+    pub tables: Tables,
+    pub shadows: Shadows,
+    pub uart: Uart,
+    /// A byte for the console that it had no room for yet.
+    pub console_input: Option<u8>,
+    pub ioapic: Ioapic,
+    pub rtc: Rtc,
+    pub bus: Bus,
+    pub devices: Vec<Device>,
+    pub pci: Pci,
+    /// The last thing refused to the guest while it went on.
+    pub incident: Option<Incident>,
+}
+
+/// The vCPU that is in the PC, and what that leaves for it to do when it is out.
+pub struct Here {
+    pub vm: &'static Vm,
+    pub me: usize,
+    /// To drop its own cached translations.
+    pub flush: bool,
+    /// To leave direct mode.
+    pub unshadow: bool,
+}
+
+impl Here {
+    /// Has every vCPU drop its cached translations before it uses one again.
+    pub fn flush_all(&mut self) {
+        self.flush = true;
+        self.vm.settle(u64::MAX, super::link::request::FLUSH);
+    }
+}
+
+impl<C: VirtualCpu> Vcpu<C> {
+    /// Does something with the PC.
+    pub(super) fn with_pc<R>(&mut self, f: impl FnOnce(&mut Pc, &mut Here) -> R) -> R {
+        let mut here = Here { vm: self.vm, me: self.id, flush: false, unshadow: false };
+        let vm = self.vm;
+        let mut pc = loop {
+            match vm.pc.try_lock() {
+                Some(pc) => break pc,
+                None => self.answer(),
+            }
+            core::hint::spin_loop();
+        };
+        let result = f(&mut pc, &mut here);
+        drop(pc);
+        if here.flush {
+            self.cpu.flush_translations();
+        }
+        if here.unshadow {
+            self.leave_shadow();
+        }
+        result
+    }
+
+    pub(super) fn note_incident(&mut self, incident: Incident) {
+        self.with_pc(|pc, _| pc.incident = Some(incident));
+    }
+}
+
+impl Vm {
+    /// The vCPU an interrupt message is for: the first of those it names.
+    pub fn receiver(&self, message: &Message) -> Option<usize> {
+        let count = self.links.len();
+        match message.destination {
+            // An IOAPIC or MSI destination has eight bits, of which all ones is everybody; in
+            // logical mode they are the members of cluster 0.
+            0xFF => Some(0),
+            set if message.logical => (0..count.min(8)).find(|id| set >> id & 1 != 0),
+            id => Some(id as usize).filter(|id| *id < count),
+        }
+    }
+
+    /// Delivers a message of an emulated device.
+    pub fn deliver(&self, message: &Message) {
+        if let Some(target) = self.receiver(message) {
+            self.interrupt(target, message.vector);
+        }
+    }
+}
+
+impl Pc {
+    /// Turns an edge of the console's interrupt line into an interrupt. To be called after
+    /// whatever may have moved the line.
+    pub fn raise_console(&mut self, vm: &Vm) {
+        if self.uart.take_edge()
+            && let Some(message) = self.ioapic.raise(CONSOLE_PIN)
+        {
+            vm.deliver(&message);
+            if vm.policy == Delivery::Direct {
+                // The guest's EOI isn't seen there. The line is a pulse: nothing is lost.
+                self.ioapic.eoi(message.vector);
+            }
+        }
+    }
+
+    /// Gives the console what has arrived for it, as far as it has room.
+    pub fn feed_console(&mut self, vm: &Vm) {
+        while let Some(byte) = self.console_input.take().or_else(|| console::guest_input(vm.index))
+        {
+            if !self.uart.push_input(byte) {
+                self.console_input = Some(byte);
+                break;
+            }
+        }
+        self.raise_console(vm);
+    }
+
+    /// A guest store to the IOAPIC.
+    pub fn write_ioapic(&mut self, vm: &Vm, offset: u32, value: u32) {
+        for message in self.ioapic.write(offset, value) {
+            vm.deliver(&message);
+        }
+    }
+}

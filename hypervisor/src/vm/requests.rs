@@ -1,0 +1,134 @@
+//! The receiving side of [`Link`]: what others asked of this vCPU, done out of its guest.
+
+use super::Vcpu;
+use super::link::request;
+use crate::cpu::vendor::VirtualCpu;
+use crate::cpu::x2apic;
+use crate::interrupts;
+use delivery::Found;
+use ledger::Delivery;
+
+impl<C: VirtualCpu> Vcpu<C> {
+    /// Does what its asker waits for. Also called while this vCPU itself waits for the PC.
+    pub(super) fn answer(&mut self) {
+        let asked = self.link().requests() & (request::FLUSH | request::UNSHADOW);
+        if asked == 0 {
+            return;
+        }
+        if asked & request::FLUSH != 0 {
+            self.cpu.flush_translations();
+        }
+        if asked & request::UNSHADOW != 0 {
+            self.leave_shadow();
+        }
+        self.link().done(asked);
+    }
+
+    /// Does all that was asked for. False: the VM ends.
+    pub(super) fn attend(&mut self) -> bool {
+        self.answer();
+        let link = self.link();
+        let asked = link.requests();
+        if asked & request::STARTUP != 0 {
+            link.done(request::STARTUP);
+            if self.vm.ending.begun() || !self.start_up() {
+                return false;
+            }
+        }
+        if asked & request::INBOX != 0 {
+            link.done(request::INBOX);
+            for vector in link.take_inbox().iter() {
+                self.apic.request(vector);
+            }
+        }
+        if asked & request::NMI != 0 && self.cpu.nmi_possible() {
+            if self.cpu.raising() {
+                // Another event goes first; then at once out of the guest again.
+                x2apic::send_nmi(link.apic_id);
+            } else {
+                link.done(request::NMI);
+                self.cpu.raise_nmi();
+            }
+        }
+        true
+    }
+
+    /// INIT and start-up. False: the VM ended while this vCPU waited.
+    fn start_up(&mut self) -> bool {
+        match self.link().change(|s| s.acknowledge()) {
+            Found::Running => true,
+            Found::StartUp(page) => {
+                self.quiet_core();
+                self.reset(Some(page));
+                self.cpu.prepare_core();
+                true
+            }
+            Found::Waiting => self.wait(),
+        }
+    }
+
+    /// Sleeps until a start-up comes. False: the VM ended instead.
+    pub(super) fn wait(&mut self) -> bool {
+        self.quiet_core();
+        loop {
+            interrupts::sleep_until_woken();
+            self.link().change(|s| (s.woken(), ()));
+            if self.vm.ending.begun() {
+                self.cpu.prepare_core();
+                return false;
+            }
+            match self.link().change(|s| s.acknowledge()) {
+                Found::StartUp(page) => {
+                    self.reset(Some(page));
+                    self.cpu.prepare_core();
+                    return true;
+                }
+                Found::Waiting => {}
+                // Woken without a start-up happens at the end only.
+                Found::Running => return false,
+            }
+        }
+    }
+
+    /// Takes the core from the guest: timer off, nothing pending or in service, interrupts of the
+    /// host's possible.
+    pub(super) fn quiet_core(&mut self) {
+        if self.shadow.page.is_some() {
+            // Of the guest's memory nothing is used any more before the tables are whole again.
+            let _ = self.with_pc(|pc, here| pc.leave(here));
+        }
+        x2apic::timer_lvt(interrupts::TIMER, x2apic::TimerMode::OneShot, true);
+        x2apic::timer_start(0);
+        self.cpu.release_core();
+    }
+
+    /// As after INIT and a start-up at `page`, or as the plan has it start.
+    pub(super) fn reset(&mut self, page: Option<u8>) {
+        use crate::cpu::vendor::Start;
+        let start = page.map_or(self.start, |page| Start::StartUp { page });
+        self.cpu.reset(start);
+        self.cpu.flush_translations();
+        self.apic = delivery::LocalApic::new(self.id as u32);
+        self.mode = delivery::Mode::Injection;
+        self.offered = None;
+        self.priority_watched = false;
+        self.timer_requested = None;
+        // What was sent before is gone with the APIC's state.
+        self.link().done(request::INBOX | request::NMI);
+        self.link().take_inbox();
+        interrupts::take().for_each(drop);
+    }
+
+    /// An NMI arrived: the console has input, or somebody asks for something.
+    pub(super) fn look_up(&mut self) {
+        if self.id == 0 {
+            let vm = self.vm;
+            self.with_pc(|pc, _| pc.feed_console(vm));
+        }
+    }
+
+    /// Whether the guest has this core's local APIC to itself.
+    pub(super) fn owns_apic(&self) -> bool {
+        self.vm.policy == Delivery::Direct
+    }
+}
