@@ -1,0 +1,382 @@
+/*
+ * Opens and closes measuring windows around a running load, from inside the
+ * guest, without disturbing what they count.
+ *
+ *   measure -c COUNTER -d DEVICE -w WARMUP -s SHORT -l LONG -n PAIRS [-r PORT] [-b BYTES] [-t TEXT] [-o FILE] PROGRAM [ARGUMENT...]
+ *
+ * starts PROGRAM, lets about WARMUP operations pass by COUNTER (operations.c), then
+ * takes PAIRS times a window of about SHORT and one of about LONG operations, stops
+ * PROGRAM, and prints one line per window. Every figure that differs between a short
+ * and a long window belongs to the load; what is the same in both (the edges, this
+ * program) drops out of the slope. With -r it first waits until PROGRAM listens
+ * on PORT and says "@exitless ready TEXT port=PORT"; -t also goes to the guest's line.
+ * With -b an operation that sends less than BYTES is none: the load answers with errors.
+ * With -o what PROGRAM says goes to FILE, and from there out when all is over.
+ *
+ * Then, with the load gone and the network interface down, it spins through a loop
+ * of a known number of instructions: whatever is counted beyond them belongs to the
+ * timer ticks of that time, which gives the price of a tick (kind=spin).
+ *
+ * Inside a load's window this program sleeps, and looks a few times whether the
+ * window's operations are done: some timers and reads of one counter, no output. At
+ * an edge it runs a marker (a NOP that the counting plugin of the emulator knows),
+ * reads the hypervisor's ledger pages with plain loads when there are any, and
+ * reads the counters of the load, the device and the interrupts. Nothing of that
+ * is an exit. A window gets at least the operations it is to have, unless that takes
+ * longer than LONGEST_WINDOW, and counts exactly how many. It stays on one CPU, so
+ * that both edges are there; the load runs on all of them.
+ *
+ * A window's line:
+ *   number kind spun operations interrupts ticks nanoseconds  as ever; interrupts of
+ *       the device, over all its vectors and CPUs, ticks of all CPUs
+ *   bytes              the load's, or what passed through the interface both ways
+ *   sent received      bytes by the interface's counters
+ *   entries ... exits  the ledger, all vCPUs together; exits0, exits1, ... each vCPU
+ */
+#define _GNU_SOURCE
+#include "measure.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+/* nopl imm32(%rax,%rax,1): eight bytes, no effect. */
+#define MARK(imm) __asm__ volatile(".byte 0x0f,0x1f,0x84,0x00; .long " #imm ::: "memory")
+#define WINDOW_OPEN() MARK(0x45580001)
+#define WINDOW_CLOSE() MARK(0x45580002)
+
+#define MAX_PAIRS 64
+/* However slow the machine, a window ends. */
+#define LONGEST_WINDOW 20000000000ull
+#define SHORTEST_SLEEP 5e6
+#define PATIENCE 60000000000ull
+#define SPIN_NANOSECONDS 1000000000ull
+
+/* All counters at one edge of a window. */
+struct sample {
+    struct done done;
+    struct device device;
+    uint64_t nanoseconds;
+    struct page ledger[MAX_CPUS];
+};
+
+static pid_t load;
+
+void fail(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    printf("@exitless failed ");
+    vprintf(format, arguments);
+    printf("\n");
+    va_end(arguments);
+    if (load > 0)
+        kill(-load, SIGKILL);
+    exit(1);
+}
+
+char *slurp(int file, const char *name)
+{
+    static char text[65536];
+    ssize_t got, length = 0;
+    while ((got = pread(file, text + length, sizeof text - 1 - (size_t)length, length)) > 0)
+        length += got;
+    if (got < 0)
+        fail("reading %s: %s", name, strerror(errno));
+    text[length] = 0;
+    return text;
+}
+
+uint64_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+void sleep_until(uint64_t when)
+{
+    struct timespec t = {.tv_sec = (time_t)(when / 1000000000), .tv_nsec = (long)(when % 1000000000)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
+        ;
+}
+
+/* Twice `rounds` instructions, exactly. */
+static void spin(uint64_t rounds)
+{
+    __asm__ volatile("1: dec %0; jnz 1b" : "+r"(rounds)::"cc");
+}
+
+static uint64_t operations(void)
+{
+    struct done done;
+    operations_read(&done);
+    return done.operations;
+}
+
+/* Lets `count` operations pass since `first`, sleeping as long as the rest of them
+   should take at the given pace, again and again; gives the pace in the end. */
+static double let_pass(uint64_t count, uint64_t first, double pace)
+{
+    uint64_t start = now(), passed = 0, done = 0;
+    while (done < count && passed < LONGEST_WINDOW) {
+        double rest = pace * (double)(count - done);
+        if (rest < SHORTEST_SLEEP)
+            rest = SHORTEST_SLEEP;
+        uint64_t left = LONGEST_WINDOW - passed;
+        sleep_until(now() + (rest < (double)left ? (uint64_t)rest : left));
+        passed = now() - start;
+        done = operations() - first;
+        if (done)
+            pace = (double)passed / (double)done;
+    }
+    return pace;
+}
+
+/* Lets operations pass, or spins for some rounds. The two edges mirror each other, so
+   that what lies between a marker and a counter's reading is the same on both sides. */
+static double window(uint64_t count, double pace, uint64_t rounds, struct sample *open, struct sample *close)
+{
+    device_open(&open->device);
+    if (count)
+        operations_read(&open->done);
+    open->nanoseconds = now();
+    ledger_read(open->ledger);
+    WINDOW_OPEN();
+    if (rounds)
+        spin(rounds);
+    else
+        pace = let_pass(count, open->done.operations, pace);
+    WINDOW_CLOSE();
+    ledger_read(close->ledger);
+    close->nanoseconds = now();
+    if (count)
+        operations_read(&close->done);
+    device_close(&close->device);
+    return pace;
+}
+
+static void print_window(unsigned number, const char *kind, uint64_t spun, const struct sample *a, const struct sample *b)
+{
+    uint64_t sent = b->device.sent - a->device.sent, received = b->device.received - a->device.received;
+    uint64_t bytes = b->done.bytes ? b->done.bytes - a->done.bytes : sent + received;
+    printf("@exitless window number=%u kind=%s spun=%llu operations=%llu interrupts=%llu ticks=%llu nanoseconds=%llu"
+           " bytes=%llu sent=%llu received=%llu",
+           number, kind, (unsigned long long)spun,
+           (unsigned long long)(b->done.operations - a->done.operations),
+           (unsigned long long)(b->device.interrupts - a->device.interrupts),
+           (unsigned long long)(b->device.ticks - a->device.ticks), (unsigned long long)(b->nanoseconds - a->nanoseconds),
+           (unsigned long long)bytes, (unsigned long long)sent, (unsigned long long)received);
+    ledger_print(a->ledger, b->ledger);
+    printf("\n");
+}
+
+/* Sent over the interface for one operation of a window. */
+static uint64_t bytes_each(const struct sample *a, const struct sample *b)
+{
+    return (b->device.sent - a->device.sent) / (b->done.operations - a->done.operations);
+}
+
+static void describe(const char *text, const char *device)
+{
+    char clock[64] = "unknown", kind[64] = "none";
+    FILE *f = fopen("/sys/devices/system/clocksource/clocksource0/current_clocksource", "r");
+    if (f && fgets(clock, sizeof clock, f))
+        clock[strcspn(clock, "\n")] = 0;
+    if (f)
+        fclose(f);
+    device_interrupt_kind(kind, sizeof kind);
+    printf("@exitless guest clocksource=%s interrupt=%s ledger=%s %s device=%s vcpus=%u\n", clock, kind,
+           ledger_pages() ? "yes" : "no", text, device, cpus_online());
+}
+
+static void still_there(const char *when)
+{
+    if (waitpid(load, NULL, WNOHANG) == load)
+        fail("the load ended by itself %s", when);
+}
+
+/* Waits until something listens on the port and says so. */
+static void announce(unsigned port, const char *text)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    uint64_t start = now();
+    for (;;) {
+        int sock = socket(AF_INET, SOCK_STREAM, 0);
+        int refused = connect(sock, (struct sockaddr *)&to, sizeof to);
+        close(sock);
+        if (!refused)
+            break;
+        still_there("before it listened");
+        if (now() - start > PATIENCE)
+            fail("nothing listens on port %u after a minute", port);
+        sleep_until(now() + 50000000);
+    }
+    printf("@exitless ready %s port=%u\n", text, port);
+    fflush(stdout);
+}
+
+/* Lets some operations of the load pass at start-up and gives nanoseconds per operation. */
+static double warm_up(uint64_t count)
+{
+    uint64_t start = now(), first = 0, done = 0;
+    int ready = 0;
+    while (done < count && now() - start < PATIENCE) {
+        if (!ready && (ready = operations_ready(load))) {
+            first = operations();
+            start = now();
+        }
+        sleep_until(now() + 50000000);
+        still_there("during its warm-up");
+        if (ready)
+            done = operations() - first;
+    }
+    if (!done)
+        fail("no operation of the load completed in a minute: it doesn't run, its device's interrupts don't arrive, or nothing asks it");
+    return (double)(now() - start) / (double)done;
+}
+
+static void start_load(char **program, const char *output)
+{
+    load = fork();
+    if (load < 0)
+        fail("fork: %s", strerror(errno));
+    if (load == 0) {
+        setpgid(0, 0);
+        cpus_all();
+        if (output && (!freopen(output, "w", stdout) || dup2(1, 2) < 0))
+            _exit(126);
+        execvp(program[0], program);
+        _exit(127);
+    }
+    setpgid(load, load);
+}
+
+/* Gives those who ask a server the time to stop and say what they saw. */
+static void fall_silent(void)
+{
+    uint64_t start = now(), last = start, seen = operations();
+    while (now() - last < 300000000 && now() - start < 3000000000ull) {
+        sleep_until(now() + 50000000);
+        uint64_t done = operations();
+        if (done != seen)
+            last = now();
+        seen = done;
+    }
+}
+
+/* Asks the load to end, so that it can say what it saw, and sees to it that it does. */
+static void stop_load(void)
+{
+    uint64_t start = now();
+    kill(load, SIGINT);
+    while (waitpid(load, NULL, WNOHANG) != load) {
+        if (now() - start > 5000000000ull) {
+            kill(load, SIGKILL);
+            waitpid(load, NULL, 0);
+            break;
+        }
+        sleep_until(now() + 10000000);
+    }
+    kill(-load, SIGKILL);
+    load = 0;
+}
+
+/* What the load said, line by line. */
+static void repeat(const char *output)
+{
+    char line[256];
+    FILE *f = fopen(output, "r");
+    while (f && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\r\n")] = 0;
+        if (line[0])
+            printf("@exitless load %s\n", line);
+    }
+    if (f)
+        fclose(f);
+}
+
+int main(int count, char **argument)
+{
+    char *counter = NULL, *device = "-", *text = "", *output = NULL;
+    uint64_t warmup = 0, length[2] = {0, 0};
+    unsigned long pairs = 0, port = 0, bytes = 0;
+    for (int option; (option = getopt(count, argument, "+c:d:w:s:l:n:r:b:t:o:")) != -1;) {
+        switch (option) {
+        case 'c': counter = optarg; break;
+        case 'd': device = optarg; break;
+        case 'w': warmup = strtoull(optarg, NULL, 10); break;
+        case 's': length[0] = strtoull(optarg, NULL, 10); break;
+        case 'l': length[1] = strtoull(optarg, NULL, 10); break;
+        case 'n': pairs = strtoul(optarg, NULL, 10); break;
+        case 'r': port = strtoul(optarg, NULL, 10); break;
+        case 'b': bytes = strtoul(optarg, NULL, 10); break;
+        case 't': text = optarg; break;
+        case 'o': output = optarg; break;
+        default: fail("measure doesn't know an option it was given");
+        }
+    }
+    if (!counter || optind == count)
+        fail("usage: measure -c COUNTER -d DEVICE -w WARMUP -s SHORT -l LONG -n PAIRS [-r PORT] [-b BYTES] [-t TEXT] [-o FILE] PROGRAM [ARGUMENT...]");
+    if (!warmup || !length[0] || length[1] <= length[0] || !pairs || pairs > MAX_PAIRS || port > 65535)
+        fail("warmup and short must be positive, long greater than short, pairs 1 to %d", MAX_PAIRS);
+
+    ledger_find();
+    device_choose(device);
+    operations_choose(counter);
+    mlockall(MCL_CURRENT | MCL_FUTURE);
+
+    start_load(argument + optind, output);
+    if (port)
+        announce((unsigned)port, text);
+    warm_up(warmup / 2 + 1); /* the program's own start-up */
+    double pace = warm_up(warmup / 2 + 1);
+
+    printf("@exitless measuring\n");
+    fflush(stdout);
+    tcdrain(1);
+    static struct sample edge[2 * MAX_PAIRS + 1][2];
+    unsigned windows = 2 * (unsigned)pairs, i;
+    memset(edge, 0, sizeof edge); /* touched before the first window */
+    for (i = 0; i < windows; i++) {
+        pace = window(length[i % 2], pace, 0, &edge[i][0], &edge[i][1]);
+        still_there("in a window");
+        if (edge[i][1].done.operations == edge[i][0].done.operations)
+            fail("no operation completed in window %u: the load stands still", i);
+        if (bytes && i % 2 && bytes_each(&edge[i][0], &edge[i][1]) < bytes)
+            fail("%llu bytes were sent for an operation in window %u, less than %lu: the load answers with errors",
+                 (unsigned long long)bytes_each(&edge[i][0], &edge[i][1]), i, bytes);
+    }
+    printf("@exitless load-over\n");
+    fflush(stdout);
+    tcdrain(1);
+    if (port)
+        fall_silent();
+    stop_load();
+
+    /* Described while the interrupts have their names. */
+    describe(text, device);
+    device_down();
+    uint64_t rounds = 1000000, start = now();
+    spin(rounds);
+    rounds = (uint64_t)((double)rounds * SPIN_NANOSECONDS / (double)(now() - start));
+    window(0, 0, rounds, &edge[windows][0], &edge[windows][1]);
+
+    for (i = 0; i < windows; i++)
+        print_window(i, i % 2 ? "long" : "short", 0, &edge[i][0], &edge[i][1]);
+    print_window(i, "spin", 2 * rounds, &edge[i][0], &edge[i][1]);
+    if (output)
+        repeat(output);
+    printf("@exitless done\n");
+    return 0;
+}

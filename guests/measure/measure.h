@@ -1,0 +1,63 @@
+/* What the parts of `measure` share; main.c says what the program does. */
+#ifndef MEASURE_H
+#define MEASURE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define REASONS 64
+#define MAX_CPUS 16
+
+/* Prints "@exitless failed ...", kills the load and exits. */
+void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+/* The whole of a small file, read again from its start; `name` is for the message. */
+char *slurp(int file, const char *name);
+/* Nanoseconds of CLOCK_MONOTONIC. */
+uint64_t now(void);
+void sleep_until(uint64_t when);
+
+/* operations.c: what the load has done so far. */
+struct done {
+    uint64_t operations;
+    uint64_t bytes; /* of the workload itself; 0 when the counter knows none */
+};
+/* Takes a counter's name apart ("disk:NAME", ...). */
+void operations_choose(char *spec);
+/* Called when `load` runs; says whether its counter can be read already. */
+int operations_ready(pid_t load);
+void operations_read(struct done *into);
+
+/* device.c: what the workload's device and the local timers have done so far. */
+struct device {
+    uint64_t interrupts, ticks, sent, received;
+};
+/* DEVICE is a disk, a network interface, or "-". */
+void device_choose(const char *name);
+/* Reads everything at a window's opening edge, and in the opposite order at its closing one. */
+void device_open(struct device *into);
+void device_close(struct device *into);
+/* The kind of interrupt that the device has, as the kernel calls it. */
+void device_interrupt_kind(char *into, size_t room);
+/* Takes a network interface down, so that nothing outside reaches this machine. */
+void device_down(void);
+
+/* ledger.c: the hypervisor's ledger page of each vCPU. */
+struct page { /* as the hypervisor lays it out (crates/ledger, Page) */
+    uint64_t magic;
+    uint32_t version, reasons;
+    uint64_t entries, host_cycles, injected, device_injected, timer_injected, spare;
+    uint64_t exits[REASONS];
+};
+/* Maps the pages of all vCPUs that are online, and stays on the first of them. */
+void ledger_find(void);
+/* How many vCPUs have a page: 0 without our hypervisor. */
+unsigned ledger_pages(void);
+void ledger_read(struct page into[MAX_CPUS]);
+/* The part of a window's line that says what happened from `a` to `b`. */
+void ledger_print(const struct page a[MAX_CPUS], const struct page b[MAX_CPUS]);
+/* Lets a child run on every CPU again. */
+void cpus_all(void);
+unsigned cpus_online(void);
+
+#endif

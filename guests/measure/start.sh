@@ -1,0 +1,54 @@
+# What every guest's init begins with: it is read by them with `.`, as the first
+# thing after the kernel. Sets up the least a Linux user space needs, and gives
+# `parameter`, `finish`, `take_clock`, `wait_for_disk` and `measure_fio`.
+export PATH=/bin:/usr/bin:/usr/sbin
+/bin/busybox mount -t proc proc /proc
+/bin/busybox mount -t sysfs sys /sys
+/bin/busybox mount -t devtmpfs dev /dev
+/bin/busybox mkdir /dev/shm
+/bin/busybox mount -t tmpfs shm /dev/shm
+exec </dev/console >/dev/console 2>&1
+/bin/busybox dmesg -n 1
+
+# A parameter of ours from the kernel command line, or its default.
+parameter() {
+    value=$2
+    for word in $(/bin/busybox cat /proc/cmdline); do
+        case $word in exitless.$1=*) value=${word#*=} ;; esac
+    done
+    echo "$value"
+}
+
+finish() {
+    [ -z "$1" ] || echo "@exitless failed $1"
+    /bin/busybox poweroff -f
+    /bin/busybox sleep 60
+}
+
+# The same clock for every guest that is compared: what the kernel would choose by
+# itself depends on which watchdog for the TSC the machine offers.
+take_clock() {
+    clock=$(parameter clock acpi_pm)
+    sources=/sys/devices/system/clocksource/clocksource0
+    echo "$clock" 2>/dev/null >$sources/current_clocksource ||
+        finish "clock source '$clock' isn't available: $(/bin/busybox cat $sources/available_clocksource)"
+}
+
+wait_for_disk() {
+    disk=$(parameter disk nvme0n1)
+    tries=0
+    while [ ! -b "/dev/$disk" ]; do
+        tries=$((tries + 1))
+        [ $tries -le 100 ] || finish "no disk /dev/$disk after 10 s: the kernel found no such NVMe namespace"
+        /bin/busybox usleep 100000
+    done
+}
+
+measure_fio() {
+    wait_for_disk
+    measure -c "disk:$disk" -d "$disk" -t workload=fio \
+        -w "$(parameter warmup 2000)" -s "$(parameter short 2000)" -l "$(parameter long 12000)" -n "$(parameter pairs 4)" \
+        fio --name=load --filename=/dev/$disk --ioengine="$(parameter engine libaio)" --direct=1 \
+        --rw=randread --bs=4k --iodepth="$(parameter depth 1)" --numjobs=1 --norandommap \
+        --time_based --runtime=86400 --eta=never --disk_util=0 --output=/dev/null
+}
