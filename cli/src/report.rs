@@ -105,6 +105,8 @@ impl Report {
             | Record::Counters { vm, .. }
             | Record::Ended { vm, .. }
             | Record::Incident { vm, .. } => *vm,
+            // For those who watch, not for the report.
+            Record::Live { .. } => return,
         };
         if let Some(vm) = self.vms.get_mut(vm as usize) {
             vm.see(record);
@@ -196,24 +198,14 @@ impl VmReport {
             }
             Record::Ended { end, .. } => self.end = Some(end.clone()),
             Record::Incident { what, .. } => self.incidents.push(what.clone()),
-            Record::Refused { .. } | Record::Machine { .. } => {}
+            Record::Refused { .. } | Record::Machine { .. } | Record::Live { .. } => {}
         }
     }
 
     /// The counters of all vCPUs together.
     pub fn counters(&self) -> Counters {
         let mut sum = Counters::default();
-        for c in &self.vcpus {
-            sum.entries = sum.entries.saturating_add(c.entries);
-            sum.host_cycles = sum.host_cycles.saturating_add(c.host_cycles);
-            sum.injected = sum.injected.saturating_add(c.injected);
-            sum.device_injected = sum.device_injected.saturating_add(c.device_injected);
-            sum.timer_injected = sum.timer_injected.saturating_add(c.timer_injected);
-            sum.exits.resize(sum.exits.len().max(c.exits.len()), 0);
-            for (sum, n) in sum.exits.iter_mut().zip(&c.exits) {
-                *sum = sum.saturating_add(*n);
-            }
-        }
+        self.vcpus.iter().for_each(|vcpu| sum.add(vcpu));
         sum
     }
 

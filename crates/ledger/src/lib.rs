@@ -18,4 +18,4 @@ mod record;
 
 pub use page::{Counters, PAGE_MAGIC, PAGE_VERSION, Page};
 pub use reason::Reason;
-pub use record::{Delivery, End, Record, RecordDecoder, encode};
+pub use record::{ASK_LIVE, Delivery, End, Record, RecordDecoder, encode};

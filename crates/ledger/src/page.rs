@@ -119,6 +119,18 @@ impl Counters {
         self.exits.iter().fold(0, |a, b| a.wrapping_add(*b))
     }
 
+    /// Adds another vCPU's; a sum that doesn't fit stays at the largest number.
+    pub fn add(&mut self, other: &Counters) {
+        let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
+        add(&mut self.entries, other.entries);
+        add(&mut self.host_cycles, other.host_cycles);
+        add(&mut self.injected, other.injected);
+        add(&mut self.device_injected, other.device_injected);
+        add(&mut self.timer_injected, other.timer_injected);
+        self.exits.resize(self.exits.len().max(other.exits.len()), 0);
+        self.exits.iter_mut().zip(&other.exits).for_each(|(sum, n)| add(sum, *n));
+    }
+
     /// The reasons that occurred, with their counts, largest first.
     pub fn by_reason(&self) -> Vec<(Reason, u64)> {
         let mut v: Vec<_> =
@@ -142,6 +154,16 @@ mod tests {
         assert_eq!(c.of(Reason::Cpuid), 2);
         assert_eq!(c.total(), 3);
         assert_eq!(c.by_reason(), [(Reason::Cpuid, 2), (Reason::Shutdown, 1)]);
+    }
+
+    #[test]
+    fn sums_have_the_reasons_of_both() {
+        let part =
+            |exits: &[u64]| Counters { entries: 2, exits: exits.to_vec(), ..Counters::default() };
+        let mut sum = part(&[1]);
+        sum.add(&part(&[1, 5]));
+        sum.add(&part(&[u64::MAX]));
+        assert_eq!((sum.entries, sum.exits), (6, alloc::vec![u64::MAX, 5]));
     }
 
     #[test]

@@ -106,7 +106,27 @@ pub enum Record {
         /// One sentence.
         what: String,
     },
+    /// The counters of a vCPU that may be running: one of the records that answer [`ASK_LIVE`].
+    Live {
+        /// Index of the VM.
+        vm: u32,
+        /// Index of the vCPU in the VM.
+        vcpu: u32,
+        /// Index of the core that runs it.
+        core: u32,
+        /// What was counted since the VM started. Each number is exact, but they are read one
+        /// after the other while the vCPU goes on.
+        counters: Counters,
+        /// The host core's TSC when they were read.
+        now: u64,
+        /// How many records of this answer are still to come.
+        left: u32,
+    },
 }
+
+/// What the command line sends on the records' channel to be sent a [`Record::Live`] for each
+/// vCPU, once. Without it none is sent.
+pub const ASK_LIVE: u8 = b'L';
 
 /// Encodes a record for the stream.
 pub fn encode(record: &Record) -> Vec<u8> {
@@ -171,7 +191,36 @@ mod tests {
         assert_eq!(got.last(), Some(&b));
     }
 
+    /// The longest there can be: as many VMs as one likes, every number at its largest.
+    #[test]
+    fn the_longest_live_record_fits_a_frame() {
+        let most = u64::MAX;
+        let counters = Counters {
+            entries: most,
+            host_cycles: most,
+            injected: most,
+            device_injected: most,
+            timer_injected: most,
+            exits: alloc::vec![most; crate::Reason::COUNT],
+        };
+        let (vm, vcpu, core, left) = (u32::MAX, u32::MAX, u32::MAX, u32::MAX);
+        let live = Record::Live { vm, vcpu, core, counters, now: most, left };
+        let bytes = encode(&live);
+        assert!(bytes.len() <= MAX_RECORD, "{} bytes", bytes.len());
+        assert_eq!(feed(&mut RecordDecoder::default(), &bytes), [live]);
+    }
+
     proptest! {
+        #[test]
+        fn live_counters_arrive_as_they_were_sent(
+            exits in proptest::collection::vec(any::<u64>(), 0..64),
+            (now, host_cycles, left) in any::<(u64, u64, u32)>(),
+        ) {
+            let counters = Counters { host_cycles, exits, ..Counters::default() };
+            let live = Record::Live { vm: 3, vcpu: 1, core: 2, counters, now, left };
+            prop_assert_eq!(feed(&mut RecordDecoder::default(), &encode(&live)), [live]);
+        }
+
         #[test]
         fn no_input_panics_or_grows_without_bound(bytes in proptest::collection::vec(any::<u8>(), 0..9000)) {
             let mut d = RecordDecoder::default();

@@ -17,7 +17,11 @@ use crate::{
     interrupts, memory,
 };
 use arrayvec::ArrayString;
-use core::{fmt::Write, ops::ControlFlow, sync::atomic::Ordering};
+use core::{
+    fmt::Write,
+    ops::ControlFlow,
+    sync::atomic::{AtomicBool, Ordering},
+};
 use ring::Pushed;
 
 /// The longest log line; longer ones are cut.
@@ -175,11 +179,23 @@ fn send_messages(cpu: &PerCpu) {
     }
 }
 
-/// Core 0: gives received bytes to the VMs they are for.
+/// The command line asked for the vCPUs' counters, and [`take_question`] wasn't called since.
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+/// Core 0: whether the command line asked for the vCPUs' counters since this was last called.
+pub fn take_question() -> bool {
+    ASKED.swap(false, Ordering::Relaxed)
+}
+
+/// Core 0: gives received bytes to the VMs they are for, and takes those for the host.
 fn receive(parser: &mut frame::Parser) {
     let mut kicks = 0u32;
     while let Some(byte) = uart::receive() {
-        let vm = parser.push(byte).and_then(|channel| channel.checked_sub(1));
+        let channel = parser.push(byte);
+        if channel == Some(frame::RECORDS) && byte == ledger::ASK_LIVE {
+            ASKED.store(true, Ordering::Relaxed);
+        }
+        let vm = channel.and_then(|channel| channel.checked_sub(1));
         if let Some(vm) = vm
             && guest::input(usize::from(vm), byte)
         {

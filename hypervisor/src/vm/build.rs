@@ -9,7 +9,7 @@ use super::link::Link;
 use super::memory::{Memory, Tables};
 use super::pc::Pc;
 use super::shadow::Shadows;
-use super::{LEDGER_PAGES, Vcpu, Vm};
+use super::{LEDGER_PAGES, Vcpu, Vm, live};
 use crate::cpu::PerCpu;
 use crate::cpu::svm::SvmCpu;
 use crate::cpu::vendor::Start;
@@ -178,6 +178,8 @@ impl Builder<'_> {
         }));
         let mut vcpus = Vec::new();
         for (id, (core, ledger)) in cores.iter().zip(ledgers).enumerate() {
+            // SAFETY: `ledger` took a page for good, and its vCPU only counts in it.
+            unsafe { live::register(self.index, id, core.index, &raw const *ledger) };
             let vcpu = self.vcpu(shared, id, nested_root, start(&load), ledger)?;
             vcpus.push((core.index, Box::new(vcpu)));
         }

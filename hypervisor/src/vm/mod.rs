@@ -13,6 +13,7 @@ mod devices;
 mod end;
 mod io;
 mod link;
+mod live;
 mod memory;
 mod mmio;
 mod pc;
@@ -115,6 +116,7 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     let mut faults = report::Faults::default();
     console::serve(|| {
         faults.report();
+        live::answer();
         if ENDED.load(Ordering::Acquire) == count {
             ControlFlow::Break(())
         } else {
