@@ -21,6 +21,7 @@ mod summary;
 mod table;
 mod terminal;
 mod test;
+mod top;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -33,6 +34,7 @@ Examples:
   exitless demo                      bare metal and three kinds of VM side by side
   exitless run vm.toml               run VMs; the console is yours
   exitless run --kernel vmlinuz --initrd initrd.img --append console=ttyS0 --device nvme0
+  exitless top                       what makes the VMs of a run exit, live
   exitless check vm.toml             is the plan good?
   exitless bench fio --policy bare,trap,direct --depth 1,32 --json rows.json
   exitless help run                  more on a command, with examples";
@@ -52,6 +54,7 @@ enum Command {
     Check(check::Args),
     Image(image::Args),
     Bench(bench::Args),
+    Top(top::Args),
     Test(test::Args),
 }
 
@@ -78,6 +81,7 @@ fn dispatch(command: &Command) -> Result<ExitCode> {
         Command::Check(args) => check::check(args)?,
         Command::Image(args) => image::image(args)?,
         Command::Bench(args) => bench::run(args, &cx)?,
+        Command::Top(args) => return top::top(args, &cx),
         Command::Test(args) => return test::test(args, &cx),
     }
     Ok(ExitCode::SUCCESS)

@@ -11,6 +11,7 @@ use crate::{
     session::{self, Ended, Framing, Seen, Setup},
     stream::Piece,
     terminal::Terminal,
+    top::{self, Offer},
 };
 use anyhow::{Context as _, Result, bail};
 use plan::{Choice, DeviceName, Plan, Vm};
@@ -20,7 +21,8 @@ use std::{
     io::{stderr, stdout},
     ops::ControlFlow,
     path::{Path, PathBuf},
-    process::ExitCode,
+    process::{self, ExitCode},
+    sync::mpsc,
     time::Duration,
 };
 
@@ -158,12 +160,18 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
 
     let mut report = Report::new(plan.vms.iter().map(|vm| vm.name.as_str()));
     let mut consoles = Consoles::new(plan.vms.iter().map(|vm| vm.name.clone()).collect());
-    let mut terminal = Terminal::open()?;
+    let (send, typed) = mpsc::channel();
+    let names = plan.vms.iter().map(|vm| vm.name.clone());
+    let offer = Offer::open(&top::directory(), process::id(), names, send.clone());
+    let terminal = Terminal::open(send)?;
     if terminal.interactive && !args.quiet {
         eprintln!("exitless: the console is yours; leave it with Ctrl-] or Ctrl-A x");
     }
+    if let (Err(error), false) = (&offer, args.quiet) {
+        eprintln!("exitless: `exitless top` can't watch this run: {error:#}");
+    }
     let timeout = args.timeout.map(Duration::from_secs);
-    let setup = Setup { command, framing: Framing::Frames, timeout, typed: terminal.typed.take() };
+    let setup = Setup { command, framing: Framing::Frames, timeout, typed: Some(typed) };
     let ended = session::run(setup, cx, |seen| {
         match seen {
             Seen::Said(Piece::Console { vm, bytes }) => consoles.write(vm, bytes, &mut stdout())?,
@@ -172,7 +180,12 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
                 eprintln!("[host] {line}");
             }
             Seen::Said(Piece::Log(_)) => {}
-            Seen::Said(Piece::Record(record)) => report.see(&record),
+            Seen::Said(Piece::Record(record)) => {
+                report.see(&record);
+                if let Ok(offer) = &offer {
+                    offer.see(&record);
+                }
+            }
             Seen::Idle => consoles.idle(&mut stdout())?,
         }
         Ok(ControlFlow::Continue(()))
@@ -180,5 +193,8 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
     consoles.idle(&mut stdout())?;
     consoles.close_line(&mut stderr())?;
     drop(terminal);
+    if let Ok(offer) = offer {
+        offer.end(report.failure(&ended).unwrap_or_else(|| "all VMs have ended".to_owned()));
+    }
     Ok((report, ended))
 }

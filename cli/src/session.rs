@@ -42,10 +42,12 @@ pub enum Seen<'a> {
     Idle,
 }
 
-/// What was typed, on its way to the first VM.
+/// What was typed, on its way to the first VM, and what else a run is asked to do.
 pub enum Typed {
     /// Bytes for the console.
     Bytes(Vec<u8>),
+    /// Somebody wants to see the vCPUs' counters as they are now.
+    Ask,
     /// The person wants to leave.
     Quit,
 }
@@ -144,7 +146,11 @@ pub fn run(
                     // Fails when QEMU has ended, which is noticed below.
                     let _ = input.send(bytes);
                 }
-                (Typed::Bytes(_), None) => {}
+                (Typed::Ask, Some(input)) if framing == Framing::Frames => {
+                    // As above.
+                    let _ = input.send(stream::ask_live());
+                }
+                (Typed::Bytes(_) | Typed::Ask, _) => {}
             }
         }
         let flow = match hear.recv_timeout(TICK) {

@@ -9,7 +9,7 @@
 //! however they are cut, and memory stays bounded. A frame on a channel that doesn't
 //! exist is taken for text, so that a damaged stream is seen and not swallowed.
 
-use ledger::{Record, RecordDecoder};
+use ledger::{ASK_LIVE, Record, RecordDecoder};
 
 const FRAME: u8 = 0x01;
 const LOG: u8 = 0;
@@ -156,6 +156,11 @@ pub fn frame_input(vm: usize, bytes: &[u8]) -> Vec<u8> {
     bytes.chunks(255).flat_map(|c| [&[FRAME, channel, c.len() as u8], c].concat()).collect()
 }
 
+/// Asks the hypervisor for the vCPUs' counters.
+pub fn ask_live() -> Vec<u8> {
+    vec![FRAME, RECORDS, 1, ASK_LIVE]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,6 +223,7 @@ mod tests {
         assert_eq!(frame_input(0, b"ls\r"), frame(1, b"ls\r"));
         let long = frame_input(1, &[7; 300]);
         assert_eq!(long, [frame(2, &[7; 255]), frame(2, &[7; 45])].concat());
+        assert_eq!(ask_live(), frame(RECORDS, b"L"));
     }
 
     proptest! {

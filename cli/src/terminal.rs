@@ -6,26 +6,24 @@ use anyhow::{Context, Result};
 use rustix::termios::{OptionalActions, OutputModes, Termios, isatty, tcgetattr, tcsetattr};
 use std::{
     io::{self, Read, stdin},
-    sync::mpsc::{self, Receiver},
+    sync::mpsc::Sender,
     thread,
 };
 
 const CTRL_A: u8 = 0x01;
 const CTRL_BRACKET: u8 = 0x1D;
 
-/// What is typed, and the terminal's settings while it is.
+/// The terminal's settings while it is a console.
 pub struct Terminal {
-    /// For [`crate::session::Setup`].
-    pub typed: Option<Receiver<Typed>>,
     /// Whether standard input is a terminal.
     pub interactive: bool,
     before: Option<Termios>,
 }
 
 impl Terminal {
-    /// Takes standard input. If that is a terminal, keys go to the VM one by one from now
-    /// on, until this is dropped.
-    pub fn open() -> Result<Terminal> {
+    /// Takes standard input; what is typed goes to `send`. If it is a terminal, keys go
+    /// there one by one from now on, until this is dropped.
+    pub fn open(send: Sender<Typed>) -> Result<Terminal> {
         let interactive = isatty(stdin());
         let mut before = None;
         if interactive {
@@ -38,7 +36,6 @@ impl Terminal {
                 .context("the terminal can't be set up for a console")?;
             before = Some(settings);
         }
-        let (send, typed) = mpsc::channel();
         // The thread ends with the process: a read of standard input can't be broken off.
         thread::spawn(move || {
             let mut keys = Keys { interactive, after_ctrl_a: false };
@@ -57,7 +54,7 @@ impl Terminal {
                 }
             }
         });
-        Ok(Terminal { typed: Some(typed), interactive, before })
+        Ok(Terminal { interactive, before })
     }
 }
 
@@ -109,6 +106,7 @@ mod tests {
             match typed {
                 Typed::Bytes(b) => bytes.extend(b),
                 Typed::Quit => quit = true,
+                Typed::Ask => panic!("nobody types that"),
             }
         }
         (bytes, quit)
