@@ -6,16 +6,17 @@ use crate::{
     load::{self, File},
     machine::{Boot, Machine},
     report::Report,
-    session::{self, Ended, Framing, Seen, Setup},
+    session::{self, Ended, Framing, Seen, Setup, Typed},
     stream::Piece,
 };
 use anyhow::{Context as _, Result};
-use ledger::Reason;
+use ledger::{Reason, Record};
 use plan::{Choice, DeviceName, Network, Plan, Vm};
 use std::{
     fs,
     ops::{ControlFlow, RangeInclusive},
     path::Path,
+    sync::mpsc,
     time::Duration,
 };
 
@@ -102,6 +103,9 @@ pub enum Expect {
 pub enum Special {
     /// Nothing.
     None,
+    /// Its vCPUs' counters are asked for all the time, as `exitless top` does once a second.
+    /// The VMs must have the exits, reason for reason, that they have when nobody asks.
+    Watched,
     /// No hypervisor.
     Bare,
     /// No hypervisor, and no IOMMU either.
@@ -137,21 +141,37 @@ pub struct Outcome {
     pub consoles: Vec<String>,
     /// The hypervisor's log.
     pub log: Vec<String>,
+    /// The answers that came while the first VM was [`QUIET`]: the vCPUs' exits.
+    pub answers: Vec<u64>,
+    /// What another run reported, in which nobody asked.
+    pub unwatched: Option<Report>,
 }
+
+/// What a test kernel says before and after it makes a point of not exiting.
+pub const QUIET: [&str; 2] = ["quiet from here\n", "quiet to here\n"];
 
 /// Runs a case; an error is what the command line would have said.
 pub fn run(case: &Case, kernel: &Kernel, cx: &Context) -> Result<Outcome> {
+    if case.machine != Special::Watched {
+        return run_once(case, false, kernel, cx);
+    }
+    let unwatched = run_once(case, false, kernel, cx)?.report;
+    Ok(Outcome { unwatched: Some(unwatched), ..run_once(case, true, kernel, cx)? })
+}
+
+fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result<Outcome> {
     let directory = tempfile::tempdir().context("no temporary directory can be made")?;
     let directory = directory.path();
     let plan = plan(case, kernel, directory)?;
     let machine = machine(case, plan, directory, cx)?;
     let framing = if case.is_bare() { Framing::Raw } else { Framing::Frames };
     let command = machine.command(cx)?;
-    let setup = Setup { command, framing, timeout: Some(PATIENCE), typed: None };
+    let (ask, typed) = mpsc::channel();
+    let setup = Setup { command, framing, timeout: Some(PATIENCE), typed: Some(typed) };
     let mut report =
         Report::new(case.guests.iter().enumerate().map(|(i, _)| NAMES[i % NAMES.len()]));
     let mut consoles = vec![Vec::new(); case.guests.len()];
-    let mut log = Vec::new();
+    let (mut log, mut answers) = (Vec::new(), Vec::new());
     let ended = session::run(setup, cx, |seen| {
         match seen {
             Seen::Said(Piece::Console { vm, bytes }) => {
@@ -160,13 +180,32 @@ pub fn run(case: &Case, kernel: &Kernel, cx: &Context) -> Result<Outcome> {
                 }
             }
             Seen::Said(Piece::Log(line)) => log.push(line),
-            Seen::Said(Piece::Record(record)) => report.see(&record),
+            Seen::Said(Piece::Record(record)) => {
+                report.see(&record);
+                // From the start on, a question follows each answer.
+                let answer = match &record {
+                    Record::Live { counters, left: 0, .. } => Some(counters.total()),
+                    _ => None,
+                };
+                let quiet = consoles.first().map(|c| QUIET.map(|mark| says(c, mark)));
+                if quiet == Some([true, false]) {
+                    answers.extend(answer);
+                }
+                if watched && (answer.is_some() || matches!(record, Record::Started { .. })) {
+                    // Fails when the run is about to end.
+                    let _ = ask.send(Typed::Ask);
+                }
+            }
             Seen::Idle => {}
         }
         Ok(ControlFlow::Continue(()))
     })?;
     let consoles = consoles.iter().map(|c| String::from_utf8_lossy(c).into_owned()).collect();
-    Ok(Outcome { ended, report, consoles, log })
+    Ok(Outcome { ended, report, consoles, log, answers, unwatched: None })
+}
+
+fn says(console: &[u8], text: &str) -> bool {
+    console.windows(text.len()).any(|part| part == text.as_bytes())
 }
 
 /// Names of the VMs of a case.

@@ -122,6 +122,8 @@ pub fn all() -> Vec<Case> {
         let pair = [guest(test, Choice::Direct), heartbeat("beats=20", Choice::Direct)];
         cases.push(case(format!("pair/{test}-direct"), false, pair));
     }
+    let quiet = case("direct/watched".to_owned(), true, [guest("quiet", Choice::Direct)]);
+    cases.push(Case { machine: Special::Watched, ..quiet });
     for (name, machine) in [("bare/all", Special::BareWithoutIommu), ("bare/iommu", Special::Bare)]
     {
         let guest = guest(ALL_BARE, Choice::Trap);

@@ -1,11 +1,14 @@
 //! Compares what came of a run with what had to.
 
 use super::case::{Case, Expect, Expected, Guest, Outcome};
-use crate::report::{VmReport, status};
+use crate::report::{Report, VmReport, status};
 use ledger::End;
 
 /// The test kernel's debug-exit value when every check held.
 const PASSED: u32 = 0x20;
+
+/// How often a guest must have been asked for its counters while it was quiet.
+const ANSWERS: usize = 3;
 
 /// What is wrong with an outcome, a sentence each; nothing if the case passed.
 pub fn complaints(case: &Case, outcome: &Outcome) -> Vec<String> {
@@ -46,7 +49,26 @@ fn ends(case: &Case, outcome: &Outcome) -> Vec<String> {
         counted(guest, vm, &mut of_vm);
         wrong.extend(of_vm.into_iter().map(|w| format!("VM {}: {w}", vm.name)));
     }
+    if let Some(unwatched) = &outcome.unwatched {
+        watched(unwatched, outcome, &mut wrong);
+    }
     wrong
+}
+
+/// Watching must have taken place, and must not show.
+fn watched(unwatched: &Report, outcome: &Outcome, wrong: &mut Vec<String>) {
+    // The guest itself checks that it had no exit; the last answers may see it write again.
+    let quiet = outcome.answers.chunk_by(|a, b| a == b).next().map_or(0, <[u64]>::len);
+    if quiet < ANSWERS {
+        let answers = &outcome.answers;
+        wrong.push(format!("{quiet} answers while it was quiet, {ANSWERS} wanted: {answers:?}"));
+    }
+    for (alone, vm) in unwatched.vms.iter().zip(&outcome.report.vms) {
+        let [alone, watched] = [alone, vm].map(|vm| vm.counters().by_reason());
+        if alone != watched {
+            wrong.push(format!("VM {}: exits {watched:?}; unwatched: {alone:?}", vm.name));
+        }
+    }
 }
 
 fn ended(guest: &Guest, vm: &VmReport, wrong: &mut Vec<String>) {
@@ -134,7 +156,7 @@ fn contains(text: &str, part: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{report::Report, selftest::cases, session::Ended};
+    use crate::{selftest::cases, session::Ended};
     use ledger::{Counters, Delivery, Reason, Record};
 
     fn case() -> Case {
@@ -152,7 +174,8 @@ mod tests {
         report.see(&Record::Counters { vm: 0, vcpu: 0, counters, cycles: 1 });
         report.see(&Record::Ended { vm: 0, end });
         let ended = Ended::Exited { status: 33, message: String::new() };
-        Outcome { ended, report, consoles: vec![console.to_owned()], log: Vec::new() }
+        let (consoles, log, answers) = (vec![console.to_owned()], Vec::new(), Vec::new());
+        Outcome { ended, report, consoles, log, answers, unwatched: None }
     }
 
     const GOOD: &str = "kernel: by multiboot\nok delivery: 100 handled of 100 raised\n";
@@ -185,6 +208,20 @@ mod tests {
         assert_eq!(complaints(&case(), &bad).len(), 2);
         bad.report.vms[0].delivery = Some((Delivery::Eli, "for no reason".to_owned()));
         assert_eq!(complaints(&case(), &bad).len(), 2);
+    }
+
+    #[test]
+    fn watching_must_take_place_and_must_not_show() {
+        let complain = |answers: &[u64], exits_alone| {
+            let mut watched = outcome(GOOD, End::DebugExit(PASSED), 0);
+            watched.unwatched = Some(outcome(GOOD, End::DebugExit(PASSED), exits_alone).report);
+            watched.answers = answers.to_vec();
+            complaints(&case(), &watched)
+        };
+        assert_eq!(complain(&[5, 5, 5, 7], 0), [""; 0]);
+        assert!(complain(&[5, 5], 0)[0].contains("2 answers"));
+        assert!(complain(&[5, 6, 7, 7, 7], 0)[0].contains("1 answers"));
+        assert!(complain(&[5, 5, 5], 1)[0].contains("unwatched"));
     }
 
     #[test]

@@ -127,10 +127,14 @@ impl Counted {
         self.0[reason as usize]
     }
 
+    /// All exits.
+    pub fn all(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
     /// Exits that the guest's own work caused: all but the host's own interrupts.
     pub fn own(&self) -> u64 {
-        let all = self.0.iter().sum::<u64>();
-        all - self.of(Reason::HostInterrupt) - self.of(Reason::Kick)
+        self.all() - self.of(Reason::HostInterrupt) - self.of(Reason::Kick)
     }
 
     /// Checks the count of `reason` against what each policy allows. With `direct` nothing

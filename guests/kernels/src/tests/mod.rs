@@ -9,6 +9,7 @@ mod hostile;
 mod idt;
 mod ipi;
 mod low;
+mod quiet;
 mod registers;
 mod smp_cost;
 mod smp_device;
@@ -90,6 +91,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("ap-reset", smp_hostile::reset),
     ("ipi-exits", smp_cost::exits),
     ("ipi-cost", smp_cost::instructions),
+    ("quiet", quiet::quiet),
 ];
 
 /// The edu device, or a failed check.
