@@ -19,6 +19,7 @@ mod iommu;
 mod memory;
 mod panic;
 mod pci;
+mod sriov;
 mod vm;
 
 use ledger::Record;
@@ -68,6 +69,7 @@ extern "C" fn boot(start_info: u64) -> ! {
     if image.is_empty() {
         refuse("no boot image was loaded; the boot loader has to load one as the first module");
     }
+    sriov::keep_clear_of(&handover.memory);
     vm::start(&machine, image)
 }
 

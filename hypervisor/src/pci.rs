@@ -4,9 +4,10 @@
 //! Guarantees that an access stays inside the ECAM window that ACPI names. It doesn't
 //! guard against two cores on one function: a function belongs to one VM, and to its core.
 
-use crate::memory;
+use crate::{memory, sriov};
 use acpi::Ecam;
 use alloc::vec::Vec;
+use core::ops::Range;
 use iommu::Bdf;
 use platform::pci::BarKind;
 
@@ -19,6 +20,9 @@ const STATUS_CAPABILITIES: u16 = 1 << 4;
 const HEADER_TYPE: u16 = 0x0E;
 const BAR0: u16 = 0x10;
 const SECONDARY_BUS: u16 = 0x19;
+/// A bridge's windows of memory and of prefetchable memory (PCI-to-PCI Bridge 1.2, 3.2.5.8).
+const WINDOWS: [u16; 2] = [0x20, 0x24];
+const BRIDGE_CLASS: u32 = 0x06;
 const CAPABILITIES: u16 = 0x34;
 const CAPABILITY_EXPRESS: u8 = 0x10;
 
@@ -54,6 +58,12 @@ impl Pci {
         let buses = (ecam.bus_end - ecam.bus_start) as u64 + 1;
         memory::map_mmio(ecam.base + ((ecam.bus_start as u64) << 20), buses << 20);
         Pci { ecam }
+    }
+
+    /// Where configuration space is in memory.
+    pub fn window(&self) -> Range<u64> {
+        let start = self.ecam.base + ((self.ecam.bus_start as u64) << 20);
+        start..self.ecam.base + ((self.ecam.bus_end as u64 + 1) << 20)
     }
 
     fn address(&self, bdf: Bdf, offset: u16) -> Option<u64> {
@@ -136,17 +146,46 @@ impl Pci {
         }
     }
 
-    /// The header and the conventional capabilities: 256 bytes.
+    /// Whether the function's bus isn't one that the machine begins with.
+    pub fn is_behind_a_bridge(&self, bdf: Bdf) -> bool {
+        bdf.bus() != self.ecam.bus_start
+    }
+
+    /// The memory that a bridge passes on; `None` for a function that is none. What other
+    /// registers a bridge has in the place of BARs is its own affair.
+    pub fn bridge_windows(&self, function: &Function) -> Option<Vec<Range<u64>>> {
+        if function.class >> 16 != BRIDGE_CLASS {
+            return None;
+        }
+        let windows = WINDOWS.map(|at| {
+            let (base, limit) = (self.read16(function.bdf, at), self.read16(function.bdf, at + 2));
+            let address = |register: u16| u64::from(register & 0xFFF0) << 16;
+            address(base)..address(limit) + (1 << 20)
+        });
+        let is_pci = self.read8(function.bdf, HEADER_TYPE) & 0x7F == 1;
+        Some(windows.into_iter().filter(|w| is_pci && w.start < w.end).collect())
+    }
+
+    /// The header and the conventional capabilities: 256 bytes. A virtual function's has the
+    /// ids that its physical function states for it (SR-IOV 1.1, 3.4.1.1).
     pub fn snapshot(&self, bdf: Bdf) -> [u8; 256] {
         let mut bytes = [0; 256];
         for (i, word) in bytes.chunks_exact_mut(4).enumerate() {
             word.copy_from_slice(&self.read32(bdf, 4 * i as u16).to_le_bytes());
+        }
+        if let Some(f) = sriov::function(bdf) {
+            let [a, b] = f.vendor.to_le_bytes();
+            let [c, d] = f.device.to_le_bytes();
+            bytes[..4].copy_from_slice(&[a, b, c, d]);
         }
         bytes
     }
 
     /// The BARs with their sizes (PCI 3.0, 6.2.5.1). Decoding is off while they are probed.
     pub fn bars(&self, bdf: Bdf) -> Vec<Bar> {
+        if let Some(bars) = sriov::bars(bdf) {
+            return bars.to_vec();
+        }
         let command = self.read16(bdf, COMMAND);
         self.write16(bdf, COMMAND, command & !0b11);
         let mut bars = Vec::new();

@@ -14,7 +14,7 @@ use crate::cpu::PerCpu;
 use crate::cpu::svm::SvmCpu;
 use crate::cpu::vendor::Start;
 use crate::pci::{Function, Pci};
-use crate::{console, cpu, iommu};
+use crate::{console, cpu, iommu, sriov};
 use ::iommu::Bdf;
 use acpi::Machine;
 use alloc::boxed::Box;
@@ -55,6 +55,7 @@ pub fn all(machine: &Machine, bytes: &'static [u8]) -> Result<Vec<Vec<Placed>>, 
     )?;
     let pci = Pci::new(ecam);
     let functions = pci.scan();
+    sriov::enable(&pci, &functions, &image.plan)?;
     let mut taken = Vec::new();
     let mut vms = Vec::new();
     for (index, vm) in image.plan.vms.iter().enumerate() {
@@ -81,13 +82,15 @@ fn resolve(
         let function = match name {
             DeviceName::Address { bus, device, function } => {
                 let bdf = Bdf::new(*bus, *device, *function);
-                functions.iter().find(|f| Some(f.bdf) == bdf)
+                let found = functions.iter().find(|f| Some(f.bdf) == bdf).copied();
+                found.or_else(|| sriov::function(bdf?))
             }
             DeviceName::Named { class, index } => functions
                 .iter()
                 .filter(|f| class.matches(f.class, f.vendor, f.device))
-                .nth(*index as usize),
-            DeviceName::Virtual { .. } => None,
+                .nth(*index as usize)
+                .copied(),
+            DeviceName::Virtual { nic, function } => sriov::named(*nic, *function),
         };
         let Some(f) = function else {
             let have: Vec<_> = functions.iter().map(|f| f.bdf.to_string()).collect();
@@ -98,6 +101,11 @@ fn resolve(
             return Err(format!(
                 "device {name} ({bdf}) is a bridge (class {:#08x}) and part of the machine; only endpoints can be assigned",
                 f.class
+            ));
+        }
+        if sriov::is_shared(bdf) {
+            return Err(format!(
+                "device {name} ({bdf}) has virtual functions, as [network] asks, and so stays the host's; assign those, such as nic0.vf0"
             ));
         }
         if taken.contains(&bdf) {

@@ -28,7 +28,7 @@ use crate::cpu::svm::{self, SvmCpu};
 use crate::cpu::vendor::{Start, VirtualCpu};
 use crate::cpu::{self, rdtsc};
 use crate::panic::{finish, refuse};
-use crate::{console, iommu};
+use crate::{console, iommu, sriov};
 use alloc::boxed::Box;
 use alloc::string::String;
 use code::CodePages;
@@ -117,6 +117,7 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     console::serve(|| {
         faults.report();
         live::answer();
+        sriov::serve();
         if ENDED.load(Ordering::Acquire) == count {
             ControlFlow::Break(())
         } else {

@@ -1,0 +1,293 @@
+//! The controller's driver against a model of its registers: what the mailboxes, the switch
+//! and the reset do, as far as the driver uses them, and guests that write what they like.
+
+use crate::i82576::{Controller, Error, FUNCTIONS, Mac, Registers};
+use proptest::prelude::*;
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+
+const CTRL: u32 = 0x0000;
+const CTRL_EXT: u32 = 0x0018;
+const MDIC: u32 = 0x0020;
+const RCTL: u32 = 0x0100;
+const MAILBOX: u32 = 0x0800;
+const P2V: u32 = 0x0C00;
+const MBVFICR: u32 = 0x0C80;
+const VFLRE: u32 = 0x0C88;
+const VFRE: u32 = 0x0C8C;
+const VFTE: u32 = 0x0C90;
+const DTXSWC: u32 = 0x3500;
+const MTA: u32 = 0x5200;
+const RA: u32 = 0x5400;
+const VMOLR: u32 = 0x5AD0;
+
+const OWN: Mac = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
+const READY: u32 = 1 << 28;
+const GRANTED: u32 = 1 << 31;
+const REFUSED: u32 = 1 << 30;
+const CLEAR: u32 = 1 << 29;
+
+/// Registers that are memory, but for those that aren't.
+#[derive(Default)]
+struct Model {
+    memory: BTreeMap<u32, u32>,
+    /// Functions whose guests hold their mailboxes.
+    held: u32,
+    /// What a function's guest was told by the mailbox's state.
+    told: [u32; FUNCTIONS],
+    dead: bool,
+    mute: bool,
+    accesses: u64,
+}
+
+#[derive(Clone, Default)]
+struct Handle(Rc<RefCell<Model>>);
+
+impl Registers for Handle {
+    fn read(&mut self, offset: u32) -> u32 {
+        assert!(offset.is_multiple_of(4) && offset < 128 << 10, "{offset:#x}");
+        let mut model = self.0.borrow_mut();
+        model.accesses += 1;
+        *model.memory.get(&offset).unwrap_or(&0)
+    }
+
+    fn write(&mut self, offset: u32, value: u32) {
+        assert!(offset.is_multiple_of(4) && offset < 128 << 10, "{offset:#x}");
+        let mut model = self.0.borrow_mut();
+        model.accesses += 1;
+        let old = *model.memory.get(&offset).unwrap_or(&0);
+        let new = match offset {
+            CTRL if !model.dead => value & !(1 << 26),
+            MDIC if !model.mute => value | READY,
+            MBVFICR | VFLRE => old & !value,
+            P2V..0xC20 => {
+                let vf = (offset - P2V) / 4;
+                model.told[vf as usize] |= value & 3;
+                if model.held >> vf & 1 != 0 { 0 } else { value & 8 }
+            }
+            _ => value,
+        };
+        model.memory.insert(offset, new);
+    }
+}
+
+impl Handle {
+    fn new() -> Self {
+        let handle = Handle::default();
+        handle.set(RA, 0x1200_5452);
+        handle.set(RA + 4, 0x8000_5634);
+        handle
+    }
+
+    fn get(&self, offset: u32) -> u32 {
+        *self.0.borrow().memory.get(&offset).unwrap_or(&0)
+    }
+
+    fn set(&self, offset: u32, value: u32) {
+        self.0.borrow_mut().memory.insert(offset, value);
+    }
+
+    /// A guest writes a message and says so.
+    fn post(&self, vf: u32, words: &[u32]) {
+        for (i, word) in words.iter().enumerate().take(16) {
+            self.set(MAILBOX + 64 * vf + 4 * i as u32, *word);
+        }
+        self.set(MBVFICR, self.get(MBVFICR) | 1 << vf);
+    }
+
+    fn answer(&self, vf: u32) -> [u32; 3] {
+        [0, 1, 2].map(|i| self.get(MAILBOX + 64 * vf + 4 * i))
+    }
+
+    /// What its driver does after a reset, and what it is told.
+    fn reset(&self, vf: u32, controller: &mut Controller<Handle>) -> [u32; 3] {
+        self.set(VFLRE, self.get(VFLRE) | 1 << vf);
+        self.set(VFRE, self.get(VFRE) & !(1 << vf));
+        self.set(VFTE, self.get(VFTE) & !(1 << vf));
+        self.post(vf, &[1]);
+        controller.serve();
+        self.answer(vf)
+    }
+
+    fn ask(&self, vf: u32, words: &[u32], controller: &mut Controller<Handle>) -> u32 {
+        self.post(vf, words);
+        controller.serve();
+        self.answer(vf)[0]
+    }
+}
+
+fn mac(vf: u8) -> Mac {
+    [2, 0, 0, 0, 0xAB, vf]
+}
+
+fn words(mac: Mac) -> [u32; 2] {
+    let [a, b, c, d, e, f] = mac;
+    [u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, 0, 0])]
+}
+
+fn started(functions: u8) -> (Handle, Controller<Handle>) {
+    let handle = Handle::new();
+    let mut controller = Controller::start(handle.clone(), |_| {}).unwrap();
+    assert_eq!(controller.mac(), OWN);
+    controller.share(&(0..functions).map(mac).collect::<Vec<_>>());
+    (handle, controller)
+}
+
+#[test]
+fn functions_get_frames_for_their_address_and_can_send_under_no_other() {
+    let (handle, _) = started(2);
+    for vf in 0..2 {
+        let [low, high] = words(mac(vf));
+        let entry = RA + 8 * (u32::from(vf) + 1);
+        assert_eq!(handle.get(entry), low);
+        assert_eq!(handle.get(entry + 4), high | 1 << (18 + vf) | 1 << 31);
+        assert_eq!(handle.get(VMOLR + 4 * u32::from(vf)), 0xC900_0000);
+    }
+    assert_eq!(handle.get(RA + 8 * 3 + 4), 0);
+    assert_eq!(handle.get(VMOLR + 8), 0x8000_0000);
+    assert_eq!(handle.get(DTXSWC), 0x8000_FFFF);
+    assert_eq!(handle.get(RCTL) & 2, 2);
+    // Nobody sends or receives before its guest has reset it; guests may begin.
+    assert_eq!((handle.get(VFRE), handle.get(VFTE)), (0, 0));
+    assert_ne!(handle.get(CTRL_EXT) & 1 << 14, 0);
+}
+
+#[test]
+fn more_functions_than_pools_are_not_there() {
+    let (handle, mut controller) = started(9);
+    for vf in 0..8 {
+        handle.reset(vf, &mut controller);
+    }
+    assert_eq!(handle.get(VFRE), 0xFF);
+}
+
+#[test]
+fn a_dead_controller_is_given_up() {
+    let start = |break_it: fn(&mut Model)| {
+        let handle = Handle::new();
+        break_it(&mut handle.0.borrow_mut());
+        Controller::start(handle, |_| {}).map(|_| ()).unwrap_err()
+    };
+    assert_eq!(start(|m| m.dead = true), Error::Reset);
+    assert_eq!(start(|m| m.mute = true), Error::Phy);
+}
+
+#[test]
+fn a_reset_tells_the_address_and_opens_the_function_alone() {
+    let (handle, mut controller) = started(3);
+    let [low, high] = words(mac(1));
+    // Linux's igbvf compares the first word with exactly this.
+    assert_eq!(handle.reset(1, &mut controller), [0x8000_0001, low, high]);
+    assert_eq!(handle.0.borrow().told[1], 3, "received and answered");
+    assert_eq!((handle.get(VFRE), handle.get(VFTE)), (2, 2));
+    handle.reset(2, &mut controller);
+    assert_eq!(handle.get(VFRE), 6);
+    // Reset and no more: closed, and the other stays open.
+    handle.set(VFLRE, 1 << 2);
+    controller.serve();
+    assert_eq!((handle.get(VFRE), handle.get(VFLRE)), (2, 0));
+}
+
+#[test]
+fn nothing_is_granted_before_a_reset() {
+    let (handle, mut controller) = started(2);
+    let [low, high] = words(mac(0));
+    assert_eq!(handle.ask(0, &[2, low, high], &mut controller), 2 | REFUSED);
+    assert_eq!(handle.ask(0, &[3 | 1 << 16, 7], &mut controller), 3 | REFUSED);
+    assert_eq!(handle.get(MTA), 0);
+    handle.reset(0, &mut controller);
+    assert_eq!(handle.ask(0, &[2, low, high], &mut controller), 2 | GRANTED | CLEAR);
+}
+
+#[test]
+fn a_guest_has_its_own_address_and_no_other() {
+    let (handle, mut controller) = started(2);
+    handle.reset(0, &mut controller);
+    for other in [mac(1), OWN, [2; 6]] {
+        let [low, high] = words(other);
+        let refused = 2 | REFUSED | CLEAR;
+        assert_eq!(handle.ask(0, &[2, low, high], &mut controller), refused);
+        assert_eq!(handle.ask(0, &[2 | 2 << 16, low, high], &mut controller), refused);
+    }
+    assert_eq!(handle.ask(0, &[2 | 1 << 16], &mut controller), 2 | GRANTED | CLEAR);
+}
+
+#[test]
+fn groups_pass_to_those_who_asked() {
+    let (handle, mut controller) = started(2);
+    handle.reset(0, &mut controller);
+    handle.reset(1, &mut controller);
+    let vmolr = |vf: u32| handle.get(VMOLR + 4 * vf) & 1 << 25;
+    // Hashes 0x021 and 0xFFF, of two that are counted.
+    handle.ask(0, &[3 | 2 << 16, 0xFFFF_0021, 0x0040], &mut controller);
+    assert_eq!((handle.get(MTA + 4), handle.get(MTA + 4 * 127)), (2, 1 << 31));
+    assert_eq!(handle.get(MTA + 8), 0);
+    assert!(vmolr(0) != 0 && vmolr(1) == 0);
+    handle.ask(1, &[3 | 1 << 16, 0x21], &mut controller);
+    handle.ask(0, &[3], &mut controller);
+    assert_eq!((handle.get(MTA + 4), handle.get(MTA + 4 * 127)), (2, 0));
+    assert!(vmolr(0) == 0 && vmolr(1) != 0);
+    handle.reset(1, &mut controller);
+    assert_eq!((handle.get(MTA + 4), vmolr(1)), (0, 0));
+}
+
+#[test]
+fn long_frames_up_to_what_the_controller_has() {
+    let (handle, mut controller) = started(1);
+    handle.reset(0, &mut controller);
+    assert_eq!(handle.ask(0, &[5, 1518], &mut controller), 5 | GRANTED | CLEAR);
+    assert_eq!(handle.get(VMOLR) & 0x1_3FFF, 0x1_0000 | 1522);
+    assert_eq!(handle.ask(0, &[5, 0x2600], &mut controller), 5 | REFUSED | CLEAR);
+    assert_eq!(handle.ask(0, &[5, u32::MAX], &mut controller), 5 | REFUSED | CLEAR);
+    assert_eq!(handle.get(VMOLR) & 0x3FFF, 1522);
+}
+
+#[test]
+fn tags_and_what_is_unknown_are_refused() {
+    let (handle, mut controller) = started(1);
+    handle.reset(0, &mut controller);
+    assert_eq!(handle.ask(0, &[4 | 1 << 16, 0], &mut controller), 4 | GRANTED | CLEAR);
+    assert_eq!(handle.ask(0, &[4 | 1 << 16, 7], &mut controller), 4 | REFUSED | CLEAR);
+    assert_eq!(handle.ask(0, &[6 | 2 << 16], &mut controller), 6 | REFUSED | CLEAR);
+    assert_eq!(handle.ask(0, &[0xABCD_1234], &mut controller), 0x1234 | REFUSED | CLEAR);
+}
+
+#[test]
+fn a_mailbox_that_its_guest_holds_waits_and_holds_up_nobody() {
+    let (handle, mut controller) = started(2);
+    handle.0.borrow_mut().held = 1;
+    handle.post(0, &[1]);
+    assert_eq!(handle.reset(1, &mut controller)[0], 1 | GRANTED);
+    assert_eq!(handle.answer(0)[0], 1, "untouched");
+    handle.0.borrow_mut().held = 0;
+    controller.serve();
+    assert_eq!(handle.answer(0)[0], 1 | GRANTED);
+}
+
+proptest! {
+    /// A guest's messages, of any content, change only what is its own.
+    #[test]
+    fn whatever_one_guest_writes_the_other_keeps_what_it_has(
+        messages in prop::collection::vec(prop::collection::vec(prop_oneof![0u32..8, any::<u32>()], 1..16), 1..20),
+        held: u32,
+    ) {
+        let (handle, mut controller) = started(2);
+        handle.reset(0, &mut controller);
+        handle.ask(0, &[3 | 1 << 16, 0x123], &mut controller);
+        let settings = handle.get(VMOLR);
+        let (ra, told) = (|| (8..192).step_by(4).map(|at| handle.get(RA + at)).collect::<Vec<_>>(), handle.answer(0));
+        let before = ra();
+        for (i, words) in messages.iter().enumerate() {
+            handle.0.borrow_mut().held = (held >> (i % 32) & 1) << 1;
+            handle.post(1, words);
+            handle.0.borrow_mut().accesses = 0;
+            controller.serve();
+            prop_assert!(handle.0.borrow().accesses < 400, "{} accesses", handle.0.borrow().accesses);
+            prop_assert_eq!(handle.get(VMOLR), settings);
+            prop_assert_eq!(handle.get(VFRE) & 1, 1);
+            prop_assert_ne!(handle.get(MTA + 4 * 9) & 1 << 3, 0);
+            prop_assert_eq!(ra(), before.clone());
+            prop_assert_eq!(handle.answer(0), told);
+            prop_assert_eq!(handle.get(MBVFICR), 0);
+        }
+    }
+}

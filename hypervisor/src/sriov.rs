@@ -1,0 +1,248 @@
+//! Virtual functions of network controllers: switched on at boot as the plan says, served by core 0
+//! while guests have them.
+//!
+//! Guarantees: a controller that has them stays the host's; each function is a function of the machine
+//! like any other, with a requester id of its own; nothing is written to a controller's own
+//! registers but by core 0.
+
+use crate::boot::{MemoryKind, MemoryRange};
+use crate::pci::{self, Bar, Function, Pci};
+use crate::{cpu, memory};
+use ::sriov::{Capability, Config, i82576, nearest};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::ops::Range;
+use iommu::Bdf;
+use plan::{Class, Mac, Plan, Shared};
+use platform::pci::BarKind;
+use spin::{Mutex, Once};
+
+/// After they are switched on, until they answer (SR-IOV 1.1, 3.3.3.1).
+const WAKE_US: u64 = 100_000;
+/// Where interrupt controllers and firmware begin, as on every PC.
+const LAST: u64 = 0xFEC0_0000;
+
+/// COMMAND of a controller whose functions guests have.
+const SHARED: u16 = pci::COMMAND_MEMORY | pci::COMMAND_BUS_MASTER | pci::COMMAND_INTX_DISABLE;
+
+/// What the firmware says is in memory.
+#[derive(Default)]
+struct Firmware {
+    ranges: Vec<Range<u64>>,
+    /// Where RAM below 4 GiB ends: devices' addresses begin here at the earliest.
+    low_end: u64,
+}
+
+/// What has been switched on.
+#[derive(Default)]
+struct Made {
+    functions: Vec<Virtual>,
+    /// Controllers that have virtual functions.
+    shared: Vec<Bdf>,
+    macs: Vec<Mac>,
+}
+
+/// A virtual function.
+struct Virtual {
+    nic: u8,
+    index: u8,
+    function: Function,
+    bars: Vec<Bar>,
+}
+
+static FIRMWARE: Once<Firmware> = Once::new();
+static MADE: Once<Made> = Once::new();
+static CONTROLLERS: Mutex<Vec<i82576::Controller<Registers>>> = Mutex::new(Vec::new());
+
+/// Keeps what the firmware says is there clear of BARs.
+pub fn keep_clear_of(ranges: &[MemoryRange]) {
+    let ram = ranges.iter().filter(|r| r.kind == MemoryKind::Usable && r.end <= 1 << 32);
+    FIRMWARE.call_once(|| Firmware {
+        ranges: ranges.iter().map(|r| r.start..r.end).collect(),
+        low_end: ram.map(|r| r.end).max().unwrap_or(0),
+    });
+}
+
+/// A controller's registers, in its BAR 0.
+struct Registers(u64);
+
+impl i82576::Registers for Registers {
+    fn read(&mut self, offset: u32) -> u32 {
+        // SAFETY: the driver's offsets are aligned and inside the 128 KiB of BAR 0, which `start` found
+        // to be that large and mapped.
+        unsafe { core::ptr::read_volatile((self.0 + offset as u64) as *const u32) }
+    }
+
+    fn write(&mut self, offset: u32, value: u32) {
+        // SAFETY: as in `read`; the controller has no memory of ours to write to: it is attached to
+        // nothing in the IOMMU.
+        unsafe { core::ptr::write_volatile((self.0 + offset as u64) as *mut u32, value) }
+    }
+}
+
+/// Configuration space of one function.
+struct Space<'a>(&'a Pci, Bdf);
+
+impl Config for Space<'_> {
+    fn read(&self, offset: u16) -> u32 {
+        self.0.read32(self.1, offset)
+    }
+
+    fn write(&mut self, offset: u16, value: u32) {
+        self.0.write32(self.1, offset, value);
+    }
+}
+
+/// Switches on what the plan asks for. Boot only; the error is a sentence.
+pub fn enable(pci: &Pci, functions: &[Function], plan: &Plan) -> Result<(), String> {
+    let mut made = Made::default();
+    let mut taken = Vec::new();
+    for shared in plan.shared_nics() {
+        let nics = functions.iter().filter(|f| Class::Nic.matches(f.class, f.vendor, f.device));
+        let Some(nic) = nics.clone().nth(shared.nic.into()) else {
+            return Err(format!(
+                "nic{} is to have virtual functions, but isn't in this machine; it has {} network controllers",
+                shared.nic,
+                nics.count()
+            ));
+        };
+        if taken.is_empty() {
+            taken = in_use(pci, functions);
+        }
+        enable_one(pci, nic, shared, &mut taken, &mut made)
+            .map_err(|e| format!("nic{} ({}) can't be shared: {e}", shared.nic, nic.bdf))?;
+    }
+    MADE.call_once(|| made);
+    Ok(())
+}
+
+fn enable_one(
+    pci: &Pci,
+    nic: &Function,
+    shared: Shared<'_>,
+    taken: &mut Vec<Range<u64>>,
+    made: &mut Made,
+) -> Result<(), String> {
+    let mut space = Space(pci, nic.bdf);
+    let capability = Capability::find(&space).ok_or(
+        "it has no SR-IOV capability, and so no virtual functions; give the whole of it to one VM",
+    )?;
+    if (nic.vendor, nic.device) != i82576::IDS {
+        return Err(format!(
+            "its physical function ({:04x}:{:04x}) would have to be driven by the host, which knows the Intel 82576 ({:04x}:{:04x}) only",
+            nic.vendor,
+            nic.device,
+            i82576::IDS.0,
+            i82576::IDS.1
+        ));
+    }
+    if pci.is_behind_a_bridge(nic.bdf) {
+        return Err("it is behind a PCIe port, and this version makes virtual functions on the root bus only".into());
+    }
+    let registers = pci.bars(nic.bdf).into_iter().find(|b| b.index == 0 && b.size >= 128 << 10);
+    let registers = registers.filter(|b| b.address != 0).ok_or("its BAR 0 has no address")?;
+    memory::map_mmio(registers.address, registers.size);
+    // Frames for its functions pass while it may access memory; what it may access is nothing.
+    pci.write16(nic.bdf, pci::COMMAND, SHARED);
+    let mut controller = i82576::Controller::start(Registers(registers.address), cpu::delay_us)
+        .map_err(|e| e.to_string())?;
+    let low_end = FIRMWARE.get().map_or(0, |f| f.low_end);
+    let place = |bytes, align| {
+        let at = nearest(low_end..LAST, taken, registers.address, bytes, align)?;
+        taken.push(at..at + bytes);
+        Some(at)
+    };
+    let on = capability
+        .enable(&mut space, nic.bdf.requester_id(), shared.vfs.into(), place, || {
+            cpu::delay_us(WAKE_US)
+        })
+        .map_err(|e| e.to_string())?;
+
+    let macs = addresses(Mac(controller.mac()), shared, made)?;
+    for (index, id) in on.functions.iter().enumerate() {
+        let bdf = Bdf::from_requester_id(*id);
+        let bars = on.bars.iter().map(|b| Bar {
+            index: b.index,
+            address: b.address + b.size * index as u64,
+            kind: if b.wide { BarKind::Mem64 } else { BarKind::Mem32 },
+            size: b.size,
+            prefetchable: b.prefetchable,
+        });
+        log::info!("nic{}.vf{index} ({bdf}) has the address {}", shared.nic, macs[index]);
+        made.functions.push(Virtual {
+            nic: shared.nic,
+            index: index as u8,
+            function: Function { bdf, vendor: nic.vendor, device: on.device, class: nic.class },
+            bars: bars.collect(),
+        });
+    }
+    made.shared.push(nic.bdf);
+    controller.share(&macs.iter().map(|mac| mac.0).collect::<Vec<_>>());
+    CONTROLLERS.lock().push(controller);
+    Ok(())
+}
+
+/// Memory addresses that something answers to.
+fn in_use(pci: &Pci, functions: &[Function]) -> Vec<Range<u64>> {
+    let mut ranges = FIRMWARE.get().map(|f| f.ranges.clone()).unwrap_or_default();
+    ranges.push(pci.window());
+    for f in functions {
+        match pci.bridge_windows(f) {
+            Some(windows) => ranges.extend(windows),
+            None => {
+                let memory = pci.bars(f.bdf).into_iter().filter(|b| !b.kind.is_io());
+                ranges.extend(memory.map(|b| b.address..b.address.saturating_add(b.size)));
+            }
+        }
+    }
+    ranges
+}
+
+/// The addresses of a controller's functions: given, or made from its own.
+fn addresses(own: Mac, shared: Shared<'_>, made: &mut Made) -> Result<Vec<Mac>, String> {
+    let mut macs = Vec::new();
+    made.macs.push(own);
+    for index in 0..shared.vfs {
+        let given = shared.macs.get(usize::from(index)).copied();
+        let mac = given.unwrap_or_else(|| own.of_function(index));
+        if made.macs.contains(&mac) {
+            return Err(format!(
+                "its vf{index} would have the address {mac}, which another controller or function has already; give it another in macs of [network.nic{}]",
+                shared.nic
+            ));
+        }
+        made.macs.push(mac);
+        macs.push(mac);
+    }
+    Ok(macs)
+}
+
+fn made() -> impl Iterator<Item = &'static Virtual> {
+    MADE.get().into_iter().flat_map(|made| &made.functions)
+}
+
+/// A virtual function by the name that plans have for it.
+pub fn named(nic: u8, index: u8) -> Option<Function> {
+    made().find(|v| (v.nic, v.index) == (nic, index)).map(|v| v.function)
+}
+
+/// A virtual function by its address.
+pub fn function(bdf: Bdf) -> Option<Function> {
+    made().find(|v| v.function.bdf == bdf).map(|v| v.function)
+}
+
+/// A virtual function's BARs, which its own configuration space doesn't have.
+pub fn bars(bdf: Bdf) -> Option<&'static [Bar]> {
+    made().find(|v| v.function.bdf == bdf).map(|v| v.bars.as_slice())
+}
+
+/// Whether a function has virtual functions, and so stays the host's.
+pub fn is_shared(bdf: Bdf) -> bool {
+    MADE.get().is_some_and(|made| made.shared.contains(&bdf))
+}
+
+/// Core 0: answers what guests ask of the controllers. At most eight short messages each.
+pub fn serve() {
+    CONTROLLERS.lock().iter_mut().for_each(i82576::Controller::serve);
+}
