@@ -13,7 +13,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static int interrupts_file, sent_file = -1, received_file = -1;
+static int interrupts_file;
+/* The interface's counters: bytes sent and received, packets sent and received. */
+static int statistics[4] = {-1, -1, -1, -1};
 /* Its interrupts' names in /proc/interrupts begin so; "" when there is no device. */
 static char prefix[64], interface[IFNAMSIZ];
 
@@ -43,8 +45,10 @@ void device_choose(const char *name)
         fail("'%s' is no name of a network interface", name);
     strcpy(interface, name);
     snprintf(prefix, sizeof prefix, "%s", name);
-    sent_file = statistic("tx_bytes");
-    received_file = statistic("rx_bytes");
+    statistics[0] = statistic("tx_bytes");
+    statistics[1] = statistic("rx_bytes");
+    statistics[2] = statistic("tx_packets");
+    statistics[3] = statistic("rx_packets");
 }
 
 /* Whether a line's last words name an interrupt of the device ("eth0", "eth0-rx-0", "nvme0q1"). */
@@ -59,52 +63,44 @@ static int is_devices(const char *text)
     return 0;
 }
 
-static void interrupts_read(struct device *into, char *kind, size_t room)
+static void count(struct interrupts *into, char *kind, size_t room)
 {
     char *line, *rest = slurp(interrupts_file, "/proc/interrupts");
-    into->interrupts = into->ticks = 0;
+    into->device = into->ticks = 0;
     while ((line = strsep(&rest, "\n"))) {
         char *colon = strchr(line, ':');
         if (!colon)
             continue;
-        uint64_t *counter = strstr(line, "LOC:") ? &into->ticks : is_devices(colon) ? &into->interrupts : NULL;
+        uint64_t *counter = strstr(line, "LOC:") ? &into->ticks : is_devices(colon) ? &into->device : NULL;
         if (!counter)
             continue;
         char *at = colon + 1, *end;
         for (unsigned cpu = 0; cpu < cpus_online(); cpu++, at = end)
             *counter += strtoull(at, &end, 10);
-        if (kind && counter == &into->interrupts) {
+        if (kind && counter == &into->device) {
             snprintf(kind, room, "%s", at + strspn(at, " "));
             kind[strcspn(kind, " ")] = 0;
         }
     }
 }
 
-/* Slow: drivers ask their device. */
-static void bytes_read(struct device *into)
+void interrupts_read(struct interrupts *into)
 {
-    if (sent_file < 0)
-        return;
-    into->sent = strtoull(slurp(sent_file, "the interface's counters"), NULL, 10);
-    into->received = strtoull(slurp(received_file, "the interface's counters"), NULL, 10);
-}
-
-void device_open(struct device *into)
-{
-    bytes_read(into);
-    interrupts_read(into, NULL, 0);
-}
-
-void device_close(struct device *into)
-{
-    interrupts_read(into, NULL, 0);
-    bytes_read(into);
+    count(into, NULL, 0);
 }
 
 void device_interrupt_kind(char *into, size_t room)
 {
-    struct device unused;
-    interrupts_read(&unused, into, room);
+    struct interrupts unused;
+    count(&unused, into, room);
+}
+
+void bytes_read(struct bytes *into)
+{
+    uint64_t value[4] = {0};
+    for (unsigned i = 0; i < 4 && statistics[i] >= 0; i++)
+        value[i] = strtoull(slurp(statistics[i], "the interface's counters"), NULL, 10);
+    *into = (struct bytes){.sent = value[0], .received = value[1], .packets = value[2] + value[3]};
 }
 
 void device_down(void)

@@ -30,7 +30,7 @@
  *   number kind spun operations interrupts ticks nanoseconds  as ever; interrupts of
  *       the device, over all its vectors and CPUs, ticks of all CPUs
  *   bytes              the load's, or what passed through the interface both ways
- *   sent received      bytes by the interface's counters
+ *   sent received      bytes by the interface's counters; packets both ways
  *   entries ... exits  the ledger, all vCPUs together; exits0, exits1, ... each vCPU
  */
 #define _GNU_SOURCE
@@ -64,13 +64,15 @@
 
 /* All counters at one edge of a window. */
 struct sample {
+    struct bytes bytes;
     struct done done;
-    struct device device;
+    struct interrupts interrupts;
     uint64_t nanoseconds;
     struct page ledger[MAX_CPUS];
 };
 
 static pid_t load;
+static const char *output; /* the file that the load writes to, or null */
 
 void fail(const char *format, ...)
 {
@@ -144,12 +146,14 @@ static double let_pass(uint64_t count, uint64_t first, double pace)
 }
 
 /* Lets operations pass, or spins for some rounds. The two edges mirror each other, so
-   that what lies between a marker and a counter's reading is the same on both sides. */
+   that what lies between a marker and a counter's reading is the same on both sides;
+   interrupts, which exits are compared with, are read next to the ledger. */
 static double window(uint64_t count, double pace, uint64_t rounds, struct sample *open, struct sample *close)
 {
-    device_open(&open->device);
+    bytes_read(&open->bytes);
     if (count)
         operations_read(&open->done);
+    interrupts_read(&open->interrupts);
     open->nanoseconds = now();
     ledger_read(open->ledger);
     WINDOW_OPEN();
@@ -160,23 +164,25 @@ static double window(uint64_t count, double pace, uint64_t rounds, struct sample
     WINDOW_CLOSE();
     ledger_read(close->ledger);
     close->nanoseconds = now();
+    interrupts_read(&close->interrupts);
     if (count)
         operations_read(&close->done);
-    device_close(&close->device);
+    bytes_read(&close->bytes);
     return pace;
 }
 
 static void print_window(unsigned number, const char *kind, uint64_t spun, const struct sample *a, const struct sample *b)
 {
-    uint64_t sent = b->device.sent - a->device.sent, received = b->device.received - a->device.received;
+    uint64_t sent = b->bytes.sent - a->bytes.sent, received = b->bytes.received - a->bytes.received;
     uint64_t bytes = b->done.bytes ? b->done.bytes - a->done.bytes : sent + received;
     printf("@exitless window number=%u kind=%s spun=%llu operations=%llu interrupts=%llu ticks=%llu nanoseconds=%llu"
-           " bytes=%llu sent=%llu received=%llu",
+           " bytes=%llu sent=%llu received=%llu packets=%llu",
            number, kind, (unsigned long long)spun,
            (unsigned long long)(b->done.operations - a->done.operations),
-           (unsigned long long)(b->device.interrupts - a->device.interrupts),
-           (unsigned long long)(b->device.ticks - a->device.ticks), (unsigned long long)(b->nanoseconds - a->nanoseconds),
-           (unsigned long long)bytes, (unsigned long long)sent, (unsigned long long)received);
+           (unsigned long long)(b->interrupts.device - a->interrupts.device),
+           (unsigned long long)(b->interrupts.ticks - a->interrupts.ticks), (unsigned long long)(b->nanoseconds - a->nanoseconds),
+           (unsigned long long)bytes, (unsigned long long)sent, (unsigned long long)received,
+           (unsigned long long)(b->bytes.packets - a->bytes.packets));
     ledger_print(a->ledger, b->ledger);
     printf("\n");
 }
@@ -184,7 +190,7 @@ static void print_window(unsigned number, const char *kind, uint64_t spun, const
 /* Sent over the interface for one operation of a window. */
 static uint64_t bytes_each(const struct sample *a, const struct sample *b)
 {
-    return (b->device.sent - a->device.sent) / (b->done.operations - a->done.operations);
+    return (b->bytes.sent - a->bytes.sent) / (b->done.operations - a->done.operations);
 }
 
 static void describe(const char *text, const char *device)
@@ -202,8 +208,16 @@ static void describe(const char *text, const char *device)
 
 static void still_there(const char *when)
 {
-    if (waitpid(load, NULL, WNOHANG) == load)
-        fail("the load ended by itself %s", when);
+    if (waitpid(load, NULL, WNOHANG) != load)
+        return;
+    char line[256], last[256] = "it said nothing";
+    FILE *f = output ? fopen(output, "r") : NULL;
+    while (f && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\r\n")] = 0;
+        if (line[0])
+            strcpy(last, line);
+    }
+    fail("the load ended by itself %s: %s", when, last);
 }
 
 /* Waits until something listens on the port and says so. */
@@ -246,7 +260,7 @@ static double warm_up(uint64_t count)
     return (double)(now() - start) / (double)done;
 }
 
-static void start_load(char **program, const char *output)
+static void start_load(char **program)
 {
     load = fork();
     if (load < 0)
@@ -293,7 +307,7 @@ static void stop_load(void)
 }
 
 /* What the load said, line by line. */
-static void repeat(const char *output)
+static void repeat(void)
 {
     char line[256];
     FILE *f = fopen(output, "r");
@@ -308,7 +322,7 @@ static void repeat(const char *output)
 
 int main(int count, char **argument)
 {
-    char *counter = NULL, *device = "-", *text = "", *output = NULL;
+    char *counter = NULL, *device = "-", *text = "";
     uint64_t warmup = 0, length[2] = {0, 0};
     unsigned long pairs = 0, port = 0, bytes = 0;
     for (int option; (option = getopt(count, argument, "+c:d:w:s:l:n:r:b:t:o:")) != -1;) {
@@ -336,7 +350,7 @@ int main(int count, char **argument)
     operations_choose(counter);
     mlockall(MCL_CURRENT | MCL_FUTURE);
 
-    start_load(argument + optind, output);
+    start_load(argument + optind);
     if (port)
         announce((unsigned)port, text);
     warm_up(warmup / 2 + 1); /* the program's own start-up */
@@ -376,7 +390,7 @@ int main(int count, char **argument)
         print_window(i, i % 2 ? "long" : "short", 0, &edge[i][0], &edge[i][1]);
     print_window(i, "spin", 2 * rounds, &edge[i][0], &edge[i][1]);
     if (output)
-        repeat(output);
+        repeat();
     printf("@exitless done\n");
     return 0;
 }

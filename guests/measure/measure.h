@@ -29,14 +29,17 @@ int operations_ready(pid_t load);
 void operations_read(struct done *into);
 
 /* device.c: what the workload's device and the local timers have done so far. */
-struct device {
-    uint64_t interrupts, ticks, sent, received;
+struct interrupts {
+    uint64_t device, ticks;
+};
+struct bytes {
+    uint64_t sent, received, packets;
 };
 /* DEVICE is a disk, a network interface, or "-". */
 void device_choose(const char *name);
-/* Reads everything at a window's opening edge, and in the opposite order at its closing one. */
-void device_open(struct device *into);
-void device_close(struct device *into);
+void interrupts_read(struct interrupts *into);
+/* Of a network interface; slow, since drivers ask the device. */
+void bytes_read(struct bytes *into);
 /* The kind of interrupt that the device has, as the kernel calls it. */
 void device_interrupt_kind(char *into, size_t room);
 /* Takes a network interface down, so that nothing outside reaches this machine. */
