@@ -36,7 +36,7 @@ pub struct Guest {
 
 impl Guest {
     /// By the recipe of this name; downloads are kept in `build/`.
-    fn make(cx: &Context, name: &str) -> Result<Guest> {
+    pub fn make(cx: &Context, name: &str) -> Result<Guest> {
         let out = cx.root.join(format!("build/guest-{name}"));
         recipe(&cx.root.join(format!("guests/{name}/build")), &out)?;
         let versions = fs::read_to_string(out.join("versions")).unwrap_or_default();

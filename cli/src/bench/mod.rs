@@ -20,3 +20,4 @@ mod show;
 mod workload;
 
 pub use command::{Args, DemoArgs, demo, run, smoke};
+pub use guest::Guest;

@@ -1,10 +1,14 @@
 //! A case: which VMs on which machine, what must come of it; and its run.
 
-use super::kernel::{Kernel, Variant};
+use super::{
+    echo,
+    kernel::{Kernel, Variant},
+};
 use crate::{
     context::Context,
     load::{self, File},
     machine::{Boot, Machine},
+    network::NicModel,
     report::Report,
     session::{self, Ended, Framing, Seen, Setup, Typed},
     stream::Piece,
@@ -24,8 +28,11 @@ use std::{
 pub const MEMORY: u64 = plan::MIN_MEMORY;
 /// A byte of the boot image that belongs to the plan in it.
 const IN_PLAN: usize = 48;
-/// When a case is given up.
+/// Bytes of a VM's memory that runs Linux.
+const LINUX_MEMORY: u64 = 512 << 20;
+/// When a case is given up, and one with Linux.
 const PATIENCE: Duration = Duration::from_secs(60);
+const LINUX_PATIENCE: Duration = Duration::from_secs(240);
 
 /// A case.
 pub struct Case {
@@ -48,11 +55,16 @@ impl Case {
     pub fn is_bare(&self) -> bool {
         matches!(self.machine, Special::Bare | Special::BareWithoutIommu)
     }
+
+    /// Whether a VM of it runs Linux.
+    pub fn has_linux(&self) -> bool {
+        self.guests.iter().any(|g| g.variant == Variant::Linux)
+    }
 }
 
 /// A VM of a case.
 pub struct Guest {
-    /// The test kernel's tests, separated by commas.
+    /// The test kernel's tests, separated by commas; Linux has none.
     pub tests: &'static str,
     /// More words for its command line.
     pub options: &'static str,
@@ -116,6 +128,8 @@ pub enum Special {
     NoIommu,
     /// An IOMMU that can't remap interrupts.
     NoInterruptRemapping,
+    /// Network controllers of these models.
+    Nics([NicModel; 2]),
     /// The host's core alone.
     OneCore,
     /// This much memory, in MiB.
@@ -167,7 +181,8 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
     let framing = if case.is_bare() { Framing::Raw } else { Framing::Frames };
     let command = machine.command(cx)?;
     let (ask, typed) = mpsc::channel();
-    let setup = Setup { command, framing, timeout: Some(PATIENCE), typed: Some(typed) };
+    let patience = if case.has_linux() { LINUX_PATIENCE } else { PATIENCE };
+    let setup = Setup { command, framing, timeout: Some(patience), typed: Some(typed) };
     let mut report =
         Report::new(case.guests.iter().enumerate().map(|(i, _)| NAMES[i % NAMES.len()]));
     let mut consoles = vec![Vec::new(); case.guests.len()];
@@ -214,6 +229,7 @@ const NAMES: [&str; 2] = ["first", "second"];
 fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
     let mut vms = Vec::new();
     let mut cores = 1..;
+    let port = if case.has_linux() { echo::serve()? } else { 0 };
     for (i, guest) in case.guests.iter().enumerate() {
         let name = NAMES[i % NAMES.len()];
         let path = directory.join(name);
@@ -221,10 +237,10 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
         vms.push(Vm {
             name: name.to_owned(),
             cpus: cores.by_ref().take(guest.cpus as usize).collect(),
-            memory: MEMORY,
+            memory: guest.memory(),
             kernel: path.display().to_string(),
-            initrd: None,
-            cmdline: guest.cmdline(case.is_bare()),
+            initrd: kernel.initrd(guest.variant)?,
+            cmdline: guest.cmdline(case.is_bare(), port),
             devices: guest.devices.clone(),
             interrupts: guest.policy,
         });
@@ -249,7 +265,17 @@ impl Guest {
         }
     }
 
-    fn cmdline(&self, bare: bool) -> String {
+    fn memory(&self) -> u64 {
+        if self.variant == Variant::Linux { LINUX_MEMORY } else { MEMORY }
+    }
+
+    fn cmdline(&self, bare: bool, port: u16) -> String {
+        if self.variant == Variant::Linux {
+            return format!(
+                "console=ttyS0 quiet exitless.workload=echo exitless.port={port} {}",
+                self.options
+            );
+        }
         let policy = if bare { "bare" } else { self.in_force().0 };
         format!("test={} policy={policy} {}", self.tests, self.options)
     }
@@ -284,6 +310,7 @@ fn machine(case: &Case, plan: Plan<File>, directory: &Path, cx: &Context) -> Res
             machine.iommu = false;
             machine.extra = ["-device", "intel-iommu,intremap=off"].map(Into::into).into();
         }
+        Special::Nics(models) => machine.connect(&models, &[])?,
         Special::OneCore => machine.cpus = 1,
         Special::Memory(mib) => machine.memory = mib << 20,
         Special::NoImage => {

@@ -1,6 +1,6 @@
-//! The test kernel's image, and variants of it that only one kind of loader takes.
+//! The test kernel's image, and variants of it that only one kind of loader takes; and Debian's.
 
-use crate::context::Context;
+use crate::{bench, context::Context};
 use anyhow::{Context as _, Result, anyhow};
 use std::fs;
 
@@ -17,16 +17,22 @@ pub enum Variant {
     Pvh,
     /// Cut off in its ELF header: no kernel at all.
     Broken,
+    /// Not this kernel but Debian's, with the recipe's initramfs.
+    Linux,
 }
 
-/// The kernel as built.
-pub struct Kernel(Vec<u8>);
+/// The kernels as built.
+pub struct Kernel {
+    test: Vec<u8>,
+    linux: Option<bench::Guest>,
+}
 
-/// Builds it.
-pub fn build(cx: &Context) -> Result<Kernel> {
+/// Builds them, Debian's if it is wanted.
+pub fn build(cx: &Context, linux: bool) -> Result<Kernel> {
     let path = cx.build_bare_metal("kernels")?;
     let image = fs::read(&path).with_context(|| format!("{} can't be read", path.display()))?;
-    Ok(Kernel(image))
+    let linux = linux.then(|| bench::Guest::make(cx, "workloads")).transpose()?;
+    Ok(Kernel { test: image, linux })
 }
 
 impl Kernel {
@@ -35,12 +41,25 @@ impl Kernel {
         match variant {
             Variant::Multiboot => self.without(&PVH_NOTE),
             Variant::Pvh => self.without(&MULTIBOOT_MAGIC),
-            Variant::Broken => Ok(self.0.iter().take(100).copied().collect()),
+            Variant::Broken => Ok(self.test.iter().take(100).copied().collect()),
+            Variant::Linux => Ok(fs::read(&self.linux()?.kernel)?),
         }
     }
 
+    /// The initial RAM disk that goes with a variant.
+    pub fn initrd(&self, variant: Variant) -> Result<Option<String>> {
+        match variant {
+            Variant::Linux => Ok(Some(self.linux()?.initrd.display().to_string())),
+            _ => Ok(None),
+        }
+    }
+
+    fn linux(&self) -> Result<&bench::Guest> {
+        self.linux.as_ref().ok_or_else(|| anyhow!("Debian's kernel wasn't asked for"))
+    }
+
     fn without(&self, mark: &[u8]) -> Result<Vec<u8>> {
-        let mut image = self.0.clone();
+        let mut image = self.test.clone();
         let at = image.windows(mark.len()).position(|w| w == mark);
         let at = at.ok_or_else(|| anyhow!("the test kernel has lost one of its headers"))?;
         image[at..at + mark.len()].fill(0);
@@ -55,12 +74,13 @@ mod tests {
     #[test]
     fn a_variant_lacks_the_other_header() {
         let image = [&[1; 8][..], &MULTIBOOT_MAGIC, &[2; 8], &PVH_NOTE, &[3; 100]].concat();
-        let kernel = Kernel(image.clone());
+        let kernel = Kernel { test: image.clone(), linux: None };
         let has =
             |v, mark: &[u8]| kernel.variant(v).unwrap().windows(mark.len()).any(|w| w == mark);
         assert!(has(Variant::Multiboot, &MULTIBOOT_MAGIC) && !has(Variant::Multiboot, &PVH_NOTE));
         assert!(has(Variant::Pvh, &PVH_NOTE) && !has(Variant::Pvh, &MULTIBOOT_MAGIC));
         assert_eq!(kernel.variant(Variant::Pvh).unwrap().len(), image.len());
-        assert!(Kernel(vec![0; 64]).variant(Variant::Pvh).is_err());
+        let other = Kernel { test: vec![0; 64], linux: None };
+        assert!(other.variant(Variant::Pvh).is_err() && other.variant(Variant::Linux).is_err());
     }
 }

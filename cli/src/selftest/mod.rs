@@ -1,5 +1,5 @@
 //! The test kernels in the emulator: each delivery situation under each policy, what
-//! hostile guests do, two VMs at once, and what is refused.
+//! hostile guests do, two VMs at once, and what is refused; and Linux on each network controller.
 //!
 //! Guarantees: one machine runs at a time; a case that fails shows why, with the
 //! consoles and the log; a case that hangs is stopped and fails. The same kernel runs
@@ -7,8 +7,10 @@
 
 mod case;
 mod cases;
+mod echo;
 mod judge;
 mod kernel;
+mod network;
 mod refusals;
 mod smp;
 
@@ -25,6 +27,7 @@ const LOG_LINES: usize = 40;
 pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
     let mut cases = cases::all();
     cases.extend(smp::all());
+    cases.extend(network::all());
     cases.extend(refusals::all());
     let total = cases.len();
     let wanted = |c: &Case| match only {
@@ -35,7 +38,7 @@ pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
     if let (Some(text), true) = (only, cases.is_empty()) {
         bail!("no test of the emulator has \"{text}\" in its name");
     }
-    let kernel = kernel::build(cx)?;
+    let kernel = kernel::build(cx, cases.iter().any(Case::has_linux))?;
     // Built before the first case, so that no case's time has it.
     if cases.iter().any(|c| !c.is_bare()) {
         cx.hypervisor()?;
