@@ -2,6 +2,7 @@
 
 use crate::{
     load::{self, File},
+    say::print,
     table::Table,
 };
 use anyhow::Result;
@@ -38,7 +39,7 @@ pub struct Args {
 /// Shows the plan, or fails with the first thing that is wrong with it.
 pub fn check(args: &Args) -> Result<()> {
     let plan = load::plan(&args.file)?;
-    print!("{}", show(&plan)?);
+    print(show(&plan)?)?;
     Ok(())
 }
 

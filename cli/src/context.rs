@@ -1,6 +1,7 @@
 //! Where things are (the checkout, the build directory, QEMU, the hypervisor), and
 //! whether the person wants to stop.
 
+use crate::say::say;
 use anyhow::{Context as _, Result, bail};
 use std::{
     cell::OnceCell,
@@ -124,7 +125,7 @@ impl Context {
                 bail!("stopped while {package} was being built");
             }
             if !said && start.elapsed() > SILENT_BUILD {
-                eprintln!("exitless: building {package} for the bare machine …");
+                say(format_args!("exitless: building {package} for the bare machine …"));
                 said = true;
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -135,7 +136,7 @@ impl Context {
             bail!("{package} could not be built; cargo's messages above say why");
         }
         if said {
-            eprintln!("exitless: built in {:.0} s", start.elapsed().as_secs_f64());
+            say(format_args!("exitless: built in {:.0} s", start.elapsed().as_secs_f64()));
         }
         Ok(self.target.join(triple).join("release").join(package))
     }

@@ -1,8 +1,8 @@
 //! `exitless image`: the boot image as a file, for a boot loader or for QEMU by hand.
 
-use crate::load;
-use anyhow::{Context, Result};
-use std::{fs, path::PathBuf};
+use crate::{load, output::Output, say::print};
+use anyhow::Result;
+use std::path::PathBuf;
 
 const EXAMPLE: &str = "\
 Boot it by hand, on the machine that `exitless run` would make:
@@ -23,9 +23,8 @@ pub struct Args {
 
 /// Writes the boot image.
 pub fn image(args: &Args) -> Result<()> {
+    let output = Output::claim(&args.output)?;
     let image = plan::image::build(&load::plan(&args.file)?)?;
-    let name = args.output.display();
-    fs::write(&args.output, &image).with_context(|| format!("{name} can't be written"))?;
-    println!("{name}: {} bytes", image.len());
-    Ok(())
+    output.write(&image)?;
+    print(format_args!("{}: {} bytes\n", args.output.display(), image.len()))
 }

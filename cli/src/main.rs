@@ -12,8 +12,10 @@ mod image;
 mod load;
 mod machine;
 mod network;
+mod output;
 mod report;
 mod run;
+mod say;
 mod selftest;
 mod session;
 mod stream;
@@ -68,7 +70,7 @@ fn main() -> ExitCode {
         }
     };
     dispatch(&cli.command).unwrap_or_else(|error| {
-        eprintln!("exitless: {error:#}");
+        say::say(format_args!("exitless: {error:#}"));
         ExitCode::from(status::FAILED)
     })
 }

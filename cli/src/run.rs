@@ -7,8 +7,10 @@ use crate::{
     load::{self, File},
     machine::{Disk, Machine},
     network::{Forward, NicModel},
+    output::Output,
     report::Report,
-    session::{self, Ended, Framing, Seen, Setup},
+    say::say,
+    session::{self, Ended, Framing, Seen, Setup, Typed, Wishes},
     stream::Piece,
     terminal::Terminal,
     top::{self, Offer},
@@ -17,12 +19,11 @@ use anyhow::{Context as _, Result, bail};
 use plan::{Choice, DeviceName, Plan, Vm};
 use std::{
     ffi::OsString,
-    fs,
     io::{stderr, stdout},
     ops::ControlFlow,
     path::{Path, PathBuf},
     process::{self, ExitCode},
-    sync::mpsc,
+    sync::Arc,
     time::Duration,
 };
 
@@ -109,16 +110,16 @@ const VM_OPTIONS: [&str; 7] =
 /// Runs the VMs and gives the status to exit with.
 pub fn run(args: &Args, cx: &Context) -> Result<ExitCode> {
     let plan = args.plan()?;
+    let output = args.json.as_deref().map(Output::claim).transpose()?;
     let (report, ended) = boot(args, &plan, cx)?;
     if !args.quiet {
-        eprint!("{}", report.summary());
+        say(report.summary());
     }
-    if let Some(path) = &args.json {
-        let json = serde_json::to_string_pretty(&report.json(&ended))? + "\n";
-        fs::write(path, json).with_context(|| format!("{} can't be written", path.display()))?;
+    if let Some(output) = output {
+        output.write(&(serde_json::to_string_pretty(&report.json(&ended))? + "\n"))?;
     }
     if let Some(failure) = report.failure(&ended) {
-        eprintln!("exitless: {failure}");
+        say(format_args!("exitless: {failure}"));
     }
     Ok(ExitCode::from(report.status(&ended)))
 }
@@ -160,24 +161,28 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
 
     let mut report = Report::new(plan.vms.iter().map(|vm| vm.name.as_str()));
     let mut consoles = Consoles::new(plan.vms.iter().map(|vm| vm.name.clone()).collect());
-    let (send, typed) = mpsc::channel();
+    let wishes = Arc::new(Wishes::default());
     let names = plan.vms.iter().map(|vm| vm.name.clone());
-    let offer = Offer::open(&top::directory(), process::id(), names, send.clone());
-    let terminal = Terminal::open(send)?;
+    let offer = Offer::open(&top::directory(), process::id(), names, wishes.clone());
+    let (terminal, bytes) = Terminal::open(wishes.clone())?;
     if terminal.interactive && !args.quiet {
-        eprintln!("exitless: the console is yours; leave it with Ctrl-] or Ctrl-A x");
+        say("exitless: the console is yours; leave it with Ctrl-] or Ctrl-A x");
     }
     if let (Err(error), false) = (&offer, args.quiet) {
-        eprintln!("exitless: `exitless top` can't watch this run: {error:#}");
+        say(format_args!("exitless: `exitless top` can't watch this run: {error:#}"));
     }
     let timeout = args.timeout.map(Duration::from_secs);
-    let setup = Setup { command, framing: Framing::Frames, timeout, typed: Some(typed) };
+    let typed = Some(Typed { bytes, wishes });
+    let setup = Setup { command, framing: Framing::Frames, timeout, typed };
+    let shown = "standard output can't be written";
     let ended = session::run(setup, cx, |seen| {
         match seen {
-            Seen::Said(Piece::Console { vm, bytes }) => consoles.write(vm, bytes, &mut stdout())?,
+            Seen::Said(Piece::Console { vm, bytes }) => {
+                consoles.write(vm, bytes, &mut stdout()).context(shown)?;
+            }
             Seen::Said(Piece::Log(line)) if !args.quiet => {
-                consoles.close_line(&mut stdout())?;
-                eprintln!("[host] {line}");
+                consoles.close_line(&mut stdout()).context(shown)?;
+                say(format_args!("[host] {line}"));
             }
             Seen::Said(Piece::Log(_)) => {}
             Seen::Said(Piece::Record(record)) => {
@@ -186,12 +191,13 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
                     offer.see(&record);
                 }
             }
-            Seen::Idle => consoles.idle(&mut stdout())?,
+            Seen::Idle => consoles.idle(&mut stdout()).context(shown)?,
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    consoles.idle(&mut stdout())?;
-    consoles.close_line(&mut stderr())?;
+    consoles.idle(&mut stdout()).context(shown)?;
+    // Fails when nobody sees it.
+    let _ = consoles.close_line(&mut stderr());
     drop(terminal);
     if let Ok(offer) = offer {
         offer.end(report.failure(&ended).unwrap_or_else(|| "all VMs have ended".to_owned()));

@@ -2,7 +2,7 @@
 //! sends it what is typed, and sees that it ends.
 //!
 //! Guarantees: when [`run`] returns, whatever happened, QEMU has ended. Nothing is
-//! written to disk.
+//! written to disk. A side that is slow holds the other up and doesn't fill memory.
 
 use crate::{
     context::Context,
@@ -14,13 +14,21 @@ use std::{
     ops::ControlFlow,
     os::unix::process::{CommandExt, ExitStatusExt},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender},
+    },
     thread,
     time::{Duration, Instant},
 };
 
 /// How often a run looks at its clock and for ^C.
 const TICK: Duration = Duration::from_millis(20);
+/// How many pieces of output wait for whoever sees them.
+const MAX_PIECES: usize = 16;
+/// How many bytes of input wait for QEMU before no more are taken.
+const MAX_QUEUED: usize = 64 << 10;
 /// How much of QEMU's own messages is kept.
 const MAX_MESSAGES: usize = 64 << 10;
 
@@ -42,14 +50,40 @@ pub enum Seen<'a> {
     Idle,
 }
 
-/// What was typed, on its way to the first VM, and what else a run is asked to do.
-pub enum Typed {
-    /// Bytes for the console.
-    Bytes(Vec<u8>),
+/// What comes from outside while the machine runs.
+pub struct Typed {
+    /// What was typed, on its way to the first VM.
+    pub bytes: Receiver<Vec<u8>>,
+    /// And what else is wanted.
+    pub wishes: Arc<Wishes>,
+}
+
+/// What is wanted of a run while it goes on.
+#[derive(Debug, Default)]
+pub struct Wishes {
+    counters: AtomicBool,
+    end: AtomicBool,
+}
+
+impl Wishes {
     /// Somebody wants to see the vCPUs' counters as they are now.
-    Ask,
+    pub fn ask(&self) {
+        self.counters.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether [`Wishes::ask`] was called since this was.
+    pub fn take_question(&self) -> bool {
+        self.counters.swap(false, Ordering::Relaxed)
+    }
+
     /// The person wants to leave.
-    Quit,
+    pub fn quit(&self) {
+        self.end.store(true, Ordering::Relaxed);
+    }
+
+    fn quits(&self) -> bool {
+        self.end.load(Ordering::Relaxed)
+    }
 }
 
 /// How a run ended.
@@ -71,7 +105,7 @@ pub enum Ended {
     TimedOut,
     /// ^C, or a signal to end.
     Interrupted,
-    /// [`Typed::Quit`], or the caller had seen enough.
+    /// [`Wishes::quit`], or the caller had seen enough.
     Stopped,
 }
 
@@ -96,8 +130,8 @@ pub struct Setup {
     pub framing: Framing,
     /// When to give up.
     pub timeout: Option<Duration>,
-    /// What is typed; none for runs without a person.
-    pub typed: Option<Receiver<Typed>>,
+    /// What comes from outside; none for runs that nobody attends.
+    pub typed: Option<Typed>,
 }
 
 /// Runs the machine until it ends, the time is up, or `see` breaks off.
@@ -113,18 +147,13 @@ pub fn run(
         .spawn()
         .with_context(|| format!("{} can't be started", command.get_program().to_string_lossy()))?;
     let mut qemu = Qemu(child);
-    let (said, hear) = mpsc::channel();
+    let (said, hear) = mpsc::sync_channel(MAX_PIECES);
     let stdout = qemu.0.stdout.take().ok_or_else(|| anyhow!("QEMU has no standard output"))?;
     let stderr = qemu.0.stderr.take().ok_or_else(|| anyhow!("QEMU has no standard error"))?;
     let stdin = qemu.0.stdin.take().ok_or_else(|| anyhow!("QEMU has no standard input"))?;
     thread::spawn(move || forward(stdout, &said));
     let messages = thread::spawn(move || collect(stderr));
-    // A guest that reads nothing must not block us, so a thread of its own writes.
-    let input = typed.is_some().then(|| {
-        let (send, receive) = mpsc::channel::<Vec<u8>>();
-        thread::spawn(move || write_all(stdin, &receive));
-        send
-    });
+    let attended = typed.map(|typed| (typed, Input::new(stdin)));
 
     let mut demux = Demux::new();
     let start = Instant::now();
@@ -135,23 +164,11 @@ pub fn run(
         if timeout.is_some_and(|t| start.elapsed() >= t) {
             return Ok(Ended::TimedOut);
         }
-        for typed in typed.iter().flat_map(Receiver::try_iter) {
-            match (typed, &input) {
-                (Typed::Quit, _) => return Ok(Ended::Stopped),
-                (Typed::Bytes(bytes), Some(input)) => {
-                    let bytes = match framing {
-                        Framing::Frames => stream::frame_input(0, &bytes),
-                        Framing::Raw => bytes,
-                    };
-                    // Fails when QEMU has ended, which is noticed below.
-                    let _ = input.send(bytes);
-                }
-                (Typed::Ask, Some(input)) if framing == Framing::Frames => {
-                    // As above.
-                    let _ = input.send(stream::ask_live());
-                }
-                (Typed::Bytes(_) | Typed::Ask, _) => {}
+        if let Some((typed, input)) = &attended {
+            if typed.wishes.quits() {
+                return Ok(Ended::Stopped);
             }
+            input.feed(typed, framing);
         }
         let flow = match hear.recv_timeout(TICK) {
             Ok(bytes) => each_piece(&mut demux, framing, &bytes, &mut see)?,
@@ -213,7 +230,7 @@ impl Drop for Qemu {
     }
 }
 
-fn forward(mut from: impl Read, to: &Sender<Vec<u8>>) {
+fn forward(mut from: impl Read, to: &SyncSender<Vec<u8>>) {
     let mut buffer = [0; 16 << 10];
     loop {
         match from.read(&mut buffer) {
@@ -239,11 +256,52 @@ fn collect(mut from: impl Read) -> String {
     String::from_utf8_lossy(&kept).into_owned()
 }
 
-fn write_all(mut to: impl Write, from: &Receiver<Vec<u8>>) {
-    for bytes in from {
-        if to.write_all(&bytes).and_then(|()| to.flush()).is_err() {
-            return;
+/// The way to QEMU's standard input. A guest that reads nothing must not block us, so a
+/// thread of its own writes.
+struct Input {
+    send: Sender<Vec<u8>>,
+    queued: Arc<AtomicUsize>,
+}
+
+impl Input {
+    fn new(mut to: impl Write + Send + 'static) -> Input {
+        let (send, receive) = mpsc::channel::<Vec<u8>>();
+        let queued = Arc::new(AtomicUsize::new(0));
+        let waiting = queued.clone();
+        thread::spawn(move || {
+            for bytes in receive {
+                if to.write_all(&bytes).and_then(|()| to.flush()).is_err() {
+                    return;
+                }
+                waiting.fetch_sub(bytes.len(), Ordering::Relaxed);
+            }
+        });
+        Input { send, queued }
+    }
+
+    /// Passes on what came from outside, as far as there is room.
+    fn feed(&self, typed: &Typed, framing: Framing) {
+        if self.has_room() && typed.wishes.take_question() && framing == Framing::Frames {
+            self.send(stream::ask_live());
         }
+        while self.has_room()
+            && let Ok(bytes) = typed.bytes.try_recv()
+        {
+            self.send(match framing {
+                Framing::Frames => stream::frame_input(0, &bytes),
+                Framing::Raw => bytes,
+            });
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.queued.load(Ordering::Relaxed) < MAX_QUEUED
+    }
+
+    fn send(&self, bytes: Vec<u8>) {
+        self.queued.fetch_add(bytes.len(), Ordering::Relaxed);
+        // Fails when QEMU has ended, which is noticed elsewhere.
+        let _ = self.send.send(bytes);
     }
 }
 

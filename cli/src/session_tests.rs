@@ -1,7 +1,7 @@
 //! Runs of programs that stand in for QEMU.
 
 use super::*;
-use std::sync::mpsc::channel;
+use std::{fs, sync::mpsc::sync_channel};
 
 fn shell(script: &str) -> Command {
     let mut command = Command::new("sh");
@@ -9,11 +9,13 @@ fn shell(script: &str) -> Command {
     command
 }
 
-fn run_raw(
-    script: &str,
-    timeout: Option<Duration>,
-    typed: Option<Receiver<Typed>>,
-) -> (Ended, String) {
+/// The outside of a run, and how to type.
+fn typed() -> (SyncSender<Vec<u8>>, Typed) {
+    let (send, bytes) = sync_channel(1);
+    (send, Typed { bytes, wishes: Arc::default() })
+}
+
+fn run_raw(script: &str, timeout: Option<Duration>, typed: Option<Typed>) -> (Ended, String) {
     let setup = Setup { command: shell(script), framing: Framing::Raw, timeout, typed };
     let mut text = String::new();
     let ended = run(setup, &Context::for_tests(), |seen| {
@@ -50,13 +52,13 @@ fn a_run_that_takes_too_long_is_ended() {
 
 #[test]
 fn what_is_typed_arrives_and_quitting_ends_the_run() {
-    let (send, typed) = channel();
-    send.send(Typed::Bytes(b"abc\n".to_vec())).unwrap();
+    let (send, typed) = typed();
+    send.send(b"abc\n".to_vec()).unwrap();
     let (ended, text) = run_raw("read line; echo got $line; exit 5", None, Some(typed));
     assert_eq!((ended.code(), text.as_str()), (Some(2), "got abc\n"));
 
-    let (send, typed) = channel();
-    send.send(Typed::Quit).unwrap();
+    let (_send, typed) = self::typed();
+    typed.wishes.quit();
     assert_eq!(run_raw("exec sleep 60", None, Some(typed)).0, Ended::Stopped);
 }
 
@@ -71,6 +73,39 @@ fn breaking_off_ends_the_run() {
     let ended = run(setup, &Context::for_tests(), |seen| match seen {
         Seen::Said(Piece::Log(line)) if line == "x" => Ok(ControlFlow::Break(())),
         seen => panic!("{seen:?}"),
+    });
+    assert_eq!(ended.unwrap(), Ended::Stopped);
+}
+
+/// As from a big file, into a machine that never reads its serial port.
+#[test]
+fn input_that_nobody_reads_is_held_up() {
+    const CHUNK: usize = 16 << 10;
+    let (send, typed) = typed();
+    let typing = thread::spawn(move || {
+        let count = (0..).take_while(|_| send.send(vec![0; CHUNK]).is_ok()).count();
+        count * CHUNK
+    });
+    let timeout = Some(Duration::from_secs(2));
+    assert_eq!(run_raw("exec sleep 60", timeout, Some(typed)).0, Ended::TimedOut);
+    // A pipe holds as much again.
+    let taken = typing.join().unwrap();
+    assert!(taken <= 4 * MAX_QUEUED, "{taken} bytes were taken");
+}
+
+/// As when the terminal is stopped, by a machine that writes without end.
+#[test]
+fn output_that_nobody_sees_is_held_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let written = directory.path().join("written");
+    let script = format!("head -c 100000000 /dev/zero; : >{}", written.display());
+    let setup =
+        Setup { command: shell(&script), framing: Framing::Raw, timeout: None, typed: None };
+    let ended = run(setup, &Context::for_tests(), |_| {
+        // In this time it would be through with all of it.
+        thread::sleep(Duration::from_secs(1));
+        assert!(!fs::exists(&written).unwrap(), "all of it was taken");
+        Ok(ControlFlow::Break(()))
     });
     assert_eq!(ended.unwrap(), Ended::Stopped);
 }

@@ -1,17 +1,22 @@
 //! The person's terminal as a VM's console: every key goes to the VM, except those
 //! that leave it: Ctrl-], or Ctrl-A x.
 
-use crate::session::Typed;
+use crate::session::Wishes;
 use anyhow::{Context, Result};
 use rustix::termios::{OptionalActions, OutputModes, Termios, isatty, tcgetattr, tcsetattr};
 use std::{
     io::{self, Read, stdin},
-    sync::mpsc::Sender,
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, TrySendError},
+    },
     thread,
 };
 
 const CTRL_A: u8 = 0x01;
 const CTRL_BRACKET: u8 = 0x1D;
+/// How many reads of standard input wait for the guest.
+const MAX_CHUNKS: usize = 64;
 
 /// The terminal's settings while it is a console.
 pub struct Terminal {
@@ -21,9 +26,9 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Takes standard input; what is typed goes to `send`. If it is a terminal, keys go
-    /// there one by one from now on, until this is dropped.
-    pub fn open(send: Sender<Typed>) -> Result<Terminal> {
+    /// Takes standard input, until this is dropped: gives what comes from there. If it is a
+    /// terminal, keys come one by one, and those that leave the console are wishes.
+    pub fn open(wishes: Arc<Wishes>) -> Result<(Terminal, Receiver<Vec<u8>>)> {
         let interactive = isatty(stdin());
         let mut before = None;
         if interactive {
@@ -36,25 +41,33 @@ impl Terminal {
                 .context("the terminal can't be set up for a console")?;
             before = Some(settings);
         }
+        let (send, typed) = mpsc::sync_channel(MAX_CHUNKS);
         // The thread ends with the process: a read of standard input can't be broken off.
         thread::spawn(move || {
             let mut keys = Keys { interactive, after_ctrl_a: false };
             let mut buffer = [0; 1024];
             loop {
-                let typed = match stdin().read(&mut buffer) {
+                let (bytes, quit) = match stdin().read(&mut buffer) {
                     Ok(0) => return,
                     Ok(n) => keys.read(&buffer[..n]),
                     Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                     Err(_) => return,
                 };
-                for typed in typed {
-                    if send.send(typed).is_err() {
-                        return;
-                    }
+                if quit {
+                    wishes.quit();
+                }
+                // Input from a file waits for the guest. A person's must not stand between them
+                // and the way out: what a guest doesn't read is lost, as by any serial port.
+                let gone = match interactive {
+                    true => matches!(send.try_send(bytes), Err(TrySendError::Disconnected(_))),
+                    false => send.send(bytes).is_err(),
+                };
+                if gone {
+                    return;
                 }
             }
         });
-        Ok(Terminal { interactive, before })
+        Ok((Terminal { interactive, before }, typed))
     }
 }
 
@@ -74,16 +87,15 @@ struct Keys {
 }
 
 impl Keys {
-    fn read(&mut self, bytes: &[u8]) -> Vec<Typed> {
+    /// The bytes for the VM among those typed, and whether a key said to leave.
+    fn read(&mut self, bytes: &[u8]) -> (Vec<u8>, bool) {
         if !self.interactive {
-            return vec![Typed::Bytes(bytes.to_vec())];
+            return (bytes.to_vec(), false);
         }
         let mut plain = Vec::new();
         for byte in bytes {
             match (std::mem::take(&mut self.after_ctrl_a), *byte) {
-                (true, b'x' | b'X') | (_, CTRL_BRACKET) => {
-                    return vec![Typed::Bytes(plain), Typed::Quit];
-                }
+                (true, b'x' | b'X') | (_, CTRL_BRACKET) => return (plain, true),
                 // Twice sends it once.
                 (false, CTRL_A) => self.after_ctrl_a = true,
                 (true, CTRL_A) => plain.push(CTRL_A),
@@ -91,7 +103,7 @@ impl Keys {
                 (false, other) => plain.push(other),
             }
         }
-        vec![Typed::Bytes(plain)]
+        (plain, false)
     }
 }
 
@@ -102,12 +114,9 @@ mod tests {
     fn typed(interactive: bool, chunks: &[&[u8]]) -> (Vec<u8>, bool) {
         let mut keys = Keys { interactive, after_ctrl_a: false };
         let (mut bytes, mut quit) = (vec![], false);
-        for typed in chunks.iter().flat_map(|c| keys.read(c)) {
-            match typed {
-                Typed::Bytes(b) => bytes.extend(b),
-                Typed::Quit => quit = true,
-                Typed::Ask => panic!("nobody types that"),
-            }
+        for (read, leaves) in chunks.iter().map(|c| keys.read(c)) {
+            bytes.extend(read);
+            quit |= leaves;
         }
         (bytes, quit)
     }

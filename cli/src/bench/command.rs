@@ -5,7 +5,6 @@ use super::{
     experiments,
     guest::Kit,
     measure::{Request, Results, measure},
-    output::{Folder, Output},
     plugin_check,
     policy::Policy,
     progress::Step,
@@ -13,7 +12,10 @@ use super::{
     show::text::wrap,
     workload::{Effort, Workload},
 };
-use crate::context::Context;
+use crate::{
+    context::Context,
+    output::{Folder, Output},
+};
 use anyhow::{Result, bail};
 use std::path::PathBuf;
 

@@ -10,7 +10,6 @@ mod guest;
 mod lines;
 mod measure;
 mod model;
-mod output;
 mod plugin_check;
 mod policy;
 mod progress;

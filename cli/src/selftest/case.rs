@@ -10,7 +10,7 @@ use crate::{
     machine::{Boot, Machine},
     network::NicModel,
     report::Report,
-    session::{self, Ended, Framing, Seen, Setup, Typed},
+    session::{self, Ended, Framing, Seen, Setup, Typed, Wishes},
     stream::Piece,
 };
 use anyhow::{Context as _, Result};
@@ -20,7 +20,7 @@ use std::{
     fs,
     ops::{ControlFlow, RangeInclusive},
     path::Path,
-    sync::mpsc,
+    sync::{Arc, mpsc},
     time::Duration,
 };
 
@@ -180,9 +180,11 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
     let machine = machine(case, plan, directory, cx)?;
     let framing = if case.is_bare() { Framing::Raw } else { Framing::Frames };
     let command = machine.command(cx)?;
-    let (ask, typed) = mpsc::channel();
     let patience = if case.has_linux() { LINUX_PATIENCE } else { PATIENCE };
-    let setup = Setup { command, framing, timeout: Some(patience), typed: Some(typed) };
+    let wishes = Arc::new(Wishes::default());
+    let (_nobody, bytes) = mpsc::channel();
+    let typed = Some(Typed { bytes, wishes: wishes.clone() });
+    let setup = Setup { command, framing, timeout: Some(patience), typed };
     let mut report =
         Report::new(case.guests.iter().enumerate().map(|(i, _)| NAMES[i % NAMES.len()]));
     let mut consoles = vec![Vec::new(); case.guests.len()];
@@ -207,8 +209,7 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
                     answers.extend(answer);
                 }
                 if watched && (answer.is_some() || matches!(record, Record::Started { .. })) {
-                    // Fails when the run is about to end.
-                    let _ = ask.send(Typed::Ask);
+                    wishes.ask();
                 }
             }
             Seen::Idle => {}

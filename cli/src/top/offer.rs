@@ -8,7 +8,7 @@ use super::{
     place::{self, Name},
     state::{Message, PROTOCOL, Snapshot},
 };
-use crate::session::Typed;
+use crate::session::Wishes;
 use anyhow::Result;
 use ledger::Record;
 use std::{
@@ -16,7 +16,7 @@ use std::{
     net::Shutdown,
     os::unix::net::{UnixListener, UnixStream},
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc::Sender},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
 };
@@ -33,7 +33,7 @@ pub struct Offer {
 }
 
 struct Shared {
-    ask: Sender<Typed>,
+    wishes: Arc<Wishes>,
     state: Mutex<State>,
 }
 
@@ -59,17 +59,17 @@ impl Drop for Client {
 
 impl Offer {
     /// Offers the VMs of these names in `directory`, as process `pid`; questions for the
-    /// hypervisor go to `ask`.
+    /// hypervisor become `wishes`.
     pub fn open(
         directory: &Path,
         pid: u32,
         names: impl IntoIterator<Item = String>,
-        ask: Sender<Typed>,
+        wishes: Arc<Wishes>,
     ) -> Result<Offer> {
         place::prepare(directory)?;
         let (listener, name) = place::listen(directory, pid)?;
         let state = State { snapshot: Snapshot::new(names), clients: Vec::new(), next: 0 };
-        let shared = Arc::new(Shared { ask, state: Mutex::new(state) });
+        let shared = Arc::new(Shared { wishes, state: Mutex::new(state) });
         let accepting = shared.clone();
         // The threads end with the process.
         thread::spawn(move || accepting.accept(&listener));
@@ -140,8 +140,7 @@ impl Shared {
         let Some(client) = state.clients.iter_mut().find(|c| c.number == number) else { return };
         client.waits = true;
         if state.snapshot.is_up() {
-            // Fails when the run is about to end.
-            let _ = self.ask.send(Typed::Ask);
+            self.wishes.ask();
         } else {
             state.answer();
         }

@@ -1,4 +1,4 @@
-//! Files that a measurement writes: claimed before anything runs, whole or not there.
+//! Files that a command writes: claimed before anything runs, whole or not there.
 
 use anyhow::{Context as _, Result};
 use std::{
@@ -12,17 +12,31 @@ use tempfile::{Builder, NamedTempFile};
 /// A file that can be written, once its text is there. Dropped before, it leaves no trace.
 pub struct Output {
     path: PathBuf,
-    new: NamedTempFile,
+    to: To,
+}
+
+enum To {
+    /// A temporary file, which becomes the file.
+    New(NamedTempFile),
+    /// What is there and no file, such as a terminal or a pipe.
+    There(fs::File),
 }
 
 impl Output {
-    /// Makes sure that the file can be written, by making a temporary one beside it.
+    /// Makes sure that the file can be written, by making a temporary one beside it. What
+    /// is there and no file is opened, and stays.
     pub fn claim(path: &Path) -> Result<Output> {
         let refused = || format!("{} can't be written", path.display());
         if path.is_dir() {
             return Err(anyhow::anyhow!("it is a folder; a file's name is needed"))
                 .with_context(refused);
         }
+        if path.metadata().is_ok_and(|m| !m.is_file()) {
+            let there = fs::File::options().write(true).open(path).with_context(refused)?;
+            return Ok(Output { path: path.to_owned(), to: To::There(there) });
+        }
+        // The file itself, not a link to it.
+        let path = path.canonicalize().unwrap_or(path.to_owned());
         let folder = match path.parent() {
             Some(folder) if folder != Path::new("") => folder,
             _ => Path::new("."),
@@ -33,17 +47,20 @@ impl Output {
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(folder)
             .with_context(refused)?;
-        Ok(Output { path: path.to_owned(), new })
+        Ok(Output { path, to: To::New(new) })
     }
 
     /// Writes it, in one step as others see it.
-    pub fn write(mut self, text: &str) -> Result<()> {
+    pub fn write(self, contents: &(impl AsRef<[u8]> + ?Sized)) -> Result<()> {
         let refused = || format!("{} can't be written", self.path.display());
-        self.new
-            .write_all(text.as_bytes())
-            .and_then(|()| self.new.flush())
-            .with_context(refused)?;
-        self.new.persist(&self.path).with_context(refused)?;
+        let contents = contents.as_ref();
+        match self.to {
+            To::New(mut new) => {
+                new.write_all(contents).and_then(|()| new.flush()).with_context(refused)?;
+                new.persist(&self.path).with_context(refused)?;
+            }
+            To::There(mut there) => there.write_all(contents).with_context(refused)?,
+        }
         Ok(())
     }
 }
@@ -107,6 +124,25 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(names(folder.path()), ["report.html"]);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o600, 0o600);
+    }
+
+    #[test]
+    fn a_link_stays_one_and_what_is_no_file_stays_what_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        Output::claim(&link).unwrap().write("new").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "new");
+        assert!(link.is_symlink());
+        let null = folder.path().join("null");
+        std::os::unix::fs::symlink("/dev/null", &null).unwrap();
+        Output::claim(&null).unwrap().write("gone").unwrap();
+        assert!(null.is_symlink() && !Path::new("/dev/null").is_file());
+        let full = folder.path().join("full");
+        std::os::unix::fs::symlink("/dev/full", &full).unwrap();
+        let error = format!("{:#}", Output::claim(&full).unwrap().write("x").unwrap_err());
+        assert!(error.contains("full can't be written: No space left"), "{error}");
     }
 
     #[test]

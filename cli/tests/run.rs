@@ -1,0 +1,191 @@
+//! However a run ends, nothing of it is left: no QEMU, no socket, no temporary file, and the
+//! terminal as it was.
+
+mod common;
+
+use common::{Place, Qemu, end, ended, full, signal, started};
+use rustix::{
+    fs::OFlags,
+    process::Signal,
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{LocalModes, tcgetattr},
+};
+use std::{
+    fs::File,
+    io::{Read, Write},
+    os::{fd::OwnedFd, unix::process::ExitStatusExt},
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+/// What a run may leave.
+const NOTHING: [PathBuf; 0] = [];
+/// What ends a machine whose VMs have all powered off.
+const ALL_ENDED: &str = "cat records; exit 33";
+
+fn place_that_ends() -> Place {
+    let place = Place::new(ALL_ENDED);
+    let [machine, vm] = started();
+    place.records("records", &[machine, vm, ended()]);
+    place
+}
+
+#[test]
+fn a_signal_ends_all_of_it() {
+    for number in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let place = Place::new("");
+        let mut run = place.run().spawn().unwrap();
+        let qemu = Qemu::of(&mut run);
+        assert_eq!(place.left_over().len(), 1, "the socket of `exitless top`");
+        signal(&run, number);
+        let (status, text) = end(run);
+        assert_eq!(status.code(), Some(130), "{number:?}: {text}");
+        assert!(text.contains("stopped before all VMs had ended"), "{text}");
+        assert!(qemu.is_gone());
+        assert_eq!(place.left_over(), NOTHING);
+    }
+}
+
+#[test]
+fn killed_outright_it_takes_qemu_along_and_the_next_run_tidies_up() {
+    let place = place_that_ends();
+    let waiting = Place::new("");
+    let mut run = waiting.run().env("XDG_RUNTIME_DIR", place.path("runtime")).spawn().unwrap();
+    let qemu = Qemu::of(&mut run);
+    run.kill().unwrap();
+    assert_eq!(end(run).0.signal(), Some(9));
+    assert!(qemu.ends_within(60));
+    assert_eq!(place.left_over().len(), 1, "its socket");
+    assert_eq!(end(place.run().spawn().unwrap()).0.code(), Some(0));
+    assert_eq!(place.left_over(), NOTHING);
+}
+
+#[test]
+fn closed_standard_input_is_no_reason_to_end() {
+    let place = place_that_ends();
+    let run = place.run();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "exec \"$0\" \"$@\" <&-"]).arg(run.get_program()).args(run.get_args());
+    shell.envs(run.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    let output = shell.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.stdout.len(), 16);
+    assert_eq!(place.left_over(), NOTHING);
+}
+
+#[test]
+fn standard_output_that_is_full_or_closed_ends_it_with_a_sentence() {
+    let place = Place::new("");
+    let (reader, closed) = std::io::pipe().unwrap();
+    drop(reader);
+    for (output, why) in
+        [(Stdio::from(full()), "No space left"), (Stdio::from(closed), "Broken pipe")]
+    {
+        let run = place.run().stdout(output).spawn().unwrap();
+        let (status, text) = end(run);
+        assert_eq!(status.code(), Some(1), "{text}");
+        let said = format!("exitless: standard output can't be written: {why}");
+        assert!(text.lines().any(|line| line.starts_with(&said)), "{text}");
+        assert_eq!(place.left_over(), NOTHING);
+    }
+}
+
+#[test]
+fn output_that_fails_leaves_no_qemu() {
+    let place = Place::new("echo $$ >number; while :; do printf '\\001\\001\\001x'; done");
+    let mut run = place.run().spawn().unwrap();
+    let qemu = Qemu::of(&mut run);
+    drop(run.stdout.take());
+    assert_eq!(end(run).0.code(), Some(1));
+    assert!(qemu.is_gone());
+}
+
+#[test]
+fn standard_error_that_is_full_or_closed_is_no_reason_to_end() {
+    let place = place_that_ends();
+    let (reader, closed) = std::io::pipe().unwrap();
+    drop(reader);
+    for errors in [Stdio::from(full()), Stdio::from(closed)] {
+        let run = place.run().stderr(errors).spawn().unwrap();
+        assert_eq!(end(run).0.code(), Some(0));
+        assert_eq!(place.left_over(), NOTHING);
+    }
+}
+
+#[test]
+fn a_summary_that_cannot_be_written_is_said_before_anything_runs() {
+    let place = Place::new("");
+    let summary = place.path("no/summary.json");
+    let run = place.run().arg("--json").arg(&summary).spawn().unwrap();
+    let (status, text) = end(run);
+    assert_eq!(status.code(), Some(1));
+    assert!(text.contains("no/summary.json can't be written: "), "{text}");
+    assert_eq!(place.left_over(), NOTHING);
+
+    let place = place_that_ends();
+    let run = place.run().args(["--json", "/dev/full"]).spawn().unwrap();
+    let (status, text) = end(run);
+    assert_eq!(status.code(), Some(1));
+    assert!(text.contains("/dev/full can't be written: No space left"), "{text}");
+}
+
+#[test]
+fn a_qemu_that_dies_is_named() {
+    let place = Place::new("");
+    let mut run = place.run().spawn().unwrap();
+    Qemu::of(&mut run).kill();
+    let (status, text) = end(run);
+    assert_eq!(status.code(), Some(5));
+    assert!(text.contains("QEMU was ended by signal 9"), "{text}");
+    assert_eq!(place.left_over(), NOTHING);
+}
+
+/// Both ends of a terminal.
+fn terminal() -> (File, File) {
+    let person = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&person).unwrap();
+    unlockpt(&person).unwrap();
+    let name = ptsname(&person, Vec::new()).unwrap();
+    let flags = OFlags::RDWR | OFlags::NOCTTY;
+    let program = rustix::fs::open(name, flags, rustix::fs::Mode::empty()).unwrap();
+    (File::from(person), File::from(program))
+}
+
+#[test]
+fn the_terminal_is_as_it_was_however_the_run_ends() {
+    /// Ends a run whose person sits at this terminal.
+    type Ending = fn(&std::process::Child, &mut File);
+    let endings: [(Ending, i32); 3] = [
+        (|run, _| signal(run, Signal::TERM), 130),
+        (|_, person| person.write_all(b"\x1d").unwrap(), 130),
+        (|_, person| person.write_all(b"\x01x").unwrap(), 130),
+    ];
+    for (ending, code) in endings {
+        let (mut person, program) = terminal();
+        let modes = |terminal: &File| {
+            let settings = tcgetattr(terminal).unwrap();
+            (settings.input_modes, settings.output_modes, settings.local_modes)
+        };
+        let before = modes(&program);
+        assert!(before.2.contains(LocalModes::ICANON));
+        let place = Place::new("");
+        let stdin = OwnedFd::from(program.try_clone().unwrap());
+        let mut run = place.run().stdin(stdin).spawn().unwrap();
+        let qemu = Qemu::of(&mut run);
+        assert!(!modes(&program).2.contains(LocalModes::ICANON), "keys come one by one");
+        ending(&run, &mut person);
+        assert_eq!(end(run).0.code(), Some(code));
+        assert_eq!(modes(&program), before);
+        assert!(qemu.is_gone());
+    }
+}
+
+#[test]
+fn what_is_typed_into_a_machine_that_ends_is_lost_and_no_more() {
+    let place = place_that_ends();
+    let mut run = place.run().stdin(File::open("/dev/zero").unwrap()).spawn().unwrap();
+    let mut shown = Vec::new();
+    run.stdout.take().unwrap().read_to_end(&mut shown).unwrap();
+    assert_eq!(end(run).0.code(), Some(0));
+    assert_eq!(shown.len(), 16);
+}
