@@ -33,6 +33,14 @@ pub fn all() -> Vec<Case> {
             networks: vec![network(Some(3), &[GIVEN])],
             ..case(name("functions"), false, parts)
         });
+        // Three CPUs, three queues each way, and no interrupt that stays where it was.
+        let moving = Guest {
+            cpus: 3,
+            options: "exitless.streams=4 exitless.moving=1",
+            says: vec!["moved vectors=7 cpus=3", "@exitless echoed bytes=1048576 streams=4"],
+            ..linux("nic0", "", policy)
+        };
+        cases.push(case(name("moving"), false, [moving]));
     }
     cases.extend(refusals());
     cases
