@@ -44,6 +44,7 @@ mod tests {
             cmdline: String::new(),
             devices: vec![],
             interrupts: Choice::Auto,
+            reset: plan::OnReset::Stop,
         };
         let image = BootImage::new(&Plan::new(vec![vm])).unwrap();
         let bytes = fs::read(image.path()).unwrap();

@@ -19,6 +19,7 @@ A plan:
   cmdline = \"console=ttyS0\"
   devices = [\"nvme0\"]         # a name, or a PCI address such as \"00:04.0\"
   interrupts = \"auto\"         # auto, trap, eli or direct
+  reset = \"restart\"           # or stop: what a reset of its own leads to
   [network.nic0]              # a controller whose virtual functions VMs share: nic0.vf0 …
   vfs = 2                     # how many; else as many as are named
   macs = [\"02:00:00:00:00:01\"]  # of the first ones; the others' come from nic0's own

@@ -1,7 +1,7 @@
 //! Machines for plans, and the arguments QEMU gets.
 
 use super::*;
-use plan::{Choice, Vm};
+use plan::{Choice, OnReset, Vm};
 
 fn plan(memory: u64, devices: &[&str]) -> Plan<()> {
     let devices = devices.iter().map(|d| d.parse().unwrap()).collect();
@@ -14,6 +14,7 @@ fn plan(memory: u64, devices: &[&str]) -> Plan<()> {
         cmdline: String::new(),
         devices,
         interrupts: Choice::Auto,
+        reset: OnReset::Stop,
     }])
 }
 

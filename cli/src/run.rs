@@ -16,7 +16,7 @@ use crate::{
     top::{self, Offer},
 };
 use anyhow::{Context as _, Result, bail};
-use plan::{Choice, DeviceName, Plan, Vm};
+use plan::{Choice, DeviceName, OnReset, Plan, Vm};
 use std::{
     ffi::OsString,
     io::{stderr, stdout},
@@ -90,6 +90,12 @@ pub struct Args {
     /// Lead a port of this machine to a guest's, as in tcp:8080:80; may be repeated
     #[arg(long = "forward", value_name = "[nicN:]tcp|udp:PORT:[ADDRESS:]GUEST-PORT")]
     forwards: Vec<Forward>,
+    /// vCPUs, each with a core of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=plan::MAX_VCPUS as i64))]
+    cpus: u32,
+    /// End the VM when its guest resets itself, instead of starting it again
+    #[arg(long)]
+    no_reboot: bool,
     /// Stop after this many seconds
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
@@ -104,8 +110,8 @@ pub struct Args {
     qemu_args: Vec<OsString>,
 }
 
-const VM_OPTIONS: [&str; 7] =
-    ["kernel", "initrd", "append", "memory", "devices", "interrupts", "name"];
+const VM_OPTIONS: [&str; 9] =
+    ["kernel", "initrd", "append", "memory", "devices", "interrupts", "name", "cpus", "no_reboot"];
 
 /// Runs the VMs and gives the status to exit with.
 pub fn run(args: &Args, cx: &Context) -> Result<ExitCode> {
@@ -131,13 +137,14 @@ impl Args {
             (None, Some(kernel)) => {
                 let vm = Vm {
                     name: self.name.clone(),
-                    cpus: vec![1],
+                    cpus: (1..=self.cpus).collect(),
                     memory: self.memory,
                     kernel: kernel.clone(),
                     initrd: self.initrd.clone(),
                     cmdline: self.append.clone(),
                     devices: self.devices.clone(),
                     interrupts: self.interrupts,
+                    reset: if self.no_reboot { OnReset::Stop } else { OnReset::Restart },
                 };
                 load::files(Plan::new(vec![vm]), Path::new(""))
             }

@@ -24,7 +24,7 @@ use crate::{
 };
 use anyhow::{Context as _, Result, bail};
 use ledger::End;
-use plan::{Choice, Class, DeviceName, Plan, Vm};
+use plan::{Choice, Class, DeviceName, OnReset, Plan, Vm};
 use std::{fs, ops::ControlFlow, path::Path, time::Duration};
 
 /// Memory of the guest, on the bare machine and in the VM.
@@ -121,6 +121,7 @@ fn plan(workload: Workload, guest: &Guest, cmdline: String, interrupts: Choice) 
         cmdline,
         devices: vec![DeviceName::Named { class, index: 0 }],
         interrupts,
+        reset: OnReset::Stop,
     };
     Plan::new(vec![vm])
 }

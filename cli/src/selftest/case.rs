@@ -15,7 +15,7 @@ use crate::{
 };
 use anyhow::{Context as _, Result};
 use ledger::{Reason, Record};
-use plan::{Choice, DeviceName, Network, Plan, Vm};
+use plan::{Choice, DeviceName, Network, OnReset, Plan, Vm};
 use std::{
     fs,
     ops::{ControlFlow, RangeInclusive},
@@ -244,6 +244,7 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
             cmdline: guest.cmdline(case.is_bare(), port),
             devices: guest.devices.clone(),
             interrupts: guest.policy,
+            reset: OnReset::Stop,
         });
     }
     let plan = Plan { vms, networks: case.networks.clone() };

@@ -1,7 +1,7 @@
 //! Each rule of a plan, broken alone.
 
 use super::*;
-use crate::{Choice, Vm};
+use crate::{Choice, OnReset, Vm};
 use proptest::prelude::*;
 
 fn vm(name: &str, core: u32) -> Vm<()> {
@@ -14,6 +14,7 @@ fn vm(name: &str, core: u32) -> Vm<()> {
         cmdline: String::new(),
         devices: vec![],
         interrupts: Choice::Auto,
+        reset: OnReset::Stop,
     }
 }
 

@@ -5,8 +5,8 @@
 //! are the caller's to resolve and read.
 
 use crate::{
-    Choice, Class, DeviceError, DeviceName, Mac, MacError, Network, Place, Plan, SizeError, Vm,
-    check, check::before, nearest, parse_size, shown::Shown,
+    Choice, Class, DeviceError, DeviceName, Mac, MacError, Network, OnReset, Place, Plan,
+    SizeError, Vm, check, check::before, nearest, parse_size, shown::Shown,
 };
 use alloc::{
     borrow::ToOwned,
@@ -23,7 +23,8 @@ use toml::{
 
 const TABLES: [&str; 2] = ["vm", "network"];
 const NETWORK_KEYS: [&str; 2] = ["vfs", "macs"];
-const KEYS: [&str; 7] = ["cpus", "memory", "kernel", "initrd", "cmdline", "devices", "interrupts"];
+const KEYS: [&str; 8] =
+    ["cpus", "memory", "kernel", "initrd", "cmdline", "devices", "interrupts", "reset"];
 /// What a VM gets that says nothing about its memory.
 pub const DEFAULT_MEMORY: u64 = 1 << 30;
 /// Known policies that this version can't run.
@@ -87,6 +88,9 @@ pub enum Fault {
         /// What is known.
         hint: String,
     },
+    /// Not a way to take a reset.
+    #[error("\"{}\" is nothing that a reset can lead to; use \"restart\" or \"stop\"", Shown(.0))]
+    Reset(String),
     /// Not a size.
     #[error(transparent)]
     Size(#[from] SizeError),
@@ -240,6 +244,7 @@ impl Reader<'_> {
             cmdline: String::new(),
             devices: Vec::new(),
             interrupts: Choice::Auto,
+            reset: OnReset::default(),
         };
         for (key, value) in in_file_order(table) {
             let Some(known) = KEYS.iter().find(|k| *k == key.get_ref()) else {
@@ -260,6 +265,12 @@ impl Reader<'_> {
                         field.string("a text in quotes, such as \"console=ttyS0\"")?.to_owned();
                 }
                 "devices" => read.devices = field.devices()?,
+                "reset" => {
+                    let text = field.string("\"restart\" or \"stop\"")?;
+                    let found = OnReset::ALL.iter().find(|(name, _)| *name == text);
+                    let unknown = || Fault::Reset(text.to_owned());
+                    read.reset = field.within(found.map(|f| f.1).ok_or_else(unknown))?;
+                }
                 _ => {
                     let text = field.string("a policy in quotes, such as \"auto\"")?;
                     read.interrupts = field.within(parse_choice(text))?;

@@ -29,6 +29,7 @@ fn every_key_is_read() {
         cmdline = "console=ttyS0"
         devices = ["nvme0", "00:04.0", "nic1.vf2"]
         interrupts = "eli"
+        reset = "stop"
 
         [network.nic1]
         vfs = 4
@@ -50,6 +51,7 @@ fn every_key_is_read() {
             DeviceName::Virtual { nic: 1, function: 2 },
         ],
         interrupts: Choice::Eli,
+        reset: OnReset::Stop,
     };
     assert_eq!(plan, Ok(Plan { vms: vec![vm], networks: vec![network] }));
 }
@@ -84,7 +86,7 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
         ),
         (
             "[vm.a]\nkernel='k'\ncolour = 1\n",
-            "vm.toml:3: [vm.a]: unknown key `colour`; known are cpus, memory, kernel, initrd, cmdline, devices, interrupts",
+            "vm.toml:3: [vm.a]: unknown key `colour`; known are cpus, memory, kernel, initrd, cmdline, devices, interrupts, reset",
         ),
         (
             "[vm.a]\ncpus = 1\n",
@@ -121,6 +123,10 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
         (
             "[vm.a]\ninterrupts = 'posted'\n",
             "vm.toml:2: [vm.a] interrupts: \"posted\" is not available in this version; use \"auto\", \"trap\" or \"eli\"",
+        ),
+        (
+            "[vm.a]\nreset = 'halt'\n",
+            "vm.toml:2: [vm.a] reset: \"halt\" is nothing that a reset can lead to; use \"restart\" or \"stop\"",
         ),
         (
             "[vm.a]\ninterrupts = 'elli'\n",

@@ -165,6 +165,7 @@ fn by_ref<B>(plan: &Plan<B>) -> Plan<&B> {
         cmdline: vm.cmdline.clone(),
         devices: vm.devices.clone(),
         interrupts: vm.interrupts,
+        reset: vm.reset,
     });
     Plan { vms: vms.collect(), networks: plan.networks.clone() }
 }

@@ -1,7 +1,7 @@
 //! Round trips, and images that someone damaged on purpose.
 
 use super::*;
-use crate::{Choice, Class, DeviceName, Fault, Mac, Network};
+use crate::{Choice, Class, DeviceName, Fault, Mac, Network, OnReset};
 use proptest::prelude::*;
 
 fn device() -> impl Strategy<Value = DeviceName> {
@@ -38,6 +38,7 @@ prop_compose! {
             cmdline: cmdlines[i].clone(),
             devices: devices.iter().skip(i).step_by(initrds.len()).copied().collect(),
             interrupts: Choice::ALL[policies[i]].1,
+            reset: OnReset::Stop,
         });
         let macs = macs.into_iter().map(|[b, c, d, e, f]| Mac([2, b, c, d, e, f])).collect();
         let networks = vec![Network { nic: 255, vfs: Some(64), macs }];
@@ -55,6 +56,7 @@ fn one(kernel: &[u8]) -> Plan<Vec<u8>> {
         cmdline: String::new(),
         devices: vec![],
         interrupts: Choice::Auto,
+        reset: OnReset::Stop,
     }])
 }
 

@@ -33,4 +33,4 @@ pub use device::{Class, DeviceError, DeviceName};
 pub use nearest::nearest;
 pub use network::{Mac, MacError, Network, Shared};
 pub use size::{Size, SizeError, parse_size};
-pub use vm::{Blob, Choice, Plan, Vm};
+pub use vm::{Blob, Choice, OnReset, Plan, Vm};

@@ -34,6 +34,24 @@ pub struct Vm<F = Blob> {
     pub devices: Vec<DeviceName>,
     /// How its devices' interrupts are to be delivered.
     pub interrupts: Choice,
+    /// What a reset of its own leads to.
+    pub reset: OnReset,
+}
+
+/// What happens when a guest resets itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnReset {
+    /// It starts again, as a machine does: memory cleared, kernel loaded anew, devices reset.
+    #[default]
+    Restart,
+    /// The VM ends.
+    Stop,
+}
+
+impl OnReset {
+    /// Every choice with the name it has in `vm.toml`.
+    pub const ALL: [(&'static str, OnReset); 2] =
+        [("restart", OnReset::Restart), ("stop", OnReset::Stop)];
 }
 
 /// A run of bytes in the boot image.
@@ -105,6 +123,7 @@ impl<F> Plan<F> {
                 cmdline: vm.cmdline,
                 devices: vm.devices,
                 interrupts: vm.interrupts,
+                reset: vm.reset,
             })
         });
         Ok(Plan { vms: vms.collect::<Result<_, E>>()?, networks: self.networks })

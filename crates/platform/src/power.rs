@@ -25,6 +25,12 @@ const RESET_CPU: u32 = 1 << 2;
 /// 8042 command "pulse output bit 0", the reset line.
 const PULSE_RESET: u32 = 0xFE;
 
+/// Where a kernel jumps to, in real mode, to have the firmware reset the machine: what Linux does
+/// on hardware-reduced ACPI without EFI.
+pub const RESET_VECTOR: u64 = 0xF_FFF0;
+/// What stands there: mov dx, 0x604; mov al, 1; out dx, al; hlt; jmp to the hlt.
+pub const RESET_CODE: [u8; 9] = [0xBA, 0x04, 0x06, 0xB0, 0x01, 0xEE, 0xF4, 0xEB, 0xFD];
+
 /// A guest's write of `value` to `port`; `None` also for ports that aren't ours.
 pub fn write(port: Port, value: u32) -> Option<PowerEvent> {
     match port {
@@ -52,6 +58,13 @@ pub fn read(port: Port, size: u8) -> u32 {
 mod tests {
     use super::*;
     use crate::ports::route;
+
+    #[test]
+    fn the_firmware_resets_by_the_reset_register() {
+        let [_, low, high, _, value, ..] = RESET_CODE;
+        let port = route(u16::from_le_bytes([low, high]), 1);
+        assert_eq!(write(port, value.into()), Some(PowerEvent::Reset));
+    }
 
     #[test]
     fn only_s5_with_the_enable_bit_turns_off() {

@@ -3,6 +3,7 @@
 //! Runs on core 0 at boot. Whatever is wrong with the plan, a kernel or a device ends in one
 //! sentence that names it; nothing has run by then.
 
+use super::contents::Contents;
 use super::devices::Device;
 use super::io::physical_cpuid;
 use super::link::Link;
@@ -27,7 +28,7 @@ use ledger::{Delivery, Page, Record};
 use loader::{EntryMode, GuestMachine, Load, MemoryRegion, RegionKind};
 use paging::Access;
 use plan::image::Image;
-use plan::{Choice, DeviceName};
+use plan::{Choice, DeviceName, OnReset};
 use platform::cpuid::efer_offered;
 use platform::msr::{Identity, Msrs, Vendor};
 use platform::pci::{Addresses, Bus};
@@ -145,7 +146,8 @@ impl Builder<'_> {
         let format = iommu::dma_format();
         let (memory, mut tables) =
             Memory::new(&vm.name, vm.memory, format).map_err(|e| e.to_string())?;
-        let load = self.load(&memory)?;
+        let contents = self.load(&memory)?;
+        let start = start(&contents.load);
         let (bus, devices) = self.assign(devices, tables.dma_root(), format)?;
         let (policy, why) = self.policy();
         let mut ledgers = Vec::new();
@@ -171,7 +173,7 @@ impl Builder<'_> {
                 console_input: None,
                 ioapic: Default::default(),
                 rtc: platform::rtc::Rtc::new(CLOCK),
-                bus,
+                bus: bus.clone(),
                 devices,
                 pci: self.pci,
                 incident: None,
@@ -183,12 +185,15 @@ impl Builder<'_> {
                 physical_cpuid(0x8000_0021, 0),
             ),
             ending: Default::default(),
+            contents,
+            bus,
+            restarts: vm.reset == OnReset::Restart,
         }));
         let mut vcpus = Vec::new();
         for (id, (core, ledger)) in cores.iter().zip(ledgers).enumerate() {
             // SAFETY: `ledger` took a page for good, and its vCPU only counts in it.
             unsafe { live::register(self.index, id, core.index, &raw const *ledger) };
-            let vcpu = self.vcpu(shared, id, nested_root, start(&load), ledger)?;
+            let vcpu = self.vcpu(shared, id, nested_root, start, ledger)?;
             vcpus.push((core.index, Box::new(vcpu)));
         }
         console::attach(self.index, cores.first().map_or(0, |c| c.apic_id));
@@ -231,6 +236,7 @@ impl Builder<'_> {
             priority_watched: false,
             timer_requested: None,
             msrs: Msrs::new(identity(id == 0)),
+            first_msrs: Msrs::new(identity(id == 0)),
             started: 0,
         })
     }
@@ -263,32 +269,24 @@ impl Builder<'_> {
     }
 
     /// Puts kernel, initrd and tables into the guest's memory.
-    fn load(&self, memory: &Memory) -> Result<Load<'static>, String> {
+    fn load(&self, memory: &Memory) -> Result<Contents, String> {
         let regions = memory_map(memory);
         let machine = GuestMachine { regions: &regions, rsdp: acpi::guest::BASE };
         let initrd = self.image.initrd(self.vm);
         let kernel = self.image.kernel(self.vm);
         let load = loader::load(kernel, initrd.map(|i| i.len() as u64), &self.vm.cmdline, &machine)
             .map_err(|e| format!("its kernel can't be loaded: {e}"))?;
-        let outside = || String::from("its kernel doesn't fit its memory");
-        let put = |at, bytes: &[u8]| if memory.write(at, bytes) { Ok(()) } else { Err(outside()) };
-        // Guest memory starts zeroed, so the zeros after a segment are there already.
-        for s in &load.segments {
-            put(s.at, s.bytes)?;
-        }
-        for b in &load.blobs {
-            put(b.at, &b.bytes)?;
-        }
-        if let (Some(at), Some(initrd)) = (load.initrd_at, initrd) {
-            put(at, initrd)?;
-        }
         let tables = acpi::guest::build(&acpi::guest::GuestConfig {
             vcpus: self.vm.cpus.len() as u32,
             pm_timer: self.machine.pm_timer,
         })
         .map_err(|e| format!("its ACPI tables can't be made: {e}"))?;
-        put(acpi::guest::BASE, &tables)?;
-        Ok(load)
+        let contents = Contents { load, initrd, tables };
+        // Guest memory starts zeroed, so the zeros after a segment are there already.
+        match contents.put(memory) {
+            true => Ok(contents),
+            false => Err("its kernel doesn't fit its memory".into()),
+        }
     }
 
     /// Confines the devices to the VM's memory and puts them on its PCI bus.

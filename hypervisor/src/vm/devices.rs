@@ -308,6 +308,35 @@ impl Pc {
         Ok(())
     }
 
+    /// Silences every device until the guest sets it up again.
+    pub fn quiet_devices(&mut self) {
+        for device in &self.devices {
+            device.quiesce(&self.pci);
+        }
+    }
+
+    /// The PC as after its own reset, its devices too.
+    pub fn restart(&mut self, here: &mut Here) -> Result<(), Fault> {
+        self.uart = Default::default();
+        self.ioapic = Default::default();
+        self.bus = here.vm.bus.clone();
+        for d in &mut self.devices {
+            d.reset(&self.pci);
+            for s in &mut d.sources {
+                if let Some(r) = s.route.take() {
+                    // An error leaves the entry to send what nobody takes.
+                    let _ = iommu::block(d.bdf, s.irte);
+                    here.vm.links[r.vcpu].vectors.lock().routes.release(r.physical);
+                }
+            }
+            if let Some(m) = &mut d.msix {
+                m.table.reset();
+            }
+        }
+        self.place_bars(here)?;
+        self.note_sources(here)
+    }
+
     /// Silences every device for good.
     pub fn stop_devices(&mut self) {
         for device in &mut self.devices {

@@ -55,6 +55,12 @@ impl Ending {
         self.begun.load(Ordering::Acquire)
     }
 
+    /// The VM starts again, unless that failed.
+    fn restart(&self, failed: Option<Cause>) {
+        self.begun.store(failed.is_some(), Ordering::Release);
+        *self.cause.lock() = failed;
+    }
+
     /// Why, once it does.
     pub fn cause(&self) -> Option<Cause> {
         *self.cause.lock()
@@ -80,25 +86,7 @@ impl Vm {
 impl<C: VirtualCpu> Vcpu<C> {
     /// The vCPU's life, until its VM has ended and been reported.
     pub(super) fn live(&mut self) {
-        let runs = self.link().running() || {
-            self.cpu.prepare_core();
-            self.wait()
-        };
-        if self.id == 0 {
-            self.cpu.prepare_core();
-        }
-        if runs && let Some(stop) = self.run() {
-            let cause = Cause { stop, vcpu: self.id, rip: self.cpu.rip() };
-            self.vm.end(cause);
-        }
-        // Nobody waits for this vCPU's answer any more.
-        self.link().change(|s| (s.left(), ()));
-        self.vm.meet();
-        if self.id == 0 {
-            self.with_pc(|pc, _| pc.stop_devices());
-        }
-        self.vm.meet();
-        self.quiet_core();
+        while self.life() {}
         self.report_counters();
         self.vm.meet();
         if self.id == 0 {
@@ -106,5 +94,52 @@ impl<C: VirtualCpu> Vcpu<C> {
             ENDED.fetch_add(1, Ordering::Release);
             console::wake();
         }
+    }
+
+    /// From a start of the VM to its end. True: it starts again.
+    fn life(&mut self) -> bool {
+        self.cpu.prepare_core();
+        let runs = self.link().running() || self.wait();
+        if runs && let Some(stop) = self.run() {
+            let cause = Cause { stop, vcpu: self.id, rip: self.cpu.rip() };
+            self.vm.end(cause);
+        }
+        // Nobody waits for this vCPU's answer any more.
+        self.link().change(|s| (s.left(), ()));
+        self.vm.meet();
+        let cause = self.vm.ending.cause();
+        let again = self.vm.restarts && cause.is_some_and(|c| matches!(c.stop, Stop::Reset));
+        if self.id == 0 {
+            self.with_pc(|pc, _| if again { pc.quiet_devices() } else { pc.stop_devices() });
+        }
+        self.vm.meet();
+        self.quiet_core();
+        if again {
+            self.vm.meet();
+            self.restart()
+        } else {
+            false
+        }
+    }
+
+    /// Back to the start: memory and devices by the first vCPU, each its own state.
+    fn restart(&mut self) -> bool {
+        if self.id == 0 {
+            let vm = self.vm;
+            let done = self.with_pc(|pc, here| pc.restart(here));
+            vm.memory.clear();
+            // It fitted at boot.
+            vm.contents.put(&vm.memory);
+            vm.ending.restart(done.err().map(|fault| Cause {
+                stop: Stop::Fault(fault),
+                vcpu: 0,
+                rip: 0,
+            }));
+        }
+        self.reset(None);
+        self.msrs = self.first_msrs.clone();
+        self.link().restart(self.id == 0);
+        self.vm.meet();
+        !self.vm.ending.begun()
     }
 }

@@ -64,6 +64,14 @@ impl Link {
         }
     }
 
+    /// As [`Link::new`] makes it; the routes stay. Only while no vCPU of the VM runs.
+    pub fn restart(&self, first: bool) {
+        let startup = if first { Startup::RUNNING } else { Startup::WAITING };
+        self.take_inbox();
+        self.requests.store(0, Ordering::Release);
+        self.startup.store(startup.bits(), Ordering::Release);
+    }
+
     /// What is asked for and not done yet.
     #[inline]
     pub fn requests(&self) -> u32 {

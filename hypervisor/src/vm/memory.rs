@@ -208,6 +208,16 @@ impl Memory {
     }
 }
 
+impl Memory {
+    /// Zeroes all of it.
+    pub fn clear(&self) {
+        for r in &self.regions {
+            // SAFETY: this guest's RAM, identity-mapped, to which no Rust reference exists.
+            unsafe { core::ptr::write_bytes(r.hpa as *mut u8, 0, r.len as usize) };
+        }
+    }
+}
+
 impl Tables {
     /// Ends the boot-time phase: sets aside the frames for later.
     pub fn close(&mut self) {

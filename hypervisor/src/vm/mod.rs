@@ -9,6 +9,7 @@
 mod apic;
 mod build;
 mod code;
+mod contents;
 mod devices;
 mod end;
 mod io;
@@ -32,6 +33,7 @@ use crate::{console, iommu, sriov};
 use alloc::boxed::Box;
 use alloc::string::String;
 use code::CodePages;
+use contents::Contents;
 use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use delivery::{LocalApic, Mode};
@@ -41,6 +43,7 @@ use link::Link;
 use memory::Memory;
 use pc::Pc;
 use platform::msr::Msrs;
+use platform::pci::Bus;
 use shadow::Shadow;
 use spin::Mutex;
 
@@ -64,6 +67,11 @@ pub struct Vm {
     /// Bits of EFER that the guest may set.
     efer_offered: u64,
     ending: Ending,
+
+    // As it starts, and starts again.
+    contents: Contents,
+    bus: Bus,
+    restarts: bool,
 }
 
 /// A vCPU: what belongs to its core alone.
@@ -88,6 +96,8 @@ pub struct Vcpu<C: VirtualCpu> {
     timer_requested: Option<u8>,
 
     msrs: Msrs,
+    /// As they are at the start of the VM.
+    first_msrs: Msrs,
     started: u64,
 }
 

@@ -1,0 +1,30 @@
+//! What a guest's memory holds when it starts: kernel, initrd, and the tables it is told of its
+//! machine by. Kept, so that a guest that resets itself finds the same again.
+
+use super::memory::Memory;
+use alloc::vec::Vec;
+use loader::Load;
+use platform::power;
+
+/// Where everything goes; the bytes of kernel and initrd are those of the boot image.
+pub struct Contents {
+    pub load: Load<'static>,
+    pub initrd: Option<&'static [u8]>,
+    /// To be put at [`acpi::guest::BASE`].
+    pub tables: Vec<u8>,
+}
+
+impl Contents {
+    /// Puts everything into memory that is zero; false if it doesn't fit. Allocates nothing.
+    pub fn put(&self, memory: &Memory) -> bool {
+        let segments = self.load.segments.iter().map(|s| (s.at, s.bytes));
+        let blobs = self.load.blobs.iter().map(|b| (b.at, b.bytes.as_slice()));
+        let initrd = self.load.initrd_at.zip(self.initrd);
+        let firmware = [
+            (acpi::guest::BASE, self.tables.as_slice()),
+            (power::RESET_VECTOR, power::RESET_CODE.as_slice()),
+        ];
+        let mut all = segments.chain(blobs).chain(initrd).chain(firmware);
+        all.all(|(at, bytes)| memory.write(at, bytes))
+    }
+}
