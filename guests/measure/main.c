@@ -31,21 +31,18 @@
  *       the device, over all its vectors and CPUs, ticks of all CPUs
  *   bytes              the load's, or what passed through the interface both ways
  *   sent received      bytes by the interface's counters; packets both ways
+ *   idle               nanoseconds that all CPUs together had nothing to do
  *   entries ... exits  the ledger, all vCPUs together; exits0, exits1, ... each vCPU
  */
 #define _GNU_SOURCE
 #include "measure.h"
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
-#include <signal.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <termios.h>
 #include <time.h>
 #include <unistd.h>
@@ -59,7 +56,9 @@
 /* However slow the machine, a window ends. */
 #define LONGEST_WINDOW 20000000000ull
 #define SHORTEST_SLEEP 5e6
-#define PATIENCE 60000000000ull
+#define LONGEST_SLEEP 2e9
+/* A load that does nothing for so long within a window has died or hangs. */
+#define STANDSTILL 10000000000ull
 #define SPIN_NANOSECONDS 1000000000ull
 
 /* All counters at one edge of a window. */
@@ -67,12 +66,11 @@ struct sample {
     struct bytes bytes;
     struct done done;
     struct interrupts interrupts;
-    uint64_t nanoseconds;
+    uint64_t nanoseconds, idle;
     struct page ledger[MAX_CPUS];
 };
 
-static pid_t load;
-static const char *output; /* the file that the load writes to, or null */
+static int uptime_file;
 
 void fail(const char *format, ...)
 {
@@ -82,8 +80,7 @@ void fail(const char *format, ...)
     vprintf(format, arguments);
     printf("\n");
     va_end(arguments);
-    if (load > 0)
-        kill(-load, SIGKILL);
+    load_kill();
     exit(1);
 }
 
@@ -119,26 +116,40 @@ static void spin(uint64_t rounds)
     __asm__ volatile("1: dec %0; jnz 1b" : "+r"(rounds)::"cc");
 }
 
-static uint64_t operations(void)
+uint64_t operations(void)
 {
     struct done done;
     operations_read(&done);
     return done.operations;
 }
 
+/* Nanoseconds that the CPUs were idle, all together, to the hundredth of a second. */
+static uint64_t idle(void)
+{
+    char *text = slurp(uptime_file, "/proc/uptime");
+    return (uint64_t)(strtod(text + strcspn(text, " "), NULL) * 1e9);
+}
+
 /* Lets `count` operations pass since `first`, sleeping as long as the rest of them
    should take at the given pace, again and again; gives the pace in the end. */
 static double let_pass(uint64_t count, uint64_t first, double pace)
 {
-    uint64_t start = now(), passed = 0, done = 0;
+    uint64_t start = now(), passed = 0, done = 0, progress = 0;
     while (done < count && passed < LONGEST_WINDOW) {
         double rest = pace * (double)(count - done);
         if (rest < SHORTEST_SLEEP)
             rest = SHORTEST_SLEEP;
-        uint64_t left = LONGEST_WINDOW - passed;
-        sleep_until(now() + (rest < (double)left ? (uint64_t)rest : left));
+        if (rest > LONGEST_SLEEP)
+            rest = LONGEST_SLEEP;
+        sleep_until(now() + (uint64_t)rest);
         passed = now() - start;
-        done = operations() - first;
+        uint64_t seen = operations() - first;
+        if (seen != done)
+            progress = passed;
+        else if (passed - progress > STANDSTILL)
+            fail("no operation completed in %llu s of a window: the load, or what asks it, stands still",
+                 (unsigned long long)((passed - progress) / 1000000000));
+        done = seen;
         if (done)
             pace = (double)passed / (double)done;
     }
@@ -151,6 +162,7 @@ static double let_pass(uint64_t count, uint64_t first, double pace)
 static double window(uint64_t count, double pace, uint64_t rounds, struct sample *open, struct sample *close)
 {
     bytes_read(&open->bytes);
+    open->idle = idle();
     if (count)
         operations_read(&open->done);
     interrupts_read(&open->interrupts);
@@ -167,6 +179,7 @@ static double window(uint64_t count, double pace, uint64_t rounds, struct sample
     interrupts_read(&close->interrupts);
     if (count)
         operations_read(&close->done);
+    close->idle = idle();
     bytes_read(&close->bytes);
     return pace;
 }
@@ -176,13 +189,13 @@ static void print_window(unsigned number, const char *kind, uint64_t spun, const
     uint64_t sent = b->bytes.sent - a->bytes.sent, received = b->bytes.received - a->bytes.received;
     uint64_t bytes = b->done.bytes ? b->done.bytes - a->done.bytes : sent + received;
     printf("@exitless window number=%u kind=%s spun=%llu operations=%llu interrupts=%llu ticks=%llu nanoseconds=%llu"
-           " bytes=%llu sent=%llu received=%llu packets=%llu",
+           " bytes=%llu sent=%llu received=%llu packets=%llu idle=%llu",
            number, kind, (unsigned long long)spun,
            (unsigned long long)(b->done.operations - a->done.operations),
            (unsigned long long)(b->interrupts.device - a->interrupts.device),
            (unsigned long long)(b->interrupts.ticks - a->interrupts.ticks), (unsigned long long)(b->nanoseconds - a->nanoseconds),
            (unsigned long long)bytes, (unsigned long long)sent, (unsigned long long)received,
-           (unsigned long long)(b->bytes.packets - a->bytes.packets));
+           (unsigned long long)(b->bytes.packets - a->bytes.packets), (unsigned long long)(b->idle - a->idle));
     ledger_print(a->ledger, b->ledger);
     printf("\n");
 }
@@ -206,52 +219,18 @@ static void describe(const char *text, const char *device)
            ledger_pages() ? "yes" : "no", text, device, cpus_online());
 }
 
-static void still_there(const char *when)
-{
-    if (waitpid(load, NULL, WNOHANG) != load)
-        return;
-    char line[256], last[256] = "it said nothing";
-    FILE *f = output ? fopen(output, "r") : NULL;
-    while (f && fgets(line, sizeof line, f)) {
-        line[strcspn(line, "\r\n")] = 0;
-        if (line[0])
-            strcpy(last, line);
-    }
-    fail("the load ended by itself %s: %s", when, last);
-}
-
-/* Waits until something listens on the port and says so. */
-static void announce(unsigned port, const char *text)
-{
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    uint64_t start = now();
-    for (;;) {
-        int sock = socket(AF_INET, SOCK_STREAM, 0);
-        int refused = connect(sock, (struct sockaddr *)&to, sizeof to);
-        close(sock);
-        if (!refused)
-            break;
-        still_there("before it listened");
-        if (now() - start > PATIENCE)
-            fail("nothing listens on port %u after a minute", port);
-        sleep_until(now() + 50000000);
-    }
-    printf("@exitless ready %s port=%u\n", text, port);
-    fflush(stdout);
-}
-
 /* Lets some operations of the load pass at start-up and gives nanoseconds per operation. */
 static double warm_up(uint64_t count)
 {
     uint64_t start = now(), first = 0, done = 0;
     int ready = 0;
     while (done < count && now() - start < PATIENCE) {
-        if (!ready && (ready = operations_ready(load))) {
+        if (!ready && (ready = load_counted())) {
             first = operations();
             start = now();
         }
         sleep_until(now() + 50000000);
-        still_there("during its warm-up");
+        load_still_there("during its warm-up");
         if (ready)
             done = operations() - first;
     }
@@ -260,69 +239,9 @@ static double warm_up(uint64_t count)
     return (double)(now() - start) / (double)done;
 }
 
-static void start_load(char **program)
-{
-    load = fork();
-    if (load < 0)
-        fail("fork: %s", strerror(errno));
-    if (load == 0) {
-        setpgid(0, 0);
-        cpus_all();
-        if (output && (!freopen(output, "w", stdout) || dup2(1, 2) < 0))
-            _exit(126);
-        execvp(program[0], program);
-        _exit(127);
-    }
-    setpgid(load, load);
-}
-
-/* Gives those who ask a server the time to stop and say what they saw. */
-static void fall_silent(void)
-{
-    uint64_t start = now(), last = start, seen = operations();
-    while (now() - last < 300000000 && now() - start < 3000000000ull) {
-        sleep_until(now() + 50000000);
-        uint64_t done = operations();
-        if (done != seen)
-            last = now();
-        seen = done;
-    }
-}
-
-/* Asks the load to end, so that it can say what it saw, and sees to it that it does. */
-static void stop_load(void)
-{
-    uint64_t start = now();
-    kill(load, SIGINT);
-    while (waitpid(load, NULL, WNOHANG) != load) {
-        if (now() - start > 5000000000ull) {
-            kill(load, SIGKILL);
-            waitpid(load, NULL, 0);
-            break;
-        }
-        sleep_until(now() + 10000000);
-    }
-    kill(-load, SIGKILL);
-    load = 0;
-}
-
-/* What the load said, line by line. */
-static void repeat(void)
-{
-    char line[256];
-    FILE *f = fopen(output, "r");
-    while (f && fgets(line, sizeof line, f)) {
-        line[strcspn(line, "\r\n")] = 0;
-        if (line[0])
-            printf("@exitless load %s\n", line);
-    }
-    if (f)
-        fclose(f);
-}
-
 int main(int count, char **argument)
 {
-    char *counter = NULL, *device = "-", *text = "";
+    char *counter = NULL, *device = "-", *text = "", *output = NULL;
     uint64_t warmup = 0, length[2] = {0, 0};
     unsigned long pairs = 0, port = 0, bytes = 0;
     for (int option; (option = getopt(count, argument, "+c:d:w:s:l:n:r:b:t:o:")) != -1;) {
@@ -348,11 +267,13 @@ int main(int count, char **argument)
     ledger_find();
     device_choose(device);
     operations_choose(counter);
+    if ((uptime_file = open("/proc/uptime", O_RDONLY)) < 0)
+        fail("/proc/uptime: %s", strerror(errno));
     mlockall(MCL_CURRENT | MCL_FUTURE);
 
-    start_load(argument + optind);
+    load_start(argument + optind, output);
     if (port)
-        announce((unsigned)port, text);
+        load_announce((unsigned)port, text);
     warm_up(warmup / 2 + 1); /* the program's own start-up */
     double pace = warm_up(warmup / 2 + 1);
 
@@ -364,9 +285,7 @@ int main(int count, char **argument)
     memset(edge, 0, sizeof edge); /* touched before the first window */
     for (i = 0; i < windows; i++) {
         pace = window(length[i % 2], pace, 0, &edge[i][0], &edge[i][1]);
-        still_there("in a window");
-        if (edge[i][1].done.operations == edge[i][0].done.operations)
-            fail("no operation completed in window %u: the load stands still", i);
+        load_still_there("in a window");
         if (bytes && i % 2 && bytes_each(&edge[i][0], &edge[i][1]) < bytes)
             fail("%llu bytes were sent for an operation in window %u, less than %lu: the load answers with errors",
                  (unsigned long long)bytes_each(&edge[i][0], &edge[i][1]), i, bytes);
@@ -375,8 +294,8 @@ int main(int count, char **argument)
     fflush(stdout);
     tcdrain(1);
     if (port)
-        fall_silent();
-    stop_load();
+        load_fall_silent();
+    load_stop();
 
     /* Described while the interrupts have their names. */
     describe(text, device);
@@ -390,7 +309,7 @@ int main(int count, char **argument)
         print_window(i, i % 2 ? "long" : "short", 0, &edge[i][0], &edge[i][1]);
     print_window(i, "spin", 2 * rounds, &edge[i][0], &edge[i][1]);
     if (output)
-        repeat();
+        load_repeat();
     printf("@exitless done\n");
     return 0;
 }

@@ -17,6 +17,25 @@ char *slurp(int file, const char *name);
 uint64_t now(void);
 void sleep_until(uint64_t when);
 
+/* What is waited for comes within this many nanoseconds, or never. */
+#define PATIENCE 60000000000ull
+
+/* load.c: the program that is measured. */
+void load_start(char **program, const char *output);
+/* Waits until something listens on the port and says so. */
+void load_announce(unsigned port, const char *text);
+/* Whether its operations can be counted already. */
+int load_counted(void);
+/* Fails, with what the program said last, when it has ended. */
+void load_still_there(const char *when);
+void load_fall_silent(void);
+void load_stop(void);
+void load_kill(void);
+/* Prints what it said. */
+void load_repeat(void);
+/* Operations done so far. */
+uint64_t operations(void);
+
 /* operations.c: what the load has done so far. */
 struct done {
     uint64_t operations;
