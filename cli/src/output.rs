@@ -1,9 +1,9 @@
 //! Files that a command writes: claimed before anything runs, whole or not there.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use std::{
     fs::{self, Permissions},
-    io::{ErrorKind, Write},
+    io::{self, ErrorKind, Write},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
@@ -28,8 +28,7 @@ impl Output {
     pub fn claim(path: &Path) -> Result<Output> {
         let refused = || format!("{} can't be written", path.display());
         if path.is_dir() {
-            return Err(anyhow::anyhow!("it is a folder; a file's name is needed"))
-                .with_context(refused);
+            return Err(anyhow!("it is a folder; a file's name is needed")).with_context(refused);
         }
         if path.metadata().is_ok_and(|m| !m.is_file()) {
             let there = fs::File::options().write(true).open(path).with_context(refused)?;
@@ -46,6 +45,11 @@ impl Output {
             .prefix(".exitless-")
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(folder)
+            // The temporary file's name would only confuse.
+            .map_err(|e| match e.kind() {
+                ErrorKind::NotFound => anyhow!("there is no folder {}", folder.display()),
+                kind => io::Error::from(kind).into(),
+            })
             .with_context(refused)?;
         Ok(Output { path, to: To::New(new) })
     }
@@ -150,7 +154,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let error = |path: &Path| format!("{:#}", Output::claim(path).err().unwrap());
         let missing = folder.path().join("no/report.json");
-        assert!(error(&missing).contains("no/report.json can't be written: "));
+        assert!(error(&missing).contains("no/report.json can't be written: there is no folder "));
         assert!(error(folder.path()).contains("can't be written: it is a folder"));
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();

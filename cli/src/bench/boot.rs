@@ -25,12 +25,19 @@ use crate::{
 use anyhow::{Context as _, Result, bail};
 use ledger::End;
 use plan::{Choice, Class, DeviceName, OnReset, Plan, Vm};
-use std::{fs, ops::ControlFlow, path::Path, time::Duration};
+use std::{
+    fs,
+    ops::ControlFlow,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 /// Memory of the guest, on the bare machine and in the VM.
 const GUEST_MEMORY: u64 = 512 << 20;
 /// How long a run may take on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// How long after its end a load generator may turn out not to have been needed any more.
+const GRACE: Duration = Duration::from_secs(5);
 /// How much of a guest's console is kept.
 const MAX_CONSOLE: usize = 1 << 20;
 
@@ -136,15 +143,20 @@ struct Watch<'a> {
     panic: Option<String>,
     report: Report,
     generator: Option<Generator>,
-    /// Whether the load generator may still end only by our hand.
+    /// Whether the windows aren't over yet, so that the load generator must not end.
     needed: bool,
+    /// When it was seen to have ended all the same, and what that means.
+    died: Option<(Instant, anyhow::Error)>,
+    /// How long it may have ended before that counts.
+    grace: Duration,
 }
 
 impl<'a> Watch<'a> {
     fn new(step: &'a Step) -> Self {
         let report = Report::new(["bench"]);
         let (console, panic, generator) = (Vec::new(), None, None);
-        Watch { step, console, at: 0, panic, report, generator, needed: true }
+        let (at, needed, died, grace) = (0, true, None, GRACE);
+        Watch { step, console, at, panic, report, generator, needed, died, grace }
     }
 
     fn see(&mut self, seen: Seen, peer: &dyn Fn() -> Result<Generator>) -> Result<()> {
@@ -166,10 +178,25 @@ impl<'a> Watch<'a> {
             }
             _ => {}
         }
-        if let Some(generator) = self.generator.as_mut().filter(|_| self.needed) {
-            generator.check()?;
-        }
         self.step.tick();
+        self.check_generator()
+    }
+
+    /// The guest may have ended the load before it says that the windows are over, and a
+    /// load generator whose connections end may end, too.
+    fn check_generator(&mut self) -> Result<()> {
+        if !self.needed {
+            return Ok(());
+        }
+        match (&self.died, &mut self.generator) {
+            (None, Some(generator)) => {
+                self.died = generator.check().err().map(|e| (Instant::now(), e));
+            }
+            (Some((when, _)), _) if when.elapsed() >= self.grace => {
+                self.died.take().map_or(Ok(()), |(_, error)| Err(error))?;
+            }
+            _ => {}
+        }
         Ok(())
     }
 
@@ -196,7 +223,10 @@ impl<'a> Watch<'a> {
     fn finish(mut self, ended: &Ended, counts: &Path) -> Result<Boot> {
         self.generator.iter_mut().for_each(Generator::end);
         let console = String::from_utf8_lossy(&self.console);
-        let guest = lines::guest(&console)?;
+        let guest = match (lines::guest(&console), self.died.filter(|_| self.needed)) {
+            (Err(e), Some((_, died))) => return Err(e.context(died)),
+            (guest, _) => guest?,
+        };
         if !guest.done {
             bail!("{}", why(ended, &self.report, self.panic.as_deref(), &console));
         }
@@ -227,4 +257,72 @@ fn why(ended: &Ended, report: &Report, panic: Option<&str>, console: &str) -> St
         (_, Some(failure)) => failure,
     };
     format!("{how}, before the guest had reported; its last line: {}", printable(last.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    fn watch(step: &Step) -> Watch<'_> {
+        Watch { grace: Duration::ZERO, ..Watch::new(step) }
+    }
+
+    fn peer(script: &'static str) -> impl Fn() -> Result<Generator> {
+        move || {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            Generator::start(command)
+        }
+    }
+
+    fn say(watch: &mut Watch, peer: &dyn Fn() -> Result<Generator>, line: &str) -> Result<()> {
+        watch.see(Seen::Said(Piece::Console { vm: 0, bytes: line.as_bytes() }), peer)
+    }
+
+    #[test]
+    fn the_load_generator_starts_when_the_guest_is_ready_and_may_end_after_it() {
+        let (step, peer) = (Step::begin("test".into()), peer("exit 3"));
+        let mut watch = watch(&step);
+        say(&mut watch, &peer, "booting\r\n@exitless rea").unwrap();
+        assert!(watch.generator.is_none());
+        watch.needed = false;
+        say(&mut watch, &peer, "dy workload=apache port=80\r\n").unwrap();
+        assert!(watch.generator.is_some());
+        for _ in 0..100 {
+            watch.see(Seen::Idle, &peer).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_load_generator_that_dies_midway_ends_the_run() {
+        let (step, peer) = (Step::begin("test".into()), peer("echo refused; exit 3"));
+        let mut watch = watch(&step);
+        say(&mut watch, &peer, "@exitless ready\n@exitless measuring\n").unwrap();
+        let start = Instant::now();
+        let error = loop {
+            assert!(start.elapsed() < Duration::from_secs(20), "nobody noticed");
+            if let Err(error) = watch.see(Seen::Idle, &peer) {
+                break error.to_string();
+            }
+        };
+        assert!(error.ends_with("(exit status: 3); it said: refused"), "{error}");
+    }
+
+    #[test]
+    fn a_guest_that_gave_up_is_named_with_the_peer_that_had_died() {
+        let (step, peer) = (Step::begin("test".into()), peer("exit 3"));
+        let mut watch = Watch { grace: Duration::MAX, ..watch(&step) };
+        say(&mut watch, &peer, "@exitless ready\n").unwrap();
+        let start = Instant::now();
+        while watch.died.is_none() {
+            assert!(start.elapsed() < Duration::from_secs(20), "nobody noticed");
+            watch.see(Seen::Idle, &peer).unwrap();
+        }
+        say(&mut watch, &peer, "@exitless failed the load stands still\n").unwrap();
+        let ended = Ended::Exited { status: 0, message: String::new() };
+        let error = format!("{:#}", watch.finish(&ended, Path::new("none")).err().unwrap());
+        assert!(error.contains("load generator sh ended"), "{error}");
+        assert!(error.contains("the load stands still"), "{error}");
+    }
 }

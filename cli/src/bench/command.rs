@@ -4,7 +4,7 @@
 use super::{
     experiments,
     guest::Kit,
-    measure::{Request, Results, measure},
+    measure::{Cell, Request, Results, measure},
     plugin_check,
     policy::Policy,
     progress::Step,
@@ -207,18 +207,46 @@ pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
     verdict(&results)
 }
 
-/// A short run: the plugin must count to the instruction, the guest must drive its disk by
-/// interrupts under every policy, the ledger must agree with the plugin, and the report must
-/// come out.
+/// A short run of every experiment under one pair of policies, and of fio under all: the
+/// plugin must count to the instruction, guests must drive their devices by interrupts, the
+/// ledger must agree with the plugin, exits must be where the policies have them, and the
+/// report must come out.
 pub fn smoke(cx: &Context) -> Result<()> {
-    let measured = fio(&[1]);
-    let request = Request::new(&measured.workloads, &Policy::ALL, Effort::Smoke);
-    let kit = prepare(cx, &measured.workloads)?;
+    let effort = Effort::Smoke;
+    let measured = experiments::ALL.map(|e| Measured::of(e, effort));
+    let workloads = experiments::workloads(&experiments::ALL, effort);
+    let mut request = Request::new(&workloads, &[Policy::Trap, Policy::Direct], effort);
+    let disk = workloads.iter().copied().filter(|w| !w.is_network()).collect::<Vec<_>>();
+    for cell in Request::new(&disk, &Policy::ALL, effort).cells {
+        if !request.cells.contains(&cell) {
+            request.cells.push(cell);
+        }
+    }
+    let kit = prepare(cx, &workloads)?;
     let results = measure(cx, &kit, &request)?;
     let folder = tempfile::tempdir()?;
-    let page = report::page(&[measured], &results, &request, &kit);
+    let page = report::page(&measured, &results, &request, &kit);
     Output::claim(&folder.path().join("report.html"))?.write(&page)?;
-    verdict(&results)
+    verdict(&results)?;
+    let misplaced: Vec<_> = results.cells.iter().filter_map(misplaced).collect();
+    if misplaced.is_empty() { Ok(()) } else { bail!("{}", misplaced.join("; ")) }
+}
+
+/// What is wrong with a cell's exits for interrupts and completions, if anything is.
+fn misplaced(cell: &Cell) -> Option<String> {
+    let exits = cell.figures.delivery_exits_per_interrupt();
+    let (good, expected) = match cell.policy {
+        Policy::Bare => return None,
+        // An interrupt that comes while the host handles another needs no exit of its own.
+        Policy::Trap => ((1.0..=2.01).contains(&exits), "1 to 2"),
+        Policy::EliDelivery => ((0.99..=1.01).contains(&exits), "1"),
+        Policy::Eli => (exits < 0.01, "0"),
+        Policy::Direct => (exits == 0.0, "exactly 0"),
+    };
+    let (load, policy) = (cell.workload.short(), cell.policy.label());
+    (!good).then(|| {
+        format!("{load}, {policy}: {exits} exits for each interrupt and its completion, {expected} expected")
+    })
 }
 
 /// The guests, and a plugin that is known to count right on this emulator.

@@ -69,7 +69,7 @@ pub enum Error {
     /// There is no pair of a short and a long window.
     #[error("the guest reported no pair of a short and a long window")]
     Unpaired,
-    /// Nothing to take a slope over.
+    /// Nothing to take a slope over, in any pair.
     #[error(
         "pair {pair}: the long window has {long} operations, the short one {short}; it needs more"
     )]
@@ -133,6 +133,8 @@ pub struct Figures {
     pub entries: u64,
     /// How many windows these are.
     pub windows: u64,
+    /// Pairs left out, because the long window had no more operations than the short one.
+    pub flat: u64,
 }
 
 /// A ratio with its spread: half the range over repetitions.
@@ -176,12 +178,16 @@ impl Figures {
             vmruns: windows.iter().map(|w| w.vmruns).sum(),
             entries: windows.iter().filter_map(|w| w.exits.as_ref()).map(|e| e.entries).sum(),
             windows: windows.len() as u64,
+            flat: 0,
         };
-        let mut exits: Vec<i64> = Vec::new();
+        let (mut exits, mut flat): (Vec<i64>, _) = (Vec::new(), None);
         for (pair, (short, long)) in pairs(windows).enumerate() {
             if long.operations <= short.operations {
+                // The load's pace changed so much that there is no slope to take.
                 let (long, short) = (long.operations, short.operations);
-                return Err(Error::Flat { pair, long, short });
+                flat.get_or_insert(Error::Flat { pair, long, short });
+                figures.flat += 1;
+                continue;
             }
             let operations = long.operations - short.operations;
             let guest = long.guest.saturating_sub(short.guest);
@@ -211,7 +217,7 @@ impl Figures {
         // A rare exit may fall into short windows only: as a slope that is none.
         figures.exits = exits.into_iter().map(|n| u64::try_from(n).unwrap_or(0)).collect();
         if figures.cost.is_empty() {
-            return Err(Error::Unpaired);
+            return Err(flat.unwrap_or(Error::Unpaired));
         }
         if figures.interrupts == 0 {
             return Err(Error::Polled(figures.operations));

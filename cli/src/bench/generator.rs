@@ -61,8 +61,8 @@ pub fn command(workload: Workload, host: &Path, port: u16) -> Result<Command> {
             ("netserver", ["-D", "-4", "-L", "127.0.0.1", "-p"].map(String::from).into())
         }
         Workload::Apache => {
-            // Longer than any run; what has to end it is this process.
-            let words = ["-q", "-c", "4", "-t", "3600", "-n", "100000000"];
+            // Longer than any run, whatever becomes of a connection: this process ends it.
+            let words = ["-q", "-r", "-c", "4", "-t", "3600", "-n", "100000000"];
             ("ab", words.map(String::from).into())
         }
         Workload::Memcached => {

@@ -25,8 +25,6 @@ pub struct Modelled {
     pub guest_per_operation: f64,
     /// Host instructions per operation, likewise; the charge isn't in it.
     pub host_per_operation: f64,
-    /// Cycles per operation: all instructions, an instruction a cycle, and the charge.
-    pub cost: f64,
     /// Guest instructions / (all instructions + charge), an instruction a cycle.
     pub guest_share: f64,
     /// Cost on the bare machine / (cost here + charge), an instruction a cycle; spread as measured.
@@ -66,7 +64,6 @@ impl Model {
             operations,
             guest_per_operation: guest,
             host_per_operation: host,
-            cost: of_median(f) + charge,
             guest_share: share(guest, host + charge),
             fraction_of_bare: bare.map(|b| {
                 let value = of_median(b) / (of_median(f) + charge);

@@ -142,9 +142,9 @@ impl Workload {
         // One operation's worth of each load in the time of the emulator, roughly.
         let unit = match self {
             Workload::Fio { .. } => 1_000,
-            Workload::Stream { compute: 0..=9, .. } => 4_000,
-            Workload::Stream { compute: 10..=99, .. } => 1_000,
-            Workload::Stream { .. } => 200,
+            Workload::Stream { compute: 0..=15, .. } => 15_000,
+            Workload::Stream { compute: 16..=63, .. } => 4_000,
+            Workload::Stream { .. } => 1_500,
             Workload::Exchange => 500,
             Workload::Apache => 50,
             Workload::Memcached => 500,
@@ -222,7 +222,7 @@ mod tests {
     fn the_guest_is_told_its_parameters() {
         let text = Workload::Stream { compute: 64, throttle: Some(16) }.parameters(Effort::Quick);
         for word in
-            ["workload=compute-stream", "compute=64", "throttle=16", "short=1000", "long=5000"]
+            ["workload=compute-stream", "compute=64", "throttle=16", "short=1500", "long=7500"]
         {
             assert!(text.contains(&format!("exitless.{word}")), "{text}");
         }

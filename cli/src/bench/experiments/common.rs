@@ -57,16 +57,17 @@ pub fn counted(results: &Results, policy: Policy, workload: Workload) -> Option<
     Some(results.figures(policy, workload)?.fraction_of(bare, true))
 }
 
-/// The same by the model, with so many cycles charged for an exit.
+/// The guest's part of all cycles by the model, with so many charged for an exit: the
+/// fraction of bare metal that is left when the guest's own work is what it is there.
 pub fn charged(
     results: &Results,
     policy: Policy,
     workload: Workload,
     cycles: f64,
 ) -> Option<Spread> {
-    let bare = results.figures(Policy::Bare, workload)?;
     let model = Model { cycles, ..workload.model() };
-    model.of(results.figures(policy, workload)?, Some(bare)).fraction_of_bare
+    let value = model.of(results.figures(policy, workload)?, None).guest_share;
+    Some(Spread { value, spread: 0.0 })
 }
 
 /// How much more throughput a policy gives than `trap` by the model, in per cent.
@@ -76,10 +77,6 @@ pub fn improvement(
     workload: Workload,
     cycles: f64,
 ) -> Option<f64> {
-    let of = |p| {
-        let figures = results.figures(p, workload)?;
-        let model = Model { cycles, ..workload.model() };
-        Some(model.of(figures, Some(figures)).cost)
-    };
-    Some(100.0 * (of(Policy::Trap)? / of(policy)? - 1.0))
+    let of = |p| Some(charged(results, p, workload, cycles)?.value);
+    Some(100.0 * (of(policy)? / of(Policy::Trap)? - 1.0))
 }

@@ -5,6 +5,7 @@
 use super::{breakdown::rare, common::per};
 use crate::bench::{
     figures::reason_name,
+    generator::Idle,
     measure::{Cell, Results},
     model::Model,
     policy::Policy,
@@ -55,25 +56,19 @@ pub fn notes(results: &Results) -> Vec<String> {
             overhead / 1024
         ));
     }
+    notes.extend(entries(results));
+    notes.extend(idle(results));
     for c in &results.cells {
         let (load, name) = (c.workload.short(), c.policy.label());
-        if let Some(agree) = c.figures.counters_agree() {
+        if c.figures.counters_agree() == Some(false) {
             let (runs, entries) = (thousands(c.figures.vmruns), thousands(c.figures.entries));
-            let verdict = if agree { "agree" } else { "DISAGREE: figures of this column are void" };
             notes.push(format!(
-                "{load}, {name}: plugin saw {runs} guest entries, ledger {entries}: they {verdict}"
+                "{load}, {name}: plugin saw {runs} guest entries, ledger {entries}: they DISAGREE: figures of this column are void"
             ));
         }
-        if let Some(idle) = &c.idle {
-            let (program, share) = (&idle.program, 100.0 * idle.share);
-            let verdict = if idle.share >= MIN_IDLE {
-                "not the bottleneck"
-            } else {
-                "TOO BUSY: it may be the bottleneck"
-            };
-            notes.push(format!(
-                "{load}, {name}: {program} left {share:.0} % of one CPU idle: {verdict}"
-            ));
+        if c.figures.flat > 0 {
+            let n = c.figures.flat;
+            notes.push(format!("{load}, {name}: pairs of windows without a slope, left out: {n}"));
         }
         let rare = rare(results, c);
         if !rare.is_empty() {
@@ -101,6 +96,41 @@ pub fn notes(results: &Results) -> Vec<String> {
     }
     notes.push(format!("clock source and device interrupts, {}", sources(results)));
     notes
+}
+
+/// Whether the two counts of guest entries agree where they should.
+fn entries(results: &Results) -> Option<String> {
+    let agreed = results.cells.iter().filter(|c| c.figures.counters_agree() == Some(true));
+    let sum = |f: fn(&Cell) -> u64| thousands(agreed.clone().map(f).sum());
+    let (runs, entries) = (sum(|c| c.figures.vmruns), sum(|c| c.figures.entries));
+    let cells = agreed.count();
+    (cells > 0).then(|| {
+        format!("plugin saw {runs} guest entries, ledger {entries}: they agree in {cells} cells")
+    })
+}
+
+/// The least that each load generator left idle.
+fn idle(results: &Results) -> Vec<String> {
+    let mut least: Vec<(&Idle, &Cell)> = Vec::new();
+    for cell in &results.cells {
+        let Some(idle) = &cell.idle else { continue };
+        match least.iter_mut().find(|(other, _)| other.program == idle.program) {
+            Some(other) if idle.share < other.0.share => *other = (idle, cell),
+            Some(_) => {}
+            None => least.push((idle, cell)),
+        }
+    }
+    let said = |(idle, cell): (&Idle, &Cell)| {
+        let (load, name) = (cell.workload.short(), cell.policy.label());
+        let (program, share) = (&idle.program, 100.0 * idle.share);
+        let verdict = if idle.share >= MIN_IDLE {
+            "not the bottleneck"
+        } else {
+            "TOO BUSY: it may be the bottleneck"
+        };
+        format!("{program} left {share:.1} % of one CPU idle or more ({load}, {name}): {verdict}")
+    };
+    least.into_iter().map(said).collect()
 }
 
 /// Clock source and kind of interrupt, with the policies that have them.

@@ -237,10 +237,12 @@ fn lines(out: &mut String, y: &Scale, label: &str, series: &[Line]) -> fmt::Resu
                 escape(&said)
             )?;
             if !p.label.is_empty() {
+                // To the side where there is room.
+                let (anchor, beside) =
+                    if at > 0.6 * WIDTH { ("end", at - 6.0) } else { ("start", at + 6.0) };
                 writeln!(
                     out,
-                    "<text class=\"value\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                    at + 6.0,
+                    "<text class=\"value\" text-anchor=\"{anchor}\" x=\"{beside:.1}\" y=\"{:.1}\">{}</text>",
                     high - 5.0,
                     escape(&p.label)
                 )?;
