@@ -53,8 +53,7 @@ impl Kit {
         let network = workloads.clone().any(Workload::is_network);
         let disk = disk.then(|| Guest::make(cx, "linux")).transpose()?;
         let network = network.then(|| Guest::make(cx, "workloads")).transpose()?;
-        let plugin =
-            plugin(&cx.root.join("bench/plugin/exitless_plugin.c"), &cx.target.join("exitless"))?;
+        let plugin = plugin_of(cx)?;
         Ok(Kit { disk, network, plugin })
     }
 
@@ -71,11 +70,24 @@ impl Kit {
 
     /// The emulator's argument that loads the plugin and has it write to `counts`.
     pub fn plugin_writing(&self, counts: &Path) -> OsString {
-        let mut argument = self.plugin.clone().into_os_string();
-        argument.push(",out=");
-        argument.push(counts);
-        argument
+        writing(&self.plugin, counts)
     }
+}
+
+/// Makes the counting plugin alone, for a machine that writes its counts to `counts`.
+pub fn counting_plugin(cx: &Context, counts: &Path) -> Result<OsString> {
+    Ok(writing(&plugin_of(cx)?, counts))
+}
+
+fn plugin_of(cx: &Context) -> Result<PathBuf> {
+    plugin(&cx.root.join("bench/plugin/exitless_plugin.c"), &cx.target.join("exitless"))
+}
+
+fn writing(plugin: &Path, counts: &Path) -> OsString {
+    let mut argument = plugin.to_owned().into_os_string();
+    argument.push(",out=");
+    argument.push(counts);
+    argument
 }
 
 fn recipe(script: &Path, out: &Path) -> Result<()> {

@@ -5,6 +5,7 @@ use super::{
     kernel::{Kernel, Variant},
 };
 use crate::{
+    bench::{self, Edge},
     context::Context,
     load::{self, File},
     machine::{Boot, Machine},
@@ -48,6 +49,20 @@ pub struct Case {
     pub machine: Special,
     /// What must come of the run.
     pub expect: Expect,
+    /// What the first VM's windows for the counting plugin may cost; empty: the plugin isn't
+    /// loaded.
+    pub windows: Vec<Budget>,
+}
+
+/// A window that a test kernel opens and closes on a vCPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// What is done in it, for sentences.
+    pub what: &'static str,
+    /// How often.
+    pub times: u64,
+    /// Host instructions that each may take on that vCPU's core.
+    pub host_each: u64,
 }
 
 impl Case {
@@ -159,6 +174,8 @@ pub struct Outcome {
     pub answers: Vec<u64>,
     /// What another run reported, in which nobody asked.
     pub unwatched: Option<Report>,
+    /// What the counting plugin saw.
+    pub edges: Vec<Edge>,
 }
 
 /// What a test kernel says before and after it makes a point of not exiting.
@@ -177,7 +194,11 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
     let directory = tempfile::tempdir().context("no temporary directory can be made")?;
     let directory = directory.path();
     let plan = plan(case, kernel, directory)?;
-    let machine = machine(case, plan, directory, cx)?;
+    let mut machine = machine(case, plan, directory, cx)?;
+    let counts = directory.join("counts");
+    if !case.windows.is_empty() {
+        machine.plugin = Some(bench::counting_plugin(cx, &counts)?);
+    }
     let framing = if case.is_bare() { Framing::Raw } else { Framing::Frames };
     let command = machine.command(cx)?;
     let patience = if case.has_linux() { LINUX_PATIENCE } else { PATIENCE };
@@ -217,7 +238,11 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
         Ok(ControlFlow::Continue(()))
     })?;
     let consoles = consoles.iter().map(|c| String::from_utf8_lossy(c).into_owned()).collect();
-    Ok(Outcome { ended, report, consoles, log, answers, unwatched: None })
+    let edges = match fs::read_to_string(counts) {
+        Ok(text) => bench::counted(&text)?.edges,
+        Err(_) => Vec::new(),
+    };
+    Ok(Outcome { ended, report, consoles, log, answers, unwatched: None, edges })
 }
 
 fn says(console: &[u8], text: &str) -> bool {

@@ -136,7 +136,15 @@ pub fn all() -> Vec<Case> {
 /// A case that is special in nothing.
 pub fn case<const N: usize>(name: String, quick: bool, guests: [Guest; N]) -> Case {
     let (machine, expect) = (Special::None, Expect::Ends);
-    Case { name, quick, guests: guests.into(), networks: Vec::new(), machine, expect }
+    Case {
+        name,
+        quick,
+        guests: guests.into(),
+        networks: Vec::new(),
+        machine,
+        expect,
+        windows: Vec::new(),
+    }
 }
 
 /// A VM with the first `edu`.
@@ -173,12 +181,12 @@ pub fn guest(tests: &'static str, policy: Choice) -> Guest {
 }
 
 /// The same with the second `edu`.
-fn second(guest: Guest) -> Guest {
+pub fn second(guest: Guest) -> Guest {
     Guest { devices: vec![edu(1)], ..guest }
 }
 
 /// The neighbour.
-fn heartbeat(beats: &'static str, policy: Choice) -> Guest {
+pub fn heartbeat(beats: &'static str, policy: Choice) -> Guest {
     Guest {
         options: beats,
         devices: Vec::new(),
@@ -207,7 +215,7 @@ mod tests {
 
     #[test]
     fn no_device_has_two_owners_unless_that_is_the_test() {
-        for case in all() {
+        for case in all().into_iter().chain(smp::all()) {
             let devices: Vec<_> = case.guests.iter().flat_map(|g| &g.devices).collect();
             let distinct: HashSet<_> = devices.iter().map(|d| d.to_string()).collect();
             assert_eq!(devices.len(), distinct.len(), "{}", case.name);

@@ -1,6 +1,7 @@
 //! Compares what came of a run with what had to.
 
 use super::case::{Case, Expect, Expected, Guest, Outcome};
+use super::cost;
 use crate::report::{Report, VmReport, status};
 use ledger::End;
 
@@ -52,6 +53,7 @@ fn ends(case: &Case, outcome: &Outcome) -> Vec<String> {
     if let Some(unwatched) = &outcome.unwatched {
         watched(unwatched, outcome, &mut wrong);
     }
+    wrong.extend(cost::of(&case.windows, &outcome.edges).err());
     wrong
 }
 
@@ -175,7 +177,7 @@ mod tests {
         report.see(&Record::Ended { vm: 0, end });
         let ended = Ended::Exited { status: 33, message: String::new() };
         let (consoles, log, answers) = (vec![console.to_owned()], Vec::new(), Vec::new());
-        Outcome { ended, report, consoles, log, answers, unwatched: None }
+        Outcome { ended, report, consoles, log, answers, unwatched: None, edges: Vec::new() }
     }
 
     const GOOD: &str = "kernel: by multiboot\nok delivery: 100 handled of 100 raised\n";

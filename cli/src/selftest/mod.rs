@@ -7,6 +7,7 @@
 
 mod case;
 mod cases;
+mod cost;
 mod echo;
 mod judge;
 mod kernel;
@@ -61,6 +62,9 @@ pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
         if complaints.is_empty() {
             summary.passed += 1;
             println!("ok    {:34} {seconds:6.1} s", case.name);
+            for line in result.iter().flat_map(|o| cost::of(&case.windows, &o.edges)).flatten() {
+                println!("      {line}");
+            }
         } else {
             summary.failed += 1;
             println!("FAIL  {:34} {seconds:6.1} s", case.name);

@@ -1,22 +1,117 @@
-//! Systems of several CPUs: every test of the kernel for them.
+//! VMs with several vCPUs: every test of the kernel for them, under every policy, and what
+//! one VM's CPUs do beside another VM.
 
-use super::case::{Case, Guest, Special};
-use super::cases::{case, guest};
+use super::case::{Budget, Case, Expected, Guest, Special};
+use super::cases::{case, guest, heartbeat};
 use super::kernel::Variant;
+use ledger::Reason;
 use plan::Choice;
 
-/// CPUs of the bare machine.
+/// vCPUs of a VM that isn't about their number.
+const CPUS: u32 = 3;
+/// The most there are tests for: a host core more than this makes the machine.
 const MANY: u32 = 4;
 
-/// The tests, in one boot of the bare machine; last what leaves an interrupt behind.
+const POLICIES: [Choice; 3] = [Choice::Trap, Choice::Eli, Choice::Direct];
+
+/// Tests that end well, and whether the quick test has them (under `direct` and `eli`).
+const TESTS: [(&str, bool); 17] = [
+    ("ap-start", true),
+    ("ap-restart", true),
+    ("ipi-fixed", false),
+    ("ipi-ring", true),
+    ("ipi-all", true),
+    ("ipi-nmi", true),
+    ("ipi-void", true),
+    ("shootdown", false),
+    ("bar-move-smp", true),
+    ("affinity", true),
+    ("offline-interrupt", true),
+    ("idt-smp", true),
+    ("timers", true),
+    ("icr-storm", true),
+    ("start-storm", false),
+    ("init-self", false),
+    ("ipi-exits", true),
+];
+
+/// The same in one boot of the bare machine; last what leaves an interrupt behind.
 const ALL_BARE: &str = "ap-start,ap-restart,ipi-fixed,ipi-ring,ipi-all,ipi-nmi,ipi-void,shootdown,\
     bar-move-smp,affinity,idt-smp,timers,icr-storm,start-storm,init-self,ipi-exits,ipi-cost,\
     offline-interrupt";
 
+/// Tests after which the VM is gone, whatever its other CPUs do.
+const ENDS: [(&str, Expected); 3] = [
+    ("ap-power-off", Expected::PowerOff),
+    ("ap-reset", Expected::Reset),
+    ("ap-triple-fault", Expected::Fault("triple fault")),
+];
+
+/// What a VM's CPUs do while its neighbour's heart must go on beating.
+const ATTACKS: [(&str, Expected); 4] = [
+    ("icr-storm", Expected::Passed),
+    ("start-storm", Expected::Passed),
+    ("ipi-void", Expected::Passed),
+    ("ap-triple-fault", Expected::Fault("triple fault")),
+];
+
+/// Host instructions that an interrupt from one vCPU to others may cost its sender's core. The
+/// goal is 200.
+const IPI_BUDGET: u64 = 460;
+
 /// All of them.
 pub fn all() -> Vec<Case> {
-    let bare = guest(ALL_BARE, Choice::Trap);
-    let bare = Guest { says: Vec::new(), cpus: MANY, variant: Variant::Pvh, ..bare };
+    let mut cases = Vec::new();
+    for policy in POLICIES {
+        let group = policy.label();
+        for (test, quick) in TESTS {
+            let quick = quick && policy == Choice::Direct;
+            cases.push(case(format!("smp-{group}/{test}"), quick, [several(test, policy)]));
+        }
+        for (test, end) in ENDS {
+            let guest = Guest { end, ..several(test, policy) };
+            cases.push(case(format!("smp-{group}/{test}"), false, [guest]));
+        }
+        for test in ["ap-start", "ipi-all"] {
+            let guest = Guest { cpus: MANY, ..several(test, policy) };
+            cases.push(case(format!("smp-{group}/{test}-{MANY}"), false, [guest]));
+        }
+    }
+    for (test, end) in ATTACKS {
+        let attacker = Guest { end, ..several(test, Choice::Direct) };
+        let quick = test == "icr-storm";
+        let pair = [attacker, heartbeat("beats=20", Choice::Direct)];
+        cases.push(case(format!("smp-pair/{test}"), quick, pair));
+    }
+    let pair = [
+        several("ipi-all", Choice::Eli),
+        Guest { devices: Vec::new(), ..several("ipi-all", Choice::Direct) },
+    ];
+    cases.push(case("smp-pair/ipi-all".to_owned(), false, pair));
+
+    let windows = vec![
+        Budget { what: "an IPI to one vCPU", times: 1000, host_each: IPI_BUDGET },
+        Budget { what: "an IPI to all others", times: 1000, host_each: IPI_BUDGET },
+    ];
+    let cost = case("smp-direct/ipi-cost".to_owned(), true, [several("ipi-cost", Choice::Direct)]);
+    cases.push(Case { windows, ..cost });
+
+    let bare = Guest {
+        says: Vec::new(),
+        cpus: MANY,
+        variant: Variant::Pvh,
+        ..guest(ALL_BARE, Choice::Trap)
+    };
     let bare = case("bare/smp".to_owned(), false, [bare]);
-    vec![Case { machine: Special::BareWithoutIommu, ..bare }]
+    cases.push(Case { machine: Special::BareWithoutIommu, ..bare });
+    cases
+}
+
+/// A VM of several vCPUs with the first `edu`.
+fn several(tests: &'static str, policy: Choice) -> Guest {
+    let mut guest = Guest { cpus: CPUS, ..guest(tests, policy) };
+    if tests == "timers" && policy == Choice::Direct {
+        guest.counts = [Reason::TimerInterrupt, Reason::TimerEoi].map(|r| (r, 0..=0)).into();
+    }
+    guest
 }

@@ -312,7 +312,8 @@ impl LocalApic {
         let vector = value as u8;
         let id = (value >> 32) as u32;
         let destination = match (value >> 18 & 3, value >> 11 & 1) {
-            (0, 0) if id == u32::MAX => Destination::All,
+            // Broadcast, in both destination modes (SDM vol. 3, 11.12.9).
+            (0, _) if id == u32::MAX => Destination::All,
             (0, 0) => Destination::Physical(id),
             (0, _) => Destination::Logical(id),
             (1, _) => Destination::Itself,

@@ -102,6 +102,7 @@ fn icr_decodes_every_destination_and_mode() {
     assert_eq!(write(7 << 32 | 0x50), fixed(Destination::Physical(7)));
     assert_eq!(write(0xFFFF_FFFF << 32 | 0x50), fixed(Destination::All));
     assert_eq!(write(3 << 32 | 1 << 11 | 0x50), fixed(Destination::Logical(3)));
+    assert_eq!(write(0xFFFF_FFFF << 32 | 1 << 11 | 0x50), fixed(Destination::All));
     assert_eq!(write(1 << 18 | 0x50), fixed(Destination::Itself));
     assert_eq!(write(2 << 18 | 0x50), fixed(Destination::All));
     assert_eq!(write(3 << 18 | 0x50), fixed(Destination::Others));

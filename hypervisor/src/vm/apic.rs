@@ -112,9 +112,12 @@ impl<C: VirtualCpu> Vcpu<C> {
                 self.receivers(destination, true).for_each(|link| link.nmi());
                 Reason::Ipi
             }
-            // Not to oneself: only firmware uses that.
+            // To oneself too, if named: the reset is done before the next entry. Not with "all",
+            // which these aren't valid with (SDM vol. 3, table 11-3).
             WriteEffect::Init(destination) => {
-                self.receivers(destination, false).for_each(|link| link.signal(|s| s.init()));
+                let named =
+                    matches!(destination, Destination::Physical(_) | Destination::Logical(_));
+                self.receivers(destination, named).for_each(|link| link.signal(|s| s.init()));
                 Reason::Ipi
             }
             WriteEffect::StartUp { destination, page } => {

@@ -7,7 +7,7 @@ use crate::{
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 /// Interrupts raised while the target moves.
-const RAISED: u64 = 1000;
+const RAISED: u64 = 600;
 const VECTORS: [u8; 4] = [0x41, 0x63, 0x85, 0xA7];
 const SEED: u64 = 0xAFF1;
 

@@ -117,21 +117,29 @@ pub fn start_storm(test: &str, boot: &Boot) {
 /// A CPU that sends itself INIT is off, and can be started again.
 pub fn init_self(test: &str, boot: &Boot) {
     let Some(count) = super::cpus(test, boot) else { return };
+    static BEFORE: AtomicU64 = AtomicU64::new(0);
     static AFTER: AtomicU64 = AtomicU64::new(0);
-    AFTER.store(0, SeqCst);
     let mut right = 0;
     for i in 0..10 {
         let cpu = 1 + i % (count - 1);
         let before = smp::starts(cpu);
+        let begun = BEFORE.load(SeqCst);
         smp::give(cpu, |cpu| {
+            BEFORE.fetch_add(1, SeqCst);
             x2apic::send(cpu as u32, command::INIT);
             wait::settle();
             AFTER.fetch_add(1, SeqCst);
         });
-        wait::ticks(50_000_000);
+        wait::patiently(|| BEFORE.load(SeqCst) > begun);
+        wait::settle();
         let waits = smp::starts(cpu) == before;
-        smp::start_up(cpu, smp::START_PAGES[0]);
-        right += u64::from(waits && wait::until(|| smp::starts(cpu) == before + 1));
+        // More than one, should the INIT still be on its way: to a CPU at work they are nothing.
+        let up = wait::until(|| {
+            smp::start_up(cpu, smp::START_PAGES[0]);
+            wait::ticks(5_000_000);
+            smp::starts(cpu) > before
+        });
+        right += u64::from(waits && up && smp::starts(cpu) == before + 1);
     }
     let after = AFTER.load(SeqCst);
     check!(test, right == 10 && after == 0, "{right} of 10, {after} went on after it");

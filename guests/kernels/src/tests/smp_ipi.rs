@@ -3,7 +3,13 @@
 //! since a local APIC keeps one request a vector.
 
 use crate::x2apic::command::{ALL, BROADCAST, LOGICAL, LOWEST_PRIORITY, OTHERS, SELF};
-use crate::{boot::Boot, console::check, cpu, idt, random::Random, smp, wait, x2apic};
+use crate::{
+    boot::Boot,
+    console::{check, println},
+    cpu, idt,
+    random::Random,
+    smp, wait, x2apic,
+};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 /// Interrupts of each kind, in turn.
@@ -34,6 +40,9 @@ pub fn kinds(test: &str, boot: &Boot) {
         }
         let (lost, doubled) = (LOST.swap(0, SeqCst), DOUBLED.swap(0, SeqCst));
         let sent = SENT.swap(0, SeqCst);
+        if lost + doubled > 0 {
+            println!("  by command {:#x}", WRONG.load(SeqCst));
+        }
         check!(
             test,
             sent > 0 && lost == 0 && doubled == 0,
@@ -50,6 +59,8 @@ fn smp_one(cpu: usize, job: fn(usize)) -> bool {
 static SENT: AtomicU64 = AtomicU64::new(0);
 static LOST: AtomicU64 = AtomicU64::new(0);
 static DOUBLED: AtomicU64 = AtomicU64::new(0);
+/// The command that went wrong.
+static WRONG: AtomicU64 = AtomicU64::new(0);
 
 fn each_kind(sender: usize) {
     let count = COUNT.load(SeqCst);
@@ -82,6 +93,9 @@ fn several_times(sender: usize, destination: u32, what: u64, mask: u64) {
 
 /// Sends one command and counts what each CPU got of it against `mask`.
 fn deliver(sender: usize, destination: u32, what: u64, mask: u64) {
+    if LOST.load(SeqCst) > 0 {
+        return; // each further one would wait as long
+    }
     let count = COUNT.load(SeqCst);
     // Of a class of its own, so that priorities differ too.
     let vector = 0x40 + 0x11 * sender as u8;
@@ -94,6 +108,9 @@ fn deliver(sender: usize, destination: u32, what: u64, mask: u64) {
     let after = got();
     for cpu in 0..count {
         let n = after[cpu] - before[cpu];
+        if n != wanted(cpu) {
+            WRONG.store(u64::from(destination) << 32 | what | u64::from(vector), SeqCst);
+        }
         LOST.fetch_add(wanted(cpu).saturating_sub(n), SeqCst);
         DOUBLED.fetch_add(n.saturating_sub(wanted(cpu)), SeqCst);
     }

@@ -1,0 +1,62 @@
+//! What windows cost that a test kernel opens for the counting plugin.
+//!
+//! Guarantees: a window is judged only if one vCPU opened and closed it, and every one that
+//! was expected was counted.
+
+use super::case::Budget;
+use crate::bench::Edge;
+
+/// What the windows cost: a line each, or what is wrong with them.
+pub fn of(budgets: &[Budget], edges: &[Edge]) -> Result<Vec<String>, String> {
+    if edges.len() != 2 * budgets.len() {
+        return Err(format!("{} edges of {} windows were counted", edges.len(), budgets.len()));
+    }
+    let mut lines = Vec::new();
+    let mut dear = Vec::new();
+    for (budget, pair) in budgets.iter().zip(edges.chunks_exact(2)) {
+        let [open, close] = pair else { continue };
+        if !open.opens || close.opens || open.vcpu != close.vcpu {
+            return Err(format!("the window of {} isn't one of one vCPU", budget.what));
+        }
+        let host = close.host.wrapping_sub(open.host);
+        let entries = close.vmruns.wrapping_sub(open.vmruns);
+        let Budget { what, times, host_each } = budget;
+        let line = format!(
+            "{what}: {:.1} host instructions and {:.3} guest entries each, of {times}",
+            host as f64 / *times as f64,
+            entries as f64 / *times as f64
+        );
+        if host > times * host_each || entries == 0 {
+            dear.push(format!("{line}; {host_each} instructions at most, and entries, wanted"));
+        }
+        lines.push(line);
+    }
+    if dear.is_empty() { Ok(lines) } else { Err(dear.join("; ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_have_a_budget() {
+        let budget = Budget { what: "x", times: 10, host_each: 5 };
+        let edge = |opens, host, vmruns| Edge {
+            opens,
+            vcpu: 1,
+            guest: 0,
+            host,
+            vmruns,
+            host_entries: vmruns,
+        };
+        let window =
+            |host: u64, vmruns: u64| [edge(true, 100, 7), edge(false, 100 + host, 7 + vmruns)];
+        let lines = of(&[budget], &window(50, 10)).unwrap();
+        assert!(lines[0].contains("5.0 host") && lines[0].contains("1.000 guest"), "{lines:?}");
+        assert!(of(&[budget], &window(51, 10)).is_err());
+        assert!(of(&[budget], &window(0, 0)).is_err());
+        assert!(of(&[budget], &[]).is_err());
+        assert!(of(&[budget], &[edge(true, 0, 0), edge(true, 1, 1)]).is_err());
+        assert_eq!(of(&[], &[]), Ok(Vec::new()));
+    }
+}
