@@ -38,6 +38,7 @@ Examples:
   exitless run --kernel vmlinuz --initrd initrd.img --append console=ttyS0 --device nvme0
   exitless top                       what makes the VMs of a run exit, live
   exitless check vm.toml             is the plan good?
+  exitless bench all --quick         the ELI paper's figures and tables: report/report.html
   exitless bench fio --policy bare,trap,direct --depth 1,32 --json rows.json
   exitless help run                  more on a command, with examples";
 

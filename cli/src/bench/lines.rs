@@ -189,6 +189,7 @@ pub fn join(guest: Guest, plugin: &Plugin) -> Result<Vec<Window>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const CONSOLE: &str = "[    1.0] boot\r\n@exitless measuring\r\n\
         @exitless guest clocksource=tsc interrupt=PCI-MSIX-0000:00:01.0 ledger=yes\r\n\
@@ -237,5 +238,22 @@ mod tests {
         assert!(format!("{:#}", guest(&damaged).unwrap_err()).contains("ticks=x is no count"));
         let gave_up = "@exitless failed no disk /dev/nvme0n1";
         assert!(guest(gave_up).unwrap_err().to_string().ends_with("no disk /dev/nvme0n1"));
+    }
+
+    proptest! {
+        /// Whatever a guest or a damaged file says, it is read or refused.
+        #[test]
+        fn any_text_is_taken(
+            lines in proptest::collection::vec("(@exitless )?(window|guest|done|failed|edge|entry)?( (kind|spun|operations|interrupts|ticks|nanoseconds|injected|entries|exits|vcpu|guest|host|vmruns|host_entries|all)=(short|spin|open|[0-9,]{0,22}))*", 0..12),
+            any in ".*",
+        ) {
+            let text = lines.join("\n") + &any;
+            if let (Ok(said), Ok(counted)) = (guest(&text), plugin(&text)) {
+                let windows = said.windows.len();
+                if let Ok(joined) = join(said, &counted) {
+                    prop_assert_eq!(joined.len(), windows);
+                }
+            }
+        }
     }
 }

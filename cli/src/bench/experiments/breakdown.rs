@@ -54,6 +54,10 @@ pub fn table(results: &Results, workload: Workload) -> Table {
     table.part("ticks out", all(&|c| three(c.figures.guest_share_ticks_out())));
     table.line("fraction of bare metal, by cost", versus(false));
     table.part("ticks out", versus(true));
+    if results.of(workload).iter().any(|c| c.idle.is_some()) {
+        let share = |c: &Cell| c.idle.as_ref().map_or(String::new(), |i| three(i.share));
+        table.line("load generator idle, of one CPU", all(&share));
+    }
     table.section(Source::Modelled, "");
     let model = |f: &dyn Fn(Modelled) -> String| all(&|c| f(workload.model().of(&c.figures, bare)));
     table.line(

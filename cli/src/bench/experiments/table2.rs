@@ -5,10 +5,10 @@
 use super::{Experiment, common, paper};
 use crate::bench::{
     figures::{Figures, Spread},
-    measure::Results,
+    measure::{Cell, Results},
     model::Model,
     policy::Policy,
-    show::{Bars, Block, Form, Plot, Source, number, two, whole},
+    show::{Bars, Block, Form, Plot, Source, number, three, two, whole},
     workload::{Effort, Workload},
 };
 use ledger::Reason;
@@ -77,6 +77,8 @@ fn blocks(results: &Results, _: &[Workload]) -> Vec<Block> {
         "guest instructions",
         common::each(results, LOAD, |c| whole(common::per(c.figures.guest, &c.figures))),
     );
+    let idle = |c: &Cell| c.idle.as_ref().map_or(String::new(), |i| three(i.share));
+    table.line("load generator idle, of one CPU", common::each(results, LOAD, idle));
     table.section(Source::Modelled, "at 2.93 GHz, an instruction a cycle, 2,000 cycles an exit");
     table.line("µs that the host adds", vm(&|f| two(added(f))));
     table.section(Source::Quoted, paper::PRINTED);

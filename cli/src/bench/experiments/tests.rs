@@ -109,6 +109,7 @@ fn the_table_fits_a_terminal_and_has_the_policies_side_by_side() {
         row("fraction of bare metal, by cost"),
         "1.00 ± 0.00 0.50 ± 0.00 0.67 ± 0.00 1.00 ± 0.00 1.00 ± 0.00"
     );
+    assert_eq!(row("load generator idle, of one CPU"), "0.750 0.750 0.750 0.750 0.750");
     assert_eq!(row("exits a second at the paper's rate"), "0 300,500 150,500 500 0");
 }
 
