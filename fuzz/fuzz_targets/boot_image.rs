@@ -7,7 +7,7 @@
 use arbitrary::Arbitrary;
 use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
-use plan::{Choice, Class, DeviceName, Mac, Network, Plan, Vm, image};
+use plan::{Choice, Class, DeviceName, Mac, Network, OnReset, Plan, Vm, image};
 
 #[derive(Arbitrary, Debug)]
 enum Input<'a> {
@@ -21,7 +21,7 @@ enum Input<'a> {
 #[derive(Arbitrary, Debug)]
 struct VmInput<'a> {
     name: &'a str,
-    core: u16,
+    cores: Vec<u16>,
     /// In units of the page that guests' memory is mapped with.
     memory: u32,
     kernel: &'a [u8],
@@ -31,6 +31,7 @@ struct VmInput<'a> {
     names: Vec<(u8, u8)>,
     functions: Vec<(u8, u8)>,
     interrupts: u8,
+    reset: u8,
 }
 
 #[derive(Arbitrary, Debug)]
@@ -58,7 +59,7 @@ impl VmInput<'_> {
         let function = |&(nic, function): &(u8, u8)| DeviceName::Virtual { nic, function };
         Vm {
             name: self.name.into(),
-            cpus: vec![self.core.into()],
+            cpus: self.cores.iter().copied().map(Into::into).collect(),
             memory: u64::from(self.memory) << 21,
             kernel: self.kernel.into(),
             initrd: self.initrd.map(Into::into),
@@ -71,6 +72,7 @@ impl VmInput<'_> {
                 .chain(self.functions.iter().map(function))
                 .collect(),
             interrupts: Choice::ALL[self.interrupts as usize % Choice::ALL.len()].1,
+            reset: OnReset::ALL[self.reset as usize % OnReset::ALL.len()].1,
         }
     }
 }
