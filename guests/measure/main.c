@@ -56,7 +56,7 @@
 /* However slow the machine, a window ends. */
 #define LONGEST_WINDOW 20000000000ull
 #define SHORTEST_SLEEP 5e6
-#define LONGEST_SLEEP 2e9
+#define LONGEST_SLEEP 1e9
 /* A load that does nothing for so long within a window has died or hangs. */
 #define STANDSTILL 10000000000ull
 #define SPIN_NANOSECONDS 1000000000ull
@@ -130,13 +130,14 @@ static uint64_t idle(void)
     return (uint64_t)(strtod(text + strcspn(text, " "), NULL) * 1e9);
 }
 
-/* Lets `count` operations pass since `first`, sleeping as long as the rest of them
-   should take at the given pace, again and again; gives the pace in the end. */
+/* Lets `count` operations pass since `first`, sleeping half as long as the rest of them
+   should take at the given pace, again and again; gives the pace in the end. The first
+   sleep is shorter: the pace it goes by is an earlier window's. */
 static double let_pass(uint64_t count, uint64_t first, double pace)
 {
     uint64_t start = now(), passed = 0, done = 0, progress = 0;
     while (done < count && passed < LONGEST_WINDOW) {
-        double rest = pace * (double)(count - done);
+        double rest = pace * (double)(count - done) / (passed ? 2 : 8);
         if (rest < SHORTEST_SLEEP)
             rest = SHORTEST_SLEEP;
         if (rest > LONGEST_SLEEP)
