@@ -90,7 +90,8 @@ fn writing(plugin: &Path, counts: &Path) -> OsString {
     argument
 }
 
-fn recipe(script: &Path, out: &Path) -> Result<()> {
+/// Runs a recipe and shows what it says.
+pub fn recipe(script: &Path, out: &Path) -> Result<()> {
     let mut child = Command::new(script)
         .arg(out)
         .stdin(Stdio::null())

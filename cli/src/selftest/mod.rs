@@ -1,5 +1,6 @@
 //! The test kernels in the emulator: each delivery situation under each policy, what
-//! hostile guests do, two VMs at once, and what is refused; and Linux on each network controller.
+//! hostile guests do, two VMs at once, and what is refused; and Linux on each network controller,
+//! and old and new kernels.
 //!
 //! Guarantees: one machine runs at a time; a case that fails shows why, with the
 //! consoles and the log; a case that hangs is stopped and fails. The same kernel runs
@@ -14,6 +15,7 @@ mod kernel;
 mod network;
 mod refusals;
 mod smp;
+mod table;
 
 use crate::{context::Context, summary::Summary};
 use anyhow::{Result, bail};
@@ -36,7 +38,8 @@ pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
         None => c.quick || !quick,
     };
     cases.retain(wanted);
-    if let (Some(text), true) = (only, cases.is_empty()) {
+    let kernels = table::chosen(quick, only);
+    if let (Some(text), true) = (only, cases.is_empty() && kernels.is_empty()) {
         bail!("no test of the emulator has \"{text}\" in its name");
     }
     let kernel = kernel::build(cx, cases.iter().any(Case::has_linux))?;
@@ -71,6 +74,7 @@ pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
             explain(&complaints, result.as_ref().ok());
         }
     }
+    summary += table::run(cx, &kernels, only.is_none())?;
     Ok(summary)
 }
 
