@@ -105,7 +105,9 @@ impl Startup {
     /// The owner looks, out of its guest.
     pub const fn acknowledge(self) -> (Startup, Found) {
         if self.0 & (INIT | START) == 0 {
-            return (self, Found::Running);
+            // Not every interrupt that ends a sleep is the wake-up.
+            let waits = self.0 & PHASE == WAITING;
+            return (self, if waits { Found::Waiting } else { Found::Running });
         }
         if self.0 & START != 0 {
             let page = (self.0 >> PAGE_SHIFT) as u8;
@@ -183,6 +185,9 @@ mod tests {
                             asleep = false;
                             s = s.woken();
                             prop_assert!(s.running());
+                        } else {
+                            // Something else ended its sleep.
+                            prop_assert_eq!(s.woken().acknowledge(), (s, Found::Waiting));
                         }
                         (s, Signal::None)
                     }

@@ -28,13 +28,14 @@ impl<C: VirtualCpu> Vcpu<C> {
     pub(super) fn attend(&mut self) -> bool {
         self.answer();
         let link = self.link();
-        let asked = link.requests();
-        if asked & request::STARTUP != 0 {
+        if link.requests() & request::STARTUP != 0 {
             link.done(request::STARTUP);
             if self.vm.ending.begun() || !self.start_up() {
                 return false;
             }
         }
+        // What came before an INIT isn't asked for any more.
+        let asked = link.requests();
         if asked & request::INBOX != 0 {
             link.done(request::INBOX);
             for vector in link.take_inbox().iter() {
@@ -70,24 +71,18 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Sleeps until a start-up comes. False: the VM ended instead.
     pub(super) fn wait(&mut self) -> bool {
         self.quiet_core();
-        loop {
+        // An end that found this vCPU running hasn't woken it.
+        while !self.vm.ending.begun() {
             interrupts::sleep_until_woken();
             self.link().change(|s| (s.woken(), ()));
-            if self.vm.ending.begun() {
+            if let Found::StartUp(page) = self.link().change(|s| s.acknowledge()) {
+                self.reset(Some(page));
                 self.cpu.prepare_core();
-                return false;
-            }
-            match self.link().change(|s| s.acknowledge()) {
-                Found::StartUp(page) => {
-                    self.reset(Some(page));
-                    self.cpu.prepare_core();
-                    return true;
-                }
-                Found::Waiting => {}
-                // Woken without a start-up happens at the end only.
-                Found::Running => return false,
+                return true;
             }
         }
+        self.cpu.prepare_core();
+        false
     }
 
     /// Takes the core from the guest: timer off, nothing pending or in service, interrupts of the

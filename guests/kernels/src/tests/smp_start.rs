@@ -98,7 +98,7 @@ fn running(test: &str, count: usize) {
 type State = (&'static str, fn(usize));
 
 /// What a CPU may be doing when it is taken off.
-const STATES: [State; 4] = [
+const STATES: [State; 5] = [
     ("halted for good", |_| cpu::halt_forever()),
     ("spinning with interrupts on", |_| {
         loop {
@@ -116,6 +116,14 @@ const STATES: [State; 4] = [
         x2apic::self_ipi(0x51);
         cpu::pause();
     }),
+    ("deaf, with every interrupt requested", |_| {
+        cpu::disable_interrupts();
+        (0x20..=0xFE).for_each(x2apic::self_ipi);
+        ROUNDS.fetch_add(1, SeqCst);
+        loop {
+            cpu::pause();
+        }
+    }),
     ("idle", |_| {}),
 ];
 
@@ -131,7 +139,7 @@ pub fn restart(test: &str, boot: &Boot) {
             // Half of them hit it in the middle of the job, half wherever it is.
             if round.is_multiple_of(2) {
                 wait::ticks(500_000);
-                if what.starts_with("with an") {
+                if what.contains("request") {
                     wait::until(|| ROUNDS.load(SeqCst) > rounds);
                 }
             }
