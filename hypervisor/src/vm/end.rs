@@ -86,6 +86,9 @@ impl Vm {
 impl<C: VirtualCpu> Vcpu<C> {
     /// The vCPU's life, until its VM has ended and been reported.
     pub(super) fn live(&mut self) {
+        // A start-up finds its core asleep, or about to be: the wake-up that brought a core here
+        // has the same vector, and one of two would be lost.
+        self.vm.meet();
         while self.life() {}
         self.report_counters();
         self.vm.meet();
@@ -140,6 +143,9 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.msrs = self.first_msrs.clone();
         self.link().restart(self.id == 0);
         self.vm.meet();
-        !self.vm.ending.begun()
+        let again = !self.vm.ending.begun();
+        // Nobody runs, and perhaps ends it again, before all have looked.
+        self.vm.meet();
+        again
     }
 }
