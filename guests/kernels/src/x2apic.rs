@@ -133,10 +133,15 @@ pub fn self_ipi(vector: u8) {
     wrmsr(SELF_IPI, u64::from(vector));
 }
 
-/// What is requested, in service, masked by priority or counting down: zero after a reset.
+/// What is requested, in service, masked by priority, counting down or dividing: zero after a reset.
 pub fn left_over() -> u64 {
     let bits = (0..8).fold(0, |all, i| all | rdmsr(IN_SERVICE + i) | rdmsr(REQUEST + i));
-    bits | rdmsr(TPR) | u64::from(timer_count())
+    bits | rdmsr(TPR) | u64::from(timer_count()) | u64::from(timer_divider())
+}
+
+/// The timer's divide configuration register.
+pub fn timer_divider() -> u32 {
+    rdmsr(DIVIDE) as u32
 }
 
 /// Starts the timer with a divider of 1.

@@ -149,6 +149,11 @@ pub fn timer_divide_shift(shift: u8) {
     write(TIMER_DIVIDE, code & 3 | (code & 4) << 1);
 }
 
+/// The divide configuration register, as [`timer_divide_shift`] or the guest wrote it.
+pub fn timer_divide() -> u32 {
+    read(TIMER_DIVIDE) as u32
+}
+
 /// Starts the timer from this count; 0 stops it.
 #[inline]
 pub fn timer_start(count: u32) {

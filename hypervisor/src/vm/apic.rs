@@ -203,12 +203,18 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Applies what the guest wrote to its timer: with its own vector where the timer is its own,
     /// else with the host's.
     fn program_timer(&self, setup: TimerSetup) {
-        let vector = match self.vm.policy {
-            Delivery::Trap | Delivery::EliDelivery | Delivery::Eli => interrupts::TIMER,
-            // A vector below 16 is none: the entry stays masked.
-            Delivery::Direct => self.apic.timer_vector().filter(|v| *v >= 16).unwrap_or(0),
+        let (vector, divide) = match self.vm.policy {
+            Delivery::Trap | Delivery::EliDelivery | Delivery::Eli => {
+                (interrupts::TIMER, setup.divide)
+            }
+            // A vector below 16 is none: the entry stays masked. The divider is the guest's to write.
+            Delivery::Direct => {
+                let vector = self.apic.timer_vector().filter(|v| *v >= 16).unwrap_or(0);
+                (vector, x2apic::timer_divide())
+            }
         };
-        program_timer(TimerSetup { masked: setup.masked || vector == 0, ..setup }, vector);
+        let masked = setup.masked || vector == 0;
+        program_timer(TimerSetup { masked, divide, ..setup }, vector);
     }
 }
 

@@ -94,6 +94,8 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
         x2apic::timer_lvt(interrupts::TIMER, x2apic::TimerMode::OneShot, true);
         x2apic::timer_start(0);
+        // As after reset: by 2.
+        x2apic::timer_divide_shift(1);
         self.cpu.release_core();
     }
 

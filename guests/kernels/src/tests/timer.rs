@@ -34,6 +34,8 @@ pub fn alone(test: &str, _: &Boot) {
     x2apic::start_timer(0x50, false, u32::MAX);
     let (a, b) = (x2apic::timer_count(), x2apic::timer_count());
     check!(test, a >= b && b > 0, "the count runs down: {a:#x}, {b:#x}");
+    let divider = x2apic::timer_divider();
+    check!(test, divider == 0xB, "the divider is as written before the entry: {divider:#x}");
     x2apic::stop_timer();
     check!(test, x2apic::timer_count() == 0, "writing 0 stops it");
 
