@@ -96,6 +96,14 @@ pub struct Frame {
     ss: u64,
 }
 
+impl Frame {
+    /// Whether the interrupted code was about to return from an interrupt.
+    pub fn at_return(&self) -> bool {
+        // SAFETY: interrupted code is mapped; all of this kernel's is readable.
+        unsafe { core::ptr::read_unaligned(self.rip as *const [u8; 2]) == [0x48, 0xCF] }
+    }
+}
+
 /// A fault that was expected to be possible and came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {

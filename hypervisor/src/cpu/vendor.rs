@@ -15,7 +15,7 @@ use paging::walk::Paging;
 pub enum Exit {
     /// A physical interrupt is pending (injection mode).
     Interrupt,
-    /// The guest's NMI handler returns (IRET, not yet executed).
+    /// The guest's NMI handler returns, or just has, if [`VirtualCpu::nmi_possible`] waits for that.
     NmiDone,
     /// An NMI is pending: another core wants this one's attention.
     Nmi,
@@ -153,8 +153,9 @@ pub trait VirtualCpu: decode::Registers {
     /// Raises an NMI in the guest at the next entry. [`Exit::NmiDone`] follows when its handler is
     /// through.
     fn raise_nmi(&mut self);
-    /// Could the guest take an NMI, or is it still handling one?
-    fn nmi_possible(&self) -> bool;
+    /// Could the guest take an NMI, or is it still handling one? Asked by who wants to raise one: if
+    /// the answer is no, [`Exit::NmiDone`] follows when it is yes.
+    fn nmi_possible(&mut self) -> bool;
     /// Is an event to be raised at the next entry already?
     fn raising(&self) -> bool;
 

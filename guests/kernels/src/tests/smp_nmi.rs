@@ -10,6 +10,7 @@ const NMI_VECTOR: u8 = 2;
 static DEPTH: AtomicU64 = AtomicU64::new(0);
 static DEEPEST: AtomicU64 = AtomicU64::new(0);
 static HELD: AtomicU64 = AtomicU64::new(0);
+static AT_RETURN: AtomicU64 = AtomicU64::new(0);
 static LEAVE: AtomicU64 = AtomicU64::new(0);
 static READY: AtomicU64 = AtomicU64::new(0);
 
@@ -77,9 +78,11 @@ pub fn nmi(test: &str, boot: &Boot) {
     to_itself(test, count);
 }
 
-/// While one is handled another waits, and a third is lost, as the CPU has one latch.
+/// While one is handled another waits, and a third is lost, as the CPU has one latch. The one that
+/// waits comes behind the return of the first, not before it.
 fn nested(test: &str) {
-    idt::on(NMI_VECTOR, |_| {
+    idt::on(NMI_VECTOR, |frame| {
+        AT_RETURN.fetch_add(u64::from(frame.at_return()), SeqCst);
         DEEPEST.fetch_max(DEPTH.fetch_add(1, SeqCst) + 1, SeqCst);
         HELD.fetch_add(1, SeqCst);
         wait::until(|| LEAVE.load(SeqCst) == 1);
@@ -102,6 +105,8 @@ fn nested(test: &str) {
         taken && within == 1 && n == 2 && deepest == 1,
         "two more while one is handled: {within} then, {n} at the end, {deepest} deep"
     );
+    let at_return = AT_RETURN.load(SeqCst);
+    check!(test, at_return == 0, "{at_return} of them before the return from another");
     idt::on(NMI_VECTOR, |_| {});
 }
 

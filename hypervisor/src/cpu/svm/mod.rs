@@ -6,6 +6,7 @@
 //! address registers: the host uses neither, and a core runs one vCPU.
 
 mod bitmaps;
+mod nmi;
 mod start;
 mod switch;
 mod vmcb;
@@ -17,6 +18,7 @@ use bitmaps::Bitmaps;
 use core::arch::asm;
 use decode::{Registers, Segment as SegmentName};
 use delivery::{Interruption, Mode, class};
+use nmi::Nmi;
 use paging::walk::Paging;
 use switch::{GeneralRegisters, svm_switch};
 use vmcb::{Vmcb, exit, int_ctl, misc1, misc2};
@@ -106,6 +108,7 @@ pub struct SvmCpu {
     host_save: u64,
     registers: GeneralRegisters,
     bitmaps: Bitmaps,
+    nmi: Nmi,
     flush: bool,
 }
 
@@ -139,6 +142,7 @@ impl SvmCpu {
             host_save,
             registers: GeneralRegisters::default(),
             bitmaps,
+            nmi: Nmi::None,
             flush: true,
         };
         cpu.reset(start);
@@ -149,10 +153,6 @@ impl SvmCpu {
         self.vmcb.intercept_misc1 |= misc1::INTR;
         self.vmcb.int_ctl |= int_ctl::V_INTR_MASKING;
         self.vmcb.msrpm_base = self.bitmaps.msrs(Mode::Injection);
-    }
-
-    fn nmi_handled(&mut self) {
-        self.vmcb.intercept_misc1 &= !misc1::IRET;
     }
 
     fn in_injection(&self) -> bool {
@@ -232,7 +232,7 @@ impl VirtualCpu for SvmCpu {
             }
         }
         self.vmcb.efer |= EFER_SVME;
-        self.nmi_handled();
+        self.nmi.forget(self.vmcb);
         self.watch_idt(false);
         self.watch_task_priority(false);
         self.vmcb.int_ctl = 0;
@@ -267,8 +267,12 @@ impl VirtualCpu for SvmCpu {
         // own, and everything the guest can change outside its memory is switched or intercepted.
         unsafe { svm_switch(&mut self.registers, page, self.host_vmcb) };
         let exit = self.decode_exit();
-        if matches!(exit, Exit::NmiDone) {
-            self.nmi_handled();
+        match exit {
+            Exit::NmiDone => self.nmi.returns(self.vmcb),
+            Exit::Exception { vector: DEBUG, .. } if self.nmi.stepped(self.vmcb) => {
+                return Exit::NmiDone;
+            }
+            _ => {}
         }
         exit
     }
@@ -352,12 +356,11 @@ impl VirtualCpu for SvmCpu {
 
     fn raise_nmi(&mut self) {
         self.vmcb.event_inj = event::VALID | event::NMI | 2;
-        // The VMCB doesn't say whether the guest handles an NMI: the end of its handler does.
-        self.vmcb.intercept_misc1 |= misc1::IRET;
+        self.nmi.raised(self.vmcb);
     }
 
-    fn nmi_possible(&self) -> bool {
-        self.vmcb.intercept_misc1 & misc1::IRET == 0
+    fn nmi_possible(&mut self) -> bool {
+        self.nmi.possible(self.vmcb)
     }
 
     fn raising(&self) -> bool {
