@@ -12,7 +12,7 @@ use super::pc::{Here, Pc};
 use super::vcpu::Fault;
 use crate::cpu::vendor::VirtualCpu;
 use alloc::vec::Vec;
-use delivery::{Mode, VectorSet};
+use delivery::{Interruption, Mode, VectorSet};
 use paging::walk;
 
 /// A vCPU's part: whether it takes its interrupts through a shadow.
@@ -77,6 +77,31 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
+    /// Did the delivery of this event fail on another vCPU's shadow, in a page that this one's IDT
+    /// is in, too? That shadow may be gone by now; the guest's own gate tells.
+    pub(super) fn missed_in_shadow(&self, event: Interruption) -> bool {
+        let vector = event.vector();
+        if self.vm.links.len() == 1 || !event.valid() || !self.vm.hidden().contains(vector) {
+            return false;
+        }
+        let (base, limit) = self.cpu.idtr();
+        let offset = u64::from(vector) * delivery::GATE_BYTES as u64;
+        if !self.cpu.long_mode() || offset + delivery::GATE_BYTES as u64 > u64::from(limit) + 1 {
+            return false;
+        }
+        let (paging, mut page) = (self.cpu.paging(), [0; delivery::PAGE_BYTES]);
+        walk::translate(
+            &self.vm.memory,
+            &paging,
+            base.wrapping_add(offset),
+            walk::Access::default(),
+        )
+        .is_ok_and(|gpa| {
+            self.vm.memory.read_page(gpa, &mut page)
+                && delivery::gate_present(&page, (gpa & 0xFFF) as usize, 0)
+        })
+    }
+
     /// The shadow is gone, or about to be. The next entry is in injection mode; a shadow returns
     /// when that is left.
     pub(super) fn leave_shadow(&mut self) {
@@ -112,16 +137,22 @@ impl Pc {
             p.users |= me;
             return Some(hidden);
         }
+        let own = here.vm.memory.resolve(page, 4096)?;
         let frame = self.shadows.free.pop()?;
-        let built = copy(here, page, table, &hidden, frame)
+        // Closed to the others' stores before it is copied: none may find a gate in the shadow that
+        // it has changed.
+        let several = here.vm.links.len() > 1;
+        let closed = several && self.tables.substitute(page, own, || here.flush_all()).is_ok();
+        let built = closed == several
+            && copy(here, page, table, &hidden, frame)
             && self.tables.substitute(page, frame, || here.flush_all()).is_ok();
         if !built {
+            if closed {
+                // The page has an entry of its own by now: opening it takes no frame and can't fail.
+                let _ = self.tables.restore(&here.vm.memory, page, || here.flush_all());
+            }
             self.shadows.free.push(frame);
             return None;
-        }
-        if here.vm.links.len() > 1 {
-            // What another vCPU stored after the copy and before the page was closed to it.
-            copy(here, page, table, &hidden, frame);
         }
         self.shadows.placed.push(Placed { page, frame, table, hidden, users: me });
         Some(hidden)

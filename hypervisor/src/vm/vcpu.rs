@@ -303,10 +303,12 @@ impl<C: VirtualCpu> Vcpu<C> {
     ) -> Result<Reason, (Reason, Stop)> {
         let in_service = |v| x2apic::in_service(v);
         let mut what = classify(event, error_code, &self.shadow.hidden, in_service);
-        if matches!(what, DeliveryFault::Genuine { .. }) && self.vm.links.len() > 1 {
-            // Another vCPU may have its shadow in the page that this one's IDT is in, too.
-            let hidden = self.with_pc(|pc, _| pc.shadows.hidden());
-            what = classify(event, error_code, &hidden, in_service);
+        // The gate's own absence has this error code, whether EXT is set or not.
+        let absent =
+            exception == NOT_PRESENT && error_code & !1 == u32::from(event.vector()) * 8 + 2;
+        let genuine = matches!(what, DeliveryFault::Genuine { .. });
+        if genuine && absent && self.missed_in_shadow(event) {
+            what = DeliveryFault::HiddenGate(event.vector());
         }
         match what {
             DeliveryFault::Reflected(vector) => {
