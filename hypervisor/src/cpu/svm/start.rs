@@ -25,6 +25,10 @@ impl Vmcb {
         self.cs = Segment::flat(code, if page_tables.is_some() { 0xA9B } else { 0xC9B });
         let data = Segment::flat(data, 0xC93);
         (self.ds, self.es, self.fs, self.gs, self.ss) = (data, data, data, data, data);
+        // Which an INIT leaves alone, but a reset doesn't.
+        (self.star, self.lstar, self.cstar, self.sfmask) = (0, 0, 0, 0);
+        (self.sysenter_cs, self.sysenter_esp, self.sysenter_eip) = (0, 0, 0);
+        self.kernel_gs_base = 0;
         self.gdtr = table(gdt, u32::from(gdt_limit));
         self.idtr = table(0, 0);
         self.cr0 = CR0_PE_ET;
