@@ -221,7 +221,7 @@ impl Pc {
         {
             let sources = self.devices.get(index).map_or(0, |d| d.sources.len());
             for source in 0..sources {
-                self.route_source(here, index, source);
+                self.route_source(here, index, source)?;
             }
             self.note_sources(here)?;
             self.apply_msi_control(index);
@@ -252,13 +252,13 @@ impl Pc {
 
     /// Brings one interrupt source in line with what the guest wrote.
     fn update_source(&mut self, here: &mut Here, index: usize, source: usize) -> Result<(), Fault> {
-        self.route_source(here, index, source);
+        self.route_source(here, index, source)?;
         self.note_sources(here)
     }
 
-    fn route_source(&mut self, here: &Here, index: usize, source: usize) {
-        let (Some(d), Some(f)) = (self.devices.get_mut(index), self.bus.function(index)) else {
-            return;
+    fn route_source(&mut self, here: &mut Here, index: usize, source: usize) -> Result<(), Fault> {
+        let (Some(d), Some(f)) = (self.devices.get(index), self.bus.function(index)) else {
+            return Ok(());
         };
         let (bdf, msi, control) = (d.bdf, f.msi(), f.msix_control());
         // A masked MSI keeps its route, so that what happens meanwhile waits in its pending bit.
@@ -274,7 +274,13 @@ impl Pc {
                 None
             }
         };
-        let Some(s) = d.sources.get_mut(source) else { return };
+        // Such a vector gets a stand-in, which no shadow hides yet: another vCPU would take it.
+        let now = d.sources.get(source).and_then(|s| s.route).map(|r| (r.vcpu, r.guest));
+        if wanted.is_some_and(|w| Some(w) != now && here.vm.hidden().contains(w.1)) {
+            self.drop_all(here)?;
+        }
+        let Some(d) = self.devices.get_mut(index) else { return Ok(()) };
+        let Some(s) = d.sources.get_mut(source) else { return Ok(()) };
         let mut message = None;
         if let Some((vcpu, guest)) = wanted {
             if s.route.map(|r| (r.vcpu, r.guest)) != Some((vcpu, guest))
@@ -291,6 +297,7 @@ impl Pc {
             let masked = msi.is_some_and(|m| m.masked);
             program_msi(&self.pci, bdf, d.msi, message.filter(|_| !control.enabled), masked);
         }
+        Ok(())
     }
 
     /// What depends on the set of routes.
