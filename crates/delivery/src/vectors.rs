@@ -176,11 +176,6 @@ impl Routes {
     pub fn hidden(&self) -> VectorSet {
         self.host.union(&self.stand_ins)
     }
-
-    /// Has the guest any source at all?
-    pub fn any(&self) -> bool {
-        self.users.iter().any(|n| *n > 0)
-    }
 }
 
 #[cfg(test)]
@@ -222,7 +217,6 @@ mod tests {
         let p = r.claim(0xF1).unwrap();
         r.release(p);
         assert_eq!(r.guest_vector(p), Some(0xF1));
-        assert!(!r.any());
     }
 
     proptest! {
@@ -251,7 +245,6 @@ mod tests {
                 for (v, p) in &held {
                     prop_assert_eq!(r.guest_vector(*p), Some(*v));
                 }
-                prop_assert_eq!(r.any(), !held.is_empty());
             }
         }
     }

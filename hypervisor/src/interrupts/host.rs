@@ -138,9 +138,10 @@ extern "C" fn handle(frame: &Frame) {
         0..32 => panic!("{frame}"),
         vector => {
             let vector = vector as u8;
-            note(vector);
-            // A true spurious interrupt isn't in service; a device may have the same vector.
+            // A true spurious interrupt isn't in service and is nobody's; a device may have the same
+            // vector.
             if vector != SPURIOUS || x2apic::in_service(SPURIOUS) {
+                note(vector);
                 x2apic::eoi();
             }
         }
