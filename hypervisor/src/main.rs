@@ -19,6 +19,7 @@ mod iommu;
 mod memory;
 mod panic;
 mod pci;
+mod reset;
 mod sriov;
 mod vm;
 

@@ -24,7 +24,6 @@ const SECONDARY_BUS: u16 = 0x19;
 const WINDOWS: [u16; 2] = [0x20, 0x24];
 const BRIDGE_CLASS: u32 = 0x06;
 const CAPABILITIES: u16 = 0x34;
-const CAPABILITY_EXPRESS: u8 = 0x10;
 
 /// Configuration space of all buses.
 #[derive(Clone, Copy)]
@@ -240,22 +239,5 @@ impl Pci {
             at = (header >> 8) as u8 & !3;
         }
         None
-    }
-
-    /// Function-level reset (PCIe 6.0, 6.6.2); false if the function offers none. The BARs
-    /// and the interrupt set-up of the function are lost; `wait` spends 100 ms.
-    pub fn function_reset(&self, bdf: Bdf, wait: impl FnOnce()) -> bool {
-        const DEVICE_CAPABILITIES: u16 = 4;
-        const DEVICE_CONTROL: u16 = 8;
-        const FLR_CAPABLE: u32 = 1 << 28;
-        const INITIATE_FLR: u16 = 1 << 15;
-        let Some(express) = self.capability(bdf, CAPABILITY_EXPRESS) else { return false };
-        if self.read32(bdf, express + DEVICE_CAPABILITIES) & FLR_CAPABLE == 0 {
-            return false;
-        }
-        let control = self.read16(bdf, express + DEVICE_CONTROL);
-        self.write16(bdf, express + DEVICE_CONTROL, control | INITIATE_FLR);
-        wait();
-        true
     }
 }

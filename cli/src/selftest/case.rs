@@ -255,7 +255,7 @@ const NAMES: [&str; 2] = ["first", "second"];
 fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
     let mut vms = Vec::new();
     let mut cores = 1..;
-    let port = if case.has_linux() { echo::serve()? } else { 0 };
+    let port = if case.has_linux() { echo::send_back()? } else { 0 };
     for (i, guest) in case.guests.iter().enumerate() {
         let name = NAMES[i % NAMES.len()];
         let path = directory.join(name);
@@ -266,10 +266,16 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
             memory: guest.memory(),
             kernel: path.display().to_string(),
             initrd: kernel.initrd(guest.variant)?,
-            cmdline: guest.cmdline(case.is_bare(), port),
+            cmdline: match guest.variant {
+                Variant::Linux => guest.linux_cmdline(port, echo::count()?),
+                _ => guest.cmdline(case.is_bare()),
+            },
             devices: guest.devices.clone(),
             interrupts: guest.policy,
-            reset: OnReset::Stop,
+            reset: match guest.variant {
+                Variant::Linux => OnReset::Restart,
+                _ => OnReset::Stop,
+            },
         });
     }
     let plan = Plan { vms, networks: case.networks.clone() };
@@ -296,13 +302,14 @@ impl Guest {
         if self.variant == Variant::Linux { LINUX_MEMORY } else { MEMORY }
     }
 
-    fn cmdline(&self, bare: bool, port: u16) -> String {
-        if self.variant == Variant::Linux {
-            return format!(
-                "console=ttyS0 quiet exitless.workload=echo exitless.port={port} {}",
-                self.options
-            );
-        }
+    fn linux_cmdline(&self, port: u16, counter: u16) -> String {
+        format!(
+            "console=ttyS0 quiet exitless.workload=echo exitless.port={port} exitless.counter={counter} {}",
+            self.options
+        )
+    }
+
+    fn cmdline(&self, bare: bool) -> String {
         let policy = if bare { "bare" } else { self.in_force().0 };
         format!("test={} policy={policy} {}", self.tests, self.options)
     }

@@ -41,6 +41,15 @@ pub fn all() -> Vec<Case> {
             ..linux("nic0", "", policy)
         };
         cases.push(case(name("moving"), false, [moving]));
+        // Once, in the middle of it; then all goes as before.
+        let resets = |device, driver| {
+            let guest = linux(device, driver, policy);
+            let says = [guest.says, vec!["@exitless resets received="]].concat();
+            Guest { options: "exitless.resets=1", says, ..guest }
+        };
+        let pair = [resets("nic0.vf0", "driver=igbvf "), resets("nic1", "driver=e1000e ")];
+        let machine = Special::Nics([NicModel::Igb, NicModel::E1000e]);
+        cases.push(Case { machine, ..case(name("resets"), false, pair) });
     }
     cases.extend(refusals());
     cases

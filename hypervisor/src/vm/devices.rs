@@ -11,9 +11,9 @@ use super::Vm;
 use super::memory::DEVICE;
 use super::pc::{Here, Pc};
 use super::vcpu::Fault;
-use crate::cpu;
 use crate::iommu;
 use crate::pci::{self, Pci};
+use crate::reset;
 use ::iommu::{Bdf, Delivery, InterruptRoute, vtd};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -27,7 +27,6 @@ const PAGE: u64 = 4096;
 const CAPABILITY_MSI: u8 = 0x05;
 const CAPABILITY_MSIX: u8 = 0x11;
 const BARS: usize = 6;
-const RESET_US: u64 = 100_000;
 
 /// One assigned function.
 pub struct Device {
@@ -139,7 +138,7 @@ impl Device {
     /// Resets the function and restores what the host keeps in it.
     pub fn reset(&mut self, pci: &Pci) {
         let registers: Vec24 = core::array::from_fn(|i| pci.read32(self.bdf, 0x10 + 4 * i as u16));
-        pci.function_reset(self.bdf, || cpu::delay_us(RESET_US));
+        reset::function(pci, self.bdf);
         for (i, value) in registers.iter().enumerate() {
             pci.write32(self.bdf, 0x10 + 4 * i as u16, *value);
         }
