@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use std::{
     fmt::{self, Write},
-    net::Ipv4Addr,
+    net::{Ipv4Addr, TcpListener, UdpSocket},
     str::FromStr,
 };
 
@@ -65,6 +65,17 @@ impl Nic {
             let _ = write!(text, ",hostfwd={forward}");
         }
         text
+    }
+}
+
+impl Forward {
+    /// Fails if something has the port already.
+    pub fn check_free(&self) -> Result<()> {
+        let at = (Ipv4Addr::LOCALHOST, self.port);
+        let bound =
+            if self.tcp { TcpListener::bind(at).map(drop) } else { UdpSocket::bind(at).map(drop) };
+        bound
+            .map_err(|e| anyhow!("--forward: port {} of this machine can't be had: {e}", self.port))
     }
 }
 
@@ -161,6 +172,17 @@ mod tests {
         assert!(
             error.starts_with("`a\\nb` forwards nothing; write ") && error.contains("tcp:8080:80")
         );
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_told() {
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let forward: Forward = format!("tcp:{port}:80").parse().unwrap();
+        let error = forward.check_free().unwrap_err().to_string();
+        assert!(error.contains(&format!("port {port} of this machine can't be had")), "{error}");
+        drop(taken);
+        assert!(forward.check_free().is_ok());
     }
 
     proptest! {

@@ -159,6 +159,7 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
             bail!("--disk: {} is no file", disk.display());
         }
     }
+    args.forwards.iter().try_for_each(Forward::check_free)?;
     let disks = args.disks.iter().cloned().map(Disk::File).collect();
     let image = BootImage::new(plan)?;
     let mut machine = Machine::exitless(cx.hypervisor()?, &image.path(), plan, disks)?;
