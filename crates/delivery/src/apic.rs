@@ -52,6 +52,40 @@ pub enum Destination {
 }
 
 impl Destination {
+    /// The one that an interrupt command names.
+    #[inline]
+    pub const fn of(command: u64) -> Destination {
+        const SHORTHAND: u64 = 3 << 18;
+        const LOGICAL: u64 = 1 << 11;
+        let id = (command >> 32) as u32;
+        // The frequent one, first.
+        if command & (SHORTHAND | LOGICAL) == 0 && id != u32::MAX {
+            return Destination::Physical(id);
+        }
+        match command >> 18 & 3 {
+            // Broadcast, in both destination modes (SDM vol. 3, 11.12.9).
+            0 if id == u32::MAX => Destination::All,
+            0 => Destination::Logical(id),
+            1 => Destination::Itself,
+            2 => Destination::All,
+            _ => Destination::Others,
+        }
+    }
+
+    /// The receivers among the local APICs 0 to 63, a bit each, of what `sender`, one of them,
+    /// sends.
+    #[inline]
+    pub const fn members(self, sender: u32) -> u64 {
+        match self {
+            Destination::Physical(id) => bit(id),
+            Destination::Others => !bit(sender),
+            Destination::All => !0,
+            Destination::Itself => bit(sender),
+            Destination::Logical(set) if set >> 16 < 4 => (set as u64 & 0xFFFF) << (set >> 16 << 4),
+            Destination::Logical(_) => 0,
+        }
+    }
+
     /// Is the local APIC `id` among the receivers of what `sender` sends?
     pub const fn includes(self, id: u32, sender: u32) -> bool {
         match self {
@@ -62,6 +96,10 @@ impl Destination {
             Destination::Logical(set) => set >> 16 == id >> 4 && set & 1 << (id & 15) != 0,
         }
     }
+}
+
+const fn bit(id: u32) -> u64 {
+    if id < 64 { 1 << id } else { 0 }
 }
 
 /// What the host has to do after a register write.
@@ -304,22 +342,26 @@ impl LocalApic {
         }
     }
 
+    /// The frequent interrupt command: a fixed interrupt with a legal vector. Gives for whom it
+    /// is, and its vector; nothing if it is another command, which [`LocalApic::write`] takes.
+    #[inline]
+    pub fn quick_command(&mut self, value: u64) -> Option<(Destination, u8)> {
+        /// The delivery modes but fixed and lowest priority.
+        const OTHER_MODES: u64 = 0b110 << 8;
+        if value & OTHER_MODES != 0 || (value as u8) < 16 {
+            return None;
+        }
+        self.icr = value & !(1 << 12);
+        Some((Destination::of(value), value as u8))
+    }
+
     /// The interrupt command register (SDM vol. 3, 11.6.1 and 11.12.9).
     fn write_icr(&mut self, value: u64) -> Result<WriteEffect, Refused> {
         /// Level triggered, and not asserted: the end of an INIT, which means nothing any more.
         const DEASSERT: (u64, u64) = (1 << 15 | 1 << 14, 1 << 15);
         self.icr = value & !(1 << 12);
         let vector = value as u8;
-        let id = (value >> 32) as u32;
-        let destination = match (value >> 18 & 3, value >> 11 & 1) {
-            // Broadcast, in both destination modes (SDM vol. 3, 11.12.9).
-            (0, _) if id == u32::MAX => Destination::All,
-            (0, 0) => Destination::Physical(id),
-            (0, _) => Destination::Logical(id),
-            (1, _) => Destination::Itself,
-            (2, _) => Destination::All,
-            _ => Destination::Others,
-        };
+        let destination = Destination::of(value);
         Ok(match value >> 8 & 7 {
             // Fixed, and lowest priority, which x2APIC hardware may treat as fixed.
             0 | 1 => self.fixed(destination, vector),

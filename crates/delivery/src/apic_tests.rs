@@ -321,6 +321,31 @@ proptest! {
     }
 
     #[test]
+    fn a_set_of_receivers_is_who_is_included(command in any::<u64>(), near in 0u64..64, sender in 0u32..64) {
+        // Mostly destinations that exist.
+        for command in [command, command & 0xFFFF_FFFF | near << 32, command & 0x3_FFFF_FFFF_FFFF] {
+            let destination = Destination::of(command);
+            let members = destination.members(sender);
+            for id in 0..64 {
+                prop_assert_eq!(members >> id & 1 != 0, destination.includes(id, sender));
+            }
+        }
+    }
+
+    #[test]
+    fn the_quick_way_sends_what_the_other_sends(command in any::<u64>()) {
+        let (mut quick, mut slow, mut core) = (LocalApic::new(3), LocalApic::new(3), Bare::default());
+        let effect = slow.write(ICR, command, &mut core);
+        if let Some((destination, vector)) = quick.quick_command(command) {
+            prop_assert_eq!(effect, Ok(WriteEffect::Interrupt { destination, vector }));
+            prop_assert_eq!(quick.read(ICR, &core), slow.read(ICR, &core));
+        } else {
+            let sends = matches!(effect, Ok(WriteEffect::Interrupt { .. }));
+            prop_assert!(!sends);
+        }
+    }
+
+    #[test]
     fn no_register_access_panics(writes in proptest::collection::vec((any::<u8>(), any::<u64>()), 0..200)) {
         let (mut a, mut core) = (LocalApic::new(3), Bare::default());
         for (register, value) in writes {

@@ -127,8 +127,12 @@ pub trait VirtualCpu: decode::Registers {
     fn prepare_core(&mut self);
     /// Ends that; the guest isn't entered again.
     fn release_core(&mut self);
-    /// Enters the guest and comes back with the reason it was left.
-    fn enter(&mut self) -> Exit;
+    /// Enters the guest and comes back when it was left.
+    fn enter(&mut self);
+    /// Whether it was left for a write to an MSR: an answer at hand, for those in a hurry.
+    fn wrote_msr(&self) -> bool;
+    /// Why it was left; to be asked once for each time, unless for a write to an MSR.
+    fn exit(&mut self) -> Exit;
     /// Lets the host take the interrupts and NMIs that are pending on this core.
     fn take_interrupts(&mut self);
     /// Lets the host take NMIs only; interrupts stay pending for the guest.

@@ -45,6 +45,18 @@ impl CodePages {
         known && inside && memory.page_holds(entry.hpa, (at & 0xFFF) as usize, opcode)
     }
 
+    /// Does this opcode of two bytes stand at RIP, in 64-bit code, as far as the cache knows?
+    #[inline(always)]
+    pub fn stands(&self, memory: &Memory, cpu: &impl VirtualCpu, opcode: [u8; 2]) -> bool {
+        let at = cpu.rip();
+        let (page, offset) = (at & !0xFFF, (at & 0xFFF) as usize);
+        let entry = &self.0[slot(page)];
+        entry.page == page | 1
+            && entry.cr3 == cpu.paging().cr3
+            && cpu.code_mode() == decode::Mode::Bits64
+            && memory.page_holds_pair(entry.hpa, offset, opcode)
+    }
+
     /// Remembers the page that RIP is in.
     pub fn learn(&mut self, memory: &Memory, cpu: &impl VirtualCpu) {
         let page = linear(cpu) & !0xFFF;

@@ -199,6 +199,16 @@ impl Memory {
         })
     }
 
+    /// The same for two bytes; false if they aren't both in the page.
+    #[inline(always)]
+    pub fn page_holds_pair(&self, hpa: u64, offset: usize, bytes: [u8; 2]) -> bool {
+        let at = |i| {
+            // SAFETY: a page of this guest's RAM, identity-mapped; both bytes are inside it.
+            unsafe { core::ptr::read_volatile((hpa as *const u8).add(offset + i)) }
+        };
+        offset < 0xFFF && at(0) == bytes[0] && at(1) == bytes[1]
+    }
+
     /// Copies one page out of the guest; false if it isn't memory.
     pub fn read_page(&self, gpa: u64, page: &mut [u8; 4096]) -> bool {
         let Some(hpa) = self.resolve(gpa & !0xFFF, 4096) else { return false };

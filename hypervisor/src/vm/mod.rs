@@ -13,6 +13,7 @@ mod contents;
 mod devices;
 mod end;
 mod io;
+mod ipi;
 mod link;
 mod live;
 mod memory;

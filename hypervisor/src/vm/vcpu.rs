@@ -75,17 +75,24 @@ pub enum Fault {
 impl<C: VirtualCpu> Vcpu<C> {
     /// Runs the guest on this core until it ends its VM; `None`: another vCPU did.
     pub(super) fn run(&mut self) -> Option<Stop> {
-        let mut left = rdtsc();
+        let (link, mut left) = (self.link(), rdtsc());
         loop {
-            if self.link().requests() != 0 && !self.attend() {
+            if link.requests() != 0 && !self.attend() {
                 return None;
             }
-            self.prepare();
-            self.ledger.entries = self.ledger.entries.wrapping_add(1);
-            self.ledger.host_cycles =
-                self.ledger.host_cycles.wrapping_add(rdtsc().wrapping_sub(left));
-            let exit = self.cpu.enter();
+            if self.mode != Mode::Dedicated {
+                self.prepare();
+            }
+            let ledger = &mut *self.ledger;
+            ledger.entries = ledger.entries.wrapping_add(1);
+            ledger.host_cycles = ledger.host_cycles.wrapping_add(rdtsc().wrapping_sub(left));
+            self.cpu.enter();
             left = rdtsc();
+            if self.quick_ipi() {
+                self.ledger.count(Reason::Ipi);
+                continue;
+            }
+            let exit = self.cpu.exit();
             self.note_taken();
             match self.handle(exit) {
                 Ok(reason) => self.ledger.count(reason),
@@ -114,13 +121,11 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
-    /// Chooses the mode and offers the next virtual interrupt.
+    /// Chooses the mode and offers the next virtual interrupt. A vCPU that owns its APIC has its
+    /// mode for good.
     fn prepare(&mut self) {
         if self.owns_apic() {
-            if self.mode != Mode::Dedicated {
-                self.change_mode(Mode::Dedicated);
-            }
-            return;
+            return self.change_mode(Mode::Dedicated);
         }
         let sources = self.vm.policy != Delivery::Trap && self.vm.routed.load(Ordering::Acquire);
         let quiet = self.apic.quiet();

@@ -51,6 +51,7 @@ pub fn nmi(test: &str, boot: &Boot) {
             x2apic::send(0, OTHERS | NMI);
             ready && came && once
         });
+        wait::patiently(|| (1..count).all(|cpu| idt::count_on(cpu, NMI_VECTOR) >= before[cpu] + 2));
         wait::settle();
         let twice = (1..count).all(|cpu| idt::count_on(cpu, NMI_VECTOR) == before[cpu] + 2);
         let here = idt::count(NMI_VECTOR) == before[0];

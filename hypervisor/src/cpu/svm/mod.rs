@@ -259,13 +259,22 @@ impl VirtualCpu for SvmCpu {
         crate::interrupts::drain();
     }
 
-    fn enter(&mut self) -> Exit {
+    #[inline(always)]
+    fn enter(&mut self) {
         self.vmcb.tlb_control = u32::from(core::mem::take(&mut self.flush));
         self.vmcb.clean = 0;
         let page = core::ptr::from_mut::<Vmcb>(self.vmcb) as u64;
         // SAFETY: `prepare_core` ran on this core (GIF is clear since), the VMCBs are pages of our
         // own, and everything the guest can change outside its memory is switched or intercepted.
         unsafe { svm_switch(&mut self.registers, page, self.host_vmcb) };
+    }
+
+    #[inline(always)]
+    fn wrote_msr(&self) -> bool {
+        self.vmcb.exit_code as u32 == exit::MSR && self.vmcb.exit_info1 & 1 != 0
+    }
+
+    fn exit(&mut self) -> Exit {
         let exit = self.decode_exit();
         match exit {
             Exit::NmiDone => self.nmi.returns(self.vmcb),

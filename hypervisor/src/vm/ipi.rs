@@ -1,0 +1,47 @@
+//! The quick way of an interrupt from vCPU to vCPUs: the one exit that is left under load where
+//! the guest owns its local APIC, checked and sent before anything else is looked at.
+//!
+//! Guarantees: it sends what the ordinary way ([`Vcpu::write_msr`]) would, or nothing was done
+//! and that way is to be taken; receivers are vCPUs of the same VM that run. A CPU that
+//! virtualises IPIs (AVIC, or VMX's IPI virtualisation) would do this by itself: then ICR writes
+//! don't exit, and nothing else changes.
+
+use super::Vcpu;
+use crate::cpu::vendor::VirtualCpu;
+use crate::cpu::x2apic;
+use delivery::Mode;
+
+const RAX: u8 = 0;
+const RCX: u8 = 1;
+const RDX: u8 = 2;
+const ICR: u32 = 0x830;
+const WRMSR: [u8; 2] = [0x0F, 0x30];
+
+impl<C: VirtualCpu> Vcpu<C> {
+    /// Right after an exit: whether it was for an interrupt command, and is done.
+    #[inline(always)]
+    pub(super) fn quick_ipi(&mut self) -> bool {
+        if !self.cpu.wrote_msr()
+            || self.cpu.gpr(RCX) as u32 != ICR
+            || self.mode != Mode::Dedicated
+            || !self.code_pages.stands(&self.vm.memory, &self.cpu, WRMSR)
+        {
+            return false;
+        }
+        let command = self.cpu.gpr(RDX) << 32 | self.cpu.gpr(RAX) & 0xFFFF_FFFF;
+        let Some((destination, vector)) = self.apic.quick_command(command) else { return false };
+        let mut members = destination.members(self.id as u32);
+        while let Some(link) = self.vm.links.get(members.trailing_zeros() as usize) {
+            // The guest's own vector, on its own core too: nothing else is delivered there.
+            if link.running() {
+                x2apic::send_ipi(link.apic_id, vector);
+            }
+            members &= members - 1;
+            if members == 0 {
+                break;
+            }
+        }
+        self.cpu.resume_at(self.cpu.rip().wrapping_add(WRMSR.len() as u64));
+        true
+    }
+}
