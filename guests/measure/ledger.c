@@ -100,6 +100,15 @@ void ledger_read(struct page into[MAX_CPUS])
     }
 }
 
+uint64_t ledger_exits(const struct page a[MAX_CPUS], const struct page b[MAX_CPUS])
+{
+    uint64_t sum = 0;
+    for (unsigned cpu = 0; cpu < pages; cpu++)
+        for (uint32_t i = 0; i < b[cpu].reasons; i++)
+            sum += b[cpu].exits[i] - a[cpu].exits[i];
+    return sum;
+}
+
 static void print_sum(const char *key, size_t field, const struct page *a, const struct page *b)
 {
     uint64_t sum = 0;

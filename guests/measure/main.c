@@ -2,7 +2,7 @@
  * Opens and closes measuring windows around a running load, from inside the
  * guest, without disturbing what they count.
  *
- *   measure -c COUNTER -d DEVICE -w WARMUP -s SHORT -l LONG -n PAIRS [-r PORT] [-b BYTES] [-t TEXT] [-o FILE] PROGRAM [ARGUMENT...]
+ *   measure -c COUNTER -d DEVICE -w WARMUP -s SHORT -l LONG -n PAIRS [-r PORT] [-b BYTES] [-x EXITS] [-t TEXT] [-o FILE] PROGRAM [ARGUMENT...]
  *
  * starts PROGRAM, lets about WARMUP operations pass by COUNTER (operations.c), then
  * takes PAIRS times a window of about SHORT and one of about LONG operations, stops
@@ -11,6 +11,7 @@
  * program) drops out of the slope. With -r it first waits until PROGRAM listens
  * on PORT and says "@exitless ready TEXT port=PORT"; -t also goes to the guest's line.
  * With -b an operation that sends less than BYTES is none: the load answers with errors.
+ * With -x a window with more than EXITS exits fails the run, as far as a ledger says.
  * With -o what PROGRAM says goes to FILE, and from there out when all is over.
  *
  * Then, with the load gone and the network interface down, it spins through a loop
@@ -245,7 +246,8 @@ int main(int count, char **argument)
     char *counter = NULL, *device = "-", *text = "", *output = NULL;
     uint64_t warmup = 0, length[2] = {0, 0};
     unsigned long pairs = 0, port = 0, bytes = 0;
-    for (int option; (option = getopt(count, argument, "+c:d:w:s:l:n:r:b:t:o:")) != -1;) {
+    uint64_t exits = UINT64_MAX;
+    for (int option; (option = getopt(count, argument, "+c:d:w:s:l:n:r:b:x:t:o:")) != -1;) {
         switch (option) {
         case 'c': counter = optarg; break;
         case 'd': device = optarg; break;
@@ -255,13 +257,14 @@ int main(int count, char **argument)
         case 'n': pairs = strtoul(optarg, NULL, 10); break;
         case 'r': port = strtoul(optarg, NULL, 10); break;
         case 'b': bytes = strtoul(optarg, NULL, 10); break;
+        case 'x': exits = strtoull(optarg, NULL, 10); break;
         case 't': text = optarg; break;
         case 'o': output = optarg; break;
         default: fail("measure doesn't know an option it was given");
         }
     }
     if (!counter || optind == count)
-        fail("usage: measure -c COUNTER -d DEVICE -w WARMUP -s SHORT -l LONG -n PAIRS [-r PORT] [-b BYTES] [-t TEXT] [-o FILE] PROGRAM [ARGUMENT...]");
+        fail("usage: measure -c COUNTER -d DEVICE -w WARMUP -s SHORT -l LONG -n PAIRS [-r PORT] [-b BYTES] [-x EXITS] [-t TEXT] [-o FILE] PROGRAM [ARGUMENT...]");
     if (!warmup || !length[0] || length[1] <= length[0] || !pairs || pairs > MAX_PAIRS || port > 65535)
         fail("warmup and short must be positive, long greater than short, pairs 1 to %d", MAX_PAIRS);
 
@@ -297,6 +300,10 @@ int main(int count, char **argument)
     if (port)
         load_fall_silent();
     load_stop();
+    for (i = 0; i < windows; i++)
+        if (ledger_exits(edge[i][0].ledger, edge[i][1].ledger) > exits)
+            fail("%llu exits in window %u, more than %llu",
+                 (unsigned long long)ledger_exits(edge[i][0].ledger, edge[i][1].ledger), i, (unsigned long long)exits);
 
     /* Described while the interrupts have their names. */
     describe(text, device);

@@ -76,6 +76,8 @@ void ledger_find(void);
 /* How many vCPUs have a page: 0 without our hypervisor. */
 unsigned ledger_pages(void);
 void ledger_read(struct page into[MAX_CPUS]);
+/* Exits from `a` to `b`, of all vCPUs. */
+uint64_t ledger_exits(const struct page a[MAX_CPUS], const struct page b[MAX_CPUS]);
 /* The part of a window's line that says what happened from `a` to `b`. */
 void ledger_print(const struct page a[MAX_CPUS], const struct page b[MAX_CPUS]);
 /* Lets a child run on every CPU again. */

@@ -16,6 +16,7 @@ mod network;
 mod refusals;
 mod smp;
 mod table;
+mod timers;
 
 use crate::{context::Context, summary::Summary};
 use anyhow::{Result, bail};
@@ -31,6 +32,7 @@ pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
     let mut cases = cases::all();
     cases.extend(smp::all());
     cases.extend(network::all());
+    cases.extend(timers::all());
     cases.extend(refusals::all());
     let total = cases.len();
     let wanted = |c: &Case| match only {

@@ -1,0 +1,24 @@
+//! Timers in Linux: a program that does nothing but wait for a timer, a thousand times a
+//! second, must not exit once where the guest owns the timer.
+
+use super::case::{Case, Expected, Guest};
+use super::cases::{case, guest};
+use super::kernel::Variant;
+use plan::Choice;
+
+/// All of them.
+pub fn all() -> Vec<Case> {
+    // The guest itself compares: it fails when one of its windows has an exit.
+    let options = "exitless.workload=cyclictest exitless.exits=0 exitless.warmup=200 \
+        exitless.short=500 exitless.long=2000 exitless.pairs=1";
+    let cyclictest = Guest {
+        tests: "",
+        variant: Variant::Linux,
+        options,
+        end: Expected::PowerOff,
+        says: vec!["ledger=yes workload=cyclictest", "kind=long", "@exitless done"],
+        counts: Vec::new(),
+        ..guest("hello", Choice::Direct)
+    };
+    vec![case("direct/cyclictest".into(), false, [cyclictest])]
+}
