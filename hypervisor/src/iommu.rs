@@ -4,11 +4,13 @@
 //! taken when a guest changes an interrupt's route or its memory map changes, never for
 //! an interrupt; the work under it is one or two queue entries and a bounded wait.
 
-use crate::memory;
-use acpi::{Machine, RemappingUnit, ScopeKind};
+use crate::pci::Pci;
+use crate::{memory, sriov};
+use acpi::{Machine, RemappingUnit, Scope, ScopeKind};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
+use core::ops::RangeInclusive;
 use iommu::{Bdf, DomainId, Error, Fault, InterruptRoute, Registers, vtd};
 use paging::VtdSecondLevel;
 use spin::Once;
@@ -28,6 +30,8 @@ struct Served {
     unit: Mutex<Unit>,
     all: bool,
     named: Vec<Bdf>,
+    /// Buses behind the bridges that are named.
+    buses: Vec<RangeInclusive<u8>>,
 }
 
 static UNITS: Once<Vec<Served>> = Once::new();
@@ -93,27 +97,34 @@ pub fn enable(machine: &Machine) -> Result<(), String> {
     if !dmar.interrupt_remapping {
         return Err("the IOMMU has no interrupt remapping (DMAR flag INTR_REMAP is clear): without it a guest's device could raise any interrupt anywhere; on QEMU use intel-iommu with intremap=on".into());
     }
+    let pci = machine.ecam.map(Pci::new);
     let mut units = Vec::new();
     for unit in &dmar.units {
-        units.push(enable_unit(unit)?);
+        units.push(enable_unit(unit, pci.as_ref())?);
     }
     UNITS.call_once(|| units);
     Ok(())
 }
 
-fn enable_unit(unit: &RemappingUnit) -> Result<Served, String> {
+fn enable_unit(unit: &RemappingUnit, pci: Option<&Pci>) -> Result<Served, String> {
     memory::map_mmio(unit.base, REGISTER_BYTES);
     let at = unit.base;
     let on = vtd::Unit::enable(Mmio(at), Frames, INTERRUPT_ENTRIES)
         .map_err(|e| alloc::format!("the IOMMU at {at:#x} can't be used: {e}"))?;
-    let endpoints = unit.scopes.iter().filter(|s| s.kind == ScopeKind::Endpoint);
-    let named = endpoints
-        .filter_map(|s| match s.path.as_slice() {
-            [step] => Bdf::new(s.bus, step.device, step.function),
-            _ => None,
-        })
-        .collect();
-    Ok(Served { unit: Mutex::new(Unit::Vtd(on)), all: unit.include_all, named })
+    let of = |kind| unit.scopes.iter().filter(move |s| s.kind == kind);
+    let named = of(ScopeKind::Endpoint).filter_map(|s| device_at(s, pci)).collect();
+    let bridges = of(ScopeKind::Bridge).filter_map(|s| device_at(s, pci));
+    let buses = bridges.filter_map(|b| Some(pci?.buses_behind(b))).collect();
+    Ok(Served { unit: Mutex::new(Unit::Vtd(on)), all: unit.include_all, named, buses })
+}
+
+/// The device that a scope's path leads to, from bridge to bridge (VT-d 8.3.1).
+fn device_at(scope: &Scope, pci: Option<&Pci>) -> Option<Bdf> {
+    let (last, way) = scope.path.split_last()?;
+    let bus = way.iter().try_fold(scope.bus, |bus, step| {
+        Some(*pci?.buses_behind(Bdf::new(bus, step.device, step.function)?).start())
+    })?;
+    Bdf::new(bus, last.device, last.function)
 }
 
 /// Writes memory back from the CPU's caches, for units that don't snoop them.
@@ -152,9 +163,11 @@ fn levels(format: VtdSecondLevel) -> u8 {
 
 fn with<R>(device: Bdf, f: impl FnOnce(&mut Unit) -> R) -> Option<R> {
     let units = UNITS.get()?;
+    // A virtual function is its physical function's unit's, named or not (VT-d 8.3).
+    let device = sriov::physical(device).unwrap_or(device);
     let served = units
         .iter()
-        .find(|s| s.named.contains(&device))
+        .find(|s| s.named.contains(&device) || s.buses.iter().any(|b| b.contains(&device.bus())))
         .or_else(|| units.iter().find(|s| s.all))?;
     Some(f(&mut served.unit.lock()))
 }

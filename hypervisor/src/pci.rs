@@ -7,7 +7,7 @@
 use crate::{memory, sriov};
 use acpi::Ecam;
 use alloc::vec::Vec;
-use core::ops::Range;
+use core::ops::{Range, RangeInclusive};
 use iommu::Bdf;
 use platform::pci::BarKind;
 
@@ -17,9 +17,11 @@ pub const COMMAND_MEMORY: u16 = 1 << 1;
 pub const COMMAND_BUS_MASTER: u16 = 1 << 2;
 pub const COMMAND_INTX_DISABLE: u16 = 1 << 10;
 const STATUS_CAPABILITIES: u16 = 1 << 4;
+const CAPABILITY_EXPRESS: u8 = 0x10;
 const HEADER_TYPE: u16 = 0x0E;
 const BAR0: u16 = 0x10;
 const SECONDARY_BUS: u16 = 0x19;
+const SUBORDINATE_BUS: u16 = 0x1A;
 /// A bridge's windows of memory and of prefetchable memory (PCI-to-PCI Bridge 1.2, 3.2.5.8).
 const WINDOWS: [u16; 2] = [0x20, 0x24];
 const BRIDGE_CLASS: u32 = 0x06;
@@ -145,9 +147,33 @@ impl Pci {
         }
     }
 
-    /// Whether the function's bus isn't one that the machine begins with.
-    pub fn is_behind_a_bridge(&self, bdf: Bdf) -> bool {
-        bdf.bus() != self.ecam.bus_start
+    /// The buses behind a bridge, nearest first.
+    pub fn buses_behind(&self, bridge: Bdf) -> RangeInclusive<u8> {
+        self.read8(bridge, SECONDARY_BUS)..=self.read8(bridge, SUBORDINATE_BUS)
+    }
+
+    /// The bridge that leads to a bus.
+    pub fn bridge_to(&self, bus: u8, functions: &[Function]) -> Option<Bdf> {
+        let mut bridges = functions.iter().filter(|f| self.is_pci_bridge(f)).map(|f| f.bdf);
+        bridges.find(|bridge| self.read8(*bridge, SECONDARY_BUS) == bus)
+    }
+
+    fn is_pci_bridge(&self, function: &Function) -> bool {
+        function.class >> 16 == BRIDGE_CLASS && self.read8(function.bdf, HEADER_TYPE) & 0x7F == 1
+    }
+
+    /// Has a port forward requests to functions beyond the eighth (PCIe 6.0, 6.13); false if it can't.
+    pub fn forward_ari(&self, port: Bdf) -> bool {
+        const DEVICE_CAPABILITIES_2: u16 = 0x24;
+        const DEVICE_CONTROL_2: u16 = 0x28;
+        const ARI_FORWARDING: u16 = 1 << 5;
+        let Some(express) = self.capability(port, CAPABILITY_EXPRESS) else { return false };
+        if self.read32(port, express + DEVICE_CAPABILITIES_2) as u16 & ARI_FORWARDING == 0 {
+            return false;
+        }
+        let control = self.read16(port, express + DEVICE_CONTROL_2);
+        self.write16(port, express + DEVICE_CONTROL_2, control | ARI_FORWARDING);
+        true
     }
 
     /// The memory that a bridge passes on; `None` for a function that is none. What other
@@ -161,7 +187,7 @@ impl Pci {
             let address = |register: u16| u64::from(register & 0xFFF0) << 16;
             address(base)..address(limit) + (1 << 20)
         });
-        let is_pci = self.read8(function.bdf, HEADER_TYPE) & 0x7F == 1;
+        let is_pci = self.is_pci_bridge(function);
         Some(windows.into_iter().filter(|w| is_pci && w.start < w.end).collect())
     }
 

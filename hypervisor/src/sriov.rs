@@ -6,9 +6,9 @@
 //! registers but by core 0.
 
 use crate::boot::{MemoryKind, MemoryRange};
+use crate::cpu;
 use crate::pci::{self, Bar, Function, Pci};
-use crate::{cpu, memory};
-use ::sriov::{Capability, Config, i82576, nearest};
+use ::sriov::{Above, Capability, Config, i82576, nearest};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -48,6 +48,7 @@ struct Virtual {
     nic: u8,
     index: u8,
     function: Function,
+    physical: Bdf,
     bars: Vec<Bar>,
 }
 
@@ -97,7 +98,7 @@ impl Config for Space<'_> {
 /// Switches on what the plan asks for. Boot only; the error is a sentence.
 pub fn enable(pci: &Pci, functions: &[Function], plan: &Plan) -> Result<(), String> {
     let mut made = Made::default();
-    let mut taken = Vec::new();
+    let mut memory = None;
     for shared in plan.shared_nics() {
         let nics = functions.iter().filter(|f| Class::Nic.matches(f.class, f.vendor, f.device));
         let Some(nic) = nics.clone().nth(shared.nic.into()) else {
@@ -107,10 +108,8 @@ pub fn enable(pci: &Pci, functions: &[Function], plan: &Plan) -> Result<(), Stri
                 nics.count()
             ));
         };
-        if taken.is_empty() {
-            taken = in_use(pci, functions);
-        }
-        enable_one(pci, nic, shared, &mut taken, &mut made)
+        let memory = memory.get_or_insert_with(|| InUse::find(pci, functions));
+        enable_one(pci, nic, functions, shared, memory, &mut made)
             .map_err(|e| format!("nic{} ({}) can't be shared: {e}", shared.nic, nic.bdf))?;
     }
     MADE.call_once(|| made);
@@ -120,8 +119,9 @@ pub fn enable(pci: &Pci, functions: &[Function], plan: &Plan) -> Result<(), Stri
 fn enable_one(
     pci: &Pci,
     nic: &Function,
+    functions: &[Function],
     shared: Shared<'_>,
-    taken: &mut Vec<Range<u64>>,
+    memory: &mut InUse,
     made: &mut Made,
 ) -> Result<(), String> {
     let mut space = Space(pci, nic.bdf);
@@ -137,24 +137,21 @@ fn enable_one(
             i82576::IDS.1
         ));
     }
-    if pci.is_behind_a_bridge(nic.bdf) {
-        return Err("it is behind a PCIe port, and this version makes virtual functions on the root bus only".into());
-    }
+    let above = match pci.bridge_to(nic.bdf.bus(), functions) {
+        None => Above::Root,
+        Some(port) if pci.forward_ari(port) => Above::AriPort,
+        Some(_) => Above::Port,
+    };
     let registers = pci.bars(nic.bdf).into_iter().find(|b| b.index == 0 && b.size >= 128 << 10);
     let registers = registers.filter(|b| b.address != 0).ok_or("its BAR 0 has no address")?;
-    memory::map_mmio(registers.address, registers.size);
+    crate::memory::map_mmio(registers.address, registers.size);
     // Frames for its functions pass while it may access memory; what it may access is nothing.
     pci.write16(nic.bdf, pci::COMMAND, SHARED);
     let mut controller = i82576::Controller::start(Registers(registers.address), cpu::delay_us)
         .map_err(|e| e.to_string())?;
-    let low_end = FIRMWARE.get().map_or(0, |f| f.low_end);
-    let place = |bytes, align| {
-        let at = nearest(low_end..LAST, taken, registers.address, bytes, align)?;
-        taken.push(at..at + bytes);
-        Some(at)
-    };
+    let place = |bytes, align| memory.place(registers.address, bytes, align);
     let on = capability
-        .enable(&mut space, nic.bdf.requester_id(), shared.vfs.into(), place, || {
+        .enable(&mut space, nic.bdf.requester_id(), above, shared.vfs.into(), place, || {
             cpu::delay_us(WAKE_US)
         })
         .map_err(|e| e.to_string())?;
@@ -174,6 +171,7 @@ fn enable_one(
             nic: shared.nic,
             index: index as u8,
             function: Function { bdf, vendor: nic.vendor, device: on.device, class: nic.class },
+            physical: nic.bdf,
             bars: bars.collect(),
         });
     }
@@ -184,19 +182,41 @@ fn enable_one(
 }
 
 /// Memory addresses that something answers to.
-fn in_use(pci: &Pci, functions: &[Function]) -> Vec<Range<u64>> {
-    let mut ranges = FIRMWARE.get().map(|f| f.ranges.clone()).unwrap_or_default();
-    ranges.push(pci.window());
-    for f in functions {
-        match pci.bridge_windows(f) {
-            Some(windows) => ranges.extend(windows),
-            None => {
-                let memory = pci.bars(f.bdf).into_iter().filter(|b| !b.kind.is_io());
-                ranges.extend(memory.map(|b| b.address..b.address.saturating_add(b.size)));
+struct InUse {
+    taken: Vec<Range<u64>>,
+    /// What bridges pass on to the buses behind them.
+    windows: Vec<Range<u64>>,
+}
+
+impl InUse {
+    fn find(pci: &Pci, functions: &[Function]) -> Self {
+        let mut taken = FIRMWARE.get().map(|f| f.ranges.clone()).unwrap_or_default();
+        taken.push(pci.window());
+        let mut windows = Vec::new();
+        for f in functions {
+            match pci.bridge_windows(f) {
+                Some(passed_on) => windows.extend(passed_on),
+                None => {
+                    let memory = pci.bars(f.bdf).into_iter().filter(|b| !b.kind.is_io());
+                    taken.extend(memory.map(|b| b.address..b.address.saturating_add(b.size)));
+                }
             }
         }
+        InUse { taken, windows }
     }
-    ranges
+
+    /// Room near `near`, where the same bridges lead to, or none.
+    fn place(&mut self, near: u64, bytes: u64, align: u64) -> Option<u64> {
+        let (around, elsewhere): (Vec<_>, Vec<_>) =
+            self.windows.iter().cloned().partition(|w| w.contains(&near));
+        let low_end = FIRMWARE.get().map_or(0, |f| f.low_end);
+        let whole = low_end..LAST;
+        let window = around.into_iter().min_by_key(|w| w.end - w.start).unwrap_or(whole);
+        let taken = [self.taken.as_slice(), &elsewhere].concat();
+        let at = nearest(window, &taken, near, bytes, align)?;
+        self.taken.push(at..at + bytes);
+        Some(at)
+    }
 }
 
 /// The addresses of a controller's functions: given, or made from its own.
@@ -230,6 +250,11 @@ pub fn named(nic: u8, index: u8) -> Option<Function> {
 /// A virtual function by its address.
 pub fn function(bdf: Bdf) -> Option<Function> {
     made().find(|v| v.function.bdf == bdf).map(|v| v.function)
+}
+
+/// The physical function of a virtual one.
+pub fn physical(bdf: Bdf) -> Option<Bdf> {
+    made().find(|v| v.function.bdf == bdf).map(|v| v.physical)
 }
 
 /// A virtual function's BARs, which its own configuration space doesn't have.

@@ -145,6 +145,8 @@ pub enum Special {
     NoInterruptRemapping,
     /// Network controllers of these models.
     Nics([NicModel; 2]),
+    /// One network controller, an igb, behind a PCI Express port.
+    NicBehindPort,
     /// The host's core alone.
     OneCore,
     /// This much memory, in MiB.
@@ -345,6 +347,12 @@ fn machine(case: &Case, plan: Plan<File>, directory: &Path, cx: &Context) -> Res
             machine.extra = ["-device", "intel-iommu,intremap=off"].map(Into::into).into();
         }
         Special::Nics(models) => machine.connect(&models, &[])?,
+        Special::NicBehindPort => {
+            machine.nics.clear();
+            let port = ["-device", "pcie-root-port,id=above,addr=0x3,chassis=1"];
+            let nic = ["-netdev", "user,id=net", "-device", "igb,bus=above,netdev=net,romfile="];
+            machine.extra = [port.as_slice(), &nic].concat().into_iter().map(Into::into).collect();
+        }
         Special::OneCore => machine.cpus = 1,
         Special::Memory(mib) => machine.memory = mib << 20,
         Special::NoImage => {

@@ -51,6 +51,9 @@ pub fn all() -> Vec<Case> {
         let machine = Special::Nics([NicModel::Igb, NicModel::E1000e]);
         cases.push(Case { machine, ..case(name("resets"), false, pair) });
     }
+    let parts = ["nic0.vf0", "nic0.vf1"].map(|name| linux(name, "driver=igbvf ", Choice::Direct));
+    let machine = Special::NicBehindPort;
+    cases.push(Case { machine, ..case("nic/behind-port".to_owned(), false, parts) });
     cases.extend(refusals());
     cases
 }

@@ -20,9 +20,10 @@ const DEVICE_ID: u16 = 0x18;
 const SUPPORTED_PAGES: u16 = 0x1C;
 const SYSTEM_PAGE: u16 = 0x20;
 const BARS: u16 = 0x24;
-/// Of CONTROL: VF Enable, VF Memory Space Enable. STATUS is its upper half.
+/// Of CONTROL: VF Enable, VF Memory Space Enable, ARI Capable Hierarchy. STATUS is its upper half.
 const VF_ENABLE: u32 = 1 << 0;
 const VF_MEMORY: u32 = 1 << 3;
+const ARI_HIERARCHY: u32 = 1 << 4;
 const CONTROL_BITS: u32 = 0xFFFF;
 /// Of the page sizes: 4 KiB.
 const PAGES_4K: u32 = 1;
@@ -53,6 +54,17 @@ pub struct Bar {
     pub prefetchable: bool,
     /// Where the first function has it; those of the others follow it without gaps.
     pub address: u64,
+}
+
+/// What is above a device, and which functions of its bus can be reached therefore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Above {
+    /// The root complex: every one.
+    Root,
+    /// A PCI Express port: the first eight (PCIe 6.0, 7.3.1).
+    Port,
+    /// A port that forwards requests by alternative routing ids: every one (6.13).
+    AriPort,
 }
 
 /// What [`Capability::enable`] switched on.
@@ -87,6 +99,11 @@ pub enum Error {
         /// Its bus.
         bus: u16,
     },
+    /// Functions that nothing reaches.
+    #[error(
+        "its virtual function {0} couldn't be reached through the PCIe port above it, which doesn't forward alternative routing ids (ARI)"
+    )]
+    Port(u16),
     /// No 4 KiB pages.
     #[error(
         "its virtual functions can't be aligned to pages of 4 KiB (supported page sizes {0:#x})"
@@ -133,7 +150,7 @@ impl Capability {
         ((config.read(self.0 + INITIAL_AND_TOTAL) >> 16) as u16).min(MAX_FUNCTIONS)
     }
 
-    /// Switches `count` virtual functions of the device with routing id `device` on.
+    /// Switches `count` virtual functions of the device with routing id `device`, below `above`, on.
     ///
     /// `place` gives an address below 4 GiB for that many bytes at a multiple of the second number;
     /// `wait` spends the 100 ms that functions may take to answer (3.3.3.1).
@@ -141,6 +158,7 @@ impl Capability {
         self,
         config: &mut impl Config,
         device: u16,
+        above: Above,
         count: u16,
         mut place: impl FnMut(u64, u64) -> Option<u64>,
         wait: impl FnOnce(),
@@ -149,7 +167,7 @@ impl Capability {
         if count == 0 || count > most {
             return Err(Error::Many { asked: count, most });
         }
-        self.disable(config);
+        self.set_up(config, above);
         let supported = config.read(self.0 + SUPPORTED_PAGES);
         if supported & PAGES_4K == 0 {
             return Err(Error::Pages(supported));
@@ -158,7 +176,7 @@ impl Capability {
         // The offset and stride hold for this number of functions (3.3.9, 3.3.10).
         config.write(self.0 + NUM_VFS, count.into());
         let bars = self.place(config, count, &mut place);
-        let functions = self.functions(config, device, count);
+        let functions = self.functions(config, device, above, count);
         let (bars, functions) = match (bars, functions) {
             (Ok(bars), Ok(functions)) => (bars, functions),
             (Err(e), _) | (_, Err(e)) => {
@@ -173,12 +191,23 @@ impl Capability {
         Ok(Enabled { functions, device, bars })
     }
 
-    fn disable(self, config: &mut impl Config) {
+    /// Off, and knowing whether ids of all functions are forwarded, on which theirs may depend (3.3.3.5).
+    fn set_up(self, config: &mut impl Config, above: Above) {
         let control = config.read(self.0 + CONTROL) & CONTROL_BITS;
-        config.write(self.0 + CONTROL, control & !(VF_ENABLE | VF_MEMORY));
+        let off = control & !(VF_ENABLE | VF_MEMORY | ARI_HIERARCHY);
+        config.write(self.0 + CONTROL, off);
+        if above == Above::AriPort {
+            config.write(self.0 + CONTROL, off | ARI_HIERARCHY);
+        }
     }
 
-    fn functions(self, config: &impl Config, device: u16, count: u16) -> Result<Vec<u16>, Error> {
+    fn functions(
+        self,
+        config: &impl Config,
+        device: u16,
+        above: Above,
+        count: u16,
+    ) -> Result<Vec<u16>, Error> {
         let register = config.read(self.0 + OFFSET_AND_STRIDE);
         let (offset, stride) = (register & 0xFFFF, register >> 16);
         let mut functions = Vec::new();
@@ -189,6 +218,9 @@ impl Capability {
                 || id as u16 == device
             {
                 return Err(Error::Bus { index, bus: (id >> 8) as u16 });
+            }
+            if above == Above::Port && id & 0xFF > 7 {
+                return Err(Error::Port(index));
             }
             functions.push(id as u16);
         }

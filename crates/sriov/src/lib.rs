@@ -13,7 +13,7 @@ mod capability;
 pub mod i82576;
 mod place;
 
-pub use capability::{Bar, Capability, Config, Enabled, Error, MAX_FUNCTIONS};
+pub use capability::{Above, Bar, Capability, Config, Enabled, Error, MAX_FUNCTIONS};
 pub use place::nearest;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The capability against a model that keeps to the standard: what is read-only stays, sizes
 //! show when ones are written, nothing moves while functions are on.
 
-use crate::{Capability, Config, Error};
+use crate::{Above, Capability, Config, Error};
 use proptest::prelude::*;
 
 const AT: u16 = 0x160;
@@ -92,7 +92,8 @@ fn functions_are_switched_on_where_they_were_put() {
     let capability = Capability::find(&model).unwrap();
     assert_eq!(capability.most(&model), 8);
     let mut waited = false;
-    let on = capability.enable(&mut model, 0x40, 3, placer(), || waited = true).unwrap();
+    let on =
+        capability.enable(&mut model, 0x40, Above::Root, 3, placer(), || waited = true).unwrap();
     assert_eq!(on.functions, [0xC0, 0xC2, 0xC4]);
     assert_eq!(on.device, 0x10CA);
     let bars: Vec<_> = on.bars.iter().map(|b| (b.index, b.size, b.wide, b.address)).collect();
@@ -103,11 +104,26 @@ fn functions_are_switched_on_where_they_were_put() {
 }
 
 #[test]
+fn a_port_passes_on_eight_functions_or_all() {
+    let enable = |above, device, offset, stride, count| {
+        let mut model = Model::new(8, offset, stride, IGB);
+        let capability = Capability::find(&model).unwrap();
+        let on = capability.enable(&mut model, device, above, count, placer(), || {});
+        (on.map(|on| on.functions), model.get(AT + 0x08))
+    };
+    let igb = |above| enable(above, 0x100, 0x80, 2, 2);
+    assert_eq!(igb(Above::Port), (Err(Error::Port(0)), 0));
+    assert_eq!(igb(Above::AriPort), (Ok(vec![0x180, 0x182]), 0x19));
+    assert_eq!(enable(Above::Port, 0x100, 1, 1, 7).0, Ok((0x101..0x108).collect()));
+    assert_eq!(enable(Above::Port, 0x100, 1, 1, 8).0, Err(Error::Port(7)));
+}
+
+#[test]
 fn functions_that_are_on_are_made_anew() {
     let mut model = igb();
     let capability = Capability::find(&model).unwrap();
-    capability.enable(&mut model, 0x40, 3, placer(), || {}).unwrap();
-    let on = capability.enable(&mut model, 0x40, 1, placer(), || {}).unwrap();
+    capability.enable(&mut model, 0x40, Above::Root, 3, placer(), || {}).unwrap();
+    let on = capability.enable(&mut model, 0x40, Above::Root, 1, placer(), || {}).unwrap();
     assert_eq!(on.functions, [0xC0]);
     assert!(!model.forbidden);
 }
@@ -117,8 +133,9 @@ fn what_cannot_be_leaves_them_off() {
     let refusal = |model: &Model, device, count, room: Option<u64>| {
         let mut model = model.clone();
         let capability = Capability::find(&model).unwrap();
-        let error =
-            capability.enable(&mut model, device, count, |_, _| room, || panic!("on")).unwrap_err();
+        let error = capability
+            .enable(&mut model, device, Above::Root, count, |_, _| room, || panic!("on"))
+            .unwrap_err();
         assert!(!model.on() && model.get(AT + 0x10) == 0);
         error
     };
@@ -164,7 +181,7 @@ proptest! {
     ) {
         let mut model = Model::new(total, offset, stride, sizes.map(|(s, f)| (1 << s, f)));
         let capability = Capability::find(&model).unwrap();
-        if let Ok(on) = capability.enable(&mut model, device, count, placer(), || {}) {
+        if let Ok(on) = capability.enable(&mut model, device, Above::Root, count, placer(), || {}) {
             prop_assert_eq!(on.functions.len(), usize::from(count));
             for (i, function) in on.functions.iter().enumerate() {
                 prop_assert_eq!(function >> 8, device >> 8);
@@ -184,7 +201,7 @@ proptest! {
         let mut model = Model::new(8, 0x80, 2, IGB);
         headers.iter().for_each(|(at, header)| model.set(at * 4, *header, u32::MAX));
         if let Some(capability) = Capability::find(&model) {
-            let _ = capability.enable(&mut model, 0x40, 2, placer(), || {});
+            let _ = capability.enable(&mut model, 0x40, Above::Root, 2, placer(), || {});
         }
     }
 }
