@@ -4,13 +4,12 @@
 use crate::say::say;
 use anyhow::{Context as _, Result, bail};
 use std::{
-    cell::OnceCell,
     env,
     io::{self, Seek},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -28,8 +27,8 @@ pub struct Context {
     /// Cargo's build directory; what is worth keeping between runs goes below it.
     pub target: PathBuf,
     interrupted: Arc<AtomicBool>,
-    qemu: OnceCell<PathBuf>,
-    hypervisor: OnceCell<PathBuf>,
+    qemu: OnceLock<PathBuf>,
+    hypervisor: OnceLock<PathBuf>,
 }
 
 impl Context {
@@ -48,7 +47,7 @@ impl Context {
         let flag = interrupted.clone();
         ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
             .context("the handler for ^C can't be installed")?;
-        let (qemu, hypervisor) = (OnceCell::new(), OnceCell::new());
+        let (qemu, hypervisor) = (OnceLock::new(), OnceLock::new());
         Ok(Context { root, target, interrupted, qemu, hypervisor })
     }
 
@@ -58,7 +57,7 @@ impl Context {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let target = root.join("target");
         let interrupted = Arc::default();
-        Context { root, target, interrupted, qemu: OnceCell::new(), hypervisor: OnceCell::new() }
+        Context { root, target, interrupted, qemu: OnceLock::new(), hypervisor: OnceLock::new() }
     }
 
     /// Whether ^C, SIGTERM or SIGHUP came.
@@ -149,7 +148,7 @@ impl Context {
     }
 }
 
-fn once(cell: &OnceCell<PathBuf>, make: impl FnOnce() -> Result<PathBuf>) -> Result<&Path> {
+fn once(cell: &OnceLock<PathBuf>, make: impl FnOnce() -> Result<PathBuf>) -> Result<&Path> {
     match cell.get() {
         Some(path) => Ok(path),
         None => {

@@ -19,6 +19,9 @@ use crate::{
 use anyhow::{Result, bail};
 use std::path::PathBuf;
 
+/// Cells at a time in a test, where spreads don't matter and time does.
+const SMOKE_JOBS: u32 = 2;
+
 /// Run an experiment and show what it measured.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
@@ -222,6 +225,7 @@ pub fn smoke(cx: &Context) -> Result<()> {
             request.cells.push(cell);
         }
     }
+    request.jobs = SMOKE_JOBS;
     let kit = prepare(cx, &workloads)?;
     let results = measure(cx, &kit, &request)?;
     let folder = tempfile::tempdir()?;

@@ -16,7 +16,11 @@ use super::{
 };
 use crate::{context::Context, elf};
 use anyhow::{Context as _, Result, anyhow, bail};
-use std::fs;
+use std::{
+    fs,
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+};
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -27,6 +31,8 @@ pub struct Request {
     pub effort: Effort,
     /// Boots per cell.
     pub repeat: u32,
+    /// Cells measured at a time. Counts stand more than one, their spreads widen.
+    pub jobs: u32,
 }
 
 impl Request {
@@ -40,7 +46,7 @@ impl Request {
                 }
             }
         }
-        Request { cells, effort, repeat: 1 }
+        Request { cells, effort, repeat: 1, jobs: 1 }
     }
 }
 
@@ -130,26 +136,46 @@ pub fn measure(cx: &Context, kit: &Kit, request: &Request) -> Result<Results> {
         let elf = fs::read(cx.hypervisor()?).context("the hypervisor can't be read")?;
         results.hypervisor_bytes = Some(elf::loaded_bytes(&elf)?);
     }
-    let mut course = Course::new(request.cells.len());
-    for &(workload, policy) in &request.cells {
-        let step = course.next(format!("{:<16} {:<12}", workload.short(), policy.label()));
-        match cell(cx, kit, workload, policy, request, &step) {
-            Ok(cell) => {
-                step.end(&said(&cell));
-                results.cells.push(cell);
+    let course = Mutex::new(Course::new(request.cells.len(), request.jobs > 1));
+    let cells = Mutex::new(vec![None; request.cells.len()]);
+    let next = || locked(&course).next(|i| name(request.cells[i]));
+    let work = || {
+        while let Some((i, step)) = next() {
+            let (workload, policy) = request.cells[i];
+            let result = cell(cx, kit, workload, policy, request, &step);
+            if cx.interrupted() {
+                return step.end("stopped");
             }
-            Err(_) if cx.interrupted() => {
-                step.end("stopped");
-                bail!("stopped");
-            }
-            Err(e) => {
-                step.end("failed");
-                results.failures.push(Failure { workload, policy, why: format!("{e:#}") });
-            }
+            step.end(&result.as_ref().map_or("failed".into(), said));
+            let failed = |e| Failure { workload, policy, why: format!("{e:#}") };
+            locked(&cells)[i] = Some(result.map_err(failed));
+            locked(&course).done();
         }
-        course.done();
+    };
+    thread::scope(|scope| {
+        for _ in 0..request.jobs {
+            scope.spawn(work);
+        }
+    });
+    if cx.interrupted() {
+        bail!("stopped");
+    }
+    for result in locked(&cells).drain(..).flatten() {
+        match result {
+            Ok(cell) => results.cells.push(cell),
+            Err(failure) => results.failures.push(failure),
+        }
     }
     Ok(results)
+}
+
+fn name((workload, policy): (Workload, Policy)) -> String {
+    format!("{:<16} {:<12}", workload.short(), policy.label())
+}
+
+/// What a thread that panicked leaves is whole: the locks are held for single steps only.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// That something happened, for the line of progress.

@@ -12,26 +12,36 @@ const EVERY: Duration = Duration::from_millis(200);
 /// A number of steps that take about as long each.
 pub struct Course {
     steps: usize,
+    begun: usize,
     ended: usize,
     start: Instant,
+    /// Whether steps run beside each other, so that none has a line to keep up to date.
+    beside: bool,
 }
 
 impl Course {
     /// With so many steps.
-    pub fn new(steps: usize) -> Course {
-        Course { steps, ended: 0, start: Instant::now() }
+    pub fn new(steps: usize, beside: bool) -> Course {
+        Course { steps, begun: 0, ended: 0, start: Instant::now(), beside }
     }
 
-    /// Begins the next step.
-    pub fn next(&self, name: String) -> Step {
+    /// Begins the next step, if there is one, and says which it is.
+    pub fn next(&mut self, name: impl Fn(usize) -> String) -> Option<(usize, Step)> {
+        let index = self.begun;
+        if index == self.steps {
+            return None;
+        }
+        self.begun += 1;
         let width = self.steps.to_string().len();
-        let mut step = Step::named(format!("{:>width$}/{} {name}", self.ended + 1, self.steps));
+        let mut step =
+            Step::named(format!("{:>width$}/{} {}", self.begun, self.steps, name(index)));
+        step.terminal &= !self.beside;
         step.left = left(self.start.elapsed(), self.ended, self.steps);
         step.tick();
-        step
+        Some((index, step))
     }
 
-    /// The step is over.
+    /// A step is over.
     pub fn done(&mut self) {
         self.ended += 1;
     }
@@ -118,6 +128,16 @@ impl Step {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_step_comes_once() {
+        let mut course = Course::new(2, true);
+        let next =
+            |course: &mut Course| course.next(|i| format!("step {i}")).map(|(i, s)| (i, s.name));
+        assert_eq!(next(&mut course), Some((0, "1/2 step 0".into())));
+        assert_eq!(next(&mut course), Some((1, "2/2 step 1".into())));
+        assert_eq!(next(&mut course), None);
+    }
 
     #[test]
     fn the_rest_takes_what_the_others_took() {

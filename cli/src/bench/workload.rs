@@ -84,7 +84,10 @@ impl Workload {
             Workload::Fio { depth } => format!("fio depth {depth}"),
             Workload::Stream { compute: 0, throttle: None } => "netperf".into(),
             Workload::Stream { compute, throttle: None } => format!("netperf +{compute}/byte"),
-            Workload::Stream { throttle: Some(us), .. } => format!("netperf {us} µs"),
+            Workload::Stream { compute: 0, throttle: Some(us) } => format!("netperf {us} µs"),
+            Workload::Stream { compute, throttle: Some(us) } => {
+                format!("netperf +{compute}/byte {us} µs")
+            }
             Workload::Exchange => "UDP_RR".into(),
             Workload::Apache => "Apache".into(),
             Workload::Memcached => "memcached".into(),
@@ -153,7 +156,7 @@ impl Workload {
             Effort::Full => (2 * unit, 12 * unit, 4),
             Effort::Demo => (unit + unit / 2, 8 * unit, 3),
             Effort::Quick => (unit, 5 * unit, 2),
-            Effort::Smoke => (unit / 2, 2 * unit, 1),
+            Effort::Smoke => (unit / 2, 4 * unit, 2),
         };
         Size { warmup: short, short, long, pairs }
     }
@@ -189,11 +192,12 @@ impl Workload {
 mod tests {
     use super::*;
 
-    const SOME: [Workload; 7] = [
+    const SOME: [Workload; 8] = [
         Workload::Fio { depth: 1 },
         Workload::STREAM,
         Workload::Stream { compute: 64, throttle: None },
         Workload::Stream { compute: 0, throttle: Some(96) },
+        Workload::Stream { compute: 64, throttle: Some(96) },
         Workload::Exchange,
         Workload::Apache,
         Workload::Memcached,
