@@ -249,7 +249,8 @@ mod tests {
         let mut generator = shell("while :; do :; done");
         assert_eq!(generator.idle(), None);
         generator.begin();
-        until(|| generator.seconds() > 0.3);
+        let before = generator.seconds();
+        until(|| generator.seconds() > before + 0.3);
         generator.end();
         let idle = generator.idle().unwrap();
         assert_eq!(idle.program, "sh");
