@@ -25,8 +25,9 @@ pub fn legend() -> String {
     format!(
         "  measured: counted by the hypervisor's ledger and a plugin of the emulator, as the slope between\n\
          \x20 short and long windows of a running load. Costs are executed instructions, not time.\n\
-         \x20 modelled: the measured figures at {} device interrupts and {} ticks a second (memcached in\n\
-         \x20 the ELI paper), with {} cycles charged for each exit and one cycle for each instruction.\n",
+         \x20 modelled: the measured figures at the program's rate of device interrupts in the ELI paper (fio:\n\
+         \x20 memcached's {}) and {} ticks a second, with {} cycles charged for each exit and one\n\
+         \x20 cycle for each instruction.\n",
         thousands(Model::PAPER.interrupts as u64),
         Model::PAPER.ticks,
         thousands(Model::PAPER.cycles as u64)
