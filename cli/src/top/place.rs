@@ -1,5 +1,5 @@
 //! Where the runs of a user offer their sockets: `$XDG_RUNTIME_DIR/exitless`, or
-//! `/tmp/exitless-UID`, each socket named by the process that offers it.
+//! `exitless-UID` in the directory for temporary files, each socket named by the process that offers it.
 //!
 //! Guarantees: the directory is the user's own, and nobody else may look into it, or it
 //! isn't used; a socket goes when its run does, and one whose run was killed outright
@@ -21,7 +21,7 @@ const SUFFIX: &str = ".sock";
 pub fn directory() -> PathBuf {
     match env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|d| d.is_dir()) {
         Some(runtime) => runtime.join("exitless"),
-        None => format!("/tmp/exitless-{}", rustix::process::getuid().as_raw()).into(),
+        None => env::temp_dir().join(format!("exitless-{}", rustix::process::getuid().as_raw())),
     }
 }
 
