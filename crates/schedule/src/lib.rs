@@ -1,0 +1,282 @@
+//! Who runs next on a core that several vCPUs share: weighted fair by virtual time.
+//!
+//! A vCPU's virtual time is the time it had the core, times 100 ÷ its weight. Whenever there is a
+//! choice to make, the runnable one of least virtual time gets the core, for a slice.
+//!
+//! Rules:
+//! - The running one keeps the core until its slice is over, or until one that woke is behind it.
+//! - After its slice it goes on only if it is still behind all others; equal ones take turns.
+//! - Sleep can't be saved up: one that wakes is at most a slice behind the floor, the least virtual
+//!   time that the runnable ones have reached so far.
+//! - Cutting another's slice short has a price: [`MIN_TURN`] of a slice, whether it is used or not.
+//!   So a guest that sleeps and wakes at speed pays for every switch it causes.
+//!
+//! Guarantees, with `n` members and `S` a slice, if the caller asks [`Schedule::should_switch`] at
+//! [`Schedule::deadline`]; what it is late by comes on top:
+//! - Somebody is picked if somebody is runnable.
+//! - Among members always runnable, the times had, each divided by its weight, are never further
+//!   apart than a slice of each.
+//! - A member that is always runnable isn't had the better of by one that sleeps and wakes, however
+//!   that goes about it, by more than a slice, and a slice at weight 100.
+//! - Among members always runnable, one of weight `w` waits for no longer than the sum over the
+//!   others of `S × (1 + their weight ÷ w)`. With sleepers about, for no longer than the sum over
+//!   the others of `(2 B + S) × their weight ÷ 100`, `B` the sum of `S × 100 ÷ weight` over all.
+//! - Nothing that time or the caller does makes it panic. Time that goes backwards counts as none.
+//!
+//! It knows no clock and no hardware: times are TSC ticks that the caller reads.
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+/// vCPUs of one core.
+pub const MAX: usize = 8;
+/// The weight at which virtual time is time.
+pub const DEFAULT_WEIGHT: u32 = 100;
+/// The largest weight; the smallest is 1.
+pub const MAX_WEIGHT: u32 = 10_000;
+/// This part of a slice is what cutting another's slice short costs at least.
+pub const MIN_TURN: u64 = 32;
+
+/// Virtual time in ticks. 128 bits, so that 64 bits of ticks at any weight never overflow it.
+type Virtual = u128;
+
+/// One core's vCPUs, by their places 0, 1, 2 …
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    /// Ticks that one runs at a stretch if another wants to.
+    slice: u64,
+    members: [Member; MAX],
+    count: usize,
+    running: Option<usize>,
+    /// Who ran last: equal ones take turns from the next place on.
+    last: usize,
+    /// When the running one's slice began.
+    began: u64,
+    /// Up to when the running one is charged.
+    charged: u64,
+    /// Ticks that the running one has paid for already.
+    prepaid: u64,
+    /// The least virtual time of the runnable ones, at its highest.
+    floor: Virtual,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    weight: u32,
+    state: State,
+    time: Virtual,
+    /// What is left of the last division, so that nothing is lost to rounding.
+    rest: u64,
+    ran: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Blocked,
+    Runnable,
+    /// Runnable, was behind the running one when it woke, and hasn't run since.
+    Woken,
+    Removed,
+}
+
+impl Member {
+    const fn new(weight: u32, time: Virtual) -> Self {
+        Member { weight, state: State::Blocked, time, rest: 0, ran: 0 }
+    }
+
+    const fn runnable(&self) -> bool {
+        matches!(self.state, State::Runnable | State::Woken)
+    }
+
+    fn charge(&mut self, ticks: u64) {
+        let due = u128::from(ticks) * u128::from(DEFAULT_WEIGHT) + u128::from(self.rest);
+        let weight = u128::from(self.weight);
+        self.time = self.time.saturating_add(due / weight);
+        self.rest = (due % weight) as u64;
+    }
+}
+
+impl Schedule {
+    /// Nobody yet. `slice`: the ticks that one runs at a stretch if another wants to, at least 1.
+    pub const fn new(slice: u64) -> Self {
+        Schedule {
+            slice: if slice == 0 { 1 } else { slice },
+            members: [Member::new(DEFAULT_WEIGHT, 0); MAX],
+            count: 0,
+            running: None,
+            last: MAX - 1,
+            began: 0,
+            charged: 0,
+            prepaid: 0,
+            floor: 0,
+        }
+    }
+
+    /// A new member, blocked until it is woken. Gives its place; none if there are [`MAX`] already.
+    /// Weights are 1 to [`MAX_WEIGHT`]; others are brought there.
+    pub fn add(&mut self, weight: u32) -> Option<usize> {
+        let place = self.count;
+        *self.members.get_mut(place)? = Member::new(weight.clamp(1, MAX_WEIGHT), self.floor);
+        self.count += 1;
+        Some(place)
+    }
+
+    /// It may run. Waking one that is awake changes nothing.
+    pub fn wake(&mut self, place: usize, now: u64) {
+        self.charge(now);
+        let least = self.floor.saturating_sub(Virtual::from(self.slice));
+        let running = self.running.map_or(0, |place| self.members[place].time);
+        if let Some(member) = self.member(place)
+            && member.state == State::Blocked
+        {
+            member.time = member.time.max(least);
+            let behind = member.time < running;
+            member.state = if behind { State::Woken } else { State::Runnable };
+        }
+    }
+
+    /// It has nothing to run. The time it had until `now` is charged.
+    pub fn block(&mut self, place: usize, now: u64) {
+        self.stop(place, now, State::Blocked);
+    }
+
+    /// It never runs again; its place stays taken.
+    pub fn remove(&mut self, place: usize, now: u64) {
+        self.stop(place, now, State::Removed);
+    }
+
+    /// Who has the core.
+    pub fn running(&self) -> Option<usize> {
+        self.running
+    }
+
+    /// Could it run, or does it?
+    pub fn is_runnable(&self, place: usize) -> bool {
+        self.members[..self.count].get(place).is_some_and(Member::runnable)
+    }
+
+    /// Could somebody run who isn't the running one?
+    pub fn contested(&self) -> bool {
+        (0..self.count).any(|place| Some(place) != self.running && self.is_runnable(place))
+    }
+
+    /// Charges the running one; would [`Schedule::pick`] give the core to another? If its slice is
+    /// over and it wouldn't, another slice begins.
+    pub fn should_switch(&mut self, now: u64) -> bool {
+        self.charge(now);
+        let next = self.next(now);
+        if next == self.running {
+            self.renew(now);
+        }
+        next != self.running
+    }
+
+    /// Charges the running one, chooses and makes the chosen one the running one, which may be the
+    /// same. None if nobody is runnable.
+    pub fn pick(&mut self, now: u64) -> Option<usize> {
+        self.charge(now);
+        let next = self.next(now);
+        if next == self.running {
+            self.renew(now);
+            return next;
+        }
+        let cut_short = self.running.is_some() && !self.slice_over(now);
+        self.running = next;
+        (self.began, self.charged, self.prepaid) = (now, now, 0);
+        if let Some(place) = next {
+            self.last = place;
+            let price = if cut_short { self.slice / MIN_TURN } else { 0 };
+            if let Some(member) = self.member(place) {
+                member.state = State::Runnable;
+                member.charge(price);
+            }
+            self.prepaid = price;
+        }
+        next
+    }
+
+    /// When the running one's slice ends, if somebody else could run.
+    pub fn deadline(&self) -> Option<u64> {
+        let contested = self.running.is_some() && self.contested();
+        contested.then(|| self.began.wrapping_add(self.slice))
+    }
+
+    /// Ticks that it had the core, as far as charged.
+    pub fn ran(&self, place: usize) -> u64 {
+        self.members.get(place).map_or(0, |member| member.ran)
+    }
+
+    fn member(&mut self, place: usize) -> Option<&mut Member> {
+        self.members[..self.count].get_mut(place)
+    }
+
+    /// Charges the running one up to `now`, and raises the floor.
+    fn charge(&mut self, now: u64) {
+        let ticks = elapsed(self.charged, now);
+        self.charged = now;
+        if let Some(place) = self.running {
+            let paid = ticks.min(self.prepaid);
+            self.prepaid -= paid;
+            if let Some(member) = self.member(place) {
+                member.ran = member.ran.saturating_add(ticks);
+                member.charge(ticks - paid);
+            }
+        }
+        let runnable = self.members[..self.count].iter().filter(|member| member.runnable());
+        if let Some(least) = runnable.map(|member| member.time).min() {
+            self.floor = self.floor.max(least);
+        }
+    }
+
+    fn stop(&mut self, place: usize, now: u64, state: State) {
+        self.charge(now);
+        if let Some(member) = self.member(place)
+            && member.state != State::Removed
+        {
+            member.state = state;
+        }
+        if self.running == Some(place) {
+            self.running = None;
+            self.prepaid = 0;
+        }
+    }
+
+    fn slice_over(&self, now: u64) -> bool {
+        elapsed(self.began, now) >= self.slice
+    }
+
+    /// The running one goes on; a slice that is over begins anew.
+    fn renew(&mut self, now: u64) {
+        if self.slice_over(now) {
+            self.began = now;
+        }
+    }
+
+    /// Who is to have the core from `now` on.
+    fn next(&self, now: u64) -> Option<usize> {
+        let Some(running) = self.running else {
+            return self.least(Member::runnable);
+        };
+        if self.slice_over(now) {
+            return self.least(Member::runnable);
+        }
+        let time = self.members[running].time;
+        self.least(|member| member.state == State::Woken && member.time < time).or(Some(running))
+    }
+
+    /// The one of least virtual time among these; of equals the first after who ran last.
+    fn least(&self, among: impl Fn(&Member) -> bool) -> Option<usize> {
+        let places = (1..=MAX).map(|step| (self.last + step) % MAX);
+        places
+            .filter(|place| *place < self.count && among(&self.members[*place]))
+            .min_by_key(|place| self.members[*place].time)
+    }
+}
+
+/// Ticks from `then` to `now`; none if time went backwards.
+const fn elapsed(then: u64, now: u64) -> u64 {
+    let ticks = now.wrapping_sub(then);
+    if ticks > i64::MAX as u64 { 0 } else { ticks }
+}
+
+#[cfg(test)]
+mod tests;
