@@ -14,10 +14,12 @@ mod apic;
 mod mode;
 mod shadow;
 mod startup;
+mod timer;
 mod vectors;
 
 pub use apic::{Core, Destination, LocalApic, Refused, TimerSetup, WriteEffect};
 pub use mode::{DeliveryFault, Interruption, Mode, classify, mode_for};
 pub use shadow::{GATE_BYTES, PAGE_BYTES, Unsuitable, build, gate_present, suitable};
 pub use startup::{Found, Signal, Startup};
+pub use timer::VirtualTimer;
 pub use vectors::{Routes, STAND_IN_TOP, VectorSet, class};
