@@ -25,6 +25,7 @@ impl Write for Console {
 }
 
 /// Prints a line.
+#[macro_export]
 macro_rules! println {
     ($($arg:tt)*) => {{
         use core::fmt::Write as _;
@@ -32,7 +33,7 @@ macro_rules! println {
         let _ = writeln!($crate::console::Console, $($arg)*);
     }};
 }
-pub(crate) use println;
+pub use println;
 
 /// Prints `ok` or `FAIL` for one thing a test checked.
 pub fn verdict(good: bool, test: &str, detail: fmt::Arguments) {
@@ -43,12 +44,13 @@ pub fn verdict(good: bool, test: &str, detail: fmt::Arguments) {
 }
 
 /// `check!(test, condition, "detail {}", …)`: one line of verdict.
+#[macro_export]
 macro_rules! check {
     ($test:expr, $good:expr, $($arg:tt)*) => {
         $crate::console::verdict($good, $test, format_args!($($arg)*))
     };
 }
-pub(crate) use check;
+pub use check;
 
 /// Whether any check failed so far.
 pub fn failed() -> bool {

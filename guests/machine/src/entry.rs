@@ -2,7 +2,7 @@
 //! for both, an identity map of the first 4 GiB, a flat GDT, a stack for each CPU; and
 //! the trampoline by which the other CPUs get from a start-up IPI to the same mode.
 //!
-//! Guarantees: [`crate::main`] runs in 64-bit mode with interrupts off and the
+//! Guarantees: [`crate::begin`] runs in 64-bit mode with interrupts off and the
 //! loader's information block, whichever kind, in its argument; [`crate::smp::begin`]
 //! runs so on each further CPU, on the stack of its APIC id.
 
@@ -157,7 +157,7 @@ stacks: .skip {cpus} * 65536
 /// Called by the assembly above.
 #[unsafe(no_mangle)]
 extern "C" fn kernel_main(info: u64) -> ! {
-    crate::main(info)
+    crate::begin(info)
 }
 
 /// Called by the trampoline with the CPU's APIC id and the code segment it started with.
