@@ -1,0 +1,181 @@
+/*
+ * A well-behaved neighbour: writes to a disk, reads back, compares every byte, and keeps a
+ * heartbeat, until somebody types a line on its console.
+ *
+ *   steady DISK
+ *
+ * Round r writes the r-th part of the region (PARTS of them, in turn), each block its own
+ * pattern of round and place, and reads it back; before that it compares what was
+ * written there PARTS rounds ago. All direct: what is compared came from the disk. At the end
+ * the whole region is compared once more, so that whoever has the disk can do the same from
+ * outside, knowing only the number of rounds.
+ *
+ * The heart is a thread of the highest priority that wants to run a hundred times a second; the
+ * largest time between two beats is what another VM could have done to this one.
+ *
+ * From "@exitless steady" to the last line the hypervisor's ledger is watched, by plain loads.
+ */
+#define _GNU_SOURCE
+#include "../measure/measure.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BLOCK 4096u
+#define PART 64u   /* blocks that a round writes */
+#define PARTS 16u
+#define BEAT 10000000ull
+
+static int disk;
+static uint64_t *block;
+static volatile uint64_t beats, largest;
+
+void fail(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    printf("@exitless failed ");
+    vprintf(format, arguments);
+    printf("\n");
+    va_end(arguments);
+    fflush(stdout);
+    exit(1);
+}
+
+char *slurp(int file, const char *name)
+{
+    static char text[65536];
+    ssize_t length = pread(file, text, sizeof text - 1, 0);
+    if (length < 0)
+        fail("reading %s: %s", name, strerror(errno));
+    text[length] = 0;
+    return text;
+}
+
+uint64_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+/* The pattern, as the harness knows it too: xorshift64 from round and place. */
+static void pattern(uint64_t round, uint64_t place, uint64_t *into)
+{
+    uint64_t x = round << 32 | (place + 1);
+    for (unsigned i = 0; i < BLOCK / 8; i++) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        into[i] = x;
+    }
+}
+
+static void compare(uint64_t round, uint64_t place, const char *when)
+{
+    static uint64_t want[BLOCK / 8];
+    pattern(round, place, want);
+    memset(block, 0, BLOCK);
+    if (pread(disk, block, BLOCK, (off_t)(place * BLOCK)) != BLOCK)
+        fail("reading block %llu %s: %s", (unsigned long long)place, when, strerror(errno));
+    if (memcmp(block, want, BLOCK))
+        fail("block %llu isn't what round %llu wrote, %s", (unsigned long long)place, (unsigned long long)round, when);
+}
+
+static void round_of(uint64_t round)
+{
+    uint64_t first = round % PARTS * PART;
+    for (uint64_t place = first; place < first + PART; place++) {
+        if (round > PARTS)
+            compare(round - PARTS, place, "before it is overwritten");
+        pattern(round, place, block);
+        if (pwrite(disk, block, BLOCK, (off_t)(place * BLOCK)) != BLOCK)
+            fail("writing block %llu: %s", (unsigned long long)place, strerror(errno));
+    }
+    for (uint64_t place = first; place < first + PART; place++)
+        compare(round, place, "right after it was written");
+}
+
+static void *heart(void *unused)
+{
+    (void)unused;
+    uint64_t last = now(), next = last;
+    for (;;) {
+        next += BEAT;
+        struct timespec until = {.tv_sec = (time_t)(next / 1000000000), .tv_nsec = (long)(next % 1000000000)};
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+        uint64_t here = now();
+        if (here - last > largest)
+            largest = here - last;
+        last = here;
+        beats++;
+        if (next < here) /* beats that were missed aren't made up for */
+            next = here;
+    }
+}
+
+static int typed(void)
+{
+    struct pollfd console = {.fd = 0, .events = POLLIN};
+    return poll(&console, 1, 0) > 0;
+}
+
+int main(int count, char **arguments)
+{
+    static struct page before[MAX_CPUS], after[MAX_CPUS];
+    struct interrupts start, end;
+    char path[64];
+    pthread_t thread;
+    pthread_attr_t attributes;
+    struct sched_param highest = {.sched_priority = sched_get_priority_max(SCHED_FIFO)};
+
+    setlinebuf(stdout);
+    if (count != 2)
+        fail("usage: steady DISK");
+    snprintf(path, sizeof path, "/dev/%s", arguments[1]);
+    disk = open(path, O_RDWR | O_DIRECT);
+    if (disk < 0)
+        fail("%s: %s", path, strerror(errno));
+    if (posix_memalign((void **)&block, BLOCK, BLOCK) || mlockall(MCL_CURRENT | MCL_FUTURE))
+        fail("memory: %s", strerror(errno));
+    ledger_find();
+    cpus_all();
+    device_choose(arguments[1]);
+    pthread_attr_init(&attributes);
+    pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
+    pthread_attr_setschedpolicy(&attributes, SCHED_FIFO);
+    pthread_attr_setschedparam(&attributes, &highest);
+    if ((errno = pthread_create(&thread, &attributes, heart, NULL)))
+        fail("the heart: %s", strerror(errno));
+
+    printf("@exitless steady\n");
+    interrupts_read(&start);
+    ledger_read(before);
+    beats = largest = 0;
+    uint64_t rounds = 0;
+    while (!typed()) {
+        round_of(++rounds);
+        printf("@exitless round %llu\n", (unsigned long long)rounds);
+    }
+    uint64_t oldest = rounds > PARTS ? rounds - PARTS + 1 : 1;
+    for (uint64_t round = oldest; round <= rounds; round++)
+        for (uint64_t place = 0; place < PART; place++)
+            compare(round, round % PARTS * PART + place, "at the end");
+    ledger_read(after);
+    interrupts_read(&end);
+    printf("@exitless verified rounds=%llu beats=%llu gap_us=%llu device=%llu ticks=%llu", (unsigned long long)rounds,
+           (unsigned long long)beats, (unsigned long long)largest / 1000, (unsigned long long)(end.device - start.device),
+           (unsigned long long)(end.ticks - start.ticks));
+    ledger_print(before, after);
+    printf("\n");
+    return 0;
+}
