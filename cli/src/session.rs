@@ -15,7 +15,7 @@ use std::{
     os::unix::process::{CommandExt, ExitStatusExt},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender},
     },
@@ -63,6 +63,7 @@ pub struct Typed {
 pub struct Wishes {
     counters: AtomicBool,
     end: AtomicBool,
+    words: Mutex<Vec<(usize, &'static str)>>,
 }
 
 impl Wishes {
@@ -74,6 +75,16 @@ impl Wishes {
     /// Whether [`Wishes::ask`] was called since this was.
     pub fn take_question(&self) -> bool {
         self.counters.swap(false, Ordering::Relaxed)
+    }
+
+    /// Something is to be typed on the console of a VM, given by its index in the plan.
+    pub fn type_to(&self, vm: usize, text: &'static str) {
+        self.words().push((vm, text));
+    }
+
+    fn words(&self) -> MutexGuard<'_, Vec<(usize, &'static str)>> {
+        // Nobody panics while it is held.
+        self.words.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The person wants to leave.
@@ -283,6 +294,9 @@ impl Input {
     fn feed(&self, typed: &Typed, framing: Framing) {
         if self.has_room() && typed.wishes.take_question() && framing == Framing::Frames {
             self.send(stream::ask_live());
+        }
+        for (vm, text) in typed.wishes.words().drain(..) {
+            self.send(stream::frame_input(vm, text.as_bytes()));
         }
         while self.has_room()
             && let Ok(bytes) = typed.bytes.try_recv()

@@ -13,7 +13,7 @@ use std::{
 /// What the hypervisor may load, in bytes.
 const IMAGE_LIMIT: u64 = 1 << 20;
 /// Packages for the bare machine, which plain `cargo` commands leave out.
-const BARE_METAL: [&str; 2] = ["hypervisor", "kernels"];
+const BARE_METAL: [&str; 4] = ["hypervisor", "machine", "kernels", "hostile"];
 /// Crates whose tests Miri can run in a few minutes.
 const MIRI: [&str; 3] = ["ledger", "delivery", "loader"];
 /// Seconds for each of the fuzz targets.

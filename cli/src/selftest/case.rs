@@ -2,13 +2,14 @@
 
 use super::{
     echo,
+    hostile::{self, Conductor},
     kernel::{Kernel, Variant},
 };
 use crate::{
     bench::{self, Edge},
     context::Context,
     load::{self, File},
-    machine::{Boot, Machine},
+    machine::{Boot, Disk, Machine},
     network::NicModel,
     report::Report,
     session::{self, Ended, Framing, Seen, Setup, Typed, Wishes},
@@ -71,20 +72,26 @@ impl Case {
         matches!(self.machine, Special::Bare | Special::BareWithoutIommu)
     }
 
-    /// Whether a VM of it runs Linux.
-    pub fn has_linux(&self) -> bool {
-        self.guests.iter().any(|g| g.variant == Variant::Linux)
+    /// Whether a VM of it runs this.
+    pub fn has(&self, variant: Variant) -> bool {
+        self.guests.iter().any(|g| g.variant == variant)
+    }
+
+    fn has_linux(&self) -> bool {
+        self.has(Variant::Linux) || self.has(Variant::Steady)
     }
 }
 
 /// A VM of a case.
 pub struct Guest {
-    /// The test kernel's tests, separated by commas; Linux has none.
+    /// The test kernel's tests, the attacker's subjects, separated by commas; Linux has none.
     pub tests: &'static str,
     /// More words for its command line.
     pub options: &'static str,
     /// Its vCPUs, a core each.
     pub cpus: u32,
+    /// Which cores.
+    pub cores: Cores,
     /// Which image.
     pub variant: Variant,
     /// Its interrupt policy.
@@ -101,6 +108,16 @@ pub struct Guest {
     pub incident: Option<&'static str>,
 }
 
+/// On which cores a VM runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cores {
+    /// The next that no VM has.
+    Next,
+    /// Those of the case's first VM.
+    #[expect(dead_code, reason = "the hypervisor doesn't share cores yet")]
+    First,
+}
+
 /// How a VM must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
@@ -112,6 +129,8 @@ pub enum Expected {
     Reset,
     /// It is stopped, for a reason that contains this text.
     Fault(&'static str),
+    /// It doesn't: it goes on when the others have ended, and the machine is switched off.
+    Never,
 }
 
 /// What must come of a run.
@@ -133,6 +152,8 @@ pub enum Special {
     /// Its vCPUs' counters are asked for all the time, as `exitless top` does once a second.
     /// The VMs must have the exits, reason for reason, that they have when nobody asks.
     Watched,
+    /// The first VM is Linux at work on a disk of its own, the others attack it: see [`hostile`].
+    Attacked,
     /// No hypervisor.
     Bare,
     /// No hypervisor, and no IOMMU either.
@@ -178,6 +199,8 @@ pub struct Outcome {
     pub unwatched: Option<Report>,
     /// What the counting plugin saw.
     pub edges: Vec<Edge>,
+    /// What was on the first disk at the end, of [`Special::Attacked`].
+    pub disk: Vec<u8>,
 }
 
 /// What a test kernel says before and after it makes a point of not exiting.
@@ -210,6 +233,7 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
     let setup = Setup { command, framing, timeout: Some(patience), typed };
     let mut report =
         Report::new(case.guests.iter().enumerate().map(|(i, _)| NAMES[i % NAMES.len()]));
+    let mut conductor = (case.machine == Special::Attacked).then(Conductor::default);
     let mut consoles = vec![Vec::new(); case.guests.len()];
     let (mut log, mut answers) = (Vec::new(), Vec::new());
     let ended = session::run(setup, cx, |seen| {
@@ -237,14 +261,21 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
             }
             Seen::Idle => {}
         }
-        Ok(ControlFlow::Continue(()))
+        Ok(match &mut conductor {
+            Some(conductor) => conductor.lead(case, &consoles, &report, &wishes),
+            None => ControlFlow::Continue(()),
+        })
     })?;
+    let disk = match case.machine {
+        Special::Attacked => fs::read(directory.join(DISK))?,
+        _ => Vec::new(),
+    };
     let consoles = consoles.iter().map(|c| String::from_utf8_lossy(c).into_owned()).collect();
     let edges = match fs::read_to_string(counts) {
         Ok(text) => bench::counted(&text)?.edges,
         Err(_) => Vec::new(),
     };
-    Ok(Outcome { ended, report, consoles, log, answers, unwatched: None, edges })
+    Ok(Outcome { ended, report, consoles, log, answers, unwatched: None, edges, disk })
 }
 
 fn says(console: &[u8], text: &str) -> bool {
@@ -252,24 +283,31 @@ fn says(console: &[u8], text: &str) -> bool {
 }
 
 /// Names of the VMs of a case.
-const NAMES: [&str; 2] = ["first", "second"];
+const NAMES: [&str; 4] = ["first", "second", "third", "fourth"];
+/// The first disk of [`Special::Attacked`].
+const DISK: &str = "disk";
 
 fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
     let mut vms = Vec::new();
     let mut cores = 1..;
-    let port = if case.has_linux() { echo::send_back()? } else { 0 };
+    let port = if case.has(Variant::Linux) { echo::send_back()? } else { 0 };
     for (i, guest) in case.guests.iter().enumerate() {
         let name = NAMES[i % NAMES.len()];
         let path = directory.join(name);
         fs::write(&path, kernel.variant(guest.variant)?)?;
         vms.push(Vm {
             name: name.to_owned(),
-            cpus: cores.by_ref().take(guest.cpus as usize).collect(),
+            cpus: match guest.cores {
+                Cores::Next => cores.by_ref().take(guest.cpus as usize).collect(),
+                Cores::First => (1..=guest.cpus).collect(),
+            },
             memory: guest.memory(),
             kernel: path.display().to_string(),
             initrd: kernel.initrd(guest.variant)?,
             cmdline: match guest.variant {
                 Variant::Linux => guest.linux_cmdline(port, echo::count()?),
+                Variant::Steady => hostile::STEADY.to_owned(),
+                Variant::Hostile => guest.hostile_cmdline(),
                 _ => guest.cmdline(case.is_bare()),
             },
             devices: guest.devices.clone(),
@@ -301,7 +339,10 @@ impl Guest {
     }
 
     fn memory(&self) -> u64 {
-        if self.variant == Variant::Linux { LINUX_MEMORY } else { MEMORY }
+        match self.variant {
+            Variant::Linux | Variant::Steady => LINUX_MEMORY,
+            _ => MEMORY,
+        }
     }
 
     fn linux_cmdline(&self, port: u16, counter: u16) -> String {
@@ -309,6 +350,10 @@ impl Guest {
             "console=ttyS0 quiet exitless.workload=echo exitless.port={port} exitless.counter={counter} {}",
             self.options
         )
+    }
+
+    fn hostile_cmdline(&self) -> String {
+        format!("attack={} policy={} {}", self.tests, self.in_force().0, self.options)
     }
 
     fn cmdline(&self, bare: bool) -> String {
@@ -338,7 +383,13 @@ fn machine(case: &Case, plan: Plan<File>, directory: &Path, cx: &Context) -> Res
     }
     let path = directory.join("image");
     fs::write(&path, image)?;
-    let mut machine = Machine::exitless(cx.hypervisor()?, &path, &plan, Vec::new())?;
+    let mut disks = Vec::new();
+    if case.machine == Special::Attacked {
+        let disk = directory.join(DISK);
+        fs::File::create(&disk)?.set_len(hostile::DISK_BYTES)?;
+        disks.push(Disk::File(disk));
+    }
+    let mut machine = Machine::exitless(cx.hypervisor()?, &path, &plan, disks)?;
     match case.machine {
         Special::Cpu(model) => machine.cpu = model.to_owned(),
         Special::NoIommu => machine.iommu = false,

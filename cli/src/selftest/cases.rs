@@ -1,6 +1,6 @@
 //! What runs and ends: every test of the kernel on one CPU, alone and beside a neighbour.
 
-use super::case::{Case, Expect, Expected, Guest, Special};
+use super::case::{Case, Cores, Expect, Expected, Guest, Special};
 use super::kernel::Variant;
 use ledger::Reason;
 use plan::{Choice, Class, DeviceName};
@@ -170,6 +170,7 @@ pub fn guest(tests: &'static str, policy: Choice) -> Guest {
         tests,
         options: "",
         cpus: 1,
+        cores: Cores::Next,
         variant: Variant::Multiboot,
         policy,
         devices: vec![edu(0)],
@@ -202,20 +203,21 @@ fn edu(index: u8) -> DeviceName {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::selftest::{refusals, smp};
+    use crate::selftest::{hostile, refusals, smp};
     use std::collections::HashSet;
 
     #[test]
     fn names_are_unique() {
         let mut seen = HashSet::new();
-        for case in all().into_iter().chain(smp::all()).chain(refusals::all()) {
+        for case in all().into_iter().chain(smp::all()).chain(refusals::all()).chain(hostile::all())
+        {
             assert!(seen.insert(case.name.clone()), "{} stands twice", case.name);
         }
     }
 
     #[test]
     fn no_device_has_two_owners_unless_that_is_the_test() {
-        for case in all().into_iter().chain(smp::all()) {
+        for case in all().into_iter().chain(smp::all()).chain(hostile::all()) {
             let devices: Vec<_> = case.guests.iter().flat_map(|g| &g.devices).collect();
             let distinct: HashSet<_> = devices.iter().map(|d| d.to_string()).collect();
             assert_eq!(devices.len(), distinct.len(), "{}", case.name);

@@ -1,7 +1,7 @@
 //! Compares what came of a run with what had to.
 
-use super::case::{Case, Expect, Expected, Guest, Outcome};
-use super::cost;
+use super::case::{Case, Expect, Expected, Guest, Outcome, Special};
+use super::{cost, hostile};
 use crate::report::{Report, VmReport, status};
 use ledger::End;
 
@@ -15,6 +15,7 @@ const ANSWERS: usize = 3;
 pub fn complaints(case: &Case, outcome: &Outcome) -> Vec<String> {
     match &case.expect {
         Expect::Ends if case.is_bare() => bare(case, outcome),
+        Expect::Ends if case.machine == Special::Attacked => hostile::complaints(case, outcome),
         Expect::Ends => ends(case, outcome),
         Expect::Refused(words) => refused(words, outcome),
         Expect::Rejected(_) => vec!["the command line took it".to_owned()],
@@ -73,12 +74,14 @@ fn watched(unwatched: &Report, outcome: &Outcome, wrong: &mut Vec<String>) {
     }
 }
 
-fn ended(guest: &Guest, vm: &VmReport, wrong: &mut Vec<String>) {
+/// Whether a VM ended as it must.
+pub fn ended(guest: &Guest, vm: &VmReport, wrong: &mut Vec<String>) {
     let right = match (guest.end, &vm.end) {
         (Expected::Passed, Some(End::DebugExit(PASSED)))
         | (Expected::PowerOff, Some(End::PowerOff))
         | (Expected::Reset, Some(End::Reset)) => true,
         (Expected::Fault(text), Some(End::Fault(why))) => contains(why, text),
+        (Expected::Never, None) => true,
         _ => false,
     };
     if !right {
@@ -107,7 +110,8 @@ fn said(guest: &Guest, console: &str, wrong: &mut Vec<String>) {
     }
 }
 
-fn counted(guest: &Guest, vm: &VmReport, wrong: &mut Vec<String>) {
+/// Whether a VM's counters, incidents and policy are what they must be.
+pub fn counted(guest: &Guest, vm: &VmReport, wrong: &mut Vec<String>) {
     let counters = vm.counters();
     for (reason, range) in &guest.counts {
         let n = counters.of(*reason);
@@ -177,7 +181,16 @@ mod tests {
         report.see(&Record::Ended { vm: 0, end });
         let ended = Ended::Exited { status: 33, message: String::new() };
         let (consoles, log, answers) = (vec![console.to_owned()], Vec::new(), Vec::new());
-        Outcome { ended, report, consoles, log, answers, unwatched: None, edges: Vec::new() }
+        Outcome {
+            ended,
+            report,
+            consoles,
+            log,
+            answers,
+            unwatched: None,
+            edges: Vec::new(),
+            disk: Vec::new(),
+        }
     }
 
     const GOOD: &str = "kernel: by multiboot\nok delivery: 100 handled of 100 raised\n";

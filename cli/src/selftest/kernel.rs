@@ -17,22 +17,36 @@ pub enum Variant {
     Pvh,
     /// Cut off in its ELF header: no kernel at all.
     Broken,
+    /// Not this kernel but the attacker.
+    Hostile,
     /// Not this kernel but Debian's, with the recipe's initramfs.
     Linux,
+    /// The same, with the measuring guest's; for `steady`.
+    Steady,
 }
 
 /// The kernels as built.
+#[derive(Default)]
 pub struct Kernel {
     test: Vec<u8>,
+    hostile: Vec<u8>,
     linux: Option<bench::Guest>,
+    steady: Option<bench::Guest>,
 }
 
-/// Builds them, Debian's if it is wanted.
-pub fn build(cx: &Context, linux: bool) -> Result<Kernel> {
-    let path = cx.build_bare_metal("kernels")?;
-    let image = fs::read(&path).with_context(|| format!("{} can't be read", path.display()))?;
-    let linux = linux.then(|| bench::Guest::make(cx, "workloads")).transpose()?;
-    Ok(Kernel { test: image, linux })
+/// Builds those that are wanted, and the test kernel.
+pub fn build(cx: &Context, wanted: impl Fn(Variant) -> bool) -> Result<Kernel> {
+    let image = |package| {
+        let path = cx.build_bare_metal(package)?;
+        fs::read(&path).with_context(|| format!("{} can't be read", path.display()))
+    };
+    let debian = |variant, name| wanted(variant).then(|| bench::Guest::make(cx, name)).transpose();
+    Ok(Kernel {
+        test: image("kernels")?,
+        hostile: if wanted(Variant::Hostile) { image("hostile")? } else { Vec::new() },
+        linux: debian(Variant::Linux, "workloads")?,
+        steady: debian(Variant::Steady, "linux")?,
+    })
 }
 
 impl Kernel {
@@ -42,20 +56,24 @@ impl Kernel {
             Variant::Multiboot => self.without(&PVH_NOTE),
             Variant::Pvh => self.without(&MULTIBOOT_MAGIC),
             Variant::Broken => Ok(self.test.iter().take(100).copied().collect()),
-            Variant::Linux => Ok(fs::read(&self.linux()?.kernel)?),
+            Variant::Hostile => Ok(self.hostile.clone()),
+            Variant::Linux | Variant::Steady => Ok(fs::read(&self.debian(variant)?.kernel)?),
         }
     }
 
     /// The initial RAM disk that goes with a variant.
     pub fn initrd(&self, variant: Variant) -> Result<Option<String>> {
         match variant {
-            Variant::Linux => Ok(Some(self.linux()?.initrd.display().to_string())),
+            Variant::Linux | Variant::Steady => {
+                Ok(Some(self.debian(variant)?.initrd.display().to_string()))
+            }
             _ => Ok(None),
         }
     }
 
-    fn linux(&self) -> Result<&bench::Guest> {
-        self.linux.as_ref().ok_or_else(|| anyhow!("Debian's kernel wasn't asked for"))
+    fn debian(&self, variant: Variant) -> Result<&bench::Guest> {
+        let guest = if variant == Variant::Steady { &self.steady } else { &self.linux };
+        guest.as_ref().ok_or_else(|| anyhow!("Debian's kernel wasn't asked for"))
     }
 
     fn without(&self, mark: &[u8]) -> Result<Vec<u8>> {
@@ -74,13 +92,13 @@ mod tests {
     #[test]
     fn a_variant_lacks_the_other_header() {
         let image = [&[1; 8][..], &MULTIBOOT_MAGIC, &[2; 8], &PVH_NOTE, &[3; 100]].concat();
-        let kernel = Kernel { test: image.clone(), linux: None };
+        let kernel = Kernel { test: image.clone(), ..Kernel::default() };
         let has =
             |v, mark: &[u8]| kernel.variant(v).unwrap().windows(mark.len()).any(|w| w == mark);
         assert!(has(Variant::Multiboot, &MULTIBOOT_MAGIC) && !has(Variant::Multiboot, &PVH_NOTE));
         assert!(has(Variant::Pvh, &PVH_NOTE) && !has(Variant::Pvh, &MULTIBOOT_MAGIC));
         assert_eq!(kernel.variant(Variant::Pvh).unwrap().len(), image.len());
-        let other = Kernel { test: vec![0; 64], linux: None };
+        let other = Kernel { test: vec![0; 64], ..Kernel::default() };
         assert!(other.variant(Variant::Pvh).is_err() && other.variant(Variant::Linux).is_err());
     }
 }

@@ -1,6 +1,6 @@
 //! The test kernels in the emulator: each delivery situation under each policy, what
-//! hostile guests do, two VMs at once, and what is refused; and Linux on each network controller,
-//! and old and new kernels.
+//! hostile guests do, two VMs at once, and what is refused; Linux on each network controller and
+//! beside attackers, and old and new kernels.
 //!
 //! Guarantees: one machine runs at a time; a case that fails shows why, with the
 //! consoles and the log; a case that hangs is stopped and fails. The same kernel runs
@@ -10,6 +10,7 @@ mod case;
 mod cases;
 mod cost;
 mod echo;
+mod hostile;
 mod judge;
 mod kernel;
 mod network;
@@ -34,6 +35,7 @@ pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
     cases.extend(network::all());
     cases.extend(timers::all());
     cases.extend(refusals::all());
+    cases.extend(hostile::all());
     let total = cases.len();
     let wanted = |c: &Case| match only {
         Some(text) => c.name.contains(text),
@@ -44,7 +46,7 @@ pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
     if let (Some(text), true) = (only, cases.is_empty() && kernels.is_empty()) {
         bail!("no test of the emulator has \"{text}\" in its name");
     }
-    let kernel = kernel::build(cx, cases.iter().any(Case::has_linux))?;
+    let kernel = kernel::build(cx, |variant| cases.iter().any(|c| c.has(variant)))?;
     // Built before the first case, so that no case's time has it.
     if cases.iter().any(|c| !c.is_bare()) {
         cx.hypervisor()?;
@@ -68,6 +70,9 @@ pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
             summary.passed += 1;
             println!("ok    {:34} {seconds:6.1} s", case.name);
             for line in result.iter().flat_map(|o| cost::of(&case.windows, &o.edges)).flatten() {
+                println!("      {line}");
+            }
+            for line in result.iter().flat_map(|o| hostile::told(case, o)) {
                 println!("      {line}");
             }
         } else {

@@ -7,9 +7,15 @@ use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 const COM1: u16 = 0x3F8;
 const LINE_STATUS: u16 = COM1 + 5;
+const DATA_READY: u8 = 0x01;
 const TRANSMITTER_EMPTY: u8 = 0x20;
 
 static FAILED: AtomicBool = AtomicBool::new(false);
+
+/// The next byte that somebody typed.
+pub fn typed() -> Option<u8> {
+    (inb(LINE_STATUS) & DATA_READY != 0).then(|| inb(COM1))
+}
 
 /// The serial port as a writer.
 pub struct Console;
@@ -36,7 +42,7 @@ macro_rules! println {
 pub use println;
 
 /// Prints `ok` or `FAIL` for one thing a test checked.
-pub fn verdict(good: bool, test: &str, detail: fmt::Arguments) {
+pub fn verdict(good: bool, test: impl fmt::Display, detail: fmt::Arguments) {
     if !good {
         FAILED.store(true, SeqCst);
     }

@@ -180,10 +180,15 @@ impl Counted {
         }
     }
 
+    /// The reasons that occurred, with their counts.
+    pub fn each(&self) -> impl Iterator<Item = (Reason, u64)> {
+        Reason::ALL.iter().map(|r| (*r, self.of(*r))).filter(|(_, n)| *n != 0)
+    }
+
     /// Prints the reasons that occurred.
     pub fn print(&self) {
-        for reason in Reason::ALL.iter().filter(|r| self.of(**r) != 0) {
-            crate::console::println!("  {} {}", reason.label(), self.of(*reason));
+        for (reason, n) in self.each() {
+            crate::console::println!("  {} {n}", reason.label());
         }
     }
 }

@@ -4,7 +4,8 @@
 use crate::{cpu, idt, idt::Frame, pci, wait, x2apic};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-const IDENTITY: u32 = 0x11E8_1234;
+/// Its vendor and device ids.
+pub const IDENTITY: u32 = 0x11E8_1234;
 const FACTORIAL: u64 = 0x08;
 const STATUS: u64 = 0x20;
 const INTERRUPT_STATUS: u64 = 0x24;

@@ -152,7 +152,7 @@ pub fn dma_confine(test: &str, boot: &Boot) {
     let (source, target) = (free.start, free.start + PAGE);
     let mut random = Random::new(7);
     for i in 0..PAGE / 8 {
-        store(source + i * 8, random.next());
+        store(source + i * 8, random.number());
     }
     let done = edu.dma_from_memory(source, PAGE) && copy_out(&edu, target);
     let same = (0..PAGE / 8).all(|i| load(source + i * 8) == load(target + i * 8));

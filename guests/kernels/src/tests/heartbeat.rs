@@ -23,13 +23,13 @@ pub fn heartbeat(test: &str, boot: &Boot) {
     let mut random = Random::new(1);
     for i in 0..words {
         // SAFETY: inside memory the loader says is free.
-        unsafe { first.add(i as usize).write_volatile(random.next()) }
+        unsafe { first.add(i as usize).write_volatile(random.number()) }
     }
     let damaged = || {
         let mut random = Random::new(1);
         // SAFETY: as above.
         let word = |i| unsafe { first.add(i as usize).read_volatile() };
-        (0..words).filter(|i| word(*i) != random.next()).count()
+        (0..words).filter(|i| word(*i) != random.number()).count()
     };
     x2apic::start_timer(0x50, true, PERIOD);
     for beat in 1..=beats {

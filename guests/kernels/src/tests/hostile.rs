@@ -174,7 +174,7 @@ pub fn bad_instruction(test: &str, _: &Boot) {
     check!(test, true, "VMMCALL: {fault:x?}");
     let mut random = Random::new(3);
     for _ in 0..1000 {
-        let r = random.next();
+        let r = random.number();
         let base = [0, 0x4000_0000, 0x8000_0000, r as u32][(r >> 62) as usize];
         cpu::cpuid(base.wrapping_add((r >> 32) as u32 & 0x3F));
     }

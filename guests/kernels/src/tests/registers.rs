@@ -35,12 +35,12 @@ pub fn bad_msr(test: &str, _: &Boot) {
         if policy() == Policy::Bare || own {
             continue;
         }
-        note(cpu::try_wrmsr(msr, survivable(msr, random.next())).err());
+        note(cpu::try_wrmsr(msr, survivable(msr, random.number())).err());
         if (0x800..0x900).contains(&msr) {
             // Small values too: they pass the reserved-bit checks and mean something.
             cpu::enable_interrupts();
-            note(cpu::try_wrmsr(msr, survivable(msr, random.next() & 0xFFF)).err());
-            note(cpu::try_wrmsr(msr, survivable(msr, random.next() & 0xC_0FFF)).err());
+            note(cpu::try_wrmsr(msr, survivable(msr, random.number() & 0xFFF)).err());
+            note(cpu::try_wrmsr(msr, survivable(msr, random.number() & 0xC_0FFF)).err());
             cpu::disable_interrupts();
         }
     }
@@ -70,7 +70,7 @@ pub fn bad_port(test: &str, _: &Boot) {
     let mut random = Random::new(SEED);
     check!(test, true, "seed {SEED:#x}");
     for port in 0..=u16::MAX {
-        let value = random.next();
+        let value = random.number();
         if policy() == Policy::Bare {
             cpu::inb(port);
             continue;
@@ -103,7 +103,7 @@ pub fn bad_config(test: &str, _: &Boot) {
     let mut answered = 0;
     for function in pci::Function::all().filter(|f| !f.present()) {
         for register in [0, 4, 8, 0x10, 0x34, 0x40, 0xFC] {
-            function.write(register, random.next() as u32);
+            function.write(register, random.number() as u32);
             answered += u32::from(function.read(register) != 0xFFFF_FFFF);
         }
     }
@@ -115,7 +115,7 @@ pub fn bad_config(test: &str, _: &Boot) {
     let mut functions = pci::Function::all().filter(|f| f.present() && *f != edu.function);
     let other = functions.next().filter(|_| policy() != Policy::Bare);
     for _ in 0..4000 {
-        let (register, value) = (random.next() as u8, random.next());
+        let (register, value) = (random.number() as u8, random.number());
         // Mostly small changes: they get further than noise.
         let value = if value >> 63 == 1 { value as u32 } else { 1 << (value % 32) };
         edu.function.write(register, value);

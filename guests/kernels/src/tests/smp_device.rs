@@ -63,7 +63,7 @@ fn route_about(_: usize) {
     let Some(edu) = Edu::find() else { return };
     let mut random = Random::new(SEED);
     while LEAVE.load(SeqCst) == 0 {
-        let r = random.next();
+        let r = random.number();
         if r & 1 == 0 {
             edu.route((r >> 8) as usize % COUNT.load(SeqCst));
         } else {

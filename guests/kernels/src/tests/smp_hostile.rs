@@ -30,8 +30,8 @@ fn storm(index: usize) {
     let mut random = Random::new(SEED + index as u64);
     let bare = policy() == Policy::Bare;
     for _ in 0..STORM {
-        let r = random.next();
-        let mut value = random.next();
+        let r = random.number();
+        let mut value = random.number();
         // Mostly destinations that exist, few reserved bits: they get further than noise.
         match r % 4 {
             0 => {}
@@ -77,7 +77,7 @@ pub fn start_storm(test: &str, boot: &Boot) {
     let before: u64 = (0..count).map(smp::starts).sum();
     for _ in 0..STORM {
         // Vectors of pages without code too: nobody goes there.
-        let (r, all) = (random.next(), [OTHERS, command::ALL, 0]);
+        let (r, all) = (random.number(), [OTHERS, command::ALL, 0]);
         let shorthand = all[(r >> 32) as usize % 3];
         let target = if r >> 40 & 1 == 0 { BROADCAST } else { (r >> 48) as u32 % count as u32 };
         x2apic::send(target, shorthand | command::START_UP | r & 0xFF);

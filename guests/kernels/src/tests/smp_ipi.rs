@@ -178,7 +178,7 @@ fn storm(sender: usize) {
     let vector = storm_vector(sender);
     let mut random = Random::new(SEED + sender as u64);
     for _ in 0..SENDS {
-        let r = random.next();
+        let r = random.number();
         let someone = (r >> 32) as usize % count;
         let some = (r >> 24) & all;
         let (destination, what, mask) = match r % 8 {
@@ -195,7 +195,7 @@ fn storm(sender: usize) {
         }
         x2apic::send(destination, what | u64::from(vector));
         if held {
-            wait::ticks(random.next() % 20_000);
+            wait::ticks(random.number() % 20_000);
             cpu::wrmsr(x2apic::TPR, 0);
             cpu::enable_interrupts();
         }
@@ -209,7 +209,7 @@ fn storm(sender: usize) {
 
 /// Sometimes holds interrupts back on this CPU, by flag, priority or both; says whether.
 fn held_back(random: &mut Random) -> bool {
-    let r = random.next();
+    let r = random.number();
     if r & 1 == 0 {
         return false;
     }

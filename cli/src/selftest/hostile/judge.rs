@@ -1,0 +1,252 @@
+//! What must come of a run with attackers.
+
+use super::steady::{self, Verified};
+use crate::{
+    report::VmReport,
+    selftest::{
+        case::{Case, Expected, Guest, Outcome},
+        judge::{counted, ended},
+        kernel::Variant,
+    },
+    session::Ended,
+};
+use attacks::{Attack, Ends, Subject};
+use ledger::Reason;
+use plan::Choice;
+use std::collections::HashMap;
+
+/// The longest time that Linux's heart, which beats a hundred times a second, may stand still, in
+/// microseconds.
+const LONGEST_GAP: u64 = 1_000_000;
+
+/// Bytes that the [`Conductor`](super::Conductor) types on its console.
+const TYPED: u64 = 1;
+
+/// What is wrong, a sentence each; nothing if the attacks did no harm.
+pub fn complaints(case: &Case, outcome: &Outcome) -> Vec<String> {
+    let endless = case.guests.iter().any(|g| g.end == Expected::Never);
+    let mut wrong: Vec<String> = match &outcome.ended {
+        Ended::Stopped if endless => Vec::new(),
+        ended => outcome.report.failure(ended).into_iter().collect(),
+    };
+    wrong.extend(host(&outcome.log));
+    for ((guest, vm), console) in case.guests.iter().zip(&outcome.report.vms).zip(&outcome.consoles)
+    {
+        let mut of_vm = Vec::new();
+        ended(guest, vm, &mut of_vm);
+        counted(guest, vm, &mut of_vm);
+        match guest.variant {
+            Variant::Steady => victim(guest, console, &outcome.disk, &mut of_vm),
+            _ => attacker(guest, vm, console, &mut of_vm),
+        }
+        wrong.extend(of_vm.into_iter().map(|w| format!("VM {}: {w}", vm.name)));
+    }
+    wrong
+}
+
+/// What there is to tell of a run that passed.
+pub fn told(case: &Case, outcome: &Outcome) -> Option<String> {
+    let verified = Verified::read(outcome.consoles.first()?).ok()?;
+    let subjects = case.guests.iter().flat_map(|g| attacks::chosen(g.tests));
+    let attacks: usize = subjects.map(|s| s.attacks.len()).sum();
+    let Verified { rounds, gap, device, ticks, .. } = verified;
+    let exits: Vec<_> = Reason::ALL
+        .iter()
+        .map(|r| (r.label(), verified.of(*r)))
+        .filter(|(_, n)| *n > 0)
+        .map(|(label, n)| format!("{n} {label}"))
+        .collect();
+    Some(format!(
+        "{attacks} attacks; Linux: {rounds} rounds, {device} disk interrupts, {ticks} ticks, \
+         longest gap {} ms, exits: {}",
+        gap / 1000,
+        exits.join(", ")
+    ))
+}
+
+/// The host has nothing to warn of.
+fn host(log: &[String]) -> Vec<String> {
+    let alarming =
+        |l: &&String| l.starts_with("warning: ") || l.starts_with("error: ") || l.contains("panic");
+    log.iter().filter(alarming).map(|l| format!("the host says: {l}")).collect()
+}
+
+fn victim(guest: &Guest, console: &str, disk: &[u8], wrong: &mut Vec<String>) {
+    for line in console.lines().filter_map(|l| l.split("@exitless ").nth(1)) {
+        if line.starts_with("failed ") || line.starts_with("complaint ") {
+            wrong.push(line.to_owned());
+        }
+    }
+    if !console.contains("@exitless complaints=0") {
+        wrong.push("its kernel's log wasn't empty at the end".to_owned());
+    }
+    let verified = match Verified::read(console) {
+        Ok(verified) => verified,
+        Err(error) => return wrong.push(format!("{error:#}")),
+    };
+    if let Some(block) = steady::damaged(disk, verified.rounds) {
+        wrong.push(format!("block {block} of its disk isn't what it wrote"));
+    }
+    if verified.gap > LONGEST_GAP {
+        wrong.push(format!("its heart stood still for {} us", verified.gap));
+    }
+    wrong.extend(share(guest.policy, &verified));
+}
+
+/// Its exits have causes of its own, reason by reason: what it asked the host for itself, the byte that
+/// was typed at the end, and of its disk's interrupts the few that ELI may let through the host. That
+/// is what it has without an attacker, whatever the machine's speed.
+fn share(policy: Choice, verified: &Verified) -> Vec<String> {
+    let own = |reason| verified.of(reason);
+    let explained = |reason| match (policy, reason) {
+        (_, Reason::Kick) => TYPED,
+        (_, Reason::ConsoleIo) => u64::MAX,
+        (Choice::Direct, _) => 0,
+        (_, Reason::DeviceInterrupt | Reason::DeviceEoi) => verified.device / 20,
+        (_, Reason::TimerProgram) => u64::MAX,
+        (_, Reason::TimerInterrupt | Reason::TimerEoi) => own(Reason::TimerProgram),
+        (_, Reason::OtherEoi) => own(Reason::ConsoleIo),
+        _ => 0,
+    };
+    let too_many = |r: &&Reason| own(**r) > explained(**r);
+    let sentence = |r: &Reason| {
+        let (n, most) = (own(*r), explained(*r));
+        format!("{n} {} exits, of which it explains {most} itself", r.label())
+    };
+    Reason::ALL.iter().filter(too_many).map(sentence).collect()
+}
+
+fn attacker(guest: &Guest, vm: &VmReport, console: &str, wrong: &mut Vec<String>) {
+    wrong.extend(console.lines().filter(|l| l.starts_with("FAIL")).map(str::to_owned));
+    let mut sum = HashMap::<Reason, u64>::new();
+    for subject in attacks::chosen(guest.tests) {
+        for attack in subject.attacks {
+            one(guest, vm, subject, attack, console, &mut sum, wrong);
+        }
+    }
+    if guest.end == Expected::Passed && !console.lines().any(|l| l.trim() == "attacks over") {
+        wrong.push("it didn't come to the end of its attacks".to_owned());
+    }
+    for (reason, told) in sum {
+        let n = vm.counters().of(reason);
+        if n < told {
+            wrong.push(format!("{n} {} exits in the report, the VM saw {told}", reason.label()));
+        }
+    }
+}
+
+/// An attack was made, ended as the table says, and the ledger shows it.
+fn one(
+    guest: &Guest,
+    vm: &VmReport,
+    subject: &Subject,
+    attack: &Attack,
+    console: &str,
+    sum: &mut HashMap<Reason, u64>,
+    wrong: &mut Vec<String>,
+) {
+    let name = format!("{}/{}", subject.name, attack.name);
+    if !console.lines().any(|l| l.trim() == format!("attack {name}")) {
+        return wrong.push(format!("{name} wasn't tried"));
+    }
+    let contained = console.lines().any(|l| l.starts_with(&format!("ok {name}: ")));
+    if contained != (attack.ends == Ends::Contained) {
+        wrong.push(format!("{name} should end as {:?}", attack.ends));
+    }
+    let said = console.lines().find_map(|l| l.trim().strip_prefix(&format!("ledger {name}")));
+    let in_window = said.map(exits);
+    for shown in attack.shows {
+        let least = if guest.policy == Choice::Direct { shown.direct } else { shown.eli };
+        // What doesn't come back is the last thing that its VM does.
+        let n = match &in_window {
+            Some(exits) => exits.get(shown.reason.label()).copied().unwrap_or(0),
+            None => vm.counters().of(shown.reason),
+        };
+        if n < least {
+            let reason = shown.reason.label();
+            wrong.push(format!("{name}: {n} {reason} exits in the ledger, {least} wanted"));
+        }
+    }
+    for (label, n) in in_window.into_iter().flatten() {
+        match Reason::ALL.iter().find(|r| r.label() == label) {
+            Some(reason) => *sum.entry(*reason).or_default() += n,
+            None => wrong.push(format!("{name}: no reason is called {label}")),
+        }
+    }
+}
+
+/// `reason=count` words.
+fn exits(line: &str) -> HashMap<&str, u64> {
+    let pairs = line.split_whitespace().filter_map(|word| word.split_once('='));
+    pairs.filter_map(|(label, n)| Some((label, n.parse().ok()?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verified(exits: &[(Reason, u64)]) -> Verified {
+        let mut counts = vec![0; Reason::COUNT];
+        exits.iter().for_each(|(r, n)| counts[*r as usize] = *n);
+        Verified { rounds: 9, beats: 100, gap: 10, device: 100, ticks: 100, exits: counts }
+    }
+
+    #[test]
+    fn exits_that_a_victim_does_not_cause_are_named() {
+        use Reason::*;
+        let own =
+            [(TimerProgram, 90), (TimerInterrupt, 90), (ConsoleIo, 50), (OtherEoi, 9), (Kick, 1)];
+        let with = |more| share(Choice::Eli, &verified(&[&own[..], &[more]].concat()));
+        assert_eq!(with((DeviceInterrupt, 5)), [""; 0]);
+        for more in [(DeviceInterrupt, 6), (TimerInterrupt, 91), (Kick, 2), (NestedPageFault, 1)] {
+            assert_eq!(with(more).len(), 1, "{more:?}");
+        }
+        assert_eq!(share(Choice::Direct, &verified(&[(ConsoleIo, 50), (Kick, 1)])), [""; 0]);
+        assert_eq!(share(Choice::Direct, &verified(&own)).len(), 3);
+    }
+
+    #[test]
+    fn an_attack_must_be_made_end_as_the_table_says_and_show() {
+        let guest =
+            super::super::attacker("exits", Choice::Eli, crate::selftest::case::Cores::Next, 0);
+        let mut vm = VmReport::default();
+        let subject = attacks::chosen("exits").next().unwrap();
+        let mut console = String::new();
+        for attack in subject.attacks {
+            let name = format!("exits/{}", attack.name);
+            console += &format!("attack {name}\nledger {name}");
+            attack
+                .shows
+                .iter()
+                .for_each(|s| console += &format!(" {}={}", s.reason.label(), s.eli));
+            console += &format!("\nok {name}: 5 of 5\n");
+        }
+        console += "attacks over\n";
+        let judge = |vm: &VmReport, console: &str| {
+            let mut wrong = Vec::new();
+            attacker(&guest, vm, console, &mut wrong);
+            wrong
+        };
+        assert!(
+            judge(&vm, &console)[0].contains("in the report"),
+            "the ledger knows nothing of it"
+        );
+        let exits = vec![u64::from(u32::MAX); Reason::COUNT];
+        vm.vcpus.push(ledger::Counters { exits, ..ledger::Counters::default() });
+        assert_eq!(judge(&vm, &console), [""; 0]);
+        for (from, to) in [
+            ("attack exits/cpuid", "attack exits/nothing"),
+            ("ok exits/cpuid", "FAIL exits/cpuid"),
+            ("cpuid=", "hypercall="),
+            ("attacks over", ""),
+        ] {
+            assert!(!judge(&vm, &console.replacen(from, to, 1)).is_empty(), "{from} → {to}");
+        }
+    }
+
+    #[test]
+    fn the_host_must_not_complain() {
+        let log = ["Exitless 0.1.0", "warning: x", "error: y"].map(str::to_owned);
+        assert_eq!(host(&log).len(), 2);
+    }
+}

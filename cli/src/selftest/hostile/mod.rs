@@ -1,0 +1,111 @@
+//! Attackers beside a well-behaved Linux guest: it writes to its own disk, reads back and compares,
+//! and its heart beats, for as long as the attacks last.
+//!
+//! One run is one Linux and up to three attackers, each of which goes through a list of attacks
+//! (`guests/hostile`). They begin when Linux is at work, and Linux ends when they are over: see
+//! [`Conductor`]. What must come of it says [`complaints`].
+
+mod conductor;
+mod judge;
+mod steady;
+
+pub use conductor::Conductor;
+pub use judge::{complaints, told};
+
+use super::case::{Case, Cores, Expected, Guest, Special};
+use super::cases::{case, guest};
+use super::kernel::Variant;
+use attacks::Ends;
+use plan::{Choice, Class, DeviceName};
+
+/// Linux's command line.
+pub const STEADY: &str = "console=ttyS0 quiet exitless.workload=steady";
+/// Bytes of its disk.
+pub const DISK_BYTES: u64 = 64 << 20;
+
+/// What attackers do at the same time, each a list of subjects; and whether a quick test has it.
+const RUNS: &[(&str, &[&str], bool)] =
+    &[("first", &["interrupts,exits", "triple-fault", "off-for-ever"], true)];
+
+/// All of them.
+pub fn all() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for policy in [Choice::Eli, Choice::Direct] {
+        for (name, attackers, quick) in RUNS {
+            let name = format!("hostile/{name}-{}", policy.label());
+            let quick = *quick && policy == Choice::Eli;
+            cases.push(attacked(name, quick, policy, Cores::Next, attackers));
+        }
+    }
+    cases
+}
+
+/// Linux and these attackers, each of them on cores of its own or on Linux's.
+fn attacked(
+    name: String,
+    quick: bool,
+    policy: Choice,
+    cores: Cores,
+    attackers: &[&'static str],
+) -> Case {
+    let mut guests = vec![linux(policy)];
+    guests.extend((0..).zip(attackers).map(|(i, names)| attacker(names, policy, cores, i)));
+    Case { guests, machine: Special::Attacked, ..case(name, quick, []) }
+}
+
+fn linux(policy: Choice) -> Guest {
+    Guest {
+        tests: "",
+        variant: Variant::Steady,
+        devices: vec![DeviceName::Named { class: Class::Nvme, index: 0 }],
+        end: Expected::PowerOff,
+        says: Vec::new(),
+        counts: Vec::new(),
+        ..guest("hello", policy)
+    }
+}
+
+/// The attacker that goes through these subjects, with the edu device of this index.
+fn attacker(subjects: &'static str, policy: Choice, cores: Cores, index: u8) -> Guest {
+    let last = attacks::chosen(subjects).flat_map(|s| s.attacks).last();
+    Guest {
+        tests: subjects,
+        cpus: attacks::chosen(subjects).map(|s| s.cpus).max().unwrap_or(1),
+        cores,
+        variant: Variant::Hostile,
+        devices: vec![DeviceName::Named { class: Class::Edu, index }],
+        end: match last.map(|a| a.ends) {
+            Some(Ends::Stopped(why)) => Expected::Fault(why),
+            Some(Ends::Reset) => Expected::Reset,
+            Some(Ends::Never) => Expected::Never,
+            _ => Expected::Passed,
+        },
+        says: Vec::new(),
+        counts: Vec::new(),
+        ..guest("hello", policy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_attack_is_in_a_run() {
+        for subject in attacks::SUBJECTS {
+            let runs = |names: &&str| names.split(',').any(|n| n == subject.name);
+            assert!(RUNS.iter().any(|(_, a, _)| a.iter().any(runs)), "{}", subject.name);
+        }
+    }
+
+    #[test]
+    fn every_subject_of_a_run_exists_and_what_ends_a_vm_comes_last() {
+        for names in RUNS.iter().flat_map(|(_, attackers, _)| *attackers) {
+            let subjects: Vec<_> = attacks::chosen(names).collect();
+            assert_eq!(subjects.len(), names.split(',').count(), "{names}");
+            let attacks: Vec<_> = subjects.iter().flat_map(|s| s.attacks).collect();
+            let first = attacks.iter().position(|a| a.ends != Ends::Contained);
+            assert!(first.is_none_or(|i| i + 1 == attacks.len()), "{names}");
+        }
+    }
+}

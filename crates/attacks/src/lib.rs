@@ -1,0 +1,98 @@
+//! What the attacking kernel does, in one table: read by that kernel (`guests/hostile`), which names the
+//! function behind each row, and by the test that says how each must end.
+//!
+//! Guarantees: names are unique; an attack that ends its VM, or never ends, is the last of its
+//! [`Subject`], since nothing could come after it. It doesn't guarantee that the kernel has a function for
+//! each: one that it lacks fails when it is run.
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+mod table;
+
+use ledger::Reason;
+pub use table::SUBJECTS;
+
+/// One thing that a guest shouldn't do.
+#[derive(Clone, Copy, Debug)]
+pub struct Attack {
+    /// Unique in its subject.
+    pub name: &'static str,
+    /// What it does, in a few words.
+    pub does: &'static str,
+    /// How it may end.
+    pub ends: Ends,
+    /// What the ledger must show of it.
+    pub shows: &'static [Shown],
+}
+
+/// How an attack may end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// It has no effect outside its VM, which goes on.
+    Contained,
+    /// The VM is stopped for a reason that contains this text.
+    Stopped(&'static str),
+    /// The VM resets, and whoever started it decides.
+    Reset,
+    /// It goes on for as long as nobody ends the machine.
+    Never,
+}
+
+/// A count in the ledger that tells of an attack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// What the exits were for.
+    pub reason: Reason,
+    /// How many there are at the least under `trap` and `eli`.
+    pub eli: u64,
+    /// And under `direct`.
+    pub direct: u64,
+}
+
+/// Attacks of a kind, which one VM goes through in this order.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject {
+    /// Unique.
+    pub name: &'static str,
+    /// They need so many vCPUs.
+    pub cpus: u32,
+    /// What it does.
+    pub attacks: &'static [Attack],
+}
+
+/// The subjects with these names, separated by commas; a name that there isn't gives nothing.
+pub fn chosen(names: &str) -> impl Iterator<Item = &'static Subject> {
+    names.split(',').filter_map(|name| SUBJECTS.iter().find(|s| s.name == name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_unique_and_fit_a_line() {
+        let mut subjects = HashSet::new();
+        for subject in SUBJECTS {
+            assert!(subjects.insert(subject.name), "{} stands twice", subject.name);
+            let names: HashSet<_> = subject.attacks.iter().map(|a| a.name).collect();
+            assert_eq!(names.len(), subject.attacks.len(), "{}", subject.name);
+            assert!(names.iter().all(|n| !n.contains([' ', ',', '/'])));
+        }
+    }
+
+    #[test]
+    fn nothing_follows_what_ends_a_vm() {
+        for subject in SUBJECTS {
+            let last = subject.attacks.iter().position(|a| a.ends != Ends::Contained);
+            assert!(last.is_none_or(|i| i + 1 == subject.attacks.len()), "{}", subject.name);
+        }
+    }
+
+    #[test]
+    fn a_choice_has_its_subjects_in_order() {
+        let names = |text| chosen(text).map(|s| s.name).collect::<Vec<_>>();
+        assert_eq!(names("exits,nothing,interrupts"), ["exits", "interrupts"]);
+        assert_eq!(names(""), [""; 0]);
+    }
+}

@@ -1,0 +1,94 @@
+//! The attacker's own machine: set up so that interrupts come without exits, put in order again after
+//! each attack, and tried.
+
+use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use machine::edu::Edu;
+use machine::{
+    console::{println, typed},
+    counters::Counted,
+    cpu, idt, pci, wait, x2apic,
+};
+
+/// The device's vector.
+pub const VECTOR: u8 = 0x40;
+/// Interrupts that are tried after an attack.
+pub const SAMPLE: u64 = 5;
+const TICK: u8 = 0x50;
+/// Ticks of the APIC's timer between two looks at the console.
+const LOOK: u32 = 50_000_000;
+
+/// Where the device's registers were at the start; zero without a device.
+static HOME: AtomicU32 = AtomicU32::new(0);
+
+/// Notes where things are, and lets the device's interrupts come.
+pub fn prepare() {
+    if let Some(edu) = Edu::find() {
+        HOME.store(edu.function.read(pci::BAR0), SeqCst);
+    }
+    restore();
+}
+
+/// Sleeps until a byte is typed.
+pub fn wait_for_order() {
+    idt::on(TICK, |_| x2apic::complete());
+    x2apic::start_timer(TICK, true, LOOK);
+    while typed().is_none() {
+        cpu::halt_until_interrupt();
+    }
+    x2apic::stop_timer();
+}
+
+/// The device, if this VM has one.
+pub fn device() -> Option<Edu> {
+    if HOME.load(SeqCst) == 0 { None } else { Edu::find() }
+}
+
+/// Puts tables, APIC and device back as [`prepare`] left them, with interrupts off; what is pending
+/// comes before that.
+pub fn restore() {
+    cpu::disable_interrupts();
+    idt::init();
+    idt::reset();
+    idt::on(2, |_| {});
+    x2apic::init_cpu();
+    for _ in 0..=255 {
+        x2apic::complete();
+    }
+    let home = HOME.load(SeqCst);
+    if home != 0
+        && let Some(function) = pci::Function::all().find(|f| f.read(0) == machine::edu::IDENTITY)
+    {
+        function.write(pci::COMMAND, 0);
+        function.write(pci::BAR0, home);
+        if let Some(edu) = Edu::find() {
+            edu.silence();
+            cpu::enable_interrupts();
+            wait::settle();
+            cpu::disable_interrupts();
+            edu.aim_handled(VECTOR);
+        }
+    }
+}
+
+/// How many of [`SAMPLE`] interrupts of the device come; all, without one.
+pub fn interrupts() -> u64 {
+    let Some(edu) = device() else { return SAMPLE };
+    let before = idt::count(VECTOR);
+    edu.aim_handled(VECTOR);
+    cpu::enable_interrupts();
+    let n = edu.raise_and_wait(VECTOR, SAMPLE) - before;
+    cpu::disable_interrupts();
+    n
+}
+
+/// Says what the ledger counted of an attack.
+pub fn print_ledger(place: &str, name: &str, counted: &Counted) {
+    use core::fmt::Write as _;
+    let mut console = machine::console::Console;
+    // The console never fails.
+    let _ = write!(console, "ledger {place}/{name}");
+    for (reason, n) in counted.each() {
+        let _ = write!(console, " {}={n}", reason.label());
+    }
+    println!();
+}

@@ -1,0 +1,62 @@
+//! The attacker: goes through the subjects named on its command line (`attack=a,b`), saying of each
+//! attack when it begins and when it is over, and what the ledger counted of it.
+//!
+//! `ok SUBJECT/ATTACK: …` says that the attacker came through and its own machine still works. What became of
+//! the host and of the other VMs is for others to say. Without `order=none` it waits for a byte on
+//! its console before it begins, so that its victim can be at work by then.
+#![no_std]
+#![no_main]
+
+mod doings;
+mod ends;
+mod exits;
+mod ground;
+mod interrupts;
+
+use attacks::{Attack, Subject};
+use machine::{
+    boot::Boot,
+    console::{self, println, verdict},
+    counters::{self, Window},
+    cpu, power,
+};
+
+machine::kernel!(main);
+
+/// An attack: its name, for its lines, and what the loader said.
+type Doing = fn(&str, &Boot);
+
+fn main(boot: &Boot) -> ! {
+    let names = boot.option("attack").unwrap_or("");
+    println!("attacker: {names}, {:?}, by {}", counters::policy(), boot.protocol);
+    ground::prepare();
+    if boot.option("order") != Some("none") {
+        println!("ready");
+        ground::wait_for_order();
+    }
+    for subject in attacks::chosen(names) {
+        subject.attacks.iter().for_each(|attack| carry_out(subject, attack, boot));
+    }
+    println!("attacks over");
+    power::debug_exit(if console::failed() { power::FAILED } else { power::PASSED })
+}
+
+fn carry_out(subject: &Subject, attack: &Attack, boot: &Boot) {
+    let (place, name) = (subject.name, attack.name);
+    let Some((_, doing)) = doings::ALL.iter().find(|(n, _)| *n == (place, name)) else {
+        return verdict(false, name, format_args!("{place} has no such attack"));
+    };
+    println!("attack {place}/{name}");
+    let window = Window::open();
+    doing(name, boot);
+    cpu::disable_interrupts();
+    let counted = window.close();
+    ground::restore();
+    ground::print_ledger(place, name, &counted);
+    let (name, n) = (format_args!("{place}/{name}"), ground::interrupts());
+    verdict(
+        n == ground::SAMPLE,
+        name,
+        format_args!("{n} of {} interrupts afterwards", ground::SAMPLE),
+    );
+}
