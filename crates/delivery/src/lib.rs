@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod apic;
+mod core_vectors;
 mod mode;
 mod shadow;
 mod startup;
@@ -18,6 +19,7 @@ mod timer;
 mod vectors;
 
 pub use apic::{Core, Destination, LocalApic, Refused, TimerSetup, WriteEffect};
+pub use core_vectors::{Arrived, CoreVectors, FIRST_RESERVED};
 pub use mode::{DeliveryFault, Interruption, Mode, classify, mode_for};
 pub use shadow::{GATE_BYTES, PAGE_BYTES, Unsuitable, build, gate_present, suitable};
 pub use startup::{Found, Signal, Startup};

@@ -1,0 +1,259 @@
+//! Whose interrupt is it, on a core that several vCPUs share?
+//!
+//! One vCPU is *at home*: its devices' interrupts arrive by the guest's own vectors, without an
+//! exit. Those of the others arrive by an *alias*, a vector of class F that stands for one place
+//! and one guest vector. Class F always exits. The rules:
+//!
+//! 1. **Guests whose vectors collide:** only the one at home has its own vectors in its interrupt
+//!    remapping table entries (IRTEs), and an alias belongs to one place for good. So no physical
+//!    vector ever means two guests.
+//! 2. **Guest vectors that collide with the host's:** class F is the host's and the aliases'. A
+//!    guest's vector of class F never comes home, it always has an alias.
+//! 3. **In flight at a switch:** the one that goes has its IRTEs aliased ([`CoreVectors::leave`]), then the
+//!    caller invalidates them, waits, and hands over all that the local APIC holds
+//!    ([`CoreVectors::arrived`]), then its vectors mean nobody ([`CoreVectors::left`]). The next one
+//!    comes ([`CoreVectors::enter`]) and has its IRTEs changed to its own vectors, without waiting:
+//!    what is still in flight by its aliases remains its own.
+//! 4. **An IRTE re-targeted:** claim the new vector, write [`CoreVectors::physical`] of it to the IRTE,
+//!    queue its invalidation, release the old vector; no need to wait. An alias stands for the
+//!    released vector, too, until the owner has next left, after which nothing can be on its way.
+//! 5. **Out of aliases:** a place has its quota. When that is used up, an alias stands for several
+//!    vectors, and each of them is given to the guest: one too many of its own is harmless (as a spurious
+//!    one is on hardware), one lost isn't.
+//!
+//! Guarantees: what arrives is never taken for another guest's, and the vector it was sent for is among
+//! those it is taken for; that is the only one unless rule 5 applies. It relies on the caller's
+//! following rules 3 and 4, and on invalidate-and-wait leaving no interrupt on its way (VT-d 6.5,
+//! "Interrupt Draining").
+
+use crate::VectorSet;
+
+/// From here on vectors are the host's and the aliases' on a shared core.
+pub const FIRST_RESERVED: u8 = 0xF0;
+/// vCPUs of one core.
+const PLACES: usize = 8;
+/// The local APIC's own, while the host has it there: never an alias.
+const SPURIOUS: u8 = 0xFF;
+const FIRST_INTERRUPT: u8 = 32;
+
+/// What a physical vector that arrived is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrived {
+    /// The host's own.
+    Host,
+    /// One vCPU's.
+    Of {
+        /// Which.
+        place: usize,
+        /// The guest's vectors: one, but for rule 5.
+        vectors: VectorSet,
+    },
+    /// Nobody's: nothing that follows the rules sends it.
+    Nobody,
+}
+
+/// Who owns which vector of one shared core.
+#[derive(Clone, Debug)]
+pub struct CoreVectors {
+    host: VectorSet,
+    places: usize,
+    /// The vectors of class F.
+    aliases: [Alias; 16],
+    /// How many sources of each place want a guest vector.
+    users: [[u16; 256]; PLACES],
+    home: Option<usize>,
+    /// The one at home is leaving; `releases` when that began.
+    leaving: Option<u64>,
+    /// Counts what is released.
+    releases: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Alias {
+    /// None: the host's, or spare.
+    owner: Option<usize>,
+    /// What an interrupt by it may have been sent for. Kept when released.
+    vectors: VectorSet,
+    /// `releases` when the last of them was released.
+    released: u64,
+    /// Nothing can be on its way for a vector that isn't claimed.
+    settled: bool,
+}
+
+impl CoreVectors {
+    /// `host`: the host's vectors on this core. `places`: how many vCPUs share it, at most 8; each
+    /// gets an equal share of what is left of class F. With more than 7 vectors of the host's that
+    /// may be none; then [`CoreVectors::claim`] gives none.
+    ///
+    /// # Panics
+    /// If a vector of the host's isn't in class F: it would be a guest's, too.
+    pub fn new(host: VectorSet, places: usize) -> Self {
+        assert!(host.iter().all(|vector| vector >= FIRST_RESERVED), "the host's class is F");
+        let places = places.min(PLACES);
+        let free = || (FIRST_RESERVED..SPURIOUS).filter(|vector| !host.contains(*vector));
+        let quota = free().count().checked_div(places).unwrap_or(0);
+        let unused = Alias { owner: None, vectors: VectorSet::EMPTY, released: 0, settled: true };
+        let mut aliases = [unused; 16];
+        for (index, vector) in free().take(quota * places).enumerate() {
+            aliases[slot(vector)].owner = Some(index / quota);
+        }
+        CoreVectors {
+            host,
+            places,
+            aliases,
+            users: [[0; 256]; PLACES],
+            home: None,
+            leaving: None,
+            releases: 0,
+        }
+    }
+
+    /// A source of this place wants the vector `guest`: gives its alias, to which it has a right
+    /// until it is released as often as claimed. None for an exception's vector.
+    pub fn claim(&mut self, place: usize, guest: u8) -> Option<u8> {
+        if guest < FIRST_INTERRUPT || place >= self.places {
+            return None;
+        }
+        let physical = self.standing_for(place, guest).or_else(|| self.choose(place))?;
+        let idle = self.idle(physical);
+        let alias = &mut self.aliases[slot(physical)];
+        if idle && alias.settled {
+            alias.vectors = VectorSet::EMPTY;
+        }
+        alias.vectors.insert(guest);
+        alias.settled = false;
+        let users = &mut self.users[place][usize::from(guest)];
+        *users = users.saturating_add(1);
+        Some(physical)
+    }
+
+    /// A source of this place that had claimed `guest` doesn't want it any more, and its IRTE holds
+    /// something else; the invalidation of that is at least queued.
+    pub fn release(&mut self, place: usize, guest: u8) {
+        let Some(physical) = self.alias(place, guest) else { return };
+        self.users[place][usize::from(guest)] -= 1;
+        self.releases += 1;
+        if self.idle(physical) {
+            self.aliases[slot(physical)].released = self.releases;
+        }
+    }
+
+    /// The alias of a vector that this place has claimed.
+    pub fn alias(&self, place: usize, guest: u8) -> Option<u8> {
+        self.claimed(place, guest).then(|| self.standing_for(place, guest))?
+    }
+
+    /// May this vector arrive by itself when its owner is at home?
+    pub const fn home(&self, guest: u8) -> bool {
+        FIRST_INTERRUPT <= guest && guest < FIRST_RESERVED
+    }
+
+    /// What the IRTE of a source of this place that wants `guest` has to hold now: the vector itself if the
+    /// place is at home, else its alias. None for a vector that it hasn't claimed.
+    pub fn physical(&self, place: usize, guest: u8) -> Option<u8> {
+        let alias = self.alias(place, guest)?;
+        let own = self.home == Some(place) && self.leaving.is_none() && self.home(guest);
+        Some(if own { guest } else { alias })
+    }
+
+    /// The one at home goes: its IRTEs are to be aliased from now on. What arrives by its own vectors is
+    /// still its.
+    pub fn leave(&mut self) {
+        self.leaving = self.home.map(|_| self.releases);
+    }
+
+    /// Its IRTEs are invalidated, and the local APIC holds nothing by its own vectors: they mean
+    /// nobody now.
+    pub fn left(&mut self) {
+        let (home, since) = (self.home.take(), self.leaving.take());
+        // Of what was released meanwhile something may be on its way: wait for the next time.
+        if home.is_none() || since != Some(self.releases) {
+            return;
+        }
+        for physical in FIRST_RESERVED..SPURIOUS {
+            if self.aliases[slot(physical)].owner != home {
+                continue;
+            }
+            if self.idle(physical) {
+                self.aliases[slot(physical)].settled = true;
+            } else {
+                self.aliases[slot(physical)].vectors = self.claimed_through(physical);
+            }
+        }
+    }
+
+    /// This one comes home; the one before has left.
+    pub fn enter(&mut self, place: usize) {
+        debug_assert!(self.home.is_none(), "two can't be at home");
+        self.home = (place < self.places).then_some(place);
+        self.leaving = None;
+    }
+
+    /// Whose own vectors arrive: the one at home, until it has left.
+    pub fn at_home(&self) -> Option<usize> {
+        self.home
+    }
+
+    /// What this physical vector means that has arrived.
+    pub fn arrived(&self, physical: u8) -> Arrived {
+        if self.host.contains(physical) {
+            return Arrived::Host;
+        }
+        let (owner, vectors) = if physical >= FIRST_RESERVED {
+            let alias = &self.aliases[slot(physical)];
+            (alias.owner.filter(|_| !alias.vectors.is_empty()), alias.vectors)
+        } else {
+            (self.home.filter(|_| self.home(physical)), VectorSet::of(&[physical]))
+        };
+        owner.map_or(Arrived::Nobody, |place| Arrived::Of { place, vectors })
+    }
+
+    fn claimed(&self, place: usize, guest: u8) -> bool {
+        self.users.get(place).is_some_and(|users| users[usize::from(guest)] != 0)
+    }
+
+    /// What is claimed of all that this alias may stand for.
+    fn claimed_through(&self, physical: u8) -> VectorSet {
+        let alias = &self.aliases[slot(physical)];
+        let mut vectors = alias.vectors;
+        for guest in alias.vectors.iter() {
+            if !alias.owner.is_some_and(|place| self.claimed(place, guest)) {
+                vectors.remove(guest);
+            }
+        }
+        vectors
+    }
+
+    fn idle(&self, physical: u8) -> bool {
+        self.claimed_through(physical).is_empty()
+    }
+
+    fn owned(&self, place: usize) -> impl DoubleEndedIterator<Item = u8> {
+        (FIRST_RESERVED..SPURIOUS)
+            .filter(move |physical| self.aliases[slot(*physical)].owner == Some(place))
+    }
+
+    /// The alias that stands for this vector, claimed or not.
+    fn standing_for(&self, place: usize, guest: u8) -> Option<u8> {
+        self.owned(place).find(|physical| self.aliases[slot(*physical)].vectors.contains(guest))
+    }
+
+    /// An alias for one more vector: one never used or else released longest ago, of those first that can't
+    /// have an interrupt on its way; or the last one, which is shared.
+    fn choose(&self, place: usize) -> Option<u8> {
+        let idle = self.owned(place).filter(|physical| self.idle(*physical));
+        let longest = idle.min_by_key(|physical| {
+            let alias = &self.aliases[slot(*physical)];
+            (!alias.settled, alias.released)
+        });
+        longest.or_else(|| self.owned(place).next_back())
+    }
+}
+
+const fn slot(physical: u8) -> usize {
+    physical as usize & 0xF
+}
+
+#[cfg(test)]
+#[path = "core_vectors_tests.rs"]
+mod tests;
