@@ -38,6 +38,7 @@ mod tests {
         let vm = Vm {
             name: "a".into(),
             cpus: vec![1],
+            weight: plan::DEFAULT_WEIGHT,
             memory: 64 << 20,
             kernel,
             initrd: None,

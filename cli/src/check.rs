@@ -6,13 +6,15 @@ use crate::{
     table::Table,
 };
 use anyhow::Result;
-use plan::{Plan, Size};
-use std::path::PathBuf;
+use plan::{Micros, Plan, Size};
+use std::{collections::BTreeSet, path::PathBuf};
 
 const EXAMPLE: &str = "\
 A plan:
+  slice = \"5ms\"               # how long one on a shared core runs while another waits
   [vm.web]
-  cpus = [1]                  # physical cores; core 0 is the host's
+  cpus = [1]                  # physical cores, which VMs may share; core 0 is the host's
+  weight = 100                # of its vCPUs on a shared core, 1 to 10000
   memory = \"1G\"
   kernel = \"vmlinuz\"          # bzImage, ELF with a PVH note, or multiboot
   initrd = \"initrd.img\"
@@ -20,6 +22,8 @@ A plan:
   devices = [\"nvme0\"]         # a name, or a PCI address such as \"00:04.0\"
   interrupts = \"auto\"         # auto, trap, eli or direct
   reset = \"restart\"           # or stop: what a reset of its own leads to
+  [host]
+  iommu_faults = \"elsewhere\"  # or nmi, limit: what keeps guests from holding them back
   [network.nic0]              # a controller whose virtual functions VMs share: nic0.vf0 …
   vfs = 2                     # how many; else as many as are named
   macs = [\"02:00:00:00:00:01\"]  # of the first ones; the others' come from nic0's own
@@ -72,14 +76,14 @@ fn show(plan: &Plan<File>) -> Result<String> {
             if vm.cmdline.is_empty() { "-".into() } else { vm.cmdline.clone() },
         ]);
     }
-    let mut networks = String::new();
+    let mut notes = shared_cores(plan);
     for shared in plan.shared_nics() {
         let macs = |i| match shared.macs.get(usize::from(i)) {
             Some(mac) => format!("vf{i} {mac}"),
             None => format!("vf{i}"),
         };
         let functions: Vec<_> = (0..shared.vfs).map(macs).collect();
-        networks += &format!("nic{} has {}.\n", shared.nic, functions.join(", "));
+        notes += &format!("nic{} has {}.\n", shared.nic, functions.join(", "));
     }
     let memory = Size(plan.vms.iter().map(|vm| vm.memory).sum());
     let vms = match plan.vms.len() {
@@ -87,8 +91,28 @@ fn show(plan: &Plan<File>) -> Result<String> {
         n => format!("{n} VMs"),
     };
     Ok(format!(
-        "{table}{networks}The plan is good: {vms}, {memory} of guest memory; core 0 is the host's.\n"
+        "{table}{notes}The plan is good: {vms}, {memory} of guest memory; core 0 is the host's.\n"
     ))
+}
+
+/// A line for each core that isn't one vCPU's own: who is on it, how they share it.
+fn shared_cores(plan: &Plan<File>) -> String {
+    let cores: BTreeSet<u32> = plan.vms.iter().flat_map(|vm| &vm.cpus).copied().collect();
+    let line = |core: u32| {
+        let on_it = plan.vms.iter().filter(|vm| vm.cpus.contains(&core));
+        let who: Vec<_> = on_it
+            .map(|vm| match vm.cpus.iter().filter(|c| **c == core).count() {
+                1 => format!("{} (weight {})", vm.name, vm.weight),
+                n => format!("{} ({n} vCPUs, weight {} each)", vm.name, vm.weight),
+            })
+            .collect();
+        format!(
+            "Core {core} is shared by {}, {} at a time.\n",
+            who.join(", "),
+            Micros(plan.slice_us)
+        )
+    };
+    cores.into_iter().filter(|core| plan.shares(*core) > 1).map(line).collect()
 }
 
 /// Bytes for people: two digits are enough.
@@ -119,6 +143,22 @@ nic1 has vf0 02:00:00:00:00:01, vf1.
 The plan is good: 1 VM, 1G of guest memory; core 0 is the host's.
 ";
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn shared_cores_are_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("k"), load::tests::tiny_kernel()).unwrap();
+        let file = dir.path().join("vm.toml");
+        let text =
+            "slice='500us'\n[vm.a]\nkernel='k'\ncpus=[1, 1, 2]\n[vm.b]\nkernel='k'\nweight=300\n";
+        fs::write(&file, text).unwrap();
+        let plan = load::plan(&file).unwrap();
+        assert_eq!(
+            shared_cores(&plan),
+            "Core 1 is shared by a (2 vCPUs, weight 100 each), b (weight 300), 500us at a time.\n"
+        );
+        assert!(show(&plan).unwrap().contains(&shared_cores(&plan)));
     }
 
     #[test]

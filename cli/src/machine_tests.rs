@@ -8,6 +8,7 @@ fn plan(memory: u64, devices: &[&str]) -> Plan<()> {
     Plan::new(vec![Vm {
         name: "a".into(),
         cpus: vec![3],
+        weight: plan::DEFAULT_WEIGHT,
         memory,
         kernel: (),
         initrd: None,

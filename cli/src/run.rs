@@ -138,6 +138,7 @@ impl Args {
                 let vm = Vm {
                     name: self.name.clone(),
                     cpus: (1..=self.cpus).collect(),
+                    weight: plan::DEFAULT_WEIGHT,
                     memory: self.memory,
                     kernel: kernel.clone(),
                     initrd: self.initrd.clone(),

@@ -7,7 +7,7 @@
 use arbitrary::Arbitrary;
 use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
-use plan::{Choice, Class, DeviceName, Mac, Network, OnReset, Plan, Vm, image};
+use plan::{Choice, Class, DeviceName, Host, Mac, Network, OnReset, Plan, Protection, Vm, image};
 
 #[derive(Arbitrary, Debug)]
 enum Input<'a> {
@@ -15,13 +15,14 @@ enum Input<'a> {
     /// An encoded plan, and how many pages for kernels follow it.
     Encoded(&'a [u8], u8),
     /// A plan, packed, and bytes of it to change.
-    Packed(Vec<VmInput<'a>>, Vec<NetworkInput>, Vec<(u16, u8)>),
+    Packed(Vec<VmInput<'a>>, Vec<NetworkInput>, HostInput, Vec<(u16, u8)>),
 }
 
 #[derive(Arbitrary, Debug)]
 struct VmInput<'a> {
     name: &'a str,
     cores: Vec<u16>,
+    weight: u16,
     /// In units of the page that guests' memory is mapped with.
     memory: u32,
     kernel: &'a [u8],
@@ -32,6 +33,12 @@ struct VmInput<'a> {
     functions: Vec<(u8, u8)>,
     interrupts: u8,
     reset: u8,
+}
+
+#[derive(Arbitrary, Debug)]
+struct HostInput {
+    slice_us: u32,
+    iommu_faults: u8,
 }
 
 #[derive(Arbitrary, Debug)]
@@ -60,6 +67,7 @@ impl VmInput<'_> {
         Vm {
             name: self.name.into(),
             cpus: self.cores.iter().copied().map(Into::into).collect(),
+            weight: self.weight.into(),
             memory: u64::from(self.memory) << 21,
             kernel: self.kernel.into(),
             initrd: self.initrd.map(Into::into),
@@ -95,7 +103,7 @@ fn seal(image: &mut [u8]) {
 
 fn under_a_header(plan: &[u8], pages: u8) -> Vec<u8> {
     let length = (32 + plan.len()).next_multiple_of(4096) + 4096 * usize::from(pages % 16);
-    let mut image = b"EXITLESS\x02\0\0\0".to_vec();
+    let mut image = b"EXITLESS\x03\0\0\0".to_vec();
     image.extend((plan.len() as u32).to_le_bytes());
     image.extend((length as u64).to_le_bytes());
     image.extend([0; 8]);
@@ -134,10 +142,12 @@ fn check(bytes: &[u8]) {
 fuzz_target!(|input: Input| match input {
     Input::Bytes(bytes) => check(bytes),
     Input::Encoded(plan, pages) => check(&under_a_header(plan, pages)),
-    Input::Packed(vms, networks, damage) => {
+    Input::Packed(vms, networks, host, damage) => {
         let plan = Plan {
             vms: vms.iter().map(VmInput::vm).collect(),
             networks: networks.iter().map(NetworkInput::network).collect(),
+            slice_us: host.slice_us,
+            host: Host { iommu_faults: Protection::ALL[host.iommu_faults as usize % 3].1 },
         };
         let mut image = match image::build(&plan) {
             Ok(image) => image,

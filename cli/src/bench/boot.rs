@@ -122,6 +122,7 @@ fn plan(workload: Workload, guest: &Guest, cmdline: String, interrupts: Choice) 
     let vm = Vm {
         name: "bench".into(),
         cpus: vec![1],
+        weight: plan::DEFAULT_WEIGHT,
         memory: GUEST_MEMORY,
         kernel: guest.kernel.display().to_string(),
         initrd: Some(guest.initrd.display().to_string()),

@@ -301,6 +301,7 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
                 Cores::Next => cores.by_ref().take(guest.cpus as usize).collect(),
                 Cores::First => (1..=guest.cpus).collect(),
             },
+            weight: plan::DEFAULT_WEIGHT,
             memory: guest.memory(),
             kernel: path.display().to_string(),
             initrd: kernel.initrd(guest.variant)?,
@@ -318,7 +319,7 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
             },
         });
     }
-    let plan = Plan { vms, networks: case.networks.clone() };
+    let plan = Plan { networks: case.networks.clone(), ..Plan::new(vms) };
     match case.machine {
         Special::Unchecked => plan.try_map(|_, _, path| {
             let path = Path::new(&path).to_owned();

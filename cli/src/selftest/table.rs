@@ -119,6 +119,7 @@ fn boot(cx: &Context, files: &Path, shape: Shape) -> Result<()> {
     let vm = Vm {
         name: "linux".into(),
         cpus: (1..=shape.cpus).collect(),
+        weight: plan::DEFAULT_WEIGHT,
         memory: shape.memory,
         kernel: path("vmlinuz"),
         initrd: Some(path("initrd.img")),

@@ -1,7 +1,10 @@
 //! What must hold in every plan, wherever it comes from: a file, the command line,
 //! or a boot image that may be damaged.
 
-use crate::{Class, DeviceName, Mac, Network, Plan, Size, shown::Shown};
+use crate::{
+    Class, DeviceName, MAX_SHARES, MAX_WEIGHT, Mac, Micros, Network, Plan, SLICES, Size,
+    shown::Shown,
+};
 use alloc::{
     format,
     string::{String, ToString},
@@ -52,6 +55,8 @@ pub enum Place {
     Vm(String),
     /// What it says of the network controller of this name.
     Network(String),
+    /// What it says of the host.
+    Host,
 }
 
 impl fmt::Display for Place {
@@ -60,6 +65,7 @@ impl fmt::Display for Place {
             Place::Plan => Ok(()),
             Place::Vm(name) => write!(f, "[vm.{}]", Shown(name)),
             Place::Network(name) => write!(f, "[network.{}]", Shown(name)),
+            Place::Host => f.write_str("[host]"),
         }
     }
 }
@@ -95,7 +101,7 @@ pub enum Fault {
     #[error("no core is given; name one, such as [1]")]
     NoCore,
     /// More vCPUs than a VM may have.
-    #[error("{0} cores are given; a VM may have at most {MAX_VCPUS} vCPUs, one on each core")]
+    #[error("{0} cores are given; a VM may have at most {MAX_VCPUS} vCPUs")]
     ManyCores(usize),
     /// The host's core.
     #[error("core 0 is the host's own; use core 1 or above")]
@@ -103,17 +109,25 @@ pub enum Fault {
     /// A core no machine has.
     #[error("core {0} is out of range; use 1 to {MAX_CORE}")]
     CoreRange(u32),
-    /// A core with two owners.
-    #[error("core {core} is VM `{by}`'s already; give each VM a core of its own")]
-    CoreTaken {
+    /// More vCPUs than take turns on a core.
+    #[error("core {core} is given to {shares} vCPUs; at most {MAX_SHARES} can share one")]
+    CrowdedCore {
         /// The core.
         core: u32,
-        /// Who has it.
-        by: String,
+        /// How many there are.
+        shares: usize,
     },
-    /// A core given twice to one VM.
-    #[error("core {0} is given twice; each vCPU needs a core of its own")]
-    CoreTwice(u32),
+    /// The core's own local APIC, where others run, too.
+    #[error(
+        "other vCPUs run on core {0}, too, and \"direct\" gives its local APIC away; use \"eli\", or a core of its own"
+    )]
+    DirectShared(u32),
+    /// A weight that means nothing.
+    #[error("{0} is out of range; use 1 to {MAX_WEIGHT}")]
+    Weight(u32),
+    /// A slice too short to be worth the switch, or too long to wait for.
+    #[error("a slice of {} is out of range; use {} to {}", Micros(*.0), Micros(*SLICES.start()), Micros(*SLICES.end()))]
+    Slice(u32),
     /// Too little memory.
     #[error("{size} is too little; a VM needs at least {min}", size = Size(*.0), min = Size(MIN_MEMORY))]
     LittleMemory(u64),
@@ -197,6 +211,7 @@ impl<F> Plan<F> {
             n if n > MAX_VMS => return Err(whole(Fault::ManyVms(n))),
             _ => {}
         }
+        self.check_slice()?;
         for index in 0..self.vms.len() {
             self.check_vm(index)?;
         }
@@ -226,19 +241,14 @@ impl<F> Plan<F> {
             n if n > MAX_VCPUS => return error("cpus", Fault::ManyCores(n)),
             _ => {}
         }
-        for (i, &core) in vm.cpus.iter().enumerate() {
+        for &core in &vm.cpus {
             match core {
                 0 => return error("cpus", Fault::HostCore),
                 c if c > MAX_CORE => return error("cpus", Fault::CoreRange(c)),
-                c if vm.cpus.iter().take(i).any(|other| *other == c) => {
-                    return error("cpus", Fault::CoreTwice(c));
-                }
                 _ => {}
             }
-            if let Some(owner) = before.clone().find(|other| other.cpus.contains(&core)) {
-                return error("cpus", Fault::CoreTaken { core, by: owner.name.clone() });
-            }
         }
+        self.check_sharing(vm).or_else(|(key, fault)| error(key, fault))?;
 
         match vm.memory {
             m if m < MIN_MEMORY => return error("memory", Fault::LittleMemory(m)),

@@ -8,6 +8,7 @@ fn vm(name: &str, core: u32) -> Vm<()> {
     Vm {
         name: name.into(),
         cpus: vec![core],
+        weight: 100,
         memory: 128 << 20,
         kernel: (),
         initrd: None,
@@ -57,7 +58,7 @@ fn names_are_plain_and_unique() {
 }
 
 #[test]
-fn a_vm_has_one_core_that_is_its_own() {
+fn a_vm_has_a_core_that_is_not_the_hosts() {
     assert_eq!(
         sentence(|v| v.cpus.clear()),
         "[vm.db] cpus: no core is given; name one, such as [1]"
@@ -67,25 +68,51 @@ fn a_vm_has_one_core_that_is_its_own() {
         "[vm.db] cpus: core 0 is the host's own; use core 1 or above"
     );
     assert_eq!(
-        sentence(|v| v.cpus = vec![1]),
-        "[vm.db] cpus: core 1 is VM `web`'s already; give each VM a core of its own"
-    );
-    assert_eq!(
-        sentence(|v| v.cpus = vec![2, 3, 2]),
-        "[vm.db] cpus: core 2 is given twice; each vCPU needs a core of its own"
-    );
-    assert_eq!(
-        sentence(|v| v.cpus = vec![2, 1]),
-        "[vm.db] cpus: core 1 is VM `web`'s already; give each VM a core of its own"
-    );
-    assert_eq!(
         sentence(|v| v.cpus = (2..67).collect()),
-        "[vm.db] cpus: 65 cores are given; a VM may have at most 64 vCPUs, one on each core"
+        "[vm.db] cpus: 65 cores are given; a VM may have at most 64 vCPUs"
     );
     assert_eq!(
         sentence(|v| v.cpus = vec![1024]),
         "[vm.db] cpus: core 1024 is out of range; use 1 to 1023"
     );
+}
+
+#[test]
+fn a_core_is_shared_by_up_to_eight_vcpus_but_not_with_direct() {
+    let mut plan = two();
+    plan.vms[1].cpus = vec![1, 2, 1];
+    assert_eq!(plan.check(), Ok(()));
+    assert_eq!([0, 1, 2].map(|core| plan.shares(core)), [0, 3, 1]);
+    plan.vms[1].cpus = vec![1; 7];
+    assert_eq!(plan.check(), Ok(()));
+    plan.vms[1].cpus = vec![1; 8];
+    let error = plan.check().unwrap_err().to_string();
+    assert_eq!(error, "[vm.web] cpus: core 1 is given to 9 vCPUs; at most 8 can share one");
+    let direct = "other vCPUs run on core 1, too, and \"direct\" gives its local APIC away; \
+                  use \"eli\", or a core of its own";
+    let shared = |v: &mut Vm<()>| (v.cpus, v.interrupts) = (vec![2, 1], Choice::Direct);
+    assert_eq!(sentence(shared), format!("[vm.db] interrupts: {direct}"));
+    plan = two();
+    (plan.vms[0].interrupts, plan.vms[1].interrupts) = (Choice::Direct, Choice::Direct);
+    assert_eq!(plan.check(), Ok(()), "on cores of their own");
+    plan.vms[0].cpus = vec![1, 1];
+    assert_eq!(plan.check().unwrap_err().to_string(), format!("[vm.web] interrupts: {direct}"));
+}
+
+#[test]
+fn weights_and_the_slice_are_in_range() {
+    for weight in [0, 10_001] {
+        let said = format!("[vm.db] weight: {weight} is out of range; use 1 to 10000");
+        assert_eq!(sentence(|v| v.weight = weight), said);
+    }
+    for (slice_us, shown) in [(99, "99us"), (101_000, "101ms")] {
+        let plan = Plan { slice_us, ..two() };
+        let said = format!("a slice of {shown} is out of range; use 100us to 100ms");
+        assert_eq!(plan.check().unwrap_err().to_string(), said);
+    }
+    for slice_us in [100, 100_000] {
+        assert_eq!(Plan { slice_us, ..two() }.check(), Ok(()));
+    }
 }
 
 #[test]

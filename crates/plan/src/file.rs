@@ -5,8 +5,9 @@
 //! are the caller's to resolve and read.
 
 use crate::{
-    Choice, Class, DeviceError, DeviceName, Mac, MacError, Network, OnReset, Place, Plan,
-    SizeError, Vm, check, check::before, nearest, parse_size, shown::Shown,
+    Choice, Class, DEFAULT_WEIGHT, DeviceError, DeviceName, Host, Mac, MacError, MicrosError,
+    Network, OnReset, Place, Plan, Protection, SizeError, Vm, check, check::before, nearest,
+    parse_micros, parse_size, shown::Shown,
 };
 use alloc::{
     borrow::ToOwned,
@@ -21,10 +22,11 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-const TABLES: [&str; 2] = ["vm", "network"];
+const ROOT_KEYS: [&str; 4] = ["vm", "network", "host", "slice"];
+const HOST_KEYS: [&str; 1] = ["iommu_faults"];
 const NETWORK_KEYS: [&str; 2] = ["vfs", "macs"];
-const KEYS: [&str; 8] =
-    ["cpus", "memory", "kernel", "initrd", "cmdline", "devices", "interrupts", "reset"];
+const KEYS: [&str; 9] =
+    ["cpus", "weight", "memory", "kernel", "initrd", "cmdline", "devices", "interrupts", "reset"];
 /// What a VM gets that says nothing about its memory.
 pub const DEFAULT_MEMORY: u64 = 1 << 30;
 /// Known policies that this version can't run.
@@ -71,6 +73,9 @@ pub enum Fault {
     /// A number that is no core.
     #[error("`{0}` is no core; cores are numbered 0, 1, 2 …")]
     Core(String),
+    /// A number that is no weight.
+    #[error("`{0}` is no weight; give a number from 1 to {max}", max = crate::MAX_WEIGHT)]
+    Weight(String),
     /// Not given, and there is no default.
     #[error("it has no `{0}`; give the path of one, such as {0} = \"vmlinuz\"")]
     Missing(&'static str),
@@ -91,6 +96,12 @@ pub enum Fault {
     /// Not a way to take a reset.
     #[error("\"{}\" is nothing that a reset can lead to; use \"restart\" or \"stop\"", Shown(.0))]
     Reset(String),
+    /// Not a way to keep an interrupt safe.
+    #[error("\"{}\" is no protection; use \"elsewhere\", \"nmi\" or \"limit\"", Shown(.0))]
+    Protection(String),
+    /// Not a time.
+    #[error(transparent)]
+    Micros(#[from] MicrosError),
     /// Not a size.
     #[error(transparent)]
     Size(#[from] SizeError),
@@ -132,14 +143,25 @@ pub fn parse(file: &str, text: &str) -> Result<Plan<String>, Error> {
     })?;
     let mut plan = Plan::new(Vec::new());
     // Where each table and its keys are, for faults found when all is read.
-    let mut places = Vec::new();
+    let mut places = Places::new();
     for (key, value) in in_file_order(root.get_ref()) {
-        let Some(known) = TABLES.iter().find(|k| *k == key.get_ref()) else {
-            return Err(reader.unknown(key, &Place::Plan, &TABLES));
+        let Some(known) = ROOT_KEYS.iter().find(|k| *k == key.get_ref()) else {
+            return Err(reader.unknown(key, &Place::Plan, &ROOT_KEYS));
         };
         let needed = match *known {
             "vm" => "a table for each VM, such as [vm.web]",
-            _ => "a table for each network controller, such as [network.nic0]",
+            "network" => "a table for each network controller, such as [network.nic0]",
+            "host" => {
+                plan.host = reader.host(reader.table(value, known, "a table: [host]")?)?;
+                continue;
+            }
+            _ => {
+                let field = Field { reader: &reader, place: &Place::Plan, key: known, value };
+                let text = field.string("a time in quotes, such as \"5ms\"")?;
+                plan.slice_us = field.within(parse_micros(text))?;
+                places.push((Place::Plan, known, value.span().start));
+                continue;
+            }
         };
         for (name, value) in in_file_order(reader.table(value, known, needed)?) {
             let table = reader.table(value, known, needed)?;
@@ -238,6 +260,7 @@ impl Reader<'_> {
         let mut read = Vm {
             name: name.get_ref().to_string(),
             cpus: vec![1],
+            weight: DEFAULT_WEIGHT,
             memory: DEFAULT_MEMORY,
             kernel: String::new(),
             initrd: None,
@@ -254,6 +277,7 @@ impl Reader<'_> {
             let field = Field { reader: self, place: &place, key: known, value };
             match *known {
                 "cpus" => read.cpus = field.cores()?,
+                "weight" => read.weight = field.weight()?,
                 "memory" => {
                     let text = field.string("a size in quotes, such as \"1G\"")?;
                     read.memory = field.within(parse_size(text))?;
@@ -279,6 +303,21 @@ impl Reader<'_> {
         }
         read.kernel = kernel
             .ok_or_else(|| self.error(name.span().start, &place, "", Fault::Missing("kernel")))?;
+        Ok(read)
+    }
+
+    fn host(&self, table: &DeTable) -> Result<Host, Error> {
+        let mut read = Host::default();
+        for (key, value) in in_file_order(table) {
+            let Some(known) = HOST_KEYS.iter().find(|k| *k == key.get_ref()) else {
+                return Err(self.unknown(key, &Place::Host, &HOST_KEYS));
+            };
+            let field = Field { reader: self, place: &Place::Host, key: known, value };
+            let text = field.string("\"elsewhere\", \"nmi\" or \"limit\"")?;
+            let found = Protection::ALL.iter().find(|(name, _)| *name == text);
+            let unknown = || Fault::Protection(text.to_owned());
+            read.iommu_faults = field.within(found.map(|f| f.1).ok_or_else(unknown))?;
+        }
         Ok(read)
     }
 
@@ -356,6 +395,16 @@ impl<'v, 'a> Field<'_, 'v, 'a> {
             _ => Err(field.wrong("the number of a core, such as 1")),
         };
         self.list("a list of cores, such as [1]")?.map(core).collect()
+    }
+
+    fn weight(&self) -> Result<u32, Error> {
+        match self.value.get_ref() {
+            DeValue::Integer(n) => {
+                let number = u32::from_str_radix(n.as_str(), n.radix());
+                self.within(number.map_err(|_| Fault::Weight(n.to_string())))
+            }
+            _ => Err(self.wrong("a weight, such as 100")),
+        }
     }
 
     fn devices(&self) -> Result<Vec<DeviceName>, Error> {

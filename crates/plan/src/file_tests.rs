@@ -12,7 +12,8 @@ fn everything_but_the_kernel_has_a_default() {
     let plan = parse("vm.toml", "[vm.web]\nkernel = 'k'\n").unwrap();
     let [vm] = &plan.vms[..] else { panic!("{plan:?}") };
     assert_eq!((vm.name.as_str(), vm.kernel.as_str(), vm.memory), ("web", "k", 1 << 30));
-    assert_eq!((&vm.cpus[..], vm.interrupts), (&[1][..], Choice::Auto));
+    assert_eq!((&vm.cpus[..], vm.interrupts, vm.weight), (&[1][..], Choice::Auto, 100));
+    assert_eq!((plan.slice_us, plan.host.iommu_faults), (5_000, Protection::Elsewhere));
     assert!(vm.initrd.is_none() && vm.cmdline.is_empty() && vm.devices.is_empty());
 }
 
@@ -21,8 +22,14 @@ fn every_key_is_read() {
     let plan = parse(
         "vm.toml",
         r#"
+        slice = "500us"
+
+        [host]
+        iommu_faults = "limit"
+
         [vm.web]
         cpus = [0x2]
+        weight = 250
         memory = "512M"
         kernel = "vmlinuz"
         initrd = "initrd.img"
@@ -41,6 +48,7 @@ fn every_key_is_read() {
     let vm = Vm {
         name: "web".into(),
         cpus: vec![2],
+        weight: 250,
         memory: 512 << 20,
         kernel: "vmlinuz".into(),
         initrd: Some("initrd.img".into()),
@@ -53,7 +61,8 @@ fn every_key_is_read() {
         interrupts: Choice::Eli,
         reset: OnReset::Stop,
     };
-    assert_eq!(plan, Ok(Plan { vms: vec![vm], networks: vec![network] }));
+    let host = Host { iommu_faults: Protection::Limit };
+    assert_eq!(plan, Ok(Plan { vms: vec![vm], networks: vec![network], slice_us: 500, host }));
 }
 
 #[test]
@@ -67,7 +76,7 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
     let cases = [
         ("", "vm.toml:1: the plan has no VM; it needs at least one, such as [vm.web]"),
         ("[vms.a]\n", "vm.toml:1: unknown key `vms`; did you mean `vm`?"),
-        ("\nserver = 1\n", "vm.toml:2: unknown key `server`; known are vm, network"),
+        ("\nserver = 1\n", "vm.toml:2: unknown key `server`; known are vm, network, host, slice"),
         (
             "vm = 3",
             "vm.toml:1: this is a number, but it has to be a table for each VM, such as [vm.web]",
@@ -86,7 +95,7 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
         ),
         (
             "[vm.a]\nkernel='k'\ncolour = 1\n",
-            "vm.toml:3: [vm.a]: unknown key `colour`; known are cpus, memory, kernel, initrd, cmdline, devices, interrupts, reset",
+            "vm.toml:3: [vm.a]: unknown key `colour`; known are cpus, weight, memory, kernel, initrd, cmdline, devices, interrupts, reset",
         ),
         (
             "[vm.a]\ncpus = 1\n",
@@ -133,12 +142,49 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
             "vm.toml:2: [vm.a] interrupts: \"elli\" is no interrupt policy; did you mean `eli`?",
         ),
         (
-            "[vm.a]\nkernel='k'\n[vm.b]\nkernel='k'\n",
-            "vm.toml:3: [vm.b] cpus: core 1 is VM `a`'s already; give each VM a core of its own",
+            "[vm.a]\nkernel='k'\n[vm.b]\nkernel='k'\ninterrupts='direct'\n",
+            "vm.toml:5: [vm.b] interrupts: other vCPUs run on core 1, too, and \"direct\" gives its local APIC away; use \"eli\", or a core of its own",
         ),
         (
-            "[vm.a]\nkernel='k'\n[vm.b]\nkernel='k'\ncpus=[1]\n",
-            "vm.toml:5: [vm.b] cpus: core 1 is VM `a`'s already; give each VM a core of its own",
+            "[vm.a]\nkernel='k'\ncpus=[1,1,1,1,1,1,1,1,1]\n",
+            "vm.toml:3: [vm.a] cpus: core 1 is given to 9 vCPUs; at most 8 can share one",
+        ),
+        (
+            "[vm.a]\nkernel='k'\nweight=0\n",
+            "vm.toml:3: [vm.a] weight: 0 is out of range; use 1 to 10000",
+        ),
+        (
+            "[vm.a]\nweight=-5\n",
+            "vm.toml:2: [vm.a] weight: `-5` is no weight; give a number from 1 to 10000",
+        ),
+        (
+            "[vm.a]\nweight='5'\n",
+            "vm.toml:2: [vm.a] weight: this is a string, but it has to be a weight, such as 100",
+        ),
+        (
+            "\nslice = '200ms'\n[vm.a]\nkernel='k'\n",
+            "vm.toml:2: a slice of 200ms is out of range; use 100us to 100ms",
+        ),
+        (
+            "\nslice = '5'\n",
+            "vm.toml:2: `5` is no time; write a whole number with us or ms, such as \"5ms\"",
+        ),
+        (
+            "slice = 5\n",
+            "vm.toml:1: this is a number, but it has to be a time in quotes, such as \"5ms\"",
+        ),
+        ("host = 1\n", "vm.toml:1: this is a number, but it has to be a table: [host]"),
+        (
+            "[host]\niommu_fault = 'nmi'\n",
+            "vm.toml:2: [host]: unknown key `iommu_fault`; did you mean `iommu_faults`?",
+        ),
+        (
+            "[host]\niommu_faults = 'here'\n",
+            "vm.toml:2: [host] iommu_faults: \"here\" is no protection; use \"elsewhere\", \"nmi\" or \"limit\"",
+        ),
+        (
+            "[host]\niommu_faults = true\n",
+            "vm.toml:2: [host] iommu_faults: this is true or false, but it has to be \"elsewhere\", \"nmi\" or \"limit\"",
         ),
         (
             "\n[vm.'a b']\nkernel='k'\n",

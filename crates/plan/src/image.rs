@@ -20,7 +20,7 @@ use crate::{Blob, Plan, Vm, check};
 use alloc::vec::Vec;
 
 const MAGIC: [u8; 8] = *b"EXITLESS";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const HEADER: usize = 32;
 /// More than the largest plan that passes [`Plan::check`]; bounds what a damaged
 /// image can make the reader allocate.
@@ -159,6 +159,7 @@ fn by_ref<B>(plan: &Plan<B>) -> Plan<&B> {
     let vms = plan.vms.iter().map(|vm| Vm {
         name: vm.name.clone(),
         cpus: vm.cpus.clone(),
+        weight: vm.weight,
         memory: vm.memory,
         kernel: &vm.kernel,
         initrd: vm.initrd.as_ref(),
@@ -167,7 +168,8 @@ fn by_ref<B>(plan: &Plan<B>) -> Plan<&B> {
         interrupts: vm.interrupts,
         reset: vm.reset,
     });
-    Plan { vms: vms.collect(), networks: plan.networks.clone() }
+    let networks = plan.networks.clone();
+    Plan { vms: vms.collect(), networks, slice_us: plan.slice_us, host: plan.host }
 }
 
 fn encode(plan: &Plan) -> Result<Vec<u8>, Error> {

@@ -1,7 +1,7 @@
 //! Round trips, and images that someone damaged on purpose.
 
 use super::*;
-use crate::{Choice, Class, DeviceName, Fault, Mac, Network, OnReset};
+use crate::{Choice, Class, DeviceName, Fault, Host, Mac, Network, OnReset, Protection};
 use proptest::prelude::*;
 
 fn device() -> impl Strategy<Value = DeviceName> {
@@ -26,12 +26,16 @@ prop_compose! {
         cmdlines in prop::collection::vec("[^\0]{0,60}", count),
         devices in prop::collection::btree_set(device(), 0..8),
         policies in prop::collection::vec(0usize..3, count),
+        weights in prop::collection::vec(1u32..10_001, count),
+        slice_us in 100u32..100_001,
+        protection in 0usize..3,
         macs in prop::collection::btree_set(any::<[u8; 5]>(), 0..9),
     ) -> Plan<Vec<u8>> {
         let devices: Vec<_> = devices.into_iter().collect();
         let vms = kernels.into_iter().enumerate().map(|(i, kernel)| Vm {
             name: format!("vm{i}"),
-            cpus: vec![i as u32 + 1],
+            cpus: vec![i as u32 / 2 + 1],
+            weight: weights[i],
             memory: memory[i] << 21,
             kernel,
             initrd: initrds[i].clone(),
@@ -42,7 +46,8 @@ prop_compose! {
         });
         let macs = macs.into_iter().map(|[b, c, d, e, f]| Mac([2, b, c, d, e, f])).collect();
         let networks = vec![Network { nic: 255, vfs: Some(64), macs }];
-        Plan { vms: vms.collect(), networks }
+        let host = Host { iommu_faults: Protection::ALL[protection].1 };
+        Plan { vms: vms.collect(), networks, slice_us, host }
     }
 }
 
@@ -50,6 +55,7 @@ fn one(kernel: &[u8]) -> Plan<Vec<u8>> {
     Plan::new(vec![Vm {
         name: "a".into(),
         cpus: vec![1],
+        weight: 100,
         memory: 64 << 20,
         kernel: kernel.to_vec(),
         initrd: None,

@@ -14,6 +14,7 @@ extern crate alloc;
 
 mod check;
 mod device;
+mod sharing;
 mod shown;
 mod size;
 mod vm;
@@ -32,5 +33,9 @@ pub use device::{Class, DeviceError, DeviceName};
 #[cfg(any(test, feature = "file"))]
 pub use nearest::nearest;
 pub use network::{Mac, MacError, Network, Shared};
+pub use sharing::{
+    DEFAULT_SLICE, DEFAULT_WEIGHT, Host, MAX_SHARES, MAX_WEIGHT, Micros, MicrosError, Protection,
+    SLICES, parse_micros,
+};
 pub use size::{Size, SizeError, parse_size};
 pub use vm::{Blob, Choice, OnReset, Plan, Vm};

@@ -2,7 +2,7 @@
 //! (`Plan<String>`), its bytes before packing (`Plan<Vec<u8>>`), its place in the
 //! boot image ([`Plan`], that is `Plan<Blob>`).
 
-use crate::{DeviceName, Network};
+use crate::{DEFAULT_SLICE, DeviceName, Host, Network};
 use alloc::{string::String, vec::Vec};
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +13,10 @@ pub struct Plan<F = Blob> {
     pub vms: Vec<Vm<F>>,
     /// What is special about network controllers, at most one for each.
     pub networks: Vec<Network>,
+    /// Microseconds that a vCPU runs at most while another one waits for its core.
+    pub slice_us: u32,
+    /// What the host does for itself.
+    pub host: Host,
 }
 
 /// One VM.
@@ -20,8 +24,11 @@ pub struct Plan<F = Blob> {
 pub struct Vm<F = Blob> {
     /// Letters, digits, `-` and `_`; unique in the plan.
     pub name: String,
-    /// Physical cores by index in the order the machine lists them, one vCPU each.
+    /// Physical cores by index in the order the machine lists them, one vCPU for each entry.
+    /// Several vCPUs, of this or other VMs, may share a core.
     pub cpus: Vec<u32>,
+    /// Its vCPUs' weight on a shared core: the time they get there goes by it.
+    pub weight: u32,
     /// Bytes of guest memory, a multiple of 2 MiB.
     pub memory: u64,
     /// bzImage, ELF with a PVH note, or multiboot1.
@@ -102,9 +109,10 @@ impl Choice {
 }
 
 impl<F> Plan<F> {
-    /// A plan that says nothing of network controllers.
+    /// A plan that says nothing but what VMs there are.
     pub const fn new(vms: Vec<Vm<F>>) -> Self {
-        Plan { vms, networks: Vec::new() }
+        let host = Host { iommu_faults: crate::Protection::Elsewhere };
+        Plan { vms, networks: Vec::new(), slice_us: DEFAULT_SLICE, host }
     }
 
     /// The same plan with every kernel and initrd replaced by what `f` gives for it.
@@ -119,6 +127,7 @@ impl<F> Plan<F> {
                 initrd: vm.initrd.map(|i| f(&vm.name, "initrd", i)).transpose()?,
                 name: vm.name,
                 cpus: vm.cpus,
+                weight: vm.weight,
                 memory: vm.memory,
                 cmdline: vm.cmdline,
                 devices: vm.devices,
@@ -126,6 +135,7 @@ impl<F> Plan<F> {
                 reset: vm.reset,
             })
         });
-        Ok(Plan { vms: vms.collect::<Result<_, E>>()?, networks: self.networks })
+        let (networks, slice_us, host) = (self.networks, self.slice_us, self.host);
+        Ok(Plan { vms: vms.collect::<Result<_, E>>()?, networks, slice_us, host })
     }
 }

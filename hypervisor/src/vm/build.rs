@@ -51,6 +51,12 @@ pub fn all(machine: &Machine, bytes: &'static [u8]) -> Result<Vec<Vec<Placed>>, 
     }
     let image =
         plan::image::parse(bytes).map_err(|e| format!("the boot image can't be used: {e}"))?;
+    let cores = image.plan.vms.iter().flat_map(|vm| &vm.cpus);
+    if let Some(core) = cores.copied().find(|core| image.plan.shares(*core) > 1) {
+        return Err(format!(
+            "core {core} is given to several vCPUs, which this version can't run yet; give each a core of its own"
+        ));
+    }
     let ecam = machine.ecam.ok_or(
         "the machine's ACPI tables have no MCFG: PCI configuration space in memory is needed (q35 has it, i440fx doesn't)",
     )?;

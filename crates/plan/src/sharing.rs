@@ -1,0 +1,137 @@
+//! What VMs that share cores, and the host beside them, are promised: weights, the slice, and how the
+//! host's own interrupts are kept safe from them.
+
+use crate::{Choice, Error, Fault, Place, Plan, Vm, shown::Shown};
+use alloc::string::{String, ToString};
+use core::{fmt, ops::RangeInclusive};
+use serde::{Deserialize, Serialize};
+
+pub use schedule::{DEFAULT_WEIGHT, MAX as MAX_SHARES, MAX_WEIGHT};
+
+/// Microseconds that a vCPU runs while another one waits, if the plan doesn't say.
+pub const DEFAULT_SLICE: u32 = 5_000;
+/// What a plan may say.
+pub const SLICES: RangeInclusive<u32> = 100..=100_000;
+
+/// How the host protects its own interrupts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    /// The IOMMU's fault interrupt.
+    pub iommu_faults: Protection,
+}
+
+/// What keeps guests that take interrupts themselves from holding one of the host's back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Protection {
+    /// It goes to a core that runs no guest.
+    #[default]
+    Elsewhere,
+    /// It is a non-maskable interrupt.
+    Nmi,
+    /// Its vector is above the limit of the guest's interrupt table, so that its delivery exits.
+    Limit,
+}
+
+impl Protection {
+    /// Every choice with the name it has in `vm.toml`.
+    pub const ALL: [(&'static str, Protection); 3] = [
+        ("elsewhere", Protection::Elsewhere),
+        ("nmi", Protection::Nmi),
+        ("limit", Protection::Limit),
+    ];
+}
+
+/// Prints microseconds as people write them: `5ms`, `500us`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Micros(pub u32);
+
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            us if us != 0 && us.is_multiple_of(1_000) => write!(f, "{}ms", us / 1_000),
+            us => write!(f, "{us}us"),
+        }
+    }
+}
+
+/// The text isn't a time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{}` is no time; write a whole number with us or ms, such as \"5ms\"", Shown(.0))]
+pub struct MicrosError(String);
+
+/// Reads "5ms", "500us".
+pub fn parse_micros(text: &str) -> Result<u32, MicrosError> {
+    let (digits, unit) = match (text.strip_suffix("ms"), text.strip_suffix("us")) {
+        (Some(digits), _) => (digits, 1_000),
+        (_, digits) => (digits.unwrap_or_default(), 1),
+    };
+    let plain = digits.bytes().all(|b| b.is_ascii_digit());
+    let number = plain.then(|| digits.parse::<u32>().ok()).flatten();
+    number.and_then(|n| n.checked_mul(unit)).ok_or_else(|| MicrosError(text.to_string()))
+}
+
+impl<F> Plan<F> {
+    /// How many vCPUs run on this core.
+    pub fn shares(&self, core: u32) -> usize {
+        self.vms.iter().flat_map(|vm| &vm.cpus).filter(|other| **other == core).count()
+    }
+
+    /// The slice, which is of the whole plan.
+    pub(crate) fn check_slice(&self) -> Result<(), Error> {
+        match SLICES.contains(&self.slice_us) {
+            true => Ok(()),
+            false => {
+                let fault = Fault::Slice(self.slice_us);
+                Err(Error { place: Place::Plan, key: "slice", fault })
+            }
+        }
+    }
+
+    /// What must hold of a VM for it to share cores: `vm` is the plan's.
+    pub(crate) fn check_sharing(&self, vm: &Vm<F>) -> Result<(), (&'static str, Fault)> {
+        if !(1..=MAX_WEIGHT).contains(&vm.weight) {
+            return Err(("weight", Fault::Weight(vm.weight)));
+        }
+        for &core in &vm.cpus {
+            let shares = self.shares(core);
+            if shares > MAX_SHARES {
+                return Err(("cpus", Fault::CrowdedCore { core, shares }));
+            }
+            if shares > 1 && vm.interrupts == Choice::Direct {
+                return Err(("interrupts", Fault::DirectShared(core)));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn times_read_as_written() {
+        assert_eq!([parse_micros("5ms"), parse_micros("500us")], [Ok(5_000), Ok(500)]);
+        for text in ["", "ms", "us", "5", "5s", "5 ms", "-5ms", "+5ms", "1.5ms", "5000000ms", "5MS"]
+        {
+            assert_eq!(parse_micros(text), Err(MicrosError(text.into())), "{text}");
+        }
+        assert_eq!(
+            [0, 99, 1_000, 1_500].map(|us| Micros(us).to_string()),
+            ["0us", "99us", "1ms", "1500us"]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn printing_then_reading_gives_the_same(us: u32) {
+            prop_assert_eq!(parse_micros(&Micros(us).to_string()), Ok(us));
+        }
+
+        #[test]
+        fn no_text_panics(text: String) {
+            let _ = parse_micros(&text);
+        }
+    }
+}
