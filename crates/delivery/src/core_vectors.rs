@@ -9,22 +9,22 @@
 //!    vector ever means two guests.
 //! 2. **Guest vectors that collide with the host's:** class F is the host's and the aliases'. A
 //!    guest's vector of class F never comes home, it always has an alias.
-//! 3. **In flight at a switch:** the one that goes has its IRTEs aliased ([`CoreVectors::leave`]), then the
-//!    caller invalidates them, waits, and hands over all that the local APIC holds
+//! 3. **In flight at a switch:** the one that goes has its IRTEs aliased ([`CoreVectors::leave`]),
+//!    then the caller invalidates them, waits, and hands over all that the local APIC holds
 //!    ([`CoreVectors::arrived`]), then its vectors mean nobody ([`CoreVectors::left`]). The next one
 //!    comes ([`CoreVectors::enter`]) and has its IRTEs changed to its own vectors, without waiting:
 //!    what is still in flight by its aliases remains its own.
-//! 4. **An IRTE re-targeted:** claim the new vector, write [`CoreVectors::physical`] of it to the IRTE,
-//!    queue its invalidation, release the old vector; no need to wait. An alias stands for the
+//! 4. **An IRTE re-targeted:** claim the new vector, write [`CoreVectors::physical`] of it to the
+//!    IRTE, queue its invalidation, release the old vector; no need to wait. An alias stands for the
 //!    released vector, too, until the owner has next left, after which nothing can be on its way.
 //! 5. **Out of aliases:** a place has its quota. When that is used up, an alias stands for several
-//!    vectors, and each of them is given to the guest: one too many of its own is harmless (as a spurious
-//!    one is on hardware), one lost isn't.
+//!    vectors for as long as they are claimed, and each of them is given to the guest: one too many
+//!    of its own is harmless (as a spurious one is on hardware), one lost isn't.
 //!
-//! Guarantees: what arrives is never taken for another guest's, and the vector it was sent for is among
-//! those it is taken for; that is the only one unless rule 5 applies. It relies on the caller's
-//! following rules 3 and 4, and on invalidate-and-wait leaving no interrupt on its way (VT-d 6.5,
-//! "Interrupt Draining").
+//! Guarantees: what arrives is never taken for another guest's, and the vector it was sent for is
+//! among those it is taken for; that is the only one unless rule 5 applies. It relies on the
+//! caller's following rules 3 and 4, and on invalidate-and-wait leaving no interrupt on its way
+//! (VT-d 6.5, "Interrupt Draining").
 
 use crate::VectorSet;
 
@@ -148,16 +148,16 @@ impl CoreVectors {
         FIRST_INTERRUPT <= guest && guest < FIRST_RESERVED
     }
 
-    /// What the IRTE of a source of this place that wants `guest` has to hold now: the vector itself if the
-    /// place is at home, else its alias. None for a vector that it hasn't claimed.
+    /// What the IRTE of a source of this place that wants `guest` has to hold now: the vector itself
+    /// if the place is at home, else its alias. None for a vector that it hasn't claimed.
     pub fn physical(&self, place: usize, guest: u8) -> Option<u8> {
         let alias = self.alias(place, guest)?;
         let own = self.home == Some(place) && self.leaving.is_none() && self.home(guest);
         Some(if own { guest } else { alias })
     }
 
-    /// The one at home goes: its IRTEs are to be aliased from now on. What arrives by its own vectors is
-    /// still its.
+    /// The one at home goes: its IRTEs are to be aliased from now on. What arrives by its own
+    /// vectors is still its.
     pub fn leave(&mut self) {
         self.leaving = self.home.map(|_| self.releases);
     }
@@ -238,8 +238,8 @@ impl CoreVectors {
         self.owned(place).find(|physical| self.aliases[slot(*physical)].vectors.contains(guest))
     }
 
-    /// An alias for one more vector: one never used or else released longest ago, of those first that can't
-    /// have an interrupt on its way; or the last one, which is shared.
+    /// An alias for one more vector: one never used or else released longest ago, of those first
+    /// that can't have an interrupt on its way; or the last one, which is shared.
     fn choose(&self, place: usize) -> Option<u8> {
         let idle = self.owned(place).filter(|physical| self.idle(*physical));
         let longest = idle.min_by_key(|physical| {
@@ -257,3 +257,6 @@ const fn slot(physical: u8) -> usize {
 #[cfg(test)]
 #[path = "core_vectors_tests.rs"]
 mod tests;
+#[cfg(test)]
+#[path = "core_vectors_world.rs"]
+mod world;

@@ -4,8 +4,8 @@
 //! The counter starts at the initial count and goes down at the timer's rate over the divider. A
 //! one-shot timer stops at 0; a periodic one starts again from the initial count, in phase however
 //! late it is looked at. A masked one counts on, and what expires then is lost. An expiry that was
-//! due when the guest wrote a register is still reported, as hardware would have it pending. TSC-deadline
-//! mode isn't offered.
+//! due when the guest wrote a register is still reported, as hardware would have it pending.
+//! TSC-deadline mode isn't offered.
 //!
 //! Guarantees: no drift, as nothing is rounded but what is shown; a period is no shorter than
 //! the caller says. Time that goes backwards is taken for standing still.
