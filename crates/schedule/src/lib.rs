@@ -11,16 +11,15 @@
 //! - Cutting another's slice short has a price: [`MIN_TURN`] of a slice, whether it is used or not.
 //!   So a guest that sleeps and wakes at speed pays for every switch it causes.
 //!
-//! Guarantees, with `n` members and `S` a slice, if the caller asks [`Schedule::should_switch`] at
-//! [`Schedule::deadline`]; what it is late by comes on top:
+//! Guarantees, if the caller asks [`Schedule::should_switch`] at [`Schedule::deadline`]; what it is
+//! late by comes on top. `S` is a slice, `B` the sum of `S × 100 ÷ weight` over the members:
 //! - Somebody is picked if somebody is runnable.
-//! - Among members always runnable, the times had, each divided by its weight, are never further
-//!   apart than a slice of each.
-//! - A member that is always runnable isn't had the better of by one that sleeps and wakes, however
-//!   that goes about it, by more than a slice, and a slice at weight 100.
-//! - Among members always runnable, one of weight `w` waits for no longer than the sum over the
-//!   others of `S × (1 + their weight ÷ w)`. With sleepers about, for no longer than the sum over
-//!   the others of `(2 B + S) × their weight ÷ 100`, `B` the sum of `S × 100 ÷ weight` over all.
+//! - Members that are always runnable have virtual times no further apart than a slice of each,
+//!   and one of weight `w` waits no longer than the sum over the others of `S × (1 + weight ÷ w)`.
+//! - However another sleeps and wakes, its virtual time gains no more than `B + S` on one that is
+//!   always runnable; if they are two, no more than a slice of its and `S`.
+//! - One that is always runnable waits for no longer than the sum over the others of
+//!   `(2 B + S) × weight ÷ 100`, whatever they do.
 //! - Nothing that time or the caller does makes it panic. Time that goes backwards counts as none.
 //!
 //! It knows no clock and no hardware: times are TSC ticks that the caller reads.

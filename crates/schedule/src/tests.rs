@@ -1,6 +1,7 @@
 //! The rules one by one, then the guarantees against whatever happens.
 
 use super::*;
+use proptest::prelude::*;
 
 const SLICE: u64 = 1_000;
 
@@ -87,4 +88,195 @@ fn places_are_eight_and_none_is_given_twice() {
     s.wake(MAX, 0);
     s.block(MAX, 0);
     assert!(!s.is_runnable(MAX) && s.ran(MAX) == 0);
+}
+
+/// A tick of a heavy one is less than a tick of virtual time, but not nothing.
+#[test]
+fn nothing_is_lost_to_rounding() {
+    let mut s = awake(&[MAX_WEIGHT, DEFAULT_WEIGHT]);
+    s.pick(0);
+    (1..=50 * SLICE).for_each(|now| drop(s.should_switch(now)));
+    assert_eq!((s.members[0].time, s.ran(0)), (u128::from(SLICE / 2), 50 * SLICE));
+}
+
+/// A core with a schedule, which it asks whenever it is to.
+struct Driver {
+    schedule: Schedule,
+    now: u64,
+    /// Switches made, and those of them that cut a slice short for that place.
+    switches: u64,
+    cuts: [u64; MAX],
+    /// For each place: since when it waits.
+    waits: [Option<u64>; MAX],
+    longest: [u64; MAX],
+}
+
+impl Driver {
+    fn new(weights: &[u32]) -> Self {
+        let mut schedule = Schedule::new(SLICE);
+        for weight in weights {
+            schedule.add(*weight).unwrap();
+        }
+        let (cuts, waits, longest) = ([0; MAX], [None; MAX], [0; MAX]);
+        Driver { schedule, now: 0, switches: 0, cuts, waits, longest }
+    }
+
+    fn wake(&mut self, place: usize) {
+        self.schedule.wake(place, self.now);
+        self.decide();
+    }
+
+    fn block(&mut self, place: usize) {
+        self.schedule.block(place, self.now);
+        self.decide();
+    }
+
+    fn decide(&mut self) {
+        let before = self.schedule.running();
+        let over = self.now.wrapping_sub(self.schedule.began) >= SLICE;
+        let expected = self.schedule.should_switch(self.now);
+        let runnable = (0..MAX).any(|place| self.schedule.is_runnable(place));
+        let picked = self.schedule.pick(self.now);
+        assert_eq!(expected, picked != before, "should_switch says what pick does");
+        assert_eq!(picked.is_some(), runnable, "the core works if there is work");
+        assert!(picked.is_none_or(|place| self.schedule.is_runnable(place)));
+        assert!(!self.schedule.should_switch(self.now), "a choice stands");
+        if picked != before {
+            self.switches += 1;
+            if let Some(place) = picked.filter(|_| before.is_some() && !over) {
+                self.cuts[place] += 1;
+            }
+        }
+        for place in 0..MAX {
+            let waits = self.schedule.is_runnable(place) && picked != Some(place);
+            let since = *self.waits[place].get_or_insert(self.now);
+            self.longest[place] = self.longest[place].max(self.now - since);
+            if !waits {
+                self.waits[place] = None;
+            }
+        }
+    }
+
+    /// Time passes, with a look at each deadline.
+    fn pass(&mut self, ticks: u64) {
+        let end = self.now + ticks;
+        while let Some(deadline) = self.schedule.deadline().filter(|d| *d <= end) {
+            self.now = self.now.max(deadline);
+            self.decide();
+        }
+        self.now = end;
+        self.decide();
+    }
+
+    fn ran(&self, place: usize) -> u64 {
+        self.schedule.ran(place)
+    }
+}
+
+fn weights() -> impl Strategy<Value = Vec<u32>> {
+    prop::collection::vec(prop_oneof![Just(100), 1u32..=10_000, 50u32..=400], 1..=MAX)
+}
+
+/// `S × 100 ÷ weight`, rounded up.
+fn virtual_slice(weight: u32) -> u64 {
+    (SLICE * 100).div_ceil(weight.into())
+}
+
+/// What a storm of wakings does to two that only compute: the storming place's cuts are paid.
+#[test]
+fn a_storm_of_wakings_pays_for_each_switch() {
+    let mut d = Driver::new(&[100, 100]);
+    d.wake(0);
+    for _ in 0..100_000 {
+        d.pass(1);
+        d.wake(1);
+        d.pass(1);
+        d.block(1);
+    }
+    let price = SLICE / MIN_TURN;
+    let earned = d.ran(0) + SLICE;
+    assert!(d.cuts[1] <= earned / price, "{} cuts in {earned} ticks", d.cuts[1]);
+    assert!(d.cuts[1] >= d.ran(0) / price / 2, "it isn't shut out either: {}", d.cuts[1]);
+    assert!(d.ran(0) > d.ran(1));
+}
+
+proptest! {
+    /// All always runnable: their times divided by their weights stay together, and nobody waits
+    /// for longer than is promised.
+    #[test]
+    fn shares_go_by_weight(weights in weights(), slices in 1u64..3_000) {
+        let mut d = Driver::new(&weights);
+        (0..weights.len()).for_each(|place| d.wake(place));
+        d.pass(slices * SLICE + 7);
+        let of = |place: usize| d.ran(place) * 100 / u64::from(weights[place]);
+        for (a, weight_a) in weights.iter().enumerate() {
+            for (b, weight_b) in weights.iter().enumerate() {
+                let apart = virtual_slice(*weight_a) + virtual_slice(*weight_b) + 1;
+                prop_assert!(of(a).abs_diff(of(b)) <= apart, "{a} {b} {weights:?}");
+            }
+            let others = weights.iter().enumerate().filter(|(b, _)| *b != a).map(|(_, w)| w);
+            let bound: u64 =
+                others.map(|w| SLICE + (SLICE * u64::from(*w)).div_ceil((*weight_a).into())).sum();
+            prop_assert!(d.longest[a] <= bound, "{a} waited {} of {bound}", d.longest[a]);
+        }
+        prop_assert_eq!((0..weights.len()).map(|p| d.ran(p)).sum::<u64>(), d.now);
+    }
+
+    /// Others sleep and wake as they like: one that always runs has its share, but for a slice, and
+    /// no waiting beyond what is promised. The core works whenever there is work.
+    #[test]
+    fn sleepers_take_no_more_than_their_share(
+        weights in weights(),
+        ops in prop::collection::vec((0usize..MAX, any::<bool>(), 0u64..3 * SLICE), 0..400),
+        nervous: bool,
+    ) {
+        let mut d = Driver::new(&weights);
+        d.wake(0);
+        let n = weights.len();
+        for (place, up, ticks) in ops {
+            match place % n {
+                0 => {}
+                place if up => d.wake(place),
+                place => d.block(place),
+            }
+            d.pass(if nervous { ticks % 50 } else { ticks });
+        }
+        let all: u64 = weights.iter().map(|w| virtual_slice(*w)).sum();
+        let time = |place: usize| d.ran(place) as u128 * 100 / u128::from(weights[place]);
+        for place in 1..n {
+            let more = u128::from(if n == 2 { SLICE + virtual_slice(weights[1]) } else { SLICE + all });
+            prop_assert!(time(place) <= time(0) + more + 1, "{place} {weights:?}");
+        }
+        let others = weights.iter().skip(1).map(|w| u64::from(*w));
+        let bound: u64 = others.map(|w| ((2 * all + SLICE) * w).div_ceil(100)).sum();
+        prop_assert!(d.longest[0] <= bound, "waited {} of {bound}", d.longest[0]);
+        prop_assert_eq!((0..n).map(|p| d.ran(p)).sum::<u64>(), d.now);
+    }
+
+    /// Nothing panics, whatever is called with whatever time; and should_switch says what pick does.
+    #[test]
+    fn no_time_and_no_call_panics(
+        slice: u64, ops in prop::collection::vec((0u8..7, 0usize..10, any::<u64>(), any::<u32>()), 0..100),
+    ) {
+        let mut s = Schedule::new(slice);
+        for (what, place, now, weight) in ops {
+            match what {
+                0 => drop(s.add(weight)),
+                1 => s.wake(place, now),
+                2 => s.block(place, now),
+                3 => s.remove(place, now),
+                4 => {
+                    let before = s.running();
+                    let switch = s.should_switch(now);
+                    prop_assert_eq!(s.pick(now) != before, switch);
+                }
+                _ => {
+                    let picked = s.pick(now);
+                    prop_assert_eq!(picked.is_some(), (0..MAX).any(|p| s.is_runnable(p)));
+                    prop_assert_eq!(picked, s.running());
+                    prop_assert!(s.deadline().is_none() || s.contested());
+                }
+            }
+        }
+    }
 }
