@@ -35,7 +35,7 @@ pub struct VirtualTimer {
 
 impl VirtualTimer {
     /// Stopped, as after reset. `timer_hz`: counts a second at divider 1; `shortest_period`: TSC
-    /// ticks that a period is made to have at least.
+    /// ticks that a period is made to have at least, if the largest count has as many.
     pub const fn new(tsc_hz: u64, timer_hz: u64, shortest_period: u64) -> Self {
         VirtualTimer {
             tsc_hz: if tsc_hz == 0 { 1 } else { tsc_hz },
@@ -87,8 +87,8 @@ impl VirtualTimer {
         }
     }
 
-    /// The TSC reading of the next expiry that is to be reported, which may be past. None if the
-    /// timer doesn't run or is masked.
+    /// The TSC reading of the next expiry that is to be reported, which may be past; the last
+    /// reading of all if it lies beyond that. None if the timer doesn't run or is masked.
     pub fn deadline(&self) -> Option<u64> {
         self.owed.or_else(|| self.next())
     }

@@ -95,7 +95,7 @@ fn places_are_eight_and_none_is_given_twice() {
 fn nothing_is_lost_to_rounding() {
     let mut s = awake(&[MAX_WEIGHT, DEFAULT_WEIGHT]);
     s.pick(0);
-    (1..=50 * SLICE).for_each(|now| drop(s.should_switch(now)));
+    (1..=50 * SLICE).for_each(|now| _ = s.should_switch(now));
     assert_eq!((s.members[0].time, s.ran(0)), (u128::from(SLICE / 2), 50 * SLICE));
 }
 
@@ -261,7 +261,7 @@ proptest! {
         let mut s = Schedule::new(slice);
         for (what, place, now, weight) in ops {
             match what {
-                0 => drop(s.add(weight)),
+                0 => _ = s.add(weight),
                 1 => s.wake(place, now),
                 2 => s.block(place, now),
                 3 => s.remove(place, now),
