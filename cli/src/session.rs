@@ -82,6 +82,11 @@ impl Wishes {
         self.words().push((vm, text));
     }
 
+    /// What is to be typed, and forgets it.
+    pub fn typed(&self) -> Vec<(usize, &'static str)> {
+        self.words().drain(..).collect()
+    }
+
     fn words(&self) -> MutexGuard<'_, Vec<(usize, &'static str)>> {
         // Nobody panics while it is held.
         self.words.lock().unwrap_or_else(PoisonError::into_inner)
@@ -295,7 +300,7 @@ impl Input {
         if self.has_room() && typed.wishes.take_question() && framing == Framing::Frames {
             self.send(stream::ask_live());
         }
-        for (vm, text) in typed.wishes.words().drain(..) {
+        for (vm, text) in typed.wishes.typed() {
             self.send(stream::frame_input(vm, text.as_bytes()));
         }
         while self.has_room()

@@ -315,6 +315,7 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
             interrupts: guest.policy,
             reset: match guest.variant {
                 Variant::Linux => OnReset::Restart,
+                Variant::Hostile if guest.end == Expected::Never => OnReset::Restart,
                 _ => OnReset::Stop,
             },
         });

@@ -32,8 +32,6 @@ pub enum Ends {
     Contained,
     /// The VM is stopped for a reason that contains this text.
     Stopped(&'static str),
-    /// The VM resets, and whoever started it decides.
-    Reset,
     /// It goes on for as long as nobody ends the machine.
     Never,
 }

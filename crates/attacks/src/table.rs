@@ -5,7 +5,7 @@ use crate::{
     Ends::{Contained, Never, Stopped},
     Shown, Subject,
 };
-use ledger::Reason;
+use ledger::Reason::{self, *};
 
 const fn attack(name: &'static str, does: &'static str, shows: &'static [Shown]) -> Attack {
     Attack { name, does, ends: Contained, shows }
@@ -21,39 +21,252 @@ const fn last(
 }
 
 /// At least so many exits, whatever the policy.
-const fn always(reason: Reason, n: u64) -> Shown {
+const fn shown(reason: Reason, n: u64) -> Shown {
     Shown { reason, eli: n, direct: n }
+}
+
+/// At least so many under `trap` and `eli`.
+const fn eli(reason: Reason, n: u64) -> Shown {
+    Shown { reason, eli: n, direct: 0 }
+}
+
+/// A subject of one attack that is the end.
+const fn end(name: &'static str, attacks: &'static [Attack]) -> Subject {
+    Subject { name, cpus: 1, attacks }
 }
 
 /// Everything that is tried.
 pub const SUBJECTS: &[Subject] = &[
-    Subject {
-        name: "interrupts",
-        cpus: 1,
-        attacks: &[attack(
-            "off",
-            "keeps interrupts off for seconds while its device raises them",
-            &[],
-        )],
-    },
-    Subject {
-        name: "exits",
-        cpus: 1,
-        attacks: &[attack("cpuid", "CPUID without end", &[always(Reason::Cpuid, 20_000)])],
-    },
-    Subject {
-        name: "triple-fault",
-        cpus: 1,
-        attacks: &[last(
-            "triple-fault",
+    Subject { name: "interrupts", cpus: 1, attacks: INTERRUPTS },
+    Subject { name: "apic", cpus: 1, attacks: APIC },
+    Subject { name: "idt", cpus: 1, attacks: IDT },
+    Subject { name: "cpus", cpus: 2, attacks: CPUS },
+    Subject { name: "msrs", cpus: 1, attacks: MSRS },
+    Subject { name: "ports", cpus: 1, attacks: PORTS },
+    Subject { name: "pci", cpus: 1, attacks: PCI },
+    Subject { name: "msix", cpus: 1, attacks: MSIX },
+    Subject { name: "dma", cpus: 1, attacks: DMA },
+    Subject { name: "control", cpus: 1, attacks: CONTROL },
+    Subject { name: "exits", cpus: 1, attacks: EXITS },
+    Subject { name: "console", cpus: 1, attacks: CONSOLE },
+    end(
+        "triple-fault",
+        &[last(
+            "now",
             "faults without an interrupt table",
             Stopped("triple fault"),
-            &[always(Reason::Shutdown, 1)],
+            &[shown(Shutdown, 1)],
         )],
-    },
-    Subject {
-        name: "off-for-ever",
-        cpus: 1,
-        attacks: &[last("off-for-ever", "spins with interrupts off, for ever", Never, &[])],
-    },
+    ),
+    end("wild-jump", &[last("now", "runs code where it has no memory", Stopped("90000000"), &[])]),
+    end(
+        "wild-tables",
+        &[last("now", "uses page tables where it has no memory", Stopped("90000000"), &[])],
+    ),
+    end(
+        "wild-idt",
+        &[last(
+            "now",
+            "takes an interrupt through a table where it has no memory",
+            Stopped("90000"),
+            &[],
+        )],
+    ),
+    end("bad-cr4", &[last("now", "sets a reserved bit of CR4", Stopped("control registers"), &[])]),
+    end("off-for-ever", &[last("now", "spins with interrupts off, for ever", Never, &[])]),
+    end("idle-for-ever", &[last("now", "halts with interrupts off, for ever", Never, &[])]),
+    end(
+        "storm-for-ever",
+        &[last("now", "sends itself the next interrupt from each handler, for ever", Never, &[])],
+    ),
+    end("reboot-loop", &[last("now", "resets as soon as it runs, again and again", Never, &[])]),
+];
+
+const INTERRUPTS: &[Attack] = &[
+    attack("off", "keeps interrupts off for seconds while its device raises them", &[]),
+    attack("no-eoi", "never completes, fourteen handlers deep", &[]),
+    attack("eoi-storm", "completes nothing, 100,000 times", &[]),
+    attack("eoi-twice", "completes each interrupt twenty times", &[]),
+    attack("priority", "task priority at 15 with interrupts pending, then up and down", &[]),
+    attack("cr8", "the same by CR8", &[]),
+    attack("int-n", "INT n for every n", &[eli(Exception, 1)]),
+    attack("self-storm", "every vector to itself, interrupts off and on", &[eli(Ipi, 4000)]),
+    attack("nmi-storm", "NMIs to itself, faster than it handles them", &[shown(Ipi, 1500)]),
+    attack("device-storm", "its device's interrupt as fast as it can be raised", &[]),
+    attack("shadow", "STI and CLI back to back under interrupts", &[]),
+    attack("timer-storm", "a periodic timer with the smallest count", &[eli(TimerInterrupt, 1000)]),
+    attack("timer-program", "sets and stops timers without end", &[shown(TimerProgram, 5000)]),
+];
+
+const APIC: &[Attack] = &[
+    attack(
+        "commands",
+        "every delivery mode to every shorthand and to others' ids",
+        &[shown(Ipi, 1000)],
+    ),
+    attack(
+        "command-noise",
+        "interrupt commands with reserved bits and noise",
+        &[shown(MsrWrite, 1000)],
+    ),
+    attack("base", "switches the APIC off, to xAPIC, elsewhere", &[shown(MsrWrite, 3000)]),
+    attack(
+        "disabled",
+        "disables it by software with interrupts under way",
+        &[shown(MsrWrite, 200)],
+    ),
+    attack(
+        "registers",
+        "every register read and written with noise",
+        &[shown(MsrRead, 200), shown(MsrWrite, 3000)],
+    ),
+    attack(
+        "local-vectors",
+        "SMI, NMI, INIT and ExtINT in the local vectors",
+        &[shown(TimerProgram, 20)],
+    ),
+    attack("page", "commands through the page of the xAPIC", &[shown(NestedPageFault, 500)]),
+];
+
+const IDT: &[Attack] = &[
+    attack(
+        "anywhere",
+        "tables across pages, in device registers, where nothing is, not canonical",
+        &[eli(IdtLoad, 1)],
+    ),
+    attack("limits", "limits that leave out the host's vectors, the device's, or half a gate", &[]),
+    attack(
+        "gates",
+        "gates of every type and none, for the device's and the host's vectors",
+        &[eli(Exception, 100)],
+    ),
+    attack("stores", "stores to the table's page under interrupts", &[eli(IdtWrite, 100)]),
+    attack("not-present", "INT n on gates that it keeps not present", &[eli(Exception, 1000)]),
+    attack("double-faults", "the fault's own handler not present", &[eli(Exception, 500)]),
+    attack("remapped", "the page behind the table's address exchanged under interrupts", &[]),
+    attack("by-device", "its device writes the table's page", &[]),
+];
+
+const CPUS: &[Attack] = &[
+    attack("commands", "interrupt commands from all CPUs at once", &[shown(Ipi, 1000)]),
+    attack("starts", "INIT and start-up IPIs without end", &[shown(Ipi, 300)]),
+    attack(
+        "tables",
+        "one CPU rewrites the table that the other takes interrupts through",
+        &[eli(Exception, 1)],
+    ),
+    attack("bars", "one CPU moves the registers that the other reads", &[shown(PciConfig, 300)]),
+];
+
+const MSRS: &[Attack] = &[
+    attack(
+        "all",
+        "every register read and written with a random value",
+        &[shown(MsrRead, 20_000), shown(MsrWrite, 20_000)],
+    ),
+    attack("efer", "EFER bit by bit", &[shown(MsrWrite, 128)]),
+    attack("virtualization", "the registers of SVM and VMX", &[shown(MsrWrite, 200)]),
+    attack("machine-check", "machine-check banks, and errors in them", &[shown(MsrWrite, 1000)]),
+    attack("time", "the time-stamp counter", &[shown(MsrWrite, 10)]),
+    attack("platform", "memory types, microcode, SMM, power", &[shown(MsrWrite, 200)]),
+    attack("storm", "open registers, tens of thousands of times", &[]),
+];
+
+const PORTS: &[Attack] = &[
+    attack("all", "every port read and written", &[shown(PortIo, 20_000)]),
+    attack("smi", "every value to the ports that raise an SMI", &[shown(PortIo, 512)]),
+    attack("resets", "reset controls with all values that don't reset", &[shown(PortIo, 500)]),
+    attack("legacy", "8259s, interval timer, DMA controller", &[shown(PortIo, 500)]),
+    attack("strings", "INS and OUTS from memory that isn't there", &[shown(PortIo, 20)]),
+];
+
+const PCI: &[Attack] = &[
+    attack("absent", "functions and buses that aren't there", &[shown(PciConfig, 2000)]),
+    attack(
+        "mechanism",
+        "the configuration ports by every width, unaligned, with noise",
+        &[shown(PciConfig, 1000)],
+    ),
+    attack("noise", "every register of every function, with noise", &[shown(PciConfig, 6000)]),
+    attack("bars", "BARs over memory, APICs, the IOMMU, other BARs", &[shown(PciConfig, 20)]),
+    attack(
+        "under-way",
+        "BARs sized and moved, DMA switched off, in the middle of it",
+        &[shown(PciConfig, 1000)],
+    ),
+    attack(
+        "capabilities",
+        "power states, function-level reset, SR-IOV, MSI, hidden ones too",
+        &[shown(PciConfig, 200)],
+    ),
+    attack("rewritten", "MSI aimed anew at every interrupt", &[shown(PciConfig, 5000)]),
+    attack(
+        "messages",
+        "messages to every CPU, in every mode, at every kind of vector",
+        &[shown(PciConfig, 5000)],
+    ),
+];
+
+const MSIX: &[Attack] = &[
+    attack(
+        "entries",
+        "MSI-X entries with noise, masked and unmasked at speed",
+        &[shown(MsixTable, 5000)],
+    ),
+    attack(
+        "widths",
+        "the table by odd widths, at odd places, beyond its end",
+        &[shown(MsixTable, 100)],
+    ),
+];
+
+const DMA: &[Attack] = &[
+    attack("edu", "DMA from and to memory that isn't its own", &[]),
+    attack("nvme", "a controller's answers to addresses all over 64 bits", &[]),
+    attack("queues", "a controller's queues in foreign memory, doorbells that aren't there", &[]),
+];
+
+const CONTROL: &[Attack] = &[
+    attack("cr0", "CR0 bit by bit", &[]),
+    attack("cr4", "CR4 bit by bit", &[]),
+    attack("cr3", "CR3, tens of thousands of times", &[]),
+    attack("xcr0", "XCR0 with what no CPU takes", &[shown(Xsetbv, 300)]),
+    attack("debug", "breakpoints and single steps through exits", &[shown(Cpuid, 200)]),
+    attack(
+        "virtualization",
+        "the instructions of SVM, VMX, SMX and SGX",
+        &[shown(RefusedInstruction, 500)],
+    ),
+    attack("slow", "WBINVD, INVD, MONITOR, PAUSE in loops", &[]),
+    attack("mwait", "MWAIT", &[]),
+    attack("others", "whatever else has an opcode and might be the host's", &[]),
+];
+
+const EXITS: &[Attack] = &[
+    attack("cpuid", "CPUID without end", &[shown(Cpuid, 10_000)]),
+    attack("msr", "emulated registers", &[shown(MsrRead, 5000), shown(MsrWrite, 5000)]),
+    attack("port", "a port that nobody has", &[shown(PortIo, 10_000)]),
+    attack("config", "configuration space", &[shown(PciConfig, 9000)]),
+    attack("nowhere", "loads and stores where nothing is", &[shown(NestedPageFault, 10_000)]),
+    attack("ioapic", "the IOAPIC's registers, every value", &[shown(Ioapic, 10_000)]),
+    attack("msix", "an MSI-X table", &[shown(MsixTable, 10_000)]),
+    attack(
+        "refused",
+        "hypercalls and refused instructions",
+        &[shown(Hypercall, 2500), shown(RefusedInstruction, 2500)],
+    ),
+    attack("table", "LIDT and stores to the table", &[eli(IdtLoad, 1)]),
+    attack("command", "interrupt commands to itself", &[shown(Ipi, 5000)]),
+    attack("hidden", "INT n of the host's own vectors", &[eli(Exception, 1)]),
+    attack("halt", "HLT with a timer behind it", &[]),
+];
+
+const CONSOLE: &[Attack] = &[
+    attack(
+        "forged",
+        "frames, records and log lines as the host writes them",
+        &[shown(ConsoleIo, 1000)],
+    ),
+    attack("registers", "every register of the UART, every value", &[shown(ConsoleIo, 3000)]),
+    attack("flood", "more than can be sent", &[shown(ConsoleIo, 60_000)]),
 ];

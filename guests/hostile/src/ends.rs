@@ -1,7 +1,10 @@
 //! What ends the VM, and what never ends.
 
 use core::arch::asm;
-use machine::{boot::Boot, cpu};
+use machine::{boot::Boot, console::println, cpu, idt};
+
+/// No memory, no device.
+const NOWHERE: u64 = 0x9000_0000;
 
 /// Takes away the IDT, then faults.
 pub fn triple_fault(_: &str, _: &Boot) {
@@ -10,9 +13,58 @@ pub fn triple_fault(_: &str, _: &Boot) {
     unsafe { asm!("ud2", options(noreturn)) }
 }
 
+/// Code where nothing is.
+pub fn wild_jump(_: &str, _: &Boot) {
+    // SAFETY: never returns; that is the attack.
+    unsafe { asm!("jmp {}", in(reg) NOWHERE, options(noreturn)) }
+}
+
+/// Page tables where nothing is.
+pub fn wild_tables(_: &str, _: &Boot) {
+    // SAFETY: never returns; that is the attack.
+    unsafe { asm!("mov cr3, {}", "ud2", in(reg) NOWHERE, options(noreturn)) }
+}
+
+/// A reserved bit of CR4.
+pub fn bad_cr4(_: &str, _: &Boot) {
+    // SAFETY: ends the VM; should it be refused instead, a fault without recovery ends it.
+    unsafe { asm!("mov cr4, {}", in(reg) 1u64 << 63 | 0x20, options(noreturn)) }
+}
+
+/// An interrupt table where nothing is, used.
+pub fn wild_table(_: &str, _: &Boot) {
+    cpu::load_idt(NOWHERE, 0xFFF);
+    idt::software_interrupt(0x60);
+}
+
 /// Keeps the core and lets nothing in.
 pub fn off_for_ever(_: &str, _: &Boot) {
     cpu::disable_interrupts();
     // SAFETY: never returns; that is the attack.
     unsafe { asm!("2:", "jmp 2b", options(noreturn)) }
+}
+
+/// Sleeps and lets nothing in.
+pub fn idle_for_ever(_: &str, _: &Boot) {
+    cpu::halt_forever()
+}
+
+/// Never comes out of a handler's storm of interrupts to itself.
+pub fn storm_for_ever(_: &str, _: &Boot) {
+    idt::on(0xFE, |_| {
+        machine::x2apic::self_ipi(0xFE);
+        machine::x2apic::complete();
+    });
+    cpu::enable_interrupts();
+    machine::x2apic::self_ipi(0xFE);
+    loop {
+        cpu::pause();
+    }
+}
+
+/// Resets; the plan has it start again, and there it does the same.
+pub fn reboot(_: &str, _: &Boot) {
+    println!("reboot");
+    cpu::outb(0xCF9, 0x06);
+    cpu::halt_forever()
 }

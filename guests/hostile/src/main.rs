@@ -7,11 +7,21 @@
 #![no_std]
 #![no_main]
 
+mod apic;
+mod config;
+mod control;
+mod cpus;
 mod doings;
 mod ends;
 mod exits;
 mod ground;
 mod interrupts;
+mod memory;
+mod nvme;
+mod ports;
+mod registers;
+mod serial;
+mod tables;
 
 use attacks::{Attack, Subject};
 use machine::{

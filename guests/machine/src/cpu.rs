@@ -233,3 +233,20 @@ pub fn mmio_write64(address: u64, value: u64) {
 pub fn pause() {
     core::hint::spin_loop();
 }
+
+/// Executes one instruction on `$value`, which RCX, RDX and RAX are free for, and
+/// gives the fault it raised.
+#[macro_export]
+macro_rules! attempt {
+    ($value:expr, $($instruction:literal),+) => {{
+        $crate::idt::expect_fault();
+        // SAFETY: a fault resumes at label 2; no instruction tried here touches memory
+        // of this kernel.
+        unsafe {
+            core::arch::asm!("lea {t}, [rip + 2f]", "mov [{r}], {t}", $($instruction,)+ "2:",
+                 t = out(reg) _, r = in(reg) $crate::idt::recovery(), v = in(reg) $value,
+                 out("rax") _, out("rcx") _, out("rdx") _)
+        }
+        $crate::idt::take_fault()
+    }};
+}

@@ -142,13 +142,23 @@ impl Edu {
         self.dma(address, BUFFER, bytes, 0)
     }
 
+    /// Has it begin to copy `bytes` from memory to its buffer, and doesn't wait.
+    pub fn start_from_memory(&self, address: u64, bytes: u64) {
+        self.start(address, BUFFER, bytes, 0);
+    }
+
     fn dma(&self, source: u64, destination: u64, bytes: u64, direction: u64) -> bool {
+        let base = self.base();
+        self.start(source, destination, bytes, direction);
+        wait::until(|| u64::from(cpu::mmio_read(base + DMA_COMMAND)) & DMA_RUN == 0)
+    }
+
+    fn start(&self, source: u64, destination: u64, bytes: u64, direction: u64) {
         let base = self.base();
         cpu::mmio_write64(base + DMA_SOURCE, source);
         cpu::mmio_write64(base + DMA_DESTINATION, destination);
         cpu::mmio_write64(base + DMA_COUNT, bytes);
         cpu::mmio_write64(base + DMA_COMMAND, DMA_RUN | direction);
-        wait::until(|| u64::from(cpu::mmio_read(base + DMA_COMMAND)) & DMA_RUN == 0)
     }
 }
 

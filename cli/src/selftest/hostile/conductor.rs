@@ -17,10 +17,41 @@ const ROUND: &str = "@exitless round ";
 /// Leads a run.
 #[derive(Default)]
 pub struct Conductor {
+    /// What was seen of each console.
+    seen: Vec<Seen>,
     begun: bool,
     /// Linux's rounds when the attackers were over.
     over: Option<usize>,
     told: bool,
+}
+
+/// What was seen of a console so far.
+#[derive(Clone, Default)]
+struct Seen {
+    /// Bytes that were looked at.
+    bytes: usize,
+    /// Rounds of Linux's.
+    rounds: usize,
+    /// The attacker waits for its order.
+    ready: bool,
+    /// The last of its attacks has begun.
+    last: bool,
+}
+
+impl Seen {
+    /// Looks at the lines that are new.
+    fn look(&mut self, guest: &Guest, console: &[u8]) {
+        let new = &console[self.bytes..];
+        let Some(end) = new.iter().rposition(|b| *b == b'\n') else { return };
+        self.bytes += end + 1;
+        let last = attacks::chosen(guest.tests).last().and_then(|s| Some((s, s.attacks.last()?)));
+        let last = last.map(|(s, attack)| format!("attack {}/{}", s.name, attack.name));
+        for line in String::from_utf8_lossy(&new[..end]).lines().map(str::trim) {
+            self.rounds += usize::from(line.starts_with(ROUND));
+            self.ready |= line == "ready";
+            self.last |= Some(line) == last.as_deref();
+        }
+    }
 }
 
 impl Conductor {
@@ -32,41 +63,113 @@ impl Conductor {
         report: &Report,
         wishes: &Wishes,
     ) -> ControlFlow<()> {
-        let rounds = consoles.first().map_or(0, |c| count(c, ROUND));
+        self.seen.resize(consoles.len(), Seen::default());
+        for ((seen, guest), console) in self.seen.iter_mut().zip(&case.guests).zip(consoles) {
+            seen.look(guest, console);
+        }
+        let rounds = self.seen.first().map_or(0, |s| s.rounds);
+        let attackers = || self.seen.iter().zip(&case.guests).zip(&report.vms).skip(1);
         if !self.begun {
-            let ready = |c: &Vec<u8>| count(c, "ready\n") > 0 || count(c, "ready\r\n") > 0;
-            self.begun = rounds >= ROUNDS && consoles.iter().skip(1).all(ready);
-            if self.begun {
+            let waits =
+                |((s, g), _): ((&Seen, &Guest), &VmReport)| s.ready || !g.options.is_empty();
+            if rounds >= ROUNDS && attackers().all(waits) {
                 (1..consoles.len()).for_each(|vm| wishes.type_to(vm, "!"));
+                self.begun = true;
             }
             return ControlFlow::Continue(());
         }
-        let all = || case.guests.iter().zip(&report.vms).zip(consoles);
-        if self.over.is_none() && all().skip(1).all(|((g, vm), c)| is_over(g, vm, c)) {
+        let over = |((seen, guest), vm): ((&Seen, &Guest), &VmReport)| match guest.end {
+            Expected::Never => seen.last,
+            _ => vm.end.is_some(),
+        };
+        if self.over.is_none() && attackers().all(over) {
             self.over = Some(rounds);
         }
         if !self.told && self.over.is_some_and(|over| rounds >= over + ROUNDS) {
             self.told = true;
             wishes.type_to(0, "\n");
         }
-        let ended =
-            |((g, vm), _): ((&Guest, &VmReport), _)| g.end == Expected::Never || vm.end.is_some();
-        let endless = case.guests.iter().any(|g| g.end == Expected::Never);
-        if endless && all().all(ended) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        let endless = |g: &Guest| g.end == Expected::Never;
+        let mut all = case.guests.iter().zip(&report.vms);
+        let others_ended = all.all(|(g, vm)| endless(g) || vm.end.is_some());
+        match case.guests.iter().any(endless) && others_ended {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
     }
 }
 
-fn is_over(guest: &Guest, vm: &VmReport, console: &[u8]) -> bool {
-    if guest.end != Expected::Never {
-        return vm.end.is_some();
-    }
-    let place = attacks::chosen(guest.tests).last();
-    let Some((place, attack)) = place.and_then(|s| Some((s, s.attacks.last()?))) else {
-        return true;
-    };
-    count(console, &format!("attack {}/{}", place.name, attack.name)) > 0
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::selftest::hostile;
+    use ledger::{End, Record};
 
-fn count(console: &[u8], text: &str) -> usize {
-    console.windows(text.len()).filter(|part| *part == text.as_bytes()).count()
+    struct Run {
+        case: Case,
+        conductor: Conductor,
+        consoles: Vec<Vec<u8>>,
+        report: Report,
+        wishes: Wishes,
+    }
+
+    impl Run {
+        fn of(name: &str) -> Run {
+            let case = hostile::all().into_iter().find(|c| c.name == name).unwrap();
+            let names = ["first", "second", "third", "fourth"];
+            let report = Report::new(names.into_iter().take(case.guests.len()));
+            let consoles = vec![Vec::new(); case.guests.len()];
+            let (conductor, wishes) = (Conductor::default(), Wishes::default());
+            Run { case, conductor, consoles, report, wishes }
+        }
+
+        fn say(&mut self, vm: usize, text: &str) -> bool {
+            self.consoles[vm].extend_from_slice(text.as_bytes());
+            let Run { case, conductor, consoles, report, wishes } = self;
+            conductor.lead(case, consoles, report, wishes).is_break()
+        }
+
+        fn round(&mut self, times: usize) {
+            (0..times).for_each(|_| assert!(!self.say(0, "@exitless round 1\r\n")));
+        }
+
+        fn end(&mut self, vm: u32) {
+            self.report.see(&Record::Ended { vm, end: End::PowerOff });
+        }
+
+        fn typed(&self) -> Vec<(usize, &'static str)> {
+            self.wishes.typed()
+        }
+    }
+
+    #[test]
+    fn attackers_begin_when_all_are_ready_and_linux_ends_when_all_are_over() {
+        let mut run = Run::of("hostile/interrupts-eli");
+        (1..=3).for_each(|vm| assert!(!run.say(vm, "ready\r\n")));
+        run.round(ROUNDS - 1);
+        assert_eq!(run.typed(), []);
+        run.round(1);
+        assert_eq!(run.typed(), [(1, "!"), (2, "!"), (3, "!")]);
+        run.end(1);
+        run.end(2);
+        run.round(3 * ROUNDS);
+        assert_eq!(run.typed(), [], "the one that never ends hasn't begun");
+        assert!(!run.say(3, "attack off-for-ever/no"));
+        assert!(!run.say(3, "w\r\nattack off-for-ever/now\r\n"));
+        run.round(ROUNDS - 1);
+        assert_eq!(run.typed(), []);
+        run.round(1);
+        assert_eq!(run.typed(), [(0, "\n")]);
+        run.end(0);
+        assert!(run.say(3, ""), "only the endless one is left");
+    }
+
+    #[test]
+    fn a_run_whose_attackers_all_end_ends_by_itself() {
+        let mut run = Run::of("hostile/exits-eli");
+        (1..=3).for_each(|vm| assert!(!run.say(vm, "ready\n")));
+        run.round(ROUNDS);
+        (0..=3).for_each(|vm| run.end(vm));
+        assert!(!run.say(0, "\n"));
+    }
 }

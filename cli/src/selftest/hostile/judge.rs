@@ -12,7 +12,7 @@ use crate::{
 };
 use attacks::{Attack, Ends, Subject};
 use ledger::Reason;
-use plan::Choice;
+use plan::{Choice, Class, DeviceName};
 use std::collections::HashMap;
 
 /// The longest time that Linux's heart, which beats a hundred times a second, may stand still, in
@@ -29,7 +29,13 @@ pub fn complaints(case: &Case, outcome: &Outcome) -> Vec<String> {
         Ended::Stopped if endless => Vec::new(),
         ended => outcome.report.failure(ended).into_iter().collect(),
     };
-    wrong.extend(host(&outcome.log));
+    let attackers = case.guests.get(1..).unwrap_or_default();
+    wrong.extend(host(&outcome.log, attackers));
+    for guest in attackers.iter().filter(|g| g.tests.split(',').any(|t| t == "dma")) {
+        if !outcome.log.iter().any(|l| blocked(l, guest)) {
+            wrong.push("the host doesn't tell of DMA that it blocked".to_owned());
+        }
+    }
     for ((guest, vm), console) in case.guests.iter().zip(&outcome.report.vms).zip(&outcome.consoles)
     {
         let mut of_vm = Vec::new();
@@ -64,11 +70,35 @@ pub fn told(case: &Case, outcome: &Outcome) -> Option<String> {
     ))
 }
 
-/// The host has nothing to warn of.
-fn host(log: &[String]) -> Vec<String> {
-    let alarming =
-        |l: &&String| l.starts_with("warning: ") || l.starts_with("error: ") || l.contains("panic");
+/// The host has nothing to warn of but a guest that writes faster than anybody reads, and what the IOMMU
+/// blocked of attackers' devices.
+fn host(log: &[String], attackers: &[Guest]) -> Vec<String> {
+    let expected = |l: &str| {
+        l.contains("wrote to its console faster than it is sent")
+            || attackers.iter().any(|g| blocked(l, g))
+    };
+    let alarming = |l: &&String| {
+        l.starts_with("error: ")
+            || l.starts_with("warning: ") && !expected(l)
+            || l.contains("panic")
+    };
     log.iter().filter(alarming).map(|l| format!("the host says: {l}")).collect()
+}
+
+/// Whether a line tells of DMA that was blocked, by a device of this VM.
+fn blocked(line: &str, guest: &Guest) -> bool {
+    let of = |device: &DeviceName| place(device).is_some_and(|place| line.contains(&place));
+    line.contains("IOMMU: ") && line.contains(" blocked: ") && guest.devices.iter().any(of)
+}
+
+/// Where the emulated machine has a device, as the host writes it.
+fn place(device: &DeviceName) -> Option<String> {
+    let slot = match device {
+        DeviceName::Named { class: Class::Nvme, index } => 0x04 + index,
+        DeviceName::Named { class: Class::Edu, index } => 0x10 + index,
+        _ => return None,
+    };
+    Some(format!(" 00:{slot:02x}.0 "))
 }
 
 fn victim(guest: &Guest, console: &str, disk: &[u8], wrong: &mut Vec<String>) {
@@ -245,8 +275,16 @@ mod tests {
     }
 
     #[test]
-    fn the_host_must_not_complain() {
-        let log = ["Exitless 0.1.0", "warning: x", "error: y"].map(str::to_owned);
-        assert_eq!(host(&log).len(), 2);
+    fn the_host_must_not_complain_but_of_attackers() {
+        let guest =
+            super::super::attacker("dma", Choice::Eli, crate::selftest::case::Cores::Next, 0);
+        let attackers = [guest];
+        let log = |line: &str| host(&[line.to_owned()], &attackers).len();
+        assert_eq!(log("Exitless 0.1.0"), 0);
+        assert_eq!(log("warning: x"), 1);
+        assert_eq!(log("error: y"), 1);
+        assert_eq!(log("warning: IOMMU: Read(1) of 00:10.0 blocked: its domain"), 0);
+        assert_eq!(log("warning: IOMMU: Read(1) of 00:05.0 blocked: its domain"), 0);
+        assert_eq!(log("warning: IOMMU: Read(1) of 00:04.0 blocked: its domain"), 1, "Linux's");
     }
 }

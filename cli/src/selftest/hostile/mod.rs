@@ -23,34 +23,37 @@ pub const STEADY: &str = "console=ttyS0 quiet exitless.workload=steady";
 /// Bytes of its disk.
 pub const DISK_BYTES: u64 = 64 << 20;
 
-/// What attackers do at the same time, each a list of subjects; and whether a quick test has it.
-const RUNS: &[(&str, &[&str], bool)] =
-    &[("first", &["interrupts,exits", "triple-fault", "off-for-ever"], true)];
+/// A run: its name, and what its attackers do at the same time, each a list of subjects.
+type Run = (&'static str, &'static [&'static str]);
+
+const RUNS: &[Run] = &[
+    ("interrupts", &["interrupts,triple-fault", "apic,bad-cr4", "off-for-ever"]),
+    ("tables", &["idt,wild-idt", "cpus", "storm-for-ever"]),
+    ("registers", &["msrs,wild-jump", "control,wild-tables", "reboot-loop"]),
+    ("devices", &["pci", "msix,dma", "idle-for-ever"]),
+    ("exits", &["ports", "exits", "console"]),
+];
+
+/// Subjects that don't wait for Linux: they go on from the first moment.
+const UNORDERED: &str = "reboot-loop";
 
 /// All of them.
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     for policy in [Choice::Eli, Choice::Direct] {
-        for (name, attackers, quick) in RUNS {
+        for (name, attackers) in RUNS {
             let name = format!("hostile/{name}-{}", policy.label());
-            let quick = *quick && policy == Choice::Eli;
-            cases.push(attacked(name, quick, policy, Cores::Next, attackers));
+            cases.push(attacked(name, policy, Cores::Next, attackers));
         }
     }
     cases
 }
 
 /// Linux and these attackers, each of them on cores of its own or on Linux's.
-fn attacked(
-    name: String,
-    quick: bool,
-    policy: Choice,
-    cores: Cores,
-    attackers: &[&'static str],
-) -> Case {
+fn attacked(name: String, policy: Choice, cores: Cores, attackers: &[&'static str]) -> Case {
     let mut guests = vec![linux(policy)];
     guests.extend((0..).zip(attackers).map(|(i, names)| attacker(names, policy, cores, i)));
-    Case { guests, machine: Special::Attacked, ..case(name, quick, []) }
+    Case { guests, machine: Special::Attacked, ..case(name, false, []) }
 }
 
 fn linux(policy: Choice) -> Guest {
@@ -73,10 +76,12 @@ fn attacker(subjects: &'static str, policy: Choice, cores: Cores, index: u8) -> 
         cpus: attacks::chosen(subjects).map(|s| s.cpus).max().unwrap_or(1),
         cores,
         variant: Variant::Hostile,
-        devices: vec![DeviceName::Named { class: Class::Edu, index }],
+        devices: [(Class::Edu, index), (Class::Nvme, index + 1)]
+            .map(|(class, index)| DeviceName::Named { class, index })
+            .into(),
+        options: if subjects == UNORDERED { "order=none" } else { "" },
         end: match last.map(|a| a.ends) {
             Some(Ends::Stopped(why)) => Expected::Fault(why),
-            Some(Ends::Reset) => Expected::Reset,
             Some(Ends::Never) => Expected::Never,
             _ => Expected::Passed,
         },
@@ -94,13 +99,13 @@ mod tests {
     fn every_attack_is_in_a_run() {
         for subject in attacks::SUBJECTS {
             let runs = |names: &&str| names.split(',').any(|n| n == subject.name);
-            assert!(RUNS.iter().any(|(_, a, _)| a.iter().any(runs)), "{}", subject.name);
+            assert!(RUNS.iter().any(|(_, a)| a.iter().any(runs)), "{}", subject.name);
         }
     }
 
     #[test]
     fn every_subject_of_a_run_exists_and_what_ends_a_vm_comes_last() {
-        for names in RUNS.iter().flat_map(|(_, attackers, _)| *attackers) {
+        for names in RUNS.iter().flat_map(|(_, attackers)| *attackers) {
             let subjects: Vec<_> = attacks::chosen(names).collect();
             assert_eq!(subjects.len(), names.split(',').count(), "{names}");
             let attacks: Vec<_> = subjects.iter().flat_map(|s| s.attacks).collect();

@@ -8,6 +8,7 @@ use crate::{
     random::Random,
 };
 use core::arch::asm;
+use machine::attempt;
 
 const UNDEFINED: u8 = 6;
 const PROTECTION: u8 = 13;
@@ -67,22 +68,6 @@ pub fn wild_tables(test: &str, _: &Boot) {
     println!("page tables to {NOWHERE:#x} now");
     // SAFETY: no instruction can be fetched after it; that is the test.
     unsafe { asm!("mov cr3, {}", "ud2", in(reg) NOWHERE, options(noreturn)) }
-}
-
-/// Executes one instruction on `$value`, which RCX, RDX and RAX are free for, and
-/// gives the fault it raised.
-macro_rules! attempt {
-    ($value:expr, $($instruction:literal),+) => {{
-        idt::expect_fault();
-        // SAFETY: a fault resumes at label 2; no instruction tried here touches memory
-        // of this kernel.
-        unsafe {
-            asm!("lea {t}, [rip + 2f]", "mov [{r}], {t}", $($instruction,)+ "2:",
-                 t = out(reg) _, r = in(reg) idt::recovery(), v = in(reg) $value,
-                 out("rax") _, out("rcx") _, out("rdx") _)
-        }
-        idt::take_fault()
-    }};
 }
 
 fn refused(test: &str, what: &str, fault: Option<idt::Fault>) {

@@ -1,0 +1,127 @@
+//! What several CPUs do to each other and to what they share.
+
+use crate::ground::VECTOR;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use machine::{
+    boot::Boot,
+    console::check,
+    cpu, edu, idt, pci,
+    random::Random,
+    smp, wait,
+    x2apic::{self, command},
+};
+
+const STORM: u64 = 3000;
+const SEED: u64 = 0xC9;
+const WHOLE: u16 = (idt::TABLE_BYTES - 1) as u16;
+
+fn all(test: &str, boot: &Boot) -> Option<usize> {
+    let count = smp::start_all(boot).filter(|n| *n > 1);
+    if count.is_none() {
+        check!(test, false, "no second CPU");
+    }
+    count
+}
+
+/// Interrupt commands from all at once: every bit but those that reset.
+pub fn commands(test: &str, boot: &Boot) {
+    let Some(count) = all(test, boot) else { return };
+    cpu::enable_interrupts();
+    let done = smp::all(count, |index| {
+        let mut random = Random::new(SEED + index as u64);
+        for _ in 0..STORM {
+            let value = random.number() & 0x1F_000C_CFFF;
+            let resets = matches!(value >> 8 & 7, 5 | 6);
+            let _ = cpu::try_wrmsr(x2apic::ICR, if resets { value & !0x700 } else { value } | 0x20);
+        }
+    });
+    check!(test, done, "all {count} come through");
+}
+
+/// INIT and start-up IPIs without end, to all but itself.
+pub fn starts(test: &str, boot: &Boot) {
+    let Some(count) = all(test, boot) else { return };
+    for i in 0..300u32 {
+        x2apic::send(0, command::OTHERS | command::INIT);
+        for _ in 0..i % 4 {
+            x2apic::send(0, command::OTHERS | command::START_UP | u64::from(smp::START_PAGES[0]));
+        }
+        if i % 16 == 0 {
+            wait::ticks(1_000_000);
+        }
+    }
+    let up = (1..count).all(smp::start);
+    check!(test, up, "all can be started afterwards");
+}
+
+static GO_ON: AtomicBool = AtomicBool::new(false);
+
+/// The table that one CPU takes interrupts through is rewritten by the other, every gate, all the time.
+pub fn tables(test: &str, boot: &Boot) {
+    let Some(count) = all(test, boot) else { return };
+    for vector in [8, 11, 13] {
+        idt::on(vector, |frame| {
+            // SAFETY: the address of code that was about to run.
+            if unsafe { (frame.rip as *const u8).read() } == 0xCD {
+                frame.rip += 2;
+            } else {
+                x2apic::complete();
+            }
+        });
+    }
+    GO_ON.store(true, SeqCst);
+    cpu::enable_interrupts();
+    let done = smp::others(count, rewrite, || {
+        for i in 0..2000u32 {
+            edu::raise();
+            if i % 8 == 0 {
+                cpu::load_idt(idt::arena(0), WHOLE);
+            }
+        }
+        GO_ON.store(false, SeqCst);
+        true
+    });
+    check!(test, done, "all come through");
+}
+
+fn rewrite(_: usize) {
+    let mut random = Random::new(SEED);
+    while GO_ON.load(SeqCst) {
+        let vector = [VECTOR, 0xF1, 0xF2, 0xFB][random.number() as usize % 4];
+        // The wake-up's gate stays: a job could never be given again.
+        let present = vector == 0xFB || random.number() & 3 != 0;
+        idt::write_gate(idt::arena(0), vector, idt::gate(vector, present));
+    }
+    for vector in [VECTOR, 0xF1, 0xF2] {
+        idt::write_gate(idt::arena(0), vector, idt::gate(vector, true));
+    }
+}
+
+static SEEN: AtomicU64 = AtomicU64::new(0);
+
+/// The device's registers are moved about while the other CPU reads them.
+pub fn bars(test: &str, boot: &Boot) {
+    let Some(device) = crate::ground::device() else { return };
+    let Some(count) = all(test, boot) else { return };
+    let home = device.base() as u32;
+    GO_ON.store(true, SeqCst);
+    let done = smp::others(
+        count,
+        |_| {
+            while GO_ON.load(SeqCst) {
+                for at in [0xD000_0000u64, 0xD100_0000, 0xD200_0000] {
+                    SEEN.fetch_add(u64::from(cpu::mmio_read(at)), SeqCst);
+                }
+            }
+        },
+        || {
+            for i in 0..300 {
+                device.function.write(pci::BAR0, [0xD000_0000, 0xD100_0000, 0, home][i % 4]);
+            }
+            GO_ON.store(false, SeqCst);
+            true
+        },
+    );
+    device.move_to(home);
+    check!(test, done, "all come through");
+}

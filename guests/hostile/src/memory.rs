@@ -1,0 +1,141 @@
+//! DMA to where nothing of the guest's is, and MSI-X tables.
+//!
+//! Addresses from 0xFEE0_0000 to 0xFEEF_FFFF are left out: a write there is an interrupt message, and
+//! QEMU delivers those of the old format whatever it is told (docs/security.md).
+
+use crate::{ground, nvme::Nvme};
+use core::arch::asm;
+use machine::{boot::Boot, console::check, cpu, edu, random::Random, wait};
+
+const PAGE: u64 = 4096;
+const SEED: u64 = 0xD3A;
+/// The largest address that edu's engine can name (28 bits).
+const EDU_LIMIT: u64 = 1 << 28;
+const MESSAGES: core::ops::Range<u64> = 0xFEDF_F000..0xFEF0_0000;
+const GIB: u64 = 1 << 30;
+
+fn fill(at: u64, value: u64) {
+    for i in 0..PAGE / 8 {
+        // SAFETY: a page of memory that the loader says is free.
+        unsafe { ((at + i * 8) as *mut u64).write_volatile(value) }
+    }
+}
+
+fn is(at: u64, value: u64) -> bool {
+    // SAFETY: as above.
+    (0..PAGE / 8).all(|i| unsafe { ((at + i * 8) as *const u64).read_volatile() } == value)
+}
+
+/// By edu, out of memory that isn't the guest's and into it: what is read must tell nothing.
+pub fn edu(test: &str, boot: &Boot) {
+    let Some(device) = ground::device() else { return };
+    let (pattern, target) = (boot.free_memory().start, boot.free_memory().start + PAGE);
+    fill(pattern, 0x600D_600D_600D_600D);
+    let end = boot.memory_end().next_multiple_of(1 << 20);
+    let step = ((EDU_LIMIT - end.min(EDU_LIMIT)) / 6).max(PAGE) & !(PAGE - 1);
+    let mut leaks = 0;
+    for outside in (end..EDU_LIMIT).step_by(step as usize) {
+        device.dma_from_memory(pattern, PAGE);
+        device.dma_from_memory(outside, PAGE);
+        fill(target, 0x1111_1111_1111_1111);
+        device.dma_to_memory(target, PAGE);
+        let silent = [0x600D_600D_600D_600D, 0, !0].into_iter().any(|v| is(target, v));
+        leaks += u32::from(!silent);
+        device.dma_to_memory(outside, PAGE);
+    }
+    if leaks > 0 {
+        check!(test, false, "{leaks} reads of foreign memory showed something");
+    }
+}
+
+/// By an NVMe controller, its answer written to addresses all over 64 bits: host, other VMs, registers.
+pub fn nvme(_: &str, boot: &Boot) {
+    let Some(mut nvme) = Nvme::find() else { return };
+    if !nvme.start() {
+        return;
+    }
+    let end = boot.memory_end().next_multiple_of(1 << 20);
+    let below = (end..4 * GIB).step_by(37 << 20);
+    let above = (4 * GIB..12 * GIB).step_by(409 << 20);
+    let registers = [0xFEC0_0000, 0xFED0_0000, 0xFED9_0000, 0xE000_0000, 0xB000_0000, 0xD000_0000];
+    let far = [1 << 39, 1 << 47, 1 << 51, 1 << 63, !0xFFF];
+    for address in below.chain(above).chain(registers).chain(far) {
+        if !MESSAGES.contains(&address) && nvme.identify_to(address).is_none() {
+            nvme.start();
+        }
+    }
+    nvme.stop();
+}
+
+/// Its queues themselves in foreign memory, and doorbells of queues that don't exist.
+pub fn queues(_: &str, boot: &Boot) {
+    let Some(mut nvme) = Nvme::find() else { return };
+    let end = boot.memory_end().next_multiple_of(1 << 20);
+    for address in [0, end, end + (64 << 20), 2 * GIB - PAGE, 0xFED9_0000, 4 * GIB, 1 << 40, !0xFFF]
+    {
+        nvme.start_at(address, address);
+        nvme.ring_all();
+        wait::ticks(2_000_000);
+    }
+    nvme.stop();
+}
+
+/// A table of MSI-X, every word with noise, masked and unmasked at speed, enabled and not, while the controller
+/// completes commands.
+pub fn msix(_: &str, boot: &Boot) {
+    let Some(mut nvme) = Nvme::find() else { return };
+    let Some((capability, table)) = nvme.table() else { return };
+    let buffer = boot.free_memory().start;
+    let mut random = Random::new(SEED);
+    let control = nvme.function.read(capability);
+    nvme.start();
+    cpu::enable_interrupts();
+    for round in 0..1500u32 {
+        let r = random.number();
+        let entry = table + (r & 3) * 16;
+        // Mostly well-formed: this CPU or another, any vector that isn't an exception's of its own.
+        let id = [0, r >> 8 & 0xF, 0x55, 0xFF][(r >> 16 & 3) as usize];
+        let address = if r >> 20 & 7 == 0 { r >> 32 } else { 0xFEE0_0000 | id << 12 };
+        let data = (r >> 24) as u32 & 0xFFFF | 0x20;
+        cpu::mmio_write(entry, address as u32);
+        cpu::mmio_write(entry + 4, if r >> 60 == 0 { !0 } else { 0 });
+        cpu::mmio_write(entry + 8, data & !0x700 | (r >> 40) as u32 & 0x700);
+        cpu::mmio_write(entry + 12, round & 1);
+        let _ = cpu::try_load(entry + (r >> 50 & 12));
+        nvme.function.write(capability, control & 0xFFFF | (r as u32 & 3) << 30);
+        if round % 16 == 0 {
+            cpu::mmio_write(entry + 12, 0);
+            nvme.function.write(capability, control & 0xFFFF | 1 << 31);
+            let _ = nvme.identify_to(buffer);
+        }
+    }
+    nvme.stop();
+    nvme.function.write(capability, control & !(3 << 30));
+    for entry in 0..4 {
+        cpu::mmio_write(table + entry * 16 + 12, 1);
+    }
+    edu::acknowledge();
+}
+
+/// The table by odd widths, at odd places and beyond its end.
+pub fn msix_widths(_: &str, _: &Boot) {
+    let Some(nvme) = Nvme::find() else { return };
+    let Some((_, table)) = nvme.table() else { return };
+    let mut random = Random::new(SEED);
+    for _ in 0..2000 {
+        let r = random.number();
+        let at = table + (r & 0xFFF);
+        // SAFETY: device registers, or nothing.
+        unsafe {
+            match r >> 12 & 3 {
+                0 => asm!("mov [{}], {:l}", in(reg) at, in(reg_abcd) r >> 16),
+                1 => asm!("mov [{}], {:x}", in(reg) at, in(reg) r >> 16),
+                2 => asm!("mov [{}], {}", in(reg) at, in(reg) r),
+                _ => asm!("mov {:x}, [{}]", out(reg) _, in(reg) at),
+            }
+        }
+    }
+    for entry in 0..4 {
+        cpu::mmio_write(table + entry * 16 + 12, 1);
+    }
+}

