@@ -18,8 +18,8 @@ use super::kernel::Variant;
 use attacks::Ends;
 use plan::{Choice, Class, DeviceName};
 
-/// Linux's command line.
-pub const STEADY: &str = "console=ttyS0 quiet exitless.workload=steady";
+/// Linux's command line. Its own watchdog complains after two seconds (see [`judge`]).
+pub const STEADY: &str = "console=ttyS0 quiet watchdog_thresh=1 exitless.workload=steady";
 /// Bytes of its disk.
 pub const DISK_BYTES: u64 = 64 << 20;
 
