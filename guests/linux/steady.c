@@ -10,6 +10,8 @@
  * the whole region is compared once more, so that whoever has the disk can do the same from
  * outside, knowing only the number of rounds.
  *
+ * Meanwhile a part of its memory holds a pattern, compared at the end.
+ *
  * The heart is a thread of the highest priority that wants to run a hundred times a second; the
  * largest time between two beats is what another VM could have done to this one.
  *
@@ -34,6 +36,7 @@
 #define PART 64u   /* blocks that a round writes */
 #define PARTS 16u
 #define BEAT 10000000ull
+#define WATCHED (64u << 20) /* bytes of memory that nobody may change */
 
 static int disk;
 static uint64_t *block;
@@ -123,6 +126,27 @@ static void *heart(void *unused)
     }
 }
 
+static uint64_t *watched;
+
+static void watch(void)
+{
+    watched = malloc(WATCHED);
+    if (!watched)
+        fail("memory: %s", strerror(errno));
+    for (uint64_t i = 0; i < WATCHED / BLOCK; i++)
+        pattern(0, i, watched + i * (BLOCK / 8));
+}
+
+static void watch_end(void)
+{
+    static uint64_t want[BLOCK / 8];
+    for (uint64_t i = 0; i < WATCHED / BLOCK; i++) {
+        pattern(0, i, want);
+        if (memcmp(watched + i * (BLOCK / 8), want, BLOCK))
+            fail("page %llu of its memory has changed", (unsigned long long)i);
+    }
+}
+
 static int typed(void)
 {
     struct pollfd console = {.fd = 0, .events = POLLIN};
@@ -147,6 +171,7 @@ int main(int count, char **arguments)
         fail("%s: %s", path, strerror(errno));
     if (posix_memalign((void **)&block, BLOCK, BLOCK) || mlockall(MCL_CURRENT | MCL_FUTURE))
         fail("memory: %s", strerror(errno));
+    watch();
     ledger_find();
     cpus_all();
     device_choose(arguments[1]);
@@ -161,7 +186,7 @@ int main(int count, char **arguments)
     interrupts_read(&start);
     ledger_read(before);
     beats = largest = 0;
-    uint64_t rounds = 0;
+    uint64_t rounds = 0, begin = now();
     while (!typed()) {
         round_of(++rounds);
         printf("@exitless round %llu\n", (unsigned long long)rounds);
@@ -170,11 +195,12 @@ int main(int count, char **arguments)
     for (uint64_t round = oldest; round <= rounds; round++)
         for (uint64_t place = 0; place < PART; place++)
             compare(round, round % PARTS * PART + place, "at the end");
+    watch_end();
     ledger_read(after);
     interrupts_read(&end);
-    printf("@exitless verified rounds=%llu beats=%llu gap_us=%llu device=%llu ticks=%llu", (unsigned long long)rounds,
+    printf("@exitless verified rounds=%llu beats=%llu gap_us=%llu device=%llu ticks=%llu nanoseconds=%llu", (unsigned long long)rounds,
            (unsigned long long)beats, (unsigned long long)largest / 1000, (unsigned long long)(end.device - start.device),
-           (unsigned long long)(end.ticks - start.ticks));
+           (unsigned long long)(end.ticks - start.ticks), (unsigned long long)(now() - begin));
     ledger_print(before, after);
     printf("\n");
     return 0;

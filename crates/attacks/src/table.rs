@@ -46,6 +46,7 @@ pub const SUBJECTS: &[Subject] = &[
     Subject { name: "pci", cpus: 1, attacks: PCI },
     Subject { name: "msix", cpus: 1, attacks: MSIX },
     Subject { name: "dma", cpus: 1, attacks: DMA },
+    Subject { name: "memory", cpus: 1, attacks: MEMORY },
     Subject { name: "control", cpus: 1, attacks: CONTROL },
     Subject { name: "exits", cpus: 1, attacks: EXITS },
     Subject { name: "console", cpus: 1, attacks: CONSOLE },
@@ -73,6 +74,24 @@ pub const SUBJECTS: &[Subject] = &[
         )],
     ),
     end("bad-cr4", &[last("now", "sets a reserved bit of CR4", Stopped("control registers"), &[])]),
+    end(
+        "unmapped-idt",
+        &[last(
+            "now",
+            "unmaps its interrupt table and takes an interrupt",
+            Stopped("triple fault"),
+            &[shown(Shutdown, 1)],
+        )],
+    ),
+    end(
+        "unemulated",
+        &[last(
+            "now",
+            "reaches device registers by an instruction that isn't emulated",
+            Stopped("must be emulated"),
+            &[],
+        )],
+    ),
     end("off-for-ever", &[last("now", "spins with interrupts off, for ever", Never, &[])]),
     end("idle-for-ever", &[last("now", "halts with interrupts off, for ever", Never, &[])]),
     end(
@@ -156,6 +175,7 @@ const CPUS: &[Attack] = &[
         &[eli(Exception, 1)],
     ),
     attack("bars", "one CPU moves the registers that the other reads", &[shown(PciConfig, 300)]),
+    attack("remapped", "one CPU exchanges the page behind the other's table", &[]),
 ];
 
 const MSRS: &[Attack] = &[
@@ -224,6 +244,22 @@ const DMA: &[Attack] = &[
     attack("edu", "DMA from and to memory that isn't its own", &[]),
     attack("nvme", "a controller's answers to addresses all over 64 bits", &[]),
     attack("queues", "a controller's queues in foreign memory, doorbells that aren't there", &[]),
+    attack(
+        "forged",
+        "interrupt messages in the IOMMU's own format, with handles that aren't its own",
+        &[],
+    ),
+];
+
+const MEMORY: &[Attack] = &[
+    attack("ledger", "stores to the host's counters", &[shown(NestedPageFault, 500)]),
+    attack(
+        "edges",
+        "loads and stores across the ends of memory and of device registers",
+        &[shown(NestedPageFault, 100)],
+    ),
+    attack("widths", "device registers by every width and instruction", &[shown(Ioapic, 100)]),
+    attack("tables", "its own page tables with every reserved bit, in use", &[]),
 ];
 
 const CONTROL: &[Attack] = &[

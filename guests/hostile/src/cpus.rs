@@ -1,6 +1,6 @@
 //! What several CPUs do to each other and to what they share.
 
-use crate::ground::VECTOR;
+use crate::{ground::VECTOR, tables};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use machine::{
     boot::Boot,
@@ -57,7 +57,7 @@ pub fn starts(test: &str, boot: &Boot) {
 static GO_ON: AtomicBool = AtomicBool::new(false);
 
 /// The table that one CPU takes interrupts through is rewritten by the other, every gate, all the time.
-pub fn tables(test: &str, boot: &Boot) {
+pub fn rewritten(test: &str, boot: &Boot) {
     let Some(count) = all(test, boot) else { return };
     for vector in [8, 11, 13] {
         idt::on(vector, |frame| {
@@ -123,5 +123,41 @@ pub fn bars(test: &str, boot: &Boot) {
         },
     );
     device.move_to(home);
+    check!(test, done, "all come through");
+}
+
+/// The page behind the address of the table that one CPU takes interrupts through is exchanged by the other, and
+/// nobody tells.
+pub fn remapped(test: &str, boot: &Boot) {
+    let Some(count) = all(test, boot) else { return };
+    let pages = [idt::arena(0x1000), idt::arena(0x2000)];
+    pages.into_iter().for_each(tables::fill);
+    tables::forgive_all();
+    tables::map_alias(pages[0]);
+    GO_ON.store(true, SeqCst);
+    cpu::load_idt(tables::ALIAS, WHOLE);
+    cpu::enable_interrupts();
+    let done = smp::others(
+        count,
+        |_| {
+            while GO_ON.load(SeqCst) {
+                tables::map_alias(idt::arena(0x2000));
+                tables::map_alias(idt::arena(0x1000));
+            }
+        },
+        || {
+            for i in 0..2000u32 {
+                edu::raise();
+                if i % 16 == 0 {
+                    cpu::invalidate_page(tables::ALIAS);
+                    cpu::load_idt(tables::ALIAS, WHOLE);
+                }
+            }
+            GO_ON.store(false, SeqCst);
+            true
+        },
+    );
+    cpu::disable_interrupts();
+    idt::load();
     check!(test, done, "all come through");
 }

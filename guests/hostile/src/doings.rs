@@ -2,7 +2,7 @@
 
 use crate::{
     Doing, apic, config, control, cpus, ends, exits, interrupts, memory, ports, registers, serial,
-    tables,
+    space, tables,
 };
 
 /// By subject and name.
@@ -37,8 +37,9 @@ pub const ALL: &[((&str, &str), Doing)] = &[
     (("idt", "by-device"), tables::by_device),
     (("cpus", "commands"), cpus::commands),
     (("cpus", "starts"), cpus::starts),
-    (("cpus", "tables"), cpus::tables),
+    (("cpus", "tables"), cpus::rewritten),
     (("cpus", "bars"), cpus::bars),
+    (("cpus", "remapped"), cpus::remapped),
     (("msrs", "all"), registers::all),
     (("msrs", "efer"), registers::efer),
     (("msrs", "virtualization"), registers::virtualization),
@@ -64,6 +65,11 @@ pub const ALL: &[((&str, &str), Doing)] = &[
     (("dma", "edu"), memory::edu),
     (("dma", "nvme"), memory::nvme),
     (("dma", "queues"), memory::queues),
+    (("dma", "forged"), memory::forged),
+    (("memory", "ledger"), space::ledger),
+    (("memory", "edges"), space::edges),
+    (("memory", "widths"), space::widths),
+    (("memory", "tables"), space::tables),
     (("control", "cr0"), control::cr0_bits),
     (("control", "cr4"), control::cr4_bits),
     (("control", "cr3"), control::cr3_storm),
@@ -93,6 +99,8 @@ pub const ALL: &[((&str, &str), Doing)] = &[
     (("wild-tables", "now"), ends::wild_tables),
     (("wild-idt", "now"), ends::wild_table),
     (("bad-cr4", "now"), ends::bad_cr4),
+    (("unmapped-idt", "now"), ends::unmapped_table),
+    (("unemulated", "now"), ends::unemulated),
     (("off-for-ever", "now"), ends::off_for_ever),
     (("idle-for-ever", "now"), ends::idle_for_ever),
     (("storm-for-ever", "now"), ends::storm_for_ever),

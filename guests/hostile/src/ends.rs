@@ -1,5 +1,6 @@
 //! What ends the VM, and what never ends.
 
+use crate::tables;
 use core::arch::asm;
 use machine::{boot::Boot, console::println, cpu, idt};
 
@@ -35,6 +36,21 @@ pub fn bad_cr4(_: &str, _: &Boot) {
 pub fn wild_table(_: &str, _: &Boot) {
     cpu::load_idt(NOWHERE, 0xFFF);
     idt::software_interrupt(0x60);
+}
+
+/// Unmaps the page behind the IDTR's address, then needs it.
+pub fn unmapped_table(_: &str, _: &Boot) {
+    tables::fill(idt::arena(0x1000));
+    tables::map_alias(idt::arena(0x1000));
+    cpu::load_idt(tables::ALIAS, 0xFFF);
+    tables::map_alias(0);
+    idt::software_interrupt(0x60);
+}
+
+/// FXSAVE to the IOAPIC.
+pub fn unemulated(_: &str, _: &Boot) {
+    // SAFETY: 512 bytes of device registers, which no one needs.
+    unsafe { asm!("fxsave [{}]", in(reg) 0xFEC0_0000u64) }
 }
 
 /// Keeps the core and lets nothing in.

@@ -21,6 +21,7 @@ mod nvme;
 mod ports;
 mod registers;
 mod serial;
+mod space;
 mod tables;
 
 use attacks::{Attack, Subject};

@@ -1,7 +1,7 @@
 //! DMA to where nothing of the guest's is, and MSI-X tables.
 //!
-//! Addresses from 0xFEE0_0000 to 0xFEEF_FFFF are left out: a write there is an interrupt message, and
-//! QEMU delivers those of the old format whatever it is told (docs/security.md).
+//! At addresses from 0xFEE0_0000 to 0xFEEF_FFFF a write is an interrupt message. Those of the old format are left
+//! out: QEMU delivers them whatever it is told (docs/security.md).
 
 use crate::{ground, nvme::Nvme};
 use core::arch::asm;
@@ -49,17 +49,20 @@ pub fn edu(test: &str, boot: &Boot) {
 }
 
 /// By an NVMe controller, its answer written to addresses all over 64 bits: host, other VMs, registers.
-pub fn nvme(_: &str, boot: &Boot) {
+pub fn nvme(test: &str, boot: &Boot) {
     let Some(mut nvme) = Nvme::find() else { return };
-    if !nvme.start() {
-        return;
-    }
+    let buffer = boot.free_memory().start;
+    fill(buffer, 0);
+    let own = nvme.start() && nvme.identify_to(buffer) == Some(0) && !is(buffer, 0);
+    check!(test, own, "it answers to memory of its own");
     let end = boot.memory_end().next_multiple_of(1 << 20);
-    let below = (end..4 * GIB).step_by(37 << 20);
+    // Where the machine has its memory, other VMs' and the host's, in small steps.
+    let below = (end..5 * GIB / 4).step_by(3 << 20).chain((5 * GIB / 4..4 * GIB).step_by(37 << 20));
     let above = (4 * GIB..12 * GIB).step_by(409 << 20);
     let registers = [0xFEC0_0000, 0xFED0_0000, 0xFED9_0000, 0xE000_0000, 0xB000_0000, 0xD000_0000];
     let far = [1 << 39, 1 << 47, 1 << 51, 1 << 63, !0xFFF];
     for address in below.chain(above).chain(registers).chain(far) {
+        // QEMU's controller says that all went well, whatever became of it.
         if !MESSAGES.contains(&address) && nvme.identify_to(address).is_none() {
             nvme.start();
         }
@@ -76,6 +79,22 @@ pub fn queues(_: &str, boot: &Boot) {
         nvme.start_at(address, address);
         nvme.ring_all();
         wait::ticks(2_000_000);
+    }
+    nvme.stop();
+}
+
+/// Writes to the interrupt window, four bytes each, in VT-d's own format (5.1.2.2): any handle, its own source id.
+pub fn forged(_: &str, _: &Boot) {
+    let Some(mut nvme) = Nvme::find() else { return };
+    if !nvme.start() {
+        return;
+    }
+    cpu::enable_interrupts();
+    for handle in (0..256u64).chain([0x7FFF, 0xFFFF]) {
+        let address = 0xFEE0_0000 | (handle & 0x7FFF) << 5 | 1 << 4 | handle >> 15 << 2;
+        if nvme.word_to(address).is_none() {
+            nvme.start();
+        }
     }
     nvme.stop();
 }

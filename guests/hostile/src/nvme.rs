@@ -1,5 +1,5 @@
-//! As much of an NVMe controller as an attack needs: its admin queues, one command (Identify, NVM
-//! Express 1.4, 5.15), whose answer goes wherever a 64-bit address says.
+//! As much of an NVMe controller as an attack needs: its admin queues and two commands (Identify and Get Log
+//! Page, NVM Express 1.4, 5.15 and 5.14), whose answers go wherever a 64-bit address says.
 
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use machine::{cpu, pci, pci::Function, wait};
@@ -19,6 +19,9 @@ const ENABLE: u32 = 0x46_0001;
 const READY: u32 = 1;
 const FATAL: u32 = 2;
 const IDENTIFY: u32 = 6;
+const GET_LOG_PAGE: u32 = 2;
+/// Its health, of any namespace; one dword, zero-based.
+const HEALTH: u64 = 2;
 const SLOTS: u32 = 8;
 
 #[repr(C, align(4096))]
@@ -84,8 +87,17 @@ impl Nvme {
 
     /// Has it write what it is to `address`, anywhere; gives the status, if it ever completes.
     pub fn identify_to(&mut self, address: u64) -> Option<u32> {
+        self.command(IDENTIFY, address, 1)
+    }
+
+    /// Has it write four bytes to `address`: the beginning of its health log.
+    pub fn word_to(&mut self, address: u64) -> Option<u32> {
+        self.command(GET_LOG_PAGE, address, HEALTH)
+    }
+
+    fn command(&mut self, opcode: u32, address: u64, parameter: u64) -> Option<u32> {
         let slot = (self.tail % SLOTS) as usize;
-        let command = [u64::from(IDENTIFY), 0, 0, address, 0, 1, 0, 0];
+        let command = [u64::from(opcode), 0, 0, address, 0, parameter, 0, 0];
         for (word, value) in SUBMISSION.0.iter().skip(slot * 8).zip(command) {
             word.store(value, SeqCst);
         }

@@ -11,10 +11,11 @@ const DOUBLE_FAULT: u8 = 8;
 /// The host's own vectors.
 const HOST: [u8; 2] = [0xF1, 0xF2];
 /// An alias far beyond the identity map.
-const ALIAS: u64 = 0x40_0000_0000;
+pub const ALIAS: u64 = 0x40_0000_0000;
 const SEED: u64 = 0x1D7;
 
-fn fill(base: u64) {
+/// A whole table.
+pub fn fill(base: u64) {
     (0..=255).for_each(|vector| idt::write_gate(base, vector, idt::gate(vector, true)));
 }
 
@@ -30,7 +31,8 @@ fn forgive(frame: &mut idt::Frame) {
     }
 }
 
-fn forgive_all() {
+/// Forgives every fault that a table's state can raise.
+pub fn forgive_all() {
     [NOT_PRESENT, PROTECTION, DOUBLE_FAULT].iter().for_each(|v| idt::on(*v, forgive));
 }
 
@@ -190,8 +192,9 @@ unsafe extern "C" {
     static pdpt: [AtomicU64; 512];
 }
 
-fn map_alias(physical: u64) {
-    TABLE.0[0].store(physical | 3, SeqCst);
+/// Maps the alias there, and forgets on this CPU what it was; zero: nowhere.
+pub fn map_alias(physical: u64) {
+    TABLE.0[0].store(if physical == 0 { 0 } else { physical | 3 }, SeqCst);
     DIRECTORY.0[0].store(TABLE.0.as_ptr() as u64 | 3, SeqCst);
     // SAFETY: the boot code's table of the first 512 GiB; only 0 to 4 GiB are in use.
     unsafe { pdpt[256].store(DIRECTORY.0.as_ptr() as u64 | 3, SeqCst) }

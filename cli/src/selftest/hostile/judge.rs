@@ -56,7 +56,7 @@ pub fn told(case: &Case, outcome: &Outcome) -> Option<String> {
     let verified = Verified::read(outcome.consoles.first()?).ok()?;
     let subjects = case.guests.iter().flat_map(|g| attacks::chosen(g.tests));
     let attacks: usize = subjects.map(|s| s.attacks.len()).sum();
-    let Verified { rounds, gap, device, ticks, .. } = verified;
+    let Verified { rounds, gap, device, ticks, time, .. } = verified;
     let exits: Vec<_> = Reason::ALL
         .iter()
         .map(|r| (r.label(), verified.of(*r)))
@@ -64,8 +64,9 @@ pub fn told(case: &Case, outcome: &Outcome) -> Option<String> {
         .map(|(label, n)| format!("{n} {label}"))
         .collect();
     Some(format!(
-        "{attacks} attacks; Linux: {rounds} rounds, {device} disk interrupts, {ticks} ticks, \
+        "{attacks} attacks; Linux: {:.1} s, {rounds} rounds, {device} disk interrupts, {ticks} ticks, \
          longest gap {} ms, exits: {}",
+        time as f64 / 1e9,
         gap / 1000,
         exits.join(", ")
     ))
@@ -219,7 +220,7 @@ mod tests {
     fn verified(exits: &[(Reason, u64)]) -> Verified {
         let mut counts = vec![0; Reason::COUNT];
         exits.iter().for_each(|(r, n)| counts[*r as usize] = *n);
-        Verified { rounds: 9, beats: 100, gap: 10, device: 100, ticks: 100, exits: counts }
+        Verified { rounds: 9, beats: 100, gap: 10, device: 100, ticks: 100, time: 1, exits: counts }
     }
 
     #[test]

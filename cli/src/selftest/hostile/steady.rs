@@ -23,6 +23,8 @@ pub struct Verified {
     pub device: u64,
     /// Interrupts of the local timer.
     pub ticks: u64,
+    /// How long it was at work, by its own clock, in nanoseconds.
+    pub time: u64,
     /// Exits by reason meanwhile.
     pub exits: Vec<u64>,
 }
@@ -42,6 +44,7 @@ impl Verified {
             gap: number("gap_us")?,
             device: number("device")?,
             ticks: number("ticks")?,
+            time: number("nanoseconds")?,
             exits: text("exits")?.split(',').map(str::parse).collect::<Result<_, _>>()?,
         })
     }
@@ -81,9 +84,10 @@ mod tests {
 
     #[test]
     fn the_last_line_is_read() {
-        let line = "@exitless verified rounds=3 beats=9 gap_us=70 device=8 ticks=5 entries=1 exits=1,0,7\r\n";
+        let line = "@exitless verified rounds=3 beats=9 gap_us=70 device=8 ticks=5 nanoseconds=6 entries=1 exits=1,0,7\r\n";
         let read = Verified::read(&format!("@exitless round 3\n{line}")).unwrap();
         assert_eq!((read.rounds, read.beats, read.gap, read.device, read.ticks), (3, 9, 70, 8, 5));
+        assert_eq!(read.time, 6);
         assert_eq!(read.of(Reason::TimerProgram), 7);
         assert_eq!(read.of(Reason::Ipi), 0);
         assert!(Verified::read("@exitless round 3\n").is_err());
