@@ -114,7 +114,6 @@ pub enum Cores {
     /// The next that no VM has.
     Next,
     /// Those of the case's first VM.
-    #[expect(dead_code, reason = "the hypervisor doesn't share cores yet")]
     First,
 }
 

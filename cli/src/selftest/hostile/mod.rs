@@ -39,13 +39,19 @@ const RUNS: &[Run] = &[
 /// Subjects that don't wait for Linux: they go on from the first moment.
 const UNORDERED: &str = "reboot-loop";
 
+/// Where the attackers run, and the policies that both then have.
+const PLACES: &[(Cores, &[Choice])] = &[(Cores::Next, &[Choice::Eli, Choice::Direct])];
+
 /// All of them.
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
-    for policy in [Choice::Eli, Choice::Direct] {
-        for (name, attackers) in RUNS {
-            let name = format!("hostile/{name}-{}", policy.label());
-            cases.push(attacked(name, policy, Cores::Next, attackers));
+    for (cores, policies) in PLACES {
+        for (policy, (name, attackers)) in
+            policies.iter().flat_map(|p| RUNS.iter().map(move |r| (*p, r)))
+        {
+            let shared = if *cores == Cores::First { "shared-" } else { "" };
+            let name = format!("hostile/{name}-{shared}{}", policy.label());
+            cases.push(attacked(name, policy, *cores, attackers));
         }
     }
     cases
@@ -102,6 +108,14 @@ mod tests {
         for subject in attacks::SUBJECTS {
             let runs = |names: &&str| names.split(',').any(|n| n == subject.name);
             assert!(RUNS.iter().any(|(_, a)| a.iter().any(runs)), "{}", subject.name);
+        }
+    }
+
+    #[test]
+    fn every_subject_is_in_the_table_of_defences() {
+        let text = include_str!("../../../../docs/security.md");
+        for subject in attacks::SUBJECTS {
+            assert!(text.contains(&format!("`{}`", subject.name)), "{}", subject.name);
         }
     }
 
