@@ -14,6 +14,9 @@ const HOST: VectorSet = VectorSet::of(&[0xF1, 0xF2, 0xF3, 0xFE, 0xFF]);
 /// Vectors that collide with other guests', with the host's and with aliases; more than a quota.
 const VECTORS: [u8; 8] = [0x20, 0x41, 0xEF, 0xF0, 0xF1, 0xF4, 0xF9, 0xFF];
 
+/// Miri is slow.
+const STEPS: usize = if cfg!(miri) { 30 } else { 250 };
+
 /// A step of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
@@ -323,7 +326,7 @@ proptest! {
     /// nothing else.
     #[test]
     fn nothing_is_lost_or_given_to_another(
-        places in 1usize..5, sources in 1usize..9, ops in prop::collection::vec(ops(&VECTORS), 0..250),
+        places in 1usize..5, sources in 1usize..9, ops in prop::collection::vec(ops(&VECTORS), 0..STEPS),
     ) {
         run(&mut World::new(places, sources), ops).map_err(TestCaseError::fail)?;
     }
@@ -331,7 +334,7 @@ proptest! {
     /// With few vectors there are aliases for all, so nothing is made up either.
     #[test]
     fn nothing_is_made_up_within_the_quota(
-        sources in 1usize..5, ops in prop::collection::vec(ops(&VECTORS[..5]), 0..250),
+        sources in 1usize..5, ops in prop::collection::vec(ops(&VECTORS[..5]), 0..STEPS),
     ) {
         let mut world = World::new(2, sources);
         run(&mut world, ops).map_err(TestCaseError::fail)?;
