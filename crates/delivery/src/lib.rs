@@ -11,6 +11,8 @@
 #![forbid(unsafe_code)]
 
 mod apic;
+#[cfg(test)]
+mod apic_switch_tests;
 mod core_vectors;
 mod mode;
 mod shadow;
