@@ -83,6 +83,8 @@ pub enum DeliveryFault {
 /// #DE, #TS, #NP, #SS, #GP, and #PF: what makes #DF of a #NP or #GP that follows it.
 const CONTRIBUTORY: VectorSet = VectorSet::of(&[0, 10, 11, 12, 13, 14]);
 const DOUBLE_FAULT: u8 = 8;
+/// #BP and #OF, which INT3 and INTO raise: exceptions by their type, but the program's own.
+const BY_INSTRUCTION: VectorSet = VectorSet::of(&[3, 4]);
 
 /// Tells what a #NP exit was, or a #GP exit in the delivery of an offered interrupt. `error_code`: EXITINFO1; `hidden`: vectors hidden in the
 /// shadow in place (empty if none is); `in_service`: is this vector in service in the
@@ -116,9 +118,11 @@ pub fn classify(
     if CONTRIBUTORY.contains(vector) {
         return DeliveryFault::DoubleFault;
     }
-    // EXT (bit 0): the fault came from an event outside the program. QEMU leaves it out.
+    // EXT (bit 0): the fault came from an event outside the program (SDM vol. 3, 6.13), which INT3
+    // and INTO aren't. QEMU leaves it out.
+    let outside = u32::from(!BY_INSTRUCTION.contains(vector));
     DeliveryFault::Genuine {
-        error_code: error_code | 1,
+        error_code: error_code | outside,
         interrupt: (vector >= 32).then_some(vector),
     }
 }
@@ -186,6 +190,13 @@ mod tests {
             classify(event(3, 6), 6 * 8 + 2, &HIDDEN, |_| false),
             DeliveryFault::Genuine { error_code: 6 * 8 + 3, interrupt: None }
         );
+        for vector in [3, 4] {
+            assert_eq!(
+                classify(event(3, vector), u32::from(vector) * 8 + 2, &HIDDEN, |_| false),
+                DeliveryFault::Genuine { error_code: u32::from(vector) * 8 + 2, interrupt: None },
+                "INT3 and INTO are the program's own"
+            );
+        }
         // Not valid: the rest is stale, whatever it says.
         assert_eq!(
             classify(Interruption(0x340), 0x18, &HIDDEN, |_| true),
