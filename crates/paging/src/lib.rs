@@ -30,7 +30,7 @@ mod tests;
 pub use error::Error;
 pub use flush::Flush;
 pub use format::{Access, Entry, Format, Host, Nested, VtdSecondLevel};
-pub use table::{Mapping, PageSize, Table};
+pub use table::{Mapping, PageSize, Table, audit};
 
 /// Physical memory as the owner of a table sees it, and the source of its frames.
 ///

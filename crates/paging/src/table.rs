@@ -9,6 +9,8 @@
 //!
 //! Does not guarantee coalescing: pages that were split stay split until they are unmapped.
 
+pub mod audit;
+
 use crate::flush::Flush;
 use crate::format::{Access, Entry, Format};
 use crate::frames::Frames;
@@ -60,7 +62,7 @@ const fn size(level: u32) -> u64 {
 }
 
 /// Address of the entry for `input` in the table at `frame`.
-const fn entry_address(frame: u64, level: u32, input: u64) -> u64 {
+pub(crate) const fn entry_address(frame: u64, level: u32, input: u64) -> u64 {
     frame | (input >> shift(level) & 0x1FF) << 3
 }
 

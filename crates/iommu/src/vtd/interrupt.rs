@@ -88,6 +88,11 @@ impl Entries {
         self.base | u64::from(self.count.trailing_zeros() - 1)
     }
 
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
     /// Allocates `count` entries in a row, beginning at a multiple of their number.
     pub fn allocate(&mut self, count: u16) -> Result<u16, Error> {
         if !count.is_power_of_two() || count > MAX_BLOCK {

@@ -7,6 +7,7 @@
 //! the specification asks for and a completed wait. It doesn't build second-level page tables,
 //! and doesn't use scalable mode, device TLBs or posted interrupts.
 
+pub mod audit;
 mod capabilities;
 mod command;
 mod context;

@@ -29,10 +29,10 @@ pub enum Range {
 /// A unit, switched on.
 pub struct Unit<R, M> {
     regs: R,
-    tables: Tables<M>,
+    pub(super) tables: Tables<M>,
     capabilities: Capabilities,
-    contexts: Contexts,
-    entries: Entries,
+    pub(super) contexts: Contexts,
+    pub(super) entries: Entries,
     queue: Queue,
 }
 

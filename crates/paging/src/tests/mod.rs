@@ -1,5 +1,6 @@
 //! Tests: the table against a model and under failures, and the walk against the table.
 
+mod audit;
 mod memory;
 mod model;
 mod table;

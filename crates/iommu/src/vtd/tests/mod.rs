@@ -1,5 +1,6 @@
 //! The driver against the model: what each call does, and what it refuses.
 
+mod audit;
 mod model;
 mod ports;
 mod properties;
