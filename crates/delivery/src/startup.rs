@@ -88,7 +88,8 @@ impl Startup {
         let started = self.0 & !PAGE | START | (page as u32) << PAGE_SHIFT;
         match self.0 & PHASE {
             WAITING => (Startup(started).phase(WOKEN), Signal::Wake),
-            RUNNING | WOKEN if self.init_pending() => (Startup(started), Signal::None),
+            // The first one behind the INIT counts: it would run by the time of the second.
+            RUNNING | WOKEN if self.0 & (INIT | START) == INIT => (Startup(started), Signal::None),
             _ => (self, Signal::None),
         }
     }
@@ -154,6 +155,15 @@ mod tests {
         assert_eq!(signal, Signal::Kick);
         let (s, signal) = s.start_up(7);
         assert_eq!(signal, Signal::None, "it is on its way out of its guest");
+        assert_eq!(s.acknowledge(), (Startup::RUNNING, Found::StartUp(7)));
+    }
+
+    #[test]
+    fn the_first_start_up_behind_an_init_counts() {
+        let (s, _) = Startup::RUNNING.init();
+        let (s, _) = s.start_up(7);
+        let (s, signal) = s.start_up(8);
+        assert_eq!(signal, Signal::None);
         assert_eq!(s.acknowledge(), (Startup::RUNNING, Found::StartUp(7)));
     }
 
