@@ -116,7 +116,8 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         Ok(ended)
     }
 
-    /// The same for the context entries of `entries` more devices, present or not.
+    /// The same for the context entries of `entries` more devices, present or not; a bus that has
+    /// none counts as one.
     ///
     /// `allowed`: may this device be in this domain, with these page tables?
     pub fn audit_contexts(
@@ -133,7 +134,12 @@ impl<R: Registers, M: Memory> Unit<R, M> {
             let id;
             (id, ended) = cursor.next(1 << 16);
             let device = Bdf::from_requester_id(id);
-            let Some((low, high)) = self.contexts.raw(&mut self.tables, device) else { continue };
+            let Some((low, high)) = self.contexts.raw(&mut self.tables, device) else {
+                // Its bus has no table.
+                ended = device.bus() == u8::MAX;
+                cursor.0 = if ended { 0 } else { (u32::from(device.bus()) + 1) << 8 };
+                continue;
+            };
             let Some(context) = Context::decode(low, high) else { continue };
             if context.encode() != (low, high) {
                 return Err(Finding::Context { device, low, high });

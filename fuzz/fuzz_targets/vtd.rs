@@ -1,0 +1,252 @@
+//! A VT-d unit, from its registers' answers to what its tables say after any calls: a unit may answer
+//! anything and is then refused in a sentence. What an honest one's tables hold is what was asked for, as
+//! the look from outside sees it, too; and a table that somebody else wrote to is found out.
+#![no_main]
+
+use arbitrary::Arbitrary;
+use fuzz::one_line;
+use iommu::vtd::audit::Cursor;
+use iommu::vtd::{Range, Unit, probe};
+use iommu::{Bdf, Delivery, DomainId, InterruptRoute, Memory, Registers};
+use libfuzzer_sys::fuzz_target;
+use std::{cell::RefCell, collections::HashMap, rc::Rc};
+
+const CAP: u64 = 0x08;
+const ECAP: u64 = 0x10;
+const GCMD: u32 = 0x18;
+const GSTS: u64 = 0x1C;
+const IQT: u32 = 0x88;
+const IQA: u64 = 0x90;
+const IRTA: u64 = 0xB8;
+const BASE: u64 = 1 << 30;
+
+#[derive(Arbitrary, Debug)]
+struct Input {
+    /// What registers read, besides those that make a unit.
+    registers: Vec<(u8, u64)>,
+    honest: bool,
+    caching: bool,
+    coherent: bool,
+    steps: Vec<Step>,
+    /// An interrupt entry that somebody writes to at the end.
+    scribble: Option<(u8, u64, u64)>,
+}
+
+#[derive(Arbitrary, Debug)]
+enum Step {
+    Attach(u16, u16, u64, u8),
+    Detach(u16),
+    Flush(u16, u64, u64),
+    Allocate(u16),
+    Release(u16),
+    Route(u16, u16, u32, u8, bool),
+    Block(u16),
+    Fault(u64, u64),
+}
+
+#[derive(Default)]
+struct State {
+    registers: HashMap<u64, u64>,
+    memory: HashMap<u64, u64>,
+    next: u64,
+    honest: bool,
+}
+
+#[derive(Clone, Default)]
+struct Model(Rc<RefCell<State>>);
+
+impl Registers for Model {
+    fn read32(&mut self, offset: u32) -> u32 {
+        let word = Registers::read64(self, offset & !7);
+        (word >> (8 * (offset & 4))) as u32
+    }
+
+    fn read64(&mut self, offset: u32) -> u64 {
+        assert!(offset.is_multiple_of(8) && offset < 32 << 10);
+        self.0.borrow().registers.get(&offset.into()).copied().unwrap_or(0)
+    }
+
+    fn write32(&mut self, offset: u32, value: u32) {
+        let old = Registers::read64(self, offset & !7);
+        let shift = 8 * (offset & 4);
+        // A bit that is set, or set once, is answered at once; fault records clear what is written.
+        let value = match offset {
+            GCMD => return self.answer(value),
+            0x34 | 0x220.. => 0,
+            _ => value,
+        };
+        Registers::write64(
+            self,
+            offset & !7,
+            old & !(0xFFFF_FFFF << shift) | u64::from(value) << shift,
+        );
+    }
+
+    fn write64(&mut self, offset: u32, value: u64) {
+        self.0.borrow_mut().registers.insert(offset.into(), value);
+        if offset == IQT && self.0.borrow().honest {
+            self.wait();
+        }
+    }
+}
+
+impl Model {
+    fn answer(&self, value: u32) {
+        let mut state = self.0.borrow_mut();
+        let once = state.registers.get(&(GSTS & !7)).map_or(0, |w| w >> 32) & (1 << 30 | 1 << 24);
+        state.registers.insert(GSTS & !7, (u64::from(value) | once) << 32);
+    }
+
+    /// Carries out the descriptor before the tail, if it is a wait.
+    fn wait(&self) {
+        let mut state = self.0.borrow_mut();
+        let register = |at: u64| state.registers.get(&at).copied().unwrap_or(0);
+        let at = (register(IQA) & !0xFFF) + (register(IQT.into()) + 0x1000 - 16) % 0x1000;
+        // The tail is set before the queue is there.
+        let Some(&low) = state.memory.get(&at) else { return };
+        let high = state.memory[&(at + 8)];
+        assert_eq!(low & 0xF, 5, "a request that isn't waited for");
+        state.memory.insert(high, low >> 32);
+    }
+}
+
+impl Memory for Model {
+    fn read64(&mut self, pa: u64) -> u64 {
+        let state = self.0.borrow();
+        assert!(pa.is_multiple_of(8) && (BASE..BASE + state.next).contains(&pa), "{pa:#x}");
+        state.memory.get(&pa).copied().unwrap_or(0)
+    }
+
+    fn write64(&mut self, pa: u64, value: u64) {
+        let mut state = self.0.borrow_mut();
+        assert!(pa.is_multiple_of(8) && (BASE..BASE + state.next).contains(&pa), "{pa:#x}");
+        state.memory.insert(pa, value);
+    }
+
+    fn write_back(&mut self, _: u64, _: u64) {}
+
+    fn allocate(&mut self, frames: u64) -> Option<u64> {
+        let mut state = self.0.borrow_mut();
+        let at = BASE + state.next;
+        state.next += frames << 12;
+        Some(at)
+    }
+}
+
+type Attached = HashMap<Bdf, (DomainId, u64)>;
+
+fn look(
+    unit: &mut Unit<Model, Model>,
+    routes: &HashMap<u16, InterruptRoute>,
+    attached: &Attached,
+) -> bool {
+    let allowed = |index: u16, route| routes.get(&index) == Some(&route);
+    let good = |device: Bdf, domain, root| attached.get(&device) == Some(&(domain, root));
+    let interrupts = unit.audit_interrupts(&mut Cursor::default(), 256, allowed);
+    let contexts = unit.audit_contexts(&mut Cursor::default(), 1 << 16, good);
+    for finding in [&interrupts, &contexts].into_iter().filter_map(|found| found.as_ref().err()) {
+        one_line(finding);
+    }
+    interrupts == Ok(true) && contexts == Ok(true)
+}
+
+fuzz_target!(|input: Input| {
+    let model = Model::default();
+    {
+        let mut state = model.0.borrow_mut();
+        state.honest = input.honest;
+        let cap = 0xD2_008C_222F_0606 | u64::from(input.caching) << 7;
+        let ecap = 0xF0_0F5A | u64::from(input.coherent);
+        state.registers = [(0, 0x10), (CAP, cap), (ECAP, ecap)].into();
+        if !input.honest {
+            let any = input.registers.iter().map(|(at, value)| (u64::from(*at) << 3, *value));
+            state.registers.extend(any);
+        }
+    }
+    match probe(&mut model.clone()) {
+        // It answers nothing more, and waiting for it takes its time.
+        Ok(found) if !input.honest => {
+            assert!(found.register_bytes() <= 32 << 10);
+            return assert!((3..6).any(|levels| found.supports_levels(levels)));
+        }
+        Ok(_) => {}
+        Err(refusal) => return one_line(&refusal),
+    }
+    let mut unit = Unit::enable(model.clone(), model.clone(), 256).expect("an honest unit");
+    let mut allocated: Vec<u16> = Vec::new();
+    let (mut routes, mut attached) = (HashMap::new(), Attached::new());
+    for step in input.steps.iter().take(64) {
+        // Some devices of two buses, often the same.
+        let device = |id: u16| Bdf::from_requester_id(id & 0x0107);
+        let result = match *step {
+            Step::Attach(id, domain, root, levels) => {
+                let (domain, root) = (DomainId(domain), root << 12 >> 12 & !0xFFF);
+                let result = unit.attach(device(id), domain, root, levels % 8);
+                if result.is_ok() {
+                    assert_eq!(attached.insert(device(id), (domain, root)), None);
+                }
+                result
+            }
+            Step::Detach(id) => {
+                let result = unit.detach(device(id));
+                assert_eq!(result.is_ok(), attached.remove(&device(id)).is_some());
+                result
+            }
+            Step::Flush(domain, address, bytes) => {
+                unit.flush(DomainId(domain), Range::Bytes { address, bytes })
+            }
+            Step::Allocate(count) => unit.allocate_irtes(count % 40).map(|first| {
+                let block = first..first + count % 40;
+                assert!(block.clone().all(|index| !allocated.contains(&index) && index < 256));
+                allocated.extend(block);
+            }),
+            Step::Release(index) => {
+                let index = index % 256;
+                let result = unit.release_irtes(index, 1);
+                assert_eq!(result.is_ok(), allocated.contains(&index));
+                allocated.retain(|other| *other != index);
+                routes.remove(&index);
+                result
+            }
+            Step::Route(index, source, destination, vector, nmi) => {
+                let delivery = if nmi { Delivery::Nmi } else { Delivery::Fixed(vector) };
+                let route = InterruptRoute { source: device(source), destination, delivery };
+                let result = unit.set_irte(index % 256, route);
+                if result.is_ok() {
+                    assert!(allocated.contains(&(index % 256)) && (nmi || vector >= 16));
+                    routes.insert(index % 256, route);
+                }
+                result
+            }
+            Step::Block(index) => {
+                let result = unit.clear_irte(index % 256);
+                assert_eq!(result.is_ok(), allocated.contains(&(index % 256)));
+                routes.remove(&(index % 256));
+                result
+            }
+            Step::Fault(low, high) => {
+                let mut state = model.0.borrow_mut();
+                state.registers.insert(0x30, 2 << 32);
+                state.registers.insert(0x220, low);
+                state.registers.insert(0x228, high);
+                drop(state);
+                unit.faults(|fault| one_line(&fault));
+                Ok(())
+            }
+        };
+        if let Err(refusal) = result {
+            one_line(&refusal);
+        }
+    }
+    assert!(look(&mut unit, &routes, &attached));
+    let Some((index, low, high)) = input.scribble else { return };
+    let at = (model.0.borrow().registers[&IRTA] & !0xFFF) + u64::from(index) * 16;
+    let mut memory = model.clone();
+    let (low, high) =
+        (low ^ Memory::read64(&mut memory, at), high ^ Memory::read64(&mut memory, at + 8));
+    let before = routes.get(&index.into()).copied();
+    Memory::write64(&mut memory, at, low);
+    Memory::write64(&mut memory, at + 8, high);
+    let same = before.is_some_and(|route| unit.irte(index.into()) == Ok(Some(route)));
+    assert_eq!(look(&mut unit, &routes, &attached), same || low & 1 == 0);
+});
