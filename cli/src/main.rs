@@ -8,6 +8,7 @@ mod check;
 mod consoles;
 mod context;
 mod elf;
+mod fuzz;
 mod image;
 mod load;
 mod machine;
@@ -40,6 +41,7 @@ Examples:
   exitless check vm.toml             is the plan good?
   exitless bench all --quick         the ELI paper's figures and tables: report/report.html
   exitless bench fio --policy bare,trap,direct --depth 1,32 --json rows.json
+  exitless fuzz --seconds 600 pci    what no test thought of
   exitless help run                  more on a command, with examples";
 
 /// A bare-metal hypervisor whose guests' device interrupts don't exit.
@@ -59,6 +61,7 @@ enum Command {
     Bench(bench::Args),
     Top(top::Args),
     Test(test::Args),
+    Fuzz(fuzz::Args),
 }
 
 fn main() -> ExitCode {
@@ -86,6 +89,7 @@ fn dispatch(command: &Command) -> Result<ExitCode> {
         Command::Bench(args) => bench::run(args, &cx)?,
         Command::Top(args) => return top::top(args, &cx),
         Command::Test(args) => return test::test(args, &cx),
+        Command::Fuzz(args) => return fuzz::fuzz(args, &cx),
     }
     Ok(ExitCode::SUCCESS)
 }

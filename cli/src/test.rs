@@ -1,7 +1,7 @@
 //! `exitless test`: everything that says whether this checkout is sound, step by
 //! step, with the time each took.
 
-use crate::{bench, context::Context, elf, selftest, summary::Summary};
+use crate::{bench, context::Context, elf, fuzz, selftest, summary::Summary};
 use anyhow::{Result, bail};
 use std::{
     fs,
@@ -17,7 +17,7 @@ const BARE_METAL: [&str; 4] = ["hypervisor", "machine", "kernels", "hostile"];
 /// Crates whose tests Miri can run in a few minutes.
 const MIRI: [&str; 3] = ["ledger", "delivery", "loader"];
 /// Seconds for each of the fuzz targets.
-const FUZZ_SECONDS: &str = "4";
+const FUZZ_SECONDS: u64 = 4;
 /// How much of a failed step's output is shown.
 const SHOWN_LINES: usize = 60;
 
@@ -64,8 +64,19 @@ impl Steps<'_> {
     fn host(&mut self) -> Result<()> {
         self.cargo("formatting", &["fmt", "--all", "--check"])?;
         self.cargo("clippy", &["clippy", "--quiet", "--all-targets", "--", "-D", "warnings"])?;
+        self.fuzz_crate()?;
         self.cargo("unit and property tests", &["test", "--no-fail-fast"])?;
         self.miri()
+    }
+
+    /// The fuzz targets are a workspace of their own, which needs C++ only to be linked.
+    fn fuzz_crate(&mut self) -> Result<()> {
+        let mut cargo = self.cx.cargo();
+        cargo.args(["clippy", "--quiet", "--manifest-path", "fuzz/Cargo.toml"]);
+        cargo.args(["--", "-D", "warnings"]);
+        cargo.env("CARGO_TARGET_DIR", self.cx.target.join("fuzz/check"));
+        cargo.env("CUSTOM_LIBFUZZER_PATH", "/nonexistent/libfuzzer.a");
+        self.step("clippy for the fuzz targets", || capture(cargo))
     }
 
     fn bare_metal(&mut self) -> Result<()> {
@@ -94,29 +105,19 @@ impl Steps<'_> {
     }
 
     fn fuzz(&mut self) -> Result<()> {
-        /// What the script exits with when something that it needs is missing.
-        const MISSING: i32 = 2;
         let name = "fuzzing, briefly";
         if self.quick {
             return self.skip(name, "--quick leaves it out");
         }
-        let mut command = Command::new(self.cx.root.join("fuzz/run"));
-        command.args(["--seconds", FUZZ_SECONDS]).env("CARGO_TARGET_DIR", &self.cx.target);
-        let start = Instant::now();
-        let output = command.stdin(Stdio::null()).output()?;
-        self.stop_if_interrupted()?;
-        let errors = String::from_utf8_lossy(&output.stderr);
-        if output.status.code() == Some(MISSING) {
-            return self.skip(name, errors.lines().last().unwrap_or("something is missing"));
+        if let Some(missing) = fuzz::missing(self.cx) {
+            return self.skip(name, missing);
         }
-        let passed = output.status.success();
-        let word = if passed { "ok" } else { "FAIL" };
-        println!("{word:5} {name:28} {:6.1} s", start.elapsed().as_secs_f64());
-        if !passed {
-            print!("{}{errors}", String::from_utf8_lossy(&output.stdout));
-        }
-        self.summary += one(passed);
-        Ok(())
+        let cx = self.cx;
+        self.step(name, || {
+            let outcomes = fuzz::run(cx, &fuzz::targets(cx)?, FUZZ_SECONDS)?;
+            let found = outcomes.iter().any(|o| o.found.is_some());
+            Ok((one(!found), fuzz::table(&outcomes)))
+        })
     }
 
     fn bench(&mut self) -> Result<()> {
