@@ -72,11 +72,11 @@ impl Steps<'_> {
     /// The fuzz targets are a workspace of their own, which needs C++ only to be linked.
     fn fuzz_crate(&mut self) -> Result<()> {
         let mut cargo = self.cx.cargo();
-        cargo.args(["clippy", "--quiet", "--manifest-path", "fuzz/Cargo.toml"]);
-        cargo.args(["--", "-D", "warnings"]);
+        cargo.args(["check", "--quiet", "--manifest-path", "fuzz/Cargo.toml"]);
+        cargo.env("RUSTFLAGS", "-D warnings");
         cargo.env("CARGO_TARGET_DIR", self.cx.target.join("fuzz/check"));
         cargo.env("CUSTOM_LIBFUZZER_PATH", "/nonexistent/libfuzzer.a");
-        self.step("clippy for the fuzz targets", || capture(cargo))
+        self.step("the fuzz targets build", || capture(cargo))
     }
 
     fn bare_metal(&mut self) -> Result<()> {
