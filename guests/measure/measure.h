@@ -68,7 +68,7 @@ void device_down(void);
 struct page { /* as the hypervisor lays it out (crates/ledger, Page) */
     uint64_t magic;
     uint32_t version, reasons;
-    uint64_t entries, host_cycles, injected, device_injected, timer_injected, spare;
+    uint64_t entries, host_cycles, injected, device_injected, timer_injected, turns;
     uint64_t exits[REASONS];
 };
 /* Maps the pages of all vCPUs that are online, and stays on the first of them. */

@@ -211,6 +211,31 @@ pub fn route(entry: u16, route: InterruptRoute) -> Result<(), Error> {
     .unwrap_or(Ok(()))
 }
 
+/// Routes an interrupt entry, by which its unit goes at the latest when [`settle`] returns.
+pub fn aim(entry: u16, route: InterruptRoute) -> Result<(), Error> {
+    with(route.source, |u| match u {
+        Unit::Vtd(u) => u.aim_irte(entry, route),
+    })
+    .unwrap_or(Ok(()))
+}
+
+/// Returns when the device's unit goes by every route that was aimed, and what it sent by older
+/// ones has arrived.
+pub fn settle(device: Bdf) -> Result<(), Error> {
+    with(device, |u| match u {
+        Unit::Vtd(u) => u.settle(),
+    })
+    .unwrap_or(Ok(()))
+}
+
+/// The same for every unit.
+pub fn settle_all() -> Result<(), Error> {
+    let mut units = UNITS.get().into_iter().flatten();
+    units.try_for_each(|served| match &mut *served.unit.lock() {
+        Unit::Vtd(u) => u.settle(),
+    })
+}
+
 /// Blocks an interrupt entry.
 pub fn block(device: Bdf, entry: u16) -> Result<(), Error> {
     with(device, |u| match u {

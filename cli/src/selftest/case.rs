@@ -358,7 +358,11 @@ impl Guest {
     }
 
     fn cmdline(&self, bare: bool) -> String {
-        let policy = if bare { "bare" } else { self.in_force().0 };
+        let policy = match self.cores {
+            _ if bare => "bare",
+            Cores::First => "shared",
+            Cores::Next => self.in_force().0,
+        };
         format!("test={} policy={policy} {}", self.tests, self.options)
     }
 }

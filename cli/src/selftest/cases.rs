@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 const NONE: RangeInclusive<u64> = 0..=0;
 
 /// Tests of the kernel that end well, and whether the quick test has them.
-const TESTS: [(&str, bool); 31] = [
+pub const TESTS: [(&str, bool); 31] = [
     ("hello", true),
     ("exceptions", false),
     ("true-np", true),

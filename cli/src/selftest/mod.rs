@@ -15,6 +15,7 @@ mod judge;
 mod kernel;
 mod network;
 mod refusals;
+mod shared;
 mod smp;
 mod table;
 mod timers;
@@ -34,6 +35,7 @@ pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
     cases.extend(smp::all());
     cases.extend(network::all());
     cases.extend(timers::all());
+    cases.extend(shared::all());
     cases.extend(refusals::all());
     cases.extend(hostile::all());
     let total = cases.len();

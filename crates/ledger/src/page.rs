@@ -19,7 +19,7 @@ const _: () = assert!(Reason::COUNT <= REASON_SLOTS);
 
 /// The counters of one vCPU. Offsets are part of the interface with guests:
 /// magic 0, version 8 (u32), reason count 12 (u32), entries 16, host cycles 24,
-/// injected 32, device 40, timer 48, spare 56, exits 64 + 8 × reason.
+/// injected 32, device 40, timer 48, turns 56, exits 64 + 8 × reason.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Page {
@@ -39,8 +39,8 @@ pub struct Page {
     pub device_injected: u64,
     /// Of these, timer interrupts.
     pub timer_injected: u64,
-    /// Not used; zero.
-    pub spare: u64,
+    /// On a shared core: how often the vCPU was given it.
+    pub turns: u64,
     /// Exits by [`Reason`] index.
     pub exits: [u64; REASON_SLOTS],
 }
@@ -61,7 +61,7 @@ impl Page {
             injected: 0,
             device_injected: 0,
             timer_injected: 0,
-            spare: 0,
+            turns: 0,
             exits: [0; REASON_SLOTS],
         }
     }
@@ -80,6 +80,7 @@ impl Page {
             injected: self.injected,
             device_injected: self.device_injected,
             timer_injected: self.timer_injected,
+            turns: self.turns,
             exits: self.exits[..Reason::COUNT].to_vec(),
         }
     }
@@ -104,6 +105,8 @@ pub struct Counters {
     pub device_injected: u64,
     /// Of these, of the timer.
     pub timer_injected: u64,
+    /// How often it was given a core that it shares.
+    pub turns: u64,
     /// Exits by [`Reason`] index; a newer hypervisor may send more than we know.
     pub exits: Vec<u64>,
 }

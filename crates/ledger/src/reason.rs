@@ -80,6 +80,10 @@ reasons! {
     /// A write to the interrupt command register: the guest sent an interrupt to one or more
     /// of its vCPUs.
     Ipi = "ipi",
+    /// On a shared core: an interrupt, or a timer, of another of its vCPUs.
+    OtherVcpu = "other-vcpu",
+    /// On a shared core: the end of the vCPU's turn.
+    Turn = "turn",
 }
 
 #[cfg(test)]

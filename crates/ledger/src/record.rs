@@ -201,6 +201,7 @@ mod tests {
             injected: most,
             device_injected: most,
             timer_injected: most,
+            turns: most,
             exits: alloc::vec![most; crate::Reason::COUNT],
         };
         let (vm, vcpu, core, left) = (u32::MAX, u32::MAX, u32::MAX, u32::MAX);

@@ -10,7 +10,6 @@ use super::{
     ring::{Pushed, Ring},
     wake,
 };
-use crate::cpu::x2apic;
 use core::sync::atomic::{AtomicU64, Ordering};
 use spin::Once;
 
@@ -18,8 +17,6 @@ const OUTPUT: usize = 64 << 10;
 const INPUT: usize = 1 << 10;
 
 struct Guest {
-    /// Where its core listens.
-    apic_id: u32,
     output: Ring,
     input: Ring,
     dropped: AtomicU64,
@@ -31,11 +28,10 @@ fn guest(vm: usize) -> Option<&'static Guest> {
     GUESTS.get(vm)?.get()
 }
 
-/// While booting: makes the console of a VM; input kicks that core by NMI.
-pub fn attach(vm: usize, apic_id: u32) {
+/// While booting: makes the console of a VM.
+pub fn attach(vm: usize) {
     if let Some(slot) = GUESTS.get(vm) {
         slot.call_once(|| Guest {
-            apic_id,
             output: Ring::new(OUTPUT),
             input: Ring::new(INPUT),
             dropped: AtomicU64::new(0),
@@ -95,11 +91,4 @@ pub(super) fn pump() {
 pub(super) fn input(vm: usize, byte: u8) -> bool {
     // A full ring drops the byte, as a UART's FIFO would.
     guest(vm).is_some_and(|guest| guest.input.push(&[&[byte]]) != Pushed::Full)
-}
-
-/// Core 0: gets the attention of the VM's core.
-pub(super) fn kick(vm: usize) {
-    if let Some(guest) = guest(vm) {
-        x2apic::send_nmi(guest.apic_id);
-    }
 }

@@ -125,16 +125,22 @@ pub fn flush() {
     }
 }
 
-/// Core 0: passes output and input on, for ever; sleeps in between. After each
-/// wake-up, at least 100 times per second, `each_wake` may do as it likes, or end this.
-pub fn serve(mut each_wake: impl FnMut() -> ControlFlow<()>) {
+/// Core 0: passes output and input on, for ever; sleeps in between. `input` is told of VMs that have
+/// input. After each wake-up, at least 100 times per second and at least every `interval` TSC ticks,
+/// `each_wake` may do as it likes, or end this.
+pub fn serve(
+    interval: u64,
+    mut input: impl FnMut(usize),
+    mut each_wake: impl FnMut() -> ControlFlow<()>,
+) {
     x2apic::timer_divide_shift(0);
     x2apic::timer_lvt(interrupts::TIMER, x2apic::TimerMode::Periodic, false);
-    x2apic::timer_start((cpu::timer_hz() / TICKS_PER_SECOND) as u32);
+    let per_second = (cpu::tsc_hz() / interval.max(1)).max(TICKS_PER_SECOND);
+    x2apic::timer_start((cpu::timer_hz() / per_second) as u32);
     let mut parser = frame::Parser::new();
     loop {
         interrupts::take().for_each(drop);
-        receive(&mut parser);
+        receive(&mut parser, &mut input);
         pump();
         if each_wake().is_break() {
             break;
@@ -188,7 +194,7 @@ pub fn take_question() -> bool {
 }
 
 /// Core 0: gives received bytes to the VMs they are for, and takes those for the host.
-fn receive(parser: &mut frame::Parser) {
+fn receive(parser: &mut frame::Parser, input: &mut impl FnMut(usize)) {
     let mut kicks = 0u32;
     while let Some(byte) = uart::receive() {
         let channel = parser.push(byte);
@@ -202,5 +208,5 @@ fn receive(parser: &mut frame::Parser) {
             kicks |= 1 << vm;
         }
     }
-    (0..frame::MAX_VMS).filter(|vm| kicks >> vm & 1 != 0).for_each(guest::kick);
+    (0..frame::MAX_VMS).filter(|vm| kicks >> vm & 1 != 0).for_each(input);
 }

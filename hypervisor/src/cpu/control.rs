@@ -87,6 +87,16 @@ pub fn setup() {
     }
 }
 
+/// XCR0, as a guest left it.
+pub fn xcr0() -> u64 {
+    let (low, high): (u32, u32);
+    // SAFETY: CR4.OSXSAVE is set by `setup`.
+    unsafe {
+        core::arch::asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nostack, nomem))
+    }
+    u64::from(high) << 32 | u64::from(low)
+}
+
 /// Sets XCR0 for the guest on this core; the host uses no extended state.
 pub fn set_xcr0(value: u64) {
     // SAFETY: CR4.OSXSAVE is set by `setup`, and the caller checked the value against CPUID 0xD;

@@ -2,6 +2,7 @@
 
 pub mod control;
 pub mod descriptors;
+pub mod fiber;
 pub mod msr;
 mod percpu;
 pub mod port;
@@ -73,6 +74,11 @@ pub fn start_others(machine: &acpi::Machine) {
 
 fn tables() -> &'static Tables {
     Tables::new([(); STACKS].map(|()| stack(EXCEPTION_STACK)))
+}
+
+/// A stack for work, as every core has one.
+pub fn fiber_stack() -> Option<u64> {
+    memory::stack(STACK)
 }
 
 fn stack(bytes: u64) -> u64 {

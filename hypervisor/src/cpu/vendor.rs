@@ -26,7 +26,8 @@ pub enum Exit {
         /// The event being delivered.
         interruption: Interruption,
     },
-    /// #GP while an interrupt is on offer, with the event whose delivery caused it.
+    /// #GP, with the event whose delivery caused it: while an interrupt is on offer, or where vectors
+    /// are kept from the guest by the limit of its IDT.
     GeneralProtection {
         /// Error code the fault has.
         error_code: u32,
@@ -67,6 +68,10 @@ pub enum Exit {
     FlushCaches,
     /// LIDT, not yet executed.
     IdtLoad,
+    /// An instruction that mustn't be executed in direct mode, not yet executed.
+    DirectEnds,
+    /// HLT, not yet executed.
+    Halt,
     /// MOV to CR8, not yet executed.
     TaskPriority,
     /// An instruction the guest isn't offered: #UD.
@@ -145,6 +150,17 @@ pub trait VirtualCpu: decode::Registers {
     fn watch_idt(&mut self, on: bool);
     /// Exits on MOV to CR8, or not.
     fn watch_task_priority(&mut self, on: bool);
+    /// Exits on HLT, or not.
+    fn watch_halt(&mut self, on: bool);
+    /// Does the guest let interrupts in?
+    fn interrupts_enabled(&self) -> bool;
+    /// On a shared core: takes what the guest has on it, for another vCPU to have it.
+    fn leave_core(&mut self);
+    /// Brings that back.
+    fn return_to_core(&mut self);
+    /// Between [`VirtualCpu::prepare_core`] and [`VirtualCpu::release_core`]: sleeps in the host until
+    /// an interrupt arrives.
+    fn sleep();
     /// The virtual interrupt to be taken as soon as the guest can, or none. While one is on offer
     /// #GP exits too, so that a delivery that fails on the IDT's limit is noticed.
     fn offer_interrupt(&mut self, vector: Option<u8>);

@@ -3,10 +3,11 @@
 use super::Vcpu;
 use super::link::Link;
 use super::this_core::{ThisCore, in_service};
+use super::turn;
 use super::vcpu::{GENERAL_PROTECTION, host_vectors};
-use crate::cpu;
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::x2apic::{self, TimerMode};
+use crate::cpu::{self, rdtsc};
 use crate::interrupts;
 use delivery::{Destination, LocalApic, Mode, Startup, TimerSetup, WriteEffect};
 use ledger::{Delivery, Reason};
@@ -23,7 +24,7 @@ const TSC: u32 = 0x10;
 const EFER: u32 = 0xC000_0080;
 const CR0_PG: u64 = 1 << 31;
 /// The most ticks a second that a periodic timer of a guest's gets.
-const SHORTEST_PERIOD_HZ: u64 = 100_000;
+pub const SHORTEST_PERIOD_HZ: u64 = 100_000;
 const X2APIC: core::ops::RangeInclusive<u32> = 0x800..=0x8FF;
 
 impl<C: VirtualCpu> Vcpu<C> {
@@ -169,7 +170,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
         let vector = in_service().highest()?;
         x2apic::eoi();
-        self.link().vectors.lock().routes.guest_vector(vector)
+        self.link().guest_vector(vector)
     }
 
     fn completed(&mut self, vector: Option<u8>) -> Reason {
@@ -191,10 +192,12 @@ impl<C: VirtualCpu> Vcpu<C> {
 impl<C: VirtualCpu> Vcpu<C> {
     /// The core as the virtual APIC sees it now.
     fn with_core<R>(&mut self, f: impl FnOnce(&mut LocalApic, &mut ThisCore<'_, C>) -> R) -> R {
+        let shared = self.link().seat.is_some();
         let mut core = ThisCore {
             direct: self.mode != Mode::Injection,
-            host: host_vectors(self.vm.policy),
-            timer: self.apic.timer_vector(),
+            host: if shared { turn::reserved() } else { host_vectors(self.vm.policy) },
+            timer: self.apic.timer_vector().filter(|_| !shared),
+            count: shared.then(|| self.timer.count(rdtsc())),
             cpu: &mut self.cpu,
         };
         f(&mut self.apic, &mut core)
@@ -202,7 +205,10 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// Applies what the guest wrote to its timer: with its own vector where the timer is its own,
     /// else with the host's.
-    fn program_timer(&self, setup: TimerSetup) {
+    fn program_timer(&mut self, setup: TimerSetup) {
+        if self.link().seat.is_some() {
+            return self.timer.set(setup, rdtsc());
+        }
         let (vector, divide) = match self.vm.policy {
             Delivery::Trap | Delivery::EliDelivery | Delivery::Eli => {
                 (interrupts::TIMER, setup.divide)

@@ -3,15 +3,18 @@
 //! Runs on core 0 at boot. Whatever is wrong with the plan, a kernel or a device ends in one
 //! sentence that names it; nothing has run by then.
 
+use super::apic::SHORTEST_PERIOD_HZ;
 use super::contents::Contents;
 use super::devices::Device;
 use super::io::physical_cpuid;
 use super::link::Link;
 use super::memory::{Memory, Tables};
 use super::pc::Pc;
-use super::shadow::Shadows;
-use super::{LEDGER_PAGES, Vcpu, Vm, live};
+use super::shadow::{Shadow, Shadows};
+use super::shared_core::{Seat, SharedCore};
+use super::{LEDGER_PAGES, Vcpu, Vm, live, turn};
 use crate::cpu::PerCpu;
+use crate::cpu::fiber::Suspended;
 use crate::cpu::svm::SvmCpu;
 use crate::cpu::vendor::Start;
 use crate::pci::{Function, Pci};
@@ -22,8 +25,9 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use arrayvec::ArrayVec;
 use core::sync::atomic::AtomicBool;
-use delivery::{LocalApic, Mode};
+use delivery::{LocalApic, Mode, VirtualTimer};
 use ledger::{Delivery, Page, Record};
 use loader::{EntryMode, GuestMachine, Load, MemoryRegion, RegionKind};
 use paging::Access;
@@ -42,38 +46,78 @@ const MIB: u64 = 1 << 20;
 const CLOCK: u64 = 1_767_225_600;
 
 /// A vCPU and the core that is to run it.
-pub type Placed = (usize, Box<Vcpu<SvmCpu>>);
+type Placed = (usize, Box<Vcpu<SvmCpu>>);
+/// The vCPUs of a shared core.
+pub type Members = ArrayVec<*mut Vcpu<SvmCpu>, { schedule::MAX }>;
 
-/// Builds every VM of the boot image; gives the vCPUs of each.
-pub fn all(machine: &Machine, bytes: &'static [u8]) -> Result<Vec<Vec<Placed>>, String> {
+/// Everything that is to run.
+pub struct Built {
+    /// The VMs, by index.
+    pub vms: Vec<&'static Vm>,
+    /// vCPUs with a core of their own.
+    pub alone: Vec<Placed>,
+    /// Shared cores with theirs, which are seated.
+    pub shared: Vec<(&'static SharedCore, Members)>,
+    /// The longest turn on a shared core, in TSC ticks.
+    pub slice: u64,
+}
+
+/// Builds every VM of the boot image.
+pub fn all(machine: &Machine, bytes: &'static [u8]) -> Result<Built, String> {
     if bytes.is_empty() {
         return Err("no boot image was loaded: the boot loader must pass the file that `exitless image` makes as the one module".into());
     }
     let image =
         plan::image::parse(bytes).map_err(|e| format!("the boot image can't be used: {e}"))?;
-    let cores = image.plan.vms.iter().flat_map(|vm| &vm.cpus);
-    if let Some(core) = cores.copied().find(|core| image.plan.shares(*core) > 1) {
-        return Err(format!(
-            "core {core} is given to several vCPUs, which this version can't run yet; give each a core of its own"
-        ));
-    }
     let ecam = machine.ecam.ok_or(
         "the machine's ACPI tables have no MCFG: PCI configuration space in memory is needed (q35 has it, i440fx doesn't)",
     )?;
     let pci = Pci::new(ecam);
     let functions = pci.scan();
     sriov::enable(&pci, &functions, &image.plan)?;
+    let slice = cpu::tsc_hz() / 1_000_000 * u64::from(image.plan.slice_us);
+    let shared = shared_cores(&image.plan, slice);
     let mut taken = Vec::new();
-    let mut vms = Vec::new();
+    let (mut vms, mut placed) = (Vec::new(), Vec::new());
     for (index, vm) in image.plan.vms.iter().enumerate() {
         let name = vm.name.as_str();
         let of = |e: String| format!("VM {name:?}: {e}");
         let devices = resolve(&pci, &functions, &vm.devices, &mut taken).map_err(of)?;
-        let built =
-            Builder { machine, image: &image, pci, index, vm }.build(devices).map_err(of)?;
-        vms.push(built);
+        let builder = Builder { machine, image: &image, pci, index, vm, shared: &shared };
+        let (vm, mut vcpus) = builder.build(devices).map_err(of)?;
+        vms.push(vm);
+        placed.append(&mut vcpus);
     }
-    Ok(vms)
+    let sources = vms.iter().map(|vm| vm.pc.lock().sources()).sum();
+    let of_core = |core: &'static SharedCore| {
+        let mut members = Members::new();
+        let mut seats = Vec::new();
+        for (_, vcpu) in placed.extract_if(.., |(index, _)| *index == core.index) {
+            let link = vcpu.link();
+            let weight = image.plan.vms.get(vcpu.vm.index).map_or(1, |vm| vm.weight);
+            let stack = cpu::fiber_stack()?;
+            let vcpu = Box::into_raw(vcpu);
+            // SAFETY: the stack was just made, and the vCPU is the fiber's and its core's alone.
+            let fiber = unsafe { Suspended::new(stack, super::share, vcpu as usize) };
+            seats.push((link, weight, fiber));
+            members.push(vcpu);
+        }
+        core.seat(seats, sources);
+        Some((core, members))
+    };
+    let shared: Option<_> = shared.into_iter().map(of_core).collect();
+    let shared = shared.ok_or("no memory is left for the stacks of vCPUs that share a core")?;
+    Ok(Built { vms, alone: placed, shared, slice })
+}
+
+/// The cores that several vCPUs are to share.
+fn shared_cores(plan: &plan::Plan, slice: u64) -> Vec<&'static SharedCore> {
+    let cores = cpu::all().filter_map(|cpu| {
+        let places = plan.shares(cpu.index as u32);
+        let core = || SharedCore::new(cpu.index, cpu.apic_id, places, slice);
+        (places > 1).then(|| &*Box::leak(Box::new(core())))
+    });
+    cores.collect()
 }
 
 /// Finds the functions a VM names, refusing those that aren't there, can't be confined or
@@ -142,10 +186,11 @@ struct Builder<'a> {
     pci: Pci,
     index: usize,
     vm: &'a plan::Vm,
+    shared: &'a [&'static SharedCore],
 }
 
 impl Builder<'_> {
-    fn build(&self, devices: Vec<Bdf>) -> Result<Vec<Placed>, String> {
+    fn build(&self, devices: Vec<Bdf>) -> Result<(&'static Vm, Vec<Placed>), String> {
         let vm = self.vm;
         let cores = self.cores()?;
         let spent = crate::memory::host_bytes();
@@ -165,7 +210,11 @@ impl Builder<'_> {
         }
         let nested_root = tables.nested_root();
         tables.close();
-        let link = |(id, cpu): (usize, &&'static PerCpu)| Link::new(cpu.apic_id, id == 0, policy);
+        let link = |(id, cpu): (usize, &&'static PerCpu)| {
+            let core = self.shared.iter().find(|core| core.index == cpu.index);
+            let seat = core.map(|core| Seat::new(core));
+            Link::new(cpu.apic_id, seat, id == 0, policy)
+        };
         let shared: &'static Vm = Box::leak(Box::new(Vm {
             index: self.index,
             name: vm.name.clone(),
@@ -202,7 +251,7 @@ impl Builder<'_> {
             let vcpu = self.vcpu(shared, id, nested_root, start, ledger)?;
             vcpus.push((core.index, Box::new(vcpu)));
         }
-        console::attach(self.index, cores.first().map_or(0, |c| c.apic_id));
+        console::attach(self.index);
         let overhead = crate::memory::host_bytes() - spent - vm.memory;
         console::record(&Record::Started {
             vm: self.index as u32,
@@ -212,7 +261,7 @@ impl Builder<'_> {
             memory: vm.memory,
             overhead,
         });
-        Ok(vcpus)
+        Ok((shared, vcpus))
     }
 
     fn vcpu(
@@ -224,9 +273,13 @@ impl Builder<'_> {
         ledger: &'static mut Page,
     ) -> Result<Vcpu<SvmCpu>, String> {
         let ports = self.machine.pm_timer.map_or(0..0, |t| t.port..t.port.saturating_add(4));
-        let asid = self.index as u32 + 1;
+        let seat = vm.links[id].seat.as_ref();
+        let shared = seat.is_some();
+        // Of its own for each vCPU of a core: two may be of one VM, and have other page tables.
+        let asid = seat.map_or(1, |seat| seat.place as u32 + 1);
+        let hidden = if shared { turn::reserved() } else { Default::default() };
         let completions_exit = vm.policy == Delivery::EliDelivery;
-        let cpu = SvmCpu::new(nested_root, asid, ports, completions_exit, start)
+        let cpu = SvmCpu::new(nested_root, asid, ports, completions_exit, shared, start)
             .ok_or("no memory is left for its vCPUs")?;
         Ok(Vcpu {
             vm,
@@ -237,10 +290,15 @@ impl Builder<'_> {
             ledger,
             mode: Mode::Injection,
             apic: LocalApic::new(id as u32),
-            shadow: Default::default(),
+            shadow: Shadow { hidden, ..Default::default() },
             offered: None,
             priority_watched: false,
             timer_requested: None,
+            timer: VirtualTimer::new(
+                cpu::tsc_hz(),
+                cpu::timer_hz(),
+                cpu::tsc_hz() / SHORTEST_PERIOD_HZ,
+            ),
             msrs: Msrs::new(identity(id == 0)),
             first_msrs: Msrs::new(identity(id == 0)),
             started: 0,
@@ -267,6 +325,9 @@ impl Builder<'_> {
             Choice::Eli => (Delivery::Eli, "asked for"),
             Choice::EliDelivery => (Delivery::EliDelivery, "asked for"),
             Choice::Direct => (Delivery::Direct, "asked for"),
+            Choice::Auto if self.vm.cpus.iter().any(|core| self.image.plan.shares(*core) > 1) => {
+                (Delivery::Eli, "it shares a core, and the machine has interrupt remapping")
+            }
             Choice::Auto => (
                 Delivery::Direct,
                 "its core is its own, and the machine has x2APIC and interrupt remapping",
@@ -289,7 +350,7 @@ impl Builder<'_> {
         .map_err(|e| format!("its ACPI tables can't be made: {e}"))?;
         let contents = Contents { load, initrd, tables };
         // Guest memory starts zeroed, so the zeros after a segment are there already.
-        match contents.put(memory) {
+        match contents.put(memory, || {}) {
             true => Ok(contents),
             false => Err("its kernel doesn't fit its memory".into()),
         }

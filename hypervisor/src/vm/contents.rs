@@ -1,7 +1,7 @@
 //! What a guest's memory holds when it starts: kernel, initrd, and the tables it is told of its
 //! machine by. Kept, so that a guest that resets itself finds the same again.
 
-use super::memory::Memory;
+use super::memory::{Memory, PIECE};
 use alloc::vec::Vec;
 use loader::Load;
 use platform::power;
@@ -15,8 +15,9 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Puts everything into memory that is zero; false if it doesn't fit. Allocates nothing.
-    pub fn put(&self, memory: &Memory) -> bool {
+    /// Puts everything into memory that is zero, with a `pause` now and then; false if it doesn't
+    /// fit. Allocates nothing.
+    pub fn put(&self, memory: &Memory, mut pause: impl FnMut()) -> bool {
         let segments = self.load.segments.iter().map(|s| (s.at, s.bytes));
         let blobs = self.load.blobs.iter().map(|b| (b.at, b.bytes.as_slice()));
         let initrd = self.load.initrd_at.zip(self.initrd);
@@ -25,6 +26,11 @@ impl Contents {
             (power::RESET_VECTOR, power::RESET_CODE.as_slice()),
         ];
         let mut all = segments.chain(blobs).chain(initrd).chain(firmware);
-        all.all(|(at, bytes)| memory.write(at, bytes))
+        all.all(|(at, bytes)| {
+            (at..).step_by(PIECE as usize).zip(bytes.chunks(PIECE as usize)).all(|(at, bytes)| {
+                pause();
+                memory.write(at, bytes)
+            })
+        })
     }
 }

@@ -14,7 +14,7 @@ use super::vcpu::Fault;
 use crate::iommu;
 use crate::pci::{self, Pci};
 use crate::reset;
-use ::iommu::{Bdf, Delivery, InterruptRoute, vtd};
+use ::iommu::{Bdf, vtd};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -52,7 +52,7 @@ struct Source {
 #[derive(Clone, Copy)]
 struct Route {
     vcpu: usize,
-    /// The vector the IOMMU sends to the vCPU's core.
+    /// What its vCPU's link knows it by.
     physical: u8,
     /// The vector the guest asked for.
     guest: u8,
@@ -146,9 +146,12 @@ impl Device {
     }
 
     /// Stops the device for good: no DMA, no interrupts.
-    pub fn stop(&mut self, pci: &Pci) {
+    pub fn stop(&mut self, vm: &Vm, pci: &Pci) {
         self.quiesce(pci);
         for s in &self.sources {
+            if let Some(r) = s.route {
+                vm.links[r.vcpu].let_go(self.bdf, s.irte);
+            }
             // An error leaves the entry; its vector then finds nobody on the core.
             let _ = iommu::block(self.bdf, s.irte);
         }
@@ -299,6 +302,11 @@ impl Pc {
         Ok(())
     }
 
+    /// How many interrupts of devices there can be.
+    pub fn sources(&self) -> usize {
+        self.devices.iter().map(|d| d.sources.len()).sum()
+    }
+
     /// What depends on the set of routes.
     fn note_sources(&mut self, here: &mut Here) -> Result<(), Fault> {
         let routes = || self.devices.iter().flat_map(|d| &d.sources).filter_map(|s| s.route);
@@ -330,9 +338,10 @@ impl Pc {
             d.reset(&self.pci);
             for s in &mut d.sources {
                 if let Some(r) = s.route.take() {
+                    here.vm.links[r.vcpu].let_go(d.bdf, s.irte);
                     // An error leaves the entry to send what nobody takes.
                     let _ = iommu::block(d.bdf, s.irte);
-                    here.vm.links[r.vcpu].vectors.lock().routes.release(r.physical);
+                    here.vm.links[r.vcpu].disconnect(r.physical);
                 }
             }
             if let Some(m) = &mut d.msix {
@@ -344,9 +353,9 @@ impl Pc {
     }
 
     /// Silences every device for good.
-    pub fn stop_devices(&mut self) {
+    pub fn stop_devices(&mut self, vm: &Vm) {
         for device in &mut self.devices {
-            device.stop(&self.pci);
+            device.stop(vm, &self.pci);
         }
     }
 
@@ -442,23 +451,20 @@ impl Pc {
 /// forgotten the old route: an interrupt arrives by one of the two, and by one only.
 fn reroute(vm: &Vm, s: &mut Source, bdf: Bdf, vcpu: usize, guest: u8) -> Result<(), Incident> {
     let old = s.route.take();
-    let free = |r: Route| vm.links[r.vcpu].vectors.lock().routes.release(r.physical);
-    let link = &vm.links[vcpu];
-    let claimed = link.vectors.lock().routes.claim(guest);
-    let mut result = Ok(());
-    if let Some(physical) = claimed {
-        let (destination, delivery) = (link.apic_id, Delivery::Fixed(physical));
-        let route = Route { vcpu, physical, guest };
-        match iommu::route(s.irte, InterruptRoute { source: bdf, destination, delivery }) {
-            Ok(()) => s.route = Some(route),
-            Err(_) => {
-                free(route);
-                result = Err(Incident::Route(bdf));
-            }
-        }
+    if let Some(r) = old {
+        vm.links[r.vcpu].let_go(bdf, s.irte);
     }
-    old.into_iter().for_each(free);
-    result
+    let connected = vm.links[vcpu].connect(bdf, s.irte, guest);
+    s.route = connected.map(|physical| Route { vcpu, physical, guest });
+    if s.route.is_none() && old.is_some() {
+        // Where it led means somebody else's before long.
+        let _ = iommu::block(bdf, s.irte);
+    }
+    if let Some(r) = old {
+        vm.links[r.vcpu].disconnect(r.physical);
+    }
+    // An exception's vector is the guest's own mistake, and goes nowhere.
+    if s.route.is_none() && guest >= 32 { Err(Incident::Route(bdf)) } else { Ok(()) }
 }
 
 /// Something a guest did that was refused while it goes on.

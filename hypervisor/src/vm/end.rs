@@ -4,6 +4,7 @@
 //! Guarantees that no vCPU's core goes on to other work while another vCPU could still send
 //! it an interrupt, or a device reach the guest's memory.
 
+use super::link::request;
 use super::vcpu::Stop;
 use super::{ENDED, Vcpu, Vm};
 use crate::console;
@@ -19,14 +20,14 @@ struct Barrier {
 }
 
 impl Barrier {
-    fn wait(&self, count: usize) {
+    fn wait(&self, count: usize, mut relax: impl FnMut()) {
         let round = self.round.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == count {
             self.arrived.store(0, Ordering::Release);
             self.round.fetch_add(1, Ordering::AcqRel);
         } else {
             while self.round.load(Ordering::Acquire) == round {
-                core::hint::spin_loop();
+                relax();
             }
         }
     }
@@ -76,22 +77,23 @@ impl Vm {
             link.signal(|s| s.stop());
         }
     }
-
-    /// Waits until every vCPU is here.
-    fn meet(&self) {
-        self.ending.barrier.wait(self.links.len());
-    }
 }
 
 impl<C: VirtualCpu> Vcpu<C> {
+    /// Waits until every vCPU is here.
+    fn meet(&mut self) {
+        let vm = self.vm;
+        vm.ending.barrier.wait(vm.links.len(), || self.relax());
+    }
+
     /// The vCPU's life, until its VM has ended and been reported.
     pub(super) fn live(&mut self) {
         // A start-up finds its core asleep, or about to be: the wake-up that brought a core here
         // has the same vector, and one of two would be lost.
-        self.vm.meet();
+        self.meet();
         while self.life() {}
         self.report_counters();
-        self.vm.meet();
+        self.meet();
         if self.id == 0 {
             self.report_end();
             ENDED.fetch_add(1, Ordering::Release);
@@ -109,16 +111,18 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
         // Nobody waits for this vCPU's answer any more.
         self.link().change(|s| (s.left(), ()));
-        self.vm.meet();
+        self.link().done(request::STIRRING);
+        self.meet();
         let cause = self.vm.ending.cause();
         let again = self.vm.restarts && cause.is_some_and(|c| matches!(c.stop, Stop::Reset));
         if self.id == 0 {
-            self.with_pc(|pc, _| if again { pc.quiet_devices() } else { pc.stop_devices() });
+            let vm = self.vm;
+            self.with_pc(|pc, _| if again { pc.quiet_devices() } else { pc.stop_devices(vm) });
         }
-        self.vm.meet();
+        self.meet();
         self.quiet_core();
         if again {
-            self.vm.meet();
+            self.meet();
             self.restart()
         } else {
             false
@@ -130,9 +134,12 @@ impl<C: VirtualCpu> Vcpu<C> {
         if self.id == 0 {
             let vm = self.vm;
             let done = self.with_pc(|pc, here| pc.restart(here));
-            vm.memory.clear();
+            vm.memory.pieces().for_each(|piece| {
+                vm.memory.clear(piece);
+                self.pause();
+            });
             // It fitted at boot.
-            vm.contents.put(&vm.memory);
+            vm.contents.put(&vm.memory, || self.pause());
             vm.ending.restart(done.err().map(|fault| Cause {
                 stop: Stop::Fault(fault),
                 vcpu: 0,
@@ -142,10 +149,10 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.reset(None);
         self.msrs = self.first_msrs.clone();
         self.link().restart(self.id == 0);
-        self.vm.meet();
+        self.meet();
         let again = !self.vm.ending.begun();
         // Nobody runs, and perhaps ends it again, before all have looked.
-        self.vm.meet();
+        self.meet();
         again
     }
 }

@@ -8,11 +8,14 @@
 //! while they wait for that lock.
 
 use super::Vm;
+use super::shared_core::Seat;
 use super::vcpu::host_vectors;
 use crate::cpu::x2apic;
+use crate::iommu;
 use crate::{cpu, interrupts};
+use ::iommu::{Bdf, Delivery as Message, InterruptRoute};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use delivery::{Routes, STAND_IN_TOP, Signal, Startup, VectorSet};
+use delivery::{Arrived, Routes, STAND_IN_TOP, Signal, Startup, VectorSet};
 use ledger::Delivery;
 use spin::Mutex;
 
@@ -28,6 +31,11 @@ pub mod request {
     pub const INBOX: u32 = 1 << 3;
     /// Look at the start-up state: INIT, or the end of the VM.
     pub const STARTUP: u32 = 1 << 4;
+    /// Input for the console has arrived.
+    pub const CONSOLE: u32 = 1 << 5;
+
+    /// What a vCPU is to look at even if it has nothing to do.
+    pub const STIRRING: u32 = NMI | INBOX | STARTUP | CONSOLE;
 }
 
 /// Whose physical vectors are whose on a core.
@@ -42,6 +50,8 @@ pub struct Vectors {
 pub struct Link {
     /// Physical APIC id of its core.
     pub apic_id: u32,
+    /// Its place on its core, if it shares it.
+    pub seat: Option<Seat>,
     startup: AtomicU32,
     requests: AtomicU32,
     /// Vectors to make pending, by 64.
@@ -52,11 +62,12 @@ pub struct Link {
 
 impl Link {
     /// The link of the vCPU on the core with this APIC id; the first vCPU runs at once.
-    pub fn new(apic_id: u32, first: bool, policy: Delivery) -> Self {
+    pub fn new(apic_id: u32, seat: Option<Seat>, first: bool, policy: Delivery) -> Self {
         let startup = if first { Startup::RUNNING } else { Startup::WAITING };
         let routes = Routes::new(host_vectors(policy));
         Link {
             apic_id,
+            seat,
             startup: AtomicU32::new(startup.bits()),
             requests: AtomicU32::new(0),
             inbox: Default::default(),
@@ -75,7 +86,7 @@ impl Link {
     /// What is asked for and not done yet.
     #[inline]
     pub fn requests(&self) -> u32 {
-        self.requests.load(Ordering::Acquire)
+        self.requests.load(Ordering::SeqCst)
     }
 
     /// These requests are done; only the vCPU's own core says so.
@@ -117,14 +128,29 @@ impl Link {
     }
 
     fn ask(&self, requests: u32) {
-        self.requests.fetch_or(requests, Ordering::AcqRel);
+        self.requests.fetch_or(requests, Ordering::SeqCst);
     }
 
     /// Asks, and gets the core out of its guest.
     fn kick(&self, requests: u32) {
         self.ask(requests);
-        if !self.is_here() {
-            x2apic::send_nmi(self.apic_id);
+        match &self.seat {
+            Some(seat) => seat.poke(),
+            None if !self.is_here() => x2apic::send_nmi(self.apic_id),
+            None => {}
+        }
+    }
+
+    /// Input for the console has arrived.
+    pub fn console(&self) {
+        self.kick(request::CONSOLE);
+    }
+
+    /// Leaves a fixed interrupt in the inbox.
+    pub fn post(&self, vector: u8) {
+        if let Some(word) = self.inbox.get(usize::from(vector >> 6)) {
+            word.fetch_or(1 << (vector & 63), Ordering::AcqRel);
+            self.ask(request::INBOX);
         }
     }
 
@@ -142,7 +168,64 @@ impl Link {
         match self.change(f) {
             Signal::None => {}
             Signal::Kick => self.kick(request::STARTUP),
-            Signal::Wake => x2apic::send_ipi(self.apic_id, interrupts::WAKE),
+            Signal::Wake => match &self.seat {
+                Some(seat) => seat.poke(),
+                None => x2apic::send_ipi(self.apic_id, interrupts::WAKE),
+            },
+        }
+    }
+}
+
+/// Routes.
+impl Link {
+    /// Routes an entry of the remapping table to this vCPU as its vector `guest`, gives the
+    /// physical vector that stands for it where the core has one vCPU; `None`: it can't be.
+    pub fn connect(&self, device: Bdf, entry: u16, guest: u8) -> Option<u8> {
+        if let Some(seat) = &self.seat {
+            return seat.core.connect(seat.place, device, entry, guest).then_some(guest);
+        }
+        let physical = self.vectors.lock().routes.claim(guest)?;
+        let (destination, delivery) = (self.apic_id, Message::Fixed(physical));
+        let route = InterruptRoute { source: device, destination, delivery };
+        if iommu::route(entry, route).is_err() {
+            self.vectors.lock().routes.release(physical);
+            return None;
+        }
+        Some(physical)
+    }
+
+    /// The entry is about to lead elsewhere, or to nobody.
+    pub fn let_go(&self, device: Bdf, entry: u16) {
+        if let Some(seat) = &self.seat {
+            seat.core.let_go(device, entry);
+        }
+    }
+
+    /// What [`Link::connect`] gave stands for one entry less, which leads elsewhere by now.
+    pub fn disconnect(&self, connected: u8) {
+        match &self.seat {
+            Some(seat) => seat.core.release(seat.place, connected),
+            None => self.vectors.lock().routes.release(connected),
+        }
+    }
+
+    /// The guest's vector for a physical interrupt that is in service on its core while it has it.
+    pub fn guest_vector(&self, physical: u8) -> Option<u8> {
+        match &self.seat {
+            Some(seat) => match seat.core.arrived(physical) {
+                Arrived::Of { place, vectors } if place == seat.place => vectors.highest(),
+                _ => None,
+            },
+            None => self.vectors.lock().routes.guest_vector(physical),
+        }
+    }
+
+    /// What has to be hidden from guests that take their interrupts on its core.
+    pub fn hidden(&self) -> VectorSet {
+        match self.seat {
+            // They are kept from it by the limit of its IDT.
+            Some(_) => VectorSet::EMPTY,
+            None => self.vectors.lock().routes.hidden(),
         }
     }
 }
@@ -160,26 +243,32 @@ impl Vm {
     /// Gives vCPU `target` a fixed interrupt, from any core. One that doesn't run gets none.
     pub fn interrupt(&self, target: usize, vector: u8) {
         let Some(link) = self.links.get(target).filter(|l| l.running()) else { return };
-        if self.policy == Delivery::Direct || carries_itself(self.policy, vector) {
+        let alone = link.seat.is_none();
+        if alone && (self.policy == Delivery::Direct || carries_itself(self.policy, vector)) {
             x2apic::send_ipi(link.apic_id, vector);
-        } else if let Some(word) = link.inbox.get(usize::from(vector >> 6)) {
-            word.fetch_or(1 << (vector & 63), Ordering::AcqRel);
+        } else {
+            link.post(vector);
             link.kick(request::INBOX);
         }
     }
 
     /// Has the vCPUs of the set `who` do `requests`, and waits until they have, or don't run.
-    /// The one on this core isn't waited for: it is out of its guest. For the holder of the lock.
-    pub fn settle(&self, who: u64, requests: u32) {
+    /// `me`, the holder of the lock, is neither asked nor waited for; one that shares its core and
+    /// doesn't have it now is only asked, since it looks before it enters its guest.
+    pub fn settle(&self, me: usize, who: u64, requests: u32) {
         let others = || {
-            let of = |(i, l): &(usize, &super::link::Link)| who >> i & 1 != 0 && !l.is_here();
+            let of = |(i, _): &(usize, &Link)| who >> i & 1 != 0 && *i != me;
             self.links.iter().enumerate().filter(of).map(|(_, l)| l)
         };
         for link in others().filter(|l| l.running()) {
             link.kick(requests);
         }
+        let inside = |link: &Link| match &link.seat {
+            Some(seat) => seat.is_current(),
+            None => true,
+        };
         for link in others() {
-            while link.running() && link.requests() & requests != 0 {
+            while link.running() && inside(link) && link.requests() & requests != 0 {
                 core::hint::spin_loop();
             }
         }

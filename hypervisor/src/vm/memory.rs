@@ -17,6 +17,8 @@ const LOW_MAX: u64 = 2 << 30;
 const HIGH_START: u64 = 4 << 30;
 const MIB_2: u64 = 2 << 20;
 const GIB: u64 = 1 << 30;
+/// Bytes of memory that are worked on at a time.
+pub const PIECE: u64 = MIB_2;
 /// Frames kept for splitting large pages and mapping BARs while the guest runs.
 const POOL_FRAMES: usize = 64;
 /// Of these, for BARs alone.
@@ -219,11 +221,22 @@ impl Memory {
 }
 
 impl Memory {
-    /// Zeroes all of it.
-    pub fn clear(&self) {
-        for r in &self.regions {
+    /// All of it, in pieces that don't take long to work on.
+    pub fn pieces(&self) -> impl Iterator<Item = Region> {
+        self.regions.iter().flat_map(|r| {
+            (0..r.len).step_by(PIECE as usize).map(|at| Region {
+                gpa: r.gpa + at,
+                hpa: r.hpa + at,
+                len: PIECE.min(r.len - at),
+            })
+        })
+    }
+
+    /// Zeroes a piece.
+    pub fn clear(&self, piece: Region) {
+        if let Some(hpa) = self.resolve(piece.gpa, piece.len) {
             // SAFETY: this guest's RAM, identity-mapped, to which no Rust reference exists.
-            unsafe { core::ptr::write_bytes(r.hpa as *mut u8, 0, r.len as usize) };
+            unsafe { core::ptr::write_bytes(hpa as *mut u8, 0, piece.len as usize) };
         }
     }
 }

@@ -22,8 +22,10 @@ mod pc;
 mod report;
 mod requests;
 mod shadow;
+mod shared_core;
 mod string_io;
 mod this_core;
+mod turn;
 mod vcpu;
 
 use crate::cpu::svm::{self, SvmCpu};
@@ -37,7 +39,7 @@ use code::CodePages;
 use contents::Contents;
 use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use delivery::{LocalApic, Mode};
+use delivery::{LocalApic, Mode, VirtualTimer};
 use end::Ending;
 use ledger::{Delivery, Page};
 use link::Link;
@@ -46,6 +48,7 @@ use pc::Pc;
 use platform::msr::Msrs;
 use platform::pci::Bus;
 use shadow::Shadow;
+use shared_core::{SharedCore, Yield};
 use spin::Mutex;
 
 /// Where a guest finds the ledger page of its first vCPU; those of the others follow
@@ -95,6 +98,8 @@ pub struct Vcpu<C: VirtualCpu> {
     priority_watched: bool,
     /// The vector under which the timer's last interrupt waits.
     timer_requested: Option<u8>,
+    /// The guest's timer, where the core's isn't its own.
+    timer: VirtualTimer,
 
     msrs: Msrs,
     /// As they are at the start of the VM.
@@ -118,24 +123,56 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     if let Err(reason) = iommu::enable(machine) {
         refuse(reason);
     }
-    let vms = build::all(machine, image).unwrap_or_else(|reason| refuse(reason));
-    let count = vms.len();
+    let built = build::all(machine, image).unwrap_or_else(|reason| refuse(reason));
+    let build::Built { vms, alone, shared, slice } = built;
     crate::memory::freeze();
-    for (core, vcpu) in vms.into_iter().flatten() {
+    for (core, vcpu) in alone {
         cpu::run_on(core, enter, Box::into_raw(vcpu) as usize);
     }
+    for members in &shared {
+        cpu::run_on(members.0.index, enter_shared, core::ptr::from_ref(members) as usize);
+    }
     let mut faults = report::Faults::default();
-    console::serve(|| {
+    let round = || {
         faults.report();
         live::answer();
         sriov::serve();
-        if ENDED.load(Ordering::Acquire) == count {
+        shared.iter().for_each(|(core, _)| core.watch(rdtsc()));
+        if ENDED.load(Ordering::Acquire) == vms.len() {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
         }
-    });
+    };
+    let input = |vm: usize| vms.get(vm).iter().for_each(|vm| vm.links[0].console());
+    console::serve(slice, input, round);
     finish()
+}
+
+/// The life of a core that several vCPUs share.
+fn enter_shared(argument: usize) -> ! {
+    // SAFETY: `start` passes each core's members to it, once, and keeps them until the last has
+    // ended; nobody else knows of the vCPUs but the fibers that run on this core, and none runs now.
+    unsafe {
+        let (core, vcpus) = &*(argument as *const (&SharedCore, build::Members));
+        vcpus.iter().for_each(|vcpu| (**vcpu).cpu.prepare_core());
+        core.serve::<SvmCpu>();
+        vcpus.iter().take(1).for_each(|vcpu| (**vcpu).cpu.release_core());
+    }
+    cpu::park()
+}
+
+/// The life of a vCPU that shares its core, on a stack of its own.
+extern "C" fn share(vcpu: usize) -> ! {
+    // SAFETY: `build` made this fiber for the vCPU alone.
+    let vcpu = unsafe { &mut *(vcpu as *mut Vcpu<SvmCpu>) };
+    let (core, place) = vcpu.seat().expect("a vCPU with a fiber has a seat");
+    vcpu.return_to_core(core, place);
+    vcpu.started = rdtsc();
+    vcpu.live();
+    loop {
+        vcpu.give_way(core, place, Yield::Gone);
+    }
 }
 
 /// A core's life with its vCPU.

@@ -54,7 +54,7 @@ impl Here {
     /// Has every vCPU drop its cached translations before it uses one again.
     pub fn flush_all(&mut self) {
         self.flush = true;
-        self.vm.settle(u64::MAX, super::link::request::FLUSH);
+        self.vm.settle(self.me, u64::MAX, super::link::request::FLUSH);
     }
 }
 

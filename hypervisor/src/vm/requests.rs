@@ -34,13 +34,15 @@ impl<C: VirtualCpu> Vcpu<C> {
                 return false;
             }
         }
+        if link.requests() & request::CONSOLE != 0 {
+            link.done(request::CONSOLE);
+            self.look_up();
+        }
         // What came before an INIT isn't asked for any more.
         let asked = link.requests();
         if asked & request::INBOX != 0 {
             link.done(request::INBOX);
-            for vector in link.take_inbox().iter() {
-                self.apic.request(vector);
-            }
+            self.open_inbox();
         }
         if asked & request::NMI != 0 && self.cpu.nmi_possible() {
             if self.cpu.raising() {
@@ -52,6 +54,13 @@ impl<C: VirtualCpu> Vcpu<C> {
             }
         }
         true
+    }
+
+    /// What others left for it becomes pending.
+    pub(super) fn open_inbox(&mut self) {
+        for vector in self.link().take_inbox().iter() {
+            self.apic.request(vector);
+        }
     }
 
     /// INIT and start-up. False: the VM ended while this vCPU waited.
@@ -73,7 +82,10 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.quiet_core();
         // An end that found this vCPU running hasn't woken it.
         while !self.vm.ending.begun() {
-            interrupts::sleep_until_woken();
+            match self.seat() {
+                Some((core, place)) => self.doze(core, place),
+                None => interrupts::sleep_until_woken(),
+            }
             self.link().change(|s| (s.woken(), ()));
             if let Found::StartUp(page) = self.link().change(|s| s.acknowledge()) {
                 self.reset(Some(page));
@@ -91,6 +103,14 @@ impl<C: VirtualCpu> Vcpu<C> {
         if self.shadow.page.is_some() {
             // Of the guest's memory nothing is used any more before the tables are whole again.
             let _ = self.with_pc(|pc, here| pc.leave(here));
+        }
+        if self.seat().is_some() {
+            // The core goes on with others. What is pending is theirs, or for `reset` to forget.
+            self.timer.reset();
+            self.change_mode(delivery::Mode::Injection);
+            self.take_pending();
+            crate::cpu::control::set_xcr0(1);
+            return;
         }
         x2apic::timer_lvt(interrupts::TIMER, x2apic::TimerMode::OneShot, true);
         x2apic::timer_start(0);
@@ -110,13 +130,16 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.offered = None;
         self.priority_watched = false;
         self.timer_requested = None;
+        self.timer.reset();
         // What was sent before is gone with the APIC's state.
         self.link().done(request::INBOX | request::NMI);
         self.link().take_inbox();
-        interrupts::take().for_each(drop);
+        if self.seat().is_none() {
+            interrupts::take().for_each(drop);
+        }
     }
 
-    /// An NMI arrived: the console has input, or somebody asks for something.
+    /// The console has input.
     pub(super) fn look_up(&mut self) {
         if self.id == 0 {
             let vm = self.vm;

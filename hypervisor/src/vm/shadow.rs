@@ -119,8 +119,7 @@ impl<C: VirtualCpu> Vcpu<C> {
 impl super::Vm {
     /// What has to be hidden from this VM, whichever of its vCPUs it is that takes interrupts.
     pub fn hidden(&self) -> VectorSet {
-        let of = |l: &super::link::Link| l.vectors.lock().routes.hidden();
-        self.links.iter().fold(VectorSet::EMPTY, |all, l| all.union(&of(l)))
+        self.links.iter().fold(VectorSet::EMPTY, |all, l| all.union(&l.hidden()))
     }
 }
 
@@ -197,7 +196,7 @@ impl Pc {
         if p.users >> here.me & 1 != 0 {
             here.unshadow = true;
         }
-        here.vm.settle(p.users, request::UNSHADOW);
+        here.vm.settle(here.me, p.users, request::UNSHADOW);
         let restored = self.tables.restore(&here.vm.memory, p.page, || here.flush_all());
         restored.map_err(Fault::Tables)?;
         self.shadows.free.push(p.frame);

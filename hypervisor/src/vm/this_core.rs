@@ -14,6 +14,8 @@ pub struct ThisCore<'a, C: VirtualCpu> {
     pub host: VectorSet,
     /// The guest's vector for the host's timer interrupt.
     pub timer: Option<u8>,
+    /// The timer's count, where it isn't the core's.
+    pub count: Option<u32>,
 }
 
 impl<C: VirtualCpu> Core for ThisCore<'_, C> {
@@ -42,7 +44,7 @@ impl<C: VirtualCpu> Core for ThisCore<'_, C> {
     }
 
     fn timer_count(&self) -> u32 {
-        x2apic::timer_count()
+        self.count.unwrap_or_else(x2apic::timer_count)
     }
 }
 

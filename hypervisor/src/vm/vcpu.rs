@@ -77,6 +77,12 @@ impl<C: VirtualCpu> Vcpu<C> {
     pub(super) fn run(&mut self) -> Option<Stop> {
         let (link, mut left) = (self.link(), rdtsc());
         loop {
+            if let Some((core, place)) = self.seat()
+                && self.mind_turn(core, place)
+            {
+                // Time without the core isn't the host's.
+                left = rdtsc();
+            }
             if link.requests() != 0 && !self.attend() {
                 return None;
             }
@@ -130,10 +136,16 @@ impl<C: VirtualCpu> Vcpu<C> {
         let sources = self.vm.policy != Delivery::Trap && self.vm.routed.load(Ordering::Acquire);
         let quiet = self.apic.quiet();
         let hold = core::mem::take(&mut self.shadow.hold);
-        if quiet && sources && self.shadow.page.is_none() && !hold {
-            self.place_shadow();
-        }
-        let mode = mode_for(quiet, sources, self.shadow.page.is_some());
+        let shadowed = match self.seat() {
+            Some(_) => self.cpu.long_mode() && !hold,
+            None => {
+                if quiet && sources && self.shadow.page.is_none() && !hold {
+                    self.place_shadow();
+                }
+                self.shadow.page.is_some()
+            }
+        };
+        let mode = mode_for(quiet, sources, shadowed);
         if mode != self.mode {
             self.change_mode(mode);
         }
@@ -202,9 +214,8 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Physical vectors as the guest knows them.
     fn to_guest(&self, physical: VectorSet) -> VectorSet {
         let mut guest = VectorSet::EMPTY;
-        let vectors = self.link().vectors.lock();
         for v in physical.iter() {
-            if let Some(g) = vectors.routes.guest_vector(v) {
+            if let Some(g) = self.link().guest_vector(v) {
                 guest.insert(g);
             }
         }
@@ -216,17 +227,16 @@ impl<C: VirtualCpu> Vcpu<C> {
         match exit {
             Exit::Interrupt => {
                 self.cpu.take_interrupts();
-                let reason = self.receive_taken();
-                // A kick that came between the exit and now was taken along.
-                if cpu::this().take_nmi() {
-                    self.look_up();
-                }
-                Ok(reason)
+                // A kick that came between the exit and now was taken along; what it is for is asked.
+                cpu::this().take_nmi();
+                Ok(self.receive_taken())
             }
             Exit::Nmi => {
                 self.cpu.take_nmi();
                 cpu::this().take_nmi();
-                self.look_up();
+                if self.seat().is_some() {
+                    self.take_reserved();
+                }
                 Ok(Reason::Kick)
             }
             // Whoever waits with another is served before the next entry.
@@ -260,6 +270,14 @@ impl<C: VirtualCpu> Vcpu<C> {
                 Ok(()) => Ok(Reason::IdtLoad),
                 Err(f) => fault(Reason::IdtLoad, f),
             },
+            Exit::DirectEnds => {
+                self.leave_shadow();
+                Ok(Reason::Other)
+            }
+            Exit::Halt => {
+                self.halt();
+                Ok(Reason::Halt)
+            }
             Exit::TaskPriority => match self.load_task_priority() {
                 Ok(()) => Ok(Reason::Other),
                 Err(f) => fault(Reason::Other, f),
@@ -348,7 +366,7 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// Hands on what the host's interrupt handler recorded. When a tick and a device's interrupt
     /// came together the exit is the device's: without the tick it would have been all the same.
-    fn receive_taken(&mut self) -> Reason {
+    pub(super) fn receive_taken(&mut self) -> Reason {
         let mut taken = VectorSet::EMPTY;
         for v in interrupts::take() {
             taken.insert(v);
@@ -367,7 +385,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// with the guest's own vector (SELF_IPI): it takes and completes it like a device's, without
     /// the exit for the EOI and without the time in injection mode, in which devices' interrupts
     /// exit too. The paper's hardware had no x2APIC to do that with.
-    fn give_timer(&mut self, vector: u8) {
+    pub(super) fn give_timer(&mut self, vector: u8) {
         if self.can_post(vector) {
             x2apic::self_ipi(vector);
             self.ledger.injected = self.ledger.injected.wrapping_add(1);
@@ -391,13 +409,16 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// A physical interrupt, completed in the local APIC, goes to whom it is for.
     fn receive(&mut self, vector: u8) -> Reason {
+        if let Some((core, place)) = self.seat() {
+            return self.receive_shared(core, place, vector);
+        }
         if vector == interrupts::TIMER {
             if let Some(v) = self.apic.timer_vector() {
                 self.give_timer(v);
             }
             return Reason::TimerInterrupt;
         }
-        let guest = self.link().vectors.lock().routes.guest_vector(vector);
+        let guest = self.link().guest_vector(vector);
         match guest {
             Some(v) => {
                 self.apic.request(v);
@@ -409,7 +430,7 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// What an interrupt that the host took for the guest was: a device's, or one that the host
     /// had posted for the guest and that came back because direct mode ended meanwhile.
-    fn reason_of(&self, vector: u8) -> Reason {
+    pub(super) fn reason_of(&self, vector: u8) -> Reason {
         if self.link().vectors.lock().devices.contains(vector) {
             Reason::DeviceInterrupt
         } else if self.apic.timer_vector() == Some(vector) {

@@ -1,4 +1,4 @@
-//! The invalidation queue (VT-d 6.5.2): one request at a time, its completion awaited.
+//! The invalidation queue (VT-d 6.5.2): requests, and waits until the unit has done them all.
 
 use super::capabilities::Capabilities;
 use super::command;
@@ -68,6 +68,8 @@ pub struct Queue {
     status: u64,
     tail: u64,
     sequence: u32,
+    /// Requests that no wait followed yet.
+    open: u64,
     failure: Option<Error>,
 }
 
@@ -80,7 +82,14 @@ impl Queue {
         regs.write64(IQT, 0);
         regs.write64(IQA, base);
         command::set(regs, QIE, "enable queued invalidation")?;
-        Ok(Queue { base, status: base + LENGTH * DESCRIPTOR, tail: 0, sequence: 0, failure: None })
+        Ok(Queue {
+            base,
+            status: base + LENGTH * DESCRIPTOR,
+            tail: 0,
+            sequence: 0,
+            open: 0,
+            failure: None,
+        })
     }
 
     /// Invalidates, and returns when the unit says that it has.
@@ -91,8 +100,39 @@ impl Queue {
         capabilities: &Capabilities,
         what: Invalidation,
     ) -> Result<(), Error> {
+        self.submit(regs, tables, capabilities, what)?;
+        self.settle(regs, tables)
+    }
+
+    /// Has the unit begin to invalidate; [`Queue::settle`] returns when it has.
+    pub fn submit<R: Registers, M: Memory>(
+        &mut self,
+        regs: &mut R,
+        tables: &mut Tables<M>,
+        capabilities: &Capabilities,
+        what: Invalidation,
+    ) -> Result<(), Error> {
+        // The tail must not reach the head: room for this one, a wait and an empty place.
+        if self.open + 3 > LENGTH {
+            self.settle(regs, tables)?;
+        }
         self.check()?;
         self.push(tables, what.descriptor(capabilities));
+        self.open += 1;
+        regs.write64(IQT, self.tail * DESCRIPTOR);
+        Ok(())
+    }
+
+    /// Returns when the unit says that it has done everything that was submitted.
+    pub fn settle<R: Registers, M: Memory>(
+        &mut self,
+        regs: &mut R,
+        tables: &mut Tables<M>,
+    ) -> Result<(), Error> {
+        self.check()?;
+        if self.open == 0 {
+            return Ok(());
+        }
         // A number that the status doesn't hold from before.
         self.sequence = self.sequence.wrapping_add(1);
         let number = self.sequence;
@@ -111,6 +151,7 @@ impl Queue {
         } else if failed != 0 {
             self.failure = Some(Error::InvalidationFailed { status: failed });
         }
+        self.open = 0;
         self.check()
     }
 

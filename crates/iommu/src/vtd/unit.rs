@@ -182,6 +182,31 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         self.invalidate(Invalidation::InterruptEntry(index))
     }
 
+    /// As [`Unit::set_irte`], but the unit may go by the old route until [`Unit::settle`] returns:
+    /// for many entries that change together, or where the old route still means what it meant.
+    pub fn aim_irte(&mut self, index: u16, route: InterruptRoute) -> Result<(), Error> {
+        self.queue.check()?;
+        interrupt::check(route)?;
+        self.entries.check(index)?;
+        let (low, high) = interrupt::encode(route);
+        let (old_low, old_high) = self.entries.get(&mut self.tables, index);
+        if old_high != high {
+            return self.set_irte(index, route);
+        }
+        if old_low == low {
+            return Ok(());
+        }
+        self.entries.set_low(&mut self.tables, index, low);
+        let what = Invalidation::InterruptEntry(index);
+        self.queue.submit(&mut self.regs, &mut self.tables, &self.capabilities, what)
+    }
+
+    /// Returns when the unit goes by every route as it is now, and what it sent by others has
+    /// reached its local APIC (VT-d 6.5.2.7: the interrupts drained by an invalidation).
+    pub fn settle(&mut self) -> Result<(), Error> {
+        self.queue.settle(&mut self.regs, &mut self.tables)
+    }
+
     /// The route of an allocated interrupt entry, if it has one.
     pub fn irte(&mut self, index: u16) -> Result<Option<InterruptRoute>, Error> {
         self.entries.check(index)?;

@@ -39,8 +39,12 @@ pub struct Bitmaps {
 
 impl Bitmaps {
     /// Makes the maps; `open_ports` need no exit, in or out; with `completions_exit` EOI exits in
-    /// direct mode too. `None`: out of memory.
-    pub fn new(open_ports: core::ops::Range<u16>, completions_exit: bool) -> Option<Self> {
+    /// direct mode too; the count of a `shared` timer isn't the guest's. `None`: out of memory.
+    pub fn new(
+        open_ports: core::ops::Range<u16>,
+        completions_exit: bool,
+        shared: bool,
+    ) -> Option<Self> {
         let direct = memory::allocate(MSRPM_BYTES, 4096)?;
         let injection = memory::allocate(MSRPM_BYTES, 4096)?;
         let dedicated = memory::allocate(MSRPM_BYTES, 4096)?;
@@ -52,7 +56,7 @@ impl Bitmaps {
             for msr in PASSED_THROUGH {
                 open(map, msr, true, true);
             }
-            open(map, TIMER_CURRENT, true, false);
+            open(map, TIMER_CURRENT, !shared, false);
         }
         for map in [direct, dedicated] {
             open(map, EOI, false, map == dedicated || !completions_exit);

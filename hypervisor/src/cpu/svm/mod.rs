@@ -2,10 +2,12 @@
 //!
 //! Guarantees: the guest runs with nested paging and with every intercept that host
 //! safety needs, whatever the mode; the host's FS, GS, TR, LDTR and system-call
-//! registers are back before any Rust code runs. It doesn't save the FPU or the debug
-//! address registers: the host uses neither, and a core runs one vCPU.
+//! registers are back before any Rust code runs. The FPU and the debug address registers stay
+//! the guest's at an exit, since the host uses neither; they are switched when another vCPU
+//! gets the core.
 
 mod bitmaps;
+mod extra;
 mod nmi;
 mod start;
 mod switch;
@@ -17,7 +19,8 @@ use crate::memory;
 use bitmaps::Bitmaps;
 use core::arch::asm;
 use decode::{Registers, Segment as SegmentName};
-use delivery::{Interruption, Mode, class};
+use delivery::{FIRST_RESERVED, GATE_BYTES, Interruption, Mode, class};
+use extra::Extra;
 use nmi::Nmi;
 use paging::walk::Paging;
 use switch::{GeneralRegisters, svm_switch};
@@ -67,6 +70,9 @@ const MACHINE_CHECK: u8 = 18;
 const ALWAYS_EXCEPTIONS: u32 =
     1 << DEBUG | 1 << NOT_PRESENT | 1 << ALIGNMENT_CHECK | 1 << MACHINE_CHECK;
 
+/// What would show or change the IDT's limit, or what it is measured in, while another is in force.
+const CUT_INTERCEPTS: u32 = misc1::LIDT | misc1::SIDT | misc1::CR0_SELECTIVE;
+
 /// EVENTINJ (APM vol. 2, 15.20).
 mod event {
     pub const VALID: u64 = 1 << 31;
@@ -110,23 +116,28 @@ pub struct SvmCpu {
     bitmaps: Bitmaps,
     nmi: Nmi,
     flush: bool,
+    /// On a shared core: what else it has on the core.
+    extra: Option<Extra>,
+    /// The limit of the guest's IDT, while another is in force.
+    own_limit: Option<u32>,
 }
 
 impl SvmCpu {
     /// Memory and state of a vCPU; `None` when memory runs out. `nested_root`: its
     /// nested page tables; `open_ports`: I/O ports it may use without an exit;
-    /// `completions_exit`: EOI exits in direct mode too.
+    /// `completions_exit`: EOI exits in direct mode too; `shared`: it isn't alone on its core.
     pub fn new(
         nested_root: u64,
         asid: u32,
         open_ports: core::ops::Range<u16>,
         completions_exit: bool,
+        shared: bool,
         start: Start,
     ) -> Option<Self> {
         let page = memory::allocate(4096, 4096)?;
         let host_vmcb = memory::allocate(4096, 4096)?;
         let host_save = memory::allocate(4096, 4096)?;
-        let bitmaps = Bitmaps::new(open_ports, completions_exit)?;
+        let bitmaps = Bitmaps::new(open_ports, completions_exit, shared)?;
         // SAFETY: a zeroed page of our own, identity-mapped, aligned; all-zero is a valid Vmcb.
         let vmcb = unsafe { &mut *(page as *mut Vmcb) };
         vmcb.intercept_misc1 = ALWAYS_MISC1;
@@ -144,12 +155,34 @@ impl SvmCpu {
             bitmaps,
             nmi: Nmi::None,
             flush: true,
+            extra: if shared { Some(Extra::new()?) } else { None },
+            own_limit: None,
         };
         cpu.reset(start);
         Some(cpu)
     }
 
+    /// On a shared core, in direct mode: the vectors of the host and of the others raise #GP in
+    /// delivery, before any memory of the guest's is read, and nothing shows or ends that unseen.
+    fn cut_idt(&mut self) {
+        const CUT: u32 = FIRST_RESERVED as u32 * GATE_BYTES as u32 - 1;
+        let own = self.vmcb.idtr.limit;
+        self.own_limit = Some(own);
+        self.vmcb.idtr.limit = own.min(CUT);
+        self.vmcb.intercept_misc1 |= CUT_INTERCEPTS;
+        self.vmcb.intercept_exceptions |= 1 << GENERAL_PROTECTION;
+    }
+
+    fn restore_idt(&mut self) {
+        if let Some(own) = self.own_limit.take() {
+            self.vmcb.idtr.limit = own;
+            self.vmcb.intercept_misc1 &= !CUT_INTERCEPTS;
+            self.vmcb.intercept_exceptions &= !(1 << GENERAL_PROTECTION);
+        }
+    }
+
     fn set_injection(&mut self) {
+        self.restore_idt();
         self.vmcb.intercept_misc1 |= misc1::INTR;
         self.vmcb.int_ctl |= int_ctl::V_INTR_MASKING;
         self.vmcb.msrpm_base = self.bitmaps.msrs(Mode::Injection);
@@ -196,6 +229,8 @@ impl SvmCpu {
             exit::INVD | exit::WBINVD => Exit::FlushCaches,
             exit::TASK_SWITCH => Exit::TaskSwitch,
             exit::IDTR_WRITE => Exit::IdtLoad,
+            exit::IDTR_READ | exit::CR0_SELECTIVE => Exit::DirectEnds,
+            exit::HLT => Exit::Halt,
             exit::CR8_WRITE => Exit::TaskPriority,
             exit::RDPMC => Exit::Forbidden,
             exit::INVLPGA | exit::RDPRU => Exit::Undefined,
@@ -215,6 +250,7 @@ impl SvmCpu {
 
 impl VirtualCpu for SvmCpu {
     fn reset(&mut self, start: Start) {
+        self.restore_idt();
         match start {
             Start::Kernel { rip, page_tables, gdt, selectors, registers } => {
                 self.vmcb.enter_kernel(rip, page_tables, gdt, selectors);
@@ -235,6 +271,7 @@ impl VirtualCpu for SvmCpu {
         self.nmi.forget(self.vmcb);
         self.watch_idt(false);
         self.watch_task_priority(false);
+        self.watch_halt(false);
         self.vmcb.int_ctl = 0;
         self.offer_interrupt(None);
         self.set_injection();
@@ -305,6 +342,9 @@ impl VirtualCpu for SvmCpu {
                 self.offer_interrupt(None);
                 self.vmcb.int_ctl &= !int_ctl::V_INTR_MASKING;
                 self.vmcb.msrpm_base = self.bitmaps.msrs(mode);
+                if self.extra.is_some() {
+                    self.cut_idt();
+                }
                 if priority != 0 {
                     super::x2apic::set_tpr((priority as u8) << 4);
                 }
@@ -324,7 +364,7 @@ impl VirtualCpu for SvmCpu {
     fn watch_idt(&mut self, on: bool) {
         if on {
             self.vmcb.intercept_misc1 |= misc1::LIDT;
-        } else {
+        } else if self.own_limit.is_none() {
             self.vmcb.intercept_misc1 &= !misc1::LIDT;
         }
     }
@@ -336,6 +376,37 @@ impl VirtualCpu for SvmCpu {
         } else {
             self.vmcb.intercept_cr_write &= !CR8;
         }
+    }
+
+    fn watch_halt(&mut self, on: bool) {
+        if on {
+            self.vmcb.intercept_misc1 |= misc1::HLT;
+        } else {
+            self.vmcb.intercept_misc1 &= !misc1::HLT;
+        }
+    }
+
+    fn interrupts_enabled(&self) -> bool {
+        const IF: u64 = 1 << 9;
+        self.vmcb.rflags & IF != 0
+    }
+
+    fn leave_core(&mut self) {
+        if let Some(extra) = &mut self.extra {
+            extra.save();
+        }
+    }
+
+    fn return_to_core(&mut self) {
+        if let Some(extra) = &self.extra {
+            extra.load();
+        }
+    }
+
+    fn sleep() {
+        // SAFETY: as in `take_interrupts`; STI holds interrupts back until HLT has begun. An NMI may
+        // come before it: whoever sends one to a core that may sleep sends an interrupt as well.
+        unsafe { asm!("stgi", "sti", "hlt", "cli", "clgi") };
     }
 
     fn offer_interrupt(&mut self, vector: Option<u8>) {
@@ -422,7 +493,7 @@ impl VirtualCpu for SvmCpu {
     }
 
     fn idtr(&self) -> (u64, u16) {
-        (self.vmcb.idtr.base, self.vmcb.idtr.limit as u16)
+        (self.vmcb.idtr.base, self.own_limit.unwrap_or(self.vmcb.idtr.limit) as u16)
     }
 
     fn paging(&self) -> Paging {

@@ -1,0 +1,103 @@
+//! What a guest has on its core that neither VMRUN nor VMLOAD switches, for vCPUs that share a core:
+//! extended state, debug address registers, and a few MSRs.
+//!
+//! Guarantees: after [`Extra::load`] the core holds what [`Extra::save`] found, whoever had the core in
+//! between. The host uses none of it, so nothing is switched at an exit.
+
+use crate::cpu::{control, msr};
+use crate::memory;
+use arrayvec::ArrayVec;
+use core::arch::asm;
+
+const SPEC_CTRL: u32 = 0x48;
+const PRED_CMD: u32 = 0x49;
+const PAT: u32 = 0x277;
+const TSC_AUX: u32 = 0xC000_0103;
+/// PRED_CMD: forget what was learnt of indirect branches.
+const BRANCH_BARRIER: u64 = 1;
+
+/// The state of a vCPU that isn't on its core.
+pub struct Extra {
+    /// Physical address of its XSAVE area, of the size for all states that the CPU has.
+    area: u64,
+    /// The states that the CPU has.
+    states: u64,
+    xcr0: u64,
+    debug: [u64; 4],
+    msrs: ArrayVec<(u32, u64), 3>,
+    barrier: bool,
+}
+
+impl Extra {
+    /// As after reset; `None`: out of memory.
+    pub fn new() -> Option<Self> {
+        let cpuid = raw_cpuid::native_cpuid::cpuid_count;
+        let states = cpuid(0xD, 0);
+        let area = memory::allocate(u64::from(states.ecx), 4096)?;
+        // All states are in their first configuration but MXCSR, which is loaded in any case.
+        // SAFETY: the area was just allocated, zeroed, and is larger than the legacy region.
+        unsafe { ((area + 24) as *mut u32).write(0x1F80) };
+        let features = cpuid(0x8000_0008, 0).ebx;
+        let structured = cpuid(7, 0);
+        let mut msrs = ArrayVec::new();
+        let speculation = features & (1 << 14 | 1 << 15 | 1 << 24) != 0
+            || structured.edx & (1 << 26 | 1 << 27 | 1 << 31) != 0;
+        let auxiliary = cpuid(0x8000_0001, 0).edx & 1 << 27 != 0 || structured.ecx & 1 << 22 != 0;
+        msrs.push((PAT, 0x0007_0406_0007_0406));
+        if speculation {
+            msrs.push((SPEC_CTRL, 0));
+        }
+        if auxiliary {
+            msrs.push((TSC_AUX, 0));
+        }
+        Some(Extra {
+            area,
+            states: u64::from(states.edx) << 32 | u64::from(states.eax),
+            xcr0: 1,
+            debug: [0; 4],
+            msrs,
+            barrier: features & 1 << 12 != 0 || structured.edx & 1 << 26 != 0,
+        })
+    }
+
+    /// Takes the state from this core.
+    pub fn save(&mut self) {
+        self.xcr0 = control::xcr0();
+        control::set_xcr0(self.states);
+        let (low, high) = (self.states as u32, (self.states >> 32) as u32);
+        // SAFETY: the area is ours and large enough for all states; debug registers and these MSRs
+        // exist, as `new` found.
+        unsafe {
+            asm!("xsave64 [{}]", in(reg) self.area, in("eax") low, in("edx") high, options(nostack));
+            asm!(
+                "mov {}, dr0", "mov {}, dr1", "mov {}, dr2", "mov {}, dr3",
+                out(reg) self.debug[0], out(reg) self.debug[1],
+                out(reg) self.debug[2], out(reg) self.debug[3],
+                options(nostack, nomem)
+            );
+            self.msrs.iter_mut().for_each(|(register, value)| *value = msr::read(*register));
+        }
+    }
+
+    /// Gives it to this core.
+    pub fn load(&self) {
+        control::set_xcr0(self.states);
+        let (low, high) = (self.states as u32, (self.states >> 32) as u32);
+        // SAFETY: as in `save`; the values were the core's or are those after reset, and breakpoints
+        // mean nothing while DR7 of the host enables none.
+        unsafe {
+            asm!("xrstor64 [{}]", in(reg) self.area, in("eax") low, in("edx") high, options(nostack, readonly));
+            asm!(
+                "mov dr0, {}", "mov dr1, {}", "mov dr2, {}", "mov dr3, {}",
+                in(reg) self.debug[0], in(reg) self.debug[1],
+                in(reg) self.debug[2], in(reg) self.debug[3],
+                options(nostack, nomem)
+            );
+            self.msrs.iter().for_each(|(register, value)| msr::write(*register, *value));
+            if self.barrier {
+                msr::write(PRED_CMD, BRANCH_BARRIER);
+            }
+        }
+        control::set_xcr0(self.xcr0);
+    }
+}
