@@ -13,7 +13,7 @@ use super::pc::{Here, Pc};
 use super::vcpu::Fault;
 use crate::iommu;
 use crate::pci::{self, Pci};
-use crate::reset;
+use crate::reset::Reset;
 use ::iommu::{Bdf, vtd};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -33,6 +33,8 @@ pub struct Device {
     bdf: Bdf,
     /// Physical addresses of the memory BARs, and their sizes.
     bars: [Option<(u64, u64)>; BARS],
+    /// The BAR registers, as the host keeps them.
+    registers: [u32; BARS],
     /// Where the guest has them now.
     placed: [Option<u64>; BARS],
     sources: Vec<Source>,
@@ -103,6 +105,7 @@ impl Device {
         let mut device = Device {
             bdf,
             bars,
+            registers: core::array::from_fn(|i| pci.read32(bdf, 0x10 + 4 * i as u16)),
             placed: [None; BARS],
             sources: Vec::new(),
             msix: None,
@@ -135,11 +138,15 @@ impl Device {
         }
     }
 
-    /// Resets the function and restores what the host keeps in it.
+    /// While booting: resets the function.
     pub fn reset(&mut self, pci: &Pci) {
-        let registers: Vec24 = core::array::from_fn(|i| pci.read32(self.bdf, 0x10 + 4 * i as u16));
-        reset::function(pci, self.bdf);
-        for (i, value) in registers.iter().enumerate() {
+        Reset::new(pci, self.bdf).run(pci);
+        self.after_reset(pci);
+    }
+
+    /// Restores what the host keeps in it.
+    fn after_reset(&mut self, pci: &Pci) {
+        for (i, value) in self.registers.iter().enumerate() {
             pci.write32(self.bdf, 0x10 + 4 * i as u16, *value);
         }
         self.quiesce(pci);
@@ -183,8 +190,6 @@ impl Device {
     }
 }
 
-type Vec24 = [u32; 6];
-
 /// Writes a physical MSI-X entry; without a message it is masked.
 fn write_entry(at: u64, message: Option<::iommu::Message>) {
     let write = |offset: u64, value: u32| {
@@ -204,14 +209,37 @@ fn write_entry(at: u64, message: Option<::iommu::Message>) {
 impl Pc {
     /// Follows what a configuration write changed.
     pub fn follow(&mut self, here: &mut Here, index: usize, actions: Actions) -> Result<(), Fault> {
-        if actions.contains(Actions::RESET)
-            && let Some(d) = self.devices.get_mut(index)
-        {
-            d.reset(&self.pci);
-            if let Some(m) = &mut d.msix {
-                m.table.reset();
-            }
+        if actions.contains(Actions::RESET) {
+            // The rest follows when that is through.
+            here.reset = Some((index, actions));
+            return Ok(());
         }
+        self.follow_on(here, index, actions)
+    }
+
+    /// Begins the reset of a device; nothing if there is no such device.
+    pub fn begin_reset(&mut self, index: usize) -> Option<Reset> {
+        let d = self.devices.get_mut(index)?;
+        if let Some(m) = &mut d.msix {
+            m.table.reset();
+        }
+        Some(Reset::new(&self.pci, d.bdf))
+    }
+
+    /// The device is reset.
+    pub fn end_reset(&mut self, index: usize) {
+        if let Some(d) = self.devices.get_mut(index) {
+            d.after_reset(&self.pci);
+        }
+    }
+
+    /// What follows a configuration write, a reset apart.
+    pub fn follow_on(
+        &mut self,
+        here: &mut Here,
+        index: usize,
+        actions: Actions,
+    ) -> Result<(), Fault> {
         if actions.intersects(Actions::DECODE | Actions::BARS_MOVED) {
             self.place_bars(here)?;
         }
@@ -329,13 +357,12 @@ impl Pc {
         }
     }
 
-    /// The PC as after its own reset, its devices too.
+    /// The PC as after its own reset; its devices are reset.
     pub fn restart(&mut self, here: &mut Here) -> Result<(), Fault> {
         self.uart = Default::default();
         self.ioapic = Default::default();
         self.bus = here.vm.bus.clone();
         for d in &mut self.devices {
-            d.reset(&self.pci);
             for s in &mut d.sources {
                 if let Some(r) = s.route.take() {
                     here.vm.links[r.vcpu].let_go(d.bdf, s.irte);

@@ -133,6 +133,8 @@ impl<C: VirtualCpu> Vcpu<C> {
     fn restart(&mut self) -> bool {
         if self.id == 0 {
             let vm = self.vm;
+            let devices = self.with_pc(|pc, _| pc.devices.len());
+            (0..devices).for_each(|index| self.reset_device(index));
             let done = self.with_pc(|pc, here| pc.restart(here));
             vm.memory.pieces().for_each(|piece| {
                 vm.memory.clear(piece);

@@ -98,7 +98,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             Port::RtcIndex => self.with_pc(|pc, _| pc.rtc.write_index(value as u8)),
             Port::PciAddress => self.with_pc(|pc, _| pc.bus.write_address(value)),
             Port::PciData(offset) => self
-                .with_pc(|pc, here| match pc.bus.write_data(offset, size, value) {
+                .configure(|pc, here| match pc.bus.write_data(offset, size, value) {
                     Some((index, actions)) => pc.follow(here, index, actions),
                     None => Ok(()),
                 })

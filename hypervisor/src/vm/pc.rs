@@ -10,6 +10,7 @@ use super::Vm;
 use super::devices::{Device, Incident};
 use super::memory::Tables;
 use super::shadow::Shadows;
+use super::vcpu::Fault;
 use crate::console;
 use crate::cpu::vendor::VirtualCpu;
 use crate::pci::Pci;
@@ -17,7 +18,7 @@ use alloc::vec::Vec;
 use ledger::Delivery;
 use platform::ioapic::Ioapic;
 use platform::message::Message;
-use platform::pci::Bus;
+use platform::pci::{Actions, Bus};
 use platform::rtc::Rtc;
 use platform::uart::Uart;
 
@@ -48,6 +49,8 @@ pub struct Here {
     pub flush: bool,
     /// To leave direct mode.
     pub unshadow: bool,
+    /// To reset this device, and then to follow what else was written.
+    pub reset: Option<(usize, Actions)>,
 }
 
 impl Here {
@@ -61,7 +64,8 @@ impl Here {
 impl<C: VirtualCpu> Vcpu<C> {
     /// Does something with the PC.
     pub(super) fn with_pc<R>(&mut self, f: impl FnOnce(&mut Pc, &mut Here) -> R) -> R {
-        let mut here = Here { vm: self.vm, me: self.id, flush: false, unshadow: false };
+        let mut here =
+            Here { vm: self.vm, me: self.id, flush: false, unshadow: false, reset: None };
         let vm = self.vm;
         let mut pc = loop {
             match vm.pc.try_lock() {
@@ -79,6 +83,32 @@ impl<C: VirtualCpu> Vcpu<C> {
             self.leave_shadow();
         }
         result
+    }
+
+    /// Follows a write to a configuration register of the PC's.
+    pub(super) fn configure(
+        &mut self,
+        f: impl FnOnce(&mut Pc, &mut Here) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let mut reset = None;
+        self.with_pc(|pc, here| {
+            let done = f(pc, here);
+            reset = here.reset.take();
+            done
+        })?;
+        let Some((index, actions)) = reset else { return Ok(()) };
+        self.reset_device(index);
+        self.with_pc(|pc, here| pc.follow_on(here, index, actions))
+    }
+
+    /// Resets a device. The VM's lock is free while that takes its time, and the core too if others
+    /// share it.
+    pub(super) fn reset_device(&mut self, index: usize) {
+        let Some(mut reset) = self.with_pc(|pc, _| pc.begin_reset(index)) else { return };
+        while let Some(us) = self.with_pc(|pc, _| reset.step(&pc.pci)) {
+            self.linger(us);
+        }
+        self.with_pc(|pc, _| pc.end_reset(index));
     }
 
     pub(super) fn note_incident(&mut self, incident: Incident) {

@@ -35,6 +35,8 @@ pub enum Yield {
     Ready,
     /// Until somebody asks something of it, or this time.
     Until(u64),
+    /// Until this time, whatever is asked.
+    Sleep(u64),
     /// For good.
     Gone,
 }
@@ -104,6 +106,8 @@ enum State {
     Ready,
     /// Until this time, or until it is asked for something.
     Waits(u64),
+    /// Until this time.
+    Sleeps(u64),
     Gone,
 }
 
@@ -306,6 +310,10 @@ impl SharedCore {
                 turn.seat().waits.store(true, Ordering::SeqCst);
                 turns.schedule.borrow_mut().block(place, now);
             }
+            Yield::Sleep(at) => {
+                turn.state.set(State::Sleeps(at));
+                turns.schedule.borrow_mut().block(place, now);
+            }
             Yield::Gone => {
                 turn.state.set(State::Gone);
                 turns.schedule.borrow_mut().remove(place, now);
@@ -419,7 +427,7 @@ impl Turns {
     /// When the first of those that wait is due.
     fn next(&self) -> u64 {
         let due = |turn: &Turn| match turn.state.get() {
-            State::Waits(at) => at,
+            State::Waits(at) | State::Sleeps(at) => at,
             State::Ready | State::Gone => NEVER,
         };
         self.seats.iter().map(due).min().unwrap_or(NEVER)
@@ -452,6 +460,7 @@ impl Turn {
     fn stirs(&self, now: u64) -> bool {
         match self.state.get() {
             State::Waits(at) => at <= now || self.link.requests() & request::STIRRING != 0,
+            State::Sleeps(at) => at <= now,
             State::Ready | State::Gone => false,
         }
     }

@@ -155,6 +155,20 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
+    /// Waits, holding no lock. Others' requests are answered meanwhile.
+    pub(super) fn linger(&mut self, us: u64) {
+        let until = rdtsc().wrapping_add(cpu::tsc_hz() / 1_000_000 * us);
+        match self.seat() {
+            Some((core, place)) => self.give_way(core, place, Yield::Sleep(until)),
+            None => {
+                while (rdtsc().wrapping_sub(until) as i64) < 0 {
+                    self.answer();
+                    core::hint::spin_loop();
+                }
+            }
+        }
+    }
+
     /// In the middle of long work for its VM, holding no lock: lets others have their turn.
     pub(super) fn pause(&mut self) {
         if let Some((core, place)) = self.seat()
