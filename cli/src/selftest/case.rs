@@ -88,7 +88,7 @@ pub struct Guest {
     pub tests: &'static str,
     /// More words for its command line.
     pub options: &'static str,
-    /// Its vCPUs, a core each.
+    /// Its vCPUs.
     pub cpus: u32,
     /// Which cores.
     pub cores: Cores,
@@ -115,6 +115,8 @@ pub enum Cores {
     Next,
     /// Those of the case's first VM.
     First,
+    /// All its vCPUs on the first of them.
+    One,
 }
 
 /// How a VM must end.
@@ -299,6 +301,7 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
             cpus: match guest.cores {
                 Cores::Next => cores.by_ref().take(guest.cpus as usize).collect(),
                 Cores::First => (1..=guest.cpus).collect(),
+                Cores::One => vec![1; guest.cpus as usize],
             },
             weight: plan::DEFAULT_WEIGHT,
             memory: guest.memory(),
@@ -360,7 +363,7 @@ impl Guest {
     fn cmdline(&self, bare: bool) -> String {
         let policy = match self.cores {
             _ if bare => "bare",
-            Cores::First => "shared",
+            Cores::First | Cores::One => "shared",
             Cores::Next => self.in_force().0,
         };
         format!("test={} policy={policy} {}", self.tests, self.options)

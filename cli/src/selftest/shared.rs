@@ -1,7 +1,8 @@
 //! Several vCPUs on one core: every delivery situation beside a neighbour whose heart must go on
-//! beating on the same core, and two guests whose devices interrupt by the same vector.
+//! beating on the same core, two guests whose devices interrupt by the same vector, and what it
+//! costs to give the core to another.
 
-use super::case::{Case, Cores, Guest};
+use super::case::{Budget, Case, Cores, Guest};
 use super::cases::{TESTS, case, guest, heartbeat, second};
 use plan::Choice;
 
@@ -9,6 +10,12 @@ use plan::Choice;
 const TRAP: [&str; 5] = ["delivery", "delivery-masked", "no-eoi", "timer-mixed", "low-vectors"];
 /// Of these, what the quick test has.
 const QUICK: [&str; 4] = ["delivery-masked", "no-eoi", "idt-remap", "timer-mixed"];
+
+/// Host instructions that it may take to give the core to another vCPU, with the two exits that
+/// bring it: an interrupt sent and HLT.
+const SWITCH_BUDGET: u64 = 5_500;
+/// The same when an entry of the remapping table is rewritten, too.
+const SWITCH_BUDGET_WITH_DEVICE: u64 = 12_000;
 
 /// All of them.
 pub fn all() -> Vec<Case> {
@@ -31,6 +38,23 @@ pub fn all() -> Vec<Case> {
             let two = [beside(guest(test, policy)), neighbour()];
             cases.push(case(format!("{group}/{test}"), quick, two));
         }
+        cases.push(cost(policy));
     }
     cases
+}
+
+/// Two vCPUs of one VM that wake each other.
+fn cost(policy: Choice) -> Case {
+    let two = Guest { cpus: 2, cores: Cores::One, ..guest("shared-cost", policy) };
+    let group = policy.label();
+    let cost = case(format!("shared-{group}/shared-cost"), policy == Choice::Eli, [two]);
+    let windows = vec![
+        Budget { what: "a switch, with an IPI and HLT", times: 2000, host_each: SWITCH_BUDGET },
+        Budget {
+            what: "the same, with a device's interrupt aimed elsewhere and back",
+            times: 2000,
+            host_each: SWITCH_BUDGET_WITH_DEVICE,
+        },
+    ];
+    Case { windows, ..cost }
 }

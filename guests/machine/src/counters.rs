@@ -125,6 +125,26 @@ impl Window {
     }
 }
 
+/// How often a CPU was given the core that it shares, up to some moment.
+pub struct Turns {
+    cpu: usize,
+    before: u64,
+}
+
+impl Turns {
+    /// Up to now.
+    pub fn of(cpu: usize) -> Turns {
+        // SAFETY: as above.
+        let before = page(cpu).map_or(0, |p| unsafe { (&raw const (*p).turns).read_volatile() });
+        Turns { cpu, before }
+    }
+
+    /// Since then.
+    pub fn since(self) -> u64 {
+        Turns::of(self.cpu).before.wrapping_sub(self.before)
+    }
+}
+
 impl Counted {
     /// Exits for `reason`.
     pub fn of(&self, reason: Reason) -> u64 {

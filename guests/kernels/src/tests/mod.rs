@@ -11,6 +11,7 @@ mod ipi;
 mod low;
 mod quiet;
 mod registers;
+mod shared_cost;
 mod smp_cost;
 mod smp_device;
 mod smp_hostile;
@@ -91,6 +92,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("ap-reset", smp_hostile::reset),
     ("ipi-exits", smp_cost::exits),
     ("ipi-cost", smp_cost::instructions),
+    ("shared-cost", shared_cost::instructions),
     ("quiet", quiet::quiet),
 ];
 
