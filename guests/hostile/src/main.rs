@@ -19,6 +19,7 @@ mod interrupts;
 mod memory;
 mod nvme;
 mod ports;
+mod random;
 mod registers;
 mod serial;
 mod space;
@@ -48,6 +49,7 @@ fn main(boot: &Boot) -> ! {
     for subject in attacks::chosen(names) {
         subject.attacks.iter().for_each(|attack| carry_out(subject, attack, boot));
     }
+    random::run(boot);
     println!("attacks over");
     power::debug_exit(if console::failed() { power::FAILED } else { power::PASSED })
 }

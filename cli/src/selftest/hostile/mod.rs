@@ -54,6 +54,7 @@ pub fn all() -> Vec<Case> {
             cases.push(attacked(name, policy, *cores, attackers));
         }
     }
+    cases.push(random(Choice::Eli));
     cases
 }
 
@@ -62,6 +63,24 @@ fn attacked(name: String, policy: Choice, cores: Cores, attackers: &[&'static st
     let mut guests = vec![linux(policy)];
     guests.extend((0..).zip(attackers).map(|(i, names)| attacker(names, policy, cores, i)));
     Case { guests, machine: Special::Attacked, ..case(name, false, []) }
+}
+
+/// Streams of operations that nobody thought of, the same in each run.
+const STREAMS: [&str; 3] = [
+    "random=0x5EED0001 count=6000",
+    "random=0x5EED0002 count=6000",
+    "random=0x5EED0003 count=6000",
+];
+
+fn random(policy: Choice) -> Case {
+    let attackers = ["", "", ""];
+    let name = format!("hostile/random-{}", policy.label());
+    let mut case = attacked(name, policy, Cores::Next, &attackers);
+    for (guest, stream) in case.guests.iter_mut().skip(1).zip(STREAMS) {
+        guest.options = stream;
+        guest.says = vec!["random over operations=6000"];
+    }
+    case
 }
 
 fn linux(policy: Choice) -> Guest {
