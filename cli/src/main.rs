@@ -19,6 +19,7 @@ mod run;
 mod say;
 mod selftest;
 mod session;
+mod soak;
 mod stream;
 mod summary;
 mod table;
@@ -42,6 +43,7 @@ Examples:
   exitless bench all --quick         the ELI paper's figures and tables: report/report.html
   exitless bench fio --policy bare,trap,direct --depth 1,32 --json rows.json
   exitless fuzz --seconds 600 pci    what no test thought of
+  exitless soak --minutes 60         an hour of attacks beside Linux at work
   exitless help run                  more on a command, with examples";
 
 /// A bare-metal hypervisor whose guests' device interrupts don't exit.
@@ -62,6 +64,7 @@ enum Command {
     Top(top::Args),
     Test(test::Args),
     Fuzz(fuzz::Args),
+    Soak(soak::Args),
 }
 
 fn main() -> ExitCode {
@@ -90,6 +93,7 @@ fn dispatch(command: &Command) -> Result<ExitCode> {
         Command::Top(args) => return top::top(args, &cx),
         Command::Test(args) => return test::test(args, &cx),
         Command::Fuzz(args) => return fuzz::fuzz(args, &cx),
+        Command::Soak(args) => return soak::soak(args, &cx),
     }
     Ok(ExitCode::SUCCESS)
 }

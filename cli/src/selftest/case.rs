@@ -88,6 +88,8 @@ pub struct Guest {
     pub tests: &'static str,
     /// More words for its command line.
     pub options: &'static str,
+    /// The seed of the endless random stream that the attacker ends with.
+    pub stream: Option<u64>,
     /// Its vCPUs.
     pub cpus: u32,
     /// Which cores.
@@ -132,6 +134,8 @@ pub enum Expected {
     Fault(&'static str),
     /// It doesn't: it goes on when the others have ended, and the machine is switched off.
     Never,
+    /// As it likes, or not at all: nobody knows what it does.
+    Anyhow,
 }
 
 /// What must come of a run.
@@ -334,6 +338,11 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
 }
 
 impl Guest {
+    /// Whether the machine may be switched off while it runs.
+    pub fn is_endless(&self) -> bool {
+        matches!(self.end, Expected::Never | Expected::Anyhow)
+    }
+
     /// The policy that must be in force, and a part of why.
     pub fn in_force(&self) -> (&'static str, &'static str) {
         match self.policy {
@@ -357,7 +366,9 @@ impl Guest {
     }
 
     fn hostile_cmdline(&self) -> String {
-        format!("attack={} policy={} {}", self.tests, self.in_force().0, self.options)
+        let stream = self.stream.map_or(String::new(), |seed| format!(" random={seed:#x}"));
+        let policy = self.in_force().0;
+        format!("attack={} policy={policy} {}{stream}", self.tests, self.options)
     }
 
     fn cmdline(&self, bare: bool) -> String {

@@ -169,6 +169,7 @@ pub fn guest(tests: &'static str, policy: Choice) -> Guest {
     Guest {
         tests,
         options: "",
+        stream: None,
         cpus: 1,
         cores: Cores::Next,
         variant: Variant::Multiboot,

@@ -6,13 +6,13 @@
 //! consoles and the log; a case that hangs is stopped and fails. The same kernel runs
 //! on the bare machine too: what it asserts there is what guests must see.
 
-mod case;
+pub mod case;
 mod cases;
 mod cost;
 mod echo;
-mod hostile;
+pub mod hostile;
 mod judge;
-mod kernel;
+pub mod kernel;
 mod network;
 mod refusals;
 mod shared;
@@ -87,7 +87,8 @@ pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
     Ok(summary)
 }
 
-fn explain(complaints: &[String], outcome: Option<&Outcome>) {
+/// Shows what is wrong with a run, and all that it said.
+pub fn explain(complaints: &[String], outcome: Option<&Outcome>) {
     for complaint in complaints {
         println!("      {complaint}");
     }

@@ -80,6 +80,7 @@ impl Conductor {
         }
         let over = |((seen, guest), vm): ((&Seen, &Guest), &VmReport)| match guest.end {
             Expected::Never => seen.last,
+            Expected::Anyhow => true,
             _ => vm.end.is_some(),
         };
         if self.over.is_none() && attackers().all(over) {
@@ -89,10 +90,9 @@ impl Conductor {
             self.told = true;
             wishes.type_to(0, "\n");
         }
-        let endless = |g: &Guest| g.end == Expected::Never;
         let mut all = case.guests.iter().zip(&report.vms);
-        let others_ended = all.all(|(g, vm)| endless(g) || vm.end.is_some());
-        match case.guests.iter().any(endless) && others_ended {
+        let others_ended = all.all(|(g, vm)| g.is_endless() || vm.end.is_some());
+        match case.guests.iter().any(Guest::is_endless) && others_ended {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }
@@ -115,7 +115,10 @@ mod tests {
 
     impl Run {
         fn of(name: &str) -> Run {
-            let case = hostile::all().into_iter().find(|c| c.name == name).unwrap();
+            Run::with(hostile::all().into_iter().find(|c| c.name == name).unwrap())
+        }
+
+        fn with(case: Case) -> Run {
             let names = ["first", "second", "third", "fourth"];
             let report = Report::new(names.into_iter().take(case.guests.len()));
             let consoles = vec![Vec::new(); case.guests.len()];
@@ -171,5 +174,17 @@ mod tests {
         run.round(ROUNDS);
         (0..=3).for_each(|vm| run.end(vm));
         assert!(!run.say(0, "\n"));
+    }
+    #[test]
+    fn nobody_waits_for_a_random_guest_to_end() {
+        let mut run = Run::with(hostile::Mixed::new(1, 1).case());
+        (1..=2).for_each(|vm| assert!(!run.say(vm, "ready\n")));
+        run.round(ROUNDS);
+        assert_eq!(run.typed(), [(1, "!"), (2, "!")]);
+        run.end(1);
+        run.round(ROUNDS + 1);
+        assert_eq!(run.typed(), [(0, "\n")]);
+        run.end(0);
+        assert!(run.say(2, ""));
     }
 }

@@ -28,7 +28,7 @@ const KINDS: [&str; 12] = [
     "interrupts",
 ];
 /// Operations between two reports, and between two times that all is put in order.
-const REPORT: u64 = 4096;
+const REPORT: u64 = 512;
 const ORDER: u64 = 128;
 /// The guest's own memory and code end below this.
 const FAR: u64 = 0x4000_0000;
