@@ -16,6 +16,6 @@ mod page;
 mod reason;
 mod record;
 
-pub use page::{Counters, PAGE_MAGIC, PAGE_VERSION, Page};
+pub use page::{Counters, PAGE_MAGIC, PAGE_VERSION, Page, WAITS};
 pub use reason::Reason;
 pub use record::{ASK_LIVE, Delivery, End, Record, RecordDecoder, encode};

@@ -15,11 +15,13 @@ pub const PAGE_VERSION: u32 = 1;
 
 /// Room for reasons in a page, so that appending one moves nothing.
 const REASON_SLOTS: usize = 64;
+/// Buckets of [`Page::waits`].
+pub const WAITS: usize = 48;
 const _: () = assert!(Reason::COUNT <= REASON_SLOTS);
 
 /// The counters of one vCPU. Offsets are part of the interface with guests:
 /// magic 0, version 8 (u32), reason count 12 (u32), entries 16, host cycles 24,
-/// injected 32, device 40, timer 48, turns 56, exits 64 + 8 × reason.
+/// injected 32, device 40, timer 48, turns 56, exits 64 + 8 × reason, waits 576 + 8 × bucket.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Page {
@@ -43,11 +45,16 @@ pub struct Page {
     pub turns: u64,
     /// Exits by [`Reason`] index.
     pub exits: [u64; REASON_SLOTS],
+    /// On a shared core: how long interrupts of devices waited for the vCPU to get the core, the
+    /// first of each absence. Bucket n counts waits of 2ⁿ to 2ⁿ⁺¹ − 1 TSC ticks, 0 also those of
+    /// none, the last all that are longer.
+    pub waits: [u64; WAITS],
 }
 
 const _: () = assert!(core::mem::size_of::<Page>() <= 4096);
 const _: () = assert!(core::mem::offset_of!(Page, entries) == 16);
 const _: () = assert!(core::mem::offset_of!(Page, exits) == 64);
+const _: () = assert!(core::mem::offset_of!(Page, waits) == 576);
 
 impl Page {
     /// A page with nothing counted yet.
@@ -63,6 +70,15 @@ impl Page {
             timer_injected: 0,
             turns: 0,
             exits: [0; REASON_SLOTS],
+            waits: [0; WAITS],
+        }
+    }
+
+    /// Counts a wait of so many TSC ticks.
+    pub fn waited(&mut self, ticks: u64) {
+        let bucket = (ticks.max(1).ilog2() as usize).min(WAITS - 1);
+        if let Some(slot) = self.waits.get_mut(bucket) {
+            *slot = slot.wrapping_add(1);
         }
     }
 
@@ -157,6 +173,15 @@ mod tests {
         assert_eq!(c.of(Reason::Cpuid), 2);
         assert_eq!(c.total(), 3);
         assert_eq!(c.by_reason(), [(Reason::Cpuid, 2), (Reason::Shutdown, 1)]);
+    }
+
+    #[test]
+    fn a_wait_is_in_the_bucket_of_its_length() {
+        let mut p = Page::new();
+        [0, 1, 2, 3, 1023, 1024, u64::MAX].into_iter().for_each(|ticks| p.waited(ticks));
+        let counted = |n: usize| p.waits[n];
+        assert_eq!([0, 1, 9, 10, WAITS - 1].map(counted), [2, 2, 1, 1, 1]);
+        assert_eq!(p.waits.iter().sum::<u64>(), 7);
     }
 
     #[test]

@@ -117,13 +117,21 @@ pub struct Seat {
     pub place: usize,
     /// It waits to be asked for something.
     waits: AtomicBool,
+    /// When the first interrupt was handed on to it that it hasn't had the core for; 0: none.
+    handed: AtomicU64,
 }
 
 impl Seat {
     /// The next place on `core`.
     pub fn new(core: &'static SharedCore) -> Self {
         let place = core.places.fetch_add(1, Ordering::Relaxed);
-        Seat { core, place, waits: AtomicBool::new(true) }
+        Seat { core, place, waits: AtomicBool::new(true), handed: AtomicU64::new(0) }
+    }
+
+    /// The vCPU has the core: how long the first interrupt waited that was handed on to it.
+    pub fn waited(&self) -> Option<u64> {
+        let since = self.handed.swap(0, Ordering::Relaxed);
+        (since != 0).then(|| rdtsc().wrapping_sub(since))
     }
 
     /// Is the vCPU in its guest, or about to be?
@@ -251,6 +259,10 @@ impl SharedCore {
     /// An interrupt for another vCPU of this core is left in its inbox.
     pub fn hand_on(&self, place: usize, vectors: &VectorSet) {
         if let Some(turn) = self.turns().seats.get(place) {
+            let handed = &turn.seat().handed;
+            if handed.load(Ordering::Relaxed) == 0 {
+                handed.store(rdtsc().max(1), Ordering::Relaxed);
+            }
             vectors.iter().for_each(|v| turn.link.post(v));
         }
     }

@@ -7,7 +7,7 @@
 
 use super::Vcpu;
 use super::link::request;
-use super::shared_core::{NEVER, SharedCore, Yield};
+use super::shared_core::{NEVER, Seat, SharedCore, Yield};
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::{self, rdtsc, x2apic};
 use crate::interrupts;
@@ -82,6 +82,9 @@ impl<C: VirtualCpu> Vcpu<C> {
         core.bring_home(place);
         self.cpu.return_to_core();
         self.ledger.turns = self.ledger.turns.wrapping_add(1);
+        if let Some(ticks) = self.link().seat.as_ref().and_then(Seat::waited) {
+            self.ledger.waited(ticks);
+        }
     }
 
     /// In injection mode: what is pending in the local APIC goes to whom it is for.
