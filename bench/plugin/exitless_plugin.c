@@ -14,10 +14,11 @@
  *
  * FILE gets lines of key=value, flushed one by one so that a killed emulator
  * loses nothing:
- *   edge kind=open|close vcpu=N instructions=N guest=N host=N vmruns=N host_entries=N
+ *   edge of=N kind=open|close vcpu=N instructions=N guest=N host=N vmruns=N host_entries=N
  *   entry vcpu=N own=N all=N      the first VMRUN of a vCPU: instructions of this
  *                                 CPU and of all CPUs since power-on, firmware included
  *   total vcpu=N instructions=N guest=N host=N vmruns=N host_entries=N
+ * `of` tells the windows of two guests apart that share a CPU: each has markers of its own.
  * On a CPU that never ran VMRUN every instruction is the guest's: the bare machine.
  */
 #include <inttypes.h>
@@ -136,7 +137,7 @@ static void on_exit_of_emulator(qemu_plugin_id_t id, void *user)
 }
 
 /* What an instruction is to us. The markers are nopl imm32(%rax,%rax,1). */
-enum special { PLAIN, VMRUN, WINDOW_OPEN, WINDOW_CLOSE, HOST_ENTERED };
+enum special { PLAIN, VMRUN, WINDOW_OPEN, WINDOW_CLOSE, OTHER_OPEN, OTHER_CLOSE, HOST_ENTERED };
 
 static enum special classify(const struct qemu_plugin_insn *instruction)
 {
@@ -152,6 +153,8 @@ static enum special classify(const struct qemu_plugin_insn *instruction)
     switch (byte[4] | byte[5] << 8 | byte[6] << 16 | (uint32_t)byte[7] << 24) {
     case 0x45580001: return WINDOW_OPEN;
     case 0x45580002: return WINDOW_CLOSE;
+    case 0x45580003: return OTHER_OPEN;
+    case 0x45580004: return OTHER_CLOSE;
     case 0x45580010: return HOST_ENTERED;
     default: return PLAIN;
     }
@@ -173,8 +176,10 @@ static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *block)
         case PLAIN: break;
         case VMRUN: action = on_vmrun; break;
         case HOST_ENTERED: action = on_host_entered; break;
-        case WINDOW_OPEN: action = on_edge, user = "edge kind=open"; break;
-        case WINDOW_CLOSE: action = on_edge, user = "edge kind=close"; break;
+        case WINDOW_OPEN: action = on_edge, user = "edge of=0 kind=open"; break;
+        case WINDOW_CLOSE: action = on_edge, user = "edge of=0 kind=close"; break;
+        case OTHER_OPEN: action = on_edge, user = "edge of=1 kind=open"; break;
+        case OTHER_CLOSE: action = on_edge, user = "edge of=1 kind=close"; break;
         }
         if (action && special != VMRUN)
             qemu_plugin_register_vcpu_insn_exec_cb(instruction, action, QEMU_PLUGIN_CB_NO_REGS, user);

@@ -16,7 +16,7 @@
 static int interrupts_file;
 /* The interface's counters: bytes sent and received, packets sent and received. */
 static int statistics[4] = {-1, -1, -1, -1};
-/* Its interrupts' names in /proc/interrupts begin so; "" when there is no device. */
+/* Its interrupts' names in /proc/interrupts begin so; "" when there is no device, "nvme" for several disks. */
 static char prefix[64], interface[IFNAMSIZ];
 
 static int statistic(const char *name)
@@ -36,6 +36,10 @@ void device_choose(const char *name)
         fail("/proc/interrupts: %s", strerror(errno));
     if (!strcmp(name, "-"))
         return;
+    if (!strncmp(name, "nvme", 4) && strchr(name, ',')) {
+        strcpy(prefix, "nvme");
+        return;
+    }
     if (!strncmp(name, "nvme", 4)) {
         /* nvme0n1 has the interrupts nvme0q0, nvme0q1, ... */
         snprintf(prefix, sizeof prefix, "nvme%lu", strtoul(name + 4, NULL, 10));
@@ -57,7 +61,8 @@ static int is_devices(const char *text)
     size_t length = strlen(prefix);
     for (const char *at = text; length && (at = strstr(at, prefix)); at++) {
         char after = at[length];
-        if ((at == text || at[-1] == ' ') && !(after >= '0' && after <= '9'))
+        int another = after >= '0' && after <= '9' && strcmp(prefix, "nvme");
+        if ((at == text || at[-1] == ' ') && !another)
             return 1;
     }
     return 0;

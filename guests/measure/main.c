@@ -2,7 +2,7 @@
  * Opens and closes measuring windows around a running load, from inside the
  * guest, without disturbing what they count.
  *
- *   measure -c COUNTER -d DEVICE -w WARMUP -s SHORT -l LONG -n PAIRS [-r PORT] [-b BYTES] [-x EXITS] [-t TEXT] [-o FILE] PROGRAM [ARGUMENT...]
+ *   measure -c COUNTER -d DEVICE -w WARMUP -s SHORT -l LONG -n PAIRS [-r PORT] [-b BYTES] [-x EXITS] [-t TEXT] [-o FILE] [-g GUEST] PROGRAM [ARGUMENT...]
  *
  * starts PROGRAM, lets about WARMUP operations pass by COUNTER (operations.c), then
  * takes PAIRS times a window of about SHORT and one of about LONG operations, stops
@@ -12,6 +12,11 @@
  * on PORT and says "@exitless ready TEXT port=PORT"; -t also goes to the guest's line.
  * With -b an operation that sends less than BYTES is none: the load answers with errors.
  * With -x a window with more than EXITS exits fails the run, as far as a ledger says.
+ * With -g this is guest 0 or 1 of two that share a core. Its markers are its own; it says
+ * "@exitless loaded" when it is warm, waits for a byte on its console before its windows, says
+ * "@exitless load-over" after them and keeps the load on until it gets another byte: each has
+ * the other's load beside it in all its windows. The second has no spin window; the first waits
+ * for a third byte before its own, which comes when the second is gone.
  * With -o what PROGRAM says goes to FILE, and from there out when all is over.
  *
  * Then, with the load gone and the network interface down, it spins through a loop
@@ -52,6 +57,8 @@
 #define MARK(imm) __asm__ volatile(".byte 0x0f,0x1f,0x84,0x00; .long " #imm ::: "memory")
 #define WINDOW_OPEN() MARK(0x45580001)
 #define WINDOW_CLOSE() MARK(0x45580002)
+#define OTHER_OPEN() MARK(0x45580003)
+#define OTHER_CLOSE() MARK(0x45580004)
 
 #define MAX_PAIRS 64
 /* However slow the machine, a window ends. */
@@ -72,6 +79,7 @@ struct sample {
 };
 
 static int uptime_file;
+static long guest = -1; /* which of two that share a core */
 
 void fail(const char *format, ...)
 {
@@ -170,12 +178,18 @@ static double window(uint64_t count, double pace, uint64_t rounds, struct sample
     interrupts_read(&open->interrupts);
     open->nanoseconds = now();
     ledger_read(open->ledger);
-    WINDOW_OPEN();
+    if (guest == 1)
+        OTHER_OPEN();
+    else
+        WINDOW_OPEN();
     if (rounds)
         spin(rounds);
     else
         pace = let_pass(count, open->done.operations, pace);
-    WINDOW_CLOSE();
+    if (guest == 1)
+        OTHER_CLOSE();
+    else
+        WINDOW_CLOSE();
     ledger_read(close->ledger);
     close->nanoseconds = now();
     interrupts_read(&close->interrupts);
@@ -241,13 +255,24 @@ static double warm_up(uint64_t count)
     return (double)(now() - start) / (double)done;
 }
 
+/* Says how far this guest is and waits until it may go on. */
+static void wait_for_the_other(const char *what)
+{
+    char byte;
+    printf("@exitless %s\n", what);
+    fflush(stdout);
+    tcdrain(1);
+    if (read(0, &byte, 1) != 1)
+        fail("the console ended while the other guest was waited for");
+}
+
 int main(int count, char **argument)
 {
     char *counter = NULL, *device = "-", *text = "", *output = NULL;
     uint64_t warmup = 0, length[2] = {0, 0};
     unsigned long pairs = 0, port = 0, bytes = 0;
     uint64_t exits = UINT64_MAX;
-    for (int option; (option = getopt(count, argument, "+c:d:w:s:l:n:r:b:x:t:o:")) != -1;) {
+    for (int option; (option = getopt(count, argument, "+c:d:w:s:l:n:r:b:x:t:o:g:")) != -1;) {
         switch (option) {
         case 'c': counter = optarg; break;
         case 'd': device = optarg; break;
@@ -260,11 +285,12 @@ int main(int count, char **argument)
         case 'x': exits = strtoull(optarg, NULL, 10); break;
         case 't': text = optarg; break;
         case 'o': output = optarg; break;
+        case 'g': guest = strtol(optarg, NULL, 10); break;
         default: fail("measure doesn't know an option it was given");
         }
     }
     if (!counter || optind == count)
-        fail("usage: measure -c COUNTER -d DEVICE -w WARMUP -s SHORT -l LONG -n PAIRS [-r PORT] [-b BYTES] [-x EXITS] [-t TEXT] [-o FILE] PROGRAM [ARGUMENT...]");
+        fail("usage: measure -c COUNTER -d DEVICE -w WARMUP -s SHORT -l LONG -n PAIRS [-r PORT] [-b BYTES] [-x EXITS] [-t TEXT] [-o FILE] [-g GUEST] PROGRAM [ARGUMENT...]");
     if (!warmup || !length[0] || length[1] <= length[0] || !pairs || pairs > MAX_PAIRS || port > 65535)
         fail("warmup and short must be positive, long greater than short, pairs 1 to %d", MAX_PAIRS);
 
@@ -281,6 +307,8 @@ int main(int count, char **argument)
     warm_up(warmup / 2 + 1); /* the program's own start-up */
     double pace = warm_up(warmup / 2 + 1);
 
+    if (guest >= 0)
+        wait_for_the_other("loaded");
     printf("@exitless measuring\n");
     fflush(stdout);
     tcdrain(1);
@@ -294,9 +322,13 @@ int main(int count, char **argument)
             fail("%llu bytes were sent for an operation in window %u, less than %lu: the load answers with errors",
                  (unsigned long long)bytes_each(&edge[i][0], &edge[i][1]), i, bytes);
     }
-    printf("@exitless load-over\n");
-    fflush(stdout);
-    tcdrain(1);
+    if (guest >= 0) {
+        wait_for_the_other("load-over");
+    } else {
+        printf("@exitless load-over\n");
+        fflush(stdout);
+        tcdrain(1);
+    }
     if (port)
         load_fall_silent();
     load_stop();
@@ -308,14 +340,20 @@ int main(int count, char **argument)
     /* Described while the interrupts have their names. */
     describe(text, device);
     device_down();
-    uint64_t rounds = 1000000, start = now();
-    spin(rounds);
-    rounds = (uint64_t)((double)rounds * SPIN_NANOSECONDS / (double)(now() - start));
-    window(0, 0, rounds, &edge[windows][0], &edge[windows][1]);
+    uint64_t rounds = 1000000, start;
+    if (guest == 0)
+        wait_for_the_other("idle");
+    if (guest < 1) {
+        start = now();
+        spin(rounds);
+        rounds = (uint64_t)((double)rounds * SPIN_NANOSECONDS / (double)(now() - start));
+        window(0, 0, rounds, &edge[windows][0], &edge[windows][1]);
+    }
 
     for (i = 0; i < windows; i++)
         print_window(i, i % 2 ? "long" : "short", 0, &edge[i][0], &edge[i][1]);
-    print_window(i, "spin", 2 * rounds, &edge[i][0], &edge[i][1]);
+    if (guest < 1)
+        print_window(i, "spin", 2 * rounds, &edge[i][0], &edge[i][1]);
     if (output)
         load_repeat();
     printf("@exitless done\n");

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #define REASONS 64
+#define WAITS 48
 #define MAX_CPUS 16
 
 /* Prints "@exitless failed ...", kills the load and exits. */
@@ -54,7 +55,8 @@ struct interrupts {
 struct bytes {
     uint64_t sent, received, packets;
 };
-/* DEVICE is a disk, a network interface, or "-". */
+/* DEVICE is a disk, several NVMe disks with commas between them (all that there are), a network
+   interface, or "-". */
 void device_choose(const char *name);
 void interrupts_read(struct interrupts *into);
 /* Of a network interface; slow, since drivers ask the device. */
@@ -70,6 +72,7 @@ struct page { /* as the hypervisor lays it out (crates/ledger, Page) */
     uint32_t version, reasons;
     uint64_t entries, host_cycles, injected, device_injected, timer_injected, turns;
     uint64_t exits[REASONS];
+    uint64_t waits[WAITS];
 };
 /* Maps the pages of all vCPUs that are online, and stays on the first of them. */
 void ledger_find(void);

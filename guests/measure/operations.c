@@ -2,7 +2,7 @@
  * Counters of what the load has done, each read from where it is kept anyway, so
  * that the load doesn't run differently for being counted:
  *
- *   disk:NAME          reads that the disk completed, and its bytes
+ *   disk:NAME,...      reads that the disks completed, and their bytes
  *   stream:BYTES       writes of BYTES each to the load's busiest TCP socket, and the
  *                      bytes written (TCP_INFO of the load's own socket)
  *   snmp:GROUP:FIELD   a field of /proc/net/snmp, such as Udp:InDatagrams
@@ -25,9 +25,12 @@
 #include <unistd.h>
 
 #define MAX_THREADS 32
+#define MAX_DISKS 4
 
 static enum { DISK, STREAM, SNMP, MEMCACHED, WAKEUPS } kind;
-static int file = -1;              /* DISK, SNMP; the socket of STREAM and MEMCACHED */
+static int file = -1;              /* SNMP; the socket of STREAM and MEMCACHED */
+static int disk[MAX_DISKS];        /* DISK */
+static unsigned disks;
 static uint64_t write_size;        /* STREAM */
 static char *group, *field;        /* SNMP */
 static int port;                   /* MEMCACHED */
@@ -47,8 +50,12 @@ void operations_choose(char *spec)
     char path[128], *what = strsep(&spec, ":");
     if (!strcmp(what, "disk") && spec) {
         kind = DISK;
-        snprintf(path, sizeof path, "/sys/block/%s/stat", spec);
-        file = open_or_fail(path);
+        for (char *name; (name = strsep(&spec, ","));) {
+            if (disks == MAX_DISKS)
+                fail("more than %d disks", MAX_DISKS);
+            snprintf(path, sizeof path, "/sys/block/%s/stat", name);
+            disk[disks++] = open_or_fail(path);
+        }
     } else if (!strcmp(what, "stream") && spec && (write_size = strtoull(spec, NULL, 10))) {
         kind = STREAM;
     } else if (!strcmp(what, "snmp") && spec && (group = strsep(&spec, ":"), field = spec)) {
@@ -199,13 +206,14 @@ void operations_read(struct done *into)
 {
     into->operations = into->bytes = 0;
     switch (kind) {
-    case DISK: {
-        char *at = slurp(file, "the disk's counters");
-        into->operations = strtoull(at, &at, 10);
-        strtoull(at, &at, 10); /* merged */
-        into->bytes = 512 * strtoull(at, &at, 10);
+    case DISK:
+        for (unsigned i = 0; i < disks; i++) {
+            char *at = slurp(disk[i], "the disk's counters");
+            into->operations += strtoull(at, &at, 10);
+            strtoull(at, &at, 10); /* merged */
+            into->bytes += 512 * strtoull(at, &at, 10);
+        }
         break;
-    }
     case STREAM:
         if (!written(file, &into->bytes))
             fail("the load's socket: %s", strerror(errno));

@@ -35,7 +35,7 @@ take_clock() {
 }
 
 wait_for_disk() {
-    disk=$(parameter disk nvme0n1)
+    disk=${1:-$(parameter disk nvme0n1)}
     tries=0
     while [ ! -b "/dev/$disk" ]; do
         tries=$((tries + 1))
@@ -44,11 +44,18 @@ wait_for_disk() {
     done
 }
 
+# A job for each disk. exitless.guest is for two guests that share a core (`measure -g`).
 measure_fio() {
-    wait_for_disk
-    measure -c "disk:$disk" -d "$disk" -t workload=fio \
+    disks=$(parameter disk nvme0n1)
+    jobs=
+    for one in $(IFS=,; set -- $disks; echo "$@"); do
+        wait_for_disk "$one"
+        jobs="$jobs --name=$one --filename=/dev/$one"
+    done
+    guest=$(parameter guest "")
+    measure -c "disk:$disks" -d "$disks" -t workload=fio ${guest:+-g "$guest"} \
         -w "$(parameter warmup 2000)" -s "$(parameter short 2000)" -l "$(parameter long 12000)" -n "$(parameter pairs 4)" \
-        fio --name=load --filename=/dev/$disk --ioengine="$(parameter engine libaio)" --direct=1 \
+        fio --name=global --ioengine="$(parameter engine libaio)" --direct=1 \
         --rw=randread --bs=4k --iodepth="$(parameter depth 1)" --numjobs=1 --norandommap \
-        --time_based --runtime=86400 --eta=never --disk_util=0 --output=/dev/null
+        --time_based --runtime=86400 --eta=never --disk_util=0 --output=/dev/null $jobs
 }

@@ -9,6 +9,7 @@ use super::{
     policy::Policy,
     progress::Step,
     report::{self, Measured},
+    shared,
     show::text::wrap,
     workload::{Effort, Workload},
 };
@@ -45,6 +46,8 @@ enum What {
     Table2(OneArgs),
     /// fio: 4 KiB random reads from an assigned NVMe controller
     Fio(FioArgs),
+    /// Two guests on one core, fio on an NVMe controller of each
+    Shared(shared::Args),
 }
 
 /// What every experiment takes.
@@ -74,8 +77,9 @@ struct OneArgs {
     files: Files,
 }
 
+/// Where figures go besides the terminal.
 #[derive(clap::Args, Clone, Debug, Default)]
-struct Files {
+pub struct Files {
     /// Write the rows as JSON to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -125,6 +129,16 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
         What::Fig5(args) => of("fig5", args),
         What::Table2(args) => of("table2", args),
         What::Fio(args) => one(cx, fio(&args.depth), &args.one),
+        What::Shared(args) => shared::run(args, cx),
+    }
+}
+
+impl Files {
+    /// JSON and HTML: what can't be written is refused now, not when everything has been measured.
+    pub fn claim(&self) -> Result<(Option<Output>, Option<Output>)> {
+        let [json, html] =
+            [&self.json, &self.html].map(|path| path.as_deref().map(Output::claim).transpose());
+        Ok((json?, html?))
     }
 }
 
@@ -145,10 +159,7 @@ fn fio(depths: &[u32]) -> Measured {
 }
 
 fn one(cx: &Context, measured: Measured, args: &OneArgs) -> Result<()> {
-    // Refused now, not when everything has been measured.
-    let [json, html] = [&args.files.json, &args.files.html]
-        .map(|path| path.as_deref().map(Output::claim).transpose());
-    let (json, html) = (json?, html?);
+    let (json, html) = args.files.claim()?;
     let request = args.common.request(&measured.workloads);
     let kit = prepare(cx, &measured.workloads)?;
     let results = measure(cx, &kit, &request)?;
@@ -254,7 +265,7 @@ fn misplaced(cell: &Cell) -> Option<String> {
 }
 
 /// The guests, and a plugin that is known to count right on this emulator.
-fn prepare(cx: &Context, workloads: &[Workload]) -> Result<Kit> {
+pub fn prepare(cx: &Context, workloads: &[Workload]) -> Result<Kit> {
     let kit = Kit::make(cx, workloads.iter().copied())?;
     let step = Step::begin("counting plugin against a program of known length".into());
     let checked = plugin_check::run(cx, &kit);

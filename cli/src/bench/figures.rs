@@ -32,6 +32,12 @@ pub struct Exits {
     pub entries: u64,
     /// Virtual interrupts that the host gave to the guest.
     pub injected: u64,
+    /// Of these, those of assigned devices.
+    pub device_injected: u64,
+    /// How often the guest was given a core that it shares.
+    pub turns: u64,
+    /// How long interrupts waited for that, as [`ledger::Page::waits`] has it.
+    pub waits: Vec<u64>,
     /// Exits by [`Reason`] index.
     pub by_reason: Vec<u64>,
 }
@@ -299,7 +305,7 @@ fn pairs(windows: &[Window]) -> impl Iterator<Item = (&Window, &Window)> {
 }
 
 /// All spin windows together: what isn't the loop is the ticks'.
-fn tick(windows: &[Window]) -> Result<Tick, Error> {
+pub fn tick(windows: &[Window]) -> Result<Tick, Error> {
     let spins = windows.iter().filter(|w| w.kind == Kind::Spin);
     let ticks: u64 = spins.clone().map(|w| w.ticks).sum();
     if ticks == 0 {

@@ -36,6 +36,8 @@ pub struct Plugin {
 /// One edge of a window.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Edge {
+    /// Whose: 0, or 1 for the second of two guests that share a CPU.
+    pub of: u64,
     /// Or it closes one.
     pub opens: bool,
     /// The CPU it was on.
@@ -62,6 +64,12 @@ fn number(pairs: &HashMap<&str, &str>, key: &str) -> Result<u64> {
 /// A count, small enough that sums of many can't overflow.
 fn count(text: &str) -> Option<u64> {
     text.parse().ok().filter(|n| *n < 1 << 52)
+}
+
+/// Counts with commas between them.
+fn counts(key: &str, list: &str) -> Result<Vec<u64>> {
+    let each = list.split(',').map(count).collect::<Option<_>>();
+    each.ok_or_else(|| anyhow!("{key}={list} is no list of counts"))
 }
 
 /// Whether a console line is one of ours, and what it says after the mark.
@@ -101,15 +109,16 @@ fn window(text: &str) -> Result<Window> {
         Some("spin") => Kind::Spin,
         _ => bail!("no kind= in it that is short, long or spin"),
     };
+    let optional = |key| pairs.get(key).map_or(Ok(0), |_| number(&pairs, key));
     let exits = match pairs.get("exits") {
         None => None,
         Some(list) => Some(Exits {
             entries: number(&pairs, "entries")?,
             injected: number(&pairs, "injected")?,
-            by_reason: list
-                .split(',')
-                .map(|n| count(n).ok_or_else(|| anyhow!("exits={list} is no list of counts")))
-                .collect::<Result<_>>()?,
+            by_reason: counts("exits", list)?,
+            device_injected: optional("device_injected")?,
+            turns: optional("turns")?,
+            waits: pairs.get("waits").map_or(Ok(Vec::new()), |list| counts("waits", list))?,
         }),
     };
     Ok(Window {
@@ -119,7 +128,7 @@ fn window(text: &str) -> Result<Window> {
         interrupts: number(&pairs, "interrupts")?,
         ticks: number(&pairs, "ticks")?,
         nanoseconds: number(&pairs, "nanoseconds")?,
-        bytes: pairs.get("bytes").map_or(Ok(0), |_| number(&pairs, "bytes"))?,
+        bytes: optional("bytes")?,
         exits,
         guest: 0,
         host: 0,
@@ -137,6 +146,7 @@ pub fn plugin(text: &str) -> Result<Plugin> {
             |key| number(&pairs, key).with_context(|| format!("the plugin's line \"{line}\""));
         match what {
             "edge" => plugin.edges.push(Edge {
+                of: number("of")?,
                 opens: pairs.get("kind") == Some(&"open"),
                 vcpu: number("vcpu")?,
                 guest: number("guest")?,
@@ -197,10 +207,10 @@ mod tests {
         # @exitless window number=1 kind=spin spun=8 operations=0 interrupts=0 ticks=3 nanoseconds=6\r\n\
         @exitless done\r\n";
     const COUNTED: &str = "entry vcpu=1 own=5 all=77\n\
-        edge kind=open vcpu=1 instructions=10 guest=6 host=4 vmruns=3 host_entries=2\n\
-        edge kind=close vcpu=1 instructions=40 guest=26 host=14 vmruns=13 host_entries=12\n\
-        edge kind=open vcpu=1 instructions=50 guest=30 host=20 vmruns=20 host_entries=19\n\
-        edge kind=close vcpu=1 instructions=60 guest=39 host=21 vmruns=21 host_entries=20\n\
+        edge of=0 kind=open vcpu=1 instructions=10 guest=6 host=4 vmruns=3 host_entries=2\n\
+        edge of=0 kind=close vcpu=1 instructions=40 guest=26 host=14 vmruns=13 host_entries=12\n\
+        edge of=0 kind=open vcpu=1 instructions=50 guest=30 host=20 vmruns=20 host_entries=19\n\
+        edge of=0 kind=close vcpu=1 instructions=60 guest=39 host=21 vmruns=21 host_entries=20\n\
         total vcpu=0 instructions=9 guest=9 host=0 vmruns=0 host_entries=0\n";
 
     #[test]
@@ -241,12 +251,13 @@ mod tests {
     }
 
     /// What lines are made of, and what doesn't belong in them.
-    const WORDS: [&str; 26] = [
+    const WORDS: [&str; 27] = [
         "@exitless",
         "window",
         "guest",
         "done",
         "edge",
+        "of=0",
         "entry",
         "\n",
         "\n",

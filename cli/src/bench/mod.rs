@@ -15,6 +15,7 @@ mod policy;
 mod progress;
 mod report;
 mod rows;
+mod shared;
 mod show;
 mod workload;
 

@@ -42,6 +42,7 @@ mod tests {
     fn windows_have_a_budget() {
         let budget = Budget { what: "x", times: 10, host_each: 5 };
         let edge = |opens, host, vmruns| Edge {
+            of: 0,
             opens,
             vcpu: 1,
             guest: 0,

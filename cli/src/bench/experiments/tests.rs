@@ -33,7 +33,12 @@ fn cell(policy: Policy, workload: Workload, exits: u64, host: u64) -> Cell {
             ticks,
             nanoseconds: 1_000_000_000,
             bytes: 256 * operations,
-            exits: vm.then_some(Exits { entries, injected: exits * operations, by_reason }),
+            exits: vm.then_some(Exits {
+                entries,
+                injected: exits * operations,
+                by_reason,
+                ..Exits::default()
+            }),
             guest: 12_000 * operations + 100 * ticks,
             host: if vm { host * operations + 25 * per_tick * ticks } else { 0 },
             vmruns: if vm { entries } else { 0 },

@@ -1,0 +1,98 @@
+//! `exitless bench shared`: two Linux guests on one core, each with fio on an NVMe controller of
+//! its own, beside one Linux on the bare machine with both controllers and both loads.
+//!
+//! Guarantees: all windows of a guest have the other's load beside them, but the one that tells the
+//! price of a timer tick: that has no other guest beside it.
+
+mod boot;
+mod figures;
+mod output;
+
+use super::{
+    command::{self, Files},
+    figures::{Window, tick},
+    lines,
+    policy::Policy,
+    progress::Step,
+    show::text,
+    workload::{Effort, Workload},
+};
+use crate::{context::Context, output::Output};
+use anyhow::{Result, bail};
+use boot::{Load, Ran};
+use figures::{Side, Together};
+
+/// What `bench shared` takes.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// What the guests run on
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "bare,trap,eli")]
+    policy: Vec<Policy>,
+    /// Coarse, in minutes: shorter windows
+    #[arg(long)]
+    quick: bool,
+    /// Reads under way at a time, of each fio
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    depth: u32,
+    /// How long a guest runs at most while the other waits, in microseconds
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = plan::DEFAULT_SLICE, value_parser = clap::value_parser!(u32).range(100..=100_000))]
+    slice: u32,
+    #[command(flatten)]
+    files: Files,
+}
+
+/// What was measured under a policy.
+pub struct Cell {
+    /// Which.
+    pub policy: Policy,
+    /// Both guests, or the bare machine's only one.
+    pub together: Together,
+}
+
+/// Runs the experiment.
+pub fn run(args: &Args, cx: &Context) -> Result<()> {
+    if args.policy.contains(&Policy::Direct) {
+        bail!(
+            "direct gives a guest its core's interrupt controller and needs a core of its own; bench shared can measure bare, trap, eli-delivery and eli"
+        );
+    }
+    let (json, html) = args.files.claim()?;
+    let effort = if args.quick { Effort::Quick } else { Effort::Full };
+    let fio = Workload::Fio { depth: args.depth };
+    let kit = command::prepare(cx, &[fio])?;
+    let load = Load { fio, effort, slice_us: args.slice };
+    let mut cells = Vec::new();
+    for policy in Policy::ALL.into_iter().filter(|p| args.policy.contains(p)) {
+        let step = Step::begin(format!("two on a core     {}", policy.label()));
+        let measured = boot::boot(cx, &kit, &load, policy, &step).and_then(figures);
+        match &measured {
+            Ok(together) => step.end(&format!("{} I/Os", together.operations())),
+            Err(_) => step.end("failed"),
+        }
+        cells.push(Cell { policy, together: measured? });
+    }
+    let shown = output::blocks(&cells, &load);
+    println!("\n{}", text::blocks(&shown));
+    if let Some(json) = json {
+        let rows = output::rows(&cells, &load);
+        json.write(&(serde_json::to_string_pretty(&rows)? + "\n"))?;
+    }
+    html.map_or(Ok(()), |html: Output| html.write(&output::page(shown, &kit)))
+}
+
+/// Each guest's windows with what was counted on the core meanwhile.
+fn figures(ran: Ran) -> Result<Together> {
+    let mut edges = ran.edges;
+    let mut sides = Vec::new();
+    let mut price = None;
+    for (of, guest) in ran.guests.into_iter().enumerate() {
+        let own = edges.extract_if(.., |edge| edge.of == of as u64).collect();
+        let plugin = lines::Plugin { edges: own, boot: None };
+        let windows: Vec<Window> = lines::join(guest, &plugin)?;
+        sides.push(Side::of(&windows)?);
+        if of == 0 {
+            price = Some(tick(&windows)?);
+        }
+    }
+    Ok(Together { sides, tick: price.unwrap_or_default(), tsc_hz: ran.tsc_hz })
+}

@@ -1,0 +1,198 @@
+//! What the experiment shows: a table with the policies side by side, a distribution, rows for
+//! JSON, a page.
+
+use super::{
+    Cell,
+    boot::Load,
+    figures::{Together, bucket_end},
+};
+use crate::bench::{
+    figures::reason_name,
+    guest::Kit,
+    policy::Policy,
+    show::{
+        Block, Source, Table,
+        html::{self, Page, Section},
+        number, three, two, whole,
+    },
+    workload::Effort,
+};
+use ledger::Reason;
+use serde::Serialize;
+
+const NAME: &str = "shared";
+const TITLE: &str = "Two guests share a core: fio on an NVMe controller of each";
+/// Exits rarer than this per I/O have no line.
+const RARE: f64 = 0.0005;
+
+/// What the terminal and the page show.
+pub fn blocks(cells: &[Cell], load: &Load) -> Vec<Block> {
+    let short = match load.effort {
+        Effort::Quick | Effort::Smoke => ", short windows (--quick)",
+        Effort::Full | Effort::Demo => "",
+    };
+    let intro = format!(
+        "Two VMs on one core, {} each, a slice of {} µs{short}. bare: one Linux on one CPU of the bare \
+         machine with both controllers and both loads.",
+        load.fio.title(),
+        load.slice_us
+    );
+    let mut blocks = vec![Block::Say(intro), Block::Table(table(cells))];
+    blocks.extend(waits(cells).map(Block::Table));
+    blocks
+}
+
+fn table(cells: &[Cell]) -> Table {
+    let mut table = Table::new(TITLE, cells.iter().map(|c| c.policy.label().to_string()));
+    let all = |f: &dyn Fn(&Together) -> String| -> Vec<String> {
+        cells.iter().map(|c| f(&c.together)).collect()
+    };
+    let vm = |f: &dyn Fn(&Together) -> String| -> Vec<String> {
+        let of = |c: &Cell| if c.policy == Policy::Bare { String::new() } else { f(&c.together) };
+        cells.iter().map(of).collect()
+    };
+    table.section(Source::Measured, "");
+    table.line("I/Os counted", all(&|t| whole(t.operations() as f64)));
+    table.line("device interrupts per I/O", all(&|t| two(t.per_operation(|s| s.interrupts))));
+    table.line("exits per interrupt at home", vm(&|t| three(t.exits_at_home())));
+    table.part("interrupts at home, of all", vm(&|t| three(t.per_interrupt(super::Side::at_home))));
+    table.part(
+        "given by the host, of all",
+        vm(&|t| three(t.per_interrupt(|s| s.exits.device_injected))),
+    );
+    table.line(
+        "exits per I/O, all",
+        vm(&|t| three(t.per_operation(|s| s.exits.by_reason.iter().sum()))),
+    );
+    for reason in Reason::ALL.iter().copied() {
+        let of = |t: &Together| t.per_operation(|s| s.exits_for(reason));
+        if cells.iter().any(|c| of(&c.together) >= RARE) {
+            table.part(reason_name(reason as usize), vm(&|t| three(of(t))));
+        }
+    }
+    table.line("instructions per turn", vm(&|t| whole(t.instructions_per_turn())));
+    table.line("instructions per I/O, of all on the core", all(&|t| whole(t.cost())));
+    table.part("ticks out", all(&|t| whole(t.cost_ticks_out())));
+    table.line("guest share of instructions", vm(&|t| three(t.guest_share())));
+    table.part("ticks out", vm(&|t| three(t.guest_share_ticks_out())));
+    let fraction = |t: &Together, cost: fn(&Together) -> f64| {
+        bare(cells).map_or(String::new(), |b| three(cost(b) / cost(t)))
+    };
+    table.line(
+        "throughput together, of bare's, by instructions",
+        all(&|t| fraction(t, Together::cost)),
+    );
+    table.part("ticks out", all(&|t| fraction(t, Together::cost_ticks_out)));
+    table
+}
+
+fn bare(cells: &[Cell]) -> Option<&Together> {
+    cells.iter().find(|c| c.policy == Policy::Bare).map(|c| &c.together)
+}
+
+/// How long interrupts waited that came for the one that hadn't the core.
+fn waits(cells: &[Cell]) -> Option<Table> {
+    let vms: Vec<_> = cells.iter().filter(|c| c.policy != Policy::Bare).collect();
+    let counted: Vec<Vec<u64>> = vms.iter().map(|c| c.together.waits()).collect();
+    let used = |bucket: &usize| counted.iter().any(|w| w.get(*bucket).is_some_and(|n| *n > 0));
+    let buckets: Vec<usize> = (0..ledger::WAITS).filter(used).collect();
+    let hz = vms.iter().find_map(|c| c.together.tsc_hz)?;
+    let (first, last) = (*buckets.first()?, *buckets.last()?);
+    let mut table = Table::new(
+        "waits for the core, of the first interrupt of each absence",
+        vms.iter().map(|c| c.policy.label().to_string()),
+    );
+    table.section(Source::Measured, "in real time of a slow machine: the part that is shorter");
+    for bucket in first..=last {
+        let part = |waits: &Vec<u64>| {
+            let shorter: u64 = waits.iter().take(bucket + 1).sum();
+            three(shorter as f64 / waits.iter().sum::<u64>().max(1) as f64)
+        };
+        let label = format!("under {} µs", number(bucket_end(bucket, hz)));
+        table.line(label, counted.iter().map(part));
+    }
+    table.line("waits", counted.iter().map(|w| whole(w.iter().sum::<u64>() as f64)));
+    Some(table)
+}
+
+/// What ticks taken out leaves.
+#[derive(Serialize)]
+pub struct TicksOut {
+    instructions_per_operation: f64,
+    guest_share: f64,
+    fraction_of_bare: Option<f64>,
+}
+
+/// A row of `--json`.
+#[derive(Serialize)]
+pub struct Row {
+    experiment: &'static str,
+    kind: &'static str,
+    policy: &'static str,
+    workload: String,
+    slice_us: u32,
+    operations: u64,
+    interrupts: u64,
+    interrupts_at_home: u64,
+    exits_per_interrupt_at_home: f64,
+    device_injected: u64,
+    turns: u64,
+    exits_by_reason: std::collections::BTreeMap<String, u64>,
+    instructions_per_operation: f64,
+    guest_share: f64,
+    fraction_of_bare: Option<f64>,
+    ticks_out: TicksOut,
+    /// By power of two of TSC ticks.
+    waits: Vec<u64>,
+    tsc_hz: Option<u64>,
+}
+
+/// The rows for `--json`, one for each policy.
+pub fn rows(cells: &[Cell], load: &Load) -> Vec<Row> {
+    let row = |cell: &Cell| {
+        let t = &cell.together;
+        let exits =
+            Reason::ALL.iter().map(|r| (reason_name(*r as usize), t.sum(|s| s.exits_for(*r))));
+        Row {
+            experiment: NAME,
+            kind: Source::Measured.label(),
+            policy: cell.policy.label(),
+            workload: load.fio.key(),
+            slice_us: load.slice_us,
+            operations: t.operations(),
+            interrupts: t.sum(|s| s.interrupts),
+            interrupts_at_home: t.sum(super::Side::at_home),
+            exits_per_interrupt_at_home: t.exits_at_home(),
+            device_injected: t.sum(|s| s.exits.device_injected),
+            turns: t.sum(|s| s.exits.turns),
+            exits_by_reason: exits.filter(|(_, n)| *n > 0).collect(),
+            instructions_per_operation: t.cost(),
+            guest_share: t.guest_share(),
+            fraction_of_bare: bare(cells).map(|b| b.cost() / t.cost()),
+            ticks_out: TicksOut {
+                instructions_per_operation: t.cost_ticks_out(),
+                guest_share: t.guest_share_ticks_out(),
+                fraction_of_bare: bare(cells).map(|b| b.cost_ticks_out() / t.cost_ticks_out()),
+            },
+            waits: t.waits(),
+            tsc_hz: t.tsc_hz,
+        }
+    };
+    cells.iter().map(row).collect()
+}
+
+/// The page.
+pub fn page(blocks: Vec<Block>, kit: &Kit) -> String {
+    let section = Section { name: NAME.into(), title: TITLE.into(), blocks };
+    html::page(&Page {
+        title: "Exitless: shared cores".into(),
+        intro: vec![
+            "Every figure is counted: exits by the hypervisor's ledger, instructions by a plugin of the \
+             emulator, as slopes between short and long windows of a running load."
+                .into(),
+        ],
+        sections: vec![section],
+        notes: kit.versions().into_iter().map(String::from).collect(),
+        ..Page::default()
+    })
+}
