@@ -176,6 +176,11 @@ const CPUS: &[Attack] = &[
     ),
     attack("bars", "one CPU moves the registers that the other reads", &[shown(PciConfig, 300)]),
     attack("remapped", "one CPU exchanges the page behind the other's table", &[]),
+    attack(
+        "asleep",
+        "one CPU interrupts the other, which sleeps, and moves registers without end",
+        &[],
+    ),
 ];
 
 const MSRS: &[Attack] = &[

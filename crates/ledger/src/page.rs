@@ -146,6 +146,7 @@ impl Counters {
         add(&mut self.injected, other.injected);
         add(&mut self.device_injected, other.device_injected);
         add(&mut self.timer_injected, other.timer_injected);
+        add(&mut self.turns, other.turns);
         self.exits.resize(self.exits.len().max(other.exits.len()), 0);
         self.exits.iter_mut().zip(&other.exits).for_each(|(sum, n)| add(sum, *n));
     }
@@ -192,6 +193,22 @@ mod tests {
         sum.add(&part(&[1, 5]));
         sum.add(&part(&[u64::MAX]));
         assert_eq!((sum.entries, sum.exits), (6, alloc::vec![u64::MAX, 5]));
+    }
+
+    #[test]
+    fn sums_have_every_counter() {
+        let ones = Counters {
+            entries: 1,
+            host_cycles: 1,
+            injected: 1,
+            device_injected: 1,
+            timer_injected: 1,
+            turns: 1,
+            exits: alloc::vec![1],
+        };
+        let mut sum = Counters::default();
+        sum.add(&ones);
+        assert_eq!(sum, ones);
     }
 
     #[test]

@@ -126,6 +126,44 @@ pub fn bars(test: &str, boot: &Boot) {
     check!(test, done, "all come through");
 }
 
+/// What ends the first CPU's sleep.
+const ALARM: u8 = 0x45;
+
+/// The first CPU sleeps with interrupts off while the other gives it interrupts and moves what both have
+/// mapped: on a shared core that is another's time.
+pub fn asleep(test: &str, boot: &Boot) {
+    let Some(device) = crate::ground::device() else { return };
+    let Some(count) = all(test, boot) else { return };
+    let home = device.base() as u32;
+    idt::on(ALARM, |_| x2apic::complete());
+    GO_ON.store(true, SeqCst);
+    let done = smp::others(
+        count,
+        |_| {
+            let Some(device) = crate::ground::device() else { return };
+            for i in 0..2000u32 {
+                device.function.write(pci::BAR0, [0xD000_0000, 0xD100_0000][i as usize % 2]);
+                x2apic::send(0, u64::from(ALARM));
+            }
+            // It may be about to halt.
+            while GO_ON.load(SeqCst) {
+                x2apic::send(0, command::NMI);
+                wait::ticks(1_000_000);
+            }
+        },
+        || {
+            let before = idt::count(2);
+            while idt::count(2) == before {
+                cpu::halt();
+            }
+            GO_ON.store(false, SeqCst);
+            true
+        },
+    );
+    device.move_to(home);
+    check!(test, done, "all come through");
+}
+
 /// The page behind the address of the table that one CPU takes interrupts through is exchanged by the other, and
 /// nobody tells.
 pub fn remapped(test: &str, boot: &Boot) {

@@ -40,6 +40,7 @@ pub const ALL: &[((&str, &str), Doing)] = &[
     (("cpus", "tables"), cpus::rewritten),
     (("cpus", "bars"), cpus::bars),
     (("cpus", "remapped"), cpus::remapped),
+    (("cpus", "asleep"), cpus::asleep),
     (("msrs", "all"), registers::all),
     (("msrs", "efer"), registers::efer),
     (("msrs", "virtualization"), registers::virtualization),

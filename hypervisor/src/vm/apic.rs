@@ -24,7 +24,10 @@ const TSC: u32 = 0x10;
 const EFER: u32 = 0xC000_0080;
 const CR0_PG: u64 = 1 << 31;
 /// The most ticks a second that a periodic timer of a guest's gets.
-pub const SHORTEST_PERIOD_HZ: u64 = 100_000;
+const SHORTEST_PERIOD_HZ: u64 = 100_000;
+/// The same where several vCPUs share the core, and each tick has to go through the host's
+/// deadlines: between two of them the guest must come to execute something.
+pub const SHORTEST_SHARED_PERIOD_HZ: u64 = 5_000;
 const X2APIC: core::ops::RangeInclusive<u32> = 0x800..=0x8FF;
 
 impl<C: VirtualCpu> Vcpu<C> {

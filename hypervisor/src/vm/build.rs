@@ -3,7 +3,7 @@
 //! Runs on core 0 at boot. Whatever is wrong with the plan, a kernel or a device ends in one
 //! sentence that names it; nothing has run by then.
 
-use super::apic::SHORTEST_PERIOD_HZ;
+use super::apic::SHORTEST_SHARED_PERIOD_HZ;
 use super::contents::Contents;
 use super::devices::Device;
 use super::io::physical_cpuid;
@@ -297,7 +297,7 @@ impl Builder<'_> {
             timer: VirtualTimer::new(
                 cpu::tsc_hz(),
                 cpu::timer_hz(),
-                cpu::tsc_hz() / SHORTEST_PERIOD_HZ,
+                cpu::tsc_hz() / SHORTEST_SHARED_PERIOD_HZ,
             ),
             msrs: Msrs::new(identity(id == 0)),
             first_msrs: Msrs::new(identity(id == 0)),

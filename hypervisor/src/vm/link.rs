@@ -135,7 +135,7 @@ impl Link {
     fn kick(&self, requests: u32) {
         self.ask(requests);
         match &self.seat {
-            Some(seat) => seat.poke(),
+            Some(seat) => seat.poke(requests & request::STIRRING != 0),
             None if !self.is_here() => x2apic::send_nmi(self.apic_id),
             None => {}
         }
@@ -169,7 +169,7 @@ impl Link {
             Signal::None => {}
             Signal::Kick => self.kick(request::STARTUP),
             Signal::Wake => match &self.seat {
-                Some(seat) => seat.poke(),
+                Some(seat) => seat.poke(true),
                 None => x2apic::send_ipi(self.apic_id, interrupts::WAKE),
             },
         }

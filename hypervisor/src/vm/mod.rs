@@ -94,7 +94,7 @@ pub struct Vcpu<C: VirtualCpu> {
     shadow: Shadow,
     /// The virtual interrupt the guest will take at the first chance.
     offered: Option<u8>,
-    /// MOV to CR8 exits, since the task priority holds an interrupt back.
+    /// MOV to CR8 exits, since there is an interrupt for it to hold back or let in.
     priority_watched: bool,
     /// The vector under which the timer's last interrupt waits.
     timer_requested: Option<u8>,

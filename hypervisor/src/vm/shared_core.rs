@@ -54,6 +54,8 @@ pub struct SharedCore {
     current: AtomicUsize,
     /// When the guest was last entered.
     entered: AtomicU64,
+    /// When [`SharedCore::watch`] last sent an NMI.
+    nudged: AtomicU64,
     /// Taken after a VM's lock, if both are.
     interrupts: Mutex<Interrupts>,
     /// Interrupts that arrived, were nobody's, and weren't told of; there should be none.
@@ -115,7 +117,7 @@ enum State {
 pub struct Seat {
     pub core: &'static SharedCore,
     pub place: usize,
-    /// It waits to be asked for something.
+    /// It waits to be asked for something, and its core hasn't been told.
     waits: AtomicBool,
     /// When the first interrupt was handed on to it that it hasn't had the core for; 0: none.
     handed: AtomicU64,
@@ -140,9 +142,10 @@ impl Seat {
     }
 
     /// Something was asked of the vCPU: has its core look, unless it will anyway before it enters
-    /// the guest.
-    pub fn poke(&self) {
-        if self.is_current() || self.waits.load(Ordering::SeqCst) {
+    /// the guest. If that is nothing that it wakes up for, `stirring`, whoever else has the core isn't
+    /// bothered; if it is, once until the core has looked, however often is asked.
+    pub fn poke(&self, stirring: bool) {
+        if self.is_current() || stirring && self.waits.swap(false, Ordering::SeqCst) {
             self.core.poke();
         }
     }
@@ -159,6 +162,7 @@ impl SharedCore {
             idle: AtomicBool::new(false),
             current: AtomicUsize::new(NOBODY),
             entered: AtomicU64::new(0),
+            nudged: AtomicU64::new(0),
             interrupts: Mutex::new(Interrupts {
                 vectors: CoreVectors::new(host, places),
                 sources: Vec::new(),
@@ -206,11 +210,14 @@ impl SharedCore {
     }
 
     /// Core 0: gets the core back from a guest that has kept it for longer than a turn without an
-    /// exit, whatever that guest lets in.
+    /// exit, whatever that guest lets in. Once in a slice, however often it is called.
     pub fn watch(&self, now: u64) {
         let inside = self.current.load(Ordering::SeqCst) != NOBODY;
-        let since = now.wrapping_sub(self.entered.load(Ordering::Relaxed)) as i64;
-        if inside && since > self.slice as i64 {
+        let overdue = |since: &AtomicU64| {
+            now.wrapping_sub(since.load(Ordering::Relaxed)) as i64 > self.slice as i64
+        };
+        if inside && overdue(&self.entered) && overdue(&self.nudged) {
+            self.nudged.store(now, Ordering::Relaxed);
             x2apic::send_nmi(self.apic_id);
         }
         let strays = self.strays.swap(0, Ordering::Relaxed);
@@ -428,6 +435,7 @@ impl Turns {
         for (place, turn) in self.seats.iter().enumerate() {
             if turn.stirs(now) {
                 turn.state.set(State::Ready);
+                turn.seat().waits.store(false, Ordering::SeqCst);
                 schedule.wake(place, now);
             } else if turn.state.get() == State::Ready && !schedule.is_runnable(place) {
                 // At its very first.
@@ -471,7 +479,11 @@ impl Turn {
     /// It waits, and what it waits for is there.
     fn stirs(&self, now: u64) -> bool {
         match self.state.get() {
-            State::Waits(at) => at <= now || self.link.requests() & request::STIRRING != 0,
+            State::Waits(at) => {
+                // Before the look: who asks after it is to tell again.
+                self.seat().waits.store(true, Ordering::SeqCst);
+                at <= now || self.link.requests() & request::STIRRING != 0
+            }
             State::Sleeps(at) => at <= now,
             State::Ready | State::Gone => false,
         }

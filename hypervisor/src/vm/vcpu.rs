@@ -151,19 +151,18 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
         if mode == Mode::Injection {
             self.offer();
+        } else {
+            self.watch_priority(false);
         }
     }
 
-    /// Offers the highest virtual interrupt that the task priority lets in. One that it holds
-    /// back is looked at again when the guest changes the priority; hardware would compare by
-    /// itself, but QEMU lets a vector of the same class in.
+    /// Offers the highest virtual interrupt that the task priority lets in. As long as there is one,
+    /// held back or on offer, MOV to CR8 exits. Hardware would compare by itself, but QEMU lets a
+    /// vector of the same class in, and aborts when the priority changes with one on offer.
     fn offer(&mut self) {
         let next = self.apic.deliverable();
         let held = next.is_some_and(|v| class(v) <= class(self.cpu.task_priority()));
-        if held != self.priority_watched {
-            self.priority_watched = held;
-            self.cpu.watch_task_priority(held);
-        }
+        self.watch_priority(next.is_some());
         let offered = next.filter(|_| !held);
         if offered != self.offered {
             self.offered = offered;
@@ -171,7 +170,14 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
-    /// MOV to CR8 while an interrupt is held back by the task priority.
+    fn watch_priority(&mut self, on: bool) {
+        if on != self.priority_watched {
+            self.priority_watched = on;
+            self.cpu.watch_task_priority(on);
+        }
+    }
+
+    /// MOV to CR8 while an interrupt is held back by the task priority, or on offer.
     fn load_task_priority(&mut self) -> Result<(), Fault> {
         let mut bytes = [0; 15];
         let address = self.cpu.rip();
@@ -325,7 +331,10 @@ impl<C: VirtualCpu> Vcpu<C> {
         event: Interruption,
     ) -> Result<Reason, (Reason, Stop)> {
         let in_service = |v| x2apic::in_service(v);
-        let mut what = classify(event, error_code, &self.shadow.hidden, in_service);
+        // On a shared core it is the mode that hides them: in injection mode the gate is the guest's.
+        let own_gates = self.seat().is_some() && self.mode == Mode::Injection;
+        let hidden = if own_gates { &VectorSet::EMPTY } else { &self.shadow.hidden };
+        let mut what = classify(event, error_code, hidden, in_service);
         // The gate's own absence has this error code, whether EXT is set or not.
         let absent =
             exception == NOT_PRESENT && error_code & !1 == u32::from(event.vector()) * 8 + 2;
