@@ -20,6 +20,10 @@ use std::collections::HashMap;
 /// the machine that the emulator runs on; the tight one is about exits ([`share`]).
 const LONGEST_GAP: u64 = 2_000_000;
 
+/// What Linux says when another's turn falls into its timer interrupt: that is what sharing a core
+/// means, and how long its heart stands still is judged all the same.
+const OTHERS_TURN: &str = "hrtimer: interrupt took ";
+
 /// Bytes that the [`Conductor`](super::Conductor) types on its console.
 const TYPED: u64 = 1;
 
@@ -105,12 +109,16 @@ fn place(device: &DeviceName) -> Option<String> {
 }
 
 fn victim(guest: &Guest, shares: bool, console: &str, disk: &[u8], wrong: &mut Vec<String>) {
+    let mut excused = 0;
     for line in console.lines().filter_map(|l| l.split("@exitless ").nth(1)) {
-        if line.starts_with("failed ") || line.starts_with("complaint ") {
+        if shares && line.starts_with("complaint ") && line.contains(OTHERS_TURN) {
+            excused += 1;
+        } else if line.starts_with("failed ") || line.starts_with("complaint ") {
             wrong.push(line.to_owned());
         }
     }
-    if !console.contains("@exitless complaints=0") {
+    let complaints = console.lines().find_map(|l| l.trim().split("@exitless complaints=").nth(1));
+    if complaints != Some(excused.to_string().as_str()) {
         wrong.push("its kernel's log wasn't empty at the end".to_owned());
     }
     let verified = match Verified::read(console) {
@@ -251,6 +259,26 @@ mod tests {
         let mut counts = vec![0; Reason::COUNT];
         exits.iter().for_each(|(r, n)| counts[*r as usize] = *n);
         Verified { rounds: 9, beats: 100, gap: 10, device: 100, ticks: 100, time: 1, exits: counts }
+    }
+
+    #[test]
+    fn a_complaint_is_harm_but_for_anothers_turn_on_a_shared_core() {
+        let case = super::super::all().into_iter().find(|c| c.name == "hostile/nobody-eli");
+        let guest = &case.unwrap().guests[0];
+        let complain = |shares, console: &str| {
+            let mut wrong = Vec::new();
+            victim(guest, shares, console, &[], &mut wrong);
+            wrong.len()
+        };
+        let turn = "@exitless complaint [ 2.1] hrtimer: interrupt took 6573694 ns\r\n";
+        let other = "@exitless complaint [ 2.2] nvme: timeout\r\n";
+        // Each has said nothing of its I/O either.
+        assert_eq!(complain(false, "@exitless complaints=0\r\n"), 1);
+        assert_eq!(complain(true, &format!("{turn}@exitless complaints=1\r\n")), 1);
+        assert_eq!(complain(true, &format!("{turn}@exitless complaints=2\r\n")), 2);
+        assert_eq!(complain(false, &format!("{turn}@exitless complaints=1\r\n")), 3);
+        assert_eq!(complain(true, &format!("{other}@exitless complaints=1\r\n")), 3);
+        assert_eq!(complain(true, ""), 2);
     }
 
     #[test]
