@@ -177,7 +177,8 @@ mod tests {
     }
     #[test]
     fn nobody_waits_for_a_random_guest_to_end() {
-        let mut run = Run::with(hostile::Mixed::new(1, 1).case());
+        let round = hostile::Mixed { subjects: "exits", ..hostile::Mixed::new(1, 1) };
+        let mut run = Run::with(round.case());
         (1..=2).for_each(|vm| assert!(!run.say(vm, "ready\n")));
         run.round(ROUNDS);
         assert_eq!(run.typed(), [(1, "!"), (2, "!")]);
