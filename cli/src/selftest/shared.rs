@@ -2,8 +2,9 @@
 //! beating on the same core, two guests whose devices interrupt by the same vector, and what it
 //! costs to give the core to another.
 
-use super::case::{Budget, Case, Cores, Guest};
+use super::case::{Budget, Case, Cores, Expected, Guest};
 use super::cases::{TESTS, case, guest, heartbeat, second};
+use super::smp::{self, several};
 use plan::Choice;
 
 /// What a vCPU that shares its core does under `trap`; under `eli` it does everything.
@@ -39,6 +40,15 @@ pub fn all() -> Vec<Case> {
             cases.push(case(format!("{group}/{test}"), quick, two));
         }
         cases.push(cost(policy));
+        // All vCPUs of a VM on one core.
+        let ends = smp::ENDS.into_iter().map(|(test, end)| (test, end, false));
+        let passes =
+            smp::TESTS.into_iter().map(|(test, _)| (test, Expected::Passed, test == "ipi-all"));
+        for (test, end, quick) in passes.chain(ends).filter(|_| policy == Choice::Eli) {
+            let guest =
+                Guest { end, cores: Cores::One, counts: Vec::new(), ..several(test, policy) };
+            cases.push(case(format!("shared-smp/{test}"), quick, [guest]));
+        }
     }
     cases
 }

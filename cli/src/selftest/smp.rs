@@ -15,7 +15,7 @@ const MANY: u32 = 4;
 const POLICIES: [Choice; 3] = [Choice::Trap, Choice::Eli, Choice::Direct];
 
 /// Tests that end well, and whether the quick test has them (under `direct` and `eli`).
-const TESTS: [(&str, bool); 17] = [
+pub const TESTS: [(&str, bool); 17] = [
     ("ap-start", true),
     ("ap-restart", true),
     ("ipi-fixed", false),
@@ -41,7 +41,7 @@ const ALL_BARE: &str = "ap-start,ap-restart,ipi-fixed,ipi-ring,ipi-all,ipi-nmi,i
     offline-interrupt";
 
 /// Tests after which the VM is gone, whatever its other CPUs do.
-const ENDS: [(&str, Expected); 3] = [
+pub const ENDS: [(&str, Expected); 3] = [
     ("ap-power-off", Expected::PowerOff),
     ("ap-reset", Expected::Reset),
     ("ap-triple-fault", Expected::Fault("triple fault")),
@@ -107,7 +107,7 @@ pub fn all() -> Vec<Case> {
 }
 
 /// A VM of several vCPUs with the first `edu`.
-fn several(tests: &'static str, policy: Choice) -> Guest {
+pub fn several(tests: &'static str, policy: Choice) -> Guest {
     let mut guest = Guest { cpus: CPUS, ..guest(tests, policy) };
     if tests == "timers" && policy == Choice::Direct {
         guest.counts = [Reason::TimerInterrupt, Reason::TimerEoi].map(|r| (r, 0..=0)).into();
