@@ -11,7 +11,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::ops::RangeInclusive;
-use iommu::{Bdf, DomainId, Error, Fault, InterruptRoute, Registers, vtd};
+use iommu::{Bdf, Delivery, DomainId, Error, Fault, InterruptRoute, Registers, vtd};
 use paging::VtdSecondLevel;
 use spin::Once;
 use spin::mutex::TicketMutex as Mutex;
@@ -27,6 +27,8 @@ enum Unit {
 }
 
 struct Served {
+    /// Address of its registers.
+    base: u64,
     unit: Mutex<Unit>,
     all: bool,
     named: Vec<Bdf>,
@@ -115,7 +117,7 @@ fn enable_unit(unit: &RemappingUnit, pci: Option<&Pci>) -> Result<Served, String
     let named = of(ScopeKind::Endpoint).filter_map(|s| device_at(s, pci)).collect();
     let bridges = of(ScopeKind::Bridge).filter_map(|s| device_at(s, pci));
     let buses = bridges.filter_map(|b| Some(pci?.buses_behind(b))).collect();
-    Ok(Served { unit: Mutex::new(Unit::Vtd(on)), all: unit.include_all, named, buses })
+    Ok(Served { base: at, unit: Mutex::new(Unit::Vtd(on)), all: unit.include_all, named, buses })
 }
 
 /// The device that a scope's path leads to, from bridge to bridge (VT-d 8.3.1).
@@ -242,6 +244,31 @@ pub fn block(device: Bdf, entry: u16) -> Result<(), Error> {
         Unit::Vtd(u) => u.clear_irte(entry),
     })
     .unwrap_or(Ok(()))
+}
+
+/// Has every unit send an interrupt when it blocks something.
+pub fn send_faults(destination: u32, delivery: Delivery) {
+    for served in UNITS.get().into_iter().flatten() {
+        match &mut *served.unit.lock() {
+            Unit::Vtd(u) => u.send_faults(destination, delivery),
+        }
+    }
+}
+
+/// Holds that interrupt back, or not.
+pub fn mask_faults(masked: bool) {
+    for served in UNITS.get().into_iter().flatten() {
+        match &mut *served.unit.lock() {
+            Unit::Vtd(u) => u.mask_faults(masked),
+        }
+    }
+}
+
+/// Has some unit recorded a fault? Asked without the lock, which others may hold: reading the
+/// register changes nothing.
+pub fn fault_pending() -> bool {
+    let mut units = UNITS.get().into_iter().flatten();
+    units.any(|served| vtd::fault_pending(&mut Mmio(served.base)))
 }
 
 /// What the units blocked since the last call, as far as their records go. Collected under the

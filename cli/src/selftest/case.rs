@@ -17,7 +17,7 @@ use crate::{
 };
 use anyhow::{Context as _, Result};
 use ledger::{Reason, Record};
-use plan::{Choice, DeviceName, Network, OnReset, Plan, Vm};
+use plan::{Choice, DeviceName, Host, Network, OnReset, Plan, Vm};
 use std::{
     fs,
     ops::{ControlFlow, RangeInclusive},
@@ -46,6 +46,10 @@ pub struct Case {
     pub guests: Vec<Guest>,
     /// What the plan says of network controllers.
     pub networks: Vec<Network>,
+    /// What the plan says of the host.
+    pub host: Host,
+    /// What the hypervisor's log must say, each in one of its lines.
+    pub log: Vec<&'static str>,
     /// What is special about the machine.
     pub machine: Special,
     /// What must come of the run.
@@ -326,7 +330,7 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
             },
         });
     }
-    let plan = Plan { networks: case.networks.clone(), ..Plan::new(vms) };
+    let plan = Plan { networks: case.networks.clone(), host: case.host, ..Plan::new(vms) };
     match case.machine {
         Special::Unchecked => plan.try_map(|_, _, path| {
             let path = Path::new(&path).to_owned();

@@ -3,7 +3,7 @@
 use super::case::{Case, Cores, Expect, Expected, Guest, Special};
 use super::kernel::Variant;
 use ledger::Reason;
-use plan::{Choice, Class, DeviceName};
+use plan::{Choice, Class, DeviceName, Host};
 use std::ops::RangeInclusive;
 
 const NONE: RangeInclusive<u64> = 0..=0;
@@ -141,6 +141,8 @@ pub fn case<const N: usize>(name: String, quick: bool, guests: [Guest; N]) -> Ca
         quick,
         guests: guests.into(),
         networks: Vec::new(),
+        host: Host::default(),
+        log: Vec::new(),
         machine,
         expect,
         windows: Vec::new(),

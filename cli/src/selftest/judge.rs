@@ -43,6 +43,9 @@ fn bare(case: &Case, outcome: &Outcome) -> Vec<String> {
 
 fn ends(case: &Case, outcome: &Outcome) -> Vec<String> {
     let mut wrong: Vec<String> = outcome.report.failure(&outcome.ended).into_iter().collect();
+    for wanted in case.log.iter().filter(|w| !outcome.log.iter().any(|l| l.contains(**w))) {
+        wrong.push(format!("the hypervisor's log doesn't say {wanted:?}"));
+    }
     for ((guest, vm), console) in case.guests.iter().zip(&outcome.report.vms).zip(&outcome.consoles)
     {
         let mut of_vm = Vec::new();

@@ -1,11 +1,12 @@
 //! Several vCPUs on one core: every delivery situation beside a neighbour whose heart must go on
-//! beating on the same core, two guests whose devices interrupt by the same vector, and what it
+//! beating on the same core, the host's critical interrupt under each of its protections while a
+//! guest lets nothing in, two guests whose devices interrupt by the same vector, and what it
 //! costs to give the core to another.
 
 use super::case::{Budget, Case, Cores, Expected, Guest};
 use super::cases::{TESTS, case, guest, heartbeat, second};
 use super::smp::{self, several};
-use plan::Choice;
+use plan::{Choice, Host, Protection};
 
 /// What a vCPU that shares its core does under `trap`; under `eli` it does everything.
 const TRAP: [&str; 5] = ["delivery", "delivery-masked", "no-eoi", "timer-mixed", "low-vectors"];
@@ -49,6 +50,18 @@ pub fn all() -> Vec<Case> {
                 Guest { end, cores: Cores::One, counts: Vec::new(), ..several(test, policy) };
             cases.push(case(format!("shared-smp/{test}"), quick, [guest]));
         }
+    }
+    for (name, protection) in Protection::ALL {
+        let deaf = Guest { options: "deaf=1", ..guest("dma-confine", Choice::Eli) };
+        let two = [deaf, heartbeat("beats=20", Choice::Eli)].map(beside);
+        let told = match protection {
+            Protection::Elsewhere => "told by elsewhere",
+            Protection::Nmi => "told by nmi",
+            Protection::Limit => "told by limit",
+        };
+        let host = Host { iommu_faults: protection };
+        let case = case(format!("critical/{name}"), protection == Protection::Limit, two);
+        cases.push(Case { host, log: vec![told], ..case });
     }
     cases
 }

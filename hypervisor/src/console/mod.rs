@@ -22,6 +22,7 @@ use core::{
     ops::ControlFlow,
     sync::atomic::{AtomicBool, Ordering},
 };
+use delivery::VectorSet;
 use ring::Pushed;
 
 /// The longest log line; longer ones are cut.
@@ -127,11 +128,11 @@ pub fn flush() {
 
 /// Core 0: passes output and input on, for ever; sleeps in between. `input` is told of VMs that have
 /// input. After each wake-up, at least 100 times per second and at least every `interval` TSC ticks,
-/// `each_wake` may do as it likes, or end this.
+/// `each_wake` may do as it likes, or end this; it is told which interrupts arrived.
 pub fn serve(
     interval: u64,
     mut input: impl FnMut(usize),
-    mut each_wake: impl FnMut() -> ControlFlow<()>,
+    mut each_wake: impl FnMut(&VectorSet) -> ControlFlow<()>,
 ) {
     x2apic::timer_divide_shift(0);
     x2apic::timer_lvt(interrupts::TIMER, x2apic::TimerMode::Periodic, false);
@@ -139,10 +140,11 @@ pub fn serve(
     x2apic::timer_start((cpu::timer_hz() / per_second) as u32);
     let mut parser = frame::Parser::new();
     loop {
-        interrupts::take().for_each(drop);
+        let mut arrived = VectorSet::EMPTY;
+        interrupts::take().for_each(|vector| arrived.insert(vector));
         receive(&mut parser, &mut input);
         pump();
-        if each_wake().is_break() {
+        if each_wake(&arrived).is_break() {
             break;
         }
         // A wake-up that came since `take` is seen here; one that comes later ends the HLT.

@@ -16,6 +16,8 @@ use core::{arch::asm, sync::atomic::Ordering};
 pub const TIMER: u8 = 0xF1;
 /// Vector that wakes a core from HLT to look for work.
 pub const WAKE: u8 = 0xF2;
+/// Vector by which an IOMMU tells that it blocked something.
+pub const FAULTS: u8 = 0xF3;
 /// Vector of an interrupt that went away; never completed.
 pub const SPURIOUS: u8 = 0xFF;
 

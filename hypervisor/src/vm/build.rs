@@ -60,6 +60,7 @@ pub struct Built {
     pub shared: Vec<(&'static SharedCore, Members)>,
     /// The longest turn on a shared core, in TSC ticks.
     pub slice: u64,
+    pub host: plan::Host,
 }
 
 /// Builds every VM of the boot image.
@@ -107,7 +108,7 @@ pub fn all(machine: &Machine, bytes: &'static [u8]) -> Result<Built, String> {
     };
     let shared: Option<_> = shared.into_iter().map(of_core).collect();
     let shared = shared.ok_or("no memory is left for the stacks of vCPUs that share a core")?;
-    Ok(Built { vms, alone: placed, shared, slice })
+    Ok(Built { vms, alone: placed, shared, slice, host: image.plan.host })
 }
 
 /// The cores that several vCPUs are to share.

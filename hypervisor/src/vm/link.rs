@@ -169,7 +169,8 @@ impl Link {
             Signal::None => {}
             Signal::Kick => self.kick(request::STARTUP),
             Signal::Wake => match &self.seat {
-                Some(seat) => seat.poke(true),
+                // Asked again: it may have looked between the question and the new state.
+                Some(_) => self.kick(request::STARTUP),
                 None => x2apic::send_ipi(self.apic_id, interrupts::WAKE),
             },
         }

@@ -10,6 +10,7 @@ mod apic;
 mod build;
 mod code;
 mod contents;
+mod critical;
 mod devices;
 mod end;
 mod io;
@@ -32,14 +33,15 @@ use crate::cpu::svm::{self, SvmCpu};
 use crate::cpu::vendor::{Start, VirtualCpu};
 use crate::cpu::{self, rdtsc};
 use crate::panic::{finish, refuse};
-use crate::{console, iommu, sriov};
+use crate::{console, interrupts, iommu, sriov};
 use alloc::boxed::Box;
 use alloc::string::String;
 use code::CodePages;
 use contents::Contents;
 use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use delivery::{LocalApic, Mode, VirtualTimer};
+use critical::Critical;
+use delivery::{LocalApic, Mode, VectorSet, VirtualTimer};
 use end::Ending;
 use ledger::{Delivery, Page};
 use link::Link;
@@ -124,7 +126,11 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
         refuse(reason);
     }
     let built = build::all(machine, image).unwrap_or_else(|reason| refuse(reason));
-    let build::Built { vms, alone, shared, slice } = built;
+    let build::Built { vms, alone, shared, slice, host } = built;
+    let core = shared.first().map(|(core, _)| *core);
+    let guest = core.map_or_else(|| vms[0].links[0].apic_id, |core| core.apic_id);
+    let mut critical =
+        Critical::new(host.iommu_faults, core, guest).unwrap_or_else(|reason| refuse(reason));
     crate::memory::freeze();
     for (core, vcpu) in alone {
         cpu::run_on(core, enter, Box::into_raw(vcpu) as usize);
@@ -132,9 +138,8 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     for members in &shared {
         cpu::run_on(members.0.index, enter_shared, core::ptr::from_ref(members) as usize);
     }
-    let mut faults = report::Faults::default();
-    let round = || {
-        faults.report();
+    let round = |arrived: &VectorSet| {
+        critical.round(arrived.contains(interrupts::FAULTS));
         live::answer();
         sriov::serve();
         shared.iter().for_each(|(core, _)| core.watch(rdtsc()));

@@ -116,8 +116,8 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Looks, and tells if it is time.
-    pub fn report(&mut self) {
+    /// Looks, and tells if it is time; `way`: how the host heard of it.
+    pub fn report(&mut self, way: &str) {
         let found = crate::iommu::faults();
         let Some(fault) = found.last() else { return };
         let now = rdtsc();
@@ -129,7 +129,7 @@ impl Faults {
         self.last = now;
         crate::memory::while_reporting(|| {
             log::warn!(
-                "IOMMU: {:?} of {} blocked: {} ({untold} more)",
+                "IOMMU: {:?} of {} blocked: {} ({untold} more; told by {way})",
                 fault.request,
                 fault.source,
                 fault.reason

@@ -7,6 +7,7 @@
 //! `schedule::Schedule` for time, `delivery::CoreVectors` for vectors. That the core comes back
 //! from a guest that lets nothing in is [`SharedCore::watch`]'s: an NMI from core 0.
 
+use super::critical;
 use super::link::{Link, request};
 use super::vcpu::host_vectors;
 use crate::cpu::fiber::{self, Suspended};
@@ -154,7 +155,8 @@ impl Seat {
 impl SharedCore {
     /// A core for `places` vCPUs, none there yet; `slice` in TSC ticks.
     pub fn new(index: usize, apic_id: u32, places: usize, slice: u64) -> Self {
-        let host = host_vectors(ledger::Delivery::Eli);
+        let mut host = host_vectors(ledger::Delivery::Eli);
+        host.insert(interrupts::FAULTS);
         SharedCore {
             index,
             apic_id,
@@ -247,10 +249,21 @@ impl SharedCore {
         routed
     }
 
-    /// The entry is about to lead elsewhere: it isn't aimed again when its vCPU comes or goes. What
-    /// it sent until now still finds its vCPU.
+    /// The entry is about to lead elsewhere: it isn't aimed again when its vCPU comes or goes. Until
+    /// then it sends by its alias, since its vCPU may leave before that; what it sent by the guest's
+    /// own vector has arrived when its vCPU has left.
     pub fn let_go(&self, device: Bdf, entry: u16) {
-        self.interrupts.lock().sources.retain(|s| s.entry != entry || s.device != device);
+        let mut i = self.interrupts.lock();
+        let Some(at) = i.sources.iter().position(|s| s.entry == entry && s.device == device) else {
+            return;
+        };
+        let source = i.sources.swap_remove(at);
+        let aimed = i.vectors.alias(source.place, source.guest).is_some_and(|alias| {
+            let (source, delivery) = (device, Message::Fixed(alias));
+            let route = InterruptRoute { source, destination: self.apic_id, delivery };
+            iommu::aim(entry, route).is_ok()
+        });
+        assert!(aimed, "the IOMMU takes a route to an alias");
     }
 
     /// The vCPU at `place` has one source less for its vector `guest`.
@@ -417,10 +430,13 @@ impl SharedCore {
             C::sleep();
         }
         self.idle.store(false, Ordering::SeqCst);
-        cpu::this().take_nmi();
+        if cpu::this().take_nmi() {
+            critical::nmi();
+        }
         for vector in interrupts::take() {
             match self.arrived(vector) {
                 Arrived::Host if vector == interrupts::TIMER => self.fired(),
+                Arrived::Host if vector == interrupts::FAULTS => critical::arrived(),
                 Arrived::Host => {}
                 Arrived::Of { place, vectors } => self.hand_on(place, &vectors),
                 Arrived::Nobody => self.note_stray(),
@@ -435,6 +451,7 @@ impl Turns {
         for (place, turn) in self.seats.iter().enumerate() {
             if turn.stirs(now) {
                 turn.state.set(State::Ready);
+                // Whoever asks for more finds it on its way: no NMI for whom it waits for.
                 turn.seat().waits.store(false, Ordering::SeqCst);
                 schedule.wake(place, now);
             } else if turn.state.get() == State::Ready && !schedule.is_runnable(place) {

@@ -6,6 +6,7 @@
 //! it has it again at the latest.
 
 use super::Vcpu;
+use super::critical;
 use super::link::request;
 use super::shared_core::{NEVER, Seat, SharedCore, Yield};
 use crate::cpu::vendor::VirtualCpu;
@@ -90,7 +91,9 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// In injection mode: what is pending in the local APIC goes to whom it is for.
     pub(super) fn take_pending(&mut self) -> Reason {
         self.cpu.take_interrupts();
-        cpu::this().take_nmi();
+        if cpu::this().take_nmi() {
+            critical::nmi();
+        }
         self.receive_taken()
     }
 
@@ -134,7 +137,8 @@ impl<C: VirtualCpu> Vcpu<C> {
             link.done(request::INBOX);
             self.open_inbox();
         }
-        let asked = self.link().requests() & (request::NMI | request::STARTUP) != 0;
+        let asked =
+            self.link().requests() & (request::NMI | request::STARTUP | request::CONSOLE) != 0;
         let priority = class(self.cpu.task_priority());
         let interrupt = self.apic.deliverable().is_some_and(|v| class(v) > priority);
         asked || interrupt && self.cpu.interrupts_enabled() || self.cpu.raising()
@@ -196,7 +200,12 @@ impl<C: VirtualCpu> Vcpu<C> {
                     Reason::OtherVcpu
                 }
             }
-            Arrived::Host => Reason::HostInterrupt,
+            Arrived::Host => {
+                if vector == interrupts::FAULTS {
+                    critical::arrived();
+                }
+                Reason::HostInterrupt
+            }
             Arrived::Of { place: owner, vectors } if owner == place => {
                 vectors.iter().for_each(|v| self.apic.request(v));
                 vectors.highest().map_or(Reason::HostInterrupt, |v| self.reason_of(v))

@@ -5,6 +5,7 @@
 //! VM, and the work is bounded.
 
 use super::Vcpu;
+use super::critical;
 use super::this_core::in_service;
 use crate::cpu::vendor::{Exit, VirtualCpu};
 use crate::cpu::{self, rdtsc, x2apic};
@@ -234,12 +235,15 @@ impl<C: VirtualCpu> Vcpu<C> {
             Exit::Interrupt => {
                 self.cpu.take_interrupts();
                 // A kick that came between the exit and now was taken along; what it is for is asked.
-                cpu::this().take_nmi();
+                if cpu::this().take_nmi() {
+                    critical::nmi();
+                }
                 Ok(self.receive_taken())
             }
             Exit::Nmi => {
                 self.cpu.take_nmi();
                 cpu::this().take_nmi();
+                critical::nmi();
                 if self.seat().is_some() {
                     self.take_reserved();
                 }

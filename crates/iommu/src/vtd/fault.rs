@@ -7,6 +7,11 @@ use crate::{Bdf, Fault, Registers, Request};
 /// F, the top bit of a record: it holds a fault. Writing it clears it.
 const F: u32 = 1 << 31;
 
+/// Is a fault recorded?
+pub fn fault_pending(regs: &mut impl Registers) -> bool {
+    regs.read32(FSTS) & PPF != 0
+}
+
 /// Reports every recorded fault and clears it; true if the unit had more than it could record.
 pub fn take(
     regs: &mut impl Registers,

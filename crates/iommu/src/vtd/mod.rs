@@ -22,5 +22,6 @@ mod unit;
 mod tests;
 
 pub use capabilities::{Capabilities, probe};
+pub use fault::fault_pending;
 pub use interrupt::{block_message, ioapic_entry, message};
 pub use unit::{Range, Unit};

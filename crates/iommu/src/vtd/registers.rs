@@ -16,6 +16,12 @@ pub const RTADDR: u32 = 0x20;
 pub const FSTS: u32 = 0x34;
 /// Fault event control.
 pub const FECTL: u32 = 0x38;
+/// Fault event data.
+pub const FEDATA: u32 = 0x3C;
+/// Fault event address.
+pub const FEADDR: u32 = 0x40;
+/// Its upper half.
+pub const FEUADDR: u32 = 0x44;
 /// Protected memory enable.
 pub const PMEN: u32 = 0x64;
 /// Invalidation queue tail.

@@ -7,10 +7,11 @@ use super::fault;
 use super::interrupt::{self, Entries};
 use super::queue::{Invalidation, Queue};
 use super::registers::{
-    CFI, EIME, EPM, FECTL, FECTL_IM, IRE, IRTA, PMEN, PRS, QIE, RTADDR, SIRTP, SRTP, TE,
+    CFI, EIME, EPM, FEADDR, FECTL, FECTL_IM, FEDATA, FEUADDR, IRE, IRTA, PMEN, PRS, QIE, RTADDR,
+    SIRTP, SRTP, TE,
 };
 use super::tables::Tables;
-use crate::{Bdf, DomainId, Error, Fault, InterruptRoute, Memory, Registers};
+use crate::{Bdf, Delivery, DomainId, Error, Fault, InterruptRoute, Memory, Registers};
 
 /// What part of a domain's addresses to forget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +48,7 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         let contexts = Contexts::new(&mut tables)?;
         let entries = Entries::new(&mut tables, interrupt_entries)?;
 
-        // Faults are polled for.
+        // Nobody said yet where to.
         regs.write32(FECTL, FECTL_IM);
         command::clear(&mut regs, IRE, "stop remapping interrupts")?;
         command::clear(&mut regs, TE, "stop translating")?;
@@ -225,6 +226,24 @@ impl<R: Registers, M: Memory> Unit<R, M> {
     /// Reports recorded faults and clears the records; true if there were more than records.
     pub fn faults(&mut self, report: impl FnMut(Fault)) -> bool {
         fault::take(&mut self.regs, &self.capabilities, report)
+    }
+
+    /// Has the unit send an interrupt when it records a fault and had none (VT-d 7.3). It isn't
+    /// remapped: `destination` is an x2APIC id.
+    pub fn send_faults(&mut self, destination: u32, delivery: Delivery) {
+        let data = match delivery {
+            Delivery::Fixed(vector) => u32::from(vector),
+            Delivery::Nmi => 4 << 8,
+        };
+        self.regs.write32(FEDATA, data);
+        self.regs.write32(FEADDR, 0xFEE0_0000 | (destination & 0xFF) << 12);
+        self.regs.write32(FEUADDR, destination & !0xFF);
+        self.mask_faults(false);
+    }
+
+    /// Holds that interrupt back, or not. One that comes meanwhile is sent when it isn't any more.
+    pub fn mask_faults(&mut self, masked: bool) {
+        self.regs.write32(FECTL, if masked { FECTL_IM } else { 0 });
     }
 
     fn check_domain(&self, domain: DomainId) -> Result<(), Error> {
