@@ -126,6 +126,12 @@ pub fn request_bitmap() -> [u32; 8] {
     core::array::from_fn(|i| read(IRR + i as u32) as u32)
 }
 
+/// Of the vectors pending, 32 from 32 × `index` on.
+#[inline]
+pub fn requested(index: u8) -> u32 {
+    read(IRR + u32::from(index & 7)) as u32
+}
+
 /// The task priority.
 pub fn tpr() -> u8 {
     read(TPR) as u8

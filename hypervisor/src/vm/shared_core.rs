@@ -22,10 +22,16 @@ use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use delivery::{Arrived, CoreVectors, VectorSet};
 use schedule::Schedule;
-use spin::{Mutex, Once};
+use spin::Once;
+use spin::mutex::TicketMutex as Mutex;
 
 /// In [`SharedCore::current`]: no vCPU is, or is about to be, in its guest.
 const NOBODY: usize = usize::MAX;
+/// Turns after which core 0 gets the core back from a guest that nobody waits for.
+const TURNS_UNSEEN: u64 = 10;
+/// How long the core sleeps at most, by second: an NMI between STI and HLT may take the
+/// interrupt that was to end the sleep.
+const LOOKS_PER_SECOND: u64 = 100;
 /// A deadline that never comes.
 pub const NEVER: u64 = u64::MAX;
 
@@ -53,8 +59,8 @@ pub struct SharedCore {
     idle: AtomicBool,
     /// Place of the vCPU that is, or is about to be, in its guest.
     current: AtomicUsize,
-    /// When the guest was last entered.
-    entered: AtomicU64,
+    /// When the core has something to do for others than who has it.
+    due: AtomicU64,
     /// When [`SharedCore::watch`] last sent an NMI.
     nudged: AtomicU64,
     /// Taken after a VM's lock, if both are.
@@ -163,7 +169,7 @@ impl SharedCore {
             slice,
             idle: AtomicBool::new(false),
             current: AtomicUsize::new(NOBODY),
-            entered: AtomicU64::new(0),
+            due: AtomicU64::new(NEVER),
             nudged: AtomicU64::new(0),
             interrupts: Mutex::new(Interrupts {
                 vectors: CoreVectors::new(host, places),
@@ -211,14 +217,13 @@ impl SharedCore {
         }
     }
 
-    /// Core 0: gets the core back from a guest that has kept it for longer than a turn without an
-    /// exit, whatever that guest lets in. Once in a slice, however often it is called.
+    /// Core 0: gets the core back from a guest that still has it when another's turn has come,
+    /// whatever that guest lets in; now and then from one that nobody waits for, since it may hold back
+    /// what somebody would wait for. Once in a slice, however often it is called.
     pub fn watch(&self, now: u64) {
         let inside = self.current.load(Ordering::SeqCst) != NOBODY;
-        let overdue = |since: &AtomicU64| {
-            now.wrapping_sub(since.load(Ordering::Relaxed)) as i64 > self.slice as i64
-        };
-        if inside && overdue(&self.entered) && overdue(&self.nudged) {
+        let since = now.wrapping_sub(self.nudged.load(Ordering::Relaxed)) as i64;
+        if inside && now > self.due.load(Ordering::Relaxed) && since > self.slice as i64 {
             self.nudged.store(now, Ordering::Relaxed);
             x2apic::send_nmi(self.apic_id);
         }
@@ -373,10 +378,12 @@ impl SharedCore {
     /// Before the guest is entered: sets the timer for whatever comes first, the vCPU's own
     /// `deadline` or what the core has to do for others.
     pub fn arm(&self, now: u64, deadline: u64) {
-        self.entered.store(now, Ordering::Relaxed);
         let turns = self.turns();
         let slice = turns.schedule.borrow().deadline().unwrap_or(NEVER);
-        turns.arm(now, deadline.min(slice).min(turns.next()));
+        let others = slice.min(turns.next());
+        let look = now.wrapping_add(self.slice.saturating_mul(TURNS_UNSEEN));
+        self.due.store(others.min(look), Ordering::Relaxed);
+        turns.arm(now, deadline.min(others));
     }
 
     /// The timer's interrupt arrived: it isn't set any more.
@@ -426,7 +433,8 @@ impl SharedCore {
         self.idle.store(true, Ordering::SeqCst);
         let now = rdtsc();
         if !turns.seats.iter().any(|turn| turn.stirs(now)) {
-            turns.arm(now, turns.next());
+            let look = now.wrapping_add(cpu::tsc_hz() / LOOKS_PER_SECOND);
+            turns.arm(now, turns.next().min(look));
             C::sleep();
         }
         self.idle.store(false, Ordering::SeqCst);

@@ -37,6 +37,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Before an entry, on a shared core: the timer, and whether it is another's turn. True if it
     /// was meanwhile.
     pub(super) fn mind_turn(&mut self, core: &SharedCore, place: usize) -> bool {
+        self.take_reserved();
         let over = core.turn_is_over(rdtsc());
         if over {
             self.give_way(core, place, Yield::Ready);
@@ -69,7 +70,13 @@ impl<C: VirtualCpu> Vcpu<C> {
             self.change_mode(Mode::Injection);
         }
         core.send_away(place, || {
-            self.take_pending();
+            // The next one may be presented some cycles after the completion of the one before.
+            for _ in 0..=u8::MAX {
+                self.take_pending();
+                if x2apic::request_bitmap().iter().all(|word| *word == 0) {
+                    break;
+                }
+            }
         });
         self.cpu.leave_core();
         core.clear_current();
@@ -97,12 +104,12 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.receive_taken()
     }
 
-    /// An NMI got the core out of a guest that may hold everything else back: what is for others is
+    /// A guest that takes its interrupts itself may hold all of them back: what is for others is
     /// taken; what is the guest's stays where it is.
-    pub(super) fn take_reserved(&mut self) {
-        const LAST: usize = FIRST_RESERVED as usize / 32;
-        let pending = x2apic::request_bitmap()[LAST] >> (FIRST_RESERVED & 31);
-        if pending != 0 && self.mode == Mode::Direct {
+    fn take_reserved(&mut self) {
+        if self.mode == Mode::Direct
+            && x2apic::requested(FIRST_RESERVED / 32) >> (FIRST_RESERVED & 31) != 0
+        {
             let priority = x2apic::tpr();
             x2apic::set_tpr(FIRST_RESERVED - 1);
             self.take_pending();
@@ -137,8 +144,9 @@ impl<C: VirtualCpu> Vcpu<C> {
             link.done(request::INBOX);
             self.open_inbox();
         }
-        let asked =
-            self.link().requests() & (request::NMI | request::STARTUP | request::CONSOLE) != 0;
+        let asked = self.link().requests();
+        let asked = asked & (request::STARTUP | request::CONSOLE) != 0
+            || asked & request::NMI != 0 && self.cpu.nmi_possible();
         let priority = class(self.cpu.task_priority());
         let interrupt = self.apic.deliverable().is_some_and(|v| class(v) > priority);
         asked || interrupt && self.cpu.interrupts_enabled() || self.cpu.raising()
@@ -156,7 +164,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         match self.seat() {
             Some((core, place)) => {
                 let look = rdtsc().wrapping_add(cpu::tsc_hz() / LOOKS_PER_SECOND);
-                self.give_way(core, place, Yield::Until(look));
+                self.give_way(core, place, Yield::Sleep(look));
             }
             None => core::hint::spin_loop(),
         }
@@ -178,10 +186,11 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// In the middle of long work for its VM, holding no lock: lets others have their turn.
     pub(super) fn pause(&mut self) {
-        if let Some((core, place)) = self.seat()
-            && core.turn_is_over(rdtsc())
-        {
-            self.give_way(core, place, Yield::Ready);
+        if let Some((core, place)) = self.seat() {
+            self.take_pending();
+            if core.turn_is_over(rdtsc()) {
+                self.give_way(core, place, Yield::Ready);
+            }
         }
     }
 

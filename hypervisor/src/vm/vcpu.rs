@@ -244,9 +244,6 @@ impl<C: VirtualCpu> Vcpu<C> {
                 self.cpu.take_nmi();
                 cpu::this().take_nmi();
                 critical::nmi();
-                if self.seat().is_some() {
-                    self.take_reserved();
-                }
                 Ok(Reason::Kick)
             }
             // Whoever waits with another is served before the next entry.
