@@ -223,8 +223,10 @@ fn one(
     for shown in attack.shows {
         let least = match (guest.policy, guest.cores, shown.reason) {
             (Choice::Direct, ..) => shown.direct,
-            // Its table has no shadow there, whose page would be watched.
-            (_, Cores::First, Reason::IdtWrite) => 0,
+            // On a shared core its table has no shadow, whose page would be watched; and a tick that
+            // is due when it exits anyway, or when another has the core, has no exit of its own.
+            (_, Cores::First | Cores::One, Reason::IdtWrite) => 0,
+            (_, Cores::First | Cores::One, Reason::TimerInterrupt) => shown.eli.min(1),
             _ => shown.eli,
         };
         // What doesn't come back is the last thing that its VM does.
