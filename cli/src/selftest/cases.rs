@@ -1,6 +1,6 @@
 //! What runs and ends: every test of the kernel on one CPU, alone and beside a neighbour.
 
-use super::case::{Case, Cores, Expect, Expected, Guest, Special};
+use super::case::{Budget, Case, Cores, Expect, Expected, Guest, Special};
 use super::kernel::Variant;
 use ledger::Reason;
 use plan::{Choice, Class, DeviceName, Host};
@@ -84,6 +84,10 @@ const ATTACKS: [(&str, Expected, bool); 12] = [
 /// Of these, what a guest that owns its local APIC does beside one that does too.
 const DIRECT_ATTACKS: [&str; 4] = ["bad-msr", "self-nmi", "low-vectors", "lowest-vectors"];
 
+/// Host instructions that an interrupt of a guest's to itself may cost, sent and completed, with
+/// nothing assigned: the same under `trap` and `eli`.
+const UNASSIGNED_BUDGET: u64 = 1_350;
+
 /// All of them.
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -121,6 +125,14 @@ pub fn all() -> Vec<Case> {
     for test in DIRECT_ATTACKS {
         let pair = [guest(test, Choice::Direct), heartbeat("beats=20", Choice::Direct)];
         cases.push(case(format!("pair/{test}-direct"), false, pair));
+    }
+    // The same counts and the same price, with nothing for ELI to gain.
+    for policy in [Choice::Trap, Choice::Eli] {
+        let alone = Guest { devices: Vec::new(), ..guest("unassigned", policy) };
+        let case = case(format!("{}/unassigned", policy.label()), true, [alone]);
+        let what = "an interrupt to itself and its completion";
+        let windows = vec![Budget { what, times: 1000, host_each: UNASSIGNED_BUDGET }];
+        cases.push(Case { windows, ..case });
     }
     let quiet = case("direct/watched".to_owned(), true, [guest("quiet", Choice::Direct)]);
     cases.push(Case { machine: Special::Watched, ..quiet });

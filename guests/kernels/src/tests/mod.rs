@@ -22,6 +22,7 @@ mod smp_nmi;
 mod smp_start;
 mod smp_timer;
 mod timer;
+mod unassigned;
 
 use crate::{boot::Boot, console::check, edu::Edu, smp};
 
@@ -94,6 +95,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("ipi-cost", smp_cost::instructions),
     ("shared-cost", shared_cost::instructions),
     ("quiet", quiet::quiet),
+    ("unassigned", unassigned::unassigned),
 ];
 
 /// The edu device, or a failed check.
