@@ -42,6 +42,8 @@ enum Step {
     Route(u16, u16, u32, u8, bool),
     Block(u16),
     Fault(u64, u64),
+    Aim(u16, u16, u32, u8),
+    Settle,
 }
 
 #[derive(Default)]
@@ -50,6 +52,10 @@ struct State {
     memory: HashMap<u64, u64>,
     next: u64,
     honest: bool,
+    /// Where the unit reads the queue, in bytes.
+    head: u64,
+    /// Requests that were done with no wait after them yet.
+    unwaited: usize,
 }
 
 #[derive(Clone, Default)]
@@ -85,7 +91,7 @@ impl Registers for Model {
     fn write64(&mut self, offset: u32, value: u64) {
         self.0.borrow_mut().registers.insert(offset.into(), value);
         if offset == IQT && self.0.borrow().honest {
-            self.wait();
+            self.work();
         }
     }
 }
@@ -97,16 +103,22 @@ impl Model {
         state.registers.insert(GSTS & !7, (u64::from(value) | once) << 32);
     }
 
-    /// Carries out the descriptor before the tail, if it is a wait.
-    fn wait(&self) {
+    /// Does what stands in the queue, as soon as the tail is moved.
+    fn work(&self) {
         let mut state = self.0.borrow_mut();
         let register = |at: u64| state.registers.get(&at).copied().unwrap_or(0);
-        let at = (register(IQA) & !0xFFF) + (register(IQT.into()) + 0x1000 - 16) % 0x1000;
-        // The tail is set before the queue is there.
-        let Some(&low) = state.memory.get(&at) else { return };
-        let high = state.memory[&(at + 8)];
-        assert_eq!(low & 0xF, 5, "a request that isn't waited for");
-        state.memory.insert(high, low >> 32);
+        let (base, tail) = (register(IQA) & !0xFFF, register(IQT.into()));
+        while state.head != tail {
+            let at = base + state.head;
+            let (low, high) = (state.memory[&at], state.memory[&(at + 8)]);
+            if low & 0xF == 5 {
+                state.memory.insert(high, low >> 32);
+                state.unwaited = 0;
+            } else {
+                state.unwaited += 1;
+            }
+            state.head = (state.head + 16) % 0x1000;
+        }
     }
 }
 
@@ -175,9 +187,10 @@ fuzz_target!(|input: Input| {
     let mut unit = Unit::enable(model.clone(), model.clone(), 256).expect("an honest unit");
     let mut allocated: Vec<u16> = Vec::new();
     let (mut routes, mut attached) = (HashMap::new(), Attached::new());
-    for step in input.steps.iter().take(64) {
+    for step in input.steps.iter().take(1024) {
         // Some devices of two buses, often the same.
         let device = |id: u16| Bdf::from_requester_id(id & 0x0107);
+        let unwaited = model.0.borrow().unwaited;
         let result = match *step {
             Step::Attach(id, domain, root, levels) => {
                 let (domain, root) = (DomainId(domain), root << 12 >> 12 & !0xFFF);
@@ -233,12 +246,28 @@ fuzz_target!(|input: Input| {
                 unit.faults(|fault| one_line(&fault));
                 Ok(())
             }
+            Step::Aim(index, source, destination, vector) => {
+                let delivery = Delivery::Fixed(vector);
+                let route = InterruptRoute { source: device(source), destination, delivery };
+                let result = unit.aim_irte(index % 256, route);
+                if result.is_ok() {
+                    assert!(allocated.contains(&(index % 256)) && vector >= 16);
+                    routes.insert(index % 256, route);
+                }
+                result
+            }
+            Step::Settle => unit.settle(),
         };
+        let after = model.0.borrow().unwaited;
+        let left = after <= unwaited || matches!(step, Step::Aim(..));
+        assert!(left, "a request of {step:?} isn't waited for");
         if let Err(refusal) = result {
             one_line(&refusal);
         }
     }
     assert!(look(&mut unit, &routes, &attached));
+    assert_eq!(unit.settle(), Ok(()));
+    assert_eq!(model.0.borrow().unwaited, 0);
     let Some((index, low, high)) = input.scribble else { return };
     let at = (model.0.borrow().registers[&IRTA] & !0xFFF) + u64::from(index) * 16;
     let mut memory = model.clone();
