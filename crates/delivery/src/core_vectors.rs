@@ -66,6 +66,8 @@ pub struct CoreVectors {
     leaving: Option<u64>,
     /// Counts what is released.
     releases: u64,
+    /// A bit for each place that something was released of since its aliases were last looked over.
+    released: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +107,7 @@ impl CoreVectors {
             home: None,
             leaving: None,
             releases: 0,
+            released: 0,
         }
     }
 
@@ -133,6 +136,7 @@ impl CoreVectors {
         let Some(physical) = self.alias(place, guest) else { return };
         self.users[place][usize::from(guest)] -= 1;
         self.releases += 1;
+        self.released |= 1 << place;
         if self.idle(physical) {
             self.aliases[slot(physical)].released = self.releases;
         }
@@ -167,9 +171,14 @@ impl CoreVectors {
     pub fn left(&mut self) {
         let (home, since) = (self.home.take(), self.leaving.take());
         // Of what was released meanwhile something may be on its way: wait for the next time.
-        if home.is_none() || since != Some(self.releases) {
+        let Some(bit) = home.map(|place| 1 << place).filter(|_| since == Some(self.releases))
+        else {
+            return;
+        };
+        if self.released & bit == 0 {
             return;
         }
+        self.released &= !bit;
         for physical in FIRST_RESERVED..SPURIOUS {
             if self.aliases[slot(physical)].owner != home {
                 continue;

@@ -31,6 +31,8 @@ pub struct VirtualTimer {
     seen: u128,
     /// The TSC reading of one that was due when a register was written.
     owed: Option<u64>,
+    /// What `next` gives: it is asked at every exit, and changes with few.
+    next: Option<u64>,
 }
 
 impl VirtualTimer {
@@ -49,13 +51,14 @@ impl VirtualTimer {
             origin: 0,
             seen: 0,
             owed: None,
+            next: None,
         }
     }
 
     /// The guest wrote one of its registers.
     pub fn set(&mut self, setup: TimerSetup, now: u64) {
         let due = self.deadline();
-        if self.expired(now) {
+        if self.pass(now) || self.owed.is_some() {
             self.owed = due;
         }
         let shift = shift_of(setup.divide);
@@ -71,6 +74,7 @@ impl VirtualTimer {
             self.start(left, when);
         }
         self.masked = setup.masked;
+        self.next = self.next();
     }
 
     /// The current count register.
@@ -90,15 +94,27 @@ impl VirtualTimer {
     /// The TSC reading of the next expiry that is to be reported, which may be past; the last
     /// reading of all if it lies beyond that. None if the timer doesn't run or is masked.
     pub fn deadline(&self) -> Option<u64> {
-        self.owed.or_else(|| self.next())
+        self.owed.or(self.next)
     }
 
     /// Did it expire at or before `now`, unreported so far? Once, however many periods passed.
     pub fn expired(&mut self, now: u64) -> bool {
+        let owed = self.owed.take().is_some();
+        // What a masked one does is reckoned when a register is written.
+        if self.next.is_none_or(|at| now < at) {
+            return owed;
+        }
+        let fresh = self.pass(now);
+        self.next = self.next();
+        owed || fresh
+    }
+
+    /// Expiries up to `now` are seen: was there one to report?
+    fn pass(&mut self, now: u64) -> bool {
         let expiries = self.expiries(now);
         let fresh = expiries > self.seen;
         self.seen = self.seen.max(expiries);
-        self.owed.take().is_some() || fresh && !self.masked
+        fresh && !self.masked
     }
 
     /// Stopped, as after reset.
@@ -141,15 +157,29 @@ impl VirtualTimer {
 
     /// Counts in so many TSC ticks.
     fn counts(&self, ticks: u64, up: bool) -> u128 {
-        let (ticks, per) = (u128::from(ticks) * u128::from(self.timer_hz), self.ticks_times_hz());
-        if up { ticks.div_ceil(per) } else { ticks / per }
+        // Both fit nearly always, and a division of 128 bits is many instructions.
+        match (ticks.checked_mul(self.timer_hz), u64::try_from(self.ticks_times_hz())) {
+            (Some(product), Ok(per)) if up => product.div_ceil(per).into(),
+            (Some(product), Ok(per)) => (product / per).into(),
+            _ => {
+                let product = u128::from(ticks) * u128::from(self.timer_hz);
+                let per = self.ticks_times_hz();
+                if up { product.div_ceil(per) } else { product / per }
+            }
+        }
     }
 
     /// The first TSC reading at which the counter went down so often since `origin`.
     fn when(&self, counts: u128) -> u64 {
-        let ticks =
-            counts.saturating_mul(self.ticks_times_hz()).div_ceil(u128::from(self.timer_hz));
-        self.origin.saturating_add(u64::try_from(ticks).unwrap_or(u64::MAX))
+        let product = counts.saturating_mul(self.ticks_times_hz());
+        let ticks = match u64::try_from(product) {
+            Ok(product) => product.div_ceil(self.timer_hz),
+            Err(_) => {
+                let ticks = product.div_ceil(self.timer_hz.into());
+                u64::try_from(ticks).unwrap_or(u64::MAX)
+            }
+        };
+        self.origin.saturating_add(ticks)
     }
 
     /// TSC ticks of a count, times `timer_hz`.

@@ -44,6 +44,8 @@ pub struct Ioapic {
     id: u32,
     entries: [u64; PINS],
     asserted: u32,
+    /// The pins with Remote IRR: local APICs complete vectors often, and hardly ever one of these.
+    owed: u32,
 }
 
 impl Default for Ioapic {
@@ -55,7 +57,7 @@ impl Default for Ioapic {
 impl Ioapic {
     /// An IOAPIC after reset: id 0, every pin masked.
     pub const fn new() -> Self {
-        Ioapic { select: 0, id: 0, entries: [MASKED; PINS], asserted: 0 }
+        Ioapic { select: 0, id: 0, entries: [MASKED; PINS], asserted: 0, owed: 0 }
     }
 
     /// The guest loads 32 bits at `offset` in the page; unknown ones read zero.
@@ -117,6 +119,9 @@ impl Ioapic {
     /// to the EOI register does. Gives the messages of lines that are still asserted.
     pub fn eoi(&mut self, vector: u8) -> Messages {
         let mut messages = Messages::new();
+        if self.owed == 0 {
+            return messages;
+        }
         for pin in 0..PINS {
             let entry = self.entry(pin);
             if entry & REMOTE_IRR != 0 && entry as u8 == vector {
@@ -171,6 +176,8 @@ impl Ioapic {
     fn set_entry(&mut self, pin: usize, entry: u64) {
         if let Some(slot) = self.entries.get_mut(pin) {
             *slot = entry;
+            let owed = u32::from(entry & REMOTE_IRR != 0) << pin;
+            self.owed = self.owed & !(1 << pin) | owed;
         }
     }
 }

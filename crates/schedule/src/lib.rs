@@ -87,10 +87,18 @@ impl Member {
     }
 
     fn charge(&mut self, ticks: u64) {
-        let due = u128::from(ticks) * u128::from(DEFAULT_WEIGHT) + u128::from(self.rest);
-        let weight = u128::from(self.weight);
-        self.time = self.time.saturating_add(due / weight);
-        self.rest = (due % weight) as u64;
+        let weight = u64::from(self.weight);
+        let due = ticks.checked_mul(DEFAULT_WEIGHT.into()).and_then(|d| d.checked_add(self.rest));
+        let (time, rest) = match due {
+            Some(due) => (Virtual::from(due / weight), due % weight),
+            // Some hundred million seconds.
+            None => {
+                let due = u128::from(ticks) * u128::from(DEFAULT_WEIGHT) + u128::from(self.rest);
+                (due / u128::from(weight), (due % u128::from(weight)) as u64)
+            }
+        };
+        self.time = self.time.saturating_add(time);
+        self.rest = rest;
     }
 }
 
@@ -158,9 +166,15 @@ impl Schedule {
         (0..self.count).any(|place| Some(place) != self.running && self.is_runnable(place))
     }
 
-    /// Charges the running one; would [`Schedule::pick`] give the core to another? If its slice is
-    /// over and it wouldn't, another slice begins.
+    /// Would [`Schedule::pick`] give the core to another? If the running one's slice is over and it
+    /// wouldn't, another slice begins.
+    ///
+    /// This is asked at every exit. While nothing has changed it charges nobody: a charge is the same
+    /// in one piece, and whatever looks at virtual times charges first.
     pub fn should_switch(&mut self, now: u64) -> bool {
+        if self.running.is_some() && !self.slice_over(now) && !self.has_woken() {
+            return false;
+        }
         self.charge(now);
         let next = self.next(now);
         if next == self.running {
@@ -237,6 +251,11 @@ impl Schedule {
             self.running = None;
             self.prepaid = 0;
         }
+    }
+
+    /// Could one that woke have a claim before the running one's slice is over?
+    fn has_woken(&self) -> bool {
+        self.members[..self.count].iter().any(|member| member.state == State::Woken)
     }
 
     fn slice_over(&self, now: u64) -> bool {

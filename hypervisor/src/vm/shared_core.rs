@@ -487,9 +487,9 @@ impl Turns {
         let ticks = match at {
             NEVER => 0,
             _ => {
-                let wait = u128::from(at.saturating_sub(now));
-                let ticks = wait * u128::from(cpu::timer_hz()) / u128::from(cpu::tsc_hz().max(1));
-                u32::try_from(ticks).unwrap_or(u32::MAX).max(1)
+                // A product that is too large makes it early, never late.
+                let product = at.saturating_sub(now).saturating_mul(cpu::timer_hz());
+                u32::try_from(product / cpu::tsc_hz().max(1)).unwrap_or(u32::MAX).max(1)
             }
         };
         x2apic::timer_start(ticks);
