@@ -150,8 +150,7 @@ The plan is good: 1 VM, 1G of guest memory; core 0 is the host's.
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("k"), load::tests::tiny_kernel()).unwrap();
         let file = dir.path().join("vm.toml");
-        let text =
-            "slice='500us'\n[vm.a]\nkernel='k'\ncpus=[1, 1, 2]\n[vm.b]\nkernel='k'\nweight=300\n";
+        let text = "slice='500us'\n[vm.a]\nkernel='k'\ncpus=[1, 1, 2]\n[vm.b]\ncpus=[1]\nkernel='k'\nweight=300\n";
         fs::write(&file, text).unwrap();
         let plan = load::plan(&file).unwrap();
         assert_eq!(

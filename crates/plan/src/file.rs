@@ -12,9 +12,9 @@ use crate::{
 use alloc::{
     borrow::ToOwned,
     boxed::Box,
+    collections::BTreeSet,
     format,
     string::{String, ToString},
-    vec,
     vec::Vec,
 };
 use toml::{
@@ -172,6 +172,7 @@ pub fn parse(file: &str, text: &str) -> Result<Plan<String>, Error> {
             }
         }
     }
+    give_cores(&mut plan, &places);
     plan.check().map_err(|e| {
         // A bad name is about the whole plan as far as the check knows; here it has a line.
         let place = match &e.fault {
@@ -183,6 +184,20 @@ pub fn parse(file: &str, text: &str) -> Result<Plan<String>, Error> {
         reader.error(at, &e.place, e.key, Fault::Check(e.fault))
     })?;
     Ok(plan)
+}
+
+/// VMs that name no core get one each, the lowest ones that no VM has: cores are only shared where
+/// the file says so.
+fn give_cores(plan: &mut Plan<String>, places: &Places) {
+    let named = |vm: &Vm<String>| {
+        places.iter().any(|(place, key, _)| *key == "cpus" && *place == Place::Vm(vm.name.clone()))
+    };
+    let taken = plan.vms.iter().filter(|vm| named(vm)).flat_map(|vm| &vm.cpus).copied();
+    let taken: BTreeSet<u32> = taken.collect();
+    let mut free = (1..).filter(|core| !taken.contains(core));
+    for vm in plan.vms.iter_mut().filter(|vm| !named(vm)) {
+        vm.cpus = free.next().into_iter().collect();
+    }
 }
 
 /// Where a table or a key of it is.
@@ -259,7 +274,7 @@ impl Reader<'_> {
         let mut kernel = None;
         let mut read = Vm {
             name: name.get_ref().to_string(),
-            cpus: vec![1],
+            cpus: Vec::new(),
             weight: DEFAULT_WEIGHT,
             memory: DEFAULT_MEMORY,
             kernel: String::new(),

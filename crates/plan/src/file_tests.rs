@@ -66,6 +66,15 @@ fn every_key_is_read() {
 }
 
 #[test]
+fn who_names_no_core_gets_one_that_nobody_has() {
+    let vm = |name, cpus| format!("[vm.{name}]\n{cpus}\nkernel='k'\n");
+    let file = [vm("a", ""), vm("b", "cpus=[1, 3]"), vm("c", ""), vm("d", "cpus=[3]")].concat();
+    let plan = parse("f", &file).unwrap();
+    let cpus: Vec<_> = plan.vms.into_iter().map(|vm| vm.cpus).collect();
+    assert_eq!(cpus, [vec![2], vec![1, 3], vec![4], vec![3]]);
+}
+
+#[test]
 fn vms_keep_the_order_of_the_file() {
     let plan = parse("f", "[vm.z]\nkernel='k'\n[vm.a]\ncpus=[2]\nkernel='k'\n").unwrap();
     assert_eq!(plan.vms.iter().map(|v| v.name.as_str()).collect::<Vec<_>>(), ["z", "a"]);
@@ -142,8 +151,8 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
             "vm.toml:2: [vm.a] interrupts: \"elli\" is no interrupt policy; did you mean `eli`?",
         ),
         (
-            "[vm.a]\nkernel='k'\n[vm.b]\nkernel='k'\ninterrupts='direct'\n",
-            "vm.toml:5: [vm.b] interrupts: other vCPUs run on core 1, too, and \"direct\" gives its local APIC away; use \"eli\", or a core of its own",
+            "[vm.a]\ncpus=[1]\nkernel='k'\n[vm.b]\ncpus=[1]\nkernel='k'\ninterrupts='direct'\n",
+            "vm.toml:7: [vm.b] interrupts: other vCPUs run on core 1, too, and \"direct\" gives its local APIC away; use \"eli\", or a core of its own",
         ),
         (
             "[vm.a]\nkernel='k'\ncpus=[1,1,1,1,1,1,1,1,1]\n",
@@ -162,8 +171,8 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
             "vm.toml:2: [vm.a] weight: this is a string, but it has to be a weight, such as 100",
         ),
         (
-            "\nslice = '200ms'\n[vm.a]\nkernel='k'\n",
-            "vm.toml:2: a slice of 200ms is out of range; use 100us to 100ms",
+            "\nslice = '2000ms'\n[vm.a]\nkernel='k'\n",
+            "vm.toml:2: a slice of 2000ms is out of range; use 100us to 1000ms",
         ),
         (
             "\nslice = '5'\n",

@@ -11,7 +11,7 @@ pub use schedule::{DEFAULT_WEIGHT, MAX as MAX_SHARES, MAX_WEIGHT};
 /// Microseconds that a vCPU runs while another one waits, if the plan doesn't say.
 pub const DEFAULT_SLICE: u32 = 5_000;
 /// What a plan may say.
-pub const SLICES: RangeInclusive<u32> = 100..=100_000;
+pub const SLICES: RangeInclusive<u32> = 100..=1_000_000;
 
 /// How the host protects its own interrupts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -35,7 +35,7 @@ pub struct Args {
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
     depth: u32,
     /// How long a guest runs at most while the other waits, in microseconds
-    #[arg(long, value_name = "MICROSECONDS", default_value_t = plan::DEFAULT_SLICE, value_parser = clap::value_parser!(u32).range(100..=100_000))]
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = plan::DEFAULT_SLICE, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     slice: u32,
     #[command(flatten)]
     files: Files,
