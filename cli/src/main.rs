@@ -2,6 +2,7 @@
 //! emulated machine, measures and tests them.
 #![forbid(unsafe_code)]
 
+mod aside;
 mod bench;
 mod boot_image;
 mod check;

@@ -1,9 +1,9 @@
-//! How many tests passed, failed and were skipped.
+//! How many tests passed, failed and were skipped, and which failed.
 
 use std::{fmt, ops::AddAssign};
 
 /// Counts of tests; displays as `exitless test`'s closing line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Ran and held.
     pub passed: usize,
@@ -11,6 +11,16 @@ pub struct Summary {
     pub failed: usize,
     /// Didn't run, for a reason that was shown.
     pub skipped: usize,
+    /// The steps and cases that failed, or had something in them that did.
+    pub culprits: Vec<String>,
+}
+
+impl Summary {
+    /// One test of this name.
+    pub fn one(name: &str, passed: bool) -> Summary {
+        let culprits = if passed { Vec::new() } else { vec![name.into()] };
+        Summary { passed: passed.into(), failed: (!passed).into(), skipped: 0, culprits }
+    }
 }
 
 impl AddAssign for Summary {
@@ -18,6 +28,7 @@ impl AddAssign for Summary {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
+        self.culprits.extend(other.culprits);
     }
 }
 

@@ -1,13 +1,13 @@
 //! `exitless test`: everything that says whether this checkout is sound, step by
 //! step, with the time each took.
 
-use crate::{bench, context::Context, elf, fuzz, selftest, summary::Summary};
+use crate::{aside::Aside, bench, context::Context, elf, fuzz, selftest, summary::Summary};
 use anyhow::{Result, bail};
 use std::{
     fs,
     io::{self, IsTerminal, Write},
     process::{Command, ExitCode, Stdio},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// What the hypervisor may load, in bytes.
@@ -15,7 +15,8 @@ const IMAGE_LIMIT: u64 = 1 << 20;
 /// Packages for the bare machine, which plain `cargo` commands leave out.
 const BARE_METAL: [&str; 4] = ["hypervisor", "machine", "kernels", "hostile"];
 /// Crates whose tests Miri can run in a few minutes.
-const MIRI: [&str; 3] = ["ledger", "delivery", "loader"];
+const MIRI: [&str; 4] = ["ledger", "delivery", "schedule", "loader"];
+const MIRI_STEP: &str = "Miri on the crates that fit";
 /// Seconds for each of the fuzz targets.
 const FUZZ_SECONDS: u64 = 4;
 /// How much of a failed step's output is shown.
@@ -36,17 +37,23 @@ pub struct Args {
 pub fn test(args: &Args, cx: &Context) -> Result<ExitCode> {
     let (summary, start) = (Summary::default(), Instant::now());
     let mut steps = Steps { cx, quick: args.quick, summary };
+    let mut miri = None;
     if args.only.is_none() {
         steps.host()?;
+        miri = steps.start_miri()?;
         steps.bare_metal()?;
     }
     steps.emulated(args.only.as_deref())?;
     if args.only.is_none() {
+        steps.end_miri(miri)?;
         steps.fuzz()?;
         steps.bench()?;
     }
     let seconds = start.elapsed().as_secs();
     println!("\n{} min {:02} s", seconds / 60, seconds % 60);
+    if !steps.summary.culprits.is_empty() {
+        println!("Failed: {}", steps.summary.culprits.join(", "));
+    }
     println!("{}", steps.summary);
     Ok(if steps.summary.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -65,8 +72,7 @@ impl Steps<'_> {
         self.cargo("formatting", &["fmt", "--all", "--check"])?;
         self.cargo("clippy", &["clippy", "--quiet", "--all-targets", "--", "-D", "warnings"])?;
         self.fuzz_crate()?;
-        self.cargo("unit and property tests", &["test", "--no-fail-fast"])?;
-        self.miri()
+        self.cargo("unit and property tests", &["test", "--no-fail-fast"])
     }
 
     /// The fuzz targets are a workspace of their own, which needs C++ only to be linked.
@@ -89,7 +95,7 @@ impl Steps<'_> {
         self.step("hypervisor image under 1 MiB", || {
             let loaded = elf::loaded_bytes(&fs::read(cx.hypervisor()?)?)?;
             let text = format!("it loads {loaded} bytes, and may load {IMAGE_LIMIT}");
-            Ok((one(loaded < IMAGE_LIMIT), text))
+            Ok((judged(loaded < IMAGE_LIMIT), text))
         })
     }
 
@@ -99,7 +105,7 @@ impl Steps<'_> {
         self.stop_if_interrupted()?;
         self.summary += result.unwrap_or_else(|error| {
             println!("FAIL  {error:#}");
-            one(false)
+            Summary::one("the emulator's tests", false)
         });
         Ok(())
     }
@@ -116,7 +122,7 @@ impl Steps<'_> {
         self.step(name, || {
             let outcomes = fuzz::run(cx, &fuzz::targets(cx)?, FUZZ_SECONDS)?;
             let found = outcomes.iter().any(|o| o.found.is_some());
-            Ok((one(!found), fuzz::table(&outcomes)))
+            Ok((judged(!found), fuzz::table(&outcomes)))
         })
     }
 
@@ -130,19 +136,22 @@ impl Steps<'_> {
         if let Err(error) = &result {
             println!("FAIL  {error:#}");
         }
-        self.summary += one(result.is_ok());
+        self.summary += Summary::one("the short bench", result.is_ok());
         Ok(())
     }
 
-    fn miri(&mut self) -> Result<()> {
-        let name = "Miri on the crates that fit";
+    /// Miri uses one core for minutes, and only that: it runs beside the emulator's tests.
+    fn start_miri(&mut self) -> Result<Option<Aside>> {
         if self.quick {
-            return self.skip(name, "--quick leaves it out");
+            self.skip(MIRI_STEP, "--quick leaves it out")?;
+            return Ok(None);
         }
         let miri = ["run", "nightly", "cargo", "miri"];
         let version = Command::new("rustup").args(miri).arg("--version").output();
         if !version.is_ok_and(|o| o.status.success()) {
-            return self.skip(name, "it needs rustup's nightly toolchain with the miri component");
+            let why = "it needs rustup's nightly toolchain with the miri component";
+            self.skip(MIRI_STEP, why)?;
+            return Ok(None);
         }
         let mut command = Command::new("rustup");
         command.args(miri).args(["test", "--quiet", "--no-fail-fast"]);
@@ -150,7 +159,15 @@ impl Steps<'_> {
         command.current_dir(&self.cx.root).env("CARGO_TARGET_DIR", self.cx.target.join("miri"));
         // Property tests ask the system for time and files, and each case takes seconds.
         command.env("MIRIFLAGS", "-Zmiri-disable-isolation").env("PROPTEST_CASES", "2");
-        self.step(name, || capture(command))
+        Aside::start(&command).map(Some)
+    }
+
+    fn end_miri(&mut self, miri: Option<Aside>) -> Result<()> {
+        let Some(miri) = miri else { return Ok(()) };
+        let ended = miri.wait(self.cx)?;
+        let outcome = (results(&ended.output, ended.status.success()), ended.output);
+        self.ended(MIRI_STEP, ended.took, outcome);
+        Ok(())
     }
 
     fn cargo(&mut self, name: &str, args: &[&str]) -> Result<()> {
@@ -168,18 +185,23 @@ impl Steps<'_> {
             io::stdout().flush()?;
         }
         let start = Instant::now();
-        let (summary, output) = run().unwrap_or_else(|e| (one(false), format!("{e:#}")));
+        let outcome = run().unwrap_or_else(|e| (judged(false), format!("{e:#}")));
         self.stop_if_interrupted()?;
+        self.ended(name, start.elapsed(), outcome);
+        Ok(())
+    }
+
+    fn ended(&mut self, name: &str, took: Duration, (summary, output): Outcome) {
         let word = if summary.failed == 0 { "ok" } else { "FAIL" };
-        println!("{word:5} {name:28} {:6.1} s", start.elapsed().as_secs_f64());
+        println!("{word:5} {name:28} {:6.1} s", took.as_secs_f64());
         if summary.failed > 0 {
             let lines: Vec<_> = output.lines().collect();
             for line in &lines[lines.len().saturating_sub(SHOWN_LINES)..] {
                 println!("  | {line}");
             }
+            self.summary.culprits.push(name.into());
         }
         self.summary += summary;
-        Ok(())
     }
 
     fn skip(&mut self, name: &str, why: &str) -> Result<()> {
@@ -193,21 +215,27 @@ impl Steps<'_> {
     }
 }
 
-fn one(passed: bool) -> Summary {
-    Summary { passed: passed.into(), failed: (!passed).into(), skipped: 0 }
+/// One test, whose name its step adds.
+fn judged(passed: bool) -> Summary {
+    Summary { passed: passed.into(), failed: (!passed).into(), ..Summary::default() }
 }
 
 fn capture(mut command: Command) -> Result<Outcome> {
     let output = command.stdin(Stdio::null()).output()?;
     let text = [output.stdout, output.stderr].map(|b| String::from_utf8_lossy(&b).into_owned());
     let text = text.concat();
-    let mut summary = test_results(&text);
+    Ok((results(&text, output.status.success()), text))
+}
+
+/// What a command that ran tests gave, by what it wrote and whether it ended well.
+fn results(text: &str, success: bool) -> Summary {
+    let mut summary = test_results(text);
     // No tests were counted: the command is the test. And a command that failed without
     // a failed test, such as a build that broke, has failed all the same.
-    if summary == Summary::default() || (!output.status.success() && summary.failed == 0) {
-        summary += one(output.status.success());
+    if summary == Summary::default() || (!success && summary.failed == 0) {
+        summary += judged(success);
     }
-    Ok((summary, text))
+    summary
 }
 
 /// The sum of libtest's closing lines.
@@ -220,7 +248,7 @@ fn test_results(text: &str) -> Summary {
             before.and_then(|n| n.parse().ok()).unwrap_or(0)
         };
         let (passed, failed, skipped) = (count(" passed"), count(" failed"), count(" ignored"));
-        sum += Summary { passed, failed, skipped };
+        sum += Summary { passed, failed, skipped, ..Summary::default() };
     }
     sum
 }
@@ -237,7 +265,7 @@ noise
 test result: FAILED. 4 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out
 ";
         let sum = test_results(text);
-        assert_eq!(sum, Summary { passed: 39, failed: 2, skipped: 1 });
+        assert_eq!((sum.passed, sum.failed, sum.skipped), (39, 2, 1));
         assert_eq!(sum.to_string(), "39 passed, 2 failed, 1 skipped");
     }
 
@@ -248,10 +276,11 @@ test result: FAILED. 4 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out
             command.args(["-c", script]);
             capture(command).unwrap().0
         };
-        assert_eq!(run("true"), one(true));
-        assert_eq!(run("exit 1"), one(false));
+        let counts = |summary: Summary| (summary.passed, summary.failed, summary.skipped);
+        assert_eq!(counts(run("true")), (1, 0, 0));
+        assert_eq!(counts(run("exit 1")), (0, 1, 0));
         let line = "echo 'test result: ok. 3 passed; 0 failed; 0 ignored'";
-        assert_eq!(run(line), Summary { passed: 3, failed: 0, skipped: 0 });
-        assert_eq!(run(&format!("{line}; exit 1")), Summary { passed: 3, failed: 1, skipped: 0 });
+        assert_eq!(counts(run(line)), (3, 0, 0));
+        assert_eq!(counts(run(&format!("{line}; exit 1"))), (3, 1, 0));
     }
 }

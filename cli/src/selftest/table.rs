@@ -91,13 +91,10 @@ pub fn run(cx: &Context, chosen: &[(&'static str, Shape)], all: bool) -> Result<
         }
         let word = if failed.is_none() { "ok" } else { "FAIL" };
         println!("{word:5} {:34} {:6.1} s", name(kernel, shape), start.elapsed().as_secs_f64());
-        match &failed {
-            None => summary.passed += 1,
-            Some(error) => {
-                summary.failed += 1;
-                println!("      {error:#}");
-            }
+        if let Some(error) = &failed {
+            println!("      {error:#}");
         }
+        summary += Summary::one(&name(kernel, shape), failed.is_none());
         cells.insert((kernel, shape.column()), failed.is_none());
     }
     if all {
