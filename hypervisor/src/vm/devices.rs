@@ -41,6 +41,9 @@ pub struct Device {
     msix: Option<Msix>,
     /// Offset of the MSI capability.
     msi: Option<u16>,
+    /// Resets that go on. Meanwhile nothing is written to it: its BARs are lost, and what the guest
+    /// wants of it follows when it has them again.
+    resets: u32,
 }
 
 /// One interrupt source: an MSI-X entry, or the MSI capability.
@@ -110,6 +113,7 @@ impl Device {
             sources: Vec::new(),
             msix: None,
             msi: pci.capability(bdf, CAPABILITY_MSI),
+            resets: 0,
         };
         for _ in 0..layout.map_or(1, |l| l.entries) {
             device.sources.push(Source { irte: iommu::allocate_interrupt(bdf)?, route: None });
@@ -220,6 +224,7 @@ impl Pc {
     /// Begins the reset of a device; nothing if there is no such device.
     pub fn begin_reset(&mut self, index: usize) -> Option<Reset> {
         let d = self.devices.get_mut(index)?;
+        d.resets += 1;
         if let Some(m) = &mut d.msix {
             m.table.reset();
         }
@@ -229,6 +234,7 @@ impl Pc {
     /// The device is reset.
     pub fn end_reset(&mut self, index: usize) {
         if let Some(d) = self.devices.get_mut(index) {
+            d.resets -= 1;
             d.after_reset(&self.pci);
         }
     }
@@ -263,6 +269,9 @@ impl Pc {
         let (Some(d), Some(f)) = (self.devices.get(index), self.bus.function(index)) else {
             return;
         };
+        if d.resets > 0 {
+            return;
+        }
         let master = if f.bus_master() { pci::COMMAND_BUS_MASTER } else { 0 };
         let command = pci::COMMAND_MEMORY | pci::COMMAND_INTX_DISABLE | master;
         self.pci.write16(d.bdf, pci::COMMAND, command);
@@ -273,7 +282,7 @@ impl Pc {
         let (Some(d), Some(f)) = (self.devices.get(index), self.bus.function(index)) else {
             return;
         };
-        if let Some(m) = &d.msix {
+        if let Some(m) = d.msix.as_ref().filter(|_| d.resets == 0) {
             let c = f.msix_control();
             let value = u16::from(c.enabled) << 15 | u16::from(c.masked) << 14;
             self.pci.write16(d.bdf, m.capability + 2, value);
@@ -319,6 +328,9 @@ impl Pc {
                 self.incident = Some(incident);
             }
             message = s.route.map(|_| vtd::message(s.irte));
+        }
+        if d.resets > 0 {
+            return Ok(());
         }
         if let Some(m) = &d.msix {
             write_entry(m.at + 16 * source as u64, message.filter(|_| control.enabled));

@@ -10,8 +10,10 @@ use super::Vm;
 use super::devices::{Device, Incident};
 use super::memory::Tables;
 use super::shadow::Shadows;
+use super::shared_core::Yield;
 use super::vcpu::Fault;
 use crate::console;
+use crate::cpu::rdtsc;
 use crate::cpu::vendor::VirtualCpu;
 use crate::pci::Pci;
 use alloc::vec::Vec;
@@ -70,9 +72,8 @@ impl<C: VirtualCpu> Vcpu<C> {
         let mut pc = loop {
             match vm.pc.try_lock() {
                 Some(pc) => break pc,
-                None => self.answer(),
+                None => self.await_pc(),
             }
-            core::hint::spin_loop();
         };
         let result = f(&mut pc, &mut here);
         drop(pc);
@@ -83,6 +84,19 @@ impl<C: VirtualCpu> Vcpu<C> {
             self.leave_shadow();
         }
         result
+    }
+
+    /// Another vCPU is in the PC: lets those that share this core have their turn, and answers what
+    /// the one inside may wait for.
+    fn await_pc(&mut self) {
+        if let Some((core, place)) = self.seat()
+            && core.is_current(place)
+            && core.turn_is_over(rdtsc())
+        {
+            self.give_way(core, place, Yield::Ready);
+        }
+        self.answer();
+        core::hint::spin_loop();
     }
 
     /// Follows a write to a configuration register of the PC's.

@@ -145,7 +145,7 @@ impl Seat {
 
     /// Is the vCPU in its guest, or about to be?
     pub fn is_current(&self) -> bool {
-        self.core.current.load(Ordering::SeqCst) == self.place
+        self.core.is_current(self.place)
     }
 
     /// Something was asked of the vCPU: has its core look, unless it will anyway before it enters
@@ -394,6 +394,11 @@ impl SharedCore {
     /// The vCPU at `place` is about to use its guest.
     pub fn set_current(&self, place: usize) {
         self.current.store(place, Ordering::SeqCst);
+    }
+
+    /// Is the vCPU at `place` in its guest, or about to be?
+    pub fn is_current(&self, place: usize) -> bool {
+        self.current.load(Ordering::SeqCst) == place
     }
 
     /// It doesn't any more.

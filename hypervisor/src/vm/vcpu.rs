@@ -84,8 +84,15 @@ impl<C: VirtualCpu> Vcpu<C> {
                 // Time without the core isn't the host's.
                 left = rdtsc();
             }
-            if link.requests() != 0 && !self.attend() {
-                return None;
+            if link.requests() != 0 {
+                let turns = self.ledger.turns;
+                if !self.attend() {
+                    return None;
+                }
+                if self.ledger.turns != turns {
+                    // It was away meanwhile: the timer is set for another.
+                    continue;
+                }
             }
             if self.mode != Mode::Dedicated {
                 self.prepare();
