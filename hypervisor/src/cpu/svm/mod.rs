@@ -7,8 +7,11 @@
 //! gets the core.
 
 mod bitmaps;
+mod events;
+mod exits;
 mod extra;
 mod nmi;
+mod registers;
 mod start;
 mod switch;
 mod vmcb;
@@ -18,8 +21,8 @@ use super::{msr, rdtsc};
 use crate::memory;
 use bitmaps::Bitmaps;
 use core::arch::asm;
-use decode::{Registers, Segment as SegmentName};
 use delivery::{FIRST_RESERVED, GATE_BYTES, Interruption, Mode, class};
+use events::{ALIGNMENT_CHECK, DEBUG, GENERAL_PROTECTION, MACHINE_CHECK, NOT_PRESENT, PAGE_FAULT};
 use extra::Extra;
 use nmi::Nmi;
 use paging::walk::Paging;
@@ -57,12 +60,6 @@ const ALWAYS_MISC2: u32 = misc2::VMRUN
     | misc2::XSETBV
     | misc2::RDPRU;
 
-const DEBUG: u8 = 1;
-const NOT_PRESENT: u8 = 11;
-const GENERAL_PROTECTION: u8 = 13;
-const PAGE_FAULT: u8 = 14;
-const ALIGNMENT_CHECK: u8 = 17;
-const MACHINE_CHECK: u8 = 18;
 /// #DB and #AC can recur without end inside the delivery of an event, where nothing but
 /// an intercept gets the core back (CVE-2015-8104, CVE-2015-5307); #MC is the host's. #NP is
 /// ELI's way out, and outside of direct mode tells that the delivery of an offered interrupt
@@ -72,15 +69,6 @@ const ALWAYS_EXCEPTIONS: u32 =
 
 /// What would show or change the IDT's limit, or what it is measured in, while another is in force.
 const CUT_INTERCEPTS: u32 = misc1::LIDT | misc1::SIDT | misc1::CR0_SELECTIVE;
-
-/// EVENTINJ (APM vol. 2, 15.20).
-mod event {
-    pub const VALID: u64 = 1 << 31;
-    pub const ERROR_CODE: u64 = 1 << 11;
-    pub const INTERRUPT: u64 = 0 << 8;
-    pub const NMI: u64 = 2 << 8;
-    pub const EXCEPTION: u64 = 3 << 8;
-}
 
 /// What a CPU must have, or the sentence that says what is missing.
 pub fn supported() -> Result<(), &'static str> {
@@ -191,61 +179,6 @@ impl SvmCpu {
     fn in_injection(&self) -> bool {
         self.vmcb.int_ctl & int_ctl::V_INTR_MASKING != 0
     }
-
-    fn decode_exit(&self) -> Exit {
-        let v = &*self.vmcb;
-        let (info1, info2) = (v.exit_info1, v.exit_info2);
-        let interruption = Interruption(v.exit_int_info);
-        match v.exit_code as u32 {
-            exit::INTR => Exit::Interrupt,
-            exit::NMI => Exit::Nmi,
-            code @ exit::EXCEPTION_BASE..=exit::EXCEPTION_LAST => {
-                let vector = (code - exit::EXCEPTION_BASE) as u8;
-                if vector == NOT_PRESENT {
-                    return Exit::NotPresent { error_code: info1 as u32, interruption };
-                }
-                if vector == GENERAL_PROTECTION {
-                    return Exit::GeneralProtection { error_code: info1 as u32, interruption };
-                }
-                if vector == MACHINE_CHECK {
-                    return Exit::MachineCheck;
-                }
-                let error_code = (vector == ALIGNMENT_CHECK).then_some(info1 as u32);
-                Exit::Exception { vector, error_code }
-            }
-            exit::IOIO => Exit::Io {
-                port: (info1 >> 16) as u16,
-                size: (info1 >> 4 & 7) as u8,
-                input: info1 & 1 != 0,
-                string: info1 & 0b1100 != 0,
-                next: info2,
-            },
-            exit::MSR if info1 & 1 != 0 => Exit::MsrWrite,
-            exit::MSR => Exit::MsrRead,
-            exit::IRET => Exit::NmiDone,
-            exit::CPUID => Exit::Cpuid,
-            exit::XSETBV => Exit::Xsetbv,
-            exit::VMMCALL => Exit::Hypercall,
-            exit::INVD | exit::WBINVD => Exit::FlushCaches,
-            exit::TASK_SWITCH => Exit::TaskSwitch,
-            exit::IDTR_WRITE => Exit::IdtLoad,
-            exit::IDTR_READ | exit::CR0_SELECTIVE => Exit::DirectEnds,
-            exit::HLT => Exit::Halt,
-            exit::CR8_WRITE => Exit::TaskPriority,
-            exit::RDPMC => Exit::Forbidden,
-            exit::INVLPGA | exit::RDPRU => Exit::Undefined,
-            exit::VMRUN..=exit::SKINIT | exit::MONITOR..=exit::MWAIT_ARMED => Exit::Undefined,
-            exit::NPF => Exit::NestedFault {
-                address: info2,
-                fetch: info1 & 16 != 0,
-                table: info1 >> 33 & 1 != 0,
-                interruption,
-            },
-            exit::SHUTDOWN => Exit::Shutdown,
-            exit::INVALID => Exit::InvalidState,
-            code => Exit::Unknown(code as u64, info1, info2),
-        }
-    }
 }
 
 impl VirtualCpu for SvmCpu {
@@ -312,7 +245,7 @@ impl VirtualCpu for SvmCpu {
     }
 
     fn exit(&mut self) -> Exit {
-        let exit = self.decode_exit();
+        let exit = exits::decode(self.vmcb);
         match exit {
             Exit::NmiDone => self.nmi.returns(self.vmcb),
             Exit::Exception { vector: DEBUG, .. } if self.nmi.stepped(self.vmcb) => {
@@ -410,23 +343,15 @@ impl VirtualCpu for SvmCpu {
     }
 
     fn offer_interrupt(&mut self, vector: Option<u8>) {
-        self.vmcb.int_ctl &= !int_ctl::OFFER;
-        self.vmcb.intercept_exceptions &= !(1 << GENERAL_PROTECTION);
-        if let Some(v) = vector {
-            self.vmcb.intercept_exceptions |= 1 << GENERAL_PROTECTION;
-            self.vmcb.int_ctl |= int_ctl::V_IRQ
-                | (class(v) as u64) << int_ctl::PRIORITY_SHIFT
-                | (v as u64) << int_ctl::VECTOR_SHIFT;
-        }
+        events::offer(self.vmcb, vector);
     }
 
     fn offer_taken(&self) -> bool {
-        self.vmcb.int_ctl & int_ctl::V_IRQ == 0
+        events::taken(self.vmcb)
     }
 
     fn raise(&mut self, vector: u8, error_code: Option<u32>) {
-        let code = error_code.map_or(0, |c| event::ERROR_CODE | (c as u64) << 32);
-        self.vmcb.event_inj = event::VALID | event::EXCEPTION | code | vector as u64;
+        events::raise(self.vmcb, vector, error_code);
     }
 
     fn raise_page_fault(&mut self, address: u64, error_code: u32) {
@@ -435,8 +360,7 @@ impl VirtualCpu for SvmCpu {
     }
 
     fn raise_nmi(&mut self) {
-        self.vmcb.event_inj = event::VALID | event::NMI | 2;
-        self.nmi.raised(self.vmcb);
+        events::raise_nmi(self.vmcb, &mut self.nmi);
     }
 
     fn nmi_possible(&mut self) -> bool {
@@ -444,21 +368,11 @@ impl VirtualCpu for SvmCpu {
     }
 
     fn raising(&self) -> bool {
-        self.vmcb.event_inj & event::VALID != 0
+        events::raising(self.vmcb)
     }
 
     fn redeliver(&mut self, interruption: Interruption) {
-        // INT n is executed again and an exception's instruction faults again; what came from
-        // outside the program is gone unless it is injected. QEMU reports both kinds of outside
-        // event with the type of an exception, so the vector decides.
-        if interruption.software() {
-            return;
-        }
-        match interruption.vector() {
-            2 => self.raise_nmi(),
-            v @ 32.. => self.vmcb.event_inj = event::VALID | event::INTERRUPT | v as u64,
-            _ => {}
-        }
+        events::redeliver(self.vmcb, &mut self.nmi, interruption);
     }
 
     fn task_priority(&self) -> u8 {
@@ -486,7 +400,7 @@ impl VirtualCpu for SvmCpu {
         // The end of an instruction as the CPU would have it (APM vol. 2, 13.1.4), unless what the
         // instruction did raises an event first.
         self.vmcb.rflags &= !RESUME;
-        if self.vmcb.rflags & TRAP != 0 && self.vmcb.event_inj & event::VALID == 0 {
+        if self.vmcb.rflags & TRAP != 0 && !events::raising(self.vmcb) {
             self.vmcb.dr6 |= SINGLE_STEP;
             self.raise(DEBUG, None);
         }
@@ -544,47 +458,5 @@ impl VirtualCpu for SvmCpu {
 
     fn flush_translations(&mut self) {
         self.flush = true;
-    }
-}
-
-impl Registers for SvmCpu {
-    fn gpr(&self, number: u8) -> u64 {
-        match number & 15 {
-            0 => self.vmcb.rax,
-            4 => self.vmcb.rsp,
-            n => self.registers.0[n as usize],
-        }
-    }
-
-    fn set_gpr(&mut self, number: u8, value: u64) {
-        match number & 15 {
-            0 => self.vmcb.rax = value,
-            4 => self.vmcb.rsp = value,
-            n => self.registers.0[n as usize] = value,
-        }
-    }
-
-    fn rflags(&self) -> u64 {
-        self.vmcb.rflags
-    }
-
-    fn set_rflags(&mut self, value: u64) {
-        self.vmcb.rflags = value;
-    }
-
-    fn rip(&self) -> u64 {
-        self.vmcb.rip
-    }
-
-    fn segment_base(&self, segment: SegmentName) -> u64 {
-        let v = &*self.vmcb;
-        match segment {
-            SegmentName::Es => v.es.base,
-            SegmentName::Cs => v.cs.base,
-            SegmentName::Ss => v.ss.base,
-            SegmentName::Ds => v.ds.base,
-            SegmentName::Fs => v.fs.base,
-            SegmentName::Gs => v.gs.base,
-        }
     }
 }

@@ -1,0 +1,61 @@
+//! Exit codes (APM vol. 2, appendix C) in the terms that vendors share.
+
+use super::events::{ALIGNMENT_CHECK, GENERAL_PROTECTION, MACHINE_CHECK, NOT_PRESENT};
+use super::vmcb::{Vmcb, exit};
+use crate::cpu::vendor::Exit;
+use delivery::Interruption;
+
+/// Why the guest was left, by its VMCB.
+pub fn decode(v: &Vmcb) -> Exit {
+    let (info1, info2) = (v.exit_info1, v.exit_info2);
+    let interruption = Interruption(v.exit_int_info);
+    match v.exit_code as u32 {
+        exit::INTR => Exit::Interrupt,
+        exit::NMI => Exit::Nmi,
+        code @ exit::EXCEPTION_BASE..=exit::EXCEPTION_LAST => {
+            let vector = (code - exit::EXCEPTION_BASE) as u8;
+            if vector == NOT_PRESENT {
+                return Exit::NotPresent { error_code: info1 as u32, interruption };
+            }
+            if vector == GENERAL_PROTECTION {
+                return Exit::GeneralProtection { error_code: info1 as u32, interruption };
+            }
+            if vector == MACHINE_CHECK {
+                return Exit::MachineCheck;
+            }
+            let error_code = (vector == ALIGNMENT_CHECK).then_some(info1 as u32);
+            Exit::Exception { vector, error_code }
+        }
+        exit::IOIO => Exit::Io {
+            port: (info1 >> 16) as u16,
+            size: (info1 >> 4 & 7) as u8,
+            input: info1 & 1 != 0,
+            string: info1 & 0b1100 != 0,
+            next: info2,
+        },
+        exit::MSR if info1 & 1 != 0 => Exit::MsrWrite,
+        exit::MSR => Exit::MsrRead,
+        exit::IRET => Exit::NmiDone,
+        exit::CPUID => Exit::Cpuid,
+        exit::XSETBV => Exit::Xsetbv,
+        exit::VMMCALL => Exit::Hypercall,
+        exit::INVD | exit::WBINVD => Exit::FlushCaches,
+        exit::TASK_SWITCH => Exit::TaskSwitch,
+        exit::IDTR_WRITE => Exit::IdtLoad,
+        exit::IDTR_READ | exit::CR0_SELECTIVE => Exit::DirectEnds,
+        exit::HLT => Exit::Halt,
+        exit::CR8_WRITE => Exit::TaskPriority,
+        exit::RDPMC => Exit::Forbidden,
+        exit::INVLPGA | exit::RDPRU => Exit::Undefined,
+        exit::VMRUN..=exit::SKINIT | exit::MONITOR..=exit::MWAIT_ARMED => Exit::Undefined,
+        exit::NPF => Exit::NestedFault {
+            address: info2,
+            fetch: info1 & 16 != 0,
+            table: info1 >> 33 & 1 != 0,
+            interruption,
+        },
+        exit::SHUTDOWN => Exit::Shutdown,
+        exit::INVALID => Exit::InvalidState,
+        code => Exit::Unknown(code as u64, info1, info2),
+    }
+}
