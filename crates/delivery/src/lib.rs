@@ -15,6 +15,7 @@ mod apic;
 mod apic_switch_tests;
 mod core_vectors;
 mod mode;
+mod nested;
 mod shadow;
 mod startup;
 mod timer;
@@ -22,7 +23,8 @@ mod vectors;
 
 pub use apic::{Core, Destination, LocalApic, Refused, TimerSetup, WriteEffect};
 pub use core_vectors::{Arrived, CoreVectors, FIRST_RESERVED};
-pub use mode::{DeliveryFault, Interruption, Mode, classify, mode_for};
+pub use mode::{Mode, mode_for};
+pub use nested::{Again, DeliveryFault, Interruption, Raised, classify};
 pub use shadow::{GATE_BYTES, PAGE_BYTES, Unsuitable, build, gate_present, suitable};
 pub use startup::{Found, Signal, Startup};
 pub use timer::VirtualTimer;

@@ -179,10 +179,14 @@ pub fn arena(offset: usize) -> u64 {
 
 /// The two halves of a 64-bit interrupt gate to the stub of `vector`.
 pub fn gate(vector: u8, present: bool) -> [u64; 2] {
-    let stub = (&raw const interrupt_stubs) as u64 + u64::from(vector) * 16;
-    let attributes: u64 = if present { 0x8E } else { 0x0E };
-    let low = stub & 0xFFFF | 0x08 << 16 | attributes << 40 | (stub >> 16 & 0xFFFF) << 48;
-    [low, stub >> 32]
+    const PRESENT: u64 = 1 << 47;
+    let [low, high] = gate_to((&raw const interrupt_stubs) as u64 + u64::from(vector) * 16);
+    [if present { low } else { low & !PRESENT }, high]
+}
+
+/// The two halves of a 64-bit interrupt gate to code that returns by IRET.
+pub fn gate_to(code: u64) -> [u64; 2] {
+    [code & 0xFFFF | 0x08 << 16 | 0x8E << 40 | (code >> 16 & 0xFFFF) << 48, code >> 32]
 }
 
 /// Stores a gate with two plain eight-byte stores, aligned or not.

@@ -7,7 +7,7 @@
 //! host's segment, task and system-call registers are the host's again and that
 //! interrupts and NMIs are held until the next entry or [`VirtualCpu::take_interrupts`].
 
-use delivery::{Interruption, Mode};
+use delivery::{Interruption, Mode, Raised};
 use paging::walk::Paging;
 
 /// Why the guest was left, in terms both vendors share.
@@ -19,19 +19,12 @@ pub enum Exit {
     NmiDone,
     /// An NMI is pending: another core wants this one's attention.
     Nmi,
-    /// #NP, with the event whose delivery caused it.
-    NotPresent {
-        /// Error code the fault has.
-        error_code: u32,
-        /// The event being delivered.
-        interruption: Interruption,
-    },
-    /// #GP, with the event whose delivery caused it: while an interrupt is on offer, or where vectors
-    /// are kept from the guest by the limit of its IDT.
-    GeneralProtection {
-        /// Error code the fault has.
-        error_code: u32,
-        /// The event being delivered.
+    /// A fault that the delivery of an event may have caused: #NP always; while an interrupt is on
+    /// offer #TS, #SS, #GP and #PF too; #GP where the limit of its IDT keeps vectors from the guest.
+    Fault {
+        /// The fault.
+        raised: Raised,
+        /// The event being delivered, if any.
         interruption: Interruption,
     },
     /// Another intercepted exception, to be given back to the guest.
@@ -162,7 +155,7 @@ pub trait VirtualCpu: decode::Registers {
     /// an interrupt arrives.
     fn sleep();
     /// The virtual interrupt to be taken as soon as the guest can, or none. While one is on offer
-    /// #GP exits too, so that a delivery that fails on the IDT's limit is noticed.
+    /// what its delivery can fail with exits ([`Exit::Fault`]).
     fn offer_interrupt(&mut self, vector: Option<u8>);
     /// Has the offered interrupt been taken (or is none on offer)?
     fn offer_taken(&self) -> bool;
@@ -184,7 +177,7 @@ pub trait VirtualCpu: decode::Registers {
     /// Sets it.
     fn set_task_priority(&mut self, priority: u8);
 
-    /// Delivers again the event whose delivery the exit interrupted.
+    /// Delivers again the event whose delivery the exit interrupted, if nothing else raises it.
     fn redeliver(&mut self, event: Interruption);
 
     /// Continues at `rip`: the instruction that exited is done.

@@ -11,7 +11,7 @@ use crate::cpu::vendor::{Exit, VirtualCpu};
 use crate::cpu::{self, rdtsc, x2apic};
 use crate::interrupts;
 use core::sync::atomic::Ordering;
-use delivery::{DeliveryFault, Interruption, Mode, VectorSet, class, classify, mode_for};
+use delivery::{DeliveryFault, Interruption, Mode, Raised, VectorSet, class, classify, mode_for};
 use ledger::{Delivery, Reason};
 
 /// Exception vectors the host raises.
@@ -19,6 +19,7 @@ pub const UNDEFINED: u8 = 6;
 pub const DOUBLE_FAULT: u8 = 8;
 pub const NOT_PRESENT: u8 = 11;
 pub const GENERAL_PROTECTION: u8 = 13;
+const PAGE_FAULT: u8 = 14;
 
 /// Vectors the host raises on a core that runs a guest under this policy.
 pub const fn host_vectors(policy: Delivery) -> VectorSet {
@@ -255,12 +256,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             }
             // Whoever waits with another is served before the next entry.
             Exit::NmiDone => Ok(Reason::Other),
-            Exit::NotPresent { error_code, interruption } => {
-                self.delivery_fault(NOT_PRESENT, error_code, interruption)
-            }
-            Exit::GeneralProtection { error_code, interruption } => {
-                self.delivery_fault(GENERAL_PROTECTION, error_code, interruption)
-            }
+            Exit::Fault { raised, interruption } => self.delivery_fault(raised, interruption),
             Exit::MachineCheck => fault(Reason::Exception, Fault::MachineCheck),
             Exit::TaskSwitch => fault(Reason::Other, Fault::TaskSwitch),
             Exit::Exception { vector, error_code } => {
@@ -325,27 +321,28 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// Delivers again what was being delivered, unless it is still on offer: whether the
     /// hardware takes an offer back when its delivery fails differs.
+    #[cold]
     pub(super) fn redeliver(&mut self, event: Interruption) {
         if event.valid() && (event.software() || self.offered != Some(event.vector())) {
             self.cpu.redeliver(event);
         }
     }
 
-    /// #NP, or #GP while an interrupt is on offer.
+    /// A fault that the delivery of an event may have caused. Rare, and large: kept out of the way.
+    #[cold]
     fn delivery_fault(
         &mut self,
-        exception: u8,
-        error_code: u32,
+        raised: Raised,
         event: Interruption,
     ) -> Result<Reason, (Reason, Stop)> {
         let in_service = |v| x2apic::in_service(v);
         // On a shared core it is the mode that hides them: in injection mode the gate is the guest's.
         let own_gates = self.seat().is_some() && self.mode == Mode::Injection;
         let hidden = if own_gates { &VectorSet::EMPTY } else { &self.shadow.hidden };
-        let mut what = classify(event, error_code, hidden, in_service);
+        let mut what = classify(event, raised, hidden, in_service);
         // The gate's own absence has this error code, whether EXT is set or not.
-        let absent =
-            exception == NOT_PRESENT && error_code & !1 == u32::from(event.vector()) * 8 + 2;
+        let absent = raised.vector == NOT_PRESENT
+            && raised.error_code & !1 == u32::from(event.vector()) * 8 + 2;
         let genuine = matches!(what, DeliveryFault::Genuine { .. });
         if genuine && absent && self.missed_in_shadow(event) {
             what = DeliveryFault::HiddenGate(event.vector());
@@ -370,12 +367,18 @@ impl<C: VirtualCpu> Vcpu<C> {
             }
             DeliveryFault::TripleFault => Err((Reason::Shutdown, Stop::Fault(Fault::Shutdown))),
             DeliveryFault::Genuine { error_code, interrupt } => {
-                if let Some(v) = interrupt.filter(|v| self.offered == Some(*v)) {
+                // An exception may have its vector; but it wasn't taken with interrupts off.
+                let open = self.cpu.interrupts_enabled();
+                if let Some(v) = interrupt.filter(|v| open && self.offered == Some(*v)) {
                     self.offered = None;
                     self.cpu.offer_interrupt(None);
                     self.apic.taken(v);
                 }
-                self.cpu.raise(exception, Some(error_code));
+                if raised.vector == PAGE_FAULT {
+                    self.cpu.raise_page_fault(raised.address, error_code);
+                } else {
+                    self.cpu.raise(raised.vector, Some(error_code));
+                }
                 Ok(Reason::Exception)
             }
         }

@@ -9,6 +9,7 @@ mod hostile;
 mod idt;
 mod ipi;
 mod low;
+mod nested;
 mod quiet;
 mod registers;
 mod shared_cost;
@@ -71,6 +72,8 @@ pub const ALL: &[(&str, Test)] = &[
     ("wild-tables", hostile::wild_tables),
     ("low-vectors", low::low_vectors),
     ("lowest-vectors", low::lowest_vectors),
+    ("nested", nested::stacked),
+    ("low-gates", nested::low_gates),
     ("heartbeat", heartbeat::heartbeat),
     ("ap-start", smp_start::start),
     ("ap-restart", smp_start::restart),

@@ -1,11 +1,12 @@
 //! Exit codes (APM vol. 2, appendix C) in the terms that vendors share.
 
-use super::events::{ALIGNMENT_CHECK, GENERAL_PROTECTION, MACHINE_CHECK, NOT_PRESENT};
+use super::events::{ALIGNMENT_CHECK, DELIVERY_FAULTS, MACHINE_CHECK, NOT_PRESENT};
 use super::vmcb::{Vmcb, exit};
 use crate::cpu::vendor::Exit;
-use delivery::Interruption;
+use delivery::{Interruption, Raised};
 
 /// Why the guest was left, by its VMCB.
+#[inline]
 pub fn decode(v: &Vmcb) -> Exit {
     let (info1, info2) = (v.exit_info1, v.exit_info2);
     let interruption = Interruption(v.exit_int_info);
@@ -14,11 +15,9 @@ pub fn decode(v: &Vmcb) -> Exit {
         exit::NMI => Exit::Nmi,
         code @ exit::EXCEPTION_BASE..=exit::EXCEPTION_LAST => {
             let vector = (code - exit::EXCEPTION_BASE) as u8;
-            if vector == NOT_PRESENT {
-                return Exit::NotPresent { error_code: info1 as u32, interruption };
-            }
-            if vector == GENERAL_PROTECTION {
-                return Exit::GeneralProtection { error_code: info1 as u32, interruption };
+            if 1 << vector & (1 << NOT_PRESENT | DELIVERY_FAULTS) != 0 {
+                let raised = Raised { vector, error_code: info1 as u32, address: info2 };
+                return Exit::Fault { raised, interruption };
             }
             if vector == MACHINE_CHECK {
                 return Exit::MachineCheck;

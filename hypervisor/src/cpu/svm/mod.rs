@@ -372,7 +372,9 @@ impl VirtualCpu for SvmCpu {
     }
 
     fn redeliver(&mut self, interruption: Interruption) {
-        events::redeliver(self.vmcb, &mut self.nmi, interruption);
+        let own = !self.in_injection();
+        let physical = |v| own && super::x2apic::in_service(v);
+        events::redeliver(self.vmcb, &mut self.nmi, interruption, physical);
     }
 
     fn task_priority(&self) -> u8 {
