@@ -40,10 +40,6 @@ const RUNS: &[Run] = &[
     ("exits", &["ports,unmapped-idt", "exits,unemulated", "memory,console"]),
 ];
 
-/// The runs in which all take turns on one core: those that go for what is shared then, the core's
-/// interrupts, tables and time.
-const SHARED: [&str; 3] = ["interrupts", "tables", "exits"];
-
 /// Subjects that don't wait for Linux: they go on from the first moment.
 const UNORDERED: &str = "reboot-loop";
 
@@ -55,9 +51,8 @@ const PLACES: &[(Cores, &[Choice])] =
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     for (cores, policies) in PLACES {
-        let runs = RUNS.iter().filter(|r| *cores == Cores::Next || SHARED.contains(&r.0));
         for (policy, (name, attackers)) in
-            policies.iter().flat_map(|p| runs.clone().map(move |r| (*p, r)))
+            policies.iter().flat_map(|p| RUNS.iter().map(move |r| (*p, r)))
         {
             let shared = if *cores == Cores::First { "shared-" } else { "" };
             let name = format!("hostile/{name}-{shared}{}", policy.label());
