@@ -11,11 +11,12 @@ use crate::cpu::vendor::VirtualCpu;
 use decode::Segment;
 use paging::walk;
 
-const ENTRIES: usize = 4;
+const SETS: usize = 4;
 
-/// The cache of one vCPU.
+/// The cache of one vCPU. Two pages of the same set are both kept, the newer one first: where a kernel
+/// has its HLT and its WRMSR is chance.
 #[derive(Default)]
-pub struct CodePages([Entry; ENTRIES]);
+pub struct CodePages([[Entry; 2]; SETS]);
 
 #[derive(Clone, Copy, Default)]
 struct Entry {
@@ -31,18 +32,18 @@ fn linear(cpu: &impl VirtualCpu) -> u64 {
     base.wrapping_add(cpu.rip())
 }
 
-fn slot(page: u64) -> usize {
-    (page >> 12) as usize % ENTRIES
+fn set(page: u64) -> usize {
+    (page >> 12) as usize % SETS
 }
 
 impl CodePages {
     /// Does `opcode` stand at RIP, as far as the cache knows?
     pub fn matches(&self, memory: &Memory, cpu: &impl VirtualCpu, opcode: &[u8]) -> bool {
         let at = linear(cpu);
-        let entry = self.0[slot(at & !0xFFF)];
-        let known = entry.page == at & !0xFFF | 1 && entry.cr3 == cpu.paging().cr3;
-        let inside = (at & 0xFFF) as usize + opcode.len() <= 4096;
-        known && inside && memory.page_holds(entry.hpa, (at & 0xFFF) as usize, opcode)
+        let offset = (at & 0xFFF) as usize;
+        let inside = offset + opcode.len() <= 4096;
+        let entry = self.find(cpu, at & !0xFFF).filter(|_| inside);
+        entry.is_some_and(|entry| memory.page_holds(entry.hpa, offset, opcode))
     }
 
     /// Does this opcode of two bytes stand at RIP, in 64-bit code, as far as the cache knows?
@@ -50,11 +51,16 @@ impl CodePages {
     pub fn stands(&self, memory: &Memory, cpu: &impl VirtualCpu, opcode: [u8; 2]) -> bool {
         let at = cpu.rip();
         let (page, offset) = (at & !0xFFF, (at & 0xFFF) as usize);
-        let entry = &self.0[slot(page)];
-        entry.page == page | 1
-            && entry.cr3 == cpu.paging().cr3
-            && cpu.code_mode() == decode::Mode::Bits64
-            && memory.page_holds_pair(entry.hpa, offset, opcode)
+        self.find(cpu, page).is_some_and(|entry| {
+            cpu.code_mode() == decode::Mode::Bits64
+                && memory.page_holds_pair(entry.hpa, offset, opcode)
+        })
+    }
+
+    #[inline(always)]
+    fn find(&self, cpu: &impl VirtualCpu, page: u64) -> Option<&Entry> {
+        let cr3 = cpu.paging().cr3;
+        self.0[set(page)].iter().find(|entry| entry.page == page | 1 && entry.cr3 == cr3)
     }
 
     /// Remembers the page that RIP is in.
@@ -64,7 +70,8 @@ impl CodePages {
         let regs = cpu.paging();
         let found = walk::translate(memory, &regs, page, access).ok();
         if let Some(hpa) = found.and_then(|gpa| memory.resolve(gpa & !0xFFF, 4096)) {
-            self.0[slot(page)] = Entry { page: page | 1, cr3: regs.cr3, hpa };
+            let [newer, older] = &mut self.0[set(page)];
+            (*newer, *older) = (Entry { page: page | 1, cr3: regs.cr3, hpa }, *newer);
         }
     }
 }
