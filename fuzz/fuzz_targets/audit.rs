@@ -117,7 +117,14 @@ fuzz_target!(|input: Input| {
     loop {
         calls += 1;
         assert!(calls <= 20 * BUDGET, "it doesn't end");
-        match table.audit(&mem, &mut cursor, step, &regions, is_table) {
+        match table.outline().audit(
+            |pa| mem.read(pa),
+            &mut cursor,
+            step,
+            &regions,
+            is_table,
+            || Some(()),
+        ) {
             Ok(true) => break,
             Ok(false) => {}
             Err(finding) => {

@@ -145,17 +145,20 @@ impl Memory for Model {
     }
 }
 
-type Attached = HashMap<Bdf, (DomainId, u64)>;
+type Attached = HashMap<Bdf, (DomainId, u64, u8)>;
 
 fn look(
     unit: &mut Unit<Model, Model>,
+    model: &Model,
     routes: &HashMap<u16, InterruptRoute>,
     attached: &Attached,
 ) -> bool {
-    let allowed = |index: u16, route| routes.get(&index) == Some(&route);
-    let good = |device: Bdf, domain, root| attached.get(&device) == Some(&(domain, root));
-    let interrupts = unit.audit_interrupts(&mut Cursor::default(), 256, allowed);
-    let contexts = unit.audit_contexts(&mut Cursor::default(), 1 << 16, good);
+    let (outline, mut memory) = (unit.outline(), model.clone());
+    let judge = |index: u16| Some(move |route| routes.get(&index) == Some(&route));
+    let good =
+        |device: Bdf, domain, root, levels| attached.get(&device) == Some(&(domain, root, levels));
+    let interrupts = outline.audit_interrupts(&mut memory, &mut Cursor::default(), 256, judge);
+    let contexts = outline.audit_contexts(&mut memory, &mut Cursor::default(), 1 << 16, good);
     for finding in [&interrupts, &contexts].into_iter().filter_map(|found| found.as_ref().err()) {
         one_line(finding);
     }
@@ -196,7 +199,7 @@ fuzz_target!(|input: Input| {
                 let (domain, root) = (DomainId(domain), root << 12 >> 12 & !0xFFF);
                 let result = unit.attach(device(id), domain, root, levels % 8);
                 if result.is_ok() {
-                    assert_eq!(attached.insert(device(id), (domain, root)), None);
+                    assert_eq!(attached.insert(device(id), (domain, root, levels % 8)), None);
                 }
                 result
             }
@@ -265,7 +268,7 @@ fuzz_target!(|input: Input| {
             one_line(&refusal);
         }
     }
-    assert!(look(&mut unit, &routes, &attached));
+    assert!(look(&mut unit, &model, &routes, &attached));
     assert_eq!(unit.settle(), Ok(()));
     assert_eq!(model.0.borrow().unwaited, 0);
     let Some((index, low, high)) = input.scribble else { return };
@@ -277,5 +280,5 @@ fuzz_target!(|input: Input| {
     Memory::write64(&mut memory, at, low);
     Memory::write64(&mut memory, at + 8, high);
     let same = before.is_some_and(|route| unit.irte(index.into()) == Ok(Some(route)));
-    assert_eq!(look(&mut unit, &routes, &attached), same || low & 1 == 0);
+    assert_eq!(look(&mut unit, &model, &routes, &attached), same || low & 1 == 0);
 });

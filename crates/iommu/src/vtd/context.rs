@@ -44,14 +44,8 @@ impl Contexts {
     }
 
     pub fn get<M: Memory>(&self, tables: &mut Tables<M>, device: Bdf) -> Option<Context> {
-        let (low, high) = self.raw(tables, device)?;
-        Context::decode(low, high)
-    }
-
-    /// The halves of the device's entry, if its bus has a table.
-    pub fn raw<M: Memory>(&self, tables: &mut Tables<M>, device: Bdf) -> Option<(u64, u64)> {
         let pa = self.entry(tables, device)?;
-        Some((tables.read(pa), tables.read(pa + 8)))
+        Context::decode(tables.read(pa), tables.read(pa + 8))
     }
 
     /// Makes an entry that isn't present, present. The present bit is written last.

@@ -1,13 +1,14 @@
 //! Looking a table over from outside, a few entries at a time, while hardware uses it.
 //!
-//! Guarantees, once a pass has ended without a [`Finding`] and nothing was changed meanwhile: each leaf
-//! maps memory that a [`Region`] names, at the address it names and with no more access; each table
-//! frame is one of its owner's and lies in no region, so nobody who is mapped here can write to a table.
-//! A call reads at most five words for each entry it is to look at, and only words of table frames.
-//! Doesn't guarantee that everything is mapped that should be, nor anything about what caches hold.
+//! Guarantees, once a pass has ended without a [`Finding`]: each leaf, when it was looked at, mapped
+//! memory that a [`Region`] names, at the address it names and with no more access; each table frame is
+//! one of its owner's and lies in no region, so nobody who is mapped here can write to a table. What is
+//! called a finding was so while nobody changed the table. A call reads at most five words for each entry it
+//! is to look at, twice if that looks wrong, and only words of table frames. Doesn't guarantee that
+//! everything is mapped that should be, nor anything about what caches hold.
 
-use super::{Table, entry_address, size};
-use crate::{Access, Entry, Format, Memory};
+use super::{Table, entry_address, shift, size};
+use crate::{Access, Entry, Format};
 use thiserror::Error;
 
 /// Memory that a table may map.
@@ -33,8 +34,14 @@ impl Region {
         within && placed && cached && self.access.contains(access)
     }
 
-    fn holds(&self, frame: u64) -> bool {
-        frame.checked_sub(self.pa).is_some_and(|offset| offset < self.len)
+    /// Whether this address is in it.
+    pub fn holds(&self, pa: u64) -> bool {
+        pa.checked_sub(self.pa).is_some_and(|offset| offset < self.len)
+    }
+
+    /// Whether some memory is in both.
+    pub fn overlaps(&self, other: &Region) -> bool {
+        self.len > 0 && other.len > 0 && (self.holds(other.pa) || other.holds(self.pa))
     }
 }
 
@@ -85,22 +92,65 @@ pub enum Finding {
     },
 }
 
-impl<F: Format> Table<F> {
+/// Where a table is, for whoever looks at it without holding it.
+///
+/// Its root and its format never change, so this stays true however often the table does.
+#[derive(Clone, Copy, Debug)]
+pub struct Outline<F> {
+    format: F,
+    root: u64,
+}
+
+/// By level, the frame of the last table that was found to lie where it may: that of the next entry, too,
+/// as a rule.
+#[derive(Default)]
+struct Sound([Option<u64>; 6]);
+
+impl Sound {
+    fn contains(&self, level: u32, frame: u64) -> bool {
+        self.0.get(level as usize) == Some(&Some(frame))
+    }
+
+    fn insert(&mut self, level: u32, frame: u64) {
+        if let Some(slot) = self.0.get_mut(level as usize) {
+            *slot = Some(frame);
+        }
+    }
+}
+
+impl<F: Format + Copy> Table<F> {
+    /// Its outline.
+    pub fn outline(&self) -> Outline<F> {
+        Outline { format: self.format, root: self.root }
+    }
+}
+
+impl<F: Format> Outline<F> {
     /// Looks at `entries` more pages, or absent entries, from where `cursor` stands. True when that
     /// was the end of the table. After a finding, the next call goes on behind it.
     ///
-    /// `is_table`: may a table lie in this frame? It is asked before a word of the frame is read.
-    pub fn audit<M: Memory>(
+    /// The table may change meanwhile: what looks wrong is looked at again while what `hold` gives is
+    /// held, and nobody may change the table then. When it gives nothing, the next call goes on there.
+    ///
+    /// `read` gives a word of a frame. `is_table`: may a table lie in this frame? It is asked before a
+    /// word of the frame is read.
+    pub fn audit<H>(
         &self,
-        mem: &M,
+        read: impl Fn(u64) -> u64,
         cursor: &mut Cursor,
         entries: u32,
         regions: &[Region],
         is_table: impl Fn(u64) -> bool,
+        hold: impl Fn() -> Option<H>,
     ) -> Result<bool, Finding> {
+        let mut sound = Sound::default();
         for _ in 0..entries {
             let input = cursor.0;
-            let (level, result) = self.look(mem, input, regions, &is_table);
+            let (mut level, mut result) = self.look(&read, input, regions, &is_table, &mut sound);
+            if result.is_err() {
+                let Some(_held) = hold() else { return Ok(false) };
+                (level, result) = self.look(&read, input, regions, &is_table, &mut sound);
+            }
             let last = input | (size(level) - 1);
             let ended = (last + 1) >> self.bits() != 0;
             cursor.0 = if ended { 0 } else { last + 1 };
@@ -114,23 +164,27 @@ impl<F: Format> Table<F> {
 
     /// Looks at the entry that decides about `input`, and at the tables on the way to it. Gives the
     /// level of the entry that this was about, too.
-    fn look<M: Memory>(
+    fn look(
         &self,
-        mem: &M,
+        read: &impl Fn(u64) -> u64,
         input: u64,
         regions: &[Region],
         is_table: &impl Fn(u64) -> bool,
+        sound: &mut Sound,
     ) -> (u32, Result<(), Finding>) {
         let va = self.va(input);
         let (mut level, mut frame) = (self.format.levels(), self.root);
         loop {
-            if !is_table(frame) {
-                return (level + 1, Err(Finding::Stray { va, level, frame }));
+            if !sound.contains(level, frame) {
+                if !is_table(frame) {
+                    return (level + 1, Err(Finding::Stray { va, level, frame }));
+                }
+                if regions.iter().any(|region| region.holds(frame)) {
+                    return (level + 1, Err(Finding::Reachable { va, level, frame }));
+                }
+                sound.insert(level, frame);
             }
-            if regions.iter().any(|region| region.holds(frame)) {
-                return (level + 1, Err(Finding::Reachable { va, level, frame }));
-            }
-            match self.format.decode(level, mem.read(entry_address(frame, level, input))) {
+            match self.format.decode(level, read(entry_address(frame, level, input))) {
                 Entry::Table(next) if level > 1 => (level, frame) = (level - 1, next),
                 Entry::Leaf { pa, access } => {
                     let size = size(level);
@@ -142,5 +196,16 @@ impl<F: Format> Table<F> {
                 _ => return (level, Ok(())),
             }
         }
+    }
+
+    /// Width of the addresses translated.
+    fn bits(&self) -> u32 {
+        shift(self.format.levels()) + 9
+    }
+
+    /// The address whose significant bits are `input`.
+    fn va(&self, input: u64) -> u64 {
+        let unused = 64 - self.bits();
+        if F::SIGNED { ((input << unused) as i64 >> unused) as u64 } else { input }
     }
 }

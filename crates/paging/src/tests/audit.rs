@@ -7,6 +7,7 @@ use crate::{
     Access, Entry, Format, Host, Mapping, Memory, Nested, PageSize, Table, VtdSecondLevel,
 };
 use proptest::prelude::*;
+use std::cell::Cell;
 
 const M2: u64 = 1 << 21;
 const G1: u64 = 1 << 30;
@@ -25,7 +26,7 @@ fn guest<F: Format>(format: F) -> (TestMemory, Table<F>) {
 }
 
 /// A whole pass, so many entries at a time: the findings, and how often it was called.
-fn pass<F: Format>(
+fn pass<F: Format + Copy>(
     mem: &TestMemory,
     table: &Table<F>,
     step: u32,
@@ -33,7 +34,9 @@ fn pass<F: Format>(
 ) -> (Vec<Finding>, usize) {
     let (mut cursor, mut found) = (Cursor::default(), Vec::new());
     for calls in 1.. {
-        match table.audit(mem, &mut cursor, step, regions, |f| mem.frames.contains_key(&f)) {
+        let is_table = |f| mem.frames.contains_key(&f);
+        let read = |pa| mem.read(pa);
+        match table.outline().audit(read, &mut cursor, step, regions, is_table, || Some(())) {
             Ok(true) => return (found, calls),
             Ok(false) => {}
             Err(finding) => found.push(finding),
@@ -116,6 +119,44 @@ fn a_table_in_reach_is_found_and_one_that_is_none_is_not_read() {
     mem.write(at, Nested.table(2, 8 * G1 + 0x5000));
     let found = pass(&mem, &table, 64, &[RAM, BAR]).0;
     assert_eq!(found, [Finding::Stray { va: 0xC000_0000, level: 1, frame: 8 * G1 + 0x5000 }]);
+}
+
+#[test]
+fn what_only_looked_wrong_while_it_changed_is_no_finding() {
+    let (mem, table) = guest(Nested);
+    let at = slot(&mem, &table, 0xC000_2000, 1);
+    let wrong = Nested.leaf(1, 7 * G1, BAR.access);
+    // What is read first isn't what is there any more.
+    let first = Cell::new(Some(wrong));
+    let read = |pa| (pa == at).then(|| first.take()).flatten().unwrap_or_else(|| mem.read(pa));
+    let is_table = |f| mem.frames.contains_key(&f);
+    let look = |cursor: &mut Cursor, hold: &dyn Fn() -> Option<()>| {
+        table.outline().audit(read, cursor, 1 << 20, &[RAM, BAR], is_table, hold)
+    };
+    let mut cursor = Cursor::default();
+    assert_eq!(look(&mut cursor, &|| None), Ok(false), "somebody holds it");
+    let there = cursor;
+    assert_ne!(there, Cursor::default());
+    first.set(Some(wrong));
+    assert_eq!(look(&mut cursor, &|| None), Ok(false));
+    assert_eq!(cursor, there, "it isn't passed over");
+    first.set(Some(wrong));
+    assert_eq!(look(&mut cursor, &|| Some(())), Ok(true));
+    assert_eq!(first.get(), None, "it was looked at");
+}
+
+#[test]
+fn regions_that_share_memory_overlap() {
+    let at = |pa, len| Region { va: None, pa, len, access: RW };
+    for (a, b, shared) in [
+        (at(0, 0x1000), at(0x1000, 0x1000), false),
+        (at(0, 0x1001), at(0x1000, 0x1000), true),
+        (at(0, 0x9000), at(0x1000, 0x1000), true),
+        (at(0x1000, 0), at(0, 0x9000), false),
+        (at(u64::MAX - 1, 2), at(u64::MAX, 1), true),
+    ] {
+        assert_eq!((a.overlaps(&b), b.overlaps(&a)), (shared, shared), "{a:?} {b:?}");
+    }
 }
 
 #[test]

@@ -2,19 +2,23 @@
 
 use super::model::{CAP, ECAP, Model};
 use super::{ROOT, bdf, on, route};
-use crate::vtd::audit::{Cursor, Finding};
+use crate::vtd::audit::{Booked, Cursor, Finding};
+use crate::vtd::registers::{CFI, IRE, TE};
 use crate::vtd::{Unit, interrupt};
-use crate::{Delivery, DomainId, InterruptRoute};
+use crate::{Bdf, Delivery, DomainId, InterruptRoute};
 use proptest::prelude::*;
 
+/// Whole passes over interrupts, so many entries at a time.
 fn interrupts(
-    unit: &mut Unit<Model, Model>,
+    (model, unit): (&Model, &mut Unit<Model, Model>),
     step: u32,
     allowed: impl Fn(u16, InterruptRoute) -> bool,
 ) -> Vec<Finding> {
-    let (mut cursor, mut found) = (Cursor::default(), Vec::new());
+    let (outline, mut cursor, mut found) = (unit.outline(), Cursor::default(), Vec::new());
+    let allowed = &allowed;
     loop {
-        match unit.audit_interrupts(&mut cursor, step, &allowed) {
+        let judge = |index| Some(move |route| allowed(index, route));
+        match outline.audit_interrupts(&mut model.clone(), &mut cursor, step, judge) {
             Ok(true) => return found,
             Ok(false) => {}
             Err(finding) => found.push(finding),
@@ -26,15 +30,15 @@ fn interrupts(
 }
 
 fn contexts(
-    unit: &mut Unit<Model, Model>,
-    allowed: impl Fn(u16, u16, u64) -> bool,
+    (model, unit): (&Model, &mut Unit<Model, Model>),
+    allowed: impl Fn(u16, u16, u64, u8) -> bool,
 ) -> Vec<Finding> {
-    let (mut cursor, mut found) = (Cursor::default(), Vec::new());
+    let (outline, mut cursor, mut found) = (unit.outline(), Cursor::default(), Vec::new());
     loop {
-        let judge = |device: crate::Bdf, domain: DomainId, root| {
-            allowed(device.requester_id(), domain.0, root)
+        let judge = |device: Bdf, domain: DomainId, root, levels| {
+            allowed(device.requester_id(), domain.0, root, levels)
         };
-        match unit.audit_contexts(&mut cursor, 1000, judge) {
+        match outline.audit_contexts(&mut model.clone(), &mut cursor, 1000, judge) {
             Ok(true) => return found,
             Ok(false) => {}
             Err(finding) => found.push(finding),
@@ -61,16 +65,18 @@ fn each_entry_that_must_not_be_is_named() {
     let mine = route(0x20, 0x41);
     unit.set_irte(index, mine).unwrap();
     let allowed = |i, r| (i, r) == (index, mine);
-    assert_eq!(interrupts(&mut unit, 3, allowed), []);
+    assert_eq!(interrupts((&model, &mut unit), 3, allowed), []);
     assert_eq!(
-        interrupts(&mut unit, 3, |_, _| false),
+        interrupts((&model, &mut unit), 3, |_, _| false),
         [Finding::Route { index, route: mine }],
         "an entry of another's"
     );
 
     let (low, high) = interrupt::encode(mine);
     scribble(&model, 200, (low, high));
-    assert_eq!(interrupts(&mut unit, 3, allowed), [Finding::Unowned { index: 200 }]);
+    let stray = Finding::Route { index: 200, route: mine };
+    assert_eq!(interrupts((&model, &mut unit), 3, allowed), [stray], "nobody's");
+    assert_eq!(stray.device(), Some(mine.source));
     scribble(&model, 200, (0, high));
 
     // Elsewhere, another vector, an exception's, NMI, and any device's.
@@ -82,12 +88,15 @@ fn each_entry_that_must_not_be_is_named() {
         InterruptRoute { source: bdf(0x28), ..mine },
     ] {
         scribble(&model, index, interrupt::encode(changed));
-        assert_eq!(interrupts(&mut unit, 1, allowed), [Finding::Route { index, route: changed }]);
+        assert_eq!(
+            interrupts((&model, &mut unit), 1, allowed),
+            [Finding::Route { index, route: changed }]
+        );
     }
     let unverified = (low, high & 0xFFFF);
     scribble(&model, index, unverified);
     let found = Finding::Malformed { index, low, high: unverified.1 };
-    assert_eq!(interrupts(&mut unit, 256, allowed), [found]);
+    assert_eq!(interrupts((&model, &mut unit), 256, allowed), [found]);
     assert!(found.to_string().ends_with("which is none of this driver's"));
 }
 
@@ -95,11 +104,12 @@ fn each_entry_that_must_not_be_is_named() {
 fn each_context_that_must_not_be_is_named() {
     let (model, mut unit) = on(CAP, ECAP);
     unit.attach(bdf(0x120), DomainId(3), ROOT, 4).unwrap();
-    let allowed = |device, domain, root| (device, domain, root) == (0x120, 3, ROOT);
-    assert_eq!(contexts(&mut unit, allowed), []);
+    let allowed =
+        |device, domain, root, levels| (device, domain, root, levels) == (0x120, 3, ROOT, 4);
+    assert_eq!(contexts((&model, &mut unit), allowed), []);
     assert_eq!(
-        contexts(&mut unit, |_, domain, _| domain == 4),
-        [Finding::Domain { device: bdf(0x120), domain: DomainId(3), root: ROOT }]
+        contexts((&model, &mut unit), |_, domain, _, _| domain == 4),
+        [Finding::Domain { device: bdf(0x120), domain: DomainId(3), root: ROOT, levels: 4 }]
     );
     // Pass-through (TT = 2).
     model.with(|state| {
@@ -108,7 +118,71 @@ fn each_context_that_must_not_be_is_named() {
     });
     let low = ROOT | 1 | 2 << 2;
     let found = Finding::Context { device: bdf(0x120), low, high: 3 << 8 | 2 };
-    assert_eq!(contexts(&mut unit, allowed), [found]);
+    assert_eq!(contexts((&model, &mut unit), allowed), [found]);
+}
+
+#[test]
+fn an_entry_that_cant_be_judged_now_is_judged_later() {
+    let (model, mut unit) = on(CAP, ECAP);
+    let first = unit.allocate_irtes(2).unwrap();
+    unit.set_irte(first + 1, route(0x20, 0x41)).unwrap();
+    let (outline, mut cursor) = (unit.outline(), Cursor::default());
+    let mut look = |now: bool| {
+        let judge = |_| now.then_some(|_| false);
+        let found = outline.audit_interrupts(&mut model.clone(), &mut cursor, 1000, judge);
+        (found, cursor)
+    };
+    let (found, there) = look(false);
+    assert_eq!(found, Ok(false));
+    assert_eq!(look(false), (Ok(false), there), "it isn't passed over");
+    assert!(matches!(look(true).0, Err(Finding::Route { index, .. }) if index == first + 1));
+    assert_eq!(look(true), (Ok(true), Cursor::default()));
+    // It may be gone by the time that it can be judged.
+    let gone = |index| {
+        scribble(&model, index, (0, 0));
+        Some(|_| false)
+    };
+    let found = outline.audit_interrupts(&mut model.clone(), &mut Cursor::default(), 1000, gone);
+    assert_eq!(found, Ok(true));
+}
+
+#[test]
+fn a_context_table_that_the_host_didnt_make_is_named_and_not_read() {
+    let (model, mut unit) = on(CAP, ECAP);
+    unit.attach(bdf(0x120), DomainId(3), ROOT, 4).unwrap();
+    let outline = unit.outline();
+    // Memory that isn't the unit's: the model would tell of a read.
+    let elsewhere = 0xDEAD_B000 | 1;
+    for bus in [1, 2] {
+        let entry = |model: &Model| model.with(|s| s.rtaddr + bus * 16);
+        let (at, was) = (entry(&model), model.with(|s| s.cpu.get(&(s.rtaddr + bus * 16)).copied()));
+        model.with(|state| state.cpu.insert(at, elsewhere));
+        let mut cursor = Cursor::default();
+        let found =
+            outline.audit_contexts(&mut model.clone(), &mut cursor, 1 << 16, |_, _, _, _| true);
+        assert_eq!(found, Err(Finding::Bus { bus: bus as u8, entry: elsewhere }));
+        let rest =
+            outline.audit_contexts(&mut model.clone(), &mut cursor, 1 << 16, |_, _, _, _| true);
+        assert_eq!(rest, Ok(true), "and the rest is looked at");
+        model.with(|state| state.cpu.insert(at, was.unwrap_or(0)));
+    }
+}
+
+#[test]
+fn a_unit_that_doesnt_remap_everything_is_named() {
+    let (model, mut unit) = on(CAP, ECAP);
+    let outline = unit.outline();
+    let look = || outline.audit_unit(&mut model.clone());
+    assert_eq!(look(), Ok(()));
+    for bits in [TE, IRE, CFI] {
+        model.with(|state| state.gsts ^= bits);
+        assert!(matches!(look(), Err(Finding::Off { .. })), "{bits:#x}");
+        model.with(|state| state.gsts ^= bits);
+    }
+    model.with(|state| state.rtaddr ^= 0x1000);
+    assert!(look().is_err());
+    model.with(|state| (state.rtaddr, state.irta) = (state.rtaddr ^ 0x1000, state.irta ^ 0x1000));
+    assert!(look().is_err());
 }
 
 proptest! {
@@ -118,7 +192,7 @@ proptest! {
         steps in prop::collection::vec((0u16..4, 0u16..6, 16u8..20, any::<bool>()), 0..40),
         step in 1u32..300,
     ) {
-        let (_, mut unit) = on(CAP, ECAP);
+        let (model, mut unit) = on(CAP, ECAP);
         let first = unit.allocate_irtes(4).unwrap();
         let mut routed = [None; 4];
         for (n, device, vector, clear) in steps {
@@ -131,6 +205,24 @@ proptest! {
             }
         }
         let allowed = |i: u16, r| routed.get(usize::from(i - first)) == Some(&Some(r));
-        prop_assert_eq!(interrupts(&mut unit, step, allowed), []);
+        prop_assert_eq!(interrupts((&model, &mut unit), step, allowed), []);
+    }
+
+    /// A route is right if all of it is: whoever changes one thing is found out.
+    #[test]
+    fn one_thing_that_is_wrong_is_enough(
+        id: u16, destination: u32, vector in 16u8.., wrong in 0u8..5, other in 1u16..,
+    ) {
+        let booked = Booked { source: bdf(id), destination };
+        let right = InterruptRoute { source: bdf(id), destination, delivery: Delivery::Fixed(vector) };
+        prop_assert!(booked.allows(right, |v| v == vector));
+        let changed = match wrong {
+            0 => InterruptRoute { source: bdf(id ^ other), ..right },
+            1 => InterruptRoute { destination: destination ^ u32::from(other), ..right },
+            2 => InterruptRoute { delivery: Delivery::Nmi, ..right },
+            3 => InterruptRoute { delivery: Delivery::Fixed(vector ^ 0x80), ..right },
+            _ => right,
+        };
+        prop_assert!(!booked.allows(changed, |v| wrong < 4 && v == vector));
     }
 }

@@ -23,6 +23,8 @@ impl Registers for Model {
         self.with(|state| match offset {
             registers::CAP => state.cap,
             registers::ECAP => state.ecap,
+            RTADDR => state.rtaddr,
+            IRTA => state.irta,
             _ => {
                 let first = (state.cap >> 24 & 0x3FF) as u32 * 16;
                 let at = offset.checked_sub(first).expect("a fault record");
