@@ -217,6 +217,13 @@ impl CoreVectors {
         owner.map_or(Arrived::Nobody, |place| Arrived::Of { place, vectors })
     }
 
+    /// Would this physical vector, if it arrived now, be given to this place as `guest`? By the rules
+    /// above it is so for what any entry of its sources holds, at every moment.
+    pub fn is_for(&self, physical: u8, place: usize, guest: u8) -> bool {
+        matches!(self.arrived(physical),
+            Arrived::Of { place: of, vectors } if of == place && vectors.contains(guest))
+    }
+
     fn claimed(&self, place: usize, guest: u8) -> bool {
         self.users.get(place).is_some_and(|users| users[usize::from(guest)] != 0)
     }

@@ -210,6 +210,18 @@ impl World {
         Ok(())
     }
 
+    /// The look from outside: the entries hold what is understood for their sources.
+    fn look(&self) -> Result<(), String> {
+        let wrong = |s: &&Source| match (s.entry, s.wants) {
+            (Some(physical), Some(guest)) => !self.vectors.is_for(physical, s.place, guest),
+            (entry, wants) => entry.is_some() || wants.is_some(),
+        };
+        match self.sources.iter().find(wrong) {
+            None => Ok(()),
+            Some(s) => Err(format!("{:x?} of {} wants {:x?}", s.entry, s.place, s.wants)),
+        }
+    }
+
     /// Everything on its way arrives and is served.
     fn settle(&mut self) -> Result<(), String> {
         while !self.steps.is_empty() {
@@ -269,6 +281,26 @@ fn each_step_of_the_switch_is_needed() {
     given_away(Step::Alias, false, "0x41");
 }
 
+/// Nor is the look from outside blind: it sees that the entries of who left still hold its own
+/// vectors, as soon as they mean another, and before anything is sent.
+#[test]
+fn who_looks_from_outside_sees_what_wasnt_aliased() {
+    for (omitted, seen) in [(None, false), (Some(Step::Alias), true)] {
+        let mut world = World::new(2, 2);
+        world.aim(0, Some(0x41));
+        world.switch(0);
+        world.settle().unwrap();
+        world.omitted = omitted;
+        world.switch(1);
+        let mut found = Ok(());
+        while !world.steps.is_empty() {
+            world.step().unwrap();
+            found = found.and(world.look());
+        }
+        assert_eq!(found.is_err(), seen, "without {omitted:?}");
+    }
+}
+
 /// Without the last step nothing is lost, but every interrupt of its costs an exit.
 #[test]
 fn the_last_step_is_what_makes_it_exitless() {
@@ -317,6 +349,7 @@ fn run(world: &mut World, ops: Vec<Op>) -> Result<(), String> {
             Op::Switch(next) => world.switch(next),
             Op::Step => world.step()?,
         }
+        world.look()?;
     }
     world.settle()
 }
