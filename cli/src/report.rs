@@ -43,6 +43,32 @@ pub struct Report {
     pub refused: Option<String>,
     /// By index in the plan.
     pub vms: Vec<VmReport>,
+    /// How often the host looked over what confines them, so far.
+    pub audit: Audit,
+}
+
+/// What the host's audit came to (`docs/design.md`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Audit {
+    /// Whole passes.
+    pub passes: u64,
+    /// Present interrupt entries that were judged.
+    pub interrupts: u64,
+    /// Things that must not be.
+    pub findings: u64,
+}
+
+impl Audit {
+    /// What is wrong with it, a sentence; `wanted`: there had to be a pass, with interrupts.
+    pub fn complaint(&self, wanted: bool) -> Option<String> {
+        let Audit { passes, interrupts, findings } = *self;
+        if findings > 0 {
+            return Some(format!("the host found {findings} things wrong with the VMs' tables"));
+        }
+        (wanted && (passes == 0 || interrupts == 0)).then(|| {
+            format!("the host looked over the tables {passes} times and judged {interrupts} interrupt entries; both must be more than none")
+        })
+    }
 }
 
 /// The machine as the hypervisor found it.
@@ -105,6 +131,11 @@ impl Report {
             | Record::Counters { vm, .. }
             | Record::Ended { vm, .. }
             | Record::Incident { vm, .. } => *vm,
+            Record::Audit { passes, interrupts, findings } => {
+                let (passes, interrupts, findings) = (*passes, *interrupts, *findings);
+                self.audit = Audit { passes, interrupts, findings };
+                return;
+            }
             // For those who watch, not for the report.
             Record::Live { .. } => return,
         };
@@ -162,6 +193,7 @@ impl Report {
             // Writing to a string can't fail.
             let _ = vm.summarize(self.machine.as_ref(), &mut text);
         }
+        text.extend(self.audit.complaint(false).map(|c| c + ", as the log says\n"));
         text
     }
 
@@ -175,6 +207,11 @@ impl Report {
             "status": self.status(ended),
             "failure": self.failure(ended),
             "machine": machine,
+            "audit": {
+                "passes": self.audit.passes,
+                "interrupts": self.audit.interrupts,
+                "findings": self.audit.findings,
+            },
             "vms": vms,
         })
     }
@@ -198,7 +235,10 @@ impl VmReport {
             }
             Record::Ended { end, .. } => self.end = Some(end.clone()),
             Record::Incident { what, .. } => self.incidents.push(what.clone()),
-            Record::Refused { .. } | Record::Machine { .. } | Record::Live { .. } => {}
+            Record::Refused { .. }
+            | Record::Machine { .. }
+            | Record::Live { .. }
+            | Record::Audit { .. } => {}
         }
     }
 

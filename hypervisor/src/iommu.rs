@@ -11,6 +11,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::ops::RangeInclusive;
+use iommu::vtd::audit::{Cursor, Finding};
 use iommu::{Bdf, Delivery, DomainId, Error, Fault, InterruptRoute, Registers, vtd};
 use paging::VtdSecondLevel;
 use spin::Once;
@@ -68,7 +69,7 @@ struct Frames;
 
 impl iommu::Memory for Frames {
     fn read64(&mut self, pa: u64) -> u64 {
-        // SAFETY: the driver passes addresses inside frames from `allocate` only.
+        // SAFETY: the driver and its audit pass addresses inside frames from `allocate` only.
         unsafe { core::ptr::read_volatile(pa as *const u64) }
     }
 
@@ -156,27 +157,35 @@ pub fn dma_format() -> VtdSecondLevel {
     if four { VtdSecondLevel::FourLevels } else { VtdSecondLevel::ThreeLevels }
 }
 
-fn levels(format: VtdSecondLevel) -> u8 {
+/// How many levels that is.
+pub fn levels(format: VtdSecondLevel) -> u8 {
     match format {
         VtdSecondLevel::ThreeLevels => 3,
         VtdSecondLevel::FourLevels => 4,
     }
 }
 
-fn with<R>(device: Bdf, f: impl FnOnce(&mut Unit) -> R) -> Option<R> {
+/// The place of the unit that serves this device.
+pub fn place(device: Bdf) -> Option<usize> {
     let units = UNITS.get()?;
     // A virtual function is its physical function's unit's, named or not (VT-d 8.3).
     let device = sriov::physical(device).unwrap_or(device);
-    let served = units
+    units
         .iter()
-        .find(|s| s.named.contains(&device) || s.buses.iter().any(|b| b.contains(&device.bus())))
-        .or_else(|| units.iter().find(|s| s.all))?;
+        .position(|s| {
+            s.named.contains(&device) || s.buses.iter().any(|b| b.contains(&device.bus()))
+        })
+        .or_else(|| units.iter().position(|s| s.all))
+}
+
+fn with<R>(device: Bdf, f: impl FnOnce(&mut Unit) -> R) -> Option<R> {
+    let served = UNITS.get()?.get(place(device)?)?;
     Some(f(&mut served.unit.lock()))
 }
 
 /// Whether some unit serves this device.
 pub fn serves(device: Bdf) -> bool {
-    with(device, |_| ()).is_some()
+    place(device).is_some()
 }
 
 /// Confines a device to what the page tables at `root` map.
@@ -261,6 +270,48 @@ pub fn mask_faults(masked: bool) {
         match &mut *served.unit.lock() {
             Unit::Vtd(u) => u.mask_faults(masked),
         }
+    }
+}
+
+/// Where the tables of a unit are, for who looks at them without the lock.
+pub struct Outline {
+    base: u64,
+    tables: vtd::audit::Outline,
+}
+
+/// Those of every unit, by place. Boot only, when all devices are attached.
+pub fn outlines() -> Vec<Outline> {
+    let units = UNITS.get().into_iter().flatten();
+    let of = |served: &Served| match &mut *served.unit.lock() {
+        Unit::Vtd(u) => Outline { base: served.base, tables: u.outline() },
+    };
+    units.map(of).collect()
+}
+
+impl Outline {
+    /// Does it remap, by these tables?
+    pub fn audit_unit(&self) -> Result<(), Finding> {
+        self.tables.audit_unit(&mut Mmio(self.base))
+    }
+
+    /// As [`vtd::audit::Outline::audit_interrupts`].
+    pub fn audit_interrupts<J: FnOnce(InterruptRoute) -> bool>(
+        &self,
+        cursor: &mut Cursor,
+        entries: u32,
+        judge: impl FnMut(u16) -> Option<J>,
+    ) -> Result<bool, Finding> {
+        self.tables.audit_interrupts(&mut Frames, cursor, entries, judge)
+    }
+
+    /// As [`vtd::audit::Outline::audit_contexts`].
+    pub fn audit_contexts(
+        &self,
+        cursor: &mut Cursor,
+        entries: u32,
+        allowed: impl Fn(Bdf, DomainId, u64, u8) -> bool,
+    ) -> Result<bool, Finding> {
+        self.tables.audit_contexts(&mut Frames, cursor, entries, allowed)
     }
 }
 

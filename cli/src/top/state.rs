@@ -103,7 +103,10 @@ impl Snapshot {
                     .to_owned();
                 }
             }
-            Record::Refused { .. } | Record::Counters { .. } | Record::Incident { .. } => {}
+            Record::Refused { .. }
+            | Record::Counters { .. }
+            | Record::Incident { .. }
+            | Record::Audit { .. } => {}
         }
         false
     }

@@ -122,6 +122,16 @@ pub enum Record {
         /// How many records of this answer are still to come.
         left: u32,
     },
+    /// How often the host looked over all that confines the guests, from the start on. Sent when
+    /// that is something new, at most once a second, and at the end.
+    Audit {
+        /// Whole passes.
+        passes: u64,
+        /// Interrupt entries that were present and judged.
+        interrupts: u64,
+        /// Things that must not be; each is in the log, too.
+        findings: u64,
+    },
 }
 
 /// What the command line sends on the records' channel to be sent a [`Record::Live`] for each

@@ -194,6 +194,32 @@ impl Device {
     }
 }
 
+/// For who looks from outside at what it may do.
+impl Device {
+    pub fn bdf(&self) -> Bdf {
+        self.bdf
+    }
+
+    /// Its entries of the remapping table, by source.
+    pub fn entries(&self) -> impl Iterator<Item = u16> {
+        self.sources.iter().map(|s| s.irte)
+    }
+
+    /// The vCPU that a source's interrupts are for, and the guest's vector.
+    pub fn booked(&self, source: usize) -> Option<(usize, u8)> {
+        self.sources.get(source)?.route.map(|r| (r.vcpu, r.guest))
+    }
+
+    /// Its registers that a guest may reach itself.
+    pub fn open(&self) -> impl Iterator<Item = Range<u64>> {
+        let bars = self.bars.iter().enumerate().filter_map(|(i, bar)| Some((i, (*bar)?)));
+        let parts = bars.flat_map(|(i, (at, size))| {
+            self.open_parts(i, size).map(|part| at + part.start..at + part.end)
+        });
+        parts.filter(|part| !part.is_empty())
+    }
+}
+
 /// Writes a physical MSI-X entry; without a message it is masked.
 fn write_entry(at: u64, message: Option<::iommu::Message>) {
     let write = |offset: u64, value: u32| {

@@ -70,7 +70,7 @@ impl Ending {
 
 impl Vm {
     /// Ends the VM; the first cause is told.
-    fn end(&self, cause: Cause) {
+    pub(super) fn end(&self, cause: Cause) {
         self.ending.cause.lock().get_or_insert(cause);
         self.ending.begun.store(true, Ordering::Release);
         for link in &self.links {

@@ -8,7 +8,7 @@
 //! while they wait for that lock.
 
 use super::Vm;
-use super::shared_core::Seat;
+use super::shared_core::{Look, Seat};
 use super::vcpu::host_vectors;
 use crate::cpu::x2apic;
 use crate::iommu;
@@ -17,7 +17,7 @@ use ::iommu::{Bdf, Delivery as Message, InterruptRoute};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use delivery::{Arrived, Routes, STAND_IN_TOP, Signal, Startup, VectorSet};
 use ledger::Delivery;
-use spin::Mutex;
+use spin::{Mutex, MutexGuard};
 
 /// What can be asked, one bit each.
 pub mod request {
@@ -221,12 +221,39 @@ impl Link {
         }
     }
 
+    /// For who looks from outside: what its core takes vectors for, as long as that is held; none
+    /// while somebody changes it.
+    pub fn books(&self) -> Option<Books<'_>> {
+        Some(match &self.seat {
+            Some(seat) => Books::Shared(seat.core.look()?, seat.place),
+            None => Books::Own(self.vectors.try_lock()?),
+        })
+    }
+
     /// What has to be hidden from guests that take their interrupts on its core.
     pub fn hidden(&self) -> VectorSet {
         match self.seat {
             // They are kept from it by the limit of its IDT.
             Some(_) => VectorSet::EMPTY,
             None => self.vectors.lock().routes.hidden(),
+        }
+    }
+}
+
+/// What [`Link::books`] gives.
+pub enum Books<'a> {
+    /// The vCPU has its core to itself.
+    Own(MutexGuard<'a, Vectors>),
+    /// The vCPU at this place has it in turn.
+    Shared(Look<'a>, usize),
+}
+
+impl Books<'_> {
+    /// Is a physical interrupt that arrives there taken for the guest's `guest`, and for no other's?
+    pub fn is_for(&self, physical: u8, guest: u8) -> bool {
+        match self {
+            Books::Own(vectors) => vectors.routes.guest_vector(physical) == Some(guest),
+            Books::Shared(look, place) => look.is_for(physical, *place, guest),
         }
     }
 }

@@ -33,6 +33,12 @@ pub unsafe fn register(vm: usize, vcpu: usize, core: usize, page: *const Page) {
     WATCHED.lock().push(Watched { vm, vcpu, core, page });
 }
 
+/// While booting: where the pages of a VM's vCPUs are, by vCPU.
+pub fn pages(vm: usize) -> Vec<u64> {
+    let watched = WATCHED.lock();
+    watched.iter().filter(|w| w.vm as usize == vm).map(|w| w.page as u64).collect()
+}
+
 /// Core 0: sends the counters of every vCPU, if the command line asked for them.
 pub fn answer() {
     if !console::take_question() {

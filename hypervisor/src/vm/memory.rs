@@ -7,7 +7,9 @@
 //! come from a pool set aside at boot, so the exit path never allocates.
 
 use crate::memory;
+use alloc::vec::Vec;
 use arrayvec::ArrayVec;
+use paging::audit::Outline;
 use paging::walk::GuestMemory;
 use paging::{Access, Flush, Nested, PageSize, Table, VtdSecondLevel};
 use thiserror::Error;
@@ -63,6 +65,8 @@ pub struct Region {
 /// Frames for page tables: at boot from the machine, later from what was set aside.
 pub struct Pool {
     frames: ArrayVec<u64, POOL_FRAMES>,
+    /// All that it ever had.
+    all: Vec<u64>,
     booting: bool,
     /// Some reader of the tables doesn't snoop the CPU's caches: each store is written back.
     write_back: bool,
@@ -70,7 +74,7 @@ pub struct Pool {
 
 impl Pool {
     fn new(write_back: bool) -> Self {
-        Pool { frames: ArrayVec::new(), booting: true, write_back }
+        Pool { frames: ArrayVec::new(), all: Vec::new(), booting: true, write_back }
     }
 
     /// Sets frames aside; from here on nothing is allocated.
@@ -87,6 +91,7 @@ impl Pool {
         if self.write_back {
             crate::iommu::write_back(frame, 4096);
         }
+        self.all.push(frame);
         Some(frame)
     }
 }
@@ -136,6 +141,21 @@ pub struct Tables {
     nested: Table<Nested>,
     dma: Table<VtdSecondLevel>,
     pool: Pool,
+}
+
+/// The same, for who looks at them without holding them.
+pub struct Outlines {
+    pub nested: Outline<Nested>,
+    pub dma: Outline<VtdSecondLevel>,
+    /// All frames that these tables can lie in, ascending.
+    pub frames: Vec<u64>,
+}
+
+impl Outlines {
+    /// Can a table lie there?
+    pub fn has(&self, frame: u64) -> bool {
+        self.frames.binary_search(&frame).is_ok()
+    }
 }
 
 const RAM: Access = Access::READ.union(Access::WRITE).union(Access::EXECUTE);
@@ -250,6 +270,13 @@ impl Tables {
     /// Root of the nested page tables.
     pub fn nested_root(&self) -> u64 {
         self.nested.root()
+    }
+
+    /// Where the tables are, and the frames that they have and may have.
+    pub fn outlines(&self) -> Outlines {
+        let mut frames = self.pool.all.clone();
+        frames.sort_unstable();
+        Outlines { nested: self.nested.outline(), dma: self.dma.outline(), frames }
     }
 
     /// Root of the IOMMU page tables.

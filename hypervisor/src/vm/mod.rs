@@ -7,6 +7,7 @@
 //! guest.
 
 mod apic;
+mod audit;
 mod build;
 mod code;
 mod contents;
@@ -36,6 +37,7 @@ use crate::panic::{finish, refuse};
 use crate::{console, interrupts, iommu, sriov};
 use alloc::boxed::Box;
 use alloc::string::String;
+use audit::Audit;
 use code::CodePages;
 use contents::Contents;
 use core::ops::ControlFlow;
@@ -131,6 +133,7 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     let guest = core.map_or_else(|| vms[0].links[0].apic_id, |core| core.apic_id);
     let mut critical =
         Critical::new(host.iommu_faults, core, guest).unwrap_or_else(|reason| refuse(reason));
+    let mut audit = Audit::new(&vms).unwrap_or_else(|reason| refuse(reason));
     crate::memory::freeze();
     for (core, vcpu) in alone {
         cpu::run_on(core, enter, Box::into_raw(vcpu) as usize);
@@ -143,6 +146,10 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
         live::answer();
         sriov::serve();
         shared.iter().for_each(|(core, _)| core.watch(rdtsc()));
+        // By the clock, and not as often as guests have core 0 wake up.
+        if arrived.contains(interrupts::TIMER) {
+            audit.look();
+        }
         if ENDED.load(Ordering::Acquire) == vms.len() {
             ControlFlow::Break(())
         } else {
@@ -151,6 +158,7 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     };
     let input = |vm: usize| vms.get(vm).iter().for_each(|vm| vm.links[0].console());
     console::serve(slice, input, round);
+    audit.tell();
     finish()
 }
 

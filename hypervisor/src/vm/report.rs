@@ -47,6 +47,9 @@ impl Vm {
             Stop::PowerOff => End::PowerOff,
             Stop::Reset => End::Reset,
             Stop::DebugExit(code) => End::DebugExit(code),
+            Stop::Audit(finding) => {
+                End::Fault(format!("VM {:?} isn't confined any more: {finding}", self.name))
+            }
             Stop::Fault(fault) => End::Fault(format!(
                 "VM {:?}, vCPU {}, at RIP {:#x}: {}",
                 self.name,

@@ -50,6 +50,11 @@ impl Shadows {
         Shadows { placed: Vec::with_capacity(frames.len()), free: frames }
     }
 
+    /// The frames that may stand in the place of guests' pages.
+    pub fn frames(&self) -> impl Iterator<Item = u64> {
+        self.free.iter().copied().chain(self.placed.iter().map(|p| p.frame))
+    }
+
     /// What is hidden anywhere.
     pub fn hidden(&self) -> VectorSet {
         self.placed.iter().fold(VectorSet::EMPTY, |all, p| all.union(&p.hidden))

@@ -23,7 +23,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use delivery::{Arrived, CoreVectors, VectorSet};
 use schedule::Schedule;
 use spin::Once;
-use spin::mutex::TicketMutex as Mutex;
+use spin::mutex::{TicketMutex as Mutex, TicketMutexGuard};
 
 /// In [`SharedCore::current`]: no vCPU is, or is about to be, in its guest.
 const NOBODY: usize = usize::MAX;
@@ -281,6 +281,12 @@ impl SharedCore {
         self.interrupts.lock().vectors.arrived(physical)
     }
 
+    /// For who looks from outside: whose which vector is, as long as that is held; none while
+    /// somebody changes it.
+    pub fn look(&self) -> Option<Look<'_>> {
+        self.interrupts.try_lock().map(Look)
+    }
+
     /// An interrupt for another vCPU of this core is left in its inbox.
     pub fn hand_on(&self, place: usize, vectors: &VectorSet) {
         if let Some(turn) = self.turns().seats.get(place) {
@@ -320,6 +326,16 @@ impl SharedCore {
             let aimed = i.route(self.apic_id, source);
             assert!(aimed, "the IOMMU takes a route that it had");
         }
+    }
+}
+
+/// What [`SharedCore::look`] gives.
+pub struct Look<'a>(TicketMutexGuard<'a, Interrupts>);
+
+impl Look<'_> {
+    /// As [`CoreVectors::is_for`].
+    pub fn is_for(&self, physical: u8, place: usize, guest: u8) -> bool {
+        self.0.vectors.is_for(physical, place, guest)
     }
 }
 

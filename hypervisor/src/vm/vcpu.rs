@@ -5,6 +5,7 @@
 //! VM, and the work is bounded.
 
 use super::Vcpu;
+use super::audit::Finding;
 use super::critical;
 use super::this_core::in_service;
 use crate::cpu::vendor::{Exit, VirtualCpu};
@@ -41,6 +42,8 @@ pub enum Stop {
     Reset,
     DebugExit(u32),
     Fault(Fault),
+    /// The host found what confines it wrong.
+    Audit(Finding),
 }
 
 /// What a guest did that ends it.

@@ -1,0 +1,353 @@
+//! Core 0 looks over what confines the guests while they run: every VM's nested and DMA page tables,
+//! every entry by which an IOMMU passes interrupts or DMA on, and whether the IOMMUs go by these.
+//!
+//! Guarantees: what is right is told from what each VM was given at boot, from what its guest asked of its
+//! devices and from what its cores take vectors for, never from the tables; an entry that is wrong for
+//! longer than a pass is found, told once, and its VM stopped, since nothing may hold it any more. Core 0
+//! waits for nobody: it reads the tables without a lock, takes those that it needs to judge a present
+//! interrupt entry, or to look again at what looks wrong, only if they are free, and else comes back.
+//! At most [`ENTRIES`] entries are looked at in a call. Doesn't see what caches hold, nor what is wrong
+//! for a moment only.
+
+use super::end::Cause;
+use super::link::Books;
+use super::memory::{DEVICE, Outlines};
+use super::pc::Pc;
+use super::vcpu::Stop;
+use super::{LEDGER_PAGES, Vm, live};
+use crate::cpu::{self, rdtsc};
+use crate::{console, iommu};
+use ::iommu::vtd::audit::{self as unit, Booked};
+use ::iommu::{Bdf, DomainId, InterruptRoute};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use arrayvec::ArrayVec;
+use ledger::Record;
+use paging::Access;
+use paging::audit::{self as table, Region};
+use spin::MutexGuard;
+use thiserror::Error;
+
+/// The most entries to look at in a call.
+const ENTRIES: u32 = 64;
+/// The most findings that are told one by one.
+const TOLD: usize = 32;
+const PAGE: u64 = 4096;
+
+/// What must not be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Finding {
+    #[error("in the nested page tables of VM {vm:?}, {what}")]
+    Nested { vm: &'static str, what: table::Finding },
+    #[error("in the DMA page tables of VM {vm:?}, {what}")]
+    Dma { vm: &'static str, what: table::Finding },
+    #[error("of IOMMU {unit}, {what}")]
+    Unit { unit: usize, what: unit::Finding },
+}
+
+/// A VM, and what it may reach.
+struct Confined {
+    vm: &'static Vm,
+    tables: Outlines,
+    /// What its vCPUs may reach, and its devices.
+    nested: Vec<Region>,
+    dma: Vec<Region>,
+    nested_at: table::Cursor,
+    dma_at: table::Cursor,
+}
+
+/// A device, and the page tables for its DMA.
+struct Attached {
+    vm: &'static Vm,
+    device: Bdf,
+    root: u64,
+    levels: u8,
+}
+
+/// A unit, and whose its entries are.
+struct Watched {
+    outline: iommu::Outline,
+    /// By entry, ascending.
+    owners: Vec<Owner>,
+    interrupts_at: unit::Cursor,
+    contexts_at: unit::Cursor,
+}
+
+/// Who has an entry of the remapping table: a source of a device of a VM.
+struct Owner {
+    entry: u16,
+    vm: &'static Vm,
+    bdf: Bdf,
+    device: usize,
+    source: usize,
+}
+
+/// What the books say of an entry, which nobody changes as long as this is held.
+struct Held {
+    _pc: MutexGuard<'static, Pc>,
+    route: Option<(Booked, Books<'static>, u8)>,
+}
+
+/// Whether that was the end of a part, and what was found.
+type Looked<F = Finding> = (bool, Option<F>);
+
+/// After a finding the next look goes on behind it: that may be at the start.
+fn looked<F>(result: Result<bool, F>, at_start: bool) -> Looked<F> {
+    match result {
+        Ok(ended) => (ended, None),
+        Err(finding) => (at_start, Some(finding)),
+    }
+}
+
+/// How far the looking is.
+pub struct Audit {
+    vms: Vec<Confined>,
+    devices: Vec<Attached>,
+    units: Vec<Watched>,
+    /// The part that is looked at: two of each VM, then three of each unit.
+    part: usize,
+    passes: u64,
+    /// Interrupt entries that were judged.
+    interrupts: u64,
+    findings: u64,
+    known: ArrayVec<Finding, TOLD>,
+    /// When the tally was last told, and what it was.
+    told: (u64, u64, u64),
+}
+
+impl Audit {
+    /// While booting, when all VMs are built and none runs. The error is a sentence.
+    pub fn new(vms: &[&'static Vm]) -> Result<Self, String> {
+        let outlines = iommu::outlines().into_iter();
+        let watched = |outline| Watched {
+            outline,
+            owners: Vec::new(),
+            interrupts_at: Default::default(),
+            contexts_at: Default::default(),
+        };
+        let mut units: Vec<_> = outlines.map(watched).collect();
+        let mut devices = Vec::new();
+        for vm in vms {
+            let pc = vm.pc.lock();
+            let (root, levels) = (pc.tables.dma_root(), iommu::levels(iommu::dma_format()));
+            for (device, d) in pc.devices.iter().enumerate() {
+                let bdf = d.bdf();
+                devices.push(Attached { vm, device: bdf, root, levels });
+                let owner = |(source, entry)| Owner { entry, vm, bdf, device, source };
+                if let Some(unit) = iommu::place(bdf).and_then(|place| units.get_mut(place)) {
+                    unit.owners.extend(d.entries().enumerate().map(owner));
+                }
+            }
+        }
+        units.iter_mut().for_each(|u| u.owners.sort_unstable_by_key(|o| o.entry));
+        let vms: Vec<_> = vms.iter().map(|vm| Confined::new(vm)).collect();
+        apart(&vms)?;
+        Ok(Audit {
+            vms,
+            devices,
+            units,
+            part: 0,
+            passes: 0,
+            interrupts: 0,
+            findings: 0,
+            known: ArrayVec::new(),
+            told: (rdtsc(), 0, 0),
+        })
+    }
+
+    /// Core 0: goes on.
+    pub fn look(&mut self) {
+        let (ended, finding) = self.look_at_part();
+        finding.into_iter().for_each(|finding| self.found(finding));
+        if ended {
+            self.part += 1;
+            if self.part >= 2 * self.vms.len() + 3 * self.units.len() {
+                self.part = 0;
+                self.passes += 1;
+            }
+        }
+        let (at, passes, findings) = self.told;
+        let news = (passes, findings) != (self.passes, self.findings);
+        if news && (passes == 0 || rdtsc().wrapping_sub(at) > cpu::tsc_hz()) {
+            self.tell();
+        }
+    }
+
+    /// Reports how far it came.
+    pub fn tell(&mut self) {
+        let (passes, interrupts, findings) = (self.passes, self.interrupts, self.findings);
+        self.told = (rdtsc(), passes, findings);
+        console::record(&Record::Audit { passes, interrupts, findings });
+    }
+
+    fn look_at_part(&mut self) -> Looked {
+        if let Some(confined) = self.vms.get_mut(self.part / 2) {
+            return match self.part % 2 {
+                0 => confined.look_at_nested(),
+                _ => confined.look_at_dma(),
+            };
+        }
+        let part = self.part.saturating_sub(2 * self.vms.len());
+        let unit = part / 3;
+        let Some(watched) = self.units.get_mut(unit) else { return (true, None) };
+        let (ended, what) = match part % 3 {
+            0 => (true, watched.outline.audit_unit().err()),
+            1 => watched.look_at_interrupts(&mut self.interrupts),
+            _ => watched.look_at_contexts(&self.devices),
+        };
+        (ended, what.map(|what| Finding::Unit { unit, what }))
+    }
+
+    /// Tells of what is new, and stops whose it is, if it is somebody's.
+    fn found(&mut self, finding: Finding) {
+        if !self.known.contains(&finding) {
+            self.findings += 1;
+            if self.known.try_push(finding).is_ok() {
+                log::error!("audit: {finding}");
+            }
+        }
+        let name = match finding {
+            Finding::Nested { vm, .. } | Finding::Dma { vm, .. } => Some(vm),
+            Finding::Unit { unit, what: unit::Finding::Malformed { index, .. } } => {
+                let owner = self.units.get(unit).and_then(|u| owner(&u.owners, index));
+                owner.map(|o| o.vm.name.as_str())
+            }
+            Finding::Unit { what, .. } => {
+                let of = |a: &&Attached| Some(a.device) == what.device();
+                self.devices.iter().find(of).map(|a| a.vm.name.as_str())
+            }
+        };
+        let whose = |c: &&Confined| name == Some(c.vm.name.as_str()) && !c.vm.ending.begun();
+        if let Some(confined) = self.vms.iter().find(whose) {
+            confined.vm.end(Cause { stop: Stop::Audit(finding), vcpu: 0, rip: 0 });
+        }
+    }
+}
+
+impl Confined {
+    fn new(vm: &'static Vm) -> Self {
+        let pc = vm.pc.lock();
+        let (dma, ram) = (Access::READ | Access::WRITE, vm.memory.regions());
+        let ram = |access| {
+            ram.iter().map(move |r| Region { va: Some(r.gpa), pa: r.hpa, len: r.len, access })
+        };
+        let mut nested: Vec<_> = ram(dma | Access::EXECUTE).collect();
+        let registers = pc.devices.iter().flat_map(|d| d.open());
+        nested.extend(registers.map(|part| {
+            // Wherever the guest wants them.
+            Region { va: None, pa: part.start, len: part.end - part.start, access: DEVICE }
+        }));
+        let page = |va, pa| Region { va, pa, len: PAGE, access: Access::READ };
+        nested.extend(
+            (LEDGER_PAGES..)
+                .step_by(PAGE as usize)
+                .zip(live::pages(vm.index))
+                .map(|(va, pa)| page(Some(va), pa)),
+        );
+        nested.extend(pc.shadows.frames().map(|frame| page(None, frame)));
+        let (nested_at, dma_at) = Default::default();
+        let (tables, dma) = (pc.tables.outlines(), ram(dma).collect());
+        Confined { vm, tables, nested, dma, nested_at, dma_at }
+    }
+
+    fn look_at_nested(&mut self) -> Looked {
+        let Confined { vm, tables, nested, nested_at: at, .. } = self;
+        let (is_table, hold) = (|frame| tables.has(frame), || vm.pc.try_lock());
+        let result = tables.nested.audit(word, at, ENTRIES, nested, is_table, hold);
+        let (ended, what) = looked(result, *at == table::Cursor::default());
+        (ended, what.map(|what| Finding::Nested { vm: &vm.name, what }))
+    }
+
+    fn look_at_dma(&mut self) -> Looked {
+        let Confined { vm, tables, dma, dma_at: at, .. } = self;
+        let (is_table, hold) = (|frame| tables.has(frame), || vm.pc.try_lock());
+        let result = tables.dma.audit(word, at, ENTRIES, dma, is_table, hold);
+        let (ended, what) = looked(result, *at == table::Cursor::default());
+        (ended, what.map(|what| Finding::Dma { vm: &vm.name, what }))
+    }
+}
+
+/// A word of a table of a VM's.
+fn word(pa: u64) -> u64 {
+    // SAFETY: the look at page tables reads aligned words of frames that it was told tables may lie
+    // in: those of the VM's pool, which are identity-mapped and never anything else's.
+    unsafe { core::ptr::read_volatile(pa as *const u64) }
+}
+
+impl Watched {
+    fn look_at_interrupts(&mut self, judged: &mut u64) -> Looked<unit::Finding> {
+        let Watched { outline, owners, interrupts_at: at, .. } = self;
+        let judge = |entry| {
+            let held = match owner(owners, entry) {
+                Some(owner) => Some(owner.hold()?),
+                None => None,
+            };
+            *judged += 1;
+            Some(move |route| held.is_some_and(|held| held.allows(route)))
+        };
+        let result = outline.audit_interrupts(at, ENTRIES, judge);
+        looked(result, *at == unit::Cursor::default())
+    }
+
+    fn look_at_contexts(&mut self, devices: &[Attached]) -> Looked<unit::Finding> {
+        let allowed = |device, domain: DomainId, root, levels| {
+            let mut of = devices.iter().filter(|a| a.device == device);
+            of.any(|a| {
+                (root, levels) == (a.root, a.levels) && usize::from(domain.0) == a.vm.index + 1
+            })
+        };
+        let at = &mut self.contexts_at;
+        let result = self.outline.audit_contexts(at, ENTRIES, allowed);
+        looked(result, *at == unit::Cursor::default())
+    }
+}
+
+/// Whose an entry is.
+fn owner(owners: &[Owner], entry: u16) -> Option<&Owner> {
+    owners.binary_search_by_key(&entry, |o| o.entry).ok().and_then(|i| owners.get(i))
+}
+
+impl Owner {
+    /// The books, if nobody writes in them.
+    fn hold(&self) -> Option<Held> {
+        let pc = self.vm.pc.try_lock()?;
+        let booked = pc.devices.get(self.device).and_then(|d| d.booked(self.source));
+        let route = match booked.and_then(|(vcpu, guest)| Some((self.vm.links.get(vcpu)?, guest))) {
+            Some((link, guest)) => {
+                let booked = Booked { source: self.bdf, destination: link.apic_id };
+                Some((booked, link.books()?, guest))
+            }
+            None => None,
+        };
+        Some(Held { _pc: pc, route })
+    }
+}
+
+impl Held {
+    fn allows(self, route: InterruptRoute) -> bool {
+        self.route.is_some_and(|(booked, books, guest)| {
+            booked.allows(route, |vector| books.is_for(vector, guest))
+        })
+    }
+}
+
+/// No two VMs were given the same memory, nor one a table or the image of the host.
+fn apart(vms: &[Confined]) -> Result<(), String> {
+    let (start, end) = crate::memory::image();
+    let host = |pa, len| Region { va: None, pa, len, access: Access::empty() };
+    for (i, one) in vms.iter().enumerate() {
+        let others = vms.iter().skip(i + 1).flat_map(|other| &other.nested);
+        let tables = vms.iter().flat_map(|any| &any.tables.frames).map(|frame| host(*frame, PAGE));
+        let not_its = others.copied().chain(tables).chain([host(start, end - start)]);
+        for other in not_its {
+            if let Some(shared) = one.nested.iter().find(|own| own.overlaps(&other)) {
+                return Err(format!(
+                    "VM {:?} would reach {:#x} bytes at {:#x}, of which some belong to the host or to another VM; this machine's firmware may have placed devices' registers over each other",
+                    one.vm.name, shared.len, shared.pa
+                ));
+            }
+        }
+    }
+    Ok(())
+}
