@@ -50,6 +50,8 @@ pub struct Case {
     pub host: Host,
     /// What the hypervisor's log must say, each in one of its lines.
     pub log: Vec<&'static str>,
+    /// The host must have looked over what confines the VMs at least once.
+    pub audited: bool,
     /// What is special about the machine.
     pub machine: Special,
     /// What must come of the run.

@@ -157,6 +157,7 @@ pub fn case<const N: usize>(name: String, quick: bool, guests: [Guest; N]) -> Ca
         networks: Vec::new(),
         host: Host::default(),
         log: Vec::new(),
+        audited: false,
         machine,
         expect,
         windows: Vec::new(),

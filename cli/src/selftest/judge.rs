@@ -54,6 +54,7 @@ fn ends(case: &Case, outcome: &Outcome) -> Vec<String> {
         counted(guest, vm, &mut of_vm);
         wrong.extend(of_vm.into_iter().map(|w| format!("VM {}: {w}", vm.name)));
     }
+    wrong.extend(outcome.report.audit.complaint(case.audited));
     if let Some(unwatched) = &outcome.unwatched {
         watched(unwatched, outcome, &mut wrong);
     }
@@ -226,6 +227,19 @@ mod tests {
         assert_eq!(complaints(&case(), &bad).len(), 2);
         bad.report.vms[0].delivery = Some((Delivery::Eli, "for no reason".to_owned()));
         assert_eq!(complaints(&case(), &bad).len(), 2);
+    }
+
+    #[test]
+    fn what_the_host_found_counts_and_so_does_that_it_looked() {
+        let complain = |audited, (passes, interrupts, findings)| {
+            let mut run = outcome(GOOD, End::DebugExit(PASSED), 0);
+            run.report.see(&Record::Audit { passes, interrupts, findings });
+            complaints(&Case { audited, ..case() }, &run).len()
+        };
+        assert_eq!(complain(false, (0, 0, 0)), 0);
+        assert_eq!(complain(false, (9, 9, 1)), 1);
+        assert_eq!(complain(true, (1, 1, 0)), 0);
+        assert_eq!((complain(true, (0, 1, 0)), complain(true, (1, 0, 0))), (1, 1));
     }
 
     #[test]

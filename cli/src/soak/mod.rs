@@ -38,7 +38,8 @@ attacks (docs/security.md); and a guest that tries privileged operations at rand
 their own under direct, share one under eli, have their own under eli, share one again, and so on.
 
 Lost is what Linux noticed: an error of its I/O, a heart that stood still, a complaint in its log; what
-the host warned of; a VM that ended otherwise than it should; an attack that isn't in the ledger. It
+the host warned of, or found wrong with the tables that confine the guests, which it looks over all the
+while (and must have, once a round at least); a VM that ended otherwise than it should; an attack that isn't in the ledger. It
 must be nothing. The exit status is 1 otherwise.";
 
 /// Attack Linux at work for minutes or hours, and see that nothing is lost.
@@ -142,7 +143,7 @@ fn line(done: &Done) -> String {
     let word = if tally.lost.is_empty() { "ok" } else { "LOST" };
     format!(
         "{word:5} round {number:<3} {:18} {:24} random {:#018x}: {} of {} attacks contained, {} operations, \
-         {} rounds verified, gap {} ms, {seconds:.1} s\n",
+         {} rounds verified, gap {} ms, {} audits, {seconds:.1} s\n",
         mixed.place.label(),
         mixed.subjects,
         mixed.stream,
@@ -151,6 +152,7 @@ fn line(done: &Done) -> String {
         thousands(tally.operations),
         tally.verified,
         tally.gap / 1000,
+        tally.passes,
     )
 }
 
@@ -168,6 +170,8 @@ fn table(seed: u64, done: &[Done], sum: &Tally) -> String {
         ("honest rounds verified", thousands(sum.verified)),
         ("longest heartbeat gap", gap),
         ("exits of the honest guest", thousands(sum.exits)),
+        ("the host's passes over all tables", thousands(sum.passes)),
+        ("found wrong there", thousands(sum.findings)),
         ("lost", thousands(sum.lost.len() as u64)),
     ] {
         table.row([what.to_owned(), number]);
@@ -188,7 +192,8 @@ fn json(seed: u64, done: &[Done], sum: &Tally) -> Value {
     let counts = |t: &Tally| {
         json!({ "rounds": t.rounds, "attacks": t.attacks, "contained": t.contained,
                 "operations": t.operations, "faults": t.faults, "stopped": t.stopped,
-                "verified": t.verified, "gap_us": t.gap, "exits": t.exits, "lost": t.lost })
+                "verified": t.verified, "gap_us": t.gap, "exits": t.exits,
+                "audit_passes": t.passes, "audit_findings": t.findings, "lost": t.lost })
     };
     let each = |d: &Done| {
         json!({ "round": d.number, "place": d.mixed.place.label(), "subjects": d.mixed.subjects,

@@ -37,6 +37,7 @@ pub fn complaints(case: &Case, outcome: &Outcome) -> Vec<String> {
     };
     let attackers = case.guests.get(1..).unwrap_or_default();
     wrong.extend(host(&outcome.log, attackers));
+    wrong.extend(outcome.report.audit.complaint(case.audited));
     for guest in attackers.iter().filter(|g| g.tests.split(',').any(|t| t == "dma")) {
         if !outcome.log.iter().any(|l| blocked(l, guest)) {
             wrong.push("the host doesn't tell of DMA that it blocked".to_owned());
@@ -70,8 +71,10 @@ pub fn told(case: &Case, outcome: &Outcome) -> Option<String> {
         .map(|(label, n)| format!("{n} {label}"))
         .collect();
     Some(format!(
-        "{attacks} attacks; Linux: {:.1} s, {rounds} rounds, {device} disk interrupts, {ticks} ticks, \
+        "{attacks} attacks; {} looks of the host's at {} interrupt entries and all else; Linux: {:.1} s, {rounds} rounds, {device} disk interrupts, {ticks} ticks, \
          longest gap {} ms, exits: {}",
+        outcome.report.audit.passes,
+        outcome.report.audit.interrupts,
         time as f64 / 1e9,
         gap / 1000,
         exits.join(", ")

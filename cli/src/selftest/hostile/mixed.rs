@@ -97,6 +97,10 @@ pub struct Tally {
     pub gap: u64,
     /// Linux's exits while it was at work.
     pub exits: u64,
+    /// The host's looks at all that confines the guests.
+    pub passes: u64,
+    /// What it found there that must not be.
+    pub findings: u64,
     /// What was lost, a sentence each.
     pub lost: Vec<String>,
 }
@@ -105,6 +109,8 @@ impl Tally {
     /// Of one round.
     pub fn new(case: &Case, outcome: &Outcome) -> Tally {
         let mut tally = Tally { rounds: 1, lost: complaints(case, outcome), ..Tally::default() };
+        (tally.passes, tally.findings) =
+            (outcome.report.audit.passes, outcome.report.audit.findings);
         if let Some(Ok(verified)) = outcome.consoles.first().map(|c| Verified::read(c)) {
             tally.verified = verified.rounds;
             tally.gap = verified.gap;
@@ -154,6 +160,8 @@ impl Tally {
         self.verified += verified;
         self.gap = self.gap.max(more.gap);
         self.exits += more.exits;
+        self.passes += more.passes;
+        self.findings += more.findings;
         self.lost.extend(more.lost.iter().cloned());
     }
 }
@@ -167,7 +175,10 @@ fn number(line: &str, key: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{report::Report, session::Ended};
+    use crate::{
+        report::{Audit, Report},
+        session::Ended,
+    };
     use ledger::Record;
     use std::collections::HashSet;
 
@@ -200,6 +211,20 @@ mod tests {
         }
     }
 
+    /// A round that says nothing but what is in its report.
+    fn silent(report: Report) -> Outcome {
+        Outcome {
+            ended: Ended::Stopped,
+            report,
+            consoles: vec![String::new(); 3],
+            log: Vec::new(),
+            answers: Vec::new(),
+            unwatched: None,
+            edges: Vec::new(),
+            disk: Vec::new(),
+        }
+    }
+
     /// A round whose consoles say this, and whose attackers ended so.
     fn tally(subjects: &'static str, consoles: [&str; 3], ends: [Option<End>; 2]) -> Tally {
         let case = Mixed { place: Place::One, subjects, stream: 9 }.case();
@@ -207,17 +232,8 @@ mod tests {
         for (vm, end) in (1..).zip(ends) {
             end.into_iter().for_each(|end| report.see(&Record::Ended { vm, end }));
         }
-        let outcome = Outcome {
-            ended: Ended::Stopped,
-            report,
-            consoles: consoles.map(str::to_owned).into(),
-            log: Vec::new(),
-            answers: Vec::new(),
-            unwatched: None,
-            edges: Vec::new(),
-            disk: Vec::new(),
-        };
-        Tally::new(&case, &outcome)
+        let consoles = consoles.map(str::to_owned).into();
+        Tally::new(&case, &Outcome { consoles, ..silent(report) })
     }
 
     #[test]
@@ -254,6 +270,8 @@ mod tests {
             verified: 7,
             gap: 8,
             exits: 9,
+            passes: 10,
+            findings: 11,
             lost: vec!["x".into()],
         };
         let mut sum = one.clone();
@@ -261,7 +279,22 @@ mod tests {
         let Tally { rounds, attacks, contained, operations, faults, .. } = sum;
         assert_eq!([rounds, attacks, contained, operations, faults], [2, 4, 6, 8, 10]);
         assert_eq!((sum.stopped, sum.verified, sum.gap, sum.exits), (12, 14, 8, 18));
+        assert_eq!((sum.passes, sum.findings), (20, 22));
         assert_eq!(sum.lost.len(), 2);
+    }
+
+    #[test]
+    fn a_round_in_which_the_host_didnt_look_or_found_something_is_a_loss() {
+        let case = Mixed::new(1, 1).case();
+        let lost = |audit| {
+            let mut report = Report::new(["first", "second", "third"]);
+            report.audit = audit;
+            let tally = Tally::new(&case, &silent(report));
+            tally.lost.iter().filter(|l| l.starts_with("the host ")).count()
+        };
+        assert_eq!(lost(Audit { passes: 1, interrupts: 1, findings: 0 }), 0);
+        assert_eq!(lost(Audit { passes: 0, interrupts: 1, findings: 0 }), 1);
+        assert_eq!(lost(Audit { passes: 1, interrupts: 1, findings: 1 }), 1);
     }
 
     #[test]

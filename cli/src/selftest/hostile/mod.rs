@@ -67,7 +67,7 @@ pub fn all() -> Vec<Case> {
 fn attacked(name: String, policy: Choice, cores: Cores, attackers: &[&'static str]) -> Case {
     let mut guests = vec![linux(policy)];
     guests.extend((0..).zip(attackers).map(|(i, names)| attacker(names, policy, cores, i)));
-    Case { guests, machine: Special::Attacked, ..case(name, false, []) }
+    Case { guests, audited: true, machine: Special::Attacked, ..case(name, false, []) }
 }
 
 /// Streams of operations that nobody thought of, the same in each run.
