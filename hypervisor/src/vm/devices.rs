@@ -9,6 +9,7 @@
 
 use super::Vm;
 use super::memory::DEVICE;
+use super::mmio::{device_load, device_store};
 use super::pc::{Here, Pc};
 use super::vcpu::Fault;
 use crate::iommu;
@@ -547,32 +548,6 @@ pub enum Incident {
 
 fn inside(offset: u64, size: u8, bytes: u64) -> bool {
     offset.is_multiple_of(size as u64) && offset + size as u64 <= bytes
-}
-
-/// A register of the device, by the width the guest used.
-fn device_load(at: u64, size: u8) -> u64 {
-    // SAFETY: callers keep `at` inside a BAR of the VM's own device, which `Device::new` mapped, and
-    // aligned to `size`; the IOMMU confines what the device may do.
-    unsafe {
-        match size {
-            1 => core::ptr::read_volatile(at as *const u8) as u64,
-            2 => core::ptr::read_volatile(at as *const u16) as u64,
-            4 => core::ptr::read_volatile(at as *const u32) as u64,
-            _ => core::ptr::read_volatile(at as *const u64),
-        }
-    }
-}
-
-fn device_store(at: u64, size: u8, value: u64) {
-    // SAFETY: as in `device_load`.
-    unsafe {
-        match size {
-            1 => core::ptr::write_volatile(at as *mut u8, value as u8),
-            2 => core::ptr::write_volatile(at as *mut u16, value as u16),
-            4 => core::ptr::write_volatile(at as *mut u32, value as u32),
-            _ => core::ptr::write_volatile(at as *mut u64, value),
-        }
-    }
 }
 
 /// Programs the physical MSI capability (PCI 3.0, 6.8.1) for one message, or turns it off.
