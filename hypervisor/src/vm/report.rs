@@ -131,12 +131,7 @@ impl Faults {
         let untold = core::mem::take(&mut self.untold) + found.len() as u64 - 1;
         self.last = now;
         crate::memory::while_reporting(|| {
-            log::warn!(
-                "IOMMU: {:?} of {} blocked: {} ({untold} more; told by {way})",
-                fault.request,
-                fault.source,
-                fault.reason
-            );
+            log::warn!("IOMMU: {fault}; {untold} more, told by {way}");
         });
     }
 }

@@ -362,8 +362,18 @@ mod tests {
         assert_eq!(log("Exitless 0.1.0"), 0);
         assert_eq!(log("warning: x"), 1);
         assert_eq!(log("error: y"), 1);
-        assert_eq!(log("warning: IOMMU: Read(1) of 00:10.0 blocked: its domain"), 0);
-        assert_eq!(log("warning: IOMMU: Read(1) of 00:05.0 blocked: its domain"), 0);
-        assert_eq!(log("warning: IOMMU: Read(1) of 00:04.0 blocked: its domain"), 1, "Linux's");
+        assert_eq!(
+            log("warning: IOMMU: a read of page 0x1000 by device 00:10.0 was blocked: its domain"),
+            0
+        );
+        assert_eq!(
+            log("warning: IOMMU: a read of page 0x1000 by device 00:05.0 was blocked: its domain"),
+            0
+        );
+        assert_eq!(
+            log("warning: IOMMU: a read of page 0x1000 by device 00:04.0 was blocked: its domain"),
+            1,
+            "Linux's"
+        );
     }
 }
