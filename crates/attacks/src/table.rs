@@ -73,7 +73,7 @@ pub const SUBJECTS: &[Subject] = &[
             &[],
         )],
     ),
-    end("bad-cr4", &[last("now", "sets a reserved bit of CR4", Stopped("control registers"), &[])]),
+    end("bad-cr4", &[attack("now", "sets reserved bits of CR3 and CR4, 1000 times", &[])]),
     end(
         "unmapped-idt",
         &[last(

@@ -134,6 +134,7 @@ impl Decoder<'_> {
             0x0F08 => Ok(Op::Invd.into()),
             0x0F09 => Ok(Op::Wbinvd.into()),
             0x0F20 | 0x0F22 => self.control_register(),
+            0x0F23 => self.debug_register(),
             0x0F30 => Ok(Op::Wrmsr.into()),
             0x0F32 => Ok(Op::Rdmsr.into()),
             0x0FA2 => Ok(Op::Cpuid.into()),
@@ -183,6 +184,16 @@ impl Decoder<'_> {
             (0 | 2 | 3 | 4 | 8, _) => Ok(Op::WriteCr { cr, from: number }.into()),
             _ => Err(self.unsupported()),
         }
+    }
+
+    /// MOV to a debug register, likewise.
+    fn debug_register(&mut self) -> Result<Body, Error> {
+        let modrm = self.cursor.u8()?;
+        if self.prefixes.rex_r() != 0 {
+            return Err(self.unsupported());
+        }
+        let from = modrm & 7 | self.prefixes.rex_b();
+        Ok(Op::WriteDr { dr: (modrm >> 3) & 7, from }.into())
     }
 
     /// register := memory of `size` bytes.

@@ -67,6 +67,13 @@ pub enum Op {
         /// Number of the general register.
         to: u8,
     },
+    /// MOV DRn, register.
+    WriteDr {
+        /// 0 to 7.
+        dr: u8,
+        /// Number of the general register.
+        from: u8,
+    },
     /// LGDT: the size is 5 (a base of 24 bits), 6 or 10 bytes.
     Lgdt,
     /// LIDT: the size is as for LGDT.

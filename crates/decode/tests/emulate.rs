@@ -182,6 +182,7 @@ fn privileged_instructions_have_their_length_with_prefixes() {
         (&[0xE6, 0x80], Op::Out),
         (&[0x44, 0x0F, 0x22, 0xC0], Op::WriteCr { cr: 8, from: 0 }),
         (&[0x41, 0x0F, 0x20, 0xC7], Op::ReadCr { cr: 0, to: 15 }),
+        (&[0x41, 0x0F, 0x23, 0xFF], Op::WriteDr { dr: 7, from: 15 }),
         (&[0x0F, 0x06], Op::Clts),
     ] {
         let Instruction { len, op: decoded, memory, .. } = decode(bytes, Mode::Bits64).unwrap();

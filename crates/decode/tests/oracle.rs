@@ -119,6 +119,11 @@ fn same_operation(ours: &Instruction, iced: &iced_x86::Instruction) {
             assert!(iced.op1_register().is_cr());
             &[M::Mov]
         }
+        Op::WriteDr { dr, from } => {
+            assert_eq!((dr, from), (number(iced.op0_register()), number(iced.op1_register())));
+            assert!(iced.op0_register().is_dr());
+            &[M::Mov]
+        }
         Op::Lmsw(register) => {
             assert_eq!(register.is_some(), iced.op0_kind() == OpKind::Register);
             if let Some(register) = register {

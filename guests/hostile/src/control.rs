@@ -6,24 +6,14 @@ use machine::{attempt, boot::Boot, cpu, idt, random::Random, wait};
 const SEED: u64 = 0xC0_0001;
 const CR4_PAE: u64 = 0x20;
 const OSXSAVE: u64 = 1 << 18;
-/// What every long-mode CPU since has; more might be reserved, at which QEMU ends the VM (its own list).
-const CR4_KNOWN: u64 =
-    1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10;
 const NOWHERE: u64 = 0x9000_0000;
 
-fn cr0() -> u64 {
-    let value;
-    // SAFETY: reads a register.
-    unsafe { asm!("mov {}, cr0", out(reg) value, options(nomem, nostack)) }
-    value
-}
-
-/// CR0: every bit flipped alone, and caches off and on. Not paging: QEMU switches it off in long mode
-/// instead of refusing, and goes on with whatever the bytes mean then.
+/// CR0: every bit flipped alone, paging and protection too, and caches off and on.
 pub fn cr0_bits(_: &str, _: &Boot) {
-    let home = cr0();
-    for bit in (0..64).filter(|bit| *bit != 31 && *bit != 0) {
+    let home = cpu::cr0();
+    for bit in 0..64 {
         let _ = attempt!(home ^ 1 << bit, "mov cr0, {v}");
+        cpu::cpuid(0);
         let _ = attempt!(home, "mov cr0, {v}");
     }
     for i in 0..2000u64 {
@@ -32,9 +22,11 @@ pub fn cr0_bits(_: &str, _: &Boot) {
     let _ = attempt!(home, "mov cr0, {v}");
 }
 
-/// CR4, bit by bit. Not PAE, which QEMU lets go in long mode, too.
+/// CR4, bit by bit. Not PAE, which QEMU lets go in long mode instead of refusing; nor LA57 and what would
+/// take its own memory from it.
 pub fn cr4_bits(_: &str, _: &Boot) {
-    for bit in (0..11).filter(|bit| CR4_KNOWN >> bit & 1 == 1) {
+    const OWN: u64 = 1 << 5 | 1 << 12 | 1 << 20 | 1 << 21 | 1 << 22 | 1 << 23 | 1 << 24;
+    for bit in (0..64).filter(|bit| OWN >> bit & 1 == 0) {
         let _ = attempt!(CR4_PAE | 1 << bit, "mov cr4, {v}");
     }
     let _ = attempt!(CR4_PAE, "mov cr4, {v}");

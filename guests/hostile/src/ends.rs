@@ -2,7 +2,7 @@
 
 use crate::tables;
 use core::arch::asm;
-use machine::{boot::Boot, console::println, cpu, idt};
+use machine::{attempt, boot::Boot, console::println, cpu, idt};
 
 /// No memory, no device.
 const NOWHERE: u64 = 0x9000_0000;
@@ -26,10 +26,12 @@ pub fn wild_tables(_: &str, _: &Boot) {
     unsafe { asm!("mov cr3, {}", "ud2", in(reg) NOWHERE, options(noreturn)) }
 }
 
-/// A reserved bit of CR4.
+/// Reserved bits of CR3 and CR4.
 pub fn bad_cr4(_: &str, _: &Boot) {
-    // SAFETY: ends the VM; should it be refused instead, a fault without recovery ends it.
-    unsafe { asm!("mov cr4, {}", in(reg) 1u64 << 63 | 0x20, options(noreturn)) }
+    for _ in 0..1000 {
+        let _ = attempt!(1u64 << 63 | 0x20, "mov cr4, {v}");
+        let _ = attempt!(1u64 << 51, "mov cr3, {v}");
+    }
 }
 
 /// An interrupt table where nothing is, used.

@@ -197,6 +197,14 @@ pub fn cr8() -> u64 {
     class
 }
 
+/// MOV from CR0.
+pub fn cr0() -> u64 {
+    let value;
+    // SAFETY: reads a register.
+    unsafe { asm!("mov {}, cr0", out(reg) value, options(nomem, nostack)) }
+    value
+}
+
 /// MOV from CR2.
 pub fn cr2() -> u64 {
     let address;

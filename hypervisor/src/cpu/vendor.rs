@@ -67,6 +67,8 @@ pub enum Exit {
     Halt,
     /// MOV to CR8, not yet executed.
     TaskPriority,
+    /// MOV to CR0 or to DR4 to DR7, or LMSW, not yet executed.
+    ControlLoad,
     /// An instruction the guest isn't offered: #UD.
     Undefined,
     /// An instruction the guest isn't allowed: #GP.
@@ -89,7 +91,11 @@ pub enum Exit {
     /// Triple fault.
     Shutdown,
     /// The state isn't one a CPU can be entered in.
-    InvalidState,
+    InvalidState {
+        /// It may have been entered all the same, and the instruction that it is at would have made such
+        /// a state.
+        entered: bool,
+    },
     /// Anything else: the vendor's exit code and its two words of information.
     Unknown(u64, u64, u64),
 }
@@ -192,6 +198,12 @@ pub trait VirtualCpu: decode::Registers {
     fn code_mode(&self) -> decode::Mode;
     /// CR4.
     fn cr4(&self) -> u64;
+    /// Sets CR0, which may begin or end long mode; only what the caller found possible.
+    fn set_cr0(&mut self, value: u64);
+    /// Lets the guest write DR4 to DR7 until the next exit.
+    fn let_debug_control(&mut self);
+    /// Takes out of the debug controls what no CPU would have let in; was there anything?
+    fn mend(&mut self) -> bool;
     /// Current privilege level.
     fn privilege(&self) -> u8;
     /// EFER as the guest sees it.

@@ -11,6 +11,7 @@ mod audit;
 mod build;
 mod code;
 mod contents;
+mod control;
 mod critical;
 mod devices;
 mod end;

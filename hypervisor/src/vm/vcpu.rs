@@ -189,28 +189,6 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
-    /// MOV to CR8 while an interrupt is held back by the task priority, or on offer.
-    fn load_task_priority(&mut self) -> Result<(), Fault> {
-        let mut bytes = [0; 15];
-        let address = self.cpu.rip();
-        let length = self.fetch(&mut bytes).ok_or(Fault::Unreadable { address })?;
-        let code = bytes.get(..length).unwrap_or_default();
-        match decode::decode(code, self.cpu.code_mode()) {
-            Ok(decode::Instruction { op: decode::Op::WriteCr { cr: 8, from }, len, .. }) => {
-                let value = self.cpu.gpr(from);
-                if value > 15 {
-                    self.cpu.raise(GENERAL_PROTECTION, Some(0));
-                    return Ok(());
-                }
-                self.cpu.set_task_priority((value as u8) << 4);
-                self.cpu.resume_at(address.wrapping_add(len as u64));
-                Ok(())
-            }
-            Ok(_) => Err(Fault::Unreadable { address }),
-            Err(why) => Err(Fault::Instruction { address, why }),
-        }
-    }
-
     pub(super) fn change_mode(&mut self, mode: Mode) {
         if mode == Mode::Injection {
             // Interrupts the guest took itself and hasn't completed: completed here, owed by the
@@ -295,6 +273,10 @@ impl<C: VirtualCpu> Vcpu<C> {
                 Ok(()) => Ok(Reason::Other),
                 Err(f) => fault(Reason::Other, f),
             },
+            Exit::ControlLoad => match self.load_control() {
+                Ok(()) => Ok(Reason::Other),
+                Err(f) => fault(Reason::Other, f),
+            },
             Exit::FlushCaches => {
                 self.skip(&INVD);
                 Ok(Reason::Other)
@@ -315,7 +297,12 @@ impl<C: VirtualCpu> Vcpu<C> {
                 self.nested_fault(address, fetch, table, interruption)
             }
             Exit::Shutdown => fault(Reason::Shutdown, Fault::Shutdown),
-            Exit::InvalidState => fault(Reason::Other, Fault::InvalidState),
+            Exit::InvalidState { entered } => {
+                if self.cpu.mend() || entered && self.refused_load() {
+                    return Ok(Reason::Other);
+                }
+                fault(Reason::Other, Fault::InvalidState)
+            }
             Exit::Unknown(code, info1, info2) => {
                 fault(Reason::Other, Fault::Unknown(code, info1, info2))
             }

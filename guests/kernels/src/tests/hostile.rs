@@ -87,8 +87,8 @@ pub fn bad_efer(test: &str, _: &Boot) {
     check!(test, svme == 0, "EFER.SVME can't be set");
 }
 
-/// Reserved bits in CR4. A CPU refuses them by #GP; QEMU makes them an exit that no
-/// one can resume, so that there the VM ends, and on QEMU's bare machine chaos.
+/// Reserved bits in CR4. A CPU refuses them by #GP; QEMU makes them an exit, on its bare machine
+/// to nowhere.
 pub fn bad_cr4(test: &str, _: &Boot) {
     if policy() == Policy::Bare {
         return check!(test, true, "not on the bare machine: QEMU goes astray");
@@ -104,6 +104,69 @@ pub fn bad_cr3(test: &str, _: &Boot) {
     }
     println!("CR3 with bit 51 now");
     refused(test, "CR3 with bit 51", attempt!(1u64 << 51, "mov cr3, {v}"));
+}
+
+/// CR0, DR6 and DR7: what a CPU refuses, and QEMU takes, and what both take.
+pub fn bad_control(test: &str, _: &Boot) {
+    const NW: u64 = 1 << 29;
+    const PG: u64 = 1 << 31;
+    const EM: u64 = 1 << 2;
+    if policy() == Policy::Bare {
+        return check!(test, true, "not on the bare machine: QEMU refuses nothing");
+    }
+    let home = cpu::cr0();
+    // QEMU drops the upper half where nothing else changes.
+    let _ = attempt!(home | 1 << 32, "mov cr0, {v}");
+    check!(test, cpu::cr0() == home, "CR0 with bit 32: as it was");
+    for (what, value) in [
+        ("every bit", !0),
+        ("NW without CD", home | NW),
+        ("paging without protection", home & !1),
+        ("no paging, in 64-bit code", home & !PG),
+    ] {
+        let fault = attempt!(value, "mov cr0, {v}");
+        cpu::cpuid(0);
+        let kept = cpu::cr0() == home;
+        check!(test, kept, "CR0 with {what}: as it was");
+        refused(test, what, fault);
+    }
+    for (what, value) in [
+        ("EM", home | EM),
+        ("caches off", home | 1 << 30),
+        ("write protection off", home & !(1 << 16)),
+        ("as it was", home),
+    ] {
+        let fault = attempt!(value, "mov cr0, {v}");
+        let now = cpu::cr0();
+        check!(test, fault.is_none() && now == value, "CR0 with {what} is taken: {now:#x}");
+    }
+    let word = EM as u16;
+    let fault = attempt!(&raw const word, "lmsw word ptr [{v}]");
+    let now = cpu::cr0();
+    let right = fault.is_none() && now == home & !0xE | EM;
+    check!(test, right, "LMSW from memory with EM alone leaves PE: {now:#x}");
+    let fault = attempt!(home & 0xF, "lmsw {v:x}");
+    check!(test, fault.is_none() && cpu::cr0() == home, "LMSW from a register");
+
+    for (what, value) in [("bit 32", 1u64 << 32 | 0x400), ("every bit", !0)] {
+        let fault = attempt!(value, "mov dr7, {v}");
+        cpu::cpuid(0);
+        refused(test, what, fault);
+        let fault = attempt!(value, "mov dr6, {v}");
+        cpu::cpuid(0);
+        refused(test, what, fault);
+    }
+    // Two in a row, with no exit between them but their own.
+    let fault = attempt!(1u64 << 32, "mov dr7, {v}", "mov dr7, {v}");
+    refused(test, "DR7, twice", fault);
+    let fault = attempt!(0x401u64, "mov dr7, {v}", "mov rax, dr7");
+    check!(test, fault.is_none(), "DR7 with a breakpoint is taken");
+    let fault = attempt!(0x400u64, "mov dr7, {v}");
+    check!(test, fault.is_none(), "and without");
+    // The second comes while the first has the CPU's leave; what QEMU takes then is cut off.
+    let fault = attempt!(0x400u64, "mov dr7, {v}", "mov eax, 1", "shl rax, 32", "mov dr6, rax");
+    cpu::cpuid(0);
+    check!(test, true, "DR6 with bit 32 behind a good DR7: {fault:x?}, and the VM goes on");
 }
 
 /// Nonsense for XCR0: what the host would choke on if it passed it to its own XSETBV.

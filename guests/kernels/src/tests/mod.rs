@@ -63,6 +63,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("bad-efer", hostile::bad_efer),
     ("bad-cr4", hostile::bad_cr4),
     ("bad-cr3", hostile::bad_cr3),
+    ("bad-control", hostile::bad_control),
     ("bad-xcr", hostile::bad_xcr),
     ("bad-instruction", hostile::bad_instruction),
     ("triple-fault", hostile::triple_fault),

@@ -41,7 +41,8 @@ pub fn decode(v: &Vmcb) -> Exit {
         exit::INVD | exit::WBINVD => Exit::FlushCaches,
         exit::TASK_SWITCH => Exit::TaskSwitch,
         exit::IDTR_WRITE => Exit::IdtLoad,
-        exit::IDTR_READ | exit::CR0_SELECTIVE => Exit::DirectEnds,
+        exit::IDTR_READ => Exit::DirectEnds,
+        exit::CR0_SELECTIVE | exit::DR4_WRITE..=exit::DR7_WRITE => Exit::ControlLoad,
         exit::HLT => Exit::Halt,
         exit::CR8_WRITE => Exit::TaskPriority,
         exit::RDPMC => Exit::Forbidden,
@@ -54,7 +55,8 @@ pub fn decode(v: &Vmcb) -> Exit {
             interruption,
         },
         exit::SHUTDOWN => Exit::Shutdown,
-        exit::INVALID => Exit::InvalidState,
+        // An event that was to be injected and wasn't: it couldn't be entered.
+        exit::INVALID => Exit::InvalidState { entered: !interruption.valid() },
         code => Exit::Unknown(code as u64, info1, info2),
     }
 }

@@ -31,13 +31,16 @@ use vmcb::{Vmcb, exit, int_ctl, misc1, misc2};
 
 const EFER: u32 = 0xC000_0080;
 const EFER_SVME: u64 = 1 << 12;
+const EFER_LME: u64 = 1 << 8;
 const EFER_LMA: u64 = 1 << 10;
+const CR0_PG: u64 = 1 << 31;
 const VM_CR: u32 = 0xC001_0114;
 const VM_CR_SVMDIS: u64 = 1 << 4;
 const VM_HSAVE_PA: u32 = 0xC001_0117;
 
 const ALWAYS_MISC1: u32 = misc1::NMI
     | misc1::INIT
+    | misc1::CR0_SELECTIVE
     | misc1::RDPMC
     | misc1::CPUID
     | misc1::INVD
@@ -67,8 +70,12 @@ const ALWAYS_MISC2: u32 = misc2::VMRUN
 const ALWAYS_EXCEPTIONS: u32 =
     1 << DEBUG | 1 << NOT_PRESENT | 1 << ALIGNMENT_CHECK | 1 << MACHINE_CHECK;
 
-/// What would show or change the IDT's limit, or what it is measured in, while another is in force.
-const CUT_INTERCEPTS: u32 = misc1::LIDT | misc1::SIDT | misc1::CR0_SELECTIVE;
+/// What would show or change the IDT's limit while another is in force. What it is measured in is CR0's to
+/// change, which exits always.
+const CUT_INTERCEPTS: u32 = misc1::LIDT | misc1::SIDT;
+
+/// MOV to DR4 to DR7: QEMU takes values that VMRUN refuses.
+const DEBUG_CONTROLS: u16 = 0xF0;
 
 /// What a CPU must have, or the sentence that says what is missing.
 pub fn supported() -> Result<(), &'static str> {
@@ -131,6 +138,7 @@ impl SvmCpu {
         vmcb.intercept_misc1 = ALWAYS_MISC1;
         vmcb.intercept_misc2 = ALWAYS_MISC2;
         vmcb.intercept_exceptions = ALWAYS_EXCEPTIONS;
+        vmcb.intercept_dr_write = DEBUG_CONTROLS;
         vmcb.iopm_base = bitmaps.ports;
         vmcb.asid = asid;
         vmcb.nested_control = 1;
@@ -245,6 +253,7 @@ impl VirtualCpu for SvmCpu {
     }
 
     fn exit(&mut self) -> Exit {
+        self.vmcb.intercept_dr_write = DEBUG_CONTROLS;
         let exit = exits::decode(self.vmcb);
         match exit {
             Exit::NmiDone => self.nmi.returns(self.vmcb),
@@ -432,6 +441,24 @@ impl VirtualCpu for SvmCpu {
         } else {
             decode::Mode::Bits16
         }
+    }
+
+    fn set_cr0(&mut self, value: u64) {
+        let long = self.vmcb.efer & EFER_LME != 0 && value & CR0_PG != 0;
+        self.vmcb.cr0 = value;
+        self.vmcb.efer = self.vmcb.efer & !EFER_LMA | if long { EFER_LMA } else { 0 };
+        self.flush = true;
+    }
+
+    fn let_debug_control(&mut self) {
+        self.vmcb.intercept_dr_write = 0;
+    }
+
+    fn mend(&mut self) -> bool {
+        let (dr6, dr7) = (self.vmcb.dr6, self.vmcb.dr7);
+        self.vmcb.dr6 = dr6 & 0xFFFF_FFFF;
+        self.vmcb.dr7 = dr7 & 0xFFFF_FFFF;
+        (dr6 | dr7) >> 32 != 0
     }
 
     fn privilege(&self) -> u8 {

@@ -164,6 +164,8 @@ pub mod int_ctl {
 /// 10.0.7 doesn't sign-extend INVALID.
 pub mod exit {
     pub const CR8_WRITE: u32 = 0x18;
+    pub const DR4_WRITE: u32 = 0x34;
+    pub const DR7_WRITE: u32 = 0x37;
     pub const EXCEPTION_BASE: u32 = 0x40;
     pub const EXCEPTION_LAST: u32 = 0x5F;
     pub const INTR: u32 = 0x60;
