@@ -69,6 +69,12 @@ pub fn complete() {
     wrmsr(EOI, 0);
 }
 
+/// Completes all that is in service.
+pub fn complete_all() {
+    let served: u32 = (0..8).map(|i| (rdmsr(IN_SERVICE + i) as u32).count_ones()).sum();
+    (0..served).for_each(|_| complete());
+}
+
 /// Whether `vector` is in service.
 pub fn in_service(vector: u8) -> bool {
     bit(IN_SERVICE, vector)

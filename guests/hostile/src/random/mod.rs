@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use machine::{boot::Boot, console::println, cpu, idt, pci, random::Random, x2apic};
 
 /// Kinds of operations, in the order of the counts.
-const KINDS: [&str; 12] = [
+const KINDS: [&str; 13] = [
     "rdmsr",
     "wrmsr",
     "in",
@@ -26,10 +26,16 @@ const KINDS: [&str; 12] = [
     "device",
     "vmx-svm",
     "interrupts",
+    "halt",
 ];
 /// Operations between two reports, and between two times that all is put in order.
 const REPORT: u64 = 512;
 const ORDER: u64 = 128;
+/// What of CR4 isn't changed: PAE, which QEMU lets go in long mode instead of refusing, and what would take
+/// this kernel's memory from it (PCIDE, LA57, SMEP, SMAP, PKE, CET, PKS).
+const CR4_OWN: u64 = 1 << 5 | 1 << 12 | 1 << 17 | 1 << 20 | 1 << 21 | 1 << 22 | 1 << 23 | 1 << 24;
+/// What ends a sleep: the timer, at this vector.
+const WAKE: u8 = 0x51;
 /// The guest's own memory and code end below this.
 const FAR: u64 = 0x4000_0000;
 
@@ -132,7 +138,8 @@ impl Stream {
             8 => self.paging(a, b, c),
             9 => device(a, b),
             10 => self.extension(a, b, c),
-            _ => self.interrupts(a, b),
+            11 => self.interrupts(a, b),
+            _ => self.halt(a, b),
         }
     }
 
@@ -160,28 +167,29 @@ impl Stream {
         self.tries(code, &[value, 0, port.into(), 0, 0]);
     }
 
-    /// CR0 to CR15 and DR0 to DR7, to and fro.
+    /// CR0 to CR8 and DR0 to DR7, to and fro.
     fn control(&mut self, what: u64, value: u64) {
         let register = (what & 7) as u8;
         let modrm = 0xC0 | register << 3;
         let (opcode, write) = ([0x20, 0x21, 0x22, 0x23][(what >> 3) as usize & 3], what & 16 != 0);
         let here = controls();
-        // CR3 but for its low bits is the end of this kernel, as is paging switched off.
         let value = match (opcode, register) {
+            // But for its low bits that is the end of this kernel.
             (0x22, 3) => here[1] | value & 0xFFF,
-            // What QEMU takes and no CPU has, VMRUN refuses: that would be the end of the VM.
-            (0x22, 4) => here[2] ^ value & 0x0000_00CF,
-            (0x23, _) => value & 0xFFFF_FFFF,
-            (0x22, 0) => here[0] ^ value & 0x4004_002E,
+            (0x22, 4) => here[2] ^ value & !CR4_OWN,
+            (0x22, 0) => here[0] ^ value,
             _ => value,
         };
         if opcode & 2 == 0 || write {
             self.tries(&[0x0F, opcode, modrm], &[value, 0, 0, 0, 0]);
         }
         restore_controls(here);
-        // No breakpoint stays. CR8 isn't written: QEMU 10.0 aborts when it is while an interrupt waits
-        // to be injected (`cpu_interrupt` without its big lock).
+        if what & 32 != 0 {
+            self.tries(&[0x44, 0x0F, 0x22, 0xC0], &[value, 0, 0, 0, 0]);
+        }
+        // No breakpoint stays, nor a priority.
         self.tries(&[0x0F, 0x23, 0xF8], &[0x400, 0, 0, 0, 0]);
+        self.tries(&[0x44, 0x0F, 0x22, 0xC0], &[0; 5]);
     }
 
     /// LIDT anywhere and an INT through it; the own table again.
@@ -243,6 +251,21 @@ impl Stream {
             &[0x0F, 0xAA],             // RSM
         ];
         self.tries(CODES[which as usize % CODES.len()], &[a, b & 0xFFFF, a >> 32, 0, 0]);
+    }
+
+    /// HLT until the timer, or a device, ends it. The APIC is put in order before: nothing else would.
+    fn halt(&mut self, ticks: u64, which: u64) {
+        cpu::disable_interrupts();
+        idt::load();
+        x2apic::init_cpu();
+        x2apic::complete_all();
+        if which & 1 != 0 {
+            self.interrupts(ticks, which >> 1);
+        }
+        x2apic::start_timer(WAKE, false, 1000 + (ticks % 1_000_000) as u32);
+        // STI; HLT; CLI
+        self.tries(&[0xFB, 0xF4, 0xFA], &[0; 5]);
+        x2apic::stop_timer();
     }
 
     /// INT n, and interrupts let in for a moment after one to itself.
