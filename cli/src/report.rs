@@ -56,12 +56,14 @@ pub struct Audit {
     pub interrupts: u64,
     /// Things that must not be.
     pub findings: u64,
+    /// The longest time that the host's own core did nothing, in microseconds.
+    pub pause_us: u64,
 }
 
 impl Audit {
     /// What is wrong with it, a sentence; `wanted`: there had to be a pass, with interrupts.
     pub fn complaint(&self, wanted: bool) -> Option<String> {
-        let Audit { passes, interrupts, findings } = *self;
+        let Audit { passes, interrupts, findings, .. } = *self;
         if findings > 0 {
             return Some(format!("the host found {findings} things wrong with the VMs' tables"));
         }
@@ -131,9 +133,9 @@ impl Report {
             | Record::Counters { vm, .. }
             | Record::Ended { vm, .. }
             | Record::Incident { vm, .. } => *vm,
-            Record::Audit { passes, interrupts, findings } => {
+            Record::Audit { passes, interrupts, findings, pause_us } => {
                 let (passes, interrupts, findings) = (*passes, *interrupts, *findings);
-                self.audit = Audit { passes, interrupts, findings };
+                self.audit = Audit { passes, interrupts, findings, pause_us: *pause_us };
                 return;
             }
             // For those who watch, not for the report.
@@ -211,6 +213,7 @@ impl Report {
                 "passes": self.audit.passes,
                 "interrupts": self.audit.interrupts,
                 "findings": self.audit.findings,
+                "pause_us": self.audit.pause_us,
             },
             "vms": vms,
         })

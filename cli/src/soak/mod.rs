@@ -143,7 +143,7 @@ fn line(done: &Done) -> String {
     let word = if tally.lost.is_empty() { "ok" } else { "LOST" };
     format!(
         "{word:5} round {number:<3} {:18} {:24} random {:#018x}: {} of {} attacks contained, {} operations, \
-         {} rounds verified, gap {} ms, {} audits, {seconds:.1} s\n",
+         {} rounds verified, gap {} ms and of the host {} ms, {} audits, {seconds:.1} s\n",
         mixed.place.label(),
         mixed.subjects,
         mixed.stream,
@@ -152,6 +152,7 @@ fn line(done: &Done) -> String {
         thousands(tally.operations),
         tally.verified,
         tally.gap / 1000,
+        tally.pause / 1000,
         tally.passes,
     )
 }
@@ -159,7 +160,7 @@ fn line(done: &Done) -> String {
 /// The table, and a line that says it in short.
 fn table(seed: u64, done: &[Done], sum: &Tally) -> String {
     let mut table = Table::new(["", "number"]);
-    let gap = format!("{} ms", thousands(sum.gap / 1000));
+    let [gap, pause] = [sum.gap, sum.pause].map(|us| format!("{} ms", thousands(us / 1000)));
     for (what, number) in [
         ("rounds", thousands(sum.rounds)),
         ("attacks tried", thousands(sum.attacks)),
@@ -169,6 +170,7 @@ fn table(seed: u64, done: &[Done], sum: &Tally) -> String {
         ("random guests that were stopped", thousands(sum.stopped)),
         ("honest rounds verified", thousands(sum.verified)),
         ("longest heartbeat gap", gap),
+        ("of the host itself", pause),
         ("exits of the honest guest", thousands(sum.exits)),
         ("the host's passes over all tables", thousands(sum.passes)),
         ("found wrong there", thousands(sum.findings)),
@@ -192,7 +194,7 @@ fn json(seed: u64, done: &[Done], sum: &Tally) -> Value {
     let counts = |t: &Tally| {
         json!({ "rounds": t.rounds, "attacks": t.attacks, "contained": t.contained,
                 "operations": t.operations, "faults": t.faults, "stopped": t.stopped,
-                "verified": t.verified, "gap_us": t.gap, "exits": t.exits,
+                "verified": t.verified, "gap_us": t.gap, "host_pause_us": t.pause, "exits": t.exits,
                 "audit_passes": t.passes, "audit_findings": t.findings, "lost": t.lost })
     };
     let each = |d: &Done| {

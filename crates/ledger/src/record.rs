@@ -131,6 +131,9 @@ pub enum Record {
         interrupts: u64,
         /// Things that must not be; each is in the log, too.
         findings: u64,
+        /// The longest time between two of core 0's rounds, in microseconds. It has a hundred in a second
+        /// or more: what is beyond that is the machine's, if it is an emulated one.
+        pause_us: u64,
     },
 }
 

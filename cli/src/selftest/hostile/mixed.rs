@@ -95,6 +95,8 @@ pub struct Tally {
     pub verified: u64,
     /// The longest time between two beats of Linux's heart, in microseconds.
     pub gap: u64,
+    /// The longest time that the host's own core did nothing, in microseconds.
+    pub pause: u64,
     /// Linux's exits while it was at work.
     pub exits: u64,
     /// The host's looks at all that confines the guests.
@@ -111,6 +113,7 @@ impl Tally {
         let mut tally = Tally { rounds: 1, lost: complaints(case, outcome), ..Tally::default() };
         (tally.passes, tally.findings) =
             (outcome.report.audit.passes, outcome.report.audit.findings);
+        tally.pause = outcome.report.audit.pause_us;
         if let Some(Ok(verified)) = outcome.consoles.first().map(|c| Verified::read(c)) {
             tally.verified = verified.rounds;
             tally.gap = verified.gap;
@@ -159,6 +162,7 @@ impl Tally {
         self.stopped += stopped;
         self.verified += verified;
         self.gap = self.gap.max(more.gap);
+        self.pause = self.pause.max(more.pause);
         self.exits += more.exits;
         self.passes += more.passes;
         self.findings += more.findings;
@@ -269,16 +273,17 @@ mod tests {
             stopped: 6,
             verified: 7,
             gap: 8,
+            pause: 7,
             exits: 9,
             passes: 10,
             findings: 11,
             lost: vec!["x".into()],
         };
         let mut sum = one.clone();
-        sum.add(&Tally { gap: 3, ..one.clone() });
+        sum.add(&Tally { gap: 3, pause: 9, ..one.clone() });
         let Tally { rounds, attacks, contained, operations, faults, .. } = sum;
         assert_eq!([rounds, attacks, contained, operations, faults], [2, 4, 6, 8, 10]);
-        assert_eq!((sum.stopped, sum.verified, sum.gap, sum.exits), (12, 14, 8, 18));
+        assert_eq!((sum.stopped, sum.verified, sum.gap, sum.pause, sum.exits), (12, 14, 8, 9, 18));
         assert_eq!((sum.passes, sum.findings), (20, 22));
         assert_eq!(sum.lost.len(), 2);
     }
@@ -292,9 +297,9 @@ mod tests {
             let tally = Tally::new(&case, &silent(report));
             tally.lost.iter().filter(|l| l.starts_with("the host ")).count()
         };
-        assert_eq!(lost(Audit { passes: 1, interrupts: 1, findings: 0 }), 0);
-        assert_eq!(lost(Audit { passes: 0, interrupts: 1, findings: 0 }), 1);
-        assert_eq!(lost(Audit { passes: 1, interrupts: 1, findings: 1 }), 1);
+        assert_eq!(lost(Audit { passes: 1, interrupts: 1, findings: 0, pause_us: 0 }), 0);
+        assert_eq!(lost(Audit { passes: 0, interrupts: 1, findings: 0, pause_us: 0 }), 1);
+        assert_eq!(lost(Audit { passes: 1, interrupts: 1, findings: 1, pause_us: 0 }), 1);
     }
 
     #[test]
