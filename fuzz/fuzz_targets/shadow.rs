@@ -6,8 +6,8 @@
 
 use arbitrary::Arbitrary;
 use delivery::{
-    DeliveryFault, GATE_BYTES, Interruption, PAGE_BYTES, Raised, VectorSet, build, classify, gate_present,
-    suitable,
+    DeliveryFault, GATE_BYTES, Interruption, PAGE_BYTES, Raised, VectorSet, build, classify,
+    gate_present, suitable,
 };
 use libfuzzer_sys::fuzz_target;
 
