@@ -6,6 +6,7 @@ mod aside;
 mod bench;
 mod boot_image;
 mod check;
+mod cmdline;
 mod consoles;
 mod context;
 mod elf;

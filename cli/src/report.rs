@@ -45,6 +45,8 @@ pub struct Report {
     pub vms: Vec<VmReport>,
     /// How often the host looked over what confines them, so far.
     pub audit: Audit,
+    /// When the machine stood still, as far as the host's own core can tell: TSC values, from and to.
+    pub pauses: Vec<(u64, u64)>,
 }
 
 /// What the host's audit came to (`docs/design.md`).
@@ -56,8 +58,6 @@ pub struct Audit {
     pub interrupts: u64,
     /// Things that must not be.
     pub findings: u64,
-    /// The longest time that the host's own core did nothing, in microseconds.
-    pub pause_us: u64,
 }
 
 impl Audit {
@@ -117,6 +117,22 @@ impl Report {
         Report { vms: vms.collect(), ..Report::default() }
     }
 
+    /// How much of a time, given by the TSC, the machine stood still, in microseconds.
+    pub fn paused(&self, from: u64, to: u64) -> u64 {
+        let within = |p: &(u64, u64)| p.1.min(to).saturating_sub(p.0.max(from));
+        self.microseconds(self.pauses.iter().map(within).sum())
+    }
+
+    /// The longest time that the machine stood still at once, in microseconds.
+    fn longest_pause(&self) -> u64 {
+        self.microseconds(self.pauses.iter().map(|p| p.1.saturating_sub(p.0)).max().unwrap_or(0))
+    }
+
+    fn microseconds(&self, ticks: u64) -> u64 {
+        let hz = self.machine.as_ref().map_or(0, |m| m.tsc_hz);
+        ticks / (hz / 1_000_000).max(1)
+    }
+
     /// Takes a record in.
     pub fn see(&mut self, record: &Record) {
         let vm = match record {
@@ -133,11 +149,12 @@ impl Report {
             | Record::Counters { vm, .. }
             | Record::Ended { vm, .. }
             | Record::Incident { vm, .. } => *vm,
-            Record::Audit { passes, interrupts, findings, pause_us } => {
+            Record::Audit { passes, interrupts, findings } => {
                 let (passes, interrupts, findings) = (*passes, *interrupts, *findings);
-                self.audit = Audit { passes, interrupts, findings, pause_us: *pause_us };
+                self.audit = Audit { passes, interrupts, findings };
                 return;
             }
+            Record::Paused { from, to } => return self.pauses.push((*from, *to)),
             // For those who watch, not for the report.
             Record::Live { .. } => return,
         };
@@ -213,8 +230,8 @@ impl Report {
                 "passes": self.audit.passes,
                 "interrupts": self.audit.interrupts,
                 "findings": self.audit.findings,
-                "pause_us": self.audit.pause_us,
             },
+            "longest_pause_us": self.longest_pause(),
             "vms": vms,
         })
     }
@@ -241,6 +258,7 @@ impl VmReport {
             Record::Refused { .. }
             | Record::Machine { .. }
             | Record::Live { .. }
+            | Record::Paused { .. }
             | Record::Audit { .. } => {}
         }
     }

@@ -40,7 +40,11 @@
 
 static int disk;
 static uint64_t *block;
-static volatile uint64_t beats, largest;
+static volatile uint64_t beats;
+/* The longest time between two beats, and the TSC at both. */
+static volatile struct {
+    uint64_t nanoseconds, from, to;
+} gap;
 
 void fail(const char *format, ...)
 {
@@ -111,15 +115,19 @@ static void round_of(uint64_t round)
 static void *heart(void *unused)
 {
     (void)unused;
-    uint64_t last = now(), next = last;
+    uint64_t last = now(), next = last, last_tsc = __builtin_ia32_rdtsc();
     for (;;) {
         next += BEAT;
         struct timespec until = {.tv_sec = (time_t)(next / 1000000000), .tv_nsec = (long)(next % 1000000000)};
         clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
-        uint64_t here = now();
-        if (here - last > largest)
-            largest = here - last;
+        uint64_t here = now(), here_tsc = __builtin_ia32_rdtsc();
+        if (here - last > gap.nanoseconds) {
+            gap.nanoseconds = here - last;
+            gap.from = last_tsc;
+            gap.to = here_tsc;
+        }
         last = here;
+        last_tsc = here_tsc;
         beats++;
         if (next < here) /* beats that were missed aren't made up for */
             next = here;
@@ -185,7 +193,7 @@ int main(int count, char **arguments)
     printf("@exitless steady\n");
     interrupts_read(&start);
     ledger_read(before);
-    beats = largest = 0;
+    beats = gap.nanoseconds = 0;
     uint64_t rounds = 0, begin = now();
     while (!typed()) {
         round_of(++rounds);
@@ -198,8 +206,8 @@ int main(int count, char **arguments)
     watch_end();
     ledger_read(after);
     interrupts_read(&end);
-    printf("@exitless verified rounds=%llu beats=%llu gap_us=%llu device=%llu ticks=%llu nanoseconds=%llu", (unsigned long long)rounds,
-           (unsigned long long)beats, (unsigned long long)largest / 1000, (unsigned long long)(end.device - start.device),
+    printf("@exitless verified rounds=%llu beats=%llu gap_us=%llu gap_from=%llu gap_to=%llu device=%llu ticks=%llu nanoseconds=%llu", (unsigned long long)rounds,
+           (unsigned long long)beats, (unsigned long long)gap.nanoseconds / 1000, (unsigned long long)gap.from, (unsigned long long)gap.to, (unsigned long long)(end.device - start.device),
            (unsigned long long)(end.ticks - start.ticks), (unsigned long long)(now() - begin));
     ledger_print(before, after);
     printf("\n");

@@ -4,7 +4,7 @@
  *
  *   measure -c COUNTER -d DEVICE -w WARMUP -s SHORT -l LONG -n PAIRS [-r PORT] [-b BYTES] [-x EXITS] [-t TEXT] [-o FILE] [-g GUEST] PROGRAM [ARGUMENT...]
  *
- * starts PROGRAM, lets about WARMUP operations pass by COUNTER (operations.c), then
+ * waits until the machine is idle, starts PROGRAM, lets about WARMUP operations pass by COUNTER (operations.c), then
  * takes PAIRS times a window of about SHORT and one of about LONG operations, stops
  * PROGRAM, and prints one line per window. Every figure that differs between a short
  * and a long window belongs to the load; what is the same in both (the edges, this
@@ -67,6 +67,8 @@
 #define LONGEST_SLEEP 1e9
 /* A load that does nothing for so long within a window has died or hangs. */
 #define STANDSTILL 10000000000ull
+/* Before the load no stretch of this length may be busier than a fifth of one CPU's. */
+#define STRETCH 300000000ull
 #define SPIN_NANOSECONDS 1000000000ull
 
 /* All counters at one edge of a window. */
@@ -137,6 +139,21 @@ static uint64_t idle(void)
 {
     char *text = slurp(uptime_file, "/proc/uptime");
     return (uint64_t)(strtod(text + strcspn(text, " "), NULL) * 1e9);
+}
+
+/* Waits until the machine does nothing by itself any more. What a kernel goes on with after its
+   boot would share the CPUs with the load, and count as the load's. */
+static void settle(void)
+{
+    uint64_t start = now();
+    int64_t busy;
+    do {
+        if (now() - start > PATIENCE)
+            fail("a minute has passed and the machine still isn't idle, though no load runs yet: it would be measured with something else");
+        uint64_t before = now(), rest = idle();
+        sleep_until(before + STRETCH);
+        busy = (int64_t)((now() - before) * cpus_online() - (idle() - rest));
+    } while (busy > (int64_t)STRETCH / 5);
 }
 
 /* Lets `count` operations pass since `first`, sleeping half as long as the rest of them
@@ -301,6 +318,7 @@ int main(int count, char **argument)
         fail("/proc/uptime: %s", strerror(errno));
     mlockall(MCL_CURRENT | MCL_FUTURE);
 
+    settle();
     load_start(argument + optind, output);
     if (port)
         load_announce((unsigned)port, text);

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     boot_image::BootImage,
+    cmdline::LINUX,
     context::Context,
     load,
     machine::{DEFAULT_DISK, Machine},
@@ -65,7 +66,7 @@ pub fn boot(
     let scratch = tempfile::tempdir().context("no directory for temporary files")?;
     let counts = scratch.path().join("counts");
     let guest = kit.guest(workload)?;
-    let mut cmdline = format!("console=ttyS0 {}", workload.parameters(effort));
+    let mut cmdline = format!("{LINUX} {}", workload.parameters(effort));
     let role = Role::of(workload);
     let port = if role.is_some() { generator::free_port()? } else { 0 };
     if role == Some(Role::Server) {

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     bench::{self, Edge},
+    cmdline::LINUX,
     context::Context,
     load::{self, File},
     machine::{Boot, Disk, Machine},
@@ -214,6 +215,23 @@ pub struct Outcome {
     pub disk: Vec<u8>,
 }
 
+#[cfg(test)]
+impl Outcome {
+    /// Of a run of three VMs that was stopped, and in which nothing was said.
+    pub fn silent(report: Report) -> Outcome {
+        Outcome {
+            ended: Ended::Stopped,
+            report,
+            consoles: vec![String::new(); 3],
+            log: Vec::new(),
+            answers: Vec::new(),
+            unwatched: None,
+            edges: Vec::new(),
+            disk: Vec::new(),
+        }
+    }
+}
+
 /// What a test kernel says before and after it makes a point of not exiting.
 pub const QUIET: [&str; 2] = ["quiet from here\n", "quiet to here\n"];
 
@@ -319,7 +337,7 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
             initrd: kernel.initrd(guest.variant)?,
             cmdline: match guest.variant {
                 Variant::Linux => guest.linux_cmdline(port, echo::count()?),
-                Variant::Steady => hostile::STEADY.to_owned(),
+                Variant::Steady => format!("{LINUX} {}", hostile::STEADY),
                 Variant::Hostile => guest.hostile_cmdline(),
                 _ => guest.cmdline(case.is_bare()),
             },
@@ -366,7 +384,7 @@ impl Guest {
 
     fn linux_cmdline(&self, port: u16, counter: u16) -> String {
         format!(
-            "console=ttyS0 quiet exitless.workload=echo exitless.port={port} exitless.counter={counter} {}",
+            "{LINUX} quiet exitless.workload=echo exitless.port={port} exitless.counter={counter} {}",
             self.options
         )
     }

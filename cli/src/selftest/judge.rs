@@ -233,7 +233,7 @@ mod tests {
     fn what_the_host_found_counts_and_so_does_that_it_looked() {
         let complain = |audited, (passes, interrupts, findings)| {
             let mut run = outcome(GOOD, End::DebugExit(PASSED), 0);
-            run.report.see(&Record::Audit { passes, interrupts, findings, pause_us: 0 });
+            run.report.see(&Record::Audit { passes, interrupts, findings });
             complaints(&Case { audited, ..case() }, &run).len()
         };
         assert_eq!(complain(false, (0, 0, 0)), 0);

@@ -7,6 +7,7 @@
 use crate::{
     bench,
     boot_image::BootImage,
+    cmdline::LINUX,
     context::Context,
     load,
     machine::{Disk, Machine},
@@ -120,7 +121,7 @@ fn boot(cx: &Context, files: &Path, shape: Shape) -> Result<()> {
         memory: shape.memory,
         kernel: path("vmlinuz"),
         initrd: Some(path("initrd.img")),
-        cmdline: format!("console=ttyS0 quiet exitless.reboot={reboots}"),
+        cmdline: format!("{LINUX} quiet exitless.reboot={reboots}"),
         devices: vec!["nvme0".parse()?],
         interrupts: Choice::Auto,
         reset: OnReset::Restart,

@@ -143,7 +143,7 @@ fn line(done: &Done) -> String {
     let word = if tally.lost.is_empty() { "ok" } else { "LOST" };
     format!(
         "{word:5} round {number:<3} {:18} {:24} random {:#018x}: {} of {} attacks contained, {} operations, \
-         {} rounds verified, gap {} ms and of the host {} ms, {} audits, {seconds:.1} s\n",
+         {} rounds verified, gap {} ms of which the machine {} ms, {} audits, {seconds:.1} s\n",
         mixed.place.label(),
         mixed.subjects,
         mixed.stream,
@@ -170,7 +170,7 @@ fn table(seed: u64, done: &[Done], sum: &Tally) -> String {
         ("random guests that were stopped", thousands(sum.stopped)),
         ("honest rounds verified", thousands(sum.verified)),
         ("longest heartbeat gap", gap),
-        ("of the host itself", pause),
+        ("of which the machine stood still", pause),
         ("exits of the honest guest", thousands(sum.exits)),
         ("the host's passes over all tables", thousands(sum.passes)),
         ("found wrong there", thousands(sum.findings)),
@@ -194,7 +194,7 @@ fn json(seed: u64, done: &[Done], sum: &Tally) -> Value {
     let counts = |t: &Tally| {
         json!({ "rounds": t.rounds, "attacks": t.attacks, "contained": t.contained,
                 "operations": t.operations, "faults": t.faults, "stopped": t.stopped,
-                "verified": t.verified, "gap_us": t.gap, "host_pause_us": t.pause, "exits": t.exits,
+                "verified": t.verified, "gap_us": t.gap, "machine_pause_us": t.pause, "exits": t.exits,
                 "audit_passes": t.passes, "audit_findings": t.findings, "lost": t.lost })
     };
     let each = |d: &Done| {

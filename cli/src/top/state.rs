@@ -106,6 +106,7 @@ impl Snapshot {
             Record::Refused { .. }
             | Record::Counters { .. }
             | Record::Incident { .. }
+            | Record::Paused { .. }
             | Record::Audit { .. } => {}
         }
         false

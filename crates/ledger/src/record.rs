@@ -131,9 +131,14 @@ pub enum Record {
         interrupts: u64,
         /// Things that must not be; each is in the log, too.
         findings: u64,
-        /// The longest time between two of core 0's rounds, in microseconds. It has a hundred in a second
-        /// or more: what is beyond that is the machine's, if it is an emulated one.
-        pause_us: u64,
+    },
+    /// The host's own core did nothing for some fifty milliseconds or more, though its timer should
+    /// have come a hundred times a second: the machine stood still.
+    Paused {
+        /// Its TSC when it last ran before that.
+        from: u64,
+        /// Its TSC when it ran again.
+        to: u64,
     },
 }
 

@@ -114,9 +114,6 @@ pub struct Audit {
     known: ArrayVec<Finding, TOLD>,
     /// When the tally was last told, and what it was.
     told: (u64, u64, u64),
-    /// When it was last called, and the longest time between two calls.
-    last: u64,
-    pause: u64,
 }
 
 impl Audit {
@@ -156,16 +153,11 @@ impl Audit {
             findings: 0,
             known: ArrayVec::new(),
             told: (rdtsc(), 0, 0),
-            last: 0,
-            pause: 0,
         })
     }
 
     /// Core 0: goes on.
     pub fn look(&mut self) {
-        let now = rdtsc();
-        let since = core::mem::replace(&mut self.last, now);
-        self.pause = self.pause.max(if since == 0 { 0 } else { now.saturating_sub(since) });
         let (ended, finding) = self.look_at_part();
         finding.into_iter().for_each(|finding| self.found(finding));
         if ended {
@@ -186,8 +178,7 @@ impl Audit {
     pub fn tell(&mut self) {
         let (passes, interrupts, findings) = (self.passes, self.interrupts, self.findings);
         self.told = (rdtsc(), passes, findings);
-        let pause_us = self.pause / (cpu::tsc_hz() / 1_000_000).max(1);
-        console::record(&Record::Audit { passes, interrupts, findings, pause_us });
+        console::record(&Record::Audit { passes, interrupts, findings });
     }
 
     fn look_at_part(&mut self) -> Looked {

@@ -21,6 +21,7 @@ mod link;
 mod live;
 mod memory;
 mod mmio;
+mod pauses;
 mod pc;
 mod report;
 mod requests;
@@ -49,6 +50,7 @@ use end::Ending;
 use ledger::{Delivery, Page};
 use link::Link;
 use memory::Memory;
+use pauses::Pauses;
 use pc::Pc;
 use platform::msr::Msrs;
 use platform::pci::Bus;
@@ -142,6 +144,7 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     for members in &shared {
         cpu::run_on(members.0.index, enter_shared, core::ptr::from_ref(members) as usize);
     }
+    let mut pauses = Pauses::new();
     let round = |arrived: &VectorSet| {
         critical.round(arrived.contains(interrupts::FAULTS));
         live::answer();
@@ -149,6 +152,7 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
         shared.iter().for_each(|(core, _)| core.watch(rdtsc()));
         // By the clock, and not as often as guests have core 0 wake up.
         if arrived.contains(interrupts::TIMER) {
+            pauses.tick();
             audit.look();
         }
         if ENDED.load(Ordering::Acquire) == vms.len() {

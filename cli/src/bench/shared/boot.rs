@@ -12,6 +12,7 @@ use crate::{
         workload::{Effort, Workload},
     },
     boot_image::BootImage,
+    cmdline::LINUX,
     context::Context,
     load,
     machine::{DEFAULT_DISK, Machine},
@@ -67,8 +68,7 @@ pub fn boot(cx: &Context, kit: &Kit, load: &Load, policy: Policy, step: &Step) -
     let image;
     let mut machine = match policy.choice() {
         None => {
-            let cmdline =
-                format!("console=ttyS0 {parameters} exitless.disk=nvme0n1,nvme1n1 iommu=pt");
+            let cmdline = format!("{LINUX} {parameters} exitless.disk=nvme0n1,nvme1n1 iommu=pt");
             let memory = MEMORY * NAMES.len() as u64;
             Machine::bare(&guest.kernel, Some(&guest.initrd), &cmdline, memory, disks)
         }
@@ -80,7 +80,7 @@ pub fn boot(cx: &Context, kit: &Kit, load: &Load, policy: Policy, step: &Step) -
                 memory: MEMORY,
                 kernel: guest.kernel.display().to_string(),
                 initrd: Some(guest.initrd.display().to_string()),
-                cmdline: format!("console=ttyS0 {parameters} exitless.guest={index}"),
+                cmdline: format!("{LINUX} {parameters} exitless.guest={index}"),
                 devices: vec![DeviceName::Named { class: Class::Nvme, index }],
                 interrupts,
                 reset: OnReset::Stop,

@@ -16,8 +16,8 @@ use plan::{Choice, Class, DeviceName};
 use std::collections::HashMap;
 
 /// The longest time that Linux's heart, which beats a hundred times a second, may stand still, in
-/// microseconds, beyond the longest that the host's own core did: the emulator stops all of its CPUs for
-/// what one of them does, and on a busy machine for seconds. Less would be a statement about that machine; the
+/// microseconds, beyond what the machine itself did meanwhile: the emulator stops all of its CPUs for
+/// what one of them does, and on a busy machine for seconds, which the host's own core sees, too. Less would be a statement about that machine; the
 /// tight bound is the one on exits ([`share`]).
 const LONGEST_GAP: u64 = 1_000_000;
 
@@ -52,8 +52,7 @@ pub fn complaints(case: &Case, outcome: &Outcome) -> Vec<String> {
         counted(guest, vm, &mut of_vm);
         match guest.variant {
             Variant::Steady => {
-                let most = LONGEST_GAP + outcome.report.audit.pause_us;
-                victim(guest, shares, most, console, &outcome.disk, &mut of_vm);
+                victim(guest, shares, console, outcome, &mut of_vm);
             }
             _ => attacker(guest, vm, console, &mut of_vm),
         }
@@ -67,7 +66,7 @@ pub fn told(case: &Case, outcome: &Outcome) -> Option<String> {
     let verified = Verified::read(outcome.consoles.first()?).ok()?;
     let subjects = case.guests.iter().flat_map(|g| attacks::chosen(g.tests));
     let attacks: usize = subjects.map(|s| s.attacks.len()).sum();
-    let Verified { rounds, gap, device, ticks, time, .. } = verified;
+    let Verified { rounds, gap, gap_tsc, device, ticks, time, .. } = verified;
     let exits: Vec<_> = Reason::ALL
         .iter()
         .map(|r| (r.label(), verified.of(*r)))
@@ -76,12 +75,12 @@ pub fn told(case: &Case, outcome: &Outcome) -> Option<String> {
         .collect();
     Some(format!(
         "{attacks} attacks; {} looks of the host's at {} interrupt entries and all else; Linux: {:.1} s, {rounds} rounds, {device} disk interrupts, {ticks} ticks, \
-         longest gap {} ms and of the host {} ms, exits: {}",
+         longest gap {} ms of which the machine stood still {} ms, exits: {}",
         outcome.report.audit.passes,
         outcome.report.audit.interrupts,
         time as f64 / 1e9,
         gap / 1000,
-        outcome.report.audit.pause_us / 1000,
+        outcome.report.paused(gap_tsc.0, gap_tsc.1) / 1000,
         exits.join(", ")
     ))
 }
@@ -117,14 +116,7 @@ fn place(device: &DeviceName) -> Option<String> {
     Some(format!(" 00:{slot:02x}.0 "))
 }
 
-fn victim(
-    guest: &Guest,
-    shares: bool,
-    longest_gap: u64,
-    console: &str,
-    disk: &[u8],
-    wrong: &mut Vec<String>,
-) {
+fn victim(guest: &Guest, shares: bool, console: &str, outcome: &Outcome, wrong: &mut Vec<String>) {
     let mut excused = 0;
     for line in console.lines().filter_map(|l| l.split("@exitless ").nth(1)) {
         if line.starts_with("complaint ") && line.contains(LATE) {
@@ -141,11 +133,16 @@ fn victim(
         Ok(verified) => verified,
         Err(error) => return wrong.push(format!("{error:#}")),
     };
-    if let Some(block) = steady::damaged(disk, verified.rounds) {
+    if let Some(block) = steady::damaged(&outcome.disk, verified.rounds) {
         wrong.push(format!("block {block} of its disk isn't what it wrote"));
     }
-    if verified.gap > longest_gap {
-        wrong.push(format!("its heart stood still for {} of {longest_gap} us", verified.gap));
+    let (gap, paused) =
+        (verified.gap, outcome.report.paused(verified.gap_tsc.0, verified.gap_tsc.1));
+    if gap > LONGEST_GAP + paused {
+        let most = LONGEST_GAP;
+        wrong.push(format!(
+            "its heart stood still for {gap} us, the machine in them for {paused}, and {most} more are allowed"
+        ));
     }
     let share = if shares { shared_core(&verified) } else { own_core(guest.policy, &verified) };
     wrong.extend(share);
@@ -272,11 +269,22 @@ fn exits(line: &str) -> HashMap<&str, u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Report;
+    use ledger::Record;
 
     fn verified(exits: &[(Reason, u64)]) -> Verified {
         let mut counts = vec![0; Reason::COUNT];
         exits.iter().for_each(|(r, n)| counts[*r as usize] = *n);
-        Verified { rounds: 9, beats: 100, gap: 10, device: 100, ticks: 100, time: 1, exits: counts }
+        Verified {
+            rounds: 9,
+            beats: 100,
+            gap: 10,
+            gap_tsc: (0, 0),
+            device: 100,
+            ticks: 100,
+            time: 1,
+            exits: counts,
+        }
     }
 
     #[test]
@@ -285,7 +293,8 @@ mod tests {
         let guest = &case.unwrap().guests[0];
         let complain = |shares, console: &str| {
             let mut wrong = Vec::new();
-            victim(guest, shares, LONGEST_GAP, console, &[], &mut wrong);
+            let silent = Outcome::silent(Report::default());
+            victim(guest, shares, console, &silent, &mut wrong);
             wrong.len()
         };
         let late = "@exitless complaint [ 2.1] hrtimer: interrupt took 6573694 ns\r\n";
@@ -298,6 +307,33 @@ mod tests {
         assert_eq!(complain(false, &format!("{other}@exitless complaints=1\r\n")), 3);
         assert_eq!(complain(true, &format!("{other}@exitless complaints=1\r\n")), 3);
         assert_eq!(complain(true, ""), 2);
+    }
+
+    #[test]
+    fn a_heart_may_stand_still_with_the_machine_and_a_second_more() {
+        let case = super::super::all().into_iter().find(|c| c.name == "hostile/nobody-eli");
+        let guest = &case.unwrap().guests[0];
+        let mut report = Report::default();
+        let (cpus, memory, host_memory) = (2, 0, 0);
+        report.see(&Record::Machine { cpus, memory, tsc_hz: 1_000_000_000, host_memory });
+        // Half of the first is in the gap, the second, and nothing of the third.
+        for (from, to) in [(0, 2_000_000_000), (2_000_000_000, 2_500_000_000), (5 << 30, 9 << 30)] {
+            report.see(&Record::Paused { from, to });
+        }
+        assert_eq!(report.paused(1_000_000_000, 4_000_000_000), 1_500_000);
+        let outcome = Outcome::silent(report);
+        let stands_still = |gap: u64| {
+            let exits = vec!["0"; Reason::COUNT].join(",");
+            let console = format!(
+                "@exitless complaints=0\n@exitless verified rounds=0 beats=9 gap_us={gap} gap_from=1000000000 \
+                 gap_to=4000000000 device=1 ticks=1 nanoseconds=1 entries=0 exits={exits}\n"
+            );
+            let mut wrong = Vec::new();
+            victim(guest, true, &console, &outcome, &mut wrong);
+            wrong.iter().any(|w| w.contains("stood still"))
+        };
+        assert!(!stands_still(2_500_000));
+        assert!(stands_still(2_500_001));
     }
 
     #[test]

@@ -20,10 +20,10 @@ use super::kernel::Variant;
 use attacks::Ends;
 use plan::{Choice, Class, DeviceName};
 
-/// Linux's command line. Its watchdog for lockups is left as it is, at twenty seconds: its heart is judged more
+/// More for Linux's command line. Its watchdog for lockups is left as it is, at twenty seconds: its heart is judged more
 /// strictly (see [`judge`]). The one over its clock wants to run twice a second and complains of a slow emulator
 /// long before.
-pub const STEADY: &str = "console=ttyS0 quiet tsc=nowatchdog exitless.workload=steady";
+pub const STEADY: &str = "quiet tsc=nowatchdog exitless.workload=steady";
 /// Bytes of its disk.
 pub const DISK_BYTES: u64 = 64 << 20;
 

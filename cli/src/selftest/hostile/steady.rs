@@ -19,6 +19,8 @@ pub struct Verified {
     pub beats: u64,
     /// The longest time between two, in microseconds.
     pub gap: u64,
+    /// When that was, by the TSC: from and to.
+    pub gap_tsc: (u64, u64),
     /// Interrupts of the disk.
     pub device: u64,
     /// Interrupts of the local timer.
@@ -42,6 +44,7 @@ impl Verified {
             rounds: number("rounds")?,
             beats: number("beats")?,
             gap: number("gap_us")?,
+            gap_tsc: (number("gap_from")?, number("gap_to")?),
             device: number("device")?,
             ticks: number("ticks")?,
             time: number("nanoseconds")?,
@@ -84,10 +87,10 @@ mod tests {
 
     #[test]
     fn the_last_line_is_read() {
-        let line = "@exitless verified rounds=3 beats=9 gap_us=70 device=8 ticks=5 nanoseconds=6 entries=1 exits=1,0,7\r\n";
+        let line = "@exitless verified rounds=3 beats=9 gap_us=70 gap_from=11 gap_to=12 device=8 ticks=5 nanoseconds=6 entries=1 exits=1,0,7\r\n";
         let read = Verified::read(&format!("@exitless round 3\n{line}")).unwrap();
         assert_eq!((read.rounds, read.beats, read.gap, read.device, read.ticks), (3, 9, 70, 8, 5));
-        assert_eq!(read.time, 6);
+        assert_eq!((read.time, read.gap_tsc), (6, (11, 12)));
         assert_eq!(read.of(Reason::TimerProgram), 7);
         assert_eq!(read.of(Reason::Ipi), 0);
         assert!(Verified::read("@exitless round 3\n").is_err());
