@@ -19,14 +19,15 @@ static const char *output; /* the file that it writes to, or null */
 
 void load_start(char **program, const char *file)
 {
-    output = file;
+    if (file)
+        output = file;
     load = fork();
     if (load < 0)
         fail("fork: %s", strerror(errno));
     if (load == 0) {
         setpgid(0, 0);
         cpus_all();
-        if (output && (!freopen(output, "w", stdout) || dup2(1, 2) < 0))
+        if (file && (!freopen(file, "w", stdout) || dup2(1, 2) < 0))
             _exit(126);
         execvp(program[0], program);
         _exit(127);

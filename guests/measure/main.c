@@ -23,6 +23,10 @@
  * of a known number of instructions: whatever is counted beyond them belongs to the
  * timer ticks of that time, which gives the price of a tick (kind=spin).
  *
+ * An ARGUMENT that begins with "rest:" is left out under load. For the spin window PROGRAM is
+ * started again with what follows the colon, which is to make it wait: what it does by the clock,
+ * and the kernel for it, comes with the ticks and is part of their price.
+ *
  * Inside a load's window this program sleeps, and looks a few times whether the
  * window's operations are done: some timers and reads of one counter, no output. At
  * an edge it runs a marker (a NOP that the counting plugin of the emulator knows),
@@ -61,6 +65,7 @@
 #define OTHER_CLOSE() MARK(0x45580004)
 
 #define MAX_PAIRS 64
+#define MAX_ARGUMENTS 100
 /* However slow the machine, a window ends. */
 #define LONGEST_WINDOW 20000000000ull
 #define SHORTEST_SLEEP 5e6
@@ -272,6 +277,24 @@ static double warm_up(uint64_t count)
     return (double)(now() - start) / (double)done;
 }
 
+/* PROGRAM with its arguments under load, or at rest; null if it's the same. */
+static char **program_with(char **all, int rest)
+{
+    static const char only[] = "rest:";
+    static char *chosen[2][MAX_ARGUMENTS + 1];
+    size_t n = 0, prefix = sizeof only - 1;
+    int differs = 0;
+    for (; *all; all++) {
+        int at_rest = !strncmp(*all, only, prefix);
+        differs |= at_rest;
+        if (n == MAX_ARGUMENTS)
+            fail("the load has more than %d arguments", MAX_ARGUMENTS);
+        if (!at_rest || rest)
+            chosen[rest][n++] = *all + (at_rest ? prefix : 0);
+    }
+    return rest && !differs ? NULL : chosen[rest];
+}
+
 /* Says how far this guest is and waits until it may go on. */
 static void wait_for_the_other(const char *what)
 {
@@ -319,7 +342,7 @@ int main(int count, char **argument)
     mlockall(MCL_CURRENT | MCL_FUTURE);
 
     settle();
-    load_start(argument + optind, output);
+    load_start(program_with(argument + optind, 0), output);
     if (port)
         load_announce((unsigned)port, text);
     warm_up(warmup / 2 + 1); /* the program's own start-up */
@@ -359,13 +382,21 @@ int main(int count, char **argument)
     describe(text, device);
     device_down();
     uint64_t rounds = 1000000, start;
+    char **rest = program_with(argument + optind, 1);
     if (guest == 0)
         wait_for_the_other("idle");
     if (guest < 1) {
+        if (rest) {
+            load_start(rest, NULL);
+            warm_up(1);
+            settle();
+        }
         start = now();
         spin(rounds);
         rounds = (uint64_t)((double)rounds * SPIN_NANOSECONDS / (double)(now() - start));
         window(0, 0, rounds, &edge[windows][0], &edge[windows][1]);
+        if (rest)
+            load_stop();
     }
 
     for (i = 0; i < windows; i++)

@@ -55,7 +55,7 @@ measure_fio() {
     guest=$(parameter guest "")
     measure -c "disk:$disks" -d "$disks" -t workload=fio ${guest:+-g "$guest"} \
         -w "$(parameter warmup 2000)" -s "$(parameter short 2000)" -l "$(parameter long 12000)" -n "$(parameter pairs 4)" \
-        fio --name=global --ioengine="$(parameter engine libaio)" --direct=1 \
+        fio --name=global rest:--thinktime=3600s --ioengine="$(parameter engine libaio)" --direct=1 \
         --rw=randread --bs=4k --iodepth="$(parameter depth 1)" --numjobs=1 --norandommap \
         --time_based --runtime=86400 --eta=never --disk_util=0 --output=/dev/null $jobs
 }
