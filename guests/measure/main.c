@@ -72,7 +72,8 @@
 #define LONGEST_SLEEP 1e9
 /* A load that does nothing for so long within a window has died or hangs. */
 #define STANDSTILL 10000000000ull
-/* Before the load no stretch of this length may be busier than a fifth of one CPU's. */
+/* The machine counts as idle when a stretch of this length was less than three quarters busy on one
+   CPU: a program that waits may look for something a hundred times a second, on a slow machine. */
 #define STRETCH 300000000ull
 #define SPIN_NANOSECONDS 1000000000ull
 
@@ -158,7 +159,7 @@ static void settle(void)
         uint64_t before = now(), rest = idle();
         sleep_until(before + STRETCH);
         busy = (int64_t)((now() - before) * cpus_online() - (idle() - rest));
-    } while (busy > (int64_t)STRETCH / 5);
+    } while (busy > (int64_t)STRETCH * 3 / 4);
 }
 
 /* Lets `count` operations pass since `first`, sleeping half as long as the rest of them

@@ -39,6 +39,8 @@ const GUEST_MEMORY: u64 = 512 << 20;
 const PATIENCE: Duration = Duration::from_secs(600);
 /// How long after its end a load generator may turn out not to have been needed any more.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long a guest may say nothing, which is longer than all windows together can be.
+const SILENCE: Duration = Duration::from_secs(300);
 /// How much of a guest's console is kept.
 const MAX_CONSOLE: usize = 1 << 20;
 
@@ -52,6 +54,14 @@ pub struct Boot {
     pub report: Report,
     /// How idle the load generator was, where there is one.
     pub idle: Option<Idle>,
+}
+
+/// A guest that said nothing more, neither that it measured nor that it failed.
+#[derive(Debug, thiserror::Error)]
+#[error("it hung: nothing was heard for {} s; its last line: {last}", SILENCE.as_secs())]
+pub struct Hung {
+    /// The last thing it said.
+    pub last: String,
 }
 
 /// Boots a cell once.
@@ -151,6 +161,9 @@ struct Watch<'a> {
     died: Option<(Instant, anyhow::Error)>,
     /// How long it may have ended before that counts.
     grace: Duration,
+    /// When the guest last said something, and how long it may be silent.
+    heard: Instant,
+    silence: Duration,
 }
 
 impl<'a> Watch<'a> {
@@ -158,12 +171,14 @@ impl<'a> Watch<'a> {
         let report = Report::new(["bench"]);
         let (console, panic, generator) = (Vec::new(), None, None);
         let (at, needed, died, grace) = (0, true, None, GRACE);
-        Watch { step, console, at, panic, report, generator, needed, died, grace }
+        let (heard, silence) = (Instant::now(), SILENCE);
+        Watch { step, console, at, panic, report, generator, needed, died, grace, heard, silence }
     }
 
     fn see(&mut self, seen: Seen, peer: &dyn Fn() -> Result<Generator>) -> Result<()> {
         match seen {
             Seen::Said(Piece::Console { bytes, .. }) if self.console.len() < MAX_CONSOLE => {
+                self.heard = Instant::now();
                 self.console.extend_from_slice(bytes);
                 while let Some(end) = self.console[self.at..].iter().position(|b| *b == b'\n') {
                     let line = String::from_utf8_lossy(&self.console[self.at..self.at + end]);
@@ -181,6 +196,10 @@ impl<'a> Watch<'a> {
             _ => {}
         }
         self.step.tick();
+        if self.heard.elapsed() > self.silence {
+            let last = last_line(&String::from_utf8_lossy(&self.console));
+            return Err(Hung { last }.into());
+        }
         self.check_generator()
     }
 
@@ -252,13 +271,18 @@ fn why(ended: &Ended, report: &Report, panic: Option<&str>, console: &str) -> St
     if let Some(line) = panic {
         return format!("the hypervisor failed: {line}");
     }
-    let last = console.lines().rfind(|l| !l.trim().is_empty()).unwrap_or("nothing");
+    let last = last_line(console);
     let how = match (ended, report.failure(ended)) {
         (Ended::TimedOut, _) => format!("no end after {} s", PATIENCE.as_secs()),
         (Ended::Exited { status: 0, .. }, _) | (_, None) => "the machine went off".into(),
         (_, Some(failure)) => failure,
     };
-    format!("{how}, before the guest had reported; its last line: {}", printable(last.trim()))
+    format!("{how}, before the guest had reported; its last line: {last}")
+}
+
+fn last_line(console: &str) -> String {
+    let last = console.lines().rfind(|l| !l.trim().is_empty()).unwrap_or("nothing");
+    printable(last.trim())
 }
 
 #[cfg(test)]
@@ -294,6 +318,18 @@ mod tests {
         for _ in 0..100 {
             watch.see(Seen::Idle, &peer).unwrap();
         }
+    }
+
+    #[test]
+    fn a_guest_that_falls_silent_hangs() {
+        let (step, peer) = (Step::begin("test".into()), peer("exit 0"));
+        let mut watch = watch(&step);
+        say(&mut watch, &peer, "booting\r\n@exitless measuring\r\n").unwrap();
+        watch.see(Seen::Idle, &peer).unwrap();
+        watch.silence = Duration::ZERO;
+        let error = watch.see(Seen::Idle, &peer).unwrap_err();
+        let hung = error.downcast::<Hung>().unwrap();
+        assert_eq!(hung.last, "@exitless measuring");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! cells are measured once.
 
 use super::{
-    boot::{Boot, boot},
+    boot::{Boot, Hung, boot},
     figures::{Figures, Kind, Window},
     generator::Idle,
     guest::Kit,
@@ -63,6 +63,8 @@ pub struct Cell {
     pub clocksource: String,
     /// The kind of interrupt its device had.
     pub interrupt: String,
+    /// What the bare machine said last in a boot that hung and was made again.
+    pub hung: Option<String>,
     /// How idle the load generator was, at its busiest boot.
     pub idle: Option<Idle>,
     /// Instructions from power-on to the first guest entry.
@@ -199,10 +201,20 @@ fn cell(
 ) -> Result<Cell> {
     let mut windows = Vec::new();
     let mut idle: Option<Idle> = None;
-    let mut last = None;
+    let (mut last, mut hung) = (None, None);
     for _ in 0..request.repeat {
-        let Boot { guest, plugin, report, idle: this } =
-            boot(cx, kit, workload, policy, request.effort, step)?;
+        let once = || boot(cx, kit, workload, policy, request.effort, step);
+        // Nothing of ours runs on the bare machine: this is the emulator's doing, and rare.
+        let again = |error: anyhow::Error| match error.downcast::<Hung>() {
+            Ok(at) if policy == Policy::Bare && hung.is_none() => {
+                step.say("hung, boots again");
+                hung = Some(at.last);
+                once()
+            }
+            Ok(at) => Err(at.into()),
+            Err(other) => Err(other),
+        };
+        let Boot { guest, plugin, report, idle: this } = once().or_else(again)?;
         let names = (guest.clocksource.clone(), guest.interrupt.clone());
         let first = windows.len();
         windows.extend(lines::join(guest, &plugin)?);
@@ -223,6 +235,7 @@ fn cell(
         figures,
         clocksource,
         interrupt,
+        hung,
         idle,
         boot_instructions,
         vm_overhead: started.map(|vm| vm.overhead),

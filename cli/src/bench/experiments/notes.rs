@@ -95,6 +95,14 @@ pub fn notes(results: &Results) -> Vec<String> {
             }
         }
     }
+    for cell in &results.cells {
+        if let Some(last) = &cell.hung {
+            let load = cell.workload.short();
+            notes.push(format!(
+                "{load}: the bare machine hung once, after \"{last}\", and was started again"
+            ));
+        }
+    }
     notes.push(format!("clock source and device interrupts, {}", sources(results)));
     notes
 }

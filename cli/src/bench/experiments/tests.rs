@@ -55,6 +55,7 @@ fn cell(policy: Policy, workload: Workload, exits: u64, host: u64) -> Cell {
         figures: Figures::of(&windows).unwrap(),
         clocksource: "tsc".into(),
         interrupt: "PCI-MSIX-0000:00:01.0".into(),
+        hung: (policy == Policy::Bare).then(|| "Run /init".into()),
         idle: Some(Idle { program: "peer".into(), share: 0.75 }),
         boot_instructions: Some(42_000_000),
         vm_overhead: Some(4096 * 1024),
@@ -128,6 +129,7 @@ fn notes_judge_and_conclusions_follow_the_counts() {
         "fio depth 1, direct: exits too rare for the table, in 1,233,567 I/Os: 1 kick",
         "bare, trap, eli-delivery, eli, direct: tsc, PCI-MSIX",
         "guest entries, ledger 7,414,184: they agree in 8 cells",
+        "fio depth 1: the bare machine hung once, after \"Run /init\", and was started again",
         "peer left 75.0 % of one CPU idle or more (fio depth 1, bare): not the bottleneck",
     ] {
         assert!(notes_then.contains(said), "{notes_then}");
