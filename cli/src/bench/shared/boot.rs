@@ -68,7 +68,9 @@ pub fn boot(cx: &Context, kit: &Kit, load: &Load, policy: Policy, step: &Step) -
     let image;
     let mut machine = match policy.choice() {
         None => {
-            let cmdline = format!("{LINUX} {parameters} exitless.disk=nvme0n1,nvme1n1 iommu=pt");
+            let cmdline = format!(
+                "{LINUX} {parameters} exitless.disk=nvme0n1,nvme1n1 iommu=pt no_timer_check"
+            );
             let memory = MEMORY * NAMES.len() as u64;
             Machine::bare(&guest.kernel, Some(&guest.initrd), &cmdline, memory, disks)
         }
