@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 const NONE: RangeInclusive<u64> = 0..=0;
 
 /// Tests of the kernel that end well, and whether the quick test has them.
-pub const TESTS: [(&str, bool); 36] = [
+pub const TESTS: [(&str, bool); 37] = [
     ("hello", true),
     ("exceptions", false),
     ("true-np", true),
@@ -33,6 +33,7 @@ pub const TESTS: [(&str, bool); 36] = [
     ("low-vectors", true),
     ("nested", true),
     ("low-gates", false),
+    ("stackless", true),
     ("bar-move", false),
     ("dma-confine", false),
     ("bad-msr", false),
@@ -54,7 +55,7 @@ const QUICK_DIRECT: [&str; 2] = ["delivery", "timer"];
 /// The same in one boot of the bare machine; last what leaves an interrupt behind.
 const ALL_BARE: &str = "hello,exceptions,true-np,delivery,delivery-masked,no-eoi,halt,timer,\
     timer-mixed,timer-nested,idt-move,idt-limit,idt-write,idt-remap,self-ipi,self-nmi,msi-program,\
-    spurious-vector,nested,low-gates,bar-move,dma-confine,bad-msr,bad-port,bad-config,bad-efer,bad-xcr,\
+    spurious-vector,nested,low-gates,stackless,bar-move,dma-confine,bad-msr,bad-port,bad-config,bad-efer,bad-xcr,\
     bad-cr3,bad-cr4,bad-control,bad-instruction,wild-load,wild-store,low-vectors";
 
 /// Tests after which the VM is gone.

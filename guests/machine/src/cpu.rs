@@ -167,6 +167,15 @@ pub fn load_idt(base: u64, limit: u16) {
     unsafe { asm!("lidt [{}]", in(reg) pointer.as_ptr(), options(nostack, readonly)) }
 }
 
+/// LGDT with descriptors in which those in use stay what they are, and LTR.
+pub fn load_task(base: u64, limit: u16, selector: u16) {
+    let pointer = descriptor(base, limit);
+    // SAFETY: the caller filled the table; CS and SS keep their descriptors.
+    unsafe {
+        asm!("lgdt [{}]", "ltr {:x}", in(reg) pointer.as_ptr(), in(reg) selector, options(nostack))
+    }
+}
+
 /// SIDT: base and limit.
 pub fn stored_idt() -> (u64, u16) {
     let mut pointer = [0u8; 10];

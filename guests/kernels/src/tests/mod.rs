@@ -10,6 +10,7 @@ mod idt;
 mod ipi;
 mod low;
 mod nested;
+mod nested_stack;
 mod quiet;
 mod registers;
 mod shared_cost;
@@ -75,6 +76,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("lowest-vectors", low::lowest_vectors),
     ("nested", nested::stacked),
     ("low-gates", nested::low_gates),
+    ("stackless", nested_stack::stackless),
     ("heartbeat", heartbeat::heartbeat),
     ("ap-start", smp_start::start),
     ("ap-restart", smp_start::restart),

@@ -131,9 +131,9 @@ const DEBUG: u8 = 1;
 const BREAKPOINT: u8 = 3;
 const UNDEFINED: u8 = 6;
 const NOT_PRESENT: u8 = 11;
-const PROTECTION: u8 = 13;
-const PAGE_FAULT: u8 = 14;
-const DEVICE: u8 = 0x40;
+pub(super) const PROTECTION: u8 = 13;
+pub(super) const PAGE_FAULT: u8 = 14;
+pub(super) const DEVICE: u8 = 0x40;
 /// Interrupts at an exception's vectors: at none of QEMU's, and at #XM's.
 const LOW: [u8; 2] = [0x1F, 0x13];
 
@@ -150,11 +150,11 @@ fn plain_stack() -> u64 {
 
 /// Does an exception push an error code?
 fn has_code(vector: u8) -> bool {
-    matches!(vector, NOT_PRESENT | PROTECTION | PAGE_FAULT)
+    matches!(vector, 10..=14)
 }
 
 /// Leads a vector to the handlers above.
-fn catch(vector: u8) {
+pub(super) fn catch(vector: u8) {
     let handler = match has_code(vector) {
         true => &raw const nested_code,
         false => &raw const nested_plain,
@@ -162,15 +162,18 @@ fn catch(vector: u8) {
     idt::write_gate(idt::arena(0), vector, idt::gate_to(handler as u64));
 }
 
-fn restore(vector: u8) {
+pub(super) fn restore(vector: u8) {
     idt::write_gate(idt::arena(0), vector, idt::gate(vector, true));
 }
 
 /// What came in a scene.
-struct Came {
-    times: u64,
+pub(super) struct Came {
+    /// How often.
+    pub times: u64,
+    /// Where the interrupted code goes on.
     rip: u64,
-    error: u64,
+    /// The error code.
+    pub error: u64,
 }
 
 /// Plays a scene on a stack.
@@ -187,8 +190,13 @@ fn play(scene: Scene, stack: u64) -> Came {
     }
 }
 
+/// Lets what waits come, on a stack that can take it.
+pub(super) fn interrupt() -> Came {
+    play(nested_interrupt, plain_stack())
+}
+
 /// Lets the host make a shadow of the table, if it does: an interrupt comes and is over.
-fn settle(edu: &edu::Edu) {
+pub(super) fn settle(edu: &edu::Edu) {
     cpu::enable_interrupts();
     edu.raise_and_wait(DEVICE, 2);
     cpu::disable_interrupts();
@@ -254,14 +262,14 @@ fn watch(on: bool) {
 }
 
 /// Comes by a host, if there is one, so that it sees what was done to the table.
-fn exit() {
+pub(super) fn exit() {
     for _ in 0..4 {
         cpu::cpuid(0);
     }
 }
 
 /// Makes `vector` wait: the device's own, or one sent to itself.
-fn request(edu: &edu::Edu, vector: u8) {
+pub(super) fn request(edu: &edu::Edu, vector: u8) {
     if vector == DEVICE {
         edu::raise();
     } else {
@@ -317,7 +325,7 @@ fn absent(test: &str, what: &str, edu: &edu::Edu, vector: u8, stack: u64) {
 }
 
 /// Nothing of it is left to come.
-fn never_again(test: &str, what: &str, vector: u8) {
+pub(super) fn never_again(test: &str, what: &str, vector: u8) {
     let before = idt::count(vector);
     cpu::enable_interrupts();
     crate::wait::settle();
