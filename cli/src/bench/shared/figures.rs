@@ -71,6 +71,22 @@ impl Side {
         }
     }
 
+    /// Takes in what was counted of the same guest in another run.
+    fn pool(&mut self, other: &Side) {
+        self.operations += other.operations;
+        self.interrupts += other.interrupts;
+        self.ticks += other.ticks;
+        self.nanoseconds += other.nanoseconds;
+        self.guest += other.guest;
+        self.host += other.host;
+        self.exits.entries += other.exits.entries;
+        self.exits.injected += other.exits.injected;
+        self.exits.device_injected += other.exits.device_injected;
+        self.exits.turns += other.exits.turns;
+        add(&mut self.exits.by_reason, &other.exits.by_reason, &[]);
+        add(&mut self.waits, &other.waits, &[]);
+    }
+
     /// Exits for this reason.
     pub fn exits_for(&self, reason: Reason) -> u64 {
         self.exits.by_reason.get(reason as usize).copied().unwrap_or(0)
@@ -101,7 +117,7 @@ fn add(sum: &mut Vec<u64>, more: &[u64], less: &[u64]) {
 }
 
 /// The guests of a core.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Together {
     /// Each.
     pub sides: Vec<Side>,
@@ -112,6 +128,20 @@ pub struct Together {
 }
 
 impl Together {
+    /// The runs of one policy as one: each guest's counts added up, a tick's price their mean.
+    pub fn pooled(runs: &[Together]) -> Together {
+        let mut runs_left = runs.iter();
+        let mut all = runs_left.next().cloned().unwrap_or_default();
+        for run in runs_left {
+            all.sides.iter_mut().zip(&run.sides).for_each(|(sum, side)| sum.pool(side));
+        }
+        let mean = |of: fn(&Tick) -> f64| {
+            runs.iter().map(|run| of(&run.tick)).sum::<f64>() / runs.len().max(1) as f64
+        };
+        all.tick = Tick { guest: mean(|t| t.guest), host: mean(|t| t.host), exits: Vec::new() };
+        all
+    }
+
     /// The sum of a count over the guests.
     pub fn sum(&self, of: impl Fn(&Side) -> u64) -> u64 {
         self.sides.iter().map(of).sum()
@@ -187,6 +217,16 @@ impl Together {
         self.sides.iter().for_each(|side| add(&mut all, &side.waits, &[]));
         all
     }
+}
+
+/// What an I/O costs, in one way of counting.
+pub type Cost = fn(&Together) -> f64;
+
+/// Of bare's throughput, in each pair of runs, lowest first.
+pub fn fractions(bare: &[Together], vm: &[Together], cost: Cost) -> Vec<f64> {
+    let mut all: Vec<f64> = bare.iter().zip(vm).map(|(b, v)| cost(b) / cost(v)).collect();
+    all.sort_by(f64::total_cmp);
+    all
 }
 
 /// Microseconds that a wait of this bucket is shorter than.

@@ -69,6 +69,22 @@ fn the_core_is_shared_by_all_operations() {
 }
 
 #[test]
+fn runs_are_pooled_by_what_was_counted() {
+    let tick = |guest| Tick { guest, host: 0.0, exits: Vec::new() };
+    let run = |of: Side, guest| Together { sides: vec![of], tick: tick(guest), tsc_hz: None };
+    let fast = run(side(1_000, 0), 1_000.0);
+    let slow = run(Side { guest: 4 * fast.sides[0].guest, ..side(3_000, 0) }, 3_000.0);
+    let both = Together::pooled(&[fast.clone(), slow.clone()]);
+    assert_eq!((both.operations(), both.sides.len()), (8_000, 1));
+    assert_eq!(both.sides[0].exits.turns, 80);
+    assert_eq!(both.sum(Side::at_home), 4_000);
+    assert_eq!(both.waits(), [0, 7 + 1_007 + 7 + 3_007]);
+    assert_eq!((both.cost(), both.tick.guest), ((2_000.0 + 7_700.0) / 2.0, 2_000.0));
+    let fractions = fractions(&[fast.clone(), slow.clone()], &[slow, fast], Together::cost);
+    assert_eq!(fractions, [2_000.0 / 7_700.0, 7_700.0 / 2_000.0]);
+}
+
+#[test]
 fn windows_that_say_nothing_are_refused() {
     assert_eq!(Side::of(&[]), Err(Error::Unpaired));
     let mut windows = [window(Kind::Short, 10, 0, 0), window(Kind::Long, 20, 0, 0)];

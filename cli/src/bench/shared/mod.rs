@@ -37,6 +37,9 @@ pub struct Args {
     /// How long a guest runs at most while the other waits, in microseconds
     #[arg(long, value_name = "MICROSECONDS", default_value_t = plan::DEFAULT_SLICE, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     slice: u32,
+    /// How often each is booted and measured, in turns; a figure is of all runs' counts together
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    runs: u32,
     #[command(flatten)]
     files: Files,
 }
@@ -45,7 +48,9 @@ pub struct Args {
 pub struct Cell {
     /// Which.
     pub policy: Policy,
-    /// Both guests, or the bare machine's only one.
+    /// Both guests, or the bare machine's only one, in each run.
+    pub runs: Vec<Together>,
+    /// All of these together.
     pub together: Together,
 }
 
@@ -61,16 +66,26 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
     let fio = Workload::Fio { depth: args.depth };
     let kit = command::prepare(cx, &[fio])?;
     let load = Load { fio, effort, slice_us: args.slice };
-    let mut cells = Vec::new();
-    for policy in Policy::ALL.into_iter().filter(|p| args.policy.contains(p)) {
-        let step = Step::begin(format!("two on a core     {}", policy.label()));
-        let measured = boot::boot(cx, &kit, &load, policy, &step).and_then(figures);
-        match &measured {
-            Ok(together) => step.end(&format!("{} I/Os", together.operations())),
-            Err(_) => step.end("failed"),
+    let policies: Vec<_> = Policy::ALL.into_iter().filter(|p| args.policy.contains(p)).collect();
+    let mut measured = vec![Vec::new(); policies.len()];
+    for run in 1..=args.runs {
+        for (policy, measured) in policies.iter().zip(&mut measured) {
+            let of =
+                if args.runs > 1 { format!(", {run} of {}", args.runs) } else { String::new() };
+            let step = Step::begin(format!("two on a core     {}{of}", policy.label()));
+            let together = boot::boot(cx, &kit, &load, *policy, &step).and_then(figures);
+            match &together {
+                Ok(together) => step.end(&format!("{} I/Os", together.operations())),
+                Err(_) => step.end("failed"),
+            }
+            measured.push(together?);
         }
-        cells.push(Cell { policy, together: measured? });
     }
+    let cell = |(policy, runs): (Policy, Vec<_>)| {
+        let together = Together::pooled(&runs);
+        Cell { policy, runs, together }
+    };
+    let cells: Vec<_> = policies.into_iter().zip(measured).map(cell).collect();
     let shown = output::blocks(&cells, &load);
     println!("\n{}", text::blocks(&shown));
     if let Some(json) = json {

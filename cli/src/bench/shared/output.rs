@@ -4,7 +4,7 @@
 use super::{
     Cell,
     boot::Load,
-    figures::{Together, bucket_end},
+    figures::{Cost, Together, bucket_end, fractions},
 };
 use crate::bench::{
     figures::reason_name,
@@ -75,19 +75,31 @@ fn table(cells: &[Cell]) -> Table {
     table.part("ticks out", all(&|t| whole(t.cost_ticks_out())));
     table.line("guest share of instructions", vm(&|t| three(t.guest_share())));
     table.part("ticks out", vm(&|t| three(t.guest_share_ticks_out())));
-    let fraction = |t: &Together, cost: fn(&Together) -> f64| {
-        bare(cells).map_or(String::new(), |b| three(cost(b) / cost(t)))
-    };
-    table.line(
-        "throughput together, of bare's, by instructions",
-        all(&|t| fraction(t, Together::cost)),
-    );
-    table.part("ticks out", all(&|t| fraction(t, Together::cost_ticks_out)));
+    let costs: [(_, Cost); 2] = [("", Together::cost), (", ticks out", Together::cost_ticks_out)];
+    for (what, cost) in costs {
+        let fraction = |t: &Together| {
+            bare(cells).map_or(String::new(), |b| three(cost(&b.together) / cost(t)))
+        };
+        let range = |c: &Cell| {
+            let all = bare(cells).map_or(Vec::new(), |b| fractions(&b.runs, &c.runs, cost));
+            match (all.first(), all.last()) {
+                (Some(low), Some(high)) if c.policy != Policy::Bare => {
+                    format!("{}-{}", two(*low), two(*high))
+                }
+                _ => String::new(),
+            }
+        };
+        table
+            .line(format!("throughput together, of bare's, by instructions{what}"), all(&fraction));
+        if cells.iter().any(|c| c.runs.len() > 1) {
+            table.part("lowest and highest run", cells.iter().map(range));
+        }
+    }
     table
 }
 
-fn bare(cells: &[Cell]) -> Option<&Together> {
-    cells.iter().find(|c| c.policy == Policy::Bare).map(|c| &c.together)
+fn bare(cells: &[Cell]) -> Option<&Cell> {
+    cells.iter().find(|c| c.policy == Policy::Bare)
 }
 
 /// How long interrupts waited that came for the one that hadn't the core.
@@ -121,6 +133,8 @@ pub struct TicksOut {
     instructions_per_operation: f64,
     guest_share: f64,
     fraction_of_bare: Option<f64>,
+    /// Of each run, lowest first.
+    fractions_of_bare: Vec<f64>,
 }
 
 /// A row of `--json`.
@@ -131,6 +145,7 @@ pub struct Row {
     policy: &'static str,
     workload: String,
     slice_us: u32,
+    runs: usize,
     operations: u64,
     interrupts: u64,
     interrupts_at_home: u64,
@@ -141,6 +156,8 @@ pub struct Row {
     instructions_per_operation: f64,
     guest_share: f64,
     fraction_of_bare: Option<f64>,
+    /// Of each run, lowest first.
+    fractions_of_bare: Vec<f64>,
     ticks_out: TicksOut,
     /// By power of two of TSC ticks.
     waits: Vec<u64>,
@@ -149,6 +166,10 @@ pub struct Row {
 
 /// The rows for `--json`, one for each policy.
 pub fn rows(cells: &[Cell], load: &Load) -> Vec<Row> {
+    let of_bare = |t: &Together, cost: Cost| bare(cells).map(|b| cost(&b.together) / cost(t));
+    let each_of_bare = |cell: &Cell, cost| {
+        bare(cells).map_or(Vec::new(), |b| fractions(&b.runs, &cell.runs, cost))
+    };
     let row = |cell: &Cell| {
         let t = &cell.together;
         let exits =
@@ -159,6 +180,7 @@ pub fn rows(cells: &[Cell], load: &Load) -> Vec<Row> {
             policy: cell.policy.label(),
             workload: load.fio.key(),
             slice_us: load.slice_us,
+            runs: cell.runs.len(),
             operations: t.operations(),
             interrupts: t.sum(|s| s.interrupts),
             interrupts_at_home: t.sum(super::Side::at_home),
@@ -168,11 +190,13 @@ pub fn rows(cells: &[Cell], load: &Load) -> Vec<Row> {
             exits_by_reason: exits.filter(|(_, n)| *n > 0).collect(),
             instructions_per_operation: t.cost(),
             guest_share: t.guest_share(),
-            fraction_of_bare: bare(cells).map(|b| b.cost() / t.cost()),
+            fraction_of_bare: of_bare(t, Together::cost),
+            fractions_of_bare: each_of_bare(cell, Together::cost),
             ticks_out: TicksOut {
                 instructions_per_operation: t.cost_ticks_out(),
                 guest_share: t.guest_share_ticks_out(),
-                fraction_of_bare: bare(cells).map(|b| b.cost_ticks_out() / t.cost_ticks_out()),
+                fraction_of_bare: of_bare(t, Together::cost_ticks_out),
+                fractions_of_bare: each_of_bare(cell, Together::cost_ticks_out),
             },
             waits: t.waits(),
             tsc_hz: t.tsc_hz,
