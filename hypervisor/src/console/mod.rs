@@ -150,7 +150,7 @@ pub fn serve(
         // A wake-up that came since `take` is seen here; one that comes later ends the HLT.
         interrupts::disable();
         if drained() && !interrupts::any() {
-            interrupts::enable_and_halt();
+            interrupts::sleep();
         } else {
             interrupts::enable();
         }

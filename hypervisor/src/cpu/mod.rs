@@ -135,6 +135,6 @@ extern "C" fn wait_for_work() -> ! {
             interrupts::enable();
             f(cpu.argument.load(Ordering::Relaxed));
         }
-        interrupts::enable_and_halt();
+        interrupts::sleep();
     }
 }

@@ -35,7 +35,7 @@ pub struct PerCpu {
     /// NMIs that arrived in the host.
     pub nmis: AtomicU64,
     /// An NMI arrived in the host and [`PerCpu::take_nmi`] wasn't called since.
-    nmi_pending: AtomicBool,
+    pub(crate) nmi_pending: AtomicBool,
     /// Interrupts that arrived in the host, one bit per vector.
     pub(crate) taken: [AtomicU64; 4],
     /// Inside `memory::while_reporting`.

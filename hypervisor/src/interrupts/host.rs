@@ -2,10 +2,10 @@
 //!
 //! Guarantees: every vector has a gate; an interrupt is noted and completed
 //! before its handler returns; an NMI is only noted, at any instruction, so it
-//! is safe right after STGI too; an exception is a bug and ends in a panic that
+//! is safe right after STGI too; neither leaves a core to sleep that was about to; an exception is a bug and ends in a panic that
 //! shows the registers. Handlers neither lock, nor log, nor allocate.
 
-use super::{SPURIOUS, note};
+use super::{SPURIOUS, note, past_halt};
 use crate::{
     cpu::{
         descriptors::{CODE, IST_DOUBLE_FAULT, IST_MACHINE_CHECK, IST_NMI},
@@ -129,7 +129,8 @@ pub struct Frame {
     ss: u64,
 }
 
-extern "C" fn handle(frame: &Frame) {
+extern "C" fn handle(frame: &mut Frame) {
+    frame.rip = past_halt(frame.rip);
     match frame.vector {
         NMI => {
             panic::halt_if_stopping();
@@ -227,7 +228,7 @@ pub fn sleep_until_woken() {
         if super::take().any(|vector| vector == super::WAKE) {
             break;
         }
-        super::enable_and_halt();
+        super::sleep();
     }
     load();
 }

@@ -10,7 +10,11 @@ pub mod legacy;
 pub use host::{drain, load, sleep_until_woken};
 
 use crate::cpu::this;
-use core::{arch::asm, sync::atomic::Ordering};
+use core::{
+    arch::{asm, global_asm},
+    sync::atomic::Ordering,
+};
+use spin::Once;
 
 /// Vector of the host's own use of the local APIC's timer.
 pub const TIMER: u8 = 0xF1;
@@ -58,9 +62,62 @@ pub fn disable() {
     x86_64::instructions::interrupts::disable();
 }
 
-/// Sleeps until an interrupt, with no gap between letting them in and sleeping.
+global_asm!(
+    ".global interrupt_halt, interrupt_halt_at, interrupt_awake",
+    "interrupt_halt:",
+    "cmp byte ptr [rdi], 0",
+    "jne interrupt_awake",
+    "sti",
+    "interrupt_halt_at:",
+    "hlt",
+    "interrupt_awake:",
+    "sti",
+    "ret",
+);
+
+unsafe extern "C" {
+    /// Halts with interrupts let in, unless the byte at RDI says that an NMI has come; RDI and the
+    /// registers besides stay.
+    fn interrupt_halt();
+    /// Its HLT.
+    static interrupt_halt_at: u8;
+    /// Behind it.
+    static interrupt_awake: u8;
+}
+
+/// Sleeps until an interrupt comes, or an NMI that [`PerCpu::take_nmi`](crate::cpu::PerCpu::take_nmi)
+/// hasn't told of: not at all, if there was one.
+///
+/// STI before HLT keeps interrupts from being taken too early, but not NMIs, and behind an NMI's IRET
+/// nothing keeps interrupts either: what was to end the sleep would be over before it begins. So the
+/// handlers never return to a sleep that hasn't begun ([`past_halt`]).
 #[inline]
 pub fn enable_and_halt() {
-    // SAFETY: handlers only note interrupts; STI holds them back until HLT has begun.
-    unsafe { asm!("sti", "hlt", options(nostack)) };
+    let nmi = this().nmi_pending.as_ptr();
+    // SAFETY: handlers only note interrupts; the stack and the flags are all that is used.
+    unsafe { asm!("call {}", sym interrupt_halt, in("rdi") nmi) };
+}
+
+/// Where code goes on that was interrupted at `rip`: behind the HLT, if it was about to sleep.
+fn past_halt(rip: u64) -> u64 {
+    let halt = interrupt_halt as *const () as u64..=&raw const interrupt_halt_at as u64;
+    if halt.contains(&rip) { &raw const interrupt_awake as u64 } else { rip }
+}
+
+/// What hears of NMIs that come to a core with no vCPU at work.
+static NMI_HEARD: Once<fn()> = Once::new();
+
+/// While booting: has `heard` called on a core that [`sleep`]s when an NMI comes.
+pub fn on_nmi(heard: fn()) {
+    NMI_HEARD.call_once(|| heard);
+}
+
+/// Sleeps until something arrives, on a core with no vCPU at work.
+pub fn sleep() {
+    enable_and_halt();
+    if this().take_nmi()
+        && let Some(heard) = NMI_HEARD.get()
+    {
+        heard();
+    }
 }

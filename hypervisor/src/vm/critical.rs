@@ -60,6 +60,7 @@ impl Critical {
             (Protection::Elsewhere, _) => (cpu::this().apic_id, fixed, "elsewhere"),
             (Protection::Nmi, _) => {
                 NMI_CORE.store(guest, Ordering::Relaxed);
+                interrupts::on_nmi(nmi);
                 (guest, Delivery::Nmi, "nmi")
             }
             (Protection::Limit, Some(core)) => (core.apic_id, fixed, "limit"),

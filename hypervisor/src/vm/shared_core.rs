@@ -29,8 +29,8 @@ use spin::mutex::{TicketMutex as Mutex, TicketMutexGuard};
 const NOBODY: usize = usize::MAX;
 /// Turns after which core 0 gets the core back from a guest that nobody waits for.
 const TURNS_UNSEEN: u64 = 10;
-/// How long the core sleeps at most, by second: an NMI between STI and HLT may take the
-/// interrupt that was to end the sleep.
+/// How often the core looks at all of its vCPUs at the least, however long it could sleep, by second.
+/// Nothing is known to depend on it: it bounds what a lost wake-up would cost.
 const LOOKS_PER_SECOND: u64 = 100;
 /// A deadline that never comes.
 pub const NEVER: u64 = u64::MAX;

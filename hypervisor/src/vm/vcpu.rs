@@ -7,6 +7,7 @@
 use super::Vcpu;
 use super::audit::Finding;
 use super::critical;
+use super::link::request;
 use super::this_core::in_service;
 use crate::cpu::vendor::{Exit, VirtualCpu};
 use crate::cpu::{self, rdtsc, x2apic};
@@ -93,8 +94,10 @@ impl<C: VirtualCpu> Vcpu<C> {
                 if !self.attend() {
                     return None;
                 }
-                if self.ledger.turns != turns {
-                    // It was away meanwhile: the timer is set for another.
+                // It was away meanwhile, and the timer is set for another; or it let interrupts in to be
+                // started up, and the host's handler has taken the NMI that announced a request. From
+                // here on NMIs are held. One for the guest may stay asked for while it handles another.
+                if self.ledger.turns != turns || link.requests() & !request::NMI != 0 {
                     continue;
                 }
             }

@@ -10,6 +10,7 @@ use crate::{
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 const SEED: u64 = 0x1C2_0000_5701;
+const NEAR: u64 = 10_000;
 const STORM: u64 = 3000;
 /// Delivery mode of a command.
 const MODE: u64 = 7 << 8;
@@ -111,6 +112,15 @@ pub fn start_storm(test: &str, boot: &Boot) {
         once += u64::from(wait::until(all));
     }
     check!(test, once == 10, "INIT storms and one start-up IPI to all others: {once} of 10");
+    // However near the start-up comes to the moment that they fall asleep.
+    for _ in 0..NEAR {
+        x2apic::send(0, OTHERS | command::INIT);
+        wait::ticks(random.number() >> 16 & 0x7FFF);
+        x2apic::send(0, OTHERS | command::START_UP | u64::from(smp::START_PAGES[0]));
+        wait::ticks(random.number() >> 16 & 0x7FFF);
+    }
+    let up = (1..count).filter(|cpu| smp::start(*cpu)).count();
+    check!(test, up == count - 1, "after {NEAR} INITs and start-ups {up} of {} start", count - 1);
     all_work(test, count);
 }
 

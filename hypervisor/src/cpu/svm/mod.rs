@@ -346,9 +346,11 @@ impl VirtualCpu for SvmCpu {
     }
 
     fn sleep() {
-        // SAFETY: as in `take_interrupts`; STI holds interrupts back until HLT has begun. An NMI may
-        // come before it: whoever sends one to a core that may sleep sends an interrupt as well.
-        unsafe { asm!("stgi", "sti", "hlt", "cli", "clgi") };
+        // SAFETY: as in `take_interrupts`; with IF=0 only NMIs come here, and keep it from sleeping.
+        unsafe { asm!("stgi") };
+        crate::interrupts::enable_and_halt();
+        // SAFETY: as in `take_interrupts`.
+        unsafe { asm!("cli", "clgi") };
     }
 
     fn offer_interrupt(&mut self, vector: Option<u8>) {
