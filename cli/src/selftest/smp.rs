@@ -15,7 +15,7 @@ const MANY: u32 = 4;
 const POLICIES: [Choice; 3] = [Choice::Trap, Choice::Eli, Choice::Direct];
 
 /// Tests that end well, and whether the quick test has them (under `direct` and `eli`).
-pub const TESTS: [(&str, bool); 17] = [
+pub const TESTS: [(&str, bool); 18] = [
     ("ap-start", true),
     ("ap-restart", true),
     ("ipi-fixed", false),
@@ -25,6 +25,7 @@ pub const TESTS: [(&str, bool); 17] = [
     ("ipi-void", true),
     ("shootdown", false),
     ("bar-move-smp", true),
+    ("start-flush", false),
     ("affinity", true),
     ("offline-interrupt", true),
     ("idt-smp", true),
@@ -37,7 +38,7 @@ pub const TESTS: [(&str, bool); 17] = [
 
 /// The same in one boot of the bare machine; last what leaves an interrupt behind.
 const ALL_BARE: &str = "ap-start,ap-restart,ipi-fixed,ipi-ring,ipi-all,ipi-nmi,ipi-void,shootdown,\
-    bar-move-smp,affinity,idt-smp,timers,icr-storm,start-storm,init-self,ipi-exits,ipi-cost,\
+    bar-move-smp,start-flush,affinity,idt-smp,timers,icr-storm,start-storm,init-self,ipi-exits,ipi-cost,\
     offline-interrupt";
 
 /// Tests after which the VM is gone, whatever its other CPUs do.

@@ -87,6 +87,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("ipi-void", smp_nmi::void),
     ("shootdown", smp_memory::shootdown),
     ("bar-move-smp", smp_memory::bar_move),
+    ("start-flush", smp_memory::start_flush),
     ("affinity", smp_device::affinity),
     ("offline-interrupt", smp_device::offline),
     ("idt-smp", smp_idt::shared),

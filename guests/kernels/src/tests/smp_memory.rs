@@ -3,13 +3,16 @@
 
 use super::{device::INSIDE, edu, idt::ALIAS, idt::map_alias};
 use crate::x2apic::command::OTHERS;
-use crate::{boot::Boot, console::check, cpu, edu, idt, smp, wait, x2apic};
+use crate::{boot::Boot, console::check, cpu, edu, idt, pci, random::Random, smp, wait, x2apic};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// Times a page is remapped.
 const REMAPS: u64 = 60;
 /// Times the BAR is moved.
 const MOVES: u64 = 60;
+/// Times a CPU is started beside that.
+const STARTS: u64 = 1_500;
+const SEED: u64 = 0xF1_0054;
 const SHOOT: u8 = 0xF8;
 const GOOD: u64 = 0x600D;
 const POISON: u64 = 0x0BAD;
@@ -22,6 +25,27 @@ static LEAVE: AtomicU64 = AtomicU64::new(0);
 static STALE: AtomicU64 = AtomicU64::new(0);
 static STRANGE: AtomicU64 = AtomicU64::new(0);
 static LOOKS: [AtomicU64; smp::MAX] = [const { AtomicU64::new(0) }; smp::MAX];
+
+/// A BAR goes and comes again while a CPU is being started that never gives the host a reason to look.
+pub fn start_flush(test: &str, boot: &Boot) {
+    let (Some(_), Some(edu)) = (super::cpus(test, boot), edu(test)) else { return };
+    // CLI, and a jump to itself.
+    const FOR_EVER: u32 = 0xFE_EBFA;
+    let page = smp::START_PAGES[1];
+    let mut random = Random::new(SEED);
+    let mut pause = || wait::ticks(random.number() >> 16 & 0x7_FFFF);
+    cpu::mmio_write(u64::from(page) << 12, FOR_EVER);
+    for _ in 0..STARTS {
+        smp::stop(1);
+        pause();
+        smp::start_up(1, page);
+        pause();
+        edu.function.write(pci::COMMAND, 0);
+        edu.function.write(pci::COMMAND, pci::MEMORY_AND_MASTER);
+    }
+    smp::prepare();
+    check!(test, smp::start(1), "after {STARTS} times the BAR is there, and the CPU starts");
+}
 
 /// A page is mapped elsewhere, all others are told, and none uses the old page any more.
 pub fn shootdown(test: &str, boot: &Boot) {
