@@ -110,6 +110,13 @@ impl Nvme {
         came.then(|| (entry.load(SeqCst) >> 49) as u32)
     }
 
+    /// Tells it where its admin queues end and begin, true or not: it executes what it finds there, and
+    /// each completion asks for an interrupt. Doesn't wait.
+    pub fn ring(&self, tail: u32, head: u32) {
+        cpu::mmio_write(self.base + DOORBELLS, tail % SLOTS);
+        cpu::mmio_write(self.base + DOORBELLS + 4, head % SLOTS);
+    }
+
     /// Rings doorbells of queues that there aren't, with indices that there aren't.
     pub fn ring_all(&self) {
         for queue in 0..64 {

@@ -7,13 +7,13 @@
 
 mod attempt;
 
-use crate::ground;
+use crate::{ground, nvme::Nvme};
 use attempt::{Registers, attempt};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use machine::{boot::Boot, console::println, cpu, idt, pci, random::Random, x2apic};
 
 /// Kinds of operations, in the order of the counts.
-const KINDS: [&str; 13] = [
+const KINDS: [&str; 14] = [
     "rdmsr",
     "wrmsr",
     "in",
@@ -24,6 +24,7 @@ const KINDS: [&str; 13] = [
     "tables",
     "paging",
     "device",
+    "msi-x",
     "vmx-svm",
     "interrupts",
     "halt",
@@ -137,8 +138,9 @@ impl Stream {
             7 => self.tables(a, b),
             8 => self.paging(a, b, c),
             9 => device(a, b),
-            10 => self.extension(a, b, c),
-            11 => self.interrupts(a, b),
+            10 => messages(a, b, c),
+            11 => self.extension(a, b, c),
+            12 => self.interrupts(a, b),
             _ => self.halt(a, b),
         }
     }
@@ -306,6 +308,35 @@ fn device(register: u64, value: u64) {
     // Where its registers are was read just now.
     if edu.base() >= FAR {
         cpu::mmio_write(at, value as u32);
+    }
+}
+
+/// A controller's table of messages, a word of it or one that is well-formed, its mask and its switch, and now
+/// and then a completion that sends one.
+fn messages(place: u64, value: u64, what: u64) {
+    let Some(mut nvme) = Nvme::find() else { return };
+    let Some((capability, table)) = nvme.table() else { return };
+    let entry = table + (place & 3) * 16;
+    match what % 32 {
+        0..8 => cpu::mmio_write(entry + (place >> 8 & 12), value as u32),
+        8..20 => {
+            // For this CPU, at a vector that isn't an exception's.
+            cpu::mmio_write(entry, 0xFEE0_0000);
+            cpu::mmio_write(entry + 4, 0);
+            cpu::mmio_write(entry + 8, value as u32 & 0xFF | 0x20);
+            cpu::mmio_write(entry + 12, 0);
+        }
+        20..24 => cpu::mmio_write(entry + 12, value as u32 & 1),
+        24..28 => nvme.function.write(capability, value as u32),
+        28..31 => {
+            let on = nvme.function.read(capability) & !(1 << 30) | 1 << 31;
+            nvme.function.write(capability, on);
+            nvme.ring(place as u32, value as u32);
+        }
+        _ => {
+            // Commands of zeroes, which it refuses, each with a completion.
+            nvme.start();
+        }
     }
 }
 
