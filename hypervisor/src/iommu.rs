@@ -13,7 +13,7 @@ use arrayvec::ArrayVec;
 use core::ops::RangeInclusive;
 use iommu::vtd::audit::{Cursor, Finding};
 use iommu::{Bdf, Delivery, DomainId, Error, Fault, InterruptRoute, Registers, vtd};
-use paging::VtdSecondLevel;
+use paging::{PageSize, VtdSecondLevel};
 use spin::Once;
 use spin::mutex::TicketMutex as Mutex;
 
@@ -155,6 +155,17 @@ pub fn dma_format() -> VtdSecondLevel {
         Unit::Vtd(u) => u.capabilities().supports_levels(4),
     });
     if four { VtdSecondLevel::FourLevels } else { VtdSecondLevel::ThreeLevels }
+}
+
+/// The largest pages that every unit takes in them (CAP.SLLPS).
+pub fn dma_page() -> PageSize {
+    let all = UNITS.get().map(Vec::as_slice).unwrap_or_default();
+    let each = all.iter().map(|s| match &*s.unit.lock() {
+        Unit::Vtd(u) if u.capabilities().pages_2m && u.capabilities().pages_1g => PageSize::Size1G,
+        Unit::Vtd(u) if u.capabilities().pages_2m => PageSize::Size2M,
+        Unit::Vtd(_) => PageSize::Size4K,
+    });
+    each.min().unwrap_or(PageSize::Size4K)
 }
 
 /// How many levels that is.

@@ -168,7 +168,8 @@ impl Memory {
         let failed = |source| Error::Tables { vm: vm.into(), source };
         let mut pool = Pool::new(!crate::iommu::coherent());
         let mut nested = Table::new(&mut pool, Nested, PageSize::Size1G).map_err(failed)?;
-        let mut dma = Table::new(&mut pool, dma_levels, PageSize::Size1G).map_err(failed)?;
+        let mut dma =
+            Table::new(&mut pool, dma_levels, crate::iommu::dma_page()).map_err(failed)?;
         let low = bytes.min(LOW_MAX);
         let mut regions = ArrayVec::new();
         for (gpa, len) in [(0, low), (HIGH_START, bytes - low)] {
