@@ -46,6 +46,8 @@ pub struct Cause {
 #[derive(Default)]
 pub struct Ending {
     begun: AtomicBool,
+    /// The first vCPU's decision, when all others wait for it: the VM starts again.
+    again: AtomicBool,
     cause: Mutex<Option<Cause>>,
     barrier: Barrier,
 }
@@ -58,6 +60,7 @@ impl Ending {
 
     /// The VM starts again, unless that failed.
     fn restart(&self, failed: Option<Cause>) {
+        self.again.store(failed.is_none(), Ordering::Release);
         self.begun.store(failed.is_some(), Ordering::Release);
         *self.cause.lock() = failed;
     }
@@ -104,7 +107,9 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// From a start of the VM to its end. True: it starts again.
     fn life(&mut self) -> bool {
         self.cpu.prepare_core();
-        let runs = self.link().running() || self.wait();
+        // An end that came before the link was as new isn't asked for any more.
+        let ends = self.vm.ending.begun();
+        let runs = !ends && (self.link().running() || self.wait());
         if runs && let Some(stop) = self.run() {
             let cause = Cause { stop, vcpu: self.id, rip: self.cpu.rip() };
             self.vm.end(cause);
@@ -152,8 +157,9 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.msrs = self.first_msrs.clone();
         self.link().restart(self.id == 0);
         self.meet();
-        let again = !self.vm.ending.begun();
-        // Nobody runs, and perhaps ends it again, before all have looked.
+        // Not whether it ends: core 0 may end it at any moment, and all are to go the same way.
+        let again = self.vm.ending.again.load(Ordering::Acquire);
+        // Nobody decides anew before all have looked.
         self.meet();
         again
     }
