@@ -19,13 +19,15 @@ pub const MAX_VMS: usize = 32;
 /// The frame being sent: bytes sent so far << 16 | channel << 8 | length; 0 between frames.
 static CURRENT: AtomicU32 = AtomicU32::new(0);
 
-/// Core 0: sends a payload as frames, each of which is begun and ended here.
-pub fn send(channel: u8, payload: &[u8]) {
+/// Core 0: sends a payload as frames, each of which is begun and ended here. A frame takes a UART up to 23 ms:
+/// `meanwhile` is called for each byte.
+pub fn send(channel: u8, payload: &[u8], mut meanwhile: impl FnMut()) {
     for chunk in payload.chunks(MAX_PAYLOAD) {
         let header = [START, channel, chunk.len() as u8];
         let mut state = u32::from(channel) << 8 | chunk.len() as u32;
         for byte in header.iter().chain(chunk) {
             uart::send(*byte);
+            meanwhile();
             state += 1 << 16;
             CURRENT.store(state, Ordering::Relaxed);
         }

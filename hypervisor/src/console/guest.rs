@@ -1,8 +1,8 @@
 //! The consoles of the VMs: a ring out and a ring in for each.
 //!
 //! Guarantees: a VM's core never waits here, whatever core 0 does; bytes that
-//! find no room are dropped and counted, and the log says so. One core at a
-//! time may act for a VM.
+//! find no room are dropped and counted, and the log says so, once a second while
+//! more is to be sent. One core at a time may act for a VM.
 
 use super::{
     frame,
@@ -10,6 +10,7 @@ use super::{
     ring::{Pushed, Ring},
     wake,
 };
+use crate::cpu::{rdtsc, tsc_hz};
 use core::sync::atomic::{AtomicU64, Ordering};
 use spin::Once;
 
@@ -20,6 +21,8 @@ struct Guest {
     output: Ring,
     input: Ring,
     dropped: AtomicU64,
+    /// When the log told of that last, by the TSC.
+    told: AtomicU64,
 }
 
 static GUESTS: [Once<Guest>; MAX_VMS] = [const { Once::new() }; MAX_VMS];
@@ -35,6 +38,7 @@ pub fn attach(vm: usize) {
             output: Ring::new(OUTPUT),
             input: Ring::new(INPUT),
             dropped: AtomicU64::new(0),
+            told: AtomicU64::new(0),
         });
     }
 }
@@ -71,15 +75,25 @@ pub(super) fn all_drained() -> bool {
 }
 
 /// Core 0: sends up to a frame of each VM's output.
-pub(super) fn pump() {
+pub(super) fn pump(meanwhile: &mut impl FnMut()) {
     for vm in 0..MAX_VMS {
         let Some(guest) = guest(vm) else { continue };
         let mut buffer = [0; frame::MAX_PAYLOAD];
         let count = guest.output.peek(0, &mut buffer);
-        frame::send(1 + vm as u8, &buffer[..count]);
+        frame::send(1 + vm as u8, &buffer[..count], &mut *meanwhile);
         guest.output.consume(count);
-        let dropped = guest.dropped.swap(0, Ordering::Relaxed);
-        if dropped > 0 {
+        guest.tell_of_loss(vm, count == 0);
+    }
+}
+
+impl Guest {
+    /// At once when nothing is left to be sent.
+    fn tell_of_loss(&self, vm: usize, drained: bool) {
+        let now = rdtsc();
+        let due = drained || now.wrapping_sub(self.told.load(Ordering::Relaxed)) > tsc_hz();
+        if due && self.dropped.load(Ordering::Relaxed) > 0 {
+            let dropped = self.dropped.swap(0, Ordering::Relaxed);
+            self.told.store(now, Ordering::Relaxed);
             log::warn!(
                 "VM {vm} wrote to its console faster than it is sent: {dropped} bytes are lost"
             );

@@ -81,7 +81,7 @@ pub fn init() {
 fn post(channel: u8, payload: &[u8]) -> bool {
     let cpu = cpu::this();
     if cpu.index == 0 {
-        frame::send(channel, payload);
+        frame::send(channel, payload, || ());
         return true;
     }
     let length = (payload.len() as u16).to_le_bytes();
@@ -116,7 +116,7 @@ pub fn flush() {
     let cpu = cpu::this();
     if cpu.index == 0 {
         while !drained() {
-            pump();
+            pump(&mut || ());
         }
         uart::drain();
         return;
@@ -128,9 +128,11 @@ pub fn flush() {
 
 /// Core 0: passes output and input on, for ever; sleeps in between. `input` is told of VMs that have
 /// input. After each wake-up, at least 100 times per second and at least every `interval` TSC ticks,
-/// `each_wake` may do as it likes, or end this; it is told which interrupts arrived.
+/// `each_wake` may do as it likes, or end this; it is told which interrupts arrived. `meanwhile` doesn't
+/// wait for output: it is called between two bytes of it, too.
 pub fn serve(
     interval: u64,
+    mut meanwhile: impl FnMut(),
     mut input: impl FnMut(usize),
     mut each_wake: impl FnMut(&VectorSet) -> ControlFlow<()>,
 ) {
@@ -143,7 +145,8 @@ pub fn serve(
         let mut arrived = VectorSet::EMPTY;
         interrupts::take().for_each(|vector| arrived.insert(vector));
         receive(&mut parser, &mut input);
-        pump();
+        pump(&mut meanwhile);
+        meanwhile();
         if each_wake(&arrived).is_break() {
             break;
         }
@@ -164,12 +167,12 @@ fn drained() -> bool {
 }
 
 /// Core 0: sends the other cores' messages, and a frame of each VM's output.
-fn pump() {
-    cpu::all().for_each(send_messages);
-    guest::pump();
+fn pump(meanwhile: &mut impl FnMut()) {
+    cpu::all().for_each(|cpu| send_messages(cpu, meanwhile));
+    guest::pump(meanwhile);
 }
 
-fn send_messages(cpu: &PerCpu) {
+fn send_messages(cpu: &PerCpu, meanwhile: &mut impl FnMut()) {
     let ring = &cpu.messages;
     let mut header = [0; HEADER];
     while ring.peek(0, &mut header) == HEADER {
@@ -180,7 +183,7 @@ fn send_messages(cpu: &PerCpu) {
         while sent < length {
             let room = chunk.len().min(length - sent);
             let count = ring.peek(HEADER + sent, &mut chunk[..room]);
-            frame::send(channel, &chunk[..count]);
+            frame::send(channel, &chunk[..count], &mut *meanwhile);
             sent += count;
         }
         ring.consume(HEADER + length);

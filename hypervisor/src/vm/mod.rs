@@ -149,7 +149,6 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
         critical.round(arrived.contains(interrupts::FAULTS));
         live::answer();
         sriov::serve();
-        shared.iter().for_each(|(core, _)| core.watch(rdtsc()));
         // By the clock, and not as often as guests have core 0 wake up.
         if arrived.contains(interrupts::TIMER) {
             pauses.tick();
@@ -162,7 +161,8 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
         }
     };
     let input = |vm: usize| vms.get(vm).iter().for_each(|vm| vm.links[0].console());
-    console::serve(slice, input, round);
+    let watch = || shared.iter().for_each(|(core, _)| core.watch(rdtsc()));
+    console::serve(slice, watch, input, round);
     audit.tell();
     finish()
 }
