@@ -54,6 +54,8 @@ pub struct Link {
     pub seat: Option<Seat>,
     startup: AtomicU32,
     requests: AtomicU32,
+    /// Those that [`Link::remind`] found last.
+    reminded: AtomicU32,
     /// Vectors to make pending, by 64.
     inbox: [AtomicU64; 4],
     /// Taken after the VM's lock, if both are.
@@ -70,6 +72,7 @@ impl Link {
             seat,
             startup: AtomicU32::new(startup.bits()),
             requests: AtomicU32::new(0),
+            reminded: AtomicU32::new(0),
             inbox: Default::default(),
             vectors: Mutex::new(Vectors { routes, devices: VectorSet::EMPTY }),
         }
@@ -138,6 +141,17 @@ impl Link {
             Some(seat) => seat.poke(requests & request::STIRRING != 0),
             None if !self.is_here() => x2apic::send_nmi(self.apic_id),
             None => {}
+        }
+    }
+
+    /// Core 0, by the clock: announces again what has been asked for since the last call and isn't done. A CPU
+    /// doesn't lose an NMI; QEMU before 10.2 does, rarely, when it comes to a core that enters or leaves its guest
+    /// (VMRUN and #VMEXIT change `interrupt_request` without the lock under which others set it).
+    pub fn remind(&self) {
+        let asked = self.requests();
+        let still = asked & self.reminded.swap(asked, Ordering::Relaxed);
+        if still != 0 && self.running() {
+            self.kick(still);
         }
     }
 

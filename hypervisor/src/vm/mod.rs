@@ -152,6 +152,7 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
         // By the clock, and not as often as guests have core 0 wake up.
         if arrived.contains(interrupts::TIMER) {
             pauses.tick();
+            vms.iter().flat_map(|vm| &vm.links).for_each(Link::remind);
             audit.look();
         }
         if ENDED.load(Ordering::Acquire) == vms.len() {
