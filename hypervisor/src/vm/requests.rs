@@ -65,16 +65,21 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// INIT and start-up. False: the VM ended while this vCPU waited.
     fn start_up(&mut self) -> bool {
-        match self.link().change(|s| s.acknowledge()) {
-            Found::Running => true,
-            Found::StartUp(page) => {
-                self.quiet_core();
-                self.reset(Some(page));
-                self.cpu.prepare_core();
-                true
-            }
-            Found::Waiting => self.wait(),
+        if !self.link().change(|s| (s, s.init_pending())) {
+            return true;
         }
+        // Before others see that it waits: the guest may have sent itself what wakes a core, and the real
+        // one, which they send from then on, would be left over for the guest.
+        self.quiet_core();
+        if self.seat().is_none() {
+            interrupts::take().for_each(drop);
+        }
+        if let Found::StartUp(page) = self.link().change(|s| s.acknowledge()) {
+            self.reset(Some(page));
+            self.cpu.prepare_core();
+            return true;
+        }
+        self.wait()
     }
 
     /// Sleeps until a start-up comes. False: the VM ended instead.
