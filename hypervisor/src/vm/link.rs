@@ -46,6 +46,9 @@ pub struct Vectors {
     pub devices: VectorSet,
 }
 
+/// Half a second of core 0's looks, a hundred a second: a core of a busy emulator is late by less, as a rule.
+const LOOKS: u32 = 50;
+
 /// The part of a vCPU that other cores reach.
 pub struct Link {
     /// Physical APIC id of its core.
@@ -54,8 +57,9 @@ pub struct Link {
     pub seat: Option<Seat>,
     startup: AtomicU32,
     requests: AtomicU32,
-    /// Those that [`Link::remind`] found last.
+    /// Those that [`Link::remind`] has found in all of its last `looks`.
     reminded: AtomicU32,
+    looks: AtomicU32,
     /// Vectors to make pending, by 64.
     inbox: [AtomicU64; 4],
     /// Taken after the VM's lock, if both are.
@@ -73,6 +77,7 @@ impl Link {
             startup: AtomicU32::new(startup.bits()),
             requests: AtomicU32::new(0),
             reminded: AtomicU32::new(0),
+            looks: AtomicU32::new(0),
             inbox: Default::default(),
             vectors: Mutex::new(Vectors { routes, devices: VectorSet::EMPTY }),
         }
@@ -144,13 +149,16 @@ impl Link {
         }
     }
 
-    /// Core 0, by the clock: announces again what has been asked for since the last call and isn't done. A CPU
-    /// doesn't lose an NMI; QEMU before 10.2 does, rarely, when it comes to a core that enters or leaves its guest
-    /// (VMRUN and #VMEXIT change `interrupt_request` without the lock under which others set it).
+    /// Core 0, by the clock: announces again what has been asked for in so many of its looks and isn't done. A
+    /// CPU doesn't lose an NMI; QEMU before 10.2 does, rarely, when it comes to a core that enters or leaves its
+    /// guest (VMRUN and #VMEXIT change `interrupt_request` without the lock under which others set it).
     pub fn remind(&self) {
         let asked = self.requests();
-        let still = asked & self.reminded.swap(asked, Ordering::Relaxed);
-        if still != 0 && self.running() {
+        let still = asked & self.reminded.load(Ordering::Relaxed);
+        let looks = if still == 0 { 0 } else { self.looks.load(Ordering::Relaxed) + 1 };
+        self.reminded.store(if still == 0 { asked } else { still }, Ordering::Relaxed);
+        self.looks.store(looks % LOOKS, Ordering::Relaxed);
+        if looks == LOOKS && self.running() {
             self.kick(still);
         }
     }
