@@ -157,7 +157,7 @@ pub fn dma_format() -> VtdSecondLevel {
     if four { VtdSecondLevel::FourLevels } else { VtdSecondLevel::ThreeLevels }
 }
 
-/// The largest pages that every unit takes in them (CAP.SLLPS).
+/// The largest pages that every unit takes in DMA page tables (CAP.SLLPS).
 pub fn dma_page() -> PageSize {
     let all = UNITS.get().map(Vec::as_slice).unwrap_or_default();
     let each = all.iter().map(|s| match &*s.unit.lock() {

@@ -20,7 +20,7 @@ pub const MAX_VMS: usize = 32;
 static CURRENT: AtomicU32 = AtomicU32::new(0);
 
 /// Core 0: sends a payload as frames, each of which is begun and ended here. A frame takes a UART up to 23 ms:
-/// `meanwhile` is called for each byte.
+/// `meanwhile` is called for each byte, and must not send.
 pub fn send(channel: u8, payload: &[u8], mut meanwhile: impl FnMut()) {
     for chunk in payload.chunks(MAX_PAYLOAD) {
         let header = [START, channel, chunk.len() as u8];

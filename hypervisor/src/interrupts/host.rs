@@ -2,14 +2,14 @@
 //!
 //! Guarantees: every vector has a gate; an interrupt is noted and completed
 //! before its handler returns; an NMI is only noted, at any instruction, so it
-//! is safe right after STGI too; neither leaves a core to sleep that was about to; an exception is a bug and ends in a panic that
-//! shows the registers. Handlers neither lock, nor log, nor allocate.
+//! is safe right after STGI too; neither lets a core fall asleep that was about to;
+//! an exception is a bug and ends in a panic that shows the registers. Handlers neither lock, nor log, nor allocate.
 
 use super::{SPURIOUS, note, past_halt};
 use crate::{
     cpu::{
         descriptors::{CODE, IST_DOUBLE_FAULT, IST_MACHINE_CHECK, IST_NMI},
-        this, x2apic,
+        msr, this, x2apic,
     },
     panic,
 };
@@ -30,7 +30,11 @@ unsafe extern "C" {
 const NMI: u64 = 2;
 const DOUBLE_FAULT: usize = 8;
 const PAGE_FAULT: u64 = 14;
-const MACHINE_CHECK: usize = 18;
+const MACHINE_CHECK: u64 = 18;
+
+/// MCG_STATUS, and its MCIP: a machine check hasn't been handled yet (APM 2 9.3.1.2).
+const MCG_STATUS: u32 = 0x17A;
+const MCIP: u64 = 1 << 2;
 
 /// An interrupt gate (APM 2 4.8.4).
 #[derive(Clone, Copy)]
@@ -76,7 +80,7 @@ impl Table {
             let stack = match vector {
                 2 => IST_NMI,
                 DOUBLE_FAULT => IST_DOUBLE_FAULT,
-                MACHINE_CHECK => IST_MACHINE_CHECK,
+                v if v == MACHINE_CHECK as usize => IST_MACHINE_CHECK,
                 _ => 0,
             };
             Gate::new(stub, stack)
@@ -136,6 +140,7 @@ extern "C" fn handle(frame: &mut Frame) {
             panic::halt_if_stopping();
             this().note_nmi();
         }
+        MACHINE_CHECK if is_interrupt() => x2apic::eoi(),
         0..32 => panic!("{frame}"),
         vector => {
             let vector = vector as u8;
@@ -147,6 +152,13 @@ extern "C" fn handle(frame: &mut Frame) {
             }
         }
     }
+}
+
+/// Is the machine check's vector here for an interrupt that a guest had left ([`load_tolerant`])?
+fn is_interrupt() -> bool {
+    // SAFETY: every x86-64 CPU has this register, and reading changes nothing.
+    let status = unsafe { msr::read(MCG_STATUS) };
+    x2apic::in_service(MACHINE_CHECK as u8) && status & MCIP == 0
 }
 
 impl fmt::Display for Frame {
@@ -208,13 +220,15 @@ unsafe extern "C" {
 
 /// Loads a table for a core on which a guest's interrupts may still arrive. Among them may be
 /// vectors 16 to 31, which the table of the host takes for exceptions: this one knows none, and
-/// completes and forgets everything below 32 but the NMI. What is above is noted as ever.
+/// completes and forgets everything below 32 but the NMI and, if it is one, a machine check. What is above
+/// is noted as ever.
 fn load_tolerant() {
     static TOLERANT: Once<Table> = Once::new();
     let handler = interrupt_drain as *const () as u64;
     load_table(TOLERANT.call_once(|| {
         let mut table = Table::new();
-        let gates = table.0.iter_mut().enumerate().take(32).filter(|(v, _)| *v != NMI as usize);
+        let own = [NMI, MACHINE_CHECK].map(|v| v as usize);
+        let gates = table.0.iter_mut().enumerate().take(32).filter(|(v, _)| !own.contains(v));
         gates.for_each(|(_, gate)| *gate = Gate::new(handler, 0));
         table
     }));

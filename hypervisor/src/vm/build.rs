@@ -234,7 +234,7 @@ impl Builder<'_> {
                 pci: self.pci,
                 incident: None,
             }),
-            routed: AtomicBool::new(false),
+            direct_gains: AtomicBool::new(false),
             cpuid_limits: (physical_cpuid(0, 0).eax, physical_cpuid(0x8000_0000, 0).eax),
             efer_offered: efer_offered(
                 physical_cpuid(0x8000_0001, 0),

@@ -18,8 +18,11 @@ use ::iommu::Delivery;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use plan::Protection;
 
-/// A core that gets it as NMI; no core has this id.
+/// No core has this id.
 const NO_CORE: u32 = u32::MAX;
+
+/// APIC id of the shared core that gets it above the limit of its guests' IDTs.
+static LIMIT_CORE: AtomicU32 = AtomicU32::new(NO_CORE);
 
 /// It arrived on some core, and core 0 hasn't looked since.
 static ARRIVED: AtomicBool = AtomicBool::new(false);
@@ -36,6 +39,15 @@ pub fn arrived() {
 pub fn nmi() {
     if NMI_CORE.load(Ordering::Relaxed) == cpu::this().apic_id && iommu::fault_pending() {
         arrived();
+    }
+}
+
+/// The last vCPU of this shared core is gone, and nobody looks at what arrives there: core 0 gets it.
+pub fn leave(apic_id: u32) {
+    if LIMIT_CORE.load(Ordering::Relaxed) == apic_id
+        && let Some(host) = cpu::get(0)
+    {
+        iommu::send_faults(host.apic_id, Delivery::Fixed(interrupts::FAULTS));
     }
 }
 
@@ -63,7 +75,10 @@ impl Critical {
                 interrupts::on_nmi(nmi);
                 (guest, Delivery::Nmi, "nmi")
             }
-            (Protection::Limit, Some(core)) => (core.apic_id, fixed, "limit"),
+            (Protection::Limit, Some(core)) => {
+                LIMIT_CORE.store(core.apic_id, Ordering::Relaxed);
+                (core.apic_id, fixed, "limit")
+            }
             (Protection::Limit, None) => {
                 return Err(
                     "the plan protects the IOMMU's interrupt by \"limit\", which only cores that vCPUs share have; share a core, or write iommu_faults = \"elsewhere\" or \"nmi\" in [host]",

@@ -21,6 +21,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use delivery::VectorSet;
+use ledger::Delivery;
 use platform::msix::{self, Entry, Region, Table};
 use platform::pci::{Actions, Addresses, AssignedFunction, BarInfo, Msi, MsixLayout};
 
@@ -382,7 +383,8 @@ impl Pc {
             routes().filter(|r| r.vcpu == vcpu).for_each(|r| guests.insert(r.guest));
             link.vectors.lock().devices = guests;
         }
-        here.vm.routed.store(routes().next().is_some(), Ordering::Release);
+        let gains = here.vm.policy != Delivery::Trap && routes().next().is_some();
+        here.vm.direct_gains.store(gains, Ordering::Release);
         if self.shadows.hidden() != VectorSet::EMPTY && self.shadows.hidden() != here.vm.hidden() {
             self.drop_all(here)?;
         }

@@ -60,9 +60,10 @@ impl Ending {
 
     /// The VM starts again, unless that failed.
     fn restart(&self, failed: Option<Cause>) {
+        let mut cause = self.cause.lock();
         self.again.store(failed.is_none(), Ordering::Release);
         self.begun.store(failed.is_some(), Ordering::Release);
-        *self.cause.lock() = failed;
+        *cause = failed;
     }
 
     /// Why, once it does.
@@ -72,9 +73,15 @@ impl Ending {
 }
 
 impl Vm {
-    /// Ends the VM; the first cause is told.
+    /// Ends the VM, unless it ends already: the first cause counts.
     pub(super) fn end(&self, cause: Cause) {
-        self.ending.cause.lock().get_or_insert(cause);
+        // Held until all are told: were the VM to start again in between, some of its vCPUs would hear of
+        // an end that isn't one.
+        let mut first = self.ending.cause.lock();
+        if first.is_some() {
+            return;
+        }
+        *first = Some(cause);
         self.ending.begun.store(true, Ordering::Release);
         for link in &self.links {
             link.signal(|s| s.stop());

@@ -46,9 +46,6 @@ pub struct Vectors {
     pub devices: VectorSet,
 }
 
-/// Half a second of core 0's looks, a hundred a second: a core of a busy emulator is late by less, as a rule.
-const LOOKS: u32 = 50;
-
 /// The part of a vCPU that other cores reach.
 pub struct Link {
     /// Physical APIC id of its core.
@@ -57,9 +54,9 @@ pub struct Link {
     pub seat: Option<Seat>,
     startup: AtomicU32,
     requests: AtomicU32,
-    /// Those that [`Link::remind`] has found in all of its last `looks`.
+    /// Those that [`Link::remind`] has found whenever it looked, since when.
     reminded: AtomicU32,
-    looks: AtomicU32,
+    since: AtomicU64,
     /// Vectors to make pending, by 64.
     inbox: [AtomicU64; 4],
     /// Taken after the VM's lock, if both are.
@@ -77,7 +74,7 @@ impl Link {
             startup: AtomicU32::new(startup.bits()),
             requests: AtomicU32::new(0),
             reminded: AtomicU32::new(0),
-            looks: AtomicU32::new(0),
+            since: AtomicU64::new(0),
             inbox: Default::default(),
             vectors: Mutex::new(Vectors { routes, devices: VectorSet::EMPTY }),
         }
@@ -149,17 +146,26 @@ impl Link {
         }
     }
 
-    /// Core 0, by the clock: announces again what has been asked for in so many of its looks and isn't done. A
+    /// Core 0, by the clock: announces again what was asked for half a second ago and isn't done. A
     /// CPU doesn't lose an NMI; QEMU before 10.2 does, rarely, when it comes to a core that enters or leaves its
     /// guest (VMRUN and #VMEXIT change `interrupt_request` without the lock under which others set it).
-    pub fn remind(&self) {
+    pub fn remind(&self, now: u64) {
         let asked = self.requests();
         let still = asked & self.reminded.load(Ordering::Relaxed);
-        let looks = if still == 0 { 0 } else { self.looks.load(Ordering::Relaxed) + 1 };
-        self.reminded.store(if still == 0 { asked } else { still }, Ordering::Relaxed);
-        self.looks.store(looks % LOOKS, Ordering::Relaxed);
-        if looks == LOOKS && self.running() {
-            self.kick(still);
+        if still == 0 {
+            self.reminded.store(asked, Ordering::Relaxed);
+            self.since.store(now, Ordering::Relaxed);
+            return;
+        }
+        self.reminded.store(still, Ordering::Relaxed);
+        let waited = now.wrapping_sub(self.since.load(Ordering::Relaxed));
+        if waited > cpu::tsc_hz() / 2 && self.running() {
+            self.since.store(now, Ordering::Relaxed);
+            // Not asked again: it may be done by now, and a guest's NMI would come twice.
+            match &self.seat {
+                Some(seat) => seat.remind(still & request::STIRRING != 0),
+                None => x2apic::send_nmi(self.apic_id),
+            }
         }
     }
 

@@ -71,8 +71,9 @@ pub struct Vm {
     /// One for each vCPU, by its APIC id.
     links: Box<[Link]>,
     pc: Mutex<Pc>,
-    /// Some source of an assigned device is routed.
-    routed: AtomicBool,
+    /// Taking interrupts itself would gain the guest something: the policy lets it, and some source of an
+    /// assigned device is routed.
+    direct_gains: AtomicBool,
     /// EAX of the physical CPUID leaves 0 and 0x8000_0000.
     cpuid_limits: (u32, u32),
     /// Bits of EFER that the guest may set.
@@ -149,10 +150,11 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
         critical.round(arrived.contains(interrupts::FAULTS));
         live::answer();
         sriov::serve();
+        shared.iter().for_each(|(core, _)| core.tell_of_strays());
         // By the clock, and not as often as guests have core 0 wake up.
         if arrived.contains(interrupts::TIMER) {
             pauses.tick();
-            vms.iter().flat_map(|vm| &vm.links).for_each(Link::remind);
+            vms.iter().flat_map(|vm| &vm.links).for_each(|link| link.remind(rdtsc()));
             audit.look();
         }
         if ENDED.load(Ordering::Acquire) == vms.len() {
@@ -176,6 +178,7 @@ fn enter_shared(argument: usize) -> ! {
         let (core, vcpus) = &*(argument as *const (&SharedCore, build::Members));
         vcpus.iter().for_each(|vcpu| (**vcpu).cpu.prepare_core());
         core.serve::<SvmCpu>();
+        critical::leave(core.apic_id);
         vcpus.iter().take(1).for_each(|vcpu| (**vcpu).cpu.release_core());
     }
     cpu::park()

@@ -27,8 +27,6 @@ use spin::mutex::{TicketMutex as Mutex, TicketMutexGuard};
 
 /// In [`SharedCore::current`]: no vCPU is, or is about to be, in its guest.
 const NOBODY: usize = usize::MAX;
-/// Turns after which core 0 gets the core back from a guest that nobody waits for.
-const TURNS_UNSEEN: u64 = 10;
 /// How often the core looks at all of its vCPUs at the least, however long it could sleep, by second.
 /// Nothing is known to depend on it: it bounds what a lost wake-up would cost.
 const LOOKS_PER_SECOND: u64 = 100;
@@ -126,20 +124,27 @@ pub struct Seat {
     pub place: usize,
     /// It waits to be asked for something, and its core hasn't been told.
     waits: AtomicBool,
-    /// When the first interrupt was handed on to it that it hasn't had the core for; 0: none.
-    handed: AtomicU64,
+    /// Since when an interrupt waits for it to have the core; 0: none does.
+    wait_began: AtomicU64,
 }
 
 impl Seat {
     /// The next place on `core`.
     pub fn new(core: &'static SharedCore) -> Self {
         let place = core.places.fetch_add(1, Ordering::Relaxed);
-        Seat { core, place, waits: AtomicBool::new(true), handed: AtomicU64::new(0) }
+        Seat { core, place, waits: AtomicBool::new(true), wait_began: AtomicU64::new(0) }
     }
 
-    /// The vCPU has the core: how long the first interrupt waited that was handed on to it.
+    /// On its core: an interrupt waits for the vCPU to have the core.
+    pub fn left_waiting(&self) {
+        if self.wait_began.load(Ordering::Relaxed) == 0 {
+            self.wait_began.store(rdtsc().max(1), Ordering::Relaxed);
+        }
+    }
+
+    /// The vCPU has the core: how long the first interrupt waited that had to.
     pub fn waited(&self) -> Option<u64> {
-        let since = self.handed.swap(0, Ordering::Relaxed);
+        let since = self.wait_began.swap(0, Ordering::Relaxed);
         (since != 0).then(|| rdtsc().wrapping_sub(since))
     }
 
@@ -153,6 +158,13 @@ impl Seat {
     /// bothered; if it is, once until the core has looked, however often is asked.
     pub fn poke(&self, stirring: bool) {
         if self.is_current() || stirring && self.waits.swap(false, Ordering::SeqCst) {
+            self.core.poke();
+        }
+    }
+
+    /// What was asked long ago isn't done: has its core look, whether it was told or not.
+    pub fn remind(&self, stirring: bool) {
+        if self.is_current() || stirring {
             self.core.poke();
         }
     }
@@ -218,8 +230,9 @@ impl SharedCore {
     }
 
     /// Core 0: gets the core back from a guest that still has it when another's turn has come,
-    /// whatever that guest lets in; now and then from one that nobody waits for, since it may hold back
-    /// what somebody would wait for. Once in a slice, however often it is called.
+    /// whatever that guest lets in; after a slice from one that nobody waits for, too, since it may hold
+    /// back what somebody would wait for. Once in a slice, however often it is called.
+    /// Logs nothing: it comes in the middle of what core 0 sends.
     pub fn watch(&self, now: u64) {
         let inside = self.current.load(Ordering::SeqCst) != NOBODY;
         let since = now.wrapping_sub(self.nudged.load(Ordering::Relaxed)) as i64;
@@ -227,6 +240,10 @@ impl SharedCore {
             self.nudged.store(now, Ordering::Relaxed);
             x2apic::send_nmi(self.apic_id);
         }
+    }
+
+    /// Core 0: tells of interrupts that were nobody's.
+    pub fn tell_of_strays(&self) {
         let strays = self.strays.swap(0, Ordering::Relaxed);
         if strays > 0 {
             log::warn!("core {}: {strays} interrupts arrived that were nobody's", self.index);
@@ -290,10 +307,7 @@ impl SharedCore {
     /// An interrupt for another vCPU of this core is left in its inbox.
     pub fn hand_on(&self, place: usize, vectors: &VectorSet) {
         if let Some(turn) = self.turns().seats.get(place) {
-            let handed = &turn.seat().handed;
-            if handed.load(Ordering::Relaxed) == 0 {
-                handed.store(rdtsc().max(1), Ordering::Relaxed);
-            }
+            turn.seat().left_waiting();
             vectors.iter().for_each(|v| turn.link.post(v));
         }
     }
@@ -397,8 +411,7 @@ impl SharedCore {
         let turns = self.turns();
         let slice = turns.schedule.borrow().deadline().unwrap_or(NEVER);
         let others = slice.min(turns.next());
-        let look = now.wrapping_add(self.slice.saturating_mul(TURNS_UNSEEN));
-        self.due.store(others.min(look), Ordering::Relaxed);
+        self.due.store(others.min(now.wrapping_add(self.slice)), Ordering::Relaxed);
         turns.arm(now, deadline.min(others));
     }
 

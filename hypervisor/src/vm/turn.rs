@@ -78,6 +78,11 @@ impl<C: VirtualCpu> Vcpu<C> {
                 }
             }
         });
+        if self.apic.deliverable().is_some()
+            && let Some(seat) = &self.link().seat
+        {
+            seat.left_waiting();
+        }
         self.cpu.leave_core();
         core.clear_current();
         cpu::this().vm.store(cpu::NO_VM, Ordering::Relaxed);

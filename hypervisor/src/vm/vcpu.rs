@@ -89,15 +89,16 @@ impl<C: VirtualCpu> Vcpu<C> {
                 // Time without the core isn't the host's.
                 left = rdtsc();
             }
-            if link.requests() != 0 {
-                let turns = self.ledger.turns;
+            let asked = link.requests();
+            if asked != 0 {
                 if !self.attend() {
                     return None;
                 }
-                // It was away meanwhile, and the timer is set for another; or it let interrupts in to be
-                // started up, and the host's handler has taken the NMI that announced a request. From
-                // here on NMIs are held. One for the guest may stay asked for while it handles another.
-                if self.ledger.turns != turns || link.requests() & !request::NMI != 0 {
+                // It was away meanwhile, and the timer is set for another; or what it did woke another of
+                // its core; or it let interrupts in to be started up, and the host's handler has taken the
+                // NMI that announced a request. From here on NMIs are held. One for the guest may stay
+                // asked for while it handles another.
+                if (asked | link.requests()) & !request::NMI != 0 {
                     continue;
                 }
             }
@@ -148,7 +149,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         if self.owns_apic() {
             return self.change_mode(Mode::Dedicated);
         }
-        let sources = self.vm.policy != Delivery::Trap && self.vm.routed.load(Ordering::Acquire);
+        let sources = self.vm.direct_gains.load(Ordering::Acquire);
         let quiet = self.apic.quiet();
         let hold = core::mem::take(&mut self.shadow.hold);
         let shadowed = match self.seat() {
