@@ -28,7 +28,7 @@ pub struct Args {
     /// Only what takes under five minutes: no Miri, fuzzing or bench, fewer random cases
     #[arg(long)]
     quick: bool,
-    /// Only the tests in the emulator whose name contains this
+    /// Only the tests in the emulator whose name contains this; `*` stands for anything
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
 }

@@ -1,6 +1,6 @@
 # What every guest's init begins with: it is read by them with `.`, as the first
 # thing after the kernel. Sets up the least a Linux user space needs, and gives
-# `parameter`, `finish`, `take_clock`, `wait_for_disk` and `measure_fio`.
+# `parameter`, `finish`, `take_clock`, `wait_for_clock`, `wait_for_disk` and `measure_fio`.
 export PATH=/bin:/usr/bin:/usr/sbin
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sys /sys
@@ -32,6 +32,16 @@ take_clock() {
     sources=/sys/devices/system/clocksource/clocksource0
     echo "$clock" 2>/dev/null >$sources/current_clocksource ||
         finish "clock source '$clock' isn't available: $(/bin/busybox cat $sources/available_clocksource)"
+}
+
+# The kernel measures the TSC a second after it has booted, takes it as its clock, and says so; or, if the
+# TSC is no good, neither: then some seconds are enough.
+wait_for_clock() {
+    tries=0
+    while [ $tries -lt 50 ] && [ "$(/bin/busybox cat /sys/devices/system/clocksource/clocksource0/current_clocksource)" != tsc ]; do
+        tries=$((tries + 1))
+        /bin/busybox usleep 100000
+    done
 }
 
 wait_for_disk() {

@@ -55,6 +55,8 @@ pub struct Case {
     pub audited: bool,
     /// What is special about the machine.
     pub machine: Special,
+    /// Microseconds that a vCPU has a shared core while another waits for it.
+    pub slice_us: u32,
     /// What must come of the run.
     pub expect: Expect,
     /// What the first VM's windows for the counting plugin may cost; empty: the plugin isn't
@@ -71,6 +73,8 @@ pub struct Budget {
     pub times: u64,
     /// Host instructions that each may take on that vCPU's core.
     pub host_each: u64,
+    /// Nor more than in the window before.
+    pub like_before: bool,
 }
 
 impl Case {
@@ -101,6 +105,8 @@ pub struct Guest {
     pub cpus: u32,
     /// Which cores.
     pub cores: Cores,
+    /// Its vCPUs' weight there.
+    pub weight: u32,
     /// Which image.
     pub variant: Variant,
     /// Its interrupt policy.
@@ -207,6 +213,8 @@ pub struct Outcome {
     pub log: Vec<String>,
     /// The answers that came while the first VM was [`QUIET`]: the vCPUs' exits.
     pub answers: Vec<u64>,
+    /// Of [`Special::Attacked`]: the counters of the VMs that never end, at the end.
+    pub live: Report,
     /// What another run reported, in which nobody asked.
     pub unwatched: Option<Report>,
     /// What the counting plugin saw.
@@ -225,6 +233,7 @@ impl Outcome {
             consoles: vec![String::new(); 3],
             log: Vec::new(),
             answers: Vec::new(),
+            live: Report::new(NAMES.into_iter().take(3)),
             unwatched: None,
             edges: Vec::new(),
             disk: Vec::new(),
@@ -260,8 +269,8 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
     let (_nobody, bytes) = mpsc::channel();
     let typed = Some(Typed { bytes, wishes: wishes.clone() });
     let setup = Setup { command, framing, timeout: Some(patience), typed };
-    let mut report =
-        Report::new(case.guests.iter().enumerate().map(|(i, _)| NAMES[i % NAMES.len()]));
+    let names = || case.guests.iter().enumerate().map(|(i, _)| NAMES[i % NAMES.len()]);
+    let (mut report, mut live) = (Report::new(names()), Report::new(names()));
     let mut conductor = (case.machine == Special::Attacked).then(Conductor::default);
     let mut consoles = vec![Vec::new(); case.guests.len()];
     let (mut log, mut answers) = (Vec::new(), Vec::new());
@@ -275,6 +284,10 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
             Seen::Said(Piece::Log(line)) => log.push(line),
             Seen::Said(Piece::Record(record)) => {
                 report.see(&record);
+                if let Record::Live { vm, vcpu, counters, .. } = &record {
+                    let (vm, vcpu, counters) = (*vm, *vcpu, counters.clone());
+                    live.see(&Record::Counters { vm, vcpu, counters, cycles: 0 });
+                }
                 // From the start on, a question follows each answer.
                 let answer = match &record {
                     Record::Live { counters, left: 0, .. } => Some(counters.total()),
@@ -291,7 +304,7 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
             Seen::Idle => {}
         }
         Ok(match &mut conductor {
-            Some(conductor) => conductor.lead(case, &consoles, &report, &wishes),
+            Some(conductor) => conductor.lead(case, &consoles, &report, &live, &wishes),
             None => ControlFlow::Continue(()),
         })
     })?;
@@ -304,7 +317,7 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
         Ok(text) => bench::counted(&text)?.edges,
         Err(_) => Vec::new(),
     };
-    Ok(Outcome { ended, report, consoles, log, answers, unwatched: None, edges, disk })
+    Ok(Outcome { ended, report, consoles, log, answers, live, unwatched: None, edges, disk })
 }
 
 fn says(console: &[u8], text: &str) -> bool {
@@ -331,7 +344,7 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
                 Cores::First => (1..=guest.cpus).collect(),
                 Cores::One => vec![1; guest.cpus as usize],
             },
-            weight: plan::DEFAULT_WEIGHT,
+            weight: guest.weight,
             memory: guest.memory(),
             kernel: path.display().to_string(),
             initrd: kernel.initrd(guest.variant)?,
@@ -350,7 +363,8 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
             },
         });
     }
-    let plan = Plan { networks: case.networks.clone(), host: case.host, ..Plan::new(vms) };
+    let (networks, slice_us) = (case.networks.clone(), case.slice_us);
+    let plan = Plan { networks, slice_us, host: case.host, ..Plan::new(vms) };
     match case.machine {
         Special::Unchecked => plan.try_map(|_, _, path| {
             let path = Path::new(&path).to_owned();

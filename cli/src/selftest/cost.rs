@@ -1,7 +1,7 @@
 //! What windows cost that a test kernel opens for the counting plugin.
 //!
 //! Guarantees: a window is judged only if one vCPU opened and closed it, and every one that
-//! was expected was counted.
+//! was expected was counted. They are in the order of the cores, and of time on each.
 
 use super::case::Budget;
 use crate::bench::Edge;
@@ -13,14 +13,17 @@ pub fn of(budgets: &[Budget], edges: &[Edge]) -> Result<Vec<String>, String> {
     }
     let mut lines = Vec::new();
     let mut dear = Vec::new();
+    let mut edges: Vec<&Edge> = edges.iter().collect();
+    edges.sort_by_key(|edge| edge.vcpu);
+    let mut before = u64::MAX;
     for (budget, pair) in budgets.iter().zip(edges.chunks_exact(2)) {
-        let [open, close] = pair else { continue };
+        let &[open, close] = pair else { continue };
         if !open.opens || close.opens || open.vcpu != close.vcpu {
             return Err(format!("the window of {} isn't one of one vCPU", budget.what));
         }
         let host = close.host.wrapping_sub(open.host);
         let entries = close.vmruns.wrapping_sub(open.vmruns);
-        let Budget { what, times, host_each } = budget;
+        let Budget { what, times, host_each, like_before } = budget;
         let line = format!(
             "{what}: {:.1} host instructions and {:.3} guest entries each, of {times}",
             host as f64 / *times as f64,
@@ -29,6 +32,12 @@ pub fn of(budgets: &[Budget], edges: &[Edge]) -> Result<Vec<String>, String> {
         if host > times * host_each || entries == 0 {
             dear.push(format!("{line}; {host_each} instructions at most, and entries, wanted"));
         }
+        // Each costs the same to an instruction, or there is a difference.
+        let each = (host + times / 2) / times;
+        if *like_before && each > before {
+            dear.push(format!("{line}; no more than {before} wanted, as without"));
+        }
+        before = each;
         lines.push(line);
     }
     if dear.is_empty() { Ok(lines) } else { Err(dear.join("; ")) }
@@ -40,16 +49,17 @@ mod tests {
 
     #[test]
     fn windows_have_a_budget() {
-        let budget = Budget { what: "x", times: 10, host_each: 5 };
-        let edge = |opens, host, vmruns| Edge {
+        let budget = Budget { what: "x", times: 10, host_each: 5, like_before: false };
+        let on = |vcpu, opens, host, vmruns| Edge {
             of: 0,
             opens,
-            vcpu: 1,
+            vcpu,
             guest: 0,
             host,
             vmruns,
             host_entries: vmruns,
         };
+        let edge = |opens, host, vmruns| on(1, opens, host, vmruns);
         let window =
             |host: u64, vmruns: u64| [edge(true, 100, 7), edge(false, 100 + host, 7 + vmruns)];
         let lines = of(&[budget], &window(50, 10)).unwrap();
@@ -59,5 +69,15 @@ mod tests {
         assert!(of(&[budget], &[]).is_err());
         assert!(of(&[budget], &[edge(true, 0, 0), edge(true, 1, 1)]).is_err());
         assert_eq!(of(&[], &[]), Ok(Vec::new()));
+        // Two at a time, the second on core 2.
+        let two = [budget, Budget { like_before: true, ..budget }];
+        let both = |first: u64, second: u64| {
+            let [begun, ended] = [on(2, true, 0, 0), on(2, false, second, 10)];
+            let [open, close] = window(first, 10);
+            of(&two, &[begun, open, ended, close])
+        };
+        assert!(both(40, 44).is_ok());
+        assert!(both(40, 46).is_err());
+        assert!(both(40, 30).is_ok());
     }
 }

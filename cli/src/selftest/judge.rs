@@ -191,6 +191,7 @@ mod tests {
             consoles,
             log,
             answers,
+            live: Report::default(),
             unwatched: None,
             edges: Vec::new(),
             disk: Vec::new(),

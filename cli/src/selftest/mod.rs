@@ -28,8 +28,8 @@ use std::time::Instant;
 /// Lines of the hypervisor's log shown after a failure.
 const LOG_LINES: usize = 40;
 
-/// Runs the cases: all, those that make up a quick test, or those whose name contains
-/// `only`. A case that fails doesn't stop the others.
+/// Runs the cases: all, those that make up a quick test, or those whose name has
+/// `only` in it ([`named`]). A case that fails doesn't stop the others.
 pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
     let mut cases = cases::all();
     cases.extend(smp::all());
@@ -40,7 +40,7 @@ pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
     cases.extend(hostile::all());
     let total = cases.len();
     let wanted = |c: &Case| match only {
-        Some(text) => c.name.contains(text),
+        Some(text) => named(&c.name, text),
         None => c.quick || !quick,
     };
     cases.retain(wanted);
@@ -86,6 +86,15 @@ pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
     Ok(summary)
 }
 
+/// Whether a name has this text in it, `*` standing for anything.
+pub fn named(name: &str, text: &str) -> bool {
+    let mut rest = Some(name);
+    for part in text.split('*') {
+        rest = rest.and_then(|r| r.split_once(part)).map(|(_, behind)| behind);
+    }
+    rest.is_some()
+}
+
 /// Shows what is wrong with a run, and all that it said.
 pub fn explain(complaints: &[String], outcome: Option<&Outcome>) {
     for complaint in complaints {
@@ -103,5 +112,20 @@ pub fn explain(complaints: &[String], outcome: Option<&Outcome>) {
     }
     for line in outcome.report.summary().lines() {
         println!("      {line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::named;
+
+    #[test]
+    fn a_star_stands_for_anything() {
+        assert!(named("smp-eli/icr-storm", "smp-*/icr-storm"));
+        assert!(named("smp-eli/icr-storm", "icr"));
+        assert!(named("smp-eli/icr-storm", "*"));
+        assert!(!named("smp-eli/icr-storm", "storm*icr"));
+        assert!(!named("eli/icr", "icr*icr"));
+        assert!(!named("shared-smp/ipi-all", "smp-*/ipi-all"));
     }
 }

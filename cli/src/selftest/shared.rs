@@ -1,7 +1,7 @@
 //! Several vCPUs on one core: every delivery situation beside a neighbour whose heart must go on
 //! beating on the same core, the host's critical interrupt under each of its protections while a
-//! guest lets nothing in, two guests whose devices interrupt by the same vector, and what it
-//! costs to give the core to another.
+//! guest lets nothing in, two guests whose devices interrupt by the same vector, what it
+//! costs to give the core to another, and that it goes by weight who has it.
 
 use super::case::{Budget, Case, Cores, Expected, Guest};
 use super::cases::{TESTS, case, guest, heartbeat, second};
@@ -51,6 +51,11 @@ pub fn all() -> Vec<Case> {
             cases.push(case(format!("shared-smp/{test}"), quick, [guest]));
         }
     }
+    // A slice that is longer than it takes core 0 to look again.
+    let deaf = Guest { options: "slice=20000000", ..guest("deaf", Choice::Eli) };
+    let two = [deaf, second(guest("hello", Choice::Eli))].map(beside);
+    let case_of = case("shared-eli/deaf".to_owned(), false, two);
+    cases.push(Case { slice_us: 20_000, ..case_of });
     for (name, protection) in Protection::ALL {
         let deaf = Guest { options: "deaf=1", ..guest("dma-confine", Choice::Eli) };
         let two = [deaf, heartbeat("beats=20", Choice::Eli)].map(beside);
@@ -63,7 +68,20 @@ pub fn all() -> Vec<Case> {
         let case = case(format!("critical/{name}"), protection == Protection::Limit, two);
         cases.push(Case { host, log: vec![told], audited: true, ..case });
     }
+    cases.push(weights());
     cases
+}
+
+/// Weights of 300 and 100, and a slice that isn't the plan's own.
+fn weights() -> Case {
+    let guest = |tests, options, weight| {
+        let (devices, cores, counts) = (Vec::new(), Cores::First, Vec::new());
+        Guest { devices, cores, counts, options, weight, ..guest(tests, Choice::Eli) }
+    };
+    let light = guest("weights-light", "slice=20 times=3", 100);
+    let heavy = guest("weights-heavy", "slice=20", 300);
+    let case = case("shared-eli/weights".to_owned(), false, [light, heavy]);
+    Case { slice_us: 20_000, ..case }
 }
 
 /// Two vCPUs of one VM that wake each other.
@@ -72,11 +90,17 @@ fn cost(policy: Choice) -> Case {
     let group = policy.label();
     let cost = case(format!("shared-{group}/shared-cost"), policy == Choice::Eli, [two]);
     let windows = vec![
-        Budget { what: "a switch, with an IPI and HLT", times: 2000, host_each: SWITCH_BUDGET },
+        Budget {
+            what: "a switch, with an IPI and HLT",
+            times: 2000,
+            host_each: SWITCH_BUDGET,
+            like_before: false,
+        },
         Budget {
             what: "the same, with a device's interrupt aimed elsewhere and back",
             times: 2000,
             host_each: SWITCH_BUDGET_WITH_DEVICE,
+            like_before: false,
         },
     ];
     Case { windows, ..cost }

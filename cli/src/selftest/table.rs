@@ -4,6 +4,7 @@
 //!
 //! Guarantees: the table in the docs is what the last whole run saw; nobody types it.
 
+use super::named;
 use crate::{
     bench,
     boot_image::BootImage,
@@ -63,13 +64,13 @@ impl Shape {
     }
 }
 
-/// Those whose name contains `only`, or all; a quick test has none.
+/// Those whose name has `only` in it, or all; a quick test has none.
 pub fn chosen(quick: bool, only: Option<&str>) -> Vec<(&'static str, Shape)> {
     let all = KERNELS.iter().flat_map(|k| SHAPES.map(|shape| (*k, shape)));
     // Much memory takes long to clear; once is enough.
     let all = all.filter(|(kernel, shape)| shape.memory < 8192 * MIB || *kernel == "6.12");
     all.filter(|(kernel, shape)| match only {
-        Some(text) => name(kernel, *shape).contains(text),
+        Some(text) => named(&name(kernel, *shape), text),
         None => !quick,
     })
     .collect()

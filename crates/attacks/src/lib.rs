@@ -23,7 +23,22 @@ pub struct Attack {
     pub ends: Ends,
     /// What the ledger must show of it.
     pub shows: &'static [Shown],
+    /// What the host's log must tell of it.
+    pub blocked: Option<Blocked>,
 }
+
+impl Attack {
+    /// How often it must have begun at the least.
+    pub const fn begins(&self) -> usize {
+        match self.ends {
+            Ends::Resets => 1 + RESETS,
+            _ => 1,
+        }
+    }
+}
+
+/// After so many resets a VM that resets again and again has shown that it does.
+pub const RESETS: usize = 3;
 
 /// How an attack may end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +49,8 @@ pub enum Ends {
     Stopped(&'static str),
     /// It goes on for as long as nobody ends the machine.
     Never,
+    /// It goes on in the same way, but for the resets of its VM, with each of which it begins anew.
+    Resets,
 }
 
 /// A count in the ledger that tells of an attack.
@@ -41,10 +58,30 @@ pub enum Ends {
 pub struct Shown {
     /// What the exits were for.
     pub reason: Reason,
-    /// How many there are at the least under `trap` and `eli`.
+    /// How many there are at the least under `trap` and `eli`, on a core of its own.
     pub eli: u64,
-    /// And under `direct`.
+    /// Under `direct`.
     pub direct: u64,
+    /// Under `trap` and `eli`, on a core that it shares.
+    pub shared: u64,
+}
+
+/// DMA of the attacker's that is blocked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// By which of its devices.
+    pub device: Device,
+    /// What it is to the host, in its log.
+    pub what: &'static str,
+}
+
+/// The devices that an attacker has, one of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// QEMU's teaching device.
+    Edu,
+    /// A controller with nothing behind it.
+    Nvme,
 }
 
 /// Attacks of a kind, which one VM goes through in this order.

@@ -1,14 +1,21 @@
 //! The table.
 
 use crate::{
-    Attack, Ends,
-    Ends::{Contained, Never, Stopped},
-    Shown, Subject,
+    Attack, Blocked,
+    Device::{self, Edu, Nvme},
+    Ends,
+    Ends::{Contained, Never, Resets, Stopped},
+    RESETS, Shown, Subject,
 };
 use ledger::Reason::{self, *};
 
 const fn attack(name: &'static str, does: &'static str, shows: &'static [Shown]) -> Attack {
-    Attack { name, does, ends: Contained, shows }
+    Attack { name, does, ends: Contained, shows, blocked: None }
+}
+
+/// DMA, which no exit tells of.
+const fn dma(name: &'static str, does: &'static str, device: Device, what: &'static str) -> Attack {
+    Attack { blocked: Some(Blocked { device, what }), ..attack(name, does, &[]) }
 }
 
 const fn last(
@@ -17,17 +24,27 @@ const fn last(
     ends: Ends,
     shows: &'static [Shown],
 ) -> Attack {
-    Attack { name, does, ends, shows }
+    Attack { name, does, ends, shows, blocked: None }
 }
 
-/// At least so many exits, whatever the policy.
+/// At least so many exits, whatever the policy and the place.
 const fn shown(reason: Reason, n: u64) -> Shown {
-    Shown { reason, eli: n, direct: n }
+    Shown { reason, eli: n, direct: n, shared: n }
 }
 
 /// At least so many under `trap` and `eli`.
 const fn eli(reason: Reason, n: u64) -> Shown {
-    Shown { reason, eli: n, direct: 0 }
+    Shown { reason, eli: n, direct: 0, shared: n }
+}
+
+/// At least so many under `trap` and `eli` on a core of its own.
+const fn own(reason: Reason, n: u64) -> Shown {
+    Shown { reason, eli: n, direct: 0, shared: 0 }
+}
+
+/// At least so many on a core that it shares.
+const fn shared(reason: Reason, n: u64) -> Shown {
+    Shown { reason, eli: 0, direct: 0, shared: n }
 }
 
 /// A subject of one attack that is the end.
@@ -59,10 +76,23 @@ pub const SUBJECTS: &[Subject] = &[
             &[shown(Shutdown, 1)],
         )],
     ),
-    end("wild-jump", &[last("now", "runs code where it has no memory", Stopped("90000000"), &[])]),
+    end(
+        "wild-jump",
+        &[last(
+            "now",
+            "runs code where it has no memory",
+            Stopped("90000000"),
+            &[shown(NestedPageFault, 1)],
+        )],
+    ),
     end(
         "wild-tables",
-        &[last("now", "uses page tables where it has no memory", Stopped("90000000"), &[])],
+        &[last(
+            "now",
+            "uses page tables where it has no memory",
+            Stopped("90000000"),
+            &[shown(NestedPageFault, 1)],
+        )],
     ),
     end(
         "wild-idt",
@@ -70,10 +100,13 @@ pub const SUBJECTS: &[Subject] = &[
             "now",
             "takes an interrupt through a table where it has no memory",
             Stopped("90000"),
-            &[],
+            &[shown(NestedPageFault, 1)],
         )],
     ),
-    end("bad-cr4", &[attack("now", "sets reserved bits of CR3 and CR4, 1000 times", &[])]),
+    end(
+        "bad-cr4",
+        &[attack("now", "sets reserved bits of CR3 and CR4, 1000 times", &[shown(Other, 2000)])],
+    ),
     end(
         "unmapped-idt",
         &[last(
@@ -83,13 +116,25 @@ pub const SUBJECTS: &[Subject] = &[
             &[shown(Shutdown, 1)],
         )],
     ),
+    Subject {
+        cpus: 2,
+        ..end(
+            "unmapped-idt-smp",
+            &[last(
+                "now",
+                "one CPU unmaps the table that the other takes interrupts through, amid them",
+                Stopped("triple fault"),
+                &[shown(Shutdown, 1)],
+            )],
+        )
+    },
     end(
         "unemulated",
         &[last(
             "now",
             "reaches device registers by an instruction that isn't emulated",
             Stopped("must be emulated"),
-            &[],
+            &[shown(Ioapic, 1)],
         )],
     ),
     end("off-for-ever", &[last("now", "spins with interrupts off, for ever", Never, &[])]),
@@ -98,22 +143,49 @@ pub const SUBJECTS: &[Subject] = &[
         "storm-for-ever",
         &[last("now", "sends itself the next interrupt from each handler, for ever", Never, &[])],
     ),
-    end("reboot-loop", &[last("now", "resets as soon as it runs, again and again", Never, &[])]),
+    end(
+        "reboot-loop",
+        &[last(
+            "now",
+            "resets as soon as it runs, again and again",
+            Resets,
+            // Two at its start, and the reset.
+            &[shown(PortIo, 3 * RESETS as u64)],
+        )],
+    ),
 ];
 
 const INTERRUPTS: &[Attack] = &[
-    attack("off", "keeps interrupts off for seconds while its device raises them", &[]),
-    attack("no-eoi", "never completes, fourteen handlers deep", &[]),
+    attack(
+        "off",
+        "keeps interrupts off for seconds while its device raises them",
+        &[shared(Turn, 1)],
+    ),
+    attack("no-eoi", "never completes, fourteen handlers deep", &[shared(Turn, 1)]),
     attack("eoi-storm", "completes nothing, 100,000 times", &[]),
-    attack("eoi-twice", "completes each interrupt twenty times", &[]),
-    attack("priority", "task priority at 15 with interrupts pending, then up and down", &[]),
-    attack("cr8", "the same by CR8", &[]),
+    attack("eoi-twice", "completes each interrupt twenty times", &[shared(Turn, 1)]),
+    attack(
+        "priority",
+        "task priority at 15 with interrupts pending, then up and down",
+        &[shared(Turn, 1)],
+    ),
+    attack("cr8", "the same by CR8", &[shared(Turn, 1)]),
     attack("int-n", "INT n for every n", &[eli(Exception, 1)]),
     attack("self-storm", "every vector to itself, interrupts off and on", &[eli(Ipi, 4000)]),
     attack("nmi-storm", "NMIs to itself, faster than it handles them", &[shown(Ipi, 1500)]),
-    attack("device-storm", "its device's interrupt as fast as it can be raised", &[]),
+    attack(
+        "device-storm",
+        "its device's interrupt as fast as it can be raised",
+        &[shared(Turn, 1)],
+    ),
     attack("shadow", "STI and CLI back to back under interrupts", &[]),
-    attack("timer-storm", "a periodic timer with the smallest count", &[eli(TimerInterrupt, 1000)]),
+    // On a shared core a tick that is due when it exits anyway, or when another has the core, has no exit
+    // of its own.
+    attack(
+        "timer-storm",
+        "a periodic timer with the smallest count",
+        &[own(TimerInterrupt, 1000), shared(TimerInterrupt, 1)],
+    ),
     attack("timer-program", "sets and stops timers without end", &[shown(TimerProgram, 5000)]),
 ];
 
@@ -153,17 +225,26 @@ const IDT: &[Attack] = &[
         "tables across pages, in device registers, where nothing is, not canonical",
         &[eli(IdtLoad, 1)],
     ),
-    attack("limits", "limits that leave out the host's vectors, the device's, or half a gate", &[]),
+    attack(
+        "limits",
+        "limits that leave out the host's vectors, the device's, or half a gate",
+        &[eli(IdtLoad, 1)],
+    ),
     attack(
         "gates",
         "gates of every type and none, for the device's and the host's vectors",
         &[eli(Exception, 100)],
     ),
-    attack("stores", "stores to the table's page under interrupts", &[eli(IdtWrite, 100)]),
+    // On a shared core its table has no shadow, whose page would be watched.
+    attack("stores", "stores to the table's page under interrupts", &[own(IdtWrite, 100)]),
     attack("not-present", "INT n on gates that it keeps not present", &[eli(Exception, 1000)]),
     attack("double-faults", "the fault's own handler not present", &[eli(Exception, 500)]),
-    attack("remapped", "the page behind the table's address exchanged under interrupts", &[]),
-    attack("by-device", "its device writes the table's page", &[]),
+    attack(
+        "remapped",
+        "the page behind the table's address exchanged under interrupts",
+        &[shown(TimerProgram, 2), eli(IdtLoad, 1)],
+    ),
+    attack("by-device", "its device writes the table's page", &[shown(PciConfig, 1)]),
 ];
 
 const CPUS: &[Attack] = &[
@@ -172,14 +253,20 @@ const CPUS: &[Attack] = &[
     attack(
         "tables",
         "one CPU rewrites the table that the other takes interrupts through",
-        &[eli(Exception, 1)],
+        &[own(Exception, 1), shared(IdtLoad, 1)],
     ),
     attack("bars", "one CPU moves the registers that the other reads", &[shown(PciConfig, 300)]),
-    attack("remapped", "one CPU exchanges the page behind the other's table", &[]),
+    attack("remapped", "one CPU exchanges the page behind the other's table", &[eli(IdtLoad, 1)]),
+    attack(
+        "unmapped",
+        "one CPU unmaps a page of the other's table and maps it again",
+        &[eli(IdtLoad, 1)],
+    ),
     attack(
         "asleep",
         "one CPU interrupts the other, which sleeps, and moves registers without end",
-        &[],
+        // On a shared core it isn't bothered before it has looked.
+        &[Shown { reason: Kick, eli: 1000, direct: 1000, shared: 0 }, shared(Halt, 1)],
     ),
 ];
 
@@ -213,7 +300,12 @@ const PCI: &[Attack] = &[
         &[shown(PciConfig, 1000)],
     ),
     attack("noise", "every register of every function, with noise", &[shown(PciConfig, 6000)]),
-    attack("bars", "BARs over memory, APICs, the IOMMU, other BARs", &[shown(PciConfig, 20)]),
+    attack("bars", "BARs over memory, APICs, the IOMMU", &[shown(PciConfig, 20)]),
+    attack(
+        "overlaid",
+        "BARs on top of each other, whole and in part, during DMA",
+        &[shown(PciConfig, 300), shown(MsixTable, 2000)],
+    ),
     attack(
         "under-way",
         "BARs sized and moved, DMA switched off, in the middle of it",
@@ -239,6 +331,11 @@ const MSIX: &[Attack] = &[
         &[shown(MsixTable, 5000)],
     ),
     attack(
+        "reserved",
+        "entries at exceptions' vectors, for every CPU, and completions that send them",
+        &[shown(MsixTable, 2000)],
+    ),
+    attack(
         "widths",
         "the table by odd widths, at odd places, beyond its end",
         &[shown(MsixTable, 100)],
@@ -246,9 +343,15 @@ const MSIX: &[Attack] = &[
 ];
 
 const DMA: &[Attack] = &[
-    attack("edu", "DMA from and to memory that isn't its own", &[]),
-    attack("nvme", "a controller's answers to addresses all over 64 bits", &[]),
-    attack("queues", "a controller's queues in foreign memory, doorbells that aren't there", &[]),
+    dma("edu", "DMA from and to memory that isn't its own", Edu, "a write of page "),
+    dma("nvme", "a controller's answers to addresses all over 64 bits", Nvme, "a write of page "),
+    dma(
+        "queues",
+        "a controller's queues in foreign memory, doorbells that aren't there",
+        Nvme,
+        "a read of page ",
+    ),
+    // On QEMU no report of them reaches the host.
     attack(
         "forged",
         "interrupt messages in the IOMMU's own format, with handles that aren't its own",
@@ -264,12 +367,12 @@ const MEMORY: &[Attack] = &[
         &[shown(NestedPageFault, 100)],
     ),
     attack("widths", "device registers by every width and instruction", &[shown(Ioapic, 100)]),
-    attack("tables", "its own page tables with every reserved bit, in use", &[]),
+    attack("tables", "its own page tables with every reserved bit, in use", &[shown(PortIo, 500)]),
 ];
 
 const CONTROL: &[Attack] = &[
-    attack("cr0", "CR0 bit by bit", &[]),
-    attack("cr4", "CR4 bit by bit", &[]),
+    attack("cr0", "CR0 bit by bit", &[shown(Other, 100)]),
+    attack("cr4", "CR4 bit by bit", &[shown(Other, 1)]),
     attack("cr3", "CR3, tens of thousands of times", &[]),
     attack("xcr0", "XCR0 with what no CPU takes", &[shown(Xsetbv, 300)]),
     attack("debug", "breakpoints and single steps through exits", &[shown(Cpuid, 200)]),
@@ -278,9 +381,17 @@ const CONTROL: &[Attack] = &[
         "the instructions of SVM, VMX, SMX and SGX",
         &[shown(RefusedInstruction, 500)],
     ),
-    attack("slow", "WBINVD, INVD, MONITOR, PAUSE in loops", &[]),
-    attack("mwait", "MWAIT", &[]),
-    attack("others", "whatever else has an opcode and might be the host's", &[]),
+    attack(
+        "slow",
+        "WBINVD, INVD, MONITOR, PAUSE in loops",
+        &[shown(RefusedInstruction, 500), shown(Other, 1000)],
+    ),
+    attack("mwait", "MWAIT", &[shown(RefusedInstruction, 40)]),
+    attack(
+        "others",
+        "whatever else has an opcode and might be the host's",
+        &[shown(RefusedInstruction, 1)],
+    ),
 ];
 
 const EXITS: &[Attack] = &[
@@ -299,7 +410,7 @@ const EXITS: &[Attack] = &[
     attack("table", "LIDT and stores to the table", &[eli(IdtLoad, 1)]),
     attack("command", "interrupt commands to itself", &[shown(Ipi, 5000)]),
     attack("hidden", "INT n of the host's own vectors", &[eli(Exception, 1)]),
-    attack("halt", "HLT with a timer behind it", &[]),
+    attack("halt", "HLT with a timer behind it", &[shown(TimerProgram, 300)]),
 ];
 
 const CONSOLE: &[Attack] = &[

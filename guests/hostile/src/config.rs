@@ -1,7 +1,12 @@
 //! PCI configuration space: what isn't there, what isn't the guest's, and its own device's registers.
 
-use crate::ground::{self, VECTOR};
-use machine::{boot::Boot, cpu, edu, idt, pci, pci::Function, random::Random, wait};
+use crate::{
+    ground::{self, VECTOR},
+    nvme::Nvme,
+};
+use machine::{
+    boot::Boot, console::check, cpu, edu, idt, pci, pci::Function, random::Random, wait,
+};
 
 const SEED: u64 = 0xC0F1;
 const ADDRESS: u16 = 0xCF8;
@@ -69,16 +74,14 @@ pub fn noise(_: &str, _: &Boot) {
     }
 }
 
-/// Its device's registers over memory, over the APICs, the ledger, the host's IOMMU, other BARs, nothing.
+/// Its device's registers over memory, over the APICs, the ledger, the host's IOMMU, nothing.
 pub fn bars(_: &str, boot: &Boot) {
     let Some(device) = ground::device() else { return };
     let home = device.base() as u32;
-    let others = Function::all().filter(|f| f.present() && *f != device.function);
-    let others = others.map(|f| f.read(pci::BAR0) & !0xF).filter(|b| *b != 0);
     let memory = boot.memory_end() as u32;
     let fixed =
         [0, 0x10_0000, 0x100_0000, memory - 0x10_0000, memory, IOAPIC, LOCAL_APIC, LEDGER, IOMMU];
-    for target in fixed.into_iter().chain(others).chain([INSIDE, 0xFFF0_0000, home]) {
+    for target in fixed.into_iter().chain([INSIDE, 0xFFF0_0000, home]) {
         device.function.write(pci::BAR0, target);
         device.function.write(pci::COMMAND, 0);
         device.function.write(pci::COMMAND, pci::MEMORY_AND_MASTER);
@@ -88,6 +91,75 @@ pub fn bars(_: &str, boot: &Boot) {
             let _ = cpu::try_load(at);
         }
     }
+}
+
+/// The registers of its two devices on top of each other, the one's whole and a part of the other's, while both
+/// do DMA; switched off in turns, when the other has the place, and at speed.
+pub fn overlaid(test: &str, boot: &Boot) {
+    let (Some(device), Some(mut nvme)) = (ground::device(), Nvme::find()) else {
+        return check!(test, false, "no two devices");
+    };
+    let (edu_home, nvme_home, buffer) =
+        (device.base() as u32, nvme.base() as u32, boot.free_memory().start);
+    let mut wrong = [0; 3];
+    // Edu's onto the controller's; then the controller's onto edu's: its beginning, its middle, its end.
+    let places = [
+        (nvme_home, nvme_home),
+        (edu_home, edu_home),
+        (edu_home, edu_home + 0x8_0000),
+        (edu_home, edu_home + 0xF_C000),
+    ];
+    for (edu_at, nvme_at) in places {
+        device.move_to(edu_home);
+        nvme.move_to(nvme_home);
+        wrong[0] += u32::from(!nvme.start());
+        device.start_from_memory(buffer, 4096);
+        nvme.ring(4, 0);
+        device.move_to(edu_at);
+        nvme.move_to(nvme_at);
+        for offset in (0..EDU_BYTES).step_by(4096) {
+            cpu::mmio_write(device.base() + offset, 0);
+            let _ = cpu::try_load(device.base() + offset);
+        }
+        wrong[1] += u32::from(identity(&device) || version(&nvme));
+        nvme.function.write(pci::COMMAND, 0);
+        wrong[2] += u32::from(!identity(&device));
+        device.function.write(pci::COMMAND, 0);
+        nvme.function.write(pci::COMMAND, pci::MEMORY_AND_MASTER);
+        wrong[2] += u32::from(!version(&nvme));
+        for i in 0..40u32 {
+            device.function.write(pci::COMMAND, (i & 1) * pci::MEMORY_AND_MASTER);
+            nvme.function.write(pci::COMMAND, (i >> 1 & 1) * pci::MEMORY_AND_MASTER);
+            nvme.ring(4 + i, i);
+            edu::raise();
+        }
+        device.function.write(pci::COMMAND, pci::MEMORY_AND_MASTER);
+        nvme.function.write(pci::COMMAND, pci::MEMORY_AND_MASTER);
+    }
+    device.move_to(edu_home);
+    nvme.move_to(nvme_home);
+    let answers = identity(&device) && nvme.start() && nvme.identify_to(buffer) == Some(0);
+    nvme.stop();
+    let [apart, both, alone] = wrong;
+    check!(
+        test,
+        wrong == [0; 3] && answers,
+        "wrong: {apart} times apart, {both} on top of each other, {alone} when one is off; both answer at last: \
+         {answers}"
+    );
+}
+
+/// Bytes of edu's registers.
+const EDU_BYTES: u64 = 1 << 20;
+
+/// Does it answer where it says it is?
+fn identity(device: &edu::Edu) -> bool {
+    cpu::try_load(device.base()) == Ok(edu::IDENTIFICATION)
+}
+
+/// The same of a controller: its version's register.
+fn version(nvme: &Nvme) -> bool {
+    cpu::try_load(nvme.base() + 8).is_ok_and(|version| version >> 16 == 1)
 }
 
 /// Sized, moved and switched off while its DMA is under way and its interrupts come.

@@ -1,7 +1,10 @@
 //! Control and debug registers, and instructions that aren't a guest's.
 
-use core::arch::asm;
-use machine::{attempt, boot::Boot, cpu, idt, random::Random, wait};
+use core::{
+    arch::asm,
+    sync::atomic::{AtomicU64, Ordering::SeqCst},
+};
+use machine::{attempt, boot::Boot, cpu, edu, idt, random::Random, wait};
 
 const SEED: u64 = 0xC0_0001;
 const CR4_PAE: u64 = 0x20;
@@ -32,10 +35,35 @@ pub fn cr4_bits(_: &str, _: &Boot) {
     let _ = attempt!(CR4_PAE, "mov cr4, {v}");
 }
 
-/// CR3 reloaded thousands of times, and for an instant pointing at tables elsewhere in its memory.
+#[repr(C, align(4096))]
+struct PageTable([AtomicU64; 512]);
+static COPY: PageTable = PageTable([const { AtomicU64::new(0) }; 512]);
+
+unsafe extern "C" {
+    static pml4: [AtomicU64; 512];
+}
+
+/// CR3 reloaded thousands of times, pointing at a copy of its tables elsewhere and back, with interrupts and exits
+/// on either.
 pub fn cr3_storm(_: &str, _: &Boot) {
-    // SAFETY: the same tables again.
-    (0..20_000).for_each(|_| unsafe { asm!("mov {t}, cr3", "mov cr3, {t}", t = out(reg) _) });
+    // SAFETY: the boot code's top-level table.
+    let own = unsafe { &pml4 };
+    COPY.0.iter().zip(own).for_each(|(to, from)| to.store(from.load(SeqCst), SeqCst));
+    cpu::enable_interrupts();
+    for i in 0..20_000u32 {
+        for table in [&COPY.0, own] {
+            // SAFETY: the same translations again.
+            unsafe { asm!("mov cr3, {}", in(reg) table.as_ptr()) }
+            match i % 32 {
+                0 => edu::raise(),
+                1 => {
+                    cpu::cpuid(0);
+                }
+                _ => {}
+            }
+        }
+    }
+    cpu::disable_interrupts();
 }
 
 /// XCR0 with what no CPU takes, then with what this one does.

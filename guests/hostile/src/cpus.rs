@@ -4,8 +4,8 @@ use crate::{ground::VECTOR, tables};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use machine::{
     boot::Boot,
-    console::check,
-    cpu, edu, idt, pci,
+    console::{check, println},
+    cpu, edu, idt, pci, power,
     random::Random,
     smp, wait,
     x2apic::{self, command},
@@ -15,7 +15,8 @@ const STORM: u64 = 3000;
 const SEED: u64 = 0xC9;
 const WHOLE: u16 = (idt::TABLE_BYTES - 1) as u16;
 
-fn all(test: &str, boot: &Boot) -> Option<usize> {
+/// Starts all: how many there are, or a failed check when they aren't two at least.
+pub fn all(test: &str, boot: &Boot) -> Option<usize> {
     let count = smp::start_all(boot).filter(|n| *n > 1);
     if count.is_none() {
         check!(test, false, "no second CPU");
@@ -198,4 +199,89 @@ pub fn remapped(test: &str, boot: &Boot) {
     cpu::disable_interrupts();
     idt::load();
     check!(test, done, "all come through");
+}
+
+/// A table whose first page ends with the exceptions' gates, so that only interrupts need the second.
+const HALVED: u64 = tables::ALIAS + 0x1000 - 32 * 16;
+const SECOND: u64 = tables::ALIAS + 0x1000;
+const PAGE_FAULT: u8 = 14;
+/// Interrupts that are raised at the least, and page faults that there must be.
+const RAISES: u64 = 2000;
+const MISSES: u64 = 20;
+
+/// The page of one CPU's table that has all gates but those of exceptions is unmapped and mapped again by the other,
+/// again and again: an interrupt that finds it gone is a page fault, in service until that completes it.
+pub fn unmapped(test: &str, boot: &Boot) {
+    let Some(count) = all(test, boot) else { return };
+    tables::fill(idt::arena(0x1000) + HALVED - tables::ALIAS);
+    tables::forgive_all();
+    idt::on(PAGE_FAULT, |_| {
+        if cpu::cr2() & !0xFFF != SECOND {
+            println!("FAIL unmapped: a page fault at {:#x}", cpu::cr2());
+            power::debug_exit(power::FAILED);
+        }
+        edu::acknowledge();
+        x2apic::complete();
+    });
+    tables::map_alias(idt::arena(0x1000));
+    tables::map_alias_page(1, idt::arena(0x2000));
+    GO_ON.store(true, SeqCst);
+    cpu::load_idt(HALVED, WHOLE);
+    cpu::enable_interrupts();
+    let misses = || idt::count_on(0, PAGE_FAULT);
+    let done = smp::others(
+        count,
+        |_| {
+            while GO_ON.load(SeqCst) {
+                tables::map_alias_page(1, 0);
+                tables::map_alias_page(1, idt::arena(0x2000));
+            }
+        },
+        || {
+            let mut raised = 0;
+            let done = wait::patiently(|| {
+                edu::raise();
+                cpu::invalidate_page(SECOND);
+                raised += 1;
+                if raised % 16 == 0 {
+                    cpu::load_idt(HALVED, WHOLE);
+                }
+                raised >= RAISES && misses() >= MISSES
+            });
+            GO_ON.store(false, SeqCst);
+            done
+        },
+    );
+    cpu::disable_interrupts();
+    idt::load();
+    check!(test, done, "all come through, with {} page faults", misses());
+}
+
+/// Interrupts that the table serves before it is gone, and how many there were before.
+const SERVED: u64 = 200;
+static BEFORE: AtomicU64 = AtomicU64::new(0);
+
+/// All of the table that one CPU takes interrupts through is unmapped by the other, in the middle of them: no fault
+/// has a gate any more, which is the end.
+pub fn unmapped_whole(test: &str, boot: &Boot) {
+    let Some(count) = all(test, boot) else { return };
+    tables::fill(idt::arena(0x1000));
+    tables::map_alias(idt::arena(0x1000));
+    cpu::load_idt(tables::ALIAS, WHOLE);
+    cpu::enable_interrupts();
+    BEFORE.store(idt::count_on(0, VECTOR), SeqCst);
+    smp::others(
+        count,
+        |_| {
+            wait::patiently(|| idt::count_on(0, VECTOR) >= BEFORE.load(SeqCst) + SERVED);
+            tables::map_alias(0);
+        },
+        || {
+            wait::patiently(|| {
+                edu::raise();
+                cpu::invalidate_page(tables::ALIAS);
+                false
+            })
+        },
+    );
 }

@@ -3,9 +3,12 @@
 //! At addresses from 0xFEE0_0000 to 0xFEEF_FFFF a write is an interrupt message. Those of the old format are left
 //! out: QEMU delivers them whatever it is told (docs/security.md).
 
-use crate::{ground, nvme::Nvme};
+use crate::{
+    ground::{self, VECTOR},
+    nvme::Nvme,
+};
 use core::arch::asm;
-use machine::{boot::Boot, console::check, cpu, edu, random::Random, wait};
+use machine::{boot::Boot, console::check, cpu, edu, idt, random::Random, wait, x2apic};
 
 const PAGE: u64 = 4096;
 const SEED: u64 = 0xD3A;
@@ -70,13 +73,16 @@ pub fn nvme(test: &str, boot: &Boot) {
     nvme.stop();
 }
 
-/// Its queues themselves in foreign memory, and doorbells of queues that don't exist.
+/// Its queues themselves in foreign memory, with a command to be fetched there, and doorbells of queues that don't
+/// exist.
 pub fn queues(_: &str, boot: &Boot) {
     let Some(mut nvme) = Nvme::find() else { return };
     let end = boot.memory_end().next_multiple_of(1 << 20);
     for address in [0, end, end + (64 << 20), 2 * GIB - PAGE, 0xFED9_0000, 4 * GIB, 1 << 40, !0xFFF]
     {
         nvme.start_at(address, address);
+        nvme.ring(1, 0);
+        wait::ticks(2_000_000);
         nvme.ring_all();
         wait::ticks(2_000_000);
     }
@@ -107,15 +113,17 @@ pub fn msix(_: &str, boot: &Boot) {
     let buffer = boot.free_memory().start;
     let mut random = Random::new(SEED);
     let control = nvme.function.read(capability);
+    // QEMU's controller interrupts by MSI-X only if that was on when it was started.
+    nvme.function.write(capability, control & 0xFFFF | 1 << 31);
     nvme.start();
     cpu::enable_interrupts();
     for round in 0..1500u32 {
         let r = random.number();
         let entry = table + (r & 3) * 16;
-        // Mostly well-formed: this CPU or another, any vector that isn't an exception's of its own.
+        // Mostly well-formed: this CPU or another, any vector, those of exceptions among them.
         let id = [0, r >> 8 & 0xF, 0x55, 0xFF][(r >> 16 & 3) as usize];
         let address = if r >> 20 & 7 == 0 { r >> 32 } else { 0xFEE0_0000 | id << 12 };
-        let data = (r >> 24) as u32 & 0xFFFF | 0x20;
+        let data = (r >> 24) as u32 & if r >> 56 & 3 == 0 { 0xFF1F } else { 0xFFFF };
         cpu::mmio_write(entry, address as u32);
         cpu::mmio_write(entry + 4, if r >> 60 == 0 { !0 } else { 0 });
         cpu::mmio_write(entry + 8, data & !0x700 | (r >> 40) as u32 & 0x700);
@@ -134,6 +142,70 @@ pub fn msix(_: &str, boot: &Boot) {
         cpu::mmio_write(table + entry * 16 + 12, 1);
     }
     edu::acknowledge();
+}
+
+/// Vectors of exceptions: none of a local APIC's below 16; above it they may come, but don't have to.
+const RESERVED: [u32; 6] = [0x00, 0x02, 0x0E, 0x0F, 0x10, 0x1F];
+/// The delivery modes fixed, lowest priority and NMI; fixed and level-triggered.
+const MODES: [u32; 4] = [0, 1 << 8, 4 << 8, 0xC000];
+
+/// The entry of the controller's completions at vectors that are exceptions', for every CPU that might be, itself
+/// too: programmed so while nothing is sent, and made so of a good one while it sends.
+pub fn msix_reserved(test: &str, boot: &Boot) {
+    let Some(mut nvme) = Nvme::find() else { return };
+    let Some((capability, table)) = nvme.table() else { return };
+    let buffer = boot.free_memory().start;
+    let control = nvme.function.read(capability) & !(3 << 30);
+    [0x10, 0x1F, VECTOR].into_iter().for_each(|v| idt::on(v, |_| x2apic::complete()));
+    // In this order: see above.
+    nvme.function.write(capability, control | 1 << 31);
+    nvme.start();
+    cpu::enable_interrupts();
+    let below = || (0..16).map(idt::count).sum::<u64>();
+    let (before, mut sent) = (below(), 0);
+    let at_first = completion_comes(&mut nvme, table, buffer);
+    for id in (0..16).chain([0x55, 0xFF]) {
+        for vector in RESERVED {
+            for mode in MODES {
+                aim(table, id, mode | vector);
+                sent += u32::from(nvme.identify_to(buffer).is_some());
+            }
+            aim(table, 0, VECTOR.into());
+            nvme.ring(sent, 0);
+            cpu::mmio_write(table + 8, vector);
+            cpu::mmio_write(table, edu::message_address(id) as u32);
+            // Its queues have lost count by now.
+            nvme.start();
+        }
+    }
+    wait::settle();
+    let n = below() - before;
+    let at_last = completion_comes(&mut nvme, table, buffer);
+    cpu::disable_interrupts();
+    nvme.stop();
+    nvme.function.write(capability, control);
+    cpu::mmio_write(table + 12, 1);
+    check!(
+        test,
+        at_first && at_last && n == 0,
+        "{n} of {sent} came to vectors below 16; to a good one they come before {at_first}, after {at_last}"
+    );
+}
+
+/// Programs the first entry, masked meanwhile.
+fn aim(table: u64, id: u32, data: u32) {
+    cpu::mmio_write(table + 12, 1);
+    cpu::mmio_write(table, edu::message_address(id) as u32);
+    cpu::mmio_write(table + 4, 0);
+    cpu::mmio_write(table + 8, data);
+    cpu::mmio_write(table + 12, 0);
+}
+
+/// Whether a completion interrupts by the first entry, when that is good.
+fn completion_comes(nvme: &mut Nvme, table: u64, buffer: u64) -> bool {
+    aim(table, 0, VECTOR.into());
+    let before = idt::count(VECTOR);
+    nvme.identify_to(buffer) == Some(0) && wait::until(|| idt::count(VECTOR) > before)
 }
 
 /// The table by odd widths, at odd places and beyond its end.

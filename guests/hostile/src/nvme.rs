@@ -51,6 +51,17 @@ impl Nvme {
         (function.read(pci::BAR0) & !0xF == BASE).then_some(Nvme { function, base, tail: 0 })
     }
 
+    /// Where its registers are.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Moves its registers and follows them; what was written may be refused.
+    pub fn move_to(&mut self, address: u32) {
+        self.function.write(pci::BAR0, address);
+        self.base = u64::from(self.function.read(pci::BAR0) & !0xF);
+    }
+
     /// Its MSI-X table.
     pub fn table(&self) -> Option<(u8, u64)> {
         let capability = self.function.capability(MSIX)?;

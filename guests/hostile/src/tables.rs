@@ -109,7 +109,8 @@ pub fn gates(_: &str, _: &Boot) {
     forgive_all();
     let table = idt::arena(0);
     for attributes in 0..=0xFFu64 {
-        // A task gate or a ring change ends it here or there, by its own fault: not in this list.
+        // Task gates among them, which raise #GP in long mode; all lead to the same segment, so that no
+        // ring changes.
         for vector in HOST.into_iter().chain([VECTOR]) {
             let [low, high] = idt::gate(vector, true);
             idt::write_gate(table, vector, [low & !(0xFF << 40) | attributes << 40, high]);
@@ -194,11 +195,16 @@ unsafe extern "C" {
 
 /// Maps the alias there, and forgets on this CPU what it was; zero: nowhere.
 pub fn map_alias(physical: u64) {
-    TABLE.0[0].store(if physical == 0 { 0 } else { physical | 3 }, SeqCst);
+    map_alias_page(0, physical);
+}
+
+/// The same with a page of it.
+pub fn map_alias_page(page: usize, physical: u64) {
+    TABLE.0[page].store(if physical == 0 { 0 } else { physical | 3 }, SeqCst);
     DIRECTORY.0[0].store(TABLE.0.as_ptr() as u64 | 3, SeqCst);
     // SAFETY: the boot code's table of the first 512 GiB; only 0 to 4 GiB are in use.
     unsafe { pdpt[256].store(DIRECTORY.0.as_ptr() as u64 | 3, SeqCst) }
-    cpu::invalidate_page(ALIAS);
+    cpu::invalidate_page(ALIAS + page as u64 * 4096);
 }
 
 /// The page behind the table's address exchanged, with LIDT and without, between two interrupts; in the

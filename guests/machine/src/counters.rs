@@ -139,6 +139,11 @@ impl Turns {
         Turns { cpu, before }
     }
 
+    /// How many this CPU had.
+    pub fn so_far() -> u64 {
+        Turns::of(smp::index()).before
+    }
+
     /// Since then.
     pub fn since(self) -> u64 {
         Turns::of(self.cpu).before.wrapping_sub(self.before)

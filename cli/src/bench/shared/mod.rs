@@ -11,6 +11,7 @@ mod output;
 use super::{
     command::{self, Files},
     figures::{Window, tick},
+    guest::Kit,
     lines,
     policy::Policy,
     progress::Step,
@@ -21,6 +22,9 @@ use crate::{context::Context, output::Output};
 use anyhow::{Result, bail};
 use boot::{Load, Ran};
 use figures::{Side, Together};
+
+/// Exits that an interrupt may cost on average that comes while its owner has the core.
+const MOST_AT_HOME: f64 = 0.05;
 
 /// What `bench shared` takes.
 #[derive(clap::Args, Clone, Debug)]
@@ -93,6 +97,34 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
         json.write(&(serde_json::to_string_pretty(&rows)? + "\n"))?;
     }
     html.map_or(Ok(()), |html: Output| html.write(&output::page(shown, &kit)))
+}
+
+/// For the tests: two guests on a core, briefly. Fails if interrupts that come while their owner has
+/// the core cost exits, or hardly any do.
+pub fn smoke(cx: &Context, kit: &Kit) -> Result<()> {
+    let load = Load {
+        fio: Workload::Fio { depth: 32 },
+        effort: Effort::Smoke,
+        slice_us: plan::DEFAULT_SLICE,
+    };
+    let step = Step::begin("two on a core     eli".to_owned());
+    let together = boot::boot(cx, kit, &load, Policy::Eli, &step).and_then(figures);
+    match &together {
+        Ok(t) => step.end(&format!("{:.4} exits for an interrupt at home", t.exits_at_home())),
+        Err(_) => step.end("failed"),
+    }
+    let together = together?;
+    let (home, all) = (together.sum(Side::at_home), together.sum(|side| side.interrupts));
+    if home < all / 2 {
+        bail!("two on a core: only {home} of {all} interrupts came while their owner had the core");
+    }
+    if together.exits_at_home() > MOST_AT_HOME {
+        let exits = together.sum(Side::exits_at_home);
+        bail!(
+            "two on a core: {exits} exits for {home} interrupts that came while their owner had the core, {MOST_AT_HOME} each at most expected"
+        );
+    }
+    Ok(())
 }
 
 /// Each guest's windows with what was counted on the core meanwhile.

@@ -1,11 +1,13 @@
 //! Who begins and who ends: the attackers are let loose when Linux is at work, and Linux is told to
 //! end when they are over, or in the midst of an attack that never ends, some rounds later.
 
+use super::sleeps;
 use crate::{
     report::{Report, VmReport},
     selftest::case::{Case, Expected, Guest},
     session::Wishes,
 };
+use attacks::Attack;
 use std::ops::ControlFlow;
 
 /// Rounds of verified I/O before the attackers begin, and after the last of them is over or, where one
@@ -23,6 +25,7 @@ pub struct Conductor {
     /// Linux's rounds when the attackers were over.
     over: Option<usize>,
     told: bool,
+    asked: bool,
 }
 
 /// What was seen of a console so far.
@@ -34,8 +37,8 @@ struct Seen {
     rounds: usize,
     /// The attacker waits for its order.
     ready: bool,
-    /// The last of its attacks has begun.
-    last: bool,
+    /// How often the last of its attacks has begun.
+    last: usize,
 }
 
 impl Seen {
@@ -49,18 +52,20 @@ impl Seen {
         for line in String::from_utf8_lossy(&new[..end]).lines().map(str::trim) {
             self.rounds += usize::from(line.starts_with(ROUND));
             self.ready |= line == "ready";
-            self.last |= Some(line) == last.as_deref();
+            self.last += usize::from(Some(line) == last.as_deref());
         }
     }
 }
 
 impl Conductor {
-    /// Looks at what was said and reported so far; breaks when only those are left that never end.
+    /// Looks at what was said and reported so far; breaks when only those are left that never end, and
+    /// `live` has their counters.
     pub fn lead(
         &mut self,
         case: &Case,
         consoles: &[Vec<u8>],
         report: &Report,
+        live: &Report,
         wishes: &Wishes,
     ) -> ControlFlow<()> {
         self.seen.resize(consoles.len(), Seen::default());
@@ -73,13 +78,14 @@ impl Conductor {
             let waits =
                 |((s, g), _): ((&Seen, &Guest), &VmReport)| s.ready || !g.options.is_empty();
             if rounds >= ROUNDS && attackers().all(waits) {
-                (1..consoles.len()).for_each(|vm| wishes.type_to(vm, "!"));
+                let all = (1..).zip(case.guests.iter().skip(1));
+                all.filter(|(_, g)| !sleeps(g)).for_each(|(vm, _)| wishes.type_to(vm, "!"));
                 self.begun = true;
             }
             return ControlFlow::Continue(());
         }
         let over = |((seen, guest), vm): ((&Seen, &Guest), &VmReport)| match guest.end {
-            Expected::Never => seen.last,
+            Expected::Never => seen.last >= begins(guest),
             Expected::Anyhow => true,
             _ => vm.end.is_some(),
         };
@@ -92,24 +98,41 @@ impl Conductor {
         }
         let mut all = case.guests.iter().zip(&report.vms);
         let others_ended = all.all(|(g, vm)| g.is_endless() || vm.end.is_some());
-        match case.guests.iter().any(Guest::is_endless) && others_ended {
+        if !case.guests.iter().any(Guest::is_endless) || !others_ended {
+            return ControlFlow::Continue(());
+        }
+        // Their counters are reported when they end, and so never: asked for now.
+        if !self.asked {
+            self.asked = true;
+            wishes.ask();
+        }
+        let counted =
+            |(g, vm): (&Guest, &VmReport)| !g.is_endless() || vm.vcpus.len() >= g.cpus as usize;
+        match case.guests.iter().zip(&live.vms).all(counted) {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }
     }
 }
 
+/// How often its last attack begins before enough was seen of it.
+fn begins(guest: &Guest) -> usize {
+    let last = attacks::chosen(guest.tests).flat_map(|s| s.attacks).last();
+    last.map_or(0, Attack::begins)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::selftest::hostile;
-    use ledger::{End, Record};
+    use ledger::{Counters, End, Record};
 
     struct Run {
         case: Case,
         conductor: Conductor,
         consoles: Vec<Vec<u8>>,
         report: Report,
+        live: Report,
         wishes: Wishes,
     }
 
@@ -120,16 +143,28 @@ mod tests {
 
         fn with(case: Case) -> Run {
             let names = ["first", "second", "third", "fourth"];
-            let report = Report::new(names.into_iter().take(case.guests.len()));
+            let [report, live] =
+                [(); 2].map(|()| Report::new(names.into_iter().take(case.guests.len())));
             let consoles = vec![Vec::new(); case.guests.len()];
             let (conductor, wishes) = (Conductor::default(), Wishes::default());
-            Run { case, conductor, consoles, report, wishes }
+            Run { case, conductor, consoles, report, live, wishes }
         }
 
         fn say(&mut self, vm: usize, text: &str) -> bool {
             self.consoles[vm].extend_from_slice(text.as_bytes());
-            let Run { case, conductor, consoles, report, wishes } = self;
-            conductor.lead(case, consoles, report, wishes).is_break()
+            let Run { case, conductor, consoles, report, live, wishes } = self;
+            conductor.lead(case, consoles, report, live, wishes).is_break()
+        }
+
+        /// The counters are asked for, and the run ends when they are there.
+        fn counted(&mut self) -> bool {
+            let early = self.say(0, "");
+            let asked = self.wishes.take_question();
+            for vm in 1..self.consoles.len() as u32 {
+                let counters = Counters::default();
+                self.live.see(&Record::Counters { vm, vcpu: 0, counters, cycles: 0 });
+            }
+            !early && asked && self.say(0, "")
         }
 
         fn round(&mut self, times: usize) {
@@ -164,7 +199,37 @@ mod tests {
         run.round(1);
         assert_eq!(run.typed(), [(0, "\n")]);
         run.end(0);
-        assert!(run.say(3, ""), "only the endless one is left");
+        assert!(run.counted(), "only the endless one is left");
+    }
+
+    #[test]
+    fn a_loop_of_resets_has_gone_round_before_linux_ends() {
+        let mut run = Run::of("hostile/registers-direct");
+        (1..=2).for_each(|vm| assert!(!run.say(vm, "ready\n")));
+        run.round(ROUNDS);
+        run.end(1);
+        run.end(2);
+        run.typed();
+        for _ in 0..=attacks::RESETS {
+            run.round(2 * ROUNDS);
+            assert_eq!(run.typed(), []);
+            assert!(!run.say(3, "attack reboot-loop/now\r\nreboot\r\n"));
+        }
+        run.round(ROUNDS);
+        assert_eq!(run.typed(), [(0, "\n")]);
+    }
+
+    #[test]
+    fn one_that_only_sleeps_is_left_alone() {
+        let mut run = Run::of("hostile/nobody-shared-eli");
+        run.round(2 * ROUNDS);
+        assert!(!run.say(1, "ready\n"));
+        run.round(ROUNDS);
+        assert_eq!(run.typed(), []);
+        run.round(ROUNDS);
+        assert_eq!(run.typed(), [(0, "\n")]);
+        run.end(0);
+        assert!(run.counted());
     }
 
     #[test]
@@ -186,6 +251,6 @@ mod tests {
         run.round(ROUNDS + 1);
         assert_eq!(run.typed(), [(0, "\n")]);
         run.end(0);
-        assert!(run.say(2, ""));
+        assert!(run.counted());
     }
 }

@@ -2,7 +2,6 @@
 
 use super::steady::{self, Verified};
 use crate::{
-    report::VmReport,
     selftest::{
         case::{Case, Cores, Expected, Guest, Outcome},
         judge::{counted, ended},
@@ -10,9 +9,9 @@ use crate::{
     },
     session::Ended,
 };
-use attacks::{Attack, Ends, Subject};
-use ledger::Reason;
-use plan::{Choice, Class, DeviceName};
+use attacks::{Attack, Blocked, Ends, Subject};
+use ledger::{Counters, Reason};
+use plan::{Choice, Class, DeviceName, Protection};
 use std::collections::HashMap;
 
 /// The longest time that Linux's heart, which beats a hundred times a second, may stand still, in
@@ -39,22 +38,26 @@ pub fn complaints(case: &Case, outcome: &Outcome) -> Vec<String> {
     let attackers = case.guests.get(1..).unwrap_or_default();
     wrong.extend(host(&outcome.log, attackers));
     wrong.extend(outcome.report.audit.complaint(case.audited));
-    for guest in attackers.iter().filter(|g| g.tests.split(',').any(|t| t == "dma")) {
-        if !outcome.log.iter().any(|l| blocked(l, guest)) {
-            wrong.push("the host doesn't tell of DMA that it blocked".to_owned());
-        }
+    for wanted in case.log.iter().filter(|w| !outcome.log.iter().any(|l| l.contains(**w))) {
+        wrong.push(format!("the host's log doesn't say {wanted:?}"));
     }
     let shares = attackers.iter().any(|g| g.cores != Cores::Next);
-    for ((guest, vm), console) in case.guests.iter().zip(&outcome.report.vms).zip(&outcome.consoles)
-    {
+    let vms = outcome.report.vms.iter().zip(&outcome.live.vms);
+    for ((guest, (vm, live)), console) in case.guests.iter().zip(vms).zip(&outcome.consoles) {
         let mut of_vm = Vec::new();
         ended(guest, vm, &mut of_vm);
         counted(guest, vm, &mut of_vm);
+        // Those of one that never ends are known in no other way.
+        let counters = if vm.end.is_some() { vm.counters() } else { live.counters() };
+        if shares && counters.turns == 0 {
+            of_vm.push("it shares its core with nobody".to_owned());
+        }
         match guest.variant {
             Variant::Steady => {
-                victim(guest, shares, console, outcome, &mut of_vm);
+                let core = Core { shares, faults: case.host.iommu_faults };
+                victim(guest, core, console, outcome, &mut of_vm);
             }
-            _ => attacker(guest, vm, console, &mut of_vm),
+            _ => attacker(&Tried { guest, counters, console, log: &outcome.log }, &mut of_vm),
         }
         wrong.extend(of_vm.into_iter().map(|w| format!("VM {}: {w}", vm.name)));
     }
@@ -102,8 +105,24 @@ fn host(log: &[String], attackers: &[Guest]) -> Vec<String> {
 
 /// Whether a line tells of DMA that was blocked, by a device of this VM.
 fn blocked(line: &str, guest: &Guest) -> bool {
-    let of = |device: &DeviceName| place(device).is_some_and(|place| line.contains(&place));
-    line.contains("IOMMU: ") && line.contains(" blocked: ") && guest.devices.iter().any(of)
+    guest.devices.iter().any(|device| blocked_of(line, device))
+}
+
+/// Whether it does, by this device.
+fn blocked_of(line: &str, device: &DeviceName) -> bool {
+    let of = place(device).is_some_and(|place| line.contains(&place));
+    of && line.contains("IOMMU: ") && line.contains(" blocked: ")
+}
+
+/// Whether a line tells of this, by a device of this VM.
+fn named(line: &str, guest: &Guest, blocked: Blocked) -> bool {
+    let class = match blocked.device {
+        attacks::Device::Edu => Class::Edu,
+        attacks::Device::Nvme => Class::Nvme,
+    };
+    let is =
+        |device: &&DeviceName| matches!(device, DeviceName::Named { class: c, .. } if *c == class);
+    line.contains(blocked.what) && guest.devices.iter().filter(is).any(|d| blocked_of(line, d))
 }
 
 /// Where the emulated machine has a device, as the host writes it.
@@ -116,7 +135,35 @@ fn place(device: &DeviceName) -> Option<String> {
     Some(format!(" 00:{slot:02x}.0 "))
 }
 
-fn victim(guest: &Guest, shares: bool, console: &str, outcome: &Outcome, wrong: &mut Vec<String>) {
+/// What Linux's core has besides Linux.
+#[derive(Clone, Copy)]
+struct Core {
+    /// Other vCPUs.
+    shares: bool,
+    /// The IOMMU's interrupt, unless it goes elsewhere; at most a hundred a second.
+    faults: Protection,
+}
+
+impl Core {
+    /// Linux's exits that have no cause which we know of, a sentence for each kind.
+    fn unexplained(self, policy: Choice, verified: &Verified) -> Vec<String> {
+        share(verified, |reason| {
+            let own = match self.shares {
+                true => shared_core(reason, verified),
+                false => own_core(policy, reason, verified),
+            };
+            let told = match (self.faults, reason) {
+                (Protection::Nmi, Reason::Kick) | (Protection::Limit, Reason::HostInterrupt) => {
+                    verified.time / 10_000_000 + 1
+                }
+                _ => 0,
+            };
+            own.saturating_add(told)
+        })
+    }
+}
+
+fn victim(guest: &Guest, core: Core, console: &str, outcome: &Outcome, wrong: &mut Vec<String>) {
     let mut excused = 0;
     for line in console.lines().filter_map(|l| l.split("@exitless ").nth(1)) {
         if line.starts_with("complaint ") && line.contains(LATE) {
@@ -144,16 +191,15 @@ fn victim(guest: &Guest, shares: bool, console: &str, outcome: &Outcome, wrong: 
             "its heart stood still for {gap} us, the machine in them for {paused}, and {most} more are allowed"
         ));
     }
-    let share = if shares { shared_core(&verified) } else { own_core(guest.policy, &verified) };
-    wrong.extend(share);
+    wrong.extend(core.unexplained(guest.policy, &verified));
 }
 
 /// Its exits have causes of its own, reason by reason: what it asked the host for itself, the byte that
 /// was typed at the end, and of its disk's interrupts the few that ELI may let through the host. That
 /// is what it has without an attacker, whatever the machine's speed.
-fn own_core(policy: Choice, verified: &Verified) -> Vec<String> {
+fn own_core(policy: Choice, reason: Reason, verified: &Verified) -> u64 {
     let own = |reason| verified.of(reason);
-    share(verified, |reason| match (policy, reason) {
+    match (policy, reason) {
         (_, Reason::Kick) => TYPED,
         (_, Reason::ConsoleIo) => u64::MAX,
         (Choice::Direct, _) => 0,
@@ -162,17 +208,17 @@ fn own_core(policy: Choice, verified: &Verified) -> Vec<String> {
         (_, Reason::TimerInterrupt | Reason::TimerEoi) => own(Reason::TimerProgram),
         (_, Reason::OtherEoi) => own(Reason::ConsoleIo),
         _ => 0,
-    })
+    }
 }
 
 /// The same where it shares its core. Its disk's interrupts come while others have the core, too; it
 /// sleeps at most once for each interrupt that it has; and what it must bear of the others is that for
 /// each slice of time one of their turns begins, one of their interrupts comes, and core 0 looks once
 /// after the core.
-fn shared_core(verified: &Verified) -> Vec<String> {
+fn shared_core(reason: Reason, verified: &Verified) -> u64 {
     let own = |reason| verified.of(reason);
     let slices = verified.time / (1000 * u64::from(plan::DEFAULT_SLICE)) + 1;
-    share(verified, |reason| match reason {
+    match reason {
         Reason::ConsoleIo | Reason::TimerProgram => u64::MAX,
         Reason::TimerInterrupt | Reason::TimerEoi => own(Reason::TimerProgram),
         Reason::OtherEoi => own(Reason::ConsoleIo),
@@ -181,7 +227,7 @@ fn shared_core(verified: &Verified) -> Vec<String> {
         Reason::Turn | Reason::OtherVcpu => slices,
         Reason::Kick => slices + TYPED,
         _ => 0,
-    })
+    }
 }
 
 /// What of its exits is more than is explained.
@@ -194,38 +240,64 @@ fn share(verified: &Verified, explained: impl Fn(Reason) -> u64) -> Vec<String> 
     Reason::ALL.iter().filter(too_many).map(sentence).collect()
 }
 
-fn attacker(guest: &Guest, vm: &VmReport, console: &str, wrong: &mut Vec<String>) {
+/// What is known of an attacker.
+struct Tried<'a> {
+    guest: &'a Guest,
+    /// Those of its whole life.
+    counters: Counters,
+    console: &'a str,
+    /// The host's.
+    log: &'a [String],
+}
+
+fn attacker(tried: &Tried, wrong: &mut Vec<String>) {
+    let Tried { guest, counters, console, .. } = tried;
     wrong.extend(console.lines().filter(|l| l.starts_with("FAIL")).map(str::to_owned));
     let mut sum = HashMap::<Reason, u64>::new();
     for subject in attacks::chosen(guest.tests) {
         for attack in subject.attacks {
-            one(guest, vm, subject, attack, console, &mut sum, wrong);
+            one(tried, subject, attack, &mut sum, wrong);
         }
     }
     if guest.end == Expected::Passed && !console.lines().any(|l| l.trim() == "attacks over") {
         wrong.push("it didn't come to the end of its attacks".to_owned());
     }
     for (reason, told) in sum {
-        let n = vm.counters().of(reason);
+        let n = counters.of(reason);
         if n < told {
             wrong.push(format!("{n} {} exits in the report, the VM saw {told}", reason.label()));
         }
     }
 }
 
-/// An attack was made, ended as the table says, and the ledger shows it.
+/// How often an attack began.
+pub fn begun(name: &str, console: &str) -> usize {
+    let line = format!("attack {name}");
+    console.lines().filter(|l| l.trim() == line).count()
+}
+
+/// An attack was made, ended as the table says, and the ledger shows it, or the log.
 fn one(
-    guest: &Guest,
-    vm: &VmReport,
+    tried: &Tried,
     subject: &Subject,
     attack: &Attack,
-    console: &str,
     sum: &mut HashMap<Reason, u64>,
     wrong: &mut Vec<String>,
 ) {
+    let Tried { guest, counters, console, log } = tried;
     let name = format!("{}/{}", subject.name, attack.name);
-    if !console.lines().any(|l| l.trim() == format!("attack {name}")) {
-        return wrong.push(format!("{name} wasn't tried"));
+    match begun(&name, console) {
+        0 => return wrong.push(format!("{name} wasn't tried")),
+        n if n < attack.begins() => {
+            wrong.push(format!("{name} began {n} times, {} wanted", attack.begins()));
+        }
+        _ => {}
+    }
+    if let Some(blocked) = attack.blocked
+        && !log.iter().any(|l| named(l, guest, blocked))
+    {
+        let what = blocked.what;
+        wrong.push(format!("{name}: the host doesn't tell of {what}by {:?}", blocked.device));
     }
     let contained = console.lines().any(|l| l.starts_with(&format!("ok {name}: ")));
     if contained != (attack.ends == Ends::Contained) {
@@ -234,18 +306,15 @@ fn one(
     let said = console.lines().find_map(|l| l.trim().strip_prefix(&format!("ledger {name}")));
     let in_window = said.map(exits);
     for shown in attack.shows {
-        let least = match (guest.policy, guest.cores, shown.reason) {
-            (Choice::Direct, ..) => shown.direct,
-            // On a shared core its table has no shadow, whose page would be watched; and a tick that
-            // is due when it exits anyway, or when another has the core, has no exit of its own.
-            (_, Cores::First | Cores::One, Reason::IdtWrite) => 0,
-            (_, Cores::First | Cores::One, Reason::TimerInterrupt) => shown.eli.min(1),
+        let least = match (guest.policy, guest.cores) {
+            (Choice::Direct, _) => shown.direct,
+            (_, Cores::First | Cores::One) => shown.shared,
             _ => shown.eli,
         };
         // What doesn't come back is the last thing that its VM does.
         let n = match &in_window {
             Some(exits) => exits.get(shown.reason.label()).copied().unwrap_or(0),
-            None => vm.counters().of(shown.reason),
+            None => counters.of(shown.reason),
         };
         if n < least {
             let reason = shown.reason.label();
@@ -287,14 +356,18 @@ mod tests {
         }
     }
 
+    const OWN: Core = Core { shares: false, faults: Protection::Elsewhere };
+    const SHARED: Core = Core { shares: true, ..OWN };
+
     #[test]
     fn a_complaint_is_harm_but_for_anothers_turn_on_a_shared_core() {
         let case = super::super::all().into_iter().find(|c| c.name == "hostile/nobody-eli");
         let guest = &case.unwrap().guests[0];
         let complain = |shares, console: &str| {
+            let core = Core { shares, faults: Protection::Elsewhere };
             let mut wrong = Vec::new();
             let silent = Outcome::silent(Report::default());
-            victim(guest, shares, console, &silent, &mut wrong);
+            victim(guest, core, console, &silent, &mut wrong);
             wrong.len()
         };
         let late = "@exitless complaint [ 2.1] hrtimer: interrupt took 6573694 ns\r\n";
@@ -329,7 +402,7 @@ mod tests {
                  gap_to=4000000000 device=1 ticks=1 nanoseconds=1 entries=0 exits={exits}\n"
             );
             let mut wrong = Vec::new();
-            victim(guest, true, &console, &outcome, &mut wrong);
+            victim(guest, SHARED, &console, &outcome, &mut wrong);
             wrong.iter().any(|w| w.contains("stood still"))
         };
         assert!(!stands_still(2_500_000));
@@ -341,32 +414,43 @@ mod tests {
         use Reason::*;
         let own =
             [(TimerProgram, 90), (TimerInterrupt, 90), (ConsoleIo, 50), (OtherEoi, 9), (Kick, 1)];
-        let with = |more| own_core(Choice::Eli, &verified(&[&own[..], &[more]].concat()));
+        let with = |more| OWN.unexplained(Choice::Eli, &verified(&[&own[..], &[more]].concat()));
         assert_eq!(with((DeviceInterrupt, 5)), [""; 0]);
         for more in [(DeviceInterrupt, 6), (TimerInterrupt, 91), (Kick, 2), (NestedPageFault, 1)] {
             assert_eq!(with(more).len(), 1, "{more:?}");
         }
-        assert_eq!(own_core(Choice::Direct, &verified(&[(ConsoleIo, 50), (Kick, 1)])), [""; 0]);
-        assert_eq!(own_core(Choice::Direct, &verified(&own)).len(), 3);
+        let direct = |exits: &[_]| OWN.unexplained(Choice::Direct, &verified(exits));
+        assert_eq!(direct(&[(ConsoleIo, 50), (Kick, 1)]), [""; 0]);
+        assert_eq!(direct(&own).len(), 3);
     }
 
     #[test]
     fn on_a_shared_core_it_bears_an_exit_of_each_kind_in_a_slice() {
         use Reason::*;
         let slice = 1000 * u64::from(plan::DEFAULT_SLICE);
-        let with = |more| shared_core(&Verified { time: 9 * slice, ..verified(&[more]) }).len();
+        let in_slices = |more| Verified { time: 9 * slice, ..verified(&[more]) };
+        let with = |more| SHARED.unexplained(Choice::Eli, &in_slices(more)).len();
         for most in [(Turn, 10), (OtherVcpu, 10), (Kick, 11), (DeviceEoi, 100), (Halt, 200)] {
             assert_eq!(with(most), 0, "{most:?}");
             assert_eq!(with((most.0, most.1 + 1)), 1, "{most:?}");
         }
         assert_eq!(with((NestedPageFault, 1)), 1);
+        // And one in ten milliseconds for the IOMMU's interrupt, if its core gets that.
+        for (faults, reason, more) in
+            [(Protection::Nmi, Kick, 11), (Protection::Limit, HostInterrupt, 0)]
+        {
+            let told = |n| {
+                Core { faults, ..SHARED }.unexplained(Choice::Eli, &in_slices((reason, n))).len()
+            };
+            assert_eq!((told(more + 5), told(more + 6)), (0, 1), "{reason:?}");
+            assert_eq!(with((reason, more + 1)), 1, "{reason:?}");
+        }
     }
 
     #[test]
     fn an_attack_must_be_made_end_as_the_table_says_and_show() {
         let guest =
             super::super::attacker("exits", Choice::Eli, crate::selftest::case::Cores::Next, 0);
-        let mut vm = VmReport::default();
         let subject = attacks::chosen("exits").next().unwrap();
         let mut console = String::new();
         for attack in subject.attacks {
@@ -379,26 +463,71 @@ mod tests {
             console += &format!("\nok {name}: 5 of 5\n");
         }
         console += "attacks over\n";
-        let judge = |vm: &VmReport, console: &str| {
+        let judge = |exits: &[u64], console: &str| {
+            let counters = Counters { exits: exits.to_vec(), ..Counters::default() };
             let mut wrong = Vec::new();
-            attacker(&guest, vm, console, &mut wrong);
+            attacker(&Tried { guest: &guest, counters, console, log: &[] }, &mut wrong);
             wrong
         };
         assert!(
-            judge(&vm, &console)[0].contains("in the report"),
+            judge(&[], &console)[0].contains("in the report"),
             "the ledger knows nothing of it"
         );
         let exits = vec![u64::from(u32::MAX); Reason::COUNT];
-        vm.vcpus.push(ledger::Counters { exits, ..ledger::Counters::default() });
-        assert_eq!(judge(&vm, &console), [""; 0]);
+        assert_eq!(judge(&exits, &console), [""; 0]);
         for (from, to) in [
             ("attack exits/cpuid", "attack exits/nothing"),
             ("ok exits/cpuid", "FAIL exits/cpuid"),
             ("cpuid=", "hypercall="),
             ("attacks over", ""),
         ] {
-            assert!(!judge(&vm, &console.replacen(from, to, 1)).is_empty(), "{from} → {to}");
+            assert!(!judge(&exits, &console.replacen(from, to, 1)).is_empty(), "{from} → {to}");
         }
+    }
+
+    #[test]
+    fn a_loop_of_resets_must_go_round_and_show() {
+        let guest = super::super::attacker("reboot-loop", Choice::Eli, Cores::Next, 0);
+        let judge = |begun, port_io| {
+            let mut exits = vec![0; Reason::COUNT];
+            exits[Reason::PortIo as usize] = port_io;
+            let counters = Counters { exits, ..Counters::default() };
+            let console = "attack reboot-loop/now\r\nreboot\r\n".repeat(begun);
+            let mut wrong = Vec::new();
+            attacker(&Tried { guest: &guest, counters, console: &console, log: &[] }, &mut wrong);
+            wrong
+        };
+        let resets = attacks::RESETS;
+        assert_eq!(judge(resets + 1, 12), [""; 0]);
+        assert!(judge(resets, 9)[0].contains("began 3 times, 4 wanted"));
+        assert_eq!(judge(resets + 1, 0).len(), 1);
+        assert!(judge(0, 0)[0].contains("wasn't tried"));
+    }
+
+    #[test]
+    fn each_attack_by_dma_must_be_told_of() {
+        let guest = super::super::attacker("dma", Choice::Eli, Cores::Next, 0);
+        let told = |lines: &[&str]| {
+            let log: Vec<_> = lines
+                .iter()
+                .map(|l| format!("warning: IOMMU: {l} was blocked: its domain; 0 more"))
+                .collect();
+            let dma = attacks::chosen("dma").flat_map(|s| s.attacks);
+            let named =
+                |a: &&Attack| a.blocked.is_some_and(|b| log.iter().any(|l| named(l, &guest, b)));
+            let told = dma.filter(named);
+            told.map(|a| a.name).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&["a write of page 0x1000 by device 00:10.0"]), ["edu"]);
+        assert_eq!(told(&["a read of page 0x1000 by device 00:05.0"]), ["queues"]);
+        assert_eq!(
+            told(&[
+                "a read of page 0x7000 by device 00:10.0",
+                "a write of page 0x1000 by device 00:05.0"
+            ]),
+            ["nvme"]
+        );
+        assert_eq!(told(&["a write of page 0x1000 by device 00:11.0"]), [""; 0], "another VM's");
     }
 
     #[test]

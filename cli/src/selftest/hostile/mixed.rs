@@ -1,7 +1,7 @@
 //! A round of a soak: Linux at work, an attacker with a list of subjects, and a random guest. Everything
 //! about it follows from a seed and its number, so that one alone can be run again.
 
-use super::{RUNS, attacked, complaints, steady::Verified};
+use super::{RUNS, attacked, complaints, judge, steady::Verified};
 use crate::selftest::case::{Case, Cores, Expected, Guest, Outcome};
 use attacks::Ends;
 use ledger::End;
@@ -83,7 +83,7 @@ pub struct Tally {
     /// Attacks that began.
     pub attacks: u64,
     /// Of these, those that ended as the table says: without effect, with the attacker stopped, or not
-    /// at all while nobody else noticed.
+    /// at all while nobody else noticed; resets must have been some by then.
     pub contained: u64,
     /// What the random guests tried, as far as they came to say so.
     pub operations: u64,
@@ -138,14 +138,15 @@ impl Tally {
             for attack in subject.attacks {
                 let name = format!("{}/{}", subject.name, attack.name);
                 let says = |text: &str| console.lines().any(|l| l.trim().starts_with(text));
-                if !says(&format!("attack {name}")) {
+                let begun = judge::begun(&name, console);
+                if begun == 0 {
                     continue;
                 }
                 self.attacks += 1;
                 self.contained += u64::from(match attack.ends {
                     Ends::Contained => says(&format!("ok {name}: ")),
                     Ends::Stopped(_) => matches!(end, Some(End::Fault(_))),
-                    Ends::Never => end.is_none(),
+                    Ends::Never | Ends::Resets => end.is_none() && begun >= attack.begins(),
                 });
             }
         }
@@ -211,7 +212,6 @@ mod tests {
         }
     }
 
-    /// A round that says nothing but what is in its report.
     /// A round whose consoles say this, and whose attackers ended so.
     fn tally(subjects: &'static str, consoles: [&str; 3], ends: [Option<End>; 2]) -> Tally {
         let case = Mixed { place: Place::One, subjects, stream: 9 }.case();
@@ -235,6 +235,17 @@ mod tests {
         let begun = "attack off-for-ever/now\r\n";
         let one = |end| tally("off-for-ever", ["", begun, ""], [end, None]);
         assert_eq!((one(None).contained, one(fault()).contained), (1, 0));
+    }
+
+    #[test]
+    fn a_loop_of_resets_must_go_round() {
+        let rounds = |n| "attack reboot-loop/now\r\nreboot\r\n".repeat(n);
+        let one = |n| tally("reboot-loop", ["", &rounds(n), ""], [None, None]);
+        let (hung, loops) = (one(attacks::RESETS), one(attacks::RESETS + 1));
+        assert_eq!((hung.attacks, hung.contained), (1, 0), "it hangs after its last reset");
+        assert_eq!((loops.attacks, loops.contained), (1, 1));
+        let short = |t: &Tally| t.lost.iter().any(|l| l.contains("began"));
+        assert_eq!((short(&hung), short(&loops)), (true, false));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::case::{Case, Cores, Expected, Guest, Special};
 use super::cases::{case, guest};
 use super::kernel::Variant;
 use attacks::Ends;
-use plan::{Choice, Class, DeviceName};
+use plan::{Choice, Class, DeviceName, Protection};
 
 /// More for Linux's command line. Its watchdog for lockups is left as it is, at twenty seconds: its heart is judged more
 /// strictly (see [`judge`]). The one over its clock wants to run twice a second and complains of a slow emulator
@@ -34,7 +34,7 @@ const RUNS: &[Run] = &[
     // What the rest is compared with.
     ("nobody", &[]),
     ("interrupts", &["interrupts,triple-fault", "apic,bad-cr4", "off-for-ever"]),
-    ("tables", &["idt,wild-idt", "cpus", "storm-for-ever"]),
+    ("tables", &["idt,wild-idt", "cpus,unmapped-idt-smp", "storm-for-ever"]),
     ("registers", &["msrs,wild-jump", "control,wild-tables", "reboot-loop"]),
     ("devices", &["pci", "msix,dma", "idle-for-ever"]),
     ("exits", &["ports,unmapped-idt", "exits,unemulated", "memory,console"]),
@@ -47,6 +47,13 @@ const UNORDERED: &str = "reboot-loop";
 const PLACES: &[(Cores, &[Choice])] =
     &[(Cores::Next, &[Choice::Eli, Choice::Direct]), (Cores::First, &[Choice::Eli])];
 
+/// Runs in which the IOMMU's interrupt comes to a core of guests, while their devices do their worst. In
+/// all others it goes to core 0.
+const CRITICAL: &[(&str, Protection, &str)] = &[
+    ("hostile/devices-eli", Protection::Nmi, "told by nmi"),
+    ("hostile/devices-shared-eli", Protection::Limit, "told by limit"),
+];
+
 /// All of them.
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -56,7 +63,17 @@ pub fn all() -> Vec<Case> {
         {
             let shared = if *cores == Cores::First { "shared-" } else { "" };
             let name = format!("hostile/{name}-{shared}{}", policy.label());
-            cases.push(attacked(name, policy, *cores, attackers));
+            let mut case = attacked(name, policy, *cores, attackers);
+            if let Some((_, protection, told)) = CRITICAL.iter().find(|(run, ..)| case.name == *run)
+            {
+                case.host.iommu_faults = *protection;
+                case.log.push(told);
+            }
+            if *cores != Cores::Next && attackers.is_empty() {
+                // With nobody else there the core would be Linux's own.
+                case.guests.push(sleeper(policy, *cores));
+            }
+            cases.push(case);
         }
     }
     cases.push(random(Choice::Eli));
@@ -114,7 +131,7 @@ fn attacker(subjects: &'static str, policy: Choice, cores: Cores, index: u8) -> 
         options: if subjects == UNORDERED { "order=none" } else { "" },
         end: match last.map(|a| a.ends) {
             Some(Ends::Stopped(why)) => Expected::Fault(why),
-            Some(Ends::Never) => Expected::Never,
+            Some(Ends::Never | Ends::Resets) => Expected::Never,
             _ => Expected::Passed,
         },
         says: Vec::new(),
@@ -123,9 +140,28 @@ fn attacker(subjects: &'static str, policy: Choice, cores: Cores, index: u8) -> 
     }
 }
 
+/// The attacker with nothing to attack: it waits for an order that doesn't come, and looks for it some times a
+/// second.
+fn sleeper(policy: Choice, cores: Cores) -> Guest {
+    let devices = Vec::new();
+    Guest { devices, end: Expected::Never, ..attacker("", policy, cores, 0) }
+}
+
+/// Whether a VM is a [`sleeper`].
+fn sleeps(guest: &Guest) -> bool {
+    guest.tests.is_empty() && guest.end == Expected::Never
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shared_core_has_several_vcpus_in_each_run() {
+        for case in all().iter().filter(|c| c.name.contains("-shared-")) {
+            assert!(case.guests.iter().any(|g| g.cores == Cores::First), "{}", case.name);
+        }
+    }
 
     #[test]
     fn every_attack_is_in_a_run() {

@@ -10,7 +10,7 @@ mod attempt;
 use crate::{ground, nvme::Nvme};
 use attempt::{Registers, attempt};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use machine::{boot::Boot, console::println, cpu, idt, pci, random::Random, x2apic};
+use machine::{boot::Boot, console::println, cpu, edu, idt, pci, random::Random, x2apic};
 
 /// Kinds of operations, in the order of the counts.
 const KINDS: [&str; 14] = [
@@ -320,10 +320,13 @@ fn messages(place: u64, value: u64, what: u64) {
     match what % 32 {
         0..8 => cpu::mmio_write(entry + (place >> 8 & 12), value as u32),
         8..20 => {
-            // For this CPU, at a vector that isn't an exception's.
-            cpu::mmio_write(entry, 0xFEE0_0000);
+            // For this CPU, at a vector that isn't an exception's; or for others, too, and at one that is.
+            let reserved = what % 32 >= 16;
+            let id = if reserved { place as u32 >> 4 & 3 } else { 0 };
+            let vector = if reserved { value & 0x1F } else { value & 0xFF | 0x20 };
+            cpu::mmio_write(entry, edu::message_address(id) as u32);
             cpu::mmio_write(entry + 4, 0);
-            cpu::mmio_write(entry + 8, value as u32 & 0xFF | 0x20);
+            cpu::mmio_write(entry + 8, vector as u32);
             cpu::mmio_write(entry + 12, 0);
         }
         20..24 => cpu::mmio_write(entry + 12, value as u32 & 1),

@@ -1,5 +1,6 @@
 //! The tests by name.
 
+mod deaf;
 mod delivery;
 mod device;
 mod exceptions;
@@ -7,6 +8,7 @@ mod heartbeat;
 mod hello;
 mod hostile;
 mod idt;
+mod interrupt_shadow;
 mod ipi;
 mod low;
 mod nested;
@@ -25,6 +27,7 @@ mod smp_start;
 mod smp_timer;
 mod timer;
 mod unassigned;
+mod weights;
 
 use crate::{boot::Boot, console::check, edu::Edu, smp};
 
@@ -44,6 +47,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("delivery-masked", delivery::masked),
     ("no-eoi", delivery::no_eoi),
     ("halt", delivery::halt),
+    ("interrupt-shadow", interrupt_shadow::interrupt_shadow),
     ("timer", timer::alone),
     ("timer-mixed", timer::mixed),
     ("timer-nested", timer::nested),
@@ -101,8 +105,11 @@ pub const ALL: &[(&str, Test)] = &[
     ("ipi-exits", smp_cost::exits),
     ("ipi-cost", smp_cost::instructions),
     ("shared-cost", shared_cost::instructions),
+    ("deaf", deaf::deaf),
     ("quiet", quiet::quiet),
     ("unassigned", unassigned::unassigned),
+    ("weights-light", weights::light),
+    ("weights-heavy", weights::heavy),
 ];
 
 /// The edu device, or a failed check.

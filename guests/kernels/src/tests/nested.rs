@@ -150,6 +150,7 @@ fn plain_stack() -> u64 {
 
 /// Does an exception push an error code?
 fn has_code(vector: u8) -> bool {
+    // #TS, #NP, #SS, #GP and #PF.
     matches!(vector, 10..=14)
 }
 

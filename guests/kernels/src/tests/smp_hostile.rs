@@ -10,6 +10,7 @@ use crate::{
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 const SEED: u64 = 0x1C2_0000_5701;
+/// INITs and start-ups close to each other.
 const NEAR: u64 = 10_000;
 const STORM: u64 = 3000;
 /// Delivery mode of a command.

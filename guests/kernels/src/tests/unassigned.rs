@@ -8,6 +8,10 @@ use ledger::Reason;
 /// How often each thing is done.
 const TIMES: u64 = 1000;
 const VECTOR: u8 = 0x51;
+/// Sleeps, each until the timer has counted down.
+const SLEEPS: u64 = 100;
+const TIMER: u8 = 0x52;
+const COUNT: u32 = 100_000;
 const ALL: RangeInclusive<u64> = TIMES..=TIMES;
 const NONE: RangeInclusive<u64> = 0..=0;
 
@@ -19,7 +23,7 @@ macro_rules! marker {
     };
 }
 
-/// Interrupts to itself with their completions, stores to the interrupt table, LIDT.
+/// Interrupts to itself with their completions, timers slept for, stores to the interrupt table, LIDT.
 pub fn unassigned(test: &str, _: &Boot) {
     let (table, limit) = cpu::stored_idt();
     let gate = idt::read_gate(table, VECTOR);
@@ -38,6 +42,23 @@ pub fn unassigned(test: &str, _: &Boot) {
     interrupts.expect(test, Reason::Ipi, ALL, ALL);
     interrupts.expect(test, Reason::OtherEoi, ALL, ALL);
     check!(test, interrupts.own() == 2 * TIMES, "{} exits in all", interrupts.own());
+
+    cpu::disable_interrupts();
+    let before = idt::count(TIMER);
+    let window = Window::open();
+    for _ in 0..SLEEPS {
+        x2apic::start_timer(TIMER, false, COUNT);
+        cpu::halt_until_interrupt();
+    }
+    let sleeps = window.close();
+    let ticks = idt::count(TIMER) - before;
+    check!(test, ticks == SLEEPS, "{ticks} of {SLEEPS} sleeps ended by the timer");
+    for reason in [Reason::TimerInterrupt, Reason::TimerEoi] {
+        sleeps.expect(test, reason, SLEEPS..=SLEEPS, SLEEPS..=SLEEPS);
+    }
+    // Its divider, its entry of the local vector table, its count.
+    sleeps.expect(test, Reason::TimerProgram, 3 * SLEEPS..=3 * SLEEPS, 3 * SLEEPS..=3 * SLEEPS);
+    check!(test, sleeps.own() == 5 * SLEEPS, "{} exits for them", sleeps.own());
 
     let window = Window::open();
     for _ in 0..TIMES {
