@@ -106,10 +106,12 @@ shadow_cli_behind:
     retq
 
 # MOV to SS with interrupts on, until the cell at RSI, which the handler counts in, is at RDX, or the one
-# at RDI, which the scene counts in, at RCX.
+# at RDI, which the scene counts in, at RCX. Not right behind STI: of several that hold interrupts back
+# one after the other only the first is sure to.
 shadow ss
     movl %ss, %r8d
     sti
+    nop
 1:  movl %r8d, %ss
 .global shadow_ss_in
 shadow_ss_in:
@@ -128,6 +130,7 @@ shadow ss_cpuid
     movq %rcx, %r9
     movq %rdx, %r10
     sti
+    nop
 1:  xorl %eax, %eax
     xorl %ecx, %ecx
     movl %r8d, %ss
