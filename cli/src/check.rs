@@ -24,6 +24,7 @@ A plan:
   reset = \"restart\"           # or stop: what a reset of its own leads to
   [host]
   iommu_faults = \"elsewhere\"  # or nmi, limit: what keeps guests from holding them back
+  without_interrupt_remapping = \"refuse\"  # or trust-every-guest, where the IOMMU has none
   [network.nic0]              # a controller whose virtual functions VMs share: nic0.vf0 …
   vfs = 2                     # how many; else as many as are named
   macs = [\"02:00:00:00:00:01\"]  # of the first ones; the others' come from nic0's own

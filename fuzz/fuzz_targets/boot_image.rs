@@ -7,7 +7,7 @@
 use arbitrary::Arbitrary;
 use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
-use plan::{Choice, Class, DeviceName, Host, Mac, Network, OnReset, Plan, Protection, Vm, image};
+use plan::{Choice, Class, DeviceName, Host, Mac, Network, OnReset, Plan, Protection, Vm, WithoutRemapping, image};
 
 #[derive(Arbitrary, Debug)]
 enum Input<'a> {
@@ -39,6 +39,7 @@ struct VmInput<'a> {
 struct HostInput {
     slice_us: u32,
     iommu_faults: u8,
+    trusting: bool,
 }
 
 #[derive(Arbitrary, Debug)]
@@ -147,7 +148,10 @@ fuzz_target!(|input: Input| match input {
             vms: vms.iter().map(VmInput::vm).collect(),
             networks: networks.iter().map(NetworkInput::network).collect(),
             slice_us: host.slice_us,
-            host: Host { iommu_faults: Protection::ALL[host.iommu_faults as usize % 3].1 },
+            host: Host {
+                iommu_faults: Protection::ALL[host.iommu_faults as usize % 3].1,
+                without_remapping: WithoutRemapping::ALL[usize::from(host.trusting)].1,
+            },
         };
         let mut image = match image::build(&plan) {
             Ok(image) => image,

@@ -6,7 +6,7 @@
 use arbitrary::Arbitrary;
 use fuzz::one_line;
 use iommu::vtd::audit::Cursor;
-use iommu::vtd::{Range, Unit, probe};
+use iommu::vtd::{Range, Remapping, Unit, probe};
 use iommu::{Bdf, Delivery, DomainId, InterruptRoute, Memory, Registers};
 use libfuzzer_sys::fuzz_target;
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
@@ -178,7 +178,7 @@ fuzz_target!(|input: Input| {
             state.registers.extend(any);
         }
     }
-    match probe(&mut model.clone()) {
+    match probe(&mut model.clone(), Remapping::On) {
         // It answers nothing more, and waiting for it takes its time.
         Ok(found) if !input.honest => {
             assert!(found.register_bytes() <= 32 << 10);
@@ -187,7 +187,7 @@ fuzz_target!(|input: Input| {
         Ok(_) => {}
         Err(refusal) => return one_line(&refusal),
     }
-    let mut unit = Unit::enable(model.clone(), model.clone(), 256).expect("an honest unit");
+    let mut unit = Unit::enable(model.clone(), model.clone(), 256, Remapping::On).expect("an honest unit");
     let mut allocated: Vec<u16> = Vec::new();
     let (mut routes, mut attached) = (HashMap::new(), Attached::new());
     for step in input.steps.iter().take(1024) {

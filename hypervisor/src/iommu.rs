@@ -12,8 +12,10 @@ use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::ops::RangeInclusive;
 use iommu::vtd::audit::{Cursor, Finding};
-use iommu::{Bdf, Delivery, DomainId, Error, Fault, InterruptRoute, Registers, vtd};
+use iommu::vtd::{self, Remapping};
+use iommu::{Bdf, Delivery, DomainId, Error, Fault, InterruptRoute, Message, Registers};
 use paging::{PageSize, VtdSecondLevel};
+use plan::WithoutRemapping;
 use spin::Once;
 use spin::mutex::TicketMutex as Mutex;
 
@@ -87,9 +89,10 @@ impl iommu::Memory for Frames {
     }
 }
 
-/// Switches on every unit of the machine; from then on devices reach nothing and raise
-/// nothing that a VM hasn't been given. The error is a sentence.
-pub fn enable(machine: &Machine) -> Result<(), String> {
+/// Switches on every unit of the machine; from then on devices reach nothing that a VM hasn't been
+/// given, and raise nothing, unless the machine can't remap interrupts and the plan makes do
+/// `without`. The error is a sentence.
+pub fn enable(machine: &Machine, without: WithoutRemapping) -> Result<(), String> {
     let Some(dmar) = &machine.dmar else {
         let found =
             if machine.ivrs_present { "an AMD-Vi unit, which isn't supported yet" } else { "none" };
@@ -97,22 +100,35 @@ pub fn enable(machine: &Machine) -> Result<(), String> {
             "the machine has no usable IOMMU (found {found}): a VT-d unit with interrupt remapping is needed to keep devices and guests apart; on QEMU add -device intel-iommu,intremap=on,eim=on"
         ));
     };
-    if !dmar.interrupt_remapping {
-        return Err("the IOMMU has no interrupt remapping (DMAR flag INTR_REMAP is clear): without it a guest's device could raise any interrupt anywhere; on QEMU use intel-iommu with intremap=on".into());
-    }
+    let remapping = match (dmar.interrupt_remapping, without) {
+        (true, _) => Remapping::On,
+        (false, WithoutRemapping::TrustEveryGuest) => {
+            log::warn!(
+                "the IOMMU has no interrupt remapping, and the plan trusts every guest: a guest with a device can raise any interrupt on any core"
+            );
+            Remapping::Off
+        }
+        (false, WithoutRemapping::Refuse) => {
+            return Err("the IOMMU has no interrupt remapping (DMAR flag INTR_REMAP is clear): without it a guest's device could raise any interrupt anywhere; on QEMU use intel-iommu with intremap=on, and if every guest may have that, write without_interrupt_remapping = \"trust-every-guest\" in [host]".into());
+        }
+    };
     let pci = machine.ecam.map(Pci::new);
     let mut units = Vec::new();
     for unit in &dmar.units {
-        units.push(enable_unit(unit, pci.as_ref())?);
+        units.push(enable_unit(unit, pci.as_ref(), remapping)?);
     }
     UNITS.call_once(|| units);
     Ok(())
 }
 
-fn enable_unit(unit: &RemappingUnit, pci: Option<&Pci>) -> Result<Served, String> {
+fn enable_unit(
+    unit: &RemappingUnit,
+    pci: Option<&Pci>,
+    remapping: Remapping,
+) -> Result<Served, String> {
     memory::map_mmio(unit.base, REGISTER_BYTES);
     let at = unit.base;
-    let on = vtd::Unit::enable(Mmio(at), Frames, INTERRUPT_ENTRIES)
+    let on = vtd::Unit::enable(Mmio(at), Frames, INTERRUPT_ENTRIES, remapping)
         .map_err(|e| alloc::format!("the IOMMU at {at:#x} can't be used: {e}"))?;
     let of = |kind| unit.scopes.iter().filter(move |s| s.kind == kind);
     let named = of(ScopeKind::Endpoint).filter_map(|s| device_at(s, pci)).collect();
@@ -215,6 +231,22 @@ pub fn detach(device: Bdf) -> Result<(), Error> {
         Unit::Vtd(u) => u.detach(device),
     })
     .unwrap_or(Ok(()))
+}
+
+/// Whether interrupts of devices go by their entries. If not, by what the devices send.
+pub fn remaps() -> bool {
+    let all = UNITS.get().map(Vec::as_slice).unwrap_or_default();
+    all.iter().all(|s| match &*s.unit.lock() {
+        Unit::Vtd(u) => u.capabilities().remapping == Remapping::On,
+    })
+}
+
+/// What a device must send for an interrupt entry; none if that isn't routed, or can't be sent.
+pub fn message(device: Bdf, entry: u16) -> Option<Message> {
+    with(device, |u| match u {
+        Unit::Vtd(u) => u.message(entry).ok().flatten(),
+    })
+    .flatten()
 }
 
 /// An interrupt entry for a device, not yet routed. Boot only.

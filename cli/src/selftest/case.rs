@@ -18,7 +18,7 @@ use crate::{
 };
 use anyhow::{Context as _, Result};
 use ledger::{Reason, Record};
-use plan::{Choice, DeviceName, Host, Network, OnReset, Plan, Vm};
+use plan::{Choice, DeviceName, Host, Network, OnReset, Plan, Vm, WithoutRemapping};
 use std::{
     fs,
     ops::{ControlFlow, RangeInclusive},
@@ -81,6 +81,12 @@ impl Case {
     /// Whether it runs without the hypervisor.
     pub fn is_bare(&self) -> bool {
         matches!(self.machine, Special::Bare | Special::BareWithoutIommu)
+    }
+
+    /// Whether the machine's IOMMU can remap interrupts.
+    fn remaps(&self) -> bool {
+        self.machine != Special::NoInterruptRemapping
+            && self.host.without_remapping == WithoutRemapping::Refuse
     }
 
     /// Whether a VM of it runs this.
@@ -447,13 +453,13 @@ fn machine(case: &Case, plan: Plan<File>, directory: &Path, cx: &Context) -> Res
         disks.push(Disk::File(disk));
     }
     let mut machine = Machine::exitless(cx.hypervisor()?, &path, &plan, disks)?;
+    if !case.remaps() {
+        machine.iommu = false;
+        machine.extra = ["-device", "intel-iommu,intremap=off"].map(Into::into).into();
+    }
     match case.machine {
         Special::Cpu(model) => machine.cpu = model.to_owned(),
         Special::NoIommu => machine.iommu = false,
-        Special::NoInterruptRemapping => {
-            machine.iommu = false;
-            machine.extra = ["-device", "intel-iommu,intremap=off"].map(Into::into).into();
-        }
         Special::Nics(models) => machine.connect(&models, &[])?,
         Special::NicBehindPort => {
             machine.nics.clear();

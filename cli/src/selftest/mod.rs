@@ -19,6 +19,7 @@ mod shared;
 mod smp;
 mod table;
 mod timers;
+mod trusting;
 
 use crate::{context::Context, summary::Summary};
 use anyhow::{Result, bail};
@@ -37,6 +38,7 @@ pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
     cases.extend(timers::all());
     cases.extend(shared::all());
     cases.extend(refusals::all());
+    cases.extend(trusting::all());
     cases.extend(hostile::all());
     let total = cases.len();
     let wanted = |c: &Case| match only {

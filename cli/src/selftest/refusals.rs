@@ -13,7 +13,11 @@ const MACHINES: [Lack; 10] = [
     ("no-nested-paging", Special::Cpu("max,-npt"), &["nested paging"]),
     ("no-x2apic", Special::Cpu("max,-x2apic"), &["x2APIC"]),
     ("no-iommu", Special::NoIommu, &["IOMMU"]),
-    ("no-interrupt-remapping", Special::NoInterruptRemapping, &["interrupt remapping"]),
+    (
+        "no-interrupt-remapping",
+        Special::NoInterruptRemapping,
+        &["interrupt remapping", "trust-every-guest"],
+    ),
     ("one-core", Special::OneCore, &["core 1"]),
     ("little-memory", Special::Memory(64), &["memory"]),
     ("damaged-image", Special::DamagedImage, &["boot image"]),

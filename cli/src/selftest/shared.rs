@@ -64,7 +64,7 @@ pub fn all() -> Vec<Case> {
             Protection::Nmi => "told by nmi",
             Protection::Limit => "told by limit",
         };
-        let host = Host { iommu_faults: protection };
+        let host = Host { iommu_faults: protection, ..Host::default() };
         let case = case(format!("critical/{name}"), protection == Protection::Limit, two);
         cases.push(Case { host, log: vec![told], audited: true, ..case });
     }

@@ -6,8 +6,8 @@
 
 use crate::{
     Choice, Class, DEFAULT_WEIGHT, DeviceError, DeviceName, Host, Mac, MacError, MicrosError,
-    Network, OnReset, Place, Plan, Protection, SizeError, Vm, check, check::before, nearest,
-    parse_micros, parse_size, shown::Shown,
+    Network, OnReset, Place, Plan, Protection, SizeError, Vm, WithoutRemapping, check,
+    check::before, nearest, parse_micros, parse_size, shown::Shown,
 };
 use alloc::{
     borrow::ToOwned,
@@ -23,7 +23,7 @@ use toml::{
 };
 
 const ROOT_KEYS: [&str; 4] = ["vm", "network", "host", "slice"];
-const HOST_KEYS: [&str; 1] = ["iommu_faults"];
+const HOST_KEYS: [&str; 2] = ["iommu_faults", "without_interrupt_remapping"];
 const NETWORK_KEYS: [&str; 2] = ["vfs", "macs"];
 const KEYS: [&str; 9] =
     ["cpus", "weight", "memory", "kernel", "initrd", "cmdline", "devices", "interrupts", "reset"];
@@ -99,6 +99,9 @@ pub enum Fault {
     /// Not a way to keep an interrupt safe.
     #[error("\"{}\" is no protection; use \"elsewhere\", \"nmi\" or \"limit\"", Shown(.0))]
     Protection(String),
+    /// Not what to do without interrupt remapping.
+    #[error("\"{}\" is nothing that can be done without; use \"refuse\" or \"trust-every-guest\"", Shown(.0))]
+    WithoutRemapping(String),
     /// Not a time.
     #[error(transparent)]
     Micros(#[from] MicrosError),
@@ -328,10 +331,17 @@ impl Reader<'_> {
                 return Err(self.unknown(key, &Place::Host, &HOST_KEYS));
             };
             let field = Field { reader: self, place: &Place::Host, key: known, value };
-            let text = field.string("\"elsewhere\", \"nmi\" or \"limit\"")?;
-            let found = Protection::ALL.iter().find(|(name, _)| *name == text);
-            let unknown = || Fault::Protection(text.to_owned());
-            read.iommu_faults = field.within(found.map(|f| f.1).ok_or_else(unknown))?;
+            if *known == "iommu_faults" {
+                let text = field.string("\"elsewhere\", \"nmi\" or \"limit\"")?;
+                let found = Protection::ALL.iter().find(|(name, _)| *name == text);
+                let unknown = || Fault::Protection(text.to_owned());
+                read.iommu_faults = field.within(found.map(|f| f.1).ok_or_else(unknown))?;
+            } else {
+                let text = field.string("\"refuse\" or \"trust-every-guest\"")?;
+                let found = WithoutRemapping::ALL.iter().find(|(name, _)| *name == text);
+                let unknown = || Fault::WithoutRemapping(text.to_owned());
+                read.without_remapping = field.within(found.map(|f| f.1).ok_or_else(unknown))?;
+            }
         }
         Ok(read)
     }

@@ -14,6 +14,7 @@ fn everything_but_the_kernel_has_a_default() {
     assert_eq!((vm.name.as_str(), vm.kernel.as_str(), vm.memory), ("web", "k", 1 << 30));
     assert_eq!((&vm.cpus[..], vm.interrupts, vm.weight), (&[1][..], Choice::Auto, 100));
     assert_eq!((plan.slice_us, plan.host.iommu_faults), (5_000, Protection::Elsewhere));
+    assert_eq!(plan.host.without_remapping, WithoutRemapping::Refuse);
     assert!(vm.initrd.is_none() && vm.cmdline.is_empty() && vm.devices.is_empty());
 }
 
@@ -26,6 +27,7 @@ fn every_key_is_read() {
 
         [host]
         iommu_faults = "limit"
+        without_interrupt_remapping = "trust-every-guest"
 
         [vm.web]
         cpus = [0x2]
@@ -61,7 +63,10 @@ fn every_key_is_read() {
         interrupts: Choice::Eli,
         reset: OnReset::Stop,
     };
-    let host = Host { iommu_faults: Protection::Limit };
+    let host = Host {
+        iommu_faults: Protection::Limit,
+        without_remapping: WithoutRemapping::TrustEveryGuest,
+    };
     assert_eq!(plan, Ok(Plan { vms: vec![vm], networks: vec![network], slice_us: 500, host }));
 }
 
@@ -194,6 +199,14 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
         (
             "[host]\niommu_faults = true\n",
             "vm.toml:2: [host] iommu_faults: this is true or false, but it has to be \"elsewhere\", \"nmi\" or \"limit\"",
+        ),
+        (
+            "[host]\nwithout_interrupt_remapping = 'run'\n",
+            "vm.toml:2: [host] without_interrupt_remapping: \"run\" is nothing that can be done without; use \"refuse\" or \"trust-every-guest\"",
+        ),
+        (
+            "[host]\nwithout_interrupt_remapping = 1\n",
+            "vm.toml:2: [host] without_interrupt_remapping: this is a number, but it has to be \"refuse\" or \"trust-every-guest\"",
         ),
         (
             "\n[vm.'a b']\nkernel='k'\n",

@@ -1,7 +1,9 @@
 //! Round trips, and images that someone damaged on purpose.
 
 use super::*;
-use crate::{Choice, Class, DeviceName, Fault, Host, Mac, Network, OnReset, Protection};
+use crate::{
+    Choice, Class, DeviceName, Fault, Host, Mac, Network, OnReset, Protection, WithoutRemapping,
+};
 use proptest::prelude::*;
 
 fn device() -> impl Strategy<Value = DeviceName> {
@@ -29,6 +31,7 @@ prop_compose! {
         weights in prop::collection::vec(1u32..10_001, count),
         slice_us in 100u32..100_001,
         protection in 0usize..3,
+        without in 0usize..2,
         macs in prop::collection::btree_set(any::<[u8; 5]>(), 0..9),
     ) -> Plan<Vec<u8>> {
         let devices: Vec<_> = devices.into_iter().collect();
@@ -46,7 +49,10 @@ prop_compose! {
         });
         let macs = macs.into_iter().map(|[b, c, d, e, f]| Mac([2, b, c, d, e, f])).collect();
         let networks = vec![Network { nic: 255, vfs: Some(64), macs }];
-        let host = Host { iommu_faults: Protection::ALL[protection].1 };
+        let host = Host {
+            iommu_faults: Protection::ALL[protection].1,
+            without_remapping: WithoutRemapping::ALL[without].1,
+        };
         Plan { vms: vms.collect(), networks, slice_us, host }
     }
 }

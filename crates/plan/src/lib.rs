@@ -35,7 +35,7 @@ pub use nearest::nearest;
 pub use network::{Mac, MacError, Network, Shared};
 pub use sharing::{
     DEFAULT_SLICE, DEFAULT_WEIGHT, Host, MAX_SHARES, MAX_WEIGHT, Micros, MicrosError, Protection,
-    SLICES, parse_micros,
+    SLICES, WithoutRemapping, parse_micros,
 };
 pub use size::{Size, SizeError, parse_size};
 pub use vm::{Blob, Choice, OnReset, Plan, Vm};

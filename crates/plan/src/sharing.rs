@@ -1,5 +1,5 @@
 //! What VMs that share cores, and the host beside them, are promised: weights, the slice, and how the
-//! host's own interrupts are kept safe from them.
+//! host's own interrupts are kept safe from them, where the machine lets it.
 
 use crate::{Choice, Error, Fault, Place, Plan, Vm, shown::Shown};
 use alloc::string::{String, ToString};
@@ -13,11 +13,31 @@ pub const DEFAULT_SLICE: u32 = 5_000;
 /// What a plan may say.
 pub const SLICES: RangeInclusive<u32> = 100..=1_000_000;
 
-/// How the host protects its own interrupts.
+/// How the host protects itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
     /// The IOMMU's fault interrupt.
     pub iommu_faults: Protection,
+    /// What to do on a machine whose IOMMU can't remap interrupts.
+    pub without_remapping: WithoutRemapping,
+}
+
+/// What to do where nothing keeps a guest's device from raising any interrupt on any core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WithoutRemapping {
+    /// Not to run.
+    #[default]
+    Refuse,
+    /// To run: each guest that has a device is trusted with the whole machine.
+    TrustEveryGuest,
+}
+
+impl WithoutRemapping {
+    /// Every choice with the name it has in `vm.toml`.
+    pub const ALL: [(&'static str, WithoutRemapping); 2] = [
+        ("refuse", WithoutRemapping::Refuse),
+        ("trust-every-guest", WithoutRemapping::TrustEveryGuest),
+    ];
 }
 
 /// What keeps guests that take interrupts themselves from holding one of the host's back.

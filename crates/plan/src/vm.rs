@@ -111,7 +111,10 @@ impl Choice {
 impl<F> Plan<F> {
     /// A plan that says nothing but what VMs there are.
     pub const fn new(vms: Vec<Vm<F>>) -> Self {
-        let host = Host { iommu_faults: crate::Protection::Elsewhere };
+        let host = Host {
+            iommu_faults: crate::Protection::Elsewhere,
+            without_remapping: crate::WithoutRemapping::Refuse,
+        };
         Plan { vms, networks: Vec::new(), slice_us: DEFAULT_SLICE, host }
     }
 

@@ -63,13 +63,16 @@ pub struct Built {
     pub host: plan::Host,
 }
 
-/// Builds every VM of the boot image.
-pub fn all(machine: &Machine, bytes: &'static [u8]) -> Result<Built, String> {
+/// Reads the boot image.
+pub fn image(bytes: &'static [u8]) -> Result<Image<'static>, String> {
     if bytes.is_empty() {
         return Err("no boot image was loaded: the boot loader must pass the file that `exitless image` makes as the one module".into());
     }
-    let image =
-        plan::image::parse(bytes).map_err(|e| format!("the boot image can't be used: {e}"))?;
+    plan::image::parse(bytes).map_err(|e| format!("the boot image can't be used: {e}"))
+}
+
+/// Builds every VM of the boot image.
+pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
     let ecam = machine.ecam.ok_or(
         "the machine's ACPI tables have no MCFG: PCI configuration space in memory is needed (q35 has it, i440fx doesn't)",
     )?;
@@ -78,13 +81,19 @@ pub fn all(machine: &Machine, bytes: &'static [u8]) -> Result<Built, String> {
     sriov::enable(&pci, &functions, &image.plan)?;
     let slice = cpu::tsc_hz() / 1_000_000 * u64::from(image.plan.slice_us);
     let shared = shared_cores(&image.plan, slice);
+    if let Some(core) = shared.first().filter(|_| !iommu::remaps()) {
+        return Err(format!(
+            "core {} is to be shared, and the IOMMU has no interrupt remapping, by which interrupts of devices are kept from whoever else has the core: give each vCPU a core of its own",
+            core.index
+        ));
+    }
     let mut taken = Vec::new();
     let (mut vms, mut placed) = (Vec::new(), Vec::new());
     for (index, vm) in image.plan.vms.iter().enumerate() {
         let name = vm.name.as_str();
         let of = |e: String| format!("VM {name:?}: {e}");
         let devices = resolve(&pci, &functions, &vm.devices, &mut taken).map_err(of)?;
-        let builder = Builder { machine, image: &image, pci, index, vm, shared: &shared };
+        let builder = Builder { machine, image, pci, index, vm, shared: &shared };
         let (vm, mut vcpus) = builder.build(devices).map_err(of)?;
         vms.push(vm);
         placed.append(&mut vcpus);
@@ -329,6 +338,10 @@ impl Builder<'_> {
             Choice::Auto if self.vm.cpus.iter().any(|core| self.image.plan.shares(*core) > 1) => {
                 (Delivery::Eli, "it shares a core, and the machine has interrupt remapping")
             }
+            Choice::Auto if !iommu::remaps() => (
+                Delivery::Direct,
+                "its core is its own, and the plan trusts every guest, for the machine has no interrupt remapping",
+            ),
             Choice::Auto => (
                 Delivery::Direct,
                 "its core is its own, and the machine has x2APIC and interrupt remapping",

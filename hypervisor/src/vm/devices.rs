@@ -15,7 +15,7 @@ use super::vcpu::Fault;
 use crate::iommu;
 use crate::pci::{self, Pci};
 use crate::reset::Reset;
-use ::iommu::{Bdf, vtd};
+use ::iommu::Bdf;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -141,6 +141,23 @@ impl Device {
         }
         if let Some(at) = self.msi {
             pci.write16(self.bdf, at + 2, 0);
+        }
+    }
+
+    /// The source keeps what happens from here on to itself, and what it sent has arrived: a read's answer
+    /// doesn't overtake that (PCIe 2.4.1). One that can't be masked goes on sending.
+    fn hold(&self, pci: &Pci, source: usize) {
+        if let Some(m) = &self.msix {
+            let at = m.at + 16 * source as u64;
+            write_entry(at, None);
+            device_load(at + 12, 4);
+        }
+        if let (0, Some(at)) = (source, self.msi) {
+            let control = pci.read16(self.bdf, at + 2);
+            if control & MSI_MASKABLE != 0 {
+                pci.write32(self.bdf, msi_data(at, control) + 4, 1);
+                pci.read32(self.bdf, msi_data(at, control) + 4);
+            }
         }
     }
 
@@ -347,6 +364,10 @@ impl Pc {
             self.drop_all(here)?;
         }
         let Some(d) = self.devices.get_mut(index) else { return Ok(()) };
+        if now.is_some() && wanted.is_some_and(|w| Some(w) != now) && !iommu::remaps() {
+            // It would go on to send its old message, which leads nowhere before long.
+            d.hold(&self.pci, source);
+        }
         let Some(s) = d.sources.get_mut(source) else { return Ok(()) };
         let mut message = None;
         if let Some((vcpu, guest)) = wanted {
@@ -355,7 +376,7 @@ impl Pc {
             {
                 self.incident = Some(incident);
             }
-            message = s.route.map(|_| vtd::message(s.irte));
+            message = s.route.and_then(|_| iommu::message(bdf, s.irte));
         }
         if d.resets > 0 {
             return Ok(());
@@ -552,6 +573,15 @@ fn inside(offset: u64, size: u8, bytes: u64) -> bool {
     offset.is_multiple_of(size as u64) && offset + size as u64 <= bytes
 }
 
+/// In an MSI capability's control word (PCI 3.0, 6.8.1.3): addresses of 64 bits, a mask for each message.
+const MSI_WIDE: u16 = 1 << 7;
+const MSI_MASKABLE: u16 = 1 << 8;
+
+/// Where the capability at `at` has its data; the mask bits, if it has them, are four bytes behind.
+fn msi_data(at: u16, control: u16) -> u16 {
+    if control & MSI_WIDE != 0 { at + 12 } else { at + 8 }
+}
+
 /// Programs the physical MSI capability (PCI 3.0, 6.8.1) for one message, or turns it off.
 fn program_msi(
     pci: &Pci,
@@ -561,18 +591,16 @@ fn program_msi(
     masked: bool,
 ) {
     const ENABLE: u16 = 1;
-    const WIDE: u16 = 1 << 7;
-    const MASKABLE: u16 = 1 << 8;
     let Some(at) = capability else { return };
     let control = pci.read16(bdf, at + 2);
     let Some(m) = message else { return pci.write16(bdf, at + 2, 0) };
-    let data = if control & WIDE != 0 { at + 12 } else { at + 8 };
+    let data = msi_data(at, control);
     pci.write32(bdf, at + 4, m.address as u32);
-    if control & WIDE != 0 {
+    if control & MSI_WIDE != 0 {
         pci.write32(bdf, at + 8, (m.address >> 32) as u32);
     }
     pci.write16(bdf, data, m.data as u16);
-    if control & MASKABLE != 0 {
+    if control & MSI_MASKABLE != 0 {
         pci.write32(bdf, data + 4, masked.into());
     }
     pci.write16(bdf, at + 2, ENABLE);

@@ -128,10 +128,10 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     if let Err(missing) = svm::supported() {
         refuse(missing);
     }
-    if let Err(reason) = iommu::enable(machine) {
-        refuse(reason);
-    }
-    let built = build::all(machine, image).unwrap_or_else(|reason| refuse(reason));
+    let image = build::image(image).unwrap_or_else(|reason| refuse(reason));
+    let without = image.plan.host.without_remapping;
+    iommu::enable(machine, without).unwrap_or_else(|reason| refuse(reason));
+    let built = build::all(machine, &image).unwrap_or_else(|reason| refuse(reason));
     let build::Built { vms, alone, shared, slice, host } = built;
     let core = shared.first().map(|(core, _)| *core);
     let guest = core.map_or_else(|| vms[0].links[0].apic_id, |core| core.apic_id);

@@ -1,12 +1,13 @@
 //! Looking a unit over from outside, a few entries at a time, while it is used.
 //!
-//! Guarantees, once a pass has ended without a [`Finding`]: the unit remaps, and goes by its own
+//! Guarantees, once a pass has ended without a [`Finding`]: the unit remaps, as far as it was asked to, and goes by its own
 //! tables; each interrupt entry that is present is whole, its source verified, and one that the host's
 //! books allow; each device that is attached has the context that the caller allows. It reads
 //! memory, as the unit does: a table that something else wrote to is seen. Nobody who uses the unit is kept
 //! waiting by it. A call reads at most five words for each entry it is to look at. Doesn't say anything
 //! about what the unit has cached.
 
+use super::capabilities::Remapping;
 use super::context::Context;
 use super::interrupt::{self, Entries};
 use super::registers::{CFI, EIME, GSTS, IRE, IRTA, RTADDR, TE};
@@ -142,6 +143,7 @@ impl Finding {
 pub struct Outline {
     interrupts: u64,
     entries: u32,
+    remapping: Remapping,
     root: u64,
     /// The root table's entries, by bus.
     buses: Box<[u64]>,
@@ -153,7 +155,8 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         let root = self.contexts.root();
         let buses = (0..=u8::MAX).map(|bus| self.tables.read(root_entry(root, bus))).collect();
         let (interrupts, entries) = (self.entries.irta() | EIME, self.entries.count());
-        Outline { interrupts, entries, root, buses }
+        let remapping = self.capabilities().remapping;
+        Outline { interrupts, entries, remapping, root, buses }
     }
 }
 
@@ -162,8 +165,11 @@ impl Outline {
     pub fn audit_unit(&self, regs: &mut impl Registers) -> Result<(), Finding> {
         let (status, root) = (regs.read32(GSTS), regs.read64(RTADDR));
         let interrupts = regs.read64(IRTA);
-        let on = status & (TE | IRE | CFI) == TE | IRE;
-        match on && root == self.root && interrupts == self.interrupts {
+        let remaps = match self.remapping {
+            Remapping::On => status & (IRE | CFI) == IRE && interrupts == self.interrupts,
+            Remapping::Off => true,
+        };
+        match remaps && status & TE != 0 && root == self.root {
             true => Ok(()),
             false => Err(Finding::Off { status, root, interrupts }),
         }

@@ -3,6 +3,16 @@
 use super::registers::{CAP, ECAP, VER};
 use crate::{Error, Registers};
 
+/// Whether a unit stands between its devices' interrupts and the processors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remapping {
+    /// An interrupt that has no entry is blocked.
+    On,
+    /// The unit can't: a device's write to 0xFEExxxxx is the interrupt that it says, to any processor.
+    /// Entries are kept all the same, and [`Unit::message`](super::Unit::message) says what they say.
+    Off,
+}
+
 /// What a unit can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
@@ -19,6 +29,8 @@ pub struct Capabilities {
     /// Entries that aren't present may be cached (CAP.CM): [`flush`](super::Unit::flush) is needed
     /// after new mappings too.
     pub caching_mode: bool,
+    /// Whether it remaps interrupts, as it was asked to.
+    pub remapping: Remapping,
     /// It snoops the CPU's caches (ECAP.C). If not, page tables too must be written back to memory.
     pub coherent: bool,
     /// Invalidation of some pages only (CAP.PSI), of at most 2 to this power (CAP.MAMV).
@@ -48,7 +60,7 @@ impl Capabilities {
 }
 
 /// Reads what the unit can do; refuses it if that isn't enough. Needs the first page of registers.
-pub fn probe(registers: &mut impl Registers) -> Result<Capabilities, Error> {
+pub fn probe(registers: &mut impl Registers, remapping: Remapping) -> Result<Capabilities, Error> {
     let version = registers.read32(VER);
     if version == 0 || version == u32::MAX {
         return Err(Error::Absent { version });
@@ -61,8 +73,10 @@ pub fn probe(registers: &mut impl Registers) -> Result<Capabilities, Error> {
         false => Err(Error::Lacks { feature, register, value }),
     };
     need(bit(ecap, 1), "queued invalidation", "ECAP", ecap)?;
-    need(bit(ecap, 3), "interrupt remapping", "ECAP", ecap)?;
-    need(bit(ecap, 4), "x2APIC interrupt destinations", "ECAP", ecap)?;
+    if remapping == Remapping::On {
+        need(bit(ecap, 3), "interrupt remapping", "ECAP", ecap)?;
+        need(bit(ecap, 4), "x2APIC interrupt destinations", "ECAP", ecap)?;
+    }
     let sagaw = (cap >> 8 & 0x1F) as u8;
     need(sagaw & 0b1110 != 0, "page tables of 3, 4 or 5 levels", "CAP", cap)?;
     // Only chipsets of before x2APIC want their write buffers flushed by software.
@@ -75,6 +89,7 @@ pub fn probe(registers: &mut impl Registers) -> Result<Capabilities, Error> {
         pages_2m: bit(cap, 34),
         pages_1g: bit(cap, 35),
         caching_mode: bit(cap, 7),
+        remapping,
         coherent: bit(ecap, 0),
         page_selective: bit(cap, 39).then_some((cap >> 48 & 0x3F) as u8),
         drain_writes: bit(cap, 54),

@@ -42,6 +42,17 @@ pub fn message(index: u16) -> Message {
     Message { address, data: 0 }
 }
 
+/// The message that raises an interrupt where nothing remaps it (SDM 3A 11.11): to one processor, by
+/// its APIC id. None if that has more than 8 bits, or is the one that means all.
+pub fn compatibility_message(route: InterruptRoute) -> Option<Message> {
+    let destination = u8::try_from(route.destination).ok().filter(|id| *id != u8::MAX)?;
+    let data = match route.delivery {
+        Delivery::Fixed(vector) => u32::from(vector),
+        Delivery::Nmi => 4 << 8,
+    };
+    Some(Message { address: 0xFEE0_0000 | u64::from(destination) << 12, data })
+}
+
 /// The message for an MSI capability with several messages: the device adds the message's number to
 /// the data, the unit adds the data to the index of the block's `first` entry (SHV = 1).
 pub fn block_message(first: u16) -> Message {

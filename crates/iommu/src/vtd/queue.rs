@@ -1,6 +1,6 @@
 //! The invalidation queue (VT-d 6.5.2): requests, and waits until the unit has done them all.
 
-use super::capabilities::Capabilities;
+use super::capabilities::{Capabilities, Remapping};
 use super::command;
 use super::registers::{FSTS, INVALIDATION_ERRORS, IQA, IQT, QIE};
 use super::tables::Tables;
@@ -31,6 +31,10 @@ pub enum Invalidation {
 }
 
 impl Invalidation {
+    fn is_of_interrupts(self) -> bool {
+        matches!(self, Invalidation::InterruptGlobal | Invalidation::InterruptEntry(_))
+    }
+
     /// The descriptor, low and high half (VT-d 6.5.2.1 to 6.5.2.3, 6.5.2.7).
     fn descriptor(self, capabilities: &Capabilities) -> (u64, u64) {
         const CONTEXT: u64 = 1;
@@ -112,6 +116,10 @@ impl Queue {
         capabilities: &Capabilities,
         what: Invalidation,
     ) -> Result<(), Error> {
+        if capabilities.remapping == Remapping::Off && what.is_of_interrupts() {
+            // It has cached none, and doesn't know the request.
+            return self.check();
+        }
         // The tail must not reach the head: room for this one, a wait and an empty place.
         if self.open + 3 > LENGTH {
             self.settle(regs, tables)?;

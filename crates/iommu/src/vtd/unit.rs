@@ -1,6 +1,6 @@
 //! One unit: switched on, then asked to attach devices and to route interrupts.
 
-use super::capabilities::{Capabilities, probe};
+use super::capabilities::{Capabilities, Remapping, probe};
 use super::command;
 use super::context::{Context, Contexts};
 use super::fault;
@@ -11,7 +11,7 @@ use super::registers::{
     SIRTP, SRTP, TE,
 };
 use super::tables::Tables;
-use crate::{Bdf, Delivery, DomainId, Error, Fault, InterruptRoute, Memory, Registers};
+use crate::{Bdf, Delivery, DomainId, Error, Fault, InterruptRoute, Memory, Message, Registers};
 
 /// What part of a domain's addresses to forget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,11 +39,16 @@ pub struct Unit<R, M> {
 
 impl<R: Registers, M: Memory> Unit<R, M> {
     /// Switches the unit on with no device attached and no interrupt routed, whatever the firmware
-    /// left. From then on all DMA and all interrupts of its devices are blocked, so interrupts that
-    /// are still wanted must be off at their devices now. `interrupt_entries` is a power of two
-    /// from 256 to 65536.
-    pub fn enable(mut regs: R, mem: M, interrupt_entries: u32) -> Result<Self, Error> {
-        let capabilities = probe(&mut regs)?;
+    /// left. From then on all DMA of its devices is blocked, and with [`Remapping::On`] all their
+    /// interrupts, so interrupts that are still wanted must be off at their devices now.
+    /// `interrupt_entries` is a power of two from 256 to 65536.
+    pub fn enable(
+        mut regs: R,
+        mem: M,
+        interrupt_entries: u32,
+        remapping: Remapping,
+    ) -> Result<Self, Error> {
+        let capabilities = probe(&mut regs, remapping)?;
         let mut tables = Tables::new(mem, capabilities.coherent);
         let contexts = Contexts::new(&mut tables)?;
         let entries = Entries::new(&mut tables, interrupt_entries)?;
@@ -61,13 +66,17 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         unit.invalidate(Invalidation::ContextGlobal)?;
         unit.invalidate(Invalidation::IotlbGlobal)?;
 
-        unit.regs.write64(IRTA, unit.entries.irta() | EIME);
-        command::set(&mut unit.regs, SIRTP, "take its interrupt remapping table")?;
-        unit.invalidate(Invalidation::InterruptGlobal)?;
-        command::clear(&mut unit.regs, CFI, "block interrupts in compatibility format")?;
+        if remapping == Remapping::On {
+            unit.regs.write64(IRTA, unit.entries.irta() | EIME);
+            command::set(&mut unit.regs, SIRTP, "take its interrupt remapping table")?;
+            unit.invalidate(Invalidation::InterruptGlobal)?;
+            command::clear(&mut unit.regs, CFI, "block interrupts in compatibility format")?;
+        }
 
         command::set(&mut unit.regs, TE, "start translating")?;
-        command::set(&mut unit.regs, IRE, "start remapping interrupts")?;
+        if remapping == Remapping::On {
+            command::set(&mut unit.regs, IRE, "start remapping interrupts")?;
+        }
         // Regions that firmware kept from all DMA are in the way now, and kept by the tables.
         if unit.capabilities.protected_memory && unit.regs.read32(PMEN) & (EPM | PRS) != 0 {
             unit.regs.write32(PMEN, 0);
@@ -215,7 +224,18 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         Ok(interrupt::decode(low, high))
     }
 
-    /// Makes an allocated interrupt entry not present: the interrupt is blocked.
+    /// What the device must send for the interrupt of this entry: by its index, or, where nothing remaps it,
+    /// what the entry says itself. None if it isn't routed, or if no message can say that.
+    pub fn message(&mut self, index: u16) -> Result<Option<Message>, Error> {
+        let route = self.irte(index)?;
+        Ok(match self.capabilities.remapping {
+            Remapping::On => route.map(|_| interrupt::message(index)),
+            Remapping::Off => route.and_then(interrupt::compatibility_message),
+        })
+    }
+
+    /// Makes an allocated interrupt entry not present: the interrupt is blocked, where it is
+    /// remapped.
     pub fn clear_irte(&mut self, index: u16) -> Result<(), Error> {
         self.queue.check()?;
         self.entries.check(index)?;

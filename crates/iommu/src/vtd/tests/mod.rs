@@ -19,7 +19,7 @@ const ROOT: u64 = 0x1234_5000;
 
 fn on(cap: u64, ecap: u64) -> (Model, Unit<Model, Model>) {
     let model = Model::new(cap, ecap);
-    let unit = Unit::enable(model.clone(), model.clone(), 256).unwrap();
+    let unit = Unit::enable(model.clone(), model.clone(), 256, Remapping::On).unwrap();
     (model, unit)
 }
 
@@ -55,7 +55,7 @@ fn takes_over_from_firmware_that_left_it_on() {
         state.fsts = PFO;
         state.records[0] = (0, 1 << 63 | 5 << 32);
     });
-    let mut unit = Unit::enable(model.clone(), model.clone(), 65536).unwrap();
+    let mut unit = Unit::enable(model.clone(), model.clone(), 65536, Remapping::On).unwrap();
     model.with(|state| {
         assert_eq!(state.commands, [IRE, TE, QIE, SRTP, QIE, SIRTP, CFI, TE, IRE]);
         assert_eq!(state.pmen, 0);
@@ -66,7 +66,8 @@ fn takes_over_from_firmware_that_left_it_on() {
 
 #[test]
 fn refuses_units_that_lack_something() {
-    let refusal = |cap, ecap| probe(&mut Model::new(cap, ecap)).unwrap_err().to_string();
+    let refusal =
+        |cap, ecap| probe(&mut Model::new(cap, ecap), Remapping::On).unwrap_err().to_string();
     assert_eq!(
         refusal(CAP, ECAP & !2),
         "the IOMMU lacks queued invalidation (ECAP reads 0xf00f58), which is needed"
@@ -79,8 +80,56 @@ fn refuses_units_that_lack_something() {
     for version in [0, u32::MAX] {
         let mut model = Model::new(CAP, ECAP);
         model.with(|state| state.ver = version);
-        assert_eq!(probe(&mut model), Err(Error::Absent { version }));
+        assert_eq!(probe(&mut model, Remapping::On), Err(Error::Absent { version }));
     }
+}
+
+#[test]
+fn without_remapping_a_message_says_what_its_entry_says() {
+    const WITHOUT: u64 = ECAP & !0x18;
+    let model = Model::new(CAP, WITHOUT);
+    let mut unit = Unit::enable(model.clone(), model.clone(), 256, Remapping::Off).unwrap();
+    model.with(|state| assert_eq!(state.commands, [SRTP, QIE, TE]));
+    let first = unit.allocate_irtes(1).unwrap();
+    assert_eq!(unit.message(first), Ok(None));
+    let to = |destination, delivery| InterruptRoute { source: bdf(8), destination, delivery };
+    for (destination, delivery, message) in [
+        (0, Delivery::Fixed(0x31), Some((0xFEE0_0000, 0x31))),
+        (254, Delivery::Fixed(0xFF), Some((0xFEEF_E000, 0xFF))),
+        (7, Delivery::Nmi, Some((0xFEE0_7000, 0x400))),
+        // All processors, and one that 8 bits can't name.
+        (255, Delivery::Fixed(0x31), None),
+        (256, Delivery::Fixed(0x31), None),
+    ] {
+        unit.set_irte(first, to(destination, delivery)).unwrap();
+        let message = message.map(|(address, data)| Message { address, data });
+        assert_eq!(unit.message(first), Ok(message), "{destination} {delivery:?}");
+    }
+    unit.aim_irte(first, to(3, Delivery::Fixed(0x40))).unwrap();
+    unit.settle().unwrap();
+    assert_eq!(unit.message(first).unwrap().map(|m| m.address), Some(0xFEE0_3000));
+    assert_eq!(unit.outline().audit_unit(&mut model.clone()), Ok(()));
+    unit.clear_irte(first).unwrap();
+    assert_eq!(unit.message(first), Ok(None));
+    // It was never asked about what it doesn't know.
+    let unknown = |d: &Done| matches!(d, Done::InterruptGlobal | Done::InterruptEntry(_));
+    model.with(|state| assert!(!state.done.iter().any(unknown)));
+    // DMA is confined all the same.
+    unit.attach(bdf(8), DomainId(1), ROOT, 4).unwrap();
+    assert_eq!(model.context(8).map(|c| c.root), Some(ROOT));
+    model.with(|state| state.gsts &= !TE);
+    assert!(unit.outline().audit_unit(&mut model.clone()).is_err());
+    assert!(Unit::enable(model.clone(), model, 256, Remapping::On).is_err());
+}
+
+#[test]
+fn with_remapping_a_message_leads_to_its_entry() {
+    let (_, mut unit) = on(CAP, ECAP);
+    let first = unit.allocate_irtes(1).unwrap();
+    assert_eq!(unit.message(first), Ok(None));
+    unit.set_irte(first, route(8, 0x31)).unwrap();
+    assert_eq!(unit.message(first), Ok(Some(message(first))));
+    assert_eq!(unit.message(first + 1), Err(Error::NotAllocated { index: first + 1 }));
 }
 
 #[test]
@@ -102,7 +151,7 @@ fn a_command_that_isn_t_answered_ends_in_an_error() {
     for bit in [TE, SRTP, QIE, IRE, SIRTP] {
         let model = Model::new(CAP, ECAP);
         model.with(|state| state.deaf_to = bit);
-        let error = Unit::enable(model.clone(), model.clone(), 256).err().unwrap();
+        let error = Unit::enable(model.clone(), model.clone(), 256, Remapping::On).err().unwrap();
         assert!(matches!(error, Error::Timeout { .. }), "{bit:#x}: {error}");
     }
 }
@@ -112,7 +161,7 @@ fn memory_that_runs_out_ends_in_an_error_and_leaves_the_unit_off() {
     for frames in 0..4 {
         let model = Model::new(CAP, ECAP);
         model.with(|state| state.frames_left = frames);
-        let error = Unit::enable(model.clone(), model.clone(), 256).err().unwrap();
+        let error = Unit::enable(model.clone(), model.clone(), 256, Remapping::On).err().unwrap();
         assert!(matches!(error, Error::OutOfMemory { .. }), "{frames}: {error}");
         model.with(|state| assert_eq!(state.gsts & (TE | IRE), 0));
     }
@@ -126,7 +175,7 @@ fn memory_that_runs_out_ends_in_an_error_and_leaves_the_unit_off() {
 fn tables_of_other_sizes_are_refused() {
     for entries in [0, 1, 128, 255, 257, 131072, u32::MAX] {
         let model = Model::new(CAP, ECAP);
-        let error = Unit::enable(model.clone(), model.clone(), entries).err();
+        let error = Unit::enable(model.clone(), model.clone(), entries, Remapping::On).err();
         assert_eq!(error, Some(Error::TableSize { entries }));
     }
 }

@@ -332,5 +332,6 @@ impl State {
 
 /// Capabilities as the driver reads them from a model.
 pub fn capabilities(cap: u64, ecap: u64) -> Capabilities {
-    crate::vtd::probe(&mut Model::new(cap, ecap)).expect("a unit that is good enough")
+    crate::vtd::probe(&mut Model::new(cap, ecap), crate::vtd::Remapping::On)
+        .expect("a unit that is good enough")
 }

@@ -1,0 +1,40 @@
+//! A machine whose IOMMU remaps no interrupts, under a plan that trusts every guest: what devices send is
+//! what the host wrote into them, DMA is confined all the same, and cores aren't shared.
+
+use super::case::{Case, Cores, Expect, Guest};
+use super::cases::{case, guest};
+use super::{network, smp};
+use plan::{Choice, Host, WithoutRemapping};
+
+/// All of them.
+pub fn all() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for policy in [Choice::Trap, Choice::Eli, Choice::Direct] {
+        let policy_label = policy.label();
+        // MSI, at one CPU and from CPU to CPU.
+        for guest in [guest("delivery", policy), smp::several("affinity", policy)] {
+            cases.push(trusting(&format!("{}-{policy_label}", guest.tests), vec![guest]));
+        }
+        // MSI-X, of a driver that doesn't know.
+        let moving = trusting(&format!("moving-{policy_label}"), vec![network::moving(policy)]);
+        cases.push(Case { audited: true, ..moving });
+    }
+    cases.push(trusting("delivery-auto", vec![guest("delivery", Choice::Auto)]));
+    cases.push(trusting("msi-program", vec![guest("msi-program", Choice::Eli)]));
+    cases.push(trusting("dma-confine", vec![guest("dma-confine", Choice::Eli)]));
+    let two = ["hello", "hello"].map(|test| Guest {
+        cores: Cores::First,
+        devices: Vec::new(),
+        ..guest(test, Choice::Eli)
+    });
+    let expect = Expect::Refused(vec!["core 1", "interrupt remapping"]);
+    cases.push(Case { expect, ..trusting("shared", two.into()) });
+    cases
+}
+
+fn trusting(name: &str, guests: Vec<Guest>) -> Case {
+    let host = Host { without_remapping: WithoutRemapping::TrustEveryGuest, ..Host::default() };
+    let log = vec!["the plan trusts every guest"];
+    let quick = name == "delivery-auto";
+    Case { host, log, guests, ..case(format!("trusting/{name}"), quick, []) }
+}
