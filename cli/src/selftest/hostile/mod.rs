@@ -47,9 +47,10 @@ const UNORDERED: &str = "reboot-loop";
 const PLACES: &[(Cores, &[Choice])] =
     &[(Cores::Next, &[Choice::Eli, Choice::Direct]), (Cores::First, &[Choice::Eli])];
 
-/// Runs in which the IOMMU's interrupt comes to a core of guests, while their devices do their worst. In
-/// all others it goes to core 0.
+/// Runs in which the IOMMU's interrupt must arrive by this protection, while guests' devices do their worst. In
+/// all others it goes to core 0, and may or may not come.
 const CRITICAL: &[(&str, Protection, &str)] = &[
+    ("hostile/devices-direct", Protection::Elsewhere, "told by elsewhere"),
     ("hostile/devices-eli", Protection::Nmi, "told by nmi"),
     ("hostile/devices-shared-eli", Protection::Limit, "told by limit"),
 ];
