@@ -377,6 +377,9 @@ impl Pc {
                 self.incident = Some(incident);
             }
             message = s.route.and_then(|_| iommu::message(bdf, s.irte));
+            if s.route.is_some() && message.is_none() {
+                self.incident = Some(Incident::Route(bdf));
+            }
         }
         if d.resets > 0 {
             return Ok(());
@@ -561,7 +564,7 @@ fn reroute(vm: &Vm, s: &mut Source, bdf: Bdf, vcpu: usize, guest: u8) -> Result<
 pub enum Incident {
     /// An interrupt message that isn't one, or not for this VM.
     Message(Bdf),
-    /// The remapping table refused a route.
+    /// The remapping table refused a route, or no message leads there.
     Route(Bdf),
     /// A BAR was put where it can't be.
     Bar(Bdf),
