@@ -125,7 +125,7 @@ pub fn all() -> Vec<Case> {
     for (test, end, quick) in ATTACKS {
         let attacker = Guest { end, ..guest(test, Choice::Eli) };
         // It must outlast the attack; DMA takes the device seconds.
-        let beats = if test == "dma-confine" { "beats=50" } else { "beats=20" };
+        let beats = if test == "dma-confine" { "beats=30" } else { "beats=20" };
         cases.push(case(format!("pair/{test}"), quick, [attacker, heartbeat(beats, Choice::Eli)]));
     }
     for test in DIRECT_ATTACKS {

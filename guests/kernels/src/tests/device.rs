@@ -164,7 +164,8 @@ pub fn dma_confine(test: &str, boot: &Boot) {
     check!(test, done && same, "a page there and back is the same");
 
     let end = boot.memory_end().next_multiple_of(1 << 20);
-    let step = ((DMA_LIMIT - end.min(DMA_LIMIT)) / 16).max(PAGE) & !(PAGE - 1);
+    // Each takes the device four tenths of a second, however fast the machine is.
+    let step = ((DMA_LIMIT - end.min(DMA_LIMIT)) / 8).max(PAGE) & !(PAGE - 1);
     let (mut leaks, mut tries, mut stuck) = (0, 0, 0);
     for outside in (end..DMA_LIMIT).step_by(step as usize) {
         tries += 1;
