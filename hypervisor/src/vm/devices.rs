@@ -10,6 +10,7 @@
 use super::Vm;
 use super::memory::DEVICE;
 use super::mmio::{device_load, device_store};
+use super::msi;
 use super::pc::{Here, Pc};
 use super::vcpu::Fault;
 use crate::iommu;
@@ -135,7 +136,7 @@ impl Device {
         pci.write16(self.bdf, pci::COMMAND, pci::COMMAND_MEMORY | pci::COMMAND_INTX_DISABLE);
         if let Some(m) = &self.msix {
             for i in 0..m.layout.entries as u64 {
-                write_entry(m.at + 16 * i, None);
+                msi::write_entry(m.at + 16 * i, None);
             }
             pci.write16(self.bdf, m.capability + 2, 0);
         }
@@ -149,15 +150,11 @@ impl Device {
     fn hold(&self, pci: &Pci, source: usize) {
         if let Some(m) = &self.msix {
             let at = m.at + 16 * source as u64;
-            write_entry(at, None);
+            msi::write_entry(at, None);
             device_load(at + 12, 4);
         }
         if let (0, Some(at)) = (source, self.msi) {
-            let control = pci.read16(self.bdf, at + 2);
-            if control & MSI_MASKABLE != 0 {
-                pci.write32(self.bdf, msi_data(at, control) + 4, 1);
-                pci.read32(self.bdf, msi_data(at, control) + 4);
-            }
+            msi::hold(pci, self.bdf, at);
         }
     }
 
@@ -236,22 +233,6 @@ impl Device {
             self.open_parts(i, size).map(|part| at + part.start..at + part.end)
         });
         parts.filter(|part| !part.is_empty())
-    }
-}
-
-/// Writes a physical MSI-X entry; without a message it is masked.
-fn write_entry(at: u64, message: Option<::iommu::Message>) {
-    let write = |offset: u64, value: u32| {
-        // SAFETY: `at` is an entry of the device's MSI-X table, whose pages `Device::new` mapped and
-        // which the guest can't reach.
-        unsafe { core::ptr::write_volatile((at + offset) as *mut u32, value) }
-    };
-    write(12, 1);
-    if let Some(m) = message {
-        write(0, m.address as u32);
-        write(4, (m.address >> 32) as u32);
-        write(8, m.data);
-        write(12, 0);
     }
 }
 
@@ -385,11 +366,11 @@ impl Pc {
             return Ok(());
         }
         if let Some(m) = &d.msix {
-            write_entry(m.at + 16 * source as u64, message.filter(|_| control.enabled));
+            msi::write_entry(m.at + 16 * source as u64, message.filter(|_| control.enabled));
         }
         if source == 0 {
             let masked = msi.is_some_and(|m| m.masked);
-            program_msi(&self.pci, bdf, d.msi, message.filter(|_| !control.enabled), masked);
+            msi::program(&self.pci, bdf, d.msi, message.filter(|_| !control.enabled), masked);
         }
         Ok(())
     }
@@ -574,37 +555,4 @@ pub enum Incident {
 
 fn inside(offset: u64, size: u8, bytes: u64) -> bool {
     offset.is_multiple_of(size as u64) && offset + size as u64 <= bytes
-}
-
-/// In an MSI capability's control word (PCI 3.0, 6.8.1.3): addresses of 64 bits, a mask for each message.
-const MSI_WIDE: u16 = 1 << 7;
-const MSI_MASKABLE: u16 = 1 << 8;
-
-/// Where the capability at `at` has its data; the mask bits, if it has them, are four bytes behind.
-fn msi_data(at: u16, control: u16) -> u16 {
-    if control & MSI_WIDE != 0 { at + 12 } else { at + 8 }
-}
-
-/// Programs the physical MSI capability (PCI 3.0, 6.8.1) for one message, or turns it off.
-fn program_msi(
-    pci: &Pci,
-    bdf: Bdf,
-    capability: Option<u16>,
-    message: Option<::iommu::Message>,
-    masked: bool,
-) {
-    const ENABLE: u16 = 1;
-    let Some(at) = capability else { return };
-    let control = pci.read16(bdf, at + 2);
-    let Some(m) = message else { return pci.write16(bdf, at + 2, 0) };
-    let data = msi_data(at, control);
-    pci.write32(bdf, at + 4, m.address as u32);
-    if control & MSI_WIDE != 0 {
-        pci.write32(bdf, at + 8, (m.address >> 32) as u32);
-    }
-    pci.write16(bdf, data, m.data as u16);
-    if control & MSI_MASKABLE != 0 {
-        pci.write32(bdf, data + 4, masked.into());
-    }
-    pci.write16(bdf, at + 2, ENABLE);
 }

@@ -21,6 +21,7 @@ mod link;
 mod live;
 mod memory;
 mod mmio;
+mod msi;
 mod pauses;
 mod pc;
 mod report;
