@@ -345,7 +345,8 @@ impl Pc {
             self.drop_all(here)?;
         }
         let Some(d) = self.devices.get_mut(index) else { return Ok(()) };
-        if now.is_some() && wanted.is_some_and(|w| Some(w) != now) && !iommu::remaps() {
+        let moves = now.is_some() && wanted.is_some_and(|w| Some(w) != now);
+        if moves && d.resets == 0 && !iommu::remaps() {
             // It would go on to send its old message, which leads nowhere before long.
             d.hold(&self.pci, source);
         }

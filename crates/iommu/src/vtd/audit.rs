@@ -1,7 +1,7 @@
 //! Looking a unit over from outside, a few entries at a time, while it is used.
 //!
-//! Guarantees, once a pass has ended without a [`Finding`]: the unit remaps, as far as it was asked to, and goes by its own
-//! tables; each interrupt entry that is present is whole, its source verified, and one that the host's
+//! Guarantees, once a pass has ended without a [`Finding`]: the unit remaps, as far as it was
+//! asked to, and goes by its own tables; each interrupt entry that is present is whole, its source verified, and one that the host's
 //! books allow; each device that is attached has the context that the caller allows. It reads
 //! memory, as the unit does: a table that something else wrote to is seen. Nobody who uses the unit is kept
 //! waiting by it. A call reads at most five words for each entry it is to look at. Doesn't say anything
