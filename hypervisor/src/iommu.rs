@@ -4,8 +4,9 @@
 //! taken when a guest changes an interrupt's route or its memory map changes, never for
 //! an interrupt; the work under it is one or two queue entries and a bounded wait.
 
+use crate::memory;
 use crate::pci::Pci;
-use crate::{memory, sriov};
+use crate::pci::sriov;
 use acpi::{Machine, RemappingUnit, Scope, ScopeKind};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;

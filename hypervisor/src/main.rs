@@ -14,13 +14,13 @@ extern crate alloc;
 mod boot;
 mod console;
 mod cpu;
+mod host;
 mod interrupts;
 mod iommu;
 mod memory;
 mod panic;
 mod pci;
-mod reset;
-mod sriov;
+mod sched;
 mod vm;
 
 use ledger::Record;
@@ -70,7 +70,7 @@ extern "C" fn boot(start_info: u64) -> ! {
     if image.is_empty() {
         refuse("no boot image was loaded; the boot loader has to load one as the first module");
     }
-    sriov::keep_clear_of(&handover.memory);
+    pci::sriov::keep_clear_of(&handover.memory);
     vm::start(&machine, image)
 }
 

@@ -1,7 +1,7 @@
 //! `exitless top`: the ledger of a running `exitless run`, live.
 //!
 //! Guarantees: watching costs the guests nothing, neither an exit nor an instruction: core
-//! 0 reads their counters from memory, and only when asked (`hypervisor/src/vm/live.rs`).
+//! 0 reads their counters from memory, and only when asked (`hypervisor/src/host/live.rs`).
 
 mod offer;
 mod place;

@@ -2,7 +2,6 @@
 
 pub mod control;
 pub mod descriptors;
-pub mod fiber;
 pub mod msr;
 mod percpu;
 pub mod port;

@@ -3,22 +3,24 @@
 //! Runs on core 0 at boot. Whatever is wrong with the plan, a kernel or a device ends in one
 //! sentence that names it; nothing has run by then.
 
-use super::apic::SHORTEST_SHARED_PERIOD_HZ;
-use super::contents::Contents;
-use super::devices::Device;
-use super::io::physical_cpuid;
-use super::link::Link;
-use super::memory::{Memory, Tables};
-use super::pc::Pc;
-use super::shadow::{Shadow, Shadows};
-use super::shared_core::{Seat, SharedCore};
-use super::{LEDGER_PAGES, Vcpu, Vm, live, turn};
 use crate::cpu::PerCpu;
-use crate::cpu::fiber::Suspended;
 use crate::cpu::svm::SvmCpu;
 use crate::cpu::vendor::Start;
+use crate::host::live;
+use crate::pci::sriov;
 use crate::pci::{Function, Pci};
-use crate::{console, cpu, iommu, sriov};
+use crate::sched::fiber::Suspended;
+use crate::sched::shared::{Seat, SharedCore};
+use crate::vm::contents::Contents;
+use crate::vm::devices::assigned::Device;
+use crate::vm::exits::io::physical_cpuid;
+use crate::vm::interrupts::local_apic::SHORTEST_SHARED_PERIOD_HZ;
+use crate::vm::interrupts::mailbox::Link;
+use crate::vm::interrupts::shadow::{Shadow, Shadows};
+use crate::vm::memory::{Memory, Tables};
+use crate::vm::pc::Pc;
+use crate::vm::{LEDGER_PAGES, Vcpu, Vm};
+use crate::{console, cpu, iommu};
 use ::iommu::Bdf;
 use acpi::Machine;
 use alloc::boxed::Box;
@@ -108,7 +110,7 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
             let stack = cpu::fiber_stack()?;
             let vcpu = Box::into_raw(vcpu);
             // SAFETY: the stack was just made, and the vCPU is the fiber's and its core's alone.
-            let fiber = unsafe { Suspended::new(stack, super::share, vcpu as usize) };
+            let fiber = unsafe { Suspended::new(stack, crate::vm::share, vcpu as usize) };
             seats.push((link, weight, fiber));
             members.push(vcpu);
         }
@@ -287,7 +289,7 @@ impl Builder<'_> {
         let shared = seat.is_some();
         // Of its own for each vCPU of a core: two may be of one VM, and have other page tables.
         let asid = seat.map_or(1, |seat| seat.place as u32 + 1);
-        let hidden = if shared { turn::reserved() } else { Default::default() };
+        let hidden = if shared { crate::vm::time_slice::reserved() } else { Default::default() };
         let completions_exit = vm.policy == Delivery::EliDelivery;
         let cpu = SvmCpu::new(nested_root, asid, ports, completions_exit, shared, start)
             .ok_or("no memory is left for its vCPUs")?;

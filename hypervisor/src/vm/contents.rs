@@ -1,7 +1,7 @@
 //! What a guest's memory holds when it starts: kernel, initrd, and the tables it is told of its
 //! machine by. Kept, so that a guest that resets itself finds the same again.
 
-use super::memory::{Memory, PIECE};
+use crate::vm::memory::{Memory, PIECE};
 use alloc::vec::Vec;
 use loader::Load;
 use platform::power;

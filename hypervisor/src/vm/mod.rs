@@ -6,57 +6,45 @@
 //! of its own. A VM that ends gives its devices back silenced, when all its vCPUs are out of the
 //! guest.
 
-mod apic;
-mod audit;
 mod build;
-mod code;
 mod contents;
-mod control;
-mod critical;
-mod devices;
-mod end;
-mod io;
-mod ipi;
-mod link;
-mod live;
-mod memory;
-mod mmio;
-mod msi;
-mod pauses;
-mod pc;
+pub mod devices;
+pub mod exits;
+pub mod interrupts;
+pub mod life;
+pub mod memory;
+pub mod pc;
 mod report;
-mod requests;
-mod shadow;
-mod shared_core;
-mod string_io;
-mod this_core;
-mod turn;
-mod vcpu;
+pub mod time_slice;
 
 use crate::cpu::svm::{self, SvmCpu};
 use crate::cpu::vendor::{Start, VirtualCpu};
 use crate::cpu::{self, rdtsc};
+use crate::host::{
+    audit::Audit,
+    iommu_faults::{self, Critical},
+    live,
+    pauses::Pauses,
+};
 use crate::panic::{finish, refuse};
-use crate::{console, interrupts, iommu, sriov};
+use crate::pci::sriov;
+use crate::sched::shared::{SharedCore, Yield};
+use crate::{console, interrupts as host_interrupts, iommu};
 use alloc::boxed::Box;
 use alloc::string::String;
-use audit::Audit;
-use code::CodePages;
 use contents::Contents;
 use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use critical::Critical;
 use delivery::{LocalApic, Mode, VectorSet, VirtualTimer};
-use end::Ending;
+use exits::fetch::CodePages;
+use interrupts::mailbox::Link;
+use interrupts::shadow::Shadow;
 use ledger::{Delivery, Page};
-use link::Link;
+use life::Ending;
 use memory::Memory;
-use pauses::Pauses;
 use pc::Pc;
 use platform::msr::Msrs;
 use platform::pci::Bus;
-use shadow::Shadow;
-use shared_core::{SharedCore, Yield};
 use spin::Mutex;
 
 /// Where a guest finds the ledger page of its first vCPU; those of the others follow
@@ -65,13 +53,13 @@ pub const LEDGER_PAGES: u64 = 0xFED4_0000;
 
 /// A VM: what its vCPUs share.
 pub struct Vm {
-    index: usize,
-    name: String,
+    pub(crate) index: usize,
+    pub(crate) name: String,
     policy: Delivery,
-    memory: Memory,
+    pub(crate) memory: Memory,
     /// One for each vCPU, by its APIC id.
-    links: Box<[Link]>,
-    pc: Mutex<Pc>,
+    pub(crate) links: Box<[Link]>,
+    pub(crate) pc: Mutex<Pc>,
     /// Taking interrupts itself would gain the guest something: the policy lets it, and some source of an
     /// assigned device is routed.
     direct_gains: AtomicBool,
@@ -79,7 +67,7 @@ pub struct Vm {
     cpuid_limits: (u32, u32),
     /// Bits of EFER that the guest may set.
     efer_offered: u64,
-    ending: Ending,
+    pub(crate) ending: Ending,
 
     // As it starts, and starts again.
     contents: Contents,
@@ -148,12 +136,12 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     }
     let mut pauses = Pauses::new();
     let round = |arrived: &VectorSet| {
-        critical.round(arrived.contains(interrupts::FAULTS));
+        critical.round(arrived.contains(host_interrupts::FAULTS));
         live::answer();
         sriov::serve();
         shared.iter().for_each(|(core, _)| core.tell_of_strays());
         // By the clock, and not as often as guests have core 0 wake up.
-        if arrived.contains(interrupts::TIMER) {
+        if arrived.contains(host_interrupts::TIMER) {
             pauses.tick();
             vms.iter().flat_map(|vm| &vm.links).for_each(|link| link.remind(rdtsc()));
             audit.look();
@@ -179,7 +167,7 @@ fn enter_shared(argument: usize) -> ! {
         let (core, vcpus) = &*(argument as *const (&SharedCore, build::Members));
         vcpus.iter().for_each(|vcpu| (**vcpu).cpu.prepare_core());
         core.serve::<SvmCpu>();
-        critical::leave(core.apic_id);
+        iommu_faults::leave(core.apic_id);
         vcpus.iter().take(1).for_each(|vcpu| (**vcpu).cpu.release_core());
     }
     cpu::park()

@@ -6,17 +6,17 @@
 //! flushed. No other VM ever waits for this lock, nor does core 0, which takes it if it is free to look
 //! at one entry (`audit`).
 
-use super::Vcpu;
-use super::Vm;
-use super::devices::{Device, Incident};
-use super::memory::Tables;
-use super::shadow::Shadows;
-use super::shared_core::Yield;
-use super::vcpu::Fault;
 use crate::console;
 use crate::cpu::rdtsc;
 use crate::cpu::vendor::VirtualCpu;
 use crate::pci::Pci;
+use crate::sched::shared::Yield;
+use crate::vm::Vcpu;
+use crate::vm::Vm;
+use crate::vm::devices::assigned::{Device, Incident};
+use crate::vm::exits::run::Fault;
+use crate::vm::interrupts::shadow::Shadows;
+use crate::vm::memory::Tables;
 use alloc::vec::Vec;
 use ledger::Delivery;
 use platform::ioapic::Ioapic;
@@ -60,7 +60,7 @@ impl Here {
     /// Has every vCPU drop its cached translations before it uses one again.
     pub fn flush_all(&mut self) {
         self.flush = true;
-        self.vm.settle(self.me, u64::MAX, super::link::request::FLUSH);
+        self.vm.settle(self.me, u64::MAX, crate::vm::interrupts::mailbox::request::FLUSH);
     }
 }
 

@@ -1,17 +1,14 @@
 //! How a VM ended, told to the command line: its counters, what it did wrong, where it was.
 
-use super::devices::Incident;
-use super::end::Cause;
-use super::vcpu::{self, Stop};
-use super::{Vcpu, Vm};
 use crate::console;
 use crate::cpu::rdtsc;
 use crate::cpu::vendor::VirtualCpu;
-use ::iommu::{Bdf, Fault, Request};
+use crate::vm::devices::assigned::Incident;
+use crate::vm::exits::run::{Fault, Stop};
+use crate::vm::life::Cause;
+use crate::vm::{Vcpu, Vm};
 use alloc::format;
 use alloc::string::String;
-use arrayvec::ArrayVec;
-use core::mem::{Discriminant, discriminant};
 use ledger::{End, Record};
 
 impl<C: VirtualCpu> Vcpu<C> {
@@ -80,8 +77,7 @@ impl Vm {
     }
 }
 
-fn sentence(fault: vcpu::Fault) -> String {
-    use vcpu::Fault;
+fn sentence(fault: Fault) -> String {
     match fault {
         Fault::Shutdown => "triple fault".into(),
         Fault::MachineCheck => "the machine reported an error (machine check)".into(),
@@ -111,49 +107,5 @@ fn sentence(fault: vcpu::Fault) -> String {
         Fault::Unknown(code, a, b) => {
             format!("an exit that is not understood: code {code:#x}, information {a:#x} and {b:#x}")
         }
-    }
-}
-
-/// What a device tried, without where.
-type Kind = (Bdf, Discriminant<Request>);
-
-/// Devices whose first attempts are told of, times what one can try.
-const NAMED: usize = 3 * 32;
-
-/// What the IOMMU blocked: the first of each kind that a device tries, so that none hides behind
-/// another, and beyond that one a second, for a guest can make its device do something forbidden as
-/// often as it likes.
-#[derive(Default)]
-pub struct Faults {
-    last: u64,
-    untold: u64,
-    named: ArrayVec<Kind, NAMED>,
-}
-
-impl Faults {
-    /// Looks, and tells if it is time; `way`: how the host heard of it.
-    pub fn report(&mut self, way: &str) {
-        let found = crate::iommu::faults();
-        let now = rdtsc();
-        let due = self.last == 0 || now.wrapping_sub(self.last) >= crate::cpu::tsc_hz();
-        for (i, fault) in found.iter().enumerate() {
-            let newest = i + 1 == found.len();
-            let told = self.is_first(fault) || due && newest;
-            if !told {
-                self.untold += 1;
-                continue;
-            }
-            let untold = core::mem::take(&mut self.untold);
-            self.last = now;
-            crate::memory::while_reporting(|| {
-                log::warn!("IOMMU: {fault}; {untold} more, told by {way}");
-            });
-        }
-    }
-
-    /// Whether its device hasn't tried the like before.
-    fn is_first(&mut self, fault: &Fault) -> bool {
-        let kind = (fault.source, discriminant(&fault.request));
-        !self.named.contains(&kind) && self.named.try_push(kind).is_ok()
     }
 }

@@ -6,11 +6,11 @@
 //! those that take their interrupts through it. vCPUs whose IDTs lie in one page share its
 //! shadow. What it doesn't see is a guest that maps another page where its IDTR points.
 
-use super::Vcpu;
-use super::link::request;
-use super::pc::{Here, Pc};
-use super::vcpu::Fault;
 use crate::cpu::vendor::VirtualCpu;
+use crate::vm::Vcpu;
+use crate::vm::exits::run::Fault;
+use crate::vm::interrupts::mailbox::request;
+use crate::vm::pc::{Here, Pc};
 use alloc::vec::Vec;
 use delivery::{Interruption, Mode, VectorSet};
 use paging::walk;
@@ -63,7 +63,7 @@ impl Shadows {
 
 impl<C: VirtualCpu> Vcpu<C> {
     /// Puts a shadow in the place of the guest's IDT page, if the IDT allows it.
-    pub(super) fn place_shadow(&mut self) {
+    pub(in crate::vm) fn place_shadow(&mut self) {
         let (base, limit) = self.cpu.idtr();
         let hidden = self.vm.hidden();
         if delivery::suitable(self.cpu.long_mode(), base, limit, &hidden).is_err() {
@@ -84,7 +84,7 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// Did the delivery of this event fail on another vCPU's shadow, in a page that this one's IDT
     /// is in, too? That shadow may be gone by now; the guest's own gate tells.
-    pub(super) fn missed_in_shadow(&self, event: Interruption) -> bool {
+    pub(in crate::vm) fn missed_in_shadow(&self, event: Interruption) -> bool {
         let vector = event.vector();
         if self.vm.links.len() == 1 || !event.valid() || !self.vm.hidden().contains(vector) {
             return false;
@@ -109,7 +109,7 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// The shadow is gone, or about to be. The next entry is in injection mode; a shadow returns
     /// when that is left.
-    pub(super) fn leave_shadow(&mut self) {
+    pub(in crate::vm) fn leave_shadow(&mut self) {
         if self.shadow.page.take().is_some() {
             self.shadow.hidden = VectorSet::EMPTY;
             self.cpu.watch_idt(false);
@@ -121,7 +121,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 }
 
-impl super::Vm {
+impl crate::vm::Vm {
     /// What has to be hidden from this VM, whichever of its vCPUs it is that takes interrupts.
     pub fn hidden(&self) -> VectorSet {
         self.links.iter().fold(VectorSet::EMPTY, |all, l| all.union(&l.hidden()))

@@ -1,9 +1,9 @@
 //! Port, CPUID and XSETBV exits.
 
-use super::Vcpu;
-use super::vcpu::{GENERAL_PROTECTION, Stop};
 use crate::console;
 use crate::cpu::vendor::VirtualCpu;
+use crate::vm::Vcpu;
+use crate::vm::exits::run::{GENERAL_PROTECTION, Stop};
 use ledger::Reason;
 use platform::cpuid::{CpuidContext, CpuidResult};
 use platform::ports::{self, Port};
@@ -19,7 +19,7 @@ const CR4_OSXSAVE: u64 = 1 << 18;
 const CR4_PKE: u64 = 1 << 22;
 
 impl<C: VirtualCpu> Vcpu<C> {
-    pub(super) fn port_io(
+    pub(in crate::vm) fn port_io(
         &mut self,
         port: u16,
         size: u8,
@@ -41,7 +41,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// IN or OUT.
-    pub(super) fn register_io(
+    pub(in crate::vm) fn register_io(
         &mut self,
         port: Port,
         size: u8,
@@ -67,7 +67,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         Ok(())
     }
 
-    pub(super) fn port_read(&mut self, port: Port, size: u8) -> u32 {
+    pub(in crate::vm) fn port_read(&mut self, port: Port, size: u8) -> u32 {
         match port {
             Port::Uart(offset) => {
                 let vm = self.vm;
@@ -84,7 +84,12 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
-    pub(super) fn port_write(&mut self, port: Port, size: u8, value: u32) -> Result<(), Stop> {
+    pub(in crate::vm) fn port_write(
+        &mut self,
+        port: Port,
+        size: u8,
+        value: u32,
+    ) -> Result<(), Stop> {
         match port {
             Port::Uart(offset) => {
                 let vm = self.vm;
@@ -113,7 +118,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         Ok(())
     }
 
-    pub(super) fn cpuid(&mut self) {
+    pub(in crate::vm) fn cpuid(&mut self) {
         let (leaf, subleaf) = (self.cpu.gpr(RAX) as u32, self.cpu.gpr(RCX) as u32);
         let context = CpuidContext {
             apic_id: self.id as u32,
@@ -122,7 +127,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             pke: self.cpu.cr4() & CR4_PKE != 0,
             max_basic: self.vm.cpuid_limits.0,
             max_extended: self.vm.cpuid_limits.1,
-            ledger_page: super::LEDGER_PAGES + ((self.id as u64) << 12),
+            ledger_page: crate::vm::LEDGER_PAGES + ((self.id as u64) << 12),
         };
         let shown = platform::cpuid::filter(leaf, subleaf, physical_cpuid(leaf, subleaf), &context);
         self.cpu.set_gpr(RAX, shown.eax as u64);
@@ -134,7 +139,7 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// XCR0 isn't switched at an exit and the host doesn't use it: the guest's value is set
     /// for real, if the CPU would take it (APM vol. 4, XSETBV).
-    pub(super) fn xsetbv(&mut self) {
+    pub(in crate::vm) fn xsetbv(&mut self) {
         let value = self.cpu.gpr(RDX) << 32 | self.cpu.gpr(RAX) & 0xFFFF_FFFF;
         let states = physical_cpuid(0xD, 0);
         let offered = (states.edx as u64) << 32 | states.eax as u64;

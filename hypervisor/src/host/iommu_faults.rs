@@ -10,11 +10,12 @@
 //! Guarantees: a guest whose device does something forbidden as fast as it can causes at most
 //! a hundred of these interrupts a second. Core 0 looks once a second besides.
 
-use super::report::Faults;
-use super::shared_core::SharedCore;
 use crate::cpu::{self, rdtsc};
+use crate::sched::shared::SharedCore;
 use crate::{console, interrupts, iommu};
-use ::iommu::Delivery;
+use ::iommu::{Bdf, Delivery, Fault, Request};
+use arrayvec::ArrayVec;
+use core::mem::{Discriminant, discriminant};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use plan::Protection;
 
@@ -104,5 +105,49 @@ impl Critical {
             self.last = rdtsc();
             self.faults.report("nobody");
         }
+    }
+}
+
+/// What a device tried, without where.
+type Kind = (Bdf, Discriminant<Request>);
+
+/// Devices whose first attempts are told of, times what one can try.
+const NAMED: usize = 3 * 32;
+
+/// What the IOMMU blocked: the first of each kind that a device tries, so that none hides behind
+/// another, and beyond that one a second, for a guest can make its device do something forbidden as
+/// often as it likes.
+#[derive(Default)]
+struct Faults {
+    last: u64,
+    untold: u64,
+    named: ArrayVec<Kind, NAMED>,
+}
+
+impl Faults {
+    /// Looks, and tells if it is time; `way`: how the host heard of it.
+    fn report(&mut self, way: &str) {
+        let found = iommu::faults();
+        let now = rdtsc();
+        let due = self.last == 0 || now.wrapping_sub(self.last) >= cpu::tsc_hz();
+        for (i, fault) in found.iter().enumerate() {
+            let newest = i + 1 == found.len();
+            let told = self.is_first(fault) || due && newest;
+            if !told {
+                self.untold += 1;
+                continue;
+            }
+            let untold = core::mem::take(&mut self.untold);
+            self.last = now;
+            crate::memory::while_reporting(|| {
+                log::warn!("IOMMU: {fault}; {untold} more, told by {way}");
+            });
+        }
+    }
+
+    /// Whether its device hasn't tried the like before.
+    fn is_first(&mut self, fault: &Fault) -> bool {
+        let kind = (fault.source, discriminant(&fault.request));
+        !self.named.contains(&kind) && self.named.try_push(kind).is_ok()
     }
 }

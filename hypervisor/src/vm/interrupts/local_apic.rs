@@ -1,105 +1,28 @@
-//! MSR exits: the virtual x2APIC, the time-stamp counter, and all else by `platform`.
+//! The virtual local APIC of a vCPU: its registers, the interrupts it sends, its timer.
 
-use super::Vcpu;
-use super::link::Link;
-use super::this_core::{ThisCore, in_service};
-use super::turn;
-use super::vcpu::{GENERAL_PROTECTION, host_vectors};
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::x2apic::{self, TimerMode};
 use crate::cpu::{self, rdtsc};
 use crate::interrupts;
+use crate::vm::Vcpu;
+use crate::vm::exits::run::host_vectors;
+use crate::vm::interrupts::mailbox::Link;
+use crate::vm::interrupts::this_core::{ThisCore, in_service};
 use delivery::{Destination, LocalApic, Mode, Startup, TimerSetup, WriteEffect};
 use ledger::{Delivery, Reason};
-use platform::msr::MsrResult;
 
-const RAX: u8 = 0;
-const RCX: u8 = 1;
-const RDX: u8 = 2;
-
-const RDMSR: [u8; 2] = [0x0F, 0x32];
-const WRMSR: [u8; 2] = [0x0F, 0x30];
-
-const TSC: u32 = 0x10;
-const EFER: u32 = 0xC000_0080;
-const CR0_PG: u64 = 1 << 31;
 /// The most ticks a second that a periodic timer of a guest's gets.
 const SHORTEST_PERIOD_HZ: u64 = 100_000;
 /// The same where several vCPUs share the core, and each tick has to go through the host's
 /// deadlines: between two of them the guest must come to execute something.
 pub const SHORTEST_SHARED_PERIOD_HZ: u64 = 5_000;
-const X2APIC: core::ops::RangeInclusive<u32> = 0x800..=0x8FF;
 
 impl<C: VirtualCpu> Vcpu<C> {
-    pub(super) fn read_msr(&mut self) -> Reason {
-        let msr = self.cpu.gpr(RCX) as u32;
-        let value = match msr {
-            TSC => Some(self.cpu.tsc()),
-            EFER => Some(self.cpu.efer()),
-            n if X2APIC.contains(&n) => {
-                self.with_core(|apic, core| apic.read((n - X2APIC.start()) as u8, core).ok())
-            }
-            n => match self.msrs.read(n) {
-                MsrResult::Value(v) => Some(v),
-                MsrResult::Ignore => Some(0),
-                MsrResult::GeneralProtection => None,
-            },
-        };
-        match value {
-            Some(v) => {
-                self.cpu.set_gpr(RAX, v & 0xFFFF_FFFF);
-                self.cpu.set_gpr(RDX, v >> 32);
-                self.skip(&RDMSR);
-            }
-            None => self.cpu.raise(GENERAL_PROTECTION, Some(0)),
-        }
-        Reason::MsrRead
+    pub(in crate::vm) fn read_apic(&mut self, register: u8) -> Option<u64> {
+        self.with_core(|apic, core| apic.read(register, core).ok())
     }
 
-    pub(super) fn write_msr(&mut self) -> Reason {
-        let msr = self.cpu.gpr(RCX) as u32;
-        let value = self.cpu.gpr(RDX) << 32 | self.cpu.gpr(RAX) & 0xFFFF_FFFF;
-        let done = match msr {
-            TSC => {
-                self.cpu.set_tsc(value);
-                Some(Reason::MsrWrite)
-            }
-            EFER => self.write_efer(value),
-            n if X2APIC.contains(&n) => self.write_apic((n - X2APIC.start()) as u8, value),
-            n => match self.msrs.write(n, value) {
-                MsrResult::GeneralProtection => None,
-                MsrResult::Value(_) | MsrResult::Ignore => Some(Reason::MsrWrite),
-            },
-        };
-        match done {
-            Some(reason) => {
-                self.skip(&WRMSR);
-                reason
-            }
-            None => {
-                self.cpu.raise(GENERAL_PROTECTION, Some(0));
-                Reason::MsrWrite
-            }
-        }
-    }
-
-    fn write_efer(&mut self, value: u64) -> Option<Reason> {
-        match platform::msr::write_efer(
-            self.cpu.efer(),
-            value,
-            self.vm.efer_offered,
-            self.cpu.paging().cr0 & CR0_PG != 0,
-        ) {
-            MsrResult::Value(v) => {
-                self.cpu.set_efer(v);
-                Some(Reason::MsrWrite)
-            }
-            MsrResult::Ignore => Some(Reason::MsrWrite),
-            MsrResult::GeneralProtection => None,
-        }
-    }
-
-    fn write_apic(&mut self, register: u8, value: u64) -> Option<Reason> {
+    pub(in crate::vm) fn write_apic(&mut self, register: u8, value: u64) -> Option<Reason> {
         let effect = self.with_core(|apic, core| apic.write(register, value, core).ok())?;
         Some(match effect {
             WriteEffect::None => Reason::MsrWrite,
@@ -198,7 +121,11 @@ impl<C: VirtualCpu> Vcpu<C> {
         let shared = self.link().seat.is_some();
         let mut core = ThisCore {
             direct: self.mode != Mode::Injection,
-            host: if shared { turn::reserved() } else { host_vectors(self.vm.policy) },
+            host: if shared {
+                crate::vm::time_slice::reserved()
+            } else {
+                host_vectors(self.vm.policy)
+            },
             timer: self.apic.timer_vector().filter(|_| !shared),
             count: shared.then(|| self.timer.count(rdtsc())),
             cpu: &mut self.cpu,

@@ -7,15 +7,15 @@
 //! are mapped straight through but for the pages of the MSI-X table, and but for BARs of
 //! less than a page, which may share theirs with another device; those are emulated.
 
-use super::Vm;
-use super::memory::DEVICE;
-use super::mmio::{device_load, device_store};
-use super::msi;
-use super::pc::{Here, Pc};
-use super::vcpu::Fault;
 use crate::iommu;
+use crate::pci::msi;
+use crate::pci::reset::Reset;
 use crate::pci::{self, Pci};
-use crate::reset::Reset;
+use crate::vm::Vm;
+use crate::vm::exits::nested_fault::{device_load, device_store};
+use crate::vm::exits::run::Fault;
+use crate::vm::memory::DEVICE;
+use crate::vm::pc::{Here, Pc};
 use ::iommu::Bdf;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;

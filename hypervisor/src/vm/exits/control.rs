@@ -5,9 +5,9 @@
 //!
 //! Not refused: CR4 without PAE in long mode, which would need each write of CR4 to exit.
 
-use super::Vcpu;
-use super::vcpu::{Fault, GENERAL_PROTECTION};
 use crate::cpu::vendor::VirtualCpu;
+use crate::vm::Vcpu;
+use crate::vm::exits::run::{Fault, GENERAL_PROTECTION};
 use decode::{Instruction, Mode, Op};
 use paging::walk;
 use platform::control::{self, CR0_PG, State};
@@ -37,7 +37,7 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// MOV to CR8 while an interrupt is held back by the task priority, or on offer.
     #[cold]
-    pub(super) fn load_task_priority(&mut self) -> Result<(), Fault> {
+    pub(in crate::vm) fn load_task_priority(&mut self) -> Result<(), Fault> {
         let (instruction, next) = self.exited()?;
         let Op::WriteCr { cr: 8, from } = instruction.op else {
             return Err(Fault::Unreadable { address: self.cpu.rip() });
@@ -54,7 +54,7 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// MOV to CR0 or to DR4 to DR7, or LMSW.
     #[cold]
-    pub(super) fn load_control(&mut self) -> Result<(), Fault> {
+    pub(in crate::vm) fn load_control(&mut self) -> Result<(), Fault> {
         let (instruction, next) = self.exited()?;
         let paging = self.cpu.paging();
         let long_code = self.cpu.code_mode() == Mode::Bits64;
@@ -110,7 +110,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// QEMU leaves the guest for a MOV to CR3 or CR4 that sets reserved bits, as if it couldn't have been
     /// entered: true if it was that.
     #[cold]
-    pub(super) fn refused_load(&mut self) -> bool {
+    pub(in crate::vm) fn refused_load(&mut self) -> bool {
         let load =
             matches!(self.exited(), Ok((i, _)) if matches!(i.op, Op::WriteCr { cr: 3 | 4, .. }));
         if load {

@@ -7,10 +7,10 @@
 //! no memory, loads give ones and stores vanish. Segment limits, alignment and protection keys
 //! aren't checked, and no accessed or dirty bit is set in the guest's page tables.
 
-use super::Vcpu;
-use super::devices::Incident;
-use super::vcpu::{Fault, GENERAL_PROTECTION, Stop};
 use crate::cpu::vendor::VirtualCpu;
+use crate::vm::Vcpu;
+use crate::vm::devices::assigned::Incident;
+use crate::vm::exits::run::{Fault, GENERAL_PROTECTION, Stop};
 use decode::{Mode, Op, Register};
 use paging::walk::{self, Access, GuestMemory, Paging, WalkError};
 use platform::ports::Port;
@@ -40,7 +40,7 @@ enum Exception {
 
 impl<C: VirtualCpu> Vcpu<C> {
     /// Moves the next element between `port` and memory.
-    pub(super) fn string_io(
+    pub(in crate::vm) fn string_io(
         &mut self,
         port: Port,
         size: u8,

@@ -4,14 +4,14 @@
 //! out. Between an exit and the next entry nothing allocates, nothing waits for another
 //! VM, and the work is bounded.
 
-use super::Vcpu;
-use super::audit::Finding;
-use super::critical;
-use super::link::request;
-use super::this_core::in_service;
 use crate::cpu::vendor::{Exit, VirtualCpu};
 use crate::cpu::{self, rdtsc, x2apic};
+use crate::host::audit::Finding;
+use crate::host::iommu_faults;
 use crate::interrupts;
+use crate::vm::Vcpu;
+use crate::vm::interrupts::mailbox::request;
+use crate::vm::interrupts::this_core::in_service;
 use core::sync::atomic::Ordering;
 use delivery::{DeliveryFault, Interruption, Mode, Raised, VectorSet, class, classify, mode_for};
 use ledger::{Delivery, Reason};
@@ -80,7 +80,7 @@ pub enum Fault {
 
 impl<C: VirtualCpu> Vcpu<C> {
     /// Runs the guest on this core until it ends its VM; `None`: another vCPU did.
-    pub(super) fn run(&mut self) -> Option<Stop> {
+    pub(in crate::vm) fn run(&mut self) -> Option<Stop> {
         let (link, mut left) = (self.link(), rdtsc());
         loop {
             if let Some((core, place)) = self.seat()
@@ -193,7 +193,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
-    pub(super) fn change_mode(&mut self, mode: Mode) {
+    pub(in crate::vm) fn change_mode(&mut self, mode: Mode) {
         if mode == Mode::Injection {
             // Interrupts the guest took itself and hasn't completed: completed here, owed by the
             // guest to the virtual APIC from now on (paper 4.5). All that is in service now is the
@@ -229,14 +229,14 @@ impl<C: VirtualCpu> Vcpu<C> {
                 self.cpu.take_interrupts();
                 // A kick that came between the exit and now was taken along; what it is for is asked.
                 if cpu::this().take_nmi() {
-                    critical::nmi();
+                    iommu_faults::nmi();
                 }
                 Ok(self.receive_taken())
             }
             Exit::Nmi => {
                 self.cpu.take_nmi();
                 cpu::this().take_nmi();
-                critical::nmi();
+                iommu_faults::nmi();
                 Ok(Reason::Kick)
             }
             // Whoever waits with another is served before the next entry.
@@ -316,7 +316,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Delivers again what was being delivered, unless it is still on offer: whether the
     /// hardware takes an offer back when its delivery fails differs.
     #[cold]
-    pub(super) fn redeliver(&mut self, event: Interruption) {
+    pub(in crate::vm) fn redeliver(&mut self, event: Interruption) {
         if event.valid() && (event.software() || self.offered != Some(event.vector())) {
             self.cpu.redeliver(event);
         }
@@ -380,7 +380,7 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// Hands on what the host's interrupt handler recorded. When a tick and a device's interrupt
     /// came together the exit is the device's: without the tick it would have been all the same.
-    pub(super) fn receive_taken(&mut self) -> Reason {
+    pub(in crate::vm) fn receive_taken(&mut self) -> Reason {
         let mut taken = VectorSet::EMPTY;
         for v in interrupts::take() {
             taken.insert(v);
@@ -399,7 +399,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// with the guest's own vector (SELF_IPI): it takes and completes it like a device's, without
     /// the exit for the EOI and without the time in injection mode, in which devices' interrupts
     /// exit too. The paper's hardware had no x2APIC to do that with.
-    pub(super) fn give_timer(&mut self, vector: u8) {
+    pub(in crate::vm) fn give_timer(&mut self, vector: u8) {
         if self.can_post(vector) {
             x2apic::self_ipi(vector);
             self.ledger.injected = self.ledger.injected.wrapping_add(1);
@@ -413,7 +413,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Can the physical local APIC deliver this vector to the guest right now? Vectors 16 to 31 are
     /// legal for interrupts, but where direct mode can end the host would take one that comes back
     /// to it for an exception.
-    pub(super) fn can_post(&self, vector: u8) -> bool {
+    pub(in crate::vm) fn can_post(&self, vector: u8) -> bool {
         match self.mode {
             Mode::Dedicated => true,
             Mode::Direct => vector >= 32 && !self.shadow.hidden.contains(vector),
@@ -444,7 +444,7 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// What an interrupt that the host took for the guest was: a device's, or one that the host
     /// had posted for the guest and that came back because direct mode ended meanwhile.
-    pub(super) fn reason_of(&self, vector: u8) -> Reason {
+    pub(in crate::vm) fn reason_of(&self, vector: u8) -> Reason {
         if self.link().vectors.lock().devices.contains(vector) {
             Reason::DeviceInterrupt
         } else if self.apic.timer_vector() == Some(vector) {

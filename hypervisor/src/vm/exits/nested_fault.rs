@@ -3,10 +3,10 @@
 //! Loads from where nothing is give all ones and stores there vanish, as on a PC's bus;
 //! code there ends the VM.
 
-use super::Vcpu;
-use super::devices::Incident;
-use super::vcpu::{Fault, Stop};
 use crate::cpu::vendor::VirtualCpu;
+use crate::vm::Vcpu;
+use crate::vm::devices::assigned::Incident;
+use crate::vm::exits::run::{Fault, Stop};
 use decode::{Device, Op, emulate_mmio};
 use delivery::Interruption;
 use ledger::Reason;
@@ -30,7 +30,7 @@ impl Device for Access {
 }
 
 impl<C: VirtualCpu> Vcpu<C> {
-    pub(super) fn nested_fault(
+    pub(in crate::vm) fn nested_fault(
         &mut self,
         address: u64,
         fetch: bool,

@@ -5,9 +5,9 @@
 //! guest's own memory, and a guest that remaps its code under itself misleads itself by a few
 //! bytes at most.
 
-use super::Vcpu;
-use super::memory::Memory;
 use crate::cpu::vendor::VirtualCpu;
+use crate::vm::Vcpu;
+use crate::vm::memory::Memory;
 use decode::Segment;
 use paging::walk;
 
@@ -83,7 +83,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// anew through the guest's page tables at each exit would cost more than most exits do,
     /// so the page it was in is remembered: if the bare opcode still stands there it is that
     /// long; anything else is looked up and decoded.
-    pub(super) fn skip(&mut self, opcode: &[u8]) {
+    pub(in crate::vm) fn skip(&mut self, opcode: &[u8]) {
         let rip = self.cpu.rip();
         let length = match self.code_pages.matches(&self.vm.memory, &self.cpu, opcode) {
             true => opcode.len() as u64,
@@ -105,7 +105,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// Reads the instruction at RIP as the guest's page tables show it.
-    pub(super) fn fetch(&self, bytes: &mut [u8; 15]) -> Option<usize> {
+    pub(in crate::vm) fn fetch(&self, bytes: &mut [u8; 15]) -> Option<usize> {
         let access = walk::Access { user: self.cpu.privilege() == 3, write: false, fetch: true };
         let base = self.cpu.segment_base(decode::Segment::Cs);
         let base = if self.cpu.code_mode() == decode::Mode::Bits64 { 0 } else { base };

@@ -1,16 +1,16 @@
 //! The receiving side of [`Link`]: what others asked of this vCPU, done out of its guest.
 
-use super::Vcpu;
-use super::link::request;
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::x2apic;
 use crate::interrupts;
+use crate::vm::Vcpu;
+use crate::vm::interrupts::mailbox::request;
 use delivery::Found;
 use ledger::Delivery;
 
 impl<C: VirtualCpu> Vcpu<C> {
     /// Does what its asker waits for. Also called while this vCPU itself waits for the PC.
-    pub(super) fn answer(&mut self) {
+    pub(in crate::vm) fn answer(&mut self) {
         let asked = self.link().requests() & (request::FLUSH | request::UNSHADOW);
         if asked == 0 {
             return;
@@ -25,7 +25,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// Does all that was asked for. False: the VM ends.
-    pub(super) fn attend(&mut self) -> bool {
+    pub(in crate::vm) fn attend(&mut self) -> bool {
         self.answer();
         let link = self.link();
         if link.requests() & request::STARTUP != 0 {
@@ -57,7 +57,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// What others left for it becomes pending.
-    pub(super) fn open_inbox(&mut self) {
+    pub(in crate::vm) fn open_inbox(&mut self) {
         for vector in self.link().take_inbox().iter() {
             self.apic.request(vector);
         }
@@ -83,7 +83,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// Sleeps until a start-up comes. False: the VM ended instead.
-    pub(super) fn wait(&mut self) -> bool {
+    pub(in crate::vm) fn wait(&mut self) -> bool {
         self.quiet_core();
         // An end that found this vCPU running hasn't woken it.
         while !self.vm.ending.begun() {
@@ -104,7 +104,7 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// Takes the core from the guest: timer off, nothing pending or in service, interrupts of the
     /// host's possible.
-    pub(super) fn quiet_core(&mut self) {
+    pub(in crate::vm) fn quiet_core(&mut self) {
         if self.shadow.page.is_some() {
             // Of the guest's memory nothing is used any more before the tables are whole again.
             let _ = self.with_pc(|pc, here| pc.leave(here));
@@ -125,7 +125,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// As after INIT and a start-up at `page`, or as the plan has it start.
-    pub(super) fn reset(&mut self, page: Option<u8>) {
+    pub(in crate::vm) fn reset(&mut self, page: Option<u8>) {
         use crate::cpu::vendor::Start;
         let start = page.map_or(self.start, |page| Start::StartUp { page });
         self.cpu.reset(start);
@@ -145,7 +145,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// The console has input.
-    pub(super) fn look_up(&mut self) {
+    pub(in crate::vm) fn look_up(&mut self) {
         if self.id == 0 {
             let vm = self.vm;
             self.with_pc(|pc, _| pc.feed_console(vm));
@@ -153,7 +153,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// Whether the guest has this core's local APIC to itself.
-    pub(super) fn owns_apic(&self) -> bool {
+    pub(in crate::vm) fn owns_apic(&self) -> bool {
         self.vm.policy == Delivery::Direct
     }
 }

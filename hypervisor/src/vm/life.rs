@@ -4,11 +4,11 @@
 //! Guarantees that no vCPU's core goes on to other work while another vCPU could still send
 //! it an interrupt, or a device reach the guest's memory.
 
-use super::link::request;
-use super::vcpu::Stop;
-use super::{ENDED, Vcpu, Vm};
 use crate::console;
 use crate::cpu::vendor::VirtualCpu;
+use crate::vm::exits::run::Stop;
+use crate::vm::interrupts::mailbox::request;
+use crate::vm::{ENDED, Vcpu, Vm};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use spin::Mutex;
 
@@ -74,7 +74,7 @@ impl Ending {
 
 impl Vm {
     /// Ends the VM, unless it ends already: the first cause counts.
-    pub(super) fn end(&self, cause: Cause) {
+    pub fn end(&self, cause: Cause) {
         // Held until all are told: were the VM to start again in between, some of its vCPUs would hear of
         // an end that isn't one.
         let mut first = self.ending.cause.lock();

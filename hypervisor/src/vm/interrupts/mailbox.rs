@@ -7,11 +7,11 @@
 //! counterparts answer wherever they are: in the guest (by the NMI), before an entry, and
 //! while they wait for that lock.
 
-use super::Vm;
-use super::shared_core::{Look, Seat};
-use super::vcpu::host_vectors;
 use crate::cpu::x2apic;
 use crate::iommu;
+use crate::sched::shared::{Look, Seat};
+use crate::vm::Vm;
+use crate::vm::exits::run::host_vectors;
 use crate::{cpu, interrupts};
 use ::iommu::{Bdf, Delivery as Message, InterruptRoute};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -7,13 +7,13 @@
 //! `schedule::Schedule` for time, `delivery::CoreVectors` for vectors. That the core comes back
 //! from a guest that lets nothing in is [`SharedCore::watch`]'s: an NMI from core 0.
 
-use super::critical;
-use super::link::{Link, request};
-use super::vcpu::host_vectors;
-use crate::cpu::fiber::{self, Suspended};
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::x2apic::{self, TimerMode};
 use crate::cpu::{self, rdtsc};
+use crate::host::iommu_faults;
+use crate::sched::fiber::{self, Suspended};
+use crate::vm::exits::run::host_vectors;
+use crate::vm::interrupts::mailbox::{Link, request};
 use crate::{interrupts, iommu};
 use ::iommu::{Bdf, Delivery as Message, InterruptRoute};
 use alloc::vec::Vec;
@@ -473,12 +473,12 @@ impl SharedCore {
         }
         self.idle.store(false, Ordering::SeqCst);
         if cpu::this().take_nmi() {
-            critical::nmi();
+            iommu_faults::nmi();
         }
         for vector in interrupts::take() {
             match self.arrived(vector) {
                 Arrived::Host if vector == interrupts::TIMER => self.fired(),
-                Arrived::Host if vector == interrupts::FAULTS => critical::arrived(),
+                Arrived::Host if vector == interrupts::FAULTS => iommu_faults::arrived(),
                 Arrived::Host => {}
                 Arrived::Of { place, vectors } => self.hand_on(place, &vectors),
                 Arrived::Nobody => self.note_stray(),

@@ -4,7 +4,11 @@
 //! Guarantees that an access stays inside the ECAM window that ACPI names. It doesn't
 //! guard against two cores on one function: a function belongs to one VM, and to its core.
 
-use crate::{memory, sriov};
+pub mod msi;
+pub mod reset;
+pub mod sriov;
+
+use crate::memory;
 use acpi::Ecam;
 use alloc::vec::Vec;
 use core::ops::{Range, RangeInclusive};

@@ -9,13 +9,14 @@
 //! At most [`ENTRIES`] entries are looked at in a call. Doesn't see what caches hold, nor what is wrong
 //! for a moment only.
 
-use super::end::Cause;
-use super::link::Books;
-use super::memory::{DEVICE, Outlines};
-use super::pc::Pc;
-use super::vcpu::Stop;
-use super::{LEDGER_PAGES, Vm, live};
 use crate::cpu::{self, rdtsc};
+use crate::host::live;
+use crate::vm::exits::run::Stop;
+use crate::vm::interrupts::mailbox::Books;
+use crate::vm::life::Cause;
+use crate::vm::memory::{DEVICE, Outlines};
+use crate::vm::pc::Pc;
+use crate::vm::{LEDGER_PAGES, Vm};
 use crate::{console, iommu};
 use ::iommu::vtd::audit::{self as unit, Booked};
 use ::iommu::{Bdf, DomainId, InterruptRoute};

@@ -6,9 +6,9 @@
 //! virtualises IPIs (AVIC, or VMX's IPI virtualisation) would do this by itself: then ICR writes
 //! don't exit, and nothing else changes.
 
-use super::Vcpu;
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::x2apic;
+use crate::vm::Vcpu;
 use delivery::Mode;
 
 const RAX: u8 = 0;
@@ -20,7 +20,7 @@ const WRMSR: [u8; 2] = [0x0F, 0x30];
 impl<C: VirtualCpu> Vcpu<C> {
     /// Right after an exit: whether it was for an interrupt command, and is done.
     #[inline(always)]
-    pub(super) fn quick_ipi(&mut self) -> bool {
+    pub(in crate::vm) fn quick_ipi(&mut self) -> bool {
         if !self.cpu.wrote_msr()
             || self.cpu.gpr(RCX) as u32 != ICR
             || self.mode != Mode::Dedicated

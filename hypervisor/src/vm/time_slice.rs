@@ -5,13 +5,13 @@
 //! own is on the core for the next. Its timer expires in time or, if it hasn't the core then, when
 //! it has it again at the latest.
 
-use super::Vcpu;
-use super::critical;
-use super::link::request;
-use super::shared_core::{NEVER, Seat, SharedCore, Yield};
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::{self, rdtsc, x2apic};
+use crate::host::iommu_faults;
 use crate::interrupts;
+use crate::sched::shared::{NEVER, Seat, SharedCore, Yield};
+use crate::vm::Vcpu;
+use crate::vm::interrupts::mailbox::request;
 use core::sync::atomic::Ordering;
 use delivery::{Arrived, FIRST_RESERVED, Mode, VectorSet, class};
 use ledger::Reason;
@@ -104,7 +104,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     pub(super) fn take_pending(&mut self) -> Reason {
         self.cpu.take_interrupts();
         if cpu::this().take_nmi() {
-            critical::nmi();
+            iommu_faults::nmi();
         }
         self.receive_taken()
     }
@@ -216,7 +216,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             }
             Arrived::Host => {
                 if vector == interrupts::FAULTS {
-                    critical::arrived();
+                    iommu_faults::arrived();
                 }
                 Reason::HostInterrupt
             }

@@ -1,0 +1,3 @@
+//! A guest's devices.
+
+pub mod assigned;

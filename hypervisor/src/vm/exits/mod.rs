@@ -1,0 +1,9 @@
+//! What a vCPU does out of its guest: the loop that enters it, and what each exit means.
+
+pub mod control;
+pub mod fetch;
+pub mod io;
+pub mod msr;
+pub mod nested_fault;
+pub mod run;
+pub mod string_io;

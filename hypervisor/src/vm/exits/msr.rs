@@ -1,0 +1,87 @@
+//! MSR exits: the virtual x2APIC's registers, the time-stamp counter, and all else by `platform`.
+
+use crate::cpu::vendor::VirtualCpu;
+use crate::vm::Vcpu;
+use crate::vm::exits::run::GENERAL_PROTECTION;
+use ledger::Reason;
+use platform::msr::MsrResult;
+
+const RAX: u8 = 0;
+const RCX: u8 = 1;
+const RDX: u8 = 2;
+
+const RDMSR: [u8; 2] = [0x0F, 0x32];
+const WRMSR: [u8; 2] = [0x0F, 0x30];
+
+const TSC: u32 = 0x10;
+const EFER: u32 = 0xC000_0080;
+const CR0_PG: u64 = 1 << 31;
+const X2APIC: core::ops::RangeInclusive<u32> = 0x800..=0x8FF;
+
+impl<C: VirtualCpu> Vcpu<C> {
+    pub(in crate::vm) fn read_msr(&mut self) -> Reason {
+        let msr = self.cpu.gpr(RCX) as u32;
+        let value = match msr {
+            TSC => Some(self.cpu.tsc()),
+            EFER => Some(self.cpu.efer()),
+            n if X2APIC.contains(&n) => self.read_apic((n - X2APIC.start()) as u8),
+            n => match self.msrs.read(n) {
+                MsrResult::Value(v) => Some(v),
+                MsrResult::Ignore => Some(0),
+                MsrResult::GeneralProtection => None,
+            },
+        };
+        match value {
+            Some(v) => {
+                self.cpu.set_gpr(RAX, v & 0xFFFF_FFFF);
+                self.cpu.set_gpr(RDX, v >> 32);
+                self.skip(&RDMSR);
+            }
+            None => self.cpu.raise(GENERAL_PROTECTION, Some(0)),
+        }
+        Reason::MsrRead
+    }
+
+    pub(in crate::vm) fn write_msr(&mut self) -> Reason {
+        let msr = self.cpu.gpr(RCX) as u32;
+        let value = self.cpu.gpr(RDX) << 32 | self.cpu.gpr(RAX) & 0xFFFF_FFFF;
+        let done = match msr {
+            TSC => {
+                self.cpu.set_tsc(value);
+                Some(Reason::MsrWrite)
+            }
+            EFER => self.write_efer(value),
+            n if X2APIC.contains(&n) => self.write_apic((n - X2APIC.start()) as u8, value),
+            n => match self.msrs.write(n, value) {
+                MsrResult::GeneralProtection => None,
+                MsrResult::Value(_) | MsrResult::Ignore => Some(Reason::MsrWrite),
+            },
+        };
+        match done {
+            Some(reason) => {
+                self.skip(&WRMSR);
+                reason
+            }
+            None => {
+                self.cpu.raise(GENERAL_PROTECTION, Some(0));
+                Reason::MsrWrite
+            }
+        }
+    }
+
+    fn write_efer(&mut self, value: u64) -> Option<Reason> {
+        match platform::msr::write_efer(
+            self.cpu.efer(),
+            value,
+            self.vm.efer_offered,
+            self.cpu.paging().cr0 & CR0_PG != 0,
+        ) {
+            MsrResult::Value(v) => {
+                self.cpu.set_efer(v);
+                Some(Reason::MsrWrite)
+            }
+            MsrResult::Ignore => Some(Reason::MsrWrite),
+            MsrResult::GeneralProtection => None,
+        }
+    }
+}
