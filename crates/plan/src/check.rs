@@ -91,7 +91,7 @@ pub enum Fault {
     /// A name that can't be shown or told apart.
     #[error(
         "`{}` can't name a VM; use 1 to {MAX_NAME} letters, digits, `-` and `_`, a letter or digit first",
-        .0.escape_default()
+        Shown(.0)
     )]
     Name(String),
     /// Two VMs of one name.

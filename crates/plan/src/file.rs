@@ -7,7 +7,9 @@
 use crate::{
     Choice, Class, DEFAULT_WEIGHT, DeviceError, DeviceName, Host, Mac, MacError, MicrosError,
     Network, OnReset, Place, Plan, Protection, SizeError, Vm, WithoutRemapping, check,
-    check::before, nearest, parse_micros, parse_size, shown::Shown,
+    check::before,
+    nearest, parse_micros, parse_size,
+    shown::{Escaped, Shown},
 };
 use alloc::{
     borrow::ToOwned,
@@ -17,6 +19,7 @@ use alloc::{
     string::{String, ToString},
     vec::Vec,
 };
+use core::fmt;
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
@@ -52,10 +55,13 @@ pub struct Error {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// Not TOML.
-    #[error("not valid TOML: {}", Shown(.0))]
+    #[error("not valid TOML: {}", Escaped(.0))]
     Toml(String),
+    /// A VM, a table or a key that is there already.
+    #[error("`{}` is given twice; each VM, table and key is given once", Shown(.0))]
+    Twice(String),
     /// A key that means nothing.
-    #[error("unknown key `{found}`; {hint}")]
+    #[error("unknown key `{}`; {hint}", Shown(.found))]
     UnknownKey {
         /// The key.
         found: String,
@@ -71,10 +77,10 @@ pub enum Fault {
         needed: &'static str,
     },
     /// A number that is no core.
-    #[error("`{0}` is no core; cores are numbered 0, 1, 2 …")]
+    #[error("`{}` is no core; cores are numbered 0, 1, 2 …", Shown(.0))]
     Core(String),
     /// A number that is no weight.
-    #[error("`{0}` is no weight; give a number from 1 to {max}", max = crate::MAX_WEIGHT)]
+    #[error("`{}` is no weight; give a number from 1 to {max}", Shown(.0), max = crate::MAX_WEIGHT)]
     Weight(String),
     /// Not given, and there is no default.
     #[error("it has no `{0}`; give the path of one, such as {0} = \"vmlinuz\"")]
@@ -83,7 +89,7 @@ pub enum Fault {
     #[error("the path is empty; give the path of a file")]
     EmptyPath,
     /// A policy that isn't built yet.
-    #[error("\"{0}\" is not available in this version; use \"auto\", \"trap\" or \"eli\"")]
+    #[error("\"{0}\" is not available in this version; use {Policies}")]
     Later(String),
     /// Not a policy.
     #[error("\"{}\" is no interrupt policy; {hint}", Shown(.found))]
@@ -115,7 +121,7 @@ pub enum Fault {
     #[error("`{}` is no network controller; tables are named after those, such as [network.nic0]", Shown(.0))]
     Nic(String),
     /// A number that isn't one of virtual functions.
-    #[error("`{0}` is no number of virtual functions; give one from 1 to {max}", max = check::MAX_VFS)]
+    #[error("`{}` is no number of virtual functions; give one from 1 to {max}", Shown(.0), max = check::MAX_VFS)]
     Functions(String),
     /// Not an Ethernet address.
     #[error(transparent)]
@@ -123,6 +129,21 @@ pub enum Fault {
     /// The file reads well, but can't be run.
     #[error(transparent)]
     Check(check::Fault),
+}
+
+/// Displays every policy that can be asked for: `"auto", "trap" or "eli"`.
+#[derive(Clone, Copy, Debug)]
+pub struct Policies;
+
+impl fmt::Display for Policies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let last = Choice::ALL.len().saturating_sub(1);
+        Choice::ALL.iter().enumerate().try_for_each(|(i, (name, _))| match i {
+            0 => write!(f, "\"{name}\""),
+            i if i == last => write!(f, " or \"{name}\""),
+            _ => write!(f, ", \"{name}\""),
+        })
+    }
 }
 
 /// Reads a policy's name, of a file or the command line.
@@ -141,8 +162,12 @@ pub fn parse_choice(text: &str) -> Result<Choice, Fault> {
 pub fn parse(file: &str, text: &str) -> Result<Plan<String>, Error> {
     let reader = Reader { file, text };
     let root = DeTable::parse(text).map_err(|e| {
-        let at = e.span().map_or(0, |s| s.start);
-        reader.error(at, &Place::Plan, "", Fault::Toml(e.message().replace('\n', ", ")))
+        let span = e.span().unwrap_or(0..0);
+        let fault = match (e.message(), text.get(span.clone())) {
+            ("duplicate key", Some(name)) => Fault::Twice(name.to_owned()),
+            (message, _) => Fault::Toml(message.replace('\n', ", ")),
+        };
+        reader.error(span.start, &Place::Plan, "", fault)
     })?;
     let mut plan = Plan::new(Vec::new());
     // Where each table and its keys are, for faults found when all is read.
@@ -242,7 +267,7 @@ impl Reader<'_> {
     }
 
     fn unknown(&self, key: &Key, place: &Place, known: &[&str]) -> Error {
-        let found = key.get_ref().escape_default().to_string();
+        let found = key.get_ref().to_string();
         let hint = hint(&found, known);
         self.error(key.span().start, place, "", Fault::UnknownKey { found, hint })
     }

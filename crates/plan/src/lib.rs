@@ -37,5 +37,6 @@ pub use sharing::{
     DEFAULT_SLICE, DEFAULT_WEIGHT, Host, MAX_SHARES, MAX_WEIGHT, Micros, MicrosError, Protection,
     SLICES, WithoutRemapping, parse_micros,
 };
+pub use shown::{Escaped, Shown};
 pub use size::{Size, SizeError, parse_size};
 pub use vm::{Blob, Choice, OnReset, Plan, Vm};
