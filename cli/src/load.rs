@@ -2,7 +2,7 @@
 //! look as if they could start.
 
 use anyhow::{Context, Result, bail};
-use loader::{Format, GuestMachine, MemoryRegion, RegionKind};
+use loader::{Format, GuestMachine, MemoryRegion, RegionKind, Subject};
 use plan::{Plan, Size, Vm};
 use std::{
     fs,
@@ -48,19 +48,27 @@ pub fn files(plan: Plan<String>, base: &Path) -> Result<Plan<File>> {
         Ok(File { path, bytes })
     })?;
     for vm in &plan.vms {
-        format(vm).with_context(|| {
-            format!("[vm.{}] kernel: {} can't be started", vm.name, vm.kernel.path.display())
+        format(vm).map_err(|error| {
+            let (name, kernel) = (&vm.name, vm.kernel.path.display());
+            let context = match (error.subject(), &vm.initrd) {
+                (Subject::Initrd, Some(initrd)) => {
+                    format!("[vm.{name}] initrd: {} can't be loaded", initrd.path.display())
+                }
+                (Subject::CommandLine, _) => format!("[vm.{name}] cmdline"),
+                _ => format!("[vm.{name}] kernel: {kernel} can't be started"),
+            };
+            anyhow::Error::from(error).context(context)
         })?;
     }
     Ok(plan)
 }
 
 /// The format of a VM's kernel, if it can be started in the VM's memory.
-pub fn format(vm: &Vm<File>) -> Result<Format> {
+pub fn format(vm: &Vm<File>) -> Result<Format, loader::Error> {
     // The part of the guest's memory map that kernels are loaded into (docs/design.md);
     // the hypervisor asks again with the map the guest gets.
     let regions =
-        [(0, vm.memory.min(2 << 30), RegionKind::Ram), (0xA_0000, 0x6_0000, RegionKind::Reserved)]
+        [(0, vm.memory.min(2 << 30), RegionKind::Ram), (0x9_FC00, 0x6_0400, RegionKind::Reserved)]
             .map(|(start, len, kind)| MemoryRegion { start, len, kind });
     let machine = GuestMachine { regions: &regions, rsdp: 0xE_0000 };
     let initrd = vm.initrd.as_ref().map(|i| i.bytes.len() as u64);
@@ -141,6 +149,18 @@ pub mod tests {
         assert!(
             refusal("[vm.a]\nkernel='junk'\n")
                 .starts_with("vm.toml: [vm.a] kernel: junk can't be started: ")
+        );
+        // A kernel that fits without them isn't to blame.
+        let dir = directory("[vm.a]\nkernel='k'\ninitrd='large'\nmemory='64M'\n");
+        fs::File::create(dir.path().join("large")).unwrap().set_len(80 << 20).unwrap();
+        let error = plan(&dir.path().join("vm.toml")).unwrap_err();
+        let error = format!("{error:#}").replace(&format!("{}/", dir.path().display()), "");
+        assert!(
+            error.starts_with(
+                "vm.toml: [vm.a] initrd: large can't be loaded: the initrd of 83886080 bytes fits \
+                 nowhere in RAM"
+            ),
+            "{error}"
         );
         assert!(
             refusal("[vm.a]\nkernel=3\n").starts_with("vm.toml:2: [vm.a] kernel: this is a number")

@@ -2,6 +2,9 @@
 
 use thiserror::Error;
 
+/// What sentences call an initrd.
+pub(crate) const INITRD: &str = "initrd";
+
 /// Rounds up to whole MiB.
 fn mib(bytes: u64) -> u64 {
     bytes.div_ceil(1 << 20)
@@ -80,4 +83,31 @@ pub enum Error {
          {largest} bytes; give the machine at least {} MiB", mib(*.needed)
     )]
     NoRoomYet { what: &'static str, size: u64, largest: u64, needed: u64 },
+}
+
+/// The input that an [`Error`] blames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// The kernel file, or the memory that it asks for.
+    Kernel,
+    /// The initrd, which is too large.
+    Initrd,
+    /// The command line.
+    CommandLine,
+    /// The machine's memory map.
+    Machine,
+}
+
+impl Error {
+    /// Which input would have to change. A kernel that fits without its initrd isn't to blame.
+    pub fn subject(&self) -> Subject {
+        match self {
+            Self::NoRoom { what, .. } | Self::NoRoomYet { what, .. } if *what == INITRD => {
+                Subject::Initrd
+            }
+            Self::CommandLineTooLong { .. } | Self::CommandLineNul => Subject::CommandLine,
+            Self::TooManyRegions(_) => Subject::Machine,
+            _ => Subject::Kernel,
+        }
+    }
 }

@@ -26,7 +26,7 @@ mod multiboot;
 mod plan;
 mod pvh;
 
-pub use error::Error;
+pub use error::{Error, Subject};
 pub use machine::{GuestMachine, MAX_REGIONS, MemoryRegion, RegionKind};
 pub use plan::{Blob, CODE_SELECTOR, DATA_SELECTOR, Entry, EntryMode, Format, Load, Segment};
 

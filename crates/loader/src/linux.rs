@@ -5,6 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::bytes::{put, slice, u8, u16, u32, u64};
+use crate::error::INITRD;
 use crate::memory::{LIMIT, LOWEST, Memory};
 use crate::{Entry, EntryMode, Error, Format, GuestMachine, Load, Request, Segment};
 
@@ -17,6 +18,8 @@ const XLF_KERNEL_64: u16 = 1 << 0;
 /// "A loader without an assigned number".
 const TYPE_OF_LOADER: u8 = 0xFF;
 const ENTRY_OFFSET: u64 = 0x200;
+/// The unit of `syssize`, in bytes.
+const PARAGRAPH: u64 = 16;
 /// The zero page's next field after the setup header.
 const HEADER_LIMIT: u64 = 0x290;
 
@@ -39,7 +42,7 @@ pub fn load<'a>(request: &Request<'a, '_>, mut memory: Memory) -> Result<Load<'a
     let mut zero_page = memory.blob(vec![0; 0x1000], "boot parameters")?;
     let initrd = request
         .initrd
-        .map(|size| memory.highest(size, LOWEST..header.initrd_end, "initrd").map(|at| (at, size)))
+        .map(|size| memory.highest(size, LOWEST..header.initrd_end, INITRD).map(|at| (at, size)))
         .transpose()?;
     fill_zero_page(&mut zero_page.bytes, &header, command_line.at, initrd, request.machine);
 
@@ -97,8 +100,14 @@ impl<'a> Header<'a> {
             0 => 4,
             sectors => u64::from(sectors),
         };
-        let size = u64::from(u32(kernel, 0x1F4)?) * 16;
-        let payload = slice(kernel, (sectors + 1) * 512, size, "the protected-mode code")?;
+        // `syssize` counts paragraphs and is rounded up; the file may end inside the last one.
+        let start = (sectors + 1) * 512;
+        let stated = u64::from(u32(kernel, 0x1F4)?) * PARAGRAPH;
+        let size = match (kernel.len() as u64).checked_sub(start) {
+            Some(there) if there < stated && stated - there < PARAGRAPH => there,
+            _ => stated,
+        };
+        let payload = slice(kernel, start, size, "the protected-mode code")?;
         if size <= ENTRY_OFFSET {
             return Err(Error::Empty);
         }

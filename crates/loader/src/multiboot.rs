@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use crate::bytes::{put, slice, u32};
 use crate::elf::{self, Elf, checked_entry};
+use crate::error::INITRD;
 use crate::memory::{LIMIT, Memory};
 use crate::pvh::command_line;
 use crate::{Entry, EntryMode, Error, Format, GuestMachine, Load, Request, Segment};
@@ -71,7 +72,7 @@ pub fn load<'a>(
     // Directly above the kernel, where early page tables of small kernels reach.
     let module = request
         .initrd
-        .map(|size| memory.lowest(size, 0x1000, end..LIMIT, "initrd").map(|at| (at, size)))
+        .map(|size| memory.lowest(size, 0x1000, end..LIMIT, INITRD).map(|at| (at, size)))
         .transpose()?;
     let size = MAP_AT + MAP_ENTRY * request.machine.regions.len();
     let mut info = memory.blob(vec![0; size], "multiboot information")?;

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use crate::bytes::put;
 use crate::elf::{Elf, checked_entry};
+use crate::error::INITRD;
 use crate::memory::{LIMIT, LOWEST, Memory};
 use crate::{Entry, EntryMode, Error, Format, GuestMachine, Load, Request};
 
@@ -25,7 +26,7 @@ pub fn load<'a>(request: &Request<'a, '_>, mut memory: Memory) -> Result<Load<'a
     let command_line = memory.blob(command_line(request.cmdline)?, "command line")?;
     let initrd = request
         .initrd
-        .map(|size| memory.highest(size, LOWEST..LIMIT, "initrd").map(|at| (at, size)))
+        .map(|size| memory.highest(size, LOWEST..LIMIT, INITRD).map(|at| (at, size)))
         .transpose()?;
     let size = MAP_AT + 24 * request.machine.regions.len();
     let mut start_info = memory.blob(vec![0; size], "PVH start info")?;

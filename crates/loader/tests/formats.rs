@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use loader::{EntryMode, Error, Format, MemoryRegion, RegionKind, load};
+use loader::{EntryMode, Error, Format, MemoryRegion, RegionKind, Subject, load};
 
 const CMDLINE: &str = "console=ttyS0";
 const INITRD: u64 = 5000;
@@ -33,6 +33,25 @@ fn linux_gets_its_zero_page() {
         (get64(page, 0x2E4), get64(page, 0x2EC), get32(page, 0x2F4)),
         (0xA_0000, 0x6_0000, 2)
     );
+}
+
+/// Debian's memtest86+ has 8 bytes in its last paragraph.
+#[test]
+fn linux_may_end_inside_its_last_paragraph() {
+    let (image, regions) = (bzimage(), regions(64 * MIB));
+    let load = |missing| load(&image[..image.len() - missing], None, "", &machine(&regions));
+    for missing in [1, 8, 15] {
+        let load = load(missing).unwrap();
+        assert_eq!(load.segments[0].bytes, &image[1024..image.len() - missing]);
+        check_plan(&load, None, &machine(&regions));
+    }
+    let cut = Error::Truncated { what: "the protected-mode code", needed: 5120, found: 5104 };
+    assert_eq!(load(16).unwrap_err(), cut);
+    // Bytes behind the last paragraph (a signature) aren't part of the kernel.
+    let mut signed = image.clone();
+    signed.extend([0xCC; 3]);
+    let load = loader::load(&signed, None, "", &machine(&regions)).unwrap();
+    assert_eq!(load.segments[0].bytes, &image[1024..]);
 }
 
 #[test]
@@ -171,6 +190,21 @@ fn refusals_say_what_was_found_and_what_is_needed() {
         "the initrd of 41943040 bytes fits nowhere in RAM, where the largest free piece has \
          15728640 bytes; give the machine at least 57 MiB"
     );
+    let blamed = |kernel: &[u8], initrd, cmdline: &str, size| {
+        load(kernel, initrd, cmdline, &machine(&regions(size))).unwrap_err().subject()
+    };
+    for kernel in [bzimage(), pvh64(), multiboot32()] {
+        // Larger than this machine, than any below 4 GiB, than any.
+        for size in [40 * MIB, 5 << 30, u64::MAX] {
+            assert_eq!(blamed(&kernel, Some(size), "", 32 * MIB), Subject::Initrd);
+        }
+        assert_eq!(blamed(&kernel, Some(40 * MIB), "", MIB), Subject::Kernel);
+        assert_eq!(blamed(&kernel, None, "a\0b", 32 * MIB), Subject::CommandLine);
+    }
+    assert_eq!(blamed(&bzimage(), None, &"x".repeat(2048), 64 * MIB), Subject::CommandLine);
+    let many = vec![MemoryRegion { start: 0, len: MIB, kind: RegionKind::Ram }; 129];
+    let error = load(&bzimage(), None, "", &machine(&many)).unwrap_err();
+    assert_eq!((error.subject(), error), (Subject::Machine, Error::TooManyRegions(129)));
     let enough = regions(57 * MIB);
     assert!(load(&bzimage(), Some(40 * MIB), "", &machine(&enough)).is_ok());
     let limited = |image: &mut Vec<u8>| put(image, 0x22C, &0x1FF_FFFF_u32.to_le_bytes());

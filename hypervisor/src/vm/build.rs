@@ -358,7 +358,7 @@ impl Builder<'_> {
         let initrd = self.image.initrd(self.vm);
         let kernel = self.image.kernel(self.vm);
         let load = loader::load(kernel, initrd.map(|i| i.len() as u64), &self.vm.cmdline, &machine)
-            .map_err(|e| format!("its kernel can't be loaded: {e}"))?;
+            .map_err(|e| format!("it can't be loaded: {e}"))?;
         let tables = acpi::guest::build(&acpi::guest::GuestConfig {
             vcpus: self.vm.cpus.len() as u32,
             pm_timer: self.machine.pm_timer,
