@@ -52,6 +52,10 @@ const LAST_BRANCH_LAST: u32 = 0x1DE;
 const XSS: u32 = 0xDA0;
 
 /// AMD (APM vol. 2, appendix A).
+/// The four legacy performance counters and their event selects have no CPUID bit, so kernels use
+/// them unguarded (APM vol. 2, 13.2.3). Here they never count.
+const LEGACY_COUNTER_FIRST: u32 = 0xC001_0000;
+const LEGACY_COUNTER_LAST: u32 = 0xC001_0007;
 const SYSCFG: u32 = 0xC001_0010;
 const HWCR: u32 = 0xC001_0015;
 const TOP_MEM: u32 = 0xC001_001A;
@@ -170,6 +174,7 @@ impl Msrs {
             SYSCFG | TOP_MEM | TOP_MEM2 | NB_CFG | MMIO_CFG_BASE | SMM_TSEG_ADDR | BU_CFG2 => {
                 Value(0)
             }
+            LEGACY_COUNTER_FIRST..=LEGACY_COUNTER_LAST => Value(0),
             HWCR => Value(HWCR_TSC_FREQUENCY_SELECT),
             VM_CR => Value(VM_CR_VALUE),
             DE_CFG if self.identity.lfence_serializes => Value(DE_CFG_LFENCE_SERIALIZE),
@@ -198,6 +203,7 @@ impl Msrs {
             _ => {
                 let vendor = self.identity.vendor;
                 self.mtrrs.write(msr, value).unwrap_or_else(|| match (vendor, msr) {
+                    (Vendor::Amd, LEGACY_COUNTER_FIRST..=LEGACY_COUNTER_LAST) => Ignore,
                     (Vendor::Amd, SYSCFG | HWCR | NB_CFG | VM_CR | BU_CFG2) => Ignore,
                     (Vendor::Amd, MMIO_CFG_BASE | TOP_MEM | TOP_MEM2) => accepted(value == 0),
                     (Vendor::Amd, DE_CFG) => accepted(self.identity.lfence_serializes),

@@ -52,9 +52,25 @@ fn linux_on_amd_finds_nothing_to_complain_of() {
     assert_eq!(m.read(0xC001_0015), Value(1 << 24), "no \"TSC doesn't count with P0 frequency\"");
     assert_eq!(m.read(0xC001_0114), Value(0x18), "SVM disabled and locked");
     assert_eq!(m.read(0xC001_0117), GeneralProtection);
-    assert_eq!(m.read(0xC001_0000), GeneralProtection, "no performance counters");
     assert_eq!(m.read(0xC001_1020), GeneralProtection, "no switch that switches nothing");
     assert_eq!(m.read(0x1A0), GeneralProtection, "Intel's");
+}
+
+/// Xen 4.17 clears them unguarded while it starts.
+#[test]
+fn amds_legacy_counters_never_count() {
+    let mut m = amd();
+    for msr in 0xC001_0000..=0xC001_0007 {
+        assert_eq!(m.write(msr, u64::MAX), Ignore, "{msr:#x}");
+        assert_eq!(m.read(msr), Value(0), "{msr:#x}");
+        assert_eq!(intel().write(msr, 0), GeneralProtection, "{msr:#x}");
+        assert_eq!(intel().read(msr), GeneralProtection, "{msr:#x}");
+    }
+    // Those that CPUID would have to offer, and what stands beside the legacy ones.
+    for msr in [0xC000_FFFF, 0xC001_0008, 0xC001_0200] {
+        assert_eq!(m.read(msr), GeneralProtection, "{msr:#x}");
+        assert_eq!(m.write(msr, 0), GeneralProtection, "{msr:#x}");
+    }
 }
 
 #[test]
