@@ -9,6 +9,7 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod bios_data;
 pub mod control;
 pub mod cpuid;
 pub mod ioapic;

@@ -234,6 +234,12 @@ pub fn mmio_read(address: u64) -> u32 {
     unsafe { (address as *const u32).read_volatile() }
 }
 
+/// The two bytes at any address of low memory.
+pub fn word(address: u64) -> u16 {
+    // SAFETY: memory is mapped one to one; what the firmware left is read, whatever it is.
+    unsafe { (address as *const u16).read_unaligned() }
+}
+
 /// A store of four bytes of device memory.
 pub fn mmio_write(address: u64, value: u32) {
     // SAFETY: the address is a BAR's, mapped one to one.

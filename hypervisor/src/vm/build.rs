@@ -42,7 +42,7 @@ use spin::Mutex;
 
 /// PCI base class of bridges.
 const BRIDGE_CLASS: u32 = 6;
-const LOW_MEMORY_END: u64 = 0xA0000;
+const LOW_MEMORY_END: u64 = platform::bios_data::EXTENSION_AT;
 const MIB: u64 = 1 << 20;
 /// The time of day the guests' clock chips show; nothing keeps the time across boots.
 const CLOCK: u64 = 1_767_225_600;

@@ -4,7 +4,7 @@
 use crate::vm::memory::{Memory, PIECE};
 use alloc::vec::Vec;
 use loader::Load;
-use platform::power;
+use platform::{bios_data, power};
 
 /// Where everything goes; the bytes of kernel and initrd are those of the boot image.
 pub struct Contents {
@@ -21,11 +21,17 @@ impl Contents {
         let segments = self.load.segments.iter().map(|s| (s.at, s.bytes));
         let blobs = self.load.blobs.iter().map(|b| (b.at, b.bytes.as_slice()));
         let initrd = self.load.initrd_at.zip(self.initrd);
+        let data_area = bios_data::area();
+        // A kernel may be loaded over the data area, as over a PC's.
+        let below = [
+            (bios_data::AT, data_area.as_slice()),
+            (bios_data::EXTENSION_AT, bios_data::EXTENSION.as_slice()),
+        ];
         let firmware = [
             (acpi::guest::BASE, self.tables.as_slice()),
             (power::RESET_VECTOR, power::RESET_CODE.as_slice()),
         ];
-        let mut all = segments.chain(blobs).chain(initrd).chain(firmware);
+        let mut all = below.into_iter().chain(segments).chain(blobs).chain(initrd).chain(firmware);
         all.all(|(at, bytes)| {
             (at..).step_by(PIECE as usize).zip(bytes.chunks(PIECE as usize)).all(|(at, bytes)| {
                 pause();

@@ -33,6 +33,11 @@ fn memory(test: &str, boot: &Boot) {
     let usable = boot.regions().iter().filter(|r| r.kind == 1).map(|r| r.bytes).sum::<u64>();
     check!(test, usable >= 16 << 20, "{} KiB of usable memory", usable >> 10);
     let regions = boot.regions();
+    // A kernel that places its trampoline by these words must find memory there.
+    let (segment, kib) = (u64::from(cpu::word(0x40E)), u64::from(cpu::word(0x413)));
+    let low = regions.iter().find(|r| r.kind == 1 && r.start == 0).map_or(0, |r| r.bytes);
+    let agrees = segment << 4 == kib << 10 && kib >= 512 && (kib << 10).abs_diff(low) < 1024;
+    check!(test, agrees, "BIOS data area: {segment:#x}:0, {kib} KiB, and the map has {low:#x}");
     let overlap = regions.iter().enumerate().any(|(i, a)| {
         regions[i + 1..].iter().any(|b| a.start < b.start + b.bytes && b.start < a.start + a.bytes)
     });
