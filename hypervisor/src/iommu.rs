@@ -4,6 +4,8 @@
 //! taken when a guest changes an interrupt's route or its memory map changes, never for
 //! an interrupt; the work under it is one or two queue entries and a bounded wait.
 
+pub mod fault_interrupt;
+
 use crate::memory;
 use crate::pci::Pci;
 use crate::pci::sriov;

@@ -71,7 +71,7 @@ extern "C" fn boot(start_info: u64) -> ! {
         refuse("no boot image was loaded; the boot loader has to load one as the first module");
     }
     pci::sriov::keep_clear_of(&handover.memory);
-    vm::start(&machine, image)
+    host::start(&machine, image)
 }
 
 /// What the firmware says of the machine.

@@ -10,12 +10,13 @@
 //! for a moment only.
 
 use crate::cpu::{self, rdtsc};
-use crate::host::live;
-use crate::vm::exits::run::Stop;
+use crate::vm::counters::CounterPage;
 use crate::vm::interrupts::mailbox::Books;
 use crate::vm::life::Cause;
 use crate::vm::memory::{DEVICE, Outlines};
 use crate::vm::pc::Pc;
+use crate::vm::stop::Finding;
+use crate::vm::stop::Stop;
 use crate::vm::{LEDGER_PAGES, Vm};
 use crate::{console, iommu};
 use ::iommu::vtd::audit::{self as unit, Booked};
@@ -28,24 +29,12 @@ use ledger::Record;
 use paging::Access;
 use paging::audit::{self as table, Region};
 use spin::MutexGuard;
-use thiserror::Error;
 
 /// The most entries to look at in a call.
 const ENTRIES: u32 = 64;
 /// The most findings that are told one by one.
 const TOLD: usize = 32;
 const PAGE: u64 = 4096;
-
-/// What must not be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Finding {
-    #[error("in the nested page tables of VM {vm:?}, {what}")]
-    Nested { vm: &'static str, what: table::Finding },
-    #[error("in the DMA page tables of VM {vm:?}, {what}")]
-    Dma { vm: &'static str, what: table::Finding },
-    #[error("of IOMMU {unit}, {what}")]
-    Unit { unit: usize, what: unit::Finding },
-}
 
 /// A VM, and what it may reach.
 struct Confined {
@@ -119,7 +108,7 @@ pub struct Audit {
 
 impl Audit {
     /// While booting, when all VMs are built and none runs. The error is a sentence.
-    pub fn new(vms: &[&'static Vm]) -> Result<Self, String> {
+    pub fn new(vms: &[&'static Vm], pages: &[CounterPage]) -> Result<Self, String> {
         let outlines = iommu::outlines().into_iter();
         let watched = |outline| Watched {
             outline,
@@ -142,7 +131,7 @@ impl Audit {
             }
         }
         units.iter_mut().for_each(|u| u.owners.sort_unstable_by_key(|o| o.entry));
-        let vms: Vec<_> = vms.iter().map(|vm| Confined::new(vm)).collect();
+        let vms: Vec<_> = vms.iter().map(|vm| Confined::new(vm, pages)).collect();
         apart(&vms)?;
         Ok(Audit {
             vms,
@@ -227,7 +216,7 @@ impl Audit {
 }
 
 impl Confined {
-    fn new(vm: &'static Vm) -> Self {
+    fn new(vm: &'static Vm, pages: &[CounterPage]) -> Self {
         let pc = vm.pc.lock();
         let (dma, ram) = (Access::READ | Access::WRITE, vm.memory.regions());
         let ram = |access| {
@@ -243,7 +232,7 @@ impl Confined {
         nested.extend(
             (LEDGER_PAGES..)
                 .step_by(PAGE as usize)
-                .zip(live::pages(vm.index))
+                .zip(pages.iter().filter(|p| p.vm == vm.index).map(CounterPage::address))
                 .map(|(va, pa)| page(Some(va), pa)),
         );
         nested.extend(pc.shadows.frames().map(|frame| page(None, frame)));

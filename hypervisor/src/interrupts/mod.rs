@@ -6,8 +6,10 @@
 
 mod host;
 pub mod legacy;
+pub mod vectors;
 
 pub use host::{drain, load, sleep_until_woken};
+pub use vectors::{FAULTS, SPURIOUS, TIMER, WAKE};
 
 use crate::cpu::this;
 use core::{
@@ -15,15 +17,6 @@ use core::{
     sync::atomic::Ordering,
 };
 use spin::Once;
-
-/// Vector of the host's own use of the local APIC's timer.
-pub const TIMER: u8 = 0xF1;
-/// Vector that wakes a core from HLT to look for work.
-pub const WAKE: u8 = 0xF2;
-/// Vector by which an IOMMU tells that it blocked something.
-pub const FAULTS: u8 = 0xF3;
-/// Vector of an interrupt that went away; never completed.
-pub const SPURIOUS: u8 = 0xFF;
 
 /// Notes an interrupt on this core.
 fn note(vector: u8) {

@@ -10,9 +10,9 @@
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::x2apic::{self, TimerMode};
 use crate::cpu::{self, rdtsc};
-use crate::host::iommu_faults;
+use crate::interrupts::vectors::host_vectors;
+use crate::iommu::fault_interrupt;
 use crate::sched::fiber::{self, Suspended};
-use crate::vm::exits::run::host_vectors;
 use crate::vm::interrupts::mailbox::{Link, request};
 use crate::{interrupts, iommu};
 use ::iommu::{Bdf, Delivery as Message, InterruptRoute};
@@ -473,12 +473,12 @@ impl SharedCore {
         }
         self.idle.store(false, Ordering::SeqCst);
         if cpu::this().take_nmi() {
-            iommu_faults::nmi();
+            fault_interrupt::nmi();
         }
         for vector in interrupts::take() {
             match self.arrived(vector) {
                 Arrived::Host if vector == interrupts::TIMER => self.fired(),
-                Arrived::Host if vector == interrupts::FAULTS => iommu_faults::arrived(),
+                Arrived::Host if vector == interrupts::FAULTS => fault_interrupt::arrived(),
                 Arrived::Host => {}
                 Arrived::Of { place, vectors } => self.hand_on(place, &vectors),
                 Arrived::Nobody => self.note_stray(),

@@ -6,12 +6,13 @@
 use crate::cpu::PerCpu;
 use crate::cpu::svm::SvmCpu;
 use crate::cpu::vendor::Start;
-use crate::host::live;
 use crate::pci::sriov;
 use crate::pci::{Function, Pci};
 use crate::sched::fiber::Suspended;
 use crate::sched::shared::{Seat, SharedCore};
 use crate::vm::contents::Contents;
+use crate::vm::cores;
+use crate::vm::counters::CounterPage;
 use crate::vm::devices::assigned::Device;
 use crate::vm::exits::io::physical_cpuid;
 use crate::vm::interrupts::local_apic::SHORTEST_SHARED_PERIOD_HZ;
@@ -60,6 +61,8 @@ pub struct Built {
     pub alone: Vec<Placed>,
     /// Shared cores with theirs, which are seated.
     pub shared: Vec<(&'static SharedCore, Members)>,
+    /// Where the counters of every vCPU are.
+    pub pages: Vec<CounterPage>,
     /// The longest turn on a shared core, in TSC ticks.
     pub slice: u64,
     pub host: plan::Host,
@@ -90,13 +93,13 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
         ));
     }
     let mut taken = Vec::new();
-    let (mut vms, mut placed) = (Vec::new(), Vec::new());
+    let (mut vms, mut placed, mut pages) = (Vec::new(), Vec::new(), Vec::new());
     for (index, vm) in image.plan.vms.iter().enumerate() {
         let name = vm.name.as_str();
         let of = |e: String| format!("VM {name:?}: {e}");
         let devices = resolve(&pci, &functions, &vm.devices, &mut taken).map_err(of)?;
         let builder = Builder { machine, image, pci, index, vm, shared: &shared };
-        let (vm, mut vcpus) = builder.build(devices).map_err(of)?;
+        let (vm, mut vcpus) = builder.build(devices, &mut pages).map_err(of)?;
         vms.push(vm);
         placed.append(&mut vcpus);
     }
@@ -110,7 +113,7 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
             let stack = cpu::fiber_stack()?;
             let vcpu = Box::into_raw(vcpu);
             // SAFETY: the stack was just made, and the vCPU is the fiber's and its core's alone.
-            let fiber = unsafe { Suspended::new(stack, crate::vm::share, vcpu as usize) };
+            let fiber = unsafe { Suspended::new(stack, cores::share, vcpu as usize) };
             seats.push((link, weight, fiber));
             members.push(vcpu);
         }
@@ -119,7 +122,7 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
     };
     let shared: Option<_> = shared.into_iter().map(of_core).collect();
     let shared = shared.ok_or("no memory is left for the stacks of vCPUs that share a core")?;
-    Ok(Built { vms, alone: placed, shared, slice, host: image.plan.host })
+    Ok(Built { vms, alone: placed, shared, pages, slice, host: image.plan.host })
 }
 
 /// The cores that several vCPUs are to share.
@@ -202,7 +205,11 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn build(&self, devices: Vec<Bdf>) -> Result<(&'static Vm, Vec<Placed>), String> {
+    fn build(
+        &self,
+        devices: Vec<Bdf>,
+        pages: &mut Vec<CounterPage>,
+    ) -> Result<(&'static Vm, Vec<Placed>), String> {
         let vm = self.vm;
         let cores = self.cores()?;
         let spent = crate::memory::host_bytes();
@@ -259,7 +266,8 @@ impl Builder<'_> {
         let mut vcpus = Vec::new();
         for (id, (core, ledger)) in cores.iter().zip(ledgers).enumerate() {
             // SAFETY: `ledger` took a page for good, and its vCPU only counts in it.
-            unsafe { live::register(self.index, id, core.index, &raw const *ledger) };
+            let page = unsafe { CounterPage::new(self.index, id, core.index, &raw const *ledger) };
+            pages.push(page);
             let vcpu = self.vcpu(shared, id, nested_root, start, ledger)?;
             vcpus.push((core.index, Box::new(vcpu)));
         }

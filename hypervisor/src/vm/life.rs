@@ -6,11 +6,19 @@
 
 use crate::console;
 use crate::cpu::vendor::VirtualCpu;
-use crate::vm::exits::run::Stop;
 use crate::vm::interrupts::mailbox::request;
-use crate::vm::{ENDED, Vcpu, Vm};
+use crate::vm::stop::Stop;
+use crate::vm::{Vcpu, Vm};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use spin::Mutex;
+
+/// VMs that ended and were reported.
+static ENDED: AtomicUsize = AtomicUsize::new(0);
+
+/// How many VMs ended and were reported.
+pub fn ended() -> usize {
+    ENDED.load(Ordering::Acquire)
+}
 
 /// Where all vCPUs of a VM wait for each other.
 #[derive(Default)]

@@ -3,9 +3,9 @@
 use crate::console;
 use crate::cpu::rdtsc;
 use crate::cpu::vendor::VirtualCpu;
-use crate::vm::devices::assigned::Incident;
-use crate::vm::exits::run::{Fault, Stop};
 use crate::vm::life::Cause;
+use crate::vm::stop::Incident;
+use crate::vm::stop::{Fault, Stop};
 use crate::vm::{Vcpu, Vm};
 use alloc::format;
 use alloc::string::String;

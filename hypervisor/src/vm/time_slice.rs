@@ -7,8 +7,8 @@
 
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::{self, rdtsc, x2apic};
-use crate::host::iommu_faults;
 use crate::interrupts;
+use crate::iommu::fault_interrupt;
 use crate::sched::shared::{NEVER, Seat, SharedCore, Yield};
 use crate::vm::Vcpu;
 use crate::vm::interrupts::mailbox::request;
@@ -104,7 +104,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     pub(super) fn take_pending(&mut self) -> Reason {
         self.cpu.take_interrupts();
         if cpu::this().take_nmi() {
-            iommu_faults::nmi();
+            fault_interrupt::nmi();
         }
         self.receive_taken()
     }
@@ -216,7 +216,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             }
             Arrived::Host => {
                 if vector == interrupts::FAULTS {
-                    iommu_faults::arrived();
+                    fault_interrupt::arrived();
                 }
                 Reason::HostInterrupt
             }

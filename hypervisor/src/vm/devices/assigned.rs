@@ -12,10 +12,11 @@ use crate::pci::msi;
 use crate::pci::reset::Reset;
 use crate::pci::{self, Pci};
 use crate::vm::Vm;
-use crate::vm::exits::nested_fault::{device_load, device_store};
-use crate::vm::exits::run::Fault;
+use crate::vm::devices::registers::{device_load, device_store};
 use crate::vm::memory::DEVICE;
 use crate::vm::pc::{Here, Pc};
+use crate::vm::stop::Fault;
+use crate::vm::stop::Incident;
 use ::iommu::Bdf;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -539,19 +540,6 @@ fn reroute(vm: &Vm, s: &mut Source, bdf: Bdf, vcpu: usize, guest: u8) -> Result<
     }
     // An exception's vector is the guest's own mistake, and goes nowhere.
     if s.route.is_none() && guest >= 32 { Err(Incident::Route(bdf)) } else { Ok(()) }
-}
-
-/// Something a guest did that was refused while it goes on.
-#[derive(Clone, Copy, Debug)]
-pub enum Incident {
-    /// An interrupt message that isn't one, or not for this VM.
-    Message(Bdf),
-    /// The remapping table refused a route, or no message leads there.
-    Route(Bdf),
-    /// A BAR was put where it can't be.
-    Bar(Bdf),
-    /// An access to guest-physical memory that isn't there.
-    Memory(u64),
 }
 
 fn inside(offset: u64, size: u8, bytes: u64) -> bool {

@@ -1,3 +1,4 @@
 //! A guest's devices.
 
 pub mod assigned;
+pub mod registers;

@@ -7,7 +7,8 @@
 
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
-use crate::vm::exits::run::{Fault, GENERAL_PROTECTION};
+use crate::vm::exceptions::GENERAL_PROTECTION;
+use crate::vm::stop::Fault;
 use decode::{Instruction, Mode, Op};
 use paging::walk;
 use platform::control::{self, CR0_PG, State};

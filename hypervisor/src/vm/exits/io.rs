@@ -3,7 +3,8 @@
 use crate::console;
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
-use crate::vm::exits::run::{GENERAL_PROTECTION, Stop};
+use crate::vm::exceptions::GENERAL_PROTECTION;
+use crate::vm::stop::Stop;
 use ledger::Reason;
 use platform::cpuid::{CpuidContext, CpuidResult};
 use platform::ports::{self, Port};

@@ -2,7 +2,7 @@
 
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
-use crate::vm::exits::run::GENERAL_PROTECTION;
+use crate::vm::exceptions::GENERAL_PROTECTION;
 use ledger::Reason;
 use platform::msr::MsrResult;
 

@@ -6,77 +6,19 @@
 
 use crate::cpu::vendor::{Exit, VirtualCpu};
 use crate::cpu::{self, rdtsc, x2apic};
-use crate::host::audit::Finding;
-use crate::host::iommu_faults;
 use crate::interrupts;
+use crate::iommu::fault_interrupt;
 use crate::vm::Vcpu;
+use crate::vm::exceptions::{DOUBLE_FAULT, GENERAL_PROTECTION, NOT_PRESENT, PAGE_FAULT, UNDEFINED};
 use crate::vm::interrupts::mailbox::request;
 use crate::vm::interrupts::this_core::in_service;
+use crate::vm::stop::{Fault, Stop};
 use core::sync::atomic::Ordering;
 use delivery::{DeliveryFault, Interruption, Mode, Raised, VectorSet, class, classify, mode_for};
-use ledger::{Delivery, Reason};
-
-/// Exception vectors the host raises.
-pub const UNDEFINED: u8 = 6;
-pub const DOUBLE_FAULT: u8 = 8;
-pub const NOT_PRESENT: u8 = 11;
-pub const GENERAL_PROTECTION: u8 = 13;
-const PAGE_FAULT: u8 = 14;
-
-/// Vectors the host raises on a core that runs a guest under this policy.
-pub const fn host_vectors(policy: Delivery) -> VectorSet {
-    match policy {
-        Delivery::Trap | Delivery::EliDelivery | Delivery::Eli => {
-            VectorSet::of(&[interrupts::TIMER, interrupts::WAKE])
-        }
-        Delivery::Direct => VectorSet::EMPTY,
-    }
-}
+use ledger::Reason;
 
 /// INVD; WBINVD is as long, and is found by decoding.
 const INVD: [u8; 2] = [0x0F, 0x08];
-
-/// How a VM stopped; the sentence of a fault is made by whoever reports it.
-#[derive(Clone, Copy, Debug)]
-pub enum Stop {
-    PowerOff,
-    Reset,
-    DebugExit(u32),
-    Fault(Fault),
-    /// The host found what confines it wrong.
-    Audit(Finding),
-}
-
-/// What a guest did that ends it.
-#[derive(Clone, Copy, Debug)]
-pub enum Fault {
-    /// Triple fault.
-    Shutdown,
-    InvalidState,
-    /// The machine reported an error of its own.
-    MachineCheck,
-    /// A hardware task switch, which isn't emulated.
-    TaskSwitch,
-    /// Code of guest-physical memory that isn't there.
-    Fetch(u64),
-    /// An access to device registers by an instruction that isn't emulated.
-    Instruction {
-        address: u64,
-        why: decode::Error,
-    },
-    /// The instruction behind an exit couldn't be read.
-    Unreadable {
-        address: u64,
-    },
-    /// An event was being delivered through memory that isn't there.
-    Delivery {
-        address: u64,
-        vector: u8,
-    },
-    /// The host's page tables refuse what must be done.
-    Tables(paging::Error),
-    Unknown(u64, u64, u64),
-}
 
 impl<C: VirtualCpu> Vcpu<C> {
     /// Runs the guest on this core until it ends its VM; `None`: another vCPU did.
@@ -229,14 +171,14 @@ impl<C: VirtualCpu> Vcpu<C> {
                 self.cpu.take_interrupts();
                 // A kick that came between the exit and now was taken along; what it is for is asked.
                 if cpu::this().take_nmi() {
-                    iommu_faults::nmi();
+                    fault_interrupt::nmi();
                 }
                 Ok(self.receive_taken())
             }
             Exit::Nmi => {
                 self.cpu.take_nmi();
                 cpu::this().take_nmi();
-                iommu_faults::nmi();
+                fault_interrupt::nmi();
                 Ok(Reason::Kick)
             }
             // Whoever waits with another is served before the next entry.

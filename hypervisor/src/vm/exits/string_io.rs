@@ -9,8 +9,9 @@
 
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
-use crate::vm::devices::assigned::Incident;
-use crate::vm::exits::run::{Fault, GENERAL_PROTECTION, Stop};
+use crate::vm::exceptions::GENERAL_PROTECTION;
+use crate::vm::stop::Incident;
+use crate::vm::stop::{Fault, Stop};
 use decode::{Mode, Op, Register};
 use paging::walk::{self, Access, GuestMemory, Paging, WalkError};
 use platform::ports::Port;

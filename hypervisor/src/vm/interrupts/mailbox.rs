@@ -8,10 +8,10 @@
 //! while they wait for that lock.
 
 use crate::cpu::x2apic;
+use crate::interrupts::vectors::host_vectors;
 use crate::iommu;
 use crate::sched::shared::{Look, Seat};
 use crate::vm::Vm;
-use crate::vm::exits::run::host_vectors;
 use crate::{cpu, interrupts};
 use ::iommu::{Bdf, Delivery as Message, InterruptRoute};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -8,9 +8,9 @@
 
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
-use crate::vm::exits::run::Fault;
 use crate::vm::interrupts::mailbox::request;
 use crate::vm::pc::{Here, Pc};
+use crate::vm::stop::Fault;
 use alloc::vec::Vec;
 use delivery::{Interruption, Mode, VectorSet};
 use paging::walk;

@@ -1,0 +1,74 @@
+//! Why a VM stops, and what it did wrong without stopping.
+//!
+//! What is here only says so; the sentences are made by `report`.
+
+use ::iommu::Bdf;
+use ::iommu::vtd::audit as unit;
+use paging::audit as table;
+use thiserror::Error;
+
+/// How a VM stopped; the sentence of a fault is made by whoever reports it.
+#[derive(Clone, Copy, Debug)]
+pub enum Stop {
+    PowerOff,
+    Reset,
+    DebugExit(u32),
+    Fault(Fault),
+    /// The host found what confines it wrong.
+    Audit(Finding),
+}
+
+/// What a guest did that ends it.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    /// Triple fault.
+    Shutdown,
+    InvalidState,
+    /// The machine reported an error of its own.
+    MachineCheck,
+    /// A hardware task switch, which isn't emulated.
+    TaskSwitch,
+    /// Code of guest-physical memory that isn't there.
+    Fetch(u64),
+    /// An access to device registers by an instruction that isn't emulated.
+    Instruction {
+        address: u64,
+        why: decode::Error,
+    },
+    /// The instruction behind an exit couldn't be read.
+    Unreadable {
+        address: u64,
+    },
+    /// An event was being delivered through memory that isn't there.
+    Delivery {
+        address: u64,
+        vector: u8,
+    },
+    /// The host's page tables refuse what must be done.
+    Tables(paging::Error),
+    Unknown(u64, u64, u64),
+}
+
+/// What the audit finds that must not be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Finding {
+    #[error("in the nested page tables of VM {vm:?}, {what}")]
+    Nested { vm: &'static str, what: table::Finding },
+    #[error("in the DMA page tables of VM {vm:?}, {what}")]
+    Dma { vm: &'static str, what: table::Finding },
+    #[error("of IOMMU {unit}, {what}")]
+    Unit { unit: usize, what: unit::Finding },
+}
+
+/// Something a guest did that was refused while it goes on.
+#[derive(Clone, Copy, Debug)]
+pub enum Incident {
+    /// An interrupt message that isn't one, or not for this VM.
+    Message(Bdf),
+    /// The remapping table refused a route, or no message leads there.
+    Route(Bdf),
+    /// A BAR was put where it can't be.
+    Bar(Bdf),
+    /// An access to guest-physical memory that isn't there.
+    Memory(u64),
+}
