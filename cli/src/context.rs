@@ -51,8 +51,7 @@ impl Context {
         Ok(Context { root, target, interrupted, qemu, hypervisor })
     }
 
-    /// A context whose signals nobody sends.
-    #[cfg(test)]
+    /// A context for unit tests: of this checkout, and without a handler for signals.
     pub fn for_tests() -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let target = root.join("target");

@@ -100,7 +100,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
     use tempfile::{TempDir, tempdir};
 

@@ -1,39 +1,11 @@
-//! The Exitless command line: makes plans into boot images, runs them on the
-//! emulated machine, measures and tests them.
+//! `exitless`: runs VMs on the emulated machine and watches them; hands over to
+//! `exitless-lab` what measures and tests.
 #![forbid(unsafe_code)]
-
-mod aside;
-mod bench;
-mod boot_image;
-mod check;
-mod cmdline;
-mod consoles;
-mod context;
-mod elf;
-mod fuzz;
-mod image;
-mod load;
-mod machine;
-mod network;
-mod output;
-mod report;
-mod run;
-mod say;
-mod selftest;
-mod session;
-mod soak;
-mod stream;
-mod summary;
-mod table;
-mod terminal;
-mod test;
-mod top;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use context::Context;
-use report::status;
-use std::process::ExitCode;
+use exitless::{check, context::Context, entry, image, run, tools, top};
+use std::{env, process::ExitCode};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -50,7 +22,7 @@ Examples:
 
 /// A bare-metal hypervisor whose guests' device interrupts don't exit.
 #[derive(Parser)]
-#[command(name = "exitless", version, after_help = EXAMPLES)]
+#[command(name = "exitless", version, after_help = tools::help_section() + "\n" + EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -58,44 +30,29 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Demo(bench::DemoArgs),
     Run(Box<run::Args>),
     Check(check::Args),
     Image(image::Args),
-    Bench(bench::Args),
     Top(top::Args),
-    Test(test::Args),
-    Fuzz(fuzz::Args),
-    Soak(soak::Args),
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => {
-            // Fails only when there is nobody to read it.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { status::FAILED } else { status::OK });
-        }
-    };
-    dispatch(&cli.command).unwrap_or_else(|error| {
-        say::say(format_args!("exitless: {error:#}"));
-        ExitCode::from(status::FAILED)
-    })
+    let given = env::args_os().skip(1).collect();
+    if let Some(arguments) = tools::arguments(given)
+        && let Err(error) = tools::become_lab(&arguments)
+    {
+        return entry::failed(&error);
+    }
+    entry::run(dispatch)
 }
 
-fn dispatch(command: &Command) -> Result<ExitCode> {
+fn dispatch(cli: &Cli) -> Result<ExitCode> {
     let cx = Context::new()?;
-    match command {
-        Command::Demo(args) => bench::demo(args, &cx)?,
+    match &cli.command {
         Command::Run(args) => return run::run(args, &cx),
         Command::Check(args) => check::check(args)?,
         Command::Image(args) => image::image(args)?,
-        Command::Bench(args) => bench::run(args, &cx)?,
         Command::Top(args) => return top::top(args, &cx),
-        Command::Test(args) => return test::test(args, &cx),
-        Command::Fuzz(args) => return fuzz::fuzz(args, &cx),
-        Command::Soak(args) => return soak::soak(args, &cx),
     }
     Ok(ExitCode::SUCCESS)
 }

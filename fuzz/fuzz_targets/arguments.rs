@@ -9,7 +9,7 @@ use std::{fmt::Display, str::FromStr};
 
 // Of a program, so there is no crate to name.
 #[allow(dead_code)]
-#[path = "../../cli/src/elf.rs"]
+#[path = "../../lab/src/elf.rs"]
 mod elf;
 #[allow(dead_code)]
 #[path = "../../cli/src/network.rs"]

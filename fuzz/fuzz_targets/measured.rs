@@ -7,10 +7,10 @@ use libfuzzer_sys::fuzz_target;
 
 // Of a program, so there is no crate to name.
 #[allow(dead_code, unused_imports)]
-#[path = "../../cli/src/bench/figures.rs"]
+#[path = "../../lab/src/bench/figures.rs"]
 mod figures;
 #[allow(dead_code)]
-#[path = "../../cli/src/bench/lines.rs"]
+#[path = "../../lab/src/bench/lines.rs"]
 mod lines;
 
 #[derive(Arbitrary, Debug)]

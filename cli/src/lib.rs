@@ -1,0 +1,23 @@
+//! What the user's commands are made of, for the binary `exitless` and for the developers'
+//! tools in `lab/`: plans, the emulated machine, its console stream, reports.
+#![forbid(unsafe_code)]
+
+pub mod boot_image;
+pub mod check;
+pub mod consoles;
+pub mod context;
+pub mod entry;
+pub mod image;
+pub mod load;
+pub mod machine;
+pub mod network;
+pub mod output;
+pub mod report;
+pub mod run;
+pub mod say;
+pub mod session;
+pub mod stream;
+pub mod table;
+pub mod terminal;
+pub mod tools;
+pub mod top;

@@ -1,0 +1,367 @@
+//! One boot of one cell: the emulated machine with the counting plugin, the guest's
+//! lines on its console, and, for a network load, its peer on this machine.
+//!
+//! Guarantees: when [`boot`] returns, whatever happened, the emulator and the load
+//! generator have ended and no file of theirs is left.
+
+use super::{
+    generator::{self, Generator, Idle, Role},
+    guest::{Guest, Kit},
+    lines::{self, ours},
+    policy::Policy,
+    progress::Step,
+    workload::{Effort, Workload},
+};
+use crate::cmdline::LINUX;
+use anyhow::{Context as _, Result, bail};
+use exitless::{
+    boot_image::BootImage,
+    context::Context,
+    load,
+    machine::{DEFAULT_DISK, Machine},
+    network::{Forward, NicModel},
+    report::Report,
+    session::{self, Ended, Framing, Seen, Setup},
+    stream::{Piece, printable},
+};
+use ledger::End;
+use plan::{Choice, Class, DeviceName, OnReset, Plan, Vm};
+use std::{
+    fs,
+    ops::ControlFlow,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+/// Memory of the guest, on the bare machine and in the VM.
+const GUEST_MEMORY: u64 = 512 << 20;
+/// How long a run may take on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// How long after its end a load generator may turn out not to have been needed any more.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long a guest may say nothing, which is longer than all windows together can be.
+const SILENCE: Duration = Duration::from_secs(300);
+/// How much of a guest's console is kept.
+const MAX_CONSOLE: usize = 1 << 20;
+
+/// What a boot gave.
+pub struct Boot {
+    /// What the guest said.
+    pub guest: lines::Guest,
+    /// What the plugin counted.
+    pub plugin: lines::Plugin,
+    /// What the hypervisor reported.
+    pub report: Report,
+    /// How idle the load generator was, where there is one.
+    pub idle: Option<Idle>,
+}
+
+/// A guest that said nothing more, neither that it measured nor that it failed.
+#[derive(Debug, thiserror::Error)]
+#[error("it hung: nothing was heard for {} s; its last line: {last}", SILENCE.as_secs())]
+pub struct Hung {
+    /// The last thing it said.
+    pub last: String,
+}
+
+/// Boots a cell once.
+pub fn boot(
+    cx: &Context,
+    kit: &Kit,
+    workload: Workload,
+    policy: Policy,
+    effort: Effort,
+    step: &Step,
+) -> Result<Boot> {
+    let scratch = tempfile::tempdir().context("no directory for temporary files")?;
+    let counts = scratch.path().join("counts");
+    let guest = kit.guest(workload)?;
+    let mut cmdline = format!("{LINUX} {}", workload.parameters(effort));
+    let role = Role::of(workload);
+    let port = if role.is_some() { generator::free_port()? } else { 0 };
+    if role == Some(Role::Server) {
+        cmdline.push_str(&format!(" exitless.port={port}"));
+    }
+    // The VM's guest sees no IOMMU: on the bare machine its kernel must not pay for one either. And
+    // as under a hypervisor it must not panic because the first ticks are late on a slow computer.
+    if policy == Policy::Bare {
+        cmdline.push_str(" iommu=pt no_timer_check");
+    }
+    let disks = if workload.is_network() { Vec::new() } else { vec![DEFAULT_DISK] };
+    let image;
+    let mut machine = match policy.choice() {
+        None => Machine::bare(&guest.kernel, Some(&guest.initrd), &cmdline, GUEST_MEMORY, disks),
+        Some(choice) => {
+            let plan = load::files(plan(workload, guest, cmdline, choice), Path::new(""))?;
+            image = BootImage::new(&plan)?;
+            Machine::exitless(cx.hypervisor()?, &image.path(), &plan, disks)?
+        }
+    };
+    machine.plugin = Some(kit.plugin_writing(&counts));
+    if let Some(Role::Client { guest_port }) = role {
+        let forward = Forward { nic: 0, tcp: true, port, address: None, guest_port };
+        machine.connect(&[NicModel::Igb], &[forward])?;
+    } else if workload.is_network() {
+        machine.connect(&[NicModel::Igb], &[])?;
+    } else {
+        // As most real controllers: no shadow doorbells; and few queues, so that set-up is short.
+        for setting in ["dbcs=off", "max_ioqpairs=2", "msix_qsize=3"] {
+            machine.extra.extend(["-global".into(), format!("nvme.{setting}").into()]);
+        }
+    }
+    let command = machine.command(cx)?;
+
+    step.say("boots");
+    let peer = || generator::command(workload, &guest.host, port).and_then(Generator::start);
+    let mut watch = Watch::new(step);
+    if role == Some(Role::Server) {
+        watch.generator = Some(peer()?);
+    }
+    let framing = if policy == Policy::Bare { Framing::Raw } else { Framing::Frames };
+    let setup = Setup { command, framing, timeout: Some(PATIENCE), typed: None };
+    let ended = session::run(setup, cx, |seen| {
+        watch.see(seen, &peer)?;
+        Ok(ControlFlow::Continue(()))
+    })?;
+    if cx.interrupted() {
+        bail!("stopped");
+    }
+    watch.finish(&ended, &counts)
+}
+
+fn plan(workload: Workload, guest: &Guest, cmdline: String, interrupts: Choice) -> Plan<String> {
+    let class = if workload.is_network() { Class::Nic } else { Class::Nvme };
+    let vm = Vm {
+        name: "bench".into(),
+        cpus: vec![1],
+        weight: plan::DEFAULT_WEIGHT,
+        memory: GUEST_MEMORY,
+        kernel: guest.kernel.display().to_string(),
+        initrd: Some(guest.initrd.display().to_string()),
+        cmdline,
+        devices: vec![DeviceName::Named { class, index: 0 }],
+        interrupts,
+        reset: OnReset::Stop,
+    };
+    Plan::new(vec![vm])
+}
+
+/// What is seen of a boot while it runs.
+struct Watch<'a> {
+    step: &'a Step,
+    console: Vec<u8>,
+    /// Where the console's first unread line begins.
+    at: usize,
+    /// The first line of the hypervisor's log that tells of a panic.
+    panic: Option<String>,
+    report: Report,
+    generator: Option<Generator>,
+    /// Whether the windows aren't over yet, so that the load generator must not end.
+    needed: bool,
+    /// When it was seen to have ended all the same, and what that means.
+    died: Option<(Instant, anyhow::Error)>,
+    /// How long it may have ended before that counts.
+    grace: Duration,
+    /// When the guest last said something, and how long it may be silent.
+    heard: Instant,
+    silence: Duration,
+}
+
+impl<'a> Watch<'a> {
+    fn new(step: &'a Step) -> Self {
+        let report = Report::new(["bench"]);
+        let (console, panic, generator) = (Vec::new(), None, None);
+        let (at, needed, died, grace) = (0, true, None, GRACE);
+        let (heard, silence) = (Instant::now(), SILENCE);
+        Watch { step, console, at, panic, report, generator, needed, died, grace, heard, silence }
+    }
+
+    fn see(&mut self, seen: Seen, peer: &dyn Fn() -> Result<Generator>) -> Result<()> {
+        match seen {
+            Seen::Said(Piece::Console { bytes, .. }) if self.console.len() < MAX_CONSOLE => {
+                self.heard = Instant::now();
+                self.console.extend_from_slice(bytes);
+                while let Some(end) = self.console[self.at..].iter().position(|b| *b == b'\n') {
+                    let line = String::from_utf8_lossy(&self.console[self.at..self.at + end]);
+                    let said = ours(&line).map(|l| l.split(' ').next().unwrap_or(l).to_owned());
+                    self.at += end + 1;
+                    if let Some(said) = said {
+                        self.hear(&said, peer)?;
+                    }
+                }
+            }
+            Seen::Said(Piece::Record(record)) => self.report.see(&record),
+            Seen::Said(Piece::Log(line)) if line.contains("panic") => {
+                self.panic.get_or_insert(line);
+            }
+            _ => {}
+        }
+        self.step.tick();
+        if self.heard.elapsed() > self.silence {
+            let last = last_line(&String::from_utf8_lossy(&self.console));
+            return Err(Hung { last }.into());
+        }
+        self.check_generator()
+    }
+
+    /// The guest may have ended the load before it says that the windows are over, and a
+    /// load generator whose connections end may end, too.
+    fn check_generator(&mut self) -> Result<()> {
+        if !self.needed {
+            return Ok(());
+        }
+        match (&self.died, &mut self.generator) {
+            (None, Some(generator)) => {
+                self.died = generator.check().err().map(|e| (Instant::now(), e));
+            }
+            (Some((when, _)), _) if when.elapsed() >= self.grace => {
+                self.died.take().map_or(Ok(()), |(_, error)| Err(error))?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A line of the measuring guest that begins with `word`.
+    fn hear(&mut self, word: &str, peer: &dyn Fn() -> Result<Generator>) -> Result<()> {
+        match (word, &mut self.generator) {
+            ("ready", None) => {
+                self.step.say("warms up");
+                self.generator = Some(peer()?);
+            }
+            ("measuring", generator) => {
+                self.step.say("measures");
+                generator.iter_mut().for_each(Generator::begin);
+            }
+            ("load-over", generator) => {
+                self.needed = false;
+                generator.iter_mut().for_each(Generator::end);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, ended: &Ended, counts: &Path) -> Result<Boot> {
+        self.generator.iter_mut().for_each(Generator::end);
+        let console = String::from_utf8_lossy(&self.console);
+        let guest = match (lines::guest(&console), self.died.filter(|_| self.needed)) {
+            (Err(e), Some((_, died))) => return Err(e.context(died)),
+            (guest, _) => guest?,
+        };
+        if !guest.done {
+            bail!("{}", why(ended, &self.report, self.panic.as_deref(), &console));
+        }
+        if !guest.interrupt.contains("MSI") {
+            bail!("the guest's device interrupts by {}; MSI-X is needed", guest.interrupt);
+        }
+        let text = fs::read_to_string(counts).context("the counting plugin left no file")?;
+        let idle = self.generator.as_ref().and_then(Generator::idle);
+        Ok(Boot { guest, plugin: lines::plugin(&text)?, report: self.report, idle })
+    }
+}
+
+/// Why a run ended before the guest had reported.
+fn why(ended: &Ended, report: &Report, panic: Option<&str>, console: &str) -> String {
+    if let Some(reason) = &report.refused {
+        return format!("the hypervisor refused to start: {reason}");
+    }
+    if let Some(End::Fault(what)) = report.vms.first().and_then(|vm| vm.end.as_ref()) {
+        return format!("the hypervisor stopped the guest: {what}");
+    }
+    if let Some(line) = panic {
+        return format!("the hypervisor failed: {line}");
+    }
+    let last = last_line(console);
+    let how = match (ended, report.failure(ended)) {
+        (Ended::TimedOut, _) => format!("no end after {} s", PATIENCE.as_secs()),
+        (Ended::Exited { status: 0, .. }, _) | (_, None) => "the machine went off".into(),
+        (_, Some(failure)) => failure,
+    };
+    format!("{how}, before the guest had reported; its last line: {last}")
+}
+
+fn last_line(console: &str) -> String {
+    let last = console.lines().rfind(|l| !l.trim().is_empty()).unwrap_or("nothing");
+    printable(last.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    fn watch(step: &Step) -> Watch<'_> {
+        Watch { grace: Duration::ZERO, ..Watch::new(step) }
+    }
+
+    fn peer(script: &'static str) -> impl Fn() -> Result<Generator> {
+        move || {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            Generator::start(command)
+        }
+    }
+
+    fn say(watch: &mut Watch, peer: &dyn Fn() -> Result<Generator>, line: &str) -> Result<()> {
+        watch.see(Seen::Said(Piece::Console { vm: 0, bytes: line.as_bytes() }), peer)
+    }
+
+    #[test]
+    fn the_load_generator_starts_when_the_guest_is_ready_and_may_end_after_it() {
+        let (step, peer) = (Step::begin("test".into()), peer("exit 3"));
+        let mut watch = watch(&step);
+        say(&mut watch, &peer, "booting\r\n@exitless rea").unwrap();
+        assert!(watch.generator.is_none());
+        watch.needed = false;
+        say(&mut watch, &peer, "dy workload=apache port=80\r\n").unwrap();
+        assert!(watch.generator.is_some());
+        for _ in 0..100 {
+            watch.see(Seen::Idle, &peer).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_guest_that_falls_silent_hangs() {
+        let (step, peer) = (Step::begin("test".into()), peer("exit 0"));
+        let mut watch = watch(&step);
+        say(&mut watch, &peer, "booting\r\n@exitless measuring\r\n").unwrap();
+        watch.see(Seen::Idle, &peer).unwrap();
+        watch.silence = Duration::ZERO;
+        let error = watch.see(Seen::Idle, &peer).unwrap_err();
+        let hung = error.downcast::<Hung>().unwrap();
+        assert_eq!(hung.last, "@exitless measuring");
+    }
+
+    #[test]
+    fn a_load_generator_that_dies_midway_ends_the_run() {
+        let (step, peer) = (Step::begin("test".into()), peer("echo refused; exit 3"));
+        let mut watch = watch(&step);
+        say(&mut watch, &peer, "@exitless ready\n@exitless measuring\n").unwrap();
+        let start = Instant::now();
+        let error = loop {
+            assert!(start.elapsed() < Duration::from_secs(20), "nobody noticed");
+            if let Err(error) = watch.see(Seen::Idle, &peer) {
+                break error.to_string();
+            }
+        };
+        assert!(error.ends_with("(exit status: 3); it said: refused"), "{error}");
+    }
+
+    #[test]
+    fn a_guest_that_gave_up_is_named_with_the_peer_that_had_died() {
+        let (step, peer) = (Step::begin("test".into()), peer("exit 3"));
+        let mut watch = Watch { grace: Duration::MAX, ..watch(&step) };
+        say(&mut watch, &peer, "@exitless ready\n").unwrap();
+        let start = Instant::now();
+        while watch.died.is_none() {
+            assert!(start.elapsed() < Duration::from_secs(20), "nobody noticed");
+            watch.see(Seen::Idle, &peer).unwrap();
+        }
+        say(&mut watch, &peer, "@exitless failed the load stands still\n").unwrap();
+        let ended = Ended::Exited { status: 0, message: String::new() };
+        let error = format!("{:#}", watch.finish(&ended, Path::new("none")).err().unwrap());
+        assert!(error.contains("load generator sh ended"), "{error}");
+        assert!(error.contains("the load stands still"), "{error}");
+    }
+}

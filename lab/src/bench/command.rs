@@ -1,0 +1,304 @@
+//! `exitless bench` and `exitless demo`: what is asked for, in which order things
+//! happen, and what is shown in the end.
+
+use super::{
+    experiments,
+    guest::Kit,
+    measure::{Cell, Request, Results, measure},
+    plugin_check,
+    policy::Policy,
+    progress::Step,
+    report::{self, Measured},
+    shared,
+    show::text::wrap,
+    workload::{Effort, Workload},
+};
+use anyhow::{Result, bail};
+use exitless::{
+    context::Context,
+    output::{Folder, Output},
+};
+use std::path::PathBuf;
+
+/// Cells at a time in a test, where spreads don't matter and time does.
+const SMOKE_JOBS: u32 = 2;
+
+/// Run an experiment and show what it measured.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand, Clone, Debug)]
+enum What {
+    /// Every experiment of the ELI paper and fio: one HTML report, JSON next to it
+    All(AllArgs),
+    /// Figure 3: throughput relative to bare metal, all programs
+    Fig3(OneArgs),
+    /// Table 1: execution breakdown of netperf, Apache and memcached
+    Table1(OneArgs),
+    /// Figure 4: computation per byte sent
+    Fig4(OneArgs),
+    /// Figure 5: interrupt coalescing by the network card
+    Fig5(OneArgs),
+    /// Table 2: latency of a UDP request and its response
+    Table2(OneArgs),
+    /// fio: 4 KiB random reads from an assigned NVMe controller
+    Fio(FioArgs),
+    /// Two guests on one core, fio on an NVMe controller of each
+    Shared(shared::Args),
+}
+
+/// What every experiment takes.
+#[derive(clap::Args, Clone, Debug)]
+struct Common {
+    /// What the guest runs on
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "bare,trap,eli-delivery,eli,direct"
+    )]
+    policy: Vec<Policy>,
+    /// Coarse, in minutes: fewer points, shorter windows, wider spread
+    #[arg(long)]
+    quick: bool,
+    /// Boots of the guest for each cell
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeat: u32,
+}
+
+#[derive(clap::Args, Clone, Debug)]
+struct OneArgs {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    files: Files,
+}
+
+/// Where figures go besides the terminal.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct Files {
+    /// Write the rows as JSON to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the report as HTML to this file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+#[derive(clap::Args, Clone, Debug)]
+struct FioArgs {
+    #[command(flatten)]
+    one: OneArgs,
+    /// fio's queue depths
+    #[arg(long, value_delimiter = ',', default_value = "1,32", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    depth: Vec<u32>,
+}
+
+#[derive(clap::Args, Clone, Debug)]
+struct AllArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Where report.html and report.json go
+    #[arg(long, value_name = "FOLDER", default_value = "report")]
+    out: PathBuf,
+}
+
+/// Bare metal and three kinds of VM side by side: the main experiment, explained.
+#[derive(clap::Args, Clone, Debug)]
+pub struct DemoArgs {
+    /// Write the rows as JSON to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Runs an experiment.
+pub fn run(args: &Args, cx: &Context) -> Result<()> {
+    let of = |name: &str, args: &OneArgs| {
+        let experiment = experiments::ALL.into_iter().find(|e| e.name == name);
+        let Some(experiment) = experiment else { bail!("there is no experiment {name}") };
+        one(cx, Measured::of(experiment, args.common.effort()), args)
+    };
+    match &args.what {
+        What::All(args) => all(cx, args),
+        What::Fig3(args) => of("fig3", args),
+        What::Table1(args) => of("table1", args),
+        What::Fig4(args) => of("fig4", args),
+        What::Fig5(args) => of("fig5", args),
+        What::Table2(args) => of("table2", args),
+        What::Fio(args) => one(cx, fio(&args.depth), &args.one),
+        What::Shared(args) => shared::run(args, cx),
+    }
+}
+
+impl Files {
+    /// JSON and HTML: what can't be written is refused now, not when everything has been measured.
+    pub fn claim(&self) -> Result<(Option<Output>, Option<Output>)> {
+        let [json, html] =
+            [&self.json, &self.html].map(|path| path.as_deref().map(Output::claim).transpose());
+        Ok((json?, html?))
+    }
+}
+
+impl Common {
+    const fn effort(&self) -> Effort {
+        if self.quick { Effort::Quick } else { Effort::Full }
+    }
+
+    fn request(&self, workloads: &[Workload]) -> Request {
+        let request = Request::new(workloads, &self.policy, self.effort());
+        Request { repeat: self.repeat, ..request }
+    }
+}
+
+fn fio(depths: &[u32]) -> Measured {
+    let workloads = depths.iter().map(|depth| Workload::Fio { depth: *depth }).collect();
+    Measured { experiment: experiments::FIO, workloads }
+}
+
+fn one(cx: &Context, measured: Measured, args: &OneArgs) -> Result<()> {
+    let (json, html) = args.files.claim()?;
+    let request = args.common.request(&measured.workloads);
+    let kit = prepare(cx, &measured.workloads)?;
+    let results = measure(cx, &kit, &request)?;
+    show(&measured, &results);
+    if let Some(json) = json {
+        json.write(&(serde_json::to_string_pretty(&measured.rows(&results))? + "\n"))?;
+    }
+    if let Some(html) = html {
+        html.write(&report::page(&[measured], &results, &request, &kit))?;
+    }
+    verdict(&results)
+}
+
+fn all(cx: &Context, args: &AllArgs) -> Result<()> {
+    let folder = Folder::claim(&args.out)?;
+    let (html, json) = (folder.file("report.html")?, folder.file("report.json")?);
+    let effort = args.common.effort();
+    let measured = experiments::ALL.map(|e| Measured::of(e, effort));
+    let workloads = experiments::workloads(&experiments::ALL, effort);
+    let request = args.common.request(&workloads);
+    let kit = prepare(cx, &workloads)?;
+    let results = measure(cx, &kit, &request)?;
+    json.write(&report::json(&measured, &results, &request, &kit)?)?;
+    html.write(&report::page(&measured, &results, &request, &kit))?;
+    let out = args.out.display();
+    println!("{out}/report.html and {out}/report.json: {} cells", results.cells.len());
+    verdict(&results)
+}
+
+/// The main job: says what it does, measures, shows the table and what follows from it.
+pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
+    println!(
+        "An unmodified Debian kernel runs fio on an NVMe controller: on the bare emulated machine (bare), in a\n\
+         VM whose interrupts are trapped (trap), in a VM with exitless interrupts (eli), and in a VM that owns\n\
+         its core's interrupt controller, the timer included (direct). Everything is counted.\n"
+    );
+    let json = args.json.as_deref().map(Output::claim).transpose()?;
+    println!("1 of 3: the hypervisor and the guest");
+    cx.hypervisor()?;
+    let measured = fio(&[1, 32]);
+    let kit = prepare(cx, &measured.workloads)?;
+    kit.versions().iter().for_each(|v| println!("  {v}"));
+    println!("2 of 3: eight runs, some 15 to 40 seconds each");
+    let policies = [Policy::Bare, Policy::Trap, Policy::Eli, Policy::Direct];
+    let request = Request::new(&measured.workloads, &policies, Effort::Demo);
+    let results = measure(cx, &kit, &request)?;
+    println!("3 of 3: what was counted\n");
+    show(&measured, &results);
+    let conclusions = experiments::conclusions(&results);
+    if !conclusions.is_empty() {
+        println!();
+    }
+    for sentence in conclusions {
+        println!("{}", wrap(&sentence));
+    }
+    if let Some(json) = json {
+        json.write(&(serde_json::to_string_pretty(&measured.rows(&results))? + "\n"))?;
+    }
+    verdict(&results)
+}
+
+/// A short run of every experiment under one pair of policies, and of fio under all: the
+/// plugin must count to the instruction, guests must drive their devices by interrupts, the
+/// ledger must agree with the plugin, exits must be where the policies have them, on a core that
+/// guests share too, and the report must come out.
+pub fn smoke(cx: &Context) -> Result<()> {
+    let effort = Effort::Smoke;
+    let measured = experiments::ALL.map(|e| Measured::of(e, effort));
+    let workloads = experiments::workloads(&experiments::ALL, effort);
+    let mut request = Request::new(&workloads, &[Policy::Trap, Policy::Direct], effort);
+    let disk = workloads.iter().copied().filter(|w| !w.is_network()).collect::<Vec<_>>();
+    for cell in Request::new(&disk, &Policy::ALL, effort).cells {
+        if !request.cells.contains(&cell) {
+            request.cells.push(cell);
+        }
+    }
+    request.jobs = SMOKE_JOBS;
+    let kit = prepare(cx, &workloads)?;
+    let results = measure(cx, &kit, &request)?;
+    let folder = tempfile::tempdir()?;
+    let page = report::page(&measured, &results, &request, &kit);
+    Output::claim(&folder.path().join("report.html"))?.write(&page)?;
+    verdict(&results)?;
+    let misplaced: Vec<_> = results.cells.iter().filter_map(misplaced).collect();
+    if !misplaced.is_empty() {
+        bail!("{}", misplaced.join("; "));
+    }
+    shared::smoke(cx, &kit)
+}
+
+/// What is wrong with a cell's exits for interrupts and completions, if anything is.
+fn misplaced(cell: &Cell) -> Option<String> {
+    let exits = cell.figures.delivery_exits_per_interrupt();
+    let (good, expected) = match cell.policy {
+        Policy::Bare => return None,
+        // An interrupt that comes while the host handles another needs no exit of its own.
+        Policy::Trap => ((1.0..=2.01).contains(&exits), "1 to 2"),
+        Policy::EliDelivery => ((0.99..=1.01).contains(&exits), "1"),
+        Policy::Eli => (exits < 0.01, "0"),
+        Policy::Direct => (exits == 0.0, "exactly 0"),
+    };
+    let (load, policy) = (cell.workload.short(), cell.policy.label());
+    (!good).then(|| {
+        format!("{load}, {policy}: {exits} exits for each interrupt and its completion, {expected} expected")
+    })
+}
+
+/// The guests, and a plugin that is known to count right on this emulator.
+pub fn prepare(cx: &Context, workloads: &[Workload]) -> Result<Kit> {
+    let kit = Kit::make(cx, workloads.iter().copied())?;
+    let step = Step::begin("counting plugin against a program of known length".into());
+    let checked = plugin_check::run(cx, &kit);
+    step.end(if checked.is_ok() { "exact" } else { "failed" });
+    checked.map(|()| kit)
+}
+
+fn show(measured: &Measured, results: &Results) {
+    if results.cells.is_empty() {
+        return;
+    }
+    println!("\n{}", measured.text(results));
+    println!("{}", experiments::legend());
+    for note in experiments::notes(results) {
+        println!("  {}", wrap(&note).replace('\n', "\n    "));
+    }
+}
+
+/// Names what failed; fails when anything did or can't be trusted.
+fn verdict(results: &Results) -> Result<()> {
+    for failure in report::failures(results) {
+        eprintln!("exitless: {failure}");
+    }
+    let void = results.cells.iter().filter(|c| c.figures.counters_agree() == Some(false)).count();
+    match (results.failures.len(), void) {
+        (0, 0) => Ok(()),
+        (0, n) => bail!(
+            "the ledger and the plugin disagree about guest entries in {n} of {} runs",
+            results.cells.len()
+        ),
+        (n, _) => bail!("{n} of {} runs failed", results.cells.len() + n),
+    }
+}

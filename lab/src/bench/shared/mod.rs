@@ -1,0 +1,145 @@
+//! `exitless bench shared`: two Linux guests on one core, each with fio on an NVMe controller of
+//! its own, beside one Linux on the bare machine with both controllers and both loads.
+//!
+//! Guarantees: all windows of a guest have the other's load beside them, but the one that tells the
+//! price of a timer tick: that has no other guest beside it.
+
+mod boot;
+mod figures;
+mod output;
+
+use super::{
+    command::{self, Files},
+    figures::{Window, tick},
+    guest::Kit,
+    lines,
+    policy::Policy,
+    progress::Step,
+    show::text,
+    workload::{Effort, Workload},
+};
+use anyhow::{Result, bail};
+use boot::{Load, Ran};
+use exitless::{context::Context, output::Output};
+use figures::{Side, Together};
+
+/// Exits that an interrupt may cost on average that comes while its owner has the core.
+const MOST_AT_HOME: f64 = 0.05;
+
+/// What `bench shared` takes.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// What the guests run on
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "bare,trap,eli")]
+    policy: Vec<Policy>,
+    /// Coarse, in minutes: shorter windows
+    #[arg(long)]
+    quick: bool,
+    /// Reads under way at a time, of each fio
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    depth: u32,
+    /// How long a guest runs at most while the other waits, in microseconds
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = plan::DEFAULT_SLICE, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    slice: u32,
+    /// How often each is booted and measured, in turns; a figure is of all runs' counts together
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    runs: u32,
+    #[command(flatten)]
+    files: Files,
+}
+
+/// What was measured under a policy.
+pub struct Cell {
+    /// Which.
+    pub policy: Policy,
+    /// Both guests, or the bare machine's only one, in each run.
+    pub runs: Vec<Together>,
+    /// All of these together.
+    pub together: Together,
+}
+
+/// Runs the experiment.
+pub fn run(args: &Args, cx: &Context) -> Result<()> {
+    if args.policy.contains(&Policy::Direct) {
+        bail!(
+            "direct gives a guest its core's interrupt controller and needs a core of its own; bench shared can measure bare, trap, eli-delivery and eli"
+        );
+    }
+    let (json, html) = args.files.claim()?;
+    let effort = if args.quick { Effort::Quick } else { Effort::Full };
+    let fio = Workload::Fio { depth: args.depth };
+    let kit = command::prepare(cx, &[fio])?;
+    let load = Load { fio, effort, slice_us: args.slice };
+    let policies: Vec<_> = Policy::ALL.into_iter().filter(|p| args.policy.contains(p)).collect();
+    let mut measured = vec![Vec::new(); policies.len()];
+    for run in 1..=args.runs {
+        for (policy, measured) in policies.iter().zip(&mut measured) {
+            let of =
+                if args.runs > 1 { format!(", {run} of {}", args.runs) } else { String::new() };
+            let step = Step::begin(format!("two on a core     {}{of}", policy.label()));
+            let together = boot::boot(cx, &kit, &load, *policy, &step).and_then(figures);
+            match &together {
+                Ok(together) => step.end(&format!("{} I/Os", together.operations())),
+                Err(_) => step.end("failed"),
+            }
+            measured.push(together?);
+        }
+    }
+    let cell = |(policy, runs): (Policy, Vec<_>)| {
+        let together = Together::pooled(&runs);
+        Cell { policy, runs, together }
+    };
+    let cells: Vec<_> = policies.into_iter().zip(measured).map(cell).collect();
+    let shown = output::blocks(&cells, &load);
+    println!("\n{}", text::blocks(&shown));
+    if let Some(json) = json {
+        let rows = output::rows(&cells, &load);
+        json.write(&(serde_json::to_string_pretty(&rows)? + "\n"))?;
+    }
+    html.map_or(Ok(()), |html: Output| html.write(&output::page(shown, &kit)))
+}
+
+/// For the tests: two guests on a core, briefly. Fails if interrupts that come while their owner has
+/// the core cost exits, or hardly any do.
+pub fn smoke(cx: &Context, kit: &Kit) -> Result<()> {
+    let load = Load {
+        fio: Workload::Fio { depth: 32 },
+        effort: Effort::Smoke,
+        slice_us: plan::DEFAULT_SLICE,
+    };
+    let step = Step::begin("two on a core     eli".to_owned());
+    let together = boot::boot(cx, kit, &load, Policy::Eli, &step).and_then(figures);
+    match &together {
+        Ok(t) => step.end(&format!("{:.4} exits for an interrupt at home", t.exits_at_home())),
+        Err(_) => step.end("failed"),
+    }
+    let together = together?;
+    let (home, all) = (together.sum(Side::at_home), together.sum(|side| side.interrupts));
+    if home < all / 2 {
+        bail!("two on a core: only {home} of {all} interrupts came while their owner had the core");
+    }
+    if together.exits_at_home() > MOST_AT_HOME {
+        let exits = together.sum(Side::exits_at_home);
+        bail!(
+            "two on a core: {exits} exits for {home} interrupts that came while their owner had the core, {MOST_AT_HOME} each at most expected"
+        );
+    }
+    Ok(())
+}
+
+/// Each guest's windows with what was counted on the core meanwhile.
+fn figures(ran: Ran) -> Result<Together> {
+    let mut edges = ran.edges;
+    let mut sides = Vec::new();
+    let mut price = None;
+    for (of, guest) in ran.guests.into_iter().enumerate() {
+        let own = edges.extract_if(.., |edge| edge.of == of as u64).collect();
+        let plugin = lines::Plugin { edges: own, boot: None };
+        let windows: Vec<Window> = lines::join(guest, &plugin)?;
+        sides.push(Side::of(&windows)?);
+        if of == 0 {
+            price = Some(tick(&windows)?);
+        }
+    }
+    Ok(Together { sides, tick: price.unwrap_or_default(), tsc_hz: ran.tsc_hz })
+}

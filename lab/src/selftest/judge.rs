@@ -1,0 +1,268 @@
+//! Compares what came of a run with what had to.
+
+use super::case::{Case, Expect, Expected, Guest, Outcome, Special};
+use super::{cost, hostile};
+use exitless::report::{Report, VmReport, status};
+use ledger::End;
+
+/// The test kernel's debug-exit value when every check held.
+const PASSED: u32 = 0x20;
+
+/// How often a guest must have been asked for its counters while it was quiet.
+const ANSWERS: usize = 3;
+
+/// What is wrong with an outcome, a sentence each; nothing if the case passed.
+pub fn complaints(case: &Case, outcome: &Outcome) -> Vec<String> {
+    match &case.expect {
+        Expect::Ends if case.is_bare() => bare(case, outcome),
+        Expect::Ends if case.machine == Special::Attacked => hostile::complaints(case, outcome),
+        Expect::Ends => ends(case, outcome),
+        Expect::Refused(words) => refused(words, outcome),
+        Expect::Rejected(_) => vec!["the command line took it".to_owned()],
+    }
+}
+
+/// What is wrong with the command line's own error.
+pub fn rejection(case: &Case, error: &str) -> Vec<String> {
+    match &case.expect {
+        Expect::Rejected(words) => sentence(words, error),
+        _ => vec![error.to_owned()],
+    }
+}
+
+fn bare(case: &Case, outcome: &Outcome) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if outcome.ended.code() != Some(PASSED) {
+        wrong.push(format!("the kernel did not say that all is well: {:?}", outcome.ended));
+    }
+    for (guest, console) in case.guests.iter().zip(&outcome.consoles) {
+        said(guest, console, &mut wrong);
+    }
+    wrong
+}
+
+fn ends(case: &Case, outcome: &Outcome) -> Vec<String> {
+    let mut wrong: Vec<String> = outcome.report.failure(&outcome.ended).into_iter().collect();
+    for wanted in case.log.iter().filter(|w| !outcome.log.iter().any(|l| l.contains(**w))) {
+        wrong.push(format!("the hypervisor's log doesn't say {wanted:?}"));
+    }
+    for ((guest, vm), console) in case.guests.iter().zip(&outcome.report.vms).zip(&outcome.consoles)
+    {
+        let mut of_vm = Vec::new();
+        ended(guest, vm, &mut of_vm);
+        said(guest, console, &mut of_vm);
+        counted(guest, vm, &mut of_vm);
+        wrong.extend(of_vm.into_iter().map(|w| format!("VM {}: {w}", vm.name)));
+    }
+    wrong.extend(outcome.report.audit.complaint(case.audited));
+    if let Some(unwatched) = &outcome.unwatched {
+        watched(unwatched, outcome, &mut wrong);
+    }
+    wrong.extend(cost::of(&case.windows, &outcome.edges).err());
+    wrong
+}
+
+/// Watching must have taken place, and must not show.
+fn watched(unwatched: &Report, outcome: &Outcome, wrong: &mut Vec<String>) {
+    // The guest itself checks that it had no exit; the last answers may see it write again.
+    let quiet = outcome.answers.chunk_by(|a, b| a == b).next().map_or(0, <[u64]>::len);
+    if quiet < ANSWERS {
+        let answers = &outcome.answers;
+        wrong.push(format!("{quiet} answers while it was quiet, {ANSWERS} wanted: {answers:?}"));
+    }
+    for (alone, vm) in unwatched.vms.iter().zip(&outcome.report.vms) {
+        let [alone, watched] = [alone, vm].map(|vm| vm.counters().by_reason());
+        if alone != watched {
+            wrong.push(format!("VM {}: exits {watched:?}; unwatched: {alone:?}", vm.name));
+        }
+    }
+}
+
+/// Whether a VM ended as it must.
+pub fn ended(guest: &Guest, vm: &VmReport, wrong: &mut Vec<String>) {
+    let right = match (guest.end, &vm.end) {
+        (Expected::Passed, Some(End::DebugExit(PASSED)))
+        | (Expected::PowerOff, Some(End::PowerOff))
+        | (Expected::Reset, Some(End::Reset)) => true,
+        (Expected::Fault(text), Some(End::Fault(why))) => contains(why, text),
+        (Expected::Never, None) | (Expected::Anyhow, _) => true,
+        _ => false,
+    };
+    if !right {
+        wrong.push(format!("ended as {:?}, {:?} wanted", vm.end, guest.end));
+    }
+}
+
+fn said(guest: &Guest, console: &str, wrong: &mut Vec<String>) {
+    let failed = console.lines().filter(|l| l.starts_with("FAIL")).count();
+    if failed > 0 {
+        wrong.push(format!("{failed} checks failed"));
+    }
+    // A kernel that is stopped on purpose may not come to say that all is well.
+    if !matches!(guest.end, Expected::Fault(_)) {
+        for test in guest.tests.split(',').filter(|test| !test.is_empty()) {
+            let verdict = format!("ok {test}: ");
+            if !console.lines().any(|l| l.starts_with(&verdict)) {
+                wrong.push(format!("the console has no line \"{verdict}…\""));
+            }
+        }
+    }
+    for text in &guest.says {
+        if !console.contains(text) {
+            wrong.push(format!("the console doesn't say \"{text}\""));
+        }
+    }
+}
+
+/// Whether a VM's counters, incidents and policy are what they must be.
+pub fn counted(guest: &Guest, vm: &VmReport, wrong: &mut Vec<String>) {
+    let counters = vm.counters();
+    for (reason, range) in &guest.counts {
+        let n = counters.of(*reason);
+        if !range.contains(&n) {
+            let (low, high) = (range.start(), range.end());
+            wrong.push(format!("{n} {} exits, {low} to {high} wanted", reason.label()));
+        }
+    }
+    if let Some(text) = guest.incident
+        && !vm.incidents.iter().any(|i| contains(i, text))
+    {
+        wrong.push(format!("no report that {text} was refused: {:?}", vm.incidents));
+    }
+    if counters.entries != counters.total() {
+        wrong.push(format!("{} entries but {} exits", counters.entries, counters.total()));
+    }
+    let (policy, why) = guest.in_force();
+    match &vm.delivery {
+        Some((delivery, reason)) if delivery.label() == policy && reason.contains(why) => {}
+        other => wrong.push(format!("policy in force: {other:?}, {policy} wanted ({why})")),
+    }
+}
+
+fn refused(words: &[&str], outcome: &Outcome) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let got = outcome.report.status(&outcome.ended);
+    if got != status::REFUSED {
+        let failure = outcome.report.failure(&outcome.ended);
+        wrong.push(format!("status {got}, {} wanted: {failure:?}", status::REFUSED));
+    }
+    wrong.extend(sentence(words, outcome.report.refused.as_deref().unwrap_or("")));
+    wrong
+}
+
+fn sentence(words: &[&str], text: &str) -> Vec<String> {
+    let missing = words.iter().filter(|w| !contains(text, w));
+    let mut wrong: Vec<_> = missing.map(|w| format!("\"{text}\" doesn't name {w}")).collect();
+    if text.is_empty() || text.lines().count() > 1 {
+        wrong.push(format!("\"{text}\" is not one sentence"));
+    }
+    wrong
+}
+
+fn contains(text: &str, part: &str) -> bool {
+    text.to_lowercase().contains(&part.to_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::selftest::cases;
+    use exitless::session::Ended;
+    use ledger::{Counters, Delivery, Reason, Record};
+
+    fn case() -> Case {
+        cases::all().into_iter().find(|c| c.name == "eli/delivery").unwrap()
+    }
+
+    fn outcome(console: &str, end: End, device_exits: u64) -> Outcome {
+        let mut exits = vec![0; Reason::COUNT];
+        exits[Reason::DeviceInterrupt as usize] = device_exits;
+        exits[Reason::Cpuid as usize] = 5;
+        let counters = Counters { entries: 5 + device_exits, exits, ..Counters::default() };
+        let mut report = Report::new(["first"]);
+        let (name, delivery, why) = ("first".to_owned(), Delivery::Eli, "asked for".to_owned());
+        report.see(&Record::Started { vm: 0, name, delivery, why, memory: 0, overhead: 0 });
+        report.see(&Record::Counters { vm: 0, vcpu: 0, counters, cycles: 1 });
+        report.see(&Record::Ended { vm: 0, end });
+        let ended = Ended::Exited { status: 33, message: String::new() };
+        let (consoles, log, answers) = (vec![console.to_owned()], Vec::new(), Vec::new());
+        Outcome {
+            ended,
+            report,
+            consoles,
+            log,
+            answers,
+            live: Report::default(),
+            unwatched: None,
+            edges: Vec::new(),
+            disk: Vec::new(),
+        }
+    }
+
+    const GOOD: &str = "kernel: by multiboot\nok delivery: 100 handled of 100 raised\n";
+
+    #[test]
+    fn a_good_run_has_no_complaint() {
+        assert_eq!(complaints(&case(), &outcome(GOOD, End::DebugExit(PASSED), 0)), [""; 0]);
+    }
+
+    #[test]
+    fn each_deviation_is_named() {
+        let one = |console: &str, end, exits| {
+            let wrong = complaints(&case(), &outcome(console, end, exits));
+            assert_eq!(wrong.len(), 1, "{wrong:?}");
+            wrong[0].clone()
+        };
+        let passed = || End::DebugExit(PASSED);
+        assert!(one(GOOD, End::PowerOff, 0).contains("PowerOff"));
+        assert!(one(GOOD, passed(), 1).contains("1 device-interrupt exits"));
+        assert!(one("kernel: by multiboot\n", passed(), 0).contains("ok delivery: "));
+        let console = format!("{GOOD}FAIL delivery: x\n");
+        assert!(one(&console, passed(), 0).contains("1 checks failed"));
+    }
+
+    #[test]
+    fn entries_and_policy_are_compared() {
+        let mut bad = outcome(GOOD, End::DebugExit(PASSED), 0);
+        bad.report.vms[0].vcpus[0].entries += 1;
+        bad.report.vms[0].delivery = Some((Delivery::Trap, "asked for".to_owned()));
+        assert_eq!(complaints(&case(), &bad).len(), 2);
+        bad.report.vms[0].delivery = Some((Delivery::Eli, "for no reason".to_owned()));
+        assert_eq!(complaints(&case(), &bad).len(), 2);
+    }
+
+    #[test]
+    fn what_the_host_found_counts_and_so_does_that_it_looked() {
+        let complain = |audited, (passes, interrupts, findings)| {
+            let mut run = outcome(GOOD, End::DebugExit(PASSED), 0);
+            run.report.see(&Record::Audit { passes, interrupts, findings });
+            complaints(&Case { audited, ..case() }, &run).len()
+        };
+        assert_eq!(complain(false, (0, 0, 0)), 0);
+        assert_eq!(complain(false, (9, 9, 1)), 1);
+        assert_eq!(complain(true, (1, 1, 0)), 0);
+        assert_eq!((complain(true, (0, 1, 0)), complain(true, (1, 0, 0))), (1, 1));
+    }
+
+    #[test]
+    fn watching_must_take_place_and_must_not_show() {
+        let complain = |answers: &[u64], exits_alone| {
+            let mut watched = outcome(GOOD, End::DebugExit(PASSED), 0);
+            watched.unwatched = Some(outcome(GOOD, End::DebugExit(PASSED), exits_alone).report);
+            watched.answers = answers.to_vec();
+            complaints(&case(), &watched)
+        };
+        assert_eq!(complain(&[5, 5, 5, 7], 0), [""; 0]);
+        assert!(complain(&[5, 5], 0)[0].contains("2 answers"));
+        assert!(complain(&[5, 6, 7, 7, 7], 0)[0].contains("1 answers"));
+        assert!(complain(&[5, 5, 5], 1)[0].contains("unwatched"));
+    }
+
+    #[test]
+    fn a_refusal_must_be_one_sentence_with_its_words() {
+        assert!(sentence(&["svm"], "the CPU has no SVM").is_empty());
+        assert_eq!(sentence(&["SVM"], "the CPU is old").len(), 1);
+        assert_eq!(sentence(&["a"], "a\nb").len(), 1);
+        assert_eq!(sentence(&[], "").len(), 1);
+    }
+}

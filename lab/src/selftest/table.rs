@@ -1,0 +1,281 @@
+//! The table of docs/kernels.md: kernels of Debian, old and new, with one to four vCPUs and
+//! from little to much memory, each taking CPUs offline and back, reading its disk, and one of
+//! them rebooting in the middle of I/O.
+//!
+//! Guarantees: the table in the docs is what the last whole run saw; nobody types it.
+
+use super::named;
+use crate::{bench, cmdline::LINUX, summary::Summary};
+use anyhow::{Context as _, Result, bail};
+use exitless::{
+    boot_image::BootImage,
+    context::Context,
+    load,
+    machine::{Disk, Machine},
+    report::Report,
+    session::{self, Ended, Framing, Seen, Setup},
+    stream::Piece,
+};
+use ledger::End;
+use plan::{Choice, OnReset, Plan, Size, Vm};
+use std::{
+    collections::HashMap,
+    fs,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+/// For a boot, or two, of four vCPUs on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(240);
+/// What the guest reads of its disk, and the disk.
+const READ: usize = 512 << 12;
+const DISK: u64 = 64 << 20;
+const MIB: u64 = 1 << 20;
+/// Around the table in the document.
+const MARKS: [&str; 2] = ["<!-- the table -->\n", "<!-- the end of the table -->\n"];
+
+/// Folders below `build/guest-table`.
+const KERNELS: [&str; 4] = ["6.1", "6.12", "6.12-rt", "newest"];
+
+/// What a kernel is given.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    cpus: u32,
+    memory: u64,
+    reboots: bool,
+}
+
+const SHAPES: [Shape; 4] = [
+    Shape { cpus: 1, memory: 256 * MIB, reboots: false },
+    Shape { cpus: 2, memory: 1024 * MIB, reboots: true },
+    Shape { cpus: 4, memory: 1024 * MIB, reboots: false },
+    Shape { cpus: 4, memory: 8192 * MIB, reboots: false },
+];
+
+impl Shape {
+    fn column(self) -> String {
+        let plural = if self.cpus == 1 { "" } else { "s" };
+        let reboots = if self.reboots { ", a reboot" } else { "" };
+        format!("{} vCPU{plural}, {}{reboots}", self.cpus, Size(self.memory))
+    }
+}
+
+/// Those whose name has `only` in it, or all; a quick test has none.
+pub fn chosen(quick: bool, only: Option<&str>) -> Vec<(&'static str, Shape)> {
+    let all = KERNELS.iter().flat_map(|k| SHAPES.map(|shape| (*k, shape)));
+    // Much memory takes long to clear; once is enough.
+    let all = all.filter(|(kernel, shape)| shape.memory < 8192 * MIB || *kernel == "6.12");
+    all.filter(|(kernel, shape)| match only {
+        Some(text) => named(&name(kernel, *shape), text),
+        None => !quick,
+    })
+    .collect()
+}
+
+/// Boots the chosen ones. If those are `all`, it then brings the document up to date.
+pub fn run(cx: &Context, chosen: &[(&'static str, Shape)], all: bool) -> Result<Summary> {
+    let mut summary = Summary::default();
+    if chosen.is_empty() {
+        return Ok(summary);
+    }
+    let root = cx.root.join("build/guest-table");
+    bench::recipe(&cx.root.join("guests/table/build"), &root)?;
+    let mut cells = HashMap::new();
+    for &(kernel, shape) in chosen {
+        let start = Instant::now();
+        let failed = boot(cx, &root.join(kernel), shape).err();
+        if cx.interrupted() {
+            bail!("stopped");
+        }
+        let word = if failed.is_none() { "ok" } else { "FAIL" };
+        println!("{word:5} {:34} {:6.1} s", name(kernel, shape), start.elapsed().as_secs_f64());
+        if let Some(error) = &failed {
+            println!("      {error:#}");
+        }
+        summary += Summary::one(&name(kernel, shape), failed.is_none());
+        cells.insert((kernel, shape.column()), failed.is_none());
+    }
+    if all {
+        write(&cx.root.join("docs/kernels.md"), &table(&root, &cells)?)?;
+    }
+    Ok(summary)
+}
+
+fn name(kernel: &str, shape: Shape) -> String {
+    format!("linux/{kernel}-{}cpu-{}", shape.cpus, Size(shape.memory))
+}
+
+/// Boots a kernel and judges what it says; an error is why it isn't fit.
+fn boot(cx: &Context, files: &Path, shape: Shape) -> Result<()> {
+    let scratch = tempfile::tempdir().context("no directory for temporary files")?;
+    let (disk, sum) = disk(scratch.path())?;
+    let path = |file: &str| files.join(file).display().to_string();
+    let reboots = u8::from(shape.reboots);
+    let vm = Vm {
+        name: "linux".into(),
+        cpus: (1..=shape.cpus).collect(),
+        weight: plan::DEFAULT_WEIGHT,
+        memory: shape.memory,
+        kernel: path("vmlinuz"),
+        initrd: Some(path("initrd.img")),
+        cmdline: format!("{LINUX} quiet exitless.reboot={reboots}"),
+        devices: vec!["nvme0".parse()?],
+        interrupts: Choice::Auto,
+        reset: OnReset::Restart,
+    };
+    let plan = load::files(Plan::new(vec![vm]), Path::new(""))?;
+    let image = BootImage::new(&plan)?;
+    let machine =
+        Machine::exitless(cx.hypervisor()?, &image.path(), &plan, vec![Disk::File(disk)])?;
+    let command = machine.command(cx)?;
+    let setup = Setup { command, framing: Framing::Frames, timeout: Some(PATIENCE), typed: None };
+    let (mut report, mut console) = (Report::new(["linux"]), Vec::new());
+    let ended = session::run(setup, cx, |seen| {
+        match seen {
+            Seen::Said(Piece::Console { bytes, .. }) => console.extend_from_slice(bytes),
+            Seen::Said(Piece::Record(record)) => report.see(&record),
+            _ => {}
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let console = String::from_utf8_lossy(&console);
+    if let Some(failure) = report.failure(&ended) {
+        bail!("{failure}; the console's end: {}", tail(&console));
+    }
+    if !matches!(ended, Ended::Exited { .. })
+        || report.vms.first().and_then(|vm| vm.end.as_ref()) != Some(&End::PowerOff)
+    {
+        bail!("it didn't power itself off; the console's end: {}", tail(&console));
+    }
+    judge(&console, shape, &sum)
+}
+
+/// A disk whose beginning is no pattern, and the checksum of that.
+fn disk(directory: &Path) -> Result<(PathBuf, String)> {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    let bytes: Vec<u8> = words.take(READ / 8).flatten().collect();
+    let (start, disk) = (directory.join("start"), directory.join("disk"));
+    fs::write(&start, &bytes)?;
+    fs::write(&disk, &bytes)?;
+    fs::OpenOptions::new().write(true).open(&disk)?.set_len(DISK)?;
+    let md5 = Command::new("md5sum").arg(&start).output().context("md5sum can't be started")?;
+    let text = String::from_utf8_lossy(&md5.stdout);
+    let sum = text.split_whitespace().next().context("md5sum says nothing")?;
+    Ok((disk, sum.to_owned()))
+}
+
+fn judge(console: &str, shape: Shape, sum: &str) -> Result<()> {
+    let said: Vec<&str> = console.lines().filter_map(|l| l.split("@exitless ").nth(1)).collect();
+    let Some(line) = said.iter().find_map(|s| s.strip_prefix("table ")) else {
+        bail!("it didn't report; the console's end: {}", tail(console));
+    };
+    let pairs: HashMap<_, _> =
+        line.split_whitespace().filter_map(|word| word.split_once('=')).collect();
+    let number = |key: &str| pairs.get(key).and_then(|n| n.parse::<u64>().ok()).unwrap_or(u64::MAX);
+    let expect = |key: &str, good: bool| match good {
+        true => Ok(()),
+        false => bail!("{key}={} isn't what it should be: {line}", pairs.get(key).unwrap_or(&"")),
+    };
+    let kib = shape.memory >> 10;
+    expect("cpus", number("cpus") == u64::from(shape.cpus))?;
+    expect("cycled", number("cycled").wrapping_add(1) == u64::from(shape.cpus))?;
+    // A kernel keeps some of its memory for itself, of a small one a larger part.
+    expect("memory", (kib * 7 / 10..=kib).contains(&number("memory")))?;
+    expect("sum", pairs.get("sum") == Some(&sum))?;
+    expect("interrupts", (512..u64::MAX).contains(&number("interrupts")))?;
+    expect("complaints", number("complaints") == 0)?;
+    let reboots = said.iter().filter(|s| s.starts_with("reboots")).count();
+    if reboots != usize::from(shape.reboots) {
+        bail!("it rebooted {reboots} times");
+    }
+    Ok(())
+}
+
+fn tail(console: &str) -> String {
+    let lines: Vec<&str> = console.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+    lines[lines.len().saturating_sub(4)..].join(" | ")
+}
+
+/// The table, as Markdown.
+fn table(root: &Path, cells: &HashMap<(&str, String), bool>) -> Result<String> {
+    let mut text = String::from("| kernel | package |");
+    SHAPES.iter().for_each(|s| text.push_str(&format!(" {} |", s.column())));
+    text.push_str("\n|---|---|");
+    SHAPES.iter().for_each(|_| text.push_str("---|"));
+    text.push('\n');
+    for kernel in KERNELS {
+        let package = fs::read_to_string(root.join(kernel).join("version"))?;
+        text.push_str(&format!("| {kernel} | {} |", package.trim()));
+        for shape in SHAPES {
+            let word = match cells.get(&(kernel, shape.column())) {
+                Some(true) => "ok",
+                Some(false) => "fails",
+                None => "–",
+            };
+            text.push_str(&format!(" {word} |"));
+        }
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// Puts the table between its marks, if it is another one.
+fn write(path: &Path, table: &str) -> Result<()> {
+    let old =
+        fs::read_to_string(path).with_context(|| format!("{} can't be read", path.display()))?;
+    let new = replaced(&old, table)
+        .with_context(|| format!("{} has lost the marks of its table", path.display()))?;
+    if new != old {
+        fs::write(path, new).with_context(|| format!("{} can't be written", path.display()))?;
+        println!("      docs/kernels.md: the table is new");
+    }
+    Ok(())
+}
+
+fn replaced(document: &str, table: &str) -> Option<String> {
+    let (before, rest) = document.split_once(MARKS[0])?;
+    let (_, after) = rest.split_once(MARKS[1])?;
+    Some([before, MARKS[0], table, MARKS[1], after].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: Shape = Shape { cpus: 2, memory: 1024 * MIB, reboots: true };
+    const GOOD: &str = "@exitless reboots\n[ 1.0] x @exitless table kernel=6.1 cpus=2 cycled=1 memory=980000 sum=abc interrupts=600 complaints=0\n";
+
+    #[test]
+    fn only_what_is_all_right_passes() {
+        judge(GOOD, SHAPE, "abc").unwrap();
+        for (from, to) in [
+            ("cpus=2", "cpus=1"),
+            ("cycled=1", "cycled=0"),
+            ("memory=980000", "memory=500000"),
+            ("sum=abc", "sum=abd"),
+            ("interrupts=600", "interrupts=0"),
+            ("complaints=0", "complaints=1"),
+            ("complaints=0", ""),
+            ("@exitless reboots", ""),
+            ("@exitless table", ""),
+        ] {
+            assert!(judge(&GOOD.replace(from, to), SHAPE, "abc").is_err(), "{from} → {to}");
+        }
+    }
+
+    #[test]
+    fn the_table_takes_the_place_of_the_old_one() {
+        let old = format!("a\n{}old\n{}b\n", MARKS[0], MARKS[1]);
+        let new = replaced(&old, "new\n").unwrap();
+        assert_eq!(new, format!("a\n{}new\n{}b\n", MARKS[0], MARKS[1]));
+        assert_eq!(replaced("no marks", "new"), None);
+    }
+}

@@ -1,0 +1,287 @@
+//! `exitless test`: everything that says whether this checkout is sound, step by
+//! step, with the time each took.
+
+use crate::{aside::Aside, bench, elf, fuzz, selftest, summary::Summary};
+use anyhow::{Result, bail};
+use exitless::context::Context;
+use std::{
+    fs,
+    io::{self, IsTerminal, Write},
+    process::{Command, ExitCode, Stdio},
+    time::{Duration, Instant},
+};
+
+/// What the hypervisor may load, in bytes.
+const IMAGE_LIMIT: u64 = 1 << 20;
+/// Packages for the bare machine, which plain `cargo` commands leave out.
+const BARE_METAL: [&str; 4] = ["hypervisor", "machine", "kernels", "hostile"];
+/// Crates whose tests Miri can run in a few minutes.
+const MIRI: [&str; 4] = ["ledger", "delivery", "schedule", "loader"];
+const MIRI_STEP: &str = "Miri on the crates that fit";
+/// Seconds for each of the fuzz targets.
+const FUZZ_SECONDS: u64 = 4;
+/// How much of a failed step's output is shown.
+const SHOWN_LINES: usize = 60;
+
+/// Run every check and test.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// Only what takes under five minutes: no Miri, fuzzing or bench, fewer random cases
+    #[arg(long)]
+    quick: bool,
+    /// Only the tests in the emulator whose name contains this; `*` stands for anything
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+}
+
+/// Runs everything; the closing line is the summary.
+pub fn test(args: &Args, cx: &Context) -> Result<ExitCode> {
+    let (summary, start) = (Summary::default(), Instant::now());
+    let mut steps = Steps { cx, quick: args.quick, summary };
+    let mut miri = None;
+    if args.only.is_none() {
+        steps.host()?;
+        miri = steps.start_miri()?;
+        steps.bare_metal()?;
+    }
+    steps.emulated(args.only.as_deref())?;
+    if args.only.is_none() {
+        steps.end_miri(miri)?;
+        steps.fuzz()?;
+        steps.bench()?;
+    }
+    let seconds = start.elapsed().as_secs();
+    println!("\n{} min {:02} s", seconds / 60, seconds % 60);
+    if !steps.summary.culprits.is_empty() {
+        println!("Failed: {}", steps.summary.culprits.join(", "));
+    }
+    println!("{}", steps.summary);
+    Ok(if steps.summary.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+struct Steps<'a> {
+    cx: &'a Context,
+    quick: bool,
+    summary: Summary,
+}
+
+/// How a step went: what to add to the summary, and what to show of it.
+type Outcome = (Summary, String);
+
+impl Steps<'_> {
+    fn host(&mut self) -> Result<()> {
+        self.cargo("formatting", &["fmt", "--all", "--check"])?;
+        self.cargo("clippy", &["clippy", "--quiet", "--all-targets", "--", "-D", "warnings"])?;
+        self.fuzz_crate()?;
+        self.cargo("unit and property tests", &["test", "--no-fail-fast"])
+    }
+
+    /// The fuzz targets are a workspace of their own, which needs C++ only to be linked.
+    fn fuzz_crate(&mut self) -> Result<()> {
+        let mut cargo = self.cx.cargo();
+        cargo.args(["check", "--quiet", "--manifest-path", "fuzz/Cargo.toml"]);
+        cargo.env("RUSTFLAGS", "-D warnings");
+        cargo.env("CARGO_TARGET_DIR", self.cx.target.join("fuzz/check"));
+        cargo.env("CUSTOM_LIBFUZZER_PATH", "/nonexistent/libfuzzer.a");
+        self.step("the fuzz targets build", || capture(cargo))
+    }
+
+    fn bare_metal(&mut self) -> Result<()> {
+        let packages = BARE_METAL.iter().flat_map(|p| ["-p", p]);
+        let mut args = vec!["clippy", "--quiet", "--target", "x86_64-unknown-none"];
+        args.extend(packages);
+        args.extend(["--", "-D", "warnings"]);
+        self.cargo("clippy for the bare machine", &args)?;
+        let cx = self.cx;
+        self.step("hypervisor image under 1 MiB", || {
+            let loaded = elf::loaded_bytes(&fs::read(cx.hypervisor()?)?)?;
+            let text = format!("it loads {loaded} bytes, and may load {IMAGE_LIMIT}");
+            Ok((judged(loaded < IMAGE_LIMIT), text))
+        })
+    }
+
+    fn emulated(&mut self, only: Option<&str>) -> Result<()> {
+        println!("In the emulator:");
+        let result = selftest::run(self.cx, self.quick, only);
+        self.stop_if_interrupted()?;
+        self.summary += result.unwrap_or_else(|error| {
+            println!("FAIL  {error:#}");
+            Summary::one("the emulator's tests", false)
+        });
+        Ok(())
+    }
+
+    fn fuzz(&mut self) -> Result<()> {
+        let name = "fuzzing, briefly";
+        if self.quick {
+            return self.skip(name, "--quick leaves it out");
+        }
+        if let Some(missing) = fuzz::missing(self.cx) {
+            return self.skip(name, missing);
+        }
+        let cx = self.cx;
+        self.step(name, || {
+            let outcomes = fuzz::run(cx, &fuzz::targets(cx)?, FUZZ_SECONDS)?;
+            let found = outcomes.iter().any(|o| o.found.is_some());
+            Ok((judged(!found), fuzz::table(&outcomes)))
+        })
+    }
+
+    fn bench(&mut self) -> Result<()> {
+        if self.quick {
+            return self.skip("bench", "--quick leaves it out");
+        }
+        println!("A short bench:");
+        let result = bench::smoke(self.cx);
+        self.stop_if_interrupted()?;
+        if let Err(error) = &result {
+            println!("FAIL  {error:#}");
+        }
+        self.summary += Summary::one("the short bench", result.is_ok());
+        Ok(())
+    }
+
+    /// Miri uses one core for minutes, and only that: it runs beside the emulator's tests.
+    fn start_miri(&mut self) -> Result<Option<Aside>> {
+        if self.quick {
+            self.skip(MIRI_STEP, "--quick leaves it out")?;
+            return Ok(None);
+        }
+        let miri = ["run", "nightly", "cargo", "miri"];
+        let version = Command::new("rustup").args(miri).arg("--version").output();
+        if !version.is_ok_and(|o| o.status.success()) {
+            let why = "it needs rustup's nightly toolchain with the miri component";
+            self.skip(MIRI_STEP, why)?;
+            return Ok(None);
+        }
+        let mut command = Command::new("rustup");
+        command.args(miri).args(["test", "--quiet", "--no-fail-fast"]);
+        command.args(MIRI.iter().flat_map(|p| ["-p", p]));
+        command.current_dir(&self.cx.root).env("CARGO_TARGET_DIR", self.cx.target.join("miri"));
+        // Property tests ask the system for time and files, and each case takes seconds.
+        command.env("MIRIFLAGS", "-Zmiri-disable-isolation").env("PROPTEST_CASES", "2");
+        Aside::start(&command).map(Some)
+    }
+
+    fn end_miri(&mut self, miri: Option<Aside>) -> Result<()> {
+        let Some(miri) = miri else { return Ok(()) };
+        let ended = miri.wait(self.cx)?;
+        let outcome = (results(&ended.output, ended.status.success()), ended.output);
+        self.ended(MIRI_STEP, ended.took, outcome);
+        Ok(())
+    }
+
+    fn cargo(&mut self, name: &str, args: &[&str]) -> Result<()> {
+        let mut command = self.cx.cargo();
+        command.args(args);
+        if self.quick {
+            command.env("PROPTEST_CASES", "32");
+        }
+        self.step(name, || capture(command))
+    }
+
+    fn step(&mut self, name: &str, run: impl FnOnce() -> Result<Outcome>) -> Result<()> {
+        if io::stdout().is_terminal() {
+            print!("…     {name}\r");
+            io::stdout().flush()?;
+        }
+        let start = Instant::now();
+        let outcome = run().unwrap_or_else(|e| (judged(false), format!("{e:#}")));
+        self.stop_if_interrupted()?;
+        self.ended(name, start.elapsed(), outcome);
+        Ok(())
+    }
+
+    fn ended(&mut self, name: &str, took: Duration, (summary, output): Outcome) {
+        let word = if summary.failed == 0 { "ok" } else { "FAIL" };
+        println!("{word:5} {name:28} {:6.1} s", took.as_secs_f64());
+        if summary.failed > 0 {
+            let lines: Vec<_> = output.lines().collect();
+            for line in &lines[lines.len().saturating_sub(SHOWN_LINES)..] {
+                println!("  | {line}");
+            }
+            self.summary.culprits.push(name.into());
+        }
+        self.summary += summary;
+    }
+
+    fn skip(&mut self, name: &str, why: &str) -> Result<()> {
+        println!("skip  {name:28} {why}");
+        self.summary.skipped += 1;
+        Ok(())
+    }
+
+    fn stop_if_interrupted(&self) -> Result<()> {
+        if self.cx.interrupted() { bail!("stopped") } else { Ok(()) }
+    }
+}
+
+/// One test, whose name its step adds.
+fn judged(passed: bool) -> Summary {
+    Summary { passed: passed.into(), failed: (!passed).into(), ..Summary::default() }
+}
+
+fn capture(mut command: Command) -> Result<Outcome> {
+    let output = command.stdin(Stdio::null()).output()?;
+    let text = [output.stdout, output.stderr].map(|b| String::from_utf8_lossy(&b).into_owned());
+    let text = text.concat();
+    Ok((results(&text, output.status.success()), text))
+}
+
+/// What a command that ran tests gave, by what it wrote and whether it ended well.
+fn results(text: &str, success: bool) -> Summary {
+    let mut summary = test_results(text);
+    // No tests were counted: the command is the test. And a command that failed without
+    // a failed test, such as a build that broke, has failed all the same.
+    if summary == Summary::default() || (!success && summary.failed == 0) {
+        summary += judged(success);
+    }
+    summary
+}
+
+/// The sum of libtest's closing lines.
+fn test_results(text: &str) -> Summary {
+    let mut sum = Summary::default();
+    for line in text.lines().filter_map(|l| l.strip_prefix("test result: ")) {
+        let count = |word: &str| {
+            let before =
+                line.split_once(word).and_then(|(before, _)| before.trim().rsplit(' ').next());
+            before.and_then(|n| n.parse().ok()).unwrap_or(0)
+        };
+        let (passed, failed, skipped) = (count(" passed"), count(" failed"), count(" ignored"));
+        sum += Summary { passed, failed, skipped, ..Summary::default() };
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_summed() {
+        let text = "\
+test result: ok. 35 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 3.43s
+noise
+test result: FAILED. 4 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out
+";
+        let sum = test_results(text);
+        assert_eq!((sum.passed, sum.failed, sum.skipped), (39, 2, 1));
+        assert_eq!(sum.to_string(), "39 passed, 2 failed, 1 skipped");
+    }
+
+    #[test]
+    fn a_command_without_tests_counts_as_one() {
+        let run = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            capture(command).unwrap().0
+        };
+        let counts = |summary: Summary| (summary.passed, summary.failed, summary.skipped);
+        assert_eq!(counts(run("true")), (1, 0, 0));
+        assert_eq!(counts(run("exit 1")), (0, 1, 0));
+        let line = "echo 'test result: ok. 3 passed; 0 failed; 0 ignored'";
+        assert_eq!(counts(run(line)), (3, 0, 0));
+        assert_eq!(counts(run(&format!("{line}; exit 1"))), (3, 1, 0));
+    }
+}
