@@ -171,7 +171,7 @@ pub fn run(
     let messages = thread::spawn(move || collect(stderr));
     let attended = typed.map(|typed| (typed, Input::new(stdin)));
 
-    let mut demux = Demux::new();
+    let mut demux = Demux::default();
     let start = Instant::now();
     loop {
         if cx.interrupted() {

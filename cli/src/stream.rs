@@ -35,15 +35,22 @@ pub enum Piece<'a> {
     Record(Record),
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 enum State {
+    #[default]
     Text,
     Channel,
-    Length { channel: u8 },
-    Payload { channel: u8, left: u8 },
+    Length {
+        channel: u8,
+    },
+    Payload {
+        channel: u8,
+        left: u8,
+    },
 }
 
-/// Takes a stream apart.
+/// Takes a stream apart, from its start.
+#[derive(Default)]
 pub struct Demux {
     state: State,
     log: Line,
@@ -52,12 +59,6 @@ pub struct Demux {
 }
 
 impl Demux {
-    /// At the start of a stream.
-    pub fn new() -> Self {
-        let (log, text) = (Line::default(), Line::default());
-        Demux { state: State::Text, log, text, records: RecordDecoder::default() }
-    }
-
     /// Takes the next bytes and gives what they complete.
     pub fn push(&mut self, mut bytes: &[u8], mut give: impl FnMut(Piece)) {
         while let Some((&byte, rest)) = bytes.split_first() {
@@ -170,7 +171,7 @@ mod tests {
     /// What a stream carries, cut into chunks of `cut` bytes: consoles joined, as text.
     fn read(bytes: &[u8], cut: usize) -> (Vec<String>, Vec<Record>, Vec<Vec<u8>>) {
         let (mut log, mut records, mut consoles) = (vec![], vec![], vec![vec![]; plan::MAX_VMS]);
-        let mut demux = Demux::new();
+        let mut demux = Demux::default();
         let mut give = |piece: Piece| match piece {
             Piece::Log(line) => log.push(line),
             Piece::Record(record) => records.push(record),

@@ -39,7 +39,7 @@ struct Heard {
 impl Heard {
     fn of(bytes: &[u8], cuts: &[u8]) -> Heard {
         let mut heard = Heard { consoles: vec![vec![]; plan::MAX_VMS], ..Heard::default() };
-        let mut demux = Demux::new();
+        let mut demux = Demux::default();
         let mut give = |piece: Piece| match piece {
             Piece::Console { vm, bytes } => heard.consoles[vm].extend(bytes),
             Piece::Log(line) => {
