@@ -1,11 +1,8 @@
 //! PCI configuration space: what isn't there, what isn't the guest's, and its own device's registers.
 
-use crate::{
-    ground::{self, VECTOR},
-    nvme::Nvme,
-};
+use crate::ground::{self, VECTOR};
 use machine::{
-    boot::Boot, console::check, cpu, edu, idt, pci, pci::Function, random::Random, wait,
+    boot::Boot, console::check, cpu, edu, idt, nvme::Nvme, pci, pci::Function, random::Random, wait,
 };
 
 const SEED: u64 = 0xC0F1;

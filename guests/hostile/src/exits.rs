@@ -1,7 +1,7 @@
 //! Exits of every reason, as fast as they go.
 
-use crate::{ground::VECTOR, nvme::Nvme};
-use machine::{attempt, boot::Boot, cpu, idt, pci::Function, x2apic};
+use crate::ground::VECTOR;
+use machine::{attempt, boot::Boot, cpu, idt, nvme::Nvme, pci::Function, x2apic};
 
 const STORM: u32 = 10_000;
 const NOWHERE: u64 = 0x9000_0000;

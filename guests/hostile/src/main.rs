@@ -17,7 +17,7 @@ mod exits;
 mod ground;
 mod interrupts;
 mod memory;
-mod nvme;
+
 mod ports;
 mod random;
 mod registers;

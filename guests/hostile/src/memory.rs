@@ -3,12 +3,11 @@
 //! At addresses from 0xFEE0_0000 to 0xFEEF_FFFF a write is an interrupt message. Those of the old format are left
 //! out: QEMU delivers them whatever it is told (docs/security.md).
 
-use crate::{
-    ground::{self, VECTOR},
-    nvme::Nvme,
-};
+use crate::ground::{self, VECTOR};
 use core::arch::asm;
-use machine::{boot::Boot, console::check, cpu, edu, idt, random::Random, wait, x2apic};
+use machine::{
+    boot::Boot, console::check, cpu, edu, idt, nvme::Nvme, random::Random, wait, x2apic,
+};
 
 const PAGE: u64 = 4096;
 const SEED: u64 = 0xD3A;

@@ -13,7 +13,8 @@ mod tests;
 use boot::Boot;
 use console::println;
 use machine::{
-    acpi, boot, console, counters, cpu, edu, idt, pci, power, random, smp, wait, x2apic,
+    acpi, boot, console, counters, cpu, edu, idt, nvme, pci, power, random, smp, state, wait,
+    x2apic,
 };
 
 machine::kernel!(main);

@@ -107,6 +107,11 @@ fn snapshot(cpu: usize) -> [u64; Reason::COUNT] {
 /// What was counted between two moments.
 pub struct Counted([u64; Reason::COUNT]);
 
+/// All exits that this CPU ever had, through all resets of its VM.
+pub fn ever() -> Counted {
+    Counted(snapshot(smp::index()))
+}
+
 impl Window {
     /// Opens a window on this CPU's exits.
     pub fn open() -> Window {

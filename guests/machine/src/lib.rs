@@ -16,10 +16,12 @@ pub mod cpu;
 pub mod edu;
 mod entry;
 pub mod idt;
+pub mod nvme;
 pub mod pci;
 pub mod power;
 pub mod random;
 pub mod smp;
+pub mod state;
 pub mod wait;
 pub mod x2apic;
 
@@ -58,6 +60,7 @@ static HEAP: NoHeap = NoHeap;
 fn begin(info: u64) -> ! {
     let boot = boot::Boot::read(info);
     idt::init();
+    x2apic::note_left_over();
     x2apic::init();
     counters::init(boot.option("policy"));
     kernel(&boot)

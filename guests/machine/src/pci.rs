@@ -13,6 +13,8 @@ pub const BAR0: u8 = 0x10;
 const CAPABILITIES: u8 = 0x34;
 /// Capability id of MSI.
 pub const MSI: u8 = 0x05;
+/// Capability id of MSI-X.
+pub const MSIX: u8 = 0x11;
 
 /// A function of bus 0.
 #[derive(Clone, Copy, PartialEq, Eq)]

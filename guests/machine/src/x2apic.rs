@@ -2,6 +2,7 @@
 //! in-service and request bits, inter-processor interrupts, timer.
 
 use crate::cpu::{outb, rdmsr, wrmsr};
+use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 const APIC_BASE: u32 = 0x1B;
 const ID: u32 = 0x802;
@@ -143,6 +144,21 @@ pub fn self_ipi(vector: u8) {
 pub fn left_over() -> u64 {
     let bits = (0..8).fold(0, |all, i| all | rdmsr(IN_SERVICE + i) | rdmsr(REQUEST + i));
     bits | rdmsr(TPR) | u64::from(timer_count()) | u64::from(timer_divider())
+}
+
+/// What the first CPU found in its local APIC when this kernel began.
+static AT_START: AtomicU64 = AtomicU64::new(0);
+
+/// Notes what is left over of the time before this kernel, before it puts the APIC in order.
+pub fn note_left_over() {
+    if enabled() {
+        AT_START.store(left_over(), SeqCst);
+    }
+}
+
+/// What was left over when this kernel began: zero after a reset.
+pub fn left_over_at_start() -> u64 {
+    AT_START.load(SeqCst)
 }
 
 /// The timer's divide configuration register.

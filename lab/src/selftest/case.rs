@@ -121,6 +121,8 @@ pub struct Guest {
     pub policy: Choice,
     /// Its devices.
     pub devices: Vec<DeviceName>,
+    /// A reset of its own starts it again.
+    pub restarts: bool,
     /// How it must end.
     pub end: Expected,
     /// What its console must say, besides an `ok` for each test and no `FAIL`.
@@ -365,6 +367,7 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
             devices: guest.devices.clone(),
             interrupts: guest.policy,
             reset: match guest.variant {
+                _ if guest.restarts => OnReset::Restart,
                 Variant::Linux => OnReset::Restart,
                 Variant::Hostile if guest.end == Expected::Never => OnReset::Restart,
                 _ => OnReset::Stop,

@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 const NONE: RangeInclusive<u64> = 0..=0;
 
 /// Tests of the kernel that end well, and whether the quick test has them.
-pub const TESTS: [(&str, bool); 38] = [
+pub const TESTS: [(&str, bool); 40] = [
     ("hello", true),
     ("exceptions", false),
     ("true-np", true),
@@ -37,6 +37,8 @@ pub const TESTS: [(&str, bool); 38] = [
     ("stackless", true),
     ("bar-move", false),
     ("dma-confine", false),
+    ("bus-master", false),
+    ("state", false),
     ("bad-msr", false),
     ("bad-port", false),
     ("bad-config", false),
@@ -56,7 +58,7 @@ const QUICK_DIRECT: [&str; 2] = ["delivery", "timer"];
 /// The same in one boot of the bare machine; last what leaves an interrupt behind.
 const ALL_BARE: &str = "hello,exceptions,true-np,delivery,delivery-masked,no-eoi,halt,\
     interrupt-shadow,timer,timer-mixed,timer-nested,idt-move,idt-limit,idt-write,idt-remap,self-ipi,self-nmi,msi-program,\
-    spurious-vector,nested,low-gates,stackless,bar-move,dma-confine,bad-msr,bad-port,bad-config,bad-efer,bad-xcr,\
+    spurious-vector,nested,low-gates,stackless,bar-move,dma-confine,bus-master,state,bad-msr,bad-port,bad-config,bad-efer,bad-xcr,\
     bad-cr3,bad-cr4,bad-control,bad-instruction,wild-load,wild-store,low-vectors";
 
 /// Tests after which the VM is gone.
@@ -109,6 +111,13 @@ pub fn all() -> Vec<Case> {
         }
         let pvh = Guest { variant: Variant::Pvh, says: vec!["by pvh"], ..guest("hello", policy) };
         cases.push(case(format!("{group}/hello-pvh"), policy == Choice::Eli, [pvh]));
+        cases.push(case(
+            format!("{group}/restart"),
+            policy == Choice::Direct,
+            [again("restart", policy)],
+        ));
+        let both = Guest { devices: vec![edu(0), nvme(0)], ..again("restart-devices", policy) };
+        cases.push(case(format!("{group}/restart-devices"), policy == Choice::Eli, [both]));
         let pair = [guest("delivery", policy), second(guest("delivery", policy))];
         cases.push(case(format!("pair/delivery-{group}"), policy == Choice::Eli, pair));
     }
@@ -197,11 +206,17 @@ pub fn guest(tests: &'static str, policy: Choice) -> Guest {
         variant: Variant::Multiboot,
         policy,
         devices: vec![edu(0)],
+        restarts: false,
         end: Expected::Passed,
         says: vec!["by multiboot"],
         counts,
         incident,
     }
+}
+
+/// A VM that resets once and starts again.
+fn again(tests: &'static str, policy: Choice) -> Guest {
+    Guest { restarts: true, says: vec!["life 0\n", "life 1\n"], ..guest(tests, policy) }
 }
 
 /// The same with the second `edu`.
@@ -217,6 +232,10 @@ pub fn heartbeat(beats: &'static str, policy: Choice) -> Guest {
         says: vec!["heartbeat 20\n", "ok heartbeat: 0 of"],
         ..guest("heartbeat", policy)
     }
+}
+
+fn nvme(index: u8) -> DeviceName {
+    DeviceName::Named { class: Class::Nvme, index }
 }
 
 fn edu(index: u8) -> DeviceName {

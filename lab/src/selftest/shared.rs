@@ -34,7 +34,13 @@ pub fn all() -> Vec<Case> {
         cases.push(case(format!("{group}/heartbeats"), policy == Choice::Eli, two));
         let two = [guest("halt", policy), second(guest("halt", policy))].map(beside);
         cases.push(case(format!("{group}/same-vector"), policy == Choice::Eli, two));
-        let wanted = |test: &str| policy == Choice::Eli || TRAP.contains(&test);
+        let own = |g: Guest, own| beside(Guest { options: own, ..g });
+        let two =
+            [own(guest("state", policy), "own=1"), own(second(guest("state", policy)), "own=2")];
+        cases.push(case(format!("{group}/states"), policy == Choice::Eli, two));
+        // Where nobody else wants the core to the end, that one has no second turn.
+        let wanted =
+            |test: &str| test != "state" && (policy == Choice::Eli || TRAP.contains(&test));
         for (test, _) in TESTS.into_iter().filter(|(test, _)| wanted(test)) {
             let quick = policy == Choice::Eli && QUICK.contains(&test);
             let two = [beside(guest(test, policy)), neighbour()];

@@ -7,10 +7,12 @@
 
 mod attempt;
 
-use crate::{ground, nvme::Nvme};
+use crate::ground;
 use attempt::{Registers, attempt};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use machine::{boot::Boot, console::println, cpu, edu, idt, pci, random::Random, x2apic};
+use machine::{
+    boot::Boot, console::println, cpu, edu, idt, nvme::Nvme, pci, random::Random, x2apic,
+};
 
 /// Kinds of operations, in the order of the counts.
 const KINDS: [&str; 14] = [

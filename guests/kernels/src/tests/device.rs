@@ -182,6 +182,40 @@ pub fn dma_confine(test: &str, boot: &Boot) {
     check!(test, done && same, "DMA inside works as before");
 }
 
+/// DMA with bus mastering off does nothing; on, it does what it did before.
+pub fn bus_master(test: &str, boot: &Boot) {
+    const REGISTERS_ONLY: u32 = pci::MEMORY_AND_MASTER & !4;
+    const MARK: u64 = 0x1111_1111_1111_1111;
+    let Some(edu) = edu(test) else { return };
+    let free = boot.free_memory();
+    let (source, target) = (free.start, free.start + PAGE);
+    let mut random = Random::new(11);
+    (0..PAGE / 8).for_each(|i| store(source + i * 8, random.number()));
+    for (command, on) in [(REGISTERS_ONLY, false), (pci::MEMORY_AND_MASTER, true)] {
+        // What a former round left in its buffer must not do in place of what it reads.
+        edu.function.write(pci::COMMAND, pci::MEMORY_AND_MASTER);
+        (0..PAGE / 8).for_each(|i| store(target + i * 8, MARK));
+        check!(test, edu.dma_from_memory(target, PAGE), "its buffer is known");
+        edu.function.write(pci::COMMAND, command);
+        let ended = edu.dma_from_memory(source, PAGE) && edu.dma_to_memory(target, PAGE);
+        let all = |wanted: fn(u64, u64) -> bool| {
+            (0..PAGE / 8).all(|i| wanted(load(source + i * 8), load(target + i * 8)))
+        };
+        let right = if on { all(|s, t| s == t) } else { all(|_, t| t == MARK) };
+        check!(test, ended && right, "command register {command:#x}: DMA {on}");
+    }
+    // Off while it reads, on while it writes: the buffer must be as before.
+    edu.function.write(pci::COMMAND, pci::MEMORY_AND_MASTER);
+    let known = edu.dma_from_memory(target, PAGE);
+    (0..PAGE / 8).for_each(|i| store(target + i * 8, MARK));
+    edu.function.write(pci::COMMAND, REGISTERS_ONLY);
+    let ended = edu.dma_from_memory(target, PAGE);
+    edu.function.write(pci::COMMAND, pci::MEMORY_AND_MASTER);
+    let written = edu.dma_to_memory(target, PAGE);
+    let leaked = (0..PAGE / 8).any(|i| load(target + i * 8) == MARK);
+    check!(test, known && ended && written && !leaked, "it read nothing while it was off");
+}
+
 /// The device's buffer to memory that was cleared with something else before.
 fn copy_out(edu: &Edu, target: u64) -> bool {
     for i in 0..PAGE / 8 {

@@ -15,6 +15,7 @@ mod nested;
 mod nested_stack;
 mod quiet;
 mod registers;
+mod restart;
 mod shared_cost;
 mod smp_cost;
 mod smp_device;
@@ -25,6 +26,7 @@ mod smp_memory;
 mod smp_nmi;
 mod smp_start;
 mod smp_timer;
+mod state;
 mod timer;
 mod unassigned;
 mod weights;
@@ -108,6 +110,11 @@ pub const ALL: &[(&str, Test)] = &[
     ("deaf", deaf::deaf),
     ("quiet", quiet::quiet),
     ("unassigned", unassigned::unassigned),
+    ("state", state::state),
+    ("restart", restart::memory_and_chips),
+    ("reset-state", restart::registers),
+    ("restart-devices", restart::devices),
+    ("bus-master", device::bus_master),
     ("weights-light", weights::light),
     ("weights-heavy", weights::heavy),
 ];

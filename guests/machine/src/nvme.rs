@@ -1,14 +1,13 @@
 //! As much of an NVMe controller as an attack needs: its admin queues and two commands (Identify and Get Log
 //! Page, NVM Express 1.4, 5.15 and 5.14), whose answers go wherever a 64-bit address says.
 
+use crate::{cpu, pci, pci::Function, wait};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use machine::{cpu, pci, pci::Function, wait};
 
 const CLASS: u32 = 0x01_0802;
 const CLASS_REGISTER: u8 = 0x08;
 /// A place for its registers in the window that guests have for 32-bit BARs.
 const BASE: u32 = 0xD800_0000;
-const MSIX: u8 = 0x11;
 const CC: u64 = 0x14;
 const CSTS: u64 = 0x1C;
 const AQA: u64 = 0x24;
@@ -38,10 +37,14 @@ pub struct Nvme {
 }
 
 impl Nvme {
+    /// Whether a function is one.
+    pub fn is(function: Function) -> bool {
+        function.read(CLASS_REGISTER) >> 8 == CLASS
+    }
+
     /// Finds the first, and lets it reach memory.
     pub fn find() -> Option<Nvme> {
-        let function =
-            Function::all().find(|f| f.present() && f.read(CLASS_REGISTER) >> 8 == CLASS)?;
+        let function = Function::all().find(|f| f.present() && Nvme::is(*f))?;
         // The identity map ends at 4 GiB, and 64-bit BARs lie above it.
         function.write(pci::COMMAND, 0);
         function.write(pci::BAR0 + 4, 0);
@@ -64,7 +67,7 @@ impl Nvme {
 
     /// Its MSI-X table.
     pub fn table(&self) -> Option<(u8, u64)> {
-        let capability = self.function.capability(MSIX)?;
+        let capability = self.function.capability(pci::MSIX)?;
         let at = self.function.read(capability + 4);
         Some((capability, self.base + u64::from(at & !7)))
     }
@@ -90,6 +93,23 @@ impl Nvme {
         wait::until(|| cpu::mmio_read(self.base + CSTS) & (READY | FATAL) != 0)
     }
 
+    /// Whether it is enabled or ready: not after a reset. Where its queues were it may go on to tell.
+    pub fn is_enabled(&self) -> bool {
+        [CC, CSTS].iter().any(|register| cpu::mmio_read(self.base + register) & 1 != 0)
+    }
+
+    /// Whether it has written to its completion queue, in this kernel's memory.
+    pub fn has_completed(&self) -> bool {
+        COMPLETION.0.iter().any(|word| word.load(SeqCst) != 0)
+    }
+
+    /// Leaves commands for it in its submission queue, and doesn't tell it.
+    pub fn leave_commands(&mut self, address: u64) {
+        for slot in 0..SLOTS as usize {
+            self.put(slot, IDENTIFY, address, 1);
+        }
+    }
+
     /// Stops it.
     pub fn stop(&mut self) {
         cpu::mmio_write(self.base + CC, 0);
@@ -108,10 +128,7 @@ impl Nvme {
 
     fn command(&mut self, opcode: u32, address: u64, parameter: u64) -> Option<u32> {
         let slot = (self.tail % SLOTS) as usize;
-        let command = [u64::from(opcode), 0, 0, address, 0, parameter, 0, 0];
-        for (word, value) in SUBMISSION.0.iter().skip(slot * 8).zip(command) {
-            word.store(value, SeqCst);
-        }
+        self.put(slot, opcode, address, parameter);
         let phase = u64::from((self.tail / SLOTS).is_multiple_of(2));
         self.tail += 1;
         cpu::mmio_write(self.base + DOORBELLS, self.tail % SLOTS);
@@ -119,6 +136,13 @@ impl Nvme {
         let came = wait::until(|| entry.load(SeqCst) >> 48 & 1 == phase);
         cpu::mmio_write(self.base + DOORBELLS + 4, self.tail % SLOTS);
         came.then(|| (entry.load(SeqCst) >> 49) as u32)
+    }
+
+    fn put(&mut self, slot: usize, opcode: u32, address: u64, parameter: u64) {
+        let command = [u64::from(opcode), 0, 0, address, 0, parameter, 0, 0];
+        for (word, value) in SUBMISSION.0.iter().skip(slot * 8).zip(command) {
+            word.store(value, SeqCst);
+        }
     }
 
     /// Tells it where its admin queues end and begin, true or not: it executes what it finds there, and
