@@ -3,14 +3,16 @@
 
 use crate::say::say;
 use anyhow::{Context as _, Result, bail};
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::{
     env,
     io::{self, Seek},
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -26,14 +28,14 @@ pub struct Context {
     pub root: PathBuf,
     /// Cargo's build directory; what is worth keeping between runs goes below it.
     pub target: PathBuf,
-    interrupted: Arc<AtomicBool>,
+    interruptions: Arc<AtomicUsize>,
     qemu: OnceLock<PathBuf>,
     hypervisor: OnceLock<PathBuf>,
 }
 
 impl Context {
     /// From the environment: `EXITLESS_ROOT`, `CARGO_TARGET_DIR`. From here on ^C,
-    /// SIGTERM and SIGHUP only make [`Context::interrupted`] true.
+    /// SIGTERM and SIGHUP only count in [`Context::interruptions`].
     pub fn new() -> Result<Self> {
         let root = match env::var_os("EXITLESS_ROOT") {
             Some(root) => PathBuf::from(root),
@@ -43,25 +45,32 @@ impl Context {
             Some(target) => std::path::absolute(target)?,
             None => root.join("target"),
         };
-        let interrupted = Arc::new(AtomicBool::new(false));
-        let flag = interrupted.clone();
-        ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
-            .context("the handler for ^C can't be installed")?;
+        let interruptions = Arc::new(AtomicUsize::new(0));
+        let count = interruptions.clone();
+        ctrlc::set_handler(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        })
+        .context("the handler for ^C can't be installed")?;
         let (qemu, hypervisor) = (OnceLock::new(), OnceLock::new());
-        Ok(Context { root, target, interrupted, qemu, hypervisor })
+        Ok(Context { root, target, interruptions, qemu, hypervisor })
     }
 
     /// A context for unit tests: of this checkout, and without a handler for signals.
     pub fn for_tests() -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let target = root.join("target");
-        let interrupted = Arc::default();
-        Context { root, target, interrupted, qemu: OnceLock::new(), hypervisor: OnceLock::new() }
+        let interruptions = Arc::default();
+        Context { root, target, interruptions, qemu: OnceLock::new(), hypervisor: OnceLock::new() }
     }
 
     /// Whether ^C, SIGTERM or SIGHUP came.
     pub fn interrupted(&self) -> bool {
-        self.interrupted.load(Ordering::Relaxed)
+        self.interruptions() > 0
+    }
+
+    /// How often they came.
+    pub fn interruptions(&self) -> usize {
+        self.interruptions.load(Ordering::Relaxed)
     }
 
     /// The QEMU to run (`EXITLESS_QEMU`, else the one on the path), once its version is checked.
@@ -108,7 +117,8 @@ impl Context {
         let mut messages = tempfile::tempfile().context("no temporary file can be made")?;
         let mut cargo = self.cargo();
         cargo.args(["build", "--quiet", "--release", "--target", triple, "-p", package]);
-        cargo.stdin(Stdio::null()).stderr(messages.try_clone()?);
+        // In a group of its own: what ^C ends is ended here, and said.
+        cargo.process_group(0).stdin(Stdio::null()).stderr(messages.try_clone()?);
         let mut child = cargo.spawn().context("cargo can't be started")?;
         let start = Instant::now();
         // A build that has nothing to do says nothing.
@@ -118,7 +128,10 @@ impl Context {
                 break status;
             }
             if self.interrupted() {
-                child.kill()?;
+                // With the compilers that it started; fails only when all have ended.
+                if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+                    let _ = kill_process_group(group, Signal::KILL);
+                }
                 child.wait()?;
                 bail!("stopped while {package} was being built");
             }

@@ -4,7 +4,7 @@
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use exitless::{check, context::Context, entry, image, run, tools, top};
+use exitless::{check, context::Context, entry, image, report::status, run, tools, top};
 use std::{env, process::ExitCode};
 
 const EXAMPLES: &str = "\
@@ -41,18 +41,17 @@ fn main() -> ExitCode {
     if let Some(arguments) = tools::arguments(given)
         && let Err(error) = tools::become_lab(&arguments)
     {
-        return entry::failed(&error);
+        return entry::failed(&error, status::FAILED);
     }
     entry::run(dispatch)
 }
 
-fn dispatch(cli: &Cli) -> Result<ExitCode> {
-    let cx = Context::new()?;
+fn dispatch(cli: &Cli, cx: &Context) -> Result<ExitCode> {
     match &cli.command {
-        Command::Run(args) => return run::run(args, &cx),
+        Command::Run(args) => return run::run(args, cx),
         Command::Check(args) => check::check(args)?,
         Command::Image(args) => image::image(args)?,
-        Command::Top(args) => return top::top(args, &cx),
+        Command::Top(args) => return top::top(args, cx),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -3,13 +3,15 @@
 
 use crate::{
     session::Ended,
+    stream::printable,
     table::{Table, thousands},
 };
 use ledger::{Counters, Delivery, End, Record};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 
-/// Exit statuses of `exitless run`; a VM's own debug-exit value comes through as it is.
+/// Exit statuses of `exitless run`. What a guest chooses ([`status::of_guest`]) is never one of
+/// the others, nor one of a shell's (126, 127, 128 and above).
 pub mod status {
     /// Every VM powered itself off, or was reset.
     pub const OK: u8 = 0;
@@ -27,6 +29,17 @@ pub mod status {
     pub const TIMEOUT: u8 = 124;
     /// ^C, or the console was left before the VMs had ended.
     pub const INTERRUPTED: u8 = 130;
+    /// What is added to the value that a guest wrote to the debug-exit port.
+    pub const GUEST: u8 = 20;
+    /// A guest's value that is too large for a status of its own.
+    pub const GUEST_LARGE: u8 = 100;
+
+    /// The status for a value that a guest wrote to the debug-exit port: 20 to 99 for 0 to 79,
+    /// 100 for all others.
+    pub fn of_guest(value: u32) -> u8 {
+        let own = u8::try_from(value).ok().and_then(|value| value.checked_add(GUEST));
+        own.filter(|status| *status < GUEST_LARGE).unwrap_or(GUEST_LARGE)
+    }
 }
 
 /// What the hypervisor writes to port 0xF4 at the end.
@@ -97,6 +110,8 @@ pub struct VmReport {
     pub memory: u64,
     /// Bytes the hypervisor spent on it.
     pub overhead: u64,
+    /// The host core's TSC when it started.
+    since: u64,
     /// The newest counters of its vCPUs.
     pub vcpus: Vec<Counters>,
     /// TSC cycles from its start to its newest counters.
@@ -147,6 +162,7 @@ impl Report {
             }
             Record::Started { vm, .. }
             | Record::Counters { vm, .. }
+            | Record::Live { vm, .. }
             | Record::Ended { vm, .. }
             | Record::Incident { vm, .. } => *vm,
             Record::Audit { passes, interrupts, findings } => {
@@ -155,8 +171,6 @@ impl Report {
                 return;
             }
             Record::Paused { from, to } => return self.pauses.push((*from, *to)),
-            // For those who watch, not for the report.
-            Record::Live { .. } => return,
         };
         if let Some(vm) = self.vms.get_mut(vm as usize) {
             vm.see(record);
@@ -240,18 +254,16 @@ impl Report {
 impl VmReport {
     fn see(&mut self, record: &Record) {
         match record {
-            Record::Started { delivery, why, memory, overhead, .. } => {
+            Record::Started { delivery, why, memory, overhead, now, .. } => {
                 self.delivery = Some((*delivery, why.clone()));
-                (self.memory, self.overhead) = (*memory, *overhead);
+                (self.memory, self.overhead, self.since) = (*memory, *overhead, *now);
             }
             Record::Counters { vcpu, counters, cycles, .. } => {
-                let vcpu = *vcpu as usize;
-                if vcpu < MAX_VCPUS {
-                    let count = self.vcpus.len().max(vcpu + 1);
-                    self.vcpus.resize_with(count, Counters::default);
-                    self.vcpus[vcpu] = counters.clone();
-                    self.cycles = self.cycles.max(*cycles);
-                }
+                self.count(*vcpu, counters, *cycles);
+            }
+            // What a vCPU sent itself at its end is newer.
+            Record::Live { vcpu, counters, now, .. } if self.end.is_none() => {
+                self.count(*vcpu, counters, now.saturating_sub(self.since));
             }
             Record::Ended { end, .. } => self.end = Some(end.clone()),
             Record::Incident { what, .. } => self.incidents.push(what.clone()),
@@ -260,6 +272,16 @@ impl VmReport {
             | Record::Live { .. }
             | Record::Paused { .. }
             | Record::Audit { .. } => {}
+        }
+    }
+
+    fn count(&mut self, vcpu: u32, counters: &Counters, cycles: u64) {
+        let vcpu = vcpu as usize;
+        if vcpu < MAX_VCPUS {
+            let count = self.vcpus.len().max(vcpu + 1);
+            self.vcpus.resize_with(count, Counters::default);
+            self.vcpus[vcpu] = counters.clone();
+            self.cycles = self.cycles.max(cycles);
         }
     }
 
@@ -279,7 +301,7 @@ impl VmReport {
     fn status(&self) -> u8 {
         match &self.end {
             Some(End::PowerOff | End::Reset) => status::OK,
-            Some(End::DebugExit(value)) => u8::try_from(*value).unwrap_or(u8::MAX),
+            Some(End::DebugExit(value)) => status::of_guest(*value),
             Some(End::Fault(_)) => status::FAULT,
             None => status::INTERRUPTED,
         }
@@ -288,21 +310,23 @@ impl VmReport {
     fn end_text(&self) -> String {
         match &self.end {
             Some(End::PowerOff) => "powered off".into(),
-            Some(End::Reset) => "asked for a reset, which ends it in this version".into(),
-            Some(End::DebugExit(value)) => format!("ended with debug-exit value {value:#x}"),
+            Some(End::Reset) => "reset itself, which ends it, as the plan says".into(),
+            Some(End::DebugExit(value)) => {
+                format!("wrote {value:#x} to the debug-exit port, which ends it")
+            }
             Some(End::Fault(what)) => format!("stopped: {what}"),
-            None => "had not ended".into(),
+            None => "was still running".into(),
         }
     }
 
     fn summarize(&self, machine: Option<&Probed>, text: &mut String) -> std::fmt::Result {
-        writeln!(text, "VM {}: {}", self.name, self.end_text())?;
+        write!(text, "{}", lines(&format!("VM {}: {}", self.name, self.end_text())))?;
         let Some((delivery, why)) = &self.delivery else {
             return writeln!(text, "  it never started");
         };
-        writeln!(text, "  interrupts: {} ({why})", delivery.label())?;
+        write!(text, "{}", lines(&format!("  interrupts: {} ({why})", delivery.label())))?;
         for incident in &self.incidents {
-            writeln!(text, "  refused: {incident}")?;
+            write!(text, "{}", lines(&format!("  refused: {incident}")))?;
         }
         let counters = self.counters();
         let entries = thousands(counters.entries);
@@ -360,6 +384,25 @@ impl VmReport {
             "incidents": self.incidents,
         })
     }
+}
+
+/// What a terminal shows in a line.
+const WIDTH: usize = 80;
+
+/// A sentence as lines that a terminal doesn't wrap, further ones indented.
+fn lines(sentence: &str) -> String {
+    let sentence = printable(sentence);
+    let (mut text, mut line) = (String::new(), String::new());
+    for word in sentence.split_inclusive(' ') {
+        let long = line.chars().count() + word.trim_end().chars().count() > WIDTH;
+        if long && !line.trim().is_empty() {
+            text += line.trim_end();
+            text.push('\n');
+            line = "    ".to_owned();
+        }
+        line += word;
+    }
+    text + line.trim_end() + "\n"
 }
 
 #[cfg(test)]

@@ -14,7 +14,15 @@ fn report(end: End) -> Report {
     for vm in 0..2 {
         let (delivery, why) = (Delivery::Eli, "asked for".to_owned());
         let name = String::new();
-        report.see(&Record::Started { vm, name, delivery, why, memory: 64 << 20, overhead: 8192 });
+        report.see(&Record::Started {
+            vm,
+            name,
+            delivery,
+            why,
+            memory: 64 << 20,
+            overhead: 8192,
+            now: 500_000,
+        });
         let mut exits = vec![0; Reason::COUNT];
         exits[Reason::Cpuid as usize] = 1_500;
         exits[Reason::Halt as usize] = 500;
@@ -32,8 +40,12 @@ fn the_status_tells_how_it_ended() {
     let all = exited(ALL_ENDED);
     assert_eq!(report(End::PowerOff).status(&all), 0);
     assert_eq!(report(End::Reset).status(&all), 0);
-    assert_eq!(report(End::DebugExit(0x20)).status(&all), 0x20);
-    assert_eq!(report(End::DebugExit(1 << 20)).status(&all), 255);
+    assert_eq!(report(End::DebugExit(0)).status(&all), 20);
+    assert_eq!(report(End::DebugExit(0x20)).status(&all), 52);
+    assert_eq!(report(End::DebugExit(79)).status(&all), 99);
+    for large in [80, 235, 236, 255, 256, 1 << 20, u32::MAX] {
+        assert_eq!(report(End::DebugExit(large)).status(&all), 100);
+    }
     assert_eq!(report(End::Fault("x".into())).status(&all), 3);
     let good = report(End::PowerOff);
     assert_eq!(good.status(&exited(REFUSED)), 2);
@@ -43,6 +55,63 @@ fn the_status_tells_how_it_ended() {
     assert_eq!(good.status(&Ended::Killed { signal: 9 }), 5);
     assert_eq!(good.status(&Ended::TimedOut), 124);
     assert_eq!(good.status(&Ended::Interrupted), 130);
+}
+
+/// A script that looks at the status can tell what a guest chose from what happened.
+#[test]
+fn no_value_of_a_guest_looks_like_a_status_of_ours() {
+    use status::*;
+    let ours = [OK, FAILED, REFUSED, FAULT, PANIC, QEMU, TIMEOUT, INTERRUPTED];
+    for value in 0..=1_000 {
+        let status = of_guest(value);
+        assert!(!ours.contains(&status) && (GUEST..=GUEST_LARGE).contains(&status), "{value}");
+    }
+}
+
+/// As when the time is up: what was counted so far is shown, and in the JSON.
+#[test]
+fn vms_that_were_still_running_have_a_ledger_too() {
+    let mut r = Report::new(["web"]);
+    r.see(&Record::Machine { cpus: 2, memory: 0, tsc_hz: 1_000, host_memory: 0 });
+    let (name, why, delivery) = (String::new(), "asked for".to_owned(), Delivery::Eli);
+    r.see(&Record::Started { vm: 0, name, delivery, why, memory: 0, overhead: 0, now: 2_000 });
+    let mut counters = Counters { entries: 8, host_cycles: 1_000, ..Counters::default() };
+    counters.exits = vec![0; Reason::COUNT];
+    counters.exits[Reason::Halt as usize] = 7;
+    for vcpu in 0..2 {
+        let counters = counters.clone();
+        r.see(&Record::Live { vm: 0, vcpu, core: 1, counters, now: 6_000, left: 1 - vcpu });
+    }
+    let expected = "\
+VM web: was still running
+  interrupts: eli (asked for)
+  4.0 s, 16 guest entries, 25.00 % of cycles in the host
+  exits by reason  exits    share
+  halt                14  100.0 %
+  all                 14
+";
+    assert_eq!(r.summary(), expected);
+    assert_eq!(r.json(&Ended::TimedOut)["vms"][0]["exits_by_reason"], json!({ "halt": 14 }));
+    // What it sent itself at its end counts, whatever comes later.
+    let last = Counters { entries: 9, ..counters.clone() };
+    r.see(&Record::Counters { vm: 0, vcpu: 0, counters: last.clone(), cycles: 5_000 });
+    r.see(&Record::Ended { vm: 0, end: End::PowerOff });
+    r.see(&Record::Live { vm: 0, vcpu: 0, core: 1, counters, now: 9_000, left: 0 });
+    assert_eq!((&r.vms[0].vcpus[0], r.vms[0].cycles), (&last, 5_000));
+}
+
+#[test]
+fn lines_fit_a_terminal_and_do_not_steer_it() {
+    let mut r = report(End::Fault("x ".repeat(100) + "\u{1b}[2J"));
+    r.see(&Record::Incident { vm: 1, what: "long ".repeat(40) });
+    let why = "a reason that goes on and on ".repeat(4) + &"w".repeat(100);
+    r.vms[0].delivery = Some((Delivery::Eli, why));
+    let summary = r.summary();
+    assert!(!summary.contains(|c: char| c.is_control() && c != '\n'), "{summary:?}");
+    let long: Vec<_> = summary.lines().filter(|l| l.chars().count() > 80).collect();
+    // A single word can't be wrapped.
+    assert_eq!(long.len(), 1, "{summary}");
+    assert!(long[0].trim().starts_with("www"), "{summary}");
 }
 
 #[test]
@@ -74,7 +143,7 @@ VM db: stopped: it read 0x1000000000, where nothing is
 #[test]
 fn json_has_what_the_summary_has() {
     let json = report(End::DebugExit(7)).json(&exited(ALL_ENDED));
-    assert_eq!(json["status"], 7);
+    assert_eq!(json["status"], 27);
     assert_eq!(json["machine"]["cpus"], 3);
     let vm = &json["vms"][1];
     assert_eq!(

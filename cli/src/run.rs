@@ -42,10 +42,10 @@ Behind each network controller is a network of its own, which gives addresses by
 and leads to where this machine can go; --forward leads in, from this machine alone.
 The console is yours; leave it with Ctrl-] or Ctrl-A x.
 
-Exit status: 0 all VMs powered off or asked for a reset; a VM's own value if it wrote
-one to the debug-exit port; 1 wrong input; 2 refused by the hypervisor; 3 a VM was
-stopped for what it did; 4 the hypervisor failed; 5 QEMU failed; 124 time over;
-130 stopped by you.";
+Exit status: 0 all VMs powered off or reset themselves for good; 1 wrong input;
+2 refused by the hypervisor; 3 a VM was stopped for what it did; 4 the hypervisor failed;
+5 QEMU failed; 20 to 99 a VM wrote 0 to 79 to the debug-exit port (100: another value);
+124 time over; 130 stopped by you. Whatever ended it, the exits of each VM are shown.";
 
 /// Run VMs on the emulated machine.
 #[derive(clap::Args, Clone, Debug)]

@@ -1,8 +1,10 @@
 //! What is told the person: on standard error, where nobody may be listening.
 //!
 //! Guarantees: that standard error is closed, full or gone stops nothing. (The macros of
-//! the standard library would panic.)
+//! the standard library would panic.) Nothing that is said there steers the terminal, wherever
+//! the words come from.
 
+use crate::stream::printable;
 use anyhow::{Context, Result};
 use std::{
     fmt::Display,
@@ -12,9 +14,9 @@ use std::{
 /// Tells the person something, on lines of its own.
 pub fn say(text: impl Display) {
     let text = text.to_string();
-    let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+    let lines: String = text.lines().map(|line| printable(line) + "\n").collect();
     // Fails when there is nobody.
-    let _ = write!(stderr(), "{text}{end}");
+    let _ = stderr().write_all(lines.as_bytes());
 }
 
 /// Writes a command's result to standard output.

@@ -3,12 +3,15 @@
 //!
 //! Guarantees: when [`run`] returns, whatever happened, QEMU has ended. Nothing is
 //! written to disk. A side that is slow holds the other up and doesn't fill memory.
+//! A run that is broken off before its VMs have ended hands on their counters first, if the
+//! hypervisor answers in [`FAREWELL`]; whoever asks a second time to leave doesn't wait for them.
 
 use crate::{
     context::Context,
     stream::{self, Demux, Piece},
 };
 use anyhow::{Context as _, Result, anyhow};
+use ledger::Record;
 use std::{
     io::{self, Read, Write},
     ops::ControlFlow,
@@ -25,6 +28,9 @@ use std::{
 
 /// How often a run looks at its clock and for ^C.
 const TICK: Duration = Duration::from_millis(20);
+/// How long a run that is broken off waits for the last counters. The hypervisor looks for
+/// questions 100 times a second, of a clock that is slow on a busy machine.
+const FAREWELL: Duration = Duration::from_secs(3);
 /// How many pieces of output wait for whoever sees them.
 const MAX_PIECES: usize = 16;
 /// How many bytes of input wait for QEMU before no more are taken.
@@ -62,7 +68,8 @@ pub struct Typed {
 #[derive(Debug, Default)]
 pub struct Wishes {
     counters: AtomicBool,
-    end: AtomicBool,
+    /// How often the person said that they want to leave.
+    quits: AtomicUsize,
     words: Mutex<Vec<(usize, &'static str)>>,
 }
 
@@ -94,11 +101,11 @@ impl Wishes {
 
     /// The person wants to leave.
     pub fn quit(&self) {
-        self.end.store(true, Ordering::Relaxed);
+        self.quits.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn quits(&self) -> bool {
-        self.end.load(Ordering::Relaxed)
+    fn quits(&self) -> usize {
+        self.quits.load(Ordering::Relaxed)
     }
 }
 
@@ -171,30 +178,36 @@ pub fn run(
     let messages = thread::spawn(move || collect(stderr));
     let attended = typed.map(|typed| (typed, Input::new(stdin)));
 
-    let mut demux = Demux::default();
+    let mut listener = Listener { hear, demux: Demux::default(), framing, running: false };
     let start = Instant::now();
     loop {
-        if cx.interrupted() {
-            return Ok(Ended::Interrupted);
-        }
-        if timeout.is_some_and(|t| start.elapsed() >= t) {
-            return Ok(Ended::TimedOut);
+        let over = match &attended {
+            _ if cx.interruptions() > 0 => Some(Ended::Interrupted),
+            _ if timeout.is_some_and(|t| start.elapsed() >= t) => Some(Ended::TimedOut),
+            Some((typed, _)) if typed.wishes.quits() > 0 => Some(Ended::Stopped),
+            _ => None,
+        };
+        if let Some(ended) = over {
+            if let Some((typed, input)) = attended.as_ref().filter(|_| listener.running) {
+                let patient = || {
+                    let asked = cx.interruptions() + typed.wishes.quits();
+                    asked <= usize::from(ended != Ended::TimedOut)
+                };
+                input.send(stream::ask_live());
+                listener.farewell(patient, &mut see)?;
+            }
+            return Ok(ended);
         }
         if let Some((typed, input)) = &attended {
-            if typed.wishes.quits() {
-                return Ok(Ended::Stopped);
-            }
             input.feed(typed, framing);
         }
-        let flow = match hear.recv_timeout(TICK) {
-            Ok(bytes) => each_piece(&mut demux, framing, &bytes, &mut see)?,
-            Err(RecvTimeoutError::Timeout) => see(Seen::Idle)?,
-            Err(RecvTimeoutError::Disconnected) => break,
-        };
-        if flow.is_break() {
-            return Ok(Ended::Stopped);
+        match listener.next(&mut see)? {
+            Some(ControlFlow::Continue(())) => {}
+            Some(ControlFlow::Break(())) => return Ok(Ended::Stopped),
+            None => break,
         }
     }
+    let mut demux = listener.demux;
     let mut rest = Ok(());
     demux.finish(|piece| {
         if rest.is_ok() {
@@ -207,22 +220,58 @@ pub fn run(
     Ok(ended(status, &messages))
 }
 
-fn each_piece(
-    demux: &mut Demux,
+/// The serial port's output on its way to whoever sees it.
+struct Listener {
+    hear: Receiver<Vec<u8>>,
+    demux: Demux,
     framing: Framing,
-    bytes: &[u8],
-    see: &mut impl FnMut(Seen) -> Result<ControlFlow<()>>,
-) -> Result<ControlFlow<()>> {
-    if framing == Framing::Raw {
-        return see(Seen::Said(Piece::Console { vm: 0, bytes }));
-    }
-    let mut flow = Ok(ControlFlow::Continue(()));
-    demux.push(bytes, |piece| {
-        if matches!(flow, Ok(ControlFlow::Continue(()))) {
-            flow = see(Seen::Said(piece));
+    /// Whether VMs have started, and the hypervisor so can be asked.
+    running: bool,
+}
+
+impl Listener {
+    /// Hands on what comes in the next moment; none when the port is closed.
+    fn next(
+        &mut self,
+        see: &mut impl FnMut(Seen) -> Result<ControlFlow<()>>,
+    ) -> Result<Option<ControlFlow<()>>> {
+        let bytes = match self.hear.recv_timeout(TICK) {
+            Ok(bytes) => bytes,
+            Err(RecvTimeoutError::Timeout) => return see(Seen::Idle).map(Some),
+            Err(RecvTimeoutError::Disconnected) => return Ok(None),
+        };
+        if self.framing == Framing::Raw {
+            return see(Seen::Said(Piece::Console { vm: 0, bytes: &bytes })).map(Some);
         }
-    });
-    flow
+        let mut flow = Ok(ControlFlow::Continue(()));
+        self.demux.push(&bytes, |piece| {
+            self.running |= matches!(piece, Piece::Record(Record::Started { .. }));
+            if matches!(flow, Ok(ControlFlow::Continue(()))) {
+                flow = see(Seen::Said(piece));
+            }
+        });
+        flow.map(Some)
+    }
+
+    /// The counters of all vCPUs were asked for: hands on what comes until they are there.
+    fn farewell(
+        &mut self,
+        patient: impl Fn() -> bool,
+        see: &mut impl FnMut(Seen) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        let (start, mut complete) = (Instant::now(), false);
+        while !complete && start.elapsed() < FAREWELL && patient() {
+            let flow = self.next(&mut |seen: Seen| {
+                complete |=
+                    matches!(&seen, Seen::Said(Piece::Record(Record::Live { left: 0, .. })));
+                see(seen)
+            })?;
+            if flow.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
 }
 
 fn ended(status: ExitStatus, messages: &str) -> Ended {

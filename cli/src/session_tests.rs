@@ -62,6 +62,64 @@ fn what_is_typed_arrives_and_quitting_ends_the_run() {
     assert_eq!(run_raw("exec sleep 60", None, Some(typed)).0, Ended::Stopped);
 }
 
+/// A machine on which a VM has started, which then does as `script` says.
+fn running(script: &str) -> Command {
+    let (name, why) = (String::new(), String::new());
+    let (delivery, memory, overhead) = (ledger::Delivery::Eli, 0, 0);
+    let started = Record::Started { vm: 0, name, delivery, why, memory, overhead, now: 0 };
+    let octal = |record: &Record| -> String {
+        let bytes = ledger::encode(record);
+        let frame = [&[1, 0x7F, bytes.len() as u8], &bytes[..]].concat();
+        frame.iter().map(|byte| format!("\\\\{byte:03o}")).collect()
+    };
+    let counters = ledger::Counters { entries: 42, ..Default::default() };
+    let live = Record::Live { vm: 0, vcpu: 0, core: 1, counters, now: 1, left: 0 };
+    shell(&format!("printf {}; live={}; {script}", octal(&started), octal(&live)))
+}
+
+/// What guests did is what a person who breaks a run off came for.
+#[test]
+fn a_run_that_is_broken_off_hands_on_the_last_counters() {
+    for quits in [true, false] {
+        let (_send, typed) = typed();
+        let wishes = typed.wishes.clone();
+        let command = running("head -c 4 >/dev/null; printf $live; exec sleep 60");
+        let timeout = (!quits).then_some(Duration::from_millis(100));
+        let setup = Setup { command, framing: Framing::Frames, timeout, typed: Some(typed) };
+        let mut entries = 0;
+        let ended = run(setup, &Context::for_tests(), |seen| {
+            match seen {
+                Seen::Said(Piece::Record(Record::Started { .. })) if quits => wishes.quit(),
+                Seen::Said(Piece::Record(Record::Live { counters, .. })) => {
+                    entries = counters.entries;
+                }
+                _ => {}
+            }
+            Ok(ControlFlow::Continue(()))
+        });
+        assert_eq!(ended.unwrap(), if quits { Ended::Stopped } else { Ended::TimedOut });
+        assert_eq!(entries, 42);
+    }
+}
+
+#[test]
+fn who_asks_twice_to_leave_does_not_wait_for_counters() {
+    let (_send, typed) = typed();
+    let wishes = typed.wishes.clone();
+    let command = running("exec sleep 60");
+    let setup = Setup { command, framing: Framing::Frames, timeout: None, typed: Some(typed) };
+    let mut left = None;
+    let ended = run(setup, &Context::for_tests(), |seen| {
+        if let (Seen::Said(Piece::Record(_)), None) = (seen, left) {
+            (0..2).for_each(|_| wishes.quit());
+            left = Some(Instant::now());
+        }
+        Ok(ControlFlow::Continue(()))
+    });
+    assert_eq!(ended.unwrap(), Ended::Stopped);
+    assert!(left.unwrap().elapsed() < FAREWELL);
+}
+
 #[test]
 fn breaking_off_ends_the_run() {
     let setup = Setup {

@@ -10,6 +10,7 @@
 //! exist is taken for text, so that a damaged stream is seen and not swallowed.
 
 use ledger::{ASK_LIVE, Record, RecordDecoder};
+use plan::Escaped;
 
 const FRAME: u8 = 0x01;
 const LOG: u8 = 0;
@@ -137,18 +138,11 @@ impl Line {
     }
 }
 
-/// The text with control characters written out, so that what a guest made the
-/// hypervisor say can't steer the terminal.
+/// The text with control characters written out, tabs apart, so that what a guest or a file
+/// says can't steer the terminal.
 pub fn printable(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\t' => out.push(c),
-            c if c.is_control() => out.extend(c.escape_default()),
-            c => out.push(c),
-        }
-    }
-    out
+    let parts: Vec<_> = text.split('\t').map(|part| Escaped(part).to_string()).collect();
+    parts.join("\t")
 }
 
 /// Frames console input for a VM.

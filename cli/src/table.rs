@@ -1,6 +1,9 @@
 //! Text tables for the terminal: columns as wide as their widest cell, numbers
 //! to the right.
+//!
+//! Guarantees: no cell leaves its line or steers the terminal, whoever wrote what is in it.
 
+use plan::Escaped;
 use std::fmt;
 
 /// A table with a heading for each column.
@@ -16,7 +19,8 @@ impl Table {
 
     /// Adds a row.
     pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
-        self.rows.push(cells.into_iter().map(Into::into).collect());
+        let shown = |cell: S| Escaped(&cell.into()).to_string();
+        self.rows.push(cells.into_iter().map(shown).collect());
     }
 }
 
@@ -73,6 +77,13 @@ mod tests {
         table.row(["cpuid".into(), thousands(1_234)]);
         table.row(["halt", "7"]);
         assert_eq!(table.to_string(), "  reason  exits\n  cpuid   1,234\n  halt        7\n");
+    }
+
+    #[test]
+    fn cells_stay_on_their_line_and_steer_nothing() {
+        let mut table = Table::new(["a", "b"]);
+        table.row(["x\ny", "\u{1b}[2J"]);
+        assert_eq!(table.to_string(), "  a     b\n  x\\ny  \\u{1b}[2J\n");
     }
 
     #[test]

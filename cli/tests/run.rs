@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Place, Qemu, end, ended, full, signal, started};
+use common::{Place, Qemu, end, ended, full, live, signal, started};
 use rustix::{
     fs::OFlags,
     process::Signal,
@@ -11,7 +11,7 @@ use rustix::{
     termios::{LocalModes, tcgetattr},
 };
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{Read, Write},
     os::{fd::OwnedFd, unix::process::ExitStatusExt},
     path::PathBuf,
@@ -43,6 +43,40 @@ fn a_signal_ends_all_of_it() {
         assert!(text.contains("stopped before all VMs had ended"), "{text}");
         assert!(qemu.is_gone());
         assert_eq!(place.left_over(), NOTHING);
+    }
+}
+
+/// Whatever ends a run, what its VMs did is shown.
+#[test]
+fn the_ledger_is_shown_whatever_ends_a_run() {
+    /// Ends a run whose person sits at this terminal.
+    type Ending = fn(&std::process::Child, &mut File);
+    let endings: [(Ending, &[&str], i32); 4] = [
+        (|run, _| signal(run, Signal::INT), &[], 130),
+        (|run, _| signal(run, Signal::TERM), &[], 130),
+        (|_, person| person.write_all(b"\x1d").unwrap(), &[], 130),
+        (|_, _| {}, &["--timeout", "2"], 124),
+    ];
+    for (ending, args, code) in endings {
+        let place =
+            Place::new("cat started; printf '\\001\\001\\001!'; head -c 4 >asked; cat live");
+        place.records("started", &started());
+        place.records("live", &[live(5_000, 1_234)]);
+        let (mut person, program) = terminal();
+        let json = place.path("summary.json");
+        let mut run = place.run();
+        run.args(args).arg("--json").arg(&json).stdin(OwnedFd::from(program));
+        let mut run = run.spawn().unwrap();
+        let qemu = Qemu::of(&mut run);
+        // What the machine says last is shown when all before it was taken in.
+        run.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        ending(&run, &mut person);
+        let (status, text) = end(run);
+        assert_eq!(status.code(), Some(code), "{text}");
+        assert!(text.contains("VM guest: was still running\n"), "{text}");
+        assert!(text.contains("  cpuid            1,234  100.0 %\n"), "{text}");
+        assert!(fs::read_to_string(json).unwrap().contains("\"cpuid\": 1234"));
+        assert!(qemu.is_gone());
     }
 }
 

@@ -38,14 +38,13 @@ fn main() -> ExitCode {
     entry::run(dispatch)
 }
 
-fn dispatch(cli: &Cli) -> Result<ExitCode> {
-    let cx = Context::new()?;
+fn dispatch(cli: &Cli, cx: &Context) -> Result<ExitCode> {
     match &cli.command {
-        Command::Demo(args) => bench::demo(args, &cx)?,
-        Command::Bench(args) => bench::run(args, &cx)?,
-        Command::Test(args) => return test::test(args, &cx),
-        Command::Fuzz(args) => return fuzz::fuzz(args, &cx),
-        Command::Soak(args) => return soak::soak(args, &cx),
+        Command::Demo(args) => bench::demo(args, cx)?,
+        Command::Bench(args) => bench::run(args, cx)?,
+        Command::Test(args) => return test::test(args, cx),
+        Command::Fuzz(args) => return fuzz::fuzz(args, cx),
+        Command::Soak(args) => return soak::soak(args, cx),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -135,7 +135,7 @@ mod tests {
         let mut s = Snapshot::new(["a", "b"].map(str::to_owned));
         assert!(!s.is_up() && s.vms[0].state == "starting");
         let (name, delivery, why) = ("a".to_owned(), Delivery::Direct, String::new());
-        s.see(&Record::Started { vm: 0, name, delivery, why, memory: 0, overhead: 0 });
+        s.see(&Record::Started { vm: 0, name, delivery, why, memory: 0, overhead: 0, now: 0 });
         assert!(s.is_up());
         assert!(!s.see(&live(0, 1, 1)) && s.see(&live(1, 0, 0)));
         s.see(&Record::Ended { vm: 1, end: End::PowerOff });

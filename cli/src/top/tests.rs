@@ -41,7 +41,7 @@ fn asked(wishes: &Wishes, within: Duration) -> bool {
 
 fn started() -> Record {
     let (name, delivery, why) = ("a".to_owned(), Delivery::Direct, String::new());
-    Record::Started { vm: 0, name, delivery, why, memory: 0, overhead: 0 }
+    Record::Started { vm: 0, name, delivery, why, memory: 0, overhead: 0, now: 0 }
 }
 
 fn live(now: u64) -> Record {

@@ -148,7 +148,7 @@ pub fn started() -> [Record; 2] {
     let (name, why) = ("guest".to_owned(), "asked for".to_owned());
     let machine = Record::Machine { cpus: 2, memory: 0, tsc_hz: 1_000, host_memory: 0 };
     let delivery = Delivery::Direct;
-    [machine, Record::Started { vm: 0, name, delivery, why, memory: 0, overhead: 0 }]
+    [machine, Record::Started { vm: 0, name, delivery, why, memory: 0, overhead: 0, now: 0 }]
 }
 
 /// And when it has ended.

@@ -80,6 +80,8 @@ pub enum Record {
         memory: u64,
         /// Bytes of host memory spent on this VM (page tables, state).
         overhead: u64,
+        /// The host core's TSC.
+        now: u64,
     },
     /// The counters of a vCPU.
     Counters {

@@ -280,6 +280,7 @@ impl Builder<'_> {
             why: why.into(),
             memory: vm.memory,
             overhead,
+            now: crate::cpu::rdtsc(),
         });
         Ok((shared, vcpus))
     }
@@ -346,16 +347,13 @@ impl Builder<'_> {
             Choice::EliDelivery => (Delivery::EliDelivery, "asked for"),
             Choice::Direct => (Delivery::Direct, "asked for"),
             Choice::Auto if self.vm.cpus.iter().any(|core| self.image.plan.shares(*core) > 1) => {
-                (Delivery::Eli, "it shares a core, and the machine has interrupt remapping")
+                (Delivery::Eli, "it shares a core; the machine remaps interrupts")
             }
             Choice::Auto if !iommu::remaps() => (
                 Delivery::Direct,
-                "its core is its own, and the plan trusts every guest, for the machine has no interrupt remapping",
+                "it shares no core; the machine can't remap interrupts, and the plan trusts every guest",
             ),
-            Choice::Auto => (
-                Delivery::Direct,
-                "its core is its own, and the machine has x2APIC and interrupt remapping",
-            ),
+            Choice::Auto => (Delivery::Direct, "it shares no core; the machine remaps interrupts"),
         }
     }
 

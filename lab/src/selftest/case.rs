@@ -395,7 +395,7 @@ impl Guest {
     /// The policy that must be in force, and a part of why.
     pub fn in_force(&self) -> (&'static str, &'static str) {
         match self.policy {
-            Choice::Auto => (Choice::Direct.label(), "its core is its own"),
+            Choice::Auto => (Choice::Direct.label(), "it shares no core"),
             asked => (asked.label(), "asked for"),
         }
     }

@@ -181,7 +181,7 @@ mod tests {
         let counters = Counters { entries: 5 + device_exits, exits, ..Counters::default() };
         let mut report = Report::new(["first"]);
         let (name, delivery, why) = ("first".to_owned(), Delivery::Eli, "asked for".to_owned());
-        report.see(&Record::Started { vm: 0, name, delivery, why, memory: 0, overhead: 0 });
+        report.see(&Record::Started { vm: 0, name, delivery, why, memory: 0, overhead: 0, now: 0 });
         report.see(&Record::Counters { vm: 0, vcpu: 0, counters, cycles: 1 });
         report.see(&Record::Ended { vm: 0, end });
         let ended = Ended::Exited { status: 33, message: String::new() };
