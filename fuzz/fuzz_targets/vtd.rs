@@ -5,9 +5,9 @@
 
 use arbitrary::Arbitrary;
 use fuzz::one_line;
-use iommu::vtd::audit::Cursor;
-use iommu::vtd::{Range, Remapping, Unit, probe};
-use iommu::{Bdf, Delivery, DomainId, InterruptRoute, Memory, Registers};
+use iommu::audit::{Cursor, Entry};
+use iommu::vtd::{Range, Unit, probe};
+use iommu::{Bdf, Delivery, DomainId, InterruptRoute, Memory, Registers, Remapping};
 use libfuzzer_sys::fuzz_target;
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
@@ -154,11 +154,11 @@ fn look(
     attached: &Attached,
 ) -> bool {
     let (outline, mut memory) = (unit.outline(), model.clone());
-    let judge = |index: u16| Some(move |route| routes.get(&index) == Some(&route));
+    let judge = |entry: Entry| Some(move |route| routes.get(&entry.index) == Some(&route));
     let good =
         |device: Bdf, domain, root, levels| attached.get(&device) == Some(&(domain, root, levels));
     let interrupts = outline.audit_interrupts(&mut memory, &mut Cursor::default(), 256, judge);
-    let contexts = outline.audit_contexts(&mut memory, &mut Cursor::default(), 1 << 16, good);
+    let contexts = outline.audit_devices(&mut memory, &mut Cursor::default(), 1 << 16, good);
     for finding in [&interrupts, &contexts].into_iter().filter_map(|found| found.as_ref().err()) {
         one_line(finding);
     }

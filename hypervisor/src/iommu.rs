@@ -9,15 +9,16 @@ pub mod fault_interrupt;
 use crate::memory;
 use crate::pci::Pci;
 use crate::pci::sriov;
-use acpi::{Machine, RemappingUnit, Scope, ScopeKind};
+use acpi::{Covered, Machine, Scope};
+use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
-use core::ops::RangeInclusive;
-use iommu::vtd::audit::{Cursor, Finding};
-use iommu::vtd::{self, Remapping};
-use iommu::{Bdf, Delivery, DomainId, Error, Fault, InterruptRoute, Message, Registers};
-use paging::{PageSize, VtdSecondLevel};
+use iommu::audit::{self, Cursor, Entry, Finding};
+use iommu::{
+    Bdf, Delivery, DomainId, Error, Fault, InterruptRoute, Message, Registers, Remapping, Vendor,
+};
+use paging::{Format, PageSize, VtdSecondLevel};
 use plan::WithoutRemapping;
 use spin::Once;
 use spin::mutex::TicketMutex as Mutex;
@@ -26,23 +27,33 @@ use spin::mutex::TicketMutex as Mutex;
 const INTERRUPT_ENTRIES: u32 = 4096;
 /// Bytes of a unit's registers: the fault records and the IOTLB registers lie within.
 const REGISTER_BYTES: u64 = 32 << 10;
+/// The end of a sentence about a device.
+const NOT_SERVED: &str = "no IOMMU serves it";
 
-/// A unit of either vendor; AMD-Vi joins here.
-enum Unit {
-    Vtd(vtd::Unit<Mmio, Frames>),
-}
+type Unit = iommu::Unit<Mmio, Frames>;
+
+/// The format of the page tables for DMA that the units at hand walk.
+pub type PageFormat = VtdSecondLevel;
 
 struct Served {
+    vendor: Vendor,
     /// Address of its registers.
     base: u64,
     unit: Mutex<Unit>,
+    /// Serves each device that no other unit is named for.
     all: bool,
-    named: Vec<Bdf>,
-    /// Buses behind the bridges that are named.
-    buses: Vec<RangeInclusive<u8>>,
+    named: Covered,
+}
+
+/// Memory that firmware has a device use behind the system's back.
+struct Reserved {
+    first: u64,
+    last: u64,
+    devices: Covered,
 }
 
 static UNITS: Once<Vec<Served>> = Once::new();
+static RESERVED: Once<Vec<Reserved>> = Once::new();
 
 /// Registers in memory.
 struct Mmio(u64);
@@ -99,10 +110,11 @@ pub fn enable(machine: &Machine, without: WithoutRemapping) -> Result<(), String
     let Some(dmar) = &machine.dmar else {
         let found =
             if machine.ivrs_present { "an AMD-Vi unit, which isn't supported yet" } else { "none" };
-        return Err(alloc::format!(
+        return Err(format!(
             "the machine has no usable IOMMU (found {found}): a VT-d unit with interrupt remapping is needed to keep devices and guests apart; on QEMU add -device intel-iommu,intremap=on,eim=on"
         ));
     };
+    dmar.check_x2apic().map_err(|e| e.to_string())?;
     let remapping = match (dmar.interrupt_remapping, without) {
         (true, _) => Remapping::On,
         (false, WithoutRemapping::TrustEveryGuest) => {
@@ -116,37 +128,47 @@ pub fn enable(machine: &Machine, without: WithoutRemapping) -> Result<(), String
         }
     };
     let pci = machine.ecam.map(Pci::new);
+    let covered = |scopes: &[Scope]| {
+        Covered::of(scopes, |bridge| {
+            Some(pci.as_ref()?.buses_behind(Bdf::from_requester_id(bridge)))
+        })
+    };
     let mut units = Vec::new();
     for unit in &dmar.units {
-        units.push(enable_unit(unit, pci.as_ref(), remapping)?);
+        let (vendor, base) = (Vendor::Intel, unit.base);
+        memory::map_mmio(base, REGISTER_BYTES);
+        let on = Unit::enable(vendor, Mmio(base), Frames, INTERRUPT_ENTRIES, remapping)
+            .map_err(|e| format!("the IOMMU at {base:#x} can't be used: {e}"))?;
+        // Devices are assigned from segment 0 only; a unit of another serves none of them.
+        let here = unit.segment == 0;
+        let named = if here { covered(&unit.scopes) } else { Covered::default() };
+        let all = here && unit.include_all;
+        units.push(Served { vendor, base, unit: Mutex::new(on), all, named });
     }
     UNITS.call_once(|| units);
+    let reserved = dmar.reserved.iter().filter(|r| r.segment == 0).map(|r| Reserved {
+        first: r.base,
+        last: r.limit,
+        devices: covered(&r.scopes),
+    });
+    RESERVED.call_once(|| reserved.collect());
+    for Reserved { first, last, devices } in RESERVED.get().into_iter().flatten() {
+        log::warn!(
+            "firmware reserves {first:#x} to {last:#x} for DMA of {devices}, which is blocked from now on"
+        );
+    }
     Ok(())
 }
 
-fn enable_unit(
-    unit: &RemappingUnit,
-    pci: Option<&Pci>,
-    remapping: Remapping,
-) -> Result<Served, String> {
-    memory::map_mmio(unit.base, REGISTER_BYTES);
-    let at = unit.base;
-    let on = vtd::Unit::enable(Mmio(at), Frames, INTERRUPT_ENTRIES, remapping)
-        .map_err(|e| alloc::format!("the IOMMU at {at:#x} can't be used: {e}"))?;
-    let of = |kind| unit.scopes.iter().filter(move |s| s.kind == kind);
-    let named = of(ScopeKind::Endpoint).filter_map(|s| device_at(s, pci)).collect();
-    let bridges = of(ScopeKind::Bridge).filter_map(|s| device_at(s, pci));
-    let buses = bridges.filter_map(|b| Some(pci?.buses_behind(b))).collect();
-    Ok(Served { base: at, unit: Mutex::new(Unit::Vtd(on)), all: unit.include_all, named, buses })
-}
-
-/// The device that a scope's path leads to, from bridge to bridge (VT-d 8.3.1).
-fn device_at(scope: &Scope, pci: Option<&Pci>) -> Option<Bdf> {
-    let (last, way) = scope.path.split_last()?;
-    let bus = way.iter().try_fold(scope.bus, |bus, step| {
-        Some(*pci?.buses_behind(Bdf::new(bus, step.device, step.function)?).start())
-    })?;
-    Bdf::new(bus, last.device, last.function)
+/// Why firmware's use of a device keeps it from being a guest's; a part of a sentence.
+pub fn reserved(device: Bdf) -> Option<String> {
+    let of = |r: &&Reserved| r.devices.contains(device.requester_id());
+    RESERVED.get()?.iter().find(of).map(|r| {
+        format!(
+            "firmware uses it behind the system's back (DMAR, RMRR: it must reach memory {:#x} to {:#x})",
+            r.first, r.last
+        )
+    })
 }
 
 /// Writes memory back from the CPU's caches, for units that don't snoop them.
@@ -159,53 +181,43 @@ pub fn write_back(pa: u64, bytes: u64) {
     unsafe { core::arch::asm!("mfence", options(nostack)) };
 }
 
+fn units() -> &'static [Served] {
+    UNITS.get().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn every(what: impl Fn(&Unit) -> bool) -> bool {
+    units().iter().all(|served| what(&served.unit.lock()))
+}
+
 /// Whether every unit snoops the CPU's caches when it walks page tables.
 pub fn coherent() -> bool {
-    let all = UNITS.get().map(Vec::as_slice).unwrap_or_default();
-    all.iter().all(|s| match &*s.unit.lock() {
-        Unit::Vtd(u) => u.capabilities().coherent,
-    })
+    every(Unit::coherent)
 }
 
-/// The levels that DMA page tables have on this machine: what every unit can.
-pub fn dma_format() -> VtdSecondLevel {
-    let all = UNITS.get().map(Vec::as_slice).unwrap_or_default();
-    let four = all.iter().all(|s| match &*s.unit.lock() {
-        Unit::Vtd(u) => u.capabilities().supports_levels(4),
-    });
-    if four { VtdSecondLevel::FourLevels } else { VtdSecondLevel::ThreeLevels }
+/// The page tables that DMA goes by on this machine: what every unit can.
+pub fn page_format() -> PageFormat {
+    let levels = PageFormat::FourLevels.levels() as u8;
+    match every(|unit| unit.supports_levels(levels)) {
+        true => PageFormat::FourLevels,
+        false => PageFormat::ThreeLevels,
+    }
 }
 
-/// The largest pages that every unit takes in DMA page tables (CAP.SLLPS).
-pub fn dma_page() -> PageSize {
-    let all = UNITS.get().map(Vec::as_slice).unwrap_or_default();
-    let each = all.iter().map(|s| match &*s.unit.lock() {
-        Unit::Vtd(u) if u.capabilities().pages_2m && u.capabilities().pages_1g => PageSize::Size1G,
-        Unit::Vtd(u) if u.capabilities().pages_2m => PageSize::Size2M,
-        Unit::Vtd(_) => PageSize::Size4K,
-    });
-    each.min().unwrap_or(PageSize::Size4K)
-}
-
-/// How many levels that is.
-pub fn levels(format: VtdSecondLevel) -> u8 {
-    match format {
-        VtdSecondLevel::ThreeLevels => 3,
-        VtdSecondLevel::FourLevels => 4,
+/// The largest pages that every unit takes in them.
+pub fn largest_page() -> PageSize {
+    match (every(|unit| unit.page_sizes().pages_2m), every(|unit| unit.page_sizes().pages_1g)) {
+        (true, true) => PageSize::Size1G,
+        (true, false) => PageSize::Size2M,
+        (false, _) => PageSize::Size4K,
     }
 }
 
 /// The place of the unit that serves this device.
 pub fn place(device: Bdf) -> Option<usize> {
-    let units = UNITS.get()?;
     // A virtual function is its physical function's unit's, named or not (VT-d 8.3).
-    let device = sriov::physical(device).unwrap_or(device);
-    units
-        .iter()
-        .position(|s| {
-            s.named.contains(&device) || s.buses.iter().any(|b| b.contains(&device.bus()))
-        })
-        .or_else(|| units.iter().position(|s| s.all))
+    let device = sriov::physical(device).unwrap_or(device).requester_id();
+    let named = units().iter().position(|served| served.named.contains(device));
+    named.or_else(|| units().iter().position(|served| served.all))
 }
 
 fn with<R>(device: Bdf, f: impl FnOnce(&mut Unit) -> R) -> Option<R> {
@@ -219,119 +231,79 @@ pub fn serves(device: Bdf) -> bool {
 }
 
 /// Confines a device to what the page tables at `root` map.
-pub fn attach(device: Bdf, domain: u16, root: u64, format: VtdSecondLevel) -> Result<(), String> {
-    with(device, |u| match u {
-        Unit::Vtd(u) => {
-            u.attach(device, DomainId(domain), root, levels(format)).map_err(|e| e.to_string())
-        }
-    })
-    .unwrap_or_else(|| Err("no IOMMU serves it".into()))
+pub fn attach(device: Bdf, domain: u16, root: u64, format: PageFormat) -> Result<(), String> {
+    with(device, |u| u.attach(device, DomainId(domain), root, format.levels() as u8))
+        .map_or_else(|| Err(NOT_SERVED.into()), |done| done.map_err(|e| e.to_string()))
 }
 
 /// Takes a device's memory away from it.
 pub fn detach(device: Bdf) -> Result<(), Error> {
-    with(device, |u| match u {
-        Unit::Vtd(u) => u.detach(device),
-    })
-    .unwrap_or(Ok(()))
+    with(device, |u| u.detach(device)).unwrap_or(Ok(()))
 }
 
 /// Whether interrupts of devices go by their entries. If not, by what the devices send.
 pub fn remaps() -> bool {
-    let all = UNITS.get().map(Vec::as_slice).unwrap_or_default();
-    all.iter().all(|s| match &*s.unit.lock() {
-        Unit::Vtd(u) => u.capabilities().remapping == Remapping::On,
-    })
+    every(|unit| unit.remapping() == Remapping::On)
 }
 
 /// What a device must send for an interrupt entry; none if that isn't routed, or can't be sent.
 pub fn message(device: Bdf, entry: u16) -> Option<Message> {
-    with(device, |u| match u {
-        Unit::Vtd(u) => u.message(entry).ok().flatten(),
-    })
-    .flatten()
+    with(device, |u| u.message(device, entry).ok().flatten()).flatten()
 }
 
 /// An interrupt entry for a device, not yet routed. Boot only.
-pub fn allocate_interrupt(device: Bdf) -> Result<u16, String> {
-    with(device, |u| match u {
-        Unit::Vtd(u) => u.allocate_irtes(1).map_err(|e| e.to_string()),
-    })
-    .unwrap_or_else(|| Err("no IOMMU serves it".into()))
+pub fn allocate_irte(device: Bdf) -> Result<u16, String> {
+    with(device, |u| u.allocate_irtes(device, 1))
+        .map_or_else(|| Err(NOT_SERVED.into()), |done| done.map_err(|e| e.to_string()))
 }
 
 /// Routes an interrupt entry.
-pub fn route(entry: u16, route: InterruptRoute) -> Result<(), Error> {
-    with(route.source, |u| match u {
-        Unit::Vtd(u) => u.set_irte(entry, route),
-    })
-    .unwrap_or(Ok(()))
+pub fn set_irte(entry: u16, route: InterruptRoute) -> Result<(), Error> {
+    with(route.source, |u| u.set_irte(entry, route)).unwrap_or(Ok(()))
 }
 
-/// Routes an interrupt entry, by which its unit goes at the latest when [`settle`] returns.
-pub fn aim(entry: u16, route: InterruptRoute) -> Result<(), Error> {
-    with(route.source, |u| match u {
-        Unit::Vtd(u) => u.aim_irte(entry, route),
-    })
-    .unwrap_or(Ok(()))
+/// Routes an interrupt entry, by which its unit goes at the latest when [`drain`] returns.
+pub fn update_irte(entry: u16, route: InterruptRoute) -> Result<(), Error> {
+    with(route.source, |u| u.update_irte(entry, route)).unwrap_or(Ok(()))
 }
 
-/// Returns when the device's unit goes by every route that was aimed, and what it sent by older
-/// ones has arrived.
-pub fn settle(device: Bdf) -> Result<(), Error> {
-    with(device, |u| match u {
-        Unit::Vtd(u) => u.settle(),
-    })
-    .unwrap_or(Ok(()))
+/// Returns when the device's unit goes by every route as it is now, and what it sent by older ones
+/// has left it. Fails only if the unit doesn't answer or doesn't know its own requests; no device
+/// can cause that.
+pub fn drain(device: Bdf) -> Result<(), Error> {
+    with(device, Unit::drain).unwrap_or(Ok(()))
 }
 
 /// The same for every unit.
-pub fn settle_all() -> Result<(), Error> {
-    let mut units = UNITS.get().into_iter().flatten();
-    units.try_for_each(|served| match &mut *served.unit.lock() {
-        Unit::Vtd(u) => u.settle(),
-    })
+pub fn drain_all() -> Result<(), Error> {
+    units().iter().try_for_each(|served| served.unit.lock().drain())
 }
 
 /// Blocks an interrupt entry.
-pub fn block(device: Bdf, entry: u16) -> Result<(), Error> {
-    with(device, |u| match u {
-        Unit::Vtd(u) => u.clear_irte(entry),
-    })
-    .unwrap_or(Ok(()))
+pub fn clear_irte(device: Bdf, entry: u16) -> Result<(), Error> {
+    with(device, |u| u.clear_irte(device, entry)).unwrap_or(Ok(()))
 }
 
 /// Has every unit send an interrupt when it blocks something.
 pub fn send_faults(destination: u32, delivery: Delivery) {
-    for served in UNITS.get().into_iter().flatten() {
-        match &mut *served.unit.lock() {
-            Unit::Vtd(u) => u.send_faults(destination, delivery),
-        }
-    }
+    units().iter().for_each(|served| served.unit.lock().send_faults(destination, delivery));
 }
 
 /// Holds that interrupt back, or not.
 pub fn mask_faults(masked: bool) {
-    for served in UNITS.get().into_iter().flatten() {
-        match &mut *served.unit.lock() {
-            Unit::Vtd(u) => u.mask_faults(masked),
-        }
-    }
+    units().iter().for_each(|served| served.unit.lock().mask_faults(masked));
 }
 
-/// Where the tables of a unit are, for who looks at them without the lock.
+/// Where the tables of a unit are, for whoever looks at them without the lock.
 pub struct Outline {
     base: u64,
-    tables: vtd::audit::Outline,
+    tables: audit::Outline,
 }
 
 /// Those of every unit, by place. Boot only, when all devices are attached.
 pub fn outlines() -> Vec<Outline> {
-    let units = UNITS.get().into_iter().flatten();
-    let of = |served: &Served| match &mut *served.unit.lock() {
-        Unit::Vtd(u) => Outline { base: served.base, tables: u.outline() },
-    };
-    units.map(of).collect()
+    let of = |s: &Served| Outline { base: s.base, tables: s.unit.lock().outline() };
+    units().iter().map(of).collect()
 }
 
 impl Outline {
@@ -340,44 +312,41 @@ impl Outline {
         self.tables.audit_unit(&mut Mmio(self.base))
     }
 
-    /// As [`vtd::audit::Outline::audit_interrupts`].
+    /// As [`audit::Outline::audit_interrupts`].
     pub fn audit_interrupts<J: FnOnce(InterruptRoute) -> bool>(
         &self,
         cursor: &mut Cursor,
         entries: u32,
-        judge: impl FnMut(u16) -> Option<J>,
+        judge: impl FnMut(Entry) -> Option<J>,
     ) -> Result<bool, Finding> {
         self.tables.audit_interrupts(&mut Frames, cursor, entries, judge)
     }
 
-    /// As [`vtd::audit::Outline::audit_contexts`].
-    pub fn audit_contexts(
+    /// As [`audit::Outline::audit_devices`].
+    pub fn audit_devices(
         &self,
         cursor: &mut Cursor,
         entries: u32,
         allowed: impl Fn(Bdf, DomainId, u64, u8) -> bool,
     ) -> Result<bool, Finding> {
-        self.tables.audit_contexts(&mut Frames, cursor, entries, allowed)
+        self.tables.audit_devices(&mut Frames, cursor, entries, allowed)
     }
 }
 
-/// Has some unit recorded a fault? Asked without the lock, which others may hold: reading the
+/// Has some unit something to report? Asked without the lock, which others may hold: reading the
 /// register changes nothing.
 pub fn fault_pending() -> bool {
-    let mut units = UNITS.get().into_iter().flatten();
-    units.any(|served| vtd::fault_pending(&mut Mmio(served.base)))
+    units().iter().any(|served| iommu::fault_pending(served.vendor, &mut Mmio(served.base)))
 }
 
-/// What the units blocked since the last call, as far as their records go. Collected under the
-/// lock, told after it.
+/// What devices did since the last call that was blocked or dropped, as far as the units' records go.
+/// Collected under the lock, told after it.
 pub fn faults() -> ArrayVec<Fault, 8> {
     let mut found = ArrayVec::new();
-    for served in UNITS.get().map(Vec::as_slice).unwrap_or_default() {
-        match &mut *served.unit.lock() {
-            Unit::Vtd(u) => u.faults(|fault| {
-                let _ = found.try_push(fault);
-            }),
-        };
+    for served in units() {
+        served.unit.lock().faults(|fault| {
+            let _ = found.try_push(fault);
+        });
     }
     found
 }

@@ -93,6 +93,11 @@ pub enum Error {
         /// What it is needed for.
         purpose: &'static str,
     },
+    /// Firmware asks for something that can't be done without.
+    #[error(
+        "the firmware asks that x2APIC mode not be used (DMAR flag X2APIC_OPT_OUT is set), and nothing can be done without that mode: switch the opt-out off in the firmware's setup"
+    )]
+    X2apicOptOut,
     /// More of something than there is room for.
     #[error("the {table} lists more than {most} {what}, and {most} is the most that is supported")]
     TooMany {

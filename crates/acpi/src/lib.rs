@@ -8,11 +8,13 @@
 
 extern crate alloc;
 
+mod covered;
 mod error;
 pub mod guest;
 mod machine;
 mod parse;
 
+pub use covered::Covered;
 pub use error::Error;
 pub use machine::{
     Cpu, Dmar, Ecam, IoApic, MAX_CPUS, MAX_IOAPICS, Machine, PathStep, PmTimer, RemappingUnit,

@@ -1,6 +1,7 @@
 //! What the firmware's tables say of the machine: plain data, each field with its place in the ACPI
 //! specification (6.5) or the VT-d specification (chapter 8).
 
+use crate::Error;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 
@@ -12,7 +13,8 @@ pub const MAX_IOAPICS: usize = 32;
 /// The machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// MADT local APIC and local x2APIC structures, in the firmware's order.
+    /// MADT local APIC and local x2APIC structures of processors that are ready to be started, in the
+    /// firmware's order. The others are absent, or to be plugged in later.
     pub cpus: ArrayVec<Cpu, MAX_CPUS>,
     /// MADT I/O APIC structures.
     pub ioapics: ArrayVec<IoApic, MAX_IOAPICS>,
@@ -35,8 +37,6 @@ pub struct Cpu {
     pub apic_id: u32,
     /// The id by which other tables speak of it.
     pub acpi_uid: u32,
-    /// Ready to be started; otherwise absent or to be plugged in later.
-    pub enabled: bool,
 }
 
 /// An I/O APIC (ACPI 5.2.12.3).
@@ -94,6 +94,14 @@ pub struct Dmar {
     pub units: Vec<RemappingUnit>,
     /// RMRR structures: memory that firmware has devices use behind the system's back.
     pub reserved: Vec<ReservedMemory>,
+}
+
+impl Dmar {
+    /// An error if firmware asks that x2APIC mode not be used: its own code in system-management
+    /// mode may not be made for it.
+    pub fn check_x2apic(&self) -> Result<(), Error> {
+        if self.x2apic_opt_out { Err(Error::X2apicOptOut) } else { Ok(()) }
+    }
 }
 
 /// One IOMMU (DRHD, VT-d 8.3).

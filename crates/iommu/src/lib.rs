@@ -1,19 +1,23 @@
 //! IOMMUs: which memory a device may reach, and which interrupts it may raise.
 //!
-//! What every vendor's unit has in common stands here; a driver per vendor below ([`vtd`]). All of
-//! them deny by default: a device reaches only the memory of the domain it is attached to, and
-//! raises only the interrupts for which it has an entry, if the unit remaps interrupts. When a call
-//! that takes something away returns `Ok`, the hardware has confirmed that no cache of it is left; when it returns an error,
-//! memory that a device had must not be given to anyone else.
+//! What every vendor's unit has in common stands here, [`Unit`] before all; a driver per vendor below
+//! ([`vtd`]). All of them deny by default: a device reaches only the memory of the domain it is
+//! attached to, and raises only the interrupts for which it has an entry, if the unit remaps
+//! interrupts. When a call that takes something away returns `Ok`, the hardware has confirmed that no
+//! cache of it is left; when it returns an error, memory that a device had must not be given to anyone
+//! else.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+pub mod audit;
 mod error;
+mod unit;
 pub mod vtd;
 
 pub use error::Error;
+pub use unit::{Unit, Vendor, fault_pending};
 
 use core::fmt;
 
@@ -34,7 +38,8 @@ pub trait Registers {
 pub trait Memory {
     /// Reads 64 bits by one load, anew each time: the unit writes too.
     fn read64(&mut self, pa: u64) -> u64;
-    /// Writes 64 bits by one store, seen by the unit in the order of the calls.
+    /// Writes 64 bits by one store, seen by the unit in the order of the calls. (AMD-Vi's interrupt
+    /// entries are 128 bits that change at once: its arm will want a store of that width here.)
     fn write64(&mut self, pa: u64, value: u64);
     /// Writes `bytes` bytes from the CPU's caches back to memory, for a unit that doesn't snoop.
     fn write_back(&mut self, pa: u64, bytes: u64);
@@ -98,6 +103,25 @@ impl fmt::Debug for Bdf {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DomainId(pub u16);
 
+/// Whether a unit stands between its devices' interrupts and the processors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remapping {
+    /// An interrupt that has no entry is blocked.
+    On,
+    /// The unit can't: a device's write to 0xFEExxxxx is the interrupt that it says, to any
+    /// processor. Entries are kept all the same, and [`Unit::message`] says what they say.
+    Off,
+}
+
+/// Which pages of more than 4 KiB a unit takes in page tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageSizes {
+    /// 2 MiB.
+    pub pages_2m: bool,
+    /// 1 GiB.
+    pub pages_1g: bool,
+}
+
 /// Where a device's interrupt goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterruptRoute {
@@ -127,7 +151,7 @@ pub struct Message {
     pub data: u32,
 }
 
-/// Something a unit blocked.
+/// Something a device did that a unit blocked or dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The device that tried it.
@@ -149,15 +173,28 @@ pub enum Request {
     Write(u64),
     /// An interrupt by the entry of this index.
     Interrupt(u16),
+    /// A completion of an invalidation of its own cache that nobody asked for.
+    Completion,
+    /// Not completing such an invalidation.
+    TimeOut,
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Fault { source, reason, code, .. } = self;
         match self.request {
             Request::Read(page) => write!(f, "a read of page {page:#x}")?,
             Request::Write(page) => write!(f, "a write of page {page:#x}")?,
             Request::Interrupt(index) => write!(f, "an interrupt by entry {index}")?,
+            Request::Completion => {
+                let what = "a completion of an invalidation";
+                return write!(f, "{what} by device {source} was dropped: {reason}");
+            }
+            Request::TimeOut => {
+                let what = "didn't complete an invalidation in time";
+                return write!(f, "device {source} {what}: {reason}");
+            }
         }
-        write!(f, " by device {} was blocked: {} ({:#x})", self.source, self.reason, self.code)
+        write!(f, " by device {source} was blocked: {reason} ({code:#x})")
     }
 }

@@ -53,7 +53,7 @@ pub fn setup_boot_cpu() {
 /// firmware's order.
 pub fn start_others(machine: &acpi::Machine) {
     let boot = this();
-    let listed = machine.cpus.iter().filter(|cpu| cpu.enabled && cpu.apic_id != boot.apic_id);
+    let listed = machine.cpus.iter().filter(|cpu| cpu.apic_id != boot.apic_id);
     let others = listed.enumerate().map(|(i, cpu)| PerCpu::new(i + 1, cpu.apic_id, stack(STACK)));
     let all: Vec<_> = core::iter::once(boot).chain(others).collect();
     percpu::publish(all.into_boxed_slice());

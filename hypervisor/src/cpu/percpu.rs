@@ -71,6 +71,11 @@ impl PerCpu {
         cpu
     }
 
+    /// Whether it is ready for work: while booting, whether it started.
+    pub fn is_parked(&self) -> bool {
+        self.parked.load(Ordering::Acquire)
+    }
+
     /// Whether an NMI arrived in the host since this was last asked.
     pub fn take_nmi(&self) -> bool {
         self.nmi_pending.swap(false, Ordering::AcqRel)

@@ -1,11 +1,12 @@
 //! Starting the other cores, once, by INIT and SIPI.
 //!
-//! Guarantees: each core starts alone on a stack of its own; a core that doesn't
-//! start is refused, as it might start later on another core's stack. INIT is
-//! never sent again: it isn't held back by GIF and resets a core that runs a VM.
+//! Guarantees: each core starts alone on a stack of its own; a core that doesn't start is put back
+//! by INIT into the state in which it waits for a SIPI, as it might start later on another core's
+//! stack, and is never sent one again. INIT is never sent to a core that started: it isn't held
+//! back by GIF and resets a core that runs a VM.
 
 use super::{PerCpu, control, delay_us, descriptors::Tables, park, percpu, rdtsc, tsc_hz, x2apic};
-use crate::{interrupts, panic::refuse};
+use crate::interrupts;
 use core::{
     arch::global_asm,
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -48,7 +49,8 @@ pub unsafe fn install(cr3: u32) {
     }
 }
 
-/// Starts `cpu`, which isn't running, and waits until it is parked.
+/// Starts `cpu`, which isn't running, and waits until it is parked; for so long only, as firmware may
+/// list a core that is broken or isn't there.
 pub fn start(cpu: &'static PerCpu, tables: &'static Tables) {
     STACK.store(cpu.stack_top, Ordering::Relaxed);
     CPU.store(core::ptr::from_ref(cpu) as usize, Ordering::Relaxed);
@@ -67,10 +69,15 @@ pub fn start(cpu: &'static PerCpu, tables: &'static Tables) {
             core::hint::spin_loop();
         }
     }
-    refuse(format_args!(
-        "core {} (APIC id {}) doesn't start; every CPU that the firmware lists has to",
-        cpu.index, cpu.apic_id
-    ));
+    x2apic::send_init(cpu.apic_id);
+    delay_us(10_000);
+    // Should it have come so far just before that.
+    cpu.parked.store(false, Ordering::Release);
+    log::warn!(
+        "core {} (APIC id {}) doesn't start, though the firmware lists it; nothing runs there",
+        cpu.index,
+        cpu.apic_id
+    );
 }
 
 /// First Rust code on a core that was started.

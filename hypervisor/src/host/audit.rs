@@ -19,15 +19,15 @@ use crate::vm::stop::Finding;
 use crate::vm::stop::Stop;
 use crate::vm::{LEDGER_PAGES, Vm};
 use crate::{console, iommu};
-use ::iommu::vtd::audit::{self as unit, Booked};
+use ::iommu::audit::{self as unit, Expected};
 use ::iommu::{Bdf, DomainId, InterruptRoute};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use ledger::Record;
-use paging::Access;
 use paging::audit::{self as table, Region};
+use paging::{Access, Format};
 use spin::MutexGuard;
 
 /// The most entries to look at in a call.
@@ -76,7 +76,7 @@ struct Owner {
 /// What the books say of an entry, which nobody changes as long as this is held.
 struct Held {
     _pc: MutexGuard<'static, Pc>,
-    route: Option<(Booked, Books<'static>, u8)>,
+    route: Option<(Expected, Books<'static>, u8)>,
 }
 
 /// Whether that was the end of a part, and what was found.
@@ -120,7 +120,7 @@ impl Audit {
         let mut devices = Vec::new();
         for vm in vms {
             let pc = vm.pc.lock();
-            let (root, levels) = (pc.tables.dma_root(), iommu::levels(iommu::dma_format()));
+            let (root, levels) = (pc.tables.dma_root(), iommu::page_format().levels() as u8);
             for (device, d) in pc.devices.iter().enumerate() {
                 let bdf = d.bdf();
                 devices.push(Attached { vm, device: bdf, root, levels });
@@ -199,8 +199,8 @@ impl Audit {
         }
         let name = match finding {
             Finding::Nested { vm, .. } | Finding::Dma { vm, .. } => Some(vm),
-            Finding::Unit { unit, what: unit::Finding::Malformed { index, .. } } => {
-                let owner = self.units.get(unit).and_then(|u| owner(&u.owners, index));
+            Finding::Unit { unit, what: unit::Finding::Malformed { entry, .. } } => {
+                let owner = self.units.get(unit).and_then(|u| owner(&u.owners, entry));
                 owner.map(|o| o.vm.name.as_str())
             }
             Finding::Unit { what, .. } => {
@@ -288,14 +288,16 @@ impl Watched {
             })
         };
         let at = &mut self.contexts_at;
-        let result = self.outline.audit_contexts(at, ENTRIES, allowed);
+        let result = self.outline.audit_devices(at, ENTRIES, allowed);
         looked(result, *at == unit::Cursor::default())
     }
 }
 
 /// Whose an entry is.
-fn owner(owners: &[Owner], entry: u16) -> Option<&Owner> {
-    owners.binary_search_by_key(&entry, |o| o.entry).ok().and_then(|i| owners.get(i))
+fn owner(owners: &[Owner], entry: unit::Entry) -> Option<&Owner> {
+    let same = owners.get(owners.partition_point(|o| o.entry < entry.index)..)?.iter();
+    let mut same = same.take_while(|o| o.entry == entry.index);
+    same.find(|o| entry.table.is_none_or(|device| device == o.bdf))
 }
 
 impl Owner {
@@ -305,7 +307,7 @@ impl Owner {
         let booked = pc.devices.get(self.device).and_then(|d| d.booked(self.source));
         let route = match booked.and_then(|(vcpu, guest)| Some((self.vm.links.get(vcpu)?, guest))) {
             Some((link, guest)) => {
-                let booked = Booked { source: self.bdf, destination: link.apic_id };
+                let booked = Expected { source: self.bdf, destination: link.apic_id };
                 Some((booked, link.books()?, guest))
             }
             None => None,

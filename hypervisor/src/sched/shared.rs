@@ -261,7 +261,7 @@ impl SharedCore {
         let source = Source { place, device, entry, guest };
         let routed = i.sources.len() < i.sources.capacity()
             && i.route(self.apic_id, &source)
-            && iommu::settle(device).is_ok();
+            && iommu::drain(device).is_ok();
         if routed {
             i.sources.retain(|s| s.entry != entry || s.device != device);
             i.sources.push(source);
@@ -283,7 +283,7 @@ impl SharedCore {
         let aimed = i.vectors.alias(source.place, source.guest).is_some_and(|alias| {
             let (source, delivery) = (device, Message::Fixed(alias));
             let route = InterruptRoute { source, destination: self.apic_id, delivery };
-            iommu::aim(entry, route).is_ok()
+            iommu::update_irte(entry, route).is_ok()
         });
         assert!(aimed, "the IOMMU takes a route to an alias");
     }
@@ -322,7 +322,7 @@ impl SharedCore {
     pub fn send_away(&self, place: usize, drain: impl FnOnce()) {
         self.aim(place, CoreVectors::leave);
         // A unit that doesn't answer leaves interrupts of this vCPU's to the next one.
-        iommu::settle_all().expect("the IOMMU forgets a route that changed");
+        iommu::drain_all().expect("the IOMMU forgets a route that changed");
         drain();
         self.interrupts.lock().vectors.left();
     }
@@ -358,7 +358,8 @@ impl Interrupts {
     fn route(&self, apic_id: u32, s: &Source) -> bool {
         self.vectors.physical(s.place, s.guest).is_some_and(|physical| {
             let (source, delivery) = (s.device, Message::Fixed(physical));
-            iommu::aim(s.entry, InterruptRoute { source, destination: apic_id, delivery }).is_ok()
+            iommu::update_irte(s.entry, InterruptRoute { source, destination: apic_id, delivery })
+                .is_ok()
         })
     }
 }

@@ -184,6 +184,9 @@ fn resolve(
                 "device {name} ({bdf}) is behind no IOMMU and can't be confined to the VM's memory"
             ));
         }
+        if let Some(why) = iommu::reserved(bdf) {
+            return Err(format!("device {name} ({bdf}) can't be assigned: {why}"));
+        }
         if bdf.bus() != 0 && pci.capability(bdf, 0x10).is_none() {
             return Err(format!(
                 "device {name} ({bdf}) is a conventional PCI device behind a bridge: it shares its requester id with its neighbours, so the IOMMU can't tell it from them"
@@ -213,7 +216,7 @@ impl Builder<'_> {
         let vm = self.vm;
         let cores = self.cores()?;
         let spent = crate::memory::host_bytes();
-        let format = iommu::dma_format();
+        let format = iommu::page_format();
         let (memory, mut tables) =
             Memory::new(&vm.name, vm.memory, format).map_err(|e| e.to_string())?;
         let contents = self.load(&memory)?;
@@ -330,6 +333,9 @@ impl Builder<'_> {
     fn cores(&self) -> Result<Vec<&'static PerCpu>, String> {
         let of = |core: &u32| {
             let found = cpu::get(*core as usize).filter(|cpu| cpu.index != 0);
+            if found.is_some_and(|cpu| !cpu.is_parked()) {
+                return Err(format!("core {core} can't run it: the core didn't start"));
+            }
             found.ok_or_else(|| {
                 format!(
                     "core {core} can't run it: the machine has cores 0 to {}, and core 0 is the host's",
@@ -383,7 +389,7 @@ impl Builder<'_> {
         &self,
         functions: Vec<Bdf>,
         dma_root: u64,
-        format: paging::VtdSecondLevel,
+        format: iommu::PageFormat,
     ) -> Result<(Bus, Vec<Device>), String> {
         let mut bus = Bus::new();
         let mut devices = Vec::new();

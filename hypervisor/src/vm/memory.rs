@@ -6,12 +6,13 @@
 //! memory only. All access by the host goes through bounds-checked copies. Table frames
 //! come from a pool set aside at boot, so the exit path never allocates.
 
+use crate::iommu::PageFormat;
 use crate::memory;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use paging::audit::Outline;
 use paging::walk::GuestMemory;
-use paging::{Access, Flush, Nested, PageSize, Table, VtdSecondLevel};
+use paging::{Access, Flush, Nested, PageSize, Table};
 use thiserror::Error;
 
 /// Below 4 GiB a guest has at most this much; the rest lies from 4 GiB up.
@@ -139,14 +140,14 @@ pub struct Memory {
 /// The tables that confine a guest and its devices to its memory.
 pub struct Tables {
     nested: Table<Nested>,
-    dma: Table<VtdSecondLevel>,
+    dma: Table<PageFormat>,
     pool: Pool,
 }
 
 /// The same, for who looks at them without holding them.
 pub struct Outlines {
     pub nested: Outline<Nested>,
-    pub dma: Outline<VtdSecondLevel>,
+    pub dma: Outline<PageFormat>,
     /// All frames that these tables can lie in, ascending.
     pub frames: Vec<u64>,
 }
@@ -164,12 +165,12 @@ pub const DEVICE: Access = Access::READ.union(Access::WRITE).union(Access::UNCAC
 
 impl Memory {
     /// Takes `bytes` of the machine and maps them for the guest and its devices.
-    pub fn new(vm: &str, bytes: u64, dma_levels: VtdSecondLevel) -> Result<(Self, Tables), Error> {
+    pub fn new(vm: &str, bytes: u64, dma_levels: PageFormat) -> Result<(Self, Tables), Error> {
         let failed = |source| Error::Tables { vm: vm.into(), source };
         let mut pool = Pool::new(!crate::iommu::coherent());
         let mut nested = Table::new(&mut pool, Nested, PageSize::Size1G).map_err(failed)?;
         let mut dma =
-            Table::new(&mut pool, dma_levels, crate::iommu::dma_page()).map_err(failed)?;
+            Table::new(&mut pool, dma_levels, crate::iommu::largest_page()).map_err(failed)?;
         let low = bytes.min(LOW_MAX);
         let mut regions = ArrayVec::new();
         for (gpa, len) in [(0, low), (HIGH_START, bytes - low)] {

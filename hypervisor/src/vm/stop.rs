@@ -3,7 +3,7 @@
 //! What is here only says so; the sentences are made by `report`.
 
 use ::iommu::Bdf;
-use ::iommu::vtd::audit as unit;
+use ::iommu::audit as unit;
 use paging::audit as table;
 use thiserror::Error;
 

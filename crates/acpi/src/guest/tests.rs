@@ -100,7 +100,7 @@ proptest! {
         prop_assert_eq!(find_rsdp(&block), Ok(BASE));
         let found = probe(&block, BASE).unwrap();
         let expected: Vec<_> =
-            (0..vcpus).map(|id| Cpu { apic_id: id, acpi_uid: id, enabled: true }).collect();
+            (0..vcpus).map(|id| Cpu { apic_id: id, acpi_uid: id }).collect();
         prop_assert_eq!(&found.cpus[..], &expected[..]);
         let ioapic = crate::IoApic { id: 0, address: IOAPIC_ADDRESS, gsi_base: 0 };
         prop_assert_eq!(&found.ioapics[..], &[ioapic][..]);

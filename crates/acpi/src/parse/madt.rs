@@ -18,18 +18,17 @@ pub fn parse<M: Physical>(table: &Table<'_, M>, machine: &mut Machine) -> Result
         let entry = table.part(offset, length, 2)?;
         match kind {
             LOCAL_APIC => {
-                let enabled = entry.u32(4)? & FLAG_ENABLED != 0;
+                let flags = entry.u32(4)?;
                 let (uid, id) = (entry.u8(2)?, entry.u8(3)?);
-                // Firmware pads with disabled entries of the broadcast id.
-                if enabled || id != 0xFF {
-                    add(machine, Cpu { apic_id: id.into(), acpi_uid: uid.into(), enabled })?;
+                if flags & FLAG_ENABLED != 0 {
+                    add(machine, Cpu { apic_id: id.into(), acpi_uid: uid.into() })?;
                 }
             }
             LOCAL_X2APIC => {
-                let enabled = entry.u32(8)? & FLAG_ENABLED != 0;
+                let flags = entry.u32(8)?;
                 let (id, uid) = (entry.u32(4)?, entry.u32(12)?);
-                if enabled || id != u32::MAX {
-                    add(machine, Cpu { apic_id: id, acpi_uid: uid, enabled })?;
+                if flags & FLAG_ENABLED != 0 {
+                    add(machine, Cpu { apic_id: id, acpi_uid: uid })?;
                 }
             }
             IO_APIC => {
@@ -48,8 +47,7 @@ pub fn parse<M: Physical>(table: &Table<'_, M>, machine: &mut Machine) -> Result
 
 /// Adds a processor; one that is listed in both forms counts once.
 fn add(machine: &mut Machine, cpu: Cpu) -> Result<(), Error> {
-    if let Some(known) = machine.cpus.iter_mut().find(|known| known.apic_id == cpu.apic_id) {
-        known.enabled |= cpu.enabled;
+    if machine.cpus.iter().any(|known| known.apic_id == cpu.apic_id) {
         return Ok(());
     }
     let full = Error::TooMany { table: "MADT", what: "processors", most: MAX_CPUS };

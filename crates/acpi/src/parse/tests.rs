@@ -75,8 +75,8 @@ const ONE_CPU: [u8; 8] = [0, 8, 0, 0, 1, 0, 0, 0];
 #[test]
 fn reads_what_the_firmware_of_q35_says() {
     let found = probe(&q35(Q35), RSDP_AT).unwrap();
-    let ids: Vec<_> = found.cpus.iter().map(|cpu| (cpu.apic_id, cpu.enabled)).collect();
-    assert_eq!(ids, [(0, true), (1, true), (2, true)]);
+    let ids: Vec<_> = found.cpus.iter().map(|cpu| (cpu.apic_id, cpu.acpi_uid)).collect();
+    assert_eq!(ids, [(0, 0), (1, 1), (2, 2)]);
     assert_eq!(found.ioapics[..], [IoApic { id: 0, address: 0xFEC0_0000, gsi_base: 0 }]);
     let ecam = Ecam { base: 0xB000_0000, segment: 0, bus_start: 0, bus_end: 255 };
     assert_eq!(found.ecam, Some(ecam));
@@ -85,6 +85,7 @@ fn reads_what_the_firmware_of_q35_says() {
     assert!(!found.ivrs_present);
     let dmar = found.dmar.unwrap();
     assert!(dmar.interrupt_remapping && !dmar.x2apic_opt_out);
+    assert_eq!(dmar.check_x2apic(), Ok(()));
     assert_eq!(dmar.host_address_width, 48);
     assert_eq!(dmar.reserved, []);
     let [unit] = &dmar.units[..] else { panic!("{dmar:?}") };
@@ -139,7 +140,7 @@ fn no_processors_no_machine() {
 }
 
 #[test]
-fn both_forms_of_processor_are_seen_once_and_padding_isn_t() {
+fn both_forms_of_processor_are_seen_once_and_absent_ones_not_at_all() {
     let x2apic = |id: u32, flags: u8| {
         let mut entry = vec![9, 16, 0, 0];
         entry.extend_from_slice(&id.to_le_bytes());
@@ -153,14 +154,20 @@ fn both_forms_of_processor_are_seen_once_and_padding_isn_t() {
         vec![0, 8, 1, 3, 2, 0, 0, 0],
         x2apic(300, 1),
         x2apic(3, 0),
+        // Ready (1), to be plugged in (2), both; the second form of one that is known.
+        vec![0, 8, 2, 4, 3, 0, 0, 0],
+        x2apic(4, 1),
+        x2apic(0xFFFF, 0xFE),
+        vec![0, 8, 9, 0xFF, 1, 0, 0, 0],
     ];
     let found = probe(&machine(&[madt(&structures.concat())]), RSDP_AT).unwrap();
     assert_eq!(
         found.cpus[..],
         [
-            Cpu { apic_id: 0, acpi_uid: 0, enabled: true },
-            Cpu { apic_id: 3, acpi_uid: 1, enabled: false },
-            Cpu { apic_id: 300, acpi_uid: 307, enabled: true },
+            Cpu { apic_id: 0, acpi_uid: 0 },
+            Cpu { apic_id: 300, acpi_uid: 307 },
+            Cpu { apic_id: 4, acpi_uid: 2 },
+            Cpu { apic_id: 0xFF, acpi_uid: 9 },
         ]
     );
 }
@@ -173,6 +180,10 @@ fn the_257th_processor_is_one_too_many() {
             .collect()
     };
     assert_eq!(probe(&machine(&[madt(&list(256))]), RSDP_AT).unwrap().cpus.len(), 256);
+    // Absent ones don't count: servers list as many as could ever be plugged in.
+    let mut absent = list(2000);
+    absent.chunks_exact_mut(16).skip(256).for_each(|entry| entry[8] = 0);
+    assert_eq!(probe(&machine(&[madt(&absent)]), RSDP_AT).unwrap().cpus.len(), 256);
     let error = probe(&machine(&[madt(&list(257))]), RSDP_AT).unwrap_err();
     assert_eq!(error, Error::TooMany { table: "MADT", what: "processors", most: 256 });
 }
@@ -212,6 +223,7 @@ fn reserved_memory_is_read_and_must_not_be_inside_out() {
     };
     let dmar = rmrr(0x7F00_0000, 0x7F0F_FFFF).unwrap().dmar.unwrap();
     assert!(dmar.x2apic_opt_out);
+    assert_eq!(dmar.check_x2apic(), Err(Error::X2apicOptOut));
     let path = vec![PathStep { device: 0x1C, function: 4 }, PathStep { device: 2, function: 1 }];
     let scopes = vec![Scope { kind: ScopeKind::Bridge, enumeration_id: 0, bus: 1, path }];
     let (base, limit) = (0x7F00_0000, 0x7F0F_FFFF);
@@ -319,7 +331,7 @@ proptest! {
         ];
         for table in &tables {
             if let Ok(found) = probe(&machine(&[madt(&ONE_CPU), table.clone()]), RSDP_AT) {
-                prop_assert!(found.cpus.iter().any(|cpu| cpu.enabled));
+                prop_assert!(!found.cpus.is_empty());
             }
         }
     }

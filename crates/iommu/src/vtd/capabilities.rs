@@ -1,17 +1,7 @@
 //! What a unit can do (VT-d 11.4.2, 11.4.3), and whether that is enough.
 
 use super::registers::{CAP, ECAP, VER};
-use crate::{Error, Registers};
-
-/// Whether a unit stands between its devices' interrupts and the processors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Remapping {
-    /// An interrupt that has no entry is blocked.
-    On,
-    /// The unit can't: a device's write to 0xFEExxxxx is the interrupt that it says, to any processor.
-    /// Entries are kept all the same, and [`Unit::message`](super::Unit::message) says what they say.
-    Off,
-}
+use crate::{Error, Registers, Remapping};
 
 /// What a unit can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,9 @@ use super::registers::{CFI, EAFL, GCMD, GSTS, IRE, QIE, TE};
 use crate::{Error, Registers};
 
 /// How often a register is asked before the unit is given up: some tenths of a second, for a read
-/// takes some tenths of a microsecond or more. Units answer within microseconds.
-pub const POLLS: u32 = 1_000_000;
+/// takes some tenths of a microsecond or more. Units answer within microseconds, the tests' model
+/// within a few polls.
+pub const POLLS: u32 = if cfg!(test) { 1000 } else { 1_000_000 };
 
 /// Bits that keep what they were told; the others act once, and read as whether they have acted.
 const KEPT: u32 = TE | EAFL | QIE | IRE | CFI;
@@ -15,6 +16,14 @@ pub fn set(regs: &mut impl Registers, bit: u32, what: &'static str) -> Result<()
     let kept = regs.read32(GSTS) & KEPT;
     regs.write32(GCMD, kept | bit);
     poll(what, || regs.read32(GSTS) & bit != 0)
+}
+
+/// Sets a bit that stays set, if it isn't, and waits for the answer.
+pub fn ensure(regs: &mut impl Registers, bit: u32, what: &'static str) -> Result<(), Error> {
+    if regs.read32(GSTS) & bit != 0 {
+        return Ok(());
+    }
+    set(regs, bit, what)
 }
 
 /// Clears `bit` if it is set, and waits for the answer.

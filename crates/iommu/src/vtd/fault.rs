@@ -1,15 +1,20 @@
-//! Fault records (VT-d 7.1, 11.4.14): what the unit blocked.
+//! What the unit reports (VT-d 7.1, 11.4.9, 11.4.14): requests that it blocked, and answers of devices
+//! that nobody asked for.
+//!
+//! Guarantees: after [`take`] no bit that a device can raise is left in the fault status, since a bit
+//! that stays set keeps the unit from sending its interrupt for the next one (VT-d 7.3). The queue's
+//! own error (IQE) is left to whoever waits for the queue.
 
 use super::capabilities::Capabilities;
-use super::registers::{FSTS, PFO, PPF};
+use super::registers::{FSTS, FSTS_STICKY, ICE, IQE, IQERCD, ITE, PFO, PPF};
 use crate::{Bdf, Fault, Registers, Request};
 
 /// F, the top bit of a record: it holds a fault. Writing it clears it.
 const F: u32 = 1 << 31;
 
-/// Is a fault recorded?
+/// Is there something to report?
 pub fn fault_pending(regs: &mut impl Registers) -> bool {
-    regs.read32(FSTS) & PPF != 0
+    regs.read32(FSTS) & (PPF | PFO | ICE | ITE) != 0
 }
 
 /// Reports every recorded fault and clears it; true if the unit had more than it could record.
@@ -30,10 +35,32 @@ pub fn take(
             regs.write32(offset + 12, F);
         }
     }
-    if status & PFO != 0 {
-        regs.write32(FSTS, PFO);
+    if status & ICE != 0 {
+        report(completion(regs));
+    }
+    if status & ITE != 0 {
+        report(time_out(regs));
+    }
+    let sticky = status & FSTS_STICKY & !IQE;
+    if sticky != 0 {
+        regs.write32(FSTS, sticky);
     }
     status & PFO != 0
+}
+
+/// A device completed an invalidation that nobody asked it for. Units of before the error record don't
+/// say which: it reads 0.
+fn completion(regs: &mut impl Registers) -> Fault {
+    let source = Bdf::from_requester_id((regs.read64(IQERCD) >> 48) as u16);
+    let reason = "nobody asked it to invalidate anything";
+    Fault { source, request: Request::Completion, code: 0, reason }
+}
+
+/// A device didn't complete an invalidation in time.
+pub fn time_out(regs: &mut impl Registers) -> Fault {
+    let source = Bdf::from_requester_id((regs.read64(IQERCD) >> 32) as u16);
+    let reason = "nobody waits for it";
+    Fault { source, request: Request::TimeOut, code: 0, reason }
 }
 
 /// The fault in a record: page or index (FI), source (SID), type (T1) and reason (FR).

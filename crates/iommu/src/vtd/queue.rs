@@ -1,15 +1,18 @@
 //! The invalidation queue (VT-d 6.5.2): requests, and waits until the unit has done them all.
 
-use super::capabilities::{Capabilities, Remapping};
+use super::capabilities::Capabilities;
 use super::command;
-use super::registers::{FSTS, INVALIDATION_ERRORS, IQA, IQT, QIE};
+use super::fault;
+use super::registers::{FSTS, FSTS_STICKY, IQA, IQE, IQH, IQT, ITE, QIE};
 use super::tables::Tables;
-use crate::{Bdf, DomainId, Error, Memory, Registers};
+use crate::{Bdf, DomainId, Error, Fault, Memory, Registers, Remapping};
 
 /// Descriptors in a queue of one frame (IQA.QS = 0).
 const LENGTH: u64 = 256;
 /// Bytes of a descriptor (IQA.DW = 0).
 const DESCRIPTOR: u64 = 16;
+/// How often a wait that the unit aborted is repeated.
+const REPEATS: u32 = 8;
 
 /// What to invalidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +68,17 @@ impl Invalidation {
     }
 }
 
+/// How a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// The unit has done everything before it.
+    Done,
+    /// The unit dropped it, since a device timed out.
+    Aborted,
+    /// The unit refused a descriptor; its fault status.
+    Refused(u32),
+}
+
 /// The queue, switched on.
 pub struct Queue {
     base: u64,
@@ -75,6 +89,8 @@ pub struct Queue {
     /// Requests that no wait followed yet.
     open: u64,
     failure: Option<Error>,
+    /// A time-out that was cleared and not reported yet.
+    timed_out: Option<Fault>,
 }
 
 impl Queue {
@@ -93,7 +109,22 @@ impl Queue {
             sequence: 0,
             open: 0,
             failure: None,
+            timed_out: None,
         })
+    }
+
+    /// Switches off the queue that firmware or an earlier system left, and clears the errors that were
+    /// recorded until now: the next ones are this driver's own. Descriptors under way are waited for
+    /// (VT-d 6.5.2); a unit that halted at one never ends, and is switched off as it stands.
+    pub fn disable<R: Registers>(regs: &mut R) -> Result<(), Error> {
+        let _ = command::poll("empty its queue", || {
+            let halted = regs.read32(FSTS) & (IQE | ITE) != 0;
+            halted || regs.read64(IQH) == regs.read64(IQT)
+        });
+        command::clear(regs, QIE, "stop queued invalidation")?;
+        let sticky = regs.read32(FSTS) & FSTS_STICKY;
+        regs.write32(FSTS, sticky);
+        Ok(())
     }
 
     /// Invalidates, and returns when the unit says that it has.
@@ -105,10 +136,10 @@ impl Queue {
         what: Invalidation,
     ) -> Result<(), Error> {
         self.submit(regs, tables, capabilities, what)?;
-        self.settle(regs, tables)
+        self.drain(regs, tables)
     }
 
-    /// Has the unit begin to invalidate; [`Queue::settle`] returns when it has.
+    /// Has the unit begin to invalidate; [`Queue::drain`] returns when it has.
     pub fn submit<R: Registers, M: Memory>(
         &mut self,
         regs: &mut R,
@@ -122,7 +153,7 @@ impl Queue {
         }
         // The tail must not reach the head: room for this one, a wait and an empty place.
         if self.open + 3 > LENGTH {
-            self.settle(regs, tables)?;
+            self.drain(regs, tables)?;
         }
         self.check()?;
         self.push(tables, what.descriptor(capabilities));
@@ -132,7 +163,12 @@ impl Queue {
     }
 
     /// Returns when the unit says that it has done everything that was submitted.
-    pub fn settle<R: Registers, M: Memory>(
+    ///
+    /// Fails, for good, if the unit refuses a descriptor (IQE) or doesn't answer. No device can cause
+    /// either: this driver asks no device to invalidate anything, so that a completion from one (ICE)
+    /// isn't looked at here, and a time-out (ITE) is nobody's that is waited for. The latter aborts
+    /// waits that are under way; it is cleared, and the wait repeated.
+    pub fn drain<R: Registers, M: Memory>(
         &mut self,
         regs: &mut R,
         tables: &mut Tables<M>,
@@ -141,26 +177,58 @@ impl Queue {
         if self.open == 0 {
             return Ok(());
         }
+        self.open = 0;
+        for _ in 0..REPEATS {
+            match self.wait(regs, tables) {
+                Ok(Ended::Done) => return Ok(()),
+                Ok(Ended::Aborted) => {
+                    self.timed_out = Some(fault::time_out(regs));
+                    regs.write32(FSTS, ITE);
+                }
+                Ok(Ended::Refused(status)) => {
+                    return self.fail(Error::InvalidationFailed { status });
+                }
+                Err(error) => return self.fail(error),
+            }
+        }
+        self.fail(Error::InvalidationFailed { status: ITE })
+    }
+
+    /// Has the unit write a number when it has come this far, and waits for it.
+    fn wait<R: Registers, M: Memory>(
+        &mut self,
+        regs: &mut R,
+        tables: &mut Tables<M>,
+    ) -> Result<Ended, Error> {
         // A number that the status doesn't hold from before.
         self.sequence = self.sequence.wrapping_add(1);
         let number = self.sequence;
         self.push(tables, wait(self.status, number));
         regs.write64(IQT, self.tail * DESCRIPTOR);
-        let mut failed = 0;
-        let answer = command::poll("complete an invalidation", || {
+        let mut ended = Ended::Done;
+        command::poll("complete an invalidation", || {
             if tables.read(self.status) as u32 == number {
                 return true;
             }
-            failed = regs.read32(FSTS) & INVALIDATION_ERRORS;
-            failed != 0
-        });
-        if let Err(error) = answer {
-            self.failure = Some(error);
-        } else if failed != 0 {
-            self.failure = Some(Error::InvalidationFailed { status: failed });
-        }
-        self.open = 0;
-        self.check()
+            let status = regs.read32(FSTS);
+            if status & IQE != 0 {
+                ended = Ended::Refused(status);
+            } else if status & ITE != 0 {
+                ended = Ended::Aborted;
+            }
+            ended != Ended::Done
+        })?;
+        Ok(ended)
+    }
+
+    fn fail(&mut self, error: Error) -> Result<(), Error> {
+        self.failure = Some(error);
+        Err(error)
+    }
+
+    /// A time-out that was cleared since the last call.
+    pub fn take_time_out(&mut self) -> Option<Fault> {
+        self.timed_out.take()
     }
 
     /// Whether every invalidation so far was completed. After one that wasn't, nobody knows what

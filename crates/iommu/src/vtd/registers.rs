@@ -24,10 +24,14 @@ pub const FEADDR: u32 = 0x40;
 pub const FEUADDR: u32 = 0x44;
 /// Protected memory enable.
 pub const PMEN: u32 = 0x64;
+/// Invalidation queue head.
+pub const IQH: u32 = 0x80;
 /// Invalidation queue tail.
 pub const IQT: u32 = 0x88;
 /// Invalidation queue address.
 pub const IQA: u32 = 0x90;
+/// Invalidation queue error record.
+pub const IQERCD: u32 = 0xB0;
 /// Interrupt remapping table address.
 pub const IRTA: u32 = 0xB8;
 
@@ -50,8 +54,16 @@ pub const CFI: u32 = 1 << 23;
 pub const PFO: u32 = 1 << 0;
 /// FSTS: primary pending fault.
 pub const PPF: u32 = 1 << 1;
-/// FSTS: invalidation queue, completion and time-out errors (IQE, ICE, ITE).
-pub const INVALIDATION_ERRORS: u32 = 0b111 << 4;
+/// FSTS: invalidation queue error: the unit can't carry out a descriptor, and stops.
+pub const IQE: u32 = 1 << 4;
+/// FSTS: invalidation completion error: a device sent a completion that nothing waits for.
+pub const ICE: u32 = 1 << 5;
+/// FSTS: invalidation time-out error: a device didn't complete an invalidation of its own cache. The
+/// unit stops until the bit is cleared.
+pub const ITE: u32 = 1 << 6;
+/// FSTS: the bits that stay set until software writes ones to them (RW1C); the last one is
+/// reserved since revision 3.0.
+pub const FSTS_STICKY: u32 = 0xFD;
 
 /// FECTL: interrupt mask.
 pub const FECTL_IM: u32 = 1 << 31;
@@ -60,6 +72,9 @@ pub const FECTL_IM: u32 = 1 << 31;
 pub const EPM: u32 = 1 << 31;
 /// PMEN: protected region status.
 pub const PRS: u32 = 1 << 0;
+
+/// RTADDR: translation table mode (TTM); 0 is legacy mode.
+pub const TTM: u64 = 0b11 << 10;
 
 /// IRTA: extended interrupt mode, destinations are x2APIC ids.
 pub const EIME: u64 = 1 << 11;

@@ -1,17 +1,19 @@
 //! One unit: switched on, then asked to attach devices and to route interrupts.
 
-use super::capabilities::{Capabilities, Remapping, probe};
+use super::capabilities::{Capabilities, probe};
 use super::command;
 use super::context::{Context, Contexts};
 use super::fault;
 use super::interrupt::{self, Entries};
 use super::queue::{Invalidation, Queue};
 use super::registers::{
-    CFI, EIME, EPM, FEADDR, FECTL, FECTL_IM, FEDATA, FEUADDR, IRE, IRTA, PMEN, PRS, QIE, RTADDR,
-    SIRTP, SRTP, TE,
+    CFI, EAFL, EIME, EPM, FEADDR, FECTL, FECTL_IM, FEDATA, FEUADDR, IRE, IRTA, PMEN, PRS, RTADDR,
+    SIRTP, SRTP, TE, TTM,
 };
 use super::tables::Tables;
-use crate::{Bdf, Delivery, DomainId, Error, Fault, InterruptRoute, Memory, Message, Registers};
+use crate::{
+    Bdf, Delivery, DomainId, Error, Fault, InterruptRoute, Memory, Message, Registers, Remapping,
+};
 
 /// What part of a domain's addresses to forget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +44,11 @@ impl<R: Registers, M: Memory> Unit<R, M> {
     /// left. From then on all DMA of its devices is blocked, and with [`Remapping::On`] all their
     /// interrupts, so interrupts that are still wanted must be off at their devices now.
     /// `interrupt_entries` is a power of two from 256 to 65536.
+    ///
+    /// A unit that remaps already goes on to: its tables are replaced under way (VT-d 6.6, 11.4.4.1),
+    /// and until it has forgotten the old ones it goes by either. It stops only where the
+    /// manual doesn't let the kind of table change otherwise: from scalable to legacy mode, and from
+    /// 8-bit to x2APIC destinations.
     pub fn enable(
         mut regs: R,
         mem: M,
@@ -55,9 +62,15 @@ impl<R: Registers, M: Memory> Unit<R, M> {
 
         // Nobody said yet where to.
         regs.write32(FECTL, FECTL_IM);
-        command::clear(&mut regs, IRE, "stop remapping interrupts")?;
-        command::clear(&mut regs, TE, "stop translating")?;
-        command::clear(&mut regs, QIE, "stop queued invalidation")?;
+        command::clear(&mut regs, EAFL, "stop advanced fault logging")?;
+        Queue::disable(&mut regs)?;
+        let takes_over_entries = remapping == Remapping::On && regs.read64(IRTA) & EIME != 0;
+        if !takes_over_entries {
+            command::clear(&mut regs, IRE, "stop remapping interrupts")?;
+        }
+        if regs.read64(RTADDR) & TTM != 0 {
+            command::clear(&mut regs, TE, "stop translating")?;
+        }
 
         regs.write64(RTADDR, contexts.root());
         command::set(&mut regs, SRTP, "take its root table")?;
@@ -73,9 +86,9 @@ impl<R: Registers, M: Memory> Unit<R, M> {
             command::clear(&mut unit.regs, CFI, "block interrupts in compatibility format")?;
         }
 
-        command::set(&mut unit.regs, TE, "start translating")?;
+        command::ensure(&mut unit.regs, TE, "start translating")?;
         if remapping == Remapping::On {
-            command::set(&mut unit.regs, IRE, "start remapping interrupts")?;
+            command::ensure(&mut unit.regs, IRE, "start remapping interrupts")?;
         }
         // Regions that firmware kept from all DMA are in the way now, and kept by the tables.
         if unit.capabilities.protected_memory && unit.regs.read32(PMEN) & (EPM | PRS) != 0 {
@@ -192,9 +205,9 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         self.invalidate(Invalidation::InterruptEntry(index))
     }
 
-    /// As [`Unit::set_irte`], but the unit may go by the old route until [`Unit::settle`] returns:
+    /// As [`Unit::set_irte`], but the unit may go by the old route until [`Unit::drain`] returns:
     /// for many entries that change together, or where the old route still means what it meant.
-    pub fn aim_irte(&mut self, index: u16, route: InterruptRoute) -> Result<(), Error> {
+    pub fn update_irte(&mut self, index: u16, route: InterruptRoute) -> Result<(), Error> {
         self.queue.check()?;
         interrupt::check(route)?;
         self.entries.check(index)?;
@@ -213,8 +226,8 @@ impl<R: Registers, M: Memory> Unit<R, M> {
 
     /// Returns when the unit goes by every route as it is now, and what it sent by others has
     /// reached its local APIC (VT-d 6.5.2.7: the interrupts drained by an invalidation).
-    pub fn settle(&mut self) -> Result<(), Error> {
-        self.queue.settle(&mut self.regs, &mut self.tables)
+    pub fn drain(&mut self) -> Result<(), Error> {
+        self.queue.drain(&mut self.regs, &mut self.tables)
     }
 
     /// The route of an allocated interrupt entry, if it has one.
@@ -244,7 +257,8 @@ impl<R: Registers, M: Memory> Unit<R, M> {
     }
 
     /// Reports recorded faults and clears the records; true if there were more than records.
-    pub fn faults(&mut self, report: impl FnMut(Fault)) -> bool {
+    pub fn faults(&mut self, mut report: impl FnMut(Fault)) -> bool {
+        self.queue.take_time_out().into_iter().for_each(&mut report);
         fault::take(&mut self.regs, &self.capabilities, report)
     }
 

@@ -120,7 +120,7 @@ impl Device {
             resets: 0,
         };
         for _ in 0..layout.map_or(1, |l| l.entries) {
-            device.sources.push(Source { irte: iommu::allocate_interrupt(bdf)?, route: None });
+            device.sources.push(Source { irte: iommu::allocate_irte(bdf)?, route: None });
         }
         if let (Some(layout), Some(capability)) = (layout, pci.capability(bdf, CAPABILITY_MSIX)) {
             let bar = bars.get(layout.table_bar as usize).copied().flatten();
@@ -181,7 +181,7 @@ impl Device {
                 vm.links[r.vcpu].let_go(self.bdf, s.irte);
             }
             // An error leaves the entry; its vector then finds nobody on the core.
-            let _ = iommu::block(self.bdf, s.irte);
+            let _ = iommu::clear_irte(self.bdf, s.irte);
         }
         let _ = iommu::detach(self.bdf);
     }
@@ -415,7 +415,7 @@ impl Pc {
                 if let Some(r) = s.route.take() {
                     here.vm.links[r.vcpu].let_go(d.bdf, s.irte);
                     // An error leaves the entry to send what nobody takes.
-                    let _ = iommu::block(d.bdf, s.irte);
+                    let _ = iommu::clear_irte(d.bdf, s.irte);
                     here.vm.links[r.vcpu].disconnect(r.physical);
                 }
             }
@@ -533,7 +533,7 @@ fn reroute(vm: &Vm, s: &mut Source, bdf: Bdf, vcpu: usize, guest: u8) -> Result<
     s.route = connected.map(|physical| Route { vcpu, physical, guest });
     if s.route.is_none() && old.is_some() {
         // Where it led means somebody else's before long.
-        let _ = iommu::block(bdf, s.irte);
+        let _ = iommu::clear_irte(bdf, s.irte);
     }
     if let Some(r) = old {
         vm.links[r.vcpu].disconnect(r.physical);

@@ -216,7 +216,7 @@ impl Link {
         let physical = self.vectors.lock().routes.claim(guest)?;
         let (destination, delivery) = (self.apic_id, Message::Fixed(physical));
         let route = InterruptRoute { source: device, destination, delivery };
-        if iommu::route(entry, route).is_err() {
+        if iommu::set_irte(entry, route).is_err() {
             self.vectors.lock().routes.release(physical);
             return None;
         }

@@ -2,7 +2,7 @@
 
 use super::model::{CAP, ECAP, Model};
 use super::{ROOT, bdf, on, route};
-use crate::vtd::audit::{Booked, Cursor, Finding};
+use crate::audit::{Cursor, Entry, Expected, Finding};
 use crate::vtd::registers::{CFI, IRE, TE};
 use crate::vtd::{Unit, interrupt};
 use crate::{Bdf, Delivery, DomainId, InterruptRoute};
@@ -17,7 +17,7 @@ fn interrupts(
     let (outline, mut cursor, mut found) = (unit.outline(), Cursor::default(), Vec::new());
     let allowed = &allowed;
     loop {
-        let judge = |index| Some(move |route| allowed(index, route));
+        let judge = |entry: Entry| Some(move |route| allowed(entry.index, route));
         match outline.audit_interrupts(&mut model.clone(), &mut cursor, step, judge) {
             Ok(true) => return found,
             Ok(false) => {}
@@ -38,7 +38,7 @@ fn contexts(
         let judge = |device: Bdf, domain: DomainId, root, levels| {
             allowed(device.requester_id(), domain.0, root, levels)
         };
-        match outline.audit_contexts(&mut model.clone(), &mut cursor, 1000, judge) {
+        match outline.audit_devices(&mut model.clone(), &mut cursor, 1000, judge) {
             Ok(true) => return found,
             Ok(false) => {}
             Err(finding) => found.push(finding),
@@ -47,6 +47,10 @@ fn contexts(
             return found;
         }
     }
+}
+
+fn entry(index: u16) -> Entry {
+    Entry { table: None, index }
 }
 
 /// Writes an entry behind the driver's back.
@@ -68,13 +72,13 @@ fn each_entry_that_must_not_be_is_named() {
     assert_eq!(interrupts((&model, &mut unit), 3, allowed), []);
     assert_eq!(
         interrupts((&model, &mut unit), 3, |_, _| false),
-        [Finding::Route { index, route: mine }],
+        [Finding::Route { entry: entry(index), route: mine }],
         "an entry of another's"
     );
 
     let (low, high) = interrupt::encode(mine);
     scribble(&model, 200, (low, high));
-    let stray = Finding::Route { index: 200, route: mine };
+    let stray = Finding::Route { entry: entry(200), route: mine };
     assert_eq!(interrupts((&model, &mut unit), 3, allowed), [stray], "nobody's");
     assert_eq!(stray.device(), Some(mine.source));
     scribble(&model, 200, (0, high));
@@ -90,12 +94,12 @@ fn each_entry_that_must_not_be_is_named() {
         scribble(&model, index, interrupt::encode(changed));
         assert_eq!(
             interrupts((&model, &mut unit), 1, allowed),
-            [Finding::Route { index, route: changed }]
+            [Finding::Route { entry: entry(index), route: changed }]
         );
     }
     let unverified = (low, high & 0xFFFF);
     scribble(&model, index, unverified);
-    let found = Finding::Malformed { index, low, high: unverified.1 };
+    let found = Finding::Malformed { entry: entry(index), low, high: unverified.1 };
     assert_eq!(interrupts((&model, &mut unit), 256, allowed), [found]);
     assert!(found.to_string().ends_with("which is none of this driver's"));
 }
@@ -135,11 +139,11 @@ fn an_entry_that_cant_be_judged_now_is_judged_later() {
     let (found, there) = look(false);
     assert_eq!(found, Ok(false));
     assert_eq!(look(false), (Ok(false), there), "it isn't passed over");
-    assert!(matches!(look(true).0, Err(Finding::Route { index, .. }) if index == first + 1));
+    assert!(matches!(look(true).0, Err(Finding::Route { entry: e, .. }) if e == entry(first + 1)));
     assert_eq!(look(true), (Ok(true), Cursor::default()));
     // It may be gone by the time that it can be judged.
-    let gone = |index| {
-        scribble(&model, index, (0, 0));
+    let gone = |entry: Entry| {
+        scribble(&model, entry.index, (0, 0));
         Some(|_| false)
     };
     let found = outline.audit_interrupts(&mut model.clone(), &mut Cursor::default(), 1000, gone);
@@ -159,10 +163,10 @@ fn a_context_table_that_the_host_didnt_make_is_named_and_not_read() {
         model.with(|state| state.cpu.insert(at, elsewhere));
         let mut cursor = Cursor::default();
         let found =
-            outline.audit_contexts(&mut model.clone(), &mut cursor, 1 << 16, |_, _, _, _| true);
+            outline.audit_devices(&mut model.clone(), &mut cursor, 1 << 16, |_, _, _, _| true);
         assert_eq!(found, Err(Finding::Bus { bus: bus as u8, entry: elsewhere }));
         let rest =
-            outline.audit_contexts(&mut model.clone(), &mut cursor, 1 << 16, |_, _, _, _| true);
+            outline.audit_devices(&mut model.clone(), &mut cursor, 1 << 16, |_, _, _, _| true);
         assert_eq!(rest, Ok(true), "and the rest is looked at");
         model.with(|state| state.cpu.insert(at, was.unwrap_or(0)));
     }
@@ -213,9 +217,9 @@ proptest! {
     fn one_thing_that_is_wrong_is_enough(
         id: u16, destination: u32, vector in 16u8.., wrong in 0u8..5, other in 1u16..,
     ) {
-        let booked = Booked { source: bdf(id), destination };
+        let expected = Expected { source: bdf(id), destination };
         let right = InterruptRoute { source: bdf(id), destination, delivery: Delivery::Fixed(vector) };
-        prop_assert!(booked.allows(right, |v| v == vector));
+        prop_assert!(expected.allows(right, |v| v == vector));
         let changed = match wrong {
             0 => InterruptRoute { source: bdf(id ^ other), ..right },
             1 => InterruptRoute { destination: destination ^ u32::from(other), ..right },
@@ -223,6 +227,6 @@ proptest! {
             3 => InterruptRoute { delivery: Delivery::Fixed(vector ^ 0x80), ..right },
             _ => right,
         };
-        prop_assert!(!booked.allows(changed, |v| wrong < 4 && v == vector));
+        prop_assert!(!expected.allows(changed, |v| wrong < 4 && v == vector));
     }
 }

@@ -1,13 +1,16 @@
 //! The driver against the model: what each call does, and what it refuses.
 
 mod audit;
+mod faults;
 mod model;
 mod ports;
 mod properties;
+mod queue;
+mod take_over;
 
 use super::registers::*;
 use super::*;
-use crate::{Bdf, Delivery, DomainId, Error, Fault, InterruptRoute, Message, Request};
+use crate::{Bdf, Delivery, DomainId, Error, InterruptRoute, Message, Remapping};
 use model::{CAP, Done, ECAP, Model, capabilities};
 
 /// CAP.CM: caching mode.
@@ -44,24 +47,6 @@ fn switches_on_bit_by_bit_and_denies_by_default() {
         assert!((0..=u16::MAX).all(|source| model.context(source).is_none()));
         assert!((0..256).all(|index| model.irte(index).is_none()));
     }
-}
-
-#[test]
-fn takes_over_from_firmware_that_left_it_on() {
-    let model = Model::new(CAP | 1 << 5, ECAP);
-    model.with(|state| {
-        state.gsts = TE | QIE | IRE | CFI | SRTP | SIRTP;
-        state.pmen = EPM;
-        state.fsts = PFO;
-        state.records[0] = (0, 1 << 63 | 5 << 32);
-    });
-    let mut unit = Unit::enable(model.clone(), model.clone(), 65536, Remapping::On).unwrap();
-    model.with(|state| {
-        assert_eq!(state.commands, [IRE, TE, QIE, SRTP, QIE, SIRTP, CFI, TE, IRE]);
-        assert_eq!(state.pmen, 0);
-        assert_eq!(state.gsts & CFI, 0);
-    });
-    assert!(!unit.faults(|fault| panic!("{fault}")), "an old fault");
 }
 
 #[test]
@@ -105,8 +90,8 @@ fn without_remapping_a_message_says_what_its_entry_says() {
         let message = message.map(|(address, data)| Message { address, data });
         assert_eq!(unit.message(first), Ok(message), "{destination} {delivery:?}");
     }
-    unit.aim_irte(first, to(3, Delivery::Fixed(0x40))).unwrap();
-    unit.settle().unwrap();
+    unit.update_irte(first, to(3, Delivery::Fixed(0x40))).unwrap();
+    unit.drain().unwrap();
     assert_eq!(unit.message(first).unwrap().map(|m| m.address), Some(0xFEE0_3000));
     assert_eq!(unit.outline().audit_unit(&mut model.clone()), Ok(()));
     unit.clear_irte(first).unwrap();
@@ -225,36 +210,6 @@ fn refuses_domains_and_page_tables_it_can_t_use() {
 }
 
 #[test]
-fn after_a_failed_invalidation_nothing_is_begun_any_more() {
-    for failure in [0, 1 << 4, 1 << 5, 1 << 6] {
-        let (model, mut unit) = on(CAP, ECAP);
-        unit.attach(bdf(8), DomainId(1), ROOT, 4).unwrap();
-        let index = unit.allocate_irtes(1).unwrap();
-        unit.set_irte(index, route(8, 0x40)).unwrap();
-        model.with(|state| match failure {
-            0 => state.queue_deaf = true,
-            bits => state.queue_fails = bits,
-        });
-        let error = unit.detach(bdf(8)).unwrap_err();
-        match failure {
-            0 => assert!(matches!(error, Error::Timeout { .. }), "{error}"),
-            status => assert_eq!(error, Error::InvalidationFailed { status }),
-        }
-        assert_eq!(model.context(8), None, "the entry itself is gone");
-        // Even when the unit comes to itself again.
-        model.with(|state| (state.queue_deaf, state.queue_fails, state.fsts) = (false, 0, 0));
-        assert_eq!(unit.attach(bdf(8), DomainId(2), ROOT, 4), Err(error));
-        assert_eq!(unit.detach(bdf(8)), Err(error));
-        assert_eq!(unit.flush(DomainId(1), Range::All), Err(error));
-        assert_eq!(unit.flush(DomainId(1), Range::Bytes { address: 0, bytes: 0 }), Err(error));
-        assert_eq!(unit.set_irte(index, route(8, 0x41)), Err(error));
-        assert_eq!(unit.clear_irte(index), Err(error));
-        assert_eq!(unit.release_irtes(index, 1), Err(error));
-        assert_eq!(model.irte(index), Some(route(8, 0x40)));
-    }
-}
-
-#[test]
 fn an_attachment_whose_invalidation_fails_is_undone() {
     let (model, mut unit) = on(CAP | CM, ECAP);
     model.with(|state| state.queue_deaf = true);
@@ -331,47 +286,10 @@ fn blocks_are_aligned_apart_and_given_back() {
 }
 
 #[test]
-fn the_queue_goes_round() {
-    let (model, mut unit) = on(CAP, ECAP);
-    for n in 0..1000u64 {
-        unit.flush(DomainId(1), Range::Bytes { address: n << 12, bytes: 1 }).unwrap();
-        model.assert_settled();
-        let expected = Done::IotlbPages { domain: 1, address: n << 12, order: 0 };
-        model.with(|state| assert_eq!(state.done.pop(), Some(expected)));
-    }
-}
-
-#[test]
 fn without_page_selective_invalidation_the_domain_is_flushed() {
     let (model, mut unit) = on(CAP & !(1 << 39), ECAP);
     unit.flush(DomainId(9), Range::Bytes { address: 0x5000, bytes: 1 }).unwrap();
     model.with(|state| assert_eq!(state.done.last(), Some(&Done::IotlbDomain(9))));
-}
-
-#[test]
-fn reports_each_fault_once() {
-    let (model, mut unit) = on(CAP | 3 << 40, ECAP);
-    model.with(|state| {
-        state.records[0] = (0xABCD_E000, 1 << 63 | 5 << 32 | 0x18);
-        state.records[2] = (0x1000, 3 << 62 | 2 << 32 | 0x0100);
-        state.records[3] = (77 << 48, 1 << 63 | 0x26 << 32 | 0x20);
-        state.fsts = PFO;
-    });
-    let mut faults = Vec::new();
-    assert!(unit.faults(|fault| faults.push(fault)));
-    let texts: Vec<_> = faults.iter().map(Fault::to_string).collect();
-    assert_eq!(
-        texts,
-        [
-            "a write of page 0xabcde000 by device 00:03.0 was blocked: \
-             its domain has no writable page there (0x5)",
-            "a read of page 0x1000 by device 01:00.0 was blocked: it isn't attached (0x2)",
-            "an interrupt by entry 77 by device 00:04.0 was blocked: \
-             the interrupt entry belongs to another device (0x26)",
-        ]
-    );
-    assert_eq!(faults[1].request, Request::Read(0x1000));
-    assert!(!unit.faults(|fault| panic!("{fault}")));
 }
 
 #[test]

@@ -17,6 +17,8 @@ pub const ECAP: u64 = 0xF0_0F5A;
 
 const KEPT: u32 = TE | EAFL | QIE | IRE | CFI;
 const FIRST_FRAME: u64 = 0x10_0000;
+/// An entry of somebody else's tables: present, of domain 0xFFFF.
+const STALE: (u64, u64) = (1, 0xFFFF02);
 
 /// A descriptor the unit has carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +41,9 @@ pub struct State {
     pub pmen: u32,
     pub fsts: u32,
     pub fectl: u32,
+    pub fedata: u32,
+    pub feaddr: u32,
+    pub feuaddr: u32,
     pub records: Vec<(u64, u64)>,
     pub rtaddr: u64,
     pub iqa: u64,
@@ -52,8 +57,14 @@ pub struct State {
     pub deaf_to: u32,
     /// Descriptors are never looked at.
     pub queue_deaf: bool,
-    /// Bits of FSTS that the next descriptor raises.
-    pub queue_fails: u32,
+    /// The next descriptor is refused.
+    pub queue_fails: bool,
+    /// How many more waits are dropped because a device times out.
+    pub times_out: u32,
+    /// A device completes invalidations all the while that nobody asked it for.
+    pub completes: bool,
+    /// Which devices ICE and ITE are about.
+    pub iqercd: u64,
     pub frames_left: u64,
     pub next_frame: u64,
     /// Memory as the CPU sees it, and as the unit does.
@@ -221,9 +232,19 @@ impl State {
                 assert!(self.gsts & SIRTP != 0 && self.gsts & CFI == 0 && self.irta & EIME != 0);
                 assert!(self.done.contains(&Done::InterruptGlobal), "no entry invalidation");
             }
-            QIE => assert_eq!(self.iqh, self.iqt, "queue switched while not empty"),
-            SRTP => assert_eq!(self.gsts & TE, 0, "root table changed while in use"),
-            SIRTP => assert_eq!(self.gsts & IRE, 0, "entries changed while in use"),
+            QIE => {
+                let halted = self.fsts & (IQE | ITE) != 0;
+                assert!(self.iqh == self.iqt || halted, "queue switched while not empty");
+                self.iqh = 0;
+            }
+            // What it had cached by the old tables is cached yet.
+            SRTP if self.gsts & TE != 0 => {
+                self.contexts.entry(0xFFFF).or_default().insert(STALE);
+                self.domains.extend([0xFFFF]);
+            }
+            SIRTP if self.gsts & IRE != 0 => {
+                self.irtes.entry(0).or_default().insert(STALE);
+            }
             _ => {}
         }
         self.commands.push(changed);
@@ -247,6 +268,9 @@ impl State {
 
     /// Each time it is asked, the unit comes a little nearer to looking at its queue.
     pub fn work(&mut self) {
+        if self.completes {
+            self.fsts |= ICE;
+        }
         if self.gsts & QIE == 0 || self.queue_deaf || self.iqh == self.iqt {
             return;
         }
@@ -254,11 +278,10 @@ impl State {
         if !self.queue_delay.is_multiple_of(3) {
             return;
         }
-        if self.queue_fails != 0 {
-            self.fsts |= self.queue_fails;
-            return;
+        if self.queue_fails {
+            self.fsts |= IQE;
         }
-        while self.iqh != self.iqt {
+        while self.iqh != self.iqt && self.fsts & (IQE | ITE) == 0 {
             let (low, high) = self.pair((self.iqa & !0xFFF) + self.iqh);
             self.carry_out(low, high);
             self.iqh = (self.iqh + 16) % 0x1000;
@@ -314,6 +337,11 @@ impl State {
                 self.cache_irte(index);
                 Done::InterruptEntry(index)
             }
+            (5, 2) if self.times_out > 0 => {
+                self.times_out -= 1;
+                self.fsts |= ITE;
+                return;
+            }
             (5, 2) => {
                 none(low & !0xFFFF_FFFF_003F | high & 3);
                 self.ram.insert(high, low >> 32);
@@ -332,6 +360,6 @@ impl State {
 
 /// Capabilities as the driver reads them from a model.
 pub fn capabilities(cap: u64, ecap: u64) -> Capabilities {
-    crate::vtd::probe(&mut Model::new(cap, ecap), crate::vtd::Remapping::On)
+    crate::vtd::probe(&mut Model::new(cap, ecap), crate::Remapping::On)
         .expect("a unit that is good enough")
 }

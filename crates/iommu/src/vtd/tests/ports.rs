@@ -25,6 +25,9 @@ impl Registers for Model {
             registers::ECAP => state.ecap,
             RTADDR => state.rtaddr,
             IRTA => state.irta,
+            IQH => state.iqh,
+            IQT => state.iqt,
+            IQERCD => state.iqercd,
             _ => {
                 let first = (state.cap >> 24 & 0x3FF) as u32 * 16;
                 let at = offset.checked_sub(first).expect("a fault record");
@@ -37,8 +40,14 @@ impl Registers for Model {
     fn write32(&mut self, offset: u32, value: u32) {
         self.with(|state| match offset {
             GCMD => state.command(value),
-            FSTS => state.fsts &= !value,
+            FSTS => {
+                assert_eq!(value & !state.fsts, 0, "bits cleared that aren't set");
+                state.fsts &= !value;
+            }
             FECTL => state.fectl = value,
+            FEDATA => state.fedata = value,
+            FEADDR => state.feaddr = value,
+            FEUADDR => state.feuaddr = value,
             PMEN => state.pmen = value,
             _ => {
                 let first = (state.cap >> 24 & 0x3FF) as u32 * 16;
@@ -51,9 +60,17 @@ impl Registers for Model {
 
     fn write64(&mut self, offset: u32, value: u64) {
         self.with(|state| match offset {
-            RTADDR => state.rtaddr = value,
+            RTADDR => {
+                let changes = (state.rtaddr ^ value) & TTM != 0;
+                assert!(!changes || state.gsts & TE == 0, "another mode while in use");
+                state.rtaddr = value;
+            }
             IQA => state.iqa = value,
-            IRTA => state.irta = value,
+            IRTA => {
+                let changes = (state.irta ^ value) & EIME != 0;
+                assert!(!changes || state.gsts & IRE == 0, "other destinations while in use");
+                state.irta = value;
+            }
             IQT => {
                 assert!(value.is_multiple_of(16) && value < 0x1000);
                 state.iqt = value;

@@ -1,0 +1,190 @@
+//! One unit, of whatever vendor: all that the hypervisor asks of it.
+//!
+//! Guarantees what the driver behind it does. A vendor is an arm here and in [`audit`](crate::audit), and nothing
+//! outside this crate names one, but for whoever finds the units. What each may differ in: an index of an
+//! interrupt entry means something only together with its device (AMD-Vi has a table for each); an
+//! entry that changes may be blocked for a moment, or not.
+
+use crate::audit::Outline;
+use crate::{
+    Bdf, Delivery, DomainId, Error, Fault, InterruptRoute, Memory, Message, PageSizes, Registers,
+    Remapping, vtd,
+};
+
+/// What kind of unit is at hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vendor {
+    /// VT-d.
+    Intel,
+}
+
+/// A unit, switched on.
+pub enum Unit<R, M> {
+    /// Intel's.
+    Vtd(vtd::Unit<R, M>),
+}
+
+impl<R: Registers, M: Memory> Unit<R, M> {
+    /// Switches the unit on with no device attached and no interrupt routed, whatever the firmware
+    /// left. From then on all DMA of its devices is blocked, and with [`Remapping::On`] all their
+    /// interrupts, so interrupts that are still wanted must be off at their devices now.
+    /// `interrupt_entries`: how many there are for all its devices, a power of two from 256 to 65536.
+    pub fn enable(
+        vendor: Vendor,
+        regs: R,
+        mem: M,
+        interrupt_entries: u32,
+        remapping: Remapping,
+    ) -> Result<Self, Error> {
+        match vendor {
+            Vendor::Intel => {
+                vtd::Unit::enable(regs, mem, interrupt_entries, remapping).map(Unit::Vtd)
+            }
+        }
+    }
+
+    /// Whether interrupts of its devices go by their entries; if not, by what the devices send.
+    pub fn remapping(&self) -> Remapping {
+        match self {
+            Unit::Vtd(unit) => unit.capabilities().remapping,
+        }
+    }
+
+    /// Whether it snoops the CPU's caches when it walks page tables.
+    pub fn coherent(&self) -> bool {
+        match self {
+            Unit::Vtd(unit) => unit.capabilities().coherent,
+        }
+    }
+
+    /// Whether it can walk page tables of so many levels.
+    pub fn supports_levels(&self, levels: u8) -> bool {
+        match self {
+            Unit::Vtd(unit) => unit.capabilities().supports_levels(levels),
+        }
+    }
+
+    /// Which pages of more than 4 KiB it takes in page tables.
+    pub fn page_sizes(&self) -> PageSizes {
+        match self {
+            Unit::Vtd(unit) => {
+                let vtd::Capabilities { pages_2m, pages_1g, .. } = *unit.capabilities();
+                PageSizes { pages_2m, pages_1g }
+            }
+        }
+    }
+
+    /// Lets `device` reach what the page tables at `root` map, and nothing else.
+    pub fn attach(
+        &mut self,
+        device: Bdf,
+        domain: DomainId,
+        root: u64,
+        levels: u8,
+    ) -> Result<(), Error> {
+        match self {
+            Unit::Vtd(unit) => unit.attach(device, domain, root, levels),
+        }
+    }
+
+    /// Takes the device's domain away: its DMA is blocked. When this fails, it may still reach the
+    /// domain's memory, and the unit does nothing more.
+    pub fn detach(&mut self, device: Bdf) -> Result<(), Error> {
+        match self {
+            Unit::Vtd(unit) => unit.detach(device),
+        }
+    }
+
+    /// Allocates interrupt entries of a device in a row, none of them routed: a power of two up to 32,
+    /// beginning at a multiple of it, as an MSI capability with several messages wants them. Gives the
+    /// first one's index.
+    pub fn allocate_irtes(&mut self, _device: Bdf, count: u16) -> Result<u16, Error> {
+        match self {
+            Unit::Vtd(unit) => unit.allocate_irtes(count),
+        }
+    }
+
+    /// Clears interrupt entries of a device and gives them back.
+    pub fn release_irtes(&mut self, _device: Bdf, first: u16, count: u16) -> Result<(), Error> {
+        match self {
+            Unit::Vtd(unit) => unit.release_irtes(first, count),
+        }
+    }
+
+    /// Routes an allocated interrupt entry of the route's source, or routes it anew. Returns when the
+    /// unit goes by it, and what it sent by the old route has arrived.
+    pub fn set_irte(&mut self, index: u16, route: InterruptRoute) -> Result<(), Error> {
+        match self {
+            Unit::Vtd(unit) => unit.set_irte(index, route),
+        }
+    }
+
+    /// As [`Unit::set_irte`], but the unit may go by the old route until [`Unit::drain`] returns:
+    /// for many entries that change together, or where the old route still means what it meant.
+    pub fn update_irte(&mut self, index: u16, route: InterruptRoute) -> Result<(), Error> {
+        match self {
+            Unit::Vtd(unit) => unit.update_irte(index, route),
+        }
+    }
+
+    /// Returns when the unit goes by every route as it is now, and what it sent by others has left
+    /// it for its local APIC.
+    pub fn drain(&mut self) -> Result<(), Error> {
+        match self {
+            Unit::Vtd(unit) => unit.drain(),
+        }
+    }
+
+    /// Blocks the interrupt of an allocated entry of a device, where it is remapped.
+    pub fn clear_irte(&mut self, _device: Bdf, index: u16) -> Result<(), Error> {
+        match self {
+            Unit::Vtd(unit) => unit.clear_irte(index),
+        }
+    }
+
+    /// What the device must send for the interrupt of this entry of its own: by its index, or, where
+    /// nothing remaps it, what the entry says itself. None if it isn't routed, or if no message can
+    /// say that.
+    pub fn message(&mut self, _device: Bdf, index: u16) -> Result<Option<Message>, Error> {
+        match self {
+            Unit::Vtd(unit) => unit.message(index),
+        }
+    }
+
+    /// Reports what devices did that was blocked or dropped, and clears the records; true if there
+    /// was more than records.
+    pub fn faults(&mut self, report: impl FnMut(Fault)) -> bool {
+        match self {
+            Unit::Vtd(unit) => unit.faults(report),
+        }
+    }
+
+    /// Has the unit send an interrupt when it records a fault and had none. It isn't remapped:
+    /// `destination` is an x2APIC id.
+    pub fn send_faults(&mut self, destination: u32, delivery: Delivery) {
+        match self {
+            Unit::Vtd(unit) => unit.send_faults(destination, delivery),
+        }
+    }
+
+    /// Holds that interrupt back, or not. One that comes meanwhile is sent when it isn't any more.
+    pub fn mask_faults(&mut self, masked: bool) {
+        match self {
+            Unit::Vtd(unit) => unit.mask_faults(masked),
+        }
+    }
+
+    /// Where its tables are.
+    pub fn outline(&mut self) -> Outline {
+        match self {
+            Unit::Vtd(unit) => Outline::Vtd(unit.outline()),
+        }
+    }
+}
+
+/// Has a unit of this kind something to report? Asked without the unit: reading changes nothing.
+pub fn fault_pending(vendor: Vendor, regs: &mut impl Registers) -> bool {
+    match vendor {
+        Vendor::Intel => vtd::fault_pending(regs),
+    }
+}
