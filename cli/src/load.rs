@@ -1,12 +1,12 @@
 //! From `vm.toml` or the command line to a plan whose kernels are in memory and
 //! look as if they could start.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use loader::{Format, GuestMachine, MemoryRegion, RegionKind, Subject};
 use plan::{Plan, Size, Vm};
 use std::{
     fs,
-    io::ErrorKind,
+    io::{ErrorKind, Read},
     path::{Path, PathBuf},
 };
 
@@ -25,11 +25,16 @@ impl AsRef<[u8]> for File {
     }
 }
 
+/// More than any plan has.
+const MAX_PLAN: u64 = 1 << 20;
+/// As much of a kernel as tells its format.
+const HEAD: usize = 64 << 10;
+
 /// Reads `vm.toml` and the files it names, which are looked for beside it.
 pub fn plan(file: &Path) -> Result<Plan<File>> {
     let name = file.display().to_string();
-    let text = String::from_utf8(read(file)?)
-        .map_err(|e| anyhow::anyhow!("{name}: it is no text: {}", e.utf8_error()))?;
+    let text = String::from_utf8(read(file, MAX_PLAN, "any plan has")?)
+        .map_err(|e| anyhow!("{name}: it is no text: {}", e.utf8_error()))?;
     let beside = file.parent().unwrap_or(Path::new(""));
     let plan = plan::file::parse(&name, &text)?;
     files(plan, beside).with_context(|| name)
@@ -39,13 +44,12 @@ pub fn plan(file: &Path) -> Result<Plan<File>> {
 /// is one that can be started in its VM's memory.
 pub fn files(plan: Plan<String>, base: &Path) -> Result<Plan<File>> {
     plan.check()?;
+    let sizes: Vec<_> = plan.vms.iter().map(|vm| (vm.name.clone(), vm.memory)).collect();
     let plan = plan.try_map(|vm, key, path| {
         let path = base.join(path);
-        let bytes = read(&path).with_context(|| format!("[vm.{vm}] {key}"))?;
-        if bytes.is_empty() {
-            bail!("[vm.{vm}] {key}: {} is empty", path.display());
-        }
-        Ok(File { path, bytes })
+        let memory = sizes.iter().find(|(name, _)| name == vm).map_or(0, |(_, size)| *size);
+        let bytes = content(&path, key, memory).with_context(|| format!("[vm.{vm}] {key}"))?;
+        anyhow::Ok(File { path, bytes })
     })?;
     for vm in &plan.vms {
         format(vm).map_err(|error| {
@@ -84,19 +88,45 @@ pub fn format_name(format: Format) -> &'static str {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>> {
+/// Reads a kernel or initrd of a VM with so much memory.
+fn content(path: &Path, key: &str, memory: u64) -> Result<Vec<u8>> {
+    if key == "kernel" {
+        // What isn't a kernel may be long.
+        let mut head = Vec::new();
+        let file = fs::File::open(path).map(|file| file.take(HEAD as u64));
+        let known = file.and_then(|mut file| file.read_to_end(&mut head));
+        let machine = GuestMachine { regions: &[], rsdp: 0 };
+        let found = loader::load(&head, None, "", &machine);
+        if known.is_ok() && head.len() == HEAD && found == Err(loader::Error::UnknownFormat) {
+            return Err(loader::Error::UnknownFormat)
+                .with_context(|| format!("{} can't be started", path.display()));
+        }
+    }
+    let bytes = read(path, memory, "its VM's memory")?;
+    if bytes.is_empty() {
+        bail!("{} is empty", path.display());
+    }
+    Ok(bytes)
+}
+
+/// Reads a file of at most so many bytes; `limit` says what they are.
+fn read(path: &Path, most: u64, limit: &str) -> Result<Vec<u8>> {
     let name = path.display();
     let metadata = fs::metadata(path).map_err(|e| match e.kind() {
-        ErrorKind::NotFound => anyhow::anyhow!("{name} doesn't exist"),
-        _ => anyhow::anyhow!("{name} can't be read: {e}"),
+        ErrorKind::NotFound => anyhow!("{name} doesn't exist"),
+        _ => anyhow!("{name} can't be read: {e}"),
     })?;
+    if metadata.is_dir() {
+        bail!("{name} is a folder");
+    }
     if !metadata.is_file() {
-        bail!("{name} is no file");
+        bail!("{name} is a device or a pipe, and a file is needed");
     }
-    if metadata.len() > plan::MAX_MEMORY {
-        bail!("{name} has {}, more than a VM can have memory", Size(metadata.len()));
+    let size = metadata.len();
+    if size > most {
+        bail!("{name} has {size} bytes, more than {limit} ({})", Size(most));
     }
-    fs::read(path).map_err(|e| anyhow::anyhow!("{name} can't be read: {e}"))
+    fs::read(path).map_err(|e| anyhow!("{name} can't be read: {e}"))
 }
 
 #[cfg(test)]
@@ -140,7 +170,7 @@ pub(crate) mod tests {
     #[test]
     fn files_that_serve_no_one_are_refused_by_name() {
         assert_eq!(refusal("[vm.a]\nkernel='x'\n"), "vm.toml: [vm.a] kernel: x doesn't exist");
-        assert_eq!(refusal("[vm.a]\nkernel='.'\n"), "vm.toml: [vm.a] kernel: . is no file");
+        assert_eq!(refusal("[vm.a]\nkernel='.'\n"), "vm.toml: [vm.a] kernel: . is a folder");
         assert_eq!(refusal("[vm.a]\nkernel='empty'\n"), "vm.toml: [vm.a] kernel: empty is empty");
         assert_eq!(
             refusal("[vm.a]\nkernel='k'\ninitrd='empty'\n"),
@@ -150,21 +180,52 @@ pub(crate) mod tests {
             refusal("[vm.a]\nkernel='junk'\n")
                 .starts_with("vm.toml: [vm.a] kernel: junk can't be started: ")
         );
-        // A kernel that fits without them isn't to blame.
-        let dir = directory("[vm.a]\nkernel='k'\ninitrd='large'\nmemory='64M'\n");
-        fs::File::create(dir.path().join("large")).unwrap().set_len(80 << 20).unwrap();
-        let error = plan(&dir.path().join("vm.toml")).unwrap_err();
-        let error = format!("{error:#}").replace(&format!("{}/", dir.path().display()), "");
-        assert!(
-            error.starts_with(
-                "vm.toml: [vm.a] initrd: large can't be loaded: the initrd of 83886080 bytes fits \
-                 nowhere in RAM"
-            ),
-            "{error}"
-        );
         assert!(
             refusal("[vm.a]\nkernel=3\n").starts_with("vm.toml:2: [vm.a] kernel: this is a number")
         );
+    }
+
+    /// What a plan with a sparse file `large` is told, and how much of the file was read.
+    fn refusal_of_large(text: &str, head: &[u8], size: u64) -> String {
+        let dir = directory(text);
+        let path = dir.path().join("large");
+        fs::write(&path, head).unwrap();
+        fs::File::options().write(true).open(&path).unwrap().set_len(size).unwrap();
+        let error = plan(&dir.path().join("vm.toml")).unwrap_err();
+        format!("{error:#}").replace(&format!("{}/", dir.path().display()), "")
+    }
+
+    /// Reading 100G would take minutes, if there were memory for it.
+    #[test]
+    fn what_is_too_long_is_not_read() {
+        const LONG: u64 = 100 << 30;
+        let unknown = loader::Error::UnknownFormat;
+        assert_eq!(
+            refusal_of_large("[vm.a]\nkernel='large'\nmemory='200G'\n", b"", LONG),
+            format!("vm.toml: [vm.a] kernel: large can't be started: {unknown}")
+        );
+        assert_eq!(
+            refusal_of_large("[vm.a]\nkernel='large'\n", &tiny_kernel(), LONG),
+            "vm.toml: [vm.a] kernel: large has 107374182400 bytes, more than its VM's memory (1G)"
+        );
+        assert_eq!(
+            refusal_of_large("[vm.a]\nkernel='k'\ninitrd='large'\n", b"", LONG),
+            "vm.toml: [vm.a] initrd: large has 107374182400 bytes, more than its VM's memory (1G)"
+        );
+        let dir = directory("");
+        let long = fs::File::options().write(true).open(dir.path().join("vm.toml")).unwrap();
+        long.set_len(LONG).unwrap();
+        let error = plan(&dir.path().join("vm.toml")).unwrap_err().to_string();
+        assert!(error.ends_with("has 107374182400 bytes, more than any plan has (1M)"), "{error}");
+    }
+
+    /// A kernel that fits without its initrd isn't to blame.
+    #[test]
+    fn an_initrd_that_fits_nowhere_is_named() {
+        let plan = "[vm.a]\nkernel='k'\ninitrd='large'\nmemory='64M'\n";
+        let error = refusal_of_large(plan, b"", 64 << 20);
+        let said = "vm.toml: [vm.a] initrd: large can't be loaded: the initrd of 67108864 bytes";
+        assert!(error.starts_with(said), "{error}");
     }
 
     #[test]

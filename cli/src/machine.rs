@@ -25,8 +25,8 @@ const HOST_MEMORY: u64 = 256 << 20;
 /// q35 puts what is above this at 4 GiB, so that a large VM needs it in one piece there.
 const LOW_MEMORY: u64 = 2 << 30;
 const MIB: u64 = 1 << 20;
-/// The disk of a machine whose user names none.
-pub const DEFAULT_DISK: Disk = Disk::Null { bytes: 1 << 30 };
+/// A disk that takes no time, for what measures the way to it, and forgets what is written.
+pub const NULL_DISK: Disk = Disk::Null { bytes: 1 << 30 };
 
 /// Places on the PCI bus for a kind of device.
 struct Places {
@@ -104,7 +104,7 @@ pub enum Disk {
 
 impl Machine {
     /// A machine that runs `plan` from the boot image at `image`: with the cores, memory
-    /// and devices it names. `disks` come first; further NVMe controllers get [`DEFAULT_DISK`].
+    /// and devices it names. `disks` come first; further NVMe controllers get [`NULL_DISK`].
     pub fn exitless<F>(
         hypervisor: &Path,
         image: &Path,
@@ -112,9 +112,8 @@ impl Machine {
         disks: Vec<Disk>,
     ) -> Result<Machine> {
         let cores = plan.vms.iter().flat_map(|vm| &vm.cpus).max().copied().unwrap_or(0);
-        let image_bytes = image.metadata().map_or(0, |m| m.len());
         let boot = Boot::Exitless { hypervisor: hypervisor.to_owned(), image: image.to_owned() };
-        let memory = memory(plan.vms.iter().map(|vm| vm.memory).sum(), image_bytes);
+        let memory = Machine::memory_for(plan, image);
         let mut machine =
             Machine { cpus: cores.saturating_add(1), disks, ..Machine::with(boot, memory) };
         machine.add_devices(plan.vms.iter().flat_map(|vm| vm.devices.iter().copied()))?;
@@ -122,6 +121,20 @@ impl Machine {
             plan.shared_nics().map(|s| DeviceName::Named { class: Class::Nic, index: s.nic }),
         )?;
         Ok(machine)
+    }
+
+    /// Bytes of memory of a machine that runs `plan` from the boot image at `image`.
+    pub fn memory_for<F>(plan: &Plan<F>, image: &Path) -> u64 {
+        let image = image.metadata().map_or(0, |m| m.len());
+        memory(plan.vms.iter().map(|vm| vm.memory).sum(), image)
+    }
+
+    /// How many NVMe controllers a machine for `plan` has at least.
+    pub fn nvme_controllers<F>(plan: &Plan<F>) -> Result<usize> {
+        let boot = Boot::Exitless { hypervisor: PathBuf::new(), image: PathBuf::new() };
+        let mut machine = Machine::with(boot, 0);
+        machine.add_devices(plan.vms.iter().flat_map(|vm| vm.devices.iter().copied()))?;
+        Ok(machine.disks.len())
     }
 
     /// The same kind of machine with one CPU and `memory` bytes that boots a kernel directly.
@@ -181,7 +194,7 @@ impl Machine {
             );
         }
         match class {
-            Class::Nvme => self.disks.resize(self.disks.len().max(index + 1), DEFAULT_DISK),
+            Class::Nvme => self.disks.resize(self.disks.len().max(index + 1), NULL_DISK),
             Class::Nic => self.nics.resize(self.nics.len().max(index + 1), Nic::default()),
             _ => self.edus = self.edus.max(index + 1),
         }

@@ -53,10 +53,19 @@ fn devices_are_where_addresses_say() {
 }
 
 #[test]
+fn nvme_controllers_are_counted_by_what_names_them() {
+    let count = |devices: &[&str]| Machine::nvme_controllers(&plan(64 << 20, devices)).unwrap();
+    assert_eq!(count(&["nic0", "edu1"]), 0);
+    assert_eq!(count(&["nvme2"]), 3);
+    assert_eq!(count(&["00:05.0", "nvme0"]), 2);
+    assert!(Machine::nvme_controllers(&plan(64 << 20, &["nvme4"])).is_err());
+}
+
+#[test]
 fn named_disks_come_first() {
     let file = Disk::File("a,b.img".into());
     let machine = machine(&plan(64 << 20, &["nvme1"]), vec![file.clone()]).unwrap();
-    assert_eq!(machine.disks, [file, DEFAULT_DISK]);
+    assert_eq!(machine.disks, [file, NULL_DISK]);
     let line = line(&machine);
     assert!(line.contains("file.filename=a,,b.img -device nvme"), "{line}");
     assert!(line.contains("null-co,node-name=disk1,size=1073741824"), "{line}");
@@ -93,7 +102,7 @@ fn large_vms_have_their_memory_in_one_piece_above_four_gib() {
 #[test]
 fn bare_is_the_same_machine_without_the_hypervisor() {
     let bare =
-        Machine::bare(Path::new("k"), Some(Path::new("i")), "a b", 512 << 20, vec![DEFAULT_DISK]);
+        Machine::bare(Path::new("k"), Some(Path::new("i")), "a b", 512 << 20, vec![NULL_DISK]);
     let line = line(&bare);
     assert!(
         line.contains("-smp 1 -m 512M -kernel k -initrd i -append a b -device intel-iommu"),

@@ -4,11 +4,13 @@ use crate::{
     boot_image::BootImage,
     consoles::Consoles,
     context::Context,
+    disk::{self, Scratch},
     load::{self, File},
     machine::{Disk, Machine},
     network::{Forward, NicModel},
     output::Output,
     report::Report,
+    room::Room,
     say::say,
     session::{self, Ended, Framing, Seen, Setup, Typed, Wishes},
     stream::Piece,
@@ -16,7 +18,7 @@ use crate::{
     top::{self, Offer},
 };
 use anyhow::{Context as _, Result, bail};
-use plan::{Choice, DeviceName, OnReset, Plan, Vm};
+use plan::{Choice, DeviceName, OnReset, Plan, Size, Vm};
 use std::{
     ffi::OsString,
     io::{stderr, stdout},
@@ -49,39 +51,34 @@ Exit status: 0 all VMs powered off or reset themselves for good; 1 wrong input;
 
 /// Run VMs on the emulated machine.
 #[derive(clap::Args, Clone, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub struct Args {
     /// The plan; or describe one VM with the options below
-    #[arg(value_name = "VM.TOML", conflicts_with_all = VM_OPTIONS, required_unless_present = "kernel")]
+    #[arg(value_name = "VM.TOML", conflicts_with_all = VM_OPTIONS)]
     file: Option<PathBuf>,
     /// Kernel: a bzImage, an ELF with a PVH note, or multiboot
     #[arg(long, value_name = "FILE")]
     kernel: Option<String>,
     /// Initial RAM disk
-    #[arg(long, value_name = "FILE", requires = "kernel")]
+    #[arg(long, value_name = "FILE")]
     initrd: Option<String>,
     /// The kernel's command line
-    #[arg(
-        long,
-        value_name = "TEXT",
-        default_value = "",
-        hide_default_value = true,
-        requires = "kernel"
-    )]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     append: String,
     /// Guest memory
-    #[arg(long, value_name = "SIZE", value_parser = plan::parse_size, default_value = "1G", requires = "kernel")]
+    #[arg(long, value_name = "SIZE", value_parser = plan::parse_size, default_value = "1G")]
     memory: u64,
     /// Device to assign, by name or PCI address; may be repeated
-    #[arg(long = "device", value_name = "DEVICE", requires = "kernel")]
+    #[arg(long = "device", value_name = "DEVICE")]
     devices: Vec<DeviceName>,
-    /// How device interrupts reach the guest: auto, trap, eli or direct
-    #[arg(long, value_name = "POLICY", value_parser = plan::file::parse_choice, default_value = "auto", requires = "kernel")]
+    /// How device interrupts reach the guest: auto, trap, eli-delivery, eli or direct
+    #[arg(long, value_name = "POLICY", value_parser = plan::file::parse_choice, default_value = "auto")]
     interrupts: Choice,
     /// Name of the VM
-    #[arg(long, value_name = "NAME", default_value = "guest", requires = "kernel")]
+    #[arg(long, value_name = "NAME", default_value = "guest")]
     name: String,
-    /// Raw image behind the next NVMe controller; may be repeated [default: 1G of zeroes]
+    /// Raw image behind the next NVMe controller; may be repeated [default: an empty disk of 1G
+    /// that goes with the run]
     #[arg(long = "disk", value_name = "FILE")]
     disks: Vec<PathBuf>,
     /// Model of the next network controller; may be repeated [default: igb]
@@ -97,8 +94,8 @@ pub struct Args {
     #[arg(long)]
     no_reboot: bool,
     /// Stop after this many seconds
-    #[arg(long, value_name = "SECONDS")]
-    timeout: Option<u64>,
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    timeout: Option<Duration>,
     /// Write the summary there as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -110,8 +107,18 @@ pub struct Args {
     qemu_args: Vec<OsString>,
 }
 
+/// As much guest memory as takes an emulated machine seconds to clear.
+const SLOW_TO_CLEAR: u64 = 3 << 30;
+
 const VM_OPTIONS: [&str; 9] =
     ["kernel", "initrd", "append", "memory", "devices", "interrupts", "name", "cpus", "no_reboot"];
+
+fn seconds(text: &str) -> Result<Duration, &'static str> {
+    match text.parse() {
+        Ok(seconds @ 1..) => Ok(Duration::from_secs(seconds)),
+        _ => Err("give a whole number of seconds, 1 or more"),
+    }
+}
 
 /// Runs the VMs and gives the status to exit with.
 pub fn run(args: &Args, cx: &Context) -> Result<ExitCode> {
@@ -149,20 +156,26 @@ impl Args {
                 };
                 load::files(Plan::new(vec![vm]), Path::new(""))
             }
-            (None, None) => bail!("give a vm.toml or --kernel"),
+            (None, None) => bail!(
+                "what is to be run? Give a plan, as in `exitless run vm.toml`, or a kernel, as in `exitless run --kernel vmlinuz`"
+            ),
         }
     }
 }
 
 fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)> {
-    for disk in &args.disks {
-        if !disk.is_file() {
-            bail!("--disk: {} is no file", disk.display());
-        }
-    }
+    disk::check(&args.disks)?;
     args.forwards.iter().try_for_each(Forward::check_free)?;
-    let disks = args.disks.iter().cloned().map(Disk::File).collect();
     let image = BootImage::new(plan)?;
+    let guests = plan.vms.iter().map(|vm| vm.memory).sum();
+    if let Some(room) = Room::now() {
+        room.check(guests, Machine::memory_for(plan, &image.path()))?;
+    }
+    let scratch: Vec<_> = (args.disks.len()..Machine::nvme_controllers(plan)?)
+        .map(|_| Scratch::new())
+        .collect::<Result<_>>()?;
+    let paths = args.disks.iter().cloned().chain(scratch.iter().map(Scratch::path));
+    let disks = paths.map(Disk::File).collect();
     let mut machine = Machine::exitless(cx.hypervisor()?, &image.path(), plan, disks)?;
     machine.connect(&args.nics, &args.forwards)?;
     machine.extra = args.qemu_args.clone();
@@ -177,10 +190,13 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
     if terminal.interactive && !args.quiet {
         say("exitless: the console is yours; leave it with Ctrl-] or Ctrl-A x");
     }
+    if !args.quiet {
+        notes(args.disks.len(), scratch.len(), guests).iter().for_each(say);
+    }
     if let (Err(error), false) = (&offer, args.quiet) {
         say(format_args!("exitless: `exitless top` can't watch this run: {error:#}"));
     }
-    let timeout = args.timeout.map(Duration::from_secs);
+    let timeout = args.timeout;
     let typed = Some(Typed { bytes, wishes });
     let setup = Setup { command, framing: Framing::Frames, timeout, typed };
     let shown = "standard output can't be written";
@@ -212,4 +228,80 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
         offer.end(report.failure(&ended).unwrap_or_else(|| "all VMs have ended".to_owned()));
     }
     Ok((report, ended))
+}
+
+/// What a person should know of a machine with `named` disks of theirs, `scratch` others and
+/// `guests` bytes for the VMs.
+fn notes(named: usize, scratch: usize, guests: u64) -> Vec<String> {
+    let mut notes = Vec::new();
+    for disk in named..named + scratch {
+        notes.push(format!(
+            "exitless: nvme{disk} is an empty disk of {}, which goes when the run ends; --disk FILE keeps one",
+            Size(disk::SCRATCH)
+        ));
+    }
+    if guests >= SLOW_TO_CLEAR {
+        notes.push(format!(
+            "exitless: the hypervisor first clears the VMs' {} of memory, which takes a while",
+            Size(guests)
+        ));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn line(text: &str) -> Result<Args, String> {
+        let words = std::iter::once("run").chain(text.split(' ').filter(|word| !word.is_empty()));
+        Line::try_parse_from(words).map(|line| line.args).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn who_names_nothing_to_run_is_told_both_ways() {
+        for text in ["", "--memory 512M", "--interrupts eli --timeout 5"] {
+            let error = line(text).unwrap().plan().unwrap_err().to_string();
+            assert!(error.contains("`exitless run vm.toml`, or a kernel, as in"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_time_is_one_or_more_seconds() {
+        assert_eq!(line("--timeout 5").unwrap().timeout, Some(Duration::from_secs(5)));
+        for wrong in ["-1", "0", "x", "1.5"] {
+            let error = line(&format!("--timeout {wrong}")).unwrap_err();
+            let said = format!(
+                "invalid value '{wrong}' for '--timeout <SECONDS>': give a whole number of seconds, 1 or more"
+            );
+            assert!(error.contains(&said) && !error.contains("--  -1"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_help_names_every_policy() {
+        use clap::CommandFactory;
+        let help = Line::command().render_long_help().to_string();
+        let start = help.find("How device interrupts reach the guest:").unwrap();
+        let sentence = help[start..].lines().next().unwrap();
+        for (name, _) in Choice::ALL {
+            assert!(sentence.contains(name), "{sentence}");
+        }
+    }
+
+    #[test]
+    fn what_a_person_cannot_guess_is_noted() {
+        let notes = notes(1, 2, 4 << 30);
+        assert_eq!(notes.len(), 3);
+        assert!(notes[0].starts_with("exitless: nvme1 is an empty disk of 1G, which goes when"));
+        assert!(notes[2].contains("clears the VMs' 4G of memory"));
+        assert!(super::notes(1, 0, 2 << 30).is_empty());
+    }
 }

@@ -18,7 +18,7 @@ use exitless::{
     boot_image::BootImage,
     context::Context,
     load,
-    machine::{DEFAULT_DISK, Machine},
+    machine::{Machine, NULL_DISK},
     network::{Forward, NicModel},
     report::Report,
     session::{self, Ended, Framing, Seen, Setup},
@@ -87,7 +87,7 @@ pub fn boot(
     if policy == Policy::Bare {
         cmdline.push_str(" iommu=pt no_timer_check");
     }
-    let disks = if workload.is_network() { Vec::new() } else { vec![DEFAULT_DISK] };
+    let disks = if workload.is_network() { Vec::new() } else { vec![NULL_DISK] };
     let image;
     let mut machine = match policy.choice() {
         None => Machine::bare(&guest.kernel, Some(&guest.initrd), &cmdline, GUEST_MEMORY, disks),

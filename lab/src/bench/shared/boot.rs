@@ -18,7 +18,7 @@ use exitless::{
     boot_image::BootImage,
     context::Context,
     load,
-    machine::{DEFAULT_DISK, Machine},
+    machine::{Machine, NULL_DISK},
     report::Report,
     session::{self, Ended, Framing, Seen, Setup, Typed, Wishes},
     stream::Piece,
@@ -66,7 +66,7 @@ pub fn boot(cx: &Context, kit: &Kit, load: &Load, policy: Policy, step: &Step) -
     let counts = scratch.path().join("counts");
     let guest = kit.guest(load.fio)?;
     let parameters = load.fio.parameters(load.effort);
-    let disks = vec![DEFAULT_DISK; NAMES.len()];
+    let disks = vec![NULL_DISK; NAMES.len()];
     let image;
     let mut machine = match policy.choice() {
         None => {

@@ -1,0 +1,150 @@
+//! Disks of `exitless run`: images that the user names, and one that is made for a run.
+//!
+//! Guarantees: what [`check`] accepts is a raw image that a guest can have as a disk; a [`Scratch`]
+//! leaves nothing behind however the run ends.
+
+use anyhow::{Context, Result, anyhow, bail};
+use plan::Size;
+use std::{
+    fs::{self, File},
+    io::{ErrorKind, Read},
+    os::fd::AsRawFd,
+    path::{Path, PathBuf},
+    process,
+};
+
+/// Bytes of a disk that is made for a run.
+pub const SCRATCH: u64 = 1 << 30;
+/// Bytes of a block, as the emulated NVMe controller has them.
+const BLOCK: u64 = 512;
+/// How images begin that aren't raw.
+const FORMATS: [(&str, &[u8]); 4] =
+    [("qcow2", b"QFI\xFB"), ("VMDK", b"KDMV"), ("VHDX", b"vhdxfile"), ("VHD", b"conectix")];
+
+/// Whether the images can be disks; the first fault if not.
+pub fn check(images: &[PathBuf]) -> Result<()> {
+    for (i, path) in images.iter().enumerate() {
+        check_one(path).context("--disk")?;
+        let same = |other: &PathBuf| other.canonicalize().ok() == path.canonicalize().ok();
+        if images.iter().take(i).any(same) {
+            bail!("--disk: {} is given twice; each disk needs an image of its own", path.display());
+        }
+    }
+    Ok(())
+}
+
+fn check_one(path: &Path) -> Result<()> {
+    let name = path.display();
+    let found = fs::metadata(path).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => anyhow!("{name} doesn't exist"),
+        _ => anyhow!("{name} can't be looked at: {e}"),
+    })?;
+    if found.is_dir() {
+        bail!("{name} is a folder; a raw image is needed");
+    }
+    if !found.is_file() {
+        bail!("{name} is a device or a pipe; a raw image in a file is needed");
+    }
+    let size = found.len();
+    if size == 0 {
+        bail!("{name} is empty; `truncate -s 1G {name}` makes a disk of 1G of it");
+    }
+    if !size.is_multiple_of(BLOCK) {
+        bail!("{name} has {size} bytes, which is no multiple of {BLOCK}, a disk's block");
+    }
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .open(path)
+        .map_err(|e| anyhow!("{name} can't be opened for writing: {e}"))?;
+    let mut start = [0; 8];
+    file.read_exact(&mut start).with_context(|| format!("{name} can't be read"))?;
+    if let Some((format, _)) = FORMATS.iter().find(|(_, magic)| start.starts_with(magic)) {
+        bail!(
+            "{name} is a {format} image, and a raw one is needed; `qemu-img convert -O raw {name} disk.img` makes one"
+        );
+    }
+    Ok(())
+}
+
+/// An empty disk that goes when this does: a sparse file without a name.
+#[derive(Debug)]
+pub struct Scratch(File);
+
+impl Scratch {
+    /// Makes it. Room is taken only for what is written.
+    pub fn new() -> Result<Scratch> {
+        let file = tempfile::tempfile().and_then(|file| file.set_len(SCRATCH).map(|()| file));
+        file.map(Scratch).with_context(|| {
+            format!("no temporary file of {} can be made for a disk", Size(SCRATCH))
+        })
+    }
+
+    /// Where other processes of this user find it.
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", process::id(), self.0.as_raw_fd()).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        io::{Seek, SeekFrom, Write},
+        os::unix::fs::MetadataExt,
+    };
+
+    fn refusal(path: &Path) -> String {
+        format!("{:#}", check(&[path.to_owned()]).unwrap_err())
+    }
+
+    #[test]
+    fn what_can_be_no_disk_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, contents: &[u8]| {
+            let path = folder.path().join(name);
+            fs::write(&path, contents).unwrap();
+            path
+        };
+        let named = |name: &str| format!("--disk: {}", folder.path().join(name).display());
+        let missing = folder.path().join("nope");
+        assert_eq!(refusal(&missing), format!("{} doesn't exist", named("nope")));
+        let at = folder.path();
+        let said = "is a folder; a raw image is needed";
+        assert_eq!(refusal(at), format!("--disk: {} {said}", at.display()));
+        let said = "is empty; `truncate -s 1G ";
+        assert!(refusal(&file("empty", b"")).starts_with(&format!("{} {said}", named("empty"))));
+        let said = "has 1000 bytes, which is no multiple of 512, a disk's block";
+        assert_eq!(refusal(&file("odd", &[0; 1000])), format!("{} {said}", named("odd")));
+        let null = Path::new("/dev/null");
+        assert!(refusal(null).starts_with("--disk: /dev/null is a device or a pipe; "));
+        let mut qcow2 = b"QFI\xFB\0\0\0\x03".to_vec();
+        qcow2.resize(1024, 0);
+        assert!(refusal(&file("q", &qcow2)).contains(" is a qcow2 image, and a raw one is"));
+        let good = file("good", &[0; 1024]);
+        assert!(check(std::slice::from_ref(&good)).is_ok());
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&good, &link).unwrap();
+        let twice = format!("{:#}", check(&[good, link]).unwrap_err());
+        assert_eq!(
+            twice,
+            format!("{} is given twice; each disk needs an image of its own", named("link"))
+        );
+    }
+
+    #[test]
+    fn a_scratch_disk_keeps_what_is_written_takes_no_room_and_has_no_name() {
+        let disk = Scratch::new().unwrap();
+        let open = || File::options().read(true).write(true).open(disk.path()).unwrap();
+        let mut guest = open();
+        guest.seek(SeekFrom::Start(512 << 20)).unwrap();
+        guest.write_all(b"data").unwrap();
+        let (mut again, mut read) = (open(), [0; 4]);
+        again.seek(SeekFrom::Start(512 << 20)).unwrap();
+        again.read_exact(&mut read).unwrap();
+        assert_eq!(&read, b"data");
+        let found = again.metadata().unwrap();
+        assert_eq!((found.len(), found.nlink()), (SCRATCH, 0));
+        assert!(found.blocks() * 512 < 1 << 20, "{} blocks", found.blocks());
+    }
+}

@@ -1,0 +1,88 @@
+//! Whether this machine has the memory that an emulated one needs.
+//!
+//! The hypervisor clears the guests' memory before they start, so all of it is used at once. What
+//! is missing would be noticed late, by the system's ending some process.
+
+use anyhow::{Result, bail};
+use plan::Size;
+use std::fs;
+
+const MIB: u64 = 1 << 20;
+
+/// Bytes of memory of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// What it has.
+    all: u64,
+    /// What can be had now, swap included.
+    free: u64,
+}
+
+impl Room {
+    /// As the system tells it now; none where it doesn't.
+    pub fn now() -> Option<Room> {
+        let room = parse(&fs::read_to_string("/proc/meminfo").ok()?)?;
+        // A container's limit, where there is one.
+        let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+        let limit = limit.and_then(|text| text.trim().parse().ok()).unwrap_or(u64::MAX);
+        let used = fs::read_to_string("/sys/fs/cgroup/memory.current").ok();
+        let used: u64 = used.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+        let left = if limit == u64::MAX { u64::MAX } else { limit.saturating_sub(used) };
+        Some(Room { all: room.all.min(limit), free: room.free.min(left) })
+    }
+
+    /// Fails if a machine of `needed` bytes, `guests` of them the VMs', has no room.
+    pub fn check(self, guests: u64, needed: u64) -> Result<()> {
+        if needed <= self.free {
+            return Ok(());
+        }
+        let [all, free] = [self.all, self.free].map(|bytes| Size(bytes / MIB * MIB));
+        let [guests, needed] = [guests, needed].map(|bytes| Size(bytes.next_multiple_of(MIB)));
+        bail!(
+            "the VMs have {guests} of memory, for which the emulated machine needs {needed}; this machine has {all}, of which {free} are free"
+        )
+    }
+}
+
+/// From the text of `/proc/meminfo`.
+fn parse(text: &str) -> Option<Room> {
+    let field = |name: &str| -> Option<u64> {
+        let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
+        line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+    };
+    let free = field("MemAvailable")?.saturating_add(field("SwapFree").unwrap_or(0));
+    Some(Room { all: field("MemTotal")?, free })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEMINFO: &str = "\
+MemTotal:       24684084 kB
+MemFree:          123456 kB
+MemAvailable:   18874368 kB
+SwapTotal:             0 kB
+SwapFree:        1048576 kB
+";
+
+    #[test]
+    fn the_systems_own_numbers_are_read() {
+        let room = parse(MEMINFO).unwrap();
+        assert_eq!(room, Room { all: 24_684_084 << 10, free: 19 << 30 });
+        assert_eq!(parse("MemTotal: 5 kB\n"), None);
+        let now = Room::now().unwrap();
+        assert!(now.free > 0 && now.all > 0);
+    }
+
+    #[test]
+    fn what_is_missing_is_told_with_what_there_is() {
+        let room = Room { all: 24 << 30, free: 19 << 30 };
+        assert!(room.check(18 << 30, 19 << 30).is_ok());
+        let error = room.check(20 << 30, (22 << 30) + 1).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "the VMs have 20G of memory, for which the emulated machine needs 22529M; this machine has 24G, of which 19G are free"
+        );
+    }
+}
