@@ -1,53 +1,107 @@
-//! Shows the VMs' consoles on one terminal: as they come when there is one VM, line
-//! by line with `name| ` before each when there are several.
+//! Shows the VMs' consoles on one terminal: as they come when one VM is chosen or there is only
+//! one, else line by line with `name| ` before each.
+//!
+//! Guarantees: of several consoles no line of up to [`MAX_LINE`] bytes is cut by another's: each
+//! is shown whole, in its VM's order. A line that its VM leaves unfinished for [`PROMPT`], such as
+//! a prompt, is shown as far as it goes; when others wrote meanwhile it is shown again, from its
+//! start, once it goes on.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    mem,
+    time::{Duration, Instant},
+};
+
+/// Where a line is cut that doesn't end.
+pub const MAX_LINE: usize = 4096;
+/// How long a line may stay unfinished before it is taken for a prompt.
+pub const PROMPT: Duration = Duration::from_millis(700);
 
 /// The consoles of a plan's VMs.
 pub struct Consoles {
     names: Vec<String>,
     width: usize,
+    /// The one VM that is shown as it writes.
+    raw: Option<usize>,
     /// What each VM wrote since its last complete line.
-    partial: Vec<Vec<u8>>,
+    lines: Vec<Line>,
     /// Whose unfinished line the terminal's last line is.
     open: Option<usize>,
 }
 
-/// Where a line is shown that doesn't end.
-const MAX_LINE: usize = 1024;
+/// A line that isn't complete.
+#[derive(Default)]
+struct Line {
+    text: Vec<u8>,
+    /// How much of it the terminal's last line shows, while that is this one.
+    shown: usize,
+    /// How much of it was on the terminal once. Of a line that was begun there, what comes is an
+    /// answer's echo, and shown soon.
+    seen: usize,
+    /// When it grew last.
+    grew: Option<Instant>,
+}
 
 impl Consoles {
-    /// For the VMs of these names, in the plan's order.
-    pub fn new(names: Vec<String>) -> Self {
+    /// For the VMs of these names, in the plan's order; `chosen`: the only one to show.
+    pub fn new(names: Vec<String>, chosen: Option<usize>) -> Self {
         let width = names.iter().map(String::len).max().unwrap_or(0);
-        Consoles { width, partial: vec![Vec::new(); names.len()], names, open: None }
+        let raw = chosen.or((names.len() == 1).then_some(0));
+        let lines = names.iter().map(|_| Line::default()).collect();
+        Consoles { width, raw, lines, names, open: None }
     }
 
     /// Shows what a VM wrote.
-    pub fn write(&mut self, vm: usize, bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
-        if self.names.len() < 2 {
+    pub fn write(
+        &mut self,
+        vm: usize,
+        bytes: &[u8],
+        now: Instant,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        if let Some(raw) = self.raw {
+            if raw != vm {
+                return Ok(());
+            }
             self.open = (!bytes.ends_with(b"\n")).then_some(vm);
             out.write_all(bytes)?;
             return out.flush();
         }
-        let Some(partial) = self.partial.get_mut(vm) else { return Ok(()) };
-        partial.extend(bytes.iter().filter(|b| **b != b'\r'));
-        while let Some(end) = self.partial[vm].iter().position(|b| *b == b'\n') {
-            let line: Vec<u8> = self.partial[vm].drain(..=end).collect();
-            self.show(vm, &line, out)?;
+        for byte in bytes.iter().filter(|byte| **byte != b'\r') {
+            let Some(line) = self.lines.get_mut(vm) else { return Ok(()) };
+            if *byte != b'\n' {
+                line.text.push(*byte);
+                line.grew = Some(now);
+            }
+            if *byte == b'\n' || line.text.len() == MAX_LINE {
+                self.complete(vm, out)?;
+            }
         }
-        if self.partial[vm].len() > MAX_LINE {
-            self.idle(out)?;
+        // The terminal's last line is this one already: nothing is cut by going on.
+        if self.open == Some(vm) {
+            self.show(vm, out)?;
         }
+        self.prompts(now, out)?;
         out.flush()
     }
 
-    /// Nothing came for a moment: shows lines that aren't complete, such as prompts.
-    pub fn idle(&mut self, out: &mut impl Write) -> io::Result<()> {
-        for vm in 0..self.partial.len() {
-            let partial = std::mem::take(&mut self.partial[vm]);
-            if !partial.is_empty() {
-                self.show(vm, &partial, out)?;
+    /// Nothing came for a moment: shows lines that were begun long ago, such as prompts.
+    pub fn idle(&mut self, now: Instant, out: &mut impl Write) -> io::Result<()> {
+        for vm in 0..self.lines.len() {
+            if self.lines[vm].seen > 0 && self.open.is_none() {
+                self.show(vm, out)?;
+            }
+        }
+        self.prompts(now, out)?;
+        out.flush()
+    }
+
+    /// The run is over: shows what was begun.
+    pub fn finish(&mut self, out: &mut impl Write) -> io::Result<()> {
+        for vm in 0..self.lines.len() {
+            let line = &self.lines[vm];
+            if line.seen < line.text.len() {
+                self.complete(vm, out)?;
             }
         }
         out.flush()
@@ -55,55 +109,142 @@ impl Consoles {
 
     /// Makes the terminal start a new line, for output that isn't a console's.
     pub fn close_line(&mut self, out: &mut impl Write) -> io::Result<()> {
-        if self.open.take().is_some() { out.write_all(b"\r\n") } else { Ok(()) }
+        let Some(vm) = self.open.take() else { return Ok(()) };
+        self.lines[vm].shown = 0;
+        out.write_all(b"\r\n")
     }
 
-    fn show(&mut self, vm: usize, text: &[u8], out: &mut impl Write) -> io::Result<()> {
+    fn prompts(&mut self, now: Instant, out: &mut impl Write) -> io::Result<()> {
+        for vm in 0..self.lines.len() {
+            let line = &mut self.lines[vm];
+            let old = line.grew.is_some_and(|grew| now.duration_since(grew) >= PROMPT);
+            if old && !line.text.is_empty() {
+                line.grew = None;
+                self.show(vm, out)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows as much of a line as there is.
+    fn show(&mut self, vm: usize, out: &mut impl Write) -> io::Result<()> {
         if self.open != Some(vm) {
             self.close_line(out)?;
             write!(out, "{:width$}| ", self.names[vm], width = self.width)?;
         }
-        self.open = (!text.ends_with(b"\n")).then_some(vm);
-        out.write_all(text)
+        self.open = Some(vm);
+        let line = &mut self.lines[vm];
+        let from = mem::replace(&mut line.shown, line.text.len());
+        line.seen = line.text.len();
+        out.write_all(&line.text[from..])
+    }
+
+    /// Shows a line that goes on no further.
+    fn complete(&mut self, vm: usize, out: &mut impl Write) -> io::Result<()> {
+        self.show(vm, out)?;
+        (self.lines[vm], self.open) = (Line::default(), None);
+        out.write_all(b"\n")
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
-    fn shown(names: &[&str], writes: &[(usize, &str)]) -> String {
-        let mut consoles = Consoles::new(names.iter().map(|n| n.to_string()).collect());
-        let mut out = Vec::new();
+    /// What a terminal gets from these writes; "(idle)" is a moment, "(quiet)" a long one.
+    fn shown(names: &[&str], chosen: Option<usize>, writes: &[(usize, &str)]) -> String {
+        let mut consoles = Consoles::new(names.iter().map(|n| n.to_string()).collect(), chosen);
+        let (mut out, mut now) = (Vec::new(), Instant::now());
         for (vm, text) in writes {
             match *text {
-                "(idle)" => consoles.idle(&mut out).unwrap(),
-                text => consoles.write(*vm, text.as_bytes(), &mut out).unwrap(),
+                "(idle)" => consoles.idle(now, &mut out).unwrap(),
+                "(quiet)" => {
+                    now += PROMPT;
+                    consoles.idle(now, &mut out).unwrap();
+                }
+                text => consoles.write(*vm, text.as_bytes(), now, &mut out).unwrap(),
             }
         }
+        consoles.finish(&mut out).unwrap();
         consoles.close_line(&mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
     #[test]
     fn one_vm_is_shown_as_it_writes() {
-        assert_eq!(shown(&["a"], &[(0, "x\r"), (0, "y\n\x1b[m$ ")]), "x\ry\n\x1b[m$ \r\n");
+        let writes = [(0, "x\r"), (0, "y\n\x1b[m$ ")];
+        assert_eq!(shown(&["a"], None, &writes), "x\ry\n\x1b[m$ \r\n");
+        let writes = [(1, "x\r"), (0, "no\n"), (1, "y\n"), (0, "no"), (1, "$ ")];
+        assert_eq!(shown(&["a", "b"], Some(1), &writes), "x\ry\n$ \r\n");
     }
 
     #[test]
     fn several_are_told_apart_by_line() {
-        let writes = [(0, "bo"), (1, "hi\r\nyo"), (0, "ot\r\n"), (1, "\n")];
-        assert_eq!(shown(&["a", "db"], &writes), "db| hi\na | boot\ndb| yo\n");
+        let writes = [(0, "bo"), (1, "hi\r\nyo"), (0, "ot\r\n"), (1, "\n"), (0, "end")];
+        assert_eq!(shown(&["a", "db"], None, &writes), "db| hi\na | boot\ndb| yo\na | end\n");
+    }
+
+    /// As a slow guest writes, whose line stands still for a moment.
+    #[test]
+    fn a_line_is_not_cut_by_a_moments_pause() {
+        let writes = [(0, "bo"), (0, "(idle)"), (1, "hi\n"), (0, "(idle)"), (0, "ot\n")];
+        assert_eq!(shown(&["a", "b"], None, &writes), "b| hi\na| boot\n");
     }
 
     #[test]
-    fn a_prompt_shows_when_nothing_follows_and_its_line_goes_on() {
-        let writes = [(0, "$ "), (0, "(idle)"), (0, "ls\n"), (0, "% "), (0, "(idle)"), (1, "x\n")];
-        assert_eq!(shown(&["a", "b"], &writes), "a| $ ls\na| % \r\nb| x\n");
+    fn a_prompt_is_shown_and_its_line_goes_on() {
+        let quiet = (0, "(quiet)");
+        let writes = [(0, "$ "), quiet, (0, "l"), (0, "s\n"), (0, "% "), quiet, (1, "x\n")];
+        assert_eq!(shown(&["a", "b"], None, &writes), "a| $ ls\na| % \r\nb| x\n");
+        // Whose prompt others wrote over gets it back with the echo, whole.
+        let writes = [(0, "$ "), quiet, (0, "l"), (1, "x\n"), (0, "s"), (0, "(idle)"), (0, "\n")];
+        assert_eq!(shown(&["a", "b"], None, &writes), "a| $ l\r\nb| x\na| $ ls\n");
+    }
+
+    /// Some VM writes all the time: there is no idle moment.
+    #[test]
+    fn a_prompt_is_shown_beside_one_that_never_stops() {
+        let names = ["a", "b"].map(String::from).to_vec();
+        let (mut consoles, mut out) = (Consoles::new(names, None), Vec::new());
+        let start = Instant::now();
+        consoles.write(0, b"login: ", start, &mut out).unwrap();
+        consoles.write(1, b"x\n", start + PROMPT, &mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "b| x\na| login: ");
     }
 
     #[test]
-    fn a_vm_that_is_not_in_the_plan_is_not_shown() {
-        assert_eq!(shown(&["a", "b"], &[(7, "x\n")]), "");
+    fn endless_lines_are_cut_and_unknown_vms_not_shown() {
+        let long = "x".repeat(MAX_LINE + 1);
+        let cut = &long[1..];
+        assert_eq!(shown(&["a", "b"], None, &[(0, &long)]), format!("a| {cut}\na| x\n"));
+        assert_eq!(shown(&["a", "b"], None, &[(7, "x\n")]), "");
+    }
+
+    proptest! {
+        /// Whatever is written when: each finished line stands whole on a line of the terminal, in
+        /// order; what else stands there is the beginning of one.
+        #[test]
+        fn no_line_is_cut(
+            events in prop::collection::vec((0usize..2, "[xy\n]{0,6}|\\(idle\\)|\\(quiet\\)"), 0..60),
+        ) {
+            let writes: Vec<_> = events.iter().map(|(vm, text)| (*vm, text.as_str())).collect();
+            let out = shown(&["a", "b"], None, &writes);
+            for (vm, name) in ["a| ", "b| "].iter().enumerate() {
+                let mine = events.iter().filter(|(v, text)| *v == vm && !text.starts_with('('));
+                let text: String = mine.map(|(_, text)| text.as_str()).collect();
+                let mut wanted = text.lines();
+                let (mut last, mut next) = (None, wanted.next());
+                for line in out.lines().filter_map(|l| l.trim_end_matches('\r').strip_prefix(name)) {
+                    if next == Some(line) {
+                        (last, next) = (next, wanted.next());
+                    } else {
+                        let began = |whole: Option<&str>| whole.is_some_and(|w| w.starts_with(line));
+                        prop_assert!(began(next) || began(last), "{out:?}: {line:?} is cut");
+                    }
+                }
+                prop_assert!(next.is_none(), "{out:?} lacks {next:?}");
+            }
+        }
     }
 }

@@ -17,8 +17,8 @@ use crate::{
     terminal::Terminal,
     top::{self, Offer},
 };
-use anyhow::{Context as _, Result, bail};
-use plan::{Choice, DeviceName, OnReset, Plan, Size, Vm};
+use anyhow::{Context as _, Result, anyhow, bail};
+use plan::{Choice, DeviceName, OnReset, Plan, Shown, Size, Vm};
 use std::{
     ffi::OsString,
     io::{stderr, stdout},
@@ -26,7 +26,7 @@ use std::{
     path::{Path, PathBuf},
     process::{self, ExitCode},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 const EXAMPLES: &str = "\
@@ -42,7 +42,8 @@ The machine is emulated (QEMU): a core for the host, one for each VM, VT-d, and 
 devices the plan names. nvme0 is at 00:04.0, nic0 at 00:08.0, edu0 at 00:10.0.
 Behind each network controller is a network of its own, which gives addresses by DHCP
 and leads to where this machine can go; --forward leads in, from this machine alone.
-The console is yours; leave it with Ctrl-] or Ctrl-A x.
+The console is yours; leave it with Ctrl-] or Ctrl-A x. Of several VMs all consoles are
+shown, line by line; --console shows one alone, as a terminal.
 
 Exit status: 0 all VMs powered off or reset themselves for good; 1 wrong input;
 2 refused by the hypervisor; 3 a VM was stopped for what it did; 4 the hypervisor failed;
@@ -93,6 +94,10 @@ pub struct Args {
     /// End the VM when its guest resets itself, instead of starting it again
     #[arg(long)]
     no_reboot: bool,
+    /// Show the console of this VM of the plan alone, as it writes, and type there; else the
+    /// consoles are shown line by line, and what is typed goes to the first
+    #[arg(long, value_name = "VM")]
+    console: Option<String>,
     /// Stop after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
@@ -138,6 +143,16 @@ pub fn run(args: &Args, cx: &Context) -> Result<ExitCode> {
 }
 
 impl Args {
+    /// The VM whose console was asked for, by its index.
+    fn chosen<F>(&self, plan: &Plan<F>) -> Result<Option<usize>> {
+        let Some(name) = &self.console else { return Ok(None) };
+        let found = plan.vms.iter().position(|vm| vm.name == *name);
+        found.map(Some).ok_or_else(|| {
+            let names: Vec<_> = plan.vms.iter().map(|vm| vm.name.as_str()).collect();
+            anyhow!("--console: no VM is called `{}`; there is {}", Shown(name), names.join(", "))
+        })
+    }
+
     fn plan(&self) -> Result<Plan<File>> {
         match (&self.file, &self.kernel) {
             (Some(file), _) => load::plan(file),
@@ -164,6 +179,7 @@ impl Args {
 }
 
 fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)> {
+    let chosen = args.chosen(plan)?;
     disk::check(&args.disks)?;
     args.forwards.iter().try_for_each(Forward::check_free)?;
     let image = BootImage::new(plan)?;
@@ -182,7 +198,8 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
     let command = machine.command(cx)?;
 
     let mut report = Report::new(plan.vms.iter().map(|vm| vm.name.as_str()));
-    let mut consoles = Consoles::new(plan.vms.iter().map(|vm| vm.name.clone()).collect());
+    let names = plan.vms.iter().map(|vm| vm.name.clone()).collect();
+    let mut consoles = Consoles::new(names, chosen);
     let wishes = Arc::new(Wishes::default());
     let names = plan.vms.iter().map(|vm| vm.name.clone());
     let offer = Offer::open(&top::directory(), process::id(), names, wishes.clone());
@@ -197,13 +214,13 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
         say(format_args!("exitless: `exitless top` can't watch this run: {error:#}"));
     }
     let timeout = args.timeout;
-    let typed = Some(Typed { bytes, wishes });
+    let typed = Some(Typed { bytes, to: chosen.unwrap_or(0), wishes });
     let setup = Setup { command, framing: Framing::Frames, timeout, typed };
     let shown = "standard output can't be written";
     let ended = session::run(setup, cx, |seen| {
         match seen {
             Seen::Said(Piece::Console { vm, bytes }) => {
-                consoles.write(vm, bytes, &mut stdout()).context(shown)?;
+                consoles.write(vm, bytes, Instant::now(), &mut stdout()).context(shown)?;
             }
             Seen::Said(Piece::Log(line)) if !args.quiet => {
                 consoles.close_line(&mut stdout()).context(shown)?;
@@ -216,11 +233,11 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
                     offer.see(&record);
                 }
             }
-            Seen::Idle => consoles.idle(&mut stdout()).context(shown)?,
+            Seen::Idle => consoles.idle(Instant::now(), &mut stdout()).context(shown)?,
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    consoles.idle(&mut stdout()).context(shown)?;
+    consoles.finish(&mut stdout()).context(shown)?;
     // Fails when nobody sees it.
     let _ = consoles.close_line(&mut stderr());
     drop(terminal);
@@ -271,6 +288,16 @@ mod tests {
             let error = line(text).unwrap().plan().unwrap_err().to_string();
             assert!(error.contains("`exitless run vm.toml`, or a kernel, as in"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_console_is_chosen_by_name() {
+        let plan = plan::file::parse("f", "[vm.a]\nkernel='k'\n[vm.db]\nkernel='k'\n").unwrap();
+        let chosen = |text: &str| line(text).unwrap().chosen(&plan).map_err(|e| e.to_string());
+        assert_eq!(chosen("vm.toml"), Ok(None));
+        assert_eq!(chosen("vm.toml --console db"), Ok(Some(1)));
+        let error = "--console: no VM is called `x`; there is a, db".to_owned();
+        assert_eq!(chosen("vm.toml --console x"), Err(error));
     }
 
     #[test]

@@ -58,8 +58,10 @@ pub enum Seen<'a> {
 
 /// What comes from outside while the machine runs.
 pub struct Typed {
-    /// What was typed, on its way to the first VM.
+    /// What was typed.
     pub bytes: Receiver<Vec<u8>>,
+    /// Which VM it is for, by its index in the plan.
+    pub to: usize,
     /// And what else is wanted.
     pub wishes: Arc<Wishes>,
 }
@@ -356,7 +358,7 @@ impl Input {
             && let Ok(bytes) = typed.bytes.try_recv()
         {
             self.send(match framing {
-                Framing::Frames => stream::frame_input(0, &bytes),
+                Framing::Frames => stream::frame_input(typed.to, &bytes),
                 Framing::Raw => bytes,
             });
         }

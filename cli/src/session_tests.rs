@@ -12,7 +12,7 @@ fn shell(script: &str) -> Command {
 /// The outside of a run, and how to type.
 fn typed() -> (SyncSender<Vec<u8>>, Typed) {
     let (send, bytes) = sync_channel(1);
-    (send, Typed { bytes, wishes: Arc::default() })
+    (send, Typed { bytes, to: 0, wishes: Arc::default() })
 }
 
 fn run_raw(script: &str, timeout: Option<Duration>, typed: Option<Typed>) -> (Ended, String) {

@@ -277,7 +277,7 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
     let patience = if case.has_linux() { LINUX_PATIENCE } else { PATIENCE };
     let wishes = Arc::new(Wishes::default());
     let (_nobody, bytes) = mpsc::channel();
-    let typed = Some(Typed { bytes, wishes: wishes.clone() });
+    let typed = Some(Typed { bytes, to: 0, wishes: wishes.clone() });
     let setup = Setup { command, framing, timeout: Some(patience), typed };
     let names = || case.guests.iter().enumerate().map(|(i, _)| NAMES[i % NAMES.len()]);
     let (mut report, mut live) = (Report::new(names()), Report::new(names()));

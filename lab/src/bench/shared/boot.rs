@@ -108,7 +108,7 @@ pub fn boot(cx: &Context, kit: &Kit, load: &Load, policy: Policy, step: &Step) -
         command: machine.command(cx)?,
         framing: if bare { Framing::Raw } else { Framing::Frames },
         timeout: Some(PATIENCE),
-        typed: Some(Typed { bytes, wishes: wishes.clone() }),
+        typed: Some(Typed { bytes, to: 0, wishes: wishes.clone() }),
     };
     step.say("boots");
     let ended = session::run(setup, cx, |seen| {
