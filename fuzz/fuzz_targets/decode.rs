@@ -2,11 +2,14 @@
 //!
 //! What is accepted is read as iced-x86 reads it, and needs its own bytes and no others. Performing
 //! it makes at most one load, then at most one store, each of the instruction's size, and changes
-//! at most one general register and the arithmetic flags.
+//! at most one general or vector register and the arithmetic flags. Passing an element of a string
+//! changes two pointers and the count.
 #![no_main]
 
 use arbitrary::Arbitrary;
-use decode::{Device, Error, Instruction, Mode, Registers, Segment, decode, emulate_mmio};
+use decode::{
+    Device, Error, Instruction, Mode, Op, Registers, Segment, Vectors, decode, emulate_mmio,
+};
 use fuzz::one_line;
 use iced_x86::{Decoder, DecoderOptions, OpKind};
 use libfuzzer_sys::fuzz_target;
@@ -20,6 +23,7 @@ struct Input {
     length: u8,
     cpu: Cpu,
     value: u64,
+    lanes: Lanes,
 }
 
 #[derive(Arbitrary, Clone, Debug, PartialEq)]
@@ -28,6 +32,13 @@ struct Cpu {
     rflags: u64,
     rip: u64,
     segments: [u64; 6],
+}
+
+#[derive(Arbitrary, Clone, Debug, PartialEq)]
+struct Lanes {
+    registers: [[u64; 4]; 16],
+    /// 0: none can be used; 1: 16 bytes each; else 32.
+    width: u8,
 }
 
 impl Registers for Cpu {
@@ -51,6 +62,20 @@ impl Registers for Cpu {
     }
 }
 
+impl Vectors for Lanes {
+    fn usable(&self, vex: bool) -> bool {
+        self.width > u8::from(vex)
+    }
+    fn read(&self, number: u8, vex: bool) -> [u64; 4] {
+        assert!(self.usable(vex));
+        self.registers[usize::from(number)]
+    }
+    fn write(&mut self, number: u8, value: [u64; 4], vex: bool) {
+        assert!(self.usable(vex));
+        self.registers[usize::from(number)] = value;
+    }
+}
+
 /// One register that remembers how it was used.
 struct Recorder {
     value: u64,
@@ -66,6 +91,17 @@ impl Device for Recorder {
     }
     fn store(&mut self, size: u8, value: u64) {
         self.stores.push((size, value));
+        assert!(matches!(size, 1 | 2 | 4 | 8) && (size == 8 || value >> (8 * size) == 0));
+    }
+    fn load_vector(&mut self, size: u8) -> [u64; 4] {
+        self.load(size);
+        [self.value; 4]
+    }
+    fn store_vector(&mut self, size: u8, value: [u64; 4]) {
+        assert!(self.stores.is_empty() && matches!(size, 4 | 8 | 16 | 32));
+        let beyond = (size..32).all(|at| value[usize::from(at / 8)] >> (8 * (at % 8)) & 0xFF == 0);
+        assert!(beyond, "{size}: {value:x?}");
+        self.stores.push((size, 0));
     }
 }
 
@@ -75,7 +111,8 @@ fn same_as_iced(ours: &Instruction, bytes: &[u8], mode: Mode, cpu: &Cpu) {
         Mode::Bits32 => 32,
         Mode::Bits64 => 64,
     };
-    let iced = Decoder::with_ip(bits, bytes, cpu.rip, DecoderOptions::NONE).decode();
+    // AMD's option is for LOCK MOV CR0.
+    let iced = Decoder::with_ip(bits, bytes, cpu.rip, DecoderOptions::AMD).decode();
     assert!(!iced.is_invalid(), "{ours:?} is invalid");
     assert_eq!(usize::from(ours.len), iced.len());
     // The kinds from the first to the last are operands in memory, of string instructions too.
@@ -100,24 +137,53 @@ fn same_as_iced(ours: &Instruction, bytes: &[u8], mode: Mode, cpu: &Cpu) {
     assert_eq!(ours.linear_address(cpu, mode), theirs.map(|address| address & width));
 }
 
-fn perform(instruction: &Instruction, before: &Cpu, value: u64) {
-    let mut cpu = before.clone();
+fn perform(instruction: &Instruction, before: &Cpu, lanes_before: &Lanes, value: u64) {
+    let (mut cpu, mut lanes) = (before.clone(), lanes_before.clone());
     let mut device = Recorder { value, loads: Vec::new(), stores: Vec::new() };
-    let result = emulate_mmio(instruction, &mut cpu, &mut device);
+    let result = emulate_mmio(instruction, &mut cpu, &mut lanes, &mut device);
     let Recorder { loads, stores, .. } = device;
     if let Err(refusal) = result {
         one_line(&refusal);
         assert!(loads.is_empty() && stores.is_empty() && cpu == *before);
+        assert_eq!(lanes, *lanes_before);
         return;
     }
     let size = instruction.size;
-    assert!(instruction.memory.is_some() && matches!(size, 1 | 2 | 4 | 8));
+    assert!(instruction.memory.is_some() && matches!(size, 1 | 2 | 4 | 8 | 16 | 32));
+    assert_eq!(instruction.op.loads(), !loads.is_empty());
     assert!(loads.len() <= 1 && stores.len() <= 1 && loads.len() + stores.len() > 0);
     assert!(loads.iter().all(|loaded| *loaded == size));
-    let fits = |value: u64| size == 8 || value >> (8 * size) == 0;
-    assert!(stores.iter().all(|(stored, value)| *stored == size && fits(*value)), "{stores:x?}");
-    let changed = cpu.gpr.iter().zip(&before.gpr).filter(|(new, old)| new != old).count();
+    assert!(stores.iter().all(|(stored, _)| *stored == size), "{stores:x?}");
+    let changed = cpu.gpr.iter().zip(&before.gpr).filter(|(new, old)| new != old).count()
+        + lanes.registers.iter().zip(&lanes_before.registers).filter(|(n, o)| n != o).count();
     assert!(changed <= 1 && (cpu.rflags ^ before.rflags) & !ARITHMETIC_FLAGS == 0);
+}
+
+/// One element after the other: no other register changes, and the count says when it ends.
+fn pass_elements(instruction: &Instruction, before: &Cpu) {
+    const RCX: usize = 1;
+    const RSI: usize = 6;
+    const RDI: usize = 7;
+    let mut cpu = before.clone();
+    let (repeat, pointers) = match instruction.op {
+        Op::Movs { repeat, .. } => (repeat, &[RSI, RDI][..]),
+        Op::Lods { repeat } | Op::Outs { repeat } => (repeat, &[RSI][..]),
+        Op::Stos { repeat } | Op::Ins { repeat } => (repeat, &[RDI][..]),
+        _ => return assert!(!instruction.has_element(before)),
+    };
+    for _ in 0..3 {
+        if !instruction.has_element(&cpu) {
+            break;
+        }
+        let (last, more) = (cpu.clone(), instruction.pass_element(&mut cpu));
+        assert!(pointers.iter().all(|pointer| cpu.gpr[*pointer] != last.gpr[*pointer]));
+        assert_eq!(cpu.gpr[RCX] != last.gpr[RCX], repeat);
+        assert_eq!(more, repeat && instruction.has_element(&cpu));
+    }
+    for (number, (new, old)) in cpu.gpr.iter().zip(&before.gpr).enumerate() {
+        assert!(number == RCX || pointers.contains(&number) || new == old);
+    }
+    assert_eq!(cpu.rflags, before.rflags);
 }
 
 fuzz_target!(|input: Input| {
@@ -132,5 +198,6 @@ fuzz_target!(|input: Input| {
     assert_eq!(decode(&bytes[..length], mode), Ok(instruction));
     assert_eq!(decode(&bytes[..length - 1], mode), Err(Error::Truncated(length - 1)));
     same_as_iced(&instruction, bytes, mode, &input.cpu);
-    perform(&instruction, &input.cpu, input.value);
+    perform(&instruction, &input.cpu, &input.lanes, input.value);
+    pass_elements(&instruction, &input.cpu);
 });

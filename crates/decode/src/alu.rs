@@ -1,13 +1,7 @@
 //! Arithmetic and logic with the flags they leave (APM volume 1, 3.1.4).
 
 use crate::cursor::{sign, truncate};
-
-const CF: u64 = 1 << 0;
-const PF: u64 = 1 << 2;
-const AF: u64 = 1 << 4;
-const ZF: u64 = 1 << 6;
-const SF: u64 = 1 << 7;
-const OF: u64 = 1 << 11;
+use crate::flags::{AF, ARITHMETIC, CF, OF, of_result, with};
 
 /// An operation on two numbers of equal size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +9,8 @@ const OF: u64 = 1 << 11;
 pub enum Alu {
     Add,
     Or,
+    Adc,
+    Sbb,
     And,
     Sub,
     Xor,
@@ -23,17 +19,17 @@ pub enum Alu {
 }
 
 impl Alu {
-    /// The operation in bits 5:3 of an opcode or a ModRM byte. ADC and SBB
-    /// make no sense on a device register and are left out.
-    pub(crate) fn from_field(field: u8) -> Option<Self> {
+    /// The operation in bits 5:3 of an opcode or a ModRM byte.
+    pub(crate) fn from_field(field: u8) -> Self {
         match field & 7 {
-            0 => Some(Self::Add),
-            1 => Some(Self::Or),
-            4 => Some(Self::And),
-            5 => Some(Self::Sub),
-            6 => Some(Self::Xor),
-            7 => Some(Self::Cmp),
-            _ => None,
+            0 => Self::Add,
+            1 => Self::Or,
+            2 => Self::Adc,
+            3 => Self::Sbb,
+            4 => Self::And,
+            5 => Self::Sub,
+            6 => Self::Xor,
+            _ => Self::Cmp,
         }
     }
 
@@ -46,34 +42,37 @@ impl Alu {
     /// undefined after a logic operation, is cleared.
     pub(crate) fn apply(self, left: u64, right: u64, size: u8, rflags: u64) -> (u64, u64) {
         let (left, right) = (truncate(left, size), truncate(right, size));
+        let carry_in = match self {
+            Self::Adc | Self::Sbb => rflags & CF,
+            _ => 0,
+        };
         let result = match self {
-            Self::Add => left.wrapping_add(right),
-            Self::Sub | Self::Cmp => left.wrapping_sub(right),
+            Self::Add | Self::Adc => left.wrapping_add(right).wrapping_add(carry_in),
+            Self::Sub | Self::Sbb | Self::Cmp => left.wrapping_sub(right).wrapping_sub(carry_in),
             Self::And | Self::Test => left & right,
             Self::Or => left | right,
             Self::Xor => left ^ right,
         };
         let result = truncate(result, size);
+        // With a carry in, an equal result means a carry out of every bit, or out of none.
         let (carry, overflow, nibble_carry) = match self {
-            Self::Add => (result < left, (left ^ result) & (right ^ result), left ^ right ^ result),
-            Self::Sub | Self::Cmp => {
-                (left < right, (left ^ right) & (left ^ result), left ^ right ^ result)
-            }
+            Self::Add | Self::Adc => (
+                result < left || carry_in != 0 && result == left,
+                (left ^ result) & (right ^ result),
+                left ^ right ^ result,
+            ),
+            Self::Sub | Self::Sbb | Self::Cmp => (
+                left < right || carry_in != 0 && left == right,
+                (left ^ right) & (left ^ result),
+                left ^ right ^ result,
+            ),
             _ => (false, 0, 0),
         };
-        let mut flags = rflags & !(CF | PF | AF | ZF | SF | OF);
-        for (flag, set) in [
-            (CF, carry),
-            (PF, (result as u8).count_ones().is_multiple_of(2)),
-            (AF, nibble_carry & 0x10 != 0),
-            (ZF, result == 0),
-            (SF, result & sign(size) != 0),
-            (OF, overflow & sign(size) != 0),
-        ] {
-            if set {
-                flags |= flag;
-            }
-        }
+        let flags = rflags & !ARITHMETIC
+            | of_result(result, size)
+            | with(CF, carry)
+            | with(AF, nibble_carry & 0x10 != 0)
+            | with(OF, overflow & sign(size) != 0);
         (result, flags)
     }
 }

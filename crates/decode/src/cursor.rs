@@ -20,6 +20,11 @@ impl<'a> Cursor<'a> {
         self.position
     }
 
+    /// The next byte, which stays the next.
+    pub fn peek(&self) -> Result<u8, Error> {
+        Self { bytes: self.bytes, position: self.position }.u8()
+    }
+
     pub fn u8(&mut self) -> Result<u8, Error> {
         let position = usize::from(self.position);
         if position >= MAX_LENGTH {

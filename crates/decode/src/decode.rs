@@ -1,18 +1,35 @@
 //! From bytes to an [`Instruction`] (APM volume 3, appendix A, tables ).
 
 use crate::cursor::Cursor;
-use crate::prefixes::Prefixes;
-use crate::{Alu, Error, Instruction, MemoryOperand, Mode, Op, Register, Source};
+use crate::prefixes::{Mandatory, Prefixes};
+use crate::vector::{self, Vex};
+use crate::{
+    Alu, Bit, Error, Instruction, MemoryOperand, Mode, Modify, Op, Places, Register, Shift, Source,
+};
 
 /// Decodes the instruction that starts `bytes`; bytes after it are ignored.
 /// Fewer than 15 bytes are enough if the instruction ends within them.
 pub fn decode(bytes: &[u8], mode: Mode) -> Result<Instruction, Error> {
     let mut cursor = Cursor::new(bytes);
-    let (prefixes, first) = Prefixes::read(&mut cursor, mode)?;
-    let opcode = if first == 0x0F { 0x0F00 | u16::from(cursor.u8()?) } else { first.into() };
+    let (mut prefixes, first) = Prefixes::read(&mut cursor, mode)?;
+    // Outside 64-bit mode LES and LDS begin with the same bytes; their operand is in memory.
+    let is_vex = matches!(first, 0xC4 | 0xC5) && (mode == Mode::Bits64 || cursor.peek()? >> 6 == 3);
+    let vex = is_vex.then(|| Vex::read(&mut cursor, &mut prefixes, first)).transpose()?;
+    let opcode = match (&vex, first) {
+        (Some(vex), _) => vex.opcode,
+        (None, 0x0F) => match cursor.u8()? {
+            0x38 => 0x0F_3800 | u32::from(cursor.u8()?),
+            second => 0x0F00 | u32::from(second),
+        },
+        (None, _) => first.into(),
+    };
     let mut decoder = Decoder { cursor, prefixes, opcode };
-    let body = if first == 0x0F { decoder.two_byte()? } else { decoder.one_byte(first)? };
-    if prefixes.lock && !body.op.takes_lock() {
+    let body = match (vex, first) {
+        (Some(vex), _) => decoder.vector(Some(&vex))?,
+        (None, 0x0F) => decoder.two_byte()?,
+        (None, _) => decoder.one_byte(first)?,
+    };
+    if decoder.prefixes.lock && !body.op.takes_lock() {
         return Err(Error::Lock(opcode));
     }
     let Body { op, size, memory } = body;
@@ -47,7 +64,7 @@ impl Operands {
 struct Decoder<'a> {
     cursor: Cursor<'a>,
     prefixes: Prefixes,
-    opcode: u16,
+    opcode: u32,
 }
 
 impl Decoder<'_> {
@@ -56,7 +73,7 @@ impl Decoder<'_> {
         let size = if opcode & 1 == 0 { 1 } else { self.prefixes.operand_size() };
         match opcode {
             0x00..=0x3F if opcode & 7 < 4 => {
-                let alu = Alu::from_field(opcode >> 3).ok_or(self.unsupported())?;
+                let alu = Alu::from_field(opcode >> 3);
                 let operands = self.operands()?;
                 let register = self.register(operands.reg, size);
                 let op = if opcode & 2 == 0 {
@@ -71,7 +88,7 @@ impl Decoder<'_> {
             0x63 if self.prefixes.rex_w() => self.load(4, true),
             0x80 | 0x81 | 0x83 => {
                 let operands = self.operands()?;
-                let alu = Alu::from_field(operands.reg).ok_or(self.unsupported())?;
+                let alu = Alu::from_field(operands.reg);
                 let immediate = self.immediate(if opcode == 0x83 { 1 } else { size })?;
                 operands.body(Op::AluToMemory(alu, immediate), size)
             }
@@ -96,16 +113,26 @@ impl Decoder<'_> {
                 };
                 Ok(Body { op, size, memory: Some(memory) })
             }
-            0xC6 | 0xC7 | 0xF6 | 0xF7 => {
+            0xC0 | 0xC1 | 0xD0..=0xD3 => {
                 let operands = self.operands()?;
-                if operands.reg & 7 != 0 {
-                    return Err(self.unsupported());
-                }
-                let immediate = self.immediate(size)?;
-                let op = if opcode < 0xF0 {
-                    Op::Store(immediate)
-                } else {
-                    Op::AluToMemory(Alu::Test, immediate)
+                let shift = Shift::from_field(operands.reg).ok_or(self.unsupported())?;
+                let places = match opcode {
+                    0xC0 | 0xC1 => Places::Immediate(self.cursor.u8()?),
+                    0xD0 | 0xD1 => Places::Immediate(1),
+                    _ => Places::Cl,
+                };
+                operands.body(Op::Modify(Modify::Shift(shift, places)), size)
+            }
+            0xC6 | 0xC7 | 0xF6 | 0xF7 | 0xFE | 0xFF => {
+                let operands = self.operands()?;
+                let op = match (opcode & 0xFE, operands.reg & 7) {
+                    (0xC6, 0) => Op::Store(self.immediate(size)?),
+                    (0xF6, 0) => Op::AluToMemory(Alu::Test, self.immediate(size)?),
+                    (0xF6, 2) => Op::Modify(Modify::Not),
+                    (0xF6, 3) => Op::Modify(Modify::Neg),
+                    (0xFE, 0) => Op::Modify(Modify::Inc),
+                    (0xFE, 1) => Op::Modify(Modify::Dec),
+                    _ => return Err(self.unsupported()),
                 };
                 operands.body(op, size)
             }
@@ -114,15 +141,8 @@ impl Decoder<'_> {
             0xEC | 0xED => Ok(Op::In.into()),
             0xEE | 0xEF => Ok(Op::Out.into()),
             0xF4 => Ok(Op::Hlt.into()),
-            0x6C | 0x6D => {
-                let op = Op::Ins { repeat: self.prefixes.repeat };
-                Ok(self.string(op, MemoryOperand::string_destination(&self.prefixes)))
-            }
-            0x6E | 0x6F => {
-                let op = Op::Outs { repeat: self.prefixes.repeat };
-                Ok(self.string(op, MemoryOperand::string_source(&self.prefixes)))
-            }
-            0xA4..=0xA7 | 0xAA..=0xAF => Err(Error::StringInstruction(self.opcode)),
+            0x6C..=0x6F | 0xA4 | 0xA5 | 0xAA..=0xAD => Ok(self.string(opcode)),
+            0xA6 | 0xA7 | 0xAE | 0xAF => Err(Error::StringComparison(self.opcode)),
             _ => Err(self.unsupported()),
         }
     }
@@ -142,7 +162,52 @@ impl Decoder<'_> {
             0x0FB7 => self.load(2, false),
             0x0FBE => self.load(1, true),
             0x0FBF => self.load(2, true),
-            _ => Err(self.unsupported()),
+            0x0FA3 | 0x0FAB | 0x0FB3 | 0x0FBB => {
+                let bit = Bit::from_field((self.opcode >> 3) as u8);
+                self.with_register(|register| {
+                    Op::Modify(Modify::Bit(bit, Source::Register(register)))
+                })
+            }
+            0x0FBA => {
+                let operands = self.operands()?;
+                if operands.reg & 4 == 0 {
+                    return Err(self.unsupported());
+                }
+                let index = Source::Immediate(self.cursor.unsigned(1)?);
+                let bit = Bit::from_field(operands.reg);
+                operands.body(Op::Modify(Modify::Bit(bit, index)), self.prefixes.operand_size())
+            }
+            0x0FB0 | 0x0FB1 => self.with_register(Op::CompareExchange),
+            0x0FC0 | 0x0FC1 => self.with_register(Op::ExchangeAdd),
+            // MOVNTI, which has no form of 2 bytes.
+            0x0FC3 if self.prefixes.mandatory() == Mandatory::None => {
+                let operands = self.operands()?;
+                let size = if self.prefixes.rex_w() { 8 } else { 4 };
+                let register = self.register(operands.reg, size);
+                operands.body(Op::Store(Source::Register(register)), size)
+            }
+            _ => self.vector(None),
+        }
+    }
+
+    /// A read-modify-write with a register, of bytes only where bit 0 of the opcode is clear and
+    /// there is such a form.
+    fn with_register(&mut self, op: impl FnOnce(Register) -> Op) -> Result<Body, Error> {
+        let bytes = matches!(self.opcode, 0x0FB0 | 0x0FC0);
+        let size = if bytes { 1 } else { self.prefixes.operand_size() };
+        let operands = self.operands()?;
+        let register = self.register(operands.reg, size);
+        operands.body(op(register), size)
+    }
+
+    /// A move between a vector register and memory. Nothing else has a VEX prefix here.
+    fn vector(&mut self, vex: Option<&Vex>) -> Result<Body, Error> {
+        // Whether it is one doesn't depend on which register it names.
+        vector::operation(self.opcode, &self.prefixes, vex, 0).ok_or(self.unsupported())?;
+        let operands = self.operands()?;
+        match vector::operation(self.opcode, &self.prefixes, vex, operands.reg) {
+            Some((op, size)) => operands.body(op, size),
+            None => Err(self.unsupported()),
         }
     }
 
@@ -151,7 +216,7 @@ impl Decoder<'_> {
         let modrm = self.cursor.u8()?;
         let register_form = modrm >> 6 == 3;
         // With other prefixes these two bytes are other instructions.
-        let plain = !self.prefixes.repeat && !self.prefixes.operand;
+        let plain = self.prefixes.mandatory() == Mandatory::None;
         match modrm {
             0xD1 if plain => return Ok(Op::Xsetbv.into()),
             0xD9 if plain => return Ok(Op::Vmmcall.into()),
@@ -174,10 +239,14 @@ impl Decoder<'_> {
         Ok(Body { op, size, memory: Some(memory) })
     }
 
-    /// MOV with a control register; the `mod` field doesn't count.
+    /// MOV with a control register; the `mod` field doesn't count. LOCK makes CR0 CR8, also
+    /// outside 64-bit mode (APM volume 3, MOV CRn: CPUID's AltMovCr8).
     fn control_register(&mut self) -> Result<Body, Error> {
         let modrm = self.cursor.u8()?;
-        let cr = (modrm >> 3) & 7 | self.prefixes.rex_r();
+        let cr = match (modrm >> 3) & 7 | self.prefixes.rex_r() {
+            0 if core::mem::take(&mut self.prefixes.lock) => 8,
+            cr => cr,
+        };
         let number = modrm & 7 | self.prefixes.rex_b();
         match (cr, self.opcode) {
             (0 | 2 | 3 | 4 | 8, 0x0F20) => Ok(Op::ReadCr { cr, to: number }.into()),
@@ -209,9 +278,19 @@ impl Decoder<'_> {
         Ok(op.into())
     }
 
-    /// INS or OUTS, whose elements are at most 4 bytes even with REX.W.
-    fn string(&self, op: Op, memory: MemoryOperand) -> Body {
-        let size = if self.opcode & 1 == 0 { 1 } else { self.prefixes.operand_size().min(4) };
+    /// A string instruction. Elements of INS and OUTS are at most 4 bytes even with REX.W.
+    fn string(&self, opcode: u8) -> Body {
+        let repeat = self.prefixes.repeats();
+        let source = MemoryOperand::string_source(&self.prefixes);
+        let destination = MemoryOperand::string_destination(&self.prefixes);
+        let (op, memory, most) = match opcode {
+            0x6C | 0x6D => (Op::Ins { repeat }, destination, 4),
+            0x6E | 0x6F => (Op::Outs { repeat }, source, 4),
+            0xA4 | 0xA5 => (Op::Movs { repeat, source }, destination, 8),
+            0xAA | 0xAB => (Op::Stos { repeat }, destination, 8),
+            _ => (Op::Lods { repeat }, source, 8),
+        };
+        let size = if opcode & 1 == 0 { 1 } else { self.prefixes.operand_size().min(most) };
         Body { op, size, memory: Some(memory) }
     }
 

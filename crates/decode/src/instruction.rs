@@ -1,6 +1,6 @@
 //! A decoded instruction.
 
-use crate::{Alu, MemoryOperand, Mode, Register, Registers};
+use crate::{Alu, MemoryOperand, Mode, Modify, Register, Registers};
 
 /// What [`crate::decode`] makes of an instruction's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,9 +9,11 @@ pub struct Instruction {
     pub len: u8,
     /// What it does.
     pub op: Op,
-    /// Bytes it moves between processor and memory; 0 if it has no memory operand.
+    /// Bytes it moves between processor and memory, or an element has; 0 if it has no memory
+    /// operand.
     pub size: u8,
-    /// The memory operand.
+    /// The memory operand; of MOVS the destination. A bit's index in a register adds to its
+    /// address.
     pub memory: Option<MemoryOperand>,
 }
 
@@ -51,8 +53,45 @@ pub enum Op {
     AluToMemory(Alu, Source),
     /// register := register op memory; CMP sets the flags alone.
     AluToRegister(Alu, Register),
+    /// memory := op memory; BT sets CF alone.
+    Modify(Modify),
     /// XCHG with memory.
     Exchange(Register),
+    /// XADD: memory := memory + register, and the register becomes what memory was.
+    ExchangeAdd(Register),
+    /// CMPXCHG: memory := register if it is equal to rAX, which else becomes what memory was.
+    CompareExchange(Register),
+    /// A vector register := memory, and zero above it up to 16 bytes.
+    VectorLoad {
+        /// Number of the vector register.
+        to: u8,
+        /// What lies above the 16 bytes is set, too: from memory, if that is 32 bytes, or to zero.
+        vex: bool,
+    },
+    /// memory := the lower part of a vector register.
+    VectorStore {
+        /// Number of the vector register.
+        from: u8,
+        /// By an instruction of AVX.
+        vex: bool,
+    },
+    /// MOVS: memory := memory. Both base registers then move by the size, back with RFLAGS.DF.
+    Movs {
+        /// As often as rCX, of the size of the address, says.
+        repeat: bool,
+        /// The other memory operand.
+        source: MemoryOperand,
+    },
+    /// STOS: memory := rAX, else as MOVS.
+    Stos {
+        /// As often as rCX, of the size of the address, says.
+        repeat: bool,
+    },
+    /// LODS: rAX := memory, else as MOVS.
+    Lods {
+        /// As often as rCX, of the size of the address, says.
+        repeat: bool,
+    },
     /// MOV CRn, register.
     WriteCr {
         /// 0, 2, 3, 4 or 8.
@@ -125,8 +164,24 @@ impl Op {
     pub(crate) fn takes_lock(&self) -> bool {
         match self {
             Op::AluToMemory(alu, _) => alu.writes(),
-            Op::Exchange(_) => true,
+            Op::Modify(modify) => modify.takes_lock(),
+            Op::Exchange(_) | Op::ExchangeAdd(_) | Op::CompareExchange(_) => true,
             _ => false,
         }
+    }
+
+    /// It reads its memory operand, as one that [`crate::emulate_mmio`] performs.
+    pub fn loads(&self) -> bool {
+        matches!(
+            self,
+            Op::Load { .. }
+                | Op::AluToMemory(..)
+                | Op::AluToRegister(..)
+                | Op::Modify(_)
+                | Op::Exchange(_)
+                | Op::ExchangeAdd(_)
+                | Op::CompareExchange(_)
+                | Op::VectorLoad { .. }
+        )
     }
 }

@@ -1,6 +1,6 @@
 //! Decodes and performs the few x86 instructions a hypervisor must emulate:
-//! loads, stores and read-modify-writes of device registers, string input and
-//! output, and the privileged instructions whose length or operands the
+//! loads, stores and read-modify-writes of device registers, moves of strings and
+//! vectors, string input and output, and the privileged instructions whose length or operands the
 //! processor doesn't report.
 //!
 //! Guarantees: an instruction that is accepted has the length, the operands and
@@ -21,10 +21,14 @@ mod cursor;
 mod decode;
 mod emulate;
 mod error;
+mod flags;
 mod instruction;
 mod memory;
+mod modify;
 mod prefixes;
 mod registers;
+mod string;
+mod vector;
 
 pub use alu::Alu;
 pub use decode::decode;
@@ -32,5 +36,6 @@ pub use emulate::{Device, emulate_mmio};
 pub use error::Error;
 pub use instruction::{Instruction, Op, Source};
 pub use memory::{MemoryOperand, Segment};
+pub use modify::{Bit, Modify, Places, Shift};
 pub use prefixes::Mode;
-pub use registers::{Register, Registers};
+pub use registers::{Register, Registers, Vectors};

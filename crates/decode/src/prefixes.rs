@@ -14,6 +14,16 @@ pub enum Mode {
     Bits64,
 }
 
+/// A prefix that chooses one of several instructions with the same opcode (APM volume 3, 1.2.5
+/// and 1.2.6): of 0xF2 and 0xF3 the last one, else 0x66.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mandatory {
+    None,
+    Operand,
+    Rep,
+    Repne,
+}
+
 /// Everything before the opcode.
 #[derive(Clone, Copy)]
 pub struct Prefixes {
@@ -21,9 +31,9 @@ pub struct Prefixes {
     /// The override in effect; in 64-bit mode only FS and GS count.
     pub segment: Option<Segment>,
     pub lock: bool,
-    /// REP or REPNE, which select another instruction for some opcodes and mean the same for INS
-    /// and OUTS.
-    pub repeat: bool,
+    /// The last of REP (0xF3) and REPNE (0xF2), which select another instruction for some opcodes
+    /// and mean the same for strings that are only moved.
+    repeat: Option<u8>,
     pub operand: bool,
     address: bool,
     /// The REX byte, if one stands directly before the opcode.
@@ -37,7 +47,7 @@ impl Prefixes {
             mode,
             segment: None,
             lock: false,
-            repeat: false,
+            repeat: None,
             operand: false,
             address: false,
             rex: None,
@@ -54,7 +64,7 @@ impl Prefixes {
                 0x66 => this.operand = true,
                 0x67 => this.address = true,
                 0xF0 => this.lock = true,
-                0xF2 | 0xF3 => this.repeat = true,
+                0xF2 | 0xF3 => this.repeat = Some(byte),
                 0x40..=0x4F if mode == Mode::Bits64 => {
                     this.rex = Some(byte);
                     continue;
@@ -89,6 +99,34 @@ impl Prefixes {
             (Mode::Bits64, false) => 8,
             (Mode::Bits64, true) | (Mode::Bits32, false) | (Mode::Bits16, true) => 4,
             (Mode::Bits32, true) | (Mode::Bits16, false) => 2,
+        }
+    }
+
+    /// REP or REPNE.
+    pub fn repeats(&self) -> bool {
+        self.repeat.is_some()
+    }
+
+    pub fn mandatory(&self) -> Mandatory {
+        match self.repeat {
+            Some(0xF3) => Mandatory::Rep,
+            Some(_) => Mandatory::Repne,
+            None if self.operand => Mandatory::Operand,
+            None => Mandatory::None,
+        }
+    }
+
+    /// What a VEX prefix says instead of REX (`registers`: R, X, B from bit 2 down) and of the
+    /// mandatory prefix. Outside 64-bit mode there is no REX to stand for.
+    pub fn set_vex(&mut self, registers: u8, w: bool, mandatory: u8) {
+        if self.mode == Mode::Bits64 {
+            self.rex = Some(registers & 7 | if w { 8 } else { 0 });
+        }
+        match mandatory & 3 {
+            1 => self.operand = true,
+            2 => self.repeat = Some(0xF3),
+            3 => self.repeat = Some(0xF2),
+            _ => {}
         }
     }
 

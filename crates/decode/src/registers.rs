@@ -21,6 +21,17 @@ pub trait Registers {
     fn segment_base(&self, segment: Segment) -> u64;
 }
 
+/// The vector registers, apart from the others because a host that doesn't use them leaves the
+/// guest's where they are. Numbers passed are at most 15.
+pub trait Vectors {
+    /// They can be used; with `vex` as those of AVX, of 32 bytes each.
+    fn usable(&self, vex: bool) -> bool;
+    /// One that can be used; without `vex` its low 16 bytes alone, and zeros.
+    fn read(&self, number: u8, vex: bool) -> [u64; 4];
+    /// Replaces one that can be used; without `vex` its low 16 bytes alone.
+    fn write(&mut self, number: u8, value: [u64; 4], vex: bool);
+}
+
 /// A general register as an operand names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register {

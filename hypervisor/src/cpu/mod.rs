@@ -8,6 +8,7 @@ pub mod port;
 pub mod startup;
 pub mod svm;
 mod time;
+pub mod vectors;
 pub mod vendor;
 pub mod x2apic;
 

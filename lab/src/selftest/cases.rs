@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 const NONE: RangeInclusive<u64> = 0..=0;
 
 /// Tests of the kernel that end well, and whether the quick test has them.
-pub const TESTS: [(&str, bool); 40] = [
+pub const TESTS: [(&str, bool); 42] = [
     ("hello", true),
     ("exceptions", false),
     ("true-np", true),
@@ -48,6 +48,8 @@ pub const TESTS: [(&str, bool); 40] = [
     ("bad-cr4", false),
     ("bad-control", false),
     ("bad-instruction", false),
+    ("mmio-forms", true),
+    ("lock-mov-cr0", false),
     ("wild-load", false),
     ("wild-store", true),
 ];
@@ -59,7 +61,7 @@ const QUICK_DIRECT: [&str; 2] = ["delivery", "timer"];
 const ALL_BARE: &str = "hello,exceptions,true-np,delivery,delivery-masked,no-eoi,halt,\
     interrupt-shadow,timer,timer-mixed,timer-nested,idt-move,idt-limit,idt-write,idt-remap,self-ipi,self-nmi,msi-program,\
     spurious-vector,nested,low-gates,stackless,bar-move,dma-confine,bus-master,state,bad-msr,bad-port,bad-config,bad-efer,bad-xcr,\
-    bad-cr3,bad-cr4,bad-control,bad-instruction,wild-load,wild-store,low-vectors";
+    bad-cr3,bad-cr4,bad-control,bad-instruction,mmio-forms,lock-mov-cr0,wild-load,wild-store,low-vectors";
 
 /// Tests after which the VM is gone.
 const ENDS: [(&str, Expected, bool); 7] = [

@@ -11,6 +11,7 @@ mod idt;
 mod interrupt_shadow;
 mod ipi;
 mod low;
+mod mmio_forms;
 mod nested;
 mod nested_stack;
 mod quiet;
@@ -78,6 +79,8 @@ pub const ALL: &[(&str, Test)] = &[
     ("wild-store", hostile::wild_store),
     ("wild-jump", hostile::wild_jump),
     ("wild-tables", hostile::wild_tables),
+    ("mmio-forms", mmio_forms::forms),
+    ("lock-mov-cr0", mmio_forms::lock_mov_cr0),
     ("low-vectors", low::low_vectors),
     ("lowest-vectors", low::lowest_vectors),
     ("nested", nested::stacked),

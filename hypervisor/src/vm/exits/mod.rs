@@ -1,9 +1,11 @@
 //! What a vCPU does out of its guest: the loop that enters it, and what each exit means.
 
 pub mod control;
+pub mod element;
 pub mod fetch;
 pub mod io;
 pub mod msr;
 pub mod nested_fault;
 pub mod run;
 pub mod string_io;
+pub mod string_move;

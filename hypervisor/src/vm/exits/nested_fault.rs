@@ -3,30 +3,46 @@
 //! Loads from where nothing is give all ones and stores there vanish, as on a PC's bus;
 //! code there ends the VM.
 
+use crate::cpu::vectors::GuestVectors;
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
-use crate::vm::stop::Incident;
-use crate::vm::stop::{Fault, Stop};
+use crate::vm::stop::{Fault, Incident, Stop};
 use decode::{Device, Op, emulate_mmio};
 use delivery::Interruption;
 use ledger::Reason;
 
 const IOAPIC: core::ops::Range<u64> = 0xFEC0_0000..0xFEC0_1000;
 
+/// A guest register of the largest size, the lowest bytes first.
+type Wide = [u64; 4];
+
 /// What an emulated instruction did: at most one load, then at most one store.
 struct Access {
-    loaded: u64,
-    stored: Option<(u8, u64)>,
+    loaded: Wide,
+    stored: Option<Wide>,
 }
 
 impl Device for Access {
     fn load(&mut self, _size: u8) -> u64 {
+        self.loaded[0]
+    }
+
+    fn store(&mut self, _size: u8, value: u64) {
+        self.stored = Some([value, 0, 0, 0]);
+    }
+
+    fn load_vector(&mut self, _size: u8) -> Wide {
         self.loaded
     }
 
-    fn store(&mut self, size: u8, value: u64) {
-        self.stored = Some((size, value));
+    fn store_vector(&mut self, _size: u8, value: Wide) {
+        self.stored = Some(value);
     }
+}
+
+/// The accesses of at most 8 bytes that one of `size` bytes at `address` is made of.
+fn pieces(address: u64, size: u8) -> impl Iterator<Item = (u64, u8)> {
+    (0..size).step_by(8).map(move |at| (address.wrapping_add(at.into()), size.min(8)))
 }
 
 impl<C: VirtualCpu> Vcpu<C> {
@@ -54,7 +70,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         if fetch || table {
             return fault(Fault::Fetch(address));
         }
-        match self.emulate(address, reason) {
+        match self.emulate(address) {
             Ok(()) => Ok(reason),
             Err(f) => fault(f),
         }
@@ -72,29 +88,39 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
-    fn emulate(&mut self, address: u64, reason: Reason) -> Result<(), Fault> {
+    /// Performs the instruction that used `address`. One that reaches over the end of a page uses
+    /// what comes behind it in guest-physical memory.
+    fn emulate(&mut self, address: u64) -> Result<(), Fault> {
         let mut bytes = [0; 15];
         let length = self.fetch(&mut bytes).ok_or(Fault::Unreadable { address })?;
+        let mode = self.cpu.code_mode();
+        let refused = |why| Fault::Instruction { address, why };
         let instruction =
-            decode::decode(bytes.get(..length).unwrap_or_default(), self.cpu.code_mode())
-                .map_err(|why| Fault::Instruction { address, why })?;
-        if !matches!(instruction.size, 1 | 2 | 4 | 8) {
-            return Err(Fault::Instruction { address, why: decode::Error::NotMemoryAccess });
+            decode::decode(bytes.get(..length).unwrap_or_default(), mode).map_err(refused)?;
+        let next = self.cpu.rip().wrapping_add(instruction.len as u64);
+        let next = if mode == decode::Mode::Bits64 { next } else { next & 0xFFFF_FFFF };
+        if matches!(instruction.op, Op::Movs { .. } | Op::Stos { .. } | Op::Lods { .. }) {
+            return self.move_string(&instruction, next);
         }
-        let mut access = Access { loaded: 0, stored: None };
-        if !matches!(instruction.op, Op::Store(_)) {
-            access.loaded = self.load(address, instruction.size, reason);
+        let mut access = Access { loaded: [0; 4], stored: None };
+        if instruction.op.loads() {
+            for (part, (at, size)) in
+                access.loaded.iter_mut().zip(pieces(address, instruction.size))
+            {
+                *part = self.load(at, size);
+            }
         }
-        emulate_mmio(&instruction, &mut self.cpu, &mut access)
-            .map_err(|why| Fault::Instruction { address, why })?;
-        self.cpu.resume_at(self.cpu.rip().wrapping_add(instruction.len as u64));
-        match access.stored {
-            Some((size, value)) => self.store(address, size, value, reason),
-            None => Ok(()),
-        }
+        emulate_mmio(&instruction, &mut self.cpu, &mut GuestVectors, &mut access)
+            .map_err(refused)?;
+        self.cpu.resume_at(next);
+        let Some(stored) = access.stored else { return Ok(()) };
+        let mut parts = stored.into_iter().zip(pieces(address, instruction.size));
+        parts.try_for_each(|(part, (at, size))| self.store(at, size, part))
     }
 
-    fn load(&mut self, address: u64, size: u8, reason: Reason) -> u64 {
+    /// Loads at most 8 bytes that aren't the guest's memory.
+    pub(in crate::vm) fn load(&mut self, address: u64, size: u8) -> u64 {
+        let reason = self.reason_at(address);
         let found = match reason {
             Reason::Ioapic => {
                 Some(self.with_pc(|pc, _| pc.ioapic.read((address - IOAPIC.start) as u32)) as u64)
@@ -107,8 +133,9 @@ impl<C: VirtualCpu> Vcpu<C> {
         })
     }
 
-    fn store(&mut self, address: u64, size: u8, value: u64, reason: Reason) -> Result<(), Fault> {
-        let vm = self.vm;
+    /// Stores at most 8 bytes where the guest has no memory.
+    pub(in crate::vm) fn store(&mut self, address: u64, size: u8, value: u64) -> Result<(), Fault> {
+        let (vm, reason) = (self.vm, self.reason_at(address));
         self.with_pc(|pc, here| {
             if reason == Reason::Ioapic {
                 pc.write_ioapic(vm, (address - IOAPIC.start) as u32, value as u32);
