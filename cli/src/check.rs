@@ -1,6 +1,7 @@
 //! `exitless check`: is a plan one that can be run, and what does it say?
 
 use crate::{
+    advice,
     load::{self, File},
     say::print,
     table::Table,
@@ -20,7 +21,7 @@ A plan:
   initrd = \"initrd.img\"
   cmdline = \"console=ttyS0\"
   devices = [\"nvme0\"]         # a name, or a PCI address such as \"00:04.0\"
-  interrupts = \"auto\"         # auto, trap, eli or direct
+  interrupts = \"auto\"         # auto, trap, eli-delivery, eli or direct
   reset = \"restart\"           # or stop: what a reset of its own leads to
   [host]
   iommu_faults = \"elsewhere\"  # or nmi, limit: what keeps guests from holding them back
@@ -31,7 +32,8 @@ A plan:
 Only kernel has to be given. Paths start at the plan's directory.
 
 What the plan names but the machine may not have (cores, memory, devices) is checked
-by the hypervisor when it boots.";
+by the hypervisor when it boots. Whether a Linux kernel has drivers for the VM's devices
+is told if its configuration (config-RELEASE) is beside it or in /boot.";
 
 /// Check a plan and show it.
 #[derive(clap::Args, Clone, Debug)]
@@ -85,6 +87,9 @@ fn show(plan: &Plan<File>) -> Result<String> {
         };
         let functions: Vec<_> = (0..shared.vfs).map(macs).collect();
         notes += &format!("nic{} has {}.\n", shared.nic, functions.join(", "));
+    }
+    for line in advice::lines(plan) {
+        notes += &format!("{line}\n");
     }
     let memory = Size(plan.vms.iter().map(|vm| vm.memory).sum());
     let vms = match plan.vms.len() {
@@ -141,9 +146,25 @@ mod tests {
   VM  core  memory  interrupts  devices        kernel                   initrd  command line
   a      1  1G      auto        nvme0 00:05.0  k, 32 bytes (multiboot)  -       -
 nic1 has vf0 02:00:00:00:00:01, vf1.
+a: 00:05.0 must have MSI or MSI-X: the hypervisor passes on no INTx. Its log names a device that has neither.
 The plan is good: 1 VM, 1G of guest memory; core 0 is the host's.
 ";
         assert_eq!(shown, expected);
+    }
+
+    /// A plan may come from somebody else.
+    #[test]
+    fn what_a_plan_says_steers_no_terminal() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("k\u{1b}[2J"), load::tests::tiny_kernel()).unwrap();
+        let file = dir.path().join("vm.toml");
+        let text = "[vm.a]\nkernel=\"k\\u001b[2J\"\ncmdline=\"a\\u001b[2J\\nb pci=nomsi\"\ndevices=['nvme0']\n";
+        fs::write(&file, text).unwrap();
+        let shown = show(&load::plan(&file).unwrap()).unwrap();
+        assert!(!shown.contains(|c: char| c.is_control() && c != '\n'), "{shown:?}");
+        assert!(shown.contains("a\\u{1b}[2J\\nb") && shown.contains("k\\u{1b}[2J, 32"), "{shown}");
+        assert_eq!(shown.lines().count(), 4, "{shown}");
+        assert!(shown.contains("\na: with pci=nomsi in its command line"), "{shown}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! tools in `lab/`: plans, the emulated machine, its console stream, reports.
 #![forbid(unsafe_code)]
 
+pub mod advice;
 pub mod boot_image;
 pub mod check;
 pub mod consoles;

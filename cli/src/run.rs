@@ -1,6 +1,7 @@
 //! `exitless run`: VMs on the emulated machine, their consoles on this terminal.
 
 use crate::{
+    advice,
     boot_image::BootImage,
     consoles::Consoles,
     context::Context,
@@ -209,6 +210,7 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
     }
     if !args.quiet {
         notes(args.disks.len(), scratch.len(), guests).iter().for_each(say);
+        advice::lines(plan).iter().for_each(|line| say(format_args!("exitless: {line}")));
     }
     if let (Err(error), false) = (&offer, args.quiet) {
         say(format_args!("exitless: `exitless top` can't watch this run: {error:#}"));

@@ -53,6 +53,32 @@ fn once_it_gives_one_interval_by_the_machines_clock() {
     assert!(text(&output.stdout).contains("  cpuid                500     350\n"), "{output:?}");
 }
 
+/// A person doesn't know whether it is the machine that is slow or `top` that hangs.
+#[test]
+fn a_machine_that_does_not_answer_is_told_of_soon() {
+    for script in ["", "cat started", "cat started; head -c 4 >asked; cat first"] {
+        let place = Place::new(script);
+        place.records("started", &started());
+        place.records("first", &[live(5_000, 100)]);
+        let mut run = place.run().spawn().unwrap();
+        let qemu = Qemu::of(&mut run);
+        let mut top = place.exitless(&["top", "--once", "--interval", "0.1"]).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(top.stderr.take().unwrap()).read_line(&mut said).unwrap();
+        let number = run.id();
+        let wanted = format!("exitless: no answer yet from the run of process {number}; waiting\n");
+        assert_eq!(said, wanted, "{script}");
+        signal(&top, Signal::TERM);
+        let mut shown = Vec::new();
+        top.stdout.take().unwrap().read_to_end(&mut shown).unwrap();
+        end(top);
+        assert!(shown.is_empty(), "{shown:?}");
+        signal(&run, Signal::TERM);
+        end(run);
+        assert!(qemu.is_gone());
+    }
+}
+
 #[test]
 fn without_a_run_it_says_so() {
     let place = place();

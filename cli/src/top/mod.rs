@@ -14,7 +14,7 @@ mod watch;
 pub use offer::Offer;
 pub use place::directory;
 
-use crate::{context::Context, report::status};
+use crate::{context::Context, report::status, say::say};
 use anyhow::{Context as _, Result, bail};
 use ratatui::{DefaultTerminal, crossterm::event};
 use rates::Rates;
@@ -32,6 +32,8 @@ use watch::Heard;
 const TICK: Duration = Duration::from_millis(50);
 /// A run that doesn't answer for this long is said not to.
 const SILENCE: Duration = Duration::from_secs(3);
+/// Without a table for this long after it was due, whoever waits is told that they do.
+const UNEASY: Duration = Duration::from_secs(1);
 /// And for this long, given up by scripts: an emulated machine can be very slow.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -91,8 +93,14 @@ pub fn top(args: &Args, cx: &Context) -> Result<ExitCode> {
 /// Prints tables or JSON, one or many; how the run ended, if it did.
 fn print(args: &Args, pid: u32, hear: &Receiver<Heard>, cx: &Context) -> Result<Option<String>> {
     let mut newest: Option<Snapshot> = None;
-    let mut heard = Instant::now();
+    let (mut heard, mut told) = (Instant::now(), false);
+    // When the next thing ought to come: an answer at once, a table an interval after it.
+    let mut due = Instant::now();
     while !cx.interrupted() {
+        if !told && Instant::now() >= due + UNEASY {
+            say(format_args!("exitless: no answer yet from the run of process {pid}; waiting"));
+            told = true;
+        }
         let snapshot = match hear.recv_timeout(TICK) {
             Ok(Heard::State(snapshot)) => snapshot,
             Ok(Heard::Ended(how)) => return Ok(Some(how)),
@@ -102,6 +110,9 @@ fn print(args: &Args, pid: u32, hear: &Receiver<Heard>, cx: &Context) -> Result<
             Err(_) => bail!("the run of process {pid} hasn't answered for {PATIENCE:?}"),
         };
         heard = Instant::now();
+        if newest.is_none() {
+            due = heard + args.interval;
+        }
         let rates = newest.as_ref().map(|old| Rates::between(old, &snapshot));
         newest = Some(snapshot);
         // Before the hypervisor is up there is nothing to compare.
@@ -119,6 +130,7 @@ fn print(args: &Args, pid: u32, hear: &Receiver<Heard>, cx: &Context) -> Result<
         if args.once {
             break;
         }
+        (due, told) = (Instant::now() + args.interval, false);
     }
     Ok(None)
 }

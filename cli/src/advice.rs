@@ -1,0 +1,314 @@
+//! What a plan's kernels and command lines lack for its devices, as far as their files tell.
+//!
+//! Guarantees: each sentence is true of the files that were read. It doesn't guarantee that
+//! nothing else is missing: a kernel whose configuration isn't found is taken as it is.
+
+use crate::load::File;
+use plan::{Class, DeviceName, Plan, Shown, Vm};
+use std::{fs, io::Read, path::Path};
+
+/// More than any configuration of a kernel.
+const MAX_CONFIG: u64 = 4 << 20;
+/// Where systems keep the configurations of their kernels.
+const BOOT: &str = "/boot";
+
+/// A driver: the kernel's option for it, and how else the sentence names it.
+struct Driver {
+    option: &'static str,
+    device: &'static str,
+}
+
+const fn driver(option: &'static str, device: &'static str) -> Driver {
+    Driver { option, device }
+}
+
+const NVME: &[Driver] = &[driver("CONFIG_BLK_DEV_NVME", "NVMe")];
+const NICS: &[Driver] =
+    &[driver("CONFIG_IGB", "igb"), driver("CONFIG_E1000E", "e1000e, with --nic e1000e")];
+const FUNCTION: &[Driver] = &[driver("CONFIG_IGBVF", "igbvf")];
+const SATA: &[Driver] = &[driver("CONFIG_SATA_AHCI", "AHCI")];
+const USB: &[Driver] = &[driver("CONFIG_USB_XHCI_PCI", "xHCI")];
+
+/// The drivers of which a device needs one; none where nothing is known.
+fn drivers(device: DeviceName) -> &'static [Driver] {
+    match device {
+        DeviceName::Named { class: Class::Nvme, .. } => NVME,
+        DeviceName::Named { class: Class::Nic, .. } => NICS,
+        DeviceName::Named { class: Class::Sata, .. } => SATA,
+        DeviceName::Named { class: Class::Usb, .. } => USB,
+        DeviceName::Virtual { .. } => FUNCTION,
+        DeviceName::Named { class: Class::Edu, .. } | DeviceName::Address { .. } => &[],
+    }
+}
+
+/// Whether devices with this name may lack MSI and MSI-X.
+fn may_lack_messages(device: DeviceName) -> bool {
+    match device {
+        DeviceName::Address { .. } => true,
+        DeviceName::Named { class, .. } => matches!(class, Class::Sata | Class::Usb),
+        DeviceName::Virtual { .. } => false,
+    }
+}
+
+/// A line for each thing that a guest will miss.
+pub fn lines(plan: &Plan<File>) -> Vec<String> {
+    plan.vms.iter().flat_map(|vm| of_vm(vm, Path::new(BOOT))).collect()
+}
+
+fn of_vm(vm: &Vm<File>, boot: &Path) -> Vec<String> {
+    let mut lines = Vec::new();
+    if vm.devices.is_empty() {
+        return lines;
+    }
+    let name = &vm.name;
+    if refuses_messages(&vm.cmdline) {
+        lines.push(format!(
+            "{name}: with pci=nomsi in its command line its devices give no interrupts: the hypervisor passes on MSI and MSI-X, and no INTx."
+        ));
+    }
+    let unsure: Vec<_> = vm.devices.iter().filter(|d| may_lack_messages(**d)).collect();
+    for device in unsure {
+        lines.push(format!(
+            "{name}: {device} must have MSI or MSI-X: the hypervisor passes on no INTx. Its log names a device that has neither."
+        ));
+    }
+    let Some(release) = release(&vm.kernel.bytes) else { return lines };
+    let config = Config::find(&vm.kernel.path, &release, boot);
+    if config.state("CONFIG_PCI_MSI") == State::Missing {
+        lines.push(format!(
+            "{name}: its kernel ({}) is built without CONFIG_PCI_MSI, so that its devices give no interrupts.",
+            Shown(&release)
+        ));
+    }
+    for device in &vm.devices {
+        lines.extend(config.lacks(name, *device, &release, vm.initrd.is_some()));
+    }
+    lines
+}
+
+/// Whether a Linux command line turns MSI off.
+fn refuses_messages(cmdline: &str) -> bool {
+    let options = cmdline.split_whitespace().filter_map(|word| word.strip_prefix("pci="));
+    options.flat_map(|list| list.split(',')).any(|option| option == "nomsi")
+}
+
+/// The release of a bzImage (The Linux/x86 Boot Protocol, `kernel_version`): "6.1.0-9-amd64".
+fn release(kernel: &[u8]) -> Option<String> {
+    let field =
+        |at: usize| kernel.get(at..at + 2).map(|b| usize::from(b[0]) | usize::from(b[1]) << 8);
+    let is_linux = kernel.get(0x202..0x206) == Some(b"HdrS");
+    let start = is_linux.then(|| field(0x20E)).flatten().filter(|offset| *offset != 0)? + 0x200;
+    let text = kernel.get(start..)?;
+    let end = text.iter().take(128).position(|b| *b == b' ' || *b == 0)?;
+    let release = str::from_utf8(&text[..end]).ok()?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || ".+-_~".contains(c);
+    (!release.is_empty() && release.chars().all(plain)).then(|| release.to_owned())
+}
+
+/// What a configuration says of an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    BuiltIn,
+    Module,
+    Missing,
+    /// The configuration wasn't found.
+    Unknown,
+}
+
+/// A kernel's configuration.
+enum Config {
+    /// As its build wrote it.
+    Text(String),
+    /// Debian's for clouds, whose file isn't there: it leaves out what clouds don't have.
+    DebianCloud,
+    NotFound,
+}
+
+impl Config {
+    /// Beside the kernel, or where the system has it.
+    fn find(kernel: &Path, release: &str, boot: &Path) -> Config {
+        let folders = [kernel.parent().unwrap_or(Path::new("")), boot];
+        let text = folders.iter().find_map(|folder| {
+            let mut text = String::new();
+            let file = fs::File::open(folder.join(format!("config-{release}"))).ok()?;
+            file.take(MAX_CONFIG).read_to_string(&mut text).ok()?;
+            text.contains("CONFIG_").then_some(text)
+        });
+        match text {
+            Some(text) => Config::Text(text),
+            None if release.ends_with("-cloud-amd64") => Config::DebianCloud,
+            None => Config::NotFound,
+        }
+    }
+
+    fn state(&self, option: &str) -> State {
+        match self {
+            Config::Text(text) => {
+                let value = text.lines().find_map(|l| l.strip_prefix(option)?.strip_prefix('='));
+                match value.map(str::trim_end) {
+                    Some("y") => State::BuiltIn,
+                    Some("m") => State::Module,
+                    _ => State::Missing,
+                }
+            }
+            Config::DebianCloud if NICS.iter().chain(FUNCTION).any(|d| d.option == option) => {
+                State::Missing
+            }
+            Config::DebianCloud | Config::NotFound => State::Unknown,
+        }
+    }
+
+    /// The sentence for a device that the kernel can't drive.
+    fn lacks(&self, vm: &str, device: DeviceName, release: &str, initrd: bool) -> Option<String> {
+        let drivers = drivers(device);
+        let states = || drivers.iter().map(|d| self.state(d.option));
+        let list = |word: &str, each: fn(&Driver) -> &'static str| {
+            drivers.iter().map(each).collect::<Vec<_>>().join(word)
+        };
+        if drivers.is_empty() || states().any(|s| matches!(s, State::BuiltIn | State::Unknown)) {
+            return None;
+        }
+        if states().all(|s| s == State::Missing) {
+            let cloud = match release.contains("-cloud-") {
+                true => "; Debian's linux-image-amd64 has it",
+                false => "",
+            };
+            let options = list(" nor ", |d| d.option);
+            let neither = if drivers.len() > 1 { "neither " } else { "no " };
+            return Some(format!(
+                "{vm}: its kernel ({release}) has no driver for {device}: it is built with {neither}{options}{cloud}."
+            ));
+        }
+        (!initrd).then(|| {
+            format!(
+                "{vm}: in its kernel ({release}) the driver for {device} ({}) is a module, and the VM has no initrd to load it from.",
+                list("; ", |d| d.device)
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::tests::tiny_kernel;
+    use plan::{Choice, OnReset};
+
+    /// As much of a bzImage as tells its release.
+    fn linux(release: &str) -> Vec<u8> {
+        let mut kernel = vec![0; 0x400];
+        kernel[0x202..0x206].copy_from_slice(b"HdrS");
+        kernel[0x20E..0x210].copy_from_slice(&[0x00, 0x01]);
+        kernel[0x300..0x300 + release.len()].copy_from_slice(release.as_bytes());
+        kernel
+    }
+
+    struct Place(tempfile::TempDir);
+
+    impl Place {
+        fn new(config: &str) -> Place {
+            let folder = tempfile::tempdir().unwrap();
+            if !config.is_empty() {
+                fs::write(folder.path().join("config-6.1.0-9-amd64"), config).unwrap();
+            }
+            Place(folder)
+        }
+
+        fn lines(
+            &self,
+            release: &str,
+            cmdline: &str,
+            devices: &[&str],
+            initrd: bool,
+        ) -> Vec<String> {
+            let file = |bytes| File { path: self.0.path().join("k"), bytes };
+            let vm = Vm {
+                name: "web".into(),
+                cpus: vec![1],
+                weight: plan::DEFAULT_WEIGHT,
+                memory: 64 << 20,
+                kernel: file(linux(release)),
+                initrd: initrd.then(|| file(vec![1])),
+                cmdline: cmdline.into(),
+                devices: devices.iter().map(|d| d.parse().unwrap()).collect(),
+                interrupts: Choice::Auto,
+                reset: OnReset::Stop,
+            };
+            of_vm(&vm, Path::new("/nonexistent"))
+        }
+    }
+
+    const DEBIAN: &str = "6.1.0-9-amd64 (debian-kernel@lists.debian.org) #1 SMP";
+    const CONFIG: &str = "\
+CONFIG_PCI_MSI=y
+CONFIG_BLK_DEV_NVME=m
+# CONFIG_IGB is not set
+CONFIG_IGB_HWMON=y
+# CONFIG_E1000E is not set
+CONFIG_IGBVF=y
+";
+
+    #[test]
+    fn releases_are_read_from_kernels() {
+        assert_eq!(release(&linux(DEBIAN)).unwrap(), "6.1.0-9-amd64");
+        for nothing in
+            [linux(""), linux("../../etc x"), tiny_kernel(), linux("6.1\u{1b} x"), vec![]]
+        {
+            assert_eq!(release(&nothing), None);
+        }
+        // The field may point anywhere.
+        let mut outside = linux(DEBIAN);
+        outside[0x20E..0x210].copy_from_slice(&[0xFF, 0xFF]);
+        assert_eq!(release(&outside), None);
+        assert_eq!(release(&linux(DEBIAN)[..0x302]), None);
+    }
+
+    #[test]
+    fn a_kernel_without_a_driver_is_told_by_its_configuration() {
+        let place = Place::new(CONFIG);
+        let lines = |devices: &[&str], initrd| place.lines(DEBIAN, "", devices, initrd);
+        assert_eq!(
+            lines(&["nic0", "nvme0", "nic1.vf0", "edu0"], true),
+            [
+                "web: its kernel (6.1.0-9-amd64) has no driver for nic0: it is built with neither CONFIG_IGB nor CONFIG_E1000E."
+            ]
+        );
+        assert_eq!(
+            lines(&["nvme0"], false),
+            [
+                "web: in its kernel (6.1.0-9-amd64) the driver for nvme0 (NVMe) is a module, and the VM has no initrd to load it from."
+            ]
+        );
+        assert!(lines(&[], false).is_empty());
+        let place = Place::new(&CONFIG.replace("# CONFIG_E1000E is not set", "CONFIG_E1000E=m"));
+        assert!(place.lines(DEBIAN, "", &["nic0"], true).is_empty());
+        assert!(Place::new("").lines(DEBIAN, "", &["nic0"], true).is_empty(), "nothing is known");
+    }
+
+    #[test]
+    fn debians_cloud_kernel_is_known_by_its_name() {
+        let release = "6.1.0-9-cloud-amd64 (debian-kernel@lists.debian.org)";
+        let lines = Place::new("").lines(release, "", &["nic0", "nic1.vf0", "nvme0"], true);
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].ends_with("nor CONFIG_E1000E; Debian's linux-image-amd64 has it."));
+        assert!(lines[1].contains("no driver for nic1.vf0: it is built with no CONFIG_IGBVF;"));
+    }
+
+    #[test]
+    fn devices_without_messages_are_told_of() {
+        let place = Place::new("");
+        let told = |cmdline: &str| place.lines(DEBIAN, cmdline, &["nvme0"], true).join("\n");
+        for cmdline in ["pci=nomsi", "quiet pci=noaer,nomsi x"] {
+            assert!(told(cmdline).starts_with("web: with pci=nomsi in its command line"));
+        }
+        for cmdline in ["", "nomsi", "pci=nomsix", "xpci=nomsi"] {
+            assert_eq!(told(cmdline), "", "{cmdline}");
+        }
+        let lines = place.lines(DEBIAN, "", &["00:1f.2", "sata0", "nic0"], true);
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].starts_with("web: 00:1f.2 must have MSI or MSI-X: "));
+        let place = Place::new("CONFIG_BLK_DEV_NVME=y\n");
+        let lines = place.lines(DEBIAN, "", &["nvme0"], true);
+        assert!(lines[0].contains("is built without CONFIG_PCI_MSI"), "{lines:?}");
+    }
+}
