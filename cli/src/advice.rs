@@ -192,7 +192,7 @@ impl Config {
 mod tests {
     use super::*;
     use crate::load::tests::tiny_kernel;
-    use plan::{Choice, OnReset};
+    use plan::OnReset;
 
     /// As much of a bzImage as tells its release.
     fn linux(release: &str) -> Vec<u8> {
@@ -231,7 +231,7 @@ mod tests {
                 initrd: initrd.then(|| file(vec![1])),
                 cmdline: cmdline.into(),
                 devices: devices.iter().map(|d| d.parse().unwrap()).collect(),
-                interrupts: Choice::Auto,
+                interrupts: None,
                 reset: OnReset::Stop,
             };
             of_vm(&vm, Path::new("/nonexistent"))

@@ -30,7 +30,7 @@ impl BootImage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plan::{Choice, Vm};
+    use plan::Vm;
 
     #[test]
     fn it_can_be_opened_by_its_path_and_has_no_name() {
@@ -44,7 +44,7 @@ mod tests {
             initrd: None,
             cmdline: String::new(),
             devices: vec![],
-            interrupts: Choice::Auto,
+            interrupts: None,
             reset: plan::OnReset::Stop,
         };
         let image = BootImage::new(&Plan::new(vec![vm])).unwrap();

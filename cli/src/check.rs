@@ -72,7 +72,7 @@ fn show(plan: &Plan<File>) -> Result<String> {
             vm.name.clone(),
             list(vm.cpus.iter().map(u32::to_string).collect()),
             Size(vm.memory).to_string(),
-            vm.interrupts.label().into(),
+            plan::choice_label(vm.interrupts).into(),
             list(vm.devices.iter().map(ToString::to_string).collect()),
             format!("{} ({})", file(&vm.kernel), load::format_name(load::format(vm)?)),
             vm.initrd.as_ref().map_or("-".into(), file),

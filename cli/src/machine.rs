@@ -263,7 +263,7 @@ impl Machine {
         if self.iommu {
             add("-device", "intel-iommu,intremap=on,eim=on".into());
         }
-        add("-device", "isa-debug-exit,iobase=0xf4,iosize=4".into());
+        add("-device", format!("isa-debug-exit,iobase={:#x},iosize=4", proto::exit::PORT).into());
         for (i, disk) in self.disks.iter().enumerate() {
             add("-blockdev", disk.blockdev(i));
             let slot = NVME.slot(i);

@@ -1,7 +1,7 @@
 //! Machines for plans, and the arguments QEMU gets.
 
 use super::*;
-use plan::{Choice, OnReset, Vm};
+use plan::{OnReset, Vm};
 
 fn plan(memory: u64, devices: &[&str]) -> Plan<()> {
     let devices = devices.iter().map(|d| d.parse().unwrap()).collect();
@@ -14,7 +14,7 @@ fn plan(memory: u64, devices: &[&str]) -> Plan<()> {
         initrd: None,
         cmdline: String::new(),
         devices,
-        interrupts: Choice::Auto,
+        interrupts: None,
         reset: OnReset::Stop,
     }])
 }

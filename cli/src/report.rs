@@ -6,7 +6,11 @@ use crate::{
     stream::printable,
     table::{Table, thousands},
 };
-use ledger::{Counters, Delivery, End, Record};
+use ledger::Counters;
+use proto::{
+    End, Policy, Record,
+    exit::{DONE, PANICKED, REFUSED},
+};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 
@@ -41,11 +45,6 @@ pub mod status {
         own.filter(|status| *status < GUEST_LARGE).unwrap_or(GUEST_LARGE)
     }
 }
-
-/// What the hypervisor writes to port 0xF4 at the end.
-const ALL_ENDED: u32 = 0x10;
-const PANICKED: u32 = 0x11;
-const REFUSED: u32 = 0x12;
 
 /// What was reported in a run.
 #[derive(Debug, Default)]
@@ -105,7 +104,7 @@ pub struct VmReport {
     /// Its name.
     pub name: String,
     /// The policy in force and why, once it started.
-    pub delivery: Option<(Delivery, String)>,
+    pub policy: Option<(Policy, String)>,
     /// Bytes of guest memory, once it started.
     pub memory: u64,
     /// Bytes the hypervisor spent on it.
@@ -180,7 +179,7 @@ impl Report {
     /// The status to exit with: the first that isn't [`status::OK`], machine before VMs.
     pub fn status(&self, ended: &Ended) -> u8 {
         match (ended, ended.code()) {
-            (_, Some(ALL_ENDED)) => {
+            (_, Some(DONE)) => {
                 let ends = self.vms.iter().map(VmReport::status);
                 ends.into_iter().find(|s| *s != status::OK).unwrap_or(status::OK)
             }
@@ -196,7 +195,7 @@ impl Report {
     /// One sentence for a run whose machine didn't end as it should.
     pub fn failure(&self, ended: &Ended) -> Option<String> {
         Some(match (ended, ended.code()) {
-            (_, Some(ALL_ENDED)) => return None,
+            (_, Some(DONE)) => return None,
             (_, Some(REFUSED)) => match &self.refused {
                 Some(reason) => format!("refused: {reason}"),
                 None => "the hypervisor refused to start and gave no reason".into(),
@@ -221,7 +220,7 @@ impl Report {
     /// nothing when none started.
     pub fn summary(&self) -> String {
         let mut text = String::new();
-        let started = self.vms.iter().any(|vm| vm.delivery.is_some());
+        let started = self.vms.iter().any(|vm| vm.policy.is_some());
         for vm in self.vms.iter().filter(|_| started) {
             // Writing to a string can't fail.
             let _ = vm.summarize(self.machine.as_ref(), &mut text);
@@ -254,8 +253,8 @@ impl Report {
 impl VmReport {
     fn see(&mut self, record: &Record) {
         match record {
-            Record::Started { delivery, why, memory, overhead, now, .. } => {
-                self.delivery = Some((*delivery, why.clone()));
+            Record::Started { policy, why, memory, overhead, now, .. } => {
+                self.policy = Some((*policy, why.clone()));
                 (self.memory, self.overhead, self.since) = (*memory, *overhead, *now);
             }
             Record::Counters { vcpu, counters, cycles, .. } => {
@@ -321,10 +320,10 @@ impl VmReport {
 
     fn summarize(&self, machine: Option<&Probed>, text: &mut String) -> std::fmt::Result {
         write!(text, "{}", lines(&format!("VM {}: {}", self.name, self.end_text())))?;
-        let Some((delivery, why)) = &self.delivery else {
+        let Some((policy, why)) = &self.policy else {
             return writeln!(text, "  it never started");
         };
-        write!(text, "{}", lines(&format!("  interrupts: {} ({why})", delivery.label())))?;
+        write!(text, "{}", lines(&format!("  interrupts: {} ({why})", policy.label())))?;
         for incident in &self.incidents {
             write!(text, "{}", lines(&format!("  refused: {incident}")))?;
         }
@@ -365,8 +364,8 @@ impl VmReport {
         };
         json!({
             "name": self.name,
-            "policy": self.delivery.as_ref().map(|(d, _)| d.label()),
-            "why": self.delivery.as_ref().map(|(_, why)| why),
+            "policy": self.policy.as_ref().map(|(p, _)| p.label()),
+            "why": self.policy.as_ref().map(|(_, why)| why),
             "end": end,
             "end_detail": detail,
             "memory": self.memory,

@@ -12,12 +12,12 @@ fn report(end: End) -> Report {
     let mut report = Report::new(["web", "db"]);
     report.see(&Record::Machine { cpus: 3, memory: 1 << 30, tsc_hz: 1_000_000, host_memory: 4096 });
     for vm in 0..2 {
-        let (delivery, why) = (Delivery::Eli, "asked for".to_owned());
+        let (policy, why) = (Policy::Eli, "asked for".to_owned());
         let name = String::new();
         report.see(&Record::Started {
             vm,
             name,
-            delivery,
+            policy,
             why,
             memory: 64 << 20,
             overhead: 8192,
@@ -37,7 +37,7 @@ fn report(end: End) -> Report {
 
 #[test]
 fn the_status_tells_how_it_ended() {
-    let all = exited(ALL_ENDED);
+    let all = exited(DONE);
     assert_eq!(report(End::PowerOff).status(&all), 0);
     assert_eq!(report(End::Reset).status(&all), 0);
     assert_eq!(report(End::DebugExit(0)).status(&all), 20);
@@ -73,8 +73,8 @@ fn no_value_of_a_guest_looks_like_a_status_of_ours() {
 fn vms_that_were_still_running_have_a_ledger_too() {
     let mut r = Report::new(["web"]);
     r.see(&Record::Machine { cpus: 2, memory: 0, tsc_hz: 1_000, host_memory: 0 });
-    let (name, why, delivery) = (String::new(), "asked for".to_owned(), Delivery::Eli);
-    r.see(&Record::Started { vm: 0, name, delivery, why, memory: 0, overhead: 0, now: 2_000 });
+    let (name, why, policy) = (String::new(), "asked for".to_owned(), Policy::Eli);
+    r.see(&Record::Started { vm: 0, name, policy, why, memory: 0, overhead: 0, now: 2_000 });
     let mut counters = Counters { entries: 8, host_cycles: 1_000, ..Counters::default() };
     counters.exits = vec![0; Reason::COUNT];
     counters.exits[Reason::Halt as usize] = 7;
@@ -105,7 +105,7 @@ fn lines_fit_a_terminal_and_do_not_steer_it() {
     let mut r = report(End::Fault("x ".repeat(100) + "\u{1b}[2J"));
     r.see(&Record::Incident { vm: 1, what: "long ".repeat(40) });
     let why = "a reason that goes on and on ".repeat(4) + &"w".repeat(100);
-    r.vms[0].delivery = Some((Delivery::Eli, why));
+    r.vms[0].policy = Some((Policy::Eli, why));
     let summary = r.summary();
     assert!(!summary.contains(|c: char| c.is_control() && c != '\n'), "{summary:?}");
     let long: Vec<_> = summary.lines().filter(|l| l.chars().count() > 80).collect();
@@ -117,7 +117,7 @@ fn lines_fit_a_terminal_and_do_not_steer_it() {
 #[test]
 fn failures_are_named() {
     let mut r = Report::new(["a"]);
-    assert_eq!(r.failure(&exited(ALL_ENDED)), None);
+    assert_eq!(r.failure(&exited(DONE)), None);
     r.see(&Record::Refused { reason: "the CPU has no SVM".into() });
     assert_eq!(r.failure(&exited(REFUSED)).unwrap(), "refused: the CPU has no SVM");
     let died = Ended::Exited { status: 1, message: "qemu: no such disk".into() };
@@ -142,7 +142,7 @@ VM db: stopped: it read 0x1000000000, where nothing is
 
 #[test]
 fn json_has_what_the_summary_has() {
-    let json = report(End::DebugExit(7)).json(&exited(ALL_ENDED));
+    let json = report(End::DebugExit(7)).json(&exited(DONE));
     assert_eq!(json["status"], 27);
     assert_eq!(json["machine"]["cpus"], 3);
     let vm = &json["vms"][1];

@@ -11,7 +11,7 @@ use crate::{
     stream::{self, Demux, Piece},
 };
 use anyhow::{Context as _, Result, anyhow};
-use ledger::Record;
+use proto::Record;
 use std::{
     io::{self, Read, Write},
     ops::ControlFlow,
@@ -135,13 +135,10 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// The value that was written to the debug-exit port 0xF4, if that ended the run.
+    /// The value that was written to the debug-exit device, if that ended the run.
     pub fn code(&self) -> Option<u32> {
         match self {
-            // isa-debug-exit gives status (value << 1) | 1; 1 itself is QEMU's own failure.
-            Ended::Exited { status, .. } if *status > 1 && status & 1 == 1 => {
-                Some(*status as u32 >> 1)
-            }
+            Ended::Exited { status, .. } => proto::exit::code(*status),
             _ => None,
         }
     }

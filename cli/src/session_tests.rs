@@ -65,10 +65,10 @@ fn what_is_typed_arrives_and_quitting_ends_the_run() {
 /// A machine on which a VM has started, which then does as `script` says.
 fn running(script: &str) -> Command {
     let (name, why) = (String::new(), String::new());
-    let (delivery, memory, overhead) = (ledger::Delivery::Eli, 0, 0);
-    let started = Record::Started { vm: 0, name, delivery, why, memory, overhead, now: 0 };
+    let (policy, memory, overhead) = (proto::Policy::Eli, 0, 0);
+    let started = Record::Started { vm: 0, name, policy, why, memory, overhead, now: 0 };
     let octal = |record: &Record| -> String {
-        let bytes = ledger::encode(record);
+        let bytes = proto::encode(record);
         let frame = [&[1, 0x7F, bytes.len() as u8], &bytes[..]].concat();
         frame.iter().map(|byte| format!("\\\\{byte:03o}")).collect()
     };

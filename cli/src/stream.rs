@@ -1,22 +1,18 @@
 //! The console stream: one byte stream from the machine's serial port that carries
 //! every VM's console, the hypervisor's log and its records.
 //!
-//! Frames are `0x01, channel, length, payload`: channel 0 is the log, 1 to 32 the
-//! VMs' consoles, 0x7F records. Bytes outside frames are text from before or after
-//! the hypervisor's own console works (firmware, a panic) and count as log.
+//! `proto::frame` describes it. Bytes outside of frames are text from before or after the
+//! hypervisor's own console works (firmware, a panic) and count as log.
 //!
 //! Guarantees: any bytes in any chunks are taken, the same bytes give the same pieces
-//! however they are cut, and memory stays bounded. A frame on a channel that doesn't
-//! exist is taken for text, so that a damaged stream is seen and not swallowed.
+//! however they are cut, and memory stays bounded.
 
-use ledger::{ASK_LIVE, Record, RecordDecoder};
 use plan::Escaped;
+use proto::{
+    ASK_LIVE, Record, RecordDecoder,
+    frame::{self, Channel, MAX_PAYLOAD, MAX_VMS, RECORDS, Reader, header},
+};
 
-const FRAME: u8 = 0x01;
-const LOG: u8 = 0;
-const FIRST_CONSOLE: u8 = 1;
-const LAST_CONSOLE: u8 = plan::MAX_VMS as u8;
-const RECORDS: u8 = 0x7F;
 /// Where a log line is cut that doesn't end.
 const MAX_LINE: usize = 4096;
 
@@ -36,24 +32,10 @@ pub enum Piece<'a> {
     Record(Record),
 }
 
-#[derive(Clone, Copy, Default)]
-enum State {
-    #[default]
-    Text,
-    Channel,
-    Length {
-        channel: u8,
-    },
-    Payload {
-        channel: u8,
-        left: u8,
-    },
-}
-
 /// Takes a stream apart, from its start.
 #[derive(Default)]
 pub struct Demux {
-    state: State,
+    reader: Reader,
     log: Line,
     text: Line,
     records: RecordDecoder,
@@ -62,26 +44,19 @@ pub struct Demux {
 impl Demux {
     /// Takes the next bytes and gives what they complete.
     pub fn push(&mut self, mut bytes: &[u8], mut give: impl FnMut(Piece)) {
-        while let Some((&byte, rest)) = bytes.split_first() {
-            match self.state {
-                State::Text if byte == FRAME => self.state = State::Channel,
-                State::Text => self.text.push(byte, &mut give),
-                State::Channel if is_channel(byte) => self.state = State::Length { channel: byte },
-                State::Channel => {
-                    self.state = State::Text;
-                    self.text.push(FRAME, &mut give);
-                    continue; // the byte itself may start a frame
+        while let Some(piece) = self.reader.next(&mut bytes) {
+            match piece {
+                frame::Piece::Outside(bytes) => self.text.push(bytes, &mut give),
+                frame::Piece::Payload(Channel::Log, bytes) => self.log.push(bytes, &mut give),
+                frame::Piece::Payload(Channel::Console(vm), bytes) => {
+                    give(Piece::Console { vm, bytes });
                 }
-                State::Length { channel } => self.state = State::payload(channel, byte),
-                State::Payload { channel, left } => {
-                    let (payload, rest) = bytes.split_at(bytes.len().min(left.into()));
-                    self.payload(channel, payload, &mut give);
-                    self.state = State::payload(channel, left - payload.len() as u8);
-                    bytes = rest;
-                    continue;
+                frame::Piece::Payload(Channel::Records, bytes) => {
+                    for record in bytes.iter().filter_map(|b| self.records.push(*b)) {
+                        give(Piece::Record(record));
+                    }
                 }
             }
-            bytes = rest;
         }
     }
 
@@ -90,28 +65,6 @@ impl Demux {
         self.log.end(&mut give);
         self.text.end(&mut give);
     }
-
-    fn payload(&mut self, channel: u8, bytes: &[u8], give: &mut impl FnMut(Piece)) {
-        match channel {
-            LOG => bytes.iter().for_each(|b| self.log.push(*b, give)),
-            RECORDS => {
-                for record in bytes.iter().filter_map(|b| self.records.push(*b)) {
-                    give(Piece::Record(record));
-                }
-            }
-            console => give(Piece::Console { vm: usize::from(console - FIRST_CONSOLE), bytes }),
-        }
-    }
-}
-
-impl State {
-    fn payload(channel: u8, left: u8) -> State {
-        if left == 0 { State::Text } else { State::Payload { channel, left } }
-    }
-}
-
-fn is_channel(byte: u8) -> bool {
-    matches!(byte, LOG | FIRST_CONSOLE..=LAST_CONSOLE | RECORDS)
 }
 
 /// A line of text that is being collected.
@@ -119,12 +72,14 @@ fn is_channel(byte: u8) -> bool {
 struct Line(Vec<u8>);
 
 impl Line {
-    fn push(&mut self, byte: u8, give: &mut impl FnMut(Piece)) {
-        if byte != b'\n' {
-            self.0.push(byte);
-        }
-        if byte == b'\n' || self.0.len() == MAX_LINE {
-            self.end(give);
+    fn push(&mut self, bytes: &[u8], give: &mut impl FnMut(Piece)) {
+        for &byte in bytes {
+            if byte != b'\n' {
+                self.0.push(byte);
+            }
+            if byte == b'\n' || self.0.len() == MAX_LINE {
+                self.end(give);
+            }
         }
     }
 
@@ -145,26 +100,30 @@ pub fn printable(text: &str) -> String {
     parts.join("\t")
 }
 
-/// Frames console input for a VM.
+/// Frames console input for a VM; for none, when there can be no such VM.
 pub fn frame_input(vm: usize, bytes: &[u8]) -> Vec<u8> {
-    let channel = u8::try_from(vm).map_or(FIRST_CONSOLE, |vm| vm.saturating_add(FIRST_CONSOLE));
-    bytes.chunks(255).flat_map(|c| [&[FRAME, channel, c.len() as u8], c].concat()).collect()
+    if vm >= MAX_VMS { Vec::new() } else { framed(frame::console(vm), bytes) }
 }
 
 /// Asks the hypervisor for the vCPUs' counters.
 pub fn ask_live() -> Vec<u8> {
-    vec![FRAME, RECORDS, 1, ASK_LIVE]
+    framed(RECORDS, &[ASK_LIVE])
+}
+
+fn framed(channel: u8, bytes: &[u8]) -> Vec<u8> {
+    let frame = |c: &[u8]| [&header(channel, c.len() as u8), c].concat();
+    bytes.chunks(MAX_PAYLOAD).flat_map(frame).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ledger::{End, encode};
     use proptest::prelude::*;
+    use proto::{End, encode};
 
     /// What a stream carries, cut into chunks of `cut` bytes: consoles joined, as text.
     fn read(bytes: &[u8], cut: usize) -> (Vec<String>, Vec<Record>, Vec<Vec<u8>>) {
-        let (mut log, mut records, mut consoles) = (vec![], vec![], vec![vec![]; plan::MAX_VMS]);
+        let (mut log, mut records, mut consoles) = (vec![], vec![], vec![vec![]; MAX_VMS]);
         let mut demux = Demux::default();
         let mut give = |piece: Piece| match piece {
             Piece::Log(line) => log.push(line),
@@ -179,7 +138,7 @@ mod tests {
     }
 
     fn frame(channel: u8, payload: &[u8]) -> Vec<u8> {
-        [&[FRAME, channel, payload.len() as u8], payload].concat()
+        [&header(channel, payload.len() as u8), payload].concat()
     }
 
     #[test]
@@ -188,9 +147,9 @@ mod tests {
         let encoded = encode(&ended);
         let stream = [
             b"SeaBIOS\r\n".to_vec(),
-            frame(LOG, b"exitless: 2 c"),
+            frame(frame::LOG, b"exitless: 2 c"),
             frame(2, b"hello"),
-            frame(LOG, b"pus\nnext\n"),
+            frame(frame::LOG, b"pus\nnext\n"),
             frame(RECORDS, &encoded[..2]),
             frame(1, &[0x01, 0x00, 0xFF]),
             frame(RECORDS, &encoded[2..]),
@@ -204,13 +163,6 @@ mod tests {
             assert_eq!(consoles[0], [0x01, 0x00, 0xFF]);
             assert_eq!(consoles[1], b"hello");
         }
-    }
-
-    #[test]
-    fn a_frame_on_no_channel_is_text() {
-        let (log, _, consoles) = read(b"\x01\x21\x01\x01\x01x", 1);
-        assert_eq!(log, ["\\u{1}!"]);
-        assert_eq!(consoles[0], b"x");
     }
 
     #[test]

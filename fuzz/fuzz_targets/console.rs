@@ -4,8 +4,8 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use ledger::{End, Record};
 use libfuzzer_sys::fuzz_target;
+use proto::{End, Record, frame};
 use stream::{Demux, Piece};
 
 // Of a program, so there is no crate to name.
@@ -82,8 +82,8 @@ fuzz_target!(|input: Input| {
             }
             Part::Record(vm) => {
                 let record = Record::Ended { vm, end: End::PowerOff };
-                for chunk in ledger::encode(&record).chunks(255) {
-                    bytes.extend([1, 0x7F, chunk.len() as u8]);
+                for chunk in proto::encode(&record).chunks(frame::MAX_PAYLOAD) {
+                    bytes.extend(frame::header(frame::RECORDS, chunk.len() as u8));
                     bytes.extend(chunk);
                 }
                 sent.records.push(record);

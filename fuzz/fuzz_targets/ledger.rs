@@ -5,7 +5,7 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use ledger::{Record, RecordDecoder, encode};
+use proto::{Record, RecordDecoder, encode};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]

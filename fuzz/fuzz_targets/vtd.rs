@@ -43,7 +43,7 @@ enum Step {
     Block(u16),
     Fault(u64, u64),
     Aim(u16, u16, u32, u8),
-    Settle,
+    Drain,
 }
 
 #[derive(Default)]
@@ -252,14 +252,14 @@ fuzz_target!(|input: Input| {
             Step::Aim(index, source, destination, vector) => {
                 let delivery = Delivery::Fixed(vector);
                 let route = InterruptRoute { source: device(source), destination, delivery };
-                let result = unit.aim_irte(index % 256, route);
+                let result = unit.update_irte(index % 256, route);
                 if result.is_ok() {
                     assert!(allocated.contains(&(index % 256)) && vector >= 16);
                     routes.insert(index % 256, route);
                 }
                 result
             }
-            Step::Settle => unit.settle(),
+            Step::Drain => unit.drain(),
         };
         let after = model.0.borrow().unwaited;
         let left = after <= unwaited || matches!(step, Step::Aim(..));
@@ -269,7 +269,7 @@ fuzz_target!(|input: Input| {
         }
     }
     assert!(look(&mut unit, &model, &routes, &attached));
-    assert_eq!(unit.settle(), Ok(()));
+    assert_eq!(unit.drain(), Ok(()));
     assert_eq!(model.0.borrow().unwaited, 0);
     let Some((index, low, high)) = input.scribble else { return };
     let at = (model.0.borrow().registers[&IRTA] & !0xFFF) + u64::from(index) * 16;

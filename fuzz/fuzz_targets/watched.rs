@@ -3,7 +3,7 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use ledger::{Record, RecordDecoder};
+use proto::{Record, RecordDecoder};
 use libfuzzer_sys::fuzz_target;
 use state::{Message, Snapshot};
 

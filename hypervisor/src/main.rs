@@ -23,8 +23,8 @@ mod pci;
 mod sched;
 mod vm;
 
-use ledger::Record;
 use panic::refuse;
+use proto::Record;
 
 /// First Rust code on the boot CPU, on the boot page tables, with interrupts off.
 extern "C" fn boot(start_info: u64) -> ! {

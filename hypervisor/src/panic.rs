@@ -16,17 +16,10 @@ use core::{
     panic::PanicInfo,
     sync::atomic::{AtomicU64, Ordering},
 };
-use ledger::Record;
-
-/// Exit code: every VM ended and was reported.
-const DONE: u32 = 0x10;
-/// Exit code: a bug in the hypervisor.
-const PANICKED: u32 = 0x11;
-/// Exit code: this machine or this plan won't do.
-const REFUSED: u32 = 0x12;
-
-/// The debug-exit device; where there is none, the machine stands still.
-const DEBUG_EXIT: u16 = 0xF4;
+use proto::{
+    Record,
+    exit::{DONE, PANICKED, PORT, REFUSED},
+};
 
 /// 0, or 1 + the APIC id of the core whose panic is told.
 static PANICKING: AtomicU64 = AtomicU64::new(0);
@@ -48,7 +41,8 @@ pub fn refuse(reason: impl Display) -> ! {
 
 fn exit(code: u32) -> ! {
     uart::drain();
-    port::write32(DEBUG_EXIT, code);
+    // Where there is no such device, the machine stands still.
+    port::write32(PORT, code);
     halt()
 }
 

@@ -16,7 +16,7 @@ const IMAGE_LIMIT: u64 = 1 << 20;
 /// Packages for the bare machine, which plain `cargo` commands leave out.
 const BARE_METAL: [&str; 4] = ["hypervisor", "machine", "kernels", "hostile"];
 /// Crates whose tests Miri can run in a few minutes.
-const MIRI: [&str; 4] = ["ledger", "delivery", "schedule", "loader"];
+const MIRI: [&str; 5] = ["ledger", "proto", "delivery", "schedule", "loader"];
 const MIRI_STEP: &str = "Miri on the crates that fit";
 /// Seconds for each of the fuzz targets.
 const FUZZ_SECONDS: u64 = 4;

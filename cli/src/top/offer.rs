@@ -10,7 +10,7 @@ use super::{
 };
 use crate::session::Wishes;
 use anyhow::Result;
-use ledger::Record;
+use proto::Record;
 use std::{
     io::{BufReader, Read, Write},
     net::Shutdown,

@@ -4,7 +4,8 @@
 //! is a question, to which the answer is [`Message::State`]; when the run ends it says
 //! [`Message::End`] unasked. Guarantees: none across versions; [`PROTOCOL`] tells them apart.
 
-use ledger::{Counters, Delivery, End, Record};
+use ledger::Counters;
+use proto::{End, Policy, Record};
 use serde::{Deserialize, Serialize};
 
 /// Grows when a message changes.
@@ -76,9 +77,9 @@ impl Snapshot {
     pub fn see(&mut self, record: &Record) -> bool {
         match record {
             Record::Machine { tsc_hz, .. } => self.tsc_hz = *tsc_hz,
-            Record::Started { vm, delivery, .. } => {
+            Record::Started { vm, policy, .. } => {
                 if let Some(vm) = self.vm(*vm) {
-                    vm.policy = Some(Delivery::label(*delivery).to_owned());
+                    vm.policy = Some(Policy::label(*policy).to_owned());
                     vm.state = "running".to_owned();
                 }
             }
@@ -134,8 +135,8 @@ mod tests {
     fn records_make_the_state() {
         let mut s = Snapshot::new(["a", "b"].map(str::to_owned));
         assert!(!s.is_up() && s.vms[0].state == "starting");
-        let (name, delivery, why) = ("a".to_owned(), Delivery::Direct, String::new());
-        s.see(&Record::Started { vm: 0, name, delivery, why, memory: 0, overhead: 0, now: 0 });
+        let (name, policy, why) = ("a".to_owned(), Policy::Direct, String::new());
+        s.see(&Record::Started { vm: 0, name, policy, why, memory: 0, overhead: 0, now: 0 });
         assert!(s.is_up());
         assert!(!s.see(&live(0, 1, 1)) && s.see(&live(1, 0, 0)));
         s.see(&Record::Ended { vm: 1, end: End::PowerOff });

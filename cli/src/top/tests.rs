@@ -2,7 +2,8 @@
 
 use super::{state::VcpuState, *};
 use crate::session::Wishes;
-use ledger::{Counters, Delivery, End, Record};
+use ledger::Counters;
+use proto::{End, Policy, Record};
 use std::{
     os::unix::{fs::PermissionsExt, net::UnixListener},
     path::Path,
@@ -40,8 +41,8 @@ fn asked(wishes: &Wishes, within: Duration) -> bool {
 }
 
 fn started() -> Record {
-    let (name, delivery, why) = ("a".to_owned(), Delivery::Direct, String::new());
-    Record::Started { vm: 0, name, delivery, why, memory: 0, overhead: 0, now: 0 }
+    let (name, policy, why) = ("a".to_owned(), Policy::Direct, String::new());
+    Record::Started { vm: 0, name, policy, why, memory: 0, overhead: 0, now: 0 }
 }
 
 fn live(now: u64) -> Record {

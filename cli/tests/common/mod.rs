@@ -3,7 +3,8 @@
 // Each test file uses a part of it.
 #![allow(dead_code)]
 
-use ledger::{Counters, Delivery, End, Record};
+use ledger::Counters;
+use proto::{End, Policy, Record};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
@@ -50,7 +51,7 @@ impl Place {
 
     /// Records on their way out of the machine, as a file for the script to `cat`.
     pub fn records(&self, name: &str, records: &[Record]) {
-        let payload: Vec<_> = records.iter().flat_map(ledger::encode).collect();
+        let payload: Vec<_> = records.iter().flat_map(proto::encode).collect();
         let frames = payload.chunks(255).flat_map(|c| [&[1, 0x7F, c.len() as u8], c].concat());
         fs::write(self.path(name), frames.collect::<Vec<_>>()).unwrap();
     }
@@ -147,8 +148,8 @@ pub fn end(mut child: Child) -> (ExitStatus, String) {
 pub fn started() -> [Record; 2] {
     let (name, why) = ("guest".to_owned(), "asked for".to_owned());
     let machine = Record::Machine { cpus: 2, memory: 0, tsc_hz: 1_000, host_memory: 0 };
-    let delivery = Delivery::Direct;
-    [machine, Record::Started { vm: 0, name, delivery, why, memory: 0, overhead: 0, now: 0 }]
+    let policy = Policy::Direct;
+    [machine, Record::Started { vm: 0, name, policy, why, memory: 0, overhead: 0, now: 0 }]
 }
 
 /// And when it has ended.

@@ -1,10 +1,8 @@
-//! The ledger: every exit counted by reason, per vCPU, and the records in which
-//! the hypervisor reports to the command line.
+//! The ledger: every exit counted by reason, per vCPU.
 //!
 //! Guarantees: counting is one add on memory that only its own core writes, so a
 //! count costs no lock and no atomic; the guest reads its own counters as plain
-//! memory ([`Page`]), so asking for them causes no exit; records decode or are
-//! refused, never half-read. It doesn't guarantee that a reader on another core
+//! memory ([`Page`]), so asking for them causes no exit. It doesn't guarantee that a reader on another core
 //! sees counters of one instant: each counter is exact, the set may be skewed by
 //! the exit in progress.
 #![cfg_attr(not(test), no_std)]
@@ -14,8 +12,6 @@ extern crate alloc;
 
 mod page;
 mod reason;
-mod record;
 
 pub use page::{Counters, PAGE_MAGIC, PAGE_VERSION, Page, WAITS};
 pub use reason::Reason;
-pub use record::{ASK_LIVE, Delivery, End, Record, RecordDecoder, encode};

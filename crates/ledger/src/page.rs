@@ -88,7 +88,7 @@ impl Page {
         *slot = slot.wrapping_add(1);
     }
 
-    /// A copy for a [`crate::Record::Counters`].
+    /// A copy for the record `Counters` of the crate `proto`.
     pub fn counters(&self) -> Counters {
         Counters {
             entries: self.entries,

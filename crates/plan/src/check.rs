@@ -10,9 +10,8 @@ use alloc::{
     string::{String, ToString},
 };
 use core::fmt;
+use proto::frame::MAX_VMS;
 
-/// The console stream has channels for this many VMs.
-pub const MAX_VMS: usize = 32;
 /// The highest core a plan may name.
 pub const MAX_CORE: u32 = 1023;
 /// vCPUs of one VM.

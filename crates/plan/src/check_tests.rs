@@ -1,7 +1,7 @@
 //! Each rule of a plan, broken alone.
 
 use super::*;
-use crate::{Choice, OnReset, Vm};
+use crate::{OnReset, Policy, Vm};
 use proptest::prelude::*;
 
 fn vm(name: &str, core: u32) -> Vm<()> {
@@ -14,7 +14,7 @@ fn vm(name: &str, core: u32) -> Vm<()> {
         initrd: None,
         cmdline: String::new(),
         devices: vec![],
-        interrupts: Choice::Auto,
+        interrupts: None,
         reset: OnReset::Stop,
     }
 }
@@ -90,10 +90,10 @@ fn a_core_is_shared_by_up_to_eight_vcpus_but_not_with_direct() {
     assert_eq!(error, "[vm.web] cpus: core 1 is given to 9 vCPUs; at most 8 can share one");
     let direct = "other vCPUs run on core 1, too, and \"direct\" gives its local APIC away; \
                   use \"eli\", or a core of its own";
-    let shared = |v: &mut Vm<()>| (v.cpus, v.interrupts) = (vec![2, 1], Choice::Direct);
+    let shared = |v: &mut Vm<()>| (v.cpus, v.interrupts) = (vec![2, 1], Some(Policy::Direct));
     assert_eq!(sentence(shared), format!("[vm.db] interrupts: {direct}"));
     plan = two();
-    (plan.vms[0].interrupts, plan.vms[1].interrupts) = (Choice::Direct, Choice::Direct);
+    (plan.vms[0].interrupts, plan.vms[1].interrupts) = (Some(Policy::Direct), Some(Policy::Direct));
     assert_eq!(plan.check(), Ok(()), "on cores of their own");
     plan.vms[0].cpus = vec![1, 1];
     assert_eq!(plan.check().unwrap_err().to_string(), format!("[vm.web] interrupts: {direct}"));

@@ -5,8 +5,9 @@
 //! are the caller's to resolve and read.
 
 use crate::{
-    Choice, Class, DEFAULT_WEIGHT, DeviceError, DeviceName, Host, Mac, MacError, MicrosError,
-    Network, OnReset, Place, Plan, Protection, SizeError, Vm, WithoutRemapping, check,
+    CHOICES, Choice, Class, DEFAULT_WEIGHT, DeviceError, DeviceName, Host, Mac, MacError,
+    MicrosError, Network, OnReset, Place, Plan, Policy, Protection, SizeError, Vm,
+    WithoutRemapping, check,
     check::before,
     nearest, parse_micros, parse_size,
     shown::{Escaped, Shown},
@@ -137,8 +138,8 @@ pub struct Policies;
 
 impl fmt::Display for Policies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let last = Choice::ALL.len().saturating_sub(1);
-        Choice::ALL.iter().enumerate().try_for_each(|(i, (name, _))| match i {
+        let last = CHOICES.len() - 1;
+        CHOICES.iter().enumerate().try_for_each(|(i, name)| match i {
             0 => write!(f, "\"{name}\""),
             i if i == last => write!(f, " or \"{name}\""),
             _ => write!(f, ", \"{name}\""),
@@ -148,14 +149,14 @@ impl fmt::Display for Policies {
 
 /// Reads a policy's name, of a file or the command line.
 pub fn parse_choice(text: &str) -> Result<Choice, Fault> {
-    if let Some((_, choice)) = Choice::ALL.iter().find(|(name, _)| *name == text) {
-        return Ok(*choice);
+    let choice = if text == CHOICES[0] { Some(None) } else { Policy::of(text).map(Some) };
+    if let Some(choice) = choice {
+        return Ok(choice);
     }
     if LATER.contains(&text) {
         return Err(Fault::Later(text.to_owned()));
     }
-    let names = Choice::ALL.map(|(name, _)| name);
-    Err(Fault::UnknownPolicy { found: text.to_owned(), hint: hint(text, &names) })
+    Err(Fault::UnknownPolicy { found: text.to_owned(), hint: hint(text, &CHOICES) })
 }
 
 /// Reads the text of a file; `file` is its name, for errors.
@@ -309,7 +310,7 @@ impl Reader<'_> {
             initrd: None,
             cmdline: String::new(),
             devices: Vec::new(),
-            interrupts: Choice::Auto,
+            interrupts: None,
             reset: OnReset::default(),
         };
         for (key, value) in in_file_order(table) {

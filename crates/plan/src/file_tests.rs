@@ -12,7 +12,7 @@ fn everything_but_the_kernel_has_a_default() {
     let plan = parse("vm.toml", "[vm.web]\nkernel = 'k'\n").unwrap();
     let [vm] = &plan.vms[..] else { panic!("{plan:?}") };
     assert_eq!((vm.name.as_str(), vm.kernel.as_str(), vm.memory), ("web", "k", 1 << 30));
-    assert_eq!((&vm.cpus[..], vm.interrupts, vm.weight), (&[1][..], Choice::Auto, 100));
+    assert_eq!((&vm.cpus[..], vm.interrupts, vm.weight), (&[1][..], None, 100));
     assert_eq!((plan.slice_us, plan.host.iommu_faults), (5_000, Protection::Elsewhere));
     assert_eq!(plan.host.without_remapping, WithoutRemapping::Refuse);
     assert!(vm.initrd.is_none() && vm.cmdline.is_empty() && vm.devices.is_empty());
@@ -60,7 +60,7 @@ fn every_key_is_read() {
             DeviceName::Address { bus: 0, device: 4, function: 0 },
             DeviceName::Virtual { nic: 1, function: 2 },
         ],
-        interrupts: Choice::Eli,
+        interrupts: Some(Policy::Eli),
         reset: OnReset::Stop,
     };
     let host = Host {
@@ -145,7 +145,7 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
         ),
         (
             "[vm.a]\ninterrupts = 'posted'\n",
-            "vm.toml:2: [vm.a] interrupts: \"posted\" is not available in this version; use \"auto\", \"trap\", \"eli\", \"direct\" or \"eli-delivery\"",
+            "vm.toml:2: [vm.a] interrupts: \"posted\" is not available in this version; use \"auto\", \"trap\", \"eli-delivery\", \"eli\" or \"direct\"",
         ),
         (
             "[vm.a]\nreset = 'halt'\n",

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    Choice, Class, DeviceName, Fault, Host, Mac, Network, OnReset, Protection, WithoutRemapping,
+    Class, DeviceName, Fault, Host, Mac, Network, OnReset, Policy, Protection, WithoutRemapping,
 };
 use proptest::prelude::*;
 
@@ -44,7 +44,7 @@ prop_compose! {
             initrd: initrds[i].clone(),
             cmdline: cmdlines[i].clone(),
             devices: devices.iter().skip(i).step_by(initrds.len()).copied().collect(),
-            interrupts: Choice::ALL[policies[i]].1,
+            interrupts: policies[i].checked_sub(1).map(|i| Policy::ALL[i]),
             reset: OnReset::Stop,
         });
         let macs = macs.into_iter().map(|[b, c, d, e, f]| Mac([2, b, c, d, e, f])).collect();
@@ -67,7 +67,7 @@ fn one(kernel: &[u8]) -> Plan<Vec<u8>> {
         initrd: None,
         cmdline: String::new(),
         devices: vec![],
-        interrupts: Choice::Auto,
+        interrupts: None,
         reset: OnReset::Stop,
     }])
 }

@@ -26,17 +26,16 @@ pub mod image;
 mod nearest;
 mod network;
 
-pub use check::{
-    Error, Fault, MAX_CMDLINE, MAX_CORE, MAX_MEMORY, MAX_VCPUS, MAX_VMS, MIN_MEMORY, Place,
-};
+pub use check::{Error, Fault, MAX_CMDLINE, MAX_CORE, MAX_MEMORY, MAX_VCPUS, MIN_MEMORY, Place};
 pub use device::{Class, DeviceError, DeviceName};
 #[cfg(any(test, feature = "file"))]
 pub use nearest::nearest;
 pub use network::{Mac, MacError, Network, Shared};
+pub use proto::{Policy, frame::MAX_VMS};
 pub use sharing::{
     DEFAULT_SLICE, DEFAULT_WEIGHT, Host, MAX_SHARES, MAX_WEIGHT, Micros, MicrosError, Protection,
     SLICES, WithoutRemapping, parse_micros,
 };
 pub use shown::{Escaped, Shown};
 pub use size::{Size, SizeError, parse_size};
-pub use vm::{Blob, Choice, OnReset, Plan, Vm};
+pub use vm::{Blob, CHOICES, Choice, OnReset, Plan, Vm, choice_label};

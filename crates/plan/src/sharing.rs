@@ -1,7 +1,7 @@
 //! What VMs that share cores, and the host beside them, are promised: weights, the slice, and how the
 //! host's own interrupts are kept safe from them, where the machine lets it.
 
-use crate::{Choice, Error, Fault, Place, Plan, Vm, shown::Shown};
+use crate::{Error, Fault, Place, Plan, Policy, Vm, shown::Shown};
 use alloc::string::{String, ToString};
 use core::{fmt, ops::RangeInclusive};
 use serde::{Deserialize, Serialize};
@@ -117,7 +117,7 @@ impl<F> Plan<F> {
             if shares > MAX_SHARES {
                 return Err(("cpus", Fault::CrowdedCore { core, shares }));
             }
-            if shares > 1 && vm.interrupts == Choice::Direct {
+            if shares > 1 && vm.interrupts == Some(Policy::Direct) {
                 return Err(("interrupts", Fault::DirectShared(core)));
             }
         }

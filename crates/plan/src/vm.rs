@@ -4,6 +4,7 @@
 
 use crate::{DEFAULT_SLICE, DeviceName, Host, Network};
 use alloc::{string::String, vec::Vec};
+use proto::Policy;
 use serde::{Deserialize, Serialize};
 
 /// The VMs of a machine.
@@ -70,42 +71,24 @@ pub struct Blob {
     pub len: u64,
 }
 
-/// The interrupt policy a person asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Choice {
-    /// The best that the machine and the core's role allow.
-    #[default]
-    Auto,
-    /// Every interrupt and every EOI exits; the baseline.
-    Trap,
-    /// Through the shadow IDT; exitless EOI.
-    Eli,
-    /// The guest owns the local APIC of its core, the timer included.
-    Direct,
-    /// ELI without its second half: exitless delivery, but every EOI exits. For measurements.
-    EliDelivery,
-}
+/// The interrupt policy that a plan asks for. None is "auto": the policy with the fewest exits
+/// that the machine and the cores' roles allow.
+pub type Choice = Option<Policy>;
 
-impl Choice {
-    /// Every choice with the name it has in `vm.toml`.
-    pub const ALL: [(&'static str, Choice); 5] = [
-        ("auto", Choice::Auto),
-        ("trap", Choice::Trap),
-        ("eli", Choice::Eli),
-        ("direct", Choice::Direct),
-        ("eli-delivery", Choice::EliDelivery),
-    ];
-
-    /// The name used in `vm.toml` and on the command line.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Choice::Auto => "auto",
-            Choice::Trap => "trap",
-            Choice::Eli => "eli",
-            Choice::Direct => "direct",
-            Choice::EliDelivery => "eli-delivery",
-        }
+/// Every name that a [`Choice`] has in `vm.toml` and on the command line.
+pub const CHOICES: [&str; 1 + Policy::ALL.len()] = {
+    let mut names = ["auto"; 1 + Policy::ALL.len()];
+    let mut i = 0;
+    while i < Policy::ALL.len() {
+        names[1 + i] = Policy::ALL[i].label();
+        i += 1;
     }
+    names
+};
+
+/// The name of a choice, one of [`CHOICES`].
+pub fn choice_label(choice: Choice) -> &'static str {
+    choice.map_or(CHOICES[0], Policy::label)
 }
 
 impl<F> Plan<F> {

@@ -6,12 +6,12 @@
 
 use super::{
     frame,
-    frame::MAX_VMS,
     ring::{Pushed, Ring},
     wake,
 };
 use crate::cpu::{rdtsc, tsc_hz};
 use core::sync::atomic::{AtomicU64, Ordering};
+use proto::frame::{MAX_PAYLOAD, MAX_VMS, console};
 use spin::Once;
 
 const OUTPUT: usize = 64 << 10;
@@ -78,9 +78,9 @@ pub(super) fn all_drained() -> bool {
 pub(super) fn pump(meanwhile: &mut impl FnMut()) {
     for vm in 0..MAX_VMS {
         let Some(guest) = guest(vm) else { continue };
-        let mut buffer = [0; frame::MAX_PAYLOAD];
+        let mut buffer = [0; MAX_PAYLOAD];
         let count = guest.output.peek(0, &mut buffer);
-        frame::send(1 + vm as u8, &buffer[..count], &mut *meanwhile);
+        frame::send(console(vm), &buffer[..count], &mut *meanwhile);
         guest.output.consume(count);
         guest.tell_of_loss(vm, count == 0);
     }

@@ -23,6 +23,7 @@ use core::{
     sync::atomic::{AtomicBool, Ordering},
 };
 use delivery::VectorSet;
+use proto::frame::{Channel, LOG, MAX_PAYLOAD, MAX_VMS, Piece, RECORDS, Reader};
 use ring::Pushed;
 
 /// The longest log line; longer ones are cut.
@@ -52,7 +53,7 @@ impl log::Log for Log {
             line.pop();
             let _ = line.try_push('\n');
         }
-        post(frame::LOG, line.as_bytes());
+        post(LOG, line.as_bytes());
     }
 
     fn flush(&self) {
@@ -96,9 +97,9 @@ fn post(channel: u8, payload: &[u8]) -> bool {
 }
 
 /// Reports a record. Waits for core 0 when this core's ring is full: not for exit paths.
-pub fn record(record: &ledger::Record) {
-    let bytes = memory::while_reporting(|| ledger::encode(record));
-    while !post(frame::RECORDS, &bytes) {
+pub fn record(record: &proto::Record) {
+    let bytes = memory::while_reporting(|| proto::encode(record));
+    while !post(RECORDS, &bytes) {
         core::hint::spin_loop();
     }
     memory::while_reporting(|| drop(bytes));
@@ -140,11 +141,11 @@ pub fn serve(
     x2apic::timer_lvt(interrupts::TIMER, x2apic::TimerMode::Periodic, false);
     let per_second = (cpu::tsc_hz() / interval.max(1)).max(TICKS_PER_SECOND);
     x2apic::timer_start((cpu::timer_hz() / per_second) as u32);
-    let mut parser = frame::Parser::new();
+    let mut reader = Reader::new();
     loop {
         let mut arrived = VectorSet::EMPTY;
         interrupts::take().for_each(|vector| arrived.insert(vector));
-        receive(&mut parser, &mut input);
+        receive(&mut reader, &mut input);
         pump(&mut meanwhile);
         meanwhile();
         if each_wake(&arrived).is_break() {
@@ -178,7 +179,7 @@ fn send_messages(cpu: &PerCpu, meanwhile: &mut impl FnMut()) {
     while ring.peek(0, &mut header) == HEADER {
         let [channel, low, high] = header;
         let length = usize::from(u16::from_le_bytes([low, high]));
-        let mut chunk = [0; frame::MAX_PAYLOAD];
+        let mut chunk = [0; MAX_PAYLOAD];
         let mut sent = 0;
         while sent < length {
             let room = chunk.len().min(length - sent);
@@ -199,19 +200,18 @@ pub fn take_question() -> bool {
 }
 
 /// Core 0: gives received bytes to the VMs they are for, and takes those for the host.
-fn receive(parser: &mut frame::Parser, input: &mut impl FnMut(usize)) {
+fn receive(reader: &mut Reader, input: &mut impl FnMut(usize)) {
     let mut kicks = 0u32;
     while let Some(byte) = uart::receive() {
-        let channel = parser.push(byte);
-        if channel == Some(frame::RECORDS) && byte == ledger::ASK_LIVE {
-            ASKED.store(true, Ordering::Relaxed);
-        }
-        let vm = channel.and_then(|channel| channel.checked_sub(1));
-        if let Some(vm) = vm
-            && guest::input(usize::from(vm), byte)
-        {
-            kicks |= 1 << vm;
+        match reader.next(&mut &[byte][..]) {
+            Some(Piece::Payload(Channel::Records, _)) if byte == proto::ASK_LIVE => {
+                ASKED.store(true, Ordering::Relaxed);
+            }
+            Some(Piece::Payload(Channel::Console(vm), _)) if guest::input(vm, byte) => {
+                kicks |= 1 << vm;
+            }
+            _ => {}
         }
     }
-    (0..frame::MAX_VMS).filter(|vm| kicks >> vm & 1 != 0).for_each(input);
+    (0..MAX_VMS).filter(|vm| kicks >> vm & 1 != 0).for_each(input);
 }

@@ -25,9 +25,9 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
-use ledger::Record;
 use paging::audit::{self as table, Region};
 use paging::{Access, Format};
+use proto::Record;
 use spin::MutexGuard;
 
 /// The most entries to look at in a call.

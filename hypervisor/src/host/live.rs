@@ -9,7 +9,7 @@
 use crate::vm::counters::CounterPage;
 use crate::{console, cpu::rdtsc, memory};
 use alloc::vec::Vec;
-use ledger::Record;
+use proto::Record;
 
 /// Core 0's part: the pages of all vCPUs.
 pub struct LiveRecords(Vec<CounterPage>);

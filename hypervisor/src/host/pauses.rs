@@ -7,7 +7,7 @@
 
 use crate::console;
 use crate::cpu::{self, rdtsc};
-use ledger::Record;
+use proto::Record;
 
 /// Times between two ticks of core 0's timer; a longer gap than this many is reported.
 const TICKS: u64 = 5;

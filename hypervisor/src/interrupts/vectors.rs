@@ -4,7 +4,7 @@
 //! in service holds them back.
 
 use delivery::VectorSet;
-use ledger::Delivery;
+use proto::Policy;
 
 /// Vector of the host's own use of the local APIC's timer.
 pub const TIMER: u8 = 0xF1;
@@ -16,9 +16,9 @@ pub const FAULTS: u8 = 0xF3;
 pub const SPURIOUS: u8 = 0xFF;
 
 /// Vectors the host raises on a core that runs a guest under this policy.
-pub const fn host_vectors(policy: Delivery) -> VectorSet {
+pub const fn host_vectors(policy: Policy) -> VectorSet {
     match policy {
-        Delivery::Trap | Delivery::EliDelivery | Delivery::Eli => VectorSet::of(&[TIMER, WAKE]),
-        Delivery::Direct => VectorSet::EMPTY,
+        Policy::Trap | Policy::EliDelivery | Policy::Eli => VectorSet::of(&[TIMER, WAKE]),
+        Policy::Direct => VectorSet::EMPTY,
     }
 }

@@ -173,7 +173,7 @@ impl Seat {
 impl SharedCore {
     /// A core for `places` vCPUs, none there yet; `slice` in TSC ticks.
     pub fn new(index: usize, apic_id: u32, places: usize, slice: u64) -> Self {
-        let mut host = host_vectors(ledger::Delivery::Eli);
+        let mut host = host_vectors(proto::Policy::Eli);
         host.insert(interrupts::FAULTS);
         SharedCore {
             index,

@@ -31,14 +31,15 @@ use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::sync::atomic::AtomicBool;
 use delivery::{LocalApic, Mode, VirtualTimer};
-use ledger::{Delivery, Page, Record};
+use ledger::Page;
 use loader::{EntryMode, GuestMachine, Load, MemoryRegion, RegionKind};
 use paging::Access;
 use plan::image::Image;
-use plan::{Choice, DeviceName, OnReset};
+use plan::{DeviceName, OnReset};
 use platform::cpuid::efer_offered;
 use platform::msr::{Identity, Msrs, Vendor};
 use platform::pci::{Addresses, Bus};
+use proto::{Policy, Record};
 use spin::Mutex;
 
 /// PCI base class of bridges.
@@ -279,7 +280,7 @@ impl Builder<'_> {
         console::record(&Record::Started {
             vm: self.index as u32,
             name: vm.name.clone(),
-            delivery: policy,
+            policy,
             why: why.into(),
             memory: vm.memory,
             overhead,
@@ -302,7 +303,7 @@ impl Builder<'_> {
         // Of its own for each vCPU of a core: two may be of one VM, and have other page tables.
         let asid = seat.map_or(1, |seat| seat.place as u32 + 1);
         let hidden = if shared { crate::vm::time_slice::reserved() } else { Default::default() };
-        let completions_exit = vm.policy == Delivery::EliDelivery;
+        let completions_exit = vm.policy == Policy::EliDelivery;
         let cpu = SvmCpu::new(nested_root, asid, ports, completions_exit, shared, start)
             .ok_or("no memory is left for its vCPUs")?;
         Ok(Vcpu {
@@ -346,20 +347,17 @@ impl Builder<'_> {
         self.vm.cpus.iter().map(of).collect()
     }
 
-    fn policy(&self) -> (Delivery, &'static str) {
+    fn policy(&self) -> (Policy, &'static str) {
         match self.vm.interrupts {
-            Choice::Trap => (Delivery::Trap, "asked for"),
-            Choice::Eli => (Delivery::Eli, "asked for"),
-            Choice::EliDelivery => (Delivery::EliDelivery, "asked for"),
-            Choice::Direct => (Delivery::Direct, "asked for"),
-            Choice::Auto if self.vm.cpus.iter().any(|core| self.image.plan.shares(*core) > 1) => {
-                (Delivery::Eli, "it shares a core; the machine remaps interrupts")
+            Some(policy) => (policy, "asked for"),
+            None if self.vm.cpus.iter().any(|core| self.image.plan.shares(*core) > 1) => {
+                (Policy::Eli, "it shares a core; the machine remaps interrupts")
             }
-            Choice::Auto if !iommu::remaps() => (
-                Delivery::Direct,
+            None if !iommu::remaps() => (
+                Policy::Direct,
                 "it shares no core; the machine can't remap interrupts, and the plan trusts every guest",
             ),
-            Choice::Auto => (Delivery::Direct, "it shares no core; the machine remaps interrupts"),
+            None => (Policy::Direct, "it shares no core; the machine remaps interrupts"),
         }
     }
 

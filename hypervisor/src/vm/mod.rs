@@ -30,12 +30,13 @@ use delivery::{LocalApic, Mode, VirtualTimer};
 use exits::fetch::CodePages;
 use interrupts::mailbox::Link;
 use interrupts::shadow::Shadow;
-use ledger::{Delivery, Page};
+use ledger::Page;
 use life::Ending;
 use memory::Memory;
 use pc::Pc;
 use platform::msr::Msrs;
 use platform::pci::Bus;
+use proto::Policy;
 use spin::Mutex;
 
 /// Where a guest finds the ledger page of its first vCPU; those of the others follow
@@ -46,7 +47,7 @@ pub const LEDGER_PAGES: u64 = 0xFED4_0000;
 pub struct Vm {
     pub(crate) index: usize,
     pub(crate) name: String,
-    policy: Delivery,
+    policy: Policy,
     pub(crate) memory: Memory,
     /// One for each vCPU, by its APIC id.
     pub(crate) links: Box<[Link]>,

@@ -19,12 +19,12 @@ use crate::vm::memory::Tables;
 use crate::vm::stop::Fault;
 use crate::vm::stop::Incident;
 use alloc::vec::Vec;
-use ledger::Delivery;
 use platform::ioapic::Ioapic;
 use platform::message::Message;
 use platform::pci::{Actions, Bus};
 use platform::rtc::Rtc;
 use platform::uart::Uart;
+use proto::Policy;
 
 /// IOAPIC pin of the console.
 const CONSOLE_PIN: usize = 4;
@@ -161,7 +161,7 @@ impl Pc {
             && let Some(message) = self.ioapic.raise(CONSOLE_PIN)
         {
             vm.deliver(&message);
-            if vm.policy == Delivery::Direct {
+            if vm.policy == Policy::Direct {
                 // The guest's EOI isn't seen there. The line is a pulse: nothing is lost.
                 self.ioapic.eoi(message.vector);
             }

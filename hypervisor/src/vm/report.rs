@@ -9,7 +9,7 @@ use crate::vm::stop::{Fault, Stop};
 use crate::vm::{Vcpu, Vm};
 use alloc::format;
 use alloc::string::String;
-use ledger::{End, Record};
+use proto::{End, Record};
 
 impl<C: VirtualCpu> Vcpu<C> {
     /// Sends the counters of this vCPU.

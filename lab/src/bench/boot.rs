@@ -5,10 +5,10 @@
 //! generator have ended and no file of theirs is left.
 
 use super::{
+    column::Column,
     generator::{self, Generator, Idle, Role},
     guest::{Guest, Kit},
     lines::{self, ours},
-    policy::Policy,
     progress::Step,
     workload::{Effort, Workload},
 };
@@ -24,8 +24,8 @@ use exitless::{
     session::{self, Ended, Framing, Seen, Setup},
     stream::{Piece, printable},
 };
-use ledger::End;
-use plan::{Choice, Class, DeviceName, OnReset, Plan, Vm};
+use plan::{Class, DeviceName, OnReset, Plan, Policy, Vm};
+use proto::End;
 use std::{
     fs,
     ops::ControlFlow,
@@ -69,7 +69,7 @@ pub fn boot(
     cx: &Context,
     kit: &Kit,
     workload: Workload,
-    policy: Policy,
+    policy: Column,
     effort: Effort,
     step: &Step,
 ) -> Result<Boot> {
@@ -84,15 +84,15 @@ pub fn boot(
     }
     // The VM's guest sees no IOMMU: on the bare machine its kernel must not pay for one either. And
     // as under a hypervisor it must not panic because the first ticks are late on a slow computer.
-    if policy == Policy::Bare {
+    if policy == Column::Bare {
         cmdline.push_str(" iommu=pt no_timer_check");
     }
     let disks = if workload.is_network() { Vec::new() } else { vec![NULL_DISK] };
     let image;
-    let mut machine = match policy.choice() {
+    let mut machine = match policy.policy() {
         None => Machine::bare(&guest.kernel, Some(&guest.initrd), &cmdline, GUEST_MEMORY, disks),
-        Some(choice) => {
-            let plan = load::files(plan(workload, guest, cmdline, choice), Path::new(""))?;
+        Some(policy) => {
+            let plan = load::files(plan(workload, guest, cmdline, policy), Path::new(""))?;
             image = BootImage::new(&plan)?;
             Machine::exitless(cx.hypervisor()?, &image.path(), &plan, disks)?
         }
@@ -117,7 +117,7 @@ pub fn boot(
     if role == Some(Role::Server) {
         watch.generator = Some(peer()?);
     }
-    let framing = if policy == Policy::Bare { Framing::Raw } else { Framing::Frames };
+    let framing = if policy == Column::Bare { Framing::Raw } else { Framing::Frames };
     let setup = Setup { command, framing, timeout: Some(PATIENCE), typed: None };
     let ended = session::run(setup, cx, |seen| {
         watch.see(seen, &peer)?;
@@ -129,7 +129,7 @@ pub fn boot(
     watch.finish(&ended, &counts)
 }
 
-fn plan(workload: Workload, guest: &Guest, cmdline: String, interrupts: Choice) -> Plan<String> {
+fn plan(workload: Workload, guest: &Guest, cmdline: String, policy: Policy) -> Plan<String> {
     let class = if workload.is_network() { Class::Nic } else { Class::Nvme };
     let vm = Vm {
         name: "bench".into(),
@@ -140,7 +140,7 @@ fn plan(workload: Workload, guest: &Guest, cmdline: String, interrupts: Choice) 
         initrd: Some(guest.initrd.display().to_string()),
         cmdline,
         devices: vec![DeviceName::Named { class, index: 0 }],
-        interrupts,
+        interrupts: Some(policy),
         reset: OnReset::Stop,
     };
     Plan::new(vec![vm])

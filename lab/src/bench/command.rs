@@ -2,11 +2,11 @@
 //! happen, and what is shown in the end.
 
 use super::{
+    column::Column,
     experiments,
     guest::Kit,
     measure::{Cell, Request, Results, measure},
     plugin_check,
-    policy::Policy,
     progress::Step,
     report::{self, Measured},
     shared,
@@ -60,7 +60,7 @@ struct Common {
         value_delimiter = ',',
         default_value = "bare,trap,eli-delivery,eli,direct"
     )]
-    policy: Vec<Policy>,
+    policy: Vec<Column>,
     /// Coarse, in minutes: fewer points, shorter windows, wider spread
     #[arg(long)]
     quick: bool,
@@ -203,7 +203,7 @@ pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
     let kit = prepare(cx, &measured.workloads)?;
     kit.versions().iter().for_each(|v| println!("  {v}"));
     println!("2 of 3: eight runs, some 15 to 40 seconds each");
-    let policies = [Policy::Bare, Policy::Trap, Policy::Eli, Policy::Direct];
+    let policies = [Column::Bare, Column::TRAP, Column::ELI, Column::DIRECT];
     let request = Request::new(&measured.workloads, &policies, Effort::Demo);
     let results = measure(cx, &kit, &request)?;
     println!("3 of 3: what was counted\n");
@@ -229,9 +229,9 @@ pub fn smoke(cx: &Context) -> Result<()> {
     let effort = Effort::Smoke;
     let measured = experiments::ALL.map(|e| Measured::of(e, effort));
     let workloads = experiments::workloads(&experiments::ALL, effort);
-    let mut request = Request::new(&workloads, &[Policy::Trap, Policy::Direct], effort);
+    let mut request = Request::new(&workloads, &[Column::TRAP, Column::DIRECT], effort);
     let disk = workloads.iter().copied().filter(|w| !w.is_network()).collect::<Vec<_>>();
-    for cell in Request::new(&disk, &Policy::ALL, effort).cells {
+    for cell in Request::new(&disk, &Column::ALL, effort).cells {
         if !request.cells.contains(&cell) {
             request.cells.push(cell);
         }
@@ -254,12 +254,12 @@ pub fn smoke(cx: &Context) -> Result<()> {
 fn misplaced(cell: &Cell) -> Option<String> {
     let exits = cell.figures.delivery_exits_per_interrupt();
     let (good, expected) = match cell.policy {
-        Policy::Bare => return None,
+        Column::Bare => return None,
         // An interrupt that comes while the host handles another needs no exit of its own.
-        Policy::Trap => ((1.0..=2.01).contains(&exits), "1 to 2"),
-        Policy::EliDelivery => ((0.99..=1.01).contains(&exits), "1"),
-        Policy::Eli => (exits < 0.01, "0"),
-        Policy::Direct => (exits == 0.0, "exactly 0"),
+        Column::TRAP => ((1.0..=2.01).contains(&exits), "1 to 2"),
+        Column::ELI_DELIVERY => ((0.99..=1.01).contains(&exits), "1"),
+        Column::ELI => (exits < 0.01, "0"),
+        Column::DIRECT => (exits == 0.0, "exactly 0"),
     };
     let (load, policy) = (cell.workload.short(), cell.policy.label());
     (!good).then(|| {

@@ -6,11 +6,11 @@
 
 use super::{
     boot::{Boot, Hung, boot},
+    column::Column,
     figures::{Figures, Kind, Window},
     generator::Idle,
     guest::Kit,
     lines,
-    policy::Policy,
     progress::{Course, Step},
     workload::{Effort, Workload},
 };
@@ -27,7 +27,7 @@ use std::{
 #[derive(Clone, Debug)]
 pub struct Request {
     /// In this order.
-    pub cells: Vec<(Workload, Policy)>,
+    pub cells: Vec<(Workload, Column)>,
     /// The windows.
     pub effort: Effort,
     /// Boots per cell.
@@ -38,7 +38,7 @@ pub struct Request {
 
 impl Request {
     /// Each workload under each policy; what is named twice counts once.
-    pub fn new(workloads: &[Workload], policies: &[Policy], effort: Effort) -> Request {
+    pub fn new(workloads: &[Workload], policies: &[Column], effort: Effort) -> Request {
         let mut cells = Vec::new();
         for workload in workloads {
             for policy in policies {
@@ -57,7 +57,7 @@ pub struct Cell {
     /// The load.
     pub workload: Workload,
     /// What the guest ran on.
-    pub policy: Policy,
+    pub policy: Column,
     /// The figures.
     pub figures: Figures,
     /// The guest's clock source.
@@ -82,7 +82,7 @@ pub struct Failure {
     /// The load.
     pub workload: Workload,
     /// What the guest ran on.
-    pub policy: Policy,
+    pub policy: Column,
     /// Why, in a sentence.
     pub why: String,
 }
@@ -100,12 +100,12 @@ pub struct Results {
 
 impl Results {
     /// A cell, if it worked.
-    pub fn cell(&self, policy: Policy, workload: Workload) -> Option<&Cell> {
+    pub fn cell(&self, policy: Column, workload: Workload) -> Option<&Cell> {
         self.cells.iter().find(|c| c.policy == policy && c.workload == workload)
     }
 
     /// The figures of a cell, if it worked.
-    pub fn figures(&self, policy: Policy, workload: Workload) -> Option<&Figures> {
+    pub fn figures(&self, policy: Column, workload: Workload) -> Option<&Figures> {
         self.cell(policy, workload).map(|c| &c.figures)
     }
 
@@ -115,12 +115,12 @@ impl Results {
     }
 
     /// The policies that were asked for, worked or not, in the tables' order.
-    pub fn policies(&self) -> Vec<Policy> {
-        let asked = |p: &Policy| {
+    pub fn policies(&self) -> Vec<Column> {
+        let asked = |p: &Column| {
             self.cells.iter().any(|c| c.policy == *p)
                 || self.failures.iter().any(|f| f.policy == *p)
         };
-        Policy::ALL.into_iter().filter(asked).collect()
+        Column::ALL.into_iter().filter(asked).collect()
     }
 
     /// The same with these workloads only, in this order.
@@ -135,7 +135,7 @@ impl Results {
 /// Measures every cell of the request.
 pub fn measure(cx: &Context, kit: &Kit, request: &Request) -> Result<Results> {
     let mut results = Results::default();
-    if request.cells.iter().any(|(_, policy)| policy.choice().is_some()) {
+    if request.cells.iter().any(|(_, policy)| policy.policy().is_some()) {
         let elf = fs::read(cx.hypervisor()?).context("the hypervisor can't be read")?;
         results.hypervisor_bytes = Some(elf::loaded_bytes(&elf)?);
     }
@@ -172,7 +172,7 @@ pub fn measure(cx: &Context, kit: &Kit, request: &Request) -> Result<Results> {
     Ok(results)
 }
 
-fn name((workload, policy): (Workload, Policy)) -> String {
+fn name((workload, policy): (Workload, Column)) -> String {
     format!("{:<16} {:<12}", workload.short(), policy.label())
 }
 
@@ -196,7 +196,7 @@ fn cell(
     cx: &Context,
     kit: &Kit,
     workload: Workload,
-    policy: Policy,
+    policy: Column,
     request: &Request,
     step: &Step,
 ) -> Result<Cell> {
@@ -207,7 +207,7 @@ fn cell(
         let once = || boot(cx, kit, workload, policy, request.effort, step);
         // Nothing of ours runs on the bare machine: this is the emulator's doing, and rare.
         let again = |error: anyhow::Error| match error.downcast::<Hung>() {
-            Ok(at) if policy == Policy::Bare && hung.is_none() => {
+            Ok(at) if policy == Column::Bare && hung.is_none() => {
                 step.say("hung, boots again");
                 hung = Some(at.last);
                 once()
@@ -229,7 +229,7 @@ fn cell(
     let (report, boot_instructions, (clocksource, interrupt)) =
         last.ok_or_else(|| anyhow!("no run was asked for: --repeat must be 1 or more"))?;
     let figures = Figures::of(&windows)?;
-    let started = report.vms.first().filter(|vm| vm.delivery.is_some());
+    let started = report.vms.first().filter(|vm| vm.policy.is_some());
     Ok(Cell {
         workload,
         policy,
@@ -245,9 +245,9 @@ fn cell(
 }
 
 /// A VM's windows have the ledger's counts, the bare machine's have neither those nor guest entries.
-fn check(policy: Policy, windows: &[Window]) -> Result<()> {
+fn check(policy: Column, windows: &[Window]) -> Result<()> {
     let load = || windows.iter().filter(|w| w.kind != Kind::Spin);
-    if policy == Policy::Bare {
+    if policy == Column::Bare {
         if load().any(|w| w.vmruns > 0) {
             bail!("guest entries were seen on the bare machine");
         }

@@ -2,6 +2,7 @@
 //! counted (`docs/figures.md` says how), on the terminal, as JSON and as an HTML page.
 
 mod boot;
+mod column;
 mod command;
 mod experiments;
 mod figures;
@@ -11,7 +12,6 @@ mod lines;
 mod measure;
 mod model;
 mod plugin_check;
-mod policy;
 mod progress;
 mod report;
 mod rows;

@@ -2,9 +2,9 @@
 //! Keys are stable; `docs/figures.md` says what each means.
 
 use super::{
+    column::Column,
     figures::{Figures, Spread, reason_name},
     measure::{Cell, Results},
-    policy::Policy,
     show::Source,
     workload::Workload,
 };
@@ -69,7 +69,7 @@ pub fn rows(experiment: &'static str, results: &Results) -> Vec<Row> {
     for cell in &results.cells {
         // Beside a busy loop instructions say how long a transaction took, not what it costs.
         let comparable = cell.workload != Workload::Exchange;
-        let bare = results.figures(Policy::Bare, cell.workload).filter(|_| comparable);
+        let bare = results.figures(Column::Bare, cell.workload).filter(|_| comparable);
         rows.push(measured(experiment, cell, bare));
         rows.push(modelled(experiment, cell, bare));
     }
@@ -85,7 +85,7 @@ fn measured(experiment: &'static str, cell: &Cell, bare: Option<&Figures>) -> Ro
     let fraction = |ticks_out| bare.map(|b| f.fraction_of(b, ticks_out));
     let (value, spread) = split(fraction(false));
     let (value_out, spread_out) = split(fraction(true));
-    let host = cell.policy != Policy::Bare;
+    let host = cell.policy != Column::Bare;
     Row {
         experiment,
         policy: cell.policy.label(),

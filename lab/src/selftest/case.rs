@@ -19,8 +19,9 @@ use exitless::{
     session::{self, Ended, Framing, Seen, Setup, Typed, Wishes},
     stream::Piece,
 };
-use ledger::{Reason, Record};
-use plan::{Choice, DeviceName, Host, Network, OnReset, Plan, Vm, WithoutRemapping};
+use ledger::Reason;
+use plan::{Choice, DeviceName, Host, Network, OnReset, Plan, Policy, Vm, WithoutRemapping};
+use proto::Record;
 use std::{
     fs,
     ops::{ControlFlow, RangeInclusive},
@@ -117,7 +118,7 @@ pub struct Guest {
     pub weight: u32,
     /// Which image.
     pub variant: Variant,
-    /// Its interrupt policy.
+    /// The interrupt policy that is asked for.
     pub policy: Choice,
     /// Its devices.
     pub devices: Vec<DeviceName>,
@@ -395,8 +396,8 @@ impl Guest {
     /// The policy that must be in force, and a part of why.
     pub fn in_force(&self) -> (&'static str, &'static str) {
         match self.policy {
-            Choice::Auto => (Choice::Direct.label(), "it shares no core"),
-            asked => (asked.label(), "asked for"),
+            None => (Policy::Direct.label(), "it shares no core"),
+            Some(asked) => (asked.label(), "asked for"),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::case::{Budget, Case, Cores, Expect, Expected, Guest, Special};
 use super::kernel::Variant;
 use ledger::Reason;
-use plan::{Choice, Class, DeviceName, Host};
+use plan::{Choice, Class, DeviceName, Host, Policy};
 use std::ops::RangeInclusive;
 
 const NONE: RangeInclusive<u64> = 0..=0;
@@ -101,60 +101,60 @@ const UNASSIGNED_BUDGET: u64 = 1_100;
 /// All of them.
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
-    for policy in [Choice::Trap, Choice::Eli, Choice::Direct] {
+    for policy in [Policy::Trap, Policy::Eli, Policy::Direct] {
         let group = policy.label();
         for (test, quick) in TESTS {
-            let quick = quick && (policy != Choice::Direct || QUICK_DIRECT.contains(&test));
+            let quick = quick && (policy != Policy::Direct || QUICK_DIRECT.contains(&test));
             cases.push(case(format!("{group}/{test}"), quick, [guest(test, policy)]));
         }
         for (test, end, quick) in ENDS {
             let guest = Guest { end, ..guest(test, policy) };
-            cases.push(case(format!("{group}/{test}"), quick && policy == Choice::Eli, [guest]));
+            cases.push(case(format!("{group}/{test}"), quick && policy == Policy::Eli, [guest]));
         }
         let pvh = Guest { variant: Variant::Pvh, says: vec!["by pvh"], ..guest("hello", policy) };
-        cases.push(case(format!("{group}/hello-pvh"), policy == Choice::Eli, [pvh]));
+        cases.push(case(format!("{group}/hello-pvh"), policy == Policy::Eli, [pvh]));
         cases.push(case(
             format!("{group}/restart"),
-            policy == Choice::Direct,
+            policy == Policy::Direct,
             [again("restart", policy)],
         ));
         let both = Guest { devices: vec![edu(0), nvme(0)], ..again("restart-devices", policy) };
-        cases.push(case(format!("{group}/restart-devices"), policy == Choice::Eli, [both]));
+        cases.push(case(format!("{group}/restart-devices"), policy == Policy::Eli, [both]));
         let pair = [guest("delivery", policy), second(guest("delivery", policy))];
-        cases.push(case(format!("pair/delivery-{group}"), policy == Choice::Eli, pair));
+        cases.push(case(format!("pair/delivery-{group}"), policy == Policy::Eli, pair));
     }
-    let mixed = [guest("timer-mixed", Choice::Eli), second(guest("timer-mixed", Choice::Trap))];
+    let mixed = [guest("timer-mixed", Policy::Eli), second(guest("timer-mixed", Policy::Trap))];
     cases.push(case("pair/timer-mixed".to_owned(), false, mixed));
-    let mixed = [guest("timer-mixed", Choice::Direct), second(guest("timer-mixed", Choice::Eli))];
+    let mixed = [guest("timer-mixed", Policy::Direct), second(guest("timer-mixed", Policy::Eli))];
     cases.push(case("pair/timer-mixed-direct".to_owned(), false, mixed));
     cases.push(case(
         "eli-delivery/delivery".to_owned(),
         true,
-        [guest("delivery", Choice::EliDelivery)],
+        [guest("delivery", Policy::EliDelivery)],
     ));
-    cases.push(case("auto/delivery".to_owned(), true, [guest("delivery", Choice::Auto)]));
+    cases.push(case("auto/delivery".to_owned(), true, [guest("delivery", None)]));
     for (test, end, quick) in ATTACKS {
-        let attacker = Guest { end, ..guest(test, Choice::Eli) };
+        let attacker = Guest { end, ..guest(test, Policy::Eli) };
         // It must outlast the attack; DMA takes the device seconds.
         let beats = if test == "dma-confine" { "beats=30" } else { "beats=20" };
-        cases.push(case(format!("pair/{test}"), quick, [attacker, heartbeat(beats, Choice::Eli)]));
+        cases.push(case(format!("pair/{test}"), quick, [attacker, heartbeat(beats, Policy::Eli)]));
     }
     for test in DIRECT_ATTACKS {
-        let pair = [guest(test, Choice::Direct), heartbeat("beats=20", Choice::Direct)];
+        let pair = [guest(test, Policy::Direct), heartbeat("beats=20", Policy::Direct)];
         cases.push(case(format!("pair/{test}-direct"), false, pair));
     }
     // The same counts and the same price, with nothing for ELI to gain.
-    let both = [Choice::Trap, Choice::Eli]
+    let both = [Policy::Trap, Policy::Eli]
         .map(|policy| Guest { devices: Vec::new(), ..guest("unassigned", policy) });
     let what = "an interrupt to itself and its completion";
     let trap = Budget { what, times: 1000, host_each: UNASSIGNED_BUDGET, like_before: false };
     let windows = vec![trap, Budget { like_before: true, ..trap }];
     cases.push(Case { windows, ..case("pair/unassigned".to_owned(), true, both) });
-    let quiet = case("direct/watched".to_owned(), true, [guest("quiet", Choice::Direct)]);
+    let quiet = case("direct/watched".to_owned(), true, [guest("quiet", Policy::Direct)]);
     cases.push(Case { machine: Special::Watched, ..quiet });
     for (name, machine) in [("bare/all", Special::BareWithoutIommu), ("bare/iommu", Special::Bare)]
     {
-        let guest = guest(ALL_BARE, Choice::Trap);
+        let guest = guest(ALL_BARE, Policy::Trap);
         let guest = Guest { says: Vec::new(), variant: Variant::Pvh, ..guest };
         cases.push(Case { machine, ..case(name.to_owned(), false, [guest]) });
     }
@@ -180,18 +180,19 @@ pub fn case<const N: usize>(name: String, quick: bool, guests: [Guest; N]) -> Ca
 }
 
 /// A VM with the first `edu`.
-pub fn guest(tests: &'static str, policy: Choice) -> Guest {
+pub fn guest(tests: &'static str, policy: impl Into<Choice>) -> Guest {
+    let policy = policy.into();
     let counts = match (tests, policy) {
-        ("delivery" | "halt", Choice::Eli | Choice::Direct | Choice::Auto) => {
+        ("delivery" | "halt", Some(Policy::Eli | Policy::Direct) | None) => {
             vec![(Reason::DeviceInterrupt, NONE), (Reason::DeviceEoi, NONE)]
         }
-        ("delivery", Choice::EliDelivery) => {
+        ("delivery", Some(Policy::EliDelivery)) => {
             vec![(Reason::DeviceInterrupt, NONE), (Reason::DeviceEoi, 100..=100)]
         }
         ("delivery", _) => {
             vec![(Reason::DeviceInterrupt, 100..=100), (Reason::DeviceEoi, 100..=100)]
         }
-        ("timer" | "heartbeat", Choice::Direct) => {
+        ("timer" | "heartbeat", Some(Policy::Direct)) => {
             [Reason::TimerInterrupt, Reason::TimerEoi].map(|r| (r, NONE)).into()
         }
         ("timer" | "heartbeat", _) => vec![(Reason::TimerInterrupt, 20..=100)],
@@ -217,7 +218,7 @@ pub fn guest(tests: &'static str, policy: Choice) -> Guest {
 }
 
 /// A VM that resets once and starts again.
-fn again(tests: &'static str, policy: Choice) -> Guest {
+fn again(tests: &'static str, policy: Policy) -> Guest {
     Guest { restarts: true, says: vec!["life 0\n", "life 1\n"], ..guest(tests, policy) }
 }
 
@@ -227,7 +228,7 @@ pub fn second(guest: Guest) -> Guest {
 }
 
 /// The neighbour.
-pub fn heartbeat(beats: &'static str, policy: Choice) -> Guest {
+pub fn heartbeat(beats: &'static str, policy: Policy) -> Guest {
     Guest {
         options: beats,
         devices: Vec::new(),

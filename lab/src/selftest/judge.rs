@@ -3,7 +3,7 @@
 use super::case::{Case, Expect, Expected, Guest, Outcome, Special};
 use super::{cost, hostile};
 use exitless::report::{Report, VmReport, status};
-use ledger::End;
+use proto::End;
 
 /// The test kernel's debug-exit value when every check held.
 const PASSED: u32 = 0x20;
@@ -133,7 +133,7 @@ pub fn counted(guest: &Guest, vm: &VmReport, wrong: &mut Vec<String>) {
         wrong.push(format!("{} entries but {} exits", counters.entries, counters.total()));
     }
     let (policy, why) = guest.in_force();
-    match &vm.delivery {
+    match &vm.policy {
         Some((delivery, reason)) if delivery.label() == policy && reason.contains(why) => {}
         other => wrong.push(format!("policy in force: {other:?}, {policy} wanted ({why})")),
     }
@@ -168,7 +168,8 @@ mod tests {
     use super::*;
     use crate::selftest::cases;
     use exitless::session::Ended;
-    use ledger::{Counters, Delivery, Reason, Record};
+    use ledger::{Counters, Reason};
+    use proto::{Policy, Record};
 
     fn case() -> Case {
         cases::all().into_iter().find(|c| c.name == "eli/delivery").unwrap()
@@ -180,8 +181,8 @@ mod tests {
         exits[Reason::Cpuid as usize] = 5;
         let counters = Counters { entries: 5 + device_exits, exits, ..Counters::default() };
         let mut report = Report::new(["first"]);
-        let (name, delivery, why) = ("first".to_owned(), Delivery::Eli, "asked for".to_owned());
-        report.see(&Record::Started { vm: 0, name, delivery, why, memory: 0, overhead: 0, now: 0 });
+        let (name, policy, why) = ("first".to_owned(), Policy::Eli, "asked for".to_owned());
+        report.see(&Record::Started { vm: 0, name, policy, why, memory: 0, overhead: 0, now: 0 });
         report.see(&Record::Counters { vm: 0, vcpu: 0, counters, cycles: 1 });
         report.see(&Record::Ended { vm: 0, end });
         let ended = Ended::Exited { status: 33, message: String::new() };
@@ -225,9 +226,9 @@ mod tests {
     fn entries_and_policy_are_compared() {
         let mut bad = outcome(GOOD, End::DebugExit(PASSED), 0);
         bad.report.vms[0].vcpus[0].entries += 1;
-        bad.report.vms[0].delivery = Some((Delivery::Trap, "asked for".to_owned()));
+        bad.report.vms[0].policy = Some((Policy::Trap, "asked for".to_owned()));
         assert_eq!(complaints(&case(), &bad).len(), 2);
-        bad.report.vms[0].delivery = Some((Delivery::Eli, "for no reason".to_owned()));
+        bad.report.vms[0].policy = Some((Policy::Eli, "for no reason".to_owned()));
         assert_eq!(complaints(&case(), &bad).len(), 2);
     }
 

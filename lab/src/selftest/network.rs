@@ -6,7 +6,7 @@ use super::cases::{case, guest};
 use super::kernel::Variant;
 use exitless::network::NicModel;
 use ledger::Reason;
-use plan::{Choice, DeviceName, Mac, Network};
+use plan::{DeviceName, Mac, Network, Policy};
 use std::ops::RangeInclusive;
 
 /// What a megabyte each way takes at the least, with frames of 1,500 bytes and any number of them
@@ -20,7 +20,7 @@ const GIVEN: Mac = Mac([2, 0, 0, 0, 0, 1]);
 /// All of them.
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
-    for policy in [Choice::Trap, Choice::Eli, Choice::Direct] {
+    for policy in [Policy::Trap, Policy::Eli, Policy::Direct] {
         let name = |what| format!("nic/{what}-{}", policy.label());
         let whole = [linux("nic0", "driver=igb ", policy), linux("nic1", "driver=e1000e ", policy)];
         let machine = Special::Nics([NicModel::Igb, NicModel::E1000e]);
@@ -34,7 +34,7 @@ pub fn all() -> Vec<Case> {
             ..case(name("functions"), false, parts)
         });
         cases.push(case(name("moving"), false, [moving(policy)]));
-        if policy == Choice::Trap {
+        if policy == Policy::Trap {
             continue;
         }
         // Once, in the middle of it; then all goes as before. How a device is reset doesn't depend on the
@@ -48,7 +48,7 @@ pub fn all() -> Vec<Case> {
         let machine = Special::Nics([NicModel::Igb, NicModel::E1000e]);
         cases.push(Case { machine, ..case(name("resets"), false, pair) });
     }
-    let parts = ["nic0.vf0", "nic0.vf1"].map(|name| linux(name, "driver=igbvf ", Choice::Direct));
+    let parts = ["nic0.vf0", "nic0.vf1"].map(|name| linux(name, "driver=igbvf ", Policy::Direct));
     let machine = Special::NicBehindPort;
     cases.push(Case { machine, ..case("nic/behind-port".to_owned(), false, parts) });
     cases.extend(refusals());
@@ -56,7 +56,7 @@ pub fn all() -> Vec<Case> {
 }
 
 /// A VM with Debian's kernel that takes an address by DHCP and has a megabyte sent back.
-fn linux(device: &str, driver: &'static str, policy: Choice) -> Guest {
+fn linux(device: &str, driver: &'static str, policy: Policy) -> Guest {
     let device_exits = [Reason::DeviceInterrupt, Reason::DeviceEoi];
     Guest {
         tests: "",
@@ -65,8 +65,8 @@ fn linux(device: &str, driver: &'static str, policy: Choice) -> Guest {
         end: Expected::PowerOff,
         says: vec![driver, "address=10.0.2.", "@exitless echoed bytes=1048576"],
         counts: match policy {
-            Choice::Trap => device_exits.map(|r| (r, SOME)).into(),
-            Choice::Direct => device_exits.map(|r| (r, NONE)).into(),
+            Policy::Trap => device_exits.map(|r| (r, SOME)).into(),
+            Policy::Direct => device_exits.map(|r| (r, NONE)).into(),
             // How often it is in injection mode when one arrives is chance.
             _ => Vec::new(),
         },
@@ -76,7 +76,7 @@ fn linux(device: &str, driver: &'static str, policy: Choice) -> Guest {
 }
 
 /// The same with three CPUs, three queues each way, and no interrupt that stays where it was.
-pub fn moving(policy: Choice) -> Guest {
+pub fn moving(policy: Policy) -> Guest {
     Guest {
         cpus: 3,
         options: "exitless.streams=4 exitless.moving=1",
@@ -89,7 +89,7 @@ fn refusals() -> Vec<Case> {
     let refused = |words: &[&'static str]| Expect::Refused(words.to_vec());
     let rejected = |words: &[&'static str]| Expect::Rejected(words.to_vec());
     let one = |what: &str, device, networks, expect| {
-        let guest = Guest { devices: vec![name(device)], ..guest("hello", Choice::Eli) };
+        let guest = Guest { devices: vec![name(device)], ..guest("hello", Policy::Eli) };
         Case { networks, expect, ..case(format!("refuse/{what}"), false, [guest]) }
     };
     let twice = vec![network(None, &[GIVEN, GIVEN])];

@@ -3,7 +3,7 @@
 use super::case::{Case, Expect, Guest, Special};
 use super::cases::{case, guest};
 use super::kernel::Variant;
-use plan::{Choice, Class, DeviceName};
+use plan::{Class, DeviceName, Policy};
 
 /// A machine that lacks something, and what the sentence must name.
 type Lack = (&'static str, Special, &'static [&'static str]);
@@ -72,5 +72,5 @@ fn plain(name: &str, quick: bool, guest: Guest) -> Case {
 }
 
 fn vm() -> Guest {
-    guest("hello", Choice::Eli)
+    guest("hello", Policy::Eli)
 }

@@ -6,7 +6,7 @@
 use super::case::{Budget, Case, Cores, Expected, Guest};
 use super::cases::{TESTS, case, guest, heartbeat, second};
 use super::smp::{self, several};
-use plan::{Choice, Host, Protection};
+use plan::{Host, Policy, Protection};
 
 /// What a vCPU that shares its core does under `trap`; under `eli` it does everything.
 const TRAP: [&str; 5] = ["delivery", "delivery-masked", "no-eoi", "timer-mixed", "low-vectors"];
@@ -24,25 +24,25 @@ pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     // How many exits there are depends on who has the core when.
     let beside = |g: Guest| Guest { cores: Cores::First, counts: Vec::new(), ..g };
-    for policy in [Choice::Trap, Choice::Eli] {
+    for policy in [Policy::Trap, Policy::Eli] {
         let group = format!("shared-{}", policy.label());
         let neighbour = || {
             let says = vec!["heartbeat 5\n", "ok heartbeat: 0 of"];
             beside(Guest { says, ..heartbeat("beats=5", policy) })
         };
         let two = [neighbour(), neighbour()];
-        cases.push(case(format!("{group}/heartbeats"), policy == Choice::Eli, two));
+        cases.push(case(format!("{group}/heartbeats"), policy == Policy::Eli, two));
         let two = [guest("halt", policy), second(guest("halt", policy))].map(beside);
-        cases.push(case(format!("{group}/same-vector"), policy == Choice::Eli, two));
+        cases.push(case(format!("{group}/same-vector"), policy == Policy::Eli, two));
         let own = |g: Guest, own| beside(Guest { options: own, ..g });
         let two =
             [own(guest("state", policy), "own=1"), own(second(guest("state", policy)), "own=2")];
-        cases.push(case(format!("{group}/states"), policy == Choice::Eli, two));
+        cases.push(case(format!("{group}/states"), policy == Policy::Eli, two));
         // Where nobody else wants the core to the end, that one has no second turn.
         let wanted =
-            |test: &str| test != "state" && (policy == Choice::Eli || TRAP.contains(&test));
+            |test: &str| test != "state" && (policy == Policy::Eli || TRAP.contains(&test));
         for (test, _) in TESTS.into_iter().filter(|(test, _)| wanted(test)) {
-            let quick = policy == Choice::Eli && QUICK.contains(&test);
+            let quick = policy == Policy::Eli && QUICK.contains(&test);
             let two = [beside(guest(test, policy)), neighbour()];
             cases.push(case(format!("{group}/{test}"), quick, two));
         }
@@ -51,20 +51,20 @@ pub fn all() -> Vec<Case> {
         let ends = smp::ENDS.into_iter().map(|(test, end)| (test, end, false));
         let passes =
             smp::TESTS.into_iter().map(|(test, _)| (test, Expected::Passed, test == "ipi-all"));
-        for (test, end, quick) in passes.chain(ends).filter(|_| policy == Choice::Eli) {
+        for (test, end, quick) in passes.chain(ends).filter(|_| policy == Policy::Eli) {
             let guest =
                 Guest { end, cores: Cores::One, counts: Vec::new(), ..several(test, policy) };
             cases.push(case(format!("shared-smp/{test}"), quick, [guest]));
         }
     }
     // A slice that is longer than it takes core 0 to look again.
-    let deaf = Guest { options: "slice=20000000", ..guest("deaf", Choice::Eli) };
-    let two = [deaf, second(guest("hello", Choice::Eli))].map(beside);
+    let deaf = Guest { options: "slice=20000000", ..guest("deaf", Policy::Eli) };
+    let two = [deaf, second(guest("hello", Policy::Eli))].map(beside);
     let case_of = case("shared-eli/deaf".to_owned(), false, two);
     cases.push(Case { slice_us: 20_000, ..case_of });
     for (name, protection) in Protection::ALL {
-        let deaf = Guest { options: "deaf=1", ..guest("dma-confine", Choice::Eli) };
-        let two = [deaf, heartbeat("beats=20", Choice::Eli)].map(beside);
+        let deaf = Guest { options: "deaf=1", ..guest("dma-confine", Policy::Eli) };
+        let two = [deaf, heartbeat("beats=20", Policy::Eli)].map(beside);
         let told = match protection {
             Protection::Elsewhere => "told by elsewhere",
             Protection::Nmi => "told by nmi",
@@ -82,7 +82,7 @@ pub fn all() -> Vec<Case> {
 fn weights() -> Case {
     let guest = |tests, options, weight| {
         let (devices, cores, counts) = (Vec::new(), Cores::First, Vec::new());
-        Guest { devices, cores, counts, options, weight, ..guest(tests, Choice::Eli) }
+        Guest { devices, cores, counts, options, weight, ..guest(tests, Policy::Eli) }
     };
     let light = guest("weights-light", "slice=20 times=3", 100);
     let heavy = guest("weights-heavy", "slice=20", 300);
@@ -91,10 +91,10 @@ fn weights() -> Case {
 }
 
 /// Two vCPUs of one VM that wake each other.
-fn cost(policy: Choice) -> Case {
+fn cost(policy: Policy) -> Case {
     let two = Guest { cpus: 2, cores: Cores::One, ..guest("shared-cost", policy) };
     let group = policy.label();
-    let cost = case(format!("shared-{group}/shared-cost"), policy == Choice::Eli, [two]);
+    let cost = case(format!("shared-{group}/shared-cost"), policy == Policy::Eli, [two]);
     let windows = vec![
         Budget {
             what: "a switch, with an IPI and HLT",

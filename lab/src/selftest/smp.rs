@@ -5,14 +5,14 @@ use super::case::{Budget, Case, Expected, Guest, Special};
 use super::cases::{case, guest, heartbeat};
 use super::kernel::Variant;
 use ledger::Reason;
-use plan::Choice;
+use plan::Policy;
 
 /// vCPUs of a VM that isn't about their number.
 const CPUS: u32 = 3;
 /// The most there are tests for: a host core more than this makes the machine.
 const MANY: u32 = 4;
 
-const POLICIES: [Choice; 3] = [Choice::Trap, Choice::Eli, Choice::Direct];
+const POLICIES: [Policy; 3] = [Policy::Trap, Policy::Eli, Policy::Direct];
 
 /// Tests that end well, and whether the quick test has them (under `direct` and `eli`).
 pub const TESTS: [(&str, bool); 18] = [
@@ -65,7 +65,7 @@ pub fn all() -> Vec<Case> {
     for policy in POLICIES {
         let group = policy.label();
         for (test, quick) in TESTS {
-            let quick = quick && policy == Choice::Direct;
+            let quick = quick && policy == Policy::Direct;
             cases.push(case(format!("smp-{group}/{test}"), quick, [several(test, policy)]));
         }
         for (test, end) in ENDS {
@@ -78,14 +78,14 @@ pub fn all() -> Vec<Case> {
         }
     }
     for (test, end) in ATTACKS {
-        let attacker = Guest { end, ..several(test, Choice::Direct) };
+        let attacker = Guest { end, ..several(test, Policy::Direct) };
         let quick = test == "icr-storm";
-        let pair = [attacker, heartbeat("beats=20", Choice::Direct)];
+        let pair = [attacker, heartbeat("beats=20", Policy::Direct)];
         cases.push(case(format!("smp-pair/{test}"), quick, pair));
     }
     let pair = [
-        several("ipi-all", Choice::Eli),
-        Guest { devices: Vec::new(), ..several("ipi-all", Choice::Direct) },
+        several("ipi-all", Policy::Eli),
+        Guest { devices: Vec::new(), ..several("ipi-all", Policy::Direct) },
     ];
     cases.push(case("smp-pair/ipi-all".to_owned(), false, pair));
 
@@ -103,14 +103,14 @@ pub fn all() -> Vec<Case> {
             like_before: false,
         },
     ];
-    let cost = case("smp-direct/ipi-cost".to_owned(), true, [several("ipi-cost", Choice::Direct)]);
+    let cost = case("smp-direct/ipi-cost".to_owned(), true, [several("ipi-cost", Policy::Direct)]);
     cases.push(Case { windows, ..cost });
 
     let bare = Guest {
         says: Vec::new(),
         cpus: MANY,
         variant: Variant::Pvh,
-        ..guest(ALL_BARE, Choice::Trap)
+        ..guest(ALL_BARE, Policy::Trap)
     };
     let bare = case("bare/smp".to_owned(), false, [bare]);
     cases.push(Case { machine: Special::BareWithoutIommu, ..bare });
@@ -118,9 +118,9 @@ pub fn all() -> Vec<Case> {
 }
 
 /// A VM of several vCPUs with the first `edu`.
-pub fn several(tests: &'static str, policy: Choice) -> Guest {
+pub fn several(tests: &'static str, policy: Policy) -> Guest {
     let mut guest = Guest { cpus: CPUS, ..guest(tests, policy) };
-    if tests == "timers" && policy == Choice::Direct {
+    if tests == "timers" && policy == Policy::Direct {
         guest.counts = [Reason::TimerInterrupt, Reason::TimerEoi].map(|r| (r, 0..=0)).into();
     }
     guest

@@ -16,8 +16,8 @@ use exitless::{
     session::{self, Ended, Framing, Seen, Setup},
     stream::Piece,
 };
-use ledger::End;
-use plan::{Choice, OnReset, Plan, Size, Vm};
+use plan::{OnReset, Plan, Size, Vm};
+use proto::End;
 use std::{
     collections::HashMap,
     fs,
@@ -122,7 +122,7 @@ fn boot(cx: &Context, files: &Path, shape: Shape) -> Result<()> {
         initrd: Some(path("initrd.img")),
         cmdline: format!("{LINUX} quiet exitless.reboot={reboots}"),
         devices: vec!["nvme0".parse()?],
-        interrupts: Choice::Auto,
+        interrupts: None,
         reset: OnReset::Restart,
     };
     let plan = load::files(Plan::new(vec![vm]), Path::new(""))?;

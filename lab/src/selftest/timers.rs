@@ -4,7 +4,7 @@
 use super::case::{Case, Expected, Guest};
 use super::cases::{case, guest};
 use super::kernel::Variant;
-use plan::Choice;
+use plan::Policy;
 
 /// All of them.
 pub fn all() -> Vec<Case> {
@@ -18,7 +18,7 @@ pub fn all() -> Vec<Case> {
         end: Expected::PowerOff,
         says: vec!["ledger=yes workload=cyclictest", "kind=long", "@exitless done"],
         counts: Vec::new(),
-        ..guest("hello", Choice::Direct)
+        ..guest("hello", Policy::Direct)
     };
     vec![case("direct/cyclictest".into(), false, [cyclictest])]
 }

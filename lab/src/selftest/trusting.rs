@@ -4,12 +4,12 @@
 use super::case::{Case, Cores, Expect, Guest};
 use super::cases::{case, guest};
 use super::{network, smp};
-use plan::{Choice, Host, WithoutRemapping};
+use plan::{Host, Policy, WithoutRemapping};
 
 /// All of them.
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
-    for policy in [Choice::Trap, Choice::Eli, Choice::Direct] {
+    for policy in [Policy::Trap, Policy::Eli, Policy::Direct] {
         // MSI, at one CPU and from CPU to CPU.
         for guest in [guest("delivery", policy), smp::several("affinity", policy)] {
             let name = format!("{}-{}", guest.tests, policy.label());
@@ -17,18 +17,18 @@ pub fn all() -> Vec<Case> {
         }
     }
     // MSI-X, of a driver that doesn't know; what devices are given doesn't depend on the policy.
-    for policy in [Choice::Eli, Choice::Direct] {
+    for policy in [Policy::Eli, Policy::Direct] {
         let name = format!("moving-{}", policy.label());
         let moving = trusting(&name, vec![network::moving(policy)]);
         cases.push(Case { audited: true, ..moving });
     }
-    cases.push(trusting("delivery-auto", vec![guest("delivery", Choice::Auto)]));
-    cases.push(trusting("msi-program", vec![guest("msi-program", Choice::Eli)]));
-    cases.push(trusting("dma-confine", vec![guest("dma-confine", Choice::Eli)]));
+    cases.push(trusting("delivery-auto", vec![guest("delivery", None)]));
+    cases.push(trusting("msi-program", vec![guest("msi-program", Policy::Eli)]));
+    cases.push(trusting("dma-confine", vec![guest("dma-confine", Policy::Eli)]));
     let two = ["hello", "hello"].map(|test| Guest {
         cores: Cores::First,
         devices: Vec::new(),
-        ..guest(test, Choice::Eli)
+        ..guest(test, Policy::Eli)
     });
     let expect = Expect::Refused(vec!["core 1", "interrupt remapping"]);
     cases.push(Case { expect, ..trusting("shared", two.into()) });

@@ -23,9 +23,9 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use delivery::VectorSet;
-use ledger::Delivery;
 use platform::msix::{self, Entry, Region, Table};
 use platform::pci::{Actions, Addresses, AssignedFunction, BarInfo, Msi, MsixLayout};
+use proto::Policy;
 
 const PAGE: u64 = 4096;
 const CAPABILITY_MSI: u8 = 0x05;
@@ -390,7 +390,7 @@ impl Pc {
             routes().filter(|r| r.vcpu == vcpu).for_each(|r| guests.insert(r.guest));
             link.vectors.lock().devices = guests;
         }
-        let gains = here.vm.policy != Delivery::Trap && routes().next().is_some();
+        let gains = here.vm.policy != Policy::Trap && routes().next().is_some();
         here.vm.direct_gains.store(gains, Ordering::Release);
         if self.shadows.hidden() != VectorSet::EMPTY && self.shadows.hidden() != here.vm.hidden() {
             self.drop_all(here)?;

@@ -9,7 +9,8 @@ use crate::vm::Vcpu;
 use crate::vm::interrupts::mailbox::Link;
 use crate::vm::interrupts::this_core::{ThisCore, in_service};
 use delivery::{Destination, LocalApic, Mode, Startup, TimerSetup, WriteEffect};
-use ledger::{Delivery, Reason};
+use ledger::Reason;
+use proto::Policy;
 
 /// The most ticks a second that a periodic timer of a guest's gets.
 const SHORTEST_PERIOD_HZ: u64 = 100_000;
@@ -140,11 +141,9 @@ impl<C: VirtualCpu> Vcpu<C> {
             return self.timer.set(setup, rdtsc());
         }
         let (vector, divide) = match self.vm.policy {
-            Delivery::Trap | Delivery::EliDelivery | Delivery::Eli => {
-                (interrupts::TIMER, setup.divide)
-            }
+            Policy::Trap | Policy::EliDelivery | Policy::Eli => (interrupts::TIMER, setup.divide),
             // A vector below 16 is none: the entry stays masked. The divider is the guest's to write.
-            Delivery::Direct => {
+            Policy::Direct => {
                 let vector = self.apic.timer_vector().filter(|v| *v >= 16).unwrap_or(0);
                 (vector, x2apic::timer_divide())
             }

@@ -16,7 +16,7 @@ use crate::{cpu, interrupts};
 use ::iommu::{Bdf, Delivery as Message, InterruptRoute};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use delivery::{Arrived, Routes, STAND_IN_TOP, Signal, Startup, VectorSet};
-use ledger::Delivery;
+use proto::Policy;
 use spin::{Mutex, MutexGuard};
 
 /// What can be asked, one bit each.
@@ -65,7 +65,7 @@ pub struct Link {
 
 impl Link {
     /// The link of the vCPU on the core with this APIC id; the first vCPU runs at once.
-    pub fn new(apic_id: u32, seat: Option<Seat>, first: bool, policy: Delivery) -> Self {
+    pub fn new(apic_id: u32, seat: Option<Seat>, first: bool, policy: Policy) -> Self {
         let startup = if first { Startup::RUNNING } else { Startup::WAITING };
         let routes = Routes::new(host_vectors(policy));
         Link {
@@ -289,7 +289,7 @@ impl Books<'_> {
 /// Can a physical interrupt with the guest's own vector carry a guest's interrupt to a core
 /// where the host has vectors too? Whatever mode the receiver is in, this vector means there what
 /// the guest means by it: it is above the stand-ins and not the host's.
-fn carries_itself(policy: Delivery, vector: u8) -> bool {
+fn carries_itself(policy: Policy, vector: u8) -> bool {
     vector > STAND_IN_TOP
         && vector != interrupts::SPURIOUS
         && !host_vectors(policy).contains(vector)
@@ -300,7 +300,7 @@ impl Vm {
     pub fn interrupt(&self, target: usize, vector: u8) {
         let Some(link) = self.links.get(target).filter(|l| l.running()) else { return };
         let alone = link.seat.is_none();
-        if alone && (self.policy == Delivery::Direct || carries_itself(self.policy, vector)) {
+        if alone && (self.policy == Policy::Direct || carries_itself(self.policy, vector)) {
             x2apic::send_ipi(link.apic_id, vector);
         } else {
             link.post(vector);

@@ -6,7 +6,7 @@ use crate::interrupts;
 use crate::vm::Vcpu;
 use crate::vm::interrupts::mailbox::request;
 use delivery::Found;
-use ledger::Delivery;
+use proto::Policy;
 
 impl<C: VirtualCpu> Vcpu<C> {
     /// Does what its asker waits for. Also called while this vCPU itself waits for the PC.
@@ -154,6 +154,6 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// Whether the guest has this core's local APIC to itself.
     pub(in crate::vm) fn owns_apic(&self) -> bool {
-        self.vm.policy == Delivery::Direct
+        self.vm.policy == Policy::Direct
     }
 }

@@ -2,10 +2,10 @@
 
 use super::common::{each, each_vm, per, table as columns};
 use crate::bench::{
+    column::Column,
     figures::{is_timer, reason_name},
     measure::{Cell, Results},
     model::Modelled,
-    policy::Policy,
     show::{Source, Table, spread, three, two},
     workload::Workload,
 };
@@ -17,7 +17,7 @@ const RARE: f64 = 0.005;
 /// The table of a workload.
 pub fn table(results: &Results, workload: Workload) -> Table {
     let what = workload.operation();
-    let bare = results.figures(Policy::Bare, workload);
+    let bare = results.figures(Column::Bare, workload);
     let all = |f: &dyn Fn(&Cell) -> String| each(results, workload, f);
     let vm = |f: &dyn Fn(&Cell) -> String| each_vm(results, workload, f);
     let versus = |ticks_out: bool| {

@@ -1,10 +1,10 @@
 //! What several experiments make of figures in the same way.
 
 use crate::bench::{
+    column::Column,
     figures::{Figures, Spread, median},
     measure::{Cell, Results},
     model::Model,
-    policy::Policy,
     show::{Bars, Table},
     workload::Workload,
 };
@@ -16,28 +16,28 @@ pub fn table(title: impl Into<String>, results: &Results) -> Table {
 
 /// A cell for each policy; the empty string where there is none.
 pub fn each(results: &Results, workload: Workload, f: impl Fn(&Cell) -> String) -> Vec<String> {
-    let cell = |p: Policy| results.cell(p, workload).map_or(String::new(), &f);
+    let cell = |p: Column| results.cell(p, workload).map_or(String::new(), &f);
     results.policies().into_iter().map(cell).collect()
 }
 
 /// The same, with nothing for the bare machine.
 pub fn each_vm(results: &Results, workload: Workload, f: impl Fn(&Cell) -> String) -> Vec<String> {
-    let cell = |c: &Cell| if c.policy == Policy::Bare { String::new() } else { f(c) };
+    let cell = |c: &Cell| if c.policy == Column::Bare { String::new() } else { f(c) };
     each(results, workload, cell)
 }
 
 /// What the paper has of a policy; nothing for those that it doesn't have.
-pub fn quoted(results: &Results, f: impl Fn(Policy) -> Option<String>) -> Vec<String> {
+pub fn quoted(results: &Results, f: impl Fn(Column) -> Option<String>) -> Vec<String> {
     results.policies().into_iter().map(|p| f(p).unwrap_or_default()).collect()
 }
 
 /// A series of bars for each policy.
 pub fn bars(
-    policies: &[Policy],
+    policies: &[Column],
     workloads: &[Workload],
-    f: impl Fn(Policy, Workload) -> Option<Spread>,
+    f: impl Fn(Column, Workload) -> Option<Spread>,
 ) -> Vec<Bars> {
-    let values = |p: Policy| workloads.iter().map(|w| f(p, *w)).collect();
+    let values = |p: Column| workloads.iter().map(|w| f(p, *w)).collect();
     policies.iter().map(|p| Bars { name: p.label().into(), values: values(*p) }).collect()
 }
 
@@ -52,8 +52,8 @@ pub fn cost(f: &Figures) -> f64 {
 }
 
 /// Cost on the bare machine / cost here, as counted, ticks taken out of both.
-pub fn counted(results: &Results, policy: Policy, workload: Workload) -> Option<Spread> {
-    let bare = results.figures(Policy::Bare, workload)?;
+pub fn counted(results: &Results, policy: Column, workload: Workload) -> Option<Spread> {
+    let bare = results.figures(Column::Bare, workload)?;
     Some(results.figures(policy, workload)?.fraction_of(bare, true))
 }
 
@@ -61,7 +61,7 @@ pub fn counted(results: &Results, policy: Policy, workload: Workload) -> Option<
 /// fraction of bare metal that is left when the guest's own work is what it is there.
 pub fn charged(
     results: &Results,
-    policy: Policy,
+    policy: Column,
     workload: Workload,
     cycles: f64,
 ) -> Option<Spread> {
@@ -73,10 +73,10 @@ pub fn charged(
 /// How much more throughput a policy gives than `trap` by the model, in per cent.
 pub fn improvement(
     results: &Results,
-    policy: Policy,
+    policy: Column,
     workload: Workload,
     cycles: f64,
 ) -> Option<f64> {
     let of = |p| Some(charged(results, p, workload, cycles)?.value);
-    Some(100.0 * (of(policy)? / of(Policy::Trap)? - 1.0))
+    Some(100.0 * (of(policy)? / of(Column::TRAP)? - 1.0))
 }

@@ -3,10 +3,10 @@
 
 use super::{Experiment, common, paper};
 use crate::bench::{
+    column::Column,
     figures::Spread,
     measure::{Cell, Results},
     model::Model,
-    policy::Policy,
     show::{Bars, Block, Form, Plot, Source, spread, three, two},
     workload::{Effort, Workload},
 };
@@ -37,20 +37,20 @@ const fn published(workload: Workload) -> Option<&'static paper::Throughput> {
     }
 }
 
-fn quote(policy: Policy, workload: Workload) -> Option<f64> {
+fn quote(policy: Column, workload: Workload) -> Option<f64> {
     let published = published(workload)?;
     match policy {
-        Policy::Bare => Some(1.0),
-        Policy::Trap => Some(published.baseline),
-        Policy::Eli => Some(published.eli),
-        Policy::EliDelivery | Policy::Direct => None,
+        Column::Bare => Some(1.0),
+        Column::TRAP => Some(published.baseline),
+        Column::ELI => Some(published.eli),
+        Column::ELI_DELIVERY | Column::DIRECT => None,
     }
 }
 
 fn blocks(results: &Results, workloads: &[Workload]) -> Vec<Block> {
     let policies = results.policies();
     let groups: Vec<_> = workloads.iter().map(|w| w.short()).collect();
-    let plot = |title: &str, source, f: &dyn Fn(Policy, Workload) -> Option<Spread>| Plot {
+    let plot = |title: &str, source, f: &dyn Fn(Column, Workload) -> Option<Spread>| Plot {
         title: title.into(),
         source,
         y: "fraction of bare metal".into(),
@@ -64,7 +64,7 @@ fn blocks(results: &Results, workloads: &[Workload]) -> Vec<Block> {
         quoted(workloads),
     ];
     let mut table = common::table("fraction of bare metal", results);
-    let line = |f: &dyn Fn(Policy, Workload) -> Option<Spread>, w| {
+    let line = |f: &dyn Fn(Column, Workload) -> Option<Spread>, w| {
         common::each(results, w, |c| f(c.policy, w).map_or(String::new(), spread))
     };
     table.section(Source::Measured, "by executed instructions per operation, ticks out");
@@ -103,14 +103,14 @@ fn blocks(results: &Results, workloads: &[Workload]) -> Vec<Block> {
 
 fn quoted(workloads: &[Workload]) -> Plot {
     let theirs: Vec<_> = workloads.iter().copied().filter(|w| published(*w).is_some()).collect();
-    let series = |policy: Policy, name: &str| Bars {
+    let series = |policy: Column, name: &str| Bars {
         name: name.into(),
         values: theirs
             .iter()
             .map(|w| quote(policy, *w).map(|value| Spread { value, spread: 0.0 }))
             .collect(),
     };
-    let [bare, trap, eli] = [Policy::Bare, Policy::Trap, Policy::Eli].map(|p| series(p, p.label()));
+    let [bare, trap, eli] = [Column::Bare, Column::TRAP, Column::ELI].map(|p| series(p, p.label()));
     Plot {
         title: "the paper's Figure 3 (its baseline under trap)".into(),
         source: Source::Quoted,

@@ -3,10 +3,10 @@
 
 use super::{Experiment, common, paper::improvement};
 use crate::bench::{
+    column::Column,
     figures::Figures,
     measure::{Cell, Results},
     model::Model,
-    policy::Policy,
     show::{Block, Form, Line, Plot, Point, Source, Table, number},
     workload::{Effort, Workload},
 };
@@ -46,7 +46,7 @@ pub fn points(
     let mut points: Vec<_> = workloads
         .iter()
         .filter_map(|w| {
-            let x = x(results.figures(Policy::Trap, *w)?);
+            let x = x(results.figures(Column::TRAP, *w)?);
             Some(Point { x, y: y(*w)?, label: label(*w) })
         })
         .collect();
@@ -55,8 +55,8 @@ pub fn points(
 }
 
 /// The policies whose improvement over `trap` is drawn.
-pub fn improved(results: &Results) -> Vec<Policy> {
-    let better = |p: &Policy| !matches!(p, Policy::Bare | Policy::Trap);
+pub fn improved(results: &Results) -> Vec<Column> {
+    let better = |p: &Column| !matches!(*p, Column::Bare | Column::TRAP);
     results.policies().into_iter().filter(better).collect()
 }
 
@@ -67,7 +67,7 @@ pub fn interrupts(f: &Figures) -> f64 {
 
 fn blocks(results: &Results, workloads: &[Workload]) -> Vec<Block> {
     let x = "instructions per byte under trap";
-    let line = |p: Policy| {
+    let line = |p: Column| {
         let y = |w| common::improvement(results, p, w, Model::TOTAL_CYCLES);
         let points = points(results, workloads, per_byte, y, |_| String::new());
         Line { name: p.label().into(), points }
@@ -76,7 +76,7 @@ fn blocks(results: &Results, workloads: &[Workload]) -> Vec<Block> {
         results,
         workloads,
         per_byte,
-        |w| results.figures(Policy::Trap, w).map(interrupts),
+        |w| results.figures(Column::TRAP, w).map(interrupts),
         |_| String::new(),
     );
     let lines = |x: &str, series| Form::Lines { x: x.into(), series };
@@ -96,7 +96,7 @@ fn blocks(results: &Results, workloads: &[Workload]) -> Vec<Block> {
             title: "interrupts under trap".into(),
             source: Source::Measured,
             y: "interrupts per KiB sent".into(),
-            form: lines(x, vec![Line { name: Policy::Trap.label().into(), points: rate }]),
+            form: lines(x, vec![Line { name: Column::TRAP.label().into(), points: rate }]),
         },
         Plot {
             title: "what the paper's text says of its Figure 4".into(),
@@ -104,7 +104,7 @@ fn blocks(results: &Results, workloads: &[Workload]) -> Vec<Block> {
             y: "per cent gained by ELI".into(),
             form: lines(
                 "cycles per byte",
-                vec![Line { name: Policy::Eli.label().into(), points: quoted.into() }],
+                vec![Line { name: Column::ELI.label().into(), points: quoted.into() }],
             ),
         },
     ];
@@ -126,7 +126,7 @@ fn blocks(results: &Results, workloads: &[Workload]) -> Vec<Block> {
 }
 
 /// Per cent that a policy gains with a workload.
-type Gain<'a> = &'a dyn Fn(Policy, Workload) -> Option<f64>;
+type Gain<'a> = &'a dyn Fn(Column, Workload) -> Option<f64>;
 
 /// The sections of a table that say what each policy gains over `trap`.
 pub fn gains(
@@ -137,7 +137,7 @@ pub fn gains(
 ) {
     let counted = |p, w| {
         let share = |p| results.figures(p, w).map(Figures::guest_share_ticks_out);
-        Some(100.0 * (share(p)? / share(Policy::Trap)? - 1.0))
+        Some(100.0 * (share(p)? / share(Column::TRAP)? - 1.0))
     };
     let modelled = |cycles| move |p, w| common::improvement(results, p, w, cycles);
     let (direct, total) = (modelled(Model::PAPER.cycles), modelled(Model::TOTAL_CYCLES));
@@ -154,7 +154,7 @@ pub fn gains(
         table.section(source, note);
         for w in workloads {
             let gain = |c: &Cell| match c.policy {
-                Policy::Trap => String::new(),
+                Column::TRAP => String::new(),
                 p => gain(p, *w).map_or(String::new(), number),
             };
             table.line(name(*w), common::each(results, *w, gain));

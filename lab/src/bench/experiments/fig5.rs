@@ -3,9 +3,9 @@
 
 use super::{Experiment, common, fig4, paper::improvement};
 use crate::bench::{
+    column::Column,
     measure::{Cell, Results},
     model::Model,
-    policy::Policy,
     show::{Block, Form, Line, Plot, Point, Source, number, spread},
     workload::{Effort, Workload},
 };
@@ -39,7 +39,7 @@ fn name(workload: Workload) -> String {
 
 fn blocks(results: &Results, workloads: &[Workload]) -> Vec<Block> {
     let x = "interrupts per KiB sent under trap (the card's interval beside it)";
-    let line = |p: Policy, label: bool| {
+    let line = |p: Column, label: bool| {
         let y = |w| common::improvement(results, p, w, Model::TOTAL_CYCLES);
         let label = |w| if label { name(w) } else { String::new() };
         Line {
@@ -70,7 +70,7 @@ fn blocks(results: &Results, workloads: &[Workload]) -> Vec<Block> {
             y: "per cent gained by ELI".into(),
             form: Form::Lines {
                 x: "µs between interrupts at least".into(),
-                series: vec![Line { name: Policy::Eli.label().into(), points: vec![quoted] }],
+                series: vec![Line { name: Column::ELI.label().into(), points: vec![quoted] }],
             },
         },
     ];

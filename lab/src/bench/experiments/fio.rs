@@ -3,8 +3,8 @@
 
 use super::{Experiment, breakdown, common};
 use crate::bench::{
+    column::Column,
     measure::Results,
-    policy::Policy,
     show::{Block, Form, Plot, Source},
     workload::{Effort, Workload},
 };
@@ -26,7 +26,7 @@ fn workloads(effort: Effort) -> Vec<Workload> {
 
 fn blocks(results: &Results, workloads: &[Workload]) -> Vec<Block> {
     let mut blocks = Vec::new();
-    if results.policies().contains(&Policy::Bare) {
+    if results.policies().contains(&Column::Bare) {
         let series =
             common::bars(&results.policies(), workloads, |p, w| common::counted(results, p, w));
         blocks.push(Block::Plots(vec![Plot {

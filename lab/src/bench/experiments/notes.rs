@@ -4,11 +4,11 @@
 
 use super::{breakdown::rare, common::per};
 use crate::bench::{
+    column::Column,
     figures::reason_name,
     generator::Idle,
     measure::{Cell, Results},
     model::Model,
-    policy::Policy,
     show::{spread, three, two},
     workload::Workload,
 };
@@ -80,8 +80,8 @@ pub fn notes(results: &Results) -> Vec<String> {
             ));
         }
         // Beside a busy loop the guest's instructions say how long it waited, not what it did.
-        let comparable = c.policy != Policy::Bare && c.workload != Workload::Exchange;
-        let bare = results.figures(Policy::Bare, c.workload).filter(|_| comparable);
+        let comparable = c.policy != Column::Bare && c.workload != Workload::Exchange;
+        let bare = results.figures(Column::Bare, c.workload).filter(|_| comparable);
         if let Some(bare) = bare {
             let (share, f) = (c.figures.guest_share(), c.figures.fraction_of(bare, false));
             if (share - f.value).abs() > f.spread {
@@ -166,9 +166,9 @@ fn kind(interrupt: &str) -> &str {
 /// What the results say, in sentences; nothing when there is nothing to compare `trap` with.
 pub fn conclusions(results: &Results) -> Vec<String> {
     let vms =
-        |workload: Workload| results.of(workload).into_iter().filter(|c| c.policy != Policy::Bare);
+        |workload: Workload| results.of(workload).into_iter().filter(|c| c.policy != Column::Bare);
     let mut compared: Vec<Workload> = Vec::new();
-    for cell in results.cells.iter().filter(|c| c.policy == Policy::Trap) {
+    for cell in results.cells.iter().filter(|c| c.policy == Column::TRAP) {
         if vms(cell.workload).count() > 1 {
             compared.push(cell.workload);
         }

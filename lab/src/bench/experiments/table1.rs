@@ -3,9 +3,9 @@
 
 use super::{Experiment, breakdown, common, paper};
 use crate::bench::{
+    column::Column,
     figures::Spread,
     measure::{Cell, Results},
-    policy::Policy,
     show::{Block, Form, Plot, Source, Table, two, whole},
     workload::{Effort, Workload},
 };
@@ -28,24 +28,24 @@ const fn published(workload: Workload) -> Option<&'static paper::Breakdown> {
 }
 
 /// The paper's column for a policy: baseline, delivery, ELI, bare metal.
-const fn column(policy: Policy) -> Option<usize> {
+const fn column(policy: Column) -> Option<usize> {
     match policy {
-        Policy::Trap => Some(0),
-        Policy::EliDelivery => Some(1),
-        Policy::Eli => Some(2),
-        Policy::Bare => Some(3),
-        Policy::Direct => None,
+        Column::TRAP => Some(0),
+        Column::ELI_DELIVERY => Some(1),
+        Column::ELI => Some(2),
+        Column::Bare => Some(3),
+        Column::DIRECT => None,
     }
 }
 
-fn quote(policy: Policy, of: &[f64]) -> Option<f64> {
+fn quote(policy: Column, of: &[f64]) -> Option<f64> {
     of.get(column(policy)?).copied()
 }
 
 fn blocks(results: &Results, workloads: &[Workload]) -> Vec<Block> {
-    let policies: Vec<_> = results.policies().into_iter().filter(|p| *p != Policy::Bare).collect();
+    let policies: Vec<_> = results.policies().into_iter().filter(|p| *p != Column::Bare).collect();
     let groups: Vec<_> = workloads.iter().map(|w| w.short()).collect();
-    let plot = |title: &str, source, f: &dyn Fn(Policy, Workload) -> Option<f64>| {
+    let plot = |title: &str, source, f: &dyn Fn(Column, Workload) -> Option<f64>| {
         let value = |p, w| f(p, w).map(|value| Spread { value, spread: 0.0 });
         let mut series = common::bars(&policies, workloads, value);
         series.retain(|s| s.values.iter().any(Option::is_some));

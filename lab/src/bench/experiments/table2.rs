@@ -4,10 +4,10 @@
 
 use super::{Experiment, common, paper};
 use crate::bench::{
+    column::Column,
     figures::{Figures, Spread},
     measure::{Cell, Results},
     model::Model,
-    policy::Policy,
     show::{Bars, Block, Form, Plot, Source, number, three, two, whole},
     workload::{Effort, Workload},
 };
@@ -43,12 +43,12 @@ fn added(f: &Figures) -> f64 {
 }
 
 /// What the paper has of a policy.
-const fn published(policy: Policy) -> Option<f64> {
+const fn published(policy: Column) -> Option<f64> {
     match policy {
-        Policy::Bare => Some(0.0),
-        Policy::Trap => Some(paper::LATENCY_BASELINE),
-        Policy::Eli => Some(paper::LATENCY_ELI),
-        Policy::EliDelivery | Policy::Direct => None,
+        Column::Bare => Some(0.0),
+        Column::TRAP => Some(paper::LATENCY_BASELINE),
+        Column::ELI => Some(paper::LATENCY_ELI),
+        Column::ELI_DELIVERY | Column::DIRECT => None,
     }
 }
 
@@ -87,14 +87,14 @@ fn blocks(results: &Results, _: &[Workload]) -> Vec<Block> {
     let all = |p| published(p).map(|us| two(paper::LATENCY_BARE + us));
     table.line("µs in all", common::quoted(results, all));
 
-    let policies: Vec<_> = results.policies().into_iter().filter(|p| *p != Policy::Bare).collect();
+    let policies: Vec<_> = results.policies().into_iter().filter(|p| *p != Column::Bare).collect();
     let ours = |f: fn(&Figures) -> f64| {
         let value = move |p, w| {
             results.figures(p, w).map(|figures| Spread { value: f(figures), spread: 0.0 })
         };
         common::bars(&policies, &[LOAD], value)
     };
-    let theirs = [Policy::Trap, Policy::Eli].map(|p| Bars {
+    let theirs = [Column::TRAP, Column::ELI].map(|p| Bars {
         name: p.label().into(),
         values: vec![published(p).map(|value| Spread { value, spread: 0.0 })],
     });
@@ -129,7 +129,7 @@ fn path(results: &Results, f: &Figures) -> Option<f64> {
     if delivery < 0.005 {
         return Some(0.0);
     }
-    let without = results.figures(Policy::EliDelivery, LOAD)?;
+    let without = results.figures(Column::ELI_DELIVERY, LOAD)?;
     let per_interrupt = |f: &Figures| host(f) * f.operations as f64 / f.interrupts as f64;
     Some((per_interrupt(f) - per_interrupt(without)).max(0.0))
 }

@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::bench::{
+    column::Column,
     figures::{Exits, Figures, Kind, Window},
     generator::Idle,
     measure::{Cell, Failure},
-    policy::Policy,
     show::{
         Form, Row, Table,
         text::{table, wrap},
@@ -14,17 +14,17 @@ use crate::bench::{
 use ledger::Reason;
 
 /// A policy with so many exits and host instructions per operation.
-fn cell(policy: Policy, workload: Workload, exits: u64, host: u64) -> Cell {
+fn cell(policy: Column, workload: Workload, exits: u64, host: u64) -> Cell {
     let window = |kind, operations: u64, ticks: u64| {
         let mut by_reason = vec![0; Reason::COUNT];
         by_reason[Reason::DeviceInterrupt as usize] = exits / 2 * operations;
         by_reason[Reason::DeviceEoi as usize] = exits.div_ceil(2) * operations;
-        let per_tick = if policy == Policy::Direct { 0 } else { 2 };
+        let per_tick = if policy == Column::DIRECT { 0 } else { 2 };
         by_reason[Reason::TimerProgram as usize] = per_tick * ticks;
         // One in the longest window.
-        by_reason[Reason::Kick as usize] = u64::from(policy == Policy::Direct && ticks == 50);
+        by_reason[Reason::Kick as usize] = u64::from(policy == Column::DIRECT && ticks == 50);
         let entries = by_reason.iter().sum();
-        let vm = policy != Policy::Bare;
+        let vm = policy != Column::Bare;
         Window {
             kind,
             spun: 0,
@@ -55,7 +55,7 @@ fn cell(policy: Policy, workload: Workload, exits: u64, host: u64) -> Cell {
         figures: Figures::of(&windows).unwrap(),
         clocksource: "tsc".into(),
         interrupt: "PCI-MSIX-0000:00:01.0".into(),
-        hung: (policy == Policy::Bare).then(|| "Run /init".into()),
+        hung: (policy == Column::Bare).then(|| "Run /init".into()),
         idle: Some(Idle { program: "peer".into(), share: 0.75 }),
         boot_instructions: Some(42_000_000),
         vm_overhead: Some(4096 * 1024),
@@ -66,11 +66,11 @@ fn cell(policy: Policy, workload: Workload, exits: u64, host: u64) -> Cell {
 fn results(workloads: &[Workload]) -> Results {
     let cells = workloads.iter().flat_map(|workload| {
         [
-            (Policy::Bare, 0, 0),
-            (Policy::Trap, 2, 12_000),
-            (Policy::EliDelivery, 1, 6_000),
-            (Policy::Eli, 0, 10),
-            (Policy::Direct, 0, 0),
+            (Column::Bare, 0, 0),
+            (Column::TRAP, 2, 12_000),
+            (Column::ELI_DELIVERY, 1, 6_000),
+            (Column::ELI, 0, 10),
+            (Column::DIRECT, 0, 0),
         ]
         .map(|(policy, exits, host)| cell(policy, *workload, exits, host))
     });
@@ -155,7 +155,7 @@ fn notes_judge_and_conclusions_follow_the_counts() {
         "{notes}"
     );
 
-    results.cells.retain(|c| c.policy != Policy::Trap);
+    results.cells.retain(|c| c.policy != Column::TRAP);
     assert!(conclusions(&results).is_empty());
 }
 
@@ -238,10 +238,10 @@ fn figures_4_and_5_show_what_is_gained_over_trap() {
 fn whatever_is_missing_no_experiment_stumbles() {
     let workloads = workloads(&ALL, Effort::Full);
     let whole = results(&workloads);
-    for left in [&[][..], &[Policy::Bare], &[Policy::Trap], &[Policy::Eli, Policy::Direct]] {
+    for left in [&[][..], &[Column::Bare], &[Column::TRAP], &[Column::ELI, Column::DIRECT]] {
         let mut some = whole.clone();
         some.cells.retain(|c| left.contains(&c.policy) && c.workload != Workload::Apache);
-        let (workload, policy) = (Workload::Apache, Policy::Eli);
+        let (workload, policy) = (Workload::Apache, Column::ELI);
         some.failures.push(Failure { workload, policy, why: "it failed".into() });
         for experiment in ALL {
             let workloads = (experiment.workloads)(Effort::Full);

@@ -5,9 +5,9 @@
 
 use crate::{
     bench::{
+        column::Column,
         guest::Kit,
         lines,
-        policy::Policy,
         progress::Step,
         workload::{Effort, Workload},
     },
@@ -61,14 +61,14 @@ pub struct Ran {
 }
 
 /// Runs it once.
-pub fn boot(cx: &Context, kit: &Kit, load: &Load, policy: Policy, step: &Step) -> Result<Ran> {
+pub fn boot(cx: &Context, kit: &Kit, load: &Load, policy: Column, step: &Step) -> Result<Ran> {
     let scratch = tempfile::tempdir().context("no directory for temporary files")?;
     let counts = scratch.path().join("counts");
     let guest = kit.guest(load.fio)?;
     let parameters = load.fio.parameters(load.effort);
     let disks = vec![NULL_DISK; NAMES.len()];
     let image;
-    let mut machine = match policy.choice() {
+    let mut machine = match policy.policy() {
         None => {
             let cmdline = format!(
                 "{LINUX} {parameters} exitless.disk=nvme0n1,nvme1n1 iommu=pt no_timer_check"
@@ -76,7 +76,7 @@ pub fn boot(cx: &Context, kit: &Kit, load: &Load, policy: Policy, step: &Step) -
             let memory = MEMORY * NAMES.len() as u64;
             Machine::bare(&guest.kernel, Some(&guest.initrd), &cmdline, memory, disks)
         }
-        Some(interrupts) => {
+        Some(policy) => {
             let vms = NAMES.into_iter().zip(0..).map(|(name, index)| Vm {
                 name: name.into(),
                 cpus: vec![1],
@@ -86,7 +86,7 @@ pub fn boot(cx: &Context, kit: &Kit, load: &Load, policy: Policy, step: &Step) -
                 initrd: Some(guest.initrd.display().to_string()),
                 cmdline: format!("{LINUX} {parameters} exitless.guest={index}"),
                 devices: vec![DeviceName::Named { class: Class::Nvme, index }],
-                interrupts,
+                interrupts: Some(policy),
                 reset: OnReset::Stop,
             });
             let plan = Plan { slice_us: load.slice_us, ..Plan::new(vms.collect()) };
@@ -100,7 +100,7 @@ pub fn boot(cx: &Context, kit: &Kit, load: &Load, policy: Policy, step: &Step) -
     for setting in ["dbcs=off", "max_ioqpairs=2", "msix_qsize=3"] {
         machine.extra.extend(["-global".into(), format!("nvme.{setting}").into()]);
     }
-    let bare = policy == Policy::Bare;
+    let bare = policy == Column::Bare;
     let mut watch = Watch::new(if bare { 1 } else { NAMES.len() });
     let (_nobody, bytes) = mpsc::channel();
     let wishes = Arc::new(Wishes::default());

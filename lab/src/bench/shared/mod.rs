@@ -9,11 +9,11 @@ mod figures;
 mod output;
 
 use super::{
+    column::Column,
     command::{self, Files},
     figures::{Window, tick},
     guest::Kit,
     lines,
-    policy::Policy,
     progress::Step,
     show::text,
     workload::{Effort, Workload},
@@ -31,7 +31,7 @@ const MOST_AT_HOME: f64 = 0.05;
 pub struct Args {
     /// What the guests run on
     #[arg(long, value_enum, value_delimiter = ',', default_value = "bare,trap,eli")]
-    policy: Vec<Policy>,
+    policy: Vec<Column>,
     /// Coarse, in minutes: shorter windows
     #[arg(long)]
     quick: bool,
@@ -51,7 +51,7 @@ pub struct Args {
 /// What was measured under a policy.
 pub struct Cell {
     /// Which.
-    pub policy: Policy,
+    pub policy: Column,
     /// Both guests, or the bare machine's only one, in each run.
     pub runs: Vec<Together>,
     /// All of these together.
@@ -60,7 +60,7 @@ pub struct Cell {
 
 /// Runs the experiment.
 pub fn run(args: &Args, cx: &Context) -> Result<()> {
-    if args.policy.contains(&Policy::Direct) {
+    if args.policy.contains(&Column::DIRECT) {
         bail!(
             "direct gives a guest its core's interrupt controller and needs a core of its own; bench shared can measure bare, trap, eli-delivery and eli"
         );
@@ -70,7 +70,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
     let fio = Workload::Fio { depth: args.depth };
     let kit = command::prepare(cx, &[fio])?;
     let load = Load { fio, effort, slice_us: args.slice };
-    let policies: Vec<_> = Policy::ALL.into_iter().filter(|p| args.policy.contains(p)).collect();
+    let policies: Vec<_> = Column::ALL.into_iter().filter(|p| args.policy.contains(p)).collect();
     let mut measured = vec![Vec::new(); policies.len()];
     for run in 1..=args.runs {
         for (policy, measured) in policies.iter().zip(&mut measured) {
@@ -85,7 +85,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
             measured.push(together?);
         }
     }
-    let cell = |(policy, runs): (Policy, Vec<_>)| {
+    let cell = |(policy, runs): (Column, Vec<_>)| {
         let together = Together::pooled(&runs);
         Cell { policy, runs, together }
     };
@@ -108,7 +108,7 @@ pub fn smoke(cx: &Context, kit: &Kit) -> Result<()> {
         slice_us: plan::DEFAULT_SLICE,
     };
     let step = Step::begin("two on a core     eli".to_owned());
-    let together = boot::boot(cx, kit, &load, Policy::Eli, &step).and_then(figures);
+    let together = boot::boot(cx, kit, &load, Column::ELI, &step).and_then(figures);
     match &together {
         Ok(t) => step.end(&format!("{:.4} exits for an interrupt at home", t.exits_at_home())),
         Err(_) => step.end("failed"),

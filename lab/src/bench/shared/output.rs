@@ -7,9 +7,9 @@ use super::{
     figures::{Cost, Together, bucket_end, fractions},
 };
 use crate::bench::{
+    column::Column,
     figures::reason_name,
     guest::Kit,
-    policy::Policy,
     show::{
         Block, Source, Table,
         html::{self, Page, Section},
@@ -48,7 +48,7 @@ fn table(cells: &[Cell]) -> Table {
         cells.iter().map(|c| f(&c.together)).collect()
     };
     let vm = |f: &dyn Fn(&Together) -> String| -> Vec<String> {
-        let of = |c: &Cell| if c.policy == Policy::Bare { String::new() } else { f(&c.together) };
+        let of = |c: &Cell| if c.policy == Column::Bare { String::new() } else { f(&c.together) };
         cells.iter().map(of).collect()
     };
     table.section(Source::Measured, "");
@@ -83,7 +83,7 @@ fn table(cells: &[Cell]) -> Table {
         let range = |c: &Cell| {
             let all = bare(cells).map_or(Vec::new(), |b| fractions(&b.runs, &c.runs, cost));
             match (all.first(), all.last()) {
-                (Some(low), Some(high)) if c.policy != Policy::Bare => {
+                (Some(low), Some(high)) if c.policy != Column::Bare => {
                     format!("{}-{}", two(*low), two(*high))
                 }
                 _ => String::new(),
@@ -99,12 +99,12 @@ fn table(cells: &[Cell]) -> Table {
 }
 
 fn bare(cells: &[Cell]) -> Option<&Cell> {
-    cells.iter().find(|c| c.policy == Policy::Bare)
+    cells.iter().find(|c| c.policy == Column::Bare)
 }
 
 /// How long interrupts waited that came for the one that hadn't the core.
 fn waits(cells: &[Cell]) -> Option<Table> {
-    let vms: Vec<_> = cells.iter().filter(|c| c.policy != Policy::Bare).collect();
+    let vms: Vec<_> = cells.iter().filter(|c| c.policy != Column::Bare).collect();
     let counted: Vec<Vec<u64>> = vms.iter().map(|c| c.together.waits()).collect();
     let used = |bucket: &usize| counted.iter().any(|w| w.get(*bucket).is_some_and(|n| *n > 0));
     let buckets: Vec<usize> = (0..ledger::WAITS).filter(used).collect();

@@ -84,7 +84,7 @@ fn dark_and_print_have_their_colours() {
     for name in ["--bare", "--trap", "--eli-delivery", "--eli", "--direct", "--other"] {
         assert_eq!(STYLE.matches(&format!("{name}: #")).count(), 3, "{name}");
     }
-    for policy in crate::bench::policy::Policy::ALL {
+    for policy in crate::bench::column::Column::ALL {
         assert!(STYLE.contains(&format!(".policy-{}", policy.label())));
     }
 }

@@ -254,7 +254,7 @@ fn lines(out: &mut String, y: &Scale, label: &str, series: &[Line]) -> fmt::Resu
 
 /// The class of a series: a policy's own, or the next in turn.
 fn class(name: &str, index: usize) -> String {
-    let policy = super::super::policy::Policy::ALL.iter().map(|p| p.label()).find(|l| *l == name);
+    let policy = super::super::column::Column::ALL.iter().map(|p| p.label()).find(|l| *l == name);
     policy.map_or_else(|| format!("series-{}", index % 4), |l| format!("policy-{l}"))
 }
 

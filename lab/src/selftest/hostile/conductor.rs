@@ -125,7 +125,8 @@ fn begins(guest: &Guest) -> usize {
 mod tests {
     use super::*;
     use crate::selftest::hostile;
-    use ledger::{Counters, End, Record};
+    use ledger::Counters;
+    use proto::{End, Record};
 
     struct Run {
         case: Case,

@@ -9,7 +9,7 @@ use crate::selftest::{
 use attacks::{Attack, Blocked, Ends, Subject};
 use exitless::session::Ended;
 use ledger::{Counters, Reason};
-use plan::{Choice, Class, DeviceName, Protection};
+use plan::{Choice, Class, DeviceName, Policy, Protection};
 use std::collections::HashMap;
 
 /// The longest time that Linux's heart, which beats a hundred times a second, may stand still, in
@@ -144,7 +144,8 @@ struct Core {
 
 impl Core {
     /// Linux's exits that have no cause which we know of, a sentence for each kind.
-    fn unexplained(self, policy: Choice, verified: &Verified) -> Vec<String> {
+    fn unexplained(self, policy: impl Into<Choice>, verified: &Verified) -> Vec<String> {
+        let policy = policy.into();
         share(verified, |reason| {
             let own = match self.shares {
                 true => shared_core(reason, verified),
@@ -200,7 +201,7 @@ fn own_core(policy: Choice, reason: Reason, verified: &Verified) -> u64 {
     match (policy, reason) {
         (_, Reason::Kick) => TYPED,
         (_, Reason::ConsoleIo) => u64::MAX,
-        (Choice::Direct, _) => 0,
+        (Some(Policy::Direct), _) => 0,
         (_, Reason::DeviceInterrupt | Reason::DeviceEoi) => verified.device / 20,
         (_, Reason::TimerProgram) => u64::MAX,
         (_, Reason::TimerInterrupt | Reason::TimerEoi) => own(Reason::TimerProgram),
@@ -305,7 +306,7 @@ fn one(
     let in_window = said.map(exits);
     for shown in attack.shows {
         let least = match (guest.policy, guest.cores) {
-            (Choice::Direct, _) => shown.direct,
+            (Some(Policy::Direct), _) => shown.direct,
             (_, Cores::First | Cores::One) => shown.shared,
             _ => shown.eli,
         };
@@ -337,7 +338,7 @@ fn exits(line: &str) -> HashMap<&str, u64> {
 mod tests {
     use super::*;
     use exitless::report::Report;
-    use ledger::Record;
+    use proto::Record;
 
     fn verified(exits: &[(Reason, u64)]) -> Verified {
         let mut counts = vec![0; Reason::COUNT];
@@ -412,12 +413,12 @@ mod tests {
         use Reason::*;
         let own =
             [(TimerProgram, 90), (TimerInterrupt, 90), (ConsoleIo, 50), (OtherEoi, 9), (Kick, 1)];
-        let with = |more| OWN.unexplained(Choice::Eli, &verified(&[&own[..], &[more]].concat()));
+        let with = |more| OWN.unexplained(Policy::Eli, &verified(&[&own[..], &[more]].concat()));
         assert_eq!(with((DeviceInterrupt, 5)), [""; 0]);
         for more in [(DeviceInterrupt, 6), (TimerInterrupt, 91), (Kick, 2), (NestedPageFault, 1)] {
             assert_eq!(with(more).len(), 1, "{more:?}");
         }
-        let direct = |exits: &[_]| OWN.unexplained(Choice::Direct, &verified(exits));
+        let direct = |exits: &[_]| OWN.unexplained(Policy::Direct, &verified(exits));
         assert_eq!(direct(&[(ConsoleIo, 50), (Kick, 1)]), [""; 0]);
         assert_eq!(direct(&own).len(), 3);
     }
@@ -427,7 +428,7 @@ mod tests {
         use Reason::*;
         let slice = 1000 * u64::from(plan::DEFAULT_SLICE);
         let in_slices = |more| Verified { time: 9 * slice, ..verified(&[more]) };
-        let with = |more| SHARED.unexplained(Choice::Eli, &in_slices(more)).len();
+        let with = |more| SHARED.unexplained(Policy::Eli, &in_slices(more)).len();
         for most in [(Turn, 10), (OtherVcpu, 10), (Kick, 11), (DeviceEoi, 100), (Halt, 200)] {
             assert_eq!(with(most), 0, "{most:?}");
             assert_eq!(with((most.0, most.1 + 1)), 1, "{most:?}");
@@ -438,7 +439,7 @@ mod tests {
             [(Protection::Nmi, Kick, 11), (Protection::Limit, HostInterrupt, 0)]
         {
             let told = |n| {
-                Core { faults, ..SHARED }.unexplained(Choice::Eli, &in_slices((reason, n))).len()
+                Core { faults, ..SHARED }.unexplained(Policy::Eli, &in_slices((reason, n))).len()
             };
             assert_eq!((told(more + 5), told(more + 6)), (0, 1), "{reason:?}");
             assert_eq!(with((reason, more + 1)), 1, "{reason:?}");
@@ -448,7 +449,7 @@ mod tests {
     #[test]
     fn an_attack_must_be_made_end_as_the_table_says_and_show() {
         let guest =
-            super::super::attacker("exits", Choice::Eli, crate::selftest::case::Cores::Next, 0);
+            super::super::attacker("exits", Policy::Eli, crate::selftest::case::Cores::Next, 0);
         let subject = attacks::chosen("exits").next().unwrap();
         let mut console = String::new();
         for attack in subject.attacks {
@@ -485,7 +486,7 @@ mod tests {
 
     #[test]
     fn a_loop_of_resets_must_go_round_and_show() {
-        let guest = super::super::attacker("reboot-loop", Choice::Eli, Cores::Next, 0);
+        let guest = super::super::attacker("reboot-loop", Policy::Eli, Cores::Next, 0);
         let judge = |begun, port_io| {
             let mut exits = vec![0; Reason::COUNT];
             exits[Reason::PortIo as usize] = port_io;
@@ -504,7 +505,7 @@ mod tests {
 
     #[test]
     fn each_attack_by_dma_must_be_told_of() {
-        let guest = super::super::attacker("dma", Choice::Eli, Cores::Next, 0);
+        let guest = super::super::attacker("dma", Policy::Eli, Cores::Next, 0);
         let told = |lines: &[&str]| {
             let log: Vec<_> = lines
                 .iter()
@@ -531,7 +532,7 @@ mod tests {
     #[test]
     fn the_host_must_not_complain_but_of_attackers() {
         let guest =
-            super::super::attacker("dma", Choice::Eli, crate::selftest::case::Cores::Next, 0);
+            super::super::attacker("dma", Policy::Eli, crate::selftest::case::Cores::Next, 0);
         let attackers = [guest];
         let log = |line: &str| host(&[line.to_owned()], &attackers).len();
         assert_eq!(log("Exitless 0.1.0"), 0);

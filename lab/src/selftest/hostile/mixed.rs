@@ -4,27 +4,27 @@
 use super::{RUNS, attacked, complaints, judge, steady::Verified};
 use crate::selftest::case::{Case, Cores, Expected, Guest, Outcome};
 use attacks::Ends;
-use ledger::End;
-use plan::Choice;
+use plan::Policy;
+use proto::End;
 
 /// Where the guests of a round run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Each vCPU on a core of its own, under this policy.
-    Own(Choice),
+    Own(Policy),
     /// All vCPUs on one core, under `eli`.
     One,
 }
 
 /// In turn.
 const PLACES: [Place; 4] =
-    [Place::One, Place::Own(Choice::Direct), Place::One, Place::Own(Choice::Eli)];
+    [Place::One, Place::Own(Policy::Direct), Place::One, Place::Own(Policy::Eli)];
 
 impl Place {
     /// For tables.
     pub fn label(self) -> &'static str {
         match self {
-            Place::Own(Choice::Direct) => "own cores, direct",
+            Place::Own(Policy::Direct) => "own cores, direct",
             Place::Own(_) => "own cores, eli",
             Place::One => "one core, eli",
         }
@@ -56,7 +56,7 @@ impl Mixed {
     pub fn case(&self) -> Case {
         let (policy, cores) = match self.place {
             Place::Own(policy) => (policy, Cores::Next),
-            Place::One => (Choice::Eli, Cores::One),
+            Place::One => (Policy::Eli, Cores::One),
         };
         let mut case = attacked("soak".to_owned(), policy, cores, &[self.subjects, ""]);
         if let Some(random) = case.guests.last_mut() {
@@ -180,7 +180,7 @@ fn number(line: &str, key: &str) -> u64 {
 mod tests {
     use super::*;
     use exitless::report::{Audit, Report};
-    use ledger::Record;
+    use proto::Record;
     use std::collections::HashSet;
 
     #[test]

@@ -18,7 +18,7 @@ use super::case::{Case, Cores, Expected, Guest, Special};
 use super::cases::{case, guest};
 use super::kernel::Variant;
 use attacks::Ends;
-use plan::{Choice, Class, DeviceName, Protection};
+use plan::{Class, DeviceName, Policy, Protection};
 
 /// More for Linux's command line. Its watchdog for lockups is left as it is, at twenty seconds: its heart is judged more
 /// strictly (see [`judge`]). The one over its clock wants to run twice a second and complains of a slow emulator
@@ -44,8 +44,8 @@ const RUNS: &[Run] = &[
 const UNORDERED: &str = "reboot-loop";
 
 /// Where the attackers run, and the policies that both then have.
-const PLACES: &[(Cores, &[Choice])] =
-    &[(Cores::Next, &[Choice::Eli, Choice::Direct]), (Cores::First, &[Choice::Eli])];
+const PLACES: &[(Cores, &[Policy])] =
+    &[(Cores::Next, &[Policy::Eli, Policy::Direct]), (Cores::First, &[Policy::Eli])];
 
 /// Runs in which the IOMMU's interrupt must arrive by this protection, while guests' devices do their worst. In
 /// all others it goes to core 0, and may or may not come.
@@ -77,12 +77,12 @@ pub fn all() -> Vec<Case> {
             cases.push(case);
         }
     }
-    cases.push(random(Choice::Eli));
+    cases.push(random(Policy::Eli));
     cases
 }
 
 /// Linux and these attackers, each of them on cores of its own or on Linux's.
-fn attacked(name: String, policy: Choice, cores: Cores, attackers: &[&'static str]) -> Case {
+fn attacked(name: String, policy: Policy, cores: Cores, attackers: &[&'static str]) -> Case {
     let mut guests = vec![linux(policy)];
     guests.extend((0..).zip(attackers).map(|(i, names)| attacker(names, policy, cores, i)));
     Case { guests, audited: true, machine: Special::Attacked, ..case(name, false, []) }
@@ -95,7 +95,7 @@ const STREAMS: [&str; 3] = [
     "random=0x5EED0003 count=6000",
 ];
 
-fn random(policy: Choice) -> Case {
+fn random(policy: Policy) -> Case {
     let attackers = ["", "", ""];
     let name = format!("hostile/random-{}", policy.label());
     let mut case = attacked(name, policy, Cores::Next, &attackers);
@@ -106,7 +106,7 @@ fn random(policy: Choice) -> Case {
     case
 }
 
-fn linux(policy: Choice) -> Guest {
+fn linux(policy: Policy) -> Guest {
     Guest {
         tests: "",
         variant: Variant::Steady,
@@ -119,7 +119,7 @@ fn linux(policy: Choice) -> Guest {
 }
 
 /// The attacker that goes through these subjects, with the edu device of this index.
-fn attacker(subjects: &'static str, policy: Choice, cores: Cores, index: u8) -> Guest {
+fn attacker(subjects: &'static str, policy: Policy, cores: Cores, index: u8) -> Guest {
     let last = attacks::chosen(subjects).flat_map(|s| s.attacks).last();
     Guest {
         tests: subjects,
@@ -143,7 +143,7 @@ fn attacker(subjects: &'static str, policy: Choice, cores: Cores, index: u8) -> 
 
 /// The attacker with nothing to attack: it waits for an order that doesn't come, and looks for it some times a
 /// second.
-fn sleeper(policy: Choice, cores: Cores) -> Guest {
+fn sleeper(policy: Policy, cores: Cores) -> Guest {
     let devices = Vec::new();
     Guest { devices, end: Expected::Never, ..attacker("", policy, cores, 0) }
 }

@@ -2,37 +2,13 @@
 //! postcard, COBS-framed, each ended by a zero byte, so that a reader that joins
 //! late or loses bytes finds the next record.
 
-use crate::Counters;
+use crate::Policy;
 use alloc::{string::String, vec::Vec};
+use ledger::Counters;
 use serde::{Deserialize, Serialize};
 
 /// The longest record a decoder collects; longer ones are dropped whole.
 const MAX_RECORD: usize = 4096;
-
-/// How a VM's interrupts are delivered (`docs/design.md`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Delivery {
-    /// Every interrupt and every EOI exits; the baseline.
-    Trap,
-    /// Through the shadow IDT; exitless EOI.
-    Eli,
-    /// The guest owns the core's local APIC, its timer included; for dedicated cores.
-    Direct,
-    /// As `Eli`, but every EOI exits: the paper's first half, for measurements.
-    EliDelivery,
-}
-
-impl Delivery {
-    /// The name used in `vm.toml` and on the command line.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Delivery::Trap => "trap",
-            Delivery::Eli => "eli",
-            Delivery::Direct => "direct",
-            Delivery::EliDelivery => "eli-delivery",
-        }
-    }
-}
 
 /// How a VM ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,7 +49,7 @@ pub enum Record {
         /// Its name.
         name: String,
         /// The policy in force.
-        delivery: Delivery,
+        policy: Policy,
         /// Why this policy.
         why: String,
         /// Bytes of guest memory.
@@ -222,7 +198,7 @@ mod tests {
             device_injected: most,
             timer_injected: most,
             turns: most,
-            exits: alloc::vec![most; crate::Reason::COUNT],
+            exits: alloc::vec![most; ledger::Reason::COUNT],
         };
         let (vm, vcpu, core, left) = (u32::MAX, u32::MAX, u32::MAX, u32::MAX);
         let live = Record::Live { vm, vcpu, core, counters, now: most, left };
