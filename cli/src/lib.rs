@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod advice;
+pub mod arguments;
 pub mod boot_image;
 pub mod check;
 pub mod consoles;

@@ -13,7 +13,10 @@ use rustix::{
 use std::{
     fs::{self, File},
     io::{Read, Write},
-    os::{fd::OwnedFd, unix::process::ExitStatusExt},
+    os::{
+        fd::OwnedFd,
+        unix::{fs::PermissionsExt, process::ExitStatusExt},
+    },
     path::PathBuf,
     process::{Command, Stdio},
 };
@@ -77,6 +80,37 @@ fn the_ledger_is_shown_whatever_ends_a_run() {
         assert!(text.contains("  cpuid            1,234  100.0 %\n"), "{text}");
         assert!(fs::read_to_string(json).unwrap().contains("\"cpuid\": 1234"));
         assert!(qemu.is_gone());
+    }
+}
+
+/// A build takes minutes, and somebody may think better of it.
+#[test]
+fn a_signal_while_the_image_is_built_ends_all_of_it() {
+    let place = Place::new("");
+    for (number, name) in [(Signal::INT, "int"), (Signal::TERM, "term")] {
+        let compiler = place.path(name);
+        let script = format!(
+            "#!/bin/sh\nsleep 1000 &\nprintf '%016d' $! >{0}.new && mv {0}.new {0}\nwait\n",
+            compiler.display()
+        );
+        // A cargo that has started a compiler.
+        fs::write(place.path("cargo"), script).unwrap();
+        fs::set_permissions(place.path("cargo"), fs::Permissions::from_mode(0o755)).unwrap();
+        let mut run = place.run();
+        run.env_remove("EXITLESS_HYPERVISOR").env("CARGO", place.path("cargo"));
+        let run = run.spawn().unwrap();
+        let digits = loop {
+            match fs::read(&compiler) {
+                Ok(digits) => break digits,
+                Err(_) => std::thread::yield_now(),
+            }
+        };
+        let compiler = Qemu::numbered(&digits);
+        signal(&run, number);
+        let (status, text) = end(run);
+        assert_eq!(status.code(), Some(130), "{text}");
+        assert!(text.contains("exitless: stopped while hypervisor was being built"), "{text}");
+        assert!(compiler.ends_within(60));
     }
 }
 

@@ -183,13 +183,20 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// That something happened, for the line of progress.
 fn said(cell: &Cell) -> String {
-    let per_second = cell.figures.operations as f64 / cell.figures.seconds.max(1e-9);
     let idle = cell
         .idle
         .as_ref()
         .map_or(String::new(), |i| format!(", {} {:.0} % idle", i.program, 100.0 * i.share));
-    let (n, what) = (cell.figures.operations, cell.workload.operation());
-    format!("{n} {what}s, {per_second:.0} a second (emulated){idle}")
+    done(cell.figures.operations, cell.workload.operation(), cell.figures.seconds) + &idle
+}
+
+/// How much was done. The time is the long windows' less the short ones', and none when a busy
+/// machine made those take longer: then there is no rate.
+fn done(n: u64, what: &str, seconds: f64) -> String {
+    match n as f64 / seconds {
+        rate if seconds > 0.0 => format!("{n} {what}s, {rate:.0} a second (emulated)"),
+        _ => format!("{n} {what}s"),
+    }
 }
 
 fn cell(
@@ -255,4 +262,15 @@ fn check(policy: Column, windows: &[Window]) -> Result<()> {
         bail!("the guest found no ledger page: CPUID leaf 0x40000000 doesn't say ExitlessHypV");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_time_there_is_no_rate() {
+        assert_eq!(done(6_184, "read", 2.0), "6184 reads, 3092 a second (emulated)");
+        assert_eq!(done(6_184, "read", 0.0), "6184 reads");
+    }
 }

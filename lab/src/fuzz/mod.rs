@@ -10,6 +10,7 @@ mod target;
 
 use anyhow::{Context as _, Result, bail};
 use exitless::{
+    arguments::positive,
     context::Context,
     output::Output,
     report::status,
@@ -52,7 +53,7 @@ pub struct Args {
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
     /// How long each runs
-    #[arg(long, value_name = "N", default_value = "60")]
+    #[arg(long, value_name = "N", default_value = "60", value_parser = positive)]
     seconds: NonZeroU64,
     /// Write the outcome as JSON to this file
     #[arg(long, value_name = "FILE")]

@@ -12,6 +12,7 @@ use crate::selftest::{
 };
 use anyhow::{Context as _, Result};
 use exitless::{
+    arguments::positive,
     context::Context,
     output::Output,
     report::status,
@@ -47,13 +48,13 @@ must be nothing. The exit status is 1 otherwise.";
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// For how long rounds begin; the last one is brought to its end
-    #[arg(long, value_name = "N", default_value = "10", conflicts_with = "round")]
+    #[arg(long, value_name = "N", default_value = "10", value_parser = positive, conflicts_with = "round")]
     minutes: NonZeroU64,
     /// What the random guests' streams are made from, decimal or 0x…; the clock unless given
     #[arg(long, value_name = "S", value_parser = seed)]
     seed: Option<u64>,
     /// This round alone
-    #[arg(long, value_name = "R", requires = "seed")]
+    #[arg(long, value_name = "R", value_parser = positive, requires = "seed")]
     round: Option<NonZeroU64>,
     /// Write the outcome as JSON to this file
     #[arg(long, value_name = "FILE")]
@@ -241,7 +242,8 @@ mod tests {
     fn a_round_needs_its_seed_and_is_alone() {
         assert!(parse("soak --round 3").is_err());
         assert!(parse("soak --seed 1 --round 3 --minutes 4").is_err());
-        assert!(parse("soak --minutes 0").is_err());
+        let error = parse("soak --minutes 0").unwrap_err().to_string();
+        assert!(error.contains("give a whole number, 1 or more"), "{error}");
         assert!(parse("soak --seed 1 --round 0").is_err());
         let command = again(0x5EED, 7);
         let args = parse(command.strip_prefix("./exitless ").unwrap()).unwrap();
