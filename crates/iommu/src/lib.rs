@@ -17,6 +17,7 @@ mod unit;
 pub mod vtd;
 
 pub use error::Error;
+pub use pci::Bdf;
 pub use unit::{Unit, Vendor, fault_pending};
 
 use core::fmt;
@@ -45,57 +46,6 @@ pub trait Memory {
     fn write_back(&mut self, pa: u64, bytes: u64);
     /// Gives `frames` zeroed 4 KiB frames in a row, for good.
     fn allocate(&mut self, frames: u64) -> Option<u64>;
-}
-
-/// Bus, device and function: a PCI device's requester id in its segment.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Bdf(u16);
-
-impl Bdf {
-    /// The device with this requester id.
-    pub const fn from_requester_id(id: u16) -> Self {
-        Bdf(id)
-    }
-
-    /// The device at this place; none if `device` is above 31 or `function` above 7.
-    pub const fn new(bus: u8, device: u8, function: u8) -> Option<Self> {
-        if device > 31 || function > 7 {
-            return None;
-        }
-        Some(Bdf((bus as u16) << 8 | (device as u16) << 3 | function as u16))
-    }
-
-    /// The requester id that its requests carry.
-    pub const fn requester_id(self) -> u16 {
-        self.0
-    }
-
-    /// Bus number.
-    pub const fn bus(self) -> u8 {
-        (self.0 >> 8) as u8
-    }
-
-    /// Device number.
-    pub const fn device(self) -> u8 {
-        (self.0 >> 3) as u8 & 31
-    }
-
-    /// Function number.
-    pub const fn function(self) -> u8 {
-        self.0 as u8 & 7
-    }
-}
-
-impl fmt::Display for Bdf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:02x}:{:02x}.{}", self.bus(), self.device(), self.function())
-    }
-}
-
-impl fmt::Debug for Bdf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
 }
 
 /// The name under which a unit caches one set of page tables. Devices that share a domain id must

@@ -4,6 +4,8 @@
 //! Guarantees that an access stays inside the ECAM window that ACPI names. It doesn't
 //! guard against two cores on one function: a function belongs to one VM, and to its core.
 
+pub mod acs;
+pub mod assignment;
 pub mod msi;
 pub mod reset;
 pub mod sriov;

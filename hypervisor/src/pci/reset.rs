@@ -5,7 +5,7 @@
 //! second, so it is done in steps, and whoever does it may do something else between them.
 
 use crate::cpu::delay_us;
-use crate::pci::{self, Pci};
+use crate::pci::{self, Pci, acs};
 use iommu::Bdf;
 
 const CAPABILITY_POWER: u8 = 0x01;
@@ -67,7 +67,10 @@ impl Reset {
                 pci.write16(self.bdf, control, value);
                 Some(POWER_US)
             }
-            _ => None,
+            _ => {
+                acs::enable(pci, self.bdf);
+                None
+            }
         }
     }
 

@@ -262,9 +262,19 @@ pub fn bars(bdf: Bdf) -> Option<&'static [Bar]> {
     made().find(|v| v.function.bdf == bdf).map(|v| v.bars.as_slice())
 }
 
+/// All virtual functions.
+pub fn functions() -> impl Iterator<Item = Function> {
+    made().map(|v| v.function)
+}
+
+/// The functions that have virtual ones, and so are the host's.
+pub fn shared() -> &'static [Bdf] {
+    MADE.get().map(|made| made.shared.as_slice()).unwrap_or_default()
+}
+
 /// Whether a function has virtual functions, and so stays the host's.
 pub fn is_shared(bdf: Bdf) -> bool {
-    MADE.get().is_some_and(|made| made.shared.contains(&bdf))
+    shared().contains(&bdf)
 }
 
 /// Core 0: answers what guests ask of the controllers. At most eight short messages each.

@@ -6,8 +6,8 @@
 use crate::cpu::PerCpu;
 use crate::cpu::svm::SvmCpu;
 use crate::cpu::vendor::Start;
-use crate::pci::sriov;
-use crate::pci::{Function, Pci};
+use crate::pci::Pci;
+use crate::pci::assignment::Assignment;
 use crate::sched::fiber::Suspended;
 use crate::sched::shared::{Seat, SharedCore};
 use crate::vm::contents::Contents;
@@ -35,15 +35,13 @@ use ledger::Page;
 use loader::{EntryMode, GuestMachine, Load, MemoryRegion, RegionKind};
 use paging::Access;
 use plan::image::Image;
-use plan::{DeviceName, OnReset};
+use plan::OnReset;
 use platform::cpuid::efer_offered;
 use platform::msr::{Identity, Msrs, Vendor};
 use platform::pci::{Addresses, Bus};
 use proto::{Policy, Record};
 use spin::Mutex;
 
-/// PCI base class of bridges.
-const BRIDGE_CLASS: u32 = 6;
 const LOW_MEMORY_END: u64 = platform::bios_data::EXTENSION_AT;
 const MIB: u64 = 1 << 20;
 /// The time of day the guests' clock chips show; nothing keeps the time across boots.
@@ -83,8 +81,7 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
         "the machine's ACPI tables have no MCFG: PCI configuration space in memory is needed (q35 has it, i440fx doesn't)",
     )?;
     let pci = Pci::new(ecam);
-    let functions = pci.scan();
-    sriov::enable(&pci, &functions, &image.plan)?;
+    let mut assignment = Assignment::new(pci, &image.plan)?;
     let slice = cpu::tsc_hz() / 1_000_000 * u64::from(image.plan.slice_us);
     let shared = shared_cores(&image.plan, slice);
     if let Some(core) = shared.first().filter(|_| !iommu::remaps()) {
@@ -93,12 +90,11 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
             core.index
         ));
     }
-    let mut taken = Vec::new();
     let (mut vms, mut placed, mut pages) = (Vec::new(), Vec::new(), Vec::new());
     for (index, vm) in image.plan.vms.iter().enumerate() {
         let name = vm.name.as_str();
         let of = |e: String| format!("VM {name:?}: {e}");
-        let devices = resolve(&pci, &functions, &vm.devices, &mut taken).map_err(of)?;
+        let devices = assignment.resolve(name, &vm.devices).map_err(of)?;
         let builder = Builder { machine, image, pci, index, vm, shared: &shared };
         let (vm, mut vcpus) = builder.build(devices, &mut pages).map_err(of)?;
         vms.push(vm);
@@ -134,69 +130,6 @@ fn shared_cores(plan: &plan::Plan, slice: u64) -> Vec<&'static SharedCore> {
         (places > 1).then(|| &*Box::leak(Box::new(core())))
     });
     cores.collect()
-}
-
-/// Finds the functions a VM names, refusing those that aren't there, can't be confined or
-/// belong to another VM.
-fn resolve(
-    pci: &Pci,
-    functions: &[Function],
-    names: &[DeviceName],
-    taken: &mut Vec<Bdf>,
-) -> Result<Vec<Bdf>, String> {
-    let mut found = Vec::new();
-    for name in names {
-        let function = match name {
-            DeviceName::Address { bus, device, function } => {
-                let bdf = Bdf::new(*bus, *device, *function);
-                let found = functions.iter().find(|f| Some(f.bdf) == bdf).copied();
-                found.or_else(|| sriov::function(bdf?))
-            }
-            DeviceName::Named { class, index } => functions
-                .iter()
-                .filter(|f| class.matches(f.class, f.vendor, f.device))
-                .nth(*index as usize)
-                .copied(),
-            DeviceName::Virtual { nic, function } => sriov::named(*nic, *function),
-        };
-        let Some(f) = function else {
-            let have: Vec<_> = functions.iter().map(|f| f.bdf.to_string()).collect();
-            return Err(format!("device {name} isn't in this machine; it has {}", have.join(", ")));
-        };
-        let bdf = f.bdf;
-        if f.class >> 16 == BRIDGE_CLASS {
-            return Err(format!(
-                "device {name} ({bdf}) is a bridge (class {:#08x}) and part of the machine; only endpoints can be assigned",
-                f.class
-            ));
-        }
-        if sriov::is_shared(bdf) {
-            return Err(format!(
-                "device {name} ({bdf}) has virtual functions, as [network] asks, and so stays the host's; assign those, such as nic0.vf0"
-            ));
-        }
-        if taken.contains(&bdf) {
-            return Err(format!(
-                "device {name} ({bdf}) is assigned twice; a device can belong to one VM only"
-            ));
-        }
-        if !iommu::serves(bdf) {
-            return Err(format!(
-                "device {name} ({bdf}) is behind no IOMMU and can't be confined to the VM's memory"
-            ));
-        }
-        if let Some(why) = iommu::reserved(bdf) {
-            return Err(format!("device {name} ({bdf}) can't be assigned: {why}"));
-        }
-        if bdf.bus() != 0 && pci.capability(bdf, 0x10).is_none() {
-            return Err(format!(
-                "device {name} ({bdf}) is a conventional PCI device behind a bridge: it shares its requester id with its neighbours, so the IOMMU can't tell it from them"
-            ));
-        }
-        taken.push(bdf);
-        found.push(bdf);
-    }
-    Ok(found)
 }
 
 struct Builder<'a> {

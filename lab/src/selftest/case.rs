@@ -197,6 +197,8 @@ pub enum Special {
     Nics([NicModel; 2]),
     /// One network controller, an igb, behind a PCI Express port.
     NicBehindPort,
+    /// These devices besides, as QEMU names them.
+    Devices(&'static [&'static str]),
     /// The host's core alone.
     OneCore,
     /// This much memory, in MiB.
@@ -472,6 +474,9 @@ fn machine(case: &Case, plan: Plan<File>, directory: &Path, cx: &Context) -> Res
             let port = ["-device", "pcie-root-port,id=above,addr=0x3,chassis=1"];
             let nic = ["-netdev", "user,id=net", "-device", "igb,bus=above,netdev=net,romfile="];
             machine.extra = [port.as_slice(), &nic].concat().into_iter().map(Into::into).collect();
+        }
+        Special::Devices(devices) => {
+            machine.extra = devices.iter().flat_map(|d| ["-device", d]).map(Into::into).collect();
         }
         Special::OneCore => machine.cpus = 1,
         Special::Memory(mib) => machine.memory = mib << 20,

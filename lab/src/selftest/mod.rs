@@ -19,6 +19,7 @@ mod shared;
 mod smp;
 mod table;
 mod timers;
+mod topology;
 mod trusting;
 
 use crate::summary::Summary;
@@ -39,6 +40,7 @@ pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
     cases.extend(timers::all());
     cases.extend(shared::all());
     cases.extend(refusals::all());
+    cases.extend(topology::all());
     cases.extend(trusting::all());
     cases.extend(hostile::all());
     let total = cases.len();

@@ -128,6 +128,11 @@ impl Device {
             let table = Table::new(alloc::vec![Entry::RESET; layout.entries as usize]);
             device.msix = Some(Msix { table, layout, capability, at });
         }
+        if device.msix.is_none() && device.msi.is_none() {
+            log::warn!(
+                "device {bdf} has neither MSI nor MSI-X: a guest gets no interrupts from it, since those by wire (INTx) aren't passed on"
+            );
+        }
         device.quiesce(pci);
         Ok((device, function))
     }

@@ -4,7 +4,7 @@ use super::model::{CAP, ECAP};
 use super::{C, CM, ROOT, bdf, on, route};
 use crate::vtd::unit::{Pages, pages};
 use crate::vtd::{Range, context, interrupt, ioapic_entry, message};
-use crate::{Bdf, Delivery, DomainId, InterruptRoute, Message};
+use crate::{Delivery, DomainId, InterruptRoute, Message};
 use proptest::prelude::*;
 
 proptest! {
@@ -22,12 +22,6 @@ proptest! {
         let context = context::Context { domain: DomainId(domain), root: frame << 12, levels };
         let (low, high) = context.encode();
         prop_assert_eq!(context::Context::decode(low, high), Some(context));
-    }
-
-    #[test]
-    fn bdfs_survive_encoding(id: u16) {
-        let device = bdf(id);
-        prop_assert_eq!(Bdf::new(device.bus(), device.device(), device.function()), Some(device));
     }
 
     #[test]

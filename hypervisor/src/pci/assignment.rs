@@ -1,0 +1,107 @@
+//! Which functions the plan's VMs may have.
+//!
+//! Guarantees: a function that was given out is there, is an endpoint, is behind an IOMMU that
+//! tells it from all others, isn't used by firmware, and belongs to one VM; and it can be kept
+//! apart from those of every other VM and of the host. Doesn't keep a VM's functions apart from
+//! each other, nor from functions that nobody has. Boot only.
+
+use super::{BRIDGE_CLASS, CAPABILITY_EXPRESS, Function, Pci, acs, sriov};
+use crate::iommu;
+use ::iommu::Bdf;
+use ::pci::together;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use plan::{DeviceName, Plan};
+
+/// The machine's functions, and who has them.
+pub struct Assignment {
+    pci: Pci,
+    functions: Vec<Function>,
+    survey: Vec<::pci::Function>,
+    /// With the name of the VM.
+    taken: Vec<(Bdf, String)>,
+}
+
+impl Assignment {
+    /// Finds the functions, has them send everything through the IOMMU as far as they can, and makes
+    /// the virtual ones that the plan asks for. The error is a sentence.
+    pub fn new(pci: Pci, plan: &Plan) -> Result<Self, String> {
+        let functions = pci.scan();
+        functions.iter().for_each(|f| acs::enable(&pci, f.bdf));
+        sriov::enable(&pci, &functions, plan)?;
+        sriov::functions().for_each(|f| acs::enable(&pci, f.bdf));
+        let survey = acs::survey(&pci, &functions);
+        Ok(Assignment { pci, functions, survey, taken: Vec::new() })
+    }
+
+    /// Finds the functions that `vm` names, refusing those that it can't have. The error is a sentence.
+    pub fn resolve(&mut self, vm: &str, names: &[DeviceName]) -> Result<Vec<Bdf>, String> {
+        let mut found = Vec::new();
+        for name in names {
+            let Some(f) = self.find(name) else {
+                let have: Vec<_> = self.functions.iter().map(|f| f.bdf.to_string()).collect();
+                return Err(format!(
+                    "device {name} isn't in this machine; it has {}",
+                    have.join(", ")
+                ));
+            };
+            if let Some(why) = self.refusal(vm, &f) {
+                return Err(format!("device {name} ({}) {why}", f.bdf));
+            }
+            self.taken.push((f.bdf, vm.into()));
+            found.push(f.bdf);
+        }
+        Ok(found)
+    }
+
+    fn find(&self, name: &DeviceName) -> Option<Function> {
+        let mut functions = self.functions.iter();
+        match name {
+            DeviceName::Address { bus, device, function } => {
+                let bdf = Bdf::new(*bus, *device, *function)?;
+                functions.find(|f| f.bdf == bdf).copied().or_else(|| sriov::function(bdf))
+            }
+            DeviceName::Named { class, index } => functions
+                .filter(|f| class.matches(f.class, f.vendor, f.device))
+                .nth(*index as usize)
+                .copied(),
+            DeviceName::Virtual { nic, function } => sriov::named(*nic, *function),
+        }
+    }
+
+    /// Why a VM can't have a function: the end of a sentence.
+    fn refusal(&self, vm: &str, f: &Function) -> Option<String> {
+        let bdf = f.bdf;
+        if f.class >> 16 == BRIDGE_CLASS {
+            return Some(format!(
+                "is a bridge (class {:#08x}) and part of the machine; only endpoints can be assigned",
+                f.class
+            ));
+        }
+        if sriov::is_shared(bdf) {
+            return Some("has virtual functions, as [network] asks, and so stays the host's; assign those, such as nic0.vf0".into());
+        }
+        if self.taken.iter().any(|(taken, _)| *taken == bdf) {
+            return Some("is assigned twice; a device can belong to one VM only".into());
+        }
+        if !iommu::serves(bdf) {
+            return Some("is behind no IOMMU and can't be confined to the VM's memory".into());
+        }
+        if let Some(why) = iommu::reserved(bdf) {
+            return Some(format!("can't be assigned: {why}"));
+        }
+        if bdf.bus() != 0 && self.pci.capability(bdf, CAPABILITY_EXPRESS).is_none() {
+            return Some("is a conventional PCI device behind a bridge: it shares its requester id with its neighbours, so the IOMMU can't tell it from them".into());
+        }
+        let others = self.taken.iter().filter(|(_, owner)| owner != vm);
+        let others = others.map(|(other, owner)| (*other, format!("of VM {owner:?}")));
+        let mut others = others.chain(sriov::shared().iter().map(|pf| (*pf, "of the host".into())));
+        others.find_map(|(other, whose)| {
+            let why = together(&self.survey, bdf, other)?;
+            Some(format!(
+                "can't be kept apart from {other} {whose}, as {why}; give both to one VM, or only one of them to any"
+            ))
+        })
+    }
+}

@@ -1,0 +1,72 @@
+//! Devices that a machine may have: which may go to different VMs, by where they are, and what the log
+//! says of those that are of little use.
+
+use super::case::{Case, Expect, Guest, Special};
+use super::cases::{case, guest};
+use plan::{Choice, DeviceName};
+
+/// One device with two functions, without ACS.
+const ONE_DEVICE: &[&str] = &["edu,addr=3.0,multifunction=on", "edu,addr=3.1"];
+/// Two endpoints (03:00.0, 04:00.0) below one switch, whose ports have no ACS.
+const ONE_SWITCH: &[&str] = &[
+    "pcie-root-port,id=root,addr=3,chassis=1",
+    "x3130-upstream,id=switch,bus=root",
+    "xio3130-downstream,id=left,bus=switch,chassis=2,slot=1",
+    "xio3130-downstream,id=right,bus=switch,chassis=3,slot=2",
+    "e1000e,bus=left,romfile=",
+    "e1000e,bus=right,romfile=",
+];
+/// Two endpoints (01:00.0, 02:00.0) below ports that are functions of one device. The ports have ACS,
+/// which is off until somebody switches it on.
+const TWO_PORTS: &[&str] = &[
+    "pcie-root-port,id=left,addr=3.0,chassis=1,multifunction=on",
+    "pcie-root-port,id=right,addr=3.1,chassis=2",
+    "e1000e,bus=left,romfile=",
+    "e1000e,bus=right,romfile=",
+];
+/// Two endpoints' functions (01:00.0, 01:00.1) below one port.
+const ONE_PORT: &[&str] = &[
+    "pcie-root-port,id=above,addr=3,chassis=1",
+    "e1000e,bus=above,addr=0.0,multifunction=on,romfile=",
+    "e1000e,bus=above,addr=0.1,romfile=",
+];
+
+/// All of them.
+pub fn all() -> Vec<Case> {
+    let apart = |name: &str, devices, [a, b]: [DeviceName; 2], expect| Case {
+        machine: Special::Devices(devices),
+        expect,
+        ..case(format!("topology/{name}"), false, [vm(&[a]), vm(&[b])])
+    };
+    let refused = |words: &[&'static str]| {
+        let words = words.iter().copied().chain(["ACS", "second", "first"]);
+        Expect::Refused(words.collect())
+    };
+    let functions = [at(0, 3, 0), at(0, 3, 1)];
+    let switch = [at(3, 0, 0), at(4, 0, 0)];
+    let cards = [at(1, 0, 0), at(2, 0, 0)];
+    let card = [at(1, 0, 0), at(1, 0, 1)];
+    vec![
+        apart("one-device", ONE_DEVICE, functions, refused(&["00:03.1", "00:03.0"])),
+        apart("one-switch", ONE_SWITCH, switch, refused(&["04:00.0", "03:00.0", "port 02:0"])),
+        apart("one-port", ONE_PORT, card, refused(&["01:00.1", "01:00.0"])),
+        apart("two-ports", TWO_PORTS, cards, Expect::Ends),
+        Case {
+            machine: Special::Devices(&["rtl8139,addr=3,romfile="]),
+            log: vec!["device 00:03.0 has neither MSI nor MSI-X"],
+            ..case("topology/by-wire-only".to_owned(), false, [vm(&functions[..1])])
+        },
+        Case {
+            machine: Special::Devices(ONE_SWITCH),
+            ..case("topology/together".to_owned(), false, [vm(&switch)])
+        },
+    ]
+}
+
+fn at(bus: u8, device: u8, function: u8) -> DeviceName {
+    DeviceName::Address { bus, device, function }
+}
+
+fn vm(devices: &[DeviceName]) -> Guest {
+    Guest { devices: devices.to_vec(), ..guest("hello", Choice::Eli) }
+}
