@@ -2,13 +2,12 @@
 
 use alloc::vec::Vec;
 use core::ops::Range;
+use pci::extended_capability;
 
 /// More virtual functions than any device here is asked for.
 pub const MAX_FUNCTIONS: u16 = 256;
 
-/// PCI Express extended capabilities (PCIe 5.0, 7.6.3): where they begin, and how many fit.
-const FIRST: u16 = 0x100;
-const MOST: usize = (0x1000 - 0x100) / 8;
+/// The extended capability's id.
 const ID: u16 = 0x0010;
 
 /// Registers, as offsets in the capability.
@@ -127,22 +126,9 @@ pub enum Error {
 impl Capability {
     /// Finds it in a function's configuration space.
     pub fn find(config: &impl Config) -> Option<Self> {
-        let mut at = FIRST;
-        // A longer list is a loop.
-        for _ in 0..MOST {
-            let header = config.read(at);
-            if header == 0 || header == u32::MAX {
-                return None;
-            }
-            if header as u16 == ID {
-                return (at <= 0x1000 - BARS - 24).then_some(Capability(at));
-            }
-            at = (header >> 20) as u16 & !3;
-            if at < FIRST {
-                return None;
-            }
-        }
-        None
+        let at = extended_capability(ID, |at| config.read(at))?;
+        // Its BARs still fit the space.
+        (at <= 0x1000 - BARS - 24).then_some(Capability(at))
     }
 
     /// How many virtual functions the device can have (TotalVFs).

@@ -52,6 +52,8 @@ mod tests {
         let find =
             |taken: &[Range<u64>], near| nearest(0x1000..0x9000, taken, near, 0x2000, 0x1000);
         assert_eq!(find(&[], 0x4000), Some(0x4000));
+        assert_eq!(find(&[], 0x4900), Some(0x5000));
+        assert_eq!(find(&[], 0x4700), Some(0x4000));
         assert_eq!(find(&[], 0xF000), Some(0x7000));
         assert_eq!(find(&[0x4000..0x5000, 0..0x800], 0x4000), Some(0x5000));
         assert_eq!(find(&[0x4000..0x4001, 0x5800..0x9000], 0x4000), Some(0x2000));

@@ -1,5 +1,7 @@
 //! The parser against a real firmware's tables, against the same damaged, and against noise.
 
+mod fixed;
+
 use crate::*;
 use proptest::prelude::*;
 
@@ -255,6 +257,17 @@ fn the_root_pointer_is_found_in_the_ebda_or_below_1_mib() {
     assert_eq!(find_rsdp(&Pieces(vec![(RSDP_AT, rsdp.clone())])), Ok(RSDP_AT));
     let in_ebda = Pieces(vec![low(0x9FC0), (0x9_FC10, rsdp.clone()), (RSDP_AT, rsdp.clone())]);
     assert_eq!(find_rsdp(&in_ebda), Ok(0x9_FC10));
+    // Its first KiB, and no more; where interrupt vectors or BIOS data are, there is none.
+    for (segment, at, found) in [
+        (0x9FC0, 0x9_FFF0, true),
+        (0x9FB0, 0x9_FF00, false),
+        (0x9FB0, 0x9_FEF0, true),
+        (0x0050, 0x500, true),
+        (0x004F, 0x4F0, false),
+    ] {
+        let pieces = Pieces(vec![low(segment), (at, rsdp.clone()), (0xE_0000, rsdp.clone())]);
+        assert_eq!(find_rsdp(&pieces), Ok(if found { at } else { 0xE_0000 }), "{segment:#x}");
+    }
     // One whose sum is wrong, and one that isn't aligned, don't count.
     let mut broken = rsdp.clone();
     broken[15] ^= 1;

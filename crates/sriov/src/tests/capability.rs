@@ -14,13 +14,19 @@ struct Model {
     writable: Vec<u32>,
     /// A write that the standard forbids while functions are on.
     forbidden: bool,
+    /// What was written, in order.
+    written: Vec<(u16, u32)>,
 }
 
 impl Model {
     /// With these BARs: bytes and flags of each register, 0 where there is none.
     fn new(total: u16, offset: u16, stride: u16, bars: [(u64, u32); 6]) -> Self {
-        let mut model =
-            Model { registers: vec![0; 1024], writable: vec![0; 1024], forbidden: false };
+        let mut model = Model {
+            registers: vec![0; 1024],
+            writable: vec![0; 1024],
+            forbidden: false,
+            written: Vec::new(),
+        };
         // Before it in the list: error reporting.
         model.set(0x100, 0x1601_0001, 0);
         model.set(AT, 0x0001_0010, 0);
@@ -61,6 +67,7 @@ impl Config for Model {
     }
 
     fn write(&mut self, offset: u16, value: u32) {
+        self.written.push((offset, value));
         if self.on() && offset != AT + 0x08 {
             self.forbidden = true;
         }
@@ -98,6 +105,7 @@ fn functions_are_switched_on_where_they_were_put() {
     assert_eq!(on.device, 0x10CA);
     let bars: Vec<_> = on.bars.iter().map(|b| (b.index, b.size, b.wide, b.address)).collect();
     assert_eq!(bars, [(0, 0x4000, true, 0xC000_0000), (3, 0x4000, true, 0xC000_C000)]);
+    assert!(on.bars.iter().all(|b| b.prefetchable));
     assert!(waited && model.on() && !model.forbidden);
     assert_eq!((model.get(AT + 0x10), model.get(AT + 0x08)), (3, 9));
     assert_eq!((model.get(AT + 0x24), model.get(AT + 0x28)), (0xC000_000C, 0));
@@ -126,6 +134,95 @@ fn functions_that_are_on_are_made_anew() {
     let on = capability.enable(&mut model, 0x40, Above::Root, 1, placer(), || {}).unwrap();
     assert_eq!(on.functions, [0xC0]);
     assert!(!model.forbidden);
+}
+
+/// Whatever was on before is off first, the status in the upper half isn't written (its bits clear when
+/// ones are), and bits that aren't ours stay.
+#[test]
+fn control_is_written_as_the_standard_has_it() {
+    for (above, control) in [(Above::Root, 0x6), (Above::Port, 0x6), (Above::AriPort, 0x16)] {
+        let mut model = Model::new(8, 1, 1, IGB);
+        model.set(AT + 0x08, 0xABCD_001F, 0x1F);
+        let capability = Capability::find(&model).unwrap();
+        capability.enable(&mut model, 0x100, above, 2, placer(), || {}).unwrap();
+        let mut expected = vec![(AT + 0x08, 0x6)];
+        if above == Above::AriPort {
+            expected.push((AT + 0x08, 0x16));
+        }
+        expected.extend([(AT + 0x20, 1), (AT + 0x10, 2)]);
+        for (bar, address) in [(0x24, 0xC000_0000), (0x30, 0xC000_8000)] {
+            expected.extend([(AT + bar, u32::MAX), (AT + bar + 4, u32::MAX)]);
+            // Registers that aren't there are asked for their size, too.
+            expected.extend([(AT + bar, address), (AT + bar + 4, 0)]);
+            let single = AT + bar + 8;
+            expected.push((single, u32::MAX));
+        }
+        expected.push((AT + 0x08, control | 0x9));
+        assert_eq!(model.written, expected);
+        assert_eq!(model.get(AT + 0x08), 0xABCD_0000 | control | 0x9);
+    }
+}
+
+#[test]
+fn bars_of_every_kind_are_sized() {
+    let enable = |bars, room: Option<u64>| {
+        let mut model = Model::new(8, 0x80, 2, bars);
+        // What lies behind the capability isn't a BAR.
+        model.set(AT + 0x3C, 0x8, !0xFFF);
+        let capability = Capability::find(&model).unwrap();
+        let mut next = placer();
+        let on = capability.enable(
+            &mut model,
+            0x40,
+            Above::Root,
+            1,
+            |bytes, align| room.or_else(|| next(bytes, align)),
+            || {},
+        );
+        assert!(model.written.iter().all(|(at, _)| *at < AT + 0x3C));
+        let bar = |b: &crate::Bar| (b.index, b.size, b.wide, b.prefetchable);
+        on.map(|on| on.bars.iter().map(bar).collect::<Vec<_>>())
+    };
+    const NONE: (u64, u32) = (0, 0);
+    let narrow = [(0x1000, 0), (0x2000, 8), NONE, NONE, NONE, (0x8000, 0)];
+    let expected =
+        vec![(0, 0x1000, false, false), (1, 0x2000, false, true), (5, 0x8000, false, false)];
+    assert_eq!(enable(narrow, None), Ok(expected));
+    // The last register has no next one for an upper half.
+    let last = [NONE, NONE, NONE, NONE, NONE, (0x4000, 0xC)];
+    let mut model = Model::new(8, 0x80, 2, last);
+    model.set(AT + 0x3C, 0, 0);
+    let capability = Capability::find(&model).unwrap();
+    let on = capability.enable(&mut model, 0x40, Above::Root, 1, placer(), || {}).unwrap();
+    assert_eq!((on.bars[0].index, on.bars[0].wide), (5, false));
+    assert_eq!(enable(last, None), Ok(vec![(5, 0x4000, false, true)]));
+    // More than 32 bits hold.
+    let large = [(1 << 33, 0x4), NONE, NONE, NONE, NONE, NONE];
+    assert_eq!(enable(large, None), Err(Error::Room { index: 0, bytes: 1 << 33 }));
+    let large = [NONE, NONE, (1 << 32, 0x4), NONE, NONE, NONE];
+    assert_eq!(enable(large, Some(0xC000_0000)), Err(Error::Room { index: 2, bytes: 1 << 32 }));
+    // The first byte, and the last below 4 GiB.
+    let small = [(0x1000, 0), NONE, NONE, NONE, NONE, NONE];
+    assert!(enable(small, Some(0xFFFF_F000)).is_ok());
+    assert!(enable(small, Some(0x1000)).is_ok());
+    assert!(enable(small, Some(0)).is_err());
+}
+
+#[test]
+fn functions_are_distinct_and_at_most_so_many() {
+    let enable = |total, offset, stride, count| {
+        let mut model = Model::new(total, offset, stride, IGB);
+        let capability = Capability::find(&model).unwrap();
+        assert_eq!(capability.most(&model), total.min(256));
+        let on = capability.enable(&mut model, 0x140, Above::Root, count, placer(), || {});
+        on.map(|on| on.functions)
+    };
+    assert_eq!(enable(8, 2, 0, 1), Ok(vec![0x142]));
+    assert_eq!(enable(8, 2, 0, 2), Err(Error::Bus { index: 1, bus: 1 }), "one place for two");
+    assert_eq!(enable(8, 0, 1, 1), Err(Error::Bus { index: 0, bus: 1 }), "its own place");
+    assert_eq!(enable(8, 0xC0, 1, 1), Err(Error::Bus { index: 0, bus: 2 }));
+    assert_eq!(enable(300, 1, 1, 0), Err(Error::Many { asked: 0, most: 256 }));
+    assert_eq!(enable(300, 1, 1, 257), Err(Error::Many { asked: 257, most: 256 }));
 }
 
 #[test]

@@ -37,6 +37,8 @@ struct Model {
     dead: bool,
     mute: bool,
     accesses: u64,
+    /// What was written, in order.
+    written: Vec<(u32, u32)>,
 }
 
 #[derive(Clone, Default)]
@@ -54,6 +56,7 @@ impl Registers for Handle {
         assert!(offset.is_multiple_of(4) && offset < 128 << 10, "{offset:#x}");
         let mut model = self.0.borrow_mut();
         model.accesses += 1;
+        model.written.push((offset, value));
         let old = *model.memory.get(&offset).unwrap_or(&0);
         let new = match offset {
             CTRL if !model.dead => value & !(1 << 26),
@@ -76,6 +79,10 @@ impl Handle {
         handle.set(RA, 0x1200_5452);
         handle.set(RA + 4, 0x8000_5634);
         handle
+    }
+
+    fn take_written(&self) -> Vec<(u32, u32)> {
+        core::mem::take(&mut self.0.borrow_mut().written)
     }
 
     fn get(&self, offset: u32) -> u32 {
@@ -151,6 +158,83 @@ fn functions_get_frames_for_their_address_and_can_send_under_no_other() {
     assert_ne!(handle.get(CTRL_EXT) & 1 << 14, 0);
 }
 
+/// Register by register, as the datasheet's chapter 8 has them; here they are numbers once more.
+#[test]
+fn it_is_set_up_as_the_datasheet_says() {
+    let handle = Handle::new();
+    // Speed and duplex forced, and a bit that isn't ours; link-status changes and another.
+    handle.set(CTRL, 0x1808);
+    handle.set(CTRL_EXT, 0x1004_0000);
+    let mut waited = 0;
+    let mut controller = Controller::start(handle.clone(), |us| waited += us).unwrap();
+    assert!(waited >= 1000, "4.2.1.6.1");
+    let started = [
+        (0x150C, u32::MAX),
+        (0x1528, u32::MAX),
+        (0x0100, 0),
+        (0x0400, 0x8),
+        (0x0000, 0x0400_1808),
+        (0x150C, u32::MAX),
+        (0x0000, 0x0000_0049),
+        (0x0020, 0x0420_1340),
+    ];
+    assert_eq!(handle.take_written(), started);
+
+    controller.share(&[mac(0), mac(1)]);
+    let mut shared = Vec::new();
+    for i in 0..128 {
+        shared.extend([0x5200, 0xA000, 0x5600].map(|filter| (filter + 4 * i, 0)));
+    }
+    shared.extend((0..32).map(|i| (0x5D00 + 4 * i, 0)));
+    let addresses = (0x5408..0x5480).step_by(8).chain((0x54E0..0x5520).step_by(8));
+    shared.extend(addresses.flat_map(|low| [(low + 4, 0), (low, 0)]));
+    shared.extend([
+        (0x5408, 0x0000_0002),
+        (0x540C, 0x8004_00AB),
+        (0x5410, 0x0000_0002),
+        (0x5414, 0x8008_01AB),
+    ]);
+    for pool in 0..8 {
+        let settings = if pool < 2 { 0xC900_0000 } else { 0x8000_0000 };
+        shared.extend([(0x5AD0 + 4 * pool, settings), (0x3700 + 4 * pool, 0)]);
+    }
+    shared.extend([
+        (0x0C8C, 0),
+        (0x0C90, 0),
+        (0x2408, 0xFFFF),
+        (0x5AF0, 0xC000_0000),
+        (0x581C, 0x6000_0000),
+        (0x5818, 3),
+        (0x3500, 0x8000_FFFF),
+        (0x1514, 0xC000_0011),
+        (0x0400, 0x0100_00FA),
+        (0x5004, 0x2600),
+        (0x0100, 0x0404_8022),
+        (0x0018, 0x1004_4000),
+    ]);
+    assert_eq!(handle.take_written(), shared);
+
+    // A reset by its guest, and a message; the mailbox is taken, read, answered, and given back.
+    handle.set(0x0C88, 2);
+    handle.post(1, &[1]);
+    controller.serve();
+    let served = [
+        (0x0C88, 2),
+        (0x0C8C, 0),
+        (0x0C90, 0),
+        (0x0C80, 2),
+        (0x0C04, 8),
+        (0x5AD4, 0xC900_0000),
+        (0x0C8C, 2),
+        (0x0C90, 2),
+        (0x0840, 0x8000_0001),
+        (0x0844, 0x0000_0002),
+        (0x0848, 0x0000_01AB),
+        (0x0C04, 3),
+    ];
+    assert_eq!(handle.take_written(), served);
+}
+
 #[test]
 fn more_functions_than_pools_are_not_there() {
     let (handle, mut controller) = started(9);
@@ -208,6 +292,10 @@ fn a_guest_has_its_own_address_and_no_other() {
         assert_eq!(handle.ask(0, &[2, low, high], &mut controller), refused);
         assert_eq!(handle.ask(0, &[2 | 2 << 16, low, high], &mut controller), refused);
     }
+    // Further addresses aren't given, not even one's own once more.
+    let [low, high] = words(mac(0));
+    let more = handle.ask(0, &[2 | 2 << 16, low, high], &mut controller);
+    assert_eq!(more, 2 | REFUSED | CLEAR);
     assert_eq!(handle.ask(0, &[2 | 1 << 16], &mut controller), 2 | GRANTED | CLEAR);
 }
 
@@ -239,6 +327,11 @@ fn long_frames_up_to_what_the_controller_has() {
     assert_eq!(handle.ask(0, &[5, 0x2600], &mut controller), 5 | REFUSED | CLEAR);
     assert_eq!(handle.ask(0, &[5, u32::MAX], &mut controller), 5 | REFUSED | CLEAR);
     assert_eq!(handle.get(VMOLR) & 0x3FFF, 1522);
+    // A shorter limit takes the longer one's place, and the rest stays.
+    assert_eq!(handle.ask(0, &[5, 0x201], &mut controller), 5 | GRANTED | CLEAR);
+    assert_eq!(handle.get(VMOLR), 0xC901_0205);
+    assert_eq!(handle.ask(0, &[5, 0x201], &mut controller), 5 | GRANTED | CLEAR);
+    assert_eq!(handle.get(VMOLR), 0xC901_0205);
 }
 
 #[test]
@@ -261,6 +354,25 @@ fn a_mailbox_that_its_guest_holds_waits_and_holds_up_nobody() {
     handle.0.borrow_mut().held = 0;
     controller.serve();
     assert_eq!(handle.answer(0)[0], 1 | GRANTED);
+}
+
+#[test]
+fn several_mailboxes_that_are_held_all_wait() {
+    let (handle, mut controller) = started(3);
+    handle.0.borrow_mut().held = 0b110;
+    handle.post(1, &[1]);
+    controller.serve();
+    handle.post(2, &[1]);
+    controller.serve();
+    assert_eq!([handle.answer(1)[0], handle.answer(2)[0]], [1, 1], "untouched");
+    handle.0.borrow_mut().held = 0;
+    // Who waits isn't forgotten for who comes, and is answered once.
+    handle.post(1, &[1]);
+    controller.serve();
+    assert_eq!([handle.answer(1)[0], handle.answer(2)[0]], [1 | GRANTED, 1 | GRANTED]);
+    handle.take_written();
+    controller.serve();
+    assert_eq!(handle.take_written(), []);
 }
 
 proptest! {

@@ -1,0 +1,117 @@
+//! The FADT, and which of several tables counts.
+
+use super::*;
+
+/// An FADT of so many bytes, with these in it.
+fn fadt(length: usize, fields: &[(usize, &[u8])]) -> Vec<u8> {
+    let mut body = vec![0; length - 36];
+    for (at, bytes) in fields {
+        body[at - 36..at - 36 + bytes.len()].copy_from_slice(bytes);
+    }
+    table(b"FACP", &body)
+}
+
+fn found(fadt: Vec<u8>) -> Machine {
+    probe(&machine(&[madt(&ONE_CPU), fadt]), RSDP_AT).unwrap()
+}
+
+/// A generic address: space, width, and the address from its fourth byte on.
+fn generic(space: u8, address: u64) -> [u8; 12] {
+    let mut bytes = [space, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    bytes[4..].copy_from_slice(&address.to_le_bytes());
+    bytes
+}
+
+const FLAGS: usize = 112;
+const TIMER: usize = 76;
+const TIMER_LENGTH: usize = 91;
+const RESET: usize = 116;
+const RESET_VALUE: usize = 128;
+const EXTENDED_TIMER: usize = 208;
+
+/// The port is opened to guests: it had better be the right one.
+#[test]
+fn the_timer_s_port_is_the_extended_one_if_that_is_a_port() {
+    let legacy: [(usize, &[u8]); 2] = [(TIMER, &[0x08, 0x06, 0, 0]), (TIMER_LENGTH, &[4])];
+    let with = |length, address: [u8; 12]| {
+        let fields = [legacy[0], legacy[1], (EXTENDED_TIMER, address.as_slice())];
+        let fields = if length >= 220 { &fields[..] } else { &legacy[..] };
+        found(fadt(length, fields)).pm_timer.map(|timer| timer.port)
+    };
+    assert_eq!(with(244, generic(1, 0x1234)), Some(0x1234));
+    assert_eq!(with(220, generic(1, 0xFFFF)), Some(0xFFFF), "the table ends with it");
+    // In memory, beyond the ports, or nowhere: then the old one.
+    assert_eq!(with(244, generic(0, 0x1234)), Some(0x608));
+    assert_eq!(with(244, generic(2, 0x1234)), Some(0x608));
+    assert_eq!(with(244, generic(1, 0x1_0000)), Some(0x608));
+    assert_eq!(with(244, generic(1, 0)), Some(0x608));
+    // The table ends before it.
+    assert_eq!(with(219, generic(1, 0x1234)), Some(0x608));
+    assert_eq!(with(129, generic(1, 0x1234)), Some(0x608));
+}
+
+#[test]
+fn the_old_timer_s_port_must_be_one_of_four_bytes() {
+    let port = |port: u32, length: u8| {
+        let fields: [(usize, &[u8]); 2] = [(TIMER, &port.to_le_bytes()), (TIMER_LENGTH, &[length])];
+        found(fadt(132, &fields)).pm_timer
+    };
+    assert_eq!(port(0x608, 4), Some(PmTimer { port: 0x608, bits32: false }));
+    assert_eq!(port(0xFFFF, 4), Some(PmTimer { port: 0xFFFF, bits32: false }));
+    assert_eq!(port(0x608, 0), None);
+    assert_eq!(port(0x608, 3), None);
+    assert_eq!(port(0, 4), None);
+    assert_eq!(port(0x1_0608, 4), None);
+}
+
+#[test]
+fn flags_say_how_wide_the_timer_is_and_whether_there_is_a_reset_register() {
+    let with = |flags: u32, reset: [u8; 12]| {
+        let fields: [(usize, &[u8]); 5] = [
+            (TIMER, &[0x08, 0x06, 0, 0]),
+            (TIMER_LENGTH, &[4]),
+            (FLAGS, &flags.to_le_bytes()),
+            (RESET, &reset),
+            (RESET_VALUE, &[0x0E]),
+        ];
+        let machine = found(fadt(132, &fields));
+        (machine.pm_timer.map(|timer| timer.bits32), machine.reset)
+    };
+    let port = generic(1, 0xCF9);
+    let reset = Some(Reset { port: 0xCF9, value: 0x0E });
+    assert_eq!(with(1 << 8, port), (Some(true), None));
+    assert_eq!(with(1 << 10, port), (Some(false), reset));
+    assert_eq!(with(1 << 8 | 1 << 10, port), (Some(true), reset));
+    assert_eq!(with(!(1 << 8 | 1 << 10), port), (Some(false), None));
+    assert_eq!(with(1 << 10, generic(0, 0xFED0_0000)).1, None, "in memory");
+    assert_eq!(with(1 << 10, generic(1, 0)).1, None);
+}
+
+/// Firmware that lists a table twice means the first.
+#[test]
+fn of_two_tables_the_first_counts() {
+    let timer = |port: u8| fadt(132, &[(TIMER, &[port, 6, 0, 0]), (TIMER_LENGTH, &[4])]);
+    let ecam = |base: u8| {
+        let entry = [0, 0, 0, base, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0];
+        table(b"MCFG", &[&[0; 8][..], &entry].concat())
+    };
+    let dmar = |width: u8| table(b"DMAR", &[width, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let other_cpu = [0, 8, 1, 1, 1, 0, 0, 0];
+    let tables = [
+        madt(&ONE_CPU),
+        madt(&other_cpu),
+        timer(0x08),
+        timer(0x0C),
+        ecam(0xB0),
+        ecam(0xC0),
+        dmar(38),
+        dmar(45),
+        table(b"IVRS", &[]),
+    ];
+    let found = probe(&machine(&tables), RSDP_AT).unwrap();
+    assert_eq!(found.cpus[..], [Cpu { apic_id: 0, acpi_uid: 0 }]);
+    assert_eq!(found.pm_timer.map(|timer| timer.port), Some(0x608));
+    assert_eq!(found.ecam.map(|ecam| (ecam.base, ecam.bus_end)), Some((0xB000_0000, 9)));
+    assert_eq!(found.dmar.map(|dmar| dmar.host_address_width), Some(39));
+    assert!(found.ivrs_present);
+}
