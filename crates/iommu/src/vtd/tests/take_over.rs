@@ -11,7 +11,7 @@ const ON: u32 = TE | QIE | IRE | CFI | SRTP | SIRTP;
 fn taken_over(left: impl FnOnce(&mut super::model::State)) -> (Model, Vec<u32>) {
     let model = Model::new(CAP | 1 << 5, ECAP);
     model.with(left);
-    let mut unit = Unit::enable(model.clone(), model.clone(), 65536, Remapping::On).unwrap();
+    let mut unit = Unit::enable(model.clone(), model.clone(), 256, Remapping::On).unwrap();
     model.assert_settled();
     assert!(!unit.faults(|fault| panic!("{fault}")), "an old fault");
     assert_eq!(unit.outline().audit_unit(&mut model.clone()), Ok(()));
