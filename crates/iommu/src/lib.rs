@@ -104,7 +104,7 @@ pub struct Message {
 /// Something a device did that a unit blocked or dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The device that tried it.
+    /// The device that tried it; 00:00.0 for completions and time-outs on units that don't tell.
     pub source: Bdf,
     /// What it tried.
     pub request: Request,
@@ -129,6 +129,18 @@ pub enum Request {
     TimeOut,
 }
 
+/// The sender of a completion, which older units don't tell.
+struct Named(Bdf);
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.requester_id() {
+            0 => f.write_str("a device that the unit doesn't name"),
+            _ => write!(f, "device {}", self.0),
+        }
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Fault { source, reason, code, .. } = self;
@@ -138,11 +150,11 @@ impl fmt::Display for Fault {
             Request::Interrupt(index) => write!(f, "an interrupt by entry {index}")?,
             Request::Completion => {
                 let what = "a completion of an invalidation";
-                return write!(f, "{what} by device {source} was dropped: {reason}");
+                return write!(f, "{what} by {} was dropped: {reason}", Named(*source));
             }
             Request::TimeOut => {
                 let what = "didn't complete an invalidation in time";
-                return write!(f, "device {source} {what}: {reason}");
+                return write!(f, "{} {what}: {reason}", Named(*source));
             }
         }
         write!(f, " by device {source} was blocked: {reason} ({code:#x})")

@@ -53,7 +53,7 @@ impl FaultReports {
 type Kind = (Bdf, Discriminant<Request>);
 
 /// Devices whose first attempts are told of, times what one can try.
-const NAMED: usize = 3 * 32;
+const NAMED: usize = 5 * 32;
 
 /// What the IOMMU blocked: the first of each kind that a device tries, so that none hides behind
 /// another, and beyond that one a second, for a guest can make its device do something forbidden as

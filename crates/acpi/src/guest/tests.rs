@@ -45,6 +45,7 @@ fn the_fadt_says_how_to_switch_off() {
     assert_eq!(fadt[244..256], [1, 8, 0, 1, 0, 6, 0, 0, 0, 0, 0, 0]);
     assert_eq!(fadt[256..268], [1, 8, 0, 1, 1, 6, 0, 0, 0, 0, 0, 0]);
     assert_eq!(fadt[208..220], [0; 12], "no PM timer");
+    assert_eq!(fadt[109..111], [0b101, 0], "devices of the PC, and no VGA");
     let dsdt = u64::from_le_bytes(fadt[140..148].try_into().unwrap());
     assert_eq!(block[(dsdt - BASE) as usize..][..4], *b"DSDT");
 }
@@ -54,6 +55,7 @@ fn the_fadt_says_how_to_switch_off() {
 fn the_dsdt_names_s5() {
     let dsdt = table(&build(&GuestConfig { vcpus: 1, pm_timer: None }).unwrap(), b"DSDT");
     assert_eq!(dsdt[36..49], *b"\x08_S5_\x12\x08\x04\x0A\x05\x0A\x05\0");
+    assert_eq!((SLEEP_TYPE_S5 << 2 | SLEEP_ENABLE, SLEEP_ENABLE), (0x34, 0x20));
 }
 
 /// An independent reader finds no fault; skipped where there is none.

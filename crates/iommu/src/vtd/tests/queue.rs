@@ -62,6 +62,11 @@ fn completions_of_devices_fail_nothing_and_are_reported() {
         "a completion of an invalidation by device 00:03.0 was dropped: \
          nobody asked it to invalidate anything"
     );
+    // Units before revision 3 don't say which.
+    model.with(|state| (state.iqercd, state.fsts) = (0, state.fsts | ICE));
+    unit.faults(|fault| {
+        assert!(fault.to_string().contains("by a device that the unit doesn't name"))
+    });
     model.with(|state| assert_eq!(state.fsts, 0, "else the unit sends no interrupt any more"));
     assert!(!crate::vtd::fault_pending(&mut model.clone()));
     unit.faults(|fault| panic!("{fault}"));
