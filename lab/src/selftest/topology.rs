@@ -3,7 +3,7 @@
 
 use super::case::{Case, Expect, Guest, Special};
 use super::cases::{case, guest};
-use plan::{Choice, DeviceName};
+use plan::{DeviceName, Policy};
 
 /// One device with two functions, without ACS.
 const ONE_DEVICE: &[&str] = &["edu,addr=3.0,multifunction=on", "edu,addr=3.1"];
@@ -68,5 +68,5 @@ fn at(bus: u8, device: u8, function: u8) -> DeviceName {
 }
 
 fn vm(devices: &[DeviceName]) -> Guest {
-    Guest { devices: devices.to_vec(), ..guest("hello", Choice::Eli) }
+    Guest { devices: devices.to_vec(), ..guest("hello", Policy::Eli) }
 }
