@@ -27,7 +27,8 @@ pub fn legend() -> String {
          \x20 short and long windows of a running load. Costs are executed instructions, not time.\n\
          \x20 modelled: the measured figures at the program's rate of device interrupts in the ELI paper (fio:\n\
          \x20 memcached's {}) and {} ticks a second, with {} cycles charged for each exit and one\n\
-         \x20 cycle for each instruction.\n",
+         \x20 cycle for each instruction. That is the direct cost of a VMX exit on the paper's Xeon X5570;\n\
+         \x20 what ran is SVM in an emulator, whose exits nobody has timed.\n",
         thousands(Model::PAPER.interrupts as u64),
         Model::PAPER.ticks,
         thousands(Model::PAPER.cycles as u64)
