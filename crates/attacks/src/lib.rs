@@ -25,9 +25,16 @@ pub struct Attack {
     pub shows: &'static [Shown],
     /// What the host's log must tell of it.
     pub blocked: Option<Blocked>,
+    /// How many interrupts and exceptions its own handlers must have had at the least.
+    pub takes: u64,
 }
 
 impl Attack {
+    /// The same; its own handlers have had so many interrupts and exceptions, whatever the policy.
+    pub(crate) const fn taking(self, takes: u64) -> Attack {
+        Attack { takes, ..self }
+    }
+
     /// How often it must have begun at the least.
     pub const fn begins(&self) -> usize {
         match self.ends {

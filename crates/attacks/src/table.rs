@@ -10,7 +10,7 @@ use crate::{
 use ledger::Reason::{self, *};
 
 const fn attack(name: &'static str, does: &'static str, shows: &'static [Shown]) -> Attack {
-    Attack { name, does, ends: Contained, shows, blocked: None }
+    Attack { name, does, ends: Contained, shows, blocked: None, takes: 0 }
 }
 
 /// DMA, which no exit tells of.
@@ -24,7 +24,7 @@ const fn last(
     ends: Ends,
     shows: &'static [Shown],
 ) -> Attack {
-    Attack { name, does, ends, shows, blocked: None }
+    Attack { name, does, ends, shows, blocked: None, takes: 0 }
 }
 
 /// At least so many exits, whatever the policy and the place.
@@ -160,32 +160,38 @@ const INTERRUPTS: &[Attack] = &[
         "off",
         "keeps interrupts off for seconds while its device raises them",
         &[shared(Turn, 1)],
-    ),
-    attack("no-eoi", "never completes, fourteen handlers deep", &[shared(Turn, 1)]),
+    )
+    .taking(50),
+    attack("no-eoi", "never completes, fourteen handlers deep", &[shared(Turn, 1)]).taking(14),
     attack("eoi-storm", "completes nothing, 100,000 times", &[]),
-    attack("eoi-twice", "completes each interrupt twenty times", &[shared(Turn, 1)]),
+    attack("eoi-twice", "completes each interrupt twenty times", &[shared(Turn, 1)]).taking(300),
     attack(
         "priority",
         "task priority at 15 with interrupts pending, then up and down",
         &[shared(Turn, 1)],
-    ),
-    attack("cr8", "the same by CR8", &[shared(Turn, 1)]),
-    attack("int-n", "INT n for every n", &[eli(Exception, 1)]),
-    attack("self-storm", "every vector to itself, interrupts off and on", &[eli(Ipi, 4000)]),
-    attack("nmi-storm", "NMIs to itself, faster than it handles them", &[shown(Ipi, 1500)]),
+    )
+    .taking(2000),
+    attack("cr8", "the same by CR8", &[shared(Turn, 1)]).taking(20000),
+    attack("int-n", "INT n for every n", &[eli(Exception, 1)]).taking(4960),
+    attack("self-storm", "every vector to itself, interrupts off and on", &[eli(Ipi, 4000)])
+        .taking(4460),
+    attack("nmi-storm", "NMIs to itself, faster than it handles them", &[shown(Ipi, 1500)])
+        .taking(1000),
     attack(
         "device-storm",
         "its device's interrupt as fast as it can be raised",
         &[shared(Turn, 1)],
-    ),
-    attack("shadow", "STI and CLI back to back under interrupts", &[]),
+    )
+    .taking(5000),
+    attack("shadow", "STI and CLI back to back under interrupts", &[]).taking(2000),
     // On a shared core a tick that is due when it exits anyway, or when another has the core, has no exit
     // of its own.
     attack(
         "timer-storm",
         "a periodic timer with the smallest count",
         &[own(TimerInterrupt, 1000), shared(TimerInterrupt, 1)],
-    ),
+    )
+    .taking(1000),
     attack("timer-program", "sets and stops timers without end", &[shown(TimerProgram, 5000)]),
 ];
 
@@ -194,23 +200,28 @@ const APIC: &[Attack] = &[
         "commands",
         "every delivery mode to every shorthand and to others' ids",
         &[shown(Ipi, 1000)],
-    ),
+    )
+    .taking(300),
     attack(
         "command-noise",
         "interrupt commands with reserved bits and noise",
         &[shown(MsrWrite, 1000)],
-    ),
-    attack("base", "switches the APIC off, to xAPIC, elsewhere", &[shown(MsrWrite, 3000)]),
+    )
+    .taking(1000),
+    attack("base", "switches the APIC off, to xAPIC, elsewhere", &[shown(MsrWrite, 3000)])
+        .taking(3000),
     attack(
         "disabled",
         "disables it by software with interrupts under way",
         &[shown(MsrWrite, 200)],
-    ),
+    )
+    .taking(400),
     attack(
         "registers",
         "every register read and written with noise",
         &[shown(MsrRead, 200), shown(MsrWrite, 3000)],
-    ),
+    )
+    .taking(3000),
     attack(
         "local-vectors",
         "SMI, NMI, INIT and ExtINT in the local vectors",
@@ -224,44 +235,55 @@ const IDT: &[Attack] = &[
         "anywhere",
         "tables across pages, in device registers, where nothing is, not canonical",
         &[eli(IdtLoad, 1)],
-    ),
+    )
+    .taking(200),
     attack(
         "limits",
         "limits that leave out the host's vectors, the device's, or half a gate",
         &[eli(IdtLoad, 1)],
-    ),
+    )
+    .taking(250),
     attack(
         "gates",
         "gates of every type and none, for the device's and the host's vectors",
         &[eli(Exception, 100)],
-    ),
+    )
+    .taking(750),
     // On a shared core its table has no shadow, whose page would be watched.
-    attack("stores", "stores to the table's page under interrupts", &[own(IdtWrite, 100)]),
-    attack("not-present", "INT n on gates that it keeps not present", &[eli(Exception, 1000)]),
-    attack("double-faults", "the fault's own handler not present", &[eli(Exception, 500)]),
+    attack("stores", "stores to the table's page under interrupts", &[own(IdtWrite, 100)])
+        .taking(700),
+    attack("not-present", "INT n on gates that it keeps not present", &[eli(Exception, 1000)])
+        .taking(3000),
+    attack("double-faults", "the fault's own handler not present", &[eli(Exception, 500)])
+        .taking(1200),
     attack(
         "remapped",
         "the page behind the table's address exchanged under interrupts",
         &[shown(TimerProgram, 2), eli(IdtLoad, 1)],
-    ),
+    )
+    .taking(500),
     attack("by-device", "its device writes the table's page", &[shown(PciConfig, 1)]),
 ];
 
 const CPUS: &[Attack] = &[
-    attack("commands", "interrupt commands from all CPUs at once", &[shown(Ipi, 1000)]),
+    attack("commands", "interrupt commands from all CPUs at once", &[shown(Ipi, 1000)])
+        .taking(2000),
     attack("starts", "INIT and start-up IPIs without end", &[shown(Ipi, 300)]),
     attack(
         "tables",
         "one CPU rewrites the table that the other takes interrupts through",
         &[own(Exception, 1), shared(IdtLoad, 1)],
-    ),
+    )
+    .taking(2000),
     attack("bars", "one CPU moves the registers that the other reads", &[shown(PciConfig, 300)]),
-    attack("remapped", "one CPU exchanges the page behind the other's table", &[eli(IdtLoad, 1)]),
+    attack("remapped", "one CPU exchanges the page behind the other's table", &[eli(IdtLoad, 1)])
+        .taking(2000),
     attack(
         "unmapped",
         "one CPU unmaps a page of the other's table and maps it again",
         &[eli(IdtLoad, 1)],
-    ),
+    )
+    .taking(2000),
     attack(
         "asleep",
         "one CPU interrupts the other, which sleeps, and moves registers without end",

@@ -72,8 +72,8 @@ pub fn noise(_: &str, _: &Boot) {
 }
 
 /// Its device's registers over memory, over the APICs, the ledger, the host's IOMMU, nothing.
-pub fn bars(_: &str, boot: &Boot) {
-    let Some(device) = ground::device() else { return };
+pub fn bars(test: &str, boot: &Boot) {
+    let Some(device) = ground::needed_device(test) else { return };
     let home = device.base() as u32;
     let memory = boot.memory_end() as u32;
     let fixed =
@@ -160,8 +160,8 @@ fn version(nvme: &Nvme) -> bool {
 }
 
 /// Sized, moved and switched off while its DMA is under way and its interrupts come.
-pub fn under_way(_: &str, boot: &Boot) {
-    let Some(device) = ground::device() else { return };
+pub fn under_way(test: &str, boot: &Boot) {
+    let Some(device) = ground::needed_device(test) else { return };
     let home = device.base() as u32;
     let buffer = boot.free_memory().start;
     cpu::enable_interrupts();
@@ -206,8 +206,8 @@ pub fn capabilities(_: &str, _: &Boot) {
 }
 
 /// MSI switched on and off, aimed anew, while the device raises.
-pub fn rewritten(_: &str, _: &Boot) {
-    let Some(device) = ground::device() else { return };
+pub fn rewritten(test: &str, _: &Boot) {
+    let Some(device) = ground::needed_device(test) else { return };
     (0x41..0x80).for_each(|v| idt::on(v, edu::handler));
     cpu::enable_interrupts();
     for i in 0..2000u32 {
@@ -226,8 +226,8 @@ pub fn rewritten(_: &str, _: &Boot) {
 
 /// Messages to every CPU that might be, in every mode, at vectors that nobody may send; in VT-d's own
 /// format; to memory.
-pub fn messages(_: &str, _: &Boot) {
-    let Some(device) = ground::device() else { return };
+pub fn messages(test: &str, _: &Boot) {
+    let Some(device) = ground::needed_device(test) else { return };
     cpu::enable_interrupts();
     for id in (0..16).chain([0x55, 0xFF]) {
         for mode in 0..8u32 {

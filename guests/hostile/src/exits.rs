@@ -1,7 +1,7 @@
 //! Exits of every reason, as fast as they go.
 
-use crate::ground::VECTOR;
-use machine::{attempt, boot::Boot, cpu, idt, nvme::Nvme, pci::Function, x2apic};
+use crate::ground::{self, VECTOR};
+use machine::{attempt, boot::Boot, console::check, cpu, idt, pci::Function, x2apic};
 
 const STORM: u32 = 10_000;
 const NOWHERE: u64 = 0x9000_0000;
@@ -55,8 +55,9 @@ pub fn ioapic(_: &str, _: &Boot) {
 }
 
 /// The MSI-X table of a controller.
-pub fn msix(_: &str, _: &Boot) {
-    let Some((_, table)) = Nvme::find().and_then(|n| n.table()) else { return };
+pub fn msix(test: &str, _: &Boot) {
+    let Some(nvme) = ground::needed_controller(test) else { return };
+    let Some((_, table)) = nvme.table() else { return check!(test, false, "no MSI-X table") };
     for i in 0..STORM / 2 {
         cpu::mmio_write(table + 12, 1);
         cpu::mmio_write(table + 8, i & 0xFFFF);

@@ -1,12 +1,14 @@
 //! The attacker's own machine: set up so that interrupts come without exits, put in order again after
 //! each attack, and tried.
 
-use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use machine::edu::Edu;
 use machine::{
-    console::{println, typed},
+    console::{check, println, typed},
     counters::Counted,
-    cpu, idt, pci, wait, x2apic,
+    cpu, idt,
+    nvme::Nvme,
+    pci, wait, x2apic,
 };
 
 /// The device's vector.
@@ -41,6 +43,38 @@ pub fn wait_for_order() {
 /// The device, if this VM has one.
 pub fn device() -> Option<Edu> {
     if HOME.load(SeqCst) == 0 { None } else { Edu::find() }
+}
+
+/// The device, for an attack that needs it; without one that fails.
+pub fn needed_device(test: &str) -> Option<Edu> {
+    let device = device();
+    if device.is_none() {
+        check!(test, false, "no edu device answers");
+    }
+    device
+}
+
+/// The NVMe controller, for an attack that needs it; without one that fails.
+pub fn needed_controller(test: &str) -> Option<Nvme> {
+    let controller = Nvme::find();
+    if controller.is_none() {
+        check!(test, false, "no NVMe controller answers");
+    }
+    controller
+}
+
+/// Whether the attack that was carried out last wasn't, for there is nothing to attack.
+static SKIPPED: AtomicBool = AtomicBool::new(false);
+
+/// Says why an attack isn't played: it won't count as one.
+pub fn skip(why: &str) {
+    SKIPPED.store(true, SeqCst);
+    println!("  not played: {why}");
+}
+
+/// Whether [`skip`] was called since the last time.
+pub fn take_skipped() -> bool {
+    SKIPPED.swap(false, SeqCst)
 }
 
 /// Puts tables, APIC and device back as [`prepare`] left them, with interrupts off; what is pending

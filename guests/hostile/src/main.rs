@@ -2,7 +2,8 @@
 //! attack when it begins and when it is over, and what the ledger counted of it.
 //!
 //! `ok SUBJECT/ATTACK: …` says that the attacker came through and its own machine still works. What became of
-//! the host and of the other VMs is for others to say. Without `order=none` it waits for a byte on
+//! the host and of the other VMs is for others to say. `skipped SUBJECT/ATTACK` says that there was nothing
+//! to attack, and `taken SUBJECT/ATTACK N` how many interrupts and exceptions the attacker had in it. Without `order=none` it waits for a byte on
 //! its console before it begins, so that its victim can be at work by then.
 #![no_std]
 #![no_main]
@@ -30,7 +31,7 @@ use machine::{
     boot::Boot,
     console::{self, println, verdict},
     counters::{self, Window},
-    cpu, power,
+    cpu, idt, power,
 };
 
 machine::kernel!(main);
@@ -45,6 +46,10 @@ fn main(boot: &Boot) -> ! {
     if boot.option("order") != Some("none") {
         println!("ready");
         ground::wait_for_order();
+    }
+    if attacks::chosen(names).next().is_some() {
+        // Most raise its interrupts, and would otherwise do so at nobody's.
+        let _ = ground::needed_device("the attacker");
     }
     for subject in attacks::chosen(names) {
         subject.attacks.iter().for_each(|attack| carry_out(subject, attack, boot));
@@ -64,8 +69,13 @@ fn carry_out(subject: &Subject, attack: &Attack, boot: &Boot) {
     doing(name, boot);
     cpu::disable_interrupts();
     let counted = window.close();
+    let taken = idt::everything();
     ground::restore();
     ground::print_ledger(place, name, &counted);
+    if ground::take_skipped() {
+        return println!("skipped {place}/{name}");
+    }
+    println!("taken {place}/{name} {taken}");
     let (name, n) = (format_args!("{place}/{name}"), ground::interrupts());
     verdict(
         n == ground::SAMPLE,

@@ -30,7 +30,7 @@ fn is(at: u64, value: u64) -> bool {
 
 /// By edu, out of memory that isn't the guest's and into it: what is read must tell nothing.
 pub fn edu(test: &str, boot: &Boot) {
-    let Some(device) = ground::device() else { return };
+    let Some(device) = ground::needed_device(test) else { return };
     let (pattern, target) = (boot.free_memory().start, boot.free_memory().start + PAGE);
     fill(pattern, 0x600D_600D_600D_600D);
     let end = boot.memory_end().next_multiple_of(1 << 20);
@@ -52,7 +52,7 @@ pub fn edu(test: &str, boot: &Boot) {
 
 /// By an NVMe controller, its answer written to addresses all over 64 bits: host, other VMs, registers.
 pub fn nvme(test: &str, boot: &Boot) {
-    let Some(mut nvme) = Nvme::find() else { return };
+    let Some(mut nvme) = ground::needed_controller(test) else { return };
     let buffer = boot.free_memory().start;
     fill(buffer, 0);
     let own = nvme.start() && nvme.identify_to(buffer) == Some(0) && !is(buffer, 0);
@@ -74,8 +74,8 @@ pub fn nvme(test: &str, boot: &Boot) {
 
 /// Its queues themselves in foreign memory, with a command to be fetched there, and doorbells of queues that don't
 /// exist.
-pub fn queues(_: &str, boot: &Boot) {
-    let Some(mut nvme) = Nvme::find() else { return };
+pub fn queues(test: &str, boot: &Boot) {
+    let Some(mut nvme) = ground::needed_controller(test) else { return };
     let end = boot.memory_end().next_multiple_of(1 << 20);
     for address in [0, end, end + (64 << 20), 2 * GIB - PAGE, 0xFED9_0000, 4 * GIB, 1 << 40, !0xFFF]
     {
@@ -89,26 +89,40 @@ pub fn queues(_: &str, boot: &Boot) {
 }
 
 /// Writes to the interrupt window, four bytes each, in VT-d's own format (5.1.2.2): any handle, its own source id.
-pub fn forged(_: &str, _: &Boot) {
-    let Some(mut nvme) = Nvme::find() else { return };
+pub fn forged(test: &str, _: &Boot) {
+    let Some(mut nvme) = ground::needed_controller(test) else { return };
     if !nvme.start() {
-        return;
+        return check!(test, false, "the controller doesn't start");
     }
     cpu::enable_interrupts();
+    let before = idt::everything();
+    let (mut sent, mut tried) = (0, 0);
     for handle in (0..256u64).chain([0x7FFF, 0xFFFF]) {
         let address = 0xFEE0_0000 | (handle & 0x7FFF) << 5 | 1 << 4 | handle >> 15 << 2;
-        if nvme.word_to(address).is_none() {
-            nvme.start();
+        tried += 1;
+        match nvme.word_to(address) {
+            Some(_) => sent += 1,
+            None => {
+                nvme.start();
+            }
         }
     }
+    wait::settle();
+    cpu::disable_interrupts();
     nvme.stop();
+    // Its own entry among them interrupts it; no other may.
+    let came = idt::everything() - before - idt::count(VECTOR);
+    check!(test, sent * 2 > tried, "{sent} of {tried} were sent by the controller");
+    check!(test, came == 0, "{came} interrupts came of them");
 }
 
 /// A table of MSI-X, every word with noise, masked and unmasked at speed, enabled and not, while the controller
 /// completes commands.
-pub fn msix(_: &str, boot: &Boot) {
-    let Some(mut nvme) = Nvme::find() else { return };
-    let Some((capability, table)) = nvme.table() else { return };
+pub fn msix(test: &str, boot: &Boot) {
+    let Some(mut nvme) = ground::needed_controller(test) else { return };
+    let Some((capability, table)) = nvme.table() else {
+        return check!(test, false, "no MSI-X table");
+    };
     let buffer = boot.free_memory().start;
     let mut random = Random::new(SEED);
     let control = nvme.function.read(capability);
@@ -151,8 +165,10 @@ const MODES: [u32; 4] = [0, 1 << 8, 4 << 8, 0xC000];
 /// The entry of the controller's completions at vectors that are exceptions', for every CPU that might be, itself
 /// too: programmed so while nothing is sent, and made so of a good one while it sends.
 pub fn msix_reserved(test: &str, boot: &Boot) {
-    let Some(mut nvme) = Nvme::find() else { return };
-    let Some((capability, table)) = nvme.table() else { return };
+    let Some(mut nvme) = ground::needed_controller(test) else { return };
+    let Some((capability, table)) = nvme.table() else {
+        return check!(test, false, "no MSI-X table");
+    };
     let buffer = boot.free_memory().start;
     let control = nvme.function.read(capability) & !(3 << 30);
     [0x10, 0x1F, VECTOR].into_iter().for_each(|v| idt::on(v, |_| x2apic::complete()));
@@ -208,9 +224,9 @@ fn completion_comes(nvme: &mut Nvme, table: u64, buffer: u64) -> bool {
 }
 
 /// The table by odd widths, at odd places and beyond its end.
-pub fn msix_widths(_: &str, _: &Boot) {
-    let Some(nvme) = Nvme::find() else { return };
-    let Some((_, table)) = nvme.table() else { return };
+pub fn msix_widths(test: &str, _: &Boot) {
+    let Some(nvme) = ground::needed_controller(test) else { return };
+    let Some((_, table)) = nvme.table() else { return check!(test, false, "no MSI-X table") };
     let mut random = Random::new(SEED);
     for _ in 0..2000 {
         let r = random.number();

@@ -233,9 +233,9 @@ pub fn remapped(_: &str, _: &Boot) {
 }
 
 /// The table moved in memory by the device's own DMA: a copy written over it from outside the CPU.
-pub fn by_device(_: &str, boot: &Boot) {
+pub fn by_device(test: &str, boot: &Boot) {
     forgive_all();
-    let Some(device) = ground::device() else { return };
+    let Some(device) = ground::needed_device(test) else { return };
     let (table, copy) = (idt::arena(0), boot.free_memory().start);
     for i in 0..idt::TABLE_BYTES as u64 / 8 {
         // SAFETY: a page of memory that the loader says is free, and the table.

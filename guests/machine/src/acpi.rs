@@ -33,6 +33,8 @@ pub struct Fadt {
     pub reduced: bool,
     /// How to power off.
     pub sleep: Sleep,
+    /// Where the PM timer's four ports begin; zero without one.
+    pub timer_port: u16,
     /// The reset register's port and the value to write.
     pub reset: (u16, u8),
     /// The DSDT.
@@ -133,7 +135,9 @@ impl Tables {
         };
         let dsdt = if t.number(140, 8) != 0 { t.number(140, 8) } else { t.number(40, 4) };
         let reset = (t.number(116 + 4, 8) as u16, t.number(128, 1) as u8);
-        Some(Fadt { reduced, sleep, reset, dsdt: Table::at(dsdt)? })
+        let timer = if t.number(76, 4) != 0 { t.number(76, 4) } else { t.number(208 + 4, 8) };
+        let timer_port = timer as u16;
+        Some(Fadt { reduced, sleep, timer_port, reset, dsdt: Table::at(dsdt)? })
     }
 
     /// Processors the MADT lists as enabled, by their APIC ids; entries of both kinds.

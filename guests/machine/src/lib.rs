@@ -62,7 +62,7 @@ fn begin(info: u64) -> ! {
     idt::init();
     x2apic::note_left_over();
     x2apic::init();
-    counters::init(boot.option("policy"));
+    counters::init(boot.option("policy"), boot.option("shared").is_some());
     kernel(&boot)
 }
 

@@ -19,7 +19,8 @@ const LVT_TIMER: u32 = 0x832;
 const LVT_LINT0: u32 = 0x835;
 const SELF_IPI: u32 = 0x83F;
 const INITIAL_COUNT: u32 = 0x838;
-const CURRENT_COUNT: u32 = 0x839;
+/// The timer's current count.
+pub const CURRENT_COUNT: u32 = 0x839;
 const DIVIDE: u32 = 0x83E;
 
 const LVT_MASKED: u64 = 1 << 16;

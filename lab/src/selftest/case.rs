@@ -424,12 +424,9 @@ impl Guest {
     }
 
     fn cmdline(&self, bare: bool) -> String {
-        let policy = match self.cores {
-            _ if bare => "bare",
-            Cores::First | Cores::One => "shared",
-            Cores::Next => self.in_force().0,
-        };
-        format!("test={} policy={policy} {}", self.tests, self.options)
+        let policy = if bare { "bare" } else { self.in_force().0 };
+        let shared = if self.cores == Cores::Next { "" } else { " shared=yes" };
+        format!("test={} policy={policy}{shared} {}", self.tests, self.options)
     }
 }
 

@@ -27,8 +27,11 @@ pub fn msi_program(test: &str, _: &Boot) {
         let n = edu.raise_and_wait(vector, 10) - before;
         let counted = window.close();
         check!(test, n == 10, "at {vector:#x}: {n} of 10");
-        counted.expect(test, Reason::DeviceInterrupt, 10..=10, 0..=0);
-        counted.expect_none(test);
+        // On a shared core class F is the host's, and the guest's there come by injection.
+        let own = if counters::shared() && vector >= 0xF0 { 10..=10 } else { 0..=0 };
+        let most = 2 * own.end();
+        counted.expect(test, Reason::DeviceInterrupt, 10..=10, own);
+        counted.expect_few(test, most);
     }
     // Vectors a host might want for itself: delivered all the same, at whatever cost.
     for vector in 0xF0..=0xFE {

@@ -55,6 +55,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("timer-mixed", timer::mixed),
     ("timer-nested", timer::nested),
     ("timer-floor", timer::floor),
+    ("idt-shown", idt::shown),
     ("idt-move", idt::moved),
     ("idt-limit", idt::limited),
     ("idt-write", idt::written),

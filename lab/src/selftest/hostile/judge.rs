@@ -65,8 +65,13 @@ pub fn complaints(case: &Case, outcome: &Outcome) -> Vec<String> {
 /// What there is to tell of a run that passed.
 pub fn told(case: &Case, outcome: &Outcome) -> Option<String> {
     let verified = Verified::read(outcome.consoles.first()?).ok()?;
-    let subjects = case.guests.iter().flat_map(|g| attacks::chosen(g.tests));
-    let attacks: usize = subjects.map(|s| s.attacks.len()).sum();
+    let played = |(guest, console): (&Guest, &String)| {
+        let of =
+            |s: &'static Subject| s.attacks.iter().map(move |a| format!("{}/{}", s.name, a.name));
+        let names = attacks::chosen(guest.tests).flat_map(of);
+        names.filter(|name| begun(name, console) > 0 && !skipped(name, console)).count()
+    };
+    let attacks: usize = case.guests.iter().zip(&outcome.consoles).map(played).sum();
     let Verified { rounds, gap, gap_tsc, device, ticks, time, .. } = verified;
     let exits: Vec<_> = Reason::ALL
         .iter()
@@ -269,6 +274,15 @@ fn attacker(tried: &Tried, wrong: &mut Vec<String>) {
     }
 }
 
+/// What there is nothing to attack of, by policy.
+const UNPLAYED: [(&str, Policy); 1] = [("interrupts/timer-storm", Policy::Direct)];
+
+/// Whether the attacker said that there was nothing to attack.
+pub fn skipped(name: &str, console: &str) -> bool {
+    let line = format!("skipped {name}");
+    console.lines().any(|l| l.trim() == line)
+}
+
 /// How often an attack began.
 pub fn begun(name: &str, console: &str) -> usize {
     let line = format!("attack {name}");
@@ -291,6 +305,19 @@ fn one(
             wrong.push(format!("{name} began {n} times, {} wanted", attack.begins()));
         }
         _ => {}
+    }
+    if skipped(&name, console) {
+        if !UNPLAYED.iter().any(|(n, p)| *n == name && guest.policy == Some(*p)) {
+            wrong.push(format!("{name} wasn't played"));
+        }
+        return;
+    }
+    let taken = console.lines().find_map(|l| l.trim().strip_prefix(&format!("taken {name} ")));
+    let taken = taken.and_then(|n| n.parse::<u64>().ok());
+    // One that ends its VM can't say so.
+    if attack.ends == Ends::Contained && taken.is_none_or(|n| n < attack.takes) {
+        let least = attack.takes;
+        wrong.push(format!("{name}: its handlers had {taken:?} interrupts, {least} wanted"));
     }
     if let Some(blocked) = attack.blocked
         && !log.iter().any(|l| named(l, guest, blocked))
@@ -459,7 +486,7 @@ mod tests {
                 .shows
                 .iter()
                 .for_each(|s| console += &format!(" {}={}", s.reason.label(), s.eli));
-            console += &format!("\nok {name}: 5 of 5\n");
+            console += &format!("\ntaken {name} {}\nok {name}: 5 of 5\n", attack.takes);
         }
         console += "attacks over\n";
         let judge = |exits: &[u64], console: &str| {
@@ -478,6 +505,8 @@ mod tests {
             ("attack exits/cpuid", "attack exits/nothing"),
             ("ok exits/cpuid", "FAIL exits/cpuid"),
             ("cpuid=", "hypercall="),
+            ("taken exits/cpuid", "taken exits/msr"),
+            ("ok exits/cpuid", "skipped exits/cpuid\nok exits/cpuid"),
             ("attacks over", ""),
         ] {
             assert!(!judge(&exits, &console.replacen(from, to, 1)).is_empty(), "{from} → {to}");

@@ -139,7 +139,7 @@ impl Tally {
                 let name = format!("{}/{}", subject.name, attack.name);
                 let says = |text: &str| console.lines().any(|l| l.trim().starts_with(text));
                 let begun = judge::begun(&name, console);
-                if begun == 0 {
+                if begun == 0 || judge::skipped(&name, console) {
                     continue;
                 }
                 self.attacks += 1;
@@ -228,6 +228,9 @@ mod tests {
         let contained = "attack exits/cpuid\nok exits/cpuid: 5 of 5\nattack exits/msr\n";
         let one = tally("exits", ["", contained, ""], [None, None]);
         assert_eq!((one.attacks, one.contained), (2, 1));
+        let skipped = "attack exits/cpuid\nskipped exits/cpuid\n";
+        let one = tally("exits", ["", skipped, ""], [None, None]);
+        assert_eq!((one.attacks, one.contained), (0, 0), "nothing was attacked");
         let fault = || Some(End::Fault("triple fault".into()));
         let begun = "attack triple-fault/now\r\n";
         let one = |end| tally("triple-fault", ["", begun, ""], [end, None]);
