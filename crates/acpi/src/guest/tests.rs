@@ -58,6 +58,19 @@ fn the_dsdt_names_s5() {
     assert_eq!((SLEEP_TYPE_S5 << 2 | SLEEP_ENABLE, SLEEP_ENABLE), (0x34, 0x20));
 }
 
+/// What Linux needs of it: the PCI bus with its ports, and the serial port (ACPI 6.4, 19.6.56).
+#[test]
+fn the_dsdt_names_the_bus_and_the_serial_port() {
+    let dsdt = table(&build(&GuestConfig { vcpus: 1, pm_timer: None }).unwrap(), b"DSDT");
+    let has = |bytes: &[u8]| dsdt.windows(bytes.len()).any(|found| found == bytes);
+    // Ids, compressed; ports of 16 bits' decoding, so many; an edge-triggered interrupt.
+    assert!(has(b"PCI0") && has(&[0x41, 0xD0, 0x0A, 0x03]));
+    assert!(has(&[0x47, 1, 0xF8, 0x0C, 0xF8, 0x0C, 1, 8]), "0xCF8");
+    assert!(has(b"COM1") && has(&[0x41, 0xD0, 0x05, 0x01]));
+    assert!(has(&[0x47, 1, 0xF8, 0x03, 0xF8, 0x03, 1, 8]), "0x3F8");
+    assert!(has(&[0x89, 6, 0, 0x03, 1, 4, 0, 0, 0]), "interrupt 4");
+}
+
 /// An independent reader finds no fault; skipped where there is none.
 #[test]
 fn iasl_disassembles_every_table() {

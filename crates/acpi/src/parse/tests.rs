@@ -230,6 +230,7 @@ fn reserved_memory_is_read_and_must_not_be_inside_out() {
     let scopes = vec![Scope { kind: ScopeKind::Bridge, enumeration_id: 0, bus: 1, path }];
     let (base, limit) = (0x7F00_0000, 0x7F0F_FFFF);
     assert_eq!(dmar.reserved, [ReservedMemory { base, limit, segment: 5, scopes }]);
+    assert!(rmrr(2, 2).is_ok(), "one byte");
     assert!(matches!(rmrr(2, 1), Err(Error::Inconsistent { table: "DMAR", offset: 48, .. })));
 }
 
@@ -246,6 +247,7 @@ fn ecam_is_that_of_segment_0_and_must_be_consistent() {
     let expected = Ecam { base: 2 << 32, segment: 0, bus_start: 16, bus_end: 31 };
     assert_eq!(found, Ok(Some(expected)));
     assert_eq!(ecam(&[entry(1 << 32, 1, 0, 255)]), Ok(None));
+    assert!(ecam(&[entry(1 << 32, 0, 5, 5)]).is_ok_and(|ecam| ecam.is_some()), "one bus");
     assert!(matches!(ecam(&[entry(0, 0, 2, 1)]), Err(Error::Inconsistent { .. })));
     assert!(matches!(ecam(&[entry(u64::MAX, 0, 0, 0)]), Err(Error::Inconsistent { .. })));
 }

@@ -115,3 +115,40 @@ fn of_two_tables_the_first_counts() {
     assert_eq!(found.dmar.map(|dmar| dmar.host_address_width), Some(39));
     assert!(found.ivrs_present);
 }
+
+#[test]
+fn flags_of_the_dmar_are_told_apart() {
+    let flags = |flags: u8| {
+        let dmar = table(b"DMAR", &[38, flags, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let found = probe(&machine(&[madt(&ONE_CPU), dmar]), RSDP_AT).unwrap().dmar.unwrap();
+        (found.interrupt_remapping, found.x2apic_opt_out)
+    };
+    assert_eq!(flags(0), (false, false));
+    assert_eq!(flags(1), (true, false));
+    // Without interrupt remapping the second has no meaning (VT-d 8.1).
+    assert_eq!(flags(2), (false, false));
+    assert_eq!(flags(3), (true, true));
+    assert_eq!(flags(0xFC), (false, false));
+}
+
+/// Since ACPI 2.0 the root table's entries have 64 bits, and tables may lie above 4 GiB.
+#[test]
+fn tables_above_4_gib_are_found_by_the_xsdt() {
+    const HIGH: u64 = 0x12_3456_7000;
+    let xsdt_at = HIGH + 0x1000;
+    let mut rsdp = b"RSD PTR \0BOCHS \x02".to_vec();
+    rsdp.extend([0; 4]);
+    fix_sum(&mut rsdp, 8);
+    rsdp.extend(36u32.to_le_bytes());
+    rsdp.extend(xsdt_at.to_le_bytes());
+    rsdp.extend([0; 4]);
+    fix_sum(&mut rsdp, 32);
+    let xsdt = table(b"XSDT", &[0u64.to_le_bytes(), HIGH.to_le_bytes()].concat());
+    let pieces = vec![(RSDP_AT, rsdp.clone()), (xsdt_at, xsdt), (HIGH, madt(&ONE_CPU))];
+    let found = probe(&Pieces(pieces), RSDP_AT).unwrap();
+    assert_eq!(found.cpus[..], [Cpu { apic_id: 0, acpi_uid: 0 }]);
+    // Its second sum counts, too.
+    rsdp[33] ^= 1;
+    let error = probe(&Pieces(vec![(RSDP_AT, rsdp)]), RSDP_AT).unwrap_err();
+    assert!(matches!(error, Error::Checksum { table: "RSDP", length: 36, .. }), "{error}");
+}

@@ -7,6 +7,7 @@ mod ports;
 mod properties;
 mod queue;
 mod take_over;
+mod unit;
 
 use super::registers::*;
 use super::*;
