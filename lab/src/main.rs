@@ -7,6 +7,7 @@ mod bench;
 mod cmdline;
 mod elf;
 mod fuzz;
+mod imports;
 mod selftest;
 mod soak;
 mod summary;

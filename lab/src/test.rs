@@ -1,7 +1,7 @@
 //! `exitless test`: everything that says whether this checkout is sound, step by
 //! step, with the time each took.
 
-use crate::{aside::Aside, bench, elf, fuzz, selftest, summary::Summary};
+use crate::{aside::Aside, bench, elf, fuzz, imports, selftest, summary::Summary};
 use anyhow::{Result, bail};
 use exitless::context::Context;
 use std::{
@@ -72,6 +72,10 @@ impl Steps<'_> {
     fn host(&mut self) -> Result<()> {
         self.cargo("formatting", &["fmt", "--all", "--check"])?;
         self.cargo("clippy", &["clippy", "--quiet", "--all-targets", "--", "-D", "warnings"])?;
+        self.step("no circles of imports", || {
+            let wrong = imports::check(&self.cx.root)?;
+            Ok((judged(wrong.is_empty()), wrong))
+        })?;
         self.fuzz_crate()?;
         self.cargo("unit and property tests", &["test", "--no-fail-fast"])
     }

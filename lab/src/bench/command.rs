@@ -4,10 +4,8 @@
 use super::{
     column::Column,
     experiments,
-    guest::Kit,
     measure::{Cell, Request, Results, measure},
-    plugin_check,
-    progress::Step,
+    ready::{Files, prepare},
     report::{self, Measured},
     shared,
     show::text::wrap,
@@ -77,17 +75,6 @@ struct OneArgs {
     files: Files,
 }
 
-/// Where figures go besides the terminal.
-#[derive(clap::Args, Clone, Debug, Default)]
-pub struct Files {
-    /// Write the rows as JSON to this file
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Write the report as HTML to this file
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-}
-
 #[derive(clap::Args, Clone, Debug)]
 struct FioArgs {
     #[command(flatten)]
@@ -130,15 +117,6 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
         What::Table2(args) => of("table2", args),
         What::Fio(args) => one(cx, fio(&args.depth), &args.one),
         What::Shared(args) => shared::run(args, cx),
-    }
-}
-
-impl Files {
-    /// JSON and HTML: what can't be written is refused now, not when everything has been measured.
-    pub fn claim(&self) -> Result<(Option<Output>, Option<Output>)> {
-        let [json, html] =
-            [&self.json, &self.html].map(|path| path.as_deref().map(Output::claim).transpose());
-        Ok((json?, html?))
     }
 }
 
@@ -265,15 +243,6 @@ fn misplaced(cell: &Cell) -> Option<String> {
     (!good).then(|| {
         format!("{load}, {policy}: {exits} exits for each interrupt and its completion, {expected} expected")
     })
-}
-
-/// The guests, and a plugin that is known to count right on this emulator.
-pub fn prepare(cx: &Context, workloads: &[Workload]) -> Result<Kit> {
-    let kit = Kit::make(cx, workloads.iter().copied())?;
-    let step = Step::begin("counting plugin against a program of known length".into());
-    let checked = plugin_check::run(cx, &kit);
-    step.end(if checked.is_ok() { "exact" } else { "failed" });
-    checked.map(|()| kit)
 }
 
 fn show(measured: &Measured, results: &Results) {

@@ -13,6 +13,7 @@ mod measure;
 mod model;
 mod plugin_check;
 mod progress;
+mod ready;
 mod report;
 mod rows;
 mod shared;

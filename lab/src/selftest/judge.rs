@@ -1,12 +1,9 @@
 //! Compares what came of a run with what had to.
 
 use super::case::{Case, Expect, Expected, Guest, Outcome, Special};
+use super::verdict::{PASSED, contains, counted, ended};
 use super::{cost, hostile};
-use exitless::report::{Report, VmReport, status};
-use proto::End;
-
-/// The test kernel's debug-exit value when every check held.
-const PASSED: u32 = 0x20;
+use exitless::report::{Report, status};
 
 /// How often a guest must have been asked for its counters while it was quiet.
 const ANSWERS: usize = 3;
@@ -78,21 +75,6 @@ fn watched(unwatched: &Report, outcome: &Outcome, wrong: &mut Vec<String>) {
     }
 }
 
-/// Whether a VM ended as it must.
-pub fn ended(guest: &Guest, vm: &VmReport, wrong: &mut Vec<String>) {
-    let right = match (guest.end, &vm.end) {
-        (Expected::Passed, Some(End::DebugExit(PASSED)))
-        | (Expected::PowerOff, Some(End::PowerOff))
-        | (Expected::Reset, Some(End::Reset)) => true,
-        (Expected::Fault(text), Some(End::Fault(why))) => contains(why, text),
-        (Expected::Never, None) | (Expected::Anyhow, _) => true,
-        _ => false,
-    };
-    if !right {
-        wrong.push(format!("ended as {:?}, {:?} wanted", vm.end, guest.end));
-    }
-}
-
 fn said(guest: &Guest, console: &str, wrong: &mut Vec<String>) {
     let failed = console.lines().filter(|l| l.starts_with("FAIL")).count();
     if failed > 0 {
@@ -111,31 +93,6 @@ fn said(guest: &Guest, console: &str, wrong: &mut Vec<String>) {
         if !console.contains(text) {
             wrong.push(format!("the console doesn't say \"{text}\""));
         }
-    }
-}
-
-/// Whether a VM's counters, incidents and policy are what they must be.
-pub fn counted(guest: &Guest, vm: &VmReport, wrong: &mut Vec<String>) {
-    let counters = vm.counters();
-    for (reason, range) in &guest.counts {
-        let n = counters.of(*reason);
-        if !range.contains(&n) {
-            let (low, high) = (range.start(), range.end());
-            wrong.push(format!("{n} {} exits, {low} to {high} wanted", reason.label()));
-        }
-    }
-    if let Some(text) = guest.incident
-        && !vm.incidents.iter().any(|i| contains(i, text))
-    {
-        wrong.push(format!("no report that {text} was refused: {:?}", vm.incidents));
-    }
-    if counters.entries != counters.total() {
-        wrong.push(format!("{} entries but {} exits", counters.entries, counters.total()));
-    }
-    let (policy, why) = guest.in_force();
-    match &vm.policy {
-        Some((delivery, reason)) if delivery.label() == policy && reason.contains(why) => {}
-        other => wrong.push(format!("policy in force: {other:?}, {policy} wanted ({why})")),
     }
 }
 
@@ -159,16 +116,13 @@ fn sentence(words: &[&str], text: &str) -> Vec<String> {
     wrong
 }
 
-fn contains(text: &str, part: &str) -> bool {
-    text.to_lowercase().contains(&part.to_lowercase())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::selftest::cases;
     use exitless::session::Ended;
     use ledger::{Counters, Reason};
+    use proto::End;
     use proto::{Policy, Record};
 
     fn case() -> Case {

@@ -13,19 +13,23 @@ mod echo;
 pub mod hostile;
 mod judge;
 pub mod kernel;
+mod names;
 mod network;
 mod refusals;
+pub mod run;
 mod shared;
 mod smp;
 mod table;
 mod timers;
 mod topology;
 mod trusting;
+mod verdict;
 
 use crate::summary::Summary;
 use anyhow::{Result, bail};
 use case::{Case, Outcome};
 use exitless::context::Context;
+use names::named;
 use std::time::Instant;
 
 /// Lines of the hypervisor's log shown after a failure.
@@ -64,7 +68,7 @@ pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
     };
     for case in &cases {
         let start = Instant::now();
-        let result = case::run(case, &kernel, cx);
+        let result = run::run(case, &kernel, cx);
         if cx.interrupted() {
             bail!("stopped");
         }
@@ -91,15 +95,6 @@ pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
     Ok(summary)
 }
 
-/// Whether a name has this text in it, `*` standing for anything.
-pub fn named(name: &str, text: &str) -> bool {
-    let mut rest = Some(name);
-    for part in text.split('*') {
-        rest = rest.and_then(|r| r.split_once(part)).map(|(_, behind)| behind);
-    }
-    rest.is_some()
-}
-
 /// Shows what is wrong with a run, and all that it said.
 pub fn explain(complaints: &[String], outcome: Option<&Outcome>) {
     for complaint in complaints {
@@ -117,20 +112,5 @@ pub fn explain(complaints: &[String], outcome: Option<&Outcome>) {
     }
     for line in outcome.report.summary().lines() {
         println!("      {line}");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::named;
-
-    #[test]
-    fn a_star_stands_for_anything() {
-        assert!(named("smp-eli/icr-storm", "smp-*/icr-storm"));
-        assert!(named("smp-eli/icr-storm", "icr"));
-        assert!(named("smp-eli/icr-storm", "*"));
-        assert!(!named("smp-eli/icr-storm", "storm*icr"));
-        assert!(!named("eli/icr", "icr*icr"));
-        assert!(!named("shared-smp/ipi-all", "smp-*/ipi-all"));
     }
 }

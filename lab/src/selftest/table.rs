@@ -4,7 +4,7 @@
 //!
 //! Guarantees: the table in the docs is what the last whole run saw; nobody types it.
 
-use super::named;
+use super::names::named;
 use crate::{bench, cmdline::LINUX, summary::Summary};
 use anyhow::{Context as _, Result, bail};
 use exitless::{

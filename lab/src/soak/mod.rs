@@ -6,9 +6,10 @@
 //! must come of a round says the self test's judge ([`crate::selftest::hostile`]).
 
 use crate::selftest::{
-    self, case,
+    self,
     hostile::{Mixed, Tally},
     kernel::{self, Variant},
+    run,
 };
 use anyhow::{Context as _, Result};
 use exitless::{
@@ -97,7 +98,7 @@ pub fn soak(args: &Args, cx: &Context) -> Result<ExitCode> {
         }
         let (mixed, began) = (Mixed::new(seed, number), Instant::now());
         let case = mixed.case();
-        let outcome = case::run(&case, &kernel, cx).with_context(|| format!("round {number}"))?;
+        let outcome = run::run(&case, &kernel, cx).with_context(|| format!("round {number}"))?;
         if cx.interrupted() {
             break;
         }

@@ -1,7 +1,7 @@
 //! The paper's Figure 3: throughput of the I/O-intensive programs relative to bare
 //! metal; and fio, which the paper doesn't have.
 
-use super::{Experiment, common, paper};
+use super::{common, experiment::Experiment, paper};
 use crate::bench::{
     column::Column,
     figures::Spread,

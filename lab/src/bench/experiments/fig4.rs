@@ -1,7 +1,7 @@
 //! The paper's Figure 4: what exitless interrupts are worth when the program computes
 //! more for each byte that it sends.
 
-use super::{Experiment, common, paper::improvement};
+use super::{common, experiment::Experiment, paper::improvement};
 use crate::bench::{
     column::Column,
     figures::Figures,

@@ -1,7 +1,7 @@
 //! The paper's Figure 5: what exitless interrupts are worth when the network card
 //! saves interrupts.
 
-use super::{Experiment, common, fig4, paper::improvement};
+use super::{common, experiment::Experiment, fig4, paper::improvement};
 use crate::bench::{
     column::Column,
     measure::{Cell, Results},

@@ -1,7 +1,7 @@
 //! fio: 4 KiB random reads from an assigned NVMe controller. The paper measures
 //! networks; a disk interrupts no less.
 
-use super::{Experiment, breakdown, common};
+use super::{breakdown, common, experiment::Experiment};
 use crate::bench::{
     column::Column,
     measure::Results,

@@ -3,6 +3,7 @@
 
 mod breakdown;
 mod common;
+mod experiment;
 mod fig3;
 mod fig4;
 mod fig5;
@@ -12,25 +13,10 @@ mod paper;
 mod table1;
 mod table2;
 
+pub use experiment::Experiment;
 pub use notes::{conclusions, legend, notes};
 
-use super::{
-    measure::Results,
-    show::Block,
-    workload::{Effort, Workload},
-};
-
-/// An experiment.
-pub struct Experiment {
-    /// Its name on the command line and in JSON.
-    pub name: &'static str,
-    /// What it shows.
-    pub title: &'static str,
-    /// What it measures.
-    pub workloads: fn(Effort) -> Vec<Workload>,
-    /// What it makes of these workloads' figures.
-    pub blocks: fn(&Results, &[Workload]) -> Vec<Block>,
-}
+use super::workload::{Effort, Workload};
 
 /// All of them, in the order of the report.
 pub const ALL: [&Experiment; 6] = [

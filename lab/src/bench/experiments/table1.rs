@@ -1,7 +1,7 @@
 //! The paper's Table 1: where the time of a loaded core goes, and in which exits. The
 //! paper prints Apache's and summarises the other two; here all three are shown.
 
-use super::{Experiment, breakdown, common, paper};
+use super::{breakdown, common, experiment::Experiment, paper};
 use crate::bench::{
     column::Column,
     figures::Spread,

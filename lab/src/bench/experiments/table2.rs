@@ -2,7 +2,7 @@
 //! Here, instructions per transaction, and those that the host adds between a device's
 //! interrupt and its handler.
 
-use super::{Experiment, common, paper};
+use super::{common, experiment::Experiment, paper};
 use crate::bench::{
     column::Column,
     figures::{Figures, Spread},

@@ -5,7 +5,9 @@ use crate::bench::{
     column::Column,
     figures::{Exits, Figures, Kind, Window},
     generator::Idle,
+    measure::Results,
     measure::{Cell, Failure},
+    show::Block,
     show::{
         Form, Row, Table,
         text::{table, wrap},

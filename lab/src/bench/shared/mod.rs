@@ -5,21 +5,23 @@
 //! price of a timer tick: that has no other guest beside it.
 
 mod boot;
+mod cell;
 mod figures;
 mod output;
 
 use super::{
     column::Column,
-    command::{self, Files},
     figures::{Window, tick},
     guest::Kit,
     lines,
     progress::Step,
+    ready::{Files, prepare},
     show::text,
     workload::{Effort, Workload},
 };
 use anyhow::{Result, bail};
 use boot::{Load, Ran};
+use cell::Cell;
 use exitless::{context::Context, output::Output};
 use figures::{Side, Together};
 
@@ -48,16 +50,6 @@ pub struct Args {
     files: Files,
 }
 
-/// What was measured under a policy.
-pub struct Cell {
-    /// Which.
-    pub policy: Column,
-    /// Both guests, or the bare machine's only one, in each run.
-    pub runs: Vec<Together>,
-    /// All of these together.
-    pub together: Together,
-}
-
 /// Runs the experiment.
 pub fn run(args: &Args, cx: &Context) -> Result<()> {
     if args.policy.contains(&Column::DIRECT) {
@@ -68,7 +60,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
     let (json, html) = args.files.claim()?;
     let effort = if args.quick { Effort::Quick } else { Effort::Full };
     let fio = Workload::Fio { depth: args.depth };
-    let kit = command::prepare(cx, &[fio])?;
+    let kit = prepare(cx, &[fio])?;
     let load = Load { fio, effort, slice_us: args.slice };
     let policies: Vec<_> = Column::ALL.into_iter().filter(|p| args.policy.contains(p)).collect();
     let mut measured = vec![Vec::new(); policies.len()];

@@ -2,9 +2,9 @@
 //! JSON, a page.
 
 use super::{
-    Cell,
     boot::Load,
-    figures::{Cost, Together, bucket_end, fractions},
+    cell::Cell,
+    figures::{Cost, Side, Together, bucket_end, fractions},
 };
 use crate::bench::{
     column::Column,
@@ -55,7 +55,7 @@ fn table(cells: &[Cell]) -> Table {
     table.line("I/Os counted", all(&|t| whole(t.operations() as f64)));
     table.line("device interrupts per I/O", all(&|t| two(t.per_operation(|s| s.interrupts))));
     table.line("exits per interrupt at home", vm(&|t| three(t.exits_at_home())));
-    table.part("interrupts at home, of all", vm(&|t| three(t.per_interrupt(super::Side::at_home))));
+    table.part("interrupts at home, of all", vm(&|t| three(t.per_interrupt(Side::at_home))));
     table.part(
         "given by the host, of all",
         vm(&|t| three(t.per_interrupt(|s| s.exits.device_injected))),
@@ -183,7 +183,7 @@ pub fn rows(cells: &[Cell], load: &Load) -> Vec<Row> {
             runs: cell.runs.len(),
             operations: t.operations(),
             interrupts: t.sum(|s| s.interrupts),
-            interrupts_at_home: t.sum(super::Side::at_home),
+            interrupts_at_home: t.sum(Side::at_home),
             exits_per_interrupt_at_home: t.exits_at_home(),
             device_injected: t.sum(|s| s.exits.device_injected),
             turns: t.sum(|s| s.exits.turns),

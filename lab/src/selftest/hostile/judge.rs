@@ -3,8 +3,8 @@
 use super::steady::{self, Verified};
 use crate::selftest::{
     case::{Case, Cores, Expected, Guest, Outcome},
-    judge::{counted, ended},
     kernel::Variant,
+    verdict::{counted, ended},
 };
 use attacks::{Attack, Blocked, Ends, Subject};
 use exitless::session::Ended;

@@ -1,0 +1,219 @@
+//! The run of a case: its plan, its machine, and what is heard of it.
+
+use super::{
+    case::{Case, Cores, Expected, MEMORY, NAMES, Outcome, QUIET, Special},
+    echo,
+    hostile::{self, Conductor},
+    kernel::{Kernel, Variant},
+};
+use crate::{bench, cmdline::LINUX};
+use anyhow::{Context as _, Result};
+use exitless::{
+    context::Context,
+    load::{self, File},
+    machine::{Boot, Disk, Machine},
+    report::Report,
+    session::{self, Framing, Seen, Setup, Typed, Wishes},
+    stream::Piece,
+};
+use plan::{OnReset, Plan, Vm};
+use proto::Record;
+use std::{
+    fs,
+    ops::ControlFlow,
+    path::Path,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+/// A byte of the boot image that belongs to the plan in it.
+const IN_PLAN: usize = 48;
+/// When a case is given up, and one with Linux.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LINUX_PATIENCE: Duration = Duration::from_secs(240);
+
+/// Runs a case; an error is what the command line would have said.
+pub fn run(case: &Case, kernel: &Kernel, cx: &Context) -> Result<Outcome> {
+    if case.machine != Special::Watched {
+        return run_once(case, false, kernel, cx);
+    }
+    let unwatched = run_once(case, false, kernel, cx)?.report;
+    Ok(Outcome { unwatched: Some(unwatched), ..run_once(case, true, kernel, cx)? })
+}
+
+fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result<Outcome> {
+    let directory = tempfile::tempdir().context("no temporary directory can be made")?;
+    let directory = directory.path();
+    let plan = plan(case, kernel, directory)?;
+    let mut machine = machine(case, plan, directory, cx)?;
+    let counts = directory.join("counts");
+    if !case.windows.is_empty() {
+        machine.plugin = Some(bench::counting_plugin(cx, &counts)?);
+    }
+    let framing = if case.is_bare() { Framing::Raw } else { Framing::Frames };
+    let command = machine.command(cx)?;
+    let patience = if case.has_linux() { LINUX_PATIENCE } else { PATIENCE };
+    let wishes = Arc::new(Wishes::default());
+    let (_nobody, bytes) = mpsc::channel();
+    let typed = Some(Typed { bytes, to: 0, wishes: wishes.clone() });
+    let setup = Setup { command, framing, timeout: Some(patience), typed };
+    let names = || case.guests.iter().enumerate().map(|(i, _)| NAMES[i % NAMES.len()]);
+    let (mut report, mut live) = (Report::new(names()), Report::new(names()));
+    let mut conductor = (case.machine == Special::Attacked).then(Conductor::default);
+    let mut consoles = vec![Vec::new(); case.guests.len()];
+    let (mut log, mut answers) = (Vec::new(), Vec::new());
+    let ended = session::run(setup, cx, |seen| {
+        match seen {
+            Seen::Said(Piece::Console { vm, bytes }) => {
+                if let Some(console) = consoles.get_mut(vm) {
+                    console.extend_from_slice(bytes);
+                }
+            }
+            Seen::Said(Piece::Log(line)) => log.push(line),
+            Seen::Said(Piece::Record(record)) => {
+                report.see(&record);
+                if let Record::Live { vm, vcpu, counters, .. } = &record {
+                    let (vm, vcpu, counters) = (*vm, *vcpu, counters.clone());
+                    live.see(&Record::Counters { vm, vcpu, counters, cycles: 0 });
+                }
+                // From the start on, a question follows each answer.
+                let answer = match &record {
+                    Record::Live { counters, left: 0, .. } => Some(counters.total()),
+                    _ => None,
+                };
+                let quiet = consoles.first().map(|c| QUIET.map(|mark| says(c, mark)));
+                if quiet == Some([true, false]) {
+                    answers.extend(answer);
+                }
+                if watched && (answer.is_some() || matches!(record, Record::Started { .. })) {
+                    wishes.ask();
+                }
+            }
+            Seen::Idle => {}
+        }
+        Ok(match &mut conductor {
+            Some(conductor) => conductor.lead(case, &consoles, &report, &live, &wishes),
+            None => ControlFlow::Continue(()),
+        })
+    })?;
+    let disk = match case.machine {
+        Special::Attacked => fs::read(directory.join(DISK))?,
+        _ => Vec::new(),
+    };
+    let consoles = consoles.iter().map(|c| String::from_utf8_lossy(c).into_owned()).collect();
+    let edges = match fs::read_to_string(counts) {
+        Ok(text) => bench::counted(&text)?.edges,
+        Err(_) => Vec::new(),
+    };
+    Ok(Outcome { ended, report, consoles, log, answers, live, unwatched: None, edges, disk })
+}
+
+fn says(console: &[u8], text: &str) -> bool {
+    console.windows(text.len()).any(|part| part == text.as_bytes())
+}
+
+/// The first disk of [`Special::Attacked`].
+const DISK: &str = "disk";
+
+fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
+    let mut vms = Vec::new();
+    let mut cores = 1..;
+    let port = if case.has(Variant::Linux) { echo::send_back()? } else { 0 };
+    for (i, guest) in case.guests.iter().enumerate() {
+        let name = NAMES[i % NAMES.len()];
+        let path = directory.join(name);
+        fs::write(&path, kernel.variant(guest.variant)?)?;
+        vms.push(Vm {
+            name: name.to_owned(),
+            cpus: match guest.cores {
+                Cores::Next => cores.by_ref().take(guest.cpus as usize).collect(),
+                Cores::First => (1..=guest.cpus).collect(),
+                Cores::One => vec![1; guest.cpus as usize],
+            },
+            weight: guest.weight,
+            memory: guest.memory(),
+            kernel: path.display().to_string(),
+            initrd: kernel.initrd(guest.variant)?,
+            cmdline: match guest.variant {
+                Variant::Linux => guest.linux_cmdline(port, echo::count()?),
+                Variant::Steady => format!("{LINUX} {}", hostile::STEADY),
+                Variant::Hostile => guest.hostile_cmdline(),
+                _ => guest.cmdline(case.is_bare()),
+            },
+            devices: guest.devices.clone(),
+            interrupts: guest.policy,
+            reset: match guest.variant {
+                _ if guest.restarts => OnReset::Restart,
+                Variant::Linux => OnReset::Restart,
+                Variant::Hostile if guest.end == Expected::Never => OnReset::Restart,
+                _ => OnReset::Stop,
+            },
+        });
+    }
+    let (networks, slice_us) = (case.networks.clone(), case.slice_us);
+    let plan = Plan { networks, slice_us, host: case.host, ..Plan::new(vms) };
+    match case.machine {
+        Special::Unchecked => plan.try_map(|_, _, path| {
+            let path = Path::new(&path).to_owned();
+            let bytes = fs::read(&path)?;
+            Ok(File { path, bytes })
+        }),
+        _ => load::files(plan, directory),
+    }
+}
+
+fn machine(case: &Case, plan: Plan<File>, directory: &Path, cx: &Context) -> Result<Machine> {
+    if let (Special::Bare | Special::BareWithoutIommu, Some(vm)) = (case.machine, plan.vms.first())
+    {
+        let mut machine = Machine::bare(&vm.kernel.path, None, &vm.cmdline, MEMORY, Vec::new());
+        machine.iommu = case.machine == Special::Bare;
+        machine.cpus = vm.cpus.len() as u32;
+        machine.add_devices(vm.devices.iter().copied())?;
+        return Ok(machine);
+    }
+    let mut image = plan::image::build(&plan)?;
+    match case.machine {
+        Special::DamagedImage => {
+            if let Some(byte) = image.get_mut(IN_PLAN) {
+                *byte ^= 0x40;
+            }
+        }
+        Special::HalfImage => image.truncate(image.len() / 2),
+        _ => {}
+    }
+    let path = directory.join("image");
+    fs::write(&path, image)?;
+    let mut disks = Vec::new();
+    if case.machine == Special::Attacked {
+        let disk = directory.join(DISK);
+        fs::File::create(&disk)?.set_len(hostile::DISK_BYTES)?;
+        disks.push(Disk::File(disk));
+    }
+    let mut machine = Machine::exitless(cx.hypervisor()?, &path, &plan, disks)?;
+    if !case.remaps() {
+        machine.iommu = false;
+        machine.extra = ["-device", "intel-iommu,intremap=off"].map(Into::into).into();
+    }
+    match case.machine {
+        Special::Cpu(model) => machine.cpu = model.to_owned(),
+        Special::NoIommu => machine.iommu = false,
+        Special::Nics(models) => machine.connect(&models, &[])?,
+        Special::NicBehindPort => {
+            machine.nics.clear();
+            let port = ["-device", "pcie-root-port,id=above,addr=0x3,chassis=1"];
+            let nic = ["-netdev", "user,id=net", "-device", "igb,bus=above,netdev=net,romfile="];
+            machine.extra = [port.as_slice(), &nic].concat().into_iter().map(Into::into).collect();
+        }
+        Special::Devices(devices) => {
+            machine.extra = devices.iter().flat_map(|d| ["-device", d]).map(Into::into).collect();
+        }
+        Special::OneCore => machine.cpus = 1,
+        Special::Memory(mib) => machine.memory = mib << 20,
+        Special::NoImage => {
+            let (kernel, initrd, cmdline) = (cx.hypervisor()?.to_owned(), None, String::new());
+            machine.boot = Boot::Bare { kernel, initrd, cmdline };
+        }
+        _ => {}
+    }
+    Ok(machine)
+}
