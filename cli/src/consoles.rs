@@ -88,7 +88,8 @@ impl Consoles {
     /// Nothing came for a moment: shows lines that were begun long ago, such as prompts.
     pub fn idle(&mut self, now: Instant, out: &mut impl Write) -> io::Result<()> {
         for vm in 0..self.lines.len() {
-            if self.lines[vm].seen > 0 && self.open.is_none() {
+            let line = &self.lines[vm];
+            if line.seen > 0 && line.seen < line.text.len() && self.open.is_none() {
                 self.show(vm, out)?;
             }
         }
@@ -197,7 +198,10 @@ mod tests {
         let quiet = (0, "(quiet)");
         let writes = [(0, "$ "), quiet, (0, "l"), (0, "s\n"), (0, "% "), quiet, (1, "x\n")];
         assert_eq!(shown(&["a", "b"], None, &writes), "a| $ ls\na| % \r\nb| x\n");
-        // Whose prompt others wrote over gets it back with the echo, whole.
+        // A prompt isn't shown again for each line that others write, …
+        let writes = [(0, "$ "), quiet, (1, "x\n"), (0, "(idle)"), (1, "y\n"), quiet];
+        assert_eq!(shown(&["a", "b"], None, &writes), "a| $ \r\nb| x\nb| y\n");
+        // … but with the echo, whole.
         let writes = [(0, "$ "), quiet, (0, "l"), (1, "x\n"), (0, "s"), (0, "(idle)"), (0, "\n")];
         assert_eq!(shown(&["a", "b"], None, &writes), "a| $ l\r\nb| x\na| $ ls\n");
     }
