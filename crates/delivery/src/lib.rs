@@ -14,8 +14,9 @@ mod apic;
 #[cfg(test)]
 mod apic_switch_tests;
 mod core_vectors;
+mod event;
+mod kicks;
 mod mode;
-mod nested;
 mod shadow;
 mod startup;
 mod timer;
@@ -23,8 +24,9 @@ mod vectors;
 
 pub use apic::{Core, Destination, LocalApic, Refused, TimerSetup, WriteEffect};
 pub use core_vectors::{Arrived, CoreVectors, FIRST_RESERVED};
+pub use event::{DeliveryFault, Event, EventKind, Raised, classify};
+pub use kicks::{Kicks, NmiSource};
 pub use mode::{Mode, mode_for};
-pub use nested::{Again, DeliveryFault, Interruption, Raised, classify};
 pub use shadow::{GATE_BYTES, PAGE_BYTES, Unsuitable, build, gate_present, suitable};
 pub use startup::{Found, Signal, Startup};
 pub use timer::VirtualTimer;

@@ -9,9 +9,9 @@ pub mod startup;
 pub mod svm;
 mod time;
 pub mod vectors;
-pub mod vendor;
 pub mod x2apic;
 
+pub use ::vendor;
 pub use percpu::{NO_VM, PerCpu, all, count, find, get, this};
 pub use time::{delay_us, measure, rdtsc, timer_hz, tsc_hz};
 
@@ -122,6 +122,8 @@ pub fn park() -> ! {
 extern "C" fn wait_for_work() -> ! {
     let cpu = this();
     cpu.vm.store(NO_VM, Ordering::Relaxed);
+    // What guests sent may still be on its way, by vectors that are exceptions to the host.
+    interrupts::load_tolerant();
     cpu.parked.store(true, Ordering::Release);
     loop {
         interrupts::disable();
@@ -132,6 +134,7 @@ extern "C" fn wait_for_work() -> ! {
         if work != 0 {
             // SAFETY: `run_on` stored a function of this type.
             let f: fn(usize) -> ! = unsafe { core::mem::transmute(work) };
+            interrupts::load();
             interrupts::enable();
             f(cpu.argument.load(Ordering::Relaxed));
         }

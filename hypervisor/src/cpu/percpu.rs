@@ -4,13 +4,14 @@
 //! interrupt handlers too. It doesn't hold between #VMEXIT and the VMLOAD of the
 //! host's state, where GS is the guest's; [`find`] does.
 
-use super::msr;
+use super::{msr, x2apic};
 use crate::console::Ring;
 use alloc::boxed::Box;
 use core::{
     arch::asm,
     sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
+use delivery::Kicks;
 use spin::Once;
 
 /// In [`PerCpu::vm`]: this core runs no VM.
@@ -32,9 +33,9 @@ pub struct PerCpu {
     pub vm: AtomicUsize,
     /// Highest address of the stack that work starts on.
     pub stack_top: u64,
-    /// NMIs that arrived in the host.
-    pub nmis: AtomicU64,
-    /// An NMI arrived in the host and [`PerCpu::take_nmi`] wasn't called since.
+    /// NMIs that other cores sent it.
+    pub(crate) kicks: Kicks,
+    /// An NMI arrived, and the core hasn't looked since for what it is to do.
     pub(crate) nmi_pending: AtomicBool,
     /// Interrupts that arrived in the host, one bit per vector.
     pub(crate) taken: [AtomicU64; 4],
@@ -58,7 +59,7 @@ impl PerCpu {
             apic_id,
             vm: AtomicUsize::new(NO_VM),
             stack_top,
-            nmis: AtomicU64::new(0),
+            kicks: Kicks::new(),
             nmi_pending: AtomicBool::new(false),
             taken: [const { AtomicU64::new(0) }; 4],
             reporting: AtomicBool::new(false),
@@ -76,15 +77,15 @@ impl PerCpu {
         self.parked.load(Ordering::Acquire)
     }
 
-    /// Whether an NMI arrived in the host since this was last asked.
-    pub fn take_nmi(&self) -> bool {
-        self.nmi_pending.swap(false, Ordering::AcqRel)
+    /// Sends it an NMI, for it to leave its guest, or a sleep, and look at what it is asked for.
+    pub fn kick(&self) {
+        self.kicks.count();
+        x2apic::send_nmi(self.apic_id);
     }
 
-    /// Called by the NMI handler.
-    pub(crate) fn note_nmi(&self) {
-        self.nmis.fetch_add(1, Ordering::Relaxed);
-        self.nmi_pending.store(true, Ordering::Release);
+    /// It is about to look at what it is asked for.
+    pub fn forget_nmi(&self) {
+        self.nmi_pending.store(false, Ordering::Release);
     }
 }
 

@@ -47,6 +47,7 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
         faults.round(arrived.contains(interrupts::FAULTS));
         live.answer();
         sriov::serve();
+        interrupts::nmi::report();
         shared.iter().for_each(|(core, _)| core.tell_of_strays());
         // By the clock, and not as often as guests have core 0 wake up.
         if arrived.contains(interrupts::TIMER) {

@@ -1,9 +1,9 @@
 //! The host's interrupt descriptor table and its handlers.
 //!
 //! Guarantees: every vector has a gate; an interrupt is noted and completed
-//! before its handler returns; an NMI is only noted, at any instruction, so it
-//! is safe right after STGI too; neither lets a core fall asleep that was about to;
-//! an exception is a bug and ends in a panic that shows the registers. Handlers neither lock, nor log, nor allocate.
+//! before its handler returns; an NMI is only noted, at any instruction; neither lets a core fall
+//! asleep that was about to; an exception is a bug and ends in a panic that shows the registers.
+//! Handlers neither lock, nor log, nor allocate.
 
 use super::{SPURIOUS, note, past_halt};
 use crate::{
@@ -95,6 +95,7 @@ struct Pointer {
 }
 
 /// Makes the host's table that of the core this runs on.
+/// Vectors 16 to 31 are exceptions in it, as in every CPU's.
 pub fn load() {
     load_table(TABLE.call_once(Table::new));
 }
@@ -138,7 +139,7 @@ extern "C" fn handle(frame: &mut Frame) {
     match frame.vector {
         NMI => {
             panic::halt_if_stopping();
-            this().note_nmi();
+            super::nmi::arrived(this());
         }
         MACHINE_CHECK if is_interrupt() => x2apic::eoi(),
         0..32 => panic!("{frame}"),
@@ -222,7 +223,7 @@ unsafe extern "C" {
 /// vectors 16 to 31, which the table of the host takes for exceptions: this one knows none, and
 /// completes and forgets everything below 32 but the NMI and, if it is one, a machine check. What is above
 /// is noted as ever.
-fn load_tolerant() {
+pub fn load_tolerant() {
     static TOLERANT: Once<Table> = Once::new();
     let handler = interrupt_drain as *const () as u64;
     load_table(TOLERANT.call_once(|| {
@@ -234,7 +235,8 @@ fn load_tolerant() {
     }));
 }
 
-/// Sleeps until [`WAKE`](super::WAKE) arrives; what else does is completed and forgotten.
+/// Sleeps until [`WAKE`](super::WAKE) arrives; what else does is completed and forgotten. The tolerant
+/// table stays loaded.
 pub fn sleep_until_woken() {
     load_tolerant();
     loop {
@@ -244,12 +246,12 @@ pub fn sleep_until_woken() {
         }
         super::sleep();
     }
-    load();
 }
 
 /// Completes and forgets every interrupt that a guest left on this core, pending or in service.
 /// Their sources are silent by now, or what they still send is for nobody. QEMU accepts vectors
-/// below 16 too, which hardware never does, and delivers all but 0: that one is left.
+/// below 16 too, which hardware never does, and delivers all but 0: that one is left. The tolerant
+/// table stays loaded: what other cores sent may still be on its way.
 pub fn drain() {
     /// Each round takes a vector at the least.
     const ROUNDS: usize = 256;
@@ -266,5 +268,4 @@ pub fn drain() {
         // Vector 2 went to the NMI's handler, which completes nothing.
         complete();
     }
-    load();
 }

@@ -6,9 +6,10 @@
 
 mod host;
 pub mod legacy;
+pub mod nmi;
 pub mod vectors;
 
-pub use host::{drain, load, sleep_until_woken};
+pub use host::{drain, load, load_tolerant, sleep_until_woken};
 pub use vectors::{FAULTS, SPURIOUS, TIMER, WAKE};
 
 use crate::cpu::this;
@@ -16,7 +17,6 @@ use core::{
     arch::{asm, global_asm},
     sync::atomic::Ordering,
 };
-use spin::Once;
 
 /// Notes an interrupt on this core.
 fn note(vector: u8) {
@@ -78,8 +78,8 @@ unsafe extern "C" {
     static interrupt_awake: u8;
 }
 
-/// Sleeps until an interrupt comes, or an NMI that [`PerCpu::take_nmi`](crate::cpu::PerCpu::take_nmi)
-/// hasn't told of: not at all, if there was one.
+/// Sleeps until an interrupt comes, or an NMI: not at all, if there was one since the core last
+/// forgot it ([`PerCpu::forget_nmi`](crate::cpu::PerCpu::forget_nmi)).
 ///
 /// STI before HLT keeps interrupts from being taken too early, but not NMIs, and behind an NMI's IRET
 /// nothing keeps interrupts either: what was to end the sleep would be over before it begins. So the
@@ -97,20 +97,8 @@ fn past_halt(rip: u64) -> u64 {
     if halt.contains(&rip) { &raw const interrupt_awake as u64 } else { rip }
 }
 
-/// What hears of NMIs that come to a core with no vCPU at work.
-static NMI_HEARD: Once<fn()> = Once::new();
-
-/// While booting: has `heard` called on a core that [`sleep`]s when an NMI comes.
-pub fn on_nmi(heard: fn()) {
-    NMI_HEARD.call_once(|| heard);
-}
-
 /// Sleeps until something arrives, on a core with no vCPU at work.
 pub fn sleep() {
     enable_and_halt();
-    if this().take_nmi()
-        && let Some(heard) = NMI_HEARD.get()
-    {
-        heard();
-    }
+    this().forget_nmi();
 }

@@ -37,10 +37,12 @@ pub fn take_arrived() -> bool {
 }
 
 /// An NMI arrived on this core: was it for that? The NMI itself doesn't tell.
-pub fn nmi() {
-    if NMI_CORE.load(Ordering::Relaxed) == cpu::this().apic_id && super::fault_pending() {
+fn nmi() -> bool {
+    let was = NMI_CORE.load(Ordering::Relaxed) == cpu::this().apic_id && super::fault_pending();
+    if was {
         arrived();
     }
+    was
 }
 
 /// The last vCPU of this shared core is gone, and nobody looks at what arrives there: core 0 gets it.
@@ -64,7 +66,7 @@ pub fn direct(
         (Protection::Elsewhere, _) => (cpu::this().apic_id, fixed, "elsewhere"),
         (Protection::Nmi, _) => {
             NMI_CORE.store(guest, Ordering::Relaxed);
-            interrupts::on_nmi(nmi);
+            interrupts::nmi::on_nmi(nmi);
             (guest, Delivery::Nmi, "nmi")
         }
         (Protection::Limit, Some(core)) => {

@@ -7,9 +7,8 @@
 //! `schedule::Schedule` for time, `delivery::CoreVectors` for vectors. That the core comes back
 //! from a guest that lets nothing in is [`SharedCore::watch`]'s: an NMI from core 0.
 
-use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::x2apic::{self, TimerMode};
-use crate::cpu::{self, rdtsc};
+use crate::cpu::{self, PerCpu, rdtsc};
 use crate::interrupts::vectors::host_vectors;
 use crate::iommu::fault_interrupt;
 use crate::sched::fiber::{self, Suspended};
@@ -51,6 +50,7 @@ pub struct SharedCore {
     /// Its place among the cores.
     pub index: usize,
     pub apic_id: u32,
+    core: &'static PerCpu,
     /// The longest turn while another waits, in TSC ticks.
     slice: u64,
     /// It sleeps in the host, or is about to.
@@ -172,12 +172,13 @@ impl Seat {
 
 impl SharedCore {
     /// A core for `places` vCPUs, none there yet; `slice` in TSC ticks.
-    pub fn new(index: usize, apic_id: u32, places: usize, slice: u64) -> Self {
+    pub fn new(core: &'static PerCpu, places: usize, slice: u64) -> Self {
         let mut host = host_vectors(proto::Policy::Eli);
         host.insert(interrupts::FAULTS);
         SharedCore {
-            index,
-            apic_id,
+            index: core.index,
+            apic_id: core.apic_id,
+            core,
             slice,
             idle: AtomicBool::new(false),
             current: AtomicUsize::new(NOBODY),
@@ -225,7 +226,7 @@ impl SharedCore {
         if self.idle.load(Ordering::SeqCst) {
             x2apic::send_ipi(self.apic_id, interrupts::WAKE);
         } else {
-            x2apic::send_nmi(self.apic_id);
+            self.core.kick();
         }
     }
 
@@ -238,7 +239,7 @@ impl SharedCore {
         let since = now.wrapping_sub(self.nudged.load(Ordering::Relaxed)) as i64;
         if inside && now > self.due.load(Ordering::Relaxed) && since > self.slice as i64 {
             self.nudged.store(now, Ordering::Relaxed);
-            x2apic::send_nmi(self.apic_id);
+            self.core.kick();
         }
     }
 
@@ -436,9 +437,9 @@ impl SharedCore {
         self.current.store(NOBODY, Ordering::SeqCst);
     }
 
-    /// The core's life: gives it to its vCPUs in turn until the last is gone. Interrupts and NMIs
-    /// are held, as between `prepare_core` and `release_core`.
-    pub fn serve<C: VirtualCpu>(&self) {
+    /// The core's life: gives it to its vCPUs in turn until the last is gone. Interrupts are
+    /// held, as between `prepare_core` and `release_core`.
+    pub fn serve(&self) {
         let turns = self.turns();
         x2apic::timer_divide_shift(0);
         x2apic::timer_lvt(interrupts::TIMER, TimerMode::OneShot, false);
@@ -457,25 +458,25 @@ impl SharedCore {
                     // names none that is.
                     unsafe { fiber::switch(&turns.main, to) };
                 }
-                None => self.idle::<C>(turns),
+                None => self.idle(turns),
             }
         }
         x2apic::timer_lvt(interrupts::TIMER, TimerMode::OneShot, true);
     }
 
     /// Sleeps until something arrives.
-    fn idle<C: VirtualCpu>(&self, turns: &Turns) {
+    fn idle(&self, turns: &Turns) {
         self.idle.store(true, Ordering::SeqCst);
+        // What an NMI before this announced is found by the look below; one behind it keeps the core awake.
+        cpu::this().forget_nmi();
         let now = rdtsc();
         if !turns.seats.iter().any(|turn| turn.stirs(now)) {
             let look = now.wrapping_add(cpu::tsc_hz() / LOOKS_PER_SECOND);
             turns.arm(now, turns.next().min(look));
-            C::sleep();
+            interrupts::enable_and_halt();
+            interrupts::disable();
         }
         self.idle.store(false, Ordering::SeqCst);
-        if cpu::this().take_nmi() {
-            fault_interrupt::nmi();
-        }
         for vector in interrupts::take() {
             match self.arrived(vector) {
                 Arrived::Host if vector == interrupts::TIMER => self.fired(),

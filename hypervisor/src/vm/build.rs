@@ -4,7 +4,7 @@
 //! sentence that names it; nothing has run by then.
 
 use crate::cpu::PerCpu;
-use crate::cpu::svm::SvmCpu;
+use crate::cpu::svm::{SvmCpu, Traits};
 use crate::cpu::vendor::Start;
 use crate::pci::Pci;
 use crate::pci::assignment::Assignment;
@@ -126,7 +126,7 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
 fn shared_cores(plan: &plan::Plan, slice: u64) -> Vec<&'static SharedCore> {
     let cores = cpu::all().filter_map(|cpu| {
         let places = plan.shares(cpu.index as u32);
-        let core = || SharedCore::new(cpu.index, cpu.apic_id, places, slice);
+        let core = || SharedCore::new(cpu, places, slice);
         (places > 1).then(|| &*Box::leak(Box::new(core())))
     });
     cores.collect()
@@ -169,7 +169,7 @@ impl Builder<'_> {
         let link = |(id, cpu): (usize, &&'static PerCpu)| {
             let core = self.shared.iter().find(|core| core.index == cpu.index);
             let seat = core.map(|core| Seat::new(core));
-            Link::new(cpu.apic_id, seat, id == 0, policy)
+            Link::new(cpu, seat, id == 0, policy)
         };
         let shared: &'static Vm = Box::leak(Box::new(Vm {
             index: self.index,
@@ -230,14 +230,18 @@ impl Builder<'_> {
         start: Start,
         ledger: &'static mut Page,
     ) -> Result<Vcpu<SvmCpu>, String> {
-        let ports = self.machine.pm_timer.map_or(0..0, |t| t.port..t.port.saturating_add(4));
+        let pm_timer = self.machine.pm_timer.map(|timer| timer.port);
         let seat = vm.links[id].seat.as_ref();
         let shared = seat.is_some();
         // Of its own for each vCPU of a core: two may be of one VM, and have other page tables.
         let asid = seat.map_or(1, |seat| seat.place as u32 + 1);
         let hidden = if shared { crate::vm::time_slice::reserved() } else { Default::default() };
-        let completions_exit = vm.policy == Policy::EliDelivery;
-        let cpu = SvmCpu::new(nested_root, asid, ports, completions_exit, shared, start)
+        let traits = Traits {
+            completions_exit: vm.policy == Policy::EliDelivery,
+            shared,
+            hides_gates: matches!(vm.policy, Policy::Eli | Policy::EliDelivery),
+        };
+        let cpu = SvmCpu::new(nested_root, asid, pm_timer, traits, start)
             .ok_or("no memory is left for its vCPUs")?;
         Ok(Vcpu {
             vm,
@@ -250,7 +254,7 @@ impl Builder<'_> {
             apic: LocalApic::new(id as u32),
             shadow: Shadow { hidden, ..Default::default() },
             offered: None,
-            priority_watched: false,
+            nmi_waits: false,
             timer_requested: None,
             timer: VirtualTimer::new(
                 cpu::tsc_hz(),

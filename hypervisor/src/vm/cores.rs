@@ -15,7 +15,7 @@ pub fn enter_shared(argument: usize) -> ! {
     unsafe {
         let (core, vcpus) = &*(argument as *const (&SharedCore, build::Members));
         vcpus.iter().for_each(|vcpu| (**vcpu).cpu.prepare_core());
-        core.serve::<SvmCpu>();
+        core.serve();
         fault_interrupt::leave(core.apic_id);
         vcpus.iter().take(1).for_each(|vcpu| (**vcpu).cpu.release_core());
     }

@@ -83,8 +83,8 @@ pub struct Vcpu<C: VirtualCpu> {
     shadow: Shadow,
     /// The virtual interrupt the guest will take at the first chance.
     offered: Option<u8>,
-    /// MOV to CR8 exits, since there is an interrupt for it to hold back or let in.
-    priority_watched: bool,
+    /// An NMI was asked for, and waits until the guest can take one.
+    nmi_waits: bool,
     /// The vector under which the timer's last interrupt waits.
     timer_requested: Option<u8>,
     /// The guest's timer, where the core's isn't its own.

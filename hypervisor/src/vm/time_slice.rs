@@ -103,9 +103,6 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// In injection mode: what is pending in the local APIC goes to whom it is for.
     pub(super) fn take_pending(&mut self) -> Reason {
         self.cpu.take_interrupts();
-        if cpu::this().take_nmi() {
-            fault_interrupt::nmi();
-        }
         self.receive_taken()
     }
 
@@ -149,9 +146,9 @@ impl<C: VirtualCpu> Vcpu<C> {
             link.done(request::INBOX);
             self.open_inbox();
         }
-        let asked = self.link().requests();
-        let asked = asked & (request::STARTUP | request::CONSOLE) != 0
-            || asked & request::NMI != 0 && self.cpu.nmi_possible();
+        self.take_nmi_request();
+        let asked = self.link().requests() & (request::STARTUP | request::CONSOLE) != 0
+            || self.nmi_waits && self.cpu.nmi_possible();
         let priority = class(self.cpu.task_priority());
         let interrupt = self.apic.deliverable().is_some_and(|v| class(v) > priority);
         asked || interrupt && self.cpu.interrupts_enabled() || self.cpu.raising()

@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 const NONE: RangeInclusive<u64> = 0..=0;
 
 /// Tests of the kernel that end well, and whether the quick test has them.
-pub const TESTS: [(&str, bool); 43] = [
+pub const TESTS: [(&str, bool); 44] = [
     ("hello", true),
     ("exceptions", false),
     ("true-np", true),
@@ -51,6 +51,7 @@ pub const TESTS: [(&str, bool); 43] = [
     ("bad-instruction", false),
     ("mmio-forms", true),
     ("lock-mov-cr0", false),
+    ("direction", false),
     ("wild-load", false),
     ("wild-store", true),
 ];

@@ -77,6 +77,10 @@ pub fn all() -> Vec<Case> {
             cases.push(case(format!("smp-{group}/{test}-{MANY}"), false, [guest]));
         }
     }
+    for policy in [Policy::Trap, Policy::Direct] {
+        let name = format!("smp-{}/kicks", policy.label());
+        cases.push(case(name, false, [several("kicks", policy)]));
+    }
     for (test, end) in ATTACKS {
         let attacker = Guest { end, ..several(test, Policy::Direct) };
         let quick = test == "icr-storm";

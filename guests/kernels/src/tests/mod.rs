@@ -23,6 +23,7 @@ mod smp_device;
 mod smp_hostile;
 mod smp_idt;
 mod smp_ipi;
+mod smp_kicks;
 mod smp_memory;
 mod smp_nmi;
 mod smp_start;
@@ -95,6 +96,8 @@ pub const ALL: &[(&str, Test)] = &[
     ("ipi-all", smp_ipi::all_to_all),
     ("ipi-nmi", smp_nmi::nmi),
     ("ipi-void", smp_nmi::void),
+    ("kicks", smp_kicks::kicks),
+    ("direction", smp_kicks::direction),
     ("shootdown", smp_memory::shootdown),
     ("bar-move-smp", smp_memory::bar_move),
     ("start-flush", smp_memory::start_flush),

@@ -1,9 +1,11 @@
-//! What a guest has on its core that neither VMRUN nor VMLOAD switches, for vCPUs that share a core:
-//! extended state, debug address registers, and a few MSRs.
+//! What a guest has on its core that neither VMRUN nor VMLOAD switches: extended state, debug address
+//! registers, and a few MSRs.
 //!
 //! Guarantees: after [`Extra::load`] the core holds what [`Extra::save`] found, whoever had the core in
-//! between. The host uses none of it, so nothing is switched at an exit.
+//! between, or what a reset leaves after [`Extra::reset`]. Nothing of another vCPU's is left. The host
+//! uses none of it, so nothing is switched at an exit.
 
+use crate::cpu::vendor::xsave;
 use crate::cpu::{control, msr};
 use crate::memory;
 use arrayvec::ArrayVec;
@@ -13,6 +15,8 @@ const SPEC_CTRL: u32 = 0x48;
 const PRED_CMD: u32 = 0x49;
 const PAT: u32 = 0x277;
 const TSC_AUX: u32 = 0xC000_0103;
+/// Write-back, write-through, uncached-, uncached, twice.
+const PAT_AT_RESET: u64 = 0x0007_0406_0007_0406;
 /// PRED_CMD: forget what was learnt of indirect branches.
 const BRANCH_BARRIER: u64 = 1;
 
@@ -26,6 +30,8 @@ pub struct Extra {
     debug: [u64; 4],
     msrs: ArrayVec<(u32, u64), 3>,
     barrier: bool,
+    /// XRSTOR leaves the x87 pointers to the last instruction as they are (APM vol. 2, 11.4.4).
+    keeps_pointers: bool,
 }
 
 impl Extra {
@@ -34,30 +40,42 @@ impl Extra {
         let cpuid = raw_cpuid::native_cpuid::cpuid_count;
         let states = cpuid(0xD, 0);
         let area = memory::allocate(u64::from(states.ecx), 4096)?;
-        // All states are in their first configuration but MXCSR, which is loaded in any case.
-        // SAFETY: the area was just allocated, zeroed, and is larger than the legacy region.
-        unsafe { ((area + 24) as *mut u32).write(0x1F80) };
         let features = cpuid(0x8000_0008, 0).ebx;
         let structured = cpuid(7, 0);
         let mut msrs = ArrayVec::new();
         let speculation = features & (1 << 14 | 1 << 15 | 1 << 24) != 0
             || structured.edx & (1 << 26 | 1 << 27 | 1 << 31) != 0;
         let auxiliary = cpuid(0x8000_0001, 0).edx & 1 << 27 != 0 || structured.ecx & 1 << 22 != 0;
-        msrs.push((PAT, 0x0007_0406_0007_0406));
+        msrs.push((PAT, 0));
         if speculation {
             msrs.push((SPEC_CTRL, 0));
         }
         if auxiliary {
             msrs.push((TSC_AUX, 0));
         }
-        Some(Extra {
+        let mut extra = Extra {
             area,
             states: u64::from(states.edx) << 32 | u64::from(states.eax),
             xcr0: 1,
             debug: [0; 4],
             msrs,
             barrier: features & 1 << 12 != 0 || structured.edx & 1 << 26 != 0,
-        })
+            keeps_pointers: features & 1 << 2 == 0,
+        };
+        extra.reset();
+        Some(extra)
+    }
+
+    /// As after a reset.
+    pub fn reset(&mut self) {
+        // SAFETY: the area is ours, and as large as its legacy region and header at the least.
+        let area = unsafe { &mut *(self.area as *mut [u8; xsave::HEADER_END]) };
+        xsave::reset(area);
+        self.xcr0 = 1;
+        self.debug = [0; 4];
+        for (register, value) in &mut self.msrs {
+            *value = if *register == PAT { PAT_AT_RESET } else { 0 };
+        }
     }
 
     /// Takes the state from this core.
@@ -86,6 +104,9 @@ impl Extra {
         // SAFETY: as in `save`; the values were the core's or are those after reset, and breakpoints
         // mean nothing while DR7 of the host enables none.
         unsafe {
+            if self.keeps_pointers {
+                asm!("fninit", options(nostack, nomem));
+            }
             asm!("xrstor64 [{}]", in(reg) self.area, in("eax") low, in("edx") high, options(nostack, readonly));
             asm!(
                 "mov dr0, {}", "mov dr1, {}", "mov dr2, {}", "mov dr3, {}",
@@ -99,5 +120,17 @@ impl Extra {
             }
         }
         control::set_xcr0(self.xcr0);
+    }
+}
+
+/// The debug address registers, as INIT leaves them.
+pub fn clear_debug_addresses() {
+    // SAFETY: breakpoints mean nothing while DR7 of the host enables none.
+    unsafe {
+        asm!(
+            "mov dr0, {0}", "mov dr1, {0}", "mov dr2, {0}", "mov dr3, {0}",
+            in(reg) 0u64,
+            options(nostack, nomem)
+        );
     }
 }

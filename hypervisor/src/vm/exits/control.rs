@@ -21,9 +21,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         let code = bytes.get(..length).unwrap_or_default();
         let instruction = decode::decode(code, self.cpu.code_mode())
             .map_err(|why| Fault::Instruction { address, why })?;
-        let next = address.wrapping_add(instruction.len as u64);
-        let long = self.cpu.code_mode() == Mode::Bits64;
-        Ok((instruction, if long { next } else { next & 0xFFFF_FFFF }))
+        Ok((instruction, address.wrapping_add(instruction.len as u64)))
     }
 
     /// A general register, of the width that MOV to a control register has.
@@ -48,7 +46,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             self.refuse();
         } else {
             self.cpu.set_task_priority((value as u8) << 4);
-            self.cpu.resume_at(next);
+            self.cpu.advance(next);
         }
         Ok(())
     }
@@ -86,7 +84,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             self.with_pc(|pc, here| pc.leave(here))?;
         }
         self.cpu.set_cr0(cr0);
-        self.cpu.resume_at(next);
+        self.cpu.advance(next);
         Ok(())
     }
 

@@ -84,14 +84,14 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// so the page it was in is remembered: if the bare opcode still stands there it is that
     /// long; anything else is looked up and decoded.
     pub(in crate::vm) fn skip(&mut self, opcode: &[u8]) {
-        let rip = self.cpu.rip();
+        if let Some(next) = self.cpu.next_rip() {
+            return self.cpu.advance(next);
+        }
         let length = match self.code_pages.matches(&self.vm.memory, &self.cpu, opcode) {
             true => opcode.len() as u64,
             false => self.instruction_length(opcode.len()),
         };
-        let next = rip.wrapping_add(length);
-        let long = self.cpu.code_mode() == decode::Mode::Bits64;
-        self.cpu.resume_at(if long { next } else { next & 0xFFFF_FFFF });
+        self.cpu.advance(self.cpu.rip().wrapping_add(length));
     }
 
     /// The length by decoding; `bare` when the guest has meanwhile made it unreadable.

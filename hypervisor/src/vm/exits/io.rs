@@ -64,7 +64,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             let value = old as u32 & ports::unclaimed(size);
             self.port_write(port, size, value)?;
         }
-        self.cpu.resume_at(next);
+        self.cpu.advance(next);
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
 use crate::vm::stop::{Fault, Incident, Stop};
 use decode::{Device, Op, emulate_mmio};
-use delivery::Interruption;
+use delivery::Event;
 use ledger::Reason;
 
 const IOAPIC: core::ops::Range<u64> = 0xFEC0_0000..0xFEC0_1000;
@@ -51,7 +51,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         address: u64,
         fetch: bool,
         table: bool,
-        event: Interruption,
+        event: Option<Event>,
     ) -> Result<Reason, (Reason, Stop)> {
         if self.vm.memory.resolve(address & !0xFFF, 4096).is_some() {
             // Its own memory is refused to the guest for a shadow IDT alone. Another vCPU may have
@@ -64,8 +64,8 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
         let reason = self.reason_at(address);
         let fault = |f| Err((reason, Stop::Fault(f)));
-        if event.valid() {
-            return fault(Fault::Delivery { address, vector: event.vector() });
+        if let Some(Event { vector, .. }) = event {
+            return fault(Fault::Delivery { address, vector });
         }
         if fetch || table {
             return fault(Fault::Fetch(address));
@@ -98,7 +98,6 @@ impl<C: VirtualCpu> Vcpu<C> {
         let instruction =
             decode::decode(bytes.get(..length).unwrap_or_default(), mode).map_err(refused)?;
         let next = self.cpu.rip().wrapping_add(instruction.len as u64);
-        let next = if mode == decode::Mode::Bits64 { next } else { next & 0xFFFF_FFFF };
         if matches!(instruction.op, Op::Movs { .. } | Op::Stos { .. } | Op::Lods { .. }) {
             return self.move_string(&instruction, next);
         }
@@ -112,7 +111,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
         emulate_mmio(&instruction, &mut self.cpu, &mut GuestVectors, &mut access)
             .map_err(refused)?;
-        self.cpu.resume_at(next);
+        self.cpu.advance(next);
         let Some(stored) = access.stored else { return Ok(()) };
         let mut parts = stored.into_iter().zip(pieces(address, instruction.size));
         parts.try_for_each(|(part, (at, size))| self.store(at, size, part))

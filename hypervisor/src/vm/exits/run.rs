@@ -4,17 +4,15 @@
 //! out. Between an exit and the next entry nothing allocates, nothing waits for another
 //! VM, and the work is bounded.
 
-use crate::cpu::vendor::{Exit, VirtualCpu};
-use crate::cpu::{self, rdtsc, x2apic};
+use crate::cpu::vendor::{Entry, Exit, VirtualCpu};
+use crate::cpu::{rdtsc, x2apic};
 use crate::interrupts;
-use crate::iommu::fault_interrupt;
 use crate::vm::Vcpu;
 use crate::vm::exceptions::{DOUBLE_FAULT, GENERAL_PROTECTION, NOT_PRESENT, PAGE_FAULT, UNDEFINED};
-use crate::vm::interrupts::mailbox::request;
 use crate::vm::interrupts::this_core::in_service;
 use crate::vm::stop::{Fault, Stop};
 use core::sync::atomic::Ordering;
-use delivery::{DeliveryFault, Interruption, Mode, Raised, VectorSet, class, classify, mode_for};
+use delivery::{DeliveryFault, Event, Mode, Raised, VectorSet, classify, mode_for};
 use ledger::Reason;
 
 /// INVD; WBINVD is as long, and is found by decoding.
@@ -31,26 +29,29 @@ impl<C: VirtualCpu> Vcpu<C> {
                 // Time without the core isn't the host's.
                 left = rdtsc();
             }
-            let asked = link.requests();
-            if asked != 0 {
+            if link.requests() != 0 {
                 if !self.attend() {
                     return None;
                 }
                 // It was away meanwhile, and the timer is set for another; or what it did woke another of
-                // its core; or it let interrupts in to be started up, and the host's handler has taken the
-                // NMI that announced a request. From here on NMIs are held. One for the guest may stay
-                // asked for while it handles another.
-                if (asked | link.requests()) & !request::NMI != 0 {
-                    continue;
-                }
+                // its core.
+                continue;
             }
             if self.mode != Mode::Dedicated {
                 self.prepare();
             }
+            if self.nmi_waits {
+                self.raise_waiting_nmi();
+            }
             let ledger = &mut *self.ledger;
             ledger.entries = ledger.entries.wrapping_add(1);
             ledger.host_cycles = ledger.host_cycles.wrapping_add(rdtsc().wrapping_sub(left));
-            self.cpu.enter();
+            if self.cpu.enter(link.last_look()) == Entry::Aborted {
+                // No entry, but something is asked for.
+                self.ledger.entries = self.ledger.entries.wrapping_sub(1);
+                left = rdtsc();
+                continue;
+            }
             left = rdtsc();
             if self.quick_ipi() {
                 self.ledger.count(Reason::Ipi);
@@ -71,7 +72,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Did the guest take the interrupt it was offered?
     fn note_taken(&mut self) {
         let Some(vector) = self.offered else { return };
-        if self.cpu.offer_taken() {
+        if self.cpu.take_offer() {
             let device = self.link().vectors.lock().devices.contains(vector);
             self.offered = None;
             self.apic.taken(vector);
@@ -109,29 +110,15 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
         if mode == Mode::Injection {
             self.offer();
-        } else {
-            self.watch_priority(false);
         }
     }
 
-    /// Offers the highest virtual interrupt that the task priority lets in. As long as there is one,
-    /// held back or on offer, MOV to CR8 exits. Hardware would compare by itself, but QEMU lets a
-    /// vector of the same class in, and aborts when the priority changes with one on offer.
+    /// Offers the highest virtual interrupt. The CPU compares it with the task priority.
     fn offer(&mut self) {
         let next = self.apic.deliverable();
-        let held = next.is_some_and(|v| class(v) <= class(self.cpu.task_priority()));
-        self.watch_priority(next.is_some());
-        let offered = next.filter(|_| !held);
-        if offered != self.offered {
-            self.offered = offered;
-            self.cpu.offer_interrupt(offered);
-        }
-    }
-
-    fn watch_priority(&mut self, on: bool) {
-        if on != self.priority_watched {
-            self.priority_watched = on;
-            self.cpu.watch_task_priority(on);
+        if next != self.offered {
+            self.offered = next;
+            self.cpu.offer_interrupt(next);
         }
     }
 
@@ -169,21 +156,13 @@ impl<C: VirtualCpu> Vcpu<C> {
         match exit {
             Exit::Interrupt => {
                 self.cpu.take_interrupts();
-                // A kick that came between the exit and now was taken along; what it is for is asked.
-                if cpu::this().take_nmi() {
-                    fault_interrupt::nmi();
-                }
                 Ok(self.receive_taken())
             }
-            Exit::Nmi => {
-                self.cpu.take_nmi();
-                cpu::this().take_nmi();
-                fault_interrupt::nmi();
-                Ok(Reason::Kick)
-            }
-            // Whoever waits with another is served before the next entry.
-            Exit::NmiDone => Ok(Reason::Other),
-            Exit::Fault { raised, interruption } => self.delivery_fault(raised, interruption),
+            // What it is for is asked before the next entry.
+            Exit::Nmi => Ok(Reason::Kick),
+            // So is whether another waits. A frozen CPU goes on freezing until an interrupt comes.
+            Exit::NmiDone | Exit::Frozen | Exit::Nothing => Ok(Reason::Other),
+            Exit::Fault { raised, event } => self.delivery_fault(raised, event),
             Exit::MachineCheck => fault(Reason::Exception, Fault::MachineCheck),
             Exit::TaskSwitch => fault(Reason::Other, Fault::TaskSwitch),
             Exit::Exception { vector, error_code } => {
@@ -239,16 +218,12 @@ impl<C: VirtualCpu> Vcpu<C> {
                 self.cpu.raise(GENERAL_PROTECTION, Some(0));
                 Ok(Reason::RefusedInstruction)
             }
-            Exit::NestedFault { address, fetch, table, interruption } => {
-                self.nested_fault(address, fetch, table, interruption)
+            Exit::NestedFault { address, fetch, table, event } => {
+                self.nested_fault(address, fetch, table, event)
             }
             Exit::Shutdown => fault(Reason::Shutdown, Fault::Shutdown),
-            Exit::InvalidState { entered } => {
-                if self.cpu.mend() || entered && self.refused_load() {
-                    return Ok(Reason::Other);
-                }
-                fault(Reason::Other, Fault::InvalidState)
-            }
+            Exit::ControlRefused if self.refused_load() => Ok(Reason::Other),
+            Exit::ControlRefused | Exit::InvalidState => fault(Reason::Other, Fault::InvalidState),
             Exit::Unknown(code, info1, info2) => {
                 fault(Reason::Other, Fault::Unknown(code, info1, info2))
             }
@@ -258,8 +233,8 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Delivers again what was being delivered, unless it is still on offer: whether the
     /// hardware takes an offer back when its delivery fails differs.
     #[cold]
-    pub(in crate::vm) fn redeliver(&mut self, event: Interruption) {
-        if event.valid() && (event.software() || self.offered != Some(event.vector())) {
+    pub(in crate::vm) fn redeliver(&mut self, event: Option<Event>) {
+        if let Some(event) = event.filter(|e| e.software() || !self.cpu.delivers(e.vector)) {
             self.cpu.redeliver(event);
         }
     }
@@ -269,7 +244,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     fn delivery_fault(
         &mut self,
         raised: Raised,
-        event: Interruption,
+        event: Option<Event>,
     ) -> Result<Reason, (Reason, Stop)> {
         let in_service = |v| x2apic::in_service(v);
         // On a shared core it is the mode that hides them: in injection mode the gate is the guest's.
@@ -277,11 +252,13 @@ impl<C: VirtualCpu> Vcpu<C> {
         let hidden = if own_gates { &VectorSet::EMPTY } else { &self.shadow.hidden };
         let mut what = classify(event, raised, hidden, in_service);
         // The gate's own absence has this error code, whether EXT is set or not.
-        let absent = raised.vector == NOT_PRESENT
-            && raised.error_code & !1 == u32::from(event.vector()) * 8 + 2;
-        let genuine = matches!(what, DeliveryFault::Genuine { .. });
-        if genuine && absent && self.missed_in_shadow(event) {
-            what = DeliveryFault::HiddenGate(event.vector());
+        let absent =
+            |v: u8| raised.vector == NOT_PRESENT && raised.error_code & !1 == u32::from(v) * 8 + 2;
+        if let DeliveryFault::Genuine { .. } = what
+            && let Some(vector) = event.map(|e| e.vector).filter(|v| absent(*v))
+            && self.missed_in_shadow(vector)
+        {
+            what = DeliveryFault::HiddenGate(vector);
         }
         match what {
             DeliveryFault::Reflected(vector) => {
@@ -305,7 +282,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             DeliveryFault::Genuine { error_code, interrupt } => {
                 // An exception may have its vector; but it wasn't taken with interrupts off.
                 let open = self.cpu.interrupts_enabled();
-                if let Some(v) = interrupt.filter(|v| open && self.offered == Some(*v)) {
+                if let Some(v) = interrupt.filter(|v| open && self.cpu.delivers(*v)) {
                     self.offered = None;
                     self.cpu.offer_interrupt(None);
                     self.apic.taken(v);

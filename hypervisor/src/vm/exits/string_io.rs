@@ -30,7 +30,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             return self.register_io(port, size, input, next);
         }
         if !instruction.has_element(&self.cpu) {
-            self.cpu.resume_at(next);
+            self.cpu.advance(next);
             return Ok(());
         }
         let linear = instruction.linear_address(&self.cpu, mode).unwrap_or_default();
@@ -50,7 +50,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
         let more = instruction.pass_element(&mut self.cpu);
         // Also when it isn't done: the shadow of STI covers one element.
-        self.cpu.resume_at(if more { address } else { next });
+        self.cpu.advance(if more { address } else { next });
         Ok(())
     }
 }

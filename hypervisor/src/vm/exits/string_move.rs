@@ -36,7 +36,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             }
             more = instruction.pass_element(&mut self.cpu);
         }
-        self.cpu.resume_at(if more { address } else { next });
+        self.cpu.advance(if more { address } else { next });
         Ok(())
     }
 

@@ -41,7 +41,7 @@ impl<C: VirtualCpu> Vcpu<C> {
                 break;
             }
         }
-        self.cpu.resume_at(self.cpu.rip().wrapping_add(WRMSR.len() as u64));
+        self.cpu.advance(self.cpu.rip().wrapping_add(WRMSR.len() as u64));
         true
     }
 }

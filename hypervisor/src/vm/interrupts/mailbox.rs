@@ -2,17 +2,19 @@
 //! start, an end.
 //!
 //! Guarantees: whatever is asked for is seen before the vCPU is next entered, since the
-//! request is stored before the NMI is sent and NMIs are held until the entry. Nothing here
+//! request is stored before the NMI is sent, and the entry looks at the requests behind the point from
+//! which on an NMI ends it ([the last look](crate::cpu::vendor#the-last-look)). Nothing here
 //! waits but [`Vm::settle`], which only the holder of the VM's lock calls, and whose
 //! counterparts answer wherever they are: in the guest (by the NMI), before an entry, and
 //! while they wait for that lock.
 
 use crate::cpu::x2apic;
+use crate::cpu::{self, PerCpu};
+use crate::interrupts;
 use crate::interrupts::vectors::host_vectors;
 use crate::iommu;
 use crate::sched::shared::{Look, Seat};
 use crate::vm::Vm;
-use crate::{cpu, interrupts};
 use ::iommu::{Bdf, Delivery as Message, InterruptRoute};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use delivery::{Arrived, Routes, STAND_IN_TOP, Signal, Startup, VectorSet};
@@ -50,6 +52,7 @@ pub struct Vectors {
 pub struct Link {
     /// Physical APIC id of its core.
     pub apic_id: u32,
+    core: &'static PerCpu,
     /// Its place on its core, if it shares it.
     pub seat: Option<Seat>,
     startup: AtomicU32,
@@ -64,12 +67,13 @@ pub struct Link {
 }
 
 impl Link {
-    /// The link of the vCPU on the core with this APIC id; the first vCPU runs at once.
-    pub fn new(apic_id: u32, seat: Option<Seat>, first: bool, policy: Policy) -> Self {
+    /// The link of the vCPU on this core; the first vCPU runs at once.
+    pub fn new(core: &'static PerCpu, seat: Option<Seat>, first: bool, policy: Policy) -> Self {
         let startup = if first { Startup::RUNNING } else { Startup::WAITING };
         let routes = Routes::new(host_vectors(policy));
         Link {
-            apic_id,
+            apic_id: core.apic_id,
+            core,
             seat,
             startup: AtomicU32::new(startup.bits()),
             requests: AtomicU32::new(0),
@@ -92,6 +96,11 @@ impl Link {
     #[inline]
     pub fn requests(&self) -> u32 {
         self.requests.load(Ordering::SeqCst)
+    }
+
+    /// What is looked at last before the guest is entered.
+    pub fn last_look(&self) -> &AtomicU32 {
+        &self.requests
     }
 
     /// These requests are done; only the vCPU's own core says so.
@@ -141,7 +150,7 @@ impl Link {
         self.ask(requests);
         match &self.seat {
             Some(seat) => seat.poke(requests & request::STIRRING != 0),
-            None if !self.is_here() => x2apic::send_nmi(self.apic_id),
+            None if !self.is_here() => self.core.kick(),
             None => {}
         }
     }
@@ -164,7 +173,7 @@ impl Link {
             // Not asked again: it may be done by now, and a guest's NMI would come twice.
             match &self.seat {
                 Some(seat) => seat.remind(still & request::STIRRING != 0),
-                None => x2apic::send_nmi(self.apic_id),
+                None => self.core.kick(),
             }
         }
     }

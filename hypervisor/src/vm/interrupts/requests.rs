@@ -44,16 +44,32 @@ impl<C: VirtualCpu> Vcpu<C> {
             link.done(request::INBOX);
             self.open_inbox();
         }
-        if asked & request::NMI != 0 && self.cpu.nmi_possible() {
-            if self.cpu.raising() {
-                // Another event goes first; then at once out of the guest again.
-                x2apic::send_nmi(link.apic_id);
-            } else {
-                link.done(request::NMI);
-                self.cpu.raise_nmi();
-            }
-        }
+        self.take_nmi_request();
         true
+    }
+
+    /// One that waits already takes another that is asked for along, as in a processor.
+    pub(in crate::vm) fn take_nmi_request(&mut self) {
+        let link = self.link();
+        if link.requests() & request::NMI != 0 {
+            link.done(request::NMI);
+            self.nmi_waits = true;
+        }
+    }
+
+    /// Right before an entry: raises the NMI that waits, if the guest can take it.
+    #[cold]
+    pub(in crate::vm) fn raise_waiting_nmi(&mut self) {
+        if !self.cpu.nmi_possible() {
+            return;
+        }
+        if self.cpu.raising() {
+            // Another event goes first.
+            self.cpu.leave_at_once();
+        } else {
+            self.nmi_waits = false;
+            self.cpu.raise_nmi();
+        }
     }
 
     /// What others left for it becomes pending.
@@ -133,7 +149,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.apic = delivery::LocalApic::new(self.id as u32);
         self.mode = delivery::Mode::Injection;
         self.offered = None;
-        self.priority_watched = false;
+        self.nmi_waits = false;
         self.timer_requested = None;
         self.timer.reset();
         // What was sent before is gone with the APIC's state.

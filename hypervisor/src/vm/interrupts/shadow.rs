@@ -12,7 +12,7 @@ use crate::vm::interrupts::mailbox::request;
 use crate::vm::pc::{Here, Pc};
 use crate::vm::stop::Fault;
 use alloc::vec::Vec;
-use delivery::{Interruption, Mode, VectorSet};
+use delivery::{Mode, VectorSet};
 use paging::walk;
 
 /// A vCPU's part: whether it takes its interrupts through a shadow.
@@ -82,11 +82,10 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
-    /// Did the delivery of this event fail on another vCPU's shadow, in a page that this one's IDT
+    /// Did the delivery of this vector fail on another vCPU's shadow, in a page that this one's IDT
     /// is in, too? That shadow may be gone by now; the guest's own gate tells.
-    pub(in crate::vm) fn missed_in_shadow(&self, event: Interruption) -> bool {
-        let vector = event.vector();
-        if self.vm.links.len() == 1 || !event.valid() || !self.vm.hidden().contains(vector) {
+    pub(in crate::vm) fn missed_in_shadow(&self, vector: u8) -> bool {
+        if self.vm.links.len() == 1 || !self.vm.hidden().contains(vector) {
             return false;
         }
         let (base, limit) = self.cpu.idtr();

@@ -1,9 +1,16 @@
-//! The guest's registers where the VMCB and the switch keep them.
+//! The guest's registers where the control block and the switch keep them.
 
-use super::SvmCpu;
+use crate::Vcpu;
 use decode::{Registers, Segment};
 
-impl Registers for SvmCpu {
+/// The guest's general registers that VMRUN doesn't switch, numbered as instructions encode them.
+/// Slots 0 (RAX) and 4 (RSP) live in the control block and aren't used here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct GeneralRegisters(pub [u64; 16]);
+
+impl Registers for Vcpu {
+    #[inline]
     fn gpr(&self, number: u8) -> u64 {
         match number & 15 {
             0 => self.vmcb.rax,
@@ -12,6 +19,7 @@ impl Registers for SvmCpu {
         }
     }
 
+    #[inline]
     fn set_gpr(&mut self, number: u8, value: u64) {
         match number & 15 {
             0 => self.vmcb.rax = value,
@@ -28,6 +36,7 @@ impl Registers for SvmCpu {
         self.vmcb.rflags = value;
     }
 
+    #[inline]
     fn rip(&self) -> u64 {
         self.vmcb.rip
     }

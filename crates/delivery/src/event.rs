@@ -1,88 +1,67 @@
 //! Exits in the middle of the delivery of an event: what a fault there means, and what has to be delivered
 //! again when the cause is gone.
 //!
-//! Guarantees: an event is told from the types that the manual has (APM vol. 2, 15.20) and from those that
-//! QEMU reports, where an interrupt from outside and an NMI have the type of an exception. What is put
-//! right by the host is delivered once again with all that it had; what the program does again by itself
-//! isn't. It doesn't tell #MF, #XM and the like from an interrupt that the guest has at the same vector
-//! where QEMU doesn't: to the guest they look the same.
+//! Guarantees: an event that the host interrupted is delivered once again with all that it had; an event
+//! that the program raises again by itself isn't. The vendor's code makes an [`Event`] out of what its
+//! extension reports, and corrects there what an emulator reports wrongly. This file trusts the kind.
 
 use crate::VectorSet;
 
-/// EXITINTINFO (APM vol. 2, 15.7.2): the event that was being delivered when the exit
-/// happened.
+/// An event that a CPU delivers through the guest's IDT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interruption(pub u64);
-
-/// Types of events.
-const INTERRUPT: u64 = 0;
-const NMI: u64 = 2;
-const EXCEPTION: u64 = 3;
-const SOFTWARE: u64 = 4;
-
-impl Interruption {
-    /// Was an event being delivered at all? The other bits mean nothing if not.
-    pub const fn valid(self) -> bool {
-        self.0 & 1 << 31 != 0
-    }
-
+pub struct Event {
+    /// What raised it.
+    pub kind: EventKind,
     /// Its vector.
-    pub const fn vector(self) -> u8 {
-        self.0 as u8
-    }
-
-    /// Was it `INT n`?
-    pub const fn software(self) -> bool {
-        self.kind() == SOFTWARE
-    }
-
-    const fn kind(self) -> u64 {
-        self.0 >> 8 & 7
-    }
-
-    const fn error_code(self) -> Option<u32> {
-        if self.0 & 1 << 11 != 0 { Some((self.0 >> 32) as u32) } else { None }
-    }
-
-    /// What has to be raised so that the event is delivered after all. `physical`: is this vector, one
-    /// that exceptions have too, in service in the local APIC that the guest owns?
-    pub fn again(self, physical: impl Fn(u8) -> bool) -> Again {
-        if !self.valid() {
-            return Again::Nothing;
-        }
-        let vector = self.vector();
-        match (self.kind(), vector) {
-            (INTERRUPT, _) => Again::Interrupt(vector),
-            (NMI, _) | (EXCEPTION, NON_MASKABLE) => Again::Nmi,
-            // The instruction is executed again.
-            (SOFTWARE, _) | (EXCEPTION, BREAKPOINT | OVERFLOW) => Again::Nothing,
-            // No exception has these.
-            (EXCEPTION, NO_EXCEPTION..) => Again::Interrupt(vector),
-            (EXCEPTION, FIRST_INTERRUPT..) if physical(vector) => Again::Interrupt(vector),
-            // A trap's instruction is done and wouldn't raise it again; nor does anything raise what
-            // the host itself had raised for an event from outside.
-            (EXCEPTION, _) => Again::Exception { vector, error_code: self.error_code() },
-            _ => Again::Nothing,
-        }
-    }
+    pub vector: u8,
+    /// The error code that its delivery pushes, if it has one.
+    pub error_code: Option<u32>,
 }
 
-/// What is to be raised again.
+/// What raises an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Again {
-    /// Nothing: there was no event, or the program raises it by itself.
-    Nothing,
-    /// An interrupt, already in service.
-    Interrupt(u8),
-    /// An NMI.
+pub enum EventKind {
+    /// A maskable interrupt: physical, virtual or injected.
+    Interrupt,
+    /// A non-maskable interrupt.
     Nmi,
+    /// An exception. INT3 and INTO may be reported as one, too.
+    Exception,
+    /// `INT n`; where the extension tells them apart, INT1, INT3 and INTO, too.
+    Software,
+}
+
+impl Event {
+    /// A maskable interrupt.
+    pub const fn interrupt(vector: u8) -> Event {
+        Event { kind: EventKind::Interrupt, vector, error_code: None }
+    }
+
+    /// A non-maskable interrupt.
+    pub const fn nmi() -> Event {
+        Event { kind: EventKind::Nmi, vector: NON_MASKABLE, error_code: None }
+    }
+
     /// An exception.
-    Exception {
-        /// Its vector.
-        vector: u8,
-        /// Its error code, if it has one.
-        error_code: Option<u32>,
-    },
+    pub const fn exception(vector: u8, error_code: Option<u32>) -> Event {
+        Event { kind: EventKind::Exception, vector, error_code }
+    }
+
+    /// Did an instruction raise it that the guest executes again?
+    pub const fn software(self) -> bool {
+        matches!(self.kind, EventKind::Software)
+    }
+
+    /// What the host has to raise so that the event is delivered after all. `None`: the guest
+    /// executes the instruction again that raised it.
+    pub const fn again(self) -> Option<Event> {
+        match (self.kind, self.vector) {
+            (EventKind::Software, _) | (EventKind::Exception, BREAKPOINT | OVERFLOW) => None,
+            // A trap's instruction is done and wouldn't raise it again; nor does anything raise what
+            // the host itself had raised for an event from outside.
+            _ => Some(self),
+        }
+    }
 }
 
 /// A fault that exited.
@@ -129,28 +108,27 @@ const PROTECTION: u8 = 13;
 const PAGE_FAULT: u8 = 14;
 /// The lowest vector that a local APIC takes for an interrupt.
 const FIRST_INTERRUPT: u8 = 16;
-/// From here on no vector is an exception's.
-const NO_EXCEPTION: u8 = 31;
 /// #DE, #TS, #NP, #SS, #GP.
 const CONTRIBUTORY: VectorSet = VectorSet::of(&[0, 10, 11, 12, 13]);
 /// #BP and #OF, which INT3 and INTO raise: exceptions by their type, but the program's own.
 const BY_INSTRUCTION: VectorSet = VectorSet::of(&[BREAKPOINT, OVERFLOW]);
 
-/// Tells what a fault was. `hidden`: vectors hidden in the shadow in place (empty if none
-/// is); `in_service`: is this vector in service in the physical local APIC?
+/// Tells what a fault was. `event`: what was being delivered, if anything was; `hidden`: vectors
+/// hidden in the shadow in place (empty if none is); `in_service`: is this vector in service in the
+/// physical local APIC?
 pub fn classify(
-    interruption: Interruption,
+    event: Option<Event>,
     fault: Raised,
     hidden: &VectorSet,
     in_service: impl Fn(u8) -> bool,
 ) -> DeliveryFault {
     let Raised { vector: second, error_code, .. } = fault;
-    if !interruption.valid() {
+    let Some(event) = event else {
         return DeliveryFault::Genuine { error_code, interrupt: None };
-    }
-    let vector = interruption.vector();
+    };
+    let vector = event.vector;
     let hidden = matches!(second, NOT_PRESENT | PROTECTION) && hidden.contains(vector);
-    if interruption.software() {
+    if event.software() {
         if hidden {
             return DeliveryFault::HiddenGate(vector);
         }
@@ -173,7 +151,7 @@ pub fn classify(
         return DeliveryFault::DoubleFault;
     }
     // EXT (bit 0): the fault came from an event outside the program (SDM vol. 3, 6.13), which INT3
-    // and INTO aren't. QEMU leaves it out. #PF has no such bit.
+    // and INTO aren't. An emulator may leave it out. #PF has no such bit.
     let outside = second != PAGE_FAULT && !BY_INSTRUCTION.contains(vector);
     DeliveryFault::Genuine {
         error_code: error_code | u32::from(outside),
@@ -182,5 +160,5 @@ pub fn classify(
 }
 
 #[cfg(test)]
-#[path = "nested_tests.rs"]
+#[path = "event_tests.rs"]
 mod tests;

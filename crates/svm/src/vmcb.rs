@@ -1,14 +1,19 @@
 //! The virtual machine control block (APM vol. 2, appendix B): the layout and the bits
 //! that are used, nothing of what they are used for.
 
+use zerocopy::{FromZeros, Immutable, KnownLayout};
+
 /// A segment register in the state-save area.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromZeros, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Segment {
+    /// What was loaded.
     pub selector: u16,
     /// Bits 7:0 of descriptor byte 5, then bits 3:0 from the upper half of byte 6.
     pub attributes: u16,
+    /// Its last byte's offset, in bytes.
     pub limit: u32,
+    /// Its first byte's linear address.
     pub base: u64,
 }
 
@@ -19,7 +24,9 @@ impl Segment {
     }
 }
 
-/// Control area and state-save area, one page.
+/// Control area and state-save area, one page. Fields have the names and meanings of the manual.
+#[derive(FromZeros, Immutable, KnownLayout)]
+#[allow(missing_docs)]
 #[repr(C, align(4096))]
 pub struct Vmcb {
     pub intercept_cr_read: u16,
@@ -55,7 +62,10 @@ pub struct Vmcb {
     /// Zero: everything is to be loaded anew.
     pub clean: u64,
     pub next_rip: u64,
-    _0d0: [u8; 0x330],
+    /// How many bytes of the instruction follow.
+    pub bytes_fetched: u8,
+    pub instruction: [u8; 15],
+    _0e0: [u8; 0x320],
     pub es: Segment,
     pub cs: Segment,
     pub ss: Segment,
@@ -99,9 +109,15 @@ pub struct Vmcb {
 const _: () = assert!(core::mem::size_of::<Vmcb>() == 4096);
 const _: () = assert!(core::mem::offset_of!(Vmcb, iopm_base) == 0x40);
 const _: () = assert!(core::mem::offset_of!(Vmcb, asid) == 0x58);
+const _: () = assert!(core::mem::offset_of!(Vmcb, int_ctl) == 0x60);
+const _: () = assert!(core::mem::offset_of!(Vmcb, interrupt_shadow) == 0x68);
 const _: () = assert!(core::mem::offset_of!(Vmcb, exit_code) == 0x70);
+const _: () = assert!(core::mem::offset_of!(Vmcb, nested_control) == 0x90);
 const _: () = assert!(core::mem::offset_of!(Vmcb, event_inj) == 0xA8);
+const _: () = assert!(core::mem::offset_of!(Vmcb, nested_cr3) == 0xB0);
 const _: () = assert!(core::mem::offset_of!(Vmcb, clean) == 0xC0);
+const _: () = assert!(core::mem::offset_of!(Vmcb, next_rip) == 0xC8);
+const _: () = assert!(core::mem::offset_of!(Vmcb, instruction) == 0xD1);
 const _: () = assert!(core::mem::offset_of!(Vmcb, es) == 0x400);
 const _: () = assert!(core::mem::offset_of!(Vmcb, cpl) == 0x4CB);
 const _: () = assert!(core::mem::offset_of!(Vmcb, efer) == 0x4D0);
@@ -113,6 +129,7 @@ const _: () = assert!(core::mem::offset_of!(Vmcb, cr2) == 0x640);
 const _: () = assert!(core::mem::offset_of!(Vmcb, g_pat) == 0x668);
 
 /// Intercept bits of `intercept_misc1`.
+#[allow(missing_docs)]
 pub mod misc1 {
     pub const INTR: u32 = 1 << 0;
     pub const NMI: u32 = 1 << 1;
@@ -129,10 +146,12 @@ pub mod misc1 {
     pub const IOIO: u32 = 1 << 27;
     pub const MSR: u32 = 1 << 28;
     pub const TASK_SWITCH: u32 = 1 << 29;
+    pub const FERR_FREEZE: u32 = 1 << 30;
     pub const SHUTDOWN: u32 = 1 << 31;
 }
 
 /// Intercept bits of `intercept_misc2`.
+#[allow(missing_docs)]
 pub mod misc2 {
     pub const VMRUN: u32 = 1 << 0;
     pub const VMMCALL: u32 = 1 << 1;
@@ -150,6 +169,7 @@ pub mod misc2 {
 }
 
 /// Bits of `int_ctl`.
+#[allow(missing_docs)]
 pub mod int_ctl {
     pub const V_TPR: u64 = 0xFF;
     pub const V_IRQ: u64 = 1 << 8;
@@ -162,6 +182,7 @@ pub mod int_ctl {
 
 /// Exit codes (APM vol. 2, appendix C). Only the low 32 bits are compared: QEMU before
 /// 10.0.7 doesn't sign-extend INVALID.
+#[allow(missing_docs)]
 pub mod exit {
     pub const CR8_WRITE: u32 = 0x18;
     pub const DR4_WRITE: u32 = 0x34;
@@ -182,6 +203,7 @@ pub mod exit {
     pub const IOIO: u32 = 0x7B;
     pub const MSR: u32 = 0x7C;
     pub const TASK_SWITCH: u32 = 0x7D;
+    pub const FERR_FREEZE: u32 = 0x7E;
     pub const SHUTDOWN: u32 = 0x7F;
     pub const VMRUN: u32 = 0x80;
     pub const VMMCALL: u32 = 0x81;

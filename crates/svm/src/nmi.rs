@@ -5,7 +5,7 @@
 //! is to take, where NMIs have a stack of their own. So if one waits, the IRET is stepped over.
 //! Where an IRET faults and its fault's handler goes on elsewhere, a guest may see one #DB too many.
 
-use super::vmcb::{Vmcb, misc1};
+use crate::vmcb::{Vmcb, misc1};
 
 const TRAP: u64 = 1 << 8;
 /// DR6: a single step.
@@ -70,5 +70,66 @@ impl Nmi {
             *self = Nmi::None;
         }
         ours
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::FromZeros;
+
+    fn handled() -> (Nmi, Box<Vmcb>) {
+        let (mut nmi, mut vmcb) = (Nmi::None, Box::new(Vmcb::new_zeroed()));
+        assert!(nmi.possible(&mut vmcb));
+        nmi.raised(&mut vmcb);
+        assert_eq!(vmcb.intercept_misc1, misc1::IRET);
+        (nmi, vmcb)
+    }
+
+    #[test]
+    fn another_waits_for_the_iret_to_be_done() {
+        let (mut nmi, mut vmcb) = handled();
+        assert!(!nmi.possible(&mut vmcb), "its handler runs");
+        vmcb.rip = 0x1000;
+        nmi.returns(&mut vmcb);
+        assert_eq!(vmcb.intercept_misc1, 0);
+        assert!(!nmi.possible(&mut vmcb), "the IRET isn't done");
+        assert_eq!((nmi, vmcb.rflags), (Nmi::Stepping, TRAP), "so it is stepped over");
+        assert!(!nmi.possible(&mut vmcb));
+        assert!(!nmi.stepped(&mut vmcb), "a #DB that no step caused is the guest's");
+        vmcb.dr6 = SINGLE_STEP | 0xFFFF_0FF0;
+        assert!(nmi.stepped(&mut vmcb));
+        assert_eq!(vmcb.dr6, 0xFFFF_0FF0, "the guest sees nothing of it");
+        assert!(nmi.possible(&mut vmcb));
+    }
+
+    #[test]
+    fn nothing_is_stepped_if_nobody_waits() {
+        let (mut nmi, mut vmcb) = handled();
+        vmcb.rip = 0x1000;
+        nmi.returns(&mut vmcb);
+        vmcb.rip = 0x2000;
+        assert!(nmi.possible(&mut vmcb), "the IRET is done");
+        assert_eq!(vmcb.rflags, 0);
+        vmcb.dr6 = SINGLE_STEP;
+        assert!(!nmi.stepped(&mut vmcb), "a step of the guest's is its own");
+    }
+
+    #[test]
+    fn a_guest_that_steps_itself_exits_anyway() {
+        let (mut nmi, mut vmcb) = handled();
+        vmcb.rip = 0x1000;
+        vmcb.rflags = TRAP;
+        nmi.returns(&mut vmcb);
+        assert!(!nmi.possible(&mut vmcb));
+        assert_eq!(nmi, Nmi::Returning(0x1000));
+    }
+
+    #[test]
+    fn after_a_reset_none_is_handled() {
+        let (mut nmi, mut vmcb) = handled();
+        nmi.forget(&mut vmcb);
+        assert_eq!((nmi, vmcb.intercept_misc1), (Nmi::None, 0));
+        assert!(nmi.possible(&mut vmcb));
     }
 }

@@ -1,0 +1,101 @@
+//! What QEMU's emulation of SVM gets wrong, and what is done about it: all of it here, and only
+//! where the CPU says that it is QEMU's. On a real CPU none of it costs an exit or an instruction
+//! of the guest's.
+//!
+//! | QEMU | so |
+//! |---|---|
+//! | reports interrupts and NMIs in EXITINTINFO as exceptions | [`true_event`] |
+//! | has a virtual interrupt on offer for ever if its delivery fails | what delivery can fail with exits while one is on offer ([`DELIVERY_FAULTS`]), and #NP always |
+//! | lets a virtual interrupt in whose class is the task priority's, and aborts if MOV to CR8 comes with one on offer | one that is held back isn't offered, and MOV to CR8 exits while there is one |
+//! | takes values in DR6 and DR7 that VMRUN refuses | MOV to DR4 to DR7 exits; what came in otherwise is taken out ([`mend`]) |
+//! | leaves the guest as if it couldn't be entered, where MOV to CR3 or CR4 sets reserved bits | [`vendor::Exit::ControlRefused`] |
+
+use crate::vmcb::Vmcb;
+use delivery::{Event, EventKind};
+
+/// EBX, ECX, EDX of CPUID 4000_0000 on QEMU's own emulation.
+const SIGNATURE: &[u8; 12] = b"TCGTCGTCGTCG";
+
+/// What the delivery of an interrupt can fail with, but #NP, which exits always: #TS, #SS, #GP and
+/// #PF, a bit each.
+pub const DELIVERY_FAULTS: u32 = 1 << 10 | 1 << 12 | 1 << 13 | 1 << 14;
+/// MOV to DR4 to DR7.
+pub const DEBUG_CONTROLS: u16 = 0xF0;
+
+/// From here on no vector is an exception's.
+const NO_EXCEPTION: u8 = 31;
+/// The lowest vector that a local APIC takes for an interrupt.
+const FIRST_INTERRUPT: u8 = 16;
+const NON_MASKABLE: u8 = 2;
+
+/// Is this QEMU's own emulation?
+pub fn is_qemu(signature: [u32; 3]) -> bool {
+    let bytes = signature.map(u32::to_le_bytes);
+    bytes.as_flattened() == SIGNATURE
+}
+
+/// The event that QEMU reports as `reported`. `in_service`: is this vector in service in the local
+/// APIC that the guest owns? An exception at the vector of an interrupt that is in service is taken
+/// for that interrupt.
+pub fn true_event(reported: Event, in_service: impl Fn(u8) -> bool) -> Event {
+    match (reported.kind, reported.vector) {
+        (EventKind::Exception, NON_MASKABLE) => Event::nmi(),
+        (EventKind::Exception, v @ NO_EXCEPTION..) => Event::interrupt(v),
+        (EventKind::Exception, v @ FIRST_INTERRUPT..) if in_service(v) => Event::interrupt(v),
+        _ => reported,
+    }
+}
+
+/// Takes out of the debug controls what no CPU would have let in. Was there anything?
+pub fn mend(vmcb: &mut Vmcb) -> bool {
+    let (dr6, dr7) = (vmcb.dr6, vmcb.dr7);
+    vmcb.dr6 = dr6 & 0xFFFF_FFFF;
+    vmcb.dr7 = dr7 & 0xFFFF_FFFF;
+    (dr6 | dr7) >> 32 != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use zerocopy::FromZeros;
+
+    #[test]
+    fn only_qemus_own_emulation_is_meant() {
+        let words = |text: &[u8; 12]| {
+            core::array::from_fn(|i| u32::from_le_bytes([0, 1, 2, 3].map(|b| text[4 * i + b])))
+        };
+        assert!(is_qemu(words(b"TCGTCGTCGTCG")));
+        assert!(!is_qemu(words(b"KVMKVMKVM\0\0\0")));
+        assert!(!is_qemu([0; 3]));
+    }
+
+    #[test]
+    fn debug_controls_are_mended_once() {
+        let mut vmcb = Vmcb::new_zeroed();
+        (vmcb.dr6, vmcb.dr7) = (0xFFFF_0FF0, 0x400);
+        assert!(!mend(&mut vmcb));
+        vmcb.dr7 |= 1 << 40;
+        assert!(mend(&mut vmcb));
+        assert_eq!((vmcb.dr6, vmcb.dr7), (0xFFFF_0FF0, 0x400));
+        vmcb.dr6 |= 1 << 32;
+        assert!(mend(&mut vmcb) && !mend(&mut vmcb));
+    }
+
+    proptest! {
+        /// Whatever happened, QEMU reports an exception.
+        #[test]
+        fn the_true_event_is_found(vector in FIRST_INTERRUPT.., code: Option<u32>, exception in 0..32u8) {
+            let qemu = |event: Event| Event::exception(event.vector, event.error_code);
+            let interrupt = Event::interrupt(vector);
+            prop_assert_eq!(true_event(qemu(interrupt), |v| v == vector), interrupt);
+            prop_assert_eq!(true_event(qemu(Event::nmi()), |_| true), Event::nmi());
+            if exception != NON_MASKABLE && exception < NO_EXCEPTION {
+                let exception = Event::exception(exception, code);
+                prop_assert_eq!(true_event(exception, |_| false), exception);
+            }
+            let software = Event { kind: EventKind::Software, ..interrupt };
+            prop_assert_eq!(true_event(software, |_| true), software);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Exit codes (APM vol. 2, appendix C) in the terms that vendors share.
+
+use crate::events;
+use crate::vmcb::{Vmcb, exit};
+use crate::{Features, emulator};
+use delivery::{Event, Raised};
+use vendor::Exit;
+
+const INVALID_TSS: u32 = 10;
+const NOT_PRESENT: u32 = 11;
+const STACK: u32 = 12;
+const GENERAL_PROTECTION: u32 = 13;
+const PAGE_FAULT: u32 = 14;
+const ALIGNMENT_CHECK: u32 = 17;
+const MACHINE_CHECK: u32 = 18;
+
+/// Was it left for a write to an MSR?
+#[inline]
+pub fn is_msr_write(v: &Vmcb) -> bool {
+    v.exit_code as u32 == exit::MSR && v.exit_info1 & 1 != 0
+}
+
+/// Why the guest was left. `in_service`: is this vector in service in the local APIC that the guest
+/// owns? Asked on emulated CPUs alone.
+#[inline]
+pub fn decode(v: &mut Vmcb, features: &Features, in_service: impl Fn(u8) -> bool) -> Exit {
+    let (info1, info2) = (v.exit_info1, v.exit_info2);
+    match v.exit_code as u32 {
+        exit::INTR => Exit::Interrupt,
+        exit::NMI => Exit::Nmi,
+        code @ exit::EXCEPTION_BASE..=exit::EXCEPTION_LAST => {
+            let vector = (code - exit::EXCEPTION_BASE) as u8;
+            match u32::from(vector) {
+                INVALID_TSS | NOT_PRESENT | STACK | GENERAL_PROTECTION | PAGE_FAULT => {
+                    let raised = Raised { vector, error_code: info1 as u32, address: info2 };
+                    Exit::Fault { raised, event: event(v, features, in_service) }
+                }
+                MACHINE_CHECK => Exit::MachineCheck,
+                n => {
+                    let error_code = (n == ALIGNMENT_CHECK).then_some(info1 as u32);
+                    Exit::Exception { vector, error_code }
+                }
+            }
+        }
+        exit::IOIO => Exit::Io {
+            port: (info1 >> 16) as u16,
+            size: (info1 >> 4 & 7) as u8,
+            input: info1 & 1 != 0,
+            string: info1 & 0b1100 != 0,
+            next: info2,
+        },
+        exit::MSR if info1 & 1 != 0 => Exit::MsrWrite,
+        exit::MSR => Exit::MsrRead,
+        exit::IRET => Exit::NmiDone,
+        exit::CPUID => Exit::Cpuid,
+        exit::XSETBV => Exit::Xsetbv,
+        exit::VMMCALL => Exit::Hypercall,
+        exit::INVD | exit::WBINVD => Exit::FlushCaches,
+        exit::TASK_SWITCH => Exit::TaskSwitch,
+        exit::IDTR_WRITE => Exit::IdtLoad,
+        exit::IDTR_READ => Exit::DirectEnds,
+        exit::CR0_SELECTIVE | exit::DR4_WRITE..=exit::DR7_WRITE => Exit::ControlLoad,
+        exit::HLT => Exit::Halt,
+        exit::CR8_WRITE => Exit::TaskPriority,
+        exit::FERR_FREEZE => Exit::Frozen,
+        exit::RDPMC => Exit::Forbidden,
+        exit::INVLPGA | exit::RDPRU => Exit::Undefined,
+        exit::VMRUN..=exit::SKINIT | exit::MONITOR..=exit::MWAIT_ARMED => Exit::Undefined,
+        exit::NPF => Exit::NestedFault {
+            address: info2,
+            fetch: info1 & 16 != 0,
+            table: info1 >> 33 & 1 != 0,
+            event: event(v, features, in_service),
+        },
+        exit::SHUTDOWN => Exit::Shutdown,
+        exit::INVALID if features.emulated && emulator::mend(v) => Exit::Nothing,
+        // An event that was to be injected and wasn't: it couldn't be entered.
+        exit::INVALID if features.emulated && events::interrupted(v.exit_int_info).is_none() => {
+            Exit::ControlRefused
+        }
+        exit::INVALID => Exit::InvalidState,
+        code => Exit::Unknown(u64::from(code), info1, info2),
+    }
+}
+
+/// The event that was being delivered.
+fn event(v: &Vmcb, features: &Features, in_service: impl Fn(u8) -> bool) -> Option<Event> {
+    let reported = events::interrupted(v.exit_int_info)?;
+    Some(if features.emulated { emulator::true_event(reported, in_service) } else { reported })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,49 @@
+//! What CPUID says of a CPU's SVM, as far as it decides how guests run.
+
+/// Optional parts of the extension (CPUID 8000_000A EDX, APM vol. 3, appendix E.4.9), and whether
+/// the CPU is an emulated one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// Nested paging, which the hypervisor needs.
+    pub nested_paging: bool,
+    /// An exit for an instruction tells the address of the next one.
+    pub next_rip: bool,
+    /// A nested page fault tells the bytes of the instruction.
+    pub decode_assists: bool,
+    /// A machine check exits though the guest has CR4.MCE clear, where it would shut down otherwise.
+    pub host_mce_override: bool,
+    /// The CPU is QEMU's, by its own word: see [`crate::emulator`].
+    pub emulated: bool,
+}
+
+impl Features {
+    /// `edx`: of CPUID 8000_000A; `signature`: EBX, ECX, EDX of CPUID 4000_0000, if CPUID 1 ECX
+    /// bit 31 says that the leaf exists.
+    pub fn new(edx: u32, signature: Option<[u32; 3]>) -> Self {
+        let bit = |n: u32| edx >> n & 1 != 0;
+        Features {
+            nested_paging: bit(0),
+            next_rip: bit(3),
+            decode_assists: bit(7),
+            host_mce_override: bit(23),
+            emulated: signature.is_some_and(crate::emulator::is_qemu),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bit_is_its_own() {
+        assert_eq!(Features::new(0, None), Features::default());
+        let only = |n: u32| Features::new(1 << n, None);
+        assert!(only(0).nested_paging && !only(0).next_rip);
+        assert!(only(3).next_rip && !only(3).decode_assists);
+        assert!(only(7).decode_assists && !only(7).host_mce_override);
+        assert!(only(23).host_mce_override && !only(23).nested_paging);
+        let all = Features::new(u32::MAX, None);
+        assert!(!all.emulated && all.nested_paging);
+    }
+}

@@ -1,0 +1,135 @@
+//! The permission maps: which MSRs (APM vol. 2, 15.11) and I/O ports (15.10) a guest reaches without
+//! an exit.
+//!
+//! Everything exits unless it is opened here, and each opening is argued: what the guest can do with
+//! the register reaches no further than its own state.
+
+use delivery::Mode;
+use platform::msr::PASSED_THROUGH;
+
+/// x2APIC task priority: in direct mode the physical one is the guest's.
+const TASK_PRIORITY: u32 = 0x808;
+/// x2APIC processor priority.
+const PROCESSOR_PRIORITY: u32 = 0x80A;
+/// x2APIC end of interrupt: exitless completion (paper 4.4).
+const EOI: u32 = 0x80B;
+/// x2APIC in service, trigger mode and requested: on a dedicated core all of it is the guest's.
+const INTERRUPT_STATE: core::ops::RangeInclusive<u32> = 0x810..=0x827;
+/// x2APIC timer: initial count and divider. Not its LVT entry: it has no delivery mode by the
+/// manuals, but QEMU obeys one that is written there, SMI among them.
+const TIMER: [u32; 2] = [0x838, 0x83E];
+/// x2APIC current count: the core's timer runs with the guest's values.
+const TIMER_CURRENT: u32 = 0x839;
+/// x2APIC self-IPI: reaches no further than the core.
+const SELF_IPI: u32 = 0x83F;
+/// The PM timer has so many ports (ACPI 4.8.3.3).
+const PM_TIMER_PORTS: u16 = 4;
+
+/// What needs no exit with one MSR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Open {
+    /// The register.
+    pub msr: u32,
+    /// RDMSR.
+    pub read: bool,
+    /// WRMSR.
+    pub write: bool,
+}
+
+/// The MSR permission maps of a vCPU, one for each situation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Map {
+    /// Injection mode.
+    Injection,
+    /// Direct mode.
+    Direct,
+    /// Dedicated mode.
+    Dedicated,
+    /// Dedicated mode, with the core's timer periodic: count and divider exit. A period of some
+    /// ticks would leave neither its core nor, on an emulated machine, any other time for more than
+    /// the timer.
+    Periodic,
+}
+
+impl Map {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Map; 4] = [Map::Injection, Map::Direct, Map::Dedicated, Map::Periodic];
+
+    /// The map for a mode; `timer_open`: the guest sets its timer without an exit where it owns it.
+    pub const fn of(mode: Mode, timer_open: bool) -> Map {
+        match mode {
+            Mode::Injection => Map::Injection,
+            Mode::Direct => Map::Direct,
+            Mode::Dedicated if timer_open => Map::Dedicated,
+            Mode::Dedicated => Map::Periodic,
+        }
+    }
+
+    /// What is open in it, each register once. `completions_exit`: EOI exits in direct mode, too;
+    /// `shared`: the count of the core's timer isn't the guest's.
+    pub fn open(self, completions_exit: bool, shared: bool) -> impl Iterator<Item = Open> {
+        let owns = matches!(self, Map::Dedicated | Map::Periodic);
+        let takes = owns || self == Map::Direct;
+        let both = |msr| Open { msr, read: true, write: true };
+        let read = |msr| Open { msr, read: true, write: false };
+        let write = |msr| Open { msr, read: false, write: true };
+        // Guest state that VMLOAD and VMSAVE switch, PAT, which is the guest's own copy with nested
+        // paging (APM vol. 2, 15.25.8), and controls of speculation that end with the core.
+        let state = PASSED_THROUGH.into_iter().map(both);
+        let count = (!shared).then_some(read(TIMER_CURRENT));
+        let eoi = (owns || takes && !completions_exit).then_some(write(EOI));
+        let priority = takes.then_some(both(TASK_PRIORITY));
+        let interrupts =
+            INTERRUPT_STATE.chain([PROCESSOR_PRIORITY]).map(read).filter(move |_| owns);
+        let timer = move |msr| if self == Map::Dedicated { both(msr) } else { read(msr) };
+        let timer = TIMER.into_iter().map(timer).filter(move |_| owns);
+        let own = owns.then_some(write(SELF_IPI));
+        state.chain(count).chain(eoi).chain(priority).chain(interrupts).chain(timer).chain(own)
+    }
+}
+
+/// Bytes of an MSR permission map; it lies at a multiple of 4096.
+pub const MSR_BYTES: usize = 8192;
+/// Bytes of an I/O permission map; it lies at a multiple of 4096.
+pub const PORT_BYTES: usize = 12288;
+
+/// Fills an MSR permission map: what isn't in `open` exits.
+pub fn fill_msrs(map: &mut [u8; MSR_BYTES], open: impl Iterator<Item = Open>) {
+    map.fill(0xFF);
+    for Open { msr, read, write } in open {
+        if let Some(bit) = msr_bit(msr) {
+            clear(map, bit, read);
+            clear(map, bit + 1, write);
+        }
+    }
+}
+
+/// Fills an I/O permission map: all but the PM timer at `pm_timer` exits, which is only ever read on
+/// a real machine, and tells nothing but the time.
+pub fn fill_ports(map: &mut [u8; PORT_BYTES], pm_timer: Option<u16>) {
+    map.fill(0xFF);
+    if let Some(first) = pm_timer {
+        for port in first..first.saturating_add(PM_TIMER_PORTS) {
+            clear(map, usize::from(port), true);
+        }
+    }
+}
+
+/// The bit for reads of an MSR; that for writes follows. Registers without one exit always.
+fn msr_bit(msr: u32) -> Option<usize> {
+    Some(match msr {
+        0..0x2000 => msr as usize * 2,
+        0xC000_0000..0xC000_2000 => 0x800 * 8 + (msr as usize - 0xC000_0000) * 2,
+        0xC001_0000..0xC001_2000 => 0x1000 * 8 + (msr as usize - 0xC001_0000) * 2,
+        _ => return None,
+    })
+}
+
+fn clear(map: &mut [u8], bit: usize, yes: bool) {
+    if let Some(byte) = map.get_mut(bit / 8).filter(|_| yes) {
+        *byte &= !(1 << (bit % 8));
+    }
+}
+
+#[cfg(test)]
+mod tests;

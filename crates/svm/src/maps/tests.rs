@@ -1,0 +1,111 @@
+//! The exact lists of what is open, written down once more.
+
+use super::*;
+use std::collections::BTreeMap;
+
+/// SPEC_CTRL, PRED_CMD, SYSENTER, FLUSH_CMD, PAT, STAR to SFMASK, FS, GS, kernel GS base, TSC_AUX.
+const STATE: [u32; 15] = [
+    0x48,
+    0x49,
+    0x174,
+    0x175,
+    0x176,
+    0x10B,
+    0x277,
+    0xC000_0081,
+    0xC000_0082,
+    0xC000_0083,
+    0xC000_0084,
+    0xC000_0100,
+    0xC000_0101,
+    0xC000_0102,
+    0xC000_0103,
+];
+
+/// What is open in a map besides: reads, writes.
+fn apic(map: Map, completions_exit: bool, shared: bool) -> BTreeMap<u32, (bool, bool)> {
+    let (r, w, rw) = ((true, false), (false, true), (true, true));
+    let mut open = BTreeMap::new();
+    if !shared {
+        open.insert(0x839, r);
+    }
+    match map {
+        Map::Injection => {}
+        Map::Direct => {
+            open.insert(0x808, rw);
+            if !completions_exit {
+                open.insert(0x80B, w);
+            }
+        }
+        Map::Dedicated | Map::Periodic => {
+            open.extend([(0x808, rw), (0x80A, r), (0x80B, w), (0x83F, w)]);
+            open.extend((0x810..=0x827).map(|msr| (msr, r)));
+            let timer = if map == Map::Dedicated { rw } else { r };
+            open.extend([(0x838, timer), (0x83E, timer)]);
+        }
+    }
+    open
+}
+
+/// The bits of a map by registers, as the manual lays them out (APM vol. 2, table 15-9).
+fn told(map: &[u8; MSR_BYTES]) -> BTreeMap<u32, (bool, bool)> {
+    let mut open = BTreeMap::new();
+    for (base, first) in [(0, 0), (0x800, 0xC000_0000), (0x1000, 0xC001_0000u32)] {
+        for n in 0..0x2000 {
+            let two = map[base + n / 4] >> (2 * (n % 4)) & 3;
+            if two != 3 {
+                open.insert(first + n as u32, (two & 1 == 0, two & 2 == 0));
+            }
+        }
+    }
+    assert!(map[0x1800..].iter().all(|b| *b == 0xFF), "reserved");
+    open
+}
+
+#[test]
+fn exactly_these_msrs_are_open() {
+    for map in Map::ALL {
+        for (completions_exit, shared) in
+            [(false, false), (false, true), (true, false), (true, true)]
+        {
+            let mut expected = apic(map, completions_exit, shared);
+            expected.extend(STATE.map(|msr| (msr, (true, true))));
+            let mut bits = [0; MSR_BYTES];
+            fill_msrs(&mut bits, map.open(completions_exit, shared));
+            assert_eq!(told(&bits), expected, "{map:?} {completions_exit} {shared}");
+            let listed: Vec<_> = map.open(completions_exit, shared).collect();
+            assert_eq!(listed.len(), expected.len(), "each once");
+        }
+    }
+}
+
+#[test]
+fn exactly_the_pm_timer_is_open() {
+    let open = |pm_timer| {
+        let mut map = [0; PORT_BYTES];
+        fill_ports(&mut map, pm_timer);
+        (0..PORT_BYTES * 8).filter(|n| map[n / 8] >> (n % 8) & 1 == 0).collect::<Vec<_>>()
+    };
+    assert_eq!(open(Some(0x608)), [0x608, 0x609, 0x60A, 0x60B]);
+    assert_eq!(open(None), []);
+    assert_eq!(open(Some(0xFFFE)), [0xFFFE]);
+}
+
+#[test]
+fn each_situation_has_its_map() {
+    assert_eq!(Map::of(Mode::Injection, true), Map::Injection);
+    assert_eq!(Map::of(Mode::Direct, true), Map::Direct);
+    assert_eq!(Map::of(Mode::Dedicated, true), Map::Dedicated);
+    assert_eq!(Map::of(Mode::Dedicated, false), Map::Periodic);
+    assert_eq!(Map::of(Mode::Direct, false), Map::Direct);
+    assert_eq!(Map::ALL.map(|m| m as usize), [0, 1, 2, 3]);
+}
+
+#[test]
+fn what_has_no_bit_exits() {
+    assert_eq!(msr_bit(0x2000), None);
+    assert_eq!(msr_bit(0x4000_0000), None);
+    assert_eq!(msr_bit(0xC000_2000), None);
+    assert_eq!(msr_bit(0xC001_2000), None);
+    assert_eq!(msr_bit(0xC001_1FFF), Some(0x1800 * 8 - 2));
+}

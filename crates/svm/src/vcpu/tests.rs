@@ -1,0 +1,300 @@
+//! The control block after each thing that can be done with it.
+
+use super::*;
+use decode::Registers;
+use proptest::prelude::*;
+use zerocopy::FromZeros;
+
+const MAPS: Maps = Maps { msrs: [0x1000, 0x3000, 0x5000, 0x7000], ports: 0x9000 };
+const HARDWARE: Features = Features {
+    nested_paging: true,
+    next_rip: true,
+    decode_assists: true,
+    host_mce_override: true,
+    emulated: false,
+};
+const QEMU: Features = Features {
+    nested_paging: true,
+    next_rip: false,
+    decode_assists: false,
+    host_mce_override: false,
+    emulated: true,
+};
+
+fn setup(features: Features) -> Setup {
+    Setup {
+        nested_root: 0xB000,
+        asid: 3,
+        maps: MAPS,
+        shared: false,
+        hides_gates: false,
+        features,
+        start: Start::StartUp { page: 1 },
+        signature: 0xF61,
+    }
+}
+
+fn vcpu(setup: &Setup) -> Vcpu {
+    Vcpu::new(Box::leak(Box::new(Vmcb::new_zeroed())), setup)
+}
+
+/// What must exit whatever else is so, by the numbers of the manual (APM vol. 2, table B-1).
+fn check_safety(v: &Vmcb) {
+    // NMI, INIT, CR0 but TS and MP, RDPMC, CPUID, INVD, INVLPGA, I/O, MSRs, task switch, FERR_FREEZE,
+    // shutdown.
+    for bit in [1, 3, 5, 15, 18, 22, 26, 27, 28, 29, 30, 31] {
+        assert!(v.intercept_misc1 >> bit & 1 != 0, "word 3, bit {bit}");
+    }
+    // VMRUN to SKINIT, WBINVD, MONITOR, MWAIT (two), XSETBV, RDPRU.
+    for bit in [0, 1, 2, 3, 4, 5, 6, 9, 10, 11, 12, 13, 14] {
+        assert!(v.intercept_misc2 >> bit & 1 != 0, "word 4, bit {bit}");
+    }
+    for vector in [1, 17, 18] {
+        assert!(v.intercept_exceptions >> vector & 1 != 0, "exception {vector}");
+    }
+    assert_eq!((v.asid, v.nested_control, v.nested_cr3), (3, 1, 0xB000));
+    assert_eq!(v.iopm_base, MAPS.ports);
+    assert!(v.efer & EFER_SVME != 0);
+}
+
+#[test]
+fn a_start_up_has_the_processors_signature() {
+    let mut cpu = vcpu(&setup(QEMU));
+    assert_eq!((cpu.gpr(2), cpu.gpr(0), cpu.vmcb.tlb_control), (0xF61, 0, 1));
+    cpu.vmcb.tlb_control = 0;
+    cpu.flush();
+    assert_eq!(cpu.vmcb.tlb_control, 1);
+    let registers = (1, 2, 3);
+    let start =
+        Start::Kernel { rip: 0x100, page_tables: None, gdt: (0, 0), selectors: (8, 16), registers };
+    cpu.set_gpr(9, 9);
+    cpu.reset(start);
+    assert_eq!([0, 3, 6, 2, 9].map(|r| cpu.gpr(r)), [1, 2, 3, 0, 0]);
+}
+
+#[test]
+fn each_mode_has_its_map_and_interrupts() {
+    let mut cpu = vcpu(&setup(HARDWARE));
+    assert!(cpu.in_injection());
+    assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[0]);
+    assert!(cpu.vmcb.intercept_misc1 & misc1::INTR != 0);
+    cpu.set_virtual_priority(0x50);
+    assert_eq!(cpu.set_direct(Mode::Direct), 0x50);
+    assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[1]);
+    assert!(!cpu.in_injection() && cpu.vmcb.intercept_misc1 & misc1::INTR == 0);
+    cpu.set_injection(0x61);
+    assert_eq!((cpu.virtual_priority(), cpu.vmcb.msrpm_base), (0x60, MAPS.msrs[0]));
+    cpu.set_direct(Mode::Dedicated);
+    assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[2]);
+    cpu.open_timer(Mode::Dedicated, false);
+    assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[3]);
+    cpu.open_timer(Mode::Dedicated, true);
+    assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[2]);
+    check_safety(cpu.vmcb);
+}
+
+#[test]
+fn a_reset_opens_the_timer_again() {
+    let mut cpu = vcpu(&setup(HARDWARE));
+    cpu.set_direct(Mode::Dedicated);
+    cpu.open_timer(Mode::Dedicated, false);
+    cpu.reset(Start::StartUp { page: 2 });
+    assert!(cpu.in_injection());
+    cpu.set_direct(Mode::Dedicated);
+    assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[2]);
+}
+
+#[test]
+fn on_a_shared_core_the_limit_is_cut_and_nothing_shows_it() {
+    let mut cpu = vcpu(&Setup { shared: true, ..setup(HARDWARE) });
+    cpu.vmcb.idtr.limit = 0xFFF;
+    cpu.set_direct(Mode::Direct);
+    let cut = u32::from(FIRST_RESERVED) * 16 - 1;
+    assert_eq!((cpu.vmcb.idtr.limit, cpu.idtr().1), (cut, 0xFFF));
+    cpu.watch_idt(false);
+    // SIDT, LIDT.
+    assert_eq!(cpu.vmcb.intercept_misc1 & (1 << 6 | 1 << 10), 1 << 6 | 1 << 10);
+    assert!(cpu.vmcb.intercept_exceptions >> GENERAL_PROTECTION & 1 != 0);
+    cpu.set_injection(0);
+    assert_eq!((cpu.vmcb.idtr.limit, cpu.idtr().1), (0xFFF, 0xFFF));
+    assert_eq!(cpu.vmcb.intercept_misc1 & (1 << 6 | 1 << 10), 0);
+    assert!(cpu.vmcb.intercept_exceptions >> GENERAL_PROTECTION & 1 == 0);
+    // A limit below the cut is the guest's own.
+    cpu.vmcb.idtr.limit = 0x7FF;
+    cpu.set_direct(Mode::Direct);
+    assert_eq!((cpu.vmcb.idtr.limit, cpu.idtr().1), (0x7FF, 0x7FF));
+    cpu.reset(Start::StartUp { page: 1 });
+    assert_eq!(cpu.idtr(), (0, 0xFFFF));
+}
+
+/// What only an emulator needs costs a real CPU no exit.
+#[test]
+fn a_real_cpu_has_no_intercept_for_an_emulators_sake() {
+    let mut cpu = vcpu(&setup(HARDWARE));
+    let check = |v: &Vmcb| {
+        assert_eq!(v.intercept_exceptions, ALWAYS_EXCEPTIONS);
+        assert_eq!((v.intercept_dr_write, v.intercept_cr_write, v.intercept_cr_read), (0, 0, 0));
+    };
+    check(cpu.vmcb);
+    cpu.set_virtual_priority(0x50);
+    for vector in [0x41, 0x51, 0x61] {
+        cpu.offer(Some(vector));
+        // The CPU compares with the task priority by itself.
+        assert!(cpu.delivers(vector) && !cpu.take_offer());
+        check(cpu.vmcb);
+    }
+    let hides = vcpu(&Setup { hides_gates: true, ..setup(HARDWARE) });
+    assert_eq!(hides.vmcb.intercept_exceptions, ALWAYS_EXCEPTIONS | 1 << NOT_PRESENT);
+}
+
+#[test]
+fn on_qemu_an_offer_exits_if_its_delivery_fails_and_waits_for_the_priority() {
+    let mut cpu = vcpu(&setup(QEMU));
+    assert_eq!(cpu.vmcb.intercept_dr_write, 0xF0);
+    assert_eq!(cpu.vmcb.intercept_exceptions, ALWAYS_EXCEPTIONS | 1 << NOT_PRESENT);
+    cpu.set_virtual_priority(0x50);
+    cpu.offer(Some(0x51));
+    assert!(!cpu.delivers(0x51) && !cpu.take_offer(), "held back");
+    assert_eq!(cpu.vmcb.intercept_cr_write, 1 << 8);
+    assert_eq!(cpu.vmcb.intercept_exceptions & DELIVERY_FAULTS, 0);
+    cpu.set_virtual_priority(0x40);
+    assert!(cpu.delivers(0x51) && !cpu.take_offer(), "let in");
+    assert_eq!(cpu.vmcb.intercept_exceptions & DELIVERY_FAULTS, DELIVERY_FAULTS);
+    cpu.set_virtual_priority(0x60);
+    assert!(!cpu.delivers(0x51), "held back again");
+    cpu.set_virtual_priority(0);
+    // The guest takes it.
+    cpu.vmcb.int_ctl &= !int_ctl::V_IRQ;
+    assert!(cpu.take_offer());
+    assert_eq!(cpu.vmcb.intercept_cr_write, 0);
+    assert_eq!(cpu.vmcb.intercept_exceptions & DELIVERY_FAULTS, 0);
+    cpu.set_virtual_priority(0x10);
+    assert!(cpu.vmcb.int_ctl & int_ctl::V_IRQ == 0);
+    cpu.offer(Some(0x51));
+    cpu.offer(None);
+    assert_eq!((cpu.vmcb.intercept_cr_write, cpu.vmcb.int_ctl & int_ctl::V_IRQ), (0, 0));
+    assert_eq!(cpu.vmcb.intercept_exceptions & DELIVERY_FAULTS, 0);
+}
+
+#[test]
+fn debug_controls_are_let_once() {
+    let mut cpu = vcpu(&setup(QEMU));
+    cpu.let_debug_control();
+    assert_eq!(cpu.vmcb.intercept_dr_write, 0);
+    cpu.vmcb.exit_code = 0x72;
+    assert_eq!(cpu.exit(|_| false), Exit::Cpuid);
+    assert_eq!(cpu.vmcb.intercept_dr_write, 0xF0);
+    cpu.let_debug_control();
+    cpu.reset(Start::StartUp { page: 1 });
+    assert_eq!(cpu.vmcb.intercept_dr_write, 0xF0);
+}
+
+#[test]
+fn an_nmi_makes_the_return_from_its_handler_exit() {
+    let mut cpu = vcpu(&setup(HARDWARE));
+    assert!(cpu.nmi_possible() && !cpu.raising());
+    cpu.raise(Event::nmi());
+    assert!(cpu.raising() && !cpu.nmi_possible());
+    assert_eq!(cpu.vmcb.event_inj, 0x8000_0202);
+    (cpu.vmcb.event_inj, cpu.vmcb.exit_code, cpu.vmcb.rip) = (0, 0x74, 0x10);
+    assert_eq!(cpu.exit(|_| false), Exit::NmiDone);
+    assert!(!cpu.nmi_possible(), "stepped over");
+    (cpu.vmcb.exit_code, cpu.vmcb.dr6) = (0x41, 1 << 14);
+    assert_eq!(cpu.exit(|_| false), Exit::NmiDone);
+    assert!(cpu.nmi_possible());
+    assert_eq!(
+        cpu.exit(|_| false),
+        Exit::Exception { vector: 1, error_code: None },
+        "the next #DB is the guest's"
+    );
+}
+
+#[test]
+fn only_what_the_cpu_tells_is_told() {
+    let told = vcpu(&setup(HARDWARE));
+    told.vmcb.next_rip = 0x1234;
+    assert_eq!((told.next_rip(), told.instruction_bytes()), (Some(0x1234), None));
+    told.vmcb.instruction[..3].copy_from_slice(&[0x0F, 0x01, 0xD9]);
+    told.vmcb.bytes_fetched = 3;
+    assert_eq!(told.instruction_bytes(), Some(&[0x0F, 0x01, 0xD9][..]));
+    let silent = vcpu(&setup(QEMU));
+    (silent.vmcb.next_rip, silent.vmcb.bytes_fetched) = (0x1234, 3);
+    assert_eq!((silent.next_rip(), silent.instruction_bytes()), (None, None));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Direct(Mode),
+    Injection(u8),
+    Offer(Option<u8>),
+    Priority(u8),
+    Raise(u8),
+    Nmi,
+    WatchIdt(bool),
+    WatchHalt(bool),
+    Timer(bool),
+    Reset,
+    Exit(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        prop_oneof![Just(Mode::Direct), Just(Mode::Dedicated)].prop_map(Step::Direct),
+        any::<u8>().prop_map(Step::Injection),
+        any::<Option<u8>>().prop_map(Step::Offer),
+        any::<u8>().prop_map(Step::Priority),
+        (0..32u8).prop_map(Step::Raise),
+        Just(Step::Nmi),
+        any::<bool>().prop_map(Step::WatchIdt),
+        any::<bool>().prop_map(Step::WatchHalt),
+        any::<bool>().prop_map(Step::Timer),
+        Just(Step::Reset),
+        (0x40..0x90u64).prop_map(Step::Exit),
+    ];
+    proptest::collection::vec(step, 0..40)
+}
+
+proptest! {
+    /// Whatever is done, what must exit does, and a cut limit comes back.
+    #[test]
+    fn nothing_takes_an_intercept_away(steps in steps(), shared: bool, qemu: bool) {
+        let features = if qemu { QEMU } else { HARDWARE };
+        let mut cpu = vcpu(&Setup { shared, ..setup(features) });
+        let mut mode = Mode::Injection;
+        for step in steps {
+            match step {
+                Step::Direct(next) if mode == Mode::Injection => {
+                    cpu.set_direct(next);
+                    mode = next;
+                }
+                Step::Injection(priority) if mode != Mode::Injection => {
+                    cpu.set_injection(priority);
+                    mode = Mode::Injection;
+                }
+                Step::Offer(v) if mode == Mode::Injection => cpu.offer(v),
+                Step::Priority(p) if mode == Mode::Injection => cpu.set_virtual_priority(p),
+                Step::Raise(v) => cpu.raise(Event::exception(v, None)),
+                Step::Nmi => cpu.raise(Event::nmi()),
+                Step::WatchIdt(on) => cpu.watch_idt(on),
+                Step::WatchHalt(on) => cpu.watch_halt(on),
+                Step::Timer(open) => cpu.open_timer(mode, open),
+                Step::Reset => {
+                    cpu.reset(Start::StartUp { page: 1 });
+                    mode = Mode::Injection;
+                }
+                Step::Exit(code) => {
+                    cpu.vmcb.exit_code = code;
+                    cpu.exit(|_| false);
+                    cpu.nmi_possible();
+                }
+                _ => {}
+            }
+            check_safety(cpu.vmcb);
+            prop_assert_eq!(cpu.in_injection(), mode == Mode::Injection);
+            prop_assert_eq!(cpu.vmcb.intercept_misc1 & misc1::INTR != 0, mode == Mode::Injection);
+            let cut = shared && mode != Mode::Injection;
+            prop_assert_eq!(cpu.idtr().1, 0xFFFF);
+            prop_assert_eq!(cpu.vmcb.idtr.limit < 0xFFFF, cut);
+        }
+    }
+}

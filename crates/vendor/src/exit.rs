@@ -1,0 +1,97 @@
+//! Why a guest was left, in terms that all vendors share.
+
+use delivery::{Event, Raised};
+
+/// Why the guest was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// A physical interrupt is pending (injection mode).
+    Interrupt,
+    /// The guest's NMI handler returns, or just has, if
+    /// [`VirtualCpu::nmi_possible`](crate::VirtualCpu::nmi_possible) waits for that.
+    NmiDone,
+    /// An NMI came: another core wants this one's attention, or the machine has to tell something.
+    /// The host's handler has had it already.
+    Nmi,
+    /// A fault that the delivery of an event may have caused.
+    Fault {
+        /// The fault.
+        raised: Raised,
+        /// The event that was being delivered, if any.
+        event: Option<Event>,
+    },
+    /// Another intercepted exception, to be given back to the guest.
+    Exception {
+        /// Its vector.
+        vector: u8,
+        /// Its error code, where the exception has one.
+        error_code: Option<u32>,
+    },
+    /// IN or OUT.
+    Io {
+        /// First port.
+        port: u16,
+        /// Bytes: 1, 2 or 4.
+        size: u8,
+        /// IN rather than OUT.
+        input: bool,
+        /// INS or OUTS, or IN or OUT with a repeat prefix.
+        string: bool,
+        /// Address of the next instruction.
+        next: u64,
+    },
+    /// RDMSR.
+    MsrRead,
+    /// WRMSR.
+    MsrWrite,
+    /// CPUID.
+    Cpuid,
+    /// XSETBV.
+    Xsetbv,
+    /// VMMCALL or VMCALL.
+    Hypercall,
+    /// INVD or WBINVD: neither must reach caches that others share.
+    FlushCaches,
+    /// LIDT, not yet executed.
+    IdtLoad,
+    /// An instruction that mustn't be executed in direct mode, not yet executed.
+    DirectEnds,
+    /// HLT, not yet executed.
+    Halt,
+    /// MOV to CR8, not yet executed.
+    TaskPriority,
+    /// MOV to CR0 or to DR4 to DR7, or LMSW, not yet executed.
+    ControlLoad,
+    /// The CPU wouldn't go on behind what may be a MOV to CR3 or CR4 with reserved bits, for which
+    /// it should have raised #GP. Emulated CPUs alone.
+    ControlRefused,
+    /// The CPU waits for an interrupt, since the guest has an unmasked x87 fault and CR0.NE clear.
+    Frozen,
+    /// There is nothing to do.
+    Nothing,
+    /// An instruction the guest isn't offered: #UD.
+    Undefined,
+    /// An instruction the guest isn't allowed: #GP.
+    Forbidden,
+    /// Guest-physical memory that isn't there, or not for this access.
+    NestedFault {
+        /// Guest-physical address.
+        address: u64,
+        /// An instruction fetch.
+        fetch: bool,
+        /// On the guest's own page tables.
+        table: bool,
+        /// The event that was being delivered, if any.
+        event: Option<Event>,
+    },
+    /// #MC: the machine's, whoever runs.
+    MachineCheck,
+    /// A hardware task switch.
+    TaskSwitch,
+    /// Triple fault.
+    Shutdown,
+    /// The state isn't one a CPU can be entered in.
+    InvalidState,
+    /// Anything else: the vendor's exit code and its two words of information.
+    Unknown(u64, u64, u64),
+}

@@ -1,0 +1,138 @@
+//! What the hypervisor asks of a CPU vendor's virtualisation extension.
+//!
+//! Small on purpose: one virtual CPU that can be entered, exits in terms that vendors share, and
+//! the few controls that the delivery policies need. Generic code is written against
+//! [`VirtualCpu`] and compiled once per vendor, so the exit path has no dynamic dispatch.
+//!
+//! # The last look
+//! Whoever asks something of a vCPU stores the request first and sends an NMI to its core then. An
+//! implementation of [`VirtualCpu::enter`] guarantees that the request is seen before the guest next
+//! runs. It looks at the requests once more, behind the point from which on an NMI makes the guest
+//! exit at once. An NMI that comes before this point was preceded by its request, so the look finds
+//! it. An NMI that comes behind this point ends the entry. On SVM this point is CLGI, which holds
+//! NMIs until VMRUN. On VMX it is the start of a region that the NMI's handler restarts.
+//!
+//! Everywhere else the host runs with NMIs and machine checks let in, and with interrupts held.
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+mod exit;
+mod start;
+pub mod xsave;
+
+use core::sync::atomic::AtomicU32;
+use delivery::{Event, Mode};
+pub use exit::Exit;
+use paging::walk::Paging;
+pub use start::Start;
+
+/// What came of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// The guest ran, and was left.
+    Exited,
+    /// Something is asked for: the guest didn't run.
+    Aborted,
+}
+
+/// One virtual CPU of a vendor's extension, used on the core that it was made on.
+pub trait VirtualCpu: decode::Registers {
+    /// The state of a CPU at its start; nothing pending, injection mode.
+    fn reset(&mut self, start: Start);
+    /// Makes this core ready to enter the guest; interrupts are held from here on.
+    fn prepare_core(&mut self);
+    /// Ends that; the guest isn't entered again.
+    fn release_core(&mut self);
+    /// Enters the guest and comes back when it was left, unless `requests` isn't zero: then the guest
+    /// isn't entered (see [the last look](crate#the-last-look)). The host's segment, task and
+    /// system-call registers are the host's again afterwards.
+    fn enter(&mut self, requests: &AtomicU32) -> Entry;
+    /// Has the next entry end as soon as what is raised is delivered, before the guest's next
+    /// instruction: the exit is [`Exit::Nmi`].
+    fn leave_at_once(&mut self);
+    /// Whether it was left for a write to an MSR: an answer at hand, for those in a hurry.
+    fn wrote_msr(&self) -> bool;
+    /// Why it was left; to be asked once for each time, unless for a write to an MSR.
+    fn exit(&mut self) -> Exit;
+    /// Lets the host take the interrupts that are pending on this core.
+    fn take_interrupts(&mut self);
+
+    /// Physical interrupts and EOI as this mode has them; moves the task priority to
+    /// where the mode keeps it.
+    fn set_mode(&mut self, mode: Mode);
+    /// Exits on LIDT, or not.
+    fn watch_idt(&mut self, on: bool);
+    /// Whether the guest may set its core's timer without an exit (dedicated mode): count and divider.
+    fn open_timer(&mut self, open: bool);
+    /// Exits on HLT, or not.
+    fn watch_halt(&mut self, on: bool);
+    /// Does the guest let interrupts in?
+    fn interrupts_enabled(&self) -> bool;
+    /// On a shared core: takes what the guest has on it, for another vCPU to have it.
+    fn leave_core(&mut self);
+    /// Brings that back.
+    fn return_to_core(&mut self);
+    /// The virtual interrupt to be taken as soon as the guest's IF and task priority let it in, or
+    /// none.
+    fn offer_interrupt(&mut self, vector: Option<u8>);
+    /// Has the guest taken the interrupt that was on offer? Then none is on offer any more.
+    fn take_offer(&mut self) -> bool;
+    /// Would the CPU deliver this interrupt by itself at the next entry, since it is on offer still?
+    /// Some CPUs take an offer back when its delivery fails, others don't.
+    fn delivers(&self, vector: u8) -> bool;
+    /// Raises an exception in the guest at the next entry.
+    fn raise(&mut self, vector: u8, error_code: Option<u32>);
+    /// Raises #PF at the next entry, with `address` in CR2.
+    fn raise_page_fault(&mut self, address: u64, error_code: u32);
+    /// Raises an NMI in the guest at the next entry. [`Exit::NmiDone`] follows when its handler is
+    /// through.
+    fn raise_nmi(&mut self);
+    /// Could the guest take an NMI, or is it still handling one? Asked by who wants to raise one: if
+    /// the answer is no, [`Exit::NmiDone`] follows when it is yes.
+    fn nmi_possible(&mut self) -> bool;
+    /// Is an event to be raised at the next entry already?
+    fn raising(&self) -> bool;
+
+    /// The guest's task priority.
+    fn task_priority(&self) -> u8;
+    /// Sets it.
+    fn set_task_priority(&mut self, priority: u8);
+
+    /// Delivers again the event whose delivery the exit interrupted, if nothing else raises it.
+    fn redeliver(&mut self, event: Event);
+
+    /// After an exit for an instruction: the address of the next one, if the CPU tells it.
+    fn next_rip(&self) -> Option<u64>;
+    /// The bytes of the instruction that exited, if the CPU tells them.
+    fn instruction_bytes(&self) -> Option<&[u8]>;
+    /// The instruction that exited is done, and the guest goes on at `next`, as the CPU would have
+    /// it: `next` is as wide as the instruction pointer is in this mode, the interrupt shadow ends,
+    /// RF is cleared, and a single step traps.
+    fn advance(&mut self, next: u64);
+    /// Base and limit of the guest's IDT.
+    fn idtr(&self) -> (u64, u16);
+    /// What a walk of the guest's page tables needs.
+    fn paging(&self) -> Paging;
+    /// Is the guest in long mode?
+    fn long_mode(&self) -> bool;
+    /// The width code runs at.
+    fn code_mode(&self) -> decode::Mode;
+    /// CR4.
+    fn cr4(&self) -> u64;
+    /// Sets CR0, which may begin or end long mode; only what the caller found possible.
+    fn set_cr0(&mut self, value: u64);
+    /// Lets the guest write DR4 to DR7 until the next exit.
+    fn let_debug_control(&mut self);
+    /// Current privilege level.
+    fn privilege(&self) -> u8;
+    /// EFER as the guest sees it.
+    fn efer(&self) -> u64;
+    /// Sets it; only bits checked by the caller.
+    fn set_efer(&mut self, value: u64);
+    /// What RDTSC gives the guest now.
+    fn tsc(&self) -> u64;
+    /// Makes RDTSC give `value` now.
+    fn set_tsc(&mut self, value: u64);
+    /// Drops what the core may have cached of the guest's nested translations.
+    fn flush_translations(&mut self);
+}

@@ -1,0 +1,102 @@
+//! NMIs from one CPU to another that leaves its guest all the time: each must be seen, wherever the
+//! hypervisor is when it comes.
+//!
+//! The receiver makes a random number of exits and none from then on: an NMI whose announcement came
+//! when the hypervisor had looked for it already, and before the guest was entered, would wait for an
+//! exit that doesn't come. It is lost if the receiver gets far without it, by its own count of steps:
+//! time says nothing on a busy machine.
+
+use crate::{boot::Boot, console::check, cpu, idt, random::Random, smp, wait, x2apic};
+use core::arch::asm;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+const SEED: u64 = 0x0E81_71E5_5000_0003;
+const NMI: u8 = 2;
+/// How often one is sent.
+const ROUNDS: u64 = 2000;
+/// Steps of the receiver after which an NMI is lost: an NMI takes some hundreds, and core 0 announces
+/// again after half a second what nobody has seen.
+const FAR: u64 = 30_000_000;
+/// After so many the rest tells nothing new.
+const ENOUGH: u64 = 3;
+
+/// The round that the receiver is in.
+static ROUND: AtomicU64 = AtomicU64::new(0);
+static LOST: AtomicU64 = AtomicU64::new(0);
+static OVER: AtomicBool = AtomicBool::new(false);
+
+fn steps(count: u64) {
+    for _ in 0..count {
+        // SAFETY: does nothing.
+        unsafe { asm!("nop", options(nomem, nostack, preserves_flags)) };
+    }
+}
+
+fn came() -> u64 {
+    idt::count_on(1, NMI)
+}
+
+fn receive(_: usize) {
+    let mut random = Random::new(SEED);
+    let before = came();
+    cpu::disable_interrupts();
+    for round in 1..=ROUNDS {
+        ROUND.store(round, SeqCst);
+        for _ in 0..random.number() % 48 {
+            cpu::cpuid(0);
+            steps(random.number() % 64);
+        }
+        let mut far = 0;
+        while came() < before + round && !OVER.load(SeqCst) {
+            steps(1);
+            far += 1;
+            if far == FAR {
+                LOST.fetch_add(1, SeqCst);
+            }
+        }
+    }
+}
+
+/// Each is seen.
+pub fn kicks(test: &str, boot: &Boot) {
+    if super::cpus(test, boot).is_none() {
+        return;
+    }
+    check!(test, true, "seed {SEED:#x}");
+    idt::on(NMI, |_| {});
+    let before = came();
+    let mut random = Random::new(SEED ^ 1);
+    let mut sent = 0;
+    let good = smp::others(2, receive, || {
+        for round in 1..=ROUNDS {
+            if !wait::patiently(|| ROUND.load(SeqCst) == round) || LOST.load(SeqCst) >= ENOUGH {
+                break;
+            }
+            steps(random.number() % 20_000);
+            x2apic::send(1, x2apic::command::NMI);
+            sent += 1;
+        }
+        wait::patiently(|| came() >= before + sent);
+        OVER.store(true, SeqCst);
+        true
+    });
+    let (lost, n) = (LOST.load(SeqCst), came() - before);
+    check!(test, good && lost == 0, "{lost} of {sent} weren't seen in time");
+    check!(test, n == ROUNDS, "{n} of {ROUNDS} came");
+}
+
+/// The direction flag is the guest's own: the hypervisor copies upwards whatever it is.
+pub fn direction(test: &str, _: &Boot) {
+    for _ in 0..100 {
+        // SAFETY: the flag is cleared again before any other code runs; CPUID changes the registers
+        // that are named, and RBX, which is kept.
+        unsafe {
+            asm!(
+                "std", "push rbx", "xor eax, eax", "cpuid", "mov al, 13", "mov dx, 0x3FB",
+                "in al, dx", "pop rbx", "cld",
+                out("eax") _, out("ecx") _, out("edx") _,
+            )
+        };
+    }
+    check!(test, true, "exits with DF set");
+}

@@ -1,0 +1,70 @@
+//! NMIs: kicks of other cores, an IOMMU's fault interrupt where the plan has it come as NMI, and the
+//! platform's own.
+//!
+//! Guarantees: an NMI that no core sent is told of in the log, with the reason that the platform gives
+//! at port 0x61, and once for many that come together. The platform's NMIs go to core 0, which nobody
+//! kicks. The handler does all of it, wherever it comes, and neither locks nor logs: core 0 does.
+
+use super::WAKE;
+use crate::cpu::{self, PerCpu, port, x2apic};
+use core::sync::atomic::{AtomicU32, Ordering};
+use delivery::NmiSource;
+use spin::Once;
+
+/// NMI status and control of a PC: why the platform sent one, and whether it may.
+const STATUS: u16 = 0x61;
+const SERR: u8 = 1 << 7;
+const IOCHK: u8 = 1 << 6;
+/// Set, they clear the reasons, and keep new ones from coming.
+const MASK: u8 = 1 << 2 | 1 << 3;
+/// Bits that are to be written as they are read.
+const KEPT: u8 = 0b11;
+
+/// NMIs of the platform that core 0 hasn't told of, and their reasons.
+static PLATFORM: AtomicU32 = AtomicU32::new(0);
+static REASONS: AtomicU32 = AtomicU32::new(0);
+
+/// Asked for each NMI: is it one that the host has aimed itself, and seen to?
+static AIMED: Once<fn() -> bool> = Once::new();
+
+/// While booting: names whom to ask whether an NMI is one that the host has aimed itself.
+pub fn on_nmi(aimed: fn() -> bool) {
+    AIMED.call_once(|| aimed);
+}
+
+/// One arrived on this core. Called by its handler.
+pub(super) fn arrived(cpu: &PerCpu) {
+    cpu.nmi_pending.store(true, Ordering::Release);
+    let source = cpu.kicks.arrived();
+    let aimed = AIMED.get().is_some_and(|aimed| aimed());
+    if source == NmiSource::Kick || aimed {
+        return;
+    }
+    let status = port::read8(STATUS);
+    let reasons = status & (SERR | IOCHK);
+    if reasons != 0 {
+        port::write8(STATUS, status & KEPT | MASK);
+    } else if source == NmiSource::MaybeKick {
+        return;
+    }
+    REASONS.fetch_or(u32::from(reasons), Ordering::Relaxed);
+    PLATFORM.fetch_add(1, Ordering::Release);
+    if let Some(host) = cpu::get(0) {
+        x2apic::send_ipi(host.apic_id, WAKE);
+    }
+}
+
+/// Core 0, from its loop: tells of the platform's.
+pub fn report() {
+    if PLATFORM.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let count = PLATFORM.swap(0, Ordering::Acquire);
+    let reason = match REASONS.swap(0, Ordering::Relaxed) as u8 {
+        0 => "port 0x61 gives no reason",
+        SERR => "an error on PCI (SERR#), masked from now on",
+        IOCHK => "an error of an I/O channel (IOCHK#), masked from now on",
+        _ => "errors on PCI (SERR#) and of an I/O channel (IOCHK#), masked from now on",
+    };
+    log::error!("{count} NMIs came that no core sent: {reason}");
+}
