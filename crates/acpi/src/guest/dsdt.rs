@@ -1,10 +1,14 @@
 //! The DSDT: what can only be said in AML. S5, the PCI bus with its windows, and the serial port.
+//!
+//! The serial port has its interrupt from the IOAPIC. To a system that doesn't use that one and says
+//! so by `\_PIC(0)` (ACPI 6.5, 5.8.1) the port has none, and is polled: there is no other
+//! interrupt controller.
 
 use super::{OEM_ID, OEM_REVISION, OEM_TABLE_ID, SLEEP_TYPE_S5};
 use acpi_tables::Aml;
 use acpi_tables::aml::{
-    AddressSpace, AddressSpaceCacheable, Device, EISAName, IO, Interrupt, Name, Package,
-    ResourceTemplate, Scope, ZERO,
+    AddressSpace, AddressSpaceCacheable, Arg, Device, EISAName, Equal, IO, If, Interrupt, Method,
+    Name, ONE, Package, Path, ResourceTemplate, Return, Scope, Store, ZERO,
 };
 use acpi_tables::sdt::Sdt;
 use alloc::{vec, vec::Vec};
@@ -24,10 +28,22 @@ pub fn build() -> Sdt {
     let mut body = Vec::new();
     let s5 = SLEEP_TYPE_S5;
     Name::new("_S5_".into(), &Package::new(vec![&s5, &s5, &ZERO, &ZERO])).to_aml_bytes(&mut body);
+    interrupt_model(&mut body);
     devices(&mut body);
     let mut dsdt = Sdt::new(*b"DSDT", 36, 2, OEM_ID, OEM_TABLE_ID, OEM_REVISION);
     dsdt.append_slice(&body);
     dsdt
+}
+
+/// The interrupt model that the system chose: 0 is the PIC, 1 the IOAPIC, which is taken for granted of
+/// one that says nothing.
+const MODEL: &str = "PICM";
+
+fn interrupt_model(body: &mut Vec<u8>) {
+    Name::new(MODEL.into(), &ONE).to_aml_bytes(body);
+    let (model, chosen) = (Path::new(MODEL), Arg(0));
+    let keep = Store::new(&model, &chosen);
+    Method::new("_PIC".into(), 1, false, vec![&keep]).to_aml_bytes(body);
 }
 
 fn devices(body: &mut Vec<u8>) {
@@ -54,8 +70,13 @@ fn devices(body: &mut Vec<u8>) {
     let serial_ports = fixed(SERIAL_PORTS);
     // Consumed, edge triggered, active high, not shared.
     let interrupt = Interrupt::new(true, true, false, false, SERIAL_GSI);
-    let resources = ResourceTemplate::new(vec![&serial_ports, &interrupt]);
-    let resources = Name::new("_CRS".into(), &resources);
+    let polled = ResourceTemplate::new(vec![&serial_ports]);
+    let interrupting = ResourceTemplate::new(vec![&serial_ports, &interrupt]);
+    let model = Path::new(MODEL);
+    let (without_ioapic, polled) = (Equal::new(&model, &ZERO), Return::new(&polled));
+    let (polled, interrupting) =
+        (If::new(&without_ioapic, vec![&polled]), Return::new(&interrupting));
+    let resources = Method::new("_CRS".into(), 0, true, vec![&polled, &interrupting]);
     let serial = Device::new("COM1".into(), vec![&hid, &uid, &resources]);
 
     Scope::new("_SB_".into(), vec![&pci, &serial]).to_aml_bytes(body);

@@ -71,6 +71,24 @@ fn the_dsdt_names_the_bus_and_the_serial_port() {
     assert!(has(&[0x89, 6, 0, 0x03, 1, 4, 0, 0, 0]), "interrupt 4");
 }
 
+/// Linux with `noapic` or `nosmp` calls `\_PIC(0)`, and would otherwise fail to open a port whose
+/// interrupt nothing delivers.
+#[test]
+fn the_serial_port_has_an_interrupt_of_the_ioapic_alone() {
+    let dsdt = table(&build(&GuestConfig { vcpus: 1, pm_timer: None }).unwrap(), b"DSDT");
+    let count = |bytes: &[u8]| dsdt.windows(bytes.len()).filter(|found| *found == bytes).count();
+    // Name(PICM, One); Method(_PIC, 1) { Store(Arg0, PICM) }
+    assert_eq!(count(b"\x08PICM\x01\x14\x0C_PIC\x01\x70\x68PICM"), 1);
+    // IO(Decode16, 0x3F8, 0x3F8, 1, 8); Interrupt(ResourceConsumer, Edge, ActiveHigh, Exclusive) {4}
+    let ports = b"\x47\x01\xF8\x03\xF8\x03\x01\x08".as_slice();
+    let interrupt = b"\x89\x06\0\x03\x01\x04\0\0\0".as_slice();
+    let end = b"\x79\0".as_slice();
+    // If (LEqual(PICM, Zero)) { Return(ports alone) } Return(both)
+    let polled = [b"\xA0".as_slice(), b"\x16\x93PICM\0\xA4\x11\x0D\x0A\x0A", ports, end].concat();
+    let interrupting = [b"\xA4\x11\x16\x0A\x13".as_slice(), ports, interrupt, end].concat();
+    assert_eq!(count(&[polled, interrupting].concat()), 1, "{:x?}", &dsdt[dsdt.len() - 80..]);
+}
+
 /// An independent reader finds no fault; skipped where there is none.
 #[test]
 fn iasl_disassembles_every_table() {
