@@ -182,6 +182,16 @@ fn virtual_functions_are_made_as_asked_or_as_named() {
 }
 
 #[test]
+fn a_plan_has_at_most_16_networks() {
+    let many = |n: u8| -> Vec<_> { (0..n).map(|nic| (nic, Some(1), &[][..])).collect() };
+    assert_eq!(network(&many(16), &[]), Ok(()));
+    assert_eq!(
+        network(&many(17), &[]),
+        Err("the plan has tables for 17 network controllers; it may have at most 16".into())
+    );
+}
+
+#[test]
 fn networks_ask_for_what_can_be() {
     let refusal = |networks: &[_], devices: &[_]| network(networks, devices).unwrap_err();
     assert_eq!(

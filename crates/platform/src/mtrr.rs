@@ -138,6 +138,16 @@ mod tests {
         ] {
             assert_eq!(m.write(msr, value), Some(MsrResult::GeneralProtection), "{msr:#x}");
         }
+        for bit in (8..64).filter(|bit| ![10, 11].contains(bit)) {
+            let value = 6 | 1 << bit;
+            assert_eq!(m.write(0x2FF, value), Some(MsrResult::GeneralProtection), "{value:#x}");
+        }
+        assert_eq!(m.write(0x2FF, 0x402), Some(MsrResult::GeneralProtection), "no such type");
+        assert_eq!(m.read(0x2FF), Some(MsrResult::Value(0xC06)));
+        for value in [0x806, 0x400, 0xC04, 1, 0xC06] {
+            assert_eq!(m.write(0x2FF, value), Some(MsrResult::Ignore), "{value:#x}");
+            assert_eq!(m.read(0x2FF), Some(MsrResult::Value(value)));
+        }
         assert_eq!(m.write(0x200, 0xC000_0000), Some(MsrResult::Ignore));
         assert_eq!(m.write(0x201, 0xFF_C000_0800), Some(MsrResult::Ignore));
         assert_eq!(m.read(0x201), Some(MsrResult::Value(0xFF_C000_0800)));

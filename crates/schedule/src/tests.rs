@@ -57,6 +57,23 @@ fn one_that_wakes_behind_cuts_the_slice_short_and_one_ahead_waits() {
 }
 
 #[test]
+fn the_price_of_a_short_cut_is_paid_once() {
+    let price = SLICE / MIN_TURN;
+    let mut s = awake(&[100; 2]);
+    s.block(1, 0);
+    assert_eq!(s.pick(0), Some(0));
+    s.wake(1, SLICE / 2);
+    let start = SLICE / 2;
+    assert_eq!(s.pick(start), Some(1));
+    let before = s.members[1].time;
+    // It is paid already; what is run of it costs nothing, and then time costs what it costs.
+    for (ran, due) in [(price / 2, 0_u64), (price, 0), (price + 10, 10), (price + 30, 30)] {
+        s.charge(start + ran);
+        assert_eq!((s.members[1].time - before, s.ran(1)), (Virtual::from(due), ran));
+    }
+}
+
+#[test]
 fn sleep_is_not_saved_up() {
     let mut s = awake(&[100; 2]);
     s.block(1, 0);
@@ -203,6 +220,22 @@ fn a_storm_of_wakings_pays_for_each_switch() {
 }
 
 proptest! {
+    /// In 128 bits, as if there were no shorter way.
+    #[test]
+    fn ticks_by_weight_lose_nothing(
+        ticks in prop_oneof![any::<u64>(), 0_u64..1 << 40, u64::MAX - 9..=u64::MAX],
+        weight in 1_u32..=10_000,
+        rest in any::<u64>(),
+    ) {
+        let mut member = Member::new(weight, 5);
+        member.rest = rest % u64::from(weight);
+        let due = u128::from(ticks) * u128::from(DEFAULT_WEIGHT) + u128::from(member.rest);
+        member.charge(ticks);
+        prop_assert!(member.rest < u64::from(weight));
+        let charged = (member.time - 5) * u128::from(weight) + u128::from(member.rest);
+        prop_assert_eq!(charged, due);
+    }
+
     /// All always runnable: their times divided by their weights stay together, and nobody waits
     /// for longer than is promised.
     #[test]

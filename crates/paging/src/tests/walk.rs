@@ -78,6 +78,7 @@ fn legacy() {
     assert_eq!(translate(&mem, &wp, va, WRITE), Err(WalkError::Protection { va }));
     assert_eq!(translate(&mem, &regs, va, USER), Err(WalkError::Protection { va }));
     assert_eq!(translate(&mem, &pse, 0x0040_1234, USER), Ok(0xE0_0080_1234));
+    assert_eq!(translate(&mem, &pse, va, READ), Ok(0x9123), "without PS it is a table");
     let smep = Paging { cr4: PSE | SMEP, ..regs };
     assert_eq!(
         translate(&mem, &smep, 0x0040_1234, FETCH),

@@ -199,3 +199,18 @@ proptest! {
         prop_assert_eq!(filter(0x8000_0008, 0, ALL, &CpuidContext { max_extended: u32::MAX, ..vcpu }).ecx >> 16, 0);
     }
 }
+
+#[test]
+fn ids_and_counts_fill_their_fields_whatever_the_cpu_has() {
+    let vcpu = CpuidContext { apic_id: 0x12D, cpus: 0x140, ..VCPU };
+    for physical in [ALL, NONE] {
+        let topology = filter(0x8000_001E, 0, physical, &vcpu);
+        assert_eq!(topology, CpuidResult { eax: 0x12D, ebx: 0x2D, ecx: 0, edx: 0 });
+        let one = filter(1, 0, physical, &vcpu);
+        assert_eq!(one.ebx >> 16, 0x2DFF, "the id, and as many as the field can say");
+        assert_eq!(one.edx & (1 << 9 | 1 << 28), 1 << 9 | 1 << 28, "an APIC, several CPUs");
+        assert_eq!(one.ecx & (1 << 21 | 1 << 31), 1 << 21 | 1 << 31, "x2APIC, a hypervisor");
+        let alone = filter(1, 0, physical, &CpuidContext { cpus: 1, ..vcpu });
+        assert_eq!(alone.edx & (1 << 9 | 1 << 28), 1 << 9, "one CPU");
+    }
+}

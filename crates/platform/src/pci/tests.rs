@@ -173,6 +173,39 @@ fn the_capability_list_is_cut_to_what_is_offered() {
     assert_eq!((layout.entries, layout.table_offset, layout.pba_offset), (65, 0x2000, 0x3000));
 }
 
+/// A second one of a kind isn't offered, nor does it change what the first one offers.
+#[test]
+fn of_each_capability_the_first_one_counts() {
+    let list = |caps: &[(u8, &[u8])]| {
+        let mut c = nvme_config();
+        c[0x34] = caps[0].0;
+        for (index, (at, bytes)) in caps.iter().enumerate() {
+            let at = usize::from(*at);
+            c[at..at + bytes.len()].copy_from_slice(bytes);
+            c[at + 1] = caps.get(index + 1).map_or(0, |(next, _)| *next);
+        }
+        let f = AssignedFunction::new(&c, &nvme_bars(NVME_BAR)).unwrap();
+        let mut found = Vec::new();
+        let mut next = f.read(0x34, 1);
+        while next != 0 {
+            found.push((f.read(next as u8, 1), next));
+            next = f.read(next as u8 + 1, 1);
+        }
+        found
+    };
+    // A capability of PCI Express with and without function-level reset; power management.
+    let express: &[u8] = &[0x10, 0, 0x02, 0, 0x00, 0x80, 0x00, 0x10];
+    let msix: &[u8] = &[0x11, 0, 0x40, 0xC0, 0x00, 0x20, 0, 0, 0x00, 0x30, 0, 0];
+    let power: &[u8] = &[0x01, 0, 0xFB, 0xFF, 0x03, 0x81];
+    assert_eq!(
+        list(&[(0x40, express), (0x80, express), (0xC0, msix), (0xD0, power), (0xE0, power)]),
+        [(0x10, 0x40), (0x11, 0xC0), (0x01, 0xD0)]
+    );
+    assert_eq!(list(&[(0x40, msix), (0x50, msix), (0x80, express)]), [(0x11, 0x40), (0x10, 0x80)]);
+    let msi: &[u8] = &[0x05, 0, 0x8A, 0x01];
+    assert_eq!(list(&[(0x40, msi), (0x60, msi), (0x80, express)]), [(0x05, 0x40), (0x10, 0x80)]);
+}
+
 #[test]
 fn msix_control_is_the_guests() {
     let mut f = nvme();

@@ -159,6 +159,30 @@ fn received_bytes_come_in_order_and_the_seventeenth_waits() {
 }
 
 #[test]
+fn the_receiver_is_emptied_when_asked_and_when_fifos_change_alone() {
+    let mut u = Uart::new();
+    let fill = |u: &mut Uart| assert!(u.push_input(b'x'));
+    let full = |u: &mut Uart| u.read(LINE_STATUS) & LSR_DATA_READY != 0;
+    // What is written, and whether a byte that waits survives it.
+    for (control, survives) in [
+        (FCR_ENABLE, false),
+        (FCR_ENABLE | 0xC0, true),
+        (FCR_ENABLE, true),
+        (FCR_ENABLE | FCR_CLEAR_RECEIVER, false),
+        (0, false),
+        (0x40, true),
+        (FCR_CLEAR_RECEIVER, false),
+        (FCR_ENABLE | FCR_CLEAR_RECEIVER, false),
+    ] {
+        if !full(&mut u) {
+            fill(&mut u);
+        }
+        u.write(FIFO_CONTROL, control);
+        assert_eq!(full(&mut u), survives, "{control:#x}");
+    }
+}
+
+#[test]
 fn loopback_keeps_bytes_inside_and_reports_overrun_and_modem_changes() {
     let mut u = Uart::new();
     u.write(MODEM_CONTROL, MCR_LOOP | MCR_OUT1);
