@@ -22,3 +22,4 @@ pub mod ports;
 pub mod power;
 pub mod rtc;
 pub mod uart;
+pub mod unanswered;

@@ -34,8 +34,21 @@ pub enum Port {
     /// 0x40 to 0x42: counters of an interval timer that isn't there; they read zero. Ones would
     /// pass for a counter that is just starting, and Linux would wait for it to move.
     AbsentCounter,
+    /// 0x80: written by firmware to show how far it is, and by kernels to pass a microsecond.
+    Delay,
     /// Nobody's: reads give [`unclaimed`], writes are ignored.
     Unclaimed,
+}
+
+impl Port {
+    /// Something answers: a guest that reads it again and again, or writes, doesn't wait in vain.
+    pub const fn answers(self, read: bool) -> bool {
+        match self {
+            Self::Unclaimed | Self::AbsentCounter => false,
+            Self::KeyboardCommand => !read,
+            _ => true,
+        }
+    }
 }
 
 /// Who answers an access of `size` bytes at `port`.
@@ -52,6 +65,7 @@ pub const fn route(port: u16, size: u8) -> Port {
         (0x601, 1) => Port::SleepStatus,
         (0x604, 1) => Port::Reset,
         (0x64, 1) => Port::KeyboardCommand,
+        (0x80, 1) => Port::Delay,
         (0xF4, 1 | 2 | 4) => Port::DebugExit,
         _ => Port::Unclaimed,
     }
@@ -89,6 +103,26 @@ mod tests {
                     _ => {}
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_does_not_answer() {
+        for (port, size, read, write) in [
+            (0x3F8, 1, true, true),
+            (0x3F8, 4, false, false),
+            (0x20, 1, false, false),
+            (0x40, 1, false, false),
+            (0x60, 1, false, false),
+            (0x64, 1, false, true),
+            (0x80, 1, true, true),
+            (0x80, 2, false, false),
+            (0x604, 1, true, true),
+            (0xCF8, 4, true, true),
+            (0xFFFF, 1, false, false),
+        ] {
+            let port = route(port, size);
+            assert_eq!((port.answers(true), port.answers(false)), (read, write), "{port:?}");
         }
     }
 

@@ -199,6 +199,8 @@ impl Builder<'_> {
             contents,
             bus,
             restarts: vm.reset == OnReset::Restart,
+            told_unanswered: Default::default(),
+            told_restart: Default::default(),
         }));
         let mut vcpus = Vec::new();
         for (id, (core, ledger)) in cores.iter().zip(ledgers).enumerate() {
@@ -264,6 +266,7 @@ impl Builder<'_> {
             msrs: Msrs::new(identity(id == 0)),
             first_msrs: Msrs::new(identity(id == 0)),
             started: 0,
+            unanswered: Default::default(),
         })
     }
 

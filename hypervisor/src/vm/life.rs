@@ -134,7 +134,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.link().done(request::STIRRING);
         self.meet();
         let cause = self.vm.ending.cause();
-        let again = self.vm.restarts && cause.is_some_and(|c| matches!(c.stop, Stop::Reset));
+        let again = self.vm.restarts && cause.is_some_and(|c| c.stop.resets());
         if self.id == 0 {
             let vm = self.vm;
             self.with_pc(|pc, _| if again { pc.quiet_devices() } else { pc.stop_devices(vm) });
@@ -153,6 +153,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     fn restart(&mut self) -> bool {
         if self.id == 0 {
             let vm = self.vm;
+            self.report_restart();
             let devices = self.with_pc(|pc, _| pc.devices.len());
             (0..devices).for_each(|index| self.reset_device(index));
             let done = self.with_pc(|pc, here| pc.restart(here));

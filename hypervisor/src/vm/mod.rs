@@ -36,7 +36,9 @@ use memory::Memory;
 use pc::Pc;
 use platform::msr::Msrs;
 use platform::pci::Bus;
+use platform::unanswered::Unanswered;
 use proto::Policy;
+use report::OnceASecond;
 use spin::Mutex;
 
 /// Where a guest finds the ledger page of its first vCPU; those of the others follow
@@ -65,6 +67,10 @@ pub struct Vm {
     contents: Contents,
     bus: Bus,
     restarts: bool,
+    /// When the log last told of a loop on what isn't there.
+    told_unanswered: OnceASecond,
+    /// When it last told of a reset by a fault.
+    told_restart: OnceASecond,
 }
 
 /// A vCPU: what belongs to its core alone.
@@ -76,6 +82,8 @@ pub struct Vcpu<C: VirtualCpu> {
     start: Start,
     code_pages: CodePages,
     ledger: &'static mut Page,
+    /// Its accesses to what isn't there.
+    unanswered: Unanswered,
 
     // Interrupts.
     mode: Mode,

@@ -9,6 +9,7 @@ use crate::vm::stop::{Fault, Stop};
 use crate::vm::{Vcpu, Vm};
 use alloc::format;
 use alloc::string::String;
+use core::sync::atomic::{AtomicU64, Ordering};
 use proto::{End, Record};
 
 impl<C: VirtualCpu> Vcpu<C> {
@@ -38,6 +39,22 @@ impl<C: VirtualCpu> Vcpu<C> {
                 console::record(&Record::Ended { vm: index, end: vm.end_of(cause) });
             }
         });
+    }
+}
+
+impl<C: VirtualCpu> Vcpu<C> {
+    /// Tells in the log of a reset that the guest may not have meant, once a second at most.
+    pub(super) fn report_restart(&self) {
+        let Some(cause) = self.vm.ending.cause() else { return };
+        if let Stop::Fault(fault) = cause.stop
+            && self.vm.told_restart.claim(rdtsc())
+        {
+            let (name, vcpu, rip) = (&self.vm.name, cause.vcpu, cause.rip);
+            crate::memory::while_reporting(|| {
+                let what = sentence(fault);
+                log::info!("VM {name:?}, vCPU {vcpu}, at RIP {rip:#x}: {what}; it starts again");
+            });
+        }
     }
 }
 
@@ -107,5 +124,18 @@ fn sentence(fault: Fault) -> String {
         Fault::Unknown(code, a, b) => {
             format!("an exit that is not understood: code {code:#x}, information {a:#x} and {b:#x}")
         }
+    }
+}
+
+/// A limit for lines that a guest can cause: the TSC of the last one.
+#[derive(Default)]
+pub struct OnceASecond(AtomicU64);
+
+impl OnceASecond {
+    /// Is it time for another line? Then the caller writes it.
+    pub fn claim(&self, now: u64) -> bool {
+        let last = self.0.load(Ordering::Relaxed);
+        let due = last == 0 || now.wrapping_sub(last) >= crate::cpu::tsc_hz();
+        due && self.0.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }

@@ -18,6 +18,14 @@ pub enum Stop {
     Audit(Finding),
 }
 
+impl Stop {
+    /// A machine is reset by it: a guest that has no other way to reset its machine shuts its CPU
+    /// down on purpose.
+    pub fn resets(self) -> bool {
+        matches!(self, Self::Reset | Self::Fault(Fault::Shutdown))
+    }
+}
+
 /// What a guest did that ends it.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {

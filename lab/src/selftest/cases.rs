@@ -122,11 +122,22 @@ pub fn all() -> Vec<Case> {
             policy == Policy::Direct,
             [again("restart", policy)],
         ));
+        let faults = again("triple-fault-again", policy);
+        let says = vec!["0 triple faults so far", "3 triple faults so far"];
+        let faults = Guest { says, counts: vec![(Reason::Shutdown, 3..=3)], ..faults };
+        cases.push(Case {
+            log: vec!["triple fault; it starts again"],
+            ..case(format!("{group}/triple-fault-again"), policy == Policy::Direct, [faults])
+        });
         let both = Guest { devices: vec![edu(0), nvme(0)], ..again("restart-devices", policy) };
         cases.push(case(format!("{group}/restart-devices"), policy == Policy::Eli, [both]));
         let pair = [guest("delivery", policy), second(guest("delivery", policy))];
         cases.push(case(format!("pair/delivery-{group}"), policy == Policy::Eli, pair));
     }
+    cases.push(Case {
+        log: vec!["reads at port 0x64, nothing there", "writes at 0x90000000, nothing there"],
+        ..case("trap/poll-nothing".to_owned(), false, [guest("poll-nothing", Policy::Trap)])
+    });
     let mixed = [guest("timer-mixed", Policy::Eli), second(guest("timer-mixed", Policy::Trap))];
     cases.push(case("pair/timer-mixed".to_owned(), false, mixed));
     let mixed = [guest("timer-mixed", Policy::Direct), second(guest("timer-mixed", Policy::Eli))];

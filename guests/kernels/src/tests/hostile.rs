@@ -1,6 +1,6 @@
 //! What only a broken or hostile guest does. Each ends this VM, or is refused.
 
-use crate::counters::{Policy, policy};
+use crate::counters::{self, Policy, policy};
 use crate::{
     boot::Boot,
     console::{check, println},
@@ -8,6 +8,7 @@ use crate::{
     random::Random,
 };
 use core::arch::asm;
+use ledger::Reason;
 use machine::attempt;
 
 const UNDEFINED: u8 = 6;
@@ -28,6 +29,32 @@ pub fn triple_fault_now(_: usize) {
     cpu::load_idt(0, 0);
     // SAFETY: never returns; that is the test.
     unsafe { asm!("ud2", options(noreturn)) }
+}
+
+/// The same, and again until the host has counted three: it starts the VM again each time.
+pub fn triple_fault_again(test: &str, _: &Boot) {
+    let faults = counters::ever().of(Reason::Shutdown);
+    println!("{faults} triple faults so far");
+    if faults < 3 {
+        triple_fault_now(0);
+    }
+    check!(test, faults == 3, "the VM began again after {faults}");
+}
+
+/// Waits for answers from a port and a register that aren't there, longer than a second for each.
+pub fn poll_nothing(test: &str, _: &Boot) {
+    const TICKS: u64 = 8_000_000_000;
+    let poll = |access: fn()| {
+        let start = cpu::tsc();
+        while cpu::tsc().wrapping_sub(start) < TICKS {
+            access();
+        }
+    };
+    poll(|| {
+        cpu::inb(0x64);
+    });
+    poll(|| cpu::mmio_write(NOWHERE, 0));
+    check!(test, true, "nothing answered; the host's log says so");
 }
 
 /// Loads from memory that isn't there.

@@ -77,6 +77,8 @@ pub const ALL: &[(&str, Test)] = &[
     ("bad-xcr", hostile::bad_xcr),
     ("bad-instruction", hostile::bad_instruction),
     ("triple-fault", hostile::triple_fault),
+    ("triple-fault-again", hostile::triple_fault_again),
+    ("poll-nothing", hostile::poll_nothing),
     ("wild-load", hostile::wild_load),
     ("wild-store", hostile::wild_store),
     ("wild-jump", hostile::wild_jump),

@@ -9,6 +9,7 @@ use ledger::Reason;
 use platform::cpuid::{CpuidContext, CpuidResult};
 use platform::ports::{self, Port};
 use platform::power::{self, PowerEvent};
+use platform::unanswered::Place;
 
 const RAX: u8 = 0;
 const RCX: u8 = 1;
@@ -34,6 +35,9 @@ impl<C: VirtualCpu> Vcpu<C> {
             Port::PciAddress | Port::PciData(_) => Reason::PciConfig,
             _ => Reason::PortIo,
         };
+        if !to.answers(input) {
+            self.note_unanswered(Place::Port(port), !input);
+        }
         let done = match string {
             true => self.string_io(to, size, input, next),
             false => self.register_io(to, size, input, next),

@@ -9,3 +9,4 @@ pub mod nested_fault;
 pub mod run;
 pub mod string_io;
 pub mod string_move;
+pub mod unanswered;

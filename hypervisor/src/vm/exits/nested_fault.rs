@@ -10,6 +10,7 @@ use crate::vm::stop::{Fault, Incident, Stop};
 use decode::{Device, Op, emulate_mmio};
 use delivery::Event;
 use ledger::Reason;
+use platform::unanswered::Place;
 
 const IOAPIC: core::ops::Range<u64> = 0xFEC0_0000..0xFEC0_1000;
 
@@ -128,6 +129,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         };
         found.unwrap_or_else(|| {
             self.note_incident(Incident::Memory(address));
+            self.note_unanswered(Place::Memory(address), false);
             u64::MAX
         })
     }
@@ -135,15 +137,21 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Stores at most 8 bytes where the guest has no memory.
     pub(in crate::vm) fn store(&mut self, address: u64, size: u8, value: u64) -> Result<(), Fault> {
         let (vm, reason) = (self.vm, self.reason_at(address));
-        self.with_pc(|pc, here| {
+        let mut answered = true;
+        let done = self.with_pc(|pc, here| {
             if reason == Reason::Ioapic {
                 pc.write_ioapic(vm, (address - IOAPIC.start) as u32, value as u32);
                 return Ok(());
             }
             pc.bar_store(here, address, size, value).unwrap_or_else(|| {
                 pc.incident = Some(Incident::Memory(address));
+                answered = false;
                 Ok(())
             })
-        })
+        });
+        if !answered {
+            self.note_unanswered(Place::Memory(address), true);
+        }
+        done
     }
 }
