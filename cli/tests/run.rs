@@ -83,6 +83,33 @@ fn the_ledger_is_shown_whatever_ends_a_run() {
     }
 }
 
+/// What a guest writes to a disk that nobody named is there when it reads it.
+#[test]
+fn the_default_disk_keeps_what_is_written_and_is_said_to_go() {
+    let place = Place::new("echo \"$@\" >arguments; exit 33");
+    let run = place.run().args(["--device", "nvme0"]).spawn().unwrap();
+    let (_, text) = end(run);
+    assert!(text.contains("exitless: nvme0 is an empty disk of 1G, which goes when"), "{text}");
+    let arguments = fs::read_to_string(place.path("arguments")).unwrap();
+    let disk = "raw,node-name=disk0,file.driver=file,file.filename=/proc/";
+    assert!(arguments.contains(disk) && !arguments.contains("null-co"), "{arguments}");
+}
+
+#[test]
+fn memory_that_is_not_there_is_told_before_anything_is_built_or_run() {
+    let place = Place::new("echo started >trace");
+    // More than any machine has: 8 TB.
+    let vm = |i: u32| format!("[vm.a{i}]\nkernel = 'kernel'\nmemory = '254G'\n");
+    fs::write(place.path("vm.toml"), (1..=32).map(vm).collect::<String>()).unwrap();
+    let mut run = place.exitless(&["run", place.path("vm.toml").to_str().unwrap()]);
+    run.env_remove("EXITLESS_HYPERVISOR").env("CARGO", "/nonexistent/cargo");
+    let (status, text) = end(run.spawn().unwrap());
+    assert_eq!(status.code(), Some(1), "{text}");
+    assert!(text.starts_with("exitless: the VMs have 8128G of memory, for which "), "{text}");
+    assert!(text.contains("this machine has ") && text.lines().count() == 1, "{text}");
+    assert!(!place.path("trace").exists());
+}
+
 /// A build takes minutes, and somebody may think better of it.
 #[test]
 fn a_signal_while_the_image_is_built_ends_all_of_it() {
