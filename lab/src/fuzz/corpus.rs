@@ -1,6 +1,9 @@
-//! The corpus in the checkout: few and small inputs that together reach what all of them reach.
+//! What goes into the corpus of the checkout: few and small inputs that together reach what all of them reach.
 
-use super::target;
+use super::{
+    archive::{self, LONGEST},
+    target,
+};
 use anyhow::{Context as _, Result, bail};
 use exitless::{context::Context, say::say};
 use std::{
@@ -9,15 +12,14 @@ use std::{
     process::Stdio,
 };
 
-/// The longest input that is kept, and the most of one target together.
-const LONGEST: u64 = 4 << 10;
+/// The most that is kept of one target, in bytes.
 const MOST: u64 = 24 << 10;
 
-/// Replaces `fuzz/corpus/NAME` by the least of what is known.
+/// Replaces the archive of each target by the least of what is known.
 pub fn keep(cx: &Context, names: &[String]) -> Result<()> {
     for name in names {
         let (files, bytes) = keep_one(cx, name)?;
-        say(format_args!("exitless: fuzz/corpus/{name}: {files} inputs, {bytes} bytes"));
+        say(format_args!("exitless: fuzz/corpus/{name}.tar.gz: {files} inputs, {bytes} bytes"));
     }
     Ok(())
 }
@@ -27,7 +29,7 @@ fn keep_one(cx: &Context, name: &str) -> Result<(usize, u64)> {
     let (short, least) = (scratch.path().join("short"), scratch.path().join("least"));
     fs::create_dir(&short)?;
     fs::create_dir(&least)?;
-    let known = [vec![target::place(cx, "corpus", name)?], target::kept(cx, name)].concat();
+    let known = [vec![target::place(cx, "corpus", name)?], target::kept(cx, name)?].concat();
     copy(inputs(&known)?, &short)?;
     let mut command = target::command(cx, name);
     command.args(["-set_cover_merge=1"]).arg(&least).arg(&short);
@@ -35,20 +37,15 @@ fn keep_one(cx: &Context, name: &str) -> Result<(usize, u64)> {
     if !merged.status.success() {
         bail!("{name}: the inputs can't be minimised: {}", String::from_utf8_lossy(&merged.stderr));
     }
-    let to = cx.root.join("fuzz/corpus").join(name);
-    if to.is_dir() {
-        fs::remove_dir_all(&to)?;
-    }
-    fs::create_dir_all(&to)?;
     let mut sum = 0;
     let mut chosen = inputs(&[least])?;
     chosen.retain(|(bytes, _)| {
         sum += bytes;
         sum <= MOST
     });
-    let (files, bytes) = (chosen.len(), chosen.iter().map(|(bytes, _)| bytes).sum());
-    copy(chosen, &to)?;
-    Ok((files, bytes))
+    let files = chosen.iter().map(|(_, file)| Ok((name_of(file)?, fs::read(file)?)));
+    archive::pack(&archive::path(cx, name), files.collect::<Result<_>>()?)?;
+    Ok((chosen.len(), chosen.iter().map(|(bytes, _)| bytes).sum()))
 }
 
 /// The inputs in these folders that aren't too long, the shortest first.
@@ -67,10 +64,14 @@ fn inputs(folders: &[PathBuf]) -> Result<Vec<(u64, PathBuf)>> {
 
 fn copy(files: Vec<(u64, PathBuf)>, to: &Path) -> Result<()> {
     for (_, file) in files {
-        let name = file.file_name().context("a file without a name")?;
-        fs::copy(&file, to.join(name))?;
+        fs::copy(&file, to.join(name_of(&file)?))?;
     }
     Ok(())
+}
+
+fn name_of(file: &Path) -> Result<String> {
+    let name = file.file_name().context("a file without a name")?;
+    Ok(name.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! kept below the build directory and used by the next run; the table has each target that was asked
 //! for, and status 0 means that each ran its time and found nothing.
 
+mod archive;
 mod corpus;
 mod target;
 
@@ -69,10 +70,8 @@ pub fn fuzz(args: &Args, cx: &Context) -> Result<ExitCode> {
     if let Some(stranger) = args.targets.iter().find(|t| !known.contains(t)) {
         bail!("`{stranger}` is no fuzz target; there are: {}", known.join(", "));
     }
-    if let Some(missing) = missing(cx) {
-        bail!("{missing}");
-    }
     let output = args.json.as_deref().map(Output::claim).transpose()?;
+    install(cx)?;
     let chosen = if args.targets.is_empty() { &known } else { &args.targets };
     let outcomes = run(cx, chosen, args.seconds.get())?;
     print(table(&outcomes))?;
@@ -85,6 +84,17 @@ pub fn fuzz(args: &Args, cx: &Context) -> Result<ExitCode> {
     }
     let found = outcomes.iter().any(|o| o.found.is_some());
     Ok(ExitCode::from(if found { status::FAILED } else { status::OK }))
+}
+
+/// Has the checkout's script install what is missing on this machine.
+fn install(cx: &Context) -> Result<()> {
+    let Some(missing) = missing(cx) else { return Ok(()) };
+    let script = cx.root.join("exitless");
+    let status = Command::new(&script).args(["--install", "fuzz"]).status();
+    if !status.with_context(|| missing)?.success() {
+        bail!("{missing}");
+    }
+    Ok(())
 }
 
 /// What is missing on this machine, in a sentence.
@@ -252,18 +262,16 @@ mod tests {
 
     #[test]
     fn the_corpus_stays_small() {
-        let bytes = |path: PathBuf| fs::metadata(path).unwrap().len();
         let cx = Context::for_tests();
-        let names = targets(&cx).unwrap();
-        let mut sum = 0;
-        for folder in fs::read_dir(cx.root.join("fuzz/corpus")).unwrap().flatten() {
-            let name = folder.file_name().into_string().unwrap();
-            assert!(names.contains(&name), "{name} is no target");
-            sum += fs::read_dir(folder.path())
-                .unwrap()
-                .flatten()
-                .map(|f| bytes(f.path()))
-                .sum::<u64>();
+        let (names, mut sum) = (targets(&cx).unwrap(), 0);
+        for file in fs::read_dir(cx.root.join("fuzz/corpus")).unwrap() {
+            let file = file.unwrap();
+            let name = file.file_name().into_string().unwrap();
+            let of = names.iter().find(|n| file.path() == archive::path(&cx, n));
+            assert!(of.is_some(), "{name} is no target's archive");
+            let inputs = archive::unpack(&file.path()).unwrap();
+            assert!(!inputs.is_empty(), "{name} is empty");
+            sum += inputs.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
         }
         assert!((1..1 << 20).contains(&sum), "{sum} bytes");
     }

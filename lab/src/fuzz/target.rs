@@ -1,5 +1,6 @@
 //! One target: where its files are, its process, and what came of it.
 
+use super::archive;
 use anyhow::{Context as _, Result};
 use exitless::context::Context;
 use std::{
@@ -52,17 +53,27 @@ pub fn program(cx: &Context, name: &str) -> PathBuf {
     folder(cx).join("x86_64-unknown-linux-gnu/release").join(name)
 }
 
-/// A folder for `name` in what was learnt (`corpus`) or found (`artifacts`), made if need be.
+/// A folder for `name` in what was learnt (`corpus`), found (`artifacts`) or kept (`kept`), made if need be.
 pub fn place(cx: &Context, what: &str, name: &str) -> Result<PathBuf> {
     let path = folder(cx).join(what).join(name);
     fs::create_dir_all(&path).with_context(|| format!("{} can't be made", path.display()))?;
     Ok(path)
 }
 
-/// The folders of the checkout with inputs for `name`, as far as there are any.
-pub fn kept(cx: &Context, name: &str) -> Vec<PathBuf> {
-    let folders = ["corpus", "seeds"].map(|what| cx.root.join("fuzz").join(what).join(name));
-    folders.into_iter().filter(|path| path.is_dir()).collect()
+/// The folders with the inputs for `name` that the checkout has, as far as there are any; the
+/// corpus is unpacked below the build directory.
+pub fn kept(cx: &Context, name: &str) -> Result<Vec<PathBuf>> {
+    let corpus = place(cx, "kept", name)?;
+    fs::remove_dir_all(&corpus)?;
+    fs::create_dir(&corpus)?;
+    let archive = archive::path(cx, name);
+    if archive.is_file() {
+        for (input, bytes) in archive::unpack(&archive)? {
+            fs::write(corpus.join(input), bytes)?;
+        }
+    }
+    let seeds = cx.root.join("fuzz/seeds").join(name);
+    Ok([corpus, seeds].into_iter().filter(|path| path.is_dir()).collect())
 }
 
 /// A target's command with the limits; it dies with the thread that starts it.
@@ -97,7 +108,7 @@ impl Running {
         if dictionary.is_file() {
             command.arg(format!("-dict={}", dictionary.display()));
         }
-        command.arg(learnt).args(kept(cx, name)).stdout(Stdio::null()).stderr(text);
+        command.arg(learnt).args(kept(cx, name)?).stdout(Stdio::null()).stderr(text);
         let process = command.spawn().with_context(|| format!("{name} can't be started"))?;
         let (name, start, program) = (name.to_owned(), Instant::now(), program(cx, name));
         Ok(Running { name, process, start, artifacts, log, program })
