@@ -68,3 +68,22 @@ fn faults_are_sent_where_it_was_said() {
         });
     }
 }
+
+/// Each reason that the manual has for this driver's tables (7.1.3, 5.1.4.1) is told in its own words.
+#[test]
+fn reasons_differ() {
+    let reason = |code: u64| {
+        let (model, mut unit) = on(CAP, ECAP);
+        model.with(|state| state.records[0] = (0, 1 << 63 | code << 32));
+        let mut reasons = Vec::new();
+        unit.faults(|fault| reasons.push(fault.reason));
+        reasons[0]
+    };
+    let unknown = reason(0x7F);
+    let mut known: Vec<_> = (1..=0x0D).chain(0x20..=0x26).map(reason).collect();
+    assert!([0, 0x0E, 0x1F, 0x27].iter().all(|code| reason(*code) == unknown));
+    known.push(unknown);
+    known.sort_unstable();
+    known.dedup();
+    assert_eq!(known.len(), 13 + 7 + 1);
+}
