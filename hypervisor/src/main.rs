@@ -20,14 +20,16 @@ mod iommu;
 mod memory;
 mod panic;
 mod pci;
+mod refusal;
 mod sched;
 mod vm;
 
-use panic::refuse;
 use proto::Record;
+use refusal::refuse;
 
 /// First Rust code on the boot CPU, on the boot page tables, with interrupts off.
 extern "C" fn boot(start_info: u64) -> ! {
+    refusal::by(panic::refused);
     cpu::init();
     console::init();
     log::info!("Exitless {}", env!("CARGO_PKG_VERSION"));

@@ -30,9 +30,8 @@ pub fn finish() -> ! {
     exit(DONE)
 }
 
-/// The hypervisor can't do what it is to do; `reason` is a sentence that says what was found and
-/// what is needed.
-pub fn refuse(reason: impl Display) -> ! {
+/// Reports why the hypervisor can't do what it is to do, and ends.
+pub fn refused(reason: &dyn Display) -> ! {
     log::error!("{reason}");
     memory::while_reporting(|| console::record(&Record::Refused { reason: reason.to_string() }));
     console::flush();

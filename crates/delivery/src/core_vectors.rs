@@ -10,10 +10,14 @@
 //! 2. **Guest vectors that collide with the host's:** class F is the host's and the aliases'. A
 //!    guest's vector of class F never comes home, it always has an alias.
 //! 3. **In flight at a switch:** the one that goes has its IRTEs aliased ([`CoreVectors::leave`]),
-//!    then the caller invalidates them, waits, and hands over all that the local APIC holds
-//!    ([`CoreVectors::arrived`]), then its vectors mean nobody ([`CoreVectors::left`]). The next one
-//!    comes ([`CoreVectors::enter`]) and has its IRTEs changed to its own vectors, without waiting:
-//!    what is still in flight by its aliases remains its own.
+//!    then the caller invalidates them, waits, and hands over what the local APIC holds
+//!    ([`CoreVectors::arrived`]). A completed wait says that a message has left the IOMMU, not that the
+//!    local APIC has it: so its own vectors go on meaning it, and only it, for a *grace period*. Whoever
+//!    has the core meanwhile has its interrupts by aliases, and all that arrives reaches the host. After
+//!    that the caller hands over once more what the local APIC holds, and its vectors mean nobody
+//!    ([`CoreVectors::left`]). Then another one comes home ([`CoreVectors::enter`]) and has its IRTEs
+//!    changed to its own vectors, without waiting: what is still in flight by its aliases remains its
+//!    own. The one that went may come back home at any time before that.
 //! 4. **An IRTE re-targeted:** claim the new vector, write [`CoreVectors::physical`] of it to the
 //!    IRTE, queue its invalidation, release the old vector; no need to wait. An alias stands for the
 //!    released vector, too, until the owner has next left, after which nothing can be on its way.
@@ -23,8 +27,8 @@
 //!
 //! Guarantees: what arrives is never taken for another guest's, and the vector it was sent for is
 //! among those it is taken for; that is the only one unless rule 5 applies. It relies on the
-//! caller's following rules 3 and 4, and on invalidate-and-wait leaving no interrupt on its way
-//! (VT-d 6.5, "Interrupt Draining").
+//! caller's following rules 3 and 4, on invalidate-and-wait leaving no interrupt in the IOMMU (VT-d 6.5,
+//! "Interrupt Draining"), and on what has left it reaching the local APIC within the grace period.
 
 use crate::VectorSet;
 
@@ -166,8 +170,8 @@ impl CoreVectors {
         self.leaving = self.home.map(|_| self.releases);
     }
 
-    /// Its IRTEs are invalidated, and the local APIC holds nothing by its own vectors: they mean
-    /// nobody now.
+    /// Its IRTEs are invalidated, the grace period is over, and the local APIC holds nothing by its own
+    /// vectors: they mean nobody now.
     pub fn left(&mut self) {
         let (home, since) = (self.home.take(), self.leaving.take());
         // Of what was released meanwhile something may be on its way: wait for the next time.
@@ -191,9 +195,9 @@ impl CoreVectors {
         }
     }
 
-    /// This one comes home; the one before has left.
+    /// This one comes home; the one before has left, or is this one.
     pub fn enter(&mut self, place: usize) {
-        debug_assert!(self.home.is_none(), "two can't be at home");
+        debug_assert!(self.home.is_none_or(|home| home == place), "two can't be at home");
         self.home = (place < self.places).then_some(place);
         self.leaving = None;
     }

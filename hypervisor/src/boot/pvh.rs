@@ -5,7 +5,7 @@
 //! afterwards. The loader is trusted to give addresses of memory below 4 GiB.
 
 use super::{Handover, MAX_COMMAND_LINE, MAX_MEMORY_RANGES, MemoryKind, MemoryRange};
-use crate::panic::refuse;
+use crate::refusal::refuse;
 use arrayvec::ArrayVec;
 
 const MAGIC: u32 = 0x336E_C578;

@@ -4,7 +4,7 @@
 //! is refused in one sentence. EFER.SVME is the virtualization code's.
 
 use super::msr;
-use crate::panic::refuse;
+use crate::refusal::refuse;
 use raw_cpuid::{CpuId, CpuIdReaderNative};
 use x86_64::registers::control::{Cr0, Cr0Flags, Cr4, Cr4Flags};
 

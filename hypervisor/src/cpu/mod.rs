@@ -13,9 +13,10 @@ pub mod x2apic;
 
 pub use ::vendor;
 pub use percpu::{NO_VM, PerCpu, all, count, find, get, this};
+pub use svm::{SvmCpu as VendorCpu, Traits as VendorTraits};
 pub use time::{delay_us, measure, rdtsc, timer_hz, tsc_hz};
 
-use crate::{interrupts, memory, panic::refuse};
+use crate::{interrupts, memory, refusal::refuse};
 use alloc::vec::Vec;
 use core::{arch::asm, sync::atomic::Ordering};
 use descriptors::{STACKS, Tables};

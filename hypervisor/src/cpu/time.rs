@@ -2,7 +2,7 @@
 //! ACPI's power-management timer, whose rate is fixed.
 
 use super::{port, x2apic};
-use crate::panic::refuse;
+use crate::refusal::refuse;
 use acpi::PmTimer;
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -11,7 +11,7 @@
 
 use crate::cpu::{self, rdtsc};
 use crate::vm::counters::CounterPage;
-use crate::vm::interrupts::mailbox::Books;
+use crate::vm::interrupts::routing::ExpectedVectors;
 use crate::vm::life::Cause;
 use crate::vm::memory::{DEVICE, Outlines};
 use crate::vm::pc::Pc;
@@ -76,7 +76,7 @@ struct Owner {
 /// What the books say of an entry, which nobody changes as long as this is held.
 struct Held {
     _pc: MutexGuard<'static, Pc>,
-    route: Option<(Expected, Books<'static>, u8)>,
+    route: Option<(Expected, ExpectedVectors<'static>, u8)>,
 }
 
 /// Whether that was the end of a part, and what was found.
@@ -95,7 +95,7 @@ pub struct Audit {
     vms: Vec<Confined>,
     devices: Vec<Attached>,
     units: Vec<Watched>,
-    /// The part that is looked at: two of each VM, then three of each unit.
+    /// The part that is looked at: three of each VM, then three of each unit.
     part: usize,
     passes: u64,
     /// Interrupt entries that were judged.
@@ -120,8 +120,8 @@ impl Audit {
         let mut devices = Vec::new();
         for vm in vms {
             let pc = vm.pc.lock();
-            let (root, levels) = (pc.tables.dma_root(), iommu::page_format().levels() as u8);
-            for (device, d) in pc.devices.iter().enumerate() {
+            let (root, levels) = (pc.board.tables.dma_root(), iommu::page_format().levels() as u8);
+            for (device, d) in pc.pci.devices().iter().enumerate() {
                 let bdf = d.bdf();
                 devices.push(Attached { vm, device: bdf, root, levels });
                 let owner = |(source, entry)| Owner { entry, vm, bdf, device, source };
@@ -152,7 +152,7 @@ impl Audit {
         finding.into_iter().for_each(|finding| self.found(finding));
         if ended {
             self.part += 1;
-            if self.part >= 2 * self.vms.len() + 3 * self.units.len() {
+            if self.part >= 3 * (self.vms.len() + self.units.len()) {
                 self.part = 0;
                 self.passes += 1;
             }
@@ -172,13 +172,14 @@ impl Audit {
     }
 
     fn look_at_part(&mut self) -> Looked {
-        if let Some(confined) = self.vms.get_mut(self.part / 2) {
-            return match self.part % 2 {
+        if let Some(confined) = self.vms.get_mut(self.part / 3) {
+            return match self.part % 3 {
                 0 => confined.look_at_nested(),
-                _ => confined.look_at_dma(),
+                1 => confined.look_at_dma(),
+                _ => confined.look_at_devices(),
             };
         }
-        let part = self.part.saturating_sub(2 * self.vms.len());
+        let part = self.part.saturating_sub(3 * self.vms.len());
         let unit = part / 3;
         let Some(watched) = self.units.get_mut(unit) else { return (true, None) };
         let (ended, what) = match part % 3 {
@@ -198,7 +199,9 @@ impl Audit {
             }
         }
         let name = match finding {
-            Finding::Nested { vm, .. } | Finding::Dma { vm, .. } => Some(vm),
+            Finding::Nested { vm, .. } | Finding::Dma { vm, .. } | Finding::Device { vm, .. } => {
+                Some(vm)
+            }
             Finding::Unit { unit, what: unit::Finding::Malformed { entry, .. } } => {
                 let owner = self.units.get(unit).and_then(|u| owner(&u.owners, entry));
                 owner.map(|o| o.vm.name.as_str())
@@ -223,7 +226,7 @@ impl Confined {
             ram.iter().map(move |r| Region { va: Some(r.gpa), pa: r.hpa, len: r.len, access })
         };
         let mut nested: Vec<_> = ram(dma | Access::EXECUTE).collect();
-        let registers = pc.devices.iter().flat_map(|d| d.open());
+        let registers = pc.pci.devices().iter().flat_map(|d| d.open());
         nested.extend(registers.map(|part| {
             // Wherever the guest wants them.
             Region { va: None, pa: part.start, len: part.end - part.start, access: DEVICE }
@@ -235,9 +238,9 @@ impl Confined {
                 .zip(pages.iter().filter(|p| p.vm == vm.index).map(CounterPage::address))
                 .map(|(va, pa)| page(Some(va), pa)),
         );
-        nested.extend(pc.shadows.frames().map(|frame| page(None, frame)));
+        nested.extend(pc.board.shadows.frames().map(|frame| page(None, frame)));
         let (nested_at, dma_at) = Default::default();
-        let (tables, dma) = (pc.tables.outlines(), ram(dma).collect());
+        let (tables, dma) = (pc.board.tables.outlines(), ram(dma).collect());
         Confined { vm, tables, nested, dma, nested_at, dma_at }
     }
 
@@ -255,6 +258,16 @@ impl Confined {
         let result = tables.dma.audit(word, at, ENTRIES, dma, is_table, hold);
         let (ended, what) = looked(result, *at == table::Cursor::default());
         (ended, what.map(|what| Finding::Dma { vm: &vm.name, what }))
+    }
+
+    /// The registers of its devices that the host keeps, if nobody is at them.
+    fn look_at_devices(&mut self) -> Looked {
+        let vm = self.vm;
+        let Some(pc) = vm.pc.try_lock() else { return (false, None) };
+        match pc.pci.audit() {
+            Err(what) if !vm.ending.begun() => (true, Some(Finding::Device { vm: &vm.name, what })),
+            _ => (true, None),
+        }
     }
 }
 
@@ -304,11 +317,12 @@ impl Owner {
     /// The books, if nobody writes in them.
     fn hold(&self) -> Option<Held> {
         let pc = self.vm.pc.try_lock()?;
-        let booked = pc.devices.get(self.device).and_then(|d| d.booked(self.source));
-        let route = match booked.and_then(|(vcpu, guest)| Some((self.vm.links.get(vcpu)?, guest))) {
-            Some((link, guest)) => {
-                let booked = Expected { source: self.bdf, destination: link.apic_id };
-                Some((booked, link.books()?, guest))
+        let booked = pc.pci.devices().get(self.device).and_then(|d| d.booked(self.source));
+        let route = match booked.and_then(|(vcpu, guest)| Some((self.vm.remotes.get(vcpu)?, guest)))
+        {
+            Some((remote, guest)) => {
+                let booked = Expected { source: self.bdf, destination: remote.apic_id };
+                Some((booked, remote.routes.expected()?, guest))
             }
             None => None,
         };

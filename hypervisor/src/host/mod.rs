@@ -7,8 +7,9 @@ pub mod pauses;
 
 use crate::cpu::svm;
 use crate::cpu::{self, rdtsc};
-use crate::panic::{finish, refuse};
+use crate::panic::finish;
 use crate::pci::sriov;
+use crate::refusal::refuse;
 use crate::vm::{build, cores, life};
 use crate::{console, interrupts, iommu};
 use alloc::boxed::Box;
@@ -29,8 +30,8 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     iommu::enable(machine, without).unwrap_or_else(|reason| refuse(reason));
     let built = build::all(machine, &image).unwrap_or_else(|reason| refuse(reason));
     let build::Built { vms, alone, shared, pages, slice, host } = built;
-    let core = shared.first().map(|(core, _)| core.apic_id);
-    let guest = core.unwrap_or(vms[0].links[0].apic_id);
+    let core = shared.first().map(|(core, _)| core.queue.apic_id);
+    let guest = core.unwrap_or(vms[0].remotes[0].apic_id);
     let mut faults =
         FaultReports::new(host.iommu_faults, core, guest).unwrap_or_else(|reason| refuse(reason));
     let mut audit = Audit::new(&vms, &pages).unwrap_or_else(|reason| refuse(reason));
@@ -39,26 +40,30 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
         cpu::run_on(core, cores::enter, Box::into_raw(vcpu) as usize);
     }
     for members in &shared {
-        cpu::run_on(members.0.index, cores::enter_shared, core::ptr::from_ref(members) as usize);
+        cpu::run_on(
+            members.0.queue.index,
+            cores::enter_shared,
+            core::ptr::from_ref(members) as usize,
+        );
     }
     let live = LiveRecords::new(pages);
     let mut pauses = Pauses::new();
     let round = |arrived: &VectorSet| {
         faults.round(arrived.contains(interrupts::FAULTS));
+        interrupts::nmi::report();
         live.answer();
         sriov::serve();
-        interrupts::nmi::report();
-        shared.iter().for_each(|(core, _)| core.tell_of_strays());
+        shared.iter().for_each(|(core, _)| core.report_strays());
         // By the clock, and not as often as guests have core 0 wake up.
         if arrived.contains(interrupts::TIMER) {
             pauses.tick();
-            vms.iter().flat_map(|vm| &vm.links).for_each(|link| link.remind(rdtsc()));
+            vms.iter().flat_map(|vm| &vm.remotes).for_each(|vcpu| vcpu.resend_kick(rdtsc()));
             audit.look();
         }
         if life::ended() == vms.len() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let input = |vm: usize| vms.get(vm).iter().for_each(|vm| vm.links[0].console());
-    let watch = || shared.iter().for_each(|(core, _)| core.watch(rdtsc()));
+    let input = |vm: usize| vms.get(vm).iter().for_each(|vm| vm.remotes[0].console());
+    let watch = || shared.iter().for_each(|(core, _)| core.queue.watch(rdtsc()));
     console::serve(slice, watch, input, round);
     audit.tell();
     finish()

@@ -14,7 +14,7 @@ pub use tables::{extend_boot_map, map_mmio, with_low_page};
 use crate::{
     boot::{Handover, MemoryKind, MemoryRange},
     cpu::startup::TRAMPOLINE,
-    panic::refuse,
+    refusal::refuse,
 };
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};

@@ -8,7 +8,7 @@
 //! to one. They change only while booting, on core 0.
 
 use super::{PAGE, image, regions::Regions};
-use crate::{boot::MemoryRange, panic::refuse};
+use crate::{boot::MemoryRange, refusal::refuse};
 use alloc::vec::Vec;
 use core::arch::asm;
 use paging::{Access, Error, Flush, Host, Memory, PageSize, Table};

@@ -19,6 +19,7 @@ use platform::pci::BarKind;
 
 /// COMMAND register and bits of it (PCI 3.0, 6.2.2).
 pub const COMMAND: u16 = 0x04;
+pub const COMMAND_IO: u16 = 1 << 0;
 pub const COMMAND_MEMORY: u16 = 1 << 1;
 pub const COMMAND_BUS_MASTER: u16 = 1 << 2;
 pub const COMMAND_INTX_DISABLE: u16 = 1 << 10;

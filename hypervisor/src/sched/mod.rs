@@ -1,4 +1,5 @@
 //! What runs on a core: one vCPU for good, or several by turns.
 
 pub mod fiber;
-pub mod shared;
+pub mod host_core;
+pub mod run_queue;

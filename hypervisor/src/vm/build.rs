@@ -4,22 +4,30 @@
 //! sentence that names it; nothing has run by then.
 
 use crate::cpu::PerCpu;
-use crate::cpu::svm::{SvmCpu, Traits};
 use crate::cpu::vendor::Start;
+use crate::cpu::{VendorCpu, VendorTraits};
 use crate::pci::Pci;
 use crate::pci::assignment::Assignment;
 use crate::sched::fiber::Suspended;
-use crate::sched::shared::{Seat, SharedCore};
+use crate::sched::host_core::HostCore;
+use crate::sched::run_queue::Member;
+use crate::vm::board::Board;
 use crate::vm::contents::Contents;
-use crate::vm::cores;
+use crate::vm::cores::{self, Members};
 use crate::vm::counters::CounterPage;
-use crate::vm::devices::assigned::Device;
+use crate::vm::devices;
+use crate::vm::devices::assigned::{AssignedDevice, PciBus};
 use crate::vm::exits::io::physical_cpuid;
-use crate::vm::interrupts::local_apic::SHORTEST_SHARED_PERIOD_HZ;
-use crate::vm::interrupts::mailbox::Link;
-use crate::vm::interrupts::shadow::{Shadow, Shadows};
+use crate::vm::exits::msr::MsrState;
+use crate::vm::interrupts::mode::DeliveryMode;
+use crate::vm::interrupts::remote::VcpuRemote;
+use crate::vm::interrupts::shadow::Shadow;
+use crate::vm::interrupts::shadow_pages::Shadows;
+use crate::vm::interrupts::timer::GuestTimer;
 use crate::vm::memory::{Memory, Tables};
 use crate::vm::pc::Pc;
+use crate::vm::residency::CoreSlot;
+use crate::vm::shared_core::SharedCore;
 use crate::vm::{LEDGER_PAGES, Vcpu, Vm};
 use crate::{console, cpu, iommu};
 use ::iommu::Bdf;
@@ -28,9 +36,8 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use arrayvec::ArrayVec;
 use core::sync::atomic::AtomicBool;
-use delivery::{LocalApic, Mode, VirtualTimer};
+use delivery::LocalApic;
 use ledger::Page;
 use loader::{EntryMode, GuestMachine, Load, MemoryRegion, RegionKind};
 use paging::Access;
@@ -44,13 +51,8 @@ use spin::Mutex;
 
 const LOW_MEMORY_END: u64 = platform::bios_data::EXTENSION_AT;
 const MIB: u64 = 1 << 20;
-/// The time of day the guests' clock chips show; nothing keeps the time across boots.
-const CLOCK: u64 = 1_767_225_600;
-
 /// A vCPU and the core that is to run it.
-type Placed = (usize, Box<Vcpu<SvmCpu>>);
-/// The vCPUs of a shared core.
-pub type Members = ArrayVec<*mut Vcpu<SvmCpu>, { schedule::MAX }>;
+type Placed = (usize, Box<Vcpu<VendorCpu>>);
 
 /// Everything that is to run.
 pub struct Built {
@@ -58,7 +60,7 @@ pub struct Built {
     pub vms: Vec<&'static Vm>,
     /// vCPUs with a core of their own.
     pub alone: Vec<Placed>,
-    /// Shared cores with theirs, which are seated.
+    /// Shared cores with theirs, which are in their run queues.
     pub shared: Vec<(&'static SharedCore, Members)>,
     /// Where the counters of every vCPU are.
     pub pages: Vec<CounterPage>,
@@ -87,7 +89,7 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
     if let Some(core) = shared.first().filter(|_| !iommu::remaps()) {
         return Err(format!(
             "core {} is to be shared, and the IOMMU has no interrupt remapping, by which interrupts of devices are kept from whoever else has the core: give each vCPU a core of its own",
-            core.index
+            core.queue.index
         ));
     }
     let (mut vms, mut placed, mut pages) = (Vec::new(), Vec::new(), Vec::new());
@@ -100,21 +102,23 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
         vms.push(vm);
         placed.append(&mut vcpus);
     }
-    let sources = vms.iter().map(|vm| vm.pc.lock().sources()).sum();
+    let sources = vms.iter().map(|vm| vm.pc.lock().pci.sources()).sum();
     let of_core = |core: &'static SharedCore| {
         let mut members = Members::new();
-        let mut seats = Vec::new();
-        for (_, vcpu) in placed.extract_if(.., |(index, _)| *index == core.index) {
-            let link = vcpu.link();
+        let mut queue = Vec::new();
+        for (_, vcpu) in placed.extract_if(.., |(index, _)| *index == core.queue.index) {
+            let remote = vcpu.remote;
             let weight = image.plan.vms.get(vcpu.vm.index).map_or(1, |vm| vm.weight);
             let stack = cpu::fiber_stack()?;
             let vcpu = Box::into_raw(vcpu);
             // SAFETY: the stack was just made, and the vCPU is the fiber's and its core's alone.
             let fiber = unsafe { Suspended::new(stack, cores::share, vcpu as usize) };
-            seats.push((link, weight, fiber));
+            let HostCore::Shared(slot) = &remote.core else { continue };
+            queue.push(Member { slot, mailbox: &remote.mailbox, weight, fiber });
             members.push(vcpu);
         }
-        core.seat(seats, sources);
+        core.routes.reserve(sources);
+        core.queue.fill(queue);
         Some((core, members))
     };
     let shared: Option<_> = shared.into_iter().map(of_core).collect();
@@ -125,9 +129,9 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
 /// The cores that several vCPUs are to share.
 fn shared_cores(plan: &plan::Plan, slice: u64) -> Vec<&'static SharedCore> {
     let cores = cpu::all().filter_map(|cpu| {
-        let places = plan.shares(cpu.index as u32);
-        let core = || SharedCore::new(cpu, places, slice);
-        (places > 1).then(|| &*Box::leak(Box::new(core())))
+        let slots = plan.shares(cpu.index as u32);
+        let core = || SharedCore::new(cpu, slots, slice);
+        (slots > 1).then(|| &*Box::leak(Box::new(core())))
     });
     cores.collect()
 }
@@ -155,7 +159,7 @@ impl Builder<'_> {
             Memory::new(&vm.name, vm.memory, format).map_err(|e| e.to_string())?;
         let contents = self.load(&memory)?;
         let start = start(&contents.load);
-        let (bus, devices) = self.assign(devices, tables.dma_root(), format)?;
+        let (config, devices) = self.assign(devices, tables.dma_root(), format)?;
         let (policy, why) = self.policy();
         let mut ledgers = Vec::new();
         let mut frames = Vec::new();
@@ -166,29 +170,25 @@ impl Builder<'_> {
         }
         let nested_root = tables.nested_root();
         tables.close();
-        let link = |(id, cpu): (usize, &&'static PerCpu)| {
-            let core = self.shared.iter().find(|core| core.index == cpu.index);
-            let seat = core.map(|core| Seat::new(core));
-            Link::new(cpu, seat, id == 0, policy)
+        let remote = |(id, cpu): (usize, &&'static PerCpu)| match self
+            .shared
+            .iter()
+            .find(|core| core.queue.index == cpu.index)
+        {
+            Some(core) => VcpuRemote::shared(core, id == 0),
+            None => VcpuRemote::dedicated(cpu, policy, id == 0),
         };
+        let board = Board::new(tables, Shadows::new(frames));
+        let pci = PciBus::new(config, devices, self.pci);
+        let (pc, bus) = Pc::new(board, pci, devices::emulated());
         let shared: &'static Vm = Box::leak(Box::new(Vm {
             index: self.index,
             name: vm.name.clone(),
             policy,
             memory,
-            links: cores.iter().enumerate().map(link).collect(),
-            pc: Mutex::new(Pc {
-                tables,
-                shadows: Shadows::new(frames),
-                uart: Default::default(),
-                console_input: None,
-                ioapic: Default::default(),
-                rtc: platform::rtc::Rtc::new(CLOCK),
-                bus: bus.clone(),
-                devices,
-                pci: self.pci,
-                incident: None,
-            }),
+            remotes: cores.iter().enumerate().map(remote).collect(),
+            pc: Mutex::new(pc),
+            bus,
             direct_gains: AtomicBool::new(false),
             cpuid_limits: (physical_cpuid(0, 0).eax, physical_cpuid(0x8000_0000, 0).eax),
             efer_offered: efer_offered(
@@ -197,7 +197,6 @@ impl Builder<'_> {
             ),
             ending: Default::default(),
             contents,
-            bus,
             restarts: vm.reset == OnReset::Restart,
             told_unanswered: Default::default(),
             told_restart: Default::default(),
@@ -231,40 +230,36 @@ impl Builder<'_> {
         nested_root: u64,
         start: Start,
         ledger: &'static mut Page,
-    ) -> Result<Vcpu<SvmCpu>, String> {
+    ) -> Result<Vcpu<VendorCpu>, String> {
         let pm_timer = self.machine.pm_timer.map(|timer| timer.port);
-        let seat = vm.links[id].seat.as_ref();
-        let shared = seat.is_some();
-        // Of its own for each vCPU of a core: two may be of one VM, and have other page tables.
-        let asid = seat.map_or(1, |seat| seat.place as u32 + 1);
-        let hidden = if shared { crate::vm::time_slice::reserved() } else { Default::default() };
-        let traits = Traits {
+        // An ASID for each vCPU of a core: two may be of one VM, and have other page tables.
+        let remote = &vm.remotes[id];
+        let (shared, asid, timer) = match &remote.core {
+            HostCore::Dedicated(_) => (false, 1, GuestTimer::of_core()),
+            HostCore::Shared(slot) => (true, slot.index as u32 + 1, GuestTimer::of_slot()),
+        };
+        let traits = VendorTraits {
             completions_exit: vm.policy == Policy::EliDelivery,
             shared,
             hides_gates: matches!(vm.policy, Policy::Eli | Policy::EliDelivery),
         };
-        let cpu = SvmCpu::new(nested_root, asid, pm_timer, traits, start)
+        let cpu = VendorCpu::new(nested_root, asid, pm_timer, traits, start)
             .ok_or("no memory is left for its vCPUs")?;
         Ok(Vcpu {
             vm,
             id,
             cpu,
+            remote,
+            slot: CoreSlot::of(&remote.core),
             start,
             code_pages: Default::default(),
             ledger,
-            mode: Mode::Injection,
-            apic: LocalApic::new(id as u32),
-            shadow: Shadow { hidden, ..Default::default() },
-            offered: None,
+            mode: DeliveryMode::new(),
             nmi_waits: false,
-            timer_requested: None,
-            timer: VirtualTimer::new(
-                cpu::tsc_hz(),
-                cpu::timer_hz(),
-                cpu::tsc_hz() / SHORTEST_SHARED_PERIOD_HZ,
-            ),
-            msrs: Msrs::new(identity(id == 0)),
-            first_msrs: Msrs::new(identity(id == 0)),
+            apic: LocalApic::new(id as u32),
+            shadow: Shadow::default(),
+            timer,
+            msrs: MsrState::new(Msrs::new(identity(id == 0))),
             started: 0,
             unanswered: Default::default(),
         })
@@ -328,14 +323,14 @@ impl Builder<'_> {
         functions: Vec<Bdf>,
         dma_root: u64,
         format: iommu::PageFormat,
-    ) -> Result<(Bus, Vec<Device>), String> {
-        let mut bus = Bus::new();
+    ) -> Result<(Box<Bus>, Vec<AssignedDevice>), String> {
+        let mut bus = Box::new(Bus::new());
         let mut devices = Vec::new();
         let mut addresses = Addresses::new();
         for bdf in functions {
             let refused = |e: String| format!("device {bdf} can't be assigned: {e}");
             let (mut device, shown) =
-                Device::new(&self.pci, bdf, &mut addresses).map_err(refused)?;
+                AssignedDevice::new(&self.pci, bdf, &mut addresses).map_err(refused)?;
             device.reset(&self.pci);
             iommu::attach(bdf, self.index as u16 + 1, dma_root, format).map_err(refused)?;
             bus.assign(shown).map_err(|e| refused(e.to_string()))?;

@@ -1,22 +1,26 @@
 //! What a core does that was given vCPUs: one for good, or several in turn.
 
-use crate::cpu::svm::SvmCpu;
+use crate::cpu::VendorCpu;
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::{self, rdtsc};
 use crate::iommu::fault_interrupt;
-use crate::sched::shared::{SharedCore, Yield};
-use crate::vm::{Vcpu, build};
+use crate::vm::Vcpu;
+use crate::vm::shared_core::SharedCore;
+use arrayvec::ArrayVec;
 use core::sync::atomic::Ordering;
+
+/// The vCPUs of a shared core.
+pub type Members = ArrayVec<*mut Vcpu<VendorCpu>, { schedule::MAX }>;
 
 /// The life of a core that several vCPUs share.
 pub fn enter_shared(argument: usize) -> ! {
     // SAFETY: `start` passes each core's members to it, once, and keeps them until the last has
     // ended; nobody else knows of the vCPUs but the fibers that run on this core, and none runs now.
     unsafe {
-        let (core, vcpus) = &*(argument as *const (&SharedCore, build::Members));
+        let (core, vcpus) = &*(argument as *const (&SharedCore, Members));
         vcpus.iter().for_each(|vcpu| (**vcpu).cpu.prepare_core());
-        core.serve();
-        fault_interrupt::leave(core.apic_id);
+        core.queue.serve(|vector| core.receive_idle(vector));
+        fault_interrupt::leave(core.queue.apic_id);
         vcpus.iter().take(1).for_each(|vcpu| (**vcpu).cpu.release_core());
     }
     cpu::park()
@@ -25,20 +29,18 @@ pub fn enter_shared(argument: usize) -> ! {
 /// The life of a vCPU that shares its core, on a stack of its own.
 pub extern "C" fn share(vcpu: usize) -> ! {
     // SAFETY: `build` made this fiber for the vCPU alone.
-    let vcpu = unsafe { &mut *(vcpu as *mut Vcpu<SvmCpu>) };
-    let (core, place) = vcpu.seat().expect("a vCPU with a fiber has a seat");
-    vcpu.return_to_core(core, place);
+    let vcpu = unsafe { &mut *(vcpu as *mut Vcpu<VendorCpu>) };
+    let slot = vcpu.slot().expect("a vCPU with a fiber has a slot");
+    vcpu.return_to_core(slot);
     vcpu.started = rdtsc();
     vcpu.live();
-    loop {
-        vcpu.give_way(core, place, Yield::Gone);
-    }
+    vcpu.leave_for_good(slot)
 }
 
 /// A core's life with its vCPU.
 pub fn enter(vcpu: usize) -> ! {
     // SAFETY: `start` passes each `Box` of a vCPU to one core, once.
-    let vcpu = unsafe { &mut *(vcpu as *mut Vcpu<SvmCpu>) };
+    let vcpu = unsafe { &mut *(vcpu as *mut Vcpu<VendorCpu>) };
     cpu::this().vm.store(vcpu.vm.index, Ordering::Relaxed);
     vcpu.started = rdtsc();
     vcpu.live();

@@ -6,10 +6,10 @@
 
 use crate::console;
 use crate::cpu::vendor::VirtualCpu;
-use crate::vm::interrupts::mailbox::request;
 use crate::vm::stop::Stop;
 use crate::vm::{Vcpu, Vm};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use mailbox::request;
 use spin::Mutex;
 
 /// VMs that ended and were reported.
@@ -91,8 +91,8 @@ impl Vm {
         }
         *first = Some(cause);
         self.ending.begun.store(true, Ordering::Release);
-        for link in &self.links {
-            link.signal(|s| s.stop());
+        for vcpu in &self.remotes {
+            vcpu.signal(|s| s.stop());
         }
     }
 }
@@ -101,7 +101,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Waits until every vCPU is here.
     fn meet(&mut self) {
         let vm = self.vm;
-        vm.ending.barrier.wait(vm.links.len(), || self.relax());
+        vm.ending.barrier.wait(vm.remotes.len(), || self.yield_while_waiting());
     }
 
     /// The vCPU's life, until its VM has ended and been reported.
@@ -122,22 +122,24 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// From a start of the VM to its end. True: it starts again.
     fn life(&mut self) -> bool {
         self.cpu.prepare_core();
-        // An end that came before the link was as new isn't asked for any more.
+        // An end that came before the mailbox was as new isn't asked for any more.
         let ends = self.vm.ending.begun();
-        let runs = !ends && (self.link().running() || self.wait());
+        let runs = !ends && (self.remote.mailbox.running() || self.wait());
         if runs && let Some(stop) = self.run() {
             let cause = Cause { stop, vcpu: self.id, rip: self.cpu.rip() };
             self.vm.end(cause);
         }
         // Nobody waits for this vCPU's answer any more.
-        self.link().change(|s| (s.left(), ()));
-        self.link().done(request::STIRRING);
+        self.remote.mailbox.change(|s| (s.left(), ()));
+        self.remote.mailbox.done(request::WAKEUPS);
         self.meet();
         let cause = self.vm.ending.cause();
         let again = self.vm.restarts && cause.is_some_and(|c| c.stop.resets());
         if self.id == 0 {
             let vm = self.vm;
-            self.with_pc(|pc, _| if again { pc.quiet_devices() } else { pc.stop_devices(vm) });
+            self.with_pc(
+                |pc, _| if again { pc.pci.quiet_devices() } else { pc.pci.stop_devices(vm) },
+            );
         }
         self.meet();
         self.quiet_core();
@@ -154,15 +156,15 @@ impl<C: VirtualCpu> Vcpu<C> {
         if self.id == 0 {
             let vm = self.vm;
             self.report_restart();
-            let devices = self.with_pc(|pc, _| pc.devices.len());
+            let devices = self.with_pc(|pc, _| pc.pci.devices().len());
             (0..devices).for_each(|index| self.reset_device(index));
             let done = self.with_pc(|pc, here| pc.restart(here));
             vm.memory.pieces().for_each(|piece| {
                 vm.memory.clear(piece);
-                self.pause();
+                self.yield_if_due();
             });
             // It fitted at boot.
-            vm.contents.put(&vm.memory, || self.pause());
+            vm.contents.put(&vm.memory, || self.yield_if_due());
             vm.ending.restart(done.err().map(|fault| Cause {
                 stop: Stop::Fault(fault),
                 vcpu: 0,
@@ -170,8 +172,8 @@ impl<C: VirtualCpu> Vcpu<C> {
             }));
         }
         self.reset(None);
-        self.msrs = self.first_msrs.clone();
-        self.link().restart(self.id == 0);
+        self.msrs.reset();
+        self.remote.mailbox.restart(self.id == 0);
         self.meet();
         // Not whether it ends: core 0 may end it at any moment, and all are to go the same way.
         let again = self.vm.ending.again.load(Ordering::Acquire);

@@ -6,6 +6,7 @@
 //! of its own. A VM that ends gives its devices back silenced, when all its vCPUs are out of the
 //! guest.
 
+mod board;
 pub mod build;
 mod contents;
 pub mod cores;
@@ -13,32 +14,37 @@ pub mod counters;
 pub mod devices;
 pub mod exceptions;
 pub mod exits;
+mod here;
 pub mod interrupts;
 pub mod life;
 pub mod memory;
 pub mod pc;
 mod report;
+mod residency;
+pub mod shared_core;
 pub mod stop;
-pub mod time_slice;
 
 use crate::cpu::vendor::{Start, VirtualCpu};
 use alloc::boxed::Box;
 use alloc::string::String;
 use contents::Contents;
 use core::sync::atomic::AtomicBool;
-use delivery::{LocalApic, Mode, VirtualTimer};
+use delivery::LocalApic;
+use devices::bus::BusMap;
 use exits::fetch::CodePages;
-use interrupts::mailbox::Link;
+use exits::msr::MsrState;
+use interrupts::mode::DeliveryMode;
+use interrupts::remote::VcpuRemote;
 use interrupts::shadow::Shadow;
+use interrupts::timer::GuestTimer;
 use ledger::Page;
 use life::Ending;
 use memory::Memory;
 use pc::Pc;
-use platform::msr::Msrs;
-use platform::pci::Bus;
 use platform::unanswered::Unanswered;
 use proto::Policy;
 use report::OnceASecond;
+use residency::CoreSlot;
 use spin::Mutex;
 
 /// Where a guest finds the ledger page of its first vCPU; those of the others follow
@@ -52,8 +58,9 @@ pub struct Vm {
     policy: Policy,
     pub(crate) memory: Memory,
     /// One for each vCPU, by its APIC id.
-    pub(crate) links: Box<[Link]>,
+    pub(crate) remotes: Box<[VcpuRemote]>,
     pub(crate) pc: Mutex<Pc>,
+    bus: BusMap,
     /// Taking interrupts itself would gain the guest something: the policy lets it, and some source of an
     /// assigned device is routed.
     direct_gains: AtomicBool,
@@ -65,7 +72,6 @@ pub struct Vm {
 
     // As it starts, and starts again.
     contents: Contents,
-    bus: Bus,
     restarts: bool,
     /// When the log last told of a loop on what isn't there.
     told_unanswered: OnceASecond,
@@ -76,9 +82,12 @@ pub struct Vm {
 /// A vCPU: what belongs to its core alone.
 pub struct Vcpu<C: VirtualCpu> {
     vm: &'static Vm,
-    /// Its APIC id and its place among the links.
+    /// Its APIC id and its place among the remotes.
     id: usize,
     cpu: C,
+    /// What other cores reach of it.
+    remote: &'static VcpuRemote,
+    slot: CoreSlot,
     start: Start,
     code_pages: CodePages,
     ledger: &'static mut Page,
@@ -86,26 +95,13 @@ pub struct Vcpu<C: VirtualCpu> {
     unanswered: Unanswered,
 
     // Interrupts.
-    mode: Mode,
-    apic: LocalApic,
-    shadow: Shadow,
-    /// The virtual interrupt the guest will take at the first chance.
-    offered: Option<u8>,
+    mode: DeliveryMode,
     /// An NMI was asked for, and waits until the guest can take one.
     nmi_waits: bool,
-    /// The vector under which the timer's last interrupt waits.
-    timer_requested: Option<u8>,
-    /// The guest's timer, where the core's isn't its own.
-    timer: VirtualTimer,
+    apic: LocalApic,
+    shadow: Shadow,
+    timer: GuestTimer,
 
-    msrs: Msrs,
-    /// As they are at the start of the VM.
-    first_msrs: Msrs,
+    msrs: MsrState,
     started: u64,
-}
-
-impl<C: VirtualCpu> Vcpu<C> {
-    fn link(&self) -> &'static Link {
-        &self.vm.links[self.id]
-    }
 }

@@ -6,70 +6,60 @@
 //! flushed. No other VM ever waits for this lock, nor does core 0, which takes it if it is free to look
 //! at one entry (`audit`).
 
-use crate::console;
-use crate::cpu::rdtsc;
 use crate::cpu::vendor::VirtualCpu;
-use crate::pci::Pci;
-use crate::sched::shared::Yield;
 use crate::vm::Vcpu;
 use crate::vm::Vm;
-use crate::vm::devices::assigned::Device;
-use crate::vm::interrupts::shadow::Shadows;
-use crate::vm::memory::Tables;
-use crate::vm::stop::Fault;
-use crate::vm::stop::Incident;
-use alloc::vec::Vec;
-use platform::ioapic::Ioapic;
+use crate::vm::board::Board;
+use crate::vm::devices::assigned::PciBus;
+use crate::vm::devices::bus::{BusMap, Device, Emulated};
+use crate::vm::here::Here;
+use crate::vm::stop::{Fault, Incident, Stop};
 use platform::message::Message;
-use platform::pci::{Actions, Bus};
-use platform::rtc::Rtc;
-use platform::uart::Uart;
-use proto::Policy;
-
-/// IOAPIC pin of the console.
-const CONSOLE_PIN: usize = 4;
+use platform::ports;
+use platform::unanswered::Place;
 
 /// The shared parts of the PC.
 pub struct Pc {
-    pub tables: Tables,
-    pub shadows: Shadows,
-    pub uart: Uart,
-    /// A byte for the console that it had no room for yet.
-    pub console_input: Option<u8>,
-    pub ioapic: Ioapic,
-    pub rtc: Rtc,
-    pub bus: Bus,
-    pub devices: Vec<Device>,
-    pub pci: Pci,
-    /// The last thing refused to the guest while it went on.
-    pub incident: Option<Incident>,
+    pub board: Board,
+    pub pci: PciBus,
+    emulated: Emulated,
 }
 
-/// The vCPU that is in the PC, and what that leaves for it to do when it is out.
-pub struct Here {
-    pub vm: &'static Vm,
-    pub me: usize,
-    /// To drop its own cached translations.
-    pub flush: bool,
-    /// To leave direct mode.
-    pub unshadow: bool,
-    /// To reset this device, and then to follow what else was written.
-    pub reset: Option<(usize, Actions)>,
-}
+impl Pc {
+    /// Puts the PC together; gives what is where on its bus, too.
+    pub fn new(board: Board, pci: PciBus, emulated: Emulated) -> (Self, BusMap) {
+        let pc = Pc { board, pci, emulated };
+        let emulated = pc.emulated.iter().map(|device| &**device);
+        let map = BusMap::new([&pc.pci as &dyn Device].into_iter().chain(emulated));
+        (pc, map)
+    }
 
-impl Here {
-    /// Has every vCPU drop its cached translations before it uses one again.
-    pub fn flush_all(&mut self) {
-        self.flush = true;
-        self.vm.settle(self.me, u64::MAX, crate::vm::interrupts::mailbox::request::FLUSH);
+    /// The device at a place of the [`BusMap`], and the board.
+    fn device(&mut self, place: usize) -> Option<(&mut dyn Device, &mut Board)> {
+        let device: &mut dyn Device = match place.checked_sub(1) {
+            None => &mut self.pci,
+            Some(place) => &mut **self.emulated.get_mut(place)?,
+        };
+        Some((device, &mut self.board))
+    }
+
+    /// Input for the guest has arrived.
+    fn input(&mut self, here: &mut Here) {
+        self.emulated.iter_mut().for_each(|device| device.input(&mut self.board, here));
+    }
+
+    /// As after power on; assigned devices are reset.
+    pub fn restart(&mut self, here: &mut Here) -> Result<(), Fault> {
+        self.board.restart();
+        self.emulated.iter_mut().for_each(|device| device.restart());
+        self.pci.restart(&mut self.board, here)
     }
 }
 
 impl<C: VirtualCpu> Vcpu<C> {
     /// Does something with the PC.
     pub(super) fn with_pc<R>(&mut self, f: impl FnOnce(&mut Pc, &mut Here) -> R) -> R {
-        let mut here =
-            Here { vm: self.vm, me: self.id, flush: false, unshadow: false, reset: None };
+        let mut here = Here::new(self.vm, self.id);
         let vm = self.vm;
         let mut pc = loop {
             match vm.pc.try_lock() {
@@ -88,24 +78,83 @@ impl<C: VirtualCpu> Vcpu<C> {
         result
     }
 
-    /// Another vCPU is in the PC: lets those that share this core have their turn, and answers what
+    /// Another vCPU is in the PC: lets those that share this core have their time slices, and answers what
     /// the one inside may wait for.
     fn await_pc(&mut self) {
-        if let Some((core, place)) = self.seat()
-            && core.is_current(place)
-            && core.turn_is_over(rdtsc())
-        {
-            self.give_way(core, place, Yield::Ready);
-        }
+        self.yield_to_lock_holder();
         self.answer();
         core::hint::spin_loop();
     }
 
-    /// Follows a write to a configuration register of the PC's.
-    pub(super) fn configure(
+    /// The guest's read of a port.
+    pub(super) fn read_port(&mut self, port: u16, size: u8) -> u32 {
+        let nothing = ports::unclaimed(size);
+        let Some(target) = self.vm.bus.port(port, size) else { return nothing };
+        self.with_pc(|pc, here| match pc.device(target.device) {
+            Some((device, board)) => device.read_port(board, here, port, size),
+            None => nothing,
+        })
+    }
+
+    /// The guest's write of a port.
+    pub(super) fn write_port(&mut self, port: u16, size: u8, value: u32) -> Result<(), Stop> {
+        let Some(target) = self.vm.bus.port(port, size) else { return Ok(()) };
+        self.with_pc_and_resets(|pc, here| match pc.device(target.device) {
+            Some((device, board)) => device.write_port(board, here, port, size, value),
+            None => Ok(()),
+        })
+    }
+
+    /// The guest's load of at most 8 bytes from where it has no memory.
+    pub(super) fn load(&mut self, address: u64, size: u8) -> u64 {
+        let target = self.vm.bus.memory(address);
+        let found = self.with_pc(|pc, here| {
+            let found = target.and_then(|target| {
+                let (device, board) = pc.device(target.device)?;
+                device.load(board, here, address, size)
+            });
+            if found.is_none() {
+                pc.board.note(Incident::Memory(address));
+            }
+            found
+        });
+        found.unwrap_or_else(|| {
+            self.note_unanswered(Place::Memory(address), false);
+            u64::MAX
+        })
+    }
+
+    /// The guest's store of at most 8 bytes to where it has no memory.
+    pub(super) fn store(&mut self, address: u64, size: u8, value: u64) -> Result<(), Stop> {
+        let target = self.vm.bus.memory(address);
+        let mut answered = true;
+        let done = self.with_pc_and_resets(|pc, here| {
+            let done = target.and_then(|target| {
+                let (device, board) = pc.device(target.device)?;
+                device.store(board, here, address, size, value)
+            });
+            done.unwrap_or_else(|| {
+                pc.board.note(Incident::Memory(address));
+                answered = false;
+                Ok(())
+            })
+        });
+        if !answered {
+            self.note_unanswered(Place::Memory(address), true);
+        }
+        done
+    }
+
+    /// Input for a device of the guest's has arrived.
+    pub(super) fn device_input(&mut self) {
+        self.with_pc(|pc, here| pc.input(here));
+    }
+
+    /// Does something with the PC, and then the reset of a device that follows from it.
+    fn with_pc_and_resets(
         &mut self,
-        f: impl FnOnce(&mut Pc, &mut Here) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
+        f: impl FnOnce(&mut Pc, &mut Here) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
         let mut reset = None;
         self.with_pc(|pc, here| {
             let done = f(pc, here);
@@ -114,28 +163,26 @@ impl<C: VirtualCpu> Vcpu<C> {
         })?;
         let Some((index, actions)) = reset else { return Ok(()) };
         self.reset_device(index);
-        self.with_pc(|pc, here| pc.follow_on(here, index, actions))
+        let follow =
+            |pc: &mut Pc, here: &mut Here| pc.pci.follow_on(&mut pc.board, here, index, actions);
+        self.with_pc(follow).map_err(Stop::Fault)
     }
 
     /// Resets a device. The VM's lock is free while that takes its time, and the core too if others
     /// share it.
     pub(super) fn reset_device(&mut self, index: usize) {
-        let Some(mut reset) = self.with_pc(|pc, _| pc.begin_reset(index)) else { return };
-        while let Some(us) = self.with_pc(|pc, _| reset.step(&pc.pci)) {
-            self.linger(us);
+        let Some(mut reset) = self.with_pc(|pc, _| pc.pci.begin_reset(index)) else { return };
+        while let Some(us) = self.with_pc(|pc, _| pc.pci.step_reset(&mut reset)) {
+            self.sleep(us);
         }
-        self.with_pc(|pc, _| pc.end_reset(index));
-    }
-
-    pub(super) fn note_incident(&mut self, incident: Incident) {
-        self.with_pc(|pc, _| pc.incident = Some(incident));
+        self.with_pc(|pc, _| pc.pci.end_reset(index));
     }
 }
 
 impl Vm {
     /// The vCPU an interrupt message is for: the first of those it names.
     pub fn receiver(&self, message: &Message) -> Option<usize> {
-        let count = self.links.len();
+        let count = self.remotes.len();
         match message.destination {
             // An IOAPIC or MSI destination has eight bits, of which all ones is everybody; in
             // logical mode they are the members of cluster 0.
@@ -149,41 +196,6 @@ impl Vm {
     pub fn deliver(&self, message: &Message) {
         if let Some(target) = self.receiver(message) {
             self.interrupt(target, message.vector);
-        }
-    }
-}
-
-impl Pc {
-    /// Turns an edge of the console's interrupt line into an interrupt. To be called after
-    /// whatever may have moved the line.
-    pub fn raise_console(&mut self, vm: &Vm) {
-        if self.uart.take_edge()
-            && let Some(message) = self.ioapic.raise(CONSOLE_PIN)
-        {
-            vm.deliver(&message);
-            if vm.policy == Policy::Direct {
-                // The guest's EOI isn't seen there. The line is a pulse: nothing is lost.
-                self.ioapic.eoi(message.vector);
-            }
-        }
-    }
-
-    /// Gives the console what has arrived for it, as far as it has room.
-    pub fn feed_console(&mut self, vm: &Vm) {
-        while let Some(byte) = self.console_input.take().or_else(|| console::guest_input(vm.index))
-        {
-            if !self.uart.push_input(byte) {
-                self.console_input = Some(byte);
-                break;
-            }
-        }
-        self.raise_console(vm);
-    }
-
-    /// A guest store to the IOAPIC.
-    pub fn write_ioapic(&mut self, vm: &Vm, offset: u32, value: u32) {
-        for message in self.ioapic.write(offset, value) {
-            vm.deliver(&message);
         }
     }
 }

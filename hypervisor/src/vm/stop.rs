@@ -26,6 +26,12 @@ impl Stop {
     }
 }
 
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Stop::Fault(fault)
+    }
+}
+
 /// What a guest did that ends it.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
@@ -66,6 +72,19 @@ pub enum Finding {
     Dma { vm: &'static str, what: table::Finding },
     #[error("of IOMMU {unit}, {what}")]
     Unit { unit: usize, what: unit::Finding },
+    #[error("of a device of VM {vm:?}, {what}")]
+    Device { vm: &'static str, what: DeviceFinding },
+}
+
+/// What the audit finds in the configuration space of an assigned device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum DeviceFinding {
+    #[error(
+        "the BAR register at {at:#x} of {device} holds {found:#x}, and {kept:#x} was written there"
+    )]
+    Bar { device: Bdf, at: u16, found: u32, kept: u32 },
+    #[error("the command register of {device} is {found:#x}: more than its guest switched on")]
+    Command { device: Bdf, found: u16 },
 }
 
 /// Something a guest did that was refused while it goes on.

@@ -9,7 +9,7 @@
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
 use crate::vm::exceptions::GENERAL_PROTECTION;
-use crate::vm::stop::Fault;
+use crate::vm::stop::Stop;
 use decode::Mode;
 use paging::walk::{self, Access, GuestMemory, Paging, WalkError};
 
@@ -125,7 +125,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         &mut self,
         element: &Element,
         value: u64,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Stop> {
         let [first, ..] = element.bytes;
         let bytes = value.to_le_bytes();
         let bytes = bytes.get(..element.size as usize).unwrap_or_default();
@@ -136,10 +136,10 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// Stores the bytes of an element that are in one page.
-    fn store_piece(&mut self, gpa: u64, bytes: &[u8]) -> Result<(), Fault> {
+    fn store_piece(&mut self, gpa: u64, bytes: &[u8]) -> Result<(), Stop> {
         if self.is_memory(gpa) {
             return self.with_pc(|pc, here| {
-                pc.drop_at(here, gpa & !(PAGE - 1))?;
+                pc.board.drop_shadow_at(here, gpa & !(PAGE - 1))?;
                 here.vm.memory.write(gpa, bytes);
                 Ok(())
             });

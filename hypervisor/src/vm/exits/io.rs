@@ -1,14 +1,12 @@
 //! Port, CPUID and XSETBV exits.
 
-use crate::console;
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
 use crate::vm::exceptions::GENERAL_PROTECTION;
 use crate::vm::stop::Stop;
 use ledger::Reason;
 use platform::cpuid::{CpuidContext, CpuidResult};
-use platform::ports::{self, Port};
-use platform::power::{self, PowerEvent};
+use platform::ports;
 use platform::unanswered::Place;
 
 const RAX: u8 = 0;
@@ -29,18 +27,13 @@ impl<C: VirtualCpu> Vcpu<C> {
         string: bool,
         next: u64,
     ) -> Result<Reason, (Reason, Stop)> {
-        let to = ports::route(port, size);
-        let reason = match to {
-            Port::Uart(_) => Reason::ConsoleIo,
-            Port::PciAddress | Port::PciData(_) => Reason::PciConfig,
-            _ => Reason::PortIo,
-        };
-        if !to.answers(input) {
+        let reason = self.vm.bus.port(port, size).map_or(Reason::PortIo, |target| target.reason);
+        if !ports::route(port, size).answers(input) {
             self.note_unanswered(Place::Port(port), !input);
         }
         let done = match string {
-            true => self.string_io(to, size, input, next),
-            false => self.register_io(to, size, input, next),
+            true => self.string_io(port, size, input, next),
+            false => self.register_io(port, size, input, next),
         };
         done.map(|()| reason).map_err(|stop| (reason, stop))
     }
@@ -48,14 +41,14 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// IN or OUT.
     pub(in crate::vm) fn register_io(
         &mut self,
-        port: Port,
+        port: u16,
         size: u8,
         input: bool,
         next: u64,
     ) -> Result<(), Stop> {
         let old = self.cpu.gpr(RAX);
         if input {
-            let value = self.port_read(port, size) as u64;
+            let value = self.read_port(port, size) as u64;
             self.cpu.set_gpr(
                 RAX,
                 match size {
@@ -66,60 +59,9 @@ impl<C: VirtualCpu> Vcpu<C> {
             );
         } else {
             let value = old as u32 & ports::unclaimed(size);
-            self.port_write(port, size, value)?;
+            self.write_port(port, size, value)?;
         }
         self.cpu.advance(next);
-        Ok(())
-    }
-
-    pub(in crate::vm) fn port_read(&mut self, port: Port, size: u8) -> u32 {
-        match port {
-            Port::Uart(offset) => {
-                let vm = self.vm;
-                self.with_pc(|pc, _| {
-                    let value = pc.uart.read(offset) as u32;
-                    pc.feed_console(vm);
-                    value
-                })
-            }
-            Port::RtcData => self.with_pc(|pc, _| pc.rtc.read_data() as u32),
-            Port::PciAddress => self.with_pc(|pc, _| pc.bus.read_address()),
-            Port::PciData(offset) => self.with_pc(|pc, _| pc.bus.read_data(offset, size)),
-            other => power::read(other, size),
-        }
-    }
-
-    pub(in crate::vm) fn port_write(
-        &mut self,
-        port: Port,
-        size: u8,
-        value: u32,
-    ) -> Result<(), Stop> {
-        match port {
-            Port::Uart(offset) => {
-                let vm = self.vm;
-                self.with_pc(|pc, _| {
-                    if let Some(byte) = pc.uart.write(offset, value as u8) {
-                        console::guest_output(vm.index, &[byte]);
-                    }
-                    pc.raise_console(vm);
-                });
-            }
-            Port::RtcIndex => self.with_pc(|pc, _| pc.rtc.write_index(value as u8)),
-            Port::PciAddress => self.with_pc(|pc, _| pc.bus.write_address(value)),
-            Port::PciData(offset) => self
-                .configure(|pc, here| match pc.bus.write_data(offset, size, value) {
-                    Some((index, actions)) => pc.follow(here, index, actions),
-                    None => Ok(()),
-                })
-                .map_err(Stop::Fault)?,
-            other => match power::write(other, value) {
-                Some(PowerEvent::Off) => return Err(Stop::PowerOff),
-                Some(PowerEvent::Reset) => return Err(Stop::Reset),
-                Some(PowerEvent::DebugExit(code)) => return Err(Stop::DebugExit(code)),
-                None => {}
-            },
-        }
         Ok(())
     }
 
@@ -127,7 +69,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         let (leaf, subleaf) = (self.cpu.gpr(RAX) as u32, self.cpu.gpr(RCX) as u32);
         let context = CpuidContext {
             apic_id: self.id as u32,
-            cpus: self.vm.links.len() as u32,
+            cpus: self.vm.remotes.len() as u32,
             osxsave: self.cpu.cr4() & CR4_OSXSAVE != 0,
             pke: self.cpu.cr4() & CR4_PKE != 0,
             max_basic: self.vm.cpuid_limits.0,

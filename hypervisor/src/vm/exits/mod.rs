@@ -1,6 +1,7 @@
 //! What a vCPU does out of its guest: the loop that enters it, and what each exit means.
 
 pub mod control;
+pub mod delivery_fault;
 pub mod element;
 pub mod fetch;
 pub mod io;

@@ -6,13 +6,10 @@
 use crate::cpu::vectors::GuestVectors;
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
-use crate::vm::stop::{Fault, Incident, Stop};
+use crate::vm::stop::{Fault, Stop};
 use decode::{Device, Op, emulate_mmio};
 use delivery::Event;
 use ledger::Reason;
-use platform::unanswered::Place;
-
-const IOAPIC: core::ops::Range<u64> = 0xFEC0_0000..0xFEC0_1000;
 
 /// A guest register of the largest size, the lowest bytes first.
 type Wide = [u64; 4];
@@ -58,12 +55,14 @@ impl<C: VirtualCpu> Vcpu<C> {
             // Its own memory is refused to the guest for a shadow IDT alone. Another vCPU may have
             // taken that away by now: then the access is right as it is.
             let stop = |f| (Reason::IdtWrite, Stop::Fault(f));
-            self.with_pc(|pc, here| pc.drop_at(here, address & !0xFFF)).map_err(stop)?;
+            self.with_pc(|pc, here| pc.board.drop_shadow_at(here, address & !0xFFF))
+                .map_err(stop)?;
             self.cpu.flush_translations();
             self.redeliver(event);
             return Ok(Reason::IdtWrite);
         }
-        let reason = self.reason_at(address);
+        let target = self.vm.bus.memory(address);
+        let reason = target.map_or(Reason::NestedPageFault, |target| target.reason);
         let fault = |f| Err((reason, Stop::Fault(f)));
         if let Some(Event { vector, .. }) = event {
             return fault(Fault::Delivery { address, vector });
@@ -73,25 +72,13 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
         match self.emulate(address) {
             Ok(()) => Ok(reason),
-            Err(f) => fault(f),
-        }
-    }
-
-    fn reason_at(&self, address: u64) -> Reason {
-        if IOAPIC.contains(&address) {
-            Reason::Ioapic
-        } else if platform::pci::MEM32_WINDOW.contains(&address)
-            || platform::pci::MEM64_WINDOW.contains(&address)
-        {
-            Reason::MsixTable
-        } else {
-            Reason::NestedPageFault
+            Err(stop) => Err((reason, stop)),
         }
     }
 
     /// Performs the instruction that used `address`. One that reaches over the end of a page uses
     /// what comes behind it in guest-physical memory.
-    fn emulate(&mut self, address: u64) -> Result<(), Fault> {
+    fn emulate(&mut self, address: u64) -> Result<(), Stop> {
         let mut bytes = [0; 15];
         let length = self.fetch(&mut bytes).ok_or(Fault::Unreadable { address })?;
         let mode = self.cpu.code_mode();
@@ -116,42 +103,5 @@ impl<C: VirtualCpu> Vcpu<C> {
         let Some(stored) = access.stored else { return Ok(()) };
         let mut parts = stored.into_iter().zip(pieces(address, instruction.size));
         parts.try_for_each(|(part, (at, size))| self.store(at, size, part))
-    }
-
-    /// Loads at most 8 bytes that aren't the guest's memory.
-    pub(in crate::vm) fn load(&mut self, address: u64, size: u8) -> u64 {
-        let reason = self.reason_at(address);
-        let found = match reason {
-            Reason::Ioapic => {
-                Some(self.with_pc(|pc, _| pc.ioapic.read((address - IOAPIC.start) as u32)) as u64)
-            }
-            _ => self.with_pc(|pc, _| pc.bar_load(address, size)),
-        };
-        found.unwrap_or_else(|| {
-            self.note_incident(Incident::Memory(address));
-            self.note_unanswered(Place::Memory(address), false);
-            u64::MAX
-        })
-    }
-
-    /// Stores at most 8 bytes where the guest has no memory.
-    pub(in crate::vm) fn store(&mut self, address: u64, size: u8, value: u64) -> Result<(), Fault> {
-        let (vm, reason) = (self.vm, self.reason_at(address));
-        let mut answered = true;
-        let done = self.with_pc(|pc, here| {
-            if reason == Reason::Ioapic {
-                pc.write_ioapic(vm, (address - IOAPIC.start) as u32, value as u32);
-                return Ok(());
-            }
-            pc.bar_store(here, address, size, value).unwrap_or_else(|| {
-                pc.incident = Some(Incident::Memory(address));
-                answered = false;
-                Ok(())
-            })
-        });
-        if !answered {
-            self.note_unanswered(Place::Memory(address), true);
-        }
-        done
     }
 }

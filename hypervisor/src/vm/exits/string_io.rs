@@ -8,13 +8,12 @@ use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
 use crate::vm::stop::{Fault, Stop};
 use decode::Op;
-use platform::ports::Port;
 
 impl<C: VirtualCpu> Vcpu<C> {
     /// Moves the next element between `port` and memory.
     pub(in crate::vm) fn string_io(
         &mut self,
-        port: Port,
+        port: u16,
         size: u8,
         input: bool,
         next: u64,
@@ -36,12 +35,12 @@ impl<C: VirtualCpu> Vcpu<C> {
         let linear = instruction.linear_address(&self.cpu, mode).unwrap_or_default();
         match self.element(linear, size, input, mode) {
             Ok(element) if input => {
-                let value = self.port_read(port, size);
-                self.store_element(&element, value.into()).map_err(Stop::Fault)?;
+                let value = self.read_port(port, size);
+                self.store_element(&element, value.into())?;
             }
             Ok(element) => {
                 let value = self.load_element(&element);
-                self.port_write(port, size, value as u32)?;
+                self.write_port(port, size, value as u32)?;
             }
             Err(exception) => {
                 self.raise_instead(exception);

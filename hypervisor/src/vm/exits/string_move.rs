@@ -8,7 +8,7 @@
 use super::element::Exception;
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
-use crate::vm::stop::Fault;
+use crate::vm::stop::Stop;
 use decode::{Instruction, Op, Register};
 
 /// Elements moved before the guest is entered again.
@@ -22,7 +22,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         &mut self,
         instruction: &Instruction,
         next: u64,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Stop> {
         let address = self.cpu.rip();
         let at_once = if self.cpu.rflags() & TRAP != 0 { 1 } else { AT_ONCE };
         let mut more = instruction.has_element(&self.cpu);
@@ -44,7 +44,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         &mut self,
         instruction: &Instruction,
         next: u64,
-    ) -> Result<Result<(), Exception>, Fault> {
+    ) -> Result<Result<(), Exception>, Stop> {
         let (size, mode) = (instruction.size, self.cpu.code_mode());
         let Some(memory) = instruction.memory else { return Ok(Ok(())) };
         let place = |vcpu: &Self, operand: decode::MemoryOperand, write| {

@@ -2,7 +2,12 @@
 
 pub mod ipi;
 pub mod local_apic;
-pub mod mailbox;
+pub mod mode;
+pub mod receive;
+pub mod remote;
 pub mod requests;
+pub mod routing;
 pub mod shadow;
+pub mod shadow_pages;
 pub mod this_core;
+pub mod timer;

@@ -1,0 +1,211 @@
+//! What one core asks of another core's vCPU, as atomics: requests, interrupts, start-up.
+//!
+//! Guarantees: what is asked for stays asked for until the vCPU's own core says that it is done; a vector
+//! in the inbox is seen by whoever sees the request for it. Whoever asks stores here first and kicks the
+//! core afterwards; how a core is kicked is the caller's.
+#![no_std]
+#![forbid(unsafe_code)]
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use delivery::{Startup, VectorSet};
+
+/// What can be asked, one bit each.
+pub mod request {
+    /// Forget cached translations of guest-physical addresses.
+    pub const FLUSH: u32 = 1 << 0;
+    /// Leave direct mode: the shadow IDT is taken away.
+    pub const UNSHADOW: u32 = 1 << 1;
+    /// Raise an NMI in the guest.
+    pub const NMI: u32 = 1 << 2;
+    /// Look into the inbox.
+    pub const INBOX: u32 = 1 << 3;
+    /// Look at the start-up state: INIT, or the end of the VM.
+    pub const STARTUP: u32 = 1 << 4;
+    /// Input for the console has arrived.
+    pub const CONSOLE: u32 = 1 << 5;
+
+    /// What a vCPU that is blocked wakes up for.
+    pub const WAKEUPS: u32 = NMI | INBOX | STARTUP | CONSOLE;
+}
+
+/// The mailbox of one vCPU.
+#[derive(Debug)]
+pub struct Mailbox {
+    startup: AtomicU32,
+    requests: AtomicU32,
+    /// The requests that [`Mailbox::overdue`] has found whenever it looked, and since when.
+    seen: AtomicU32,
+    since: AtomicU64,
+    /// Vectors to make pending, by 64.
+    inbox: [AtomicU64; 4],
+}
+
+const fn at_first(boot_processor: bool) -> Startup {
+    if boot_processor { Startup::RUNNING } else { Startup::WAITING }
+}
+
+impl Mailbox {
+    /// An empty one. The boot processor runs at once, others wait for a start-up.
+    pub fn new(boot_processor: bool) -> Self {
+        Mailbox {
+            startup: AtomicU32::new(at_first(boot_processor).bits()),
+            requests: AtomicU32::new(0),
+            seen: AtomicU32::new(0),
+            since: AtomicU64::new(0),
+            inbox: Default::default(),
+        }
+    }
+
+    /// As [`Mailbox::new`] makes it. Only while no vCPU of the VM runs.
+    pub fn restart(&self, boot_processor: bool) {
+        self.take_inbox();
+        self.requests.store(0, Ordering::Release);
+        self.startup.store(at_first(boot_processor).bits(), Ordering::Release);
+    }
+
+    /// What is asked for and not done yet.
+    #[inline]
+    pub fn requests(&self) -> u32 {
+        self.requests.load(Ordering::SeqCst)
+    }
+
+    /// What is looked at last before the guest is entered: the word of [`Mailbox::requests`].
+    #[inline]
+    pub fn last_look(&self) -> &AtomicU32 {
+        &self.requests
+    }
+
+    /// Is there a request that a blocked vCPU wakes up for?
+    #[inline]
+    pub fn has_wakeup(&self) -> bool {
+        self.requests() & request::WAKEUPS != 0
+    }
+
+    /// Asks for something. The caller kicks the core afterwards.
+    pub fn ask(&self, requests: u32) {
+        self.requests.fetch_or(requests, Ordering::SeqCst);
+    }
+
+    /// These requests are done; only the vCPU's own core says so.
+    pub fn done(&self, requests: u32) {
+        self.requests.fetch_and(!requests, Ordering::AcqRel);
+    }
+
+    /// Leaves a fixed interrupt in the inbox. The caller kicks the core afterwards.
+    pub fn post(&self, vector: u8) {
+        if let Some(word) = self.inbox.get(usize::from(vector >> 6)) {
+            word.fetch_or(1 << (vector & 63), Ordering::AcqRel);
+            self.ask(request::INBOX);
+        }
+    }
+
+    /// The vectors left for it since the last call.
+    pub fn take_inbox(&self) -> VectorSet {
+        let words = self.inbox.each_ref().map(|w| w.swap(0, Ordering::AcqRel));
+        VectorSet::from_registers(|i| (words[(i as usize / 2) & 3] >> (32 * (i & 1))) as u32)
+    }
+
+    /// Does the vCPU run, so that interrupts mean something to it?
+    #[inline]
+    pub fn running(&self) -> bool {
+        Startup::from_bits(self.startup.load(Ordering::Acquire)).running()
+    }
+
+    /// Changes the start-up state; gives what `f` gives besides.
+    pub fn change<R>(&self, f: impl Fn(Startup) -> (Startup, R)) -> R {
+        let mut old = self.startup.load(Ordering::Acquire);
+        loop {
+            let (new, result) = f(Startup::from_bits(old));
+            match self.startup.compare_exchange_weak(
+                old,
+                new.bits(),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return result,
+                Err(seen) => old = seen,
+            }
+        }
+    }
+
+    /// The requests that were asked for at every call in the last `patience` ticks and still are, if the
+    /// vCPU runs; once per `patience`. `now` in the same ticks. One caller only.
+    pub fn overdue(&self, now: u64, patience: u64) -> Option<u32> {
+        let asked = self.requests();
+        let still = asked & self.seen.load(Ordering::Relaxed);
+        if still == 0 {
+            self.seen.store(asked, Ordering::Relaxed);
+            self.since.store(now, Ordering::Relaxed);
+            return None;
+        }
+        self.seen.store(still, Ordering::Relaxed);
+        let waited = now.wrapping_sub(self.since.load(Ordering::Relaxed));
+        let overdue = waited > patience && self.running();
+        if overdue {
+            self.since.store(now, Ordering::Relaxed);
+        }
+        overdue.then_some(still)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_stays_until_it_is_done() {
+        let mailbox = Mailbox::new(true);
+        mailbox.ask(request::FLUSH);
+        assert!(!mailbox.has_wakeup());
+        mailbox.ask(request::NMI);
+        assert!(mailbox.has_wakeup());
+        mailbox.done(request::NMI);
+        assert_eq!(mailbox.requests(), request::FLUSH);
+    }
+
+    #[test]
+    fn the_inbox_keeps_every_vector_once() {
+        let mailbox = Mailbox::new(true);
+        let vectors = [0, 31, 32, 63, 64, 127, 128, 255];
+        vectors.iter().chain(&vectors).for_each(|v| mailbox.post(*v));
+        assert_eq!(mailbox.requests(), request::INBOX);
+        assert_eq!(mailbox.take_inbox(), VectorSet::of(&vectors));
+        assert_eq!(mailbox.take_inbox(), VectorSet::EMPTY);
+    }
+
+    #[test]
+    fn a_restart_forgets_what_was_asked() {
+        let mailbox = Mailbox::new(true);
+        mailbox.post(0x41);
+        mailbox.restart(false);
+        assert_eq!((mailbox.requests(), mailbox.running()), (0, false));
+        assert!(mailbox.take_inbox().is_empty());
+        mailbox.restart(true);
+        assert!(mailbox.running());
+    }
+
+    #[test]
+    fn a_request_is_overdue_once_in_a_while_and_only_if_it_stood_all_the_time() {
+        let mailbox = Mailbox::new(true);
+        mailbox.ask(request::NMI);
+        assert_eq!(mailbox.overdue(0, 10), None);
+        assert_eq!(mailbox.overdue(10, 10), None);
+        assert_eq!(mailbox.overdue(11, 10), Some(request::NMI));
+        assert_eq!(mailbox.overdue(12, 10), None);
+        assert_eq!(mailbox.overdue(22, 10), Some(request::NMI));
+        // Done, and another one asked for: that one is new.
+        mailbox.done(request::NMI);
+        mailbox.ask(request::FLUSH);
+        assert_eq!(mailbox.overdue(40, 10), None);
+        assert_eq!(mailbox.overdue(50, 10), None);
+        assert_eq!(mailbox.overdue(51, 10), Some(request::FLUSH));
+    }
+
+    #[test]
+    fn nobody_is_waited_for_that_does_not_run() {
+        let mailbox = Mailbox::new(false);
+        mailbox.ask(request::NMI);
+        assert_eq!(mailbox.overdue(0, 10), None);
+        assert_eq!(mailbox.overdue(100, 10), None);
+    }
+}

@@ -1,0 +1,91 @@
+//! What the devices of a guest's PC use of it: the tables that say what is where in guest-physical
+//! memory, the shadows in them, the IOAPIC.
+
+use crate::vm::Vm;
+use crate::vm::here::Here;
+use crate::vm::interrupts::shadow_pages::Shadows;
+use crate::vm::memory::Tables;
+use crate::vm::stop::{Fault, Incident};
+use delivery::VectorSet;
+use platform::ioapic::Ioapic;
+use proto::Policy;
+
+/// What devices use of the PC.
+pub struct Board {
+    pub tables: Tables,
+    pub shadows: Shadows,
+    ioapic: Ioapic,
+    /// The last thing refused to the guest while it went on.
+    incident: Option<Incident>,
+}
+
+impl Board {
+    /// As a VM starts.
+    pub fn new(tables: Tables, shadows: Shadows) -> Self {
+        Board { tables, shadows, ioapic: Ioapic::default(), incident: None }
+    }
+
+    /// As after power on; the tables stay.
+    pub fn restart(&mut self) {
+        self.ioapic = Ioapic::default();
+    }
+
+    /// Something was refused to the guest, which goes on.
+    pub fn note(&mut self, incident: Incident) {
+        self.incident = Some(incident);
+    }
+
+    /// The last thing that was.
+    pub fn incident(&self) -> Option<Incident> {
+        self.incident
+    }
+
+    /// A pulse on an interrupt line.
+    pub fn pulse(&mut self, vm: &Vm, pin: usize) {
+        if let Some(message) = self.ioapic.raise(pin) {
+            vm.deliver(&message);
+            if vm.policy == Policy::Direct {
+                // The guest's EOI isn't seen there. The line is a pulse: nothing is lost.
+                self.ioapic.eoi(message.vector);
+            }
+        }
+    }
+
+    /// The guest completed an interrupt with this vector.
+    pub fn completed(&mut self, vm: &Vm, vector: u8) {
+        self.ioapic.eoi(vector).iter().for_each(|message| vm.deliver(message));
+    }
+
+    /// A guest's load from the IOAPIC.
+    pub fn read_ioapic(&self, offset: u32) -> u32 {
+        self.ioapic.read(offset)
+    }
+
+    /// A guest's store to the IOAPIC.
+    pub fn write_ioapic(&mut self, vm: &Vm, offset: u32, value: u32) {
+        for message in self.ioapic.write(offset, value) {
+            vm.deliver(&message);
+        }
+    }
+
+    /// Has the vCPU here take its interrupts through the shadow of `page`, whose table is at `table` in
+    /// it; gives what is hidden.
+    pub fn place_shadow(&mut self, here: &mut Here, page: u64, table: usize) -> Option<VectorSet> {
+        self.shadows.place(&mut self.tables, here, page, table)
+    }
+
+    /// The vCPU here takes its interrupts through no shadow any more: its IDT changes.
+    pub fn leave_shadow(&mut self, here: &mut Here) -> Result<(), Fault> {
+        self.shadows.leave(&mut self.tables, here)
+    }
+
+    /// Gives the guest its page back, if it has a shadow.
+    pub fn drop_shadow_at(&mut self, here: &mut Here, page: u64) -> Result<(), Fault> {
+        self.shadows.drop_at(&mut self.tables, here, page)
+    }
+
+    /// Gives the guest all its pages back.
+    pub fn drop_shadows(&mut self, here: &mut Here) -> Result<(), Fault> {
+        self.shadows.drop_all(&mut self.tables, here)
+    }
+}

@@ -1,0 +1,160 @@
+//! Configuration space of the guest's PCI bus, and what follows a write to it.
+
+use super::PciBus;
+use crate::pci;
+use crate::vm::board::Board;
+use crate::vm::devices::bus::{Claim, Device, Sizes};
+use crate::vm::here::Here;
+use crate::vm::stop::{DeviceFinding, Fault, Stop};
+use alloc::vec;
+use alloc::vec::Vec;
+use ledger::Reason;
+use platform::pci::{Actions, MEM32_WINDOW, MEM64_WINDOW};
+
+/// The first BAR register (PCI 3.0, 6.1).
+const BAR0: u16 = 0x10;
+const ADDRESS: u16 = 0xCF8;
+const DATA: u16 = 0xCFC;
+
+impl Device for PciBus {
+    fn claims(&self) -> Vec<Claim> {
+        vec![
+            Claim::Ports(ADDRESS..=ADDRESS, Sizes::DWORD, Reason::PciConfig),
+            Claim::Ports(DATA..=DATA + 3, Sizes::ALL, Reason::PciConfig),
+            Claim::Memory(MEM32_WINDOW, Reason::MsixTable),
+            Claim::Memory(MEM64_WINDOW, Reason::MsixTable),
+        ]
+    }
+
+    fn read_port(&mut self, _: &mut Board, _: &mut Here, port: u16, size: u8) -> u32 {
+        match port {
+            ADDRESS => self.config.read_address(),
+            _ => self.config.read_data((port - DATA) as u8, size),
+        }
+    }
+
+    fn write_port(
+        &mut self,
+        board: &mut Board,
+        here: &mut Here,
+        port: u16,
+        size: u8,
+        value: u32,
+    ) -> Result<(), Stop> {
+        if port == ADDRESS {
+            self.config.write_address(value);
+            return Ok(());
+        }
+        match self.config.write_data((port - DATA) as u8, size, value) {
+            Some((index, actions)) => self.follow(board, here, index, actions).map_err(Stop::Fault),
+            None => Ok(()),
+        }
+    }
+
+    fn load(&mut self, _: &mut Board, _: &mut Here, address: u64, size: u8) -> Option<u64> {
+        self.bar_load(address, size)
+    }
+
+    fn store(
+        &mut self,
+        board: &mut Board,
+        here: &mut Here,
+        address: u64,
+        size: u8,
+        value: u64,
+    ) -> Option<Result<(), Stop>> {
+        Some(self.bar_store(board, here, address, size, value)?.map_err(Stop::Fault))
+    }
+}
+
+impl PciBus {
+    /// Do the physical BARs and command registers of all functions hold what the host wrote? Those of a
+    /// function that is being reset aren't looked at.
+    pub fn audit(&self) -> Result<(), DeviceFinding> {
+        for (index, d) in self.devices.iter().enumerate().filter(|(_, d)| d.resets == 0) {
+            for (at, kept) in (BAR0..).step_by(4).zip(d.registers) {
+                let found = self.pci.read32(d.bdf, at);
+                if found != kept {
+                    return Err(DeviceFinding::Bar { device: d.bdf, at, found, kept });
+                }
+            }
+            let found = self.pci.read16(d.bdf, pci::COMMAND);
+            let master = self.config.function(index).is_some_and(|f| f.bus_master());
+            let refused = match master {
+                true => pci::COMMAND_IO,
+                false => pci::COMMAND_IO | pci::COMMAND_BUS_MASTER,
+            };
+            if found & refused != 0 {
+                return Err(DeviceFinding::Command { device: d.bdf, found });
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows what a configuration write changed.
+    fn follow(
+        &mut self,
+        board: &mut Board,
+        here: &mut Here,
+        index: usize,
+        actions: Actions,
+    ) -> Result<(), Fault> {
+        if actions.contains(Actions::RESET) {
+            // The rest follows when that is through.
+            here.reset = Some((index, actions));
+            return Ok(());
+        }
+        self.follow_on(board, here, index, actions)
+    }
+
+    /// What follows a configuration write, a reset apart.
+    pub fn follow_on(
+        &mut self,
+        board: &mut Board,
+        here: &mut Here,
+        index: usize,
+        actions: Actions,
+    ) -> Result<(), Fault> {
+        if actions.intersects(Actions::DECODE | Actions::BARS_MOVED) {
+            self.place_bars(board, here)?;
+        }
+        if actions.intersects(Actions::BUS_MASTER | Actions::RESET) {
+            self.apply_command(index);
+        }
+        if actions
+            .intersects(Actions::MSIX_CONTROL | Actions::MSI | Actions::RESET | Actions::BUS_MASTER)
+        {
+            let sources = self.devices.get(index).map_or(0, |d| d.sources.len());
+            for source in 0..sources {
+                self.route_source(board, here, index, source)?;
+            }
+            self.note_sources(board, here)?;
+            self.apply_msi_control(index);
+        }
+        Ok(())
+    }
+
+    fn apply_command(&self, index: usize) {
+        let (Some(d), Some(f)) = (self.devices.get(index), self.config.function(index)) else {
+            return;
+        };
+        if d.resets > 0 {
+            return;
+        }
+        let master = if f.bus_master() { pci::COMMAND_BUS_MASTER } else { 0 };
+        let command = pci::COMMAND_MEMORY | pci::COMMAND_INTX_DISABLE | master;
+        self.pci.write16(d.bdf, pci::COMMAND, command);
+    }
+
+    /// MSI-X enable and function mask as the guest has them; MSI follows its source.
+    fn apply_msi_control(&self, index: usize) {
+        let (Some(d), Some(f)) = (self.devices.get(index), self.config.function(index)) else {
+            return;
+        };
+        if let Some(m) = d.msix.as_ref().filter(|_| d.resets == 0) {
+            let c = f.msix_control();
+            let value = u16::from(c.enabled) << 15 | u16::from(c.masked) << 14;
+            self.pci.write16(d.bdf, m.capability + 2, value);
+        }
+    }
+}

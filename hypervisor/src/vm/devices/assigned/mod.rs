@@ -1,0 +1,323 @@
+//! Assigned devices: their BARs in the guest's memory, their interrupts through the
+//! remapping table, their resets.
+//!
+//! Guarantees: the physical BARs, the physical MSI and MSI-X structures and the remapping
+//! entries are written by the host alone; an entry of the guest's becomes an interrupt to
+//! the guest's own core with the vector that `delivery` allots, from this device only. BARs
+//! are mapped straight through but for the pages of the MSI-X table, and but for BARs of
+//! less than a page, which may share theirs with another device; those are emulated.
+
+mod bars;
+mod config;
+mod sources;
+
+use crate::iommu;
+use crate::pci::msi;
+use crate::pci::reset::Reset;
+use crate::pci::{self, Pci};
+use crate::vm::Vm;
+use crate::vm::board::Board;
+use crate::vm::devices::registers::device_load;
+use crate::vm::here::Here;
+use crate::vm::stop::Fault;
+use ::iommu::Bdf;
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::ops::Range;
+use platform::msix::{self, Entry, Table};
+use platform::pci::{Addresses, AssignedFunction, BarInfo, Bus, MsixLayout};
+
+const PAGE: u64 = 4096;
+const CAPABILITY_MSI: u8 = 0x05;
+const CAPABILITY_MSIX: u8 = 0x11;
+const BARS: usize = 6;
+
+/// One assigned function.
+pub struct AssignedDevice {
+    bdf: Bdf,
+    /// Physical addresses of the memory BARs, and their sizes.
+    bars: [Option<(u64, u64)>; BARS],
+    /// The BAR registers, as the host keeps them.
+    registers: [u32; BARS],
+    /// Where the guest has them now.
+    placed: [Option<u64>; BARS],
+    sources: Vec<Source>,
+    msix: Option<Msix>,
+    /// Offset of the MSI capability.
+    msi: Option<u16>,
+    /// Resets that go on. Meanwhile nothing is written to it: its BARs are lost, and what the guest
+    /// wants of it follows when it has them again.
+    resets: u32,
+}
+
+/// One interrupt source: an MSI-X entry, or the MSI capability.
+struct Source {
+    /// Its entry in the remapping table.
+    irte: u16,
+    route: Option<Route>,
+}
+
+/// Where a source's interrupts go.
+#[derive(Clone, Copy)]
+struct Route {
+    vcpu: usize,
+    /// What [`VcpuRoutes::bind`] gave.
+    bound: u8,
+    /// The vector the guest asked for.
+    guest: u8,
+}
+
+struct Msix {
+    table: Table<Vec<Entry>>,
+    layout: MsixLayout,
+    /// Offset of the capability.
+    capability: u16,
+    /// Physical address of the table.
+    at: u64,
+}
+
+impl AssignedDevice {
+    /// Prepares a function for assignment: reads what it is, gives it interrupt entries, and
+    /// makes the guest's view of it. Boot only; the error is the end of a sentence about it.
+    pub fn new(
+        pci: &Pci,
+        bdf: Bdf,
+        addresses: &mut Addresses,
+    ) -> Result<(Self, AssignedFunction), String> {
+        let physical = pci.bars(bdf);
+        let mut bars = [None; BARS];
+        let mut shown: [Option<BarInfo>; BARS] = [None; BARS];
+        for bar in physical.iter().filter(|b| !b.kind.is_io()) {
+            if bar.address == 0 {
+                return Err(alloc::format!(
+                    "its BAR {} has no address from the firmware",
+                    bar.index
+                ));
+            }
+            let (kind, size) = (bar.kind, bar.size);
+            let address = addresses.choose(kind, size).ok_or_else(|| {
+                alloc::format!(
+                    "its BAR {} of {size:#x} bytes doesn't fit the guest's PCI window",
+                    bar.index
+                )
+            })?;
+            shown[bar.index] =
+                Some(BarInfo { kind, size, prefetchable: bar.prefetchable, address });
+            bars[bar.index] = Some((bar.address, size));
+            crate::memory::map_mmio(bar.address & !(PAGE - 1), size.max(PAGE));
+        }
+        let function =
+            AssignedFunction::new(&pci.snapshot(bdf), &shown).map_err(|e| e.to_string())?;
+        let layout = function.msix_layout();
+        let mut device = AssignedDevice {
+            bdf,
+            bars,
+            registers: core::array::from_fn(|i| pci.read32(bdf, 0x10 + 4 * i as u16)),
+            placed: [None; BARS],
+            sources: Vec::new(),
+            msix: None,
+            msi: pci.capability(bdf, CAPABILITY_MSI),
+            resets: 0,
+        };
+        for _ in 0..layout.map_or(1, |l| l.entries) {
+            device.sources.push(Source { irte: iommu::allocate_irte(bdf)?, route: None });
+        }
+        if let (Some(layout), Some(capability)) = (layout, pci.capability(bdf, CAPABILITY_MSIX)) {
+            let bar = bars.get(layout.table_bar as usize).copied().flatten();
+            let at = bar.map_or(0, |(at, _)| at) + layout.table_offset as u64;
+            let table = Table::new(alloc::vec![Entry::RESET; layout.entries as usize]);
+            device.msix = Some(Msix { table, layout, capability, at });
+        }
+        if device.msix.is_none() && device.msi.is_none() {
+            log::warn!(
+                "device {bdf} has neither MSI nor MSI-X: a guest gets no interrupts from it, since those by wire (INTx) aren't passed on"
+            );
+        }
+        device.quiesce(pci);
+        Ok((device, function))
+    }
+
+    /// Registers on, DMA off, no interrupt: as a guest finds a device after reset.
+    fn quiesce(&self, pci: &Pci) {
+        pci.write16(self.bdf, pci::COMMAND, pci::COMMAND_MEMORY | pci::COMMAND_INTX_DISABLE);
+        if let Some(m) = &self.msix {
+            for i in 0..m.layout.entries as u64 {
+                msi::write_entry(m.at + 16 * i, None);
+            }
+            pci.write16(self.bdf, m.capability + 2, 0);
+        }
+        if let Some(at) = self.msi {
+            pci.write16(self.bdf, at + 2, 0);
+        }
+    }
+
+    /// The source keeps what happens from here on to itself, and what it sent has arrived: a read's answer
+    /// doesn't overtake that (PCIe 2.4.1). One that can't be masked goes on sending.
+    fn hold(&self, pci: &Pci, source: usize) {
+        if let Some(m) = &self.msix {
+            let at = m.at + 16 * source as u64;
+            msi::write_entry(at, None);
+            device_load(at + 12, 4);
+        }
+        if let (0, Some(at)) = (source, self.msi) {
+            msi::hold(pci, self.bdf, at);
+        }
+    }
+
+    /// While booting: resets the function.
+    pub fn reset(&mut self, pci: &Pci) {
+        Reset::new(pci, self.bdf).run(pci);
+        self.after_reset(pci);
+    }
+
+    /// Restores what the host keeps in it.
+    fn after_reset(&mut self, pci: &Pci) {
+        for (i, value) in self.registers.iter().enumerate() {
+            pci.write32(self.bdf, 0x10 + 4 * i as u16, *value);
+        }
+        self.quiesce(pci);
+    }
+
+    /// Stops the device for good: no DMA, no interrupts.
+    pub fn stop(&mut self, vm: &Vm, pci: &Pci) {
+        self.quiesce(pci);
+        for s in &self.sources {
+            if let Some(r) = s.route {
+                vm.remotes[r.vcpu].routes.begin_unbind(self.bdf, s.irte);
+            }
+            // An error leaves the entry; its vector then finds nobody on the core.
+            let _ = iommu::clear_irte(self.bdf, s.irte);
+        }
+        let _ = iommu::detach(self.bdf);
+    }
+
+    /// The parts of BAR `index` that are mapped straight through.
+    fn open_parts(&self, index: usize, size: u64) -> [Range<u64>; 2] {
+        if size < PAGE {
+            return [0..0, 0..0];
+        }
+        match &self.msix {
+            Some(m) if m.layout.table_bar as usize == index => {
+                let bytes = msix::table_bytes(m.layout.entries as u64);
+                let closed = msix::intercepted_pages(m.layout.table_offset as u64, bytes);
+                [0..closed.start.min(size), closed.end.min(size)..size]
+            }
+            _ => [0..size, 0..0],
+        }
+    }
+
+    /// The BAR that holds a guest-physical address, and the offset in it.
+    fn find(&self, gpa: u64) -> Option<(usize, u64)> {
+        (0..BARS).find_map(|i| {
+            let (at, (_, size)) = (self.placed[i]?, self.bars[i]?);
+            let offset = gpa.checked_sub(at).filter(|o| *o < size)?;
+            Some((i, offset))
+        })
+    }
+}
+
+/// For who looks from outside at what it may do.
+impl AssignedDevice {
+    pub fn bdf(&self) -> Bdf {
+        self.bdf
+    }
+
+    /// Its entries of the remapping table, by source.
+    pub fn entries(&self) -> impl Iterator<Item = u16> {
+        self.sources.iter().map(|s| s.irte)
+    }
+
+    /// The vCPU that a source's interrupts are for, and the guest's vector.
+    pub fn booked(&self, source: usize) -> Option<(usize, u8)> {
+        self.sources.get(source)?.route.map(|r| (r.vcpu, r.guest))
+    }
+
+    /// Its registers that a guest may reach itself.
+    pub fn open(&self) -> impl Iterator<Item = Range<u64>> {
+        let bars = self.bars.iter().enumerate().filter_map(|(i, bar)| Some((i, (*bar)?)));
+        let parts = bars.flat_map(|(i, (at, size))| {
+            self.open_parts(i, size).map(|part| at + part.start..at + part.end)
+        });
+        parts.filter(|part| !part.is_empty())
+    }
+}
+
+/// The guest's PCI bus: configuration space as the guest sees it, and the functions assigned.
+pub struct PciBus {
+    /// Some KiB each: not to be moved over stacks.
+    config: Box<Bus>,
+    /// As the VM starts.
+    first: Box<Bus>,
+    devices: Vec<AssignedDevice>,
+    pci: Pci,
+}
+
+impl PciBus {
+    /// With these functions, which are on `config` in the same order.
+    pub fn new(config: Box<Bus>, devices: Vec<AssignedDevice>, pci: Pci) -> Self {
+        PciBus { first: config.clone(), config, devices, pci }
+    }
+
+    /// The functions.
+    pub fn devices(&self) -> &[AssignedDevice] {
+        &self.devices
+    }
+
+    /// Begins the reset of a device; nothing if there is no such device.
+    pub fn begin_reset(&mut self, index: usize) -> Option<Reset> {
+        let d = self.devices.get_mut(index)?;
+        d.resets += 1;
+        if let Some(m) = &mut d.msix {
+            m.table.reset();
+        }
+        Some(Reset::new(&self.pci, d.bdf))
+    }
+
+    /// The device is reset.
+    pub fn end_reset(&mut self, index: usize) {
+        if let Some(d) = self.devices.get_mut(index) {
+            d.resets -= 1;
+            d.after_reset(&self.pci);
+        }
+    }
+
+    /// Goes on with a reset; gives how many microseconds to wait then, or `None` when it is through.
+    pub fn step_reset(&self, reset: &mut Reset) -> Option<u64> {
+        reset.step(&self.pci)
+    }
+
+    /// Silences every device until the guest sets it up again.
+    pub fn quiet_devices(&mut self) {
+        for device in &self.devices {
+            device.quiesce(&self.pci);
+        }
+    }
+
+    /// As after power on; the functions are reset.
+    pub fn restart(&mut self, board: &mut Board, here: &mut Here) -> Result<(), Fault> {
+        self.config.clone_from(&self.first);
+        for d in &mut self.devices {
+            for s in &mut d.sources {
+                if let Some(r) = s.route.take() {
+                    here.vm.remotes[r.vcpu].routes.begin_unbind(d.bdf, s.irte);
+                    // An error leaves the entry to send what nobody takes.
+                    let _ = iommu::clear_irte(d.bdf, s.irte);
+                    here.vm.remotes[r.vcpu].routes.end_unbind(r.bound);
+                }
+            }
+            if let Some(m) = &mut d.msix {
+                m.table.reset();
+            }
+        }
+        self.place_bars(board, here)?;
+        self.note_sources(board, here)
+    }
+
+    /// Silences every device for good.
+    pub fn stop_devices(&mut self, vm: &Vm) {
+        for device in &mut self.devices {
+            device.stop(vm, &self.pci);
+        }
+    }
+}

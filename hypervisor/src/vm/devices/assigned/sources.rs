@@ -1,0 +1,132 @@
+//! The interrupt sources of assigned devices: what the guest wrote becomes a route, and what the device is
+//! to send.
+
+use super::{PciBus, Route, Source};
+use crate::iommu;
+use crate::pci::msi;
+use crate::vm::Vm;
+use crate::vm::board::Board;
+use crate::vm::here::Here;
+use crate::vm::stop::{Fault, Incident};
+use ::iommu::Bdf;
+use core::sync::atomic::Ordering;
+use delivery::VectorSet;
+use platform::pci::Msi;
+use proto::Policy;
+
+impl PciBus {
+    /// Brings one interrupt source in line with what the guest wrote.
+    pub(super) fn update_source(
+        &mut self,
+        board: &mut Board,
+        here: &mut Here,
+        index: usize,
+        source: usize,
+    ) -> Result<(), Fault> {
+        self.route_source(board, here, index, source)?;
+        self.note_sources(board, here)
+    }
+
+    pub(super) fn route_source(
+        &mut self,
+        board: &mut Board,
+        here: &mut Here,
+        index: usize,
+        source: usize,
+    ) -> Result<(), Fault> {
+        let (Some(d), Some(f)) = (self.devices.get(index), self.config.function(index)) else {
+            return Ok(());
+        };
+        let (bdf, msi, control) = (d.bdf, f.msi(), f.msix_control());
+        // A masked MSI keeps its route, so that what happens meanwhile waits in its pending bit.
+        let wanted = match &d.msix {
+            Some(m) if control.enabled => m.table.message(source, control),
+            _ if source == 0 => msi.map_or(Ok(None), |m| Msi { masked: false, ..m }.message()),
+            _ => Ok(None),
+        };
+        let wanted = match wanted {
+            Ok(message) => message.and_then(|m| Some((here.vm.receiver(&m)?, m.vector))),
+            Err(_) => {
+                board.note(Incident::Message(bdf));
+                None
+            }
+        };
+        // Such a vector gets a stand-in, which no shadow hides yet: another vCPU would take it.
+        let now = d.sources.get(source).and_then(|s| s.route).map(|r| (r.vcpu, r.guest));
+        if wanted.is_some_and(|w| Some(w) != now && here.vm.hidden().contains(w.1)) {
+            board.drop_shadows(here)?;
+        }
+        let Some(d) = self.devices.get_mut(index) else { return Ok(()) };
+        let moves = now.is_some() && wanted.is_some_and(|w| Some(w) != now);
+        if moves && d.resets == 0 && !iommu::remaps() {
+            // It would go on to send its old message, which leads nowhere before long.
+            d.hold(&self.pci, source);
+        }
+        let Some(s) = d.sources.get_mut(source) else { return Ok(()) };
+        let mut message = None;
+        if let Some((vcpu, guest)) = wanted {
+            if s.route.map(|r| (r.vcpu, r.guest)) != Some((vcpu, guest))
+                && let Err(incident) = reroute(here.vm, s, bdf, vcpu, guest)
+            {
+                board.note(incident);
+            }
+            message = s.route.and_then(|_| iommu::message(bdf, s.irte));
+            if s.route.is_some() && message.is_none() {
+                board.note(Incident::Route(bdf));
+            }
+        }
+        if d.resets > 0 {
+            return Ok(());
+        }
+        if let Some(m) = &d.msix {
+            msi::write_entry(m.at + 16 * source as u64, message.filter(|_| control.enabled));
+        }
+        if source == 0 {
+            let masked = msi.is_some_and(|m| m.masked);
+            msi::program(&self.pci, bdf, d.msi, message.filter(|_| !control.enabled), masked);
+        }
+        Ok(())
+    }
+
+    /// How many interrupts of devices there can be.
+    pub fn sources(&self) -> usize {
+        self.devices.iter().map(|d| d.sources.len()).sum()
+    }
+
+    /// What depends on the set of routes.
+    pub(super) fn note_sources(&mut self, board: &mut Board, here: &mut Here) -> Result<(), Fault> {
+        let routes = || self.devices.iter().flat_map(|d| &d.sources).filter_map(|s| s.route);
+        for (vcpu, remote) in here.vm.remotes.iter().enumerate() {
+            let mut guests = VectorSet::EMPTY;
+            routes().filter(|r| r.vcpu == vcpu).for_each(|r| guests.insert(r.guest));
+            remote.routes.set_devices(guests);
+        }
+        let gains = here.vm.policy != Policy::Trap && routes().next().is_some();
+        here.vm.direct_gains.store(gains, Ordering::Release);
+        if board.shadows.hidden() != VectorSet::EMPTY && board.shadows.hidden() != here.vm.hidden()
+        {
+            board.drop_shadows(here)?;
+        }
+        Ok(())
+    }
+}
+
+/// Sends a source's interrupts elsewhere. Both vectors mean what they meant until the unit has
+/// forgotten the old route: an interrupt arrives by one of the two, and by one only.
+fn reroute(vm: &Vm, s: &mut Source, bdf: Bdf, vcpu: usize, guest: u8) -> Result<(), Incident> {
+    let old = s.route.take();
+    if let Some(r) = old {
+        vm.remotes[r.vcpu].routes.begin_unbind(bdf, s.irte);
+    }
+    let bound = vm.remotes[vcpu].routes.bind(bdf, s.irte, guest);
+    s.route = bound.map(|bound| Route { vcpu, bound, guest });
+    if s.route.is_none() && old.is_some() {
+        // Where it led means somebody else's before long.
+        let _ = iommu::clear_irte(bdf, s.irte);
+    }
+    if let Some(r) = old {
+        vm.remotes[r.vcpu].routes.end_unbind(r.bound);
+    }
+    // An exception's vector is the guest's own mistake, and goes nowhere.
+    if s.route.is_none() && guest >= 32 { Err(Incident::Route(bdf)) } else { Ok(()) }
+}

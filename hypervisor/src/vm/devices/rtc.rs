@@ -1,0 +1,52 @@
+//! The guest's CMOS clock.
+
+use crate::vm::board::Board;
+use crate::vm::devices::bus::{Claim, Device, Sizes};
+use crate::vm::here::Here;
+use crate::vm::stop::Stop;
+use alloc::vec;
+use alloc::vec::Vec;
+use ledger::Reason;
+use platform::rtc::Rtc;
+
+const INDEX: u16 = 0x70;
+const DATA: u16 = 0x71;
+/// The time of day that the clock shows; nothing keeps the time across boots.
+const TIME: u64 = 1_767_225_600;
+
+/// The clock.
+pub struct Clock(Rtc);
+
+impl Clock {
+    /// As at every start of a VM.
+    pub fn new() -> Self {
+        Clock(Rtc::new(TIME))
+    }
+}
+
+impl Device for Clock {
+    fn claims(&self) -> Vec<Claim> {
+        vec![Claim::Ports(INDEX..=DATA, Sizes::BYTE, Reason::PortIo)]
+    }
+
+    fn read_port(&mut self, _: &mut Board, _: &mut Here, port: u16, size: u8) -> u32 {
+        match port {
+            DATA => self.0.read_data().into(),
+            _ => platform::ports::unclaimed(size),
+        }
+    }
+
+    fn write_port(
+        &mut self,
+        _: &mut Board,
+        _: &mut Here,
+        port: u16,
+        _: u8,
+        value: u32,
+    ) -> Result<(), Stop> {
+        if port == INDEX {
+            self.0.write_index(value as u8);
+        }
+        Ok(())
+    }
+}

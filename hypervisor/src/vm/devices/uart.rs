@@ -1,0 +1,79 @@
+//! The guest's console: a UART at COM1, fed from and read by core 0.
+
+use crate::console;
+use crate::vm::board::Board;
+use crate::vm::devices::bus::{Claim, Device, Sizes};
+use crate::vm::here::Here;
+use crate::vm::stop::Stop;
+use alloc::vec;
+use alloc::vec::Vec;
+use ledger::Reason;
+use platform::ports::UART_BASE;
+use platform::uart::Uart;
+
+/// IOAPIC pin of the console.
+const PIN: usize = 4;
+
+/// The console.
+#[derive(Default)]
+pub struct Console {
+    uart: Uart,
+    /// A byte that the UART had no room for yet.
+    waiting: Option<u8>,
+}
+
+impl Console {
+    /// Turns an edge of the interrupt line into an interrupt. To be called after whatever may have moved
+    /// the line.
+    fn follow_line(&mut self, board: &mut Board, here: &Here) {
+        if self.uart.take_edge() {
+            board.pulse(here.vm, PIN);
+        }
+    }
+
+    /// Gives the UART what has arrived for it, as far as it has room.
+    fn feed(&mut self, board: &mut Board, here: &Here) {
+        while let Some(byte) = self.waiting.take().or_else(|| console::guest_input(here.vm.index)) {
+            if !self.uart.push_input(byte) {
+                self.waiting = Some(byte);
+                break;
+            }
+        }
+        self.follow_line(board, here);
+    }
+}
+
+impl Device for Console {
+    fn claims(&self) -> Vec<Claim> {
+        vec![Claim::Ports(UART_BASE..=UART_BASE + 7, Sizes::BYTE, Reason::ConsoleIo)]
+    }
+
+    fn read_port(&mut self, board: &mut Board, here: &mut Here, port: u16, _: u8) -> u32 {
+        let value = self.uart.read((port - UART_BASE) as u8);
+        self.feed(board, here);
+        value.into()
+    }
+
+    fn write_port(
+        &mut self,
+        board: &mut Board,
+        here: &mut Here,
+        port: u16,
+        _: u8,
+        value: u32,
+    ) -> Result<(), Stop> {
+        if let Some(byte) = self.uart.write((port - UART_BASE) as u8, value as u8) {
+            console::guest_output(here.vm.index, &[byte]);
+        }
+        self.follow_line(board, here);
+        Ok(())
+    }
+
+    fn input(&mut self, board: &mut Board, here: &mut Here) {
+        self.feed(board, here);
+    }
+
+    fn restart(&mut self) {
+        self.uart = Uart::default();
+    }
+}

@@ -1,0 +1,132 @@
+//! The delivery mode of a vCPU, and the virtual interrupt that is offered to it in injection mode.
+//!
+//! Guarantees: at most one virtual interrupt is on offer, the highest that is pending. When
+//! the vCPU comes to injection mode, what it has in service in the physical local APIC is in service in
+//! the virtual one from then on (paper 4.5).
+
+use crate::cpu::vendor::VirtualCpu;
+use crate::cpu::x2apic;
+use crate::vm::Vcpu;
+use crate::vm::interrupts::this_core::in_service;
+use core::sync::atomic::Ordering;
+use delivery::{Mode, VectorSet, mode_for};
+use proto::Policy;
+
+/// The mode, and the interrupt on offer.
+pub struct DeliveryMode {
+    mode: Mode,
+    /// The virtual interrupt that the guest will take at the first chance.
+    offered: Option<u8>,
+}
+
+impl DeliveryMode {
+    /// Injection mode, with nothing on offer: as a vCPU starts.
+    pub fn new() -> Self {
+        DeliveryMode { mode: Mode::Injection, offered: None }
+    }
+
+    /// The mode that the vCPU is in.
+    #[inline]
+    pub fn current(&self) -> Mode {
+        self.mode
+    }
+}
+
+impl<C: VirtualCpu> Vcpu<C> {
+    /// Did the guest take the interrupt that it was offered?
+    #[inline]
+    pub(in crate::vm) fn note_accepted(&mut self) {
+        let Some(vector) = self.mode.offered else { return };
+        if self.cpu.take_offer() {
+            let device = self.remote.routes.is_devices(vector);
+            self.mode.offered = None;
+            self.apic.taken(vector);
+            self.ledger.injected = self.ledger.injected.wrapping_add(1);
+            if self.timer.accepted(vector) {
+                self.ledger.timer_injected = self.ledger.timer_injected.wrapping_add(1);
+            } else if device {
+                self.ledger.device_injected = self.ledger.device_injected.wrapping_add(1);
+            }
+        }
+    }
+
+    /// The delivery of the interrupt on offer failed: the guest took it, and gets the fault.
+    pub(in crate::vm) fn offer_failed(&mut self, vector: u8) {
+        self.mode.offered = None;
+        self.cpu.offer_interrupt(None);
+        self.apic.taken(vector);
+    }
+
+    /// Before an entry: chooses the mode and offers the next virtual interrupt. A vCPU that owns its APIC
+    /// has its mode for good.
+    pub(in crate::vm) fn prepare_delivery(&mut self) {
+        if self.owns_apic() {
+            return self.change_mode(Mode::Dedicated);
+        }
+        let sources = self.vm.direct_gains.load(Ordering::Acquire);
+        let quiet = self.apic.quiet();
+        let hold = self.shadow.take_hold();
+        let hidden = self.hide_host_vectors(quiet && sources, hold);
+        let mode = mode_for(quiet, sources, hidden);
+        if mode != self.mode.mode {
+            self.change_mode(mode);
+        }
+        if mode == Mode::Injection {
+            self.offer();
+        }
+    }
+
+    /// Offers the highest virtual interrupt. The CPU compares it with the task priority.
+    fn offer(&mut self) {
+        let next = self.apic.deliverable();
+        if next != self.mode.offered {
+            self.mode.offered = next;
+            self.cpu.offer_interrupt(next);
+        }
+    }
+
+    pub(in crate::vm) fn change_mode(&mut self, mode: Mode) {
+        if mode == Mode::Injection {
+            // Interrupts the guest took itself and hasn't completed: completed here, owed by the
+            // guest to the virtual APIC from now on (paper 4.5). All that is in service now is the
+            // guest's: the host completes its own at once.
+            let mine = in_service();
+            for _ in mine.iter() {
+                x2apic::eoi();
+            }
+            self.apic.adopt_in_service(self.to_guest(mine));
+        }
+        self.cpu.set_mode(mode);
+        self.mode.mode = mode;
+        if mode != Mode::Injection {
+            self.mode.offered = None;
+        }
+    }
+
+    /// Physical vectors as the guest knows them.
+    fn to_guest(&self, physical: VectorSet) -> VectorSet {
+        let mut guest = VectorSet::EMPTY;
+        for v in physical.iter() {
+            if let Some(g) = self.remote.routes.guest_vector(v) {
+                guest.insert(g);
+            }
+        }
+        guest
+    }
+
+    /// Can the physical local APIC deliver this vector to the guest right now? Vectors 16 to 31 are
+    /// legal for interrupts, but where direct mode can end the host would take one that comes back
+    /// to it for an exception.
+    pub(in crate::vm) fn can_post(&self, vector: u8) -> bool {
+        match self.mode.mode {
+            Mode::Dedicated => true,
+            Mode::Direct => vector >= 32 && !self.hidden_gates().contains(vector),
+            Mode::Injection => false,
+        }
+    }
+
+    /// Whether the guest has this core's local APIC to itself.
+    pub(in crate::vm) fn owns_apic(&self) -> bool {
+        self.vm.policy == Policy::Direct
+    }
+}

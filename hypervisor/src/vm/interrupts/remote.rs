@@ -1,0 +1,133 @@
+//! The part of a vCPU that other cores reach: its mailbox, its core, the routes of its interrupts.
+//!
+//! Guarantees: what is asked for is seen before the vCPU is next entered, since the request is stored
+//! before its core is kicked, and the entry looks at the requests behind the point from which on an NMI ends
+//! it ([the last look](crate::cpu::vendor#the-last-look)). Nothing here waits but [`Vm::ask_and_wait`], which only the holder of the
+//! VM's lock calls, and whose counterparts answer wherever they are: in the guest (by the NMI), before an
+//! entry, and while they wait for that lock.
+
+use crate::cpu::{self, PerCpu, x2apic};
+use crate::interrupts;
+use crate::interrupts::vectors::host_vectors;
+use crate::sched::host_core::HostCore;
+use crate::sched::run_queue::Slot;
+use crate::vm::Vm;
+use crate::vm::interrupts::routing::VcpuRoutes;
+use crate::vm::shared_core::SharedCore;
+use delivery::{STAND_IN_TOP, Signal, Startup};
+use mailbox::{Mailbox, request};
+use proto::Policy;
+
+/// What other cores reach of a vCPU.
+pub struct VcpuRemote {
+    /// APIC id of its core.
+    pub apic_id: u32,
+    pub core: HostCore,
+    pub mailbox: Mailbox,
+    pub routes: VcpuRoutes,
+}
+
+impl VcpuRemote {
+    /// Of a vCPU that has this core to itself.
+    pub fn dedicated(cpu: &'static PerCpu, policy: Policy, boot_processor: bool) -> Self {
+        let apic_id = cpu.apic_id;
+        let routes = VcpuRoutes::dedicated(apic_id, policy);
+        let core = HostCore::Dedicated(cpu);
+        VcpuRemote { apic_id, core, mailbox: Mailbox::new(boot_processor), routes }
+    }
+
+    /// Of the next vCPU of a shared core.
+    pub fn shared(core: &'static SharedCore, boot_processor: bool) -> Self {
+        let slot = Slot::new(&core.queue);
+        let routes = VcpuRoutes::shared(&core.routes, slot.index);
+        let (apic_id, core) = (core.queue.apic_id, HostCore::Shared(slot));
+        VcpuRemote { apic_id, core, mailbox: Mailbox::new(boot_processor), routes }
+    }
+
+    /// Asks, and gets the core out of its guest.
+    fn ask(&self, requests: u32) {
+        self.mailbox.ask(requests);
+        self.core.kick(requests & request::WAKEUPS != 0);
+    }
+
+    /// Core 0, by the clock: kicks again for what was asked for half a second ago and isn't done. A
+    /// CPU doesn't lose an NMI; QEMU before 10.2 does, rarely, when it comes to a core that enters or leaves
+    /// its guest (VMRUN and #VMEXIT change `interrupt_request` without the lock under which others set it).
+    pub fn resend_kick(&self, now: u64) {
+        // Not asked again: it may be done by now, and a guest's NMI would come twice.
+        if let Some(overdue) = self.mailbox.overdue(now, cpu::tsc_hz() / 2) {
+            self.core.resend_kick(overdue & request::WAKEUPS != 0);
+        }
+    }
+
+    /// Input for the console has arrived.
+    pub fn console(&self) {
+        self.ask(request::CONSOLE);
+    }
+
+    /// Raises an NMI in the guest.
+    pub fn nmi(&self) {
+        if self.mailbox.running() {
+            self.ask(request::NMI);
+        }
+    }
+
+    /// INIT, start-up or stop, as `f` has it.
+    pub fn signal(&self, f: impl Fn(Startup) -> (Startup, Signal)) {
+        // Stored first: whoever sees the new state has the request, too.
+        self.mailbox.ask(request::STARTUP);
+        match self.mailbox.change(f) {
+            Signal::None => {}
+            Signal::Kick => self.ask(request::STARTUP),
+            Signal::Wake => {
+                // Asked again: it may have looked between the question and the new state.
+                self.mailbox.ask(request::STARTUP);
+                self.core.wake();
+            }
+        }
+    }
+}
+
+/// Can a physical interrupt with the guest's own vector carry a guest's interrupt to a core
+/// where the host has vectors too? Whatever mode the receiver is in, this vector means there what
+/// the guest means by it: it is above the stand-ins and not the host's.
+fn carries_itself(policy: Policy, vector: u8) -> bool {
+    vector > STAND_IN_TOP
+        && vector != interrupts::SPURIOUS
+        && !host_vectors(policy).contains(vector)
+}
+
+impl Vm {
+    /// Gives vCPU `target` a fixed interrupt, from any core. One that doesn't run gets none.
+    pub fn interrupt(&self, target: usize, vector: u8) {
+        let Some(vcpu) = self.remotes.get(target).filter(|v| v.mailbox.running()) else { return };
+        let dedicated = vcpu.core.is_dedicated();
+        if dedicated && (self.policy == Policy::Direct || carries_itself(self.policy, vector)) {
+            x2apic::send_ipi(vcpu.apic_id, vector);
+        } else {
+            vcpu.mailbox.post(vector);
+            vcpu.core.kick(true);
+        }
+    }
+
+    /// Has the vCPUs of the set `who` do `requests`, and waits until they have, or don't run.
+    /// `me`, the holder of the lock, is neither asked nor waited for; one that shares its core and
+    /// doesn't have it now is only asked, since it looks before it enters its guest.
+    pub fn ask_and_wait(&self, me: usize, who: u64, requests: u32) {
+        let others = || {
+            let of = |(i, _): &(usize, &VcpuRemote)| who >> i & 1 != 0 && *i != me;
+            self.remotes.iter().enumerate().filter(of).map(|(_, vcpu)| vcpu)
+        };
+        for vcpu in others().filter(|v| v.mailbox.running()) {
+            vcpu.ask(requests);
+        }
+        for vcpu in others() {
+            while vcpu.mailbox.running()
+                && vcpu.core.is_resident()
+                && vcpu.mailbox.requests() & requests != 0
+            {
+                core::hint::spin_loop();
+            }
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! How a vCPU has its core: for good, or in time slices that it yields to others.
+//!
+//! All that a vCPU does differently on a shared core is decided here, but for its timer (`interrupts/timer`)
+//! and for whose an interrupt is (`interrupts/receive`).
+//!
+//! Guarantees: when it yields, every interrupt that the local APIC holds for it, pending or in
+//! service, is in its virtual one, and its devices' interrupts come by aliases; nothing that is its
+//! own is on the core for the next. A message that was on its way to the local APIC reaches it in the next
+//! one's time: that one is in injection mode until the grace period is over, and hands it over.
+
+use crate::cpu::vendor::VirtualCpu;
+use crate::cpu::{self, control, rdtsc, x2apic};
+use crate::interrupts;
+use crate::sched::host_core::HostCore;
+use crate::sched::run_queue::{NEVER, Slot, Yield};
+use crate::vm::Vcpu;
+use core::sync::atomic::Ordering;
+use delivery::{FIRST_RESERVED, Mode, VectorSet, class};
+use ledger::Reason;
+use mailbox::request;
+
+const HLT: [u8; 1] = [0xF4];
+/// How often a vCPU that waits for another one's step looks, by second.
+const LOOKS_PER_SECOND: u64 = 2000;
+
+/// The slot of a vCPU in its core's run queue, if it shares the core.
+pub struct CoreSlot {
+    slot: Option<&'static Slot>,
+    /// Its devices' interrupts come by its own vectors, and nobody else's do.
+    owns_vectors: bool,
+}
+
+impl CoreSlot {
+    /// Of a vCPU that runs on this core.
+    pub fn of(core: &'static HostCore) -> Self {
+        match core {
+            HostCore::Dedicated(_) => CoreSlot { slot: None, owns_vectors: true },
+            HostCore::Shared(slot) => CoreSlot { slot: Some(slot), owns_vectors: false },
+        }
+    }
+}
+
+impl<C: VirtualCpu> Vcpu<C> {
+    /// Its slot in its core's run queue; `None`: it has the core to itself.
+    #[inline]
+    pub(super) fn slot(&self) -> Option<&'static Slot> {
+        self.slot.slot
+    }
+
+    /// Before an entry: sets the timer of a shared core, and yields if the time slice is over. True if
+    /// another had the core meanwhile.
+    #[inline]
+    pub(super) fn maybe_preempt(&mut self) -> bool {
+        match self.slot() {
+            Some(slot) => self.preempt_if_due(slot),
+            None => false,
+        }
+    }
+
+    fn preempt_if_due(&mut self, slot: &'static Slot) -> bool {
+        self.take_reserved();
+        let over = slot.queue.slice_is_over(rdtsc());
+        if over {
+            self.yield_core(slot, Yield::Ready);
+        }
+        if !self.slot.owns_vectors {
+            self.claim_vectors(slot);
+        }
+        let now = rdtsc();
+        self.expire_timer(now);
+        self.cpu.watch_halt(slot.queue.contested());
+        slot.queue.arm(now, self.timer.deadline());
+        over
+    }
+
+    /// Gives the core to others; back when it is chosen again.
+    pub(super) fn yield_core(&mut self, slot: &'static Slot, why: Yield) {
+        self.leave_core(slot);
+        slot.queue.yield_core(slot.index, why);
+        self.return_to_core(slot);
+    }
+
+    /// Nothing of it is on the core any more.
+    fn leave_core(&mut self, slot: &'static Slot) {
+        if self.mode.current() != Mode::Injection {
+            self.change_mode(Mode::Injection);
+        }
+        if let (true, Some(routes)) = (self.slot.owns_vectors, self.remote.routes.of_core()) {
+            routes.retarget_to_aliases(slot.index);
+            self.slot.owns_vectors = false;
+        }
+        self.drain_core();
+        if self.apic.deliverable().is_some() {
+            slot.interrupt_waits();
+        }
+        self.cpu.leave_core();
+        slot.queue.clear_resident();
+        cpu::this().vm.store(cpu::NO_VM, Ordering::Relaxed);
+    }
+
+    /// What the local APIC holds goes to whom it is for.
+    fn drain_core(&mut self) {
+        // The next one may be presented some cycles after the completion of the one before.
+        for _ in 0..=u8::MAX {
+            if x2apic::request_bitmap().iter().all(|word| *word == 0) {
+                break;
+            }
+            self.take_pending();
+        }
+    }
+
+    /// It has the core again, or for the first time.
+    pub(super) fn return_to_core(&mut self, slot: &'static Slot) {
+        slot.queue.set_resident(slot.index);
+        cpu::this().vm.store(self.vm.index, Ordering::Relaxed);
+        self.claim_vectors(slot);
+        self.cpu.return_to_core();
+        self.ledger.turns = self.ledger.turns.wrapping_add(1);
+        if let Some(ticks) = slot.take_wait() {
+            self.ledger.waited(ticks);
+        }
+    }
+
+    /// Has its devices' interrupts come by its own vectors, if nobody else's can any more. Until then it
+    /// stays in injection mode.
+    fn claim_vectors(&mut self, slot: &'static Slot) {
+        if let Some(routes) = self.remote.routes.of_core() {
+            self.slot.owns_vectors = routes.retarget_to_guest(slot.index, || self.drain_core());
+        }
+    }
+
+    /// In injection mode: what is pending in the local APIC goes to whom it is for.
+    pub(super) fn take_pending(&mut self) -> Reason {
+        self.cpu.take_interrupts();
+        self.receive_taken()
+    }
+
+    /// A guest that takes its interrupts itself may hold all of them back: what is for others is
+    /// taken; what is the guest's stays where it is.
+    fn take_reserved(&mut self) {
+        if self.mode.current() == Mode::Direct
+            && x2apic::requested(FIRST_RESERVED / 32) >> (FIRST_RESERVED & 31) != 0
+        {
+            let priority = x2apic::tpr();
+            x2apic::set_tpr(FIRST_RESERVED - 1);
+            self.take_pending();
+            x2apic::set_tpr(priority);
+        }
+    }
+
+    /// HLT: a shared core goes to others until there is something for the guest.
+    pub(super) fn halt(&mut self) {
+        self.skip(&HLT);
+        let Some(slot) = self.slot() else { return };
+        loop {
+            // What the local APIC holds for the guest counts, too.
+            self.leave_core(slot);
+            let awake = self.has_wakeup();
+            if !awake {
+                slot.queue.yield_core(slot.index, Yield::Block(self.timer.deadline()));
+            }
+            self.return_to_core(slot);
+            if awake || self.has_wakeup() {
+                return;
+            }
+        }
+    }
+
+    /// Is there something for the guest to wake up for?
+    fn has_wakeup(&mut self) -> bool {
+        self.expire_timer(rdtsc());
+        let mailbox = &self.remote.mailbox;
+        if mailbox.requests() & request::INBOX != 0 {
+            mailbox.done(request::INBOX);
+            self.open_inbox();
+        }
+        self.take_nmi_request();
+        let asked = mailbox.requests() & (request::STARTUP | request::CONSOLE) != 0
+            || self.nmi_waits && self.cpu.nmi_possible();
+        let priority = class(self.cpu.task_priority());
+        let interrupt = self.apic.deliverable().is_some_and(|v| class(v) > priority);
+        asked || interrupt && self.cpu.interrupts_enabled() || self.cpu.raising()
+    }
+
+    /// While it waits for a start-up: until somebody asks for something, or wakes the core.
+    pub(super) fn block_until_woken(&mut self) {
+        match self.slot() {
+            Some(slot) => {
+                self.yield_core(slot, Yield::Block(NEVER));
+                // It hears of nothing else.
+                self.remote.mailbox.done(request::WAKEUPS);
+            }
+            None => interrupts::sleep_until_woken(),
+        }
+    }
+
+    /// While it waits for another vCPU, holding no lock: lets those that share its core run.
+    pub(super) fn yield_while_waiting(&mut self) {
+        match self.slot() {
+            Some(slot) => {
+                let look = rdtsc().wrapping_add(cpu::tsc_hz() / LOOKS_PER_SECOND);
+                self.yield_core(slot, Yield::Sleep(look));
+            }
+            None => core::hint::spin_loop(),
+        }
+    }
+
+    /// Waits so many microseconds, holding no lock. Others' requests are answered meanwhile.
+    pub(super) fn sleep(&mut self, us: u64) {
+        let until = rdtsc().wrapping_add(cpu::tsc_hz() / 1_000_000 * us);
+        match self.slot() {
+            Some(slot) => self.yield_core(slot, Yield::Sleep(until)),
+            None => {
+                while (rdtsc().wrapping_sub(until) as i64) < 0 {
+                    self.answer();
+                    core::hint::spin_loop();
+                }
+            }
+        }
+    }
+
+    /// In the middle of long work for its VM, holding no lock: lets others have their time slices.
+    pub(super) fn yield_if_due(&mut self) {
+        if let Some(slot) = self.slot() {
+            self.take_pending();
+            if slot.queue.slice_is_over(rdtsc()) {
+                self.yield_core(slot, Yield::Ready);
+            }
+        }
+    }
+
+    /// While another vCPU has the lock that this one waits for: lets those that share this core have
+    /// their time slices.
+    pub(super) fn yield_to_lock_holder(&mut self) {
+        if let Some(slot) = self.slot()
+            && slot.is_resident()
+            && slot.queue.slice_is_over(rdtsc())
+        {
+            self.yield_core(slot, Yield::Ready);
+        }
+    }
+
+    /// For good, at the end of its life on a shared core.
+    pub(super) fn leave_for_good(&mut self, slot: &'static Slot) -> ! {
+        loop {
+            self.yield_core(slot, Yield::Gone);
+        }
+    }
+
+    /// Is what the host needs of the core out of the reach of a guest that takes its interrupts itself?
+    /// On a core of its own a shadow IDT does it, which is placed here if that is `worthwhile`; on a
+    /// shared one the limit of its IDT. `hold`: not yet.
+    pub(super) fn hide_host_vectors(&mut self, worthwhile: bool, hold: bool) -> bool {
+        match self.slot() {
+            Some(_) => self.slot.owns_vectors && self.cpu.long_mode() && !hold,
+            None => {
+                if worthwhile && !hold && !self.shadow.placed() {
+                    self.place_shadow();
+                }
+                self.shadow.placed()
+            }
+        }
+    }
+
+    /// Vectors whose gates aren't the guest's own now.
+    pub(super) fn hidden_gates(&self) -> VectorSet {
+        match self.slot() {
+            // The mode hides them: in injection mode every gate is the guest's.
+            Some(_) if self.mode.current() == Mode::Injection => VectorSet::EMPTY,
+            Some(_) => self.remote.routes.host_vectors(),
+            None => self.shadow.hidden(),
+        }
+    }
+
+    /// Forgets what arrived on a core of its own.
+    pub(super) fn forget_arrived(&mut self) {
+        if self.slot().is_none() {
+            interrupts::take().for_each(drop);
+        }
+    }
+
+    /// Takes the core from the guest: timer off, nothing pending or in service, interrupts of the
+    /// host's possible. On a shared core others go on: what is pending is theirs, or forgotten by `reset`.
+    pub(super) fn quiet_core(&mut self) {
+        self.give_up_shadow();
+        match self.slot() {
+            Some(_) => {
+                self.timer.reset();
+                self.change_mode(Mode::Injection);
+                self.take_pending();
+                control::set_xcr0(1);
+            }
+            None => {
+                x2apic::timer_lvt(interrupts::TIMER, x2apic::TimerMode::OneShot, true);
+                x2apic::timer_start(0);
+                // As after reset: by 2.
+                x2apic::timer_divide_shift(1);
+                self.cpu.release_core();
+            }
+        }
+    }
+}

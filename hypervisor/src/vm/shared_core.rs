@@ -1,0 +1,41 @@
+//! A core that several vCPUs share: its run queue, and the routes of its interrupts.
+
+use crate::cpu::PerCpu;
+use crate::interrupts;
+use crate::iommu::fault_interrupt;
+use crate::sched::run_queue::RunQueue;
+use crate::vm::interrupts::routing::CoreRoutes;
+use delivery::Arrived;
+
+/// A core with several vCPUs.
+pub struct SharedCore {
+    pub queue: RunQueue,
+    pub routes: CoreRoutes,
+}
+
+impl SharedCore {
+    /// A core for so many vCPUs, none there yet; `slice` in TSC ticks.
+    pub fn new(cpu: &'static PerCpu, slots: usize, slice: u64) -> Self {
+        let queue = RunQueue::new(cpu, slice);
+        SharedCore { queue, routes: CoreRoutes::new(cpu, slots) }
+    }
+
+    /// A physical interrupt that arrived while no vCPU had the core.
+    pub fn receive_idle(&self, vector: u8) {
+        match self.routes.arrived(vector) {
+            Arrived::Host if vector == interrupts::TIMER => self.queue.fired(),
+            Arrived::Host if vector == interrupts::FAULTS => fault_interrupt::arrived(),
+            Arrived::Host => {}
+            Arrived::Of { place, vectors } => self.queue.post(place, vectors.iter()),
+            Arrived::Nobody => self.routes.note_stray(),
+        }
+    }
+
+    /// Core 0: reports interrupts that were nobody's.
+    pub fn report_strays(&self) {
+        let strays = self.routes.take_strays();
+        if strays > 0 {
+            log::warn!("core {}: {strays} interrupts arrived that were nobody's", self.queue.index);
+        }
+    }
+}
