@@ -1,9 +1,9 @@
 //! Core 0 looks over what confines the guests while they run: every VM's nested and DMA page tables,
 //! every entry by which an IOMMU passes interrupts or DMA on, and whether the IOMMUs go by these.
 //!
-//! Guarantees: what is right is told from what each VM was given at boot, from what its guest asked of its
+//! Guarantees: what is right is taken from what each VM was given at boot, from what its guest asked of its
 //! devices and from what its cores take vectors for, never from the tables; an entry that is wrong for
-//! longer than a pass is found, told once, and its VM stopped, since nothing may hold it any more. Core 0
+//! longer than a pass is found, reported once, and its VM stopped, since nothing may hold it any more. Core 0
 //! waits for nobody: it reads the tables without a lock, takes those that it needs to judge a present
 //! interrupt entry, or to look again at what looks wrong, only if they are free, and else comes back.
 //! At most [`ENTRIES`] entries are looked at in a call. Doesn't see what caches hold, nor what is wrong
@@ -32,8 +32,8 @@ use spin::MutexGuard;
 
 /// The most entries to look at in a call.
 const ENTRIES: u32 = 64;
-/// The most findings that are told one by one.
-const TOLD: usize = 32;
+/// The most findings that are reported one by one.
+const REPORTED: usize = 32;
 const PAGE: u64 = 4096;
 
 /// A VM, and what it may reach.
@@ -73,7 +73,7 @@ struct Owner {
     source: usize,
 }
 
-/// What the books say of an entry, which nobody changes as long as this is held.
+/// What is expected of an entry, which nobody changes as long as this is held.
 struct Held {
     _pc: MutexGuard<'static, Pc>,
     route: Option<(Expected, ExpectedVectors<'static>, u8)>,
@@ -101,9 +101,9 @@ pub struct Audit {
     /// Interrupt entries that were judged.
     interrupts: u64,
     findings: u64,
-    known: ArrayVec<Finding, TOLD>,
-    /// When the tally was last told, and what it was.
-    told: (u64, u64, u64),
+    known: ArrayVec<Finding, REPORTED>,
+    /// When the tally was last reported, and what it was.
+    reported: (u64, u64, u64),
 }
 
 impl Audit {
@@ -142,7 +142,7 @@ impl Audit {
             interrupts: 0,
             findings: 0,
             known: ArrayVec::new(),
-            told: (rdtsc(), 0, 0),
+            reported: (rdtsc(), 0, 0),
         })
     }
 
@@ -157,17 +157,17 @@ impl Audit {
                 self.passes += 1;
             }
         }
-        let (at, passes, findings) = self.told;
+        let (at, passes, findings) = self.reported;
         let news = (passes, findings) != (self.passes, self.findings);
         if news && (passes == 0 || rdtsc().wrapping_sub(at) > cpu::tsc_hz()) {
-            self.tell();
+            self.report();
         }
     }
 
     /// Reports how far it came.
-    pub fn tell(&mut self) {
+    pub fn report(&mut self) {
         let (passes, interrupts, findings) = (self.passes, self.interrupts, self.findings);
-        self.told = (rdtsc(), passes, findings);
+        self.reported = (rdtsc(), passes, findings);
         console::record(&Record::Audit { passes, interrupts, findings });
     }
 
@@ -273,7 +273,7 @@ impl Confined {
 
 /// A word of a table of a VM's.
 fn word(pa: u64) -> u64 {
-    // SAFETY: the look at page tables reads aligned words of frames that it was told tables may lie
+    // SAFETY: the look at page tables reads aligned words of frames that tables may lie
     // in: those of the VM's pool, which are identity-mapped and never anything else's.
     unsafe { core::ptr::read_volatile(pa as *const u64) }
 }
@@ -314,15 +314,15 @@ fn owner(owners: &[Owner], entry: unit::Entry) -> Option<&Owner> {
 }
 
 impl Owner {
-    /// The books, if nobody writes in them.
+    /// What is expected of it, if nobody is changing that.
     fn hold(&self) -> Option<Held> {
         let pc = self.vm.pc.try_lock()?;
-        let booked = pc.pci.devices().get(self.device).and_then(|d| d.booked(self.source));
-        let route = match booked.and_then(|(vcpu, guest)| Some((self.vm.remotes.get(vcpu)?, guest)))
+        let route = pc.pci.devices().get(self.device).and_then(|d| d.expected_route(self.source));
+        let route = match route.and_then(|(vcpu, guest)| Some((self.vm.remotes.get(vcpu)?, guest)))
         {
             Some((remote, guest)) => {
-                let booked = Expected { source: self.bdf, destination: remote.apic_id };
-                Some((booked, remote.routes.expected()?, guest))
+                let expected = Expected { source: self.bdf, destination: remote.apic_id };
+                Some((expected, remote.routes.expected()?, guest))
             }
             None => None,
         };
@@ -332,8 +332,8 @@ impl Owner {
 
 impl Held {
     fn allows(self, route: InterruptRoute) -> bool {
-        self.route.is_some_and(|(booked, books, guest)| {
-            booked.allows(route, |vector| books.is_for(vector, guest))
+        self.route.is_some_and(|(expected, vectors, guest)| {
+            expected.allows(route, |vector| vectors.is_for(vector, guest))
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What the IOMMUs blocked, reported by core 0: the interrupt that tells of it is held back for a while
+//! What the IOMMUs blocked, reported by core 0: the interrupt for it is held back for a while
 //! after each, and what each device tries is logged by its kind.
 //!
 //! Guarantees: a guest whose device does something forbidden as fast as it can causes at most
@@ -31,7 +31,7 @@ impl FaultReports {
         Ok(FaultReports { way, faults: Faults::default(), last: rdtsc(), masked: false })
     }
 
-    /// Core 0, from its loop: tells of what was blocked. `here`: the interrupt arrived on this core.
+    /// Core 0, from its loop: reports what was blocked. `here`: the interrupt arrived on this core.
     pub fn round(&mut self, here: bool) {
         let elsewhere = fault_interrupt::take_arrived();
         let since = rdtsc().wrapping_sub(self.last);
@@ -52,7 +52,7 @@ impl FaultReports {
 /// What a device tried, without where.
 type Kind = (Bdf, Discriminant<Request>);
 
-/// Devices whose first attempts are told of, times what one can try.
+/// Devices whose first attempts are reported, times what one can try.
 const NAMED: usize = 5 * 32;
 
 /// What the IOMMU blocked: the first of each kind that a device tries, so that none hides behind

@@ -65,6 +65,6 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     let input = |vm: usize| vms.get(vm).iter().for_each(|vm| vm.remotes[0].console());
     let watch = || shared.iter().for_each(|(core, _)| core.queue.watch(rdtsc()));
     console::serve(slice, watch, input, round);
-    audit.tell();
+    audit.report();
     finish()
 }

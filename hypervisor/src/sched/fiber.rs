@@ -1,7 +1,7 @@
-//! Stacks that take turns on a core: how a vCPU that shares its core gives way in the middle of what
+//! Stacks that share a core: how a vCPU that shares its core yields it in the middle of what
 //! the host does for it.
 //!
-//! Guarantees: a fiber goes on exactly where it gave way, with its registers and its stack; control
+//! Guarantees: a fiber goes on exactly where it yielded, with its registers and its stack; control
 //! moves by [`switch`] alone, never by an interrupt. It doesn't switch what the host doesn't use
 //! itself: extended state and debug registers are their owner's to save.
 

@@ -64,7 +64,7 @@ pub struct Built {
     pub shared: Vec<(&'static SharedCore, Members)>,
     /// Where the counters of every vCPU are.
     pub pages: Vec<CounterPage>,
-    /// The longest turn on a shared core, in TSC ticks.
+    /// The longest time slice on a shared core, in TSC ticks.
     pub slice: u64,
     pub host: plan::Host,
 }

@@ -1,4 +1,4 @@
-//! What a guest's memory holds when it starts: kernel, initrd, and the tables it is told of its
+//! What a guest's memory holds when it starts: kernel, initrd, and the tables that describe its
 //! machine by. Kept, so that a guest that resets itself finds the same again.
 
 use crate::vm::memory::{Memory, PIECE};

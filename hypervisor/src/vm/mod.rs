@@ -73,9 +73,9 @@ pub struct Vm {
     // As it starts, and starts again.
     contents: Contents,
     restarts: bool,
-    /// When the log last told of a loop on what isn't there.
+    /// When the log last had a line about a loop on what isn't there.
     told_unanswered: OnceASecond,
-    /// When it last told of a reset by a fault.
+    /// When it last had one about a reset by a fault.
     told_restart: OnceASecond,
 }
 

@@ -229,7 +229,7 @@ impl AssignedDevice {
     }
 
     /// The vCPU that a source's interrupts are for, and the guest's vector.
-    pub fn booked(&self, source: usize) -> Option<(usize, u8)> {
+    pub fn expected_route(&self, source: usize) -> Option<(usize, u8)> {
         self.sources.get(source)?.route.map(|r| (r.vcpu, r.guest))
     }
 
