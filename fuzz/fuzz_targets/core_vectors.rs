@@ -54,46 +54,46 @@ fuzz_target!(|input: Input| {
             }
             Step::Leave => {
                 core.leave();
-                (leaving, disturbed) = (core.at_home().is_some(), false);
+                (leaving, disturbed) = (core.owner().is_some(), false);
             }
             Step::Left => {
-                let home = core.at_home();
+                let home = core.owner();
                 core.left();
                 if leaving && !disturbed {
                     late.retain(|(place, ..)| Some(*place) != home);
                 }
                 leaving = false;
-                assert_eq!(core.at_home(), None);
+                assert_eq!(core.owner(), None);
             }
             Step::Enter(place) => {
-                if core.at_home().is_none() {
+                if core.owner().is_none() {
                     core.enter(usize::from(place) % 9);
                     leaving = false;
                 }
             }
         }
-        let home = core.at_home();
+        let home = core.owner();
         for (place, guest, alias) in held.iter().chain(&late) {
             assert!(*alias >= FIRST_RESERVED && *alias != 0xFF && !host.contains(*alias));
-            let Arrived::Of { place: of, vectors } = core.arrived(*alias) else {
+            let Arrived::Of { slot: of, vectors } = core.arrived(*alias) else {
                 panic!("{alias:#x} means nobody")
             };
             assert!(of == *place && vectors.contains(*guest));
         }
         for (place, guest, alias) in &held {
             assert_eq!(core.alias(*place, *guest), Some(*alias));
-            let own = home == Some(*place) && !leaving && core.home(*guest);
+            let own = home == Some(*place) && !leaving && core.arrives_itself(*guest);
             assert_eq!(core.physical(*place, *guest), Some(if own { *guest } else { *alias }));
         }
         for physical in 0..=255 {
             match core.arrived(physical) {
                 Arrived::Host => assert!(host.contains(physical)),
-                Arrived::Of { place, vectors } if physical < FIRST_RESERVED => {
+                Arrived::Of { slot: place, vectors } if physical < FIRST_RESERVED => {
                     assert!(home == Some(place) && physical >= 32);
                     assert_eq!(vectors, VectorSet::of(&[physical]));
                 }
-                Arrived::Of { place, vectors } => assert!(place < places && !vectors.is_empty()),
-                Arrived::Nobody => assert!(home.is_none() || !core.home(physical)),
+                Arrived::Of { slot: place, vectors } => assert!(place < places && !vectors.is_empty()),
+                Arrived::Nobody => assert!(home.is_none() || !core.arrives_itself(physical)),
             }
         }
     }

@@ -1,27 +1,27 @@
 //! Whose interrupt is it, on a core that several vCPUs share?
 //!
-//! One vCPU is *at home*: its devices' interrupts arrive by the guest's own vectors, without an
-//! exit. Those of the others arrive by an *alias*, a vector of class F that stands for one place
+//! One vCPU *owns the vectors*: its devices' interrupts arrive by the guest's own vectors, without an
+//! exit. Those of the others arrive by an *alias*, a vector of class F that stands for one slot
 //! and one guest vector. Class F always exits. The rules:
 //!
-//! 1. **Guests whose vectors collide:** only the one at home has its own vectors in its interrupt
-//!    remapping table entries (IRTEs), and an alias belongs to one place for good. So no physical
+//! 1. **Guests whose vectors collide:** only the owner has its own vectors in its interrupt
+//!    remapping table entries (IRTEs), and an alias belongs to one slot for good. So no physical
 //!    vector ever means two guests.
 //! 2. **Guest vectors that collide with the host's:** class F is the host's and the aliases'. A
-//!    guest's vector of class F never comes home, it always has an alias.
+//!    guest's vector of class F never arrives by itself, it always has an alias.
 //! 3. **In flight at a switch:** the one that goes has its IRTEs aliased ([`CoreVectors::leave`]),
 //!    then the caller invalidates them, waits, and hands over what the local APIC holds
 //!    ([`CoreVectors::arrived`]). A completed wait says that a message has left the IOMMU, not that the
 //!    local APIC has it: so its own vectors go on meaning it, and only it, for a *grace period*. Whoever
 //!    has the core meanwhile has its interrupts by aliases, and all that arrives reaches the host. After
 //!    that the caller hands over once more what the local APIC holds, and its vectors mean nobody
-//!    ([`CoreVectors::left`]). Then another one comes home ([`CoreVectors::enter`]) and has its IRTEs
+//!    ([`CoreVectors::left`]). Then another one owns the vectors ([`CoreVectors::enter`]) and has its IRTEs
 //!    changed to its own vectors, without waiting: what is still in flight by its aliases remains its
-//!    own. The one that went may come back home at any time before that.
+//!    own. The one that went may own them again at any time before that.
 //! 4. **An IRTE re-targeted:** claim the new vector, write [`CoreVectors::physical`] of it to the
 //!    IRTE, queue its invalidation, release the old vector; no need to wait. An alias stands for the
 //!    released vector, too, until the owner has next left, after which nothing can be on its way.
-//! 5. **Out of aliases:** a place has its quota. When that is used up, an alias stands for several
+//! 5. **Out of aliases:** a slot has its quota. When that is used up, an alias stands for several
 //!    vectors for as long as they are claimed, and each of them is given to the guest: one too many
 //!    of its own is harmless (as a spurious one is on hardware), one lost isn't.
 //!
@@ -35,7 +35,7 @@ use crate::VectorSet;
 /// From here on vectors are the host's and the aliases' on a shared core.
 pub const FIRST_RESERVED: u8 = 0xF0;
 /// vCPUs of one core.
-const PLACES: usize = 8;
+const SLOTS: usize = 8;
 /// The local APIC's own, while the host has it there: never an alias.
 const SPURIOUS: u8 = 0xFF;
 const FIRST_INTERRUPT: u8 = 32;
@@ -48,7 +48,7 @@ pub enum Arrived {
     /// One vCPU's.
     Of {
         /// Which.
-        place: usize,
+        slot: usize,
         /// The guest's vectors: one, but for rule 5.
         vectors: VectorSet,
     },
@@ -60,17 +60,17 @@ pub enum Arrived {
 #[derive(Clone, Debug)]
 pub struct CoreVectors {
     host: VectorSet,
-    places: usize,
+    slots: usize,
     /// The vectors of class F.
     aliases: [Alias; 16],
-    /// How many sources of each place want a guest vector.
-    users: [[u16; 256]; PLACES],
-    home: Option<usize>,
-    /// The one at home is leaving; `releases` when that began.
+    /// How many sources of each slot want a guest vector.
+    users: [[u16; 256]; SLOTS],
+    owner: Option<usize>,
+    /// The owner is leaving; `releases` when that began.
     leaving: Option<u64>,
     /// Counts what is released.
     releases: u64,
-    /// A bit for each place that something was released of since its aliases were last looked over.
+    /// A bit for each slot that something was released of since its aliases were last looked over.
     released: u8,
 }
 
@@ -87,96 +87,95 @@ struct Alias {
 }
 
 impl CoreVectors {
-    /// `host`: the host's vectors on this core. `places`: how many vCPUs share it, at most 8; each
+    /// `host`: the host's vectors on this core. `slots`: how many vCPUs share it, at most 8; each
     /// gets an equal share of what is left of class F. With more than 7 vectors of the host's that
     /// may be none; then [`CoreVectors::claim`] gives none.
     ///
     /// # Panics
     /// If a vector of the host's isn't in class F: it would be a guest's, too.
-    pub fn new(host: VectorSet, places: usize) -> Self {
+    pub fn new(host: VectorSet, slots: usize) -> Self {
         assert!(host.iter().all(|vector| vector >= FIRST_RESERVED), "the host's class is F");
-        let places = places.min(PLACES);
+        let slots = slots.min(SLOTS);
         let free = || (FIRST_RESERVED..SPURIOUS).filter(|vector| !host.contains(*vector));
-        let quota = free().count().checked_div(places).unwrap_or(0);
+        let quota = free().count().checked_div(slots).unwrap_or(0);
         let unused = Alias { owner: None, vectors: VectorSet::EMPTY, released: 0, settled: true };
         let mut aliases = [unused; 16];
-        for (index, vector) in free().take(quota * places).enumerate() {
-            aliases[slot(vector)].owner = Some(index / quota);
+        for (index, vector) in free().take(quota * slots).enumerate() {
+            aliases[alias_index(vector)].owner = Some(index / quota);
         }
         CoreVectors {
             host,
-            places,
+            slots,
             aliases,
-            users: [[0; 256]; PLACES],
-            home: None,
+            users: [[0; 256]; SLOTS],
+            owner: None,
             leaving: None,
             releases: 0,
             released: 0,
         }
     }
 
-    /// A source of this place wants the vector `guest`: gives its alias, to which it has a right
+    /// A source of this slot wants the vector `guest`: gives its alias, to which it has a right
     /// until it is released as often as claimed. None for an exception's vector.
-    pub fn claim(&mut self, place: usize, guest: u8) -> Option<u8> {
-        if guest < FIRST_INTERRUPT || place >= self.places {
+    pub fn claim(&mut self, slot: usize, guest: u8) -> Option<u8> {
+        if guest < FIRST_INTERRUPT || slot >= self.slots {
             return None;
         }
-        let physical = self.standing_for(place, guest).or_else(|| self.choose(place))?;
+        let physical = self.standing_for(slot, guest).or_else(|| self.choose(slot))?;
         let idle = self.idle(physical);
-        let alias = &mut self.aliases[slot(physical)];
+        let alias = &mut self.aliases[alias_index(physical)];
         if idle && alias.settled {
             alias.vectors = VectorSet::EMPTY;
         }
         alias.vectors.insert(guest);
         alias.settled = false;
-        let users = &mut self.users[place][usize::from(guest)];
+        let users = &mut self.users[slot][usize::from(guest)];
         *users = users.saturating_add(1);
         Some(physical)
     }
 
-    /// A source of this place that had claimed `guest` doesn't want it any more, and its IRTE holds
+    /// A source of this slot that had claimed `guest` doesn't want it any more, and its IRTE holds
     /// something else; the invalidation of that is at least queued.
-    pub fn release(&mut self, place: usize, guest: u8) {
-        let Some(physical) = self.alias(place, guest) else { return };
-        self.users[place][usize::from(guest)] -= 1;
+    pub fn release(&mut self, slot: usize, guest: u8) {
+        let Some(physical) = self.alias(slot, guest) else { return };
+        self.users[slot][usize::from(guest)] -= 1;
         self.releases += 1;
-        self.released |= 1 << place;
+        self.released |= 1 << slot;
         if self.idle(physical) {
-            self.aliases[slot(physical)].released = self.releases;
+            self.aliases[alias_index(physical)].released = self.releases;
         }
     }
 
-    /// The alias of a vector that this place has claimed.
-    pub fn alias(&self, place: usize, guest: u8) -> Option<u8> {
-        self.claimed(place, guest).then(|| self.standing_for(place, guest))?
+    /// The alias of a vector that this slot has claimed.
+    pub fn alias(&self, slot: usize, guest: u8) -> Option<u8> {
+        self.claimed(slot, guest).then(|| self.standing_for(slot, guest))?
     }
 
-    /// May this vector arrive by itself when its owner is at home?
-    pub const fn home(&self, guest: u8) -> bool {
+    /// May this vector arrive by itself for the owner?
+    pub const fn arrives_itself(&self, guest: u8) -> bool {
         FIRST_INTERRUPT <= guest && guest < FIRST_RESERVED
     }
 
-    /// What the IRTE of a source of this place that wants `guest` has to hold now: the vector itself
-    /// if the place is at home, else its alias. None for a vector that it hasn't claimed.
-    pub fn physical(&self, place: usize, guest: u8) -> Option<u8> {
-        let alias = self.alias(place, guest)?;
-        let own = self.home == Some(place) && self.leaving.is_none() && self.home(guest);
+    /// What the IRTE of a source of this slot that wants `guest` has to hold now: the vector itself
+    /// if the slot owns the vectors, else its alias. None for a vector that it hasn't claimed.
+    pub fn physical(&self, slot: usize, guest: u8) -> Option<u8> {
+        let alias = self.alias(slot, guest)?;
+        let own = self.owner == Some(slot) && self.leaving.is_none() && self.arrives_itself(guest);
         Some(if own { guest } else { alias })
     }
 
-    /// The one at home goes: its IRTEs are to be aliased from now on. What arrives by its own
+    /// The owner goes: its IRTEs are to be aliased from now on. What arrives by its own
     /// vectors is still its.
     pub fn leave(&mut self) {
-        self.leaving = self.home.map(|_| self.releases);
+        self.leaving = self.owner.map(|_| self.releases);
     }
 
     /// Its IRTEs are invalidated, the grace period is over, and the local APIC holds nothing by its own
     /// vectors: they mean nobody now.
     pub fn left(&mut self) {
-        let (home, since) = (self.home.take(), self.leaving.take());
+        let (owner, since) = (self.owner.take(), self.leaving.take());
         // Of what was released meanwhile something may be on its way: wait for the next time.
-        let Some(bit) = home.map(|place| 1 << place).filter(|_| since == Some(self.releases))
-        else {
+        let Some(bit) = owner.map(|slot| 1 << slot).filter(|_| since == Some(self.releases)) else {
             return;
         };
         if self.released & bit == 0 {
@@ -184,27 +183,27 @@ impl CoreVectors {
         }
         self.released &= !bit;
         for physical in FIRST_RESERVED..SPURIOUS {
-            if self.aliases[slot(physical)].owner != home {
+            if self.aliases[alias_index(physical)].owner != owner {
                 continue;
             }
             if self.idle(physical) {
-                self.aliases[slot(physical)].settled = true;
+                self.aliases[alias_index(physical)].settled = true;
             } else {
-                self.aliases[slot(physical)].vectors = self.claimed_through(physical);
+                self.aliases[alias_index(physical)].vectors = self.claimed_through(physical);
             }
         }
     }
 
-    /// This one comes home; the one before has left, or is this one.
-    pub fn enter(&mut self, place: usize) {
-        debug_assert!(self.home.is_none_or(|home| home == place), "two can't be at home");
-        self.home = (place < self.places).then_some(place);
+    /// This one owns the vectors from now on; the one before has left, or is this one.
+    pub fn enter(&mut self, slot: usize) {
+        debug_assert!(self.owner.is_none_or(|owner| owner == slot), "two can't own the vectors");
+        self.owner = (slot < self.slots).then_some(slot);
         self.leaving = None;
     }
 
-    /// Whose own vectors arrive: the one at home, until it has left.
-    pub fn at_home(&self) -> Option<usize> {
-        self.home
+    /// Whose own vectors arrive, until it has left.
+    pub fn owner(&self) -> Option<usize> {
+        self.owner
     }
 
     /// What this physical vector means that has arrived.
@@ -213,31 +212,31 @@ impl CoreVectors {
             return Arrived::Host;
         }
         let (owner, vectors) = if physical >= FIRST_RESERVED {
-            let alias = &self.aliases[slot(physical)];
+            let alias = &self.aliases[alias_index(physical)];
             (alias.owner.filter(|_| !alias.vectors.is_empty()), alias.vectors)
         } else {
-            (self.home.filter(|_| self.home(physical)), VectorSet::of(&[physical]))
+            (self.owner.filter(|_| self.arrives_itself(physical)), VectorSet::of(&[physical]))
         };
-        owner.map_or(Arrived::Nobody, |place| Arrived::Of { place, vectors })
+        owner.map_or(Arrived::Nobody, |slot| Arrived::Of { slot, vectors })
     }
 
-    /// Would this physical vector, if it arrived now, be given to this place as `guest`? By the rules
+    /// Would this physical vector, if it arrived now, be given to this slot as `guest`? By the rules
     /// above it is so for what any entry of its sources holds, at every moment.
-    pub fn is_for(&self, physical: u8, place: usize, guest: u8) -> bool {
+    pub fn is_for(&self, physical: u8, slot: usize, guest: u8) -> bool {
         matches!(self.arrived(physical),
-            Arrived::Of { place: of, vectors } if of == place && vectors.contains(guest))
+            Arrived::Of { slot: of, vectors } if of == slot && vectors.contains(guest))
     }
 
-    fn claimed(&self, place: usize, guest: u8) -> bool {
-        self.users.get(place).is_some_and(|users| users[usize::from(guest)] != 0)
+    fn claimed(&self, slot: usize, guest: u8) -> bool {
+        self.users.get(slot).is_some_and(|users| users[usize::from(guest)] != 0)
     }
 
     /// What is claimed of all that this alias may stand for.
     fn claimed_through(&self, physical: u8) -> VectorSet {
-        let alias = &self.aliases[slot(physical)];
+        let alias = &self.aliases[alias_index(physical)];
         let mut vectors = alias.vectors;
         for guest in alias.vectors.iter() {
-            if !alias.owner.is_some_and(|place| self.claimed(place, guest)) {
+            if !alias.owner.is_some_and(|slot| self.claimed(slot, guest)) {
                 vectors.remove(guest);
             }
         }
@@ -248,29 +247,30 @@ impl CoreVectors {
         self.claimed_through(physical).is_empty()
     }
 
-    fn owned(&self, place: usize) -> impl DoubleEndedIterator<Item = u8> {
+    fn owned(&self, slot: usize) -> impl DoubleEndedIterator<Item = u8> {
         (FIRST_RESERVED..SPURIOUS)
-            .filter(move |physical| self.aliases[slot(*physical)].owner == Some(place))
+            .filter(move |physical| self.aliases[alias_index(*physical)].owner == Some(slot))
     }
 
     /// The alias that stands for this vector, claimed or not.
-    fn standing_for(&self, place: usize, guest: u8) -> Option<u8> {
-        self.owned(place).find(|physical| self.aliases[slot(*physical)].vectors.contains(guest))
+    fn standing_for(&self, slot: usize, guest: u8) -> Option<u8> {
+        self.owned(slot)
+            .find(|physical| self.aliases[alias_index(*physical)].vectors.contains(guest))
     }
 
     /// An alias for one more vector: one never used or else released longest ago, of those first
     /// that can't have an interrupt on its way; or the last one, which is shared.
-    fn choose(&self, place: usize) -> Option<u8> {
-        let idle = self.owned(place).filter(|physical| self.idle(*physical));
+    fn choose(&self, slot: usize) -> Option<u8> {
+        let idle = self.owned(slot).filter(|physical| self.idle(*physical));
         let longest = idle.min_by_key(|physical| {
-            let alias = &self.aliases[slot(*physical)];
+            let alias = &self.aliases[alias_index(*physical)];
             (!alias.settled, alias.released)
         });
-        longest.or_else(|| self.owned(place).next_back())
+        longest.or_else(|| self.owned(slot).next_back())
     }
 }
 
-const fn slot(physical: u8) -> usize {
+const fn alias_index(physical: u8) -> usize {
     physical as usize & 0xF
 }
 

@@ -4,11 +4,11 @@ use super::*;
 
 const HOST: VectorSet = VectorSet::of(&[0xF1, 0xF2, 0xFE, 0xFF]);
 
-const fn of(place: usize, vectors: &[u8]) -> Arrived {
-    Arrived::Of { place, vectors: VectorSet::of(vectors) }
+const fn of(slot: usize, vectors: &[u8]) -> Arrived {
+    Arrived::Of { slot, vectors: VectorSet::of(vectors) }
 }
 
-/// The one at home leaves, as the protocol has it.
+/// The owner leaves, as the protocol has it.
 fn switch(v: &mut CoreVectors, next: usize) {
     v.leave();
     v.left();
@@ -16,7 +16,7 @@ fn switch(v: &mut CoreVectors, next: usize) {
 }
 
 #[test]
-fn at_home_by_its_own_vector_and_away_by_an_alias() {
+fn the_owner_by_its_own_vector_and_others_by_an_alias() {
     let mut v = CoreVectors::new(HOST, 2);
     let alias = v.claim(0, 0x41).unwrap();
     assert!(alias >= FIRST_RESERVED && !HOST.contains(alias));
@@ -27,7 +27,7 @@ fn at_home_by_its_own_vector_and_away_by_an_alias() {
     v.leave();
     assert_eq!((v.physical(0, 0x41), v.arrived(0x41)), (Some(alias), of(0, &[0x41])));
     v.left();
-    assert_eq!((v.at_home(), v.arrived(0x41)), (None, Arrived::Nobody));
+    assert_eq!((v.owner(), v.arrived(0x41)), (None, Arrived::Nobody));
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn the_same_vector_of_two_guests_has_two_aliases() {
 }
 
 #[test]
-fn class_f_and_the_hosts_vectors_never_come_home() {
+fn class_f_and_the_hosts_vectors_never_arrive_by_themselves() {
     let mut v = CoreVectors::new(HOST, 2);
     v.enter(0);
     for guest in [0xF1, 0xF3, 0xFF] {
@@ -103,8 +103,8 @@ fn beyond_its_quota_a_place_shares_its_last_alias_and_no_other_place_suffers() {
     let all: Vec<u8> = (0x40..0x60).collect();
     assert_eq!(v.arrived(first), of(0, &all));
     let mut taken = vec![first];
-    for place in 1..8 {
-        let alias = v.claim(place, 0x40).unwrap();
+    for slot in 1..8 {
+        let alias = v.claim(slot, 0x40).unwrap();
         assert!(!taken.contains(&alias));
         taken.push(alias);
     }
@@ -113,12 +113,12 @@ fn beyond_its_quota_a_place_shares_its_last_alias_and_no_other_place_suffers() {
 
 #[test]
 fn quotas_are_equal() {
-    for places in 1..=8 {
-        let mut v = CoreVectors::new(HOST, places);
-        for place in 0..places {
-            let mut mine: Vec<u8> = (0x40..0x4D).filter_map(|g| v.claim(place, g)).collect();
+    for slots in 1..=8 {
+        let mut v = CoreVectors::new(HOST, slots);
+        for slot in 0..slots {
+            let mut mine: Vec<u8> = (0x40..0x4D).filter_map(|g| v.claim(slot, g)).collect();
             mine.dedup();
-            assert_eq!(mine.len(), 12 / places);
+            assert_eq!(mine.len(), 12 / slots);
         }
     }
     let none = CoreVectors::new(HOST, 0);

@@ -31,7 +31,7 @@ enum Step {
     Grace,
     /// All that the local APIC holds is handed over once more.
     Again,
-    /// The one that went is told to have left, the next one to be at home.
+    /// The one that went has left, and the next one owns the vectors.
     Enter,
     /// The next one's entries are changed to its own vectors.
     Own,
@@ -45,7 +45,7 @@ type Meant = (usize, u8);
 
 #[derive(Debug)]
 struct Source {
-    place: usize,
+    slot: usize,
     /// The guest's vector it wants now.
     wants: Option<u8>,
     /// Its entry.
@@ -75,7 +75,7 @@ struct World {
     /// What of the protocol is left out.
     omitted: Option<Step>,
     quota: usize,
-    /// For each place, what it claimed since all that was released before is settled.
+    /// For each slot, what it claimed since all that was released before is settled.
     recent: Vec<BTreeSet<u8>>,
     /// That was more than its quota once: vectors that share an alias go on doing so.
     crowded: Vec<bool>,
@@ -85,20 +85,20 @@ struct World {
 }
 
 impl World {
-    fn new(places: usize, sources: usize) -> Self {
+    fn new(slots: usize, sources: usize) -> Self {
         let source =
-            |index| Source { place: index % places, wants: None, entry: None, cached: vec![] };
+            |index| Source { slot: index % slots, wants: None, entry: None, cached: vec![] };
         World {
-            vectors: CoreVectors::new(HOST, places),
+            vectors: CoreVectors::new(HOST, slots),
             sources: (0..sources).map(source).collect(),
             flying: vec![],
             requested: BTreeMap::new(),
             next: 0,
             steps: vec![],
             omitted: None,
-            quota: 11 / places,
-            recent: vec![BTreeSet::new(); places],
-            crowded: vec![false; places],
+            quota: 11 / slots,
+            recent: vec![BTreeSet::new(); slots],
+            crowded: vec![false; slots],
             owed: vec![],
             delivered: 0,
         }
@@ -106,31 +106,31 @@ impl World {
 
     /// Rule 4: the guest gives a source another vector, or none.
     fn aim(&mut self, source: usize, vector: Option<u8>) {
-        let Source { place, wants: old, .. } = self.sources[source];
-        let claimed = vector.filter(|v| self.vectors.claim(place, *v).is_some());
-        self.recent[place].extend(claimed);
-        self.crowded[place] |= self.recent[place].len() > self.quota;
+        let Source { slot, wants: old, .. } = self.sources[source];
+        let claimed = vector.filter(|v| self.vectors.claim(slot, *v).is_some());
+        self.recent[slot].extend(claimed);
+        self.crowded[slot] |= self.recent[slot].len() > self.quota;
         self.sources[source].wants = claimed;
         self.write_entry(source);
         if let Some(old) = old {
-            self.vectors.release(place, old);
+            self.vectors.release(slot, old);
         }
     }
 
     fn write_entry(&mut self, source: usize) {
-        let Source { place, wants, .. } = self.sources[source];
-        let entry = wants.and_then(|v| Some((self.vectors.physical(place, v)?, v)));
+        let Source { slot, wants, .. } = self.sources[source];
+        let entry = wants.and_then(|v| Some((self.vectors.physical(slot, v)?, v)));
         self.sources[source].entry = entry.map(|e| e.0);
         self.sources[source].cached.extend(entry);
     }
 
     /// The device signals; the IOMMU may still know an earlier entry.
     fn send(&mut self, source: usize, which: usize) {
-        let Source { place, ref cached, .. } = self.sources[source];
+        let Source { slot, ref cached, .. } = self.sources[source];
         if let Some(&(physical, guest)) = cached.get(which % cached.len().max(1)) {
             assert!(!self.vectors.host.contains(physical), "{physical:#x} is the host's");
-            self.flying.push(Flying { source, physical, meant: (place, guest), late: false });
-            self.owed.push((place, guest));
+            self.flying.push(Flying { source, physical, meant: (slot, guest), late: false });
+            self.owed.push((slot, guest));
         }
     }
 
@@ -141,19 +141,19 @@ impl World {
         }
     }
 
-    /// A request is served: by the guest at home by its own vector, or by the host.
+    /// A request is served: by the owner's guest by its own vector, or by the host.
     fn serve(&mut self, which: usize) -> Result<(), String> {
         let mut open = self.requested.keys().copied();
         let Some(physical) = open.nth(which % self.requested.len().max(1)) else { return Ok(()) };
         let meant = self.requested.remove(&physical).unwrap_or_default();
-        let Arrived::Of { place, vectors } = self.vectors.arrived(physical) else {
+        let Arrived::Of { slot, vectors } = self.vectors.arrived(physical) else {
             return Err(format!("{physical:#x} is nobody's, sent for {meant:x?}"));
         };
-        let given: BTreeSet<Meant> = vectors.iter().map(|vector| (place, vector)).collect();
+        let given: BTreeSet<Meant> = vectors.iter().map(|vector| (slot, vector)).collect();
         if !given.is_superset(&meant) {
             return Err(format!("{physical:#x}, sent for {meant:x?}, is given to {given:x?}"));
         }
-        if !self.crowded[place] && given != meant {
+        if !self.crowded[slot] && given != meant {
             return Err(format!("{physical:#x}, sent for {meant:x?}, is also given to {given:x?}"));
         }
         self.owed
@@ -172,8 +172,8 @@ impl World {
     /// The switch goes on by a step.
     fn step(&mut self) -> Result<(), String> {
         let Some(step) = self.steps.pop() else { return Ok(()) };
-        let home = self.vectors.at_home();
-        let of = |place: Option<usize>| move |s: &Source| Some(s.place) == place;
+        let owner = self.vectors.owner();
+        let of = |slot: Option<usize>| move |s: &Source| Some(s.slot) == slot;
         if step == Step::Alias {
             self.vectors.leave();
         }
@@ -181,24 +181,24 @@ impl World {
             return Ok(());
         }
         // One that comes back before another had its own vectors needn't wait.
-        let returns = home == Some(self.next);
+        let returns = owner == Some(self.next);
         if returns && matches!(step, Step::Grace | Step::Again) {
             return Ok(());
         }
         match step {
             Step::Alias => {
                 for source in 0..self.sources.len() {
-                    if of(home)(&self.sources[source]) {
+                    if of(owner)(&self.sources[source]) {
                         self.write_entry(source);
                     }
                 }
             }
             Step::Wait => {
-                for source in self.sources.iter_mut().filter(|s| of(home)(s)) {
+                for source in self.sources.iter_mut().filter(|s| of(owner)(s)) {
                     let last = source.cached.pop().filter(|_| source.entry.is_some());
                     source.cached = last.into_iter().collect();
                 }
-                for f in self.flying.iter_mut().filter(|f| of(home)(&self.sources[f.source])) {
+                for f in self.flying.iter_mut().filter(|f| of(owner)(&self.sources[f.source])) {
                     f.late = true;
                 }
             }
@@ -221,15 +221,15 @@ impl World {
                 if !returns {
                     self.vectors.left();
                 }
-                if let Some(place) = home.filter(|_| quiet && !returns) {
-                    let of_it = self.sources.iter().filter(|s| s.place == place);
-                    self.recent[place] = of_it.filter_map(|s| s.wants).collect();
+                if let Some(slot) = owner.filter(|_| quiet && !returns) {
+                    let of_it = self.sources.iter().filter(|s| s.slot == slot);
+                    self.recent[slot] = of_it.filter_map(|s| s.wants).collect();
                 }
                 self.vectors.enter(self.next);
             }
             Step::Own => {
                 for source in 0..self.sources.len() {
-                    if self.sources[source].place == self.next {
+                    if self.sources[source].slot == self.next {
                         self.write_entry(source);
                     }
                 }
@@ -241,12 +241,12 @@ impl World {
     /// The look from outside: the entries hold what is understood for their sources.
     fn look(&self) -> Result<(), String> {
         let wrong = |s: &&Source| match (s.entry, s.wants) {
-            (Some(physical), Some(guest)) => !self.vectors.is_for(physical, s.place, guest),
+            (Some(physical), Some(guest)) => !self.vectors.is_for(physical, s.slot, guest),
             (entry, wants) => entry.is_some() || wants.is_some(),
         };
         match self.sources.iter().find(wrong) {
             None => Ok(()),
-            Some(s) => Err(format!("{:x?} of {} wants {:x?}", s.entry, s.place, s.wants)),
+            Some(s) => Err(format!("{:x?} of {} wants {:x?}", s.entry, s.slot, s.wants)),
         }
     }
 
@@ -396,7 +396,7 @@ fn run(world: &mut World, ops: Vec<Op>) -> Result<(), String> {
             Op::Aim(source, vector) => world.aim(source % sources, vector),
             Op::Send(source, which) => world.send(source % sources, which),
             Op::Arrive(which) => world.arrive(which),
-            Op::Serve(which) if world.vectors.at_home().is_some() => world.serve(which)?,
+            Op::Serve(which) if world.vectors.owner().is_some() => world.serve(which)?,
             Op::Serve(_) => {}
             Op::Switch(next) => world.switch(next),
             Op::Step => world.step()?,
@@ -411,9 +411,9 @@ proptest! {
     /// nothing else.
     #[test]
     fn nothing_is_lost_or_given_to_another(
-        places in 1usize..5, sources in 1usize..9, ops in prop::collection::vec(ops(&VECTORS), 0..STEPS),
+        slots in 1usize..5, sources in 1usize..9, ops in prop::collection::vec(ops(&VECTORS), 0..STEPS),
     ) {
-        run(&mut World::new(places, sources), ops).map_err(TestCaseError::fail)?;
+        run(&mut World::new(slots, sources), ops).map_err(TestCaseError::fail)?;
     }
 
     /// With few vectors there are aliases for all, so nothing is made up either.
@@ -429,23 +429,23 @@ proptest! {
     /// An alias is never one of the host's, nor nobody's.
     #[test]
     fn every_claim_has_an_alias_that_means_it(
-        places in 1usize..9, claims in prop::collection::vec((0usize..8, any::<u8>()), 0..60), home in 0usize..8,
+        slots in 1usize..9, claims in prop::collection::vec((0usize..8, any::<u8>()), 0..60), owner in 0usize..8,
     ) {
-        let mut vectors = CoreVectors::new(HOST, places);
-        if home < places {
-            vectors.enter(home);
+        let mut vectors = CoreVectors::new(HOST, slots);
+        if owner < slots {
+            vectors.enter(owner);
         }
-        for (place, guest) in claims {
-            let alias = vectors.claim(place, guest);
-            prop_assert_eq!(alias.is_some(), place < places && guest >= 32);
-            let physical = vectors.physical(place, guest);
+        for (slot, guest) in claims {
+            let alias = vectors.claim(slot, guest);
+            prop_assert_eq!(alias.is_some(), slot < slots && guest >= 32);
+            let physical = vectors.physical(slot, guest);
             prop_assert!(physical.is_none_or(|p| !HOST.contains(p) && p >= 32));
             if let Some(alias) = alias {
                 prop_assert!(alias >= FIRST_RESERVED && !HOST.contains(alias));
-                let Arrived::Of { place: of, vectors } = vectors.arrived(alias) else {
+                let Arrived::Of { slot: of, vectors } = vectors.arrived(alias) else {
                     panic!("{alias:#x} is nobody's")
                 };
-                prop_assert!(of == place && vectors.contains(guest));
+                prop_assert!(of == slot && vectors.contains(guest));
             }
         }
     }

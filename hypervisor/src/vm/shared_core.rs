@@ -26,7 +26,7 @@ impl SharedCore {
             Arrived::Host if vector == interrupts::TIMER => self.queue.fired(),
             Arrived::Host if vector == interrupts::FAULTS => fault_interrupt::arrived(),
             Arrived::Host => {}
-            Arrived::Of { place, vectors } => self.queue.post(place, vectors.iter()),
+            Arrived::Of { slot, vectors } => self.queue.post(slot, vectors.iter()),
             Arrived::Nobody => self.routes.note_stray(),
         }
     }

@@ -75,12 +75,12 @@ impl<C: VirtualCpu> Vcpu<C> {
                 }
                 Reason::HostInterrupt
             }
-            Arrived::Of { place, vectors } if place == slot.index => {
+            Arrived::Of { slot: of, vectors } if of == slot.index => {
                 vectors.iter().for_each(|v| self.apic.request(v));
                 vectors.highest().map_or(Reason::HostInterrupt, |v| self.reason_of(v))
             }
-            Arrived::Of { place, vectors } => {
-                slot.queue.post(place, vectors.iter());
+            Arrived::Of { slot: of, vectors } => {
+                slot.queue.post(of, vectors.iter());
                 Reason::OtherVcpu
             }
             Arrived::Nobody => {

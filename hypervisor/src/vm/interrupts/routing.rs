@@ -116,7 +116,7 @@ impl VcpuRoutes {
         match &self.core {
             Core::Dedicated(routes) => routes.lock().guest_vector(physical),
             Core::Shared { routes, slot } => match routes.arrived(physical) {
-                Arrived::Of { place, vectors } if place == *slot => vectors.highest(),
+                Arrived::Of { slot: of, vectors } if of == *slot => vectors.highest(),
                 _ => None,
             },
         }
@@ -277,7 +277,7 @@ impl CoreRoutes {
     /// may still come by their aliases. False: not yet, since those vectors may still mean the vCPU that
     /// had the core before. `drain` hands over what the local APIC holds.
     pub fn retarget_to_guest(&self, slot: usize, drain: impl FnOnce()) -> bool {
-        let owner = self.state.lock().vectors.at_home();
+        let owner = self.state.lock().vectors.owner();
         if owner.is_some_and(|owner| owner != slot) {
             if (rdtsc().wrapping_sub(self.grace_ends.load(Ordering::Relaxed)) as i64) < 0 {
                 return false;
