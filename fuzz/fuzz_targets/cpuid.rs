@@ -4,7 +4,7 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use platform::cpuid::{CpuidContext, CpuidResult, XCR0_OFFERED, filter, xcr0_allowed};
+use virtual_pc::cpuid::{CpuidContext, CpuidResult, XCR0_OFFERED, filter, xcr0_allowed};
 
 #[derive(Arbitrary, Debug)]
 struct Input {

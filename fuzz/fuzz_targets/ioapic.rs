@@ -6,8 +6,8 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use platform::ioapic::{Ioapic, PINS};
-use platform::message::{Message, Trigger};
+use virtual_pc::ioapic::{Ioapic, PINS};
+use virtual_pc::message::{Message, Trigger};
 
 const REMOTE_IRR: u64 = 1 << 14;
 const LEVEL: u64 = 1 << 15;

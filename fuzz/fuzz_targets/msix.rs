@@ -3,10 +3,10 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use platform::msix::{
+use virtual_pc::msix::{
     Control, Entry, Region, Table, intercepted_pages, pending_bytes, table_bytes,
 };
-use platform::pci::MsixLayout;
+use virtual_pc::pci::MsixLayout;
 
 #[derive(Arbitrary, Debug)]
 struct Input {

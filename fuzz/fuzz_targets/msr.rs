@@ -4,8 +4,8 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use platform::cpuid::{CpuidResult, efer_offered};
-use platform::msr::{
+use virtual_pc::cpuid::{CpuidResult, efer_offered};
+use virtual_pc::msr::{
     EFER_LMA, EFER_LME, Identity, MsrResult, Msrs, PASSED_THROUGH, Vendor, write_efer,
 };
 

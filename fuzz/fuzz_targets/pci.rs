@@ -8,9 +8,9 @@
 use arbitrary::Arbitrary;
 use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
-use platform::msix::{pending_bytes, table_bytes};
-use platform::pci::*;
-use platform::ports::unclaimed;
+use virtual_pc::msix::{pending_bytes, table_bytes};
+use virtual_pc::pci::*;
+use virtual_pc::ports::unclaimed;
 
 #[derive(Arbitrary, Debug)]
 struct Input<'a> {

@@ -4,9 +4,9 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use platform::ports::{Port, UART_BASE, route, unclaimed};
-use platform::power::{self, PowerEvent};
-use platform::{pci::Bus, rtc::Rtc, uart::Uart};
+use virtual_pc::ports::{Port, UART_BASE, route, unclaimed};
+use virtual_pc::power::{self, PowerEvent};
+use virtual_pc::{pci::Bus, rtc::Rtc, uart::Uart};
 
 #[derive(Arbitrary, Debug)]
 struct Input {

@@ -4,7 +4,7 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use platform::uart::Uart;
+use virtual_pc::uart::Uart;
 use std::collections::VecDeque;
 
 #[derive(Arbitrary, Debug)]

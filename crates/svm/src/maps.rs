@@ -5,7 +5,7 @@
 //! the register reaches no further than its own state.
 
 use delivery::Mode;
-use platform::msr::PASSED_THROUGH;
+use virtual_pc::msr::PASSED_THROUGH;
 
 /// x2APIC task priority: in direct mode the physical one is the guest's.
 const TASK_PRIORITY: u32 = 0x808;

@@ -15,7 +15,7 @@ use acpi::Ecam;
 use alloc::vec::Vec;
 use core::ops::{Range, RangeInclusive};
 use iommu::Bdf;
-use platform::pci::BarKind;
+use virtual_pc::pci::BarKind;
 
 /// COMMAND register and bits of it (PCI 3.0, 6.2.2).
 pub const COMMAND: u16 = 0x04;

@@ -15,8 +15,8 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use iommu::Bdf;
 use plan::{Class, Mac, Plan, Shared};
-use platform::pci::BarKind;
 use spin::{Mutex, Once};
+use virtual_pc::pci::BarKind;
 
 /// After they are switched on, until they answer (SR-IOV 1.1, 3.3.3.1).
 const WAKE_US: u64 = 100_000;

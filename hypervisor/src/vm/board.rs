@@ -7,8 +7,8 @@ use crate::vm::interrupts::shadow_pages::Shadows;
 use crate::vm::memory::Tables;
 use crate::vm::stop::{Fault, Incident};
 use delivery::VectorSet;
-use platform::ioapic::Ioapic;
 use proto::Policy;
+use virtual_pc::ioapic::Ioapic;
 
 /// What devices use of the PC.
 pub struct Board {

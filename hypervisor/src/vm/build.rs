@@ -43,13 +43,13 @@ use loader::{EntryMode, GuestMachine, Load, MemoryRegion, RegionKind};
 use paging::Access;
 use plan::OnReset;
 use plan::image::Image;
-use platform::cpuid::efer_offered;
-use platform::msr::{Identity, Msrs, Vendor};
-use platform::pci::{Addresses, Bus};
 use proto::{Policy, Record};
 use spin::Mutex;
+use virtual_pc::cpuid::efer_offered;
+use virtual_pc::msr::{Identity, Msrs, Vendor};
+use virtual_pc::pci::{Addresses, Bus};
 
-const LOW_MEMORY_END: u64 = platform::bios_data::EXTENSION_AT;
+const LOW_MEMORY_END: u64 = virtual_pc::bios_data::EXTENSION_AT;
 const MIB: u64 = 1 << 20;
 /// A vCPU and the core that is to run it.
 type Placed = (usize, Box<Vcpu<VendorCpu>>);

@@ -4,7 +4,7 @@
 use crate::vm::memory::{Memory, PIECE};
 use alloc::vec::Vec;
 use loader::Load;
-use platform::{bios_data, power};
+use virtual_pc::{bios_data, power};
 
 /// Where everything goes; the bytes of kernel and initrd are those of the boot image.
 pub struct Contents {

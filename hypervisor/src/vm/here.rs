@@ -2,7 +2,7 @@
 
 use crate::vm::Vm;
 use mailbox::request;
-use platform::pci::Actions;
+use virtual_pc::pci::Actions;
 
 /// The vCPU that holds the VM's lock, and what is left for it to do when it gives that back.
 pub struct Here {

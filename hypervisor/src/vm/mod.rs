@@ -41,11 +41,11 @@ use ledger::Page;
 use life::Ending;
 use memory::Memory;
 use pc::Pc;
-use platform::unanswered::Unanswered;
 use proto::Policy;
 use report::OnceASecond;
 use residency::CoreSlot;
 use spin::Mutex;
+use virtual_pc::unanswered::Unanswered;
 
 /// Where a guest finds the ledger page of its first vCPU; those of the others follow
 /// (CPUID 0x4000_0001 on each).

@@ -14,9 +14,9 @@ use crate::vm::devices::assigned::PciBus;
 use crate::vm::devices::bus::{BusMap, Device, Emulated};
 use crate::vm::here::Here;
 use crate::vm::stop::{Fault, Incident, Stop};
-use platform::message::Message;
-use platform::ports;
-use platform::unanswered::Place;
+use virtual_pc::message::Message;
+use virtual_pc::ports;
+use virtual_pc::unanswered::Place;
 
 /// The shared parts of the PC.
 pub struct Pc {

@@ -45,7 +45,7 @@ pub trait Device: Send {
 
     /// The guest's read of a port that it claims.
     fn read_port(&mut self, _: &mut Board, _: &mut Here, _port: u16, size: u8) -> u32 {
-        platform::ports::unclaimed(size)
+        virtual_pc::ports::unclaimed(size)
     }
 
     /// The guest's write of a port that it claims.

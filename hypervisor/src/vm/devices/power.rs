@@ -7,8 +7,8 @@ use crate::vm::stop::Stop;
 use alloc::vec;
 use alloc::vec::Vec;
 use ledger::Reason;
-use platform::ports::route;
-use platform::power::{self, PowerEvent};
+use virtual_pc::ports::route;
+use virtual_pc::power::{self, PowerEvent};
 
 /// The ports.
 pub struct PowerRegisters;

@@ -7,7 +7,7 @@ use crate::vm::stop::Stop;
 use alloc::vec;
 use alloc::vec::Vec;
 use ledger::Reason;
-use platform::rtc::Rtc;
+use virtual_pc::rtc::Rtc;
 
 const INDEX: u16 = 0x70;
 const DATA: u16 = 0x71;
@@ -32,7 +32,7 @@ impl Device for Clock {
     fn read_port(&mut self, _: &mut Board, _: &mut Here, port: u16, size: u8) -> u32 {
         match port {
             DATA => self.0.read_data().into(),
-            _ => platform::ports::unclaimed(size),
+            _ => virtual_pc::ports::unclaimed(size),
         }
     }
 

@@ -8,8 +8,8 @@ use crate::vm::stop::Stop;
 use alloc::vec;
 use alloc::vec::Vec;
 use ledger::Reason;
-use platform::ports::UART_BASE;
-use platform::uart::Uart;
+use virtual_pc::ports::UART_BASE;
+use virtual_pc::uart::Uart;
 
 /// IOAPIC pin of the console.
 const PIN: usize = 4;

@@ -11,7 +11,7 @@ use crate::vm::exceptions::GENERAL_PROTECTION;
 use crate::vm::stop::Fault;
 use decode::{Instruction, Mode, Op};
 use paging::walk;
-use platform::control::{self, CR0_PG, State};
+use virtual_pc::control::{self, CR0_PG, State};
 
 impl<C: VirtualCpu> Vcpu<C> {
     /// The instruction that exited, and where the next one is.

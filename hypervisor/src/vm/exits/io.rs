@@ -5,9 +5,9 @@ use crate::vm::Vcpu;
 use crate::vm::exceptions::GENERAL_PROTECTION;
 use crate::vm::stop::Stop;
 use ledger::Reason;
-use platform::cpuid::{CpuidContext, CpuidResult};
-use platform::ports;
-use platform::unanswered::Place;
+use virtual_pc::cpuid::{CpuidContext, CpuidResult};
+use virtual_pc::ports;
+use virtual_pc::unanswered::Place;
 
 const RAX: u8 = 0;
 const RCX: u8 = 1;
@@ -76,7 +76,8 @@ impl<C: VirtualCpu> Vcpu<C> {
             max_extended: self.vm.cpuid_limits.1,
             ledger_page: crate::vm::LEDGER_PAGES + ((self.id as u64) << 12),
         };
-        let shown = platform::cpuid::filter(leaf, subleaf, physical_cpuid(leaf, subleaf), &context);
+        let shown =
+            virtual_pc::cpuid::filter(leaf, subleaf, physical_cpuid(leaf, subleaf), &context);
         self.cpu.set_gpr(RAX, shown.eax as u64);
         self.cpu.set_gpr(RBX, shown.ebx as u64);
         self.cpu.set_gpr(RCX, shown.ecx as u64);
@@ -93,7 +94,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         let allowed = self.cpu.privilege() == 0
             && self.cpu.cr4() & CR4_OSXSAVE != 0
             && self.cpu.gpr(RCX) as u32 == 0
-            && platform::cpuid::xcr0_allowed(value, offered);
+            && virtual_pc::cpuid::xcr0_allowed(value, offered);
         if !allowed {
             self.cpu.raise(GENERAL_PROTECTION, Some(0));
             return;

@@ -1,10 +1,10 @@
-//! MSR exits: the virtual x2APIC's registers, the time-stamp counter, and all else by `platform`.
+//! MSR exits: the virtual x2APIC's registers, the time-stamp counter, and all else by `virtual_pc`.
 
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
 use crate::vm::exceptions::GENERAL_PROTECTION;
 use ledger::Reason;
-use platform::msr::{MsrResult, Msrs};
+use virtual_pc::msr::{MsrResult, Msrs};
 
 const RAX: u8 = 0;
 const RCX: u8 = 1;
@@ -89,7 +89,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     fn write_efer(&mut self, value: u64) -> Option<Reason> {
-        match platform::msr::write_efer(
+        match virtual_pc::msr::write_efer(
             self.cpu.efer(),
             value,
             self.vm.efer_offered,

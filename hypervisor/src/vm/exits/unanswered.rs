@@ -6,7 +6,7 @@
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::{rdtsc, tsc_hz};
 use crate::vm::Vcpu;
-use platform::unanswered::Place;
+use virtual_pc::unanswered::Place;
 
 impl<C: VirtualCpu> Vcpu<C> {
     /// Nothing is at a place that the guest read or wrote.

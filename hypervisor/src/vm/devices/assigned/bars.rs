@@ -6,7 +6,7 @@ use crate::vm::devices::registers::{device_load, device_store};
 use crate::vm::here::Here;
 use crate::vm::memory::DEVICE;
 use crate::vm::stop::{Fault, Incident};
-use platform::msix::Region;
+use virtual_pc::msix::Region;
 
 impl PciBus {
     /// Maps every BAR where the guest has it now; first all that moved are unmapped.

@@ -9,7 +9,7 @@ use crate::vm::stop::{DeviceFinding, Fault, Stop};
 use alloc::vec;
 use alloc::vec::Vec;
 use ledger::Reason;
-use platform::pci::{Actions, MEM32_WINDOW, MEM64_WINDOW};
+use virtual_pc::pci::{Actions, MEM32_WINDOW, MEM64_WINDOW};
 
 /// The first BAR register (PCI 3.0, 6.1).
 const BAR0: u16 = 0x10;

@@ -25,8 +25,8 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::ops::Range;
-use platform::msix::{self, Entry, Table};
-use platform::pci::{Addresses, AssignedFunction, BarInfo, Bus, MsixLayout};
+use virtual_pc::msix::{self, Entry, Table};
+use virtual_pc::pci::{Addresses, AssignedFunction, BarInfo, Bus, MsixLayout};
 
 const PAGE: u64 = 4096;
 const CAPABILITY_MSI: u8 = 0x05;

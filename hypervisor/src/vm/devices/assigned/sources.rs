@@ -11,8 +11,8 @@ use crate::vm::stop::{Fault, Incident};
 use ::iommu::Bdf;
 use core::sync::atomic::Ordering;
 use delivery::VectorSet;
-use platform::pci::Msi;
 use proto::Policy;
+use virtual_pc::pci::Msi;
 
 impl PciBus {
     /// Brings one interrupt source in line with what the guest wrote.
