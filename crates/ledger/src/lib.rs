@@ -10,6 +10,8 @@
 
 extern crate alloc;
 
+#[cfg(test)]
+mod c_header;
 mod page;
 mod reason;
 

@@ -1,5 +1,5 @@
 //! Makes what a measurement needs besides the hypervisor: the measuring guests, by
-//! their recipes in `guests/`, and the counting plugin, by the C compiler.
+//! their recipes in `guests/linux/`, and the counting plugin, by the C compiler.
 
 use super::workload::Workload;
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -38,7 +38,7 @@ impl Guest {
     /// By the recipe of this name; downloads are kept in `build/`.
     pub fn make(cx: &Context, name: &str) -> Result<Guest> {
         let out = cx.root.join(format!("build/guest-{name}"));
-        recipe(&cx.root.join(format!("guests/{name}/build")), &out)?;
+        recipe(&cx.root.join(format!("guests/linux/{name}/build")), &out)?;
         let versions = fs::read_to_string(out.join("versions")).unwrap_or_default();
         let versions = versions.lines().collect::<Vec<_>>().join(", ");
         let (kernel, initrd) = (out.join("vmlinuz"), out.join("initrd.img"));
@@ -51,7 +51,7 @@ impl Kit {
     pub fn make(cx: &Context, workloads: impl Iterator<Item = Workload> + Clone) -> Result<Kit> {
         let disk = workloads.clone().any(|w| !w.is_network());
         let network = workloads.clone().any(Workload::is_network);
-        let disk = disk.then(|| Guest::make(cx, "linux")).transpose()?;
+        let disk = disk.then(|| Guest::make(cx, "disk")).transpose()?;
         let network = network.then(|| Guest::make(cx, "workloads")).transpose()?;
         let plugin = plugin_of(cx)?;
         Ok(Kit { disk, network, plugin })

@@ -211,6 +211,16 @@ mod tests {
     }
 
     #[test]
+    fn the_corpus_is_unpacked_and_renewed() {
+        let cx = Context::for_tests();
+        let inputs = || fs::read_dir(&kept(&cx, "ledger").unwrap()[0]).unwrap().count();
+        let count = inputs();
+        assert!(count > 10, "{count}");
+        fs::write(folder(&cx).join("kept/ledger/stale"), "").unwrap();
+        assert_eq!(inputs(), count);
+    }
+
+    #[test]
     fn a_quiet_run_is_read() {
         let o = outcome(LOG, 0);
         assert_eq!((o.executions, o.edges, o.inputs, o.found), (360_989, 539, 653, None));

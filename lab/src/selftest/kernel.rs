@@ -46,7 +46,7 @@ pub fn build(cx: &Context, wanted: impl Fn(Variant) -> bool) -> Result<Kernel> {
         test: image("kernels")?,
         hostile: if wanted(Variant::Hostile) { image("hostile")? } else { Vec::new() },
         linux: debian(Variant::Linux, "workloads")?,
-        steady: debian(Variant::Steady, "linux")?,
+        steady: debian(Variant::Steady, "disk")?,
     })
 }
 

@@ -81,7 +81,7 @@ pub fn run(cx: &Context, chosen: &[(&'static str, Shape)], all: bool) -> Result<
         return Ok(summary);
     }
     let root = cx.root.join("build/guest-table");
-    bench::recipe(&cx.root.join("guests/table/build"), &root)?;
+    bench::recipe(&cx.root.join("guests/linux/table/build"), &root)?;
     let mut cells = HashMap::new();
     for &(kernel, shape) in chosen {
         let start = Instant::now();

@@ -2,12 +2,11 @@
 #ifndef MEASURE_H
 #define MEASURE_H
 
+#include "page.h"
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-#define REASONS 64
-#define WAITS 48
 #define MAX_CPUS 16
 
 /* Prints "@exitless failed ...", kills the load and exits. */
@@ -67,13 +66,6 @@ void device_interrupt_kind(char *into, size_t room);
 void device_down(void);
 
 /* ledger.c: the hypervisor's ledger page of each vCPU. */
-struct page { /* as the hypervisor lays it out (crates/ledger, Page) */
-    uint64_t magic;
-    uint32_t version, reasons;
-    uint64_t entries, host_cycles, injected, device_injected, timer_injected, turns;
-    uint64_t exits[REASONS];
-    uint64_t waits[WAITS];
-};
 /* Maps the pages of all vCPUs that are online, and stays on the first of them. */
 void ledger_find(void);
 /* How many vCPUs have a page: 0 without our hypervisor. */

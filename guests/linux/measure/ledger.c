@@ -26,8 +26,8 @@ static volatile const struct page *page_here(void)
     if (b != 0x74697845 || c != 0x7373656c || d != 0x56707948) /* "Exit" "less" "HypV" */
         return NULL;
     __cpuid(0x40000001, a, b, c, d);
-    if (c != 1)
-        fail("the hypervisor's ledger has version %u, this program knows version 1", c);
+    if (c != PAGE_VERSION)
+        fail("the hypervisor's ledger has version %u, this program knows version %u", c, PAGE_VERSION);
     uint64_t address = (uint64_t)b << 32 | a;
     int memory = open("/dev/mem", O_RDONLY | O_SYNC);
     if (memory < 0)
@@ -36,8 +36,8 @@ static volatile const struct page *page_here(void)
     close(memory);
     if (page == MAP_FAILED)
         fail("mapping the ledger page at 0x%llx: %s", (unsigned long long)address, strerror(errno));
-    if (memcmp(page, "EXITLEDG", 8))
-        fail("no ledger page at 0x%llx: the first bytes aren't EXITLEDG", (unsigned long long)address);
+    if (((const struct page *)page)->magic != PAGE_MAGIC)
+        fail("no ledger page at 0x%llx: it doesn't begin with EXITLEDG", (unsigned long long)address);
     return page;
 }
 

@@ -96,6 +96,30 @@ fetch() {
 # version PACKAGE: of the one that `fetch` takes.
 version() { apt-cache show --no-all-versions "$1" | sed -n 's/^Version: //p' | head -n 1; }
 
+# modules FROM BASE NAME...: the modules of these names out of FROM (…/lib/modules/VERSION of
+# $package), what they depend on, and so on, unpacked below BASE, where `modprobe` finds them.
+modules() {
+    from=$1 base=$2
+    shift 2
+    to=$base/lib/modules/$(basename "$from")
+    mkdir -p "$to"
+    cp "$from/modules.order" "$from/modules.builtin" "$from/modules.builtin.modinfo" "$to"
+    wanted=$*
+    while [ -n "$wanted" ]; do
+        next=
+        for module in $wanted; do
+            [ ! -e "$to/$module.ko" ] || continue
+            file=$(find "$from" -name "$(echo "$module" | sed 's/[-_]/[-_]/g').ko*" | head -n 1)
+            [ -n "$file" ] || fail "$package has no module $module"
+            case $file in *.xz) xz -dc "$file" ;; *) cat "$file" ;; esac >"$to/$module.ko" ||
+                fail "the module $module can't be unpacked"
+            next="$next $(strings "$to/$module.ko" | sed -n 's/^depends=//p' | tr , ' ')"
+        done
+        wanted=$(echo $next)
+    done
+    try "listing the modules" "$busybox" depmod -b "$base" "$(basename "$from")"
+}
+
 # pack DIRECTORY FILE: an initramfs, not compressed: under emulation copying some MB is
 # faster than decompressing fewer.
 pack() {
