@@ -37,7 +37,7 @@ is told if its configuration (config-RELEASE) is beside it or in /boot.";
 
 /// Check a plan and show it.
 #[derive(clap::Args, Clone, Debug)]
-#[command(after_help = EXAMPLE)]
+#[command(after_help = crate::help::flow(EXAMPLE))]
 pub struct Args {
     /// The plan
     #[arg(value_name = "VM.TOML")]

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::{
     env,
-    io::{self, Seek},
+    io::{self, IsTerminal, Seek, Write},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -114,13 +114,14 @@ impl Context {
     /// Builds a package for the bare machine and gives its ELF.
     pub fn build_bare_metal(&self, package: &str) -> Result<PathBuf> {
         let triple = "x86_64-unknown-none";
+        let elf = self.target.join(triple).join("release").join(package);
         let mut messages = tempfile::tempfile().context("no temporary file can be made")?;
         let mut cargo = self.cargo();
         cargo.args(["build", "--quiet", "--release", "--target", triple, "-p", package]);
         // In a group of its own: what ^C ends is ended here, and said.
         cargo.process_group(0).stdin(Stdio::null()).stderr(messages.try_clone()?);
         let mut child = cargo.spawn().context("cargo can't be started")?;
-        let start = Instant::now();
+        let (start, mut elapsed) = (Instant::now(), Elapsed::default());
         // A build that has nothing to do says nothing.
         let mut said = false;
         let status = loop {
@@ -136,11 +137,17 @@ impl Context {
                 bail!("stopped while {package} was being built");
             }
             if !said && start.elapsed() > SILENT_BUILD {
-                say(format_args!("exitless: building {package} for the bare machine …"));
+                let first =
+                    if elf.exists() { "" } else { ", which takes a minute or two at first" };
+                say(format_args!("exitless: building {package} for the bare machine{first} …"));
                 said = true;
+            }
+            if said {
+                elapsed.show(start.elapsed());
             }
             std::thread::sleep(Duration::from_millis(20));
         };
+        elapsed.clear();
         if !status.success() {
             messages.rewind()?;
             io::copy(&mut messages, &mut io::stderr())?;
@@ -149,7 +156,7 @@ impl Context {
         if said {
             say(format_args!("exitless: built in {:.0} s", start.elapsed().as_secs_f64()));
         }
-        Ok(self.target.join(triple).join("release").join(package))
+        Ok(elf)
     }
 
     /// `cargo`, in the checkout, for this build directory.
@@ -157,6 +164,29 @@ impl Context {
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
         cargo.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target);
         cargo
+    }
+}
+
+/// The seconds that something takes, on a line of the terminal; nothing elsewhere.
+#[derive(Default)]
+struct Elapsed {
+    shown: u64,
+}
+
+impl Elapsed {
+    fn show(&mut self, elapsed: Duration) {
+        let seconds = elapsed.as_secs();
+        if seconds > self.shown && io::stderr().is_terminal() {
+            // Fails when nobody looks.
+            let _ = write!(io::stderr(), "\r\x1b[K{seconds} s");
+            self.shown = seconds;
+        }
+    }
+
+    fn clear(&mut self) {
+        if self.shown > 0 {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
     }
 }
 

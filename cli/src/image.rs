@@ -11,7 +11,7 @@ Boot it by hand, on the machine that `exitless run` would make:
 
 /// Pack a plan and its kernels into a boot image.
 #[derive(clap::Args, Clone, Debug)]
-#[command(after_help = EXAMPLE)]
+#[command(after_help = crate::help::flow(EXAMPLE))]
 pub struct Args {
     /// The plan
     #[arg(value_name = "VM.TOML")]

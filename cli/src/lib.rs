@@ -10,6 +10,7 @@ pub mod consoles;
 pub mod context;
 pub mod disk;
 pub mod entry;
+pub mod help;
 pub mod image;
 pub mod load;
 pub mod machine;

@@ -2,10 +2,11 @@
 //! `exitless-lab` what measures and tests.
 #![forbid(unsafe_code)]
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 use exitless::{check, context::Context, entry, image, report::status, run, tools, top};
-use std::{env, process::ExitCode};
+use plan::Shown;
+use std::{env, ffi::OsString, process::ExitCode};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,6 +35,8 @@ enum Command {
     Check(check::Args),
     Image(image::Args),
     Top(top::Args),
+    #[command(external_subcommand)]
+    Unknown(Vec<OsString>),
 }
 
 fn main() -> ExitCode {
@@ -52,8 +55,20 @@ fn dispatch(cli: &Cli, cx: &Context) -> Result<ExitCode> {
         Command::Check(args) => check::check(args)?,
         Command::Image(args) => image::image(args)?,
         Command::Top(args) => return top::top(args, cx),
+        Command::Unknown(words) => bail!("{}", unknown(words)),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Of a command that isn't there.
+fn unknown(words: &[OsString]) -> String {
+    let word = words.first().map(|w| w.to_string_lossy()).unwrap_or_default();
+    let own = ["run", "check", "image", "top", "help"].into_iter();
+    let known: Vec<_> = own.chain(tools::TOOLS.iter().map(|t| t.name)).collect();
+    match plan::nearest(&word, &known) {
+        Some(near) => format!("`{}` is no command; did you mean `{near}`?", Shown(&word)),
+        None => format!("`{}` is no command; there are {}", Shown(&word), known.join(", ")),
+    }
 }
 
 #[cfg(test)]
@@ -64,6 +79,17 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_command_that_is_not_there_is_named_and_so_is_one_that_is() {
+        let said = |word: &str| unknown(&[word.into()]);
+        assert_eq!(said("benhc"), "`benhc` is no command; did you mean `bench`?");
+        assert!(said("frobnicate").contains("there are run, check, image, top, help, demo"));
+        for command in Cli::command().get_subcommands() {
+            let name = command.get_name();
+            assert!(said("frobnicate").contains(name), "{name}");
+        }
     }
 
     #[test]

@@ -55,7 +55,7 @@ Exit status: 0 all VMs powered off or reset themselves for good; 1 wrong input;
 
 /// Run VMs on the emulated machine.
 #[derive(clap::Args, Clone, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = crate::help::flow(EXAMPLES))]
 pub struct Args {
     /// The plan; or describe one VM with the options below
     #[arg(value_name = "VM.TOML", conflicts_with_all = VM_OPTIONS)]

@@ -53,7 +53,7 @@ Exit status: 0 you or the run ended; 1 there is nothing to watch, or no answer."
 
 /// Watch the exits of a running `exitless run`.
 #[derive(clap::Args, Clone, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = crate::help::flow(EXAMPLES))]
 pub struct Args {
     /// The run to watch, by its process number; needed when there are several
     #[arg(long, value_name = "PID")]

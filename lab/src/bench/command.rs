@@ -167,13 +167,14 @@ fn all(cx: &Context, args: &AllArgs) -> Result<()> {
     verdict(&results)
 }
 
+const DEMO: &str = "\
+An unmodified Debian kernel runs fio on an NVMe controller: on the bare emulated machine (bare), in \
+a VM whose interrupts are trapped (trap), in a VM with exitless interrupts (eli), and in a VM that \
+owns its core's interrupt controller, the timer included (direct). Everything is counted.";
+
 /// The main job: says what it does, measures, shows the table and what follows from it.
 pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
-    println!(
-        "An unmodified Debian kernel runs fio on an NVMe controller: on the bare emulated machine (bare), in a\n\
-         VM whose interrupts are trapped (trap), in a VM with exitless interrupts (eli), and in a VM that owns\n\
-         its core's interrupt controller, the timer included (direct). Everything is counted.\n"
-    );
+    println!("{}\n", wrap(DEMO));
     let json = args.json.as_deref().map(Output::claim).transpose()?;
     println!("1 of 3: the hypervisor and the guest");
     cx.hypervisor()?;

@@ -48,7 +48,7 @@ hold. What is found is kept as a file, and the command that runs it again is sho
 
 /// Feed every parser and state machine with what nobody thought of.
 #[derive(clap::Args, Clone, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = exitless::help::flow(EXAMPLES))]
 pub struct Args {
     /// The targets; all of them unless some are named
     #[arg(value_name = "TARGET")]

@@ -46,7 +46,7 @@ must be nothing. The exit status is 1 otherwise.";
 
 /// Attack Linux at work for minutes or hours, and see that nothing is lost.
 #[derive(clap::Args, Clone, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = exitless::help::flow(EXAMPLES))]
 pub struct Args {
     /// For how long rounds begin; the last one is brought to its end
     #[arg(long, value_name = "N", default_value = "10", value_parser = positive, conflicts_with = "round")]

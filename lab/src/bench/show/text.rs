@@ -1,9 +1,8 @@
 //! Tables and sentences for the terminal, as wide as they must be.
 
 use super::{Block, Row, Table};
+use exitless::help;
 
-/// Width of a terminal's line.
-const WIDTH: usize = 100;
 const INDENT: usize = 2;
 
 /// Everything but the plots.
@@ -59,22 +58,9 @@ pub fn table(table: &Table) -> String {
     text
 }
 
-/// Breaks a sentence into lines that fit a terminal.
+/// Breaks a sentence into lines that fit the terminal.
 pub fn wrap(sentence: &str) -> String {
-    let (mut text, mut length) = (String::new(), 0);
-    for word in sentence.split(' ') {
-        let word_length = word.chars().count();
-        if length > 0 && length + 1 + word_length > WIDTH {
-            text.push('\n');
-            length = 0;
-        } else if length > 0 {
-            text.push(' ');
-            length += 1;
-        }
-        text.push_str(word);
-        length += word_length;
-    }
-    text
+    help::wrap(sentence, help::columns())
 }
 
 #[cfg(test)]
@@ -102,7 +88,7 @@ mod tests {
     fn sentences_break_between_words() {
         let sentence = "exits per second ".repeat(20);
         let broken = wrap(sentence.trim());
-        assert!(broken.lines().all(|l| l.chars().count() <= WIDTH) && broken.lines().count() > 2);
+        assert!(broken.lines().all(|l| l.chars().count() <= 100) && broken.lines().count() > 2);
         assert_eq!(broken.replace('\n', " "), sentence.trim());
     }
 }
