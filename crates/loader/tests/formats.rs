@@ -55,6 +55,17 @@ fn linux_may_end_inside_its_last_paragraph() {
 }
 
 #[test]
+fn an_initrd_of_no_bytes_is_none() {
+    let regions = regions(64 * MIB);
+    for kernel in [bzimage(), pvh64(), multiboot32()] {
+        let load = |initrd| load(&kernel, initrd, CMDLINE, &machine(&regions)).unwrap();
+        assert_eq!(load(Some(0)), load(None));
+        assert_eq!(load(Some(0)).initrd_at, None);
+        assert!(load(Some(1)).initrd_at.is_some());
+    }
+}
+
+#[test]
 fn linux_pages_map_the_low_4_gib_to_themselves() {
     let (image, regions) = (bzimage(), regions(64 * MIB));
     let load = load(&image, None, CMDLINE, &machine(&regions)).unwrap();

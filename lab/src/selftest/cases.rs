@@ -66,12 +66,13 @@ const ALL_BARE: &str = "hello,exceptions,true-np,delivery,delivery-masked,no-eoi
     bad-cr3,bad-cr4,bad-control,bad-instruction,mmio-forms,lock-mov-cr0,wild-load,wild-store,low-vectors";
 
 /// Tests after which the VM is gone.
-const ENDS: [(&str, Expected, bool); 7] = [
+const ENDS: [(&str, Expected, bool); 8] = [
     ("power-off", Expected::PowerOff, true),
     ("reset-acpi", Expected::Reset, false),
     ("reset-chipset", Expected::Reset, false),
     ("reset-keyboard", Expected::Reset, false),
     ("triple-fault", Expected::Fault("triple fault"), true),
+    ("exchanged-code", Expected::Fault("that the guest has switched off"), false),
     ("wild-jump", Expected::Fault("90000000"), false),
     ("wild-tables", Expected::Fault("90000000"), false),
 ];

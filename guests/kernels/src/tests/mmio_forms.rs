@@ -3,7 +3,9 @@
 //!
 //! On the bare machine the CPU itself performs them, so that it says what is right.
 
-use crate::{boot::Boot, console::check, cpu, idt, state, wait, x2apic};
+use super::idt::{ALIAS, map_alias, map_alias_unseen};
+use crate::idt::arena;
+use crate::{boot::Boot, console::check, console::println, cpu, idt, state, wait, x2apic};
 use core::arch::asm;
 
 /// Register select; its next three registers are nothing.
@@ -204,4 +206,30 @@ pub fn lock_mov_cr0(test: &str, _: &Boot) {
     set(0);
     let came = wait::until(|| idt::count(VECTOR) == before + 1);
     check!(test, came && cpu::cr8() == 0, "which comes when it is lowered");
+}
+
+/// The CPU runs a plain load that exits; where the host looks for it stands an instruction of AVX,
+/// which is off. It ends this VM and must not end the host.
+pub fn exchanged(test: &str, _: &Boot) {
+    const LOAD: [u8; 3] = [0x8B, 0x07, 0xC3]; // mov eax, [rdi]; ret
+    const VECTOR_LOAD: [u8; 5] = [0xC5, 0xFC, 0x10, 0x07, 0xC3]; // vmovups ymm0, [rdi]; ret
+    let write = |page: u64, code: &[u8]| {
+        for (at, byte) in (page..).zip(code) {
+            // SAFETY: the arena is for tests to fill.
+            unsafe { (at as *mut u8).write_volatile(*byte) }
+        }
+    };
+    let (first, second) = (arena(0x1000), arena(0x2000));
+    write(first, &LOAD);
+    write(second, &VECTOR_LOAD);
+    let call = |address: u64| {
+        // SAFETY: either page's code loads from the address and returns.
+        unsafe { asm!("call {}", in(reg) ALIAS, in("rdi") address, out("rax") _) }
+    };
+    println!("code at {ALIAS:#x} now");
+    map_alias(first);
+    call(first);
+    map_alias_unseen(second);
+    call(SELECT);
+    check!(test, false, "the host performed what the CPU didn't");
 }

@@ -84,6 +84,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("wild-jump", hostile::wild_jump),
     ("wild-tables", hostile::wild_tables),
     ("mmio-forms", mmio_forms::forms),
+    ("exchanged-code", mmio_forms::exchanged),
     ("lock-mov-cr0", mmio_forms::lock_mov_cr0),
     ("low-vectors", low::low_vectors),
     ("lowest-vectors", low::lowest_vectors),
