@@ -16,7 +16,7 @@ pub struct Tool {
 }
 
 /// All of them, in the order of the help text.
-pub const TOOLS: [Tool; 5] = [
+pub const TOOLS: [Tool; 6] = [
     Tool {
         name: "demo",
         about: "Bare metal and three kinds of VM side by side: the main experiment, explained",
@@ -27,6 +27,10 @@ pub const TOOLS: [Tool; 5] = [
     Tool {
         name: "soak",
         about: "Attack Linux at work for minutes or hours, and see that nothing is lost",
+    },
+    Tool {
+        name: "mutants",
+        about: "Change the code where a test must notice, and see that one does",
     },
 ];
 
@@ -70,7 +74,7 @@ fn lab() -> Result<PathBuf> {
 pub fn help_section() -> String {
     let mut text = String::from("Measuring and testing:\n");
     for Tool { name, about } in TOOLS {
-        text += &format!("  {name:6} {about}\n");
+        text += &format!("  {name:7} {about}\n");
     }
     text
 }

@@ -8,6 +8,7 @@ mod cmdline;
 mod elf;
 mod fuzz;
 mod imports;
+mod mutants;
 mod selftest;
 mod soak;
 mod summary;
@@ -33,6 +34,7 @@ enum Command {
     Test(test::Args),
     Fuzz(fuzz::Args),
     Soak(soak::Args),
+    Mutants(mutants::Args),
 }
 
 fn main() -> ExitCode {
@@ -46,6 +48,7 @@ fn dispatch(cli: &Cli, cx: &Context) -> Result<ExitCode> {
         Command::Test(args) => return test::test(args, cx),
         Command::Fuzz(args) => return fuzz::fuzz(args, cx),
         Command::Soak(args) => return soak::soak(args, cx),
+        Command::Mutants(args) => return mutants::mutants(args, cx),
     }
     Ok(ExitCode::SUCCESS)
 }
