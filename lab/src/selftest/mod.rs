@@ -29,7 +29,7 @@ use crate::summary::Summary;
 use anyhow::{Result, bail};
 use case::{Case, Outcome};
 use exitless::context::Context;
-use names::named;
+pub use names::named;
 use std::time::Instant;
 
 /// Lines of the hypervisor's log shown after a failure.
