@@ -189,9 +189,10 @@ impl Counted {
         self.all() - others.map(|r| self.of(*r)).sum::<u64>()
     }
 
-    /// How many exits more, or fewer, the turns on a shared core explain.
+    /// How many exits more, or fewer, the turns on a shared core explain: those in the window, and the one
+    /// before it, of which something may be left to complete.
     fn explained(&self) -> u64 {
-        if shared() { EACH_TURN * self.turns } else { 0 }
+        if shared() { EACH_TURN * (self.turns + 1) } else { 0 }
     }
 
     /// Checks the count of `reason` against what each policy allows, give or take what turns explain. With
