@@ -94,14 +94,12 @@ impl Function {
     }
 }
 
-/// The most bridges above a function: one a bus.
-const DEPTH: usize = 256;
-
-/// The bridge that leads to a bus, nearest to it.
+/// The bridge that leads to a function's bus, nearest to it. Numbers of buses grow away from the root
+/// (PCI-to-PCI Bridge 1.2, 3.2.5.3): a bridge that says otherwise leads nowhere, and no way is endless.
 fn above<'a>(functions: &'a [Function], function: &Function) -> Option<&'a Function> {
     let bus = function.physical.unwrap_or(function.bdf).bus();
     let leads =
-        |f: &&Function| f.bdf.bus() != bus && f.buses.as_ref().is_some_and(|b| b.contains(&bus));
+        |f: &&Function| f.bdf.bus() < bus && f.buses.as_ref().is_some_and(|b| b.contains(&bus));
     functions.iter().filter(leads).min_by_key(|f| f.buses.as_ref().map_or(0, |b| b.len()))
 }
 
@@ -110,7 +108,7 @@ fn path<'a>(
     functions: &'a [Function],
     function: &'a Function,
 ) -> impl Iterator<Item = &'a Function> + Clone {
-    core::iter::successors(Some(function), |f| above(functions, f)).take(DEPTH)
+    core::iter::successors(Some(function), |f| above(functions, f))
 }
 
 /// Why these two of `functions` can't be kept apart; none if they can, or aren't among them.

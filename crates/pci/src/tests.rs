@@ -167,6 +167,19 @@ fn a_bridge_that_claims_its_own_bus_ends_the_way_up() {
     assert_eq!(why(&all, a, b), None);
 }
 
+/// Firmware that got the buses wrong: two bridges, each of which claims to be above the other.
+#[test]
+fn bridges_that_lead_to_each_other_make_no_endless_way() {
+    let (a, b) = (bdf(0, 0, 0), bdf(0, 0, 1));
+    let all = vec![
+        bridge(a, Kind::RootPort, Some(ON), 0..=3),
+        bridge(bdf(2, 0, 0), Kind::RootPort, Some(ON), 0..=0),
+        endpoint(b),
+    ];
+    assert_eq!(together(&all, a, b), Some(Why::OneDevice(a, b)));
+    assert_eq!(together(&all, b, a), Some(Why::OneDevice(b, a)));
+}
+
 #[test]
 fn what_acs_has_is_switched_on() {
     let wanted = |capability, control| Acs { capability, control }.wanted();
