@@ -13,6 +13,7 @@ struct Input {
     physical: [u32; 4],
     apic_id: u32,
     cpus: u32,
+    apic: bool,
     osxsave: bool,
     pke: bool,
     max_basic: u32,
@@ -41,6 +42,7 @@ fuzz_target!(|input: Input| {
     let vcpu = CpuidContext {
         apic_id: input.apic_id,
         cpus: input.cpus,
+        apic: input.apic,
         osxsave: input.osxsave,
         pke: input.pke,
         max_basic: input.max_basic,

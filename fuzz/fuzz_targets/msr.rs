@@ -13,9 +13,8 @@ use virtual_pc::msr::{
 struct Input {
     intel: bool,
     physical_bits: u8,
-    boot_processor: bool,
     microcode: u64,
-    arch_capabilities: u64,
+    arch_capabilities: Option<u64>,
     lfence_serializes: bool,
     accesses: Vec<(Place, u64)>,
     efer: (u32, u32, u32, Vec<(u64, bool)>),
@@ -39,7 +38,6 @@ fuzz_target!(|input: Input| {
     let mut msrs = Msrs::new(Identity {
         vendor: if input.intel { Vendor::Intel } else { Vendor::Amd },
         physical_bits: input.physical_bits,
-        boot_processor: input.boot_processor,
         microcode: input.microcode,
         arch_capabilities: input.arch_capabilities,
         lfence_serializes: input.lfence_serializes,

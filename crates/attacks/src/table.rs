@@ -208,8 +208,7 @@ const APIC: &[Attack] = &[
         &[shown(MsrWrite, 1000)],
     )
     .taking(1000),
-    attack("base", "switches the APIC off, to xAPIC, elsewhere", &[shown(MsrWrite, 3000)])
-        .taking(3000),
+    attack("base", "switches the APIC off, on, elsewhere", &[shown(MsrWrite, 3000)]).taking(3000),
     attack(
         "disabled",
         "disables it by software with interrupts under way",
@@ -228,6 +227,11 @@ const APIC: &[Attack] = &[
         &[shown(TimerProgram, 20)],
     ),
     attack("page", "commands through the page of the xAPIC", &[shown(NestedPageFault, 500)]),
+    attack(
+        "xapic",
+        "in xAPIC mode, commands to others and noise in every register, modes changed meanwhile",
+        &[shown(Ipi, 500), shown(ApicPage, 2000), shown(MsrWrite, 200)],
+    ),
 ];
 
 const IDT: &[Attack] = &[

@@ -1,13 +1,18 @@
-//! The x2APIC a guest sees (SDM vol. 3, 11.12; APM vol. 2, 16), as far as the host
+//! The local APIC a guest sees, in every mode (SDM vol. 3, 11; APM vol. 2, 16), as far as the host
 //! emulates it.
 //!
 //! In injection mode all of it is here: what is pending (IRR), what is in service
-//! (ISR). In direct mode IRR and ISR are empty and the physical local APIC holds the
-//! guest's state; registers that the guest may read then show the physical ones less
-//! what belongs to the host. The timer is always the physical timer of the core,
-//! programmed with the guest's values and a vector of the host's.
+//! (ISR). While the guest takes its interrupts itself IRR and ISR are empty and the physical local
+//! APIC holds the guest's state; registers that the guest may read then show the physical ones less
+//! what belongs to the host. That is possible in x2APIC mode only ([`LocalApic::exitless`]). The timer
+//! is always the physical timer of the core, programmed with the guest's values and a vector of the
+//! host's.
+//!
+//! Globally disabled it accepts nothing and has forgotten everything; disabled by software it accepts
+//! nothing and keeps what it has (SDM vol. 3, 11.4.3 and 11.4.7.2). No pin is connected to LINT0 and
+//! LINT1, and nothing raises the thermal and performance entries: they hold what is written.
 
-use crate::{VectorSet, class};
+use crate::{Addressing, ApicBase, ApicMode, Destination, Refused, VectorSet, class, is_ordinary};
 
 /// What the emulation needs of the core it runs on.
 pub trait Core {
@@ -17,8 +22,9 @@ pub trait Core {
     fn set_task_priority(&mut self, priority: u8);
     /// Guest-owned interrupts in service in the physical local APIC, by guest vector.
     fn in_service(&self) -> VectorSet;
-    /// Guest-owned interrupts pending in the physical local APIC, by guest vector.
-    fn requested(&self) -> VectorSet;
+    /// Guest-owned interrupts pending in the physical local APIC, by guest vector; the timer's is
+    /// `timer`, if it has one.
+    fn requested(&self, timer: Option<u8>) -> VectorSet;
     /// Current count of the physical timer.
     fn timer_count(&self) -> u32;
 }
@@ -36,73 +42,7 @@ pub struct TimerSetup {
     pub initial: Option<u32>,
 }
 
-/// Whom an inter-processor interrupt is for, in the guest's APIC ids.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Destination {
-    /// The sender.
-    Itself,
-    /// Everybody, the sender too.
-    All,
-    /// Everybody else.
-    Others,
-    /// One physical APIC id.
-    Physical(u32),
-    /// A logical x2APIC destination: cluster in the upper half, members in the lower.
-    Logical(u32),
-}
-
-impl Destination {
-    /// The one that an interrupt command names.
-    #[inline]
-    pub const fn of(command: u64) -> Destination {
-        const SHORTHAND: u64 = 3 << 18;
-        const LOGICAL: u64 = 1 << 11;
-        let id = (command >> 32) as u32;
-        // The frequent one, first.
-        if command & (SHORTHAND | LOGICAL) == 0 && id != u32::MAX {
-            return Destination::Physical(id);
-        }
-        match command >> 18 & 3 {
-            // Broadcast, in both destination modes (SDM vol. 3, 11.12.9).
-            0 if id == u32::MAX => Destination::All,
-            0 => Destination::Logical(id),
-            1 => Destination::Itself,
-            2 => Destination::All,
-            _ => Destination::Others,
-        }
-    }
-
-    /// The receivers among the local APICs 0 to 63, a bit each, of what `sender`, one of them,
-    /// sends.
-    #[inline]
-    pub const fn members(self, sender: u32) -> u64 {
-        match self {
-            Destination::Physical(id) => bit(id),
-            Destination::Others => !bit(sender),
-            Destination::All => !0,
-            Destination::Itself => bit(sender),
-            Destination::Logical(set) if set >> 16 < 4 => (set as u64 & 0xFFFF) << (set >> 16 << 4),
-            Destination::Logical(_) => 0,
-        }
-    }
-
-    /// Is the local APIC `id` among the receivers of what `sender` sends?
-    pub const fn includes(self, id: u32, sender: u32) -> bool {
-        match self {
-            Destination::Itself => sender == id,
-            Destination::All => true,
-            Destination::Others => sender != id,
-            Destination::Physical(only) => only == id,
-            Destination::Logical(set) => set >> 16 == id >> 4 && set & 1 << (id & 15) != 0,
-        }
-    }
-}
-
-const fn bit(id: u32) -> u64 {
-    if id < 64 { 1 << id } else { 0 }
-}
-
-/// What the host has to do after a register write.
+/// What the host has to do after a write to a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteEffect {
     /// Nothing.
@@ -114,6 +54,13 @@ pub enum WriteEffect {
     /// Send a fixed interrupt (the sender is included where the destination says so).
     Interrupt {
         /// For whom.
+        destination: Destination,
+        /// Its vector.
+        vector: u8,
+    },
+    /// Send a fixed interrupt to one of the receivers.
+    OneOf {
+        /// For one of whom.
         destination: Destination,
         /// Its vector.
         vector: u8,
@@ -131,11 +78,7 @@ pub enum WriteEffect {
     },
 }
 
-/// The access is one that raises #GP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused;
-
-// Register numbers: MSR 0x800 + n.
+// Register numbers: MSR 0x800 + n, and 16 × n in the xAPIC's page.
 const ID: u8 = 0x02;
 const VERSION: u8 = 0x03;
 const TPR: u8 = 0x08;
@@ -158,34 +101,47 @@ const SELF_IPI: u8 = 0x3F;
 
 const LVT_MASKED: u32 = 1 << 16;
 const LVT_PERIODIC: u32 = 1 << 17;
+/// Another delivery mode than fixed.
+const LVT_MODE: u32 = 0x700;
 const LVT_BITS: u32 = 0x3_57FF;
 const SVR_ENABLED: u32 = 1 << 8;
-/// ESR bits: a vector below 16 was sent, or received.
+/// ESR bits: a vector below 16 was sent, or received; a register that isn't there was named.
 const ERROR_SEND_VECTOR: u32 = 1 << 5;
 const ERROR_RECEIVE_VECTOR: u32 = 1 << 6;
+const ERROR_REGISTER: u32 = 1 << 7;
 /// Six LVT entries, version as an integrated APIC says it, no EOI-broadcast suppression.
 const VERSION_VALUE: u32 = 5 << 16 | 0x14;
+const DIVIDE_BITS: u32 = 0b1011;
+/// The lowest vector of an interrupt.
+const FIRST_VECTOR: u8 = 16;
 
 /// The virtual local APIC of one vCPU.
 #[derive(Clone, Debug)]
 pub struct LocalApic {
+    base: ApicBase,
     id: u32,
     requested: VectorSet,
     in_service: VectorSet,
     svr: u32,
     esr: u32,
     esr_latched: u32,
+    /// In xAPIC mode its upper half is the second register, with the destination in bits 63:56.
     icr: u64,
     /// Timer, thermal, performance, LINT0, LINT1, error.
     lvt: [u32; 6],
     divide: u32,
     initial: u32,
+    /// Of xAPIC mode: bits 31:24 of LDR; DFR says cluster model.
+    logical: u8,
+    clusters: bool,
 }
 
 impl LocalApic {
-    /// As after reset, for the vCPU with this APIC id.
+    /// As firmware leaves it, in x2APIC mode, for the vCPU with this APIC id; the one with id 0 is
+    /// the first processor.
     pub const fn new(id: u32) -> Self {
         LocalApic {
+            base: ApicBase::new(id == 0),
             id,
             requested: VectorSet::EMPTY,
             in_service: VectorSet::EMPTY,
@@ -196,7 +152,90 @@ impl LocalApic {
             lvt: [LVT_MASKED; 6],
             divide: 0,
             initial: 0,
+            logical: 0,
+            clusters: false,
         }
+    }
+
+    /// INIT: all registers as after reset, the mode as it is (SDM vol. 3, 11.4.7.3 and figure 11-27).
+    pub const fn init(&mut self) {
+        let base = self.base;
+        *self = LocalApic::new(self.id);
+        self.base = base;
+    }
+
+    /// The mode.
+    #[inline]
+    pub const fn mode(&self) -> ApicMode {
+        self.base.mode()
+    }
+
+    /// IA32_APIC_BASE.
+    pub const fn base(&self) -> u64 {
+        self.base.bits()
+    }
+
+    /// Guest-physical address of the registers' page; none but in xAPIC mode.
+    pub const fn page(&self) -> Option<u64> {
+        match self.mode() {
+            ApicMode::Xapic => Some(self.base.page()),
+            ApicMode::X2apic | ApicMode::Disabled => None,
+        }
+    }
+
+    /// What others must know to address it.
+    pub const fn addressing(&self) -> Addressing {
+        Addressing::new(self.mode(), self.logical, self.clusters)
+    }
+
+    /// Does it accept interrupts?
+    const fn accepts(&self) -> bool {
+        self.svr & SVR_ENABLED != 0 && !matches!(self.mode(), ApicMode::Disabled)
+    }
+
+    /// May the guest take its interrupts itself, by the physical local APIC, which is in x2APIC mode
+    /// and enabled for good?
+    #[inline]
+    pub const fn exitless(&self) -> bool {
+        self.svr & SVR_ENABLED != 0 && matches!(self.mode(), ApicMode::X2apic)
+    }
+
+    /// Can the physical timer interrupt the guest with the guest's own vector, or not at all? Vectors
+    /// below 32 would be exceptions to a host that takes one in the guest's place.
+    pub fn timer_is_ordinary(&self) -> bool {
+        self.timer_vector().is_none_or(|v| v < FIRST_VECTOR || is_ordinary(v))
+    }
+
+    /// Could writing this to MSR 0x800 + `register` end what [`LocalApic::exitless`] or
+    /// [`LocalApic::timer_is_ordinary`] says? To be asked first: what the physical local APIC has for
+    /// the guest then is to be taken over before.
+    pub const fn ends_exitless(register: u8, value: u64) -> bool {
+        match register {
+            SVR => value & SVR_ENABLED as u64 == 0,
+            LVT_TIMER => !is_ordinary(value as u8),
+            _ => false,
+        }
+    }
+
+    /// Writes IA32_APIC_BASE on a CPU with so many physical address bits. `free`: can the registers'
+    /// page be at this address? To disable it is to reset it; from xAPIC mode to x2APIC mode it keeps
+    /// what it has.
+    pub fn write_base(
+        &mut self,
+        value: u64,
+        physical_bits: u8,
+        free: impl FnOnce(u64) -> bool,
+    ) -> Result<WriteEffect, Refused> {
+        let (old, new) = (self.base, self.base.write(value, physical_bits)?);
+        if new.mode() == ApicMode::Xapic && new.page() != ApicBase::HOME && !free(new.page()) {
+            return Err(Refused);
+        }
+        self.base = new;
+        if new.mode() == ApicMode::Disabled && old.mode() != ApicMode::Disabled {
+            self.init();
+            return Ok(WriteEffect::Timer(TimerSetup { initial: Some(0), ..self.timer() }));
+        }
+        Ok(WriteEffect::None)
     }
 
     /// Nothing pending, nothing in service: the guest may take its interrupts itself.
@@ -204,14 +243,27 @@ impl LocalApic {
         self.requested.is_empty() && self.in_service.is_empty()
     }
 
-    /// Makes a (fixed, edge-triggered) interrupt pending. One already pending with that
-    /// vector absorbs it, as in hardware.
+    /// Makes a (fixed, edge-triggered) interrupt pending, if interrupts are accepted. One already
+    /// pending with that vector absorbs it, as in hardware.
     pub fn request(&mut self, vector: u8) {
-        if vector < 16 {
-            self.esr_latched |= ERROR_RECEIVE_VECTOR;
-        } else {
+        if !self.accepts() {
+            return;
+        }
+        if vector >= FIRST_VECTOR {
+            self.requested.insert(vector);
+        } else if let Some(vector) = self.error(ERROR_RECEIVE_VECTOR) {
             self.requested.insert(vector);
         }
+    }
+
+    /// An error is noted. The vector of the interrupt that tells of it: of the first one since the
+    /// guest last looked (SDM vol. 3, 11.5.3).
+    fn error(&mut self, error: u32) -> Option<u8> {
+        let first = self.esr_latched == 0;
+        self.esr_latched |= error;
+        let [.., entry] = self.lvt;
+        let told = first && entry & (LVT_MASKED | LVT_MODE) == 0 && self.accepts();
+        (told && entry as u8 >= FIRST_VECTOR).then_some(entry as u8)
     }
 
     /// Takes over interrupts that the guest has in service in the physical local APIC;
@@ -243,28 +295,46 @@ impl LocalApic {
         (entry & LVT_MASKED == 0 && self.svr & SVR_ENABLED != 0).then_some(entry as u8)
     }
 
+    /// The timer's registers as the guest wrote them where that caused no exit: the count it starts
+    /// from, and the divider.
+    pub fn adopt_timer(&mut self, initial: u32, divide: u32) {
+        (self.initial, self.divide) = (initial, divide & DIVIDE_BITS);
+    }
+
     /// Reads MSR 0x800 + `register`.
     pub fn read(&self, register: u8, core: &impl Core) -> Result<u64, Refused> {
-        let value = match register {
-            ID => self.id,
+        if self.mode() != ApicMode::X2apic {
+            return Err(Refused);
+        }
+        Ok(match register {
+            ID => self.id.into(),
+            LDR => ((self.id >> 4) << 16 | 1 << (self.id & 15)).into(),
+            ICR => self.icr,
+            _ => self.value(register, core).ok_or(Refused)?.into(),
+        })
+    }
+
+    /// A register that reads the same in both modes.
+    fn value(&self, register: u8, core: &impl Core) -> Option<u32> {
+        Some(match register {
             VERSION => VERSION_VALUE,
-            TPR => core.task_priority() as u32,
-            PPR => self.processor_priority(core) as u32,
-            LDR => (self.id >> 4) << 16 | 1 << (self.id & 15),
+            TPR => core.task_priority().into(),
+            PPR => self.processor_priority(core).into(),
             SVR => self.svr,
             ISR..TMR => self.in_service.union(&core.in_service()).register(register - ISR),
             // Only edge-triggered interrupts are ever delivered.
             TMR..IRR => 0,
-            IRR..ESR => self.requested.union(&core.requested()).register(register - IRR),
+            IRR..ESR => {
+                let pending = core.requested(self.timer_vector());
+                self.requested.union(&pending).register(register - IRR)
+            }
             ESR => self.esr,
-            ICR => return Ok(self.icr),
             LVT_TIMER..=LVT_ERROR => self.lvt[(register - LVT_TIMER) as usize],
             TIMER_INITIAL => self.initial,
             TIMER_CURRENT => core.timer_count(),
             TIMER_DIVIDE => self.divide,
-            _ => return Err(Refused),
-        };
-        Ok(value as u64)
+            _ => return None,
+        })
     }
 
     fn processor_priority(&self, core: &impl Core) -> u8 {
@@ -280,45 +350,58 @@ impl LocalApic {
         value: u64,
         core: &mut impl Core,
     ) -> Result<WriteEffect, Refused> {
-        if register == ICR {
-            return self.write_icr(value);
+        if self.mode() != ApicMode::X2apic {
+            return Err(Refused);
         }
-        let value = u32::try_from(value).map_err(|_| Refused)?;
         match register {
-            TPR if value <= 0xFF => core.set_task_priority(value as u8),
-            EOI if value == 0 => return Ok(WriteEffect::Completed(self.complete())),
-            SVR if value & !0x1FF == 0 => {
+            // The frequent ones, first.
+            EOI if value == 0 => Ok(WriteEffect::Completed(self.complete())),
+            SELF_IPI if value <= 0xFF => Ok(self.fixed(Destination::Itself, value as u8)),
+            ICR => Ok(self.command(value, Destination::of(value))),
+            _ => match writable(register) {
+                Some(bits) if value & !u64::from(bits) == 0 => {
+                    Ok(self.set(register, value as u32, core))
+                }
+                _ => Err(Refused),
+            },
+        }
+    }
+
+    /// Writes one of the registers that are [`writable`] in both modes.
+    fn set(&mut self, register: u8, value: u32, core: &mut impl Core) -> WriteEffect {
+        match register {
+            TPR => core.set_task_priority(value as u8),
+            EOI => return WriteEffect::Completed(self.complete()),
+            SVR => {
                 self.svr = value;
                 if value & SVR_ENABLED == 0 {
                     // A software-disabled APIC masks every LVT entry (SDM vol. 3, 11.4.7.2).
                     self.lvt.iter_mut().for_each(|e| *e |= LVT_MASKED);
-                    return Ok(WriteEffect::Timer(self.timer(None)));
+                    return WriteEffect::Timer(self.timer());
                 }
             }
-            ESR if value == 0 => self.esr = core::mem::take(&mut self.esr_latched),
+            ESR => self.esr = core::mem::take(&mut self.esr_latched),
             LVT_TIMER => {
-                self.set_lvt(0, value & !(0x700 | 1 << 14));
-                return Ok(WriteEffect::Timer(self.timer(None)));
+                self.set_lvt(0, value & !(LVT_MODE | 1 << 14));
+                return WriteEffect::Timer(self.timer());
             }
             LVT_THERMAL..=LVT_ERROR => {
                 self.set_lvt((register - LVT_TIMER) as usize, value & !LVT_PERIODIC)
             }
             TIMER_INITIAL => {
                 self.initial = value;
-                return Ok(WriteEffect::Timer(self.timer(Some(value))));
+                return WriteEffect::Timer(TimerSetup { initial: Some(value), ..self.timer() });
             }
-            TIMER_DIVIDE if value & !0b1011 == 0 => {
+            TIMER_DIVIDE => {
                 self.divide = value;
-                return Ok(WriteEffect::Timer(self.timer(None)));
+                return WriteEffect::Timer(self.timer());
             }
-            SELF_IPI if value <= 0xFF => {
-                return Ok(self.fixed(Destination::Itself, value as u8));
-            }
-            _ => return Err(Refused),
+            _ => {}
         }
-        Ok(WriteEffect::None)
+        WriteEffect::None
     }
 
+    #[inline]
     fn complete(&mut self) -> Option<u8> {
         let vector = self.in_service.highest()?;
         self.in_service.remove(vector);
@@ -332,56 +415,42 @@ impl LocalApic {
         }
     }
 
-    fn timer(&self, initial: Option<u32>) -> TimerSetup {
+    /// How the timer is set, its count apart.
+    pub fn timer(&self) -> TimerSetup {
         let entry = self.lvt[0];
         TimerSetup {
             divide: self.divide,
             periodic: entry & LVT_PERIODIC != 0,
             masked: entry & LVT_MASKED != 0,
-            initial,
+            initial: None,
         }
-    }
-
-    /// The frequent interrupt command: a fixed interrupt with a legal vector. Gives for whom it
-    /// is, and its vector; nothing if it is another command, which [`LocalApic::write`] takes.
-    #[inline]
-    pub fn quick_command(&mut self, value: u64) -> Option<(Destination, u8)> {
-        /// The delivery modes but fixed and lowest priority.
-        const OTHER_MODES: u64 = 0b110 << 8;
-        if value & OTHER_MODES != 0 || (value as u8) < 16 {
-            return None;
-        }
-        self.icr = value & !(1 << 12);
-        Some((Destination::of(value), value as u8))
-    }
-
-    /// The interrupt command register (SDM vol. 3, 11.6.1 and 11.12.9).
-    fn write_icr(&mut self, value: u64) -> Result<WriteEffect, Refused> {
-        /// Level triggered, and not asserted: the end of an INIT, which means nothing any more.
-        const DEASSERT: (u64, u64) = (1 << 15 | 1 << 14, 1 << 15);
-        self.icr = value & !(1 << 12);
-        let vector = value as u8;
-        let destination = Destination::of(value);
-        Ok(match value >> 8 & 7 {
-            // Fixed, and lowest priority, which x2APIC hardware may treat as fixed.
-            0 | 1 => self.fixed(destination, vector),
-            4 => WriteEffect::Nmi(destination),
-            5 if value & DEASSERT.0 == DEASSERT.1 => WriteEffect::None,
-            5 => WriteEffect::Init(destination),
-            6 => WriteEffect::StartUp { destination, page: vector },
-            _ => WriteEffect::None,
-        })
-    }
-
-    fn fixed(&mut self, destination: Destination, vector: u8) -> WriteEffect {
-        if vector < 16 {
-            self.esr_latched |= ERROR_SEND_VECTOR;
-            return WriteEffect::None;
-        }
-        WriteEffect::Interrupt { destination, vector }
     }
 }
 
+/// The bits that a write may set: others raise #GP in x2APIC mode, and mean nothing in xAPIC mode.
+/// `None`: not a register that is written, or not the same way in both.
+const fn writable(register: u8) -> Option<u32> {
+    Some(match register {
+        TPR => 0xFF,
+        EOI | ESR => 0,
+        SVR => 0x1FF,
+        LVT_TIMER..=LVT_ERROR | TIMER_INITIAL => u32::MAX,
+        TIMER_DIVIDE => DIVIDE_BITS,
+        _ => return None,
+    })
+}
+
+#[path = "apic_command.rs"]
+mod command;
+#[path = "apic_page.rs"]
+mod page;
+
+#[cfg(test)]
+#[path = "apic_mode_tests.rs"]
+mod mode_tests;
+#[cfg(test)]
+#[path = "apic_page_tests.rs"]
+mod page_tests;
 #[cfg(test)]
 #[path = "apic_tests.rs"]
 mod tests;

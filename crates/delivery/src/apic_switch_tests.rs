@@ -8,6 +8,7 @@ use proptest::prelude::*;
 const PPR: u8 = 0x0A;
 const EOI: u8 = 0x0B;
 const TPR: u8 = 0x08;
+const SVR: u8 = 0x0F;
 const ISR: u8 = 0x10;
 const IRR: u8 = 0x20;
 
@@ -53,7 +54,7 @@ impl Core for Hardware {
     fn in_service(&self) -> VectorSet {
         self.in_service
     }
-    fn requested(&self) -> VectorSet {
+    fn requested(&self, _: Option<u8>) -> VectorSet {
         self.requested
     }
     fn timer_count(&self) -> u32 {
@@ -77,10 +78,10 @@ struct Shared {
 
 impl Shared {
     fn new() -> Self {
-        let guest = |id| Guest {
-            apic: LocalApic::new(id),
-            mode: Mode::Injection,
-            bare: Hardware::default(),
+        let guest = |id| {
+            let mut apic = LocalApic::new(id);
+            apic.write(SVR, 0x1FF, &mut Hardware::default()).unwrap();
+            Guest { apic, mode: Mode::Injection, bare: Hardware::default() }
         };
         Shared { guests: [guest(0), guest(1)], physical: Hardware::default(), running: 0 }
     }

@@ -11,9 +11,11 @@
 #![forbid(unsafe_code)]
 
 mod apic;
+mod apic_base;
 #[cfg(test)]
 mod apic_switch_tests;
 mod core_vectors;
+mod destination;
 mod event;
 mod kicks;
 mod mode;
@@ -22,12 +24,14 @@ mod startup;
 mod timer;
 mod vectors;
 
-pub use apic::{Core, Destination, LocalApic, Refused, TimerSetup, WriteEffect};
+pub use apic::{Core, LocalApic, TimerSetup, WriteEffect};
+pub use apic_base::{ApicBase, ApicMode, Refused};
 pub use core_vectors::{Arrived, CoreVectors, FIRST_RESERVED};
+pub use destination::{Addressing, Destination};
 pub use event::{DeliveryFault, Event, EventKind, Raised, classify};
 pub use kicks::{Kicks, NmiSource};
 pub use mode::{Mode, mode_for};
 pub use shadow::{GATE_BYTES, PAGE_BYTES, Unsuitable, build, gate_present, suitable};
 pub use startup::{Found, Signal, Startup};
 pub use timer::VirtualTimer;
-pub use vectors::{Routes, STAND_IN_TOP, VectorSet, class};
+pub use vectors::{Routes, STAND_IN_TOP, VectorSet, class, is_ordinary};

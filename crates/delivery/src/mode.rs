@@ -8,7 +8,8 @@
 //!
 //! Injection mode is the baseline: `trap` is a vCPU that never leaves it. A vCPU under
 //! `eli` is in it whenever a virtual interrupt is pending or in service, and whenever
-//! its IDT can't be shadowed or may be changing. So `eli` never has an exit that the
+//! its IDT can't be shadowed or may be changing, and whenever its local APIC isn't in
+//! x2APIC mode. So `eli` never has an exit that the
 //! baseline wouldn't have, except the two that end direct mode: an interrupt of the
 //! host's (which the baseline takes as an INTR exit) and a change of the IDT.
 
@@ -20,12 +21,13 @@ pub enum Mode {
     /// Every physical interrupt exits; the host injects; EOI exits.
     Injection,
     /// As [`Mode::Direct`], and the guest's timer is the core's: the host has no vector of its own
-    /// on the core and takes it back by NMI alone. Policy `direct` never leaves it.
+    /// on the core and takes it back by NMI alone. Policy `direct`, while the guest's local APIC is in
+    /// x2APIC mode and enabled.
     Dedicated,
 }
 
-/// The mode to enter the guest in. `quiet`: no virtual interrupt pending or in
-/// service; `sources`: the guest has assigned interrupts; `shadowed`: the guest's IDT
+/// The mode to enter the guest in. `quiet`: the guest's local APIC is in x2APIC mode and enabled, no
+/// virtual interrupt pending or in service; `sources`: the guest has assigned interrupts; `shadowed`: the guest's IDT
 /// has a valid shadow in place.
 pub const fn mode_for(quiet: bool, sources: bool, shadowed: bool) -> Mode {
     if quiet && sources && shadowed { Mode::Direct } else { Mode::Injection }

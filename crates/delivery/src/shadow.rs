@@ -94,6 +94,24 @@ mod tests {
         assert_eq!(suitable(true, 0x1FF0, 0xFFFF, &hidden), Err(Unsuitable::CrossesPage));
     }
 
+    #[test]
+    fn a_gate_is_found_by_table_and_vector() {
+        const TABLE: usize = 0x200;
+        for (flags, present) in [(0x8E, true), (0x80, true), (0x0E, false), (0x7F, false)] {
+            let mut page = [if present { 0x7F } else { 0xFF }; PAGE_BYTES];
+            page[TABLE + 0x41 * GATE_BYTES + 5] = flags;
+            assert_eq!(gate_present(&page, TABLE, 0x41), present, "{flags:#x}");
+            for (table, vector) in [(TABLE, 0x40), (TABLE, 0x42), (TABLE + 1, 0x41), (0, 0x41)] {
+                assert_eq!(gate_present(&page, table, vector), !present, "{table:#x}, {vector:#x}");
+            }
+            let last = PAGE_BYTES - GATE_BYTES;
+            page[last + 5] = flags;
+            assert_eq!(gate_present(&page, 0, 0xFF), present);
+            assert_eq!(gate_present(&page, last, 0), present);
+        }
+        assert!(!gate_present(&[0xFF; PAGE_BYTES], PAGE_BYTES - GATE_BYTES, 1), "beyond the page");
+    }
+
     proptest! {
         #[test]
         fn hidden_gates_fault_as_not_present_and_all_else_is_the_guests(

@@ -175,6 +175,36 @@ mod tests {
         assert_eq!(s.acknowledge(), (Startup::WAITING, Found::Waiting));
     }
 
+    #[test]
+    fn an_init_between_wake_up_and_look_begins_anew() {
+        let (s, _) = Startup::WAITING.start_up(7);
+        assert!(!s.running() && !s.init_pending());
+        let (s, signal) = s.init();
+        assert_eq!(signal, Signal::None, "it looks before it enters its guest");
+        assert!(s.init_pending());
+        let (again, signal) = s.start_up(8);
+        assert_eq!(signal, Signal::None);
+        assert_eq!(again.woken().acknowledge(), (Startup::RUNNING, Found::StartUp(8)));
+        let (s, found) = s.woken().acknowledge();
+        assert_eq!((s, found), (Startup::WAITING, Found::Waiting), "page 7 is taken back");
+    }
+
+    #[test]
+    fn a_stop_wakes_who_waits_and_kicks_who_runs_once() {
+        let (woken, signal) = Startup::WAITING.stop();
+        assert_eq!(signal, Signal::Wake);
+        assert_ne!(woken, Startup::WAITING);
+        assert_eq!(woken.stop(), (woken, Signal::None), "one wake-up is on its way");
+        assert_eq!(woken.woken(), Startup::RUNNING);
+        assert_eq!(woken.woken().acknowledge(), (Startup::RUNNING, Found::Running));
+        assert_eq!(Startup::RUNNING.stop(), (Startup::RUNNING, Signal::Kick));
+        let left = Startup::RUNNING.left();
+        assert_eq!((left.stop(), left.init()), ((left, Signal::None), (left, Signal::None)));
+        assert_eq!((left.start_up(1), left.woken()), ((left, Signal::None), left));
+        let (waiting_start, _) = Startup::WAITING.start_up(3);
+        assert_eq!(waiting_start.stop(), (waiting_start, Signal::None));
+    }
+
     proptest! {
         /// Wake-ups sent and taken stay in step: none is left over, none is missing.
         #[test]

@@ -12,6 +12,12 @@ pub const fn class(vector: u8) -> u8 {
     vector >> 4
 }
 
+/// Does no exception have this vector? Others can be interrupts', from 16 on, but a host takes them
+/// for exceptions.
+pub const fn is_ordinary(vector: u8) -> bool {
+    vector >= FIRST_INTERRUPT
+}
+
 /// A set of vectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VectorSet([u64; 4]);

@@ -49,16 +49,21 @@ pub enum Map {
     /// ticks would leave neither its core nor, on an emulated machine, any other time for more than
     /// the timer.
     Periodic,
+    /// Injection mode, and the guest's local APIC isn't in x2APIC mode: it has no such registers.
+    Hidden,
 }
 
 impl Map {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Map; 4] = [Map::Injection, Map::Direct, Map::Dedicated, Map::Periodic];
+    pub const ALL: [Map; 5] =
+        [Map::Injection, Map::Direct, Map::Dedicated, Map::Periodic, Map::Hidden];
 
-    /// The map for a mode; `timer_open`: the guest sets its timer without an exit where it owns it.
-    pub const fn of(mode: Mode, timer_open: bool) -> Map {
+    /// The map for a mode; `timer_open`: the guest sets its timer without an exit where it owns it;
+    /// `x2apic`: its local APIC is in x2APIC mode.
+    pub const fn of(mode: Mode, timer_open: bool, x2apic: bool) -> Map {
         match mode {
-            Mode::Injection => Map::Injection,
+            Mode::Injection if x2apic => Map::Injection,
+            Mode::Injection => Map::Hidden,
             Mode::Direct => Map::Direct,
             Mode::Dedicated if timer_open => Map::Dedicated,
             Mode::Dedicated => Map::Periodic,
@@ -76,7 +81,7 @@ impl Map {
         // Guest state that VMLOAD and VMSAVE switch, PAT, which is the guest's own copy with nested
         // paging (APM vol. 2, 15.25.8), and controls of speculation that end with the core.
         let state = PASSED_THROUGH.into_iter().map(both);
-        let count = (!shared).then_some(read(TIMER_CURRENT));
+        let count = (!shared && self != Map::Hidden).then_some(read(TIMER_CURRENT));
         let eoi = (owns || takes && !completions_exit).then_some(write(EOI));
         let priority = takes.then_some(both(TASK_PRIORITY));
         let interrupts =

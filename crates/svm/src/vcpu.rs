@@ -96,6 +96,7 @@ pub struct Vcpu {
     maps: Maps,
     shared: bool,
     timer_open: bool,
+    x2apic: bool,
     signature: u32,
     nmi: Nmi,
     /// The limit of the guest's IDT, while another is in force.
@@ -127,6 +128,7 @@ impl Vcpu {
             maps: setup.maps,
             shared: setup.shared,
             timer_open: true,
+            x2apic: true,
             signature: setup.signature,
             nmi: Nmi::None,
             own_limit: None,
@@ -237,10 +239,17 @@ impl Vcpu {
         self.load_map(mode);
     }
 
+    /// Whether the guest's local APIC is in x2APIC mode: else none of its registers is open.
+    pub fn show_x2apic(&mut self, mode: Mode, on: bool) {
+        self.x2apic = on;
+        self.load_map(mode);
+    }
+
     fn load_map(&mut self, mode: Mode) {
-        let [injection, direct, dedicated, periodic] = self.maps.msrs;
-        self.vmcb.msrpm_base = match Map::of(mode, self.timer_open) {
+        let [injection, direct, dedicated, periodic, hidden] = self.maps.msrs;
+        self.vmcb.msrpm_base = match Map::of(mode, self.timer_open, self.x2apic) {
             Map::Injection => injection,
+            Map::Hidden => hidden,
             Map::Direct => direct,
             Map::Dedicated => dedicated,
             Map::Periodic => periodic,

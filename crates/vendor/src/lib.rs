@@ -64,6 +64,8 @@ pub trait VirtualCpu: decode::Registers {
     fn watch_idt(&mut self, on: bool);
     /// Whether the guest may set its core's timer without an exit (dedicated mode): count and divider.
     fn open_timer(&mut self, open: bool);
+    /// Whether the guest's local APIC is in x2APIC mode: else none of its registers is open.
+    fn show_x2apic(&mut self, on: bool);
     /// Exits on HLT, or not.
     fn watch_halt(&mut self, on: bool);
     /// Does the guest let interrupts in?

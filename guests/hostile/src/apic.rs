@@ -8,6 +8,7 @@ use machine::{
     random::Random,
     wait,
     x2apic::{self, command},
+    xapic,
 };
 
 const APIC_BASE: u32 = 0x1B;
@@ -145,4 +146,33 @@ pub fn page(_: &str, _: &Boot) {
         cpu::mmio_write(PAGE + offset, 0x40);
     }
     let _ = ground::interrupts();
+}
+
+/// Commands of every delivery mode to ids that are others', noise in every register of the page, and
+/// back to x2APIC mode now and then. No reset of its own CPU.
+pub fn xapic_mode(_: &str, _: &Boot) {
+    idt::on(0x10, |_| x2apic::complete());
+    let mut random = Random::new(SEED);
+    for _ in 0..100 {
+        xapic::enter();
+        cpu::enable_interrupts();
+        edu::raise();
+        for id in (1..8).chain([0x40, 0xFE]) {
+            x2apic::send(id, random.number() & 0xFFF | 0x10);
+            x2apic::send(id, 0xC_0000 | random.number() & 0xCFF | 0x10);
+        }
+        for _ in 0..40 {
+            let (register, value) = (0x800 + random.number() as u32 % 0x40, random.number() as u32);
+            match register {
+                x2apic::ICR => {}
+                // No exception's vector, and no period that its own core is caught in.
+                0x832..=0x837 => xapic::write(register, value | 0x40),
+                0x838 => xapic::write(register, value | 0x10_0000),
+                _ => xapic::write(register, value),
+            }
+        }
+        cpu::disable_interrupts();
+        let _ = cpu::try_wrmsr(xapic::BASE, 0);
+        x2apic::init_cpu();
+    }
 }

@@ -27,6 +27,7 @@ pub const ALL: &[((&str, &str), Doing)] = &[
     (("apic", "registers"), apic::registers),
     (("apic", "local-vectors"), apic::local_vectors),
     (("apic", "page"), apic::page),
+    (("apic", "xapic"), apic::xapic_mode),
     (("idt", "anywhere"), tables::anywhere),
     (("idt", "limits"), tables::limits),
     (("idt", "gates"), tables::gates),

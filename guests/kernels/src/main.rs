@@ -14,7 +14,7 @@ use boot::Boot;
 use console::println;
 use machine::{
     acpi, boot, console, counters, cpu, edu, idt, nvme, pci, power, random, smp, state, wait,
-    x2apic,
+    x2apic, xapic,
 };
 
 machine::kernel!(main);

@@ -24,6 +24,7 @@ pub mod smp;
 pub mod state;
 pub mod wait;
 pub mod x2apic;
+pub mod xapic;
 
 use core::alloc::{GlobalAlloc, Layout};
 

@@ -4,7 +4,7 @@
 //! stack of its own, until it is given a job; everything waited for here has a limit. Doesn't
 //! guarantee that a CPU whose job was cut off by an INIT left shared memory in order.
 
-use crate::{boot::Boot, counters, cpu, idt, wait, x2apic, x2apic::command};
+use crate::{boot::Boot, counters, cpu, idt, wait, x2apic, x2apic::command, xapic};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 /// CPUs there is room for; their APIC ids are below it.
@@ -23,6 +23,7 @@ pub struct Cpu {
     starts: AtomicU64,
     segment: AtomicU64,
     left_over: AtomicU64,
+    mode: AtomicU64,
     job: AtomicUsize,
     done: AtomicU64,
 }
@@ -32,6 +33,7 @@ static CPUS: [Cpu; MAX] = [const {
         starts: AtomicU64::new(0),
         segment: AtomicU64::new(0),
         left_over: AtomicU64::new(0),
+        mode: AtomicU64::new(0),
         job: AtomicUsize::new(0),
         done: AtomicU64::new(0),
     }
@@ -67,10 +69,17 @@ pub fn left_over(cpu: usize) -> u64 {
     CPUS[cpu].left_over.load(SeqCst)
 }
 
+/// In which mode of its local APIC a CPU was started last, by bits 11:10 of IA32_APIC_BASE.
+pub fn start_mode(cpu: usize) -> u64 {
+    CPUS[cpu].mode.load(SeqCst)
+}
+
 /// Entered by the trampoline.
 pub fn begin(id: u32, segment: u64) -> ! {
     idt::load();
     let this = &CPUS[id as usize];
+    this.mode.store(xapic::mode(), SeqCst);
+    xapic::forget();
     this.left_over.store(if x2apic::enabled() { x2apic::left_over() } else { 0 }, SeqCst);
     x2apic::init_cpu();
     counters::init_cpu();
@@ -153,9 +162,15 @@ pub fn start_all(boot: &Boot) -> Option<usize> {
 
 /// Gives a started CPU a job; its number, for [`finished`].
 pub fn give(cpu: usize, job: fn(usize)) -> u64 {
+    let number = give_silently(cpu, job);
+    x2apic::send(cpu as u32, u64::from(WAKE));
+    number
+}
+
+/// The same for a CPU that no interrupt reaches: it looks when something else wakes it.
+pub fn give_silently(cpu: usize, job: fn(usize)) -> u64 {
     let number = CPUS[cpu].done.load(SeqCst) + 1;
     CPUS[cpu].job.store(job as usize, SeqCst);
-    x2apic::send(cpu as u32, u64::from(WAKE));
     number
 }
 

@@ -1,7 +1,10 @@
-//! The local APIC in x2APIC mode (SDM 3A, 11.12): completion, task priority,
-//! in-service and request bits, inter-processor interrupts, timer.
+//! The local APIC (SDM 3A, 11): completion, task priority, in-service and request bits,
+//! inter-processor interrupts, timer. By MSRs, unless this CPU is in xAPIC mode (`xapic`).
 
-use crate::cpu::{outb, rdmsr, wrmsr};
+use crate::{
+    cpu::{self, outb, rdmsr},
+    xapic,
+};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 const APIC_BASE: u32 = 0x1B;
@@ -47,13 +50,32 @@ pub fn init() {
 pub fn init_cpu() {
     let base = rdmsr(APIC_BASE);
     if base & 0xC00 != 0xC00 {
-        wrmsr(APIC_BASE, base | 0x800);
-        wrmsr(APIC_BASE, base | 0xC00);
+        let home = base & 0x100 | xapic::PAGE;
+        cpu::wrmsr(APIC_BASE, home | 0x800);
+        cpu::wrmsr(APIC_BASE, home | 0xC00);
     }
+    xapic::forget();
+    init_registers();
+}
+
+/// Enables this CPU's APIC, in whatever mode it is, and silences it.
+pub fn init_registers() {
     wrmsr(SPURIOUS, 0x100 | u64::from(SPURIOUS_VECTOR));
     wrmsr(TPR, 0);
     wrmsr(LVT_LINT0, LVT_MASKED);
     stop_timer();
+}
+
+/// A register of this CPU's APIC in its mode, by its MSR.
+fn get(register: u32) -> u64 {
+    if xapic::is_on() { xapic::read(register).into() } else { rdmsr(register) }
+}
+
+fn wrmsr(register: u32, value: u64) {
+    match xapic::is_on() {
+        true => xapic::write(register, value as u32),
+        false => cpu::wrmsr(register, value),
+    }
 }
 
 /// Whether x2APIC mode is on.
@@ -63,7 +85,8 @@ pub fn enabled() -> bool {
 
 /// This CPU's id.
 pub fn id() -> u32 {
-    rdmsr(ID) as u32
+    let id = get(ID) as u32;
+    if xapic::is_on() { id >> 24 } else { id }
 }
 
 /// Completes the interrupt in service (EOI).
@@ -73,7 +96,7 @@ pub fn complete() {
 
 /// Completes all that is in service.
 pub fn complete_all() {
-    let served: u32 = (0..8).map(|i| (rdmsr(IN_SERVICE + i) as u32).count_ones()).sum();
+    let served: u32 = (0..8).map(|i| (get(IN_SERVICE + i) as u32).count_ones()).sum();
     (0..served).for_each(|_| complete());
 }
 
@@ -88,7 +111,7 @@ pub fn requested(vector: u8) -> bool {
 }
 
 fn bit(bank: u32, vector: u8) -> bool {
-    rdmsr(bank + u32::from(vector) / 32) >> (vector % 32) & 1 == 1
+    get(bank + u32::from(vector) / 32) >> (vector % 32) & 1 == 1
 }
 
 /// Whether this is the CPU that the machine started with (IA32_APIC_BASE.BSP).
@@ -98,7 +121,7 @@ pub fn is_first() -> bool {
 
 /// This CPU's logical id: its cluster, and its bit in it.
 pub fn logical_id() -> u32 {
-    rdmsr(LOGICAL_DESTINATION) as u32
+    get(LOGICAL_DESTINATION) as u32
 }
 
 /// Delivery modes and flags of an interrupt command (SDM 3A, 11.6.1).
@@ -133,18 +156,25 @@ pub mod command {
 
 /// Writes the interrupt command register: `what` to the CPU or CPUs of `destination`.
 pub fn send(destination: u32, what: u64) {
-    wrmsr(ICR, u64::from(destination) << 32 | what);
+    if xapic::is_on() {
+        xapic::write(xapic::COMMAND_HIGH, destination << 24);
+        return xapic::write(ICR, what as u32);
+    }
+    cpu::wrmsr(ICR, u64::from(destination) << 32 | what);
 }
 
 /// Sends `vector` to this CPU through the SELF IPI register.
 pub fn self_ipi(vector: u8) {
-    wrmsr(SELF_IPI, u64::from(vector));
+    if xapic::is_on() {
+        return xapic::write(ICR, command::SELF as u32 | u32::from(vector));
+    }
+    cpu::wrmsr(SELF_IPI, u64::from(vector));
 }
 
 /// What is requested, in service, masked by priority, counting down or dividing: zero after a reset.
 pub fn left_over() -> u64 {
-    let bits = (0..8).fold(0, |all, i| all | rdmsr(IN_SERVICE + i) | rdmsr(REQUEST + i));
-    bits | rdmsr(TPR) | u64::from(timer_count()) | u64::from(timer_divider())
+    let bits = (0..8).fold(0, |all, i| all | get(IN_SERVICE + i) | get(REQUEST + i));
+    bits | get(TPR) | u64::from(timer_count()) | u64::from(timer_divider())
 }
 
 /// What the first CPU found in its local APIC when this kernel began.
@@ -164,7 +194,7 @@ pub fn left_over_at_start() -> u64 {
 
 /// The timer's divide configuration register.
 pub fn timer_divider() -> u32 {
-    rdmsr(DIVIDE) as u32
+    get(DIVIDE) as u32
 }
 
 /// Starts the timer with a divider of 1.
@@ -181,7 +211,7 @@ pub fn make_periodic(vector: u8) {
 
 /// What is left of the timer's count.
 pub fn timer_count() -> u32 {
-    rdmsr(CURRENT_COUNT) as u32
+    get(CURRENT_COUNT) as u32
 }
 
 /// Stops and masks the timer.

@@ -235,6 +235,15 @@ pub fn load_tolerant() {
     }));
 }
 
+/// Does something while a guest's interrupts of vectors below 32 may arrive, which are completed and
+/// forgotten.
+pub fn tolerating<R>(f: impl FnOnce() -> R) -> R {
+    load_tolerant();
+    let result = f();
+    load();
+    result
+}
+
 /// Sleeps until [`WAKE`](super::WAKE) arrives; what else does is completed and forgotten. The tolerant
 /// table stays loaded.
 pub fn sleep_until_woken() {

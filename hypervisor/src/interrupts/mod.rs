@@ -9,7 +9,7 @@ pub mod legacy;
 pub mod nmi;
 pub mod vectors;
 
-pub use host::{drain, load, load_tolerant, sleep_until_woken};
+pub use host::{drain, load, load_tolerant, sleep_until_woken, tolerating};
 pub use vectors::{FAULTS, SPURIOUS, TIMER, WAKE};
 
 use crate::cpu::this;

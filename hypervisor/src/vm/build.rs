@@ -259,7 +259,7 @@ impl Builder<'_> {
             apic: LocalApic::new(id as u32),
             shadow: Shadow::default(),
             timer,
-            msrs: MsrState::new(Msrs::new(identity(id == 0))),
+            msrs: MsrState::new(Msrs::new(identity())),
             started: 0,
             unanswered: Default::default(),
         })
@@ -389,15 +389,22 @@ fn start(load: &Load) -> Start {
 }
 
 /// Facts of this machine that its guests are told.
-fn identity(boot_processor: bool) -> Identity {
+fn identity() -> Identity {
     let id = raw_cpuid::CpuId::new();
     let intel = id.get_vendor_info().is_some_and(|v| v.as_str() == "GenuineIntel");
     Identity {
         vendor: if intel { Vendor::Intel } else { Vendor::Amd },
         physical_bits: physical_cpuid(0x8000_0008, 0).eax as u8,
-        boot_processor,
         microcode: 0,
-        arch_capabilities: 0,
+        arch_capabilities: arch_capabilities(),
         lfence_serializes: false,
     }
+}
+
+/// What the CPU tells of itself in ARCH_CAPABILITIES, if it does.
+fn arch_capabilities() -> Option<u64> {
+    const ARCH_CAPABILITIES: u32 = 0x10A;
+    let told = physical_cpuid(0, 0).eax >= 7 && physical_cpuid(7, 0).edx >> 29 & 1 != 0;
+    // SAFETY: CPUID says that the register exists (SDM vol. 2, CPUID leaf 7); reading changes nothing.
+    told.then(|| unsafe { cpu::msr::read(ARCH_CAPABILITIES) })
 }

@@ -49,7 +49,7 @@ use virtual_pc::unanswered::Unanswered;
 
 /// Where a guest finds the ledger page of its first vCPU; those of the others follow
 /// (CPUID 0x4000_0001 on each).
-pub const LEDGER_PAGES: u64 = 0xFED4_0000;
+pub const LEDGER_PAGES: u64 = 0xFEB0_0000;
 
 /// A VM: what its vCPUs share.
 pub struct Vm {

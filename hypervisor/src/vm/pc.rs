@@ -14,6 +14,8 @@ use crate::vm::devices::assigned::PciBus;
 use crate::vm::devices::bus::{BusMap, Device, Emulated};
 use crate::vm::here::Here;
 use crate::vm::stop::{Fault, Incident, Stop};
+use delivery::Destination;
+use ledger::Reason;
 use virtual_pc::message::Message;
 use virtual_pc::ports;
 use virtual_pc::unanswered::Place;
@@ -107,6 +109,9 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// The guest's load of at most 8 bytes from where it has no memory.
     pub(super) fn load(&mut self, address: u64, size: u8) -> u64 {
+        if self.apic.page() == Some(address & !0xFFF) {
+            return self.load_apic((address & 0xFFF) as u16, size);
+        }
         let target = self.vm.bus.memory(address);
         let found = self.with_pc(|pc, here| {
             let found = target.and_then(|target| {
@@ -124,8 +129,20 @@ impl<C: VirtualCpu> Vcpu<C> {
         })
     }
 
-    /// The guest's store of at most 8 bytes to where it has no memory.
-    pub(super) fn store(&mut self, address: u64, size: u8, value: u64) -> Result<(), Stop> {
+    /// What an access at `address`, where the guest has no memory, counts as.
+    pub(super) fn reason_at(&self, address: u64) -> Reason {
+        if self.apic.page() == Some(address & !0xFFF) {
+            return Reason::ApicPage;
+        }
+        self.vm.bus.memory(address).map_or(Reason::NestedPageFault, |target| target.reason)
+    }
+
+    /// The guest's store of at most 8 bytes to where it has no memory; gives what it counts as.
+    pub(super) fn store(&mut self, address: u64, size: u8, value: u64) -> Result<Reason, Stop> {
+        let reason = self.reason_at(address);
+        if reason == Reason::ApicPage {
+            return Ok(self.store_apic((address & 0xFFF) as u16, size, value));
+        }
         let target = self.vm.bus.memory(address);
         let mut answered = true;
         let done = self.with_pc_and_resets(|pc, here| {
@@ -142,7 +159,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         if !answered {
             self.note_unanswered(Place::Memory(address), true);
         }
-        done
+        done.map(|()| reason)
     }
 
     /// Input for a device of the guest's has arrived.
@@ -182,14 +199,9 @@ impl<C: VirtualCpu> Vcpu<C> {
 impl Vm {
     /// The vCPU an interrupt message is for: the first of those it names.
     pub fn receiver(&self, message: &Message) -> Option<usize> {
-        let count = self.remotes.len();
-        match message.destination {
-            // An IOAPIC or MSI destination has eight bits, of which all ones is everybody; in
-            // logical mode they are the members of cluster 0.
-            0xFF => Some(0),
-            set if message.logical => (0..count.min(8)).find(|id| set >> id & 1 != 0),
-            id => Some(id as usize).filter(|id| *id < count),
-        }
+        let to = Destination::of_message(message.destination as u8, message.logical);
+        let mut vcpus = (0..).zip(&self.remotes);
+        vcpus.position(|(id, vcpu)| to.includes(id, 0, vcpu.addressing()))
     }
 
     /// Delivers a message of an emulated device.

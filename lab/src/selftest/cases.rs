@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 const NONE: RangeInclusive<u64> = 0..=0;
 
 /// Tests of the kernel that end well, and whether the quick test has them.
-pub const TESTS: [(&str, bool); 44] = [
+pub const TESTS: [(&str, bool); 49] = [
     ("hello", true),
     ("exceptions", false),
     ("true-np", true),
@@ -29,6 +29,11 @@ pub const TESTS: [(&str, bool); 44] = [
     ("idt-write", true),
     ("idt-remap", false),
     ("self-ipi", false),
+    ("apic-modes", false),
+    ("apic-xapic", false),
+    ("apic-interrupts", true),
+    ("apic-disabled", true),
+    ("apic-noise", false),
     ("self-nmi", false),
     ("msi-program", true),
     ("spurious-vector", false),

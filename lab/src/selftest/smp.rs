@@ -15,11 +15,13 @@ const MANY: u32 = 4;
 const POLICIES: [Policy; 3] = [Policy::Trap, Policy::Eli, Policy::Direct];
 
 /// Tests that end well, and whether the quick test has them (under `direct` and `eli`).
-pub const TESTS: [(&str, bool); 18] = [
+pub const TESTS: [(&str, bool); 20] = [
     ("ap-start", true),
     ("ap-restart", true),
     ("ipi-fixed", false),
     ("ipi-ring", true),
+    ("xapic-ipi", true),
+    ("xapic-start", false),
     ("ipi-all", true),
     ("ipi-nmi", true),
     ("ipi-void", true),

@@ -26,11 +26,11 @@ const STATE: [u32; 15] = [
 fn apic(map: Map, completions_exit: bool, shared: bool) -> BTreeMap<u32, (bool, bool)> {
     let (r, w, rw) = ((true, false), (false, true), (true, true));
     let mut open = BTreeMap::new();
-    if !shared {
+    if !shared && map != Map::Hidden {
         open.insert(0x839, r);
     }
     match map {
-        Map::Injection => {}
+        Map::Injection | Map::Hidden => {}
         Map::Direct => {
             open.insert(0x808, rw);
             if !completions_exit {
@@ -93,12 +93,14 @@ fn exactly_the_pm_timer_is_open() {
 
 #[test]
 fn each_situation_has_its_map() {
-    assert_eq!(Map::of(Mode::Injection, true), Map::Injection);
-    assert_eq!(Map::of(Mode::Direct, true), Map::Direct);
-    assert_eq!(Map::of(Mode::Dedicated, true), Map::Dedicated);
-    assert_eq!(Map::of(Mode::Dedicated, false), Map::Periodic);
-    assert_eq!(Map::of(Mode::Direct, false), Map::Direct);
-    assert_eq!(Map::ALL.map(|m| m as usize), [0, 1, 2, 3]);
+    let of = |mode, timer_open| Map::of(mode, timer_open, true);
+    assert_eq!(of(Mode::Injection, true), Map::Injection);
+    assert_eq!(of(Mode::Direct, true), Map::Direct);
+    assert_eq!(of(Mode::Dedicated, true), Map::Dedicated);
+    assert_eq!(of(Mode::Dedicated, false), Map::Periodic);
+    assert_eq!(of(Mode::Direct, false), Map::Direct);
+    assert_eq!(Map::of(Mode::Injection, true, false), Map::Hidden);
+    assert_eq!(Map::ALL.map(|m| m as usize), [0, 1, 2, 3, 4]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use decode::Registers;
 use proptest::prelude::*;
 use zerocopy::FromZeros;
 
-const MAPS: Maps = Maps { msrs: [0x1000, 0x3000, 0x5000, 0x7000], ports: 0x9000 };
+const MAPS: Maps = Maps { msrs: [0x1000, 0x3000, 0x5000, 0x7000, 0xD000], ports: 0x9000 };
 const HARDWARE: Features = Features {
     nested_paging: true,
     next_rip: true,
@@ -90,6 +90,11 @@ fn each_mode_has_its_map_and_interrupts() {
     assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[3]);
     cpu.open_timer(Mode::Dedicated, true);
     assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[2]);
+    cpu.set_injection(0);
+    cpu.show_x2apic(Mode::Injection, false);
+    assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[4]);
+    cpu.show_x2apic(Mode::Injection, true);
+    assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[0]);
     check_safety(cpu.vmcb);
 }
 

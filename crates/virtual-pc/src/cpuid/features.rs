@@ -46,9 +46,8 @@ pub(super) const LEAF_7_ECX: u32 = bits(&[0, 1, 2, 3, 6, 8, 9, 10, 11, 12, 14, 2
 /// OSPKE follows it by one bit.
 pub(super) const LEAF_7_ECX_PKU: u32 = 1 << 3;
 /// AVX512_4VNNIW, AVX512_4FMAPS, fast short REP MOV, VP2INTERSECT, MD_CLEAR,
-/// SERIALIZE, AVX512_FP16, SPEC_CTRL and IBPB, STIBP, L1D_FLUSH, SSBD.
-pub(super) const LEAF_7_EDX: u32 = bits(&[2, 3, 4, 8, 10, 14, 23, 26, 27, 28, 31]);
-pub(super) const LEAF_7_EDX_ARCH_CAPABILITIES: u32 = 1 << 29;
+/// SERIALIZE, AVX512_FP16, SPEC_CTRL and IBPB, STIBP, L1D_FLUSH, ARCH_CAPABILITIES, SSBD.
+pub(super) const LEAF_7_EDX: u32 = bits(&[2, 3, 4, 8, 10, 14, 23, 26, 27, 28, 29, 31]);
 /// SHA512, SM3, SM4, AVX-VNNI, AVX512_BF16, CMPCCXADD, fast REP MOV, STOS, CMPS, AVX-IFMA.
 pub(super) const LEAF_7_1_EAX: u32 = bits(&[0, 1, 2, 4, 5, 7, 10, 11, 12, 23]);
 /// AVX-VNNI-INT8, AVX-NE-CONVERT, AVX-VNNI-INT16, PREFETCHI.

@@ -44,6 +44,8 @@ pub struct CpuidContext {
     pub apic_id: u32,
     /// How many vCPUs the VM has; zero counts as one.
     pub cpus: u32,
+    /// Its local APIC isn't globally disabled (SDM vol. 3, 11.4.3).
+    pub apic: bool,
     /// The guest's CR4.OSXSAVE.
     pub osxsave: bool,
     /// The guest's CR4.PKE.
@@ -143,11 +145,12 @@ fn processor(r: CpuidResult, vcpu: &CpuidContext) -> CpuidResult {
     let clflush = r.ebx & 0xFF00;
     let osxsave = if vcpu.osxsave { r.ecx & LEAF_1_ECX_XSAVE } else { 0 } << 1;
     let htt = if last_cpu(vcpu) > 0 { LEAF_1_EDX_HTT } else { 0 };
+    let apic = if vcpu.apic { LEAF_1_EDX_APIC } else { 0 };
     CpuidResult {
         eax: r.eax,
         ebx: vcpu.apic_id << 24 | vcpu.cpus.clamp(1, 0xFF) << 16 | clflush,
         ecx: r.ecx & LEAF_1_ECX | LEAF_1_ECX_X2APIC | LEAF_1_ECX_HYPERVISOR | osxsave,
-        edx: r.edx & LEAF_1_EDX | LEAF_1_EDX_APIC | htt,
+        edx: r.edx & LEAF_1_EDX & !LEAF_1_EDX_APIC | apic | htt,
     }
 }
 
@@ -158,7 +161,7 @@ fn structured(subleaf: u32, r: CpuidResult, vcpu: &CpuidContext) -> CpuidResult 
             eax: r.eax.min(2),
             ebx: r.ebx & LEAF_7_EBX,
             ecx: r.ecx & LEAF_7_ECX | ospke,
-            edx: r.edx & LEAF_7_EDX | LEAF_7_EDX_ARCH_CAPABILITIES,
+            edx: r.edx & LEAF_7_EDX,
         },
         1 => CpuidResult { eax: r.eax & LEAF_7_1_EAX, ebx: 0, ecx: 0, edx: r.edx & LEAF_7_1_EDX },
         2 => CpuidResult { edx: r.edx & LEAF_7_2_EDX, ..CpuidResult::default() },
@@ -168,7 +171,10 @@ fn structured(subleaf: u32, r: CpuidResult, vcpu: &CpuidContext) -> CpuidResult 
 
 fn extended(r: CpuidResult, vcpu: &CpuidContext) -> CpuidResult {
     let multi_core = if last_cpu(vcpu) > 0 { EXTENDED_1_ECX_MULTI_CORE } else { 0 };
-    CpuidResult { ecx: r.ecx & (EXTENDED_1_ECX | multi_core), edx: r.edx & EXTENDED_1_EDX, ..r }
+    // AMD repeats the bit here.
+    let apic = if vcpu.apic { 0 } else { LEAF_1_EDX_APIC };
+    let edx = r.edx & EXTENDED_1_EDX & !apic;
+    CpuidResult { ecx: r.ecx & (EXTENDED_1_ECX | multi_core), edx, ..r }
 }
 
 /// Leaves 0xB and 0x1F: a level of threads (one per core), a level of cores, the end.

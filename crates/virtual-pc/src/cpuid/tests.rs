@@ -8,6 +8,7 @@ const NONE: CpuidResult = CpuidResult { eax: 0, ebx: 0, ecx: 0, edx: 0 };
 const VCPU: CpuidContext = CpuidContext {
     apic_id: 2,
     cpus: 3,
+    apic: true,
     osxsave: true,
     pke: false,
     max_basic: 0x20,
@@ -88,7 +89,6 @@ fn a_cpu_that_has_everything_shows_nothing_forbidden() {
 fn what_the_machine_model_promises_is_shown_on_any_cpu() {
     let with = |leaf| filter(leaf, 0, NONE, &VCPU);
     assert_eq!(with(1).ecx, 1 << 21 | 1 << 31, "x2APIC, hypervisor, and nothing invented");
-    assert_eq!(with(7).edx, 1 << 29, "ARCH_CAPABILITIES");
     let name = with(0x4000_0000);
     let bytes: Vec<u8> =
         [name.ebx, name.ecx, name.edx].iter().flat_map(|r| r.to_le_bytes()).collect();
@@ -99,6 +99,17 @@ fn what_the_machine_model_promises_is_shown_on_any_cpu() {
     assert_eq!(with(0x4000_0101), NONE, "none of KVM's features is offered");
     let ledger = with(0x4000_0001);
     assert_eq!((ledger.eax, ledger.ebx, ledger.ecx, ledger.edx), (0xFED4_2000, 0x12, 1, 2));
+}
+
+#[test]
+fn a_disabled_local_apic_is_not_shown() {
+    let off = CpuidContext { apic: false, ..VCPU };
+    for (leaf, physical) in [(1, ALL), (1, NONE), (0x8000_0001, ALL), (0x8000_0001, NONE)] {
+        let [with, without] = [VCPU, off].map(|vcpu| filter(leaf, 0, physical, &vcpu));
+        assert_eq!(without.edx >> 9 & 1, 0);
+        assert_eq!(without, CpuidResult { edx: with.edx & !(1 << 9), ..with }, "nothing else");
+        assert_eq!(with.edx >> 9 & 1, u32::from(leaf == 1 || physical == ALL));
+    }
 }
 
 #[test]
@@ -178,7 +189,7 @@ proptest! {
         let shown = filter(leaf, 0, CpuidResult { eax, ebx, ecx, edx }, &vcpu);
         let (made_c, made_d) = match leaf {
             1 => (1 << 21 | 1 << 27 | 1 << 31, 1 << 9 | 1 << 28),
-            7 => (1 << 4, 1 << 29),
+            7 => (1 << 4, 0),
             _ => (0, 0),
         };
         prop_assert_eq!(shown.ecx & !ecx & !made_c, 0);

@@ -3,7 +3,7 @@
 //! Guarantees that a guest never reaches a physical register from here, and that
 //! what it isn't offered gets #GP. Registers that kernels access without a fault
 //! handler read as on a machine where the thing is absent or firmware's business
-//! was done. Local APIC (0x800 to 0x8FF), timer and TSC registers are elsewhere.
+//! was done. The local APIC's registers (0x1B, 0x800 to 0x8FF) and the TSC's are elsewhere.
 
 mod efer;
 
@@ -37,11 +37,9 @@ pub const PASSED_THROUGH: [u32; 15] = [
 const P5_MC_ADDR: u32 = 0x0;
 const P5_MC_TYPE: u32 = 0x1;
 const PLATFORM_ID: u32 = 0x17;
-const APIC_BASE: u32 = 0x1B;
 const EBL_CR_POWERON: u32 = 0x2A;
 const FEATURE_CONTROL: u32 = 0x3A;
 const PATCH_LEVEL: u32 = 0x8B;
-const XAPIC_DISABLE_STATUS: u32 = 0xBD;
 const ARCH_CAPABILITIES: u32 = 0x10A;
 const MCG_CAP: u32 = 0x179;
 const MCG_STATUS: u32 = 0x17A;
@@ -67,16 +65,9 @@ const VM_CR: u32 = 0xC001_0114;
 const BU_CFG2: u32 = 0xC001_102A;
 const DE_CFG: u32 = 0xC001_1029;
 
-/// x2APIC mode, enabled, at the architectural address.
-const APIC_BASE_VALUE: u64 = 0xFEE0_0000 | 1 << 11 | 1 << 10;
-const APIC_BASE_BSP: u64 = 1 << 8;
 /// IA32_FEATURE_CONTROL: locked, VMX off.
 const FEATURE_CONTROL_LOCKED: u64 = 1;
-/// xAPIC mode can't be returned to.
-const LEGACY_XAPIC_DISABLED: u64 = 1;
-/// ARCH_CAPABILITIES bit 21: XAPIC_DISABLE_STATUS exists.
-const XAPIC_DISABLE_STATUS_EXISTS: u64 = 1 << 21;
-/// The bits of it that are facts about the CPU, not further registers: RDCL_NO,
+/// The bits of ARCH_CAPABILITIES that are facts about the CPU, not further registers: RDCL_NO,
 /// IBRS_ALL, RSBA, SKIP_L1DFL, SSB_NO, MDS_NO, IF_PSCHANGE_MC_NO, TAA_NO,
 /// SBDR_SSDP_NO, FBSDP_NO, PSDP_NO, FB_CLEAR, RRSBA, BHI_NO, PBRSB_NO, GDS_NO,
 /// RFDS_NO, RFDS_CLEAR, ITS_NO.
@@ -122,12 +113,10 @@ pub struct Identity {
     pub vendor: Vendor,
     /// Physical address bits, from CPUID 0x8000_0008.
     pub physical_bits: u8,
-    /// This is the first vCPU.
-    pub boot_processor: bool,
     /// Physical microcode revision (MSR 0x8B), so that kernels judge the CPU rightly.
     pub microcode: u64,
-    /// Physical ARCH_CAPABILITIES, or zero where there is none.
-    pub arch_capabilities: u64,
+    /// Physical ARCH_CAPABILITIES, where there is one.
+    pub arch_capabilities: Option<u64>,
     /// AMD: LFENCE serialises here, because the host set DE_CFG or it always does.
     pub lfence_serializes: bool,
 }
@@ -145,10 +134,6 @@ impl Msrs {
         Msrs { identity, mtrrs: Mtrrs::new(identity.physical_bits) }
     }
 
-    fn apic_base(&self) -> u64 {
-        APIC_BASE_VALUE | if self.identity.boot_processor { APIC_BASE_BSP } else { 0 }
-    }
-
     /// RDMSR.
     pub fn read(&self, msr: u32) -> MsrResult {
         let vendors = || match self.identity.vendor {
@@ -158,13 +143,11 @@ impl Msrs {
         match msr {
             P5_MC_ADDR | P5_MC_TYPE | MCG_CAP | MCG_STATUS | XSS => Value(0),
             DEBUG_CTL | LAST_BRANCH_FIRST..=LAST_BRANCH_LAST => Value(0),
-            APIC_BASE => Value(self.apic_base()),
             PATCH_LEVEL => Value(self.identity.microcode),
-            XAPIC_DISABLE_STATUS => Value(LEGACY_XAPIC_DISABLED),
-            ARCH_CAPABILITIES => {
-                let facts = self.identity.arch_capabilities & ARCH_CAPABILITIES_SHOWN;
-                Value(facts | XAPIC_DISABLE_STATUS_EXISTS)
-            }
+            ARCH_CAPABILITIES => match self.identity.arch_capabilities {
+                Some(facts) => Value(facts & ARCH_CAPABILITIES_SHOWN),
+                None => GeneralProtection,
+            },
             _ => self.mtrrs.read(msr).unwrap_or_else(vendors),
         }
     }
@@ -197,7 +180,6 @@ impl Msrs {
         match msr {
             P5_MC_ADDR | P5_MC_TYPE | MCG_STATUS | XSS => accepted(value == 0),
             DEBUG_CTL => accepted(value & !DEBUG_CTL_HARMLESS == 0),
-            APIC_BASE => accepted(value == self.apic_base()),
             // Written with zero before the revision is read.
             PATCH_LEVEL => accepted(value == 0),
             _ => {

@@ -1,5 +1,8 @@
 //! The tests by name.
 
+mod apic_modes;
+mod apic_modes_smp;
+mod apic_noise;
 mod deaf;
 mod delivery;
 mod device;
@@ -62,6 +65,11 @@ pub const ALL: &[(&str, Test)] = &[
     ("idt-write", idt::written),
     ("idt-remap", idt::remapped),
     ("self-ipi", ipi::fixed),
+    ("apic-modes", apic_modes::transitions),
+    ("apic-xapic", apic_modes::registers),
+    ("apic-interrupts", apic_modes::interrupts),
+    ("apic-disabled", apic_modes::disabled),
+    ("apic-noise", apic_noise::noise),
     ("self-nmi", ipi::nmi),
     ("msi-program", device::msi_program),
     ("spurious-vector", device::spurious_vector),
@@ -96,6 +104,8 @@ pub const ALL: &[(&str, Test)] = &[
     ("ap-restart", smp_start::restart),
     ("ipi-fixed", smp_ipi::kinds),
     ("ipi-ring", smp_ipi::ring),
+    ("xapic-ipi", apic_modes_smp::kinds),
+    ("xapic-start", apic_modes_smp::start),
     ("ipi-all", smp_ipi::all_to_all),
     ("ipi-nmi", smp_nmi::nmi),
     ("ipi-void", smp_nmi::void),

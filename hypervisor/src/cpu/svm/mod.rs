@@ -278,6 +278,10 @@ impl VirtualCpu for SvmCpu {
         self.vcpu.open_timer(self.mode, open);
     }
 
+    fn show_x2apic(&mut self, on: bool) {
+        self.vcpu.show_x2apic(self.mode, on);
+    }
+
     fn watch_halt(&mut self, on: bool) {
         self.vcpu.watch_halt(on);
     }

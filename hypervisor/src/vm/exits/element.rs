@@ -145,6 +145,6 @@ impl<C: VirtualCpu> Vcpu<C> {
             });
         }
         let value = bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte));
-        self.store(gpa, bytes.len() as u8, value)
+        self.store(gpa, bytes.len() as u8, value).map(drop)
     }
 }

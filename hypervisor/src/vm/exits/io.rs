@@ -4,6 +4,7 @@ use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
 use crate::vm::exceptions::GENERAL_PROTECTION;
 use crate::vm::stop::Stop;
+use delivery::ApicMode;
 use ledger::Reason;
 use virtual_pc::cpuid::{CpuidContext, CpuidResult};
 use virtual_pc::ports;
@@ -70,6 +71,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         let context = CpuidContext {
             apic_id: self.id as u32,
             cpus: self.vm.remotes.len() as u32,
+            apic: self.apic.mode() != ApicMode::Disabled,
             osxsave: self.cpu.cr4() & CR4_OSXSAVE != 0,
             pke: self.cpu.cr4() & CR4_PKE != 0,
             max_basic: self.vm.cpuid_limits.0,

@@ -1,4 +1,4 @@
-//! MSR exits: the virtual x2APIC's registers, the time-stamp counter, and all else by `virtual_pc`.
+//! MSR exits: the virtual local APIC's registers, the time-stamp counter, and all else by `virtual_pc`.
 
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
@@ -14,6 +14,7 @@ const RDMSR: [u8; 2] = [0x0F, 0x32];
 const WRMSR: [u8; 2] = [0x0F, 0x30];
 
 const TSC: u32 = 0x10;
+const APIC_BASE: u32 = 0x1B;
 const EFER: u32 = 0xC000_0080;
 const CR0_PG: u64 = 1 << 31;
 const X2APIC: core::ops::RangeInclusive<u32> = 0x800..=0x8FF;
@@ -43,6 +44,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         let value = match msr {
             TSC => Some(self.cpu.tsc()),
             EFER => Some(self.cpu.efer()),
+            APIC_BASE => Some(self.apic.base()),
             n if X2APIC.contains(&n) => self.read_apic((n - X2APIC.start()) as u8),
             n => match self.msrs.now.read(n) {
                 MsrResult::Value(v) => Some(v),
@@ -70,6 +72,7 @@ impl<C: VirtualCpu> Vcpu<C> {
                 Some(Reason::MsrWrite)
             }
             EFER => self.write_efer(value),
+            APIC_BASE => self.write_apic_base(value),
             n if X2APIC.contains(&n) => self.write_apic((n - X2APIC.start()) as u8, value),
             n => match self.msrs.now.write(n, value) {
                 MsrResult::GeneralProtection => None,

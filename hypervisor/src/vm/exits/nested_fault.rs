@@ -61,8 +61,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             self.redeliver(event);
             return Ok(Reason::IdtWrite);
         }
-        let target = self.vm.bus.memory(address);
-        let reason = target.map_or(Reason::NestedPageFault, |target| target.reason);
+        let reason = self.reason_at(address);
         let fault = |f| Err((reason, Stop::Fault(f)));
         if let Some(Event { vector, .. }) = event {
             return fault(Fault::Delivery { address, vector });
@@ -70,15 +69,12 @@ impl<C: VirtualCpu> Vcpu<C> {
         if fetch || table {
             return fault(Fault::Fetch(address));
         }
-        match self.emulate(address) {
-            Ok(()) => Ok(reason),
-            Err(stop) => Err((reason, stop)),
-        }
+        self.emulate(address, reason).map_err(|stop| (reason, stop))
     }
 
-    /// Performs the instruction that used `address`. One that reaches over the end of a page uses
-    /// what comes behind it in guest-physical memory.
-    fn emulate(&mut self, address: u64) -> Result<(), Stop> {
+    /// Performs the instruction that used `address`, and gives what that was for. One that reaches over
+    /// the end of a page uses what comes behind it in guest-physical memory.
+    fn emulate(&mut self, address: u64, reason: Reason) -> Result<Reason, Stop> {
         let mut bytes = [0; 15];
         let length = self.fetch(&mut bytes).ok_or(Fault::Unreadable { address })?;
         let mode = self.cpu.code_mode();
@@ -87,7 +83,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             decode::decode(bytes.get(..length).unwrap_or_default(), mode).map_err(refused)?;
         let next = self.cpu.rip().wrapping_add(instruction.len as u64);
         if matches!(instruction.op, Op::Movs { .. } | Op::Stos { .. } | Op::Lods { .. }) {
-            return self.move_string(&instruction, next);
+            return self.move_string(&instruction, next).map(|()| reason);
         }
         let mut access = Access { loaded: [0; 4], stored: None };
         if instruction.op.loads() {
@@ -100,8 +96,8 @@ impl<C: VirtualCpu> Vcpu<C> {
         emulate_mmio(&instruction, &mut self.cpu, &mut GuestVectors, &mut access)
             .map_err(refused)?;
         self.cpu.advance(next);
-        let Some(stored) = access.stored else { return Ok(()) };
+        let Some(stored) = access.stored else { return Ok(reason) };
         let mut parts = stored.into_iter().zip(pieces(address, instruction.size));
-        parts.try_for_each(|(part, (at, size))| self.store(at, size, part))
+        parts.try_fold(reason, |_, (part, (at, size))| self.store(at, size, part))
     }
 }

@@ -5,7 +5,7 @@ use crate::cpu::x2apic;
 use crate::vm::Vcpu;
 use crate::vm::interrupts::remote::VcpuRemote;
 use crate::vm::interrupts::this_core::{ThisCore, in_service};
-use delivery::{Destination, LocalApic, Mode, Startup, WriteEffect};
+use delivery::{Addressing, Destination, LocalApic, Mode, Startup, WriteEffect};
 use ledger::Reason;
 
 impl<C: VirtualCpu> Vcpu<C> {
@@ -14,9 +14,19 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     pub(in crate::vm) fn write_apic(&mut self, register: u8, value: u64) -> Option<Reason> {
+        if self.mode.current() != Mode::Injection && LocalApic::ends_exitless(register, value) {
+            self.take_back();
+        }
         let effect = self.with_core(|apic, core| apic.write(register, value, core).ok())?;
-        Some(match effect {
-            WriteEffect::None => Reason::MsrWrite,
+        Some(self.follow(effect, Reason::MsrWrite))
+    }
+
+    /// Does what a write to a register asks for; gives what the exit was for, `other` if that was
+    /// nothing of note.
+    #[inline]
+    pub(in crate::vm) fn follow(&mut self, effect: WriteEffect, other: Reason) -> Reason {
+        match effect {
+            WriteEffect::None => other,
             WriteEffect::Completed(vector) => self.completed(vector),
             WriteEffect::Timer(setup) => {
                 self.program_timer(setup);
@@ -26,6 +36,17 @@ impl<C: VirtualCpu> Vcpu<C> {
                 self.send(destination, vector);
                 Reason::Ipi
             }
+            WriteEffect::OneOf { destination, vector } => {
+                let me = self.id as u32;
+                let to = |id: &u32, vcpu: &VcpuRemote| {
+                    vcpu.mailbox.running() && destination.includes(*id, me, vcpu.addressing())
+                };
+                let one = (0..).zip(&self.vm.remotes).find(|(id, vcpu)| to(id, vcpu));
+                if let Some((id, _)) = one {
+                    self.send(Destination::Physical(id), vector);
+                }
+                Reason::Ipi
+            }
             WriteEffect::Nmi(destination) => {
                 self.receivers(destination, true).for_each(|vcpu| vcpu.nmi());
                 Reason::Ipi
@@ -33,8 +54,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             // To oneself too, if named: the reset is done before the next entry. Not with "all",
             // which these aren't valid with (SDM vol. 3, table 11-3).
             WriteEffect::Init(destination) => {
-                let named =
-                    matches!(destination, Destination::Physical(_) | Destination::Logical(_));
+                let named = destination.names();
                 self.receivers(destination, named).for_each(|vcpu| vcpu.signal(|s| s.init()));
                 Reason::Ipi
             }
@@ -43,29 +63,37 @@ impl<C: VirtualCpu> Vcpu<C> {
                 self.receivers(destination, false).for_each(|vcpu| vcpu.signal(start));
                 Reason::Ipi
             }
-        })
+        }
     }
 
-    /// The vCPUs among the receivers, this one if `itself`.
+    /// The vCPUs among the receivers that have a local APIC, this one if `itself`.
     fn receivers(
         &self,
         to: Destination,
         itself: bool,
     ) -> impl Iterator<Item = &'static VcpuRemote> {
         let me = self.id as u32;
-        let of = move |id| to.includes(id, me) && (itself || id != me);
-        (0..).zip(&self.vm.remotes).filter(move |(id, _)| of(*id)).map(|(_, vcpu)| vcpu)
+        let of = move |id, apic: Addressing| {
+            to.includes(id, me, apic) && apic.present() && (itself || id != me)
+        };
+        let remotes = (0..).zip(&self.vm.remotes);
+        remotes.filter(move |(id, vcpu)| of(*id, vcpu.addressing())).map(|(_, vcpu)| vcpu)
     }
 
     /// Sends a fixed interrupt. The frequent case is one receiver by its id.
     fn send(&mut self, to: Destination, vector: u8) {
         let me = self.id as u32;
-        if let Destination::Physical(id) = to
-            && id != me
-        {
-            return self.vm.interrupt(id as usize, vector);
+        match to {
+            Destination::Physical(id) if id != me => {
+                return self.vm.interrupt(id as usize, vector);
+            }
+            Destination::Physical(_) | Destination::Itself => return self.interrupt_self(vector),
+            _ => {}
         }
-        for id in (0..self.vm.remotes.len()).filter(|id| to.includes(*id as u32, me)) {
+        for (id, vcpu) in self.vm.remotes.iter().enumerate() {
+            if !to.includes(id as u32, me, vcpu.addressing()) {
+                continue;
+            }
             if id == self.id {
                 self.interrupt_self(vector);
             } else {
@@ -76,7 +104,7 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// An interrupt of the guest's for itself. In direct mode the physical local APIC can
     /// deliver it as it delivers a device's, unless its vector is one the host needs.
-    fn interrupt_self(&mut self, vector: u8) {
+    pub(in crate::vm) fn interrupt_self(&mut self, vector: u8) {
         if self.can_post(vector) {
             x2apic::self_ipi(vector);
         } else {
@@ -112,12 +140,14 @@ impl<C: VirtualCpu> Vcpu<C> {
 
 impl<C: VirtualCpu> Vcpu<C> {
     /// The core as the virtual APIC sees it now.
-    fn with_core<R>(&mut self, f: impl FnOnce(&mut LocalApic, &mut ThisCore<'_, C>) -> R) -> R {
+    pub(in crate::vm) fn with_core<R>(
+        &mut self,
+        f: impl FnOnce(&mut LocalApic, &mut ThisCore<'_, C>) -> R,
+    ) -> R {
         let mut core = ThisCore {
             direct: self.mode.current() != Mode::Injection,
-            host: self.remote.routes.host_vectors(),
-            timer: self.apic.timer_vector().filter(|_| self.timer.is_cores()),
-            count: self.timer.count(),
+            routes: &self.remote.routes,
+            timer: &self.timer,
             cpu: &mut self.cpu,
         };
         f(&mut self.apic, &mut core)

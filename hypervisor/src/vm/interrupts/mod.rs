@@ -1,5 +1,6 @@
 //! A vCPU's interrupts: from devices, from other vCPUs, from its timer.
 
+pub mod apic_mode;
 pub mod ipi;
 pub mod local_apic;
 pub mod mode;

@@ -57,14 +57,14 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.apic.taken(vector);
     }
 
-    /// Before an entry: chooses the mode and offers the next virtual interrupt. A vCPU that owns its APIC
-    /// has its mode for good.
+    /// Before an entry: chooses the mode and offers the next virtual interrupt. A vCPU that owns its core's
+    /// local APIC does until its own leaves x2APIC mode.
     pub(in crate::vm) fn prepare_delivery(&mut self) {
-        if self.owns_apic() {
-            return self.change_mode(Mode::Dedicated);
+        if self.vm.policy == Policy::Direct {
+            return self.prepare_dedicated();
         }
         let sources = self.vm.direct_gains.load(Ordering::Acquire);
-        let quiet = self.apic.quiet();
+        let quiet = self.apic.exitless() && self.apic.quiet();
         let hold = self.shadow.take_hold();
         let hidden = self.hide_host_vectors(quiet && sources, hold);
         let mode = mode_for(quiet, sources, hidden);
@@ -74,6 +74,18 @@ impl<C: VirtualCpu> Vcpu<C> {
         if mode == Mode::Injection {
             self.offer();
         }
+    }
+
+    /// The same under `direct`.
+    fn prepare_dedicated(&mut self) {
+        if self.may_own_apic() {
+            // What the host's own vector stands for, if the timer had it.
+            self.take_pending();
+            if self.may_own_apic() {
+                return self.change_mode(Mode::Dedicated);
+            }
+        }
+        self.offer();
     }
 
     /// Offers the highest virtual interrupt. The CPU compares it with the task priority.
@@ -94,7 +106,8 @@ impl<C: VirtualCpu> Vcpu<C> {
             for _ in mine.iter() {
                 x2apic::eoi();
             }
-            self.apic.adopt_in_service(self.to_guest(mine));
+            let own = self.mode.mode == Mode::Dedicated;
+            self.apic.adopt_in_service(if own { mine } else { self.to_guest(mine) });
         }
         self.cpu.set_mode(mode);
         self.mode.mode = mode;
@@ -123,10 +136,5 @@ impl<C: VirtualCpu> Vcpu<C> {
             Mode::Direct => vector >= 32 && !self.hidden_gates().contains(vector),
             Mode::Injection => false,
         }
-    }
-
-    /// Whether the guest has this core's local APIC to itself.
-    pub(in crate::vm) fn owns_apic(&self) -> bool {
-        self.vm.policy == Policy::Direct
     }
 }

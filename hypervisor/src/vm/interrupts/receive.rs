@@ -40,7 +40,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     fn receive_dedicated(&mut self, vector: u8) -> Reason {
-        if vector == interrupts::TIMER {
+        if vector == self.host_timer_vector() {
             if let Some(v) = self.apic.timer_vector() {
                 self.give_timer(v);
             }

@@ -14,7 +14,8 @@ use crate::sched::run_queue::Slot;
 use crate::vm::Vm;
 use crate::vm::interrupts::routing::VcpuRoutes;
 use crate::vm::shared_core::SharedCore;
-use delivery::{STAND_IN_TOP, Signal, Startup};
+use core::sync::atomic::{AtomicU32, Ordering};
+use delivery::{Addressing, LocalApic, STAND_IN_TOP, Signal, Startup, is_ordinary};
 use mailbox::{Mailbox, request};
 use proto::Policy;
 
@@ -25,6 +26,8 @@ pub struct VcpuRemote {
     pub core: HostCore,
     pub mailbox: Mailbox,
     pub routes: VcpuRoutes,
+    /// [`Addressing`] of its local APIC.
+    addressing: AtomicU32,
 }
 
 impl VcpuRemote {
@@ -33,7 +36,7 @@ impl VcpuRemote {
         let apic_id = cpu.apic_id;
         let routes = VcpuRoutes::dedicated(apic_id, policy);
         let core = HostCore::Dedicated(cpu);
-        VcpuRemote { apic_id, core, mailbox: Mailbox::new(boot_processor), routes }
+        VcpuRemote::new(apic_id, core, boot_processor, routes)
     }
 
     /// Of the next vCPU of a shared core.
@@ -41,7 +44,22 @@ impl VcpuRemote {
         let slot = Slot::new(&core.queue);
         let routes = VcpuRoutes::shared(&core.routes, slot.index);
         let (apic_id, core) = (core.queue.apic_id, HostCore::Shared(slot));
-        VcpuRemote { apic_id, core, mailbox: Mailbox::new(boot_processor), routes }
+        VcpuRemote::new(apic_id, core, boot_processor, routes)
+    }
+
+    fn new(apic_id: u32, core: HostCore, boot_processor: bool, routes: VcpuRoutes) -> Self {
+        let addressing = AtomicU32::new(LocalApic::new(0).addressing().bits());
+        VcpuRemote { apic_id, core, mailbox: Mailbox::new(boot_processor), routes, addressing }
+    }
+
+    /// How others address its local APIC.
+    pub fn addressing(&self) -> Addressing {
+        Addressing::from_bits(self.addressing.load(Ordering::Acquire))
+    }
+
+    /// That has changed; only the vCPU's own core says so.
+    pub fn set_addressing(&self, addressing: Addressing) {
+        self.addressing.store(addressing.bits(), Ordering::Release);
     }
 
     /// Asks, and gets the core out of its guest.
@@ -101,8 +119,9 @@ impl Vm {
     /// Gives vCPU `target` a fixed interrupt, from any core. One that doesn't run gets none.
     pub fn interrupt(&self, target: usize, vector: u8) {
         let Some(vcpu) = self.remotes.get(target).filter(|v| v.mailbox.running()) else { return };
-        let dedicated = vcpu.core.is_dedicated();
-        if dedicated && (self.policy == Policy::Direct || carries_itself(self.policy, vector)) {
+        // The receiver may be in any mode by the time it arrives: then the host takes it.
+        let own = self.policy == Policy::Direct && is_ordinary(vector);
+        if vcpu.core.is_dedicated() && (own || carries_itself(self.policy, vector)) {
             x2apic::send_ipi(vcpu.apic_id, vector);
         } else {
             vcpu.mailbox.post(vector);

@@ -4,7 +4,7 @@ use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
 use crate::vm::interrupts::mode::DeliveryMode;
 
-use delivery::Found;
+use delivery::{Found, Mode};
 use mailbox::request;
 
 impl<C: VirtualCpu> Vcpu<C> {
@@ -74,7 +74,10 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// What others left for it becomes pending.
     pub(in crate::vm) fn open_inbox(&mut self) {
         for vector in self.remote.mailbox.take_inbox().iter() {
-            self.apic.request(vector);
+            match self.mode.current() {
+                Mode::Dedicated => self.interrupt_self(vector),
+                _ => self.apic.request(vector),
+            }
         }
     }
 
@@ -118,7 +121,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         let start = page.map_or(self.start, |page| Start::StartUp { page });
         self.cpu.reset(start);
         self.cpu.flush_translations();
-        self.apic = delivery::LocalApic::new(self.id as u32);
+        self.reset_apic(page.is_some());
         self.mode = DeliveryMode::new();
         self.nmi_waits = false;
         self.timer.reset();

@@ -4,6 +4,8 @@
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::x2apic;
 use crate::interrupts;
+use crate::vm::interrupts::routing::VcpuRoutes;
+use crate::vm::interrupts::timer::GuestTimer;
 use delivery::{Core, VectorSet};
 
 /// The core as the virtual local APIC sees it: the parts of the physical one that hold
@@ -11,11 +13,8 @@ use delivery::{Core, VectorSet};
 pub struct ThisCore<'a, C: VirtualCpu> {
     pub cpu: &'a mut C,
     pub direct: bool,
-    pub host: VectorSet,
-    /// The guest's vector for the host's timer interrupt.
-    pub timer: Option<u8>,
-    /// The timer's count, where it isn't the core's.
-    pub count: Option<u32>,
+    pub routes: &'static VcpuRoutes,
+    pub timer: &'a GuestTimer,
 }
 
 impl<C: VirtualCpu> Core for ThisCore<'_, C> {
@@ -31,26 +30,28 @@ impl<C: VirtualCpu> Core for ThisCore<'_, C> {
         self.physical(in_service())
     }
 
-    fn requested(&self) -> VectorSet {
+    fn requested(&self, timer: Option<u8>) -> VectorSet {
         let pending = registers(x2apic::request_bitmap());
         let mut guest = self.physical(pending);
         // A tick that waits under the host's vector for the guest to take interrupts.
-        if let Some(v) = self.timer.filter(|_| {
-            self.host.contains(interrupts::TIMER) && pending.contains(interrupts::TIMER)
-        }) {
+        let host = self.timer.is_cores() && self.routes.host_vectors().contains(interrupts::TIMER);
+        if let Some(v) = timer.filter(|_| host && pending.contains(interrupts::TIMER)) {
             guest.insert(v);
         }
         guest
     }
 
     fn timer_count(&self) -> u32 {
-        self.count.unwrap_or_else(x2apic::timer_count)
+        self.timer.count().unwrap_or_else(x2apic::timer_count)
     }
 }
 
 impl<C: VirtualCpu> ThisCore<'_, C> {
     fn physical(&self, vectors: VectorSet) -> VectorSet {
-        if self.direct { vectors.without(&self.host) } else { VectorSet::EMPTY }
+        match self.direct {
+            true => vectors.without(&self.routes.host_vectors()),
+            false => VectorSet::EMPTY,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::cpu::{self, rdtsc};
 use crate::interrupts;
 use crate::sched::run_queue::NEVER;
 use crate::vm::Vcpu;
-use delivery::{TimerSetup, VirtualTimer};
+use delivery::{Mode, TimerSetup, VirtualTimer};
 use proto::Policy;
 
 /// The most ticks a second that a periodic timer of a guest's gets.
@@ -63,6 +63,11 @@ impl GuestTimer {
         self.shared.is_none()
     }
 
+    /// No interrupt of it waits any more.
+    pub fn forget(&mut self) {
+        self.requested = None;
+    }
+
     /// The guest took the interrupt with this vector: was it the timer's?
     pub fn accepted(&mut self, vector: u8) -> bool {
         let mine = self.requested == Some(vector);
@@ -98,6 +103,15 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
+    /// The vector by which the host takes the core's timer, of a vCPU that has its core to itself.
+    pub(in crate::vm) fn host_timer_vector(&self) -> u8 {
+        match self.vm.policy {
+            Policy::Trap | Policy::EliDelivery | Policy::Eli => interrupts::TIMER,
+            // No interrupt comes by vector 0.
+            Policy::Direct => self.own_timer_vector().unwrap_or(0),
+        }
+    }
+
     /// Applies what the guest wrote to its timer: with its own vector where the timer is its own,
     /// else with the host's.
     pub(in crate::vm) fn program_timer(&mut self, setup: TimerSetup) {
@@ -106,10 +120,12 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
         let (vector, divide) = match self.vm.policy {
             Policy::Trap | Policy::EliDelivery | Policy::Eli => (interrupts::TIMER, setup.divide),
-            // A vector below 16 is none: the entry stays masked. The divider is the guest's to write.
+            // A vector below 16 is none: the entry stays masked.
             Policy::Direct => {
-                let vector = self.apic.timer_vector().filter(|v| *v >= 16).unwrap_or(0);
-                (vector, x2apic::timer_divide())
+                let vector = self.own_timer_vector().unwrap_or(0);
+                // The divider is the guest's to write while it has the timer.
+                let dedicated = self.mode.current() == Mode::Dedicated;
+                (vector, if dedicated { x2apic::timer_divide() } else { setup.divide })
             }
         };
         let masked = setup.masked || vector == 0;
