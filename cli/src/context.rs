@@ -113,11 +113,22 @@ impl Context {
 
     /// Builds a package for the bare machine and gives its ELF.
     pub fn build_bare_metal(&self, package: &str) -> Result<PathBuf> {
+        self.build_profile(package, "release", &[])
+    }
+
+    /// The same with features, by a profile of their own, so that neither build spoils the other.
+    pub fn build_profile(
+        &self,
+        package: &str,
+        profile: &str,
+        features: &[&str],
+    ) -> Result<PathBuf> {
         let triple = "x86_64-unknown-none";
-        let elf = self.target.join(triple).join("release").join(package);
+        let elf = self.target.join(triple).join(profile).join(package);
         let mut messages = tempfile::tempfile().context("no temporary file can be made")?;
         let mut cargo = self.cargo();
-        cargo.args(["build", "--quiet", "--release", "--target", triple, "-p", package]);
+        cargo.args(["build", "--quiet", "--profile", profile, "--target", triple, "-p", package]);
+        cargo.args(features.iter().flat_map(|f| ["--features", f]));
         // In a group of its own: what ^C ends is ended here, and said.
         cargo.process_group(0).stdin(Stdio::null()).stderr(messages.try_clone()?);
         let mut child = cargo.spawn().context("cargo can't be started")?;

@@ -225,6 +225,12 @@ fn with<R>(device: Bdf, f: impl FnOnce(&mut Unit) -> R) -> Option<R> {
     Some(f(&mut served.unit.lock()))
 }
 
+/// Where the registers of the unit are that serves this device.
+#[cfg(feature = "plant")]
+pub fn registers(device: Bdf) -> Option<u64> {
+    Some(UNITS.get()?.get(place(device)?)?.base)
+}
+
 /// Whether some unit serves this device.
 pub fn serves(device: Bdf) -> bool {
     place(device).is_some()

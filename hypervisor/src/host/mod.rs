@@ -4,6 +4,8 @@ pub mod audit;
 pub mod iommu_faults;
 pub mod live;
 pub mod pauses;
+#[cfg(feature = "plant")]
+pub mod plant;
 
 use crate::cpu::svm;
 use crate::cpu::{self, rdtsc};

@@ -28,6 +28,8 @@ pub struct Case {
     pub log: Vec<&'static str>,
     /// The host must have looked over what confines the VMs at least once.
     pub audited: bool,
+    /// What its audit must find, and tell in these words; else nothing.
+    pub finding: Option<&'static str>,
     /// What is special about the machine.
     pub machine: Special,
     /// Microseconds that a vCPU has a shared core while another waits for it.
@@ -175,6 +177,8 @@ pub enum Special {
     OneCore,
     /// This much memory, in MiB.
     Memory(u64),
+    /// The hypervisor's image in which guests may plant what the audit must find.
+    Planted,
     /// A boot image with one byte of its plan changed.
     DamagedImage,
     /// A boot image cut in half.

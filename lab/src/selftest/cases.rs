@@ -193,6 +193,7 @@ pub fn case<const N: usize>(name: String, quick: bool, guests: [Guest; N]) -> Ca
         host: Host::default(),
         log: Vec::new(),
         audited: false,
+        finding: None,
         machine,
         slice_us: plan::DEFAULT_SLICE,
         expect,

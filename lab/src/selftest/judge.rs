@@ -51,12 +51,22 @@ fn ends(case: &Case, outcome: &Outcome) -> Vec<String> {
         counted(guest, vm, &mut of_vm);
         wrong.extend(of_vm.into_iter().map(|w| format!("VM {}: {w}", vm.name)));
     }
-    wrong.extend(outcome.report.audit.complaint(case.audited));
+    match case.finding {
+        None => wrong.extend(outcome.report.audit.complaint(case.audited)),
+        Some(text) => wrong.extend(found(text, outcome)),
+    }
     if let Some(unwatched) = &outcome.unwatched {
         watched(unwatched, outcome, &mut wrong);
     }
     wrong.extend(cost::of(&case.windows, &outcome.edges).err());
     wrong
+}
+
+/// The audit must have found this, and have told of it.
+fn found(text: &str, outcome: &Outcome) -> Option<String> {
+    let told = |l: &&String| l.contains("audit: ") && l.contains(text);
+    let right = outcome.report.audit.findings > 0 && outcome.log.iter().any(|l| told(&l));
+    (!right).then(|| format!("the host's audit should have found \"{text}\""))
 }
 
 /// Watching must have taken place, and must not show.

@@ -15,6 +15,7 @@ mod judge;
 pub mod kernel;
 mod names;
 mod network;
+mod planted;
 mod refusals;
 pub mod run;
 mod shared;
@@ -46,6 +47,7 @@ pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
     cases.extend(refusals::all());
     cases.extend(topology::all());
     cases.extend(trusting::all());
+    cases.extend(planted::all());
     cases.extend(hostile::all());
     let total = cases.len();
     let wanted = |c: &Case| match only {

@@ -195,6 +195,14 @@ fn machine(case: &Case, plan: Plan<File>, directory: &Path, cx: &Context) -> Res
         machine.extra = ["-device", "intel-iommu,intremap=off"].map(Into::into).into();
     }
     match case.machine {
+        Special::Planted => {
+            // One that was named must be such an image itself.
+            let hypervisor = match std::env::var_os("EXITLESS_HYPERVISOR") {
+                Some(_) => cx.hypervisor()?.to_owned(),
+                None => cx.build_profile("hypervisor", "planted", &["plant"])?,
+            };
+            machine.boot = Boot::Exitless { hypervisor, image: path };
+        }
         Special::Cpu(model) => machine.cpu = model.to_owned(),
         Special::NoIommu => machine.iommu = false,
         Special::Nics(models) => machine.connect(&models, &[])?,

@@ -17,6 +17,7 @@ mod low;
 mod mmio_forms;
 mod nested;
 mod nested_stack;
+mod planted;
 mod quiet;
 mod registers;
 mod restart;
@@ -129,6 +130,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("shared-cost", shared_cost::instructions),
     ("deaf", deaf::deaf),
     ("quiet", quiet::quiet),
+    ("planted", planted::planted),
     ("unassigned", unassigned::unassigned),
     ("state", state::state),
     ("restart", restart::memory_and_chips),

@@ -1,0 +1,27 @@
+//! Has the host plant a wrong entry in what confines this VM (`what=N`), for its audit to find: in the image
+//! that is made for it, where a hypercall does that. The VM is stopped for it; if it is about no VM, it goes on
+//! for some passes of the audit (`told`).
+
+use crate::{boot::Boot, console::check, console::println, cpu, edu::Edu, wait};
+use core::arch::asm;
+
+/// RAX of the hypercall.
+const HYPERCALL: u64 = u64::from_le_bytes(*b"PLANTED!");
+
+/// Plants, and goes on for some seconds.
+pub fn planted(test: &str, boot: &Boot) {
+    let what = boot.option("what").and_then(|n| n.parse().ok()).unwrap_or(0u64);
+    let Some(edu) = Edu::find() else { return check!(test, false, "no edu device") };
+    edu.aim_handled(0x40);
+    cpu::enable_interrupts();
+    let n = edu.raise_and_wait(0x40, 3);
+    check!(test, n == 3, "{n} of 3 interrupts came before");
+    println!("planting {what}");
+    crate::idt::on(6, |frame| frame.rip += 3);
+    // SAFETY: VMMCALL raises #UD, whose handler steps over it.
+    unsafe {
+        asm!(".byte 0x0F, 0x01, 0xD9", in("rax") HYPERCALL, in("rcx") what, options(nostack));
+    }
+    wait::until(|| false);
+    check!(test, boot.option("told").is_some(), "it goes on");
+}

@@ -1,0 +1,40 @@
+//! Wrong entries of each kind in what confines a VM, planted while it runs: core 0's audit must find each, tell of
+//! it, and stop the VM that it is about. In an image of its own (`hypervisor`'s feature `plant`).
+
+use super::case::{Case, Expected, Guest, Special};
+use super::cases::{case, guest, heartbeat};
+use plan::Policy;
+
+/// A name, what is planted (`hypervisor/src/host/plant.rs`), what the finding says, and whether a VM is stopped for it.
+type Planted = (&'static str, &'static str, &'static str, bool);
+
+const ALL: [Planted; 16] = [
+    ("host-page", "what=0", "nested page tables of VM \"first\"", true),
+    ("writable-ledger", "what=1", "nested page tables of VM \"first\"", true),
+    ("led-astray", "what=2", "nested page tables of VM \"first\"", true),
+    ("own-table", "what=3", "which is no table's frame", true),
+    ("dma-host", "what=4", "DMA page tables of VM \"first\"", true),
+    ("dma-table", "what=5", "DMA page tables of VM \"first\"", true),
+    ("interrupt-core", "what=6", "nobody may by it", true),
+    ("interrupt-vector", "what=7", "nobody may by it", true),
+    ("interrupt-nmi", "what=8", "nobody may by it", true),
+    ("interrupt-source", "what=9 told=1", "nobody may by it", false),
+    ("interrupt-any-source", "what=10", "is none of this driver's", true),
+    ("interrupt-owner", "what=11", "nobody may by it", true),
+    ("context-through", "what=12", "is none of this driver's", true),
+    ("context-stranger", "what=13 told=1", "isn't its own", false),
+    ("bus", "what=14 told=1", "which the host didn't write", false),
+    ("unit-off", "what=15 told=1", "doesn't remap everything", false),
+];
+
+/// All of them; beside each a VM that must not notice.
+pub fn all() -> Vec<Case> {
+    let of = |(name, options, finding, stopped): Planted| {
+        let end = if stopped { Expected::Fault(finding) } else { Expected::Passed };
+        let planter = Guest { end, options, ..guest("planted", Policy::Eli) };
+        let pair = [planter, heartbeat("beats=20", Policy::Eli)];
+        let case = case(format!("planted/{name}"), name == "host-page", pair);
+        Case { machine: Special::Planted, finding: Some(finding), ..case }
+    };
+    ALL.into_iter().map(of).collect()
+}
