@@ -297,7 +297,9 @@ impl Watched {
         let allowed = |device, domain: DomainId, root, levels| {
             let mut of = devices.iter().filter(|a| a.device == device);
             of.any(|a| {
-                (root, levels) == (a.root, a.levels) && usize::from(domain.0) == a.vm.index + 1
+                !a.vm.ending.silenced()
+                    && (root, levels) == (a.root, a.levels)
+                    && usize::from(domain.0) == a.vm.index + 1
             })
         };
         let at = &mut self.contexts_at;
@@ -317,7 +319,8 @@ impl Owner {
     /// What is expected of it, if nobody is changing that.
     fn hold(&self) -> Option<Held> {
         let pc = self.vm.pc.try_lock()?;
-        let route = pc.pci.devices().get(self.device).and_then(|d| d.expected_route(self.source));
+        let live = pc.pci.devices().get(self.device).filter(|_| !self.vm.ending.silenced());
+        let route = live.and_then(|d| d.expected_route(self.source));
         let route = match route.and_then(|(vcpu, guest)| Some((self.vm.remotes.get(vcpu)?, guest)))
         {
             Some((remote, guest)) => {

@@ -58,9 +58,16 @@ pub struct Ending {
     again: AtomicBool,
     cause: Mutex<Option<Cause>>,
     barrier: Barrier,
+    /// Its devices were silenced for good.
+    silenced: AtomicBool,
 }
 
 impl Ending {
+    /// Are its devices silent for good? Then nothing may lead to them, or from them, any more.
+    pub fn silenced(&self) -> bool {
+        self.silenced.load(Ordering::Acquire)
+    }
+
     /// Does the VM end?
     pub fn begun(&self) -> bool {
         self.begun.load(Ordering::Acquire)
@@ -140,6 +147,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             self.with_pc(
                 |pc, _| if again { pc.pci.quiet_devices() } else { pc.pci.stop_devices(vm) },
             );
+            vm.ending.silenced.store(!again, Ordering::Release);
         }
         self.meet();
         self.quiet_core();

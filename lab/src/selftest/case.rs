@@ -28,6 +28,8 @@ pub struct Case {
     pub log: Vec<&'static str>,
     /// The host must have looked over what confines the VMs at least once.
     pub audited: bool,
+    /// The hypervisor's log must have nothing to warn of.
+    pub silent: bool,
     /// What its audit must find, and tell in these words; else nothing.
     pub finding: Option<&'static str>,
     /// What is special about the machine.

@@ -144,6 +144,12 @@ pub fn all() -> Vec<Case> {
         log: vec!["reads at port 0x64, nothing there", "writes at 0x90000000, nothing there"],
         ..case("trap/poll-nothing".to_owned(), false, [guest("poll-nothing", Policy::Trap)])
     });
+    // A second later nothing leads to its device any more, or from it.
+    for policy in [Policy::Eli, Policy::Direct] {
+        let pair = [guest("end-at-work", policy), heartbeat("beats=20", policy)];
+        let ended = case(format!("ended/at-work-{}", policy.label()), false, pair);
+        cases.push(Case { audited: true, silent: true, ..ended });
+    }
     let mixed = [guest("timer-mixed", Policy::Eli), second(guest("timer-mixed", Policy::Trap))];
     cases.push(case("pair/timer-mixed".to_owned(), false, mixed));
     let mixed = [guest("timer-mixed", Policy::Direct), second(guest("timer-mixed", Policy::Eli))];
@@ -193,6 +199,7 @@ pub fn case<const N: usize>(name: String, quick: bool, guests: [Guest; N]) -> Ca
         host: Host::default(),
         log: Vec::new(),
         audited: false,
+        silent: false,
         finding: None,
         machine,
         slice_us: plan::DEFAULT_SLICE,

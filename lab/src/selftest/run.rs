@@ -72,6 +72,9 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
             Seen::Said(Piece::Log(line)) => log.push(line),
             Seen::Said(Piece::Record(record)) => {
                 report.see(&record);
+                if case.finding.is_some() && matches!(record, Record::Audit { findings: 1.., .. }) {
+                    wishes.type_to(0, "!");
+                }
                 if let Record::Live { vm, vcpu, counters, .. } = &record {
                     let (vm, vcpu, counters) = (*vm, *vcpu, counters.clone());
                     live.see(&Record::Counters { vm, vcpu, counters, cycles: 0 });

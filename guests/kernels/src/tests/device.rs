@@ -219,6 +219,18 @@ pub fn bus_master(test: &str, boot: &Boot) {
     check!(test, known && ended && written && !leaked, "it read nothing while it was off");
 }
 
+/// Ends its VM while the device is at work: DMA and a computation that would tell of its end go on for a
+/// tenth of a second.
+pub fn end_at_work(test: &str, boot: &Boot) {
+    let Some(edu) = edu(test) else { return };
+    edu.aim_handled(0x40);
+    cpu::enable_interrupts();
+    let n = edu.raise_and_wait(0x40, 3);
+    check!(test, n == 3, "{n} of 3 interrupts came");
+    edu.compute(500_000_000);
+    edu.start_from_memory(boot.free_memory().start, PAGE);
+}
+
 /// The device's buffer to memory that was cleared with something else before.
 fn copy_out(edu: &Edu, target: u64) -> bool {
     for i in 0..PAGE / 8 {

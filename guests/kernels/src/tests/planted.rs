@@ -1,14 +1,14 @@
 //! Has the host plant a wrong entry in what confines this VM (`what=N`), for its audit to find: in the image
-//! that is made for it, where a hypercall does that. The VM is stopped for it; if it is about no VM, it goes on
-//! for some passes of the audit (`told`).
+//! that is made for it, where a hypercall does that. The VM is stopped for it; if it is about no VM (`told`), it
+//! goes on until a byte on its console says that the finding was told.
 
-use crate::{boot::Boot, console::check, console::println, cpu, edu::Edu, wait};
+use crate::{boot::Boot, console, console::check, console::println, cpu, edu::Edu, wait};
 use core::arch::asm;
 
 /// RAX of the hypercall.
 const HYPERCALL: u64 = u64::from_le_bytes(*b"PLANTED!");
 
-/// Plants, and goes on for some seconds.
+/// Plants, and goes on until it is stopped or told.
 pub fn planted(test: &str, boot: &Boot) {
     let what = boot.option("what").and_then(|n| n.parse().ok()).unwrap_or(0u64);
     let Some(edu) = Edu::find() else { return check!(test, false, "no edu device") };
@@ -22,6 +22,6 @@ pub fn planted(test: &str, boot: &Boot) {
     unsafe {
         asm!(".byte 0x0F, 0x01, 0xD9", in("rax") HYPERCALL, in("rcx") what, options(nostack));
     }
-    wait::until(|| false);
-    check!(test, boot.option("told").is_some(), "it goes on");
+    let found = wait::patiently(|| console::typed().is_some());
+    check!(test, found && boot.option("told").is_some(), "it goes on, found out: {found}");
 }
