@@ -148,7 +148,7 @@ pub fn all() -> Vec<Case> {
     for policy in [Policy::Eli, Policy::Direct] {
         let pair = [guest("end-at-work", policy), heartbeat("beats=20", policy)];
         let ended = case(format!("ended/at-work-{}", policy.label()), false, pair);
-        cases.push(Case { audited: true, silent: true, ..ended });
+        cases.push(Case { silent: true, ..ended });
     }
     let mixed = [guest("timer-mixed", Policy::Eli), second(guest("timer-mixed", Policy::Trap))];
     cases.push(case("pair/timer-mixed".to_owned(), false, mixed));
