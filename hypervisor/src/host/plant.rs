@@ -30,6 +30,7 @@ const STATUS: u64 = 0x1C;
 const ROOT: u64 = 0x20;
 const INTERRUPTS: u64 = 0xB8;
 const TRANSLATES: u32 = 1 << 31;
+const BAR0: u16 = 0x10;
 /// Commands that are done once, and not status.
 const ONCE: u32 = 0x6900_0000;
 
@@ -64,13 +65,13 @@ fn top(root: u64, levels: u8, address: u64) -> u64 {
 /// Puts in what must not be, about this VM; false if there is no such thing.
 pub fn plant(vm: &Vm, pc: &mut Pc, what: u64) -> bool {
     let (host, _) = crate::memory::image();
-    let nested = pc.tables.nested_root();
-    let (dma, levels) = (pc.tables.dma_root(), iommu::page_format());
+    let nested = pc.board.tables.nested_root();
+    let (dma, levels) = (pc.board.tables.dma_root(), iommu::page_format());
     let levels = paging::Format::levels(&levels) as u8;
-    let Some(device) = pc.devices.first() else { return false };
+    let Some(device) = pc.pci.devices().first() else { return false };
     let (bdf, entry) = (device.bdf(), device.entries().next().unwrap_or(0));
     let registers = iommu::registers(bdf).unwrap_or(0);
-    let own = vm.links[0].apic_id;
+    let own = vm.remotes[0].apic_id;
     let route = |source, destination, delivery| {
         iommu::set_irte(entry, InterruptRoute { source, destination, delivery }).is_ok()
     };
@@ -78,7 +79,7 @@ pub fn plant(vm: &Vm, pc: &mut Pc, what: u64) -> bool {
     let stranger = Bdf::new(0, 0x1F, 0).unwrap_or(bdf);
     match what {
         // The host's own page, to be read.
-        0 => pc.tables.map(NOWHERE, host, PAGE, paging::Access::READ).is_ok(),
+        0 => pc.board.tables.map(NOWHERE, host, PAGE, paging::Access::READ).is_ok(),
         // The counters, writable.
         1 => set(leaf(nested, 4, crate::vm::LEDGER_PAGES), |e| e | WRITE),
         // A page of its own memory leads to the host.
@@ -129,10 +130,15 @@ pub fn plant(vm: &Vm, pc: &mut Pc, what: u64) -> bool {
             }
             true
         }
-        // It masters the bus though its guest didn't say so.
+        // Its device answers at ports; its registers are elsewhere.
         16 => {
-            let command = pc.pci.read16(bdf, pci::COMMAND);
-            pc.pci.write16(bdf, pci::COMMAND, command ^ pci::COMMAND_BUS_MASTER);
+            let bus = pc.pci.physical();
+            bus.write16(bdf, pci::COMMAND, bus.read16(bdf, pci::COMMAND) | pci::COMMAND_IO);
+            true
+        }
+        17 => {
+            let bus = pc.pci.physical();
+            bus.write32(bdf, BAR0, bus.read32(bdf, BAR0) ^ 0x1000_0000);
             true
         }
         _ => false,

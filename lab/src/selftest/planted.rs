@@ -8,7 +8,7 @@ use plan::Policy;
 /// A name, what is planted (`hypervisor/src/host/plant.rs`), what the finding says, and whether a VM is stopped for it.
 type Planted = (&'static str, &'static str, &'static str, bool);
 
-const ALL: [Planted; 16] = [
+const ALL: [Planted; 18] = [
     ("host-page", "what=0", "nested page tables of VM \"first\"", true),
     ("writable-ledger", "what=1", "nested page tables of VM \"first\"", true),
     ("led-astray", "what=2", "nested page tables of VM \"first\"", true),
@@ -24,6 +24,8 @@ const ALL: [Planted; 16] = [
     ("context-through", "what=12", "is none of this driver's", true),
     ("context-stranger", "what=13 told=1", "isn't its own", false),
     ("bus", "what=14 told=1", "which the host didn't write", false),
+    ("command", "what=16", "more than its guest switched on", true),
+    ("bar", "what=17", "was written there", true),
     ("unit-off", "what=15 told=1", "doesn't remap everything", false),
 ];
 

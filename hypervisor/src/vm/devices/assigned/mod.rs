@@ -259,6 +259,12 @@ impl PciBus {
         PciBus { first: config.clone(), config, devices, pci }
     }
 
+    /// The configuration space of the machine.
+    #[cfg(feature = "plant")]
+    pub fn physical(&self) -> &Pci {
+        &self.pci
+    }
+
     /// The functions.
     pub fn devices(&self) -> &[AssignedDevice] {
         &self.devices
