@@ -7,6 +7,14 @@ pub fn positive(text: &str) -> Result<NonZeroU64, &'static str> {
     text.parse().map_err(|_| "give a whole number, 1 or more")
 }
 
+/// The arguments of a command as they stand on a line, without its name; for tests.
+pub fn of_line<A: clap::Args>(line: &str) -> Result<A, String> {
+    let words = std::iter::once("exitless").chain(line.split(' ').filter(|word| !word.is_empty()));
+    let command = A::augment_args(clap::Command::new("exitless"));
+    let matches = command.try_get_matches_from(words).map_err(|e| e.to_string())?;
+    A::from_arg_matches(&matches).map_err(|e| e.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

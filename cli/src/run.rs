@@ -266,17 +266,10 @@ fn notes(named: usize, scratch: usize, guests: u64) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
+    use crate::arguments::of_line;
 
     fn line(text: &str) -> Result<Args, String> {
-        let words = std::iter::once("run").chain(text.split(' ').filter(|word| !word.is_empty()));
-        Line::try_parse_from(words).map(|line| line.args).map_err(|e| e.to_string())
+        of_line(text)
     }
 
     #[test]
@@ -311,8 +304,8 @@ mod tests {
 
     #[test]
     fn the_help_names_every_policy() {
-        use clap::CommandFactory;
-        let help = Line::command().render_long_help().to_string();
+        use clap::Args as _;
+        let help = Args::augment_args(clap::Command::new("run")).render_long_help().to_string();
         let start = help.find("How device interrupts reach the guest:").unwrap();
         let sentence = help[start..].lines().next().unwrap();
         for name in plan::CHOICES {

@@ -58,23 +58,6 @@ void fail(const char *format, ...)
     exit(1);
 }
 
-char *slurp(int file, const char *name)
-{
-    static char text[65536];
-    ssize_t length = pread(file, text, sizeof text - 1, 0);
-    if (length < 0)
-        fail("reading %s: %s", name, strerror(errno));
-    text[length] = 0;
-    return text;
-}
-
-uint64_t now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
-
 /* The pattern, as the harness knows it too: xorshift64 from round and place. */
 static void pattern(uint64_t round, uint64_t place, uint64_t *into)
 {

@@ -101,25 +101,6 @@ void fail(const char *format, ...)
     exit(1);
 }
 
-char *slurp(int file, const char *name)
-{
-    static char text[65536];
-    ssize_t got, length = 0;
-    while ((got = pread(file, text + length, sizeof text - 1 - (size_t)length, length)) > 0)
-        length += got;
-    if (got < 0)
-        fail("reading %s: %s", name, strerror(errno));
-    text[length] = 0;
-    return text;
-}
-
-uint64_t now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 void sleep_until(uint64_t when)
 {
     struct timespec t = {.tv_sec = (time_t)(when / 1000000000), .tv_nsec = (long)(when % 1000000000)};

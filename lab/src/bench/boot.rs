@@ -6,8 +6,9 @@
 
 use super::{
     column::Column,
+    emulated::{self, MAX_CONSOLE, last_line},
     generator::{self, Generator, Idle, Role},
-    guest::{Guest, Kit},
+    guest::Kit,
     lines::{self, ours},
     progress::Step,
     workload::{Effort, Workload},
@@ -15,34 +16,27 @@ use super::{
 use crate::cmdline::LINUX;
 use anyhow::{Context as _, Result, bail};
 use exitless::{
-    boot_image::BootImage,
     context::Context,
-    load,
-    machine::{Machine, NULL_DISK},
+    machine::NULL_DISK,
     network::{Forward, NicModel},
     report::Report,
     session::{self, Ended, Framing, Seen, Setup},
-    stream::{Piece, printable},
+    stream::Piece,
 };
-use plan::{Class, DeviceName, OnReset, Plan, Policy, Vm};
+use plan::{Class, DeviceName, Plan};
 use proto::End;
 use std::{
-    fs,
     ops::ControlFlow,
     path::Path,
     time::{Duration, Instant},
 };
 
-/// Memory of the guest, on the bare machine and in the VM.
-const GUEST_MEMORY: u64 = 512 << 20;
 /// How long a run may take on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// How long after its end a load generator may turn out not to have been needed any more.
 const GRACE: Duration = Duration::from_secs(5);
 /// How long a guest may say nothing, which is longer than all windows together can be.
 const SILENCE: Duration = Duration::from_secs(300);
-/// How much of a guest's console is kept.
-const MAX_CONSOLE: usize = 1 << 20;
 
 /// What a boot gave.
 pub struct Boot {
@@ -82,19 +76,18 @@ pub fn boot(
     if role == Some(Role::Server) {
         cmdline.push_str(&format!(" exitless.port={port}"));
     }
-    // The VM's guest sees no IOMMU: on the bare machine its kernel must not pay for one either. And
-    // as under a hypervisor it must not panic because the first ticks are late on a slow computer.
-    if policy == Column::Bare {
-        cmdline.push_str(" iommu=pt no_timer_check");
-    }
     let disks = if workload.is_network() { Vec::new() } else { vec![NULL_DISK] };
-    let image;
+    // What the machine boots from stays until it has ended.
+    let _image;
     let mut machine = match policy.policy() {
-        None => Machine::bare(&guest.kernel, Some(&guest.initrd), &cmdline, GUEST_MEMORY, disks),
+        None => emulated::bare(guest, &cmdline, 1, disks),
         Some(policy) => {
-            let plan = load::files(plan(workload, guest, cmdline, policy), Path::new(""))?;
-            image = BootImage::new(&plan)?;
-            Machine::exitless(cx.hypervisor()?, &image.path(), &plan, disks)?
+            let class = if workload.is_network() { Class::Nic } else { Class::Nvme };
+            let device = DeviceName::Named { class, index: 0 };
+            let vm = emulated::vm("bench", guest, cmdline, device, policy);
+            let (machine, kept) = emulated::hosted(cx, Plan::new(vec![vm]), disks)?;
+            _image = kept;
+            machine
         }
     };
     machine.plugin = Some(kit.plugin_writing(&counts));
@@ -104,10 +97,7 @@ pub fn boot(
     } else if workload.is_network() {
         machine.connect(&[NicModel::Igb], &[])?;
     } else {
-        // As most real controllers: no shadow doorbells; and few queues, so that set-up is short.
-        for setting in ["dbcs=off", "max_ioqpairs=2", "msix_qsize=3"] {
-            machine.extra.extend(["-global".into(), format!("nvme.{setting}").into()]);
-        }
+        emulated::set_nvme(&mut machine);
     }
     let command = machine.command(cx)?;
 
@@ -127,23 +117,6 @@ pub fn boot(
         bail!("stopped");
     }
     watch.finish(&ended, &counts)
-}
-
-fn plan(workload: Workload, guest: &Guest, cmdline: String, policy: Policy) -> Plan<String> {
-    let class = if workload.is_network() { Class::Nic } else { Class::Nvme };
-    let vm = Vm {
-        name: "bench".into(),
-        cpus: vec![1],
-        weight: plan::DEFAULT_WEIGHT,
-        memory: GUEST_MEMORY,
-        kernel: guest.kernel.display().to_string(),
-        initrd: Some(guest.initrd.display().to_string()),
-        cmdline,
-        devices: vec![DeviceName::Named { class, index: 0 }],
-        interrupts: Some(policy),
-        reset: OnReset::Stop,
-    };
-    Plan::new(vec![vm])
 }
 
 /// What is seen of a boot while it runs.
@@ -249,15 +222,10 @@ impl<'a> Watch<'a> {
             (Err(e), Some((_, died))) => return Err(e.context(died)),
             (guest, _) => guest?,
         };
-        if !guest.done {
-            bail!("{}", why(ended, &self.report, self.panic.as_deref(), &console));
-        }
-        if !guest.interrupt.contains("MSI") {
-            bail!("the guest's device interrupts by {}; MSI-X is needed", guest.interrupt);
-        }
-        let text = fs::read_to_string(counts).context("the counting plugin left no file")?;
+        let why = || why(ended, &self.report, self.panic.as_deref(), &console);
+        let guest = emulated::reported(guest, why)?;
         let idle = self.generator.as_ref().and_then(Generator::idle);
-        Ok(Boot { guest, plugin: lines::plugin(&text)?, report: self.report, idle })
+        Ok(Boot { guest, plugin: emulated::counted(counts)?, report: self.report, idle })
     }
 }
 
@@ -279,11 +247,6 @@ fn why(ended: &Ended, report: &Report, panic: Option<&str>, console: &str) -> St
         (_, Some(failure)) => failure,
     };
     format!("{how}, before the guest had reported; its last line: {last}")
-}
-
-fn last_line(console: &str) -> String {
-    let last = console.lines().rfind(|l| !l.trim().is_empty()).unwrap_or("nothing");
-    printable(last.trim())
 }
 
 #[cfg(test)]

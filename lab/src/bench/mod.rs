@@ -4,6 +4,7 @@
 mod boot;
 mod column;
 mod command;
+mod emulated;
 mod experiments;
 mod figures;
 mod generator;

@@ -211,17 +211,10 @@ fn json(seed: u64, done: &[Done], sum: &Tally) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
+    use exitless::arguments::of_line;
 
     fn parse(line: &str) -> Result<Args, String> {
-        let parsed = Line::try_parse_from(line.split(' ')).map_err(|e| e.to_string())?;
-        Ok(parsed.args)
+        of_line(line.strip_prefix("soak").expect("its name comes first"))
     }
 
     fn done(number: u64, lost: &[&str]) -> Done {

@@ -190,11 +190,7 @@ impl<R: Registers, M: Memory> Unit<R, M> {
     /// another source, the entry is first made not present, and forgotten, before the half with the
     /// source is written.
     pub fn set_irte(&mut self, index: u16, route: InterruptRoute) -> Result<(), Error> {
-        self.queue.check()?;
-        interrupt::check(route)?;
-        self.entries.check(index)?;
-        let (low, high) = interrupt::encode(route);
-        let (old_low, old_high) = self.entries.get(&mut self.tables, index);
+        let [(old_low, old_high), (low, high)] = self.change(index, route)?;
         if old_high != high {
             if Entries::is_present(old_low) {
                 self.clear_irte(index)?;
@@ -208,11 +204,7 @@ impl<R: Registers, M: Memory> Unit<R, M> {
     /// As [`Unit::set_irte`], but the unit may go by the old route until [`Unit::drain`] returns:
     /// for many entries that change together, or where the old route still means what it meant.
     pub fn update_irte(&mut self, index: u16, route: InterruptRoute) -> Result<(), Error> {
-        self.queue.check()?;
-        interrupt::check(route)?;
-        self.entries.check(index)?;
-        let (low, high) = interrupt::encode(route);
-        let (old_low, old_high) = self.entries.get(&mut self.tables, index);
+        let [(old_low, old_high), (low, high)] = self.change(index, route)?;
         if old_high != high {
             return self.set_irte(index, route);
         }
@@ -222,6 +214,14 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         self.entries.set_low(&mut self.tables, index, low);
         let what = Invalidation::InterruptEntry(index);
         self.queue.submit(&mut self.regs, &mut self.tables, &self.capabilities, what)
+    }
+
+    /// An allocated entry as it is and as the route wants it, if both are possible: low and high.
+    fn change(&mut self, index: u16, route: InterruptRoute) -> Result<[(u64, u64); 2], Error> {
+        self.queue.check()?;
+        interrupt::check(route)?;
+        self.entries.check(index)?;
+        Ok([self.entries.get(&mut self.tables, index), interrupt::encode(route)])
     }
 
     /// Returns when the unit goes by every route as it is now, and what it sent by others has

@@ -6,6 +6,7 @@
 use crate::{
     bench::{
         column::Column,
+        emulated::{self, MAX_CONSOLE, last_line},
         guest::Kit,
         lines,
         progress::Step,
@@ -15,29 +16,22 @@ use crate::{
 };
 use anyhow::{Context as _, Result, anyhow, bail};
 use exitless::{
-    boot_image::BootImage,
     context::Context,
-    load,
-    machine::{Machine, NULL_DISK},
+    machine::NULL_DISK,
     report::Report,
     session::{self, Ended, Framing, Seen, Setup, Typed, Wishes},
     stream::Piece,
 };
-use plan::{Class, DeviceName, OnReset, Plan, Vm};
+use plan::{Class, DeviceName, Plan};
 use std::{
-    fs,
     ops::ControlFlow,
     path::Path,
     sync::{Arc, mpsc},
     time::Duration,
 };
 
-/// Memory of each guest; the bare machine has as much as both.
-const MEMORY: u64 = 512 << 20;
 /// How long a run may take on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// How much of a guest's console is kept.
-const MAX_CONSOLE: usize = 1 << 20;
 const NAMES: [&str; 2] = ["first", "second"];
 
 /// What is measured, whatever the policy.
@@ -67,39 +61,27 @@ pub fn boot(cx: &Context, kit: &Kit, load: &Load, policy: Column, step: &Step) -
     let guest = kit.guest(load.fio)?;
     let parameters = load.fio.parameters(load.effort);
     let disks = vec![NULL_DISK; NAMES.len()];
-    let image;
+    // What the machine boots from stays until it has ended.
+    let _image;
     let mut machine = match policy.policy() {
         None => {
-            let cmdline = format!(
-                "{LINUX} {parameters} exitless.disk=nvme0n1,nvme1n1 iommu=pt no_timer_check"
-            );
-            let memory = MEMORY * NAMES.len() as u64;
-            Machine::bare(&guest.kernel, Some(&guest.initrd), &cmdline, memory, disks)
+            let cmdline = format!("{LINUX} {parameters} exitless.disk=nvme0n1,nvme1n1");
+            emulated::bare(guest, &cmdline, NAMES.len() as u64, disks)
         }
         Some(policy) => {
-            let vms = NAMES.into_iter().zip(0..).map(|(name, index)| Vm {
-                name: name.into(),
-                cpus: vec![1],
-                weight: plan::DEFAULT_WEIGHT,
-                memory: MEMORY,
-                kernel: guest.kernel.display().to_string(),
-                initrd: Some(guest.initrd.display().to_string()),
-                cmdline: format!("{LINUX} {parameters} exitless.guest={index}"),
-                devices: vec![DeviceName::Named { class: Class::Nvme, index }],
-                interrupts: Some(policy),
-                reset: OnReset::Stop,
+            let vms = NAMES.into_iter().zip(0..).map(|(name, index)| {
+                let cmdline = format!("{LINUX} {parameters} exitless.guest={index}");
+                let device = DeviceName::Named { class: Class::Nvme, index };
+                emulated::vm(name, guest, cmdline, device, policy)
             });
             let plan = Plan { slice_us: load.slice_us, ..Plan::new(vms.collect()) };
-            let plan = load::files(plan, Path::new(""))?;
-            image = BootImage::new(&plan)?;
-            Machine::exitless(cx.hypervisor()?, &image.path(), &plan, disks)?
+            let (machine, kept) = emulated::hosted(cx, plan, disks)?;
+            _image = kept;
+            machine
         }
     };
     machine.plugin = Some(kit.plugin_writing(&counts));
-    // As most real controllers: no shadow doorbells; and few queues, so that set-up is short.
-    for setting in ["dbcs=off", "max_ioqpairs=2", "msix_qsize=3"] {
-        machine.extra.extend(["-global".into(), format!("nvme.{setting}").into()]);
-    }
+    emulated::set_nvme(&mut machine);
     let bare = policy == Column::Bare;
     let mut watch = Watch::new(if bare { 1 } else { NAMES.len() });
     let (_nobody, bytes) = mpsc::channel();
@@ -169,19 +151,14 @@ impl Watch {
         let mut guests = Vec::new();
         for (console, name) in self.consoles.iter().zip(NAMES) {
             let console = String::from_utf8_lossy(console);
-            let guest = lines::guest(&console).with_context(|| format!("the {name} guest"))?;
-            if !guest.done {
-                let why = self.report.failure(ended).unwrap_or_else(|| format!("{ended:?}"));
-                let last = console.lines().rfind(|l| !l.trim().is_empty()).unwrap_or("nothing");
-                bail!("{why}, before the {name} guest had reported; its last line: {last}");
-            }
-            if !guest.interrupt.contains("MSI") {
-                bail!("the {name} guest's disk interrupts by {}; MSI-X is needed", guest.interrupt);
-            }
-            guests.push(guest);
+            let why = || {
+                let how = self.report.failure(ended).unwrap_or_else(|| format!("{ended:?}"));
+                format!("{how}, before it had reported; its last line: {}", last_line(&console))
+            };
+            let guest = lines::guest(&console).and_then(|guest| emulated::reported(guest, why));
+            guests.push(guest.with_context(|| format!("the {name} guest"))?);
         }
-        let text = fs::read_to_string(counts).context("the counting plugin left no file")?;
-        let edges = lines::plugin(&text)?.edges;
+        let edges = emulated::counted(counts)?.edges;
         if edges.is_empty() {
             return Err(anyhow!("the counting plugin saw no window"));
         }

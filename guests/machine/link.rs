@@ -1,4 +1,4 @@
-//! Links the kernel at its fixed address, without relocations.
+//! The build script of the kernels: links each at its fixed address, without relocations.
 
 fn main() {
     println!("cargo:rerun-if-changed=../machine/kernel.ld");
