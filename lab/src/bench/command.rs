@@ -5,7 +5,7 @@ use super::{
     column::Column,
     experiments,
     measure::{Cell, Request, Results, measure},
-    ready::{Files, prepare},
+    ready::{FOLDER, Files, prepare},
     report::{self, Measured},
     shared,
     show::text::wrap,
@@ -89,7 +89,7 @@ struct AllArgs {
     #[command(flatten)]
     common: Common,
     /// Where report.html and report.json go
-    #[arg(long, value_name = "FOLDER", default_value = "report")]
+    #[arg(long, value_name = "FOLDER", default_value = FOLDER)]
     out: PathBuf,
 }
 
@@ -137,17 +137,13 @@ fn fio(depths: &[u32]) -> Measured {
 }
 
 fn one(cx: &Context, measured: Measured, args: &OneArgs) -> Result<()> {
-    let (json, html) = args.files.claim()?;
+    let files = args.files.claim(measured.experiment.name)?;
     let request = args.common.request(&measured.workloads);
     let kit = prepare(cx, &measured.workloads)?;
     let results = measure(cx, &kit, &request)?;
     show(&measured, &results);
-    if let Some(json) = json {
-        json.write(&(serde_json::to_string_pretty(&measured.rows(&results))? + "\n"))?;
-    }
-    if let Some(html) = html {
-        html.write(&report::page(&[measured], &results, &request, &kit))?;
-    }
+    let rows = measured.rows(&results);
+    files.write(&rows, &report::page(&[measured], &results, &request, &kit))?;
     verdict(&results)
 }
 

@@ -1,12 +1,13 @@
 //! Puts what was measured together: the page and the JSON of one or of all experiments.
 
 use super::{
+    column::Column,
     experiments::{self, Experiment},
     guest::Kit,
     measure::{Request, Results},
     rows::{self, Row},
     show::{
-        Block,
+        self, Block, Plot,
         html::{self, Page, Section},
         text,
     },
@@ -29,7 +30,12 @@ impl Measured {
     }
 
     fn blocks(&self, results: &Results) -> Vec<Block> {
-        (self.experiment.blocks)(&results.only(&self.workloads), &self.workloads)
+        let results = results.only(&self.workloads);
+        let mut blocks = (self.experiment.blocks)(&results, &self.workloads);
+        if !results.policies().contains(&Column::Bare) {
+            blocks.iter_mut().for_each(without_bare);
+        }
+        blocks
     }
 
     /// The rows for `--json`.
@@ -45,6 +51,35 @@ impl Measured {
     fn section(&self, results: &Results) -> Section {
         let name = self.experiment.name.to_string();
         Section { name, title: self.experiment.title.into(), blocks: self.blocks(results) }
+    }
+}
+
+/// Says why there is nothing, where there is nothing because the bare machine wasn't measured.
+fn without_bare(block: &mut Block) {
+    const WHY: &str = "needs bare";
+    match block {
+        Block::Table(table) => {
+            let (mut part, mut line) = (String::new(), String::new());
+            for row in &mut table.rows {
+                match row {
+                    show::Row::Section(_, note) => part = (*note).to_owned(),
+                    show::Row::Line { depth, label, cells } => {
+                        if *depth == 0 {
+                            line.clone_from(label);
+                        }
+                        let compares =
+                            [&table.title, &part, &line].iter().any(|s| s.contains("bare"));
+                        if compares && cells.iter().all(String::is_empty) {
+                            cells.fill(WHY.to_owned());
+                        }
+                    }
+                }
+            }
+        }
+        Block::Plots(plots) if plots.iter().any(Plot::is_empty) => {
+            plots.iter_mut().filter(|p| p.is_empty()).for_each(|p| p.title += &format!(": {WHY}"));
+        }
+        _ => {}
     }
 }
 

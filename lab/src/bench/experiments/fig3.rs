@@ -1,7 +1,7 @@
 //! The paper's Figure 3: throughput of the I/O-intensive programs relative to bare
 //! metal; and fio, which the paper doesn't have.
 
-use super::{common, experiment::Experiment, paper};
+use super::{common, experiment::Experiment, notes::remarks, paper};
 use crate::bench::{
     column::Column,
     figures::Spread,
@@ -98,7 +98,12 @@ fn blocks(results: &Results, workloads: &[Workload]) -> Vec<Block> {
                  core is its inverse. The emulator charges nothing for an exit besides the host's own \
                  instructions, so the counted figures are kind to trap; the modelled ones charge for it, and take the \
                  guest's own work as what it is on bare metal.";
-    vec![Block::Say(intro.into()), Block::Plots(plots), Block::Table(table)]
+    vec![
+        Block::Say(intro.into()),
+        Block::Plots(plots),
+        Block::Remarks(remarks(results)),
+        Block::Table(table),
+    ]
 }
 
 fn quoted(workloads: &[Workload]) -> Plot {

@@ -1,7 +1,7 @@
 //! The paper's Figure 5: what exitless interrupts are worth when the network card
 //! saves interrupts.
 
-use super::{common, experiment::Experiment, fig4, paper::improvement};
+use super::{common, experiment::Experiment, fig4, notes::remarks, paper::improvement};
 use crate::bench::{
     column::Column,
     measure::{Cell, Results},
@@ -92,5 +92,10 @@ fn blocks(results: &Results, workloads: &[Workload]) -> Vec<Block> {
                  emulated core is slower by two orders of magnitude, so longer ones are set here; what counts is \
                  how many interrupts are left. The paper also says that ELI stays at 99 % of bare metal and \
                  above throughout.";
-    vec![Block::Say(intro.into()), Block::Plots(plots), Block::Table(table)]
+    vec![
+        Block::Say(intro.into()),
+        Block::Plots(plots),
+        Block::Remarks(remarks(results)),
+        Block::Table(table),
+    ]
 }

@@ -1,7 +1,7 @@
 //! fio: 4 KiB random reads from an assigned NVMe controller. The paper measures
 //! networks; a disk interrupts no less.
 
-use super::{breakdown, common, experiment::Experiment};
+use super::{breakdown, common, experiment::Experiment, notes::remarks};
 use crate::bench::{
     column::Column,
     measure::Results,
@@ -35,6 +35,7 @@ fn blocks(results: &Results, workloads: &[Workload]) -> Vec<Block> {
             y: "fraction of bare metal".into(),
             form: Form::Bars { groups: workloads.iter().map(|w| w.short()).collect(), series },
         }]));
+        blocks.push(Block::Remarks(remarks(results)));
     }
     let measured = workloads.iter().filter(|w| !results.of(**w).is_empty());
     blocks.extend(measured.map(|w| Block::Table(breakdown::table(results, *w))));

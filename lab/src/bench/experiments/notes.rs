@@ -80,21 +80,6 @@ pub fn notes(results: &Results) -> Vec<String> {
                 c.workload.operation()
             ));
         }
-        // Beside a busy loop the guest's instructions say how long it waited, not what it did.
-        let comparable = c.policy != Column::Bare && c.workload != Workload::Exchange;
-        let bare = results.figures(Column::Bare, c.workload).filter(|_| comparable);
-        if let Some(bare) = bare {
-            let (share, f) = (c.figures.guest_share(), c.figures.fraction_of(bare, false));
-            if (share - f.value).abs() > f.spread {
-                // The share can't see what the guest itself does more than on the bare machine.
-                let guest = per(c.figures.guest, &c.figures) / per(bare.guest, bare);
-                notes.push(format!(
-                    "{load}, {name}: guest share {share:.3} and fraction of bare {} differ by more than the spread; the guest itself executes {guest:.2} times the instructions per {} that it does on bare",
-                    spread(f),
-                    c.workload.operation()
-                ));
-            }
-        }
     }
     for cell in &results.cells {
         if let Some(last) = &cell.hung {
@@ -106,6 +91,31 @@ pub fn notes(results: &Results) -> Vec<String> {
     }
     notes.push(format!("clock source and device interrupts, {}", sources(results)));
     notes
+}
+
+/// Why bars of the fraction of bare stand where the guest's share of instructions wouldn't have
+/// them, a sentence for each: the guest itself executes more or less than on the bare machine.
+pub fn remarks(results: &Results) -> Vec<String> {
+    let mut remarks = Vec::new();
+    for c in &results.cells {
+        // Beside a busy loop the guest's instructions say how long it waited, not what it did.
+        let comparable = c.policy != Column::Bare && c.workload != Workload::Exchange;
+        let bare = results.figures(Column::Bare, c.workload).filter(|_| comparable);
+        let Some(bare) = bare else { continue };
+        let (share, f) = (c.figures.guest_share(), c.figures.fraction_of(bare, false));
+        if (share - f.value).abs() > f.spread {
+            // The share can't see what the guest itself does more than on the bare machine.
+            let guest = per(c.figures.guest, &c.figures) / per(bare.guest, bare);
+            remarks.push(format!(
+                "{}, {}: guest share {share:.3} and fraction of bare {} differ by more than the spread; the guest itself executes {guest:.2} times the instructions per {} that it does on bare",
+                c.workload.short(),
+                c.policy.label(),
+                spread(f),
+                c.workload.operation()
+            ));
+        }
+    }
+    remarks
 }
 
 /// Whether the two counts of guest entries agree where they should.

@@ -1,7 +1,7 @@
 //! The paper's Table 1: where the time of a loaded core goes, and in which exits. The
 //! paper prints Apache's and summarises the other two; here all three are shown.
 
-use super::{breakdown, common, experiment::Experiment, paper};
+use super::{breakdown, common, experiment::Experiment, notes::remarks, paper};
 use crate::bench::{
     column::Column,
     figures::Spread,
@@ -62,7 +62,8 @@ fn blocks(results: &Results, workloads: &[Workload]) -> Vec<Block> {
                  carried to the paper's interrupt rate by the model. The part of time in the guest is the part \
                  of instructions executed there. There are no interrupt-window exits to show: trap offers \
                  virtual interrupts by V_IRQ, which the processor takes when the guest lets it.";
-    let mut blocks = vec![Block::Say(intro.into()), Block::Plots(plots)];
+    let mut blocks =
+        vec![Block::Say(intro.into()), Block::Plots(plots), Block::Remarks(remarks(results))];
     for workload in workloads {
         let mut table = breakdown::table(results, *workload);
         injections(results, *workload, &mut table);

@@ -137,7 +137,7 @@ fn notes_judge_and_conclusions_follow_the_counts() {
         assert!(notes_then.contains(said), "{notes_then}");
     }
     assert!(
-        !notes_then.contains("DISAGREE") && !notes_then.contains("differ by more"),
+        !notes_then.contains("DISAGREE") && super::notes::remarks(&results).is_empty(),
         "{notes_then}"
     );
     let said = conclusions(&results).join(" ");
@@ -151,7 +151,8 @@ fn notes_judge_and_conclusions_follow_the_counts() {
     results.cells[4].idle = Some(Idle { program: "peer".into(), share: 0.05 });
     let notes = notes(&results).join("\n");
     assert!(notes.contains("fio depth 1, trap: plugin saw") && notes.contains("DISAGREE"));
-    assert!(notes.contains("differ by more") && notes.contains("1.00 times"), "{notes}");
+    let remarks = super::notes::remarks(&results).join("\n");
+    assert!(remarks.contains("differ by more") && remarks.contains("1.00 times"), "{remarks}");
     assert!(
         notes.contains("5.0 % of one CPU idle or more (fio depth 1, direct): TOO BUSY"),
         "{notes}"
@@ -266,4 +267,37 @@ fn experiments_share_what_they_measure() {
     }
     let names: std::collections::BTreeSet<_> = ALL.iter().map(|e| e.name).collect();
     assert_eq!(names.len(), ALL.len());
+}
+
+#[test]
+fn without_bare_what_is_compared_with_it_says_so() {
+    let measured = ALL.map(|e| crate::bench::report::Measured::of(e, Effort::Full));
+    let mut results = results(&workloads(&ALL, Effort::Full));
+    let shown = |results: &Results| measured.iter().map(|m| m.text(results)).collect::<String>();
+    assert!(!shown(&results).contains("needs bare"));
+    results.cells.retain(|c| c.policy != Column::Bare);
+    let text = shown(&results);
+    for line in ["fraction of bare metal, by cost", "netperf TCP stream, 256-byte writes", "300 µs"]
+    {
+        let found = text.lines().any(|l| l.trim().starts_with(line) && l.contains("needs bare"));
+        assert!(found, "{line}: {text}");
+    }
+}
+
+#[test]
+fn a_column_whose_guest_does_more_is_explained_below_its_bars() {
+    let work = workloads(&[ALL[0]], Effort::Full);
+    let mut results = results(&work);
+    let blocks = (ALL[0].blocks)(&results, &work);
+    assert!(matches!(&blocks[2], Block::Remarks(none) if none.is_empty()));
+    for cell in results.cells.iter_mut().filter(|c| c.policy == Column::DIRECT) {
+        cell.figures.guest *= 2;
+        cell.figures.cost.iter_mut().for_each(|c| *c *= 2.0);
+    }
+    let blocks = (ALL[0].blocks)(&results, &work);
+    assert!(matches!(blocks[1], Block::Plots(_)));
+    let Block::Remarks(remarks) = &blocks[2] else { panic!("{:?}", blocks[2]) };
+    assert_eq!(remarks.len(), work.len());
+    assert!(remarks[0].contains("executes 2.00 times the instructions"), "{remarks:?}");
+    assert!(!notes(&results).iter().any(|n| n.contains("executes 2.00 times")));
 }

@@ -22,7 +22,7 @@ use super::{
 use anyhow::{Result, bail};
 use boot::{Load, Ran};
 use cell::Cell;
-use exitless::{context::Context, output::Output};
+use exitless::context::Context;
 use figures::{Side, Together};
 
 /// Exits that an interrupt may cost on average that comes while its owner has the core.
@@ -57,7 +57,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
             "direct gives a guest its core's interrupt controller and needs a core of its own; bench shared can measure bare, trap, eli-delivery and eli"
         );
     }
-    let (json, html) = args.files.claim()?;
+    let files = args.files.claim(output::NAME)?;
     let effort = if args.quick { Effort::Quick } else { Effort::Full };
     let fio = Workload::Fio { depth: args.depth };
     let kit = prepare(cx, &[fio])?;
@@ -84,11 +84,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
     let cells: Vec<_> = policies.into_iter().zip(measured).map(cell).collect();
     let shown = output::blocks(&cells, &load);
     println!("\n{}", text::blocks(&shown));
-    if let Some(json) = json {
-        let rows = output::rows(&cells, &load);
-        json.write(&(serde_json::to_string_pretty(&rows)? + "\n"))?;
-    }
-    html.map_or(Ok(()), |html: Output| html.write(&output::page(shown, &kit)))
+    files.write(&output::rows(&cells, &load), &output::page(shown, &kit))
 }
 
 /// For the tests: two guests on a core, briefly. Fails if interrupts that come while their owner has

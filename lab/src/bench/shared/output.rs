@@ -20,7 +20,8 @@ use crate::bench::{
 use ledger::Reason;
 use serde::Serialize;
 
-const NAME: &str = "shared";
+/// Its name on the command line and in JSON.
+pub const NAME: &str = "shared";
 const TITLE: &str = "Two guests share a core: fio on an NVMe controller of each";
 /// Exits rarer than this per I/O have no line.
 const RARE: f64 = 0.0005;

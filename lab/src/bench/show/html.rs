@@ -87,13 +87,17 @@ fn block(out: &mut String, block: &Block) {
             plots.iter().for_each(|p| out.push_str(&figure(p)));
             out.push_str("</div>\n");
         }
+        Block::Remarks(sentences) => {
+            let paragraph = |s: &String| format!("<p class=\"remark\">{}</p>\n", escape(s));
+            out.extend(sentences.iter().map(paragraph));
+        }
     }
 }
 
 fn figure(plot: &Plot) -> String {
     let source = plot.source.label();
     format!(
-        "<figure class=\"{source}\">\n<figcaption>{} {}</figcaption>\n{}</figure>\n",
+        "<figure class=\"{source}\">\n<figcaption>{} {}</figcaption>\n<div class=\"plot\">{}</div></figure>\n",
         badge(source),
         escape(&plot.title),
         svg::plot(plot)
@@ -122,9 +126,14 @@ fn table(table: &Table) -> String {
             Row::Line { depth, label, cells } => {
                 let class = if *depth > 0 { " class=\"part\"" } else { "" };
                 out.push_str(&format!("<tr{class}><th scope=\"row\">{}</th>", escape(label)));
-                for cell in cells {
-                    let text = if cell.is_empty() { "–" } else { cell };
-                    out.push_str(&format!("<td>{}</td>", escape(text)));
+                for (column, cell) in table.columns.iter().zip(cells) {
+                    let (class, text) = if cell.is_empty() {
+                        (" class=\"none\"", "–")
+                    } else {
+                        ("", cell.as_str())
+                    };
+                    let (column, text) = (escape(column), escape(text));
+                    out.push_str(&format!("<td{class} data-column=\"{column}\">{text}</td>"));
                 }
                 out.push_str("</tr>\n");
             }

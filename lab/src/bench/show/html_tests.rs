@@ -88,3 +88,12 @@ fn dark_and_print_have_their_colours() {
         assert!(STYLE.contains(&format!(".policy-{}", policy.label())));
     }
 }
+
+/// On a narrow screen the columns' headings are gone, and each cell shows its own.
+#[test]
+fn each_cell_knows_its_column() {
+    let text = example();
+    assert!(text.contains("<td data-column=\"trap\">123,134</td>"), "{text}");
+    assert!(text.contains("<td class=\"none\" data-column=\"bare\">–</td>"), "{text}");
+    assert!(text.contains("content: attr(data-column)"));
+}

@@ -39,6 +39,8 @@ pub enum Block {
     Table(Table),
     /// Plots side by side; left out on a terminal.
     Plots(Vec<Plot>),
+    /// What explains the plots above, a sentence each.
+    Remarks(Vec<String>),
 }
 
 /// A table: a label and a cell for each column in every line.
@@ -109,6 +111,18 @@ pub struct Plot {
     pub y: String,
     /// What is drawn.
     pub form: Form,
+}
+
+impl Plot {
+    /// Whether there is nothing to draw.
+    pub fn is_empty(&self) -> bool {
+        match &self.form {
+            Form::Bars { series, .. } => {
+                series.iter().all(|s| s.values.iter().all(Option::is_none))
+            }
+            Form::Lines { series, .. } => series.iter().all(|s| s.points.is_empty()),
+        }
+    }
 }
 
 /// What a plot draws.

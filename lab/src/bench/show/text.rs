@@ -13,6 +13,9 @@ pub fn blocks(blocks: &[Block]) -> String {
             Block::Say(sentence) => text.push_str(&(wrap(sentence) + "\n")),
             Block::Table(one) => text.push_str(&(table(one) + "\n")),
             Block::Plots(_) => {}
+            Block::Remarks(sentences) => {
+                sentences.iter().for_each(|s| text.push_str(&(wrap(s) + "\n")));
+            }
         }
     }
     text
