@@ -17,6 +17,8 @@ const IMAGE_LIMIT: u64 = 1 << 20;
 const BARE_METAL: [&str; 4] = ["hypervisor", "machine", "kernels", "hostile"];
 /// Crates whose tests Miri can run in a few minutes.
 const MIRI: [&str; 5] = ["ledger", "proto", "delivery", "schedule", "loader"];
+/// Crates whose atomics loom can take the place of.
+const LOOM: [&str; 1] = ["mailbox"];
 const MIRI_STEP: &str = "Miri on the crates that fit";
 /// Seconds for each of the fuzz targets.
 const FUZZ_SECONDS: u64 = 4;
@@ -77,7 +79,19 @@ impl Steps<'_> {
             Ok((judged(wrong.is_empty()), wrong))
         })?;
         self.fuzz_crate()?;
-        self.cargo("unit and property tests", &["test", "--no-fail-fast"])
+        self.cargo("unit and property tests", &["test", "--no-fail-fast"])?;
+        self.loom()
+    }
+
+    /// What cores do to each other, in every order within a bound. The atomics are loom's, so that all of
+    /// it is built apart.
+    fn loom(&mut self) -> Result<()> {
+        let mut cargo = self.cx.cargo();
+        cargo.args(["test", "--no-fail-fast", "--lib"]);
+        cargo.args(LOOM.iter().flat_map(|p| ["-p", p]));
+        cargo.env("RUSTFLAGS", "--cfg loom");
+        cargo.env("CARGO_TARGET_DIR", self.cx.target.join("loom"));
+        self.step("loom on the mailbox", || capture(cargo))
     }
 
     /// The fuzz targets are a workspace of their own, which needs C++ only to be linked.

@@ -6,8 +6,19 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use delivery::{Startup, VectorSet};
+use sync::{AtomicU32, AtomicU64, Ordering};
+
+#[cfg(all(test, loom))]
+mod model;
+
+/// The atomics: the processor's, or loom's, which tries every order that the memory model allows.
+mod sync {
+    #[cfg(not(loom))]
+    pub use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    #[cfg(loom)]
+    pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+}
 
 /// What can be asked, one bit each.
 pub mod request {
@@ -148,7 +159,7 @@ impl Mailbox {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
