@@ -69,7 +69,6 @@ impl Invalidation {
 }
 
 /// How a wait ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Ended {
     /// The unit has done everything before it.
     Done,
@@ -77,6 +76,8 @@ enum Ended {
     Aborted,
     /// The unit refused a descriptor; its fault status.
     Refused(u32),
+    /// The unit didn't answer for too long.
+    Silent,
 }
 
 /// The queue, switched on.
@@ -180,47 +181,48 @@ impl Queue {
         self.open = 0;
         for _ in 0..REPEATS {
             match self.wait(regs, tables) {
-                Ok(Ended::Done) => return Ok(()),
-                Ok(Ended::Aborted) => {
+                Ended::Done => return Ok(()),
+                Ended::Aborted => {
                     self.timed_out = Some(fault::time_out(regs));
                     regs.write32(FSTS, ITE);
                 }
-                Ok(Ended::Refused(status)) => {
+                Ended::Refused(status) => {
                     return self.fail(Error::InvalidationFailed { status });
                 }
-                Err(error) => return self.fail(error),
+                Ended::Silent => {
+                    let what = "complete an invalidation";
+                    return self.fail(Error::Timeout { what, polls: command::POLLS });
+                }
             }
         }
         self.fail(Error::InvalidationFailed { status: ITE })
     }
 
     /// Has the unit write a number when it has come this far, and waits for it.
-    fn wait<R: Registers, M: Memory>(
-        &mut self,
-        regs: &mut R,
-        tables: &mut Tables<M>,
-    ) -> Result<Ended, Error> {
+    #[inline]
+    fn wait<R: Registers, M: Memory>(&mut self, regs: &mut R, tables: &mut Tables<M>) -> Ended {
         // A number that the status doesn't hold from before.
         self.sequence = self.sequence.wrapping_add(1);
         let number = self.sequence;
         self.push(tables, wait(self.status, number));
         regs.write64(IQT, self.tail * DESCRIPTOR);
-        let mut ended = Ended::Done;
-        command::poll("complete an invalidation", || {
+        for _ in 0..command::POLLS {
             if tables.read(self.status) as u32 == number {
-                return true;
+                return Ended::Done;
             }
             let status = regs.read32(FSTS);
             if status & IQE != 0 {
-                ended = Ended::Refused(status);
-            } else if status & ITE != 0 {
-                ended = Ended::Aborted;
+                return Ended::Refused(status);
             }
-            ended != Ended::Done
-        })?;
-        Ok(ended)
+            if status & ITE != 0 {
+                return Ended::Aborted;
+            }
+            core::hint::spin_loop();
+        }
+        Ended::Silent
     }
 
+    #[cold]
     fn fail(&mut self, error: Error) -> Result<(), Error> {
         self.failure = Some(error);
         Err(error)
