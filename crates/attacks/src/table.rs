@@ -189,7 +189,11 @@ const INTERRUPTS: &[Attack] = &[
     attack(
         "timer-storm",
         "a periodic timer with the smallest count",
-        &[own(TimerInterrupt, 1000), shared(TimerInterrupt, 1)],
+        &[
+            own(TimerInterrupt, 1000),
+            shared(TimerInterrupt, 1),
+            Shown { reason: TimerProgram, eli: 0, direct: 8, shared: 0 },
+        ],
     )
     .taking(1000),
     attack("timer-program", "sets and stops timers without end", &[shown(TimerProgram, 5000)]),

@@ -1,11 +1,10 @@
 //! What a guest does with the interrupts that it takes itself.
 
-use crate::ground::{self, VECTOR};
+use crate::ground::VECTOR;
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use machine::{
     boot::Boot,
-    counters::{Policy, policy},
     cpu, edu, idt, wait,
     x2apic::{self, command},
 };
@@ -150,15 +149,18 @@ pub fn shadow(_: &str, _: &Boot) {
     }
 }
 
-/// A periodic timer with the smallest count. Not where the timer is the guest's own: QEMU's main loop
-/// would do nothing else.
+/// A periodic timer with the smallest count, and divider: QEMU's main loop would do nothing else.
 pub fn timer_storm(_: &str, _: &Boot) {
-    if policy() == Policy::Direct {
-        return ground::skip("its timer is its own, and QEMU's main loop would do nothing else");
-    }
     cpu::enable_interrupts();
     x2apic::start_timer(0x51, true, 1);
     wait::patiently(|| idt::count(0x51) >= 1000);
+    // While it is periodic, the count and the divider are no way around either.
+    for count in [2, 100, 1000] {
+        cpu::wrmsr(x2apic::INITIAL_COUNT, count);
+        cpu::wrmsr(x2apic::DIVIDE, 0xB);
+    }
+    let before = idt::count(0x51);
+    wait::patiently(|| idt::count(0x51) >= before + 100);
     x2apic::stop_timer();
 }
 

@@ -21,10 +21,12 @@ pub const ICR: u32 = 0x830;
 const LVT_TIMER: u32 = 0x832;
 const LVT_LINT0: u32 = 0x835;
 const SELF_IPI: u32 = 0x83F;
-const INITIAL_COUNT: u32 = 0x838;
+/// The timer: the count that it starts from.
+pub const INITIAL_COUNT: u32 = 0x838;
 /// The timer's current count.
 pub const CURRENT_COUNT: u32 = 0x839;
-const DIVIDE: u32 = 0x83E;
+/// The timer: the divider.
+pub const DIVIDE: u32 = 0x83E;
 
 const LVT_MASKED: u64 = 1 << 16;
 const LVT_PERIODIC: u64 = 1 << 17;
@@ -207,6 +209,11 @@ pub fn start_timer(vector: u8, periodic: bool, count: u32) {
 /// Makes a timer that was started once go on with the count it had.
 pub fn make_periodic(vector: u8) {
     wrmsr(LVT_TIMER, u64::from(vector) | LVT_PERIODIC);
+}
+
+/// The count that the timer starts from.
+pub fn timer_initial() -> u32 {
+    rdmsr(INITIAL_COUNT) as u32
 }
 
 /// What is left of the timer's count.

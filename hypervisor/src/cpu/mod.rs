@@ -2,6 +2,7 @@
 
 pub mod control;
 pub mod descriptors;
+pub mod machine_check;
 pub mod msr;
 mod percpu;
 pub mod port;

@@ -12,15 +12,12 @@ const ISR: u32 = 0x810;
 const IRR: u32 = 0x820;
 const ICR: u32 = 0x830;
 const LVT_TIMER: u32 = 0x832;
-const LVT_THERMAL: u32 = 0x833;
-const LVT_PERFORMANCE: u32 = 0x834;
-const LVT_LINT0: u32 = 0x835;
 const LVT_LINT1: u32 = 0x836;
-const LVT_ERROR: u32 = 0x837;
 const TIMER_INITIAL: u32 = 0x838;
 const TIMER_CURRENT: u32 = 0x839;
 const TIMER_DIVIDE: u32 = 0x83E;
 const SELF_IPI: u32 = 0x83F;
+const EXTENDED_FEATURES: u32 = 0x840;
 
 /// APIC_BASE: the APIC is on, and in x2APIC mode.
 const ENABLE: u64 = 1 << 11;
@@ -55,22 +52,17 @@ pub fn enable() {
         msr::write(msr::APIC_BASE, msr::read(msr::APIC_BASE) | ENABLE);
         msr::write(msr::APIC_BASE, msr::read(msr::APIC_BASE) | EXTENDED);
     }
-    // VERSION[23:16] is the number of the last LVT entry; these two came with the fifth and sixth.
-    let last = read(VERSION) >> 16 & 0xFF;
-    for (register, needs) in [
-        (LVT_TIMER, 0),
-        (LVT_LINT0, 1),
-        (LVT_LINT1, 2),
-        (LVT_ERROR, 3),
-        (LVT_PERFORMANCE, 4),
-        (LVT_THERMAL, 5),
-    ] {
-        if last >= needs {
-            write(register, MASKED);
-        }
+    let extended = || read(EXTENDED_FEATURES) as u32;
+    for register in delivery::local_sources(read(VERSION) as u32, extended) {
+        write(register, MASKED);
     }
     write(TPR, 0);
     write(SVR, SOFTWARE_ENABLE | u64::from(crate::interrupts::SPURIOUS));
+}
+
+/// Lets in the NMIs of the platform on this core: it sends them to LINT1 of all.
+pub fn let_platform_nmis_in() {
+    write(LVT_LINT1, NMI);
 }
 
 /// Completes the interrupt of the highest priority in service.

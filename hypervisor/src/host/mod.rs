@@ -48,6 +48,7 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
             core::ptr::from_ref(members) as usize,
         );
     }
+    cpu::x2apic::let_platform_nmis_in();
     let live = LiveRecords::new(pages);
     let mut pauses = Pauses::new();
     let round = |arrived: &VectorSet| {

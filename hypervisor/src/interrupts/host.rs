@@ -9,7 +9,7 @@ use super::{SPURIOUS, note, past_halt};
 use crate::{
     cpu::{
         descriptors::{CODE, IST_DOUBLE_FAULT, IST_MACHINE_CHECK, IST_NMI},
-        msr, this, x2apic,
+        machine_check, this, x2apic,
     },
     panic,
 };
@@ -31,10 +31,6 @@ const NMI: u64 = 2;
 const DOUBLE_FAULT: usize = 8;
 const PAGE_FAULT: u64 = 14;
 const MACHINE_CHECK: u64 = 18;
-
-/// MCG_STATUS, and its MCIP: a machine check hasn't been handled yet (APM 2 9.3.1.2).
-const MCG_STATUS: u32 = 0x17A;
-const MCIP: u64 = 1 << 2;
 
 /// An interrupt gate (APM 2 4.8.4).
 #[derive(Clone, Copy)]
@@ -142,6 +138,10 @@ extern "C" fn handle(frame: &mut Frame) {
             super::nmi::arrived(this());
         }
         MACHINE_CHECK if is_interrupt() => x2apic::eoi(),
+        MACHINE_CHECK => match machine_check::take() {
+            Some(report) => panic!("{report}\n{frame}"),
+            None => panic!("{frame}"),
+        },
         0..32 => panic!("{frame}"),
         vector => {
             let vector = vector as u8;
@@ -157,9 +157,7 @@ extern "C" fn handle(frame: &mut Frame) {
 
 /// Is the machine check's vector here for an interrupt that a guest had left ([`load_tolerant`])?
 fn is_interrupt() -> bool {
-    // SAFETY: every x86-64 CPU has this register, and reading changes nothing.
-    let status = unsafe { msr::read(MCG_STATUS) };
-    x2apic::in_service(MACHINE_CHECK as u8) && status & MCIP == 0
+    x2apic::in_service(MACHINE_CHECK as u8) && !machine_check::in_progress()
 }
 
 impl fmt::Display for Frame {

@@ -2,7 +2,8 @@
 //!
 //! Guarantees: each is noted for the core it arrived on and completed (EOI) at
 //! once; whoever cares asks with [`take`]. Legacy sources (8259, IOAPIC pins,
-//! LINT0, LINT1) are masked and stay so unless somebody unmasks a pin.
+//! LINT0, LINT1) are masked and stay so unless somebody unmasks a pin; but core 0 takes the
+//! platform's NMIs at LINT1.
 
 mod host;
 pub mod legacy;

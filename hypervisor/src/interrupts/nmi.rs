@@ -66,5 +66,5 @@ pub fn report() {
         IOCHK => "an error of an I/O channel (IOCHK#), masked from now on",
         _ => "errors on PCI (SERR#) and of an I/O channel (IOCHK#), masked from now on",
     };
-    log::error!("{count} NMIs came that no core sent: {reason}");
+    log::error!("NMIs that no core sent: {count}; {reason}");
 }

@@ -175,6 +175,8 @@ pub enum Special {
     NicBehindPort,
     /// These devices besides, as QEMU names them.
     Devices(&'static [&'static str]),
+    /// This is said to QEMU's monitor when a VM has said something.
+    Monitored(&'static str),
     /// The host's core alone.
     OneCore,
     /// This much memory, in MiB.

@@ -20,7 +20,9 @@ use plan::{OnReset, Plan, Vm};
 use proto::Record;
 use std::{
     fs,
+    io::Write,
     ops::ControlFlow,
+    os::unix::net::UnixStream,
     path::Path,
     sync::{Arc, mpsc},
     time::Duration,
@@ -28,6 +30,8 @@ use std::{
 
 /// A byte of the boot image that belongs to the plan in it.
 const IN_PLAN: usize = 48;
+/// The socket of QEMU's monitor, of [`Special::Monitored`].
+const MONITOR: &str = "monitor";
 /// When a case is given up, and one with Linux.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LINUX_PATIENCE: Duration = Duration::from_secs(240);
@@ -62,11 +66,18 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
     let mut conductor = (case.machine == Special::Attacked).then(Conductor::default);
     let mut consoles = vec![Vec::new(); case.guests.len()];
     let (mut log, mut answers) = (Vec::new(), Vec::new());
+    // Kept open: what was said to it may not be heard yet.
+    let mut monitor = None;
     let ended = session::run(setup, cx, |seen| {
         match seen {
             Seen::Said(Piece::Console { vm, bytes }) => {
                 if let Some(console) = consoles.get_mut(vm) {
                     console.extend_from_slice(bytes);
+                }
+                if let (Special::Monitored(words), None) = (case.machine, &monitor) {
+                    let mut socket = UnixStream::connect(directory.join(MONITOR))?;
+                    writeln!(socket, "{words}")?;
+                    monitor = Some(socket);
                 }
             }
             Seen::Said(Piece::Log(line)) => log.push(line),
@@ -217,6 +228,11 @@ fn machine(case: &Case, plan: Plan<File>, directory: &Path, cx: &Context) -> Res
         }
         Special::Devices(devices) => {
             machine.extra = devices.iter().flat_map(|d| ["-device", d]).map(Into::into).collect();
+        }
+        Special::Monitored(_) => {
+            let socket = directory.join(MONITOR);
+            let monitor = format!("unix:{},server=on,wait=off", socket.display());
+            machine.extra = ["-monitor".to_owned(), monitor].into_iter().map(Into::into).collect();
         }
         Special::OneCore => machine.cpus = 1,
         Special::Memory(mib) => machine.memory = mib << 20,

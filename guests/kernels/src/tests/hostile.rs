@@ -222,6 +222,9 @@ pub fn bad_xcr(test: &str, _: &Boot) {
     let set = attempt!(7u64, "mov rax, {v}", "xor edx, edx", "xor ecx, ecx", "xsetbv");
     check!(test, set.is_none(), "XCR0 with x87, SSE and AVX is taken");
     let _ = attempt!(0x20u64, "mov cr4, {v}");
+    let off = attempt!(1u64, "mov rax, {v}", "xor edx, edx", "xor ecx, ecx", "xsetbv");
+    let undefined = off.is_some_and(|f| f.vector == UNDEFINED);
+    check!(test, undefined, "XSETBV with CR4.OSXSAVE clear is undefined: {off:x?}");
 }
 
 /// Instructions of a hypervisor, executed by a guest, and CPUID of anything.

@@ -17,6 +17,7 @@ mod low;
 mod mmio_forms;
 mod nested;
 mod nested_stack;
+mod odd_code;
 mod planted;
 mod quiet;
 mod registers;
@@ -111,7 +112,8 @@ pub const ALL: &[(&str, Test)] = &[
     ("ipi-nmi", smp_nmi::nmi),
     ("ipi-void", smp_nmi::void),
     ("kicks", smp_kicks::kicks),
-    ("direction", smp_kicks::direction),
+    ("direction", odd_code::direction),
+    ("compatibility", odd_code::compatibility),
     ("shootdown", smp_memory::shootdown),
     ("bar-move-smp", smp_memory::bar_move),
     ("start-flush", smp_memory::start_flush),

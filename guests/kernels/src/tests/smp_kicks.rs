@@ -84,19 +84,3 @@ pub fn kicks(test: &str, boot: &Boot) {
     check!(test, good && lost == 0, "{lost} of {sent} weren't seen in time");
     check!(test, n == ROUNDS, "{n} of {ROUNDS} came");
 }
-
-/// The direction flag is the guest's own: the hypervisor copies upwards whatever it is.
-pub fn direction(test: &str, _: &Boot) {
-    for _ in 0..100 {
-        // SAFETY: the flag is cleared again before any other code runs; CPUID changes the registers
-        // that are named, and RBX, which is kept.
-        unsafe {
-            asm!(
-                "std", "push rbx", "xor eax, eax", "cpuid", "mov al, 13", "mov dx, 0x3FB",
-                "in al, dx", "pop rbx", "cld",
-                out("eax") _, out("ecx") _, out("edx") _,
-            )
-        };
-    }
-    check!(test, true, "exits with DF set");
-}

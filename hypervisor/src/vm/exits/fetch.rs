@@ -12,6 +12,7 @@ use decode::Segment;
 use paging::walk;
 
 const SETS: usize = 4;
+const FOUR_GIB: u64 = 1 << 32;
 
 /// The cache of one vCPU. Two pages of the same set are both kept, the newer one first: where a kernel
 /// has its HLT and its WRMSR is chance.
@@ -26,10 +27,12 @@ struct Entry {
     hpa: u64,
 }
 
+/// Linear address of the instruction: outside of 64-bit code they are 32 bits wide.
 fn linear(cpu: &impl VirtualCpu) -> u64 {
-    let long = cpu.code_mode() == decode::Mode::Bits64;
-    let base = if long { 0 } else { cpu.segment_base(Segment::Cs) };
-    base.wrapping_add(cpu.rip())
+    match cpu.code_mode() {
+        decode::Mode::Bits64 => cpu.rip(),
+        _ => cpu.segment_base(Segment::Cs).wrapping_add(cpu.rip()) & (FOUR_GIB - 1),
+    }
 }
 
 fn set(page: u64) -> usize {
@@ -104,14 +107,32 @@ impl<C: VirtualCpu> Vcpu<C> {
         decoded.map_or(bare as u64, |i| i.len as u64)
     }
 
-    /// Reads the instruction at RIP as the guest's page tables show it.
+    /// Reads the instruction at RIP as the guest's page tables show it; how many bytes there were.
     pub(in crate::vm) fn fetch(&self, bytes: &mut [u8; 15]) -> Option<usize> {
         let access = walk::Access { user: self.cpu.privilege() == 3, write: false, fetch: true };
-        let base = self.cpu.segment_base(decode::Segment::Cs);
-        let base = if self.cpu.code_mode() == decode::Mode::Bits64 { 0 } else { base };
-        let at = base.wrapping_add(self.cpu.rip());
-        walk::read_virtual(&self.vm.memory, &self.cpu.paging(), at, access, bytes)
-            .ok()
-            .filter(|n| *n > 0)
+        let read = |at: u64, bytes: &mut [u8]| {
+            walk::read_virtual(&self.vm.memory, &self.cpu.paging(), at, access, bytes).ok()
+        };
+        let at = linear(&self.cpu);
+        // Behind 4 GiB 32-bit addresses begin anew.
+        let room = match self.cpu.code_mode() {
+            decode::Mode::Bits64 => usize::MAX,
+            _ => (FOUR_GIB - at) as usize,
+        };
+        let (first, rest) = bytes.split_at_mut(room.min(15));
+        let length = read(at, first)?;
+        let more = if length == first.len() && !rest.is_empty() { read(0, rest) } else { None };
+        Some(length + more.unwrap_or(0)).filter(|n| *n > 0)
+    }
+
+    /// After a nested page fault: reads the instruction, or takes what the CPU tells of it.
+    pub(in crate::vm) fn fetch_faulted(&self, bytes: &mut [u8; 15]) -> Option<usize> {
+        match self.cpu.instruction_bytes() {
+            Some(told) => {
+                bytes.get_mut(..told.len())?.copy_from_slice(told);
+                Some(told.len())
+            }
+            None => self.fetch(bytes),
+        }
     }
 }

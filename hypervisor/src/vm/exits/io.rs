@@ -2,7 +2,7 @@
 
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
-use crate::vm::exceptions::GENERAL_PROTECTION;
+use crate::vm::exceptions::{GENERAL_PROTECTION, UNDEFINED};
 use crate::vm::stop::Stop;
 use delivery::ApicMode;
 use ledger::Reason;
@@ -93,8 +93,10 @@ impl<C: VirtualCpu> Vcpu<C> {
         let value = self.cpu.gpr(RDX) << 32 | self.cpu.gpr(RAX) & 0xFFFF_FFFF;
         let states = physical_cpuid(0xD, 0);
         let offered = (states.edx as u64) << 32 | states.eax as u64;
+        if self.cpu.cr4() & CR4_OSXSAVE == 0 {
+            return self.cpu.raise(UNDEFINED, None);
+        }
         let allowed = self.cpu.privilege() == 0
-            && self.cpu.cr4() & CR4_OSXSAVE != 0
             && self.cpu.gpr(RCX) as u32 == 0
             && virtual_pc::cpuid::xcr0_allowed(value, offered);
         if !allowed {

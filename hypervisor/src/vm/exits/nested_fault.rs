@@ -76,7 +76,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// the end of a page uses what comes behind it in guest-physical memory.
     fn emulate(&mut self, address: u64, reason: Reason) -> Result<Reason, Stop> {
         let mut bytes = [0; 15];
-        let length = self.fetch(&mut bytes).ok_or(Fault::Unreadable { address })?;
+        let length = self.fetch_faulted(&mut bytes).ok_or(Fault::Unreadable { address })?;
         let mode = self.cpu.code_mode();
         let refused = |why| Fault::Instruction { address, why };
         let instruction =

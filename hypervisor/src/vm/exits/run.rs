@@ -4,8 +4,8 @@
 //! out. Between an exit and the next entry nothing allocates, nothing waits for another
 //! VM, and the work is bounded.
 
-use crate::cpu::rdtsc;
 use crate::cpu::vendor::{Entry, Exit, VirtualCpu};
+use crate::cpu::{self, machine_check, rdtsc};
 use crate::vm::Vcpu;
 use crate::vm::exceptions::{GENERAL_PROTECTION, UNDEFINED};
 use crate::vm::stop::{Fault, Stop};
@@ -87,7 +87,10 @@ impl<C: VirtualCpu> Vcpu<C> {
             // So is whether another waits. A frozen CPU goes on freezing until an interrupt comes.
             Exit::NmiDone | Exit::Frozen | Exit::Nothing => Ok(Reason::Other),
             Exit::Fault { raised, event } => self.delivery_fault(raised, event),
-            Exit::MachineCheck => fault(Reason::Exception, Fault::MachineCheck),
+            Exit::MachineCheck => {
+                self.report_machine_check();
+                fault(Reason::Exception, Fault::MachineCheck)
+            }
             Exit::TaskSwitch => fault(Reason::Other, Fault::TaskSwitch),
             Exit::Exception { vector, error_code } => {
                 self.cpu.raise(vector, error_code);
@@ -147,12 +150,28 @@ impl<C: VirtualCpu> Vcpu<C> {
             Exit::NestedFault { address, fetch, table, event } => {
                 self.nested_fault(address, fetch, table, event)
             }
+            // A machine check where the guest has CR4.MCE clear shuts down, unless the CPU lets the
+            // host's setting count (APM vol. 2, 15.12.17: HOST_MCE_OVERRIDE).
+            Exit::Shutdown if machine_check::in_progress() => {
+                self.report_machine_check();
+                fault(Reason::Shutdown, Fault::MachineCheck)
+            }
             Exit::Shutdown => fault(Reason::Shutdown, Fault::Shutdown),
             Exit::ControlRefused if self.refused_load() => Ok(Reason::Other),
             Exit::ControlRefused | Exit::InvalidState => fault(Reason::Other, Fault::InvalidState),
             Exit::Unknown(code, info1, info2) => {
                 fault(Reason::Other, Fault::Unknown(code, info1, info2))
             }
+        }
+    }
+
+    /// Tells of an error of the machine that came while the guest ran, and takes it back.
+    #[cold]
+    fn report_machine_check(&self) {
+        if let Some(report) = machine_check::take() {
+            crate::memory::while_reporting(|| {
+                log::error!("core {}: {report}", cpu::this().index);
+            });
         }
     }
 }

@@ -8,6 +8,9 @@ use crate::vm::interrupts::this_core::{ThisCore, in_service};
 use delivery::{Addressing, Destination, LocalApic, Mode, Startup, WriteEffect};
 use ledger::Reason;
 
+/// The registers of the timer that are written: its entry, the initial count, the divider.
+const TIMER: [u8; 3] = [0x32, 0x38, 0x3E];
+
 impl<C: VirtualCpu> Vcpu<C> {
     pub(in crate::vm) fn read_apic(&mut self, register: u8) -> Option<u64> {
         self.with_core(|apic, core| apic.read(register, core).ok())
@@ -16,6 +19,10 @@ impl<C: VirtualCpu> Vcpu<C> {
     pub(in crate::vm) fn write_apic(&mut self, register: u8, value: u64) -> Option<Reason> {
         if self.mode.current() != Mode::Injection && LocalApic::ends_exitless(register, value) {
             self.take_back();
+        }
+        if self.mode.current() == Mode::Dedicated && TIMER.contains(&register) {
+            // What the guest wrote without an exit.
+            self.apic.adopt_timer(x2apic::timer_initial(), x2apic::timer_divide());
         }
         let effect = self.with_core(|apic, core| apic.write(register, value, core).ok())?;
         Some(self.follow(effect, Reason::MsrWrite))

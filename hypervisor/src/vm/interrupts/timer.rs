@@ -10,7 +10,7 @@ use crate::cpu::{self, rdtsc};
 use crate::interrupts;
 use crate::sched::run_queue::NEVER;
 use crate::vm::Vcpu;
-use delivery::{Mode, TimerSetup, VirtualTimer};
+use delivery::{TimerSetup, VirtualTimer};
 use proto::Policy;
 
 /// The most ticks a second that a periodic timer of a guest's gets.
@@ -118,18 +118,16 @@ impl<C: VirtualCpu> Vcpu<C> {
         if let Some(timer) = &mut self.timer.shared {
             return timer.set(setup, rdtsc());
         }
-        let (vector, divide) = match self.vm.policy {
-            Policy::Trap | Policy::EliDelivery | Policy::Eli => (interrupts::TIMER, setup.divide),
+        let vector = match self.vm.policy {
+            Policy::Trap | Policy::EliDelivery | Policy::Eli => interrupts::TIMER,
             // A vector below 16 is none: the entry stays masked.
-            Policy::Direct => {
-                let vector = self.own_timer_vector().unwrap_or(0);
-                // The divider is the guest's to write while it has the timer.
-                let dedicated = self.mode.current() == Mode::Dedicated;
-                (vector, if dedicated { x2apic::timer_divide() } else { setup.divide })
-            }
+            Policy::Direct => self.own_timer_vector().unwrap_or(0),
         };
         let masked = setup.masked || vector == 0;
-        program_core_timer(TimerSetup { masked, divide, ..setup }, vector);
+        program_core_timer(TimerSetup { masked, ..setup }, vector);
+        if self.vm.policy == Policy::Direct {
+            self.cpu.open_timer(!setup.periodic);
+        }
     }
 }
 
