@@ -3,7 +3,12 @@
  * in guest mode and in host mode, guest entries (VMRUN), and the same at the
  * edges of measuring windows that the measured program marks.
  *
- *   qemu-system-x86_64 ... -plugin exitless_plugin.so,out=FILE
+ *   qemu-system-x86_64 ... -plugin exitless_plugin.so,out=FILE[,slow=ROUNDS:ROUNDS:...]
+ *
+ * With slow= the CPU that opens windows is slowed: before each translated block it turns
+ * so many rounds of a loop that isn't counted. There is a number for each pair of windows
+ * of guest 0, in their order; each counts from the end of the pair before it (the first one
+ * from the first window on). After the last pair nothing is slowed.
  *
  * Guarantees: an instruction is counted when it starts, once, on the CPU that
  * runs it: also one that faults, is intercepted, or is a repetition of REP (as
@@ -14,11 +19,13 @@
  *
  * FILE gets lines of key=value, flushed one by one so that a killed emulator
  * loses nothing:
- *   edge of=N kind=open|close vcpu=N instructions=N guest=N host=N vmruns=N host_entries=N
+ *   edge of=N kind=open|close vcpu=N instructions=N guest=N host=N vmruns=N host_entries=N others=N
  *   entry vcpu=N own=N all=N      the first VMRUN of a vCPU: instructions of this
  *                                 CPU and of all CPUs since power-on, firmware included
  *   total vcpu=N instructions=N guest=N host=N vmruns=N host_entries=N
  * `of` tells the windows of two guests apart that share a CPU: each has markers of its own.
+ * `others` is what all other CPUs have executed so far. They run meanwhile: it is as exact as
+ * a look at a running counter can be.
  * On a CPU that never ran VMRUN every instruction is the guest's: the bare machine.
  */
 #include <inttypes.h>
@@ -26,6 +33,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /*
@@ -49,6 +57,12 @@ typedef struct {
 } qemu_plugin_u64;
 enum qemu_plugin_cb_flags { QEMU_PLUGIN_CB_NO_REGS };
 enum qemu_plugin_op { QEMU_PLUGIN_INLINE_ADD_U64 };
+enum qemu_plugin_cond {
+    QEMU_PLUGIN_COND_NEVER,
+    QEMU_PLUGIN_COND_ALWAYS,
+    QEMU_PLUGIN_COND_EQ,
+    QEMU_PLUGIN_COND_NE,
+};
 typedef void (*tb_callback)(qemu_plugin_id_t, struct qemu_plugin_tb *);
 typedef void (*exec_callback)(unsigned vcpu, void *user);
 typedef void (*exit_callback)(qemu_plugin_id_t, void *user);
@@ -61,6 +75,8 @@ size_t qemu_plugin_insn_data(const struct qemu_plugin_insn *, void *into, size_t
 void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *, exec_callback, enum qemu_plugin_cb_flags, void *user);
 void qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(struct qemu_plugin_insn *, enum qemu_plugin_op, qemu_plugin_u64,
                                                          uint64_t immediate);
+void qemu_plugin_register_vcpu_tb_exec_cond_cb(struct qemu_plugin_tb *, exec_callback, enum qemu_plugin_cb_flags,
+                                               enum qemu_plugin_cond, qemu_plugin_u64 entry, uint64_t immediate, void *user);
 struct qemu_plugin_scoreboard *qemu_plugin_scoreboard_new(size_t element_size);
 void *qemu_plugin_scoreboard_find(struct qemu_plugin_scoreboard *, unsigned vcpu);
 int qemu_plugin_num_vcpus(void);
@@ -74,8 +90,14 @@ struct counters {
     uint64_t guest;        /* of these in guest mode, up to `since` */
     uint64_t since;        /* `instructions` at the last VMRUN */
     uint64_t vmruns, host_entries;
+    uint64_t rounds;       /* of the loop before each translated block; 0: not slowed */
     bool in_guest;
 };
+
+#define MAX_PAIRS 64
+static uint64_t slow[MAX_PAIRS]; /* rounds for each pair of windows */
+static unsigned pairs;           /* how many numbers there are */
+static unsigned edges;           /* of guest 0, so far; only its CPU touches it */
 
 static struct qemu_plugin_scoreboard *board;
 static FILE *out;
@@ -91,9 +113,14 @@ static void put(const char *what, unsigned vcpu)
     uint64_t guest = c->guest + (c->in_guest ? c->instructions - c->since : 0);
     if (!c->vmruns)
         guest = c->instructions;
+    uint64_t others = 0;
+    for (int i = 0; i < qemu_plugin_num_vcpus(); i++)
+        if ((unsigned)i != vcpu)
+            others += of((unsigned)i)->instructions;
     fprintf(out,
-            "%s vcpu=%u instructions=%" PRIu64 " guest=%" PRIu64 " host=%" PRIu64 " vmruns=%" PRIu64 " host_entries=%" PRIu64 "\n",
-            what, vcpu, c->instructions, guest, c->instructions - guest, c->vmruns, c->host_entries);
+            "%s vcpu=%u instructions=%" PRIu64 " guest=%" PRIu64 " host=%" PRIu64 " vmruns=%" PRIu64 " host_entries=%" PRIu64
+            " others=%" PRIu64 "\n",
+            what, vcpu, c->instructions, guest, c->instructions - guest, c->vmruns, c->host_entries, others);
     fflush(out);
 }
 
@@ -125,6 +152,23 @@ static void on_host_entered(unsigned vcpu, void *user)
 static void on_edge(unsigned vcpu, void *user)
 {
     put(user, vcpu);
+}
+
+/* An edge of guest 0. A pair of windows has four; the pace is that of the pair that comes next,
+   once the one before is over. */
+static void on_first_edge(unsigned vcpu, void *user)
+{
+    on_edge(vcpu, user);
+    unsigned pair = ++edges / 4;
+    of(vcpu)->rounds = pair < pairs ? slow[pair] : 0;
+}
+
+/* Executed before a block by a CPU that is to be slow. */
+static void on_slow_block(unsigned vcpu, void *user)
+{
+    (void)user;
+    for (uint64_t left = of(vcpu)->rounds; left; left--)
+        __asm__ volatile("" ::: "memory");
 }
 
 static void on_exit_of_emulator(qemu_plugin_id_t id, void *user)
@@ -165,8 +209,11 @@ static enum special classify(const struct qemu_plugin_insn *instruction)
 static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *block)
 {
     qemu_plugin_u64 instructions = {board, offsetof(struct counters, instructions)};
+    qemu_plugin_u64 rounds = {board, offsetof(struct counters, rounds)};
     size_t length = qemu_plugin_tb_n_insns(block);
     (void)id;
+    /* On every machine, slowed or not: what it costs to ask is the same in all columns. */
+    qemu_plugin_register_vcpu_tb_exec_cond_cb(block, on_slow_block, QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_COND_NE, rounds, 0, NULL);
     for (size_t i = 0; i < length; i++) {
         struct qemu_plugin_insn *instruction = qemu_plugin_tb_get_insn(block, i);
         exec_callback action = NULL;
@@ -176,8 +223,8 @@ static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *block)
         case PLAIN: break;
         case VMRUN: action = on_vmrun; break;
         case HOST_ENTERED: action = on_host_entered; break;
-        case WINDOW_OPEN: action = on_edge, user = "edge of=0 kind=open"; break;
-        case WINDOW_CLOSE: action = on_edge, user = "edge of=0 kind=close"; break;
+        case WINDOW_OPEN: action = on_first_edge, user = "edge of=0 kind=open"; break;
+        case WINDOW_CLOSE: action = on_first_edge, user = "edge of=0 kind=close"; break;
         case OTHER_OPEN: action = on_edge, user = "edge of=1 kind=open"; break;
         case OTHER_CLOSE: action = on_edge, user = "edge of=1 kind=close"; break;
         }
@@ -189,15 +236,34 @@ static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *block)
     }
 }
 
+/* "0:50:100" */
+static bool take_slow(const char *text)
+{
+    char *end;
+    for (pairs = 0; pairs < MAX_PAIRS; text = end + 1) {
+        slow[pairs++] = strtoull(text, &end, 10);
+        if (end == text || (*end && *end != ':'))
+            return false;
+        if (!*end)
+            return true;
+    }
+    return false;
+}
+
 EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int count, char **argument)
 {
     if (strcmp(info->target_name, "x86_64") || !info->system_emulation) {
         fprintf(stderr, "exitless_plugin: the emulated machine is %s, x86_64 system emulation is needed\n", info->target_name);
         return -1;
     }
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
         if (!strncmp(argument[i], "out=", 4))
             out = fopen(argument[i] + 4, "w");
+        if (!strncmp(argument[i], "slow=", 5) && !take_slow(argument[i] + 5)) {
+            fprintf(stderr, "exitless_plugin: %s: numbers with colons between them are needed, %d at most\n", argument[i], MAX_PAIRS);
+            return -1;
+        }
+    }
     if (!out) {
         fprintf(stderr, "exitless_plugin: no file to write to, or it can't be made: give out=FILE\n");
         return -1;

@@ -10,6 +10,7 @@ use super::{
     generator::{self, Generator, Idle, Role},
     guest::Kit,
     lines::{self, ours},
+    matched::{PAIRS, ROUNDS},
     progress::Step,
     workload::{Effort, Workload},
 };
@@ -31,12 +32,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a run may take on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// How long a guest may take on a slow machine to boot, to warm up, and to end; and each pair of
+/// its windows (`guests/measure`: 20 s each at most, and the edges).
+const PATIENCE: Duration = Duration::from_secs(300);
+const A_PAIR: Duration = Duration::from_secs(45);
 /// How long after its end a load generator may turn out not to have been needed any more.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long a guest may say nothing, which is longer than all windows together can be.
-const SILENCE: Duration = Duration::from_secs(300);
+/// How long a guest may say nothing, besides all its windows: it reports when they are over.
+const SILENCE: Duration = Duration::from_secs(120);
 
 /// What a boot gave.
 pub struct Boot {
@@ -52,10 +55,24 @@ pub struct Boot {
 
 /// A guest that said nothing more, neither that it measured nor that it failed.
 #[derive(Debug, thiserror::Error)]
-#[error("it hung: nothing was heard for {} s; its last line: {last}", SILENCE.as_secs())]
+#[error("it hung: nothing was heard for {} s; its last line: {last}", silence.as_secs())]
 pub struct Hung {
+    /// How long it was waited for.
+    pub silence: Duration,
     /// The last thing it said.
     pub last: String,
+}
+
+/// The bare machine under a load that is compared with it is measured unslowed, and then slowed.
+pub fn is_slowed(workload: Workload, policy: Column, effort: Effort) -> bool {
+    policy == Column::Bare && workload.has_control() && effort != Effort::Smoke
+}
+
+/// Rounds of the plugin's loop in each pair of windows.
+fn rounds(workload: Workload, policy: Column, effort: Effort) -> Vec<u64> {
+    let slowed: &[u64] = if is_slowed(workload, policy, effort) { &ROUNDS } else { &[] };
+    let own = (0..workload.size(effort).pairs).map(|_| 0);
+    own.chain(slowed.iter().flat_map(|rounds| [*rounds; PAIRS as usize])).collect()
 }
 
 /// Boots a cell once.
@@ -70,7 +87,9 @@ pub fn boot(
     let scratch = tempfile::tempdir().context("no directory for temporary files")?;
     let counts = scratch.path().join("counts");
     let guest = kit.guest(workload)?;
-    let mut cmdline = format!("{LINUX} {}", workload.parameters(effort));
+    let rounds = rounds(workload, policy, effort);
+    let pairs = u32::try_from(rounds.len())?;
+    let mut cmdline = format!("{LINUX} {}", workload.parameters(effort, pairs));
     let role = Role::of(workload);
     let port = if role.is_some() { generator::free_port()? } else { 0 };
     if role == Some(Role::Server) {
@@ -90,7 +109,7 @@ pub fn boot(
             machine
         }
     };
-    machine.plugin = Some(kit.plugin_writing(&counts));
+    machine.plugin = Some(kit.plugin_slowing(&counts, &rounds));
     if let Some(Role::Client { guest_port }) = role {
         let forward = Forward { nic: 0, tcp: true, port, address: None, guest_port };
         machine.connect(&[NicModel::Igb], &[forward])?;
@@ -104,11 +123,13 @@ pub fn boot(
     step.say("boots");
     let peer = || generator::command(workload, &guest.host, port).and_then(Generator::start);
     let mut watch = Watch::new(step);
+    watch.silence = SILENCE + pairs * A_PAIR;
+    watch.patience = PATIENCE + pairs * A_PAIR;
     if role == Some(Role::Server) {
         watch.generator = Some(peer()?);
     }
     let framing = if policy == Column::Bare { Framing::Raw } else { Framing::Frames };
-    let setup = Setup { command, framing, timeout: Some(PATIENCE), typed: None };
+    let setup = Setup { command, framing, timeout: Some(watch.patience), typed: None };
     let ended = session::run(setup, cx, |seen| {
         watch.see(seen, &peer)?;
         Ok(ControlFlow::Continue(()))
@@ -138,6 +159,8 @@ struct Watch<'a> {
     /// When the guest last said something, and how long it may be silent.
     heard: Instant,
     silence: Duration,
+    /// How long all may take.
+    patience: Duration,
 }
 
 impl<'a> Watch<'a> {
@@ -145,8 +168,20 @@ impl<'a> Watch<'a> {
         let report = Report::new(["bench"]);
         let (console, panic, generator) = (Vec::new(), None, None);
         let (at, needed, died, grace) = (0, true, None, GRACE);
-        let (heard, silence) = (Instant::now(), SILENCE);
-        Watch { step, console, at, panic, report, generator, needed, died, grace, heard, silence }
+        Watch {
+            step,
+            console,
+            at,
+            panic,
+            report,
+            generator,
+            needed,
+            died,
+            grace,
+            heard: Instant::now(),
+            silence: SILENCE,
+            patience: PATIENCE,
+        }
     }
 
     fn see(&mut self, seen: Seen, peer: &dyn Fn() -> Result<Generator>) -> Result<()> {
@@ -172,7 +207,7 @@ impl<'a> Watch<'a> {
         self.step.tick();
         if self.heard.elapsed() > self.silence {
             let last = last_line(&String::from_utf8_lossy(&self.console));
-            return Err(Hung { last }.into());
+            return Err(Hung { silence: self.silence, last }.into());
         }
         self.check_generator()
     }
@@ -222,7 +257,8 @@ impl<'a> Watch<'a> {
             (Err(e), Some((_, died))) => return Err(e.context(died)),
             (guest, _) => guest?,
         };
-        let why = || why(ended, &self.report, self.panic.as_deref(), &console);
+        let patience = self.patience;
+        let why = || why(ended, &self.report, self.panic.as_deref(), patience, &console);
         let guest = emulated::reported(guest, why)?;
         let idle = self.generator.as_ref().and_then(Generator::idle);
         Ok(Boot { guest, plugin: emulated::counted(counts)?, report: self.report, idle })
@@ -230,7 +266,13 @@ impl<'a> Watch<'a> {
 }
 
 /// Why a run ended before the guest had reported.
-fn why(ended: &Ended, report: &Report, panic: Option<&str>, console: &str) -> String {
+fn why(
+    ended: &Ended,
+    report: &Report,
+    panic: Option<&str>,
+    patience: Duration,
+    console: &str,
+) -> String {
     if let Some(reason) = &report.refused {
         return format!("the hypervisor refused to start: {reason}");
     }
@@ -242,7 +284,7 @@ fn why(ended: &Ended, report: &Report, panic: Option<&str>, console: &str) -> St
     }
     let last = last_line(console);
     let how = match (ended, report.failure(ended)) {
-        (Ended::TimedOut, _) => format!("no end after {} s", PATIENCE.as_secs()),
+        (Ended::TimedOut, _) => format!("no end after {} s", patience.as_secs()),
         (Ended::Exited { status: 0, .. }, _) | (_, None) => "the machine went off".into(),
         (_, Some(failure)) => failure,
     };

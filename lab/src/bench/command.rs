@@ -177,7 +177,7 @@ pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
     let measured = fio(&[1, 32]);
     let kit = prepare(cx, &measured.workloads)?;
     kit.versions().iter().for_each(|v| println!("  {v}"));
-    println!("2 of 3: eight runs, some 15 to 40 seconds each");
+    println!("2 of 3: eight runs, some 15 to 40 seconds each, those of bare some minutes");
     let policies = [Column::Bare, Column::TRAP, Column::ELI, Column::DIRECT];
     let request = Request::new(&measured.workloads, &policies, Effort::Demo);
     let results = measure(cx, &kit, &request)?;

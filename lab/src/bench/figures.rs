@@ -8,6 +8,7 @@
 //! that time costs: a load that idles reprograms its timer between I/Os, and that
 //! stays with the I/O.
 
+use super::matched::Point;
 use ledger::Reason;
 
 /// Guest entries counted from outside and inside may differ by this much, or by one in each
@@ -59,12 +60,16 @@ pub struct Window {
     pub nanoseconds: u64,
     /// Bytes of payload that the network card moved; 0 where the guest doesn't say.
     pub bytes: u64,
+    /// Packets that the network card moved, both ways; 0 where the guest doesn't say.
+    pub packets: u64,
     /// From the ledger; none on the bare machine.
     pub exits: Option<Exits>,
     /// Instructions executed in guest mode, or on the bare machine.
     pub guest: u64,
     /// Instructions executed in host mode.
     pub host: u64,
+    /// Instructions that all other CPUs executed meanwhile: the hypervisor's own core.
+    pub others: u64,
     /// Guest entries, as the plugin saw them.
     pub vmruns: u64,
 }
@@ -117,6 +122,8 @@ pub struct Figures {
     pub ticks: u64,
     /// Bytes of payload.
     pub bytes: u64,
+    /// Packets, both ways.
+    pub packets: u64,
     /// Virtual interrupts that the host gave to the guest.
     pub injected: u64,
     /// Real seconds.
@@ -127,12 +134,16 @@ pub struct Figures {
     pub guest: u64,
     /// Host instructions.
     pub host: u64,
+    /// Instructions of all other CPUs meanwhile.
+    pub others: u64,
     /// The price of a tick.
     pub tick: Tick,
     /// Instructions per operation, guest and host, of each pair of windows.
     pub cost: Vec<f64>,
     /// The same with ticks taken out.
     pub cost_ticks_out: Vec<f64>,
+    /// What else each pair tells.
+    pub points: Vec<Point>,
     /// Guest entries in all windows as the plugin saw them.
     pub vmruns: u64,
     /// Guest entries in all windows as the ledger counted them.
@@ -173,14 +184,17 @@ impl Figures {
             interrupts: 0,
             ticks: 0,
             bytes: 0,
+            packets: 0,
             injected: 0,
             seconds: 0.0,
             exits: Vec::new(),
             guest: 0,
             host: 0,
+            others: 0,
             tick,
             cost: Vec::new(),
             cost_ticks_out: Vec::new(),
+            points: Vec::new(),
             vmruns: windows.iter().map(|w| w.vmruns).sum(),
             entries: windows.iter().filter_map(|w| w.exits.as_ref()).map(|e| e.entries).sum(),
             windows: windows.len() as u64,
@@ -203,13 +217,16 @@ impl Figures {
             let of_ticks = ticks as f64 * (figures.tick.guest + figures.tick.host);
             figures.cost.push(cost / operations as f64);
             figures.cost_ticks_out.push((cost - of_ticks) / operations as f64);
+            figures.points.extend(Point::of(short, long, &figures.tick));
             figures.operations += operations;
             figures.interrupts += long.interrupts.saturating_sub(short.interrupts);
             figures.ticks += ticks;
             figures.bytes += long.bytes.saturating_sub(short.bytes);
+            figures.packets += long.packets.saturating_sub(short.packets);
             figures.seconds += long.nanoseconds.saturating_sub(short.nanoseconds) as f64 / 1e9;
             figures.guest += guest;
             figures.host += host;
+            figures.others += long.others.saturating_sub(short.others);
             if let (Some(long), Some(short)) = (&long.exits, &short.exits) {
                 figures.injected += long.injected.saturating_sub(short.injected);
                 exits.resize(exits.len().max(long.by_reason.len()), 0);
@@ -250,6 +267,11 @@ impl Figures {
     pub fn delivery_exits_per_interrupt(&self) -> f64 {
         let of = |r: Reason| self.exits.get(r as usize).copied().unwrap_or(0);
         (of(Reason::DeviceInterrupt) + of(Reason::DeviceEoi)) as f64 / self.interrupts as f64
+    }
+
+    /// Instructions of the other CPUs / all instructions, those of the guest's core included.
+    pub fn others_share(&self) -> f64 {
+        share(self.others as f64, (self.guest + self.host) as f64)
     }
 
     /// All exits per operation.
@@ -295,7 +317,7 @@ impl Figures {
 }
 
 /// Each long window with the short one before it.
-fn pairs(windows: &[Window]) -> impl Iterator<Item = (&Window, &Window)> {
+pub fn pairs(windows: &[Window]) -> impl Iterator<Item = (&Window, &Window)> {
     windows.windows(2).filter_map(|w| match w {
         [short, long] if short.kind == Kind::Short && long.kind == Kind::Long => {
             Some((short, long))

@@ -29,9 +29,11 @@ fn window(kind: Kind, operations: u64, ticks: u64) -> Window {
         ticks,
         nanoseconds: operations * 1_000,
         bytes: 0,
+        packets: 0,
         exits: Some(Exits { entries, injected: 2 * ticks, by_reason, ..Exits::default() }),
         guest: operations * GUEST + ticks * TICK_GUEST + spun + edge,
         host: operations * HOST + ticks * TICK_HOST + edge,
+        others: 0,
         vmruns: entries,
     }
 }
@@ -140,8 +142,9 @@ proptest! {
                 kind: [Kind::Short, Kind::Long, Kind::Spin][*kind as usize],
                 spun: n[0], operations: n[1], interrupts: n[2], ticks: n[3], nanoseconds: n[4],
                 bytes: n[4],
+                packets: 0,
                 exits: Some(Exits { entries: n[5], injected: n[0], by_reason: vec![n[0], n[5]], ..Exits::default() }),
-                guest: n[1], host: n[2], vmruns: n[3],
+                guest: n[1], host: n[2], others: n[0], vmruns: n[3],
             }
         }).collect();
         if let Ok(f) = Figures::of(&windows) {

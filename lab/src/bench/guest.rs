@@ -72,6 +72,15 @@ impl Kit {
     pub fn plugin_writing(&self, counts: &Path) -> OsString {
         writing(&self.plugin, counts)
     }
+
+    /// The same, and the CPU that opens windows is slowed by so many rounds in each pair of them.
+    pub fn plugin_slowing(&self, counts: &Path, rounds: &[u64]) -> OsString {
+        let mut argument = self.plugin_writing(counts);
+        let rounds: Vec<_> = rounds.iter().map(u64::to_string).collect();
+        argument.push(",slow=");
+        argument.push(rounds.join(":"));
+        argument
+    }
 }
 
 /// Makes the counting plugin alone, for a machine that writes its counts to `counts`.

@@ -50,6 +50,8 @@ pub struct Edge {
     pub vmruns: u64,
     /// How often the host said that it had been entered.
     pub host_entries: u64,
+    /// Instructions so far of all other CPUs.
+    pub others: u64,
 }
 
 fn pairs(text: &str) -> HashMap<&str, &str> {
@@ -129,9 +131,11 @@ fn window(text: &str) -> Result<Window> {
         ticks: number(&pairs, "ticks")?,
         nanoseconds: number(&pairs, "nanoseconds")?,
         bytes: optional("bytes")?,
+        packets: optional("packets")?,
         exits,
         guest: 0,
         host: 0,
+        others: 0,
         vmruns: 0,
     })
 }
@@ -153,6 +157,7 @@ pub fn plugin(text: &str) -> Result<Plugin> {
                 host: number("host")?,
                 vmruns: number("vmruns")?,
                 host_entries: number("host_entries")?,
+                others: number("others")?,
             }),
             "entry" if plugin.boot.is_none() => plugin.boot = Some(number("all")?),
             _ => {}
@@ -189,6 +194,7 @@ pub fn join(guest: Guest, plugin: &Plugin) -> Result<Vec<Window>> {
             Ok(Window {
                 guest: close.guest.saturating_sub(open.guest),
                 host: close.host.saturating_sub(open.host),
+                others: close.others.saturating_sub(open.others),
                 vmruns,
                 ..window
             })
@@ -203,14 +209,14 @@ mod tests {
 
     const CONSOLE: &str = "[    1.0] boot\r\n@exitless measuring\r\n\
         @exitless guest clocksource=tsc interrupt=PCI-MSIX-0000:00:01.0 ledger=yes\r\n\
-        @exitless window number=0 kind=short spun=0 operations=10 interrupts=9 ticks=1 nanoseconds=5 bytes=4096 entries=30 host_cycles=7 injected=1 device_injected=0 timer_injected=1 exits=1,0,2\r\n\
+        @exitless window number=0 kind=short spun=0 operations=10 interrupts=9 ticks=1 nanoseconds=5 bytes=4096 packets=11 entries=30 host_cycles=7 injected=1 device_injected=0 timer_injected=1 exits=1,0,2\r\n\
         # @exitless window number=1 kind=spin spun=8 operations=0 interrupts=0 ticks=3 nanoseconds=6\r\n\
         @exitless done\r\n";
     const COUNTED: &str = "entry vcpu=1 own=5 all=77\n\
-        edge of=0 kind=open vcpu=1 instructions=10 guest=6 host=4 vmruns=3 host_entries=2\n\
-        edge of=0 kind=close vcpu=1 instructions=40 guest=26 host=14 vmruns=13 host_entries=12\n\
-        edge of=0 kind=open vcpu=1 instructions=50 guest=30 host=20 vmruns=20 host_entries=19\n\
-        edge of=0 kind=close vcpu=1 instructions=60 guest=39 host=21 vmruns=21 host_entries=20\n\
+        edge of=0 kind=open vcpu=1 instructions=10 guest=6 host=4 vmruns=3 host_entries=2 others=100\n\
+        edge of=0 kind=close vcpu=1 instructions=40 guest=26 host=14 vmruns=13 host_entries=12 others=700\n\
+        edge of=0 kind=open vcpu=1 instructions=50 guest=30 host=20 vmruns=20 host_entries=19 others=800\n\
+        edge of=0 kind=close vcpu=1 instructions=60 guest=39 host=21 vmruns=21 host_entries=20 others=800\n\
         total vcpu=0 instructions=9 guest=9 host=0 vmruns=0 host_entries=0\n";
 
     #[test]
@@ -227,6 +233,7 @@ mod tests {
         assert_eq!(windows.len(), 2);
         assert_eq!((windows[0].guest, windows[0].host, windows[0].vmruns), (20, 10, 10));
         assert_eq!((windows[0].bytes, windows[1].bytes), (4096, 0));
+        assert_eq!((windows[0].packets, windows[0].others, windows[1].others), (11, 600, 0));
         let exits = windows[0].exits.as_ref().unwrap();
         assert_eq!((exits.injected, &exits.by_reason[..]), (1, &[1, 0, 2][..]));
         assert_eq!(
@@ -251,7 +258,7 @@ mod tests {
     }
 
     /// What lines are made of, and what doesn't belong in them.
-    const WORDS: [&str; 27] = [
+    const WORDS: [&str; 28] = [
         "@exitless",
         "window",
         "guest",
@@ -279,6 +286,7 @@ mod tests {
         "host=x",
         "vmruns=2",
         "host_entries=2",
+        "others=3",
     ];
 
     proptest! {

@@ -5,12 +5,13 @@
 //! cells are measured once.
 
 use super::{
-    boot::{Boot, Hung, boot},
+    boot::{self, Boot, Hung},
     column::Column,
     figures::{Figures, Kind, Window},
     generator::Idle,
     guest::Kit,
     lines,
+    matched::{By, Control, Matched, unslowed},
     progress::{Course, Step},
     workload::{Effort, Workload},
 };
@@ -60,6 +61,8 @@ pub struct Cell {
     pub policy: Column,
     /// The figures.
     pub figures: Figures,
+    /// The bare machine at several paces, where it was slowed.
+    pub control: Option<Control>,
     /// The guest's clock source.
     pub clocksource: String,
     /// The kind of interrupt its device had.
@@ -107,6 +110,12 @@ impl Results {
     /// The figures of a cell, if it worked.
     pub fn figures(&self, policy: Column, workload: Workload) -> Option<&Figures> {
         self.cell(policy, workload).map(|c| &c.figures)
+    }
+
+    /// A cell beside the bare machine slowed as it was; none where that wasn't measured.
+    pub fn matched(&self, policy: Column, workload: Workload, by: By) -> Option<Matched> {
+        let control = self.cell(Column::Bare, workload)?.control.as_ref();
+        self.figures(policy, workload)?.matched(control, by)
     }
 
     /// The cells of a workload that worked.
@@ -208,10 +217,12 @@ fn cell(
     step: &Step,
 ) -> Result<Cell> {
     let mut windows = Vec::new();
+    let mut slowed = Vec::new();
+    let own = workload.size(request.effort).pairs;
     let mut idle: Option<Idle> = None;
     let (mut last, mut hung) = (None, None);
     for _ in 0..request.repeat {
-        let once = || boot(cx, kit, workload, policy, request.effort, step);
+        let once = || boot::boot(cx, kit, workload, policy, request.effort, step);
         // Nothing of ours runs on the bare machine: this is the emulator's doing, and rare.
         let again = |error: anyhow::Error| match error.downcast::<Hung>() {
             Ok(at) if policy == Column::Bare && hung.is_none() => {
@@ -224,9 +235,12 @@ fn cell(
         };
         let Boot { guest, plugin, report, idle: this } = once().or_else(again)?;
         let names = (guest.clocksource.clone(), guest.interrupt.clone());
-        let first = windows.len();
-        windows.extend(lines::join(guest, &plugin)?);
-        check(policy, &windows[first..])?;
+        let all = lines::join(guest, &plugin)?;
+        check(policy, &all)?;
+        windows.extend(unslowed(&all, own));
+        if boot::is_slowed(workload, policy, request.effort) {
+            slowed.push(all);
+        }
         idle = match (idle, this) {
             (Some(a), Some(b)) => Some(if a.share < b.share { a } else { b }),
             (a, b) => a.or(b),
@@ -241,6 +255,7 @@ fn cell(
         workload,
         policy,
         figures,
+        control: Control::of(&slowed, own),
         clocksource,
         interrupt,
         hung,

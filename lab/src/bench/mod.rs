@@ -10,6 +10,7 @@ mod figures;
 mod generator;
 mod guest;
 mod lines;
+mod matched;
 mod measure;
 mod model;
 mod plugin_check;

@@ -22,6 +22,9 @@ const MEMORY: u64 = 64 << 20;
 /// What the program writes to the debug-exit port at its end.
 const ENDED: u32 = 0x10;
 
+/// Rounds of the loop with which the plugin slows the program down.
+const SLOWED: u64 = 20;
+
 /// What lies between two edges.
 #[derive(Debug, PartialEq, Eq)]
 struct Counted {
@@ -59,7 +62,8 @@ pub fn run(cx: &Context, kit: &Kit) -> Result<()> {
         bail!("{} can't be assembled: {}", source.display(), said.lines().last().unwrap_or(""));
     }
     let mut machine = Machine::bare(&program, None, "", MEMORY, Vec::new());
-    machine.plugin = Some(kit.plugin_writing(&counts));
+    // Slowed, which must not change what is counted.
+    machine.plugin = Some(kit.plugin_slowing(&counts, &[SLOWED]));
     let command = machine.command(cx)?;
     let setup = Setup { command, framing: Framing::Raw, timeout: Some(PATIENCE), typed: None };
     let ended = session::run(setup, cx, |_| Ok(ControlFlow::Continue(())))?;

@@ -4,6 +4,7 @@
 use super::{
     column::Column,
     figures::{Figures, Spread, reason_name},
+    matched::{By, Matched},
     measure::{Cell, Results},
     show::Source,
     workload::Workload,
@@ -18,6 +19,19 @@ pub struct TicksOut {
     guest_share: f64,
     fraction_of_bare: Option<f64>,
     spread: Option<f64>,
+}
+
+/// Beside the bare machine slowed as the column was; cost on it / cost here, and how alike they are.
+#[derive(Clone, Debug, Serialize)]
+pub struct Slowed {
+    fraction_of_bare: f64,
+    spread: f64,
+    ticks_out_fraction_of_bare: f64,
+    ticks_out_spread: f64,
+    /// The control's / the column's.
+    rate: f64,
+    interrupts_per_operation: f64,
+    packets_per_operation: Option<f64>,
 }
 
 /// One row.
@@ -43,6 +57,14 @@ pub struct Row {
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     ticks_out: Option<TicksOut>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_equal_rate: Option<Slowed>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_equal_interrupts: Option<Slowed>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    packets_per_operation: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other_cpus_instructions_per_operation: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     vmruns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,7 +92,14 @@ pub fn rows(experiment: &'static str, results: &Results) -> Vec<Row> {
         // Beside a busy loop instructions say how long a transaction took, not what it costs.
         let comparable = cell.workload != Workload::Exchange;
         let bare = results.figures(Column::Bare, cell.workload).filter(|_| comparable);
-        rows.push(measured(experiment, cell, bare));
+        let control = results.cell(Column::Bare, cell.workload).and_then(|b| b.control.as_ref());
+        let slowed = |by| cell.figures.matched(control, by).map(Slowed::from);
+        let row = measured(experiment, cell, bare);
+        rows.push(Row {
+            at_equal_rate: slowed(By::Pace),
+            at_equal_interrupts: slowed(By::Interrupts),
+            ..row
+        });
         rows.push(modelled(experiment, cell, bare));
     }
     rows
@@ -111,6 +140,10 @@ fn measured(experiment: &'static str, cell: &Cell, bare: Option<&Figures>) -> Ro
             fraction_of_bare: value_out,
             spread: spread_out,
         }),
+        at_equal_rate: None,
+        at_equal_interrupts: None,
+        packets_per_operation: (f.packets > 0).then(|| f.packets as f64 / f.operations as f64),
+        other_cpus_instructions_per_operation: host.then(|| f.others as f64 / f.operations as f64),
         vmruns: host.then_some(f.vmruns),
         ledger_entries: host.then_some(f.entries),
         bytes: (f.bytes > 0).then_some(f.bytes),
@@ -148,6 +181,10 @@ fn modelled(experiment: &'static str, cell: &Cell, bare: Option<&Figures>) -> Ro
         seconds: 1.0,
         kind: Source::Modelled.label(),
         ticks_out: None,
+        at_equal_rate: None,
+        at_equal_interrupts: None,
+        packets_per_operation: None,
+        other_cpus_instructions_per_operation: None,
         vmruns: None,
         ledger_entries: None,
         bytes: None,
@@ -157,6 +194,20 @@ fn modelled(experiment: &'static str, cell: &Cell, bare: Option<&Figures>) -> Ro
         boot_instructions: None,
         vm_overhead_bytes: None,
         cycles_per_exit: Some(model.cycles),
+    }
+}
+
+impl From<Matched> for Slowed {
+    fn from(matched: Matched) -> Slowed {
+        Slowed {
+            fraction_of_bare: matched.fraction.value,
+            spread: matched.fraction.spread,
+            ticks_out_fraction_of_bare: matched.ticks_out.value,
+            ticks_out_spread: matched.ticks_out.spread,
+            rate: matched.agreement.rate,
+            interrupts_per_operation: matched.agreement.interrupts,
+            packets_per_operation: matched.agreement.packets,
+        }
     }
 }
 

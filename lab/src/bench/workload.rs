@@ -161,9 +161,21 @@ impl Workload {
         Size { warmup: short, short, long, pairs }
     }
 
-    /// What the guest is told on its kernel command line, windows included.
-    pub fn parameters(self, effort: Effort) -> String {
-        let Size { warmup, short, long, pairs } = self.size(effort);
+    /// Whether the bare machine is also measured slowed: the loads of which a fraction of it is
+    /// shown. The variants of the stream are compared by other figures; beside the busy loop of
+    /// [`Workload::Exchange`] cost says nothing.
+    pub const fn has_control(self) -> bool {
+        !matches!(
+            self,
+            Workload::Exchange
+                | Workload::Stream { compute: 1.., .. }
+                | Workload::Stream { throttle: Some(_), .. }
+        )
+    }
+
+    /// What the guest is told on its kernel command line: so many pairs of windows among it.
+    pub fn parameters(self, effort: Effort, pairs: u32) -> String {
+        let Size { warmup, short, long, .. } = self.size(effort);
         let mut text = match self {
             Workload::Fio { depth } => format!("exitless.workload=fio exitless.depth={depth}"),
             Workload::Stream { compute, throttle } => {
@@ -224,10 +236,16 @@ mod tests {
 
     #[test]
     fn the_guest_is_told_its_parameters() {
-        let text = Workload::Stream { compute: 64, throttle: Some(16) }.parameters(Effort::Quick);
-        for word in
-            ["workload=compute-stream", "compute=64", "throttle=16", "short=1500", "long=7500"]
-        {
+        let text =
+            Workload::Stream { compute: 64, throttle: Some(16) }.parameters(Effort::Quick, 7);
+        for word in [
+            "workload=compute-stream",
+            "compute=64",
+            "throttle=16",
+            "short=1500",
+            "long=7500",
+            "pairs=7",
+        ] {
             assert!(text.contains(&format!("exitless.{word}")), "{text}");
         }
     }

@@ -58,6 +58,7 @@ mod tests {
             host,
             vmruns,
             host_entries: vmruns,
+            others: 0,
         };
         let edge = |opens, host, vmruns| on(1, opens, host, vmruns);
         let window =

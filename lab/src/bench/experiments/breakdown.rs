@@ -1,9 +1,10 @@
 //! Everything that was counted of one workload, policies side by side.
 
-use super::common::{each, each_vm, per, table as columns};
+use super::common::{each, each_vm, per, slowed, table as columns};
 use crate::bench::{
     column::Column,
     figures::{is_timer, reason_name},
+    matched::By,
     measure::{Cell, Results},
     model::Modelled,
     show::{Source, Table, spread, three, two},
@@ -54,6 +55,14 @@ pub fn table(results: &Results, workload: Workload) -> Table {
     table.part("ticks out", all(&|c| three(c.figures.guest_share_ticks_out())));
     table.line("fraction of bare metal, by cost", versus(false));
     table.part("ticks out", versus(true));
+    slowed(&mut table, "of bare at the same rate".into(), results, workload, By::Pace, |m| {
+        m.ticks_out
+    });
+    table.line(
+        format!("core 0's own instructions per {what}"),
+        vm(&|c| thousands(per(c.figures.others, &c.figures) as u64)),
+    );
+    table.part("of those of both cores", vm(&|c| three(c.figures.others_share())));
     if results.of(workload).iter().any(|c| c.idle.is_some()) {
         let share = |c: &Cell| c.idle.as_ref().map_or(String::new(), |i| three(i.share));
         table.line("load generator idle, of one CPU", all(&share));

@@ -3,9 +3,10 @@
 use crate::bench::{
     column::Column,
     figures::{Figures, Spread, median},
+    matched::{Agreement, By, Matched},
     measure::{Cell, Results},
     model::Model,
-    show::{Bars, Table},
+    show::{Bars, Table, spread, two},
     workload::Workload,
 };
 
@@ -41,6 +42,35 @@ pub fn bars(
     policies.iter().map(|p| Bars { name: p.label().into(), values: values(*p) }).collect()
 }
 
+/// A line of fractions of the bare machine slowed as the columns are, and how alike they are;
+/// none where that wasn't measured.
+pub fn slowed(
+    table: &mut Table,
+    label: String,
+    results: &Results,
+    workload: Workload,
+    by: By,
+    of: fn(&Matched) -> Spread,
+) {
+    let cell = |f: &dyn Fn(&Matched) -> String| {
+        let vm = |c: &Cell| results.matched(c.policy, workload, by).as_ref().map(f);
+        each_vm(results, workload, |c| vm(c).unwrap_or_default())
+    };
+    let fractions = cell(&|m| spread(of(m)));
+    if fractions.iter().any(|f| !f.is_empty()) {
+        table.line(label, fractions);
+        table.part(ALIKE, cell(&alike));
+    }
+}
+
+/// Cost on the bare machine slowed to the same rate / cost here, ticks taken out of both.
+pub fn matched(results: &Results, policy: Column, workload: Workload) -> Option<Spread> {
+    if policy == Column::Bare {
+        return results.cell(policy, workload).map(|_| Spread { value: 1.0, spread: 0.0 });
+    }
+    Some(results.matched(policy, workload, By::Pace)?.ticks_out)
+}
+
 /// The same count per operation.
 pub fn per(count: u64, f: &Figures) -> f64 {
     count as f64 / f.operations as f64
@@ -56,6 +86,17 @@ pub fn counted(results: &Results, policy: Column, workload: Workload) -> Option<
     let bare = results.figures(Column::Bare, workload)?;
     Some(results.figures(policy, workload)?.fraction_of(bare, true))
 }
+
+/// How alike a column and its control are: the control's rate, interrupts and packets per
+/// operation, each over the column's.
+pub fn alike(matched: &Matched) -> String {
+    let Agreement { rate, interrupts, packets } = matched.agreement;
+    let ratios = [Some(rate), Some(interrupts), packets];
+    ratios.into_iter().flatten().map(two).collect::<Vec<_>>().join("/")
+}
+
+/// What [`alike`] shows, as a label.
+pub const ALIKE: &str = "its rate/interrupts/packets";
 
 /// The guest's part of all cycles by the model, with so many charged for an exit: the
 /// fraction of bare metal that is left when the guest's own work is what it is there.

@@ -5,6 +5,7 @@ use super::{common, experiment::Experiment, notes::remarks, paper};
 use crate::bench::{
     column::Column,
     figures::Spread,
+    matched::By,
     measure::{Cell, Results},
     model::Model,
     show::{Bars, Block, Form, Plot, Source, spread, three, two},
@@ -58,11 +59,16 @@ fn blocks(results: &Results, workloads: &[Workload]) -> Vec<Block> {
     };
     let counted = |p, w| common::counted(results, p, w);
     let total = |p, w| common::charged(results, p, w, Model::TOTAL_CYCLES);
-    let plots = vec![
+    let matched = |p, w| common::matched(results, p, w);
+    let slowed = results.cells.iter().any(|c| c.control.is_some());
+    let at_rate =
+        || plot("beside bare slowed to the same rate, ticks out", Source::Measured, &matched);
+    let mut plots: Vec<_> = slowed.then(at_rate).into_iter().collect();
+    plots.extend([
         plot("by instructions per operation, ticks out", Source::Measured, &counted),
         plot("with 9,500 cycles charged for an exit", Source::Modelled, &total),
         quoted(workloads),
-    ];
+    ]);
     let mut table = common::table("fraction of bare metal", results);
     let line = |f: &dyn Fn(Column, Workload) -> Option<Spread>, w| {
         common::each(results, w, |c| f(c.policy, w).map_or(String::new(), spread))
@@ -72,6 +78,20 @@ fn blocks(results: &Results, workloads: &[Workload]) -> Vec<Block> {
         table.line(w.title(), line(&counted, *w));
         let share = |c: &Cell| three(c.figures.guest_share_ticks_out());
         table.part("guest's share of them", common::each_vm(results, *w, share));
+    }
+    if slowed {
+        table.section(
+            Source::Measured,
+            "bare slowed until it is like the column; below it bare's / the column's",
+        );
+        for w in workloads {
+            for (by, what) in
+                [(By::Pace, "at the same rate"), (By::Interrupts, "at the same interrupts")]
+            {
+                let label = format!("{}, {what}", w.short());
+                common::slowed(&mut table, label, results, *w, by, |m| m.ticks_out);
+            }
+        }
     }
     for (note, cycles) in [
         (

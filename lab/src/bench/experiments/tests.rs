@@ -5,6 +5,7 @@ use crate::bench::{
     column::Column,
     figures::{Exits, Figures, Kind, Window},
     generator::Idle,
+    matched::{Control, Point},
     measure::Results,
     measure::{Cell, Failure},
     show::Block,
@@ -35,6 +36,7 @@ fn cell(policy: Column, workload: Workload, exits: u64, host: u64) -> Cell {
             ticks,
             nanoseconds: 1_000_000_000,
             bytes: 256 * operations,
+            packets: 0,
             exits: vm.then_some(Exits {
                 entries,
                 injected: exits * operations,
@@ -43,6 +45,7 @@ fn cell(policy: Column, workload: Workload, exits: u64, host: u64) -> Cell {
             }),
             guest: 12_000 * operations + 100 * ticks,
             host: if vm { host * operations + 25 * per_tick * ticks } else { 0 },
+            others: if vm { 1_500 * operations } else { 0 },
             vmruns: if vm { entries } else { 0 },
         }
     };
@@ -55,6 +58,7 @@ fn cell(policy: Column, workload: Workload, exits: u64, host: u64) -> Cell {
         policy,
         workload,
         figures: Figures::of(&windows).unwrap(),
+        control: None,
         clocksource: "tsc".into(),
         interrupt: "PCI-MSIX-0000:00:01.0".into(),
         hung: (policy == Column::Bare).then(|| "Run /init".into()),
@@ -117,6 +121,9 @@ fn the_table_fits_a_terminal_and_has_the_policies_side_by_side() {
         row("fraction of bare metal, by cost"),
         "1.00 ± 0.00 0.50 ± 0.00 0.67 ± 0.00 1.00 ± 0.00 1.00 ± 0.00"
     );
+    assert_eq!(row("core 0's own instructions per I/O"), " 1,500 1,500 1,500 1,500");
+    // 1,500 of 13,500, where the guest's core executes 12,000.
+    assert!(row("of those of both cores").ends_with(" 0.111"), "{}", row("of those of both cores"));
     assert_eq!(row("load generator idle, of one CPU"), "0.750 0.750 0.750 0.750 0.750");
     assert_eq!(row("exits a second at the paper's rate"), "0 300,500 150,500 500 0");
 }
@@ -180,6 +187,32 @@ fn figure_3_has_measured_modelled_and_quoted_fractions() {
     let Form::Bars { groups, series } = &quoted.form else { panic!("no bars") };
     assert_eq!(*groups, ["netperf", "Apache", "memcached"]);
     assert_eq!(series[1].values[0].unwrap().value, 0.60);
+}
+
+/// Bare itself costs 1.5 times as much when it is as slow as the others are.
+#[test]
+fn figure_3_compares_with_bare_at_the_same_rate() {
+    let workloads = (fig3::EXPERIMENT.workloads)(Effort::Quick);
+    let mut results = results(&workloads);
+    for bare in results.cells.iter_mut().filter(|c| c.policy == Column::Bare) {
+        let own = bare.figures.points[0];
+        let cost = own.cost_ticks_out * 1.5;
+        let slow = Point { pace: 4.0 * own.pace, cost, cost_ticks_out: cost, ..own };
+        bare.control = Control::from_levels(vec![vec![own], vec![slow]]);
+    }
+    for vm in results.cells.iter_mut().filter(|c| c.policy == Column::TRAP) {
+        vm.figures.points.iter_mut().for_each(|p| p.pace *= 4.0);
+    }
+    let blocks = (fig3::EXPERIMENT.blocks)(&results, &workloads);
+    let table = tables(&blocks)[0];
+    let slowed = line(table, "until it is like", "Apache, at the same rate");
+    // 18,000 of 24,000 under trap; the others are as fast as bare is.
+    assert_eq!(slowed, " 0.75 ± 0.00 0.67 ± 0.00 1.00 ± 0.00 1.00 ± 0.00");
+    assert_eq!(
+        line(table, "until it is like", common::ALIKE),
+        " 1.00/1.00 1.00/1.00 1.00/1.00 1.00/1.00"
+    );
+    assert!(line(table, "ticks out", &Workload::Apache.title()).starts_with("1.00 ± 0.00 0.50"));
 }
 
 #[test]

@@ -59,7 +59,7 @@ pub fn boot(cx: &Context, kit: &Kit, load: &Load, policy: Column, step: &Step) -
     let scratch = tempfile::tempdir().context("no directory for temporary files")?;
     let counts = scratch.path().join("counts");
     let guest = kit.guest(load.fio)?;
-    let parameters = load.fio.parameters(load.effort);
+    let parameters = load.fio.parameters(load.effort, load.fio.size(load.effort).pairs);
     let disks = vec![NULL_DISK; NAMES.len()];
     // What the machine boots from stays until it has ended.
     let _image;

@@ -3,7 +3,10 @@
 //! Guarantees: pure arithmetic. All but the distribution of waits are slopes: a long window less
 //! the short one before it.
 
-use crate::bench::figures::{Error, Exits, Kind, Tick, Window, share};
+use crate::bench::{
+    figures::{Error, Exits, Kind, Tick, Window, share},
+    matched::Point,
+};
 use ledger::Reason;
 
 /// What was counted of one guest, and on its core meanwhile.
@@ -23,6 +26,8 @@ pub struct Side {
     pub guest: u64,
     /// Instructions in host mode on the core.
     pub host: u64,
+    /// Instructions of the other cores meanwhile: of the hypervisor's own.
+    pub others: u64,
     /// Waits for the core in all windows, by the ledger's buckets.
     pub waits: Vec<u64>,
 }
@@ -61,6 +66,7 @@ impl Side {
         self.nanoseconds += more(|w| w.nanoseconds);
         self.guest += more(|w| w.guest);
         self.host += more(|w| w.host);
+        self.others += more(|w| w.others);
         if let (Some(a), Some(b)) = (&short.exits, &long.exits) {
             let sum = &mut self.exits;
             sum.entries += b.entries.saturating_sub(a.entries);
@@ -79,6 +85,7 @@ impl Side {
         self.nanoseconds += other.nanoseconds;
         self.guest += other.guest;
         self.host += other.host;
+        self.others += other.others;
         self.exits.entries += other.exits.entries;
         self.exits.injected += other.exits.injected;
         self.exits.device_injected += other.exits.device_injected;
@@ -170,19 +177,40 @@ impl Together {
     /// Instructions of the core for each I/O of either guest: the guests' I/Os for each
     /// instruction of their own windows, added up, as all have the same loads beside them.
     pub fn cost(&self) -> f64 {
-        self.cost_less(|_| 0.0)
+        self.of_each_operation(|s| (s.guest + s.host) as f64)
     }
 
     /// The same with the price of all guests' timer ticks taken out.
     pub fn cost_ticks_out(&self) -> f64 {
-        self.cost_less(|s| self.ticks_beside(s) * (self.tick.guest + self.tick.host))
+        let ticks = |s: &Side| self.ticks_beside(s) * (self.tick.guest + self.tick.host);
+        self.of_each_operation(|s| (s.guest + s.host) as f64 - ticks(s))
     }
 
-    fn cost_less(&self, less: impl Fn(&Side) -> f64) -> f64 {
-        let rate = |s: &Side| {
-            let instructions = (s.guest + s.host) as f64 - less(s);
-            s.operations as f64 / instructions.max(1.0)
-        };
+    /// Instructions of the hypervisor's own core for each I/O of either guest.
+    pub fn others(&self) -> f64 {
+        self.of_each_operation(|s| s.others as f64)
+    }
+
+    /// The part of all cores' instructions that is the hypervisor's own core's, for each guest.
+    pub fn others_share(&self) -> f64 {
+        let all = share(self.others(), self.cost());
+        all / self.sides.len().max(1) as f64
+    }
+
+    /// For comparing with the bare machine at this pace, or with as many interrupts.
+    pub fn point(&self) -> Point {
+        Point {
+            pace: self.of_each_operation(|s| s.nanoseconds as f64),
+            interrupts: self.per_operation(|s| s.interrupts),
+            packets: 0.0,
+            cost: self.cost(),
+            cost_ticks_out: self.cost_ticks_out(),
+        }
+    }
+
+    /// What passes on the core for each I/O of either guest, of what passes in each one's windows.
+    fn of_each_operation(&self, spent: impl Fn(&Side) -> f64) -> f64 {
+        let rate = |s: &Side| s.operations as f64 / spent(s).max(1.0);
         1.0 / self.sides.iter().map(rate).sum::<f64>()
     }
 

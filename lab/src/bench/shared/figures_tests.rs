@@ -25,9 +25,11 @@ fn window(kind: Kind, operations: u64, away: u64, exited: u64) -> Window {
         ticks: operations / 40,
         nanoseconds: 1_000 * operations,
         bytes: 0,
+        packets: 0,
         exits: Some(exits),
         guest: 1_900 * operations,
         host: 100 * operations,
+        others: 50 * operations,
         vmruns: 0,
     }
 }
@@ -61,6 +63,11 @@ fn the_core_is_shared_by_all_operations() {
     let share = both.guest_share_ticks_out();
     assert!((share - 1_700.0 / 1_750.0).abs() < 1e-9, "{share}");
     assert_eq!(both.exits_at_home(), 0.0);
+    // Of core 0 50 in the time of an I/O of each; 25 of 1,025, for both.
+    assert_eq!(both.others(), 25.0);
+    assert!((both.others_share() - 25.0 / 1_025.0 / 2.0).abs() < 1e-9);
+    let point = both.point();
+    assert_eq!((point.pace, point.interrupts, point.cost), (500.0, 1.0, 1_000.0));
     assert_eq!(both.instructions_per_turn(), 100_000.0);
     assert_eq!(both.waits(), [0, 2 * (7 + 1_007)]);
     let one = Together { sides: vec![side(0, 0)], tick: Tick::default(), tsc_hz: None };

@@ -10,10 +10,12 @@ mod figures;
 mod output;
 
 use super::{
+    boot as alone,
     column::Column,
     figures::{Window, tick},
     guest::Kit,
     lines,
+    matched::Control,
     progress::Step,
     ready::{Files, prepare},
     show::text,
@@ -77,14 +79,26 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
             measured.push(together?);
         }
     }
+    let control = policies.contains(&Column::Bare).then(|| one_load(cx, &kit, &load));
+    let control = control.transpose()?.flatten();
     let cell = |(policy, runs): (Column, Vec<_>)| {
         let together = Together::pooled(&runs);
         Cell { policy, runs, together }
     };
     let cells: Vec<_> = policies.into_iter().zip(measured).map(cell).collect();
-    let shown = output::blocks(&cells, &load);
+    let shown = output::blocks(&cells, control.as_ref(), &load);
     println!("\n{}", text::blocks(&shown));
-    files.write(&output::rows(&cells, &load), &output::page(shown, &kit))
+    files.write(&output::rows(&cells, control.as_ref(), &load), &output::page(shown, &kit))
+}
+
+/// The bare machine under one of the loads, at several paces: the guests have the core in turns,
+/// and a kernel that has it sees one device at a time.
+fn one_load(cx: &Context, kit: &Kit, load: &Load) -> Result<Option<Control>> {
+    let step = Step::begin("one load alone     bare, slowed".to_owned());
+    let boot = alone::boot(cx, kit, load.fio, Column::Bare, load.effort, &step);
+    let windows = boot.and_then(|boot| lines::join(boot.guest, &boot.plugin));
+    step.end(if windows.is_ok() { "measured" } else { "failed" });
+    Ok(Control::of(&[windows?], load.fio.size(load.effort).pairs))
 }
 
 /// For the tests: two guests on a core, briefly. Fails if interrupts that come while their owner has

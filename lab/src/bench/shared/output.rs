@@ -10,10 +10,12 @@ use crate::bench::{
     column::Column,
     figures::reason_name,
     guest::Kit,
+    matched::{By, Control, Matched},
+    rows::Slowed,
     show::{
         Block, Source, Table,
         html::{self, Page, Section},
-        number, three, two, whole,
+        number, spread, three, two, whole,
     },
     workload::Effort,
 };
@@ -27,7 +29,7 @@ const TITLE: &str = "Two guests share a core: fio on an NVMe controller of each"
 const RARE: f64 = 0.0005;
 
 /// What the terminal and the page show.
-pub fn blocks(cells: &[Cell], load: &Load) -> Vec<Block> {
+pub fn blocks(cells: &[Cell], control: Option<&Control>, load: &Load) -> Vec<Block> {
     let short = match load.effort {
         Effort::Quick | Effort::Smoke => ", short windows (--quick)",
         Effort::Full | Effort::Demo => "",
@@ -38,12 +40,12 @@ pub fn blocks(cells: &[Cell], load: &Load) -> Vec<Block> {
         load.fio.title(),
         load.slice_us
     );
-    let mut blocks = vec![Block::Say(intro), Block::Table(table(cells))];
+    let mut blocks = vec![Block::Say(intro), Block::Table(table(cells, control))];
     blocks.extend(waits(cells).map(Block::Table));
     blocks
 }
 
-fn table(cells: &[Cell]) -> Table {
+fn table(cells: &[Cell], control: Option<&Control>) -> Table {
     let mut table = Table::new(TITLE, cells.iter().map(|c| c.policy.label().to_string()));
     let all = |f: &dyn Fn(&Together) -> String| -> Vec<String> {
         cells.iter().map(|c| f(&c.together)).collect()
@@ -76,6 +78,8 @@ fn table(cells: &[Cell]) -> Table {
     table.part("ticks out", all(&|t| whole(t.cost_ticks_out())));
     table.line("guest share of instructions", vm(&|t| three(t.guest_share())));
     table.part("ticks out", vm(&|t| three(t.guest_share_ticks_out())));
+    table.line("core 0's own instructions per I/O", vm(&|t| whole(t.others())));
+    table.part("of those of both cores, for each guest", vm(&|t| three(t.others_share())));
     let costs: [(_, Cost); 2] = [("", Together::cost), (", ticks out", Together::cost_ticks_out)];
     for (what, cost) in costs {
         let fraction = |t: &Together| {
@@ -96,7 +100,27 @@ fn table(cells: &[Cell]) -> Table {
             table.part("lowest and highest run", cells.iter().map(range));
         }
     }
+    let slowed = |f: &dyn Fn(&Matched) -> String| -> Vec<String> {
+        let of = |c: &Cell| matched(c, control).as_ref().map(f).unwrap_or_default();
+        cells.iter().map(of).collect()
+    };
+    if control.is_some() {
+        table.section(
+            Source::Measured,
+            "beside one load alone on bare, slowed until its interrupts per I/O are the same",
+        );
+        table.line("throughput, of bare's, ticks in", slowed(&|m| spread(m.fraction)));
+        table.line("throughput, of bare's, ticks out", slowed(&|m| spread(m.ticks_out)));
+        table.part("bare's rate / here", slowed(&|m| two(m.agreement.rate)));
+        table.part("bare's interrupts per I/O / here", slowed(&|m| two(m.agreement.interrupts)));
+    }
     table
+}
+
+/// Beside the bare machine with as many interrupts per I/O.
+fn matched(cell: &Cell, control: Option<&Control>) -> Option<Matched> {
+    let points: Vec<_> = cell.runs.iter().map(Together::point).collect();
+    Matched::of(&points, control?, By::Interrupts).filter(|_| cell.policy != Column::Bare)
 }
 
 fn bare(cells: &[Cell]) -> Option<&Cell> {
@@ -160,13 +184,16 @@ pub struct Row {
     /// Of each run, lowest first.
     fractions_of_bare: Vec<f64>,
     ticks_out: TicksOut,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_equal_interrupts: Option<Slowed>,
+    other_cpus_instructions_per_operation: f64,
     /// By power of two of TSC ticks.
     waits: Vec<u64>,
     tsc_hz: Option<u64>,
 }
 
 /// The rows for `--json`, one for each policy.
-pub fn rows(cells: &[Cell], load: &Load) -> Vec<Row> {
+pub fn rows(cells: &[Cell], control: Option<&Control>, load: &Load) -> Vec<Row> {
     let of_bare = |t: &Together, cost: Cost| bare(cells).map(|b| cost(&b.together) / cost(t));
     let each_of_bare = |cell: &Cell, cost| {
         bare(cells).map_or(Vec::new(), |b| fractions(&b.runs, &cell.runs, cost))
@@ -199,6 +226,8 @@ pub fn rows(cells: &[Cell], load: &Load) -> Vec<Row> {
                 fraction_of_bare: of_bare(t, Together::cost_ticks_out),
                 fractions_of_bare: each_of_bare(cell, Together::cost_ticks_out),
             },
+            at_equal_interrupts: matched(cell, control).map(Slowed::from),
+            other_cpus_instructions_per_operation: t.others(),
             waits: t.waits(),
             tsc_hz: t.tsc_hz,
         }
