@@ -83,7 +83,9 @@ pub enum DeviceFinding {
         "the BAR register at {at:#x} of {device} holds {found:#x}, and {kept:#x} was written there"
     )]
     Bar { device: Bdf, at: u16, found: u32, kept: u32 },
-    #[error("the command register of {device} is {found:#x}: more than its guest switched on")]
+    #[error(
+        "the command register of {device} is {found:#x}: more than its guest switched on, or interrupts by wire"
+    )]
     Command { device: Bdf, found: u16 },
 }
 

@@ -6,7 +6,7 @@
 use super::case::{Budget, Case, Cores, Expected, Guest};
 use super::cases::{TESTS, case, guest, heartbeat, second};
 use super::smp::{self, several};
-use plan::{Host, Policy, Protection};
+use plan::{Class, DeviceName, Host, Policy, Protection};
 
 /// What a vCPU that shares its core does under `trap`; under `eli` it does everything.
 const TRAP: [&str; 5] = ["delivery", "delivery-masked", "no-eoi", "timer-mixed", "low-vectors"];
@@ -74,6 +74,15 @@ pub fn all() -> Vec<Case> {
         let case = case(format!("critical/{name}"), protection == Protection::Limit, two);
         cases.push(Case { host, log: vec![told], audited: true, ..case });
     }
+    let device = DeviceName::Named { class: Class::Nvme, index: 0 };
+    let storm = Guest { devices: vec![device], ..guest("fault-storm", Policy::Eli) };
+    let two = [storm, heartbeat("beats=20", Policy::Eli)].map(beside);
+    let host = Host { iommu_faults: Protection::Limit, ..Host::default() };
+    cases.push(Case {
+        host,
+        log: vec!["told by limit"],
+        ..case("critical/storm".to_owned(), false, two)
+    });
     cases.push(weights());
     cases
 }

@@ -3,7 +3,7 @@
 use super::edu;
 use crate::{
     boot::Boot, console::check, counters, counters::Policy, counters::Window, cpu, edu, edu::Edu,
-    idt, pci, random::Random, wait, x2apic,
+    idt, nvme::Nvme, pci, random::Random, wait, x2apic,
 };
 use ledger::Reason;
 
@@ -217,6 +217,29 @@ pub fn bus_master(test: &str, boot: &Boot) {
     let written = edu.dma_to_memory(target, PAGE);
     let leaked = (0..PAGE / 8).any(|i| load(target + i * 8) == MARK);
     check!(test, known && ended && written && !leaked, "it read nothing while it was off");
+}
+
+/// A controller whose queues are in foreign memory, told of commands there as fast as it goes: each is a read
+/// that the IOMMU blocks, and the host is interrupted at most a hundred times a second for it, on this core.
+pub fn fault_storm(test: &str, boot: &Boot) {
+    const SECOND: u32 = 1_000_000_000;
+    const MOST: u64 = 100;
+    let Some(mut nvme) = Nvme::find() else { return check!(test, false, "no NVMe controller") };
+    let foreign = boot.memory_end().next_multiple_of(1 << 20) + (64 << 20);
+    let window = Window::open();
+    x2apic::start_timer(0x50, false, SECOND);
+    let mut tries = 0;
+    while x2apic::timer_count() != 0 {
+        if tries % 64 == 0 {
+            nvme.start_at(foreign, foreign);
+        }
+        tries += 1;
+        nvme.ring(tries, 0);
+    }
+    let n = window.close().of(Reason::HostInterrupt);
+    nvme.stop();
+    let right = (1..=MOST + 1).contains(&n);
+    check!(test, right, "{n} interrupts of the host's for {tries} blocked reads in a second");
 }
 
 /// Ends its VM while the device is at work: DMA and a computation that would tell of its end go on for a

@@ -139,6 +139,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("reset-state", restart::registers),
     ("restart-devices", restart::devices),
     ("bus-master", device::bus_master),
+    ("fault-storm", device::fault_storm),
     ("end-at-work", device::end_at_work),
     ("weights-light", weights::light),
     ("weights-heavy", weights::heavy),

@@ -84,7 +84,7 @@ impl PciBus {
                 true => pci::COMMAND_IO,
                 false => pci::COMMAND_IO | pci::COMMAND_BUS_MASTER,
             };
-            if found & refused != 0 {
+            if found & refused != 0 || found & pci::COMMAND_INTX_DISABLE == 0 {
                 return Err(DeviceFinding::Command { device: d.bdf, found });
             }
         }
