@@ -181,7 +181,8 @@ pub enum Special {
     OneCore,
     /// This much memory, in MiB.
     Memory(u64),
-    /// The hypervisor's image in which guests may plant what the audit must find.
+    /// The hypervisor's image in which guests may plant what the audit must find, and which dawdles before
+    /// it enters a guest.
     Planted,
     /// A boot image with one byte of its plan changed.
     DamagedImage,

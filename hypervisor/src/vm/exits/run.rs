@@ -15,6 +15,16 @@ use ledger::Reason;
 /// INVD; WBINVD is as long, and is found by decoding.
 const INVD: [u8; 2] = [0x0F, 0x08];
 
+/// In the image of tests: takes up to 100 us before the last look, so that many kicks come in this time.
+#[cfg(feature = "plant")]
+fn dawdle() {
+    let start = rdtsc();
+    let ticks = start.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 46;
+    while rdtsc().wrapping_sub(start) < ticks {
+        core::hint::spin_loop();
+    }
+}
+
 impl<C: VirtualCpu> Vcpu<C> {
     /// Runs the guest on this core until it ends its VM; `None`: another vCPU did.
     pub(in crate::vm) fn run(&mut self) -> Option<Stop> {
@@ -41,6 +51,8 @@ impl<C: VirtualCpu> Vcpu<C> {
             let ledger = &mut *self.ledger;
             ledger.entries = ledger.entries.wrapping_add(1);
             ledger.host_cycles = ledger.host_cycles.wrapping_add(rdtsc().wrapping_sub(left));
+            #[cfg(feature = "plant")]
+            dawdle();
             if self.cpu.enter(mailbox.last_look()) == Entry::Aborted {
                 // No entry, but something is asked for.
                 self.ledger.entries = self.ledger.entries.wrapping_sub(1);
