@@ -73,6 +73,12 @@ mod tests {
         assert_eq!(write_cr0(State { long_code: false, ..LONG }, PE), Some(PE | ET));
         assert_eq!(write_cr0(REAL, PE), Some(PE | ET));
         assert_eq!(write_cr0(REAL, CR0_PG), None, "paging without protection");
+        // CS.L means nothing outside long mode, and ET is there whether it is written or not.
+        for efer in [0, EFER_LME] {
+            let state = State { efer, long_code: true, ..REAL };
+            assert_eq!(write_cr0(state, PE), Some(PE | ET), "{efer:#x}");
+        }
+        assert_eq!(write_cr0(REAL, PE | ET), Some(PE | ET));
     }
 
     #[test]
