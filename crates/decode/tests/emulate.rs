@@ -383,6 +383,30 @@ fn other_read_modify_writes_leave_what_the_processor_leaves() {
     assert_eq!(run(&[0x0F, 0xB0, 0x0F], &mut cpu, 0x89), [Access::Load(1), Access::Store(1, 7)]);
 }
 
+/// CF out of a sum or difference with a carry in, where the operands differ by nothing, one or much.
+#[test]
+fn a_carry_in_counts_where_operands_are_equal() {
+    for (carry, memory, register, sum_carries, difference_borrows) in [
+        (0, 5, 5, false, false),
+        (1, 5, 5, false, true),
+        (1, 6, 5, false, false),
+        (1, 5, 6, false, true),
+        (0, 0xFFFF_FFFF, 1, true, false),
+        (1, 0xFFFF_FFFF, 0, true, false),
+        (1, 0xFFFF_FFFE, 0, false, false),
+        (1, 0xFFFF_FFFF, 0xFFFF_FFFF, true, true),
+        (1, 0, 0xFFFF_FFFF, true, true),
+    ] {
+        for (opcode, carries) in [(0x11, sum_carries), (0x19, difference_borrows)] {
+            let mut cpu = Cpu { rflags: 2 | carry, ..Cpu::default() };
+            cpu.gpr[1] = register;
+            run(&[opcode, 0x0F], &mut cpu, memory); // adc or sbb [rdi], ecx
+            let text = format!("{opcode:#x}: {memory:#x}, {register:#x}, {carry}");
+            assert_eq!(cpu.rflags & 1, u64::from(carries), "{text}");
+        }
+    }
+}
+
 #[test]
 fn bits_are_those_of_the_index_that_fit_the_operand() {
     const CF: u64 = 1;

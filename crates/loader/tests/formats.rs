@@ -139,6 +139,18 @@ fn pvh_gets_its_start_info() {
 }
 
 #[test]
+fn pvh_of_32_bits_is_started_as_one_of_64() {
+    let (image, regions) = (pvh32(), regions(64 * MIB));
+    let machine = machine(&regions);
+    let load = load(&image, Some(INITRD), CMDLINE, &machine).unwrap();
+    check_plan(&load, Some(INITRD), &machine);
+    assert_eq!((load.format, load.entry.mode), (Format::Pvh, EntryMode::Bits32));
+    assert_eq!(load.entry.rip, 0x20_0010);
+    let segment = &load.segments[0];
+    assert_eq!((segment.at, segment.bytes, segment.zeros), (2 * MIB, &image[256..], 256));
+}
+
+#[test]
 fn multiboot_gets_its_information_in_both_forms() {
     for (image, loaded, zeros, rip) in [
         (multiboot32(), 256..512, 256, 0x10_0040),

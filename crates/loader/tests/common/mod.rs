@@ -87,6 +87,30 @@ pub fn pvh64() -> Vec<u8> {
     image
 }
 
+/// The same as an ELF32 file, with notes padded to 8 bytes.
+pub fn pvh32() -> Vec<u8> {
+    let mut image = vec![0; 512];
+    put(&mut image, 0, b"\x7FELF\x01\x01\x01");
+    put(&mut image, 18, &3_u16.to_le_bytes());
+    put(&mut image, 24, &0xC020_0000_u32.to_le_bytes());
+    put(&mut image, 28, &52_u32.to_le_bytes());
+    put(&mut image, 42, &[32, 0, 2, 0]);
+    let segments =
+        [[1_u32, 256, 0xC020_0000, 2 << 20, 256, 512, 7, 4096], [4, 176, 0, 0, 56, 56, 4, 8]];
+    for (index, word) in segments.iter().flatten().enumerate() {
+        put(&mut image, 52 + 4 * index, &word.to_le_bytes());
+    }
+    // Another note first, whose name ends inside a unit of 8 bytes and whose descriptor does, too.
+    for (at, word) in [(176, 3), (180, 2), (184, 18), (188, 0x0055_4E47), (192, 7)] {
+        put(&mut image, at, &(word as u32).to_le_bytes());
+    }
+    for (at, word) in [(200, 4), (204, 4), (208, 18), (212, 0x006E_6558), (216, 0x20_0010)] {
+        put(&mut image, at, &(word as u32).to_le_bytes());
+    }
+    image[256..].fill(0xF4);
+    image
+}
+
 /// The multiboot header at `at` with its checksum; `address` are the address fields.
 pub fn put_multiboot(image: &mut [u8], at: usize, flags: u32, address: [u32; 5]) {
     let sum = 0_u32.wrapping_sub(0x1BAD_B002).wrapping_sub(flags);
