@@ -127,6 +127,7 @@ fn pvh_gets_its_start_info() {
     assert_eq!((segment.at, segment.bytes, segment.zeros), (2 * MIB, &image[256..], 256));
 
     let info = blob(&load, load.entry.rbx);
+    assert_eq!(info.len(), 56 + 32 + 4 * 24, "the module and the map stand behind it");
     let inside = |address: u64| (address - load.entry.rbx) as usize;
     assert_eq!((get32(info, 0), get32(info, 4), get32(info, 12)), (0x336E_C578, 1, 1));
     let module = inside(get64(info, 16));
@@ -166,6 +167,7 @@ fn multiboot_gets_its_information_in_both_forms() {
         assert_eq!((segment.at, segment.bytes, segment.zeros), (MIB, &image[loaded], zeros));
 
         let info = blob(&load, load.entry.rbx);
+        assert_eq!(info.len(), 120 + 16 + 4 * 24, "the module and the map stand behind it");
         let inside = |address: u32| (u64::from(address) - load.entry.rbx) as usize;
         assert_eq!((get32(info, 0), get32(info, 4), get32(info, 8)), (0x4D, 640, 63 * 1024));
         assert_eq!(text(&load, get32(info, 16).into()), CMDLINE);
@@ -176,6 +178,37 @@ fn multiboot_gets_its_information_in_both_forms() {
         assert_eq!((get32(info, 44), get32(info, map)), (96, 20));
         assert_eq!((get64(info, map + 28), get64(info, map + 36)), (0xA_0000, 0x6_0000));
         assert_eq!(get32(info, map + 44), 2);
+    }
+}
+
+/// Bounds of its own: the load's end is the file's, and modules go above what is zeroed, though
+/// there is room below the kernel.
+#[test]
+fn multiboot_modules_are_above_the_kernel_whatever_its_file_has() {
+    let regions = regions(64 * MIB);
+    for (bytes, zeros) in [(448_u32, 3 * MIB as u32), (3 * MIB as u32, 0x1000), (3 << 20, 0)] {
+        let mut image = vec![0xAA; 64 + bytes as usize];
+        let at = 8 * MIB as u32;
+        let bss_end = if zeros == 0 { 0 } else { at + bytes + zeros };
+        put_multiboot(&mut image, 64 + 16, 0x1_0003, [at + 16, at, 0, bss_end, at + 32]);
+        let load = load(&image, Some(INITRD), "", &machine(&regions)).unwrap();
+        let segment = &load.segments[0];
+        assert_eq!((segment.at, segment.bytes), (8 * MIB, &image[64..]));
+        assert_eq!(segment.zeros, u64::from(zeros));
+        let end = u64::from(at + bytes + zeros);
+        assert_eq!(load.initrd_at, Some(end.next_multiple_of(0x1000)));
+    }
+}
+
+#[test]
+fn command_lines_fill_a_page_at_most() {
+    let regions = regions(64 * MIB);
+    for kernel in [pvh64(), multiboot32()] {
+        let load = |bytes| load(&kernel, None, &"x".repeat(bytes), &machine(&regions));
+        let longest = load(4095).unwrap();
+        assert_eq!(longest.blobs[0].bytes.len(), 4096);
+        let long = Error::CommandLineTooLong { found: 4096, max: 4095 };
+        assert_eq!(load(4096).unwrap_err(), long);
     }
 }
 
