@@ -8,7 +8,6 @@
 //! that time costs: a load that idles reprograms its timer between I/Os, and that
 //! stays with the I/O.
 
-use super::matched::Point;
 use ledger::Reason;
 
 /// Guest entries counted from outside and inside may differ by this much, or by one in each
@@ -152,6 +151,40 @@ pub struct Figures {
     pub windows: u64,
     /// Pairs left out, because the long window had no more operations than the short one.
     pub flat: u64,
+}
+
+/// What a pair of windows tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Point {
+    /// Real time of an operation, in nanoseconds: the pace.
+    pub pace: f64,
+    /// Device interrupts per operation.
+    pub interrupts: f64,
+    /// Packets both ways per operation; 0 without a network.
+    pub packets: f64,
+    /// Instructions per operation, guest and host, ticks in.
+    pub cost: f64,
+    /// The same with ticks taken out.
+    pub cost_ticks_out: f64,
+}
+
+impl Point {
+    /// What this pair tells; nothing where it has no slope.
+    pub fn of(short: &Window, long: &Window, tick: &Tick) -> Option<Point> {
+        let more = |of: fn(&Window) -> u64| of(long).saturating_sub(of(short)) as f64;
+        let operations = more(|w| w.operations);
+        let done = (long.operations + short.operations) as f64;
+        let cost = more(|w| w.guest) + more(|w| w.host);
+        let ticks = more(|w| w.ticks) * (tick.guest + tick.host);
+        (operations > 0.0 && cost > ticks).then(|| Point {
+            // Of both: the difference of two times is too sensitive to what else the computer did.
+            pace: (long.nanoseconds + short.nanoseconds) as f64 / done,
+            interrupts: more(|w| w.interrupts) / operations,
+            packets: more(|w| w.packets) / operations,
+            cost: cost / operations,
+            cost_ticks_out: (cost - ticks) / operations,
+        })
+    }
 }
 
 /// A ratio with its spread: half the range over repetitions.

@@ -10,7 +10,7 @@
 //! fastest pace the nearest one counts, and [`Agreement`] says how far off that is.
 
 use super::figures::{
-    Figures, Kind, Spread, Tick, Window, median, pairs, relative_half_range, tick,
+    Figures, Kind, Point, Spread, Window, median, pairs, relative_half_range, tick,
 };
 
 /// Rounds of the plugin's loop before each translated block at which the bare machine is measured,
@@ -19,56 +19,23 @@ pub const ROUNDS: [u64; 5] = [30, 80, 160, 320, 640];
 /// Pairs of windows at each of them.
 pub const PAIRS: u32 = 2;
 
-/// What a pair of windows tells.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Point {
-    /// Real time of an operation, in nanoseconds: the pace.
-    pub pace: f64,
-    /// Device interrupts per operation.
-    pub interrupts: f64,
-    /// Packets both ways per operation; 0 without a network.
-    pub packets: f64,
-    /// Instructions per operation, guest and host, ticks in.
-    pub cost: f64,
-    /// The same with ticks taken out.
-    pub cost_ticks_out: f64,
-}
+/// The fields of a point, one by one.
+const FIELDS: [fn(&mut Point) -> &mut f64; 5] = [
+    |p| &mut p.pace,
+    |p| &mut p.interrupts,
+    |p| &mut p.packets,
+    |p| &mut p.cost,
+    |p| &mut p.cost_ticks_out,
+];
 
-impl Point {
-    const FIELDS: [fn(&mut Point) -> &mut f64; 5] = [
-        |p| &mut p.pace,
-        |p| &mut p.interrupts,
-        |p| &mut p.packets,
-        |p| &mut p.cost,
-        |p| &mut p.cost_ticks_out,
-    ];
-
-    /// What this pair tells; nothing where it has no slope.
-    pub fn of(short: &Window, long: &Window, tick: &Tick) -> Option<Point> {
-        let more = |of: fn(&Window) -> u64| of(long).saturating_sub(of(short)) as f64;
-        let operations = more(|w| w.operations);
-        let done = (long.operations + short.operations) as f64;
-        let cost = more(|w| w.guest) + more(|w| w.host);
-        let ticks = more(|w| w.ticks) * (tick.guest + tick.host);
-        (operations > 0.0 && cost > ticks).then(|| Point {
-            // Of both: the difference of two times is too sensitive to what else the computer did.
-            pace: (long.nanoseconds + short.nanoseconds) as f64 / done,
-            interrupts: more(|w| w.interrupts) / operations,
-            packets: more(|w| w.packets) / operations,
-            cost: cost / operations,
-            cost_ticks_out: (cost - ticks) / operations,
-        })
+/// A point of which each field is made of the same field of these.
+fn each(of: &[&Point], f: impl Fn(&[f64]) -> f64) -> Point {
+    let mut made = Point::default();
+    for field in FIELDS {
+        let values: Vec<_> = of.iter().map(|p| *field(&mut (*p).clone())).collect();
+        *field(&mut made) = f(&values);
     }
-
-    /// A point of which each field is made of the same field of these.
-    fn each(of: &[&Point], f: impl Fn(&[f64]) -> f64) -> Point {
-        let mut made = Point::default();
-        for field in Point::FIELDS {
-            let values: Vec<_> = of.iter().map(|p| *field(&mut (*p).clone())).collect();
-            *field(&mut made) = f(&values);
-        }
-        made
-    }
+    made
 }
 
 /// What stays the same between a column and its control.
@@ -124,7 +91,7 @@ impl Control {
             relative_half_range(&level.iter().map(|p| p.cost_ticks_out).collect::<Vec<_>>())
         };
         let noise = median(&levels.iter().map(spread).collect::<Vec<_>>());
-        let middle = |level: &Vec<Point>| Point::each(&level.iter().collect::<Vec<_>>(), median);
+        let middle = |level: &Vec<Point>| each(&level.iter().collect::<Vec<_>>(), median);
         Some(Control { levels: levels.iter().map(middle).collect(), noise })
     }
 
@@ -138,7 +105,7 @@ impl Control {
         };
         // The upper one is at `like` or above it, and the lower one isn't.
         let part = (like - by.of(low)) / (by.of(high) - by.of(low));
-        Point::each(&[low, high], |v| v[0] + part * (v[1] - v[0]))
+        each(&[low, high], |v| v[0] + part * (v[1] - v[0]))
     }
 }
 

@@ -4,7 +4,7 @@
 //! fails or a test that isn't there doesn't count.
 
 use super::{
-    Args,
+    args::Args,
     copy::Copy,
     entry::{self, Entry},
     results::{Results, Verdict, key},

@@ -3,9 +3,9 @@
 use super::*;
 use crate::bench::{
     column::Column,
-    figures::{Exits, Figures, Kind, Window},
+    figures::{Exits, Figures, Kind, Point, Window},
     generator::Idle,
-    matched::{Control, Point},
+    matched::Control,
     measure::Results,
     measure::{Cell, Failure},
     show::Block,

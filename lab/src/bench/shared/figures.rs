@@ -3,10 +3,7 @@
 //! Guarantees: pure arithmetic. All but the distribution of waits are slopes: a long window less
 //! the short one before it.
 
-use crate::bench::{
-    figures::{Error, Exits, Kind, Tick, Window, share},
-    matched::Point,
-};
+use crate::bench::figures::{Error, Exits, Kind, Point, Tick, Window, share};
 use ledger::Reason;
 
 /// What was counted of one guest, and on its core meanwhile.
