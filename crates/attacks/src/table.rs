@@ -212,13 +212,13 @@ const APIC: &[Attack] = &[
         &[shown(MsrWrite, 1000)],
     )
     .taking(1000),
-    attack("base", "switches the APIC off, on, elsewhere", &[shown(MsrWrite, 3000)]).taking(3000),
+    attack("base", "switches the APIC off, on, elsewhere", &[shown(MsrWrite, 3000)]).taking(2000),
     attack(
         "disabled",
         "disables it by software with interrupts under way",
         &[shown(MsrWrite, 200)],
     )
-    .taking(400),
+    .taking(200),
     attack(
         "registers",
         "every register read and written with noise",

@@ -26,6 +26,8 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+use core::cmp::Ordering;
+
 /// vCPUs of one core.
 pub const MAX: usize = 8;
 /// The weight at which virtual time is time.
@@ -78,6 +80,15 @@ enum State {
 }
 
 impl Member {
+    /// By virtual time, to the last fraction: a member that is ahead by less than a unit would else
+    /// be picked before one that has waited for a slice more.
+    fn order(&self, other: &Member) -> Ordering {
+        // A rest is less than its weight, so the products are below 2^64.
+        let (ours, theirs) =
+            (self.rest * u64::from(other.weight), other.rest * u64::from(self.weight));
+        self.time.cmp(&other.time).then_with(|| ours.cmp(&theirs))
+    }
+
     const fn new(weight: u32, time: Virtual) -> Self {
         Member { weight, state: State::Blocked, time, rest: 0, ran: 0 }
     }
@@ -286,7 +297,7 @@ impl Schedule {
         let places = (1..=MAX).map(|step| (self.last + step) % MAX);
         places
             .filter(|place| *place < self.count && among(&self.members[*place]))
-            .min_by_key(|place| self.members[*place].time)
+            .min_by(|a, b| self.members[*a].order(&self.members[*b]))
     }
 }
 

@@ -57,6 +57,15 @@ fn one_that_wakes_behind_cuts_the_slice_short_and_one_ahead_waits() {
 }
 
 #[test]
+fn fractions_of_virtual_time_decide_who_waits() {
+    // By whole units the second would wait three slices once, one more than its weight explains.
+    let mut d = Driver::new(&[8029, 4018]);
+    (0..2).for_each(|place| d.wake(place));
+    d.pass(1614 * SLICE + 7);
+    assert_eq!(d.longest[1], 2 * SLICE);
+}
+
+#[test]
 fn the_price_of_a_short_cut_is_paid_once() {
     let price = SLICE / MIN_TURN;
     let mut s = awake(&[100; 2]);

@@ -77,7 +77,8 @@ pub fn base(_: &str, _: &Boot) {
     let _ = cpu::try_wrmsr(APIC_BASE, home);
 }
 
-/// Disabled by software, with interrupts under way.
+/// Disabled by software, with interrupts under way. While it is, none is accepted; each time it is
+/// enabled again, the APIC must work.
 pub fn disabled(_: &str, _: &Boot) {
     cpu::enable_interrupts();
     for i in 0..200 {
@@ -85,6 +86,8 @@ pub fn disabled(_: &str, _: &Boot) {
         edu::raise();
         x2apic::self_ipi(0x60);
         let _ = cpu::try_wrmsr(SPURIOUS, 0x100 | i & 0xFF);
+        x2apic::self_ipi(0x60);
+        edu::raise();
     }
 }
 
