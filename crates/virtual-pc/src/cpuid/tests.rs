@@ -212,6 +212,12 @@ proptest! {
 }
 
 #[test]
+fn of_power_management_the_invariant_tsc_alone_is_shown() {
+    assert_eq!(all(0x8000_0007, 0), CpuidResult { edx: 1 << 8, ..NONE });
+    assert_eq!(filter(0x8000_0007, 0, NONE, &VCPU), NONE, "where the CPU has it");
+}
+
+#[test]
 fn ids_and_counts_fill_their_fields_whatever_the_cpu_has() {
     let vcpu = CpuidContext { apic_id: 0x12D, cpus: 0x140, ..VCPU };
     for physical in [ALL, NONE] {
