@@ -173,6 +173,23 @@ fn the_capability_list_is_cut_to_what_is_offered() {
     assert_eq!((layout.entries, layout.table_offset, layout.pba_offset), (65, 0x2000, 0x3000));
 }
 
+/// STATUS has its fixed bits and the list's, where there is one; no error of the device's shows.
+#[test]
+fn status_shows_what_never_changes() {
+    let mut c = nvme_config();
+    for (physical, shown) in [
+        (0xFFFF_u16, 0x06B0),
+        (0x0010, 0x0010),
+        (0x0230, 0x0230),
+        (0xF910, 0x0010),
+        (0x0490, 0x0490),
+    ] {
+        c[6..8].copy_from_slice(&physical.to_le_bytes());
+        let f = AssignedFunction::new(&c, &nvme_bars(NVME_BAR)).unwrap();
+        assert_eq!(f.read(6, 2), shown, "{physical:#x}");
+    }
+}
+
 /// A second one of a kind isn't offered, nor does it change what the first one offers.
 #[test]
 fn of_each_capability_the_first_one_counts() {
