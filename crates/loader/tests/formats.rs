@@ -213,6 +213,27 @@ fn command_lines_fill_a_page_at_most() {
 }
 
 #[test]
+fn limits_are_what_is_still_taken() {
+    let regions = regions(64 * MIB);
+    let machine = machine(&regions);
+    assert!(load(&bzimage(), None, &"x".repeat(2047), &machine).is_ok());
+    // The same two program headers, then as many of no type as there may be.
+    let headers = |count: usize| {
+        let mut image = pvh64();
+        let table = image[64..176].to_vec();
+        let at = image.len();
+        image.extend(table);
+        image.resize(at + 56 * count, 0);
+        put(&mut image, 32, &(at as u64).to_le_bytes());
+        put(&mut image, 56, &(count as u16).to_le_bytes());
+        load(&image, None, "", &machine).map(|load| load.format).map_err(|e| e.to_string())
+    };
+    assert_eq!(headers(128), Ok(Format::Pvh));
+    let refusal = "the kernel's number of ELF program headers is 0x81, but at most 128 are read";
+    assert_eq!(headers(129), Err(refusal.into()));
+}
+
+#[test]
 fn the_order_of_formats_is_qemus() {
     let regions = regions(64 * MIB);
     let format = |image: &[u8]| load(image, None, "", &machine(&regions)).map(|load| load.format);
