@@ -9,6 +9,8 @@ use std::ops::RangeInclusive;
 
 /// Bytes of a test VM's memory.
 pub const MEMORY: u64 = plan::MIN_MEMORY;
+/// The test that sleeps nearly all the time.
+pub const HEARTBEAT: &str = "heartbeat";
 /// Bytes of a VM's memory that runs Linux.
 const LINUX_MEMORY: u64 = 512 << 20;
 
@@ -75,6 +77,17 @@ impl Case {
 
     pub fn has_linux(&self) -> bool {
         self.has(Variant::Linux) || self.has(Variant::Steady)
+    }
+
+    /// Whether it must have the machine that tests run on for itself: several CPUs of it are busy at
+    /// once, guests take turns on one, or its run is measured.
+    pub fn is_alone(&self) -> bool {
+        let busy = self.guests.iter().filter(|g| g.tests != HEARTBEAT);
+        let measured = !self.windows.is_empty()
+            || matches!(self.machine, Special::Watched | Special::Attacked);
+        measured
+            || busy.map(|g| g.cpus).sum::<u32>() > 1
+            || self.guests.iter().any(|g| g.cores != Cores::Next)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What runs and ends: every test of the kernel on one CPU, alone and beside a neighbour.
 
-use super::case::{Budget, Case, Cores, Expect, Expected, Guest, Special};
+use super::case::{Budget, Case, Cores, Expect, Expected, Guest, HEARTBEAT, Special};
 use super::kernel::Variant;
 use ledger::Reason;
 use plan::{Choice, Class, DeviceName, Host, Policy};
@@ -145,7 +145,7 @@ pub fn all() -> Vec<Case> {
     });
     // A second later nothing leads to its device any more, or from it.
     for policy in [Policy::Eli, Policy::Direct] {
-        let pair = [guest("end-at-work", policy), heartbeat("beats=20", policy)];
+        let pair = [guest("end-at-work", policy), heartbeat("beats=40", policy)];
         let ended = case(format!("ended/at-work-{}", policy.label()), false, pair);
         cases.push(Case { silent: true, ..ended });
     }
@@ -161,12 +161,10 @@ pub fn all() -> Vec<Case> {
     cases.push(case("auto/delivery".to_owned(), true, [guest("delivery", None)]));
     for (test, end, quick) in ATTACKS {
         let attacker = Guest { end, ..guest(test, Policy::Eli) };
-        // It must outlast the attack; DMA takes the device seconds.
-        let beats = if test == "dma-confine" { "beats=30" } else { "beats=20" };
-        cases.push(case(format!("pair/{test}"), quick, [attacker, heartbeat(beats, Policy::Eli)]));
+        cases.push(case(format!("pair/{test}"), quick, [attacker, heartbeat("", Policy::Eli)]));
     }
     for test in DIRECT_ATTACKS {
-        let pair = [guest(test, Policy::Direct), heartbeat("beats=20", Policy::Direct)];
+        let pair = [guest(test, Policy::Direct), heartbeat("", Policy::Direct)];
         cases.push(case(format!("pair/{test}-direct"), false, pair));
     }
     // The same counts and the same price, with nothing for ELI to gain.
@@ -179,7 +177,7 @@ pub fn all() -> Vec<Case> {
     let quiet = case("direct/watched".to_owned(), true, [guest("quiet", Policy::Direct)]);
     cases.push(Case { machine: Special::Watched, ..quiet });
     // A button's NMI: QEMU sends it to LINT1 of every CPU. No core sent it, and the guest has none of it.
-    let beats = heartbeat("beats=20", Policy::Direct);
+    let beats = heartbeat("beats=40", Policy::Direct);
     cases.push(Case {
         machine: Special::Monitored("nmi"),
         log: vec!["NMIs that no core sent: 1; port 0x61 gives no reason"],
@@ -227,10 +225,11 @@ pub fn guest(tests: &'static str, policy: impl Into<Choice>) -> Guest {
         ("delivery", _) => {
             vec![(Reason::DeviceInterrupt, 100..=100), (Reason::DeviceEoi, 100..=100)]
         }
-        ("timer" | "heartbeat", Some(Policy::Direct)) => {
+        ("timer" | HEARTBEAT, Some(Policy::Direct)) => {
             [Reason::TimerInterrupt, Reason::TimerEoi].map(|r| (r, NONE)).into()
         }
-        ("timer" | "heartbeat", _) => vec![(Reason::TimerInterrupt, 20..=100)],
+        ("timer", _) => vec![(Reason::TimerInterrupt, 20..=100)],
+        (HEARTBEAT, _) => vec![(Reason::TimerInterrupt, 5..=u64::MAX)],
         _ => Vec::new(),
     };
     let incident = matches!(tests, "wild-load" | "wild-store").then_some("90000000");
@@ -262,13 +261,13 @@ pub fn second(guest: Guest) -> Guest {
     Guest { devices: vec![edu(1)], ..guest }
 }
 
-/// The neighbour.
-pub fn heartbeat(beats: &'static str, policy: Policy) -> Guest {
+/// The neighbour: with `beats=N` so long, else until all others have ended.
+pub fn heartbeat(options: &'static str, policy: Policy) -> Guest {
     Guest {
-        options: beats,
+        options,
         devices: Vec::new(),
-        says: vec!["heartbeat 20\n", "ok heartbeat: 0 of"],
-        ..guest("heartbeat", policy)
+        says: vec!["heartbeat 5\n", "ok heartbeat: 0 of"],
+        ..guest(HEARTBEAT, policy)
     }
 }
 

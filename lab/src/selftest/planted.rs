@@ -34,7 +34,7 @@ pub fn all() -> Vec<Case> {
     let of = |(name, options, finding, stopped): Planted| {
         let end = if stopped { Expected::Fault(finding) } else { Expected::Passed };
         let planter = Guest { end, options, ..guest("planted", Policy::Eli) };
-        let pair = [planter, heartbeat("beats=20", Policy::Eli)];
+        let pair = [planter, heartbeat("", Policy::Eli)];
         let case = case(format!("planted/{name}"), name == "host-page", pair);
         Case { machine: Special::Planted, finding: Some(finding), ..case }
     };

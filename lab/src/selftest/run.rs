@@ -1,7 +1,7 @@
 //! The run of a case: its plan, its machine, and what is heard of it.
 
 use super::{
-    case::{Case, Cores, Expected, MEMORY, NAMES, Outcome, QUIET, Special},
+    case::{Case, Cores, Expected, Guest, HEARTBEAT, MEMORY, NAMES, Outcome, QUIET, Special},
     echo,
     hostile::{self, Conductor},
     kernel::{Kernel, Variant},
@@ -23,7 +23,7 @@ use std::{
     io::Write,
     ops::ControlFlow,
     os::unix::net::UnixStream,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, mpsc},
     time::Duration,
 };
@@ -90,6 +90,9 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
                     let (vm, vcpu, counters) = (*vm, *vcpu, counters.clone());
                     live.see(&Record::Counters { vm, vcpu, counters, cycles: 0 });
                 }
+                if matches!(record, Record::Ended { .. }) && others_ended(case, &report) {
+                    neighbours(case).for_each(|(vm, _)| wishes.type_to(vm, "!"));
+                }
                 // From the start on, a question follows each answer.
                 let answer = match &record {
                     Record::Live { counters, left: 0, .. } => Some(counters.total()),
@@ -120,6 +123,16 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
         Err(_) => Vec::new(),
     };
     Ok(Outcome { ended, report, consoles, log, answers, live, unwatched: None, edges, disk })
+}
+
+/// The VMs that run until all others have ended.
+fn neighbours(case: &Case) -> impl Iterator<Item = (usize, &Guest)> {
+    case.guests.iter().enumerate().filter(|(_, g)| g.tests == HEARTBEAT && g.options.is_empty())
+}
+
+fn others_ended(case: &Case, report: &Report) -> bool {
+    let left = report.vms.iter().filter(|vm| vm.end.is_none()).count();
+    left == neighbours(case).count()
 }
 
 fn says(console: &[u8], text: &str) -> bool {
@@ -176,6 +189,14 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
     }
 }
 
+/// The image of [`Special::Planted`]; one that was named must be such an image itself.
+pub fn planted(cx: &Context) -> Result<PathBuf> {
+    match std::env::var_os("EXITLESS_HYPERVISOR") {
+        Some(_) => Ok(cx.hypervisor()?.to_owned()),
+        None => cx.build_profile("hypervisor", "planted", &["plant"]),
+    }
+}
+
 fn machine(case: &Case, plan: Plan<File>, directory: &Path, cx: &Context) -> Result<Machine> {
     if let (Special::Bare | Special::BareWithoutIommu, Some(vm)) = (case.machine, plan.vms.first())
     {
@@ -210,12 +231,7 @@ fn machine(case: &Case, plan: Plan<File>, directory: &Path, cx: &Context) -> Res
     }
     match case.machine {
         Special::Planted => {
-            // One that was named must be such an image itself.
-            let hypervisor = match std::env::var_os("EXITLESS_HYPERVISOR") {
-                Some(_) => cx.hypervisor()?.to_owned(),
-                None => cx.build_profile("hypervisor", "planted", &["plant"])?,
-            };
-            machine.boot = Boot::Exitless { hypervisor, image: path };
+            machine.boot = Boot::Exitless { hypervisor: planted(cx)?, image: path };
         }
         Special::Cpu(model) => machine.cpu = model.to_owned(),
         Special::NoIommu => machine.iommu = false,

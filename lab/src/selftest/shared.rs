@@ -26,11 +26,8 @@ pub fn all() -> Vec<Case> {
     let beside = |g: Guest| Guest { cores: Cores::First, counts: Vec::new(), ..g };
     for policy in [Policy::Trap, Policy::Eli] {
         let group = format!("shared-{}", policy.label());
-        let neighbour = || {
-            let says = vec!["heartbeat 5\n", "ok heartbeat: 0 of"];
-            beside(Guest { says, ..heartbeat("beats=5", policy) })
-        };
-        let two = [neighbour(), neighbour()];
+        let neighbour = |options| beside(heartbeat(options, policy));
+        let two = [neighbour("beats=20"), neighbour("beats=20")];
         cases.push(case(format!("{group}/heartbeats"), policy == Policy::Eli, two));
         let two = [guest("halt", policy), second(guest("halt", policy))].map(beside);
         cases.push(case(format!("{group}/same-vector"), policy == Policy::Eli, two));
@@ -43,7 +40,7 @@ pub fn all() -> Vec<Case> {
             |test: &str| test != "state" && (policy == Policy::Eli || TRAP.contains(&test));
         for (test, _) in TESTS.into_iter().filter(|(test, _)| wanted(test)) {
             let quick = policy == Policy::Eli && QUICK.contains(&test);
-            let two = [beside(guest(test, policy)), neighbour()];
+            let two = [beside(guest(test, policy)), neighbour("")];
             cases.push(case(format!("{group}/{test}"), quick, two));
         }
         cases.push(cost(policy));
@@ -64,7 +61,7 @@ pub fn all() -> Vec<Case> {
     cases.push(Case { slice_us: 20_000, ..case_of });
     for (name, protection) in Protection::ALL {
         let deaf = Guest { options: "deaf=1", ..guest("dma-confine", Policy::Eli) };
-        let two = [deaf, heartbeat("beats=20", Policy::Eli)].map(beside);
+        let two = [deaf, heartbeat("", Policy::Eli)].map(beside);
         let told = match protection {
             Protection::Elsewhere => "told by elsewhere",
             Protection::Nmi => "told by nmi",
@@ -76,7 +73,7 @@ pub fn all() -> Vec<Case> {
     }
     let device = DeviceName::Named { class: Class::Nvme, index: 0 };
     let storm = Guest { devices: vec![device], ..guest("fault-storm", Policy::Eli) };
-    let two = [storm, heartbeat("beats=20", Policy::Eli)].map(beside);
+    let two = [storm, heartbeat("", Policy::Eli)].map(beside);
     let host = Host { iommu_faults: Protection::Limit, ..Host::default() };
     cases.push(Case {
         host,

@@ -88,7 +88,7 @@ pub fn all() -> Vec<Case> {
     for (test, end) in ATTACKS {
         let attacker = Guest { end, ..several(test, Policy::Direct) };
         let quick = test == "icr-storm";
-        let pair = [attacker, heartbeat("beats=20", Policy::Direct)];
+        let pair = [attacker, heartbeat("", Policy::Direct)];
         cases.push(case(format!("smp-pair/{test}"), quick, pair));
     }
     let pair = [
