@@ -161,7 +161,7 @@ const INTERRUPTS: &[Attack] = &[
         "keeps interrupts off for seconds while its device raises them",
         &[shared(Turn, 1)],
     )
-    .taking(50),
+    .taking(1),
     attack("no-eoi", "never completes, fourteen handlers deep", &[shared(Turn, 1)]).taking(14),
     attack("eoi-storm", "completes nothing, 100,000 times", &[]),
     attack("eoi-twice", "completes each interrupt twenty times", &[shared(Turn, 1)]).taking(300),
@@ -244,7 +244,7 @@ const IDT: &[Attack] = &[
         "tables across pages, in device registers, where nothing is, not canonical",
         &[eli(IdtLoad, 1)],
     )
-    .taking(200),
+    .taking(100),
     attack(
         "limits",
         "limits that leave out the host's vectors, the device's, or half a gate",

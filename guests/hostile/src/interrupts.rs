@@ -28,6 +28,9 @@ fn raise_for_a_while(times: u32) {
 pub fn off(_: &str, _: &Boot) {
     cpu::disable_interrupts();
     raise_for_a_while(RAISES);
+    // All of them are one by now.
+    cpu::enable_interrupts();
+    wait::settle();
 }
 
 /// Handlers that never complete, each interrupted by one of the next class, until all are in service.

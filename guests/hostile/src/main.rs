@@ -65,6 +65,8 @@ fn carry_out(subject: &Subject, attack: &Attack, boot: &Boot) {
         return verdict(false, name, format_args!("{place} has no such attack"));
     };
     println!("attack {place}/{name}");
+    // Not those of its waiting for the order, nor the samples after the last attack.
+    idt::clear_counts();
     let window = Window::open();
     doing(name, boot);
     cpu::disable_interrupts();

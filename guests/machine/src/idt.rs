@@ -241,10 +241,15 @@ pub fn on(vector: u8, handler: fn(&mut Frame)) {
     HANDLERS[usize::from(vector)].store(handler as usize, SeqCst);
 }
 
+/// Counts anew from here.
+pub fn clear_counts() {
+    CPUS.iter().flat_map(|cpu| &cpu.counts).for_each(|count| count.store(0, SeqCst));
+}
+
 /// Removes all handlers, counts and log entries: what a test starts from. Vectors
 /// from 32 up without a handler are counted and completed.
 pub fn reset() {
-    CPUS.iter().flat_map(|cpu| &cpu.counts).for_each(|count| count.store(0, SeqCst));
+    clear_counts();
     HANDLERS.iter().for_each(|handler| handler.store(0, SeqCst));
     SILENT.store(false, SeqCst);
     clear_log();
