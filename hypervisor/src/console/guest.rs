@@ -7,7 +7,7 @@
 use super::{
     frame,
     ring::{Pushed, Ring},
-    wake,
+    wake::wake,
 };
 use crate::cpu::{rdtsc, tsc_hz};
 use core::sync::atomic::{AtomicU64, Ordering};

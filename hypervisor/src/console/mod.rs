@@ -8,9 +8,11 @@ pub mod frame;
 mod guest;
 mod ring;
 pub mod uart;
+mod wake;
 
 pub use guest::{attach, guest_input, guest_output};
 pub use ring::Ring;
+pub use wake::wake;
 
 use crate::{
     cpu::{self, PerCpu, x2apic},
@@ -103,13 +105,6 @@ pub fn record(record: &proto::Record) {
         core::hint::spin_loop();
     }
     memory::while_reporting(|| drop(bytes));
-}
-
-/// Wakes core 0, if it sleeps in [`serve`].
-pub fn wake() {
-    if let Some(host) = cpu::get(0) {
-        x2apic::send_ipi(host.apic_id, interrupts::WAKE);
-    }
 }
 
 /// Returns when everything that this core and its VM sent is on the wire.

@@ -19,6 +19,16 @@ pub fn cpuid() -> CpuId<CpuIdReaderNative> {
     CpuId::new()
 }
 
+/// This core's APIC id, by CPUID: works before the APIC is in x2APIC mode, and without GS.
+pub fn apic_id() -> u32 {
+    let id = cpuid();
+    let extended = id.get_extended_topology_info().and_then(|mut levels| levels.next());
+    extended.map_or_else(
+        || id.get_feature_info().map_or(0, |f| u32::from(f.initial_local_apic_id())),
+        |level| level.x2apic_id(),
+    )
+}
+
 /// Refuses a CPU without what the host itself needs.
 pub fn check() {
     let id = cpuid();

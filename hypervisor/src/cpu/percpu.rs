@@ -4,7 +4,7 @@
 //! interrupt handlers too. It doesn't hold between #VMEXIT and the VMLOAD of the
 //! host's state, where GS is the guest's; [`find`] does.
 
-use super::{msr, x2apic};
+use super::{control, msr, x2apic};
 use crate::console::Ring;
 use alloc::boxed::Box;
 use core::{
@@ -113,7 +113,7 @@ pub fn all() -> impl Iterator<Item = &'static PerCpu> {
 
 /// The core this runs on, found without GS: for panics.
 pub fn find() -> Option<&'static PerCpu> {
-    let id = super::apic_id();
+    let id = control::apic_id();
     all().find(|cpu| cpu.apic_id == id)
 }
 

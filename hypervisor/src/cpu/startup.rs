@@ -5,15 +5,14 @@
 //! stack, and is never sent one again. INIT is never sent to a core that started: it isn't held
 //! back by GIF and resets a core that runs a VM.
 
-use super::{PerCpu, control, delay_us, descriptors::Tables, park, percpu, rdtsc, tsc_hz, x2apic};
-use crate::interrupts;
+use super::{PerCpu, delay_us, descriptors::Tables, park, percpu, rdtsc, setup, tsc_hz, x2apic};
+use crate::{memory, memory::TRAMPOLINE, refusal::refuse};
+use alloc::vec::Vec;
 use core::{
     arch::global_asm,
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
 };
-
-/// Where the trampoline goes: conventional memory that nothing uses after boot.
-pub const TRAMPOLINE: u64 = 0x8000;
+use paging::Access;
 
 global_asm!(
     include_str!("trampoline.s"),
@@ -34,11 +33,33 @@ static STACK: AtomicU64 = AtomicU64::new(0);
 static CPU: AtomicUsize = AtomicUsize::new(0);
 static TABLES: AtomicUsize = AtomicUsize::new(0);
 
+/// Starts every other core that the firmware lists. Core 0 is the boot CPU; the others keep the
+/// firmware's order.
+pub fn start_others(machine: &acpi::Machine) {
+    let boot = percpu::this();
+    let listed = machine.cpus.iter().filter(|cpu| cpu.apic_id != boot.apic_id);
+    let new = |(i, cpu): (usize, &acpi::Cpu)| PerCpu::new(i + 1, cpu.apic_id, setup::work_stack());
+    let all: Vec<_> = core::iter::once(boot).chain(listed.enumerate().map(new)).collect();
+    percpu::publish(all.into_boxed_slice());
+    // All stacks first: unmapping the pages below them is this core's matter while it is alone.
+    let tables: Vec<_> = percpu::all().skip(1).map(|cpu| (cpu, setup::tables())).collect();
+    memory::with_low_page(TRAMPOLINE, Access::READ | Access::WRITE, |root| {
+        let Ok(root) = u32::try_from(root) else {
+            refuse("no memory below 4 GiB was free for page tables, and cores start there")
+        };
+        // SAFETY: the page was just mapped writable, and the loader's data in it are copied.
+        unsafe { install(root) };
+    });
+    memory::with_low_page(TRAMPOLINE, Access::READ | Access::EXECUTE, |_| {
+        tables.iter().for_each(|(cpu, tables)| start(cpu, tables));
+    });
+}
+
 /// Copies the trampoline to its page, for cores that start on the page tables at `cr3`.
 ///
 /// # Safety
 /// The page is mapped writable and nobody else uses it.
-pub unsafe fn install(cr3: u32) {
+unsafe fn install(cr3: u32) {
     let (start, end) = (&raw const trampoline_start, &raw const trampoline_end);
     let slot = &raw const trampoline_cr3 as usize - start as usize;
     // SAFETY: the trampoline's code is less than a page; the caller vouches for the page.
@@ -51,7 +72,7 @@ pub unsafe fn install(cr3: u32) {
 
 /// Starts `cpu`, which isn't running, and waits until it is parked; for so long only, as firmware may
 /// list a core that is broken or isn't there.
-pub fn start(cpu: &'static PerCpu, tables: &'static Tables) {
+fn start(cpu: &'static PerCpu, tables: &'static Tables) {
     STACK.store(cpu.stack_top, Ordering::Relaxed);
     CPU.store(core::ptr::from_ref(cpu) as usize, Ordering::Relaxed);
     TABLES.store(core::ptr::from_ref(tables) as usize, Ordering::Release);
@@ -87,16 +108,6 @@ extern "C" fn main() -> ! {
         let tables = TABLES.load(Ordering::Acquire) as *const Tables;
         (&*tables, &*(CPU.load(Ordering::Relaxed) as *const PerCpu))
     };
-    setup(cpu, tables);
+    setup::setup(cpu, tables);
     park()
-}
-
-/// What each core does first: its state, tables, control registers and APIC.
-pub fn setup(cpu: &'static PerCpu, tables: &'static Tables) {
-    tables.load();
-    // After the tables: loading a selector into GS would have cleared its base.
-    percpu::install(cpu);
-    interrupts::load();
-    control::setup();
-    x2apic::enable();
 }

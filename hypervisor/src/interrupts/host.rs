@@ -5,7 +5,12 @@
 //! asleep that was about to; an exception is a bug and ends in a panic that shows the registers.
 //! Handlers neither lock, nor log, nor allocate.
 
-use super::{SPURIOUS, note, past_halt};
+use super::{
+    SPURIOUS, WAKE,
+    arrived::{note, take},
+    nmi,
+    sleep::{disable, past_halt, sleep},
+};
 use crate::{
     cpu::{
         descriptors::{CODE, IST_DOUBLE_FAULT, IST_MACHINE_CHECK, IST_NMI},
@@ -135,7 +140,7 @@ extern "C" fn handle(frame: &mut Frame) {
     match frame.vector {
         NMI => {
             panic::halt_if_stopping();
-            super::nmi::arrived(this());
+            nmi::arrived(this());
         }
         MACHINE_CHECK if is_interrupt() => x2apic::eoi(),
         MACHINE_CHECK => match machine_check::take() {
@@ -242,16 +247,16 @@ pub fn tolerating<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Sleeps until [`WAKE`](super::WAKE) arrives; what else does is completed and forgotten. The tolerant
+/// Sleeps until [`WAKE`] arrives; what else does is completed and forgotten. The tolerant
 /// table stays loaded.
 pub fn sleep_until_woken() {
     load_tolerant();
     loop {
-        super::disable();
-        if super::take().any(|vector| vector == super::WAKE) {
+        disable();
+        if take().any(|vector| vector == WAKE) {
             break;
         }
-        super::sleep();
+        sleep();
     }
 }
 

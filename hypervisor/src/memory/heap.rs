@@ -1,19 +1,21 @@
 //! The heap: used while booting, and after that only to build reports.
 //!
-//! Guarantees: after [`super::freeze`] an allocation outside of
+//! Guarantees: after [`freeze`] an allocation outside of
 //! [`while_reporting`] is a panic that names the core, so an exit path that
 //! allocates can't go unnoticed. It doesn't guarantee that reports find room.
 
-use super::FROZEN;
 use crate::cpu;
 use core::{
     alloc::{GlobalAlloc, Layout},
-    sync::atomic::Ordering,
+    sync::atomic::{AtomicBool, Ordering},
 };
 use talc::{TalcLock, source::Claim};
 
 /// Enough to boot to the point where memory is known, or to refuse before.
 const FIRST: usize = 64 << 10;
+
+/// The time in which memory is handed out has ended.
+static FROZEN: AtomicBool = AtomicBool::new(false);
 
 struct Heap(TalcLock<spin::Mutex<()>, Claim>);
 
@@ -45,7 +47,7 @@ unsafe impl GlobalAlloc for Heap {
 }
 
 fn check(bytes: usize) {
-    if FROZEN.load(Ordering::Acquire) {
+    if is_frozen() {
         let cpu = cpu::this();
         assert!(
             cpu.reporting.load(Ordering::Relaxed),
@@ -53,6 +55,16 @@ fn check(bytes: usize) {
             cpu.index
         );
     }
+}
+
+/// Ends the time in which memory is handed out.
+pub fn freeze() {
+    FROZEN.store(true, Ordering::Release);
+}
+
+/// Has it ended?
+pub fn is_frozen() -> bool {
+    FROZEN.load(Ordering::Acquire)
 }
 
 /// Runs `f`, in which this core may use the heap also after boot. Not for exit paths.

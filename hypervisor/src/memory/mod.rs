@@ -5,45 +5,31 @@
 //! except inside [`while_reporting`]. Nothing handed out ever comes back.
 
 mod heap;
+mod pool;
 mod regions;
 mod tables;
 
-pub use heap::while_reporting;
+pub use heap::{freeze, while_reporting};
+pub use pool::{allocate, available, host_bytes, image};
+pub use regions::{PAGE, TRAMPOLINE};
 pub use tables::{extend_boot_map, map_mmio, with_low_page};
 
 use crate::{
     boot::{Handover, MemoryKind, MemoryRange},
-    cpu::startup::TRAMPOLINE,
     refusal::refuse,
 };
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, Ordering};
-use regions::{LOW_MEMORY, Regions};
+use regions::LOW_MEMORY;
 use spin::Mutex;
 
-/// Bytes of a page.
-pub const PAGE: u64 = 4096;
 /// The heap on top of the one inside the image: the plan, the machine, per-CPU and per-VM state.
 const HEAP: u64 = 8 << 20;
 
-static REGIONS: Mutex<Regions> = Mutex::new(Regions::new());
 /// Pages below stacks, for [`protect`].
 static GUARDS: Mutex<Vec<u64>> = Mutex::new(Vec::new());
-static FROZEN: AtomicBool = AtomicBool::new(false);
-
-unsafe extern "C" {
-    static image_start: u8;
-    static image_end: u8;
-}
-
-/// First byte of this image and the byte after its last.
-pub fn image() -> (u64, u64) {
-    (&raw const image_start as u64, &raw const image_end as u64)
-}
 
 /// Takes the usable ranges, less this image and the boot image, and sets up the heap.
 pub fn init(handover: &Handover) {
-    let mut regions = REGIONS.lock();
     let trampoline = TRAMPOLINE..TRAMPOLINE + PAGE;
     let low =
         handover.memory.iter().filter(|r| r.start < trampoline.end && trampoline.start < r.end);
@@ -54,13 +40,9 @@ pub fn init(handover: &Handover) {
             "the page at {TRAMPOLINE:#x} isn't usable memory; the other CPUs are to start there"
         ));
     }
-    let mut taken = handover.image.into_iter().chain([image()]);
-    if !regions.add_usable(&handover.memory)
-        || !taken.all(|(start, end)| regions.remove(start, end))
-    {
+    if !pool::fill(handover) {
         refuse("the memory map has more usable ranges than are handled");
     }
-    drop(regions);
     let Some(heap) = allocate(HEAP, PAGE) else {
         refuse(format_args!(
             "{} bytes of memory are free; the hypervisor's heap alone needs {HEAP}",
@@ -76,41 +58,12 @@ pub fn protect(handover: &Handover) {
     tables::protect(&handover.memory, handover.image, &GUARDS.lock());
 }
 
-/// `bytes` of zeroed memory, rounded up to pages, at a multiple of `align` (a power of two).
-///
-/// # Panics
-/// After [`freeze`].
-pub fn allocate(bytes: u64, align: u64) -> Option<u64> {
-    assert!(!FROZEN.load(Ordering::Acquire), "{bytes} bytes of memory asked for after boot");
-    let bytes = bytes.checked_next_multiple_of(PAGE)?;
-    let start = REGIONS.lock().take(bytes, align.max(PAGE))?;
-    // SAFETY: the range is RAM that nobody else has, and RAM is mapped one to one.
-    unsafe { core::ptr::write_bytes(start as *mut u8, 0, bytes as usize) };
-    Some(start)
-}
-
 /// A stack of `bytes` (whole pages) below the address returned, with an unmapped page below it.
 pub fn stack(bytes: u64) -> Option<u64> {
     let guard = allocate(PAGE + bytes, PAGE)?;
     GUARDS.lock().push(guard);
     tables::guard(guard);
     Some(guard + PAGE + bytes)
-}
-
-/// Bytes that [`allocate`] has left, in however many pieces.
-pub fn available() -> u64 {
-    REGIONS.lock().free()
-}
-
-/// Bytes of this image and of everything handed out so far.
-pub fn host_bytes() -> u64 {
-    let (start, end) = image();
-    end - start + REGIONS.lock().taken()
-}
-
-/// Ends the time in which memory is handed out.
-pub fn freeze() {
-    FROZEN.store(true, Ordering::Release);
 }
 
 /// Reads the firmware's tables for [`acpi::probe`].

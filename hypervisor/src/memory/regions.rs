@@ -3,9 +3,14 @@
 //! Guarantees: ranges are whole pages, disjoint and ascending; a page is taken
 //! at most once.
 
-use super::PAGE;
 use crate::boot::{MemoryKind, MemoryRange};
 use arrayvec::ArrayVec;
+
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+
+/// Where the other cores' first code goes: conventional memory that nothing uses after boot.
+pub const TRAMPOLINE: u64 = 0x8000;
 
 /// Everything below belongs to the firmware and to the trampoline.
 pub const LOW_MEMORY: u64 = 1 << 20;

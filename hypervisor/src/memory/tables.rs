@@ -7,7 +7,10 @@
 //! each stack is unmapped; device registers are uncached. Memory is mapped one
 //! to one. They change only while booting, on core 0.
 
-use super::{PAGE, image, regions::Regions};
+use super::{
+    pool::{self, image},
+    regions::{PAGE, Regions},
+};
 use crate::{boot::MemoryRange, refusal::refuse};
 use alloc::vec::Vec;
 use core::arch::asm;
@@ -56,7 +59,7 @@ impl Memory for Frames {
     }
 
     fn allocate(&mut self) -> Option<u64> {
-        let Some(frame) = self.spare.pop() else { return super::allocate(PAGE, PAGE) };
+        let Some(frame) = self.spare.pop() else { return pool::allocate(PAGE, PAGE) };
         // SAFETY: a frame of ours that nothing uses.
         unsafe { core::ptr::write_bytes(frame as *mut u8, 0, PAGE as usize) };
         Some(frame)

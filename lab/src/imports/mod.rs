@@ -24,7 +24,7 @@ struct Imports(BTreeMap<ModulePath, BTreeSet<ModulePath>>);
 
 /// The packages that are looked at, with the circles that they are known to have: a number that
 /// only ever goes down.
-const PACKAGES: [(&str, usize); 3] = [("cli", 0), ("lab", 0), ("hypervisor", 6)];
+const PACKAGES: [(&str, usize); 3] = [("cli", 0), ("lab", 0), ("hypervisor", 1)];
 
 /// The fewest modules that each of them has.
 const LEAST: usize = 15;

@@ -14,7 +14,7 @@ mod sources;
 use crate::iommu;
 use crate::pci::msi;
 use crate::pci::reset::Reset;
-use crate::pci::{self, Pci};
+use crate::pci::{self, Pci, shown};
 use crate::vm::Vm;
 use crate::vm::board::Board;
 use crate::vm::devices::registers::device_load;
@@ -85,7 +85,7 @@ impl AssignedDevice {
         bdf: Bdf,
         addresses: &mut Addresses,
     ) -> Result<(Self, AssignedFunction), String> {
-        let physical = pci.bars(bdf);
+        let physical = shown::bars(pci, bdf);
         let mut bars = [None; BARS];
         let mut shown: [Option<BarInfo>; BARS] = [None; BARS];
         for bar in physical.iter().filter(|b| !b.kind.is_io()) {
@@ -108,7 +108,7 @@ impl AssignedDevice {
             crate::memory::map_mmio(bar.address & !(PAGE - 1), size.max(PAGE));
         }
         let function =
-            AssignedFunction::new(&pci.snapshot(bdf), &shown).map_err(|e| e.to_string())?;
+            AssignedFunction::new(&shown::snapshot(pci, bdf), &shown).map_err(|e| e.to_string())?;
         let layout = function.msix_layout();
         let mut device = AssignedDevice {
             bdf,

@@ -1,0 +1,264 @@
+//! The machine's PCI functions: configuration space through ECAM, the scan, and the sizes
+//! of BARs.
+//!
+//! Guarantees that an access stays inside the ECAM window that ACPI names. It doesn't
+//! guard against two cores on one function: a function belongs to one VM, and to its core.
+
+use crate::memory;
+use acpi::Ecam;
+use alloc::vec::Vec;
+use core::ops::{Range, RangeInclusive};
+use iommu::Bdf;
+use virtual_pc::pci::BarKind;
+
+/// COMMAND register and bits of it (PCI 3.0, 6.2.2).
+pub const COMMAND: u16 = 0x04;
+pub const COMMAND_IO: u16 = 1 << 0;
+pub const COMMAND_MEMORY: u16 = 1 << 1;
+pub const COMMAND_BUS_MASTER: u16 = 1 << 2;
+pub const COMMAND_INTX_DISABLE: u16 = 1 << 10;
+const STATUS_CAPABILITIES: u16 = 1 << 4;
+/// The PCI Express capability (PCIe 6.0, 7.5.3).
+pub const CAPABILITY_EXPRESS: u8 = 0x10;
+/// Kind of the header, and whether the device has several functions (PCI 3.0, 6.1).
+pub const HEADER_TYPE: u16 = 0x0E;
+const BAR0: u16 = 0x10;
+const SECONDARY_BUS: u16 = 0x19;
+const SUBORDINATE_BUS: u16 = 0x1A;
+/// A bridge's windows of memory and of prefetchable memory (PCI-to-PCI Bridge 1.2, 3.2.5.8).
+const WINDOWS: [u16; 2] = [0x20, 0x24];
+/// Class of bridges (PCI 3.0, appendix D).
+pub const BRIDGE_CLASS: u32 = 0x06;
+const CAPABILITIES: u16 = 0x34;
+
+/// Configuration space of all buses.
+#[derive(Clone, Copy)]
+pub struct Pci {
+    ecam: Ecam,
+}
+
+/// A function found by the scan.
+#[derive(Clone, Copy, Debug)]
+pub struct Function {
+    pub bdf: Bdf,
+    pub vendor: u16,
+    pub device: u16,
+    /// Class, subclass and programming interface: 24 bits.
+    pub class: u32,
+}
+
+/// A BAR of the machine's function.
+#[derive(Clone, Copy, Debug)]
+pub struct Bar {
+    pub index: usize,
+    pub address: u64,
+    pub kind: BarKind,
+    pub size: u64,
+    pub prefetchable: bool,
+}
+
+impl Pci {
+    /// Maps configuration space. Boot only.
+    pub fn new(ecam: Ecam) -> Self {
+        let buses = (ecam.bus_end - ecam.bus_start) as u64 + 1;
+        memory::map_mmio(ecam.base + ((ecam.bus_start as u64) << 20), buses << 20);
+        Pci { ecam }
+    }
+
+    /// Where configuration space is in memory.
+    pub fn window(&self) -> Range<u64> {
+        let start = self.ecam.base + ((self.ecam.bus_start as u64) << 20);
+        start..self.ecam.base + ((self.ecam.bus_end as u64 + 1) << 20)
+    }
+
+    fn address(&self, bdf: Bdf, offset: u16) -> Option<u64> {
+        let inside =
+            (self.ecam.bus_start..=self.ecam.bus_end).contains(&bdf.bus()) && offset < 0x1000;
+        inside.then(|| self.ecam.base + ((bdf.requester_id() as u64) << 12) + offset as u64)
+    }
+
+    /// Reads a register; all ones where there is none.
+    pub fn read32(&self, bdf: Bdf, offset: u16) -> u32 {
+        match self.address(bdf, offset & !3) {
+            // SAFETY: inside the ECAM window mapped by `new`, aligned; reads of configuration space
+            // have no effect on memory.
+            Some(a) => unsafe { core::ptr::read_volatile(a as *const u32) },
+            None => u32::MAX,
+        }
+    }
+
+    /// Reads 16 bits at an even offset.
+    pub fn read16(&self, bdf: Bdf, offset: u16) -> u16 {
+        (self.read32(bdf, offset) >> (8 * (offset & 2))) as u16
+    }
+
+    /// Reads a byte.
+    pub fn read8(&self, bdf: Bdf, offset: u16) -> u8 {
+        (self.read32(bdf, offset) >> (8 * (offset & 3))) as u8
+    }
+
+    /// Writes a register.
+    pub fn write32(&self, bdf: Bdf, offset: u16, value: u32) {
+        if let Some(a) = self.address(bdf, offset & !3) {
+            // SAFETY: inside the ECAM window, aligned. What a device may do by it to memory is
+            // confined by the IOMMU.
+            unsafe { core::ptr::write_volatile(a as *mut u32, value) }
+        }
+    }
+
+    /// Writes 16 bits at an even offset.
+    pub fn write16(&self, bdf: Bdf, offset: u16, value: u16) {
+        if let Some(a) = self.address(bdf, offset & !1) {
+            // SAFETY: as in `write32`.
+            unsafe { core::ptr::write_volatile(a as *mut u16, value) }
+        }
+    }
+
+    /// Every function, in the order of buses, devices and functions.
+    pub fn scan(&self) -> Vec<Function> {
+        let mut found = Vec::new();
+        let mut buses = alloc::vec![self.ecam.bus_start];
+        let mut next = 0;
+        while let Some(&bus) = buses.get(next) {
+            next += 1;
+            for device in 0..32 {
+                self.scan_device(bus, device, &mut found, &mut buses);
+            }
+        }
+        found
+    }
+
+    fn scan_device(&self, bus: u8, device: u8, found: &mut Vec<Function>, buses: &mut Vec<u8>) {
+        for function in 0..8 {
+            let Some(bdf) = Bdf::new(bus, device, function) else { continue };
+            let id = self.read32(bdf, 0);
+            if id as u16 == 0xFFFF {
+                if function == 0 {
+                    return;
+                }
+                continue;
+            }
+            let class = self.read32(bdf, 8) >> 8;
+            found.push(Function { bdf, vendor: id as u16, device: (id >> 16) as u16, class });
+            let header = self.read8(bdf, HEADER_TYPE);
+            let secondary = self.read8(bdf, SECONDARY_BUS);
+            if header & 0x7F == 1 && secondary > bus && !buses.contains(&secondary) {
+                buses.push(secondary);
+            }
+            if function == 0 && header & 0x80 == 0 {
+                return;
+            }
+        }
+    }
+
+    /// The buses behind a bridge, nearest first.
+    pub fn buses_behind(&self, bridge: Bdf) -> RangeInclusive<u8> {
+        self.read8(bridge, SECONDARY_BUS)..=self.read8(bridge, SUBORDINATE_BUS)
+    }
+
+    /// The bridge that leads to a bus.
+    pub fn bridge_to(&self, bus: u8, functions: &[Function]) -> Option<Bdf> {
+        let mut bridges = functions.iter().filter(|f| self.is_pci_bridge(f)).map(|f| f.bdf);
+        bridges.find(|bridge| self.read8(*bridge, SECONDARY_BUS) == bus)
+    }
+
+    fn is_pci_bridge(&self, function: &Function) -> bool {
+        function.class >> 16 == BRIDGE_CLASS && self.read8(function.bdf, HEADER_TYPE) & 0x7F == 1
+    }
+
+    /// Has a port forward requests to functions beyond the eighth (PCIe 6.0, 6.13); false if it can't.
+    pub fn forward_ari(&self, port: Bdf) -> bool {
+        const DEVICE_CAPABILITIES_2: u16 = 0x24;
+        const DEVICE_CONTROL_2: u16 = 0x28;
+        const ARI_FORWARDING: u16 = 1 << 5;
+        let Some(express) = self.capability(port, CAPABILITY_EXPRESS) else { return false };
+        if self.read32(port, express + DEVICE_CAPABILITIES_2) as u16 & ARI_FORWARDING == 0 {
+            return false;
+        }
+        let control = self.read16(port, express + DEVICE_CONTROL_2);
+        self.write16(port, express + DEVICE_CONTROL_2, control | ARI_FORWARDING);
+        true
+    }
+
+    /// The memory that a bridge passes on; `None` for a function that is none. What other
+    /// registers a bridge has in the place of BARs is its own affair.
+    pub fn bridge_windows(&self, function: &Function) -> Option<Vec<Range<u64>>> {
+        if function.class >> 16 != BRIDGE_CLASS {
+            return None;
+        }
+        let windows = WINDOWS.map(|at| {
+            let (base, limit) = (self.read16(function.bdf, at), self.read16(function.bdf, at + 2));
+            let address = |register: u16| u64::from(register & 0xFFF0) << 16;
+            address(base)..address(limit) + (1 << 20)
+        });
+        let is_pci = self.is_pci_bridge(function);
+        Some(windows.into_iter().filter(|w| is_pci && w.start < w.end).collect())
+    }
+
+    /// The header and the conventional capabilities: 256 bytes.
+    pub fn snapshot(&self, bdf: Bdf) -> [u8; 256] {
+        let mut bytes = [0; 256];
+        for (i, word) in bytes.chunks_exact_mut(4).enumerate() {
+            word.copy_from_slice(&self.read32(bdf, 4 * i as u16).to_le_bytes());
+        }
+        bytes
+    }
+
+    /// The BARs with their sizes (PCI 3.0, 6.2.5.1). Decoding is off while they are probed.
+    pub fn bars(&self, bdf: Bdf) -> Vec<Bar> {
+        let command = self.read16(bdf, COMMAND);
+        self.write16(bdf, COMMAND, command & !0b11);
+        let mut bars = Vec::new();
+        let mut index = 0;
+        while index < 6 {
+            let register = BAR0 + 4 * index as u16;
+            let low = self.read32(bdf, register);
+            let wide = low & 0b111 == 0b100 && index < 5;
+            let high = if wide { self.read32(bdf, register + 4) } else { 0 };
+            self.write32(bdf, register, u32::MAX);
+            let mut mask = self.read32(bdf, register) as u64;
+            self.write32(bdf, register, low);
+            if wide {
+                self.write32(bdf, register + 4, u32::MAX);
+                mask |= (self.read32(bdf, register + 4) as u64) << 32;
+                self.write32(bdf, register + 4, high);
+            }
+            let io = low & 1 != 0;
+            let flags = if io { 0b11 } else { 0b1111 };
+            let bits = if wide { mask & !flags } else { mask & !flags & 0xFFFF_FFFF };
+            if bits != 0 {
+                let kind = match (io, wide) {
+                    (true, _) => BarKind::Io,
+                    (_, true) => BarKind::Mem64,
+                    _ => BarKind::Mem32,
+                };
+                let address = ((high as u64) << 32 | low as u64) & !flags;
+                let size = 1 << bits.trailing_zeros();
+                bars.push(Bar { index, address, kind, size, prefetchable: !io && low & 8 != 0 });
+            }
+            index += if wide { 2 } else { 1 };
+        }
+        self.write16(bdf, COMMAND, command);
+        bars
+    }
+
+    /// Offset of a capability in configuration space.
+    pub fn capability(&self, bdf: Bdf, id: u8) -> Option<u16> {
+        if self.read16(bdf, COMMAND + 2) & STATUS_CAPABILITIES == 0 {
+            return None;
+        }
+        let mut at = self.read8(bdf, CAPABILITIES) & !3;
+        // 48 capabilities fill the space: a longer list is a loop.
+        for _ in 0..48 {
+            if at < 0x40 {
+                return None;
+            }
+            let header = self.read16(bdf, at as u16);
+            if header as u8 == id {
+                return Some(at as u16);
+            }
+            at = (header >> 8) as u8 & !3;
+        }
+        None
+    }
+}
