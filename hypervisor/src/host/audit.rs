@@ -11,8 +11,8 @@
 
 use crate::cpu::{self, rdtsc};
 use crate::vm::counters::CounterPage;
+use crate::vm::ending::Cause;
 use crate::vm::interrupts::routing::ExpectedVectors;
-use crate::vm::life::Cause;
 use crate::vm::memory::{DEVICE, Outlines};
 use crate::vm::pc::Pc;
 use crate::vm::stop::Finding;
@@ -204,14 +204,14 @@ impl Audit {
             }
             Finding::Unit { unit, what: unit::Finding::Malformed { entry, .. } } => {
                 let owner = self.units.get(unit).and_then(|u| owner(&u.owners, entry));
-                owner.map(|o| o.vm.name.as_str())
+                owner.map(|o| o.vm.guest.name.as_str())
             }
             Finding::Unit { what, .. } => {
                 let of = |a: &&Attached| Some(a.device) == what.device();
-                self.devices.iter().find(of).map(|a| a.vm.name.as_str())
+                self.devices.iter().find(of).map(|a| a.vm.guest.name.as_str())
             }
         };
-        let whose = |c: &&Confined| name == Some(c.vm.name.as_str()) && !c.vm.ending.begun();
+        let whose = |c: &&Confined| name == Some(c.vm.guest.name.as_str()) && !c.vm.ending.begun();
         if let Some(confined) = self.vms.iter().find(whose) {
             confined.vm.end(Cause { stop: Stop::Audit(finding), vcpu: 0, rip: 0 });
         }
@@ -221,7 +221,7 @@ impl Audit {
 impl Confined {
     fn new(vm: &'static Vm, pages: &[CounterPage]) -> Self {
         let pc = vm.pc.lock();
-        let (dma, ram) = (Access::READ | Access::WRITE, vm.memory.regions());
+        let (dma, ram) = (Access::READ | Access::WRITE, vm.guest.memory.regions());
         let ram = |access| {
             ram.iter().map(move |r| Region { va: Some(r.gpa), pa: r.hpa, len: r.len, access })
         };
@@ -235,7 +235,7 @@ impl Confined {
         nested.extend(
             (LEDGER_PAGES..)
                 .step_by(PAGE as usize)
-                .zip(pages.iter().filter(|p| p.vm == vm.index).map(CounterPage::address))
+                .zip(pages.iter().filter(|p| p.vm == vm.guest.index).map(CounterPage::address))
                 .map(|(va, pa)| page(Some(va), pa)),
         );
         nested.extend(pc.board.shadows.frames().map(|frame| page(None, frame)));
@@ -249,7 +249,7 @@ impl Confined {
         let (is_table, hold) = (|frame| tables.has(frame), || vm.pc.try_lock());
         let result = tables.nested.audit(word, at, ENTRIES, nested, is_table, hold);
         let (ended, what) = looked(result, *at == table::Cursor::default());
-        (ended, what.map(|what| Finding::Nested { vm: &vm.name, what }))
+        (ended, what.map(|what| Finding::Nested { vm: &vm.guest.name, what }))
     }
 
     fn look_at_dma(&mut self) -> Looked {
@@ -257,7 +257,7 @@ impl Confined {
         let (is_table, hold) = (|frame| tables.has(frame), || vm.pc.try_lock());
         let result = tables.dma.audit(word, at, ENTRIES, dma, is_table, hold);
         let (ended, what) = looked(result, *at == table::Cursor::default());
-        (ended, what.map(|what| Finding::Dma { vm: &vm.name, what }))
+        (ended, what.map(|what| Finding::Dma { vm: &vm.guest.name, what }))
     }
 
     /// The registers of its devices that the host keeps, if nobody is at them.
@@ -265,7 +265,9 @@ impl Confined {
         let vm = self.vm;
         let Some(pc) = vm.pc.try_lock() else { return (false, None) };
         match pc.pci.audit() {
-            Err(what) if !vm.ending.begun() => (true, Some(Finding::Device { vm: &vm.name, what })),
+            Err(what) if !vm.ending.begun() => {
+                (true, Some(Finding::Device { vm: &vm.guest.name, what }))
+            }
             _ => (true, None),
         }
     }
@@ -299,7 +301,7 @@ impl Watched {
             of.any(|a| {
                 !a.vm.ending.silenced()
                     && (root, levels) == (a.root, a.levels)
-                    && usize::from(domain.0) == a.vm.index + 1
+                    && usize::from(domain.0) == a.vm.guest.index + 1
             })
         };
         let at = &mut self.contexts_at;
@@ -321,8 +323,8 @@ impl Owner {
         let pc = self.vm.pc.try_lock()?;
         let live = pc.pci.devices().get(self.device).filter(|_| !self.vm.ending.silenced());
         let route = live.and_then(|d| d.expected_route(self.source));
-        let route = match route.and_then(|(vcpu, guest)| Some((self.vm.remotes.get(vcpu)?, guest)))
-        {
+        let remotes = &self.vm.guest.remotes;
+        let route = match route.and_then(|(vcpu, guest)| Some((remotes.get(vcpu)?, guest))) {
             Some((remote, guest)) => {
                 let expected = Expected { source: self.bdf, destination: remote.apic_id };
                 Some((expected, remote.routes.expected()?, guest))
@@ -353,7 +355,7 @@ fn apart(vms: &[Confined]) -> Result<(), String> {
             if let Some(shared) = one.nested.iter().find(|own| own.overlaps(&other)) {
                 return Err(format!(
                     "VM {:?} would reach {:#x} bytes at {:#x}, of which some belong to the host or to another VM; this machine's firmware may have placed devices' registers over each other",
-                    one.vm.name, shared.len, shared.pa
+                    one.vm.guest.name, shared.len, shared.pa
                 ));
             }
         }

@@ -33,7 +33,7 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     let built = build::all(machine, &image).unwrap_or_else(|reason| refuse(reason));
     let build::Built { vms, alone, shared, pages, slice, host } = built;
     let core = shared.first().map(|(core, _)| core.queue.apic_id);
-    let guest = core.unwrap_or(vms[0].remotes[0].apic_id);
+    let guest = core.unwrap_or(vms[0].guest.remotes[0].apic_id);
     let mut faults =
         FaultReports::new(host.iommu_faults, core, guest).unwrap_or_else(|reason| refuse(reason));
     let mut audit = Audit::new(&vms, &pages).unwrap_or_else(|reason| refuse(reason));
@@ -60,12 +60,12 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
         // By the clock, and not as often as guests have core 0 wake up.
         if arrived.contains(interrupts::TIMER) {
             pauses.tick();
-            vms.iter().flat_map(|vm| &vm.remotes).for_each(|vcpu| vcpu.resend_kick(rdtsc()));
+            vms.iter().flat_map(|vm| &vm.guest.remotes).for_each(|vcpu| vcpu.resend_kick(rdtsc()));
             audit.look();
         }
         if life::ended() == vms.len() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let input = |vm: usize| vms.get(vm).iter().for_each(|vm| vm.remotes[0].console());
+    let input = |vm: usize| vms.get(vm).iter().for_each(|vm| vm.guest.remotes[0].console());
     let watch = || shared.iter().for_each(|(core, _)| core.queue.watch(rdtsc()));
     console::serve(slice, watch, input, round);
     audit.report();

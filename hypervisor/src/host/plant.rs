@@ -71,7 +71,7 @@ pub fn plant(vm: &Vm, pc: &mut Pc, what: u64) -> bool {
     let Some(device) = pc.pci.devices().first() else { return false };
     let (bdf, entry) = (device.bdf(), device.entries().next().unwrap_or(0));
     let registers = iommu::registers(bdf).unwrap_or(0);
-    let own = vm.remotes[0].apic_id;
+    let own = vm.guest.remotes[0].apic_id;
     let route = |source, destination, delivery| {
         iommu::set_irte(entry, InterruptRoute { source, destination, delivery }).is_ok()
     };
@@ -86,7 +86,7 @@ pub fn plant(vm: &Vm, pc: &mut Pc, what: u64) -> bool {
         2 => set(leaf(nested, 4, SOMEWHERE), |e| e & !ADDRESS | host & !0x1F_FFFF),
         // A table that lies in its own memory.
         3 => {
-            let (at, copy) = (top(nested, 4, 0), vm.memory.resolve(SOMEWHERE, PAGE));
+            let (at, copy) = (top(nested, 4, 0), vm.guest.memory.resolve(SOMEWHERE, PAGE));
             let Some(copy) = copy else { return false };
             let table = read(at) & ADDRESS;
             (0..512).for_each(|i| write(copy + i * 8, read(table + i * 8)));

@@ -1,7 +1,7 @@
 //! What the devices of a guest's PC use of it: the tables that say what is where in guest-physical
 //! memory, the shadows in them, the IOAPIC.
 
-use crate::vm::Vm;
+use crate::vm::guest::Guest;
 use crate::vm::here::Here;
 use crate::vm::interrupts::shadow_pages::Shadows;
 use crate::vm::memory::Tables;
@@ -41,10 +41,10 @@ impl Board {
     }
 
     /// A pulse on an interrupt line.
-    pub fn pulse(&mut self, vm: &Vm, pin: usize) {
+    pub fn pulse(&mut self, guest: &Guest, pin: usize) {
         if let Some(message) = self.ioapic.raise(pin) {
-            vm.deliver(&message);
-            if vm.policy == Policy::Direct {
+            guest.deliver(&message);
+            if guest.policy == Policy::Direct {
                 // The guest's EOI isn't seen there. The line is a pulse: nothing is lost.
                 self.ioapic.eoi(message.vector);
             }
@@ -52,8 +52,8 @@ impl Board {
     }
 
     /// The guest completed an interrupt with this vector.
-    pub fn completed(&mut self, vm: &Vm, vector: u8) {
-        self.ioapic.eoi(vector).iter().for_each(|message| vm.deliver(message));
+    pub fn completed(&mut self, guest: &Guest, vector: u8) {
+        self.ioapic.eoi(vector).iter().for_each(|message| guest.deliver(message));
     }
 
     /// A guest's load from the IOAPIC.
@@ -62,9 +62,9 @@ impl Board {
     }
 
     /// A guest's store to the IOAPIC.
-    pub fn write_ioapic(&mut self, vm: &Vm, offset: u32, value: u32) {
+    pub fn write_ioapic(&mut self, guest: &Guest, offset: u32, value: u32) {
         for message in self.ioapic.write(offset, value) {
-            vm.deliver(&message);
+            guest.deliver(&message);
         }
     }
 

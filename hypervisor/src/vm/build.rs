@@ -13,20 +13,21 @@ use crate::sched::host_core::HostCore;
 use crate::sched::run_queue::Member;
 use crate::vm::board::Board;
 use crate::vm::contents::Contents;
+use crate::vm::core_slot::CoreSlot;
 use crate::vm::cores::{self, Members};
 use crate::vm::counters::CounterPage;
 use crate::vm::devices;
 use crate::vm::devices::assigned::{AssignedDevice, PciBus};
 use crate::vm::exits::io::physical_cpuid;
-use crate::vm::exits::msr::MsrState;
-use crate::vm::interrupts::mode::DeliveryMode;
+use crate::vm::exits::msr_state::MsrState;
+use crate::vm::guest::Guest;
+use crate::vm::interrupts::delivery_mode::DeliveryMode;
+use crate::vm::interrupts::guest_timer::GuestTimer;
 use crate::vm::interrupts::remote::VcpuRemote;
-use crate::vm::interrupts::shadow::Shadow;
 use crate::vm::interrupts::shadow_pages::Shadows;
-use crate::vm::interrupts::timer::GuestTimer;
+use crate::vm::interrupts::vcpu_shadow::Shadow;
 use crate::vm::memory::{Memory, Tables};
 use crate::vm::pc::Pc;
-use crate::vm::residency::CoreSlot;
 use crate::vm::shared_core::SharedCore;
 use crate::vm::{LEDGER_PAGES, Vcpu, Vm};
 use crate::{console, cpu, iommu};
@@ -36,7 +37,6 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::sync::atomic::AtomicBool;
 use delivery::LocalApic;
 use ledger::Page;
 use loader::{EntryMode, GuestMachine, Load, MemoryRegion, RegionKind};
@@ -108,7 +108,7 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
         let mut queue = Vec::new();
         for (_, vcpu) in placed.extract_if(.., |(index, _)| *index == core.queue.index) {
             let remote = vcpu.remote;
-            let weight = image.plan.vms.get(vcpu.vm.index).map_or(1, |vm| vm.weight);
+            let weight = image.plan.vms.get(vcpu.vm.guest.index).map_or(1, |vm| vm.weight);
             let stack = cpu::fiber_stack()?;
             let vcpu = Box::into_raw(vcpu);
             // SAFETY: the stack was just made, and the vCPU is the fiber's and its core's alone.
@@ -181,15 +181,11 @@ impl Builder<'_> {
         let board = Board::new(tables, Shadows::new(frames));
         let pci = PciBus::new(config, devices, self.pci);
         let (pc, bus) = Pc::new(board, pci, devices::emulated());
+        let remotes = cores.iter().enumerate().map(remote).collect();
         let shared: &'static Vm = Box::leak(Box::new(Vm {
-            index: self.index,
-            name: vm.name.clone(),
-            policy,
-            memory,
-            remotes: cores.iter().enumerate().map(remote).collect(),
+            guest: Guest::new(self.index, vm.name.clone(), policy, memory, remotes),
             pc: Mutex::new(pc),
             bus,
-            direct_gains: AtomicBool::new(false),
             cpuid_limits: (physical_cpuid(0, 0).eax, physical_cpuid(0x8000_0000, 0).eax),
             efer_offered: efer_offered(
                 physical_cpuid(0x8000_0001, 0),
@@ -233,15 +229,15 @@ impl Builder<'_> {
     ) -> Result<Vcpu<VendorCpu>, String> {
         let pm_timer = self.machine.pm_timer.map(|timer| timer.port);
         // An ASID for each vCPU of a core: two may be of one VM, and have other page tables.
-        let remote = &vm.remotes[id];
+        let remote = &vm.guest.remotes[id];
         let (shared, asid, timer) = match &remote.core {
             HostCore::Dedicated(_) => (false, 1, GuestTimer::of_core()),
             HostCore::Shared(slot) => (true, slot.index as u32 + 1, GuestTimer::of_slot()),
         };
         let traits = VendorTraits {
-            completions_exit: vm.policy == Policy::EliDelivery,
+            completions_exit: vm.guest.policy == Policy::EliDelivery,
             shared,
-            hides_gates: matches!(vm.policy, Policy::Eli | Policy::EliDelivery),
+            hides_gates: matches!(vm.guest.policy, Policy::Eli | Policy::EliDelivery),
         };
         let cpu = VendorCpu::new(nested_root, asid, pm_timer, traits, start)
             .ok_or("no memory is left for its vCPUs")?;

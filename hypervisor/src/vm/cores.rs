@@ -41,7 +41,7 @@ pub extern "C" fn share(vcpu: usize) -> ! {
 pub fn enter(vcpu: usize) -> ! {
     // SAFETY: `start` passes each `Box` of a vCPU to one core, once.
     let vcpu = unsafe { &mut *(vcpu as *mut Vcpu<VendorCpu>) };
-    cpu::this().vm.store(vcpu.vm.index, Ordering::Relaxed);
+    cpu::this().vm.store(vcpu.vm.guest.index, Ordering::Relaxed);
     vcpu.started = rdtsc();
     vcpu.live();
     cpu::this().vm.store(cpu::NO_VM, Ordering::Relaxed);

@@ -6,11 +6,11 @@
 
 use crate::console;
 use crate::cpu::vendor::VirtualCpu;
+use crate::vm::ending::Cause;
 use crate::vm::stop::Stop;
 use crate::vm::{Vcpu, Vm};
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use mailbox::request;
-use spin::Mutex;
 
 /// VMs that ended and were reported.
 static ENDED: AtomicUsize = AtomicUsize::new(0);
@@ -20,87 +20,12 @@ pub fn ended() -> usize {
     ENDED.load(Ordering::Acquire)
 }
 
-/// Where all vCPUs of a VM wait for each other.
-#[derive(Default)]
-struct Barrier {
-    arrived: AtomicUsize,
-    round: AtomicUsize,
-}
-
-impl Barrier {
-    fn wait(&self, count: usize, mut relax: impl FnMut()) {
-        let round = self.round.load(Ordering::Acquire);
-        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == count {
-            self.arrived.store(0, Ordering::Release);
-            self.round.fetch_add(1, Ordering::AcqRel);
-        } else {
-            while self.round.load(Ordering::Acquire) == round {
-                relax();
-            }
-        }
-    }
-}
-
-/// Why a VM ends, once it does.
-#[derive(Clone, Copy, Debug)]
-pub struct Cause {
-    pub stop: Stop,
-    /// The vCPU that stopped it, and where that was.
-    pub vcpu: usize,
-    pub rip: u64,
-}
-
-/// How far the end of a VM is.
-#[derive(Default)]
-pub struct Ending {
-    begun: AtomicBool,
-    /// The first vCPU's decision, when all others wait for it: the VM starts again.
-    again: AtomicBool,
-    cause: Mutex<Option<Cause>>,
-    barrier: Barrier,
-    /// Its devices were silenced for good.
-    silenced: AtomicBool,
-}
-
-impl Ending {
-    /// Are its devices silent for good? Then nothing may lead to them, or from them, any more.
-    pub fn silenced(&self) -> bool {
-        self.silenced.load(Ordering::Acquire)
-    }
-
-    /// Does the VM end?
-    pub fn begun(&self) -> bool {
-        self.begun.load(Ordering::Acquire)
-    }
-
-    /// The VM starts again, unless that failed.
-    fn restart(&self, failed: Option<Cause>) {
-        let mut cause = self.cause.lock();
-        self.again.store(failed.is_none(), Ordering::Release);
-        self.begun.store(failed.is_some(), Ordering::Release);
-        *cause = failed;
-    }
-
-    /// Why, once it does.
-    pub fn cause(&self) -> Option<Cause> {
-        *self.cause.lock()
-    }
-}
-
 impl Vm {
     /// Ends the VM, unless it ends already: the first cause counts.
     pub fn end(&self, cause: Cause) {
-        // Held until all are told: were the VM to start again in between, some of its vCPUs would hear of
-        // an end that isn't one.
-        let mut first = self.ending.cause.lock();
-        if first.is_some() {
-            return;
-        }
-        *first = Some(cause);
-        self.ending.begun.store(true, Ordering::Release);
-        for vcpu in &self.remotes {
-            vcpu.signal(|s| s.stop());
-        }
+        self.ending.begin(cause, || {
+            self.guest.remotes.iter().for_each(|vcpu| vcpu.signal(|s| s.stop()));
+        });
     }
 }
 
@@ -108,7 +33,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Waits until every vCPU is here.
     fn meet(&mut self) {
         let vm = self.vm;
-        vm.ending.barrier.wait(vm.remotes.len(), || self.yield_while_waiting());
+        vm.ending.meet(vm.guest.remotes.len(), || self.yield_while_waiting());
     }
 
     /// The vCPU's life, until its VM has ended and been reported.
@@ -144,10 +69,10 @@ impl<C: VirtualCpu> Vcpu<C> {
         let again = self.vm.restarts && cause.is_some_and(|c| c.stop.resets());
         if self.id == 0 {
             let vm = self.vm;
-            self.with_pc(
-                |pc, _| if again { pc.pci.quiet_devices() } else { pc.pci.stop_devices(vm) },
-            );
-            vm.ending.silenced.store(!again, Ordering::Release);
+            self.with_pc(|pc, _| {
+                if again { pc.pci.quiet_devices() } else { pc.pci.stop_devices(&vm.guest) }
+            });
+            vm.ending.set_silenced(!again);
         }
         self.meet();
         self.quiet_core();
@@ -167,12 +92,12 @@ impl<C: VirtualCpu> Vcpu<C> {
             let devices = self.with_pc(|pc, _| pc.pci.devices().len());
             (0..devices).for_each(|index| self.reset_device(index));
             let done = self.with_pc(|pc, here| pc.restart(here));
-            vm.memory.pieces().for_each(|piece| {
-                vm.memory.clear(piece);
+            vm.guest.memory.pieces().for_each(|piece| {
+                vm.guest.memory.clear(piece);
                 self.yield_if_due();
             });
             // It fitted at boot.
-            vm.contents.put(&vm.memory, || self.yield_if_due());
+            vm.contents.put(&vm.guest.memory, || self.yield_if_due());
             vm.ending.restart(done.err().map(|fault| Cause {
                 stop: Stop::Fault(fault),
                 vcpu: 0,
@@ -184,7 +109,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.remote.mailbox.restart(self.id == 0);
         self.meet();
         // Not whether it ends: core 0 may end it at any moment, and all are to go the same way.
-        let again = self.vm.ending.again.load(Ordering::Acquire);
+        let again = self.vm.ending.again();
         // Nobody decides anew before all have looked.
         self.meet();
         again

@@ -9,41 +9,42 @@
 mod board;
 pub mod build;
 mod contents;
+mod core_slot;
 pub mod cores;
 pub mod counters;
 pub mod devices;
+pub mod ending;
 pub mod exceptions;
 pub mod exits;
+pub mod guest;
 mod here;
 pub mod interrupts;
 pub mod life;
+mod log_limit;
 pub mod memory;
 pub mod pc;
+mod pc_access;
 mod report;
 mod residency;
 pub mod shared_core;
 pub mod stop;
 
 use crate::cpu::vendor::{Start, VirtualCpu};
-use alloc::boxed::Box;
-use alloc::string::String;
 use contents::Contents;
-use core::sync::atomic::AtomicBool;
+use core_slot::CoreSlot;
 use delivery::LocalApic;
-use devices::bus::BusMap;
-use exits::fetch::CodePages;
-use exits::msr::MsrState;
-use interrupts::mode::DeliveryMode;
+use devices::bus_map::BusMap;
+use ending::Ending;
+use exits::code_pages::CodePages;
+use exits::msr_state::MsrState;
+use guest::Guest;
+use interrupts::delivery_mode::DeliveryMode;
+use interrupts::guest_timer::GuestTimer;
 use interrupts::remote::VcpuRemote;
-use interrupts::shadow::Shadow;
-use interrupts::timer::GuestTimer;
+use interrupts::vcpu_shadow::Shadow;
 use ledger::Page;
-use life::Ending;
-use memory::Memory;
+use log_limit::OnceASecond;
 use pc::Pc;
-use proto::Policy;
-use report::OnceASecond;
-use residency::CoreSlot;
 use spin::Mutex;
 use virtual_pc::unanswered::Unanswered;
 
@@ -53,17 +54,9 @@ pub const LEDGER_PAGES: u64 = 0xFEB0_0000;
 
 /// A VM: what its vCPUs share.
 pub struct Vm {
-    pub(crate) index: usize,
-    pub(crate) name: String,
-    policy: Policy,
-    pub(crate) memory: Memory,
-    /// One for each vCPU, by its APIC id.
-    pub(crate) remotes: Box<[VcpuRemote]>,
+    pub(crate) guest: Guest,
     pub(crate) pc: Mutex<Pc>,
     bus: BusMap,
-    /// Taking interrupts itself would gain the guest something: the policy lets it, and some source of an
-    /// assigned device is routed.
-    direct_gains: AtomicBool,
     /// EAX of the physical CPUID leaves 0 and 0x8000_0000.
     cpuid_limits: (u32, u32),
     /// Bits of EFER that the guest may set.

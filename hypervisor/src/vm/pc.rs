@@ -6,19 +6,12 @@
 //! flushed. No other VM ever waits for this lock, nor does core 0, which takes it if it is free to look
 //! at one entry (`audit`).
 
-use crate::cpu::vendor::VirtualCpu;
-use crate::vm::Vcpu;
-use crate::vm::Vm;
 use crate::vm::board::Board;
 use crate::vm::devices::assigned::PciBus;
-use crate::vm::devices::bus::{BusMap, Device, Emulated};
+use crate::vm::devices::bus::{Device, Emulated};
+use crate::vm::devices::bus_map::BusMap;
 use crate::vm::here::Here;
-use crate::vm::stop::{Fault, Incident, Stop};
-use delivery::Destination;
-use ledger::Reason;
-use virtual_pc::message::Message;
-use virtual_pc::ports;
-use virtual_pc::unanswered::Place;
+use crate::vm::stop::Fault;
 
 /// The shared parts of the PC.
 pub struct Pc {
@@ -31,13 +24,13 @@ impl Pc {
     /// Puts the PC together; gives what is where on its bus, too.
     pub fn new(board: Board, pci: PciBus, emulated: Emulated) -> (Self, BusMap) {
         let pc = Pc { board, pci, emulated };
-        let emulated = pc.emulated.iter().map(|device| &**device);
-        let map = BusMap::new([&pc.pci as &dyn Device].into_iter().chain(emulated));
+        let emulated = pc.emulated.iter().map(|device| device.claims());
+        let map = BusMap::new([pc.pci.claims()].into_iter().chain(emulated));
         (pc, map)
     }
 
     /// The device at a place of the [`BusMap`], and the board.
-    fn device(&mut self, place: usize) -> Option<(&mut dyn Device, &mut Board)> {
+    pub fn device(&mut self, place: usize) -> Option<(&mut dyn Device, &mut Board)> {
         let device: &mut dyn Device = match place.checked_sub(1) {
             None => &mut self.pci,
             Some(place) => &mut **self.emulated.get_mut(place)?,
@@ -46,7 +39,7 @@ impl Pc {
     }
 
     /// Input for the guest has arrived.
-    fn input(&mut self, here: &mut Here) {
+    pub fn input(&mut self, here: &mut Here) {
         self.emulated.iter_mut().for_each(|device| device.input(&mut self.board, here));
     }
 
@@ -55,159 +48,5 @@ impl Pc {
         self.board.restart();
         self.emulated.iter_mut().for_each(|device| device.restart());
         self.pci.restart(&mut self.board, here)
-    }
-}
-
-impl<C: VirtualCpu> Vcpu<C> {
-    /// Does something with the PC.
-    pub(super) fn with_pc<R>(&mut self, f: impl FnOnce(&mut Pc, &mut Here) -> R) -> R {
-        let mut here = Here::new(self.vm, self.id);
-        let vm = self.vm;
-        let mut pc = loop {
-            match vm.pc.try_lock() {
-                Some(pc) => break pc,
-                None => self.await_pc(),
-            }
-        };
-        let result = f(&mut pc, &mut here);
-        drop(pc);
-        if here.flush {
-            self.cpu.flush_translations();
-        }
-        if here.unshadow {
-            self.leave_shadow();
-        }
-        result
-    }
-
-    /// Another vCPU is in the PC: lets those that share this core have their time slices, and answers what
-    /// the one inside may wait for.
-    fn await_pc(&mut self) {
-        self.yield_to_lock_holder();
-        self.answer();
-        core::hint::spin_loop();
-    }
-
-    /// The guest's read of a port.
-    pub(super) fn read_port(&mut self, port: u16, size: u8) -> u32 {
-        let nothing = ports::unclaimed(size);
-        let Some(target) = self.vm.bus.port(port, size) else { return nothing };
-        self.with_pc(|pc, here| match pc.device(target.device) {
-            Some((device, board)) => device.read_port(board, here, port, size),
-            None => nothing,
-        })
-    }
-
-    /// The guest's write of a port.
-    pub(super) fn write_port(&mut self, port: u16, size: u8, value: u32) -> Result<(), Stop> {
-        let Some(target) = self.vm.bus.port(port, size) else { return Ok(()) };
-        self.with_pc_and_resets(|pc, here| match pc.device(target.device) {
-            Some((device, board)) => device.write_port(board, here, port, size, value),
-            None => Ok(()),
-        })
-    }
-
-    /// The guest's load of at most 8 bytes from where it has no memory.
-    pub(super) fn load(&mut self, address: u64, size: u8) -> u64 {
-        if self.apic.page() == Some(address & !0xFFF) {
-            return self.load_apic((address & 0xFFF) as u16, size);
-        }
-        let target = self.vm.bus.memory(address);
-        let found = self.with_pc(|pc, here| {
-            let found = target.and_then(|target| {
-                let (device, board) = pc.device(target.device)?;
-                device.load(board, here, address, size)
-            });
-            if found.is_none() {
-                pc.board.note(Incident::Memory(address));
-            }
-            found
-        });
-        found.unwrap_or_else(|| {
-            self.note_unanswered(Place::Memory(address), false);
-            u64::MAX
-        })
-    }
-
-    /// What an access at `address`, where the guest has no memory, counts as.
-    pub(super) fn reason_at(&self, address: u64) -> Reason {
-        if self.apic.page() == Some(address & !0xFFF) {
-            return Reason::ApicPage;
-        }
-        self.vm.bus.memory(address).map_or(Reason::NestedPageFault, |target| target.reason)
-    }
-
-    /// The guest's store of at most 8 bytes to where it has no memory; gives what it counts as.
-    pub(super) fn store(&mut self, address: u64, size: u8, value: u64) -> Result<Reason, Stop> {
-        let reason = self.reason_at(address);
-        if reason == Reason::ApicPage {
-            return Ok(self.store_apic((address & 0xFFF) as u16, size, value));
-        }
-        let target = self.vm.bus.memory(address);
-        let mut answered = true;
-        let done = self.with_pc_and_resets(|pc, here| {
-            let done = target.and_then(|target| {
-                let (device, board) = pc.device(target.device)?;
-                device.store(board, here, address, size, value)
-            });
-            done.unwrap_or_else(|| {
-                pc.board.note(Incident::Memory(address));
-                answered = false;
-                Ok(())
-            })
-        });
-        if !answered {
-            self.note_unanswered(Place::Memory(address), true);
-        }
-        done.map(|()| reason)
-    }
-
-    /// Input for a device of the guest's has arrived.
-    pub(super) fn device_input(&mut self) {
-        self.with_pc(|pc, here| pc.input(here));
-    }
-
-    /// Does something with the PC, and then the reset of a device that follows from it.
-    fn with_pc_and_resets(
-        &mut self,
-        f: impl FnOnce(&mut Pc, &mut Here) -> Result<(), Stop>,
-    ) -> Result<(), Stop> {
-        let mut reset = None;
-        self.with_pc(|pc, here| {
-            let done = f(pc, here);
-            reset = here.reset.take();
-            done
-        })?;
-        let Some((index, actions)) = reset else { return Ok(()) };
-        self.reset_device(index);
-        let follow =
-            |pc: &mut Pc, here: &mut Here| pc.pci.follow_on(&mut pc.board, here, index, actions);
-        self.with_pc(follow).map_err(Stop::Fault)
-    }
-
-    /// Resets a device. The VM's lock is free while that takes its time, and the core too if others
-    /// share it.
-    pub(super) fn reset_device(&mut self, index: usize) {
-        let Some(mut reset) = self.with_pc(|pc, _| pc.pci.begin_reset(index)) else { return };
-        while let Some(us) = self.with_pc(|pc, _| pc.pci.step_reset(&mut reset)) {
-            self.sleep(us);
-        }
-        self.with_pc(|pc, _| pc.pci.end_reset(index));
-    }
-}
-
-impl Vm {
-    /// The vCPU an interrupt message is for: the first of those it names.
-    pub fn receiver(&self, message: &Message) -> Option<usize> {
-        let to = Destination::of_message(message.destination as u8, message.logical);
-        let mut vcpus = (0..).zip(&self.remotes);
-        vcpus.position(|(id, vcpu)| to.includes(id, 0, vcpu.addressing()))
-    }
-
-    /// Delivers a message of an emulated device.
-    pub fn deliver(&self, message: &Message) {
-        if let Some(target) = self.receiver(message) {
-            self.interrupt(target, message.vector);
-        }
     }
 }

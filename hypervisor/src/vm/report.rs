@@ -3,13 +3,11 @@
 use crate::console;
 use crate::cpu::rdtsc;
 use crate::cpu::vendor::VirtualCpu;
-use crate::vm::life::Cause;
-use crate::vm::stop::Incident;
-use crate::vm::stop::{Fault, Stop};
+use crate::vm::ending::Cause;
+use crate::vm::stop::{Fault, Incident, Stop};
 use crate::vm::{Vcpu, Vm};
 use alloc::format;
 use alloc::string::String;
-use core::sync::atomic::{AtomicU64, Ordering};
 use proto::{End, Record};
 
 impl<C: VirtualCpu> Vcpu<C> {
@@ -17,7 +15,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     pub(super) fn report_counters(&self) {
         crate::memory::while_reporting(|| {
             console::record(&Record::Counters {
-                vm: self.vm.index as u32,
+                vm: self.vm.guest.index as u32,
                 vcpu: self.id as u32,
                 counters: self.ledger.counters(),
                 cycles: rdtsc().wrapping_sub(self.started),
@@ -30,7 +28,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         let vm = self.vm;
         let incident = self.with_pc(|pc, _| pc.board.incident());
         crate::memory::while_reporting(|| {
-            let index = vm.index as u32;
+            let index = vm.guest.index as u32;
             if let Some(incident) = incident {
                 let what = vm.incident_sentence(incident);
                 console::record(&Record::Incident { vm: index, what });
@@ -49,7 +47,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         if let Stop::Fault(fault) = cause.stop
             && self.vm.told_restart.claim(rdtsc())
         {
-            let (name, vcpu, rip) = (&self.vm.name, cause.vcpu, cause.rip);
+            let (name, vcpu, rip) = (&self.vm.guest.name, cause.vcpu, cause.rip);
             crate::memory::while_reporting(|| {
                 let what = sentence(fault);
                 log::info!("VM {name:?}, vCPU {vcpu}, at RIP {rip:#x}: {what}; it starts again");
@@ -65,11 +63,11 @@ impl Vm {
             Stop::Reset => End::Reset,
             Stop::DebugExit(code) => End::DebugExit(code),
             Stop::Audit(finding) => {
-                End::Fault(format!("VM {:?} isn't confined any more: {finding}", self.name))
+                End::Fault(format!("VM {:?} isn't confined any more: {finding}", self.guest.name))
             }
             Stop::Fault(fault) => End::Fault(format!(
                 "VM {:?}, vCPU {}, at RIP {:#x}: {}",
-                self.name,
+                self.guest.name,
                 cause.vcpu,
                 cause.rip,
                 sentence(fault)
@@ -90,7 +88,7 @@ impl Vm {
                 format!("it used guest-physical address {a:#x}, where it has nothing")
             }
         };
-        format!("VM {:?}: {what}; refused, and the guest went on", self.name)
+        format!("VM {:?}: {what}; refused, and the guest went on", self.guest.name)
     }
 }
 
@@ -124,18 +122,5 @@ fn sentence(fault: Fault) -> String {
         Fault::Unknown(code, a, b) => {
             format!("an exit that is not understood: code {code:#x}, information {a:#x} and {b:#x}")
         }
-    }
-}
-
-/// A limit for lines that a guest can cause: the TSC of the last one.
-#[derive(Default)]
-pub struct OnceASecond(AtomicU64);
-
-impl OnceASecond {
-    /// Is it time for another line? Then the caller writes it.
-    pub fn claim(&self, now: u64) -> bool {
-        let last = self.0.load(Ordering::Relaxed);
-        let due = last == 0 || now.wrapping_sub(last) >= crate::cpu::tsc_hz();
-        due && self.0.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }

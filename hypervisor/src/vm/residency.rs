@@ -11,7 +11,6 @@
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::{self, control, rdtsc, x2apic};
 use crate::interrupts;
-use crate::sched::host_core::HostCore;
 use crate::sched::run_queue::{NEVER, Slot, Yield};
 use crate::vm::Vcpu;
 use core::sync::atomic::Ordering;
@@ -23,28 +22,11 @@ const HLT: [u8; 1] = [0xF4];
 /// How often a vCPU that waits for another one's step looks, by second.
 const LOOKS_PER_SECOND: u64 = 2000;
 
-/// The slot of a vCPU in its core's run queue, if it shares the core.
-pub struct CoreSlot {
-    slot: Option<&'static Slot>,
-    /// Its devices' interrupts come by its own vectors, and nobody else's do.
-    owns_vectors: bool,
-}
-
-impl CoreSlot {
-    /// Of a vCPU that runs on this core.
-    pub fn of(core: &'static HostCore) -> Self {
-        match core {
-            HostCore::Dedicated(_) => CoreSlot { slot: None, owns_vectors: true },
-            HostCore::Shared(slot) => CoreSlot { slot: Some(slot), owns_vectors: false },
-        }
-    }
-}
-
 impl<C: VirtualCpu> Vcpu<C> {
     /// Its slot in its core's run queue; `None`: it has the core to itself.
     #[inline]
     pub(super) fn slot(&self) -> Option<&'static Slot> {
-        self.slot.slot
+        self.slot.slot()
     }
 
     /// Before an entry: sets the timer of a shared core, and yields if the time slice is over. True if
@@ -63,7 +45,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         if over {
             self.yield_core(slot, Yield::Ready);
         }
-        if !self.slot.owns_vectors {
+        if !self.slot.owns_vectors() {
             self.claim_vectors(slot);
         }
         let now = rdtsc();
@@ -85,9 +67,9 @@ impl<C: VirtualCpu> Vcpu<C> {
         if self.mode.current() != Mode::Injection {
             self.change_mode(Mode::Injection);
         }
-        if let (true, Some(routes)) = (self.slot.owns_vectors, self.remote.routes.of_core()) {
+        if let (true, Some(routes)) = (self.slot.owns_vectors(), self.remote.routes.of_core()) {
             routes.retarget_to_aliases(slot.index);
-            self.slot.owns_vectors = false;
+            self.slot.set_owns_vectors(false);
         }
         self.drain_core();
         if self.apic.deliverable().is_some() {
@@ -112,7 +94,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// It has the core again, or for the first time.
     pub(super) fn return_to_core(&mut self, slot: &'static Slot) {
         slot.queue.set_resident(slot.index);
-        cpu::this().vm.store(self.vm.index, Ordering::Relaxed);
+        cpu::this().vm.store(self.vm.guest.index, Ordering::Relaxed);
         self.claim_vectors(slot);
         self.cpu.return_to_core();
         self.ledger.turns = self.ledger.turns.wrapping_add(1);
@@ -125,7 +107,8 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// stays in injection mode.
     fn claim_vectors(&mut self, slot: &'static Slot) {
         if let Some(routes) = self.remote.routes.of_core() {
-            self.slot.owns_vectors = routes.retarget_to_guest(slot.index, || self.drain_core());
+            let owns = routes.retarget_to_guest(slot.index, || self.drain_core());
+            self.slot.set_owns_vectors(owns);
         }
     }
 
@@ -252,7 +235,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// shared one the limit of its IDT. `hold`: not yet.
     pub(super) fn hide_host_vectors(&mut self, worthwhile: bool, hold: bool) -> bool {
         match self.slot() {
-            Some(_) => self.slot.owns_vectors && self.cpu.long_mode() && !hold,
+            Some(_) => self.slot.owns_vectors() && self.cpu.long_mode() && !hold,
             None => {
                 if worthwhile && !hold && !self.shadow.placed() {
                     self.place_shadow();

@@ -31,7 +31,7 @@ impl Device for IoapicRegisters {
         _: u8,
         value: u64,
     ) -> Option<Result<(), Stop>> {
-        board.write_ioapic(here.vm, (address - REGISTERS.start) as u32, value as u32);
+        board.write_ioapic(here.guest, (address - REGISTERS.start) as u32, value as u32);
         Some(Ok(()))
     }
 }

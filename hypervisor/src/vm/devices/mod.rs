@@ -2,6 +2,7 @@
 
 pub mod assigned;
 pub mod bus;
+pub mod bus_map;
 pub mod ioapic;
 pub mod power;
 pub mod registers;

@@ -27,13 +27,15 @@ impl Console {
     /// the line.
     fn follow_line(&mut self, board: &mut Board, here: &Here) {
         if self.uart.take_edge() {
-            board.pulse(here.vm, PIN);
+            board.pulse(here.guest, PIN);
         }
     }
 
     /// Gives the UART what has arrived for it, as far as it has room.
     fn feed(&mut self, board: &mut Board, here: &Here) {
-        while let Some(byte) = self.waiting.take().or_else(|| console::guest_input(here.vm.index)) {
+        while let Some(byte) =
+            self.waiting.take().or_else(|| console::guest_input(here.guest.index))
+        {
             if !self.uart.push_input(byte) {
                 self.waiting = Some(byte);
                 break;
@@ -63,7 +65,7 @@ impl Device for Console {
         value: u32,
     ) -> Result<(), Stop> {
         if let Some(byte) = self.uart.write((port - UART_BASE) as u8, value as u8) {
-            console::guest_output(here.vm.index, &[byte]);
+            console::guest_output(here.guest.index, &[byte]);
         }
         self.follow_line(board, here);
         Ok(())

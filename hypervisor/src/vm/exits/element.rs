@@ -81,7 +81,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         use page_fault::{PRESENT, RESERVED, USER, WRITE};
         let cause = if access.write { WRITE } else { 0 } | if access.user { USER } else { 0 };
         let page = |code| Err(Exception::Page { address, error_code: cause | code });
-        match walk::translate(&self.vm.memory, paging, address, access) {
+        match walk::translate(&self.vm.guest.memory, paging, address, access) {
             Ok(_) if !access.user && self.smap_forbids(paging, address) => page(PRESENT),
             // Tables that are no memory lead to nothing, as their own address does.
             Ok(gpa) | Err(WalkError::NoMemory { gpa, .. }) => Ok(gpa),
@@ -98,11 +98,11 @@ impl<C: VirtualCpu> Vcpu<C> {
         paging.cr0 & CR0_PG != 0
             && paging.cr4 & CR4_SMAP != 0
             && self.cpu.rflags() & ALIGNMENT_CHECK == 0
-            && walk::translate(&self.vm.memory, paging, address, user).is_ok()
+            && walk::translate(&self.vm.guest.memory, paging, address, user).is_ok()
     }
 
     fn is_memory(&self, gpa: u64) -> bool {
-        self.vm.memory.resolve(gpa & !(PAGE - 1), PAGE).is_some()
+        self.vm.guest.memory.resolve(gpa & !(PAGE - 1), PAGE).is_some()
     }
 
     /// A device sees an element that has one page for itself as one access, else byte by byte.
@@ -113,7 +113,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
         let mut value = [0; 8];
         for (byte, gpa) in value.iter_mut().zip(element.bytes).take(element.size as usize) {
-            *byte = match self.vm.memory.read_u64(gpa & !7) {
+            *byte = match self.vm.guest.memory.read_u64(gpa & !7) {
                 Some(word) => (word >> (8 * (gpa & 7))) as u8,
                 None => self.load(gpa, 1) as u8,
             };
@@ -140,7 +140,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         if self.is_memory(gpa) {
             return self.with_pc(|pc, here| {
                 pc.board.drop_shadow_at(here, gpa & !(PAGE - 1))?;
-                here.vm.memory.write(gpa, bytes);
+                here.guest.memory.write(gpa, bytes);
                 Ok(())
             });
         }

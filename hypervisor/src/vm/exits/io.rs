@@ -70,7 +70,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         let (leaf, subleaf) = (self.cpu.gpr(RAX) as u32, self.cpu.gpr(RCX) as u32);
         let context = CpuidContext {
             apic_id: self.id as u32,
-            cpus: self.vm.remotes.len() as u32,
+            cpus: self.vm.guest.remotes.len() as u32,
             apic: self.apic.mode() != ApicMode::Disabled,
             osxsave: self.cpu.cr4() & CR4_OSXSAVE != 0,
             pke: self.cpu.cr4() & CR4_PKE != 0,

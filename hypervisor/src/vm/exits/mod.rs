@@ -1,11 +1,13 @@
 //! What a vCPU does out of its guest: the loop that enters it, and what each exit means.
 
+pub mod code_pages;
 pub mod control;
 pub mod delivery_fault;
 pub mod element;
 pub mod fetch;
 pub mod io;
 pub mod msr;
+pub mod msr_state;
 pub mod nested_fault;
 pub mod run;
 pub mod string_io;

@@ -4,7 +4,7 @@ use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
 use crate::vm::exceptions::GENERAL_PROTECTION;
 use ledger::Reason;
-use virtual_pc::msr::{MsrResult, Msrs};
+use virtual_pc::msr::MsrResult;
 
 const RAX: u8 = 0;
 const RCX: u8 = 1;
@@ -19,25 +19,6 @@ const EFER: u32 = 0xC000_0080;
 const CR0_PG: u64 = 1 << 31;
 const X2APIC: core::ops::RangeInclusive<u32> = 0x800..=0x8FF;
 
-/// The MSRs of a vCPU that are neither its CPU's nor its APIC's.
-pub struct MsrState {
-    now: Msrs,
-    /// As they are when the VM starts.
-    first: Msrs,
-}
-
-impl MsrState {
-    /// As a vCPU starts on a machine that is like this.
-    pub fn new(first: Msrs) -> Self {
-        MsrState { now: first.clone(), first }
-    }
-
-    /// As when the VM started.
-    pub fn reset(&mut self) {
-        self.now = self.first.clone();
-    }
-}
-
 impl<C: VirtualCpu> Vcpu<C> {
     pub(in crate::vm) fn read_msr(&mut self) -> Reason {
         let msr = self.cpu.gpr(RCX) as u32;
@@ -46,7 +27,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             EFER => Some(self.cpu.efer()),
             APIC_BASE => Some(self.apic.base()),
             n if X2APIC.contains(&n) => self.read_apic((n - X2APIC.start()) as u8),
-            n => match self.msrs.now.read(n) {
+            n => match self.msrs.read(n) {
                 MsrResult::Value(v) => Some(v),
                 MsrResult::Ignore => Some(0),
                 MsrResult::GeneralProtection => None,
@@ -74,7 +55,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             EFER => self.write_efer(value),
             APIC_BASE => self.write_apic_base(value),
             n if X2APIC.contains(&n) => self.write_apic((n - X2APIC.start()) as u8, value),
-            n => match self.msrs.now.write(n, value) {
+            n => match self.msrs.write(n, value) {
                 MsrResult::GeneralProtection => None,
                 MsrResult::Value(_) | MsrResult::Ignore => Some(Reason::MsrWrite),
             },

@@ -51,7 +51,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         table: bool,
         event: Option<Event>,
     ) -> Result<Reason, (Reason, Stop)> {
-        if self.vm.memory.resolve(address & !0xFFF, 4096).is_some() {
+        if self.vm.guest.memory.resolve(address & !0xFFF, 4096).is_some() {
             // Its own memory is refused to the guest for a shadow IDT alone. Another vCPU may have
             // taken that away by now: then the access is right as it is.
             let stop = |f| (Reason::IdtWrite, Stop::Fault(f));

@@ -16,7 +16,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         if let Some(looped) = self.unanswered.note(place, write, now, tsc_hz())
             && self.vm.told_unanswered.claim(now)
         {
-            let (name, vcpu) = (&self.vm.name, self.id);
+            let (name, vcpu) = (&self.vm.guest.name, self.id);
             crate::memory::while_reporting(|| {
                 log::info!("VM {name:?}, vCPU {vcpu}: {looped}");
             });

@@ -118,8 +118,8 @@ impl<C: VirtualCpu> Vcpu<C> {
 impl Vm {
     /// Is there nothing at this page of guest-physical memory?
     fn is_free(&self, page: u64) -> bool {
-        let ledgers = LEDGER_PAGES..LEDGER_PAGES + self.remotes.len() as u64 * PAGE_BYTES;
-        self.memory.resolve(page, PAGE_BYTES).is_none()
+        let ledgers = LEDGER_PAGES..LEDGER_PAGES + self.guest.remotes.len() as u64 * PAGE_BYTES;
+        self.guest.memory.resolve(page, PAGE_BYTES).is_none()
             && self.bus.memory(page).is_none()
             && !ledgers.contains(&page)
     }

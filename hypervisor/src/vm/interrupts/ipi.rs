@@ -24,14 +24,14 @@ impl<C: VirtualCpu> Vcpu<C> {
         if !self.cpu.wrote_msr()
             || self.cpu.gpr(RCX) as u32 != ICR
             || self.mode.current() != Mode::Dedicated
-            || !self.code_pages.stands(&self.vm.memory, &self.cpu, WRMSR)
+            || !self.code_pages.stands(&self.vm.guest.memory, &self.cpu, WRMSR)
         {
             return false;
         }
         let command = self.cpu.gpr(RDX) << 32 | self.cpu.gpr(RAX) & 0xFFFF_FFFF;
         let Some((destination, vector)) = self.apic.quick_command(command) else { return false };
         let mut members = destination.members(self.id as u32);
-        while let Some(vcpu) = self.vm.remotes.get(members.trailing_zeros() as usize) {
+        while let Some(vcpu) = self.vm.guest.remotes.get(members.trailing_zeros() as usize) {
             // The guest's own vector, on its own core too: nothing else is delivered there.
             if vcpu.mailbox.running() {
                 x2apic::send_ipi(vcpu.apic_id, vector);

@@ -48,7 +48,7 @@ impl<C: VirtualCpu> Vcpu<C> {
                 let to = |id: &u32, vcpu: &VcpuRemote| {
                     vcpu.mailbox.running() && destination.includes(*id, me, vcpu.addressing())
                 };
-                let one = (0..).zip(&self.vm.remotes).find(|(id, vcpu)| to(id, vcpu));
+                let one = (0..).zip(&self.vm.guest.remotes).find(|(id, vcpu)| to(id, vcpu));
                 if let Some((id, _)) = one {
                     self.send(Destination::Physical(id), vector);
                 }
@@ -83,7 +83,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         let of = move |id, apic: Addressing| {
             to.includes(id, me, apic) && apic.present() && (itself || id != me)
         };
-        let remotes = (0..).zip(&self.vm.remotes);
+        let remotes = (0..).zip(&self.vm.guest.remotes);
         remotes.filter(move |(id, vcpu)| of(*id, vcpu.addressing())).map(|(_, vcpu)| vcpu)
     }
 
@@ -92,19 +92,19 @@ impl<C: VirtualCpu> Vcpu<C> {
         let me = self.id as u32;
         match to {
             Destination::Physical(id) if id != me => {
-                return self.vm.interrupt(id as usize, vector);
+                return self.vm.guest.interrupt(id as usize, vector);
             }
             Destination::Physical(_) | Destination::Itself => return self.interrupt_self(vector),
             _ => {}
         }
-        for (id, vcpu) in self.vm.remotes.iter().enumerate() {
+        for (id, vcpu) in self.vm.guest.remotes.iter().enumerate() {
             if !to.includes(id as u32, me, vcpu.addressing()) {
                 continue;
             }
             if id == self.id {
                 self.interrupt_self(vector);
             } else {
-                self.vm.interrupt(id, vector);
+                self.vm.guest.interrupt(id, vector);
             }
         }
     }
@@ -134,7 +134,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             return Reason::OtherEoi;
         };
         let vm = self.vm;
-        self.with_pc(|pc, _| pc.board.completed(vm, vector));
+        self.with_pc(|pc, _| pc.board.completed(&vm.guest, vector));
         if self.apic.timer_vector() == Some(vector) {
             Reason::TimerEoi
         } else if self.remote.routes.is_devices(vector) {

@@ -8,38 +8,17 @@ use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::x2apic;
 use crate::vm::Vcpu;
 use crate::vm::interrupts::this_core::in_service;
-use core::sync::atomic::Ordering;
 use delivery::{Mode, VectorSet, mode_for};
 use proto::Policy;
-
-/// The mode, and the interrupt on offer.
-pub struct DeliveryMode {
-    mode: Mode,
-    /// The virtual interrupt that the guest will take at the first chance.
-    offered: Option<u8>,
-}
-
-impl DeliveryMode {
-    /// Injection mode, with nothing on offer: as a vCPU starts.
-    pub fn new() -> Self {
-        DeliveryMode { mode: Mode::Injection, offered: None }
-    }
-
-    /// The mode that the vCPU is in.
-    #[inline]
-    pub fn current(&self) -> Mode {
-        self.mode
-    }
-}
 
 impl<C: VirtualCpu> Vcpu<C> {
     /// Did the guest take the interrupt that it was offered?
     #[inline]
     pub(in crate::vm) fn note_accepted(&mut self) {
-        let Some(vector) = self.mode.offered else { return };
+        let Some(vector) = self.mode.offered() else { return };
         if self.cpu.take_offer() {
             let device = self.remote.routes.is_devices(vector);
-            self.mode.offered = None;
+            self.mode.offer(None);
             self.apic.taken(vector);
             self.ledger.injected = self.ledger.injected.wrapping_add(1);
             if self.timer.accepted(vector) {
@@ -52,7 +31,7 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// The delivery of the interrupt on offer failed: the guest took it, and gets the fault.
     pub(in crate::vm) fn offer_failed(&mut self, vector: u8) {
-        self.mode.offered = None;
+        self.mode.offer(None);
         self.cpu.offer_interrupt(None);
         self.apic.taken(vector);
     }
@@ -60,15 +39,15 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Before an entry: chooses the mode and offers the next virtual interrupt. A vCPU that owns its core's
     /// local APIC does until its own leaves x2APIC mode.
     pub(in crate::vm) fn prepare_delivery(&mut self) {
-        if self.vm.policy == Policy::Direct {
+        if self.vm.guest.policy == Policy::Direct {
             return self.prepare_dedicated();
         }
-        let sources = self.vm.direct_gains.load(Ordering::Acquire);
+        let sources = self.vm.guest.direct_gains();
         let quiet = self.apic.exitless() && self.apic.quiet();
         let hold = self.shadow.take_hold();
         let hidden = self.hide_host_vectors(quiet && sources, hold);
         let mode = mode_for(quiet, sources, hidden);
-        if mode != self.mode.mode {
+        if mode != self.mode.current() {
             self.change_mode(mode);
         }
         if mode == Mode::Injection {
@@ -91,8 +70,8 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Offers the highest virtual interrupt. The CPU compares it with the task priority.
     fn offer(&mut self) {
         let next = self.apic.deliverable();
-        if next != self.mode.offered {
-            self.mode.offered = next;
+        if next != self.mode.offered() {
+            self.mode.offer(next);
             self.cpu.offer_interrupt(next);
         }
     }
@@ -106,14 +85,11 @@ impl<C: VirtualCpu> Vcpu<C> {
             for _ in mine.iter() {
                 x2apic::eoi();
             }
-            let own = self.mode.mode == Mode::Dedicated;
+            let own = self.mode.current() == Mode::Dedicated;
             self.apic.adopt_in_service(if own { mine } else { self.to_guest(mine) });
         }
         self.cpu.set_mode(mode);
-        self.mode.mode = mode;
-        if mode != Mode::Injection {
-            self.mode.offered = None;
-        }
+        self.mode.set(mode);
     }
 
     /// Physical vectors as the guest knows them.
@@ -131,7 +107,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// legal for interrupts, but where direct mode can end the host would take one that comes back
     /// to it for an exception.
     pub(in crate::vm) fn can_post(&self, vector: u8) -> bool {
-        match self.mode.mode {
+        match self.mode.current() {
             Mode::Dedicated => true,
             Mode::Direct => vector >= 32 && !self.hidden_gates().contains(vector),
             Mode::Injection => false,

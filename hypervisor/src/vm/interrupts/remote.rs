@@ -2,20 +2,17 @@
 //!
 //! Guarantees: what is asked for is seen before the vCPU is next entered, since the request is stored
 //! before its core is kicked, and the entry looks at the requests behind the point from which on an NMI ends
-//! it ([the last look](crate::cpu::vendor#the-last-look)). Nothing here waits but [`Vm::ask_and_wait`], which only the holder of the
+//! it ([the last look](crate::cpu::vendor#the-last-look)). Nothing here waits but [`Guest::ask_and_wait`](crate::vm::guest::Guest::ask_and_wait), which only the holder of the
 //! VM's lock calls, and whose counterparts answer wherever they are: in the guest (by the NMI), before an
 //! entry, and while they wait for that lock.
 
-use crate::cpu::{self, PerCpu, x2apic};
-use crate::interrupts;
-use crate::interrupts::vectors::host_vectors;
+use crate::cpu::{self, PerCpu};
 use crate::sched::host_core::HostCore;
 use crate::sched::run_queue::Slot;
-use crate::vm::Vm;
 use crate::vm::interrupts::routing::VcpuRoutes;
 use crate::vm::shared_core::SharedCore;
 use core::sync::atomic::{AtomicU32, Ordering};
-use delivery::{Addressing, LocalApic, STAND_IN_TOP, Signal, Startup, is_ordinary};
+use delivery::{Addressing, LocalApic, Signal, Startup};
 use mailbox::{Mailbox, request};
 use proto::Policy;
 
@@ -63,7 +60,7 @@ impl VcpuRemote {
     }
 
     /// Asks, and gets the core out of its guest.
-    fn ask(&self, requests: u32) {
+    pub fn ask(&self, requests: u32) {
         self.mailbox.ask(requests);
         self.core.kick(requests & request::WAKEUPS != 0);
     }
@@ -101,51 +98,6 @@ impl VcpuRemote {
                 // Asked again: it may have looked between the question and the new state.
                 self.mailbox.ask(request::STARTUP);
                 self.core.wake();
-            }
-        }
-    }
-}
-
-/// Can a physical interrupt with the guest's own vector carry a guest's interrupt to a core
-/// where the host has vectors too? Whatever mode the receiver is in, this vector means there what
-/// the guest means by it: it is above the stand-ins and not the host's.
-fn carries_itself(policy: Policy, vector: u8) -> bool {
-    vector > STAND_IN_TOP
-        && vector != interrupts::SPURIOUS
-        && !host_vectors(policy).contains(vector)
-}
-
-impl Vm {
-    /// Gives vCPU `target` a fixed interrupt, from any core. One that doesn't run gets none.
-    pub fn interrupt(&self, target: usize, vector: u8) {
-        let Some(vcpu) = self.remotes.get(target).filter(|v| v.mailbox.running()) else { return };
-        // The receiver may be in any mode by the time it arrives: then the host takes it.
-        let own = self.policy == Policy::Direct && is_ordinary(vector);
-        if vcpu.core.is_dedicated() && (own || carries_itself(self.policy, vector)) {
-            x2apic::send_ipi(vcpu.apic_id, vector);
-        } else {
-            vcpu.mailbox.post(vector);
-            vcpu.core.kick(true);
-        }
-    }
-
-    /// Has the vCPUs of the set `who` do `requests`, and waits until they have, or don't run.
-    /// `me`, the holder of the lock, is neither asked nor waited for; one that shares its core and
-    /// doesn't have it now is only asked, since it looks before it enters its guest.
-    pub fn ask_and_wait(&self, me: usize, who: u64, requests: u32) {
-        let others = || {
-            let of = |(i, _): &(usize, &VcpuRemote)| who >> i & 1 != 0 && *i != me;
-            self.remotes.iter().enumerate().filter(of).map(|(_, vcpu)| vcpu)
-        };
-        for vcpu in others().filter(|v| v.mailbox.running()) {
-            vcpu.ask(requests);
-        }
-        for vcpu in others() {
-            while vcpu.mailbox.running()
-                && vcpu.core.is_resident()
-                && vcpu.mailbox.requests() & requests != 0
-            {
-                core::hint::spin_loop();
             }
         }
     }

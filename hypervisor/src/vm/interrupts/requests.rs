@@ -2,7 +2,7 @@
 
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
-use crate::vm::interrupts::mode::DeliveryMode;
+use crate::vm::interrupts::delivery_mode::DeliveryMode;
 
 use delivery::{Found, Mode};
 use mailbox::request;

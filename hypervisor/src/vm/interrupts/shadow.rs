@@ -9,54 +9,26 @@
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
 
-use delivery::{Mode, VectorSet};
+use delivery::Mode;
 use paging::walk;
-
-/// A vCPU's part: whether it takes its interrupts through a shadow.
-#[derive(Default)]
-pub struct Shadow {
-    /// Guest-physical page of its IDT, while the page's shadow is in place for it.
-    page: Option<u64>,
-    /// What is hidden in it.
-    hidden: VectorSet,
-    /// It was just removed: let the guest do what it was removed for first.
-    hold: bool,
-}
-
-impl Shadow {
-    /// Is it in place?
-    pub fn placed(&self) -> bool {
-        self.page.is_some()
-    }
-
-    /// What is hidden in it.
-    pub fn hidden(&self) -> VectorSet {
-        self.hidden
-    }
-
-    /// Was it just removed, for the guest to do first what it was removed for? Asked once.
-    pub fn take_hold(&mut self) -> bool {
-        core::mem::take(&mut self.hold)
-    }
-}
 
 impl<C: VirtualCpu> Vcpu<C> {
     /// Puts a shadow in the place of the guest's IDT page, if the IDT allows it.
     pub(in crate::vm) fn place_shadow(&mut self) {
         let (base, limit) = self.cpu.idtr();
-        let hidden = self.vm.hidden();
+        let hidden = self.vm.guest.hidden();
         if delivery::suitable(self.cpu.long_mode(), base, limit, &hidden).is_err() {
             return;
         }
         let paging = self.cpu.paging();
-        let Ok(gpa) = walk::translate(&self.vm.memory, &paging, base, walk::Access::default())
+        let Ok(gpa) =
+            walk::translate(&self.vm.guest.memory, &paging, base, walk::Access::default())
         else {
             return;
         };
         let (page, table) = (gpa & !0xFFF, (gpa & 0xFFF) as usize);
         if let Some(hidden) = self.with_pc(|pc, here| pc.board.place_shadow(here, page, table)) {
-            self.shadow.page = Some(page);
-            self.shadow.hidden = hidden;
+            self.shadow.set(page, hidden);
             self.cpu.watch_idt(true);
         }
     }
@@ -64,7 +36,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Did the delivery of this vector fail on another vCPU's shadow, in a page that this one's IDT
     /// is in, too? That shadow may be gone by now; the guest's own gate tells.
     pub(in crate::vm) fn missed_in_shadow(&self, vector: u8) -> bool {
-        if self.vm.remotes.len() == 1 || !self.vm.hidden().contains(vector) {
+        if self.vm.guest.remotes.len() == 1 || !self.vm.guest.hidden().contains(vector) {
             return false;
         }
         let (base, limit) = self.cpu.idtr();
@@ -74,13 +46,13 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
         let (paging, mut page) = (self.cpu.paging(), [0; delivery::PAGE_BYTES]);
         walk::translate(
-            &self.vm.memory,
+            &self.vm.guest.memory,
             &paging,
             base.wrapping_add(offset),
             walk::Access::default(),
         )
         .is_ok_and(|gpa| {
-            self.vm.memory.read_page(gpa, &mut page)
+            self.vm.guest.memory.read_page(gpa, &mut page)
                 && delivery::gate_present(&page, (gpa & 0xFFF) as usize, 0)
         })
     }
@@ -95,20 +67,11 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// The shadow is gone, or about to be. The next entry is in injection mode; a shadow returns
     /// when that is left.
     pub(in crate::vm) fn leave_shadow(&mut self) {
-        if self.shadow.page.take().is_some() {
-            self.shadow.hidden = VectorSet::EMPTY;
+        if self.shadow.clear() {
             self.cpu.watch_idt(false);
         }
         if self.mode.current() == Mode::Direct {
             self.change_mode(Mode::Injection);
         }
-        self.shadow.hold = true;
-    }
-}
-
-impl crate::vm::Vm {
-    /// What has to be hidden from this VM, whichever of its vCPUs it is that takes interrupts.
-    pub fn hidden(&self) -> VectorSet {
-        self.remotes.iter().fold(VectorSet::EMPTY, |all, vcpu| all.union(&vcpu.routes.hidden()))
     }
 }

@@ -54,7 +54,7 @@ impl Shadows {
         page: u64,
         table: usize,
     ) -> Option<VectorSet> {
-        let hidden = here.vm.hidden();
+        let hidden = here.guest.hidden();
         let me = 1 << here.me;
         if let Some(p) = self.placed.iter_mut().find(|p| p.page == page) {
             // Two tables in one page, or vectors hidden since: not for this vCPU, not now.
@@ -64,11 +64,11 @@ impl Shadows {
             p.users |= me;
             return Some(hidden);
         }
-        let own = here.vm.memory.resolve(page, 4096)?;
+        let own = here.guest.memory.resolve(page, 4096)?;
         let frame = self.free.pop()?;
         // Closed to the others' stores before it is copied: none may find a gate in the shadow that
         // it has changed.
-        let several = here.vm.remotes.len() > 1;
+        let several = here.guest.remotes.len() > 1;
         let closed = several && tables.substitute(page, own, || here.flush_all()).is_ok();
         let built = closed == several
             && copy(here, page, table, &hidden, frame)
@@ -76,7 +76,7 @@ impl Shadows {
         if !built {
             if closed {
                 // The page has an entry of its own by now: opening it takes no frame and can't fail.
-                let _ = tables.restore(&here.vm.memory, page, || here.flush_all());
+                let _ = tables.restore(&here.guest.memory, page, || here.flush_all());
             }
             self.free.push(frame);
             return None;
@@ -134,8 +134,8 @@ impl Shadows {
         if p.users >> here.me & 1 != 0 {
             here.unshadow = true;
         }
-        here.vm.ask_and_wait(here.me, p.users, request::UNSHADOW);
-        let restored = tables.restore(&here.vm.memory, p.page, || here.flush_all());
+        here.guest.ask_and_wait(here.me, p.users, request::UNSHADOW);
+        let restored = tables.restore(&here.guest.memory, p.page, || here.flush_all());
         restored.map_err(Fault::Tables)?;
         self.free.push(p.frame);
         Ok(())
@@ -145,7 +145,7 @@ impl Shadows {
 /// Fills `frame` with the guest's page and hides vectors in it; false if it isn't memory.
 fn copy(here: &Here, page: u64, table: usize, hidden: &VectorSet, frame: u64) -> bool {
     let mut guest = [0; 4096];
-    if !here.vm.memory.read_page(page, &mut guest) {
+    if !here.guest.memory.read_page(page, &mut guest) {
         return false;
     }
     let mut shadow = [0; 4096];

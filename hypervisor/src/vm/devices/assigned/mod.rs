@@ -15,9 +15,9 @@ use crate::iommu;
 use crate::pci::msi;
 use crate::pci::reset::Reset;
 use crate::pci::{self, Pci, shown};
-use crate::vm::Vm;
 use crate::vm::board::Board;
 use crate::vm::devices::registers::device_load;
+use crate::vm::guest::Guest;
 use crate::vm::here::Here;
 use crate::vm::stop::Fault;
 use ::iommu::Bdf;
@@ -180,11 +180,11 @@ impl AssignedDevice {
     }
 
     /// Stops the device for good: no DMA, no interrupts.
-    pub fn stop(&mut self, vm: &Vm, pci: &Pci) {
+    pub fn stop(&mut self, guest: &Guest, pci: &Pci) {
         self.quiesce(pci);
         for s in &self.sources {
             if let Some(r) = s.route {
-                vm.remotes[r.vcpu].routes.begin_unbind(self.bdf, s.irte);
+                guest.remotes[r.vcpu].routes.begin_unbind(self.bdf, s.irte);
             }
             // An error leaves the entry; its vector then finds nobody on the core.
             let _ = iommu::clear_irte(self.bdf, s.irte);
@@ -306,10 +306,10 @@ impl PciBus {
         for d in &mut self.devices {
             for s in &mut d.sources {
                 if let Some(r) = s.route.take() {
-                    here.vm.remotes[r.vcpu].routes.begin_unbind(d.bdf, s.irte);
+                    here.guest.remotes[r.vcpu].routes.begin_unbind(d.bdf, s.irte);
                     // An error leaves the entry to send what nobody takes.
                     let _ = iommu::clear_irte(d.bdf, s.irte);
-                    here.vm.remotes[r.vcpu].routes.end_unbind(r.bound);
+                    here.guest.remotes[r.vcpu].routes.end_unbind(r.bound);
                 }
             }
             if let Some(m) = &mut d.msix {
@@ -321,9 +321,9 @@ impl PciBus {
     }
 
     /// Silences every device for good.
-    pub fn stop_devices(&mut self, vm: &Vm) {
+    pub fn stop_devices(&mut self, guest: &Guest) {
         for device in &mut self.devices {
-            device.stop(vm, &self.pci);
+            device.stop(guest, &self.pci);
         }
     }
 }

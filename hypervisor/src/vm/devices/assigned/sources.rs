@@ -4,14 +4,12 @@
 use super::{PciBus, Route, Source};
 use crate::iommu;
 use crate::pci::msi;
-use crate::vm::Vm;
 use crate::vm::board::Board;
+use crate::vm::guest::Guest;
 use crate::vm::here::Here;
 use crate::vm::stop::{Fault, Incident};
 use ::iommu::Bdf;
-use core::sync::atomic::Ordering;
 use delivery::VectorSet;
-use proto::Policy;
 use virtual_pc::pci::Msi;
 
 impl PciBus {
@@ -45,7 +43,7 @@ impl PciBus {
             _ => Ok(None),
         };
         let wanted = match wanted {
-            Ok(message) => message.and_then(|m| Some((here.vm.receiver(&m)?, m.vector))),
+            Ok(message) => message.and_then(|m| Some((here.guest.receiver(&m)?, m.vector))),
             Err(_) => {
                 board.note(Incident::Message(bdf));
                 None
@@ -53,7 +51,7 @@ impl PciBus {
         };
         // Such a vector gets a stand-in, which no shadow hides yet: another vCPU would take it.
         let now = d.sources.get(source).and_then(|s| s.route).map(|r| (r.vcpu, r.guest));
-        if wanted.is_some_and(|w| Some(w) != now && here.vm.hidden().contains(w.1)) {
+        if wanted.is_some_and(|w| Some(w) != now && here.guest.hidden().contains(w.1)) {
             board.drop_shadows(here)?;
         }
         let Some(d) = self.devices.get_mut(index) else { return Ok(()) };
@@ -66,7 +64,7 @@ impl PciBus {
         let mut message = None;
         if let Some((vcpu, guest)) = wanted {
             if s.route.map(|r| (r.vcpu, r.guest)) != Some((vcpu, guest))
-                && let Err(incident) = reroute(here.vm, s, bdf, vcpu, guest)
+                && let Err(incident) = reroute(here.guest, s, bdf, vcpu, guest)
             {
                 board.note(incident);
             }
@@ -96,14 +94,15 @@ impl PciBus {
     /// What depends on the set of routes.
     pub(super) fn note_sources(&mut self, board: &mut Board, here: &mut Here) -> Result<(), Fault> {
         let routes = || self.devices.iter().flat_map(|d| &d.sources).filter_map(|s| s.route);
-        for (vcpu, remote) in here.vm.remotes.iter().enumerate() {
+        for (vcpu, remote) in here.guest.remotes.iter().enumerate() {
             let mut guests = VectorSet::EMPTY;
             routes().filter(|r| r.vcpu == vcpu).for_each(|r| guests.insert(r.guest));
             remote.routes.set_devices(guests);
         }
-        let gains = here.vm.policy != Policy::Trap && routes().next().is_some();
-        here.vm.direct_gains.store(gains, Ordering::Release);
-        if board.shadows.hidden() != VectorSet::EMPTY && board.shadows.hidden() != here.vm.hidden()
+        let any = routes().next().is_some();
+        here.guest.set_routed(any);
+        if board.shadows.hidden() != VectorSet::EMPTY
+            && board.shadows.hidden() != here.guest.hidden()
         {
             board.drop_shadows(here)?;
         }
@@ -113,19 +112,25 @@ impl PciBus {
 
 /// Sends a source's interrupts elsewhere. Both vectors mean what they meant until the unit has
 /// forgotten the old route: an interrupt arrives by one of the two, and by one only.
-fn reroute(vm: &Vm, s: &mut Source, bdf: Bdf, vcpu: usize, guest: u8) -> Result<(), Incident> {
+fn reroute(
+    owner: &Guest,
+    s: &mut Source,
+    bdf: Bdf,
+    vcpu: usize,
+    guest: u8,
+) -> Result<(), Incident> {
     let old = s.route.take();
     if let Some(r) = old {
-        vm.remotes[r.vcpu].routes.begin_unbind(bdf, s.irte);
+        owner.remotes[r.vcpu].routes.begin_unbind(bdf, s.irte);
     }
-    let bound = vm.remotes[vcpu].routes.bind(bdf, s.irte, guest);
+    let bound = owner.remotes[vcpu].routes.bind(bdf, s.irte, guest);
     s.route = bound.map(|bound| Route { vcpu, bound, guest });
     if s.route.is_none() && old.is_some() {
         // Where it led means somebody else's before long.
         let _ = iommu::clear_irte(bdf, s.irte);
     }
     if let Some(r) = old {
-        vm.remotes[r.vcpu].routes.end_unbind(r.bound);
+        owner.remotes[r.vcpu].routes.end_unbind(r.bound);
     }
     // An exception's vector is the guest's own mistake, and goes nowhere.
     if s.route.is_none() && guest >= 32 { Err(Incident::Route(bdf)) } else { Ok(()) }

@@ -1,0 +1,79 @@
+//! A small cache of translations of code pages: saves an exit the walk to learn a length.
+//!
+//! An entry may be stale; it only ever tells that the expected opcode stands at an address of the
+//! guest's own memory, and a guest that remaps its code under itself misleads itself by a few
+//! bytes at most.
+
+use crate::cpu::vendor::VirtualCpu;
+use crate::vm::memory::Memory;
+use decode::Segment;
+use paging::walk;
+
+const SETS: usize = 4;
+/// Where addresses of 32 bits end.
+pub const FOUR_GIB: u64 = 1 << 32;
+
+/// The cache of one vCPU. Two pages of the same set are both kept, the newer one first: where a kernel
+/// has its HLT and its WRMSR is chance.
+#[derive(Default)]
+pub struct CodePages([[Entry; 2]; SETS]);
+
+#[derive(Clone, Copy, Default)]
+struct Entry {
+    /// Linear page address with bit 0 set, so that zero means empty.
+    page: u64,
+    cr3: u64,
+    hpa: u64,
+}
+
+/// Linear address of the instruction: outside of 64-bit code they are 32 bits wide.
+pub fn linear(cpu: &impl VirtualCpu) -> u64 {
+    match cpu.code_mode() {
+        decode::Mode::Bits64 => cpu.rip(),
+        _ => cpu.segment_base(Segment::Cs).wrapping_add(cpu.rip()) & (FOUR_GIB - 1),
+    }
+}
+
+fn set(page: u64) -> usize {
+    (page >> 12) as usize % SETS
+}
+
+impl CodePages {
+    /// Does `opcode` stand at RIP, as far as the cache knows?
+    pub fn matches(&self, memory: &Memory, cpu: &impl VirtualCpu, opcode: &[u8]) -> bool {
+        let at = linear(cpu);
+        let offset = (at & 0xFFF) as usize;
+        let inside = offset + opcode.len() <= 4096;
+        let entry = self.find(cpu, at & !0xFFF).filter(|_| inside);
+        entry.is_some_and(|entry| memory.page_holds(entry.hpa, offset, opcode))
+    }
+
+    /// Does this opcode of two bytes stand at RIP, in 64-bit code, as far as the cache knows?
+    #[inline(always)]
+    pub fn stands(&self, memory: &Memory, cpu: &impl VirtualCpu, opcode: [u8; 2]) -> bool {
+        let at = cpu.rip();
+        let (page, offset) = (at & !0xFFF, (at & 0xFFF) as usize);
+        self.find(cpu, page).is_some_and(|entry| {
+            cpu.code_mode() == decode::Mode::Bits64
+                && memory.page_holds_pair(entry.hpa, offset, opcode)
+        })
+    }
+
+    #[inline(always)]
+    fn find(&self, cpu: &impl VirtualCpu, page: u64) -> Option<&Entry> {
+        let cr3 = cpu.paging().cr3;
+        self.0[set(page)].iter().find(|entry| entry.page == page | 1 && entry.cr3 == cr3)
+    }
+
+    /// Remembers the page that RIP is in.
+    pub fn learn(&mut self, memory: &Memory, cpu: &impl VirtualCpu) {
+        let page = linear(cpu) & !0xFFF;
+        let access = walk::Access { user: cpu.privilege() == 3, write: false, fetch: true };
+        let regs = cpu.paging();
+        let found = walk::translate(memory, &regs, page, access).ok();
+        if let Some(hpa) = found.and_then(|gpa| memory.resolve(gpa & !0xFFF, 4096)) {
+            let [newer, older] = &mut self.0[set(page)];
+            (*newer, *older) = (Entry { page: page | 1, cr3: regs.cr3, hpa }, *newer);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! What everybody who acts for a VM reaches without its lock: the guest's memory, its vCPUs' remote
+//! halves, what it is called.
+//!
+//! The devices on a VM's bus are given this and not the [`Vm`](crate::vm::Vm), whose lock is held
+//! while they act.
+
+use crate::vm::interrupts::remote::VcpuRemote;
+use crate::vm::memory::Memory;
+use alloc::boxed::Box;
+use alloc::string::String;
+use core::sync::atomic::{AtomicBool, Ordering};
+use delivery::VectorSet;
+use proto::Policy;
+
+/// A VM but for what its lock guards, and its life.
+pub struct Guest {
+    pub index: usize,
+    pub name: String,
+    pub policy: Policy,
+    pub memory: Memory,
+    /// One for each vCPU, by its APIC id.
+    pub remotes: Box<[VcpuRemote]>,
+    direct_gains: AtomicBool,
+}
+
+impl Guest {
+    /// As it is before its VM starts; no device's interrupt is routed yet.
+    pub fn new(
+        index: usize,
+        name: String,
+        policy: Policy,
+        memory: Memory,
+        remotes: Box<[VcpuRemote]>,
+    ) -> Self {
+        Guest { index, name, policy, memory, remotes, direct_gains: AtomicBool::new(false) }
+    }
+
+    /// Would the guest gain something by taking its interrupts itself? The policy lets it, and some source
+    /// of an assigned device is routed.
+    #[inline]
+    pub fn direct_gains(&self) -> bool {
+        self.direct_gains.load(Ordering::Acquire)
+    }
+
+    /// Some source of an assigned device is routed, or none is.
+    pub fn set_routed(&self, any: bool) {
+        self.direct_gains.store(any && self.policy != Policy::Trap, Ordering::Release);
+    }
+
+    /// What has to be hidden from this VM, whichever of its vCPUs it is that takes interrupts.
+    pub fn hidden(&self) -> VectorSet {
+        self.remotes.iter().fold(VectorSet::EMPTY, |all, vcpu| all.union(&vcpu.routes.hidden()))
+    }
+}

@@ -1,0 +1,44 @@
+//! A vCPU's part in the shadows of its VM.
+
+use delivery::VectorSet;
+
+/// Whether a vCPU takes its interrupts through a shadow.
+#[derive(Default)]
+pub struct Shadow {
+    /// Guest-physical page of its IDT, while the page's shadow is in place for it.
+    page: Option<u64>,
+    /// What is hidden in it.
+    hidden: VectorSet,
+    /// It was just removed: let the guest do what it was removed for first.
+    hold: bool,
+}
+
+impl Shadow {
+    /// Is it in place?
+    pub fn placed(&self) -> bool {
+        self.page.is_some()
+    }
+
+    /// What is hidden in it.
+    pub fn hidden(&self) -> VectorSet {
+        self.hidden
+    }
+
+    /// Was it just removed, for the guest to do first what it was removed for? Asked once.
+    pub fn take_hold(&mut self) -> bool {
+        core::mem::take(&mut self.hold)
+    }
+
+    /// From here on it is in the place of the guest's `page`.
+    pub fn set(&mut self, page: u64, hidden: VectorSet) {
+        self.page = Some(page);
+        self.hidden = hidden;
+    }
+
+    /// It is gone, or about to be. True: it was in place.
+    pub fn clear(&mut self) -> bool {
+        self.hold = true;
+        self.hidden = VectorSet::EMPTY;
+        self.page.take().is_some()
+    }
+}

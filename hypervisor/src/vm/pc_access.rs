@@ -1,0 +1,150 @@
+//! How a vCPU comes into the PC that it shares: the lock, and accesses to the devices on the bus.
+//!
+//! Guarantees: while a vCPU waits to come in it answers what the one inside asks of it.
+
+use crate::cpu::vendor::VirtualCpu;
+use crate::vm::Vcpu;
+use crate::vm::here::Here;
+use crate::vm::pc::Pc;
+use crate::vm::stop::{Incident, Stop};
+use ledger::Reason;
+use virtual_pc::ports;
+use virtual_pc::unanswered::Place;
+
+impl<C: VirtualCpu> Vcpu<C> {
+    /// Does something with the PC.
+    pub(super) fn with_pc<R>(&mut self, f: impl FnOnce(&mut Pc, &mut Here) -> R) -> R {
+        let mut here = Here::new(&self.vm.guest, self.id);
+        let vm = self.vm;
+        let mut pc = loop {
+            match vm.pc.try_lock() {
+                Some(pc) => break pc,
+                None => self.await_pc(),
+            }
+        };
+        let result = f(&mut pc, &mut here);
+        drop(pc);
+        if here.flush {
+            self.cpu.flush_translations();
+        }
+        if here.unshadow {
+            self.leave_shadow();
+        }
+        result
+    }
+
+    /// Another vCPU is in the PC: lets those that share this core have their time slices, and answers what
+    /// the one inside may wait for.
+    fn await_pc(&mut self) {
+        self.yield_to_lock_holder();
+        self.answer();
+        core::hint::spin_loop();
+    }
+
+    /// The guest's read of a port.
+    pub(super) fn read_port(&mut self, port: u16, size: u8) -> u32 {
+        let nothing = ports::unclaimed(size);
+        let Some(target) = self.vm.bus.port(port, size) else { return nothing };
+        self.with_pc(|pc, here| match pc.device(target.device) {
+            Some((device, board)) => device.read_port(board, here, port, size),
+            None => nothing,
+        })
+    }
+
+    /// The guest's write of a port.
+    pub(super) fn write_port(&mut self, port: u16, size: u8, value: u32) -> Result<(), Stop> {
+        let Some(target) = self.vm.bus.port(port, size) else { return Ok(()) };
+        self.with_pc_and_resets(|pc, here| match pc.device(target.device) {
+            Some((device, board)) => device.write_port(board, here, port, size, value),
+            None => Ok(()),
+        })
+    }
+
+    /// The guest's load of at most 8 bytes from where it has no memory.
+    pub(super) fn load(&mut self, address: u64, size: u8) -> u64 {
+        if self.apic.page() == Some(address & !0xFFF) {
+            return self.load_apic((address & 0xFFF) as u16, size);
+        }
+        let target = self.vm.bus.memory(address);
+        let found = self.with_pc(|pc, here| {
+            let found = target.and_then(|target| {
+                let (device, board) = pc.device(target.device)?;
+                device.load(board, here, address, size)
+            });
+            if found.is_none() {
+                pc.board.note(Incident::Memory(address));
+            }
+            found
+        });
+        found.unwrap_or_else(|| {
+            self.note_unanswered(Place::Memory(address), false);
+            u64::MAX
+        })
+    }
+
+    /// What an access at `address`, where the guest has no memory, counts as.
+    pub(super) fn reason_at(&self, address: u64) -> Reason {
+        if self.apic.page() == Some(address & !0xFFF) {
+            return Reason::ApicPage;
+        }
+        self.vm.bus.memory(address).map_or(Reason::NestedPageFault, |target| target.reason)
+    }
+
+    /// The guest's store of at most 8 bytes to where it has no memory; gives what it counts as.
+    pub(super) fn store(&mut self, address: u64, size: u8, value: u64) -> Result<Reason, Stop> {
+        let reason = self.reason_at(address);
+        if reason == Reason::ApicPage {
+            return Ok(self.store_apic((address & 0xFFF) as u16, size, value));
+        }
+        let target = self.vm.bus.memory(address);
+        let mut answered = true;
+        let done = self.with_pc_and_resets(|pc, here| {
+            let done = target.and_then(|target| {
+                let (device, board) = pc.device(target.device)?;
+                device.store(board, here, address, size, value)
+            });
+            done.unwrap_or_else(|| {
+                pc.board.note(Incident::Memory(address));
+                answered = false;
+                Ok(())
+            })
+        });
+        if !answered {
+            self.note_unanswered(Place::Memory(address), true);
+        }
+        done.map(|()| reason)
+    }
+
+    /// Input for a device of the guest's has arrived.
+    pub(super) fn device_input(&mut self) {
+        self.with_pc(|pc, here| pc.input(here));
+    }
+
+    /// Does something with the PC, and then the reset of a device that follows from it.
+    fn with_pc_and_resets(
+        &mut self,
+        f: impl FnOnce(&mut Pc, &mut Here) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        let mut reset = None;
+        self.with_pc(|pc, here| {
+            let done = f(pc, here);
+            reset = here.reset.take();
+            done
+        })?;
+        let Some((index, actions)) = reset else { return Ok(()) };
+        self.reset_device(index);
+        let follow =
+            |pc: &mut Pc, here: &mut Here| pc.pci.follow_on(&mut pc.board, here, index, actions);
+        self.with_pc(follow).map_err(Stop::Fault)
+    }
+
+    /// Resets a device. The VM's lock is free while that takes its time, and the core too if others
+    /// share it.
+    pub(super) fn reset_device(&mut self, index: usize) {
+        let Some(mut reset) = self.with_pc(|pc, _| pc.pci.begin_reset(index)) else { return };
+        while let Some(us) = self.with_pc(|pc, _| pc.pci.step_reset(&mut reset)) {
+            self.sleep(us);
+        }
+        self.with_pc(|pc, _| pc.pci.end_reset(index));
+    }
+}
