@@ -120,8 +120,9 @@ impl Audit {
         let mut devices = Vec::new();
         for vm in vms {
             let pc = vm.pc.lock();
-            let (root, levels) = (pc.board.tables.dma_root(), iommu::page_format().levels() as u8);
-            for (device, d) in pc.pci.devices().iter().enumerate() {
+            let (root, levels) =
+                (pc.board().tables().dma_root(), iommu::page_format().levels() as u8);
+            for (device, d) in pc.pci().devices().iter().enumerate() {
                 let bdf = d.bdf();
                 devices.push(Attached { vm, device: bdf, root, levels });
                 let owner = |(source, entry)| Owner { entry, vm, bdf, device, source };
@@ -226,7 +227,7 @@ impl Confined {
             ram.iter().map(move |r| Region { va: Some(r.gpa), pa: r.hpa, len: r.len, access })
         };
         let mut nested: Vec<_> = ram(dma | Access::EXECUTE).collect();
-        let registers = pc.pci.devices().iter().flat_map(|d| d.open());
+        let registers = pc.pci().devices().iter().flat_map(|d| d.open());
         nested.extend(registers.map(|part| {
             // Wherever the guest wants them.
             Region { va: None, pa: part.start, len: part.end - part.start, access: DEVICE }
@@ -238,9 +239,9 @@ impl Confined {
                 .zip(pages.iter().filter(|p| p.vm == vm.guest.index).map(CounterPage::address))
                 .map(|(va, pa)| page(Some(va), pa)),
         );
-        nested.extend(pc.board.shadows.frames().map(|frame| page(None, frame)));
+        nested.extend(pc.board().shadow_frames().map(|frame| page(None, frame)));
         let (nested_at, dma_at) = Default::default();
-        let (tables, dma) = (pc.board.tables.outlines(), ram(dma).collect());
+        let (tables, dma) = (pc.board().tables().outlines(), ram(dma).collect());
         Confined { vm, tables, nested, dma, nested_at, dma_at }
     }
 
@@ -264,7 +265,7 @@ impl Confined {
     fn look_at_devices(&mut self) -> Looked {
         let vm = self.vm;
         let Some(pc) = vm.pc.try_lock() else { return (false, None) };
-        match pc.pci.audit() {
+        match pc.pci().audit() {
             Err(what) if !vm.ending.begun() => {
                 (true, Some(Finding::Device { vm: &vm.guest.name, what }))
             }
@@ -321,7 +322,7 @@ impl Owner {
     /// What is expected of it, if nobody is changing that.
     fn hold(&self) -> Option<Held> {
         let pc = self.vm.pc.try_lock()?;
-        let live = pc.pci.devices().get(self.device).filter(|_| !self.vm.ending.silenced());
+        let live = pc.pci().devices().get(self.device).filter(|_| !self.vm.ending.silenced());
         let route = live.and_then(|d| d.expected_route(self.source));
         let remotes = &self.vm.guest.remotes;
         let route = match route.and_then(|(vcpu, guest)| Some((remotes.get(vcpu)?, guest))) {

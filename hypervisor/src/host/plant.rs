@@ -65,10 +65,10 @@ fn top(root: u64, levels: u8, address: u64) -> u64 {
 /// Puts in what must not be, about this VM; false if there is no such thing.
 pub fn plant(vm: &Vm, pc: &mut Pc, what: u64) -> bool {
     let (host, _) = crate::memory::image();
-    let nested = pc.board.tables.nested_root();
-    let (dma, levels) = (pc.board.tables.dma_root(), iommu::page_format());
+    let nested = pc.board().tables().nested_root();
+    let (dma, levels) = (pc.board().tables().dma_root(), iommu::page_format());
     let levels = paging::Format::levels(&levels) as u8;
-    let Some(device) = pc.pci.devices().first() else { return false };
+    let Some(device) = pc.pci().devices().first() else { return false };
     let (bdf, entry) = (device.bdf(), device.entries().next().unwrap_or(0));
     let registers = iommu::registers(bdf).unwrap_or(0);
     let own = vm.guest.remotes[0].apic_id;
@@ -79,7 +79,7 @@ pub fn plant(vm: &Vm, pc: &mut Pc, what: u64) -> bool {
     let stranger = Bdf::new(0, 0x1F, 0).unwrap_or(bdf);
     match what {
         // The host's own page, to be read.
-        0 => pc.board.tables.map(NOWHERE, host, PAGE, paging::Access::READ).is_ok(),
+        0 => pc.board_mut().tables_mut().map(NOWHERE, host, PAGE, paging::Access::READ).is_ok(),
         // The counters, writable.
         1 => set(leaf(nested, 4, crate::vm::LEDGER_PAGES), |e| e | WRITE),
         // A page of its own memory leads to the host.
@@ -132,12 +132,12 @@ pub fn plant(vm: &Vm, pc: &mut Pc, what: u64) -> bool {
         }
         // Its device answers at ports; its registers are elsewhere.
         16 => {
-            let bus = pc.pci.physical();
+            let bus = pc.pci().physical();
             bus.write16(bdf, pci::COMMAND, bus.read16(bdf, pci::COMMAND) | pci::COMMAND_IO);
             true
         }
         17 => {
-            let bus = pc.pci.physical();
+            let bus = pc.pci().physical();
             bus.write32(bdf, BAR0, bus.read32(bdf, BAR0) ^ 0x1000_0000);
             true
         }

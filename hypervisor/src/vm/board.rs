@@ -4,7 +4,7 @@
 use crate::vm::guest::Guest;
 use crate::vm::here::Here;
 use crate::vm::interrupts::shadow_pages::Shadows;
-use crate::vm::memory::Tables;
+use crate::vm::memory::{DEVICE, Tables};
 use crate::vm::stop::{Fault, Incident};
 use delivery::VectorSet;
 use proto::Policy;
@@ -12,8 +12,8 @@ use virtual_pc::ioapic::Ioapic;
 
 /// What devices use of the PC.
 pub struct Board {
-    pub tables: Tables,
-    pub shadows: Shadows,
+    tables: Tables,
+    shadows: Shadows,
     ioapic: Ioapic,
     /// The last thing refused to the guest while it went on.
     incident: Option<Incident>,
@@ -28,6 +28,37 @@ impl Board {
     /// As after power on; the tables stay.
     pub fn restart(&mut self) {
         self.ioapic = Ioapic::default();
+    }
+
+    /// The tables that confine the guest and its devices.
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// The same, to be made wrong.
+    #[cfg(feature = "plant")]
+    pub fn tables_mut(&mut self) -> &mut Tables {
+        &mut self.tables
+    }
+
+    /// The frames that may stand in the place of pages of the guest's.
+    pub fn shadow_frames(&self) -> impl Iterator<Item = u64> {
+        self.shadows.frames()
+    }
+
+    /// What is hidden in a shadow.
+    pub fn hidden(&self) -> VectorSet {
+        self.shadows.hidden()
+    }
+
+    /// Maps registers of an assigned device for the guest.
+    pub fn map_registers(&mut self, gpa: u64, hpa: u64, len: u64) -> Result<(), Fault> {
+        self.tables.map(gpa, hpa, len, DEVICE).map_err(Fault::Tables)
+    }
+
+    /// Unmaps them.
+    pub fn unmap_registers(&mut self, here: &mut Here, gpa: u64, len: u64) -> Result<(), Fault> {
+        self.tables.unmap(gpa, len, || here.flush_all()).map_err(Fault::Tables)
     }
 
     /// Something was refused to the guest, which goes on.

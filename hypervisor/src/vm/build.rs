@@ -102,7 +102,7 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
         vms.push(vm);
         placed.append(&mut vcpus);
     }
-    let sources = vms.iter().map(|vm| vm.pc.lock().pci.sources()).sum();
+    let sources = vms.iter().map(|vm| vm.pc.lock().pci().sources()).sum();
     let of_core = |core: &'static SharedCore| {
         let mut members = Members::new();
         let mut queue = Vec::new();

@@ -9,11 +9,11 @@ pub struct Here {
     pub guest: &'static Guest,
     pub me: usize,
     /// To drop its own cached translations.
-    pub flush: bool,
+    flush: bool,
     /// To leave direct mode.
-    pub unshadow: bool,
+    unshadow: bool,
     /// To reset this device, and then to follow what else was written.
-    pub reset: Option<(usize, Actions)>,
+    reset: Option<(usize, Actions)>,
 }
 
 impl Here {
@@ -26,5 +26,30 @@ impl Here {
     pub fn flush_all(&mut self) {
         self.flush = true;
         self.guest.ask_and_wait(self.me, u64::MAX, request::FLUSH);
+    }
+
+    /// Has the vCPU here leave direct mode when it gives the lock back.
+    pub fn end_direct(&mut self) {
+        self.unshadow = true;
+    }
+
+    /// Has the vCPU here reset a device when it has given the lock back, and then follow `actions`.
+    pub fn reset_then(&mut self, device: usize, actions: Actions) {
+        self.reset = Some((device, actions));
+    }
+
+    /// The reset that is left to do; asked once.
+    pub fn take_reset(&mut self) -> Option<(usize, Actions)> {
+        self.reset.take()
+    }
+
+    /// Is it left to drop cached translations?
+    pub fn flushes(&self) -> bool {
+        self.flush
+    }
+
+    /// Is it left to leave direct mode?
+    pub fn ends_direct(&self) -> bool {
+        self.unshadow
     }
 }

@@ -70,7 +70,11 @@ impl<C: VirtualCpu> Vcpu<C> {
         if self.id == 0 {
             let vm = self.vm;
             self.with_pc(|pc, _| {
-                if again { pc.pci.quiet_devices() } else { pc.pci.stop_devices(&vm.guest) }
+                if again {
+                    pc.pci_mut().quiet_devices()
+                } else {
+                    pc.pci_mut().stop_devices(&vm.guest)
+                }
             });
             vm.ending.set_silenced(!again);
         }
@@ -89,7 +93,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         if self.id == 0 {
             let vm = self.vm;
             self.report_restart();
-            let devices = self.with_pc(|pc, _| pc.pci.devices().len());
+            let devices = self.with_pc(|pc, _| pc.pci().devices().len());
             (0..devices).for_each(|index| self.reset_device(index));
             let done = self.with_pc(|pc, here| pc.restart(here));
             vm.guest.memory.pieces().for_each(|piece| {

@@ -12,11 +12,12 @@ use crate::vm::devices::bus::{Device, Emulated};
 use crate::vm::devices::bus_map::BusMap;
 use crate::vm::here::Here;
 use crate::vm::stop::Fault;
+use virtual_pc::pci::Actions;
 
 /// The shared parts of the PC.
 pub struct Pc {
-    pub board: Board,
-    pub pci: PciBus,
+    board: Board,
+    pci: PciBus,
     emulated: Emulated,
 }
 
@@ -27,6 +28,36 @@ impl Pc {
         let emulated = pc.emulated.iter().map(|device| device.claims());
         let map = BusMap::new([pc.pci.claims()].into_iter().chain(emulated));
         (pc, map)
+    }
+
+    /// The board, to be looked at.
+    pub fn board(&self) -> &Board {
+        &self.board
+    }
+
+    /// The board.
+    pub fn board_mut(&mut self) -> &mut Board {
+        &mut self.board
+    }
+
+    /// The PCI bus, to be looked at.
+    pub fn pci(&self) -> &PciBus {
+        &self.pci
+    }
+
+    /// The PCI bus.
+    pub fn pci_mut(&mut self) -> &mut PciBus {
+        &mut self.pci
+    }
+
+    /// What follows a configuration write to the function `index`, a reset apart.
+    pub fn follow_on(
+        &mut self,
+        here: &mut Here,
+        index: usize,
+        actions: Actions,
+    ) -> Result<(), Fault> {
+        self.pci.follow_on(&mut self.board, here, index, actions)
     }
 
     /// The device at a place of the [`BusMap`], and the board.

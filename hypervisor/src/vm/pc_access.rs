@@ -24,10 +24,10 @@ impl<C: VirtualCpu> Vcpu<C> {
         };
         let result = f(&mut pc, &mut here);
         drop(pc);
-        if here.flush {
+        if here.flushes() {
             self.cpu.flush_translations();
         }
-        if here.unshadow {
+        if here.ends_direct() {
             self.leave_shadow();
         }
         result
@@ -72,7 +72,7 @@ impl<C: VirtualCpu> Vcpu<C> {
                 device.load(board, here, address, size)
             });
             if found.is_none() {
-                pc.board.note(Incident::Memory(address));
+                pc.board_mut().note(Incident::Memory(address));
             }
             found
         });
@@ -104,7 +104,7 @@ impl<C: VirtualCpu> Vcpu<C> {
                 device.store(board, here, address, size, value)
             });
             done.unwrap_or_else(|| {
-                pc.board.note(Incident::Memory(address));
+                pc.board_mut().note(Incident::Memory(address));
                 answered = false;
                 Ok(())
             })
@@ -128,23 +128,22 @@ impl<C: VirtualCpu> Vcpu<C> {
         let mut reset = None;
         self.with_pc(|pc, here| {
             let done = f(pc, here);
-            reset = here.reset.take();
+            reset = here.take_reset();
             done
         })?;
         let Some((index, actions)) = reset else { return Ok(()) };
         self.reset_device(index);
-        let follow =
-            |pc: &mut Pc, here: &mut Here| pc.pci.follow_on(&mut pc.board, here, index, actions);
+        let follow = |pc: &mut Pc, here: &mut Here| pc.follow_on(here, index, actions);
         self.with_pc(follow).map_err(Stop::Fault)
     }
 
     /// Resets a device. The VM's lock is free while that takes its time, and the core too if others
     /// share it.
     pub(super) fn reset_device(&mut self, index: usize) {
-        let Some(mut reset) = self.with_pc(|pc, _| pc.pci.begin_reset(index)) else { return };
-        while let Some(us) = self.with_pc(|pc, _| pc.pci.step_reset(&mut reset)) {
+        let Some(mut reset) = self.with_pc(|pc, _| pc.pci_mut().begin_reset(index)) else { return };
+        while let Some(us) = self.with_pc(|pc, _| pc.pci().step_reset(&mut reset)) {
             self.sleep(us);
         }
-        self.with_pc(|pc, _| pc.pci.end_reset(index));
+        self.with_pc(|pc, _| pc.pci_mut().end_reset(index));
     }
 }

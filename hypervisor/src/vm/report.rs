@@ -26,7 +26,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Sends what the guest did wrong, and the end of the VM.
     pub(super) fn report_end(&mut self) {
         let vm = self.vm;
-        let incident = self.with_pc(|pc, _| pc.board.incident());
+        let incident = self.with_pc(|pc, _| pc.board().incident());
         crate::memory::while_reporting(|| {
             let index = vm.guest.index as u32;
             if let Some(incident) = incident {

@@ -139,7 +139,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     fn store_piece(&mut self, gpa: u64, bytes: &[u8]) -> Result<(), Stop> {
         if self.is_memory(gpa) {
             return self.with_pc(|pc, here| {
-                pc.board.drop_shadow_at(here, gpa & !(PAGE - 1))?;
+                pc.board_mut().drop_shadow_at(here, gpa & !(PAGE - 1))?;
                 here.guest.memory.write(gpa, bytes);
                 Ok(())
             });

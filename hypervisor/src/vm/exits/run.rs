@@ -121,7 +121,7 @@ impl<C: VirtualCpu> Vcpu<C> {
                 self.xsetbv();
                 Ok(Reason::Xsetbv)
             }
-            Exit::IdtLoad => match self.with_pc(|pc, here| pc.board.leave_shadow(here)) {
+            Exit::IdtLoad => match self.with_pc(|pc, here| pc.board_mut().leave_shadow(here)) {
                 Ok(()) => Ok(Reason::IdtLoad),
                 Err(f) => fault(Reason::IdtLoad, f),
             },

@@ -134,7 +134,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             return Reason::OtherEoi;
         };
         let vm = self.vm;
-        self.with_pc(|pc, _| pc.board.completed(&vm.guest, vector));
+        self.with_pc(|pc, _| pc.board_mut().completed(&vm.guest, vector));
         if self.apic.timer_vector() == Some(vector) {
             Reason::TimerEoi
         } else if self.remote.routes.is_devices(vector) {

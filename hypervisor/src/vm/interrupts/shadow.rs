@@ -27,7 +27,9 @@ impl<C: VirtualCpu> Vcpu<C> {
             return;
         };
         let (page, table) = (gpa & !0xFFF, (gpa & 0xFFF) as usize);
-        if let Some(hidden) = self.with_pc(|pc, here| pc.board.place_shadow(here, page, table)) {
+        if let Some(hidden) =
+            self.with_pc(|pc, here| pc.board_mut().place_shadow(here, page, table))
+        {
             self.shadow.set(page, hidden);
             self.cpu.watch_idt(true);
         }
@@ -60,7 +62,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Before the guest's memory is used no more: its tables are whole again.
     pub(in crate::vm) fn give_up_shadow(&mut self) {
         if self.shadow.placed() {
-            let _ = self.with_pc(|pc, here| pc.board.leave_shadow(here));
+            let _ = self.with_pc(|pc, here| pc.board_mut().leave_shadow(here));
         }
     }
 

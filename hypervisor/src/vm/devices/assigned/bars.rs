@@ -4,7 +4,6 @@ use super::{BARS, PciBus};
 use crate::vm::board::Board;
 use crate::vm::devices::registers::{device_load, device_store};
 use crate::vm::here::Here;
-use crate::vm::memory::DEVICE;
 use crate::vm::stop::{Fault, Incident};
 use virtual_pc::msix::Region;
 
@@ -42,14 +41,14 @@ impl PciBus {
         if let Some(at) = d.placed[bar].take() {
             for part in parts.iter().filter(|p| !p.is_empty()) {
                 let (gpa, len) = (at + part.start, part.end - part.start);
-                board.tables.unmap(gpa, len, || here.flush_all()).map_err(Fault::Tables)?;
+                board.unmap_registers(here, gpa, len)?;
             }
         }
         if let (true, Some(at)) = (map, wanted) {
             d.placed[bar] = Some(at);
             for part in parts.iter().filter(|p| !p.is_empty()) {
                 let (gpa, hpa, len) = (at + part.start, hpa + part.start, part.end - part.start);
-                board.tables.map(gpa, hpa, len, DEVICE).map_err(Fault::Tables)?;
+                board.map_registers(gpa, hpa, len)?;
             }
         }
         Ok(())

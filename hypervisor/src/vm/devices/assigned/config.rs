@@ -101,7 +101,7 @@ impl PciBus {
     ) -> Result<(), Fault> {
         if actions.contains(Actions::RESET) {
             // The rest follows when that is through.
-            here.reset = Some((index, actions));
+            here.reset_then(index, actions);
             return Ok(());
         }
         self.follow_on(board, here, index, actions)

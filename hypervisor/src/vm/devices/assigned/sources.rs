@@ -101,9 +101,7 @@ impl PciBus {
         }
         let any = routes().next().is_some();
         here.guest.set_routed(any);
-        if board.shadows.hidden() != VectorSet::EMPTY
-            && board.shadows.hidden() != here.guest.hidden()
-        {
+        if board.hidden() != VectorSet::EMPTY && board.hidden() != here.guest.hidden() {
             board.drop_shadows(here)?;
         }
         Ok(())
