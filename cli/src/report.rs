@@ -379,7 +379,7 @@ impl VmReport {
             "injected": counters.injected,
             "injected_device": counters.device_injected,
             "injected_timer": counters.timer_injected,
-            "turns": counters.turns,
+            "slices": counters.slices,
             "incidents": self.incidents,
         })
     }

@@ -14,7 +14,7 @@ use crate::{
     report::Report,
     room::Room,
     say::say,
-    session::{self, Ended, Framing, Seen, Setup, Typed, Wishes},
+    session::{self, Commands, Ended, Framing, Seen, Setup, Typed},
     stream::Piece,
     terminal::Terminal,
     top::{self, Offer},
@@ -196,10 +196,10 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
     let mut report = Report::new(plan.vms.iter().map(|vm| vm.name.as_str()));
     let names = plan.vms.iter().map(|vm| vm.name.clone()).collect();
     let mut consoles = Consoles::new(names, chosen);
-    let wishes = Arc::new(Wishes::default());
+    let commands = Arc::new(Commands::default());
     let names = plan.vms.iter().map(|vm| vm.name.clone());
-    let offer = Offer::open(&top::directory(), process::id(), names, wishes.clone());
-    let (terminal, bytes) = Terminal::open(wishes.clone())?;
+    let offer = Offer::open(&top::directory(), process::id(), names, commands.clone());
+    let (terminal, bytes) = Terminal::open(commands.clone())?;
     if terminal.interactive && !args.quiet {
         say("exitless: the console is yours; leave it with Ctrl-] or Ctrl-A x");
     }
@@ -211,7 +211,7 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
         say(format_args!("exitless: `exitless top` can't watch this run: {error:#}"));
     }
     let timeout = args.timeout.map(|seconds| Duration::from_secs(seconds.get()));
-    let typed = Some(Typed { bytes, to: chosen.unwrap_or(0), wishes });
+    let typed = Some(Typed { bytes, to: chosen.unwrap_or(0), commands });
     let setup = Setup { command, framing: Framing::Frames, timeout, typed };
     let shown = "standard output can't be written";
     let ended = session::run(setup, cx, |seen| {

@@ -62,26 +62,26 @@ pub struct Typed {
     pub bytes: Receiver<Vec<u8>>,
     /// Which VM it is for, by its index in the plan.
     pub to: usize,
-    /// And what else is wanted.
-    pub wishes: Arc<Wishes>,
+    /// What else is asked of the run.
+    pub commands: Arc<Commands>,
 }
 
 /// What is wanted of a run while it goes on.
 #[derive(Debug, Default)]
-pub struct Wishes {
+pub struct Commands {
     counters: AtomicBool,
     /// How often the person said that they want to leave.
     quits: AtomicUsize,
     words: Mutex<Vec<(usize, &'static str)>>,
 }
 
-impl Wishes {
+impl Commands {
     /// Somebody wants to see the vCPUs' counters as they are now.
     pub fn ask(&self) {
         self.counters.store(true, Ordering::Relaxed);
     }
 
-    /// Whether [`Wishes::ask`] was called since this was.
+    /// Whether [`Commands::ask`] was called since this was.
     pub fn take_question(&self) -> bool {
         self.counters.swap(false, Ordering::Relaxed)
     }
@@ -130,7 +130,7 @@ pub enum Ended {
     TimedOut,
     /// ^C, or a signal to end.
     Interrupted,
-    /// [`Wishes::quit`], or the caller had seen enough.
+    /// [`Commands::quit`], or the caller had seen enough.
     Stopped,
 }
 
@@ -183,13 +183,13 @@ pub fn run(
         let over = match &attended {
             _ if cx.interruptions() > 0 => Some(Ended::Interrupted),
             _ if timeout.is_some_and(|t| start.elapsed() >= t) => Some(Ended::TimedOut),
-            Some((typed, _)) if typed.wishes.quits() > 0 => Some(Ended::Stopped),
+            Some((typed, _)) if typed.commands.quits() > 0 => Some(Ended::Stopped),
             _ => None,
         };
         if let Some(ended) = over {
             if let Some((typed, input)) = attended.as_ref().filter(|_| listener.running) {
                 let patient = || {
-                    let asked = cx.interruptions() + typed.wishes.quits();
+                    let asked = cx.interruptions() + typed.commands.quits();
                     asked <= usize::from(ended != Ended::TimedOut)
                 };
                 input.send(stream::ask_live());
@@ -345,10 +345,10 @@ impl Input {
 
     /// Passes on what came from outside, as far as there is room.
     fn feed(&self, typed: &Typed, framing: Framing) {
-        if self.has_room() && typed.wishes.take_question() && framing == Framing::Frames {
+        if self.has_room() && typed.commands.take_question() && framing == Framing::Frames {
             self.send(stream::ask_live());
         }
-        for (vm, text) in typed.wishes.typed() {
+        for (vm, text) in typed.commands.typed() {
             self.send(stream::frame_input(vm, text.as_bytes()));
         }
         while self.has_room()

@@ -12,7 +12,7 @@ fn shell(script: &str) -> Command {
 /// The outside of a run, and how to type.
 fn typed() -> (SyncSender<Vec<u8>>, Typed) {
     let (send, bytes) = sync_channel(1);
-    (send, Typed { bytes, to: 0, wishes: Arc::default() })
+    (send, Typed { bytes, to: 0, commands: Arc::default() })
 }
 
 fn run_raw(script: &str, timeout: Option<Duration>, typed: Option<Typed>) -> (Ended, String) {
@@ -58,7 +58,7 @@ fn what_is_typed_arrives_and_quitting_ends_the_run() {
     assert_eq!((ended.code(), text.as_str()), (Some(2), "got abc\n"));
 
     let (_send, typed) = self::typed();
-    typed.wishes.quit();
+    typed.commands.quit();
     assert_eq!(run_raw("exec sleep 60", None, Some(typed)).0, Ended::Stopped);
 }
 
@@ -82,14 +82,14 @@ fn running(script: &str) -> Command {
 fn a_run_that_is_broken_off_hands_on_the_last_counters() {
     for quits in [true, false] {
         let (_send, typed) = typed();
-        let wishes = typed.wishes.clone();
+        let commands = typed.commands.clone();
         let command = running("head -c 4 >/dev/null; printf $live; exec sleep 60");
         let timeout = (!quits).then_some(Duration::from_millis(100));
         let setup = Setup { command, framing: Framing::Frames, timeout, typed: Some(typed) };
         let mut entries = 0;
         let ended = run(setup, &Context::for_tests(), |seen| {
             match seen {
-                Seen::Said(Piece::Record(Record::Started { .. })) if quits => wishes.quit(),
+                Seen::Said(Piece::Record(Record::Started { .. })) if quits => commands.quit(),
                 Seen::Said(Piece::Record(Record::Live { counters, .. })) => {
                     entries = counters.entries;
                 }
@@ -105,13 +105,13 @@ fn a_run_that_is_broken_off_hands_on_the_last_counters() {
 #[test]
 fn who_asks_twice_to_leave_does_not_wait_for_counters() {
     let (_send, typed) = typed();
-    let wishes = typed.wishes.clone();
+    let commands = typed.commands.clone();
     let command = running("exec sleep 60");
     let setup = Setup { command, framing: Framing::Frames, timeout: None, typed: Some(typed) };
     let mut left = None;
     let ended = run(setup, &Context::for_tests(), |seen| {
         if let (Seen::Said(Piece::Record(_)), None) = (seen, left) {
-            (0..2).for_each(|_| wishes.quit());
+            (0..2).for_each(|_| commands.quit());
             left = Some(Instant::now());
         }
         Ok(ControlFlow::Continue(()))

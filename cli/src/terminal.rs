@@ -1,7 +1,7 @@
 //! The person's terminal as a VM's console: every key goes to the VM, except those
 //! that leave it: Ctrl-], or Ctrl-A x.
 
-use crate::session::Wishes;
+use crate::session::Commands;
 use anyhow::{Context, Result};
 use rustix::termios::{OptionalActions, OutputModes, Termios, isatty, tcgetattr, tcsetattr};
 use std::{
@@ -27,8 +27,8 @@ pub struct Terminal {
 
 impl Terminal {
     /// Takes standard input, until this is dropped: gives what comes from there. If it is a
-    /// terminal, keys come one by one, and those that leave the console are wishes.
-    pub fn open(wishes: Arc<Wishes>) -> Result<(Terminal, Receiver<Vec<u8>>)> {
+    /// terminal, keys come one by one, and those that leave the console are commands.
+    pub fn open(commands: Arc<Commands>) -> Result<(Terminal, Receiver<Vec<u8>>)> {
         let interactive = isatty(stdin());
         let mut before = None;
         if interactive {
@@ -54,7 +54,7 @@ impl Terminal {
                     Err(_) => return,
                 };
                 if quit {
-                    wishes.quit();
+                    commands.quit();
                 }
                 // Input from a file waits for the guest. A person's must not stand between them
                 // and the way out: what a guest doesn't read is lost, as by any serial port.

@@ -8,7 +8,7 @@ use super::{
     place::{self, Name},
     state::{Message, PROTOCOL, Snapshot},
 };
-use crate::session::Wishes;
+use crate::session::Commands;
 use anyhow::Result;
 use proto::Record;
 use std::{
@@ -33,7 +33,7 @@ pub struct Offer {
 }
 
 struct Shared {
-    wishes: Arc<Wishes>,
+    commands: Arc<Commands>,
     state: Mutex<State>,
 }
 
@@ -59,17 +59,17 @@ impl Drop for Client {
 
 impl Offer {
     /// Offers the VMs of these names in `directory`, as process `pid`; questions for the
-    /// hypervisor become `wishes`.
+    /// hypervisor become `commands`.
     pub fn open(
         directory: &Path,
         pid: u32,
         names: impl IntoIterator<Item = String>,
-        wishes: Arc<Wishes>,
+        commands: Arc<Commands>,
     ) -> Result<Offer> {
         place::prepare(directory)?;
         let (listener, name) = place::listen(directory, pid)?;
         let state = State { snapshot: Snapshot::new(names), clients: Vec::new(), next: 0 };
-        let shared = Arc::new(Shared { wishes, state: Mutex::new(state) });
+        let shared = Arc::new(Shared { commands, state: Mutex::new(state) });
         let accepting = shared.clone();
         // The threads end with the process.
         thread::spawn(move || accepting.accept(&listener));
@@ -140,7 +140,7 @@ impl Shared {
         let Some(client) = state.clients.iter_mut().find(|c| c.number == number) else { return };
         client.waits = true;
         if state.snapshot.is_up() {
-            self.wishes.ask();
+            self.commands.ask();
         } else {
             state.answer();
         }

@@ -1,7 +1,7 @@
 //! Run and watcher together, through the socket.
 
 use super::{state::VcpuState, *};
-use crate::session::Wishes;
+use crate::session::Commands;
 use ledger::Counters;
 use proto::{End, Policy, Record};
 use std::{
@@ -22,17 +22,17 @@ fn directory() -> TempDir {
 }
 
 /// A run of the VMs "a" and "b", and what it is asked.
-fn offer(directory: &Path, pid: u32) -> (Offer, Arc<Wishes>) {
-    let wishes = Arc::new(Wishes::default());
+fn offer(directory: &Path, pid: u32) -> (Offer, Arc<Commands>) {
+    let commands = Arc::new(Commands::default());
     let names = ["a", "b"].map(str::to_owned);
-    (Offer::open(directory, pid, names, wishes.clone()).unwrap(), wishes)
+    (Offer::open(directory, pid, names, commands.clone()).unwrap(), commands)
 }
 
 /// Whether a question comes within a time.
-fn asked(wishes: &Wishes, within: Duration) -> bool {
+fn asked(commands: &Commands, within: Duration) -> bool {
     let start = Instant::now();
     while start.elapsed() < within {
-        if wishes.take_question() {
+        if commands.take_question() {
             return true;
         }
         thread::yield_now();
@@ -60,12 +60,12 @@ fn state(heard: Heard) -> Snapshot {
 #[test]
 fn the_hypervisor_is_asked_once_for_each_question_and_each_is_answered() {
     let d = directory();
-    let (offer, wishes) = offer(d.path(), 1);
+    let (offer, commands) = offer(d.path(), 1);
     offer.see(&started());
-    assert!(!wishes.take_question(), "nobody watches");
+    assert!(!commands.take_question(), "nobody watches");
     let hear = watch::find(d.path(), None).unwrap().watch(Duration::from_millis(1));
     for now in 1..=3 {
-        assert!(asked(&wishes, LONG));
+        assert!(asked(&commands, LONG));
         assert!(hear.try_recv().is_err(), "no answer before the hypervisor's");
         offer.see(&live(now));
         let heard = state(hear.recv_timeout(LONG).unwrap());
@@ -77,11 +77,11 @@ fn the_hypervisor_is_asked_once_for_each_question_and_each_is_answered() {
 #[test]
 fn before_the_hypervisor_is_up_the_run_answers_itself() {
     let d = directory();
-    let (_offer, wishes) = offer(d.path(), 1);
+    let (_offer, commands) = offer(d.path(), 1);
     let hear = watch::find(d.path(), Some(1)).unwrap().watch(Duration::from_millis(1));
     let heard = state(hear.recv_timeout(LONG).unwrap());
     assert!(heard.vms.iter().all(|vm| vm.state == "starting"));
-    assert!(!wishes.take_question());
+    assert!(!commands.take_question());
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn another_version_is_told_from_this_one() {
 #[test]
 fn a_watcher_that_reads_nothing_does_not_stop_the_run() {
     let d = directory();
-    let (offer, wishes) = offer(d.path(), 1);
+    let (offer, commands) = offer(d.path(), 1);
     offer.see(&started());
     let mut stuck = std::os::unix::net::UnixStream::connect(d.path().join("1.sock")).unwrap();
     // More answers than a socket holds; the watcher is dropped when it's full.
@@ -156,14 +156,14 @@ fn a_watcher_that_reads_nothing_does_not_stop_the_run() {
         if stuck.write_all(b"\n").is_err() {
             break;
         }
-        if !asked(&wishes, Duration::from_secs(1)) {
+        if !asked(&commands, Duration::from_secs(1)) {
             break;
         }
         offer.see(&live(now));
         assert!(now < 1_000_000, "it is never dropped");
     }
     let hear = watch::find(d.path(), None).unwrap().watch(LONG);
-    assert!(asked(&wishes, LONG));
+    assert!(asked(&commands, LONG));
     offer.see(&live(7));
     assert_eq!(state(hear.recv_timeout(LONG).unwrap()).vms[0].vcpus[0].now, 7);
 }

@@ -159,19 +159,20 @@ const INTERRUPTS: &[Attack] = &[
     attack(
         "off",
         "keeps interrupts off for seconds while its device raises them",
-        &[shared(Turn, 1)],
+        &[shared(SliceEnd, 1)],
     )
     .taking(1),
-    attack("no-eoi", "never completes, fourteen handlers deep", &[shared(Turn, 1)]).taking(14),
+    attack("no-eoi", "never completes, fourteen handlers deep", &[shared(SliceEnd, 1)]).taking(14),
     attack("eoi-storm", "completes nothing, 100,000 times", &[]),
-    attack("eoi-twice", "completes each interrupt twenty times", &[shared(Turn, 1)]).taking(300),
+    attack("eoi-twice", "completes each interrupt twenty times", &[shared(SliceEnd, 1)])
+        .taking(300),
     attack(
         "priority",
         "task priority at 15 with interrupts pending, then up and down",
-        &[shared(Turn, 1)],
+        &[shared(SliceEnd, 1)],
     )
     .taking(2000),
-    attack("cr8", "the same by CR8", &[shared(Turn, 1)]).taking(20000),
+    attack("cr8", "the same by CR8", &[shared(SliceEnd, 1)]).taking(20000),
     attack("int-n", "INT n for every n", &[eli(Exception, 1)]).taking(4960),
     attack("self-storm", "every vector to itself, interrupts off and on", &[eli(Ipi, 4000)])
         .taking(4460),
@@ -180,7 +181,7 @@ const INTERRUPTS: &[Attack] = &[
     attack(
         "device-storm",
         "its device's interrupt as fast as it can be raised",
-        &[shared(Turn, 1)],
+        &[shared(SliceEnd, 1)],
     )
     .taking(5000),
     attack("shadow", "STI and CLI back to back under interrupts", &[]).taking(2000),

@@ -25,7 +25,7 @@ fn fields() -> [(&'static str, usize, &'static str, usize); 11] {
         field!(injected, "uint64_t", 1),
         field!(device_injected, "uint64_t", 1),
         field!(timer_injected, "uint64_t", 1),
-        field!(turns, "uint64_t", 1),
+        field!(slices, "uint64_t", 1),
         field!(exits, "uint64_t", SLOTS),
         field!(waits, "uint64_t", WAITS),
     ]

@@ -21,7 +21,7 @@ const _: () = assert!(Reason::COUNT <= REASON_SLOTS);
 
 /// The counters of one vCPU. Offsets are part of the interface with guests:
 /// magic 0, version 8 (u32), reason count 12 (u32), entries 16, host cycles 24,
-/// injected 32, device 40, timer 48, turns 56, exits 64 + 8 × reason, waits 576 + 8 × bucket.
+/// injected 32, device 40, timer 48, slices 56, exits 64 + 8 × reason, waits 576 + 8 × bucket.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Page {
@@ -42,7 +42,7 @@ pub struct Page {
     /// Of these, timer interrupts.
     pub timer_injected: u64,
     /// On a shared core: how often the vCPU was given it.
-    pub turns: u64,
+    pub slices: u64,
     /// Exits by [`Reason`] index.
     pub exits: [u64; REASON_SLOTS],
     /// On a shared core: how long interrupts of devices waited for the vCPU to get the core, the
@@ -68,7 +68,7 @@ impl Page {
             injected: 0,
             device_injected: 0,
             timer_injected: 0,
-            turns: 0,
+            slices: 0,
             exits: [0; REASON_SLOTS],
             waits: [0; WAITS],
         }
@@ -96,7 +96,7 @@ impl Page {
             injected: self.injected,
             device_injected: self.device_injected,
             timer_injected: self.timer_injected,
-            turns: self.turns,
+            slices: self.slices,
             exits: self.exits[..Reason::COUNT].to_vec(),
         }
     }
@@ -122,7 +122,7 @@ pub struct Counters {
     /// Of these, of the timer.
     pub timer_injected: u64,
     /// How often it was given a core that it shares.
-    pub turns: u64,
+    pub slices: u64,
     /// Exits by [`Reason`] index; a newer hypervisor may send more than we know.
     pub exits: Vec<u64>,
 }
@@ -146,7 +146,7 @@ impl Counters {
         add(&mut self.injected, other.injected);
         add(&mut self.device_injected, other.device_injected);
         add(&mut self.timer_injected, other.timer_injected);
-        add(&mut self.turns, other.turns);
+        add(&mut self.slices, other.slices);
         self.exits.resize(self.exits.len().max(other.exits.len()), 0);
         self.exits.iter_mut().zip(&other.exits).for_each(|(sum, n)| add(sum, *n));
     }
@@ -203,7 +203,7 @@ mod tests {
             injected: 1,
             device_injected: 1,
             timer_injected: 1,
-            turns: 1,
+            slices: 1,
             exits: alloc::vec![1],
         };
         let mut sum = Counters::default();

@@ -82,8 +82,8 @@ reasons! {
     Ipi = "ipi",
     /// On a shared core: an interrupt, or a timer, of another of its vCPUs.
     OtherVcpu = "other-vcpu",
-    /// On a shared core: the end of the vCPU's turn.
-    Turn = "turn",
+    /// On a shared core: the end of the vCPU's time slice.
+    SliceEnd = "slice-end",
     /// A load or store to the page of the local APIC's registers in xAPIC mode, unless it is an EOI,
     /// an interrupt command or for the timer.
     ApicPage = "apic-page",

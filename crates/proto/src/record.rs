@@ -197,7 +197,7 @@ mod tests {
             injected: most,
             device_injected: most,
             timer_injected: most,
-            turns: most,
+            slices: most,
             exits: alloc::vec![most; ledger::Reason::COUNT],
         };
         let (vm, vcpu, core, left) = (u32::MAX, u32::MAX, u32::MAX, u32::MAX);

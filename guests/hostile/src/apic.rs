@@ -1,6 +1,6 @@
 //! What a guest writes to its local APIC, to reach others or to get rid of it.
 
-use crate::ground;
+use crate::fixture;
 use machine::{
     boot::Boot,
     counters::{Policy, policy},
@@ -148,7 +148,7 @@ pub fn page(_: &str, _: &Boot) {
     for offset in (0..0x10_0000).step_by(0x1000) {
         cpu::mmio_write(PAGE + offset, 0x40);
     }
-    let _ = ground::interrupts();
+    let _ = fixture::interrupts();
 }
 
 /// Commands of every delivery mode to ids that are others', noise in every register of the page, and

@@ -1,6 +1,6 @@
 //! PCI configuration space: what isn't there, what isn't the guest's, and its own device's registers.
 
-use crate::ground::{self, VECTOR};
+use crate::fixture::{self, VECTOR};
 use machine::{
     boot::Boot, console::check, cpu, edu, idt, nvme::Nvme, pci, pci::Function, random::Random, wait,
 };
@@ -73,7 +73,7 @@ pub fn noise(_: &str, _: &Boot) {
 
 /// Its device's registers over memory, over the APICs, the ledger, the host's IOMMU, nothing.
 pub fn bars(test: &str, boot: &Boot) {
-    let Some(device) = ground::needed_device(test) else { return };
+    let Some(device) = fixture::needed_device(test) else { return };
     let home = device.base() as u32;
     let memory = boot.memory_end() as u32;
     let fixed =
@@ -93,7 +93,7 @@ pub fn bars(test: &str, boot: &Boot) {
 /// The registers of its two devices on top of each other, the one's whole and a part of the other's, while both
 /// do DMA; switched off in turns, when the other has the place, and at speed.
 pub fn overlaid(test: &str, boot: &Boot) {
-    let (Some(device), Some(mut nvme)) = (ground::device(), Nvme::find()) else {
+    let (Some(device), Some(mut nvme)) = (fixture::device(), Nvme::find()) else {
         return check!(test, false, "no two devices");
     };
     let (edu_home, nvme_home, buffer) =
@@ -161,7 +161,7 @@ fn version(nvme: &Nvme) -> bool {
 
 /// Sized, moved and switched off while its DMA is under way and its interrupts come.
 pub fn under_way(test: &str, boot: &Boot) {
-    let Some(device) = ground::needed_device(test) else { return };
+    let Some(device) = fixture::needed_device(test) else { return };
     let home = device.base() as u32;
     let buffer = boot.free_memory().start;
     cpu::enable_interrupts();
@@ -207,7 +207,7 @@ pub fn capabilities(_: &str, _: &Boot) {
 
 /// MSI switched on and off, aimed anew, while the device raises.
 pub fn rewritten(test: &str, _: &Boot) {
-    let Some(device) = ground::needed_device(test) else { return };
+    let Some(device) = fixture::needed_device(test) else { return };
     (0x41..0x80).for_each(|v| idt::on(v, edu::handler));
     cpu::enable_interrupts();
     for i in 0..2000u32 {
@@ -227,7 +227,7 @@ pub fn rewritten(test: &str, _: &Boot) {
 /// Messages to every CPU that might be, in every mode, at vectors that nobody may send; in VT-d's own
 /// format; to memory.
 pub fn messages(test: &str, _: &Boot) {
-    let Some(device) = ground::needed_device(test) else { return };
+    let Some(device) = fixture::needed_device(test) else { return };
     cpu::enable_interrupts();
     for id in (0..16).chain([0x55, 0xFF]) {
         for mode in 0..8u32 {

@@ -1,6 +1,6 @@
 //! Control and debug registers, and instructions that aren't a guest's.
 
-use crate::ground;
+use crate::fixture;
 use core::{
     arch::asm,
     sync::atomic::{AtomicU64, Ordering::SeqCst},
@@ -70,7 +70,7 @@ pub fn cr3_storm(_: &str, _: &Boot) {
 /// XCR0 with what no CPU takes, then with what this one does.
 pub fn xcr0(_: &str, _: &Boot) {
     if cpu::cpuid(1).ecx >> 26 & 1 == 0 {
-        return ground::skip("the CPU has no XSAVE");
+        return fixture::skip("the CPU has no XSAVE");
     }
     let _ = attempt!(OSXSAVE | CR4_PAE, "mov cr4, {v}");
     let mut random = Random::new(SEED);

@@ -1,7 +1,7 @@
 //! What several CPUs do to each other and to what they share.
 
 use crate::{
-    ground::{self, VECTOR},
+    fixture::{self, VECTOR},
     tables,
 };
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -105,7 +105,7 @@ static SEEN: AtomicU64 = AtomicU64::new(0);
 
 /// The device's registers are moved about while the other CPU reads them.
 pub fn bars(test: &str, boot: &Boot) {
-    let Some(device) = ground::needed_device(test) else { return };
+    let Some(device) = fixture::needed_device(test) else { return };
     let Some(count) = all(test, boot) else { return };
     let home = device.base() as u32;
     GO_ON.store(true, SeqCst);
@@ -136,7 +136,7 @@ const ALARM: u8 = 0x45;
 /// The first CPU sleeps with interrupts off while the other gives it interrupts and moves what both have
 /// mapped: on a shared core that is another's time.
 pub fn asleep(test: &str, boot: &Boot) {
-    let Some(device) = ground::needed_device(test) else { return };
+    let Some(device) = fixture::needed_device(test) else { return };
     let Some(count) = all(test, boot) else { return };
     let home = device.base() as u32;
     idt::on(ALARM, |_| x2apic::complete());
@@ -144,7 +144,7 @@ pub fn asleep(test: &str, boot: &Boot) {
     let done = smp::others(
         count,
         |_| {
-            let Some(device) = ground::needed_device("asleep") else { return };
+            let Some(device) = fixture::needed_device("asleep") else { return };
             for i in 0..2000u32 {
                 device.function.write(pci::BAR0, [0xD000_0000, 0xD100_0000][i as usize % 2]);
                 x2apic::send(0, u64::from(ALARM));

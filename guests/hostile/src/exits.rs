@@ -1,6 +1,6 @@
 //! Exits of every reason, as fast as they go.
 
-use crate::ground::{self, VECTOR};
+use crate::fixture::{self, VECTOR};
 use machine::{attempt, boot::Boot, console::check, cpu, idt, pci::Function, x2apic};
 
 const STORM: u32 = 10_000;
@@ -56,7 +56,7 @@ pub fn ioapic(_: &str, _: &Boot) {
 
 /// The MSI-X table of a controller.
 pub fn msix(test: &str, _: &Boot) {
-    let Some(nvme) = ground::needed_controller(test) else { return };
+    let Some(nvme) = fixture::needed_controller(test) else { return };
     let Some((_, table)) = nvme.table() else { return check!(test, false, "no MSI-X table") };
     for i in 0..STORM / 2 {
         cpu::mmio_write(table + 12, 1);

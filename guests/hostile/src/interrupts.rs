@@ -1,6 +1,6 @@
 //! What a guest does with the interrupts that it takes itself.
 
-use crate::ground::VECTOR;
+use crate::fixture::VECTOR;
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use machine::{

@@ -12,12 +12,12 @@ mod apic;
 mod config;
 mod control;
 mod cpus;
-mod doings;
 mod ends;
 mod exits;
-mod ground;
+mod fixture;
 mod interrupts;
 mod memory;
+mod registry;
 
 mod ports;
 mod random;
@@ -42,14 +42,14 @@ type Doing = fn(&str, &Boot);
 fn main(boot: &Boot) -> ! {
     let names = boot.option("attack").unwrap_or("");
     println!("attacker: {names}, {:?}, by {}", counters::policy(), boot.protocol);
-    ground::prepare();
+    fixture::prepare();
     if boot.option("order") != Some("none") {
         println!("ready");
-        ground::wait_for_order();
+        fixture::wait_for_order();
     }
     if attacks::chosen(names).next().is_some() {
         // Most raise its interrupts, and would otherwise do so at nobody's.
-        let _ = ground::needed_device("the attacker");
+        let _ = fixture::needed_device("the attacker");
     }
     for subject in attacks::chosen(names) {
         subject.attacks.iter().for_each(|attack| carry_out(subject, attack, boot));
@@ -61,27 +61,27 @@ fn main(boot: &Boot) -> ! {
 
 fn carry_out(subject: &Subject, attack: &Attack, boot: &Boot) {
     let (place, name) = (subject.name, attack.name);
-    let Some((_, doing)) = doings::ALL.iter().find(|(n, _)| *n == (place, name)) else {
+    let Some((_, play)) = registry::ALL.iter().find(|(n, _)| *n == (place, name)) else {
         return verdict(false, name, format_args!("{place} has no such attack"));
     };
     println!("attack {place}/{name}");
     // Not those of its waiting for the order, nor the samples after the last attack.
     idt::clear_counts();
     let window = Window::open();
-    doing(name, boot);
+    play(name, boot);
     cpu::disable_interrupts();
     let counted = window.close();
     let taken = idt::everything();
-    ground::restore();
-    ground::print_ledger(place, name, &counted);
-    if ground::take_skipped() {
+    fixture::restore();
+    fixture::print_ledger(place, name, &counted);
+    if fixture::take_skipped() {
         return println!("skipped {place}/{name}");
     }
     println!("taken {place}/{name} {taken}");
-    let (name, n) = (format_args!("{place}/{name}"), ground::interrupts());
+    let (name, n) = (format_args!("{place}/{name}"), fixture::interrupts());
     verdict(
-        n == ground::SAMPLE,
+        n == fixture::SAMPLE,
         name,
-        format_args!("{n} of {} interrupts afterwards", ground::SAMPLE),
+        format_args!("{n} of {} interrupts afterwards", fixture::SAMPLE),
     );
 }

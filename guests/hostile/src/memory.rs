@@ -3,7 +3,7 @@
 //! At addresses from 0xFEE0_0000 to 0xFEEF_FFFF a write is an interrupt message. Those of the old format are left
 //! out: QEMU delivers them whatever it is told (docs/security.md).
 
-use crate::ground::{self, VECTOR};
+use crate::fixture::{self, VECTOR};
 use core::arch::asm;
 use machine::{
     boot::Boot, console::check, cpu, edu, idt, nvme::Nvme, random::Random, wait, x2apic,
@@ -30,7 +30,7 @@ fn is(at: u64, value: u64) -> bool {
 
 /// By edu, out of memory that isn't the guest's and into it: what is read must tell nothing.
 pub fn edu(test: &str, boot: &Boot) {
-    let Some(device) = ground::needed_device(test) else { return };
+    let Some(device) = fixture::needed_device(test) else { return };
     let (pattern, target) = (boot.free_memory().start, boot.free_memory().start + PAGE);
     fill(pattern, 0x600D_600D_600D_600D);
     let end = boot.memory_end().next_multiple_of(1 << 20);
@@ -52,7 +52,7 @@ pub fn edu(test: &str, boot: &Boot) {
 
 /// By an NVMe controller, its answer written to addresses all over 64 bits: host, other VMs, registers.
 pub fn nvme(test: &str, boot: &Boot) {
-    let Some(mut nvme) = ground::needed_controller(test) else { return };
+    let Some(mut nvme) = fixture::needed_controller(test) else { return };
     let buffer = boot.free_memory().start;
     fill(buffer, 0);
     let own = nvme.start() && nvme.identify_to(buffer) == Some(0) && !is(buffer, 0);
@@ -75,7 +75,7 @@ pub fn nvme(test: &str, boot: &Boot) {
 /// Its queues themselves in foreign memory, with a command to be fetched there, and doorbells of queues that don't
 /// exist.
 pub fn queues(test: &str, boot: &Boot) {
-    let Some(mut nvme) = ground::needed_controller(test) else { return };
+    let Some(mut nvme) = fixture::needed_controller(test) else { return };
     let end = boot.memory_end().next_multiple_of(1 << 20);
     for address in [0, end, end + (64 << 20), 2 * GIB - PAGE, 0xFED9_0000, 4 * GIB, 1 << 40, !0xFFF]
     {
@@ -90,7 +90,7 @@ pub fn queues(test: &str, boot: &Boot) {
 
 /// Writes to the interrupt window, four bytes each, in VT-d's own format (5.1.2.2): any handle, its own source id.
 pub fn forged(test: &str, _: &Boot) {
-    let Some(mut nvme) = ground::needed_controller(test) else { return };
+    let Some(mut nvme) = fixture::needed_controller(test) else { return };
     if !nvme.start() {
         return check!(test, false, "the controller doesn't start");
     }
@@ -120,7 +120,7 @@ pub fn forged(test: &str, _: &Boot) {
 /// A table of MSI-X, every word with noise, masked and unmasked at speed, enabled and not, while the controller
 /// completes commands.
 pub fn msix(test: &str, boot: &Boot) {
-    let Some(mut nvme) = ground::needed_controller(test) else { return };
+    let Some(mut nvme) = fixture::needed_controller(test) else { return };
     let Some((capability, table)) = nvme.table() else {
         return check!(test, false, "no MSI-X table");
     };
@@ -166,7 +166,7 @@ const MODES: [u32; 4] = [0, 1 << 8, 4 << 8, 0xC000];
 /// The entry of the controller's completions at vectors that are exceptions', for every CPU that might be, itself
 /// too: programmed so while nothing is sent, and made so of a good one while it sends.
 pub fn msix_reserved(test: &str, boot: &Boot) {
-    let Some(mut nvme) = ground::needed_controller(test) else { return };
+    let Some(mut nvme) = fixture::needed_controller(test) else { return };
     let Some((capability, table)) = nvme.table() else {
         return check!(test, false, "no MSI-X table");
     };
@@ -226,7 +226,7 @@ fn completion_comes(nvme: &mut Nvme, table: u64, buffer: u64) -> bool {
 
 /// The table by odd widths, at odd places and beyond its end.
 pub fn msix_widths(test: &str, _: &Boot) {
-    let Some(nvme) = ground::needed_controller(test) else { return };
+    let Some(nvme) = fixture::needed_controller(test) else { return };
     let Some((_, table)) = nvme.table() else { return check!(test, false, "no MSI-X table") };
     let mut random = Random::new(SEED);
     for _ in 0..2000 {

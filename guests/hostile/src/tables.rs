@@ -1,6 +1,6 @@
 //! What a guest does to its interrupt descriptor table, which the host reads and shadows.
 
-use crate::ground::{self, VECTOR};
+use crate::fixture::{self, VECTOR};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use machine::{boot::Boot, cpu, edu, idt, pci, random::Random, wait, x2apic};
 
@@ -54,7 +54,7 @@ pub fn anywhere(_: &str, boot: &Boot) {
         cpu::disable_interrupts();
     }
     cpu::load_idt(idt::arena(0), WHOLE);
-    let bar = ground::device().map_or(0, |d| d.base());
+    let bar = fixture::device().map_or(0, |d| d.base());
     let places =
         [0, bar, 0xFEC0_0000, 0xFED0_0000, 0xFEE0_0000, 0x9000_0000, boot.memory_end() - 8];
     for base in places.into_iter().chain([0x7FFF_FFFF_FFFF, !0 << 47, !0xFFF]) {
@@ -235,7 +235,7 @@ pub fn remapped(_: &str, _: &Boot) {
 /// The table moved in memory by the device's own DMA: a copy written over it from outside the CPU.
 pub fn by_device(test: &str, boot: &Boot) {
     forgive_all();
-    let Some(device) = ground::needed_device(test) else { return };
+    let Some(device) = fixture::needed_device(test) else { return };
     let (table, copy) = (idt::arena(0), boot.free_memory().start);
     for i in 0..idt::TABLE_BYTES as u64 / 8 {
         // SAFETY: a page of memory that the loader says is free, and the table.

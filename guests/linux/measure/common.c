@@ -1,4 +1,4 @@
-/* What measure and steady have in common: small files, and the time. */
+/* What measure and victim have in common: small files, and the time. */
 #include "measure.h"
 #include <errno.h>
 #include <string.h>

@@ -94,7 +94,7 @@ void ledger_read(struct page into[MAX_CPUS])
         into[cpu].injected = ledger[cpu]->injected;
         into[cpu].device_injected = ledger[cpu]->device_injected;
         into[cpu].timer_injected = ledger[cpu]->timer_injected;
-        into[cpu].turns = ledger[cpu]->turns;
+        into[cpu].slices = ledger[cpu]->slices;
         for (int i = 0; i < WAITS; i++)
             into[cpu].waits[i] = ledger[cpu]->waits[i];
         into[cpu].reasons = ledger[cpu]->reasons <= REASONS ? ledger[cpu]->reasons : REASONS;
@@ -140,7 +140,7 @@ void ledger_print(const struct page a[MAX_CPUS], const struct page b[MAX_CPUS])
     print_sum("injected", offsetof(struct page, injected), a, b);
     print_sum("device_injected", offsetof(struct page, device_injected), a, b);
     print_sum("timer_injected", offsetof(struct page, timer_injected), a, b);
-    print_sum("turns", offsetof(struct page, turns), a, b);
+    print_sum("slices", offsetof(struct page, slices), a, b);
     printf(" waits=");
     for (int i = 0; i < WAITS; i++) {
         uint64_t sum = 0;

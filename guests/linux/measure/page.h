@@ -19,7 +19,7 @@ struct page {
     uint64_t injected;
     uint64_t device_injected;
     uint64_t timer_injected;
-    uint64_t turns;
+    uint64_t slices;
     uint64_t exits[REASONS];
     uint64_t waits[WAITS];
 };
@@ -32,7 +32,7 @@ _Static_assert(__builtin_offsetof(struct page, host_cycles) == 24, "host_cycles"
 _Static_assert(__builtin_offsetof(struct page, injected) == 32, "injected");
 _Static_assert(__builtin_offsetof(struct page, device_injected) == 40, "device_injected");
 _Static_assert(__builtin_offsetof(struct page, timer_injected) == 48, "timer_injected");
-_Static_assert(__builtin_offsetof(struct page, turns) == 56, "turns");
+_Static_assert(__builtin_offsetof(struct page, slices) == 56, "slices");
 _Static_assert(__builtin_offsetof(struct page, exits) == 64, "exits");
 _Static_assert(__builtin_offsetof(struct page, waits) == 576, "waits");
 

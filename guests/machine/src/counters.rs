@@ -31,10 +31,10 @@ pub enum Policy {
     Direct = 3,
 }
 
-/// Exits that a guest may have for each turn that it has on a shared core beyond those that it has on one
-/// of its own: an interrupt under way when its turn ends comes by the host, is completed through it, and so
+/// Exits that a guest may have for each time slice that it has on a shared core beyond those that it has on one
+/// of its own: an interrupt under way when that ends comes by the host, is completed through it, and so
 /// is what the guest hasn't completed by then.
-const EACH_TURN: u64 = 4;
+const EACH_SLICE: u64 = 4;
 
 /// Finds the first CPU's page, and notes the policy, and whether its cores are others' too.
 pub fn init(policy: Option<&str>, shared: bool) {
@@ -74,7 +74,7 @@ pub fn policy() -> Policy {
     }
 }
 
-/// Whether other vCPUs have their turns on this one's core.
+/// Whether other vCPUs have time slices on this one's core.
 pub fn shared() -> bool {
     SHARED.load(SeqCst)
 }
@@ -99,7 +99,7 @@ pub fn page_is_sane() -> bool {
 pub struct Window {
     cpu: usize,
     before: [u64; Reason::COUNT],
-    turns: Turns,
+    slices: Slices,
 }
 
 fn snapshot(cpu: usize) -> [u64; Reason::COUNT] {
@@ -117,12 +117,12 @@ fn snapshot(cpu: usize) -> [u64; Reason::COUNT] {
 pub struct Counted {
     exits: [u64; Reason::COUNT],
     /// How often it was given its core meanwhile.
-    turns: u64,
+    slices: u64,
 }
 
 /// All exits that this CPU ever had, through all resets of its VM.
 pub fn ever() -> Counted {
-    Counted { exits: snapshot(smp::index()), turns: Turns::so_far() }
+    Counted { exits: snapshot(smp::index()), slices: Slices::so_far() }
 }
 
 impl Window {
@@ -133,39 +133,39 @@ impl Window {
 
     /// Opens a window on the exits of a CPU.
     pub fn of(cpu: usize) -> Window {
-        Window { cpu, turns: Turns::of(cpu), before: snapshot(cpu) }
+        Window { cpu, slices: Slices::of(cpu), before: snapshot(cpu) }
     }
 
     /// Closes it.
     pub fn close(self) -> Counted {
         let after = snapshot(self.cpu);
         let exits = core::array::from_fn(|i| after[i].wrapping_sub(self.before[i]));
-        Counted { exits, turns: self.turns.since() }
+        Counted { exits, slices: self.slices.since() }
     }
 }
 
 /// How often a CPU was given the core that it shares, up to some moment.
-pub struct Turns {
+pub struct Slices {
     cpu: usize,
     before: u64,
 }
 
-impl Turns {
+impl Slices {
     /// Up to now.
-    pub fn of(cpu: usize) -> Turns {
+    pub fn of(cpu: usize) -> Slices {
         // SAFETY: as above.
-        let before = page(cpu).map_or(0, |p| unsafe { (&raw const (*p).turns).read_volatile() });
-        Turns { cpu, before }
+        let before = page(cpu).map_or(0, |p| unsafe { (&raw const (*p).slices).read_volatile() });
+        Slices { cpu, before }
     }
 
     /// How many this CPU had.
     pub fn so_far() -> u64 {
-        Turns::of(smp::index()).before
+        Slices::of(smp::index()).before
     }
 
     /// Since then.
     pub fn since(self) -> u64 {
-        Turns::of(self.cpu).before.wrapping_sub(self.before)
+        Slices::of(self.cpu).before.wrapping_sub(self.before)
     }
 }
 
@@ -181,21 +181,21 @@ impl Counted {
     }
 
     /// Exits that the guest's own work caused: all but the host's own interrupts, and on a shared core
-    /// those of others and HLT, by which it gives way.
+    /// those of others and HLT, by which it yields.
     pub fn own(&self) -> u64 {
         let always = [Reason::HostInterrupt, Reason::Kick];
-        let if_shared = [Reason::OtherVcpu, Reason::Turn, Reason::Halt];
+        let if_shared = [Reason::OtherVcpu, Reason::SliceEnd, Reason::Halt];
         let others = always.iter().chain(if_shared.iter().filter(|_| shared()));
         self.all() - others.map(|r| self.of(*r)).sum::<u64>()
     }
 
-    /// How many exits more, or fewer, the turns on a shared core explain: those in the window, and the one
+    /// How many exits more, or fewer, the time slices on a shared core explain: those in the window, and the one
     /// before it, of which something may be left to complete.
     fn explained(&self) -> u64 {
-        if shared() { EACH_TURN * (self.turns + 1) } else { 0 }
+        if shared() { EACH_SLICE * (self.slices + 1) } else { 0 }
     }
 
-    /// Checks the count of `reason` against what each policy allows, give or take what turns explain. With
+    /// Checks the count of `reason` against what each policy allows, give or take what these explain. With
     /// `direct` nothing that a test looks for exits but the timer's LVT entry, written to start it and to
     /// stop it. A tick that is due when a guest on a shared core exits anyway has no exit of its own.
     pub fn expect(

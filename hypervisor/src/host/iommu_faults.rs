@@ -61,27 +61,27 @@ const NAMED: usize = 5 * 32;
 #[derive(Default)]
 struct Faults {
     last: u64,
-    untold: u64,
+    unreported: u64,
     named: ArrayVec<Kind, NAMED>,
 }
 
 impl Faults {
-    /// Looks, and tells if it is time; `way`: how the host heard of it.
+    /// Looks, and reports if it is time; `way`: how the host heard of it.
     fn report(&mut self, way: &str) {
         let found = iommu::faults();
         let now = rdtsc();
         let due = self.last == 0 || now.wrapping_sub(self.last) >= cpu::tsc_hz();
         for (i, fault) in found.iter().enumerate() {
             let newest = i + 1 == found.len();
-            let told = self.is_first(fault) || due && newest;
-            if !told {
-                self.untold += 1;
+            let reported = self.is_first(fault) || due && newest;
+            if !reported {
+                self.unreported += 1;
                 continue;
             }
-            let untold = core::mem::take(&mut self.untold);
+            let unreported = core::mem::take(&mut self.unreported);
             self.last = now;
             crate::memory::while_reporting(|| {
-                log::warn!("IOMMU: {fault}; {untold} more, told by {way}");
+                log::warn!("IOMMU: {fault}; {unreported} more, reported by {way}");
             });
         }
     }

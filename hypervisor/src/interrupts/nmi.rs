@@ -1,7 +1,7 @@
 //! NMIs: kicks of other cores, an IOMMU's fault interrupt where the plan has it come as NMI, and the
 //! platform's own.
 //!
-//! Guarantees: an NMI that no core sent is told of in the log, with the reason that the platform gives
+//! Guarantees: an NMI that no core sent is reported in the log, with the reason that the platform gives
 //! at port 0x61, and once for many that come together. The platform's NMIs go to core 0, which nobody
 //! kicks. The handler does all of it, wherever it comes, and neither locks nor logs: core 0 does.
 
@@ -20,24 +20,24 @@ const MASK: u8 = 1 << 2 | 1 << 3;
 /// Bits that are to be written as they are read.
 const KEPT: u8 = 0b11;
 
-/// NMIs of the platform that core 0 hasn't told of, and their reasons.
+/// NMIs of the platform that core 0 hasn't reported, and their reasons.
 static PLATFORM: AtomicU32 = AtomicU32::new(0);
 static REASONS: AtomicU32 = AtomicU32::new(0);
 
-/// Asked for each NMI: is it one that the host has aimed itself, and seen to?
-static AIMED: Once<fn() -> bool> = Once::new();
+/// Asked for each NMI: is it one that an IOMMU sent by the plan, and that was seen to?
+static EXPECTED: Once<fn() -> bool> = Once::new();
 
-/// While booting: names whom to ask whether an NMI is one that the host has aimed itself.
-pub fn on_nmi(aimed: fn() -> bool) {
-    AIMED.call_once(|| aimed);
+/// While booting: names whom to ask whether an NMI is an expected one.
+pub fn on_nmi(expected: fn() -> bool) {
+    EXPECTED.call_once(|| expected);
 }
 
 /// One arrived on this core. Called by its handler.
 pub(super) fn arrived(cpu: &PerCpu) {
     cpu.nmi_pending.store(true, Ordering::Release);
     let source = cpu.kicks.arrived();
-    let aimed = AIMED.get().is_some_and(|aimed| aimed());
-    if source == NmiSource::Kick || aimed {
+    let expected = EXPECTED.get().is_some_and(|expected| expected());
+    if source == NmiSource::Kick || expected {
         return;
     }
     let status = port::read8(STATUS);
@@ -54,7 +54,7 @@ pub(super) fn arrived(cpu: &PerCpu) {
     }
 }
 
-/// Core 0, from its loop: tells of the platform's.
+/// Core 0, from its loop: reports the platform's.
 pub fn report() {
     if PLATFORM.load(Ordering::Relaxed) == 0 {
         return;

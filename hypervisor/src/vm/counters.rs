@@ -51,7 +51,7 @@ impl CounterPage {
                 injected: load(&raw const (*page).injected),
                 device_injected: load(&raw const (*page).device_injected),
                 timer_injected: load(&raw const (*page).timer_injected),
-                turns: load(&raw const (*page).turns),
+                slices: load(&raw const (*page).slices),
                 exits: (0..Reason::COUNT).map(|i| load(&raw const (*page).exits[i])).collect(),
             }
         }

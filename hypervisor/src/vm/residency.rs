@@ -97,7 +97,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         cpu::this().vm.store(self.vm.guest.index, Ordering::Relaxed);
         self.claim_vectors(slot);
         self.cpu.return_to_core();
-        self.ledger.turns = self.ledger.turns.wrapping_add(1);
+        self.ledger.slices = self.ledger.slices.wrapping_add(1);
         if let Some(ticks) = slot.take_wait() {
             self.ledger.waited(ticks);
         }

@@ -35,7 +35,7 @@ pub struct Exits {
     /// Of these, those of assigned devices.
     pub device_injected: u64,
     /// How often the guest was given a core that it shares.
-    pub turns: u64,
+    pub slices: u64,
     /// How long interrupts waited for that, as [`ledger::Page::waits`] has it.
     pub waits: Vec<u64>,
     /// Exits by [`Reason`] index.

@@ -119,7 +119,7 @@ fn window(text: &str) -> Result<Window> {
             injected: number(&pairs, "injected")?,
             by_reason: counts("exits", list)?,
             device_injected: optional("device_injected")?,
-            turns: optional("turns")?,
+            slices: optional("slices")?,
             waits: pairs.get("waits").map_or(Ok(Vec::new()), |list| counts("waits", list))?,
         }),
     };

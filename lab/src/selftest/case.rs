@@ -76,7 +76,7 @@ impl Case {
     }
 
     pub fn has_linux(&self) -> bool {
-        self.has(Variant::Linux) || self.has(Variant::Steady)
+        self.has(Variant::Linux) || self.has(Variant::Victim)
     }
 
     /// Whether it must have the machine that tests run on for itself: several CPUs of it are busy at
@@ -271,7 +271,7 @@ impl Guest {
     /// Bytes of its memory.
     pub fn memory(&self) -> u64 {
         match self.variant {
-            Variant::Linux | Variant::Steady => LINUX_MEMORY,
+            Variant::Linux | Variant::Victim => LINUX_MEMORY,
             _ => MEMORY,
         }
     }

@@ -83,7 +83,7 @@ const ENDS: [(&str, Expected, bool); 8] = [
     ("wild-tables", Expected::Fault("90000000"), false),
 ];
 
-/// What a VM does while its neighbour's heart must go on beating.
+/// What a VM does while its neighbour's heartbeat must go on.
 const ATTACKS: [(&str, Expected, bool); 13] = [
     ("triple-fault", Expected::Fault("triple fault"), true),
     ("wild-store", Expected::Passed, false),

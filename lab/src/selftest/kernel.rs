@@ -22,8 +22,8 @@ pub enum Variant {
     Hostile,
     /// Not this kernel but Debian's, with the recipe's initramfs.
     Linux,
-    /// The same, with the measuring guest's; for `steady`.
-    Steady,
+    /// The same, with the measuring guest's; for `victim`.
+    Victim,
 }
 
 /// The kernels as built.
@@ -32,7 +32,7 @@ pub struct Kernel {
     test: Vec<u8>,
     hostile: Vec<u8>,
     linux: Option<bench::Guest>,
-    steady: Option<bench::Guest>,
+    victim: Option<bench::Guest>,
 }
 
 /// Builds those that are wanted, and the test kernel.
@@ -46,7 +46,7 @@ pub fn build(cx: &Context, wanted: impl Fn(Variant) -> bool) -> Result<Kernel> {
         test: image("kernels")?,
         hostile: if wanted(Variant::Hostile) { image("hostile")? } else { Vec::new() },
         linux: debian(Variant::Linux, "workloads")?,
-        steady: debian(Variant::Steady, "disk")?,
+        victim: debian(Variant::Victim, "disk")?,
     })
 }
 
@@ -58,14 +58,14 @@ impl Kernel {
             Variant::Pvh => self.without(&MULTIBOOT_MAGIC),
             Variant::Broken => Ok(self.test.iter().take(100).copied().collect()),
             Variant::Hostile => Ok(self.hostile.clone()),
-            Variant::Linux | Variant::Steady => Ok(fs::read(&self.debian(variant)?.kernel)?),
+            Variant::Linux | Variant::Victim => Ok(fs::read(&self.debian(variant)?.kernel)?),
         }
     }
 
     /// The initial RAM disk that goes with a variant.
     pub fn initrd(&self, variant: Variant) -> Result<Option<String>> {
         match variant {
-            Variant::Linux | Variant::Steady => {
+            Variant::Linux | Variant::Victim => {
                 Ok(Some(self.debian(variant)?.initrd.display().to_string()))
             }
             _ => Ok(None),
@@ -73,7 +73,7 @@ impl Kernel {
     }
 
     fn debian(&self, variant: Variant) -> Result<&bench::Guest> {
-        let guest = if variant == Variant::Steady { &self.steady } else { &self.linux };
+        let guest = if variant == Variant::Victim { &self.victim } else { &self.linux };
         guest.as_ref().ok_or_else(|| anyhow!("Debian's kernel wasn't asked for"))
     }
 

@@ -13,7 +13,7 @@ use exitless::{
     load::{self, File},
     machine::{Boot, Disk, Machine},
     report::Report,
-    session::{self, Framing, Seen, Setup, Typed, Wishes},
+    session::{self, Commands, Framing, Seen, Setup, Typed},
     stream::Piece,
 };
 use plan::{OnReset, Plan, Vm};
@@ -57,9 +57,9 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
     let framing = if case.is_bare() { Framing::Raw } else { Framing::Frames };
     let command = machine.command(cx)?;
     let patience = if case.has_linux() { LINUX_PATIENCE } else { PATIENCE };
-    let wishes = Arc::new(Wishes::default());
+    let commands = Arc::new(Commands::default());
     let (_nobody, bytes) = mpsc::channel();
-    let typed = Some(Typed { bytes, to: 0, wishes: wishes.clone() });
+    let typed = Some(Typed { bytes, to: 0, commands: commands.clone() });
     let setup = Setup { command, framing, timeout: Some(patience), typed };
     let names = || case.guests.iter().enumerate().map(|(i, _)| NAMES[i % NAMES.len()]);
     let (mut report, mut live) = (Report::new(names()), Report::new(names()));
@@ -84,7 +84,7 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
             Seen::Said(Piece::Record(record)) => {
                 report.see(&record);
                 if case.finding.is_some() && matches!(record, Record::Audit { findings: 1.., .. }) {
-                    wishes.type_to(0, "!");
+                    commands.type_to(0, "!");
                 }
                 if let Record::Live { vm, vcpu, counters, .. } = &record {
                     let (vm, vcpu, counters) = (*vm, *vcpu, counters.clone());
@@ -103,13 +103,13 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
                     answers.extend(answer);
                 }
                 if watched && (answer.is_some() || matches!(record, Record::Started { .. })) {
-                    wishes.ask();
+                    commands.ask();
                 }
             }
             Seen::Idle => {}
         }
         Ok(match &mut conductor {
-            Some(conductor) => conductor.lead(case, &consoles, &report, &live, &wishes),
+            Some(conductor) => conductor.lead(case, &consoles, &report, &live, &commands),
             None => ControlFlow::Continue(()),
         })
     })?;
@@ -163,7 +163,7 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
             initrd: kernel.initrd(guest.variant)?,
             cmdline: match guest.variant {
                 Variant::Linux => guest.linux_cmdline(port, echo::count()?),
-                Variant::Steady => format!("{LINUX} {}", hostile::STEADY),
+                Variant::Victim => format!("{LINUX} {}", hostile::VICTIM),
                 Variant::Hostile => guest.hostile_cmdline(),
                 _ => guest.cmdline(case.is_bare()),
             },

@@ -1,4 +1,4 @@
-//! Several vCPUs on one core: every delivery situation beside a neighbour whose heart must go on
+//! Several vCPUs on one core: every delivery situation beside a neighbour whose heartbeat must go on
 //! beating on the same core, the host's critical interrupt under each of its protections while a
 //! guest lets nothing in, two guests whose devices interrupt by the same vector, what it
 //! costs to give the core to another, and that it goes by weight who has it.
@@ -35,7 +35,7 @@ pub fn all() -> Vec<Case> {
         let two =
             [own(guest("state", policy), "own=1"), own(second(guest("state", policy)), "own=2")];
         cases.push(case(format!("{group}/states"), policy == Policy::Eli, two));
-        // Where nobody else wants the core to the end, that one has no second turn.
+        // Where nobody else wants the core to the end, that one has no second time slice.
         let wanted =
             |test: &str| test != "state" && (policy == Policy::Eli || TRAP.contains(&test));
         for (test, _) in TESTS.into_iter().filter(|(test, _)| wanted(test)) {
@@ -63,9 +63,9 @@ pub fn all() -> Vec<Case> {
         let deaf = Guest { options: "deaf=1", ..guest("dma-confine", Policy::Eli) };
         let two = [deaf, heartbeat("", Policy::Eli)].map(beside);
         let told = match protection {
-            Protection::Elsewhere => "told by elsewhere",
-            Protection::Nmi => "told by nmi",
-            Protection::Limit => "told by limit",
+            Protection::Elsewhere => "reported by elsewhere",
+            Protection::Nmi => "reported by nmi",
+            Protection::Limit => "reported by limit",
         };
         let host = Host { iommu_faults: protection, ..Host::default() };
         let case = case(format!("critical/{name}"), protection == Protection::Limit, two);
@@ -77,7 +77,7 @@ pub fn all() -> Vec<Case> {
     let host = Host { iommu_faults: Protection::Limit, ..Host::default() };
     cases.push(Case {
         host,
-        log: vec!["told by limit"],
+        log: vec!["reported by limit"],
         ..case("critical/storm".to_owned(), false, two)
     });
     cases.push(weights());
@@ -109,7 +109,7 @@ fn cost(policy: Policy) -> Case {
             like_before: false,
         },
         Budget {
-            what: "the same, with a device's interrupt aimed elsewhere and back",
+            what: "the same, with a device's interrupt routed elsewhere and back",
             times: 2000,
             host_each: SWITCH_BUDGET_WITH_DEVICE,
             like_before: false,

@@ -50,7 +50,7 @@ pub const ENDS: [(&str, Expected); 3] = [
     ("ap-triple-fault", Expected::Fault("triple fault")),
 ];
 
-/// What a VM's CPUs do while its neighbour's heart must go on beating.
+/// What a VM's CPUs do while its neighbour's heartbeat must go on.
 const ATTACKS: [(&str, Expected); 4] = [
     ("icr-storm", Expected::Passed),
     ("start-storm", Expected::Passed),

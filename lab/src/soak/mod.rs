@@ -35,11 +35,11 @@ Examples:
   exitless soak --seed 0x5EED --round 7      one round again
 
 A round is one run of the emulated machine with three VMs: Linux that writes to its disk, reads back
-and compares, while its heart beats a hundred times a second; an attacker that goes through a list of
+and compares, while its heartbeat comes a hundred times a second; an attacker that goes through a list of
 attacks (docs/security.md); and a guest that tries privileged operations at random. They have cores of
 their own under direct, share one under eli, have their own under eli, share one again, and so on.
 
-Lost is what Linux noticed: an error of its I/O, a heart that stood still, a complaint in its log; what
+Lost is what Linux noticed: an error of its I/O, a heartbeat that stood still, a complaint in its log; what
 the host warned of, or found wrong with the tables that confine the guests, which it looks over all the
 while (and must have, once a round at least); a VM that ended otherwise than it should; an attack that isn't in the ledger. It
 must be nothing. The exit status is 1 otherwise.";
@@ -85,7 +85,7 @@ pub fn soak(args: &Args, cx: &Context) -> Result<ExitCode> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         now.map_or(1, |t| t.as_nanos() as u64)
     });
-    let kernel = kernel::build(cx, |v| matches!(v, Variant::Hostile | Variant::Steady))?;
+    let kernel = kernel::build(cx, |v| matches!(v, Variant::Hostile | Variant::Victim))?;
     cx.hypervisor()?;
     say(format_args!("exitless: soak with --seed {seed:#x}"));
     let time = Duration::from_secs(args.minutes.get().saturating_mul(60));

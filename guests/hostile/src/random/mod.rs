@@ -7,7 +7,7 @@
 
 mod attempt;
 
-use crate::ground;
+use crate::fixture;
 use attempt::{Registers, attempt};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use machine::{
@@ -304,7 +304,7 @@ fn config(place: u64, register: u64, value: u64) {
 
 /// Commands of its own device, DMA to and from anywhere among them.
 fn device(register: u64, value: u64) {
-    let Some(edu) = ground::device() else { return };
+    let Some(edu) = fixture::device() else { return };
     const REGISTERS: [u64; 7] = [0x08, 0x20, 0x60, 0x64, 0x80, 0x88, 0x98];
     let at = edu.base() + REGISTERS[register as usize % REGISTERS.len()];
     // Where its registers are was read just now.

@@ -1,7 +1,7 @@
-//! What it costs to give a core to another vCPU: two that share one wake each other by turns,
+//! What it costs to give a core to another vCPU: two that share one wake each other alternately,
 //! in windows for the counting plugin.
 
-use crate::counters::Turns;
+use crate::counters::Slices;
 use crate::{boot::Boot, console::check, cpu, idt, smp, wait, x2apic};
 
 const PING: u8 = 0x45;
@@ -13,7 +13,7 @@ const WARM: u64 = 100;
 const MEASURED: u64 = 1000;
 
 /// Wakes the other and sleeps until it answers; says whether it did. Nothing here spins: who waits
-/// gives the core away.
+/// yields the core.
 fn round() -> bool {
     let before = idt::count(PONG);
     x2apic::send(1, u64::from(PING));
@@ -37,7 +37,7 @@ macro_rules! marker {
     };
 }
 
-/// A window as it is, and one in which a device's interrupts go to this vCPU: they are aimed
+/// A window as it is, and one in which a device's interrupts go to this vCPU: they are routed
 /// elsewhere when it leaves, and back when it returns.
 pub fn instructions(test: &str, boot: &Boot) {
     if super::cpus(test, boot) != Some(2) {
@@ -54,20 +54,24 @@ pub fn instructions(test: &str, boot: &Boot) {
         }
         cpu::disable_interrupts();
         let mut came = (0..WARM).all(|_| round());
-        let turns = [0, 1].map(Turns::of);
+        let slices = [0, 1].map(Slices::of);
         marker!("0x45580001");
         for _ in 0..MEASURED {
             came &= round();
         }
         marker!("0x45580002");
-        let turns = turns.map(Turns::since);
+        let slices = slices.map(Slices::since);
         check!(test, came, "{MEASURED} answers");
         // An end of slice or a look in vain gives a few more.
         let each = MEASURED..=MEASURED + MEASURED / 20;
-        check!(test, turns.iter().all(|n| each.contains(n)), "{turns:?} turns for {MEASURED} each");
+        check!(
+            test,
+            slices.iter().all(|n| each.contains(n)),
+            "{slices:?} time slices for {MEASURED} each"
+        );
     }
     cpu::enable_interrupts();
-    // With the other one asleep the device interrupts whom it is aimed at, all the same.
+    // With the other one asleep the device interrupts whom it is routed to, all the same.
     let once = edu.raise_and_wait(DEVICE, 1) == 1;
     wait::settle();
     check!(test, once && idt::total(DEVICE) == 1, "the device's interrupt still arrives, once");

@@ -1,7 +1,7 @@
 //! What a CPU holds besides general registers is a guest's own: while the host answers its exits, and
 //! while another guest has the core, whose values are others (`own=N` makes them).
 
-use crate::counters::{Turns, shared};
+use crate::counters::{Slices, shared};
 use crate::state::{self, State};
 use crate::{boot::Boot, console::check, cpu, edu::Edu, idt, pci, random::Random, wait};
 
@@ -42,8 +42,8 @@ pub fn state(test: &str, boot: &Boot) {
 /// Another guest has the core, or on a core of its own the host has some exits; false: never.
 fn something_else() -> bool {
     if shared() {
-        let before = Turns::so_far();
-        return wait::patiently(|| Turns::so_far() > before);
+        let before = Slices::so_far();
+        return wait::patiently(|| Slices::so_far() > before);
     }
     cpu::cpuid(0);
     cpu::inb(0x80);

@@ -1,22 +1,22 @@
-//! Two guests on one core, of unlike weight: the light one sees that its turns are as long as the plan says and
+//! Two guests on one core, of unlike weight: the light one sees that its time slices are as long as the plan says and
 //! that the heavy one has its multiple of them in between, then sleeps; the heavy one sees that it has the core to itself
 //! then.
 //!
-//! The ledger's count of turns tells when a guest was away, and the time-stamp counter how long it had the core and
+//! The ledger's count of time slices tells when a guest was away, and the time-stamp counter how long it had the core and
 //! hadn't. The sums say little on a busy machine: a switch in which that stands still is charged to who leaves, and
-//! made good to the other. So the middle turn of many counts, and the middle absence, which is a number of slices: more
+//! made good to the other. So the middle one of many counts, and the middle absence, which is a number of slices: more
 //! than half of a window would have to be disturbed to change it.
 
 use crate::{
     boot::Boot,
     console::{check, println},
-    counters::Turns,
+    counters::Slices,
     cpu, idt, x2apic,
 };
 
-/// Turns of the light one in a window.
-const TURNS: usize = 50;
-/// Turns before it, in which both have come up.
+/// Time slices of the light one in a window.
+const SLICES: usize = 50;
+/// Time slices before it, in which both have come up.
 const WARM: usize = 10;
 /// Windows that are tried.
 const WINDOWS: usize = 3;
@@ -30,34 +30,34 @@ const MOMENTS: usize = 20;
 /// When nobody else is there, in TSC ticks: more than ten seconds.
 const ALONE: u64 = 50_000_000_000;
 
-/// A turn, and the absence after it, in TSC ticks.
+/// A time slice, and the absence after it, in TSC ticks.
 #[derive(Clone, Copy, Default)]
-struct Turn {
+struct TimeSlice {
     had: u64,
     away: u64,
 }
 
 /// Who looks at the clock all the time.
 struct Clock {
-    /// When its turn began, as far as is known.
+    /// When its time slice began, as far as is known.
     since: u64,
-    turn: u64,
+    number: u64,
 }
 
 impl Clock {
     fn new() -> Clock {
-        let (turn, since) = stamp();
-        Clock { since, turn }
+        let (number, since) = stamp();
+        Clock { since, number }
     }
 
     /// Spins until it was away once; none if it never is.
-    fn turn(&mut self) -> Option<Turn> {
+    fn time_slice(&mut self) -> Option<TimeSlice> {
         let mut last = self.since;
         while last.wrapping_sub(self.since) < ALONE {
-            let (turn, now) = stamp();
-            if turn != self.turn {
-                let seen = Turn { had: last - self.since, away: now - last };
-                *self = Clock { since: now, turn };
+            let (number, now) = stamp();
+            if number != self.number {
+                let seen = TimeSlice { had: last - self.since, away: now - last };
+                *self = Clock { since: now, number };
                 return Some(seen);
             }
             last = now;
@@ -66,12 +66,12 @@ impl Clock {
     }
 }
 
-/// The number of its turn, and the time in it.
+/// The number of its time slice, and the time in it.
 fn stamp() -> (u64, u64) {
     loop {
-        let (turn, now) = (Turns::so_far(), cpu::tsc());
-        if turn == Turns::so_far() {
-            return (turn, now);
+        let (number, now) = (Slices::so_far(), cpu::tsc());
+        if number == Slices::so_far() {
+            return (number, now);
         }
     }
 }
@@ -114,17 +114,21 @@ pub fn light(test: &str, boot: &Boot) {
     let mut clock = Clock::new();
     let mut fair = false;
     for _ in 0..WINDOWS {
-        let warm = (0..WARM).all(|_| clock.turn().is_some());
-        let mut turns = [Turn::default(); TURNS];
-        if !warm || !turns.iter_mut().all(|turn| clock.turn().map(|t| *turn = t).is_some()) {
+        let warm = (0..WARM).all(|_| clock.time_slice().is_some());
+        let mut slices = [TimeSlice::default(); SLICES];
+        if !warm || !slices.iter_mut().all(|slot| clock.time_slice().map(|t| *slot = t).is_some()) {
             return check!(test, false, "nobody else wants the core");
         }
-        fair = is_fair(slice, times, &mut turns);
+        fair = is_fair(slice, times, &mut slices);
         if fair {
             break;
         }
     }
-    check!(test, fair, "turns of a slice at least, and the other one has {times} times as much");
+    check!(
+        test,
+        fair,
+        "time slices as long as the plan says at least, and the other one has {times} times as much"
+    );
     idt::on(TICK, |_| x2apic::complete());
     x2apic::start_timer(TICK, true, PERIOD);
     while idt::count(TICK) < TICKS {
@@ -133,15 +137,15 @@ pub fn light(test: &str, boot: &Boot) {
     x2apic::stop_timer();
 }
 
-/// Whether a window is as it must be: in the middle a turn is a slice, since nothing cuts it short, and an absence as many as
+/// Whether a window is as it must be: in the middle one is as long as planned, since nothing cuts it short, and an absence as many as
 /// the other one's weight is the multiple of its own, to the nearest number.
-fn is_fair(slice: u64, times: u64, turns: &mut [Turn; TURNS]) -> bool {
-    let mut middle = |of: fn(&Turn) -> u64| {
-        turns.sort_unstable_by_key(of);
-        of(&turns[TURNS / 2])
+fn is_fair(slice: u64, times: u64, slices: &mut [TimeSlice; SLICES]) -> bool {
+    let mut middle = |of: fn(&TimeSlice) -> u64| {
+        slices.sort_unstable_by_key(of);
+        of(&slices[SLICES / 2])
     };
     let (had, away) = (middle(|t| t.had).max(1), middle(|t| t.away));
-    println!("  {TURNS} turns: of {had}, apart {away} in the middle; a slice is {slice}");
+    println!("  {SLICES} time slices: of {had}, apart {away} in the middle; a slice is {slice}");
     had * 2 >= slice && (away + had / 2) / had == times
 }
 
@@ -151,8 +155,8 @@ pub fn heavy(test: &str, boot: &Boot) {
     let mut clock = Clock::new();
     // Who doesn't sleep has the core for a slice at least.
     let asleep = loop {
-        match clock.turn() {
-            Some(turn) if turn.away < moment => break true,
+        match clock.time_slice() {
+            Some(seen) if seen.away < moment => break true,
             Some(_) => {}
             None => break false,
         }
@@ -160,7 +164,7 @@ pub fn heavy(test: &str, boot: &Boot) {
     let mut whole = false;
     for _ in 0..WINDOWS {
         let window = (0..MOMENTS).try_fold((0, 0), |(had, away), _| {
-            clock.turn().map(|turn| (had + turn.had, away + turn.away))
+            clock.time_slice().map(|seen| (had + seen.had, away + seen.away))
         });
         let Some((had, away)) = window else { break };
         println!("  {MOMENTS} absences: had the core {had}, hadn't {away}");

@@ -64,7 +64,7 @@ impl<C: VirtualCpu> Vcpu<C> {
                     self.expire_timer(now);
                     Reason::TimerInterrupt
                 } else if slot.queue.slice_is_over(now) {
-                    Reason::Turn
+                    Reason::SliceEnd
                 } else {
                     Reason::OtherVcpu
                 }

@@ -19,7 +19,7 @@ use exitless::{
     context::Context,
     machine::NULL_DISK,
     report::Report,
-    session::{self, Ended, Framing, Seen, Setup, Typed, Wishes},
+    session::{self, Commands, Ended, Framing, Seen, Setup, Typed},
     stream::Piece,
 };
 use plan::{Class, DeviceName, Plan};
@@ -85,16 +85,16 @@ pub fn boot(cx: &Context, kit: &Kit, load: &Load, policy: Column, step: &Step) -
     let bare = policy == Column::Bare;
     let mut watch = Watch::new(if bare { 1 } else { NAMES.len() });
     let (_nobody, bytes) = mpsc::channel();
-    let wishes = Arc::new(Wishes::default());
+    let commands = Arc::new(Commands::default());
     let setup = Setup {
         command: machine.command(cx)?,
         framing: if bare { Framing::Raw } else { Framing::Frames },
         timeout: Some(PATIENCE),
-        typed: Some(Typed { bytes, to: 0, wishes: wishes.clone() }),
+        typed: Some(Typed { bytes, to: 0, commands: commands.clone() }),
     };
     step.say("boots");
     let ended = session::run(setup, cx, |seen| {
-        watch.see(seen, &wishes, step);
+        watch.see(seen, &commands, step);
         Ok(ControlFlow::Continue(()))
     })?;
     if cx.interrupted() {
@@ -120,7 +120,7 @@ impl Watch {
         Watch { consoles: vec![Vec::new(); guests], report: Report::new(NAMES), told: 0 }
     }
 
-    fn see(&mut self, seen: Seen, wishes: &Wishes, step: &Step) {
+    fn see(&mut self, seen: Seen, commands: &Commands, step: &Step) {
         match seen {
             Seen::Said(Piece::Console { vm, bytes }) => {
                 if let Some(console) = self.consoles.get_mut(vm)
@@ -139,11 +139,11 @@ impl Watch {
         {
             self.told += 1;
             step.say(then);
-            (0..self.consoles.len()).for_each(|vm| wishes.type_to(vm, "\n"));
+            (0..self.consoles.len()).for_each(|vm| commands.type_to(vm, "\n"));
         }
         if self.told == STAGES.len() && self.report.vms.get(1).is_some_and(|vm| vm.end.is_some()) {
             self.told += 1;
-            wishes.type_to(0, "\n");
+            commands.type_to(0, "\n");
         }
     }
 

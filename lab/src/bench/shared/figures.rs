@@ -69,7 +69,7 @@ impl Side {
             sum.entries += b.entries.saturating_sub(a.entries);
             sum.injected += b.injected.saturating_sub(a.injected);
             sum.device_injected += b.device_injected.saturating_sub(a.device_injected);
-            sum.turns += b.turns.saturating_sub(a.turns);
+            sum.slices += b.slices.saturating_sub(a.slices);
             add(&mut sum.by_reason, &b.by_reason, &a.by_reason);
         }
     }
@@ -86,7 +86,7 @@ impl Side {
         self.exits.entries += other.exits.entries;
         self.exits.injected += other.exits.injected;
         self.exits.device_injected += other.exits.device_injected;
-        self.exits.turns += other.exits.turns;
+        self.exits.slices += other.exits.slices;
         add(&mut self.exits.by_reason, &other.exits.by_reason, &[]);
         add(&mut self.waits, &other.waits, &[]);
     }
@@ -98,17 +98,17 @@ impl Side {
 
     /// Interrupts that came while the guest had the core: those that the host didn't give it, and
     /// those that exited on arrival.
-    pub fn at_home(&self) -> u64 {
+    pub fn while_resident(&self) -> u64 {
         self.interrupts.saturating_sub(self.exits.device_injected)
             + self.exits_for(Reason::DeviceInterrupt)
     }
 
     /// Exits that these cost: on arrival, and for completions beyond those of the interrupts that
     /// came while it hadn't the core; each of these is completed by an exit.
-    pub fn exits_at_home(&self) -> u64 {
+    pub fn exits_while_resident(&self) -> u64 {
         let arrival = self.exits_for(Reason::DeviceInterrupt);
-        let away = self.exits.device_injected.saturating_sub(arrival);
-        arrival + self.exits_for(Reason::DeviceEoi).saturating_sub(away)
+        let descheduled = self.exits.device_injected.saturating_sub(arrival);
+        arrival + self.exits_for(Reason::DeviceEoi).saturating_sub(descheduled)
     }
 }
 
@@ -167,8 +167,8 @@ impl Together {
     }
 
     /// Exits for each interrupt that hit its running owner.
-    pub fn exits_at_home(&self) -> f64 {
-        self.sum(Side::exits_at_home) as f64 / self.sum(Side::at_home).max(1) as f64
+    pub fn exits_while_resident(&self) -> f64 {
+        self.sum(Side::exits_while_resident) as f64 / self.sum(Side::while_resident).max(1) as f64
     }
 
     /// Instructions of the core for each I/O of either guest: the guests' I/Os for each
@@ -229,11 +229,11 @@ impl Together {
         share(guest, (self.sum(|s| s.host) as f64 - ticks * self.tick.host).max(0.0))
     }
 
-    /// Instructions on the core for each turn. A guest's windows see its own turns alone, and the
+    /// Instructions on the core for each time slice. A guest's windows see its own slices alone, and the
     /// other has as many.
-    pub fn instructions_per_turn(&self) -> f64 {
+    pub fn instructions_per_slice(&self) -> f64 {
         let all = self.sum(|s| s.guest + s.host) as f64;
-        all / (self.sides.len() as u64 * self.sum(|s| s.exits.turns)).max(1) as f64
+        all / (self.sides.len() as u64 * self.sum(|s| s.exits.slices)).max(1) as f64
     }
 
     /// Waits for the core of both, by bucket.

@@ -13,7 +13,7 @@ fn window(kind: Kind, operations: u64, away: u64, exited: u64) -> Window {
         entries: 0,
         injected,
         device_injected: injected,
-        turns: operations / 100,
+        slices: operations / 100,
         waits: vec![0, away],
         by_reason,
     };
@@ -40,14 +40,17 @@ fn side(away: u64, exited: u64) -> Side {
 }
 
 #[test]
-fn interrupts_of_the_one_that_waits_are_not_at_home() {
+fn interrupts_of_the_one_that_waits_are_not_of_the_resident_one() {
     let eli = side(1_000, 0);
-    assert_eq!((eli.operations, eli.at_home(), eli.exits_at_home()), (4_000, 3_000, 0));
-    // With half of those at home trapped, their completions exit, too.
+    assert_eq!(
+        (eli.operations, eli.while_resident(), eli.exits_while_resident()),
+        (4_000, 3_000, 0)
+    );
+    // With half of those while resident trapped, their completions exit, too.
     let half = side(1_000, 1_500);
-    assert_eq!((half.at_home(), half.exits_at_home()), (3_000, 3_000));
+    assert_eq!((half.while_resident(), half.exits_while_resident()), (3_000, 3_000));
     let trap = side(1_000, 3_000);
-    assert_eq!((trap.at_home(), trap.exits_at_home()), (3_000, 6_000));
+    assert_eq!((trap.while_resident(), trap.exits_while_resident()), (3_000, 6_000));
 }
 
 #[test]
@@ -62,13 +65,13 @@ fn the_core_is_shared_by_all_operations() {
     assert!((both.cost_ticks_out() - 875.0).abs() < 1e-6, "{}", both.cost_ticks_out());
     let share = both.guest_share_ticks_out();
     assert!((share - 1_700.0 / 1_750.0).abs() < 1e-9, "{share}");
-    assert_eq!(both.exits_at_home(), 0.0);
+    assert_eq!(both.exits_while_resident(), 0.0);
     // Of core 0 50 in the time of an I/O of each; 25 of 1,025, for both.
     assert_eq!(both.others(), 25.0);
     assert!((both.others_share() - 25.0 / 1_025.0 / 2.0).abs() < 1e-9);
     let point = both.point();
     assert_eq!((point.pace, point.interrupts, point.cost), (500.0, 1.0, 1_000.0));
-    assert_eq!(both.instructions_per_turn(), 100_000.0);
+    assert_eq!(both.instructions_per_slice(), 100_000.0);
     assert_eq!(both.waits(), [0, 2 * (7 + 1_007)]);
     let one = Together { sides: vec![side(0, 0)], tick: Tick::default(), tsc_hz: None };
     assert_eq!(one.cost(), 2_000.0);
@@ -83,8 +86,8 @@ fn runs_are_pooled_by_what_was_counted() {
     let slow = run(Side { guest: 4 * fast.sides[0].guest, ..side(3_000, 0) }, 3_000.0);
     let both = Together::pooled(&[fast.clone(), slow.clone()]);
     assert_eq!((both.operations(), both.sides.len()), (8_000, 1));
-    assert_eq!(both.sides[0].exits.turns, 80);
-    assert_eq!(both.sum(Side::at_home), 4_000);
+    assert_eq!(both.sides[0].exits.slices, 80);
+    assert_eq!(both.sum(Side::while_resident), 4_000);
     assert_eq!(both.waits(), [0, 7 + 1_007 + 7 + 3_007]);
     assert_eq!((both.cost(), both.tick.guest), ((2_000.0 + 7_700.0) / 2.0, 2_000.0));
     let fractions = fractions(&[fast.clone(), slow.clone()], &[slow, fast], Together::cost);

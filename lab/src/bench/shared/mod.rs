@@ -28,7 +28,7 @@ use exitless::context::Context;
 use figures::{Side, Together};
 
 /// Exits that an interrupt may cost on average that comes while its owner has the core.
-const MOST_AT_HOME: f64 = 0.05;
+const MOST_WHILE_RESIDENT: f64 = 0.05;
 
 /// What `bench shared` takes.
 #[derive(clap::Args, Clone, Debug)]
@@ -112,18 +112,22 @@ pub fn smoke(cx: &Context, kit: &Kit) -> Result<()> {
     let step = Step::begin("two on a core     eli".to_owned());
     let together = boot::boot(cx, kit, &load, Column::ELI, &step).and_then(figures);
     match &together {
-        Ok(t) => step.end(&format!("{:.4} exits for an interrupt at home", t.exits_at_home())),
+        Ok(t) => step
+            .end(&format!("{:.4} exits for an interrupt while resident", t.exits_while_resident())),
         Err(_) => step.end("failed"),
     }
     let together = together?;
-    let (home, all) = (together.sum(Side::at_home), together.sum(|side| side.interrupts));
-    if home < all / 2 {
-        bail!("two on a core: only {home} of {all} interrupts came while their owner had the core");
-    }
-    if together.exits_at_home() > MOST_AT_HOME {
-        let exits = together.sum(Side::exits_at_home);
+    let (resident, all) =
+        (together.sum(Side::while_resident), together.sum(|side| side.interrupts));
+    if resident < all / 2 {
         bail!(
-            "two on a core: {exits} exits for {home} interrupts that came while their owner had the core, {MOST_AT_HOME} each at most expected"
+            "two on a core: only {resident} of {all} interrupts came while their owner had the core"
+        );
+    }
+    if together.exits_while_resident() > MOST_WHILE_RESIDENT {
+        let exits = together.sum(Side::exits_while_resident);
+        bail!(
+            "two on a core: {exits} exits for {resident} interrupts that came while their owner had the core, {MOST_WHILE_RESIDENT} each at most expected"
         );
     }
     Ok(())

@@ -57,8 +57,11 @@ fn table(cells: &[Cell], control: Option<&Control>) -> Table {
     table.section(Source::Measured, "");
     table.line("I/Os counted", all(&|t| whole(t.operations() as f64)));
     table.line("device interrupts per I/O", all(&|t| two(t.per_operation(|s| s.interrupts))));
-    table.line("exits per interrupt at home", vm(&|t| three(t.exits_at_home())));
-    table.part("interrupts at home, of all", vm(&|t| three(t.per_interrupt(Side::at_home))));
+    table.line("exits per interrupt while resident", vm(&|t| three(t.exits_while_resident())));
+    table.part(
+        "interrupts while resident, of all",
+        vm(&|t| three(t.per_interrupt(Side::while_resident))),
+    );
     table.part(
         "given by the host, of all",
         vm(&|t| three(t.per_interrupt(|s| s.exits.device_injected))),
@@ -73,7 +76,7 @@ fn table(cells: &[Cell], control: Option<&Control>) -> Table {
             table.part(reason_name(reason as usize), vm(&|t| three(of(t))));
         }
     }
-    table.line("instructions per turn", vm(&|t| whole(t.instructions_per_turn())));
+    table.line("instructions per time slice", vm(&|t| whole(t.instructions_per_slice())));
     table.line("instructions per I/O, of all on the core", all(&|t| whole(t.cost())));
     table.part("ticks out", all(&|t| whole(t.cost_ticks_out())));
     table.line("guest share of instructions", vm(&|t| three(t.guest_share())));
@@ -173,10 +176,10 @@ pub struct Row {
     runs: usize,
     operations: u64,
     interrupts: u64,
-    interrupts_at_home: u64,
-    exits_per_interrupt_at_home: f64,
+    interrupts_while_resident: u64,
+    exits_per_interrupt_while_resident: f64,
     device_injected: u64,
-    turns: u64,
+    slices: u64,
     exits_by_reason: std::collections::BTreeMap<String, u64>,
     instructions_per_operation: f64,
     guest_share: f64,
@@ -211,10 +214,10 @@ pub fn rows(cells: &[Cell], control: Option<&Control>, load: &Load) -> Vec<Row> 
             runs: cell.runs.len(),
             operations: t.operations(),
             interrupts: t.sum(|s| s.interrupts),
-            interrupts_at_home: t.sum(Side::at_home),
-            exits_per_interrupt_at_home: t.exits_at_home(),
+            interrupts_while_resident: t.sum(Side::while_resident),
+            exits_per_interrupt_while_resident: t.exits_while_resident(),
             device_injected: t.sum(|s| s.exits.device_injected),
-            turns: t.sum(|s| s.exits.turns),
+            slices: t.sum(|s| s.exits.slices),
             exits_by_reason: exits.filter(|(_, n)| *n > 0).collect(),
             instructions_per_operation: t.cost(),
             guest_share: t.guest_share(),

@@ -6,7 +6,7 @@ use crate::selftest::case::{Case, Expected, Guest};
 use attacks::Attack;
 use exitless::{
     report::{Report, VmReport},
-    session::Wishes,
+    session::Commands,
 };
 use std::ops::ControlFlow;
 
@@ -66,7 +66,7 @@ impl Conductor {
         consoles: &[Vec<u8>],
         report: &Report,
         live: &Report,
-        wishes: &Wishes,
+        commands: &Commands,
     ) -> ControlFlow<()> {
         self.seen.resize(consoles.len(), Seen::default());
         for ((seen, guest), console) in self.seen.iter_mut().zip(&case.guests).zip(consoles) {
@@ -79,7 +79,7 @@ impl Conductor {
                 |((s, g), _): ((&Seen, &Guest), &VmReport)| s.ready || !g.options.is_empty();
             if rounds >= ROUNDS && attackers().all(waits) {
                 let all = (1..).zip(case.guests.iter().skip(1));
-                all.filter(|(_, g)| !sleeps(g)).for_each(|(vm, _)| wishes.type_to(vm, "!"));
+                all.filter(|(_, g)| !sleeps(g)).for_each(|(vm, _)| commands.type_to(vm, "!"));
                 self.begun = true;
             }
             return ControlFlow::Continue(());
@@ -94,7 +94,7 @@ impl Conductor {
         }
         if !self.told && self.over.is_some_and(|over| rounds >= over + ROUNDS) {
             self.told = true;
-            wishes.type_to(0, "\n");
+            commands.type_to(0, "\n");
         }
         let mut all = case.guests.iter().zip(&report.vms);
         let others_ended = all.all(|(g, vm)| g.is_endless() || vm.end.is_some());
@@ -104,7 +104,7 @@ impl Conductor {
         // Their counters are reported when they end, and so never: asked for now.
         if !self.asked {
             self.asked = true;
-            wishes.ask();
+            commands.ask();
         }
         let counted =
             |(g, vm): (&Guest, &VmReport)| !g.is_endless() || vm.vcpus.len() >= g.cpus as usize;
@@ -134,7 +134,7 @@ mod tests {
         consoles: Vec<Vec<u8>>,
         report: Report,
         live: Report,
-        wishes: Wishes,
+        commands: Commands,
     }
 
     impl Run {
@@ -147,20 +147,20 @@ mod tests {
             let [report, live] =
                 [(); 2].map(|()| Report::new(names.into_iter().take(case.guests.len())));
             let consoles = vec![Vec::new(); case.guests.len()];
-            let (conductor, wishes) = (Conductor::default(), Wishes::default());
-            Run { case, conductor, consoles, report, live, wishes }
+            let (conductor, commands) = (Conductor::default(), Commands::default());
+            Run { case, conductor, consoles, report, live, commands }
         }
 
         fn say(&mut self, vm: usize, text: &str) -> bool {
             self.consoles[vm].extend_from_slice(text.as_bytes());
-            let Run { case, conductor, consoles, report, live, wishes } = self;
-            conductor.lead(case, consoles, report, live, wishes).is_break()
+            let Run { case, conductor, consoles, report, live, commands } = self;
+            conductor.lead(case, consoles, report, live, commands).is_break()
         }
 
         /// The counters are asked for, and the run ends when they are there.
         fn counted(&mut self) -> bool {
             let early = self.say(0, "");
-            let asked = self.wishes.take_question();
+            let asked = self.commands.take_question();
             for vm in 1..self.consoles.len() as u32 {
                 let counters = Counters::default();
                 self.live.see(&Record::Counters { vm, vcpu: 0, counters, cycles: 0 });
@@ -177,7 +177,7 @@ mod tests {
         }
 
         fn typed(&self) -> Vec<(usize, &'static str)> {
-            self.wishes.typed()
+            self.commands.typed()
         }
     }
 

@@ -1,6 +1,6 @@
 //! What must come of a run with attackers.
 
-use super::steady::{self, Verified};
+use super::victim::{self, Verified};
 use crate::selftest::{
     case::{Case, Cores, Expected, Guest, Outcome},
     kernel::Variant,
@@ -12,15 +12,15 @@ use ledger::{Counters, Reason};
 use plan::{Choice, Class, DeviceName, Policy, Protection};
 use std::collections::HashMap;
 
-/// The longest time that Linux's heart, which beats a hundred times a second, may stand still, in
+/// The longest time that Linux's heartbeat, which comes a hundred times a second, may stand still, in
 /// microseconds, beyond what the machine itself did meanwhile: the emulator stops all of its CPUs for
 /// what one of them does, and on a busy machine for seconds, which the host's own core sees, too. Less would be a statement about that machine; the
 /// tight bound is the one on exits ([`share`]).
 const LONGEST_GAP: u64 = 1_000_000;
 
-/// What Linux says once when its timer interrupt took some milliseconds: another's turn fell into it,
+/// What Linux says once when its timer interrupt took some milliseconds: another's time slice fell into it,
 /// which is what sharing a core means, or the machine that the emulator runs on did something else
-/// meanwhile. How long its heart stands still is judged all the same.
+/// meanwhile. How long its heartbeat stands still is judged all the same.
 const LATE: &str = "hrtimer: interrupt took ";
 
 /// Bytes that the [`Conductor`](super::Conductor) types on its console.
@@ -47,11 +47,11 @@ pub fn complaints(case: &Case, outcome: &Outcome) -> Vec<String> {
         counted(guest, vm, &mut of_vm);
         // Those of one that never ends are known in no other way.
         let counters = if vm.end.is_some() { vm.counters() } else { live.counters() };
-        if shares && counters.turns == 0 {
+        if shares && counters.slices == 0 {
             of_vm.push("it shares its core with nobody".to_owned());
         }
         match guest.variant {
-            Variant::Steady => {
+            Variant::Victim => {
                 let core = Core { shares, faults: case.host.iommu_faults };
                 victim(guest, core, console, outcome, &mut of_vm);
             }
@@ -184,7 +184,7 @@ fn victim(guest: &Guest, core: Core, console: &str, outcome: &Outcome, wrong: &m
         Ok(verified) => verified,
         Err(error) => return wrong.push(format!("{error:#}")),
     };
-    if let Some(block) = steady::damaged(&outcome.disk, verified.rounds) {
+    if let Some(block) = victim::damaged(&outcome.disk, verified.rounds) {
         wrong.push(format!("block {block} of its disk isn't what it wrote"));
     }
     let (gap, paused) =
@@ -192,7 +192,7 @@ fn victim(guest: &Guest, core: Core, console: &str, outcome: &Outcome, wrong: &m
     if gap > LONGEST_GAP + paused {
         let most = LONGEST_GAP;
         wrong.push(format!(
-            "its heart stood still for {gap} us, the machine in them for {paused}, and {most} more are allowed"
+            "its heartbeat stood still for {gap} us, the machine in them for {paused}, and {most} more are allowed"
         ));
     }
     wrong.extend(core.unexplained(guest.policy, &verified));
@@ -217,7 +217,7 @@ fn own_core(policy: Choice, reason: Reason, verified: &Verified) -> u64 {
 
 /// The same where it shares its core. Its disk's interrupts come while others have the core, too; it
 /// sleeps at most once for each interrupt that it has; and what it must bear of the others is that for
-/// each slice of time one of their turns begins, one of their interrupts comes, and core 0 looks once
+/// each time slice one of theirs begins, one of their interrupts comes, and core 0 looks once
 /// after the core.
 fn shared_core(reason: Reason, verified: &Verified) -> u64 {
     let own = |reason| verified.of(reason);
@@ -228,7 +228,7 @@ fn shared_core(reason: Reason, verified: &Verified) -> u64 {
         Reason::OtherEoi => own(Reason::ConsoleIo),
         Reason::DeviceInterrupt | Reason::DeviceEoi => verified.device,
         Reason::Halt => verified.device + verified.ticks + own(Reason::ConsoleIo),
-        Reason::Turn | Reason::OtherVcpu => slices,
+        Reason::SliceEnd | Reason::OtherVcpu => slices,
         Reason::Kick => slices + TYPED,
         _ => 0,
     }
@@ -380,7 +380,7 @@ mod tests {
     const SHARED: Core = Core { shares: true, ..OWN };
 
     #[test]
-    fn a_complaint_is_harm_but_for_anothers_turn_on_a_shared_core() {
+    fn a_complaint_is_harm_but_for_anothers_slice_on_a_shared_core() {
         let case = super::super::all().into_iter().find(|c| c.name == "hostile/nobody-eli");
         let guest = &case.unwrap().guests[0];
         let complain = |shares, console: &str| {
@@ -450,7 +450,7 @@ mod tests {
         let slice = 1000 * u64::from(plan::DEFAULT_SLICE);
         let in_slices = |more| Verified { time: 9 * slice, ..verified(&[more]) };
         let with = |more| SHARED.unexplained(Policy::Eli, &in_slices(more)).len();
-        for most in [(Turn, 10), (OtherVcpu, 10), (Kick, 11), (DeviceEoi, 100), (Halt, 200)] {
+        for most in [(SliceEnd, 10), (OtherVcpu, 10), (Kick, 11), (DeviceEoi, 100), (Halt, 200)] {
             assert_eq!(with(most), 0, "{most:?}");
             assert_eq!(with((most.0, most.1 + 1)), 1, "{most:?}");
         }

@@ -1,7 +1,7 @@
 //! A round of a soak: Linux at work, an attacker with a list of subjects, and a random guest. Everything
 //! about it follows from a seed and its number, so that one alone can be run again.
 
-use super::{RUNS, attacked, complaints, judge, steady::Verified};
+use super::{RUNS, attacked, complaints, judge, victim::Verified};
 use crate::selftest::case::{Case, Cores, Expected, Guest, Outcome};
 use attacks::Ends;
 use plan::Policy;
@@ -93,7 +93,7 @@ pub struct Tally {
     pub stopped: u64,
     /// Linux's rounds of verified I/O.
     pub verified: u64,
-    /// The longest time between two beats of Linux's heart, in microseconds.
+    /// The longest time between two of Linux's heartbeats, in microseconds.
     pub gap: u64,
     /// Of that, how long the machine stood still, in microseconds.
     pub pause: u64,

@@ -1,5 +1,5 @@
 //! Attackers beside a well-behaved Linux guest: it writes to its own disk, reads back and compares,
-//! and its heart beats, for as long as the attacks last.
+//! and its heartbeat goes on, for as long as the attacks last.
 //!
 //! One run is one Linux and up to three attackers, each of which goes through a list of attacks
 //! (`guests/hostile`). They begin when Linux is at work, and Linux ends when they are over: see
@@ -8,7 +8,7 @@
 mod conductor;
 mod judge;
 mod mixed;
-mod steady;
+mod victim;
 
 pub use conductor::Conductor;
 pub use judge::{complaints, told};
@@ -20,10 +20,10 @@ use super::kernel::Variant;
 use attacks::Ends;
 use plan::{Class, DeviceName, Policy, Protection};
 
-/// More for Linux's command line. Its watchdog for lockups is left as it is, at twenty seconds: its heart is judged more
+/// More for Linux's command line. Its watchdog for lockups is left as it is, at twenty seconds: its heartbeat is judged more
 /// strictly (see [`judge`]). The one over its clock wants to run twice a second and complains of a slow emulator
 /// long before.
-pub const STEADY: &str = "quiet tsc=nowatchdog exitless.workload=steady";
+pub const VICTIM: &str = "quiet tsc=nowatchdog exitless.workload=victim";
 /// Bytes of its disk.
 pub const DISK_BYTES: u64 = 64 << 20;
 
@@ -50,9 +50,9 @@ const PLACES: &[(Cores, &[Policy])] =
 /// Runs in which the IOMMU's interrupt must arrive by this protection, while guests' devices do their worst. In
 /// all others it goes to core 0, and may or may not come.
 const CRITICAL: &[(&str, Protection, &str)] = &[
-    ("hostile/devices-direct", Protection::Elsewhere, "told by elsewhere"),
-    ("hostile/devices-eli", Protection::Nmi, "told by nmi"),
-    ("hostile/devices-shared-eli", Protection::Limit, "told by limit"),
+    ("hostile/devices-direct", Protection::Elsewhere, "reported by elsewhere"),
+    ("hostile/devices-eli", Protection::Nmi, "reported by nmi"),
+    ("hostile/devices-shared-eli", Protection::Limit, "reported by limit"),
 ];
 
 /// All of them.
@@ -109,7 +109,7 @@ fn random(policy: Policy) -> Case {
 fn linux(policy: Policy) -> Guest {
     Guest {
         tests: "",
-        variant: Variant::Steady,
+        variant: Variant::Victim,
         devices: vec![DeviceName::Named { class: Class::Nvme, index: 0 }],
         end: Expected::PowerOff,
         says: Vec::new(),

@@ -1,8 +1,8 @@
 /*
- * A well-behaved neighbour: writes to a disk, reads back, compares every byte, and keeps a
+ * The guest that must come to no harm beside an attacker: writes to a disk, reads back, compares every byte, and keeps a
  * heartbeat, until somebody types a line on its console.
  *
- *   steady DISK
+ *   victim DISK
  *
  * Round r writes the r-th part of the region (PARTS of them, in turn), each block its own
  * pattern of round and place, and reads it back; before that it compares what was
@@ -12,10 +12,10 @@
  *
  * Meanwhile a part of its memory holds a pattern, compared at the end.
  *
- * The heart is a thread of the highest priority that wants to run a hundred times a second; the
+ * The heartbeat is that of a thread of the highest priority that wants to run a hundred times a second; the
  * largest time between two beats is what another VM could have done to this one.
  *
- * From "@exitless steady" to the last line the hypervisor's ledger is watched, by plain loads.
+ * From "@exitless victim" to the last line the hypervisor's ledger is watched, by plain loads.
  */
 #define _GNU_SOURCE
 #include "../measure/measure.h"
@@ -95,7 +95,7 @@ static void round_of(uint64_t round)
         compare(round, place, "right after it was written");
 }
 
-static void *heart(void *unused)
+static void *heartbeat(void *unused)
 {
     (void)unused;
     uint64_t last = now(), next = last, last_tsc = __builtin_ia32_rdtsc();
@@ -155,7 +155,7 @@ int main(int count, char **arguments)
 
     setlinebuf(stdout);
     if (count != 2)
-        fail("usage: steady DISK");
+        fail("usage: victim DISK");
     snprintf(path, sizeof path, "/dev/%s", arguments[1]);
     disk = open(path, O_RDWR | O_DIRECT);
     if (disk < 0)
@@ -170,10 +170,10 @@ int main(int count, char **arguments)
     pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
     pthread_attr_setschedpolicy(&attributes, SCHED_FIFO);
     pthread_attr_setschedparam(&attributes, &highest);
-    if ((errno = pthread_create(&thread, &attributes, heart, NULL)))
-        fail("the heart: %s", strerror(errno));
+    if ((errno = pthread_create(&thread, &attributes, heartbeat, NULL)))
+        fail("the heartbeat: %s", strerror(errno));
 
-    printf("@exitless steady\n");
+    printf("@exitless victim\n");
     interrupts_read(&start);
     ledger_read(before);
     beats = gap.nanoseconds = 0;

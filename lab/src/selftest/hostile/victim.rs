@@ -1,5 +1,5 @@
-//! What Linux's `steady` says at its end, and what must be on its disk then
-//! (`guests/linux/disk/steady.c`).
+//! What Linux's `victim` says at its end, and what must be on its disk then
+//! (`guests/linux/disk/victim.c`).
 
 use anyhow::{Result, anyhow};
 use ledger::Reason;
