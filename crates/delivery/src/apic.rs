@@ -13,6 +13,7 @@
 //! LINT1, and nothing raises the thermal and performance entries: they hold what is written.
 
 use crate::{Addressing, ApicBase, ApicMode, Destination, Refused, VectorSet, class, is_ordinary};
+use registers::*;
 
 /// What the emulation needs of the core it runs on.
 pub trait Core {
@@ -77,43 +78,6 @@ pub enum WriteEffect {
         page: u8,
     },
 }
-
-// Register numbers: MSR 0x800 + n, and 16 × n in the xAPIC's page.
-const ID: u8 = 0x02;
-const VERSION: u8 = 0x03;
-const TPR: u8 = 0x08;
-const PPR: u8 = 0x0A;
-const EOI: u8 = 0x0B;
-const LDR: u8 = 0x0D;
-const SVR: u8 = 0x0F;
-const ISR: u8 = 0x10;
-const TMR: u8 = 0x18;
-const IRR: u8 = 0x20;
-const ESR: u8 = 0x28;
-const ICR: u8 = 0x30;
-const LVT_TIMER: u8 = 0x32;
-const LVT_THERMAL: u8 = 0x33;
-const LVT_ERROR: u8 = 0x37;
-const TIMER_INITIAL: u8 = 0x38;
-const TIMER_CURRENT: u8 = 0x39;
-const TIMER_DIVIDE: u8 = 0x3E;
-const SELF_IPI: u8 = 0x3F;
-
-const LVT_MASKED: u32 = 1 << 16;
-const LVT_PERIODIC: u32 = 1 << 17;
-/// Another delivery mode than fixed.
-const LVT_MODE: u32 = 0x700;
-const LVT_BITS: u32 = 0x3_57FF;
-const SVR_ENABLED: u32 = 1 << 8;
-/// ESR bits: a vector below 16 was sent, or received; a register that isn't there was named.
-const ERROR_SEND_VECTOR: u32 = 1 << 5;
-const ERROR_RECEIVE_VECTOR: u32 = 1 << 6;
-const ERROR_REGISTER: u32 = 1 << 7;
-/// Six LVT entries, version as an integrated APIC says it, no EOI-broadcast suppression.
-const VERSION_VALUE: u32 = 5 << 16 | 0x14;
-const DIVIDE_BITS: u32 = 0b1011;
-/// The lowest vector of an interrupt.
-const FIRST_VECTOR: u8 = 16;
 
 /// The virtual local APIC of one vCPU.
 #[derive(Clone, Debug)]
@@ -427,23 +391,12 @@ impl LocalApic {
     }
 }
 
-/// The bits that a write may set: others raise #GP in x2APIC mode, and mean nothing in xAPIC mode.
-/// `None`: not a register that is written, or not the same way in both.
-const fn writable(register: u8) -> Option<u32> {
-    Some(match register {
-        TPR => 0xFF,
-        EOI | ESR => 0,
-        SVR => 0x1FF,
-        LVT_TIMER..=LVT_ERROR | TIMER_INITIAL => u32::MAX,
-        TIMER_DIVIDE => DIVIDE_BITS,
-        _ => return None,
-    })
-}
-
 #[path = "apic_command.rs"]
 mod command;
 #[path = "apic_page.rs"]
 mod page;
+#[path = "apic_registers.rs"]
+mod registers;
 
 #[cfg(test)]
 #[path = "apic_mode_tests.rs"]

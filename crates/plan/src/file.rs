@@ -5,26 +5,22 @@
 //! are the caller's to resolve and read.
 
 use crate::{
-    CHOICES, Choice, Class, DEFAULT_WEIGHT, DeviceError, DeviceName, Host, Mac, MacError,
-    MicrosError, Network, OnReset, Place, Plan, Policy, Protection, SizeError, Vm,
-    WithoutRemapping, check,
-    check::before,
-    nearest, parse_micros, parse_size,
-    shown::{Escaped, Shown},
+    CHOICES, Choice, Class, DEFAULT_WEIGHT, DeviceName, Host, Mac, Network, OnReset, Place, Plan,
+    Policy, Protection, Vm, WithoutRemapping, check, nearest, parse_micros, parse_size,
 };
 use alloc::{
     borrow::ToOwned,
-    boxed::Box,
     collections::BTreeSet,
     format,
     string::{String, ToString},
     vec::Vec,
 };
-use core::fmt;
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
+
+pub use crate::file_error::{Error, Fault, Policies};
 
 const ROOT_KEYS: [&str; 4] = ["vm", "network", "host", "slice"];
 const HOST_KEYS: [&str; 2] = ["iommu_faults", "without_interrupt_remapping"];
@@ -35,117 +31,6 @@ const KEYS: [&str; 9] =
 pub const DEFAULT_MEMORY: u64 = 1 << 30;
 /// Known policies that this version can't run.
 const LATER: [&str; 1] = ["posted"];
-
-/// Why a file was refused. Displays as `vm.toml:3: [vm.web] cpus: …`.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file}:{line}: {}{fault}", before(.place, .key))]
-pub struct Error {
-    /// The file's name as the caller gave it.
-    pub file: String,
-    /// The line, counted from 1.
-    pub line: usize,
-    /// The table.
-    pub place: Place,
-    /// The key; empty when it is about the table itself.
-    pub key: String,
-    /// What is wrong.
-    pub fault: Box<Fault>,
-}
-
-/// What can be wrong with a file.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// Not TOML.
-    #[error("not valid TOML: {}", Escaped(.0))]
-    Toml(String),
-    /// A VM, a table or a key that is there already.
-    #[error("`{}` is given twice; each VM, table and key is given once", Shown(.0))]
-    Twice(String),
-    /// A key that means nothing.
-    #[error("unknown key `{}`; {hint}", Shown(.found))]
-    UnknownKey {
-        /// The key.
-        found: String,
-        /// What is known.
-        hint: String,
-    },
-    /// A value of the wrong type.
-    #[error("this is {found}, but it has to be {needed}")]
-    Type {
-        /// The type found.
-        found: &'static str,
-        /// The type needed, with an example.
-        needed: &'static str,
-    },
-    /// A number that is no core.
-    #[error("`{}` is no core; cores are numbered 0, 1, 2 …", Shown(.0))]
-    Core(String),
-    /// A number that is no weight.
-    #[error("`{}` is no weight; give a number from 1 to {max}", Shown(.0), max = crate::MAX_WEIGHT)]
-    Weight(String),
-    /// Not given, and there is no default.
-    #[error("it has no `{0}`; give the path of one, such as {0} = \"vmlinuz\"")]
-    Missing(&'static str),
-    /// An empty path.
-    #[error("the path is empty; give the path of a file")]
-    EmptyPath,
-    /// A policy that isn't built yet.
-    #[error("\"{0}\" is not available in this version; use {Policies}")]
-    Later(String),
-    /// Not a policy.
-    #[error("\"{}\" is no interrupt policy; {hint}", Shown(.found))]
-    UnknownPolicy {
-        /// The word.
-        found: String,
-        /// What is known.
-        hint: String,
-    },
-    /// Not a way to take a reset.
-    #[error("\"{}\" is nothing that a reset can lead to; use \"restart\" or \"stop\"", Shown(.0))]
-    Reset(String),
-    /// Not a way to keep an interrupt safe.
-    #[error("\"{}\" is no protection; use \"elsewhere\", \"nmi\" or \"limit\"", Shown(.0))]
-    Protection(String),
-    /// Not what to do without interrupt remapping.
-    #[error("\"{}\" is nothing that can be done without; use \"refuse\" or \"trust-every-guest\"", Shown(.0))]
-    WithoutRemapping(String),
-    /// Not a time.
-    #[error(transparent)]
-    Micros(#[from] MicrosError),
-    /// Not a size.
-    #[error(transparent)]
-    Size(#[from] SizeError),
-    /// Not a device.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-    /// A table for something that isn't a network controller.
-    #[error("`{}` is no network controller; tables are named after those, such as [network.nic0]", Shown(.0))]
-    Nic(String),
-    /// A number that isn't one of virtual functions.
-    #[error("`{}` is no number of virtual functions; give one from 1 to {max}", Shown(.0), max = check::MAX_VFS)]
-    Functions(String),
-    /// Not an Ethernet address.
-    #[error(transparent)]
-    Mac(#[from] MacError),
-    /// The file reads well, but can't be run.
-    #[error(transparent)]
-    Check(check::Fault),
-}
-
-/// Displays every policy that can be asked for: `"auto", "trap" or "eli"`.
-#[derive(Clone, Copy, Debug)]
-pub struct Policies;
-
-impl fmt::Display for Policies {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let last = CHOICES.len() - 1;
-        CHOICES.iter().enumerate().try_for_each(|(i, name)| match i {
-            0 => write!(f, "\"{name}\""),
-            i if i == last => write!(f, " or \"{name}\""),
-            _ => write!(f, ", \"{name}\""),
-        })
-    }
-}
 
 /// Reads a policy's name, of a file or the command line.
 pub fn parse_choice(text: &str) -> Result<Choice, Fault> {

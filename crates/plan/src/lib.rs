@@ -21,6 +21,8 @@ mod vm;
 
 #[cfg(any(test, feature = "file"))]
 pub mod file;
+#[cfg(any(test, feature = "file"))]
+mod file_error;
 pub mod image;
 #[cfg(any(test, feature = "file"))]
 mod nearest;

@@ -1,7 +1,7 @@
 //! A round of a soak: Linux at work, an attacker with a list of subjects, and a random guest. Everything
 //! about it follows from a seed and its number, so that one alone can be run again.
 
-use super::{RUNS, attacked, complaints, judge, victim::Verified};
+use super::{RUNS, attacked, attacker_judge, complaints, victim::Verified};
 use crate::selftest::case::{Case, Cores, Expected, Guest, Outcome};
 use attacks::Ends;
 use plan::Policy;
@@ -138,8 +138,8 @@ impl Tally {
             for attack in subject.attacks {
                 let name = format!("{}/{}", subject.name, attack.name);
                 let says = |text: &str| console.lines().any(|l| l.trim().starts_with(text));
-                let begun = judge::begun(&name, console);
-                if begun == 0 || judge::skipped(&name, console) {
+                let begun = attacker_judge::begun(&name, console);
+                if begun == 0 || attacker_judge::skipped(&name, console) {
                     continue;
                 }
                 self.attacks += 1;

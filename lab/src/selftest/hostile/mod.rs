@@ -5,10 +5,13 @@
 //! (`guests/hostile`). They begin when Linux is at work, and Linux ends when they are over: see
 //! [`Conductor`]. What must come of it says [`complaints`].
 
+mod attacker_judge;
 mod conductor;
+mod host_log;
 mod judge;
 mod mixed;
 mod victim;
+mod victim_judge;
 
 pub use conductor::Conductor;
 pub use judge::{complaints, told};
