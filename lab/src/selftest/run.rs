@@ -91,7 +91,7 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
                     live.see(&Record::Counters { vm, vcpu, counters, cycles: 0 });
                 }
                 if matches!(record, Record::Ended { .. }) && others_ended(case, &report) {
-                    neighbours(case).for_each(|(vm, _)| wishes.type_to(vm, "!"));
+                    neighbours(case).for_each(|(vm, _)| commands.type_to(vm, "!"));
                 }
                 // From the start on, a question follows each answer.
                 let answer = match &record {
