@@ -31,7 +31,8 @@ pub struct Args {
     /// Only what takes under five minutes: no Miri, fuzzing or bench, fewer random cases
     #[arg(long)]
     quick: bool,
-    /// Only the tests in the emulator whose name contains this; `*` stands for anything
+    /// Only the tests in the emulator whose name contains this; `*` stands for anything,
+    /// `^` for the name's begin, `$` for its end
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
 }

@@ -132,6 +132,31 @@ mod tests {
     }
 
     #[test]
+    fn only_what_resets_begins_anew() {
+        let begins = |ends| Attack { ends, ..SUBJECTS[0].attacks[0] }.begins();
+        assert_eq!(begins(Ends::Resets), 4);
+        assert_eq!([Ends::Contained, Ends::Stopped(""), Ends::Never].map(begins), [1; 3]);
+    }
+
+    /// What the table's helpers fill in, by a row of each.
+    #[test]
+    fn rows_have_what_they_are_made_with() {
+        let subject = |name: &str| *chosen(name).next().unwrap();
+        let attack = |name: &str, attack: &str| {
+            *subject(name).attacks.iter().find(|a| a.name == attack).unwrap()
+        };
+        assert_eq!(attack("interrupts", "no-eoi").takes, 14);
+        let dma = subject("dma");
+        assert!(dma.attacks.iter().any(|a| a.blocked.is_some_and(|b| b.device == Device::Edu)));
+        assert_eq!((subject("unmapped-idt").cpus, subject("unmapped-idt-smp").cpus), (1, 2));
+        let resets = attack("reboot-loop", "now").shows;
+        assert_eq!(
+            resets.iter().map(|s| (s.reason, s.eli)).collect::<Vec<_>>(),
+            [(Reason::PortIo, 9)]
+        );
+    }
+
+    #[test]
     fn a_choice_has_its_subjects_in_order() {
         let names = |text| chosen(text).map(|s| s.name).collect::<Vec<_>>();
         assert_eq!(names("exits,nothing,interrupts"), ["exits", "interrupts"]);

@@ -1,7 +1,7 @@
 //! Trees of functions, and which of them may be taken apart.
 
 use crate::{Acs, Bdf, Function, Kind, Why, extended_capability, together};
-use core::ops::RangeInclusive;
+use core::{cell::Cell, ops::RangeInclusive};
 use proptest::prelude::*;
 
 const ON: Acs = Acs { capability: 0x1F, control: 0x1F };
@@ -222,6 +222,13 @@ fn extended_capabilities_are_found_and_loops_end() {
     assert_eq!(extended_capability(0xD, |_| 0), None);
     assert_eq!(extended_capability(0xFFFF, |_| u32::MAX), None);
     assert_eq!(extended_capability(0xD, |_| 0x1001_0001), None, "it leads to itself");
+    // No list has more members than fit: one that leads to itself is left after as many.
+    let reads = Cell::new(0);
+    let loops = |_| {
+        reads.set(reads.get() + 1);
+        0x1001_0001
+    };
+    assert_eq!((extended_capability(0xD, loops), reads.get()), (None, 480));
     // Its pointer's two low bits are reserved; one into the conventional space ends the list.
     let odd = space(&[(0x100, 0x1471_0001), (0x144, 0x0001_000D)]);
     assert_eq!(extended_capability(0xD, odd), Some(0x144));

@@ -207,6 +207,26 @@ mod tests {
         assert_eq!(feed(&mut RecordDecoder::default(), &bytes), [live]);
     }
 
+    #[test]
+    fn a_frame_may_be_as_long_as_the_longest_and_no_longer() {
+        // Each COBS block of 254 bytes has one more before it.
+        let text = |length: usize| Record::Ended { vm: 1, end: End::Fault("x".repeat(length)) };
+        let frame = |length: usize| encode(&text(length)).len() - 1;
+        let longest = (MAX_RECORD - 100..MAX_RECORD).rfind(|n| frame(*n) == MAX_RECORD).unwrap();
+        let mut d = RecordDecoder::default();
+        assert_eq!(feed(&mut d, &encode(&text(longest))), [text(longest)]);
+        // A frame that is too long and empty ones don't become records, nor spoil the next one.
+        assert_eq!(feed(&mut d, &encode(&text(longest + 1))), []);
+        assert_eq!(feed(&mut d, &[0, 0]), []);
+        // Nor one that begins like a record.
+        let mut more = encode(&text(1));
+        more.pop();
+        more.extend([1; MAX_RECORD]);
+        more.push(0);
+        assert_eq!(feed(&mut d, &more), []);
+        assert_eq!(feed(&mut d, &encode(&text(1))), [text(1)]);
+    }
+
     proptest! {
         #[test]
         fn live_counters_arrive_as_they_were_sent(

@@ -20,9 +20,9 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// Makes it, or brings it up to date.
-    pub fn make(cx: &Context) -> Result<Copy> {
-        let root = cx.target.join("mutants/tree");
+    /// Makes the one of this name in the build directory, or brings it up to date.
+    pub fn make(cx: &Context, name: &str) -> Result<Copy> {
+        let root = cx.target.join("mutants").join(name);
         let mut git = Command::new("git");
         git.arg("-C").arg(&cx.root);
         git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"]);

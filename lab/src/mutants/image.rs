@@ -6,30 +6,29 @@
 use super::{
     args::Args,
     copy::Copy,
+    document,
     entry::{self, Entry},
-    results::{Results, Verdict, key},
+    results::{Results, Verdict, hashed},
 };
-use crate::selftest::named;
+use crate::selftest::{has, named};
 use anyhow::{Context as _, Result, bail};
 use exitless::{context::Context, say::print, table::Table};
 use std::{
     env,
-    hash::{DefaultHasher, Hash, Hasher},
     path::PathBuf,
     process::{Command, ExitCode},
     time::Instant,
 };
 
-/// A change that hangs the host would hang its test: the cases have limits of their own, this is for several.
+/// What the image is built for.
 const TRIPLE: &str = "x86_64-unknown-none";
 /// What cargo builds quickly; none of it is measured.
-const QUICKLY: [(&str, &str); 3] = [
+const QUICKLY: [(&str, &str); 4] = [
     ("CARGO_PROFILE_RELEASE_LTO", "off"),
     ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1"),
     ("CARGO_PROFILE_RELEASE_DEBUG", "none"),
+    ("CARGO_PROFILE_RELEASE_INCREMENTAL", "true"),
 ];
-/// Around the table in the document.
-const MARKS: [&str; 2] = ["<!-- the image -->\n", "<!-- the end of the image -->\n"];
 
 /// Runs the chosen ones; status 0 if each was caught.
 pub fn run(args: &Args, cx: &Context) -> Result<ExitCode> {
@@ -41,9 +40,10 @@ pub fn run(args: &Args, cx: &Context) -> Result<ExitCode> {
     if args.list {
         return list(&chosen, cx);
     }
-    let copy = Copy::make(cx)?;
+    let copy = Copy::make(cx, "image")?;
     let results = Results::open(&cx.target.join("mutants/image.jsonl"), args.again)?;
     let mut runner = Runner { cx, copy, results };
+    runner.run_unchanged(&chosen)?;
     let mut table = Table::new(["change", "verdict", "by"]);
     let (mut caught, mut unseen) = (0, 0);
     for (i, entry) in chosen.iter().enumerate() {
@@ -66,7 +66,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<ExitCode> {
     print(format_args!("\n{table}\n{total}\n"))?;
     if chosen.len() == all.len() {
         let text = format!("```\n{table}```\n\n{total}.\n");
-        write(&cx.root.join("docs/mutants.md"), &text)?;
+        document::write(&cx.root, "image", &text)?;
     }
     Ok(if caught == judged { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -76,12 +76,7 @@ fn choose<'a>(all: &'a [Entry], args: &Args) -> Vec<&'a Entry> {
     let wanted = |e: &&Entry| args.only.as_ref().is_none_or(|text| named(&e.name, text));
     let mut chosen: Vec<_> = all.iter().filter(wanted).collect();
     let Some(sample) = args.sample else { return chosen };
-    let place = |e: &Entry| {
-        let mut hasher = DefaultHasher::new();
-        (args.seed, &e.name).hash(&mut hasher);
-        hasher.finish()
-    };
-    chosen.sort_by_key(|e| place(e));
+    chosen.sort_by_key(|e| hashed((args.seed, &e.name)));
     chosen.truncate(sample);
     chosen
 }
@@ -91,8 +86,12 @@ fn list(chosen: &[&Entry], cx: &Context) -> Result<ExitCode> {
     let mut stale = 0;
     for entry in chosen {
         let place = entry.place(&cx.root);
-        stale += usize::from(place.is_err());
-        let place = place.map_or_else(|e| format!("{e:#}"), |p| p.file.display().to_string());
+        let mut fits = place.is_ok();
+        let mut place = place.map_or_else(|e| format!("{e:#}"), |p| p.file.display().to_string());
+        if let Some(test) = entry.tests.iter().find(|test| !has(&exactly(test))) {
+            (fits, place) = (false, format!("there is no test {test}"));
+        }
+        stale += usize::from(!fits);
         let tests: Vec<_> = entry.tests.iter().chain(&entry.crates).cloned().collect();
         table.row([entry.name.clone(), place, tests.join(", ")]);
     }
@@ -115,11 +114,11 @@ impl Runner<'_> {
             Ok(place) => place,
             Err(why) => return Ok(Verdict::Stale(format!("{why:#}"))),
         };
-        let key = key(entry, &place.changed);
-        if let Some(known) = self.results.get(&entry.name, key) {
-            return Ok(known.clone());
+        let key = hashed((entry, &place.changed));
+        if let Some(known) = self.known(entry) {
+            return Ok(known);
         }
-        if let Some(test) = self.unfit(entry)? {
+        if let Some(test) = self.unfit(entry) {
             return Ok(Verdict::Unfit(test));
         }
         self.copy.change(&place.file, &place.changed)?;
@@ -133,24 +132,47 @@ impl Runner<'_> {
         Ok(verdict)
     }
 
-    /// The first of its tests that fails without the change.
-    fn unfit(&mut self, entry: &Entry) -> Result<Option<String>> {
-        let mut image = None;
-        for test in &entry.tests {
-            let name = format!("without/{}/{test}", entry.features.join("+"));
-            if self.results.get(&name, 0) == Some(&Verdict::Passes) {
-                continue;
+    /// Runs the tests of these without a change, all that need the same image one after the other.
+    fn run_unchanged(&mut self, chosen: &[&Entry]) -> Result<()> {
+        let mut images = Vec::new();
+        for entry in chosen.iter().filter(|e| e.unseen.is_none() && self.known(e).is_none()) {
+            if !images.contains(&&entry.features) {
+                images.push(&entry.features);
             }
-            let image = match &image {
-                Some(image) => image,
-                None => image.insert(self.build(entry)?.map_err(anyhow::Error::msg)?),
-            };
-            if !self.passes(test, image)? {
-                return Ok(Some(test.clone()));
-            }
-            self.results.put(&name, 0, Verdict::Passes)?;
         }
-        Ok(None)
+        for features in images {
+            let mut image = None;
+            let same = chosen.iter().filter(|e| &e.features == features);
+            for test in same.flat_map(|e| &e.tests) {
+                let name = unchanged(features, test);
+                if self.results.get(&name, 0) == Some(&Verdict::Passes) {
+                    continue;
+                }
+                let image = match &image {
+                    Some(image) => image,
+                    None => image.insert(self.build(features)?.map_err(anyhow::Error::msg)?),
+                };
+                if self.passes(test, image)? {
+                    self.results.put(&name, 0, Verdict::Passes)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// That it was caught, made as it would be now; what was missed is tried again.
+    fn known(&self, entry: &Entry) -> Option<Verdict> {
+        let place = entry.place(&self.copy.root).ok()?;
+        let known = self.results.get(&entry.name, hashed((entry, &place.changed)));
+        known.filter(|known| matches!(known, Verdict::Caught(_))).cloned()
+    }
+
+    /// The first of its tests that fails without the change.
+    fn unfit(&self, entry: &Entry) -> Option<String> {
+        let passes = |test: &&String| {
+            self.results.get(&unchanged(&entry.features, test), 0) == Some(&Verdict::Passes)
+        };
+        entry.tests.iter().find(|test| !passes(test)).cloned()
     }
 
     fn try_out(&self, entry: &Entry) -> Result<Verdict> {
@@ -162,7 +184,7 @@ impl Runner<'_> {
         if entry.tests.is_empty() {
             return Ok(Verdict::Missed);
         }
-        let image = match self.build(entry)? {
+        let image = match self.build(&entry.features)? {
             Ok(image) => image,
             Err(why) => return Ok(Verdict::Stale(why)),
         };
@@ -185,10 +207,10 @@ impl Runner<'_> {
     }
 
     /// The image as the copy is now, or why it can't be built.
-    fn build(&self, entry: &Entry) -> Result<std::result::Result<PathBuf, String>> {
+    fn build(&self, features: &[String]) -> Result<std::result::Result<PathBuf, String>> {
         let mut cargo = self.cargo();
         cargo.args(["build", "--quiet", "--release", "--target", TRIPLE, "-p", "hypervisor"]);
-        cargo.args(entry.features.iter().flat_map(|f| ["--features", f]));
+        cargo.args(features.iter().flat_map(|f| ["--features", f]));
         let output = cargo.output().context("cargo can't be started")?;
         if !output.status.success() {
             let text = String::from_utf8_lossy(&output.stderr);
@@ -201,7 +223,7 @@ impl Runner<'_> {
     /// Whether the tests of this name pass with this image; each must be there.
     fn passes(&self, test: &str, image: &PathBuf) -> Result<bool> {
         let mut own = Command::new(env::current_exe()?);
-        own.args(["test", "--only", test]).env("EXITLESS_HYPERVISOR", image);
+        own.args(["test", "--only", &exactly(test)]).env("EXITLESS_HYPERVISOR", image);
         let output = own.output().context("the tests can't be started")?;
         let text = String::from_utf8_lossy(&output.stdout);
         let ran = text.lines().any(|l| l.starts_with("ok ") || l.starts_with("FAIL "));
@@ -222,14 +244,14 @@ impl Runner<'_> {
     }
 }
 
-/// Puts the table between its marks.
-fn write(file: &PathBuf, table: &str) -> Result<()> {
-    let text = std::fs::read_to_string(file)?;
-    let (before, rest) = text.split_once(MARKS[0]).context("docs/mutants.md lost its marks")?;
-    let (_, behind) = rest.split_once(MARKS[1]).context("docs/mutants.md lost its marks")?;
-    let [first, last] = MARKS;
-    std::fs::write(file, format!("{before}{first}{table}{last}{behind}"))?;
-    Ok(())
+/// Under which the result of a test without any change is kept.
+fn unchanged(features: &[String], test: &str) -> String {
+    format!("without/{}/{test}", features.join("+"))
+}
+
+/// What `--only` takes for a case of this name and no other.
+fn exactly(test: &str) -> String {
+    format!("^{test}$")
 }
 
 #[cfg(test)]
@@ -242,10 +264,19 @@ mod tests {
     }
 
     #[test]
+    fn every_test_of_the_list_is_there() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let all = entry::read(&root.join("lab/mutants")).unwrap();
+        let missing = all.iter().flat_map(|e| &e.tests).filter(|test| !has(&exactly(test)));
+        assert_eq!(missing.collect::<Vec<_>>(), [""; 0]);
+    }
+
+    #[test]
     fn a_sample_is_the_same_with_the_same_seed() {
         let all = entries();
         let args = |seed| Args {
             image: true,
+            crates: false,
             only: None,
             sample: Some(5),
             seed,

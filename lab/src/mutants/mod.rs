@@ -6,9 +6,13 @@
 
 mod args;
 mod copy;
+mod crates;
+mod document;
 mod entry;
+mod equivalent;
 mod image;
 mod results;
+mod tool;
 
 use anyhow::{Result, bail};
 use exitless::context::Context;
@@ -18,8 +22,11 @@ pub use args::Args;
 
 /// Runs what is asked for.
 pub fn mutants(args: &Args, cx: &Context) -> Result<ExitCode> {
-    if !args.image {
-        bail!("say which changes: --image for those to the hypervisor's image");
+    match (args.image, args.crates) {
+        (true, _) => image::run(args, cx),
+        (_, true) => crates::run(args, cx),
+        _ => {
+            bail!("say which changes: --image for the hypervisor's image, --crates for the crates")
+        }
     }
-    image::run(args, cx)
 }

@@ -1,6 +1,5 @@
 //! What was found of each change, kept as lines of JSON, and the table of it.
 
-use super::entry::Entry;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::{
@@ -53,10 +52,10 @@ pub struct Results {
     known: HashMap<(String, u64), Verdict>,
 }
 
-/// By which a result is known again: the change, and the code it was made in.
-pub fn key(entry: &Entry, code: &str) -> u64 {
+/// By which a result is known again: of the change, and of the code it was made in.
+pub fn hashed(of: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (entry, code).hash(&mut hasher);
+    of.hash(&mut hasher);
     hasher.finish()
 }
 
@@ -81,6 +80,9 @@ impl Results {
     /// Keeps one.
     pub fn put(&mut self, name: &str, key: u64, verdict: Verdict) -> Result<()> {
         let line = Line { name: name.to_owned(), key, verdict: verdict.clone() };
+        if let Some(folder) = self.file.parent() {
+            fs::create_dir_all(folder)?;
+        }
         let mut file = OpenOptions::new().create(true).append(true).open(&self.file)?;
         writeln!(file, "{}", serde_json::to_string(&line)?)?;
         self.known.insert((name.to_owned(), key), verdict);

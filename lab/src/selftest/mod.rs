@@ -48,16 +48,7 @@ const LOG_LINES: usize = 40;
 /// Runs the cases: all, those that make up a quick test, or those whose name has
 /// `only` in it ([`named`]). A case that fails doesn't stop the others.
 pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
-    let mut cases = cases::all();
-    cases.extend(smp::all());
-    cases.extend(network::all());
-    cases.extend(timers::all());
-    cases.extend(shared::all());
-    cases.extend(refusals::all());
-    cases.extend(topology::all());
-    cases.extend(trusting::all());
-    cases.extend(planted::all());
-    cases.extend(hostile::all());
+    let mut cases = all();
     let total = cases.len();
     let wanted = |c: &Case| match only {
         Some(text) => named(&c.name, text),
@@ -133,6 +124,25 @@ fn one(case: &Case, kernel: &Kernel, cx: &Context) -> Summary {
     }
     println!("{}", lines.join("\n"));
     Summary::one(&case.name, passed)
+}
+
+fn all() -> Vec<Case> {
+    let mut cases = cases::all();
+    cases.extend(smp::all());
+    cases.extend(network::all());
+    cases.extend(timers::all());
+    cases.extend(shared::all());
+    cases.extend(refusals::all());
+    cases.extend(topology::all());
+    cases.extend(trusting::all());
+    cases.extend(planted::all());
+    cases.extend(hostile::all());
+    cases
+}
+
+/// Whether a case has this text in its name ([`named`]).
+pub fn has(text: &str) -> bool {
+    all().iter().any(|case| named(&case.name, text))
 }
 
 /// Shows what is wrong with a run, and all that it said.
