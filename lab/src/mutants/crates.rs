@@ -109,7 +109,7 @@ impl Runner<'_> {
         counts.equivalent = counts.chosen - chosen.len();
         chosen.retain(|change| self.known(change).is_none_or(|known| known == Outcome::Missed));
         if !chosen.is_empty() {
-            self.run(package, &chosen)?;
+            self.run(package, &all, &chosen)?;
         }
         let mut missed = Vec::new();
         for change in choose(&all, self.args) {
@@ -141,14 +141,13 @@ impl Runner<'_> {
         }
     }
 
-    fn run(&mut self, package: &str, chosen: &[&Change]) -> Result<()> {
-        for (place, outcome) in tool::run(self.cx, &self.copy, package, chosen)? {
+    fn run(&mut self, package: &str, all: &[Change], chosen: &[&Change]) -> Result<()> {
+        for (change, outcome) in tool::run(self.cx, &self.copy, package, all, chosen)? {
             let verdict = match outcome {
                 Outcome::Caught => Verdict::Caught(CAUGHT.into()),
                 Outcome::Missed => Verdict::Missed,
                 Outcome::Unviable => Verdict::Stale(UNVIABLE.into()),
             };
-            let change = chosen[place];
             self.results.put(&change.identity(), hashed(&change.diff), verdict)?;
         }
         if self.cx.interrupted() {

@@ -114,13 +114,15 @@ fn known_by_text(listed: Vec<Listed>) -> Vec<Change> {
     listed.into_iter().map(change).collect()
 }
 
-/// Makes these changes, one at a time; those that it didn't come to are not in what it gives.
-pub fn run(
+/// Makes the `chosen` ones of `all` changes, one at a time; those that it didn't come to are not in what it gives.
+/// cargo-mutants leaves out no field of a struct expression, whatever it is told: some more may be in it.
+pub fn run<'a>(
     cx: &Context,
     copy: &Copy,
     package: &str,
+    all: &'a [Change],
     chosen: &[&Change],
-) -> Result<Vec<(usize, Outcome)>> {
+) -> Result<Vec<(&'a Change, Outcome)>> {
     let folder = tempfile::tempdir().context("no temporary folder can be made")?;
     let mut tool = tool(copy);
     tool.args(["--in-place", "--no-shuffle", "--package", package, "--output"]).arg(folder.path());
@@ -138,8 +140,9 @@ pub fn run(
         let text = fs::read_to_string(folder.path().join("mutants.out").join(list));
         let text = text.unwrap_or_default();
         for name in text.lines() {
-            let place = chosen.iter().position(|change| change.name == name);
-            outcomes.push((place.with_context(|| format!("nobody chose {name}"))?, outcome));
+            let change = all.iter().find(|change| change.name == name);
+            let change = change.with_context(|| format!("there is no change {name}"))?;
+            outcomes.push((change, outcome));
         }
     }
     if outcomes.len() < chosen.len() && !cx.interrupted() {
