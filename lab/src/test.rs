@@ -5,7 +5,7 @@ use crate::{aside::Aside, bench, elf, fuzz, imports, selftest, summary::Summary}
 use anyhow::{Result, bail};
 use exitless::context::Context;
 use std::{
-    fs,
+    env, fs,
     io::{self, IsTerminal, Write},
     process::{Command, ExitCode, Stdio},
     time::{Duration, Instant},
@@ -22,6 +22,8 @@ const LOOM: [&str; 1] = ["mailbox"];
 const MIRI_STEP: &str = "Miri on the crates that fit";
 /// Seconds for each of the fuzz targets.
 const FUZZ_SECONDS: u64 = 4;
+/// How many changes to each crate are tried.
+const CHANGES: &str = "3";
 /// How much of a failed step's output is shown.
 const SHOWN_LINES: usize = 60;
 
@@ -31,6 +33,9 @@ pub struct Args {
     /// Only what takes under five minutes: no Miri, fuzzing or bench, fewer random cases
     #[arg(long)]
     quick: bool,
+    /// Also what takes long: changes to the crates, a few in each, that their tests must notice
+    #[arg(long, conflicts_with_all = ["quick", "only"])]
+    long: bool,
     /// Only the tests in the emulator whose name contains this; `*` stands for anything,
     /// `^` for the name's begin, `$` for its end
     #[arg(long, value_name = "TEXT")]
@@ -52,6 +57,9 @@ pub fn test(args: &Args, cx: &Context) -> Result<ExitCode> {
         steps.end_miri(miri)?;
         steps.fuzz()?;
         steps.bench()?;
+    }
+    if args.long {
+        steps.mutants()?;
     }
     let seconds = start.elapsed().as_secs();
     println!("\n{} min {:02} s", seconds / 60, seconds % 60);
@@ -158,6 +166,13 @@ impl Steps<'_> {
         }
         self.summary += Summary::one("the short bench", result.is_ok());
         Ok(())
+    }
+
+    /// A few changes to each crate; the whole list is `exitless mutants`.
+    fn mutants(&mut self) -> Result<()> {
+        let mut own = Command::new(env::current_exe()?);
+        own.args(["mutants", "--crates", "--sample", CHANGES]);
+        self.step("changes to the crates", || capture(own))
     }
 
     /// Miri uses one core for minutes, and only that: it runs beside the emulator's tests.

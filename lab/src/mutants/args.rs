@@ -36,6 +36,9 @@ pub struct Args {
     /// Only show them, or how many there are, and whether they fit the code
     #[arg(long)]
     pub list: bool,
+    /// Put the table into docs/mutants.md
+    #[arg(long, conflicts_with_all = ["only", "list"])]
+    pub write: bool,
     /// Forget what former runs found
     #[arg(long)]
     pub again: bool,

@@ -31,7 +31,6 @@ const UNVIABLE: &str = "it can't be built";
 /// Runs those of the chosen crates; status 0 if enough were caught in each.
 pub fn run(args: &Args, cx: &Context) -> Result<ExitCode> {
     let crates = crates(args, cx)?;
-    let whole = args.only.is_none();
     install(cx)?;
     let equivalent = equivalent::read(&cx.root.join(EQUIVALENT))?;
     let copy = Copy::make(cx, "crates")?;
@@ -52,7 +51,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<ExitCode> {
     }
     table.row(sum.cells("all"));
     print(format_args!("\n{table}"))?;
-    if whole && !args.list {
+    if args.write {
         let what = match args.sample {
             Some(n) => format!("`--sample {n} --seed {}`", args.seed),
             None => "All of them".into(),

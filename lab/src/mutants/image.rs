@@ -64,8 +64,12 @@ pub fn run(args: &Args, cx: &Context) -> Result<ExitCode> {
     let judged = chosen.len() - unseen;
     let total = format!("{caught} of {judged} caught, {unseen} that nothing here can show");
     print(format_args!("\n{table}\n{total}\n"))?;
-    if chosen.len() == all.len() {
-        let text = format!("```\n{table}```\n\n{total}.\n");
+    if args.write {
+        let what = match args.sample {
+            Some(n) => format!("`--sample {n} --seed {}` of {}", args.seed, all.len()),
+            None => "All of them".into(),
+        };
+        let text = format!("{what}:\n\n```\n{table}```\n\n{total}.\n");
         document::write(&cx.root, "image", &text)?;
     }
     Ok(if caught == judged { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -282,6 +286,7 @@ mod tests {
             seed,
             list: false,
             again: false,
+            write: false,
         };
         let names = |seed| choose(&all, &args(seed)).iter().map(|e| &e.name).collect::<Vec<_>>();
         assert_eq!(names(3).len(), 5);
