@@ -256,6 +256,8 @@ fn privileged_instructions_have_their_length_with_prefixes() {
         (&[0x41, 0x0F, 0x20, 0xC7], Op::ReadCr { cr: 0, to: 15 }),
         (&[0x41, 0x0F, 0x23, 0xFF], Op::WriteDr { dr: 7, from: 15 }),
         (&[0x0F, 0x06], Op::Clts),
+        (&[0x0F, 0x08], Op::Invd),
+        (&[0x0F, 0x09], Op::Wbinvd),
     ] {
         let Instruction { len, op: decoded, memory, .. } = decode(bytes, Mode::Bits64).unwrap();
         assert_eq!((usize::from(len), decoded, memory), (bytes.len(), op, None));
@@ -589,6 +591,74 @@ fn expected_flags(alu: Alu, left: u64, right: u64, bits: u32, rflags: u64) -> (u
     (result as u64, flags)
 }
 
+const SHIFTS: [Shift; 7] =
+    [Shift::Rol, Shift::Ror, Shift::Rcl, Shift::Rcr, Shift::Shl, Shift::Shr, Shift::Sar];
+
+/// A shift, against as many shifts of one place as CL or the immediate says, each by its definition.
+fn check_shift(shift: Shift, value: u64, size: u8, (cl, immediate): (u8, bool), rflags: u64) {
+    let places = if immediate { Places::Immediate(cl) } else { Places::Cl };
+    let op = Op::Modify(Modify::Shift(shift, places));
+    let instruction = Instruction { len: 2, op, size, memory: None };
+    let mut cpu = Cpu { rflags, ..Cpu::default() };
+    cpu.gpr[1] = 0xFF00 | if immediate { 0 } else { u64::from(cl) };
+    let mut device = Recorder { value, accesses: Vec::new() };
+    emulate_mmio(&instruction, &mut cpu, &mut Lanes::default(), &mut device).unwrap();
+
+    let bits = 8 * u32::from(size);
+    let mask = u64::MAX >> (64 - bits);
+    let count = u32::from(cl) % if size == 8 { 64 } else { 32 };
+    let (mut result, mut carry) = (value & mask, rflags & 1);
+    for _ in 0..count {
+        let (top, low) = (result >> (bits - 1) & 1, result & 1);
+        let (left, right) = (result << 1 & mask, result >> 1);
+        (result, carry) = match shift {
+            Shift::Rol => (left | top, top),
+            Shift::Ror => (right | low << (bits - 1), low),
+            Shift::Rcl => (left | carry, top),
+            Shift::Rcr => (right | carry << (bits - 1), low),
+            Shift::Shl => (left, top),
+            Shift::Shr => (right, low),
+            Shift::Sar => (right | top << (bits - 1), low),
+        };
+    }
+    assert_eq!(device.accesses, [Access::Load(size), Access::Store(size, result)]);
+    let logical = matches!(shift, Shift::Shl | Shift::Shr | Shift::Sar);
+    let bit = |set: bool, position: u32| u64::from(set) << position;
+    // OF is defined for one place alone, AF never, the others never for rotates.
+    let (mut defined, mut flags) = (1, carry);
+    if logical {
+        defined |= 0xC4;
+        flags |= bit((result & 0xFF).count_ones().is_multiple_of(2), 2)
+            | bit(result == 0, 6)
+            | bit(result >> (bits - 1) == 1, 7);
+    }
+    if count == 1 {
+        let (before, after) = ((value & mask) >> (bits - 1), result >> (bits - 1));
+        defined |= 0x800;
+        flags |= bit(before != after, 11);
+    }
+    if count == 0 {
+        assert_eq!(cpu.rflags, rflags);
+    } else {
+        assert_eq!(cpu.rflags & defined, flags);
+        let touched = if logical { ARITHMETIC } else { 0x801 };
+        assert_eq!(cpu.rflags & !touched, rflags & !touched);
+    }
+}
+
+#[test]
+fn shifts_by_each_number_of_places_are_repeated_shifts_by_one() {
+    let numbers = [0x8000_0000_8000_8081, 0x4000_0000_4000_4040, 0x1234_5678_9ABC_DE01];
+    for shift in SHIFTS {
+        for size in [1, 2, 4, 8] {
+            for (value, rflags) in numbers.iter().flat_map(|n| [(*n, 2), (*n, 0xFFFF)]) {
+                (0..=65).for_each(|cl| check_shift(shift, value, size, (cl, false), rflags));
+                check_shift(shift, value, size, (1, true), rflags);
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(5_000))]
 
@@ -619,66 +689,15 @@ proptest! {
         prop_assert_eq!(device.accesses, expected);
     }
 
-    /// By as many shifts of one place as CL says, each by its definition.
     #[test]
     fn shifts_are_repeated_shifts_by_one(
         value in prop_oneof![any::<u64>(), (0_u64..3), (u64::MAX - 2..=u64::MAX)],
-        cl in any::<u8>(),
-        immediate in any::<bool>(),
+        places in any::<(u8, bool)>(),
         rflags in any::<u64>(),
         size in prop::sample::select(vec![1_u8, 2, 4, 8]),
-        shift in prop::sample::select(vec![
-            Shift::Rol, Shift::Ror, Shift::Rcl, Shift::Rcr, Shift::Shl, Shift::Shr, Shift::Sar,
-        ]),
+        shift in prop::sample::select(SHIFTS.to_vec()),
     ) {
-        let places = if immediate { Places::Immediate(cl) } else { Places::Cl };
-        let op = Op::Modify(Modify::Shift(shift, places));
-        let instruction = Instruction { len: 2, op, size, memory: None };
-        let mut cpu = Cpu { rflags, ..Cpu::default() };
-        cpu.gpr[1] = 0xFF00 | if immediate { 0 } else { u64::from(cl) };
-        let mut device = Recorder { value, accesses: Vec::new() };
-        emulate_mmio(&instruction, &mut cpu, &mut Lanes::default(), &mut device).unwrap();
-
-        let bits = 8 * u32::from(size);
-        let mask = u64::MAX >> (64 - bits);
-        let count = u32::from(cl) % if size == 8 { 64 } else { 32 };
-        let (mut result, mut carry) = (value & mask, rflags & 1);
-        for _ in 0..count {
-            let (top, low) = (result >> (bits - 1) & 1, result & 1);
-            let (left, right) = (result << 1 & mask, result >> 1);
-            (result, carry) = match shift {
-                Shift::Rol => (left | top, top),
-                Shift::Ror => (right | low << (bits - 1), low),
-                Shift::Rcl => (left | carry, top),
-                Shift::Rcr => (right | carry << (bits - 1), low),
-                Shift::Shl => (left, top),
-                Shift::Shr => (right, low),
-                Shift::Sar => (right | top << (bits - 1), low),
-            };
-        }
-        prop_assert_eq!(device.accesses, [Access::Load(size), Access::Store(size, result)]);
-        let logical = matches!(shift, Shift::Shl | Shift::Shr | Shift::Sar);
-        let bit = |set: bool, position: u32| u64::from(set) << position;
-        // OF is defined for one place alone, AF never, the others never for rotates.
-        let (mut defined, mut flags) = (1, carry);
-        if logical {
-            defined |= 0xC4;
-            flags |= bit((result & 0xFF).count_ones().is_multiple_of(2), 2)
-                | bit(result == 0, 6)
-                | bit(result >> (bits - 1) == 1, 7);
-        }
-        if count == 1 {
-            let (before, after) = ((value & mask) >> (bits - 1), result >> (bits - 1));
-            defined |= 0x800;
-            flags |= bit(before != after, 11);
-        }
-        if count == 0 {
-            prop_assert_eq!(cpu.rflags, rflags);
-        } else {
-            prop_assert_eq!(cpu.rflags & defined, flags);
-            let touched = if logical { ARITHMETIC } else { 0x801 };
-            prop_assert_eq!(cpu.rflags & !touched, rflags & !touched);
-        }
+        check_shift(shift, value, size, places, rflags);
     }
 
     #[test]
