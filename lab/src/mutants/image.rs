@@ -14,7 +14,8 @@ use crate::selftest::{has, named};
 use anyhow::{Context as _, Result, bail};
 use exitless::{context::Context, say::print, table::Table};
 use std::{
-    env,
+    collections::HashMap,
+    env, fs,
     path::PathBuf,
     process::{Command, ExitCode},
     time::Instant,
@@ -42,8 +43,8 @@ pub fn run(args: &Args, cx: &Context) -> Result<ExitCode> {
     }
     let copy = Copy::make(cx, "image")?;
     let results = Results::open(&cx.target.join("mutants/image.jsonl"), args.again)?;
-    let mut runner = Runner { cx, copy, results };
-    runner.run_unchanged(&chosen)?;
+    let mut runner = Runner { cx, copy, results, unchanged: HashMap::new() };
+    runner.keep_unchanged(&chosen)?;
     let mut table = Table::new(["change", "verdict", "by"]);
     let (mut caught, mut unseen) = (0, 0);
     for (i, entry) in chosen.iter().enumerate() {
@@ -110,6 +111,8 @@ struct Runner<'a> {
     cx: &'a Context,
     copy: Copy,
     results: Results,
+    /// The images without any change, by their features.
+    unchanged: HashMap<Vec<String>, PathBuf>,
 }
 
 impl Runner<'_> {
@@ -122,46 +125,21 @@ impl Runner<'_> {
         if let Some(known) = self.known(entry) {
             return Ok(known);
         }
-        if let Some(test) = self.unfit(entry) {
-            return Ok(Verdict::Unfit(test));
-        }
         self.copy.change(&place.file, &place.changed)?;
         let verdict = self.try_out(entry);
         self.copy.restore(&place.file)?;
-        let verdict = verdict?;
+        let mut verdict = verdict?;
+        if let Verdict::Caught(test) = &verdict
+            && entry.tests.contains(test)
+            && !self.passes_unchanged(test, &entry.features)?
+        {
+            verdict = Verdict::Unfit(test.clone());
+        }
         if self.cx.interrupted() {
             bail!("stopped; the same command goes on with {}", entry.name);
         }
         self.results.put(&entry.name, key, verdict.clone())?;
         Ok(verdict)
-    }
-
-    /// Runs the tests of these without a change, all that need the same image one after the other.
-    fn run_unchanged(&mut self, chosen: &[&Entry]) -> Result<()> {
-        let mut images = Vec::new();
-        for entry in chosen.iter().filter(|e| e.unseen.is_none() && self.known(e).is_none()) {
-            if !images.contains(&&entry.features) {
-                images.push(&entry.features);
-            }
-        }
-        for features in images {
-            let mut image = None;
-            let same = chosen.iter().filter(|e| &e.features == features);
-            for test in same.flat_map(|e| &e.tests) {
-                let name = unchanged(features, test);
-                if self.results.get(&name, 0) == Some(&Verdict::Passes) {
-                    continue;
-                }
-                let image = match &image {
-                    Some(image) => image,
-                    None => image.insert(self.build(features)?.map_err(anyhow::Error::msg)?),
-                };
-                if self.passes(test, image)? {
-                    self.results.put(&name, 0, Verdict::Passes)?;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// That it was caught, made as it would be now; what was missed is tried again.
@@ -171,12 +149,31 @@ impl Runner<'_> {
         known.filter(|known| matches!(known, Verdict::Caught(_))).cloned()
     }
 
-    /// The first of its tests that fails without the change.
-    fn unfit(&self, entry: &Entry) -> Option<String> {
-        let passes = |test: &&String| {
-            self.results.get(&unchanged(&entry.features, test), 0) == Some(&Verdict::Passes)
-        };
-        entry.tests.iter().find(|test| !passes(test)).cloned()
+    /// Keeps the image without any change, with each set of features that these need.
+    fn keep_unchanged(&mut self, chosen: &[&Entry]) -> Result<()> {
+        for entry in chosen.iter().filter(|e| !e.tests.is_empty() && e.unseen.is_none()) {
+            if self.unchanged.contains_key(&entry.features) || self.known(entry).is_some() {
+                continue;
+            }
+            let built = self.build(&entry.features)?.map_err(anyhow::Error::msg)?;
+            let kept = built.with_file_name(format!("unchanged-{}", entry.features.join("+")));
+            fs::copy(built, &kept).context("the image can't be kept")?;
+            self.unchanged.insert(entry.features.clone(), kept);
+        }
+        Ok(())
+    }
+
+    /// Whether a test passes without any change.
+    fn passes_unchanged(&mut self, test: &str, features: &[String]) -> Result<bool> {
+        let name = format!("without/{}/{test}", features.join("+"));
+        if self.results.get(&name, 0) == Some(&Verdict::Passes) {
+            return Ok(true);
+        }
+        let passes = self.passes(test, &self.unchanged[features])?;
+        if passes {
+            self.results.put(&name, 0, Verdict::Passes)?;
+        }
+        Ok(passes)
     }
 
     fn try_out(&self, entry: &Entry) -> Result<Verdict> {
@@ -246,11 +243,6 @@ impl Runner<'_> {
         cargo.args(["test", "--quiet", "-p", package]).env("PROPTEST_CASES", "64");
         Ok(cargo.output().context("cargo can't be started")?.status.success())
     }
-}
-
-/// Under which the result of a test without any change is kept.
-fn unchanged(features: &[String], test: &str) -> String {
-    format!("without/{}/{test}", features.join("+"))
 }
 
 /// What `--only` takes for a case of this name and no other.
