@@ -225,6 +225,20 @@ mod tests {
         assert_eq!(r.guest_vector(p), Some(0xF1));
     }
 
+    #[test]
+    fn a_set_is_empty_only_without_any_vector() {
+        let set = |vectors: &[u8]| {
+            let mut set = VectorSet::EMPTY;
+            vectors.iter().for_each(|v| set.insert(*v));
+            set
+        };
+        assert!(set(&[]).is_empty());
+        // The same bit in several words, and each alone.
+        for vectors in [[3, 67], [67, 131], [131, 195], [3, 131], [67, 195], [3, 3], [195, 195]] {
+            assert!(!set(&vectors).is_empty(), "{vectors:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn sets_behave_like_sets(vs in proptest::collection::vec(any::<u8>(), 0..40), gone in any::<u8>()) {
