@@ -162,7 +162,7 @@ const INTERRUPTS: &[Attack] = &[
         &[shared(SliceEnd, 1)],
     )
     .taking(1),
-    attack("no-eoi", "never completes, fourteen handlers deep", &[shared(SliceEnd, 1)]).taking(14),
+    attack("no-eoi", "never completes, thirteen handlers deep", &[shared(SliceEnd, 1)]).taking(13),
     attack("eoi-storm", "completes nothing, 100,000 times", &[]),
     attack("eoi-twice", "completes each interrupt twenty times", &[shared(SliceEnd, 1)])
         .taking(300),

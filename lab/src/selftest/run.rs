@@ -24,7 +24,7 @@ use std::{
     ops::ControlFlow,
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
-    sync::{Arc, mpsc},
+    sync::{Arc, OnceLock, mpsc},
     time::Duration,
 };
 
@@ -189,12 +189,18 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
     }
 }
 
-/// The image of [`Special::Planted`]; one that was named must be such an image itself.
-pub fn planted(cx: &Context) -> Result<PathBuf> {
-    match std::env::var_os("EXITLESS_HYPERVISOR") {
-        Some(_) => Ok(cx.hypervisor()?.to_owned()),
-        None => cx.build_profile("hypervisor", "planted", &["plant"]),
+/// The image of [`Special::Planted`], built at the first call; one that was named must be such an image
+/// itself.
+pub fn planted(cx: &Context) -> Result<&'static Path> {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    if let Some(path) = BUILT.get() {
+        return Ok(path);
     }
+    let path = match std::env::var_os("EXITLESS_HYPERVISOR") {
+        Some(_) => cx.hypervisor()?.to_owned(),
+        None => cx.build_profile("hypervisor", "planted", &["plant"])?,
+    };
+    Ok(BUILT.get_or_init(|| path))
 }
 
 fn machine(case: &Case, plan: Plan<File>, directory: &Path, cx: &Context) -> Result<Machine> {
@@ -231,7 +237,7 @@ fn machine(case: &Case, plan: Plan<File>, directory: &Path, cx: &Context) -> Res
     }
     match case.machine {
         Special::Planted => {
-            machine.boot = Boot::Exitless { hypervisor: planted(cx)?, image: path };
+            machine.boot = Boot::Exitless { hypervisor: planted(cx)?.to_owned(), image: path };
         }
         Special::Cpu(model) => machine.cpu = model.to_owned(),
         Special::NoIommu => machine.iommu = false,
