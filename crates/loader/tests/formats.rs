@@ -3,7 +3,9 @@
 mod common;
 
 use common::*;
-use loader::{EntryMode, Error, Format, MemoryRegion, RegionKind, Subject, load};
+use loader::{
+    EntryMode, Error, Format, GuestMachine, Load, MemoryRegion, RegionKind, Subject, load,
+};
 
 const CMDLINE: &str = "console=ttyS0";
 const INITRD: u64 = 5000;
@@ -115,16 +117,22 @@ fn the_initrd_stays_off_the_memory_linux_starts_in() {
     assert!(initrd.unwrap() + free_above < 16 * MIB);
 }
 
-#[test]
-fn pvh_gets_its_start_info() {
-    let (image, regions) = (pvh64(), regions(64 * MIB));
-    let machine = machine(&regions);
-    let load = load(&image, Some(INITRD), CMDLINE, &machine).unwrap();
-    check_plan(&load, Some(INITRD), &machine);
+/// Loads a PVH kernel: at 2 MiB, begun in 32-bit code.
+fn pvh<'a>(image: &'a [u8], machine: &GuestMachine<'_>) -> Load<'a> {
+    let load = load(image, Some(INITRD), CMDLINE, machine).unwrap();
+    check_plan(&load, Some(INITRD), machine);
     assert_eq!((load.format, load.entry.mode), (Format::Pvh, EntryMode::Bits32));
     assert_eq!(load.entry.rip, 0x20_0010);
     let segment = &load.segments[0];
     assert_eq!((segment.at, segment.bytes, segment.zeros), (2 * MIB, &image[256..], 256));
+    load
+}
+
+#[test]
+fn pvh_gets_its_start_info() {
+    let (image, regions) = (pvh64(), regions(64 * MIB));
+    let machine = machine(&regions);
+    let load = pvh(&image, &machine);
 
     let info = blob(&load, load.entry.rbx);
     assert_eq!(info.len(), 56 + 32 + 4 * 24, "the module and the map stand behind it");
@@ -142,13 +150,7 @@ fn pvh_gets_its_start_info() {
 #[test]
 fn pvh_of_32_bits_is_started_as_one_of_64() {
     let (image, regions) = (pvh32(), regions(64 * MIB));
-    let machine = machine(&regions);
-    let load = load(&image, Some(INITRD), CMDLINE, &machine).unwrap();
-    check_plan(&load, Some(INITRD), &machine);
-    assert_eq!((load.format, load.entry.mode), (Format::Pvh, EntryMode::Bits32));
-    assert_eq!(load.entry.rip, 0x20_0010);
-    let segment = &load.segments[0];
-    assert_eq!((segment.at, segment.bytes, segment.zeros), (2 * MIB, &image[256..], 256));
+    pvh(&image, &machine(&regions));
 }
 
 #[test]

@@ -55,7 +55,11 @@ pub trait Format {
     fn levels(&self) -> u32;
     /// Whether a leaf can allow `access` and no more of it. Bits which mean nothing to this
     /// hardware are accepted and don't come back from [`Format::decode`].
-    fn accepts(&self, access: Access) -> bool;
+    ///
+    /// Unless the format says otherwise a present page is always readable.
+    fn accepts(&self, access: Access) -> bool {
+        access.contains(Access::READ)
+    }
     /// The entry at `level` (2 and up) that points to the table at `frame`.
     fn table(&self, level: u32, frame: u64) -> u64;
     /// The entry at `level` that maps the page at `pa`, for `access` that is accepted.
@@ -142,11 +146,6 @@ impl Format for Host {
         4
     }
 
-    /// A present page is always readable.
-    fn accepts(&self, access: Access) -> bool {
-        access.contains(Access::READ)
-    }
-
     fn table(&self, _level: u32, frame: u64) -> u64 {
         long_mode_table(frame)
     }
@@ -166,11 +165,6 @@ impl Format for Nested {
 
     fn levels(&self) -> u32 {
         4
-    }
-
-    /// A present page is always readable.
-    fn accepts(&self, access: Access) -> bool {
-        access.contains(Access::READ)
     }
 
     fn table(&self, _level: u32, frame: u64) -> u64 {

@@ -6,6 +6,7 @@ use crate::{
 };
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use machine::{
+    alias,
     boot::Boot,
     console::{check, println},
     cpu, edu, idt, pci, power,
@@ -175,24 +176,24 @@ pub fn remapped(test: &str, boot: &Boot) {
     let pages = [idt::arena(0x1000), idt::arena(0x2000)];
     pages.into_iter().for_each(tables::fill);
     tables::forgive_all();
-    tables::map_alias(pages[0]);
+    alias::map_alias(pages[0]);
     GO_ON.store(true, SeqCst);
-    cpu::load_idt(tables::ALIAS, WHOLE);
+    cpu::load_idt(alias::ALIAS, WHOLE);
     cpu::enable_interrupts();
     let done = smp::others(
         count,
         |_| {
             while GO_ON.load(SeqCst) {
-                tables::map_alias(idt::arena(0x2000));
-                tables::map_alias(idt::arena(0x1000));
+                alias::map_alias(idt::arena(0x2000));
+                alias::map_alias(idt::arena(0x1000));
             }
         },
         || {
             for i in 0..2000u32 {
                 edu::raise();
                 if i % 16 == 0 {
-                    cpu::invalidate_page(tables::ALIAS);
-                    cpu::load_idt(tables::ALIAS, WHOLE);
+                    cpu::invalidate_page(alias::ALIAS);
+                    cpu::load_idt(alias::ALIAS, WHOLE);
                 }
             }
             GO_ON.store(false, SeqCst);
@@ -205,8 +206,8 @@ pub fn remapped(test: &str, boot: &Boot) {
 }
 
 /// A table whose first page ends with the exceptions' gates, so that only interrupts need the second.
-const HALVED: u64 = tables::ALIAS + 0x1000 - 32 * 16;
-const SECOND: u64 = tables::ALIAS + 0x1000;
+const HALVED: u64 = alias::ALIAS + 0x1000 - 32 * 16;
+const SECOND: u64 = alias::ALIAS + 0x1000;
 const PAGE_FAULT: u8 = 14;
 /// Interrupts that are raised at the least, and page faults that there must be.
 const RAISES: u64 = 2000;
@@ -216,7 +217,7 @@ const MISSES: u64 = 20;
 /// again and again: an interrupt that finds it gone is a page fault, in service until that completes it.
 pub fn unmapped(test: &str, boot: &Boot) {
     let Some(count) = all(test, boot) else { return };
-    tables::fill(idt::arena(0x1000) + HALVED - tables::ALIAS);
+    tables::fill(idt::arena(0x1000) + HALVED - alias::ALIAS);
     tables::forgive_all();
     idt::on(PAGE_FAULT, |_| {
         if cpu::cr2() & !0xFFF != SECOND {
@@ -226,8 +227,8 @@ pub fn unmapped(test: &str, boot: &Boot) {
         edu::acknowledge();
         x2apic::complete();
     });
-    tables::map_alias(idt::arena(0x1000));
-    tables::map_alias_page(1, idt::arena(0x2000));
+    alias::map_alias(idt::arena(0x1000));
+    alias::map_alias_page(1, idt::arena(0x2000));
     GO_ON.store(true, SeqCst);
     cpu::load_idt(HALVED, WHOLE);
     cpu::enable_interrupts();
@@ -236,8 +237,8 @@ pub fn unmapped(test: &str, boot: &Boot) {
         count,
         |_| {
             while GO_ON.load(SeqCst) {
-                tables::map_alias_page(1, 0);
-                tables::map_alias_page(1, idt::arena(0x2000));
+                alias::map_alias_page(1, 0);
+                alias::map_alias_page(1, idt::arena(0x2000));
             }
         },
         || {
@@ -269,20 +270,20 @@ static BEFORE: AtomicU64 = AtomicU64::new(0);
 pub fn unmapped_whole(test: &str, boot: &Boot) {
     let Some(count) = all(test, boot) else { return };
     tables::fill(idt::arena(0x1000));
-    tables::map_alias(idt::arena(0x1000));
-    cpu::load_idt(tables::ALIAS, WHOLE);
+    alias::map_alias(idt::arena(0x1000));
+    cpu::load_idt(alias::ALIAS, WHOLE);
     cpu::enable_interrupts();
     BEFORE.store(idt::count_on(0, VECTOR), SeqCst);
     smp::others(
         count,
         |_| {
             wait::patiently(|| idt::count_on(0, VECTOR) >= BEFORE.load(SeqCst) + SERVED);
-            tables::map_alias(0);
+            alias::map_alias(0);
         },
         || {
             wait::patiently(|| {
                 edu::raise();
-                cpu::invalidate_page(tables::ALIAS);
+                cpu::invalidate_page(alias::ALIAS);
                 false
             })
         },

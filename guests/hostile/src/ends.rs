@@ -2,7 +2,7 @@
 
 use crate::tables;
 use core::arch::asm;
-use machine::{attempt, boot::Boot, console::println, cpu, idt};
+use machine::{alias, attempt, boot::Boot, console::println, cpu, idt};
 
 /// No memory, no device.
 const NOWHERE: u64 = 0x9000_0000;
@@ -43,9 +43,9 @@ pub fn wild_table(_: &str, _: &Boot) {
 /// Unmaps the page behind the IDTR's address, then needs it.
 pub fn unmapped_table(_: &str, _: &Boot) {
     tables::fill(idt::arena(0x1000));
-    tables::map_alias(idt::arena(0x1000));
-    cpu::load_idt(tables::ALIAS, 0xFFF);
-    tables::map_alias(0);
+    alias::map_alias(idt::arena(0x1000));
+    cpu::load_idt(alias::ALIAS, 0xFFF);
+    alias::map_alias(0);
     idt::software_interrupt(0x60);
 }
 

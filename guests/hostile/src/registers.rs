@@ -5,20 +5,12 @@ use machine::{
     boot::Boot,
     counters::{Policy, policy},
     cpu,
+    cpu::MSRS,
     random::Random,
     x2apic,
 };
 
 const SEED: u64 = 0x3579_0001;
-/// The ranges that the SVM permission map covers (APM 15.11), and some it doesn't.
-const ALL: [RangeInclusive<u32>; 6] = [
-    0..=0x1FFF,
-    0x4000_0000..=0x4000_01FF,
-    0x4B56_4D00..=0x4B56_4D10,
-    0xC000_0000..=0xC000_1FFF,
-    0xC001_0000..=0xC001_1FFF,
-    0xFFFF_FF00..=0xFFFF_FFFF,
-];
 const X2APIC: RangeInclusive<u32> = 0x800..=0x8FF;
 const EFER: u32 = 0xC000_0080;
 const PAT: u32 = 0x277;
@@ -29,7 +21,7 @@ const TSC_DEADLINE: u32 = 0x6E0;
 /// Every one but the local APIC's, read and written with a random value.
 pub fn all(_: &str, _: &Boot) {
     let mut random = Random::new(SEED);
-    for msr in ALL.into_iter().flatten().filter(|m| !X2APIC.contains(m)) {
+    for msr in MSRS.into_iter().flatten().filter(|m| !X2APIC.contains(m)) {
         let _ = cpu::try_rdmsr(msr);
         let _ = cpu::try_wrmsr(msr, random.number());
     }

@@ -1,7 +1,7 @@
 //! What a guest does to its interrupt descriptor table, which the host reads and shadows.
 
 use crate::fixture::{self, VECTOR};
-use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use machine::alias::{ALIAS, map_alias};
 use machine::{boot::Boot, cpu, edu, idt, pci, random::Random, wait, x2apic};
 
 const WHOLE: u16 = (idt::TABLE_BYTES - 1) as u16;
@@ -10,8 +10,6 @@ const PROTECTION: u8 = 13;
 const DOUBLE_FAULT: u8 = 8;
 /// The host's own vectors.
 const HOST: [u8; 2] = [0xF1, 0xF2];
-/// An alias far beyond the identity map.
-pub const ALIAS: u64 = 0x40_0000_0000;
 const SEED: u64 = 0x1D7;
 
 /// A whole table.
@@ -182,29 +180,6 @@ pub fn double_faults(_: &str, _: &Boot) {
     }
     cpu::disable_interrupts();
     fill(table);
-}
-
-#[repr(C, align(4096))]
-struct PageTable([AtomicU64; 512]);
-static DIRECTORY: PageTable = PageTable([const { AtomicU64::new(0) }; 512]);
-static TABLE: PageTable = PageTable([const { AtomicU64::new(0) }; 512]);
-
-unsafe extern "C" {
-    static pdpt: [AtomicU64; 512];
-}
-
-/// Maps the alias there, and forgets on this CPU what it was; zero: nowhere.
-pub fn map_alias(physical: u64) {
-    map_alias_page(0, physical);
-}
-
-/// The same with a page of it.
-pub fn map_alias_page(page: usize, physical: u64) {
-    TABLE.0[page].store(if physical == 0 { 0 } else { physical | 3 }, SeqCst);
-    DIRECTORY.0[0].store(TABLE.0.as_ptr() as u64 | 3, SeqCst);
-    // SAFETY: the boot code's table of the first 512 GiB; only 0 to 4 GiB are in use.
-    unsafe { pdpt[256].store(DIRECTORY.0.as_ptr() as u64 | 3, SeqCst) }
-    cpu::invalidate_page(ALIAS + page as u64 * 4096);
 }
 
 /// The page behind the table's address exchanged, with LIDT and without, between two interrupts; in the

@@ -24,7 +24,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,18 +44,6 @@ static volatile uint64_t beats;
 static volatile struct {
     uint64_t nanoseconds, from, to;
 } gap;
-
-void fail(const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    printf("@exitless failed ");
-    vprintf(format, arguments);
-    printf("\n");
-    va_end(arguments);
-    fflush(stdout);
-    exit(1);
-}
 
 /* The pattern, as the harness knows it too: xorshift64 from round and place. */
 static void pattern(uint64_t round, uint64_t place, uint64_t *into)

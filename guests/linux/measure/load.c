@@ -33,6 +33,7 @@ void load_start(char **program, const char *file)
         _exit(127);
     }
     setpgid(load, load);
+    atexit(load_kill);
 }
 
 void load_kill(void)

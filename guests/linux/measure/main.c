@@ -48,7 +48,6 @@
 #include "measure.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,18 +87,6 @@ struct sample {
 
 static int uptime_file;
 static long guest = -1; /* which of two that share a core */
-
-void fail(const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    printf("@exitless failed ");
-    vprintf(format, arguments);
-    printf("\n");
-    va_end(arguments);
-    load_kill();
-    exit(1);
-}
 
 void sleep_until(uint64_t when)
 {

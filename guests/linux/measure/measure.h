@@ -9,7 +9,7 @@
 
 #define MAX_CPUS 16
 
-/* Prints "@exitless failed ...", kills the load and exits. */
+/* Prints "@exitless failed ..." and exits, which ends the load (load_start). */
 void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 /* The whole of a small file, read again from its start; `name` is for the message. */
 char *slurp(int file, const char *name);
@@ -20,7 +20,7 @@ void sleep_until(uint64_t when);
 /* What is waited for comes within this many nanoseconds, or never. */
 #define PATIENCE 60000000000ull
 
-/* load.c: the program that is measured. */
+/* load.c: the program that is measured. It ends with this one. */
 void load_start(char **program, const char *output);
 /* Waits until something listens on the port and says so. */
 void load_announce(unsigned port, const char *text);

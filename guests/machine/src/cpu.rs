@@ -7,6 +7,17 @@
 
 use crate::idt::{self, Fault};
 use core::arch::{asm, x86_64};
+use core::ops::RangeInclusive;
+
+/// The ranges of MSRs that the SVM permission map covers (APM 15.11), and some that it doesn't.
+pub const MSRS: [RangeInclusive<u32>; 6] = [
+    0..=0x1FFF,
+    0x4000_0000..=0x4000_01FF,
+    0x4B56_4D00..=0x4B56_4D10,
+    0xC000_0000..=0xC000_1FFF,
+    0xC001_0000..=0xC001_1FFF,
+    0xFFFF_FF00..=0xFFFF_FFFF,
+];
 
 /// OUT of one byte.
 pub fn outb(port: u16, value: u8) {

@@ -8,6 +8,25 @@
 
 core::arch::global_asm!(
     r#"
+# Sets EFER.LME, and leaves CR0 in EAX.
+.macro enable_long_mode
+    movl $0xC0000080, %ecx
+    rdmsr
+    orl $0x100, %eax
+    wrmsr
+    movl %cr0, %eax
+.endm
+
+.macro load_segments
+    movl $0x10, %eax
+    movl %eax, %ds
+    movl %eax, %es
+    movl %eax, %ss
+    xorl %eax, %eax
+    movl %eax, %fs
+    movl %eax, %gs
+.endm
+
 .section .multiboot, "a", @progbits
 .balign 4
 multiboot_header:
@@ -49,11 +68,7 @@ start:
     movl %cr4, %eax
     orl $0x20, %eax                     # PAE
     movl %eax, %cr4
-    movl $0xC0000080, %ecx              # EFER.LME
-    rdmsr
-    orl $0x100, %eax
-    wrmsr
-    movl %cr0, %eax
+    enable_long_mode
     orl $0x80010001, %eax               # PG, WP, PE
     movl %eax, %cr0
     lgdt gdt_pointer
@@ -61,13 +76,7 @@ start:
 
 .code64
 start64:
-    movl $0x10, %eax
-    movl %eax, %ds
-    movl %eax, %es
-    movl %eax, %ss
-    xorl %eax, %eax
-    movl %eax, %fs
-    movl %eax, %gs
+    load_segments
     movl %ebp, %edi
     xorl %ebp, %ebp
     call kernel_main
@@ -89,11 +98,7 @@ trampoline:
     movl %eax, %cr4
     movl $pml4, %eax
     movl %eax, %cr3
-    movl $0xC0000080, %ecx              # EFER.LME
-    rdmsr
-    orl $0x100, %eax
-    wrmsr
-    movl %cr0, %eax
+    enable_long_mode
     andl $0x9FFFFFFF, %eax              # caches on
     orl $0x80010001, %eax               # PG, WP, PE
     movl %eax, %cr0
@@ -105,13 +110,7 @@ trampoline_end:
 
 .code64
 begin64:
-    movl $0x10, %eax
-    movl %eax, %ds
-    movl %eax, %es
-    movl %eax, %ss
-    xorl %eax, %eax
-    movl %eax, %fs
-    movl %eax, %gs
+    load_segments
     movl $0x0B, %eax                    # EDX: the x2APIC id
     xorl %ecx, %ecx
     cpuid

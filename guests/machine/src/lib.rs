@@ -9,6 +9,7 @@
 extern crate alloc;
 
 pub mod acpi;
+pub mod alias;
 pub mod boot;
 pub mod console;
 pub mod counters;

@@ -11,6 +11,7 @@ use crate::{
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use ledger::Reason;
+use machine::alias::{ALIAS, map_alias};
 
 const NOT_PRESENT: u8 = 11;
 const PROTECTION: u8 = 13;
@@ -242,32 +243,6 @@ fn neighbour(test: &str) {
     let sum = BESIDE.swap(0, SeqCst);
     check!(test, sum == 55, "stores beside the table, in its page, hold: {sum} of 55");
     cpu::load_idt(idt::arena(0), WHOLE);
-}
-
-/// Where the alias is: far beyond the identity map.
-pub const ALIAS: u64 = 0x40_0000_0000;
-
-#[repr(C, align(4096))]
-struct PageTable([AtomicU64; 512]);
-static DIRECTORY: PageTable = PageTable([const { AtomicU64::new(0) }; 512]);
-static TABLE: PageTable = PageTable([const { AtomicU64::new(0) }; 512]);
-
-unsafe extern "C" {
-    static pdpt: [AtomicU64; 512];
-}
-
-/// Maps the alias, and forgets on this CPU what it was.
-pub fn map_alias(physical: u64) {
-    TABLE.0[0].store(physical | 3, SeqCst);
-    DIRECTORY.0[0].store(TABLE.0.as_ptr() as u64 | 3, SeqCst);
-    // SAFETY: the boot code's table of the first 512 GiB; only 0 to 4 GiB are in use.
-    unsafe { pdpt[256].store(DIRECTORY.0.as_ptr() as u64 | 3, SeqCst) }
-    cpu::invalidate_page(ALIAS);
-}
-
-/// Changes the alias's mapping, of which this CPU goes on using the old one.
-pub fn map_alias_unseen(physical: u64) {
-    TABLE.0[0].store(physical | 3, SeqCst);
 }
 
 /// A table at a linear address that isn't its physical one, as Linux has it; then

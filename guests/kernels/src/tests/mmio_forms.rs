@@ -3,10 +3,10 @@
 //!
 //! On the bare machine the CPU itself performs them, so that it says what is right.
 
-use super::idt::{ALIAS, map_alias, map_alias_unseen};
 use crate::idt::arena;
 use crate::{boot::Boot, console::check, console::println, cpu, idt, state, wait, x2apic};
 use core::arch::asm;
+use machine::alias::{ALIAS, map_alias, map_alias_unseen};
 
 /// Register select; its next three registers are nothing.
 const SELECT: u64 = 0xFEC0_0000;

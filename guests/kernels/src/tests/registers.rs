@@ -8,19 +8,10 @@ use crate::{
     x2apic,
 };
 use core::ops::RangeInclusive;
+use machine::cpu::MSRS;
 
 const SEED: u64 = 0x0E81_71E5_5000_0001;
 const PROTECTION: u8 = 13;
-
-/// The ranges the SVM permission map covers (APM 15.11), and some it doesn't.
-const MSRS: [RangeInclusive<u32>; 6] = [
-    0..=0x1FFF,
-    0x4000_0000..=0x4000_01FF,
-    0x4B56_4D00..=0x4B56_4D10,
-    0xC000_0000..=0xC000_1FFF,
-    0xC001_0000..=0xC001_1FFF,
-    0xFFFF_FF00..=0xFFFF_FFFF,
-];
 
 /// MSRs that a guest reaches without an exit under every policy (design.md, "What a guest reaches"); those
 /// that it reads so when its core is its own; and those when its local APIC is, too.

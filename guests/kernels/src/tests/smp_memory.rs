@@ -1,10 +1,11 @@
 //! What one CPU changes in its page tables or a device's BAR is so for all others as soon
 //! as it can rely on it.
 
-use super::{device::INSIDE, edu, idt::ALIAS, idt::map_alias};
+use super::{device::INSIDE, edu};
 use crate::x2apic::command::OTHERS;
 use crate::{boot::Boot, console::check, cpu, edu, idt, pci, random::Random, smp, wait, x2apic};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use machine::alias::{ALIAS, map_alias};
 
 /// Times a page is remapped.
 const REMAPS: u64 = 60;
