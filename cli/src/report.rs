@@ -57,7 +57,8 @@ pub struct Report {
     pub vms: Vec<VmReport>,
     /// How often the host looked over what confines them, so far.
     pub audit: Audit,
-    /// When the machine stood still, as far as the host's own core can tell: TSC values, from and to.
+    /// When the machine stood still, as far as the host's own core can tell: TSC values, from and
+    /// to.
     pub pauses: Vec<(u64, u64)>,
 }
 

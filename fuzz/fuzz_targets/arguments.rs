@@ -1,6 +1,6 @@
-//! What the command line takes as words: sizes, devices, addresses, forwarded ports. What is accepted
-//! reads the same when it is written out and read again; a refusal is one line. And the sizes in an
-//! ELF file: any bytes.
+//! What the command line takes as words: sizes, devices, addresses, forwarded ports. What is
+//! accepted reads the same when it is written out and read again; a refusal is one line. And the
+//! sizes in an ELF file: any bytes.
 #![no_main]
 
 use fuzz::one_line;

@@ -1,6 +1,6 @@
-//! The look at page tables from outside: any words in any of a table's frames. It reads frames of the
-//! table and no others, ends in as many calls as there are entries, and finds nothing exactly if a
-//! walk of everything finds nothing.
+//! The look at page tables from outside: any words in any of a table's frames. It reads frames of
+//! the table and no others, ends in as many calls as there are entries, and finds nothing exactly
+//! if a walk of everything finds nothing.
 #![no_main]
 
 use arbitrary::Arbitrary;

@@ -1,6 +1,6 @@
 //! The console stream that the command line takes apart: any bytes, and frames among which text may
-//! stand. However it is cut, the same pieces come out; what was framed arrives whole, on its own channel
-//! and in order; log lines hold no control characters.
+//! stand. However it is cut, the same pieces come out; what was framed arrives whole, on its own
+//! channel and in order; log lines hold no control characters.
 #![no_main]
 
 use arbitrary::Arbitrary;

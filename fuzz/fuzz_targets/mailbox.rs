@@ -1,7 +1,7 @@
-//! Mailboxes of a network controller's virtual functions: guests write what they like, hold
-//! their mailboxes and reset their functions. The addresses stay, a function is open exactly when its
-//! guest's last reset was answered, the multicast filter is what the open ones asked for, and a pass over
-//! the mailboxes ends.
+//! Mailboxes of a network controller's virtual functions: guests write what they like, hold their
+//! mailboxes and reset their functions. The addresses stay, a function is open exactly when its
+//! guest's last reset was answered, the multicast filter is what the open ones asked for, and a
+//! pass over the mailboxes ends.
 #![no_main]
 
 use arbitrary::Arbitrary;

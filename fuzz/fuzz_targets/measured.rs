@@ -1,5 +1,6 @@
-//! What a measuring guest and the counting plugin leave behind: any text, and lines of the words that
-//! belong in them. It is read or refused in a sentence; what was joined is as many windows as were told.
+//! What a measuring guest and the counting plugin leave behind: any text, and lines of the words
+//! that belong in them. It is read or refused in a sentence; what was joined is as many windows as
+//! were told.
 #![no_main]
 
 use arbitrary::Arbitrary;

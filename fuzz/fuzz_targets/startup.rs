@@ -1,5 +1,6 @@
-//! INIT, start-up and stop of a vCPU by any sender at any moment, its owner slow or quick: one wake-up
-//! for each sleep, a start-up right behind an INIT is kept, one that finds the vCPU running is ignored.
+//! INIT, start-up and stop of a vCPU by any sender at any moment, its owner slow or quick: one
+//! wake-up for each sleep, a start-up right behind an INIT is kept, one that finds the vCPU running
+//! is ignored.
 #![no_main]
 
 use arbitrary::Arbitrary;

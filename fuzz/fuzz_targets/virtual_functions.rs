@@ -1,6 +1,7 @@
-//! Virtual functions of a device whose configuration space may say anything: the capability is found
-//! or not, in bounded work; what is switched on lies where there is room, each function on its own
-//! routing id; when it fails, the functions are off. And the room for BARs, against every place there is.
+//! Virtual functions of a device whose configuration space may say anything: the capability is
+//! found or not, in bounded work; what is switched on lies where there is room, each function on
+//! its own routing id; when it fails, the functions are off. And the room for BARs, against every
+//! place there is.
 #![no_main]
 
 use arbitrary::Arbitrary;

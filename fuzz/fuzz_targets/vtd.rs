@@ -1,6 +1,7 @@
-//! A VT-d unit, from its registers' answers to what its tables say after any calls: a unit may answer
-//! anything and is then refused in a sentence. What an honest one's tables hold is what was asked for, as
-//! the look from outside sees it, too; and a table that somebody else wrote to is found out.
+//! A VT-d unit, from its registers' answers to what its tables say after any calls: a unit may
+//! answer anything and is then refused in a sentence. What an honest one's tables hold is what was
+//! asked for, as the look from outside sees it, too; and a table that somebody else wrote to is
+//! found out.
 #![no_main]
 
 use arbitrary::Arbitrary;

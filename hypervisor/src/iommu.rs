@@ -345,8 +345,8 @@ pub fn fault_pending() -> bool {
     units().iter().any(|served| iommu::fault_pending(served.vendor, &mut Mmio(served.base)))
 }
 
-/// What devices did since the last call that was blocked or dropped, as far as the units' records go.
-/// Collected under the lock, told after it.
+/// What devices did since the last call that was blocked or dropped, as far as the units' records
+/// go. Collected under the lock, told after it.
 pub fn faults() -> ArrayVec<Fault, 8> {
     let mut found = ArrayVec::new();
     for served in units() {

@@ -1,6 +1,7 @@
 //! Refusing to boot, from anywhere: this machine or this plan won't do.
 //!
-//! A leaf, so that whatever finds that can say so; what is done about it is [`panic`](crate::panic)'s.
+//! A leaf, so that whatever finds that can say so; what is done about it is
+//! [`panic`](crate::panic)'s.
 
 use core::fmt::Display;
 use spin::Once;

@@ -1,7 +1,7 @@
 //! A long command that runs beside the rest, at the lowest priority.
 //!
-//! Guarantees: when it has ended or is dropped, no process of its group runs any more; its output is
-//! kept whole. It doesn't guarantee any progress while others use all cores.
+//! Guarantees: when it has ended or is dropped, no process of its group runs any more; its output
+//! is kept whole. It doesn't guarantee any progress while others use all cores.
 
 use anyhow::{Context as _, Result, bail};
 use exitless::context::Context;

@@ -92,8 +92,8 @@ impl Steps<'_> {
         self.loom()
     }
 
-    /// What cores do to each other, in every order within a bound. The atomics are loom's, so that all of
-    /// it is built apart.
+    /// What cores do to each other, in every order within a bound. The atomics are loom's, so that
+    /// all of it is built apart.
     fn loom(&mut self) -> Result<()> {
         let mut cargo = self.cx.cargo();
         cargo.args(["test", "--no-fail-fast", "--lib"]);

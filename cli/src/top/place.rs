@@ -1,5 +1,5 @@
-//! Where the runs of a user offer their sockets: `$XDG_RUNTIME_DIR/exitless`, or
-//! `exitless-UID` in the directory for temporary files, each socket named by the process that offers it.
+//! Where the runs of a user offer their sockets: `$XDG_RUNTIME_DIR/exitless`, or `exitless-UID` in
+//! the directory for temporary files, each socket named by the process that offers it.
 //!
 //! Guarantees: the directory is the user's own, and nobody else may look into it, or it
 //! isn't used; a socket goes when its run does, and one whose run was killed outright

@@ -45,7 +45,8 @@ pub enum Wish {
     Quit,
 }
 
-/// The columns of the upper table: heading, width, and the terminal width from which on it is shown.
+/// The columns of the upper table: heading, width, and the terminal width from which on it is
+/// shown.
 const COLUMNS: [(&str, u16, u16); 6] = [
     ("CORE", 4, 34),
     ("POLICY", 6, 50),

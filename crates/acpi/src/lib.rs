@@ -1,8 +1,9 @@
 //! ACPI both ways: what the firmware says of the machine, and what a guest is told of its own.
 //!
 //! Guarantees: [`probe`] ends after bounded work on any bytes, believes no length and no checksum
-//! unchecked, and refuses with one sentence that names the table; [`guest::build`] gives tables that
-//! this parser reads back. It doesn't interpret AML: nothing the hypervisor needs is said there only.
+//! unchecked, and refuses with one sentence that names the table; [`guest::build`] gives tables
+//! that this parser reads back. It doesn't interpret AML: nothing the hypervisor needs is said
+//! there only.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

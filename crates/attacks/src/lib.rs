@@ -1,9 +1,9 @@
-//! What the attacking kernel does, in one table: read by that kernel (`guests/hostile`), which names the
-//! function behind each row, and by the test that says how each must end.
+//! What the attacking kernel does, in one table: read by that kernel (`guests/hostile`), which
+//! names the function behind each row, and by the test that says how each must end.
 //!
 //! Guarantees: names are unique; an attack that ends its VM, or never ends, is the last of its
-//! [`Subject`], since nothing could come after it. It doesn't guarantee that the kernel has a function for
-//! each: one that it lacks fails when it is run.
+//! [`Subject`], since nothing could come after it. It doesn't guarantee that the kernel has a
+//! function for each: one that it lacks fails when it is run.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

@@ -185,8 +185,8 @@ const INTERRUPTS: &[Attack] = &[
     )
     .taking(5000),
     attack("shadow", "STI and CLI back to back under interrupts", &[]).taking(2000),
-    // On a shared core a tick that is due when it exits anyway, or when another has the core, has no exit
-    // of its own.
+    // On a shared core a tick that is due when it exits anyway, or when another has the core, has
+    // no exit of its own.
     attack(
         "timer-storm",
         "a periodic timer with the smallest count",

@@ -385,7 +385,8 @@ fn other_read_modify_writes_leave_what_the_processor_leaves() {
     assert_eq!(run(&[0x0F, 0xB0, 0x0F], &mut cpu, 0x89), [Access::Load(1), Access::Store(1, 7)]);
 }
 
-/// CF out of a sum or difference with a carry in, where the operands differ by nothing, one or much.
+/// CF out of a sum or difference with a carry in, where the operands differ by nothing, one or
+/// much.
 #[test]
 fn a_carry_in_counts_where_operands_are_equal() {
     for (carry, memory, register, sum_carries, difference_borrows) in [

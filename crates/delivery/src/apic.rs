@@ -1,16 +1,16 @@
 //! The local APIC a guest sees, in every mode (SDM vol. 3, 11; APM vol. 2, 16), as far as the host
 //! emulates it.
 //!
-//! In injection mode all of it is here: what is pending (IRR), what is in service
-//! (ISR). While the guest takes its interrupts itself IRR and ISR are empty and the physical local
-//! APIC holds the guest's state; registers that the guest may read then show the physical ones less
-//! what belongs to the host. That is possible in x2APIC mode only ([`LocalApic::exitless`]). The timer
-//! is always the physical timer of the core, programmed with the guest's values and a vector of the
-//! host's.
+//! In injection mode all of it is here: what is pending (IRR), what is in service (ISR). While the
+//! guest takes its interrupts itself IRR and ISR are empty and the physical local APIC holds the
+//! guest's state; registers that the guest may read then show the physical ones less what belongs
+//! to the host. That is possible in x2APIC mode only ([`LocalApic::exitless`]). The timer is always
+//! the physical timer of the core, programmed with the guest's values and a vector of the host's.
 //!
-//! Globally disabled it accepts nothing and has forgotten everything; disabled by software it accepts
-//! nothing and keeps what it has (SDM vol. 3, 11.4.3 and 11.4.7.2). No pin is connected to LINT0 and
-//! LINT1, and nothing raises the thermal and performance entries: they hold what is written.
+//! Globally disabled it accepts nothing and has forgotten everything; disabled by software it
+//! accepts nothing and keeps what it has (SDM vol. 3, 11.4.3 and 11.4.7.2). No pin is connected to
+//! LINT0 and LINT1, and nothing raises the thermal and performance entries: they hold what is
+//! written.
 
 use crate::{Addressing, ApicBase, ApicMode, Destination, Refused, VectorSet, class, is_ordinary};
 use registers::*;
@@ -121,7 +121,8 @@ impl LocalApic {
         }
     }
 
-    /// INIT: all registers as after reset, the mode as it is (SDM vol. 3, 11.4.7.3 and figure 11-27).
+    /// INIT: all registers as after reset, the mode as it is (SDM vol. 3, 11.4.7.3 and figure
+    /// 11-27).
     pub const fn init(&mut self) {
         let base = self.base;
         *self = LocalApic::new(self.id);
@@ -157,22 +158,22 @@ impl LocalApic {
         self.svr & SVR_ENABLED != 0 && !matches!(self.mode(), ApicMode::Disabled)
     }
 
-    /// May the guest take its interrupts itself, by the physical local APIC, which is in x2APIC mode
-    /// and enabled for good?
+    /// May the guest take its interrupts itself, by the physical local APIC, which is in x2APIC
+    /// mode and enabled for good?
     #[inline]
     pub const fn exitless(&self) -> bool {
         self.svr & SVR_ENABLED != 0 && matches!(self.mode(), ApicMode::X2apic)
     }
 
-    /// Can the physical timer interrupt the guest with the guest's own vector, or not at all? Vectors
-    /// below 32 would be exceptions to a host that takes one in the guest's place.
+    /// Can the physical timer interrupt the guest with the guest's own vector, or not at all?
+    /// Vectors below 32 would be exceptions to a host that takes one in the guest's place.
     pub fn timer_is_ordinary(&self) -> bool {
         self.timer_vector().is_none_or(|v| v < FIRST_VECTOR || is_ordinary(v))
     }
 
     /// Could writing this to MSR 0x800 + `register` end what [`LocalApic::exitless`] or
-    /// [`LocalApic::timer_is_ordinary`] says? To be asked first: what the physical local APIC has for
-    /// the guest then is to be taken over before.
+    /// [`LocalApic::timer_is_ordinary`] says? To be asked first: what the physical local APIC has
+    /// for the guest then is to be taken over before.
     pub const fn ends_exitless(register: u8, value: u64) -> bool {
         match register {
             SVR => value & SVR_ENABLED as u64 == 0,
@@ -181,9 +182,9 @@ impl LocalApic {
         }
     }
 
-    /// Writes IA32_APIC_BASE on a CPU with so many physical address bits. `free`: can the registers'
-    /// page be at this address? To disable it is to reset it; from xAPIC mode to x2APIC mode it keeps
-    /// what it has.
+    /// Writes IA32_APIC_BASE on a CPU with so many physical address bits. `free`: can the
+    /// registers' page be at this address? To disable it is to reset it; from xAPIC mode to x2APIC
+    /// mode it keeps what it has.
     pub fn write_base(
         &mut self,
         value: u64,

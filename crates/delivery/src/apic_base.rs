@@ -46,8 +46,8 @@ impl ApicBase {
     /// Where the xAPIC's page is unless somebody moves it.
     pub const HOME: u64 = 0xFEE0_0000;
 
-    /// As the guest's firmware leaves it, in x2APIC mode. `first`: of the processor that the machine
-    /// starts with.
+    /// As the guest's firmware leaves it, in x2APIC mode. `first`: of the processor that the
+    /// machine starts with.
     pub const fn new(first: bool) -> Self {
         ApicBase { mode: ApicMode::X2apic, page: Self::HOME, first }
     }

@@ -1,8 +1,8 @@
 //! The registers of xAPIC mode: a page of memory (SDM vol. 3, 11.4.1; APM vol. 2, 16.3.2).
 //!
 //! Each register is the first four bytes of sixteen; the other twelve hold nothing. Stores count
-//! when they are of these four bytes and of nothing else, as the manuals want them; loads may be
-//! of a part. A register that isn't there reads zero, ignores what is written and is an error in ESR.
+//! when they are of these four bytes and of nothing else, as the manuals want them; loads may be of
+//! a part. A register that isn't there reads zero, ignores what is written and is an error in ESR.
 //! Bits that can't be written keep their value. The id is the vCPU's number, whatever is written.
 
 use super::*;

@@ -1,5 +1,5 @@
-//! Numbers and bits of the local APIC's registers (SDM vol. 3, 11.4.1 and 11.12.1.2): MSR 0x800 + n, and
-//! 16 × n in the xAPIC's page.
+//! Numbers and bits of the local APIC's registers (SDM vol. 3, 11.4.1 and 11.12.1.2): MSR 0x800 +
+//! n, and 16 × n in the xAPIC's page.
 
 pub(super) const ID: u8 = 0x02;
 pub(super) const VERSION: u8 = 0x03;

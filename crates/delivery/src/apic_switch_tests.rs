@@ -90,7 +90,8 @@ impl Shared {
         &mut self.guests[self.running]
     }
 
-    /// What the running one has in service or pending in the physical APIC becomes the virtual one's.
+    /// What the running one has in service or pending in the physical APIC becomes the virtual
+    /// one's.
     fn adopt(&mut self) {
         let physical = std::mem::take(&mut self.physical.in_service);
         let pending = std::mem::take(&mut self.physical.requested);

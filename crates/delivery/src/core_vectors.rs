@@ -1,7 +1,7 @@
 //! Whose interrupt is it, on a core that several vCPUs share?
 //!
-//! One vCPU *owns the vectors*: its devices' interrupts arrive by the guest's own vectors, without an
-//! exit. Those of the others arrive by an *alias*, a vector of class F that stands for one slot
+//! One vCPU *owns the vectors*: its devices' interrupts arrive by the guest's own vectors, without
+//! an exit. Those of the others arrive by an *alias*, a vector of class F that stands for one slot
 //! and one guest vector. Class F always exits. The rules:
 //!
 //! 1. **Guests whose vectors collide:** only the owner has its own vectors in its interrupt
@@ -11,24 +11,27 @@
 //!    guest's vector of class F never arrives by itself, it always has an alias.
 //! 3. **In flight at a switch:** the one that goes has its IRTEs aliased ([`CoreVectors::leave`]),
 //!    then the caller invalidates them, waits, and hands over what the local APIC holds
-//!    ([`CoreVectors::arrived`]). A completed wait says that a message has left the IOMMU, not that the
-//!    local APIC has it: so its own vectors go on meaning it, and only it, for a *grace period*. Whoever
-//!    has the core meanwhile has its interrupts by aliases, and all that arrives reaches the host. After
-//!    that the caller hands over once more what the local APIC holds, and its vectors mean nobody
-//!    ([`CoreVectors::left`]). Then another one owns the vectors ([`CoreVectors::enter`]) and has its IRTEs
-//!    changed to its own vectors, without waiting: what is still in flight by its aliases remains its
-//!    own. The one that went may own them again at any time before that.
+//!    ([`CoreVectors::arrived`]). A completed wait says that a message has left the IOMMU, not that
+//!    the local APIC has it: so its own vectors go on meaning it, and only it, for a *grace
+//!    period*. Whoever has the core meanwhile has its interrupts by aliases, and all that arrives
+//!    reaches the host. After that the caller hands over once more what the local APIC holds, and
+//!    its vectors mean nobody ([`CoreVectors::left`]). Then another one owns the vectors
+//!    ([`CoreVectors::enter`]) and has its IRTEs changed to its own vectors, without waiting: what
+//!    is still in flight by its aliases remains its own. The one that went may own them again at
+//!    any time before that.
 //! 4. **An IRTE re-targeted:** claim the new vector, write [`CoreVectors::physical`] of it to the
-//!    IRTE, queue its invalidation, release the old vector; no need to wait. An alias stands for the
-//!    released vector, too, until the owner has next left, after which nothing can be on its way.
+//!    IRTE, queue its invalidation, release the old vector; no need to wait. An alias stands for
+//!    the released vector, too, until the owner has next left, after which nothing can be on its
+//!    way.
 //! 5. **Out of aliases:** a slot has its quota. When that is used up, an alias stands for several
 //!    vectors for as long as they are claimed, and each of them is given to the guest: one too many
 //!    of its own is harmless (as a spurious one is on hardware), one lost isn't.
 //!
 //! Guarantees: what arrives is never taken for another guest's, and the vector it was sent for is
 //! among those it is taken for; that is the only one unless rule 5 applies. It relies on the
-//! caller's following rules 3 and 4, on invalidate-and-wait leaving no interrupt in the IOMMU (VT-d 6.5,
-//! "Interrupt Draining"), and on what has left it reaching the local APIC within the grace period.
+//! caller's following rules 3 and 4, on invalidate-and-wait leaving no interrupt in the IOMMU (VT-d
+//! 6.5, "Interrupt Draining"), and on what has left it reaching the local APIC within the grace
+//! period.
 
 use crate::VectorSet;
 
@@ -170,8 +173,8 @@ impl CoreVectors {
         self.leaving = self.owner.map(|_| self.releases);
     }
 
-    /// Its IRTEs are invalidated, the grace period is over, and the local APIC holds nothing by its own
-    /// vectors: they mean nobody now.
+    /// Its IRTEs are invalidated, the grace period is over, and the local APIC holds nothing by its
+    /// own vectors: they mean nobody now.
     pub fn left(&mut self) {
         let (owner, since) = (self.owner.take(), self.leaving.take());
         // Of what was released meanwhile something may be on its way: wait for the next time.
@@ -220,8 +223,8 @@ impl CoreVectors {
         owner.map_or(Arrived::Nobody, |slot| Arrived::Of { slot, vectors })
     }
 
-    /// Would this physical vector, if it arrived now, be given to this slot as `guest`? By the rules
-    /// above it is so for what any entry of its sources holds, at every moment.
+    /// Would this physical vector, if it arrived now, be given to this slot as `guest`? By the
+    /// rules above it is so for what any entry of its sources holds, at every moment.
     pub fn is_for(&self, physical: u8, slot: usize, guest: u8) -> bool {
         matches!(self.arrived(physical),
             Arrived::Of { slot: of, vectors } if of == slot && vectors.contains(guest))

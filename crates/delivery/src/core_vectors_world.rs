@@ -3,9 +3,9 @@
 //! vCPUs by the protocol. Every interrupt sent is followed to the guest that gets it.
 //!
 //! As hostile as hardware may be: until an entry's invalidation has been waited for, the device may
-//! send by any value that the entry had; what is sent arrives whenever it likes, also after that wait,
-//! which only says that it has left the IOMMU, but before the grace period that follows is over;
-//! interrupts of one physical vector that nobody took yet are one.
+//! send by any value that the entry had; what is sent arrives whenever it likes, also after that
+//! wait, which only says that it has left the IOMMU, but before the grace period that follows is
+//! over; interrupts of one physical vector that nobody took yet are one.
 
 use super::*;
 use proptest::prelude::*;

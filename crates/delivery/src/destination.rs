@@ -1,10 +1,10 @@
 //! Whom an interrupt is for: the destinations of both modes of the local APIC, and how a receiver
 //! compares itself with them (SDM vol. 3, 11.6.2 and 11.12.9; APM vol. 2, 16.5 and 16.12).
 //!
-//! A sender in x2APIC mode names others by 32 bits, one in xAPIC mode, an MSI and an IOAPIC entry by
-//! eight. Eight bits of a logical destination mean what each receiver's own registers say. To name a
-//! processor in xAPIC mode by a logical x2APIC id is beyond the manuals, which want all processors
-//! in one mode: here that id is its x2APIC one all the same.
+//! A sender in x2APIC mode names others by 32 bits, one in xAPIC mode, an MSI and an IOAPIC entry
+//! by eight. Eight bits of a logical destination mean what each receiver's own registers say. To
+//! name a processor in xAPIC mode by a logical x2APIC id is beyond the manuals, which want all
+//! processors in one mode: here that id is its x2APIC one all the same.
 
 use crate::ApicMode;
 
@@ -93,7 +93,8 @@ impl Destination {
         }
     }
 
-    /// Is the local APIC `id`, addressed like `receiver`, among the receivers of what `sender` sends?
+    /// Is the local APIC `id`, addressed like `receiver`, among the receivers of what `sender`
+    /// sends?
     pub const fn includes(self, id: u32, sender: u32, receiver: Addressing) -> bool {
         match self {
             Destination::Itself => sender == id,

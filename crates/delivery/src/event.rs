@@ -1,9 +1,10 @@
-//! Exits in the middle of the delivery of an event: what a fault there means, and what has to be delivered
-//! again when the cause is gone.
+//! Exits in the middle of the delivery of an event: what a fault there means, and what has to be
+//! delivered again when the cause is gone.
 //!
-//! Guarantees: an event that the host interrupted is delivered once again with all that it had; an event
-//! that the program raises again by itself isn't. The vendor's code makes an [`Event`] out of what its
-//! extension reports, and corrects there what an emulator reports wrongly. This file trusts the kind.
+//! Guarantees: an event that the host interrupted is delivered once again with all that it had; an
+//! event that the program raises again by itself isn't. The vendor's code makes an [`Event`] out of
+//! what its extension reports, and corrects there what an emulator reports wrongly. This file
+//! trusts the kind.
 
 use crate::VectorSet;
 
@@ -57,8 +58,8 @@ impl Event {
     pub const fn again(self) -> Option<Event> {
         match (self.kind, self.vector) {
             (EventKind::Software, _) | (EventKind::Exception, BREAKPOINT | OVERFLOW) => None,
-            // A trap's instruction is done and wouldn't raise it again; nor does anything raise what
-            // the host itself had raised for an event from outside.
+            // A trap's instruction is done and wouldn't raise it again; nor does anything raise
+            // what the host itself had raised for an event from outside.
             _ => Some(self),
         }
     }

@@ -1,10 +1,10 @@
 //! Telling the NMIs that one core sends another (kicks) from those of the platform: an NMI itself
 //! doesn't say who sent it.
 //!
-//! Guarantees: whoever sends a kick counts it first, in memory that the receiver looks at. A receiver
-//! takes an NMI for the platform's only if it can't be a kick. Several kicks may arrive as one NMI,
-//! since a CPU keeps one pending. Doesn't tell a platform's NMI that arrives together with a kick: the
-//! CPU makes one NMI of the two. So platform NMIs go to a core that nobody kicks.
+//! Guarantees: whoever sends a kick counts it first, in memory that the receiver looks at. A
+//! receiver takes an NMI for the platform's only if it can't be a kick. Several kicks may arrive as
+//! one NMI, since a CPU keeps one pending. Doesn't tell a platform's NMI that arrives together with
+//! a kick: the CPU makes one NMI of the two. So platform NMIs go to a core that nobody kicks.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -90,15 +90,16 @@ mod tests {
     }
 
     proptest! {
-        /// Senders count and then send; the CPU keeps one NMI pending. The platform is named as often
-        /// as it sent one at the most, and an NMI behind a new kick is always a kick.
+        /// Senders count and then send; the CPU keeps one NMI pending. The platform is named as
+        /// often as it sent one at the most, and an NMI behind a new kick is always a kick.
         #[test]
         fn the_platform_isnt_blamed(steps in proptest::collection::vec(
             prop_oneof![Just(Step::Count), Just(Step::Send), Just(Step::Platform), Just(Step::Take)],
             0..200,
         )) {
             let kicks = Kicks::new();
-            // Counted and not sent; pending, and for how many of the platform's; how often it was named.
+            // Counted and not sent; pending, and for how many of the platform's; how often it was
+            // named.
             let (mut counted, mut pending, mut platform, mut named) = (0u32, false, 0u32, 0u32);
             let mut new = false;
             for step in steps {

@@ -1,19 +1,19 @@
 //! The local interrupt sources of a local APIC: which entries of its local vector table there are.
 //!
-//! Guarantees: names every entry that the APIC says it has, the manuals' and AMD's own, and no other:
-//! an access to one that isn't there is #GP.
+//! Guarantees: names every entry that the APIC says it has, the manuals' and AMD's own, and no
+//! other: an access to one that isn't there is #GP.
 
 /// Extended space exists, in the version register (APM vol. 2, 16.3.4).
 const EXTENDED_SPACE: u32 = 1 << 31;
-/// Timer, LINT0, LINT1, error, performance, thermal, corrected machine checks: in the order in which the
-/// number of the last entry came to tell of them (SDM vol. 3, 11.4.8).
+/// Timer, LINT0, LINT1, error, performance, thermal, corrected machine checks: in the order in
+/// which the number of the last entry came to tell of them (SDM vol. 3, 11.4.8).
 const ENTRIES: [u32; 7] = [0x832, 0x835, 0x836, 0x837, 0x834, 0x833, 0x82F];
-/// AMD's extended entries: MCA thresholds, deferred errors, instruction-based sampling, by number (APM
-/// vol. 2, 16.7.1).
+/// AMD's extended entries: MCA thresholds, deferred errors, instruction-based sampling, by number
+/// (APM vol. 2, 16.7.1).
 const EXTENDED: core::ops::Range<u32> = 0x850..0x860;
 
-/// MSRs of the entries of the local vector table. `version`: the version register; `features`: reads
-/// AMD's extended-feature register (MSR 0x840), which exists if it is asked for.
+/// MSRs of the entries of the local vector table. `version`: the version register; `features`:
+/// reads AMD's extended-feature register (MSR 0x840), which exists if it is asked for.
 pub fn local_sources(version: u32, features: impl FnOnce() -> u32) -> impl Iterator<Item = u32> {
     let last = version >> 16 & 0xFF;
     let extended = if version & EXTENDED_SPACE != 0 { features() >> 16 & 0xFF } else { 0 };

@@ -21,14 +21,14 @@ pub enum Mode {
     /// Every physical interrupt exits; the host injects; EOI exits.
     Injection,
     /// As [`Mode::Direct`], and the guest's timer is the core's: the host has no vector of its own
-    /// on the core and takes it back by NMI alone. Policy `direct`, while the guest's local APIC is in
-    /// x2APIC mode and enabled.
+    /// on the core and takes it back by NMI alone. Policy `direct`, while the guest's local APIC is
+    /// in x2APIC mode and enabled.
     Dedicated,
 }
 
-/// The mode to enter the guest in. `quiet`: the guest's local APIC is in x2APIC mode and enabled, no
-/// virtual interrupt pending or in service; `sources`: the guest has assigned interrupts; `shadowed`: the guest's IDT
-/// has a valid shadow in place.
+/// The mode to enter the guest in. `quiet`: the guest's local APIC is in x2APIC mode and enabled,
+/// no virtual interrupt pending or in service; `sources`: the guest has assigned interrupts;
+/// `shadowed`: the guest's IDT has a valid shadow in place.
 pub const fn mode_for(quiet: bool, sources: bool, shadowed: bool) -> Mode {
     if quiet && sources && shadowed { Mode::Direct } else { Mode::Injection }
 }

@@ -1,9 +1,10 @@
 //! One unit, of whatever vendor: all that the hypervisor asks of it.
 //!
-//! Guarantees what the driver behind it does. A vendor is an arm here and in [`audit`](crate::audit), and nothing
-//! outside this crate names one, but for whoever finds the units. What each may differ in: an index of an
-//! interrupt entry means something only together with its device (AMD-Vi has a table for each); an
-//! entry that changes may be blocked for a moment, or not.
+//! Guarantees what the driver behind it does. A vendor is an arm here and in
+//! [`audit`](crate::audit), and nothing outside this crate names one, but for whoever finds the
+//! units. What each may differ in: an index of an interrupt entry means something only together
+//! with its device (AMD-Vi has a table for each); an entry that changes may be blocked for a
+//! moment, or not.
 
 use crate::audit::Outline;
 use crate::{
@@ -95,9 +96,9 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         }
     }
 
-    /// Allocates interrupt entries of a device in a row, none of them routed: a power of two up to 32,
-    /// beginning at a multiple of it, as an MSI capability with several messages wants them. Gives the
-    /// first one's index.
+    /// Allocates interrupt entries of a device in a row, none of them routed: a power of two up to
+    /// 32, beginning at a multiple of it, as an MSI capability with several messages wants them.
+    /// Gives the first one's index.
     pub fn allocate_irtes(&mut self, _device: Bdf, count: u16) -> Result<u16, Error> {
         match self {
             Unit::Vtd(unit) => unit.allocate_irtes(count),
@@ -111,8 +112,8 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         }
     }
 
-    /// Routes an allocated interrupt entry of the route's source, or routes it anew. Returns when the
-    /// unit goes by it, and what it sent by the old route has arrived.
+    /// Routes an allocated interrupt entry of the route's source, or routes it anew. Returns when
+    /// the unit goes by it, and what it sent by the old route has arrived.
     pub fn set_irte(&mut self, index: u16, route: InterruptRoute) -> Result<(), Error> {
         match self {
             Unit::Vtd(unit) => unit.set_irte(index, route),
@@ -142,9 +143,9 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         }
     }
 
-    /// What the device must send for the interrupt of this entry of its own: by its index, or, where
-    /// nothing remaps it, what the entry says itself. None if it isn't routed, or if no message can
-    /// say that.
+    /// What the device must send for the interrupt of this entry of its own: by its index, or,
+    /// where nothing remaps it, what the entry says itself. None if it isn't routed, or if no
+    /// message can say that.
     pub fn message(&mut self, _device: Bdf, index: u16) -> Result<Option<Message>, Error> {
         match self {
             Unit::Vtd(unit) => unit.message(index),

@@ -84,8 +84,8 @@ reasons! {
     OtherVcpu = "other-vcpu",
     /// On a shared core: the end of the vCPU's time slice.
     SliceEnd = "slice-end",
-    /// A load or store to the page of the local APIC's registers in xAPIC mode, unless it is an EOI,
-    /// an interrupt command or for the timer.
+    /// A load or store to the page of the local APIC's registers in xAPIC mode, unless it is an
+    /// EOI, an interrupt command or for the timer.
     ApicPage = "apic-page",
 }
 

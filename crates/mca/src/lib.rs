@@ -1,10 +1,11 @@
-//! Machine checks (APM vol. 2, 9; SDM vol. 3, 17): what the banks of error-reporting registers tell,
-//! and giving them back to the machine.
+//! Machine checks (APM vol. 2, 9; SDM vol. 3, 17): what the banks of error-reporting registers
+//! tell, and giving them back to the machine.
 //!
-//! Guarantees: [`take`] looks at a bounded number of banks, touches no register that a bank doesn't say
-//! it has, clears what it has read, and says last that the machine check was handled: another before
-//! that would be a shutdown. Doesn't decide who goes on: a guest that was interrupted by a machine check
-//! is ended by the hypervisor, and a machine check in the hypervisor itself is a panic.
+//! Guarantees: [`take`] looks at a bounded number of banks, touches no register that a bank doesn't
+//! say it has, clears what it has read, and says last that the machine check was handled: another
+//! before that would be a shutdown. Doesn't decide who goes on: a guest that was interrupted by a
+//! machine check is ended by the hypervisor, and a machine check in the hypervisor itself is a
+//! panic.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

@@ -41,7 +41,8 @@ impl PageSize {
 /// What an address maps to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// The physical address of the very address that was asked for, its offset in the page included.
+    /// The physical address of the very address that was asked for, its offset in the page
+    /// included.
     pub pa: u64,
     /// What the hardware allows, in so far as the format can tell.
     pub access: Access,
@@ -270,7 +271,8 @@ impl<F: Format> Table<F> {
         Ok(())
     }
 
-    /// The pages, each as large as alignment and rest allow, that map `range` to the memory at `pa`.
+    /// The pages, each as large as alignment and rest allow, that map `range` to the memory at
+    /// `pa`.
     fn pages(&self, range: Range, pa: u64) -> impl Iterator<Item = Page> + use<F> {
         let largest = self.largest;
         let mut input = range.start;
@@ -312,8 +314,8 @@ impl<F: Format> Table<F> {
         }
     }
 
-    /// Maps `page` under `slot`, which is where the walk to it ends. The tables in between are built
-    /// from the lowest up, around the page that `slot` maps if it maps one, and linked last.
+    /// Maps `page` under `slot`, which is where the walk to it ends. The tables in between are
+    /// built from the lowest up, around the page that `slot` maps if it maps one, and linked last.
     fn place<M: Memory>(
         &self,
         mem: &mut M,

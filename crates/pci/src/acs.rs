@@ -1,5 +1,5 @@
-//! Access Control Services (PCIe 6.0, 6.12 and 7.7.11): what a port or a function does with requests for
-//! its peers.
+//! Access Control Services (PCIe 6.0, 6.12 and 7.7.11): what a port or a function does with
+//! requests for its peers.
 
 /// ACS Source Validation: a port drops requests whose requester id isn't of a bus behind it.
 const SOURCE_VALIDATION: u16 = 1 << 0;
@@ -26,14 +26,14 @@ pub struct Acs {
 }
 
 impl Acs {
-    /// The control register by which everything goes to the IOMMU: all that the function has of what
-    /// keeps functions apart, and neither egress control nor direct translated requests.
+    /// The control register by which everything goes to the IOMMU: all that the function has of
+    /// what keeps functions apart, and neither egress control nor direct translated requests.
     pub fn wanted(self) -> u16 {
         self.capability & (NEEDED | TRANSLATION_BLOCKING)
     }
 
-    /// Whether all is on that there is to switch on. What the capability lacks is something that the
-    /// function doesn't do, or always does.
+    /// Whether all is on that there is to switch on. What the capability lacks is something that
+    /// the function doesn't do, or always does.
     pub fn isolates(self) -> bool {
         let needed = self.capability & NEEDED;
         self.control & needed == needed

@@ -3,9 +3,10 @@
 //! The IOMMU sees what reaches the root of the tree. Functions of one device, and what is below one
 //! switch, may reach each other before that, or send in each other's name. Guarantees: two
 //! functions between which [`together`] finds nothing send their requests through the IOMMU, each
-//! under its own requester id, as far as their devices and ports do what they say by ACS, or what is
-//! known of them. Root ports of different devices are taken for kept apart by the root complex. Says nothing
-//! about what devices exchange otherwise, such as frames that a network controller passes on.
+//! under its own requester id, as far as their devices and ports do what they say by ACS, or what
+//! is known of them. Root ports of different devices are taken for kept apart by the root complex.
+//! Says nothing about what devices exchange otherwise, such as frames that a network controller
+//! passes on.
 
 use crate::{Acs, Bdf};
 use core::fmt;
@@ -22,7 +23,8 @@ pub enum Kind {
     UpstreamPort,
     /// A port of a switch that faces away from it.
     DownstreamPort,
-    /// A function or bridge of conventional PCI, or a bridge to it: what is behind one shares a bus.
+    /// A function or bridge of conventional PCI, or a bridge to it: what is behind one shares a
+    /// bus.
     Conventional,
 }
 
@@ -94,8 +96,9 @@ impl Function {
     }
 }
 
-/// The bridge that leads to a function's bus, nearest to it. Numbers of buses grow away from the root
-/// (PCI-to-PCI Bridge 1.2, 3.2.5.3): a bridge that says otherwise leads nowhere, and no way is endless.
+/// The bridge that leads to a function's bus, nearest to it. Numbers of buses grow away from the
+/// root (PCI-to-PCI Bridge 1.2, 3.2.5.3): a bridge that says otherwise leads nowhere, and no way is
+/// endless.
 fn above<'a>(functions: &'a [Function], function: &Function) -> Option<&'a Function> {
     let bus = function.physical.unwrap_or(function.bdf).bus();
     let leads =

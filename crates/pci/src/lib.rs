@@ -1,4 +1,5 @@
-//! PCI of the machine, as far as it is logic: names of functions, and which of them can be kept apart.
+//! PCI of the machine, as far as it is logic: names of functions, and which of them can be kept
+//! apart.
 //!
 //! Reads and writes no register itself. What a guest sees of PCI is elsewhere.
 #![cfg_attr(not(test), no_std)]

@@ -78,8 +78,9 @@ fn virtual_functions_are_functions_of_their_physical_one_s_device() {
     assert_eq!(why(&all, one, two), Some(Why::Port(bdf(0, 1, 0))));
 }
 
-/// 00:01.0 leads to a switch (01:00.0) with ports 02:00.0 and 02:01.0, and below the second to another
-/// switch (04:00.0) with ports 05:00.0 and 05:01.0. Endpoints at buses 3, 6 and 7, and at 00:02.0's 8.
+/// 00:01.0 leads to a switch (01:00.0) with ports 02:00.0 and 02:01.0, and below the second to
+/// another switch (04:00.0) with ports 05:00.0 and 05:01.0. Endpoints at buses 3, 6 and 7, and at
+/// 00:02.0's 8.
 fn tree(acs: [Option<Acs>; 6]) -> Vec<Function> {
     let [root, a, b, c, d, other] = acs;
     vec![
@@ -254,8 +255,8 @@ proptest! {
         prop_assert_eq!(Bdf::new(device.bus(), device.device(), device.function()), Some(device));
     }
 
-    /// Any tree, also one that firmware got wrong: an answer, the same both ways; and more ACS never
-    /// takes away.
+    /// Any tree, also one that firmware got wrong: an answer, the same both ways; and more ACS
+    /// never takes away.
     #[test]
     fn any_tree_gives_an_answer(
         raw in prop::collection::vec((0u16..0x400, 0u8..5, any::<bool>(), 0u8..4, 0u8..4), 2..10),

@@ -1,5 +1,5 @@
-//! What VMs that share cores, and the host beside them, are promised: weights, the slice, and how the
-//! host's own interrupts are kept safe from them, where the machine lets it.
+//! What VMs that share cores, and the host beside them, are promised: weights, the slice, and how
+//! the host's own interrupts are kept safe from them, where the machine lets it.
 
 use crate::{Error, Fault, Place, Plan, Policy, Vm, shown::Shown};
 use alloc::string::{String, ToString};

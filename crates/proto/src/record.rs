@@ -126,7 +126,8 @@ pub const ASK_LIVE: u8 = b'L';
 
 /// Encodes a record for the stream.
 pub fn encode(record: &Record) -> Vec<u8> {
-    // Encoding to a growing vector can't run out of room; an empty frame would be skipped by the reader.
+    // Encoding to a growing vector can't run out of room; an empty frame would be skipped by the
+    // reader.
     postcard::to_allocvec_cobs(record).unwrap_or_default()
 }
 

@@ -180,8 +180,8 @@ impl Schedule {
     /// Would [`Schedule::pick`] give the core to another? If the running one's slice is over and it
     /// wouldn't, another slice begins.
     ///
-    /// This is asked at every exit. While nothing has changed it charges nobody: a charge is the same
-    /// in one piece, and whatever looks at virtual times charges first.
+    /// This is asked at every exit. While nothing has changed it charges nobody: a charge is the
+    /// same in one piece, and whatever looks at virtual times charges first.
     pub fn should_switch(&mut self, now: u64) -> bool {
         if self.running.is_some() && !self.slice_over(now) && !self.has_woken() {
             return false;

@@ -297,7 +297,8 @@ proptest! {
         prop_assert_eq!((0..n).map(|p| d.ran(p)).sum::<u64>(), d.now);
     }
 
-    /// Nothing panics, whatever is called with whatever time; and should_switch says what pick does.
+    /// Nothing panics, whatever is called with whatever time; and should_switch says what pick
+    /// does.
     #[test]
     fn no_time_and_no_call_panics(
         slice: u64, ops in prop::collection::vec((0u8..7, 0usize..10, any::<u64>(), any::<u32>()), 0..100),

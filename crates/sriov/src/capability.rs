@@ -136,7 +136,8 @@ impl Capability {
         ((config.read(self.0 + INITIAL_AND_TOTAL) >> 16) as u16).min(MAX_FUNCTIONS)
     }
 
-    /// Switches `count` virtual functions of the device with routing id `device`, below `above`, on.
+    /// Switches `count` virtual functions of the device with routing id `device`, below `above`,
+    /// on.
     ///
     /// `place` gives an address below 4 GiB for that many bytes at a multiple of the second number;
     /// `wait` spends the 100 ms that functions may take to answer (3.3.3.1).
@@ -177,7 +178,8 @@ impl Capability {
         Ok(Enabled { functions, device, bars })
     }
 
-    /// Off, and knowing whether ids of all functions are forwarded, on which theirs may depend (3.3.3.5).
+    /// Off, and knowing whether ids of all functions are forwarded, on which theirs may depend
+    /// (3.3.3.5).
     fn set_up(self, config: &mut impl Config, above: Above) {
         let control = config.read(self.0 + CONTROL) & CONTROL_BITS;
         let off = control & !(VF_ENABLE | VF_MEMORY | ARI_HIERARCHY);

@@ -1,8 +1,9 @@
 //! The physical function of Intel's 82576 (driver `igb`), driven by the host so that guests can
-//! have its virtual functions (driver `igbvf`). Section numbers are those of its datasheet, revision 2.87.
+//! have its virtual functions (driver `igbvf`). Section numbers are those of its datasheet,
+//! revision 2.87.
 //!
-//! The host sends and receives nothing. It sets up the switch between the functions' queue pairs and
-//! the wire, and answers the requests that guests leave in their functions' mailboxes.
+//! The host sends and receives nothing. It sets up the switch between the functions' queue pairs
+//! and the wire, and answers the requests that guests leave in their functions' mailboxes.
 //!
 //! Guarantees: a function sends and receives under the address it was given and no other, untagged;
 //! what one guest writes to its mailbox changes nothing of another's function; a call of

@@ -2,8 +2,8 @@
 //! controller whose physical function the host drives, so that guests can have the others.
 //!
 //! Guarantees: a physical function is changed only as far as a call says; when a call fails, its
-//! virtual functions are off. What a guest can write, a mailbox of [`i82576`], is read once, bounded and
-//! checked: it changes nothing of another guest's function.
+//! virtual functions are off. What a guest can write, a mailbox of [`i82576`], is read once,
+//! bounded and checked: it changes nothing of another guest's function.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! What a processor takes for CR0 and the debug controls (APM vol. 2, 3.1.1 and 13.1.1; SDM vol. 3, 2.5
-//! and 17.2), for emulated machines that take more.
+//! What a processor takes for CR0 and the debug controls (APM vol. 2, 3.1.1 and 13.1.1; SDM vol. 3,
+//! 2.5 and 17.2), for emulated machines that take more.
 //!
-//! Guarantees: a value that is taken leaves a state that VMRUN enters. CR4 isn't here: what is reserved in
-//! it is the CPU's own to say.
+//! Guarantees: a value that is taken leaves a state that VMRUN enters. CR4 isn't here: what is
+//! reserved in it is the CPU's own to say.
 
 use crate::msr::{EFER_LMA, EFER_LME};
 
@@ -12,7 +12,8 @@ const NW: u64 = 1 << 29;
 const CD: u64 = 1 << 30;
 /// CR0: paging.
 pub const CR0_PG: u64 = 1 << 31;
-/// What there is in CR0: PE, MP, EM, TS, ET, NE, WP, AM, NW, CD, PG. The rest of the lower half is ignored.
+/// What there is in CR0: PE, MP, EM, TS, ET, NE, WP, AM, NW, CD, PG. The rest of the lower half is
+/// ignored.
 const DEFINED: u64 = 0xE005_003F;
 const PAE: u64 = 1 << 5;
 /// PE, MP, EM, TS: what LMSW writes.

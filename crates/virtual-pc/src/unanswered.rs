@@ -1,5 +1,5 @@
-//! Accesses to memory and ports that nothing answers: harmless one by one, but a guest that loops on
-//! one of them hangs, and nobody would know at what.
+//! Accesses to memory and ports that nothing answers: harmless one by one, but a guest that loops
+//! on one of them hangs, and nobody would know at what.
 //!
 //! Guarantees constant work and constant memory however a guest goes about it: a few places are
 //! counted (by Misra and Gries), so that one that makes up a fifth of all accesses is found, and a

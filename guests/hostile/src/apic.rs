@@ -21,8 +21,8 @@ fn send(destination: u32, what: u64) {
     let _ = cpu::try_wrmsr(x2apic::ICR, u64::from(destination) << 32 | what);
 }
 
-/// Every delivery mode to every shorthand and to ids that are others', if anybody's; INIT and start-up
-/// not to itself.
+/// Every delivery mode to every shorthand and to ids that are others', if anybody's; INIT and
+/// start-up not to itself.
 pub fn commands(_: &str, _: &Boot) {
     use command::{ALL, BROADCAST, LOGICAL, OTHERS, SELF};
     idt::on(0x10, |_| x2apic::complete());
@@ -91,8 +91,8 @@ pub fn disabled(_: &str, _: &Boot) {
     }
 }
 
-/// Every register, read and written with noise, small and large. The timer's count not where it is the
-/// guest's own.
+/// Every register, read and written with noise, small and large. The timer's count not where it is
+/// the guest's own.
 pub fn registers(_: &str, _: &Boot) {
     let mut random = Random::new(SEED);
     cpu::enable_interrupts();
@@ -111,8 +111,8 @@ pub fn registers(_: &str, _: &Boot) {
     }
 }
 
-/// The local vectors with every delivery mode, the timer's and performance counters' among them, while
-/// the timer fires.
+/// The local vectors with every delivery mode, the timer's and performance counters' among them,
+/// while the timer fires.
 pub fn local_vectors(_: &str, _: &Boot) {
     idt::on(0, |_| {});
     cpu::enable_interrupts();
@@ -151,8 +151,8 @@ pub fn page(_: &str, _: &Boot) {
     let _ = fixture::interrupts();
 }
 
-/// Commands of every delivery mode to ids that are others', noise in every register of the page, and
-/// back to x2APIC mode now and then. No reset of its own CPU.
+/// Commands of every delivery mode to ids that are others', noise in every register of the page,
+/// and back to x2APIC mode now and then. No reset of its own CPU.
 pub fn xapic_mode(_: &str, _: &Boot) {
     idt::on(0x10, |_| x2apic::complete());
     let mut random = Random::new(SEED);

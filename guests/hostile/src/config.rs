@@ -1,4 +1,5 @@
-//! PCI configuration space: what isn't there, what isn't the guest's, and its own device's registers.
+//! PCI configuration space: what isn't there, what isn't the guest's, and its own device's
+//! registers.
 
 use crate::fixture::{self, VECTOR};
 use machine::{
@@ -90,8 +91,8 @@ pub fn bars(test: &str, boot: &Boot) {
     }
 }
 
-/// The registers of its two devices on top of each other, the one's whole and a part of the other's, while both
-/// do DMA; switched off in turns, when the other has the place, and at speed.
+/// The registers of its two devices on top of each other, the one's whole and a part of the
+/// other's, while both do DMA; switched off in turns, when the other has the place, and at speed.
 pub fn overlaid(test: &str, boot: &Boot) {
     let (Some(device), Some(mut nvme)) = (fixture::device(), Nvme::find()) else {
         return check!(test, false, "no two devices");
@@ -99,7 +100,8 @@ pub fn overlaid(test: &str, boot: &Boot) {
     let (edu_home, nvme_home, buffer) =
         (device.base() as u32, nvme.base() as u32, boot.free_memory().start);
     let mut wrong = [0; 3];
-    // Edu's onto the controller's; then the controller's onto edu's: its beginning, its middle, its end.
+    // Edu's onto the controller's; then the controller's onto edu's: its beginning, its middle, its
+    // end.
     let places = [
         (nvme_home, nvme_home),
         (edu_home, edu_home),
@@ -181,8 +183,8 @@ pub fn under_way(test: &str, boot: &Boot) {
     device.move_to(home);
 }
 
-/// Capabilities that reset, hide or multiply a function: every bit of each, whether it is shown or not,
-/// and of extended ones at the same place.
+/// Capabilities that reset, hide or multiply a function: every bit of each, whether it is shown or
+/// not, and of extended ones at the same place.
 pub fn capabilities(_: &str, _: &Boot) {
     for function in Function::all().filter(|f| f.present()) {
         for id in [0x01u8, 0x05, 0x10, 0x11, 0x13, 0x03, 0x12] {
@@ -224,8 +226,8 @@ pub fn rewritten(test: &str, _: &Boot) {
     }
 }
 
-/// Messages to every CPU that might be, in every mode, at vectors that nobody may send; in VT-d's own
-/// format; to memory.
+/// Messages to every CPU that might be, in every mode, at vectors that nobody may send; in VT-d's
+/// own format; to memory.
 pub fn messages(test: &str, _: &Boot) {
     let Some(device) = fixture::needed_device(test) else { return };
     cpu::enable_interrupts();

@@ -26,8 +26,8 @@ pub fn cr0_bits(_: &str, _: &Boot) {
     let _ = attempt!(home, "mov cr0, {v}");
 }
 
-/// CR4, bit by bit. Not PAE, which QEMU lets go in long mode instead of refusing; nor LA57 and what would
-/// take its own memory from it.
+/// CR4, bit by bit. Not PAE, which QEMU lets go in long mode instead of refusing; nor LA57 and what
+/// would take its own memory from it.
 pub fn cr4_bits(_: &str, _: &Boot) {
     const OWN: u64 = 1 << 5 | 1 << 12 | 1 << 20 | 1 << 21 | 1 << 22 | 1 << 23 | 1 << 24;
     for bit in (0..64).filter(|bit| OWN >> bit & 1 == 0) {
@@ -44,8 +44,8 @@ unsafe extern "C" {
     static pml4: [AtomicU64; 512];
 }
 
-/// CR3 reloaded thousands of times, pointing at a copy of its tables elsewhere and back, with interrupts and exits
-/// on either.
+/// CR3 reloaded thousands of times, pointing at a copy of its tables elsewhere and back, with
+/// interrupts and exits on either.
 pub fn cr3_storm(_: &str, _: &Boot) {
     // SAFETY: the boot code's top-level table.
     let own = unsafe { &pml4 };
@@ -90,8 +90,8 @@ pub fn xcr0(_: &str, _: &Boot) {
     let _ = attempt!(CR4_PAE, "mov cr4, {v}");
 }
 
-/// Debug registers: breakpoints on the table's page and on the host's addresses, reserved bits, single steps
-/// through an exit.
+/// Debug registers: breakpoints on the table's page and on the host's addresses, reserved bits,
+/// single steps through an exit.
 pub fn debug(_: &str, _: &Boot) {
     idt::on(1, |frame| {
         frame.rflags &= !0x100;

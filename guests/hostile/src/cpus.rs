@@ -61,7 +61,8 @@ pub fn starts(test: &str, boot: &Boot) {
 
 static GO_ON: AtomicBool = AtomicBool::new(false);
 
-/// The table that one CPU takes interrupts through is rewritten by the other, every gate, all the time.
+/// The table that one CPU takes interrupts through is rewritten by the other, every gate, all the
+/// time.
 pub fn rewritten(test: &str, boot: &Boot) {
     let Some(count) = all(test, boot) else { return };
     for vector in [8, 11, 13] {
@@ -134,8 +135,8 @@ pub fn bars(test: &str, boot: &Boot) {
 /// What ends the first CPU's sleep.
 const ALARM: u8 = 0x45;
 
-/// The first CPU sleeps with interrupts off while the other gives it interrupts and moves what both have
-/// mapped: on a shared core that is another's time.
+/// The first CPU sleeps with interrupts off while the other gives it interrupts and moves what both
+/// have mapped: on a shared core that is another's time.
 pub fn asleep(test: &str, boot: &Boot) {
     let Some(device) = fixture::needed_device(test) else { return };
     let Some(count) = all(test, boot) else { return };
@@ -169,8 +170,8 @@ pub fn asleep(test: &str, boot: &Boot) {
     check!(test, done, "all come through");
 }
 
-/// The page behind the address of the table that one CPU takes interrupts through is exchanged by the other, and
-/// nobody tells.
+/// The page behind the address of the table that one CPU takes interrupts through is exchanged by
+/// the other, and nobody tells.
 pub fn remapped(test: &str, boot: &Boot) {
     let Some(count) = all(test, boot) else { return };
     let pages = [idt::arena(0x1000), idt::arena(0x2000)];
@@ -205,7 +206,8 @@ pub fn remapped(test: &str, boot: &Boot) {
     check!(test, done, "all come through");
 }
 
-/// A table whose first page ends with the exceptions' gates, so that only interrupts need the second.
+/// A table whose first page ends with the exceptions' gates, so that only interrupts need the
+/// second.
 const HALVED: u64 = alias::ALIAS + 0x1000 - 32 * 16;
 const SECOND: u64 = alias::ALIAS + 0x1000;
 const PAGE_FAULT: u8 = 14;
@@ -213,8 +215,9 @@ const PAGE_FAULT: u8 = 14;
 const RAISES: u64 = 2000;
 const MISSES: u64 = 20;
 
-/// The page of one CPU's table that has all gates but those of exceptions is unmapped and mapped again by the other,
-/// again and again: an interrupt that finds it gone is a page fault, in service until that completes it.
+/// The page of one CPU's table that has all gates but those of exceptions is unmapped and mapped
+/// again by the other, again and again: an interrupt that finds it gone is a page fault, in service
+/// until that completes it.
 pub fn unmapped(test: &str, boot: &Boot) {
     let Some(count) = all(test, boot) else { return };
     tables::fill(idt::arena(0x1000) + HALVED - alias::ALIAS);
@@ -265,8 +268,8 @@ pub fn unmapped(test: &str, boot: &Boot) {
 const SERVED: u64 = 200;
 static BEFORE: AtomicU64 = AtomicU64::new(0);
 
-/// All of the table that one CPU takes interrupts through is unmapped by the other, in the middle of them: no fault
-/// has a gate any more, which is the end.
+/// All of the table that one CPU takes interrupts through is unmapped by the other, in the middle
+/// of them: no fault has a gate any more, which is the end.
 pub fn unmapped_whole(test: &str, boot: &Boot) {
     let Some(count) = all(test, boot) else { return };
     tables::fill(idt::arena(0x1000));

@@ -1,5 +1,5 @@
-//! The attacker's own machine: set up so that interrupts come without exits, put in order again after
-//! each attack, and tried.
+//! The attacker's own machine: set up so that interrupts come without exits, put in order again
+//! after each attack, and tried.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use machine::edu::Edu;

@@ -33,7 +33,8 @@ pub fn off(_: &str, _: &Boot) {
     wait::settle();
 }
 
-/// Handlers that never complete, each interrupted by one of the next class, until all are in service.
+/// Handlers that never complete, each interrupted by one of the next class, until all are in
+/// service.
 pub fn no_eoi(_: &str, _: &Boot) {
     static DEPTH: AtomicU64 = AtomicU64::new(0);
     DEPTH.store(2, SeqCst);

@@ -1,10 +1,11 @@
 //! The attacker: goes through the subjects named on its command line (`attack=a,b`), saying of each
 //! attack when it begins and when it is over, and what the ledger counted of it.
 //!
-//! `ok SUBJECT/ATTACK: …` says that the attacker came through and its own machine still works. What became of
-//! the host and of the other VMs is for others to say. `skipped SUBJECT/ATTACK` says that there was nothing
-//! to attack, and `taken SUBJECT/ATTACK N` how many interrupts and exceptions the attacker had in it. Without `order=none` it waits for a byte on
-//! its console before it begins, so that its victim can be at work by then.
+//! `ok SUBJECT/ATTACK: …` says that the attacker came through and its own machine still works. What
+//! became of the host and of the other VMs is for others to say. `skipped SUBJECT/ATTACK` says that
+//! there was nothing to attack, and `taken SUBJECT/ATTACK N` how many interrupts and exceptions the
+//! attacker had in it. Without `order=none` it waits for a byte on its console before it begins, so
+//! that its victim can be at work by then.
 #![no_std]
 #![no_main]
 

@@ -1,7 +1,7 @@
 //! DMA to where nothing of the guest's is, and MSI-X tables.
 //!
-//! At addresses from 0xFEE0_0000 to 0xFEEF_FFFF a write is an interrupt message. Those of the old format are left
-//! out: QEMU delivers them whatever it is told (docs/security.md).
+//! At addresses from 0xFEE0_0000 to 0xFEEF_FFFF a write is an interrupt message. Those of the old
+//! format are left out: QEMU delivers them whatever it is told (docs/security.md).
 
 use crate::fixture::{self, VECTOR};
 use core::arch::asm;
@@ -50,7 +50,8 @@ pub fn edu(test: &str, boot: &Boot) {
     }
 }
 
-/// By an NVMe controller, its answer written to addresses all over 64 bits: host, other VMs, registers.
+/// By an NVMe controller, its answer written to addresses all over 64 bits: host, other VMs,
+/// registers.
 pub fn nvme(test: &str, boot: &Boot) {
     let Some(mut nvme) = fixture::needed_controller(test) else { return };
     let buffer = boot.free_memory().start;
@@ -72,8 +73,8 @@ pub fn nvme(test: &str, boot: &Boot) {
     nvme.stop();
 }
 
-/// Its queues themselves in foreign memory, with a command to be fetched there, and doorbells of queues that don't
-/// exist.
+/// Its queues themselves in foreign memory, with a command to be fetched there, and doorbells of
+/// queues that don't exist.
 pub fn queues(test: &str, boot: &Boot) {
     let Some(mut nvme) = fixture::needed_controller(test) else { return };
     let end = boot.memory_end().next_multiple_of(1 << 20);
@@ -88,7 +89,8 @@ pub fn queues(test: &str, boot: &Boot) {
     nvme.stop();
 }
 
-/// Writes to the interrupt window, four bytes each, in VT-d's own format (5.1.2.2): any handle, its own source id.
+/// Writes to the interrupt window, four bytes each, in VT-d's own format (5.1.2.2): any handle, its
+/// own source id.
 pub fn forged(test: &str, _: &Boot) {
     let Some(mut nvme) = fixture::needed_controller(test) else { return };
     if !nvme.start() {
@@ -117,8 +119,8 @@ pub fn forged(test: &str, _: &Boot) {
     check!(test, came == 0, "{came} interrupts came of them");
 }
 
-/// A table of MSI-X, every word with noise, masked and unmasked at speed, enabled and not, while the controller
-/// completes commands.
+/// A table of MSI-X, every word with noise, masked and unmasked at speed, enabled and not, while
+/// the controller completes commands.
 pub fn msix(test: &str, boot: &Boot) {
     let Some(mut nvme) = fixture::needed_controller(test) else { return };
     let Some((capability, table)) = nvme.table() else {
@@ -158,13 +160,15 @@ pub fn msix(test: &str, boot: &Boot) {
     edu::acknowledge();
 }
 
-/// Vectors of exceptions: none of a local APIC's below 16; above it they may come, but don't have to.
+/// Vectors of exceptions: none of a local APIC's below 16; above it they may come, but don't have
+/// to.
 const RESERVED: [u32; 6] = [0x00, 0x02, 0x0E, 0x0F, 0x10, 0x1F];
 /// The delivery modes fixed, lowest priority and NMI; fixed and level-triggered.
 const MODES: [u32; 4] = [0, 1 << 8, 4 << 8, 0xC000];
 
-/// The entry of the controller's completions at vectors that are exceptions', for every CPU that might be, itself
-/// too: programmed so while nothing is sent, and made so of a good one while it sends.
+/// The entry of the controller's completions at vectors that are exceptions', for every CPU that
+/// might be, itself too: programmed so while nothing is sent, and made so of a good one while it
+/// sends.
 pub fn msix_reserved(test: &str, boot: &Boot) {
     let Some(mut nvme) = fixture::needed_controller(test) else { return };
     let Some((capability, table)) = nvme.table() else {

@@ -70,12 +70,14 @@ pub fn legacy(_: &str, _: &Boot) {
     (0x20..=0x21).chain(0xA0..=0xA1).for_each(|port| cpu::outb(port, 0xFF));
 }
 
-/// INS and OUTS from and to memory that isn't there, device registers, the ledger's page, and backwards.
+/// INS and OUTS from and to memory that isn't there, device registers, the ledger's page, and
+/// backwards.
 pub fn strings(_: &str, boot: &Boot) {
     let end = boot.memory_end();
     for address in [0x9000_0000, 0xFED0_0000, 0xFEC0_0000, 0xFEE0_0000, end - 4, end - 4096] {
         for port in [0x80u16, 0xCFC, 0x3FD, 0x1F0] {
-            // SAFETY: INS may write to the last page of memory, which nothing uses, and elsewhere to none.
+            // SAFETY: INS may write to the last page of memory, which nothing uses, and elsewhere
+            // to none.
             unsafe {
                 asm!("rep outsb", in("dx") port, inout("rsi") address => _, inout("rcx") 64u64 => _);
                 asm!("rep insb", in("dx") port, inout("rdi") address => _, inout("rcx") 4u64 => _);

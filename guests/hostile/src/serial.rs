@@ -15,7 +15,8 @@ const LINE: [u8; 1024] = {
 /// Until most of it is sent, in TSC ticks.
 const DRAIN: u64 = 4_000_000_000;
 
-/// What looks like the host's own frames: a log line, a record that all VMs have ended, output of another VM.
+/// What looks like the host's own frames: a log line, a record that all VMs have ended, output of
+/// another VM.
 pub fn forged(_: &str, _: &Boot) {
     let frames: [&[u8]; 4] = [
         b"\x01\x00\x0Ewarning: bad\n",

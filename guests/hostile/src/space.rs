@@ -1,4 +1,5 @@
-//! The guest-physical address space: what is there and read-only, what ends where, page tables that make no sense.
+//! The guest-physical address space: what is there and read-only, what ends where, page tables that
+//! make no sense.
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -62,8 +63,9 @@ unsafe extern "C" {
     static pdpt: [AtomicU64; 512];
 }
 
-/// Entries with each bit set that isn't an address, that lead to themselves; walked by loads and by the host, which has
-/// to read an instruction's bytes and a port's string through them. (Tables where nothing is end the VM.)
+/// Entries with each bit set that isn't an address, that lead to themselves; walked by loads and by
+/// the host, which has to read an instruction's bytes and a port's string through them. (Tables
+/// where nothing is end the VM.)
 pub fn tables(_: &str, _: &Boot) {
     let own = DIRECTORY.0.as_ptr() as u64;
     let slot = (SPARE >> 30) as usize;

@@ -41,8 +41,8 @@ fn raise_some() {
     }
 }
 
-/// Tables everywhere: across pages, odd, at the end of memory, in device registers, in the ledger's page, where
-/// nothing is, at addresses that aren't canonical; used where they can be.
+/// Tables everywhere: across pages, odd, at the end of memory, in device registers, in the ledger's
+/// page, where nothing is, at addresses that aren't canonical; used where they can be.
 pub fn anywhere(_: &str, boot: &Boot) {
     for offset in [0x1000, 0x2008, 0x0A50, 0x20C3, 0x2FF0] {
         fill(idt::arena(offset));
@@ -86,7 +86,8 @@ fn descriptor(base: u64, limit: u16) -> [u8; 10] {
     bytes
 }
 
-/// Limits that leave out the host's vectors, the device's, or cut a gate in two, while interrupts come.
+/// Limits that leave out the host's vectors, the device's, or cut a gate in two, while interrupts
+/// come.
 pub fn limits(_: &str, _: &Boot) {
     forgive_all();
     cpu::enable_interrupts();
@@ -101,14 +102,14 @@ pub fn limits(_: &str, _: &Boot) {
     }
 }
 
-/// Gates of every type, present and not, for the device's vector and the host's own: used by the device
-/// and by INT n.
+/// Gates of every type, present and not, for the device's vector and the host's own: used by the
+/// device and by INT n.
 pub fn gates(_: &str, _: &Boot) {
     forgive_all();
     let table = idt::arena(0);
     for attributes in 0..=0xFFu64 {
-        // Task gates among them, which raise #GP in long mode; all lead to the same segment, so that no
-        // ring changes.
+        // Task gates among them, which raise #GP in long mode; all lead to the same segment, so
+        // that no ring changes.
         for vector in HOST.into_iter().chain([VECTOR]) {
             let [low, high] = idt::gate(vector, true);
             idt::write_gate(table, vector, [low & !(0xFF << 40) | attributes << 40, high]);
@@ -182,8 +183,8 @@ pub fn double_faults(_: &str, _: &Boot) {
     fill(table);
 }
 
-/// The page behind the table's address exchanged, with LIDT and without, between two interrupts; in the
-/// other page the host's gates lead to handlers of the guest's.
+/// The page behind the table's address exchanged, with LIDT and without, between two interrupts; in
+/// the other page the host's gates lead to handlers of the guest's.
 pub fn remapped(_: &str, _: &Boot) {
     forgive_all();
     let (first, second) = (idt::arena(0x1000), idt::arena(0x2000));

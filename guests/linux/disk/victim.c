@@ -1,6 +1,6 @@
 /*
- * The guest that must come to no harm beside an attacker: writes to a disk, reads back, compares every byte, and keeps a
- * heartbeat, until somebody types a line on its console.
+ * The guest that must come to no harm beside an attacker: writes to a disk, reads back, compares
+ * every byte, and keeps a heartbeat, until somebody types a line on its console.
  *
  *   victim DISK
  *
@@ -12,8 +12,8 @@
  *
  * Meanwhile a part of its memory holds a pattern, compared at the end.
  *
- * The heartbeat is that of a thread of the highest priority that wants to run a hundred times a second; the
- * largest time between two beats is what another VM could have done to this one.
+ * The heartbeat is that of a thread of the highest priority that wants to run a hundred times a
+ * second; the largest time between two beats is what another VM could have done to this one.
  *
  * From "@exitless victim" to the last line the hypervisor's ledger is watched, by plain loads.
  */

@@ -2,22 +2,22 @@
  * Opens and closes measuring windows around a running load, from inside the
  * guest, without disturbing what they count.
  *
- *   measure -c COUNTER -d DEVICE -w WARMUP -s SHORT -l LONG -n PAIRS [-r PORT] [-b BYTES] [-x EXITS] [-t TEXT] [-o FILE] [-g GUEST] PROGRAM [ARGUMENT...]
+ *   measure -c COUNTER -d DEVICE -w WARMUP -s SHORT -l LONG -n PAIRS [-r PORT] [-b BYTES] [-x
+ *   EXITS] [-t TEXT] [-o FILE] [-g GUEST] PROGRAM [ARGUMENT...]
  *
- * waits until the machine is idle, starts PROGRAM, lets about WARMUP operations pass by COUNTER (operations.c), then
- * takes PAIRS times a window of about SHORT and one of about LONG operations, stops
- * PROGRAM, and prints one line per window. Every figure that differs between a short
- * and a long window belongs to the load; what is the same in both (the edges, this
- * program) drops out of the slope. With -r it first waits until PROGRAM listens
- * on PORT and says "@exitless ready TEXT port=PORT"; -t also goes to the guest's line.
- * With -b an operation that sends less than BYTES is none: the load answers with errors.
- * With -x a window with more than EXITS exits fails the run, as far as a ledger says.
- * With -g this is guest 0 or 1 of two that share a core. Its markers are its own; it says
- * "@exitless loaded" when it is warm, waits for a byte on its console before its windows, says
- * "@exitless load-over" after them and keeps the load on until it gets another byte: each has
- * the other's load beside it in all its windows. The second has no spin window; the first waits
- * for a third byte before its own, which comes when the second is gone.
- * With -o what PROGRAM says goes to FILE, and from there out when all is over.
+ * waits until the machine is idle, starts PROGRAM, lets about WARMUP operations pass by COUNTER
+ * (operations.c), then takes PAIRS times a window of about SHORT and one of about LONG operations,
+ * stops PROGRAM, and prints one line per window. Every figure that differs between a short and a
+ * long window belongs to the load; what is the same in both (the edges, this program) drops out of
+ * the slope. With -r it first waits until PROGRAM listens on PORT and says "@exitless ready TEXT
+ * port=PORT"; -t also goes to the guest's line. With -b an operation that sends less than BYTES is
+ * none: the load answers with errors. With -x a window with more than EXITS exits fails the run, as
+ * far as a ledger says. With -g this is guest 0 or 1 of two that share a core. Its markers are its
+ * own; it says "@exitless loaded" when it is warm, waits for a byte on its console before its
+ * windows, says "@exitless load-over" after them and keeps the load on until it gets another byte:
+ * each has the other's load beside it in all its windows. The second has no spin window; the first
+ * waits for a third byte before its own, which comes when the second is gone. With -o what PROGRAM
+ * says goes to FILE, and from there out when all is over.
  *
  * Then, with the load gone and the network interface down, it spins through a loop
  * of a known number of instructions: whatever is counted beyond them belongs to the

@@ -31,9 +31,9 @@ pub enum Policy {
     Direct = 3,
 }
 
-/// Exits that a guest may have for each time slice that it has on a shared core beyond those that it has on one
-/// of its own: an interrupt under way when that ends comes by the host, is completed through it, and so
-/// is what the guest hasn't completed by then.
+/// Exits that a guest may have for each time slice that it has on a shared core beyond those that
+/// it has on one of its own: an interrupt under way when that ends comes by the host, is completed
+/// through it, and so is what the guest hasn't completed by then.
 const EACH_SLICE: u64 = 4;
 
 /// Finds the first CPU's page, and notes the policy, and whether its cores are others' too.
@@ -180,8 +180,8 @@ impl Counted {
         self.exits.iter().sum()
     }
 
-    /// Exits that the guest's own work caused: all but the host's own interrupts, and on a shared core
-    /// those of others and HLT, by which it yields.
+    /// Exits that the guest's own work caused: all but the host's own interrupts, and on a shared
+    /// core those of others and HLT, by which it yields.
     pub fn own(&self) -> u64 {
         let always = [Reason::HostInterrupt, Reason::Kick];
         let if_shared = [Reason::OtherVcpu, Reason::SliceEnd, Reason::Halt];
@@ -189,15 +189,16 @@ impl Counted {
         self.all() - others.map(|r| self.of(*r)).sum::<u64>()
     }
 
-    /// How many exits more, or fewer, the time slices on a shared core explain: those in the window, and the one
-    /// before it, of which something may be left to complete.
+    /// How many exits more, or fewer, the time slices on a shared core explain: those in the
+    /// window, and the one before it, of which something may be left to complete.
     fn explained(&self) -> u64 {
         if shared() { EACH_SLICE * (self.slices + 1) } else { 0 }
     }
 
-    /// Checks the count of `reason` against what each policy allows, give or take what these explain. With
-    /// `direct` nothing that a test looks for exits but the timer's LVT entry, written to start it and to
-    /// stop it. A tick that is due when a guest on a shared core exits anyway has no exit of its own.
+    /// Checks the count of `reason` against what each policy allows, give or take what these
+    /// explain. With `direct` nothing that a test looks for exits but the timer's LVT entry,
+    /// written to start it and to stop it. A tick that is due when a guest on a shared core exits
+    /// anyway has no exit of its own.
     pub fn expect(
         &self,
         test: &str,

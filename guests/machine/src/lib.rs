@@ -29,7 +29,8 @@ pub mod xapic;
 
 use core::alloc::{GlobalAlloc, Layout};
 
-/// Makes a function what runs once the machine is set up: `kernel!(main)` for `fn main(&Boot) -> !`.
+/// Makes a function what runs once the machine is set up: `kernel!(main)` for `fn main(&Boot) ->
+/// !`.
 #[macro_export]
 macro_rules! kernel {
     ($main:path) => {

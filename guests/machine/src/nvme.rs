@@ -1,5 +1,6 @@
-//! As much of an NVMe controller as an attack needs: its admin queues and two commands (Identify and Get Log
-//! Page, NVM Express 1.4, 5.15 and 5.14), whose answers go wherever a 64-bit address says.
+//! As much of an NVMe controller as an attack needs: its admin queues and two commands (Identify
+//! and Get Log Page, NVM Express 1.4, 5.15 and 5.14), whose answers go wherever a 64-bit address
+//! says.
 
 use crate::{cpu, pci, pci::Function, wait};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -93,7 +94,8 @@ impl Nvme {
         wait::until(|| cpu::mmio_read(self.base + CSTS) & (READY | FATAL) != 0)
     }
 
-    /// Whether it is enabled or ready: not after a reset. Where its queues were it may go on to tell.
+    /// Whether it is enabled or ready: not after a reset. Where its queues were it may go on to
+    /// tell.
     pub fn is_enabled(&self) -> bool {
         [CC, CSTS].iter().any(|register| cpu::mmio_read(self.base + register) & 1 != 0)
     }
@@ -145,8 +147,8 @@ impl Nvme {
         }
     }
 
-    /// Tells it where its admin queues end and begin, true or not: it executes what it finds there, and
-    /// each completion asks for an interrupt. Doesn't wait.
+    /// Tells it where its admin queues end and begin, true or not: it executes what it finds there,
+    /// and each completion asks for an interrupt. Doesn't wait.
     pub fn ring(&self, tail: u32, head: u32) {
         cpu::mmio_write(self.base + DOORBELLS, tail % SLOTS);
         cpu::mmio_write(self.base + DOORBELLS + 4, head % SLOTS);

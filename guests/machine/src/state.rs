@@ -2,8 +2,8 @@
 //! CR8, and MSRs that a guest reaches itself.
 //!
 //! Guarantees: [`State::now`] changes nothing that it reads; this kernel is built without SSE, so
-//! between two looks nobody but a test, or a host, changes any of it. Doesn't look at the x87 unit's
-//! last-error pointers, which QEMU doesn't keep.
+//! between two looks nobody but a test, or a host, changes any of it. Doesn't look at the x87
+//! unit's last-error pointers, which QEMU doesn't keep.
 
 use crate::{cpu, random::Random};
 use core::arch::asm;
@@ -71,8 +71,8 @@ pub struct State {
     msrs: [u64; MSRS.len()],
 }
 
-/// Turns XSAVE on, and AVX if `avx` and the CPU has it; gives what XCR0 was. Changes nothing else that a
-/// [`State`] has.
+/// Turns XSAVE on, and AVX if `avx` and the CPU has it; gives what XCR0 was. Changes nothing else
+/// that a [`State`] has.
 pub fn prepare(avx: bool) -> u64 {
     // SAFETY: this kernel uses neither; what it turns on is there on every CPU with SVM or VMX.
     unsafe {

@@ -173,7 +173,8 @@ pub fn self_ipi(vector: u8) {
     cpu::wrmsr(SELF_IPI, u64::from(vector));
 }
 
-/// What is requested, in service, masked by priority, counting down or dividing: zero after a reset.
+/// What is requested, in service, masked by priority, counting down or dividing: zero after a
+/// reset.
 pub fn left_over() -> u64 {
     let bits = (0..8).fold(0, |all, i| all | get(IN_SERVICE + i) | get(REQUEST + i));
     bits | get(TPR) | u64::from(timer_count()) | u64::from(timer_divider())

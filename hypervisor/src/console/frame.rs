@@ -10,8 +10,8 @@ use proto::frame::{HEADER, MAX_PAYLOAD, header};
 /// The frame being sent: bytes sent so far << 16 | channel << 8 | length; 0 between frames.
 static CURRENT: AtomicU32 = AtomicU32::new(0);
 
-/// Core 0: sends a payload as frames, each of which is begun and ended here. A frame takes a UART up to 23 ms:
-/// `meanwhile` is called for each byte, and must not send.
+/// Core 0: sends a payload as frames, each of which is begun and ended here. A frame takes a UART
+/// up to 23 ms: `meanwhile` is called for each byte, and must not send.
 pub fn send(channel: u8, payload: &[u8], mut meanwhile: impl FnMut()) {
     for chunk in payload.chunks(MAX_PAYLOAD) {
         let header = header(channel, chunk.len() as u8);

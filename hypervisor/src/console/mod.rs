@@ -122,10 +122,11 @@ pub fn flush() {
     }
 }
 
-/// Core 0: passes output and input on, for ever; sleeps in between. `input` is told of VMs that have
-/// input. After each wake-up, at least 100 times per second and at least every `interval` TSC ticks,
-/// `each_wake` may do as it likes, or end this; it is told which interrupts arrived. `meanwhile` doesn't
-/// wait for output: it is called in the middle of frames, too, and must not send anything itself.
+/// Core 0: passes output and input on, for ever; sleeps in between. `input` is told of VMs that
+/// have input. After each wake-up, at least 100 times per second and at least every `interval` TSC
+/// ticks, `each_wake` may do as it likes, or end this; it is told which interrupts arrived.
+/// `meanwhile` doesn't wait for output: it is called in the middle of frames, too, and must not
+/// send anything itself.
 pub fn serve(
     interval: u64,
     mut meanwhile: impl FnMut(),

@@ -59,7 +59,8 @@ impl Ring {
             }
         }
         self.written.store(start.wrapping_add(total), Ordering::Release);
-        // Either the reader sees the new position before it sleeps, or we see that it had caught up.
+        // Either the reader sees the new position before it sleeps, or we see that it had caught
+        // up.
         fence(Ordering::SeqCst);
         if self.read.load(Ordering::Relaxed) == start { Pushed::Wake } else { Pushed::Queued }
     }

@@ -1,7 +1,7 @@
 //! Cores without work: parked until they are given some.
 //!
-//! Guarantees: work begins on a fresh stack, with nothing pending of what woke the core. What guests
-//! sent to a parked core is completed and forgotten.
+//! Guarantees: work begins on a fresh stack, with nothing pending of what woke the core. What
+//! guests sent to a parked core is completed and forgotten.
 
 use super::{NO_VM, get, this, x2apic};
 use crate::interrupts;

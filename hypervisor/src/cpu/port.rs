@@ -25,7 +25,8 @@ pub fn read32(port: u16) -> u32 {
 
 /// OUT, 8 bits.
 pub fn write8(port: u16, value: u8) {
-    // SAFETY: OUT touches no memory of ours; callers name ports of devices that don't master memory.
+    // SAFETY: OUT touches no memory of ours; callers name ports of devices that don't master
+    // memory.
     unsafe {
         asm!("out dx, al", in("dx") port, in("al") value, options(nomem, nostack, preserves_flags))
     };

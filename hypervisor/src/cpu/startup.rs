@@ -70,8 +70,8 @@ unsafe fn install(cr3: u32) {
     }
 }
 
-/// Starts `cpu`, which isn't running, and waits until it is parked; for so long only, as firmware may
-/// list a core that is broken or isn't there.
+/// Starts `cpu`, which isn't running, and waits until it is parked; for so long only, as firmware
+/// may list a core that is broken or isn't there.
 fn start(cpu: &'static PerCpu, tables: &'static Tables) {
     STACK.store(cpu.stack_top, Ordering::Relaxed);
     CPU.store(core::ptr::from_ref(cpu) as usize, Ordering::Relaxed);

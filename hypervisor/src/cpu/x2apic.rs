@@ -76,7 +76,8 @@ pub fn send_ipi(destination: u32, vector: u8) {
     command(destination, FIXED | ASSERT | u64::from(vector));
 }
 
-/// Sends an NMI to the core with this APIC id: [`PerCpu::kick`](super::PerCpu::kick) counts it, too.
+/// Sends an NMI to the core with this APIC id: [`PerCpu::kick`](super::PerCpu::kick) counts it,
+/// too.
 pub(super) fn send_nmi(destination: u32) {
     command(destination, NMI | ASSERT);
 }

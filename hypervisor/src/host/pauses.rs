@@ -2,8 +2,8 @@
 //!
 //! Guarantees: a time in which its timer should have come five times and didn't is reported, once.
 //! Doesn't tell why: firmware (SMM) stops all cores of a real machine, and an emulated one stops
-//! when its computer has something else to do. Doesn't rule out that a guest did it, by keeping core 0
-//! itself from running.
+//! when its computer has something else to do. Doesn't rule out that a guest did it, by keeping
+//! core 0 itself from running.
 
 use crate::console;
 use crate::cpu::{self, rdtsc};

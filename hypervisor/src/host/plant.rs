@@ -1,9 +1,9 @@
-//! Wrong entries, planted in what confines a guest when that guest asks for it: for the tests of the audit,
-//! which must find each.
+//! Wrong entries, planted in what confines a guest when that guest asks for it: for the tests of
+//! the audit, which must find each.
 //!
-//! Only in the image of those tests, `hypervisor-planted` (feature `plant`), where a guest with this
-//! file's hypercall gets out of its VM. Knows formats by heart rather than by the code that writes them,
-//! as the audit does: x86-64 page tables, VT-d's (11.4, 9.1, 9.10).
+//! Only in the image of those tests, `hypervisor-planted` (feature `plant`), where a guest with
+//! this file's hypercall gets out of its VM. Knows formats by heart rather than by the code that
+//! writes them, as the audit does: x86-64 page tables, VT-d's (11.4, 9.1, 9.10).
 
 use crate::cpu;
 use crate::iommu;

@@ -150,8 +150,8 @@ extern "C" fn handle(frame: &mut Frame) {
         0..32 => panic!("{frame}"),
         vector => {
             let vector = vector as u8;
-            // A true spurious interrupt isn't in service and is nobody's; a device may have the same
-            // vector.
+            // A true spurious interrupt isn't in service and is nobody's; a device may have the
+            // same vector.
             if vector != SPURIOUS || x2apic::in_service(SPURIOUS) {
                 note(vector);
                 x2apic::eoi();
@@ -224,8 +224,8 @@ unsafe extern "C" {
 
 /// Loads a table for a core on which a guest's interrupts may still arrive. Among them may be
 /// vectors 16 to 31, which the table of the host takes for exceptions: this one knows none, and
-/// completes and forgets everything below 32 but the NMI and, if it is one, a machine check. What is above
-/// is noted as ever.
+/// completes and forgets everything below 32 but the NMI and, if it is one, a machine check. What
+/// is above is noted as ever.
 pub fn load_tolerant() {
     static TOLERANT: Once<Table> = Once::new();
     let handler = interrupt_drain as *const () as u64;
@@ -238,8 +238,8 @@ pub fn load_tolerant() {
     }));
 }
 
-/// Does something while a guest's interrupts of vectors below 32 may arrive, which are completed and
-/// forgotten.
+/// Does something while a guest's interrupts of vectors below 32 may arrive, which are completed
+/// and forgotten.
 pub fn tolerating<R>(f: impl FnOnce() -> R) -> R {
     load_tolerant();
     let result = f();

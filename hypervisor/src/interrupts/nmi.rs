@@ -1,9 +1,10 @@
-//! NMIs: kicks of other cores, an IOMMU's fault interrupt where the plan has it come as NMI, and the
-//! platform's own.
+//! NMIs: kicks of other cores, an IOMMU's fault interrupt where the plan has it come as NMI, and
+//! the platform's own.
 //!
-//! Guarantees: an NMI that no core sent is reported in the log, with the reason that the platform gives
-//! at port 0x61, and once for many that come together. The platform's NMIs go to core 0, which nobody
-//! kicks. The handler does all of it, wherever it comes, and neither locks nor logs: core 0 does.
+//! Guarantees: an NMI that no core sent is reported in the log, with the reason that the platform
+//! gives at port 0x61, and once for many that come together. The platform's NMIs go to core 0,
+//! which nobody kicks. The handler does all of it, wherever it comes, and neither locks nor logs:
+//! core 0 does.
 
 use super::WAKE;
 use crate::cpu::{self, PerCpu, port, x2apic};

@@ -43,9 +43,9 @@ unsafe extern "C" {
 /// Sleeps until an interrupt comes, or an NMI: not at all, if there was one since the core last
 /// forgot it ([`PerCpu::forget_nmi`](crate::cpu::PerCpu::forget_nmi)).
 ///
-/// STI before HLT keeps interrupts from being taken too early, but not NMIs, and behind an NMI's IRET
-/// nothing keeps interrupts either: what was to end the sleep would be over before it begins. So the
-/// handlers never return to a sleep that hasn't begun ([`past_halt`]).
+/// STI before HLT keeps interrupts from being taken too early, but not NMIs, and behind an NMI's
+/// IRET nothing keeps interrupts either: what was to end the sleep would be over before it begins.
+/// So the handlers never return to a sleep that hasn't begun ([`past_halt`]).
 #[inline]
 pub fn enable_and_halt() {
     let nmi = this().nmi_pending.as_ptr();

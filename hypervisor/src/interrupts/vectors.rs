@@ -1,7 +1,7 @@
 //! The vectors that are the host's own.
 //!
-//! Guarantees: on a core that runs a guest all of them are of class F, so that no vector of a guest's
-//! in service holds them back.
+//! Guarantees: on a core that runs a guest all of them are of class F, so that no vector of a
+//! guest's in service holds them back.
 
 use delivery::VectorSet;
 use proto::Policy;

@@ -1,7 +1,8 @@
-//! The interrupt by which the IOMMUs tell that they blocked something: where it goes, and that it came.
+//! The interrupt by which the IOMMUs tell that they blocked something: where it goes, and that it
+//! came.
 //!
-//! It has to arrive whatever guests do, and there are three ways to see to that (paper 4.3), of which the
-//! plan names one.
+//! It has to arrive whatever guests do, and there are three ways to see to that (paper 4.3), of
+//! which the plan names one.
 //!
 //! | protection | it goes to | what keeps a guest from holding it back |
 //! |---|---|---|
@@ -45,7 +46,8 @@ fn nmi() -> bool {
     was
 }
 
-/// The last vCPU of this shared core is gone, and nobody looks at what arrives there: core 0 gets it.
+/// The last vCPU of this shared core is gone, and nobody looks at what arrives there: core 0 gets
+/// it.
 pub fn leave(apic_id: u32) {
     if LIMIT_CORE.load(Ordering::Relaxed) == apic_id
         && let Some(host) = cpu::get(0)
@@ -54,8 +56,8 @@ pub fn leave(apic_id: u32) {
     }
 }
 
-/// While booting: has the units send it as the plan says. `shared`: APIC id of a core that vCPUs share;
-/// `guest`: of a core with a guest. Gives the way's name; the error is a sentence.
+/// While booting: has the units send it as the plan says. `shared`: APIC id of a core that vCPUs
+/// share; `guest`: of a core with a guest. Gives the way's name; the error is a sentence.
 pub fn direct(
     protection: Protection,
     shared: Option<u32>,

@@ -72,7 +72,8 @@ pub struct Firmware<'a>(pub &'a [MemoryRange]);
 impl acpi::Physical for Firmware<'_> {
     fn read(&self, pa: u64, buf: &mut [u8]) -> bool {
         let Some(end) = pa.checked_add(buf.len() as u64) else { return false };
-        // The BIOS area is readable whether or not the map lists it; page 0 holds the EBDA's segment.
+        // The BIOS area is readable whether or not the map lists it; page 0 holds the EBDA's
+        // segment.
         let readable = end <= LOW_MEMORY
             || self.0.iter().any(|r| r.start <= pa && end <= r.end && r.end <= 1 << 32);
         if readable {

@@ -97,7 +97,8 @@ fn load(root: u64) {
 /// Maps what a PDPT reaches, 512 GiB, once the CPU is known to have 1 GiB pages.
 pub fn extend_boot_map() {
     for i in 4..512 {
-        // SAFETY: only the boot CPU runs; the entries were not present, so nothing is cached of them.
+        // SAFETY: only the boot CPU runs; the entries were not present, so nothing is cached of
+        // them.
         unsafe { boot_pdpt[i as usize] = i << 30 | BOOT_PAGE };
     }
 }

@@ -1,7 +1,8 @@
 //! Access control (ACS): switched on wherever a function has it, and asked for before functions go
 //! to different VMs.
 //!
-//! Guarantees what [`::pci::together`] does, by the registers as they are when [`survey`] is called.
+//! Guarantees what [`::pci::together`] does, by the registers as they are when [`survey`] is
+//! called.
 
 use super::{CAPABILITY_EXPRESS, Function, HEADER_TYPE, Pci, sriov};
 use ::pci::{Acs, Kind, extended_capability};
@@ -18,8 +19,8 @@ fn find(pci: &Pci, bdf: Bdf) -> Option<u16> {
     extended_capability(EXTENDED_ACS, |at| pci.read32(bdf, at))
 }
 
-/// Has a function send everything for its peers to the IOMMU, if it has a choice. A reset of the function
-/// undoes that.
+/// Has a function send everything for its peers to the IOMMU, if it has a choice. A reset of the
+/// function undoes that.
 pub fn enable(pci: &Pci, bdf: Bdf) {
     if let Some(at) = find(pci, bdf) {
         let capability = pci.read16(bdf, at + CAPABILITY);

@@ -24,8 +24,8 @@ pub struct Assignment {
 }
 
 impl Assignment {
-    /// Finds the functions, has them send everything through the IOMMU as far as they can, and makes
-    /// the virtual ones that the plan asks for. The error is a sentence.
+    /// Finds the functions, has them send everything through the IOMMU as far as they can, and
+    /// makes the virtual ones that the plan asks for. The error is a sentence.
     pub fn new(pci: Pci, plan: &Plan) -> Result<Self, String> {
         let functions = pci.scan();
         functions.iter().for_each(|f| acs::enable(&pci, f.bdf));
@@ -35,7 +35,8 @@ impl Assignment {
         Ok(Assignment { pci, functions, survey, taken: Vec::new() })
     }
 
-    /// Finds the functions that `vm` names, refusing those that it can't have. The error is a sentence.
+    /// Finds the functions that `vm` names, refusing those that it can't have. The error is a
+    /// sentence.
     pub fn resolve(&mut self, vm: &str, names: &[DeviceName]) -> Result<Vec<Bdf>, String> {
         let mut found = Vec::new();
         for name in names {

@@ -166,7 +166,8 @@ impl Pci {
         function.class >> 16 == BRIDGE_CLASS && self.read8(function.bdf, HEADER_TYPE) & 0x7F == 1
     }
 
-    /// Has a port forward requests to functions beyond the eighth (PCIe 6.0, 6.13); false if it can't.
+    /// Has a port forward requests to functions beyond the eighth (PCIe 6.0, 6.13); false if it
+    /// can't.
     pub fn forward_ari(&self, port: Bdf) -> bool {
         const DEVICE_CAPABILITIES_2: u16 = 0x24;
         const DEVICE_CONTROL_2: u16 = 0x28;

@@ -1,11 +1,13 @@
-//! Writing into a device what it is to send: its physical MSI capability, the entries of its MSI-X table.
+//! Writing into a device what it is to send: its physical MSI capability, the entries of its MSI-X
+//! table.
 //!
 //! What the messages say, and whether a guest may have them, is the caller's.
 
 use crate::pci::Pci;
 use ::iommu::{Bdf, Message};
 
-/// In an MSI capability's control word (PCI 3.0, 6.8.1.3): addresses of 64 bits, a mask for each message.
+/// In an MSI capability's control word (PCI 3.0, 6.8.1.3): addresses of 64 bits, a mask for each
+/// message.
 const WIDE: u16 = 1 << 7;
 const MASKABLE: u16 = 1 << 8;
 
@@ -14,7 +16,8 @@ fn data_at(at: u16, control: u16) -> u16 {
     if control & WIDE != 0 { at + 12 } else { at + 8 }
 }
 
-/// Masks the MSI capability at `at` and returns when what the device had sent has arrived, if it can be masked.
+/// Masks the MSI capability at `at` and returns when what the device had sent has arrived, if it
+/// can be masked.
 pub fn hold(pci: &Pci, bdf: Bdf, at: u16) {
     let control = pci.read16(bdf, at + 2);
     if control & MASKABLE != 0 {
@@ -50,8 +53,8 @@ pub fn program(
 /// Writes a physical MSI-X entry; without a message it is masked.
 pub fn write_entry(at: u64, message: Option<Message>) {
     let write = |offset: u64, value: u32| {
-        // SAFETY: callers pass an entry of a device's MSI-X table, whose pages `Device::new` mapped and
-        // which the guest can't reach.
+        // SAFETY: callers pass an entry of a device's MSI-X table, whose pages `Device::new` mapped
+        // and which the guest can't reach.
         unsafe { core::ptr::write_volatile((at + offset) as *mut u32, value) }
     };
     write(12, 1);

@@ -1,8 +1,9 @@
 //! Brings a function back to its first state, by whatever it offers for that.
 //!
-//! Function-level reset is what the standard has, but it is an option; where it isn't there a device may go on
-//! with the rings it had, in memory that has become something else. A reset takes up to a tenth of a
-//! second, so it is done in steps, and whoever does it may do something else between them.
+//! Function-level reset is what the standard has, but it is an option; where it isn't there a
+//! device may go on with the rings it had, in memory that has become something else. A reset takes
+//! up to a tenth of a second, so it is done in steps, and whoever does it may do something else
+//! between them.
 
 use crate::cpu::delay_us;
 use crate::pci::{self, Pci, acs};
@@ -25,8 +26,8 @@ enum Way {
     FunctionLevel(u16),
     /// Devices with a register for it: Intel's 82574, by its BAR 0.
     Register(u64),
-    /// From D3hot to D0, where that resets (PCI Power Management 1.2, 5.4.1): offset of the control and
-    /// status register.
+    /// From D3hot to D0, where that resets (PCI Power Management 1.2, 5.4.1): offset of the control
+    /// and status register.
     Power(u16),
     /// Not at all.
     None,

@@ -1,5 +1,5 @@
-//! What a function is, to whom it is given: virtual functions lack some of it by the standard, which
-//! their physical function states for them.
+//! What a function is, to whom it is given: virtual functions lack some of it by the standard,
+//! which their physical function states for them.
 
 use crate::pci::{Bar, Pci, sriov};
 use alloc::vec::Vec;

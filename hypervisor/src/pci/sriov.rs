@@ -1,8 +1,8 @@
 //! Virtual functions of network controllers: switched on at boot as the plan says, served by core 0
 //! while guests have them.
 //!
-//! Guarantees: a controller that has them stays the host's; each function is a function of the machine
-//! like any other, with a requester id of its own; nothing is written to a controller's own
+//! Guarantees: a controller that has them stays the host's; each function is a function of the
+//! machine like any other, with a requester id of its own; nothing is written to a controller's own
 //! registers but by core 0.
 
 use crate::boot::{MemoryKind, MemoryRange};
@@ -70,8 +70,8 @@ struct Registers(u64);
 
 impl i82576::Registers for Registers {
     fn read(&mut self, offset: u32) -> u32 {
-        // SAFETY: the driver's offsets are aligned and inside the 128 KiB of BAR 0, which `start` found
-        // to be that large and mapped.
+        // SAFETY: the driver's offsets are aligned and inside the 128 KiB of BAR 0, which `start`
+        // found to be that large and mapped.
         unsafe { core::ptr::read_volatile((self.0 + offset as u64) as *const u32) }
     }
 

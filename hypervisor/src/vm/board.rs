@@ -99,8 +99,8 @@ impl Board {
         }
     }
 
-    /// Has the vCPU here take its interrupts through the shadow of `page`, whose table is at `table` in
-    /// it; gives what is hidden.
+    /// Has the vCPU here take its interrupts through the shadow of `page`, whose table is at
+    /// `table` in it; gives what is hidden.
     pub fn place_shadow(&mut self, here: &mut Here, page: u64, table: usize) -> Option<VectorSet> {
         self.shadows.place(&mut self.tables, here, page, table)
     }

@@ -401,6 +401,7 @@ fn identity() -> Identity {
 fn arch_capabilities() -> Option<u64> {
     const ARCH_CAPABILITIES: u32 = 0x10A;
     let told = physical_cpuid(0, 0).eax >= 7 && physical_cpuid(7, 0).edx >> 29 & 1 != 0;
-    // SAFETY: CPUID says that the register exists (SDM vol. 2, CPUID leaf 7); reading changes nothing.
+    // SAFETY: CPUID says that the register exists (SDM vol. 2, CPUID leaf 7); reading changes
+    // nothing.
     told.then(|| unsafe { cpu::msr::read(ARCH_CAPABILITIES) })
 }

@@ -1,4 +1,5 @@
-//! Whether a vCPU has its core to itself or shares it, and whose vectors its devices' interrupts come by.
+//! Whether a vCPU has its core to itself or shares it, and whose vectors its devices' interrupts
+//! come by.
 
 use crate::sched::host_core::HostCore;
 use crate::sched::run_queue::Slot;

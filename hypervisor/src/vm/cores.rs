@@ -15,7 +15,8 @@ pub type Members = ArrayVec<*mut Vcpu<VendorCpu>, { schedule::MAX }>;
 /// The life of a core that several vCPUs share.
 pub fn enter_shared(argument: usize) -> ! {
     // SAFETY: `start` passes each core's members to it, once, and keeps them until the last has
-    // ended; nobody else knows of the vCPUs but the fibers that run on this core, and none runs now.
+    // ended; nobody else knows of the vCPUs but the fibers that run on this core, and none runs
+    // now.
     unsafe {
         let (core, vcpus) = &*(argument as *const (&SharedCore, Members));
         vcpus.iter().for_each(|vcpu| (**vcpu).cpu.prepare_core());

@@ -1,7 +1,7 @@
 //! The ledger pages of vCPUs, read from other cores while these count in them.
 //!
-//! Guarantees: a reader sees of each counter one value or the next. It doesn't guarantee that two counters
-//! are of one instant.
+//! Guarantees: a reader sees of each counter one value or the next. It doesn't guarantee that two
+//! counters are of one instant.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use ledger::{Counters, Page, Reason};

@@ -70,10 +70,11 @@ impl Ending {
         *self.cause.lock()
     }
 
-    /// Ends the VM, unless it ends already: the first cause counts. `tell` has every vCPU hear of it.
+    /// Ends the VM, unless it ends already: the first cause counts. `tell` has every vCPU hear of
+    /// it.
     pub fn begin(&self, cause: Cause, tell: impl FnOnce()) {
-        // Held until all are told: were the VM to start again in between, some of its vCPUs would hear of
-        // an end that isn't one.
+        // Held until all are told: were the VM to start again in between, some of its vCPUs would
+        // hear of an end that isn't one.
         let mut first = self.cause.lock();
         if first.is_some() {
             return;

@@ -35,8 +35,8 @@ impl Guest {
         Guest { index, name, policy, memory, remotes, direct_gains: AtomicBool::new(false) }
     }
 
-    /// Would the guest gain something by taking its interrupts itself? The policy lets it, and some source
-    /// of an assigned device is routed.
+    /// Would the guest gain something by taking its interrupts itself? The policy lets it, and some
+    /// source of an assigned device is routed.
     #[inline]
     pub fn direct_gains(&self) -> bool {
         self.direct_gains.load(Ordering::Acquire)

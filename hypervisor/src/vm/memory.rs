@@ -308,8 +308,8 @@ impl Tables {
 
     /// Shows the guest another frame than its own at one page of its memory, read-only.
     ///
-    /// Refused when few table frames are left: a guest that spreads its IDT over its memory must not
-    /// use up those that its BARs may need.
+    /// Refused when few table frames are left: a guest that spreads its IDT over its memory must
+    /// not use up those that its BARs may need.
     pub fn substitute(
         &mut self,
         gpa: u64,

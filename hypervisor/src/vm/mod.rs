@@ -52,7 +52,8 @@ use virtual_pc::unanswered::Unanswered;
 /// (CPUID 0x4000_0001 on each).
 pub const LEDGER_PAGES: u64 = 0xFEB0_0000;
 
-/// A VM: what its vCPUs share. The guest is first, so that its address is the VM's and costs nothing.
+/// A VM: what its vCPUs share. The guest is first, so that its address is the VM's and costs
+/// nothing.
 #[repr(C)]
 pub struct Vm {
     pub(crate) guest: Guest,

@@ -3,8 +3,8 @@
 //!
 //! Guarantees: one vCPU at a time is in here, and while another waits to come in it answers what
 //! the one inside asks of it, so that the one inside may wait for the others' translations to be
-//! flushed. No other VM ever waits for this lock, nor does core 0, which takes it if it is free to look
-//! at one entry (`audit`).
+//! flushed. No other VM ever waits for this lock, nor does core 0, which takes it if it is free to
+//! look at one entry (`audit`).
 
 use crate::vm::board::Board;
 use crate::vm::devices::assigned::PciBus;

@@ -33,8 +33,8 @@ impl<C: VirtualCpu> Vcpu<C> {
         result
     }
 
-    /// Another vCPU is in the PC: lets those that share this core have their time slices, and answers what
-    /// the one inside may wait for.
+    /// Another vCPU is in the PC: lets those that share this core have their time slices, and
+    /// answers what the one inside may wait for.
     fn await_pc(&mut self) {
         self.yield_to_lock_holder();
         self.answer();

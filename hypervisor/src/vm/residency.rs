@@ -1,12 +1,13 @@
 //! How a vCPU has its core: for good, or in time slices that it yields to others.
 //!
-//! All that a vCPU does differently on a shared core is decided here, but for its timer (`interrupts/timer`)
-//! and for whose an interrupt is (`interrupts/receive`).
+//! All that a vCPU does differently on a shared core is decided here, but for its timer
+//! (`interrupts/timer`) and for whose an interrupt is (`interrupts/receive`).
 //!
 //! Guarantees: when it yields, every interrupt that the local APIC holds for it, pending or in
 //! service, is in its virtual one, and its devices' interrupts come by aliases; nothing that is its
-//! own is on the core for the next. A message that was on its way to the local APIC reaches it in the next
-//! one's time: that one is in injection mode until the grace period is over, and hands it over.
+//! own is on the core for the next. A message that was on its way to the local APIC reaches it in
+//! the next one's time: that one is in injection mode until the grace period is over, and hands it
+//! over.
 
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::{self, control, rdtsc, x2apic};
@@ -29,8 +30,8 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.slot.slot()
     }
 
-    /// Before an entry: sets the timer of a shared core, and yields if the time slice is over. True if
-    /// another had the core meanwhile.
+    /// Before an entry: sets the timer of a shared core, and yields if the time slice is over. True
+    /// if another had the core meanwhile.
     #[inline]
     pub(super) fn maybe_preempt(&mut self) -> bool {
         match self.slot() {
@@ -103,8 +104,8 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
-    /// Has its devices' interrupts come by its own vectors, if nobody else's can any more. Until then it
-    /// stays in injection mode.
+    /// Has its devices' interrupts come by its own vectors, if nobody else's can any more. Until
+    /// then it stays in injection mode.
     fn claim_vectors(&mut self, slot: &'static Slot) {
         if let Some(routes) = self.remote.routes.of_core() {
             let owns = routes.retarget_to_guest(slot.index, || self.drain_core());
@@ -212,8 +213,8 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
-    /// While another vCPU has the lock that this one waits for: lets those that share this core have
-    /// their time slices.
+    /// While another vCPU has the lock that this one waits for: lets those that share this core
+    /// have their time slices.
     pub(super) fn yield_to_lock_holder(&mut self) {
         if let Some(slot) = self.slot()
             && slot.is_resident()
@@ -230,9 +231,9 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
-    /// Is what the host needs of the core out of the reach of a guest that takes its interrupts itself?
-    /// On a core of its own a shadow IDT does it, which is placed here if that is `worthwhile`; on a
-    /// shared one the limit of its IDT. `hold`: not yet.
+    /// Is what the host needs of the core out of the reach of a guest that takes its interrupts
+    /// itself? On a core of its own a shadow IDT does it, which is placed here if that is
+    /// `worthwhile`; on a shared one the limit of its IDT. `hold`: not yet.
     pub(super) fn hide_host_vectors(&mut self, worthwhile: bool, hold: bool) -> bool {
         match self.slot() {
             Some(_) => self.slot.owns_vectors() && self.cpu.long_mode() && !hold,
@@ -263,7 +264,8 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// Takes the core from the guest: timer off, nothing pending or in service, interrupts of the
-    /// host's possible. On a shared core others go on: what is pending is theirs, or forgotten by `reset`.
+    /// host's possible. On a shared core others go on: what is pending is theirs, or forgotten by
+    /// `reset`.
     pub(super) fn quiet_core(&mut self) {
         self.give_up_shadow();
         match self.slot() {

@@ -266,7 +266,8 @@ fn cell(
     })
 }
 
-/// A VM's windows have the ledger's counts, the bare machine's have neither those nor guest entries.
+/// A VM's windows have the ledger's counts, the bare machine's have neither those nor guest
+/// entries.
 fn check(policy: Column, windows: &[Window]) -> Result<()> {
     let load = || windows.iter().filter(|w| w.kind != Kind::Spin);
     if policy == Column::Bare {

@@ -89,7 +89,8 @@ mod tests {
         files.claim("fig3").unwrap().write(&[1, 2], "<html/>").unwrap();
         assert_eq!(fs::read_to_string(page).unwrap(), "<html/>");
         assert_eq!(fs::read_to_string(rows).unwrap(), "[\n  1,\n  2\n]\n");
-        // Unless it is told where, into the folder of `bench all`, which goes if nothing comes of it.
+        // Unless it is told where, into the folder of `bench all`, which goes if nothing comes of
+        // it.
         let named = Files::default().page("fig3");
         assert_eq!(named, Path::new("report/fig3.html"));
     }

@@ -21,7 +21,8 @@ pub struct TicksOut {
     spread: Option<f64>,
 }
 
-/// Beside the bare machine slowed as the column was; cost on it / cost here, and how alike they are.
+/// Beside the bare machine slowed as the column was; cost on it / cost here, and how alike they
+/// are.
 #[derive(Clone, Debug, Serialize)]
 pub struct Slowed {
     fraction_of_bare: f64,

@@ -1,4 +1,5 @@
-//! What goes into the corpus of the checkout: few and small inputs that together reach what all of them reach.
+//! What goes into the corpus of the checkout: few and small inputs that together reach what all of
+//! them reach.
 
 use super::{
     archive::{self, LONGEST},

@@ -1,9 +1,9 @@
 //! `exitless fuzz`: the targets of `fuzz/`, each for a while, as many at once as the machine has
 //! cores.
 //!
-//! Guarantees: when it returns, no target runs any more, however it came to that; what was learnt is
-//! kept below the build directory and used by the next run; the table has each target that was asked
-//! for, and status 0 means that each ran its time and found nothing.
+//! Guarantees: when it returns, no target runs any more, however it came to that; what was learnt
+//! is kept below the build directory and used by the next run; the table has each target that was
+//! asked for, and status 0 means that each ran its time and found nothing.
 
 mod archive;
 mod corpus;
@@ -172,7 +172,8 @@ pub fn run(cx: &Context, names: &[String], seconds: u64) -> Result<Vec<Outcome>>
 fn build(cx: &Context) -> Result<()> {
     say("exitless: building the fuzz targets");
     let mut cargo = cx.cargo();
-    // Safe Rust leaves nothing for a sanitizer to find, and without one the stable toolchain will do.
+    // Safe Rust leaves nothing for a sanitizer to find, and without one the stable toolchain will
+    // do.
     cargo.args(["fuzz", "build", "--sanitizer", "none", "--target-dir"]);
     cargo.arg(target::folder(cx)).current_dir(cx.root.join("fuzz")).stdin(Stdio::null());
     let built = cargo.output().context("cargo can't be started")?;

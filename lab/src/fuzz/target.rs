@@ -53,7 +53,8 @@ pub fn program(cx: &Context, name: &str) -> PathBuf {
     folder(cx).join("x86_64-unknown-linux-gnu/release").join(name)
 }
 
-/// A folder for `name` in what was learnt (`corpus`), found (`artifacts`) or kept (`kept`), made if need be.
+/// A folder for `name` in what was learnt (`corpus`), found (`artifacts`) or kept (`kept`), made if
+/// need be.
 pub fn place(cx: &Context, what: &str, name: &str) -> Result<PathBuf> {
     let path = folder(cx).join(what).join(name);
     fs::create_dir_all(&path).with_context(|| format!("{} can't be made", path.display()))?;

@@ -1,8 +1,9 @@
 //! The imports between the modules of a crate, read from its source, and the circles in them.
 //!
-//! A module is a file. It depends on another one if it names something of it by a path: in a
-//! `use`, or in the code. A name that a module only passes on (`pub use child::Thing`) counts
-//! for the module that defines it, and the module that passes it on doesn't need it. Tests (`#[cfg(test)]`, files `*tests.rs`) don't count.
+//! A module is a file. It depends on another one if it names something of it by a path: in a `use`,
+//! or in the code. A name that a module only passes on (`pub use child::Thing`) counts for the
+//! module that defines it, and the module that passes it on doesn't need it. Tests (`#[cfg(test)]`,
+//! files `*tests.rs`) don't count.
 //!
 //! It doesn't see what needs no path: methods, macros, fields.
 

@@ -79,8 +79,8 @@ impl Case {
         self.has(Variant::Linux) || self.has(Variant::Victim)
     }
 
-    /// Whether it must have the machine that tests run on for itself: several CPUs of it are busy at
-    /// once, guests take turns on one, or its run is measured.
+    /// Whether it must have the machine that tests run on for itself: several CPUs of it are busy
+    /// at once, guests take turns on one, or its run is measured.
     pub fn is_alone(&self) -> bool {
         let busy = self.guests.iter().filter(|g| g.tests != HEARTBEAT);
         let measured = !self.windows.is_empty()
@@ -194,8 +194,8 @@ pub enum Special {
     OneCore,
     /// This much memory, in MiB.
     Memory(u64),
-    /// The hypervisor's image in which guests may plant what the audit must find, and which dawdles before
-    /// it enters a guest.
+    /// The hypervisor's image in which guests may plant what the audit must find, and which dawdles
+    /// before it enters a guest.
     Planted,
     /// A boot image with one byte of its plan changed.
     DamagedImage,

@@ -176,7 +176,8 @@ pub fn all() -> Vec<Case> {
     cases.push(Case { windows, ..case("pair/unassigned".to_owned(), true, both) });
     let quiet = case("direct/watched".to_owned(), true, [guest("quiet", Policy::Direct)]);
     cases.push(Case { machine: Special::Watched, ..quiet });
-    // A button's NMI: QEMU sends it to LINT1 of every CPU. No core sent it, and the guest has none of it.
+    // A button's NMI: QEMU sends it to LINT1 of every CPU. No core sent it, and the guest has none
+    // of it.
     let beats = heartbeat("beats=40", Policy::Direct);
     cases.push(Case {
         machine: Special::Monitored("nmi"),

@@ -1,6 +1,6 @@
 //! Servers on this machine's loopback address, which guests reach as 10.0.2.2: one sends back what
-//! it gets, one tells how often it has been asked. They serve any number of connections, for as long as
-//! this program runs.
+//! it gets, one tells how often it has been asked. They serve any number of connections, for as
+//! long as this program runs.
 
 use anyhow::{Context, Result};
 use std::{
@@ -9,7 +9,8 @@ use std::{
     thread,
 };
 
-/// Starts one that sends back what it gets until the other side has sent its last byte; gives the port.
+/// Starts one that sends back what it gets until the other side has sent its last byte; gives the
+/// port.
 pub fn send_back() -> Result<u16> {
     // A connection that breaks is its guest's to complain of.
     serve(|stream| drop(thread::spawn(move || copy_back(stream))))

@@ -2,10 +2,10 @@
 //! hostile guests do, two VMs at once, and what is refused; Linux on each network controller and
 //! beside attackers, and old and new kernels.
 //!
-//! Guarantees: [`AT_ONCE`] machines run at a time at most, and one alone where several of its CPUs are
-//! busy or where its run is measured; a case that fails shows why, with the consoles and the log; a case
-//! that hangs is stopped and fails. The same kernel runs
-//! on the bare machine too: what it asserts there is what guests must see.
+//! Guarantees: [`AT_ONCE`] machines run at a time at most, and one alone where several of its CPUs
+//! are busy or where its run is measured; a case that fails shows why, with the consoles and the
+//! log; a case that hangs is stopped and fails. The same kernel runs on the bare machine too: what
+//! it asserts there is what guests must see.
 
 pub mod case;
 mod cases;

@@ -1,5 +1,5 @@
-//! Network controllers: Debian's kernel with its own driver on each, under each policy, two VMs at a
-//! time; and what is refused of them.
+//! Network controllers: Debian's kernel with its own driver on each, under each policy, two VMs at
+//! a time; and what is refused of them.
 
 use super::case::{Case, Expect, Expected, Guest, Special};
 use super::cases::{case, guest};
@@ -37,8 +37,8 @@ pub fn all() -> Vec<Case> {
         if policy == Policy::Trap {
             continue;
         }
-        // Once, in the middle of it; then all goes as before. How a device is reset doesn't depend on the
-        // policy, and what takes its interrupts away and back is the same for trap and eli.
+        // Once, in the middle of it; then all goes as before. How a device is reset doesn't depend
+        // on the policy, and what takes its interrupts away and back is the same for trap and eli.
         let resets = |device, driver| {
             let guest = linux(device, driver, policy);
             let says = [guest.says, vec!["@exitless resets received="]].concat();

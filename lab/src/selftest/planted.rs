@@ -1,11 +1,13 @@
-//! Wrong entries of each kind in what confines a VM, planted while it runs: core 0's audit must find each, tell of
-//! it, and stop the VM that it is about. In an image of its own (`hypervisor`'s feature `plant`).
+//! Wrong entries of each kind in what confines a VM, planted while it runs: core 0's audit must
+//! find each, tell of it, and stop the VM that it is about. In an image of its own (`hypervisor`'s
+//! feature `plant`).
 
 use super::case::{Case, Expected, Guest, Special};
 use super::cases::{case, guest, heartbeat};
 use plan::Policy;
 
-/// A name, what is planted (`hypervisor/src/host/plant.rs`), what the finding says, and whether a VM is stopped for it.
+/// A name, what is planted (`hypervisor/src/host/plant.rs`), what the finding says, and whether a
+/// VM is stopped for it.
 type Planted = (&'static str, &'static str, &'static str, bool);
 
 const ALL: [Planted; 18] = [

@@ -1,7 +1,7 @@
-//! Several vCPUs on one core: every delivery situation beside a neighbour whose heartbeat must go on
-//! beating on the same core, the host's critical interrupt under each of its protections while a
-//! guest lets nothing in, two guests whose devices interrupt by the same vector, what it
-//! costs to give the core to another, and that it goes by weight who has it.
+//! Several vCPUs on one core: every delivery situation beside a neighbour whose heartbeat must go
+//! on beating on the same core, the host's critical interrupt under each of its protections while a
+//! guest lets nothing in, two guests whose devices interrupt by the same vector, what it costs to
+//! give the core to another, and that it goes by weight who has it.
 
 use super::case::{Budget, Case, Cores, Expected, Guest};
 use super::cases::{TESTS, case, guest, heartbeat, second};

@@ -1,5 +1,5 @@
-//! Devices that a machine may have: which may go to different VMs, by where they are, and what the log
-//! says of those that are of little use.
+//! Devices that a machine may have: which may go to different VMs, by where they are, and what the
+//! log says of those that are of little use.
 
 use super::case::{Case, Expect, Guest, Special};
 use super::cases::{case, guest};
@@ -16,8 +16,8 @@ const ONE_SWITCH: &[&str] = &[
     "e1000e,bus=left,romfile=",
     "e1000e,bus=right,romfile=",
 ];
-/// Two endpoints (01:00.0, 02:00.0) below ports that are functions of one device. The ports have ACS,
-/// which is off until somebody switches it on.
+/// Two endpoints (01:00.0, 02:00.0) below ports that are functions of one device. The ports have
+/// ACS, which is off until somebody switches it on.
 const TWO_PORTS: &[&str] = &[
     "pcie-root-port,id=left,addr=3.0,chassis=1,multifunction=on",
     "pcie-root-port,id=right,addr=3.1,chassis=2",

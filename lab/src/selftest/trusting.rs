@@ -1,5 +1,5 @@
-//! A machine whose IOMMU remaps no interrupts, under a plan that trusts every guest: what devices send is
-//! what the host wrote into them, DMA is confined all the same, and cores aren't shared.
+//! A machine whose IOMMU remaps no interrupts, under a plan that trusts every guest: what devices
+//! send is what the host wrote into them, DMA is confined all the same, and cores aren't shared.
 
 use super::case::{Case, Cores, Expect, Guest};
 use super::cases::{case, guest};

@@ -1,9 +1,10 @@
-//! `exitless soak`: attackers, random guests and Linux at work together, round after round, on cores of
-//! their own and all on one, for as long as is asked.
+//! `exitless soak`: attackers, random guests and Linux at work together, round after round, on
+//! cores of their own and all on one, for as long as is asked.
 //!
-//! Guarantees: status 0 means that at least one round ran to its end and nothing was lost in any; each
-//! round that lost something is shown whole, with the command that runs it again. It doesn't stop at a loss. What
-//! must come of a round says the self test's judge ([`crate::selftest::hostile`]).
+//! Guarantees: status 0 means that at least one round ran to its end and nothing was lost in any;
+//! each round that lost something is shown whole, with the command that runs it again. It doesn't
+//! stop at a loss. What must come of a round says the self test's judge
+//! ([`crate::selftest::hostile`]).
 
 use crate::selftest::{
     self,

@@ -1,7 +1,7 @@
 //! The DSDT: what can only be said in AML. S5, the PCI bus with its windows, and the serial port.
 //!
-//! The serial port has its interrupt from the IOAPIC. To a system that doesn't use that one and says
-//! so by `\_PIC(0)` (ACPI 6.5, 5.8.1) the port has none, and is polled: there is no other
+//! The serial port has its interrupt from the IOAPIC. To a system that doesn't use that one and
+//! says so by `\_PIC(0)` (ACPI 6.5, 5.8.1) the port has none, and is polled: there is no other
 //! interrupt controller.
 
 use super::{OEM_ID, OEM_REVISION, OEM_TABLE_ID, SLEEP_TYPE_S5};
@@ -35,8 +35,8 @@ pub fn build() -> Sdt {
     dsdt
 }
 
-/// The interrupt model that the system chose: 0 is the PIC, 1 the IOAPIC, which is taken for granted of
-/// one that says nothing.
+/// The interrupt model that the system chose: 0 is the PIC, 1 the IOAPIC, which is taken for
+/// granted of one that says nothing.
 const MODEL: &str = "PICM";
 
 fn interrupt_model(body: &mut Vec<u8>) {

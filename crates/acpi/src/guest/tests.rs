@@ -79,7 +79,8 @@ fn the_serial_port_has_an_interrupt_of_the_ioapic_alone() {
     let count = |bytes: &[u8]| dsdt.windows(bytes.len()).filter(|found| *found == bytes).count();
     // Name(PICM, One); Method(_PIC, 1) { Store(Arg0, PICM) }
     assert_eq!(count(b"\x08PICM\x01\x14\x0C_PIC\x01\x70\x68PICM"), 1);
-    // IO(Decode16, 0x3F8, 0x3F8, 1, 8); Interrupt(ResourceConsumer, Edge, ActiveHigh, Exclusive) {4}
+    // IO(Decode16, 0x3F8, 0x3F8, 1, 8); Interrupt(ResourceConsumer, Edge, ActiveHigh, Exclusive)
+    // {4}
     let ports = b"\x47\x01\xF8\x03\xF8\x03\x01\x08".as_slice();
     let interrupt = b"\x89\x06\0\x03\x01\x04\0\0\0".as_slice();
     let end = b"\x79\0".as_slice();

@@ -1,4 +1,5 @@
-//! The root pointer (RSDP), and the table of tables (RSDT or XSDT) it leads to (ACPI 5.2.5 to 5.2.8).
+//! The root pointer (RSDP), and the table of tables (RSDT or XSDT) it leads to (ACPI 5.2.5 to
+//! 5.2.8).
 
 use super::table::{HEADER, MAX_LENGTH, Table, read, sum};
 use crate::{Error, Physical};

@@ -1,9 +1,9 @@
-//! What the unit reports (VT-d 7.1, 11.4.9, 11.4.14): requests that it blocked, and answers of devices
-//! that nobody asked for.
+//! What the unit reports (VT-d 7.1, 11.4.9, 11.4.14): requests that it blocked, and answers of
+//! devices that nobody asked for.
 //!
-//! Guarantees: after [`take`] no bit that a device can raise is left in the fault status, since a bit
-//! that stays set keeps the unit from sending its interrupt for the next one (VT-d 7.3). The queue's
-//! own error (IQE) is left to whoever waits for the queue.
+//! Guarantees: after [`take`] no bit that a device can raise is left in the fault status, since a
+//! bit that stays set keeps the unit from sending its interrupt for the next one (VT-d 7.3). The
+//! queue's own error (IQE) is left to whoever waits for the queue.
 
 use super::capabilities::Capabilities;
 use super::registers::{FSTS, FSTS_STICKY, ICE, IQE, IQERCD, ITE, PFO, PPF};
@@ -48,8 +48,8 @@ pub fn take(
     status & PFO != 0
 }
 
-/// A device completed an invalidation that nobody asked it for. Units of before the error record don't
-/// say which: it reads 0.
+/// A device completed an invalidation that nobody asked it for. Units of before the error record
+/// don't say which: it reads 0.
 fn completion(regs: &mut impl Registers) -> Fault {
     let source = Bdf::from_requester_id((regs.read64(IQERCD) >> 48) as u16);
     let reason = "nobody asked it to invalidate anything";

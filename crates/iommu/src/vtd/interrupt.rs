@@ -42,8 +42,8 @@ pub fn message(index: u16) -> Message {
     Message { address, data: 0 }
 }
 
-/// The message that raises an interrupt where nothing remaps it (SDM 3A 11.11): to one processor, by
-/// its APIC id. None if that has more than 8 bits, or is the one that means all.
+/// The message that raises an interrupt where nothing remaps it (SDM 3A 11.11): to one processor,
+/// by its APIC id. None if that has more than 8 bits, or is the one that means all.
 pub fn compatibility_message(route: InterruptRoute) -> Option<Message> {
     let destination = u8::try_from(route.destination).ok().filter(|id| *id != u8::MAX)?;
     let data = match route.delivery {

@@ -3,11 +3,11 @@
 //!
 //! Guarantees: from [`Unit::enable`] on, DMA of a device that isn't attached is blocked, as are
 //! interrupts without an entry and all in compatibility format (QEMU delivers those all the same:
-//! keep guests away from MSI-X tables). Where [`Remapping`](crate::Remapping) is off, no interrupt is
-//! blocked. A present entry is never changed without the invalidation the specification asks for and a
-//! completed wait. No device can make it fail: what devices can cause is cleared and reported. It
-//! doesn't build second-level page tables, and doesn't use scalable mode, device TLBs or posted
-//! interrupts.
+//! keep guests away from MSI-X tables). Where [`Remapping`](crate::Remapping) is off, no interrupt
+//! is blocked. A present entry is never changed without the invalidation the specification asks for
+//! and a completed wait. No device can make it fail: what devices can cause is cleared and
+//! reported. It doesn't build second-level page tables, and doesn't use scalable mode, device TLBs
+//! or posted interrupts.
 
 pub mod audit;
 mod capabilities;

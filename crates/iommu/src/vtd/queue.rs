@@ -114,9 +114,10 @@ impl Queue {
         })
     }
 
-    /// Switches off the queue that firmware or an earlier system left, and clears the errors that were
-    /// recorded until now: the next ones are this driver's own. Descriptors under way are waited for
-    /// (VT-d 6.5.2); a unit that halted at one never ends, and is switched off as it stands.
+    /// Switches off the queue that firmware or an earlier system left, and clears the errors that
+    /// were recorded until now: the next ones are this driver's own. Descriptors under way are
+    /// waited for (VT-d 6.5.2); a unit that halted at one never ends, and is switched off as it
+    /// stands.
     pub fn disable<R: Registers>(regs: &mut R) -> Result<(), Error> {
         let _ = command::poll("empty its queue", || {
             let halted = regs.read32(FSTS) & (IQE | ITE) != 0;
@@ -165,10 +166,10 @@ impl Queue {
 
     /// Returns when the unit says that it has done everything that was submitted.
     ///
-    /// Fails, for good, if the unit refuses a descriptor (IQE) or doesn't answer. No device can cause
-    /// either: this driver asks no device to invalidate anything, so that a completion from one (ICE)
-    /// isn't looked at here, and a time-out (ITE) is nobody's that is waited for. The latter aborts
-    /// waits that are under way; it is cleared, and the wait repeated.
+    /// Fails, for good, if the unit refuses a descriptor (IQE) or doesn't answer. No device can
+    /// cause either: this driver asks no device to invalidate anything, so that a completion from
+    /// one (ICE) isn't looked at here, and a time-out (ITE) is nobody's that is waited for. The
+    /// latter aborts waits that are under way; it is cleared, and the wait repeated.
     pub fn drain<R: Registers, M: Memory>(
         &mut self,
         regs: &mut R,

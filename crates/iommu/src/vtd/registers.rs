@@ -58,8 +58,8 @@ pub const PPF: u32 = 1 << 1;
 pub const IQE: u32 = 1 << 4;
 /// FSTS: invalidation completion error: a device sent a completion that nothing waits for.
 pub const ICE: u32 = 1 << 5;
-/// FSTS: invalidation time-out error: a device didn't complete an invalidation of its own cache. The
-/// unit stops until the bit is cleared.
+/// FSTS: invalidation time-out error: a device didn't complete an invalidation of its own cache.
+/// The unit stops until the bit is cleared.
 pub const ITE: u32 = 1 << 6;
 /// FSTS: the bits that stay set until software writes ones to them (RW1C); the last one is
 /// reserved since revision 3.0.

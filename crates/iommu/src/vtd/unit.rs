@@ -45,10 +45,10 @@ impl<R: Registers, M: Memory> Unit<R, M> {
     /// interrupts, so interrupts that are still wanted must be off at their devices now.
     /// `interrupt_entries` is a power of two from 256 to 65536.
     ///
-    /// A unit that remaps already goes on to: its tables are replaced under way (VT-d 6.6, 11.4.4.1),
-    /// and until it has forgotten the old ones it goes by either. It stops only where the
-    /// manual doesn't let the kind of table change otherwise: from scalable to legacy mode, and from
-    /// 8-bit to x2APIC destinations.
+    /// A unit that remaps already goes on to: its tables are replaced under way (VT-d 6.6,
+    /// 11.4.4.1), and until it has forgotten the old ones it goes by either. It stops only where
+    /// the manual doesn't let the kind of table change otherwise: from scalable to legacy mode, and
+    /// from 8-bit to x2APIC destinations.
     pub fn enable(
         mut regs: R,
         mem: M,
@@ -166,9 +166,9 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         }
     }
 
-    /// Allocates interrupt entries in a row, none of them routed: a power of two up to 32, beginning
-    /// at a multiple of it, as an MSI capability with several messages wants them. Gives the first
-    /// one's index.
+    /// Allocates interrupt entries in a row, none of them routed: a power of two up to 32,
+    /// beginning at a multiple of it, as an MSI capability with several messages wants them. Gives
+    /// the first one's index.
     pub fn allocate_irtes(&mut self, count: u16) -> Result<u16, Error> {
         self.entries.allocate(count)
     }
@@ -237,8 +237,9 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         Ok(interrupt::decode(low, high))
     }
 
-    /// What the device must send for the interrupt of this entry: by its index, or, where nothing remaps it,
-    /// what the entry says itself. None if it isn't routed, or if no message can say that.
+    /// What the device must send for the interrupt of this entry: by its index, or, where nothing
+    /// remaps it, what the entry says itself. None if it isn't routed, or if no message can say
+    /// that.
     pub fn message(&mut self, index: u16) -> Result<Option<Message>, Error> {
         let route = self.irte(index)?;
         Ok(match self.capabilities.remapping {

@@ -1,11 +1,12 @@
 //! Looking a table over from outside, a few entries at a time, while hardware uses it.
 //!
-//! Guarantees, once a pass has ended without a [`Finding`]: each leaf, when it was looked at, mapped
-//! memory that a [`Region`] names, at the address it names and with no more access; each table frame is
-//! one of its owner's and lies in no region, so nobody who is mapped here can write to a table. What is
-//! called a finding was so while nobody changed the table. A call reads at most five words for each entry it
-//! is to look at, twice if that looks wrong, and only words of table frames. Doesn't guarantee that
-//! everything is mapped that should be, nor anything about what caches hold.
+//! Guarantees, once a pass has ended without a [`Finding`]: each leaf, when it was looked at,
+//! mapped memory that a [`Region`] names, at the address it names and with no more access; each
+//! table frame is one of its owner's and lies in no region, so nobody who is mapped here can write
+//! to a table. What is called a finding was so while nobody changed the table. A call reads at most
+//! five words for each entry it is to look at, twice if that looks wrong, and only words of table
+//! frames. Doesn't guarantee that everything is mapped that should be, nor anything about what
+//! caches hold.
 
 use super::{Table, entry_address, shift, size};
 use crate::{Access, Entry, Format};
@@ -101,8 +102,8 @@ pub struct Outline<F> {
     root: u64,
 }
 
-/// By level, the frame of the last table that was found to lie where it may: that of the next entry, too,
-/// as a rule.
+/// By level, the frame of the last table that was found to lie where it may: that of the next
+/// entry, too, as a rule.
 #[derive(Default)]
 struct Sound([Option<u64>; 6]);
 
@@ -129,11 +130,12 @@ impl<F: Format> Outline<F> {
     /// Looks at `entries` more pages, or absent entries, from where `cursor` stands. True when that
     /// was the end of the table. After a finding, the next call goes on behind it.
     ///
-    /// The table may change meanwhile: what looks wrong is looked at again while what `hold` gives is
-    /// held, and nobody may change the table then. When it gives nothing, the next call goes on there.
+    /// The table may change meanwhile: what looks wrong is looked at again while what `hold` gives
+    /// is held, and nobody may change the table then. When it gives nothing, the next call goes on
+    /// there.
     ///
-    /// `read` gives a word of a frame. `is_table`: may a table lie in this frame? It is asked before a
-    /// word of the frame is read.
+    /// `read` gives a word of a frame. `is_table`: may a table lie in this frame? It is asked
+    /// before a word of the frame is read.
     pub fn audit<H>(
         &self,
         read: impl Fn(u64) -> u64,

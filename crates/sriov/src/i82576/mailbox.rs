@@ -1,5 +1,6 @@
 //! What Intel's drivers of virtual functions write to the mailbox, and the answers they expect. The
-//! hardware only carries the words (8.14.3); their meaning is fixed by the drivers: `igbvf` in Linux.
+//! hardware only carries the words (8.14.3); their meaning is fixed by the drivers: `igbvf` in
+//! Linux.
 
 use super::{HASHES, Mac, WORDS};
 use arrayvec::ArrayVec;

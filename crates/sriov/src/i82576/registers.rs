@@ -12,7 +12,8 @@ pub const CTRL_EXT_PFRSTD: u32 = 1 << 14;
 /// Access to the transceiver (8.2.4).
 pub const MDIC: u32 = 0x0020;
 pub const MDIC_READY: u32 = 1 << 28;
-/// A write (01b at 27:26) to transceiver 1 (25:21), register 0 (20:16): 1 Gb/s, full duplex, negotiate, now.
+/// A write (01b at 27:26) to transceiver 1 (25:21), register 0 (20:16): 1 Gb/s, full duplex,
+/// negotiate, now.
 pub const MDIC_RESTART_LINK: u32 = 1 << 26 | 1 << 21 | 0x1340;
 
 pub const ICR: u32 = 0x1500;

@@ -136,8 +136,8 @@ fn functions_that_are_on_are_made_anew() {
     assert!(!model.forbidden);
 }
 
-/// Whatever was on before is off first, the status in the upper half isn't written (its bits clear when
-/// ones are), and bits that aren't ours stay.
+/// Whatever was on before is off first, the status in the upper half isn't written (its bits clear
+/// when ones are), and bits that aren't ours stay.
 #[test]
 fn control_is_written_as_the_standard_has_it() {
     for (above, control) in [(Above::Root, 0x6), (Above::Port, 0x6), (Above::AriPort, 0x16)] {

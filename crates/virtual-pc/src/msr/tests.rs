@@ -28,8 +28,8 @@ fn capabilities_are_facts_where_the_cpu_tells_any() {
         assert_eq!(capabilities >> register & 1, 0, "bit {register} would promise a register");
     }
     assert_eq!(capabilities & 1, 1);
-    // RDCL_NO to MDS_NO; IF_PSCHANGE_MC_NO; TAA_NO, SBDR_SSDP_NO, FBSDP_NO, PSDP_NO; FB_CLEAR; RRSBA,
-    // BHI_NO; PBRSB_NO, GDS_NO, RFDS_NO, RFDS_CLEAR; ITS_NO: by their numbers in SDM vol. 4.
+    // RDCL_NO to MDS_NO; IF_PSCHANGE_MC_NO; TAA_NO, SBDR_SSDP_NO, FBSDP_NO, PSDP_NO; FB_CLEAR;
+    // RRSBA, BHI_NO; PBRSB_NO, GDS_NO, RFDS_NO, RFDS_CLEAR; ITS_NO: by their numbers in SDM vol. 4.
     let shown: Vec<_> = (0..64).filter(|bit| capabilities >> bit & 1 == 1).collect();
     assert_eq!(shown, [0, 1, 2, 3, 4, 5, 6, 8, 13, 14, 15, 17, 19, 20, 24, 26, 27, 28, 62]);
     assert_eq!((m.read(0xBD), m.write(0xBD, 0)), (GeneralProtection, GeneralProtection));

@@ -1,5 +1,5 @@
-//! Instructions made while running, each tried with registers of any content: whatever fault it raises
-//! leads back here, with the stack and the registers that Rust relies on as they were.
+//! Instructions made while running, each tried with registers of any content: whatever fault it
+//! raises leads back here, with the stack and the registers that Rust relies on as they were.
 
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use machine::idt;
@@ -90,8 +90,8 @@ pub fn around(f: extern "C" fn()) {
 pub fn attempt(code: &[u8], registers: &Registers) {
     let mut buffer = [0xC3_u8; 24];
     buffer[..code.len()].copy_from_slice(code);
-    // SAFETY: all memory is executable; what the instructions may do to this machine is the point, and
-    // a fault or the RET behind them leads back with stack and callee-saved registers restored.
+    // SAFETY: all memory is executable; what the instructions may do to this machine is the point,
+    // and a fault or the RET behind them leads back with stack and callee-saved registers restored.
     unsafe { random_attempt(registers, idt::recovery(), buffer.as_ptr()) };
     // SAFETY: the cell is this CPU's own.
     unsafe { idt::recovery().write(0) };

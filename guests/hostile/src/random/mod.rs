@@ -1,9 +1,10 @@
-//! The random guest: a stream of privileged operations made of a seed alone, so that the same seed and
-//! count try the same again, whatever the machine answers. `random=SEED count=N` on the command line.
+//! The random guest: a stream of privileged operations made of a seed alone, so that the same seed
+//! and count try the same again, whatever the machine answers. `random=SEED count=N` on the command
+//! line.
 //!
-//! Guarantees: the seed is printed before the first operation, and how many of each kind were tried at
-//! the end and every so often. It puts its own machine in order after each operation as far as it can; one
-//! that it doesn't survive ends its VM, which is what its neighbours must not notice.
+//! Guarantees: the seed is printed before the first operation, and how many of each kind were tried
+//! at the end and every so often. It puts its own machine in order after each operation as far as
+//! it can; one that it doesn't survive ends its VM, which is what its neighbours must not notice.
 
 mod attempt;
 
@@ -34,8 +35,8 @@ const KINDS: [&str; 14] = [
 /// Operations between two reports, and between two times that all is put in order.
 const REPORT: u64 = 512;
 const ORDER: u64 = 128;
-/// What of CR4 isn't changed: PAE, which QEMU lets go in long mode instead of refusing, and what would take
-/// this kernel's memory from it (PCIDE, LA57, SMEP, SMAP, PKE, CET, PKS).
+/// What of CR4 isn't changed: PAE, which QEMU lets go in long mode instead of refusing, and what
+/// would take this kernel's memory from it (PCIDE, LA57, SMEP, SMAP, PKE, CET, PKS).
 const CR4_OWN: u64 = 1 << 5 | 1 << 12 | 1 << 17 | 1 << 20 | 1 << 21 | 1 << 22 | 1 << 23 | 1 << 24;
 /// What ends a sleep: the timer, at this vector.
 const WAKE: u8 = 0x51;
@@ -257,7 +258,8 @@ impl Stream {
         self.tries(CODES[which as usize % CODES.len()], &[a, b & 0xFFFF, a >> 32, 0, 0]);
     }
 
-    /// HLT until the timer, or a device, ends it. The APIC is put in order before: nothing else would.
+    /// HLT until the timer, or a device, ends it. The APIC is put in order before: nothing else
+    /// would.
     fn halt(&mut self, ticks: u64, which: u64) {
         cpu::disable_interrupts();
         idt::load();
@@ -291,7 +293,8 @@ fn split(msr: u64, value: u64) -> Registers {
     [value & 0xFFFF_FFFF, msr & 0xFFFF_FFFF, value >> 32, 0, 0]
 }
 
-/// Any bytes in the configuration space of any function, but for where its own device is switched off.
+/// Any bytes in the configuration space of any function, but for where its own device is switched
+/// off.
 fn config(place: u64, register: u64, value: u64) {
     let functions = [(place >> 3) as u8 & 31, 1, 2, 3][(place & 3) as usize];
     let function = pci::Function { device: functions, function: (place >> 8) as u8 & 7 };
@@ -313,8 +316,8 @@ fn device(register: u64, value: u64) {
     }
 }
 
-/// A controller's table of messages, a word of it or one that is well-formed, its mask and its switch, and now
-/// and then a completion that sends one.
+/// A controller's table of messages, a word of it or one that is well-formed, its mask and its
+/// switch, and now and then a completion that sends one.
 fn messages(place: u64, value: u64, what: u64) {
     let Some(mut nvme) = Nvme::find() else { return };
     let Some((capability, table)) = nvme.table() else { return };
@@ -322,7 +325,8 @@ fn messages(place: u64, value: u64, what: u64) {
     match what % 32 {
         0..8 => cpu::mmio_write(entry + (place >> 8 & 12), value as u32),
         8..20 => {
-            // For this CPU, at a vector that isn't an exception's; or for others, too, and at one that is.
+            // For this CPU, at a vector that isn't an exception's; or for others, too, and at one
+            // that is.
             let reserved = what % 32 >= 16;
             let id = if reserved { place as u32 >> 4 & 3 } else { 0 };
             let vector = if reserved { value & 0x1F } else { value & 0xFF | 0x20 };

@@ -1,6 +1,6 @@
-//! Every mode of the local APIC, and every way between two: what the manuals allow happens, what they
-//! refuse raises #GP, interrupts come in each mode as they must, and in x2APIC mode without an exit
-//! again.
+//! Every mode of the local APIC, and every way between two: what the manuals allow happens, what
+//! they refuse raises #GP, interrupts come in each mode as they must, and in x2APIC mode without an
+//! exit again.
 
 use super::edu;
 use crate::counters::{Policy, Window, policy};

@@ -1,5 +1,5 @@
-//! xAPIC mode on several CPUs: interrupts from CPU to CPU by each kind of destination, counted at both
-//! ends, among CPUs in one mode and in both; and CPUs that are started from it.
+//! xAPIC mode on several CPUs: interrupts from CPU to CPU by each kind of destination, counted at
+//! both ends, among CPUs in one mode and in both; and CPUs that are started from it.
 
 use crate::x2apic::command::{ALL, LOGICAL, LOWEST_PRIORITY, NMI, OTHERS, SELF};
 use crate::{boot::Boot, console::check, cpu, idt, smp, wait, x2apic, xapic};

@@ -1,6 +1,6 @@
-//! A guest on a shared core that nobody else wants, takes its interrupts itself and lets none in. What
-//! would wake up others may be among those that it holds back, so the host gets the core back all the
-//! same, once in a slice or two.
+//! A guest on a shared core that nobody else wants, takes its interrupts itself and lets none in.
+//! What would wake up others may be among those that it holds back, so the host gets the core back
+//! all the same, once in a slice or two.
 
 use super::edu;
 use crate::{boot::Boot, console::check, counters::Window, cpu, wait, x2apic};

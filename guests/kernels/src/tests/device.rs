@@ -219,8 +219,9 @@ pub fn bus_master(test: &str, boot: &Boot) {
     check!(test, known && ended && written && !leaked, "it read nothing while it was off");
 }
 
-/// A controller whose queues are in foreign memory, told of commands there as fast as it goes: each is a read
-/// that the IOMMU blocks, and the host is interrupted at most a hundred times a second for it, on this core.
+/// A controller whose queues are in foreign memory, told of commands there as fast as it goes: each
+/// is a read that the IOMMU blocks, and the host is interrupted at most a hundred times a second
+/// for it, on this core.
 pub fn fault_storm(test: &str, boot: &Boot) {
     const SECOND: u32 = 1_000_000_000;
     const MOST: u64 = 100;
@@ -242,8 +243,8 @@ pub fn fault_storm(test: &str, boot: &Boot) {
     check!(test, right, "{n} interrupts of the host's for {tries} blocked reads in a second");
 }
 
-/// Ends its VM while the device is at work: DMA and a computation that would tell of its end go on for a
-/// tenth of a second.
+/// Ends its VM while the device is at work: DMA and a computation that would tell of its end go on
+/// for a tenth of a second.
 pub fn end_at_work(test: &str, boot: &Boot) {
     let Some(edu) = edu(test) else { return };
     edu.aim_handled(0x40);

@@ -1,14 +1,15 @@
-//! Between STI, or MOV to SS, and the instruction behind it no interrupt comes (APM vol. 2, 15.21.5; SDM 3A,
-//! 6.8.3): also when that instruction exits, whether a host carries it out or has it executed again. It comes
-//! right behind that instruction.
+//! Between STI, or MOV to SS, and the instruction behind it no interrupt comes (APM vol. 2,
+//! 15.21.5; SDM 3A, 6.8.3): also when that instruction exits, whether a host carries it out or has
+//! it executed again. It comes right behind that instruction.
 
 use super::edu;
 use super::nested::{DEVICE, request, settle};
 use crate::{boot::Boot, console::check, cpu, edu, idt, wait, x2apic};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-// Each scene begins with interrupts off and one waiting, and ends with interrupts off. RDI points to the
-// cell, RSI to whatever the scene needs. `shadow_NAME_behind` is where an interrupt may come at the earliest.
+// Each scene begins with interrupts off and one waiting, and ends with interrupts off. RDI points
+// to the cell, RSI to whatever the scene needs. `shadow_NAME_behind` is where an interrupt may come
+// at the earliest.
 core::arch::global_asm!(
     r#"
 .macro shadow name
@@ -207,7 +208,8 @@ pub fn interrupt_shadow(test: &str, _: &Boot) {
         idt::on(vector, note);
     }
     let table = idt::arena(0) + UNUSED * 16;
-    // The name, the scene, where it may be interrupted, what it needs, what the handler finds in the cell.
+    // The name, the scene, where it may be interrupted, what it needs, what the handler finds in
+    // the cell.
     let scenes: [(&str, Scene, *const u8, u64, u64); 8] = [
         ("INC", shadow_inc, &raw const shadow_inc_behind, 0, 1),
         ("CPUID", shadow_cpuid, &raw const shadow_cpuid_behind, 0, 0),

@@ -1,5 +1,5 @@
-//! Instructions on a device register that isn't memory: each form that drivers and compilers use, on
-//! the I/O APIC's register select, which keeps 8 bits; and LOCK MOV CR0, which is MOV CR8.
+//! Instructions on a device register that isn't memory: each form that drivers and compilers use,
+//! on the I/O APIC's register select, which keeps 8 bits; and LOCK MOV CR0, which is MOV CR8.
 //!
 //! On the bare machine the CPU itself performs them, so that it says what is right.
 

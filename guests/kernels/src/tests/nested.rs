@@ -1,6 +1,6 @@
-//! Events whose delivery itself meets a fault: traps, faults and interrupts that push onto the page of the
-//! IDT, which a host may have replaced by a shadow that takes no stores, and interrupts whose own gate
-//! isn't present.
+//! Events whose delivery itself meets a fault: traps, faults and interrupts that push onto the page
+//! of the IDT, which a host may have replaced by a shadow that takes no stores, and interrupts
+//! whose own gate isn't present.
 
 use super::edu;
 use crate::{boot::Boot, console::check, cpu, edu, idt, x2apic};
@@ -137,8 +137,8 @@ pub(super) const DEVICE: u8 = 0x40;
 /// Interrupts at an exception's vectors: at none of QEMU's, and at #XM's.
 const LOW: [u8; 2] = [0x1F, 0x13];
 
-/// A stack that ends with the page of the first table: what is pushed takes the place of the last gates,
-/// which nothing uses.
+/// A stack that ends with the page of the first table: what is pushed takes the place of the last
+/// gates, which nothing uses.
 fn table_stack() -> u64 {
     idt::arena(idt::TABLE_BYTES)
 }
@@ -179,8 +179,8 @@ pub(super) struct Came {
 
 /// Plays a scene on a stack.
 fn play(scene: Scene, stack: u64) -> Came {
-    // SAFETY: cells of the scenes; each scene leaves all registers that are kept, and the stack, as they
-    // were; what it pushes is below `stack`, in the arena.
+    // SAFETY: cells of the scenes; each scene leaves all registers that are kept, and the stack, as
+    // they were; what it pushes is below `stack`, in the arena.
     unsafe {
         nested_count.store(0, SeqCst);
         scene(stack);

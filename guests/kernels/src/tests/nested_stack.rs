@@ -1,6 +1,6 @@
-//! Interrupts whose handler's stack can't be had: its slot lies beyond the TSS (#TS), its address is no
-//! address (#SS), or nothing is mapped there (#PF). A CPU has acknowledged the interrupt by then: it is in
-//! service, its handler hasn't run, and it doesn't come again.
+//! Interrupts whose handler's stack can't be had: its slot lies beyond the TSS (#TS), its address
+//! is no address (#SS), or nothing is mapped there (#PF). A CPU has acknowledged the interrupt by
+//! then: it is in service, its handler hasn't run, and it doesn't come again.
 
 use super::edu;
 use super::nested::{self, DEVICE, PAGE_FAULT, PROTECTION, catch, restore};

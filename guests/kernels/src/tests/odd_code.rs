@@ -1,5 +1,5 @@
-//! Exits out of code in a state that compilers don't make: the hypervisor must go on behind the right
-//! instruction, and not be led astray by a flag of the guest's.
+//! Exits out of code in a state that compilers don't make: the hypervisor must go on behind the
+//! right instruction, and not be led astray by a flag of the guest's.
 
 use crate::{boot::Boot, console::check};
 use core::arch::asm;
@@ -30,14 +30,14 @@ struct Pointer {
     base: u64,
 }
 
-/// In compatibility mode CS.base + EIP is 32 bits wide: an instruction that exits is found behind 4 GiB
-/// from below. It has a prefix, so that nobody can guess its length.
+/// In compatibility mode CS.base + EIP is 32 bits wide: an instruction that exits is found behind 4
+/// GiB from below. It has a prefix, so that nobody can guess its length.
 pub fn compatibility(test: &str, _: &Boot) {
     let new = Pointer { limit: 31, base: (&raw const GDT) as u64 };
     let mut old = Pointer { limit: 0, base: 0 };
     let vendor: u32;
-    // SAFETY: interrupts are off in a test's beginning; the table has what is loaded from it; the stack
-    // isn't used in 32-bit code; the old table and its selector come back; RBX is kept.
+    // SAFETY: interrupts are off in a test's beginning; the table has what is loaded from it; the
+    // stack isn't used in 32-bit code; the old table and its selector come back; RBX is kept.
     unsafe {
         asm!(
             "cli",

@@ -1,6 +1,6 @@
-//! Has the host plant a wrong entry in what confines this VM (`what=N`), for its audit to find: in the image
-//! that is made for it, where a hypercall does that. The VM is stopped for it; if it is about no VM (`told`), it
-//! goes on until a byte on its console says that the finding was told.
+//! Has the host plant a wrong entry in what confines this VM (`what=N`), for its audit to find: in
+//! the image that is made for it, where a hypercall does that. The VM is stopped for it; if it is
+//! about no VM (`told`), it goes on until a byte on its console says that the finding was told.
 
 use crate::{boot::Boot, console, console::check, console::println, cpu, edu::Edu, wait};
 use core::arch::asm;

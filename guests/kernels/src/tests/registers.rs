@@ -13,8 +13,9 @@ use machine::cpu::MSRS;
 const SEED: u64 = 0x0E81_71E5_5000_0001;
 const PROTECTION: u8 = 13;
 
-/// MSRs that a guest reaches without an exit under every policy (design.md, "What a guest reaches"); those
-/// that it reads so when its core is its own; and those when its local APIC is, too.
+/// MSRs that a guest reaches without an exit under every policy (design.md, "What a guest
+/// reaches"); those that it reads so when its core is its own; and those when its local APIC is,
+/// too.
 const OPEN: [RangeInclusive<u32>; 7] = [
     0x48..=0x49,
     0x174..=0x176,
@@ -29,8 +30,8 @@ const OPEN_TO_ITS_OWNER: [RangeInclusive<u32>; 5] =
 /// MSRs that no guest has: SVM's, VMX's, reserved ones of x2APIC mode, and where nothing is.
 const ABSENT: [u32; 8] =
     [0xC001_0117, 0xC001_011A, 0x480, 0x48B, 0x80E, 0x8FF, 0x1FFF, 0xFFFF_FFFF];
-/// Registers of the local APIC whose writes exit under every policy, and harmless values: the spurious
-/// vector, CMCI and all local vectors.
+/// Registers of the local APIC whose writes exit under every policy, and harmless values: the
+/// spurious vector, CMCI and all local vectors.
 const LOCAL_VECTORS: [u32; 8] = [0x80F, 0x82F, 0x832, 0x833, 0x834, 0x835, 0x836, 0x837];
 const MASKED: u64 = 1 << 16;
 

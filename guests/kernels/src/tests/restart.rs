@@ -1,8 +1,8 @@
-//! A VM that resets itself and looks for what it left: in memory, in its registers, in its devices. All
-//! must be as at its first start, which is looked at in the same way.
+//! A VM that resets itself and looks for what it left: in memory, in its registers, in its devices.
+//! All must be as at its first start, which is looked at in the same way.
 //!
-//! Nothing of the guest's survives a reset, so the host's counters tell which life it is: before it resets
-//! a kernel makes a hypercall, which nothing else here does.
+//! Nothing of the guest's survives a reset, so the host's counters tell which life it is: before it
+//! resets a kernel makes a hypercall, which nothing else here does.
 
 use crate::counters::{self, Policy, policy};
 use crate::nvme::Nvme;
@@ -126,7 +126,8 @@ fn find(identity: u32) -> Option<pci::Function> {
     pci::Function::all().find(|f| f.read(0) == identity)
 }
 
-/// Devices at work when their VM resets; in the second life they are as after a reset, and reach nothing.
+/// Devices at work when their VM resets; in the second life they are as after a reset, and reach
+/// nothing.
 pub fn devices(test: &str, boot: &Boot) {
     let life = lives();
     println!("life {life}");

@@ -1,10 +1,10 @@
 //! NMIs from one CPU to another that leaves its guest all the time: each must be seen, wherever the
 //! hypervisor is when it comes.
 //!
-//! The receiver makes a random number of exits and none from then on: an NMI whose announcement came
-//! when the hypervisor had looked for it already, and before the guest was entered, would wait for an
-//! exit that doesn't come. It is lost if the receiver gets far without it, by its own count of steps:
-//! time says nothing on a busy machine.
+//! The receiver makes a random number of exits and none from then on: an NMI whose announcement
+//! came when the hypervisor had looked for it already, and before the guest was entered, would wait
+//! for an exit that doesn't come. It is lost if the receiver gets far without it, by its own count
+//! of steps: time says nothing on a busy machine.
 
 use crate::{boot::Boot, console::check, cpu, idt, random::Random, smp, wait, x2apic};
 use core::arch::asm;
@@ -14,8 +14,8 @@ const SEED: u64 = 0x0E81_71E5_5000_0003;
 const NMI: u8 = 2;
 /// How often one is sent.
 const ROUNDS: u64 = 2000;
-/// Steps of the receiver after which an NMI is lost: an NMI takes some hundreds, and core 0 announces
-/// again after half a second what nobody has seen.
+/// Steps of the receiver after which an NMI is lost: an NMI takes some hundreds, and core 0
+/// announces again after half a second what nobody has seen.
 const FAR: u64 = 30_000_000;
 /// After so many the rest tells nothing new.
 const ENOUGH: u64 = 3;

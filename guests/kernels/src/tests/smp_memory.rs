@@ -27,7 +27,8 @@ static STALE: AtomicU64 = AtomicU64::new(0);
 static STRANGE: AtomicU64 = AtomicU64::new(0);
 static LOOKS: [AtomicU64; smp::MAX] = [const { AtomicU64::new(0) }; smp::MAX];
 
-/// A BAR goes and comes again while a CPU is being started that never gives the host a reason to look.
+/// A BAR goes and comes again while a CPU is being started that never gives the host a reason to
+/// look.
 pub fn start_flush(test: &str, boot: &Boot) {
     let (Some(_), Some(edu)) = (super::cpus(test, boot), edu(test)) else { return };
     // CLI, and a jump to itself.

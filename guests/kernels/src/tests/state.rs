@@ -1,5 +1,5 @@
-//! What a CPU holds besides general registers is a guest's own: while the host answers its exits, and
-//! while another guest has the core, whose values are others (`own=N` makes them).
+//! What a CPU holds besides general registers is a guest's own: while the host answers its exits,
+//! and while another guest has the core, whose values are others (`own=N` makes them).
 
 use crate::counters::{Slices, shared};
 use crate::state::{self, State};

@@ -76,7 +76,8 @@ pub fn floor(test: &str, _: &Boot) {
     let fired = wait::until(|| idt::count(0x50) >= 5);
     x2apic::stop_timer();
     check!(test, fired, "a period of one tick leaves the core to its guest");
-    // Made periodic when it runs or has expired already: it needn't go on, but mustn't take the core.
+    // Made periodic when it runs or has expired already: it needn't go on, but mustn't take the
+    // core.
     x2apic::start_timer(0x50, false, 1);
     x2apic::make_periodic(0x50);
     wait::settle();

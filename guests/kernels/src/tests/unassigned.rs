@@ -23,7 +23,8 @@ macro_rules! marker {
     };
 }
 
-/// Interrupts to itself with their completions, timers slept for, stores to the interrupt table, LIDT.
+/// Interrupts to itself with their completions, timers slept for, stores to the interrupt table,
+/// LIDT.
 pub fn unassigned(test: &str, _: &Boot) {
     let (table, limit) = cpu::stored_idt();
     let gate = idt::read_gate(table, VECTOR);

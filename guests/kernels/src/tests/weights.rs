@@ -1,11 +1,12 @@
-//! Two guests on one core, of unlike weight: the light one sees that its time slices are as long as the plan says and
-//! that the heavy one has its multiple of them in between, then sleeps; the heavy one sees that it has the core to itself
-//! then.
+//! Two guests on one core, of unlike weight: the light one sees that its time slices are as long as
+//! the plan says and that the heavy one has its multiple of them in between, then sleeps; the heavy
+//! one sees that it has the core to itself then.
 //!
-//! The ledger's count of time slices tells when a guest was away, and the time-stamp counter how long it had the core and
-//! hadn't. The sums say little on a busy machine: a switch in which that stands still is charged to who leaves, and
-//! made good to the other. So the middle one of many counts, and the middle absence, which is a number of slices: more
-//! than half of a window would have to be disturbed to change it.
+//! The ledger's count of time slices tells when a guest was away, and the time-stamp counter how
+//! long it had the core and hadn't. The sums say little on a busy machine: a switch in which that
+//! stands still is charged to who leaves, and made good to the other. So the middle one of many
+//! counts, and the middle absence, which is a number of slices: more than half of a window would
+//! have to be disturbed to change it.
 
 use crate::{
     boot::Boot,
@@ -80,7 +81,8 @@ fn number(boot: &Boot, key: &str) -> u64 {
     boot.option(key).and_then(|n| n.parse().ok()).unwrap_or(1)
 }
 
-/// A slice in TSC ticks, measured by the local APIC's timer, of which a tick is a nanosecond in QEMU.
+/// A slice in TSC ticks, measured by the local APIC's timer, of which a tick is a nanosecond in
+/// QEMU.
 fn slice(boot: &Boot) -> u64 {
     const LONG_ENOUGH: u64 = 100_000_000;
     // Both at once, but for what an exit takes.
@@ -108,7 +110,8 @@ fn slice(boot: &Boot) -> u64 {
     }
 }
 
-/// At work, then asleep. `slice`: of the plan, in milliseconds; `times`: the other one's weight is so many of its own.
+/// At work, then asleep. `slice`: of the plan, in milliseconds; `times`: the other one's weight is
+/// so many of its own.
 pub fn light(test: &str, boot: &Boot) {
     let (slice, times) = (slice(boot), number(boot, "times"));
     let mut clock = Clock::new();
@@ -137,8 +140,9 @@ pub fn light(test: &str, boot: &Boot) {
     x2apic::stop_timer();
 }
 
-/// Whether a window is as it must be: in the middle one is as long as planned, since nothing cuts it short, and an absence as many as
-/// the other one's weight is the multiple of its own, to the nearest number.
+/// Whether a window is as it must be: in the middle one is as long as planned, since nothing cuts
+/// it short, and an absence as many as the other one's weight is the multiple of its own, to the
+/// nearest number.
 fn is_fair(slice: u64, times: u64, slices: &mut [TimeSlice; SLICES]) -> bool {
     let mut middle = |of: fn(&TimeSlice) -> u64| {
         slices.sort_unstable_by_key(of);
@@ -149,7 +153,8 @@ fn is_fair(slice: u64, times: u64, slices: &mut [TimeSlice; SLICES]) -> bool {
     had * 2 >= slice && (away + had / 2) / had == times
 }
 
-/// Always at work; sees that it has the core to itself, but for moments, as soon as the other one sleeps.
+/// Always at work; sees that it has the core to itself, but for moments, as soon as the other one
+/// sleeps.
 pub fn heavy(test: &str, boot: &Boot) {
     let moment = slice(boot) / 4;
     let mut clock = Clock::new();

@@ -1,9 +1,9 @@
-//! The bus of a guest's PC: accesses to I/O ports and to guest-physical addresses that aren't memory are
-//! dispatched to devices by address.
+//! The bus of a guest's PC: accesses to I/O ports and to guest-physical addresses that aren't
+//! memory are dispatched to devices by address.
 //!
-//! A device says in [`Device::claims`] what it answers and what an exit for that counts as; the bus finds
-//! it ([`BusMap`](crate::vm::devices::bus_map::BusMap)). A new kind of device is a file with that trait,
-//! and a line in [`devices::emulated`](crate::vm::devices::emulated).
+//! A device says in [`Device::claims`] what it answers and what an exit for that counts as; the bus
+//! finds it ([`BusMap`](crate::vm::devices::bus_map::BusMap)). A new kind of device is a file with
+//! that trait, and a line in [`devices::emulated`](crate::vm::devices::emulated).
 
 use crate::vm::board::Board;
 use crate::vm::here::Here;

@@ -1,4 +1,5 @@
-//! Which device of a guest's PC answers at which port or address, and what an exit for that counts as.
+//! Which device of a guest's PC answers at which port or address, and what an exit for that counts
+//! as.
 //!
 //! Guarantees: an access has one answer, or none, by its address and size alone.
 

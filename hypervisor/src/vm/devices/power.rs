@@ -1,4 +1,5 @@
-//! The ports by which a guest ends or resets its machine, and those of an interval timer that isn't there.
+//! The ports by which a guest ends or resets its machine, and those of an interval timer that isn't
+//! there.
 
 use crate::vm::board::Board;
 use crate::vm::devices::bus::{Claim, Device, Sizes};

@@ -23,8 +23,8 @@ pub struct Console {
 }
 
 impl Console {
-    /// Turns an edge of the interrupt line into an interrupt. To be called after whatever may have moved
-    /// the line.
+    /// Turns an edge of the interrupt line into an interrupt. To be called after whatever may have
+    /// moved the line.
     fn follow_line(&mut self, board: &mut Board, here: &Here) {
         if self.uart.take_edge() {
             board.pulse(here.guest, PIN);

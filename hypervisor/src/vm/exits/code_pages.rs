@@ -13,8 +13,8 @@ const SETS: usize = 4;
 /// Where addresses of 32 bits end.
 pub const FOUR_GIB: u64 = 1 << 32;
 
-/// The cache of one vCPU. Two pages of the same set are both kept, the newer one first: where a kernel
-/// has its HLT and its WRMSR is chance.
+/// The cache of one vCPU. Two pages of the same set are both kept, the newer one first: where a
+/// kernel has its HLT and its WRMSR is chance.
 #[derive(Default)]
 pub struct CodePages([[Entry; 2]; SETS]);
 

@@ -1,5 +1,5 @@
-//! MOV to control and debug registers, as far as it exits: what a processor refuses is #GP here too, also
-//! where an emulated one would take it, and then couldn't be entered with it.
+//! MOV to control and debug registers, as far as it exits: what a processor refuses is #GP here
+//! too, also where an emulated one would take it, and then couldn't be entered with it.
 //!
 //! All of it is rare, and kept out of the way of what isn't.
 //!
@@ -106,8 +106,8 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
-    /// QEMU leaves the guest for a MOV to CR3 or CR4 that sets reserved bits, as if it couldn't have been
-    /// entered: true if it was that.
+    /// QEMU leaves the guest for a MOV to CR3 or CR4 that sets reserved bits, as if it couldn't
+    /// have been entered: true if it was that.
     #[cold]
     pub(in crate::vm) fn refused_load(&mut self) -> bool {
         let load =

@@ -1,4 +1,5 @@
-//! MSR exits: the virtual local APIC's registers, the time-stamp counter, and all else by `virtual_pc`.
+//! MSR exits: the virtual local APIC's registers, the time-stamp counter, and all else by
+//! `virtual_pc`.
 
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;

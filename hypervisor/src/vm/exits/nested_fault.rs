@@ -72,8 +72,8 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.emulate(address, reason).map_err(|stop| (reason, stop))
     }
 
-    /// Performs the instruction that used `address`, and gives what that was for. One that reaches over
-    /// the end of a page uses what comes behind it in guest-physical memory.
+    /// Performs the instruction that used `address`, and gives what that was for. One that reaches
+    /// over the end of a page uses what comes behind it in guest-physical memory.
     fn emulate(&mut self, address: u64, reason: Reason) -> Result<Reason, Stop> {
         let mut bytes = [0; 15];
         let length = self.fetch_faulted(&mut bytes).ok_or(Fault::Unreadable { address })?;

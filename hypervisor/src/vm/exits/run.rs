@@ -15,7 +15,8 @@ use ledger::Reason;
 /// INVD; WBINVD is as long, and is found by decoding.
 const INVD: [u8; 2] = [0x0F, 0x08];
 
-/// In the image of tests: takes up to 100 us before the last look, so that many kicks come in this time.
+/// In the image of tests: takes up to 100 us before the last look, so that many kicks come in this
+/// time.
 #[cfg(feature = "plant")]
 fn dawdle() {
     let start = rdtsc();
@@ -38,8 +39,8 @@ impl<C: VirtualCpu> Vcpu<C> {
                 if !self.attend() {
                     return None;
                 }
-                // It was descheduled meanwhile, and the timer is set for another; or what it did woke another
-                // of its core.
+                // It was descheduled meanwhile, and the timer is set for another; or what it did
+                // woke another of its core.
                 continue;
             }
             if self.mode.current() != Mode::Dedicated {

@@ -35,7 +35,8 @@ pub fn legend() -> String {
     )
 }
 
-/// A note for each, of image, boot and memory; whether the counters agree; whether the two shares do.
+/// A note for each, of image, boot and memory; whether the counters agree; whether the two shares
+/// do.
 pub fn notes(results: &Results) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(bytes) = results.hypervisor_bytes {

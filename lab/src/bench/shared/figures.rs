@@ -229,8 +229,8 @@ impl Together {
         share(guest, (self.sum(|s| s.host) as f64 - ticks * self.tick.host).max(0.0))
     }
 
-    /// Instructions on the core for each time slice. A guest's windows see its own slices alone, and the
-    /// other has as many.
+    /// Instructions on the core for each time slice. A guest's windows see its own slices alone,
+    /// and the other has as many.
     pub fn instructions_per_slice(&self) -> f64 {
         let all = self.sum(|s| s.guest + s.host) as f64;
         all / (self.sides.len() as u64 * self.sum(|s| s.exits.slices)).max(1) as f64

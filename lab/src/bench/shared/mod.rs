@@ -101,8 +101,8 @@ fn one_load(cx: &Context, kit: &Kit, load: &Load) -> Result<Option<Control>> {
     Ok(Control::of(&[windows?], load.fio.size(load.effort).pairs))
 }
 
-/// For the tests: two guests on a core, briefly. Fails if interrupts that come while their owner has
-/// the core cost exits, or hardly any do.
+/// For the tests: two guests on a core, briefly. Fails if interrupts that come while their owner
+/// has the core cost exits, or hardly any do.
 pub fn smoke(cx: &Context, kit: &Kit) -> Result<()> {
     let load = Load {
         fio: Workload::Fio { depth: 32 },

@@ -1,5 +1,5 @@
-//! What must come of an attacker: it carried out each of its attacks, each ended as the table says, and the
-//! ledger shows it, or the host's log.
+//! What must come of an attacker: it carried out each of its attacks, each ended as the table says,
+//! and the ledger shows it, or the host's log.
 
 use super::host_log::named;
 use crate::selftest::case::{Cores, Expected, Guest};

@@ -10,8 +10,8 @@ use exitless::{
 };
 use std::ops::ControlFlow;
 
-/// Rounds of verified I/O before the attackers begin, and after the last of them is over or, where one
-/// never ends, has begun.
+/// Rounds of verified I/O before the attackers begin, and after the last of them is over or, where
+/// one never ends, has begun.
 const ROUNDS: usize = 5;
 /// What Linux says of each.
 const ROUND: &str = "@exitless round ";
@@ -58,8 +58,8 @@ impl Seen {
 }
 
 impl Conductor {
-    /// Looks at what was said and reported so far; breaks when only those are left that never end, and
-    /// `live` has their counters.
+    /// Looks at what was said and reported so far; breaks when only those are left that never end,
+    /// and `live` has their counters.
     pub fn lead(
         &mut self,
         case: &Case,

@@ -4,8 +4,8 @@ use crate::selftest::case::Guest;
 use attacks::Blocked;
 use plan::{Class, DeviceName};
 
-/// The host has nothing to warn of but a guest that writes faster than anybody reads, and what the IOMMU
-/// blocked of attackers' devices.
+/// The host has nothing to warn of but a guest that writes faster than anybody reads, and what the
+/// IOMMU blocked of attackers' devices.
 pub fn host(log: &[String], attackers: &[Guest]) -> Vec<String> {
     let expected = |l: &str| {
         l.contains("wrote to its console faster than it is sent")

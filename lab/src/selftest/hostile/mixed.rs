@@ -1,5 +1,5 @@
-//! A round of a soak: Linux at work, an attacker with a list of subjects, and a random guest. Everything
-//! about it follows from a seed and its number, so that one alone can be run again.
+//! A round of a soak: Linux at work, an attacker with a list of subjects, and a random guest.
+//! Everything about it follows from a seed and its number, so that one alone can be run again.
 
 use super::{RUNS, attacked, attacker_judge, complaints, victim::Verified};
 use crate::selftest::case::{Case, Cores, Expected, Guest, Outcome};
@@ -82,8 +82,8 @@ pub struct Tally {
     pub rounds: u64,
     /// Attacks that began.
     pub attacks: u64,
-    /// Of these, those that ended as the table says: without effect, with the attacker stopped, or not
-    /// at all while nobody else noticed; resets must have been some by then.
+    /// Of these, those that ended as the table says: without effect, with the attacker stopped, or
+    /// not at all while nobody else noticed; resets must have been some by then.
     pub contained: u64,
     /// What the random guests tried, as far as they came to say so.
     pub operations: u64,

@@ -23,9 +23,9 @@ use super::kernel::Variant;
 use attacks::Ends;
 use plan::{Class, DeviceName, Policy, Protection};
 
-/// More for Linux's command line. Its watchdog for lockups is left as it is, at twenty seconds: its heartbeat is judged more
-/// strictly (see [`judge`]). The one over its clock wants to run twice a second and complains of a slow emulator
-/// long before.
+/// More for Linux's command line. Its watchdog for lockups is left as it is, at twenty seconds: its
+/// heartbeat is judged more strictly (see [`judge`]). The one over its clock wants to run twice a
+/// second and complains of a slow emulator long before.
 pub const VICTIM: &str = "quiet tsc=nowatchdog exitless.workload=victim";
 /// Bytes of its disk.
 pub const DISK_BYTES: u64 = 64 << 20;
@@ -50,8 +50,8 @@ const UNORDERED: &str = "reboot-loop";
 const PLACES: &[(Cores, &[Policy])] =
     &[(Cores::Next, &[Policy::Eli, Policy::Direct]), (Cores::First, &[Policy::Eli])];
 
-/// Runs in which the IOMMU's interrupt must arrive by this protection, while guests' devices do their worst. In
-/// all others it goes to core 0, and may or may not come.
+/// Runs in which the IOMMU's interrupt must arrive by this protection, while guests' devices do
+/// their worst. In all others it goes to core 0, and may or may not come.
 const CRITICAL: &[(&str, Protection, &str)] = &[
     ("hostile/devices-direct", Protection::Elsewhere, "reported by elsewhere"),
     ("hostile/devices-eli", Protection::Nmi, "reported by nmi"),
@@ -144,8 +144,8 @@ fn attacker(subjects: &'static str, policy: Policy, cores: Cores, index: u8) -> 
     }
 }
 
-/// The attacker with nothing to attack: it waits for an order that doesn't come, and looks for it some times a
-/// second.
+/// The attacker with nothing to attack: it waits for an order that doesn't come, and looks for it
+/// some times a second.
 fn sleeper(policy: Policy, cores: Cores) -> Guest {
     let devices = Vec::new();
     Guest { devices, end: Expected::Never, ..attacker("", policy, cores, 0) }

@@ -1,20 +1,21 @@
-//! What must come of the victim beside attackers: its data whole, its heartbeat in time, and no exits but
-//! those that it explains.
+//! What must come of the victim beside attackers: its data whole, its heartbeat in time, and no
+//! exits but those that it explains.
 
 use super::victim::{self, Verified};
 use crate::selftest::case::{Guest, Outcome};
 use ledger::Reason;
 use plan::{Choice, Policy, Protection};
 
-/// The longest time that Linux's heartbeat, which comes a hundred times a second, may stand still, in
-/// microseconds, beyond what the machine itself did meanwhile: the emulator stops all of its CPUs for
-/// what one of them does, and on a busy machine for seconds, which the host's own core sees, too. Less would be a statement about that machine; the
-/// tight bound is the one on exits ([`share`]).
+/// The longest time that Linux's heartbeat, which comes a hundred times a second, may stand still,
+/// in microseconds, beyond what the machine itself did meanwhile: the emulator stops all of its
+/// CPUs for what one of them does, and on a busy machine for seconds, which the host's own core
+/// sees, too. Less would be a statement about that machine; the tight bound is the one on exits
+/// ([`share`]).
 const LONGEST_GAP: u64 = 1_000_000;
 
-/// What Linux says once when its timer interrupt took some milliseconds: another's time slice fell into it,
-/// which is what sharing a core means, or the machine that the emulator runs on did something else
-/// meanwhile. How long its heartbeat stands still is judged all the same.
+/// What Linux says once when its timer interrupt took some milliseconds: another's time slice fell
+/// into it, which is what sharing a core means, or the machine that the emulator runs on did
+/// something else meanwhile. How long its heartbeat stands still is judged all the same.
 const LATE: &str = "hrtimer: interrupt took ";
 
 /// Bytes that the [`Conductor`](super::Conductor) types on its console.
@@ -87,9 +88,9 @@ pub fn victim(
     wrong.extend(core.unexplained(guest.policy, &verified));
 }
 
-/// Its exits have causes of its own, reason by reason: what it asked the host for itself, the byte that
-/// was typed at the end, and of its disk's interrupts the few that ELI may let through the host. That
-/// is what it has without an attacker, whatever the machine's speed.
+/// Its exits have causes of its own, reason by reason: what it asked the host for itself, the byte
+/// that was typed at the end, and of its disk's interrupts the few that ELI may let through the
+/// host. That is what it has without an attacker, whatever the machine's speed.
 fn own_core(policy: Choice, reason: Reason, verified: &Verified) -> u64 {
     let own = |reason| verified.of(reason);
     match (policy, reason) {
@@ -104,10 +105,10 @@ fn own_core(policy: Choice, reason: Reason, verified: &Verified) -> u64 {
     }
 }
 
-/// The same where it shares its core. Its disk's interrupts come while others have the core, too; it
-/// sleeps at most once for each interrupt that it has; and what it must bear of the others is that for
-/// each time slice one of theirs begins, one of their interrupts comes, and core 0 looks once
-/// after the core.
+/// The same where it shares its core. Its disk's interrupts come while others have the core, too;
+/// it sleeps at most once for each interrupt that it has; and what it must bear of the others is
+/// that for each time slice one of theirs begins, one of their interrupts comes, and core 0 looks
+/// once after the core.
 fn shared_core(reason: Reason, verified: &Verified) -> u64 {
     let own = |reason| verified.of(reason);
     let slices = verified.time / (1000 * u64::from(plan::DEFAULT_SLICE)) + 1;

@@ -69,7 +69,8 @@ fn faults_are_sent_where_it_was_said() {
     }
 }
 
-/// Each reason that the manual has for this driver's tables (7.1.3, 5.1.4.1) is told in its own words.
+/// Each reason that the manual has for this driver's tables (7.1.3, 5.1.4.1) is told in its own
+/// words.
 #[test]
 fn reasons_differ() {
     let reason = |code: u64| {

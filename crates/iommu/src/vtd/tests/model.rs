@@ -1,6 +1,6 @@
 //! A unit and its memory for tests, of the least obliging kind that the specification allows: it
-//! caches at once all it may cache and keeps it until told otherwise, answers late, doesn't see what
-//! isn't written back where it doesn't snoop, and panics when the driver breaks the protocol.
+//! caches at once all it may cache and keeps it until told otherwise, answers late, doesn't see
+//! what isn't written back where it doesn't snoop, and panics when the driver breaks the protocol.
 
 use crate::vtd::capabilities::Capabilities;
 use crate::vtd::context::Context;

@@ -49,8 +49,8 @@ proptest! {
         }
     }
 
-    /// Whatever is done in whatever order: no stale cache afterwards, the tables say what was asked,
-    /// and the unit never saw a route that nobody asked for.
+    /// Whatever is done in whatever order: no stale cache afterwards, the tables say what was
+    /// asked, and the unit never saw a route that nobody asked for.
     #[test]
     fn any_sequence_leaves_nothing_stale(
         caching_mode: bool,

@@ -1,4 +1,5 @@
-//! [`crate::Unit`] and [`crate::audit::Outline`] with this driver behind them: each call reaches it.
+//! [`crate::Unit`] and [`crate::audit::Outline`] with this driver behind them: each call reaches
+//! it.
 
 use super::model::{CAP, ECAP, Model};
 use super::{C, ROOT, bdf, route};

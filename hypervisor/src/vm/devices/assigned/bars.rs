@@ -1,4 +1,5 @@
-//! BARs of assigned devices: mapped where the guest has them, and emulated where they can't be mapped.
+//! BARs of assigned devices: mapped where the guest has them, and emulated where they can't be
+//! mapped.
 
 use super::{BARS, PciBus};
 use crate::vm::board::Board;

@@ -68,8 +68,8 @@ impl Device for PciBus {
 }
 
 impl PciBus {
-    /// Do the physical BARs and command registers of all functions hold what the host wrote? Those of a
-    /// function that is being reset aren't looked at.
+    /// Do the physical BARs and command registers of all functions hold what the host wrote? Those
+    /// of a function that is being reset aren't looked at.
     pub fn audit(&self) -> Result<(), DeviceFinding> {
         for (index, d) in self.devices.iter().enumerate().filter(|(_, d)| d.resets == 0) {
             for (at, kept) in (BAR0..).step_by(4).zip(d.registers) {

@@ -152,8 +152,8 @@ impl AssignedDevice {
         }
     }
 
-    /// The source keeps what happens from here on to itself, and what it sent has arrived: a read's answer
-    /// doesn't overtake that (PCIe 2.4.1). One that can't be masked goes on sending.
+    /// The source keeps what happens from here on to itself, and what it sent has arrived: a read's
+    /// answer doesn't overtake that (PCIe 2.4.1). One that can't be masked goes on sending.
     fn hold(&self, pci: &Pci, source: usize) {
         if let Some(m) = &self.msix {
             let at = m.at + 16 * source as u64;
@@ -288,7 +288,8 @@ impl PciBus {
         }
     }
 
-    /// Goes on with a reset; gives how many microseconds to wait then, or `None` when it is through.
+    /// Goes on with a reset; gives how many microseconds to wait then, or `None` when it is
+    /// through.
     pub fn step_reset(&self, reset: &mut Reset) -> Option<u64> {
         reset.step(&self.pci)
     }

@@ -1,5 +1,5 @@
-//! The interrupt sources of assigned devices: what the guest wrote becomes a route, and what the device is
-//! to send.
+//! The interrupt sources of assigned devices: what the guest wrote becomes a route, and what the
+//! device is to send.
 
 use super::{PciBus, Route, Source};
 use crate::iommu;
