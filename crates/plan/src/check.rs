@@ -35,14 +35,14 @@ const LARGE_PAGE: u64 = 2 << 20;
 
 /// What is wrong with a plan, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}{fault}", before(.place, .key))]
+#[error("{}{problem}", before(.place, .key))]
 pub struct Error {
     /// The part of the plan.
     pub place: Place,
     /// The key in `vm.toml`; empty when it is about the place itself.
     pub key: &'static str,
     /// What is wrong.
-    pub fault: Fault,
+    pub problem: Problem,
 }
 
 /// A part of a plan: a table of `vm.toml`.
@@ -69,7 +69,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// What stands before a fault to say where it is: `[vm.web] cpus: `.
+/// What stands before a problem to say where it is: `[vm.web] cpus: `.
 pub(crate) fn before(place: &Place, key: &str) -> String {
     match (place, key) {
         (Place::Plan, _) => String::new(),
@@ -80,7 +80,7 @@ pub(crate) fn before(place: &Place, key: &str) -> String {
 
 /// What can be wrong with a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum Problem {
     /// Nothing to run.
     #[error("the plan has no VM; it needs at least one, such as [vm.web]")]
     NoVm,
@@ -202,12 +202,12 @@ pub enum Fault {
 }
 
 impl<F> Plan<F> {
-    /// Whether the plan can be run, as far as the plan alone tells; the first fault if not.
+    /// Whether the plan can be run, as far as the plan alone tells; the first problem if not.
     pub fn check(&self) -> Result<(), Error> {
-        let whole = |fault| Error { place: Place::Plan, key: "", fault };
+        let whole = |problem| Error { place: Place::Plan, key: "", problem };
         match self.vms.len() {
-            0 => return Err(whole(Fault::NoVm)),
-            n if n > MAX_VMS => return Err(whole(Fault::ManyVms(n))),
+            0 => return Err(whole(Problem::NoVm)),
+            n if n > MAX_VMS => return Err(whole(Problem::ManyVms(n))),
             _ => {}
         }
         self.check_slice()?;
@@ -215,7 +215,7 @@ impl<F> Plan<F> {
             self.check_vm(index)?;
         }
         if self.networks.len() > MAX_NETWORKS {
-            return Err(whole(Fault::ManyNetworks(self.networks.len())));
+            return Err(whole(Problem::ManyNetworks(self.networks.len())));
         }
         for index in 0..self.networks.len() {
             self.check_network(index)?;
@@ -228,54 +228,58 @@ impl<F> Plan<F> {
             return Ok(());
         };
         if !name_is_good(&vm.name) {
-            return Err(Error { place: Place::Plan, key: "", fault: Fault::Name(vm.name.clone()) });
+            return Err(Error {
+                place: Place::Plan,
+                key: "",
+                problem: Problem::Name(vm.name.clone()),
+            });
         }
-        let error = |key, fault| Err(Error { place: Place::Vm(vm.name.clone()), key, fault });
+        let error = |key, problem| Err(Error { place: Place::Vm(vm.name.clone()), key, problem });
         if before.clone().any(|other| other.name == vm.name) {
-            return error("", Fault::NameTaken);
+            return error("", Problem::NameTaken);
         }
 
         match vm.cpus.len() {
-            0 => return error("cpus", Fault::NoCore),
-            n if n > MAX_VCPUS => return error("cpus", Fault::ManyCores(n)),
+            0 => return error("cpus", Problem::NoCore),
+            n if n > MAX_VCPUS => return error("cpus", Problem::ManyCores(n)),
             _ => {}
         }
         for &core in &vm.cpus {
             match core {
-                0 => return error("cpus", Fault::HostCore),
-                c if c > MAX_CORE => return error("cpus", Fault::CoreRange(c)),
+                0 => return error("cpus", Problem::HostCore),
+                c if c > MAX_CORE => return error("cpus", Problem::CoreRange(c)),
                 _ => {}
             }
         }
-        self.check_sharing(vm).or_else(|(key, fault)| error(key, fault))?;
+        self.check_sharing(vm).or_else(|(key, problem)| error(key, problem))?;
 
         match vm.memory {
-            m if m < MIN_MEMORY => return error("memory", Fault::LittleMemory(m)),
-            m if m > MAX_MEMORY => return error("memory", Fault::MuchMemory(m)),
-            m if !m.is_multiple_of(LARGE_PAGE) => return error("memory", Fault::OddMemory(m)),
+            m if m < MIN_MEMORY => return error("memory", Problem::LittleMemory(m)),
+            m if m > MAX_MEMORY => return error("memory", Problem::MuchMemory(m)),
+            m if !m.is_multiple_of(LARGE_PAGE) => return error("memory", Problem::OddMemory(m)),
             _ => {}
         }
 
         if vm.cmdline.len() > MAX_CMDLINE {
-            return error("cmdline", Fault::LongCmdline(vm.cmdline.len()));
+            return error("cmdline", Problem::LongCmdline(vm.cmdline.len()));
         }
         if vm.cmdline.contains('\0') {
-            return error("cmdline", Fault::ZeroInCmdline);
+            return error("cmdline", Problem::ZeroInCmdline);
         }
 
         if vm.devices.len() > MAX_DEVICES {
-            return error("devices", Fault::ManyDevices(vm.devices.len()));
+            return error("devices", Problem::ManyDevices(vm.devices.len()));
         }
         for (i, device) in vm.devices.iter().enumerate() {
             if !device.is_possible() {
-                return error("devices", Fault::NoSuchAddress(*device));
+                return error("devices", Problem::NoSuchAddress(*device));
             }
             let mine = vm.devices.iter().take(i).any(|d| d == device);
             let owner = before.clone().find(|other| other.devices.contains(device));
             if let Some(by) = owner.map(|o| &o.name).or(mine.then_some(&vm.name)) {
                 return error(
                     "devices",
-                    Fault::DeviceTaken { device: *device, by: by.to_string() },
+                    Problem::DeviceTaken { device: *device, by: by.to_string() },
                 );
             }
         }
@@ -289,32 +293,32 @@ impl<F> Plan<F> {
         };
         let Network { nic, vfs, macs } = network;
         let place = || Place::Network(format!("nic{nic}"));
-        let error = |key, fault| Err(Error { place: place(), key, fault });
+        let error = |key, problem| Err(Error { place: place(), key, problem });
         if before.clone().any(|other| other.nic == *nic) {
-            return error("", Fault::NetworkTwice);
+            return error("", Problem::NetworkTwice);
         }
         match *vfs {
-            Some(0) => return error("vfs", Fault::NoFunction),
-            Some(n) if n > MAX_VFS => return error("vfs", Fault::ManyFunctions(n)),
+            Some(0) => return error("vfs", Problem::NoFunction),
+            Some(n) if n > MAX_VFS => return error("vfs", Problem::ManyFunctions(n)),
             Some(vfs) if macs.len() > vfs.into() => {
-                return error("macs", Fault::ManyMacs { macs: macs.len(), vfs });
+                return error("macs", Problem::ManyMacs { macs: macs.len(), vfs });
             }
             None if macs.len() > MAX_VFS.into() => {
-                return error("macs", Fault::ManyMacs { macs: macs.len(), vfs: MAX_VFS });
+                return error("macs", Problem::ManyMacs { macs: macs.len(), vfs: MAX_VFS });
             }
             _ => {}
         }
         for (i, mac) in macs.iter().enumerate() {
             if !mac.is_a_stations() {
-                return error("macs", Fault::GroupMac(*mac));
+                return error("macs", Problem::GroupMac(*mac));
             }
             let earlier = before.clone().flat_map(|other| &other.macs).chain(macs.iter().take(i));
             if earlier.into_iter().any(|other| other == mac) {
-                return error("macs", Fault::MacTwice(*mac));
+                return error("macs", Problem::MacTwice(*mac));
             }
         }
         if self.shared_nic(*nic).is_none() {
-            return error("", Fault::NoFunction);
+            return error("", Problem::NoFunction);
         }
         Ok(())
     }
@@ -323,23 +327,23 @@ impl<F> Plan<F> {
     fn check_functions(&self) -> Result<(), Error> {
         for vm in &self.vms {
             for &device in &vm.devices {
-                let fault = match device {
+                let problem = match device {
                     DeviceName::Virtual { nic, function } => {
                         let vfs = self.shared_nic(nic).map_or(0, |shared| shared.vfs);
                         match (function < vfs, function < MAX_VFS) {
                             (true, true) => continue,
-                            (true, false) => Fault::ManyFunctions(function.saturating_add(1)),
-                            (false, _) => Fault::NoSuchFunction { device, nic, vfs },
+                            (true, false) => Problem::ManyFunctions(function.saturating_add(1)),
+                            (false, _) => Problem::NoSuchFunction { device, nic, vfs },
                         }
                     }
                     DeviceName::Named { class: Class::Nic, index }
                         if self.shared_nic(index).is_some() =>
                     {
-                        Fault::SharedNic(index)
+                        Problem::SharedNic(index)
                     }
                     _ => continue,
                 };
-                return Err(Error { place: Place::Vm(vm.name.clone()), key: "devices", fault });
+                return Err(Error { place: Place::Vm(vm.name.clone()), key: "devices", problem });
             }
         }
         Ok(())

@@ -43,7 +43,7 @@ fn a_plan_has_one_to_32_vms() {
     );
     let many = |n: u32| Plan::new((1..=n).map(|i| vm(&format!("v{i}"), i)).collect());
     assert_eq!(many(32).check(), Ok(()));
-    assert_eq!(many(33).check().unwrap_err().fault, Fault::ManyVms(33));
+    assert_eq!(many(33).check().unwrap_err().problem, Problem::ManyVms(33));
 }
 
 #[test]
@@ -147,8 +147,8 @@ fn a_device_belongs_to_one_vm_once() {
     let mut plan = two();
     plan.vms[0].devices = vec![device];
     plan.vms[1].devices = vec![device];
-    let fault = plan.check().unwrap_err().fault;
-    assert_eq!(fault, Fault::DeviceTaken { device, by: "web".into() });
+    let problem = plan.check().unwrap_err().problem;
+    assert_eq!(problem, Problem::DeviceTaken { device, by: "web".into() });
     let odd = DeviceName::Address { bus: 0, device: 32, function: 0 };
     assert!(sentence(|v| v.devices = vec![odd]).contains("00:20.0 is not a PCI address"));
     let all =

@@ -20,7 +20,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-pub use crate::file_error::{Error, Fault, Policies};
+pub use crate::file_error::{Error, Policies, Problem};
 
 const ROOT_KEYS: [&str; 4] = ["vm", "network", "host", "slice"];
 const HOST_KEYS: [&str; 2] = ["iommu_faults", "without_interrupt_remapping"];
@@ -33,15 +33,15 @@ pub const DEFAULT_MEMORY: u64 = 1 << 30;
 const LATER: [&str; 1] = ["posted"];
 
 /// Reads a policy's name, of a file or the command line.
-pub fn parse_choice(text: &str) -> Result<Choice, Fault> {
+pub fn parse_choice(text: &str) -> Result<Choice, Problem> {
     let choice = if text == CHOICES[0] { Some(None) } else { Policy::of(text).map(Some) };
     if let Some(choice) = choice {
         return Ok(choice);
     }
     if LATER.contains(&text) {
-        return Err(Fault::Later(text.to_owned()));
+        return Err(Problem::Later(text.to_owned()));
     }
-    Err(Fault::UnknownPolicy { found: text.to_owned(), hint: hint(text, &CHOICES) })
+    Err(Problem::UnknownPolicy { found: text.to_owned(), hint: hint(text, &CHOICES) })
 }
 
 /// Reads the text of a file; `file` is its name, for errors.
@@ -49,11 +49,11 @@ pub fn parse(file: &str, text: &str) -> Result<Plan<String>, Error> {
     let reader = Reader { file, text };
     let root = DeTable::parse(text).map_err(|e| {
         let span = e.span().unwrap_or(0..0);
-        let fault = match (e.message(), text.get(span.clone())) {
-            ("duplicate key", Some(name)) => Fault::Twice(name.to_owned()),
-            (message, _) => Fault::Toml(message.replace('\n', ", ")),
+        let problem = match (e.message(), text.get(span.clone())) {
+            ("duplicate key", Some(name)) => Problem::Twice(name.to_owned()),
+            (message, _) => Problem::Toml(message.replace('\n', ", ")),
         };
-        reader.error(span.start, &Place::Plan, "", fault)
+        reader.error(span.start, &Place::Plan, "", problem)
     })?;
     let mut plan = Plan::new(Vec::new());
     // Where each table and its keys are, for faults found when all is read.
@@ -89,13 +89,13 @@ pub fn parse(file: &str, text: &str) -> Result<Plan<String>, Error> {
     give_cores(&mut plan, &places);
     plan.check().map_err(|e| {
         // A bad name is about the whole plan as far as the check knows; here it has a line.
-        let place = match &e.fault {
-            check::Fault::Name(name) => &Place::Vm(name.clone()),
+        let place = match &e.problem {
+            check::Problem::Name(name) => &Place::Vm(name.clone()),
             _ => &e.place,
         };
         let found = places.iter().find(|(p, k, _)| p == place && *k == e.key);
         let at = found.or(places.iter().find(|(p, ..)| p == place)).map_or(0, |p| p.2);
-        reader.error(at, &e.place, e.key, Fault::Check(e.fault))
+        reader.error(at, &e.place, e.key, Problem::Check(e.problem))
     })?;
     Ok(plan)
 }
@@ -141,21 +141,21 @@ struct Reader<'r> {
 }
 
 impl Reader<'_> {
-    fn error(&self, at: usize, place: &Place, key: &str, fault: Fault) -> Error {
+    fn error(&self, at: usize, place: &Place, key: &str, problem: Problem) -> Error {
         let line = 1 + self.text.bytes().take(at).filter(|b| *b == b'\n').count();
         Error {
             file: self.file.to_owned(),
             line,
             place: place.clone(),
             key: key.to_owned(),
-            fault: fault.into(),
+            problem: problem.into(),
         }
     }
 
     fn unknown(&self, key: &Key, place: &Place, known: &[&str]) -> Error {
         let found = key.get_ref().to_string();
         let hint = hint(&found, known);
-        self.error(key.span().start, place, "", Fault::UnknownKey { found, hint })
+        self.error(key.span().start, place, "", Problem::UnknownKey { found, hint })
     }
 
     fn wrong_type(&self, value: &Value, place: &Place, key: &str, needed: &'static str) -> Error {
@@ -167,7 +167,7 @@ impl Reader<'_> {
             DeValue::Array(_) => "a list",
             DeValue::Table(_) => "a table",
         };
-        self.error(value.span().start, place, key, Fault::Type { found, needed })
+        self.error(value.span().start, place, key, Problem::Type { found, needed })
     }
 
     fn table<'v, 'a>(
@@ -221,7 +221,7 @@ impl Reader<'_> {
                 "reset" => {
                     let text = field.string("\"restart\" or \"stop\"")?;
                     let found = OnReset::ALL.iter().find(|(name, _)| *name == text);
-                    let unknown = || Fault::Reset(text.to_owned());
+                    let unknown = || Problem::Reset(text.to_owned());
                     read.reset = field.within(found.map(|f| f.1).ok_or_else(unknown))?;
                 }
                 _ => {
@@ -231,7 +231,7 @@ impl Reader<'_> {
             }
         }
         read.kernel = kernel
-            .ok_or_else(|| self.error(name.span().start, &place, "", Fault::Missing("kernel")))?;
+            .ok_or_else(|| self.error(name.span().start, &place, "", Problem::Missing("kernel")))?;
         Ok(read)
     }
 
@@ -245,12 +245,12 @@ impl Reader<'_> {
             if *known == "iommu_faults" {
                 let text = field.string("\"elsewhere\", \"nmi\" or \"limit\"")?;
                 let found = Protection::ALL.iter().find(|(name, _)| *name == text);
-                let unknown = || Fault::Protection(text.to_owned());
+                let unknown = || Problem::Protection(text.to_owned());
                 read.iommu_faults = field.within(found.map(|f| f.1).ok_or_else(unknown))?;
             } else {
                 let text = field.string("\"refuse\" or \"trust-every-guest\"")?;
                 let found = WithoutRemapping::ALL.iter().find(|(name, _)| *name == text);
-                let unknown = || Fault::WithoutRemapping(text.to_owned());
+                let unknown = || Problem::WithoutRemapping(text.to_owned());
                 read.without_remapping = field.within(found.map(|f| f.1).ok_or_else(unknown))?;
             }
         }
@@ -261,8 +261,8 @@ impl Reader<'_> {
         let text = name.get_ref().as_ref();
         let place = Place::Network(text.to_owned());
         let Ok(DeviceName::Named { class: Class::Nic, index: nic }) = text.parse() else {
-            let fault = Fault::Nic(text.to_owned());
-            return Err(self.error(name.span().start, &Place::Plan, "", fault));
+            let problem = Problem::Nic(text.to_owned());
+            return Err(self.error(name.span().start, &Place::Plan, "", problem));
         };
         places.push((Place::Network(format!("nic{nic}")), "", name.span().start));
         let mut read = Network { nic, vfs: None, macs: Vec::new() };
@@ -291,9 +291,9 @@ struct Field<'r, 'v, 'a> {
 
 impl<'v, 'a> Field<'_, 'v, 'a> {
     /// Gives an error its place.
-    fn within<T>(&self, read: Result<T, impl Into<Fault>>) -> Result<T, Error> {
+    fn within<T>(&self, read: Result<T, impl Into<Problem>>) -> Result<T, Error> {
         let at = self.value.span().start;
-        read.map_err(|fault| self.reader.error(at, self.place, self.key, fault.into()))
+        read.map_err(|problem| self.reader.error(at, self.place, self.key, problem.into()))
     }
 
     fn wrong(&self, needed: &'static str) -> Error {
@@ -309,7 +309,7 @@ impl<'v, 'a> Field<'_, 'v, 'a> {
 
     fn path(&self) -> Result<String, Error> {
         match self.string("a path in quotes, such as \"vmlinuz\"")? {
-            "" => self.within(Err(Fault::EmptyPath)),
+            "" => self.within(Err(Problem::EmptyPath)),
             path => Ok(path.to_owned()),
         }
     }
@@ -326,7 +326,7 @@ impl<'v, 'a> Field<'_, 'v, 'a> {
         let core = |field: Self| match field.value.get_ref() {
             DeValue::Integer(n) => {
                 let number = u32::from_str_radix(n.as_str(), n.radix());
-                field.within(number.map_err(|_| Fault::Core(n.to_string())))
+                field.within(number.map_err(|_| Problem::Core(n.to_string())))
             }
             _ => Err(field.wrong("the number of a core, such as 1")),
         };
@@ -337,7 +337,7 @@ impl<'v, 'a> Field<'_, 'v, 'a> {
         match self.value.get_ref() {
             DeValue::Integer(n) => {
                 let number = u32::from_str_radix(n.as_str(), n.radix());
-                self.within(number.map_err(|_| Fault::Weight(n.to_string())))
+                self.within(number.map_err(|_| Problem::Weight(n.to_string())))
             }
             _ => Err(self.wrong("a weight, such as 100")),
         }
@@ -353,7 +353,7 @@ impl<'v, 'a> Field<'_, 'v, 'a> {
         match self.value.get_ref() {
             DeValue::Integer(n) => {
                 let number = u8::from_str_radix(n.as_str(), n.radix());
-                self.within(number.map_err(|_| Fault::Functions(n.to_string())))
+                self.within(number.map_err(|_| Problem::Functions(n.to_string())))
             }
             _ => Err(self.wrong("a number of virtual functions, such as 2")),
         }

@@ -10,7 +10,7 @@ use core::fmt;
 
 /// Why a file was refused. Displays as `vm.toml:3: [vm.web] cpus: …`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file}:{line}: {}{fault}", before(.place, .key))]
+#[error("{file}:{line}: {}{problem}", before(.place, .key))]
 pub struct Error {
     /// The file's name as the caller gave it.
     pub file: String,
@@ -21,12 +21,12 @@ pub struct Error {
     /// The key; empty when it is about the table itself.
     pub key: String,
     /// What is wrong.
-    pub fault: Box<Fault>,
+    pub problem: Box<Problem>,
 }
 
 /// What can be wrong with a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum Problem {
     /// Not TOML.
     #[error("not valid TOML: {}", Escaped(.0))]
     Toml(String),
@@ -101,7 +101,7 @@ pub enum Fault {
     Mac(#[from] MacError),
     /// The file reads well, but can't be run.
     #[error(transparent)]
-    Check(check::Fault),
+    Check(check::Problem),
 }
 
 /// Displays every policy that can be asked for: `"auto", "trap" or "eli"`.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    Class, DeviceName, Fault, Host, Mac, Network, OnReset, Policy, Protection, WithoutRemapping,
+    Class, DeviceName, Host, Mac, Network, OnReset, Policy, Problem, Protection, WithoutRemapping,
 };
 use proptest::prelude::*;
 
@@ -159,7 +159,7 @@ fn a_plan_that_breaks_the_rules_is_refused_whatever_made_it() {
     let mut plan = one(&[]).try_map(|_, _, _| Ok::<_, ()>(Blob { offset: 4096, len: 1 })).unwrap();
     plan.vms[0].cpus = vec![0];
     match parse(&forge(&plan, 8192)) {
-        Err(Error::Check(error)) => assert_eq!(error.fault, Fault::HostCore),
+        Err(Error::Check(error)) => assert_eq!(error.problem, Problem::HostCore),
         other => panic!("{other:?}"),
     }
 }

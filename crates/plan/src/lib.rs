@@ -28,7 +28,7 @@ pub mod image;
 mod nearest;
 mod network;
 
-pub use check::{Error, Fault, MAX_CMDLINE, MAX_CORE, MAX_MEMORY, MAX_VCPUS, MIN_MEMORY, Place};
+pub use check::{Error, MAX_CMDLINE, MAX_CORE, MAX_MEMORY, MAX_VCPUS, MIN_MEMORY, Place, Problem};
 pub use device::{Class, DeviceError, DeviceName};
 #[cfg(any(test, feature = "file"))]
 pub use nearest::nearest;

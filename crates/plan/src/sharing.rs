@@ -1,7 +1,7 @@
 //! What VMs that share cores, and the host beside them, are promised: weights, the slice, and how
 //! the host's own interrupts are kept safe from them, where the machine lets it.
 
-use crate::{Error, Fault, Place, Plan, Policy, Vm, shown::Shown};
+use crate::{Error, Place, Plan, Policy, Problem, Vm, shown::Shown};
 use alloc::string::{String, ToString};
 use core::{fmt, ops::RangeInclusive};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ pub const SLICES: RangeInclusive<u32> = 100..=1_000_000;
 /// How the host protects itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
-    /// The IOMMU's fault interrupt.
+    /// The IOMMU's problem interrupt.
     pub iommu_faults: Protection,
     /// What to do on a machine whose IOMMU can't remap interrupts.
     pub without_remapping: WithoutRemapping,
@@ -101,24 +101,24 @@ impl<F> Plan<F> {
         match SLICES.contains(&self.slice_us) {
             true => Ok(()),
             false => {
-                let fault = Fault::Slice(self.slice_us);
-                Err(Error { place: Place::Plan, key: "slice", fault })
+                let problem = Problem::Slice(self.slice_us);
+                Err(Error { place: Place::Plan, key: "slice", problem })
             }
         }
     }
 
     /// What must hold of a VM for it to share cores: `vm` is the plan's.
-    pub(crate) fn check_sharing(&self, vm: &Vm<F>) -> Result<(), (&'static str, Fault)> {
+    pub(crate) fn check_sharing(&self, vm: &Vm<F>) -> Result<(), (&'static str, Problem)> {
         if !(1..=MAX_WEIGHT).contains(&vm.weight) {
-            return Err(("weight", Fault::Weight(vm.weight)));
+            return Err(("weight", Problem::Weight(vm.weight)));
         }
         for &core in &vm.cpus {
             let shares = self.shares(core);
             if shares > MAX_SHARES {
-                return Err(("cpus", Fault::CrowdedCore { core, shares }));
+                return Err(("cpus", Problem::CrowdedCore { core, shares }));
             }
             if shares > 1 && vm.interrupts == Some(Policy::Direct) {
-                return Err(("interrupts", Fault::DirectShared(core)));
+                return Err(("interrupts", Problem::DirectShared(core)));
             }
         }
         Ok(())

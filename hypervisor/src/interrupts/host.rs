@@ -69,13 +69,13 @@ impl Gate {
 }
 
 #[repr(C, align(16))]
-struct Table([Gate; 256]);
+struct Idt([Gate; 256]);
 
-static TABLE: Once<Table> = Once::new();
+static TABLE: Once<Idt> = Once::new();
 
-impl Table {
-    fn new() -> Table {
-        Table(core::array::from_fn(|vector| {
+impl Idt {
+    fn new() -> Idt {
+        Idt(core::array::from_fn(|vector| {
             // SAFETY: only the address is taken, inside of the array.
             let stub = unsafe { &raw const interrupt_stubs[vector] } as u64;
             let stack = match vector {
@@ -98,12 +98,12 @@ struct Pointer {
 /// Makes the host's table that of the core this runs on.
 /// Vectors 16 to 31 are exceptions in it, as in every CPU's.
 pub fn load() {
-    load_table(TABLE.call_once(Table::new));
+    load_table(TABLE.call_once(Idt::new));
 }
 
-fn load_table(table: &'static Table) {
+fn load_table(table: &'static Idt) {
     let pointer =
-        Pointer { limit: (size_of::<Table>() - 1) as u16, base: core::ptr::from_ref(table) as u64 };
+        Pointer { limit: (size_of::<Idt>() - 1) as u16, base: core::ptr::from_ref(table) as u64 };
     // SAFETY: the table is static, and its gates lead to the stubs.
     unsafe { asm!("lidt [{}]", in(reg) &pointer, options(readonly, nostack, preserves_flags)) };
 }
@@ -227,10 +227,10 @@ unsafe extern "C" {
 /// completes and forgets everything below 32 but the NMI and, if it is one, a machine check. What
 /// is above is noted as ever.
 pub fn load_tolerant() {
-    static TOLERANT: Once<Table> = Once::new();
+    static TOLERANT: Once<Idt> = Once::new();
     let handler = interrupt_drain as *const () as u64;
     load_table(TOLERANT.call_once(|| {
-        let mut table = Table::new();
+        let mut table = Idt::new();
         let own = [NMI, MACHINE_CHECK].map(|v| v as usize);
         let gates = table.0.iter_mut().enumerate().take(32).filter(|(v, _)| !own.contains(v));
         gates.for_each(|(_, gate)| *gate = Gate::new(handler, 0));
