@@ -201,7 +201,7 @@ fuzz_target!(|input: Input| {
             Step::Take => {
                 let next = apic.deliverable().filter(|v| class(*v) > class(core.task_priority));
                 if let Some(vector) = next {
-                    apic.taken(vector);
+                    apic.accepted(vector);
                     assert!(model.requested.remove(&vector) && model.in_service.insert(vector));
                 }
             }

@@ -248,7 +248,7 @@ impl LocalApic {
     }
 
     /// The guest took this pending interrupt.
-    pub fn taken(&mut self, vector: u8) {
+    pub fn accepted(&mut self, vector: u8) {
         self.requested.remove(vector);
         self.in_service.insert(vector);
     }

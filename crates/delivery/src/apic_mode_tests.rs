@@ -39,7 +39,7 @@ fn to_disable_it_forgets_everything_and_stops_the_timer() {
     for from in [enabled(), xapic()] {
         let mut a = from;
         a.request(0x41);
-        a.taken(0x41);
+        a.accepted(0x41);
         a.request(0x51);
         let stopped = TimerSetup { divide: 0, periodic: false, masked: true, initial: Some(0) };
         assert_eq!(set(&mut a, OFF), Ok(WriteEffect::Timer(stopped)));
@@ -62,7 +62,7 @@ fn xapic_mode_keeps_what_it_has_when_x2apic_mode_comes() {
     let (mut a, mut core) = (xapic(), Bare::default());
     a.store(0x320, 4, 0x2_00EC, &mut core);
     a.request(0x41);
-    a.taken(0x41);
+    a.accepted(0x41);
     a.request(0x51);
     assert!(!a.exitless());
     assert_eq!(set(&mut a, X2APIC), Ok(WriteEffect::None));
@@ -131,7 +131,7 @@ fn disabled_by_software_it_keeps_what_it_has_and_accepts_no_more() {
         assert!(matches!(svr(&mut a, 0xFF), WriteEffect::Timer(TimerSetup { masked: true, .. })));
         a.request(0x51);
         assert_eq!(a.deliverable(), Some(0x41), "what was pending stays");
-        a.taken(0x41);
+        a.accepted(0x41);
         assert_eq!(a.deliverable(), None, "what came later is lost");
         assert!(!a.exitless());
         svr(&mut a, 0x1FF);

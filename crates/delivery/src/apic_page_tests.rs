@@ -77,7 +77,7 @@ fn every_completion_counts_whatever_is_written() {
     let mut a = xapic();
     for value in [0, 1, 0xFFFF_FFFF] {
         a.request(0x41);
-        a.taken(0x41);
+        a.accepted(0x41);
         assert_eq!(store(&mut a, EOI, value), WriteEffect::Completed(Some(0x41)));
     }
     assert_eq!(load(&mut a, EOI), 0);
@@ -156,7 +156,7 @@ proptest! {
             let seen = a.load(offset, size, &core);
             prop_assert!(seen <= 0xFFFF_FFFF);
             if let Some(d) = a.deliverable() {
-                a.taken(d);
+                a.accepted(d);
             }
             prop_assert_eq!(a.mode(), ApicMode::Xapic);
         }

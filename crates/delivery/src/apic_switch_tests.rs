@@ -153,7 +153,7 @@ impl Shared {
         let priority = self.physical.priority;
         let apic = &mut self.now().apic;
         let next = apic.deliverable().filter(|vector| class(*vector) > class(priority))?;
-        apic.taken(next);
+        apic.accepted(next);
         Some(next)
     }
 

@@ -39,18 +39,18 @@ fn interrupts_nest_by_class_and_complete_from_the_top() {
     let (mut a, mut core) = (enabled(), Bare::default());
     a.request(0x41);
     assert_eq!(a.deliverable(), Some(0x41));
-    a.taken(0x41);
+    a.accepted(0x41);
     a.request(0x4F);
     assert_eq!(a.deliverable(), None, "same class waits");
     a.request(0x51);
     assert_eq!(a.deliverable(), Some(0x51));
-    a.taken(0x51);
+    a.accepted(0x51);
     assert_eq!(a.read(PPR, &core), Ok(0x50));
     assert_eq!(a.read(ISR + 2, &core), Ok(1 << 1 | 1 << 17));
     assert_eq!(a.write(EOI, 0, &mut core), Ok(WriteEffect::Completed(Some(0x51))));
     assert_eq!(a.write(EOI, 0, &mut core), Ok(WriteEffect::Completed(Some(0x41))));
     assert_eq!(a.deliverable(), Some(0x4F));
-    a.taken(0x4F);
+    a.accepted(0x4F);
     assert_eq!(a.write(EOI, 0, &mut core), Ok(WriteEffect::Completed(Some(0x4F))));
     assert_eq!(a.write(EOI, 0, &mut core), Ok(WriteEffect::Completed(None)));
     assert!(a.quiet());
@@ -211,7 +211,7 @@ impl Vcpu {
                     if self.physical_next().is_some() {
                         self.host();
                     } else if let Some(v) = self.world.injecting.take() {
-                        self.apic.taken(v);
+                        self.apic.accepted(v);
                         return Some(v);
                     } else {
                         return None;
@@ -336,7 +336,7 @@ proptest! {
             let _ = a.write(register, value, &mut core);
             let _ = a.read(register, &core);
             if let Some(d) = a.deliverable() {
-                a.taken(d);
+                a.accepted(d);
             }
         }
     }

@@ -29,7 +29,8 @@ impl<R: Registers, M: Memory> Unit<R, M> {
     /// Switches the unit on with no device attached and no interrupt routed, whatever the firmware
     /// left. From then on all DMA of its devices is blocked, and with [`Remapping::On`] all their
     /// interrupts, so interrupts that are still wanted must be off at their devices now.
-    /// `interrupt_entries`: how many there are for all its devices, a power of two from 256 to 65536.
+    /// `interrupt_entries`: how many there are for all its devices,
+    /// a power of two from 256 to 65536.
     pub fn enable(
         vendor: Vendor,
         regs: R,

@@ -19,7 +19,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         if self.cpu.take_offer() {
             let device = self.remote.routes.is_devices(vector);
             self.mode.offer(None);
-            self.apic.taken(vector);
+            self.apic.accepted(vector);
             self.ledger.injected = self.ledger.injected.wrapping_add(1);
             if self.timer.accepted(vector) {
                 self.ledger.timer_injected = self.ledger.timer_injected.wrapping_add(1);
@@ -33,7 +33,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     pub(in crate::vm) fn offer_failed(&mut self, vector: u8) {
         self.mode.offer(None);
         self.cpu.offer_interrupt(None);
-        self.apic.taken(vector);
+        self.apic.accepted(vector);
     }
 
     /// Before an entry: chooses the mode and offers the next virtual interrupt. A vCPU that owns its core's
