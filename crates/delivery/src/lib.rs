@@ -31,7 +31,7 @@ pub use core_vectors::{Arrived, CoreVectors, FIRST_RESERVED};
 pub use destination::{Addressing, Destination};
 pub use event::{DeliveryFault, Event, EventKind, Raised, classify};
 pub use kicks::{Kicks, NmiSource};
-pub use local_sources::local_sources;
+pub use local_sources::{is_expected, local_sources};
 pub use mode::{Mode, mode_for};
 pub use shadow::{GATE_BYTES, PAGE_BYTES, Unsuitable, build, gate_present, suitable};
 pub use startup::{Found, Signal, Startup};

@@ -34,9 +34,14 @@ pub mod request {
     pub const STARTUP: u32 = 1 << 4;
     /// Input for the console has arrived.
     pub const CONSOLE: u32 = 1 << 5;
+    /// Look over the core's local interrupt sources, for the audit: whenever the vCPU next exits anyway.
+    /// Nobody kicks for it.
+    pub const SOURCES: u32 = 1 << 6;
 
     /// What a vCPU that is blocked wakes up for.
     pub const WAKEUPS: u32 = NMI | INBOX | STARTUP | CONSOLE;
+    /// What may wait for as long as the vCPU has no exit.
+    pub const LEISURELY: u32 = SOURCES;
 }
 
 /// The mailbox of one vCPU.
@@ -142,7 +147,7 @@ impl Mailbox {
     /// The requests that were asked for at every call in the last `patience` ticks and still are, if the
     /// vCPU runs; once per `patience`. `now` in the same ticks. One caller only.
     pub fn overdue(&self, now: u64, patience: u64) -> Option<u32> {
-        let asked = self.requests();
+        let asked = self.requests() & !request::LEISURELY;
         let still = asked & self.seen.load(Ordering::Relaxed);
         if still == 0 {
             self.seen.store(asked, Ordering::Relaxed);
@@ -210,6 +215,19 @@ mod tests {
         assert_eq!(mailbox.overdue(40, 10), None);
         assert_eq!(mailbox.overdue(50, 10), None);
         assert_eq!(mailbox.overdue(51, 10), Some(request::FLUSH));
+    }
+
+    #[test]
+    fn what_may_wait_is_never_overdue_and_hides_nothing_that_is() {
+        let mailbox = Mailbox::new(true);
+        mailbox.ask(request::SOURCES);
+        assert!(!mailbox.has_wakeup());
+        assert_eq!(mailbox.overdue(0, 10), None);
+        assert_eq!(mailbox.overdue(20, 10), None);
+        mailbox.ask(request::FLUSH);
+        assert_eq!(mailbox.overdue(21, 10), None);
+        assert_eq!(mailbox.overdue(31, 10), None);
+        assert_eq!(mailbox.overdue(32, 10), Some(request::FLUSH));
     }
 
     #[test]

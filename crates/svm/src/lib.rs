@@ -8,6 +8,7 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+mod audit;
 pub mod emulator;
 mod events;
 mod exits;
@@ -20,6 +21,7 @@ mod state;
 mod vcpu;
 mod vmcb;
 
+pub use audit::Outline;
 pub use exits::is_msr_write;
 pub use features::Features;
 pub use registers::GeneralRegisters;

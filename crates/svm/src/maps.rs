@@ -18,7 +18,8 @@ const INTERRUPT_STATE: core::ops::RangeInclusive<u32> = 0x810..=0x827;
 /// x2APIC timer: initial count and divider. Not its LVT entry: it has no delivery mode by the
 /// manuals, but QEMU obeys one that is written there, SMI among them.
 const TIMER: [u32; 2] = [0x838, 0x83E];
-/// x2APIC current count: the core's timer runs with the guest's values.
+/// x2APIC current count. On a core of its own the core's timer runs with the guest's values in every mode,
+/// so that an exit would read the same register.
 const TIMER_CURRENT: u32 = 0x839;
 /// x2APIC self-IPI: reaches no further than the core.
 const SELF_IPI: u32 = 0x83F;
@@ -49,7 +50,7 @@ pub enum Map {
     /// ticks would leave neither its core nor, on an emulated machine, any other time for more than
     /// the timer.
     Periodic,
-    /// Injection mode, and the guest's local APIC isn't in x2APIC mode: it has no such registers.
+    /// The guest's local APIC isn't in x2APIC mode: it has no such registers, whatever the mode.
     Hidden,
 }
 
@@ -62,8 +63,8 @@ impl Map {
     /// `x2apic`: its local APIC is in x2APIC mode.
     pub const fn of(mode: Mode, timer_open: bool, x2apic: bool) -> Map {
         match mode {
-            Mode::Injection if x2apic => Map::Injection,
-            Mode::Injection => Map::Hidden,
+            _ if !x2apic => Map::Hidden,
+            Mode::Injection => Map::Injection,
             Mode::Direct => Map::Direct,
             Mode::Dedicated if timer_open => Map::Dedicated,
             Mode::Dedicated => Map::Periodic,
@@ -113,21 +114,32 @@ pub fn fill_msrs(map: &mut [u8; MSR_BYTES], open: impl Iterator<Item = Open>) {
 /// a real machine, and tells nothing but the time.
 pub fn fill_ports(map: &mut [u8; PORT_BYTES], pm_timer: Option<u16>) {
     map.fill(0xFF);
-    if let Some(first) = pm_timer {
-        for port in first..first.saturating_add(PM_TIMER_PORTS) {
-            clear(map, usize::from(port), true);
-        }
-    }
+    open_ports(pm_timer).for_each(|port| clear(map, usize::from(port), true));
+}
+
+/// The ports that are open in it.
+pub(crate) fn open_ports(pm_timer: Option<u16>) -> impl Iterator<Item = u16> {
+    let ports = |first: u16| first..first.saturating_add(PM_TIMER_PORTS);
+    pm_timer.map(ports).into_iter().flatten()
 }
 
 /// The bit for reads of an MSR; that for writes follows. Registers without one exit always.
-fn msr_bit(msr: u32) -> Option<usize> {
+pub(crate) fn msr_bit(msr: u32) -> Option<usize> {
     Some(match msr {
         0..0x2000 => msr as usize * 2,
         0xC000_0000..0xC000_2000 => 0x800 * 8 + (msr as usize - 0xC000_0000) * 2,
         0xC001_0000..0xC001_2000 => 0x1000 * 8 + (msr as usize - 0xC001_0000) * 2,
         _ => return None,
     })
+}
+
+/// The MSR that a bit of the map is for, and whether the bit is for writes.
+pub(crate) fn msr_of(bit: usize) -> (u32, bool) {
+    let base = match bit / (0x800 * 8) {
+        0 => 0,
+        range => 0xC000_0000 + 0x1_0000 * (range as u32 - 1),
+    };
+    (base + (bit % (0x800 * 8) / 2) as u32, bit & 1 != 0)
 }
 
 fn clear(map: &mut [u8], bit: usize, yes: bool) {

@@ -14,12 +14,12 @@ use delivery::{Event, EventKind, FIRST_RESERVED, GATE_BYTES, Mode, class};
 use vendor::{Exit, Start};
 
 const DEBUG: u8 = 1;
-const NOT_PRESENT: u8 = 11;
-const GENERAL_PROTECTION: u8 = 13;
+pub(crate) const NOT_PRESENT: u8 = 11;
+pub(crate) const GENERAL_PROTECTION: u8 = 13;
 const ALIGNMENT_CHECK: u8 = 17;
 const MACHINE_CHECK: u8 = 18;
 
-const ALWAYS_MISC1: u32 = misc1::NMI
+pub(crate) const ALWAYS_MISC1: u32 = misc1::NMI
     | misc1::INIT
     | misc1::CR0_SELECTIVE
     | misc1::RDPMC
@@ -31,7 +31,7 @@ const ALWAYS_MISC1: u32 = misc1::NMI
     | misc1::TASK_SWITCH
     | misc1::FERR_FREEZE
     | misc1::SHUTDOWN;
-const ALWAYS_MISC2: u32 = misc2::VMRUN
+pub(crate) const ALWAYS_MISC2: u32 = misc2::VMRUN
     | misc2::VMMCALL
     | misc2::VMLOAD
     | misc2::VMSAVE
@@ -47,11 +47,14 @@ const ALWAYS_MISC2: u32 = misc2::VMRUN
 
 /// #DB and #AC can recur without end inside the delivery of an event, where nothing but an intercept
 /// gets the core back (CVE-2015-8104, CVE-2015-5307); #MC is the host's.
-const ALWAYS_EXCEPTIONS: u32 = 1 << DEBUG | 1 << ALIGNMENT_CHECK | 1 << MACHINE_CHECK;
+pub(crate) const ALWAYS_EXCEPTIONS: u32 = 1 << DEBUG | 1 << ALIGNMENT_CHECK | 1 << MACHINE_CHECK;
 
 /// What would show or change the IDT's limit while another is in force. What it is measured in is CR0's to
 /// change, which exits always.
-const CUT_INTERCEPTS: u32 = misc1::LIDT | misc1::SIDT;
+pub(crate) const CUT_INTERCEPTS: u32 = misc1::LIDT | misc1::SIDT;
+
+/// The largest limit of an IDT that is cut.
+pub(crate) const CUT: u32 = FIRST_RESERVED as u32 * GATE_BYTES as u32 - 1;
 
 /// MOV to CR8.
 const CR8: u16 = 1 << 8;
@@ -86,6 +89,14 @@ pub struct Setup {
     pub signature: u32,
 }
 
+impl Setup {
+    /// The exceptions that exit in every mode.
+    pub(crate) fn exceptions(&self) -> u32 {
+        let not_present = u32::from(self.hides_gates || self.features.emulated) << NOT_PRESENT;
+        ALWAYS_EXCEPTIONS | not_present
+    }
+}
+
 /// One virtual CPU.
 pub struct Vcpu {
     /// Its control block.
@@ -113,10 +124,9 @@ impl Vcpu {
     /// A vCPU at its start, with a control block that is all zero.
     pub fn new(vmcb: &'static mut Vmcb, setup: &Setup) -> Self {
         let emulated = setup.features.emulated;
-        let not_present = u32::from(setup.hides_gates || emulated) << NOT_PRESENT;
         vmcb.intercept_misc1 = ALWAYS_MISC1;
         vmcb.intercept_misc2 = ALWAYS_MISC2;
-        vmcb.intercept_exceptions = ALWAYS_EXCEPTIONS | not_present;
+        vmcb.intercept_exceptions = setup.exceptions();
         vmcb.iopm_base = setup.maps.ports;
         vmcb.asid = setup.asid;
         vmcb.nested_control = 1;
@@ -259,7 +269,6 @@ impl Vcpu {
     /// On a shared core, in direct mode: the vectors of the host and of the others raise #GP in
     /// delivery, before any memory of the guest's is read, and nothing shows or ends that unseen.
     fn cut_idt(&mut self) {
-        const CUT: u32 = FIRST_RESERVED as u32 * GATE_BYTES as u32 - 1;
         let own = self.vmcb.idtr.limit;
         self.own_limit = Some(own);
         self.vmcb.idtr.limit = own.min(CUT);
@@ -371,4 +380,4 @@ impl Vcpu {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -5,6 +5,7 @@ use zerocopy::{FromZeros, Immutable, KnownLayout};
 
 /// A segment register in the state-save area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromZeros, Immutable, KnownLayout)]
+#[cfg_attr(test, derive(zerocopy::IntoBytes))]
 #[repr(C)]
 pub struct Segment {
     /// What was loaded.
@@ -26,6 +27,7 @@ impl Segment {
 
 /// Control area and state-save area, one page. Fields have the names and meanings of the manual.
 #[derive(FromZeros, Immutable, KnownLayout)]
+#[cfg_attr(test, derive(zerocopy::IntoBytes))]
 #[allow(missing_docs)]
 #[repr(C, align(4096))]
 pub struct Vmcb {
@@ -58,7 +60,8 @@ pub struct Vmcb {
     _098: [u8; 0x10],
     pub event_inj: u64,
     pub nested_cr3: u64,
-    _0b8: u64,
+    /// Recording of branches, and VMLOAD by the guest.
+    pub other_virtualization: u64,
     /// Zero: everything is to be loaded anew.
     pub clean: u64,
     pub next_rip: u64,
@@ -175,6 +178,8 @@ pub mod int_ctl {
     pub const V_IRQ: u64 = 1 << 8;
     pub const PRIORITY_SHIFT: u64 = 16;
     pub const V_INTR_MASKING: u64 = 1 << 24;
+    /// Virtual GIF and NMI, x2AVIC and AVIC: enabled.
+    pub const VIRTUALIZED: u64 = 1 << 25 | 1 << 26 | 1 << 30 | 1 << 31;
     pub const VECTOR_SHIFT: u64 = 32;
     /// V_IRQ, its priority and its vector.
     pub const OFFER: u64 = V_IRQ | 0xF << PRIORITY_SHIFT | 0xFF << VECTOR_SHIFT;

@@ -16,6 +16,7 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod audit;
 mod exit;
 mod start;
 pub mod xsave;
@@ -37,6 +38,11 @@ pub enum Entry {
 
 /// One virtual CPU of a vendor's extension, used on the core that it was made on.
 pub trait VirtualCpu: decode::Registers {
+    /// Where another core looks to see that the guest is confined.
+    type Outline: audit::Outline;
+    /// That, while booting.
+    fn outline(&self) -> Self::Outline;
+
     /// The state of a CPU at its start; nothing pending, injection mode.
     fn reset(&mut self, start: Start);
     /// Makes this core ready to enter the guest; interrupts are held from here on.

@@ -52,12 +52,23 @@ pub fn enable() {
         msr::write(msr::APIC_BASE, msr::read(msr::APIC_BASE) | ENABLE);
         msr::write(msr::APIC_BASE, msr::read(msr::APIC_BASE) | EXTENDED);
     }
-    let extended = || read(EXTENDED_FEATURES) as u32;
-    for register in delivery::local_sources(read(VERSION) as u32, extended) {
-        write(register, MASKED);
-    }
+    local_sources().for_each(|(register, _)| write(register, MASKED));
     write(TPR, 0);
     write(SVR, SOFTWARE_ENABLE | u64::from(crate::interrupts::SPURIOUS));
+}
+
+/// The entries of this core's local vector table: their MSRs, and what they are.
+pub fn local_sources() -> impl Iterator<Item = (u32, u32)> {
+    let extended = || read(EXTENDED_FEATURES) as u32;
+    let registers = delivery::local_sources(read(VERSION) as u32, extended);
+    registers.map(|register| (register, read(register) as u32))
+}
+
+/// In the image of the audit's tests: an entry that nobody expects, of the error source.
+#[cfg(feature = "plant")]
+pub fn plant_source() {
+    const LVT_ERROR: u32 = 0x837;
+    write(LVT_ERROR, 0x20);
 }
 
 /// Lets in the NMIs of the platform on this core: it sends them to LINT1 of all.

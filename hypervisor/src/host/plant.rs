@@ -1,9 +1,10 @@
 //! Wrong entries, planted in what confines a guest when that guest asks for it: for the tests of
 //! the audit, which must find each.
 //!
-//! Only in the image of those tests, `hypervisor-planted` (feature `plant`), where a guest with
-//! this file's hypercall gets out of its VM. Knows formats by heart rather than by the code that
-//! writes them, as the audit does: x86-64 page tables, VT-d's (11.4, 9.1, 9.10).
+//! Only in the image of those tests, `hypervisor-planted` (feature `plant`), where a guest with this
+//! file's hypercall gets out of its VM. Knows formats by heart rather than by the code that writes them:
+//! x86-64 page tables, VT-d's (11.4, 9.1, 9.10), SVM's control block and maps (APM vol. 2, appendix B,
+//! 15.10, 15.11).
 
 use crate::cpu;
 use crate::iommu;
@@ -62,8 +63,9 @@ fn top(root: u64, levels: u8, address: u64) -> u64 {
     root + (address >> (12 + 9 * (levels - 1)) & 0x1FF) * 8
 }
 
-/// Puts in what must not be, about this VM; false if there is no such thing.
-pub fn plant(vm: &Vm, pc: &mut Pc, what: u64) -> bool {
+/// Puts in what must not be, about this VM or its vCPU with this control block, which is the one here; false
+/// if there is no such thing.
+pub fn plant(vm: &Vm, pc: &mut Pc, block: u64, what: u64) -> bool {
     let (host, _) = crate::memory::image();
     let nested = pc.board().tables().nested_root();
     let (dma, levels) = (pc.board().tables().dma_root(), iommu::page_format());
@@ -139,6 +141,15 @@ pub fn plant(vm: &Vm, pc: &mut Pc, what: u64) -> bool {
         17 => {
             let bus = pc.pci().physical();
             bus.write32(bdf, BAR0, bus.read32(bdf, BAR0) ^ 0x1000_0000);
+            true
+        }
+        // WBINVD doesn't exit; writes of APIC_BASE and accesses to port 0x60 don't.
+        18 => set(block + 0x10, |e| e & !(1 << 9)),
+        19 => set(read(block + 0x48), |e| e & !(1 << (2 * 0x1B + 1))),
+        20 => set(read(block + 0x40) + 8, |e| e & !(1 << (0x60 - 64))),
+        // A local source of its core sends interrupts.
+        21 => {
+            cpu::x2apic::plant_source();
             true
         }
         _ => false,

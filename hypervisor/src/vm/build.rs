@@ -4,8 +4,8 @@
 //! sentence that names it; nothing has run by then.
 
 use crate::cpu::PerCpu;
-use crate::cpu::vendor::Start;
-use crate::cpu::{VendorCpu, VendorTraits};
+use crate::cpu::vendor::{Start, VirtualCpu};
+use crate::cpu::{VendorCpu, VendorOutline, VendorTraits};
 use crate::pci::Pci;
 use crate::pci::assignment::Assignment;
 use crate::sched::fiber::Suspended;
@@ -37,7 +37,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use delivery::LocalApic;
+use delivery::{LocalApic, Mode};
 use ledger::Page;
 use loader::{EntryMode, GuestMachine, Load, MemoryRegion, RegionKind};
 use paging::Access;
@@ -62,6 +62,8 @@ pub struct Built {
     pub alone: Vec<Placed>,
     /// Shared cores with theirs, which are in their run queues.
     pub shared: Vec<(&'static SharedCore, Members)>,
+    /// Where to look at what every vCPU is entered with: its VM, its id there.
+    pub outlines: Vec<(&'static Vm, usize, VendorOutline)>,
     /// Where the counters of every vCPU are.
     pub pages: Vec<CounterPage>,
     /// The longest time slice on a shared core, in TSC ticks.
@@ -93,6 +95,7 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
         ));
     }
     let (mut vms, mut placed, mut pages) = (Vec::new(), Vec::new(), Vec::new());
+    let mut outlines = Vec::new();
     for (index, vm) in image.plan.vms.iter().enumerate() {
         let name = vm.name.as_str();
         let of = |e: String| format!("VM {name:?}: {e}");
@@ -100,6 +103,7 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
         let builder = Builder { machine, image, pci, index, vm, shared: &shared };
         let (vm, mut vcpus) = builder.build(devices, &mut pages).map_err(of)?;
         vms.push(vm);
+        outlines.extend(vcpus.iter().map(|(_, vcpu)| (vm, vcpu.id, vcpu.cpu.outline())));
         placed.append(&mut vcpus);
     }
     let sources = vms.iter().map(|vm| vm.pc.lock().pci().sources()).sum();
@@ -123,7 +127,7 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
     };
     let shared: Option<_> = shared.into_iter().map(of_core).collect();
     let shared = shared.ok_or("no memory is left for the stacks of vCPUs that share a core")?;
-    Ok(Built { vms, alone: placed, shared, pages, slice, host: image.plan.host })
+    Ok(Built { vms, alone: placed, shared, outlines, pages, slice, host: image.plan.host })
 }
 
 /// The cores that several vCPUs are to share.
@@ -238,6 +242,11 @@ impl Builder<'_> {
             completions_exit: vm.guest.policy == Policy::EliDelivery,
             shared,
             hides_gates: matches!(vm.guest.policy, Policy::Eli | Policy::EliDelivery),
+            takes: match vm.guest.policy {
+                Policy::Trap => Mode::Injection,
+                Policy::EliDelivery | Policy::Eli => Mode::Direct,
+                Policy::Direct => Mode::Dedicated,
+            },
         };
         let cpu = VendorCpu::new(nested_root, asid, pm_timer, traits, start)
             .ok_or("no memory is left for its vCPUs")?;

@@ -2,6 +2,7 @@
 //!
 //! What is here only says so; the sentences are made by `report`.
 
+use crate::cpu::vendor::audit as controls;
 use ::iommu::Bdf;
 use ::iommu::audit as unit;
 use paging::audit as table;
@@ -74,6 +75,12 @@ pub enum Finding {
     Unit { unit: usize, what: unit::Finding },
     #[error("of a device of VM {vm:?}, {what}")]
     Device { vm: &'static str, what: DeviceFinding },
+    #[error("of VM {vm:?}, vCPU {vcpu}, {what}")]
+    Controls { vm: &'static str, vcpu: usize, what: controls::Finding },
+    #[error(
+        "on the core of VM {vm:?}, vCPU {vcpu}, the local interrupt source at MSR {register:#x} reads {value:#x}, which the host didn't write"
+    )]
+    Source { vm: &'static str, vcpu: usize, register: u32, value: u32 },
 }
 
 /// What the audit finds in the configuration space of an assigned device.

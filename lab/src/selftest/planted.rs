@@ -10,7 +10,7 @@ use plan::Policy;
 /// VM is stopped for it.
 type Planted = (&'static str, &'static str, &'static str, bool);
 
-const ALL: [Planted; 18] = [
+const ALL: [Planted; 22] = [
     ("host-page", "what=0", "nested page tables of VM \"first\"", true),
     ("writable-ledger", "what=1", "nested page tables of VM \"first\"", true),
     ("led-astray", "what=2", "nested page tables of VM \"first\"", true),
@@ -28,6 +28,10 @@ const ALL: [Planted; 18] = [
     ("bus", "what=14 told=1", "which the host didn't write", false),
     ("command", "what=16", "more than its guest switched on", true),
     ("bar", "what=17", "was written there", true),
+    ("intercept", "what=18", "word 0x10 of its control block", true),
+    ("msr-open", "what=19", "lets writes of MSR 0x1b pass", true),
+    ("port-open", "what=20", "lets accesses to port 0x60 pass", true),
+    ("local-source", "what=21", "local interrupt source at MSR 0x837 reads 0x20", true),
     ("unit-off", "what=15 told=1", "doesn't remap everything", false),
 ];
 

@@ -79,6 +79,20 @@ fn exactly_these_msrs_are_open() {
     }
 }
 
+/// The count of the core's timer: where the core's timer is the guest's, and it has such a register.
+#[test]
+fn the_timers_count_is_read_without_an_exit_where_it_is_the_guests() {
+    for map in Map::ALL {
+        for (completions_exit, shared) in
+            [(false, false), (false, true), (true, false), (true, true)]
+        {
+            let open = map.open(completions_exit, shared).find(|open| open.msr == 0x839);
+            let read = Open { msr: 0x839, read: true, write: false };
+            assert_eq!(open, (!shared && map != Map::Hidden).then_some(read));
+        }
+    }
+}
+
 #[test]
 fn exactly_the_pm_timer_is_open() {
     let open = |pm_timer| {
@@ -99,7 +113,11 @@ fn each_situation_has_its_map() {
     assert_eq!(of(Mode::Dedicated, true), Map::Dedicated);
     assert_eq!(of(Mode::Dedicated, false), Map::Periodic);
     assert_eq!(of(Mode::Direct, false), Map::Direct);
-    assert_eq!(Map::of(Mode::Injection, true, false), Map::Hidden);
+    for mode in [Mode::Injection, Mode::Direct, Mode::Dedicated] {
+        for timer_open in [false, true] {
+            assert_eq!(Map::of(mode, timer_open, false), Map::Hidden);
+        }
+    }
     assert_eq!(Map::ALL.map(|m| m as usize), [0, 1, 2, 3, 4]);
 }
 

@@ -1,19 +1,20 @@
 //! The control block after each thing that can be done with it.
 
 use super::*;
+use crate::audit;
 use decode::Registers;
 use proptest::prelude::*;
 use zerocopy::FromZeros;
 
-const MAPS: Maps = Maps { msrs: [0x1000, 0x3000, 0x5000, 0x7000, 0xD000], ports: 0x9000 };
-const HARDWARE: Features = Features {
+pub const MAPS: Maps = Maps { msrs: [0x1000, 0x3000, 0x5000, 0x7000, 0xD000], ports: 0x9000 };
+pub const HARDWARE: Features = Features {
     nested_paging: true,
     next_rip: true,
     decode_assists: true,
     host_mce_override: true,
     emulated: false,
 };
-const QEMU: Features = Features {
+pub const QEMU: Features = Features {
     nested_paging: true,
     next_rip: false,
     decode_assists: false,
@@ -21,7 +22,7 @@ const QEMU: Features = Features {
     emulated: true,
 };
 
-fn setup(features: Features) -> Setup {
+pub fn setup(features: Features) -> Setup {
     Setup {
         nested_root: 0xB000,
         asid: 3,
@@ -34,7 +35,7 @@ fn setup(features: Features) -> Setup {
     }
 }
 
-fn vcpu(setup: &Setup) -> Vcpu {
+pub fn vcpu(setup: &Setup) -> Vcpu {
     Vcpu::new(Box::leak(Box::new(Vmcb::new_zeroed())), setup)
 }
 
@@ -264,7 +265,8 @@ proptest! {
     #[test]
     fn nothing_takes_an_intercept_away(steps in steps(), shared: bool, qemu: bool) {
         let features = if qemu { QEMU } else { HARDWARE };
-        let mut cpu = vcpu(&Setup { shared, ..setup(features) });
+        let setup = Setup { shared, ..setup(features) };
+        let mut cpu = vcpu(&setup);
         let mut mode = Mode::Injection;
         for step in steps {
             match step {
@@ -295,6 +297,9 @@ proptest! {
                 _ => {}
             }
             check_safety(cpu.vmcb);
+            // So has it a shadow IDT.
+            cpu.watch_idt(mode == Mode::Direct);
+            prop_assert_eq!(audit::tests::block(&cpu, &setup, mode), Ok(()));
             prop_assert_eq!(cpu.in_injection(), mode == Mode::Injection);
             prop_assert_eq!(cpu.vmcb.intercept_misc1 & misc1::INTR != 0, mode == Mode::Injection);
             let cut = shared && mode != Mode::Injection;

@@ -18,6 +18,7 @@ use delivery::{Event, Mode};
 use extra::Extra;
 use paging::walk::Paging;
 use raw_cpuid::native_cpuid::cpuid_count;
+pub use svm::Outline;
 use svm::maps::{self, Map};
 use svm::{EFER_SVME, Features, Maps, Setup, Vcpu, Vmcb};
 use switch::switch;
@@ -69,6 +70,8 @@ pub struct Traits {
     pub shared: bool,
     /// Gates may be hidden from it by a shadow IDT.
     pub hides_gates: bool,
+    /// The mode in which it takes its interrupts itself; injection mode: it never does.
+    pub takes: Mode,
 }
 
 /// One virtual CPU.
@@ -84,6 +87,7 @@ pub struct SvmCpu {
     shared: bool,
     /// What of that is to be as after a start, when the core is next prepared.
     fresh: Fresh,
+    outline: Outline,
 }
 
 /// How a vCPU starts.
@@ -110,7 +114,7 @@ impl SvmCpu {
         let page = memory::allocate(4096, 4096)?;
         let host_vmcb = memory::allocate(4096, 4096)?;
         let host_save = memory::allocate(4096, 4096)?;
-        let Traits { completions_exit, shared, hides_gates } = traits;
+        let Traits { completions_exit, shared, hides_gates, takes } = traits;
         let mut msrs = [0; Map::ALL.len()];
         for (map, address) in Map::ALL.into_iter().zip(&mut msrs) {
             *address = memory::allocate(maps::MSR_BYTES as u64, 4096)?;
@@ -134,6 +138,7 @@ impl SvmCpu {
             signature: cpuid_count(1, 0).eax,
         };
         Some(SvmCpu {
+            outline: Outline::new(page, setup, takes, completions_exit, pm_timer),
             vcpu: Vcpu::new(vmcb, &setup),
             host_vmcb,
             host_save,
@@ -182,6 +187,12 @@ impl Registers for SvmCpu {
 }
 
 impl VirtualCpu for SvmCpu {
+    type Outline = Outline;
+
+    fn outline(&self) -> Outline {
+        self.outline
+    }
+
     fn reset(&mut self, start: Start) {
         self.vcpu.reset(start);
         self.mode = Mode::Injection;

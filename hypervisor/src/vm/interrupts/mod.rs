@@ -5,6 +5,7 @@ pub mod delivery_mode;
 pub mod guest_timer;
 pub mod ipi;
 pub mod local_apic;
+pub mod local_sources;
 pub mod mode;
 pub mod receive;
 pub mod remote;

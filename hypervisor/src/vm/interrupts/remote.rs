@@ -11,7 +11,7 @@ use crate::sched::host_core::HostCore;
 use crate::sched::run_queue::Slot;
 use crate::vm::interrupts::routing::VcpuRoutes;
 use crate::vm::shared_core::SharedCore;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use delivery::{Addressing, LocalApic, Signal, Startup};
 use mailbox::{Mailbox, request};
 use proto::Policy;
@@ -23,6 +23,9 @@ pub struct VcpuRemote {
     pub core: HostCore,
     pub mailbox: Mailbox,
     pub routes: VcpuRoutes,
+    /// A local interrupt source of its core that is wrong, until core 0 has taken it: the register above its
+    /// value; 0: none.
+    wrong_source: AtomicU64,
     /// [`Addressing`] of its local APIC.
     addressing: AtomicU32,
 }
@@ -46,7 +49,9 @@ impl VcpuRemote {
 
     fn new(apic_id: u32, core: HostCore, boot_processor: bool, routes: VcpuRoutes) -> Self {
         let addressing = AtomicU32::new(LocalApic::new(0).addressing().bits());
-        VcpuRemote { apic_id, core, mailbox: Mailbox::new(boot_processor), routes, addressing }
+        let mailbox = Mailbox::new(boot_processor);
+        let wrong_source = AtomicU64::new(0);
+        VcpuRemote { apic_id, core, mailbox, routes, wrong_source, addressing }
     }
 
     /// How others address its local APIC.
@@ -78,6 +83,20 @@ impl VcpuRemote {
     /// Input for the console has arrived.
     pub fn console(&self) {
         self.ask(request::CONSOLE);
+    }
+
+    /// Core 0: register and value of a local interrupt source that the vCPU's core found wrong since the
+    /// last call. It is to look again, when it has an exit anyway.
+    pub fn audit_sources(&self) -> Option<(u32, u32)> {
+        let wrong = self.wrong_source.swap(0, Ordering::Relaxed);
+        self.mailbox.ask(request::SOURCES);
+        (wrong != 0).then_some(((wrong >> 32) as u32, wrong as u32))
+    }
+
+    /// The vCPU's core: this local interrupt source is wrong.
+    pub fn note_wrong_source(&self, register: u32, value: u32) {
+        let word = u64::from(register) << 32 | u64::from(value);
+        self.wrong_source.store(word, Ordering::Relaxed);
     }
 
     /// Raises an NMI in the guest.

@@ -27,15 +27,10 @@ impl<C: VirtualCpu> Vcpu<C> {
     pub(in crate::vm) fn attend(&mut self) -> bool {
         self.answer();
         let mailbox = &self.remote.mailbox;
-        if mailbox.requests() & request::STARTUP != 0 {
-            mailbox.done(request::STARTUP);
-            if self.vm.ending.begun() || !self.start_up() {
-                return false;
-            }
-        }
-        if mailbox.requests() & request::CONSOLE != 0 {
-            mailbox.done(request::CONSOLE);
-            self.look_up();
+        const RARE: u32 = request::STARTUP | request::CONSOLE | request::SOURCES;
+        let rare = mailbox.requests() & RARE;
+        if rare != 0 && !self.attend_to_rare(rare) {
+            return false;
         }
         // What came before an INIT isn't asked for any more.
         let asked = mailbox.requests();
@@ -44,6 +39,22 @@ impl<C: VirtualCpu> Vcpu<C> {
             self.open_inbox();
         }
         self.take_nmi_request();
+        true
+    }
+
+    #[cold]
+    fn attend_to_rare(&mut self, asked: u32) -> bool {
+        let mailbox = &self.remote.mailbox;
+        mailbox.done(asked);
+        if asked & request::STARTUP != 0 && (self.vm.ending.begun() || !self.start_up()) {
+            return false;
+        }
+        if asked & request::CONSOLE != 0 {
+            self.look_up();
+        }
+        if asked & request::SOURCES != 0 {
+            self.look_over_sources();
+        }
         true
     }
 

@@ -1,15 +1,19 @@
 //! Core 0 looks over what confines the guests while they run: every VM's nested and DMA page tables,
-//! every entry by which an IOMMU passes interrupts or DMA on, and whether the IOMMUs go by these.
+//! every entry by which an IOMMU passes interrupts or DMA on, and whether the IOMMUs go by these; what each
+//! vCPU may do without an exit (`vcpus`).
 //!
 //! Guarantees: what is right is taken from what each VM was given at boot, from what its guest asked of its
 //! devices and from what its cores take vectors for, never from the tables; an entry that is wrong for
 //! longer than a pass is found, reported once, and its VM stopped, since nothing may hold it any more. Core 0
 //! waits for nobody: it reads the tables without a lock, takes those that it needs to judge a present
 //! interrupt entry, or to look again at what looks wrong, only if they are free, and else comes back.
-//! At most [`ENTRIES`] entries are looked at in a call. Doesn't see what caches hold, nor what is wrong
+//! At most [`ENTRIES`] entries, or one map of a vCPU, are looked at in a call. Doesn't see what caches hold, nor what is wrong
 //! for a moment only.
 
-use crate::cpu::{self, rdtsc};
+mod read;
+mod vcpus;
+
+use crate::cpu::{self, VendorOutline, rdtsc};
 use crate::vm::counters::CounterPage;
 use crate::vm::ending::Cause;
 use crate::vm::interrupts::routing::ExpectedVectors;
@@ -28,6 +32,7 @@ use arrayvec::ArrayVec;
 use paging::audit::{self as table, Region};
 use paging::{Access, Format};
 use proto::Record;
+use read::{Looked, word};
 use spin::MutexGuard;
 
 /// The most entries to look at in a call.
@@ -79,9 +84,6 @@ struct Held {
     route: Option<(Expected, ExpectedVectors<'static>, u8)>,
 }
 
-/// Whether that was the end of a part, and what was found.
-type Looked<F = Finding> = (bool, Option<F>);
-
 /// After a finding the next look goes on behind it: that may be at the start.
 fn looked<F>(result: Result<bool, F>, at_start: bool) -> Looked<F> {
     match result {
@@ -93,9 +95,10 @@ fn looked<F>(result: Result<bool, F>, at_start: bool) -> Looked<F> {
 /// How far the looking is.
 pub struct Audit {
     vms: Vec<Confined>,
+    vcpus: Vec<vcpus::Confined>,
     devices: Vec<Attached>,
     units: Vec<Watched>,
-    /// The part that is looked at: three of each VM, then three of each unit.
+    /// The part that is looked at: three of each VM, one of each vCPU, then three of each unit.
     part: usize,
     passes: u64,
     /// Interrupt entries that were judged.
@@ -108,7 +111,11 @@ pub struct Audit {
 
 impl Audit {
     /// While booting, when all VMs are built and none runs. The error is a sentence.
-    pub fn new(vms: &[&'static Vm], pages: &[CounterPage]) -> Result<Self, String> {
+    pub fn new(
+        vms: &[&'static Vm],
+        entered: Vec<(&'static Vm, usize, VendorOutline)>,
+        pages: &[CounterPage],
+    ) -> Result<Self, String> {
         let outlines = iommu::outlines().into_iter();
         let watched = |outline| Watched {
             outline,
@@ -136,6 +143,7 @@ impl Audit {
         apart(&vms)?;
         Ok(Audit {
             vms,
+            vcpus: entered.into_iter().map(vcpus::Confined::new).collect(),
             devices,
             units,
             part: 0,
@@ -153,7 +161,7 @@ impl Audit {
         finding.into_iter().for_each(|finding| self.found(finding));
         if ended {
             self.part += 1;
-            if self.part >= 3 * (self.vms.len() + self.units.len()) {
+            if self.part >= 3 * (self.vms.len() + self.units.len()) + self.vcpus.len() {
                 self.part = 0;
                 self.passes += 1;
             }
@@ -181,6 +189,10 @@ impl Audit {
             };
         }
         let part = self.part.saturating_sub(3 * self.vms.len());
+        if let Some(confined) = self.vcpus.get_mut(part) {
+            return confined.look();
+        }
+        let part = part.saturating_sub(self.vcpus.len());
         let unit = part / 3;
         let Some(watched) = self.units.get_mut(unit) else { return (true, None) };
         let (ended, what) = match part % 3 {
@@ -200,9 +212,11 @@ impl Audit {
             }
         }
         let name = match finding {
-            Finding::Nested { vm, .. } | Finding::Dma { vm, .. } | Finding::Device { vm, .. } => {
-                Some(vm)
-            }
+            Finding::Nested { vm, .. }
+            | Finding::Dma { vm, .. }
+            | Finding::Device { vm, .. }
+            | Finding::Controls { vm, .. }
+            | Finding::Source { vm, .. } => Some(vm),
             Finding::Unit { unit, what: unit::Finding::Malformed { entry, .. } } => {
                 let owner = self.units.get(unit).and_then(|u| owner(&u.owners, entry));
                 owner.map(|o| o.vm.guest.name.as_str())
@@ -272,13 +286,6 @@ impl Confined {
             _ => (true, None),
         }
     }
-}
-
-/// A word of a table of a VM's.
-fn word(pa: u64) -> u64 {
-    // SAFETY: the look at page tables reads aligned words of frames that tables may lie
-    // in: those of the VM's pool, which are identity-mapped and never anything else's.
-    unsafe { core::ptr::read_volatile(pa as *const u64) }
 }
 
 impl Watched {

@@ -1,0 +1,164 @@
+//! What a control block and its permission maps must say, as another core reads them in memory while
+//! the guest runs.
+//!
+//! Guarantees, once every part was looked at without a finding: what must exit in every mode does; where
+//! the guest takes its interrupts itself, it is a vCPU that may, with the map of that mode, and nothing
+//! shows or changes what keeps the host's vectors from it; address space, nested tables and maps are the
+//! vCPU's own; each map opens what [`Map::open`] lists, and no more. The processor writes none of these
+//! words, so memory has what the host wrote. Doesn't see what the processor has cached of the block.
+
+use crate::maps::{self, Map, Open};
+use crate::vcpu::{ALWAYS_MISC1, ALWAYS_MISC2, CUT, CUT_INTERCEPTS, GENERAL_PROTECTION, Setup};
+use crate::vmcb::{Vmcb, int_ctl, misc1};
+use core::mem::offset_of;
+use delivery::Mode;
+use vendor::audit::{self, Finding};
+
+/// Words that are read at once are of so many bytes.
+const WORD: usize = 8;
+
+/// Where the control block and the maps of a vCPU are, and what it was made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Outline {
+    vmcb: u64,
+    setup: Setup,
+    completions_exit: bool,
+    pm_timer: Option<u16>,
+    takes: Mode,
+}
+
+impl Outline {
+    /// Of a vCPU made of `setup` whose control block is at physical address `vmcb`. `takes`: the mode in
+    /// which it takes its interrupts itself, or injection mode if it never does; `completions_exit` as in
+    /// [`Map::open`], `pm_timer` as in [`maps::fill_ports`].
+    pub fn new(
+        vmcb: u64,
+        setup: Setup,
+        takes: Mode,
+        completions_exit: bool,
+        pm_timer: Option<u16>,
+    ) -> Self {
+        Outline { vmcb, setup, completions_exit, pm_timer, takes }
+    }
+
+    fn audit_block(&self, word: impl Fn(u64) -> u64) -> Result<(), Finding> {
+        let Setup { nested_root, asid, maps, shared, .. } = self.setup;
+        let check = |at: usize, bits: u64, right: u64| {
+            let found = word(self.vmcb + at as u64);
+            let at = at as u16;
+            if found & bits == right {
+                Ok(found)
+            } else {
+                Err(Finding::Control { at, found, bits, right })
+            }
+        };
+        // Exceptions, and word 3 above them.
+        let events = |exceptions: u32, misc1: u32| u64::from(exceptions) | u64::from(misc1) << 32;
+        let at = offset_of!(Vmcb, intercept_exceptions);
+        let always = events(self.setup.exceptions(), ALWAYS_MISC1);
+        let injection = check(at, always, always)? & events(0, misc1::INTR) != 0;
+        if !injection {
+            let more = match self.takes {
+                Mode::Injection => events(0, misc1::INTR),
+                Mode::Direct if shared => events(1 << GENERAL_PROTECTION, CUT_INTERCEPTS),
+                // Its shadow IDT is in place.
+                Mode::Direct => events(0, misc1::LIDT),
+                Mode::Dedicated => 0,
+            };
+            check(at, more, more)?;
+        }
+        let always = u64::from(ALWAYS_MISC2);
+        check(offset_of!(Vmcb, intercept_misc2), always, always)?;
+        let masking = if injection { int_ctl::V_INTR_MASKING } else { 0 };
+        let bits = int_ctl::V_INTR_MASKING | int_ctl::VIRTUALIZED;
+        check(offset_of!(Vmcb, int_ctl), bits, masking)?;
+        let may_be = match self.takes {
+            _ if injection => [Map::Injection, Map::Hidden],
+            Mode::Dedicated => [Map::Dedicated, Map::Periodic],
+            _ => [Map::Direct; 2],
+        };
+        let [one, other] = may_be.map(|map| maps.msrs[map as usize]);
+        let at = offset_of!(Vmcb, msrpm_base);
+        check(at, u64::MAX, one)
+            .or_else(|finding| check(at, u64::MAX, other).map_err(|_| finding))?;
+        check(offset_of!(Vmcb, iopm_base), u64::MAX, maps.ports)?;
+        check(offset_of!(Vmcb, asid), 0xFFFF_FFFF, u64::from(asid))?;
+        check(offset_of!(Vmcb, nested_control), u64::MAX, 1)?;
+        check(offset_of!(Vmcb, nested_cr3), u64::MAX, nested_root)?;
+        check(offset_of!(Vmcb, other_virtualization), u64::MAX, 0)?;
+        if shared && !injection {
+            let (at, right) = (offset_of!(Vmcb, idtr), u64::from(CUT) << 32);
+            let found = word(self.vmcb + at as u64);
+            if found >> 32 > u64::from(CUT) {
+                let bits = 0xFFFF_FFFF << 32;
+                return Err(Finding::Control { at: at as u16, found, bits, right });
+            }
+        }
+        Ok(())
+    }
+
+    fn audit_msrs(&self, map: Map, word: impl Fn(u64) -> u64) -> Result<(), Finding> {
+        let at = self.setup.maps.msrs[map as usize];
+        let bits = |Open { msr, read, write }: Open| {
+            let of = move |offset| maps::msr_bit(msr).map(|bit| bit + offset);
+            let [read, write] = [(read, 0), (write, 1)].map(|(yes, n)| of(n).filter(|_| yes));
+            read.into_iter().chain(write)
+        };
+        let open = || map.open(self.completions_exit, self.setup.shared).flat_map(bits);
+        differs(at, maps::MSR_BYTES, word, open).map_or(Ok(()), |(bit, open)| {
+            let (msr, write) = maps::msr_of(bit);
+            Err(Finding::Msr { map: at, msr, write, open })
+        })
+    }
+
+    fn audit_ports(&self, word: impl Fn(u64) -> u64) -> Result<(), Finding> {
+        let map = self.setup.maps.ports;
+        let open = || maps::open_ports(self.pm_timer).map(usize::from);
+        differs(map, maps::PORT_BYTES, word, open)
+            .map_or(Ok(()), |(bit, open)| Err(Finding::Port { map, port: bit as u32, open }))
+    }
+}
+
+/// The first bit of a map of so many bytes that isn't as `open` lists it, and whether it is open. A bit
+/// that is set exits.
+fn differs<I: Iterator<Item = usize>>(
+    map: u64,
+    bytes: usize,
+    word: impl Fn(u64) -> u64,
+    open: impl Fn() -> I,
+) -> Option<(usize, bool)> {
+    let at = |index: usize| !word(map + (index * WORD) as u64);
+    for index in 0..bytes / WORD {
+        let mut passes = at(index);
+        while passes != 0 {
+            let bit = index * WORD * 8 + passes.trailing_zeros() as usize;
+            if !open().any(|o| o == bit) {
+                return Some((bit, true));
+            }
+            passes &= passes - 1;
+        }
+    }
+    let closed = |bit: &usize| at(bit / (WORD * 8)) >> (bit % (WORD * 8)) & 1 == 0;
+    open().find(closed).map(|bit| (bit, false))
+}
+
+impl audit::Outline for Outline {
+    fn parts(&self) -> u32 {
+        2 + Map::ALL.len() as u32
+    }
+
+    fn audit(&self, part: u32, word: impl Fn(u64) -> u64) -> Result<(), Finding> {
+        match part.checked_sub(2).and_then(|map| Map::ALL.get(map as usize)) {
+            Some(map) => self.audit_msrs(*map, word),
+            None if part == 0 => self.audit_block(word),
+            None => self.audit_ports(word),
+        }
+    }
+
+    fn control_block(&self) -> u64 {
+        self.vmcb
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;
