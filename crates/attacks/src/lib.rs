@@ -71,6 +71,8 @@ pub struct Shown {
     pub direct: u64,
     /// Under `trap` and `eli`, on a core that it shares.
     pub shared: u64,
+    /// Nor more.
+    pub exact: bool,
 }
 
 /// DMA of the attacker's that is blocked.

@@ -29,22 +29,27 @@ const fn last(
 
 /// At least so many exits, whatever the policy and the place.
 const fn shown(reason: Reason, n: u64) -> Shown {
-    Shown { reason, eli: n, direct: n, shared: n }
+    Shown { reason, eli: n, direct: n, shared: n, exact: false }
+}
+
+/// Exactly so many, whatever the policy and the place.
+const fn exactly(reason: Reason, n: u64) -> Shown {
+    Shown { exact: true, ..shown(reason, n) }
 }
 
 /// At least so many under `trap` and `eli`.
 const fn eli(reason: Reason, n: u64) -> Shown {
-    Shown { reason, eli: n, direct: 0, shared: n }
+    Shown { reason, eli: n, direct: 0, shared: n, exact: false }
 }
 
 /// At least so many under `trap` and `eli` on a core of its own.
 const fn own(reason: Reason, n: u64) -> Shown {
-    Shown { reason, eli: n, direct: 0, shared: 0 }
+    Shown { reason, eli: n, direct: 0, shared: 0, exact: false }
 }
 
 /// At least so many on a core that it shares.
 const fn shared(reason: Reason, n: u64) -> Shown {
-    Shown { reason, eli: 0, direct: 0, shared: n }
+    Shown { reason, eli: 0, direct: 0, shared: n, exact: false }
 }
 
 /// A subject of one attack that is the end.
@@ -193,7 +198,7 @@ const INTERRUPTS: &[Attack] = &[
         &[
             own(TimerInterrupt, 1000),
             shared(TimerInterrupt, 1),
-            Shown { reason: TimerProgram, eli: 0, direct: 8, shared: 0 },
+            Shown { reason: TimerProgram, eli: 0, direct: 8, shared: 0, exact: false },
         ],
     )
     .taking(1000),
@@ -297,15 +302,25 @@ const CPUS: &[Attack] = &[
         "asleep",
         "one CPU interrupts the other, which sleeps, and moves registers without end",
         // On a shared core it isn't bothered before it has looked.
-        &[Shown { reason: Kick, eli: 1000, direct: 1000, shared: 0 }, shared(Halt, 1)],
+        &[
+            Shown { reason: Kick, eli: 1000, direct: 1000, shared: 0, exact: false },
+            shared(Halt, 1),
+        ],
     ),
 ];
+
+/// Of 25,105 registers 15 are open (`docs/design.md`, "What a guest reaches"); the local APIC's
+/// aren't among them.
+const MSRS_THAT_EXIT: u64 = 25_105 - 15;
+/// Of 42,717 accesses 13 stay in the PM timer's four ports, 9 are for PCI configuration and 8 for
+/// the console.
+const PORT_ACCESSES: u64 = 42_717 - 13 - 9 - 8;
 
 const MSRS: &[Attack] = &[
     attack(
         "all",
         "every register read and written with a random value",
-        &[shown(MsrRead, 20_000), shown(MsrWrite, 20_000)],
+        &[exactly(MsrRead, MSRS_THAT_EXIT), exactly(MsrWrite, MSRS_THAT_EXIT)],
     ),
     attack("efer", "EFER bit by bit", &[shown(MsrWrite, 128)]),
     attack("virtualization", "the registers of SVM and VMX", &[shown(MsrWrite, 200)]),
@@ -316,7 +331,7 @@ const MSRS: &[Attack] = &[
 ];
 
 const PORTS: &[Attack] = &[
-    attack("all", "every port read and written", &[shown(PortIo, 20_000)]),
+    attack("all", "every port read and written", &[exactly(PortIo, PORT_ACCESSES)]),
     attack("smi", "every value to the ports that raise an SMI", &[shown(PortIo, 512)]),
     attack("resets", "reset controls with all values that don't reset", &[shown(PortIo, 500)]),
     attack("legacy", "8259s, interval timer, DMA controller", &[shown(PortIo, 500)]),

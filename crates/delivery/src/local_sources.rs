@@ -6,11 +6,11 @@
 /// Extended space exists, in the version register (APM vol. 2, 16.3.4).
 const EXTENDED_SPACE: u32 = 1 << 31;
 const TIMER: u32 = 0x832;
-/// Timer, LINT0, LINT1, error, performance, thermal, corrected machine checks: in the order in which the
-/// number of the last entry came to tell of them (SDM vol. 3, 11.4.8).
+/// Timer, LINT0, LINT1, error, performance, thermal, corrected machine checks: in the order in
+/// which the number of the last entry came to tell of them (SDM vol. 3, 11.4.8).
 const ENTRIES: [u32; 7] = [TIMER, 0x835, 0x836, 0x837, 0x834, 0x833, 0x82F];
-/// AMD's extended entries: MCA thresholds, deferred errors, instruction-based sampling, by number (APM
-/// vol. 2, 16.7.1).
+/// AMD's extended entries: MCA thresholds, deferred errors, instruction-based sampling, by number
+/// (APM vol. 2, 16.7.1).
 const EXTENDED: core::ops::Range<u32> = 0x850..0x860;
 
 /// MSRs of the entries of the local vector table. `version`: the version register; `features`:
@@ -21,8 +21,8 @@ pub fn local_sources(version: u32, features: impl FnOnce() -> u32) -> impl Itera
     ENTRIES.into_iter().take(last as usize + 1).chain(EXTENDED.take(extended as usize))
 }
 
-/// Is an entry of a core that runs a vCPU as the host writes it? `timer`: the vector that the timer's may
-/// have; the others are masked.
+/// Is an entry of a core that runs a vCPU as the host writes it? `timer`: the vector that the
+/// timer's may have; the others are masked.
 pub fn is_expected(register: u32, value: u32, timer: Option<u8>) -> bool {
     const MASKED: u32 = 1 << 16;
     const DELIVERY_MODE: u32 = 7 << 8;

@@ -1,8 +1,8 @@
 //! What one core asks of another core's vCPU, as atomics: requests, interrupts, start-up.
 //!
-//! Guarantees: what is asked for stays asked for until the vCPU's own core says that it is done; a vector
-//! in the inbox is seen by whoever sees the request for it. Whoever asks stores here first and kicks the
-//! core afterwards; how a core is kicked is the caller's.
+//! Guarantees: what is asked for stays asked for until the vCPU's own core says that it is done; a
+//! vector in the inbox is seen by whoever sees the request for it. Whoever asks stores here first
+//! and kicks the core afterwards; how a core is kicked is the caller's.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -34,8 +34,8 @@ pub mod request {
     pub const STARTUP: u32 = 1 << 4;
     /// Input for the console has arrived.
     pub const CONSOLE: u32 = 1 << 5;
-    /// Look over the core's local interrupt sources, for the audit: whenever the vCPU next exits anyway.
-    /// Nobody kicks for it.
+    /// Look over the core's local interrupt sources, for the audit: whenever the vCPU next exits
+    /// anyway. Nobody kicks for it.
     pub const SOURCES: u32 = 1 << 6;
 
     /// What a vCPU that is blocked wakes up for.
@@ -144,8 +144,8 @@ impl Mailbox {
         }
     }
 
-    /// The requests that were asked for at every call in the last `patience` ticks and still are, if the
-    /// vCPU runs; once per `patience`. `now` in the same ticks. One caller only.
+    /// The requests that were asked for at every call in the last `patience` ticks and still are,
+    /// if the vCPU runs; once per `patience`. `now` in the same ticks. One caller only.
     pub fn overdue(&self, now: u64, patience: u64) -> Option<u32> {
         let asked = self.requests() & !request::LEISURELY;
         let still = asked & self.seen.load(Ordering::Relaxed);

@@ -1,11 +1,12 @@
-//! What a control block and its permission maps must say, as another core reads them in memory while
-//! the guest runs.
+//! What a control block and its permission maps must say, as another core reads them in memory
+//! while the guest runs.
 //!
-//! Guarantees, once every part was looked at without a finding: what must exit in every mode does; where
-//! the guest takes its interrupts itself, it is a vCPU that may, with the map of that mode, and nothing
-//! shows or changes what keeps the host's vectors from it; address space, nested tables and maps are the
-//! vCPU's own; each map opens what [`Map::open`] lists, and no more. The processor writes none of these
-//! words, so memory has what the host wrote. Doesn't see what the processor has cached of the block.
+//! Guarantees, once every part was looked at without a finding: what must exit in every mode does;
+//! where the guest takes its interrupts itself, it is a vCPU that may, with the map of that mode,
+//! and nothing shows or changes what keeps the host's vectors from it; address space, nested tables
+//! and maps are the vCPU's own; each map opens what [`Map::open`] lists, and no more. The processor
+//! writes none of these words, so memory has what the host wrote. Doesn't see what the processor
+//! has cached of the block.
 
 use crate::maps::{self, Map, Open};
 use crate::vcpu::{ALWAYS_MISC1, ALWAYS_MISC2, CUT, CUT_INTERCEPTS, GENERAL_PROTECTION, Setup};
@@ -28,9 +29,9 @@ pub struct Outline {
 }
 
 impl Outline {
-    /// Of a vCPU made of `setup` whose control block is at physical address `vmcb`. `takes`: the mode in
-    /// which it takes its interrupts itself, or injection mode if it never does; `completions_exit` as in
-    /// [`Map::open`], `pm_timer` as in [`maps::fill_ports`].
+    /// Of a vCPU made of `setup` whose control block is at physical address `vmcb`. `takes`: the
+    /// mode in which it takes its interrupts itself, or injection mode if it never does;
+    /// `completions_exit` as in [`Map::open`], `pm_timer` as in [`maps::fill_ports`].
     pub fn new(
         vmcb: u64,
         setup: Setup,
@@ -119,8 +120,8 @@ impl Outline {
     }
 }
 
-/// The first bit of a map of so many bytes that isn't as `open` lists it, and whether it is open. A bit
-/// that is set exits.
+/// The first bit of a map of so many bytes that isn't as `open` lists it, and whether it is open. A
+/// bit that is set exits.
 fn differs<I: Iterator<Item = usize>>(
     map: u64,
     bytes: usize,

@@ -3,8 +3,8 @@
 //! a vCPU starts in.
 //!
 //! Guarantees: whatever the mode, the guest has the intercepts that the host's safety needs
-//! ([`Vcpu::new`]), and reaches without an exit only the MSRs and ports that [`maps`] lists. Doesn't
-//! execute anything: the hypervisor enters guests, and reads and writes registers.
+//! ([`Vcpu::new`]), and reaches without an exit only the MSRs and ports that [`maps`] lists.
+//! Doesn't execute anything: the hypervisor enters guests, and reads and writes registers.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! The permission maps: which MSRs (APM vol. 2, 15.11) and I/O ports (15.10) a guest reaches without
-//! an exit.
+//! The permission maps: which MSRs (APM vol. 2, 15.11) and I/O ports (15.10) a guest reaches
+//! without an exit.
 //!
-//! Everything exits unless it is opened here, and each opening is argued: what the guest can do with
-//! the register reaches no further than its own state.
+//! Everything exits unless it is opened here, and each opening is argued: what the guest can do
+//! with the register reaches no further than its own state.
 
 use delivery::Mode;
 use virtual_pc::msr::PASSED_THROUGH;
@@ -18,8 +18,8 @@ const INTERRUPT_STATE: core::ops::RangeInclusive<u32> = 0x810..=0x827;
 /// x2APIC timer: initial count and divider. Not its LVT entry: it has no delivery mode by the
 /// manuals, but QEMU obeys one that is written there, SMI among them.
 const TIMER: [u32; 2] = [0x838, 0x83E];
-/// x2APIC current count. On a core of its own the core's timer runs with the guest's values in every mode,
-/// so that an exit would read the same register.
+/// x2APIC current count. On a core of its own the core's timer runs with the guest's values in
+/// every mode, so that an exit would read the same register.
 const TIMER_CURRENT: u32 = 0x839;
 /// x2APIC self-IPI: reaches no further than the core.
 const SELF_IPI: u32 = 0x83F;
@@ -110,8 +110,8 @@ pub fn fill_msrs(map: &mut [u8; MSR_BYTES], open: impl Iterator<Item = Open>) {
     }
 }
 
-/// Fills an I/O permission map: all but the PM timer at `pm_timer` exits, which is only ever read on
-/// a real machine, and tells nothing but the time.
+/// Fills an I/O permission map: all but the PM timer at `pm_timer` exits, which is only ever read
+/// on a real machine, and tells nothing but the time.
 pub fn fill_ports(map: &mut [u8; PORT_BYTES], pm_timer: Option<u16>) {
     map.fill(0xFF);
     open_ports(pm_timer).for_each(|port| clear(map, usize::from(port), true));

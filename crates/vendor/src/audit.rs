@@ -1,8 +1,9 @@
 //! Looking over what confines a vCPU, from another core and while the vCPU runs.
 //!
-//! Guarantees: says what must not be, and changes nothing. Words are read one by one and without a lock:
-//! between the vCPU's exit and its next entry its core may be changing several of them, so that two of them
-//! don't fit each other for a moment. Who looks believes a [`Finding`] only if it stays.
+//! Guarantees: says what must not be, and changes nothing. Words are read one by one and without a
+//! lock: between the vCPU's exit and its next entry its core may be changing several of them, so
+//! that two of them don't fit each other for a moment. Who looks believes a [`Finding`] only if it
+//! stays.
 
 use core::fmt;
 use thiserror::Error;
@@ -11,8 +12,8 @@ use thiserror::Error;
 pub trait Outline {
     /// How many parts there are to look at.
     fn parts(&self) -> u32;
-    /// Looks at one part, in a bounded number of words. `word`: reads the aligned word at a physical
-    /// address.
+    /// Looks at one part, in a bounded number of words. `word`: reads the aligned word at a
+    /// physical address.
     fn audit(&self, part: u32, word: impl Fn(u64) -> u64) -> Result<(), Finding>;
     /// Physical address of its control block.
     fn control_block(&self) -> u64;

@@ -1,16 +1,16 @@
 //! What the hypervisor asks of a CPU vendor's virtualisation extension.
 //!
 //! Small on purpose: one virtual CPU that can be entered, exits in terms that vendors share, and
-//! the few controls that the delivery policies need. Generic code is written against
-//! [`VirtualCpu`] and compiled once per vendor, so the exit path has no dynamic dispatch.
+//! the few controls that the delivery policies need. Generic code is written against [`VirtualCpu`]
+//! and compiled once per vendor, so the exit path has no dynamic dispatch.
 //!
 //! # The last look
 //! Whoever asks something of a vCPU stores the request first and sends an NMI to its core then. An
-//! implementation of [`VirtualCpu::enter`] guarantees that the request is seen before the guest next
-//! runs. It looks at the requests once more, behind the point from which on an NMI makes the guest
-//! exit at once. An NMI that comes before this point was preceded by its request, so the look finds
-//! it. An NMI that comes behind this point ends the entry. On SVM this point is CLGI, which holds
-//! NMIs until VMRUN. On VMX it is the start of a region that the NMI's handler restarts.
+//! implementation of [`VirtualCpu::enter`] guarantees that the request is seen before the guest
+//! next runs. It looks at the requests once more, behind the point from which on an NMI makes the
+//! guest exit at once. An NMI that comes before this point was preceded by its request, so the look
+//! finds it. An NMI that comes behind this point ends the entry. On SVM this point is CLGI, which
+//! holds NMIs until VMRUN. On VMX it is the start of a region that the NMI's handler restarts.
 //!
 //! Everywhere else the host runs with NMIs and machine checks let in, and with interrupts held.
 #![cfg_attr(not(test), no_std)]
@@ -49,8 +49,8 @@ pub trait VirtualCpu: decode::Registers {
     fn prepare_core(&mut self);
     /// Ends that; the guest isn't entered again.
     fn release_core(&mut self);
-    /// Enters the guest and comes back when it was left, unless `requests` isn't zero: then the guest
-    /// isn't entered (see [the last look](crate#the-last-look)). The host's segment, task and
+    /// Enters the guest and comes back when it was left, unless `requests` isn't zero: then the
+    /// guest isn't entered (see [the last look](crate#the-last-look)). The host's segment, task and
     /// system-call registers are the host's again afterwards.
     fn enter(&mut self, requests: &AtomicU32) -> Entry;
     /// Has the next entry end as soon as what is raised is delivered, before the guest's next
@@ -68,7 +68,8 @@ pub trait VirtualCpu: decode::Registers {
     fn set_mode(&mut self, mode: Mode);
     /// Exits on LIDT, or not.
     fn watch_idt(&mut self, on: bool);
-    /// Whether the guest may set its core's timer without an exit (dedicated mode): count and divider.
+    /// Whether the guest may set its core's timer without an exit (dedicated mode): count and
+    /// divider.
     fn open_timer(&mut self, open: bool);
     /// Whether the guest's local APIC is in x2APIC mode: else none of its registers is open.
     fn show_x2apic(&mut self, on: bool);
@@ -85,8 +86,8 @@ pub trait VirtualCpu: decode::Registers {
     fn offer_interrupt(&mut self, vector: Option<u8>);
     /// Has the guest taken the interrupt that was on offer? Then none is on offer any more.
     fn take_offer(&mut self) -> bool;
-    /// Would the CPU deliver this interrupt by itself at the next entry, since it is on offer still?
-    /// Some CPUs take an offer back when its delivery fails, others don't.
+    /// Would the CPU deliver this interrupt by itself at the next entry, since it is on offer
+    /// still? Some CPUs take an offer back when its delivery fails, others don't.
     fn delivers(&self, vector: u8) -> bool;
     /// Raises an exception in the guest at the next entry.
     fn raise(&mut self, vector: u8, error_code: Option<u32>);
@@ -95,8 +96,8 @@ pub trait VirtualCpu: decode::Registers {
     /// Raises an NMI in the guest at the next entry. [`Exit::NmiDone`] follows when its handler is
     /// through.
     fn raise_nmi(&mut self);
-    /// Could the guest take an NMI, or is it still handling one? Asked by who wants to raise one: if
-    /// the answer is no, [`Exit::NmiDone`] follows when it is yes.
+    /// Could the guest take an NMI, or is it still handling one? Asked by who wants to raise one:
+    /// if the answer is no, [`Exit::NmiDone`] follows when it is yes.
     fn nmi_possible(&mut self) -> bool;
     /// Is an event to be raised at the next entry already?
     fn raising(&self) -> bool;

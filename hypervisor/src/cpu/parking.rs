@@ -43,6 +43,8 @@ extern "C" fn wait_for_work() -> ! {
     // What guests sent may still be on its way, by vectors that are exceptions to the host.
     interrupts::load_tolerant();
     cpu.parked.store(true, Ordering::Release);
+    #[cfg(feature = "plant")]
+    x2apic::late::arrive();
     loop {
         interrupts::disable();
         // The wake-up is consumed with the work it announces; left pending, it would be the

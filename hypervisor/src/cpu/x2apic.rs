@@ -71,6 +71,28 @@ pub fn plant_source() {
     write(LVT_ERROR, 0x20);
 }
 
+/// In the image of tests: the next core that is parked finds interrupts of a guest's on it that
+/// were late.
+#[cfg(feature = "plant")]
+pub mod late {
+    use core::sync::atomic::{AtomicBool, Ordering};
+
+    static EXPECTED: AtomicBool = AtomicBool::new(false);
+
+    /// From here on.
+    pub fn expect() {
+        EXPECTED.store(true, Ordering::Release);
+    }
+
+    /// On a core that was just parked: all vectors that are exceptions to the host and legal for a
+    /// guest.
+    pub fn arrive() {
+        if EXPECTED.swap(false, Ordering::AcqRel) {
+            (16..32).for_each(super::self_ipi);
+        }
+    }
+}
+
 /// Lets in the NMIs of the platform on this core: it sends them to LINT1 of all.
 pub fn let_platform_nmis_in() {
     write(LVT_LINT1, NMI);

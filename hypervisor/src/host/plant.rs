@@ -1,10 +1,10 @@
 //! Wrong entries, planted in what confines a guest when that guest asks for it: for the tests of
 //! the audit, which must find each.
 //!
-//! Only in the image of those tests, `hypervisor-planted` (feature `plant`), where a guest with this
-//! file's hypercall gets out of its VM. Knows formats by heart rather than by the code that writes them:
-//! x86-64 page tables, VT-d's (11.4, 9.1, 9.10), SVM's control block and maps (APM vol. 2, appendix B,
-//! 15.10, 15.11).
+//! Only in the image of those tests, `hypervisor-planted` (feature `plant`), where a guest with
+//! this file's hypercall gets out of its VM. Knows formats by heart rather than by the code that
+//! writes them: x86-64 page tables, VT-d's (11.4, 9.1, 9.10), SVM's control block and maps (APM
+//! vol. 2, appendix B, 15.10, 15.11).
 
 use crate::cpu;
 use crate::iommu;
@@ -63,8 +63,8 @@ fn top(root: u64, levels: u8, address: u64) -> u64 {
     root + (address >> (12 + 9 * (levels - 1)) & 0x1FF) * 8
 }
 
-/// Puts in what must not be, about this VM or its vCPU with this control block, which is the one here; false
-/// if there is no such thing.
+/// Puts in what must not be, about this VM or its vCPU with this control block, which is the one
+/// here; false if there is no such thing.
 pub fn plant(vm: &Vm, pc: &mut Pc, block: u64, what: u64) -> bool {
     let (host, _) = crate::memory::image();
     let nested = pc.board().tables().nested_root();
@@ -150,6 +150,11 @@ pub fn plant(vm: &Vm, pc: &mut Pc, block: u64, what: u64) -> bool {
         // A local source of its core sends interrupts.
         21 => {
             cpu::x2apic::plant_source();
+            true
+        }
+        // Interrupts come to its core when the guest is gone.
+        22 => {
+            cpu::x2apic::late::expect();
             true
         }
         _ => false,

@@ -34,6 +34,8 @@ pub struct Case {
     pub silent: bool,
     /// What its audit must find, and tell in these words; else nothing.
     pub finding: Option<&'static str>,
+    /// When a byte is typed on the last VM's console.
+    pub typed: Option<Cue>,
     /// What is special about the machine.
     pub machine: Special,
     /// Microseconds that a vCPU has a shared core while another waits for it.
@@ -43,6 +45,15 @@ pub struct Case {
     /// What the first VM's windows for the counting plugin may cost; empty: the plugin isn't
     /// loaded.
     pub windows: Vec<Budget>,
+}
+
+/// What a test kernel waits for, that it can't see itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cue {
+    /// So many VMs have ended.
+    Ended(usize),
+    /// The hypervisor's log has said this.
+    Log(&'static str),
 }
 
 /// A window that a test kernel opens and closes on a vCPU.
@@ -119,6 +130,9 @@ pub struct Guest {
     pub says: Vec<&'static str>,
     /// What the ledger must have counted over its whole life.
     pub counts: Vec<(Reason, RangeInclusive<u64>)>,
+    /// Of the device interrupts that Linux says it had (`interrupts=N`), so many in a hundred may
+    /// have come by the host at the most.
+    pub by_host: Option<u64>,
     /// What the report must say was refused, in one of its sentences.
     pub incident: Option<&'static str>,
 }

@@ -4,6 +4,7 @@ use super::case::{Case, Expect, Expected, Guest, Outcome, Special};
 use super::verdict::{PASSED, contains, counted, ended};
 use super::{cost, hostile};
 use exitless::report::{Report, status};
+use ledger::Reason;
 
 /// How often a guest must have been asked for its counters while it was quiet.
 const ANSWERS: usize = 3;
@@ -53,6 +54,7 @@ fn ends(case: &Case, outcome: &Outcome) -> Vec<String> {
         ended(guest, vm, &mut of_vm);
         said(guest, console, &mut of_vm);
         counted(guest, vm, &mut of_vm);
+        by_host(guest, vm.counters().of(Reason::DeviceInterrupt), console, &mut of_vm);
         wrong.extend(of_vm.into_iter().map(|w| format!("VM {}: {w}", vm.name)));
     }
     match case.finding {
@@ -64,6 +66,20 @@ fn ends(case: &Case, outcome: &Outcome) -> Vec<String> {
     }
     wrong.extend(cost::of(&case.windows, &outcome.edges).err());
     wrong
+}
+
+/// Most interrupts of its devices, as Linux counted them in all of its lives, must not have exited.
+fn by_host(guest: &Guest, exits: u64, console: &str, wrong: &mut Vec<String>) {
+    let Some(percent) = guest.by_host else { return };
+    let words =
+        console.lines().filter(|l| l.contains("@exitless ")).flat_map(str::split_whitespace);
+    let counts = words.filter_map(|word| word.strip_prefix("interrupts="));
+    let all: u64 = counts.filter_map(|n| n.parse::<u64>().ok()).sum();
+    if all == 0 || exits * 100 > all * percent {
+        wrong.push(format!(
+            "{exits} of {all} device interrupts came by the host, {percent} in a hundred are allowed"
+        ));
+    }
 }
 
 /// The audit must have found this, and have told of it.
@@ -135,7 +151,7 @@ mod tests {
     use super::*;
     use crate::selftest::cases;
     use exitless::session::Ended;
-    use ledger::{Counters, Reason};
+    use ledger::Counters;
     use proto::End;
     use proto::{Policy, Record};
 
@@ -188,6 +204,19 @@ mod tests {
         assert!(one("kernel: by multiboot\n", passed(), 0).contains("ok delivery: "));
         let console = format!("{GOOD}FAIL delivery: x\n");
         assert!(one(&console, passed(), 0).contains("1 checks failed"));
+    }
+
+    #[test]
+    fn a_share_of_device_interrupts_may_come_by_the_host() {
+        let guest = Guest { by_host: Some(50), ..cases::guest("hello", Policy::Eli) };
+        let judge = |exits, console: &str| {
+            let mut wrong = Vec::new();
+            by_host(&guest, exits, console, &mut wrong);
+            wrong.len()
+        };
+        let lives = "@exitless resets received=5 interrupts=40\r\n[ 1.0] @exitless echoed streams=1 interrupts=60\r\n";
+        assert_eq!((judge(0, lives), judge(50, lives), judge(51, lives)), (0, 0, 1));
+        assert_eq!(judge(0, "interrupts=7\n@exitless echoed\n"), 1, "it must say how many");
     }
 
     #[test]

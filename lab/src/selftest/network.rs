@@ -67,9 +67,10 @@ fn linux(device: &str, driver: &'static str, policy: Policy) -> Guest {
         counts: match policy {
             Policy::Trap => device_exits.map(|r| (r, SOME)).into(),
             Policy::Direct => device_exits.map(|r| (r, NONE)).into(),
-            // How often it is in injection mode when one arrives is chance.
             _ => Vec::new(),
         },
+        // How often it is in injection mode when one arrives is chance, but it mostly isn't.
+        by_host: (policy == Policy::Eli).then_some(50),
         incident: None,
         ..guest("hello", policy)
     }

@@ -1,7 +1,7 @@
 //! The run of a case: its plan, its machine, and what is heard of it.
 
 use super::{
-    case::{Case, Cores, Expected, Guest, HEARTBEAT, MEMORY, NAMES, Outcome, QUIET, Special},
+    case::{Case, Cores, Cue, Expected, Guest, HEARTBEAT, MEMORY, NAMES, Outcome, QUIET, Special},
     echo,
     hostile::{self, Conductor},
     kernel::{Kernel, Variant},
@@ -66,6 +66,7 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
     let mut conductor = (case.machine == Special::Attacked).then(Conductor::default);
     let mut consoles = vec![Vec::new(); case.guests.len()];
     let (mut log, mut answers) = (Vec::new(), Vec::new());
+    let last = case.guests.len().saturating_sub(1);
     // Kept open: what was said to it may not be heard yet.
     let mut monitor = None;
     let ended = session::run(setup, cx, |seen| {
@@ -80,11 +81,20 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
                     monitor = Some(socket);
                 }
             }
-            Seen::Said(Piece::Log(line)) => log.push(line),
+            Seen::Said(Piece::Log(line)) => {
+                if matches!(case.typed, Some(Cue::Log(text)) if line.contains(text)) {
+                    commands.type_to(last, "!");
+                }
+                log.push(line);
+            }
             Seen::Said(Piece::Record(record)) => {
                 report.see(&record);
                 if case.finding.is_some() && matches!(record, Record::Audit { findings: 1.., .. }) {
                     commands.type_to(0, "!");
+                }
+                let ended = report.vms.iter().filter(|vm| vm.end.is_some()).count();
+                if matches!(record, Record::Ended { .. }) && case.typed == Some(Cue::Ended(ended)) {
+                    commands.type_to(last, "!");
                 }
                 if let Record::Live { vm, vcpu, counters, .. } = &record {
                     let (vm, vcpu, counters) = (*vm, *vcpu, counters.clone());
@@ -189,8 +199,8 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
     }
 }
 
-/// The image of [`Special::Planted`], built at the first call; one that was named must be such an image
-/// itself.
+/// The image of [`Special::Planted`], built at the first call; one that was named must be such an
+/// image itself.
 pub fn planted(cx: &Context) -> Result<&'static Path> {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     if let Some(path) = BUILT.get() {

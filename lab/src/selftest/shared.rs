@@ -3,8 +3,8 @@
 //! guest lets nothing in, two guests whose devices interrupt by the same vector, what it costs to
 //! give the core to another, and that it goes by weight who has it.
 
-use super::case::{Budget, Case, Cores, Expected, Guest};
-use super::cases::{TESTS, case, guest, heartbeat, second};
+use super::case::{Budget, Case, Cores, Cue, Expected, Guest};
+use super::cases::{TESTS, again, case, guest, heartbeat, second};
 use super::smp::{self, several};
 use plan::{Class, DeviceName, Host, Policy, Protection};
 
@@ -43,6 +43,10 @@ pub fn all() -> Vec<Case> {
             let two = [beside(guest(test, policy)), neighbour("")];
             cases.push(case(format!("{group}/{test}"), quick, two));
         }
+        // Its second life begins on a core that holds the neighbour's state, or its own of the
+        // first.
+        let two = [beside(again("reset-state", policy)), neighbour("")];
+        cases.push(case(format!("{group}/reset-state"), false, two));
         cases.push(cost(policy));
         // All vCPUs of a VM on one core.
         let ends = smp::ENDS.into_iter().map(|(test, end)| (test, end, false));
@@ -80,8 +84,21 @@ pub fn all() -> Vec<Case> {
         log: vec!["reported by limit"],
         ..case("critical/storm".to_owned(), false, two)
     });
+    cases.push(empty_core());
     cases.push(weights());
     cases
+}
+
+/// A core that several vCPUs shared gets the IOMMU's interrupt, above the limit of their IDTs; when
+/// the last of them is gone core 0 gets it. What a VM elsewhere tries only then is told because it
+/// arrived.
+fn empty_core() -> Case {
+    let bare = |cores| Guest { devices: Vec::new(), cores, ..guest("hello", Policy::Eli) };
+    let late = Guest { options: "after=typed", ..guest("dma-confine", Policy::Eli) };
+    let guests = [bare(Cores::Next), bare(Cores::First), late];
+    let host = Host { iommu_faults: Protection::Limit, ..Host::default() };
+    let case = case("critical/empty-core".to_owned(), false, guests);
+    Case { host, log: vec!["reported by limit"], typed: Some(Cue::Ended(2)), ..case }
 }
 
 /// Weights of 300 and 100, and a slice that isn't the plan's own.

@@ -79,7 +79,8 @@ fn exactly_these_msrs_are_open() {
     }
 }
 
-/// The count of the core's timer: where the core's timer is the guest's, and it has such a register.
+/// The count of the core's timer: where the core's timer is the guest's, and it has such a
+/// register.
 #[test]
 fn the_timers_count_is_read_without_an_exit_where_it_is_the_guests() {
     for map in Map::ALL {

@@ -41,8 +41,8 @@ pub fn vcpu(setup: &Setup) -> Vcpu {
 
 /// What must exit whatever else is so, by the numbers of the manual (APM vol. 2, table B-1).
 fn check_safety(v: &Vmcb) {
-    // NMI, INIT, CR0 but TS and MP, RDPMC, CPUID, INVD, INVLPGA, I/O, MSRs, task switch, FERR_FREEZE,
-    // shutdown.
+    // NMI, INIT, CR0 but TS and MP, RDPMC, CPUID, INVD, INVLPGA, I/O, MSRs, task switch,
+    // FERR_FREEZE, shutdown.
     for bit in [1, 3, 5, 15, 18, 22, 26, 27, 28, 29, 30, 31] {
         assert!(v.intercept_misc1 >> bit & 1 != 0, "word 3, bit {bit}");
     }

@@ -2,8 +2,8 @@
 
 use super::edu;
 use crate::{
-    boot::Boot, console::check, counters, counters::Policy, counters::Window, cpu, edu, edu::Edu,
-    idt, nvme::Nvme, pci, random::Random, wait, x2apic,
+    boot::Boot, console, console::check, counters, counters::Policy, counters::Window, cpu, edu,
+    edu::Edu, idt, nvme::Nvme, pci, random::Random, wait, x2apic,
 };
 use ledger::Reason;
 
@@ -151,6 +151,10 @@ fn answers(test: &str, edu: &Edu, what: &str) {
 /// DMA inside the guest's memory works, outside it does nothing.
 pub fn dma_confine(test: &str, boot: &Boot) {
     let Some(edu) = edu(test) else { return };
+    if boot.option("after") == Some("typed") {
+        let typed = wait::patiently(|| console::typed().is_some());
+        check!(test, typed, "a byte was typed");
+    }
     // It takes its interrupts itself, but lets none in: the host's have to arrive all the same.
     if boot.option("deaf").is_some() {
         edu.aim_handled(0x40);
@@ -217,6 +221,19 @@ pub fn bus_master(test: &str, boot: &Boot) {
     let written = edu.dma_to_memory(target, PAGE);
     let leaked = (0..PAGE / 8).any(|i| load(target + i * 8) == MARK);
     check!(test, known && ended && written && !leaked, "it read nothing while it was off");
+}
+
+/// A device in use without MSI, until the host has told of it.
+pub fn by_wire(test: &str, _: &Boot) {
+    let Some(edu) = edu(test) else { return };
+    edu.silence();
+    let told = wait::patiently(|| console::typed().is_some());
+    check!(test, told, "the host has told that no interrupts come");
+    edu.aim_handled(0x40);
+    cpu::enable_interrupts();
+    let n = edu.raise_and_wait(0x40, 3);
+    check!(test, n == 3, "by MSI they do: {n} of 3");
+    edu.silence();
 }
 
 /// A controller whose queues are in foreign memory, told of commands there as fast as it goes: each

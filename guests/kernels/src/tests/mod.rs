@@ -31,6 +31,7 @@ mod smp_ipi;
 mod smp_kicks;
 mod smp_memory;
 mod smp_nmi;
+mod smp_reset;
 mod smp_start;
 mod smp_timer;
 mod state;
@@ -127,18 +128,21 @@ pub const ALL: &[(&str, Test)] = &[
     ("ap-triple-fault", smp_hostile::triple_fault),
     ("ap-power-off", smp_hostile::power_off),
     ("ap-reset", smp_hostile::reset),
+    ("reset-rewrites", smp_reset::rewritten),
     ("ipi-exits", smp_cost::exits),
     ("ipi-cost", smp_cost::instructions),
     ("shared-cost", shared_cost::instructions),
     ("deaf", deaf::deaf),
     ("quiet", quiet::quiet),
     ("planted", planted::planted),
+    ("late-interrupts", planted::late),
     ("unassigned", unassigned::unassigned),
     ("state", state::state),
     ("restart", restart::memory_and_chips),
     ("reset-state", restart::registers),
     ("restart-devices", restart::devices),
     ("bus-master", device::bus_master),
+    ("by-wire", device::by_wire),
     ("fault-storm", device::fault_storm),
     ("end-at-work", device::end_at_work),
     ("weights-light", weights::light),

@@ -2,8 +2,8 @@
 //! `crates/svm`'s.
 //!
 //! Guarantees: the host's FS, GS, TR, LDTR and system-call registers are back before any Rust code
-//! runs, and before an NMI is let in. The FPU and the debug address registers stay the guest's at an
-//! exit, since the host uses neither; they are switched when another vCPU gets the core.
+//! runs, and before an NMI is let in. The FPU and the debug address registers stay the guest's at
+//! an exit, since the host uses neither; they are switched when another vCPU gets the core.
 
 mod extra;
 mod switch;
@@ -149,8 +149,8 @@ impl SvmCpu {
         })
     }
 
-    /// Does the local APIC's in-service bit say whether a vector is an interrupt that the guest took
-    /// itself?
+    /// Does the local APIC's in-service bit say whether a vector is an interrupt that the guest
+    /// took itself?
     fn owns_in_service(&self) -> impl Fn(u8) -> bool + use<> {
         let own = self.mode != Mode::Injection;
         move |vector| own && x2apic::in_service(vector)
@@ -230,8 +230,9 @@ impl VirtualCpu for SvmCpu {
     #[inline(always)]
     fn enter(&mut self, requests: &AtomicU32) -> Entry {
         let page = core::ptr::from_mut::<Vmcb>(self.vcpu.vmcb) as u64;
-        // SAFETY: `prepare_core` ran on this core and IF is clear since, the control blocks are pages
-        // of our own, and everything the guest can change outside its memory is switched or intercepted.
+        // SAFETY: `prepare_core` ran on this core and IF is clear since, the control blocks are
+        // pages of our own, and everything the guest can change outside its memory is switched or
+        // intercepted.
         if !unsafe { switch(&mut self.vcpu.registers, page, self.host_vmcb, requests) } {
             return Entry::Aborted;
         }

@@ -1,14 +1,14 @@
-//! Core 0 looks over what confines the guests while they run: every VM's nested and DMA page tables,
-//! every entry by which an IOMMU passes interrupts or DMA on, and whether the IOMMUs go by these; what each
-//! vCPU may do without an exit (`vcpus`).
+//! Core 0 looks over what confines the guests while they run: every VM's nested and DMA page
+//! tables, every entry by which an IOMMU passes interrupts or DMA on, and whether the IOMMUs go by
+//! these; what each vCPU may do without an exit (`vcpus`).
 //!
-//! Guarantees: what is right is taken from what each VM was given at boot, from what its guest asked of its
-//! devices and from what its cores take vectors for, never from the tables; an entry that is wrong for
-//! longer than a pass is found, reported once, and its VM stopped, since nothing may hold it any more. Core 0
-//! waits for nobody: it reads the tables without a lock, takes those that it needs to judge a present
-//! interrupt entry, or to look again at what looks wrong, only if they are free, and else comes back.
-//! At most [`ENTRIES`] entries, or one map of a vCPU, are looked at in a call. Doesn't see what caches hold, nor what is wrong
-//! for a moment only.
+//! Guarantees: what is right is taken from what each VM was given at boot, from what its guest
+//! asked of its devices and from what its cores take vectors for, never from the tables; an entry
+//! that is wrong for longer than a pass is found, reported once, and its VM stopped, since nothing
+//! may hold it any more. Core 0 waits for nobody: it reads the tables without a lock, takes those
+//! that it needs to judge a present interrupt entry, or to look again at what looks wrong, only if
+//! they are free, and else comes back. At most [`ENTRIES`] entries, or one map of a vCPU, are
+//! looked at in a call. Doesn't see what caches hold, nor what is wrong for a moment only.
 
 mod read;
 mod vcpus;

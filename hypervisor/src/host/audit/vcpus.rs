@@ -1,8 +1,9 @@
-//! What confines a vCPU on its core: its control block, its permission maps, its core's local interrupt
-//! sources.
+//! What confines a vCPU on its core: its control block, its permission maps, its core's local
+//! interrupt sources.
 //!
-//! Guarantees: a finding in memory is told only if it stood, the same word with the same value, at every
-//! look for a while: a core may be in the middle of changing a vCPU's mode. Who looks waits for nobody.
+//! Guarantees: a finding in memory is told only if it stood, the same word with the same value, at
+//! every look for a while: a core may be in the middle of changing a vCPU's mode. Who looks waits
+//! for nobody.
 
 use crate::cpu::vendor::audit::{self as controls, Outline as _};
 use crate::cpu::{VendorOutline, rdtsc, tsc_hz};

@@ -1,9 +1,9 @@
 //! The local interrupt sources of a vCPU's core, looked over for the audit.
 //!
-//! Guarantees: while the guest runs each entry of the core's local vector table is masked, but the timer's,
-//! which has the vector that the host expects there. No other core can read these registers. So core 0 asks,
-//! without a kick, and the vCPU's own core looks when it next has an exit anyway. A guest can't change an
-//! entry without an exit.
+//! Guarantees: while the guest runs each entry of the core's local vector table is masked, but the
+//! timer's, which has the vector that the host expects there. No other core can read these
+//! registers. So core 0 asks, without a kick, and the vCPU's own core looks when it next has an
+//! exit anyway. A guest can't change an entry without an exit.
 
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::x2apic;

@@ -1,10 +1,11 @@
 //! The part of a vCPU that other cores reach: its mailbox, its core, the routes of its interrupts.
 //!
-//! Guarantees: what is asked for is seen before the vCPU is next entered, since the request is stored
-//! before its core is kicked, and the entry looks at the requests behind the point from which on an NMI ends
-//! it ([the last look](crate::cpu::vendor#the-last-look)). Nothing here waits but [`Guest::ask_and_wait`](crate::vm::guest::Guest::ask_and_wait), which only the holder of the
-//! VM's lock calls, and whose counterparts answer wherever they are: in the guest (by the NMI), before an
-//! entry, and while they wait for that lock.
+//! Guarantees: what is asked for is seen before the vCPU is next entered, since the request is
+//! stored before its core is kicked, and the entry looks at the requests behind the point from
+//! which on an NMI ends it ([the last look](crate::cpu::vendor#the-last-look)). Nothing here waits
+//! but [`Guest::ask_and_wait`](crate::vm::guest::Guest::ask_and_wait), which only the holder of the
+//! VM's lock calls, and whose counterparts answer wherever they are: in the guest (by the NMI),
+//! before an entry, and while they wait for that lock.
 
 use crate::cpu::{self, PerCpu};
 use crate::sched::host_core::HostCore;
@@ -23,8 +24,8 @@ pub struct VcpuRemote {
     pub core: HostCore,
     pub mailbox: Mailbox,
     pub routes: VcpuRoutes,
-    /// A local interrupt source of its core that is wrong, until core 0 has taken it: the register above its
-    /// value; 0: none.
+    /// A local interrupt source of its core that is wrong, until core 0 has taken it: the register
+    /// above its value; 0: none.
     wrong_source: AtomicU64,
     /// [`Addressing`] of its local APIC.
     addressing: AtomicU32,
@@ -71,8 +72,9 @@ impl VcpuRemote {
     }
 
     /// Core 0, by the clock: kicks again for what was asked for half a second ago and isn't done. A
-    /// CPU doesn't lose an NMI; QEMU before 10.2 does, rarely, when it comes to a core that enters or leaves
-    /// its guest (VMRUN and #VMEXIT change `interrupt_request` without the lock under which others set it).
+    /// CPU doesn't lose an NMI; QEMU before 10.2 does, rarely, when it comes to a core that enters
+    /// or leaves its guest (VMRUN and #VMEXIT change `interrupt_request` without the lock under
+    /// which others set it).
     pub fn resend_kick(&self, now: u64) {
         // Not asked again: it may be done by now, and a guest's NMI would come twice.
         if let Some(overdue) = self.mailbox.overdue(now, cpu::tsc_hz() / 2) {
@@ -85,8 +87,8 @@ impl VcpuRemote {
         self.ask(request::CONSOLE);
     }
 
-    /// Core 0: register and value of a local interrupt source that the vCPU's core found wrong since the
-    /// last call. It is to look again, when it has an exit anyway.
+    /// Core 0: register and value of a local interrupt source that the vCPU's core found wrong
+    /// since the last call. It is to look again, when it has an exit anyway.
     pub fn audit_sources(&self) -> Option<(u32, u32)> {
         let wrong = self.wrong_source.swap(0, Ordering::Relaxed);
         self.mailbox.ask(request::SOURCES);

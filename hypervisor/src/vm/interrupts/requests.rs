@@ -97,8 +97,8 @@ impl<C: VirtualCpu> Vcpu<C> {
         if !self.remote.mailbox.change(|s| (s, s.init_pending())) {
             return true;
         }
-        // Before others see that it waits: the guest may have sent itself what wakes a core, and the real
-        // one, which they send from then on, would be left over for the guest.
+        // Before others see that it waits: the guest may have sent itself what wakes a core, and
+        // the real one, which they send from then on, would be left over for the guest.
         self.quiet_core();
         self.forget_arrived();
         if let Found::StartUp(page) = self.remote.mailbox.change(|s| s.acknowledge()) {

@@ -101,9 +101,11 @@ fn one(
             Some(exits) => exits.get(shown.reason.label()).copied().unwrap_or(0),
             None => counters.of(shown.reason),
         };
-        if n < least {
-            let reason = shown.reason.label();
-            wrong.push(format!("{name}: {n} {reason} exits in the ledger, {least} wanted"));
+        if n < least || shown.exact && n > least {
+            let (reason, exactly) =
+                (shown.reason.label(), if shown.exact { "exactly " } else { "" });
+            wrong
+                .push(format!("{name}: {n} {reason} exits in the ledger, {exactly}{least} wanted"));
         }
     }
     for (label, n) in in_window.into_iter().flatten() {

@@ -91,6 +91,15 @@ impl PciBus {
         Ok(())
     }
 
+    /// Does the guest use a function, as it seems by its bus mastering, with neither MSI nor MSI-X
+    /// on?
+    pub fn sends_no_message(&self, index: usize) -> bool {
+        self.config.function(index).is_some_and(|f| {
+            let msi = f.msi().is_some_and(|msi| msi.enabled);
+            f.bus_master() && !f.msix_control().enabled && !msi
+        })
+    }
+
     /// Follows what a configuration write changed.
     fn follow(
         &mut self,
