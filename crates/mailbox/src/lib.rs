@@ -1,24 +1,42 @@
-//! What one core asks of another core's vCPU, as atomics: requests, interrupts, start-up.
+//! What one core asks of another core's vCPU, from the request to the entry behind it.
 //!
-//! Guarantees: what is asked for stays asked for until the vCPU's own core says that it is done; a
-//! vector in the inbox is seen by whoever sees the request for it. Whoever asks stores here first
-//! and kicks the core afterwards; how a core is kicked is the caller's.
-#![no_std]
+//! Guarantees: what is asked for stays asked for until the vCPU's own core says that it is done,
+//! and is seen before the vCPU's guest next runs. A vector in the inbox is seen by whoever sees the
+//! request for it. A vCPU of a shared core that is blocked is looked at when something is asked
+//! that it wakes up for.
+//!
+//! | file | is |
+//! |---|---|
+//! | `lib` | the mailbox: requests, interrupts, start-up state, as atomics |
+//! | `asker` | other cores: store what is asked, then get the core to look |
+//! | `owner` | its own core: do what is asked, and look last of all before an entry |
+//! | `residency` | a shared core: who is resident, who is blocked, which core is to look |
+//! | `queue` | the same core's own part: who waits for what, and who runs next |
+//!
+//! All of it runs under loom as it is (`model`). How a core is reached, and what is done there, are
+//! the caller's, by the traits [`Kick`], [`Reach`], [`Owner`] and [`Entrant`].
+#![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
+
+mod asker;
+mod owner;
+mod queue;
+mod residency;
 
 use delivery::{Startup, VectorSet};
 use sync::{AtomicU32, AtomicU64, Ordering};
 
+pub use asker::Kick;
+pub use owner::{Entrant, Owner};
+pub use queue::{NEVER, Queue, Yield};
+pub use residency::{Reach, Residency};
+
 #[cfg(all(test, loom))]
 mod model;
-
-/// The atomics: the processor's, or loom's, which tries every order that the memory model allows.
-mod sync {
-    #[cfg(not(loom))]
-    pub use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-    #[cfg(loom)]
-    pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-}
+#[cfg(all(test, not(loom)))]
+mod owner_tests;
+#[cfg(all(test, not(loom)))]
+mod shared_tests;
 
 /// What can be asked, one bit each.
 pub mod request {
@@ -37,11 +55,14 @@ pub mod request {
     /// Look over the core's local interrupt sources, for the audit: whenever the vCPU next exits
     /// anyway. Nobody kicks for it.
     pub const SOURCES: u32 = 1 << 6;
+    /// Look who else of the shared core could run.
+    pub const RESCHEDULE: u32 = 1 << 7;
 
     /// What a vCPU that is blocked wakes up for.
     pub const WAKEUPS: u32 = NMI | INBOX | STARTUP | CONSOLE;
-    /// What may wait for as long as the vCPU has no exit.
-    pub const LEISURELY: u32 = SOURCES;
+    /// What may wait for as long as the vCPU has no exit. What the core looks at for others is
+    /// asked for again by [`Residency::watch`](crate::Residency::watch).
+    pub const LEISURELY: u32 = SOURCES | RESCHEDULE;
 }
 
 /// The mailbox of one vCPU.
@@ -82,13 +103,7 @@ impl Mailbox {
     /// What is asked for and not done yet.
     #[inline]
     pub fn requests(&self) -> u32 {
-        self.requests.load(Ordering::SeqCst)
-    }
-
-    /// What is looked at last before the guest is entered: the word of [`Mailbox::requests`].
-    #[inline]
-    pub fn last_look(&self) -> &AtomicU32 {
-        &self.requests
+        self.requests.load(Ordering::Acquire)
     }
 
     /// Is there a request that a blocked vCPU wakes up for?
@@ -97,9 +112,9 @@ impl Mailbox {
         self.requests() & request::WAKEUPS != 0
     }
 
-    /// Asks for something. The caller kicks the core afterwards.
-    pub fn ask(&self, requests: u32) {
-        self.requests.fetch_or(requests, Ordering::SeqCst);
+    /// Stores a request. Who is to see it is told afterwards.
+    fn store(&self, requests: u32) {
+        self.requests.fetch_or(requests, Ordering::AcqRel);
     }
 
     /// These requests are done; only the vCPU's own core says so.
@@ -107,16 +122,23 @@ impl Mailbox {
         self.requests.fetch_and(!requests, Ordering::AcqRel);
     }
 
-    /// Leaves a fixed interrupt in the inbox. The caller kicks the core afterwards.
-    pub fn post(&self, vector: u8) {
+    /// Leaves a fixed interrupt in the inbox. Who is to see it is told afterwards.
+    fn put(&self, vector: u8) {
         if let Some(word) = self.inbox.get(usize::from(vector >> 6)) {
             word.fetch_or(1 << (vector & 63), Ordering::AcqRel);
-            self.ask(request::INBOX);
+            self.store(request::INBOX);
         }
     }
 
+    /// Forgets interrupts and NMIs that were asked for: they are gone with the state of the local
+    /// APIC.
+    pub fn forget_interrupts(&self) {
+        self.done(request::INBOX | request::NMI);
+        self.take_inbox();
+    }
+
     /// The vectors left for it since the last call.
-    pub fn take_inbox(&self) -> VectorSet {
+    fn take_inbox(&self) -> VectorSet {
         let words = self.inbox.each_ref().map(|w| w.swap(0, Ordering::AcqRel));
         VectorSet::from_registers(|i| (words[(i as usize / 2) & 3] >> (32 * (i & 1))) as u32)
     }
@@ -127,8 +149,14 @@ impl Mailbox {
         Startup::from_bits(self.startup.load(Ordering::Acquire)).running()
     }
 
+    /// The vCPU has left its guest for good: nobody waits for it any more.
+    pub fn leave(&self) {
+        self.change(|s| (s.left(), ()));
+        self.done(request::WAKEUPS);
+    }
+
     /// Changes the start-up state; gives what `f` gives besides.
-    pub fn change<R>(&self, f: impl Fn(Startup) -> (Startup, R)) -> R {
+    fn change<R>(&self, f: impl Fn(Startup) -> (Startup, R)) -> R {
         let mut old = self.startup.load(Ordering::Acquire);
         loop {
             let (new, result) = f(Startup::from_bits(old));
@@ -171,9 +199,9 @@ mod tests {
     #[test]
     fn what_is_asked_stays_until_it_is_done() {
         let mailbox = Mailbox::new(true);
-        mailbox.ask(request::FLUSH);
+        mailbox.store(request::FLUSH);
         assert!(!mailbox.has_wakeup());
-        mailbox.ask(request::NMI);
+        mailbox.store(request::NMI);
         assert!(mailbox.has_wakeup());
         mailbox.done(request::NMI);
         assert_eq!(mailbox.requests(), request::FLUSH);
@@ -183,7 +211,7 @@ mod tests {
     fn the_inbox_keeps_every_vector_once() {
         let mailbox = Mailbox::new(true);
         let vectors = [0, 31, 32, 63, 64, 127, 128, 255];
-        vectors.iter().chain(&vectors).for_each(|v| mailbox.post(*v));
+        vectors.iter().chain(&vectors).for_each(|v| mailbox.put(*v));
         assert_eq!(mailbox.requests(), request::INBOX);
         assert_eq!(mailbox.take_inbox(), VectorSet::of(&vectors));
         assert_eq!(mailbox.take_inbox(), VectorSet::EMPTY);
@@ -192,7 +220,7 @@ mod tests {
     #[test]
     fn a_restart_forgets_what_was_asked() {
         let mailbox = Mailbox::new(true);
-        mailbox.post(0x41);
+        mailbox.put(0x41);
         mailbox.restart(false);
         assert_eq!((mailbox.requests(), mailbox.running()), (0, false));
         assert!(mailbox.take_inbox().is_empty());
@@ -203,7 +231,7 @@ mod tests {
     #[test]
     fn a_request_is_overdue_once_in_a_while_and_only_if_it_stood_all_the_time() {
         let mailbox = Mailbox::new(true);
-        mailbox.ask(request::NMI);
+        mailbox.store(request::NMI);
         assert_eq!(mailbox.overdue(0, 10), None);
         assert_eq!(mailbox.overdue(10, 10), None);
         assert_eq!(mailbox.overdue(11, 10), Some(request::NMI));
@@ -211,7 +239,7 @@ mod tests {
         assert_eq!(mailbox.overdue(22, 10), Some(request::NMI));
         // Done, and another one asked for: that one is new.
         mailbox.done(request::NMI);
-        mailbox.ask(request::FLUSH);
+        mailbox.store(request::FLUSH);
         assert_eq!(mailbox.overdue(40, 10), None);
         assert_eq!(mailbox.overdue(50, 10), None);
         assert_eq!(mailbox.overdue(51, 10), Some(request::FLUSH));
@@ -220,11 +248,12 @@ mod tests {
     #[test]
     fn what_may_wait_is_never_overdue_and_hides_nothing_that_is() {
         let mailbox = Mailbox::new(true);
-        mailbox.ask(request::SOURCES);
+        mailbox.ask_at_leisure(request::SOURCES);
+        mailbox.store(request::RESCHEDULE);
         assert!(!mailbox.has_wakeup());
         assert_eq!(mailbox.overdue(0, 10), None);
         assert_eq!(mailbox.overdue(20, 10), None);
-        mailbox.ask(request::FLUSH);
+        mailbox.store(request::FLUSH);
         assert_eq!(mailbox.overdue(21, 10), None);
         assert_eq!(mailbox.overdue(31, 10), None);
         assert_eq!(mailbox.overdue(32, 10), Some(request::FLUSH));
@@ -233,7 +262,7 @@ mod tests {
     #[test]
     fn nobody_is_waited_for_that_does_not_run() {
         let mailbox = Mailbox::new(false);
-        mailbox.ask(request::NMI);
+        mailbox.store(request::NMI);
         assert_eq!(mailbox.overdue(0, 10), None);
         assert_eq!(mailbox.overdue(100, 10), None);
     }

@@ -1,11 +1,15 @@
 //! The host's core that a vCPU runs on: its own, or one that it shares.
 //!
-//! Whether a vCPU shares its core is decided here, by which of the two it was given at boot. What other
-//! cores do about it is in this file; what its own core does about it is in `vm/residency.rs`.
+//! Whether a vCPU shares its core is decided here and nowhere else, by which of the two it was
+//! given at boot; whoever has to know asks [`HostCore::slot`]. What other cores do about it is in
+//! this file; what its own core does about it is in `vm/residency.rs`.
 
 use crate::cpu::{self, PerCpu, x2apic};
-use crate::interrupts;
-use crate::sched::run_queue::Slot;
+use crate::interrupts::{self, vectors::host_vectors};
+use crate::sched::shared_core::SharedCore;
+use mailbox::Kick;
+use proto::Policy;
+use routing::VcpuRoutes;
 
 /// The core of one vCPU.
 pub enum HostCore {
@@ -15,20 +19,41 @@ pub enum HostCore {
     Shared(Slot),
 }
 
+/// The run-queue slot of a vCPU on a core that it shares.
+pub struct Slot {
+    pub core: &'static SharedCore,
+    /// Its place in the queue.
+    pub index: usize,
+}
+
 impl HostCore {
-    /// Is everything that is sent to the core for this vCPU?
-    #[inline]
-    pub fn is_dedicated(&self) -> bool {
-        matches!(self, HostCore::Dedicated(_))
+    /// The next slot of a shared core.
+    pub fn shared(core: &'static SharedCore) -> Self {
+        HostCore::Shared(Slot { core, index: core.queue.take_slot() })
     }
 
-    /// Something was asked of the vCPU: it looks before its guest runs again. `wakeup`: it is something
-    /// that a blocked vCPU wakes up for.
-    pub fn kick(&self, wakeup: bool) {
+    /// The vCPU's slot; `None`: everything that is sent to the core is for this vCPU.
+    #[inline]
+    pub fn slot(&self) -> Option<&Slot> {
         match self {
-            HostCore::Dedicated(core) if core.apic_id != cpu::this().apic_id => core.kick(),
-            HostCore::Dedicated(_) => {}
-            HostCore::Shared(slot) => slot.kick(wakeup),
+            HostCore::Dedicated(_) => None,
+            HostCore::Shared(slot) => Some(slot),
+        }
+    }
+
+    /// Its APIC id.
+    pub fn apic_id(&self) -> u32 {
+        match self {
+            HostCore::Dedicated(core) => core.apic_id,
+            HostCore::Shared(slot) => slot.core.queue.apic_id,
+        }
+    }
+
+    /// The routes that lead to the vCPU there, none yet.
+    pub fn routes(&self, policy: Policy) -> VcpuRoutes {
+        match self {
+            HostCore::Dedicated(core) => VcpuRoutes::dedicated(core.apic_id, host_vectors(policy)),
+            HostCore::Shared(slot) => VcpuRoutes::shared(&slot.core.routes, slot.index),
         }
     }
 
@@ -36,23 +61,31 @@ impl HostCore {
     pub fn resend_kick(&self, wakeup: bool) {
         match self {
             HostCore::Dedicated(core) => core.kick(),
-            HostCore::Shared(slot) => slot.resend_kick(wakeup),
+            HostCore::Shared(slot) => slot.core.queue.resend_kick(slot.index, wakeup),
+        }
+    }
+}
+
+impl Kick for HostCore {
+    fn kick(&self, wakeup: bool) {
+        match self {
+            HostCore::Dedicated(core) if core.apic_id != cpu::this().apic_id => core.kick(),
+            HostCore::Dedicated(_) => {}
+            HostCore::Shared(slot) => slot.core.queue.kick(slot.index, wakeup),
         }
     }
 
-    /// Wakes a vCPU that waits for its start-up.
-    pub fn wake(&self) {
+    fn wake(&self) {
         match self {
             HostCore::Dedicated(core) => x2apic::send_ipi(core.apic_id, interrupts::WAKE),
-            HostCore::Shared(slot) => slot.kick(true),
+            HostCore::Shared(slot) => slot.core.queue.kick(slot.index, true),
         }
     }
 
-    /// Is the vCPU in its guest, or about to be?
-    pub fn is_resident(&self) -> bool {
+    fn is_resident(&self) -> bool {
         match self {
             HostCore::Dedicated(_) => true,
-            HostCore::Shared(slot) => slot.is_resident(),
+            HostCore::Shared(slot) => slot.core.queue.is_resident(slot.index),
         }
     }
 }

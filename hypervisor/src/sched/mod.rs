@@ -3,3 +3,4 @@
 pub mod fiber;
 pub mod host_core;
 pub mod run_queue;
+pub mod shared_core;

@@ -11,6 +11,7 @@ use crate::pci::assignment::Assignment;
 use crate::sched::fiber::Suspended;
 use crate::sched::host_core::HostCore;
 use crate::sched::run_queue::Member;
+use crate::sched::shared_core::SharedCore;
 use crate::vm::board::Board;
 use crate::vm::contents::Contents;
 use crate::vm::core_slot::CoreSlot;
@@ -28,7 +29,6 @@ use crate::vm::interrupts::shadow_pages::Shadows;
 use crate::vm::interrupts::vcpu_shadow::Shadow;
 use crate::vm::memory::{Memory, Tables};
 use crate::vm::pc::Pc;
-use crate::vm::shared_core::SharedCore;
 use crate::vm::{LEDGER_PAGES, Vcpu, Vm};
 use crate::{console, cpu, iommu};
 use ::iommu::Bdf;
@@ -117,8 +117,7 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
             let vcpu = Box::into_raw(vcpu);
             // SAFETY: the stack was just made, and the vCPU is the fiber's and its core's alone.
             let fiber = unsafe { Suspended::new(stack, cores::share, vcpu as usize) };
-            let HostCore::Shared(slot) = &remote.core else { continue };
-            queue.push(Member { slot, mailbox: &remote.mailbox, weight, fiber });
+            queue.push(Member { mailbox: &remote.mailbox, weight, fiber });
             members.push(vcpu);
         }
         core.routes.reserve(sources);
@@ -174,13 +173,10 @@ impl Builder<'_> {
         }
         let nested_root = tables.nested_root();
         tables.close();
-        let remote = |(id, cpu): (usize, &&'static PerCpu)| match self
-            .shared
-            .iter()
-            .find(|core| core.queue.index == cpu.index)
-        {
-            Some(core) => VcpuRemote::shared(core, id == 0),
-            None => VcpuRemote::dedicated(cpu, policy, id == 0),
+        let remote = |(id, cpu): (usize, &&'static PerCpu)| {
+            let shared = self.shared.iter().find(|core| core.queue.index == cpu.index);
+            let core = shared.map_or(HostCore::Dedicated(cpu), |core| HostCore::shared(core));
+            VcpuRemote::new(core, policy, id == 0)
         };
         let board = Board::new(tables, Shadows::new(frames));
         let pci = PciBus::new(config, devices, self.pci);
@@ -234,9 +230,9 @@ impl Builder<'_> {
         let pm_timer = self.machine.pm_timer.map(|timer| timer.port);
         // An ASID for each vCPU of a core: two may be of one VM, and have other page tables.
         let remote = &vm.guest.remotes[id];
-        let (shared, asid, timer) = match &remote.core {
-            HostCore::Dedicated(_) => (false, 1, GuestTimer::of_core()),
-            HostCore::Shared(slot) => (true, slot.index as u32 + 1, GuestTimer::of_slot()),
+        let (shared, asid, timer) = match remote.core.slot() {
+            None => (false, 1, GuestTimer::of_core()),
+            Some(slot) => (true, slot.index as u32 + 1, GuestTimer::of_slot()),
         };
         let traits = VendorTraits {
             completions_exit: vm.guest.policy == Policy::EliDelivery,

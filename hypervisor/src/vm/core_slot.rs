@@ -1,8 +1,6 @@
-//! Whether a vCPU has its core to itself or shares it, and whose vectors its devices' interrupts
-//! come by.
+//! The slot of a vCPU that shares its core, and whose vectors its devices' interrupts come by.
 
-use crate::sched::host_core::HostCore;
-use crate::sched::run_queue::Slot;
+use crate::sched::host_core::{HostCore, Slot};
 
 /// The slot of a vCPU in its core's run queue, if it shares the core.
 pub struct CoreSlot {
@@ -14,10 +12,8 @@ pub struct CoreSlot {
 impl CoreSlot {
     /// Of a vCPU that runs on this core.
     pub fn of(core: &'static HostCore) -> Self {
-        match core {
-            HostCore::Dedicated(_) => CoreSlot { slot: None, owns_vectors: true },
-            HostCore::Shared(slot) => CoreSlot { slot: Some(slot), owns_vectors: false },
-        }
+        let slot = core.slot();
+        CoreSlot { slot, owns_vectors: slot.is_none() }
     }
 
     /// Its slot in its core's run queue; `None`: it has the core to itself.

@@ -4,8 +4,8 @@ use crate::cpu::VendorCpu;
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::{self, rdtsc};
 use crate::iommu::fault_interrupt;
+use crate::sched::shared_core::SharedCore;
 use crate::vm::Vcpu;
-use crate::vm::shared_core::SharedCore;
 use arrayvec::ArrayVec;
 use core::sync::atomic::Ordering;
 

@@ -10,7 +10,6 @@ use crate::vm::ending::Cause;
 use crate::vm::stop::Stop;
 use crate::vm::{Vcpu, Vm};
 use core::sync::atomic::{AtomicUsize, Ordering};
-use mailbox::request;
 
 /// VMs that ended and were reported.
 static ENDED: AtomicUsize = AtomicUsize::new(0);
@@ -56,14 +55,13 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.cpu.prepare_core();
         // An end that came before the mailbox was as new isn't asked for any more.
         let ends = self.vm.ending.begun();
-        let runs = !ends && (self.remote.mailbox.running() || self.wait());
+        let runs = !ends && (self.remote.mailbox.running() || self.remote.mailbox.wait(self));
         if runs && let Some(stop) = self.run() {
             let cause = Cause { stop, vcpu: self.id, rip: self.cpu.rip() };
             self.vm.end(cause);
         }
         // Nobody waits for this vCPU's answer any more.
-        self.remote.mailbox.change(|s| (s.left(), ()));
-        self.remote.mailbox.done(request::WAKEUPS);
+        self.remote.mailbox.leave();
         self.meet();
         let cause = self.vm.ending.cause();
         let again = self.vm.restarts && cause.is_some_and(|c| c.stop.resets());

@@ -26,7 +26,6 @@ pub mod pc;
 mod pc_access;
 mod report;
 mod residency;
-pub mod shared_core;
 pub mod stop;
 
 use crate::cpu::vendor::{Start, VirtualCpu};

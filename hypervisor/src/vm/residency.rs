@@ -12,12 +12,13 @@
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::{self, control, rdtsc, x2apic};
 use crate::interrupts;
-use crate::sched::run_queue::{NEVER, Slot, Yield};
+use crate::sched::host_core::Slot;
 use crate::vm::Vcpu;
+use crate::vm::interrupts::routing::Units;
 use core::sync::atomic::Ordering;
 use delivery::{FIRST_RESERVED, Mode, VectorSet, class};
 use ledger::Reason;
-use mailbox::request;
+use mailbox::{NEVER, Yield, request};
 
 const HLT: [u8; 1] = [0xF4];
 /// How often a vCPU that waits for another one's step looks, by second.
@@ -42,24 +43,31 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     fn preempt_if_due(&mut self, slot: &'static Slot) -> bool {
         self.take_reserved();
-        let over = slot.queue.slice_is_over(rdtsc());
-        if over {
+        let mut over = false;
+        // Again when it is back: nobody has looked for others since it is resident.
+        while self.slice_is_over(slot) {
             self.yield_core(slot, Yield::Ready);
+            over = true;
         }
         if !self.slot.owns_vectors() {
             self.claim_vectors(slot);
         }
         let now = rdtsc();
         self.expire_timer(now);
-        self.cpu.watch_halt(slot.queue.contested());
-        slot.queue.arm(now, self.timer.deadline());
+        let contested = slot.core.queue.arm(now, self.timer.deadline());
+        self.cpu.watch_halt(contested);
         over
+    }
+
+    /// Is the core to be given to another?
+    fn slice_is_over(&self, slot: &Slot) -> bool {
+        slot.core.queue.slice_is_over(&self.remote.mailbox, rdtsc())
     }
 
     /// Gives the core to others; back when it is chosen again.
     pub(super) fn yield_core(&mut self, slot: &'static Slot, why: Yield) {
         self.leave_core(slot);
-        slot.queue.yield_core(slot.index, why);
+        slot.core.queue.yield_core(slot.index, why);
         self.return_to_core(slot);
     }
 
@@ -68,16 +76,16 @@ impl<C: VirtualCpu> Vcpu<C> {
         if self.mode.current() != Mode::Injection {
             self.change_mode(Mode::Injection);
         }
-        if let (true, Some(routes)) = (self.slot.owns_vectors(), self.remote.routes.of_core()) {
-            routes.retarget_to_aliases(slot.index);
+        if self.slot.owns_vectors() {
+            slot.core.routes.retarget_to_aliases(&Units, slot.index);
             self.slot.set_owns_vectors(false);
         }
         self.drain_core();
         if self.apic.deliverable().is_some() {
-            slot.interrupt_waits();
+            slot.core.queue.interrupt_waits(slot.index);
         }
         self.cpu.leave_core();
-        slot.queue.clear_resident();
+        slot.core.queue.clear_resident();
         cpu::this().vm.store(cpu::NO_VM, Ordering::Relaxed);
     }
 
@@ -94,12 +102,12 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// It has the core again, or for the first time.
     pub(super) fn return_to_core(&mut self, slot: &'static Slot) {
-        slot.queue.set_resident(slot.index);
+        slot.core.queue.set_resident(slot.index);
         cpu::this().vm.store(self.vm.guest.index, Ordering::Relaxed);
         self.claim_vectors(slot);
         self.cpu.return_to_core();
         self.ledger.slices = self.ledger.slices.wrapping_add(1);
-        if let Some(ticks) = slot.take_wait() {
+        if let Some(ticks) = slot.core.queue.take_wait(slot.index) {
             self.ledger.waited(ticks);
         }
     }
@@ -107,10 +115,9 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Has its devices' interrupts come by its own vectors, if nobody else's can any more. Until
     /// then it stays in injection mode.
     fn claim_vectors(&mut self, slot: &'static Slot) {
-        if let Some(routes) = self.remote.routes.of_core() {
-            let owns = routes.retarget_to_guest(slot.index, || self.drain_core());
-            self.slot.set_owns_vectors(owns);
-        }
+        let drain = || self.drain_core();
+        let owns = slot.core.routes.retarget_to_guest(&Units, slot.index, drain);
+        self.slot.set_owns_vectors(owns);
     }
 
     /// In injection mode: what is pending in the local APIC goes to whom it is for.
@@ -141,7 +148,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             self.leave_core(slot);
             let awake = self.has_wakeup();
             if !awake {
-                slot.queue.yield_core(slot.index, Yield::Block(self.timer.deadline()));
+                slot.core.queue.yield_core(slot.index, Yield::Block(self.timer.deadline()));
             }
             self.return_to_core(slot);
             if awake || self.has_wakeup() {
@@ -154,11 +161,8 @@ impl<C: VirtualCpu> Vcpu<C> {
     fn has_wakeup(&mut self) -> bool {
         self.expire_timer(rdtsc());
         let mailbox = &self.remote.mailbox;
-        if mailbox.requests() & request::INBOX != 0 {
-            mailbox.done(request::INBOX);
-            self.open_inbox();
-        }
-        self.take_nmi_request();
+        mailbox.open_inbox(self);
+        mailbox.take_nmi(self);
         let asked = mailbox.requests() & (request::STARTUP | request::CONSOLE) != 0
             || self.nmi_waits && self.cpu.nmi_possible();
         let priority = class(self.cpu.task_priority());
@@ -169,11 +173,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// While it waits for a start-up: until somebody asks for something, or wakes the core.
     pub(super) fn block_until_woken(&mut self) {
         match self.slot() {
-            Some(slot) => {
-                self.yield_core(slot, Yield::Block(NEVER));
-                // It hears of nothing else.
-                self.remote.mailbox.done(request::WAKEUPS);
-            }
+            Some(slot) => self.yield_core(slot, Yield::Block(NEVER)),
             None => interrupts::sleep_until_woken(),
         }
     }
@@ -207,7 +207,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     pub(super) fn yield_if_due(&mut self) {
         if let Some(slot) = self.slot() {
             self.take_pending();
-            if slot.queue.slice_is_over(rdtsc()) {
+            if self.slice_is_over(slot) {
                 self.yield_core(slot, Yield::Ready);
             }
         }
@@ -217,8 +217,8 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// have their time slices.
     pub(super) fn yield_to_lock_holder(&mut self) {
         if let Some(slot) = self.slot()
-            && slot.is_resident()
-            && slot.queue.slice_is_over(rdtsc())
+            && slot.core.queue.is_resident(slot.index)
+            && self.slice_is_over(slot)
         {
             self.yield_core(slot, Yield::Ready);
         }

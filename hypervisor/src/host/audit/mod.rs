@@ -16,7 +16,6 @@ mod vcpus;
 use crate::cpu::{self, VendorOutline, rdtsc};
 use crate::vm::counters::CounterPage;
 use crate::vm::ending::Cause;
-use crate::vm::interrupts::routing::ExpectedVectors;
 use crate::vm::memory::{DEVICE, Outlines};
 use crate::vm::pc::Pc;
 use crate::vm::stop::Finding;
@@ -33,6 +32,7 @@ use paging::audit::{self as table, Region};
 use paging::{Access, Format};
 use proto::Record;
 use read::{Looked, word};
+use routing::ExpectedVectors;
 use spin::MutexGuard;
 
 /// The most entries to look at in a call.

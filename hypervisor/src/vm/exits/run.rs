@@ -9,8 +9,10 @@ use crate::cpu::{self, machine_check, rdtsc};
 use crate::vm::Vcpu;
 use crate::vm::exceptions::{GENERAL_PROTECTION, UNDEFINED};
 use crate::vm::stop::{Fault, Stop};
+use core::sync::atomic::AtomicU32;
 use delivery::Mode;
 use ledger::Reason;
+use mailbox::Entrant;
 
 /// INVD; WBINVD is as long, and is found by decoding.
 const INVD: [u8; 2] = [0x0F, 0x08];
@@ -26,55 +28,77 @@ fn dawdle() {
     }
 }
 
+/// A vCPU in its loop.
+struct Loop<'a, C: VirtualCpu> {
+    vcpu: &'a mut Vcpu<C>,
+    /// Since when the host has the core, by the TSC.
+    left: u64,
+}
+
+impl<C: VirtualCpu> Entrant for Loop<'_, C> {
+    #[inline(always)]
+    fn maybe_preempt(&mut self) {
+        if self.vcpu.maybe_preempt() {
+            // Time without the core isn't the host's.
+            self.left = rdtsc();
+        }
+    }
+
+    #[inline(always)]
+    fn attend(&mut self) -> bool {
+        self.vcpu.remote.mailbox.attend(self.vcpu)
+    }
+
+    #[inline(always)]
+    fn prepare(&mut self) {
+        let vcpu = &mut *self.vcpu;
+        if vcpu.mode.current() != Mode::Dedicated {
+            vcpu.prepare_delivery();
+        }
+        if vcpu.nmi_waits {
+            vcpu.raise_waiting_nmi();
+        }
+        let ledger = &mut *vcpu.ledger;
+        ledger.entries = ledger.entries.wrapping_add(1);
+        ledger.host_cycles = ledger.host_cycles.wrapping_add(rdtsc().wrapping_sub(self.left));
+        #[cfg(feature = "plant")]
+        dawdle();
+    }
+
+    #[inline(always)]
+    fn enter(&mut self, requests: &AtomicU32) -> bool {
+        let entered = self.vcpu.cpu.enter(requests) == Entry::Exited;
+        if !entered {
+            let ledger = &mut *self.vcpu.ledger;
+            ledger.entries = ledger.entries.wrapping_sub(1);
+        }
+        self.left = rdtsc();
+        entered
+    }
+}
+
 impl<C: VirtualCpu> Vcpu<C> {
     /// Runs the guest on this core until it ends its VM; `None`: another vCPU did.
     pub(in crate::vm) fn run(&mut self) -> Option<Stop> {
-        let (mailbox, mut left) = (&self.remote.mailbox, rdtsc());
-        loop {
-            if self.maybe_preempt() {
-                // Time without the core isn't the host's.
-                left = rdtsc();
-            }
-            if mailbox.requests() != 0 {
-                if !self.attend() {
-                    return None;
-                }
-                // It was descheduled meanwhile, and the timer is set for another; or what it did
-                // woke another of its core.
+        let mailbox = &self.remote.mailbox;
+        let mut run = Loop { vcpu: self, left: rdtsc() };
+        while mailbox.run_guest(&mut run) {
+            let vcpu = &mut *run.vcpu;
+            if vcpu.quick_ipi() {
+                vcpu.ledger.count(Reason::Ipi);
                 continue;
             }
-            if self.mode.current() != Mode::Dedicated {
-                self.prepare_delivery();
-            }
-            if self.nmi_waits {
-                self.raise_waiting_nmi();
-            }
-            let ledger = &mut *self.ledger;
-            ledger.entries = ledger.entries.wrapping_add(1);
-            ledger.host_cycles = ledger.host_cycles.wrapping_add(rdtsc().wrapping_sub(left));
-            #[cfg(feature = "plant")]
-            dawdle();
-            if self.cpu.enter(mailbox.last_look()) == Entry::Aborted {
-                // No entry, but something is asked for.
-                self.ledger.entries = self.ledger.entries.wrapping_sub(1);
-                left = rdtsc();
-                continue;
-            }
-            left = rdtsc();
-            if self.quick_ipi() {
-                self.ledger.count(Reason::Ipi);
-                continue;
-            }
-            let exit = self.cpu.exit();
-            self.note_accepted();
-            match self.handle(exit) {
-                Ok(reason) => self.ledger.count(reason),
+            let exit = vcpu.cpu.exit();
+            vcpu.note_accepted();
+            match vcpu.handle(exit) {
+                Ok(reason) => vcpu.ledger.count(reason),
                 Err((reason, stop)) => {
-                    self.ledger.count(reason);
+                    vcpu.ledger.count(reason);
                     return Some(stop);
                 }
             }
         }
+        None
     }
 
     /// In the image of the audit's tests: wrong entries at the guest's wish.

@@ -1,11 +1,12 @@
 //! The state of a vCPU's local APIC timer: the core's own, or a virtual one.
 
 use crate::cpu::{self, rdtsc};
-use crate::sched::run_queue::NEVER;
 use delivery::{TimerSetup, VirtualTimer};
+use mailbox::NEVER;
 
 /// The most ticks a second that a periodic timer gets where several vCPUs share the core, and each
-/// tick has to go through the host's deadlines: between two of them the guest must come to execute something.
+/// tick has to go through the host's deadlines: between two of them the guest must come to execute
+/// something.
 const SHORTEST_SHARED_PERIOD_HZ: u64 = 5_000;
 
 /// The timer of one vCPU.

@@ -1,15 +1,16 @@
-//! Physical interrupts that reach the host on a core with a vCPU: whom each is for, and what it counts as.
+//! Physical interrupts that reach the host on a core with a vCPU: whom each is for, and what it
+//! counts as.
 //!
-//! Guarantees: an interrupt of the vCPU's own becomes pending in its virtual local APIC; one of another
-//! vCPU of the core is left in that one's inbox.
+//! Guarantees: an interrupt of the vCPU's own becomes pending in its virtual local APIC; one of
+//! another vCPU of the core is left in that one's inbox.
 
 use crate::cpu::rdtsc;
 use crate::cpu::vendor::VirtualCpu;
 use crate::interrupts;
 use crate::iommu::fault_interrupt;
-use crate::sched::run_queue::Slot;
+use crate::sched::host_core::Slot;
+use crate::sched::shared_core::SharedCore;
 use crate::vm::Vcpu;
-use crate::vm::interrupts::routing::CoreRoutes;
 use delivery::{Arrived, VectorSet};
 use ledger::Reason;
 
@@ -33,9 +34,9 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// A physical interrupt, completed in the local APIC, goes to whom it is for.
     pub(in crate::vm) fn receive(&mut self, vector: u8) -> Reason {
-        match (self.remote.routes.of_core(), self.slot()) {
-            (Some(routes), Some(slot)) => self.receive_shared(routes, slot, vector),
-            _ => self.receive_dedicated(vector),
+        match self.slot() {
+            Some(slot) => self.receive_shared(slot, vector),
+            None => self.receive_dedicated(vector),
         }
     }
 
@@ -55,15 +56,16 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
-    fn receive_shared(&mut self, routes: &CoreRoutes, slot: &Slot, vector: u8) -> Reason {
+    fn receive_shared(&mut self, slot: &Slot, vector: u8) -> Reason {
+        let SharedCore { queue, routes } = slot.core;
         match routes.arrived(vector) {
             Arrived::Host if vector == interrupts::TIMER => {
-                slot.queue.fired();
+                queue.fired();
                 let now = rdtsc();
                 if self.timer.deadline() <= now {
                     self.expire_timer(now);
                     Reason::TimerInterrupt
-                } else if slot.queue.slice_is_over(now) {
+                } else if queue.slice_is_over(&self.remote.mailbox, now) {
                     Reason::SliceEnd
                 } else {
                     Reason::OtherVcpu
@@ -80,7 +82,7 @@ impl<C: VirtualCpu> Vcpu<C> {
                 vectors.highest().map_or(Reason::HostInterrupt, |v| self.reason_of(v))
             }
             Arrived::Of { slot: of, vectors } => {
-                slot.queue.post(of, vectors.iter());
+                queue.post(of, vectors.iter());
                 Reason::OtherVcpu
             }
             Arrived::Nobody => {

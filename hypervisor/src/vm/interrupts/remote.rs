@@ -7,15 +7,13 @@
 //! VM's lock calls, and whose counterparts answer wherever they are: in the guest (by the NMI),
 //! before an entry, and while they wait for that lock.
 
-use crate::cpu::{self, PerCpu};
+use crate::cpu;
 use crate::sched::host_core::HostCore;
-use crate::sched::run_queue::Slot;
-use crate::vm::interrupts::routing::VcpuRoutes;
-use crate::vm::shared_core::SharedCore;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use delivery::{Addressing, LocalApic, Signal, Startup};
 use mailbox::{Mailbox, request};
 use proto::Policy;
+use routing::VcpuRoutes;
 
 /// What other cores reach of a vCPU.
 pub struct VcpuRemote {
@@ -32,24 +30,10 @@ pub struct VcpuRemote {
 }
 
 impl VcpuRemote {
-    /// Of a vCPU that has this core to itself.
-    pub fn dedicated(cpu: &'static PerCpu, policy: Policy, boot_processor: bool) -> Self {
-        let apic_id = cpu.apic_id;
-        let routes = VcpuRoutes::dedicated(apic_id, policy);
-        let core = HostCore::Dedicated(cpu);
-        VcpuRemote::new(apic_id, core, boot_processor, routes)
-    }
-
-    /// Of the next vCPU of a shared core.
-    pub fn shared(core: &'static SharedCore, boot_processor: bool) -> Self {
-        let slot = Slot::new(&core.queue);
-        let routes = VcpuRoutes::shared(&core.routes, slot.index);
-        let (apic_id, core) = (core.queue.apic_id, HostCore::Shared(slot));
-        VcpuRemote::new(apic_id, core, boot_processor, routes)
-    }
-
-    fn new(apic_id: u32, core: HostCore, boot_processor: bool, routes: VcpuRoutes) -> Self {
+    /// Of a vCPU that runs on this core.
+    pub fn new(core: HostCore, policy: Policy, boot_processor: bool) -> Self {
         let addressing = AtomicU32::new(LocalApic::new(0).addressing().bits());
+        let (apic_id, routes) = (core.apic_id(), core.routes(policy));
         let mailbox = Mailbox::new(boot_processor);
         let wrong_source = AtomicU64::new(0);
         VcpuRemote { apic_id, core, mailbox, routes, wrong_source, addressing }
@@ -67,8 +51,7 @@ impl VcpuRemote {
 
     /// Asks, and gets the core out of its guest.
     pub fn ask(&self, requests: u32) {
-        self.mailbox.ask(requests);
-        self.core.kick(requests & request::WAKEUPS != 0);
+        self.mailbox.ask(&self.core, requests);
     }
 
     /// Core 0, by the clock: kicks again for what was asked for half a second ago and isn't done. A
@@ -91,7 +74,7 @@ impl VcpuRemote {
     /// since the last call. It is to look again, when it has an exit anyway.
     pub fn audit_sources(&self) -> Option<(u32, u32)> {
         let wrong = self.wrong_source.swap(0, Ordering::Relaxed);
-        self.mailbox.ask(request::SOURCES);
+        self.mailbox.ask_at_leisure(request::SOURCES);
         (wrong != 0).then_some(((wrong >> 32) as u32, wrong as u32))
     }
 
@@ -103,23 +86,11 @@ impl VcpuRemote {
 
     /// Raises an NMI in the guest.
     pub fn nmi(&self) {
-        if self.mailbox.running() {
-            self.ask(request::NMI);
-        }
+        self.mailbox.ask_nmi(&self.core);
     }
 
     /// INIT, start-up or stop, as `f` has it.
     pub fn signal(&self, f: impl Fn(Startup) -> (Startup, Signal)) {
-        // Stored first: whoever sees the new state has the request, too.
-        self.mailbox.ask(request::STARTUP);
-        match self.mailbox.change(f) {
-            Signal::None => {}
-            Signal::Kick => self.ask(request::STARTUP),
-            Signal::Wake => {
-                // Asked again: it may have looked between the question and the new state.
-                self.mailbox.ask(request::STARTUP);
-                self.core.wake();
-            }
-        }
+        self.mailbox.signal(&self.core, f);
     }
 }

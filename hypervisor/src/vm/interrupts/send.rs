@@ -24,11 +24,10 @@ impl Guest {
         let Some(vcpu) = self.remotes.get(target).filter(|v| v.mailbox.running()) else { return };
         // The receiver may be in any mode by the time it arrives: then the host takes it.
         let own = self.policy == Policy::Direct && is_ordinary(vector);
-        if vcpu.core.is_dedicated() && (own || carries_itself(self.policy, vector)) {
+        if vcpu.core.slot().is_none() && (own || carries_itself(self.policy, vector)) {
             x2apic::send_ipi(vcpu.apic_id, vector);
         } else {
-            vcpu.mailbox.post(vector);
-            vcpu.core.kick(true);
+            vcpu.mailbox.post(&vcpu.core, vector);
         }
     }
 
@@ -44,12 +43,7 @@ impl Guest {
             vcpu.ask(requests);
         }
         for vcpu in others() {
-            while vcpu.mailbox.running()
-                && vcpu.core.is_resident()
-                && vcpu.mailbox.requests() & requests != 0
-            {
-                core::hint::spin_loop();
-            }
+            vcpu.mailbox.wait_until_done(&vcpu.core, requests, core::hint::spin_loop);
         }
     }
 

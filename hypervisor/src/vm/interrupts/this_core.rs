@@ -5,8 +5,8 @@ use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::x2apic;
 use crate::interrupts;
 use crate::vm::interrupts::guest_timer::GuestTimer;
-use crate::vm::interrupts::routing::VcpuRoutes;
 use delivery::{Core, VectorSet};
+use routing::VcpuRoutes;
 
 /// The core as the virtual local APIC sees it: the parts of the physical one that hold
 /// guest state.

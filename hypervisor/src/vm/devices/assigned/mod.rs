@@ -19,12 +19,14 @@ use crate::vm::board::Board;
 use crate::vm::devices::registers::device_load;
 use crate::vm::guest::Guest;
 use crate::vm::here::Here;
+use crate::vm::interrupts::routing::Units;
 use crate::vm::stop::Fault;
 use ::iommu::Bdf;
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::ops::Range;
+use routing::unbind;
 use virtual_pc::msix::{self, Entry, Table};
 use virtual_pc::pci::{Addresses, AssignedFunction, BarInfo, Bus, MsixLayout};
 
@@ -62,7 +64,7 @@ struct Source {
 #[derive(Clone, Copy)]
 struct Route {
     vcpu: usize,
-    /// What [`VcpuRoutes::bind`] gave.
+    /// What [`rebind`](routing::rebind) gave.
     bound: u8,
     /// The vector the guest asked for.
     guest: u8,
@@ -182,12 +184,15 @@ impl AssignedDevice {
     /// Stops the device for good: no DMA, no interrupts.
     pub fn stop(&mut self, guest: &Guest, pci: &Pci) {
         self.quiesce(pci);
-        for s in &self.sources {
-            if let Some(r) = s.route {
-                guest.remotes[r.vcpu].routes.begin_unbind(self.bdf, s.irte);
+        for s in &mut self.sources {
+            match s.route.take() {
+                Some(r) => {
+                    let bound = (&guest.remotes[r.vcpu].routes, r.bound);
+                    unbind(&Units, (self.bdf, s.irte), bound);
+                }
+                // An error leaves the entry; its vector then finds nobody on the core.
+                None => drop(iommu::clear_irte(self.bdf, s.irte)),
             }
-            // An error leaves the entry; its vector then finds nobody on the core.
-            let _ = iommu::clear_irte(self.bdf, s.irte);
         }
         let _ = iommu::detach(self.bdf);
     }
@@ -307,10 +312,8 @@ impl PciBus {
         for d in &mut self.devices {
             for s in &mut d.sources {
                 if let Some(r) = s.route.take() {
-                    here.guest.remotes[r.vcpu].routes.begin_unbind(d.bdf, s.irte);
-                    // An error leaves the entry to send what nobody takes.
-                    let _ = iommu::clear_irte(d.bdf, s.irte);
-                    here.guest.remotes[r.vcpu].routes.end_unbind(r.bound);
+                    let bound = (&here.guest.remotes[r.vcpu].routes, r.bound);
+                    unbind(&Units, (d.bdf, s.irte), bound);
                 }
             }
             if let Some(m) = &mut d.msix {

@@ -7,9 +7,11 @@ use crate::pci::msi;
 use crate::vm::board::Board;
 use crate::vm::guest::Guest;
 use crate::vm::here::Here;
+use crate::vm::interrupts::routing::Units;
 use crate::vm::stop::{Fault, Incident};
 use ::iommu::Bdf;
 use delivery::VectorSet;
+use routing::rebind;
 use virtual_pc::pci::Msi;
 
 impl PciBus {
@@ -108,8 +110,7 @@ impl PciBus {
     }
 }
 
-/// Sends a source's interrupts elsewhere. Both vectors mean what they meant until the unit has
-/// forgotten the old route: an interrupt arrives by one of the two, and by one only.
+/// Sends a source's interrupts elsewhere.
 fn reroute(
     owner: &Guest,
     s: &mut Source,
@@ -117,19 +118,9 @@ fn reroute(
     vcpu: usize,
     guest: u8,
 ) -> Result<(), Incident> {
-    let old = s.route.take();
-    if let Some(r) = old {
-        owner.remotes[r.vcpu].routes.begin_unbind(bdf, s.irte);
-    }
-    let bound = owner.remotes[vcpu].routes.bind(bdf, s.irte, guest);
+    let from = s.route.take().map(|r| (&owner.remotes[r.vcpu].routes, r.bound));
+    let bound = rebind(&Units, (bdf, s.irte), from, (&owner.remotes[vcpu].routes, guest));
     s.route = bound.map(|bound| Route { vcpu, bound, guest });
-    if s.route.is_none() && old.is_some() {
-        // Where it led means somebody else's before long.
-        let _ = iommu::clear_irte(bdf, s.irte);
-    }
-    if let Some(r) = old {
-        owner.remotes[r.vcpu].routes.end_unbind(r.bound);
-    }
     // An exception's vector is the guest's own mistake, and goes nowhere.
     if s.route.is_none() && guest >= 32 { Err(Incident::Route(bdf)) } else { Ok(()) }
 }

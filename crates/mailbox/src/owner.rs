@@ -1,0 +1,183 @@
+//! The vCPU's own core: what was asked is done out of the guest, and looked for before each entry.
+//!
+//! Guarantees: a request is said to be done before it is looked at what it is for, where more of it
+//! can come (inbox, NMI, start-up), and after it is done, where its asker waits for that.
+
+use crate::{Mailbox, request};
+use delivery::Found;
+use sync::AtomicU32;
+
+/// A vCPU, as it does what is asked of it.
+pub trait Owner {
+    /// [`request::FLUSH`]: drops its cached translations.
+    fn flush_translations(&mut self);
+    /// [`request::UNSHADOW`]: leaves direct mode.
+    fn leave_shadow(&mut self);
+    /// [`request::CONSOLE`]: takes the input.
+    fn take_input(&mut self);
+    /// [`request::SOURCES`]: looks over the local interrupt sources of its core.
+    fn look_over_sources(&mut self);
+    /// [`request::INBOX`]: this interrupt becomes pending.
+    fn interrupt(&mut self, vector: u8);
+    /// [`request::NMI`]: an NMI becomes pending. One that is pending already takes it along, as in
+    /// a processor.
+    fn nmi(&mut self);
+    /// Does its VM end? Stored by whoever ends it before the vCPU is told.
+    fn vm_ends(&self) -> bool;
+    /// Takes the core from the guest.
+    fn quiet_core(&mut self);
+    /// Forgets interrupts that arrived on its core.
+    fn forget_arrived(&mut self);
+    /// Sleeps until its core is woken; it may wake up for other reasons.
+    fn sleep(&mut self);
+    /// As after INIT and a start-up at `page`, with the core ready for the guest.
+    fn start(&mut self, page: u8);
+    /// Makes the core ready for the guest as it is.
+    fn prepare_core(&mut self);
+}
+
+/// A vCPU on its way into its guest.
+pub trait Entrant {
+    /// On a shared core: yields if the time slice is over.
+    fn maybe_preempt(&mut self);
+    /// Does all that is asked for, by [`Mailbox::attend`]. False: the VM ends.
+    fn attend(&mut self) -> bool;
+    /// Whatever else is to be done before an entry.
+    fn prepare(&mut self);
+    /// Enters the guest and comes back when it was left, unless `requests` isn't zero: then it is
+    /// false. This is looked at behind the point from which on an NMI ends the entry.
+    fn enter(&mut self, requests: &AtomicU32) -> bool;
+}
+
+impl Mailbox {
+    /// Runs the guest once, with all done that was asked for. False: the VM ends.
+    #[inline(always)]
+    pub fn run_guest(&self, vcpu: &mut impl Entrant) -> bool {
+        loop {
+            vcpu.maybe_preempt();
+            if self.requests() != 0 {
+                if !vcpu.attend() {
+                    return false;
+                }
+                // It was descheduled meanwhile, and the timer is set for another; or what it did
+                // woke another of its core.
+                continue;
+            }
+            vcpu.prepare();
+            if vcpu.enter(&self.requests) {
+                return true;
+            }
+        }
+    }
+
+    /// Does what its asker waits for. Also called while this vCPU itself waits for another.
+    pub fn answer(&self, vcpu: &mut impl Owner) {
+        let asked = self.requests() & (request::FLUSH | request::UNSHADOW);
+        if asked == 0 {
+            return;
+        }
+        if asked & request::FLUSH != 0 {
+            vcpu.flush_translations();
+        }
+        if asked & request::UNSHADOW != 0 {
+            vcpu.leave_shadow();
+        }
+        self.done(asked);
+    }
+
+    /// Does all that was asked for. False: the VM ends.
+    pub fn attend(&self, vcpu: &mut impl Owner) -> bool {
+        self.answer(vcpu);
+        let rare = self.requests() & (request::STARTUP | request::CONSOLE | request::SOURCES);
+        if rare != 0 && !self.attend_to_rare(vcpu, rare) {
+            return false;
+        }
+        // What came before an INIT isn't asked for any more.
+        self.open_inbox(vcpu);
+        self.take_nmi(vcpu);
+        true
+    }
+
+    #[cold]
+    fn attend_to_rare(&self, vcpu: &mut impl Owner, asked: u32) -> bool {
+        self.done(asked);
+        if asked & request::STARTUP != 0 && (vcpu.vm_ends() || !self.start_up(vcpu)) {
+            return false;
+        }
+        if asked & request::CONSOLE != 0 {
+            vcpu.take_input();
+        }
+        if asked & request::SOURCES != 0 {
+            vcpu.look_over_sources();
+        }
+        true
+    }
+
+    /// What others left for it becomes pending.
+    pub fn open_inbox(&self, vcpu: &mut impl Owner) {
+        if self.take(request::INBOX) {
+            self.take_inbox().iter().for_each(|vector| vcpu.interrupt(vector));
+        }
+    }
+
+    /// The NMI that others asked for becomes pending.
+    pub fn take_nmi(&self, vcpu: &mut impl Owner) {
+        if self.take(request::NMI) {
+            vcpu.nmi();
+        }
+    }
+
+    /// Is this asked for? Then it isn't any more.
+    fn take(&self, request: u32) -> bool {
+        let asked = self.requests() & request != 0;
+        if asked {
+            self.done(request);
+        }
+        asked
+    }
+
+    /// INIT and start-up. False: the VM ended while this vCPU waited.
+    fn start_up(&self, vcpu: &mut impl Owner) -> bool {
+        if !self.change(|s| (s, s.init_pending())) {
+            return true;
+        }
+        // Before others see that it waits: the guest may have sent itself what wakes a core, and
+        // the real one, which they send from then on, would be left over for the guest.
+        vcpu.quiet_core();
+        vcpu.forget_arrived();
+        match self.change(|s| s.acknowledge()) {
+            Found::StartUp(page) => {
+                vcpu.start(page);
+                true
+            }
+            _ => self.wait(vcpu),
+        }
+    }
+
+    /// Sleeps until a start-up comes. False: the VM ended instead.
+    pub fn wait(&self, vcpu: &mut impl Owner) -> bool {
+        vcpu.quiet_core();
+        let mut input = 0;
+        // An end that found this vCPU running hasn't woken it.
+        while !vcpu.vm_ends() {
+            vcpu.sleep();
+            // It hears of nothing else, and what isn't done would end each sleep. Input waits for
+            // it.
+            let asked = self.requests() & request::WAKEUPS;
+            if asked != 0 {
+                self.done(asked);
+                input |= asked & request::CONSOLE;
+            }
+            self.change(|s| (s.woken(), ()));
+            if let Found::StartUp(page) = self.change(|s| s.acknowledge()) {
+                vcpu.start(page);
+                if input != 0 {
+                    self.store(input);
+                }
+                return true;
+            }
+        }
+        vcpu.prepare_core();
+        false
+    }
+}

@@ -1,0 +1,237 @@
+//! What is asked and what is done about it, step by step. The orders are loom's (`model`).
+
+use crate::{Entrant, Kick, Mailbox, Owner, request};
+use delivery::Startup;
+use std::cell::{Cell, RefCell};
+use sync::AtomicU32;
+
+/// A core that notes what it is told.
+#[derive(Default)]
+struct Core {
+    kicks: RefCell<Vec<bool>>,
+    wakes: Cell<u32>,
+    resident: Cell<bool>,
+}
+
+impl Kick for Core {
+    fn kick(&self, wakeup: bool) {
+        self.kicks.borrow_mut().push(wakeup);
+    }
+
+    fn wake(&self) {
+        self.wakes.set(self.wakes.get() + 1);
+    }
+
+    fn is_resident(&self) -> bool {
+        self.resident.get()
+    }
+}
+
+/// A vCPU that notes what it does.
+#[derive(Default)]
+struct Vcpu<'a> {
+    did: Vec<String>,
+    ends: bool,
+    /// What comes in its sleep.
+    dreams: Vec<Box<dyn Fn() + 'a>>,
+}
+
+impl Vcpu<'_> {
+    fn note(&mut self, what: impl Into<String>) {
+        self.did.push(what.into());
+    }
+
+    fn did(&mut self) -> String {
+        std::mem::take(&mut self.did).join(" ")
+    }
+}
+
+impl Owner for Vcpu<'_> {
+    fn flush_translations(&mut self) {
+        self.note("flush");
+    }
+
+    fn leave_shadow(&mut self) {
+        self.note("unshadow");
+    }
+
+    fn take_input(&mut self) {
+        self.note("input");
+    }
+
+    fn look_over_sources(&mut self) {
+        self.note("sources");
+    }
+
+    fn interrupt(&mut self, vector: u8) {
+        self.note(format!("{vector:#x}"));
+    }
+
+    fn nmi(&mut self) {
+        self.note("nmi");
+    }
+
+    fn vm_ends(&self) -> bool {
+        self.ends
+    }
+
+    fn quiet_core(&mut self) {
+        self.note("quiet");
+    }
+
+    fn forget_arrived(&mut self) {
+        self.note("forget");
+    }
+
+    fn sleep(&mut self) {
+        self.note("sleep");
+        if self.dreams.is_empty() {
+            self.ends = true;
+        } else {
+            self.dreams.remove(0)();
+        }
+    }
+
+    fn start(&mut self, page: u8) {
+        self.note(format!("start {page}"));
+    }
+
+    fn prepare_core(&mut self) {
+        self.note("prepare");
+    }
+}
+
+#[test]
+fn each_request_is_done_once_and_in_this_order() {
+    let (mailbox, core, mut vcpu) = (Mailbox::new(true), Core::default(), Vcpu::default());
+    mailbox.ask_nmi(&core);
+    mailbox.post(&core, 0x41);
+    mailbox.post(&core, 0x42);
+    mailbox.ask(&core, request::CONSOLE);
+    mailbox.ask_at_leisure(request::SOURCES);
+    mailbox.ask(&core, request::UNSHADOW);
+    mailbox.ask(&core, request::FLUSH);
+    assert_eq!(core.kicks.take(), [true, true, true, true, false, false]);
+    assert!(mailbox.attend(&mut vcpu));
+    assert_eq!(vcpu.did(), "flush unshadow input sources 0x42 0x41 nmi");
+    assert!(mailbox.attend(&mut vcpu));
+    assert_eq!((vcpu.did().as_str(), mailbox.requests()), ("", 0));
+    mailbox.ask(&core, request::FLUSH | request::NMI);
+    mailbox.answer(&mut vcpu);
+    assert_eq!((vcpu.did().as_str(), mailbox.requests()), ("flush", request::NMI));
+    mailbox.post(&core, 0x43);
+    mailbox.forget_interrupts();
+    assert!(mailbox.attend(&mut vcpu));
+    assert_eq!(vcpu.did(), "");
+    mailbox.leave();
+    mailbox.ask_nmi(&core);
+    assert_eq!((mailbox.running(), mailbox.requests()), (false, 0));
+}
+
+#[test]
+fn an_init_and_a_start_up_begin_anew() {
+    let (mailbox, core, mut vcpu) = (Mailbox::new(true), Core::default(), Vcpu::default());
+    mailbox.signal(&core, |s| s.start_up(9));
+    assert_eq!(core.kicks.take(), [] as [bool; 0], "it runs: nothing");
+    assert!(mailbox.attend(&mut vcpu));
+    assert_eq!(vcpu.did(), "");
+    mailbox.signal(&core, |s| s.init());
+    mailbox.signal(&core, |s| s.start_up(7));
+    assert_eq!((core.kicks.take(), core.wakes.take()), (vec![true], 0));
+    mailbox.post(&core, 0x41);
+    assert!(mailbox.attend(&mut vcpu));
+    assert_eq!(vcpu.did(), "quiet forget start 7 0x41");
+    mailbox.signal(&core, |s| s.init());
+    vcpu.dreams = vec![
+        // Not every wake-up is a start-up.
+        Box::new(|| ()),
+        Box::new(|| mailbox.ask(&core, request::CONSOLE)),
+        Box::new(|| mailbox.signal(&core, |s| s.start_up(8))),
+    ];
+    assert!(mailbox.attend(&mut vcpu));
+    assert_eq!(vcpu.did(), "quiet forget quiet sleep sleep sleep start 8");
+    assert_eq!((core.wakes.take(), mailbox.running()), (1, true));
+    assert!(mailbox.attend(&mut vcpu));
+    assert_eq!((vcpu.did().as_str(), mailbox.requests()), ("input", 0), "it waited for it");
+}
+
+#[test]
+fn the_end_of_the_vm_is_found_asleep_and_awake() {
+    let (mailbox, core, mut vcpu) = (Mailbox::new(true), Core::default(), Vcpu::default());
+    vcpu.ends = true;
+    mailbox.ask(&core, request::NMI);
+    assert!(mailbox.attend(&mut vcpu), "nothing says so");
+    vcpu.did();
+    mailbox.signal(&core, |s: Startup| s.stop());
+    assert!(!mailbox.attend(&mut vcpu));
+    assert_eq!(vcpu.did(), "");
+    vcpu.ends = false;
+    mailbox.signal(&core, |s| s.init());
+    assert!(!mailbox.attend(&mut vcpu), "it ends in its sleep");
+    assert_eq!(vcpu.did(), "quiet forget quiet sleep prepare");
+    assert!(!mailbox.wait(&mut vcpu));
+    assert_eq!(vcpu.did(), "quiet prepare");
+}
+
+#[test]
+fn an_asker_waits_for_who_runs_and_is_resident() {
+    let (mailbox, core) = (Mailbox::new(true), Core::default());
+    let relaxed = Cell::new(0);
+    let wait = |enough: u32| {
+        mailbox.wait_until_done(&core, request::FLUSH, || {
+            relaxed.set(relaxed.get() + 1);
+            if relaxed.get() == enough {
+                mailbox.done(request::FLUSH);
+            }
+        });
+        relaxed.take()
+    };
+    mailbox.ask(&core, request::FLUSH);
+    assert_eq!(wait(3), 0, "it isn't resident");
+    core.resident.set(true);
+    assert_eq!(wait(3), 3);
+    mailbox.ask(&core, request::NMI);
+    assert_eq!(wait(3), 0, "that isn't waited for");
+    mailbox.ask(&core, request::FLUSH);
+    mailbox.leave();
+    assert_eq!(wait(3), 0, "it doesn't run");
+}
+
+/// A vCPU that is asked for something while it prepares its entry.
+struct Entry<'a>(&'a Mailbox, Vcpu<'a>);
+
+impl Entrant for Entry<'_> {
+    fn maybe_preempt(&mut self) {
+        self.1.note("preempt");
+    }
+
+    fn attend(&mut self) -> bool {
+        self.0.attend(&mut self.1)
+    }
+
+    fn prepare(&mut self) {
+        self.1.note("prepare");
+    }
+
+    fn enter(&mut self, requests: &AtomicU32) -> bool {
+        let first = !self.1.did.iter().any(|d| d == "nmi");
+        if first {
+            self.0.store(request::NMI);
+        }
+        assert_eq!(requests.load(sync::Ordering::Relaxed), self.0.requests());
+        !first
+    }
+}
+
+#[test]
+fn an_entry_that_is_aborted_begins_anew() {
+    let mailbox = Mailbox::new(true);
+    let mut entry = Entry(&mailbox, Vcpu::default());
+    mailbox.store(request::FLUSH);
+    assert!(mailbox.run_guest(&mut entry));
+    let wanted = "preempt flush preempt prepare preempt nmi preempt prepare";
+    assert_eq!(entry.1.did(), wanted);
+    entry.1.ends = true;
+    mailbox.store(request::STARTUP);
+    assert!(!mailbox.run_guest(&mut entry));
+}

@@ -1,0 +1,214 @@
+//! A core that several vCPUs share, as other cores see it: who is resident, who is blocked, and how
+//! its core is told to look.
+//!
+//! Guarantees, for whoever has stored a request in the mailbox of a vCPU before it calls
+//! [`Residency::kick`]:
+//!
+//! 1. **The vCPU is resident, or becomes it:** it sees the request before its guest runs. Both
+//!    store, pass a fence, and look at what the other stored: the asker at who is resident, the
+//!    core at the requests. One of the two sees the other; an NMI that comes before the core looks
+//!    last is taken for nothing.
+//! 2. **It is blocked:** its core looks at it before the guest of another runs on. The core marks
+//!    it as blocked and looks at its requests then; the asker takes the mark away and asks then who
+//!    is resident. Both mark by exchanges, which have one order. Asked first, the core's look finds
+//!    the request. Looked first, the asker finds the mark, and with it whoever is resident since:
+//!    the asker leaves a request for that one, too ([`request::RESCHEDULE`]), so that the NMI isn't
+//!    taken for nothing between its look and its entry. Who finds no mark needn't kick: another
+//!    has, or the vCPU is about to run.
+//! 3. **The core sleeps in the host:** it says so, forgets the NMIs that came, and looks before it
+//!    sleeps. What comes behind that ends the sleep, an NMI as well as the interrupt that wakes
+//!    cores.
+//!
+//! No clock is needed for any of it. [`Residency::watch`] takes the core back from a guest that
+//! lets no interrupt in, by a request and an NMI.
+
+use crate::{Mailbox, request};
+use schedule::MAX;
+use sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+
+/// No vCPU is resident.
+const NOBODY: usize = usize::MAX;
+
+/// How a shared core is reached.
+pub trait Reach {
+    /// What others may know of it.
+    fn residency(&self) -> &Residency;
+    /// The mailboxes of its vCPUs, by slot.
+    fn mailboxes(&self) -> &[&Mailbox];
+    /// Does this run on the core itself? It looks by itself before its next entry.
+    fn is_here(&self) -> bool;
+    /// Sends it an NMI.
+    fn send_nmi(&self);
+    /// Sends it the interrupt that ends its sleep in the host.
+    fn send_wake(&self);
+}
+
+/// What other cores may know of a core that several vCPUs share.
+#[derive(Debug)]
+pub struct Residency {
+    /// Slot of the vCPU that is, or is about to be, in its guest.
+    resident: AtomicUsize,
+    /// By slot: the vCPU is blocked, and nobody has kicked its core for it since the core looked.
+    blocked: [AtomicBool; MAX],
+    /// The core sleeps in the host, or is about to.
+    asleep: AtomicBool,
+    /// When the core has something to do for others than who has it.
+    due: AtomicU64,
+    /// When [`Residency::watch`] last sent an NMI.
+    watched: AtomicU64,
+}
+
+impl Residency {
+    /// Nobody is resident or blocked, nothing is due.
+    pub fn new() -> Self {
+        Residency {
+            resident: AtomicUsize::new(NOBODY),
+            blocked: Default::default(),
+            asleep: AtomicBool::new(false),
+            due: AtomicU64::new(u64::MAX),
+            watched: AtomicU64::new(0),
+        }
+    }
+
+    /// Is the vCPU at `slot` in its guest, or about to be?
+    #[inline]
+    pub fn is_resident(&self, slot: usize) -> bool {
+        self.resident.load(Ordering::Acquire) == slot
+    }
+
+    /// Something was asked of the vCPU at `slot`: has its core look, unless it will anyway before
+    /// it enters the guest. If it is no wake-up, whoever else has the core isn't bothered; if it
+    /// is, once until the core has looked, however often is asked.
+    pub fn kick(&self, core: &impl Reach, slot: usize, wakeup: bool) {
+        if core.is_here() {
+            return;
+        }
+        fence(Ordering::SeqCst);
+        let wakes = wakeup && self.take_mark(slot);
+        // Behind the mark: whoever became resident before the mark was made is seen.
+        let resident = self.resident.load(Ordering::Acquire);
+        if resident == slot {
+            core.send_nmi();
+        } else if wakes {
+            self.reschedule(core, resident);
+        }
+    }
+
+    /// What was asked long ago isn't done: has the core look, whether it was kicked or not.
+    pub fn resend_kick(&self, core: &impl Reach, slot: usize, wakeup: bool) {
+        let resident = self.resident.load(Ordering::Acquire);
+        if resident == slot || wakeup {
+            self.reschedule(core, resident);
+        }
+    }
+
+    /// On the core, wherever it is: leaves interrupts in the inbox of the vCPU at `slot`, which
+    /// isn't resident. Whoever is looks before its guest runs again.
+    pub fn post_here(&self, core: &impl Reach, slot: usize, vectors: impl Iterator<Item = u8>) {
+        let Some(mailbox) = core.mailboxes().get(slot) else { return };
+        vectors.for_each(|vector| mailbox.put(vector));
+        if let Some(resident) = core.mailboxes().get(self.resident.load(Ordering::Relaxed)) {
+            resident.store(request::RESCHEDULE);
+        }
+    }
+
+    fn take_mark(&self, slot: usize) -> bool {
+        self.blocked.get(slot).is_some_and(|blocked| blocked.swap(false, Ordering::AcqRel))
+    }
+
+    /// Has the core look at all of its vCPUs, whoever is `resident`.
+    fn reschedule(&self, core: &impl Reach, resident: usize) {
+        if self.asleep.load(Ordering::Acquire) {
+            return core.send_wake();
+        }
+        if let Some(mailbox) = core.mailboxes().get(resident) {
+            mailbox.store(request::RESCHEDULE);
+        }
+        core.send_nmi();
+    }
+
+    /// Core 0: takes the core back from a guest that still has it when something is due for
+    /// another, whatever that guest lets in; after `slice` from one that nobody waits for, too,
+    /// since it may hold back what somebody would wait for. Once in a slice, however often it is
+    /// called. Says whether it did. `now` and `slice` in TSC ticks.
+    pub fn watch(&self, core: &impl Reach, now: u64, slice: u64) -> bool {
+        let resident = self.resident.load(Ordering::Acquire);
+        let since = now.wrapping_sub(self.watched.load(Ordering::Relaxed)) as i64;
+        let takes =
+            resident != NOBODY && now > self.due.load(Ordering::Relaxed) && since > slice as i64;
+        if takes {
+            self.watched.store(now, Ordering::Relaxed);
+            self.reschedule(core, resident);
+        }
+        takes
+    }
+
+    /// On the core: when it has something to do for others than who has it.
+    pub fn set_due(&self, at: u64) {
+        self.due.store(at, Ordering::Relaxed);
+    }
+
+    /// On the core: the vCPU at `slot` is about to use its guest. It looks at its requests
+    /// afterwards.
+    pub fn set_resident(&self, slot: usize) {
+        self.resident.store(slot, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
+    /// On the core: no vCPU is in its guest, or about to be.
+    pub fn clear_resident(&self) {
+        self.resident.store(NOBODY, Ordering::Release);
+    }
+
+    /// On the core: has the blocked vCPU at `slot` something to wake up for? If not, whoever asks
+    /// for something kicks.
+    pub(crate) fn look(&self, slot: usize, mailbox: &Mailbox) -> bool {
+        if let Some(blocked) = self.blocked.get(slot) {
+            blocked.swap(true, Ordering::AcqRel);
+        }
+        mailbox.has_wakeup()
+    }
+
+    /// On the core: the vCPU at `slot` isn't blocked any more. Whoever asks for more finds it on
+    /// its way.
+    pub(crate) fn woken(&self, slot: usize) {
+        if let Some(blocked) = self.blocked.get(slot) {
+            blocked.store(false, Ordering::Release);
+        }
+    }
+
+    /// On the core, which nobody wants: sleeps by `sleep` until something arrives, unless `wanted`
+    /// finds somebody who has something to do. `forget_nmi`: an NMI that came before doesn't end
+    /// the sleep.
+    pub fn sleep(
+        &self,
+        forget_nmi: impl FnOnce(),
+        wanted: impl FnOnce() -> bool,
+        sleep: impl FnOnce(),
+    ) {
+        self.asleep.store(true, Ordering::Release);
+        forget_nmi();
+        if !wanted() {
+            sleep();
+        }
+        self.asleep.store(false, Ordering::Release);
+    }
+}
+
+/// For what variants do by hand.
+#[cfg(all(test, loom))]
+impl Residency {
+    pub(crate) fn resident(&self) -> usize {
+        self.resident.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn mark(&self, slot: usize) -> &AtomicBool {
+        &self.blocked[slot]
+    }
+}
+
+impl Default for Residency {
+    fn default() -> Self {
+        Residency::new()
+    }
+}
