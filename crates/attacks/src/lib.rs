@@ -147,7 +147,7 @@ mod tests {
         let attack = |name: &str, attack: &str| {
             *subject(name).attacks.iter().find(|a| a.name == attack).unwrap()
         };
-        assert_eq!(attack("interrupts", "no-eoi").takes, 14);
+        assert_eq!(attack("interrupts", "no-eoi").takes, 13);
         let dma = subject("dma");
         assert!(dma.attacks.iter().any(|a| a.blocked.is_some_and(|b| b.device == Device::Edu)));
         assert_eq!((subject("unmapped-idt").cpus, subject("unmapped-idt-smp").cpus), (1, 2));
