@@ -595,7 +595,8 @@ fn expected_flags(alu: Alu, left: u64, right: u64, bits: u32, rflags: u64) -> (u
 const SHIFTS: [Shift; 7] =
     [Shift::Rol, Shift::Ror, Shift::Rcl, Shift::Rcr, Shift::Shl, Shift::Shr, Shift::Sar];
 
-/// A shift, against as many shifts of one place as CL or the immediate says, each by its definition.
+/// A shift, against as many shifts of one place as CL or the immediate says, each by its
+/// definition.
 fn check_shift(shift: Shift, value: u64, size: u8, (cl, immediate): (u8, bool), rflags: u64) {
     let places = if immediate { Places::Immediate(cl) } else { Places::Cl };
     let op = Op::Modify(Modify::Shift(shift, places));

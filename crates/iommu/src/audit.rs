@@ -1,11 +1,11 @@
 //! Looking a unit over from outside, a few entries at a time, while it is used.
 //!
 //! Guarantees, once a pass has ended without a [`Finding`]: the unit remaps, as far as it was asked
-//! to, and goes by its own tables; each interrupt entry that is present is whole, its source verified,
-//! and one that the host expects; each device that is attached has the page tables that the caller
-//! allows. It reads memory, as the unit does: a table that something else wrote to is seen. Nobody who
-//! uses the unit is kept waiting by it. A call reads at most five words for each entry it is to look
-//! at. Doesn't say anything about what the unit has cached.
+//! to, and goes by its own tables; each interrupt entry that is present is whole, its source
+//! verified, and one that the host expects; each device that is attached has the page tables that
+//! the caller allows. It reads memory, as the unit does: a table that something else wrote to is
+//! seen. Nobody who uses the unit is kept waiting by it. A call reads at most five words for each
+//! entry it is to look at. Doesn't say anything about what the unit has cached.
 
 use crate::{Bdf, Delivery, DomainId, InterruptRoute, Memory, Registers, vtd};
 use core::fmt;
@@ -148,8 +148,8 @@ impl fmt::Display for Entry {
     }
 }
 
-/// Where a unit's tables are, for whoever looks at them without holding it. Made when the last device
-/// is attached: tables that are made later aren't known to it.
+/// Where a unit's tables are, for whoever looks at them without holding it. Made when the last
+/// device is attached: tables that are made later aren't known to it.
 #[derive(Debug)]
 pub enum Outline {
     /// Of Intel's.
@@ -167,8 +167,8 @@ impl Outline {
     /// Looks at `entries` more interrupt entries from where `cursor` stands. True when that was the
     /// end of the tables. After a finding, the next call goes on behind it.
     ///
-    /// `judge`: what to ask about this entry, which nobody changes while that is held; none: not now,
-    /// and the next call goes on there.
+    /// `judge`: what to ask about this entry, which nobody changes while that is held; none: not
+    /// now, and the next call goes on there.
     pub fn audit_interrupts<J: FnOnce(InterruptRoute) -> bool>(
         &self,
         mem: &mut impl Memory,

@@ -10,7 +10,8 @@ pub struct Features {
     pub next_rip: bool,
     /// A nested page fault tells the bytes of the instruction.
     pub decode_assists: bool,
-    /// A machine check exits though the guest has CR4.MCE clear, where it would shut down otherwise.
+    /// A machine check exits though the guest has CR4.MCE clear, where it would shut down
+    /// otherwise.
     pub host_mce_override: bool,
     /// The CPU is QEMU's, by its own word: see [`crate::emulator`].
     pub emulated: bool,

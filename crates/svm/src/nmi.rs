@@ -3,7 +3,8 @@
 //! Guarantees: after an NMI no other is raised before the IRET that ends its handler has been
 //! executed. IRET exits before it is: an NMI raised there would overwrite the frame that the IRET
 //! is to take, where NMIs have a stack of their own. So if one waits, the IRET is stepped over.
-//! Where an IRET faults and its fault's handler goes on elsewhere, a guest may see one #DB too many.
+//! Where an IRET faults and its fault's handler goes on elsewhere, a guest may see one #DB too
+//! many.
 
 use crate::vmcb::{Vmcb, misc1};
 

@@ -48,8 +48,8 @@ impl Vmcb {
         }
     }
 
-    /// The end of an instruction, as the CPU would have it (APM vol. 2, 13.1.4): the guest goes on at
-    /// `next`, unless what the instruction did raises an event first.
+    /// The end of an instruction, as the CPU would have it (APM vol. 2, 13.1.4): the guest goes on
+    /// at `next`, unless what the instruction did raises an event first.
     #[inline]
     pub fn advance(&mut self, next: u64) {
         self.rip = if self.code_is_long() { next } else { next & 0xFFFF_FFFF };
@@ -61,7 +61,8 @@ impl Vmcb {
         }
     }
 
-    /// Sets EFER, but for LMA, as the guest wrote it. True: cached translations may be other ones now.
+    /// Sets EFER, but for LMA, as the guest wrote it. True: cached translations may be other ones
+    /// now.
     pub fn set_efer(&mut self, value: u64) -> bool {
         let before = self.efer;
         self.efer = value & !EFER_LMA | before & EFER_LMA | EFER_SVME;

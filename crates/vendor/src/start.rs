@@ -3,8 +3,8 @@
 /// Where a vCPU starts, and in what state.
 #[derive(Clone, Copy, Debug)]
 pub enum Start {
-    /// As a boot loader enters a kernel, in flat protected mode or in long mode; all else is as after
-    /// a reset of the machine.
+    /// As a boot loader enters a kernel, in flat protected mode or in long mode; all else is as
+    /// after a reset of the machine.
     Kernel {
         /// First instruction.
         rip: u64,

@@ -9,9 +9,9 @@ const TAGS: usize = 4;
 const MXCSR: usize = 24;
 const PRESENT: usize = 512;
 
-/// Fills the first part of an XSAVE area; what follows it doesn't matter. XRSTOR of all states from it
-/// leaves the processor as a reset does: x87 control word 0x40, all registers zero and tagged so,
-/// MXCSR 0x1F80, and all other states in their first configuration.
+/// Fills the first part of an XSAVE area; what follows it doesn't matter. XRSTOR of all states from
+/// it leaves the processor as a reset does: x87 control word 0x40, all registers zero and tagged
+/// so, MXCSR 0x1F80, and all other states in their first configuration.
 pub fn reset(area: &mut [u8; HEADER_END]) {
     area.fill(0);
     let mut put = |at: usize, bytes: &[u8]| {

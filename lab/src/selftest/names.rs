@@ -1,6 +1,7 @@
 //! The names of cases, and what `--only` means.
 
-/// Whether a name has this text in it, `*` standing for anything, `^` for the name's begin and `$` for its end.
+/// Whether a name has this text in it, `*` standing for anything, `^` for the name's begin and `$`
+/// for its end.
 pub fn named(name: &str, text: &str) -> bool {
     let begin = text.strip_prefix('^').map_or_else(|| format!("*{text}"), str::to_owned);
     let pattern = begin.strip_suffix('$').map_or_else(|| format!("{begin}*"), str::to_owned);

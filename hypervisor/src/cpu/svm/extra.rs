@@ -1,9 +1,9 @@
-//! What a guest has on its core that neither VMRUN nor VMLOAD switches: extended state, debug address
-//! registers, and a few MSRs.
+//! What a guest has on its core that neither VMRUN nor VMLOAD switches: extended state, debug
+//! address registers, and a few MSRs.
 //!
-//! Guarantees: after [`Extra::load`] the core holds what [`Extra::save`] found, whoever had the core in
-//! between, or what a reset leaves after [`Extra::reset`]. Nothing of another vCPU's is left. The host
-//! uses none of it, so nothing is switched at an exit.
+//! Guarantees: after [`Extra::load`] the core holds what [`Extra::save`] found, whoever had the
+//! core in between, or what a reset leaves after [`Extra::reset`]. Nothing of another vCPU's is
+//! left. The host uses none of it, so nothing is switched at an exit.
 
 use crate::cpu::vendor::xsave;
 use crate::cpu::{control, msr};
@@ -101,8 +101,8 @@ impl Extra {
     pub fn load(&self) {
         control::set_xcr0(self.states);
         let (low, high) = (self.states as u32, (self.states >> 32) as u32);
-        // SAFETY: as in `save`; the values were the core's or are those after reset, and breakpoints
-        // mean nothing while DR7 of the host enables none.
+        // SAFETY: as in `save`; the values were the core's or are those after reset, and
+        // breakpoints mean nothing while DR7 of the host enables none.
         unsafe {
             if self.keeps_pointers {
                 asm!("fninit", options(nostack, nomem));

@@ -5,12 +5,12 @@ use core::mem::offset_of;
 use core::sync::atomic::AtomicU32;
 use svm::{GeneralRegisters, Vmcb};
 
-/// Enters the guest of the control block at `vmcb` and returns true after its exit; false at once, if
-/// `requests` isn't zero.
+/// Enters the guest of the control block at `vmcb` and returns true after its exit; false at once,
+/// if `requests` isn't zero.
 ///
-/// The look at the requests stands behind CLGI: an NMI that came before was taken, and its request was
-/// stored before it was sent; one that comes behind is held until VMRUN, and the guest exits for it at
-/// once.
+/// The look at the requests stands behind CLGI: an NMI that came before was taken, and its request
+/// was stored before it was sent; one that comes behind is held until VMRUN, and the guest exits
+/// for it at once.
 ///
 /// # Safety
 /// SVM is on; `vmcb` and `host_vmcb` are physical addresses of valid control-block pages that
@@ -22,12 +22,12 @@ pub unsafe fn switch(
     host_vmcb: u64,
     requests: &AtomicU32,
 ) -> bool {
-    // STI before VMRUN: with V_INTR_MASKING it is the host's IF that lets a physical interrupt exit (APM
-    // vol. 2, 15.21.1); GIF holds everything back meanwhile. The NOP after VMRUN tells the counting
-    // plugin where the host begins (docs/figures.md). STGI comes when GS, TR and IF are the host's: what
-    // was held is taken right behind it. RBX and RBP can't be named as clobbered, so they are saved.
-    // SAFETY: the caller vouches for the control blocks; all registers that the guest leaves behind are
-    // saved here or named as clobbered; the exit gives the flags back.
+    // STI before VMRUN: with V_INTR_MASKING it is the host's IF that lets a physical interrupt exit
+    // (APM vol. 2, 15.21.1); GIF holds everything back meanwhile. The NOP after VMRUN tells the
+    // counting plugin where the host begins (docs/figures.md). STGI comes when GS, TR and IF are
+    // the host's: what was held is taken right behind it. RBX and RBP can't be named as clobbered,
+    // so they are saved. SAFETY: the caller vouches for the control blocks; all registers that the
+    // guest leaves behind are saved here or named as clobbered; the exit gives the flags back.
     unsafe {
         asm!(
             "clgi",
