@@ -147,7 +147,7 @@ impl Shared {
 
     /// What the running guest takes, interrupts on.
     fn take(&mut self) -> Option<u8> {
-        if self.now().mode == Mode::Direct {
+        if self.now().mode == Mode::Eli {
             return self.physical.take();
         }
         let priority = self.physical.priority;
@@ -159,7 +159,7 @@ impl Shared {
 
     fn complete(&mut self) {
         self.now().bare.complete();
-        if self.now().mode == Mode::Direct {
+        if self.now().mode == Mode::Eli {
             self.physical.complete();
         } else {
             let Shared { guests, physical, running } = self;
@@ -220,7 +220,7 @@ proptest! {
                 core.same()?;
             }
             core.host();
-            prop_assert!(core.now().apic.quiet() && core.now().mode == Mode::Direct);
+            prop_assert!(core.now().apic.quiet() && core.now().mode == Mode::Eli);
         }
     }
 }
@@ -237,7 +237,7 @@ fn completions_owed_at_a_switch_are_made_in_nested_order() {
     }
     for served in [0xE3, 0x52, 0x31] {
         core.switch();
-        assert_eq!(core.now().mode, Mode::Direct, "what one owes the other doesn't");
+        assert_eq!(core.now().mode, Mode::Eli, "what one owes the other doesn't");
         core.switch();
         assert_eq!(core.now().mode, Mode::Injection, "an EOI is owed, so it has to exit");
         core.same().unwrap();
@@ -246,5 +246,5 @@ fn completions_owed_at_a_switch_are_made_in_nested_order() {
         assert!(word & 1 << (served % 32) != 0);
         core.complete();
     }
-    assert_eq!(core.now().mode, Mode::Direct, "nothing is owed any more");
+    assert_eq!(core.now().mode, Mode::Eli, "nothing is owed any more");
 }

@@ -1,5 +1,5 @@
 //! Tests of the virtual local APIC, among them the model check that no interrupt is
-//! lost or doubled as a vCPU changes between direct and injection mode.
+//! lost or doubled as a vCPU changes between ELI and injection mode.
 
 use super::*;
 use crate::{Mode, mode_for};
@@ -195,7 +195,7 @@ impl Vcpu {
         loop {
             match self.world.mode {
                 None => self.host(),
-                Some(Mode::Direct | Mode::Dedicated) => {
+                Some(Mode::Eli | Mode::Passthrough) => {
                     let v = self.physical_next()?;
                     self.world.irr.remove(v);
                     self.world.isr.insert(v);
@@ -223,7 +223,7 @@ impl Vcpu {
 
     fn guest_completes(&mut self) {
         match self.world.mode {
-            Some(Mode::Direct) => {
+            Some(Mode::Eli) => {
                 if let Some(v) = self.world.isr.highest() {
                     self.world.isr.remove(v);
                 }

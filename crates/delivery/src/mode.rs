@@ -2,35 +2,35 @@
 //!
 //! | | physical interrupts | EOI | IDT |
 //! |---|---|---|---|
-//! | [`Mode::Direct`] | through the IDT, no exit | no exit | the shadow |
+//! | [`Mode::Eli`] | through the IDT, no exit | no exit | the shadow |
 //! | [`Mode::Injection`] | exit | exits | the shadow or the guest's own |
-//! | [`Mode::Dedicated`] | through the IDT, no exit | no exit | the guest's own |
+//! | [`Mode::Passthrough`] | through the IDT, no exit | no exit | the guest's own |
 //!
 //! Injection mode is the baseline: `trap` is a vCPU that never leaves it. A vCPU under
 //! `eli` is in it whenever a virtual interrupt is pending or in service, and whenever
 //! its IDT can't be shadowed or may be changing, and whenever its local APIC isn't in
 //! x2APIC mode. So `eli` never has an exit that the
-//! baseline wouldn't have, except the two that end direct mode: an interrupt of the
+//! baseline wouldn't have, except the two that end ELI mode: an interrupt of the
 //! host's (which the baseline takes as an INTR exit) and a change of the IDT.
 
 /// How physical interrupts reach a vCPU right now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The guest takes and completes its interrupts itself.
-    Direct,
+    /// The guest takes and completes its interrupts itself, through a shadow IDT or a cut limit.
+    Eli,
     /// Every physical interrupt exits; the host injects; EOI exits.
     Injection,
-    /// As [`Mode::Direct`], and the guest's timer is the core's: the host has no vector of its own
+    /// As [`Mode::Eli`], and the guest's timer is the core's: the host has no vector of its own
     /// on the core and takes it back by NMI alone. Policy `direct`, while the guest's local APIC is
     /// in x2APIC mode and enabled.
-    Dedicated,
+    Passthrough,
 }
 
 /// The mode to enter the guest in. `quiet`: the guest's local APIC is in x2APIC mode and enabled,
 /// no virtual interrupt pending or in service; `sources`: the guest has assigned interrupts;
 /// `shadowed`: the guest's IDT has a valid shadow in place.
 pub const fn mode_for(quiet: bool, sources: bool, shadowed: bool) -> Mode {
-    if quiet && sources && shadowed { Mode::Direct } else { Mode::Injection }
+    if quiet && sources && shadowed { Mode::Eli } else { Mode::Injection }
 }
 
 #[cfg(test)]
@@ -38,8 +38,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn direct_only_when_nothing_is_owed_and_there_is_something_to_gain() {
-        assert_eq!(mode_for(true, true, true), Mode::Direct);
+    fn eli_only_when_nothing_is_owed_and_there_is_something_to_gain() {
+        assert_eq!(mode_for(true, true, true), Mode::Eli);
         for (q, s, i) in [(false, true, true), (true, false, true), (true, true, false)] {
             assert_eq!(mode_for(q, s, i), Mode::Injection);
         }

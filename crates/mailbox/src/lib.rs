@@ -42,7 +42,7 @@ mod shared_tests;
 pub mod request {
     /// Forget cached translations of guest-physical addresses.
     pub const FLUSH: u32 = 1 << 0;
-    /// Leave direct mode: the shadow IDT is taken away.
+    /// Leave ELI mode: the shadow IDT is taken away.
     pub const UNSHADOW: u32 = 1 << 1;
     /// Raise an NMI in the guest.
     pub const NMI: u32 = 1 << 2;

@@ -11,7 +11,7 @@ use sync::AtomicU32;
 pub trait Owner {
     /// [`request::FLUSH`]: drops its cached translations.
     fn flush_translations(&mut self);
-    /// [`request::UNSHADOW`]: leaves direct mode.
+    /// [`request::UNSHADOW`]: leaves ELI mode.
     fn leave_shadow(&mut self);
     /// [`request::CONSOLE`]: takes the input.
     fn take_input(&mut self);

@@ -61,10 +61,10 @@ impl Outline {
         if !injection {
             let more = match self.takes {
                 Mode::Injection => events(0, misc1::INTR),
-                Mode::Direct if shared => events(1 << GENERAL_PROTECTION, CUT_INTERCEPTS),
+                Mode::Eli if shared => events(1 << GENERAL_PROTECTION, CUT_INTERCEPTS),
                 // Its shadow IDT is in place.
-                Mode::Direct => events(0, misc1::LIDT),
-                Mode::Dedicated => 0,
+                Mode::Eli => events(0, misc1::LIDT),
+                Mode::Passthrough => 0,
             };
             check(at, more, more)?;
         }
@@ -75,8 +75,8 @@ impl Outline {
         check(offset_of!(Vmcb, int_ctl), bits, masking)?;
         let may_be = match self.takes {
             _ if injection => [Map::Injection, Map::Hidden],
-            Mode::Dedicated => [Map::Dedicated, Map::Periodic],
-            _ => [Map::Direct; 2],
+            Mode::Passthrough => [Map::Passthrough, Map::Periodic],
+            _ => [Map::Eli; 2],
         };
         let [one, other] = may_be.map(|map| maps.msrs[map as usize]);
         let at = offset_of!(Vmcb, msrpm_base);

@@ -39,7 +39,7 @@ pub fn interrupted(info: u64) -> Option<Event> {
 
 /// Is there one at the next entry?
 #[inline]
-pub fn raising(vmcb: &Vmcb) -> bool {
+pub fn injects(vmcb: &Vmcb) -> bool {
     vmcb.event_inj & VALID != 0
 }
 

@@ -7,7 +7,7 @@
 use delivery::Mode;
 use virtual_pc::msr::PASSED_THROUGH;
 
-/// x2APIC task priority: in direct mode the physical one is the guest's.
+/// x2APIC task priority: in ELI mode the physical one is the guest's.
 const TASK_PRIORITY: u32 = 0x808;
 /// x2APIC processor priority.
 const PROCESSOR_PRIORITY: u32 = 0x80A;
@@ -42,11 +42,11 @@ pub struct Open {
 pub enum Map {
     /// Injection mode.
     Injection,
-    /// Direct mode.
-    Direct,
-    /// Dedicated mode.
-    Dedicated,
-    /// Dedicated mode, with the core's timer periodic: count and divider exit. A period of some
+    /// ELI mode.
+    Eli,
+    /// Passthrough mode.
+    Passthrough,
+    /// Passthrough mode, with the core's timer periodic: count and divider exit. A period of some
     /// ticks would leave neither its core nor, on an emulated machine, any other time for more than
     /// the timer.
     Periodic,
@@ -57,7 +57,7 @@ pub enum Map {
 impl Map {
     /// All of them, in the order of their numbers.
     pub const ALL: [Map; 5] =
-        [Map::Injection, Map::Direct, Map::Dedicated, Map::Periodic, Map::Hidden];
+        [Map::Injection, Map::Eli, Map::Passthrough, Map::Periodic, Map::Hidden];
 
     /// The map for a mode; `timer_open`: the guest sets its timer without an exit where it owns it;
     /// `x2apic`: its local APIC is in x2APIC mode.
@@ -65,17 +65,17 @@ impl Map {
         match mode {
             _ if !x2apic => Map::Hidden,
             Mode::Injection => Map::Injection,
-            Mode::Direct => Map::Direct,
-            Mode::Dedicated if timer_open => Map::Dedicated,
-            Mode::Dedicated => Map::Periodic,
+            Mode::Eli => Map::Eli,
+            Mode::Passthrough if timer_open => Map::Passthrough,
+            Mode::Passthrough => Map::Periodic,
         }
     }
 
-    /// What is open in it, each register once. `completions_exit`: EOI exits in direct mode, too;
+    /// What is open in it, each register once. `completions_exit`: EOI exits in ELI mode, too;
     /// `shared`: the count of the core's timer isn't the guest's.
     pub fn open(self, completions_exit: bool, shared: bool) -> impl Iterator<Item = Open> {
-        let owns = matches!(self, Map::Dedicated | Map::Periodic);
-        let takes = owns || self == Map::Direct;
+        let owns = matches!(self, Map::Passthrough | Map::Periodic);
+        let takes = owns || self == Map::Eli;
         let both = |msr| Open { msr, read: true, write: true };
         let read = |msr| Open { msr, read: true, write: false };
         let write = |msr| Open { msr, read: false, write: true };
@@ -87,7 +87,7 @@ impl Map {
         let priority = takes.then_some(both(TASK_PRIORITY));
         let interrupts =
             INTERRUPT_STATE.chain([PROCESSOR_PRIORITY]).map(read).filter(move |_| owns);
-        let timer = move |msr| if self == Map::Dedicated { both(msr) } else { read(msr) };
+        let timer = move |msr| if self == Map::Passthrough { both(msr) } else { read(msr) };
         let timer = TIMER.into_iter().map(timer).filter(move |_| owns);
         let own = owns.then_some(write(SELF_IPI));
         state.chain(count).chain(eoi).chain(priority).chain(interrupts).chain(timer).chain(own)

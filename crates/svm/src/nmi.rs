@@ -1,7 +1,7 @@
 //! The guest's NMIs, one at a time, though the VMCB doesn't tell whether one is being handled.
 //!
-//! Guarantees: after an NMI no other is raised before the IRET that ends its handler has been
-//! executed. IRET exits before it is: an NMI raised there would overwrite the frame that the IRET
+//! Guarantees: after an NMI no other is injected before the IRET that ends its handler has been
+//! executed. IRET exits before it is: an NMI injected there would overwrite the frame that the IRET
 //! is to take, where NMIs have a stack of their own. So if one waits, the IRET is stepped over.
 //! Where an IRET faults and its fault's handler goes on elsewhere, a guest may see one #DB too
 //! many.
@@ -27,8 +27,8 @@ pub enum Nmi {
 }
 
 impl Nmi {
-    /// One is to be raised.
-    pub fn raised(&mut self, vmcb: &mut Vmcb) {
+    /// One is to be injected.
+    pub fn injected(&mut self, vmcb: &mut Vmcb) {
         *self = Nmi::Handled;
         vmcb.intercept_misc1 |= misc1::IRET;
     }
@@ -45,7 +45,7 @@ impl Nmi {
         vmcb.intercept_misc1 &= !misc1::IRET;
     }
 
-    /// Can one be raised? If only an IRET is in the way, there is an exit behind it.
+    /// Can one be injected? If only an IRET is in the way, there is an exit behind it.
     pub fn possible(&mut self, vmcb: &mut Vmcb) -> bool {
         match *self {
             Nmi::None => return true,
@@ -82,7 +82,7 @@ mod tests {
     fn handled() -> (Nmi, Box<Vmcb>) {
         let (mut nmi, mut vmcb) = (Nmi::None, Box::new(Vmcb::new_zeroed()));
         assert!(nmi.possible(&mut vmcb));
-        nmi.raised(&mut vmcb);
+        nmi.injected(&mut vmcb);
         assert_eq!(vmcb.intercept_misc1, misc1::IRET);
         (nmi, vmcb)
     }

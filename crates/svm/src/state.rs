@@ -55,7 +55,7 @@ impl Vmcb {
         self.rip = if self.code_is_long() { next } else { next & 0xFFFF_FFFF };
         self.interrupt_shadow &= !1;
         self.rflags &= !RFLAGS_RF;
-        if self.rflags & RFLAGS_TF != 0 && !events::raising(self) {
+        if self.rflags & RFLAGS_TF != 0 && !events::injects(self) {
             self.dr6 |= SINGLE_STEP;
             self.event_inj = events::injected(Event::exception(DEBUG, None));
         }

@@ -2,7 +2,7 @@
 //!
 //! Guarantees: every intercept that the host's safety needs is set whatever is done here, and on a
 //! CPU that isn't emulated none is set for an emulator's sake. While an IDT's limit is cut
-//! ([`Vcpu::set_direct`]), nothing shows or changes that limit without an exit.
+//! ([`Vcpu::set_exitless`]), nothing shows or changes that limit without an exit.
 
 use crate::emulator::{DEBUG_CONTROLS, DELIVERY_FAULTS};
 use crate::maps::Map;
@@ -224,8 +224,8 @@ impl Vcpu {
         self.load_map(Mode::Injection);
     }
 
-    /// Direct or dedicated mode. Gives the task priority of the guest in injection mode.
-    pub fn set_direct(&mut self, mode: Mode) -> u8 {
+    /// ELI or passthrough mode. Gives the task priority of the guest in injection mode.
+    pub fn set_exitless(&mut self, mode: Mode) -> u8 {
         let priority = self.virtual_priority();
         self.offer(None);
         self.vmcb.intercept_misc1 &= !misc1::INTR;
@@ -256,17 +256,17 @@ impl Vcpu {
     }
 
     fn load_map(&mut self, mode: Mode) {
-        let [injection, direct, dedicated, periodic, hidden] = self.maps.msrs;
+        let [injection, eli, passthrough, periodic, hidden] = self.maps.msrs;
         self.vmcb.msrpm_base = match Map::of(mode, self.timer_open, self.x2apic) {
             Map::Injection => injection,
             Map::Hidden => hidden,
-            Map::Direct => direct,
-            Map::Dedicated => dedicated,
+            Map::Eli => eli,
+            Map::Passthrough => passthrough,
             Map::Periodic => periodic,
         };
     }
 
-    /// On a shared core, in direct mode: the vectors of the host and of the others raise #GP in
+    /// On a shared core, in ELI mode: the vectors of the host and of the others raise #GP in
     /// delivery, before any memory of the guest's is read, and nothing shows or ends that unseen.
     fn cut_idt(&mut self) {
         let own = self.vmcb.idtr.limit;
@@ -312,17 +312,17 @@ impl Vcpu {
 /// Events.
 impl Vcpu {
     /// Raises an event at the next entry.
-    pub fn raise(&mut self, event: Event) {
+    pub fn inject(&mut self, event: Event) {
         if event.kind == EventKind::Nmi {
-            self.nmi.raised(self.vmcb);
+            self.nmi.injected(self.vmcb);
         }
         self.vmcb.event_inj = events::injected(event);
     }
 
-    /// Is one to be raised already?
+    /// Is one to be injected already?
     #[inline]
-    pub fn raising(&self) -> bool {
-        events::raising(self.vmcb)
+    pub fn injects(&self) -> bool {
+        events::injects(self.vmcb)
     }
 
     /// Could the guest take an NMI? If not, an exit follows when it can.
@@ -363,7 +363,7 @@ impl Vcpu {
 
     /// Was it taken? Then none is on offer any more.
     #[inline]
-    pub fn take_offer(&mut self) -> bool {
+    pub fn offer_accepted(&mut self) -> bool {
         let taken = !self.held && events::offered(self.vmcb).is_none();
         if taken && self.features.emulated {
             self.wanted = None;

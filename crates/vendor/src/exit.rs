@@ -54,8 +54,8 @@ pub enum Exit {
     FlushCaches,
     /// LIDT, not yet executed.
     IdtLoad,
-    /// An instruction that mustn't be executed in direct mode, not yet executed.
-    DirectEnds,
+    /// An instruction that mustn't be executed in ELI mode, not yet executed.
+    EliEnds,
     /// HLT, not yet executed.
     Halt,
     /// MOV to CR8, not yet executed.

@@ -53,7 +53,7 @@ pub trait VirtualCpu: decode::Registers {
     /// guest isn't entered (see [the last look](crate#the-last-look)). The host's segment, task and
     /// system-call registers are the host's again afterwards.
     fn enter(&mut self, requests: &AtomicU32) -> Entry;
-    /// Has the next entry end as soon as what is raised is delivered, before the guest's next
+    /// Has the next entry end as soon as what is injected is delivered, before the guest's next
     /// instruction: the exit is [`Exit::Nmi`].
     fn leave_at_once(&mut self);
     /// Whether it was left for a write to an MSR: an answer at hand, for those in a hurry.
@@ -68,7 +68,7 @@ pub trait VirtualCpu: decode::Registers {
     fn set_mode(&mut self, mode: Mode);
     /// Exits on LIDT, or not.
     fn watch_idt(&mut self, on: bool);
-    /// Whether the guest may set its core's timer without an exit (dedicated mode): count and
+    /// Whether the guest may set its core's timer without an exit (passthrough mode): count and
     /// divider.
     fn open_timer(&mut self, open: bool);
     /// Whether the guest's local APIC is in x2APIC mode: else none of its registers is open.
@@ -85,22 +85,22 @@ pub trait VirtualCpu: decode::Registers {
     /// none.
     fn offer_interrupt(&mut self, vector: Option<u8>);
     /// Has the guest taken the interrupt that was on offer? Then none is on offer any more.
-    fn take_offer(&mut self) -> bool;
+    fn offer_accepted(&mut self) -> bool;
     /// Would the CPU deliver this interrupt by itself at the next entry, since it is on offer
     /// still? Some CPUs take an offer back when its delivery fails, others don't.
     fn delivers(&self, vector: u8) -> bool;
-    /// Raises an exception in the guest at the next entry.
-    fn raise(&mut self, vector: u8, error_code: Option<u32>);
-    /// Raises #PF at the next entry, with `address` in CR2.
-    fn raise_page_fault(&mut self, address: u64, error_code: u32);
-    /// Raises an NMI in the guest at the next entry. [`Exit::NmiDone`] follows when its handler is
+    /// Injects an exception at the next entry.
+    fn inject(&mut self, vector: u8, error_code: Option<u32>);
+    /// Injects #PF at the next entry, with `address` in CR2.
+    fn inject_page_fault(&mut self, address: u64, error_code: u32);
+    /// Injects an NMI at the next entry. [`Exit::NmiDone`] follows when its handler is
     /// through.
-    fn raise_nmi(&mut self);
-    /// Could the guest take an NMI, or is it still handling one? Asked by who wants to raise one:
+    fn inject_nmi(&mut self);
+    /// Could the guest take an NMI, or is it still handling one? Asked by who wants to inject one:
     /// if the answer is no, [`Exit::NmiDone`] follows when it is yes.
     fn nmi_possible(&mut self) -> bool;
-    /// Is an event to be raised at the next entry already?
-    fn raising(&self) -> bool;
+    /// Is an event to be injected at the next entry already?
+    fn injects(&self) -> bool;
 
     /// The guest's task priority.
     fn task_priority(&self) -> u8;

@@ -240,8 +240,8 @@ impl Builder<'_> {
             hides_gates: matches!(vm.guest.policy, Policy::Eli | Policy::EliDelivery),
             takes: match vm.guest.policy {
                 Policy::Trap => Mode::Injection,
-                Policy::EliDelivery | Policy::Eli => Mode::Direct,
-                Policy::Direct => Mode::Dedicated,
+                Policy::EliDelivery | Policy::Eli => Mode::Eli,
+                Policy::Direct => Mode::Passthrough,
             },
         };
         let cpu = VendorCpu::new(nested_root, asid, pm_timer, traits, start)

@@ -1,4 +1,4 @@
-//! Vectors of the exceptions that the host raises in a guest (APM vol. 2, 8.2).
+//! Vectors of the exceptions that the host injects into a guest (APM vol. 2, 8.2).
 
 /// #UD.
 pub const UNDEFINED: u8 = 6;

@@ -20,7 +20,7 @@ pub struct Guest {
     pub memory: Memory,
     /// One for each vCPU, by its APIC id.
     pub remotes: Box<[VcpuRemote]>,
-    direct_gains: AtomicBool,
+    eli_gains: AtomicBool,
 }
 
 impl Guest {
@@ -32,19 +32,19 @@ impl Guest {
         memory: Memory,
         remotes: Box<[VcpuRemote]>,
     ) -> Self {
-        Guest { index, name, policy, memory, remotes, direct_gains: AtomicBool::new(false) }
+        Guest { index, name, policy, memory, remotes, eli_gains: AtomicBool::new(false) }
     }
 
     /// Would the guest gain something by taking its interrupts itself? The policy lets it, and some
     /// source of an assigned device is routed.
     #[inline]
-    pub fn direct_gains(&self) -> bool {
-        self.direct_gains.load(Ordering::Acquire)
+    pub fn eli_gains(&self) -> bool {
+        self.eli_gains.load(Ordering::Acquire)
     }
 
     /// Some source of an assigned device is routed, or none is.
     pub fn set_routed(&self, any: bool) {
-        self.direct_gains.store(any && self.policy != Policy::Trap, Ordering::Release);
+        self.eli_gains.store(any && self.policy != Policy::Trap, Ordering::Release);
     }
 
     /// What has to be hidden from this VM, whichever of its vCPUs it is that takes interrupts.

@@ -10,7 +10,7 @@ pub struct Here {
     pub me: usize,
     /// To drop its own cached translations.
     flush: bool,
-    /// To leave direct mode.
+    /// To leave ELI mode.
     unshadow: bool,
     /// To reset this device, and then to follow what else was written.
     reset: Option<(usize, Actions)>,
@@ -28,8 +28,8 @@ impl Here {
         self.guest.ask_and_wait(self.me, u64::MAX, request::FLUSH);
     }
 
-    /// Has the vCPU here leave direct mode when it gives the lock back.
-    pub fn end_direct(&mut self) {
+    /// Has the vCPU here leave ELI mode when it gives the lock back.
+    pub fn end_eli(&mut self) {
         self.unshadow = true;
     }
 
@@ -48,8 +48,8 @@ impl Here {
         self.flush
     }
 
-    /// Is it left to leave direct mode?
-    pub fn ends_direct(&self) -> bool {
+    /// Is it left to leave ELI mode?
+    pub fn ends_eli(&self) -> bool {
         self.unshadow
     }
 }

@@ -27,7 +27,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         if here.flushes() {
             self.cpu.flush_translations();
         }
-        if here.ends_direct() {
+        if here.ends_eli() {
             self.leave_shadow();
         }
         result

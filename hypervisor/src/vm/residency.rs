@@ -129,7 +129,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// A guest that takes its interrupts itself may hold all of them back: what is for others is
     /// taken; what is the guest's stays where it is.
     fn take_reserved(&mut self) {
-        if self.mode.current() == Mode::Direct
+        if self.mode.current() == Mode::Eli
             && x2apic::requested(FIRST_RESERVED / 32) >> (FIRST_RESERVED & 31) != 0
         {
             let priority = x2apic::tpr();
@@ -167,7 +167,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             || self.nmi_waits && self.cpu.nmi_possible();
         let priority = class(self.cpu.task_priority());
         let interrupt = self.apic.deliverable().is_some_and(|v| class(v) > priority);
-        asked || interrupt && self.cpu.interrupts_enabled() || self.cpu.raising()
+        asked || interrupt && self.cpu.interrupts_enabled() || self.cpu.injects()
     }
 
     /// While it waits for a start-up: until somebody asks for something, or wakes the core.

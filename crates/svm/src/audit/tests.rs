@@ -46,7 +46,7 @@ pub fn block(cpu: &Vcpu, setup: &Setup, takes: Mode) -> Result<(), Finding> {
 fn each_map_is_right_as_filled_and_wrong_with_any_bit_changed() {
     for (completions_exit, shared) in [(false, false), (true, false), (false, true)] {
         let setup = Setup { shared, ..setup(HARDWARE) };
-        let outline = Outline::new(VMCB, setup, Mode::Direct, completions_exit, PM_TIMER);
+        let outline = Outline::new(VMCB, setup, Mode::Eli, completions_exit, PM_TIMER);
         let right = maps(&setup, completions_exit);
         for part in 1..outline.parts() {
             assert_eq!(outline.audit(part, |at| right[&at]), Ok(()), "{part}");
@@ -103,8 +103,8 @@ fn each_other_field_counts() {
     type Change = fn(&mut Vmcb);
     let changes: [(&str, Change); 12] = [
         ("ports", |v| v.iopm_base += 0x1000),
-        ("MSRs of direct mode", |v| v.msrpm_base = MAPS.msrs[1]),
-        ("MSRs of dedicated mode", |v| v.msrpm_base = MAPS.msrs[2]),
+        ("MSRs of ELI mode", |v| v.msrpm_base = MAPS.msrs[1]),
+        ("MSRs of passthrough mode", |v| v.msrpm_base = MAPS.msrs[2]),
         ("other MSRs", |v| v.msrpm_base += 8),
         ("asid", |v| v.asid = 4),
         ("no nested paging", |v| v.nested_control = 0),
@@ -119,57 +119,57 @@ fn each_other_field_counts() {
     for (what, change) in changes {
         let cpu = vcpu(&setup);
         change(cpu.vmcb);
-        assert!(block(&cpu, &setup, Mode::Dedicated).is_err(), "{what}");
+        assert!(block(&cpu, &setup, Mode::Passthrough).is_err(), "{what}");
     }
     let mut cpu = vcpu(&setup);
     cpu.show_x2apic(Mode::Injection, false);
-    assert_eq!(block(&cpu, &setup, Mode::Dedicated), Ok(()));
+    assert_eq!(block(&cpu, &setup, Mode::Passthrough), Ok(()));
 }
 
 #[test]
 fn who_takes_interrupts_itself_must_be_one_that_may() {
     let dedicated = setup(HARDWARE);
     let mut cpu = vcpu(&dedicated);
-    cpu.set_direct(Mode::Dedicated);
-    assert_eq!(block(&cpu, &dedicated, Mode::Dedicated), Ok(()));
-    cpu.open_timer(Mode::Dedicated, false);
-    assert_eq!(block(&cpu, &dedicated, Mode::Dedicated), Ok(()));
+    cpu.set_exitless(Mode::Passthrough);
+    assert_eq!(block(&cpu, &dedicated, Mode::Passthrough), Ok(()));
+    cpu.open_timer(Mode::Passthrough, false);
+    assert_eq!(block(&cpu, &dedicated, Mode::Passthrough), Ok(()));
     assert!(block(&cpu, &dedicated, Mode::Injection).is_err());
-    assert!(block(&cpu, &dedicated, Mode::Direct).is_err());
+    assert!(block(&cpu, &dedicated, Mode::Eli).is_err());
     cpu.vmcb.int_ctl |= int_ctl::V_INTR_MASKING;
-    assert!(block(&cpu, &dedicated, Mode::Dedicated).is_err());
+    assert!(block(&cpu, &dedicated, Mode::Passthrough).is_err());
 
     // Through a shadow IDT: LIDT exits.
     let mut cpu = vcpu(&dedicated);
-    cpu.set_direct(Mode::Direct);
-    assert!(block(&cpu, &dedicated, Mode::Direct).is_err());
+    cpu.set_exitless(Mode::Eli);
+    assert!(block(&cpu, &dedicated, Mode::Eli).is_err());
     cpu.watch_idt(true);
-    assert_eq!(block(&cpu, &dedicated, Mode::Direct), Ok(()));
-    assert!(block(&cpu, &dedicated, Mode::Dedicated).is_err());
+    assert_eq!(block(&cpu, &dedicated, Mode::Eli), Ok(()));
+    assert!(block(&cpu, &dedicated, Mode::Passthrough).is_err());
 }
 
 #[test]
 fn a_cut_limit_is_cut_and_watched() {
     let shared = Setup { shared: true, ..setup(HARDWARE) };
     let mut cpu = vcpu(&shared);
-    cpu.set_direct(Mode::Direct);
-    assert_eq!(block(&cpu, &shared, Mode::Direct), Ok(()));
+    cpu.set_exitless(Mode::Eli);
+    assert_eq!(block(&cpu, &shared, Mode::Eli), Ok(()));
     cpu.vmcb.idtr.limit = CUT + 1;
-    let long = block(&cpu, &shared, Mode::Direct);
+    let long = block(&cpu, &shared, Mode::Eli);
     assert!(matches!(long, Err(Finding::Control { at: 0x480, .. })), "{long:?}");
     cpu.vmcb.idtr.limit = CUT;
     for bit in [misc1::LIDT, misc1::SIDT] {
         cpu.vmcb.intercept_misc1 ^= bit;
-        assert!(block(&cpu, &shared, Mode::Direct).is_err());
+        assert!(block(&cpu, &shared, Mode::Eli).is_err());
         cpu.vmcb.intercept_misc1 ^= bit;
     }
     cpu.vmcb.intercept_exceptions ^= 1 << GENERAL_PROTECTION;
-    assert!(block(&cpu, &shared, Mode::Direct).is_err());
+    assert!(block(&cpu, &shared, Mode::Eli).is_err());
     // In injection mode the limit is the guest's own.
     cpu.vmcb.intercept_exceptions ^= 1 << GENERAL_PROTECTION;
     cpu.set_injection(0);
     cpu.vmcb.idtr.limit = 0xFFFF;
-    assert_eq!(block(&cpu, &shared, Mode::Direct), Ok(()));
+    assert_eq!(block(&cpu, &shared, Mode::Eli), Ok(()));
 }
 
 #[test]

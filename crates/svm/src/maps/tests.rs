@@ -31,16 +31,16 @@ fn apic(map: Map, completions_exit: bool, shared: bool) -> BTreeMap<u32, (bool, 
     }
     match map {
         Map::Injection | Map::Hidden => {}
-        Map::Direct => {
+        Map::Eli => {
             open.insert(0x808, rw);
             if !completions_exit {
                 open.insert(0x80B, w);
             }
         }
-        Map::Dedicated | Map::Periodic => {
+        Map::Passthrough | Map::Periodic => {
             open.extend([(0x808, rw), (0x80A, r), (0x80B, w), (0x83F, w)]);
             open.extend((0x810..=0x827).map(|msr| (msr, r)));
-            let timer = if map == Map::Dedicated { rw } else { r };
+            let timer = if map == Map::Passthrough { rw } else { r };
             open.extend([(0x838, timer), (0x83E, timer)]);
         }
     }
@@ -110,11 +110,11 @@ fn exactly_the_pm_timer_is_open() {
 fn each_situation_has_its_map() {
     let of = |mode, timer_open| Map::of(mode, timer_open, true);
     assert_eq!(of(Mode::Injection, true), Map::Injection);
-    assert_eq!(of(Mode::Direct, true), Map::Direct);
-    assert_eq!(of(Mode::Dedicated, true), Map::Dedicated);
-    assert_eq!(of(Mode::Dedicated, false), Map::Periodic);
-    assert_eq!(of(Mode::Direct, false), Map::Direct);
-    for mode in [Mode::Injection, Mode::Direct, Mode::Dedicated] {
+    assert_eq!(of(Mode::Eli, true), Map::Eli);
+    assert_eq!(of(Mode::Passthrough, true), Map::Passthrough);
+    assert_eq!(of(Mode::Passthrough, false), Map::Periodic);
+    assert_eq!(of(Mode::Eli, false), Map::Eli);
+    for mode in [Mode::Injection, Mode::Eli, Mode::Passthrough] {
         for timer_open in [false, true] {
             assert_eq!(Map::of(mode, timer_open, false), Map::Hidden);
         }

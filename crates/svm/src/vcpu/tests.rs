@@ -80,16 +80,16 @@ fn each_mode_has_its_map_and_interrupts() {
     assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[0]);
     assert!(cpu.vmcb.intercept_misc1 & misc1::INTR != 0);
     cpu.set_virtual_priority(0x50);
-    assert_eq!(cpu.set_direct(Mode::Direct), 0x50);
+    assert_eq!(cpu.set_exitless(Mode::Eli), 0x50);
     assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[1]);
     assert!(!cpu.in_injection() && cpu.vmcb.intercept_misc1 & misc1::INTR == 0);
     cpu.set_injection(0x61);
     assert_eq!((cpu.virtual_priority(), cpu.vmcb.msrpm_base), (0x60, MAPS.msrs[0]));
-    cpu.set_direct(Mode::Dedicated);
+    cpu.set_exitless(Mode::Passthrough);
     assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[2]);
-    cpu.open_timer(Mode::Dedicated, false);
+    cpu.open_timer(Mode::Passthrough, false);
     assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[3]);
-    cpu.open_timer(Mode::Dedicated, true);
+    cpu.open_timer(Mode::Passthrough, true);
     assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[2]);
     cpu.set_injection(0);
     cpu.show_x2apic(Mode::Injection, false);
@@ -102,11 +102,11 @@ fn each_mode_has_its_map_and_interrupts() {
 #[test]
 fn a_reset_opens_the_timer_again() {
     let mut cpu = vcpu(&setup(HARDWARE));
-    cpu.set_direct(Mode::Dedicated);
-    cpu.open_timer(Mode::Dedicated, false);
+    cpu.set_exitless(Mode::Passthrough);
+    cpu.open_timer(Mode::Passthrough, false);
     cpu.reset(Start::StartUp { page: 2 });
     assert!(cpu.in_injection());
-    cpu.set_direct(Mode::Dedicated);
+    cpu.set_exitless(Mode::Passthrough);
     assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[2]);
 }
 
@@ -114,7 +114,7 @@ fn a_reset_opens_the_timer_again() {
 fn on_a_shared_core_the_limit_is_cut_and_nothing_shows_it() {
     let mut cpu = vcpu(&Setup { shared: true, ..setup(HARDWARE) });
     cpu.vmcb.idtr.limit = 0xFFF;
-    cpu.set_direct(Mode::Direct);
+    cpu.set_exitless(Mode::Eli);
     let cut = u32::from(FIRST_RESERVED) * 16 - 1;
     assert_eq!((cpu.vmcb.idtr.limit, cpu.idtr().1), (cut, 0xFFF));
     cpu.watch_idt(false);
@@ -127,7 +127,7 @@ fn on_a_shared_core_the_limit_is_cut_and_nothing_shows_it() {
     assert!(cpu.vmcb.intercept_exceptions >> GENERAL_PROTECTION & 1 == 0);
     // A limit below the cut is the guest's own.
     cpu.vmcb.idtr.limit = 0x7FF;
-    cpu.set_direct(Mode::Direct);
+    cpu.set_exitless(Mode::Eli);
     assert_eq!((cpu.vmcb.idtr.limit, cpu.idtr().1), (0x7FF, 0x7FF));
     cpu.reset(Start::StartUp { page: 1 });
     assert_eq!(cpu.idtr(), (0, 0xFFFF));
@@ -146,7 +146,7 @@ fn a_real_cpu_has_no_intercept_for_an_emulators_sake() {
     for vector in [0x41, 0x51, 0x61] {
         cpu.offer(Some(vector));
         // The CPU compares with the task priority by itself.
-        assert!(cpu.delivers(vector) && !cpu.take_offer());
+        assert!(cpu.delivers(vector) && !cpu.offer_accepted());
         check(cpu.vmcb);
     }
     let hides = vcpu(&Setup { hides_gates: true, ..setup(HARDWARE) });
@@ -160,18 +160,18 @@ fn on_qemu_an_offer_exits_if_its_delivery_fails_and_waits_for_the_priority() {
     assert_eq!(cpu.vmcb.intercept_exceptions, ALWAYS_EXCEPTIONS | 1 << NOT_PRESENT);
     cpu.set_virtual_priority(0x50);
     cpu.offer(Some(0x51));
-    assert!(!cpu.delivers(0x51) && !cpu.take_offer(), "held back");
+    assert!(!cpu.delivers(0x51) && !cpu.offer_accepted(), "held back");
     assert_eq!(cpu.vmcb.intercept_cr_write, 1 << 8);
     assert_eq!(cpu.vmcb.intercept_exceptions & DELIVERY_FAULTS, 0);
     cpu.set_virtual_priority(0x40);
-    assert!(cpu.delivers(0x51) && !cpu.take_offer(), "let in");
+    assert!(cpu.delivers(0x51) && !cpu.offer_accepted(), "let in");
     assert_eq!(cpu.vmcb.intercept_exceptions & DELIVERY_FAULTS, DELIVERY_FAULTS);
     cpu.set_virtual_priority(0x60);
     assert!(!cpu.delivers(0x51), "held back again");
     cpu.set_virtual_priority(0);
     // The guest takes it.
     cpu.vmcb.int_ctl &= !int_ctl::V_IRQ;
-    assert!(cpu.take_offer());
+    assert!(cpu.offer_accepted());
     assert_eq!(cpu.vmcb.intercept_cr_write, 0);
     assert_eq!(cpu.vmcb.intercept_exceptions & DELIVERY_FAULTS, 0);
     cpu.set_virtual_priority(0x10);
@@ -198,9 +198,9 @@ fn debug_controls_are_let_once() {
 #[test]
 fn an_nmi_makes_the_return_from_its_handler_exit() {
     let mut cpu = vcpu(&setup(HARDWARE));
-    assert!(cpu.nmi_possible() && !cpu.raising());
-    cpu.raise(Event::nmi());
-    assert!(cpu.raising() && !cpu.nmi_possible());
+    assert!(cpu.nmi_possible() && !cpu.injects());
+    cpu.inject(Event::nmi());
+    assert!(cpu.injects() && !cpu.nmi_possible());
     assert_eq!(cpu.vmcb.event_inj, 0x8000_0202);
     (cpu.vmcb.event_inj, cpu.vmcb.exit_code, cpu.vmcb.rip) = (0, 0x74, 0x10);
     assert_eq!(cpu.exit(|_| false), Exit::NmiDone);
@@ -245,7 +245,7 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        prop_oneof![Just(Mode::Direct), Just(Mode::Dedicated)].prop_map(Step::Direct),
+        prop_oneof![Just(Mode::Eli), Just(Mode::Passthrough)].prop_map(Step::Direct),
         any::<u8>().prop_map(Step::Injection),
         any::<Option<u8>>().prop_map(Step::Offer),
         any::<u8>().prop_map(Step::Priority),
@@ -271,7 +271,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Direct(next) if mode == Mode::Injection => {
-                    cpu.set_direct(next);
+                    cpu.set_exitless(next);
                     mode = next;
                 }
                 Step::Injection(priority) if mode != Mode::Injection => {
@@ -280,8 +280,8 @@ proptest! {
                 }
                 Step::Offer(v) if mode == Mode::Injection => cpu.offer(v),
                 Step::Priority(p) if mode == Mode::Injection => cpu.set_virtual_priority(p),
-                Step::Raise(v) => cpu.raise(Event::exception(v, None)),
-                Step::Nmi => cpu.raise(Event::nmi()),
+                Step::Raise(v) => cpu.inject(Event::exception(v, None)),
+                Step::Nmi => cpu.inject(Event::nmi()),
                 Step::WatchIdt(on) => cpu.watch_idt(on),
                 Step::WatchHalt(on) => cpu.watch_halt(on),
                 Step::Timer(open) => cpu.open_timer(mode, open),
@@ -298,7 +298,7 @@ proptest! {
             }
             check_safety(cpu.vmcb);
             // So has it a shadow IDT.
-            cpu.watch_idt(mode == Mode::Direct);
+            cpu.watch_idt(mode == Mode::Eli);
             prop_assert_eq!(audit::tests::block(&cpu, &setup, mode), Ok(()));
             prop_assert_eq!(cpu.in_injection(), mode == Mode::Injection);
             prop_assert_eq!(cpu.vmcb.intercept_misc1 & misc1::INTR != 0, mode == Mode::Injection);

@@ -64,7 +64,7 @@ pub fn supported() -> Result<(), &'static str> {
 /// What distinguishes a vCPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Traits {
-    /// EOI exits in direct mode, too.
+    /// EOI exits in ELI mode, too.
     pub completions_exit: bool,
     /// It isn't alone on its core.
     pub shared: bool,
@@ -263,8 +263,8 @@ impl VirtualCpu for SvmCpu {
 
     fn set_mode(&mut self, mode: Mode) {
         match mode {
-            Mode::Direct | Mode::Dedicated if self.vcpu.in_injection() => {
-                let priority = self.vcpu.set_direct(mode);
+            Mode::Eli | Mode::Passthrough if self.vcpu.in_injection() => {
+                let priority = self.vcpu.set_exitless(mode);
                 if priority != 0 {
                     x2apic::set_tpr(priority);
                 }
@@ -318,39 +318,39 @@ impl VirtualCpu for SvmCpu {
         self.vcpu.offer(vector);
     }
 
-    fn take_offer(&mut self) -> bool {
-        self.vcpu.take_offer()
+    fn offer_accepted(&mut self) -> bool {
+        self.vcpu.offer_accepted()
     }
 
     fn delivers(&self, vector: u8) -> bool {
         self.vcpu.delivers(vector)
     }
 
-    fn raise(&mut self, vector: u8, error_code: Option<u32>) {
-        self.vcpu.raise(Event::exception(vector, error_code));
+    fn inject(&mut self, vector: u8, error_code: Option<u32>) {
+        self.vcpu.inject(Event::exception(vector, error_code));
     }
 
-    fn raise_page_fault(&mut self, address: u64, error_code: u32) {
+    fn inject_page_fault(&mut self, address: u64, error_code: u32) {
         const PAGE_FAULT: u8 = 14;
         self.vcpu.vmcb.cr2 = address;
-        self.raise(PAGE_FAULT, Some(error_code));
+        self.inject(PAGE_FAULT, Some(error_code));
     }
 
-    fn raise_nmi(&mut self) {
-        self.vcpu.raise(Event::nmi());
+    fn inject_nmi(&mut self) {
+        self.vcpu.inject(Event::nmi());
     }
 
     fn nmi_possible(&mut self) -> bool {
         self.vcpu.nmi_possible()
     }
 
-    fn raising(&self) -> bool {
-        self.vcpu.raising()
+    fn injects(&self) -> bool {
+        self.vcpu.injects()
     }
 
     fn redeliver(&mut self, event: Event) {
         if let Some(event) = event.again() {
-            self.vcpu.raise(event);
+            self.vcpu.inject(event);
         }
     }
 

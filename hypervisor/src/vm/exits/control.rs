@@ -31,7 +31,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     fn refuse(&mut self) {
-        self.cpu.raise(GENERAL_PROTECTION, Some(0));
+        self.cpu.inject(GENERAL_PROTECTION, Some(0));
     }
 
     /// MOV to CR8 while an interrupt is held back by the task priority, or on offer.

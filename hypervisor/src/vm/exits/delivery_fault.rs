@@ -53,7 +53,7 @@ impl<C: VirtualCpu> Vcpu<C> {
                 }
             }
             DeliveryFault::DoubleFault => {
-                self.cpu.raise(DOUBLE_FAULT, Some(0));
+                self.cpu.inject(DOUBLE_FAULT, Some(0));
                 Ok(Reason::Exception)
             }
             DeliveryFault::TripleFault => Err((Reason::Shutdown, Stop::Fault(Fault::Shutdown))),
@@ -64,9 +64,9 @@ impl<C: VirtualCpu> Vcpu<C> {
                     self.offer_failed(v);
                 }
                 if raised.vector == PAGE_FAULT {
-                    self.cpu.raise_page_fault(raised.address, error_code);
+                    self.cpu.inject_page_fault(raised.address, error_code);
                 } else {
-                    self.cpu.raise(raised.vector, Some(error_code));
+                    self.cpu.inject(raised.vector, Some(error_code));
                 }
                 Ok(Reason::Exception)
             }

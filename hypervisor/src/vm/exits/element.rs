@@ -70,9 +70,9 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     pub(in crate::vm) fn raise_instead(&mut self, exception: Exception) {
         match exception {
-            Exception::Protection => self.cpu.raise(GENERAL_PROTECTION, Some(0)),
+            Exception::Protection => self.cpu.inject(GENERAL_PROTECTION, Some(0)),
             Exception::Page { address, error_code } => {
-                self.cpu.raise_page_fault(address, error_code);
+                self.cpu.inject_page_fault(address, error_code);
             }
         }
     }

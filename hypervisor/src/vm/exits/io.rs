@@ -94,13 +94,13 @@ impl<C: VirtualCpu> Vcpu<C> {
         let states = physical_cpuid(0xD, 0);
         let offered = (states.edx as u64) << 32 | states.eax as u64;
         if self.cpu.cr4() & CR4_OSXSAVE == 0 {
-            return self.cpu.raise(UNDEFINED, None);
+            return self.cpu.inject(UNDEFINED, None);
         }
         let allowed = self.cpu.privilege() == 0
             && self.cpu.gpr(RCX) as u32 == 0
             && virtual_pc::cpuid::xcr0_allowed(value, offered);
         if !allowed {
-            self.cpu.raise(GENERAL_PROTECTION, Some(0));
+            self.cpu.inject(GENERAL_PROTECTION, Some(0));
             return;
         }
         crate::cpu::control::set_xcr0(value);

@@ -40,7 +40,7 @@ impl<C: VirtualCpu> Vcpu<C> {
                 self.cpu.set_gpr(RDX, v >> 32);
                 self.skip(&RDMSR);
             }
-            None => self.cpu.raise(GENERAL_PROTECTION, Some(0)),
+            None => self.cpu.inject(GENERAL_PROTECTION, Some(0)),
         }
         Reason::MsrRead
     }
@@ -67,7 +67,7 @@ impl<C: VirtualCpu> Vcpu<C> {
                 reason
             }
             None => {
-                self.cpu.raise(GENERAL_PROTECTION, Some(0));
+                self.cpu.inject(GENERAL_PROTECTION, Some(0));
                 Reason::MsrWrite
             }
         }

@@ -52,11 +52,11 @@ impl<C: VirtualCpu> Entrant for Loop<'_, C> {
     #[inline(always)]
     fn prepare(&mut self) {
         let vcpu = &mut *self.vcpu;
-        if vcpu.mode.current() != Mode::Dedicated {
+        if vcpu.mode.current() != Mode::Passthrough {
             vcpu.prepare_delivery();
         }
         if vcpu.nmi_waits {
-            vcpu.raise_waiting_nmi();
+            vcpu.inject_waiting_nmi();
         }
         let ledger = &mut *vcpu.ledger;
         ledger.entries = ledger.entries.wrapping_add(1);
@@ -131,7 +131,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             }
             Exit::TaskSwitch => fault(Reason::Other, Fault::TaskSwitch),
             Exit::Exception { vector, error_code } => {
-                self.cpu.raise(vector, error_code);
+                self.cpu.inject(vector, error_code);
                 Ok(Reason::Exception)
             }
             Exit::Io { port, size, input, string, next } => {
@@ -151,7 +151,7 @@ impl<C: VirtualCpu> Vcpu<C> {
                 Ok(()) => Ok(Reason::IdtLoad),
                 Err(f) => fault(Reason::IdtLoad, f),
             },
-            Exit::DirectEnds => {
+            Exit::EliEnds => {
                 self.leave_shadow();
                 Ok(Reason::Other)
             }
@@ -174,15 +174,15 @@ impl<C: VirtualCpu> Vcpu<C> {
             Exit::Hypercall => {
                 #[cfg(feature = "plant")]
                 self.plant();
-                self.cpu.raise(UNDEFINED, None);
+                self.cpu.inject(UNDEFINED, None);
                 Ok(Reason::Hypercall)
             }
             Exit::Undefined => {
-                self.cpu.raise(UNDEFINED, None);
+                self.cpu.inject(UNDEFINED, None);
                 Ok(Reason::RefusedInstruction)
             }
             Exit::Forbidden => {
-                self.cpu.raise(GENERAL_PROTECTION, Some(0));
+                self.cpu.inject(GENERAL_PROTECTION, Some(0));
                 Ok(Reason::RefusedInstruction)
             }
             Exit::NestedFault { address, fetch, table, event } => {

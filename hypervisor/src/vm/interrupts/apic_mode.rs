@@ -84,11 +84,11 @@ impl<C: VirtualCpu> Vcpu<C> {
         if old == Mode::Injection {
             return;
         }
-        if old == Mode::Dedicated {
+        if old == Mode::Passthrough {
             self.apic.adopt_timer(x2apic::timer_initial(), x2apic::timer_divide());
         }
         self.change_mode(Mode::Injection);
-        if old == Mode::Dedicated {
+        if old == Mode::Passthrough {
             self.program_timer(self.apic.timer());
             // Only the guest itself sends these, and it doesn't run.
             let pending = x2apic::requested(0);

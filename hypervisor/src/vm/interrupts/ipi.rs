@@ -23,7 +23,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     pub(in crate::vm) fn quick_ipi(&mut self) -> bool {
         if !self.cpu.wrote_msr()
             || self.cpu.gpr(RCX) as u32 != ICR
-            || self.mode.current() != Mode::Dedicated
+            || self.mode.current() != Mode::Passthrough
             || !self.code_pages.stands(&self.vm.guest.memory, &self.cpu, WRMSR)
         {
             return false;

@@ -20,7 +20,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         if self.mode.current() != Mode::Injection && LocalApic::ends_exitless(register, value) {
             self.take_back();
         }
-        if self.mode.current() == Mode::Dedicated && TIMER.contains(&register) {
+        if self.mode.current() == Mode::Passthrough && TIMER.contains(&register) {
             // What the guest wrote without an exit.
             self.apic.adopt_timer(x2apic::timer_initial(), x2apic::timer_divide());
         }
@@ -109,7 +109,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
-    /// An interrupt of the guest's for itself. In direct mode the physical local APIC can
+    /// An interrupt of the guest's for itself. In ELI mode the physical local APIC can
     /// deliver it as it delivers a device's, unless its vector is one the host needs.
     pub(in crate::vm) fn interrupt_self(&mut self, vector: u8) {
         if self.can_post(vector) {
@@ -119,9 +119,9 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
-    /// EOI in direct mode, where it exits (policy `eli-delivery`): done for the guest.
+    /// EOI in ELI mode, where it exits (policy `eli-delivery`): done for the guest.
     fn complete_physical(&self) -> Option<u8> {
-        if self.mode.current() != Mode::Direct {
+        if self.mode.current() != Mode::Eli {
             return None;
         }
         let vector = in_service().highest()?;
@@ -152,7 +152,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         f: impl FnOnce(&mut LocalApic, &mut ThisCore<'_, C>) -> R,
     ) -> R {
         let mut core = ThisCore {
-            direct: self.mode.current() != Mode::Injection,
+            exitless: self.mode.current() != Mode::Injection,
             routes: &self.remote.routes,
             timer: &self.timer,
             cpu: &mut self.cpu,

@@ -16,7 +16,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     #[inline]
     pub(in crate::vm) fn note_accepted(&mut self) {
         let Some(vector) = self.mode.offered() else { return };
-        if self.cpu.take_offer() {
+        if self.cpu.offer_accepted() {
             let device = self.remote.routes.is_devices(vector);
             self.mode.offer(None);
             self.apic.accepted(vector);
@@ -42,7 +42,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         if self.vm.guest.policy == Policy::Direct {
             return self.prepare_dedicated();
         }
-        let sources = self.vm.guest.direct_gains();
+        let sources = self.vm.guest.eli_gains();
         let quiet = self.apic.exitless() && self.apic.quiet();
         let hold = self.shadow.take_hold();
         let hidden = self.hide_host_vectors(quiet && sources, hold);
@@ -61,7 +61,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             // What the host's own vector stands for, if the timer had it.
             self.take_pending();
             if self.may_own_apic() {
-                return self.change_mode(Mode::Dedicated);
+                return self.change_mode(Mode::Passthrough);
             }
         }
         self.offer();
@@ -85,7 +85,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             for _ in mine.iter() {
                 x2apic::eoi();
             }
-            let own = self.mode.current() == Mode::Dedicated;
+            let own = self.mode.current() == Mode::Passthrough;
             self.apic.adopt_in_service(if own { mine } else { self.to_guest(mine) });
         }
         self.cpu.set_mode(mode);
@@ -104,12 +104,12 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// Can the physical local APIC deliver this vector to the guest right now? Vectors 16 to 31 are
-    /// legal for interrupts, but where direct mode can end the host would take one that comes back
+    /// legal for interrupts, but where ELI mode can end the host would take one that comes back
     /// to it for an exception.
     pub(in crate::vm) fn can_post(&self, vector: u8) -> bool {
         match self.mode.current() {
-            Mode::Dedicated => true,
-            Mode::Direct => vector >= 32 && !self.hidden_gates().contains(vector),
+            Mode::Passthrough => true,
+            Mode::Eli => vector >= 32 && !self.hidden_gates().contains(vector),
             Mode::Injection => false,
         }
     }

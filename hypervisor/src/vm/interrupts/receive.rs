@@ -93,7 +93,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// What an interrupt that the host took for the guest was: a device's, or one that the host
-    /// had posted for the guest and that came back because direct mode ended meanwhile.
+    /// had posted for the guest and that came back because ELI mode ended meanwhile.
     fn reason_of(&self, vector: u8) -> Reason {
         if self.remote.routes.is_devices(vector) {
             Reason::DeviceInterrupt

@@ -30,7 +30,7 @@ impl<C: VirtualCpu> Owner for Vcpu<C> {
 
     fn interrupt(&mut self, vector: u8) {
         match self.mode.current() {
-            Mode::Dedicated => self.interrupt_self(vector),
+            Mode::Passthrough => self.interrupt_self(vector),
             _ => self.apic.request(vector),
         }
     }
@@ -71,18 +71,18 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.remote.mailbox.answer(self);
     }
 
-    /// Right before an entry: raises the NMI that waits, if the guest can take it.
+    /// Right before an entry: injects the NMI that waits, if the guest can take it.
     #[cold]
-    pub(in crate::vm) fn raise_waiting_nmi(&mut self) {
+    pub(in crate::vm) fn inject_waiting_nmi(&mut self) {
         if !self.cpu.nmi_possible() {
             return;
         }
-        if self.cpu.raising() {
+        if self.cpu.injects() {
             // Another event goes first.
             self.cpu.leave_at_once();
         } else {
             self.nmi_waits = false;
-            self.cpu.raise_nmi();
+            self.cpu.inject_nmi();
         }
     }
 

@@ -72,7 +72,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         if self.shadow.clear() {
             self.cpu.watch_idt(false);
         }
-        if self.mode.current() == Mode::Direct {
+        if self.mode.current() == Mode::Eli {
             self.change_mode(Mode::Injection);
         }
     }

@@ -87,7 +87,7 @@ impl Shadows {
 
     /// The vCPU here takes its interrupts through no shadow any more: its IDT changes.
     pub fn leave(&mut self, tables: &mut Tables, here: &mut Here) -> Result<(), Fault> {
-        here.end_direct();
+        here.end_eli();
         let me = 1 << here.me;
         let Some(i) = self.placed.iter().position(|p| p.users & me != 0) else {
             return Ok(());
@@ -116,7 +116,7 @@ impl Shadows {
 
     /// Gives the guest all its pages back.
     pub fn drop_all(&mut self, tables: &mut Tables, here: &mut Here) -> Result<(), Fault> {
-        here.end_direct();
+        here.end_eli();
         while let Some(last) = self.placed.len().checked_sub(1) {
             self.drop_placed(tables, here, last)?;
         }
@@ -132,7 +132,7 @@ impl Shadows {
     ) -> Result<(), Fault> {
         let p = self.placed.swap_remove(index);
         if p.users >> here.me & 1 != 0 {
-            here.end_direct();
+            here.end_eli();
         }
         here.guest.ask_and_wait(here.me, p.users, request::UNSHADOW);
         let restored = tables.restore(&here.guest.memory, p.page, || here.flush_all());

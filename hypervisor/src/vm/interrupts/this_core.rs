@@ -12,7 +12,7 @@ use routing::VcpuRoutes;
 /// guest state.
 pub struct ThisCore<'a, C: VirtualCpu> {
     pub cpu: &'a mut C,
-    pub direct: bool,
+    pub exitless: bool,
     pub routes: &'static VcpuRoutes,
     pub timer: &'a GuestTimer,
 }
@@ -48,7 +48,7 @@ impl<C: VirtualCpu> Core for ThisCore<'_, C> {
 
 impl<C: VirtualCpu> ThisCore<'_, C> {
     fn physical(&self, vectors: VectorSet) -> VectorSet {
-        match self.direct {
+        match self.exitless {
             true => vectors.without(&self.routes.host_vectors()),
             false => VectorSet::EMPTY,
         }

@@ -15,7 +15,7 @@ use proto::Policy;
 /// The most ticks a second that a periodic timer of a guest's gets.
 const SHORTEST_PERIOD_HZ: u64 = 100_000;
 impl<C: VirtualCpu> Vcpu<C> {
-    /// The guest's timer fired. In direct mode the physical local APIC gives it to the guest
+    /// The guest's timer fired. In ELI mode the physical local APIC gives it to the guest
     /// with the guest's own vector (SELF_IPI): it takes and completes it like a device's, without
     /// the exit for the EOI and without the time in injection mode, in which devices' interrupts
     /// exit too. The paper's hardware had no x2APIC to do that with.
