@@ -17,8 +17,8 @@ unsafe extern "C" {
     fn fiber_start();
 }
 
-// What a call preserves is saved on the stack that is left; `fiber_start` is where a new one begins,
-// with its function in RBX and its argument in R12.
+// What a call preserves is saved on the stack that is left; `fiber_start` is where a new one
+// begins, with its function in RBX and its argument in R12.
 global_asm!(
     ".global fiber_switch",
     "fiber_switch:",
@@ -62,10 +62,12 @@ impl Suspended {
     }
 }
 
-/// Leaves the fiber this runs on, to go on here when it is switched to again, and goes on with `to`.
+/// Leaves the fiber this runs on, to go on here when it is switched to again, and goes on with
+/// `to`.
 ///
 /// # Safety
-/// `to` was left by `switch` or made by [`Suspended::new`], on this core, and not gone on with since.
+/// `to` was left by `switch` or made by [`Suspended::new`], on this core, and not gone on with
+/// since.
 pub unsafe fn switch(from: &Cell<Suspended>, to: Suspended) {
     // SAFETY: the caller vouches for `to`; `Suspended` is the word that is stored.
     unsafe { fiber_switch(from.as_ptr().cast::<u64>(), to.0) }

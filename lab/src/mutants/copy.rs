@@ -1,7 +1,7 @@
 //! A copy of the checkout in which changes are made.
 //!
-//! Guarantees: it has what git knows of the checkout or would take, as it is now; a file that is the same already isn't written,
-//! so that only what changed is built again.
+//! Guarantees: it has what git knows of the checkout or would take, as it is now; a file that is
+//! the same already isn't written, so that only what changed is built again.
 
 use anyhow::{Context as _, Result, bail};
 use exitless::context::Context;

@@ -1,7 +1,7 @@
 //! Changes to the crates: made by cargo-mutants in a copy, judged by the crate's own tests.
 //!
-//! Guarantees: the same seed chooses the same changes as long as their lines stay; a change counts as making
-//! no difference only if the kept list says why; tests must pass without any change.
+//! Guarantees: the same seed chooses the same changes as long as their lines stay; a change counts
+//! as making no difference only if the kept list says why; tests must pass without any change.
 
 use super::{
     args::Args,

@@ -1,7 +1,8 @@
 //! An entry of the list: what is changed, and what must notice.
 //!
-//! Guarantees: a text is found however its lines are broken, and is changed only if it stands in exactly one
-//! place of the code (behind `after`, the first one). Where in the tree that is doesn't matter: files move.
+//! Guarantees: a text is found however its lines are broken, and is changed only if it stands in
+//! exactly one place of the code (behind `after`, the first one). Where in the tree that is doesn't
+//! matter: files move.
 
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;

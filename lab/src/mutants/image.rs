@@ -1,7 +1,7 @@
 //! Changes to the image: made in a copy, built, and the fitting tests run.
 //!
-//! A change counts as caught only by a test that passes without it, and that failed by itself: a build that
-//! fails or a test that isn't there doesn't count.
+//! A change counts as caught only by a test that passes without it, and that failed by itself: a
+//! build that fails or a test that isn't there doesn't count.
 
 use super::{
     args::Args,

@@ -1,8 +1,8 @@
 //! `exitless mutants`: changes to the code, one at a time, each of which the tests must notice.
 //!
-//! Guarantees: the checkout isn't touched, every change is made in a copy of it; a change that no longer fits
-//! the code is told, and is no success; what was found is kept in the build directory, so that a run that was
-//! stopped goes on where it was.
+//! Guarantees: the checkout isn't touched, every change is made in a copy of it; a change that no
+//! longer fits the code is told, and is no success; what was found is kept in the build directory,
+//! so that a run that was stopped goes on where it was.
 
 mod args;
 mod copy;

@@ -1,4 +1,5 @@
-//! cargo-mutants: what changes it would make to a crate, and what became of those that it was told to make.
+//! cargo-mutants: what changes it would make to a crate, and what became of those that it was told
+//! to make.
 //!
 //! Guarantees: a change is known by what it makes of the code, not by the number of its line.
 
@@ -114,8 +115,9 @@ fn known_by_text(listed: Vec<Listed>) -> Vec<Change> {
     listed.into_iter().map(change).collect()
 }
 
-/// Makes the `chosen` ones of `all` changes, one at a time; those that it didn't come to are not in what it gives.
-/// cargo-mutants leaves out no field of a struct expression, whatever it is told: some more may be in it.
+/// Makes the `chosen` ones of `all` changes, one at a time; those that it didn't come to are not in
+/// what it gives. cargo-mutants leaves out no field of a struct expression, whatever it is told:
+/// some more may be in it.
 pub fn run<'a>(
     cx: &Context,
     copy: &Copy,

@@ -3,7 +3,8 @@
 //! Guarantees: a vCPU takes its interrupts itself only while its local APIC is in x2APIC mode and
 //! enabled, as the core's own is, which stays so whatever the guest does: the host's NMIs come
 //! through it. Before the guest's leaves that, all that the core's holds for the guest becomes the
-//! virtual one's. In xAPIC mode the registers are a page that isn't mapped, whose accesses come here.
+//! virtual one's. In xAPIC mode the registers are a page that isn't mapped, whose accesses come
+//! here.
 
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::x2apic;
@@ -69,16 +70,16 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.apic.exitless() && self.apic.timer_is_ordinary() && self.apic.quiet()
     }
 
-    /// Under `direct`: the vector of the core's timer; `None`: its interrupt is for nobody. It is the
-    /// guest's, unless that is an exception's: then the host's, and the guest doesn't take its
+    /// Under `direct`: the vector of the core's timer; `None`: its interrupt is for nobody. It is
+    /// the guest's, unless that is an exception's: then the host's, and the guest doesn't take its
     /// interrupts itself. A device of such a guest that has the same vector is taken for the timer.
     pub(in crate::vm) fn own_timer_vector(&self) -> Option<u8> {
         let physical = |v| if is_ordinary(v) { v } else { interrupts::TIMER };
         self.apic.timer_vector().filter(|v| *v >= LOW.start).map(physical)
     }
 
-    /// Injection mode, and nothing that is the guest's is in the core's local APIC any more: the timer
-    /// goes on by the host, what is pending and in service is the virtual one's.
+    /// Injection mode, and nothing that is the guest's is in the core's local APIC any more: the
+    /// timer goes on by the host, what is pending and in service is the virtual one's.
     pub(in crate::vm) fn take_back(&mut self) {
         let old = self.mode.current();
         if old == Mode::Injection {
@@ -100,7 +101,8 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// In injection mode: what is pending in the core's local APIC goes to whom it is for, until
-    /// nothing is. The next one may be presented some cycles after the completion of the one before.
+    /// nothing is. The next one may be presented some cycles after the completion of the one
+    /// before.
     pub(in crate::vm) fn take_all_pending(&mut self) {
         for _ in 0..=u8::MAX {
             self.take_pending();

@@ -1,7 +1,7 @@
 //! The delivery mode of a vCPU, and the virtual interrupt that is offered to it in injection mode.
 //!
-//! Guarantees: at most one virtual interrupt is on offer, the highest that is pending. When
-//! the vCPU comes to injection mode, what it has in service in the physical local APIC is in service in
+//! Guarantees: at most one virtual interrupt is on offer, the highest that is pending. When the
+//! vCPU comes to injection mode, what it has in service in the physical local APIC is in service in
 //! the virtual one from then on (paper 4.5).
 
 use crate::cpu::vendor::VirtualCpu;
@@ -36,8 +36,8 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.apic.accepted(vector);
     }
 
-    /// Before an entry: chooses the mode and offers the next virtual interrupt. A vCPU that owns its core's
-    /// local APIC does until its own leaves x2APIC mode.
+    /// Before an entry: chooses the mode and offers the next virtual interrupt. A vCPU that owns
+    /// its core's local APIC does until its own leaves x2APIC mode.
     pub(in crate::vm) fn prepare_delivery(&mut self) {
         if self.vm.guest.policy == Policy::Direct {
             return self.prepare_dedicated();

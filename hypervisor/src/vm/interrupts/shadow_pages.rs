@@ -1,7 +1,7 @@
 //! The pages of a VM that have a shadow in their place: the frames, and which vCPUs use which.
 //!
-//! Guarantees: a page with a shadow is closed to every vCPU's stores before it is copied; when it becomes
-//! the guest's again, no vCPU takes interrupts through the shadow any more.
+//! Guarantees: a page with a shadow is closed to every vCPU's stores before it is copied; when it
+//! becomes the guest's again, no vCPU takes interrupts through the shadow any more.
 
 use crate::vm::here::Here;
 use crate::vm::memory::Tables;
@@ -75,7 +75,8 @@ impl Shadows {
             && tables.substitute(page, frame, || here.flush_all()).is_ok();
         if !built {
             if closed {
-                // The page has an entry of its own by now: opening it takes no frame and can't fail.
+                // The page has an entry of its own by now: opening it takes no frame and can't
+                // fail.
                 let _ = tables.restore(&here.guest.memory, page, || here.flush_all());
             }
             self.free.push(frame);

@@ -1,8 +1,8 @@
 //! A vCPU's local APIC timer: the core's own, or a virtual one where vCPUs share the core.
 //!
-//! Guarantees: a periodic timer has no period so short that the guest doesn't come to execute something
-//! between two of its interrupts. A virtual timer expires in time or, if the vCPU hasn't the core then,
-//! when it has it again at the latest.
+//! Guarantees: a periodic timer has no period so short that the guest doesn't come to execute
+//! something between two of its interrupts. A virtual timer expires in time or, if the vCPU hasn't
+//! the core then, when it has it again at the latest.
 
 use crate::cpu;
 use crate::cpu::vendor::VirtualCpu;
