@@ -159,3 +159,29 @@ impl Memory {
         gaps
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryRegion;
+
+    /// More RAM at its end is asked for only where it would do.
+    #[test]
+    fn room_is_promised_only_by_more_ram() {
+        const MIB: u64 = 1 << 20;
+        let ram = |len| MemoryRegion { start: MIB, len, kind: RegionKind::Ram };
+        let lowest = |len, within| {
+            let regions = [ram(len)];
+            let mut memory = Memory::new(&GuestMachine { regions: &regions, rsdp: 0 }).unwrap();
+            memory.lowest(2 * MIB, 2 * MIB, within, "it").unwrap_err()
+        };
+        let error = lowest(MIB, LOWEST..LIMIT);
+        assert!(matches!(error, Error::NoRoomYet { needed, .. } if needed == 3 * MIB), "{error}");
+        // As much as is needed is there: it is the alignment that has no room.
+        let error = lowest(2 * MIB, LOWEST..LIMIT);
+        assert!(matches!(error, Error::NoRoom { .. }), "{error}");
+        // Nor does more help where it may not be.
+        let error = lowest(MIB, LOWEST..3 * MIB - 1);
+        assert!(matches!(error, Error::NoRoom { .. }), "{error}");
+    }
+}

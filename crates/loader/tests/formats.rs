@@ -304,6 +304,9 @@ fn refusals_say_what_was_found_and_what_is_needed() {
         linux(&|image| image.truncate(5000), None, "", 64 * MIB),
         "the kernel file is cut short: the protected-mode code ends at byte 5120, the file has 5000"
     );
+    let mut oldest = bzimage();
+    oldest[0x206] = 0x0C;
+    assert!(load(&oldest, None, "", &machine(&regions(64 * MIB))).is_ok());
     assert_eq!(
         linux(&|image| image[0x206] = 0x0B, None, "", 64 * MIB),
         "the kernel's Linux boot protocol is 2.11, but 2.12 or later with a 64-bit entry point is \

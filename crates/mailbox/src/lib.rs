@@ -208,6 +208,18 @@ mod tests {
     }
 
     #[test]
+    fn each_request_has_a_bit_of_its_own() {
+        use request::{CONSOLE, FLUSH, INBOX, NMI, STARTUP, UNSHADOW};
+        let all = [FLUSH, UNSHADOW, NMI, INBOX, STARTUP, CONSOLE];
+        assert_eq!(all, core::array::from_fn(|i| 1 << i));
+        for one in all {
+            let mailbox = Mailbox::new(true);
+            mailbox.store(one);
+            assert_eq!(mailbox.has_wakeup(), one != FLUSH && one != UNSHADOW);
+        }
+    }
+
+    #[test]
     fn the_inbox_keeps_every_vector_once() {
         let mailbox = Mailbox::new(true);
         let vectors = [0, 31, 32, 63, 64, 127, 128, 255];

@@ -15,7 +15,7 @@ const MANY: u32 = 4;
 const POLICIES: [Policy; 3] = [Policy::Trap, Policy::Eli, Policy::Direct];
 
 /// Tests that end well, and whether the quick test has them (under `direct` and `eli`).
-pub const TESTS: [(&str, bool); 20] = [
+pub const TESTS: [(&str, bool); 21] = [
     ("ap-start", true),
     ("ap-restart", true),
     ("ipi-fixed", false),
@@ -31,6 +31,7 @@ pub const TESTS: [(&str, bool); 20] = [
     ("affinity", true),
     ("offline-interrupt", true),
     ("idt-smp", true),
+    ("idt-remote", false),
     ("timers", true),
     ("icr-storm", true),
     ("start-storm", false),
@@ -41,7 +42,7 @@ pub const TESTS: [(&str, bool); 20] = [
 /// The same in one boot of the bare machine; last what leaves an interrupt behind. Not `xapic-ipi`
 /// and `xapic-start`, which never end there.
 const ALL_BARE: &str = "ap-start,ap-restart,ipi-fixed,ipi-ring,ipi-all,ipi-nmi,ipi-void,shootdown,\
-    bar-move-smp,start-flush,affinity,idt-smp,timers,icr-storm,start-storm,init-self,ipi-exits,ipi-cost,\
+    bar-move-smp,start-flush,affinity,idt-smp,idt-remote,timers,icr-storm,start-storm,init-self,ipi-exits,ipi-cost,\
     offline-interrupt";
 
 /// Tests after which the VM is gone, whatever its other CPUs do.

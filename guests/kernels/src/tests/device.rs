@@ -241,6 +241,8 @@ pub fn by_wire(test: &str, _: &Boot) {
 /// for it, on this core.
 pub fn fault_storm(test: &str, boot: &Boot) {
     const SECOND: u32 = 1_000_000_000;
+    /// Of a hundred looks a second; a machine that has much else to do comes to fewer.
+    const LEAST: u64 = 10;
     const MOST: u64 = 100;
     let Some(mut nvme) = Nvme::find() else { return check!(test, false, "no NVMe controller") };
     let foreign = boot.memory_end().next_multiple_of(1 << 20) + (64 << 20);
@@ -256,7 +258,7 @@ pub fn fault_storm(test: &str, boot: &Boot) {
     }
     let n = window.close().of(Reason::HostInterrupt);
     nvme.stop();
-    let right = (1..=MOST + 1).contains(&n);
+    let right = (LEAST..=MOST + 1).contains(&n);
     check!(test, right, "{n} interrupts of the host's for {tries} blocked reads in a second");
 }
 

@@ -121,6 +121,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("affinity", smp_device::affinity),
     ("offline-interrupt", smp_device::offline),
     ("idt-smp", smp_idt::shared),
+    ("idt-remote", smp_idt::written),
     ("timers", smp_timer::timers),
     ("icr-storm", smp_hostile::icr_storm),
     ("start-storm", smp_hostile::start_storm),

@@ -7,6 +7,8 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 /// Interrupts each other CPU takes.
 const TAKEN: u64 = 300;
+/// How often one CPU writes the table of another.
+const ROUNDS: u64 = 20;
 /// The gate that changes, and the stub it leads to every second time.
 const GATE: u8 = 0x42;
 const ALSO: u8 = 0x62;
@@ -57,6 +59,33 @@ pub fn shared(test: &str, boot: &Boot) {
         others == wanted && wrong == 0,
         "{others} of {wanted} on other CPUs, {wrong} wrong"
     );
+    edu.silence();
+}
+
+/// One CPU takes a device's interrupts, and then its timer's, through a table whose page another has
+/// written in between.
+pub fn written(test: &str, boot: &Boot) {
+    let Some(edu) = edu(test) else { return };
+    if super::cpus(test, boot).is_none() {
+        return;
+    }
+    edu.aim_handled(0x40);
+    cpu::enable_interrupts();
+    let (mut devices, mut ticks) = (0, 0);
+    for round in 1..=ROUNDS {
+        devices += edu.raise_and_wait(0x40, 1) - (round - 1);
+        let number = smp::give(1, |_| {
+            idt::write_gate(idt::arena(0), GATE, idt::gate(GATE, true));
+        });
+        let done = wait::patiently(|| smp::finished(1, number));
+        x2apic::start_timer(0x50, false, 1_000_000);
+        if !done || !wait::until(|| idt::count(0x50) == round) {
+            break;
+        }
+        ticks += 1;
+    }
+    check!(test, devices == ROUNDS, "{devices} of {ROUNDS} device interrupts");
+    check!(test, ticks == ROUNDS, "{ticks} of {ROUNDS} ticks behind another CPU's store");
     edu.silence();
 }
 

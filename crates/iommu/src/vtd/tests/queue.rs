@@ -144,6 +144,23 @@ fn the_queue_goes_round() {
     }
 }
 
+/// A wait costs as long as the unit takes; the queue is used to its end before there is one.
+#[test]
+fn nobody_waits_while_there_is_room() {
+    let (model, mut unit) = on(CAP, ECAP);
+    let index = unit.allocate_irtes(1).unwrap();
+    unit.set_irte(index, route(8, 0x40)).unwrap();
+    let head = || model.with(|state| state.iqh);
+    let start = head();
+    // The page has 256 places: one stays empty, one is the wait's.
+    for n in 0..254 {
+        unit.update_irte(index, route(8, 0x41 + n % 2)).unwrap();
+        assert_eq!(head(), start, "after {n}");
+    }
+    unit.update_irte(index, route(8, 0x41)).unwrap();
+    assert_ne!(head(), start);
+}
+
 /// Requests that nobody waits for never fill it.
 #[test]
 fn the_queue_never_overtakes_the_unit() {
