@@ -105,17 +105,15 @@ pub const STAND_IN_TOP: u8 = 0xEF;
 /// Below this are the exceptions.
 const FIRST_INTERRUPT: u8 = 32;
 
-/// Which guest vector each physical vector of one core stands for.
+/// Which guest vector each physical vector of one core stands for. What was claimed stays so: an
+/// interrupt of its source may still be on its way when the source is gone.
 #[derive(Clone, Debug)]
 pub struct Routes {
     host: VectorSet,
     stand_ins: VectorSet,
-    /// Vectors that ever were a source's own: one of its interrupts may still be on its way.
+    /// Vectors that ever were a source's own.
     claimed: VectorSet,
-    /// How many interrupt sources of the guest use this physical vector.
-    users: [u16; 256],
-    /// For a stand-in: the guest's vector. Kept after its last user is gone, for an
-    /// interrupt that is still on its way.
+    /// For a stand-in: the guest's vector.
     guest: [u8; 256],
 }
 
@@ -123,7 +121,7 @@ impl Routes {
     /// No source yet; `host` are the vectors the host raises on this core.
     pub const fn new(host: VectorSet) -> Self {
         let (stand_ins, claimed) = (VectorSet::EMPTY, VectorSet::EMPTY);
-        Routes { host, stand_ins, claimed, users: [0; 256], guest: [0; 256] }
+        Routes { host, stand_ins, claimed, guest: [0; 256] }
     }
 
     /// A source of the guest wants `vector`: the physical vector to program, or
@@ -141,8 +139,6 @@ impl Routes {
             self.claimed.insert(vector);
             vector
         };
-        let users = &mut self.users[physical as usize];
-        *users = users.saturating_add(1);
         Some(physical)
     }
 
@@ -158,12 +154,6 @@ impl Routes {
                         && !self.stand_ins.contains(*p)
                 })
             })
-    }
-
-    /// A source that had claimed `physical` no longer uses it.
-    pub fn release(&mut self, physical: u8) {
-        let users = &mut self.users[physical as usize];
-        *users = users.saturating_sub(1);
     }
 
     /// The guest's vector for a physical interrupt, `None` if it is the host's.
@@ -211,18 +201,9 @@ mod tests {
     #[test]
     fn a_vector_that_a_device_had_never_stands_in_for_another() {
         let mut r = Routes::new(VectorSet::of(&[0xF1]));
-        let device = r.claim(0xEF).unwrap();
-        r.release(device);
+        assert_eq!(r.claim(0xEF), Some(0xEF));
         let p = r.claim(0xF1).unwrap();
         assert_eq!((p, r.guest_vector(0xEF)), (0xEE, Some(0xEF)), "0xEF may still be in flight");
-    }
-
-    #[test]
-    fn a_late_interrupt_still_finds_its_guest() {
-        let mut r = Routes::new(VectorSet::of(&[0xF1]));
-        let p = r.claim(0xF1).unwrap();
-        r.release(p);
-        assert_eq!(r.guest_vector(p), Some(0xF1));
     }
 
     #[test]
@@ -252,14 +233,11 @@ mod tests {
         }
 
         #[test]
-        fn two_guest_vectors_never_share_a_physical_one(ops in proptest::collection::vec((any::<u8>(), any::<bool>()), 0..300)) {
+        fn two_guest_vectors_never_share_a_physical_one(claims in proptest::collection::vec(any::<u8>(), 0..300)) {
             let mut r = Routes::new(VectorSet::of(&[0xF0, 0xF1, 0xF2]));
             let mut held: Vec<(u8, u8)> = vec![];
-            for (v, release) in ops {
-                if release && !held.is_empty() {
-                    let (_, p) = held.swap_remove(v as usize % held.len());
-                    r.release(p);
-                } else if let Some(p) = r.claim(v) {
+            for v in claims {
+                if let Some(p) = r.claim(v) {
                     held.push((v, p));
                 }
                 for (v, p) in &held {

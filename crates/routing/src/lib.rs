@@ -24,9 +24,11 @@
 extern crate alloc;
 
 mod core_routes;
-#[cfg(all(test, loom))]
+#[cfg(test)]
+#[cfg(loom)]
 mod model;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;
 
 use alloc::boxed::Box;
@@ -115,11 +117,7 @@ impl<C: Deref<Target = CoreRoutes>> VcpuRoutes<C> {
         let physical = routes.lock().claim(guest)?;
         let (destination, delivery) = (self.destination, Message::Fixed(physical));
         let route = InterruptRoute { source: device, destination, delivery };
-        if !units.set_irte(entry, route) {
-            routes.lock().release(physical);
-            return None;
-        }
-        Some(physical)
+        units.set_irte(entry, route).then_some(physical)
     }
 
     /// The source's IRTE is about to lead elsewhere, or nowhere.
@@ -129,11 +127,11 @@ impl<C: Deref<Target = CoreRoutes>> VcpuRoutes<C> {
         }
     }
 
-    /// The IRTE leads elsewhere, or nowhere, by now. `bound`: what [`VcpuRoutes::bind`] gave.
+    /// The IRTE leads elsewhere, or nowhere, by now. `bound`: what [`VcpuRoutes::bind`] gave. On a
+    /// core of its own the vector stays its.
     fn end_unbind(&self, bound: u8) {
-        match &self.core {
-            Core::Dedicated(routes) => routes.lock().release(bound),
-            Core::Shared { routes, slot } => routes.release(*slot, bound),
+        if let Core::Shared { routes, slot } = &self.core {
+            routes.release(*slot, bound);
         }
     }
 
