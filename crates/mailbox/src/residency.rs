@@ -196,7 +196,8 @@ impl Residency {
 }
 
 /// For what variants do by hand.
-#[cfg(all(test, loom))]
+#[cfg(test)]
+#[cfg(loom)]
 impl Residency {
     pub(crate) fn resident(&self) -> usize {
         self.resident.load(Ordering::Acquire)

@@ -126,8 +126,8 @@ impl Runner<'_> {
     /// An equivalent change that isn't there any more hides nothing, but says what isn't so.
     fn look_for_stale(&self, package: &str, all: &[Change]) -> Result<()> {
         let mut own = self.equivalent.iter().filter(|e| e.package() == package);
-        match own.find(|e| !all.iter().any(|change| e.is(change))) {
-            Some(e) => bail!("{EQUIVALENT} has a change that isn't possible: {}", e.name()),
+        match own.find_map(|e| e.stale(all)) {
+            Some(name) => bail!("{EQUIVALENT} has a change that isn't possible: {name}"),
             None => Ok(()),
         }
     }

@@ -13,6 +13,8 @@ use std::{
     process::{Command, Stdio},
 };
 
+/// What only loom's tests are built with: a lock of loom's by the name of the image's.
+const NOT_IN_THE_IMAGE: &str = "crates/sync/src/model.rs";
 /// What cargo-mutants puts beside what it changed.
 const MARK: &str = " /* ~ changed by cargo-mutants ~ */";
 /// A test that takes so many times as long as without a change, and this many seconds, hangs.
@@ -47,6 +49,12 @@ pub struct Change {
 }
 
 impl Change {
+    #[cfg(test)]
+    pub fn for_tests(file: &str, what: &str, becomes: &str) -> Self {
+        let [file, what, becomes] = [file, what, becomes].map(String::from);
+        Change { file, what, becomes, nth: 0, diff: String::new(), name: String::new() }
+    }
+
     /// What it is known by as long as its line stays what it is.
     pub fn identity(&self) -> String {
         format!("{}: {}: {} #{}", self.file, self.what, self.becomes, self.nth)
@@ -91,7 +99,7 @@ pub fn missing(cx: &Context) -> Option<&'static str> {
 /// The changes that it would make to a crate, in the order of the code.
 pub fn changes(copy: &Copy, package: &str) -> Result<Vec<Change>> {
     let mut tool = tool(copy);
-    tool.args(["--list", "--json", "--package", package]);
+    tool.args(["--list", "--json", "--package", package, "--exclude", NOT_IN_THE_IMAGE]);
     let output = tool.output().context("cargo can't be started")?;
     if !output.status.success() {
         bail!("cargo-mutants: {}", String::from_utf8_lossy(&output.stderr).trim());
@@ -128,9 +136,12 @@ pub fn run<'a>(
     let folder = tempfile::tempdir().context("no temporary folder can be made")?;
     let mut tool = tool(copy);
     tool.args(["--in-place", "--no-shuffle", "--package", package, "--output"]).arg(folder.path());
+    tool.args(["--exclude", NOT_IN_THE_IMAGE]);
     tool.args(["--timeout-multiplier", TIMES, "--minimum-test-timeout", SECONDS]);
     tool.args(["--build-timeout", BUILD_SECONDS]);
     tool.args(chosen.iter().map(|change| format!("--re=^{}$", literally(&change.name))));
+    // No crate has an example in its documentation: looking for some takes longer than many tests.
+    tool.args(["--", "--lib", "--tests"]);
     tool.env("CARGO_TARGET_DIR", cx.target.join("mutants/crates-target"));
     tool.env("CARGO_PROFILE_DEV_DEBUG", "none").env("CARGO_INCREMENTAL", "1").envs(PROPERTIES);
     let output = tool.stdin(Stdio::null()).output().context("cargo can't be started")?;
