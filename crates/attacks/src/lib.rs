@@ -158,6 +158,20 @@ mod tests {
         );
     }
 
+    /// What is counted exactly: every access but those that `docs/design.md` names as open.
+    #[test]
+    fn whoever_tries_everything_exits_for_all_that_is_closed() {
+        let exact = |subject: &str| {
+            let subject = chosen(subject).next().unwrap();
+            let shown = subject.attacks.iter().flat_map(|a| a.shows).filter(|s| s.exact);
+            shown.map(|s| (s.reason, [s.eli, s.direct, s.shared])).collect::<Vec<_>>()
+        };
+        let wanted = [(Reason::MsrRead, [25_090; 3]), (Reason::MsrWrite, [25_090; 3])];
+        assert_eq!(exact("msrs"), wanted);
+        assert_eq!(exact("ports"), [(Reason::PortIo, [42_687; 3])]);
+        assert_eq!(SUBJECTS.iter().filter(|s| !exact(s.name).is_empty()).count(), 2);
+    }
+
     #[test]
     fn a_choice_has_its_subjects_in_order() {
         let names = |text| chosen(text).map(|s| s.name).collect::<Vec<_>>();

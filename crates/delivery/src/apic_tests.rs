@@ -77,6 +77,26 @@ fn the_timer_follows_its_lvt_entry() {
     assert_eq!(a.timer_vector(), None);
 }
 
+/// Below 16 no local APIC interrupts anybody (SDM vol. 3, 11.5.2); below 32 it is an exception's.
+#[test]
+fn a_timer_is_ordinary_unless_it_has_an_exceptions_vector() {
+    let (mut a, mut core) = (enabled(), Bare::default());
+    for (vector, ordinary) in
+        [(0, true), (15, true), (16, false), (31, false), (32, true), (0xFF, true)]
+    {
+        a.write(LVT_TIMER, vector, &mut core).unwrap();
+        assert_eq!(a.timer_is_ordinary(), ordinary, "{vector}");
+        assert_eq!(LocalApic::ends_exitless(LVT_TIMER, vector), vector < 32, "{vector}");
+        a.write(LVT_TIMER, vector | u64::from(LVT_MASKED), &mut core).unwrap();
+        assert!(a.timer_is_ordinary(), "it interrupts nobody");
+    }
+    a.write(LVT_TIMER, 16, &mut core).unwrap();
+    a.write(SVR, 0xFF, &mut core).unwrap();
+    assert!(a.timer_is_ordinary());
+    assert!(LocalApic::ends_exitless(SVR, 0xFF) && !LocalApic::ends_exitless(SVR, 0x100));
+    assert!(!LocalApic::ends_exitless(TPR, 0));
+}
+
 #[test]
 fn reserved_and_read_only_registers_fault() {
     let (mut a, mut core) = (enabled(), Bare::default());

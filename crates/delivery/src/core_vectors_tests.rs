@@ -93,6 +93,27 @@ fn an_alias_is_reused_late_and_remembers_until_its_owner_left() {
     assert_eq!(v.arrived(a), of(0, &[0x43, 0x44]));
 }
 
+/// A slot that leaves settles its own aliases, and leaves those of others to their turn.
+#[test]
+fn each_slot_forgets_what_it_released_when_it_has_left_itself() {
+    // One alias each.
+    let host = VectorSet::of(&[
+        0xF0, 0xF1, 0xF2, 0xF3, 0xF4, 0xF5, 0xF6, 0xF7, 0xF8, 0xF9, 0xFA, 0xFB, 0xFC,
+    ]);
+    let mut v = CoreVectors::new(host, 2);
+    let aliases = [0, 1].map(|slot| v.claim(slot, 0x41).unwrap());
+    [0, 1].into_iter().for_each(|slot| v.release(slot, 0x41));
+    v.enter(0);
+    switch(&mut v, 1);
+    for slot in [0, 1] {
+        assert_eq!(v.claim(slot, 0x42), Some(aliases[slot]));
+    }
+    assert_eq!(v.arrived(aliases[0]), of(0, &[0x42]));
+    assert_eq!(v.arrived(aliases[1]), of(1, &[0x41, 0x42]), "its turn comes");
+    switch(&mut v, 0);
+    assert_eq!(v.arrived(aliases[1]), of(1, &[0x42]));
+}
+
 #[test]
 fn beyond_its_quota_a_place_shares_its_last_alias_and_no_other_place_suffers() {
     let mut v = CoreVectors::new(HOST, 8);

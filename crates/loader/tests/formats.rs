@@ -37,6 +37,25 @@ fn linux_gets_its_zero_page() {
     );
 }
 
+/// It ends where the byte at 0x201, an offset from 0x202, says, and at most where the zero page's
+/// next field is (Linux boot protocol, "Details of Header Fields", `jump`).
+#[test]
+fn as_much_of_linuxs_setup_header_is_copied_as_there_is() {
+    let regions = regions(64 * MIB);
+    for (jump, end) in [(0x62, 0x264), (0x6A, 0x26C), (0x8D, 0x28F), (0x8E, 0x290), (0xFF, 0x290)] {
+        let mut image = bzimage();
+        image[0x264..0x302].fill(0x5A);
+        image[0x201] = jump;
+        let load = load(&image, None, "", &machine(&regions)).unwrap();
+        let page = blob(&load, load.entry.rsi);
+        assert_eq!(
+            page[0x264..0x290],
+            [&vec![0x5A; end - 0x264][..], &vec![0; 0x290 - end]].concat()
+        );
+        assert!(page[0x290..0x2D0].iter().all(|byte| *byte == 0));
+    }
+}
+
 /// Debian's memtest86+ has 8 bytes in its last paragraph.
 #[test]
 fn linux_may_end_inside_its_last_paragraph() {
@@ -327,6 +346,20 @@ fn refusals_say_what_was_found_and_what_is_needed() {
     let mut image = pvh64();
     put(&mut image, 212, &[0, 0x10]);
     assert_eq!(refused(&image), Error::EntryOutside(0x20_1000));
+    for (entry, inside) in
+        [(0x1F_FFFF, false), (0x20_0000, true), (0x20_01FF, true), (0x20_0200, false)]
+    {
+        let mut image = pvh64();
+        put(&mut image, 212, &u32::to_le_bytes(entry));
+        let load = load(&image, None, "", &machine(&regions));
+        assert_eq!(
+            load.map(|load| load.entry.rip),
+            match inside {
+                true => Ok(entry.into()),
+                false => Err(Error::EntryOutside(entry.into())),
+            }
+        );
+    }
     let mut image = pvh64();
     put(&mut image, 88, &0xA_0000_u64.to_le_bytes());
     assert_eq!(refused(&image), Error::NotRam { what: "kernel", start: 0xA_0000, end: 0xA_0200 });

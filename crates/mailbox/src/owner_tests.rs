@@ -155,6 +155,41 @@ fn an_init_and_a_start_up_begin_anew() {
     assert_eq!((vcpu.did().as_str(), mailbox.requests()), ("input", 0), "it waited for it");
 }
 
+/// What a vCPU is asked while it waits for its start-up: interrupts are gone with its local APIC,
+/// input waits for it, and what its asker waits for stays asked.
+#[test]
+fn what_is_asked_of_one_that_waits_is_kept_or_dropped_by_what_it_is() {
+    use request::{CONSOLE, FLUSH, NMI, SOURCES, UNSHADOW};
+    for (asked, kept) in [
+        (0, 0),
+        (NMI, 0),
+        (CONSOLE, CONSOLE),
+        (NMI | CONSOLE, CONSOLE),
+        (FLUSH | SOURCES, FLUSH | SOURCES),
+        (FLUSH | UNSHADOW | NMI, FLUSH | UNSHADOW),
+    ] {
+        let (mailbox, core, mut vcpu) = (Mailbox::new(false), Core::default(), Vcpu::default());
+        vcpu.dreams = vec![
+            Box::new(|| mailbox.ask(&core, asked)),
+            Box::new(|| mailbox.signal(&core, |s| s.start_up(8))),
+        ];
+        assert!(mailbox.wait(&mut vcpu));
+        assert_eq!((vcpu.did().as_str(), mailbox.requests()), ("quiet sleep sleep start 8", kept));
+    }
+}
+
+/// The end is looked for where the start-up state changed, and nowhere else.
+#[test]
+fn input_alone_ends_nothing() {
+    let (mailbox, core, mut vcpu) = (Mailbox::new(true), Core::default(), Vcpu::default());
+    vcpu.ends = true;
+    mailbox.ask(&core, request::CONSOLE);
+    assert!(mailbox.attend(&mut vcpu));
+    mailbox.ask_at_leisure(request::SOURCES);
+    assert!(mailbox.attend(&mut vcpu));
+    assert_eq!(vcpu.did(), "input sources");
+}
+
 #[test]
 fn the_end_of_the_vm_is_found_asleep_and_awake() {
     let (mailbox, core, mut vcpu) = (Mailbox::new(true), Core::default(), Vcpu::default());

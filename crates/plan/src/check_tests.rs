@@ -35,6 +35,32 @@ fn a_sound_plan_passes() {
     assert_eq!(two().check(), Ok(()));
 }
 
+/// Each limit as it is written, in one plan that just keeps to all of them.
+#[test]
+fn what_just_keeps_to_every_limit_passes() {
+    let mut plan = two();
+    let vm = &mut plan.vms[0];
+    vm.name = "a-b_c-d_e-f_g-h_i-j_k-l_m-n_o-pQ".into();
+    assert_eq!(vm.name.len(), 32);
+    vm.cpus = (960..=1023).collect();
+    vm.weight = 1;
+    vm.memory = 64 << 20;
+    vm.cmdline = "x".repeat(2047);
+    let address = |bus| DeviceName::Address { bus, device: 31, function: 7 };
+    vm.devices = (0..31).map(address).collect();
+    let vm = &mut plan.vms[1];
+    (vm.name, vm.weight, vm.memory) = ("0".into(), 10_000, 254 << 30);
+    let macs = |nic, count: u8| (0..count).map(|last| Mac([2, 0, 0, 0, nic, last])).collect();
+    plan.networks = vec![
+        Network { nic: 0, vfs: Some(64), macs: macs(0, 64) },
+        Network { nic: 1, vfs: None, macs: macs(1, 64) },
+    ];
+    assert_eq!(plan.check(), Ok(()));
+    plan.networks[1].macs = macs(1, 65);
+    let problem = Problem::ManyMacs { macs: 65, vfs: 64 };
+    assert_eq!(plan.check().unwrap_err().problem, problem);
+}
+
 #[test]
 fn a_plan_has_one_to_32_vms() {
     assert_eq!(
@@ -52,7 +78,7 @@ fn names_are_plain_and_unique() {
         sentence(|v| v.name = "web".into()),
         "[vm.web]: another VM has this name; each needs its own"
     );
-    for bad in ["", "a b", "-a", "ä", "a/b", "abcdefghijklmnopqrstuvwxyz0123456"] {
+    for bad in ["", "a b", "-a", "_a", "ä", "a/b", "abcdefghijklmnopqrstuvwxyz0123456"] {
         assert!(sentence(|v| v.name = bad.into()).contains("can't name a VM"), "{bad}");
     }
 }
@@ -126,6 +152,8 @@ fn memory_is_enough_even_and_below_the_pci_window() {
         "[vm.db] memory: 255G is too much; a VM may have at most 254G"
     );
     assert!(sentence(|v| v.memory = 65 << 20).contains("65M is not a multiple of 2M"));
+    assert!(sentence(|v| v.memory = (64 << 20) - 1).contains("too little"));
+    assert!(sentence(|v| v.memory = (254 << 30) + 1).contains("too much"));
 }
 
 #[test]

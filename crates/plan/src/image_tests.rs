@@ -130,6 +130,22 @@ fn each_damage_has_its_sentence() {
     assert!(matches!(spoilt(24, 1), Error::Checksum { .. }));
 }
 
+/// 128 KiB, whoever made the plan.
+#[test]
+fn a_plan_of_the_greatest_length_is_the_longest_that_is_packed_and_read() {
+    let mut plan = one(&[]).try_map(|_, _, _| Ok::<_, ()>(Blob { offset: 4096, len: 1 })).unwrap();
+    // With as many bytes of length before it, whatever they are.
+    plan.vms[0].cmdline = "x".repeat(100_000);
+    let rest = (128 << 10) - postcard::to_allocvec(&plan).unwrap().len();
+    plan.vms[0].cmdline.push_str(&"x".repeat(rest));
+    assert_eq!(encode(&plan).map(|bytes| bytes.len()), Ok(128 << 10));
+    let read = |plan: &Plan| parse(&forge(plan, 256 << 10)).unwrap_err();
+    assert!(!matches!(read(&plan), Error::LongPlan(_)), "something else is wrong with it");
+    plan.vms[0].cmdline.push('x');
+    let long = Error::LongPlan((128 << 10) + 1);
+    assert_eq!((encode(&plan), read(&plan)), (Err(long.clone()), long));
+}
+
 #[test]
 fn padding_after_the_image_is_ignored() {
     let mut image = build(&one(&[1, 2, 3])).unwrap();

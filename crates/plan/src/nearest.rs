@@ -51,5 +51,17 @@ mod tests {
         assert_eq!(nearest("memroy", &known), Some("memory"));
         assert_eq!(nearest("command_line", &known), None);
         assert_eq!(nearest("", &[]), None);
+        // Half of the best word's length may be wrong, and no more; of the shortest ones one.
+        assert_eq!([nearest("meXXXy", &known), nearest("mXXXXy", &known)], [Some("memory"), None]);
+        assert_eq!([nearest("a", &["b"]), nearest("ab", &["c"])], [Some("b"), None]);
+        let word =
+            |length| nearest(&"x".repeat(length), &["xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"]);
+        assert!(word(60).is_some() && word(61).is_none());
+        let long = "x".repeat(64);
+        let known = [long.as_str()];
+        assert_eq!(
+            (nearest(&long, &known), nearest(&(long.clone() + "x"), &known)),
+            (Some(&*long), None)
+        );
     }
 }

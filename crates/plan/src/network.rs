@@ -125,6 +125,7 @@ mod tests {
         let mac = Mac([0x52, 0x54, 0, 0x12, 0xAB, 0xFF]);
         assert_eq!("52:54:00:12:aB:FF".parse(), Ok(mac));
         assert_eq!(mac.to_string(), "52:54:00:12:ab:ff");
+        assert_eq!(format!("{mac:?}"), "52:54:00:12:ab:ff");
         for text in
             ["", "52:54:00:12:34", "52:54:00:12:34:56:78", "5:54:00:12:34:56", "+2:54:00:12:34:56"]
         {

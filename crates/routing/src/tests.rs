@@ -26,9 +26,13 @@ impl Noted {
 
     fn route(&self, call: &'static str, entry: u16, route: InterruptRoute) -> bool {
         let InterruptRoute { source, destination, delivery } = route;
-        assert_eq!(source, device(), "each entry is of this device");
+        let of = match source {
+            source if source == device() => "",
+            source if source == other() => " of another",
+            _ => panic!("no such device"),
+        };
         let Delivery::Fixed(vector) = delivery else { panic!("an interrupt") };
-        self.note(call, format!(" {entry}: {vector:#x} to {destination}"))
+        self.note(call, format!(" {entry}{of}: {vector:#x} to {destination}"))
     }
 
     fn did(&self) -> String {
@@ -68,6 +72,11 @@ impl Units for Noted {
 
 fn device() -> Bdf {
     Bdf::from_requester_id(8)
+}
+
+/// One behind another IOMMU, whose entries count anew.
+fn other() -> Bdf {
+    Bdf::from_requester_id(16)
 }
 
 struct World {
@@ -150,7 +159,9 @@ fn the_resident_vcpu_of_a_shared_core_has_its_own_vectors() {
     assert!(core.retarget_to_guest(&units, 0, || panic!("nobody else had it")));
     core.retarget_to_aliases(&units, 0);
     units.did();
-    units.now.set(1000 + 2 * GRACE);
+    units.now.set(1000 + 2 * GRACE - 2);
+    assert!(!core.retarget_to_guest(&units, 1, || panic!("the grace period began anew")));
+    units.now.set(1000 + 2 * GRACE - 1);
     let drained = Cell::new(false);
     assert!(core.retarget_to_guest(&units, 1, || {
         assert_eq!(core.arrived(0x41), of(0, 0x41), "it is handed over");
@@ -203,6 +214,43 @@ fn a_source_is_bound_once_however_often_and_not_beyond_the_room() {
         core.retarget_to_aliases(&units, 0);
         assert_eq!(units.did(), "drain all", "nothing is bound");
     }
+}
+
+#[test]
+fn a_source_is_known_by_its_device_and_its_entry() {
+    let World { units, core, a, .. } = world(4);
+    for (source, guest) in [((device(), 4), 0x41), ((other(), 4), 0x42), ((device(), 5), 0x43)] {
+        assert_eq!(rebind(&units, source, None, (&a, guest)), Some(guest));
+    }
+    assert!(core.retarget_to_guest(&units, 0, || ()));
+    units.did();
+    unbind(&units, (other(), 4), (&a, 0x42));
+    assert_eq!(units.did(), "update 4 of another: 0xf2 to 3, clear 4");
+    core.retarget_to_aliases(&units, 0);
+    assert_eq!(units.did(), "update 4: 0xf0 to 3, update 5: 0xf3 to 3, drain all");
+    // Bound once more without a word of the route before: that is the one from then on.
+    assert_eq!(rebind(&units, (device(), 4), None, (&a, 0x44)), Some(0x44));
+    units.did();
+    assert!(core.retarget_to_guest(&units, 0, || ()));
+    assert_eq!(units.did(), "update 5: 0x43 to 3, update 4: 0x44 to 3");
+}
+
+/// Seven aliases each; one that was given back is another vector's before one is shared.
+#[test]
+fn an_alias_that_is_not_used_any_more_is_used_again() {
+    let World { units, core, a, .. } = world(8);
+    for n in 0..7 {
+        assert!(rebind(&units, (device(), n), None, (&a, 0x41 + n as u8)).is_some());
+    }
+    unbind(&units, (device(), 0), (&a, 0x41));
+    units.did();
+    assert!(rebind(&units, (device(), 7), None, (&a, 0x48)).is_some());
+    assert_eq!(units.did(), "update 7: 0xf0 to 3, drain");
+    assert_eq!(core.arrived(0xF7), of(0, 0x47), "shared by none");
+    // And then there is none left.
+    assert!(rebind(&units, (device(), 0), None, (&a, 0x49)).is_some());
+    let both = VectorSet::of(&[0x47, 0x49]);
+    assert_eq!(core.arrived(0xF7), Arrived::Of { slot: 0, vectors: both });
 }
 
 #[test]

@@ -82,6 +82,29 @@ fn the_price_of_a_short_cut_is_paid_once() {
     }
 }
 
+/// One that woke is behind or it isn't: level with the running one, it waits for the slice's end.
+#[test]
+fn one_that_woke_level_with_the_running_one_cuts_nothing_short() {
+    let price = SLICE / MIN_TURN;
+    let mut s = awake(&[100; 3]);
+    // 2 has run what 1 is going to pay for its short cut.
+    s.block(0, 0);
+    s.block(1, 0);
+    assert_eq!(s.pick(0), Some(2));
+    s.block(2, price);
+    s.wake(0, price);
+    assert_eq!(s.pick(price), Some(0));
+    let now = SLICE / 2;
+    s.wake(1, now);
+    s.wake(2, now);
+    assert_eq!(s.pick(now), Some(1));
+    assert_eq!((s.members[1].time, s.members[2].state), (s.members[2].time, State::Woken));
+    assert!(!s.should_switch(now));
+    // What it paid for it runs, and then it is ahead.
+    assert!(!s.should_switch(now + price));
+    assert!(s.should_switch(now + price + 1));
+}
+
 #[test]
 fn sleep_is_not_saved_up() {
     let mut s = awake(&[100; 2]);

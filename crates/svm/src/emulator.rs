@@ -71,6 +71,14 @@ mod tests {
     }
 
     #[test]
+    fn deliveries_fail_with_four_faults_and_four_registers_control_debugging() {
+        let faults = (0..32).filter(|vector| DELIVERY_FAULTS >> vector & 1 != 0);
+        assert_eq!(faults.collect::<Vec<_>>(), [10, 12, 13, 14]);
+        let registers = (0..16).filter(|number| DEBUG_CONTROLS >> number & 1 != 0);
+        assert_eq!(registers.collect::<Vec<_>>(), [4, 5, 6, 7]);
+    }
+
+    #[test]
     fn debug_controls_are_mended_once() {
         let mut vmcb = Vmcb::new_zeroed();
         (vmcb.dr6, vmcb.dr7) = (0xFFFF_0FF0, 0x400);
@@ -80,6 +88,10 @@ mod tests {
         assert_eq!((vmcb.dr6, vmcb.dr7), (0xFFFF_0FF0, 0x400));
         vmcb.dr6 |= 1 << 32;
         assert!(mend(&mut vmcb) && !mend(&mut vmcb));
+        // The same in both.
+        (vmcb.dr6, vmcb.dr7) = (1 << 63, 1 << 63);
+        assert!(mend(&mut vmcb));
+        assert_eq!((vmcb.dr6, vmcb.dr7), (0, 0));
     }
 
     proptest! {

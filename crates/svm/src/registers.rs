@@ -53,3 +53,36 @@ impl Registers for Vcpu {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vcpu::tests::{HARDWARE, setup, vcpu};
+
+    #[test]
+    fn each_register_has_a_place_of_its_own() {
+        let mut cpu = vcpu(&setup(HARDWARE));
+        (0..16).for_each(|n| cpu.set_gpr(n, 0x100 + u64::from(n)));
+        for n in 0..16 {
+            let value = 0x100 + u64::from(n);
+            // Bits above the number don't count.
+            assert_eq!((cpu.gpr(n), cpu.gpr(n | 0xF0)), (value, value));
+        }
+        cpu.set_gpr(0x13, 7);
+        assert_eq!((cpu.gpr(3), cpu.vmcb.rax, cpu.vmcb.rsp), (7, 0x100, 0x104));
+        cpu.set_rflags(0x246);
+        cpu.vmcb.rip = 0x1234;
+        assert_eq!((cpu.rflags(), cpu.vmcb.rflags, cpu.rip()), (0x246, 0x246, 0x1234));
+        let v = &mut *cpu.vmcb;
+        for (n, segment) in
+            (1..).zip([&mut v.es, &mut v.cs, &mut v.ss, &mut v.ds, &mut v.fs, &mut v.gs])
+        {
+            segment.base = n << 12;
+        }
+        use Segment::*;
+        assert_eq!(
+            [Es, Cs, Ss, Ds, Fs, Gs].map(|s| cpu.segment_base(s)),
+            [1, 2, 3, 4, 5, 6].map(|n| n << 12)
+        );
+    }
+}

@@ -127,6 +127,15 @@ mod tests {
     }
 
     #[test]
+    fn interrupts_come_in_by_if_alone() {
+        let mut v = at(0, 0, 0);
+        for (flags, enabled) in [(0, false), (0x200, true), (!0x200, false), (u64::MAX, true)] {
+            v.rflags = flags;
+            assert_eq!(v.interrupts_enabled(), enabled, "{flags:#x}");
+        }
+    }
+
+    #[test]
     fn rip_is_as_wide_as_the_code() {
         const END: u64 = 0xFFFF_FFFE;
         for (efer, attributes, rip) in [

@@ -221,3 +221,96 @@ pub mod exit {
     pub const NPF: u32 = 0x400;
     pub const INVALID: u32 = 0xFFFF_FFFF;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bit n of word 3 of the intercepts has the exit code 0x60 + n, of word 4 0x80 + n (APM
+    /// vol. 2, table B-1 and appendix C).
+    #[test]
+    fn intercepts_and_exit_codes_go_by_the_same_numbers() {
+        use exit as e;
+        let (misc1, misc2) = (
+            {
+                use misc1::*;
+                [
+                    INTR,
+                    NMI,
+                    CR0_SELECTIVE,
+                    SIDT,
+                    LIDT,
+                    RDPMC,
+                    CPUID,
+                    IRET,
+                    INVD,
+                    HLT,
+                    INVLPGA,
+                    IOIO,
+                    MSR,
+                    TASK_SWITCH,
+                    FERR_FREEZE,
+                    SHUTDOWN,
+                ]
+            },
+            {
+                use misc2::*;
+                [VMRUN, VMMCALL, SKINIT, WBINVD, MONITOR, MWAIT_ARMED, XSETBV, RDPRU]
+            },
+        );
+        assert_eq!(
+            misc1.map(u32::trailing_zeros),
+            [0, 1, 5, 6, 10, 15, 18, 20, 22, 24, 26, 27, 28, 29, 30, 31]
+        );
+        assert_eq!(misc2.map(u32::trailing_zeros), [0, 1, 6, 9, 10, 12, 13, 14]);
+        assert!(misc1.iter().chain(&misc2).all(|bit| bit.is_power_of_two()));
+        assert_eq!(
+            misc1.map(|bit| 0x60 + bit.trailing_zeros()),
+            [
+                e::INTR,
+                e::NMI,
+                e::CR0_SELECTIVE,
+                e::IDTR_READ,
+                e::IDTR_WRITE,
+                e::RDPMC,
+                e::CPUID,
+                e::IRET,
+                e::INVD,
+                e::HLT,
+                e::INVLPGA,
+                e::IOIO,
+                e::MSR,
+                e::TASK_SWITCH,
+                e::FERR_FREEZE,
+                e::SHUTDOWN
+            ]
+        );
+        assert_eq!(
+            misc2.map(|bit| 0x80 + bit.trailing_zeros()),
+            [
+                e::VMRUN,
+                e::VMMCALL,
+                e::SKINIT,
+                e::WBINVD,
+                e::MONITOR,
+                e::MWAIT_ARMED,
+                e::XSETBV,
+                e::RDPRU
+            ]
+        );
+        // Those that no exit code is looked for of.
+        assert_eq!(misc1::INIT, 1 << 3);
+        assert_eq!([misc2::VMLOAD, misc2::VMSAVE, misc2::STGI, misc2::CLGI], [4, 8, 16, 32]);
+        assert_eq!(misc2::MWAIT, 1 << 11);
+    }
+
+    /// As the table at offset 0x60 has them.
+    #[test]
+    fn virtual_interrupts_have_their_fields() {
+        assert_eq!(
+            (int_ctl::V_TPR, int_ctl::V_IRQ, int_ctl::V_INTR_MASKING),
+            (0xFF, 0x100, 0x100_0000)
+        );
+        assert_eq!((int_ctl::OFFER, int_ctl::VIRTUALIZED), (0xFF_000F_0100, 0xC600_0000));
+    }
+}

@@ -92,6 +92,15 @@ mod tests {
     }
 
     #[test]
+    fn debug_controls_have_32_bits() {
+        for (value, taken) in
+            [(0, true), (1, true), (0xFFFF_FFFF, true), (1 << 32, false), (1 << 63, false)]
+        {
+            assert_eq!(debug_control_taken(value), taken, "{value:#x}");
+        }
+    }
+
+    #[test]
     fn lmsw_never_leaves_protected_mode() {
         assert_eq!(load_machine_status(CR0_PG | PE | ET, 0xFFF0), CR0_PG | PE | ET);
         assert_eq!(load_machine_status(ET, 0xF), ET | 0xF);

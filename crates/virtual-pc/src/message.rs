@@ -129,6 +129,29 @@ mod tests {
         assert_eq!((m.delivery, m.trigger), (DeliveryMode::LowestPriority, Trigger::Level));
     }
 
+    /// 82093AA, 3.2.4: destination 63:56, trigger mode 15, destination mode 11, delivery mode 10:8.
+    #[test]
+    fn a_redirection_entry_has_its_fields_where_the_data_sheet_says() {
+        let read = |entry| {
+            let m = Message::from_redirection(entry).unwrap();
+            assert!(!m.redirection_hint);
+            (m.destination, m.vector, m.logical, m.delivery, m.trigger)
+        };
+        use {DeliveryMode::*, Trigger::*};
+        assert_eq!(read(0xA5 << 56 | 0x41), (0xA5, 0x41, false, Fixed, Edge));
+        assert_eq!(read(0x01 << 56 | 0x0800 | 0xFE), (1, 0xFE, true, Fixed, Edge));
+        assert_eq!(read(0x8000 | 0x41), (0, 0x41, false, Fixed, Level));
+        assert_eq!(read(0x0100 | 0x10), (0, 0x10, false, LowestPriority, Edge));
+        assert_eq!(
+            read(0x00FF_FFFF_FFFF_50FF),
+            (0, 0xFF, false, Fixed, Edge),
+            "the rest is none's"
+        );
+        for entry in [0x0F, 0x0241, 0x0441, 0x0741] {
+            assert!(Message::from_redirection(entry).is_err(), "{entry:#x}");
+        }
+    }
+
     #[test]
     fn refusals_name_what_was_found() {
         let text = |r: Result<Message, Refused>| r.unwrap_err().to_string();

@@ -107,6 +107,32 @@ mod tests {
     }
 
     #[test]
+    fn each_port_is_where_a_pc_has_it() {
+        let named = |port: u16, size: u8| match port {
+            0x3F8..=0x3FF if size == 1 => Port::Uart(port as u8 & 7),
+            0xCFC..=0xCFF if matches!(size, 1 | 2 | 4) => Port::PciData(port as u8 & 3),
+            0xF4 if matches!(size, 1 | 2 | 4) => Port::DebugExit,
+            0xCF8 if size == 4 => Port::PciAddress,
+            _ if size != 1 => Port::Unclaimed,
+            0x40..=0x42 => Port::AbsentCounter,
+            0x64 => Port::KeyboardCommand,
+            0x70 => Port::RtcIndex,
+            0x71 => Port::RtcData,
+            0x80 => Port::Delay,
+            0x600 => Port::SleepControl,
+            0x601 => Port::SleepStatus,
+            0x604 => Port::Reset,
+            0xCF9 => Port::ResetControl,
+            _ => Port::Unclaimed,
+        };
+        for port in 0..=u16::MAX {
+            for size in 0..=8 {
+                assert_eq!(route(port, size), named(port, size), "{port:#x} {size}");
+            }
+        }
+    }
+
+    #[test]
     fn what_is_not_there_does_not_answer() {
         for (port, size, read, write) in [
             (0x3F8, 1, true, true),

@@ -86,6 +86,19 @@ mod tests {
     }
 
     #[test]
+    fn its_registers_hold_nothing() {
+        for port in [0x600, 0x601, 0x604, 0xCF9, 0x40, 0x41, 0x42] {
+            assert_eq!(read(route(port, 1), 1), 0, "{port:#x}");
+        }
+        for (size, ones) in [(1, 0xFF), (2, 0xFFFF), (4, 0xFFFF_FFFF)] {
+            assert_eq!(read(route(0xF4, size), size), ones);
+        }
+        for port in [0x40, 0x601, 0x80, 0x70] {
+            assert_eq!(write(route(port, 1), 0xFF), None, "{port:#x}");
+        }
+    }
+
+    #[test]
     fn a_test_ends_with_all_32_bits_of_its_code() {
         assert_eq!(write(route(0xF4, 4), 0xDEAD_BEEF), Some(PowerEvent::DebugExit(0xDEAD_BEEF)));
     }

@@ -106,8 +106,20 @@ mod tests {
             [0x32, 9, 8, 7, 6, 4, 2, 0].map(|i| register(&mut rtc, i | 0x80)).to_vec();
         assert_eq!(read, [0x20, 0x24, 0x02, 0x29, 5, 0x23, 0x59, 0x58]);
         assert_eq!(register(&mut rtc, 0x0A) & 0x80, 0, "no update in progress");
+        assert_eq!(register(&mut rtc, 0x0A), 0x26, "its rates");
+        assert_eq!(register(&mut rtc, 0x0B), 0x02, "24 hours, BCD");
         assert_eq!(register(&mut rtc, 0x0D), 0x80);
         assert_eq!(register(&mut rtc, 0x40), 0);
+    }
+
+    #[test]
+    fn time_ends_with_the_year_9999() {
+        for (seconds, last) in [(253_402_300_798, 0x58), (253_402_300_799, 0x59), (u64::MAX, 0x59)]
+        {
+            let mut rtc = Rtc::new(seconds);
+            let read = [0x32, 9, 8, 7, 6, 4, 2, 0].map(|i| register(&mut rtc, i));
+            assert_eq!(read, [0x99, 0x99, 0x12, 0x31, 6, 0x23, 0x59, last], "a Friday");
+        }
     }
 
     #[test]

@@ -138,6 +138,21 @@ mod tests {
         assert_eq!(told, [Looped { place: POLLED, write: true, times: 1_001 }]);
     }
 
+    /// Each access to a place that isn't counted takes one from all that are.
+    #[test]
+    fn what_was_counted_before_the_loop_makes_room_for_it() {
+        let mut unanswered = Unanswered::default();
+        for place in (0..4).flat_map(|port| [Place::Port(port); 3]) {
+            assert_eq!(unanswered.note(place, false, 0, SECOND), None);
+        }
+        for _ in 0..1_002 {
+            assert_eq!(unanswered.note(POLLED, false, 0, SECOND), None);
+        }
+        // Three made room.
+        let told = unanswered.note(POLLED, false, SECOND, SECOND);
+        assert_eq!(told, Some(Looped { place: POLLED, write: false, times: 1_000 }));
+    }
+
     #[test]
     fn reads_and_writes_ports_and_addresses_are_places_of_their_own() {
         let mut unanswered = Unanswered::default();

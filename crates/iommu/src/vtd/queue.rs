@@ -39,7 +39,7 @@ impl Invalidation {
     }
 
     /// The descriptor, low and high half (VT-d 6.5.2.1 to 6.5.2.3, 6.5.2.7).
-    fn descriptor(self, capabilities: &Capabilities) -> (u64, u64) {
+    pub(super) fn descriptor(self, capabilities: &Capabilities) -> (u64, u64) {
         const CONTEXT: u64 = 1;
         const IOTLB: u64 = 2;
         const INTERRUPT: u64 = 4;

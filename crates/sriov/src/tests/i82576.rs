@@ -235,6 +235,18 @@ fn it_is_set_up_as_the_datasheet_says() {
     assert_eq!(handle.take_written(), served);
 }
 
+/// Bits that its EEPROM has set already are set afterwards, too.
+#[test]
+fn what_is_set_already_stays_set() {
+    let handle = Handle::new();
+    handle.set(CTRL, 0x41);
+    handle.set(CTRL_EXT, 1 << 14);
+    let mut controller = Controller::start(handle.clone(), |_| {}).unwrap();
+    assert_eq!(handle.get(CTRL), 0x41);
+    controller.share(&[mac(0)]);
+    assert_eq!(handle.get(CTRL_EXT), 1 << 14);
+}
+
 #[test]
 fn more_functions_than_pools_are_not_there() {
     let (handle, mut controller) = started(9);

@@ -48,6 +48,7 @@ fn each_map_is_right_as_filled_and_wrong_with_any_bit_changed() {
         let setup = Setup { shared, ..setup(HARDWARE) };
         let outline = Outline::new(VMCB, setup, Mode::Eli, completions_exit, PM_TIMER);
         let right = maps(&setup, completions_exit);
+        assert_eq!(outline.parts(), 7, "the block, the ports, five maps of MSRs");
         for part in 1..outline.parts() {
             assert_eq!(outline.audit(part, |at| right[&at]), Ok(()), "{part}");
         }

@@ -85,6 +85,43 @@ fn a_cpu_that_has_everything_shows_nothing_forbidden() {
     assert_eq!(all(0x8000_0008, 0).ebx & (1 << 1 | 1 << 3 | 1 << 4 | 1 << 23 | 1 << 25), 0);
 }
 
+/// On a CPU that has everything, leaf by leaf: the lists of bits as numbers.
+#[test]
+fn a_cpu_that_has_everything_shows_just_this() {
+    let registers = |leaf, subleaf| {
+        let CpuidResult { eax, ebx, ecx, edx } = all(leaf, subleaf);
+        [eax, ebx, ecx, edx]
+    };
+    const ONES: u32 = u32::MAX;
+    for (leaf, subleaf, shown) in [
+        (1, 0, [ONES, 0x0203_FF00, 0xFEFA_3203, 0x1F8B_FBFF]),
+        (2, 0, [ONES; 4]),
+        (4, 0, [0x0800_BFFF, ONES, ONES, ONES]),
+        (6, 0, [1 << 2, 0, 0, 0]),
+        (7, 0, [2, 0xFDBF_27E9, 0x1A40_5F4F, 0xBC80_451C]),
+        (7, 1, [0x0080_1CB7, 0, 0, 0x4430]),
+        (7, 2, [0, 0, 0, 0x3F]),
+        (7, 3, [0; 4]),
+        (0x15, 0, [ONES; 4]),
+        (0x16, 0, [ONES; 4]),
+        (0x8000_0001, 0, [ONES, ONES, 0x0061_09F3, 0xEFD3_FBFF]),
+        (0x8000_0002, 0, [ONES; 4]),
+        (0x8000_0006, 0, [ONES; 4]),
+        (0x8000_0008, 0, [48 << 8 | 0xFF, 0x751F_D205, 2 << 12 | 2, 0]),
+        (0x8000_0019, 0, [ONES; 4]),
+        (0x8000_001A, 0, [ONES; 4]),
+        (0x8000_001D, 0, [0x0000_BFFF, ONES, ONES, ONES]),
+        (0x8000_0021, 0, [0x7800_0D45, 0, 0, 0]),
+    ] {
+        assert_eq!(registers(leaf, subleaf), shown, "{leaf:#x}.{subleaf}");
+    }
+    // Where there are others, legacy multi-core is shown; where there are none, it isn't.
+    for (cpus, shown) in [(0, 0), (1, 0), (2, 2), (3, 2)] {
+        let vcpu = CpuidContext { cpus, ..VCPU };
+        assert_eq!(filter(0x8000_0001, 0, ALL, &vcpu).ecx & 2, shown);
+    }
+}
+
 #[test]
 fn what_the_machine_model_promises_is_shown_on_any_cpu() {
     let with = |leaf| filter(leaf, 0, NONE, &VCPU);
@@ -172,6 +209,9 @@ fn leaves_beyond_the_highest_are_zero_but_the_topology_is_there() {
     let old = CpuidContext { max_basic: 6, max_extended: 0x8000_0004, ..VCPU };
     for leaf in [7, 0xD, 0x15, 0x1F, 0x8000_0008] {
         assert_eq!(filter(leaf, 0, ALL, &old), NONE, "{leaf:#x}");
+    }
+    for leaf in [6, 0x8000_0004] {
+        assert_ne!(filter(leaf, 0, ALL, &old), NONE, "{leaf:#x} is the highest itself");
     }
     assert_eq!(filter(0, 0, CpuidResult { eax: 6, ..NONE }, &old).eax, 0xB);
     assert_eq!(filter(0xB, 1, NONE, &old).ebx, 3);

@@ -24,7 +24,7 @@ fn linux_sees_24_pins_version_0x20_all_masked() {
     io.write(SELECT, 1);
     assert_eq!(io.read(WINDOW), 0x0017_0020);
     for pin in 0..24 {
-        assert_eq!(read_back(&mut io, pin), MASKED);
+        assert_eq!(read_back(&mut io, pin), 0x1_0000);
     }
     io.write(SELECT, 0);
     io.write(WINDOW, 0xFFFF_FFFF);
@@ -58,6 +58,42 @@ fn a_level_waits_for_its_eoi_and_sends_again_while_asserted() {
     io.set_level(9, false);
     assert!(io.eoi(0x52).is_empty());
     assert_eq!(read_back(&mut io, 9) & REMOTE_IRR, 0);
+}
+
+#[test]
+fn pins_that_wait_at_once_wait_each_for_its_own() {
+    for order in [[3, 9, 23], [23, 9, 3], [9, 3, 23]] {
+        let mut io = Ioapic::new();
+        let vector = |pin: usize| 0x50 + pin as u8;
+        for pin in order {
+            program(&mut io, pin as u8, LEVEL | u64::from(vector(pin)));
+            assert!(io.set_level(pin, true).is_some());
+        }
+        for pin in order {
+            io.set_level(pin, false);
+            assert!(io.eoi(vector(pin)).is_empty());
+            assert_eq!(read_back(&mut io, pin as u8) & REMOTE_IRR, 0, "pin {pin}");
+        }
+        assert!(order.iter().all(|pin| io.set_level(*pin, true).is_some()), "nobody waits");
+    }
+}
+
+#[test]
+fn registers_that_are_not_there_read_zero_and_take_nothing() {
+    let mut io = Ioapic::new();
+    io.write(SELECT, 0);
+    io.write(WINDOW, 0x0A00_0000);
+    io.write(SELECT, 2);
+    assert_eq!(io.read(WINDOW), 0x0A00_0000, "the arbitration id is the id");
+    let before = io.clone();
+    for register in [1, 2, 3, 0x0F, 0x40, 0x41, 0xFF] {
+        io.write(SELECT, register);
+        assert_eq!(io.read(SELECT), register);
+        assert!(register < 3 || io.read(WINDOW) == 0, "{register:#x}");
+        assert!(io.write(WINDOW, 0x0500_0031).is_empty());
+    }
+    assert_eq!((io.id, io.entries), (before.id, before.entries));
+    assert_eq!([0x04, 0x20, EOI].map(|offset| io.read(offset)), [0; 3]);
 }
 
 #[test]

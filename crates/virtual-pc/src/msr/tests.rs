@@ -52,6 +52,60 @@ fn linux_on_amd_finds_nothing_to_complain_of() {
     assert_eq!(m.read(0x1A0), GeneralProtection, "Intel's");
 }
 
+/// What a register that is there reads at first, and whether 0 and 1 can be written to it; by the
+/// numbers of the manuals.
+fn there(vendor: Vendor, msr: u32) -> Option<(u64, bool, bool)> {
+    let amd = vendor == Vendor::Amd;
+    Some(match msr {
+        0x0 | 0x1 | 0x17A | 0xDA0 => (0, true, false),
+        0x8B => (0x0100_0065, true, false),
+        0xFE => (0x508, false, false),
+        0x10A => (0x4000_0000_1D1A_E17F, false, false),
+        0x179 | 0x1DB..=0x1DE => (0, false, false),
+        0x1D9 => (0, true, true),
+        // Bases have a type, masks don't.
+        0x200..=0x20F => (0, true, msr % 2 == 0),
+        0x259 => (0, true, true),
+        0x250 | 0x258 | 0x268..=0x26F => (0x0606_0606_0606_0606, true, true),
+        0x2FF => (0xC06, true, true),
+        0xC001_0000..=0xC001_0007 | 0xC001_0010 | 0xC001_001F | 0xC001_102A if amd => {
+            (0, true, true)
+        }
+        0xC001_0015 if amd => (1 << 24, true, true),
+        0xC001_001A | 0xC001_001D | 0xC001_0058 if amd => (0, true, false),
+        0xC001_0112 if amd => (0, false, false),
+        0xC001_0114 if amd => (0x18, true, true),
+        0xC001_1029 if amd => (2, true, true),
+        0x17 if !amd => (0, false, false),
+        0x2A if !amd => (0, true, true),
+        0x3A if !amd => (1, false, false),
+        0x1A0 if !amd => (0x1801, true, true),
+        _ => return None,
+    })
+}
+
+#[test]
+fn each_register_is_there_or_faults() {
+    let registers = (0..0x1000).chain(0xC000_0000..0xC000_0200).chain(0xC001_0000..0xC001_1100);
+    for msr in registers {
+        for fresh in [amd, intel] {
+            let vendor = fresh().identity.vendor;
+            let (read, zero, one) = there(vendor, msr)
+                .map_or((GeneralProtection, false, false), |(v, zero, one)| (Value(v), zero, one));
+            assert_eq!(fresh().read(msr), read, "{vendor:?} {msr:#x}");
+            for (value, taken) in [(0, zero), (1, one)] {
+                let written = if taken { Ignore } else { GeneralProtection };
+                assert_eq!(fresh().write(msr, value), written, "{vendor:?} {msr:#x} := {value}");
+            }
+        }
+    }
+    // LBR and BTF may be asked for, and nothing beside them.
+    assert_eq!(
+        [3, 4, 7, 1 << 63].map(|v| amd().write(0x1D9, v)),
+        [Ignore, GeneralProtection, GeneralProtection, GeneralProtection]
+    );
+}
+
 /// Xen 4.17 clears them unguarded while it starts.
 #[test]
 fn amds_legacy_counters_never_count() {

@@ -183,10 +183,14 @@ fn status_shows_what_never_changes() {
         (0x0230, 0x0230),
         (0xF910, 0x0010),
         (0x0490, 0x0490),
+        // Without that bit there is no list, whatever the pointer says.
+        (0xFFEF, 0x06A0),
     ] {
         c[6..8].copy_from_slice(&physical.to_le_bytes());
         let f = AssignedFunction::new(&c, &nvme_bars(NVME_BAR)).unwrap();
         assert_eq!(f.read(6, 2), shown, "{physical:#x}");
+        let there = shown & 0x10 != 0;
+        assert_eq!((f.read(0x34, 1) != 0, f.msix_layout().is_some()), (there, there));
     }
 }
 

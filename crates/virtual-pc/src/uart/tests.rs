@@ -198,6 +198,62 @@ fn loopback_keeps_bytes_inside_and_reports_overrun_and_modem_changes() {
     assert_eq!(u.read(MODEM_STATUS), MSR_CTS);
 }
 
+/// Data sheet, 8.9: CTS, DSR, RI and DCD in bits 4 to 7; in loopback they are RTS, DTR, OUT1, OUT2.
+#[test]
+fn modem_lines_are_those_of_the_data_sheet() {
+    let mut u = Uart::new();
+    assert_eq!(u.read(MODEM_STATUS), 0xB0, "the far end is there; nobody rings");
+    for outputs in 0..16 {
+        u.write(MODEM_CONTROL, 0x10 | outputs);
+        let line = |output: u8, input: u8| if outputs >> output & 1 != 0 { 1 << input } else { 0 };
+        let lines: u8 = line(1, 4) | line(0, 5) | line(2, 6) | line(3, 7);
+        assert_eq!(u.read(MODEM_STATUS) & 0xF0, lines, "{outputs:#x}");
+        assert_eq!(u.read(MODEM_CONTROL), 0x10 | outputs);
+    }
+}
+
+/// By priority (data sheet, table 4): line status, received data, transmitter empty, modem status;
+/// each only where it is enabled, and only while it is there.
+#[test]
+fn each_source_is_named_where_it_is_enabled() {
+    for there in 0..16u8 {
+        for enabled in 0..16u8 {
+            let mut u = Uart::new();
+            u.write(MODEM_CONTROL, MCR_LOOP);
+            u.read(MODEM_STATUS);
+            // Bits as in the enable register: received, empty, line status, modem status.
+            let (received, empty) = (there & 1 != 0, there & 2 != 0);
+            let (overrun, modem) = (there & 4 != 0, there & 8 != 0);
+            if overrun {
+                u.write(DATA, 1);
+                u.write(DATA, 2);
+                if !received {
+                    u.read(DATA);
+                }
+            } else if received {
+                u.write(DATA, 1);
+            }
+            if modem {
+                u.write(MODEM_CONTROL, MCR_LOOP | MCR_DTR);
+            }
+            u.transmitter_empty = false;
+            u.write(INTERRUPT_ENABLE, enabled & !2);
+            // To enable it is to raise it.
+            u.interrupt_enable = enabled;
+            u.transmitter_empty = empty;
+            let found = match there & enabled {
+                both if both & 4 != 0 => IIR_LINE_STATUS,
+                both if both & 1 != 0 => IIR_RECEIVED,
+                both if both & 2 != 0 => IIR_TRANSMITTER_EMPTY,
+                both if both & 8 != 0 => IIR_MODEM_STATUS,
+                _ => IIR_NONE,
+            };
+            assert_eq!(u.source(), found, "{there:#x} {enabled:#x}");
+            assert_eq!(u.read(INTERRUPT_IDENTIFICATION), found);
+        }
+    }
+}
+
 #[test]
 fn the_divisor_latch_hides_data_and_interrupt_enable() {
     let mut u = Uart::new();

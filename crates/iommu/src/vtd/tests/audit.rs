@@ -172,6 +172,24 @@ fn a_context_table_that_the_host_didnt_make_is_named_and_not_read() {
     }
 }
 
+/// What was found in the middle of a bus leads to the next bus, not to the rest of this one.
+#[test]
+fn a_table_that_is_exchanged_amid_the_look_is_named_once() {
+    let (model, mut unit) = on(CAP, ECAP);
+    unit.attach(bdf(0x120), DomainId(3), ROOT, 4).unwrap();
+    let (outline, mut cursor) = (unit.outline(), Cursor::default());
+    let mut look = |entries| {
+        outline.audit_devices(&mut model.clone(), &mut cursor, entries, |_, _, _, _| true)
+    };
+    // All of bus 0 counts as one, then six functions of bus 1.
+    assert_eq!(look(7), Ok(false));
+    let at = model.with(|state| state.rtaddr + 16);
+    model.with(|state| state.cpu.insert(at, 0xDEAD_B001));
+    assert_eq!(look(1), Err(Finding::Bus { bus: 1, entry: 0xDEAD_B001 }));
+    assert_eq!(look(253), Ok(false));
+    assert_eq!(look(1), Ok(true), "254 buses were left");
+}
+
 #[test]
 fn a_unit_that_doesnt_remap_everything_is_named() {
     let (model, mut unit) = on(CAP, ECAP);

@@ -1,8 +1,9 @@
 //! The queue: what ends it, what a device does to it, and that it goes round.
 
-use super::model::{CAP, Done, ECAP};
+use super::model::{CAP, Done, ECAP, capabilities};
 use super::{ROOT, bdf, on, route};
 use crate::vtd::Range;
+use crate::vtd::queue::Invalidation;
 use crate::vtd::registers::{FSTS_STICKY, ICE, IQE, ITE, PFO};
 use crate::{DomainId, Error, Request};
 
@@ -131,6 +132,30 @@ fn looking_for_faults_hides_no_failure() {
     assert!(!crate::vtd::fault_pending(&mut model.clone()), "nothing to report");
     let status = IQE;
     assert_eq!(unit.set_irte(index, route(8, 0x41)), Err(Error::InvalidationFailed { status }));
+}
+
+/// Bit by bit as the manual's figures have it (VT-d 6.5.2.1 to 6.5.2.3 and 6.5.2.7).
+#[test]
+fn descriptors_are_the_manuals() {
+    use Invalidation::*;
+    // CAP.DWD is bit 54, CAP.DRD bit 55.
+    let capable = |write, read| capabilities(CAP & !(3 << 54) | write << 54 | read << 55, ECAP);
+    let (id, device) = (DomainId(0xABCD), bdf(0x1234));
+    let pages = IotlbPages { domain: id, page: 0xF_1234_5600, order: 8 };
+    for (write, read) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let drains = write << 6 | read << 7;
+        for (what, low, high) in [
+            (ContextGlobal, 0x11, 0),
+            (ContextDevice(id, device), 0x1234_ABCD_0031, 0),
+            (IotlbGlobal, 0x12 | drains, 0),
+            (IotlbDomain(id), 0xABCD_0022 | drains, 0),
+            (pages, 0xABCD_0032 | drains, 0xF123_4560_0008),
+            (InterruptGlobal, 0x04, 0),
+            (InterruptEntry(0xFEDC), 0xFEDC_0000_0014, 0),
+        ] {
+            assert_eq!(what.descriptor(&capable(write, read)), (low, high), "{what:?}");
+        }
+    }
 }
 
 #[test]
