@@ -213,6 +213,14 @@ mod tests {
     }
 
     #[test]
+    fn a_physical_destination_is_one_and_no_other() {
+        for id in 0..40 {
+            assert_eq!(Destination::Physical(35).includes(id, 1, X2), id == 35, "{id}");
+            assert_eq!(Destination::Physical(35).includes(id, 35, flat(0xFF)), id == 35, "{id}");
+        }
+    }
+
+    #[test]
     fn logical_x2apic_ids() {
         let set = Destination::Logical(2 << 16 | 1 << 3);
         assert!(set.includes(35, 0, X2) && !set.includes(3, 0, X2) && !set.includes(34, 0, X2));

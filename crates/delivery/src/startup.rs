@@ -168,6 +168,17 @@ mod tests {
     }
 
     #[test]
+    fn a_second_init_before_the_look_changes_nothing() {
+        let (woken, _) = Startup::WAITING.start_up(7);
+        for s in [Startup::RUNNING, woken] {
+            let (once, _) = s.init();
+            let (twice, _) = once.init();
+            assert!(once.init_pending());
+            assert_eq!(twice, once);
+        }
+    }
+
+    #[test]
     fn an_init_takes_back_the_start_up_before_it() {
         let (s, _) = Startup::RUNNING.init();
         let (s, _) = s.start_up(7);

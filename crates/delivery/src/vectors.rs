@@ -230,6 +230,10 @@ mod tests {
             prop_assert_eq!(s.iter().collect::<Vec<_>>(), model.iter().rev().copied().collect::<Vec<_>>());
             prop_assert_eq!(VectorSet::from_registers(|i| s.register(i)), s);
             prop_assert_eq!(s.is_empty(), model.is_empty());
+            let other = VectorSet::of(&[gone, gone ^ 1]);
+            let both = s.iter().filter(|v| !other.contains(*v)).collect::<Vec<_>>();
+            prop_assert_eq!(s.without(&other).iter().collect::<Vec<_>>(), both);
+            prop_assert_eq!((s.without(&VectorSet::EMPTY), s.without(&s)), (s, VectorSet::EMPTY));
         }
 
         #[test]

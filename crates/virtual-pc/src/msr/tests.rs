@@ -64,7 +64,7 @@ fn there(vendor: Vendor, msr: u32) -> Option<(u64, bool, bool)> {
         0x179 | 0x1DB..=0x1DE => (0, false, false),
         0x1D9 => (0, true, true),
         // Bases have a type, masks don't.
-        0x200..=0x20F => (0, true, msr % 2 == 0),
+        0x200..=0x20F => (0, true, msr.is_multiple_of(2)),
         0x259 => (0, true, true),
         0x250 | 0x258 | 0x268..=0x26F => (0x0606_0606_0606_0606, true, true),
         0x2FF => (0xC06, true, true),
