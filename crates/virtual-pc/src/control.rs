@@ -74,6 +74,9 @@ mod tests {
         assert_eq!(write_cr0(State { long_code: false, ..LONG }, PE), Some(PE | ET));
         assert_eq!(write_cr0(REAL, PE), Some(PE | ET));
         assert_eq!(write_cr0(REAL, CR0_PG), None, "paging without protection");
+        // Paging of 32 bits needs no PAE.
+        let legacy = State { cr4: 0, efer: 0, ..protected };
+        assert_eq!(write_cr0(legacy, on), Some(on));
         // CS.L means nothing outside long mode, and ET is there whether it is written or not.
         for efer in [0, EFER_LME] {
             let state = State { efer, long_code: true, ..REAL };

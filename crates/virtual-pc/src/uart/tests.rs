@@ -212,6 +212,17 @@ fn modem_lines_are_those_of_the_data_sheet() {
     }
 }
 
+#[test]
+fn ri_that_never_was_has_no_trailing_edge() {
+    let mut u = Uart::new();
+    u.write(MODEM_CONTROL, MCR_LOOP);
+    u.read(MODEM_STATUS);
+    u.write(MODEM_CONTROL, MCR_LOOP | MCR_RTS);
+    assert_eq!(u.read(MODEM_STATUS), MSR_CTS | 1);
+    u.write(MODEM_CONTROL, MCR_LOOP | MCR_RTS | MCR_OUT1);
+    assert_eq!(u.read(MODEM_STATUS), MSR_CTS | MSR_RI, "it rises: nothing is told");
+}
+
 /// By priority (data sheet, table 4): line status, received data, transmitter empty, modem status;
 /// each only where it is enabled, and only while it is there.
 #[test]
