@@ -8,10 +8,10 @@ use libfuzzer_sys::fuzz_target;
 use std::{fmt::Display, str::FromStr};
 
 // Of a program, so there is no crate to name.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the target uses its part")]
 #[path = "../../lab/src/elf.rs"]
 mod elf;
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the target uses its part")]
 #[path = "../../cli/src/network.rs"]
 mod network;
 

@@ -9,7 +9,7 @@ use proto::{End, Record, frame};
 use stream::{Demux, Piece};
 
 // Of a program, so there is no crate to name.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the target uses its part")]
 #[path = "../../cli/src/stream.rs"]
 mod stream;
 

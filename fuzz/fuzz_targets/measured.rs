@@ -7,10 +7,10 @@ use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 
 // Of a program, so there is no crate to name.
-#[allow(dead_code, unused_imports)]
+#[allow(dead_code, unused_imports, reason = "the target uses its part")]
 #[path = "../../lab/src/bench/figures.rs"]
 mod figures;
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the target uses its part")]
 #[path = "../../lab/src/bench/lines.rs"]
 mod lines;
 

@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use state::{Message, Snapshot};
 
 // Of a program, so there is no crate to name.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the target uses its part")]
 #[path = "../../cli/src/top/state.rs"]
 mod state;
 

@@ -1,7 +1,7 @@
 //! Exitless, the bare-metal image: brings the machine up and hands it to the VMs.
 //!
-//! Order of things: a boot CPU that can speak, then memory, then the other
-//! CPUs, then the plan. The unsafe code of the project is in this package alone.
+//! Order of things: a boot CPU that can speak, then memory, then the other CPUs, then the plan.
+//! Only this package and the test kernels have unsafe code.
 #![no_std]
 #![no_main]
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]

@@ -30,11 +30,11 @@ use watch::Heard;
 
 /// How often keys and signals are looked at.
 const TICK: Duration = Duration::from_millis(50);
-/// A run that doesn't answer for this long is said not to.
+/// After so long a silence `top` says that the run doesn't answer.
 const SILENCE: Duration = Duration::from_secs(3);
-/// Without a table for this long after it was due, whoever waits is told that they do.
+/// When a table is so late, `top` says that it waits.
 const UNEASY: Duration = Duration::from_secs(1);
-/// And for this long, given up by scripts: an emulated machine can be very slow.
+/// Scripts give up after this: an emulated machine can be very slow.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const EXAMPLES: &str = "\

@@ -1,7 +1,7 @@
 //! Runs of the real command line with a script in QEMU's place.
 
 // Each test file uses a part of it.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test binary uses its part")]
 
 use ledger::Counters;
 use proto::{End, Policy, Record};

@@ -8,7 +8,7 @@ const SEND_PENDING: u64 = 1 << 12;
 
 impl LocalApic {
     /// The frequent interrupt command of x2APIC mode: a fixed interrupt with a vector that is no
-    /// exception's. Gives for whom it is, and its vector; nothing if it is another command, which
+    /// exception's. Returns the receiver and the vector, or `None` for any other command, which
     /// [`LocalApic::write`] takes.
     #[inline]
     pub fn quick_command(&mut self, value: u64) -> Option<(Destination, u8)> {

@@ -26,7 +26,7 @@ pub enum NmiSource {
     Kick,
     /// Maybe a kick that came after the NMI of another, when it was seen already.
     MaybeKick,
-    /// Nobody's who is known.
+    /// No known sender.
     Platform,
 }
 

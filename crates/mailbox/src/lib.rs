@@ -115,7 +115,7 @@ impl Mailbox {
         self.requests() & request::WAKEUPS != 0
     }
 
-    /// Stores a request. Who is to see it is told afterwards.
+    /// Stores a request. The caller tells the core afterwards.
     fn store(&self, requests: u32) {
         self.requests.fetch_or(requests, Ordering::AcqRel);
     }
@@ -125,7 +125,7 @@ impl Mailbox {
         self.requests.fetch_and(!requests, Ordering::AcqRel);
     }
 
-    /// Leaves a fixed interrupt in the inbox. Who is to see it is told afterwards.
+    /// Leaves a fixed interrupt in the inbox. The caller tells the core afterwards.
     fn put(&self, vector: u8) {
         if let Some(word) = self.inbox.get(usize::from(vector >> 6)) {
             word.fetch_or(1 << (vector & 63), Ordering::AcqRel);

@@ -1,7 +1,7 @@
 //! The vCPU's own core: what was asked is done out of the guest, and looked for before each entry.
 //!
-//! Guarantees: a request is said to be done before it is looked at what it is for, where more of it
-//! can come (inbox, NMI, start-up), and after it is done, where its asker waits for that.
+//! Guarantees: for the inbox, an NMI and a start-up, the core clears the request before it reads
+//! the data, since more can come; for the others, whose askers wait, it clears it after the work.
 
 use crate::{Mailbox, request};
 use delivery::Found;

@@ -13,8 +13,8 @@
 //!    is resident. Both mark by exchanges, which have one order. Asked first, the core's look finds
 //!    the request. Looked first, the asker finds the mark, and with it whoever is resident since:
 //!    the asker leaves a request for that one, too ([`request::RESCHEDULE`]), so that the NMI isn't
-//!    taken for nothing between its look and its entry. Who finds no mark needn't kick: another
-//!    has, or the vCPU is about to run.
+//!    taken for nothing between its look and its entry. An asker that finds no mark needn't
+//!    kick: another asker did, or the vCPU is about to run.
 //! 3. **The core sleeps in the host:** it says so, forgets the NMIs that came, and looks before it
 //!    sleeps. What comes behind that ends the sleep, an NMI as well as the interrupt that wakes
 //!    cores.
@@ -94,7 +94,7 @@ impl Residency {
         }
     }
 
-    /// What was asked long ago isn't done: has the core look, whether it was kicked or not.
+    /// Has the core look again: a request is overdue.
     pub fn resend_kick(&self, core: &impl Reach, slot: usize, wakeup: bool) {
         let resident = self.resident.load(Ordering::Acquire);
         if resident == slot || wakeup {
@@ -103,7 +103,7 @@ impl Residency {
     }
 
     /// On the core, wherever it is: leaves interrupts in the inbox of the vCPU at `slot`, which
-    /// isn't resident. Whoever is looks before its guest runs again.
+    /// isn't resident. The resident vCPU looks before its guest runs again.
     pub fn post_here(&self, core: &impl Reach, slot: usize, vectors: impl Iterator<Item = u8>) {
         let Some(mailbox) = core.mailboxes().get(slot) else { return };
         vectors.for_each(|vector| mailbox.put(vector));
@@ -127,10 +127,10 @@ impl Residency {
         core.send_nmi();
     }
 
-    /// Core 0: takes the core back from a guest that still has it when something is due for
-    /// another, whatever that guest lets in; after `slice` from one that nobody waits for, too,
-    /// since it may hold back what somebody would wait for. Once in a slice, however often it is
-    /// called. Says whether it did. `now` and `slice` in TSC ticks.
+    /// Core 0 takes the core back from a guest when another vCPU is due, and after each `slice` in
+    /// any case, since the guest may hold back the interrupt that another one would wake up for.
+    /// It does so once in a slice, however often it is called, and returns whether it did. `now`
+    /// and `slice` in TSC ticks.
     pub fn watch(&self, core: &impl Reach, now: u64, slice: u64) -> bool {
         let resident = self.resident.load(Ordering::Acquire);
         let since = now.wrapping_sub(self.watched.load(Ordering::Relaxed)) as i64;

@@ -49,8 +49,8 @@ pub(crate) const ALWAYS_MISC2: u32 = misc2::VMRUN
 /// gets the core back (CVE-2015-8104, CVE-2015-5307); #MC is the host's.
 pub(crate) const ALWAYS_EXCEPTIONS: u32 = 1 << DEBUG | 1 << ALIGNMENT_CHECK | 1 << MACHINE_CHECK;
 
-/// What would show or change the IDT's limit while another is in force. What it is measured in is
-/// CR0's to change, which exits always.
+/// The instructions that show or change the IDT's limit. Writes to CR0, which decides the size of a
+/// gate, exit always.
 pub(crate) const CUT_INTERCEPTS: u32 = misc1::LIDT | misc1::SIDT;
 
 /// The largest limit of an IDT that is cut.

@@ -28,7 +28,7 @@ impl Segment {
 /// Control area and state-save area, one page. Fields have the names and meanings of the manual.
 #[derive(FromZeros, Immutable, KnownLayout)]
 #[cfg_attr(test, derive(zerocopy::IntoBytes))]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names are the manual's")]
 #[repr(C, align(4096))]
 pub struct Vmcb {
     pub intercept_cr_read: u16,
@@ -132,7 +132,7 @@ const _: () = assert!(core::mem::offset_of!(Vmcb, cr2) == 0x640);
 const _: () = assert!(core::mem::offset_of!(Vmcb, g_pat) == 0x668);
 
 /// Intercept bits of `intercept_misc1`.
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names are the manual's")]
 pub mod misc1 {
     pub const INTR: u32 = 1 << 0;
     pub const NMI: u32 = 1 << 1;
@@ -154,7 +154,7 @@ pub mod misc1 {
 }
 
 /// Intercept bits of `intercept_misc2`.
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names are the manual's")]
 pub mod misc2 {
     pub const VMRUN: u32 = 1 << 0;
     pub const VMMCALL: u32 = 1 << 1;
@@ -172,7 +172,7 @@ pub mod misc2 {
 }
 
 /// Bits of `int_ctl`.
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names are the manual's")]
 pub mod int_ctl {
     pub const V_TPR: u64 = 0xFF;
     pub const V_IRQ: u64 = 1 << 8;
@@ -187,7 +187,7 @@ pub mod int_ctl {
 
 /// Exit codes (APM vol. 2, appendix C). Only the low 32 bits are compared: QEMU before
 /// 10.0.7 doesn't sign-extend INVALID.
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names are the manual's")]
 pub mod exit {
     pub const CR8_WRITE: u32 = 0x18;
     pub const DR4_WRITE: u32 = 0x34;

@@ -12,7 +12,7 @@ pub const GS_BASE: u32 = 0xC000_0101;
 /// # Safety
 /// The register exists.
 pub unsafe fn read(register: u32) -> u64 {
-    // SAFETY: as of our caller.
+    // SAFETY: our caller knows that the register exists.
     unsafe { Msr::new(register).read() }
 }
 
@@ -21,6 +21,6 @@ pub unsafe fn read(register: u32) -> u64 {
 /// # Safety
 /// The register exists, takes the value, and the change leaves this program's memory as it is.
 pub unsafe fn write(register: u32, value: u64) {
-    // SAFETY: as of our caller.
+    // SAFETY: our caller knows that the register takes the value, and what changes by it.
     unsafe { Msr::new(register).write(value) }
 }

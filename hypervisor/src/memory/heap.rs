@@ -30,18 +30,18 @@ static HEAP: Heap = {
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         check(layout.size());
-        // SAFETY: as of our caller.
+        // SAFETY: our caller keeps `GlobalAlloc`'s contract, which is talc's.
         unsafe { self.0.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: as of our caller.
+        // SAFETY: our caller keeps `GlobalAlloc`'s contract, which is talc's.
         unsafe { self.0.dealloc(ptr, layout) }
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         check(size);
-        // SAFETY: as of our caller.
+        // SAFETY: our caller keeps `GlobalAlloc`'s contract, which is talc's.
         unsafe { self.0.realloc(ptr, layout, size) }
     }
 }
@@ -81,7 +81,7 @@ pub fn while_reporting<R>(f: impl FnOnce() -> R) -> R {
 /// # Safety
 /// The range is mapped, writable and nobody else's, for good.
 pub unsafe fn extend(start: u64, bytes: u64) {
-    // SAFETY: as of our caller.
+    // SAFETY: our caller gives the range to the heap alone, for good.
     let claimed = unsafe { HEAP.0.lock().claim(start as *mut u8, bytes as usize) };
     assert!(claimed.is_some(), "{bytes} bytes are too few for a heap");
 }

@@ -53,8 +53,8 @@ pub fn program(
 /// Writes a physical MSI-X entry; without a message it is masked.
 pub fn write_entry(at: u64, message: Option<Message>) {
     let write = |offset: u64, value: u32| {
-        // SAFETY: callers pass an entry of a device's MSI-X table, whose pages `Device::new` mapped
-        // and which the guest can't reach.
+        // SAFETY: callers pass an entry of a device's MSI-X table, whose pages
+        // `AssignedDevice::new` mapped and which the guest can't reach.
         unsafe { core::ptr::write_volatile((at + offset) as *mut u32, value) }
     };
     write(12, 1);

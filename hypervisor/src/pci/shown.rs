@@ -1,5 +1,5 @@
-//! What a function is, to whom it is given: virtual functions lack some of it by the standard,
-//! which their physical function states for them.
+//! A function as its guest sees it. A virtual function lacks registers by the standard; its
+//! physical function supplies what they would say.
 
 use crate::pci::{Bar, Pci, sriov};
 use alloc::vec::Vec;

@@ -57,7 +57,8 @@ impl HostCore {
         }
     }
 
-    /// What was asked long ago isn't done: kicks the core whether it was kicked or not.
+    /// Kicks the core again: a request is overdue. `wakeup`: it is one that a blocked vCPU wakes
+    /// up for.
     pub fn resend_kick(&self, wakeup: bool) {
         match self {
             HostCore::Dedicated(core) => core.kick(),

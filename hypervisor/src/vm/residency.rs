@@ -89,7 +89,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         cpu::this().vm.store(cpu::NO_VM, Ordering::Relaxed);
     }
 
-    /// What the local APIC holds goes to whom it is for.
+    /// Hands each interrupt that the local APIC holds to the vCPU that it is for.
     fn drain_core(&mut self) {
         // The next one may be presented some cycles after the completion of the one before.
         for _ in 0..=u8::MAX {
@@ -120,7 +120,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.slot.set_owns_vectors(owns);
     }
 
-    /// In injection mode: what is pending in the local APIC goes to whom it is for.
+    /// In injection mode: hands each interrupt that is pending in the local APIC to its vCPU.
     pub(super) fn take_pending(&mut self) -> Reason {
         self.cpu.take_interrupts();
         self.receive_taken()

@@ -59,7 +59,7 @@ pub struct Args {
     /// Write the outcome as JSON to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Put the least inputs that reach all that was reached into fuzz/corpus
+    /// Save the smallest corpus with the same coverage in fuzz/corpus
     #[arg(long)]
     keep: bool,
 }

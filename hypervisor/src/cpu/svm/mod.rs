@@ -82,10 +82,10 @@ pub struct SvmCpu {
     /// Physical address of the page for VM_HSAVE_PA.
     host_save: u64,
     mode: Mode,
-    /// What else it has on the core.
+    /// Registers that VMRUN doesn't switch, and the host does.
     extra: Extra,
     shared: bool,
-    /// What of that is to be as after a start, when the core is next prepared.
+    /// Which of these are set to their reset values when the core is next prepared.
     fresh: Fresh,
     outline: Outline,
 }

@@ -57,7 +57,7 @@ pub unsafe fn switch(
             ".byte 0x0f, 0x1f, 0x84, 0x00",
             ".long 0x45580010",
             "vmsave rax",
-            // What was to be flushed is.
+            // The flush is done: clear the request.
             "mov dword ptr [rax + {tlb_control}], 0",
             "pop rax",
             "mov [rax + 8*1], rcx",

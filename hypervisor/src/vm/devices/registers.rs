@@ -2,8 +2,9 @@
 
 /// A register of the device, by the width the guest used.
 pub fn device_load(at: u64, size: u8) -> u64 {
-    // SAFETY: callers keep `at` inside a BAR of the VM's own device, which `Device::new` mapped,
-    // and aligned to `size`; the IOMMU confines what the device may do.
+    // SAFETY: callers keep `at` inside a BAR of the VM's own device, which
+    // `AssignedDevice::new` mapped, and aligned to `size`; the IOMMU confines what the device may
+    // do.
     unsafe {
         match size {
             1 => core::ptr::read_volatile(at as *const u8) as u64,

@@ -120,9 +120,10 @@ impl<C: VirtualCpu> Vcpu<C> {
                 self.cpu.take_interrupts();
                 Ok(self.receive_taken())
             }
-            // What it is for is asked before the next entry.
+            // The mailbox is read before the next entry.
             Exit::Nmi => Ok(Reason::Kick),
-            // So is whether another waits. A frozen CPU goes on freezing until an interrupt comes.
+            // `prepare` injects the next NMI, if one waits. A frozen CPU stays frozen until an
+            // interrupt arrives.
             Exit::NmiDone | Exit::Frozen | Exit::Nothing => Ok(Reason::Other),
             Exit::Fault { raised, event } => self.delivery_fault(raised, event),
             Exit::MachineCheck => {

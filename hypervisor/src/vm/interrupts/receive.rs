@@ -32,7 +32,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         reason
     }
 
-    /// A physical interrupt, completed in the local APIC, goes to whom it is for.
+    /// Hands a physical interrupt, which is completed in the local APIC, to its vCPU.
     pub(in crate::vm) fn receive(&mut self, vector: u8) -> Reason {
         match self.slot() {
             Some(slot) => self.receive_shared(slot, vector),

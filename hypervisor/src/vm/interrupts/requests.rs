@@ -1,6 +1,6 @@
 //! The receiving side of the mailbox: what others asked of this vCPU, done out of its guest.
 //!
-//! What is done when, is the mailbox's (`mailbox::Owner`), which runs under loom.
+//! `mailbox::Owner` decides the order; loom tests it.
 
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;

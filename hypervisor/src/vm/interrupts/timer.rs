@@ -43,7 +43,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     pub(in crate::vm) fn host_timer_vector(&self) -> u8 {
         match self.vm.guest.policy {
             Policy::Trap | Policy::EliDelivery | Policy::Eli => interrupts::TIMER,
-            // No interrupt comes by vector 0.
+            // A vector below 16 is none: no interrupt comes by it; the timer's entry stays masked.
             Policy::Direct => self.own_timer_vector().unwrap_or(0),
         }
     }
@@ -54,11 +54,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         if self.timer.set_virtual(setup) {
             return;
         }
-        let vector = match self.vm.guest.policy {
-            Policy::Trap | Policy::EliDelivery | Policy::Eli => interrupts::TIMER,
-            // A vector below 16 is none: the entry stays masked.
-            Policy::Direct => self.own_timer_vector().unwrap_or(0),
-        };
+        let vector = self.host_timer_vector();
         let masked = setup.masked || vector == 0;
         program_core_timer(TimerSetup { masked, ..setup }, vector);
         if self.vm.guest.policy == Policy::Direct {

@@ -45,7 +45,7 @@ pub struct Args {
     /// How long a guest runs at most while the other waits, in microseconds
     #[arg(long, value_name = "MICROSECONDS", default_value_t = plan::DEFAULT_SLICE, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     slice: u32,
-    /// How often each is booted and measured, in turns; a figure is of all runs' counts together
+    /// How often to boot and measure each column; a figure is of all runs' counts together
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: u32,
     #[command(flatten)]

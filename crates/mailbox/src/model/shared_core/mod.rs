@@ -34,7 +34,7 @@ enum Wrong {
     AsksFirst,
     /// A blocked vCPU is marked behind the look at what it is asked for.
     MarksLate,
-    /// What the look for others is for is said to be done behind it.
+    /// The core clears RESCHEDULE after the look for others, not before.
     LooksFirst,
     /// The one that was preempted and comes back doesn't look for others again.
     LooksOnce,
@@ -42,7 +42,7 @@ enum Wrong {
     SleepsUnlooked,
     /// The vCPU is said not to be resident while it still uses its guest.
     LeavesEarly,
-    /// What is left for another on the core itself isn't followed by a look.
+    /// The core doesn't look again after it posted for another vCPU.
     PostsSilently,
 }
 
