@@ -17,6 +17,7 @@ mod cpu;
 mod host;
 mod interrupts;
 mod iommu;
+mod log_limit;
 mod memory;
 mod panic;
 mod pci;

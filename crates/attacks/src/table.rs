@@ -307,6 +307,15 @@ const CPUS: &[Attack] = &[
             shared(Halt, 1),
         ],
     ),
+    attack(
+        "low-nmis",
+        "one CPU leaves vector 2 behind and switches its local APIC off, the other sends it NMIs",
+        // On a shared core it isn't bothered while another is resident.
+        &[
+            shown(MsrWrite, 1200),
+            Shown { reason: Kick, eli: 50, direct: 50, shared: 0, exact: false },
+        ],
+    ),
 ];
 
 /// Of 25,105 registers 15 are open (`docs/design.md`, "What a guest reaches"); the local APIC's

@@ -4,7 +4,9 @@
 //! Guarantees: whoever sends a kick counts it first, in memory that the receiver looks at. A
 //! receiver takes an NMI for the platform's only if it can't be a kick. Several kicks may arrive as
 //! one NMI, since a CPU keeps one pending. Doesn't tell a platform's NMI that arrives together with
-//! a kick: the CPU makes one NMI of the two. So platform NMIs go to a core that nobody kicks.
+//! a kick: the CPU makes one NMI of the two. Nor for sure any on a core where kicks have come
+//! together: for each kick beyond the first, one NMI more may be a late kick, at any time, since
+//! nothing says whether it still comes. So platform NMIs go to a core that nobody kicks.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

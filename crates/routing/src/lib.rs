@@ -106,7 +106,8 @@ impl<C: Deref<Target = CoreRoutes>> VcpuRoutes<C> {
     }
 
     /// Binds a source to this vCPU as its vector `guest`; gives what [`VcpuRoutes::end_unbind`]
-    /// wants to know of it. `None`: it can't be, and the IRTE is as it was.
+    /// wants to know of it. `None`: it can't be; the IRTE may lead here all the same, if the unit
+    /// took it and then didn't answer.
     fn bind(&self, units: &impl Units, device: Bdf, entry: u16, guest: u8) -> Option<u8> {
         let routes = match &self.core {
             Core::Shared { routes, slot } => {
@@ -211,11 +212,11 @@ pub fn rebind<C: Deref<Target = CoreRoutes>>(
         routes.begin_unbind(units, device, entry);
     }
     let bound = to.bind(units, device, entry, guest);
+    if bound.is_none() {
+        // Where it leads means somebody else's before long.
+        units.clear_irte(device, entry);
+    }
     if let Some((routes, old)) = from {
-        if bound.is_none() {
-            // Where it led means somebody else's before long.
-            units.clear_irte(device, entry);
-        }
         routes.end_unbind(old);
     }
     bound

@@ -114,7 +114,7 @@ fn a_vcpu_with_a_core_of_its_own_has_its_vectors_or_hidden_ones() {
     assert_eq!(own.guest_vector(0xEF), Some(0xF1));
     assert_eq!(own.hidden(), VectorSet::of(&[0xEF, 0xF1]));
     assert_eq!(rebind(&units, (device(), 6), None, (&own, 0x0E)), None);
-    assert_eq!(units.did(), "", "an exception's vector is nobody's");
+    assert_eq!(units.did(), "clear 6", "an exception's vector is nobody's");
     assert!(own.expected().is_some_and(|e| e.is_for(0xEF, 0xF1) && !e.is_for(0xEF, 0xEF)));
     let moved = rebind(&units, (device(), 4), Some((&own, 0x41)), (&own, 0x42));
     assert_eq!((moved, units.did().as_str()), (Some(0x42), "set 4: 0x42 to 5"));
@@ -122,7 +122,7 @@ fn a_vcpu_with_a_core_of_its_own_has_its_vectors_or_hidden_ones() {
     assert_eq!(units.did(), "clear 4");
     units.refuses.set(Some("set"));
     assert_eq!(rebind(&units, (device(), 4), None, (&own, 0x41)), None);
-    assert_eq!(units.did(), "set 4: 0x41 to 5");
+    assert_eq!(units.did(), "set 4: 0x41 to 5, clear 4", "nor does it lead where it was to");
     assert_eq!(rebind(&units, (device(), 5), Some((&own, 0xEF)), (&own, 0x41)), None);
     assert_eq!(units.did(), "set 5: 0x41 to 5, clear 5", "where it led isn't its any more");
 }
@@ -197,7 +197,7 @@ fn a_source_is_bound_once_however_often_and_not_beyond_the_room() {
     assert_eq!(rebind(&units, (device(), 4), None, (&a, 0x41)), Some(0x41));
     units.did();
     assert_eq!(rebind(&units, (device(), 5), None, (&a, 0x42)), None, "there is room for one");
-    assert_eq!(units.did(), "");
+    assert_eq!(units.did(), "clear 5");
     assert_eq!(rebind(&units, (device(), 5), None, (&a, 0x0E)), None);
     let again = rebind(&units, (device(), 4), Some((&a, 0x41)), (&a, 0x41));
     assert_eq!(again, Some(0x41));

@@ -33,6 +33,7 @@ impl Vmcb {
         (self.star, self.lstar, self.cstar, self.sfmask) = (0, 0, 0, 0);
         (self.sysenter_cs, self.sysenter_esp, self.sysenter_eip) = (0, 0, 0);
         self.kernel_gs_base = 0;
+        self.spec_ctrl = 0;
         self.gdtr = table(gdt, u32::from(gdt_limit));
         self.idtr = table(0, 0);
         self.cr0 = CR0_PE_ET;
@@ -128,6 +129,7 @@ mod tests {
             &mut v_.sysenter_esp,
             &mut v_.sysenter_eip,
             &mut v_.g_pat,
+            &mut v_.spec_ctrl,
             &mut v_.interrupt_shadow,
             &mut v_.event_inj,
             &mut v_.int_ctl,
@@ -170,7 +172,7 @@ mod tests {
             check_common_but_cr3(&v, tables);
             assert_eq!((v.star, v.lstar, v.cstar, v.sfmask, v.kernel_gs_base), (0, 0, 0, 0, 0));
             assert_eq!((v.sysenter_cs, v.sysenter_esp, v.sysenter_eip), (0, 0, 0));
-            assert_eq!((v.g_pat, v.tsc_offset), (PAT_AT_RESET, 0));
+            assert_eq!((v.g_pat, v.tsc_offset, v.spec_ctrl), (PAT_AT_RESET, 0, 0));
             assert_eq!((v.rip, v.cs.selector, v.ss.selector), (0x10_0000, 8, 16));
             assert_eq!((v.gdtr.base, v.gdtr.limit, v.idtr.limit), (0x6000, 0x27, 0));
             let long = tables.is_some();

@@ -116,6 +116,9 @@ pub struct Vcpu {
     /// the task priority, so that it isn't.
     wanted: Option<u8>,
     held: bool,
+    /// The task priority as it was last set in injection mode. The control block has but its class,
+    /// which the guest's MOVs to CR8 change.
+    priority: u8,
     /// Which MOVs to debug registers exit.
     debug_controls: u16,
 }
@@ -144,6 +147,7 @@ impl Vcpu {
             own_limit: None,
             wanted: None,
             held: false,
+            priority: 0,
             debug_controls: if emulated { DEBUG_CONTROLS } else { 0 },
         };
         vcpu.reset(setup.start);
@@ -177,6 +181,19 @@ impl Vcpu {
         self.set_injection(0);
         self.end_let_debug_control();
         self.flush();
+    }
+
+    /// Sets CR0, as the guest wrote it.
+    pub fn set_cr0(&mut self, value: u64) {
+        self.vmcb.set_cr0(value);
+        self.flush();
+    }
+
+    /// Sets EFER, as the guest wrote it, but for LMA, which is CR0's.
+    pub fn set_efer(&mut self, value: u64) {
+        if self.vmcb.set_efer(value) {
+            self.flush();
+        }
     }
 
     /// Has the next entry drop all cached translations; the entry takes this back.
@@ -218,9 +235,8 @@ impl Vcpu {
     pub fn set_injection(&mut self, priority: u8) {
         self.restore_idt();
         self.vmcb.intercept_misc1 |= misc1::INTR;
-        self.vmcb.int_ctl = self.vmcb.int_ctl & !int_ctl::V_TPR
-            | u64::from(class(priority))
-            | int_ctl::V_INTR_MASKING;
+        self.write_priority(priority);
+        self.vmcb.int_ctl |= int_ctl::V_INTR_MASKING;
         self.load_map(Mode::Injection);
     }
 
@@ -330,17 +346,25 @@ impl Vcpu {
         self.nmi.possible(self.vmcb)
     }
 
-    /// The task priority in injection mode.
+    /// The task priority in injection mode, all eight bits. A MOV to CR8 that changes the class
+    /// clears bits 3:0, as in a processor; one that leaves the class as it is doesn't here, for
+    /// nothing shows it.
     pub fn virtual_priority(&self) -> u8 {
-        ((self.vmcb.int_ctl & 0xF) as u8) << 4
+        let now = (self.vmcb.int_ctl & 0xF) as u8;
+        if now == class(self.priority) { self.priority } else { now << 4 }
     }
 
     /// Sets the task priority in injection mode.
     pub fn set_virtual_priority(&mut self, priority: u8) {
-        self.vmcb.int_ctl = self.vmcb.int_ctl & !int_ctl::V_TPR | u64::from(class(priority));
+        self.write_priority(priority);
         if self.wanted.is_some() {
             self.offer(self.wanted);
         }
+    }
+
+    fn write_priority(&mut self, priority: u8) {
+        self.priority = priority;
+        self.vmcb.int_ctl = self.vmcb.int_ctl & !int_ctl::V_TPR | u64::from(class(priority));
     }
 
     /// In injection mode: the virtual interrupt that the guest takes as soon as its IF and task

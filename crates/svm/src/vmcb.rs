@@ -106,7 +106,10 @@ pub struct Vmcb {
     pub cr2: u64,
     _648: [u8; 0x20],
     pub g_pat: u64,
-    _670: [u8; 0x990],
+    _670: [u8; 0x70],
+    /// The guest's IA32_SPEC_CTRL, where the CPU switches it (VirtSpecCtrl).
+    pub spec_ctrl: u64,
+    _6e8: [u8; 0x918],
 }
 
 const _: () = assert!(core::mem::size_of::<Vmcb>() == 4096);
@@ -130,6 +133,7 @@ const _: () = assert!(core::mem::offset_of!(Vmcb, rsp) == 0x5D8);
 const _: () = assert!(core::mem::offset_of!(Vmcb, rax) == 0x5F8);
 const _: () = assert!(core::mem::offset_of!(Vmcb, cr2) == 0x640);
 const _: () = assert!(core::mem::offset_of!(Vmcb, g_pat) == 0x668);
+const _: () = assert!(core::mem::offset_of!(Vmcb, spec_ctrl) == 0x6E0);
 
 /// Intercept bits of `intercept_misc1`.
 #[allow(missing_docs, reason = "the names are the manual's")]

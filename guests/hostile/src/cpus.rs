@@ -170,6 +170,39 @@ pub fn asleep(test: &str, boot: &Boot) {
     check!(test, done, "all come through");
 }
 
+/// Rounds of [`low_nmis`].
+const SWITCHES: u32 = 400;
+/// IA32_APIC_BASE, and the bit without which the local APIC is off.
+const APIC_BASE: u32 = 0x1B;
+const APIC_ON: u64 = 1 << 11 | 1 << 10;
+
+/// One CPU leaves an interrupt of vector 2 behind, which QEMU takes from it, and switches its local
+/// APIC off, while the other sends it NMIs all the time: to the host both have the same vector.
+pub fn low_nmis(test: &str, boot: &Boot) {
+    let Some(count) = all(test, boot) else { return };
+    GO_ON.store(true, SeqCst);
+    let done = smp::others(
+        count,
+        |_| {
+            while GO_ON.load(SeqCst) {
+                x2apic::send(0, command::NMI);
+            }
+        },
+        || {
+            cpu::disable_interrupts();
+            for _ in 0..SWITCHES {
+                x2apic::self_ipi(2);
+                let base = cpu::rdmsr(APIC_BASE);
+                cpu::wrmsr(APIC_BASE, base & !APIC_ON);
+                x2apic::init_cpu();
+            }
+            GO_ON.store(false, SeqCst);
+            true
+        },
+    );
+    check!(test, done, "all come through");
+}
+
 /// The page behind the address of the table that one CPU takes interrupts through is exchanged by
 /// the other, and nobody tells.
 pub fn remapped(test: &str, boot: &Boot) {

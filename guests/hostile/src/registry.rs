@@ -43,6 +43,7 @@ pub const ALL: &[((&str, &str), Doing)] = &[
     (("cpus", "remapped"), cpus::remapped),
     (("cpus", "unmapped"), cpus::unmapped),
     (("cpus", "asleep"), cpus::asleep),
+    (("cpus", "low-nmis"), cpus::low_nmis),
     (("msrs", "all"), registers::all),
     (("msrs", "efer"), registers::efer),
     (("msrs", "virtualization"), registers::virtualization),

@@ -44,7 +44,10 @@ impl FaultReports {
             iommu::mask_faults(false);
         } else if since > cpu::tsc_hz() {
             self.last = rdtsc();
+            iommu::mask_faults(true);
+            fault_interrupt::look_unasked();
             self.faults.report("nobody");
+            iommu::mask_faults(false);
         }
     }
 }

@@ -1,13 +1,14 @@
 //! NMIs: kicks of other cores, an IOMMU's fault interrupt where the plan has it come as NMI, and
 //! the platform's own.
 //!
-//! Guarantees: an NMI that no core sent is reported in the log, with the reason that the platform
-//! gives at port 0x61, and once for many that come together. The platform's NMIs go to core 0,
-//! which nobody kicks. The handler does all of it, wherever it comes, and neither locks nor logs:
-//! core 0 does.
+//! Guarantees: an NMI of the platform is reported in the log, at most one line a second, with the
+//! reason that the platform gives at port 0x61. The platform's NMIs go to core 0, which nobody
+//! kicks. Elsewhere one without a reason may pass for a kick ([`Kicks`](delivery::Kicks)). The
+//! handler does all of it, wherever it comes, and neither locks nor logs: core 0 does.
 
 use super::WAKE;
-use crate::cpu::{self, PerCpu, port, x2apic};
+use crate::cpu::{self, PerCpu, port, rdtsc, x2apic};
+use crate::log_limit::OnceASecond;
 use core::sync::atomic::{AtomicU32, Ordering};
 use delivery::NmiSource;
 use spin::Once;
@@ -33,9 +34,14 @@ pub fn on_nmi(expected: fn() -> bool) {
     EXPECTED.call_once(|| expected);
 }
 
+/// This core is to look at what it is asked for.
+pub(super) fn look(cpu: &PerCpu) {
+    cpu.nmi_pending.store(true, Ordering::Release);
+}
+
 /// One arrived on this core. Called by its handler.
 pub(super) fn arrived(cpu: &PerCpu) {
-    cpu.nmi_pending.store(true, Ordering::Release);
+    look(cpu);
     let source = cpu.kicks.arrived();
     let expected = EXPECTED.get().is_some_and(|expected| expected());
     if source == NmiSource::Kick || expected {
@@ -55,9 +61,11 @@ pub(super) fn arrived(cpu: &PerCpu) {
     }
 }
 
-/// Core 0, from its loop: reports the platform's.
+/// Core 0, from its loop: reports the platform's. Those that come within a second of a line are
+/// counted in the next.
 pub fn report() {
-    if PLATFORM.load(Ordering::Relaxed) == 0 {
+    static LIMIT: OnceASecond = OnceASecond::new();
+    if PLATFORM.load(Ordering::Relaxed) == 0 || !LIMIT.claim(rdtsc()) {
         return;
     }
     let count = PLATFORM.swap(0, Ordering::Acquire);

@@ -23,6 +23,8 @@ const NO_CORE: u32 = u32::MAX;
 static LIMIT_CORE: AtomicU32 = AtomicU32::new(NO_CORE);
 /// APIC id of the core that gets it as NMI.
 static NMI_CORE: AtomicU32 = AtomicU32::new(NO_CORE);
+/// Core 0 took note of faults whose NMI may be on its way.
+static SEEN: AtomicBool = AtomicBool::new(false);
 /// It arrived on some core, and core 0 hasn't looked since.
 static ARRIVED: AtomicBool = AtomicBool::new(false);
 
@@ -37,13 +39,24 @@ pub fn take_arrived() -> bool {
     ARRIVED.swap(false, Ordering::Acquire)
 }
 
+/// Core 0, before it looks for faults that nobody told of, and while no interrupt is sent for them:
+/// if there are some, an NMI for them may be on its way, and will find nothing.
+pub fn look_unasked() {
+    if super::fault_pending() {
+        SEEN.store(true, Ordering::SeqCst);
+    }
+}
+
 /// An NMI arrived on this core: was it for that? The NMI itself doesn't tell.
 fn nmi() -> bool {
-    let was = NMI_CORE.load(Ordering::Relaxed) == cpu::this().apic_id && super::fault_pending();
-    if was {
+    if NMI_CORE.load(Ordering::Relaxed) != cpu::this().apic_id {
+        return false;
+    }
+    let pending = super::fault_pending();
+    if pending {
         arrived();
     }
-    was
+    pending || SEEN.swap(false, Ordering::SeqCst)
 }
 
 /// The last vCPU of this shared core is gone, and nobody looks at what arrives there: core 0 gets

@@ -44,10 +44,12 @@ fn ends(case: &Case, outcome: &Outcome) -> Vec<String> {
     for wanted in case.log.iter().filter(|w| !outcome.log.iter().any(|l| l.contains(**w))) {
         wrong.push(format!("the hypervisor's log doesn't say {wanted:?}"));
     }
-    let alarms = |l: &&String| l.starts_with("warning: ") || l.starts_with("error: ");
-    if case.silent {
-        wrong.extend(outcome.log.iter().filter(alarms).map(|l| format!("the host says: {l}")));
-    }
+    let alarms = |l: &&String| {
+        let expected = case.finding.is_some() || case.log.iter().any(|wanted| l.contains(wanted));
+        let warns = case.silent && l.starts_with("warning: ");
+        warns || l.starts_with("error: ") && !expected
+    };
+    wrong.extend(outcome.log.iter().filter(alarms).map(|l| format!("the host says: {l}")));
     for ((guest, vm), console) in case.guests.iter().zip(&outcome.report.vms).zip(&outcome.consoles)
     {
         let mut of_vm = Vec::new();

@@ -84,7 +84,7 @@ fn each_mode_has_its_map_and_interrupts() {
     assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[1]);
     assert!(!cpu.in_injection() && cpu.vmcb.intercept_misc1 & misc1::INTR == 0);
     cpu.set_injection(0x61);
-    assert_eq!((cpu.virtual_priority(), cpu.vmcb.msrpm_base), (0x60, MAPS.msrs[0]));
+    assert_eq!((cpu.virtual_priority(), cpu.vmcb.msrpm_base), (0x61, MAPS.msrs[0]));
     cpu.set_exitless(Mode::Passthrough);
     assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[2]);
     cpu.open_timer(Mode::Passthrough, false);
@@ -97,6 +97,37 @@ fn each_mode_has_its_map_and_interrupts() {
     cpu.show_x2apic(Mode::Injection, true);
     assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[0]);
     check_safety(cpu.vmcb);
+}
+
+/// All eight bits are the guest's to read and write (APM vol. 2, 16.3.4).
+#[test]
+fn the_task_priority_has_eight_bits_and_cr8_has_four() {
+    let mut cpu = vcpu(&setup(HARDWARE));
+    cpu.set_virtual_priority(0x25);
+    assert_eq!((cpu.virtual_priority(), cpu.vmcb.int_ctl & 0xFF), (0x25, 2));
+    assert_eq!(cpu.set_exitless(Mode::Eli), 0x25);
+    cpu.set_injection(0x3F);
+    assert_eq!((cpu.virtual_priority(), cpu.vmcb.int_ctl & 0xFF), (0x3F, 3));
+    // The guest's MOV to CR8.
+    cpu.vmcb.int_ctl = cpu.vmcb.int_ctl & !0xFF | 7;
+    assert_eq!(cpu.virtual_priority(), 0x70);
+    cpu.set_virtual_priority(0x0F);
+    cpu.reset(Start::StartUp { page: 1 });
+    assert_eq!(cpu.virtual_priority(), 0);
+}
+
+#[test]
+fn translations_are_dropped_when_what_they_are_made_by_changes() {
+    let mut cpu = vcpu(&setup(HARDWARE));
+    let mut flushed = |change: &dyn Fn(&mut Vcpu)| {
+        cpu.vmcb.tlb_control = 0;
+        change(&mut cpu);
+        cpu.vmcb.tlb_control
+    };
+    assert_eq!(flushed(&|cpu| cpu.set_efer(1 << 11)), 1, "NXE");
+    assert_eq!(flushed(&|cpu| cpu.set_efer(1 << 11)), 0, "the same again");
+    assert_eq!(flushed(&|cpu| cpu.set_cr0(0x11)), 1);
+    assert_eq!(flushed(&|cpu| cpu.flush()), 1);
 }
 
 #[test]

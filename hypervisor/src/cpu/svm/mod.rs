@@ -403,8 +403,7 @@ impl VirtualCpu for SvmCpu {
     }
 
     fn set_cr0(&mut self, value: u64) {
-        self.vcpu.vmcb.set_cr0(value);
-        self.vcpu.flush();
+        self.vcpu.set_cr0(value);
     }
 
     fn let_debug_control(&mut self) {
@@ -420,9 +419,7 @@ impl VirtualCpu for SvmCpu {
     }
 
     fn set_efer(&mut self, value: u64) {
-        if self.vcpu.vmcb.set_efer(value) {
-            self.vcpu.flush();
-        }
+        self.vcpu.set_efer(value);
     }
 
     fn tsc(&self) -> u64 {

@@ -7,7 +7,7 @@
 //! here.
 
 use crate::cpu::vendor::VirtualCpu;
-use crate::cpu::x2apic;
+use crate::cpu::{delay_us, x2apic};
 use crate::interrupts;
 use crate::vm::interrupts::this_core::in_service;
 use crate::vm::{LEDGER_PAGES, Vcpu, Vm};
@@ -91,7 +91,9 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.change_mode(Mode::Injection);
         if old == Mode::Passthrough {
             self.program_timer(self.apic.timer());
-            // Only the guest itself sends these, and it doesn't run.
+            // Only the guest itself sends these, and it doesn't run. A message to itself may be on
+            // its way still.
+            delay_us(x2apic::MESSAGE_US);
             let pending = x2apic::requested(0);
             LOW.filter(|v| pending >> v & 1 != 0).for_each(|v| self.apic.request(v));
             interrupts::tolerating(|| self.take_all_pending());
@@ -106,8 +108,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     pub(in crate::vm) fn take_all_pending(&mut self) {
         for _ in 0..=u8::MAX {
             self.take_pending();
-            // QEMU accepts vectors below 16, and delivers all but 0; 2 comes as an NMI, which
-            // completes nothing.
+            // QEMU accepts vectors below 16, and delivers all but 0.
             in_service().iter().for_each(|_| x2apic::eoi());
             let [first, rest @ ..] = x2apic::request_bitmap();
             if first & !1 == 0 && rest.iter().all(|word| *word == 0) {

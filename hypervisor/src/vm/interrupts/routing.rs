@@ -3,13 +3,9 @@
 //! Which interrupt is whose, and the states of a source, are in `crates/routing`, which runs under
 //! loom.
 
-use crate::cpu::{self, rdtsc};
+use crate::cpu::{self, rdtsc, x2apic::MESSAGE_US};
 use crate::iommu;
 use ::iommu::{Bdf, InterruptRoute};
-
-/// How long a message takes at most from the IOMMU, which has let go of it, to the local APIC: some
-/// hundred nanoseconds by what is known, and no manual names a bound.
-const GRACE_US: u64 = 20;
 
 /// The machine's IOMMUs.
 pub struct Units;
@@ -39,7 +35,8 @@ impl routing::Units for Units {
         rdtsc()
     }
 
+    /// From the IOMMU, which has let go of the message, to the local APIC.
     fn grace(&self) -> u64 {
-        cpu::tsc_hz() / 1_000_000 * GRACE_US
+        cpu::tsc_hz() / 1_000_000 * MESSAGE_US
     }
 }

@@ -8,6 +8,11 @@ use core::sync::atomic::{AtomicU64, Ordering};
 pub struct OnceASecond(AtomicU64);
 
 impl OnceASecond {
+    /// None was written yet.
+    pub const fn new() -> Self {
+        OnceASecond(AtomicU64::new(0))
+    }
+
     /// Is it time for another line? Then the caller writes it.
     pub fn claim(&self, now: u64) -> bool {
         let last = self.0.load(Ordering::Relaxed);
