@@ -10,13 +10,13 @@ pub fn direction(test: &str, _: &Boot) {
     let ask = || {
         let (vendor, line, flags): (u64, u32, u64);
         // SAFETY: the flag is cleared again before any other code runs; CPUID changes the registers
-        // that are named, and RBX, which is kept.
+        // that are named, and RBX, which is kept, and so can't be an operand.
         unsafe {
             asm!(
                 "pushfq", "or qword ptr [rsp], {df}", "popfq", "push rbx", "xor eax, eax", "cpuid",
-                "mov {vendor}, rbx", "mov dx, 0x3FB", "xor eax, eax", "in al, dx", "pop rbx",
-                "pushfq", "pop {flags}", "cld",
-                df = const DF, vendor = out(reg) vendor, flags = out(reg) flags,
+                "mov r8, rbx", "mov dx, 0x3FB", "xor eax, eax", "in al, dx", "pop rbx",
+                "pushfq", "pop r9", "cld",
+                df = const DF, out("r8") vendor, out("r9") flags,
                 out("eax") line, out("ecx") _, out("edx") _,
             )
         };
