@@ -303,6 +303,29 @@ fn string_port_instructions_have_the_sizes_of_their_prefixes() {
     assert_eq!(decode(&[0xF0, 0x6C], Bits64), Err(Error::Lock(0x6C)));
 }
 
+/// Group 7 (APM volume 3, appendix A.2): `reg` of the ModRM byte says which, where the operand is
+/// in memory. Number 5 isn't among what exits.
+#[test]
+fn a_group_of_system_instructions_is_told_apart_by_reg() {
+    let ops = [
+        (0, Op::Sgdt, 10),
+        (1, Op::Sidt, 10),
+        (2, Op::Lgdt, 10),
+        (3, Op::Lidt, 10),
+        (6, Op::Lmsw(None), 2),
+        (7, Op::Invlpg, 0),
+    ];
+    for (reg, op, size) in ops {
+        let found = decode(&[0x0F, 0x01, reg << 3 | 3], Mode::Bits64).unwrap();
+        assert_eq!((found.len, found.op, found.size), (3, op, size));
+        assert_eq!(found.memory.unwrap().base, Some(3), "{op:?}");
+    }
+    for reg in [4, 5] {
+        let refused = decode(&[0x0F, 0x01, reg << 3 | 3], Mode::Bits64);
+        assert_eq!(refused, Err(Error::Unsupported(0x0F01)), "{reg}");
+    }
+}
+
 #[test]
 fn descriptor_tables_have_the_size_of_their_mode() {
     let size = |bytes: &[u8], mode| decode(bytes, mode).unwrap().size;

@@ -175,13 +175,10 @@ fn fill_zero_page(
     put(page, HEADER_AT as usize, header.setup);
     put(page, 0x070, &machine.rsdp.to_le_bytes());
     put(page, 0x210, &[TYPE_OF_LOADER]);
-    // Each of these 64-bit numbers is split into a header field and an extension.
+    // Both are below 4 GiB, so that the extensions for upper halves stay 0.
     let (ramdisk_image, ramdisk_size) = initrd.unwrap_or((0, 0));
-    for (low, high, value) in
-        [(0x218, 0x0C0, ramdisk_image), (0x21C, 0x0C4, ramdisk_size), (0x228, 0x0C8, command_line)]
-    {
-        put(page, low, &(value as u32).to_le_bytes());
-        put(page, high, &((value >> 32) as u32).to_le_bytes());
+    for (at, value) in [(0x218, ramdisk_image), (0x21C, ramdisk_size), (0x228, command_line)] {
+        put(page, at, &(value as u32).to_le_bytes());
     }
     put(page, 0x1E8, &[machine.regions.len() as u8]);
     for (index, region) in machine.regions.iter().enumerate() {

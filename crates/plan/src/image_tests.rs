@@ -106,6 +106,20 @@ fn equal_kernels_are_stored_once() {
 }
 
 #[test]
+fn each_vm_finds_its_own_kernel_and_its_initrd_if_it_has_one() {
+    let mut plan = one(&[7; 5000]);
+    let mut second = Vm { kernel: vec![8; 10], initrd: Some(vec![9; 4097]), ..plan.vms[0].clone() };
+    second.name = "b".into();
+    second.cpus = vec![2];
+    plan.vms.push(second);
+    let image = build(&plan).unwrap();
+    let image = parse(&image).unwrap();
+    let [a, b] = &image.plan.vms[..] else { panic!("two VMs") };
+    assert_eq!((image.kernel(a), image.initrd(a)), (&[7; 5000][..], None));
+    assert_eq!((image.kernel(b), image.initrd(b)), (&[8; 10][..], Some(&[9; 4097][..])));
+}
+
+#[test]
 fn an_empty_kernel_is_refused_when_packing() {
     assert!(matches!(build(&one(&[])), Err(Error::Blob { key: "kernel", len: 0, .. })));
 }

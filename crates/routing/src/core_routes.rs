@@ -53,10 +53,6 @@ impl CoreRoutes {
         self.state.lock().sources.reserve_exact(sources);
     }
 
-    pub(crate) fn destination(&self) -> u32 {
-        self.destination
-    }
-
     pub(crate) fn try_lock(&self) -> Option<TicketMutexGuard<'_, State>> {
         self.state.try_lock()
     }

@@ -70,8 +70,6 @@ fn reserved() -> VectorSet {
 /// The routes that lead to one vCPU. `C`: how it has hold of those of the core that it shares.
 #[derive(Debug)]
 pub struct VcpuRoutes<C = &'static CoreRoutes> {
-    /// APIC id of the core.
-    destination: u32,
     /// The vectors of its core that are never its guest's own.
     host: VectorSet,
     core: Core<C>,
@@ -81,23 +79,30 @@ pub struct VcpuRoutes<C = &'static CoreRoutes> {
 
 #[derive(Debug)]
 enum Core<C> {
-    Dedicated(Box<SpinMutex<Routes>>),
-    Shared { routes: C, slot: usize },
+    /// `destination`: APIC id of the core.
+    Dedicated {
+        destination: u32,
+        routes: Box<SpinMutex<Routes>>,
+    },
+    Shared {
+        routes: C,
+        slot: usize,
+    },
 }
 
 impl<C: Deref<Target = CoreRoutes>> VcpuRoutes<C> {
     /// None yet, to a vCPU that has the core `destination` to itself. `host`: the host's vectors
     /// there.
     pub fn dedicated(destination: u32, host: VectorSet) -> Self {
-        let core = Core::Dedicated(Box::new(SpinMutex::new(Routes::new(host))));
-        VcpuRoutes { destination, host, core, devices: Default::default() }
+        let routes = Box::new(SpinMutex::new(Routes::new(host)));
+        let core = Core::Dedicated { destination, routes };
+        VcpuRoutes { host, core, devices: Default::default() }
     }
 
     /// None yet, to the vCPU at `slot` of a shared core.
     pub fn shared(routes: C, slot: usize) -> Self {
-        let (destination, host) = (routes.destination(), reserved());
         let core = Core::Shared { routes, slot };
-        VcpuRoutes { destination, host, core, devices: Default::default() }
+        VcpuRoutes { host: reserved(), core, devices: Default::default() }
     }
 
     /// The vectors of its core that are never its guest's own.
@@ -109,14 +114,14 @@ impl<C: Deref<Target = CoreRoutes>> VcpuRoutes<C> {
     /// wants to know of it. `None`: it can't be; the IRTE may lead here all the same, if the unit
     /// took it and then didn't answer.
     fn bind(&self, units: &impl Units, device: Bdf, entry: u16, guest: u8) -> Option<u8> {
-        let routes = match &self.core {
+        let (destination, routes) = match &self.core {
             Core::Shared { routes, slot } => {
                 return routes.bind(units, *slot, device, entry, guest).then_some(guest);
             }
-            Core::Dedicated(routes) => routes,
+            Core::Dedicated { destination, routes } => (*destination, routes),
         };
         let physical = routes.lock().claim(guest)?;
-        let (destination, delivery) = (self.destination, Message::Fixed(physical));
+        let delivery = Message::Fixed(physical);
         let route = InterruptRoute { source: device, destination, delivery };
         units.set_irte(entry, route).then_some(physical)
     }
@@ -139,7 +144,7 @@ impl<C: Deref<Target = CoreRoutes>> VcpuRoutes<C> {
     /// The guest's vector for a physical interrupt that is in service on its core while it has it.
     pub fn guest_vector(&self, physical: u8) -> Option<u8> {
         match &self.core {
-            Core::Dedicated(routes) => routes.lock().guest_vector(physical),
+            Core::Dedicated { routes, .. } => routes.lock().guest_vector(physical),
             Core::Shared { routes, slot } => match routes.arrived(physical) {
                 Arrived::Of { slot: of, vectors } if of == *slot => vectors.highest(),
                 _ => None,
@@ -150,7 +155,7 @@ impl<C: Deref<Target = CoreRoutes>> VcpuRoutes<C> {
     /// What has to be hidden from guests that take their interrupts on its core by a shadow IDT.
     pub fn hidden(&self) -> VectorSet {
         match &self.core {
-            Core::Dedicated(routes) => routes.lock().hidden(),
+            Core::Dedicated { routes, .. } => routes.lock().hidden(),
             // They are kept from it by the limit of its IDT.
             Core::Shared { .. } => VectorSet::EMPTY,
         }
@@ -169,7 +174,7 @@ impl<C: Deref<Target = CoreRoutes>> VcpuRoutes<C> {
     /// What its core takes vectors for, as long as that is held; `None` while somebody changes it.
     pub fn expected(&self) -> Option<ExpectedVectors<'_>> {
         Some(match &self.core {
-            Core::Dedicated(routes) => ExpectedVectors::Dedicated(routes.try_lock()?),
+            Core::Dedicated { routes, .. } => ExpectedVectors::Dedicated(routes.try_lock()?),
             Core::Shared { routes, slot } => ExpectedVectors::Shared(routes.try_lock()?, *slot),
         })
     }

@@ -139,6 +139,34 @@ fn places_are_eight_and_none_is_given_twice() {
     assert!(!s.is_runnable(MAX) && s.ran(MAX) == 0);
 }
 
+/// What may be asked at every exit costs as little as can be.
+#[test]
+fn a_look_that_changes_nothing_charges_nobody() {
+    let mut s = awake(&[100; 2]);
+    assert_eq!(s.pick(0), Some(0));
+    assert!(!s.should_switch(SLICE - 1));
+    assert_eq!(s.ran(0), 0);
+    assert!(s.should_switch(SLICE));
+    assert_eq!(s.ran(0), SLICE);
+}
+
+/// Half of all times are past: a clock that is a little behind must not count as one that ran for
+/// centuries.
+#[test]
+fn time_that_goes_backwards_is_none() {
+    const LONGEST: u64 = i64::MAX as u64;
+    for start in [0, 5, u64::MAX] {
+        for (passed, counted) in [(7, 7), (LONGEST, LONGEST), (LONGEST + 1, 0), (u64::MAX, 0)] {
+            let mut s = Schedule::new(SLICE);
+            s.add(100);
+            s.wake(0, start);
+            s.pick(start);
+            s.block(0, start.wrapping_add(passed));
+            assert_eq!(s.ran(0), counted, "{passed} after {start}");
+        }
+    }
+}
+
 /// A tick of a heavy one is less than a tick of virtual time, but not nothing.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes")]

@@ -3,7 +3,8 @@
 use core::ops::Range;
 
 /// The free address nearest to `near` for `size` bytes at a multiple of `align` (a power of two)
-/// inside `window`, clear of everything in `taken`, which may overlap and have any order.
+/// inside `window`, clear of everything in `taken`, which may overlap and have any order. Of two that
+/// are as near, it is the lower one.
 pub fn nearest(
     window: Range<u64>,
     taken: &[Range<u64>],
@@ -11,25 +12,19 @@ pub fn nearest(
     size: u64,
     align: u64,
 ) -> Option<u64> {
-    let mut best = None;
     // Every free run begins where the window or something taken ends …
     let starts = core::iter::once(window.start).chain(taken.iter().map(|t| t.end));
-    for start in starts.filter(|s| window.contains(s)) {
-        if taken.iter().any(|t| t.contains(&start)) {
-            continue;
-        }
+    let free = |start: &u64| window.contains(start) && !taken.iter().any(|t| t.contains(start));
+    let candidates = starts.filter(free).filter_map(|start| {
         // … and ends where the next thing begins.
         let next = taken.iter().filter(|t| !t.is_empty()).map(|t| t.start).filter(|s| *s >= start);
         let end = next.min().unwrap_or(window.end).min(window.end);
-        let Some(candidate) = closest(start, end, near, size, align) else { continue };
-        if best.is_none_or(|b: u64| candidate.abs_diff(near) < b.abs_diff(near)) {
-            best = Some(candidate);
-        }
-    }
-    best
+        closest(start, end, near, size, align)
+    });
+    candidates.min_by_key(|at| (at.abs_diff(near), *at))
 }
 
-/// The multiple of `align` nearest to `near` with `size` bytes in `start..end` from it on.
+/// The multiple of `align` nearest to `near`, the lower of two, with `size` bytes in `start..end` from it on.
 fn closest(start: u64, end: u64, near: u64, size: u64, align: u64) -> Option<u64> {
     let down = |at: u64| at & !(align - 1);
     let first = start.checked_next_multiple_of(align)?;
@@ -55,6 +50,13 @@ mod tests {
         assert_eq!(find(&[], 0x4900), Some(0x5000));
         assert_eq!(find(&[], 0x4700), Some(0x4000));
         assert_eq!(find(&[], 0xF000), Some(0x7000));
+        assert_eq!(find(&[], 0x4800), Some(0x4000), "both are as near");
+        let middle = 0x3800..0x5800;
+        for taken in [[middle.clone(), 0..0], [0..0, middle.clone()], [0..0x1000, middle]] {
+            let near = find(&taken, 0x4000);
+            assert_eq!(near, Some(0x6000), "below, 0x1000 is farther");
+            assert_eq!(find(&taken, 0x3800), Some(0x1000), "both are as near: {taken:x?}");
+        }
         assert_eq!(find(&[0x4000..0x5000, 0..0x800], 0x4000), Some(0x5000));
         assert_eq!(find(&[0x4000..0x4001, 0x5800..0x9000], 0x4000), Some(0x2000));
         assert_eq!(find(&[0x2000..0x8000, 0..0], 0x4000), None);
@@ -80,11 +82,7 @@ mod tests {
             };
             let all = (0..64u64).filter(|at| at.is_multiple_of(align) && free(*at));
             let found = nearest(window.clone(), &taken, near, size, align);
-            prop_assert_eq!(
-                found.map(|at| at.abs_diff(near)),
-                all.map(|at| at.abs_diff(near)).min()
-            );
-            prop_assert!(found.is_none_or(|at| at.is_multiple_of(align) && free(at)));
+            prop_assert_eq!(found, all.min_by_key(|at| (at.abs_diff(near), *at)));
         }
     }
 }

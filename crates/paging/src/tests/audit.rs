@@ -145,6 +145,23 @@ fn what_only_looked_wrong_while_it_changed_is_no_finding() {
     assert_eq!(first.get(), None, "it was looked at");
 }
 
+/// Whether a frame may hold a table is asked once for its neighbours' sake, not for each entry.
+#[test]
+fn a_frame_is_judged_once_for_all_its_entries() {
+    let (mem, table) = guest(Nested);
+    let asked = Cell::new(0);
+    let is_table = |frame| {
+        asked.set(asked.get() + 1);
+        mem.frames.contains_key(&frame)
+    };
+    let mut cursor = Cursor::default();
+    let hold = || Some(());
+    let ended =
+        table.outline().audit(|pa| mem.read(pa), &mut cursor, 1 << 20, &[RAM, BAR], is_table, hold);
+    assert_eq!(ended, Ok(true));
+    assert_eq!(asked.get(), table.frames());
+}
+
 #[test]
 fn regions_that_share_memory_overlap() {
     let at = |pa, len| Region { va: None, pa, len, access: RW };

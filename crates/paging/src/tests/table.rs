@@ -102,6 +102,9 @@ fn refusals() {
     let access = Access::EXECUTE | Access::WRITE;
     assert_eq!(table.map(&mut mem, 0, 0, 0x1000, access), Err(Error::Access { access }));
     assert!(mem.frames == before);
+    // The last page of all memory is one like any other.
+    assert_eq!(table.map(&mut mem, 0, pa, 0x1000, RW), Ok(()));
+    assert_eq!(table.lookup(&mem, 0xFFF).map(|m| m.pa), Some((1 << 52) - 1));
     let vtd = VtdSecondLevel::FourLevels;
     assert!(vtd.accepts(Access::WRITE) && !vtd.accepts(Access::EXECUTE));
     let text = Error::OutOfRange { va: 0x8000_0000_0000, len: 0x1000, bits: 39 }.to_string();

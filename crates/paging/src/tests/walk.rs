@@ -127,6 +127,29 @@ fn pae() {
     assert_eq!(translate(&mem, &regs, va, READ), Err(WalkError::NotPresent { va, level: 3 }));
 }
 
+/// The bit that is PAT in a large page is the address's lowest bit in a small one, and what lies
+/// between it and the page's address is reserved.
+#[test]
+fn a_large_page_has_its_pat_bit_where_others_are_reserved() {
+    const LARGE: u64 = 0x4000_0083;
+    let walk = |level: u32, bit: u32| {
+        let entry = LARGE | 1 << bit;
+        let mem = match level {
+            3 => Words(HashMap::from([(0x1000, 0x2007), (0x2000, entry)])),
+            _ => Words(HashMap::from([(0x1000, 0x2007), (0x2000, 0x3007), (0x3000, entry)])),
+        };
+        let reserved = Err(WalkError::Reserved { va: 0x123, level, entry });
+        (translate(&mem, &long(0x1000), 0x123, READ), reserved)
+    };
+    for (level, size) in [(2, 21), (3, 30)] {
+        assert_eq!(walk(level, 12).0, Ok(0x4000_0123), "level {level}");
+        for bit in 13..size {
+            let (found, reserved) = walk(level, bit);
+            assert_eq!(found, reserved, "level {level}, bit {bit}");
+        }
+    }
+}
+
 #[test]
 fn five_levels_and_canonical_addresses() {
     let mem = Words(HashMap::from([

@@ -73,7 +73,9 @@ fn pins_that_wait_at_once_wait_each_for_its_own() {
             io.set_level(pin, false);
             assert!(io.eoi(vector(pin)).is_empty());
             assert_eq!(read_back(&mut io, pin as u8) & REMOTE_IRR, 0, "pin {pin}");
+            assert_eq!(io.owed >> pin & 1, 0, "an EOI isn't looked up for pin {pin} any more");
         }
+        assert_eq!(io.owed, 0);
         assert!(order.iter().all(|pin| io.set_level(*pin, true).is_some()), "nobody waits");
     }
 }
@@ -162,6 +164,7 @@ proptest! {
             for pin in 0..PINS {
                 let waiting = io.entries[pin] & REMOTE_IRR != 0;
                 prop_assert!(!waiting || io.entries[pin] & LEVEL != 0);
+                prop_assert_eq!(io.owed >> pin & 1 != 0, waiting, "pin {}", pin);
             }
         }
     }

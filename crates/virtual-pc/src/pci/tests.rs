@@ -130,6 +130,17 @@ fn bars_size_and_move_and_follow_memory_decode() {
     assert_eq!(read(&mut bus, 2, 0x10), 0xFFFE_0008);
 }
 
+/// DMA and message interrupts hang on it, so that it is told from the bits beside it.
+#[test]
+fn a_function_is_bus_master_by_one_bit_of_its_command_register() {
+    let mut function = nvme();
+    let memory_and_io = 3;
+    for (command, on) in [(0, false), (memory_and_io, false), (4, true), (7, true), (3, false)] {
+        function.write(4, 2, command);
+        assert_eq!(function.bus_master(), on, "command {command}");
+    }
+}
+
 #[test]
 fn a_bar_over_ram_the_ioapic_or_another_bar_is_not_mapped() {
     let mut bus = bus();

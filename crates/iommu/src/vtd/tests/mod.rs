@@ -127,6 +127,9 @@ fn reads_what_qemu_s_unit_can_do() {
     assert!(found.pages_2m && found.pages_1g && !found.caching_mode && !found.coherent);
     assert_eq!((found.fault_offset, found.fault_records), (0x220, 1));
     assert_eq!(found.register_bytes(), 0x1000);
+    assert_eq!(found.page_selective, Some(18));
+    assert_eq!(capabilities(CAP & !(1 << 39), ECAP).page_selective, None);
+    assert_eq!(capabilities(CAP | 0x3F << 48, ECAP).page_selective, Some(63));
     assert_eq!(capabilities(CAP & !7, ECAP).max_domain, 15);
     let far = capabilities(CAP | 0x3FF << 24 | 0xFF << 40, ECAP);
     assert_eq!(far.register_bytes(), 0x3FF0 + 256 * 16);

@@ -344,6 +344,7 @@ impl State {
             }
             (5, 2) => {
                 none(low & !0xFFFF_FFFF_003F | high & 3);
+                assert_ne!(high & !0xFFF, self.iqa & !0xFFF, "its status is among descriptors");
                 self.ram.insert(high, low >> 32);
                 self.cpu.insert(high, low >> 32);
                 return;
