@@ -129,6 +129,19 @@ mod tests {
         assert_eq!((m.delivery, m.trigger), (DeliveryMode::LowestPriority, Trigger::Level));
     }
 
+    /// SDM vol. 3, 11.11.1: destination 19:12, redirection hint 3, destination mode 2.
+    #[test]
+    fn a_message_address_has_its_fields_where_the_manual_says() {
+        let read = |address| {
+            let m = Message::from_msi(address, 0x10).unwrap();
+            (m.vector, m.destination, m.redirection_hint, m.logical)
+        };
+        assert_eq!(read(0xFEEF_F000), (16, 0xFF, false, false));
+        assert_eq!(read(0xFEE8_1008), (16, 0x81, true, false));
+        assert_eq!(read(0xFEE0_0004), (16, 0, false, true));
+        assert_eq!(read(0xFEE0_0FF3), (16, 0, false, false), "the rest is none's");
+    }
+
     /// 82093AA, 3.2.4: destination 63:56, trigger mode 15, destination mode 11, delivery mode 10:8.
     #[test]
     fn a_redirection_entry_has_its_fields_where_the_data_sheet_says() {

@@ -153,6 +153,40 @@ mod tests {
         assert_eq!(m.read(0x201), Some(MsrResult::Value(0xFF_C000_0800)));
     }
 
+    #[test]
+    fn each_register_keeps_its_own_value() {
+        let mut m = Mtrrs::new(40);
+        let types = [0_u64, 1, 4, 5, 6];
+        let variable = (0x200..0x210_u32).map(|msr| {
+            let low = if msr % 2 == 0 { 6 } else { 0x800 };
+            (msr, u64::from(msr) << 12 | low)
+        });
+        let fixed = (0..11).map(|i| (FIXED[i], types[i % 5] << 8 | types[i / 5] << 56));
+        let all: Vec<_> = variable.chain(fixed).chain([(0x2FF, 0xC01)]).collect();
+        for (msr, value) in &all {
+            assert_eq!(m.write(*msr, *value), Some(MsrResult::Ignore), "{msr:#x}");
+        }
+        for (msr, value) in all {
+            assert_eq!(m.read(msr), Some(MsrResult::Value(value)), "{msr:#x}");
+        }
+    }
+
+    /// SDM vol. 3, table 12-8.
+    #[test]
+    fn the_types_are_the_five_that_there_are() {
+        for kind in 0..=0xFF {
+            let taken = Some(match kind {
+                0 | 1 | 4 | 5 | 6 => MsrResult::Ignore,
+                _ => MsrResult::GeneralProtection,
+            });
+            let write = |msr, value| Mtrrs::new(40).write(msr, value);
+            assert_eq!((write(0x200, kind), write(0x2FF, kind)), (taken, taken), "{kind}");
+            for range in 0..8 {
+                assert_eq!(write(0x26F, kind << (8 * range)), taken, "{kind} in {range}");
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn an_accepted_write_reads_back_and_a_refused_one_changes_nothing(

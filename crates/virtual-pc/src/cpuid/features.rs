@@ -8,6 +8,7 @@
 //! five-level paging, APX, AVX10.
 
 use super::CpuidResult;
+use crate::msr::{EFER_LME, EFER_NXE, EFER_SCE};
 
 const fn bits(list: &[u32]) -> u32 {
     let (mut mask, mut i) = (0, 0);
@@ -87,9 +88,9 @@ pub(super) const EXTENDED_21_EAX_AUTOMATIC_IBRS: u32 = 1 << 8;
 /// 3.1.7): system call, long mode, no-execute, fast FXSAVE, automatic IBRS. SVME,
 /// LMSLE and TCE aren't offered. Takes the physical leaves 0x8000_0001 and 0x8000_0021.
 pub const fn efer_offered(leaf_1: CpuidResult, leaf_21: CpuidResult) -> u64 {
-    let mut offered = 1 | 1 << 8;
+    let mut offered = EFER_SCE | EFER_LME;
     if leaf_1.edx & EXTENDED_1_EDX_NX != 0 {
-        offered |= 1 << 11;
+        offered |= EFER_NXE;
     }
     if leaf_1.edx & EXTENDED_1_EDX_FFXSR != 0 {
         offered |= 1 << 14;

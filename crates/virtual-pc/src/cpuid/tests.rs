@@ -170,6 +170,32 @@ fn topology_agrees_on_three_single_threaded_cores() {
     assert_eq!(filter(1, 0, ALL, &alone).edx & 1 << 28, 0);
 }
 
+/// Leaf 4, EAX: the type in bits 4:0 (none: 0), the level in 7:5.
+#[test]
+fn caches_beyond_level_2_are_shared_by_all_and_others_by_nobody() {
+    for kind in 0..4 {
+        for level in 0..6 {
+            let eax = level << 5 | kind;
+            let physical = CpuidResult { eax: 0xFFFF_C000 | eax, ..NONE };
+            let shared = if kind != 0 && level > 2 { 2 << 14 } else { 0 };
+            let cores = if kind != 0 { 2 << 26 } else { 0 };
+            let shown = |leaf| filter(leaf, 0, physical, &VCPU).eax;
+            assert_eq!(shown(4), eax | shared | cores, "type {kind}, level {level}");
+            assert_eq!(shown(0x8000_001D), eax | shared, "type {kind}, level {level}");
+        }
+    }
+}
+
+#[test]
+fn linear_addresses_are_as_wide_as_the_cpus_and_four_levels() {
+    for (physical, shown) in
+        [(0x3028, 0x3028), (0x3934, 0x3034), (0x2024, 0x2024), (0x0030_3028, 0x3028)]
+    {
+        let physical = CpuidResult { eax: physical, ..NONE };
+        assert_eq!(filter(0x8000_0008, 0, physical, &VCPU).eax, shown);
+    }
+}
+
 #[test]
 fn os_bits_follow_the_guests_cr4() {
     assert_ne!(all(1, 0).ecx & 1 << 27, 0);

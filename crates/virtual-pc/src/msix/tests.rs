@@ -43,6 +43,36 @@ fn intercepted_pages_round_outward() {
     assert_eq!((table_bytes(2048), pending_bytes(65), pending_bytes(64)), (32768, 16, 8));
 }
 
+/// What touches the structure by a byte is the structure's, in its own BAR alone.
+#[test]
+fn regions_begin_and_end_at_a_byte() {
+    let (table_bar, pba_bar) = (2, 4);
+    let layout =
+        MsixLayout { entries: 65, table_bar, table_offset: 0x800, pba_bar, pba_offset: 0x100 };
+    for (offset, size, region) in [
+        (0x7FF, 1, Region::Device),
+        (0x7FC, 4, Region::Device),
+        (0x7FD, 4, Region::Table(u64::MAX)),
+        (0x800, 1, Region::Table(0)),
+        (0xC0F, 1, Region::Table(0x40F)),
+        (0xC10, 4, Region::Device),
+    ] {
+        assert_eq!(layout.region(2, offset, size), region, "{offset:#x}");
+    }
+    for (offset, size, region) in [
+        (0xFF, 1, Region::Device),
+        (0xFC, 4, Region::Device),
+        (0xFD, 4, Region::PendingBits),
+        (0x10F, 1, Region::PendingBits),
+        (0x110, 8, Region::Device),
+    ] {
+        assert_eq!(layout.region(4, offset, size), region, "{offset:#x}");
+    }
+    for (bar, offset) in [(2, 0x100), (4, 0x800), (3, 0x800), (3, 0x100)] {
+        assert_eq!(layout.region(bar, offset, 4), Region::Device, "BAR {bar}");
+    }
+}
+
 #[test]
 fn regions_of_a_page_that_holds_table_pending_bits_and_registers() {
     let layout = MsixLayout {

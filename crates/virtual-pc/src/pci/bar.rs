@@ -149,3 +149,78 @@ impl Addresses {
         Some(address)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use BarKind::{Io, Mem32, Mem64};
+
+    fn bar(kind: BarKind, size: u64, address: u64) -> BarInfo {
+        BarInfo { kind, size, prefetchable: false, address }
+    }
+
+    #[test]
+    fn a_size_is_a_power_of_two_that_the_register_can_say() {
+        for (kind, sizes) in
+            [(Mem32, 16..=1 << 31), (Mem64, 16..=1 << 62), (Io, 4..=0x8000)] as [(_, _); 3]
+        {
+            for size in (0..64).map(|bit| 1 << bit) {
+                let sound = bar(kind, size, 0).is_sound();
+                assert_eq!(sound, sizes.contains(&size), "{kind:?} {size:#x}");
+            }
+            assert!([0, 24, 0x1001, u64::MAX].iter().all(|size| !bar(kind, *size, 0).is_sound()));
+        }
+    }
+
+    #[test]
+    fn an_address_is_a_multiple_of_the_size_that_the_register_can_hold() {
+        for kind in [Mem32, Mem64, Io] {
+            let wide = kind == Mem64;
+            for (address, sound) in [
+                (0x40, true),
+                (0x60, false),
+                (0x44, false),
+                (0xFFFF_FFC0, true),
+                (1 << 32, wide),
+                (u64::MAX - 0x3F, wide),
+            ] {
+                assert_eq!(bar(kind, 0x40, address).is_sound(), sound, "{kind:?} {address:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_bar_is_in_a_window_wholly_or_not_at_all() {
+        for (kind, window) in [(Mem32, MEM32_WINDOW), (Mem64, MEM64_WINDOW), (Io, IO_WINDOW)] {
+            let inside = |address| bar(kind, 0x100, address).is_in_window();
+            assert!(inside(window.start) && inside(window.end - 0x100), "{kind:?}");
+            assert!(!inside(window.start - 0x100) && !inside(window.end), "{kind:?}");
+            assert!(!inside(u64::MAX - 0xFF), "{kind:?}");
+        }
+        assert!(bar(Mem64, 0x100, MEM32_WINDOW.start).is_in_window(), "anywhere");
+        assert!(!bar(Io, 0x100, MEM32_WINDOW.start).is_in_window());
+        let all = MEM32_WINDOW.end - MEM32_WINDOW.start;
+        assert!(bar(Mem32, all, MEM32_WINDOW.start).is_in_window());
+        assert!(!bar(Mem32, 2 * all, MEM32_WINDOW.start).is_in_window());
+    }
+
+    /// PCI 3.0, 6.2.5.1.
+    #[test]
+    fn the_register_says_of_what_sort_it_is() {
+        for (kind, plain, prefetchable) in [(Mem32, 0, 8), (Mem64, 4, 12), (Io, 1, 1)] {
+            let flags = |prefetchable| BarInfo { prefetchable, ..bar(kind, 16, 0) }.flags();
+            assert_eq!((flags(false), flags(true)), (plain, prefetchable), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_window_is_handed_out_to_its_end() {
+        let mut free = Addresses::new();
+        assert_eq!(free.choose(Mem32, 0x2000_0000), Some(0xC000_0000));
+        assert_eq!(free.choose(Mem32, 16), None);
+        assert_eq!(free.choose(Io, 0x8000), Some(0x8000), "at a multiple of its size");
+        assert_eq!(free.choose(Io, 4), None);
+        assert_eq!(free.choose(Mem64, 0x3000), Some(0x40_0000_0000));
+        assert_eq!(free.choose(Mem64, 0x1000), Some(0x40_0000_4000), "after what counts as 16 KiB");
+    }
+}

@@ -215,3 +215,6 @@ impl Copy<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -283,6 +283,84 @@ fn a_function_level_reset_takes_everything_back() {
     assert_eq!(f.write(0x88, 2, 0x8000), Actions::empty());
 }
 
+/// Device Control's upper bit (PCIe 5.0, 7.5.3.4), with whatever access it is written.
+#[test]
+fn a_function_level_reset_is_one_bit_of_one_register() {
+    for (offset, size, value, resets) in [
+        (0x89, 1, 0x80, true),
+        (0x88, 2, 0x8000, true),
+        (0x88, 4, 0x8000, true),
+        (0x86, 4, 0x8000_0000, true),
+        (0x89, 1, 0x7F, false),
+        (0x88, 1, 0x80, false),
+        (0x88, 2, 0x0080, false),
+        (0x89, 2, 0x8000, false),
+        (0x8A, 2, 0x8080, false),
+    ] {
+        let told = nvme().write(offset, size, value).contains(Actions::RESET);
+        assert_eq!(told, resets, "{size} bytes at {offset:#x}: {value:#x}");
+    }
+}
+
+/// PCI 3.0, 6.2.2: decoding of what there is, bus mastering, parity and SERR#.
+#[test]
+fn the_command_register_has_the_bits_of_what_is_there() {
+    let bare = AssignedFunction::new(&[0; 256], &[None; 6]).unwrap();
+    for (mut f, bits) in [(nvme(), 0x546), (card(), 0x547), (bare, 0x544)] {
+        f.write(4, 2, 0xFFFF);
+        assert_eq!(f.read(4, 2), bits);
+        f.write(4, 2, 0);
+        assert_eq!(f.read(4, 2), 0x400, "no INTx, whatever is written");
+        f.write(0xC, 4, !0);
+        assert_eq!(f.read(0xC, 4), 0xFF, "the cache line size is the guest's");
+    }
+    let mut f = card();
+    for (value, told) in [
+        (1, Actions::DECODE),
+        (3, Actions::DECODE),
+        (7, Actions::BUS_MASTER),
+        (0x147, Actions::empty()),
+        (0x143, Actions::BUS_MASTER),
+        (0x140, Actions::DECODE),
+    ] {
+        assert_eq!(f.write(4, 2, value), told, "{value:#x}");
+    }
+}
+
+#[test]
+fn each_bar_that_moves_is_told_of() {
+    let bars = [(); 6].map(|()| {
+        let kind = BarKind::Mem32;
+        Some(BarInfo { kind, size: 0x1000, prefetchable: false, address: 0xC000_0000 })
+    });
+    let mut f = AssignedFunction::new(&[0; 256], &bars).unwrap();
+    for (bar, physical) in bars.iter().enumerate() {
+        let register = 0x10 + 4 * bar as u8;
+        assert_eq!(f.write(register, 4, 0xC000_0000), Actions::empty(), "it is there already");
+        assert_eq!(f.write(register, 4, 0xD000_0000), Actions::BARS_MOVED, "BAR {bar}");
+        assert_eq!(f.bar(bar), *physical);
+    }
+    assert_eq!((f.bar(6), f.write(0x28, 4, !0)), (None, Actions::empty()));
+}
+
+#[test]
+fn bars_side_by_side_are_both_mapped() {
+    let mut bus = bus();
+    write(&mut bus, 1, 4, 2);
+    write(&mut bus, 2, 4, 2);
+    write(&mut bus, 1, 0x14, 0);
+    // The card's BAR has 128 KiB, the other one 16 KiB.
+    write(&mut bus, 2, 0x10, 0xC004_0000);
+    for (at, apart) in
+        [(0xC003_C000, true), (0xC004_0000, false), (0xC005_C000, false), (0xC006_0000, true)]
+    {
+        write(&mut bus, 1, 0x10, at);
+        let (one, other) = (bus.placement(0, 0), bus.placement(1, 0));
+        assert_eq!((one.is_ok(), other.is_ok()), (apart, apart), "{at:#x}");
+        assert!(!apart || one == Ok(Some(at.into())));
+    }
+}
+
 #[test]
 fn what_cannot_be_assigned_is_refused_with_a_sentence() {
     let refuse = |edit: &dyn Fn(&mut [u8; 256]), bars: [Option<BarInfo>; 6]| {

@@ -223,6 +223,58 @@ fn ri_that_never_was_has_no_trailing_edge() {
     assert_eq!(u.read(MODEM_STATUS), MSR_CTS | MSR_RI, "it rises: nothing is told");
 }
 
+/// Kernels without an 8250 driver use it as memory; drivers probe for it.
+#[test]
+fn the_scratch_register_keeps_a_byte_and_nothing_is_beyond_it() {
+    let mut u = Uart::new();
+    for value in [0x5A, 0xA5, 0, 0xFF] {
+        u.write(SCRATCH, value);
+        u.write(SCRATCH + 1, !value);
+        assert_eq!((u.read(SCRATCH), u.read(SCRATCH + 1), u.read(255)), (value, 0xFF, 0xFF));
+    }
+}
+
+#[test]
+fn control_registers_read_as_written() {
+    let mut u = Uart::new();
+    for value in [0x1B, 0x7F, 0xFF, 0x80, 3] {
+        u.write(LINE_CONTROL, value);
+        assert_eq!(u.read(LINE_CONTROL), value);
+    }
+    u.write(MODEM_CONTROL, 0xFF);
+    u.write(INTERRUPT_ENABLE, 0xFF);
+    assert_eq!((u.read(MODEM_CONTROL), u.read(INTERRUPT_ENABLE)), (0x1F, 0x0F), "and no more");
+}
+
+/// Data sheet, 8.4: bits 7:6 of the FIFO control register.
+#[test]
+fn the_receiver_is_full_from_its_trigger_level_on() {
+    for (control, level) in [(0x01, 1), (0x41, 4), (0x81, 8), (0xC1, 14), (0xC0, 1)] {
+        let mut u = Uart::new();
+        u.write(FIFO_CONTROL, control);
+        u.write(INTERRUPT_ENABLE, IER_RECEIVED);
+        let most = if control & 1 != 0 { 16 } else { 1 };
+        for count in 1..=most {
+            assert!(u.push_input(count));
+            let source = u.read(INTERRUPT_IDENTIFICATION) & 0xF;
+            let expected = if count < level { IIR_TIMEOUT } else { IIR_RECEIVED };
+            assert_eq!(source, expected, "{count} bytes, {control:#x}");
+        }
+        assert!(!u.push_input(0), "it holds {most}");
+    }
+}
+
+#[test]
+fn the_interrupt_line_is_gated_by_out2_and_cut_by_loopback() {
+    for outputs in 0..0x20 {
+        let mut u = Uart::new();
+        u.write(MODEM_CONTROL, outputs);
+        u.write(INTERRUPT_ENABLE, IER_TRANSMITTER_EMPTY);
+        let line = outputs & 0x18 == 8;
+        assert_eq!((u.interrupt(), u.take_edge()), (line, line), "{outputs:#x}");
+    }
+}
+
 /// By priority (data sheet, table 4): line status, received data, transmitter empty, modem status;
 /// each only where it is enabled, and only while it is there.
 #[test]
@@ -310,6 +362,25 @@ proptest! {
             if after {
                 prop_assert_eq!(u.clone().read(INTERRUPT_IDENTIFICATION) & IIR_NONE, 0);
             }
+        }
+    }
+
+    /// However far the FIFO has gone round.
+    #[test]
+    fn bytes_are_received_in_order(steps in prop::collection::vec(prop::option::of(any::<u8>()), 0..200)) {
+        let mut u = Uart::new();
+        u.write(FIFO_CONTROL, FCR_ENABLE);
+        let mut waiting = std::collections::VecDeque::new();
+        for step in steps {
+            match step {
+                Some(byte) => {
+                    let room = waiting.len() < 16;
+                    prop_assert_eq!(u.push_input(byte), room);
+                    waiting.extend(room.then_some(byte));
+                }
+                None => prop_assert_eq!(u.read(DATA), waiting.pop_front().unwrap_or(0)),
+            }
+            prop_assert_eq!(u.read(LINE_STATUS) & LSR_DATA_READY != 0, !waiting.is_empty());
         }
     }
 
