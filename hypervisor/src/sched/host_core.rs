@@ -2,7 +2,7 @@
 //!
 //! Whether a vCPU shares its core is decided here and nowhere else, by which of the two it was
 //! given at boot; whoever has to know asks [`HostCore::slot`]. What other cores do about it is in
-//! this file; what its own core does about it is in `vm/residency.rs`.
+//! this file; what its own core does about it is in `vm/core_sharing/residency.rs`.
 
 use crate::cpu::{self, PerCpu, x2apic};
 use crate::interrupts::{self, vectors::host_vectors};

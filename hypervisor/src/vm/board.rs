@@ -3,7 +3,7 @@
 
 use crate::vm::guest::Guest;
 use crate::vm::here::Here;
-use crate::vm::interrupts::shadow_pages::Shadows;
+use crate::vm::interrupts::shadow_idt::pages::Shadows;
 use crate::vm::memory::{DEVICE, Tables};
 use crate::vm::stop::{Fault, Incident};
 use delivery::VectorSet;

@@ -4,7 +4,7 @@
 //! The devices on a VM's bus are given this and not the [`Vm`](crate::vm::Vm), whose lock is held
 //! while they act.
 
-use crate::vm::interrupts::remote::VcpuRemote;
+use crate::vm::interrupts::ipi::remote::VcpuRemote;
 use crate::vm::memory::Memory;
 use alloc::boxed::Box;
 use alloc::string::String;

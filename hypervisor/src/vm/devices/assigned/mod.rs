@@ -19,7 +19,7 @@ use crate::vm::board::Board;
 use crate::vm::devices::registers::device_load;
 use crate::vm::guest::Guest;
 use crate::vm::here::Here;
-use crate::vm::interrupts::routing::Units;
+use crate::vm::interrupts::iommu_units::Units;
 use crate::vm::stop::Fault;
 use ::iommu::Bdf;
 use alloc::boxed::Box;

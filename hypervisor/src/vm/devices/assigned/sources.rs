@@ -7,7 +7,7 @@ use crate::pci::msi;
 use crate::vm::board::Board;
 use crate::vm::guest::Guest;
 use crate::vm::here::Here;
-use crate::vm::interrupts::routing::Units;
+use crate::vm::interrupts::iommu_units::Units;
 use crate::vm::stop::{Fault, Incident};
 use ::iommu::Bdf;
 use delivery::VectorSet;

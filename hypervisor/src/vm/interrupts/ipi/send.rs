@@ -4,7 +4,7 @@ use crate::cpu::x2apic;
 use crate::interrupts;
 use crate::interrupts::vectors::host_vectors;
 use crate::vm::guest::Guest;
-use crate::vm::interrupts::remote::VcpuRemote;
+use crate::vm::interrupts::ipi::remote::VcpuRemote;
 use delivery::{Destination, STAND_IN_TOP, is_ordinary};
 use proto::Policy;
 use virtual_pc::message::Message;

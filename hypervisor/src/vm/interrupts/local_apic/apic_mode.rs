@@ -9,7 +9,7 @@
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::{delay_us, x2apic};
 use crate::interrupts;
-use crate::vm::interrupts::this_core::in_service;
+use crate::vm::interrupts::local_apic::this_core::in_service;
 use crate::vm::{LEDGER_PAGES, Vcpu, Vm};
 use delivery::{ApicMode, LocalApic, Mode, TimerSetup, WriteEffect, is_ordinary};
 use ledger::Reason;

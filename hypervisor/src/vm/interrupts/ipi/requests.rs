@@ -4,7 +4,7 @@
 
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
-use crate::vm::interrupts::delivery_mode::DeliveryMode;
+use crate::vm::interrupts::injection::delivery_mode::DeliveryMode;
 
 use delivery::Mode;
 use mailbox::Owner;

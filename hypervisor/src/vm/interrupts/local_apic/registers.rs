@@ -3,8 +3,8 @@
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::x2apic;
 use crate::vm::Vcpu;
-use crate::vm::interrupts::remote::VcpuRemote;
-use crate::vm::interrupts::this_core::{ThisCore, in_service};
+use crate::vm::interrupts::ipi::remote::VcpuRemote;
+use crate::vm::interrupts::local_apic::this_core::ThisCore;
 use delivery::{Addressing, Destination, LocalApic, Mode, Startup, WriteEffect};
 use ledger::Reason;
 
@@ -119,33 +119,6 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
-    /// EOI in ELI mode, where it exits (policy `eli-delivery`): done for the guest.
-    fn complete_physical(&self) -> Option<u8> {
-        if self.mode.current() != Mode::Eli {
-            return None;
-        }
-        let vector = in_service().highest()?;
-        x2apic::eoi();
-        self.remote.routes.guest_vector(vector)
-    }
-
-    fn completed(&mut self, vector: Option<u8>) -> Reason {
-        let Some(vector) = vector.or_else(|| self.complete_physical()) else {
-            return Reason::OtherEoi;
-        };
-        let vm = self.vm;
-        self.with_pc(|pc, _| pc.board_mut().completed(&vm.guest, vector));
-        if self.apic.timer_vector() == Some(vector) {
-            Reason::TimerEoi
-        } else if self.remote.routes.is_devices(vector) {
-            Reason::DeviceEoi
-        } else {
-            Reason::OtherEoi
-        }
-    }
-}
-
-impl<C: VirtualCpu> Vcpu<C> {
     /// The core as the virtual APIC sees it now.
     pub(in crate::vm) fn with_core<R>(
         &mut self,

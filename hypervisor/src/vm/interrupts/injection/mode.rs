@@ -1,14 +1,10 @@
 //! The delivery mode of a vCPU, and the virtual interrupt that is offered to it in injection mode.
 //!
-//! Guarantees: at most one virtual interrupt is on offer, the highest that is pending. When the
-//! vCPU comes to injection mode, what it has in service in the physical local APIC is in service in
-//! the virtual one from then on (paper 4.5).
+//! Guarantees: at most one virtual interrupt is on offer, the highest that is pending.
 
 use crate::cpu::vendor::VirtualCpu;
-use crate::cpu::x2apic;
 use crate::vm::Vcpu;
-use crate::vm::interrupts::this_core::in_service;
-use delivery::{Mode, VectorSet, mode_for};
+use delivery::{Mode, mode_for};
 use proto::Policy;
 
 impl<C: VirtualCpu> Vcpu<C> {
@@ -76,31 +72,13 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
+    /// The vCPU is in this mode from here on.
     pub(in crate::vm) fn change_mode(&mut self, mode: Mode) {
         if mode == Mode::Injection {
-            // Interrupts the guest took itself and hasn't completed: completed here, owed by the
-            // guest to the virtual APIC from now on (paper 4.5). All that is in service now is the
-            // guest's: the host completes its own at once.
-            let mine = in_service();
-            for _ in mine.iter() {
-                x2apic::eoi();
-            }
-            let own = self.mode.current() == Mode::Passthrough;
-            self.apic.adopt_in_service(if own { mine } else { self.to_guest(mine) });
+            self.adopt_in_service();
         }
         self.cpu.set_mode(mode);
         self.mode.set(mode);
-    }
-
-    /// Physical vectors as the guest knows them.
-    fn to_guest(&self, physical: VectorSet) -> VectorSet {
-        let mut guest = VectorSet::EMPTY;
-        for v in physical.iter() {
-            if let Some(g) = self.remote.routes.guest_vector(v) {
-                guest.insert(g);
-            }
-        }
-        guest
     }
 
     /// Can the physical local APIC deliver this vector to the guest right now? Vectors 16 to 31 are

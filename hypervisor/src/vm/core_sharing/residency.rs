@@ -1,7 +1,7 @@
 //! How a vCPU has its core: for good, or in time slices that it yields to others.
 //!
 //! All that a vCPU does differently on a shared core is decided here, but for its timer
-//! (`interrupts/timer`) and for whose an interrupt is (`interrupts/receive`).
+//! (`interrupts/timer`) and for whose an interrupt is (`interrupts/injection/receive`).
 //!
 //! Guarantees: when it yields, every interrupt that the local APIC holds for it, pending or in
 //! service, is in its virtual one, and its devices' interrupts come by aliases; nothing that is its
@@ -14,7 +14,7 @@ use crate::cpu::{self, control, rdtsc, x2apic};
 use crate::interrupts;
 use crate::sched::host_core::Slot;
 use crate::vm::Vcpu;
-use crate::vm::interrupts::routing::Units;
+use crate::vm::interrupts::iommu_units::Units;
 use core::sync::atomic::Ordering;
 use delivery::{FIRST_RESERVED, Mode, VectorSet, class};
 use ledger::Reason;
@@ -27,14 +27,14 @@ const LOOKS_PER_SECOND: u64 = 2000;
 impl<C: VirtualCpu> Vcpu<C> {
     /// Its slot in its core's run queue; `None`: it has the core to itself.
     #[inline]
-    pub(super) fn slot(&self) -> Option<&'static Slot> {
+    pub(in crate::vm) fn slot(&self) -> Option<&'static Slot> {
         self.slot.slot()
     }
 
     /// Before an entry: sets the timer of a shared core, and yields if the time slice is over. True
     /// if another had the core meanwhile.
     #[inline]
-    pub(super) fn maybe_preempt(&mut self) -> bool {
+    pub(in crate::vm) fn maybe_preempt(&mut self) -> bool {
         match self.slot() {
             Some(slot) => self.preempt_if_due(slot),
             None => false,
@@ -65,7 +65,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// Gives the core to others; back when it is chosen again.
-    pub(super) fn yield_core(&mut self, slot: &'static Slot, why: Yield) {
+    pub(in crate::vm) fn yield_core(&mut self, slot: &'static Slot, why: Yield) {
         self.leave_core(slot);
         slot.core.queue.yield_core(slot.index, why);
         self.return_to_core(slot);
@@ -101,7 +101,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// It has the core again, or for the first time.
-    pub(super) fn return_to_core(&mut self, slot: &'static Slot) {
+    pub(in crate::vm) fn return_to_core(&mut self, slot: &'static Slot) {
         slot.core.queue.set_resident(slot.index);
         cpu::this().vm.store(self.vm.guest.index, Ordering::Relaxed);
         self.claim_vectors(slot);
@@ -121,7 +121,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// In injection mode: hands each interrupt that is pending in the local APIC to its vCPU.
-    pub(super) fn take_pending(&mut self) -> Reason {
+    pub(in crate::vm) fn take_pending(&mut self) -> Reason {
         self.cpu.take_interrupts();
         self.receive_taken()
     }
@@ -140,7 +140,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// HLT: a shared core goes to others until there is something for the guest.
-    pub(super) fn halt(&mut self) {
+    pub(in crate::vm) fn halt(&mut self) {
         self.skip(&HLT);
         let Some(slot) = self.slot() else { return };
         loop {
@@ -171,7 +171,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// While it waits for a start-up: until somebody asks for something, or wakes the core.
-    pub(super) fn block_until_woken(&mut self) {
+    pub(in crate::vm) fn block_until_woken(&mut self) {
         match self.slot() {
             Some(slot) => self.yield_core(slot, Yield::Block(NEVER)),
             None => interrupts::sleep_until_woken(),
@@ -179,7 +179,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// While it waits for another vCPU, holding no lock: lets those that share its core run.
-    pub(super) fn yield_while_waiting(&mut self) {
+    pub(in crate::vm) fn yield_while_waiting(&mut self) {
         match self.slot() {
             Some(slot) => {
                 let look = rdtsc().wrapping_add(cpu::tsc_hz() / LOOKS_PER_SECOND);
@@ -190,7 +190,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// Waits so many microseconds, holding no lock. Others' requests are answered meanwhile.
-    pub(super) fn sleep(&mut self, us: u64) {
+    pub(in crate::vm) fn sleep(&mut self, us: u64) {
         let until = rdtsc().wrapping_add(cpu::tsc_hz() / 1_000_000 * us);
         match self.slot() {
             Some(slot) => self.yield_core(slot, Yield::Sleep(until)),
@@ -204,7 +204,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// In the middle of long work for its VM, holding no lock: lets others have their time slices.
-    pub(super) fn yield_if_due(&mut self) {
+    pub(in crate::vm) fn yield_if_due(&mut self) {
         if let Some(slot) = self.slot() {
             self.take_pending();
             if self.slice_is_over(slot) {
@@ -215,7 +215,7 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// While another vCPU has the lock that this one waits for: lets those that share this core
     /// have their time slices.
-    pub(super) fn yield_to_lock_holder(&mut self) {
+    pub(in crate::vm) fn yield_to_lock_holder(&mut self) {
         if let Some(slot) = self.slot()
             && slot.core.queue.is_resident(slot.index)
             && self.slice_is_over(slot)
@@ -225,7 +225,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// For good, at the end of its life on a shared core.
-    pub(super) fn leave_for_good(&mut self, slot: &'static Slot) -> ! {
+    pub(in crate::vm) fn leave_for_good(&mut self, slot: &'static Slot) -> ! {
         loop {
             self.yield_core(slot, Yield::Gone);
         }
@@ -234,7 +234,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Is what the host needs of the core out of the reach of a guest that takes its interrupts
     /// itself? On a core of its own a shadow IDT does it, which is placed here if that is
     /// `worthwhile`; on a shared one the limit of its IDT. `hold`: not yet.
-    pub(super) fn hide_host_vectors(&mut self, worthwhile: bool, hold: bool) -> bool {
+    pub(in crate::vm) fn hide_host_vectors(&mut self, worthwhile: bool, hold: bool) -> bool {
         match self.slot() {
             Some(_) => self.slot.owns_vectors() && self.cpu.long_mode() && !hold,
             None => {
@@ -247,7 +247,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// Vectors whose gates aren't the guest's own now.
-    pub(super) fn hidden_gates(&self) -> VectorSet {
+    pub(in crate::vm) fn hidden_gates(&self) -> VectorSet {
         match self.slot() {
             // The mode hides them: in injection mode every gate is the guest's.
             Some(_) if self.mode.current() == Mode::Injection => VectorSet::EMPTY,
@@ -257,7 +257,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// Forgets what arrived on a core of its own.
-    pub(super) fn forget_arrived(&mut self) {
+    pub(in crate::vm) fn forget_arrived(&mut self) {
         if self.slot().is_none() {
             interrupts::take().for_each(drop);
         }
@@ -266,7 +266,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Takes the core from the guest: timer off, nothing pending or in service, interrupts of the
     /// host's possible. On a shared core others go on: what is pending is theirs, or forgotten by
     /// `reset`.
-    pub(super) fn quiet_core(&mut self) {
+    pub(in crate::vm) fn quiet_core(&mut self) {
         self.give_up_shadow();
         match self.slot() {
             Some(_) => {

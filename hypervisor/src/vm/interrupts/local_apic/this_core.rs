@@ -4,7 +4,7 @@
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::x2apic;
 use crate::interrupts;
-use crate::vm::interrupts::guest_timer::GuestTimer;
+use crate::vm::interrupts::timer::guest_timer::GuestTimer;
 use delivery::{Core, VectorSet};
 use routing::VcpuRoutes;
 

@@ -1,0 +1,9 @@
+//! Injection mode, and when a vCPU is in it (paper 4.5).
+//!
+//! `receive` takes the physical interrupts that reach the host, `mode` chooses the vCPU's mode and
+//! offers what is pending, `delivery_mode` is the state. The rule that chooses is `crates/delivery`
+//! (`mode`).
+
+pub mod delivery_mode;
+pub mod mode;
+pub mod receive;

@@ -1,0 +1,10 @@
+//! What one core sends to another core's vCPU: interrupts (IPIs), and requests.
+//!
+//! `quick` is the one exit of an IPI under `direct`, `send` every other way to a vCPU, `remote` the
+//! part of a vCPU that others reach, `requests` what the vCPU then does. The order in which that
+//! happens is `crates/mailbox`.
+
+pub mod quick;
+pub mod remote;
+pub mod requests;
+pub mod send;
