@@ -182,16 +182,7 @@ impl<R: Registers> Controller<R> {
     /// Looks into every mailbox once, and answers what is there.
     pub fn serve(&mut self) {
         let ours = (1u32 << self.functions.len()) - 1;
-        let resets = self.registers.read(r::VFLRE) & ours;
-        if resets != 0 {
-            self.registers.write(r::VFLRE, resets);
-            for (pool, function) in self.functions.iter_mut().enumerate() {
-                if resets >> pool & 1 != 0 {
-                    function.ready = false;
-                }
-            }
-            self.enable_ready();
-        }
+        self.see_resets();
         let events = self.registers.read(r::MBVFICR);
         if events != 0 {
             self.registers.write(r::MBVFICR, events);
@@ -205,6 +196,21 @@ impl<R: Registers> Controller<R> {
         }
     }
 
+    /// Notes which functions were reset since the last time.
+    fn see_resets(&mut self) {
+        let ours = (1u32 << self.functions.len()) - 1;
+        let resets = self.registers.read(r::VFLRE) & ours;
+        if resets != 0 {
+            self.registers.write(r::VFLRE, resets);
+            for (pool, function) in self.functions.iter_mut().enumerate() {
+                if resets >> pool & 1 != 0 {
+                    function.ready = false;
+                }
+            }
+            self.enable_ready();
+        }
+    }
+
     /// Answers the message in a mailbox; false when its guest holds it.
     fn answer(&mut self, pool: u32) -> bool {
         self.registers.write(r::p2v_mailbox(pool), r::P2V_PFU);
@@ -213,6 +219,9 @@ impl<R: Registers> Controller<R> {
         }
         let words: [u32; WORDS] =
             core::array::from_fn(|i| self.registers.read(r::mailbox_word(pool, i as u32)));
+        // A reset that came before the message is over with it. Seen only next time, it would take
+        // back what the message is granted now.
+        self.see_resets();
         let answer = self.obey(pool, &Request::read(&words));
         for (i, word) in answer.words().into_iter().enumerate() {
             self.registers.write(r::mailbox_word(pool, i as u32), word);

@@ -25,6 +25,8 @@ const READY: u32 = 1 << 28;
 const GRANTED: u32 = 1 << 31;
 const REFUSED: u32 = 1 << 30;
 const CLEAR: u32 = 1 << 29;
+/// The host holds the mailbox.
+const PFU: u32 = 1 << 3;
 
 /// Registers that are memory, but for those that aren't.
 #[derive(Default)]
@@ -39,6 +41,35 @@ struct Model {
     accesses: u64,
     /// What was written, in order.
     written: Vec<(u32, u32)>,
+    /// A function whose guest resets it before the host's so manieth access from here on, and then
+    /// writes its message as soon as it gets the mailbox.
+    resets: Option<(u32, u64)>,
+    /// That message isn't written yet.
+    unsaid: Option<u32>,
+}
+
+impl Model {
+    fn next_access(&mut self) {
+        self.accesses += 1;
+        match &mut self.resets {
+            Some((vf, 0)) => {
+                let bit = 1 << *vf;
+                *self.memory.entry(VFLRE).or_default() |= bit;
+                *self.memory.entry(VFRE).or_default() &= !bit;
+                *self.memory.entry(VFTE).or_default() &= !bit;
+                (self.unsaid, self.resets) = (Some(*vf), None);
+            }
+            Some((_, left)) => *left -= 1,
+            None => {}
+        }
+        if let Some(vf) = self.unsaid
+            && *self.memory.get(&(P2V + 4 * vf)).unwrap_or(&0) & PFU == 0
+        {
+            self.unsaid = None;
+            self.memory.insert(MAILBOX + 64 * vf, 1);
+            *self.memory.entry(MBVFICR).or_default() |= 1 << vf;
+        }
+    }
 }
 
 #[derive(Clone, Default)]
@@ -48,14 +79,14 @@ impl Registers for Handle {
     fn read(&mut self, offset: u32) -> u32 {
         assert!(offset.is_multiple_of(4) && offset < 128 << 10, "{offset:#x}");
         let mut model = self.0.borrow_mut();
-        model.accesses += 1;
+        model.next_access();
         *model.memory.get(&offset).unwrap_or(&0)
     }
 
     fn write(&mut self, offset: u32, value: u32) {
         assert!(offset.is_multiple_of(4) && offset < 128 << 10, "{offset:#x}");
         let mut model = self.0.borrow_mut();
-        model.accesses += 1;
+        model.next_access();
         model.written.push((offset, value));
         let old = *model.memory.get(&offset).unwrap_or(&0);
         let new = match offset {
@@ -281,6 +312,30 @@ fn a_reset_tells_the_address_and_opens_the_function_alone() {
     handle.set(VFLRE, 1 << 2);
     controller.serve();
     assert_eq!((handle.get(VFRE), handle.get(VFLRE)), (2, 0));
+}
+
+#[test]
+fn a_reset_at_any_moment_is_answered_and_lasts() {
+    for earlier in [None, Some(1), Some(2)] {
+        for access in 0..40 {
+            let (handle, mut controller) = started(2);
+            handle.reset(1, &mut controller);
+            if let Some(kind) = earlier {
+                handle.post(1, &[kind]);
+            }
+            handle.0.borrow_mut().resets = Some((1, access));
+            for _ in 0..30 {
+                controller.serve();
+            }
+            let model = handle.0.borrow();
+            assert_eq!((model.resets, model.unsaid), (None, None), "it wasn't played");
+            drop(model);
+            assert_eq!(handle.get(VFRE), 2, "reset before access {access}, after {earlier:?}");
+            assert_eq!(handle.get(VFTE), 2, "reset before access {access}, after {earlier:?}");
+            let granted = handle.ask(1, &[4, 0], &mut controller);
+            assert_eq!(granted, 4 | GRANTED | CLEAR, "reset before access {access}");
+        }
+    }
 }
 
 #[test]
