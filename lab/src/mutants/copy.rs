@@ -3,19 +3,25 @@
 //! Guarantees: it has what git knows of the checkout or would take, as it is now; a file that is
 //! the same already isn't written, so that only what changed is built again.
 
+use super::results::hashed;
 use anyhow::{Context as _, Result, bail};
 use exitless::context::Context;
 use std::{
-    collections::HashSet,
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
+/// Where the lists of changes are.
+pub const LISTS: &str = "lab/mutants";
+
 /// The copy.
 pub struct Copy {
     /// Its root.
     pub root: PathBuf,
+    /// Of all that is in it but the lists of changes: another one, if the code is.
+    pub key: u64,
     original: PathBuf,
 }
 
@@ -33,12 +39,14 @@ impl Copy {
             bail!("git ls-files: {}", String::from_utf8_lossy(&output.stderr).trim());
         }
         let names = String::from_utf8(output.stdout)?;
-        let names: HashSet<_> = names.split('\0').filter(|n| !n.is_empty()).collect();
+        let names: BTreeSet<_> = names.split('\0').filter(|n| !n.is_empty()).collect();
+        let mut key = hashed(());
         for name in &names {
             let (from, to) = (cx.root.join(name), root.join(name));
             // One that git knows may have been deleted.
             let Ok(bytes) = fs::read(&from) else { continue };
             write(&to, &bytes)?;
+            key = with(key, name, &bytes);
         }
         for file in files(&root)? {
             let name = file.strip_prefix(&root)?.to_string_lossy().into_owned();
@@ -46,7 +54,7 @@ impl Copy {
                 fs::remove_file(&file)?;
             }
         }
-        Ok(Copy { root, original: cx.root.clone() })
+        Ok(Copy { root, key, original: cx.root.clone() })
     }
 
     /// Puts a text in place of a file.
@@ -58,6 +66,11 @@ impl Copy {
     pub fn restore(&self, file: &Path) -> Result<()> {
         write(&self.root.join(file), &fs::read(self.original.join(file))?)
     }
+}
+
+/// The key with one more file.
+fn with(key: u64, name: &str, bytes: &[u8]) -> u64 {
+    if name.starts_with(LISTS) { key } else { hashed((key, name, bytes)) }
 }
 
 fn write(to: &Path, bytes: &[u8]) -> Result<()> {
@@ -80,4 +93,19 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_is_of_the_code_and_not_of_the_lists() {
+        let key = |kernel: &[u8], list: &[u8]| {
+            let files = [("guests/kernels/a.rs", kernel), ("lab/mutants/state.toml", list)];
+            files.iter().fold(0, |key, (name, bytes)| with(key, name, bytes))
+        };
+        assert_eq!(key(b"a", b"b"), key(b"a", b"c"));
+        assert_ne!(key(b"a", b"b"), key(b"c", b"b"));
+    }
 }

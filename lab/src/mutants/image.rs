@@ -1,39 +1,37 @@
-//! Changes to the image: made in a copy, built, and the fitting tests run.
+//! Changes to the image: which are tried, and the table of what became of them.
 //!
-//! A change counts as caught only by a test that passes without it, and that failed by itself: a
-//! build that fails or a test that isn't there doesn't count.
+//! Each worker has a copy and a build directory of its own and takes the next change, so that one
+//! builds while another one waits for the emulator. A line is printed when its change is judged; the
+//! table is in the list's order.
 
 use super::{
     args::Args,
-    copy::Copy,
+    copy::{Copy, LISTS},
     document,
     entry::{self, Entry},
     results::{Results, Verdict, hashed},
+    runner::{Runner, exactly},
 };
 use crate::selftest::{has, named};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use exitless::{context::Context, say::print, table::Table};
 use std::{
-    collections::HashMap,
-    env, fs,
-    path::PathBuf,
-    process::{Command, ExitCode},
+    panic::resume_unwind,
+    process::ExitCode,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
     time::Instant,
 };
 
-/// What the image is built for.
-const TRIPLE: &str = "x86_64-unknown-none";
-/// What cargo builds quickly; none of it is measured.
-const QUICKLY: [(&str, &str); 4] = [
-    ("CARGO_PROFILE_RELEASE_LTO", "off"),
-    ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1"),
-    ("CARGO_PROFILE_RELEASE_DEBUG", "none"),
-    ("CARGO_PROFILE_RELEASE_INCREMENTAL", "true"),
-];
+/// How many changes are tried at a time, where there are as many cores.
+const AT_ONCE: usize = 2;
 
 /// Runs the chosen ones; status 0 if each was caught.
 pub fn run(args: &Args, cx: &Context) -> Result<ExitCode> {
-    let all = entry::read(&cx.root.join("lab/mutants"))?;
+    let all = entry::read(&cx.root.join(LISTS))?;
     let chosen = choose(&all, args);
     if chosen.is_empty() {
         bail!("no change has \"{}\" in its name", args.only.as_deref().unwrap_or(""));
@@ -41,28 +39,19 @@ pub fn run(args: &Args, cx: &Context) -> Result<ExitCode> {
     if args.list {
         return list(&chosen, cx);
     }
-    let copy = Copy::make(cx, "image")?;
     let results = Results::open(&cx.target.join("mutants/image.jsonl"), args.again)?;
-    let mut runner = Runner { cx, copy, results, unchanged: HashMap::new() };
-    runner.keep_unchanged(&chosen)?;
+    let verdicts = judge(&chosen, &Mutex::new(results), cx)?;
     let mut table = Table::new(["change", "verdict", "by"]);
-    let (mut caught, mut unseen) = (0, 0);
-    for (i, entry) in chosen.iter().enumerate() {
-        if let Some(why) = &entry.unseen {
-            unseen += 1;
-            table.row([&entry.name, "unseen", why]);
-            continue;
-        }
-        let start = Instant::now();
-        let verdict = runner.judge(entry)?;
-        let (word, what) = verdict.words();
-        let seconds = start.elapsed().as_secs_f64();
-        let (n, count, name) = (i + 1, chosen.len(), &entry.name);
-        print(format_args!("{n:3}/{count} {word:7} {name:40} {what} {seconds:.0} s\n"))?;
-        caught += usize::from(matches!(verdict, Verdict::Caught(_)));
+    for (entry, verdict) in chosen.iter().zip(&verdicts) {
+        let (word, what) = match (verdict, &entry.unseen) {
+            (Some(verdict), _) => verdict.words(),
+            (None, why) => ("unseen", why.as_deref().unwrap_or("")),
+        };
         table.row([&entry.name, word, what]);
     }
-    let judged = chosen.len() - unseen;
+    let caught = verdicts.iter().filter(|v| matches!(v, Some(Verdict::Caught(_)))).count();
+    let judged = verdicts.iter().flatten().count();
+    let unseen = chosen.len() - judged;
     let total = format!("{caught} of {judged} caught, {unseen} that nothing here can show");
     print(format_args!("\n{table}\n{total}\n"))?;
     if args.write {
@@ -74,6 +63,45 @@ pub fn run(args: &Args, cx: &Context) -> Result<ExitCode> {
         document::write(&cx.root, "image", &text)?;
     }
     Ok(if caught == judged { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What became of each; nothing of those that can't be seen here.
+fn judge(
+    chosen: &[&Entry],
+    results: &Mutex<Results>,
+    cx: &Context,
+) -> Result<Vec<Option<Verdict>>> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let copies = (1..=cores.min(AT_ONCE)).map(|i| Copy::make(cx, &format!("image-{i}")));
+    let runners = copies.map(|copy| Ok(Runner::new(cx, copy?, results)));
+    let runners = runners.collect::<Result<Vec<_>>>()?;
+    let unchanged = runners[0].keep_unchanged(chosen)?;
+    let (next, verdicts) = (AtomicUsize::new(0), Mutex::new(vec![None; chosen.len()]));
+    let work = |runner: Runner| {
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            let Some(entry) = chosen.get(i) else { return Ok(()) };
+            if entry.unseen.is_some() {
+                continue;
+            }
+            let start = Instant::now();
+            let verdict = runner.judge(entry, &unchanged).inspect_err(|_| {
+                // The others end with what they have in hand.
+                next.store(chosen.len(), Ordering::Relaxed);
+            })?;
+            let (word, what) = verdict.words();
+            let seconds = start.elapsed().as_secs_f64();
+            let (n, count, name) = (i + 1, chosen.len(), &entry.name);
+            print(format_args!("{n:3}/{count} {word:7} {name:40} {what} {seconds:.0} s\n"))?;
+            verdicts.lock().unwrap_or_else(PoisonError::into_inner)[i] = Some(verdict);
+        }
+    };
+    thread::scope(|scope| -> Result<()> {
+        let workers: Vec<_> = runners.into_iter().map(|r| scope.spawn(|| work(r))).collect();
+        let ends: Vec<_> = workers.into_iter().map(|w| w.join()).collect();
+        ends.into_iter().try_for_each(|end| end.unwrap_or_else(|panic| resume_unwind(panic)))
+    })?;
+    Ok(verdicts.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Those that are asked for, in the order of the list.
@@ -105,149 +133,6 @@ fn list(chosen: &[&Entry], cx: &Context) -> Result<ExitCode> {
         chosen.len()
     ))?;
     Ok(if stale == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-struct Runner<'a> {
-    cx: &'a Context,
-    copy: Copy,
-    results: Results,
-    /// The images without any change, by their features.
-    unchanged: HashMap<Vec<String>, PathBuf>,
-}
-
-impl Runner<'_> {
-    fn judge(&mut self, entry: &Entry) -> Result<Verdict> {
-        let place = match entry.place(&self.copy.root) {
-            Ok(place) => place,
-            Err(why) => return Ok(Verdict::Stale(format!("{why:#}"))),
-        };
-        let key = hashed((entry, &place.changed));
-        if let Some(known) = self.known(entry) {
-            return Ok(known);
-        }
-        self.copy.change(&place.file, &place.changed)?;
-        let verdict = self.try_out(entry);
-        self.copy.restore(&place.file)?;
-        let mut verdict = verdict?;
-        if let Verdict::Caught(test) = &verdict
-            && entry.tests.contains(test)
-            && !self.passes_unchanged(test, &entry.features)?
-        {
-            verdict = Verdict::Unfit(test.clone());
-        }
-        if self.cx.interrupted() {
-            bail!("stopped; the same command goes on with {}", entry.name);
-        }
-        self.results.put(&entry.name, key, verdict.clone())?;
-        Ok(verdict)
-    }
-
-    /// That it was caught, made as it would be now; what was missed is tried again.
-    fn known(&self, entry: &Entry) -> Option<Verdict> {
-        let place = entry.place(&self.copy.root).ok()?;
-        let known = self.results.get(&entry.name, hashed((entry, &place.changed)));
-        known.filter(|known| matches!(known, Verdict::Caught(_))).cloned()
-    }
-
-    /// Keeps the image without any change, with each set of features that these need.
-    fn keep_unchanged(&mut self, chosen: &[&Entry]) -> Result<()> {
-        for entry in chosen.iter().filter(|e| !e.tests.is_empty() && e.unseen.is_none()) {
-            if self.unchanged.contains_key(&entry.features) || self.known(entry).is_some() {
-                continue;
-            }
-            let built = self.build(&entry.features)?.map_err(anyhow::Error::msg)?;
-            let kept = built.with_file_name(format!("unchanged-{}", entry.features.join("+")));
-            fs::copy(built, &kept).context("the image can't be kept")?;
-            self.unchanged.insert(entry.features.clone(), kept);
-        }
-        Ok(())
-    }
-
-    /// Whether a test passes without any change.
-    fn passes_unchanged(&mut self, test: &str, features: &[String]) -> Result<bool> {
-        let name = format!("without/{}/{test}", features.join("+"));
-        if self.results.get(&name, 0) == Some(&Verdict::Passes) {
-            return Ok(true);
-        }
-        let passes = self.passes(test, &self.unchanged[features])?;
-        if passes {
-            self.results.put(&name, 0, Verdict::Passes)?;
-        }
-        Ok(passes)
-    }
-
-    fn try_out(&self, entry: &Entry) -> Result<Verdict> {
-        for package in &entry.crates {
-            if !self.crate_passes(package)? {
-                return Ok(Verdict::Caught(format!("cargo test -p {package}")));
-            }
-        }
-        if entry.tests.is_empty() {
-            return Ok(Verdict::Missed);
-        }
-        let image = match self.build(&entry.features)? {
-            Ok(image) => image,
-            Err(why) => return Ok(Verdict::Stale(why)),
-        };
-        for test in &entry.tests {
-            if !self.passes(test, &image)? {
-                return Ok(Verdict::Caught(test.clone()));
-            }
-        }
-        Ok(Verdict::Missed)
-    }
-
-    fn cargo(&self) -> Command {
-        let mut cargo = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
-        cargo.current_dir(&self.copy.root).env("CARGO_TARGET_DIR", self.target()).envs(QUICKLY);
-        cargo
-    }
-
-    fn target(&self) -> PathBuf {
-        self.cx.target.join("mutants/target")
-    }
-
-    /// The image as the copy is now, or why it can't be built.
-    fn build(&self, features: &[String]) -> Result<std::result::Result<PathBuf, String>> {
-        let mut cargo = self.cargo();
-        cargo.args(["build", "--quiet", "--release", "--target", TRIPLE, "-p", "hypervisor"]);
-        cargo.args(features.iter().flat_map(|f| ["--features", f]));
-        let output = cargo.output().context("cargo can't be started")?;
-        if !output.status.success() {
-            let text = String::from_utf8_lossy(&output.stderr);
-            let error = text.lines().find(|l| l.starts_with("error")).unwrap_or("no reason given");
-            return Ok(Err(format!("it can't be built: {error}")));
-        }
-        Ok(Ok(self.target().join(TRIPLE).join("release/hypervisor")))
-    }
-
-    /// Whether the tests of this name pass with this image; each must be there.
-    fn passes(&self, test: &str, image: &PathBuf) -> Result<bool> {
-        let mut own = Command::new(env::current_exe()?);
-        own.args(["test", "--only", &exactly(test)]).env("EXITLESS_HYPERVISOR", image);
-        let output = own.output().context("the tests can't be started")?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let ran = text.lines().any(|l| l.starts_with("ok ") || l.starts_with("FAIL "));
-        if !ran && !self.cx.interrupted() {
-            let why = String::from_utf8_lossy(&output.stderr);
-            bail!(
-                "no test {test} was run: {}",
-                text.lines().chain(why.lines()).last().unwrap_or("")
-            );
-        }
-        Ok(output.status.success())
-    }
-
-    fn crate_passes(&self, package: &str) -> Result<bool> {
-        let mut cargo = self.cargo();
-        cargo.args(["test", "--quiet", "-p", package]).env("PROPTEST_CASES", "64");
-        Ok(cargo.output().context("cargo can't be started")?.status.success())
-    }
-}
-
-/// What `--only` takes for a case of this name and no other.
-fn exactly(test: &str) -> String {
-    format!("^{test}$")
 }
 
 #[cfg(test)]

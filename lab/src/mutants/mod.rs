@@ -12,6 +12,7 @@ mod entry;
 mod equivalent;
 mod image;
 mod results;
+mod runner;
 mod tool;
 
 use anyhow::{Result, bail};
