@@ -124,6 +124,29 @@ pub fn prepare() {
     }
 }
 
+/// The real-mode vector of NMIs, and where it leads: into the second start page, behind the code.
+const NMI_GATE: u64 = 2 * 4;
+const NMI_HANDLER: u64 = (START_PAGES[1] as u64) << 12 | 0xF00;
+/// `inc word ptr cs:[0xF10]`, `iret`.
+const NMI_CODE: [u8; 6] = [0x2E, 0xFF, 0x06, 0x10, 0x0F, 0xCF];
+const NMI_COUNT: u64 = NMI_HANDLER + 0x10;
+
+/// From here on counts the NMIs that CPUs take in real mode.
+pub fn count_early_nmis() {
+    // SAFETY: the vector's place on every PC; the page is the trampoline's own, which is shorter.
+    unsafe {
+        (NMI_HANDLER as *mut [u8; 6]).write_volatile(NMI_CODE);
+        (NMI_COUNT as *mut u16).write_volatile(0);
+        (NMI_GATE as *mut u32).write_volatile(u32::from(START_PAGES[1]) << 24 | 0xF00);
+    }
+}
+
+/// How many there were.
+pub fn early_nmis() -> u16 {
+    // SAFETY: as above.
+    unsafe { (NMI_COUNT as *const u16).read_volatile() }
+}
+
 /// Sends INIT: the CPU stops whatever it does and waits for a start-up IPI.
 pub fn stop(cpu: usize) {
     CPUS[cpu].job.store(0, SeqCst);
