@@ -158,13 +158,6 @@ impl RunQueue {
         }
     }
 
-    /// On this core: leaves interrupts in the inbox of the vCPU at `slot`, which hasn't the core
-    /// now.
-    pub fn post(&self, slot: usize, vectors: impl Iterator<Item = u8>) {
-        self.interrupt_waits(slot);
-        self.residency.post_here(self, slot, vectors);
-    }
-
     /// The vCPU at `slot` leaves its core to others; it holds no lock. Back when it is chosen
     /// again.
     pub fn yield_core(&self, slot: usize, why: Yield) {

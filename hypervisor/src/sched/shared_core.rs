@@ -1,10 +1,12 @@
-//! A core that several vCPUs share: its run queue, and the routes of its interrupts.
+//! A core that several vCPUs share: its run queue, the routes of its interrupts, and whose one is
+//! that arrives.
 
 use crate::cpu::PerCpu;
 use crate::interrupts::{self, FAULTS, vectors::host_vectors};
 use crate::iommu::fault_interrupt;
 use crate::sched::run_queue::RunQueue;
-use delivery::Arrived;
+use delivery::{Arrived, VectorSet};
+use mailbox::Reach;
 use proto::Policy;
 use routing::CoreRoutes;
 
@@ -12,6 +14,18 @@ use routing::CoreRoutes;
 pub struct SharedCore {
     pub queue: RunQueue,
     pub routes: CoreRoutes,
+}
+
+/// What a physical interrupt was that arrived on a shared core.
+pub enum Received {
+    /// The core's timer.
+    Timer,
+    /// The host's, or nobody's.
+    Host,
+    /// The resident vCPU's; these vectors of its guest are to become pending.
+    Resident(VectorSet),
+    /// Another vCPU's, which has it in its inbox.
+    Other,
 }
 
 impl SharedCore {
@@ -23,14 +37,30 @@ impl SharedCore {
         SharedCore { queue: RunQueue::new(cpu, slice), routes }
     }
 
-    /// A physical interrupt that arrived while no vCPU had the core.
-    pub fn receive_idle(&self, vector: u8) {
+    /// Finds out whose a physical interrupt is that arrived on this core, where the vCPU at
+    /// `resident` is, or none. One that is another vCPU's is left in that one's inbox.
+    pub fn receive(&self, vector: u8, resident: Option<usize>) -> Received {
         match self.routes.arrived(vector) {
-            Arrived::Host if vector == interrupts::TIMER => self.queue.fired(),
-            Arrived::Host if vector == FAULTS => fault_interrupt::arrived(),
-            Arrived::Host => {}
-            Arrived::Of { slot, vectors } => self.queue.post(slot, vectors.iter()),
-            Arrived::Nobody => self.routes.note_stray(),
+            Arrived::Host if vector == interrupts::TIMER => {
+                self.queue.fired();
+                Received::Timer
+            }
+            Arrived::Host => {
+                if vector == FAULTS {
+                    fault_interrupt::arrived();
+                }
+                Received::Host
+            }
+            Arrived::Of { slot, vectors } if Some(slot) == resident => Received::Resident(vectors),
+            Arrived::Of { slot, vectors } => {
+                self.queue.interrupt_waits(slot);
+                self.queue.residency().post_here(&self.queue, slot, vectors.iter());
+                Received::Other
+            }
+            Arrived::Nobody => {
+                self.routes.note_stray();
+                Received::Host
+            }
         }
     }
 

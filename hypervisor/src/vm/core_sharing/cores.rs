@@ -20,7 +20,7 @@ pub fn enter_shared(argument: usize) -> ! {
     unsafe {
         let (core, vcpus) = &*(argument as *const (&SharedCore, Members));
         vcpus.iter().for_each(|vcpu| (**vcpu).cpu.prepare_core());
-        core.queue.serve(|vector| core.receive_idle(vector));
+        core.queue.serve(|vector| _ = core.receive(vector, None));
         fault_interrupt::leave(core.queue.apic_id);
         vcpus.iter().take(1).for_each(|vcpu| (**vcpu).cpu.release_core());
     }

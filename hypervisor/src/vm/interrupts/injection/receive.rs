@@ -7,11 +7,10 @@
 use crate::cpu::rdtsc;
 use crate::cpu::vendor::VirtualCpu;
 use crate::interrupts;
-use crate::iommu::fault_interrupt;
 use crate::sched::host_core::Slot;
-use crate::sched::shared_core::SharedCore;
+use crate::sched::shared_core::Received;
 use crate::vm::Vcpu;
-use delivery::{Arrived, VectorSet};
+use delivery::VectorSet;
 use ledger::Reason;
 
 impl<C: VirtualCpu> Vcpu<C> {
@@ -57,38 +56,24 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     fn receive_shared(&mut self, slot: &Slot, vector: u8) -> Reason {
-        let SharedCore { queue, routes } = slot.core;
-        match routes.arrived(vector) {
-            Arrived::Host if vector == interrupts::TIMER => {
-                queue.fired();
+        match slot.core.receive(vector, Some(slot.index)) {
+            Received::Timer => {
                 let now = rdtsc();
                 if self.timer.deadline() <= now {
                     self.expire_timer(now);
                     Reason::TimerInterrupt
-                } else if queue.slice_is_over(&self.remote.mailbox, now) {
+                } else if slot.core.queue.slice_is_over(&self.remote.mailbox, now) {
                     Reason::SliceEnd
                 } else {
                     Reason::OtherVcpu
                 }
             }
-            Arrived::Host => {
-                if vector == interrupts::FAULTS {
-                    fault_interrupt::arrived();
-                }
-                Reason::HostInterrupt
-            }
-            Arrived::Of { slot: of, vectors } if of == slot.index => {
+            Received::Resident(vectors) => {
                 vectors.iter().for_each(|v| self.apic.request(v));
                 vectors.highest().map_or(Reason::HostInterrupt, |v| self.reason_of(v))
             }
-            Arrived::Of { slot: of, vectors } => {
-                queue.post(of, vectors.iter());
-                Reason::OtherVcpu
-            }
-            Arrived::Nobody => {
-                routes.note_stray();
-                Reason::HostInterrupt
-            }
+            Received::Other => Reason::OtherVcpu,
+            Received::Host => Reason::HostInterrupt,
         }
     }
 

@@ -5,7 +5,6 @@
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
 use crate::vm::interrupts::injection::delivery_mode::DeliveryMode;
-
 use delivery::Mode;
 use mailbox::Owner;
 
