@@ -1,6 +1,7 @@
 //! Files that a command writes: claimed before anything runs, whole or not there.
 
 use anyhow::{Context as _, Result, anyhow};
+use serde::Serialize;
 use std::{
     fs::{self, Permissions},
     io::{self, ErrorKind, Write},
@@ -66,6 +67,11 @@ impl Output {
             To::There(mut there) => there.write_all(contents).with_context(refused)?,
         }
         Ok(())
+    }
+
+    /// Writes this as JSON.
+    pub fn write_json(self, value: &impl Serialize) -> Result<()> {
+        self.write(&(serde_json::to_string_pretty(value)? + "\n"))
     }
 }
 

@@ -130,7 +130,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<ExitCode> {
         say(report.summary());
     }
     if let Some(output) = output {
-        output.write(&(serde_json::to_string_pretty(&report.json(&ended))? + "\n"))?;
+        output.write_json(&report.json(&ended))?;
     }
     if let Some(failure) = report.failure(&ended) {
         say(format_args!("exitless: {failure}"));

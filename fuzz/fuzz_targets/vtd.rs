@@ -8,7 +8,7 @@ use arbitrary::Arbitrary;
 use fuzz::one_line;
 use iommu::audit::{Cursor, Entry};
 use iommu::vtd::{Range, Unit, probe};
-use iommu::{Bdf, Delivery, DomainId, InterruptRoute, Memory, Registers, Remapping};
+use iommu::{Bdf, Delivery, Domain, DomainId, InterruptRoute, Memory, Registers, Remapping};
 use libfuzzer_sys::fuzz_target;
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
@@ -146,7 +146,7 @@ impl Memory for Model {
     }
 }
 
-type Attached = HashMap<Bdf, (DomainId, u64, u8)>;
+type Attached = HashMap<Bdf, Domain>;
 
 fn look(
     unit: &mut Unit<Model, Model>,
@@ -156,8 +156,7 @@ fn look(
 ) -> bool {
     let (outline, mut memory) = (unit.outline(), model.clone());
     let judge = |entry: Entry| Some(move |route| routes.get(&entry.index) == Some(&route));
-    let good =
-        |device: Bdf, domain, root, levels| attached.get(&device) == Some(&(domain, root, levels));
+    let good = |device: Bdf, domain| attached.get(&device) == Some(&domain);
     let interrupts = outline.audit_interrupts(&mut memory, &mut Cursor::default(), 256, judge);
     let contexts = outline.audit_devices(&mut memory, &mut Cursor::default(), 1 << 16, good);
     for finding in [&interrupts, &contexts].into_iter().filter_map(|found| found.as_ref().err()) {
@@ -196,11 +195,12 @@ fuzz_target!(|input: Input| {
         let device = |id: u16| Bdf::from_requester_id(id & 0x0107);
         let unwaited = model.0.borrow().unwaited;
         let result = match *step {
-            Step::Attach(id, domain, root, levels) => {
-                let (domain, root) = (DomainId(domain), root << 12 >> 12 & !0xFFF);
-                let result = unit.attach(device(id), domain, root, levels % 8);
+            Step::Attach(source, domain, root, levels) => {
+                let (id, root) = (DomainId(domain), root << 12 >> 12 & !0xFFF);
+                let to = Domain { id, root, levels: levels % 8 };
+                let result = unit.attach(device(source), to);
                 if result.is_ok() {
-                    assert_eq!(attached.insert(device(id), (domain, root, levels % 8)), None);
+                    assert_eq!(attached.insert(device(source), to), None);
                 }
                 result
             }

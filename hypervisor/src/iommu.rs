@@ -16,7 +16,8 @@ use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use iommu::audit::{self, Cursor, Entry, Finding};
 use iommu::{
-    Bdf, Delivery, DomainId, Error, Fault, InterruptRoute, Message, Registers, Remapping, Vendor,
+    Bdf, Delivery, Domain, DomainId, Error, Fault, InterruptRoute, Message, Registers, Remapping,
+    Vendor,
 };
 use paging::{Format, PageSize, VtdSecondLevel};
 use plan::WithoutRemapping;
@@ -238,7 +239,8 @@ pub fn serves(device: Bdf) -> bool {
 
 /// Confines a device to what the page tables at `root` map.
 pub fn attach(device: Bdf, domain: u16, root: u64, format: PageFormat) -> Result<(), String> {
-    with(device, |u| u.attach(device, DomainId(domain), root, format.levels() as u8))
+    let to = Domain { id: DomainId(domain), root, levels: format.levels() as u8 };
+    with(device, |u| u.attach(device, to))
         .map_or_else(|| Err(NOT_SERVED.into()), |done| done.map_err(|e| e.to_string()))
 }
 
@@ -333,7 +335,7 @@ impl Outline {
         &self,
         cursor: &mut Cursor,
         entries: u32,
-        allowed: impl Fn(Bdf, DomainId, u64, u8) -> bool,
+        allowed: impl Fn(Bdf, Domain) -> bool,
     ) -> Result<bool, Finding> {
         self.tables.audit_devices(&mut Frames, cursor, entries, allowed)
     }

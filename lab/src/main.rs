@@ -60,13 +60,9 @@ mod tests {
     use exitless::tools::TOOLS;
 
     #[test]
-    fn the_command_line_is_well_formed() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn the_commands_are_those_that_exitless_hands_over() {
+    fn the_commands_are_well_formed_and_those_that_exitless_hands_over() {
         let command = Cli::command();
+        command.clone().debug_assert();
         let own = command.get_subcommands().map(|c| {
             let about = c.get_about().map(ToString::to_string).unwrap_or_default();
             (c.get_name().to_owned(), about)

@@ -7,7 +7,7 @@
 //! seen. Nobody who uses the unit is kept waiting by it. A call reads at most five words for each
 //! entry it is to look at. Doesn't say anything about what the unit has cached.
 
-use crate::{Bdf, Delivery, DomainId, InterruptRoute, Memory, Registers, vtd};
+use crate::{Bdf, Delivery, Domain, InterruptRoute, Memory, Registers, vtd};
 use core::fmt;
 use thiserror::Error;
 
@@ -106,18 +106,14 @@ pub enum Finding {
     },
     /// A device with memory that isn't its VM's.
     #[error(
-        "device {device} reaches domain {}, by page tables of {levels} levels at {root:#x}, which isn't its own",
-        domain.0
+        "device {device} reaches domain {}, by page tables of {} levels at {:#x}, which isn't its own",
+        domain.id.0, domain.levels, domain.root
     )]
     Domain {
         /// The device.
         device: Bdf,
         /// The domain.
-        domain: DomainId,
-        /// Its page tables.
-        root: u64,
-        /// Their levels.
-        levels: u8,
+        domain: Domain,
     },
 }
 
@@ -184,13 +180,13 @@ impl Outline {
     /// The same for the domains of `entries` more devices, attached or not; a bus that has none
     /// attached may count as one.
     ///
-    /// `allowed`: may this device be in this domain, with these page tables, of so many levels?
+    /// `allowed`: may this device be in this domain?
     pub fn audit_devices(
         &self,
         mem: &mut impl Memory,
         cursor: &mut Cursor,
         entries: u32,
-        allowed: impl Fn(Bdf, DomainId, u64, u8) -> bool,
+        allowed: impl Fn(Bdf, Domain) -> bool,
     ) -> Result<bool, Finding> {
         match self {
             Outline::Vtd(outline) => outline.audit_devices(mem, cursor, entries, allowed),

@@ -53,6 +53,17 @@ pub trait Memory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DomainId(pub u16);
 
+/// The page tables that a device is attached to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Domain {
+    /// What the unit knows them by.
+    pub id: DomainId,
+    /// Physical address of the root.
+    pub root: u64,
+    /// Their levels: 3 for 39 bits of address, 4 for 48, 5 for 57.
+    pub levels: u8,
+}
+
 /// Whether a unit stands between its devices' interrupts and the processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remapping {

@@ -8,7 +8,7 @@
 
 use crate::audit::Outline;
 use crate::{
-    Bdf, Delivery, DomainId, Error, Fault, InterruptRoute, Memory, Message, PageSizes, Registers,
+    Bdf, Delivery, Domain, Error, Fault, InterruptRoute, Memory, Message, PageSizes, Registers,
     Remapping, vtd,
 };
 
@@ -76,16 +76,10 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         }
     }
 
-    /// Lets `device` reach what the page tables at `root` map, and nothing else.
-    pub fn attach(
-        &mut self,
-        device: Bdf,
-        domain: DomainId,
-        root: u64,
-        levels: u8,
-    ) -> Result<(), Error> {
+    /// Lets `device` reach what the domain's page tables map, and nothing else.
+    pub fn attach(&mut self, device: Bdf, to: Domain) -> Result<(), Error> {
         match self {
-            Unit::Vtd(unit) => unit.attach(device, domain, root, levels),
+            Unit::Vtd(unit) => unit.attach(device, to),
         }
     }
 

@@ -51,13 +51,8 @@ impl Pc {
     }
 
     /// What follows a configuration write to the function `index`, a reset apart.
-    pub fn follow_on(
-        &mut self,
-        here: &mut Here,
-        index: usize,
-        actions: Actions,
-    ) -> Result<(), Fault> {
-        self.pci.follow_on(&mut self.board, here, index, actions)
+    pub fn follow(&mut self, here: &mut Here, index: usize, actions: Actions) -> Result<(), Fault> {
+        self.pci.follow(&mut self.board, here, index, actions)
     }
 
     /// The device at a place of the [`BusMap`], and the board.

@@ -133,7 +133,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         })?;
         let Some((index, actions)) = reset else { return Ok(()) };
         self.reset_device(index);
-        let follow = |pc: &mut Pc, here: &mut Here| pc.follow_on(here, index, actions);
+        let follow = |pc: &mut Pc, here: &mut Here| pc.follow(here, index, actions);
         self.with_pc(follow).map_err(Stop::Fault)
     }
 

@@ -191,7 +191,7 @@ pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
         println!("{}", wrap(&sentence));
     }
     if let Some(json) = json {
-        json.write(&(serde_json::to_string_pretty(&measured.rows(&results))? + "\n"))?;
+        json.write_json(&measured.rows(&results))?;
     }
     verdict(&results)
 }

@@ -57,7 +57,7 @@ impl Claimed {
     /// Writes the page, and the rows if they are wanted, and says where the page is.
     pub fn write(self, rows: &impl Serialize, page: &str) -> Result<()> {
         if let Some(json) = self.json {
-            json.write(&(serde_json::to_string_pretty(rows)? + "\n"))?;
+            json.write_json(rows)?;
         }
         self.html.write(page)?;
         println!("The page: {}", self.page.display());

@@ -67,8 +67,8 @@ pub struct Args {
 /// Runs the targets, shows the table.
 pub fn fuzz(args: &Args, cx: &Context) -> Result<ExitCode> {
     let known = targets(cx)?;
-    if let Some(stranger) = args.targets.iter().find(|t| !known.contains(t)) {
-        bail!("`{stranger}` is no fuzz target; there are: {}", known.join(", "));
+    if let Some(unknown) = args.targets.iter().find(|t| !known.contains(t)) {
+        bail!("`{unknown}` is no fuzz target; there are: {}", known.join(", "));
     }
     let output = args.json.as_deref().map(Output::claim).transpose()?;
     install(cx)?;
@@ -76,8 +76,7 @@ pub fn fuzz(args: &Args, cx: &Context) -> Result<ExitCode> {
     let outcomes = run(cx, chosen, args.seconds.get())?;
     print(table(&outcomes))?;
     if let Some(output) = output {
-        let json = json(args.seconds.get(), &outcomes);
-        output.write(&(serde_json::to_string_pretty(&json)? + "\n"))?;
+        output.write_json(&json(args.seconds.get(), &outcomes))?;
     }
     if args.keep {
         corpus::keep(cx, chosen)?;

@@ -115,7 +115,7 @@ pub fn soak(args: &Args, cx: &Context) -> Result<ExitCode> {
     let sum = sum(&done);
     print(table(seed, &done, &sum))?;
     if let Some(output) = output {
-        output.write(&(serde_json::to_string_pretty(&json(seed, &done, &sum))? + "\n"))?;
+        output.write_json(&json(seed, &done, &sum))?;
     }
     Ok(ExitCode::from(verdict(&sum, cx.interrupted())))
 }

@@ -1,11 +1,11 @@
 //! The look from outside at this unit's tables: see [`crate::audit`], which says what holds.
 
-use super::context::Context;
+use super::context;
 use super::interrupt::{self, Entries};
 use super::registers::{CFI, EIME, GSTS, IRE, IRTA, RTADDR, TE};
 use super::unit::Unit;
 use crate::audit::{Cursor, Entry, Finding};
-use crate::{Bdf, DomainId, InterruptRoute, Memory, Registers, Remapping};
+use crate::{Bdf, Domain, InterruptRoute, Memory, Registers, Remapping};
 use alloc::boxed::Box;
 
 /// Where the tables are.
@@ -83,7 +83,7 @@ impl Outline {
         mem: &mut M,
         cursor: &mut Cursor,
         entries: u32,
-        allowed: impl Fn(Bdf, DomainId, u64, u8) -> bool,
+        allowed: impl Fn(Bdf, Domain) -> bool,
     ) -> Result<bool, Finding> {
         const DEVICES: u32 = 1 << 16;
         for _ in 0..entries {
@@ -114,16 +114,15 @@ impl Outline {
 fn look(
     device: Bdf,
     (low, high): (u64, u64),
-    allowed: impl Fn(Bdf, DomainId, u64, u8) -> bool,
+    allowed: impl Fn(Bdf, Domain) -> bool,
 ) -> Result<(), Finding> {
-    let Some(context) = Context::decode(low, high) else { return Ok(()) };
-    if context.encode() != (low, high) {
+    let Some(domain) = context::decode((low, high)) else { return Ok(()) };
+    if context::encode(domain) != (low, high) {
         return Err(Finding::Context { device, low, high });
     }
-    let Context { domain, root, levels } = context;
-    match allowed(device, domain, root, levels) {
+    match allowed(device, domain) {
         true => Ok(()),
-        false => Err(Finding::Domain { device, domain, root, levels }),
+        false => Err(Finding::Domain { device, domain }),
     }
 }
 

@@ -2,30 +2,22 @@
 //! through. A device without a present entry is blocked.
 
 use super::tables::Tables;
-use crate::{Bdf, DomainId, Error, Memory};
+use crate::{Bdf, Domain, DomainId, Error, Memory};
 
 const PRESENT: u64 = 1;
 const FRAME: u64 = 0x000F_FFFF_FFFF_F000;
 
 /// A context entry: translate untranslated requests (TT = 0), by second-level tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Context {
-    pub domain: DomainId,
-    pub root: u64,
-    pub levels: u8,
+pub fn encode(domain: Domain) -> (u64, u64) {
+    let aw = u64::from(domain.levels.saturating_sub(2)) & 7;
+    (domain.root & FRAME | PRESENT, u64::from(domain.id.0) << 8 | aw)
 }
 
-impl Context {
-    pub fn encode(self) -> (u64, u64) {
-        let aw = u64::from(self.levels.saturating_sub(2)) & 7;
-        (self.root & FRAME | PRESENT, u64::from(self.domain.0) << 8 | aw)
-    }
-
-    pub fn decode(low: u64, high: u64) -> Option<Self> {
-        let levels = (high & 7) as u8 + 2;
-        let domain = DomainId((high >> 8) as u16);
-        (low & PRESENT != 0).then_some(Context { domain, root: low & FRAME, levels })
-    }
+/// The domain that a context entry names, if it is present.
+pub fn decode((low, high): (u64, u64)) -> Option<Domain> {
+    let levels = (high & 7) as u8 + 2;
+    let id = DomainId((high >> 8) as u16);
+    (low & PRESENT != 0).then_some(Domain { id, root: low & FRAME, levels })
 }
 
 /// The root table, and below it a context table per bus that has ever had a device attached.
@@ -43,9 +35,9 @@ impl Contexts {
         self.root
     }
 
-    pub fn get<M: Memory>(&self, tables: &mut Tables<M>, device: Bdf) -> Option<Context> {
+    pub fn get<M: Memory>(&self, tables: &mut Tables<M>, device: Bdf) -> Option<Domain> {
         let pa = self.entry(tables, device)?;
-        Context::decode(tables.read(pa), tables.read(pa + 8))
+        decode((tables.read(pa), tables.read(pa + 8)))
     }
 
     /// Makes an entry that isn't present, present. The present bit is written last.
@@ -53,7 +45,7 @@ impl Contexts {
         &self,
         tables: &mut Tables<M>,
         device: Bdf,
-        context: Context,
+        domain: Domain,
     ) -> Result<(), Error> {
         let pa = match self.entry(tables, device) {
             Some(pa) => pa,
@@ -63,7 +55,7 @@ impl Contexts {
                 table + offset(device)
             }
         };
-        let (low, high) = context.encode();
+        let (low, high) = encode(domain);
         tables.write(pa + 8, high);
         tables.write(pa, low);
         Ok(())

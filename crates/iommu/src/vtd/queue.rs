@@ -129,18 +129,6 @@ impl Queue {
         Ok(())
     }
 
-    /// Invalidates, and returns when the unit says that it has.
-    pub fn invalidate<R: Registers, M: Memory>(
-        &mut self,
-        regs: &mut R,
-        tables: &mut Tables<M>,
-        capabilities: &Capabilities,
-        what: Invalidation,
-    ) -> Result<(), Error> {
-        self.submit(regs, tables, capabilities, what)?;
-        self.drain(regs, tables)
-    }
-
     /// Has the unit begin to invalidate; [`Queue::drain`] returns when it has.
     pub fn submit<R: Registers, M: Memory>(
         &mut self,

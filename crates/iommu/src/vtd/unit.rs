@@ -2,7 +2,7 @@
 
 use super::capabilities::{Capabilities, probe};
 use super::command;
-use super::context::{Context, Contexts};
+use super::context::Contexts;
 use super::fault;
 use super::interrupt::{self, Entries};
 use super::queue::{Invalidation, Queue};
@@ -12,7 +12,8 @@ use super::registers::{
 };
 use super::tables::Tables;
 use crate::{
-    Bdf, Delivery, DomainId, Error, Fault, InterruptRoute, Memory, Message, Registers, Remapping,
+    Bdf, Delivery, Domain, DomainId, Error, Fault, InterruptRoute, Memory, Message, Registers,
+    Remapping,
 };
 
 /// What part of a domain's addresses to forget.
@@ -106,14 +107,9 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         &self.capabilities
     }
 
-    /// Lets `device` reach what the second-level page tables at `root` map, and nothing else.
-    pub fn attach(
-        &mut self,
-        device: Bdf,
-        domain: DomainId,
-        root: u64,
-        levels: u8,
-    ) -> Result<(), Error> {
+    /// Lets `device` reach what the second-level page tables of the domain map, and nothing else.
+    pub fn attach(&mut self, device: Bdf, to: Domain) -> Result<(), Error> {
+        let Domain { id: domain, root, levels } = to;
         self.queue.check()?;
         self.check_domain(domain)?;
         if !self.capabilities.supports_levels(levels) {
@@ -125,7 +121,7 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         if self.contexts.get(&mut self.tables, device).is_some() {
             return Err(Error::Attached { device });
         }
-        self.contexts.set(&mut self.tables, device, Context { domain, root, levels })?;
+        self.contexts.set(&mut self.tables, device, to)?;
         if self.capabilities.caching_mode {
             // It may have cached that the entry, then tagged with domain 0, wasn't present, and
             // that pages of the domain weren't (VT-d 6.1).
@@ -144,13 +140,13 @@ impl<R: Registers, M: Memory> Unit<R, M> {
     /// domain's memory, and the unit does nothing more.
     pub fn detach(&mut self, device: Bdf) -> Result<(), Error> {
         self.queue.check()?;
-        let Some(context) = self.contexts.get(&mut self.tables, device) else {
+        let Some(domain) = self.contexts.get(&mut self.tables, device) else {
             return Err(Error::NotAttached { device });
         };
         self.contexts.clear(&mut self.tables, device);
         // In this order, or a translation could be cached again through the cached context entry.
-        self.invalidate(Invalidation::ContextDevice(context.domain, device))?;
-        self.invalidate(Invalidation::IotlbDomain(context.domain))
+        self.invalidate(Invalidation::ContextDevice(domain.id, device))?;
+        self.invalidate(Invalidation::IotlbDomain(domain.id))
     }
 
     /// Forgets cached translations of a domain. Needed after a mapping was removed or changed; in
@@ -292,7 +288,8 @@ impl<R: Registers, M: Memory> Unit<R, M> {
     }
 
     fn invalidate(&mut self, what: Invalidation) -> Result<(), Error> {
-        self.queue.invalidate(&mut self.regs, &mut self.tables, &self.capabilities, what)
+        self.queue.submit(&mut self.regs, &mut self.tables, &self.capabilities, what)?;
+        self.drain()
     }
 }
 

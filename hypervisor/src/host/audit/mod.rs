@@ -23,7 +23,7 @@ use crate::vm::stop::Stop;
 use crate::vm::{LEDGER_PAGES, Vm};
 use crate::{console, iommu};
 use ::iommu::audit::{self as unit, Expected};
-use ::iommu::{Bdf, DomainId, InterruptRoute};
+use ::iommu::{Bdf, Domain, DomainId, InterruptRoute};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -56,8 +56,7 @@ struct Confined {
 struct Attached {
     vm: &'static Vm,
     device: Bdf,
-    root: u64,
-    levels: u8,
+    domain: Domain,
 }
 
 /// A unit, and whose its entries are.
@@ -127,11 +126,14 @@ impl Audit {
         let mut devices = Vec::new();
         for vm in vms {
             let pc = vm.pc.lock();
-            let (root, levels) =
-                (pc.board().tables().dma_root(), iommu::page_format().levels() as u8);
+            let domain = Domain {
+                id: DomainId(vm.guest.index as u16 + 1),
+                root: pc.board().tables().dma_root(),
+                levels: iommu::page_format().levels() as u8,
+            };
             for (device, d) in pc.pci().devices().iter().enumerate() {
                 let bdf = d.bdf();
-                devices.push(Attached { vm, device: bdf, root, levels });
+                devices.push(Attached { vm, device: bdf, domain });
                 let owner = |(source, entry)| Owner { entry, vm, bdf, device, source };
                 if let Some(unit) = iommu::place(bdf).and_then(|place| units.get_mut(place)) {
                     unit.owners.extend(d.entries().enumerate().map(owner));
@@ -304,13 +306,9 @@ impl Watched {
     }
 
     fn look_at_contexts(&mut self, devices: &[Attached]) -> Looked<unit::Finding> {
-        let allowed = |device, domain: DomainId, root, levels| {
+        let allowed = |device, domain| {
             let mut of = devices.iter().filter(|a| a.device == device);
-            of.any(|a| {
-                !a.vm.ending.silenced()
-                    && (root, levels) == (a.root, a.levels)
-                    && usize::from(domain.0) == a.vm.guest.index + 1
-            })
+            of.any(|a| !a.vm.ending.silenced() && domain == a.domain)
         };
         let at = &mut self.contexts_at;
         let result = self.outline.audit_devices(at, ENTRIES, allowed);

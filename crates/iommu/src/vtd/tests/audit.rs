@@ -1,11 +1,11 @@
 //! The look from outside: what calls made is never found wrong, and each thing that must not be is.
 
 use super::model::{CAP, ECAP, Model};
-use super::{ROOT, bdf, on, route};
+use super::{ROOT, bdf, domain, on, route};
 use crate::audit::{Cursor, Entry, Expected, Finding};
 use crate::vtd::registers::{CFI, IRE, TE};
 use crate::vtd::{Unit, interrupt};
-use crate::{Bdf, Delivery, DomainId, InterruptRoute};
+use crate::{Bdf, Delivery, Domain, DomainId, InterruptRoute};
 use proptest::prelude::*;
 
 /// Whole passes over interrupts, so many entries at a time.
@@ -31,13 +31,11 @@ fn interrupts(
 
 fn contexts(
     (model, unit): (&Model, &mut Unit<Model, Model>),
-    allowed: impl Fn(u16, u16, u64, u8) -> bool,
+    allowed: impl Fn(u16, Domain) -> bool,
 ) -> Vec<Finding> {
     let (outline, mut cursor, mut found) = (unit.outline(), Cursor::default(), Vec::new());
     loop {
-        let judge = |device: Bdf, domain: DomainId, root, levels| {
-            allowed(device.requester_id(), domain.0, root, levels)
-        };
+        let judge = |device: Bdf, domain| allowed(device.requester_id(), domain);
         match outline.audit_devices(&mut model.clone(), &mut cursor, 1000, judge) {
             Ok(true) => return found,
             Ok(false) => {}
@@ -107,13 +105,13 @@ fn each_entry_that_must_not_be_is_named() {
 #[test]
 fn each_context_that_must_not_be_is_named() {
     let (model, mut unit) = on(CAP, ECAP);
-    unit.attach(bdf(0x120), DomainId(3), ROOT, 4).unwrap();
-    let allowed =
-        |device, domain, root, levels| (device, domain, root, levels) == (0x120, 3, ROOT, 4);
+    unit.attach(bdf(0x120), domain(3, ROOT, 4)).unwrap();
+    let given = domain(3, ROOT, 4);
+    let allowed = |device, domain| (device, domain) == (0x120, given);
     assert_eq!(contexts((&model, &mut unit), allowed), []);
     assert_eq!(
-        contexts((&model, &mut unit), |_, domain, _, _| domain == 4),
-        [Finding::Domain { device: bdf(0x120), domain: DomainId(3), root: ROOT, levels: 4 }]
+        contexts((&model, &mut unit), |_, domain| domain.id == DomainId(4)),
+        [Finding::Domain { device: bdf(0x120), domain: given }]
     );
     // Pass-through (TT = 2).
     model.with(|state| {
@@ -153,7 +151,7 @@ fn an_entry_that_cant_be_judged_now_is_judged_later() {
 #[test]
 fn a_context_table_that_the_host_didnt_make_is_named_and_not_read() {
     let (model, mut unit) = on(CAP, ECAP);
-    unit.attach(bdf(0x120), DomainId(3), ROOT, 4).unwrap();
+    unit.attach(bdf(0x120), domain(3, ROOT, 4)).unwrap();
     let outline = unit.outline();
     // Memory that isn't the unit's: the model would tell of a read.
     let elsewhere = 0xDEAD_B000 | 1;
@@ -162,11 +160,9 @@ fn a_context_table_that_the_host_didnt_make_is_named_and_not_read() {
         let (at, was) = (entry(&model), model.with(|s| s.cpu.get(&(s.rtaddr + bus * 16)).copied()));
         model.with(|state| state.cpu.insert(at, elsewhere));
         let mut cursor = Cursor::default();
-        let found =
-            outline.audit_devices(&mut model.clone(), &mut cursor, 1 << 16, |_, _, _, _| true);
+        let found = outline.audit_devices(&mut model.clone(), &mut cursor, 1 << 16, |_, _| true);
         assert_eq!(found, Err(Finding::Bus { bus: bus as u8, entry: elsewhere }));
-        let rest =
-            outline.audit_devices(&mut model.clone(), &mut cursor, 1 << 16, |_, _, _, _| true);
+        let rest = outline.audit_devices(&mut model.clone(), &mut cursor, 1 << 16, |_, _| true);
         assert_eq!(rest, Ok(true), "and the rest is looked at");
         model.with(|state| state.cpu.insert(at, was.unwrap_or(0)));
     }
@@ -176,11 +172,10 @@ fn a_context_table_that_the_host_didnt_make_is_named_and_not_read() {
 #[test]
 fn a_table_that_is_exchanged_amid_the_look_is_named_once() {
     let (model, mut unit) = on(CAP, ECAP);
-    unit.attach(bdf(0x120), DomainId(3), ROOT, 4).unwrap();
+    unit.attach(bdf(0x120), domain(3, ROOT, 4)).unwrap();
     let (outline, mut cursor) = (unit.outline(), Cursor::default());
-    let mut look = |entries| {
-        outline.audit_devices(&mut model.clone(), &mut cursor, entries, |_, _, _, _| true)
-    };
+    let mut look =
+        |entries| outline.audit_devices(&mut model.clone(), &mut cursor, entries, |_, _| true);
     // All of bus 0 counts as one, then six functions of bus 1.
     assert_eq!(look(7), Ok(false));
     let at = model.with(|state| state.rtaddr + 16);

@@ -11,7 +11,7 @@ mod unit;
 
 use super::registers::*;
 use super::*;
-use crate::{Bdf, Delivery, DomainId, Error, InterruptRoute, Message, Remapping};
+use crate::{Bdf, Delivery, Domain, DomainId, Error, InterruptRoute, Message, Remapping};
 use model::{CAP, Done, ECAP, Model, capabilities};
 
 /// CAP.CM: caching mode.
@@ -29,6 +29,10 @@ fn on(cap: u64, ecap: u64) -> (Model, Unit<Model, Model>) {
 
 fn bdf(id: u16) -> Bdf {
     Bdf::from_requester_id(id)
+}
+
+fn domain(id: u16, root: u64, levels: u8) -> Domain {
+    Domain { id: DomainId(id), root, levels }
 }
 
 fn route(source: u16, vector: u8) -> InterruptRoute {
@@ -101,7 +105,7 @@ fn without_remapping_a_message_says_what_its_entry_says() {
     let unknown = |d: &Done| matches!(d, Done::InterruptGlobal | Done::InterruptEntry(_));
     model.with(|state| assert!(!state.done.iter().any(unknown)));
     // DMA is confined all the same.
-    unit.attach(bdf(8), DomainId(1), ROOT, 4).unwrap();
+    unit.attach(bdf(8), domain(1, ROOT, 4)).unwrap();
     assert_eq!(model.context(8).map(|c| c.root), Some(ROOT));
     model.with(|state| state.gsts &= !TE);
     assert!(unit.outline().audit_unit(&mut model.clone()).is_err());
@@ -156,7 +160,7 @@ fn memory_that_runs_out_ends_in_an_error_and_leaves_the_unit_off() {
     }
     let (model, mut unit) = on(CAP, ECAP);
     model.with(|state| state.frames_left = 0);
-    let error = unit.attach(bdf(8), DomainId(1), ROOT, 4);
+    let error = unit.attach(bdf(8), domain(1, ROOT, 4));
     assert_eq!(error, Err(Error::OutOfMemory { frames: 1 }));
 }
 
@@ -176,17 +180,17 @@ fn attaches_and_detaches() {
         let device = Bdf::new(3, 31, 7).unwrap();
         let id = device.requester_id();
         model.with(|state| state.done.clear());
-        unit.attach(device, DomainId(7), ROOT, 4).unwrap();
+        unit.attach(device, domain(7, ROOT, 4)).unwrap();
         model.assert_settled();
         let context = model.context(id).unwrap();
-        assert_eq!((context.domain, context.root, context.levels), (DomainId(7), ROOT, 4));
+        assert_eq!(context, domain(7, ROOT, 4));
         let expected: &[Done] = match cap & CM {
             0 => &[],
             _ => &[Done::ContextDevice { domain: 0, source: id }, Done::IotlbDomain(7)],
         };
         model.with(|state| assert_eq!(state.done.split_off(0), expected));
 
-        let again = unit.attach(device, DomainId(8), ROOT, 4);
+        let again = unit.attach(device, domain(8, ROOT, 4));
         assert_eq!(again, Err(Error::Attached { device }));
 
         unit.detach(device).unwrap();
@@ -201,23 +205,23 @@ fn attaches_and_detaches() {
 #[test]
 fn refuses_domains_and_page_tables_it_can_t_use() {
     let (model, mut unit) = on(CAP & !7 | 1, ECAP);
-    let mut attach = |domain, root, levels| unit.attach(bdf(8), DomainId(domain), root, levels);
-    let domain = |id| Err(Error::Domain { domain: DomainId(id), most: 63 });
-    assert_eq!(attach(0, ROOT, 4), domain(0));
-    assert_eq!(attach(64, ROOT, 4), domain(64));
+    let mut attach = |id, root, levels| unit.attach(bdf(8), domain(id, root, levels));
+    let refused = |id| Err(Error::Domain { domain: DomainId(id), most: 63 });
+    assert_eq!(attach(0, ROOT, 4), refused(0));
+    assert_eq!(attach(64, ROOT, 4), refused(64));
     assert_eq!(attach(1, ROOT, 5), Err(Error::Levels { levels: 5, sagaw: 6 }));
     assert_eq!(attach(1, ROOT + 8, 4), Err(Error::Root { root: ROOT + 8 }));
     assert_eq!(attach(1, 1 << 52, 4), Err(Error::Root { root: 1 << 52 }));
     assert_eq!(model.context(8), None);
     assert_eq!(attach(63, ROOT, 3), Ok(()));
-    assert_eq!(unit.flush(DomainId(0), Range::All), domain(0));
+    assert_eq!(unit.flush(DomainId(0), Range::All), refused(0));
 }
 
 #[test]
 fn an_attachment_whose_invalidation_fails_is_undone() {
     let (model, mut unit) = on(CAP | CM, ECAP);
     model.with(|state| state.queue_deaf = true);
-    assert!(unit.attach(bdf(8), DomainId(1), ROOT, 4).is_err());
+    assert!(unit.attach(bdf(8), domain(1, ROOT, 4)).is_err());
     assert_eq!(model.context(8), None);
 }
 

@@ -3,10 +3,10 @@
 //! what isn't written back where it doesn't snoop, and panics when the driver breaks the protocol.
 
 use crate::vtd::capabilities::Capabilities;
-use crate::vtd::context::Context;
+use crate::vtd::context;
 use crate::vtd::interrupt;
 use crate::vtd::registers::*;
-use crate::{DomainId, InterruptRoute};
+use crate::{Domain, InterruptRoute};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
@@ -103,8 +103,10 @@ impl Model {
     }
 
     /// What the unit would do with the device's DMA now, straight from the tables.
-    pub fn context(&self, source: u16) -> Option<Context> {
-        self.with(|state| state.context(source).and_then(|(low, high)| Context::decode(low, high)))
+    pub fn context(&self, source: u16) -> Option<Domain> {
+        self.with(|state| {
+            state.context(source).and_then(|(low, high)| context::decode((low, high)))
+        })
     }
 
     pub fn irte(&self, index: u16) -> Option<InterruptRoute> {
@@ -126,8 +128,8 @@ impl Model {
             }
             let attached: BTreeSet<u16> = (state.contexts.keys())
                 .filter_map(|source| state.context(*source))
-                .filter_map(|(low, high)| Context::decode(low, high))
-                .map(|context| context.domain.0)
+                .filter_map(|(low, high)| context::decode((low, high)))
+                .map(|context| context.id.0)
                 .collect();
             assert!(state.domains.is_subset(&attached), "translations of a gone domain are cached");
         });
@@ -196,8 +198,8 @@ impl State {
 
     fn cache_context(&mut self, source: u16) {
         let entry = normal(self.context(source).unwrap_or((0, 0)));
-        if let Some(context) = Context::decode(entry.0, entry.1) {
-            self.domains.insert(context.domain.0);
+        if let Some(context) = context::decode(entry) {
+            self.domains.insert(context.id.0);
         } else if !self.caching_mode() {
             return;
         }
@@ -302,8 +304,8 @@ impl State {
                 none(low & !0xFFFF_FFFF_003F | high);
                 let source = (low >> 32) as u16;
                 if let Some(cached) = self.contexts.get_mut(&source) {
-                    let tag = |entry: &(u64, u64)| Context::decode(entry.0, entry.1);
-                    cached.retain(|entry| tag(entry).map_or(0, |c| c.domain.0) != domain);
+                    let tag = |entry: &(u64, u64)| context::decode(*entry);
+                    cached.retain(|entry| tag(entry).map_or(0, |c| c.id.0) != domain);
                 }
                 self.cache_context(source);
                 Done::ContextDevice { domain, source }
@@ -353,8 +355,8 @@ impl State {
         };
         // What contexts are cached may be translated by at any moment.
         let entries = self.contexts.values().flatten();
-        let contexts = entries.filter_map(|entry| Context::decode(entry.0, entry.1));
-        self.domains.extend(contexts.map(|Context { domain: DomainId(id), .. }| id));
+        let contexts = entries.filter_map(|entry| context::decode(*entry));
+        self.domains.extend(contexts.map(|domain| domain.id.0));
         self.done.push(done);
     }
 }

@@ -1,10 +1,10 @@
 //! Encodings that must survive a round trip, and what must hold after any calls in any order.
 
 use super::model::{CAP, ECAP};
-use super::{C, CM, ROOT, bdf, on, route};
+use super::{C, CM, ROOT, bdf, domain, on, route};
 use crate::vtd::unit::{Pages, pages};
 use crate::vtd::{Range, context, interrupt, ioapic_entry, message};
-use crate::{Delivery, DomainId, InterruptRoute, Message};
+use crate::{Delivery, InterruptRoute, Message};
 use proptest::prelude::*;
 
 proptest! {
@@ -18,10 +18,10 @@ proptest! {
     }
 
     #[test]
-    fn contexts_survive_encoding(domain: u16, frame in 0u64..1 << 40, levels in 3u8..=5) {
-        let context = context::Context { domain: DomainId(domain), root: frame << 12, levels };
-        let (low, high) = context.encode();
-        prop_assert_eq!(context::Context::decode(low, high), Some(context));
+    fn contexts_survive_encoding(id: u16, frame in 0u64..1 << 40, levels in 3u8..=5) {
+        let context = domain(id, frame << 12, levels);
+        let entry = context::encode(context);
+        prop_assert_eq!(context::decode(entry), Some(context));
     }
 
     #[test]
@@ -69,7 +69,7 @@ proptest! {
             let (n, index) = (usize::from(device), first + device % 4);
             match step {
                 0 => {
-                    let result = unit.attach(bdf(source), DomainId(domain), ROOT, 3);
+                    let result = unit.attach(bdf(source), super::domain(domain, ROOT, 3));
                     prop_assert_eq!(result.is_ok(), attached[n].is_none());
                     attached[n] = attached[n].or(Some(domain));
                 }
@@ -88,7 +88,7 @@ proptest! {
                 }
             }
             model.assert_settled();
-            let context = model.context(source).map(|context| context.domain.0);
+            let context = model.context(source).map(|context| context.id.0);
             prop_assert_eq!(context, attached[n]);
             prop_assert_eq!(model.irte(index), routed[usize::from(device % 4)]);
         }

@@ -1,7 +1,7 @@
 //! The queue: what ends it, what a device does to it, and that it goes round.
 
 use super::model::{CAP, Done, ECAP, capabilities};
-use super::{ROOT, bdf, on, route};
+use super::{ROOT, bdf, domain, on, route};
 use crate::vtd::Range;
 use crate::vtd::queue::Invalidation;
 use crate::vtd::registers::{FSTS_STICKY, ICE, IQE, ITE, PFO};
@@ -11,7 +11,7 @@ use crate::{DomainId, Error, Request};
 fn after_a_failed_invalidation_nothing_is_begun_any_more() {
     for failure in [0, IQE] {
         let (model, mut unit) = on(CAP, ECAP);
-        unit.attach(bdf(8), DomainId(1), ROOT, 4).unwrap();
+        unit.attach(bdf(8), domain(1, ROOT, 4)).unwrap();
         let index = unit.allocate_irtes(1).unwrap();
         unit.set_irte(index, route(8, 0x40)).unwrap();
         model.with(|state| match failure {
@@ -26,7 +26,7 @@ fn after_a_failed_invalidation_nothing_is_begun_any_more() {
         assert_eq!(model.context(8), None, "the entry itself is gone");
         // Even when the unit comes to itself again.
         model.with(|state| (state.queue_deaf, state.queue_fails, state.fsts) = (false, false, 0));
-        assert_eq!(unit.attach(bdf(8), DomainId(2), ROOT, 4), Err(error));
+        assert_eq!(unit.attach(bdf(8), domain(2, ROOT, 4)), Err(error));
         assert_eq!(unit.detach(bdf(8)), Err(error));
         assert_eq!(unit.flush(DomainId(1), Range::All), Err(error));
         assert_eq!(unit.flush(DomainId(1), Range::Bytes { address: 0, bytes: 0 }), Err(error));

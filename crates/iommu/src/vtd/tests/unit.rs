@@ -2,7 +2,7 @@
 //! it.
 
 use super::model::{CAP, ECAP, Model};
-use super::{C, ROOT, bdf, route};
+use super::{C, ROOT, bdf, domain, route};
 use crate::audit::{Cursor, Entry, Finding};
 use crate::vtd::registers::{FECTL_IM, PFO, TE};
 use crate::{
@@ -35,8 +35,8 @@ fn it_says_what_the_unit_can_do() {
 #[test]
 fn devices_are_attached_and_routed() {
     let (model, mut unit) = on(CAP, ECAP, Remapping::On);
-    unit.attach(bdf(8), DomainId(3), ROOT, 4).unwrap();
-    assert_eq!(model.context(8).map(|c| (c.domain, c.root)), Some((DomainId(3), ROOT)));
+    unit.attach(bdf(8), domain(3, ROOT, 4)).unwrap();
+    assert_eq!(model.context(8).map(|c| (c.id, c.root)), Some((DomainId(3), ROOT)));
     let indices = [4, 1, 1].map(|count| unit.allocate_irtes(bdf(8), count).unwrap());
     assert_eq!(indices, [0, 4, 5]);
     let index = indices[2];
@@ -81,7 +81,7 @@ fn faults_come_through() {
 #[test]
 fn its_tables_are_looked_over() {
     let (model, mut unit) = on(CAP, ECAP, Remapping::On);
-    unit.attach(bdf(0x120), DomainId(3), ROOT, 4).unwrap();
+    unit.attach(bdf(0x120), domain(3, ROOT, 4)).unwrap();
     let index = unit.allocate_irtes(bdf(0x120), 1).unwrap();
     unit.set_irte(index, route(0x120, 0x41)).unwrap();
     let (outline, mut mem) = (unit.outline(), model.clone());
@@ -99,7 +99,7 @@ fn its_tables_are_looked_over() {
     assert_eq!(of.to_string(), "interrupt entry 5 of device 01:04.0");
     let mut mem = model.clone();
     let mut devices = |entries, right: bool| {
-        outline.audit_devices(&mut mem, &mut Cursor::default(), entries, |_, _, _, _| right)
+        outline.audit_devices(&mut mem, &mut Cursor::default(), entries, |_, _| right)
     };
     assert_eq!((devices(1 << 16, true), devices(255, true)), (Ok(true), Ok(false)));
     assert!(matches!(devices(1 << 16, false), Err(Finding::Domain { .. })));

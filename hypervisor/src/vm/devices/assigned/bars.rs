@@ -82,11 +82,9 @@ impl PciBus {
         if let Some(m) = &mut d.msix {
             match m.layout.region(bar as u8, offset, size) {
                 Region::Table(at) => {
-                    let changed = m.table.write(at, size, value);
-                    return Some(
-                        changed
-                            .map_or(Ok(()), |entry| self.update_source(board, here, index, entry)),
-                    );
+                    let Some(entry) = m.table.write(at, size, value) else { return Some(Ok(())) };
+                    let routed = self.route_source(board, here, index, entry);
+                    return Some(routed.and_then(|()| self.note_sources(board, here)));
                 }
                 Region::PendingBits => return Some(Ok(())),
                 Region::Device => {}

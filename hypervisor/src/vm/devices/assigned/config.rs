@@ -46,6 +46,11 @@ impl Device for PciBus {
             return Ok(());
         }
         match self.config.write_data((port - DATA) as u8, size, value) {
+            // The rest follows when the reset is through.
+            Some((index, actions)) if actions.contains(Actions::RESET) => {
+                here.reset_then(index, actions);
+                Ok(())
+            }
             Some((index, actions)) => self.follow(board, here, index, actions).map_err(Stop::Fault),
             None => Ok(()),
         }
@@ -100,24 +105,8 @@ impl PciBus {
         })
     }
 
-    /// Follows what a configuration write changed.
-    fn follow(
-        &mut self,
-        board: &mut Board,
-        here: &mut Here,
-        index: usize,
-        actions: Actions,
-    ) -> Result<(), Fault> {
-        if actions.contains(Actions::RESET) {
-            // The rest follows when that is through.
-            here.reset_then(index, actions);
-            return Ok(());
-        }
-        self.follow_on(board, here, index, actions)
-    }
-
     /// What follows a configuration write, a reset apart.
-    pub fn follow_on(
+    pub fn follow(
         &mut self,
         board: &mut Board,
         here: &mut Here,

@@ -15,18 +15,8 @@ use routing::rebind;
 use virtual_pc::pci::Msi;
 
 impl PciBus {
-    /// Brings one interrupt source in line with what the guest wrote.
-    pub(super) fn update_source(
-        &mut self,
-        board: &mut Board,
-        here: &mut Here,
-        index: usize,
-        source: usize,
-    ) -> Result<(), Fault> {
-        self.route_source(board, here, index, source)?;
-        self.note_sources(board, here)
-    }
-
+    /// Brings one interrupt source in line with what the guest wrote. To be followed by
+    /// [`PciBus::note_sources`].
     pub(super) fn route_source(
         &mut self,
         board: &mut Board,
