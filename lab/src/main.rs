@@ -2,7 +2,7 @@
 //! tests, fuzzing, soaks. Users see them as commands of `exitless`.
 #![forbid(unsafe_code)]
 
-mod aside;
+mod background;
 mod bench;
 mod cmdline;
 mod elf;

@@ -1,7 +1,11 @@
 //! `exitless test`: everything that says whether this checkout is sound, step by
 //! step, with the time each took.
 
-use crate::{aside::Aside, bench, elf, fuzz, imports, selftest, summary::Summary};
+use crate::{
+    background::{self, Ended, Job},
+    bench, elf, fuzz, imports, selftest,
+    summary::Summary,
+};
 use anyhow::{Result, bail};
 use exitless::context::Context;
 use std::{
@@ -19,7 +23,9 @@ const BARE_METAL: [&str; 4] = ["hypervisor", "machine", "kernels", "hostile"];
 const MIRI: [&str; 5] = ["ledger", "proto", "delivery", "schedule", "loader"];
 /// Crates whose atomics loom can take the place of.
 const LOOM: [&str; 2] = ["mailbox", "routing"];
+const LOOM_STEP: &str = "loom on mailboxes, shared cores and routes";
 const MIRI_STEP: &str = "Miri on the crates that fit";
+const FUZZ_BUILD_STEP: &str = "the fuzz targets, linked";
 /// Seconds for each of the fuzz targets.
 const FUZZ_SECONDS: u64 = 4;
 /// How many changes to each crate are tried.
@@ -46,17 +52,17 @@ pub struct Args {
 pub fn test(args: &Args, cx: &Context) -> Result<ExitCode> {
     let (summary, start) = (Summary::default(), Instant::now());
     let mut steps = Steps { cx, quick: args.quick, summary };
-    let mut miri = None;
     if args.only.is_none() {
         steps.host()?;
-        miri = steps.start_miri()?;
         steps.bare_metal()?;
-    }
-    steps.emulated(args.only.as_deref())?;
-    if args.only.is_none() {
-        steps.end_miri(miri)?;
+        // They take one core, and hardly any of it while the emulator wants both.
+        let jobs = steps.beside()?;
+        let ((), ended) = background::beside(cx, &jobs, || steps.emulated(None))?;
+        ended.into_iter().for_each(|ended| steps.ended_beside(ended));
         steps.fuzz()?;
         steps.bench()?;
+    } else {
+        steps.emulated(args.only.as_deref())?;
     }
     if args.long {
         steps.mutants()?;
@@ -88,13 +94,28 @@ impl Steps<'_> {
             Ok((judged(wrong.is_empty()), wrong))
         })?;
         self.fuzz_crate()?;
-        self.cargo("unit and property tests", &["test", "--no-fail-fast"])?;
-        self.loom()
+        self.cargo("unit and property tests", &["test", "--no-fail-fast"])
+    }
+
+    /// What takes minutes and nothing of the machine but a core: loom, Miri, and the fuzz targets'
+    /// build.
+    fn beside(&mut self) -> Result<Vec<Job>> {
+        let mut jobs = vec![self.loom()];
+        jobs.extend(self.miri()?);
+        if !self.quick && fuzz::missing(self.cx).is_none() {
+            jobs.push(Job { name: FUZZ_BUILD_STEP, command: fuzz::build_command(self.cx) });
+        }
+        Ok(jobs)
+    }
+
+    fn ended_beside(&mut self, ended: Ended) {
+        let outcome = (results(&ended.output, ended.status.success()), ended.output);
+        self.ended(ended.name, ended.took, outcome);
     }
 
     /// What cores do to each other, in every order within a bound. The atomics are loom's, so that
     /// all of it is built apart.
-    fn loom(&mut self) -> Result<()> {
+    fn loom(&self) -> Job {
         let mut cargo = self.cx.cargo();
         cargo.args(["test", "--no-fail-fast", "--lib"]);
         cargo.args(LOOM.iter().flat_map(|p| ["-p", p]));
@@ -102,7 +123,7 @@ impl Steps<'_> {
         cargo.env("CARGO_TARGET_DIR", self.cx.target.join("loom"));
         // Most of it is work: without optimisation it takes four times as long.
         cargo.env("CARGO_PROFILE_DEV_OPT_LEVEL", "2");
-        self.step("loom on mailboxes, shared cores and routes", || capture(cargo))
+        Job { name: LOOM_STEP, command: cargo }
     }
 
     /// The fuzz targets are a workspace of their own, which needs C++ only to be linked.
@@ -177,8 +198,8 @@ impl Steps<'_> {
         self.step("changes to the crates", || capture(own))
     }
 
-    /// Miri uses one core for minutes, and only that: it runs beside the emulator's tests.
-    fn start_miri(&mut self) -> Result<Option<Aside>> {
+    /// Nothing, where there is no Miri.
+    fn miri(&mut self) -> Result<Option<Job>> {
         if self.quick {
             self.skip(MIRI_STEP, "--quick leaves it out")?;
             return Ok(None);
@@ -196,15 +217,7 @@ impl Steps<'_> {
         command.current_dir(&self.cx.root).env("CARGO_TARGET_DIR", self.cx.target.join("miri"));
         // Property tests ask the system for time and files, and each case takes seconds.
         command.env("MIRIFLAGS", "-Zmiri-disable-isolation").env("PROPTEST_CASES", "2");
-        Aside::start(&command).map(Some)
-    }
-
-    fn end_miri(&mut self, miri: Option<Aside>) -> Result<()> {
-        let Some(miri) = miri else { return Ok(()) };
-        let ended = miri.wait(self.cx)?;
-        let outcome = (results(&ended.output, ended.status.success()), ended.output);
-        self.ended(MIRI_STEP, ended.took, outcome);
-        Ok(())
+        Ok(Some(Job { name: MIRI_STEP, command }))
     }
 
     fn cargo(&mut self, name: &str, args: &[&str]) -> Result<()> {

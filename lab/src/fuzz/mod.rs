@@ -168,14 +168,20 @@ pub fn run(cx: &Context, names: &[String], seconds: u64) -> Result<Vec<Outcome>>
     Ok(outcomes)
 }
 
-fn build(cx: &Context) -> Result<()> {
-    say("exitless: building the fuzz targets");
+/// What builds the targets.
+pub fn build_command(cx: &Context) -> Command {
     let mut cargo = cx.cargo();
     // Safe Rust leaves nothing for a sanitizer to find, and without one the stable toolchain will
     // do.
     cargo.args(["fuzz", "build", "--sanitizer", "none", "--target-dir"]);
-    cargo.arg(target::folder(cx)).current_dir(cx.root.join("fuzz")).stdin(Stdio::null());
-    let built = cargo.output().context("cargo can't be started")?;
+    cargo.arg(target::folder(cx)).current_dir(cx.root.join("fuzz"));
+    cargo
+}
+
+fn build(cx: &Context) -> Result<()> {
+    say("exitless: building the fuzz targets");
+    let built =
+        build_command(cx).stdin(Stdio::null()).output().context("cargo can't be started")?;
     if cx.interrupted() {
         bail!("stopped");
     }

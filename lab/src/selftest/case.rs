@@ -91,14 +91,14 @@ impl Case {
     }
 
     /// Whether it must have the machine that tests run on for itself: several CPUs of it are busy
-    /// at once, guests take turns on one, or its run is measured.
+    /// at once, turns on a shared core are timed, or its run is measured.
     pub fn is_alone(&self) -> bool {
-        let busy = self.guests.iter().filter(|g| g.tests != HEARTBEAT);
-        let measured = !self.windows.is_empty()
-            || matches!(self.machine, Special::Watched | Special::Attacked);
-        measured
-            || busy.map(|g| g.cpus).sum::<u32>() > 1
-            || self.guests.iter().any(|g| g.cores != Cores::Next)
+        let measured = !self.windows.is_empty() || self.machine == Special::Watched;
+        let timed = self.slice_us != plan::DEFAULT_SLICE;
+        let busy = self.guests.iter().filter(|g| g.tests != HEARTBEAT && g.cores != Cores::First);
+        let cores = busy.map(|g| if g.cores == Cores::One { 1 } else { g.cpus }).sum::<u32>();
+        // An attacker waits for what the victim does most of the time.
+        measured || timed || (cores > 1 && self.machine != Special::Attacked)
     }
 }
 

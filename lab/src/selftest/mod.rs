@@ -3,7 +3,7 @@
 //! beside attackers, and old and new kernels.
 //!
 //! Guarantees: [`AT_ONCE`] machines run at a time at most, and one alone where several of its CPUs
-//! are busy or where its run is measured; a case that fails shows why, with the consoles and the
+//! are busy, where its run is measured or its turns are timed; a case that fails shows why, with the consoles and the
 //! log; a case that hangs is stopped and fails. The same kernel runs on the bare machine too: what
 //! it asserts there is what guests must see.
 
@@ -26,6 +26,7 @@ mod timers;
 mod topology;
 mod trusting;
 mod verdict;
+mod workers;
 
 use crate::summary::Summary;
 use anyhow::{Result, bail};
@@ -33,15 +34,9 @@ use case::{Case, Outcome, Special};
 use exitless::context::Context;
 use kernel::Kernel;
 pub use names::named;
-use std::{
-    panic::resume_unwind,
-    sync::atomic::{AtomicUsize, Ordering},
-    thread,
-    time::Instant,
-};
+use std::time::Instant;
+use workers::{AT_ONCE, side_by_side};
 
-/// How many machines run side by side that keep one CPU busy each.
-const AT_ONCE: usize = 2;
 /// Lines of the hypervisor's log shown after a failure.
 const LOG_LINES: usize = 40;
 
@@ -72,30 +67,8 @@ pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
         ..Summary::default()
     };
     let (alone, beside): (Vec<_>, Vec<_>) = cases.iter().partition(|c| c.is_alone());
-    for (part, workers) in [(beside, AT_ONCE), (alone, 1)] {
-        let next = AtomicUsize::new(0);
-        let work = || {
-            let mut summary = Summary::default();
-            while let Some(case) = part.get(next.fetch_add(1, Ordering::Relaxed))
-                && !cx.interrupted()
-            {
-                summary += one(case, &kernel, cx);
-            }
-            summary
-        };
-        thread::scope(|scope| {
-            let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-            for worker in workers {
-                match worker.join() {
-                    Ok(part) => summary += part,
-                    Err(panic) => resume_unwind(panic),
-                }
-            }
-        });
-        if cx.interrupted() {
-            bail!("stopped");
-        }
-    }
+    summary += side_by_side(cx, &beside, AT_ONCE, |case| Ok(one(case, &kernel, cx)))?;
+    summary += side_by_side(cx, &alone, 1, |case| Ok(one(case, &kernel, cx)))?;
     summary += table::run(cx, &kernels, only.is_none())?;
     Ok(summary)
 }

@@ -4,7 +4,10 @@
 //!
 //! Guarantees: the table in the docs is what the last whole run saw; nobody types it.
 
-use super::names::named;
+use super::{
+    names::named,
+    workers::{AT_ONCE, side_by_side},
+};
 use crate::{bench, cmdline::LINUX, summary::Summary};
 use anyhow::{Context as _, Result, bail};
 use exitless::{
@@ -24,6 +27,7 @@ use std::{
     ops::ControlFlow,
     path::{Path, PathBuf},
     process::Command,
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -89,21 +93,21 @@ pub fn run(cx: &Context, chosen: &[(&'static str, Shape)], all: bool) -> Result<
     }
     let root = cx.root.join("build/guest-table");
     bench::recipe(&cx.root.join("guests/linux/table/build"), &root)?;
-    let mut cells = HashMap::new();
-    for &(kernel, shape) in chosen {
+    let cells = Mutex::new(HashMap::new());
+    summary += side_by_side(cx, chosen, AT_ONCE, |&(kernel, shape)| {
         let start = Instant::now();
         let failed = boot(cx, &root.join(kernel), shape).err();
         if cx.interrupted() {
             bail!("stopped");
         }
-        let word = if failed.is_none() { "ok" } else { "FAIL" };
-        println!("{word:5} {:34} {:6.1} s", name(kernel, shape), start.elapsed().as_secs_f64());
-        if let Some(error) = &failed {
-            println!("      {error:#}");
-        }
-        summary += Summary::one(&name(kernel, shape), failed.is_none());
+        let (word, name) = (if failed.is_none() { "ok" } else { "FAIL" }, name(kernel, shape));
+        let why = failed.as_ref().map(|error| format!("\n      {error:#}")).unwrap_or_default();
+        println!("{word:5} {name:34} {:6.1} s{why}", start.elapsed().as_secs_f64());
+        let mut cells = cells.lock().unwrap_or_else(PoisonError::into_inner);
         cells.insert((kernel, shape.column()), failed.is_none());
-    }
+        Ok(Summary::one(&name, failed.is_none()))
+    })?;
+    let cells = cells.into_inner().unwrap_or_else(PoisonError::into_inner);
     if all {
         write(&cx.root.join("docs/kernels.md"), &table(&root, &cells)?)?;
     }
