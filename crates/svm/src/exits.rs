@@ -4,7 +4,7 @@ use crate::events;
 use crate::vmcb::{Vmcb, exit};
 use crate::{Features, emulator};
 use delivery::{Event, Raised};
-use vendor::Exit;
+use vendor::{Exit, PortAccess};
 
 const INVALID_TSS: u32 = 10;
 const NOT_PRESENT: u32 = 11;
@@ -43,9 +43,11 @@ pub fn decode(v: &mut Vmcb, features: &Features, in_service: impl Fn(u8) -> bool
             }
         }
         exit::IOIO => Exit::Io {
-            port: (info1 >> 16) as u16,
-            size: (info1 >> 4 & 7) as u8,
-            input: info1 & 1 != 0,
+            access: PortAccess {
+                port: (info1 >> 16) as u16,
+                size: (info1 >> 4 & 7) as u8,
+                input: info1 & 1 != 0,
+            },
             string: info1 & 0b1100 != 0,
             next: info2,
         },

@@ -2,6 +2,17 @@
 
 use delivery::{Event, Raised};
 
+/// An access to I/O ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortAccess {
+    /// First port.
+    pub port: u16,
+    /// Bytes: 1, 2 or 4.
+    pub size: u8,
+    /// IN rather than OUT.
+    pub input: bool,
+}
+
 /// Why the guest was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -29,12 +40,8 @@ pub enum Exit {
     },
     /// IN or OUT.
     Io {
-        /// First port.
-        port: u16,
-        /// Bytes: 1, 2 or 4.
-        size: u8,
-        /// IN rather than OUT.
-        input: bool,
+        /// What it accesses.
+        access: PortAccess,
         /// INS or OUTS, or IN or OUT with a repeat prefix.
         string: bool,
         /// Address of the next instruction.

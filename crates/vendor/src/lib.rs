@@ -23,7 +23,7 @@ pub mod xsave;
 
 use core::sync::atomic::AtomicU32;
 use delivery::{Event, Mode};
-pub use exit::Exit;
+pub use exit::{Exit, PortAccess};
 use paging::walk::Paging;
 pub use start::Start;
 

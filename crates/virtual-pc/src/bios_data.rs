@@ -4,7 +4,7 @@
 //! the extension starts where conventional memory ends. No BIOS service stands behind it: what a
 //! BIOS would count or change while it runs (ticks, keys, disks) is zero.
 
-use crate::ports::UART_BASE;
+use crate::uart;
 
 /// Where the data area is.
 pub const AT: u64 = 0x400;
@@ -31,7 +31,7 @@ const INSTALLED: u16 = 1 << 1 | 1 << 9;
 pub const fn area() -> [u8; SIZE] {
     let mut area = [0; SIZE];
     let words = [
-        (COM1, UART_BASE),
+        (COM1, uart::BASE),
         (EXTENSION_SEGMENT, (EXTENSION_AT >> 4) as u16),
         (EQUIPMENT, INSTALLED),
         (CONVENTIONAL, (EXTENSION_AT >> 10) as u16),

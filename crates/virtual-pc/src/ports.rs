@@ -1,73 +1,69 @@
-//! Which emulated device an I/O port access belongs to.
+//! I/O ports: which of them a device has, for accesses of which sizes.
 //!
-//! Guarantees that every (port, size) has exactly one answer. Byte-wide devices
-//! claim byte accesses only; a wider access to them is unclaimed, not split.
+//! Each device's module lists its own. Guarantees that no access belongs to two of them. Byte-wide
+//! devices have byte accesses only; a wider access to them is nobody's, not split.
 
-/// First port of the console UART.
-pub const UART_BASE: u16 = 0x3F8;
+use core::ops::RangeInclusive;
 
-/// The register that a port access reaches.
+/// Sizes of accesses: bits 0, 1 and 2 for 1, 2 and 4 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Port {
-    /// The UART's register at this offset (0 to 7).
-    Uart(u8),
-    /// 0x70: index of the CMOS register.
-    RtcIndex,
-    /// 0x71: the CMOS register chosen.
-    RtcData,
-    /// 0xCF8: the PCI configuration address; 32-bit accesses only.
-    PciAddress,
-    /// 0xCFC to 0xCFF: PCI configuration data at this byte offset (0 to 3).
-    PciData(u8),
-    /// 0x600: ACPI sleep control.
-    SleepControl,
-    /// 0x601: ACPI sleep status.
-    SleepStatus,
-    /// 0x604: the FADT's reset register.
-    Reset,
-    /// 0xCF9: the chipset's reset control; byte accesses only.
-    ResetControl,
-    /// 0x64: the keyboard controller's command port, of which only "reset" is there.
-    KeyboardCommand,
-    /// 0xF4: ends the VM with a code, for tests.
-    DebugExit,
-    /// 0x40 to 0x42: counters of an interval timer that isn't there; they read zero. Ones would
-    /// pass for a counter that is just starting, and Linux would wait for it to move.
-    AbsentCounter,
-    /// 0x80: written by firmware to show how far it is, and by kernels to pass a microsecond.
-    Delay,
-    /// Nobody's: reads give [`unclaimed`], writes are ignored.
-    Unclaimed,
+pub struct Sizes(u8);
+
+impl Sizes {
+    /// Bytes only.
+    pub const BYTE: Sizes = Sizes(1);
+    /// Words of 32 bits only.
+    pub const DWORD: Sizes = Sizes(4);
+    /// 1, 2 or 4 bytes.
+    pub const ALL: Sizes = Sizes(7);
+
+    const fn contains(self, size: u8) -> bool {
+        size.is_power_of_two() && self.0 & size != 0
+    }
 }
 
-impl Port {
-    /// Something answers: a guest that reads it again and again, or writes, doesn't wait in vain.
-    pub const fn answers(self, read: bool) -> bool {
+/// Which accesses something answers: a guest that repeats one of the others waits in vain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answers {
+    /// Reads and writes.
+    All,
+    /// Writes alone.
+    Writes,
+    /// None: reads give a value of their own all the same.
+    None,
+}
+
+impl Answers {
+    /// Is a read answered, or a write?
+    pub const fn to(self, read: bool) -> bool {
         match self {
-            Self::Unclaimed | Self::AbsentCounter => false,
-            Self::KeyboardCommand => !read,
-            _ => true,
+            Self::All => true,
+            Self::Writes => !read,
+            Self::None => false,
         }
     }
 }
 
-/// Who answers an access of `size` bytes at `port`.
-pub const fn route(port: u16, size: u8) -> Port {
-    match (port, size) {
-        (0x3F8..=0x3FF, 1) => Port::Uart((port - UART_BASE) as u8),
-        (0x40..=0x42, 1) => Port::AbsentCounter,
-        (0x70, 1) => Port::RtcIndex,
-        (0x71, 1) => Port::RtcData,
-        (0xCF8, 4) => Port::PciAddress,
-        (0xCF9, 1) => Port::ResetControl,
-        (0xCFC..=0xCFF, 1 | 2 | 4) => Port::PciData((port - 0xCFC) as u8),
-        (0x600, 1) => Port::SleepControl,
-        (0x601, 1) => Port::SleepStatus,
-        (0x604, 1) => Port::Reset,
-        (0x64, 1) => Port::KeyboardCommand,
-        (0x80, 1) => Port::Delay,
-        (0xF4, 1 | 2 | 4) => Port::DebugExit,
-        _ => Port::Unclaimed,
+/// Ports of one device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ports {
+    /// Accesses that begin there,
+    pub ports: RangeInclusive<u16>,
+    /// and are of these sizes.
+    pub sizes: Sizes,
+    /// Which of them are answered.
+    pub answers: Answers,
+}
+
+impl Ports {
+    /// Ports for accesses of these sizes, all of them answered.
+    pub const fn new(ports: RangeInclusive<u16>, sizes: Sizes) -> Self {
+        Ports { ports, sizes, answers: Answers::All }
+    }
+
+    /// Is an access of `size` bytes at `port` the device's?
+    pub fn contain(&self, port: u16, size: u8) -> bool {
+        self.ports.contains(&port) && self.sizes.contains(size)
     }
 }
 
@@ -83,57 +79,43 @@ pub const fn unclaimed(size: u8) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{pci, power, rtc, uart};
 
-    #[test]
-    fn the_address_register_and_the_reset_control_overlap_by_size() {
-        assert_eq!(route(0xCF8, 4), Port::PciAddress);
-        assert_eq!(route(0xCF9, 1), Port::ResetControl);
-        // Linux writes 1 to 0xCFB before it looks for mechanism 1.
-        assert_eq!(route(0xCFB, 1), Port::Unclaimed);
-        assert_eq!(route(0xCF9, 4), Port::Unclaimed);
-    }
-
-    #[test]
-    fn every_port_and_size_is_answered_and_offsets_stay_in_range() {
-        for port in 0..=u16::MAX {
-            for size in 0..=u8::MAX {
-                match route(port, size) {
-                    Port::Uart(o) => assert!(size == 1 && o < 8 && port == 0x3F8 + u16::from(o)),
-                    Port::PciData(o) => assert!(o < 4 && port == 0xCFC + u16::from(o)),
-                    _ => {}
-                }
-            }
-        }
+    /// The ports of each device.
+    fn devices() -> [(&'static str, Vec<Ports>); 4] {
+        [
+            ("uart", vec![uart::PORTS]),
+            ("rtc", vec![rtc::PORTS]),
+            ("pci", pci::PORTS.to_vec()),
+            ("power", power::ports().collect()),
+        ]
     }
 
     #[test]
     fn each_port_is_where_a_pc_has_it() {
-        let named = |port: u16, size: u8| match port {
-            0x3F8..=0x3FF if size == 1 => Port::Uart(port as u8 & 7),
-            0xCFC..=0xCFF if matches!(size, 1 | 2 | 4) => Port::PciData(port as u8 & 3),
-            0xF4 if matches!(size, 1 | 2 | 4) => Port::DebugExit,
-            0xCF8 if size == 4 => Port::PciAddress,
-            _ if size != 1 => Port::Unclaimed,
-            0x40..=0x42 => Port::AbsentCounter,
-            0x64 => Port::KeyboardCommand,
-            0x70 => Port::RtcIndex,
-            0x71 => Port::RtcData,
-            0x80 => Port::Delay,
-            0x600 => Port::SleepControl,
-            0x601 => Port::SleepStatus,
-            0x604 => Port::Reset,
-            0xCF9 => Port::ResetControl,
-            _ => Port::Unclaimed,
+        let named = |port: u16, size: u8| match (port, size) {
+            (0x3F8..=0x3FF, 1) => vec!["uart"],
+            (0x70 | 0x71, 1) => vec!["rtc"],
+            // Linux writes 1 to 0xCFB before it looks for mechanism 1.
+            (0xCF8, 4) | (0xCFC..=0xCFF, 1 | 2 | 4) => vec!["pci"],
+            (0x40..=0x42 | 0x64 | 0x600 | 0x601 | 0x604 | 0xCF9, 1) => vec!["power"],
+            (0xF4, 1 | 2 | 4) => vec!["power"],
+            _ => vec![],
         };
+        let devices = devices();
         for port in 0..=u16::MAX {
             for size in 0..=8 {
-                assert_eq!(route(port, size), named(port, size), "{port:#x} {size}");
+                let of =
+                    |ports: &Vec<Ports>| ports.iter().filter(|p| p.contain(port, size)).count();
+                let found = devices.iter().flat_map(|(name, ports)| vec![*name; of(ports)]);
+                assert_eq!(found.collect::<Vec<_>>(), named(port, size), "{port:#x} {size}");
             }
         }
     }
 
     #[test]
     fn what_is_not_there_does_not_answer() {
+        let devices = devices();
         for (port, size, read, write) in [
             (0x3F8, 1, true, true),
             (0x3F8, 4, false, false),
@@ -141,14 +123,14 @@ mod tests {
             (0x40, 1, false, false),
             (0x60, 1, false, false),
             (0x64, 1, false, true),
-            (0x80, 1, true, true),
-            (0x80, 2, false, false),
             (0x604, 1, true, true),
             (0xCF8, 4, true, true),
             (0xFFFF, 1, false, false),
         ] {
-            let port = route(port, size);
-            assert_eq!((port.answers(true), port.answers(false)), (read, write), "{port:?}");
+            let mut all = devices.iter().flat_map(|(_, ports)| ports);
+            let found = all.find(|p| p.contain(port, size)).map(|p| p.answers);
+            let answers = |read| found.is_some_and(|answers| answers.to(read));
+            assert_eq!((answers(true), answers(false)), (read, write), "{port:#x}");
         }
     }
 

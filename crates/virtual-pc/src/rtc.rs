@@ -4,6 +4,15 @@
 //! no update in progress. Writes to time and control registers are ignored, no
 //! alarm or periodic interrupt ever comes, and CMOS RAM reads zero.
 
+use crate::ports::{Ports, Sizes};
+
+/// The port that chooses a register.
+pub const INDEX: u16 = 0x70;
+/// The port of the register chosen.
+pub const DATA: u16 = 0x71;
+/// Both.
+pub const PORTS: Ports = Ports::new(INDEX..=DATA, Sizes::BYTE);
+
 /// Register B: 24-hour mode; binary mode (bit 2) off, interrupts off.
 const STATUS_B: u8 = 0x02;
 /// Register A: 32768 Hz time base, 1024 Hz rate, no update in progress.
@@ -45,12 +54,12 @@ impl Rtc {
         }
     }
 
-    /// Port 0x70: chooses a register. Bit 7 would mask NMIs; it does nothing here.
+    /// [`INDEX`]: chooses a register. Bit 7 would mask NMIs; it does nothing here.
     pub fn write_index(&mut self, value: u8) {
         self.index = value & 0x7F;
     }
 
-    /// Port 0x71: the register chosen.
+    /// [`DATA`]: the register chosen.
     pub fn read_data(&self) -> u8 {
         match self.index {
             0x00 => bcd(self.seconds),

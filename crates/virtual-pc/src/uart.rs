@@ -7,6 +7,13 @@
 //! and received bytes below the trigger level count as timed out at once. Baud
 //! rate, word length, parity and break are stored, not acted upon.
 
+use crate::ports::{Ports, Sizes};
+
+/// Its first port.
+pub const BASE: u16 = 0x3F8;
+/// Its ports: one for each register.
+pub const PORTS: Ports = Ports::new(BASE..=BASE + 7, Sizes::BYTE);
+
 const DATA: u8 = 0;
 const INTERRUPT_ENABLE: u8 = 1;
 const INTERRUPT_IDENTIFICATION: u8 = 2;

@@ -19,7 +19,7 @@ use crate::vm::core_sharing::cores::{self, Members};
 use crate::vm::counters::CounterPage;
 use crate::vm::devices;
 use crate::vm::devices::assigned::{AssignedDevice, PciBus};
-use crate::vm::exits::io::physical_cpuid;
+use crate::vm::exits::cpuid::physical_cpuid;
 use crate::vm::exits::msr_state::MsrState;
 use crate::vm::guest::Guest;
 use crate::vm::interrupts::injection::delivery_mode::DeliveryMode;

@@ -4,6 +4,7 @@
 
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
+use crate::vm::devices::bus_map::Target;
 use crate::vm::here::Here;
 use crate::vm::pc::Pc;
 use crate::vm::stop::{Incident, Stop};
@@ -62,8 +63,8 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// The guest's load of at most 8 bytes from where it has no memory.
     pub(super) fn load(&mut self, address: u64, size: u8) -> u64 {
-        if self.apic.page() == Some(address & !0xFFF) {
-            return self.load_apic((address & 0xFFF) as u16, size);
+        if let Some(register) = self.apic_register(address) {
+            return self.load_apic(register, size);
         }
         let target = self.vm.bus.memory(address);
         let found = self.with_pc(|pc, here| {
@@ -84,17 +85,21 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// What an access at `address`, where the guest has no memory, counts as.
     pub(super) fn reason_at(&self, address: u64) -> Reason {
-        if self.apic.page() == Some(address & !0xFFF) {
-            return Reason::ApicPage;
+        match self.apic_register(address) {
+            Some(_) => Reason::ApicPage,
+            None => reason_of(self.vm.bus.memory(address)),
         }
-        self.vm.bus.memory(address).map_or(Reason::NestedPageFault, |target| target.reason)
+    }
+
+    /// The offset of an address in the page of the local APIC, which is the vCPU's own.
+    fn apic_register(&self, address: u64) -> Option<u16> {
+        (self.apic.page() == Some(address & !0xFFF)).then_some((address & 0xFFF) as u16)
     }
 
     /// The guest's store of at most 8 bytes to where it has no memory; gives what it counts as.
     pub(super) fn store(&mut self, address: u64, size: u8, value: u64) -> Result<Reason, Stop> {
-        let reason = self.reason_at(address);
-        if reason == Reason::ApicPage {
-            return Ok(self.store_apic((address & 0xFFF) as u16, size, value));
+        if let Some(register) = self.apic_register(address) {
+            return Ok(self.store_apic(register, size, value));
         }
         let target = self.vm.bus.memory(address);
         let mut answered = true;
@@ -112,7 +117,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         if !answered {
             self.note_unanswered(Place::Memory(address), true);
         }
-        done.map(|()| reason)
+        done.map(|()| reason_of(target))
     }
 
     /// Input for a device of the guest's has arrived.
@@ -146,4 +151,9 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
         self.with_pc(|pc, _| pc.pci_mut().end_reset(index));
     }
+}
+
+/// What an access that a device answers, or none, counts as.
+fn reason_of(target: Option<Target>) -> Reason {
+    target.map_or(Reason::NestedPageFault, |target| target.reason)
 }

@@ -69,7 +69,11 @@ fn codes_are_those_of_the_manual() {
 #[test]
 fn port_exits_tell_all_of_it() {
     // OUT 0x80, AL; INS of words at 0xCF8, repeated.
-    let io = |port, size, input, string, next| Exit::Io { port, size, input, string, next };
+    let io = |port, size, input, string, next| Exit::Io {
+        access: PortAccess { port, size, input },
+        string,
+        next,
+    };
     assert_eq!(hardware(0x7B, 0x80_0010, 0x1002), io(0x80, 1, false, false, 0x1002));
     assert_eq!(hardware(0x7B, 0x0CF8_002D, 2), io(0xCF8, 2, true, true, 2));
     assert_eq!(hardware(0x7B, 0x0CF8_0041, 2), io(0xCF8, 4, true, false, 2));

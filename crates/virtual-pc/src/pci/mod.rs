@@ -14,8 +14,16 @@ pub use bar::{Addresses, BarInfo, BarKind, IO_WINDOW, MEM32_WINDOW, MEM64_WINDOW
 pub use capabilities::MsixLayout;
 pub use function::{Actions, AssignedFunction, Msi, Unsuitable};
 
-use crate::ports::unclaimed;
+use crate::ports::{Ports, Sizes, unclaimed};
 use arrayvec::ArrayVec;
+
+/// The port of the configuration address.
+pub const ADDRESS: u16 = 0xCF8;
+/// The first port of the configuration data.
+pub const DATA: u16 = 0xCFC;
+/// The ports of both.
+pub const PORTS: [Ports; 2] =
+    [Ports::new(ADDRESS..=ADDRESS, Sizes::DWORD), Ports::new(DATA..=DATA + 3, Sizes::ALL)];
 
 /// How many functions one VM can have.
 pub const MAX_FUNCTIONS: usize = 8;
@@ -69,17 +77,17 @@ impl Bus {
         &self.functions
     }
 
-    /// Port 0xCF8, 32-bit read.
+    /// [`ADDRESS`], read.
     pub fn read_address(&self) -> u32 {
         self.address
     }
 
-    /// Port 0xCF8, 32-bit write.
+    /// [`ADDRESS`], written.
     pub fn write_address(&mut self, value: u32) {
         self.address = value & !3;
     }
 
-    /// A read of `size` bytes at port 0xCFC + `offset`. Bytes that lie beyond
+    /// A read of `size` bytes at [`DATA`] + `offset`. Bytes that lie beyond
     /// 0xCFF read as ones.
     pub fn read_data(&self, offset: u8, size: u8) -> u32 {
         let ones = unclaimed(size);
@@ -96,7 +104,7 @@ impl Bus {
         (dword >> (8 * u32::from(offset)) | beyond) & ones
     }
 
-    /// A write of `size` bytes at port 0xCFC + `offset`. Gives the index of the
+    /// A write of `size` bytes at [`DATA`] + `offset`. Gives the index of the
     /// function written and what the host must do; bytes beyond 0xCFF are ignored.
     pub fn write_data(&mut self, offset: u8, size: u8, value: u32) -> Option<(usize, Actions)> {
         let register = self.register(offset)?;

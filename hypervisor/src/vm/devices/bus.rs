@@ -11,7 +11,7 @@ use crate::vm::stop::Stop;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-pub use crate::vm::devices::bus_map::{Claim, Sizes};
+pub use crate::vm::devices::bus_map::Claim;
 
 /// A device of a guest's PC. The VM's lock is held in every call but `claims`.
 pub trait Device: Send {

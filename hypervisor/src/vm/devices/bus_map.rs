@@ -4,30 +4,14 @@
 //! Guarantees: an access has one answer, or none, by its address and size alone.
 
 use alloc::vec::Vec;
-use core::ops::{Range, RangeInclusive};
+use core::ops::Range;
 use ledger::Reason;
-
-/// Sizes of port accesses that a claim is for: bits 0, 1 and 2 for 1, 2 and 4 bytes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Sizes(u8);
-
-impl Sizes {
-    /// Bytes only.
-    pub const BYTE: Sizes = Sizes(1);
-    /// Words of 32 bits only.
-    pub const DWORD: Sizes = Sizes(4);
-    /// 1, 2 or 4 bytes.
-    pub const ALL: Sizes = Sizes(7);
-
-    fn contains(self, size: u8) -> bool {
-        self.0 & size != 0
-    }
-}
+use virtual_pc::ports::{Answers, Ports};
 
 /// Something that a device answers.
 pub enum Claim {
-    /// I/O ports, for accesses of these sizes that begin there.
-    Ports(RangeInclusive<u16>, Sizes, Reason),
+    /// I/O ports.
+    Ports(Ports, Reason),
     /// Guest-physical addresses.
     Memory(Range<u64>, Reason),
 }
@@ -39,11 +23,13 @@ pub struct Target {
     pub device: usize,
     /// What the exit counts as.
     pub reason: Reason,
+    /// Which accesses to ports are answered. Of memory the device says it, access by access.
+    pub answers: Answers,
 }
 
 /// What is where. Made at boot, and the same from then on: it is read without the VM's lock.
 pub struct BusMap {
-    ports: Vec<(RangeInclusive<u16>, Sizes, Target)>,
+    ports: Vec<(Ports, Target)>,
     memory: Vec<(Range<u64>, Target)>,
 }
 
@@ -54,11 +40,13 @@ impl BusMap {
         for (device, claims) in claims.enumerate() {
             for claim in claims {
                 match claim {
-                    Claim::Ports(ports, sizes, reason) => {
-                        map.ports.push((ports, sizes, Target { device, reason }));
+                    Claim::Ports(ports, reason) => {
+                        let answers = ports.answers;
+                        map.ports.push((ports, Target { device, reason, answers }));
                     }
                     Claim::Memory(range, reason) => {
-                        map.memory.push((range, Target { device, reason }));
+                        let answers = Answers::All;
+                        map.memory.push((range, Target { device, reason, answers }));
                     }
                 }
             }
@@ -68,8 +56,7 @@ impl BusMap {
 
     /// Who answers an access of `size` bytes at `port`.
     pub fn port(&self, port: u16, size: u8) -> Option<Target> {
-        let found = self.ports.iter().find(|(p, s, _)| p.contains(&port) && s.contains(size));
-        found.map(|(.., target)| *target)
+        self.ports.iter().find(|(ports, _)| ports.contain(port, size)).map(|(_, target)| *target)
     }
 
     /// Who answers an access at guest-physical `address`.

@@ -2,13 +2,11 @@
 //! there.
 
 use crate::vm::board::Board;
-use crate::vm::devices::bus::{Claim, Device, Sizes};
+use crate::vm::devices::bus::{Claim, Device};
 use crate::vm::here::Here;
 use crate::vm::stop::Stop;
-use alloc::vec;
 use alloc::vec::Vec;
 use ledger::Reason;
-use virtual_pc::ports::route;
 use virtual_pc::power::{self, PowerEvent};
 
 /// The ports.
@@ -16,19 +14,11 @@ pub struct PowerRegisters;
 
 impl Device for PowerRegisters {
     fn claims(&self) -> Vec<Claim> {
-        let bytes = |ports| Claim::Ports(ports, Sizes::BYTE, Reason::PortIo);
-        vec![
-            bytes(0x40..=0x42),
-            bytes(0x64..=0x64),
-            bytes(0x600..=0x601),
-            bytes(0x604..=0x604),
-            bytes(0xCF9..=0xCF9),
-            Claim::Ports(0xF4..=0xF4, Sizes::ALL, Reason::PortIo),
-        ]
+        power::ports().map(|ports| Claim::Ports(ports, Reason::PortIo)).collect()
     }
 
     fn read_port(&mut self, _: &mut Board, _: &mut Here, port: u16, size: u8) -> u32 {
-        power::read(route(port, size), size)
+        power::read(port, size)
     }
 
     fn write_port(
@@ -39,7 +29,7 @@ impl Device for PowerRegisters {
         size: u8,
         value: u32,
     ) -> Result<(), Stop> {
-        match power::write(route(port, size), value) {
+        match power::write(port, size, value) {
             Some(PowerEvent::Off) => Err(Stop::PowerOff),
             Some(PowerEvent::Reset) => Err(Stop::Reset),
             Some(PowerEvent::DebugExit(code)) => Err(Stop::DebugExit(code)),

@@ -1,16 +1,14 @@
 //! The guest's CMOS clock.
 
 use crate::vm::board::Board;
-use crate::vm::devices::bus::{Claim, Device, Sizes};
+use crate::vm::devices::bus::{Claim, Device};
 use crate::vm::here::Here;
 use crate::vm::stop::Stop;
 use alloc::vec;
 use alloc::vec::Vec;
 use ledger::Reason;
-use virtual_pc::rtc::Rtc;
+use virtual_pc::rtc::{DATA, INDEX, PORTS, Rtc};
 
-const INDEX: u16 = 0x70;
-const DATA: u16 = 0x71;
 /// The time of day that the clock shows; nothing keeps the time across boots.
 const TIME: u64 = 1_767_225_600;
 
@@ -26,7 +24,7 @@ impl Clock {
 
 impl Device for Clock {
     fn claims(&self) -> Vec<Claim> {
-        vec![Claim::Ports(INDEX..=DATA, Sizes::BYTE, Reason::PortIo)]
+        vec![Claim::Ports(PORTS, Reason::PortIo)]
     }
 
     fn read_port(&mut self, _: &mut Board, _: &mut Here, port: u16, size: u8) -> u32 {

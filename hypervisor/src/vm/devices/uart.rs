@@ -2,14 +2,13 @@
 
 use crate::console;
 use crate::vm::board::Board;
-use crate::vm::devices::bus::{Claim, Device, Sizes};
+use crate::vm::devices::bus::{Claim, Device};
 use crate::vm::here::Here;
 use crate::vm::stop::Stop;
 use alloc::vec;
 use alloc::vec::Vec;
 use ledger::Reason;
-use virtual_pc::ports::UART_BASE;
-use virtual_pc::uart::Uart;
+use virtual_pc::uart::{BASE, PORTS, Uart};
 
 /// IOAPIC pin of the console.
 const PIN: usize = 4;
@@ -47,11 +46,11 @@ impl Console {
 
 impl Device for Console {
     fn claims(&self) -> Vec<Claim> {
-        vec![Claim::Ports(UART_BASE..=UART_BASE + 7, Sizes::BYTE, Reason::ConsoleIo)]
+        vec![Claim::Ports(PORTS, Reason::ConsoleIo)]
     }
 
     fn read_port(&mut self, board: &mut Board, here: &mut Here, port: u16, _: u8) -> u32 {
-        let value = self.uart.read((port - UART_BASE) as u8);
+        let value = self.uart.read((port - BASE) as u8);
         self.feed(board, here);
         value.into()
     }
@@ -64,7 +63,7 @@ impl Device for Console {
         _: u8,
         value: u32,
     ) -> Result<(), Stop> {
-        if let Some(byte) = self.uart.write((port - UART_BASE) as u8, value as u8) {
+        if let Some(byte) = self.uart.write((port - BASE) as u8, value as u8) {
             console::guest_output(here.guest.index, &[byte]);
         }
         self.follow_line(board, here);

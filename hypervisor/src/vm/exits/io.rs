@@ -1,52 +1,36 @@
-//! Port, CPUID and XSETBV exits.
+//! Port exits.
 
-use crate::cpu::vendor::VirtualCpu;
+use crate::cpu::vendor::{PortAccess, VirtualCpu};
 use crate::vm::Vcpu;
-use crate::vm::exceptions::{GENERAL_PROTECTION, UNDEFINED};
 use crate::vm::stop::Stop;
-use delivery::ApicMode;
 use ledger::Reason;
-use virtual_pc::cpuid::{CpuidContext, CpuidResult};
 use virtual_pc::ports;
 use virtual_pc::unanswered::Place;
 
 const RAX: u8 = 0;
-const RCX: u8 = 1;
-const RDX: u8 = 2;
-const RBX: u8 = 3;
-const CPUID: [u8; 2] = [0x0F, 0xA2];
-const XSETBV: [u8; 3] = [0x0F, 0x01, 0xD1];
-const CR4_OSXSAVE: u64 = 1 << 18;
-const CR4_PKE: u64 = 1 << 22;
 
 impl<C: VirtualCpu> Vcpu<C> {
     pub(in crate::vm) fn port_io(
         &mut self,
-        port: u16,
-        size: u8,
-        input: bool,
+        access: PortAccess,
         string: bool,
         next: u64,
     ) -> Result<Reason, (Reason, Stop)> {
-        let reason = self.vm.bus.port(port, size).map_or(Reason::PortIo, |target| target.reason);
-        if !ports::route(port, size).answers(input) {
-            self.note_unanswered(Place::Port(port), !input);
+        let target = self.vm.bus.port(access.port, access.size);
+        let reason = target.map_or(Reason::PortIo, |target| target.reason);
+        if !target.is_some_and(|target| target.answers.to(access.input)) {
+            self.note_unanswered(Place::Port(access.port), !access.input);
         }
         let done = match string {
-            true => self.string_io(port, size, input, next),
-            false => self.register_io(port, size, input, next),
+            true => self.string_io(access, next),
+            false => self.register_io(access, next),
         };
         done.map(|()| reason).map_err(|stop| (reason, stop))
     }
 
     /// IN or OUT.
-    pub(in crate::vm) fn register_io(
-        &mut self,
-        port: u16,
-        size: u8,
-        input: bool,
-        next: u64,
-    ) -> Result<(), Stop> {
+    pub(in crate::vm) fn register_io(&mut self, access: PortAccess, next: u64) -> Result<(), Stop> {
+        let PortAccess { port, size, input } = access;
         let old = self.cpu.gpr(RAX);
         if input {
             let value = self.read_port(port, size) as u64;
@@ -65,51 +49,4 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.cpu.advance(next);
         Ok(())
     }
-
-    pub(in crate::vm) fn cpuid(&mut self) {
-        let (leaf, subleaf) = (self.cpu.gpr(RAX) as u32, self.cpu.gpr(RCX) as u32);
-        let context = CpuidContext {
-            apic_id: self.id as u32,
-            cpus: self.vm.guest.remotes.len() as u32,
-            apic: self.apic.mode() != ApicMode::Disabled,
-            osxsave: self.cpu.cr4() & CR4_OSXSAVE != 0,
-            pke: self.cpu.cr4() & CR4_PKE != 0,
-            max_basic: self.vm.cpuid_limits.0,
-            max_extended: self.vm.cpuid_limits.1,
-            ledger_page: crate::vm::LEDGER_PAGES + ((self.id as u64) << 12),
-        };
-        let shown =
-            virtual_pc::cpuid::filter(leaf, subleaf, physical_cpuid(leaf, subleaf), &context);
-        self.cpu.set_gpr(RAX, shown.eax as u64);
-        self.cpu.set_gpr(RBX, shown.ebx as u64);
-        self.cpu.set_gpr(RCX, shown.ecx as u64);
-        self.cpu.set_gpr(RDX, shown.edx as u64);
-        self.skip(&CPUID);
-    }
-
-    /// XCR0 isn't switched at an exit and the host doesn't use it: the guest's value is set
-    /// for real, if the CPU would take it (APM vol. 4, XSETBV).
-    pub(in crate::vm) fn xsetbv(&mut self) {
-        let value = self.cpu.gpr(RDX) << 32 | self.cpu.gpr(RAX) & 0xFFFF_FFFF;
-        let states = physical_cpuid(0xD, 0);
-        let offered = (states.edx as u64) << 32 | states.eax as u64;
-        if self.cpu.cr4() & CR4_OSXSAVE == 0 {
-            return self.cpu.inject(UNDEFINED, None);
-        }
-        let allowed = self.cpu.privilege() == 0
-            && self.cpu.gpr(RCX) as u32 == 0
-            && virtual_pc::cpuid::xcr0_allowed(value, offered);
-        if !allowed {
-            self.cpu.inject(GENERAL_PROTECTION, Some(0));
-            return;
-        }
-        crate::cpu::control::set_xcr0(value);
-        self.skip(&XSETBV);
-    }
-}
-
-/// CPUID of this core.
-pub fn physical_cpuid(leaf: u32, subleaf: u32) -> CpuidResult {
-    let r = raw_cpuid::native_cpuid::cpuid_count(leaf, subleaf);
-    CpuidResult { eax: r.eax, ebx: r.ebx, ecx: r.ecx, edx: r.edx }
 }

@@ -2,6 +2,7 @@
 
 pub mod code_pages;
 pub mod control;
+pub mod cpuid;
 pub mod delivery_fault;
 pub mod element;
 pub mod fetch;

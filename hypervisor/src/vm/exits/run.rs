@@ -135,9 +135,7 @@ impl<C: VirtualCpu> Vcpu<C> {
                 self.cpu.inject(vector, error_code);
                 Ok(Reason::Exception)
             }
-            Exit::Io { port, size, input, string, next } => {
-                self.port_io(port, size, input, string, next)
-            }
+            Exit::Io { access, string, next } => self.port_io(access, string, next),
             Exit::MsrRead => Ok(self.read_msr()),
             Exit::MsrWrite => Ok(self.write_msr()),
             Exit::Cpuid => {

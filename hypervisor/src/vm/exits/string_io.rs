@@ -4,20 +4,15 @@
 //! Guarantees: a port sees each element as IN or OUT would move it, and where it is in the guest
 //! is checked before the port is touched ([`super::element`]).
 
-use crate::cpu::vendor::VirtualCpu;
+use crate::cpu::vendor::{PortAccess, VirtualCpu};
 use crate::vm::Vcpu;
 use crate::vm::stop::{Fault, Stop};
 use decode::Op;
 
 impl<C: VirtualCpu> Vcpu<C> {
-    /// Moves the next element between `port` and memory.
-    pub(in crate::vm) fn string_io(
-        &mut self,
-        port: u16,
-        size: u8,
-        input: bool,
-        next: u64,
-    ) -> Result<(), Stop> {
+    /// Moves the next element between the port and memory.
+    pub(in crate::vm) fn string_io(&mut self, access: PortAccess, next: u64) -> Result<(), Stop> {
+        let PortAccess { port, size, input } = access;
         let address = self.cpu.rip();
         let mut bytes = [0; 15];
         let length = self.fetch(&mut bytes).ok_or(Stop::Fault(Fault::Unreadable { address }))?;
@@ -26,7 +21,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             .map_err(|why| Stop::Fault(Fault::Instruction { address, why }))?;
         if !matches!(instruction.op, Op::Ins { .. } | Op::Outs { .. }) {
             // IN or OUT with a repeat prefix, which means nothing there.
-            return self.register_io(port, size, input, next);
+            return self.register_io(access, next);
         }
         if !instruction.has_element(&self.cpu) {
             self.cpu.advance(next);

@@ -3,27 +3,25 @@
 use super::PciBus;
 use crate::pci;
 use crate::vm::board::Board;
-use crate::vm::devices::bus::{Claim, Device, Sizes};
+use crate::vm::devices::bus::{Claim, Device};
 use crate::vm::here::Here;
 use crate::vm::stop::{DeviceFinding, Fault, Stop};
-use alloc::vec;
 use alloc::vec::Vec;
 use ledger::Reason;
-use virtual_pc::pci::{Actions, MEM32_WINDOW, MEM64_WINDOW};
+use virtual_pc::pci::{ADDRESS, Actions, DATA, MEM32_WINDOW, MEM64_WINDOW, PORTS};
 
 /// The first BAR register (PCI 3.0, 6.1).
 const BAR0: u16 = 0x10;
-const ADDRESS: u16 = 0xCF8;
-const DATA: u16 = 0xCFC;
 
 impl Device for PciBus {
     fn claims(&self) -> Vec<Claim> {
-        vec![
-            Claim::Ports(ADDRESS..=ADDRESS, Sizes::DWORD, Reason::PciConfig),
-            Claim::Ports(DATA..=DATA + 3, Sizes::ALL, Reason::PciConfig),
-            Claim::Memory(MEM32_WINDOW, Reason::MsixTable),
-            Claim::Memory(MEM64_WINDOW, Reason::MsixTable),
-        ]
+        let windows = [MEM32_WINDOW, MEM64_WINDOW];
+        let windows = windows.map(|window| Claim::Memory(window, Reason::MsixTable));
+        PORTS
+            .map(|ports| Claim::Ports(ports, Reason::PciConfig))
+            .into_iter()
+            .chain(windows)
+            .collect()
     }
 
     fn read_port(&mut self, _: &mut Board, _: &mut Here, port: u16, size: u8) -> u32 {
