@@ -10,7 +10,7 @@ use super::{
     document,
     entry::{self, Entry},
     results::{Results, Verdict, hashed},
-    runner::{Runner, exactly},
+    runner::{Runner, Shared, exactly},
 };
 use crate::selftest::{has, named};
 use anyhow::{Result, bail};
@@ -40,7 +40,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<ExitCode> {
         return list(&chosen, cx);
     }
     let results = Results::open(&cx.target.join("mutants/image.jsonl"), args.again)?;
-    let verdicts = judge(&chosen, &Mutex::new(results), cx)?;
+    let verdicts = judge(&chosen, &Shared::new(results), cx)?;
     let mut table = Table::new(["change", "verdict", "by"]);
     for (entry, verdict) in chosen.iter().zip(&verdicts) {
         let (word, what) = match (verdict, &entry.unseen) {
@@ -66,14 +66,11 @@ pub fn run(args: &Args, cx: &Context) -> Result<ExitCode> {
 }
 
 /// What became of each; nothing of those that can't be seen here.
-fn judge(
-    chosen: &[&Entry],
-    results: &Mutex<Results>,
-    cx: &Context,
-) -> Result<Vec<Option<Verdict>>> {
+fn judge(chosen: &[&Entry], shared: &Shared, cx: &Context) -> Result<Vec<Option<Verdict>>> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let copies = (1..=cores.min(AT_ONCE)).map(|i| Copy::make(cx, &format!("image-{i}")));
-    let runners = copies.map(|copy| Ok(Runner::new(cx, copy?, results)));
+    let copies =
+        (1..=cores.min(AT_ONCE).min(chosen.len())).map(|i| Copy::make(cx, &format!("image-{i}")));
+    let runners = copies.map(|copy| Ok(Runner::new(cx, copy?, shared)));
     let runners = runners.collect::<Result<Vec<_>>>()?;
     let unchanged = runners[0].keep_unchanged(chosen)?;
     let (next, verdicts) = (AtomicUsize::new(0), Mutex::new(vec![None; chosen.len()]));

@@ -8,6 +8,7 @@ use super::{
     entry::Entry,
     results::{Results, Verdict, hashed},
 };
+use crate::selftest::is_alone;
 use anyhow::{Context as _, Result, bail};
 use exitless::context::Context;
 use std::{
@@ -15,7 +16,7 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::Command,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError, RwLock},
 };
 
 /// What the image is built for.
@@ -31,17 +32,31 @@ const QUICKLY: [(&str, &str); 4] = [
 /// The images without any change, by their features.
 pub type Unchanged = HashMap<Vec<String>, PathBuf>;
 
+/// What all workers have in common.
+pub struct Shared {
+    results: Mutex<Results>,
+    /// The machine that tests run on: held by each, by one alone that must have it for itself.
+    machine: RwLock<()>,
+}
+
+impl Shared {
+    /// With these results.
+    pub fn new(results: Results) -> Self {
+        Shared { results: Mutex::new(results), machine: RwLock::new(()) }
+    }
+}
+
 /// Who tries one change at a time.
 pub struct Runner<'a> {
     cx: &'a Context,
     copy: Copy,
-    results: &'a Mutex<Results>,
+    shared: &'a Shared,
 }
 
 impl<'a> Runner<'a> {
     /// One that makes its changes in this copy.
-    pub fn new(cx: &'a Context, copy: Copy, results: &'a Mutex<Results>) -> Self {
-        Runner { cx, copy, results }
+    pub fn new(cx: &'a Context, copy: Copy, shared: &'a Shared) -> Self {
+        Runner { cx, copy, shared }
     }
 
     /// What becomes of a change.
@@ -72,7 +87,7 @@ impl<'a> Runner<'a> {
     }
 
     fn results(&self) -> MutexGuard<'a, Results> {
-        self.results.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.results.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// That it was caught, made as it would be now; what was missed is tried again.
@@ -162,8 +177,14 @@ impl<'a> Runner<'a> {
         Ok(Ok(self.target().join(TRIPLE).join("release/hypervisor")))
     }
 
-    /// Whether the tests of this name pass with this image; each must be there.
+    /// Whether the tests of this name pass with this image; each must be there. While one runs that
+    /// must have the machine for itself, no other worker's does.
     fn passes(&self, test: &str, image: &Path) -> Result<bool> {
+        let machine = &self.shared.machine;
+        let alone = is_alone(&exactly(test))
+            .then(|| machine.write().unwrap_or_else(PoisonError::into_inner));
+        let _beside =
+            alone.is_none().then(|| machine.read().unwrap_or_else(PoisonError::into_inner));
         let mut own = Command::new(env::current_exe()?);
         own.args(["test", "--only", &exactly(test)]).env("EXITLESS_HYPERVISOR", image);
         let output = own.output().context("the tests can't be started")?;

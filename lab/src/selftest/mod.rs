@@ -113,6 +113,11 @@ fn all() -> Vec<Case> {
     cases
 }
 
+/// Whether one that has this text in its name must have the machine for itself.
+pub fn is_alone(text: &str) -> bool {
+    all().iter().any(|case| named(&case.name, text) && case.is_alone())
+}
+
 /// Whether a case has this text in its name ([`named`]).
 pub fn has(text: &str) -> bool {
     all().iter().any(|case| named(&case.name, text))
