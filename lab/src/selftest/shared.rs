@@ -85,6 +85,7 @@ pub fn all() -> Vec<Case> {
         ..case("critical/storm".to_owned(), false, two)
     });
     cases.push(empty_core());
+    cases.push(deaf_to_the_end());
     cases.push(weights());
     cases
 }
@@ -99,6 +100,19 @@ fn empty_core() -> Case {
     let host = Host { iommu_faults: Protection::Limit, ..Host::default() };
     let case = case("critical/empty-core".to_owned(), false, guests);
     Case { host, log: vec!["reported by limit"], typed: Some(Cue::Ended(2)), ..case }
+}
+
+/// Nobody else wants the core of a guest that lets nothing in, so that it never has to leave it: the
+/// host takes what is its own all the same.
+fn deaf_to_the_end() -> Case {
+    let beside = |g: Guest, cores| Guest { cores, counts: Vec::new(), ..g };
+    let hello = Guest { devices: Vec::new(), ..guest("hello", Policy::Eli) };
+    let deaf = Guest { options: "deaf=1 until=typed", ..guest("dma-confine", Policy::Eli) };
+    let guests = [beside(hello, Cores::Next), beside(deaf, Cores::First)];
+    let host = Host { iommu_faults: Protection::Limit, ..Host::default() };
+    let told = "reported by limit";
+    let case = case("critical/deaf".to_owned(), false, guests);
+    Case { host, log: vec![told], typed: Some(Cue::Log(told)), ..case }
 }
 
 /// Weights of 300 and 100, and a slice that isn't the plan's own.

@@ -184,6 +184,10 @@ pub fn dma_confine(test: &str, boot: &Boot) {
     }
     check!(test, leaks == 0, "{leaks} of {tries} reads outside showed anything");
     check!(test, stuck == 0, "the device's engine stuck {stuck} times");
+    if boot.option("until") == Some("typed") {
+        let told = wait::patiently(|| console::typed().is_some());
+        check!(test, told, "the host has told of it while this guest lets nothing in");
+    }
     let done = edu.dma_from_memory(source, PAGE) && copy_out(&edu, target);
     let same = (0..PAGE / 8).all(|i| load(source + i * 8) == load(target + i * 8));
     check!(test, done && same, "DMA inside works as before");
