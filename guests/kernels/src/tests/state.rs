@@ -40,7 +40,7 @@ pub fn state(test: &str, boot: &Boot) {
 }
 
 /// Another guest has the core, or on a core of its own the host has some exits; false: never.
-fn something_else() -> bool {
+pub fn something_else() -> bool {
     if shared() {
         let before = Slices::so_far();
         return wait::patiently(|| Slices::so_far() > before);
