@@ -6,6 +6,7 @@
 use super::case::{Budget, Case, Cores, Cue, Expected, Guest};
 use super::cases::{TESTS, again, case, guest, heartbeat, second};
 use super::smp::{self, several};
+use ledger::Reason;
 use plan::{Class, DeviceName, Host, Policy, Protection};
 
 /// What a vCPU that shares its core does under `trap`; under `eli` it does everything.
@@ -86,6 +87,7 @@ pub fn all() -> Vec<Case> {
     });
     cases.push(empty_core());
     cases.push(deaf_to_the_end());
+    cases.push(sleeper());
     cases.push(weights());
     cases
 }
@@ -113,6 +115,16 @@ fn deaf_to_the_end() -> Case {
     let told = "reported by limit";
     let case = case("critical/deaf".to_owned(), false, guests);
     Case { host, log: vec![told], typed: Some(Cue::Log(told)), ..case }
+}
+
+/// A guest that sleeps between two beats has a core that another one wants all the time: each HLT
+/// gives it away.
+fn sleeper() -> Case {
+    let beside = |g: Guest, counts| Guest { cores: Cores::First, counts, ..g };
+    let busy = beside(guest("state", Policy::Eli), Vec::new());
+    let counts = vec![(Reason::Halt, 10..=u64::MAX)];
+    let guests = [busy, beside(heartbeat("", Policy::Eli), counts)];
+    case("shared-eli/sleeper".to_owned(), false, guests)
 }
 
 /// Weights of 300 and 100, and a slice that isn't the plan's own.
