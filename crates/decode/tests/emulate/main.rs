@@ -1,0 +1,7 @@
+//! What the decoder takes and refuses, and what performing an instruction does to registers, flags
+//! and the device.
+
+mod arithmetic;
+mod decoding;
+mod machine;
+mod moves;
