@@ -1,61 +1,13 @@
 //! The table.
 
 use crate::{
-    Attack, Blocked,
-    Device::{self, Edu, Nvme},
-    Ends,
-    Ends::{Contained, Never, Resets, Stopped},
+    Attack,
+    Device::{Edu, Nvme},
+    Ends::{Never, Resets, Stopped},
     RESETS, Shown, Subject,
+    rows::{attack, dma, eli, end, exactly, last, own, shared, shown},
 };
-use ledger::Reason::{self, *};
-
-const fn attack(name: &'static str, does: &'static str, shows: &'static [Shown]) -> Attack {
-    Attack { name, does, ends: Contained, shows, blocked: None, takes: 0 }
-}
-
-/// DMA, which no exit tells of.
-const fn dma(name: &'static str, does: &'static str, device: Device, what: &'static str) -> Attack {
-    Attack { blocked: Some(Blocked { device, what }), ..attack(name, does, &[]) }
-}
-
-const fn last(
-    name: &'static str,
-    does: &'static str,
-    ends: Ends,
-    shows: &'static [Shown],
-) -> Attack {
-    Attack { name, does, ends, shows, blocked: None, takes: 0 }
-}
-
-/// At least so many exits, whatever the policy and the place.
-const fn shown(reason: Reason, n: u64) -> Shown {
-    Shown { reason, eli: n, direct: n, shared: n, exact: false }
-}
-
-/// Exactly so many, whatever the policy and the place.
-const fn exactly(reason: Reason, n: u64) -> Shown {
-    Shown { exact: true, ..shown(reason, n) }
-}
-
-/// At least so many under `trap` and `eli`.
-const fn eli(reason: Reason, n: u64) -> Shown {
-    Shown { reason, eli: n, direct: 0, shared: n, exact: false }
-}
-
-/// At least so many under `trap` and `eli` on a core of its own.
-const fn own(reason: Reason, n: u64) -> Shown {
-    Shown { reason, eli: n, direct: 0, shared: 0, exact: false }
-}
-
-/// At least so many on a core that it shares.
-const fn shared(reason: Reason, n: u64) -> Shown {
-    Shown { reason, eli: 0, direct: 0, shared: n, exact: false }
-}
-
-/// A subject of one attack that is the end.
-const fn end(name: &'static str, attacks: &'static [Attack]) -> Subject {
-    Subject { name, cpus: 1, attacks }
-}
+use ledger::Reason::*;
 
 /// Everything that is tried.
 pub const SUBJECTS: &[Subject] = &[
