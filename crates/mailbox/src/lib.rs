@@ -46,7 +46,7 @@ pub mod request {
     /// Forget cached translations of guest-physical addresses.
     pub const FLUSH: u32 = 1 << 0;
     /// Leave ELI mode: the shadow IDT is taken away.
-    pub const UNSHADOW: u32 = 1 << 1;
+    pub const LEAVE_ELI: u32 = 1 << 1;
     /// Raise an NMI in the guest.
     pub const NMI: u32 = 1 << 2;
     /// Look into the inbox.
@@ -213,8 +213,8 @@ mod tests {
 
     #[test]
     fn each_request_has_a_bit_of_its_own() {
-        use request::{CONSOLE, FLUSH, INBOX, NMI, RESCHEDULE, SOURCES, STARTUP, UNSHADOW};
-        let all = [FLUSH, UNSHADOW, NMI, INBOX, STARTUP, CONSOLE, SOURCES, RESCHEDULE];
+        use request::{CONSOLE, FLUSH, INBOX, LEAVE_ELI, NMI, RESCHEDULE, SOURCES, STARTUP};
+        let all = [FLUSH, LEAVE_ELI, NMI, INBOX, STARTUP, CONSOLE, SOURCES, RESCHEDULE];
         assert_eq!(all, core::array::from_fn(|i| 1 << i));
         for one in all {
             let mailbox = Mailbox::new(true);

@@ -11,8 +11,8 @@ use sync::AtomicU32;
 pub trait Owner {
     /// [`request::FLUSH`]: drops its cached translations.
     fn flush_translations(&mut self);
-    /// [`request::UNSHADOW`]: leaves ELI mode.
-    fn leave_shadow(&mut self);
+    /// [`request::LEAVE_ELI`]: leaves ELI mode.
+    fn leave_eli(&mut self);
     /// [`request::CONSOLE`]: takes the input.
     fn take_input(&mut self);
     /// [`request::SOURCES`]: looks over the local interrupt sources of its core.
@@ -72,15 +72,15 @@ impl Mailbox {
 
     /// Does what its asker waits for. Also called while this vCPU itself waits for another.
     pub fn answer(&self, vcpu: &mut impl Owner) {
-        let asked = self.requests() & (request::FLUSH | request::UNSHADOW);
+        let asked = self.requests() & (request::FLUSH | request::LEAVE_ELI);
         if asked == 0 {
             return;
         }
         if asked & request::FLUSH != 0 {
             vcpu.flush_translations();
         }
-        if asked & request::UNSHADOW != 0 {
-            vcpu.leave_shadow();
+        if asked & request::LEAVE_ELI != 0 {
+            vcpu.leave_eli();
         }
         self.done(asked);
     }

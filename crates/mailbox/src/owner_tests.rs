@@ -51,8 +51,8 @@ impl Owner for Vcpu<'_> {
         self.note("flush");
     }
 
-    fn leave_shadow(&mut self) {
-        self.note("unshadow");
+    fn leave_eli(&mut self) {
+        self.note("leave-eli");
     }
 
     fn take_input(&mut self) {
@@ -109,11 +109,11 @@ fn each_request_is_done_once_and_in_this_order() {
     mailbox.post(&core, 0x42);
     mailbox.ask(&core, request::CONSOLE);
     mailbox.ask_at_leisure(request::SOURCES);
-    mailbox.ask(&core, request::UNSHADOW);
+    mailbox.ask(&core, request::LEAVE_ELI);
     mailbox.ask(&core, request::FLUSH);
     assert_eq!(core.kicks.take(), [true, true, true, true, false, false]);
     assert!(mailbox.attend(&mut vcpu));
-    assert_eq!(vcpu.did(), "flush unshadow input sources 0x42 0x41 nmi");
+    assert_eq!(vcpu.did(), "flush leave-eli input sources 0x42 0x41 nmi");
     assert!(mailbox.attend(&mut vcpu));
     assert_eq!((vcpu.did().as_str(), mailbox.requests()), ("", 0));
     mailbox.ask(&core, request::FLUSH | request::NMI);
@@ -159,14 +159,14 @@ fn an_init_and_a_start_up_begin_anew() {
 /// input waits for it, and what its asker waits for stays asked.
 #[test]
 fn what_is_asked_of_one_that_waits_is_kept_or_dropped_by_what_it_is() {
-    use request::{CONSOLE, FLUSH, NMI, SOURCES, UNSHADOW};
+    use request::{CONSOLE, FLUSH, LEAVE_ELI, NMI, SOURCES};
     for (asked, kept) in [
         (0, 0),
         (NMI, 0),
         (CONSOLE, CONSOLE),
         (NMI | CONSOLE, CONSOLE),
         (FLUSH | SOURCES, FLUSH | SOURCES),
-        (FLUSH | UNSHADOW | NMI, FLUSH | UNSHADOW),
+        (FLUSH | LEAVE_ELI | NMI, FLUSH | LEAVE_ELI),
     ] {
         let (mailbox, core, mut vcpu) = (Mailbox::new(false), Core::default(), Vcpu::default());
         vcpu.dreams = vec![

@@ -60,7 +60,7 @@ pub fn decode(v: &mut Vmcb, features: &Features, in_service: impl Fn(u8) -> bool
         exit::INVD | exit::WBINVD => Exit::FlushCaches,
         exit::TASK_SWITCH => Exit::TaskSwitch,
         exit::IDTR_WRITE => Exit::IdtLoad,
-        exit::IDTR_READ => Exit::EliEnds,
+        exit::IDTR_READ => Exit::LeaveEli,
         exit::CR0_SELECTIVE | exit::DR4_WRITE..=exit::DR7_WRITE => Exit::ControlLoad,
         exit::HLT => Exit::Halt,
         exit::CR8_WRITE => Exit::TaskPriority,

@@ -62,7 +62,7 @@ pub enum Exit {
     /// LIDT, not yet executed.
     IdtLoad,
     /// An instruction that mustn't be executed in ELI mode, not yet executed.
-    EliEnds,
+    LeaveEli,
     /// HLT, not yet executed.
     Halt,
     /// MOV to CR8, not yet executed.

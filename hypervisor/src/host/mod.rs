@@ -1,7 +1,7 @@
 //! Core 0's own work: what it watches, reports and looks over while the other cores run guests.
 
 pub mod audit;
-pub mod by_wire;
+pub mod intx;
 pub mod iommu_faults;
 pub mod live;
 pub mod pauses;
@@ -18,9 +18,9 @@ use crate::vm::{build, life};
 use crate::{console, interrupts, iommu};
 use alloc::boxed::Box;
 use audit::Audit;
-use by_wire::ByWire;
 use core::ops::ControlFlow;
 use delivery::VectorSet;
+use intx::IntxReports;
 use iommu_faults::FaultReports;
 use live::LiveRecords;
 use pauses::Pauses;
@@ -40,7 +40,7 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     let mut faults =
         FaultReports::new(host.iommu_faults, core, guest).unwrap_or_else(|reason| refuse(reason));
     let mut audit = Audit::new(&vms, outlines, &pages).unwrap_or_else(|reason| refuse(reason));
-    let mut by_wire = ByWire::new(&vms);
+    let mut intx = IntxReports::new(&vms);
     crate::memory::freeze();
     for (core, vcpu) in alone {
         cpu::run_on(core, cores::enter, Box::into_raw(vcpu) as usize);
@@ -66,7 +66,7 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
             pauses.tick();
             vms.iter().flat_map(|vm| &vm.guest.remotes).for_each(|vcpu| vcpu.resend_kick(rdtsc()));
             audit.look();
-            by_wire.look();
+            intx.look();
         }
         if life::ended() == vms.len() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };

@@ -1,8 +1,8 @@
 //! What the devices of a guest's PC use of it: the tables that say what is where in guest-physical
 //! memory, the shadows in them, the IOAPIC.
 
+use crate::vm::exit_context::ExitContext;
 use crate::vm::guest::Guest;
-use crate::vm::here::Here;
 use crate::vm::interrupts::shadow_idt::pages::Shadows;
 use crate::vm::memory::{DEVICE, Tables};
 use crate::vm::stop::{Fault, Incident};
@@ -57,8 +57,13 @@ impl Board {
     }
 
     /// Unmaps them.
-    pub fn unmap_registers(&mut self, here: &mut Here, gpa: u64, len: u64) -> Result<(), Fault> {
-        self.tables.unmap(gpa, len, || here.flush_all()).map_err(Fault::Tables)
+    pub fn unmap_registers(
+        &mut self,
+        cx: &mut ExitContext,
+        gpa: u64,
+        len: u64,
+    ) -> Result<(), Fault> {
+        self.tables.unmap(gpa, len, || cx.flush_all()).map_err(Fault::Tables)
     }
 
     /// Something was refused to the guest, which goes on.
@@ -101,22 +106,27 @@ impl Board {
 
     /// Has the vCPU here take its interrupts through the shadow of `page`, whose table is at
     /// `table` in it; gives what is hidden.
-    pub fn place_shadow(&mut self, here: &mut Here, page: u64, table: usize) -> Option<VectorSet> {
-        self.shadows.place(&mut self.tables, here, page, table)
+    pub fn place_shadow(
+        &mut self,
+        cx: &mut ExitContext,
+        page: u64,
+        table: usize,
+    ) -> Option<VectorSet> {
+        self.shadows.place(&mut self.tables, cx, page, table)
     }
 
     /// The vCPU here takes its interrupts through no shadow any more: its IDT changes.
-    pub fn leave_shadow(&mut self, here: &mut Here) -> Result<(), Fault> {
-        self.shadows.leave(&mut self.tables, here)
+    pub fn leave_shadow(&mut self, cx: &mut ExitContext) -> Result<(), Fault> {
+        self.shadows.leave(&mut self.tables, cx)
     }
 
     /// Gives the guest its page back, if it has a shadow.
-    pub fn drop_shadow_at(&mut self, here: &mut Here, page: u64) -> Result<(), Fault> {
-        self.shadows.drop_at(&mut self.tables, here, page)
+    pub fn drop_shadow_at(&mut self, cx: &mut ExitContext, page: u64) -> Result<(), Fault> {
+        self.shadows.drop_at(&mut self.tables, cx, page)
     }
 
     /// Gives the guest all its pages back.
-    pub fn drop_shadows(&mut self, here: &mut Here) -> Result<(), Fault> {
-        self.shadows.drop_all(&mut self.tables, here)
+    pub fn drop_shadows(&mut self, cx: &mut ExitContext) -> Result<(), Fault> {
+        self.shadows.drop_all(&mut self.tables, cx)
     }
 }

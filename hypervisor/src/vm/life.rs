@@ -93,7 +93,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             self.report_restart();
             let devices = self.with_pc(|pc, _| pc.pci().devices().len());
             (0..devices).for_each(|index| self.reset_device(index));
-            let done = self.with_pc(|pc, here| pc.restart(here));
+            let done = self.with_pc(|pc, cx| pc.restart(cx));
             vm.guest.memory.pieces().for_each(|piece| {
                 vm.guest.memory.clear(piece);
                 self.yield_if_due();

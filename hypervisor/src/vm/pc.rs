@@ -10,7 +10,7 @@ use crate::vm::board::Board;
 use crate::vm::devices::assigned::PciBus;
 use crate::vm::devices::bus::{Device, Emulated};
 use crate::vm::devices::bus_map::BusMap;
-use crate::vm::here::Here;
+use crate::vm::exit_context::ExitContext;
 use crate::vm::stop::Fault;
 use virtual_pc::pci::Actions;
 
@@ -51,8 +51,13 @@ impl Pc {
     }
 
     /// What follows a configuration write to the function `index`, a reset apart.
-    pub fn follow(&mut self, here: &mut Here, index: usize, actions: Actions) -> Result<(), Fault> {
-        self.pci.follow(&mut self.board, here, index, actions)
+    pub fn follow(
+        &mut self,
+        cx: &mut ExitContext,
+        index: usize,
+        actions: Actions,
+    ) -> Result<(), Fault> {
+        self.pci.follow(&mut self.board, cx, index, actions)
     }
 
     /// The device at a place of the [`BusMap`], and the board.
@@ -65,14 +70,14 @@ impl Pc {
     }
 
     /// Input for the guest has arrived.
-    pub fn input(&mut self, here: &mut Here) {
-        self.emulated.iter_mut().for_each(|device| device.input(&mut self.board, here));
+    pub fn input(&mut self, cx: &mut ExitContext) {
+        self.emulated.iter_mut().for_each(|device| device.input(&mut self.board, cx));
     }
 
     /// As after power on; assigned devices are reset.
-    pub fn restart(&mut self, here: &mut Here) -> Result<(), Fault> {
+    pub fn restart(&mut self, cx: &mut ExitContext) -> Result<(), Fault> {
         self.board.restart();
         self.emulated.iter_mut().for_each(|device| device.restart());
-        self.pci.restart(&mut self.board, here)
+        self.pci.restart(&mut self.board, cx)
     }
 }

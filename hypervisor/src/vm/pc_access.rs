@@ -5,7 +5,7 @@
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
 use crate::vm::devices::bus_map::Target;
-use crate::vm::here::Here;
+use crate::vm::exit_context::ExitContext;
 use crate::vm::pc::Pc;
 use crate::vm::stop::{Incident, Stop};
 use ledger::Reason;
@@ -14,8 +14,8 @@ use virtual_pc::unanswered::Place;
 
 impl<C: VirtualCpu> Vcpu<C> {
     /// Does something with the PC.
-    pub(super) fn with_pc<R>(&mut self, f: impl FnOnce(&mut Pc, &mut Here) -> R) -> R {
-        let mut here = Here::new(&self.vm.guest, self.id);
+    pub(super) fn with_pc<R>(&mut self, f: impl FnOnce(&mut Pc, &mut ExitContext) -> R) -> R {
+        let mut cx = ExitContext::new(&self.vm.guest, self.id);
         let vm = self.vm;
         let mut pc = loop {
             match vm.pc.try_lock() {
@@ -23,13 +23,13 @@ impl<C: VirtualCpu> Vcpu<C> {
                 None => self.await_pc(),
             }
         };
-        let result = f(&mut pc, &mut here);
+        let result = f(&mut pc, &mut cx);
         drop(pc);
-        if here.flushes() {
+        if cx.flushes() {
             self.cpu.flush_translations();
         }
-        if here.ends_eli() {
-            self.leave_shadow();
+        if cx.leaves_eli() {
+            self.leave_eli();
         }
         result
     }
@@ -46,8 +46,8 @@ impl<C: VirtualCpu> Vcpu<C> {
     pub(super) fn read_port(&mut self, port: u16, size: u8) -> u32 {
         let nothing = ports::unclaimed(size);
         let Some(target) = self.vm.bus.port(port, size) else { return nothing };
-        self.with_pc(|pc, here| match pc.device(target.device) {
-            Some((device, board)) => device.read_port(board, here, port, size),
+        self.with_pc(|pc, cx| match pc.device(target.device) {
+            Some((device, board)) => device.read_port(board, cx, port, size),
             None => nothing,
         })
     }
@@ -55,8 +55,8 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// The guest's write of a port.
     pub(super) fn write_port(&mut self, port: u16, size: u8, value: u32) -> Result<(), Stop> {
         let Some(target) = self.vm.bus.port(port, size) else { return Ok(()) };
-        self.with_pc_and_resets(|pc, here| match pc.device(target.device) {
-            Some((device, board)) => device.write_port(board, here, port, size, value),
+        self.with_pc_and_resets(|pc, cx| match pc.device(target.device) {
+            Some((device, board)) => device.write_port(board, cx, port, size, value),
             None => Ok(()),
         })
     }
@@ -67,10 +67,10 @@ impl<C: VirtualCpu> Vcpu<C> {
             return self.load_apic(register, size);
         }
         let target = self.vm.bus.memory(address);
-        let found = self.with_pc(|pc, here| {
+        let found = self.with_pc(|pc, cx| {
             let found = target.and_then(|target| {
                 let (device, board) = pc.device(target.device)?;
-                device.load(board, here, address, size)
+                device.load(board, cx, address, size)
             });
             if found.is_none() {
                 pc.board_mut().note(Incident::Memory(address));
@@ -103,10 +103,10 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
         let target = self.vm.bus.memory(address);
         let mut answered = true;
-        let done = self.with_pc_and_resets(|pc, here| {
+        let done = self.with_pc_and_resets(|pc, cx| {
             let done = target.and_then(|target| {
                 let (device, board) = pc.device(target.device)?;
-                device.store(board, here, address, size, value)
+                device.store(board, cx, address, size, value)
             });
             done.unwrap_or_else(|| {
                 pc.board_mut().note(Incident::Memory(address));
@@ -122,23 +122,23 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// Input for a device of the guest's has arrived.
     pub(super) fn device_input(&mut self) {
-        self.with_pc(|pc, here| pc.input(here));
+        self.with_pc(|pc, cx| pc.input(cx));
     }
 
     /// Does something with the PC, and then the reset of a device that follows from it.
     fn with_pc_and_resets(
         &mut self,
-        f: impl FnOnce(&mut Pc, &mut Here) -> Result<(), Stop>,
+        f: impl FnOnce(&mut Pc, &mut ExitContext) -> Result<(), Stop>,
     ) -> Result<(), Stop> {
         let mut reset = None;
-        self.with_pc(|pc, here| {
-            let done = f(pc, here);
-            reset = here.take_reset();
+        self.with_pc(|pc, cx| {
+            let done = f(pc, cx);
+            reset = cx.take_reset();
             done
         })?;
         let Some((index, actions)) = reset else { return Ok(()) };
         self.reset_device(index);
-        let follow = |pc: &mut Pc, here: &mut Here| pc.follow(here, index, actions);
+        let follow = |pc: &mut Pc, cx: &mut ExitContext| pc.follow(cx, index, actions);
         self.with_pc(follow).map_err(Stop::Fault)
     }
 

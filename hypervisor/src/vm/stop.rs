@@ -91,7 +91,7 @@ pub enum DeviceFinding {
     )]
     Bar { device: Bdf, at: u16, found: u32, kept: u32 },
     #[error(
-        "the command register of {device} is {found:#x}: more than its guest switched on, or interrupts by wire"
+        "the command register of {device} is {found:#x}: more than its guest switched on, or INTx"
     )]
     Command { device: Bdf, found: u16 },
 }

@@ -167,7 +167,7 @@ pub fn all() -> Vec<Case> {
     cases.push(Case {
         log: vec![line],
         typed: Some(Cue::Log(line)),
-        ..case("eli/by-wire".to_owned(), false, [guest("by-wire", Policy::Eli)])
+        ..case("eli/intx".to_owned(), false, [guest("intx", Policy::Eli)])
     });
     // A second later nothing leads to its device any more, or from it.
     for policy in [Policy::Eli, Policy::Direct] {

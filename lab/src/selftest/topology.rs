@@ -54,7 +54,7 @@ pub fn all() -> Vec<Case> {
         Case {
             machine: Special::Devices(&["rtl8139,addr=3,romfile="]),
             log: vec!["device 00:03.0 has neither MSI nor MSI-X"],
-            ..case("topology/by-wire-only".to_owned(), false, [vm(&functions[..1])])
+            ..case("topology/intx-only".to_owned(), false, [vm(&functions[..1])])
         },
         Case {
             machine: Special::Devices(ONE_SWITCH),

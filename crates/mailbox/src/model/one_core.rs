@@ -156,7 +156,7 @@ impl Owner for Vcpu<'_> {
         self.flushes += 1;
     }
 
-    fn leave_shadow(&mut self) {}
+    fn leave_eli(&mut self) {}
 
     fn take_input(&mut self) {}
 

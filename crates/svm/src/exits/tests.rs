@@ -34,7 +34,7 @@ fn codes_are_those_of_the_manual() {
         (0x60, Exit::Interrupt),
         (0x61, Exit::Nmi),
         (0x65, Exit::ControlLoad),
-        (0x66, Exit::EliEnds),
+        (0x66, Exit::LeaveEli),
         (0x6A, Exit::IdtLoad),
         (0x6F, Exit::Forbidden),
         (0x72, Exit::Cpuid),

@@ -228,7 +228,7 @@ pub fn bus_master(test: &str, boot: &Boot) {
 }
 
 /// A device in use without MSI, until the host has told of it.
-pub fn by_wire(test: &str, _: &Boot) {
+pub fn intx(test: &str, _: &Boot) {
     let Some(edu) = edu(test) else { return };
     edu.silence();
     let told = wait::patiently(|| console::typed().is_some());

@@ -143,7 +143,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("reset-state", restart::registers),
     ("restart-devices", restart::devices),
     ("bus-master", device::bus_master),
-    ("by-wire", device::by_wire),
+    ("intx", device::intx),
     ("fault-storm", device::fault_storm),
     ("end-at-work", device::end_at_work),
     ("weights-light", weights::light),

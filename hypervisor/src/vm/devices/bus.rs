@@ -6,7 +6,7 @@
 //! that trait, and a line in [`devices::emulated`](crate::vm::devices::emulated).
 
 use crate::vm::board::Board;
-use crate::vm::here::Here;
+use crate::vm::exit_context::ExitContext;
 use crate::vm::stop::Stop;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -19,7 +19,7 @@ pub trait Device: Send {
     fn claims(&self) -> Vec<Claim>;
 
     /// The guest's read of a port that it claims.
-    fn read_port(&mut self, _: &mut Board, _: &mut Here, _port: u16, size: u8) -> u32 {
+    fn read_port(&mut self, _: &mut Board, _: &mut ExitContext, _port: u16, size: u8) -> u32 {
         virtual_pc::ports::unclaimed(size)
     }
 
@@ -27,7 +27,7 @@ pub trait Device: Send {
     fn write_port(
         &mut self,
         _: &mut Board,
-        _: &mut Here,
+        _: &mut ExitContext,
         _port: u16,
         _size: u8,
         _value: u32,
@@ -36,7 +36,13 @@ pub trait Device: Send {
     }
 
     /// The guest's load from an address that it claims; `None`: nothing is there.
-    fn load(&mut self, _: &mut Board, _: &mut Here, _address: u64, _size: u8) -> Option<u64> {
+    fn load(
+        &mut self,
+        _: &mut Board,
+        _: &mut ExitContext,
+        _address: u64,
+        _size: u8,
+    ) -> Option<u64> {
         None
     }
 
@@ -44,7 +50,7 @@ pub trait Device: Send {
     fn store(
         &mut self,
         _: &mut Board,
-        _: &mut Here,
+        _: &mut ExitContext,
         _address: u64,
         _size: u8,
         _value: u64,
@@ -53,7 +59,7 @@ pub trait Device: Send {
     }
 
     /// Input for the guest has arrived.
-    fn input(&mut self, _: &mut Board, _: &mut Here) {}
+    fn input(&mut self, _: &mut Board, _: &mut ExitContext) {}
 
     /// As after power on.
     fn restart(&mut self) {}

@@ -2,7 +2,7 @@
 
 use crate::vm::board::Board;
 use crate::vm::devices::bus::{Claim, Device};
-use crate::vm::here::Here;
+use crate::vm::exit_context::ExitContext;
 use crate::vm::stop::Stop;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -19,19 +19,19 @@ impl Device for IoapicRegisters {
         vec![Claim::Memory(REGISTERS, Reason::Ioapic)]
     }
 
-    fn load(&mut self, board: &mut Board, _: &mut Here, address: u64, _: u8) -> Option<u64> {
+    fn load(&mut self, board: &mut Board, _: &mut ExitContext, address: u64, _: u8) -> Option<u64> {
         Some(board.read_ioapic((address - REGISTERS.start) as u32).into())
     }
 
     fn store(
         &mut self,
         board: &mut Board,
-        here: &mut Here,
+        cx: &mut ExitContext,
         address: u64,
         _: u8,
         value: u64,
     ) -> Option<Result<(), Stop>> {
-        board.write_ioapic(here.guest, (address - REGISTERS.start) as u32, value as u32);
+        board.write_ioapic(cx.guest, (address - REGISTERS.start) as u32, value as u32);
         Some(Ok(()))
     }
 }

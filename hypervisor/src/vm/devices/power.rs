@@ -3,7 +3,7 @@
 
 use crate::vm::board::Board;
 use crate::vm::devices::bus::{Claim, Device};
-use crate::vm::here::Here;
+use crate::vm::exit_context::ExitContext;
 use crate::vm::stop::Stop;
 use alloc::vec::Vec;
 use ledger::Reason;
@@ -17,14 +17,14 @@ impl Device for PowerRegisters {
         power::ports().map(|ports| Claim::Ports(ports, Reason::PortIo)).collect()
     }
 
-    fn read_port(&mut self, _: &mut Board, _: &mut Here, port: u16, size: u8) -> u32 {
+    fn read_port(&mut self, _: &mut Board, _: &mut ExitContext, port: u16, size: u8) -> u32 {
         power::read(port, size)
     }
 
     fn write_port(
         &mut self,
         _: &mut Board,
-        _: &mut Here,
+        _: &mut ExitContext,
         port: u16,
         size: u8,
         value: u32,

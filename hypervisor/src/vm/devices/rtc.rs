@@ -2,7 +2,7 @@
 
 use crate::vm::board::Board;
 use crate::vm::devices::bus::{Claim, Device};
-use crate::vm::here::Here;
+use crate::vm::exit_context::ExitContext;
 use crate::vm::stop::Stop;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -27,7 +27,7 @@ impl Device for Clock {
         vec![Claim::Ports(PORTS, Reason::PortIo)]
     }
 
-    fn read_port(&mut self, _: &mut Board, _: &mut Here, port: u16, size: u8) -> u32 {
+    fn read_port(&mut self, _: &mut Board, _: &mut ExitContext, port: u16, size: u8) -> u32 {
         match port {
             DATA => self.0.read_data().into(),
             _ => virtual_pc::ports::unclaimed(size),
@@ -37,7 +37,7 @@ impl Device for Clock {
     fn write_port(
         &mut self,
         _: &mut Board,
-        _: &mut Here,
+        _: &mut ExitContext,
         port: u16,
         _: u8,
         value: u32,

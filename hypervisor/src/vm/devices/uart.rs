@@ -3,7 +3,7 @@
 use crate::console;
 use crate::vm::board::Board;
 use crate::vm::devices::bus::{Claim, Device};
-use crate::vm::here::Here;
+use crate::vm::exit_context::ExitContext;
 use crate::vm::stop::Stop;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -24,23 +24,22 @@ pub struct Console {
 impl Console {
     /// Turns an edge of the interrupt line into an interrupt. To be called after whatever may have
     /// moved the line.
-    fn follow_line(&mut self, board: &mut Board, here: &Here) {
+    fn follow_line(&mut self, board: &mut Board, cx: &ExitContext) {
         if self.uart.take_edge() {
-            board.pulse(here.guest, PIN);
+            board.pulse(cx.guest, PIN);
         }
     }
 
     /// Gives the UART what has arrived for it, as far as it has room.
-    fn feed(&mut self, board: &mut Board, here: &Here) {
-        while let Some(byte) =
-            self.waiting.take().or_else(|| console::guest_input(here.guest.index))
+    fn feed(&mut self, board: &mut Board, cx: &ExitContext) {
+        while let Some(byte) = self.waiting.take().or_else(|| console::guest_input(cx.guest.index))
         {
             if !self.uart.push_input(byte) {
                 self.waiting = Some(byte);
                 break;
             }
         }
-        self.follow_line(board, here);
+        self.follow_line(board, cx);
     }
 }
 
@@ -49,29 +48,29 @@ impl Device for Console {
         vec![Claim::Ports(PORTS, Reason::ConsoleIo)]
     }
 
-    fn read_port(&mut self, board: &mut Board, here: &mut Here, port: u16, _: u8) -> u32 {
+    fn read_port(&mut self, board: &mut Board, cx: &mut ExitContext, port: u16, _: u8) -> u32 {
         let value = self.uart.read((port - BASE) as u8);
-        self.feed(board, here);
+        self.feed(board, cx);
         value.into()
     }
 
     fn write_port(
         &mut self,
         board: &mut Board,
-        here: &mut Here,
+        cx: &mut ExitContext,
         port: u16,
         _: u8,
         value: u32,
     ) -> Result<(), Stop> {
         if let Some(byte) = self.uart.write((port - BASE) as u8, value as u8) {
-            console::guest_output(here.guest.index, &[byte]);
+            console::guest_output(cx.guest.index, &[byte]);
         }
-        self.follow_line(board, here);
+        self.follow_line(board, cx);
         Ok(())
     }
 
-    fn input(&mut self, board: &mut Board, here: &mut Here) {
-        self.feed(board, here);
+    fn input(&mut self, board: &mut Board, cx: &mut ExitContext) {
+        self.feed(board, cx);
     }
 
     fn restart(&mut self) {

@@ -81,7 +81,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         };
         if (state.cr0 ^ cr0) & CR0_PG != 0 {
             // The IDT becomes another: in other gates, or at an address that means another page.
-            self.with_pc(|pc, here| pc.board_mut().leave_shadow(here))?;
+            self.with_pc(|pc, cx| pc.board_mut().leave_shadow(cx))?;
         }
         self.cpu.set_cr0(cr0);
         self.cpu.advance(next);

@@ -44,7 +44,7 @@ impl<C: VirtualCpu> Vcpu<C> {
                 Ok(self.receive(vector))
             }
             DeliveryFault::HiddenGate(_) => {
-                match self.with_pc(|pc, here| pc.board_mut().drop_shadows(here)) {
+                match self.with_pc(|pc, cx| pc.board_mut().drop_shadows(cx)) {
                     Ok(()) => {
                         self.redeliver(event);
                         Ok(Reason::Exception)

@@ -138,9 +138,9 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Stores the bytes of an element that are in one page.
     fn store_piece(&mut self, gpa: u64, bytes: &[u8]) -> Result<(), Stop> {
         if self.is_memory(gpa) {
-            return self.with_pc(|pc, here| {
-                pc.board_mut().drop_shadow_at(here, gpa & !(PAGE - 1))?;
-                here.guest.memory.write(gpa, bytes);
+            return self.with_pc(|pc, cx| {
+                pc.board_mut().drop_shadow_at(cx, gpa & !(PAGE - 1))?;
+                cx.guest.memory.write(gpa, bytes);
                 Ok(())
             });
         }

@@ -55,7 +55,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             // Its own memory is refused to the guest for a shadow IDT alone. Another vCPU may have
             // taken that away by now: then the access is right as it is.
             let stop = |f| (Reason::IdtWrite, Stop::Fault(f));
-            self.with_pc(|pc, here| pc.board_mut().drop_shadow_at(here, address & !0xFFF))
+            self.with_pc(|pc, cx| pc.board_mut().drop_shadow_at(cx, address & !0xFFF))
                 .map_err(stop)?;
             self.cpu.flush_translations();
             self.redeliver(event);

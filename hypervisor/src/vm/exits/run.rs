@@ -146,12 +146,12 @@ impl<C: VirtualCpu> Vcpu<C> {
                 self.xsetbv();
                 Ok(Reason::Xsetbv)
             }
-            Exit::IdtLoad => match self.with_pc(|pc, here| pc.board_mut().leave_shadow(here)) {
+            Exit::IdtLoad => match self.with_pc(|pc, cx| pc.board_mut().leave_shadow(cx)) {
                 Ok(()) => Ok(Reason::IdtLoad),
                 Err(f) => fault(Reason::IdtLoad, f),
             },
-            Exit::EliEnds => {
-                self.leave_shadow();
+            Exit::LeaveEli => {
+                self.leave_eli();
                 Ok(Reason::Other)
             }
             Exit::Halt => {

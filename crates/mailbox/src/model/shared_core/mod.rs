@@ -277,7 +277,7 @@ struct Guest<'b, 'a>(&'b Here<'a>);
 impl Owner for Guest<'_, '_> {
     fn flush_translations(&mut self) {}
 
-    fn leave_shadow(&mut self) {}
+    fn leave_eli(&mut self) {}
 
     fn take_input(&mut self) {}
 

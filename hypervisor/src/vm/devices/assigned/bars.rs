@@ -4,17 +4,21 @@
 use super::{BARS, PciBus};
 use crate::vm::board::Board;
 use crate::vm::devices::registers::{device_load, device_store};
-use crate::vm::here::Here;
+use crate::vm::exit_context::ExitContext;
 use crate::vm::stop::{Fault, Incident};
 use virtual_pc::msix::Region;
 
 impl PciBus {
     /// Maps every BAR where the guest has it now; first all that moved are unmapped.
-    pub(super) fn place_bars(&mut self, board: &mut Board, here: &mut Here) -> Result<(), Fault> {
+    pub(super) fn place_bars(
+        &mut self,
+        board: &mut Board,
+        cx: &mut ExitContext,
+    ) -> Result<(), Fault> {
         for map in [false, true] {
             for index in 0..self.devices.len() {
                 for bar in 0..BARS {
-                    self.place_bar(board, here, index, bar, map)?;
+                    self.place_bar(board, cx, index, bar, map)?;
                 }
             }
         }
@@ -24,7 +28,7 @@ impl PciBus {
     fn place_bar(
         &mut self,
         board: &mut Board,
-        here: &mut Here,
+        cx: &mut ExitContext,
         index: usize,
         bar: usize,
         map: bool,
@@ -42,7 +46,7 @@ impl PciBus {
         if let Some(at) = d.placed[bar].take() {
             for part in parts.iter().filter(|p| !p.is_empty()) {
                 let (gpa, len) = (at + part.start, part.end - part.start);
-                board.unmap_registers(here, gpa, len)?;
+                board.unmap_registers(cx, gpa, len)?;
             }
         }
         if let (true, Some(at)) = (map, wanted) {
@@ -71,7 +75,7 @@ impl PciBus {
     pub(super) fn bar_store(
         &mut self,
         board: &mut Board,
-        here: &mut Here,
+        cx: &mut ExitContext,
         gpa: u64,
         size: u8,
         value: u64,
@@ -83,8 +87,8 @@ impl PciBus {
             match m.layout.region(bar as u8, offset, size) {
                 Region::Table(at) => {
                     let Some(entry) = m.table.write(at, size, value) else { return Some(Ok(())) };
-                    let routed = self.route_source(board, here, index, entry);
-                    return Some(routed.and_then(|()| self.note_sources(board, here)));
+                    let routed = self.route_source(board, cx, index, entry);
+                    return Some(routed.and_then(|()| self.note_sources(board, cx)));
                 }
                 Region::PendingBits => return Some(Ok(())),
                 Region::Device => {}

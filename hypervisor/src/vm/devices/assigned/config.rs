@@ -4,7 +4,7 @@ use super::PciBus;
 use crate::pci;
 use crate::vm::board::Board;
 use crate::vm::devices::bus::{Claim, Device};
-use crate::vm::here::Here;
+use crate::vm::exit_context::ExitContext;
 use crate::vm::stop::{DeviceFinding, Fault, Stop};
 use alloc::vec::Vec;
 use ledger::Reason;
@@ -24,7 +24,7 @@ impl Device for PciBus {
             .collect()
     }
 
-    fn read_port(&mut self, _: &mut Board, _: &mut Here, port: u16, size: u8) -> u32 {
+    fn read_port(&mut self, _: &mut Board, _: &mut ExitContext, port: u16, size: u8) -> u32 {
         match port {
             ADDRESS => self.config.read_address(),
             _ => self.config.read_data((port - DATA) as u8, size),
@@ -34,7 +34,7 @@ impl Device for PciBus {
     fn write_port(
         &mut self,
         board: &mut Board,
-        here: &mut Here,
+        cx: &mut ExitContext,
         port: u16,
         size: u8,
         value: u32,
@@ -46,27 +46,27 @@ impl Device for PciBus {
         match self.config.write_data((port - DATA) as u8, size, value) {
             // The rest follows when the reset is through.
             Some((index, actions)) if actions.contains(Actions::RESET) => {
-                here.reset_then(index, actions);
+                cx.reset_then(index, actions);
                 Ok(())
             }
-            Some((index, actions)) => self.follow(board, here, index, actions).map_err(Stop::Fault),
+            Some((index, actions)) => self.follow(board, cx, index, actions).map_err(Stop::Fault),
             None => Ok(()),
         }
     }
 
-    fn load(&mut self, _: &mut Board, _: &mut Here, address: u64, size: u8) -> Option<u64> {
+    fn load(&mut self, _: &mut Board, _: &mut ExitContext, address: u64, size: u8) -> Option<u64> {
         self.bar_load(address, size)
     }
 
     fn store(
         &mut self,
         board: &mut Board,
-        here: &mut Here,
+        cx: &mut ExitContext,
         address: u64,
         size: u8,
         value: u64,
     ) -> Option<Result<(), Stop>> {
-        Some(self.bar_store(board, here, address, size, value)?.map_err(Stop::Fault))
+        Some(self.bar_store(board, cx, address, size, value)?.map_err(Stop::Fault))
     }
 }
 
@@ -107,12 +107,12 @@ impl PciBus {
     pub fn follow(
         &mut self,
         board: &mut Board,
-        here: &mut Here,
+        cx: &mut ExitContext,
         index: usize,
         actions: Actions,
     ) -> Result<(), Fault> {
         if actions.intersects(Actions::DECODE | Actions::BARS_MOVED) {
-            self.place_bars(board, here)?;
+            self.place_bars(board, cx)?;
         }
         if actions.intersects(Actions::BUS_MASTER | Actions::RESET) {
             self.apply_command(index);
@@ -122,9 +122,9 @@ impl PciBus {
         {
             let sources = self.devices.get(index).map_or(0, |d| d.sources.len());
             for source in 0..sources {
-                self.route_source(board, here, index, source)?;
+                self.route_source(board, cx, index, source)?;
             }
-            self.note_sources(board, here)?;
+            self.note_sources(board, cx)?;
             self.apply_msi_control(index);
         }
         Ok(())

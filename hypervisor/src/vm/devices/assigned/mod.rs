@@ -17,8 +17,8 @@ use crate::pci::reset::Reset;
 use crate::pci::{self, Pci, shown};
 use crate::vm::board::Board;
 use crate::vm::devices::registers::device_load;
+use crate::vm::exit_context::ExitContext;
 use crate::vm::guest::Guest;
-use crate::vm::here::Here;
 use crate::vm::interrupts::iommu_units::Units;
 use crate::vm::stop::Fault;
 use ::iommu::Bdf;
@@ -133,7 +133,7 @@ impl AssignedDevice {
         }
         if device.msix.is_none() && device.msi.is_none() {
             log::warn!(
-                "device {bdf} has neither MSI nor MSI-X: a guest gets no interrupts from it, since those by wire (INTx) aren't passed on"
+                "device {bdf} has neither MSI nor MSI-X: a guest gets no interrupts from it, since INTx isn't passed on"
             );
         }
         device.quiesce(pci);
@@ -307,12 +307,12 @@ impl PciBus {
     }
 
     /// As after power on; the functions are reset.
-    pub fn restart(&mut self, board: &mut Board, here: &mut Here) -> Result<(), Fault> {
+    pub fn restart(&mut self, board: &mut Board, cx: &mut ExitContext) -> Result<(), Fault> {
         self.config.clone_from(&self.first);
         for d in &mut self.devices {
             for s in &mut d.sources {
                 if let Some(r) = s.route.take() {
-                    let bound = (&here.guest.remotes[r.vcpu].routes, r.bound);
+                    let bound = (&cx.guest.remotes[r.vcpu].routes, r.bound);
                     unbind(&Units, (d.bdf, s.irte), bound);
                 }
             }
@@ -320,8 +320,8 @@ impl PciBus {
                 m.table.reset();
             }
         }
-        self.place_bars(board, here)?;
-        self.note_sources(board, here)
+        self.place_bars(board, cx)?;
+        self.note_sources(board, cx)
     }
 
     /// Silences every device for good.

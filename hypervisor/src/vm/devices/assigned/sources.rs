@@ -5,8 +5,8 @@ use super::{PciBus, Route, Source};
 use crate::iommu;
 use crate::pci::msi;
 use crate::vm::board::Board;
+use crate::vm::exit_context::ExitContext;
 use crate::vm::guest::Guest;
-use crate::vm::here::Here;
 use crate::vm::interrupts::iommu_units::Units;
 use crate::vm::stop::{Fault, Incident};
 use ::iommu::Bdf;
@@ -20,7 +20,7 @@ impl PciBus {
     pub(super) fn route_source(
         &mut self,
         board: &mut Board,
-        here: &mut Here,
+        cx: &mut ExitContext,
         index: usize,
         source: usize,
     ) -> Result<(), Fault> {
@@ -35,7 +35,7 @@ impl PciBus {
             _ => Ok(None),
         };
         let wanted = match wanted {
-            Ok(message) => message.and_then(|m| Some((here.guest.receiver(&m)?, m.vector))),
+            Ok(message) => message.and_then(|m| Some((cx.guest.receiver(&m)?, m.vector))),
             Err(_) => {
                 board.note(Incident::Message(bdf));
                 None
@@ -43,8 +43,8 @@ impl PciBus {
         };
         // Such a vector gets a stand-in, which no shadow hides yet: another vCPU would take it.
         let now = d.sources.get(source).and_then(|s| s.route).map(|r| (r.vcpu, r.guest));
-        if wanted.is_some_and(|w| Some(w) != now && here.guest.hidden().contains(w.1)) {
-            board.drop_shadows(here)?;
+        if wanted.is_some_and(|w| Some(w) != now && cx.guest.hidden().contains(w.1)) {
+            board.drop_shadows(cx)?;
         }
         let Some(d) = self.devices.get_mut(index) else { return Ok(()) };
         let moves = now.is_some() && wanted.is_some_and(|w| Some(w) != now);
@@ -56,7 +56,7 @@ impl PciBus {
         let mut message = None;
         if let Some((vcpu, guest)) = wanted {
             if s.route.map(|r| (r.vcpu, r.guest)) != Some((vcpu, guest))
-                && let Err(incident) = reroute(here.guest, s, bdf, vcpu, guest)
+                && let Err(incident) = reroute(cx.guest, s, bdf, vcpu, guest)
             {
                 board.note(incident);
             }
@@ -84,17 +84,21 @@ impl PciBus {
     }
 
     /// What depends on the set of routes.
-    pub(super) fn note_sources(&mut self, board: &mut Board, here: &mut Here) -> Result<(), Fault> {
+    pub(super) fn note_sources(
+        &mut self,
+        board: &mut Board,
+        cx: &mut ExitContext,
+    ) -> Result<(), Fault> {
         let routes = || self.devices.iter().flat_map(|d| &d.sources).filter_map(|s| s.route);
-        for (vcpu, remote) in here.guest.remotes.iter().enumerate() {
+        for (vcpu, remote) in cx.guest.remotes.iter().enumerate() {
             let mut guests = VectorSet::EMPTY;
             routes().filter(|r| r.vcpu == vcpu).for_each(|r| guests.insert(r.guest));
             remote.routes.set_devices(guests);
         }
         let any = routes().next().is_some();
-        here.guest.set_routed(any);
-        if board.hidden() != VectorSet::EMPTY && board.hidden() != here.guest.hidden() {
-            board.drop_shadows(here)?;
+        cx.guest.set_routed(any);
+        if board.hidden() != VectorSet::EMPTY && board.hidden() != cx.guest.hidden() {
+            board.drop_shadows(cx)?;
         }
         Ok(())
     }

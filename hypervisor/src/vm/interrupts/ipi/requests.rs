@@ -13,8 +13,8 @@ impl<C: VirtualCpu> Owner for Vcpu<C> {
         self.cpu.flush_translations();
     }
 
-    fn leave_shadow(&mut self) {
-        Vcpu::leave_shadow(self);
+    fn leave_eli(&mut self) {
+        Vcpu::leave_eli(self);
     }
 
     fn take_input(&mut self) {

@@ -3,7 +3,7 @@
 //! Guarantees: a page with a shadow is closed to every vCPU's stores before it is copied; when it
 //! becomes the guest's again, no vCPU takes interrupts through the shadow any more.
 
-use crate::vm::here::Here;
+use crate::vm::exit_context::ExitContext;
 use crate::vm::memory::Tables;
 use crate::vm::stop::Fault;
 use alloc::vec::Vec;
@@ -50,12 +50,12 @@ impl Shadows {
     pub fn place(
         &mut self,
         tables: &mut Tables,
-        here: &mut Here,
+        cx: &mut ExitContext,
         page: u64,
         table: usize,
     ) -> Option<VectorSet> {
-        let hidden = here.guest.hidden();
-        let me = 1 << here.me;
+        let hidden = cx.guest.hidden();
+        let me = 1 << cx.me;
         if let Some(p) = self.placed.iter_mut().find(|p| p.page == page) {
             // Two tables in one page, or vectors hidden since: not for this vCPU, not now.
             if p.table != table || p.hidden != hidden {
@@ -64,20 +64,20 @@ impl Shadows {
             p.users |= me;
             return Some(hidden);
         }
-        let own = here.guest.memory.resolve(page, 4096)?;
+        let own = cx.guest.memory.resolve(page, 4096)?;
         let frame = self.free.pop()?;
         // Closed to the others' stores before it is copied: none may find a gate in the shadow that
         // it has changed.
-        let several = here.guest.remotes.len() > 1;
-        let closed = several && tables.substitute(page, own, || here.flush_all()).is_ok();
+        let several = cx.guest.remotes.len() > 1;
+        let closed = several && tables.substitute(page, own, || cx.flush_all()).is_ok();
         let built = closed == several
-            && copy(here, page, table, &hidden, frame)
-            && tables.substitute(page, frame, || here.flush_all()).is_ok();
+            && copy(cx, page, table, &hidden, frame)
+            && tables.substitute(page, frame, || cx.flush_all()).is_ok();
         if !built {
             if closed {
                 // The page has an entry of its own by now: opening it takes no frame and can't
                 // fail.
-                let _ = tables.restore(&here.guest.memory, page, || here.flush_all());
+                let _ = tables.restore(&cx.guest.memory, page, || cx.flush_all());
             }
             self.free.push(frame);
             return None;
@@ -87,9 +87,9 @@ impl Shadows {
     }
 
     /// The vCPU here takes its interrupts through no shadow any more: its IDT changes.
-    pub fn leave(&mut self, tables: &mut Tables, here: &mut Here) -> Result<(), Fault> {
-        here.end_eli();
-        let me = 1 << here.me;
+    pub fn leave(&mut self, tables: &mut Tables, cx: &mut ExitContext) -> Result<(), Fault> {
+        cx.leave_eli();
+        let me = 1 << cx.me;
         let Some(i) = self.placed.iter().position(|p| p.users & me != 0) else {
             return Ok(());
         };
@@ -98,7 +98,7 @@ impl Shadows {
                 p.users &= !me;
                 Ok(())
             }
-            _ => self.drop_placed(tables, here, i),
+            _ => self.drop_placed(tables, cx, i),
         }
     }
 
@@ -106,20 +106,20 @@ impl Shadows {
     pub fn drop_at(
         &mut self,
         tables: &mut Tables,
-        here: &mut Here,
+        cx: &mut ExitContext,
         page: u64,
     ) -> Result<(), Fault> {
         match self.placed.iter().position(|p| p.page == page) {
-            Some(i) => self.drop_placed(tables, here, i),
+            Some(i) => self.drop_placed(tables, cx, i),
             None => Ok(()),
         }
     }
 
     /// Gives the guest all its pages back.
-    pub fn drop_all(&mut self, tables: &mut Tables, here: &mut Here) -> Result<(), Fault> {
-        here.end_eli();
+    pub fn drop_all(&mut self, tables: &mut Tables, cx: &mut ExitContext) -> Result<(), Fault> {
+        cx.leave_eli();
         while let Some(last) = self.placed.len().checked_sub(1) {
-            self.drop_placed(tables, here, last)?;
+            self.drop_placed(tables, cx, last)?;
         }
         Ok(())
     }
@@ -128,15 +128,15 @@ impl Shadows {
     fn drop_placed(
         &mut self,
         tables: &mut Tables,
-        here: &mut Here,
+        cx: &mut ExitContext,
         index: usize,
     ) -> Result<(), Fault> {
         let p = self.placed.swap_remove(index);
-        if p.users >> here.me & 1 != 0 {
-            here.end_eli();
+        if p.users >> cx.me & 1 != 0 {
+            cx.leave_eli();
         }
-        here.guest.ask_and_wait(here.me, p.users, request::UNSHADOW);
-        let restored = tables.restore(&here.guest.memory, p.page, || here.flush_all());
+        cx.guest.ask_and_wait(cx.me, p.users, request::LEAVE_ELI);
+        let restored = tables.restore(&cx.guest.memory, p.page, || cx.flush_all());
         restored.map_err(Fault::Tables)?;
         self.free.push(p.frame);
         Ok(())
@@ -144,9 +144,9 @@ impl Shadows {
 }
 
 /// Fills `frame` with the guest's page and hides vectors in it; false if it isn't memory.
-fn copy(here: &Here, page: u64, table: usize, hidden: &VectorSet, frame: u64) -> bool {
+fn copy(cx: &ExitContext, page: u64, table: usize, hidden: &VectorSet, frame: u64) -> bool {
     let mut guest = [0; 4096];
-    if !here.guest.memory.read_page(page, &mut guest) {
+    if !cx.guest.memory.read_page(page, &mut guest) {
         return false;
     }
     let mut shadow = [0; 4096];

@@ -27,9 +27,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             return;
         };
         let (page, table) = (gpa & !0xFFF, (gpa & 0xFFF) as usize);
-        if let Some(hidden) =
-            self.with_pc(|pc, here| pc.board_mut().place_shadow(here, page, table))
-        {
+        if let Some(hidden) = self.with_pc(|pc, cx| pc.board_mut().place_shadow(cx, page, table)) {
             self.shadow.set(page, hidden);
             self.cpu.watch_idt(true);
         }
@@ -62,13 +60,13 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Before the guest's memory is used no more: its tables are whole again.
     pub(in crate::vm) fn give_up_shadow(&mut self) {
         if self.shadow.placed() {
-            let _ = self.with_pc(|pc, here| pc.board_mut().leave_shadow(here));
+            let _ = self.with_pc(|pc, cx| pc.board_mut().leave_shadow(cx));
         }
     }
 
     /// The shadow is gone, or about to be. The next entry is in injection mode; a shadow returns
     /// when that is left.
-    pub(in crate::vm) fn leave_shadow(&mut self) {
+    pub(in crate::vm) fn leave_eli(&mut self) {
         if self.shadow.clear() {
             self.cpu.watch_idt(false);
         }

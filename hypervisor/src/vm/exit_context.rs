@@ -1,25 +1,25 @@
-//! The vCPU that is in the PC, on whose behalf its devices act.
+//! The context of an exit, for the devices that act in it.
 
 use crate::vm::guest::Guest;
 use mailbox::request;
 use virtual_pc::pci::Actions;
 
 /// The vCPU that holds the VM's lock, and what is left for it to do when it gives that back.
-pub struct Here {
+pub struct ExitContext {
     pub guest: &'static Guest,
     pub me: usize,
     /// To drop its own cached translations.
     flush: bool,
     /// To leave ELI mode.
-    unshadow: bool,
+    leave_eli: bool,
     /// To reset this device, and then to follow what else was written.
     reset: Option<(usize, Actions)>,
 }
 
-impl Here {
+impl ExitContext {
     /// Nothing is left to do yet.
     pub fn new(guest: &'static Guest, me: usize) -> Self {
-        Here { guest, me, flush: false, unshadow: false, reset: None }
+        ExitContext { guest, me, flush: false, leave_eli: false, reset: None }
     }
 
     /// Has every vCPU drop its cached translations before it uses one again.
@@ -29,8 +29,8 @@ impl Here {
     }
 
     /// Has the vCPU here leave ELI mode when it gives the lock back.
-    pub fn end_eli(&mut self) {
-        self.unshadow = true;
+    pub fn leave_eli(&mut self) {
+        self.leave_eli = true;
     }
 
     /// Has the vCPU here reset a device when it has given the lock back, and then follow `actions`.
@@ -49,7 +49,7 @@ impl Here {
     }
 
     /// Is it left to leave ELI mode?
-    pub fn ends_eli(&self) -> bool {
-        self.unshadow
+    pub fn leaves_eli(&self) -> bool {
+        self.leave_eli
     }
 }

@@ -1,5 +1,5 @@
 //! Devices that a guest uses without MSI and MSI-X, as Linux does with `pci=nomsi`: it gets no
-//! interrupts from them, since those by wire (INTx) aren't passed on. The log says so, once for
+//! interrupts from them, since INTx isn't passed on. The log says so, once for
 //! each device.
 //!
 //! Doesn't know whether the guest waits for interrupts: a driver that polls looks the same.
@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 const SECONDS: u64 = 3;
 
 /// What core 0 knows of the devices.
-pub struct ByWire {
+pub struct IntxReports {
     devices: Vec<Used>,
     looked: u64,
 }
@@ -26,19 +26,19 @@ struct Used {
     device: Bdf,
     /// Since when it has been seen in use without messages; 0: it isn't.
     since: u64,
-    told: bool,
+    reported: bool,
 }
 
-impl ByWire {
+impl IntxReports {
     /// While booting: no device is in use.
     pub fn new(vms: &[&'static Vm]) -> Self {
         let mut devices = Vec::new();
         for vm in vms {
-            let of = |(index, device)| Used { vm, index, device, since: 0, told: false };
+            let of = |(index, device)| Used { vm, index, device, since: 0, reported: false };
             let bdfs: Vec<_> = vm.pc.lock().pci().devices().iter().map(|d| d.bdf()).collect();
             devices.extend(bdfs.into_iter().enumerate().map(of));
         }
-        ByWire { devices, looked: 0 }
+        IntxReports { devices, looked: 0 }
     }
 
     /// Core 0, by the clock: looks once a second, at those of VMs whose lock is free.
@@ -48,7 +48,7 @@ impl ByWire {
             return;
         }
         self.looked = now;
-        for used in self.devices.iter_mut().filter(|used| !used.told) {
+        for used in self.devices.iter_mut().filter(|used| !used.reported) {
             let Some(pc) = used.vm.pc.try_lock() else { continue };
             let without = !used.vm.ending.begun() && pc.pci().sends_no_message(used.index);
             drop(pc);
@@ -57,7 +57,7 @@ impl ByWire {
             } else if used.since == 0 {
                 used.since = now;
             } else if now.wrapping_sub(used.since) >= SECONDS * tsc_hz() {
-                used.told = true;
+                used.reported = true;
                 let (name, device) = (&used.vm.guest.name, used.device);
                 crate::memory::while_reporting(|| {
                     log::info!(
