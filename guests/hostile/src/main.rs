@@ -10,6 +10,7 @@
 #![no_main]
 
 mod apic;
+mod borders;
 mod config;
 mod control;
 mod cpus;
@@ -23,9 +24,11 @@ mod registry;
 mod ports;
 mod random;
 mod registers;
+mod rings;
 mod serial;
 mod space;
 mod tables;
+mod traps;
 
 use attacks::{Attack, Subject};
 use machine::{

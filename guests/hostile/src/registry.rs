@@ -1,8 +1,8 @@
 //! The function behind each row of [`attacks::SUBJECTS`].
 
 use crate::{
-    Doing, apic, config, control, cpus, ends, exits, interrupts, memory, ports, registers, serial,
-    space, tables,
+    Doing, apic, borders, config, control, cpus, ends, exits, interrupts, memory, ports, registers,
+    rings, serial, space, tables, traps,
 };
 
 /// By subject and name.
@@ -100,6 +100,13 @@ pub const ALL: &[((&str, &str), Doing)] = &[
     (("console", "forged"), serial::forged),
     (("console", "registers"), serial::registers),
     (("console", "flood"), serial::flood),
+    (("rings", "privileged"), rings::privileged),
+    (("rings", "accesses"), rings::accesses),
+    (("traps", "steps"), traps::steps),
+    (("traps", "late"), traps::late_traps),
+    (("traps", "gateless"), traps::gateless),
+    (("borders", "strings-to-apic"), borders::strings_to_apic),
+    (("borders", "strings-to-table"), borders::strings_to_table),
     (("triple-fault", "now"), ends::triple_fault),
     (("wild-jump", "now"), ends::wild_jump),
     (("wild-tables", "now"), ends::wild_tables),

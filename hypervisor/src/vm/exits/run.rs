@@ -166,6 +166,11 @@ impl<C: VirtualCpu> Vcpu<C> {
                 Ok(()) => Ok(Reason::Other),
                 Err(f) => fault(Reason::Other, f),
             },
+            // QEMU leaves the guest before it looks at the ring.
+            Exit::FlushCaches if self.cpu.privilege() != 0 => {
+                self.cpu.inject(GENERAL_PROTECTION, Some(0));
+                Ok(Reason::Other)
+            }
             Exit::FlushCaches => {
                 self.skip(&INVD);
                 Ok(Reason::Other)

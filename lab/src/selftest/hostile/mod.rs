@@ -40,7 +40,7 @@ const RUNS: &[Run] = &[
     ("tables", &["idt,wild-idt", "cpus,unmapped-idt-smp", "storm-for-ever"]),
     ("registers", &["msrs,wild-jump", "control,wild-tables", "reboot-loop"]),
     ("devices", &["pci", "msix,dma", "idle-for-ever"]),
-    ("exits", &["ports,unmapped-idt", "exits,unemulated", "memory,console"]),
+    ("exits", &["ports,rings,borders,unmapped-idt", "exits,traps,unemulated", "memory,console"]),
 ];
 
 /// Subjects that don't wait for Linux: they go on from the first moment.
