@@ -60,7 +60,8 @@ pub fn parse(file: &str, text: &str) -> Result<Plan<String>, Error> {
     let mut places = Places::new();
     for (key, value) in in_file_order(root.get_ref()) {
         let Some(known) = ROOT_KEYS.iter().find(|k| *k == key.get_ref()) else {
-            return Err(reader.unknown(key, &Place::Plan, &ROOT_KEYS));
+            let vm = matches!(value.get_ref(), DeValue::Table(_));
+            return Err(reader.unknown_at_root(key, vm));
         };
         let needed = match *known {
             "vm" => "a table for each VM, such as [vm.web]",
@@ -135,6 +136,17 @@ fn hint(found: &str, known: &[&str]) -> String {
     }
 }
 
+/// Where a key belongs that is known in another table.
+fn belongs(found: &str) -> Option<&'static str> {
+    let tables = [
+        (&ROOT_KEYS[3..], "above the first table"),
+        (&KEYS[..], "into a VM's table, such as [vm.web]"),
+        (&HOST_KEYS[..], "into the table [host]"),
+        (&NETWORK_KEYS[..], "into a network controller's table, such as [network.nic0]"),
+    ];
+    tables.iter().find(|(keys, _)| keys.contains(&found)).map(|(_, table)| *table)
+}
+
 struct Reader<'r> {
     file: &'r str,
     text: &'r str,
@@ -154,8 +166,23 @@ impl Reader<'_> {
 
     fn unknown(&self, key: &Key, place: &Place, known: &[&str]) -> Error {
         let found = key.get_ref().to_string();
-        let hint = hint(&found, known);
-        self.error(key.span().start, place, "", Problem::UnknownKey { found, hint })
+        let problem = match belongs(&found) {
+            Some(table) => Problem::Elsewhere { found, table },
+            None => {
+                let hint = hint(&found, known);
+                Problem::UnknownKey { found, hint }
+            }
+        };
+        self.error(key.span().start, place, "", problem)
+    }
+
+    /// Of a key outside all tables; a table that is like none known may be meant as a VM.
+    fn unknown_at_root(&self, key: &Key, table: bool) -> Error {
+        let found = key.get_ref().to_string();
+        if !table || nearest(&found, &ROOT_KEYS).is_some() {
+            return self.unknown(key, &Place::Plan, &ROOT_KEYS);
+        }
+        self.error(key.span().start, &Place::Plan, "", Problem::UnknownTable(found))
     }
 
     fn wrong_type(&self, value: &Value, place: &Place, key: &str, needed: &'static str) -> Error {

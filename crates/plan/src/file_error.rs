@@ -41,6 +41,17 @@ pub enum Problem {
         /// What is known.
         hint: String,
     },
+    /// A key of another table.
+    #[error("`{}` doesn't belong here; it belongs {table}", Shown(.found))]
+    Elsewhere {
+        /// The key.
+        found: String,
+        /// Where it belongs.
+        table: &'static str,
+    },
+    /// A table that means nothing; perhaps a VM's name alone.
+    #[error("unknown table [{name}]; a VM's is [vm.{name}]", name = Shown(.0))]
+    UnknownTable(String),
     /// A value of the wrong type.
     #[error("this is {found}, but it has to be {needed}")]
     Type {

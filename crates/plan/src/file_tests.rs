@@ -91,6 +91,27 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
         ("", "vm.toml:1: the plan has no VM; it needs at least one, such as [vm.web]"),
         ("[vms.a]\n", "vm.toml:1: unknown key `vms`; did you mean `vm`?"),
         ("\nserver = 1\n", "vm.toml:2: unknown key `server`; known are vm, network, host, slice"),
+        ("[web]\nkernel='k'\n", "vm.toml:1: unknown table [web]; a VM's is [vm.web]"),
+        (
+            "kernel = 'k'\n",
+            "vm.toml:1: `kernel` doesn't belong here; it belongs into a VM's table, such as [vm.web]",
+        ),
+        (
+            "[vm.a]\nkernel='k'\nslice='5ms'\n",
+            "vm.toml:3: [vm.a]: `slice` doesn't belong here; it belongs above the first table",
+        ),
+        (
+            "[vm.a]\niommu_faults='nmi'\n",
+            "vm.toml:2: [vm.a]: `iommu_faults` doesn't belong here; it belongs into the table [host]",
+        ),
+        (
+            "[vm.a]\nmacs=[]\n",
+            "vm.toml:2: [vm.a]: `macs` doesn't belong here; it belongs into a network controller's table, such as [network.nic0]",
+        ),
+        (
+            "[vm.a]\nmemory = '99999999T'\n",
+            "vm.toml:2: [vm.a] memory: `99999999T` is more memory than any machine has",
+        ),
         (
             "vm = 3",
             "vm.toml:1: this is a number, but it has to be a table for each VM, such as [vm.web]",

@@ -13,6 +13,9 @@ pub enum SizeError {
     /// Something else.
     #[error("`{}` is no size; write a whole number with M, G or T, such as \"512M\" or \"1G\"", Shown(.0))]
     NotASize(String),
+    /// More bytes than 64 bits count.
+    #[error("`{}` is more memory than any machine has", Shown(.0))]
+    TooMuch(String),
 }
 
 const UNITS: [(u8, u32); 4] = [(b'K', 10), (b'M', 20), (b'G', 30), (b'T', 40)];
@@ -26,10 +29,10 @@ pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     let short = text.strip_suffix("iB").unwrap_or(text);
     let (unit, digits) = short.as_bytes().split_last().ok_or_else(wrong)?;
     let (_, shift) = UNITS.iter().find(|(u, _)| u == unit).ok_or_else(wrong)?;
-    let number =
-        core::str::from_utf8(digits).ok().filter(|d| d.bytes().all(|b| b.is_ascii_digit()));
-    let number: u64 = number.and_then(|d| d.parse().ok()).ok_or_else(wrong)?;
-    number.checked_mul(1 << shift).ok_or_else(wrong)
+    let whole = |d: &&str| !d.is_empty() && d.bytes().all(|b| b.is_ascii_digit());
+    let digits = core::str::from_utf8(digits).ok().filter(whole).ok_or_else(wrong)?;
+    let number = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
+    number.ok_or_else(|| SizeError::TooMuch(text.to_string()))
 }
 
 /// Prints bytes in the largest unit that divides them: `1G`, `96M`, `5`.
@@ -56,8 +59,12 @@ mod tests {
         assert_eq!(parse_size("512M"), Ok(512 << 20));
         assert_eq!(parse_size("2GiB"), Ok(2 << 30));
         assert_eq!(parse_size("64"), Err(SizeError::NoUnit("64".into())));
-        for text in ["", "M", "1.5G", "-1M", "+1M", "1m", "1 G", "GiB", "99999999999999T", "1µ"] {
+        for text in ["", "M", "1.5G", "-1M", "+1M", "1m", "1 G", "GiB", "1µ"] {
             assert_eq!(parse_size(text), Err(SizeError::NotASize(text.into())), "{text}");
+        }
+        assert_eq!(parse_size("16777215T"), Ok(16_777_215 << 40));
+        for text in ["16777216T", "99999999999999999999M"] {
+            assert_eq!(parse_size(text), Err(SizeError::TooMuch(text.into())), "{text}");
         }
     }
 
