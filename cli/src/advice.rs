@@ -69,7 +69,7 @@ fn of_vm(vm: &Vm<File>, boot: &Path) -> Vec<String> {
     let unsure: Vec<_> = vm.devices.iter().filter(|d| may_lack_messages(**d)).collect();
     for device in unsure {
         lines.push(format!(
-            "{name}: {device} must have MSI or MSI-X: the hypervisor passes on no INTx. Its log names a device that has neither."
+            "{name}: {device} gives no interrupts if it has neither MSI nor MSI-X; the hypervisor's log then says so."
         ));
     }
     let Some(release) = release(&vm.kernel.bytes) else { return lines };
@@ -306,7 +306,7 @@ CONFIG_IGBVF=y
         }
         let lines = place.lines(DEBIAN, "", &["00:1f.2", "sata0", "nic0"], true);
         assert_eq!(lines.len(), 2, "{lines:?}");
-        assert!(lines[0].starts_with("web: 00:1f.2 must have MSI or MSI-X: "));
+        assert!(lines[0].starts_with("web: 00:1f.2 gives no interrupts if it has "));
         let place = Place::new("CONFIG_BLK_DEV_NVME=y\n");
         let lines = place.lines(DEBIAN, "", &["nvme0"], true);
         assert!(lines[0].contains("is built without CONFIG_PCI_MSI"), "{lines:?}");

@@ -12,9 +12,9 @@ use std::{collections::BTreeSet, path::PathBuf};
 
 const EXAMPLE: &str = "\
 A plan:
-  slice = \"5ms\"               # how long one on a shared core runs while another waits
+  slice = \"5ms\"               # how long one runs where others wait for the core
   [vm.web]
-  cpus = [1]                  # physical cores, which VMs may share; core 0 is the host's
+  cpus = [1]                  # physical cores; core 0 is the host's
   weight = 100                # of its vCPUs on a shared core, 1 to 10000
   memory = \"1G\"
   kernel = \"vmlinuz\"          # bzImage, ELF with a PVH note, or multiboot
@@ -24,11 +24,11 @@ A plan:
   interrupts = \"auto\"         # auto, trap, eli-delivery, eli or direct
   reset = \"restart\"           # or stop: what a reset of its own leads to
   [host]
-  iommu_faults = \"elsewhere\"  # or nmi, limit: what keeps guests from holding them back
-  without_interrupt_remapping = \"refuse\"  # or trust-every-guest, where the IOMMU has none
-  [network.nic0]              # a controller whose virtual functions VMs share: nic0.vf0 …
+  iommu_faults = \"elsewhere\"  # or nmi, limit: docs/running.md says more
+  without_interrupt_remapping = \"refuse\"  # or trust-every-guest
+  [network.nic0]              # its virtual functions are nic0.vf0, nic0.vf1 …
   vfs = 2                     # how many; else as many as are named
-  macs = [\"02:00:00:00:00:01\"]  # of the first ones; the others' come from nic0's own
+  macs = [\"02:00:00:00:00:01\"]  # of the first ones
 Only kernel has to be given. Paths start at the plan's directory.
 
 What the plan names but the machine may not have (cores, memory, devices) is checked
@@ -124,6 +124,7 @@ fn shared_cores(plan: &Plan<File>) -> String {
 /// Bytes for people: two digits are enough.
 fn rounded(bytes: u64) -> String {
     match bytes as f64 {
+        1.0 => "1 byte".to_owned(),
         b if b < 1024.0 => format!("{b} bytes"),
         b if b < 1024.0 * 1024.0 => format!("{:.1}K", b / 1024.0),
         b => format!("{:.1}M", b / 1024.0 / 1024.0),
@@ -146,7 +147,7 @@ mod tests {
   VM  core  memory  interrupts  devices        kernel                   initrd  command line
   a      1  1G      auto        nvme0 00:05.0  k, 32 bytes (multiboot)  -       -
 nic1 has vf0 02:00:00:00:00:01, vf1.
-a: 00:05.0 must have MSI or MSI-X: the hypervisor passes on no INTx. Its log names a device that has neither.
+a: 00:05.0 gives no interrupts if it has neither MSI nor MSI-X; the hypervisor's log then says so.
 The plan is good: 1 VM, 1G of guest memory; core 0 is the host's.
 ";
         assert_eq!(shown, expected);
@@ -184,6 +185,6 @@ The plan is good: 1 VM, 1G of guest memory; core 0 is the host's.
 
     #[test]
     fn sizes_are_rounded() {
-        assert_eq!([5, 1536, 3 << 19].map(rounded), ["5 bytes", "1.5K", "1.5M"]);
+        assert_eq!([1, 5, 1536, 3 << 19].map(rounded), ["1 byte", "5 bytes", "1.5K", "1.5M"]);
     }
 }

@@ -48,6 +48,15 @@ pub fn flow(text: &str) -> String {
     flowing
 }
 
+/// Lines below a command's options, or a subcommand's, that break on a terminal of 80 columns where
+/// they shouldn't: examples, not prose. For tests.
+pub fn too_wide(command: &clap::Command) -> Vec<String> {
+    let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let wide = |line: &&str| line.starts_with(' ') && line.chars().count() > 80;
+    let own = after.lines().filter(wide).map(str::to_owned);
+    own.chain(command.get_subcommands().flat_map(too_wide)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 const EXAMPLE: &str = "\
 Boot it by hand, on the machine that `exitless run` would make:
-  qemu-system-x86_64 -machine q35 -cpu max -smp 2 -m 2G -nodefaults -display none \\
-      -device intel-iommu,intremap=on,eim=on -serial stdio -kernel HYPERVISOR -initrd IMAGE";
+  qemu-system-x86_64 -machine q35 -cpu max -smp 2 -m 2G -nodefaults \\
+      -display none -device intel-iommu,intremap=on,eim=on -serial stdio \\
+      -kernel HYPERVISOR -initrd IMAGE";
 
 /// Pack a plan and its kernels into a boot image.
 #[derive(clap::Args, Clone, Debug)]

@@ -33,6 +33,9 @@ const HEAD: usize = 64 << 10;
 /// Reads `vm.toml` and the files it names, which are looked for beside it.
 pub fn plan(file: &Path) -> Result<Plan<File>> {
     let name = file.display().to_string();
+    if is_kernel(file) {
+        bail!("{name} is a kernel and no plan; `--kernel {name}` runs it");
+    }
     let text = String::from_utf8(read(file, MAX_PLAN, "any plan has")?)
         .map_err(|e| anyhow!("{name}: it is no text: {}", e.utf8_error()))?;
     let beside = file.parent().unwrap_or(Path::new(""));
@@ -86,6 +89,18 @@ pub fn format_name(format: Format) -> &'static str {
         Format::Multiboot => "multiboot",
         Format::Pvh => "ELF with PVH note",
     }
+}
+
+/// Whether a file looks like a kernel.
+fn is_kernel(path: &Path) -> bool {
+    let mut head = Vec::new();
+    // A pipe must not be read here: it would be empty for who reads it next.
+    let is_file = fs::metadata(path).is_ok_and(|m| m.is_file());
+    let read = is_file
+        && fs::File::open(path)
+            .is_ok_and(|file| file.take(HEAD as u64).read_to_end(&mut head).is_ok());
+    let machine = GuestMachine { regions: &[], rsdp: 0 };
+    read && loader::load(&head, None, "", &machine) != Err(loader::Error::UnknownFormat)
 }
 
 /// Reads a kernel or initrd of a VM with so much memory.
@@ -226,6 +241,14 @@ pub(crate) mod tests {
         let error = refusal_of_large(plan, b"", 64 << 20);
         let said = "vm.toml: [vm.a] initrd: large can't be loaded: the initrd of 67108864 bytes";
         assert!(error.starts_with(said), "{error}");
+    }
+
+    #[test]
+    fn a_kernel_in_the_place_of_a_plan_is_recognised() {
+        let dir = directory("");
+        let path = dir.path().join("k");
+        let (error, name) = (plan(&path).unwrap_err().to_string(), path.display());
+        assert_eq!(error, format!("{name} is a kernel and no plan; `--kernel {name}` runs it"));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::{
 use anyhow::{Result, bail};
 use plan::{Class, DeviceName, Plan};
 use std::{
+    collections::BTreeSet,
     ffi::OsString,
     path::{Path, PathBuf},
     process::Command,
@@ -22,6 +23,8 @@ use std::{
 
 /// What the hypervisor itself may need, image and guests apart.
 const HOST_MEMORY: u64 = 256 << 20;
+/// The last core that the hypervisor can find: its tables of the machine hold 256.
+const LAST_CORE: u32 = 255;
 /// q35 puts what is above this at 4 GiB, so that a large VM needs it in one piece there.
 const LOW_MEMORY: u64 = 2 << 30;
 const MIB: u64 = 1 << 20;
@@ -112,6 +115,9 @@ impl Machine {
         disks: Vec<Disk>,
     ) -> Result<Machine> {
         let cores = plan.vms.iter().flat_map(|vm| &vm.cpus).max().copied().unwrap_or(0);
+        if cores > LAST_CORE {
+            bail!("core {cores}: the emulated machine has at most cores 0 to {LAST_CORE}");
+        }
         let boot = Boot::Exitless { hypervisor: hypervisor.to_owned(), image: image.to_owned() };
         let memory = Machine::memory_for(plan, image);
         let mut machine =
@@ -208,6 +214,7 @@ impl Machine {
         for (nic, model) in self.nics.iter_mut().zip(models) {
             nic.model = *model;
         }
+        let mut seen = BTreeSet::new();
         for forward in forwards {
             let count = self.nics.len();
             let Some(nic) = self.nics.get_mut(forward.nic) else {
@@ -217,6 +224,9 @@ impl Machine {
                     forward.nic
                 );
             };
+            if !seen.insert((forward.tcp, forward.port)) {
+                bail!("--forward: port {} is given twice; each leads to one guest", forward.port);
+            }
             nic.forwards.push(forward.clone());
         }
         Ok(())

@@ -82,6 +82,16 @@ fn more_than_fits_is_refused() {
 }
 
 #[test]
+fn a_core_that_the_emulated_machine_cannot_have_is_refused() {
+    let mut plan = plan(64 << 20, &[]);
+    plan.vms[0].cpus = vec![255];
+    assert!(machine(&plan, vec![]).is_ok());
+    plan.vms[0].cpus = vec![1, 256];
+    let error = machine(&plan, vec![]).unwrap_err().to_string();
+    assert_eq!(error, "core 256: the emulated machine has at most cores 0 to 255");
+}
+
+#[test]
 fn network_controllers_get_their_models_and_ports() {
     let mut machine = machine(&plan(64 << 20, &["nic1"]), vec![]).unwrap();
     machine.connect(&[NicModel::E1000e], &["nic1:tcp:8080:80".parse().unwrap()]).unwrap();
@@ -90,6 +100,9 @@ fn network_controllers_get_their_models_and_ports() {
     assert!(line.contains("hostfwd=tcp:127.0.0.1:8080-:80 -device igb,netdev=net1"), "{line}");
     let error = machine.connect(&[], &["nic2:udp:1:1".parse().unwrap()]).unwrap_err().to_string();
     assert!(error.contains("port 1 leads to nic2, and the machine has 2 "), "{error}");
+    let twice = ["tcp:80:80", "udp:80:80", "nic1:tcp:80:81"].map(|f| f.parse().unwrap());
+    let error = machine.connect(&[], &twice).unwrap_err().to_string();
+    assert_eq!(error, "--forward: port 80 is given twice; each leads to one guest");
 }
 
 #[test]

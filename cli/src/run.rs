@@ -2,7 +2,7 @@
 
 use crate::{
     advice,
-    arguments::positive,
+    arguments::{between, positive},
     boot_image::BootImage,
     consoles::Consoles,
     context::Context,
@@ -92,7 +92,7 @@ pub struct Args {
     #[arg(long = "forward", value_name = "[nicN:]tcp|udp:PORT:[ADDRESS:]GUEST-PORT")]
     forwards: Vec<Forward>,
     /// vCPUs, each with a core of its own
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=plan::MAX_VCPUS as i64))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = between(1, plan::MAX_VCPUS as u32))]
     cpus: u32,
     /// End the VM when its guest resets itself, instead of starting it again
     #[arg(long)]

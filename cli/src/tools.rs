@@ -17,16 +17,13 @@ pub struct Tool {
 
 /// All of them, in the order of the help text.
 pub const TOOLS: [Tool; 6] = [
-    Tool {
-        name: "demo",
-        about: "Bare metal and three kinds of VM side by side: the main experiment, explained",
-    },
+    Tool { name: "demo", about: "Bare metal and three kinds of VM side by side, explained" },
     Tool { name: "bench", about: "Run an experiment and show what it measured" },
     Tool { name: "test", about: "Run every check and test" },
     Tool { name: "fuzz", about: "Feed every parser and state machine with what nobody thought of" },
     Tool {
         name: "soak",
-        about: "Attack Linux at work for minutes or hours, and see that nothing is lost",
+        about: "Attack Linux at work for minutes or hours; see that nothing is lost",
     },
     Tool {
         name: "mutants",

@@ -63,6 +63,7 @@ mod tests {
     fn the_commands_are_well_formed_and_those_that_exitless_hands_over() {
         let command = Cli::command();
         command.clone().debug_assert();
+        assert_eq!(exitless::help::too_wide(&command), [""; 0]);
         let own = command.get_subcommands().map(|c| {
             let about = c.get_about().map(ToString::to_string).unwrap_or_default();
             (c.get_name().to_owned(), about)

@@ -14,7 +14,7 @@ mod watch;
 pub use offer::Offer;
 pub use place::directory;
 
-use crate::{context::Context, report::status, say::say};
+use crate::{arguments::process, context::Context, report::status, say::say};
 use anyhow::{Context as _, Result, bail};
 use ratatui::{DefaultTerminal, crossterm::event};
 use rates::Rates;
@@ -56,7 +56,7 @@ Exit status: 0 you or the run ended; 1 there is nothing to watch, or no answer."
 #[command(after_help = crate::help::flow(EXAMPLES))]
 pub struct Args {
     /// The run to watch, by its process number; needed when there are several
-    #[arg(long, value_name = "PID")]
+    #[arg(long, value_name = "PID", value_parser = process)]
     session: Option<u32>,
     /// Print one interval and end
     #[arg(long)]

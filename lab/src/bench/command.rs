@@ -13,6 +13,7 @@ use super::{
 };
 use anyhow::{Result, bail};
 use exitless::{
+    arguments::between,
     context::Context,
     output::{Folder, Output},
 };
@@ -63,7 +64,7 @@ struct Common {
     #[arg(long)]
     quick: bool,
     /// Boots of the guest for each cell
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = between(1, 100))]
     repeat: u32,
 }
 
@@ -80,7 +81,7 @@ struct FioArgs {
     #[command(flatten)]
     one: OneArgs,
     /// fio's queue depths
-    #[arg(long, value_delimiter = ',', default_value = "1,32", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_delimiter = ',', default_value = "1,32", value_parser = between(1, 1024))]
     depth: Vec<u32>,
 }
 
@@ -93,7 +94,7 @@ struct AllArgs {
     out: PathBuf,
 }
 
-/// Bare metal and three kinds of VM side by side: the main experiment, explained.
+/// Bare metal and three kinds of VM side by side, explained.
 #[derive(clap::Args, Clone, Debug)]
 pub struct DemoArgs {
     /// Write the rows as JSON to this file

@@ -2,11 +2,11 @@
 
 const EXAMPLES: &str = "\
 Examples:
-  exitless mutants --image                       every change to the hypervisor's image
-  exitless mutants --image --only switch         those with this in their name; * stands for anything
-  exitless mutants --image --sample 10 --seed 7  ten of them, the same with the same seed
-  exitless mutants --image --list                their names, and whether they fit the code
-  exitless mutants --crates --only sched         every change that cargo-mutants makes to this crate
+  exitless mutants --image                       every change to the image
+  exitless mutants --image --only switch         those with this in their name
+  exitless mutants --image --sample 10 --seed 7  ten of them, by the seed
+  exitless mutants --image --list                whether they fit the code
+  exitless mutants --crates --only sched         what cargo-mutants changes
   exitless mutants --crates --sample 60          sixty in each crate
 
 A change to the image is an entry of lab/mutants/*.toml: a text that stands in one place of the code, what takes its place,
@@ -16,7 +16,7 @@ has those that make no difference. Results are kept in target/mutants; --again f
 
 /// Change the code where a test must notice, and see that one does.
 #[derive(clap::Args, Clone, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = exitless::help::flow(EXAMPLES))]
 pub struct Args {
     /// Changes to the hypervisor's image, judged by tests in the emulator
     #[arg(long)]

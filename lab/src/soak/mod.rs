@@ -32,7 +32,7 @@ use std::{
 const EXAMPLES: &str = "\
 Examples:
   exitless soak --minutes 60                 an hour
-  exitless soak --seed 0x5EED --json s.json  the same rounds again, the table for programs
+  exitless soak --seed 0x5EED --json s.json  the same rounds again, as JSON
   exitless soak --seed 0x5EED --round 7      one round again
 
 A round is one run of the emulated machine with three VMs: Linux that writes to its disk, reads back
@@ -45,7 +45,7 @@ the host warned of, or found wrong with the tables that confine the guests, whic
 while (and must have, once a round at least); a VM that ended otherwise than it should; an attack that isn't in the ledger. It
 must be nothing. The exit status is 1 otherwise.";
 
-/// Attack Linux at work for minutes or hours, and see that nothing is lost.
+/// Attack Linux at work for minutes or hours; see that nothing is lost.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = exitless::help::flow(EXAMPLES))]
 pub struct Args {

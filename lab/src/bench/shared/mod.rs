@@ -24,7 +24,7 @@ use super::{
 use anyhow::{Result, bail};
 use boot::{Load, Ran};
 use cell::Cell;
-use exitless::context::Context;
+use exitless::{arguments::between, context::Context};
 use figures::{Side, Together};
 
 /// Exits that an interrupt may cost on average that comes while its owner has the core.
@@ -40,13 +40,13 @@ pub struct Args {
     #[arg(long)]
     quick: bool,
     /// Reads under way at a time, of each fio
-    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, default_value_t = 32, value_parser = between(1, 1024))]
     depth: u32,
     /// How long a guest runs at most while the other waits, in microseconds
-    #[arg(long, value_name = "MICROSECONDS", default_value_t = plan::DEFAULT_SLICE, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = plan::DEFAULT_SLICE, value_parser = between(100, 1_000_000))]
     slice: u32,
     /// How often to boot and measure each column; a figure is of all runs' counts together
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = between(1, 100))]
     runs: u32,
     #[command(flatten)]
     files: Files,
