@@ -302,13 +302,18 @@ impl Guest {
     pub fn hostile_cmdline(&self) -> String {
         let stream = self.stream.map_or(String::new(), |seed| format!(" random={seed:#x}"));
         let policy = self.in_force().0;
-        format!("attack={} policy={policy} {}{stream}", self.tests, self.options)
+        let shared = self.says_shared();
+        format!("attack={} policy={policy}{shared} {}{stream}", self.tests, self.options)
     }
 
     /// A test kernel's command line.
     pub fn cmdline(&self, bare: bool) -> String {
         let policy = if bare { "bare" } else { self.in_force().0 };
-        let shared = if self.cores == Cores::Next { "" } else { " shared=yes" };
+        let shared = self.says_shared();
         format!("test={} policy={policy}{shared} {}", self.tests, self.options)
+    }
+
+    fn says_shared(&self) -> &'static str {
+        if self.cores == Cores::Next { "" } else { " shared=yes" }
     }
 }

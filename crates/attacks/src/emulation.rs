@@ -1,0 +1,41 @@
+//! Rows of the table: attacks on what the host does in the place of an instruction.
+
+use crate::{
+    Attack,
+    rows::{attack, shown},
+};
+use ledger::Reason::*;
+
+pub const RINGS: &[Attack] = &[
+    attack(
+        "privileged",
+        "SVM's, VMX's and all privileged instructions from rings 1 to 3, with and without ports",
+        &[shown(PortIo, 480)],
+    ),
+    attack(
+        "accesses",
+        "a user's loads, stores and strings in device registers and the interrupt table's page",
+        &[shown(Ioapic, 20)],
+    ),
+];
+
+pub const TRAPS: &[Attack] = &[
+    attack("steps", "single steps through exits of every reason", &[shown(Cpuid, 100)])
+        .taking(6000),
+    attack("late", "MOV SS at a breakpoint, then what exits", &[shown(Cpuid, 200)]).taking(200),
+    attack("gateless", "ICEBP, INT3 and #DB without their gates", &[shown(Exception, 1000)])
+        .taking(3000),
+];
+
+pub const BORDERS: &[Attack] = &[
+    attack(
+        "strings-to-apic",
+        "string instructions over the page of xAPIC mode, from it, into it, by ports",
+        &[shown(ApicPage, 800)],
+    ),
+    attack(
+        "strings-to-table",
+        "string instructions over the ends of the interrupt table's page and of memory",
+        &[shown(Ioapic, 1000)],
+    ),
+];
