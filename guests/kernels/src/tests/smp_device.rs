@@ -1,6 +1,7 @@
 //! A device's interrupt goes where the guest sends it, also while it is being sent there.
 
 use super::edu;
+use crate::x2apic::command;
 use crate::{
     boot::Boot, console::check, cpu, edu, edu::Edu, idt, random::Random, smp, wait, x2apic,
 };
@@ -10,6 +11,8 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 const RAISED: u64 = 600;
 const VECTORS: [u8; 4] = [0x41, 0x63, 0x85, 0xA7];
 const SEED: u64 = 0xAFF1;
+/// How often a CPU is left alone.
+const LEFT: usize = 5;
 
 static LEAVE: AtomicU64 = AtomicU64::new(0);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -127,5 +130,38 @@ pub fn offline(test: &str, boot: &Boot) {
         right += u64::from(elsewhere == 0 && came && up && again);
     }
     check!(test, right == 10, "off with its interrupts still coming, on again: {right} of 10");
+    let up = left_alone(&edu, boot, count);
+    check!(test, up, "awake by a device, on a core that all others have left; they come on again");
     edu.silence();
+}
+
+/// The others go while this CPU sleeps: a core that they share is nobody's when the device is done,
+/// a tenth of a second later. Hangs if that is lost.
+fn left_alone(edu: &Edu, boot: &Boot, count: usize) -> bool {
+    edu.route(0);
+    let mut up = true;
+    for _ in 0..LEFT {
+        (2..count).for_each(smp::stop);
+        LEAVE.store(0, SeqCst);
+        ROUTED.store(0, SeqCst);
+        smp::give(1, |cpu| {
+            ROUTED.store(1, SeqCst);
+            while LEAVE.load(SeqCst) == 0 {
+                cpu::pause();
+            }
+            x2apic::send(cpu as u32, command::INIT);
+            cpu::halt_forever()
+        });
+        up &= wait::patiently(|| ROUTED.load(SeqCst) == 1);
+        cpu::disable_interrupts();
+        let before = idt::count(0x41);
+        edu.start_and_tell(boot.free_memory().start, 64);
+        LEAVE.store(1, SeqCst);
+        while idt::count(0x41) == before {
+            cpu::halt_until_interrupt();
+        }
+        cpu::enable_interrupts();
+        up &= (1..count).all(smp::start);
+    }
+    up
 }
