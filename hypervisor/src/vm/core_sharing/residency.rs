@@ -10,7 +10,7 @@
 //! over.
 
 use crate::cpu::vendor::VirtualCpu;
-use crate::cpu::{self, control, rdtsc, x2apic};
+use crate::cpu::{self, rdtsc, x2apic};
 use crate::interrupts;
 use crate::sched::host_core::Slot;
 use crate::vm::Vcpu;
@@ -273,7 +273,6 @@ impl<C: VirtualCpu> Vcpu<C> {
                 self.timer.reset();
                 self.change_mode(Mode::Injection);
                 self.take_pending();
-                control::set_xcr0(1);
             }
             None => {
                 x2apic::timer_lvt(interrupts::TIMER, x2apic::TimerMode::OneShot, true);
