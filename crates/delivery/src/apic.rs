@@ -221,6 +221,11 @@ impl LocalApic {
         }
     }
 
+    /// Is this vector pending already, so that one more of it is absorbed?
+    pub fn is_pending(&self, vector: u8) -> bool {
+        self.requested.contains(vector)
+    }
+
     /// An error is noted. The vector of the interrupt that tells of it: of the first one since the
     /// guest last looked (SDM vol. 3, 11.5.3).
     fn error(&mut self, error: u32) -> Option<u8> {

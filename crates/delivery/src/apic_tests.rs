@@ -57,6 +57,18 @@ fn interrupts_nest_by_class_and_complete_from_the_top() {
 }
 
 #[test]
+fn a_vector_is_pending_from_the_request_until_it_is_accepted() {
+    let mut a = enabled();
+    assert!(!a.is_pending(0x41));
+    a.request(0x41);
+    assert!(a.is_pending(0x41) && !a.is_pending(0x42));
+    a.accepted(0x41);
+    assert!(!a.is_pending(0x41), "in service isn't pending: one more is taken by itself");
+    a.request(0x41);
+    assert!(a.is_pending(0x41));
+}
+
+#[test]
 fn the_timer_follows_its_lvt_entry() {
     let (mut a, mut core) = (enabled(), Bare::default());
     assert_eq!(a.timer_vector(), None);

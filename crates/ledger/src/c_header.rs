@@ -10,7 +10,7 @@ use std::{env, fs, path::Path};
 const SLOTS: usize = size_of_val(&Page::new().exits) / 8;
 
 /// Each field's name, place and C type, in the order of the struct, and how many of it there are.
-fn fields() -> [(&'static str, usize, &'static str, usize); 11] {
+fn fields() -> [(&'static str, usize, &'static str, usize); 12] {
     macro_rules! field {
         ($name:ident, $type:literal, $count:expr) => {
             (stringify!($name), offset_of!(Page, $name), $type, $count)
@@ -28,6 +28,7 @@ fn fields() -> [(&'static str, usize, &'static str, usize); 11] {
         field!(slices, "uint64_t", 1),
         field!(exits, "uint64_t", SLOTS),
         field!(waits, "uint64_t", WAITS),
+        field!(device_merged, "uint64_t", 1),
     ]
 }
 

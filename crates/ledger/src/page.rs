@@ -21,7 +21,8 @@ const _: () = assert!(Reason::COUNT <= REASON_SLOTS);
 
 /// The counters of one vCPU. Offsets are part of the interface with guests:
 /// magic 0, version 8 (u32), reason count 12 (u32), entries 16, host cycles 24,
-/// injected 32, device 40, timer 48, slices 56, exits 64 + 8 × reason, waits 576 + 8 × bucket.
+/// injected 32, device 40, timer 48, slices 56, exits 64 + 8 × reason, waits 576 + 8 × bucket,
+/// merged 960.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Page {
@@ -49,12 +50,16 @@ pub struct Page {
     /// first of each absence. Bucket n counts waits of 2ⁿ to 2ⁿ⁺¹ − 1 TSC ticks, 0 also those of
     /// none, the last all that are longer.
     pub waits: [u64; WAITS],
+    /// Assigned devices' interrupts that came through the host while the same vector was pending:
+    /// a local APIC keeps one of them, so the guest takes both at once.
+    pub device_merged: u64,
 }
 
 const _: () = assert!(core::mem::size_of::<Page>() <= 4096);
 const _: () = assert!(core::mem::offset_of!(Page, entries) == 16);
 const _: () = assert!(core::mem::offset_of!(Page, exits) == 64);
 const _: () = assert!(core::mem::offset_of!(Page, waits) == 576);
+const _: () = assert!(core::mem::offset_of!(Page, device_merged) == 960);
 
 impl Page {
     /// A page with nothing counted yet.
@@ -71,6 +76,7 @@ impl Page {
             slices: 0,
             exits: [0; REASON_SLOTS],
             waits: [0; WAITS],
+            device_merged: 0,
         }
     }
 

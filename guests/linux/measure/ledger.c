@@ -95,6 +95,7 @@ void ledger_read(struct page into[MAX_CPUS])
         into[cpu].device_injected = ledger[cpu]->device_injected;
         into[cpu].timer_injected = ledger[cpu]->timer_injected;
         into[cpu].slices = ledger[cpu]->slices;
+        into[cpu].device_merged = ledger[cpu]->device_merged;
         for (int i = 0; i < WAITS; i++)
             into[cpu].waits[i] = ledger[cpu]->waits[i];
         into[cpu].reasons = ledger[cpu]->reasons <= REASONS ? ledger[cpu]->reasons : REASONS;
@@ -141,6 +142,7 @@ void ledger_print(const struct page a[MAX_CPUS], const struct page b[MAX_CPUS])
     print_sum("device_injected", offsetof(struct page, device_injected), a, b);
     print_sum("timer_injected", offsetof(struct page, timer_injected), a, b);
     print_sum("slices", offsetof(struct page, slices), a, b);
+    print_sum("device_merged", offsetof(struct page, device_merged), a, b);
     printf(" waits=");
     for (int i = 0; i < WAITS; i++) {
         uint64_t sum = 0;

@@ -22,6 +22,7 @@ struct page {
     uint64_t slices;
     uint64_t exits[REASONS];
     uint64_t waits[WAITS];
+    uint64_t device_merged;
 };
 
 _Static_assert(__builtin_offsetof(struct page, magic) == 0, "magic");
@@ -35,5 +36,6 @@ _Static_assert(__builtin_offsetof(struct page, timer_injected) == 48, "timer_inj
 _Static_assert(__builtin_offsetof(struct page, slices) == 56, "slices");
 _Static_assert(__builtin_offsetof(struct page, exits) == 64, "exits");
 _Static_assert(__builtin_offsetof(struct page, waits) == 576, "waits");
+_Static_assert(__builtin_offsetof(struct page, device_merged) == 960, "device_merged");
 
 #endif

@@ -34,6 +34,8 @@ pub struct Exits {
     pub injected: u64,
     /// Of these, those of assigned devices.
     pub device_injected: u64,
+    /// Devices' interrupts that reached the host while theirs was pending already.
+    pub device_merged: u64,
     /// How often the guest was given a core that it shares.
     pub slices: u64,
     /// How long interrupts waited for that, as [`ledger::Page::waits`] has it.
@@ -125,6 +127,8 @@ pub struct Figures {
     pub packets: u64,
     /// Virtual interrupts that the host gave to the guest.
     pub injected: u64,
+    /// Devices' interrupts that the guest takes together with one before, which was still pending.
+    pub merged: u64,
     /// Real seconds.
     pub seconds: f64,
     /// Exits by [`Reason`] index; empty on the bare machine.
@@ -219,6 +223,7 @@ impl Figures {
             bytes: 0,
             packets: 0,
             injected: 0,
+            merged: 0,
             seconds: 0.0,
             exits: Vec::new(),
             guest: 0,
@@ -262,6 +267,7 @@ impl Figures {
             figures.others += long.others.saturating_sub(short.others);
             if let (Some(long), Some(short)) = (&long.exits, &short.exits) {
                 figures.injected += long.injected.saturating_sub(short.injected);
+                figures.merged += long.device_merged.saturating_sub(short.device_merged);
                 exits.resize(exits.len().max(long.by_reason.len()), 0);
                 for (sum, (l, s)) in
                     exits.iter_mut().zip(long.by_reason.iter().zip(&short.by_reason))

@@ -30,7 +30,13 @@ fn window(kind: Kind, operations: u64, ticks: u64) -> Window {
         nanoseconds: operations * 1_000,
         bytes: 0,
         packets: 0,
-        exits: Some(Exits { entries, injected: 2 * ticks, by_reason, ..Exits::default() }),
+        exits: Some(Exits {
+            entries,
+            injected: 2 * ticks,
+            device_merged: operations / 100,
+            by_reason,
+            ..Exits::default()
+        }),
         guest: operations * GUEST + ticks * TICK_GUEST + spun + edge,
         host: operations * HOST + ticks * TICK_HOST + edge,
         others: 0,
@@ -62,6 +68,7 @@ fn edges_drop_out_and_ticks_come_out_exactly() {
     assert_eq!(f.delivery_exits_per_interrupt(), 1.0);
     assert_eq!(f.exits_total(), f.operations + 2 * f.ticks);
     assert_eq!(f.injected, 2 * f.ticks);
+    assert_eq!(f.merged, f.operations / 100);
     assert_eq!(f.counters_agree(), Some(true));
     let share = GUEST as f64 / (GUEST + HOST) as f64;
     assert!((f.guest_share_ticks_out() - share).abs() < 1e-9);

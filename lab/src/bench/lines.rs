@@ -119,6 +119,7 @@ fn window(text: &str) -> Result<Window> {
             injected: number(&pairs, "injected")?,
             by_reason: counts("exits", list)?,
             device_injected: optional("device_injected")?,
+            device_merged: optional("device_merged")?,
             slices: optional("slices")?,
             waits: pairs.get("waits").map_or(Ok(Vec::new()), |list| counts("waits", list))?,
         }),
@@ -209,7 +210,7 @@ mod tests {
 
     const CONSOLE: &str = "[    1.0] boot\r\n@exitless measuring\r\n\
         @exitless guest clocksource=tsc interrupt=PCI-MSIX-0000:00:01.0 ledger=yes\r\n\
-        @exitless window number=0 kind=short spun=0 operations=10 interrupts=9 ticks=1 nanoseconds=5 bytes=4096 packets=11 entries=30 host_cycles=7 injected=1 device_injected=0 timer_injected=1 exits=1,0,2\r\n\
+        @exitless window number=0 kind=short spun=0 operations=10 interrupts=9 ticks=1 nanoseconds=5 bytes=4096 packets=11 entries=30 host_cycles=7 injected=1 device_injected=0 timer_injected=1 device_merged=4 exits=1,0,2\r\n\
         # @exitless window number=1 kind=spin spun=8 operations=0 interrupts=0 ticks=3 nanoseconds=6\r\n\
         @exitless done\r\n";
     const COUNTED: &str = "entry vcpu=1 own=5 all=77\n\
@@ -235,7 +236,8 @@ mod tests {
         assert_eq!((windows[0].bytes, windows[1].bytes), (4096, 0));
         assert_eq!((windows[0].packets, windows[0].others, windows[1].others), (11, 600, 0));
         let exits = windows[0].exits.as_ref().unwrap();
-        assert_eq!((exits.injected, &exits.by_reason[..]), (1, &[1, 0, 2][..]));
+        assert_eq!((exits.injected, exits.device_merged), (1, 4));
+        assert_eq!(exits.by_reason, [1, 0, 2]);
         assert_eq!(
             (windows[1].kind, windows[1].spun, windows[1].exits.as_ref()),
             (Kind::Spin, 8, None)

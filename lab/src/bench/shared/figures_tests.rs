@@ -13,6 +13,7 @@ fn window(kind: Kind, operations: u64, away: u64, exited: u64) -> Window {
         entries: 0,
         injected,
         device_injected: injected,
+        device_merged: 0,
         slices: operations / 100,
         waits: vec![0, away],
         by_reason,

@@ -48,7 +48,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
         match self.remote.routes.guest_vector(vector) {
             Some(v) => {
-                self.apic.request(v);
+                self.request(v);
                 self.reason_of(v)
             }
             None => Reason::HostInterrupt,
@@ -69,12 +69,20 @@ impl<C: VirtualCpu> Vcpu<C> {
                 }
             }
             Received::Resident(vectors) => {
-                vectors.iter().for_each(|v| self.apic.request(v));
+                vectors.iter().for_each(|v| self.request(v));
                 vectors.highest().map_or(Reason::HostInterrupt, |v| self.reason_of(v))
             }
             Received::Other => Reason::OtherVcpu,
             Received::Host => Reason::HostInterrupt,
         }
+    }
+
+    /// Makes a vector pending; notes a device's that the guest will take together with one before.
+    fn request(&mut self, vector: u8) {
+        if self.apic.is_pending(vector) && self.remote.routes.is_devices(vector) {
+            self.ledger.device_merged = self.ledger.device_merged.wrapping_add(1);
+        }
+        self.apic.request(vector);
     }
 
     /// What an interrupt that the host took for the guest was: a device's, or one that the host
