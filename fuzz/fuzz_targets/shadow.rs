@@ -6,7 +6,7 @@
 
 use arbitrary::Arbitrary;
 use delivery::{
-    DeliveryFault, Event, EventKind, GATE_BYTES, PAGE_BYTES, Raised, VectorSet, build, classify,
+    DeliveryFault, Event, EventKind, GATE_BYTES, PAGE_BYTES, Raised, SPURIOUS, VectorSet, build, classify,
     gate_present, suitable,
 };
 use libfuzzer_sys::fuzz_target;
@@ -82,6 +82,10 @@ fuzz_target!(|input: Input| {
             DeliveryFault::Reflected(vector) => {
                 assert!(event.is_some_and(|e| !e.software() && vector == e.vector));
                 assert!(hidden.contains(vector) && in_service.contains(vector));
+            }
+            DeliveryFault::Spurious => {
+                assert!(event.is_some_and(|e| !e.software() && e.vector == SPURIOUS));
+                assert!(hidden.contains(SPURIOUS) && !in_service.contains(SPURIOUS));
             }
             DeliveryFault::HiddenGate(vector) => {
                 assert!(event.is_some_and(|e| vector == e.vector) && hidden.contains(vector));

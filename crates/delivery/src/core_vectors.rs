@@ -40,7 +40,7 @@ pub const FIRST_RESERVED: u8 = 0xF0;
 /// vCPUs of one core.
 const SLOTS: usize = 8;
 /// The local APIC's own, while the host has it there: never an alias.
-const SPURIOUS: u8 = 0xFF;
+pub const SPURIOUS: u8 = 0xFF;
 const FIRST_INTERRUPT: u8 = 32;
 
 /// What a physical vector that arrived is.

@@ -6,7 +6,7 @@
 //! what its extension reports, and corrects there what an emulator reports wrongly. This file
 //! trusts the kind.
 
-use crate::VectorSet;
+use crate::{SPURIOUS, VectorSet};
 
 /// An event that a CPU delivers through the guest's IDT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +82,9 @@ pub enum DeliveryFault {
     /// A physical interrupt on a hidden vector: the host's, reflected by the shadow.
     /// It is in service in the local APIC.
     Reflected(u8),
+    /// The local APIC's spurious vector, hidden, and not in service (SDM vol. 3, 11.9): a guest
+    /// that raises its task priority as an interrupt arrives can cause it. It is nobody's.
+    Spurious,
     /// `INT n` on a vector whose gate only the shadow lacks: to be run again on the
     /// guest's own IDT.
     HiddenGate(u8),
@@ -137,6 +140,9 @@ pub fn classify(
     }
     if hidden && in_service(vector) {
         return DeliveryFault::Reflected(vector);
+    }
+    if vector == SPURIOUS && hidden {
+        return DeliveryFault::Spurious;
     }
     if vector >= 32 && hidden {
         // An injected interrupt met the hidden gate of its vector.

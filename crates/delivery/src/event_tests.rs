@@ -29,6 +29,22 @@ fn a_physical_interrupt_is_told_by_the_local_apic_whatever_type_is_reported() {
     }
 }
 
+/// A task priority that rises as an interrupt arrives leaves the vector of nothing.
+#[test]
+fn a_spurious_interrupt_is_given_to_nobody() {
+    let hidden = VectorSet::of(&[0xF1, SPURIOUS]);
+    for kind in [Interrupt, Exception] {
+        let e = Some(event(kind, SPURIOUS));
+        let beyond = fault(PROTECTION, u32::from(SPURIOUS) * 8 + 2);
+        let found = |in_service| classify(e, beyond, &hidden, move |v| v == in_service);
+        assert_eq!(found(0x40), DeliveryFault::Spurious);
+        assert_eq!(found(SPURIOUS), DeliveryFault::Reflected(SPURIOUS), "a device's");
+    }
+    let e = Some(event(Software, SPURIOUS));
+    let found = classify(e, absent(SPURIOUS), &hidden, |_| false);
+    assert_eq!(found, DeliveryFault::HiddenGate(SPURIOUS));
+}
+
 #[test]
 fn int_n_is_never_a_physical_interrupt() {
     let e = event(Software, 0xF1);

@@ -27,7 +27,7 @@ mod vectors;
 
 pub use apic::{Core, LocalApic, TimerSetup, WriteEffect};
 pub use apic_base::{ApicBase, ApicMode, Refused};
-pub use core_vectors::{Arrived, CoreVectors, FIRST_RESERVED};
+pub use core_vectors::{Arrived, CoreVectors, FIRST_RESERVED, SPURIOUS};
 pub use destination::{Addressing, Destination};
 pub use event::{DeliveryFault, Event, EventKind, Raised, classify};
 pub use kicks::{Kicks, NmiSource};

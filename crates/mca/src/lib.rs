@@ -69,6 +69,13 @@ pub struct Report {
     pub more: u32,
 }
 
+impl Report {
+    /// Is there an error, or a machine check that isn't finished?
+    pub fn tells_something(&self) -> bool {
+        !self.errors.is_empty() || self.global & MCIP != 0
+    }
+}
+
 /// Is a machine check being handled on this core?
 pub fn in_progress(registers: &impl Registers) -> bool {
     registers.read(MCG_STATUS) & MCIP != 0

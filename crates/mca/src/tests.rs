@@ -41,12 +41,25 @@ impl Registers for Core {
     }
 }
 
+/// As firmware may leave a core: finished with an error in a bank, or with none, unfinished.
+#[test]
+fn what_is_left_is_told() {
+    let mut finished = Core::new(&[VALID]);
+    finished.write(MCG_STATUS, 0);
+    assert!(take(&mut finished).tells_something());
+    let mut unfinished = Core::new(&[0]);
+    assert!(take(&mut unfinished).tells_something());
+    assert!(!take(&mut unfinished).tells_something());
+}
+
 #[test]
 fn an_error_is_told_whole() {
     let status = VALID | UNCORRECTED | CONTEXT_CORRUPT | HAS_ADDRESS | HAS_MISCELLANEOUS | 0x135;
     let mut core = Core::new(&[0, status, VALID | OVERFLOW]);
     assert!(in_progress(&core));
-    let text = take(&mut core).to_string();
+    let report = take(&mut core);
+    assert!(report.tells_something());
+    let text = report.to_string();
     assert!(!in_progress(&core));
     assert_eq!(
         text,
@@ -54,8 +67,9 @@ fn an_error_is_told_whole() {
          processor's state is corrupt, address 0xa001, more 0xb001; bank 2, status \
          0xc000000000000000, others are lost"
     );
-    let nothing = take(&mut core).to_string();
-    assert_eq!(nothing, "machine check, global status 0x0: no bank tells of an error");
+    let nothing = take(&mut core);
+    assert!(!nothing.tells_something());
+    assert_eq!(nothing.to_string(), "machine check, global status 0x0: no bank tells of an error");
 }
 
 proptest! {

@@ -82,8 +82,13 @@ pub fn prepare(avx: bool) -> u64 {
              options(nostack));
     }
     let before = xcr0();
-    set_xcr0(if avx && has_avx() { AVX } else { LEGACY });
+    set_xcr0(enabled(avx));
     before
+}
+
+/// What XCR0 is after [`prepare`].
+pub fn enabled(avx: bool) -> u64 {
+    if avx && has_avx() { AVX } else { LEGACY }
 }
 
 /// Whether the CPU has AVX.

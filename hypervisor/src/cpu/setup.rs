@@ -1,6 +1,8 @@
 //! What each core does first, and the stacks that it gets.
 
-use super::{PerCpu, control, descriptors::STACKS, descriptors::Tables, percpu, x2apic};
+use super::{
+    PerCpu, control, descriptors::STACKS, descriptors::Tables, machine_check, percpu, x2apic,
+};
 use crate::{interrupts, memory, refusal::refuse};
 
 /// Bytes of a core's stack for work, and of its stacks for exceptions.
@@ -30,6 +32,11 @@ pub fn setup(cpu: &'static PerCpu, tables: &'static Tables) {
     interrupts::load();
     control::setup();
     x2apic::enable();
+    // What firmware left would be told with the next error, and a machine check that it left
+    // unfinished makes the next one a shutdown.
+    if let Some(left) = machine_check::take().filter(|report| report.tells_something()) {
+        log::warn!("core {} starts with what firmware left: {left}", cpu.index);
+    }
 }
 
 /// New tables of a core, with their stacks.

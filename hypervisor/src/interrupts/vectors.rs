@@ -13,7 +13,7 @@ pub const WAKE: u8 = 0xF2;
 /// Vector by which an IOMMU tells that it blocked something.
 pub const FAULTS: u8 = 0xF3;
 /// Vector of an interrupt that went away; never completed.
-pub const SPURIOUS: u8 = 0xFF;
+pub const SPURIOUS: u8 = delivery::SPURIOUS;
 
 /// Vectors the host raises on a core that runs a guest under this policy.
 pub const fn host_vectors(policy: Policy) -> VectorSet {

@@ -2,7 +2,7 @@
 
 use crate::counters::{Policy, policy};
 use crate::x2apic::command;
-use crate::{acpi::Tables, boot::Boot, console::check, cpu, idt, smp, wait, x2apic};
+use crate::{acpi::Tables, boot::Boot, console::check, cpu, idt, smp, state, wait, x2apic};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// Times each CPU is taken off and on again.
@@ -155,9 +155,20 @@ pub fn restart(test: &str, boot: &Boot) {
     }
     if policy() != Policy::Bare {
         forgotten(test, count);
+        kept(test);
     }
     let worked = smp::all(count, |_| {});
     check!(test, worked, "all work afterwards");
+}
+
+/// INIT leaves XCR0 as it is (SDM vol. 3, table 10-1). QEMU's own resets it.
+fn kept(test: &str) {
+    static FOUND: AtomicU64 = AtomicU64::new(0);
+    let job: fn(usize) = |_| FOUND.store(state::prepare(true), SeqCst);
+    let ran = || smp::others(2, job, || true);
+    let came = ran() && smp::start(1) && ran();
+    let (found, set) = (FOUND.load(SeqCst), state::enabled(true));
+    check!(test, came && found == set, "XCR0 is {found:#x} after INIT, {set:#x} before");
 }
 
 /// An NMI that was sent before INIT isn't taken after the start-up. On a core that all share the

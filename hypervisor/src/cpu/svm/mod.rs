@@ -223,7 +223,6 @@ impl VirtualCpu for SvmCpu {
 
     fn release_core(&mut self) {
         self.set_mode(Mode::Injection);
-        crate::cpu::control::set_xcr0(1);
         crate::interrupts::drain();
     }
 

@@ -43,6 +43,7 @@ impl<C: VirtualCpu> Vcpu<C> {
                 x2apic::eoi();
                 Ok(self.receive(vector))
             }
+            DeliveryFault::Spurious => Ok(Reason::HostInterrupt),
             DeliveryFault::HiddenGate(_) => {
                 match self.with_pc(|pc, cx| pc.board_mut().drop_shadows(cx)) {
                     Ok(()) => {
