@@ -17,6 +17,16 @@ pub const RINGS: &[Attack] = &[
         "a user's loads, stores and strings in device registers and the interrupt table's page",
         &[shown(Ioapic, 20)],
     ),
+    attack(
+        "read-only",
+        "a user's stores and read-modify-writes to device registers that it may only read",
+        &[shown(Ioapic, 150)],
+    ),
+    attack(
+        "unemulated",
+        "a user's FXSAVE, CMPS and CMPXCHG8B on device registers, and jumps there",
+        &[shown(Ioapic, 15)],
+    ),
 ];
 
 pub const TRAPS: &[Attack] = &[

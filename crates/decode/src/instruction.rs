@@ -18,10 +18,17 @@ pub struct Instruction {
 }
 
 impl Instruction {
-    /// The linear address of its memory operand, if it has one.
+    /// The linear address of the bytes that its memory operand means, if it has one.
     pub fn linear_address(&self, registers: &impl Registers, mode: Mode) -> Option<u64> {
         let next_rip = registers.rip().wrapping_add(u64::from(self.len));
-        self.memory.map(|memory| memory.linear_address(registers, next_rip, mode))
+        let away = match self.op {
+            Op::Modify(modify) => modify.bytes_away(registers, self.size),
+            _ => 0,
+        };
+        self.memory.map(|memory| {
+            let displacement = memory.displacement.wrapping_add(away);
+            MemoryOperand { displacement, ..memory }.linear_address(registers, next_rip, mode)
+        })
     }
 }
 
@@ -166,6 +173,21 @@ impl Op {
             Op::AluToMemory(alu, _) => alu.writes(),
             Op::Modify(modify) => modify.takes_lock(),
             Op::Exchange(_) | Op::ExchangeAdd(_) | Op::CompareExchange(_) => true,
+            _ => false,
+        }
+    }
+
+    /// It writes its memory operand, as one that [`crate::emulate_mmio`] performs; CMPXCHG does in
+    /// any case.
+    pub fn stores(&self) -> bool {
+        match self {
+            Op::AluToMemory(alu, _) => alu.writes(),
+            Op::Modify(modify) => modify.writes(),
+            Op::Store(_)
+            | Op::Exchange(_)
+            | Op::ExchangeAdd(_)
+            | Op::CompareExchange(_)
+            | Op::VectorStore { .. } => true,
             _ => false,
         }
     }

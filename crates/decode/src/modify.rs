@@ -57,6 +57,15 @@ impl Modify {
         !matches!(self, Self::Bit(Bit::Bt, _))
     }
 
+    /// How far from the operand's address the bytes are that a bit's index in a register of `size`
+    /// bytes leads to (APM volume 3, BT).
+    pub(crate) fn bytes_away(self, registers: &impl Registers, size: u8) -> u64 {
+        let Self::Bit(_, index @ Source::Register(_)) = self else { return 0 };
+        let (bytes, bits) = (i64::from(size), 8 * i64::from(size));
+        let index = sign_extend(index.read(registers, size), size) as i64;
+        (index.div_euclid(bits) * bytes) as u64
+    }
+
     /// LOCK is allowed.
     pub(crate) fn takes_lock(self) -> bool {
         self.writes() && !matches!(self, Self::Shift(..))

@@ -102,6 +102,8 @@ pub const ALL: &[((&str, &str), Doing)] = &[
     (("console", "flood"), serial::flood),
     (("rings", "privileged"), rings::privileged),
     (("rings", "accesses"), rings::accesses),
+    (("rings", "read-only"), rings::read_only),
+    (("rings", "unemulated"), rings::unemulated),
     (("traps", "steps"), traps::steps),
     (("traps", "late"), traps::late_traps),
     (("traps", "gateless"), traps::gateless),

@@ -271,6 +271,60 @@ pub fn accesses(test: &str, _: &Boot) {
     check!(test, wrong == 0, "{wrong} accesses ended otherwise than by the page tables");
 }
 
+/// Instructions that store at RDI, some after a load from there, and some by it alone on an emulated
+/// CPU, whose access exits as a load then.
+const STORES: [&[u8]; 7] = [
+    &[0x89, 0x07],       // MOV [RDI], EAX
+    &[0x01, 0x07],       // ADD [RDI], EAX
+    &[0xFF, 0x07],       // INC DWORD [RDI]
+    &[0x0F, 0xAB, 0x0F], // BTS [RDI], ECX
+    &[0xF0, 0x01, 0x07], // LOCK ADD [RDI], EAX
+    &[0x87, 0x07],       // XCHG [RDI], EAX
+    &[0xAB],             // STOSD
+];
+
+/// Device registers that a user may only read.
+pub fn read_only(test: &str, _: &Boot) {
+    load_task(below());
+    prepare();
+    TABLES[2].0[3].store(IOAPIC | ANYBODYS & !2, SeqCst);
+    cpu::invalidate_page(users(3));
+    let mut wrong = 0;
+    for code in STORES {
+        for _ in 0..20 {
+            cpu::mmio_write(IOAPIC, 1);
+            let tried = refused(3, 0, code, &[0x10, 33, 0, 0, users(3)]);
+            wrong += u32::from(!tried || cpu::mmio_read(IOAPIC) != 1);
+        }
+        let loads = &[0x8B, 0x07]; // MOV EAX, [RDI]
+        wrong += u32::from(refused(3, 0, loads, &[0, 0, 0, 0, users(3)]));
+    }
+    idt::load();
+    check!(test, wrong == 0, "{wrong} accesses to a page that is read-only ended otherwise");
+}
+
+/// What isn't emulated, of device registers, and code in them: the user's fault, not its kernel's.
+const UNKNOWN: [&[u8]; 4] = [
+    &[0x0F, 0xAE, 0x07], // FXSAVE [RDI]
+    &[0xA6],             // CMPSB
+    &[0x0F, 0xC7, 0x0F], // CMPXCHG8B [RDI]
+    &[0xFF, 0xE7],       // JMP RDI
+];
+
+/// A user of this kernel's at instructions that would end the VM.
+pub fn unemulated(test: &str, _: &Boot) {
+    load_task(below());
+    prepare();
+    let mut wrong = 0;
+    for code in UNKNOWN {
+        for _ in 0..5 {
+            wrong += u32::from(!refused(3, 0, code, &[0, 0, 0, users(3), users(3)]));
+        }
+    }
+    idt::load();
+    check!(test, wrong == 0, "{wrong} of a user's instructions weren't refused");
+}
+
 /// A place for another stack, on the one in use.
 fn below() -> u64 {
     let here = 0u64;

@@ -64,6 +64,15 @@ pub enum Fault {
     Unknown(u64, u64, u64),
 }
 
+impl Fault {
+    /// Is it for an instruction that isn't emulated, rather than one that can't be the one that
+    /// exited?
+    pub fn is_unknown_instruction(&self) -> bool {
+        use decode::Error::{StringComparison, Unsupported};
+        matches!(self, Fault::Instruction { why: Unsupported(_) | StringComparison(_), .. })
+    }
+}
+
 /// What the audit finds that must not be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Finding {

@@ -163,22 +163,54 @@ fn segments_count_where_the_mode_says() {
 }
 
 #[test]
-fn what_reads_memory_says_so() {
-    for (bytes, loads) in [
-        (&[0x8B, 0x07][..], true),
-        (&[0x89, 0x07], false),
-        (&[0x01, 0x07], true),
-        (&[0x03, 0x07], true),
-        (&[0xFF, 0x07], true),
-        (&[0x87, 0x07], true),
-        (&[0x0F, 0xC1, 0x07], true),
-        (&[0x0F, 0xB1, 0x07], true),
-        (&[0x0F, 0x10, 0x07], true),
-        (&[0x0F, 0x11, 0x07], false),
-        (&[0x0F, 0xA2], false),
+fn what_reads_and_writes_memory_says_so() {
+    for (bytes, loads, stores) in [
+        (&[0x8B, 0x07][..], true, false),
+        (&[0x89, 0x07], false, true),
+        (&[0xC7, 0x07, 1, 0, 0, 0], false, true),
+        (&[0x01, 0x07], true, true),
+        (&[0x39, 0x07], true, false),
+        (&[0x03, 0x07], true, false),
+        (&[0xFF, 0x07], true, true),
+        (&[0x0F, 0xA3, 0x0F], true, false),
+        (&[0x0F, 0xAB, 0x0F], true, true),
+        (&[0x87, 0x07], true, true),
+        (&[0x0F, 0xC1, 0x07], true, true),
+        (&[0x0F, 0xB1, 0x07], true, true),
+        (&[0x0F, 0x10, 0x07], true, false),
+        (&[0x0F, 0x11, 0x07], false, true),
+        (&[0x0F, 0xA2], false, false),
     ] {
-        assert_eq!(decode(bytes, Mode::Bits64).unwrap().op.loads(), loads, "{bytes:x?}");
+        let op = decode(bytes, Mode::Bits64).unwrap().op;
+        assert_eq!((op.loads(), op.stores()), (loads, stores), "{bytes:x?}");
     }
+}
+
+/// APM volume 3, BT: the index is signed, and leads to the operand's neighbours.
+#[test]
+fn a_bits_index_adds_to_the_address() {
+    let at = |bytes: &[u8], index: u64| {
+        let mut cpu = Cpu::default();
+        (cpu.gpr[1], cpu.gpr[7]) = (index, 0x3000);
+        decode(bytes, Mode::Bits64).unwrap().linear_address(&cpu, Mode::Bits64)
+    };
+    for (bytes, size) in [
+        (&[0x66, 0x0F, 0xAB, 0x0F][..], 2),
+        (&[0x0F, 0xAB, 0x0F], 4),
+        (&[0x48, 0x0F, 0xAB, 0x0F], 8),
+    ] {
+        for (index, operands) in [(0i64, 0i64), (1, 1), (3, 3), (-1, -1), (-3, -3)] {
+            let bits = 8 * size;
+            for bit in [0, bits - 1] {
+                let expected = (0x3000 + operands * size) as u64;
+                let found = at(bytes, (index * bits + bit) as u64);
+                assert_eq!(found, Some(expected), "{bytes:x?}, {index} * {bits} + {bit}");
+            }
+        }
+    }
+    // An immediate index stays in the operand.
+    assert_eq!(at(&[0x0F, 0xBA, 0x2F, 0xFF], 0), Some(0x3000));
+    assert_eq!(at(&[0x01, 0x0F], 100), Some(0x3000));
 }
 
 proptest! {

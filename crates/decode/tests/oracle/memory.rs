@@ -35,7 +35,10 @@ pub fn same_memory(ours: &Instruction, iced: &iced_x86::Instruction, mode: Mode)
     let size = usize::from(if ours.size == 5 { 6 } else { ours.size });
     assert_eq!(size, iced.memory_size().size());
     let linear = same_operand(&memory, iced, index, mode);
-    assert_eq!(ours.linear_address(&Fixed, mode), Some(linear));
+    // The oracle leaves out what a bit's index adds.
+    if !matches!(ours.op, decode::Op::Modify(decode::Modify::Bit(..))) {
+        assert_eq!(ours.linear_address(&Fixed, mode), Some(linear));
+    }
 }
 
 /// The memory operand `index` of `iced`; its linear address.

@@ -36,6 +36,13 @@ pub struct Element {
     whole: bool,
 }
 
+impl Element {
+    /// Is a byte of it at this guest-physical address?
+    pub fn reaches(&self, gpa: u64) -> bool {
+        self.bytes.iter().take(self.size.into()).any(|byte| *byte == gpa)
+    }
+}
+
 /// What the processor raises instead of the access.
 pub enum Exception {
     Protection,

@@ -3,6 +3,8 @@
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
 use crate::vm::exits::code_pages::{FOUR_GIB, linear};
+use crate::vm::stop::Fault;
+use decode::Instruction;
 use paging::walk;
 
 impl<C: VirtualCpu> Vcpu<C> {
@@ -49,6 +51,19 @@ impl<C: VirtualCpu> Vcpu<C> {
         let length = read(at, first)?;
         let more = if length == first.len() && !rest.is_empty() { read(0, rest) } else { None };
         Some(length + more.unwrap_or(0)).filter(|n| *n > 0)
+    }
+
+    /// The instruction behind an exit, as `fetch` reads it, or what stands in its place by now.
+    /// `address`: what an error is to name.
+    pub(in crate::vm) fn decoded(
+        &self,
+        address: u64,
+        fetch: fn(&Self, &mut [u8; 15]) -> Option<usize>,
+    ) -> Result<Instruction, Fault> {
+        let mut bytes = [0; 15];
+        let length = fetch(self, &mut bytes).ok_or(Fault::Unreadable { address })?;
+        decode::decode(bytes.get(..length).unwrap_or_default(), self.cpu.code_mode())
+            .map_err(|why| Fault::Instruction { address, why })
     }
 
     /// After a nested page fault: reads the instruction, or takes what the CPU tells of it.

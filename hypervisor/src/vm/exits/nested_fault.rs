@@ -1,18 +1,25 @@
 //! Nested page faults: the IDT's page, emulated registers, and memory that isn't there.
 //!
 //! Loads from where nothing is give all ones and stores there vanish, as on a PC's bus;
-//! code there ends the VM.
+//! code there ends the VM. Nothing that a user of the guest's executes does: where a kernel's
+//! instruction would end the VM, the user's raises #UD, or is executed again.
 
 use crate::cpu::vectors::GuestVectors;
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
+use crate::vm::exceptions::UNDEFINED;
+use crate::vm::exits::element::{Element, Exception};
 use crate::vm::stop::{Fault, Stop};
-use decode::{Device, Op, emulate_mmio};
+use arrayvec::ArrayVec;
+use decode::{Device, Instruction, Op, emulate_mmio};
 use delivery::Event;
 use ledger::Reason;
 
 /// A guest register of the largest size, the lowest bytes first.
 type Wide = [u64; 4];
+
+/// The pieces of an access of the largest size.
+type Elements = ArrayVec<Element, 4>;
 
 /// What an emulated instruction did: at most one load, then at most one store.
 struct Access {
@@ -66,37 +73,106 @@ impl<C: VirtualCpu> Vcpu<C> {
         if let Some(Event { vector, .. }) = event {
             return fault(Fault::Delivery { address, vector });
         }
+        if fetch && self.is_user() {
+            // As the ones read that nothing answers with: FF FF is no instruction.
+            self.cpu.inject(UNDEFINED, None);
+            return Ok(reason);
+        }
         if fetch || table {
             return fault(Fault::Fetch(address));
         }
-        self.emulate(address, reason).map_err(|stop| (reason, stop))
+        match self.decoded(address, Self::fetch_faulted) {
+            Ok(instruction) => self.emulate(&instruction, address, reason),
+            // What a user of the guest's executes ends no VM. The CPU executes it again, if it is
+            // another instruction by now or can't be read; one that isn't emulated is undefined.
+            Err(fault) if self.is_user() => {
+                if fault.is_unknown_instruction() {
+                    self.cpu.inject(UNDEFINED, None);
+                }
+                Ok(reason)
+            }
+            Err(fault) => Err(Stop::Fault(fault)),
+        }
+        .map_err(|stop| (reason, stop))
+    }
+
+    fn is_user(&self) -> bool {
+        self.cpu.privilege() == 3
+    }
+
+    /// Where a user's instruction reaches, piece by piece. The CPU has allowed the access that
+    /// exited; another thread may have put a store in the place of a load since, or a wider
+    /// instruction that reaches a page which isn't its own. None: it doesn't use `address`.
+    fn user_elements(
+        &self,
+        instruction: &Instruction,
+        address: u64,
+    ) -> Result<Option<Elements>, Exception> {
+        let mode = self.cpu.code_mode();
+        let Some(linear) = instruction.linear_address(&self.cpu, mode) else { return Ok(None) };
+        let write = instruction.op.stores();
+        let mut elements = Elements::new();
+        for (at, size) in pieces(0, instruction.size).take(elements.capacity()) {
+            elements.push(self.element(linear.wrapping_add(at), size, write, mode)?);
+        }
+        let uses = elements.iter().any(|element| element.reaches(address));
+        Ok(Some(elements).filter(|_| uses))
     }
 
     /// Performs the instruction that used `address`, and gives what that was for. One that reaches
     /// over the end of a page uses what comes behind it in guest-physical memory.
-    fn emulate(&mut self, address: u64, reason: Reason) -> Result<Reason, Stop> {
-        let mut bytes = [0; 15];
-        let length = self.fetch_faulted(&mut bytes).ok_or(Fault::Unreadable { address })?;
-        let mode = self.cpu.code_mode();
-        let refused = |why| Fault::Instruction { address, why };
-        let instruction =
-            decode::decode(bytes.get(..length).unwrap_or_default(), mode).map_err(refused)?;
+    fn emulate(
+        &mut self,
+        instruction: &Instruction,
+        address: u64,
+        reason: Reason,
+    ) -> Result<Reason, Stop> {
         let next = self.cpu.rip().wrapping_add(instruction.len as u64);
         if matches!(instruction.op, Op::Movs { .. } | Op::Stos { .. } | Op::Lods { .. }) {
-            return self.move_string(&instruction, next).map(|()| reason);
+            return self.move_string(instruction, next).map(|()| reason);
         }
+        let elements = match self.is_user() {
+            false => None,
+            true => match self.user_elements(instruction, address) {
+                Ok(Some(elements)) => Some(elements),
+                Ok(None) => return Ok(reason),
+                Err(exception) => {
+                    self.raise_instead(exception);
+                    return Ok(reason);
+                }
+            },
+        };
         let mut access = Access { loaded: [0; 4], stored: None };
         if instruction.op.loads() {
-            for (part, (at, size)) in
-                access.loaded.iter_mut().zip(pieces(address, instruction.size))
-            {
-                *part = self.load(at, size);
+            match &elements {
+                None => access
+                    .loaded
+                    .iter_mut()
+                    .zip(pieces(address, instruction.size))
+                    .for_each(|(part, (at, size))| *part = self.load(at, size)),
+                Some(elements) => access
+                    .loaded
+                    .iter_mut()
+                    .zip(elements)
+                    .for_each(|(part, element)| *part = self.load_element(element)),
             }
         }
-        emulate_mmio(&instruction, &mut self.cpu, &mut GuestVectors, &mut access)
-            .map_err(refused)?;
+        if let Err(why) = emulate_mmio(instruction, &mut self.cpu, &mut GuestVectors, &mut access) {
+            // It has touched nothing, and can't be what exited.
+            return if elements.is_some() {
+                Ok(reason)
+            } else {
+                Err(Fault::Instruction { address, why }.into())
+            };
+        }
         self.cpu.advance(next);
         let Some(stored) = access.stored else { return Ok(reason) };
+        if let Some(elements) = elements {
+            let mut parts = stored.into_iter().zip(&elements);
+            return parts
+                .try_for_each(|(part, element)| self.store_element(element, part))
+                .map(|()| reason);
+        }
         let mut parts = stored.into_iter().zip(pieces(address, instruction.size));
         parts.try_fold(reason, |_, (part, (at, size))| self.store(at, size, part))
     }

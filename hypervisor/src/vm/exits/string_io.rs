@@ -6,7 +6,7 @@
 
 use crate::cpu::vendor::{PortAccess, VirtualCpu};
 use crate::vm::Vcpu;
-use crate::vm::stop::{Fault, Stop};
+use crate::vm::stop::Stop;
 use decode::Op;
 
 impl<C: VirtualCpu> Vcpu<C> {
@@ -14,11 +14,13 @@ impl<C: VirtualCpu> Vcpu<C> {
     pub(in crate::vm) fn string_io(&mut self, access: PortAccess, next: u64) -> Result<(), Stop> {
         let PortAccess { port, size, input } = access;
         let address = self.cpu.rip();
-        let mut bytes = [0; 15];
-        let length = self.fetch(&mut bytes).ok_or(Stop::Fault(Fault::Unreadable { address }))?;
         let mode = self.cpu.code_mode();
-        let instruction = decode::decode(bytes.get(..length).unwrap_or_default(), mode)
-            .map_err(|why| Stop::Fault(Fault::Instruction { address, why }))?;
+        let instruction = match self.decoded(address, Self::fetch) {
+            Ok(instruction) => instruction,
+            // Another thread has taken the code away since: the CPU looks anew.
+            Err(_) if self.cpu.privilege() == 3 => return Ok(()),
+            Err(fault) => return Err(Stop::Fault(fault)),
+        };
         if !matches!(instruction.op, Op::Ins { .. } | Op::Outs { .. }) {
             // IN or OUT with a repeat prefix, which means nothing there.
             return self.register_io(access, next);
