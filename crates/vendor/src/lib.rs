@@ -23,7 +23,7 @@ pub mod xsave;
 
 use core::sync::atomic::AtomicU32;
 use delivery::{Event, Mode};
-pub use exit::{Exit, PortAccess};
+pub use exit::{Exit, PortAccess, Quirk};
 use paging::walk::Paging;
 pub use start::Start;
 
@@ -130,7 +130,7 @@ pub trait VirtualCpu: decode::Registers {
     fn cr4(&self) -> u64;
     /// Sets CR0, which may begin or end long mode; only what the caller found possible.
     fn set_cr0(&mut self, value: u64);
-    /// Lets the guest write DR4 to DR7 until the next exit.
+    /// After [`Quirk::DebugControl`]: lets the guest write DR4 to DR7 until the next exit.
     fn let_debug_control(&mut self);
     /// Current privilege level.
     fn privilege(&self) -> u8;

@@ -5,6 +5,7 @@ pub mod control;
 pub mod cpuid;
 pub mod delivery_fault;
 pub mod element;
+pub mod emulator;
 pub mod fetch;
 pub mod io;
 pub mod msr;
