@@ -14,13 +14,8 @@ fn hardware(code: u64, info1: u64, info2: u64) -> Exit {
     decode(&mut left(code, info1, info2), &Features::default(), |_| panic!("asked on hardware"))
 }
 
-const QEMU: Features = Features {
-    nested_paging: true,
-    next_rip: false,
-    decode_assists: false,
-    host_mce_override: false,
-    emulated: true,
-};
+const QEMU: Features =
+    Features { nested_paging: true, next_rip: false, decode_assists: false, emulated: true };
 
 #[test]
 fn codes_are_those_of_the_manual() {
