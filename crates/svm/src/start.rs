@@ -3,13 +3,12 @@
 //! left alone here, too.
 
 use crate::vmcb::{Segment, Vmcb};
+use vendor::PAT_AT_RESET;
 
 const CR0_PE_ET: u64 = 0x11;
 const CR0_PG: u64 = 1 << 31;
 /// After INIT CD and NW are as they were; the guest's caches are the machine's, so they are clear.
 const CR0_ET: u64 = 0x10;
-/// Write-back, write-through, uncached-, uncached, twice (APM vol. 2, 7.8.2).
-const PAT_AT_RESET: u64 = 0x0007_0406_0007_0406;
 const CR4_PAE: u64 = 1 << 5;
 const EFER_LME_LMA: u64 = 1 << 8 | 1 << 10;
 

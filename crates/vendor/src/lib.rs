@@ -25,7 +25,7 @@ use core::sync::atomic::AtomicU32;
 use delivery::{Event, Mode};
 pub use exit::{Exit, PortAccess, Quirk};
 use paging::walk::Paging;
-pub use start::Start;
+pub use start::{PAT_AT_RESET, Start};
 
 /// What came of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
