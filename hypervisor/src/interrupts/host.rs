@@ -24,7 +24,13 @@ use core::{
 };
 use spin::Once;
 
-global_asm!(include_str!("stubs.s"), handle = sym handle, options(att_syntax));
+global_asm!(
+    include_str!("stubs.s"),
+    include_str!("common.s"),
+    ".text",
+    handle = sym handle,
+    options(att_syntax)
+);
 
 unsafe extern "C" {
     /// 256 pieces of code, 16 bytes each.
@@ -109,7 +115,7 @@ fn load_table(table: &'static Idt) {
     unsafe { asm!("lidt [{}]", in(reg) &pointer, options(readonly, nostack, preserves_flags)) };
 }
 
-/// The interrupted code's registers, as `stubs.s` and the CPU push them.
+/// The interrupted code's registers, as `stubs.s`, `common.s` and the CPU push them.
 #[repr(C)]
 pub struct Frame {
     r15: u64,
