@@ -181,19 +181,19 @@ extern "C" fn handle(frame: &mut Frame) {
 /// Notes an interrupt on this core.
 fn note(vector: u8) {
     let cpu = this();
-    if let Some(word) = cpu.taken.get(usize::from(vector >> 6)) {
+    if let Some(word) = cpu.noted.get(usize::from(vector >> 6)) {
         word.fetch_or(1 << (vector & 63), Ordering::Relaxed);
     }
 }
 
 /// Whether an interrupt arrived on this core since they were last taken.
 pub fn any() -> bool {
-    this().taken.iter().any(|word| word.load(Ordering::Relaxed) != 0)
+    this().noted.iter().any(|word| word.load(Ordering::Relaxed) != 0)
 }
 
 /// The vectors of the interrupts that arrived on this core, each once, and forgets them.
 pub fn take() -> impl Iterator<Item = u8> {
-    let words = this().taken.each_ref().map(|word| word.swap(0, Ordering::Relaxed));
+    let words = this().noted.each_ref().map(|word| word.swap(0, Ordering::Relaxed));
     words.into_iter().enumerate().flat_map(|(i, mut word)| {
         core::iter::from_fn(move || {
             let bit = (word != 0).then(|| word.trailing_zeros() as u8)?;

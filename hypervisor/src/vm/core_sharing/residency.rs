@@ -123,7 +123,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// In injection mode: hands each interrupt that is pending in the local APIC to its vCPU.
     pub(in crate::vm) fn take_pending(&mut self) -> Reason {
         self.cpu.take_interrupts();
-        self.receive_taken()
+        self.receive_noted()
     }
 
     /// A guest that takes its interrupts itself may hold all of them back: what is for others is

@@ -118,7 +118,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         match exit {
             Exit::Interrupt => {
                 self.cpu.take_interrupts();
-                Ok(self.receive_taken())
+                Ok(self.receive_noted())
             }
             // The mailbox is read before the next entry.
             Exit::Nmi => Ok(Reason::Kick),
