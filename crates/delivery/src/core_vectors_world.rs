@@ -42,7 +42,7 @@ enum Step {
 const PROTOCOL: [Step; 7] =
     [Step::Alias, Step::Wait, Step::Drain, Step::Grace, Step::Again, Step::Enter, Step::Own];
 
-/// What an interrupt was sent for.
+/// The vCPU and vector that an interrupt was sent for.
 type Meant = (usize, u8);
 
 #[derive(Debug)]
@@ -74,14 +74,14 @@ struct World {
     next: usize,
     /// Steps of the switch that goes on.
     steps: Vec<Step>,
-    /// What of the protocol is left out.
+    /// The step of the protocol that is left out.
     omitted: Option<Step>,
     quota: usize,
     /// For each slot, what it claimed since all that was released before is settled.
     recent: Vec<BTreeSet<u8>>,
     /// That was more than its quota once: vectors that share an alias go on doing so.
     crowded: Vec<bool>,
-    /// What was sent and not delivered yet.
+    /// The interrupts that were sent and not delivered yet.
     owed: Vec<Meant>,
     delivered: usize,
 }

@@ -1,4 +1,4 @@
-//! What CPUID says of a CPU's SVM, as far as it decides how guests run.
+//! The features of a CPU's SVM by CPUID, as far as they decide how guests run.
 
 /// Optional parts of the extension (CPUID 8000_000A EDX, APM vol. 3, appendix E.4.9), and whether
 /// the CPU is an emulated one.

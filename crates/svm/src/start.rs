@@ -61,7 +61,7 @@ impl Vmcb {
         self.cr0 = CR0_ET;
     }
 
-    /// What all starts have in common.
+    /// The state that all starts have in common.
     fn clear(&mut self, rip: u64) {
         self.tr = Segment { selector: 0, attributes: 0x8B, limit: 0x67, base: 0 };
         self.ldtr = Segment { selector: 0, attributes: 0x82, limit: 0xFFFF, base: 0 };
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use zerocopy::FromZeros;
 
-    /// What a guest may leave in the fields that it can change.
+    /// Any values that a guest may leave in the fields that it can change.
     fn used() -> Box<Vmcb> {
         let mut v = Box::new(Vmcb::new_zeroed());
         let junk = Segment { selector: 0x77, attributes: 0xFFF, limit: 0x77, base: 0x77 };
@@ -140,7 +140,7 @@ mod tests {
         v
     }
 
-    /// What INIT and reset have in common.
+    /// The state that INIT and reset have in common.
     fn check_common(v: &Vmcb) {
         assert_eq!((v.cr2, v.cr3, v.dr6, v.dr7), (0, 0, 0xFFFF_0FF0, 0x400));
         assert_eq!((v.rflags, v.rsp, v.rax, v.cpl), (2, 0, 0, 0));

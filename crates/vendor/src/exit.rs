@@ -54,7 +54,7 @@ pub enum Exit {
     },
     /// IN or OUT.
     Io {
-        /// What it accesses.
+        /// The access.
         access: PortAccess,
         /// INS or OUTS, or IN or OUT with a repeat prefix.
         string: bool,

@@ -27,7 +27,7 @@ pub struct PerCpu {
     address: AtomicUsize,
     /// 0 is the boot CPU; dense.
     pub index: usize,
-    /// What interrupts are sent to.
+    /// Interrupts are sent to this id.
     pub apic_id: u32,
     /// Index of the VM that this core runs, or [`NO_VM`]; panics name it.
     pub vm: AtomicUsize,

@@ -38,7 +38,7 @@ unsafe extern "C" {
 }
 
 const NMI: u64 = 2;
-/// What the tolerant table's stub pushes for vector 2: an NMI, or a guest's interrupt.
+/// The tolerant table's stub pushes this for vector 2: an NMI, or a guest's interrupt.
 const TOLERANT_NMI: u64 = 256;
 const DOUBLE_FAULT: usize = 8;
 const PAGE_FAULT: u64 = 14;
@@ -149,8 +149,9 @@ extern "C" fn handle(frame: &mut Frame) {
             panic::halt_if_stopping();
             nmi::arrived(this());
         }
-        // As an interrupt it doesn't keep NMIs out: one may have come first, and completed it. Then
-        // this one passes for the NMI.
+        // A guest's interrupt of vector 2 doesn't hold NMIs back. So an NMI may have come while its
+        // handler began, found the vector in service, and completed it here. The interrupt then
+        // finds nothing in service and counts as the NMI: each of the two is counted once.
         TOLERANT_NMI if x2apic::in_service(NMI as u8) => {
             panic::halt_if_stopping();
             x2apic::eoi();

@@ -1,4 +1,4 @@
-//! What a guest has on its core that neither VMRUN nor VMLOAD switches: extended state, debug
+//! The guest's state on its core that neither VMRUN nor VMLOAD switches: extended state, debug
 //! address registers, and a few MSRs.
 //!
 //! Guarantees: after [`Extra::load`] the core holds what [`Extra::save`] found, whoever had the

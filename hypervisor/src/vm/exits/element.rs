@@ -36,7 +36,7 @@ pub struct Element {
     whole: bool,
 }
 
-/// What the processor raises instead of the access.
+/// The exception that the processor raises instead of the access.
 pub enum Exception {
     Protection,
     Page { address: u64, error_code: u32 },

@@ -1,4 +1,4 @@
-//! What a vCPU does out of its guest: the loop that enters it, and what each exit means.
+//! The work of a vCPU out of its guest: the loop that enters it, and what each exit means.
 
 pub mod code_pages;
 pub mod control;

@@ -14,7 +14,7 @@ use ledger::Reason;
 /// A guest register of the largest size, the lowest bytes first.
 type Wide = [u64; 4];
 
-/// What an emulated instruction did: at most one load, then at most one store.
+/// The accesses of an emulated instruction: at most one load, then at most one store.
 struct Access {
     loaded: Wide,
     stored: Option<Wide>,
