@@ -77,7 +77,7 @@ extern "C" fn boot(start_info: u64) -> ! {
     host::start(&machine, image)
 }
 
-/// What the firmware says of the machine.
+/// The machine by the firmware's tables.
 fn probe(handover: &boot::Handover) -> acpi::Machine {
     let firmware = memory::Firmware(&handover.memory);
     let rsdp = handover.rsdp.map_or_else(|| acpi::find_rsdp(&firmware), Ok);

@@ -2,12 +2,12 @@
 
 use crate::{Alu, MemoryOperand, Mode, Modify, Register, Registers};
 
-/// What [`crate::decode`] makes of an instruction's bytes.
+/// The result of [`crate::decode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instruction {
     /// Length in bytes with all prefixes, 1 to 15.
     pub len: u8,
-    /// What it does.
+    /// Its operation.
     pub op: Op,
     /// Bytes it moves between processor and memory, or an element has; 0 if it has no memory
     /// operand.

@@ -5,7 +5,7 @@ use crate::cursor::{sign, sign_extend, truncate};
 use crate::flags::{ARITHMETIC, CF, OF, of_result, with};
 use crate::{Alu, Registers, Source};
 
-/// What becomes of the number in memory.
+/// The change of the number in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are the mnemonics")]
 pub enum Modify {
@@ -41,7 +41,7 @@ pub enum Places {
     Cl,
 }
 
-/// What happens to a single bit, which CF shows as it was.
+/// The change of a single bit, which CF shows as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are the mnemonics")]
 pub enum Bit {

@@ -3,7 +3,7 @@
 use crate::cursor::Cursor;
 use crate::{Error, Segment};
 
-/// What the code segment says of default operand and address sizes.
+/// Default operand and address sizes by the code segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Real mode, virtual-8086 mode or a 16-bit code segment.
@@ -138,17 +138,17 @@ impl Prefixes {
         self.rex.is_some_and(|rex| rex & 8 != 0)
     }
 
-    /// What REX.R adds to a ModRM `reg` field.
+    /// REX.R's part of a ModRM `reg` field.
     pub fn rex_r(&self) -> u8 {
         (self.rex.unwrap_or(0) & 4) << 1
     }
 
-    /// What REX.X adds to a SIB `index` field.
+    /// REX.X's part of a SIB `index` field.
     pub fn rex_x(&self) -> u8 {
         (self.rex.unwrap_or(0) & 2) << 2
     }
 
-    /// What REX.B adds to a ModRM `rm` or SIB `base` field.
+    /// REX.B's part of a ModRM `rm` or SIB `base` field.
     pub fn rex_b(&self) -> u8 {
         (self.rex.unwrap_or(0) & 1) << 3
     }

@@ -15,7 +15,7 @@
 use crate::{Addressing, ApicBase, ApicMode, Destination, Refused, VectorSet, class, is_ordinary};
 use registers::*;
 
-/// What the emulation needs of the core it runs on.
+/// The services of its core that the emulation needs.
 pub trait Core {
     /// The guest's task priority (CR8 in the upper four bits), wherever the mode keeps it.
     fn task_priority(&self) -> u8;
@@ -43,7 +43,7 @@ pub struct TimerSetup {
     pub initial: Option<u32>,
 }
 
-/// What the host has to do after a write to a register.
+/// The host's part of a write to a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteEffect {
     /// Nothing.
@@ -148,7 +148,7 @@ impl LocalApic {
         }
     }
 
-    /// What others must know to address it.
+    /// The values that others need to address it.
     pub const fn addressing(&self) -> Addressing {
         Addressing::new(self.mode(), self.logical, self.clusters)
     }

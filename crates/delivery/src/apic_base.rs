@@ -16,7 +16,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused;
 
-/// What a local APIC is (SDM vol. 3, table 11-5).
+/// The modes of a local APIC (SDM vol. 3, table 11-5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApicMode {
     /// Globally disabled: there is none.
@@ -63,7 +63,7 @@ impl ApicBase {
         self.page
     }
 
-    /// What RDMSR gives.
+    /// The value that RDMSR gives.
     pub const fn bits(self) -> u64 {
         let mode = match self.mode {
             ApicMode::Disabled => 0,

@@ -43,7 +43,7 @@ const SLOTS: usize = 8;
 pub const SPURIOUS: u8 = 0xFF;
 const FIRST_INTERRUPT: u8 = 32;
 
-/// What a physical vector that arrived is.
+/// The meaning of a physical vector that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrived {
     /// The host's own.
@@ -59,7 +59,7 @@ pub enum Arrived {
     Nobody,
 }
 
-/// Who owns which vector of one shared core.
+/// The owners of one shared core's vectors.
 #[derive(Clone, Debug)]
 pub struct CoreVectors {
     host: VectorSet,
@@ -81,7 +81,7 @@ pub struct CoreVectors {
 struct Alias {
     /// None: the host's, or spare.
     owner: Option<usize>,
-    /// What an interrupt by it may have been sent for. Kept when released.
+    /// The guest's vectors that an interrupt by it may have been sent for. Kept when released.
     vectors: VectorSet,
     /// `releases` when the last of them was released.
     released: u64,
@@ -209,7 +209,7 @@ impl CoreVectors {
         self.owner
     }
 
-    /// What this physical vector means that has arrived.
+    /// The meaning of a physical vector that has arrived.
     pub fn arrived(&self, physical: u8) -> Arrived {
         if self.host.contains(physical) {
             return Arrived::Host;
@@ -234,7 +234,7 @@ impl CoreVectors {
         self.users.get(slot).is_some_and(|users| users[usize::from(guest)] != 0)
     }
 
-    /// What is claimed of all that this alias may stand for.
+    /// Those of the vectors this alias may stand for that are claimed.
     fn claimed_through(&self, physical: u8) -> VectorSet {
         let alias = &self.aliases[alias_index(physical)];
         let mut vectors = alias.vectors;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Aim(usize, Option<u8>),
+    Rebind(usize, Option<u8>),
     Send(usize, usize),
     Arrive(usize),
     Serve(usize),
@@ -17,7 +17,7 @@ fn ops(vectors: &'static [u8]) -> impl Strategy<Value = Op> {
     let any = any::<usize>;
     let vector = prop_oneof![4 => prop::sample::select(vectors).prop_map(Some), 1 => Just(None)];
     prop_oneof![
-        2 => (any(), vector).prop_map(|(s, v)| Op::Aim(s, v)),
+        2 => (any(), vector).prop_map(|(s, v)| Op::Rebind(s, v)),
         6 => (any(), any()).prop_map(|(s, w)| Op::Send(s, w)),
         4 => any().prop_map(Op::Arrive),
         2 => any().prop_map(Op::Serve),
@@ -30,7 +30,7 @@ fn run(world: &mut World, ops: Vec<Op>) -> Result<(), String> {
     let sources = world.sources.len();
     for op in ops {
         match op {
-            Op::Aim(source, vector) => world.aim(source % sources, vector),
+            Op::Rebind(source, vector) => world.rebind(source % sources, vector),
             Op::Send(source, which) => world.send(source % sources, which),
             Op::Arrive(which) => world.arrive(which),
             Op::Serve(which) if world.vectors.owner().is_some() => world.serve(which)?,
@@ -40,7 +40,7 @@ fn run(world: &mut World, ops: Vec<Op>) -> Result<(), String> {
         }
         world.look()?;
     }
-    world.settle()
+    world.serve_all()
 }
 
 proptest! {

@@ -42,7 +42,7 @@ enum Step {
 const PROTOCOL: [Step; 7] =
     [Step::Alias, Step::Wait, Step::Drain, Step::Grace, Step::Again, Step::Enter, Step::Own];
 
-/// What an interrupt was sent for.
+/// The vCPU and vector that an interrupt was sent for.
 type Meant = (usize, u8);
 
 #[derive(Debug)]
@@ -74,14 +74,14 @@ struct World {
     next: usize,
     /// Steps of the switch that goes on.
     steps: Vec<Step>,
-    /// What of the protocol is left out.
+    /// The step of the protocol that is left out.
     omitted: Option<Step>,
     quota: usize,
     /// For each slot, what it claimed since all that was released before is settled.
     recent: Vec<BTreeSet<u8>>,
     /// That was more than its quota once: vectors that share an alias go on doing so.
     crowded: Vec<bool>,
-    /// What was sent and not delivered yet.
+    /// The interrupts that were sent and not delivered yet.
     owed: Vec<Meant>,
     delivered: usize,
 }
@@ -107,7 +107,7 @@ impl World {
     }
 
     /// Rule 4: the guest gives a source another vector, or none.
-    fn aim(&mut self, source: usize, vector: Option<u8>) {
+    fn rebind(&mut self, source: usize, vector: Option<u8>) {
         let Source { slot, wants: old, .. } = self.sources[source];
         let claimed = vector.filter(|v| self.vectors.claim(slot, *v).is_some());
         self.recent[slot].extend(claimed);
@@ -253,7 +253,7 @@ impl World {
     }
 
     /// Everything on its way arrives and is served.
-    fn settle(&mut self) -> Result<(), String> {
+    fn serve_all(&mut self) -> Result<(), String> {
         while !self.steps.is_empty() {
             self.step()?;
         }
@@ -274,21 +274,21 @@ impl World {
 /// Two guests with the same vector; the first one's device signals as it is switched out.
 fn signal_at_a_switch(omitted: Option<Step>, arrived: bool) -> Result<usize, String> {
     let mut world = World::new(2, 2);
-    world.aim(0, Some(0x41));
-    world.aim(1, Some(0x41));
+    world.rebind(0, Some(0x41));
+    world.rebind(1, Some(0x41));
     world.switch(0);
-    world.settle()?;
+    world.serve_all()?;
     world.omitted = omitted;
     world.send(0, usize::MAX);
     if arrived {
         world.arrive(0);
     }
     world.switch(1);
-    world.settle()?;
+    world.serve_all()?;
     // The device goes on, by what the IOMMU has of its entry.
     let known = world.sources[0].cached.len();
     (0..known).for_each(|which| world.send(0, which));
-    world.settle()?;
+    world.serve_all()?;
     Ok(world.delivered)
 }
 
@@ -318,10 +318,10 @@ fn each_step_of_the_switch_is_needed() {
 #[test]
 fn a_late_message_is_understood_in_the_next_ones_time() {
     let mut world = World::new(2, 2);
-    world.aim(0, Some(0x41));
-    world.aim(1, Some(0x41));
+    world.rebind(0, Some(0x41));
+    world.rebind(1, Some(0x41));
     world.switch(0);
-    world.settle().unwrap();
+    world.serve_all().unwrap();
     world.send(0, usize::MAX);
     world.switch(1);
     for step in [Step::Alias, Step::Wait, Step::Drain] {
@@ -331,7 +331,7 @@ fn a_late_message_is_understood_in_the_next_ones_time() {
     world.send(1, usize::MAX);
     world.arrive(0);
     world.serve(0).unwrap();
-    world.settle().unwrap();
+    world.serve_all().unwrap();
     assert_eq!(world.delivered, 2);
 }
 
@@ -341,9 +341,9 @@ fn a_late_message_is_understood_in_the_next_ones_time() {
 fn who_looks_from_outside_sees_what_wasnt_aliased() {
     for (omitted, seen) in [(None, false), (Some(Step::Alias), true)] {
         let mut world = World::new(2, 2);
-        world.aim(0, Some(0x41));
+        world.rebind(0, Some(0x41));
         world.switch(0);
-        world.settle().unwrap();
+        world.serve_all().unwrap();
         world.omitted = omitted;
         world.switch(1);
         let mut found = Ok(());
@@ -360,10 +360,10 @@ fn who_looks_from_outside_sees_what_wasnt_aliased() {
 fn the_last_step_is_what_makes_it_exitless() {
     for (omitted, own) in [(Some(Step::Own), false), (None, true)] {
         let mut world = World::new(2, 2);
-        world.aim(1, Some(0x41));
+        world.rebind(1, Some(0x41));
         world.omitted = omitted;
         world.switch(1);
-        world.settle().unwrap();
+        world.serve_all().unwrap();
         assert_eq!(world.sources[1].entry == Some(0x41), own);
     }
 }

@@ -11,7 +11,7 @@ use crate::{SPURIOUS, VectorSet};
 /// An event that a CPU delivers through the guest's IDT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What raised it.
+    /// Its origin.
     pub kind: EventKind,
     /// Its vector.
     pub vector: u8,
@@ -19,7 +19,7 @@ pub struct Event {
     pub error_code: Option<u32>,
 }
 
-/// What raises an event.
+/// The origin of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// A maskable interrupt: physical, virtual or injected.
@@ -76,7 +76,7 @@ pub struct Raised {
     pub address: u64,
 }
 
-/// What a fault was.
+/// The meaning of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliveryFault {
     /// A physical interrupt on a hidden vector: the host's, reflected by the shadow.

@@ -21,7 +21,7 @@ pub struct Kicks {
     late: AtomicU32,
 }
 
-/// What an NMI was.
+/// The source of an NMI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NmiSource {
     /// A kick that wasn't seen before.

@@ -1,4 +1,4 @@
-//! What the shadow IDT holds, and which guest IDTs can have one.
+//! The content of the shadow IDT, and which guest IDTs can have one.
 //!
 //! The shadow takes the place of the guest's own IDT page in the nested page tables,
 //! so the IDTR keeps the guest's value and every exception and every assigned

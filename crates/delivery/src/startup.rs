@@ -6,7 +6,7 @@
 //! finds the vCPU running is ignored; a vCPU that waits is woken exactly once for each time
 //! it leaves waiting, so that no wake-up is left over to interrupt its guest.
 
-/// What the sender of an INIT, a start-up or a stop has to do to the owner's core.
+/// The signal that the sender of an INIT, a start-up or a stop owes to the owner's core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// Nothing.
@@ -17,7 +17,7 @@ pub enum Signal {
     Wake,
 }
 
-/// What the owner finds.
+/// The state that the owner finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// Nothing changed.

@@ -100,7 +100,7 @@ impl VirtualTimer {
     /// Did it expire at or before `now`, unreported so far? Once, however many periods passed.
     pub fn expired(&mut self, now: u64) -> bool {
         let owed = self.owed.take().is_some();
-        // What a masked one does is reckoned when a register is written.
+        // A masked timer is brought up to date when a register is written.
         if self.next.is_none_or(|at| now < at) {
             return owed;
         }

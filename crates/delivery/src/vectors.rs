@@ -70,7 +70,7 @@ impl VectorSet {
         VectorSet(core::array::from_fn(|w| self.0[w] | other.0[w]))
     }
 
-    /// What of this set isn't in `other`.
+    /// The vectors of this set that aren't in `other`.
     pub fn without(&self, other: &VectorSet) -> VectorSet {
         VectorSet(core::array::from_fn(|w| self.0[w] & !other.0[w]))
     }

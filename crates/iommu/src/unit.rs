@@ -108,7 +108,7 @@ impl<R: Registers, M: Memory> Unit<R, M> {
     }
 
     /// Routes an allocated interrupt entry of the route's source, or routes it anew. Returns when
-    /// the unit goes by it, and what it sent by the old route has arrived.
+    /// the unit goes by it, and what it sent by the old route has left it, for a local APIC.
     pub fn set_irte(&mut self, index: u16, route: InterruptRoute) -> Result<(), Error> {
         match self {
             Unit::Vtd(unit) => unit.set_irte(index, route),

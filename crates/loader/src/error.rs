@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// What sentences call an initrd.
+/// The name of an initrd in sentences.
 pub(crate) const INITRD: &str = "initrd";
 
 /// Rounds up to whole MiB.

@@ -57,7 +57,7 @@ pub fn load<'a>(
     }
 }
 
-/// What [`load`] was asked for.
+/// The input of [`load`].
 struct Request<'a, 'r> {
     kernel: &'a [u8],
     initrd: Option<u64>,

@@ -1,6 +1,6 @@
 //! The guest machine as the loader needs to know it.
 
-/// What a kernel may do with a piece of the address space. The values are those
+/// A kernel's use of a piece of the address space. The values are those
 /// of ACPI 6.5 table 15.4, which e820, PVH and multiboot share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]

@@ -1,4 +1,4 @@
-//! What the loader returns.
+//! The loader's result.
 
 use alloc::vec::Vec;
 
@@ -16,7 +16,7 @@ pub enum Format {
 /// How to start a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Load<'a> {
-    /// What the image is.
+    /// The format of the image.
     pub format: Format,
     /// Pieces of the image to copy.
     pub segments: Vec<Segment<'a>>,

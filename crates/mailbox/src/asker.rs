@@ -57,10 +57,10 @@ impl Mailbox {
     }
 
     /// Waits until `requests` are done, or the vCPU isn't resident: then it looks before its guest
-    /// runs again.
-    pub fn wait_until_done(&self, core: &impl Kick, requests: u32, relax: impl Fn()) {
+    /// runs again. Does `meanwhile` until then.
+    pub fn wait_until_done(&self, core: &impl Kick, requests: u32, meanwhile: impl Fn()) {
         while self.running() && core.is_resident() && self.requests() & requests != 0 {
-            relax();
+            meanwhile();
         }
     }
 }

@@ -1,9 +1,9 @@
-//! What one core asks of another core's vCPU, from the request to the entry behind it.
+//! Requests of one core to another core's vCPU, from the asking to the entry behind it.
 //!
-//! Guarantees: what is asked for stays asked for until the vCPU's own core says that it is done,
-//! and is seen before the vCPU's guest next runs. A vector in the inbox is seen by whoever sees the
-//! request for it. A vCPU of a shared core that is blocked is looked at when something is asked
-//! that it wakes up for.
+//! Guarantees: a request stands until the vCPU's own core says that it is done, and that core sees
+//! it before the vCPU's guest next runs. A core that sees the request for the inbox sees the
+//! vector, too. A shared core looks at a blocked vCPU when a request comes that the vCPU wakes up
+//! for.
 //!
 //! | file | is |
 //! |---|---|
@@ -41,7 +41,7 @@ mod owner_tests;
 #[cfg(not(loom))]
 mod shared_tests;
 
-/// What can be asked, one bit each.
+/// The requests, one bit each.
 pub mod request {
     /// Forget cached translations of guest-physical addresses.
     pub const FLUSH: u32 = 1 << 0;
@@ -61,10 +61,11 @@ pub mod request {
     /// Look who else of the shared core could run.
     pub const RESCHEDULE: u32 = 1 << 7;
 
-    /// What a vCPU that is blocked wakes up for.
+    /// Requests that wake a blocked vCPU up.
     pub const WAKEUPS: u32 = NMI | INBOX | STARTUP | CONSOLE;
-    /// What may wait for as long as the vCPU has no exit. What the core looks at for others is
-    /// asked for again by [`Residency::watch`](crate::Residency::watch).
+    /// Requests that may wait until the vCPU next exits; none of them is ever overdue.
+    /// [`RESCHEDULE`] is among them since core 0 asks for it again after each time slice
+    /// ([`Residency::watch`](crate::Residency::watch)).
     pub const LEISURELY: u32 = SOURCES | RESCHEDULE;
 }
 
@@ -103,7 +104,7 @@ impl Mailbox {
         self.startup.store(at_first(boot_processor).bits(), Ordering::Release);
     }
 
-    /// What is asked for and not done yet.
+    /// The requests that aren't done yet.
     #[inline]
     pub fn requests(&self) -> u32 {
         self.requests.load(Ordering::Acquire)

@@ -92,7 +92,7 @@ impl Mailbox {
         if rare != 0 && !self.attend_to_rare(vcpu, rare) {
             return false;
         }
-        // What came before an INIT isn't asked for any more.
+        // An INIT, which is done by now, has cleared what came before it.
         self.open_inbox(vcpu);
         self.take_nmi(vcpu);
         true
@@ -113,7 +113,7 @@ impl Mailbox {
         true
     }
 
-    /// What others left for it becomes pending.
+    /// Makes pending the interrupts that others left for it.
     pub fn open_inbox(&self, vcpu: &mut impl Owner) {
         if self.take(request::INBOX) {
             self.take_inbox().iter().for_each(|vector| vcpu.interrupt(vector));

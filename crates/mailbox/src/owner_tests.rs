@@ -211,15 +211,15 @@ fn the_end_of_the_vm_is_found_asleep_and_awake() {
 #[test]
 fn an_asker_waits_for_who_runs_and_is_resident() {
     let (mailbox, core) = (Mailbox::new(true), Core::default());
-    let relaxed = Cell::new(0);
+    let looks = Cell::new(0);
     let wait = |enough: u32| {
         mailbox.wait_until_done(&core, request::FLUSH, || {
-            relaxed.set(relaxed.get() + 1);
-            if relaxed.get() == enough {
+            looks.set(looks.get() + 1);
+            if looks.get() == enough {
                 mailbox.done(request::FLUSH);
             }
         });
-        relaxed.take()
+        looks.take()
     };
     mailbox.ask(&core, request::FLUSH);
     assert_eq!(wait(3), 0, "it isn't resident");

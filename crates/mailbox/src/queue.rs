@@ -27,7 +27,7 @@ pub enum Yield {
 #[derive(Debug)]
 pub struct Queue {
     schedule: Schedule,
-    /// What each has yielded for.
+    /// The reason why each yielded.
     waits: [Yield; MAX],
     /// So many slots are taken.
     count: usize,
@@ -73,11 +73,11 @@ impl Queue {
         self.schedule.pick(now)
     }
 
-    /// Looks at all that wait; true if the core is to be given to another. `resident` looks for
-    /// others, and won't be asked for that again on account of what came before. Between becoming
-    /// resident and each entry it must have looked.
+    /// Looks at all vCPUs that wait; true if the core is to be given to another. The look answers
+    /// the request [`request::RESCHEDULE`] in `resident`, the resident vCPU's mailbox. The caller
+    /// looks once at least after the vCPU became resident and before it enters the guest.
     pub fn slice_is_over(&mut self, core: &impl Reach, resident: &Mailbox, now: u64) -> bool {
-        // Said before the look: what comes behind the look is asked for again.
+        // The request is cleared before the look: who comes behind the look asks again.
         if resident.requests() & request::RESCHEDULE != 0 {
             resident.done(request::RESCHEDULE);
         }
@@ -91,8 +91,8 @@ impl Queue {
         waits.any(|(slot, (why, mailbox))| has_wakeup(core, slot, *why, mailbox, now))
     }
 
-    /// After a look: could another run, and when the core has something to do for others than who
-    /// has it: the slice ends, or the first of those that wait is due.
+    /// After a look: could another run, and when does the core have something to do for others: the
+    /// slice ends, or the first of those that wait is due.
     pub fn due(&self) -> (bool, u64) {
         match self.schedule.deadline() {
             Some(slice) => (true, slice.min(self.next)),
@@ -109,7 +109,7 @@ impl Queue {
         self.waits.get(..self.count).unwrap_or_default()
     }
 
-    /// Whoever has something to do may run.
+    /// Makes those runnable that have something to do.
     fn wake(&mut self, core: &impl Reach, now: u64) {
         self.next = NEVER;
         for (slot, (why, mailbox)) in self.waits.iter_mut().zip(core.mailboxes()).enumerate() {

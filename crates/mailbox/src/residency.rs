@@ -8,13 +8,15 @@
 //!    store, pass a fence, and look at what the other stored: the asker at who is resident, the
 //!    core at the requests. One of the two sees the other; an NMI that comes before the core looks
 //!    last is taken for nothing.
-//! 2. **It is blocked:** its core looks at it before the guest of another runs on. The core marks
-//!    it as blocked and looks at its requests then; the asker takes the mark away and asks then who
-//!    is resident. Both mark by exchanges, which have one order. Asked first, the core's look finds
-//!    the request. Looked first, the asker finds the mark, and with it whoever is resident since:
-//!    the asker leaves a request for that one, too ([`request::RESCHEDULE`]), so that the NMI isn't
-//!    taken for nothing between its look and its entry. An asker that finds no mark needn't
-//!    kick: another asker did, or the vCPU is about to run.
+//! 2. **It is blocked:** its core looks at it before the guest of another runs on. The core first
+//!    marks it as blocked, then looks at its requests. The asker first takes the mark away, then
+//!    reads who is resident. Both use exchanges on the mark, so one of them comes first.
+//!    - If the asker's exchange is first, the core's look finds the request.
+//!    - If the core's is first, the asker finds the mark, and reads the vCPU that was resident
+//!      at the look, or a later one. It leaves a request for that one, too
+//!      ([`request::RESCHEDULE`]). Without it an NMI between that vCPU's look for others and its
+//!      entry would be taken for nothing.
+//!    - An asker that finds no mark needn't kick: another asker did, or the vCPU is about to run.
 //! 3. **The core sleeps in the host:** it says so, forgets the NMIs that came, and looks before it
 //!    sleeps. What comes behind that ends the sleep, an NMI as well as the interrupt that wakes
 //!    cores.
@@ -31,7 +33,7 @@ const NOBODY: usize = usize::MAX;
 
 /// How a shared core is reached.
 pub trait Reach {
-    /// What others may know of it.
+    /// The part of it that others may know.
     fn residency(&self) -> &Residency;
     /// The mailboxes of its vCPUs, by slot.
     fn mailboxes(&self) -> &[&Mailbox];
@@ -43,7 +45,7 @@ pub trait Reach {
     fn send_wake(&self);
 }
 
-/// What other cores may know of a core that several vCPUs share.
+/// The part of a shared core's state that other cores may know.
 #[derive(Debug)]
 pub struct Residency {
     /// Slot of the vCPU that is, or is about to be, in its guest.

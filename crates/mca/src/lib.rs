@@ -58,7 +58,7 @@ pub struct Error {
     pub miscellaneous: Option<u64>,
 }
 
-/// What the banks told.
+/// The banks' report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// MCG_STATUS.

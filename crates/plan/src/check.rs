@@ -16,7 +16,7 @@ use proto::frame::MAX_VMS;
 pub const MAX_CORE: u32 = 1023;
 /// vCPUs of one VM.
 pub const MAX_VCPUS: usize = 64;
-/// What the smallest kernels that people run need.
+/// The smallest kernels that people run need this much.
 pub const MIN_MEMORY: u64 = 64 << 20;
 /// Guest memory ends below the guest's 64-bit PCI window at 256 GiB, with 2 GiB of
 /// it spared below 4 GiB for 32-bit devices.

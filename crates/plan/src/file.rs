@@ -27,7 +27,7 @@ const HOST_KEYS: [&str; 2] = ["iommu_faults", "without_interrupt_remapping"];
 const NETWORK_KEYS: [&str; 2] = ["vfs", "macs"];
 const KEYS: [&str; 9] =
     ["cpus", "weight", "memory", "kernel", "initrd", "cmdline", "devices", "interrupts", "reset"];
-/// What a VM gets that says nothing about its memory.
+/// Memory of a VM that says nothing about it.
 pub const DEFAULT_MEMORY: u64 = 1 << 30;
 /// Known policies that this version can't run.
 const LATER: [&str; 1] = ["posted"];

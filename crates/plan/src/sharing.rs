@@ -10,7 +10,7 @@ pub use schedule::{DEFAULT_WEIGHT, MAX as MAX_SHARES, MAX_WEIGHT};
 
 /// Microseconds that a vCPU runs while another one waits, if the plan doesn't say.
 pub const DEFAULT_SLICE: u32 = 5_000;
-/// What a plan may say.
+/// The values that a plan may have.
 pub const SLICES: RangeInclusive<u32> = 100..=1_000_000;
 
 /// How the host protects itself.

@@ -42,11 +42,11 @@ pub struct Vm<F = Blob> {
     pub devices: Vec<DeviceName>,
     /// How its devices' interrupts are to be delivered.
     pub interrupts: Choice,
-    /// What a reset of its own leads to.
+    /// The consequence of a reset of its own.
     pub reset: OnReset,
 }
 
-/// What happens when a guest resets itself.
+/// The consequence of a guest's resetting itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnReset {
     /// It starts again, as a machine does: memory cleared, kernel loaded anew, devices reset.

@@ -81,8 +81,9 @@ impl CoreRoutes {
     }
 
     /// The IRTE isn't updated any more when its vCPU comes or goes. Until it leads elsewhere it
-    /// sends the alias, since its vCPU may leave before that; what it sent by the guest's own
-    /// vector has arrived when its vCPU has left.
+    /// sends the alias, since the vCPU may leave the core before that. Messages that it sent by the
+    /// guest's own vector are in the local APIC when the grace period after the vCPU's leaving is
+    /// over; until then that vector means this vCPU.
     pub(crate) fn begin_unbind(&self, units: &impl Units, device: Bdf, entry: u16) {
         let mut state = self.state.lock();
         let Some(at) = state.sources.iter().position(|s| s.entry == entry && s.device == device)
@@ -108,7 +109,7 @@ impl CoreRoutes {
     }
 
     /// From here on the interrupts of the vCPU at `slot`, whose own vectors arrive, come by
-    /// aliases. What came by its own vectors is in the local APIC, or gets there within the grace
+    /// aliases. Messages by its own vectors are in the local APIC, or get there within the grace
     /// period.
     pub fn retarget_to_aliases(&self, units: &impl Units, slot: usize) {
         self.retarget(units, slot, CoreVectors::leave);

@@ -152,7 +152,7 @@ impl<C: Deref<Target = CoreRoutes>> VcpuRoutes<C> {
         }
     }
 
-    /// What has to be hidden from guests that take their interrupts on its core by a shadow IDT.
+    /// The vectors to be hidden from guests that take interrupts on its core by a shadow IDT.
     pub fn hidden(&self) -> VectorSet {
         match &self.core {
             Core::Dedicated { routes, .. } => routes.lock().hidden(),

@@ -45,7 +45,7 @@ enum Wrong {
     DoesNotWait,
     /// The vectors mean nobody before the grace period is over.
     NoGrace,
-    /// What the local APIC holds isn't handed over before its vectors mean another.
+    /// The interrupts in the local APIC aren't handed over before its vectors mean another.
     HandsNothingOver,
     /// A source that is rebound is retargeted like others.
     StaysBound,
@@ -75,7 +75,7 @@ struct Flying {
 #[derive(Debug, Default)]
 struct Hardware {
     table: [Option<Entry>; 2],
-    /// What the unit knows of the table.
+    /// The entries that the unit has cached.
     known: [Option<Entry>; 2],
     flying: Vec<Flying>,
     sent: usize,
@@ -107,7 +107,7 @@ fn device(entry: u16) -> Bdf {
 /// The hardware as one core drives it.
 struct Driver<'a> {
     world: &'a World,
-    /// What entries are written for from now on, if not for what they were.
+    /// The meaning that entries are written for from now on, if it changes.
     meant: Option<Meant>,
     /// So many entries are written for what they were before that.
     kept: Cell<u32>,
@@ -159,7 +159,8 @@ impl Units for Driver<'_> {
 
     fn now(&self) -> u64 {
         let mut hardware = self.world.hardware.lock();
-        // What has left the unit arrives before the grace period is over: time waits for it.
+        // A message that has left the unit arrives before the grace period is over: time waits for
+        // it.
         if self.world.wrong == Wrong::NoGrace || !hardware.flying.iter().any(|f| f.late) {
             hardware.clock += 2 * GRACE;
         }
@@ -235,7 +236,7 @@ impl World {
         Some(number)
     }
 
-    /// What it sent arrives.
+    /// Its message arrives.
     fn arrive(&self, number: usize) {
         let mut hardware = self.hardware.lock();
         let at = hardware.flying.iter().position(|f| f.number == number);
@@ -243,7 +244,7 @@ impl World {
         hardware.pending.push(flying.entry);
     }
 
-    /// What is pending in a core's local APIC.
+    /// The interrupts that are pending in a core's local APIC.
     fn take(&self, destination: u32) -> Vec<Entry> {
         let mut hardware = self.hardware.lock();
         hardware.pending.extract_if(.., |e| e.destination == destination).collect()
@@ -264,7 +265,8 @@ impl World {
         taken.len()
     }
 
-    /// What is pending while the vCPU at `slot` has the core, and owns its vectors or doesn't.
+    /// Takes the pending interrupts while the vCPU at `slot` has the core, and owns its vectors or
+    /// doesn't.
     fn serve(&self, slot: usize, owns: bool) -> usize {
         if !owns {
             return self.hand_over();

@@ -48,7 +48,7 @@ pub struct Schedule {
     members: [Member; MAX],
     count: usize,
     running: Option<usize>,
-    /// Who ran last: equal ones take turns from the next place on.
+    /// The vCPU that ran last: equal ones take turns from the next place on.
     last: usize,
     /// When the running one's slice began.
     began: u64,
@@ -65,7 +65,7 @@ struct Member {
     weight: u32,
     state: State,
     time: Virtual,
-    /// What is left of the last division, so that nothing is lost to rounding.
+    /// The remainder of the last division, so that nothing is lost to rounding.
     rest: u64,
     ran: u64,
 }
@@ -162,7 +162,7 @@ impl Schedule {
         self.stop(place, now, State::Removed);
     }
 
-    /// Who has the core.
+    /// The vCPU that has the core.
     pub fn running(&self) -> Option<usize> {
         self.running
     }
@@ -280,7 +280,7 @@ impl Schedule {
         }
     }
 
-    /// Who is to have the core from `now` on.
+    /// The vCPU that is to have the core from `now` on.
     fn next(&self, now: u64) -> Option<usize> {
         let Some(running) = self.running else {
             return self.least(Member::runnable);

@@ -4,7 +4,7 @@ use crate::events;
 use crate::vmcb::{Vmcb, exit};
 use crate::{Features, emulator};
 use delivery::{Event, Raised};
-use vendor::{Exit, PortAccess};
+use vendor::{Exit, PortAccess, Quirk};
 
 const INVALID_TSS: u32 = 10;
 const NOT_PRESENT: u32 = 11;
@@ -61,9 +61,10 @@ pub fn decode(v: &mut Vmcb, features: &Features, in_service: impl Fn(u8) -> bool
         exit::TASK_SWITCH => Exit::TaskSwitch,
         exit::IDTR_WRITE => Exit::IdtLoad,
         exit::IDTR_READ => Exit::LeaveEli,
-        exit::CR0_SELECTIVE | exit::DR4_WRITE..=exit::DR7_WRITE => Exit::ControlLoad,
+        exit::CR0_SELECTIVE => Exit::ControlLoad,
         exit::HLT => Exit::Halt,
-        exit::CR8_WRITE => Exit::TaskPriority,
+        exit::CR8_WRITE => Exit::Emulator(Quirk::TaskPriority),
+        exit::DR4_WRITE..=exit::DR7_WRITE => Exit::Emulator(Quirk::DebugControl),
         exit::FERR_FREEZE => Exit::Frozen,
         exit::RDPMC => Exit::Forbidden,
         exit::INVLPGA | exit::RDPRU => Exit::Undefined,
@@ -78,7 +79,7 @@ pub fn decode(v: &mut Vmcb, features: &Features, in_service: impl Fn(u8) -> bool
         exit::INVALID if features.emulated && emulator::mend(v) => Exit::Nothing,
         // An event that was to be injected and wasn't: it couldn't be entered.
         exit::INVALID if features.emulated && events::interrupted(v.exit_int_info).is_none() => {
-            Exit::ControlRefused
+            Exit::Emulator(Quirk::ControlRefused)
         }
         exit::INVALID => Exit::InvalidState,
         code => Exit::Unknown(u64::from(code), info1, info2),

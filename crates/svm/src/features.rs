@@ -1,4 +1,4 @@
-//! What CPUID says of a CPU's SVM, as far as it decides how guests run.
+//! The features of a CPU's SVM by CPUID, as far as they decide how guests run.
 
 /// Optional parts of the extension (CPUID 8000_000A EDX, APM vol. 3, appendix E.4.9), and whether
 /// the CPU is an emulated one.
@@ -10,9 +10,6 @@ pub struct Features {
     pub next_rip: bool,
     /// A nested page fault tells the bytes of the instruction.
     pub decode_assists: bool,
-    /// A machine check exits though the guest has CR4.MCE clear, where it would shut down
-    /// otherwise.
-    pub host_mce_override: bool,
     /// The CPU is QEMU's, by its own word: see [`crate::emulator`].
     pub emulated: bool,
 }
@@ -26,7 +23,6 @@ impl Features {
             nested_paging: bit(0),
             next_rip: bit(3),
             decode_assists: bit(7),
-            host_mce_override: bit(23),
             emulated: signature.is_some_and(crate::emulator::is_qemu),
         }
     }
@@ -42,8 +38,7 @@ mod tests {
         let only = |n: u32| Features::new(1 << n, None);
         assert!(only(0).nested_paging && !only(0).next_rip);
         assert!(only(3).next_rip && !only(3).decode_assists);
-        assert!(only(7).decode_assists && !only(7).host_mce_override);
-        assert!(only(23).host_mce_override && !only(23).nested_paging);
+        assert!(only(7).decode_assists && !only(7).nested_paging);
         let all = Features::new(u32::MAX, None);
         assert!(!all.emulated && all.nested_paging);
     }

@@ -26,7 +26,7 @@ const SELF_IPI: u32 = 0x83F;
 /// The PM timer has so many ports (ACPI 4.8.3.3).
 const PM_TIMER_PORTS: u16 = 4;
 
-/// What needs no exit with one MSR.
+/// The accesses to one MSR that need no exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Open {
     /// The register.

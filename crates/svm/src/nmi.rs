@@ -12,7 +12,7 @@ const TRAP: u64 = 1 << 8;
 /// DR6: a single step.
 const SINGLE_STEP: u64 = 1 << 14;
 
-/// What is known of the guest's NMIs.
+/// The state of the guest's NMIs, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Nmi {
     /// None is being handled.

@@ -3,13 +3,12 @@
 //! left alone here, too.
 
 use crate::vmcb::{Segment, Vmcb};
+use vendor::PAT_AT_RESET;
 
 const CR0_PE_ET: u64 = 0x11;
 const CR0_PG: u64 = 1 << 31;
 /// After INIT CD and NW are as they were; the guest's caches are the machine's, so they are clear.
 const CR0_ET: u64 = 0x10;
-/// Write-back, write-through, uncached-, uncached, twice (APM vol. 2, 7.8.2).
-const PAT_AT_RESET: u64 = 0x0007_0406_0007_0406;
 const CR4_PAE: u64 = 1 << 5;
 const EFER_LME_LMA: u64 = 1 << 8 | 1 << 10;
 
@@ -62,7 +61,7 @@ impl Vmcb {
         self.cr0 = CR0_ET;
     }
 
-    /// What all starts have in common.
+    /// The state that all starts have in common.
     fn clear(&mut self, rip: u64) {
         self.tr = Segment { selector: 0, attributes: 0x8B, limit: 0x67, base: 0 };
         self.ldtr = Segment { selector: 0, attributes: 0x82, limit: 0xFFFF, base: 0 };
@@ -89,7 +88,7 @@ mod tests {
     use super::*;
     use zerocopy::FromZeros;
 
-    /// What a guest may leave in the fields that it can change.
+    /// Any values that a guest may leave in the fields that it can change.
     fn used() -> Box<Vmcb> {
         let mut v = Box::new(Vmcb::new_zeroed());
         let junk = Segment { selector: 0x77, attributes: 0xFFF, limit: 0x77, base: 0x77 };
@@ -141,7 +140,7 @@ mod tests {
         v
     }
 
-    /// What INIT and reset have in common.
+    /// The state that INIT and reset have in common.
     fn check_common(v: &Vmcb) {
         assert_eq!((v.cr2, v.cr3, v.dr6, v.dr7), (0, 0, 0xFFFF_0FF0, 0x400));
         assert_eq!((v.rflags, v.rsp, v.rax, v.cpl), (2, 0, 0, 0));

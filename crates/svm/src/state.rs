@@ -76,7 +76,7 @@ impl Vmcb {
         self.efer = self.efer & !EFER_LMA | if long { EFER_LMA } else { 0 };
     }
 
-    /// What a walk of the guest's page tables needs.
+    /// The registers that a walk of the guest's page tables needs.
     #[inline]
     pub fn paging(&self) -> Paging {
         Paging { cr0: self.cr0, cr3: self.cr3, cr4: self.cr4, efer: self.efer & !EFER_SVME }
@@ -160,7 +160,7 @@ mod tests {
         v.rflags |= RFLAGS_TF;
         v.advance(4);
         assert_eq!((v.event_inj, v.dr6), (0x8000_0301, 0xFFFF_4FF0));
-        // What the instruction raises goes first.
+        // An exception of the instruction's own goes first.
         (v.event_inj, v.dr6) = (0x8000_0B0D, 0);
         v.advance(6);
         assert_eq!((v.event_inj, v.dr6), (0x8000_0B0D, 0));

@@ -68,7 +68,7 @@ pub struct Maps {
     pub ports: u64,
 }
 
-/// What a vCPU is made of.
+/// The parts that a vCPU is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// Physical address of its nested page tables.
@@ -81,7 +81,7 @@ pub struct Setup {
     pub shared: bool,
     /// Gates may be hidden from it by a shadow IDT, so #NP is for the host to look at.
     pub hides_gates: bool,
-    /// What the CPU has.
+    /// The features of the CPU.
     pub features: Features,
     /// Where it starts.
     pub start: Start,

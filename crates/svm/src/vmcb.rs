@@ -8,7 +8,7 @@ use zerocopy::{FromZeros, Immutable, KnownLayout};
 #[cfg_attr(test, derive(zerocopy::IntoBytes))]
 #[repr(C)]
 pub struct Segment {
-    /// What was loaded.
+    /// The value that was loaded.
     pub selector: u16,
     /// Bits 7:0 of descriptor byte 5, then bits 3:0 from the upper half of byte 6.
     pub attributes: u16,

@@ -19,7 +19,7 @@ pub trait Outline {
     fn control_block(&self) -> u64;
 }
 
-/// What must not be.
+/// A finding: something that must not be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Finding {
     /// A word of the control block isn't as it must be.

@@ -13,6 +13,20 @@ pub struct PortAccess {
     pub input: bool,
 }
 
+/// Why an emulated CPU needs help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quirk {
+    /// MOV to CR8, not yet executed: the CPU can't do it while an interrupt is on offer or held
+    /// back.
+    TaskPriority,
+    /// MOV to DR4 to DR7, not yet executed: the CPU would take values that it can't be entered
+    /// with.
+    DebugControl,
+    /// The CPU wouldn't go on behind what may be a MOV to CR3 or CR4 with reserved bits, for which
+    /// it should have raised #GP.
+    ControlRefused,
+}
+
 /// Why the guest was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -40,7 +54,7 @@ pub enum Exit {
     },
     /// IN or OUT.
     Io {
-        /// What it accesses.
+        /// The access.
         access: PortAccess,
         /// INS or OUTS, or IN or OUT with a repeat prefix.
         string: bool,
@@ -65,13 +79,10 @@ pub enum Exit {
     LeaveEli,
     /// HLT, not yet executed.
     Halt,
-    /// MOV to CR8, not yet executed.
-    TaskPriority,
-    /// MOV to CR0 or to DR4 to DR7, or LMSW, not yet executed.
+    /// MOV to CR0, or LMSW, not yet executed.
     ControlLoad,
-    /// The CPU wouldn't go on behind what may be a MOV to CR3 or CR4 with reserved bits, for which
-    /// it should have raised #GP. Emulated CPUs alone.
-    ControlRefused,
+    /// An emulated CPU needs help; a real one is never left for it.
+    Emulator(Quirk),
     /// The CPU waits for an interrupt, since the guest has an unmasked x87 fault and CR0.NE clear.
     Frozen,
     /// There is nothing to do.

@@ -1,4 +1,4 @@
-//! What the hypervisor asks of a CPU vendor's virtualisation extension.
+//! The hypervisor's contract with a CPU vendor's virtualisation extension.
 //!
 //! Small on purpose: one virtual CPU that can be entered, exits in terms that vendors share, and
 //! the few controls that the delivery policies need. Generic code is written against [`VirtualCpu`]
@@ -23,11 +23,11 @@ pub mod xsave;
 
 use core::sync::atomic::AtomicU32;
 use delivery::{Event, Mode};
-pub use exit::{Exit, PortAccess};
+pub use exit::{Exit, PortAccess, Quirk};
 use paging::walk::Paging;
-pub use start::Start;
+pub use start::{PAT_AT_RESET, Start};
 
-/// What came of an entry.
+/// The result of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// The guest ran, and was left.
@@ -120,7 +120,7 @@ pub trait VirtualCpu: decode::Registers {
     fn advance(&mut self, next: u64);
     /// Base and limit of the guest's IDT.
     fn idtr(&self) -> (u64, u16);
-    /// What a walk of the guest's page tables needs.
+    /// The registers that a walk of the guest's page tables needs.
     fn paging(&self) -> Paging;
     /// Is the guest in long mode?
     fn long_mode(&self) -> bool;
@@ -130,7 +130,7 @@ pub trait VirtualCpu: decode::Registers {
     fn cr4(&self) -> u64;
     /// Sets CR0, which may begin or end long mode; only what the caller found possible.
     fn set_cr0(&mut self, value: u64);
-    /// Lets the guest write DR4 to DR7 until the next exit.
+    /// After [`Quirk::DebugControl`]: lets the guest write DR4 to DR7 until the next exit.
     fn let_debug_control(&mut self);
     /// Current privilege level.
     fn privilege(&self) -> u8;
@@ -138,7 +138,7 @@ pub trait VirtualCpu: decode::Registers {
     fn efer(&self) -> u64;
     /// Sets it; only bits checked by the caller.
     fn set_efer(&mut self, value: u64);
-    /// What RDTSC gives the guest now.
+    /// The value that RDTSC gives the guest now.
     fn tsc(&self) -> u64;
     /// Makes RDTSC give `value` now.
     fn set_tsc(&mut self, value: u64);

@@ -1,5 +1,9 @@
 //! Where a vCPU starts.
 
+/// PAT after a reset, a guest's and the host's: write-back, write-through, uncached-, uncached,
+/// twice (APM vol. 2, 7.8.2).
+pub const PAT_AT_RESET: u64 = 0x0007_0406_0007_0406;
+
 /// Where a vCPU starts, and in what state.
 #[derive(Clone, Copy, Debug)]
 pub enum Start {

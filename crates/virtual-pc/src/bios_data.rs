@@ -19,7 +19,7 @@ const SIZE: usize = 0x100;
 const COM1: usize = 0x00;
 /// Real-mode segment of the extension.
 const EXTENSION_SEGMENT: usize = 0x0E;
-/// What is installed.
+/// The equipment that is installed.
 const EQUIPMENT: usize = 0x10;
 /// KiB of conventional memory.
 const CONVENTIONAL: usize = 0x13;
@@ -27,7 +27,7 @@ const CONVENTIONAL: usize = 0x13;
 /// Equipment: a floating-point unit, and one serial port in bits 11:9. No video.
 const INSTALLED: u16 = 1 << 1 | 1 << 9;
 
-/// What stands at [`AT`].
+/// The bytes at [`AT`].
 pub const fn area() -> [u8; SIZE] {
     let mut area = [0; SIZE];
     let words = [

@@ -19,7 +19,7 @@ const PAE: u64 = 1 << 5;
 /// PE, MP, EM, TS: what LMSW writes.
 const MACHINE_STATUS: u64 = 0xF;
 
-/// What else decides whether CR0 takes a value.
+/// The other registers that decide whether CR0 takes a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     /// CR0 as it is.

@@ -147,7 +147,7 @@ pub const fn intercepted_pages(offset: u64, length: u64) -> Range<u64> {
     start..(last - last % PAGE).saturating_add(PAGE)
 }
 
-/// What an access to an intercepted page reaches.
+/// The target of an access to an intercepted page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Region {
     /// The table, at this offset in it.

@@ -67,7 +67,7 @@ impl Ports {
     }
 }
 
-/// What a read of `size` bytes gives where nobody answers: all ones.
+/// The value of a read of `size` bytes where nobody answers: all ones.
 pub const fn unclaimed(size: u8) -> u32 {
     match size {
         1 => 0xFF,

@@ -5,7 +5,7 @@
 
 use crate::ports::{Answers, Ports, Sizes, unclaimed};
 
-/// What the guest asked for.
+/// The guest's wish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerEvent {
     /// Entered S5: the VM is off.
@@ -28,7 +28,7 @@ const PULSE_RESET: u32 = 0xFE;
 /// Where a kernel jumps to, in real mode, to have the firmware reset the machine: what Linux does
 /// on hardware-reduced ACPI without EFI.
 pub const RESET_VECTOR: u64 = 0xF_FFF0;
-/// What stands there: mov dx, 0x604; mov al, 1; out dx, al; hlt; jmp to the hlt.
+/// The code there: mov dx, 0x604; mov al, 1; out dx, al; hlt; jmp to the hlt.
 pub const RESET_CODE: [u8; 9] = [0xBA, 0x04, 0x06, 0xB0, 0x01, 0xEE, 0xF4, 0xEB, 0xFD];
 
 /// One of these registers.

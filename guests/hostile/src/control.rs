@@ -76,17 +76,10 @@ pub fn xcr0(_: &str, _: &Boot) {
     let mut random = Random::new(SEED);
     for i in 0..300u64 {
         let value = if i < 64 { 1 << i } else { random.number() };
-        let _ = attempt!(
-            value,
-            "mov rax, {v}",
-            "mov rdx, {v}",
-            "shr rdx, 32",
-            "xor ecx, ecx",
-            "xsetbv"
-        );
+        let _ = cpu::try_xcr0(value);
         let _ = attempt!(value, "mov rax, {v}", "mov rdx, 0", "mov rcx, {v}", "xsetbv");
     }
-    let _ = attempt!(7u64, "mov rax, {v}", "xor edx, edx", "xor ecx, ecx", "xsetbv");
+    let _ = cpu::try_xcr0(7);
     let _ = attempt!(CR4_PAE, "mov cr4, {v}");
 }
 

@@ -268,17 +268,23 @@ pub fn pause() {
     core::hint::spin_loop();
 }
 
+/// XSETBV of XCR0, and the fault it raised.
+pub fn try_xcr0(value: u64) -> Option<crate::idt::Fault> {
+    crate::attempt!(value, "mov rax, {v}", "mov rdx, {v}", "shr rdx, 32", "xor ecx, ecx", "xsetbv")
+}
+
 /// Executes one instruction on `$value`, which RCX, RDX and RAX are free for, and
 /// gives the fault it raised.
 #[macro_export]
 macro_rules! attempt {
     ($value:expr, $($instruction:literal),+) => {{
+        let value = $value;
         $crate::idt::expect_fault();
         // SAFETY: a fault resumes at label 2; no instruction tried here touches memory
         // of this kernel.
         unsafe {
             core::arch::asm!("lea {t}, [rip + 2f]", "mov [{r}], {t}", $($instruction,)+ "2:",
-                 t = out(reg) _, r = in(reg) $crate::idt::recovery(), v = in(reg) $value,
+                 t = out(reg) _, r = in(reg) $crate::idt::recovery(), v = in(reg) value,
                  out("rax") _, out("rcx") _, out("rdx") _)
         }
         $crate::idt::take_fault()

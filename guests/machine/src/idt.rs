@@ -23,44 +23,9 @@ interrupt_stubs:
     jmp interrupt_common
     .set vector, vector + 1
 .endr
-
-interrupt_common:
-    pushq %rax
-    pushq %rcx
-    pushq %rdx
-    pushq %rbx
-    pushq %rbp
-    pushq %rsi
-    pushq %rdi
-    pushq %r8
-    pushq %r9
-    pushq %r10
-    pushq %r11
-    pushq %r12
-    pushq %r13
-    pushq %r14
-    pushq %r15
-    cld
-    movq %rsp, %rdi
-    call interrupt_entry
-    popq %r15
-    popq %r14
-    popq %r13
-    popq %r12
-    popq %r11
-    popq %r10
-    popq %r9
-    popq %r8
-    popq %rdi
-    popq %rsi
-    popq %rbp
-    popq %rbx
-    popq %rdx
-    popq %rcx
-    popq %rax
-    addq $16, %rsp
-    iretq
-
+"#,
+    include_str!("../../../hypervisor/src/interrupts/common.s"),
+    r#"
 # INT n for every n, four bytes apart.
 .balign 16
 .global software_interrupts
@@ -71,6 +36,7 @@ software_interrupts:
     .set vector, vector + 1
 .endr
 "#,
+    handle = sym interrupt_entry,
     options(att_syntax)
 );
 
@@ -314,7 +280,6 @@ pub fn take_fault() -> Option<Fault> {
 }
 
 /// Called by the stubs.
-#[unsafe(no_mangle)]
 extern "C" fn interrupt_entry(frame: &mut Frame) {
     let vector = frame.vector as u8;
     let slot = usize::from(vector);

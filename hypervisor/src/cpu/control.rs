@@ -4,13 +4,11 @@
 //! is refused in one sentence. EFER.SVME is the virtualization code's.
 
 use super::msr;
+use crate::cpu::vendor::PAT_AT_RESET;
 use crate::refusal::refuse;
 use raw_cpuid::{CpuId, CpuIdReaderNative};
 use x86_64::registers::control::{Cr0, Cr0Flags, Cr4, Cr4Flags};
 
-/// Write-back, write-through, uncached-, uncached, twice: the reset value of
-/// the PAT, on which the meaning of PCD and PWT in page tables rests.
-const PAT_AT_RESET: u64 = 0x0007_0406_0007_0406;
 /// No-execute enable.
 const NXE: u64 = 1 << 11;
 

@@ -40,7 +40,7 @@ pub fn park() -> ! {
 extern "C" fn wait_for_work() -> ! {
     let cpu = this();
     cpu.vm.store(NO_VM, Ordering::Relaxed);
-    // What guests sent may still be on its way, by vectors that are exceptions to the host.
+    // Interrupts of guests may still be on their way, by vectors that are exceptions to the host.
     interrupts::load_tolerant();
     cpu.parked.store(true, Ordering::Release);
     #[cfg(feature = "plant")]

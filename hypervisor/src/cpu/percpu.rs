@@ -27,7 +27,7 @@ pub struct PerCpu {
     address: AtomicUsize,
     /// 0 is the boot CPU; dense.
     pub index: usize,
-    /// What interrupts are sent to.
+    /// Interrupts are sent to this id.
     pub apic_id: u32,
     /// Index of the VM that this core runs, or [`NO_VM`]; panics name it.
     pub vm: AtomicUsize,
@@ -38,7 +38,7 @@ pub struct PerCpu {
     /// An NMI arrived, and the core hasn't looked since for what it is to do.
     pub(crate) nmi_pending: AtomicBool,
     /// Interrupts that arrived in the host, one bit per vector.
-    pub(crate) taken: [AtomicU64; 4],
+    pub(crate) noted: [AtomicU64; 4],
     /// Inside `memory::while_reporting`.
     pub(crate) reporting: AtomicBool,
     /// A `fn(usize) -> !` that this core is to run, or 0, and its argument.
@@ -61,7 +61,7 @@ impl PerCpu {
             stack_top,
             kicks: Kicks::new(),
             nmi_pending: AtomicBool::new(false),
-            taken: [const { AtomicU64::new(0) }; 4],
+            noted: [const { AtomicU64::new(0) }; 4],
             reporting: AtomicBool::new(false),
             work: AtomicUsize::new(0),
             argument: AtomicUsize::new(0),

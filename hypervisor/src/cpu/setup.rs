@@ -1,4 +1,4 @@
-//! What each core does first, and the stacks that it gets.
+//! A core's first steps, and the stacks that it gets.
 
 use super::{
     PerCpu, control, descriptors::STACKS, descriptors::Tables, machine_check, percpu, x2apic,
@@ -24,7 +24,7 @@ pub fn setup_boot_cpu() {
     setup(percpu::this(), tables());
 }
 
-/// What each core does first: its state, tables, control registers and APIC.
+/// A core's first steps: its state, tables, control registers and APIC.
 pub fn setup(cpu: &'static PerCpu, tables: &'static Tables) {
     tables.load();
     // After the tables: loading a selector into GS would have cleared its base.

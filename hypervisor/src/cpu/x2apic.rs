@@ -196,7 +196,7 @@ pub fn timer_start(count: u32) {
     write(TIMER_INITIAL, u64::from(count));
 }
 
-/// What is left of the timer's count.
+/// The rest of the timer's count.
 #[inline]
 pub fn timer_count() -> u32 {
     read(TIMER_CURRENT) as u32

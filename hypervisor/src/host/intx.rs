@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 /// switched MSI on yet is through sooner.
 const SECONDS: u64 = 3;
 
-/// What core 0 knows of the devices.
+/// The devices as core 0 knows them.
 pub struct IntxReports {
     devices: Vec<Used>,
     looked: u64,

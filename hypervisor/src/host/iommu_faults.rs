@@ -52,7 +52,7 @@ impl FaultReports {
     }
 }
 
-/// What a device tried, without where.
+/// The kind of a device's attempt, without the address.
 type Kind = (Bdf, Discriminant<Request>);
 
 /// Devices whose first attempts are reported, times what one can try.

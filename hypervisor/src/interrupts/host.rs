@@ -1,4 +1,4 @@
-//! The host's interrupt descriptor table and its handlers.
+//! The host's interrupt descriptor table, its handlers, and which interrupts they noted.
 //!
 //! Guarantees: every vector has a gate; an interrupt is noted and completed
 //! before its handler returns; an NMI is only noted, at any instruction; neither lets a core fall
@@ -6,9 +6,7 @@
 //! Handlers neither lock, nor log, nor allocate.
 
 use super::{
-    SPURIOUS, WAKE,
-    arrived::{note, take},
-    nmi,
+    SPURIOUS, WAKE, nmi,
     sleep::{disable, past_halt, sleep},
 };
 use crate::{
@@ -22,10 +20,17 @@ use core::{
     arch::{asm, global_asm},
     fmt,
     mem::size_of,
+    sync::atomic::Ordering,
 };
 use spin::Once;
 
-global_asm!(include_str!("stubs.s"), handle = sym handle, options(att_syntax));
+global_asm!(
+    include_str!("stubs.s"),
+    include_str!("common.s"),
+    ".text",
+    handle = sym handle,
+    options(att_syntax)
+);
 
 unsafe extern "C" {
     /// 256 pieces of code, 16 bytes each.
@@ -33,7 +38,7 @@ unsafe extern "C" {
 }
 
 const NMI: u64 = 2;
-/// What the tolerant table's stub pushes for vector 2: an NMI, or a guest's interrupt.
+/// The tolerant table's stub pushes this for vector 2: an NMI, or a guest's interrupt.
 const TOLERANT_NMI: u64 = 256;
 const DOUBLE_FAULT: usize = 8;
 const PAGE_FAULT: u64 = 14;
@@ -110,7 +115,7 @@ fn load_table(table: &'static Idt) {
     unsafe { asm!("lidt [{}]", in(reg) &pointer, options(readonly, nostack, preserves_flags)) };
 }
 
-/// The interrupted code's registers, as `stubs.s` and the CPU push them.
+/// The interrupted code's registers, as `stubs.s`, `common.s` and the CPU push them.
 #[repr(C)]
 pub struct Frame {
     r15: u64,
@@ -144,8 +149,9 @@ extern "C" fn handle(frame: &mut Frame) {
             panic::halt_if_stopping();
             nmi::arrived(this());
         }
-        // As an interrupt it doesn't keep NMIs out: one may have come first, and completed it. Then
-        // this one passes for the NMI.
+        // A guest's interrupt of vector 2 doesn't hold NMIs back. So an NMI may have come while its
+        // handler began, found the vector in service, and completed it here. The interrupt then
+        // finds nothing in service and counts as the NMI: each of the two is counted once.
         TOLERANT_NMI if x2apic::in_service(NMI as u8) => {
             panic::halt_if_stopping();
             x2apic::eoi();
@@ -171,6 +177,31 @@ extern "C" fn handle(frame: &mut Frame) {
             }
         }
     }
+}
+
+/// Notes an interrupt on this core.
+fn note(vector: u8) {
+    let cpu = this();
+    if let Some(word) = cpu.noted.get(usize::from(vector >> 6)) {
+        word.fetch_or(1 << (vector & 63), Ordering::Relaxed);
+    }
+}
+
+/// Whether an interrupt arrived on this core since they were last taken.
+pub fn any() -> bool {
+    this().noted.iter().any(|word| word.load(Ordering::Relaxed) != 0)
+}
+
+/// The vectors of the interrupts that arrived on this core, each once, and forgets them.
+pub fn take() -> impl Iterator<Item = u8> {
+    let words = this().noted.each_ref().map(|word| word.swap(0, Ordering::Relaxed));
+    words.into_iter().enumerate().flat_map(|(i, mut word)| {
+        core::iter::from_fn(move || {
+            let bit = (word != 0).then(|| word.trailing_zeros() as u8)?;
+            word &= word - 1;
+            Some(i as u8 * 64 + bit)
+        })
+    })
 }
 
 /// Is the machine check's vector here for an interrupt that a guest had left ([`load_tolerant`])?

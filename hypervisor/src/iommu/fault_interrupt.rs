@@ -1,7 +1,7 @@
 //! The interrupt by which the IOMMUs tell that they blocked something: where it goes, and that it
 //! came.
 //!
-//! It has to arrive whatever guests do, and there are three ways to see to that (paper 4.3), of
+//! It has to arrive whatever guests do, and there are three ways to see to that (paper 4.5), of
 //! which the plan names one.
 //!
 //! | protection | it goes to | what keeps a guest from holding it back |

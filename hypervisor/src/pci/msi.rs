@@ -16,8 +16,8 @@ fn data_at(at: u16, control: u16) -> u16 {
     if control & WIDE != 0 { at + 12 } else { at + 8 }
 }
 
-/// Masks the MSI capability at `at` and returns when what the device had sent has arrived, if it
-/// can be masked.
+/// Masks the MSI capability at `at` and returns when what the device had sent has reached the root
+/// complex, if it can be masked. The local APIC may get it a little later.
 pub fn hold(pci: &Pci, bdf: Bdf, at: u16) {
     let control = pci.read16(bdf, at + 2);
     if control & MASKABLE != 0 {

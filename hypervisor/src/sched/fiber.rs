@@ -17,8 +17,8 @@ unsafe extern "C" {
     fn fiber_start();
 }
 
-// What a call preserves is saved on the stack that is left; `fiber_start` is where a new one
-// begins, with its function in RBX and its argument in R12.
+// The registers that a call preserves are saved on the stack that is left; `fiber_start` is where a
+// new one begins, with its function in RBX and its argument in R12.
 global_asm!(
     ".global fiber_switch",
     "fiber_switch:",

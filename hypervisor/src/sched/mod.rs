@@ -1,4 +1,4 @@
-//! What runs on a core: one vCPU for good, or several in time slices.
+//! The work of a core: one vCPU for good, or several in time slices.
 
 pub mod fiber;
 pub mod host_core;

@@ -40,14 +40,14 @@ pub struct RunQueue {
     entries: Once<Entries>,
 }
 
-/// What belongs to the core alone.
+/// The core's own part, which no other core uses.
 struct Entries {
     queue: RefCell<Queue>,
     /// Where each vCPU goes on, by slot.
     suspended: ArrayVec<Cell<Suspended>, { schedule::MAX }>,
     /// Where the loop goes on that chooses who runs.
     main: Cell<Suspended>,
-    /// What the core's timer is set for, or [`NEVER`].
+    /// The time that the core's timer is set for, or [`NEVER`].
     armed: Cell<u64>,
 }
 
@@ -56,12 +56,12 @@ unsafe impl Sync for Entries {}
 // SAFETY: as above; it is made on core 0 and handed over before that core starts to use it.
 unsafe impl Send for Entries {}
 
-/// What the queue needs to know of a vCPU, while booting.
+/// A vCPU as the queue is given it while booting.
 pub struct Member {
     pub mailbox: &'static Mailbox,
     /// Its share of the core, beside the others'.
     pub weight: u32,
-    /// What runs in its time slices.
+    /// The stack that runs in its time slices.
     pub fiber: Suspended,
 }
 

@@ -16,7 +16,7 @@ pub struct SharedCore {
     pub routes: CoreRoutes,
 }
 
-/// What a physical interrupt was that arrived on a shared core.
+/// The meaning of a physical interrupt that arrived on a shared core.
 pub enum Received {
     /// The core's timer.
     Timer,

@@ -10,7 +10,7 @@ use delivery::VectorSet;
 use proto::Policy;
 use virtual_pc::ioapic::Ioapic;
 
-/// What devices use of the PC.
+/// The part of the PC that devices use.
 pub struct Board {
     tables: Tables,
     shadows: Shadows,
@@ -46,7 +46,7 @@ impl Board {
         self.shadows.frames()
     }
 
-    /// What is hidden in a shadow.
+    /// The vectors that some shadow hides.
     pub fn hidden(&self) -> VectorSet {
         self.shadows.hidden()
     }

@@ -402,7 +402,7 @@ fn identity() -> Identity {
     }
 }
 
-/// What the CPU tells of itself in ARCH_CAPABILITIES, if it does.
+/// ARCH_CAPABILITIES of the CPU, if it has it.
 fn arch_capabilities() -> Option<u64> {
     const ARCH_CAPABILITIES: u32 = 0x10A;
     let told = physical_cpuid(0, 0).eax >= 7 && physical_cpuid(7, 0).edx >> 29 & 1 != 0;

@@ -1,5 +1,5 @@
-//! What a guest's memory holds when it starts: kernel, initrd, and the tables that describe its
-//! machine. Kept, so that a guest that resets itself finds the same again.
+//! The contents of a guest's memory when it starts: kernel, initrd, and the tables that describe
+//! its machine. Kept, so that a guest that resets itself finds the same again.
 
 use crate::vm::memory::{Memory, PIECE};
 use alloc::vec::Vec;

@@ -12,14 +12,14 @@ struct Barrier {
 }
 
 impl Barrier {
-    fn wait(&self, count: usize, mut relax: impl FnMut()) {
+    fn wait(&self, count: usize, mut meanwhile: impl FnMut()) {
         let round = self.round.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == count {
             self.arrived.store(0, Ordering::Release);
             self.round.fetch_add(1, Ordering::AcqRel);
         } else {
             while self.round.load(Ordering::Acquire) == round {
-                relax();
+                meanwhile();
             }
         }
     }
@@ -94,8 +94,8 @@ impl Ending {
         self.silenced.store(for_good, Ordering::Release);
     }
 
-    /// Waits until all `count` vCPUs are here; `relax` is done meanwhile.
-    pub fn meet(&self, count: usize, relax: impl FnMut()) {
-        self.barrier.wait(count, relax);
+    /// Waits until all `count` vCPUs are here, and does `meanwhile` until then.
+    pub fn meet(&self, count: usize, meanwhile: impl FnMut()) {
+        self.barrier.wait(count, meanwhile);
     }
 }

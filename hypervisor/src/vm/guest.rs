@@ -47,7 +47,7 @@ impl Guest {
         self.eli_gains.store(any && self.policy != Policy::Trap, Ordering::Release);
     }
 
-    /// What has to be hidden from this VM, whichever of its vCPUs it is that takes interrupts.
+    /// The vectors to be hidden from this VM, whichever of its vCPUs takes interrupts.
     pub fn hidden(&self) -> VectorSet {
         self.remotes.iter().fold(VectorSet::EMPTY, |all, vcpu| all.union(&vcpu.routes.hidden()))
     }

@@ -302,7 +302,7 @@ impl Tables {
     /// every core that runs this guest.
     pub fn unmap(&mut self, gpa: u64, len: u64, flush: impl FnOnce()) -> Result<(), paging::Error> {
         let duty = self.nested.unmap(&mut self.pool, gpa, len)?;
-        self.settle(duty, flush);
+        self.flush_and_reuse(duty, flush);
         Ok(())
     }
 
@@ -320,7 +320,7 @@ impl Tables {
             return Err(paging::Error::NoFrame { needed: RESERVED_FRAMES as u64 });
         }
         let (_, duty) = self.nested.replace(&mut self.pool, gpa & !0xFFF, frame, Access::READ)?;
-        self.settle(duty, flush);
+        self.flush_and_reuse(duty, flush);
         Ok(())
     }
 
@@ -334,11 +334,11 @@ impl Tables {
         let page = gpa & !0xFFF;
         let Some(hpa) = memory.resolve(page, 4096) else { return Ok(()) };
         let (_, duty) = self.nested.replace(&mut self.pool, page, hpa, RAM)?;
-        self.settle(duty, flush);
+        self.flush_and_reuse(duty, flush);
         Ok(())
     }
 
-    fn settle(&mut self, duty: Flush, flush: impl FnOnce()) {
+    fn flush_and_reuse(&mut self, duty: Flush, flush: impl FnOnce()) {
         // No table frame is reused before every core has dropped what it knows of it.
         if duty.range().is_some() {
             flush();

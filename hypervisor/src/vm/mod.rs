@@ -76,7 +76,7 @@ pub struct Vcpu<C: VirtualCpu> {
     /// Its APIC id and its place among the remotes.
     id: usize,
     cpu: C,
-    /// What other cores reach of it.
+    /// The part of it that other cores reach.
     remote: &'static VcpuRemote,
     slot: CoreSlot,
     start: Start,

@@ -1,4 +1,4 @@
-//! What the vCPUs of a VM share of their PC: the emulated devices, the assigned ones, and the
+//! The part of a VM's PC that its vCPUs share: the emulated devices, the assigned ones, and the
 //! tables that say what is where in guest-physical memory.
 //!
 //! Guarantees: one vCPU at a time is in here, and while another waits to come in it answers what

@@ -83,7 +83,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         })
     }
 
-    /// What an access at `address`, where the guest has no memory, counts as.
+    /// The reason that an access at `address`, where the guest has no memory, counts as.
     pub(super) fn reason_at(&self, address: u64) -> Reason {
         match self.apic_register(address) {
             Some(_) => Reason::ApicPage,
@@ -153,7 +153,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 }
 
-/// What an access that a device answers, or none, counts as.
+/// The reason that an access counts as, by the device that answers, or none.
 fn reason_of(target: Option<Target>) -> Reason {
     target.map_or(Reason::NestedPageFault, |target| target.reason)
 }

@@ -33,7 +33,7 @@ impl From<Fault> for Stop {
     }
 }
 
-/// What a guest did that ends it.
+/// The guest's own deed that ends it.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
     /// Triple fault.

@@ -220,8 +220,9 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         Ok([self.entries.get(&mut self.tables, index), interrupt::encode(route)])
     }
 
-    /// Returns when the unit goes by every route as it is now, and what it sent by others has
-    /// reached its local APIC (VT-d 6.5.2.7: the interrupts drained by an invalidation).
+    /// Returns when the unit goes by every route as it is now, and what it sent by others has left
+    /// it (VT-d 6.5.2.7: the interrupts drained by an invalidation). It reaches its local APIC
+    /// within the grace period (`routing::Units::grace`).
     pub fn drain(&mut self) -> Result<(), Error> {
         self.queue.drain(&mut self.regs, &mut self.tables)
     }

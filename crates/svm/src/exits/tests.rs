@@ -14,20 +14,15 @@ fn hardware(code: u64, info1: u64, info2: u64) -> Exit {
     decode(&mut left(code, info1, info2), &Features::default(), |_| panic!("asked on hardware"))
 }
 
-const QEMU: Features = Features {
-    nested_paging: true,
-    next_rip: false,
-    decode_assists: false,
-    host_mce_override: false,
-    emulated: true,
-};
+const QEMU: Features =
+    Features { nested_paging: true, next_rip: false, decode_assists: false, emulated: true };
 
 #[test]
 fn codes_are_those_of_the_manual() {
     for (code, exit) in [
-        (0x18, Exit::TaskPriority),
-        (0x34, Exit::ControlLoad),
-        (0x37, Exit::ControlLoad),
+        (0x18, Exit::Emulator(Quirk::TaskPriority)),
+        (0x34, Exit::Emulator(Quirk::DebugControl)),
+        (0x37, Exit::Emulator(Quirk::DebugControl)),
         (0x46, Exit::Exception { vector: 6, error_code: None }),
         (0x51, Exit::Exception { vector: 17, error_code: Some(0) }),
         (0x52, Exit::MachineCheck),
@@ -121,7 +116,7 @@ fn a_state_that_cant_be_entered_is_the_guests_fault_unless_it_is_qemus() {
     for code in [0xFFFF_FFFF, u64::MAX] {
         assert_eq!(hardware(code, 0, 0), Exit::InvalidState);
         let mut v = left(code, 0, 0);
-        assert_eq!(decode(&mut v, &QEMU, |_| false), Exit::ControlRefused);
+        assert_eq!(decode(&mut v, &QEMU, |_| false), Exit::Emulator(Quirk::ControlRefused));
         v.exit_int_info = 1 << 31;
         assert_eq!(decode(&mut v, &QEMU, |_| false), Exit::InvalidState);
         v.dr7 = 1 << 33;

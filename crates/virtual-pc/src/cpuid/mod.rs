@@ -37,7 +37,7 @@ pub struct CpuidResult {
     pub edx: u32,
 }
 
-/// What CPUID depends on besides the leaf.
+/// The inputs of CPUID besides the leaf.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuidContext {
     /// The vCPU's x2APIC id, which is its index.

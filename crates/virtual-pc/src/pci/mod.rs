@@ -48,7 +48,7 @@ pub struct Bus {
     functions: ArrayVec<AssignedFunction, MAX_FUNCTIONS>,
 }
 
-/// What a configuration address selects.
+/// The register that a configuration address selects.
 enum Target {
     HostBridge,
     Function(usize),

@@ -112,7 +112,7 @@ pub fn bar_move(test: &str, _: &Boot) {
     let size = edu.function.read(pci::BAR0);
     edu.move_to(home);
     check!(test, size == 0xFFF0_0000, "sizing reads {size:#x}, 1 MiB");
-    answers(test, &edu, "at home again");
+    answers(test, &edu, "back at its first address");
 
     let memory = 0x100_0000u64 as *mut u64;
     for target in [memory as u32, IOAPIC, LOCAL_APIC, LEDGER, 0, 0xFFF0_0000] {

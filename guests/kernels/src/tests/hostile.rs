@@ -208,21 +208,14 @@ pub fn bad_xcr(test: &str, _: &Boot) {
         ("XCR0 with every bit", !0),
         ("XCR0 with bit 63", 1 << 63 | 1),
     ] {
-        let set = attempt!(
-            value,
-            "mov rax, {v}",
-            "mov rdx, {v}",
-            "shr rdx, 32",
-            "xor ecx, ecx",
-            "xsetbv"
-        );
+        let set = cpu::try_xcr0(value);
         refused(test, what, set);
     }
     refused(test, "XCR1", attempt!(1u64, "mov rax, {v}", "xor edx, edx", "mov ecx, 1", "xsetbv"));
-    let set = attempt!(7u64, "mov rax, {v}", "xor edx, edx", "xor ecx, ecx", "xsetbv");
+    let set = cpu::try_xcr0(7);
     check!(test, set.is_none(), "XCR0 with x87, SSE and AVX is taken");
     let _ = attempt!(0x20u64, "mov cr4, {v}");
-    let off = attempt!(1u64, "mov rax, {v}", "xor edx, edx", "xor ecx, ecx", "xsetbv");
+    let off = cpu::try_xcr0(1);
     let undefined = off.is_some_and(|f| f.vector == UNDEFINED);
     check!(test, undefined, "XSETBV with CR4.OSXSAVE clear is undefined: {off:x?}");
 }

@@ -279,6 +279,6 @@ pub fn remapped(test: &str, _: &Boot) {
     );
     cpu::load_idt(idt::arena(0), WHOLE);
     // After a mapping changed under the host, one interrupt may have to tell it.
-    interrupts_come(test, &edu, "back at home", 2);
+    interrupts_come(test, &edu, "the first table loaded again", 2);
     edu.silence();
 }

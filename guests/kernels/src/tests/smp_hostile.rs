@@ -48,7 +48,7 @@ fn storm(index: usize) {
         if (value & 0xFF) < 32 && ((value & 0xFF) >= 16 || bare) {
             value |= 0x40;
         }
-        // A wake-up that nobody is at home for is no harm; a job only comes with its cell.
+        // A wake-up for which nobody waits is no harm; a job only comes with its cell.
         let _ = cpu::try_wrmsr(x2apic::ICR, value);
     }
 }

@@ -1,4 +1,4 @@
-//! No device is assigned: ELI then has nothing to gain, and must cost nothing either (paper 4.3:
+//! No device is assigned: ELI then has nothing to gain, and must cost nothing either (paper 4.1:
 //! never worse than the baseline). The same counts are wanted under `trap` and under `eli`.
 
 use crate::{boot::Boot, console::check, counters::Window, cpu, idt, wait, x2apic};

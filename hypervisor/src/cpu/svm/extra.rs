@@ -1,11 +1,11 @@
-//! What a guest has on its core that neither VMRUN nor VMLOAD switches: extended state, debug
+//! The guest's state on its core that neither VMRUN nor VMLOAD switches: extended state, debug
 //! address registers, and a few MSRs.
 //!
 //! Guarantees: after [`Extra::load`] the core holds what [`Extra::save`] found, whoever had the
 //! core in between, or what a reset leaves after [`Extra::reset`]. Nothing of another vCPU's is
 //! left. The host uses none of it, so nothing is switched at an exit.
 
-use crate::cpu::vendor::xsave;
+use crate::cpu::vendor::{PAT_AT_RESET, xsave};
 use crate::cpu::{control, msr};
 use crate::memory;
 use arrayvec::ArrayVec;
@@ -15,8 +15,6 @@ const SPEC_CTRL: u32 = 0x48;
 const PRED_CMD: u32 = 0x49;
 const PAT: u32 = 0x277;
 const TSC_AUX: u32 = 0xC000_0103;
-/// Write-back, write-through, uncached-, uncached, twice.
-const PAT_AT_RESET: u64 = 0x0007_0406_0007_0406;
 /// PRED_CMD: forget what was learnt of indirect branches.
 const BRANCH_BARRIER: u64 = 1;
 

@@ -27,14 +27,15 @@ const VM_CR: u32 = 0xC001_0114;
 const VM_CR_SVMDIS: u64 = 1 << 4;
 const VM_HSAVE_PA: u32 = 0xC001_0117;
 
-/// What this CPU's SVM has.
+/// The features of this CPU's SVM.
 fn features() -> Features {
     let signature = cpuid_count(1, 0).ecx >> 31 != 0;
     let signature = signature.then(|| cpuid_count(0x4000_0000, 0)).map(|s| [s.ebx, s.ecx, s.edx]);
     Features::new(cpuid_count(0x8000_000A, 0).edx, signature)
 }
 
-/// What a CPU must have, or the sentence that says what is missing.
+/// Checks that the CPU has all that is needed; the error is the sentence that names what is
+/// missing.
 pub fn supported() -> Result<(), &'static str> {
     use raw_cpuid::CpuId;
     let cpuid = CpuId::new();

@@ -45,7 +45,7 @@ const PAGE: u64 = 4096;
 struct Confined {
     vm: &'static Vm,
     tables: Outlines,
-    /// What its vCPUs may reach, and its devices.
+    /// The memory that its vCPUs may reach, and its devices.
     nested: Vec<Region>,
     dma: Vec<Region>,
     nested_at: table::Cursor,
@@ -68,7 +68,7 @@ struct Watched {
     contexts_at: unit::Cursor,
 }
 
-/// Who has an entry of the remapping table: a source of a device of a VM.
+/// The owner of an entry of the remapping table: a source of a device of a VM.
 struct Owner {
     entry: u16,
     vm: &'static Vm,
@@ -77,7 +77,7 @@ struct Owner {
     source: usize,
 }
 
-/// What is expected of an entry, which nobody changes as long as this is held.
+/// The expectation of an entry, which nobody changes as long as this is held.
 struct Held {
     _pc: MutexGuard<'static, Pc>,
     route: Option<(Expected, ExpectedVectors<'static>, u8)>,
@@ -324,7 +324,7 @@ fn owner(owners: &[Owner], entry: unit::Entry) -> Option<&Owner> {
 }
 
 impl Owner {
-    /// What is expected of it, if nobody is changing that.
+    /// The expectation of it, if nobody is changing that.
     fn hold(&self) -> Option<Held> {
         let pc = self.vm.pc.try_lock()?;
         let live = pc.pci().devices().get(self.device).filter(|_| !self.vm.ending.silenced());

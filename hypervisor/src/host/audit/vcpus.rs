@@ -24,7 +24,7 @@ pub struct Confined {
     suspected: Option<Suspected>,
 }
 
-/// What may be wrong, since when, and at how many looks it was.
+/// A finding that may still be a change under way: since when it stands, and at how many looks.
 struct Suspected {
     what: controls::Finding,
     since: u64,

@@ -1,4 +1,5 @@
-//! What a core does that was given vCPUs: one for good, or several in turn.
+//! A core's work from the end of boot on, if the plan gave it vCPUs: one for good, or several in
+//! turn.
 
 use crate::cpu::VendorCpu;
 use crate::cpu::vendor::VirtualCpu;

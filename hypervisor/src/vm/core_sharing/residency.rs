@@ -123,11 +123,11 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// In injection mode: hands each interrupt that is pending in the local APIC to its vCPU.
     pub(in crate::vm) fn take_pending(&mut self) -> Reason {
         self.cpu.take_interrupts();
-        self.receive_taken()
+        self.receive_noted()
     }
 
-    /// A guest that takes its interrupts itself may hold all of them back: what is for others is
-    /// taken; what is the guest's stays where it is.
+    /// Takes the interrupts of class F, which are the host's and other vCPUs', though a guest that
+    /// takes its interrupts itself holds all of them back. The guest's own stay where they are.
     fn take_reserved(&mut self) {
         if self.mode.current() == Mode::Eli
             && x2apic::requested(FIRST_RESERVED / 32) >> (FIRST_RESERVED & 31) != 0
@@ -144,7 +144,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.skip(&HLT);
         let Some(slot) = self.slot() else { return };
         loop {
-            // What the local APIC holds for the guest counts, too.
+            // This also takes the interrupts that the local APIC holds for the guest.
             self.leave_core(slot);
             let awake = self.has_wakeup();
             if !awake {
@@ -264,8 +264,8 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// Takes the core from the guest: timer off, nothing pending or in service, interrupts of the
-    /// host's possible. On a shared core others go on: what is pending is theirs, or forgotten by
-    /// `reset`.
+    /// host's possible. On a shared core others go on: pending interrupts are handed over to them,
+    /// and `reset` forgets the guest's.
     pub(in crate::vm) fn quiet_core(&mut self) {
         self.give_up_shadow();
         match self.slot() {

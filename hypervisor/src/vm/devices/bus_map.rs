@@ -21,13 +21,14 @@ pub enum Claim {
 pub struct Target {
     /// The device's place in the PC.
     pub device: usize,
-    /// What the exit counts as.
+    /// The reason that the exit counts as.
     pub reason: Reason,
     /// Which accesses to ports are answered. Of memory the device says it, access by access.
     pub answers: Answers,
 }
 
-/// What is where. Made at boot, and the same from then on: it is read without the VM's lock.
+/// The places of all devices. The map is made at boot and never changes, so it is read without the
+/// VM's lock.
 pub struct BusMap {
     ports: Vec<(Ports, Target)>,
     memory: Vec<(Range<u64>, Target)>,
@@ -54,12 +55,12 @@ impl BusMap {
         map
     }
 
-    /// Who answers an access of `size` bytes at `port`.
+    /// The device that answers an access of `size` bytes at `port`.
     pub fn port(&self, port: u16, size: u8) -> Option<Target> {
         self.ports.iter().find(|(ports, _)| ports.contain(port, size)).map(|(_, target)| *target)
     }
 
-    /// Who answers an access at guest-physical `address`.
+    /// The device that answers an access at guest-physical `address`.
     pub fn memory(&self, address: u64) -> Option<Target> {
         self.memory.iter().find(|(range, _)| range.contains(&address)).map(|(_, target)| *target)
     }

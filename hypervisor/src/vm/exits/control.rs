@@ -1,7 +1,7 @@
-//! MOV to control and debug registers, as far as it exits: what a processor refuses is #GP here
-//! too, also where an emulated one would take it, and then couldn't be entered with it.
+//! MOV to CR0 and LMSW, as far as they exit: what a processor refuses is #GP here, too.
 //!
-//! All of it is rare, and kept out of the way of what isn't.
+//! All of it is rare, and kept out of the way of what isn't. The loads that exit on an emulated CPU
+//! alone are in `emulator`.
 //!
 //! Not refused: CR4 without PAE in long mode, which would need each write of CR4 to exit.
 
@@ -15,7 +15,7 @@ use virtual_pc::control::{self, CR0_PG, State};
 
 impl<C: VirtualCpu> Vcpu<C> {
     /// The instruction that exited, and where the next one is.
-    fn exited(&self) -> Result<(Instruction, u64), Fault> {
+    pub(super) fn exited(&self) -> Result<(Instruction, u64), Fault> {
         let (mut bytes, address) = ([0; 15], self.cpu.rip());
         let length = self.fetch(&mut bytes).ok_or(Fault::Unreadable { address })?;
         let code = bytes.get(..length).unwrap_or_default();
@@ -25,33 +25,17 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// A general register, of the width that MOV to a control register has.
-    fn operand(&self, from: u8) -> u64 {
+    pub(super) fn operand(&self, from: u8) -> u64 {
         let value = self.cpu.gpr(from);
         if self.cpu.code_mode() == Mode::Bits64 { value } else { value & 0xFFFF_FFFF }
     }
 
-    fn refuse(&mut self) {
+    /// As a processor refuses it.
+    pub(super) fn refuse(&mut self) {
         self.cpu.inject(GENERAL_PROTECTION, Some(0));
     }
 
-    /// MOV to CR8 while an interrupt is held back by the task priority, or on offer.
-    #[cold]
-    pub(in crate::vm) fn load_task_priority(&mut self) -> Result<(), Fault> {
-        let (instruction, next) = self.exited()?;
-        let Op::WriteCr { cr: 8, from } = instruction.op else {
-            return Err(Fault::Unreadable { address: self.cpu.rip() });
-        };
-        let value = self.cpu.gpr(from);
-        if value > 15 {
-            self.refuse();
-        } else {
-            self.cpu.set_task_priority((value as u8) << 4);
-            self.cpu.advance(next);
-        }
-        Ok(())
-    }
-
-    /// MOV to CR0 or to DR4 to DR7, or LMSW.
+    /// MOV to CR0, or LMSW.
     #[cold]
     pub(in crate::vm) fn load_control(&mut self) -> Result<(), Fault> {
         let (instruction, next) = self.exited()?;
@@ -67,12 +51,6 @@ impl<C: VirtualCpu> Vcpu<C> {
                 };
                 Some(control::load_machine_status(state.cr0, word))
             }
-            // The CPU does it: breakpoints and general detection are its own affair.
-            Op::WriteDr { from, .. } if control::debug_control_taken(self.operand(from)) => {
-                self.cpu.let_debug_control();
-                return Ok(());
-            }
-            Op::WriteDr { .. } => None,
             _ => return Err(Fault::Unreadable { address: self.cpu.rip() }),
         };
         let Some(cr0) = cr0 else {
@@ -104,17 +82,5 @@ impl<C: VirtualCpu> Vcpu<C> {
             Ok(2) => Ok(u16::from_le_bytes(bytes)),
             _ => Err(unreadable),
         }
-    }
-
-    /// QEMU leaves the guest for a MOV to CR3 or CR4 that sets reserved bits, as if it couldn't
-    /// have been entered: true if it was that.
-    #[cold]
-    pub(in crate::vm) fn refused_load(&mut self) -> bool {
-        let load =
-            matches!(self.exited(), Ok((i, _)) if matches!(i.op, Op::WriteCr { cr: 3 | 4, .. }));
-        if load {
-            self.refuse();
-        }
-        load
     }
 }

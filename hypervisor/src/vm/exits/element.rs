@@ -43,7 +43,7 @@ impl Element {
     }
 }
 
-/// What the processor raises instead of the access.
+/// The exception that the processor raises instead of the access.
 pub enum Exception {
     Protection,
     Page { address: u64, error_code: u32 },

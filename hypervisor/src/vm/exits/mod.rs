@@ -1,10 +1,11 @@
-//! What a vCPU does out of its guest: the loop that enters it, and what each exit means.
+//! The work of a vCPU out of its guest: the loop that enters it, and what each exit means.
 
 pub mod code_pages;
 pub mod control;
 pub mod cpuid;
 pub mod delivery_fault;
 pub mod element;
+pub mod emulator;
 pub mod fetch;
 pub mod io;
 pub mod msr;

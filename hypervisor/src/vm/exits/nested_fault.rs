@@ -21,7 +21,7 @@ type Wide = [u64; 4];
 /// The pieces of an access of the largest size.
 type Elements = ArrayVec<Element, 4>;
 
-/// What an emulated instruction did: at most one load, then at most one store.
+/// The accesses of an emulated instruction: at most one load, then at most one store.
 struct Access {
     loaded: Wide,
     stored: Option<Wide>,

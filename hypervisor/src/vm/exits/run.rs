@@ -118,7 +118,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         match exit {
             Exit::Interrupt => {
                 self.cpu.take_interrupts();
-                Ok(self.receive_taken())
+                Ok(self.receive_noted())
             }
             // The mailbox is read before the next entry.
             Exit::Nmi => Ok(Reason::Kick),
@@ -158,15 +158,11 @@ impl<C: VirtualCpu> Vcpu<C> {
                 self.halt();
                 Ok(Reason::Halt)
             }
-            Exit::TaskPriority => match self.load_task_priority() {
-                Ok(()) => Ok(Reason::Other),
-                Err(f) => fault(Reason::Other, f),
-            },
             Exit::ControlLoad => match self.load_control() {
                 Ok(()) => Ok(Reason::Other),
                 Err(f) => fault(Reason::Other, f),
             },
-            // QEMU leaves the guest before it looks at the ring.
+            // An emulator may leave the guest before it looks at the ring (`svm::emulator`).
             Exit::FlushCaches if self.cpu.privilege() != 0 => {
                 self.cpu.inject(GENERAL_PROTECTION, Some(0));
                 Ok(Reason::Other)
@@ -199,8 +195,11 @@ impl<C: VirtualCpu> Vcpu<C> {
                 fault(Reason::Shutdown, Fault::MachineCheck)
             }
             Exit::Shutdown => fault(Reason::Shutdown, Fault::Shutdown),
-            Exit::ControlRefused if self.refused_load() => Ok(Reason::Other),
-            Exit::ControlRefused | Exit::InvalidState => fault(Reason::Other, Fault::InvalidState),
+            Exit::Emulator(quirk) => match self.work_around(quirk) {
+                Ok(()) => Ok(Reason::Other),
+                Err(f) => fault(Reason::Other, f),
+            },
+            Exit::InvalidState => fault(Reason::Other, Fault::InvalidState),
             Exit::Unknown(code, info1, info2) => {
                 fault(Reason::Other, Fault::Unknown(code, info1, info2))
             }

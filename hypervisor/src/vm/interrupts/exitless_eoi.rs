@@ -1,6 +1,6 @@
 //! Exitless EOI (paper 4.4): who completes an interrupt, the guest by itself or the host for it.
 //!
-//! What lets the guest do it is the map of MSRs of each mode (`crates/svm`, `maps`): in ELI mode and
+//! The guest may do it by the map of MSRs of each mode (`crates/svm`, `maps`): in ELI mode and
 //! in passthrough mode the local APIC's EOI register is open, and no file of ours has a part in a
 //! completion. Here is the rest: the EOIs that exit, in injection mode and under `eli-delivery`, and
 //! the way from the one to the other.

@@ -1,5 +1,8 @@
-//! A vCPU's interrupts: a folder for each mechanism (`docs/design.md`, "Rooms", has them beside
-//! the paper's names).
+//! A vCPU's interrupts, by mechanism (`docs/design.md`, "Rooms", has them beside the paper's names).
+//!
+//! Two mechanisms have files elsewhere. The sources of devices' interrupts are beside the devices
+//! (`vm/devices/assigned/sources.rs`); only the IOMMUs that they are routed by are here. What keeps
+//! critical interrupts from guests is the host's (`iommu/fault_interrupt.rs`).
 
 pub mod exitless_eoi;
 pub mod injection;

@@ -142,7 +142,7 @@ impl Kick for Slot<'_> {
 }
 
 /// What belongs to the core alone.
-struct Here<'a> {
+struct OwnCore<'a> {
     view: View<'a>,
     queue: RefCell<Queue>,
     /// The guest of the busy one lets the timer's interrupt in.
@@ -158,12 +158,12 @@ struct Here<'a> {
     arrives: Cell<Option<u8>>,
 }
 
-impl<'a> Here<'a> {
+impl<'a> OwnCore<'a> {
     fn of(core: &'a Core, timer: bool, enough: usize) -> Self {
         let mut queue = Queue::new(SLICE);
         queue.add(100);
         queue.add(100);
-        Here {
+        OwnCore {
             view: core.view(true),
             queue: RefCell::new(queue),
             timer,
@@ -193,7 +193,7 @@ impl<'a> Here<'a> {
         assert_eq!(slot, Some(BUSY));
         self.core().residency.set_resident(BUSY);
         while !self.done() {
-            let mut round = Round { here: self, slot: BUSY };
+            let mut round = Round { own: self, slot: BUSY };
             assert!(self.core().mailboxes[BUSY].run_guest(&mut round));
         }
     }
@@ -248,7 +248,7 @@ impl<'a> Here<'a> {
         let (core, mailbox) = (self.core(), &self.core().mailboxes[HALTS]);
         core.residency.set_resident(HALTS);
         self.slices.set(self.slices.get() + 1);
-        mailbox.run_guest(&mut Round { here: self, slot: HALTS });
+        mailbox.run_guest(&mut Round { own: self, slot: HALTS });
         // HLT.
         core.residency.clear_resident();
         mailbox.open_inbox(&mut Guest(self));
@@ -272,7 +272,7 @@ impl<'a> Here<'a> {
 }
 
 /// The guest of the one that halts.
-struct Guest<'b, 'a>(&'b Here<'a>);
+struct Guest<'b, 'a>(&'b OwnCore<'a>);
 
 impl Owner for Guest<'_, '_> {
     fn flush_translations(&mut self) {}
@@ -305,46 +305,46 @@ impl Owner for Guest<'_, '_> {
 }
 
 struct Round<'b, 'a> {
-    here: &'b Here<'a>,
+    own: &'b OwnCore<'a>,
     slot: usize,
 }
 
 impl Entrant for Round<'_, '_> {
     fn maybe_preempt(&mut self) {
-        let here = self.here;
+        let own = self.own;
         // The one that halts does so before long.
-        while here.slice_is_over(self.slot) && self.slot == BUSY && !here.done() {
-            here.yield_core(Yield::Ready);
-            if here.core().wrong == Wrong::LooksOnce {
+        while own.slice_is_over(self.slot) && self.slot == BUSY && !own.done() {
+            own.yield_core(Yield::Ready);
+            if own.core().wrong == Wrong::LooksOnce {
                 break;
             }
         }
         if self.slot == HALTS {
             return;
         }
-        let (_, due) = here.queue.borrow().due();
-        here.armed.set(due);
-        here.core().residency.set_due(due.min(here.now() + SLICE));
+        let (_, due) = own.queue.borrow().due();
+        own.armed.set(due);
+        own.core().residency.set_due(due.min(own.now() + SLICE));
     }
 
     fn attend(&mut self) -> bool {
-        self.here.core().mailboxes[self.slot].attend(&mut Guest(self.here))
+        self.own.core().mailboxes[self.slot].attend(&mut Guest(self.own))
     }
 
     fn prepare(&mut self) {
-        let residency = &self.here.core().residency;
-        if let Some(vector) = self.here.arrives.take() {
-            if self.here.core().wrong == Wrong::PostsSilently {
-                self.here.core().mailboxes[HALTS].put(vector);
+        let residency = &self.own.core().residency;
+        if let Some(vector) = self.own.arrives.take() {
+            if self.own.core().wrong == Wrong::PostsSilently {
+                self.own.core().mailboxes[HALTS].put(vector);
             } else {
-                residency.post_here(&self.here.view, HALTS, [vector].into_iter());
+                residency.post_here(&self.own.view, HALTS, [vector].into_iter());
             }
         }
     }
 
     fn enter(&mut self, requests: &AtomicU32) -> bool {
-        let (here, core) = (self.here, self.here.core());
-        if here.done() {
+        let (own, core) = (self.own, self.own.core());
+        if own.done() {
             return true;
         }
         // An NMI up to here is taken in the host.
@@ -353,8 +353,8 @@ impl Entrant for Round<'_, '_> {
             return false;
         }
         if self.slot == BUSY {
-            if here.timer && here.armed.get() != NEVER {
-                core.clock.fetch_max(here.armed.get(), Ordering::AcqRel);
+            if own.timer && own.armed.get() != NEVER {
+                core.clock.fetch_max(own.armed.get(), Ordering::AcqRel);
             } else {
                 core.processor.wait_for(&[&core.processor.nmi]);
             }

@@ -2,7 +2,7 @@
 
 use super::super::std::vec::Vec;
 use super::super::{PREEMPTIONS, PREEMPTIONS_OF_THREE, check};
-use super::{BUSY, Core, HALTS, Here, LONG, SLICE, Slot, Wrong};
+use super::{BUSY, Core, HALTS, LONG, OwnCore, SLICE, Slot, Wrong};
 use crate::{NEVER, Reach, Yield, request};
 use loom::sync::Arc;
 use loom::thread;
@@ -26,11 +26,11 @@ fn post(wrong: Wrong, vectors: &'static [u8]) {
             })
         };
         let senders: Vec<_> = vectors.iter().map(|vector| send(*vector)).collect();
-        let here = Here::of(&core, true, vectors.len());
-        here.run();
+        let own = OwnCore::of(&core, true, vectors.len());
+        own.run();
         senders.into_iter().for_each(|s| s.join().unwrap());
-        here.got.borrow_mut().sort();
-        assert_eq!(&here.got.borrow()[..], vectors, "each arrives once");
+        own.got.borrow_mut().sort();
+        assert_eq!(&own.got.borrow()[..], vectors, "each arrives once");
     });
 }
 
@@ -46,11 +46,11 @@ fn post_to_a_core_asleep(wrong: Wrong) {
                 core.processor.sent();
             })
         };
-        let here = Here::of(&core, true, 1);
-        here.pick();
-        here.yield_core(Yield::Block(NEVER));
+        let own = OwnCore::of(&core, true, 1);
+        own.pick();
+        own.yield_core(Yield::Block(NEVER));
         sender.join().unwrap();
-        assert_eq!(&here.got.borrow()[..], [0x41]);
+        assert_eq!(&own.got.borrow()[..], [0x41]);
     });
 }
 
@@ -58,13 +58,13 @@ fn post_to_a_core_asleep(wrong: Wrong) {
 fn arrives_here(wrong: Wrong) {
     check(PREEMPTIONS, move || {
         let core = Core::new(0, wrong);
-        let here = Here::of(&core, true, 1);
+        let own = OwnCore::of(&core, true, 1);
         // It halts already.
-        here.slices.set(1);
-        here.queue.borrow_mut().leave(HALTS, Yield::Block(NEVER), 0);
-        here.arrives.set(Some(0x41));
-        here.run();
-        assert_eq!(&here.got.borrow()[..], [0x41]);
+        own.slices.set(1);
+        own.queue.borrow_mut().leave(HALTS, Yield::Block(NEVER), 0);
+        own.arrives.set(Some(0x41));
+        own.run();
+        assert_eq!(&own.got.borrow()[..], [0x41]);
     });
 }
 
@@ -92,9 +92,9 @@ fn give_back(wrong: Wrong) {
                 core.processor.sent();
             })
         };
-        let here = Here::of(&core, false, 0);
-        here.run();
-        assert_eq!(here.slices.get(), 1);
+        let own = OwnCore::of(&core, false, 0);
+        own.run();
+        assert_eq!(own.slices.get(), 1);
         core_0.join().unwrap();
     });
 }

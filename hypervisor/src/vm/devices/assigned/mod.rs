@@ -154,8 +154,9 @@ impl AssignedDevice {
         }
     }
 
-    /// The source keeps what happens from here on to itself, and what it sent has arrived: a read's
-    /// answer doesn't overtake that (PCIe 2.4.1). One that can't be masked goes on sending.
+    /// The source keeps what happens from here on to itself, and what it sent has reached the root
+    /// complex: a read's answer doesn't overtake that (PCIe 2.4.1). The local APIC may get it a
+    /// little later (`routing::Units::grace`). One that can't be masked goes on sending.
     fn hold(&self, pci: &Pci, source: usize) {
         if let Some(m) = &self.msix {
             let at = m.at + 16 * source as u64;

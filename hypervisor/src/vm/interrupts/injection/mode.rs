@@ -54,7 +54,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// The same under `direct`.
     fn prepare_dedicated(&mut self) {
         if self.may_own_apic() {
-            // What the host's own vector stands for, if the timer had it.
+            // The host's own vector may stand for one of the guest's, which the timer had.
             self.take_pending();
             if self.may_own_apic() {
                 return self.change_mode(Mode::Passthrough);

@@ -16,7 +16,7 @@ use ledger::Reason;
 impl<C: VirtualCpu> Vcpu<C> {
     /// Hands on what the host's interrupt handler recorded. When a tick and a device's interrupt
     /// came together the exit is the device's: without the tick it would have been all the same.
-    pub(in crate::vm) fn receive_taken(&mut self) -> Reason {
+    pub(in crate::vm) fn receive_noted(&mut self) -> Reason {
         let mut taken = VectorSet::EMPTY;
         for v in interrupts::take() {
             taken.insert(v);

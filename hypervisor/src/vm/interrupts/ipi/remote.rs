@@ -15,7 +15,7 @@ use mailbox::{Mailbox, request};
 use proto::Policy;
 use routing::VcpuRoutes;
 
-/// What other cores reach of a vCPU.
+/// The part of a vCPU that other cores reach.
 pub struct VcpuRemote {
     /// APIC id of its core.
     pub apic_id: u32,

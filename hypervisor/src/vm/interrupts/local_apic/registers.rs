@@ -21,7 +21,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             self.take_back();
         }
         if self.mode.current() == Mode::Passthrough && TIMER.contains(&register) {
-            // What the guest wrote without an exit.
+            // The guest wrote it without an exit.
             self.apic.adopt_timer(x2apic::timer_initial(), x2apic::timer_divide());
         }
         let effect = self.with_core(|apic, core| apic.write(register, value, core).ok())?;

@@ -1,5 +1,5 @@
-//! The shadow IDT (paper 4.2): the guest takes its devices' interrupts through its own handlers,
-//! the host's vectors exit.
+//! The shadow IDT (paper 4.1; where it is placed, 4.2): the guest takes its devices' interrupts
+//! through its own handlers, the host's vectors exit.
 //!
 //! `pages` keeps the frames of a VM and who uses them, `vcpu_shadow` one vCPU's part in it,
 //! `placement` puts a shadow in place and takes it away. Which gates are hidden and how the copy is

@@ -39,14 +39,15 @@ impl Shadows {
         self.free.iter().copied().chain(self.placed.iter().map(|p| p.frame))
     }
 
-    /// What is hidden anywhere.
+    /// The vectors that some shadow hides.
     pub fn hidden(&self) -> VectorSet {
         self.placed.iter().fold(VectorSet::EMPTY, |all, p| all.union(&p.hidden))
     }
 }
 
 impl Shadows {
-    /// Has the vCPU here take its interrupts through the shadow of `page`; gives what is hidden.
+    /// Has the vCPU here take its interrupts through the shadow of `page`; gives the hidden
+    /// vectors.
     pub fn place(
         &mut self,
         tables: &mut Tables,

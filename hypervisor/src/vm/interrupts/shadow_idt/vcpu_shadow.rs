@@ -7,9 +7,10 @@ use delivery::VectorSet;
 pub struct Shadow {
     /// Guest-physical page of its IDT, while the page's shadow is in place for it.
     page: Option<u64>,
-    /// What is hidden in it.
+    /// The vectors that are hidden in it.
     hidden: VectorSet,
-    /// It was just removed: let the guest do what it was removed for first.
+    /// It was just removed, for an instruction of the guest's that the host doesn't emulate. The
+    /// guest executes it at the next entry; the shadow isn't placed again before that.
     hold: bool,
 }
 
@@ -19,12 +20,12 @@ impl Shadow {
         self.page.is_some()
     }
 
-    /// What is hidden in it.
+    /// The vectors that are hidden in it.
     pub fn hidden(&self) -> VectorSet {
         self.hidden
     }
 
-    /// Was it just removed, for the guest to do first what it was removed for? Asked once.
+    /// Was it just removed, and must it stay away for one entry? Asked once.
     pub fn take_hold(&mut self) -> bool {
         core::mem::take(&mut self.hold)
     }
