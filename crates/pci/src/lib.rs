@@ -1,16 +1,21 @@
-//! PCI of the machine, as far as it is logic: names of functions, and which of them can be kept
-//! apart.
+//! PCI of the machine, as far as it is logic: names of functions, which of them can be kept apart,
+//! and how one is reset.
 //!
-//! Reads and writes no register itself. What a guest sees of PCI is elsewhere.
+//! Registers are read and written through [`Config`] alone. What a guest sees of PCI is elsewhere.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
 mod acs;
+mod config;
 mod isolation;
+pub mod reset;
+#[cfg(test)]
+mod reset_tests;
 #[cfg(test)]
 mod tests;
 
 pub use acs::{Acs, extended_capability};
+pub use config::{CAPABILITY_EXPRESS, COMMAND, Config};
 pub use isolation::{Function, Kind, Why, together};
 
 use core::fmt;

@@ -8,7 +8,7 @@
 
 use crate::cpu;
 use crate::iommu;
-use crate::pci;
+use crate::pci::{self, Config};
 use crate::vm::Vm;
 use crate::vm::pc::Pc;
 use ::iommu::{Bdf, Delivery, InterruptRoute};

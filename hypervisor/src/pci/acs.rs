@@ -4,7 +4,7 @@
 //! Guarantees what [`::pci::together`] does, by the registers as they are when [`survey`] is
 //! called.
 
-use super::{CAPABILITY_EXPRESS, Function, HEADER_TYPE, Pci, sriov};
+use super::{CAPABILITY_EXPRESS, Config, Function, HEADER_TYPE, Pci, sriov};
 use ::pci::{Acs, Kind, extended_capability};
 use alloc::vec::Vec;
 use iommu::Bdf;

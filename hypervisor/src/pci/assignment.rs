@@ -5,7 +5,7 @@
 //! apart from those of every other VM and of the host. Doesn't keep a VM's functions apart from
 //! each other, nor from functions that nobody has. Boot only.
 
-use super::{BRIDGE_CLASS, CAPABILITY_EXPRESS, Function, Pci, acs, sriov};
+use super::{BRIDGE_CLASS, CAPABILITY_EXPRESS, Config, Function, Pci, acs, sriov};
 use crate::iommu;
 use ::iommu::Bdf;
 use ::pci::together;

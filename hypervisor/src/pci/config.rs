@@ -5,21 +5,18 @@
 //! guard against two cores on one function: a function belongs to one VM, and to its core.
 
 use crate::memory;
+use ::pci::{CAPABILITY_EXPRESS, COMMAND, Config};
 use acpi::Ecam;
 use alloc::vec::Vec;
 use core::ops::{Range, RangeInclusive};
 use iommu::Bdf;
 use virtual_pc::pci::BarKind;
 
-/// COMMAND register and bits of it (PCI 3.0, 6.2.2).
-pub const COMMAND: u16 = 0x04;
+/// Bits of the COMMAND register (PCI 3.0, 6.2.2).
 pub const COMMAND_IO: u16 = 1 << 0;
 pub const COMMAND_MEMORY: u16 = 1 << 1;
 pub const COMMAND_BUS_MASTER: u16 = 1 << 2;
 pub const COMMAND_INTX_DISABLE: u16 = 1 << 10;
-const STATUS_CAPABILITIES: u16 = 1 << 4;
-/// The PCI Express capability (PCIe 6.0, 7.5.3).
-pub const CAPABILITY_EXPRESS: u8 = 0x10;
 /// Kind of the header, and whether the device has several functions (PCI 3.0, 6.1).
 pub const HEADER_TYPE: u16 = 0x0E;
 const BAR0: u16 = 0x10;
@@ -29,7 +26,6 @@ const SUBORDINATE_BUS: u16 = 0x1A;
 const WINDOWS: [u16; 2] = [0x20, 0x24];
 /// Class of bridges (PCI 3.0, appendix D).
 pub const BRIDGE_CLASS: u32 = 0x06;
-const CAPABILITIES: u16 = 0x34;
 
 /// Configuration space of all buses.
 #[derive(Clone, Copy)]
@@ -77,40 +73,12 @@ impl Pci {
         inside.then(|| self.ecam.base + ((bdf.requester_id() as u64) << 12) + offset as u64)
     }
 
-    /// Reads a register; all ones where there is none.
-    pub fn read32(&self, bdf: Bdf, offset: u16) -> u32 {
-        match self.address(bdf, offset & !3) {
-            // SAFETY: inside the ECAM window mapped by `new`, aligned; reads of configuration space
-            // have no effect on memory.
-            Some(a) => unsafe { core::ptr::read_volatile(a as *const u32) },
-            None => u32::MAX,
-        }
-    }
-
-    /// Reads 16 bits at an even offset.
-    pub fn read16(&self, bdf: Bdf, offset: u16) -> u16 {
-        (self.read32(bdf, offset) >> (8 * (offset & 2))) as u16
-    }
-
-    /// Reads a byte.
-    pub fn read8(&self, bdf: Bdf, offset: u16) -> u8 {
-        (self.read32(bdf, offset) >> (8 * (offset & 3))) as u8
-    }
-
     /// Writes a register.
     pub fn write32(&self, bdf: Bdf, offset: u16, value: u32) {
         if let Some(a) = self.address(bdf, offset & !3) {
             // SAFETY: inside the ECAM window, aligned. What a device may do by it to memory is
             // confined by the IOMMU.
             unsafe { core::ptr::write_volatile(a as *mut u32, value) }
-        }
-    }
-
-    /// Writes 16 bits at an even offset.
-    pub fn write16(&self, bdf: Bdf, offset: u16, value: u16) {
-        if let Some(a) = self.address(bdf, offset & !1) {
-            // SAFETY: as in `write32`.
-            unsafe { core::ptr::write_volatile(a as *mut u16, value) }
         }
     }
 
@@ -242,24 +210,22 @@ impl Pci {
         self.write16(bdf, COMMAND, command);
         bars
     }
+}
 
-    /// Offset of a capability in configuration space.
-    pub fn capability(&self, bdf: Bdf, id: u8) -> Option<u16> {
-        if self.read16(bdf, COMMAND + 2) & STATUS_CAPABILITIES == 0 {
-            return None;
+impl Config for Pci {
+    fn read32(&self, bdf: Bdf, offset: u16) -> u32 {
+        match self.address(bdf, offset & !3) {
+            // SAFETY: inside the ECAM window mapped by `new`, aligned; reads of configuration space
+            // have no effect on memory.
+            Some(a) => unsafe { core::ptr::read_volatile(a as *const u32) },
+            None => u32::MAX,
         }
-        let mut at = self.read8(bdf, CAPABILITIES) & !3;
-        // 48 capabilities fill the space: a longer list is a loop.
-        for _ in 0..48 {
-            if at < 0x40 {
-                return None;
-            }
-            let header = self.read16(bdf, at as u16);
-            if header as u8 == id {
-                return Some(at as u16);
-            }
-            at = (header >> 8) as u8 & !3;
+    }
+
+    fn write16(&self, bdf: Bdf, offset: u16, value: u16) {
+        if let Some(a) = self.address(bdf, offset & !1) {
+            // SAFETY: as in `write32`.
+            unsafe { core::ptr::write_volatile(a as *mut u16, value) }
         }
-        None
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! What the messages say, and whether a guest may have them, is the caller's.
 
-use crate::pci::Pci;
+use crate::pci::{Config, Pci};
 use ::iommu::{Bdf, Message};
 
 /// In an MSI capability's control word (PCI 3.0, 6.8.1.3): addresses of 64 bits, a mask for each

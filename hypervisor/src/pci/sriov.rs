@@ -7,8 +7,8 @@
 
 use crate::boot::{MemoryKind, MemoryRange};
 use crate::cpu;
-use crate::pci::{self, Bar, Function, Pci};
-use ::sriov::{Above, Capability, Config, i82576, nearest};
+use crate::pci::{self, Bar, Config, Function, Pci};
+use ::sriov::{Above, Capability, i82576, nearest};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -85,7 +85,7 @@ impl i82576::Registers for Registers {
 /// Configuration space of one function.
 struct Space<'a>(&'a Pci, Bdf);
 
-impl Config for Space<'_> {
+impl ::sriov::Config for Space<'_> {
     fn read(&self, offset: u16) -> u32 {
         self.0.read32(self.1, offset)
     }

@@ -332,7 +332,7 @@ impl Builder<'_> {
             let refused = |e: String| format!("device {bdf} can't be assigned: {e}");
             let (mut device, shown) =
                 AssignedDevice::new(&self.pci, bdf, &mut addresses).map_err(refused)?;
-            device.reset(&self.pci);
+            device.reset(&self.pci).map_err(refused)?;
             iommu::attach(bdf, self.index as u16 + 1, dma_root, format).map_err(refused)?;
             bus.assign(shown).map_err(|e| refused(e.to_string()))?;
             devices.push(device);

@@ -1,7 +1,7 @@
 //! Configuration space of the guest's PCI bus, and what follows a write to it.
 
 use super::PciBus;
-use crate::pci;
+use crate::pci::{self, Config};
 use crate::vm::board::Board;
 use crate::vm::devices::bus::{Claim, Device};
 use crate::vm::exit_context::ExitContext;
@@ -72,9 +72,9 @@ impl Device for PciBus {
 
 impl PciBus {
     /// Do the physical BARs and command registers of all functions hold what the host wrote? Those
-    /// of a function that is being reset aren't looked at.
+    /// of a function that is being reset, or didn't come back, aren't looked at.
     pub fn audit(&self) -> Result<(), DeviceFinding> {
-        for (index, d) in self.devices.iter().enumerate().filter(|(_, d)| d.resets == 0) {
+        for (index, d) in self.devices.iter().enumerate().filter(|(_, d)| d.is_itself()) {
             for (at, kept) in (BAR0..).step_by(4).zip(d.registers) {
                 let found = self.pci.read32(d.bdf, at);
                 if found != kept {
@@ -134,7 +134,7 @@ impl PciBus {
         let (Some(d), Some(f)) = (self.devices.get(index), self.config.function(index)) else {
             return;
         };
-        if d.resets > 0 {
+        if !d.is_itself() {
             return;
         }
         let master = if f.bus_master() { pci::COMMAND_BUS_MASTER } else { 0 };
@@ -147,7 +147,7 @@ impl PciBus {
         let (Some(d), Some(f)) = (self.devices.get(index), self.config.function(index)) else {
             return;
         };
-        if let Some(m) = d.msix.as_ref().filter(|_| d.resets == 0) {
+        if let Some(m) = d.msix.as_ref().filter(|_| d.is_itself()) {
             let c = f.msix_control();
             let value = u16::from(c.enabled) << 15 | u16::from(c.masked) << 14;
             self.pci.write16(d.bdf, m.capability + 2, value);

@@ -13,8 +13,8 @@ mod sources;
 
 use crate::iommu;
 use crate::pci::msi;
-use crate::pci::reset::Reset;
-use crate::pci::{self, Pci, shown};
+use crate::pci::reset::{Method, Reset};
+use crate::pci::{self, Config, Pci, shown};
 use crate::vm::board::Board;
 use crate::vm::devices::registers::device_load;
 use crate::vm::exit_context::ExitContext;
@@ -38,6 +38,7 @@ const BARS: usize = 6;
 /// One assigned function.
 pub struct AssignedDevice {
     bdf: Bdf,
+    method: Method,
     /// Physical addresses of the memory BARs, and their sizes.
     bars: [Option<(u64, u64)>; BARS],
     /// The BAR registers, as the host keeps them.
@@ -51,6 +52,8 @@ pub struct AssignedDevice {
     /// Resets that go on. Meanwhile nothing is written to it: its BARs are lost, and what the guest
     /// wants of it follows when it has them again.
     resets: u32,
+    /// It didn't come back from the last one, and is left alone until the next.
+    lost: bool,
 }
 
 /// One interrupt source: an MSI-X entry, or the MSI capability.
@@ -114,6 +117,7 @@ impl AssignedDevice {
         let layout = function.msix_layout();
         let mut device = AssignedDevice {
             bdf,
+            method: Method::of(pci, bdf),
             bars,
             registers: core::array::from_fn(|i| pci.read32(bdf, 0x10 + 4 * i as u16)),
             placed: [None; BARS],
@@ -121,6 +125,7 @@ impl AssignedDevice {
             msix: None,
             msi: pci.capability(bdf, CAPABILITY_MSI),
             resets: 0,
+            lost: false,
         };
         for _ in 0..layout.map_or(1, |l| l.entries) {
             device.sources.push(Source { irte: iommu::allocate_irte(bdf)?, route: None });
@@ -168,18 +173,39 @@ impl AssignedDevice {
         }
     }
 
-    /// While booting: resets the function.
-    pub fn reset(&mut self, pci: &Pci) {
-        Reset::new(pci, self.bdf).run(pci);
-        self.after_reset(pci);
+    /// Is it as the host keeps it, so that it can be written to?
+    fn is_itself(&self) -> bool {
+        self.resets == 0 && !self.lost
     }
 
-    /// Restores what the host keeps in it.
-    fn after_reset(&mut self, pci: &Pci) {
-        for (i, value) in self.registers.iter().enumerate() {
-            pci.write32(self.bdf, 0x10 + 4 * i as u16, *value);
+    /// While booting: resets the function. The error is the end of a sentence about it.
+    pub fn reset(&mut self, pci: &Pci) -> Result<(), String> {
+        let answered = self.method.begin().run(pci);
+        match self.after_reset(pci) {
+            true if answered => Ok(()),
+            _ => Err("it isn't as it was before, or silent, after its reset".into()),
         }
-        self.quiesce(pci);
+    }
+
+    /// Restores what the host keeps in it. False if its BARs don't keep that: it decodes no address
+    /// then, as it could be another device's.
+    fn after_reset(&mut self, pci: &Pci) -> bool {
+        let mut kept = true;
+        for (i, value) in self.registers.iter().enumerate() {
+            let at = 0x10 + 4 * i as u16;
+            pci.write32(self.bdf, at, *value);
+            kept &= pci.read32(self.bdf, at) == *value;
+        }
+        if kept {
+            self.quiesce(pci);
+        } else {
+            log::warn!(
+                "the BARs of device {} don't take their addresses after its reset",
+                self.bdf
+            );
+            pci.write16(self.bdf, pci::COMMAND, pci::COMMAND_INTX_DISABLE);
+        }
+        kept
     }
 
     /// Stops the device for good: no DMA, no interrupts.
@@ -283,14 +309,14 @@ impl PciBus {
         if let Some(m) = &mut d.msix {
             m.table.reset();
         }
-        Some(Reset::new(&self.pci, d.bdf))
+        Some(d.method.begin())
     }
 
     /// The device is reset.
     pub fn end_reset(&mut self, index: usize) {
         if let Some(d) = self.devices.get_mut(index) {
             d.resets -= 1;
-            d.after_reset(&self.pci);
+            d.lost = !d.after_reset(&self.pci);
         }
     }
 

@@ -48,7 +48,7 @@ impl PciBus {
         }
         let Some(d) = self.devices.get_mut(index) else { return Ok(()) };
         let moves = now.is_some() && wanted.is_some_and(|w| Some(w) != now);
-        if moves && d.resets == 0 && !iommu::remaps() {
+        if moves && d.is_itself() && !iommu::remaps() {
             // It would go on to send its old message, which leads nowhere before long.
             d.hold(&self.pci, source);
         }
@@ -65,7 +65,7 @@ impl PciBus {
                 board.note(Incident::Route(bdf));
             }
         }
-        if d.resets > 0 {
+        if !d.is_itself() {
             return Ok(());
         }
         if let Some(m) = &d.msix {
