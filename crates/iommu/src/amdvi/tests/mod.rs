@@ -239,7 +239,10 @@ fn an_attachment_whose_invalidation_fails_is_undone() {
 fn routes_interrupts_and_takes_them_back() {
     let (model, mut unit) = on(FEATURES);
     let device = bdf(0x18);
+    model.with(|state| state.done.clear());
     let index = unit.allocate_irtes(device, 1).unwrap();
+    // Its entry leads to a table from now on.
+    model.with(|state| assert_eq!(state.done, [Done::Device(0x18), Done::Interrupts(0x18)]));
     assert_eq!((index, unit.irte(device, index)), (0, Ok(None)));
     assert_eq!(unit.message(device, index), Ok(None));
     unit.set_irte(index, route(0x18, 0x41)).unwrap();

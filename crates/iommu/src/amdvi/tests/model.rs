@@ -359,9 +359,10 @@ impl State {
         self.control = control | ENABLE | RUNNING;
         self.runs = COMMAND_RUN | EVENT_RUN;
         self.device_table = 0x8000 | 0x1FF;
-        let entry = [0x6000_0000_0000_9603, 0xFFFF, 1 | 2 << 60 | 0xA000, 0];
-        self.cache(5, entry);
-        self.irtes.insert((5, 1), [(1, 0x31)].into());
+        // The last to be named by who names all, of a domain that is among the first.
+        let entry = [0x6000_0000_0000_9603, 1, 1 | 2 << 60 | 0xA000, 0];
+        self.cache(0xFFFE, entry);
+        self.irtes.insert((0xFFFE, 1), [(1, 0x31)].into());
         self.exclusion = (0xB003, 0xC000);
         (self.command_head, self.command_tail) = (0x40, 0x40);
         self.sticky = EVENT_ARRIVED | EVENT_OVERFLOW;
