@@ -78,6 +78,23 @@ fn looking_for_faults_hides_no_failure() {
     assert!(matches!(unit.drain(), Err(Error::InvalidationFailed { .. })));
 }
 
+/// Nor do records that were told before.
+#[test]
+fn a_failure_after_other_events_is_none_the_less_one() {
+    let (model, mut unit) = on(FEATURES);
+    unit.attach(bdf(8), domain(1, ROOT, 4)).unwrap();
+    model.with(|state| state.log(2 << 60 | 0x18, 0x7000));
+    let mut found = 0;
+    unit.faults(|_| found += 1);
+    model.with(|state| {
+        state.log(2 << 60 | 0x20, 0x7000);
+        (state.refuses, state.goes_on) = (Some(5), true);
+    });
+    assert!(matches!(unit.detach(bdf(8)), Err(Error::InvalidationFailed { .. })));
+    unit.faults(|_| found += 1);
+    assert_eq!(found, 3);
+}
+
 /// Bit by bit as the manual's figures have it (48882, 2.4.2, 2.4.3, 2.4.5, 2.4.8).
 #[test]
 fn commands_are_the_manuals() {
