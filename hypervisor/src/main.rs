@@ -25,27 +25,31 @@ mod refusal;
 mod sched;
 mod vm;
 
+use acpi::RootPointer;
+use handover::BootInfo;
 use proto::Record;
 use refusal::refuse;
 
-/// First Rust code on the boot CPU, on the boot page tables, with interrupts off.
-extern "C" fn boot(start_info: u64) -> ! {
+/// First Rust code on the boot CPU, on the boot page tables, with interrupts off. What the loader
+/// says is at `address`; `who` is the kind of loader.
+extern "C" fn boot(address: u64, who: u32) -> ! {
     refusal::by(panic::refused);
     cpu::init();
     console::init();
     log::info!("Exitless {}", env!("CARGO_PKG_VERSION"));
     cpu::control::check();
 
-    // SAFETY: the address is what the loader left in EBX; only the image's own memory was written
-    // until here, and the boot tables map the first 4 GiB one to one.
-    let handover = unsafe { boot::pvh::read(start_info) };
     memory::extend_boot_map();
-    memory::init(&handover);
+    // SAFETY: only the image's own memory was written until here, and the boot tables map the first
+    // 512 GiB one to one, now that they are extended.
+    let mut info = unsafe { boot::read(who, address) };
+    log::info!("booted by {}, at {:#x}", info.path, memory::image().0);
+    memory::init(&mut info);
     cpu::setup_boot_cpu();
     interrupts::legacy::mask_pics();
 
-    let machine = probe(&handover);
-    memory::protect(&handover);
+    let machine = probe(&info);
+    memory::protect(&info);
     for ioapic in &machine.ioapics {
         interrupts::legacy::mask_ioapic(ioapic.address);
     }
@@ -53,7 +57,10 @@ extern "C" fn boot(start_info: u64) -> ! {
         refuse("the firmware's ACPI tables name no PM timer; it is needed to measure the TSC");
     };
     cpu::measure(timer);
-    cpu::start_others(&machine);
+    let Some(page) = info.memory.startup_page() else {
+        refuse("no page of memory below 1 MiB is usable; the other CPUs are to start in one");
+    };
+    cpu::start_others(&machine, page);
 
     let total = memory::available() + memory::host_bytes();
     console::record(&Record::Machine {
@@ -69,17 +76,17 @@ extern "C" fn boot(start_info: u64) -> ! {
         total >> 20,
         memory::host_bytes() >> 10
     );
-    let image = memory::image_bytes(&handover);
+    let image = memory::image_bytes(&info);
     if image.is_empty() {
         refuse("no boot image was loaded; the boot loader has to load one as the first module");
     }
-    pci::sriov::keep_clear_of(&handover.memory);
+    pci::sriov::keep_clear_of(&info.memory);
     host::start(&machine, image)
 }
 
 /// The machine by the firmware's tables.
-fn probe(handover: &boot::Handover) -> acpi::Machine {
-    let firmware = memory::Firmware(&handover.memory);
-    let rsdp = handover.rsdp.map_or_else(|| acpi::find_rsdp(&firmware), Ok);
+fn probe(info: &BootInfo) -> acpi::Machine {
+    let firmware = memory::Firmware(&info.memory);
+    let rsdp = info.rsdp.map_or_else(|| acpi::find_rsdp(&firmware).map(RootPointer::At), Ok);
     rsdp.and_then(|rsdp| acpi::probe(&firmware, rsdp)).unwrap_or_else(|error| refuse(error))
 }

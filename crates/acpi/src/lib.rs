@@ -21,7 +21,7 @@ pub use machine::{
     Cpu, Dmar, Ecam, IoApic, MAX_CPUS, MAX_IOAPICS, Machine, PathStep, PmTimer, RemappingUnit,
     ReservedMemory, Reset, Scope, ScopeKind,
 };
-pub use parse::{find_rsdp, probe};
+pub use parse::{RootPointer, find_rsdp, probe};
 
 /// Physical memory, as the firmware left it.
 pub trait Physical {

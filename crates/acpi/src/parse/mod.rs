@@ -13,14 +13,14 @@ mod table;
 mod tests;
 
 use crate::{Ecam, Error, Machine, Physical};
-pub use root::find_rsdp;
+pub use root::{RootPointer, find_rsdp};
 use table::Table;
 
-/// Reads the machine's description, beginning at the root pointer at physical address `rsdp`.
-pub fn probe(mem: &impl Physical, rsdp: u64) -> Result<Machine, Error> {
+/// Reads the machine's description, beginning at the root pointer (an address, or a copy of it).
+pub fn probe(mem: &impl Physical, rsdp: impl Into<RootPointer>) -> Result<Machine, Error> {
     let mut machine = Machine::default();
     let mut seen = Seen::default();
-    root::for_each_table(mem, rsdp, |signature, address| {
+    root::for_each_table(mem, &rsdp.into(), |signature, address| {
         match &signature {
             b"APIC" if !seen.madt => {
                 seen.madt = true;

@@ -106,6 +106,25 @@ fn reads_what_the_firmware_of_q35_says() {
     assert_eq!(unit.scopes, expected);
 }
 
+/// A loader's copy is read and nothing else, however little of it there is.
+#[test]
+fn a_copy_of_the_root_pointer_does_as_well() {
+    let tables = Pieces(vec![(Q35_AT, Q35.to_vec())]);
+    let mut bytes = [0; RootPointer::NEW];
+    bytes[..RootPointer::OLD].copy_from_slice(&rsdp_v1(Q35_RSDT));
+    let copy = |length| RootPointer::Copy { at: 0x1234, bytes, length };
+    assert_eq!(probe(&tables, copy(RootPointer::OLD)), probe(&q35(Q35), RSDP_AT));
+    assert_eq!(probe(&tables, copy(RootPointer::NEW)), probe(&q35(Q35), RSDP_AT));
+    for length in [0, RootPointer::OLD - 1] {
+        let found = probe(&q35(Q35), copy(length));
+        assert!(matches!(found, Err(Error::Unreadable { table: "RSDP", .. })), "{found:?}");
+    }
+    bytes[15] = 2;
+    fix_sum(&mut bytes[..RootPointer::OLD], 8);
+    let newer = RootPointer::Copy { at: 0x1234, bytes, length: RootPointer::OLD };
+    assert!(matches!(probe(&tables, newer), Err(Error::Unreadable { table: "RSDP", .. })));
+}
+
 #[test]
 fn any_one_damaged_byte_is_noticed_unless_it_lies_in_a_table_that_isn_t_read() {
     let good = probe(&q35(Q35), RSDP_AT).unwrap();
