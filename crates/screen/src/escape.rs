@@ -33,7 +33,9 @@ pub struct Parser {
     need: u8,
 }
 
+/// `Text` is all zeroes: see `Screen::new`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 enum State {
     Text,
     /// After ESC, and further bytes before the last.

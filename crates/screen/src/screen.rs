@@ -30,6 +30,7 @@ pub struct Screen {
     host: Pane,
     guests: Pane,
     log: Writer,
+    log_style: Style,
     vms: [Writer; MAX_VMS],
     /// The cells of the host's rows, the guests', and the status line.
     wanted: [Cell; MAX_CELLS],
@@ -44,34 +45,33 @@ pub struct Screen {
 struct Writer {
     parser: Parser,
     line: Line,
-    style: Style,
     name: Prefix,
 }
 
 impl Writer {
-    const fn new(style: Style) -> Writer {
-        Writer { parser: Parser::NEW, line: Line::NEW, style, name: Prefix::new_const() }
-    }
+    const NEW: Writer = Writer { parser: Parser::NEW, line: Line::NEW, name: Prefix::new_const() };
 
-    fn write(&mut self, bytes: &[u8], named: bool, pane: &mut Pane, cells: &mut [Cell]) {
-        let Writer { parser, line, style, name } = self;
+    fn write(&mut self, bytes: &[u8], style: Style, named: bool, to: (&mut Pane, &mut [Cell])) {
+        let Writer { parser, line, name } = self;
         let prefix = if named { &name[..] } else { &[] };
         for byte in bytes {
-            parser.push(*byte, |event| pane.put(cells, line, prefix, *style, event));
+            parser.push(*byte, |event| to.0.put(to.1, line, prefix, style, event));
         }
     }
 }
 
 impl Screen {
-    /// A closed one: what is written to it is lost.
+    /// A closed one: what is written to it is lost. All of its bytes are 0, so that a static one
+    /// takes no room in an image's file.
     pub const fn new() -> Screen {
         Screen {
             layout: None,
             show: Show::All,
             host: Pane::EMPTY,
             guests: Pane::EMPTY,
-            log: Writer::new(Style::LOG),
-            vms: [const { Writer::new(Style::GUEST) }; MAX_VMS],
+            log: Writer::NEW,
+            log_style: Style::LOG,
+            vms: [Writer::NEW; MAX_VMS],
             wanted: [Cell::UNKNOWN; MAX_CELLS],
             drawn: [Cell::UNKNOWN; MAX_CELLS],
             next: 0,
@@ -134,9 +134,9 @@ impl Screen {
         let cells = self.wanted.get_mut(..rows).unwrap_or_default();
         for line in text.split_inclusive(|byte| *byte == b'\n') {
             if self.log.line.is_new() {
-                self.log.style = Style::of_log(line);
+                self.log_style = Style::of_log(line);
             }
-            self.log.write(line, false, &mut self.host, cells);
+            self.log.write(line, self.log_style, false, (&mut self.host, cells));
         }
         self.left = layout.cells();
     }
@@ -151,7 +151,8 @@ impl Screen {
         let range = host * layout.columns..(host + guests) * layout.columns;
         let cells = self.wanted.get_mut(range).unwrap_or_default();
         let Some(writer) = self.vms.get_mut(vm) else { return };
-        writer.write(bytes, self.show == Show::All, &mut self.guests, cells);
+        let named = self.show == Show::All;
+        writer.write(bytes, Style::GUEST, named, (&mut self.guests, cells));
         self.left = layout.cells();
     }
 

@@ -5,8 +5,8 @@
 //! more is to be sent. One core at a time may act for a VM.
 
 use super::{
-    frame,
     ring::{Pushed, Ring},
+    screen, send,
     wake::wake,
 };
 use crate::cpu::{rdtsc, tsc_hz};
@@ -31,8 +31,9 @@ fn guest(vm: usize) -> Option<&'static Guest> {
     GUESTS.get(vm)?.get()
 }
 
-/// While booting: makes the console of a VM.
-pub fn attach(vm: usize) {
+/// While booting: makes the console of the VM of this name.
+pub fn attach(vm: usize, name: &str) {
+    screen::name(vm, name);
     if let Some(slot) = GUESTS.get(vm) {
         slot.call_once(|| Guest {
             output: Ring::new(OUTPUT),
@@ -80,7 +81,7 @@ pub(super) fn pump(meanwhile: &mut impl FnMut()) {
         let Some(guest) = guest(vm) else { continue };
         let mut buffer = [0; MAX_PAYLOAD];
         let count = guest.output.peek(0, &mut buffer);
-        frame::send(console(vm), &buffer[..count], &mut *meanwhile);
+        send(console(vm), &buffer[..count], &mut *meanwhile);
         guest.output.consume(count);
         guest.tell_of_loss(vm, count == 0);
     }
