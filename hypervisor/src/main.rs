@@ -45,8 +45,8 @@ extern "C" fn boot(address: u64, who: u32) -> ! {
     // SAFETY: only the image's own memory was written until here, and the boot tables map the first
     // 512 GiB one to one, now that they are extended.
     let mut info = unsafe { boot::read(who, address) };
-    log::info!("booted by {}, at {:#x}", info.path, memory::image().0);
     let frame = open_screen(&info);
+    log::info!("booted by {}, at {:#x}", info.path, memory::image().0);
     memory::init(&mut info);
     cpu::setup_boot_cpu();
     interrupts::legacy::mask_pics();

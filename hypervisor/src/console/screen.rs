@@ -4,12 +4,15 @@
 //! Guarantees: core 0 alone draws, but for the last words of a panic, which need no lock. Nothing
 //! is drawn before [`open`] and after [`give_up`].
 
+use super::guest::name_of;
+use crate::memory;
 use ::screen::{Frame, LastWords, Layout, Pixels, Screen, Show};
+use alloc::format;
 use arrayvec::ArrayString;
 use core::fmt::{self, Display, Write};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
-use proto::frame::Channel;
+use proto::{End, Record, RecordDecoder, frame::Channel};
 use spin::{Mutex, Once};
 
 /// Core 0's. An interrupt handler that wrote while core 0 draws would find it locked: nothing waits
@@ -18,6 +21,8 @@ static SCREEN: Mutex<Screen> = Mutex::new(Screen::new());
 /// For panics.
 static LAYOUT: Once<Layout> = Once::new();
 static OPEN: AtomicBool = AtomicBool::new(false);
+/// Core 0's: records come in pieces.
+static RECORDS: Mutex<RecordDecoder> = Mutex::new(RecordDecoder::new());
 
 /// What one [`paint`] may cost: some fifteen cells, which take an uncached framebuffer 200 µs.
 const WORK: usize = 512;
@@ -26,12 +31,12 @@ const MAX_STATUS: usize = 120;
 
 /// The framebuffer's memory.
 #[derive(Clone, Copy)]
-struct Memory {
+struct Framebuffer {
     address: u64,
     bytes: u64,
 }
 
-impl Pixels for Memory {
+impl Pixels for Framebuffer {
     fn store(&mut self, offset: u64, mut bytes: &[u8]) {
         if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > self.bytes) {
             return;
@@ -58,15 +63,15 @@ impl Pixels for Memory {
     }
 }
 
-fn memory(layout: &Layout) -> Memory {
-    Memory { address: layout.frame().address(), bytes: layout.frame().bytes() }
+fn pixels(layout: &Layout) -> Framebuffer {
+    Framebuffer { address: layout.frame().address(), bytes: layout.frame().bytes() }
 }
 
 /// Does something with the screen, if it is open.
-fn with<R>(f: impl FnOnce(&mut Screen, &mut Memory) -> R) -> Option<R> {
+fn with<R>(f: impl FnOnce(&mut Screen, &mut Framebuffer) -> R) -> Option<R> {
     let mut screen = SCREEN.try_lock()?;
-    let mut memory = memory(screen.layout()?);
-    Some(f(&mut screen, &mut memory))
+    let mut pixels = pixels(screen.layout()?);
+    Some(f(&mut screen, &mut pixels))
 }
 
 /// Begins to draw on a frame.
@@ -75,7 +80,7 @@ fn with<R>(f: impl FnOnce(&mut Screen, &mut Memory) -> R) -> Option<R> {
 /// It is mapped from now on, and no memory of anybody's.
 pub unsafe fn open(frame: Frame) {
     let layout = *LAYOUT.call_once(|| Layout::new(frame));
-    SCREEN.lock().open(layout, &mut memory(&layout));
+    SCREEN.lock().open(layout, &mut pixels(&layout));
     OPEN.store(true, Ordering::Release);
 }
 
@@ -113,13 +118,43 @@ pub fn write(channel: u8, payload: &[u8]) {
     with(|screen, _| match Channel::of(channel) {
         Some(Channel::Log) => screen.log(payload),
         Some(Channel::Console(vm)) => screen.guest(vm, payload),
-        Some(Channel::Records) | None => {}
+        Some(Channel::Records) => records(payload, |line| screen.log(line.as_bytes())),
+        None => {}
+    });
+}
+
+/// Passes on what records tell a person, line by line.
+fn records(bytes: &[u8], mut tell: impl FnMut(&str)) {
+    let Some(mut decoder) = RECORDS.try_lock() else { return };
+    memory::while_reporting(|| {
+        for record in bytes.iter().filter_map(|byte| decoder.push(*byte)) {
+            let line = match record {
+                Record::Started { name, policy, why, .. } => {
+                    format!("VM {name} starts with interrupts by {}: {why}\n", policy.label())
+                }
+                Record::Ended { vm, end: end @ End::Fault(_) } => {
+                    format!("error: VM {} {end}\n", name_of(vm))
+                }
+                Record::Ended { vm, end } => format!("VM {} {end}\n", name_of(vm)),
+                Record::Incident { vm, what } => {
+                    format!("warning: VM {}: {what}\n", name_of(vm))
+                }
+                // The log has what matters of these.
+                Record::Refused { .. }
+                | Record::Machine { .. }
+                | Record::Counters { .. }
+                | Record::Live { .. }
+                | Record::Audit { .. }
+                | Record::Paused { .. } => continue,
+            };
+            tell(&line);
+        }
     });
 }
 
 /// Core 0: draws a part of what is to be drawn; true when that was all.
 pub fn paint() -> bool {
-    with(|screen, memory| screen.paint(memory, WORK)).unwrap_or(true)
+    with(|screen, pixels| screen.paint(pixels, WORK)).unwrap_or(true)
 }
 
 /// Core 0: whether all is drawn.
@@ -137,6 +172,6 @@ pub fn last_words(words: fmt::Arguments) {
     let open = OPEN.load(Ordering::Acquire);
     if let Some(layout) = LAYOUT.get().filter(|_| open) {
         // What finds no room is lost.
-        let _ = LastWords::new(*layout, &mut memory(layout)).write_fmt(words);
+        let _ = LastWords::new(*layout, &mut pixels(layout)).write_fmt(words);
     }
 }

@@ -129,6 +129,7 @@ pub fn leave(pci: &Pci, bdf: Bdf, vm: &str) -> Result<(), String> {
 
 /// Shows the consoles that the plan asks for; that of the only VM as it writes.
 pub fn show<F>(plan: &Plan<F>) {
+    plan.vms.iter().enumerate().for_each(|(vm, of)| screen::name(vm, &of.name));
     let only = (plan.vms.len() == 1).then_some(0);
     let chosen = plan.host.screen.map(|vm| vm as usize).or(only);
     match chosen.and_then(|vm| plan.vms.get(vm).map(|of| (vm, &of.name))) {
