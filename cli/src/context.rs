@@ -2,7 +2,7 @@
 //! whether the person wants to stop.
 
 use crate::say::say;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::{
     env,
@@ -19,6 +19,8 @@ use std::{
 
 /// The oldest QEMU whose SVM, x2APIC and VT-d emulation this is tested with.
 const MIN_QEMU: (u32, u32) = (10, 0);
+/// The target that the UEFI loader is built for.
+pub const UEFI_TARGET: &str = "x86_64-unknown-uefi";
 /// How long a build may take without a word.
 const SILENT_BUILD: Duration = Duration::from_millis(700);
 
@@ -31,6 +33,38 @@ pub struct Context {
     interruptions: Arc<AtomicUsize>,
     qemu: OnceLock<PathBuf>,
     hypervisor: OnceLock<PathBuf>,
+    loader: OnceLock<PathBuf>,
+}
+
+/// What a program of the checkout runs on, if not on this system.
+#[derive(Clone, Copy)]
+enum Platform {
+    BareMachine,
+    Uefi,
+}
+
+impl Platform {
+    fn triple(self) -> &'static str {
+        match self {
+            Platform::BareMachine => "x86_64-unknown-none",
+            Platform::Uefi => UEFI_TARGET,
+        }
+    }
+
+    /// How its programs' names end.
+    fn ending(self) -> &'static str {
+        match self {
+            Platform::BareMachine => "",
+            Platform::Uefi => ".efi",
+        }
+    }
+
+    fn label(self) -> &'static str {
+        match self {
+            Platform::BareMachine => "the bare machine",
+            Platform::Uefi => "UEFI firmware",
+        }
+    }
 }
 
 impl Context {
@@ -51,16 +85,19 @@ impl Context {
             count.fetch_add(1, Ordering::Relaxed);
         })
         .context("the handler for ^C can't be installed")?;
-        let (qemu, hypervisor) = (OnceLock::new(), OnceLock::new());
-        Ok(Context { root, target, interruptions, qemu, hypervisor })
+        Ok(Context::with(root, target, interruptions))
     }
 
     /// A context for unit tests: of this checkout, and without a handler for signals.
     pub fn for_tests() -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let target = root.join("target");
-        let interruptions = Arc::default();
-        Context { root, target, interruptions, qemu: OnceLock::new(), hypervisor: OnceLock::new() }
+        Context::with(root, target, Arc::default())
+    }
+
+    fn with(root: PathBuf, target: PathBuf, interruptions: Arc<AtomicUsize>) -> Self {
+        let (qemu, hypervisor, loader) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Context { root, target, interruptions, qemu, hypervisor, loader }
     }
 
     /// Whether ^C, SIGTERM or SIGHUP came.
@@ -99,15 +136,16 @@ impl Context {
 
     /// The hypervisor's ELF: `EXITLESS_HYPERVISOR`, or built from the checkout.
     pub fn hypervisor(&self) -> Result<&Path> {
-        once(&self.hypervisor, || match env::var_os("EXITLESS_HYPERVISOR") {
-            Some(path) => {
-                let path = PathBuf::from(path);
-                if !path.is_file() {
-                    bail!("EXITLESS_HYPERVISOR is {}, where no file is", path.display());
-                }
-                Ok(path)
-            }
-            None => self.build_bare_metal("hypervisor"),
+        once(&self.hypervisor, || {
+            named("EXITLESS_HYPERVISOR").unwrap_or_else(|| self.build_bare_metal("hypervisor"))
+        })
+    }
+
+    /// The UEFI program that starts it: `EXITLESS_LOADER`, or built from the checkout.
+    pub fn loader(&self) -> Result<&Path> {
+        once(&self.loader, || {
+            named("EXITLESS_LOADER")
+                .unwrap_or_else(|| self.build(Platform::Uefi, "exitless-loader", "release", &[]))
         })
     }
 
@@ -123,8 +161,19 @@ impl Context {
         profile: &str,
         features: &[&str],
     ) -> Result<PathBuf> {
-        let triple = "x86_64-unknown-none";
-        let elf = self.target.join(triple).join(profile).join(package);
+        self.build(Platform::BareMachine, package, profile, features)
+    }
+
+    fn build(
+        &self,
+        platform: Platform,
+        package: &str,
+        profile: &str,
+        features: &[&str],
+    ) -> Result<PathBuf> {
+        let triple = platform.triple();
+        let program = format!("{package}{}", platform.ending());
+        let program = self.target.join(triple).join(profile).join(program);
         let mut messages = tempfile::tempfile().context("no temporary file can be made")?;
         let mut cargo = self.cargo();
         cargo.args(["build", "--quiet", "--profile", profile, "--target", triple, "-p", package]);
@@ -149,8 +198,9 @@ impl Context {
             }
             if !said && start.elapsed() > SILENT_BUILD {
                 let first =
-                    if elf.exists() { "" } else { ", which takes a minute or two at first" };
-                say(format_args!("exitless: building {package} for the bare machine{first} …"));
+                    if program.exists() { "" } else { ", which takes a minute or two at first" };
+                let label = platform.label();
+                say(format_args!("exitless: building {package} for {label}{first} …"));
                 said = true;
             }
             if said {
@@ -167,7 +217,7 @@ impl Context {
         if said {
             say(format_args!("exitless: built in {:.0} s", start.elapsed().as_secs_f64()));
         }
-        Ok(elf)
+        Ok(program)
     }
 
     /// `cargo`, in the checkout, for this build directory.
@@ -199,6 +249,15 @@ impl Elapsed {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }
     }
+}
+
+/// The file that this variable of the environment names, if it is set.
+fn named(variable: &str) -> Option<Result<PathBuf>> {
+    let path = PathBuf::from(env::var_os(variable)?);
+    Some(match path.is_file() {
+        true => Ok(path),
+        false => Err(anyhow!("{variable} is {}, where no file is", path.display())),
+    })
 }
 
 fn once(cell: &OnceLock<PathBuf>, make: impl FnOnce() -> Result<PathBuf>) -> Result<&Path> {

@@ -3,7 +3,6 @@
 use crate::{
     advice,
     arguments::{between, positive},
-    boot_image::BootImage,
     consoles::Consoles,
     context::Context,
     disk::{self, Scratch},
@@ -15,6 +14,7 @@ use crate::{
     room::Room,
     say::say,
     session::{self, Commands, Ended, Framing, Seen, Setup, Typed},
+    source::{Source, Way},
     stream::Piece,
     terminal::Terminal,
     top::{self, Offer},
@@ -101,6 +101,13 @@ pub struct Args {
     /// consoles are shown line by line, and what is typed goes to the first
     #[arg(long, value_name = "VM")]
     console: Option<String>,
+    /// How the machine comes to the hypervisor: as QEMU loads it (pvh), or as a real machine does
+    /// from a disk (uefi), a CD (grub-bios, grub-efi) or a network (pxe)
+    #[arg(long, value_name = "WAY", value_enum, default_value_t, hide_possible_values = true)]
+    boot: Way,
+    /// With firmware that starts nothing but what is signed; by a key for tests here
+    #[arg(long)]
+    secure_boot: bool,
     /// Stop after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     timeout: Option<NonZeroU64>,
@@ -178,17 +185,19 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
     let chosen = args.chosen(plan)?;
     disk::check(&args.disks)?;
     args.forwards.iter().try_for_each(Forward::check_free)?;
-    let image = BootImage::new(plan)?;
+    let image = plan::image::build(plan)?;
     let guests = plan.vms.iter().map(|vm| vm.memory).sum();
     if let Some(room) = Room::now() {
-        room.check(guests, Machine::memory_for(plan, &image.path()))?;
+        room.check(guests, Machine::memory_for(plan, image.len() as u64))?;
     }
+    let source = Source::new(args.boot, &image, args.secure_boot, cx)?;
+    drop(image);
     let scratch: Vec<_> = (args.disks.len()..Machine::nvme_controllers(plan)?)
         .map(|_| Scratch::new())
         .collect::<Result<_>>()?;
     let paths = args.disks.iter().cloned().chain(scratch.iter().map(Scratch::path));
     let disks = paths.map(Disk::File).collect();
-    let mut machine = Machine::exitless(cx.hypervisor()?, &image.path(), plan, disks)?;
+    let mut machine = Machine::booting(source.boot.clone(), source.memory, plan, disks)?;
     machine.connect(&args.nics, &args.forwards)?;
     machine.extra = args.qemu_args.clone();
     let command = machine.command(cx)?;
