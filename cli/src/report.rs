@@ -309,12 +309,7 @@ impl VmReport {
 
     fn end_text(&self) -> String {
         match &self.end {
-            Some(End::PowerOff) => "powered off".into(),
-            Some(End::Reset) => "reset itself, which ends it, as the plan says".into(),
-            Some(End::DebugExit(value)) => {
-                format!("wrote {value:#x} to the debug-exit port, which ends it")
-            }
-            Some(End::Fault(what)) => format!("stopped: {what}"),
+            Some(end) => end.to_string(),
             None => "was still running".into(),
         }
     }

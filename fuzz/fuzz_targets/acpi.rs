@@ -3,7 +3,7 @@
 //! comes out is what its documentation promises.
 #![no_main]
 
-use acpi::{Machine, Physical, find_rsdp, probe};
+use acpi::{Machine, Physical, SerialRegisters, find_rsdp, probe};
 use arbitrary::Arbitrary;
 use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
@@ -126,7 +126,8 @@ fn append(memory: &mut Vec<u8>, table: &[u8]) -> u64 {
 }
 
 fn firmware(revision: u8, tables: &[TableInput]) -> Vec<u8> {
-    const KINDS: [&[u8; 4]; 6] = [b"APIC", b"FACP", b"MCFG", b"DMAR", b"IVRS", b"SSDT"];
+    const KINDS: [&[u8; 4]; 7] =
+        [b"APIC", b"FACP", b"MCFG", b"DMAR", b"IVRS", b"SSDT", b"SPCR"];
     let mut memory = vec![0; 36];
     let mut addresses = Vec::new();
     for input in tables {
@@ -156,6 +157,22 @@ fn check(machine: &Machine) {
     }
     assert!(machine.pm_timer.is_none_or(|timer| timer.port != 0));
     assert!(machine.reset.is_none_or(|reset| reset.port != 0));
+    match &machine.console {
+        Some(Ok(port)) => {
+            match port.registers {
+                SerialRegisters::Ports(port) => assert!((1..=0xFFF8).contains(&port)),
+                SerialRegisters::Memory { address, stride, width } => {
+                    assert!([1, 2, 4].contains(&width) && [1, 2, 4].contains(&stride));
+                    assert!(stride >= width && address != 0 && address % u64::from(width) == 0);
+                    assert!(address.checked_add(8 * u64::from(stride)).is_some());
+                }
+            }
+            assert!(port.function.is_none_or(|f| f.device < 32 && f.function < 8));
+            assert!(port.baud != Some(0) && port.clock != Some(0));
+        }
+        Some(Err(error)) => one_line(error),
+        None => {}
+    }
     let Some(dmar) = &machine.dmar else { return };
     assert!(dmar.interrupt_remapping || !dmar.x2apic_opt_out);
     assert!(dmar.reserved.iter().all(|reserved| reserved.base <= reserved.limit));

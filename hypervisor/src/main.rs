@@ -26,9 +26,11 @@ mod sched;
 mod vm;
 
 use acpi::RootPointer;
-use handover::BootInfo;
+use core::ops::Range;
+use handover::{BootInfo, PixelFormat};
 use proto::Record;
 use refusal::refuse;
+use screen::{Channel, Frame, Framebuffer};
 
 /// First Rust code on the boot CPU, on the boot page tables, with interrupts off. What the loader
 /// says is at `address`; `who` is the kind of loader.
@@ -43,13 +45,15 @@ extern "C" fn boot(address: u64, who: u32) -> ! {
     // SAFETY: only the image's own memory was written until here, and the boot tables map the first
     // 512 GiB one to one, now that they are extended.
     let mut info = unsafe { boot::read(who, address) };
+    let frame = open_screen(&info);
     log::info!("booted by {}, at {:#x}", info.path, memory::image().0);
     memory::init(&mut info);
     cpu::setup_boot_cpu();
     interrupts::legacy::mask_pics();
 
     let machine = probe(&info);
-    memory::protect(&info);
+    memory::protect(&info, frame);
+    host::outputs::choose_port(&machine, &info.memory);
     for ioapic in &machine.ioapics {
         interrupts::legacy::mask_ioapic(ioapic.address);
     }
@@ -82,6 +86,32 @@ extern "C" fn boot(address: u64, who: u32) -> ! {
     }
     pci::sriov::keep_clear_of(&info.memory);
     host::start(&machine, image)
+}
+
+/// Draws on the framebuffer, if there is one; where it is.
+fn open_screen(info: &BootInfo) -> Option<Range<u64>> {
+    let handover::Framebuffer { address, width, height, pitch, format } = info.framebuffer?;
+    let [red, green, blue] = match format {
+        PixelFormat::Rgb => [0, 8, 16],
+        PixelFormat::Bgr => [16, 8, 0],
+    }
+    .map(Channel::byte);
+    let bits = 32;
+    let description = Framebuffer { address, width, height, pitch, bits, red, green, blue };
+    let frame = Frame::new(description)
+        .inspect_err(|error| log::warn!("the framebuffer isn't used, for it {error}"))
+        .ok()?;
+    let range = address..address + frame.bytes();
+    if info.memory.has_memory(&range) || range.end > boot::MAPPED {
+        log::warn!(
+            "the framebuffer at {address:#x} isn't used, for it lies in memory, or beyond 512 GiB"
+        );
+        return None;
+    }
+    // SAFETY: the boot tables map it, and so do the final ones; by the firmware's word it is no
+    // memory.
+    unsafe { console::screen::open(frame) };
+    Some(range)
 }
 
 /// The machine by the firmware's tables.

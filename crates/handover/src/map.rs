@@ -6,6 +6,7 @@
 
 use crate::Error;
 use arrayvec::ArrayVec;
+use core::ops::Range;
 
 /// The most ranges that are kept. Firmware lists up to some hundreds, a tenth of which are left.
 pub const MAX_RANGES: usize = 256;
@@ -139,6 +140,14 @@ impl MemoryMap {
         let low = || self.pages(MemoryKind::Usable).filter_map(below);
         let liked = low().find(|(_, end)| *end > AVOIDED).map(|(start, _)| start.max(AVOIDED));
         liked.or_else(|| low().next().map(|(start, _)| start))
+    }
+
+    /// Whether there is memory among these addresses, as far as the map says; what is reserved may
+    /// be registers.
+    pub fn has_memory(&self, addresses: &Range<u64>) -> bool {
+        let memory = |range: &MemoryRange| range.kind != MemoryKind::Reserved;
+        let touches = |r: &MemoryRange| r.start.max(addresses.start) < r.end.min(addresses.end);
+        self.ranges.iter().any(|range| memory(range) && touches(range))
     }
 
     /// Whether the map lists every byte of `start..end`, and each as one that `allowed` accepts.

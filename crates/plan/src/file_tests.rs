@@ -28,6 +28,7 @@ fn every_key_is_read() {
         [host]
         iommu_faults = "limit"
         without_interrupt_remapping = "trust-every-guest"
+        screen = "web"
 
         [vm.web]
         cpus = [0x2]
@@ -66,8 +67,29 @@ fn every_key_is_read() {
     let host = Host {
         iommu_faults: Protection::Limit,
         without_remapping: WithoutRemapping::TrustEveryGuest,
+        screen: Some(0),
     };
     assert_eq!(plan, Ok(Plan { vms: vec![vm], networks: vec![network], slice_us: 500, host }));
+}
+
+#[test]
+fn the_screen_is_everybody_s_or_one_s() {
+    let screen = |says: &str| {
+        let vms = "[vm.web]\nkernel='k'\n[vm.db]\nkernel='k'\n";
+        parse("f", &format!("[host]\n{says}\n{vms}")).map(|plan| plan.host.screen)
+    };
+    assert_eq!(screen(""), Ok(None));
+    assert_eq!(screen("screen = 'all'"), Ok(None));
+    assert_eq!(screen("screen = 'db'"), Ok(Some(1)));
+    let refused = |says| screen(says).unwrap_err().to_string();
+    assert_eq!(
+        refused("screen = 'wep'"),
+        "f:2: [host] screen: \"wep\" is no VM of this plan; did you mean `web`?"
+    );
+    assert_eq!(
+        refused("screen = 1"),
+        "f:2: [host] screen: this is a number, but it has to be a VM's name in quotes, or \"all\""
+    );
 }
 
 #[test]

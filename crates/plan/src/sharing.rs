@@ -20,6 +20,9 @@ pub struct Host {
     pub iommu_faults: Protection,
     /// What to do on a machine whose IOMMU can't remap interrupts.
     pub without_remapping: WithoutRemapping,
+    /// The VM whose console alone is shown on the machine's screen, by its place in the plan; all
+    /// VMs' without one.
+    pub screen: Option<u32>,
 }
 
 /// What to do where nothing keeps a guest's device from raising any interrupt on any core.
@@ -104,6 +107,17 @@ impl<F> Plan<F> {
                 let problem = Problem::Slice(self.slice_us);
                 Err(Error { place: Place::Plan, key: "slice", problem })
             }
+        }
+    }
+
+    /// Whose console the screen shows.
+    pub(crate) fn check_screen(&self) -> Result<(), Error> {
+        match self.host.screen {
+            Some(vm) if vm as usize >= self.vms.len() => {
+                let problem = Problem::NoSuchVm(vm);
+                Err(Error { place: Place::Host, key: "screen", problem })
+            }
+            _ => Ok(()),
         }
     }
 

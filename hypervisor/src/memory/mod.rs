@@ -16,6 +16,7 @@ pub use tables::{extend_boot_map, map_mmio, with_low_page};
 
 use crate::{boot, refusal::refuse};
 use alloc::vec::Vec;
+use core::ops::Range;
 use handover::{BootInfo, LOW_MEMORY, MemoryMap};
 use spin::Mutex;
 
@@ -44,9 +45,9 @@ pub fn init(info: &mut BootInfo) {
     unsafe { heap::extend(heap, HEAP) };
 }
 
-/// Starts to use the final page tables.
-pub fn protect(info: &BootInfo) {
-    tables::protect(info, &GUARDS.lock());
+/// Starts to use the final page tables, which map the framebuffer, too: it isn't in memory.
+pub fn protect(info: &BootInfo, framebuffer: Option<Range<u64>>) {
+    tables::protect(info, framebuffer, &GUARDS.lock());
 }
 
 /// A stack of `bytes` (whole pages) below the address returned, with an unmapped page below it.

@@ -11,6 +11,7 @@ use super::pool;
 use crate::refusal::refuse;
 use alloc::vec::Vec;
 use core::arch::asm;
+use core::ops::Range;
 use handover::{BootInfo, PAGE};
 use paging::{Access, Error, Flush, Host, Memory, PageSize, Table};
 use spin::Mutex;
@@ -101,10 +102,14 @@ pub fn extend_boot_map() {
     }
 }
 
-/// Makes the final tables and starts to use them; `guards` are the pages below the stacks there are
-/// already.
-pub fn protect(info: &BootInfo, guards: &[u64]) {
+/// Makes the final tables and starts to use them; the framebuffer isn't in memory, `guards` are the
+/// pages below the stacks there are already.
+pub fn protect(info: &BootInfo, framebuffer: Option<Range<u64>>, guards: &[u64]) {
     let result = build(info).and_then(|mut host| {
+        if let Some(frame) = framebuffer {
+            let pages = (frame.start & !(PAGE - 1), frame.end.next_multiple_of(PAGE));
+            host.map(pages, DATA | Access::UNCACHED)?;
+        }
         load(host.table.root());
         guards.iter().try_for_each(|guard| host.unmap(*guard, PAGE))?;
         *TABLE.lock() = Some(host);

@@ -7,6 +7,7 @@ mod dmar;
 mod fadt;
 mod madt;
 mod root;
+mod spcr;
 mod table;
 
 #[cfg(test)]
@@ -37,6 +38,11 @@ pub fn probe(mem: &impl Physical, rsdp: impl Into<RootPointer>) -> Result<Machin
             b"DMAR" if machine.dmar.is_none() => {
                 machine.dmar = Some(dmar::parse(&Table::open(mem, "DMAR", signature, address)?)?);
             }
+            b"SPCR" if !seen.spcr => {
+                seen.spcr = true;
+                let table = Table::open(mem, "SPCR", signature, address);
+                machine.console = table.and_then(|table| spcr::parse(&table)).transpose();
+            }
             b"IVRS" => machine.ivrs_present = true,
             _ => {}
         }
@@ -53,6 +59,7 @@ struct Seen {
     madt: bool,
     fadt: bool,
     mcfg: bool,
+    spcr: bool,
 }
 
 /// The entry of segment 0 (PCI Firmware 3.3, 4.1.2), which is all the hypervisor assigns from.

@@ -1,6 +1,7 @@
 //! The parser against a real firmware's tables, against the same damaged, and against noise.
 
 mod fixed;
+mod spcr;
 
 use crate::*;
 use proptest::prelude::*;
@@ -356,11 +357,13 @@ proptest! {
         dmar in prop::collection::vec(0u8..20, 0..200),
         fadt in prop::collection::vec(any::<u8>(), 0..240),
         mcfg in prop::collection::vec(any::<u8>(), 0..100),
+        spcr in prop::collection::vec(any::<u8>(), 0..60),
     ) {
         let tables = [
             table(b"DMAR", &dmar),
             table(b"FACP", &fadt),
             table(b"MCFG", &mcfg),
+            table(b"SPCR", &spcr),
             table(b"APIC", &apic),
         ];
         for table in &tables {

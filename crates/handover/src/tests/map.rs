@@ -87,6 +87,9 @@ proptest! {
         let expected = (start..end).all(|p| matches!(model[p as usize], Some(Usable | Acpi)));
         let allowed = |kind| matches!(kind, Usable | Acpi);
         prop_assert_eq!(map(&ranges).covers(start * PAGE, end * PAGE, allowed), expected);
+        let other = |p: u64| model[p as usize].is_some_and(|kind| kind != Reserved);
+        let memory = (start..end).any(other);
+        prop_assert_eq!(map(&ranges).has_memory(&(start * PAGE..end * PAGE)), memory);
     }
 
     #[test]
