@@ -1,7 +1,8 @@
 //! What the firmware's tables say of the machine: plain data, each field with its place in the ACPI
-//! specification (6.5) or the VT-d specification (chapter 8).
+//! specification (6.5) or the VT-d specification (chapter 8). The table of AMD's IOMMUs has a file
+//! of its own.
 
-use crate::Error;
+use crate::{Error, Ivrs};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 
@@ -26,8 +27,8 @@ pub struct Machine {
     pub reset: Option<Reset>,
     /// The table of Intel's IOMMUs.
     pub dmar: Option<Dmar>,
-    /// Whether there is a table of AMD's IOMMUs.
-    pub ivrs_present: bool,
+    /// The table of AMD's IOMMUs.
+    pub ivrs: Option<Ivrs>,
 }
 
 /// A processor (ACPI 5.2.12.2, 5.2.12.12).

@@ -5,6 +5,7 @@
 
 mod dmar;
 mod fadt;
+mod ivrs;
 mod madt;
 mod root;
 mod table;
@@ -37,7 +38,9 @@ pub fn probe(mem: &impl Physical, rsdp: u64) -> Result<Machine, Error> {
             b"DMAR" if machine.dmar.is_none() => {
                 machine.dmar = Some(dmar::parse(&Table::open(mem, "DMAR", signature, address)?)?);
             }
-            b"IVRS" => machine.ivrs_present = true,
+            b"IVRS" if machine.ivrs.is_none() => {
+                machine.ivrs = Some(ivrs::parse(&Table::open(mem, "IVRS", signature, address)?)?);
+            }
             _ => {}
         }
         Ok(())
