@@ -109,8 +109,11 @@ impl iommu::Memory for Frames {
 /// `without`. The error is a sentence.
 pub fn enable(machine: &Machine, without: WithoutRemapping) -> Result<(), String> {
     let Some(dmar) = &machine.dmar else {
-        let found =
-            if machine.ivrs.is_some() { "an AMD-Vi unit, which isn't supported yet" } else { "none" };
+        let found = if machine.ivrs.is_some() {
+            "an AMD-Vi unit, which isn't supported yet"
+        } else {
+            "none"
+        };
         return Err(format!(
             "the machine has no usable IOMMU (found {found}): a VT-d unit with interrupt remapping is needed to keep devices and guests apart; on QEMU add -device intel-iommu,intremap=on,eim=on"
         ));
