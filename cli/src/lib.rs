@@ -16,6 +16,8 @@ pub mod load;
 pub mod machine;
 pub mod network;
 pub mod output;
+pub mod qemu;
+pub mod recipe;
 pub mod report;
 pub mod room;
 pub mod run;
