@@ -7,8 +7,10 @@
 use arbitrary::Arbitrary;
 use fuzz::one_line;
 use iommu::audit::{Cursor, Entry};
-use iommu::vtd::{Range, Unit, probe};
-use iommu::{Bdf, Delivery, Domain, DomainId, InterruptRoute, Memory, Registers, Remapping};
+use iommu::vtd::{Unit, probe};
+use iommu::{
+    Bdf, Delivery, Domain, DomainId, InterruptRoute, Memory, Range, Registers, Remapping,
+};
 use libfuzzer_sys::fuzz_target;
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
@@ -134,6 +136,11 @@ impl Memory for Model {
         let mut state = self.0.borrow_mut();
         assert!(pa.is_multiple_of(8) && (BASE..BASE + state.next).contains(&pa), "{pa:#x}");
         state.memory.insert(pa, value);
+    }
+
+    fn write128(&mut self, pa: u64, low: u64, high: u64) {
+        Memory::write64(self, pa, low);
+        Memory::write64(self, pa + 8, high);
     }
 
     fn write_back(&mut self, _: u64, _: u64) {}

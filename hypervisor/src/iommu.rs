@@ -14,10 +14,12 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
+use core::arch::x86_64::cmpxchg16b;
+use core::sync::atomic::Ordering;
 use iommu::audit::{self, Cursor, Entry, Finding};
 use iommu::{
-    Bdf, Delivery, Domain, DomainId, Error, Fault, InterruptRoute, Message, Registers, Remapping,
-    Vendor,
+    Bdf, Delivery, Domain, DomainId, Error, Fault, Firmware, InterruptRoute, Message, Registers,
+    Remapping, Vendor,
 };
 use paging::{Format, PageSize, VtdSecondLevel};
 use plan::WithoutRemapping;
@@ -95,6 +97,20 @@ impl iommu::Memory for Frames {
         unsafe { core::ptr::write_volatile(pa as *mut u64, value) }
     }
 
+    fn write128(&mut self, pa: u64, low: u64, high: u64) {
+        let (at, new) = (pa as *mut u128, u128::from(high) << 64 | u128::from(low));
+        let mut old = 0;
+        loop {
+            // SAFETY: as in `read64`, aligned to 16 as the driver promises; every CPU with SVM has
+            // CMPXCHG16B.
+            let found = unsafe { cmpxchg16b(at, old, new, Ordering::SeqCst, Ordering::SeqCst) };
+            if found == old {
+                return;
+            }
+            old = found;
+        }
+    }
+
     fn write_back(&mut self, pa: u64, bytes: u64) {
         write_back(pa, bytes);
     }
@@ -141,7 +157,8 @@ pub fn enable(machine: &Machine, without: WithoutRemapping) -> Result<(), String
     for unit in &dmar.units {
         let (vendor, base) = (Vendor::Intel, unit.base);
         memory::map_mmio(base, REGISTER_BYTES);
-        let on = Unit::enable(vendor, Mmio(base), Frames, INTERRUPT_ENTRIES, remapping)
+        let firmware = Firmware::default();
+        let on = Unit::enable(vendor, Mmio(base), Frames, INTERRUPT_ENTRIES, remapping, &firmware)
             .map_err(|e| format!("the IOMMU at {base:#x} can't be used: {e}"))?;
         // Devices are assigned from segment 0 only; a unit of another serves none of them.
         let here = unit.segment == 0;
@@ -297,7 +314,14 @@ pub fn clear_irte(device: Bdf, entry: u16) -> Result<(), Error> {
 
 /// Has every unit send an interrupt when it blocks something.
 pub fn send_faults(destination: u32, delivery: Delivery) {
-    units().iter().for_each(|served| served.unit.lock().send_faults(destination, delivery));
+    for served in units() {
+        let base = served.base;
+        match served.unit.lock().send_faults(destination, delivery) {
+            Ok(None) => {}
+            Ok(Some(_)) => log::warn!("the IOMMU at {base:#x} tells of faults by its own MSI only"),
+            Err(why) => log::warn!("the IOMMU at {base:#x} doesn't tell of faults: {why}"),
+        }
+    }
 }
 
 /// Holds that interrupt back, or not.

@@ -31,9 +31,9 @@ pub enum Error {
         polls: u32,
     },
     /// The unit refused an invalidation, so its caches can't be trusted any more.
-    #[error("the IOMMU failed an invalidation: its fault status register reads {status:#x}")]
+    #[error("the IOMMU failed an invalidation: its status register reads {status:#x}")]
     InvalidationFailed {
-        /// What was read.
+        /// What was read: VT-d's fault status, AMD-Vi's status.
         status: u32,
     },
     /// Frames ran out.
@@ -51,12 +51,14 @@ pub enum Error {
         most: u16,
     },
     /// Page tables that the unit can't walk.
-    #[error("the IOMMU can't walk {levels} levels of page tables: its CAP.SAGAW is {sagaw:#x}")]
+    #[error(
+        "the IOMMU can't walk {levels} levels of page tables, but as many as {known:#x} has bits for (bit 3: 3 levels)"
+    )]
     Levels {
         /// Levels asked for.
         levels: u8,
-        /// What it can do: bit 1 for 3 levels, bit 2 for 4, bit 3 for 5.
-        sagaw: u8,
+        /// What it can do: bit n for n levels.
+        known: u8,
     },
     /// A page-table root that isn't the address of a frame.
     #[error("{root:#x} can't be the root of IOMMU page tables: a 4 KiB frame below 2^52 is needed")]

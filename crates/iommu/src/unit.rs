@@ -8,8 +8,8 @@
 
 use crate::audit::Outline;
 use crate::{
-    Bdf, Delivery, Domain, Error, Fault, InterruptRoute, Memory, Message, PageSizes, Registers,
-    Remapping, vtd,
+    Bdf, Delivery, Domain, Error, Fault, Firmware, InterruptRoute, Memory, Message, PageSizes,
+    Registers, Remapping, vtd,
 };
 
 /// What kind of unit is at hand.
@@ -29,14 +29,15 @@ impl<R: Registers, M: Memory> Unit<R, M> {
     /// Switches the unit on with no device attached and no interrupt routed, whatever the firmware
     /// left. From then on all DMA of its devices is blocked, and with [`Remapping::On`] all their
     /// interrupts, so interrupts that are still wanted must be off at their devices now.
-    /// `interrupt_entries`: how many there are for all its devices,
-    /// a power of two from 256 to 65536.
+    /// `interrupt_entries`: how many there are for all its devices, a power of two from 256 to
+    /// 65536.
     pub fn enable(
         vendor: Vendor,
         regs: R,
         mem: M,
         interrupt_entries: u32,
         remapping: Remapping,
+        _firmware: &Firmware,
     ) -> Result<Self, Error> {
         match vendor {
             Vendor::Intel => {
@@ -157,9 +158,19 @@ impl<R: Registers, M: Memory> Unit<R, M> {
 
     /// Has the unit send an interrupt when it records a fault and had none. It isn't remapped:
     /// `destination` is an x2APIC id.
-    pub fn send_faults(&mut self, destination: u32, delivery: Delivery) {
+    ///
+    /// Gives the message that the caller must write into the MSI capability of the unit's own PCI
+    /// function, which it must enable, if the unit sends by that. None: it needs nothing more.
+    pub fn send_faults(
+        &mut self,
+        destination: u32,
+        delivery: Delivery,
+    ) -> Result<Option<Message>, Error> {
         match self {
-            Unit::Vtd(unit) => unit.send_faults(destination, delivery),
+            Unit::Vtd(unit) => {
+                unit.send_faults(destination, delivery);
+                Ok(None)
+            }
         }
     }
 

@@ -5,6 +5,7 @@ use super::interrupt::{self, Entries};
 use super::registers::{CFI, EIME, GSTS, IRE, IRTA, RTADDR, TE};
 use super::unit::Unit;
 use crate::audit::{Cursor, Entry, Finding};
+use crate::entries;
 use crate::{Bdf, Domain, InterruptRoute, Memory, Registers, Remapping};
 use alloc::boxed::Box;
 
@@ -64,7 +65,7 @@ impl Outline {
                 result = match interrupt::decode(low, high) {
                     _ if !Entries::is_present(low) => Ok(()),
                     None => Err(Finding::Malformed { entry, low, high }),
-                    Some(route) if interrupt::check(route).is_ok() && allowed(route) => Ok(()),
+                    Some(route) if entries::check(route).is_ok() && allowed(route) => Ok(()),
                     Some(route) => Err(Finding::Route { entry, route }),
                 };
             }

@@ -15,9 +15,7 @@ impl<M: Memory> Tables<M> {
 
     pub fn allocate(&mut self, frames: u64) -> Result<u64, Error> {
         let pa = self.mem.allocate(frames).ok_or(Error::OutOfMemory { frames })?;
-        if !self.coherent {
-            self.mem.write_back(pa, frames * 0x1000);
-        }
+        self.write_back(pa, frames * 0x1000);
         Ok(pa)
     }
 
@@ -27,8 +25,12 @@ impl<M: Memory> Tables<M> {
 
     pub fn write(&mut self, pa: u64, value: u64) {
         self.mem.write64(pa, value);
+        self.write_back(pa, 8);
+    }
+
+    fn write_back(&mut self, pa: u64, bytes: u64) {
         if !self.coherent {
-            self.mem.write_back(pa, 8);
+            self.mem.write_back(pa, bytes);
         }
     }
 }
