@@ -200,6 +200,8 @@ fn check_ivrs(ivrs: &Ivrs) {
             assert!(!entry.ids.is_empty());
             assert!(covered.contains(*entry.ids.end()) || unit.include_all());
             assert!(entry.alias.is_none_or(|alias| covered.contains(alias)));
+            let seen = covered.requester(*entry.ids.start());
+            assert!(covered.contains(seen) || unit.include_all());
         }
         assert!(unit.special.iter().all(|device| covered.contains(device.id)));
         one_line(&covered);

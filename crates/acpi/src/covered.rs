@@ -71,14 +71,12 @@ impl Covered {
         self.named.iter().any(|n| n.ids.contains(&function) || n.alias == Some(function))
     }
 
-    /// The requester id that this function's requests carry, if others' may carry it, too: by it
-    /// no unit can tell them apart.
-    pub fn shared_id(&self, function: u16) -> Option<u16> {
+    /// The requester id that this function's requests carry: its own, or that of whoever speaks for
+    /// it. That one's isn't looked up in turn: it is what the unit sees.
+    pub fn requester(&self, function: u16) -> u16 {
         // Of entries that contradict each other the last counts.
-        let own = self.named.iter().rev().find(|n| n.ids.contains(&function));
-        let id = own.and_then(|n| n.alias).unwrap_or(function);
-        let others = |n: &Named| n.alias == Some(id) && n.ids != (function..=function);
-        (id != function || self.named.iter().any(others)).then_some(id)
+        let named = self.named.iter().rev().find(|n| n.ids.contains(&function));
+        named.and_then(|n| n.alias).unwrap_or(function)
     }
 }
 
@@ -128,7 +126,7 @@ impl fmt::Display for Covered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MemoryAccess, Passing, PathStep, SpecialDevice, SpecialKind};
+    use crate::{HardwareSettings, MemoryAccess, Passing, PathStep, SpecialDevice, SpecialKind};
 
     fn scope(kind: ScopeKind, bus: u8, path: &[(u8, u8)]) -> Scope {
         let path = path.iter().map(|&(device, function)| PathStep { device, function }).collect();
@@ -194,7 +192,7 @@ mod tests {
             SpecialDevice { kind: SpecialKind::IoApic(4), id: 0x00A0, passing: Passing::default() };
         HardwareDefinition {
             function: 2,
-            capability: 0x40,
+            settings: HardwareSettings::default(),
             base: 0xFD20_0000,
             segment: 0,
             devices: devices.to_vec(),
@@ -228,26 +226,19 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_shared_by_all_whose_requests_may_carry_it() {
-        let shared =
-            |devices: &[DeviceEntry], id| Covered::of_hardware(&unit(devices)).shared_id(id);
+    fn requests_carry_the_id_of_who_speaks_for_a_function() {
+        let as_seen =
+            |devices: &[DeviceEntry], id| Covered::of_hardware(&unit(devices)).requester(id);
         let bus = [entry(0..=0x03FF, None), entry(0x0300..=0x030F, Some(0x00A4))];
-        assert_eq!(shared(&bus, 0x0300), Some(0x00A4));
-        assert_eq!(shared(&bus, 0x030F), Some(0x00A4));
-        assert_eq!(shared(&bus, 0x00A4), Some(0x00A4), "the bridge's own");
-        for alone in [0x0310, 0x02FF, 0x00A5, 0x7000] {
-            assert_eq!(shared(&bus, alone), None);
+        assert_eq!([0x0300, 0x030F].map(|id| as_seen(&bus, id)), [0x00A4; 2]);
+        for own in [0x0310, 0x02FF, 0x00A4, 0x00A5, 0x7000] {
+            assert_eq!(as_seen(&bus, own), own);
         }
-        // Under an id that isn't its own a function may meet anybody.
-        assert_eq!(shared(&[entry(5..=5, Some(6))], 5), Some(6));
-        assert_eq!(shared(&[entry(5..=5, Some(5))], 5), None);
-        // An alias of an alias isn't followed: requests carry what the bus sees.
         let chain = [entry(5..=5, Some(6)), entry(6..=6, Some(5))];
-        assert_eq!((shared(&chain, 5), shared(&chain, 6)), (Some(6), Some(5)));
-        // The last word on a function counts.
+        assert_eq!((as_seen(&chain, 5), as_seen(&chain, 6)), (6, 5));
         let words = [entry(5..=5, Some(6)), entry(5..=5, None)];
-        assert_eq!(shared(&words, 5), None);
-        assert_eq!(shared(&words, 6), Some(6), "all the same");
+        assert_eq!(as_seen(&words, 5), 5);
+        assert!(Covered::of_hardware(&unit(&words)).contains(6), "all the same");
     }
 
     #[test]

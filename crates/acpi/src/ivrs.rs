@@ -26,8 +26,8 @@ pub struct Ivrs {
 pub struct HardwareDefinition {
     /// Requester id of the PCI function that the unit is, too.
     pub function: u16,
-    /// Where the unit's capability block is in that function's configuration space.
-    pub capability: u16,
+    /// How the unit's control register is to be set.
+    pub settings: HardwareSettings,
     /// Physical address of its registers, a multiple of 16 KiB.
     pub base: u64,
     /// PCI segment it serves.
@@ -36,6 +36,19 @@ pub struct HardwareDefinition {
     pub devices: Vec<DeviceEntry>,
     /// What else of the machine sends requests through it.
     pub special: Vec<SpecialDevice>,
+}
+
+/// What the firmware asks of a unit's control register, bit by bit (IVHD flags, 5.2.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HardwareSettings {
+    /// HtTunEn: what comes through HyperTransport tunnels is translated.
+    pub ht_tunnel: bool,
+    /// PassPW: posted writes may pass others.
+    pub pass_posted_writes: bool,
+    /// ResPassPW: responses may pass posted writes.
+    pub responses_pass_posted_writes: bool,
+    /// Isoc: its own reads of tables are isochronous.
+    pub isochronous: bool,
 }
 
 impl HardwareDefinition {

@@ -19,8 +19,8 @@ mod parse;
 pub use covered::Covered;
 pub use error::Error;
 pub use ivrs::{
-    DeviceEntry, HardwareDefinition, Ivrs, MemoryAccess, MemoryDefinition, Passing, SpecialDevice,
-    SpecialKind,
+    DeviceEntry, HardwareDefinition, HardwareSettings, Ivrs, MemoryAccess, MemoryDefinition,
+    Passing, SpecialDevice, SpecialKind,
 };
 pub use machine::{
     Cpu, Dmar, Ecam, IoApic, MAX_CPUS, MAX_IOAPICS, Machine, PathStep, PmTimer, RemappingUnit,

@@ -6,8 +6,8 @@
 use super::table::Table;
 use crate::ivrs::ALL_IDS;
 use crate::{
-    DeviceEntry, Error, HardwareDefinition, Ivrs, MemoryAccess, MemoryDefinition, Passing,
-    Physical, SpecialDevice, SpecialKind,
+    DeviceEntry, Error, HardwareDefinition, HardwareSettings, Ivrs, MemoryAccess, MemoryDefinition,
+    Passing, Physical, SpecialDevice, SpecialKind,
 };
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -115,7 +115,7 @@ fn hardware<M: Physical>(block: &Table<'_, M>, first: u32) -> Result<HardwareDef
     block.part(0, first, first)?;
     let mut unit = HardwareDefinition {
         function: block.u16(4)?,
-        capability: block.u16(6)?,
+        settings: settings(block.u8(1)?),
         base,
         segment: block.u16(16)?,
         devices: Vec::new(),
@@ -142,6 +142,16 @@ fn hardware<M: Physical>(block: &Table<'_, M>, first: u32) -> Result<HardwareDef
         return Err(inconsistent(block.offset(), EVERY_END));
     }
     Ok(unit)
+}
+
+/// The flags of an IVHD that are for the control register.
+fn settings(flags: u8) -> HardwareSettings {
+    HardwareSettings {
+        ht_tunnel: flags & 1 != 0,
+        pass_posted_writes: flags & 2 != 0,
+        responses_pass_posted_writes: flags & 4 != 0,
+        isochronous: flags & 8 != 0,
+    }
 }
 
 /// What a device entry says.

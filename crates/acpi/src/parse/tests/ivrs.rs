@@ -72,7 +72,7 @@ fn a_table_in_order_is_read() {
     ])
     .unwrap();
     let [one, two] = &found.hardware[..] else { panic!("{found:?}") };
-    assert_eq!((one.function, one.capability, one.base, one.segment), (2, 0x40, BASE, 0));
+    assert_eq!((one.function, one.base, one.segment), (2, BASE, 0));
     let entry = |ids, alias, passing| DeviceEntry { ids, alias, passing: Passing(passing) };
     let devices = [
         entry(0x0003..=0x3FFE, None, 0),
@@ -154,6 +154,23 @@ fn of_several_blocks_of_a_unit_the_newest_known_type_counts() {
     assert_eq!((at, text), (48 + 44, "one block of a type for each unit"));
     let twins = [unit(0x10, 2, BASE, &[]), unit(0x10, 3, BASE, &[])];
     assert_eq!(needed(read(&twins)).1, "a register base of its own for each unit");
+}
+
+#[test]
+fn flags_for_the_control_register_are_told_apart() {
+    let with = |flags: u8| {
+        let mut block = unit(0x11, 2, BASE, &[]);
+        block[1] = flags;
+        let found = read(&[block]).unwrap().hardware[0].settings;
+        let HardwareSettings { ht_tunnel, pass_posted_writes, .. } = found;
+        let HardwareSettings { responses_pass_posted_writes, isochronous, .. } = found;
+        [ht_tunnel, pass_posted_writes, responses_pass_posted_writes, isochronous]
+    };
+    for bit in 0..8 {
+        let expected = [0, 1, 2, 3].map(|n| n == bit);
+        assert_eq!(with(1 << bit), expected);
+        assert_eq!(with(!(1 << bit)), expected.map(|set| !set));
+    }
 }
 
 #[test]
@@ -293,9 +310,9 @@ proptest! {
         });
         for id in probes.into_iter().chain(ends) {
             prop_assert_eq!(covered.contains(id), named(id));
-            if let Some(shared) = covered.shared_id(id) {
-                prop_assert!(unit.devices.iter().any(|e| e.alias == Some(shared)));
-            }
+            let seen = covered.requester(id);
+            let alias = |e: &DeviceEntry| e.alias == Some(seen) && e.ids.contains(&id);
+            prop_assert!(seen == id || unit.devices.iter().any(alias));
         }
         for entry in &unit.devices {
             prop_assert!(!entry.ids.is_empty());
