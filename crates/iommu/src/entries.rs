@@ -19,9 +19,9 @@ pub fn check(route: InterruptRoute) -> Result<(), Error> {
 
 /// The message that raises an interrupt where nothing remaps it (SDM 3A 11.11): to one processor,
 /// by its APIC id. None if that has more than 8 bits, or is the one that means all.
-pub fn compatibility_message(route: InterruptRoute) -> Option<Message> {
-    let destination = u8::try_from(route.destination).ok().filter(|id| *id != u8::MAX)?;
-    let data = match route.delivery {
+pub fn compatibility_message(destination: u32, delivery: Delivery) -> Option<Message> {
+    let destination = u8::try_from(destination).ok().filter(|id| *id != u8::MAX)?;
+    let data = match delivery {
         Delivery::Fixed(vector) => u32::from(vector),
         Delivery::Nmi => 4 << 8,
     };

@@ -7,10 +7,10 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Error {
     /// Nothing answers at the registers' place.
-    #[error("no IOMMU answers: its version register reads {version:#x}")]
+    #[error("no IOMMU answers: its first register reads {read:#x}")]
     Absent {
         /// What was read.
-        version: u32,
+        read: u32,
     },
     /// The unit lacks something.
     #[error("the IOMMU lacks {feature} ({register} reads {value:#x}), which is needed")]
@@ -72,6 +72,16 @@ pub enum Error {
         /// The device.
         device: Bdf,
     },
+    /// Another device's requests carry an id that this one's do, too.
+    #[error(
+        "device {device} can't be told from another by the IOMMU (requester {requester}), which is attached to another domain"
+    )]
+    Shared {
+        /// The device.
+        device: Bdf,
+        /// The id.
+        requester: Bdf,
+    },
     /// The device has no domain.
     #[error("device {device} isn't attached to any domain")]
     NotAttached {
@@ -109,5 +119,16 @@ pub enum Error {
     Vector {
         /// The vector.
         vector: u8,
+    },
+    /// An NMI where entries can't say one.
+    #[error("no interrupt entry of this IOMMU can raise an NMI: a vector is needed")]
+    NmiEntry,
+    /// A processor that the unit's own interrupt can't reach.
+    #[error(
+        "the IOMMU can't tell of faults by an interrupt to APIC {destination:#x}: an id up to 254 is needed"
+    )]
+    FaultInterrupt {
+        /// Its x2APIC id.
+        destination: u32,
     },
 }

@@ -1,7 +1,7 @@
 //! IOMMUs: which memory a device may reach, and which interrupts it may raise.
 //!
 //! What every vendor's unit has in common stands here, [`Unit`] before all; a driver per vendor
-//! below ([`vtd`]). All of them deny by default: a device reaches only the memory of the domain it
+//! below ([`vtd`], [`amdvi`]). All of them deny by default: a device reaches only the memory of the domain it
 //! is attached to, and raises only the interrupts for which it has an entry, if the unit remaps
 //! interrupts. When a call that takes something away returns `Ok`, the hardware has confirmed that
 //! no cache of it is left; when it returns an error, memory that a device had must not be given to
@@ -11,6 +11,7 @@
 
 extern crate alloc;
 
+pub mod amdvi;
 pub mod audit;
 mod entries;
 mod error;

@@ -55,7 +55,7 @@ impl Outline {
         mut judge: impl FnMut(Entry) -> Option<J>,
     ) -> Result<bool, Finding> {
         for _ in 0..entries {
-            let index = cursor.index(self.entries);
+            let index = cursor.number(self.entries) as u16;
             let at = (self.interrupts & !0xFFF) + u64::from(index) * 16;
             let mut result = Ok(());
             if Entries::is_present(mem.read64(at)) {
@@ -88,7 +88,7 @@ impl Outline {
     ) -> Result<bool, Finding> {
         const DEVICES: u32 = 1 << 16;
         for _ in 0..entries {
-            let device = Bdf::from_requester_id(cursor.index(DEVICES));
+            let device = Bdf::from_requester_id(cursor.number(DEVICES) as u16);
             let (bus, id) = (device.bus(), u32::from(device.requester_id()));
             let entry = mem.read64(root_entry(self.root, bus));
             let known = self.buses.get(usize::from(bus)).copied().unwrap_or(0);

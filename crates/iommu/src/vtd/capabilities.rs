@@ -58,7 +58,7 @@ impl Capabilities {
 pub fn probe(registers: &mut impl Registers, remapping: Remapping) -> Result<Capabilities, Error> {
     let version = registers.read32(VER);
     if version == 0 || version == u32::MAX {
-        return Err(Error::Absent { version });
+        return Err(Error::Absent { read: version });
     }
     let cap = registers.read64(CAP);
     let ecap = registers.read64(ECAP);

@@ -227,7 +227,9 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         let route = self.irte(index)?;
         Ok(match self.capabilities.remapping {
             Remapping::On => route.map(|_| interrupt::message(index)),
-            Remapping::Off => route.and_then(entries::compatibility_message),
+            Remapping::Off => {
+                route.and_then(|r| entries::compatibility_message(r.destination, r.delivery))
+            }
         })
     }
 

@@ -70,7 +70,7 @@ fn refuses_units_that_lack_something() {
     for version in [0, u32::MAX] {
         let mut model = Model::new(CAP, ECAP);
         model.with(|state| state.ver = version);
-        assert_eq!(probe(&mut model, Remapping::On), Err(Error::Absent { version }));
+        assert_eq!(probe(&mut model, Remapping::On), Err(Error::Absent { read: version }));
     }
 }
 
