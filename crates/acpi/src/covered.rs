@@ -60,6 +60,11 @@ impl Covered {
         Covered { named: entries.map(entry).chain(special).collect() }
     }
 
+    /// This one alone.
+    pub fn of_function(id: u16) -> Self {
+        Covered { named: [Named::own(id..=id)].into() }
+    }
+
     /// Those that firmware has use this memory.
     pub fn of_memory(memory: &MemoryDefinition) -> Self {
         Covered { named: [Named::own(memory.devices.clone())].into() }
@@ -248,5 +253,7 @@ mod tests {
         let covered = Covered::of_memory(&memory);
         let all: Vec<_> = (0..=u16::MAX).filter(|id| covered.contains(*id)).collect();
         assert_eq!(all, [3, 4, 5]);
+        let one = Covered::of_function(4);
+        assert_eq!((0..=9).filter(|id| one.contains(*id)).collect::<Vec<_>>(), [4]);
     }
 }
