@@ -60,8 +60,10 @@ pub struct Machine {
     pub memory: u64,
     /// QEMU's CPU model with its flags.
     pub cpu: String,
-    /// Its IOMMU, which remaps interrupts.
+    /// Its IOMMU.
     pub iommu: Option<Iommu>,
+    /// Whether that remaps interrupts.
+    pub remaps: bool,
     /// One NVMe controller for each.
     pub disks: Vec<Disk>,
     /// QEMU's educational devices.
@@ -165,6 +167,7 @@ impl Machine {
             memory,
             cpu: "max".into(),
             iommu: Some(Iommu::default()),
+            remaps: true,
             disks: Vec::new(),
             edus: 0,
             nics: Vec::new(),
@@ -275,7 +278,7 @@ impl Machine {
         }
         // Before the devices that it serves.
         if let Some(iommu) = self.iommu {
-            add("-device", iommu.device().into());
+            add("-device", iommu.device(self.remaps).into());
         }
         add("-device", format!("isa-debug-exit,iobase={:#x},iosize=4", proto::exit::PORT).into());
         for (i, disk) in self.disks.iter().enumerate() {

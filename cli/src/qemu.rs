@@ -39,11 +39,14 @@ pub enum Iommu {
 }
 
 impl Iommu {
-    /// What QEMU's `-device` takes for one that remaps interrupts.
-    pub fn device(self) -> String {
-        match self {
-            Iommu::VtD => "intel-iommu,intremap=on,eim=on".to_owned(),
-            Iommu::AmdVi => {
+    /// What QEMU's `-device` takes for one that remaps interrupts, or doesn't as hosts need it.
+    pub fn device(self, remaps: bool) -> String {
+        match (self, remaps) {
+            (Iommu::VtD, true) => "intel-iommu,intremap=on,eim=on".to_owned(),
+            (Iommu::VtD, false) => "intel-iommu,intremap=off".to_owned(),
+            // Not to x2APIC ids.
+            (Iommu::AmdVi, false) => "amd-iommu,intremap=on,dma-remap=on".to_owned(),
+            (Iommu::AmdVi, true) => {
                 AMD_VI.iter().fold("amd-iommu".to_owned(), |all, p| all + "," + p + "=on")
             }
         }
@@ -177,8 +180,10 @@ mod tests {
 
     #[test]
     fn an_iommu_is_told_to_remap() {
-        assert_eq!(Iommu::default().device(), "intel-iommu,intremap=on,eim=on");
-        assert_eq!(Iommu::AmdVi.device(), "amd-iommu,intremap=on,xtsup=on,dma-remap=on");
+        assert_eq!(Iommu::default().device(true), "intel-iommu,intremap=on,eim=on");
+        assert_eq!(Iommu::AmdVi.device(true), "amd-iommu,intremap=on,xtsup=on,dma-remap=on");
+        assert!(!Iommu::AmdVi.device(false).contains("xtsup"));
+        assert!(Iommu::VtD.device(false).ends_with("intremap=off"));
     }
 
     #[test]

@@ -242,10 +242,7 @@ fn machine(case: &Case, plan: Plan<File>, directory: &Path, cx: &Context) -> Res
     }
     let mut machine = Machine::exitless(cx.hypervisor()?, &path, &plan, disks)?;
     machine.iommu = Some(case.iommu);
-    if !case.remaps() {
-        machine.iommu = None;
-        machine.extra = ["-device", "intel-iommu,intremap=off"].map(Into::into).into();
-    }
+    machine.remaps = case.remaps();
     match case.machine {
         Special::Planted => {
             machine.boot = Boot::Exitless { hypervisor: planted(cx)?.to_owned(), image: path };
