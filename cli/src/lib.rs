@@ -21,6 +21,8 @@ pub mod needs;
 pub mod network;
 pub mod options;
 pub mod output;
+pub mod qemu;
+pub mod recipe;
 pub mod report;
 pub mod room;
 pub mod run;

@@ -1,18 +1,20 @@
 //! The emulated machine as a QEMU command line: q35, an AMD CPU model with SVM and
-//! x2APIC, VT-d with interrupt remapping, and the devices to assign.
+//! x2APIC, an IOMMU with interrupt remapping, and the devices to assign.
 //!
 //! The same machine boots either the hypervisor with a boot image, by QEMU or by firmware, or a
 //! guest's kernel directly: *bare*, what a VM is compared with.
 //!
 //! Guarantees: devices have fixed addresses (NVMe `i` at 00:(4+i).0, network controller `i`
-//! at 00:(8+2i).0, edu `i` at 00:(10h+i).0), so that a plan can name them; the machine's
-//! serial port is the process's standard input and output; the process dies with its parent.
+//! at 00:(8+2i).0, edu `i` at 00:(10h+i).0), so that a plan can name them; AMD's IOMMU is at
+//! 00:01.0, as a device, and the I/O APIC at 00:14.0, as far as it tells; the machine's serial port
+//! is the process's standard input and output; the process dies with its parent.
 
 use crate::{
     context::Context,
     firmware::Firmware,
     network::{Forward, Nic, NicModel},
     options::file_option,
+    qemu::Iommu,
 };
 use anyhow::{Result, bail};
 use plan::{Class, DeviceName, Plan};
@@ -47,7 +49,8 @@ const NVME: Places = Places { first: 0x04, step: 1, count: 4 };
 /// The virtual functions of the controller in slot `s` are in slots `s + 10h` and `s + 11h`,
 /// which must be free: up to 1Dh.
 const NIC: Places = Places { first: 0x08, step: 2, count: 3 };
-const EDU: Places = Places { first: 0x10, step: 1, count: 8 };
+/// Slot 14h is the I/O APIC's where the IOMMU is AMD's.
+const EDU: Places = Places { first: 0x10, step: 1, count: 4 };
 
 /// The emulated machine.
 #[derive(Clone, Debug)]
@@ -60,8 +63,10 @@ pub struct Machine {
     pub memory: u64,
     /// QEMU's CPU model with its flags.
     pub cpu: String,
-    /// Whether it has VT-d with interrupt remapping.
-    pub iommu: bool,
+    /// Its IOMMU.
+    pub iommu: Option<Iommu>,
+    /// Whether that remaps interrupts.
+    pub remaps: bool,
     /// One NVMe controller for each.
     pub disks: Vec<Disk>,
     /// QEMU's educational devices.
@@ -175,7 +180,8 @@ impl Machine {
             cpus: 1,
             memory,
             cpu: "max".into(),
-            iommu: true,
+            iommu: Some(Iommu::default()),
+            remaps: true,
             disks: Vec::new(),
             edus: 0,
             nics: Vec::new(),
@@ -257,7 +263,8 @@ impl Machine {
         }
         // Should this process be killed outright, QEMU must not run on.
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "--"]).arg(cx.qemu()?).args(self.arguments());
+        command.args(["--pdeathsig", "KILL", "--"]).arg(cx.qemu(self.iommu)?.program());
+        command.args(self.arguments());
         Ok(command)
     }
 
@@ -286,8 +293,9 @@ impl Machine {
                 add("-append", cmdline.into());
             }
         }
-        if self.iommu {
-            add("-device", "intel-iommu,intremap=on,eim=on".into());
+        // Before the devices that it serves.
+        if let Some(iommu) = self.iommu {
+            add("-device", iommu.device(self.remaps).into());
         }
         add("-device", format!("isa-debug-exit,iobase={:#x},iosize=4", proto::exit::PORT).into());
         for (i, disk) in self.disks.iter().enumerate() {

@@ -10,6 +10,7 @@ use crate::{
     machine::{Disk, Machine},
     network::{Forward, NicModel},
     output::Output,
+    qemu::Iommu,
     report::Report,
     room::Room,
     say::say,
@@ -41,8 +42,8 @@ Examples:
   exitless run --kernel vmlinuz --initrd initrd.img --append console=ttyS0 \\
       --device nic0 --nic e1000e --forward tcp:8080:80
 
-The machine is emulated (QEMU): a core for the host, one for each VM, VT-d, and the
-devices the plan names. nvme0 is at 00:04.0, nic0 at 00:08.0, edu0 at 00:10.0.
+The machine is emulated (QEMU): a core for the host, one for each VM, an IOMMU,
+and the devices the plan names. nvme0 is at 00:04.0, nic0 at 00:08.0, edu0 at 00:10.0.
 Behind each network controller is a network of its own, which gives addresses by DHCP
 and leads to where this machine can go; --forward leads in, from this machine alone.
 The console is yours; leave it with Ctrl-] or Ctrl-A x. Of several VMs all consoles are
@@ -117,6 +118,9 @@ pub struct Args {
     /// Show neither the hypervisor's log nor the summary
     #[arg(long, short)]
     quiet: bool,
+    /// The machine's IOMMU
+    #[arg(long, value_enum, default_value_t)]
+    iommu: Iommu,
     /// One more argument for QEMU; may be repeated
     #[arg(long = "qemu-arg", value_name = "ARG", allow_hyphen_values = true)]
     qemu_args: Vec<OsString>,
@@ -199,6 +203,7 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
     let disks = paths.map(Disk::File).collect();
     let mut machine = Machine::booting(source.boot.clone(), source.memory, plan, disks)?;
     machine.connect(&args.nics, &args.forwards)?;
+    machine.iommu = Some(args.iommu);
     machine.extra = args.qemu_args.clone();
     let command = machine.command(cx)?;
 

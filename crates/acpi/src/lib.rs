@@ -12,11 +12,16 @@ extern crate alloc;
 mod covered;
 mod error;
 pub mod guest;
+mod ivrs;
 mod machine;
 mod parse;
 
 pub use covered::Covered;
 pub use error::Error;
+pub use ivrs::{
+    DeviceEntry, HardwareDefinition, HardwareSettings, Ivrs, MemoryAccess, MemoryDefinition,
+    Passing, SpecialDevice, SpecialKind,
+};
 pub use machine::{
     Cpu, Dmar, Ecam, IoApic, MAX_CPUS, MAX_IOAPICS, Machine, PathStep, PmTimer, RemappingUnit,
     ReservedMemory, Reset, Scope, ScopeKind, SerialFunction, SerialPort, SerialRegisters,

@@ -1,7 +1,8 @@
 //! What the firmware's tables say of the machine: plain data, each field with its place in the ACPI
-//! specification (6.5), the VT-d specification (chapter 8) or the SPCR's.
+//! specification (6.5), the VT-d specification (chapter 8) or the SPCR's. The table of AMD's IOMMUs
+//! has a file of its own.
 
-use crate::Error;
+use crate::{Error, Ivrs};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 
@@ -29,8 +30,8 @@ pub struct Machine {
     /// The SPCR's serial port, if it names one that can be used, or what is wrong with the table:
     /// nothing depends on it but a console.
     pub console: Option<Result<SerialPort, Error>>,
-    /// Whether there is a table of AMD's IOMMUs.
-    pub ivrs_present: bool,
+    /// The table of AMD's IOMMUs.
+    pub ivrs: Option<Ivrs>,
 }
 
 /// A processor (ACPI 5.2.12.2, 5.2.12.12).

@@ -6,6 +6,7 @@ use anyhow::Result;
 use exitless::{
     context::Context,
     output::{Folder, Output},
+    qemu::Iommu,
 };
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -66,8 +67,8 @@ impl Claimed {
 }
 
 /// The guests, and a plugin that is known to count right on this emulator.
-pub fn prepare(cx: &Context, workloads: &[Workload]) -> Result<Kit> {
-    let kit = Kit::make(cx, workloads.iter().copied())?;
+pub fn prepare(cx: &Context, iommu: Iommu, workloads: &[Workload]) -> Result<Kit> {
+    let kit = Kit::make(cx, iommu, workloads.iter().copied())?;
     let step = Step::begin("counting plugin against a program of known length".into());
     let checked = plugin_check::run(cx, &kit);
     step.end(if checked.is_ok() { "exact" } else { "failed" });

@@ -2,7 +2,7 @@
 
 use super::kernel::Variant;
 use crate::{bench::Edge, cmdline::LINUX};
-use exitless::{network::NicModel, report::Report, session::Ended};
+use exitless::{network::NicModel, qemu::Iommu, report::Report, session::Ended};
 use ledger::Reason;
 use plan::{Choice, DeviceName, Host, Network, Policy, WithoutRemapping};
 use std::ops::RangeInclusive;
@@ -36,6 +36,8 @@ pub struct Case {
     pub finding: Option<&'static str>,
     /// When a byte is typed on the last VM's console.
     pub typed: Option<Cue>,
+    /// The machine's IOMMU, where it has one.
+    pub iommu: Iommu,
     /// What is special about the machine.
     pub machine: Special,
     /// Microseconds that a vCPU has a shared core while another waits for it.

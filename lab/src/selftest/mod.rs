@@ -7,6 +7,7 @@
 //! log; a case that hangs is stopped and fails. The same kernel runs on the bare machine too: what
 //! it asserts there is what guests must see.
 
+mod amd_vi;
 pub mod case;
 mod cases;
 mod cost;
@@ -31,7 +32,7 @@ mod workers;
 use crate::summary::Summary;
 use anyhow::{Result, bail};
 use case::{Case, Outcome, Special};
-use exitless::context::Context;
+use exitless::{context::Context, qemu::Iommu};
 use kernel::Kernel;
 pub use names::named;
 use std::time::Instant;
@@ -40,17 +41,54 @@ use workers::{AT_ONCE, side_by_side};
 /// Lines of the hypervisor's log shown after a failure.
 const LOG_LINES: usize = 40;
 
-/// Runs the cases: all, those that make up a quick test, or those whose name has
-/// `only` in it ([`named`]). A case that fails doesn't stop the others.
-pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
-    let mut cases = all();
-    let total = cases.len();
-    let wanted = |c: &Case| match only {
-        Some(text) => named(&c.name, text),
-        None => c.quick || !quick,
+/// What a test has.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Choice<'a> {
+    /// A few only.
+    pub quick: bool,
+    /// Also those that take long.
+    pub long: bool,
+    /// On machines with this IOMMU.
+    pub iommu: Option<Iommu>,
+    /// Those whose name has this in it ([`named`]).
+    pub only: Option<&'a str>,
+}
+
+impl Choice<'_> {
+    /// Whether a whole test has a case; `usual`: also without being asked for its machine.
+    fn has(&self, case: &Case, usual: bool) -> bool {
+        match self.only {
+            Some(text) => amd_vi::is_named(case, text),
+            None => (case.quick || !self.quick) && (usual || self.long),
+        }
+    }
+
+    fn cases(&self) -> Vec<Case> {
+        let mut cases = all();
+        cases.retain(|case| self.iommu != Some(Iommu::AmdVi) && self.has(case, true));
+        let asked = self.only.is_some_and(amd_vi::is_asked_for);
+        let on_amd_vi = match (self.iommu, self.only) {
+            (Some(iommu), _) => iommu == Iommu::AmdVi,
+            (None, Some(_)) => asked,
+            (None, None) => !self.quick,
+        };
+        if on_amd_vi {
+            let usual = |case: &Case| self.iommu.is_some() || amd_vi::is_usual(case);
+            let there = amd_vi::of(all()).into_iter();
+            cases.extend(there.filter(|case| self.has(case, usual(case))));
+        }
+        cases
+    }
+}
+
+/// Runs the cases that are chosen. A case that fails doesn't stop the others.
+pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
+    let (cases, total) = (choice.cases(), all().len());
+    let Choice { quick, only, .. } = choice;
+    let kernels = match choice.iommu {
+        Some(Iommu::AmdVi) => Vec::new(),
+        _ => table::chosen(quick, only),
     };
-    cases.retain(wanted);
-    let kernels = table::chosen(quick, only);
     if let (Some(text), true) = (only, cases.is_empty() && kernels.is_empty()) {
         bail!("no test of the emulator has \"{text}\" in its name");
     }
@@ -62,8 +100,11 @@ pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
     if cases.iter().any(|c| c.machine == Special::Planted) {
         run::planted(cx)?;
     }
+    if cases.iter().any(|c| c.iommu == Iommu::AmdVi) {
+        cx.qemu(Some(Iommu::AmdVi))?;
+    }
     let mut summary = Summary {
-        skipped: if only.is_none() { total - cases.len() } else { 0 },
+        skipped: if only.is_none() { total.saturating_sub(cases.len()) } else { 0 },
         ..Summary::default()
     };
     let (alone, beside): (Vec<_>, Vec<_>) = cases.iter().partition(|c| c.is_alone());

@@ -52,7 +52,7 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
     let mut machine = machine(case, plan, directory, cx)?;
     let counts = directory.join("counts");
     if !case.windows.is_empty() {
-        machine.plugin = Some(bench::counting_plugin(cx, &counts)?);
+        machine.plugin = Some(bench::counting_plugin(cx, case.iommu, &counts)?);
     }
     let framing = if case.is_bare() { Framing::Raw } else { Framing::Frames };
     let command = machine.command(cx)?;
@@ -217,7 +217,7 @@ fn machine(case: &Case, plan: Plan<File>, directory: &Path, cx: &Context) -> Res
     if let (Special::Bare | Special::BareWithoutIommu, Some(vm)) = (case.machine, plan.vms.first())
     {
         let mut machine = Machine::bare(&vm.kernel.path, None, &vm.cmdline, MEMORY, Vec::new());
-        machine.iommu = case.machine == Special::Bare;
+        machine.iommu = (case.machine == Special::Bare).then_some(case.iommu);
         machine.cpus = vm.cpus.len() as u32;
         machine.add_devices(vm.devices.iter().copied())?;
         return Ok(machine);
@@ -241,16 +241,14 @@ fn machine(case: &Case, plan: Plan<File>, directory: &Path, cx: &Context) -> Res
         disks.push(Disk::File(disk));
     }
     let mut machine = Machine::exitless(cx.hypervisor()?, &path, &plan, disks)?;
-    if !case.remaps() {
-        machine.iommu = false;
-        machine.extra = ["-device", "intel-iommu,intremap=off"].map(Into::into).into();
-    }
+    machine.iommu = Some(case.iommu);
+    machine.remaps = case.remaps();
     match case.machine {
         Special::Planted => {
             machine.boot = Boot::Exitless { hypervisor: planted(cx)?.to_owned(), image: path };
         }
         Special::Cpu(model) => machine.cpu = model.to_owned(),
-        Special::NoIommu => machine.iommu = false,
+        Special::NoIommu => machine.iommu = None,
         Special::Nics(models) => machine.connect(&models, &[])?,
         Special::NicBehindPort => {
             machine.nics.clear();

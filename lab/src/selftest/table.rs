@@ -8,13 +8,14 @@ use super::{
     names::named,
     workers::{AT_ONCE, side_by_side},
 };
-use crate::{bench, cmdline::LINUX, summary::Summary};
+use crate::{cmdline::LINUX, summary::Summary};
 use anyhow::{Context as _, Result, bail};
 use exitless::{
     boot_image::BootImage,
     context::Context,
     load,
     machine::{Disk, Machine},
+    recipe,
     report::Report,
     session::{self, Ended, Framing, Seen, Setup},
     stream::Piece,
@@ -92,7 +93,7 @@ pub fn run(cx: &Context, chosen: &[(&'static str, Shape)], all: bool) -> Result<
         return Ok(summary);
     }
     let root = cx.root.join("build/guest-table");
-    bench::recipe(&cx.root.join("guests/linux/table/build"), &root)?;
+    recipe::make(&cx.root.join("guests/linux/table/build"), &root, "guest")?;
     let cells = Mutex::new(HashMap::new());
     summary += side_by_side(cx, chosen, AT_ONCE, |&(kernel, shape)| {
         let start = Instant::now();

@@ -140,6 +140,6 @@ proptest! {
         prop_assert_eq!(&found.ioapics[..], &[ioapic][..]);
         prop_assert_eq!(found.pm_timer, pm_timer);
         prop_assert_eq!(found.reset, Some(Reset { port: RESET_PORT, value: RESET_VALUE }));
-        prop_assert_eq!((found.ecam, found.dmar, found.ivrs_present), (None, None, false));
+        prop_assert_eq!((found.ecam, found.dmar, found.ivrs), (None, None, None));
     }
 }

@@ -5,6 +5,7 @@
 
 mod dmar;
 mod fadt;
+mod ivrs;
 mod madt;
 mod root;
 mod spcr;
@@ -43,7 +44,9 @@ pub fn probe(mem: &impl Physical, rsdp: impl Into<RootPointer>) -> Result<Machin
                 let table = Table::open(mem, "SPCR", signature, address);
                 machine.console = table.and_then(|table| spcr::parse(&table)).transpose();
             }
-            b"IVRS" => machine.ivrs_present = true,
+            b"IVRS" if machine.ivrs.is_none() => {
+                machine.ivrs = Some(ivrs::parse(&Table::open(mem, "IVRS", signature, address)?)?);
+            }
             _ => {}
         }
         Ok(())

@@ -97,6 +97,10 @@ fn of_two_tables_the_first_counts() {
         table(b"MCFG", &[&[0; 8][..], &entry].concat())
     };
     let dmar = |width: u8| table(b"DMAR", &[width, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let ivrs = |base: u64| {
+        let unit = [&[0x10, 0, 24, 0, 2, 0, 0x40, 0][..], &base.to_le_bytes(), &[0; 8]].concat();
+        table(b"IVRS", &[&[0; 12][..], &unit].concat())
+    };
     let other_cpu = [0, 8, 1, 1, 1, 0, 0, 0];
     let tables = [
         madt(&ONE_CPU),
@@ -107,14 +111,15 @@ fn of_two_tables_the_first_counts() {
         ecam(0xC0),
         dmar(38),
         dmar(45),
-        table(b"IVRS", &[]),
+        ivrs(0xFD20_0000),
+        ivrs(0xFD30_0000),
     ];
     let found = probe(&machine(&tables), RSDP_AT).unwrap();
     assert_eq!(found.cpus[..], [Cpu { apic_id: 0, acpi_uid: 0 }]);
     assert_eq!(found.pm_timer.map(|timer| timer.port), Some(0x608));
     assert_eq!(found.ecam.map(|ecam| (ecam.base, ecam.bus_end)), Some((0xB000_0000, 9)));
     assert_eq!(found.dmar.map(|dmar| dmar.host_address_width), Some(39));
-    assert!(found.ivrs_present);
+    assert_eq!(found.ivrs.map(|ivrs| ivrs.hardware[0].base), Some(0xFD20_0000));
 }
 
 #[test]

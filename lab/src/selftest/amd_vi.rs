@@ -1,0 +1,60 @@
+//! The same cases on machines whose IOMMU is AMD's. What must come of them is the same: guests see
+//! nothing of it, and the host's other code doesn't know whose it is.
+
+use super::case::{Case, Expect, Special};
+use super::names::named;
+use exitless::qemu::Iommu;
+
+/// Begins the names of these cases.
+const GROUP: &str = "amd-vi/";
+
+/// Those that every whole test has: a kind of each thing that the IOMMU has a part in.
+const WHOLE: [&str; 0] = [];
+
+/// Whether a whole test has this one, without being asked for these machines.
+pub fn is_usual(case: &Case) -> bool {
+    case.name.strip_prefix(GROUP).is_some_and(|name| WHOLE.contains(&name))
+}
+
+/// Whether this text asks for these machines.
+pub fn is_asked_for(text: &str) -> bool {
+    text.contains("amd-vi")
+}
+
+/// Those of `cases` for which a machine's IOMMU matters.
+pub fn of(cases: Vec<Case>) -> Vec<Case> {
+    let concerned = |case: &Case| {
+        !matches!(case.machine, Special::NoIommu | Special::BareWithoutIommu)
+            && !matches!(case.expect, Expect::Rejected(_))
+    };
+    let moved =
+        |case: Case| Case { name: format!("{GROUP}{}", case.name), iommu: Iommu::AmdVi, ..case };
+    cases.into_iter().filter(concerned).map(moved).collect()
+}
+
+/// Whether a case's name, without these machines' part, has this text in it ([`named`]).
+pub fn is_named(case: &Case, text: &str) -> bool {
+    named(&case.name, text) || case.name.strip_prefix(GROUP).is_some_and(|name| named(name, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::selftest::all;
+
+    #[test]
+    fn the_usual_ones_are_there() {
+        let there = of(all());
+        assert_eq!(there.iter().filter(|case| is_usual(case)).count(), WHOLE.len());
+        assert!(!all().iter().any(is_usual));
+        assert!(there.iter().all(|case| is_asked_for(&case.name)));
+        assert!(!there.iter().any(|case| case.name.ends_with("/no-iommu")));
+    }
+
+    #[test]
+    fn names_are_those_of_the_other_machines() {
+        let case = of(all()).into_iter().find(|c| c.name == "amd-vi/eli/delivery").unwrap();
+        assert!(is_named(&case, "^eli/delivery$") && is_named(&case, "amd-vi/eli"));
+        assert!(!is_named(&case, "^delivery"));
+    }
+}
