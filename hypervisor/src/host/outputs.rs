@@ -6,7 +6,7 @@
 use crate::console::screen;
 use crate::console::uart::{self, BAUD, Mmio, Port};
 use crate::memory::{PAGE, map_mmio};
-use crate::pci::{COMMAND, COMMAND_IO, COMMAND_MEMORY, Pci, shown};
+use crate::pci::{COMMAND, COMMAND_IO, COMMAND_MEMORY, Config, Pci, shown};
 use ::screen::Show;
 use acpi::{SerialFunction, SerialPort, SerialRegisters};
 use alloc::string::String;
