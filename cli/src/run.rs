@@ -10,7 +10,7 @@ use crate::{
     load::{self, File},
     machine::{Disk, Machine},
     network::{Forward, NicModel},
-    output::Output,
+    output::{self, Output},
     report::Report,
     room::Room,
     say::say,
@@ -124,6 +124,9 @@ const VM_OPTIONS: [&str; 9] =
 /// Runs the VMs and gives the status to exit with.
 pub fn run(args: &Args, cx: &Context) -> Result<ExitCode> {
     let plan = args.plan()?;
+    if let Some(json) = &args.json {
+        output::apart_from("--json", json, args.inputs(&plan))?;
+    }
     let output = args.json.as_deref().map(Output::claim).transpose()?;
     let (report, ended) = boot(args, &plan, cx)?;
     if !args.quiet {
@@ -147,6 +150,13 @@ impl Args {
             let names: Vec<_> = plan.vms.iter().map(|vm| vm.name.as_str()).collect();
             anyhow!("--console: no VM is called `{}`; there is {}", Shown(name), names.join(", "))
         })
+    }
+
+    /// The files that the run reads, or its VMs write to.
+    fn inputs(&self, plan: &Plan<File>) -> impl Iterator<Item = (PathBuf, String)> {
+        let plan_file = self.file.iter().map(|file| (file.clone(), "the plan".to_owned()));
+        let disks = self.disks.iter().map(|disk| (disk.clone(), "the disk of --disk".to_owned()));
+        plan_file.chain(load::inputs(plan)).chain(disks)
     }
 
     fn plan(&self) -> Result<Plan<File>> {
