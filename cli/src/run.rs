@@ -18,6 +18,7 @@ use crate::{
     stream::Piece,
     terminal::Terminal,
     top::{self, Offer},
+    unused,
 };
 use anyhow::{Context as _, Result, anyhow, bail};
 use plan::{Choice, DeviceName, OnReset, Plan, Shown, Size, Vm};
@@ -186,6 +187,9 @@ impl Args {
 
 fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)> {
     let chosen = args.chosen(plan)?;
+    let ((nvmes, nics), in_plan) = (Machine::controllers(plan)?, args.file.is_some());
+    unused::DISKS.check(args.disks.len(), nvmes, in_plan)?;
+    unused::NICS.check(args.nics.len(), nics, in_plan)?;
     disk::check(&args.disks)?;
     args.forwards.iter().try_for_each(Forward::check_free)?;
     let image = BootImage::new(plan)?;
@@ -193,9 +197,8 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
     if let Some(room) = Room::now() {
         room.check(guests, Machine::memory_for(plan, &image.path()))?;
     }
-    let scratch: Vec<_> = (args.disks.len()..Machine::nvme_controllers(plan)?)
-        .map(|_| Scratch::new())
-        .collect::<Result<_>>()?;
+    let scratch: Vec<_> =
+        (args.disks.len()..nvmes).map(|_| Scratch::new()).collect::<Result<_>>()?;
     let paths = args.disks.iter().cloned().chain(scratch.iter().map(Scratch::path));
     let disks = paths.map(Disk::File).collect();
     let mut machine = Machine::exitless(cx.hypervisor()?, &image.path(), plan, disks)?;
