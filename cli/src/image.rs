@@ -1,7 +1,14 @@
 //! `exitless image`: a file that a machine boots from, or the boot image alone, for a boot loader
 //! or for QEMU by hand.
 
-use crate::{bootable, context::Context, load, output::Output, say::print, signing::Signature};
+use crate::{
+    bootable,
+    context::Context,
+    load,
+    output::{self, Output},
+    say::print,
+    signing::Signature,
+};
 use anyhow::{Result, bail};
 use plan::Shown;
 use std::path::{Path, PathBuf};
@@ -65,13 +72,17 @@ enum Format {
 /// Makes the file.
 pub fn image(args: &Args, cx: &Context) -> Result<()> {
     let format = args.format()?;
+    let plan = args.file.as_ref().map(|file| load::plan(file)).transpose()?;
+    let files = plan.iter().flat_map(load::inputs);
+    let inputs = args.file.iter().map(|file| (file.clone(), "the plan".to_owned())).chain(files);
+    output::apart_from("--output", &args.output, inputs)?;
     let output = Output::claim(&args.output)?;
     let signature = args.signature(format)?;
     if let Some(signature) = &signature {
         signature.check(cx)?;
     }
-    let image = match &args.file {
-        Some(file) => Some(plan::image::build(&load::plan(file)?)?),
+    let image = match &plan {
+        Some(plan) => Some(plan::image::build(plan)?),
         None if args.without_plan && format == Format::Plan => {
             bail!("--without-plan leaves nothing for a boot image; efi, img and iso can be made")
         }

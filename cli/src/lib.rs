@@ -36,3 +36,4 @@ pub mod terminal;
 pub mod tools;
 pub mod top;
 pub mod unnamed;
+pub mod unused;
