@@ -21,6 +21,8 @@ use std::{
 const MIN_QEMU: (u32, u32) = (10, 0);
 /// The target that the UEFI loader is built for.
 pub const UEFI_TARGET: &str = "x86_64-unknown-uefi";
+/// The variable of the environment that names a loader, which then isn't built.
+pub const LOADER: &str = "EXITLESS_LOADER";
 /// How long a build may take without a word.
 const SILENT_BUILD: Duration = Duration::from_millis(700);
 
@@ -144,7 +146,7 @@ impl Context {
     /// The UEFI program that starts it: `EXITLESS_LOADER`, or built from the checkout.
     pub fn loader(&self) -> Result<&Path> {
         once(&self.loader, || {
-            named("EXITLESS_LOADER")
+            named(LOADER)
                 .unwrap_or_else(|| self.build(Platform::Uefi, "exitless-loader", "release", &[]))
         })
     }

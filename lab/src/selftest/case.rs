@@ -2,7 +2,12 @@
 
 use super::kernel::Variant;
 use crate::{bench::Edge, cmdline::LINUX};
-use exitless::{network::NicModel, report::Report, session::Ended};
+use exitless::{
+    network::NicModel,
+    report::Report,
+    session::Ended,
+    source::{Trust, Way},
+};
 use ledger::Reason;
 use plan::{Choice, DeviceName, Host, Network, Policy, WithoutRemapping};
 use std::ops::RangeInclusive;
@@ -84,6 +89,11 @@ impl Case {
     /// Whether a VM of it runs this.
     pub fn has(&self, variant: Variant) -> bool {
         self.guests.iter().any(|g| g.variant == variant)
+    }
+
+    /// Whether firmware runs first, which takes an emulated machine long.
+    pub fn has_firmware(&self) -> bool {
+        matches!(self.machine, Special::Boots(way, _) if way != Way::Pvh)
     }
 
     pub fn has_linux(&self) -> bool {
@@ -174,6 +184,8 @@ pub enum Expect {
     Refused(Vec<&'static str>),
     /// The command line rejects the plan, in a sentence that contains all of these.
     Rejected(Vec<&'static str>),
+    /// Firmware doesn't start the hypervisor, and says this.
+    Unstarted(&'static str),
 }
 
 /// What is special about a machine.
@@ -192,6 +204,8 @@ pub enum Special {
     BareWithoutIommu,
     /// This CPU model.
     Cpu(&'static str),
+    /// It comes to the hypervisor in this way.
+    Boots(Way, Trust),
     /// No IOMMU.
     NoIommu,
     /// An IOMMU that can't remap interrupts.
