@@ -22,6 +22,8 @@ use std::{
 
 /// The target that the UEFI loader is built for.
 pub const UEFI_TARGET: &str = "x86_64-unknown-uefi";
+/// The variable of the environment that names a loader, which then isn't built.
+pub const LOADER: &str = "EXITLESS_LOADER";
 /// How long a build may take without a word.
 const SILENT_BUILD: Duration = Duration::from_millis(700);
 
@@ -133,7 +135,7 @@ impl Context {
     /// The UEFI program that starts it: `EXITLESS_LOADER`, or built from the checkout.
     pub fn loader(&self) -> Result<&Path> {
         Ok(once(&self.loader, || {
-            named("EXITLESS_LOADER")
+            named(LOADER)
                 .unwrap_or_else(|| self.build(Platform::Uefi, "exitless-loader", "release", &[]))
         })?)
     }

@@ -19,7 +19,7 @@ Examples:
   exitless image vm.toml -o exitless.iso      a stick or a CD, for BIOS and UEFI
   exitless image vm.toml -o exitless.efi      a program for a TFTP server
   exitless image vm.toml -o exitless.efi --sign db.key --certificate db.pem
-  exitless image --without-plan -o look.img   only shows what the machine offers
+  exitless image --without-plan -o bare.img   the hypervisor alone
 
 What is made follows from the name; --format says it for other names. Write a stick with
   dd if=exitless.img of=/dev/sdX bs=4M conv=fsync
@@ -39,7 +39,7 @@ pub struct Args {
     /// The plan
     #[arg(value_name = "VM.TOML", conflicts_with = "without_plan")]
     file: Option<PathBuf>,
-    /// No plan: what boots shows what the machine offers, and runs nothing
+    /// No plan: the hypervisor starts and runs nothing
     #[arg(long)]
     without_plan: bool,
     /// Where to write it
@@ -88,7 +88,7 @@ pub fn image(args: &Args, cx: &Context) -> Result<()> {
         }
         None if args.without_plan => None,
         None => bail!(
-            "what is to be packed? Give a plan, as in `exitless image vm.toml -o exitless.img`, or --without-plan for what only shows the machine"
+            "what is to be packed? Give a plan, as in `exitless image vm.toml -o exitless.img`, or --without-plan for the hypervisor alone"
         ),
     };
     let program = || bootable::program(cx, image.as_deref(), signature.as_ref());

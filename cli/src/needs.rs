@@ -1,7 +1,7 @@
 //! What a command needs of this machine that not every command does. It is found out when the
 //! command is about to need it, and the checkout's script installs what is missing.
 
-use crate::context::{Context, UEFI_TARGET};
+use crate::context::{Context, LOADER, UEFI_TARGET};
 use anyhow::{Context as _, Result, bail};
 use std::{
     env,
@@ -30,8 +30,11 @@ pub fn install<S: AsRef<str>>(
     }
 }
 
-/// What the UEFI loader is built with.
+/// What the UEFI loader is built with, if it is built.
 pub fn loader(cx: &Context) -> Result<()> {
+    if env::var_os(LOADER).is_some() {
+        return Ok(());
+    }
     let there = || {
         let mut rustc = Command::new("rustc");
         rustc.args(["--print", "target-libdir", "--target", UEFI_TARGET]);

@@ -15,7 +15,7 @@ use crate::{
     room::Room,
     say::say,
     session::{self, Commands, Ended, Framing, Seen, Setup, Typed},
-    source::{Source, Way},
+    source::{Source, Trust, Way},
     stream::Piece,
     terminal::Terminal,
     top::{self, Offer},
@@ -208,7 +208,8 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
     if let Some(room) = Room::now() {
         room.check(guests, Machine::memory_for(plan, image.len() as u64))?;
     }
-    let source = Source::new(args.boot, &image, args.secure_boot, cx)?;
+    let trust = if args.secure_boot { Trust::Signed } else { Trust::Anything };
+    let source = Source::new(args.boot, &image, trust, cx)?;
     drop(image);
     let scratch: Vec<_> =
         (args.disks.len()..nvmes).map(|_| Scratch::new()).collect::<Result<_>>()?;

@@ -45,6 +45,17 @@ pub enum Way {
     Pxe,
 }
 
+/// What the firmware makes sure of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// Nothing: it starts what there is.
+    Anything,
+    /// That what it starts is signed, and it is, by a key for tests.
+    Signed,
+    /// The same, and it isn't: firmware must refuse it.
+    Missing,
+}
+
 /// What a machine boots from, which is there while this lives.
 #[derive(Debug)]
 pub struct Source {
@@ -56,9 +67,9 @@ pub struct Source {
 }
 
 impl Source {
-    /// Packs a boot image for a machine that is started in this way; with `secure`, by firmware
-    /// that starts nothing but what is signed.
-    pub fn new(way: Way, image: &[u8], secure: bool, cx: &Context) -> Result<Source> {
+    /// Packs a boot image for a machine that is started in this way by firmware that is so trusting.
+    pub fn new(way: Way, image: &[u8], trust: Trust, cx: &Context) -> Result<Source> {
+        let secure = trust != Trust::Anything;
         if secure && !matches!(way, Way::Uefi | Way::UefiKernel | Way::Pxe) {
             bail!("--secure-boot: only UEFI firmware checks signatures; give `--boot uefi` too");
         }
@@ -74,7 +85,9 @@ impl Source {
         };
         let bytes = match way {
             Way::GrubBios | Way::GrubEfi => bootable::iso(cx, Some(image))?,
-            _ if secure => test_signed(&bootable::program(cx, Some(image), None)?, cx)?,
+            _ if trust == Trust::Signed => {
+                test_signed(&bootable::program(cx, Some(image), None)?, cx)?
+            }
             _ => bootable::program(cx, Some(image), None)?,
         };
         let memory = COPIES * bytes.len() as u64 + FIRMWARE_MEMORY;
@@ -130,7 +143,8 @@ mod tests {
     #[test]
     fn what_checks_no_signature_is_not_secure() {
         for way in [Way::Pvh, Way::GrubBios, Way::GrubEfi] {
-            let error = Source::new(way, b"image", true, &Context::for_tests()).unwrap_err();
+            let cx = Context::for_tests();
+            let error = Source::new(way, b"image", Trust::Signed, &cx).unwrap_err();
             assert!(error.to_string().starts_with("--secure-boot: only UEFI firmware checks"));
         }
     }

@@ -8,7 +8,12 @@ use crate::{
     summary::Summary,
 };
 use anyhow::{Result, bail};
-use exitless::{context::Context, qemu::Iommu};
+use exitless::{
+    bootable,
+    context::{Context, UEFI_TARGET},
+    needs,
+    qemu::Iommu,
+};
 use std::{
     env, fs,
     io::{self, IsTerminal, Write},
@@ -18,6 +23,8 @@ use std::{
 
 /// What the hypervisor may load, in bytes.
 const IMAGE_LIMIT: u64 = 1 << 20;
+/// What a UEFI program without a plan may have, in bytes.
+const PROGRAM_LIMIT: usize = 3 << 19;
 /// Packages for the bare machine, which plain `cargo` commands leave out.
 const BARE_METAL: [&str; 4] = ["hypervisor", "machine", "kernels", "hostile"];
 /// Crates whose tests Miri can run in a few minutes.
@@ -154,6 +161,17 @@ impl Steps<'_> {
         args.extend(["--", "-D", "warnings"]);
         self.cargo("clippy for the bare machine", &args)?;
         let cx = self.cx;
+        needs::loader(cx)?;
+        let loader = ["-p", "exitless-loader", "--target", UEFI_TARGET, "--", "-D", "warnings"];
+        self.cargo(
+            "clippy for UEFI firmware",
+            &[["clippy", "--quiet"].as_slice(), &loader].concat(),
+        )?;
+        self.step("UEFI program under 1.5 MiB", || {
+            let bytes = bootable::program(cx, None, None)?.len();
+            let text = format!("without a plan it has {bytes} bytes, and may have {PROGRAM_LIMIT}");
+            Ok((judged(bytes < PROGRAM_LIMIT), text))
+        })?;
         self.step("hypervisor image under 1 MiB", || {
             let loaded = elf::loaded_bytes(&fs::read(cx.hypervisor()?)?)?;
             let text = format!("it loads {loaded} bytes, and may load {IMAGE_LIMIT}");

@@ -6,12 +6,11 @@
 use super::{
     args::Args,
     copy::Copy,
-    document,
     equivalent::{self, Equivalent},
     results::{Results, Verdict, hashed},
     tool::{self, Change, Outcome},
 };
-use crate::selftest::named;
+use crate::{document, selftest::named};
 use anyhow::{Result, bail};
 use exitless::{context::Context, needs, say::print, table::Table};
 use std::{fs, process::ExitCode, time::Instant};
@@ -52,7 +51,12 @@ pub fn run(args: &Args, cx: &Context) -> Result<ExitCode> {
             Some(n) => format!("`--sample {n} --seed {}`", args.seed),
             None => "All of them".into(),
         };
-        document::write(&cx.root, "crates", &format!("{what}:\n\n```\n{table}```\n"))?;
+        document::write(
+            &cx.root,
+            "docs/mutants.md",
+            "crates",
+            &format!("{what}:\n\n```\n{table}```\n"),
+        )?;
     }
     Ok(if enough || args.list { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

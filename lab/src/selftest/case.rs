@@ -2,7 +2,13 @@
 
 use super::kernel::Variant;
 use crate::{bench::Edge, cmdline::LINUX};
-use exitless::{network::NicModel, qemu::Iommu, report::Report, session::Ended};
+use exitless::{
+    network::NicModel,
+    qemu::Iommu,
+    report::Report,
+    session::Ended,
+    source::{Trust, Way},
+};
 use ledger::Reason;
 use plan::{Choice, DeviceName, Host, Network, Policy, WithoutRemapping};
 use std::ops::RangeInclusive;
@@ -86,6 +92,11 @@ impl Case {
     /// Whether a VM of it runs this.
     pub fn has(&self, variant: Variant) -> bool {
         self.guests.iter().any(|g| g.variant == variant)
+    }
+
+    /// Whether firmware runs first, which takes an emulated machine long.
+    pub fn has_firmware(&self) -> bool {
+        matches!(self.machine, Special::Boots(way, _) if way != Way::Pvh)
     }
 
     pub fn has_linux(&self) -> bool {
@@ -176,6 +187,8 @@ pub enum Expect {
     Refused(Vec<&'static str>),
     /// The command line rejects the plan, in a sentence that contains all of these.
     Rejected(Vec<&'static str>),
+    /// Firmware doesn't start the hypervisor, and says this.
+    Unstarted(&'static str),
 }
 
 /// What is special about a machine.
@@ -194,6 +207,8 @@ pub enum Special {
     BareWithoutIommu,
     /// This CPU model.
     Cpu(&'static str),
+    /// It comes to the hypervisor in this way.
+    Boots(Way, Trust),
     /// No IOMMU.
     NoIommu,
     /// An IOMMU that can't remap interrupts.

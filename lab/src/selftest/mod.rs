@@ -1,6 +1,6 @@
 //! The test kernels in the emulator: each delivery situation under each policy, what
 //! hostile guests do, two VMs at once, and what is refused; Linux on each network controller and
-//! beside attackers, and old and new kernels.
+//! beside attackers, old and new kernels, and every way of booting.
 //!
 //! Guarantees: [`AT_ONCE`] machines run at a time at most, and one alone where several of its CPUs
 //! are busy, where its run is measured or its turns are timed; a case that fails shows why, with the consoles and the
@@ -8,6 +8,7 @@
 //! it asserts there is what guests must see.
 
 mod amd_vi;
+mod boots;
 pub mod case;
 mod cases;
 mod cost;
@@ -103,6 +104,7 @@ pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
     if cases.iter().any(|c| c.iommu == Iommu::AmdVi) {
         cx.qemu(Some(Iommu::AmdVi))?;
     }
+    boots::prepare(cx, &cases)?;
     let mut summary = Summary {
         skipped: if only.is_none() { total.saturating_sub(cases.len()) } else { 0 },
         ..Summary::default()
@@ -110,6 +112,9 @@ pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
     let (alone, beside): (Vec<_>, Vec<_>) = cases.iter().partition(|c| c.is_alone());
     summary += side_by_side(cx, &beside, AT_ONCE, |case| Ok(one(case, &kernel, cx)))?;
     summary += side_by_side(cx, &alone, 1, |case| Ok(one(case, &kernel, cx)))?;
+    if boots::has_all(&cases) {
+        boots::write(cx, &summary)?;
+    }
     summary += table::run(cx, &kernels, only.is_none())?;
     Ok(summary)
 }
@@ -151,6 +156,7 @@ fn all() -> Vec<Case> {
     cases.extend(trusting::all());
     cases.extend(planted::all());
     cases.extend(hostile::all());
+    cases.extend(boots::all());
     cases
 }
 

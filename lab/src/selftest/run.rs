@@ -1,7 +1,10 @@
 //! The run of a case: its plan, its machine, and what is heard of it.
 
 use super::{
-    case::{Case, Cores, Cue, Expected, Guest, HEARTBEAT, MEMORY, NAMES, Outcome, QUIET, Special},
+    case::{
+        Case, Cores, Cue, Expect, Expected, Guest, HEARTBEAT, MEMORY, NAMES, Outcome, QUIET,
+        Special,
+    },
     echo,
     hostile::{self, Conductor},
     kernel::{Kernel, Variant},
@@ -14,6 +17,7 @@ use exitless::{
     machine::{Boot, Disk, Machine},
     report::Report,
     session::{self, Commands, Framing, Seen, Setup, Typed},
+    source::Source,
     stream::Piece,
 };
 use plan::{OnReset, Plan, Vm};
@@ -32,9 +36,10 @@ use std::{
 const IN_PLAN: usize = 48;
 /// The socket of QEMU's monitor, of [`Special::Monitored`].
 const MONITOR: &str = "monitor";
-/// When a case is given up, and one with Linux.
+/// When a case is given up, one with Linux, and one that firmware starts.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LINUX_PATIENCE: Duration = Duration::from_secs(240);
+const FIRMWARE_PATIENCE: Duration = Duration::from_secs(180);
 
 /// Runs a case; an error is what the command line would have said.
 pub fn run(case: &Case, kernel: &Kernel, cx: &Context) -> Result<Outcome> {
@@ -49,14 +54,18 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
     let directory = tempfile::tempdir().context("no temporary directory can be made")?;
     let directory = directory.path();
     let plan = plan(case, kernel, directory)?;
-    let mut machine = machine(case, plan, directory, cx)?;
+    let (mut machine, _source) = machine(case, plan, directory, cx)?;
     let counts = directory.join("counts");
     if !case.windows.is_empty() {
         machine.plugin = Some(bench::counting_plugin(cx, case.iommu, &counts)?);
     }
     let framing = if case.is_bare() { Framing::Raw } else { Framing::Frames };
     let command = machine.command(cx)?;
-    let patience = if case.has_linux() { LINUX_PATIENCE } else { PATIENCE };
+    let patience = match case {
+        _ if case.has_linux() => LINUX_PATIENCE,
+        _ if case.has_firmware() => FIRMWARE_PATIENCE,
+        _ => PATIENCE,
+    };
     let commands = Arc::new(Commands::default());
     let (_nobody, bytes) = mpsc::channel();
     let typed = Some(Typed { bytes, to: 0, commands: commands.clone() });
@@ -85,7 +94,11 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
                 if matches!(case.typed, Some(Cue::Log(text)) if line.contains(text)) {
                     commands.type_to(last, "!");
                 }
+                let over = matches!(case.expect, Expect::Unstarted(text) if line.contains(text));
                 log.push(line);
+                if over {
+                    return Ok(ControlFlow::Break(()));
+                }
             }
             Seen::Said(Piece::Record(record)) => {
                 report.see(&record);
@@ -213,16 +226,27 @@ pub fn planted(cx: &Context) -> Result<&'static Path> {
     Ok(BUILT.get_or_init(|| path))
 }
 
-fn machine(case: &Case, plan: Plan<File>, directory: &Path, cx: &Context) -> Result<Machine> {
+/// The machine, and what it boots from, if that is more than files in the directory.
+fn machine(
+    case: &Case,
+    plan: Plan<File>,
+    directory: &Path,
+    cx: &Context,
+) -> Result<(Machine, Option<Source>)> {
     if let (Special::Bare | Special::BareWithoutIommu, Some(vm)) = (case.machine, plan.vms.first())
     {
         let mut machine = Machine::bare(&vm.kernel.path, None, &vm.cmdline, MEMORY, Vec::new());
         machine.iommu = (case.machine == Special::Bare).then_some(case.iommu);
         machine.cpus = vm.cpus.len() as u32;
         machine.add_devices(vm.devices.iter().copied())?;
-        return Ok(machine);
+        return Ok((machine, None));
     }
     let mut image = plan::image::build(&plan)?;
+    if let Special::Boots(way, trust) = case.machine {
+        let source = Source::new(way, &image, trust, cx)?;
+        let machine = Machine::booting(source.boot.clone(), source.memory, &plan, Vec::new())?;
+        return Ok((machine, Some(source)));
+    }
     match case.machine {
         Special::DamagedImage => {
             if let Some(byte) = image.get_mut(IN_PLAN) {
@@ -272,5 +296,5 @@ fn machine(case: &Case, plan: Plan<File>, directory: &Path, cx: &Context) -> Res
         }
         _ => {}
     }
-    Ok(machine)
+    Ok((machine, None))
 }
