@@ -114,10 +114,11 @@ fn with<R>(device: Bdf, f: impl FnOnce(&mut Unit) -> R) -> Option<R> {
     Some(f(&mut served.unit.lock()))
 }
 
-/// Where the registers of the unit are that serves this device.
+/// Whose the unit is that serves this device, and where its registers are.
 #[cfg(feature = "plant")]
-pub fn registers(device: Bdf) -> Option<u64> {
-    Some(UNITS.get()?.get(place(device)?)?.found.base)
+pub fn registers(device: Bdf) -> Option<(Vendor, u64)> {
+    let found = &UNITS.get()?.get(place(device)?)?.found;
+    Some((found.vendor, found.base))
 }
 
 /// Whether some unit serves this device.
