@@ -221,6 +221,9 @@ pub enum Special {
     Devices(&'static [&'static str]),
     /// This is said to QEMU's monitor when a VM has said something.
     Monitored(&'static str),
+    /// UEFI firmware, and a display; when the first VM has ended, its screen must show what the
+    /// serial port said: see [`screen`](super::screen).
+    Screen,
     /// The host's core alone.
     OneCore,
     /// This much memory, in MiB.
@@ -259,6 +262,8 @@ pub struct Outcome {
     pub edges: Vec<Edge>,
     /// What was on the first disk at the end, of [`Special::Attacked`].
     pub disk: Vec<u8>,
+    /// What its last screenshot lacked, of [`Special::Screen`].
+    pub screen: Vec<String>,
 }
 
 #[cfg(test)]
@@ -275,6 +280,7 @@ impl Outcome {
             unwatched: None,
             edges: Vec::new(),
             disk: Vec::new(),
+            screen: Vec::new(),
         }
     }
 }

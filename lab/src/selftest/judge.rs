@@ -73,6 +73,7 @@ fn ends(case: &Case, outcome: &Outcome) -> Vec<String> {
     if let Some(unwatched) = &outcome.unwatched {
         watched(unwatched, outcome, &mut wrong);
     }
+    wrong.extend(outcome.screen.iter().cloned());
     wrong.extend(cost::of(&case.windows, &outcome.edges).err());
     wrong
 }
@@ -203,6 +204,7 @@ mod tests {
             unwatched: None,
             edges: Vec::new(),
             disk: Vec::new(),
+            screen: Vec::new(),
         }
     }
 

@@ -21,6 +21,7 @@ mod network;
 mod planted;
 mod refusals;
 pub mod run;
+mod screen;
 mod shared;
 mod smp;
 mod table;
@@ -155,6 +156,7 @@ fn all() -> Vec<Case> {
     cases.extend(topology::all());
     cases.extend(trusting::all());
     cases.extend(planted::all());
+    cases.extend(screen::all());
     cases.extend(hostile::all());
     cases.extend(boots::all());
     cases

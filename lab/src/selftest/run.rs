@@ -8,6 +8,7 @@ use super::{
     echo,
     hostile::{self, Conductor},
     kernel::{Kernel, Variant},
+    screen,
 };
 use crate::{bench, cmdline::LINUX};
 use anyhow::{Context as _, Result};
@@ -17,12 +18,13 @@ use exitless::{
     machine::{Boot, Disk, Machine},
     report::Report,
     session::{self, Commands, Framing, Seen, Setup, Typed},
-    source::Source,
+    source::{Source, Trust, Way},
     stream::Piece,
 };
 use plan::{OnReset, Plan, Vm};
 use proto::Record;
 use std::{
+    ffi::OsString,
     fs,
     io::Write,
     ops::ControlFlow,
@@ -34,7 +36,7 @@ use std::{
 
 /// A byte of the boot image that belongs to the plan in it.
 const IN_PLAN: usize = 48;
-/// The socket of QEMU's monitor, of [`Special::Monitored`].
+/// The socket of QEMU's monitor, of [`Special::Monitored`] and [`Special::Screen`].
 const MONITOR: &str = "monitor";
 /// When a case is given up, one with Linux, and one that firmware starts.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -63,7 +65,7 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
     let command = machine.command(cx)?;
     let patience = match case {
         _ if case.has_linux() => LINUX_PATIENCE,
-        _ if case.has_firmware() => FIRMWARE_PATIENCE,
+        _ if case.has_firmware() || case.machine == Special::Screen => FIRMWARE_PATIENCE,
         _ => PATIENCE,
     };
     let commands = Arc::new(Commands::default());
@@ -78,6 +80,7 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
     let last = case.guests.len().saturating_sub(1);
     // Kept open: what was said to it may not be heard yet.
     let mut monitor = None;
+    let mut lacks = None;
     let ended = session::run(setup, cx, |seen| {
         match seen {
             Seen::Said(Piece::Console { vm, bytes }) => {
@@ -113,7 +116,8 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
                     let (vm, vcpu, counters) = (*vm, *vcpu, counters.clone());
                     live.see(&Record::Counters { vm, vcpu, counters, cycles: 0 });
                 }
-                if matches!(record, Record::Ended { .. }) && others_ended(case, &report) {
+                let seen = case.machine != Special::Screen;
+                if matches!(record, Record::Ended { .. }) && others_ended(case, &report) && seen {
                     neighbours(case).for_each(|(vm, _)| commands.type_to(vm, "!"));
                 }
                 // From the start on, a question follows each answer.
@@ -127,6 +131,16 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
                 }
                 if watched && (answer.is_some() || matches!(record, Record::Started { .. })) {
                     commands.ask();
+                }
+            }
+            // What was sent last may be painted a moment later: looked at again until it is there.
+            Seen::Idle if case.machine == Special::Screen && others_ended(case, &report) => {
+                if lacks.as_ref().is_none_or(|lacks: &Vec<_>| !lacks.is_empty()) {
+                    let rows = screen::rows(&directory.join(MONITOR), directory)?;
+                    let found = lacks.insert(screen::lacks(case, &rows, &log, &consoles));
+                    if found.is_empty() {
+                        neighbours(case).for_each(|(vm, _)| commands.type_to(vm, "!"));
+                    }
                 }
             }
             Seen::Idle => {}
@@ -145,7 +159,19 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
         Ok(text) => bench::counted(&text)?.edges,
         Err(_) => Vec::new(),
     };
-    Ok(Outcome { ended, report, consoles, log, answers, live, unwatched: None, edges, disk })
+    let screen = lacks.unwrap_or_default();
+    Ok(Outcome {
+        ended,
+        report,
+        consoles,
+        log,
+        answers,
+        live,
+        unwatched: None,
+        edges,
+        disk,
+        screen,
+    })
 }
 
 /// The VMs that run until all others have ended.
@@ -256,6 +282,12 @@ fn machine(
         Special::HalfImage => image.truncate(image.len() / 2),
         _ => {}
     }
+    if case.machine == Special::Screen {
+        let source = Source::new(Way::UefiKernel, &image, Trust::Anything, cx)?;
+        let mut machine = Machine::booting(source.boot.clone(), source.memory, &plan, Vec::new())?;
+        machine.extra = monitor(directory).chain(["-device", "VGA"].map(Into::into)).collect();
+        return Ok((machine, Some(source)));
+    }
     let path = directory.join("image");
     fs::write(&path, image)?;
     let mut disks = Vec::new();
@@ -283,11 +315,7 @@ fn machine(
         Special::Devices(devices) => {
             machine.extra = devices.iter().flat_map(|d| ["-device", d]).map(Into::into).collect();
         }
-        Special::Monitored(_) => {
-            let socket = directory.join(MONITOR);
-            let monitor = format!("unix:{},server=on,wait=off", socket.display());
-            machine.extra = ["-monitor".to_owned(), monitor].into_iter().map(Into::into).collect();
-        }
+        Special::Monitored(_) => machine.extra = monitor(directory).collect(),
         Special::OneCore => machine.cpus = 1,
         Special::Memory(mib) => machine.memory = mib << 20,
         Special::NoImage => {
@@ -297,4 +325,11 @@ fn machine(
         _ => {}
     }
     Ok((machine, None))
+}
+
+/// QEMU's arguments for its monitor.
+fn monitor(directory: &Path) -> impl Iterator<Item = OsString> {
+    let socket = directory.join(MONITOR);
+    let monitor = format!("unix:{},server=on,wait=off", socket.display());
+    ["-monitor".to_owned(), monitor].into_iter().map(Into::into)
 }
