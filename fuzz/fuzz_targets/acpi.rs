@@ -3,7 +3,7 @@
 //! comes out is what its documentation promises.
 #![no_main]
 
-use acpi::{Covered, Ivrs, Machine, Physical, SerialRegisters, find_rsdp, probe};
+use acpi::{Covered, Ivrs, Machine, Physical, ResetRegister, SerialRegisters, find_rsdp, probe};
 use arbitrary::Arbitrary;
 use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
@@ -217,7 +217,14 @@ fn check(machine: &Machine) {
         assert!(ecam.base.checked_add((u64::from(ecam.bus_end) + 1) << 20).is_some());
     }
     assert!(machine.pm_timer.is_none_or(|timer| timer.port != 0));
-    assert!(machine.reset.is_none_or(|reset| reset.port != 0));
+    match machine.reset.map(|reset| reset.register) {
+        Some(ResetRegister::Port(port)) => assert!(port != 0),
+        Some(ResetRegister::Memory(address)) => assert!(address != 0),
+        Some(ResetRegister::Config { device, function, .. }) => {
+            assert!(device < 32 && function < 8);
+        }
+        None => {}
+    }
     match &machine.console {
         Some(Ok(port)) => {
             match port.registers {

@@ -24,7 +24,8 @@ pub use ivrs::{
 };
 pub use machine::{
     Cpu, Dmar, Ecam, IoApic, MAX_CPUS, MAX_IOAPICS, Machine, PathStep, PmTimer, RemappingUnit,
-    ReservedMemory, Reset, Scope, ScopeKind, SerialFunction, SerialPort, SerialRegisters,
+    ReservedMemory, Reset, ResetRegister, Scope, ScopeKind, SerialFunction, SerialPort,
+    SerialRegisters,
 };
 pub use parse::{RootPointer, find_rsdp, probe};
 

@@ -5,8 +5,8 @@
 //! are the caller's to resolve and read.
 
 use crate::{
-    CHOICES, Choice, Class, DEFAULT_WEIGHT, DeviceName, Host, Mac, Network, OnReset, Place, Plan,
-    Policy, Protection, Vm, WithoutRemapping, check, nearest, parse_micros, parse_size,
+    AtEnd, CHOICES, Choice, Class, DEFAULT_WEIGHT, DeviceName, Host, Mac, Network, OnReset, Place,
+    Plan, Policy, Protection, Vm, WithoutRemapping, check, nearest, parse_micros, parse_size,
 };
 use alloc::{
     borrow::ToOwned,
@@ -23,7 +23,7 @@ use toml::{
 pub use crate::file_error::{Error, Policies, Problem};
 
 const ROOT_KEYS: [&str; 4] = ["vm", "network", "host", "slice"];
-const HOST_KEYS: [&str; 3] = ["iommu_faults", "without_interrupt_remapping", "screen"];
+const HOST_KEYS: [&str; 4] = ["iommu_faults", "without_interrupt_remapping", "screen", "at_end"];
 /// Whose consoles the screen shows unless the file names a VM.
 const EVERY_VM: &str = "all";
 const NETWORK_KEYS: [&str; 2] = ["vfs", "macs"];
@@ -253,10 +253,8 @@ impl Reader<'_> {
                 }
                 "devices" => read.devices = field.devices()?,
                 "reset" => {
-                    let text = field.string("\"restart\" or \"stop\"")?;
-                    let found = OnReset::ALL.iter().find(|(name, _)| *name == text);
-                    let unknown = || Problem::Reset(text.to_owned());
-                    read.reset = field.within(found.map(|f| f.1).ok_or_else(unknown))?;
+                    let needed = "\"restart\" or \"stop\"";
+                    read.reset = field.one_of(&OnReset::ALL, needed, Problem::Reset)?;
                 }
                 _ => {
                     let text = field.string("a policy in quotes, such as \"auto\"")?;
@@ -283,21 +281,23 @@ impl Reader<'_> {
             let field = Field { reader: self, place: &Place::Host, key: known, value };
             match *known {
                 "iommu_faults" => {
-                    let text = field.string("\"elsewhere\", \"nmi\" or \"limit\"")?;
-                    let found = Protection::ALL.iter().find(|(name, _)| *name == text);
-                    let unknown = || Problem::Protection(text.to_owned());
-                    read.iommu_faults = field.within(found.map(|f| f.1).ok_or_else(unknown))?;
+                    let needed = "\"elsewhere\", \"nmi\" or \"limit\"";
+                    let unknown = Problem::Protection;
+                    read.iommu_faults = field.one_of(&Protection::ALL, needed, unknown)?;
+                }
+                "without_interrupt_remapping" => {
+                    let needed = "\"refuse\" or \"trust-every-guest\"";
+                    let unknown = Problem::WithoutRemapping;
+                    read.without_remapping =
+                        field.one_of(&WithoutRemapping::ALL, needed, unknown)?;
                 }
                 "screen" => {
                     let text = field.string("a VM's name in quotes, or \"all\"")?;
                     *screen = Some((value.span().start, text));
                 }
                 _ => {
-                    let text = field.string("\"refuse\" or \"trust-every-guest\"")?;
-                    let found = WithoutRemapping::ALL.iter().find(|(name, _)| *name == text);
-                    let unknown = || Problem::WithoutRemapping(text.to_owned());
-                    read.without_remapping =
-                        field.within(found.map(|f| f.1).ok_or_else(unknown))?;
+                    let needed = "\"stay\", \"power-off\" or \"reset\"";
+                    read.at_end = field.one_of(&AtEnd::ALL, needed, Problem::AtEnd)?;
                 }
             }
         }
@@ -365,6 +365,18 @@ impl<'v, 'a> Field<'_, 'v, 'a> {
             DeValue::String(text) => Ok(text),
             _ => Err(self.wrong(needed)),
         }
+    }
+
+    /// The value of one of these names.
+    fn one_of<T: Copy>(
+        &self,
+        all: &[(&str, T)],
+        needed: &'static str,
+        unknown: impl Fn(String) -> Problem,
+    ) -> Result<T, Error> {
+        let text = self.string(needed)?;
+        let found = all.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+        self.within(found.ok_or_else(|| unknown(text.to_owned())))
     }
 
     fn path(&self) -> Result<String, Error> {

@@ -100,6 +100,9 @@ pub enum Problem {
         /// What is known.
         hint: String,
     },
+    /// Not an end.
+    #[error("\"{}\" is nothing that the machine can end with; use \"stay\", \"power-off\" or \"reset\"", Shown(.0))]
+    AtEnd(String),
     /// Not a time.
     #[error(transparent)]
     Micros(#[from] MicrosError),

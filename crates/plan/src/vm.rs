@@ -98,6 +98,7 @@ impl<F> Plan<F> {
             iommu_faults: crate::Protection::Elsewhere,
             without_remapping: crate::WithoutRemapping::Refuse,
             screen: None,
+            at_end: crate::AtEnd::Stay,
         };
         Plan { vms, networks: Vec::new(), slice_us: DEFAULT_SLICE, host }
     }

@@ -139,6 +139,9 @@ fn records(bytes: &[u8], mut tell: impl FnMut(&str)) {
                 Record::Incident { vm, what } => {
                     format!("warning: VM {}: {what}\n", name_of(vm))
                 }
+                Record::Leaving => {
+                    "every VM has ended: the machine is reset or switched off\n".into()
+                }
                 // The log has what matters of these.
                 Record::Refused { .. }
                 | Record::Machine { .. }

@@ -22,6 +22,7 @@ const BOOT_PAGE: u64 = 1 << 0 | 1 << 1 | 1 << 7;
 const DATA: Access = Access::READ.union(Access::WRITE);
 
 unsafe extern "C" {
+    static boot_pml4: u8;
     static mut boot_pdpt: [u64; 512];
     static text_start: u8;
     static text_end: u8;
@@ -100,6 +101,21 @@ pub fn extend_boot_map() {
         // them.
         unsafe { boot_pdpt[i as usize] = i << 30 | BOOT_PAGE };
     }
+}
+
+/// Runs `f` on the boot tables, on this core: everything below 512 GiB is mapped one to one, and may
+/// be written and executed. The final tables are back after it, for a console whose registers are
+/// beyond that.
+///
+/// # Safety
+/// No guest runs any more, and none will.
+pub unsafe fn on_boot_map(f: impl FnOnce()) {
+    load(&raw const boot_pml4 as u64);
+    f();
+    with(|host| {
+        load(host.table.root());
+        Ok(())
+    });
 }
 
 /// Makes the final tables and starts to use them; the framebuffer isn't in memory, `guards` are the
