@@ -8,6 +8,7 @@
 
 mod amd;
 mod vtd;
+mod words;
 
 use crate::cpu;
 use crate::iommu;
@@ -15,43 +16,18 @@ use crate::pci::{self, Config};
 use crate::vm::Vm;
 use crate::vm::pc::Pc;
 use ::iommu::{Bdf, Delivery, InterruptRoute, Vendor};
+use words::{ADDRESS, LARGE, Target, read, set, write};
 
 /// RAX of the hypercall; RCX says what is to be planted.
 pub const HYPERCALL: u64 = u64::from_le_bytes(*b"PLANTED!");
 
 const PAGE: u64 = 4096;
-const ADDRESS: u64 = 0x000F_FFFF_FFFF_F000;
 const WRITE: u64 = 1 << 1;
-/// What says that an entry of the CPU's tables is a leaf.
-const LARGE: (u64, u64) = (1 << 7, 1 << 7);
 /// Guest-physical: nothing is there.
 const NOWHERE: u64 = 0x9000_0000;
 /// In the guest's memory.
 const SOMEWHERE: u64 = 0x60_0000;
 const BAR0: u16 = 0x10;
-
-/// A device of the VM, and what of its unit is about it.
-struct Target {
-    /// Where the unit's registers are.
-    registers: u64,
-    device: Bdf,
-    /// One of its interrupt entries.
-    entry: u16,
-    /// A device that nobody has.
-    stranger: Bdf,
-    /// The APIC id of the VM's core.
-    core: u32,
-}
-
-fn read(pa: u64) -> u64 {
-    // SAFETY: a table of ours, identity-mapped; that what is done with it is wrong is the purpose.
-    unsafe { (pa as *const u64).read_volatile() }
-}
-
-fn write(pa: u64, value: u64) {
-    // SAFETY: as above.
-    unsafe { (pa as *mut u64).write_volatile(value) }
-}
 
 /// Where the leaf for an address is, in tables of so many levels whose entries tell by these bits,
 /// with this value, that they are one.
@@ -149,9 +125,4 @@ pub fn plant(vm: &Vm, pc: &mut Pc, block: u64, what: u64) -> bool {
 /// The APIC id of core 0.
 fn host_core() -> u32 {
     cpu::get(0).map_or(0, |core| core.apic_id)
-}
-
-fn set(at: u64, change: impl FnOnce(u64) -> u64) -> bool {
-    write(at, change(read(at)));
-    true
 }

@@ -1,16 +1,38 @@
 //! The same cases on machines whose IOMMU is AMD's. What must come of them is the same: guests see
 //! nothing of it, and the host's other code doesn't know whose it is.
 
-use super::case::{Case, Expect, Special};
+use super::case::{Case, Expect, Guest, Special};
+use super::cases::{case, guest};
 use super::names::named;
 use super::planted;
 use exitless::qemu::Iommu;
+use plan::{DeviceName, Policy};
 
 /// Begins the names of these cases.
 const GROUP: &str = "amd-vi/";
 
 /// Those that every whole test has: a kind of each thing that the IOMMU has a part in.
-const WHOLE: [&str; 0] = [];
+const WHOLE: [&str; 19] = [
+    "trap/delivery",
+    "eli/delivery",
+    "direct/delivery",
+    "eli/msi-program",
+    "eli/dma-confine",
+    "eli/bus-master",
+    "eli/restart-devices",
+    "direct/hello",
+    "smp-eli/affinity",
+    "shared-eli/delivery",
+    "topology/two-ports",
+    "nic/moving-direct",
+    "planted/dma-host",
+    "planted/interrupt-owner",
+    "planted/context-stranger",
+    "planted/unit-off",
+    "hostile/devices-eli",
+    "refuse/iommu",
+    "refuse/ioapic-id",
+];
 
 /// Whether a whole test has this one, without being asked for these machines.
 pub fn is_usual(case: &Case) -> bool {
@@ -22,7 +44,7 @@ pub fn is_asked_for(text: &str) -> bool {
     text.contains("amd-vi")
 }
 
-/// Those of `cases` for which a machine's IOMMU matters.
+/// Those of `cases` for which a machine's IOMMU matters, and what only these machines have.
 pub fn of(cases: Vec<Case>) -> Vec<Case> {
     let concerned = |case: &Case| {
         let has_one = !matches!(case.machine, Special::NoIommu | Special::BareWithoutIommu);
@@ -33,7 +55,23 @@ pub fn of(cases: Vec<Case>) -> Vec<Case> {
     };
     let moved =
         |case: Case| Case { name: format!("{GROUP}{}", case.name), iommu: Iommu::AmdVi, ..case };
-    cases.into_iter().filter(concerned).map(planted::on_amd_vi).map(moved).collect()
+    let cases = cases.into_iter().filter(concerned).map(planted::on_amd_vi);
+    cases.chain(own()).map(moved).collect()
+}
+
+/// Functions that can't be a guest's: the unit is one, and another has the I/O APIC's id.
+fn own() -> [Case; 2] {
+    let refused = |name: &str, device, words: [&'static str; 2], machine| {
+        let devices = vec![DeviceName::Address { bus: 0, device, function: 0 }];
+        let guest = Guest { devices, ..guest("hello", Policy::Eli) };
+        let expect = Expect::Refused(words.to_vec());
+        Case { expect, machine, ..case(format!("refuse/{name}"), false, [guest]) }
+    };
+    let there = Special::Devices(&["edu,addr=14.0"]);
+    [
+        refused("iommu", 0x01, ["00:01.0", "an IOMMU of the machine"], Special::None),
+        refused("ioapic-id", 0x14, ["00:14.0", "is that of I/O APIC 0"], there),
+    ]
 }
 
 /// Whether a case's name, without these machines' part, has this text in it ([`named`]).

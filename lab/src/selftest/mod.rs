@@ -162,14 +162,19 @@ fn all() -> Vec<Case> {
     cases
 }
 
+/// Those of each machine.
+fn everywhere() -> impl Iterator<Item = Case> {
+    all().into_iter().chain(amd_vi::of(all()))
+}
+
 /// Whether one that has this text in its name must have the machine for itself.
 pub fn is_alone(text: &str) -> bool {
-    all().iter().any(|case| named(&case.name, text) && case.is_alone())
+    everywhere().any(|case| named(&case.name, text) && case.is_alone())
 }
 
 /// Whether a case has this text in its name ([`named`]).
 pub fn has(text: &str) -> bool {
-    all().iter().any(|case| named(&case.name, text))
+    everywhere().any(|case| named(&case.name, text))
 }
 
 /// Shows what is wrong with a run, and all that it said.

@@ -1,7 +1,7 @@
 //! What is planted in the tables and registers of an AMD-Vi unit (AMD IOMMU 48882, 2.2.2, 2.2.5,
 //! 3.4). Where Intel's has a thing that this one hasn't, what comes next to it.
 
-use super::{ADDRESS, Target, read, set, write};
+use super::words::{ADDRESS, Target, read, set, write};
 use ::iommu::Bdf;
 
 /// What says that an entry of its page tables is a leaf: no next level.

@@ -1,11 +1,11 @@
 //! What is planted in the tables and registers of a VT-d unit (VT-d 11.4, 9.1, 9.3, 9.10).
 
-use super::{ADDRESS, Target, read, set, write};
+use super::words::{ADDRESS, LARGE, Target, read, set, write};
 use crate::iommu;
 use ::iommu::{Bdf, Delivery, InterruptRoute};
 
 /// What says that an entry of its page tables is a leaf.
-pub const LEAF: (u64, u64) = super::LARGE;
+pub const LEAF: (u64, u64) = LARGE;
 const COMMAND: u64 = 0x18;
 const STATUS: u64 = 0x1C;
 const ROOT: u64 = 0x20;
