@@ -3,7 +3,7 @@
 //! comes out is what its documentation promises.
 #![no_main]
 
-use acpi::{Machine, Physical, find_rsdp, probe};
+use acpi::{Machine, Physical, ResetRegister, find_rsdp, probe};
 use arbitrary::Arbitrary;
 use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
@@ -155,7 +155,14 @@ fn check(machine: &Machine) {
         assert!(ecam.base.checked_add((u64::from(ecam.bus_end) + 1) << 20).is_some());
     }
     assert!(machine.pm_timer.is_none_or(|timer| timer.port != 0));
-    assert!(machine.reset.is_none_or(|reset| reset.port != 0));
+    match machine.reset.map(|reset| reset.register) {
+        Some(ResetRegister::Port(port)) => assert!(port != 0),
+        Some(ResetRegister::Memory(address)) => assert!(address != 0),
+        Some(ResetRegister::Config { device, function, .. }) => {
+            assert!(device < 32 && function < 8);
+        }
+        None => {}
+    }
     let Some(dmar) = &machine.dmar else { return };
     assert!(dmar.interrupt_remapping || !dmar.x2apic_opt_out);
     assert!(dmar.reserved.iter().all(|reserved| reserved.base <= reserved.limit));

@@ -174,7 +174,9 @@ fuzz_target!(|input: Input| {
             let (mut memory, meant) = structure(&ranges, who);
             if let Ok(info) = read(&memory, who, AT) {
                 check(&info);
-                for at in meant.iter().flat_map(|r| [r.0, r.1, r.0.wrapping_sub(1), r.1.wrapping_sub(1)]) {
+                for at in
+                    meant.iter().flat_map(|r| [r.0, r.1, r.0.wrapping_sub(1), r.1.wrapping_sub(1)])
+                {
                     let covering = meant.iter().filter(|r| r.0 <= at && at < r.1);
                     assert_eq!(kind_at(&info.memory, at), covering.map(|r| r.2).max(), "{at:#x}");
                 }

@@ -1,7 +1,7 @@
 //! Exitless, the bare-metal image: brings the machine up and hands it to the VMs.
 //!
 //! Order of things: a boot CPU that can speak, then memory, then the other CPUs, then the plan.
-//! Only this package and the test kernels have unsafe code.
+//! Only this package, the UEFI loader and the test kernels have unsafe code.
 #![no_std]
 #![no_main]
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
@@ -21,11 +21,13 @@ mod log_limit;
 mod memory;
 mod panic;
 mod pci;
+mod power;
 mod refusal;
 mod sched;
 mod vm;
 
 use acpi::RootPointer;
+use cpu::Clock;
 use handover::BootInfo;
 use proto::Record;
 use refusal::refuse;
@@ -44,19 +46,20 @@ extern "C" fn boot(address: u64, who: u32) -> ! {
     // 512 GiB one to one, now that they are extended.
     let mut info = unsafe { boot::read(who, address) };
     log::info!("booted by {}, at {:#x}", info.path, memory::image().0);
+    if !info.command_line.is_empty() {
+        log::info!("command line: {}", info.command_line.escape_ascii());
+    }
     memory::init(&mut info);
     cpu::setup_boot_cpu();
     interrupts::legacy::mask_pics();
 
     let machine = probe(&info);
+    power::note(&machine, &info);
     memory::protect(&info);
     for ioapic in &machine.ioapics {
         interrupts::legacy::mask_ioapic(ioapic.address);
     }
-    let Some(timer) = machine.pm_timer else {
-        refuse("the firmware's ACPI tables name no PM timer; it is needed to measure the TSC");
-    };
-    cpu::measure(timer);
+    cpu::measure(clock(&machine, &info));
     let Some(page) = info.memory.startup_page() else {
         refuse("no page of memory below 1 MiB is usable; the other CPUs are to start in one");
     };
@@ -82,6 +85,23 @@ extern "C" fn boot(address: u64, who: u32) -> ! {
     }
     pci::sriov::keep_clear_of(&info.memory);
     host::start(&machine, image)
+}
+
+/// What the TSC is measured by.
+fn clock(machine: &acpi::Machine, info: &BootInfo) -> Clock {
+    match (machine.pm_timer, info.tsc_hz) {
+        (Some(timer), _) => Clock::Pm(timer),
+        (None, Some(hz)) => {
+            log::warn!(
+                "the firmware names no PM timer; the TSC's rate is what the loader measured"
+            );
+            Clock::Tsc(hz)
+        }
+        (None, None) => refuse(
+            "the firmware's ACPI tables name no PM timer, and the boot loader didn't measure the \
+             TSC either; one of them is needed",
+        ),
+    }
 }
 
 /// What the firmware says of the machine.

@@ -7,7 +7,7 @@
 use crate::{
     console::{self, frame, uart},
     cpu::{self, NO_VM, port, x2apic},
-    memory,
+    memory, power,
 };
 use alloc::string::ToString;
 use core::{
@@ -16,6 +16,7 @@ use core::{
     panic::PanicInfo,
     sync::atomic::{AtomicU64, Ordering},
 };
+use plan::AtEnd;
 use proto::{
     Record,
     exit::{DONE, PANICKED, PORT, REFUSED},
@@ -25,7 +26,16 @@ use proto::{
 static PANICKING: AtomicU64 = AtomicU64::new(0);
 
 /// Every VM ended and was reported.
-pub fn finish() -> ! {
+pub fn finish(at_end: AtEnd) -> ! {
+    if at_end != AtEnd::Stay {
+        console::record(&Record::Leaving);
+        console::flush();
+        uart::drain();
+        power::leave(at_end);
+        log::warn!(
+            "the machine stands still: nothing that the firmware offers does what the plan asks"
+        );
+    }
     console::flush();
     exit(DONE)
 }

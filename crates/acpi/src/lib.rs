@@ -19,7 +19,7 @@ pub use covered::Covered;
 pub use error::Error;
 pub use machine::{
     Cpu, Dmar, Ecam, IoApic, MAX_CPUS, MAX_IOAPICS, Machine, PathStep, PmTimer, RemappingUnit,
-    ReservedMemory, Reset, Scope, ScopeKind,
+    ReservedMemory, Reset, ResetRegister, Scope, ScopeKind,
 };
 pub use parse::{RootPointer, find_rsdp, probe};
 

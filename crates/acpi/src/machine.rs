@@ -72,13 +72,31 @@ pub struct PmTimer {
     pub bits32: bool,
 }
 
-/// How to reset the machine: write the value to the port (ACPI 4.8.3.6).
+/// How to reset the machine: write the value to the register (ACPI 4.8.3.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reset {
-    /// I/O port, 8 bits wide.
-    pub port: u16,
+    /// Where to.
+    pub register: ResetRegister,
     /// The value to write.
     pub value: u8,
+}
+
+/// A register of 8 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResetRegister {
+    /// At an I/O port.
+    Port(u16),
+    /// At a physical address.
+    Memory(u64),
+    /// In the configuration space of a PCI function on bus 0.
+    Config {
+        /// Device, 0 to 31.
+        device: u8,
+        /// Function, 0 to 7.
+        function: u8,
+        /// Offset, in the first 256 bytes.
+        offset: u8,
+    },
 }
 
 /// DMA remapping reporting table (VT-d 8.1).

@@ -114,11 +114,4 @@ impl BootInfo {
         let end = end.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
         self.memory.add(start & !(PAGE - 1), end, MemoryKind::Loaded)
     }
-
-    /// The I/O port of the 16550 that the command line asks for, by `console=0xPORT`.
-    pub fn console_port(&self) -> Option<u16> {
-        let words = self.command_line.split(|byte| byte.is_ascii_whitespace());
-        let hex = words.rev().find_map(|word| word.strip_prefix(b"console=0x"))?;
-        u16::from_str_radix(core::str::from_utf8(hex).ok()?, 16).ok()
-    }
 }

@@ -5,8 +5,8 @@
 //! are the caller's to resolve and read.
 
 use crate::{
-    CHOICES, Choice, Class, DEFAULT_WEIGHT, DeviceName, Host, Mac, Network, OnReset, Place, Plan,
-    Policy, Protection, Vm, WithoutRemapping, check, nearest, parse_micros, parse_size,
+    AtEnd, CHOICES, Choice, Class, DEFAULT_WEIGHT, DeviceName, Host, Mac, Network, OnReset, Place,
+    Plan, Policy, Protection, Vm, WithoutRemapping, check, nearest, parse_micros, parse_size,
 };
 use alloc::{
     borrow::ToOwned,
@@ -23,7 +23,7 @@ use toml::{
 pub use crate::file_error::{Error, Policies, Problem};
 
 const ROOT_KEYS: [&str; 4] = ["vm", "network", "host", "slice"];
-const HOST_KEYS: [&str; 2] = ["iommu_faults", "without_interrupt_remapping"];
+const HOST_KEYS: [&str; 3] = ["iommu_faults", "without_interrupt_remapping", "at_end"];
 const NETWORK_KEYS: [&str; 2] = ["vfs", "macs"];
 const KEYS: [&str; 9] =
     ["cpus", "weight", "memory", "kernel", "initrd", "cmdline", "devices", "interrupts", "reset"];
@@ -246,10 +246,8 @@ impl Reader<'_> {
                 }
                 "devices" => read.devices = field.devices()?,
                 "reset" => {
-                    let text = field.string("\"restart\" or \"stop\"")?;
-                    let found = OnReset::ALL.iter().find(|(name, _)| *name == text);
-                    let unknown = || Problem::Reset(text.to_owned());
-                    read.reset = field.within(found.map(|f| f.1).ok_or_else(unknown))?;
+                    let needed = "\"restart\" or \"stop\"";
+                    read.reset = field.one_of(&OnReset::ALL, needed, Problem::Reset)?;
                 }
                 _ => {
                     let text = field.string("a policy in quotes, such as \"auto\"")?;
@@ -269,16 +267,22 @@ impl Reader<'_> {
                 return Err(self.unknown(key, &Place::Host, &HOST_KEYS));
             };
             let field = Field { reader: self, place: &Place::Host, key: known, value };
-            if *known == "iommu_faults" {
-                let text = field.string("\"elsewhere\", \"nmi\" or \"limit\"")?;
-                let found = Protection::ALL.iter().find(|(name, _)| *name == text);
-                let unknown = || Problem::Protection(text.to_owned());
-                read.iommu_faults = field.within(found.map(|f| f.1).ok_or_else(unknown))?;
-            } else {
-                let text = field.string("\"refuse\" or \"trust-every-guest\"")?;
-                let found = WithoutRemapping::ALL.iter().find(|(name, _)| *name == text);
-                let unknown = || Problem::WithoutRemapping(text.to_owned());
-                read.without_remapping = field.within(found.map(|f| f.1).ok_or_else(unknown))?;
+            match *known {
+                "iommu_faults" => {
+                    let needed = "\"elsewhere\", \"nmi\" or \"limit\"";
+                    let unknown = Problem::Protection;
+                    read.iommu_faults = field.one_of(&Protection::ALL, needed, unknown)?;
+                }
+                "without_interrupt_remapping" => {
+                    let needed = "\"refuse\" or \"trust-every-guest\"";
+                    let unknown = Problem::WithoutRemapping;
+                    read.without_remapping =
+                        field.one_of(&WithoutRemapping::ALL, needed, unknown)?;
+                }
+                _ => {
+                    let needed = "\"stay\", \"power-off\" or \"reset\"";
+                    read.at_end = field.one_of(&AtEnd::ALL, needed, Problem::AtEnd)?;
+                }
             }
         }
         Ok(read)
@@ -332,6 +336,18 @@ impl<'v, 'a> Field<'_, 'v, 'a> {
             DeValue::String(text) => Ok(text),
             _ => Err(self.wrong(needed)),
         }
+    }
+
+    /// The value of one of these names.
+    fn one_of<T: Copy>(
+        &self,
+        all: &[(&str, T)],
+        needed: &'static str,
+        unknown: impl Fn(String) -> Problem,
+    ) -> Result<T, Error> {
+        let text = self.string(needed)?;
+        let found = all.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+        self.within(found.ok_or_else(|| unknown(text.to_owned())))
     }
 
     fn path(&self) -> Result<String, Error> {

@@ -92,6 +92,9 @@ pub enum Problem {
     /// Not what to do without interrupt remapping.
     #[error("\"{}\" is nothing that can be done without; use \"refuse\" or \"trust-every-guest\"", Shown(.0))]
     WithoutRemapping(String),
+    /// Not an end.
+    #[error("\"{}\" is nothing that the machine can end with; use \"stay\", \"power-off\" or \"reset\"", Shown(.0))]
+    AtEnd(String),
     /// Not a time.
     #[error(transparent)]
     Micros(#[from] MicrosError),

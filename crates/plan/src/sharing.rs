@@ -1,7 +1,7 @@
 //! What VMs that share cores, and the host beside them, are promised: weights, the slice, and how
 //! the host's own interrupts are kept safe from them, where the machine lets it.
 
-use crate::{Error, Place, Plan, Policy, Problem, Vm, shown::Shown};
+use crate::{AtEnd, Error, Place, Plan, Policy, Problem, Vm, shown::Shown};
 use alloc::string::{String, ToString};
 use core::{fmt, ops::RangeInclusive};
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,8 @@ pub struct Host {
     pub iommu_faults: Protection,
     /// What to do on a machine whose IOMMU can't remap interrupts.
     pub without_remapping: WithoutRemapping,
+    /// What becomes of the machine when every VM has ended.
+    pub at_end: AtEnd,
 }
 
 /// What to do where nothing keeps a guest's device from raising any interrupt on any core.

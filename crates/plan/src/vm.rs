@@ -97,6 +97,7 @@ impl<F> Plan<F> {
         let host = Host {
             iommu_faults: crate::Protection::Elsewhere,
             without_remapping: crate::WithoutRemapping::Refuse,
+            at_end: crate::AtEnd::Stay,
         };
         Plan { vms, networks: Vec::new(), slice_us: DEFAULT_SLICE, host }
     }

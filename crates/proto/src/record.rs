@@ -118,6 +118,9 @@ pub enum Record {
         /// Its TSC when it ran again.
         to: u64,
     },
+    /// Every VM ended and was reported, and the machine is about to be reset or switched off, as
+    /// the plan asks.
+    Leaving,
 }
 
 /// What the command line sends on the records' channel to be sent a [`Record::Live`] for each

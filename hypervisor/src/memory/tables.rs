@@ -21,6 +21,7 @@ const BOOT_PAGE: u64 = 1 << 0 | 1 << 1 | 1 << 7;
 const DATA: Access = Access::READ.union(Access::WRITE);
 
 unsafe extern "C" {
+    static boot_pml4: u8;
     static mut boot_pdpt: [u64; 512];
     static text_start: u8;
     static text_end: u8;
@@ -99,6 +100,15 @@ pub fn extend_boot_map() {
         // them.
         unsafe { boot_pdpt[i as usize] = i << 30 | BOOT_PAGE };
     }
+}
+
+/// Goes back to the boot tables, on this core: everything below 512 GiB is mapped one to one, and may
+/// be written and executed.
+///
+/// # Safety
+/// No guest runs any more, and none will.
+pub unsafe fn to_boot_map() {
+    load(&raw const boot_pml4 as u64);
 }
 
 /// Makes the final tables and starts to use them; `guards` are the pages below the stacks there are

@@ -83,7 +83,7 @@ fn reads_what_the_firmware_of_q35_says() {
     let ecam = Ecam { base: 0xB000_0000, segment: 0, bus_start: 0, bus_end: 255 };
     assert_eq!(found.ecam, Some(ecam));
     assert_eq!(found.pm_timer, Some(PmTimer { port: 0x608, bits32: false }));
-    assert_eq!(found.reset, Some(Reset { port: 0xCF9, value: 0xF }));
+    assert_eq!(found.reset, Some(Reset { register: ResetRegister::Port(0xCF9), value: 0xF }));
     assert!(!found.ivrs_present);
     let dmar = found.dmar.unwrap();
     assert!(dmar.interrupt_remapping && !dmar.x2apic_opt_out);

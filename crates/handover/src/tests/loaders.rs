@@ -50,7 +50,6 @@ fn pvh_s_start_info_is_read() {
     assert_eq!(info.image, Some((0x20_0000, 0x20_1234)));
     assert_eq!(info.rsdp, Some(RootPointer::At(0xE_1230)));
     assert_eq!(&info.command_line[..], b"quiet console=0x2F8");
-    assert_eq!(info.console_port(), Some(0x2F8));
     assert_eq!((info.framebuffer, info.system_table, info.tsc_hz), (None, None, None));
 }
 
@@ -79,21 +78,6 @@ fn a_command_line_that_is_too_long_is_refused() {
     };
     assert_eq!(with(MAX_COMMAND_LINE), Ok(MAX_COMMAND_LINE));
     assert_eq!(with(MAX_COMMAND_LINE + 1), Err(Error::CommandLine));
-}
-
-#[test]
-fn the_last_console_of_the_command_line_counts_if_it_is_a_port() {
-    let with = |text: &[u8]| {
-        let mut memory = pvh();
-        memory.0[2].1 = [text, b"\0"].concat();
-        read(&memory, ENTERED_BY_PVH, AT).unwrap().console_port()
-    };
-    assert_eq!(with(b"console=0x3e8 console=0x2F8"), Some(0x2F8));
-    assert_eq!(with(b"console=0x10000"), None);
-    assert_eq!(with(b"console=tty0"), None);
-    assert_eq!(with(b"xconsole=0x3f8"), None);
-    assert_eq!(with(b"console=0x\xFF"), None);
-    assert_eq!(with(b""), None);
 }
 
 fn tag(kind: u32, content: &[u8]) -> Vec<u8> {
@@ -168,7 +152,7 @@ fn multiboot2_s_information_is_read() {
     ];
     assert_eq!(ranges(&info), expected);
     assert_eq!(info.image, Some((0x40_0000, 0x40_0321)), "the first module");
-    assert_eq!(info.console_port(), Some(0x3F8));
+    assert_eq!(&info.command_line[..], b"console=0x3f8");
     assert_eq!(info.system_table, Some(0x7654_3210));
     let (width, height, format) = (1280, 800, PixelFormat::Bgr);
     let screen = Framebuffer { address: 0xC000_0000, pitch: 5120, width, height, format };

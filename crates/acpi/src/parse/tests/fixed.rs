@@ -79,13 +79,21 @@ fn flags_say_how_wide_the_timer_is_and_whether_there_is_a_reset_register() {
         (machine.pm_timer.map(|timer| timer.bits32), machine.reset)
     };
     let port = generic(1, 0xCF9);
-    let reset = Some(Reset { port: 0xCF9, value: 0x0E });
+    let reset = Some(Reset { register: ResetRegister::Port(0xCF9), value: 0x0E });
     assert_eq!(with(1 << 8, port), (Some(true), None));
     assert_eq!(with(1 << 10, port), (Some(false), reset));
     assert_eq!(with(1 << 8 | 1 << 10, port), (Some(true), reset));
     assert_eq!(with(!(1 << 8 | 1 << 10), port), (Some(false), None));
-    assert_eq!(with(1 << 10, generic(0, 0xFED0_0000)).1, None, "in memory");
-    assert_eq!(with(1 << 10, generic(1, 0)).1, None);
+    let register = |space, address| with(1 << 10, generic(space, address)).1.map(|r| r.register);
+    assert_eq!(register(0, 0xFED0_0000), Some(ResetRegister::Memory(0xFED0_0000)));
+    let config = ResetRegister::Config { device: 31, function: 7, offset: 0xFF };
+    assert_eq!(register(2, 0x1F_0007_00FF), Some(config));
+    for wrong in [0x20_0007_00FF, 0x1F_0008_00FF, 0x1F_0007_0100, 0x1_001F_0007_00FF] {
+        assert_eq!(register(2, wrong), None, "{wrong:#x}");
+    }
+    for (space, address) in [(0, 0), (1, 0), (1, 0x1_0000), (3, 0xCF9), (0x7F, 0xCF9)] {
+        assert_eq!(register(space, address), None, "{space} {address:#x}");
+    }
 }
 
 /// Firmware that lists a table twice means the first.
