@@ -9,6 +9,8 @@ use std::{
     process::{Command, Stdio},
 };
 
+/// The variable of the environment that names a folder with another firmware.
+pub const OVMF_FOLDER: &str = "EXITLESS_OVMF";
 /// Where Debian and Ubuntu have GRUB's modules, and UEFI firmware for QEMU.
 const GRUB: &str = "/usr/lib/grub";
 const OVMF: &str = "/usr/share/OVMF";
@@ -67,8 +69,12 @@ pub fn grub(cx: &Context) -> Result<()> {
     })
 }
 
-/// The folder of the emulated machine's UEFI firmware.
+/// The folder of the emulated machine's UEFI firmware: one that [`OVMF_FOLDER`] names, or the
+/// system's.
 pub fn ovmf(cx: &Context) -> Result<PathBuf> {
+    if let Some(folder) = env::var_os(OVMF_FOLDER) {
+        return Ok(PathBuf::from(folder));
+    }
     let folder = Path::new(OVMF);
     install(cx, "ovmf", || {
         let there = folder.join("OVMF_CODE_4M.fd").is_file();

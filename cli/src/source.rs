@@ -15,16 +15,16 @@ use crate::{
     unnamed::Unnamed,
 };
 use anyhow::{Context as _, Result, bail};
-use std::{env, fs, path::PathBuf, process::Command};
+use std::{fs, process::Command};
 
 /// What firmware and a boot loader need beside what they load.
 const FIRMWARE_MEMORY: u64 = 128 << 20;
 /// How often a UEFI program is in memory at once: as the file, as it was loaded, and its parts
 /// where they are wanted.
 const COPIES: u64 = 3;
-/// The keys that Debian's variables for tests have in them, and the word that opens the private
-/// one: everybody knows it.
-const TEST_KEYS: &str = "/usr/share/ovmf/PkKek-1-snakeoil";
+/// From the firmware's folder, the keys that Debian's variables for tests have in them, and the
+/// word that opens the private one: everybody knows it.
+const TEST_KEYS: &str = "../ovmf/PkKek-1-snakeoil";
 const TEST_KEYS_WORD: &str = "pass:snakeoil";
 
 /// A way to the hypervisor.
@@ -107,10 +107,7 @@ impl Source {
 
 /// The emulated machine's UEFI firmware, with variables of its own.
 fn flash(secure: bool, cx: &Context) -> Result<(Flash, Unnamed)> {
-    let folder = match env::var_os("EXITLESS_OVMF") {
-        Some(folder) => PathBuf::from(folder),
-        None => needs::ovmf(cx)?,
-    };
+    let folder = needs::ovmf(cx)?;
     let (code, variables) = match secure {
         true => ("OVMF_CODE_4M.secboot.fd", "OVMF_VARS_4M.snakeoil.fd"),
         false => ("OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd"),
@@ -128,12 +125,13 @@ fn flash(secure: bool, cx: &Context) -> Result<(Flash, Unnamed)> {
 /// The program, signed by the key that [`flash`] knows: for tests, since everybody has it.
 fn test_signed(program: &[u8], cx: &Context) -> Result<Vec<u8>> {
     needs::signing(cx)?;
+    let keys = needs::ovmf(cx)?.join(TEST_KEYS);
     let folder = tempfile::tempdir().context("no temporary folder can be made")?;
     let key = folder.path().join("key.pem");
     let mut openssl = Command::new("openssl");
-    openssl.args(["pkey", "-passin", TEST_KEYS_WORD, "-in"]).arg(format!("{TEST_KEYS}.key"));
+    openssl.args(["pkey", "-passin", TEST_KEYS_WORD, "-in"]).arg(keys.with_extension("key"));
     helper::run(openssl.arg("-out").arg(&key), "the test key", cx)?;
-    Signature { key, certificate: format!("{TEST_KEYS}.pem").into() }.sign(program, cx)
+    Signature { key, certificate: keys.with_extension("pem") }.sign(program, cx)
 }
 
 #[cfg(test)]
