@@ -4,9 +4,9 @@
 //! is refused in one sentence. EFER.SVME is the virtualization code's.
 
 use super::msr;
-use crate::cpu::vendor::PAT_AT_RESET;
 use crate::refusal::refuse;
 use raw_cpuid::{CpuId, CpuIdReaderNative};
+use vendor::PAT_AT_RESET;
 use x86_64::registers::control::{Cr0, Cr0Flags, Cr4, Cr4Flags};
 
 /// No-execute enable.

@@ -1,4 +1,4 @@
-//! The host's interrupt descriptor table, its handlers, and which interrupts they noted.
+//! The host's interrupt descriptor table and its handlers.
 //!
 //! Guarantees: every vector has a gate; an interrupt is noted and completed
 //! before its handler returns; an NMI is only noted, at any instruction; neither lets a core fall
@@ -6,7 +6,9 @@
 //! Handlers neither lock, nor log, nor allocate.
 
 use super::{
-    SPURIOUS, WAKE, nmi,
+    SPURIOUS, WAKE,
+    arrived::{note, take},
+    nmi,
     sleep::{disable, past_halt, sleep},
 };
 use crate::{
@@ -20,7 +22,6 @@ use core::{
     arch::{asm, global_asm},
     fmt,
     mem::size_of,
-    sync::atomic::Ordering,
 };
 use spin::Once;
 
@@ -177,31 +178,6 @@ extern "C" fn handle(frame: &mut Frame) {
             }
         }
     }
-}
-
-/// Notes an interrupt on this core.
-fn note(vector: u8) {
-    let cpu = this();
-    if let Some(word) = cpu.noted.get(usize::from(vector >> 6)) {
-        word.fetch_or(1 << (vector & 63), Ordering::Relaxed);
-    }
-}
-
-/// Whether an interrupt arrived on this core since they were last taken.
-pub fn any() -> bool {
-    this().noted.iter().any(|word| word.load(Ordering::Relaxed) != 0)
-}
-
-/// The vectors of the interrupts that arrived on this core, each once, and forgets them.
-pub fn take() -> impl Iterator<Item = u8> {
-    let words = this().noted.each_ref().map(|word| word.swap(0, Ordering::Relaxed));
-    words.into_iter().enumerate().flat_map(|(i, mut word)| {
-        core::iter::from_fn(move || {
-            let bit = (word != 0).then(|| word.trailing_zeros() as u8)?;
-            word &= word - 1;
-            Some(i as u8 * 64 + bit)
-        })
-    })
 }
 
 /// Is the machine check's vector here for an interrupt that a guest had left ([`load_tolerant`])?

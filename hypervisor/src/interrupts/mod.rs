@@ -5,12 +5,14 @@
 //! LINT0, LINT1) are masked and stay so unless somebody unmasks a pin; but core 0 takes the
 //! platform's NMIs at LINT1.
 
+mod arrived;
 mod host;
 pub mod legacy;
 pub mod nmi;
 mod sleep;
 pub mod vectors;
 
-pub use host::{any, drain, load, load_tolerant, sleep_until_woken, take, tolerating};
+pub use arrived::{any, take};
+pub use host::{drain, load, load_tolerant, sleep_until_woken, tolerating};
 pub use sleep::{disable, enable, enable_and_halt, sleep};
 pub use vectors::{FAULTS, SPURIOUS, TIMER, WAKE};
