@@ -5,6 +5,10 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 use plan::Size;
+use rustix::{
+    fs::{FlockOperation, fcntl_lock},
+    io::Errno,
+};
 use std::{
     fs::{self, File},
     io::{ErrorKind, Read},
@@ -58,6 +62,9 @@ fn check_one(path: &Path) -> Result<()> {
         .open(path)
         .map_err(|e| anyhow!("{name} can't be opened for writing: {e}"))?;
     let mut start = [0; 8];
+    if is_in_use(&file) {
+        bail!("{name} is in use by another process, such as a VM that has it as its disk");
+    }
     file.read_exact(&mut start).with_context(|| format!("{name} can't be read"))?;
     if let Some((format, _)) = FORMATS.iter().find(|(_, magic)| start.starts_with(magic)) {
         bail!(
@@ -65,6 +72,13 @@ fn check_one(path: &Path) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Whether another process has a lock on an image, as QEMU has while a machine uses it. The lock
+/// that is tried goes when the file is closed. A file system without locks protects nobody.
+fn is_in_use(file: &File) -> bool {
+    let tried = fcntl_lock(file, FlockOperation::NonBlockingLockExclusive);
+    matches!(tried, Err(Errno::AGAIN | Errno::ACCESS))
 }
 
 /// An empty disk that goes when this does: a sparse file without a name.
@@ -90,7 +104,7 @@ impl Scratch {
 mod tests {
     use super::*;
     use std::{
-        io::{Seek, SeekFrom, Write},
+        io::{BufRead, BufReader, Seek, SeekFrom, Write},
         os::unix::fs::MetadataExt,
     };
 
@@ -130,6 +144,43 @@ mod tests {
             twice,
             format!("{} is given twice; each disk needs an image of its own", named("link"))
         );
+    }
+
+    /// Names the image that a second process of this test is to lock.
+    const TO_LOCK: &str = "EXITLESS_TEST_LOCKS";
+
+    /// Locks belong to processes: one doesn't stand in the way of its own.
+    #[test]
+    fn a_disk_that_another_process_uses_is_refused() {
+        if let Some(path) = std::env::var_os(TO_LOCK) {
+            let file = File::options().read(true).write(true).open(path).unwrap();
+            fcntl_lock(&file, FlockOperation::NonBlockingLockShared).unwrap();
+            println!("locked");
+            // Until the other process has looked.
+            std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("d.img");
+        fs::write(&path, [0; 1024]).unwrap();
+        assert!(check(std::slice::from_ref(&path)).is_ok());
+        let name = "disk::tests::a_disk_that_another_process_uses_is_refused";
+        let mut other = process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--nocapture", name])
+            .env(TO_LOCK, &path)
+            .stdin(process::Stdio::piped())
+            .stdout(process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Open until it has ended: the test says how it went, too.
+        let mut lines = BufReader::new(other.stdout.take().unwrap()).lines();
+        let locked = lines.any(|line| line.is_ok_and(|line| line.ends_with("locked")));
+        let told = locked.then(|| refusal(&path));
+        drop(other.stdin.take());
+        assert!(other.wait().unwrap().success());
+        let said = "is in use by another process, such as a VM that has it as its disk";
+        assert_eq!(told, Some(format!("--disk: {} {said}", path.display())));
+        assert!(check(&[path]).is_ok());
     }
 
     #[test]

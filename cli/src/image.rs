@@ -1,6 +1,10 @@
 //! `exitless image`: the boot image as a file, for a boot loader or for QEMU by hand.
 
-use crate::{load, output::Output, say::print};
+use crate::{
+    load,
+    output::{self, Output},
+    say::print,
+};
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -24,8 +28,11 @@ pub struct Args {
 
 /// Writes the boot image.
 pub fn image(args: &Args) -> Result<()> {
+    let plan = load::plan(&args.file)?;
+    let inputs = [(args.file.clone(), "the plan".to_owned())];
+    output::apart_from("--output", &args.output, inputs.into_iter().chain(load::inputs(&plan)))?;
     let output = Output::claim(&args.output)?;
-    let image = plan::image::build(&load::plan(&args.file)?)?;
+    let image = plan::image::build(&plan)?;
     output.write(&image)?;
     print(format_args!("{}: {} bytes\n", args.output.display(), image.len()))
 }

@@ -26,3 +26,4 @@ pub mod table;
 pub mod terminal;
 pub mod tools;
 pub mod top;
+pub mod unused;

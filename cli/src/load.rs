@@ -5,7 +5,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use loader::{Format, GuestMachine, MemoryRegion, RegionKind, Subject};
 use plan::{Plan, Size, Vm};
 use std::{
-    fs,
+    fs::{self, Metadata},
     io::{ErrorKind, Read},
     path::{Path, PathBuf},
 };
@@ -37,10 +37,22 @@ pub fn plan(file: &Path) -> Result<Plan<File>> {
         bail!("{name} is a kernel and no plan; `--kernel {name}` runs it");
     }
     let text = String::from_utf8(read(file, MAX_PLAN, "any plan has")?)
-        .map_err(|e| anyhow!("{name}: it is no text: {}", e.utf8_error()))?;
+        .map_err(|_| anyhow!("`{name}` can't be a plan: it isn't text (UTF-8)"))?;
     let beside = file.parent().unwrap_or(Path::new(""));
     let plan = plan::file::parse(&name, &text)?;
     files(plan, beside).with_context(|| name)
+}
+
+/// The files that a plan was read from, each with words for what it is.
+pub fn inputs(plan: &Plan<File>) -> Vec<(PathBuf, String)> {
+    let mut inputs = Vec::new();
+    for vm in &plan.vms {
+        inputs.push((vm.kernel.path.clone(), format!("the kernel of [vm.{}]", vm.name)));
+        if let Some(initrd) = &vm.initrd {
+            inputs.push((initrd.path.clone(), format!("the initrd of [vm.{}]", vm.name)));
+        }
+    }
+    inputs
 }
 
 /// Reads the files of a plan; relative paths start at `base`. Checks that each kernel
@@ -105,6 +117,7 @@ fn is_kernel(path: &Path) -> bool {
 
 /// Reads a kernel or initrd of a VM with so much memory.
 fn content(path: &Path, key: &str, memory: u64) -> Result<Vec<u8>> {
+    file(path)?;
     if key == "kernel" {
         // What isn't a kernel may be long.
         let mut head = Vec::new();
@@ -119,29 +132,34 @@ fn content(path: &Path, key: &str, memory: u64) -> Result<Vec<u8>> {
     }
     let bytes = read(path, memory, "its VM's memory")?;
     if bytes.is_empty() {
-        bail!("{} is empty", path.display());
+        bail!("`{}` is empty", path.display());
     }
     Ok(bytes)
 }
 
 /// Reads a file of at most so many bytes; `limit` says what they are.
 fn read(path: &Path, most: u64, limit: &str) -> Result<Vec<u8>> {
+    let (name, size) = (path.display(), file(path)?.len());
+    if size > most {
+        bail!("`{name}` has {size} bytes, more than {limit} ({})", Size(most));
+    }
+    fs::read(path).map_err(|e| anyhow!("`{name}` can't be read: {e}"))
+}
+
+/// Fails unless a file is there. Opening a pipe would wait for who writes to it.
+fn file(path: &Path) -> Result<Metadata> {
     let name = path.display();
     let metadata = fs::metadata(path).map_err(|e| match e.kind() {
-        ErrorKind::NotFound => anyhow!("{name} doesn't exist"),
-        _ => anyhow!("{name} can't be read: {e}"),
+        ErrorKind::NotFound => anyhow!("`{name}` doesn't exist"),
+        _ => anyhow!("`{name}` can't be read: {e}"),
     })?;
     if metadata.is_dir() {
-        bail!("{name} is a folder");
+        bail!("`{name}` is a folder");
     }
     if !metadata.is_file() {
-        bail!("{name} is a device or a pipe, and a file is needed");
+        bail!("`{name}` is a device or a pipe, and a file is needed");
     }
-    let size = metadata.len();
-    if size > most {
-        bail!("{name} has {size} bytes, more than {limit} ({})", Size(most));
-    }
-    fs::read(path).map_err(|e| anyhow!("{name} can't be read: {e}"))
+    Ok(metadata)
 }
 
 #[cfg(test)]
@@ -184,12 +202,12 @@ pub(crate) mod tests {
 
     #[test]
     fn files_that_serve_no_one_are_refused_by_name() {
-        assert_eq!(refusal("[vm.a]\nkernel='x'\n"), "vm.toml: [vm.a] kernel: x doesn't exist");
-        assert_eq!(refusal("[vm.a]\nkernel='.'\n"), "vm.toml: [vm.a] kernel: . is a folder");
-        assert_eq!(refusal("[vm.a]\nkernel='empty'\n"), "vm.toml: [vm.a] kernel: empty is empty");
+        assert_eq!(refusal("[vm.a]\nkernel='x'\n"), "vm.toml: [vm.a] kernel: `x` doesn't exist");
+        assert_eq!(refusal("[vm.a]\nkernel='.'\n"), "vm.toml: [vm.a] kernel: `.` is a folder");
+        assert_eq!(refusal("[vm.a]\nkernel='empty'\n"), "vm.toml: [vm.a] kernel: `empty` is empty");
         assert_eq!(
             refusal("[vm.a]\nkernel='k'\ninitrd='empty'\n"),
-            "vm.toml: [vm.a] initrd: empty is empty"
+            "vm.toml: [vm.a] initrd: `empty` is empty"
         );
         assert!(
             refusal("[vm.a]\nkernel='junk'\n")
@@ -198,6 +216,36 @@ pub(crate) mod tests {
         assert!(
             refusal("[vm.a]\nkernel=3\n").starts_with("vm.toml:2: [vm.a] kernel: this is a number")
         );
+    }
+
+    /// The pipe has no writer: opening it would never return.
+    #[test]
+    fn pipes_and_devices_are_refused_before_they_are_opened() {
+        let dir = directory("");
+        let pipe = dir.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        for (name, shown) in
+            [(pipe.display().to_string(), "pipe"), ("/dev/zero".into(), "/dev/zero")]
+        {
+            for text in [
+                format!("[vm.a]\nkernel='{name}'\n"),
+                format!("[vm.a]\nkernel='k'\ninitrd='{name}'\n"),
+            ] {
+                let error = refusal(&text);
+                let said = format!("{shown}` is a device or a pipe, and a file is needed");
+                assert!(error.ends_with(&said), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_plan_that_is_no_text_is_told_to_be_none() {
+        let dir = directory("");
+        let path = dir.path().join("vm.toml");
+        fs::write(&path, [0x5B, 0xFF, 0xFE]).unwrap();
+        let error = plan(&path).unwrap_err().to_string();
+        assert!(error.ends_with("vm.toml` can't be a plan: it isn't text (UTF-8)"), "{error}");
     }
 
     /// What a plan with a sparse file `large` is told, and how much of the file was read.
@@ -221,17 +269,20 @@ pub(crate) mod tests {
         );
         assert_eq!(
             refusal_of_large("[vm.a]\nkernel='large'\n", &tiny_kernel(), LONG),
-            "vm.toml: [vm.a] kernel: large has 107374182400 bytes, more than its VM's memory (1G)"
+            "vm.toml: [vm.a] kernel: `large` has 107374182400 bytes, more than its VM's memory (1G)"
         );
         assert_eq!(
             refusal_of_large("[vm.a]\nkernel='k'\ninitrd='large'\n", b"", LONG),
-            "vm.toml: [vm.a] initrd: large has 107374182400 bytes, more than its VM's memory (1G)"
+            "vm.toml: [vm.a] initrd: `large` has 107374182400 bytes, more than its VM's memory (1G)"
         );
         let dir = directory("");
         let long = fs::File::options().write(true).open(dir.path().join("vm.toml")).unwrap();
         long.set_len(LONG).unwrap();
         let error = plan(&dir.path().join("vm.toml")).unwrap_err().to_string();
-        assert!(error.ends_with("has 107374182400 bytes, more than any plan has (1M)"), "{error}");
+        assert!(
+            error.ends_with("` has 107374182400 bytes, more than any plan has (1M)"),
+            "{error}"
+        );
     }
 
     /// A kernel that fits without its initrd isn't to blame.
@@ -254,6 +305,6 @@ pub(crate) mod tests {
     #[test]
     fn a_plan_that_is_no_file_is_refused_by_name() {
         let error = plan(Path::new("nowhere/vm.toml")).unwrap_err();
-        assert_eq!(error.to_string(), "nowhere/vm.toml doesn't exist");
+        assert_eq!(error.to_string(), "`nowhere/vm.toml` doesn't exist");
     }
 }

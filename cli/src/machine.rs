@@ -135,12 +135,11 @@ impl Machine {
         memory(plan.vms.iter().map(|vm| vm.memory).sum(), image)
     }
 
-    /// How many NVMe controllers a machine for `plan` has at least.
-    pub fn nvme_controllers<F>(plan: &Plan<F>) -> Result<usize> {
-        let boot = Boot::Exitless { hypervisor: PathBuf::new(), image: PathBuf::new() };
-        let mut machine = Machine::with(boot, 0);
-        machine.add_devices(plan.vms.iter().flat_map(|vm| vm.devices.iter().copied()))?;
-        Ok(machine.disks.len())
+    /// How many NVMe and how many network controllers a machine for `plan` has at least.
+    pub fn controllers<F>(plan: &Plan<F>) -> Result<(usize, usize)> {
+        let nowhere = Path::new("");
+        let machine = Machine::exitless(nowhere, nowhere, plan, Vec::new())?;
+        Ok((machine.disks.len(), machine.nics.len()))
     }
 
     /// The same kind of machine with one CPU and `memory` bytes that boots a kernel directly.
@@ -218,11 +217,19 @@ impl Machine {
         for forward in forwards {
             let count = self.nics.len();
             let Some(nic) = self.nics.get_mut(forward.nic) else {
-                bail!(
-                    "--forward: port {} leads to nic{}, and the machine has {count} network controllers; give the VM one (--device nic0)",
-                    forward.port,
-                    forward.nic
-                );
+                let (port, nic) = (forward.port, forward.nic);
+                match count {
+                    0 => bail!(
+                        "--forward: no VM has a network controller for port {port} to lead to; add --device nic0"
+                    ),
+                    1 => bail!(
+                        "--forward: there is no nic{nic} for port {port}; the machine has nic0 alone"
+                    ),
+                    n => bail!(
+                        "--forward: there is no nic{nic} for port {port}; the machine has nic0 to nic{}",
+                        n - 1
+                    ),
+                }
             };
             if !seen.insert((forward.tcp, forward.port)) {
                 bail!("--forward: port {} is given twice; each leads to one guest", forward.port);

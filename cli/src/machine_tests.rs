@@ -53,12 +53,12 @@ fn devices_are_where_addresses_say() {
 }
 
 #[test]
-fn nvme_controllers_are_counted_by_what_names_them() {
-    let count = |devices: &[&str]| Machine::nvme_controllers(&plan(64 << 20, devices)).unwrap();
-    assert_eq!(count(&["nic0", "edu1"]), 0);
-    assert_eq!(count(&["nvme2"]), 3);
-    assert_eq!(count(&["00:05.0", "nvme0"]), 2);
-    assert!(Machine::nvme_controllers(&plan(64 << 20, &["nvme4"])).is_err());
+fn controllers_are_counted_by_what_names_them() {
+    let count = |devices: &[&str]| Machine::controllers(&plan(64 << 20, devices)).unwrap();
+    assert_eq!(count(&["nic0", "edu1"]), (0, 1));
+    assert_eq!(count(&["nvme2", "nic1.vf0"]), (3, 2));
+    assert_eq!(count(&["00:05.0", "nvme0"]), (2, 0));
+    assert!(Machine::controllers(&plan(64 << 20, &["nvme4"])).is_err());
 }
 
 #[test]
@@ -99,7 +99,8 @@ fn network_controllers_get_their_models_and_ports() {
     assert!(line.contains("user,id=net0 -device e1000e,netdev=net0,romfile=,addr=0x8"), "{line}");
     assert!(line.contains("hostfwd=tcp:127.0.0.1:8080-:80 -device igb,netdev=net1"), "{line}");
     let error = machine.connect(&[], &["nic2:udp:1:1".parse().unwrap()]).unwrap_err().to_string();
-    assert!(error.contains("port 1 leads to nic2, and the machine has 2 "), "{error}");
+    let said = "--forward: there is no nic2 for port 1; the machine has nic0 to nic1";
+    assert_eq!(error, said);
     let twice = ["tcp:80:80", "udp:80:80", "nic1:tcp:80:81"].map(|f| f.parse().unwrap());
     let error = machine.connect(&[], &twice).unwrap_err().to_string();
     assert_eq!(error, "--forward: port 80 is given twice; each leads to one guest");

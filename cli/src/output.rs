@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::{
     fs::{self, Permissions},
     io::{self, ErrorKind, Write},
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 use tempfile::{Builder, NamedTempFile};
@@ -73,6 +73,27 @@ impl Output {
     pub fn write_json(self, value: &impl Serialize) -> Result<()> {
         self.write(&(serde_json::to_string_pretty(value)? + "\n"))
     }
+}
+
+/// Fails if the file to be written for an option is one that a command reads, by whatever name.
+/// Each of those comes with words for what it is.
+pub fn apart_from(
+    option: &str,
+    output: &Path,
+    inputs: impl IntoIterator<Item = (PathBuf, String)>,
+) -> Result<()> {
+    for (input, what) in inputs {
+        if is_same(output, &input) {
+            return Err(anyhow!("{option}: {} is {what}; give another file", output.display()));
+        }
+    }
+    Ok(())
+}
+
+/// Whether both names lead to one file: links are followed.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let file = |path: &Path| path.metadata().ok().map(|m| (m.dev(), m.ino()));
+    file(one).is_some_and(|found| file(other) == Some(found))
 }
 
 /// A folder for several files. When it had to be made and nothing was put into it, it
@@ -166,6 +187,26 @@ mod tests {
         fs::write(&file, "").unwrap();
         let error = format!("{:#}", Folder::claim(&file).err().unwrap());
         assert!(error.contains("file can't be made: "), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_read_is_no_place_to_write_to_by_any_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let [disk, link, hard, new] =
+            ["d.img", "link", "hard", "new"].map(|name| folder.path().join(name));
+        fs::write(&disk, "data").unwrap();
+        std::os::unix::fs::symlink(&disk, &link).unwrap();
+        fs::hard_link(&disk, &hard).unwrap();
+        let inputs = || [(disk.clone(), "the disk of --disk".to_owned())];
+        for path in [&disk, &link, &hard] {
+            let error = apart_from("--json", path, inputs()).unwrap_err().to_string();
+            let said =
+                format!("--json: {} is the disk of --disk; give another file", path.display());
+            assert_eq!(error, said);
+        }
+        assert!(apart_from("--json", &new, inputs()).is_ok());
+        // Two that aren't there aren't the same.
+        assert!(apart_from("--json", &new, [(new.clone(), "none".to_owned())]).is_ok());
     }
 
     #[test]

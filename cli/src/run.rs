@@ -10,7 +10,7 @@ use crate::{
     load::{self, File},
     machine::{Disk, Machine},
     network::{Forward, NicModel},
-    output::Output,
+    output::{self, Output},
     report::Report,
     room::Room,
     say::say,
@@ -18,6 +18,7 @@ use crate::{
     stream::Piece,
     terminal::Terminal,
     top::{self, Offer},
+    unused,
 };
 use anyhow::{Context as _, Result, anyhow, bail};
 use plan::{Choice, DeviceName, OnReset, Plan, Shown, Size, Vm};
@@ -124,6 +125,9 @@ const VM_OPTIONS: [&str; 9] =
 /// Runs the VMs and gives the status to exit with.
 pub fn run(args: &Args, cx: &Context) -> Result<ExitCode> {
     let plan = args.plan()?;
+    if let Some(json) = &args.json {
+        output::apart_from("--json", json, args.inputs(&plan))?;
+    }
     let output = args.json.as_deref().map(Output::claim).transpose()?;
     let (report, ended) = boot(args, &plan, cx)?;
     if !args.quiet {
@@ -147,6 +151,13 @@ impl Args {
             let names: Vec<_> = plan.vms.iter().map(|vm| vm.name.as_str()).collect();
             anyhow!("--console: no VM is called `{}`; there is {}", Shown(name), names.join(", "))
         })
+    }
+
+    /// The files that the run reads, or its VMs write to.
+    fn inputs(&self, plan: &Plan<File>) -> impl Iterator<Item = (PathBuf, String)> {
+        let plan_file = self.file.iter().map(|file| (file.clone(), "the plan".to_owned()));
+        let disks = self.disks.iter().map(|disk| (disk.clone(), "the disk of --disk".to_owned()));
+        plan_file.chain(load::inputs(plan)).chain(disks)
     }
 
     fn plan(&self) -> Result<Plan<File>> {
@@ -176,6 +187,9 @@ impl Args {
 
 fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)> {
     let chosen = args.chosen(plan)?;
+    let ((nvmes, nics), in_plan) = (Machine::controllers(plan)?, args.file.is_some());
+    unused::DISKS.check(args.disks.len(), nvmes, in_plan)?;
+    unused::NICS.check(args.nics.len(), nics, in_plan)?;
     disk::check(&args.disks)?;
     args.forwards.iter().try_for_each(Forward::check_free)?;
     let image = BootImage::new(plan)?;
@@ -183,9 +197,8 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
     if let Some(room) = Room::now() {
         room.check(guests, Machine::memory_for(plan, &image.path()))?;
     }
-    let scratch: Vec<_> = (args.disks.len()..Machine::nvme_controllers(plan)?)
-        .map(|_| Scratch::new())
-        .collect::<Result<_>>()?;
+    let scratch: Vec<_> =
+        (args.disks.len()..nvmes).map(|_| Scratch::new()).collect::<Result<_>>()?;
     let paths = args.disks.iter().cloned().chain(scratch.iter().map(Scratch::path));
     let disks = paths.map(Disk::File).collect();
     let mut machine = Machine::exitless(cx.hypervisor()?, &image.path(), plan, disks)?;

@@ -229,6 +229,39 @@ fn a_summary_that_cannot_be_written_is_said_before_anything_runs() {
     assert!(text.contains("/dev/full can't be written: No space left"), "{text}");
 }
 
+/// Nothing that a command reads is written over.
+#[test]
+fn an_output_that_is_an_input_is_refused_before_anything_runs() {
+    let place = Place::new("echo started >trace");
+    let plan = "[vm.a]\nkernel = 'kernel'\ninitrd = 'initrd'\n";
+    for (name, contents) in [("vm.toml", plan), ("initrd", "ramdisk"), ("d.img", "12345678")] {
+        fs::write(place.path(name), contents.repeat(if name == "d.img" { 64 } else { 1 })).unwrap();
+    }
+    let at = |name: &str| place.path(name).display().to_string();
+    let [vm, disk, kernel, initrd] = ["vm.toml", "d.img", "kernel", "initrd"].map(at);
+    let cases = [
+        (vec!["run", &vm, "--json", &vm], "--json", &vm, "the plan"),
+        (vec!["run", &vm, "--disk", &disk, "--json", &disk], "--json", &disk, "the disk of --disk"),
+        (vec!["run", &vm, "--json", &initrd], "--json", &initrd, "the initrd of [vm.a]"),
+        (
+            vec!["run", "--kernel", &kernel, "--json", &kernel],
+            "--json",
+            &kernel,
+            "the kernel of [vm.guest]",
+        ),
+        (vec!["image", &vm, "-o", &vm], "--output", &vm, "the plan"),
+        (vec!["image", &vm, "-o", &kernel], "--output", &kernel, "the kernel of [vm.a]"),
+    ];
+    for (line, option, file, what) in cases {
+        let before = fs::read(file).unwrap();
+        let (status, text) = end(place.exitless(&line).spawn().unwrap());
+        assert_eq!(status.code(), Some(1), "{line:?}: {text}");
+        assert_eq!(text, format!("exitless: {option}: {file} is {what}; give another file\n"));
+        assert_eq!(fs::read(file).unwrap(), before);
+    }
+    assert!(!place.path("trace").exists());
+}
+
 #[test]
 fn a_qemu_that_dies_is_named() {
     let place = Place::new("");

@@ -118,10 +118,30 @@ impl Step {
     }
 
     fn show(&self, text: &str) {
-        let clear = if self.terminal { "\r\x1b[K" } else { "" };
+        let line = format!("  {}  {text}", self.name);
+        let shown = match self.terminal {
+            true => format!("\r\x1b[K{}", cut(&line, columns())),
+            false => line,
+        };
         // A closed standard error is no reason to stop measuring.
-        let _ = write!(stderr(), "{clear}  {}  {text}", self.name);
+        let _ = write!(stderr(), "{shown}");
         let _ = stderr().flush();
+    }
+}
+
+/// The terminal's columns, where it tells them.
+fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(stderr()).ok();
+    size.map(|s| usize::from(s.ws_col)).filter(|n| *n > 0).unwrap_or(usize::MAX)
+}
+
+/// What of a line can be taken back: one that reaches the terminal's last column goes on in the
+/// next row, and only that row is cleared. A line that has ended stays, and stays whole.
+fn cut(line: &str, columns: usize) -> &str {
+    let end = line.char_indices().nth(columns.saturating_sub(1)).map(|(at, _)| at);
+    match end {
+        Some(end) if !line.ends_with('\n') => line.get(..end).unwrap_or(line),
+        _ => line,
     }
 }
 
@@ -146,6 +166,15 @@ mod tests {
         assert_eq!(left(seconds(30), 1, 4), Some(seconds(90)));
         assert_eq!(left(seconds(40), 4, 4), Some(seconds(0)));
         assert_eq!(left(seconds(40), 5, 4), None);
+    }
+
+    #[test]
+    fn a_line_that_is_kept_up_to_date_stays_in_its_row() {
+        assert_eq!(cut("  µs µs", 5), "  µs");
+        assert_eq!(cut("12345", 6), "12345");
+        assert_eq!(cut("12345", 5), "1234");
+        assert_eq!(cut("12345\n", 3), "12345\n");
+        assert_eq!(cut("12345", usize::MAX), "12345");
     }
 
     #[test]

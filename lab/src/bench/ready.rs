@@ -2,10 +2,10 @@
 //! guests and plugin are there and count right.
 
 use super::{guest::Kit, plugin_check, progress::Step, workload::Workload};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use exitless::{
     context::Context,
-    output::{Folder, Output},
+    output::{self, Folder, Output},
 };
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -28,8 +28,15 @@ impl Files {
     /// The files of the experiment of this name: what can't be written is refused now, not when
     /// everything has been measured.
     pub fn claim(&self, name: &str) -> Result<Claimed> {
-        let json = self.json.as_deref().map(Output::claim).transpose()?;
         let page = self.page(name);
+        if let Some(json) = &self.json {
+            let same = std::path::absolute(json).ok() == std::path::absolute(&page).ok();
+            if same {
+                bail!("--json: {} is the page's file; give another file", json.display());
+            }
+            output::apart_from("--json", json, [(page.clone(), "the page's file".to_owned())])?;
+        }
+        let json = self.json.as_deref().map(Output::claim).transpose()?;
         let folder = match self.html {
             Some(_) => None,
             None => Some(Folder::claim(Path::new(FOLDER))?),
@@ -89,6 +96,9 @@ mod tests {
         files.claim("fig3").unwrap().write(&[1, 2], "<html/>").unwrap();
         assert_eq!(fs::read_to_string(page).unwrap(), "<html/>");
         assert_eq!(fs::read_to_string(rows).unwrap(), "[\n  1,\n  2\n]\n");
+        let line = format!("--html {0} --json {0}", folder.path().join("one").display());
+        let error = of_line::<Files>(&line).unwrap().claim("fig3").err().unwrap().to_string();
+        assert!(error.ends_with("one is the page's file; give another file"), "{error}");
         // Unless it is told where, into the folder of `bench all`, which goes if nothing comes of
         // it.
         let named = Files::default().page("fig3");
