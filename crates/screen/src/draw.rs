@@ -29,7 +29,7 @@ pub fn cell(layout: &Layout, pixels: &mut impl Pixels, column: usize, row: usize
         return;
     }
     let scale = layout.scale;
-    let (left, top) = (column as u32 * CELL_WIDTH * scale, row as u32 * CELL_HEIGHT * scale);
+    let (left, top) = (column as u32 * CELL_WIDTH * scale, row as u32 * layout.row_height());
     let mut target = Target { frame: &layout.frame, pixels, scale, left, top };
     let (text, background) = cell.style.colours();
     let style = MonoTextStyleBuilder::new()

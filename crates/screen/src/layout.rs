@@ -47,6 +47,11 @@ impl Layout {
         (self.columns, self.rows)
     }
 
+    /// Lines of pixels in a row.
+    pub fn row_height(&self) -> u32 {
+        CELL_HEIGHT * self.scale
+    }
+
     pub(crate) fn cells(&self) -> usize {
         self.columns * self.rows
     }

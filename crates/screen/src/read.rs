@@ -3,7 +3,7 @@
 //! Guarantees that a cell is read as a character only if each of its pixels is as it is drawn here,
 //! and as U+FFFD else.
 
-use crate::draw::{self, CELL_HEIGHT, CELL_WIDTH};
+use crate::draw::{self, CELL_WIDTH};
 use crate::style::{Cell, Style};
 use crate::{Channel, Frame, Framebuffer, Layout, Pixels};
 use alloc::collections::BTreeMap;
@@ -64,7 +64,7 @@ impl<'a> Reader<'a> {
     /// What is drawn in a cell; none if that isn't known.
     pub fn cell(&self, column: usize, row: usize) -> Option<Cell> {
         let Layout { frame, scale, .. } = self.layout;
-        let (width, height) = (CELL_WIDTH * scale, CELL_HEIGHT * scale);
+        let (width, height) = (CELL_WIDTH * scale, self.layout.row_height());
         let (left, top) = (column as u32 * width, row as u32 * height);
         let line = |y| self.bytes.get(frame.range(left, y, width)).unwrap_or_default();
         let found: Vec<u8> = (top..top + height).flat_map(line).copied().collect();
