@@ -24,7 +24,8 @@ pub fn nearest(
     candidates.min_by_key(|at| (at.abs_diff(near), *at))
 }
 
-/// The multiple of `align` nearest to `near`, the lower of two, with `size` bytes in `start..end` from it on.
+/// The multiple of `align` nearest to `near`, the lower of two, with `size` bytes in `start..end`
+/// from it on.
 fn closest(start: u64, end: u64, near: u64, size: u64, align: u64) -> Option<u64> {
     let down = |at: u64| at & !(align - 1);
     let first = start.checked_next_multiple_of(align)?;

@@ -181,9 +181,10 @@ impl AssignedDevice {
     /// While booting: resets the function. The error is the end of a sentence about it.
     pub fn reset(&mut self, pci: &Pci) -> Result<(), String> {
         let answered = self.method.begin().run(pci);
-        match self.after_reset(pci) {
-            true if answered => Ok(()),
-            _ => Err("it isn't as it was before, or silent, after its reset".into()),
+        match (answered, self.after_reset(pci)) {
+            (true, true) => Ok(()),
+            (false, _) => Err("it doesn't answer any more after its reset".into()),
+            (true, false) => Err("its BARs don't take their addresses after its reset".into()),
         }
     }
 
