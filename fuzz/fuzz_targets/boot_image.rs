@@ -7,7 +7,10 @@
 use arbitrary::Arbitrary;
 use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
-use plan::{Class, DeviceName, Host, Mac, Network, OnReset, Plan, Policy, Protection, Vm, WithoutRemapping, image};
+use plan::{
+    Class, DeviceName, Host, Mac, Network, OnReset, Plan, Policy, Protection, Vm, WithoutRemapping,
+    image,
+};
 
 #[derive(Arbitrary, Debug)]
 enum Input<'a> {
@@ -80,7 +83,9 @@ impl VmInput<'_> {
                 .chain(self.names.iter().map(named))
                 .chain(self.functions.iter().map(function))
                 .collect(),
-            interrupts: Policy::ALL.get(self.interrupts as usize % (1 + Policy::ALL.len())).copied(),
+            interrupts: Policy::ALL
+                .get(self.interrupts as usize % (1 + Policy::ALL.len()))
+                .copied(),
             reset: OnReset::ALL[self.reset as usize % OnReset::ALL.len()].1,
         }
     }

@@ -92,7 +92,9 @@ fuzz_target!(|input: Input| {
                     assert!(home == Some(place) && physical >= 32);
                     assert_eq!(vectors, VectorSet::of(&[physical]));
                 }
-                Arrived::Of { slot: place, vectors } => assert!(place < places && !vectors.is_empty()),
+                Arrived::Of { slot: place, vectors } => {
+                    assert!(place < places && !vectors.is_empty())
+                }
                 Arrived::Nobody => assert!(home.is_none() || !core.arrives_itself(physical)),
             }
         }

@@ -5,8 +5,8 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use proto::{Record, RecordDecoder, encode};
 use libfuzzer_sys::fuzz_target;
+use proto::{Record, RecordDecoder, encode};
 
 #[derive(Arbitrary, Debug)]
 enum Piece<'a> {

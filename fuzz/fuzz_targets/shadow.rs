@@ -6,8 +6,8 @@
 
 use arbitrary::Arbitrary;
 use delivery::{
-    DeliveryFault, Event, EventKind, GATE_BYTES, PAGE_BYTES, Raised, SPURIOUS, VectorSet, build, classify,
-    gate_present, suitable,
+    DeliveryFault, Event, EventKind, GATE_BYTES, PAGE_BYTES, Raised, SPURIOUS, VectorSet, build,
+    classify, gate_present, suitable,
 };
 use libfuzzer_sys::fuzz_target;
 

@@ -4,8 +4,8 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use virtual_pc::uart::Uart;
 use std::collections::VecDeque;
+use virtual_pc::uart::Uart;
 
 #[derive(Arbitrary, Debug)]
 enum Step {

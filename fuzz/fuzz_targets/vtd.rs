@@ -187,7 +187,8 @@ fuzz_target!(|input: Input| {
         Ok(_) => {}
         Err(refusal) => return one_line(&refusal),
     }
-    let mut unit = Unit::enable(model.clone(), model.clone(), 256, Remapping::On).expect("an honest unit");
+    let mut unit =
+        Unit::enable(model.clone(), model.clone(), 256, Remapping::On).expect("an honest unit");
     let mut allocated: Vec<u16> = Vec::new();
     let (mut routes, mut attached) = (HashMap::new(), Attached::new());
     for step in input.steps.iter().take(1024) {

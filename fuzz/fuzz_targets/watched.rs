@@ -3,8 +3,8 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use proto::{Record, RecordDecoder};
 use libfuzzer_sys::fuzz_target;
+use proto::{Record, RecordDecoder};
 use state::{Message, Snapshot};
 
 // Of a program, so there is no crate to name.
