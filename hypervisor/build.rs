@@ -1,12 +1,18 @@
-//! Linker arguments of the image: a static ELF at the addresses of `link.ld`.
+//! Linker arguments of the image: a static PIE with the sections of `link.ld`, which relocates
+//! itself.
 
 fn main() {
     let dir = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
     println!("cargo:rerun-if-changed=link.ld");
-    // The target's default is a static PIE; the image runs where it is linked, so no relocations.
-    for argument in
-        [&format!("-T{dir}/link.ld"), "--no-pie", "--build-id=none", "-z", "max-page-size=4096"]
-    {
+    for argument in [
+        &format!("-T{dir}/link.ld"),
+        "--build-id=none",
+        "--pack-dyn-relocs=relr",
+        "-z",
+        "max-page-size=4096",
+        "-z",
+        "norelro",
+    ] {
         println!("cargo:rustc-link-arg-bins={argument}");
     }
 }

@@ -37,9 +37,9 @@
 #include <string.h>
 
 /*
- * The emulator's plugin interface, version 4 (QEMU 9.2 to 10.1), as its public
- * documentation gives it ("QEMU TCG Plugins", API): distributions package no
- * header for it.
+ * The emulator's plugin interface, version 4 (QEMU 9.2 to 10.2) or 7 (11), as its
+ * public documentation gives it ("QEMU TCG Plugins", API): distributions package no
+ * header for it. Of what is used here, two callbacks have another form in 7.
  */
 typedef uint64_t qemu_plugin_id_t;
 struct qemu_plugin_tb;
@@ -63,10 +63,18 @@ enum qemu_plugin_cond {
     QEMU_PLUGIN_COND_EQ,
     QEMU_PLUGIN_COND_NE,
 };
-typedef void (*tb_callback)(qemu_plugin_id_t, struct qemu_plugin_tb *);
 typedef void (*exec_callback)(unsigned vcpu, void *user);
+#if PLUGIN_INTERFACE == 7
+typedef void (*tb_callback)(struct qemu_plugin_tb *, void *user);
+typedef void (*exit_callback)(void *user);
+void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t, tb_callback, void *user);
+#elif PLUGIN_INTERFACE == 4
+typedef void (*tb_callback)(qemu_plugin_id_t, struct qemu_plugin_tb *);
 typedef void (*exit_callback)(qemu_plugin_id_t, void *user);
 void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t, tb_callback);
+#else
+#error "PLUGIN_INTERFACE must be 4 or 7"
+#endif
 void qemu_plugin_register_atexit_cb(qemu_plugin_id_t, exit_callback, void *user);
 size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *);
 struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *, size_t index);
@@ -82,7 +90,7 @@ void *qemu_plugin_scoreboard_find(struct qemu_plugin_scoreboard *, unsigned vcpu
 int qemu_plugin_num_vcpus(void);
 
 #define EXPORT __attribute__((visibility("default")))
-EXPORT int qemu_plugin_version = 4;
+EXPORT int qemu_plugin_version = PLUGIN_INTERFACE;
 
 /* Of one CPU; written only by it. */
 struct counters {
@@ -171,10 +179,8 @@ static void on_slow_block(unsigned vcpu, void *user)
         __asm__ volatile("" ::: "memory");
 }
 
-static void on_exit_of_emulator(qemu_plugin_id_t id, void *user)
+static void tell_totals(void)
 {
-    (void)id;
-    (void)user;
     for (int i = 0; i < qemu_plugin_num_vcpus(); i++)
         put("total", (unsigned)i);
     fclose(out);
@@ -206,12 +212,11 @@ static enum special classify(const struct qemu_plugin_insn *instruction)
 
 /* The order of registration is the order of execution: a marker acts before it is
    counted, a VMRUN after. */
-static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *block)
+static void count_in(struct qemu_plugin_tb *block)
 {
     qemu_plugin_u64 instructions = {board, offsetof(struct counters, instructions)};
     qemu_plugin_u64 rounds = {board, offsetof(struct counters, rounds)};
     size_t length = qemu_plugin_tb_n_insns(block);
-    (void)id;
     /* On every machine, slowed or not: what it costs to ask is the same in all columns. */
     qemu_plugin_register_vcpu_tb_exec_cond_cb(block, on_slow_block, QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_COND_NE, rounds, 0, NULL);
     for (size_t i = 0; i < length; i++) {
@@ -250,6 +255,43 @@ static bool take_slow(const char *text)
     return false;
 }
 
+#if PLUGIN_INTERFACE == 7
+static void on_translation(struct qemu_plugin_tb *block, void *user)
+{
+    (void)user;
+    count_in(block);
+}
+
+static void on_exit_of_emulator(void *user)
+{
+    (void)user;
+    tell_totals();
+}
+
+static void register_translation(qemu_plugin_id_t id)
+{
+    qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation, NULL);
+}
+#else
+static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *block)
+{
+    (void)id;
+    count_in(block);
+}
+
+static void on_exit_of_emulator(qemu_plugin_id_t id, void *user)
+{
+    (void)id;
+    (void)user;
+    tell_totals();
+}
+
+static void register_translation(qemu_plugin_id_t id)
+{
+    qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
+}
+#endif
+
 EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int count, char **argument)
 {
     if (strcmp(info->target_name, "x86_64") || !info->system_emulation) {
@@ -269,7 +311,7 @@ EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int
         return -1;
     }
     board = qemu_plugin_scoreboard_new(sizeof(struct counters));
-    qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
+    register_translation(id);
     qemu_plugin_register_atexit_cb(id, on_exit_of_emulator, NULL);
     return 0;
 }

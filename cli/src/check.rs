@@ -26,6 +26,7 @@ A plan:
   [host]
   iommu_faults = \"elsewhere\"  # or nmi, limit: docs/running.md says more
   without_interrupt_remapping = \"refuse\"  # or trust-every-guest
+  at_end = \"stay\"             # or power-off, reset: when every VM has ended
   [network.nic0]              # its virtual functions are nic0.vf0, nic0.vf1 …
   vfs = 2                     # how many; else as many as are named
   macs = [\"02:00:00:00:00:01\"]  # of the first ones

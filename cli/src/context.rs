@@ -1,8 +1,11 @@
 //! Where things are (the checkout, the build directory, QEMU, the hypervisor), and
 //! whether the person wants to stop.
 
-use crate::say::say;
-use anyhow::{Context as _, Result, bail};
+use crate::{
+    qemu::{Iommu, Qemu},
+    say::say,
+};
+use anyhow::{Context as _, Result, anyhow, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::{
     env,
@@ -17,8 +20,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The oldest QEMU whose SVM, x2APIC and VT-d emulation this is tested with.
-const MIN_QEMU: (u32, u32) = (10, 0);
+/// The target that the UEFI loader is built for.
+pub const UEFI_TARGET: &str = "x86_64-unknown-uefi";
+/// The variable of the environment that names a loader, which then isn't built.
+pub const LOADER: &str = "EXITLESS_LOADER";
 /// How long a build may take without a word.
 const SILENT_BUILD: Duration = Duration::from_millis(700);
 
@@ -29,8 +34,42 @@ pub struct Context {
     /// Cargo's build directory; what is worth keeping between runs goes below it.
     pub target: PathBuf,
     interruptions: Arc<AtomicUsize>,
-    qemu: OnceLock<PathBuf>,
+    qemu: OnceLock<Qemu>,
+    /// The one for AMD-Vi.
+    amd_qemu: OnceLock<Qemu>,
     hypervisor: OnceLock<PathBuf>,
+    loader: OnceLock<PathBuf>,
+}
+
+/// What a program of the checkout runs on, if not on this system.
+#[derive(Clone, Copy)]
+enum Platform {
+    BareMachine,
+    Uefi,
+}
+
+impl Platform {
+    fn triple(self) -> &'static str {
+        match self {
+            Platform::BareMachine => "x86_64-unknown-none",
+            Platform::Uefi => UEFI_TARGET,
+        }
+    }
+
+    /// How its programs' names end.
+    fn ending(self) -> &'static str {
+        match self {
+            Platform::BareMachine => "",
+            Platform::Uefi => ".efi",
+        }
+    }
+
+    fn label(self) -> &'static str {
+        match self {
+            Platform::BareMachine => "the bare machine",
+            Platform::Uefi => "UEFI firmware",
+        }
+    }
 }
 
 impl Context {
@@ -51,16 +90,20 @@ impl Context {
             count.fetch_add(1, Ordering::Relaxed);
         })
         .context("the handler for ^C can't be installed")?;
-        let (qemu, hypervisor) = (OnceLock::new(), OnceLock::new());
-        Ok(Context { root, target, interruptions, qemu, hypervisor })
+        Ok(Context::of(root, target, interruptions))
     }
 
     /// A context for unit tests: of this checkout, and without a handler for signals.
     pub fn for_tests() -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let target = root.join("target");
-        let interruptions = Arc::default();
-        Context { root, target, interruptions, qemu: OnceLock::new(), hypervisor: OnceLock::new() }
+        Context::of(root, target, Arc::default())
+    }
+
+    fn of(root: PathBuf, target: PathBuf, interruptions: Arc<AtomicUsize>) -> Self {
+        let (qemu, amd_qemu) = (OnceLock::new(), OnceLock::new());
+        let (hypervisor, loader) = (OnceLock::new(), OnceLock::new());
+        Context { root, target, interruptions, qemu, amd_qemu, hypervisor, loader }
     }
 
     /// Whether ^C, SIGTERM or SIGHUP came.
@@ -73,42 +116,28 @@ impl Context {
         self.interruptions.load(Ordering::Relaxed)
     }
 
-    /// The QEMU to run (`EXITLESS_QEMU`, else the one on the path), once its version is checked.
-    pub fn qemu(&self) -> Result<&Path> {
-        once(&self.qemu, || {
-            let program = env::var_os("EXITLESS_QEMU").unwrap_or("qemu-system-x86_64".into());
-            let program = PathBuf::from(program);
-            let name = program.display();
-            let output = Command::new(&program).arg("--version").output();
-            let output = output.with_context(|| {
-                format!("QEMU can't be started as `{name}`; install qemu-system-x86 10.0 or newer")
-            })?;
-            let text = String::from_utf8_lossy(&output.stdout);
-            let first = text.lines().next().unwrap_or("nothing");
-            match qemu_version(first) {
-                Some(version) if version >= MIN_QEMU => Ok(program),
-                Some((major, minor)) => bail!(
-                    "`{name}` is QEMU {major}.{minor}, which is too old; version {}.{} or newer is needed",
-                    MIN_QEMU.0,
-                    MIN_QEMU.1
-                ),
-                None => bail!("`{name} --version` says \"{first}\", which names no QEMU version"),
-            }
-        })
+    /// The QEMU to run a machine with this IOMMU, or with none.
+    pub fn qemu(&self, iommu: Option<Iommu>) -> Result<&Qemu> {
+        let cell = match iommu {
+            None | Some(Iommu::VtD) => &self.qemu,
+            Some(Iommu::AmdVi) => &self.amd_qemu,
+        };
+        once(cell, || Qemu::find(&self.root, iommu))
     }
 
     /// The hypervisor's ELF: `EXITLESS_HYPERVISOR`, or built from the checkout.
     pub fn hypervisor(&self) -> Result<&Path> {
-        once(&self.hypervisor, || match env::var_os("EXITLESS_HYPERVISOR") {
-            Some(path) => {
-                let path = PathBuf::from(path);
-                if !path.is_file() {
-                    bail!("EXITLESS_HYPERVISOR is {}, where no file is", path.display());
-                }
-                Ok(path)
-            }
-            None => self.build_bare_metal("hypervisor"),
-        })
+        Ok(once(&self.hypervisor, || {
+            named("EXITLESS_HYPERVISOR").unwrap_or_else(|| self.build_bare_metal("hypervisor"))
+        })?)
+    }
+
+    /// The UEFI program that starts it: `EXITLESS_LOADER`, or built from the checkout.
+    pub fn loader(&self) -> Result<&Path> {
+        Ok(once(&self.loader, || {
+            named(LOADER)
+                .unwrap_or_else(|| self.build(Platform::Uefi, "exitless-loader", "release", &[]))
+        })?)
     }
 
     /// Builds a package for the bare machine and gives its ELF.
@@ -123,8 +152,19 @@ impl Context {
         profile: &str,
         features: &[&str],
     ) -> Result<PathBuf> {
-        let triple = "x86_64-unknown-none";
-        let elf = self.target.join(triple).join(profile).join(package);
+        self.build(Platform::BareMachine, package, profile, features)
+    }
+
+    fn build(
+        &self,
+        platform: Platform,
+        package: &str,
+        profile: &str,
+        features: &[&str],
+    ) -> Result<PathBuf> {
+        let triple = platform.triple();
+        let program = format!("{package}{}", platform.ending());
+        let program = self.target.join(triple).join(profile).join(program);
         let mut messages = tempfile::tempfile().context("no temporary file can be made")?;
         let mut cargo = self.cargo();
         cargo.args(["build", "--quiet", "--profile", profile, "--target", triple, "-p", package]);
@@ -149,8 +189,9 @@ impl Context {
             }
             if !said && start.elapsed() > SILENT_BUILD {
                 let first =
-                    if elf.exists() { "" } else { ", which takes a minute or two at first" };
-                say(format_args!("exitless: building {package} for the bare machine{first} …"));
+                    if program.exists() { "" } else { ", which takes a minute or two at first" };
+                let label = platform.label();
+                say(format_args!("exitless: building {package} for {label}{first} …"));
                 said = true;
             }
             if said {
@@ -167,7 +208,7 @@ impl Context {
         if said {
             say(format_args!("exitless: built in {:.0} s", start.elapsed().as_secs_f64()));
         }
-        Ok(elf)
+        Ok(program)
     }
 
     /// `cargo`, in the checkout, for this build directory.
@@ -201,32 +242,21 @@ impl Elapsed {
     }
 }
 
-fn once(cell: &OnceLock<PathBuf>, make: impl FnOnce() -> Result<PathBuf>) -> Result<&Path> {
+/// The file that this variable of the environment names, if it is set.
+fn named(variable: &str) -> Option<Result<PathBuf>> {
+    let path = PathBuf::from(env::var_os(variable)?);
+    Some(match path.is_file() {
+        true => Ok(path),
+        false => Err(anyhow!("{variable} is {}, where no file is", path.display())),
+    })
+}
+
+fn once<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
     match cell.get() {
-        Some(path) => Ok(path),
+        Some(made) => Ok(made),
         None => {
-            let path = make()?;
-            Ok(cell.get_or_init(|| path))
+            let made = make()?;
+            Ok(cell.get_or_init(|| made))
         }
-    }
-}
-
-/// Major and minor of "QEMU emulator version 10.0.2 (Debian …)".
-fn qemu_version(line: &str) -> Option<(u32, u32)> {
-    let mut parts = line.split_once(" version ")?.1.split(['.', ' ']);
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_read_as_qemu_prints_them() {
-        let debian = "QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2+deb13u1~bpo12+1)";
-        assert_eq!(qemu_version(debian), Some((10, 0)));
-        assert_eq!(qemu_version("QEMU emulator version 7.2.17"), Some((7, 2)));
-        assert_eq!(qemu_version("bash: not found"), None);
-        assert!((9, 2) < MIN_QEMU && (10, 0) >= MIN_QEMU && (11, 1) >= MIN_QEMU);
     }
 }

@@ -3,6 +3,7 @@
 //! Guarantees: what [`check`] accepts is a raw image that a guest can have as a disk; a [`Scratch`]
 //! leaves nothing behind however the run ends.
 
+use crate::unnamed::Unnamed;
 use anyhow::{Context, Result, anyhow, bail};
 use plan::Size;
 use rustix::{
@@ -12,9 +13,7 @@ use rustix::{
 use std::{
     fs::{self, File},
     io::{ErrorKind, Read},
-    os::fd::AsRawFd,
     path::{Path, PathBuf},
-    process,
 };
 
 /// Bytes of a disk that is made for a run.
@@ -83,26 +82,28 @@ fn is_in_use(file: &File) -> bool {
 
 /// An empty disk that goes when this does: a sparse file without a name.
 #[derive(Debug)]
-pub struct Scratch(File);
+pub struct Scratch(Unnamed);
 
 impl Scratch {
     /// Makes it. Room is taken only for what is written.
     pub fn new() -> Result<Scratch> {
-        let file = tempfile::tempfile().and_then(|file| file.set_len(SCRATCH).map(|()| file));
-        file.map(Scratch).with_context(|| {
+        let file = Unnamed::new()?;
+        file.file().set_len(SCRATCH).with_context(|| {
             format!("no temporary file of {} can be made for a disk", Size(SCRATCH))
-        })
+        })?;
+        Ok(Scratch(file))
     }
 
     /// Where other processes of this user find it.
     pub fn path(&self) -> PathBuf {
-        format!("/proc/{}/fd/{}", process::id(), self.0.as_raw_fd()).into()
+        self.0.path()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process;
     use std::{
         io::{BufRead, BufReader, Seek, SeekFrom, Write},
         os::unix::fs::MetadataExt,

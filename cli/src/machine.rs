@@ -1,16 +1,20 @@
 //! The emulated machine as a QEMU command line: q35, an AMD CPU model with SVM and
-//! x2APIC, VT-d with interrupt remapping, and the devices to assign.
+//! x2APIC, an IOMMU with interrupt remapping, and the devices to assign.
 //!
-//! The same machine boots either the hypervisor with a boot image, or a guest's
-//! kernel directly: *bare*, what a VM is compared with.
+//! The same machine boots either the hypervisor with a boot image, by QEMU or by firmware, or a
+//! guest's kernel directly: *bare*, what a VM is compared with.
 //!
 //! Guarantees: devices have fixed addresses (NVMe `i` at 00:(4+i).0, network controller `i`
-//! at 00:(8+2i).0, edu `i` at 00:(10h+i).0), so that a plan can name them; the machine's
-//! serial port is the process's standard input and output; the process dies with its parent.
+//! at 00:(8+2i).0, edu `i` at 00:(10h+i).0), so that a plan can name them; AMD's IOMMU is at
+//! 00:01.0, as a device, and the I/O APIC at 00:14.0, as far as it tells; the machine's serial port
+//! is the process's standard input and output; the process dies with its parent.
 
 use crate::{
     context::Context,
+    firmware::Firmware,
     network::{Forward, Nic, NicModel},
+    options::file_option,
+    qemu::Iommu,
 };
 use anyhow::{Result, bail};
 use plan::{Class, DeviceName, Plan};
@@ -45,7 +49,8 @@ const NVME: Places = Places { first: 0x04, step: 1, count: 4 };
 /// The virtual functions of the controller in slot `s` are in slots `s + 10h` and `s + 11h`,
 /// which must be free: up to 1Dh.
 const NIC: Places = Places { first: 0x08, step: 2, count: 3 };
-const EDU: Places = Places { first: 0x10, step: 1, count: 8 };
+/// Slot 14h is the I/O APIC's where the IOMMU is AMD's.
+const EDU: Places = Places { first: 0x10, step: 1, count: 4 };
 
 /// The emulated machine.
 #[derive(Clone, Debug)]
@@ -58,8 +63,10 @@ pub struct Machine {
     pub memory: u64,
     /// QEMU's CPU model with its flags.
     pub cpu: String,
-    /// Whether it has VT-d with interrupt remapping.
-    pub iommu: bool,
+    /// Its IOMMU.
+    pub iommu: Option<Iommu>,
+    /// Whether that remaps interrupts.
+    pub remaps: bool,
     /// One NVMe controller for each.
     pub disks: Vec<Disk>,
     /// QEMU's educational devices.
@@ -82,6 +89,8 @@ pub enum Boot {
         /// The boot image.
         image: PathBuf,
     },
+    /// What its firmware finds.
+    Firmware(Firmware),
     /// A guest's kernel, directly.
     Bare {
         /// bzImage or ELF with a PVH note.
@@ -114,12 +123,22 @@ impl Machine {
         plan: &Plan<F>,
         disks: Vec<Disk>,
     ) -> Result<Machine> {
+        let boot = Boot::Exitless { hypervisor: hypervisor.to_owned(), image: image.to_owned() };
+        Machine::booting(boot, image.metadata().map_or(0, |m| m.len()), plan, disks)
+    }
+
+    /// The same by whatever boots such a plan, which takes `boot_memory` bytes.
+    pub fn booting<F>(
+        boot: Boot,
+        boot_memory: u64,
+        plan: &Plan<F>,
+        disks: Vec<Disk>,
+    ) -> Result<Machine> {
         let cores = plan.vms.iter().flat_map(|vm| &vm.cpus).max().copied().unwrap_or(0);
         if cores > LAST_CORE {
             bail!("core {cores}: the emulated machine has at most cores 0 to {LAST_CORE}");
         }
-        let boot = Boot::Exitless { hypervisor: hypervisor.to_owned(), image: image.to_owned() };
-        let memory = Machine::memory_for(plan, image);
+        let memory = Machine::memory_for(plan, boot_memory);
         let mut machine =
             Machine { cpus: cores.saturating_add(1), disks, ..Machine::with(boot, memory) };
         machine.add_devices(plan.vms.iter().flat_map(|vm| vm.devices.iter().copied()))?;
@@ -129,10 +148,9 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Bytes of memory of a machine that runs `plan` from the boot image at `image`.
-    pub fn memory_for<F>(plan: &Plan<F>, image: &Path) -> u64 {
-        let image = image.metadata().map_or(0, |m| m.len());
-        memory(plan.vms.iter().map(|vm| vm.memory).sum(), image)
+    /// Bytes of memory of a machine that runs `plan`, where what boots takes `boot_memory` bytes.
+    pub fn memory_for<F>(plan: &Plan<F>, boot_memory: u64) -> u64 {
+        memory(plan.vms.iter().map(|vm| vm.memory).sum(), boot_memory)
     }
 
     /// How many NVMe and how many network controllers a machine for `plan` has at least.
@@ -161,7 +179,8 @@ impl Machine {
             cpus: 1,
             memory,
             cpu: "max".into(),
-            iommu: true,
+            iommu: Some(Iommu::default()),
+            remaps: true,
             disks: Vec::new(),
             edus: 0,
             nics: Vec::new(),
@@ -251,7 +270,8 @@ impl Machine {
         }
         // Should this process be killed outright, QEMU must not run on.
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "--"]).arg(cx.qemu()?).args(self.arguments());
+        command.args(["--pdeathsig", "KILL", "--"]).arg(cx.qemu(self.iommu)?.program());
+        command.args(self.arguments());
         Ok(command)
     }
 
@@ -259,7 +279,8 @@ impl Machine {
     fn arguments(&self) -> Vec<OsString> {
         let mut args: Vec<OsString> = Vec::new();
         let mut add = |option: &str, value: OsString| args.extend([option.into(), value]);
-        add("-machine", "q35".into());
+        let secure = matches!(&self.boot, Boot::Firmware(firmware) if firmware.is_secure());
+        add("-machine", if secure { "q35,smm=on" } else { "q35" }.into());
         add("-accel", "tcg".into());
         add("-cpu", self.cpu.clone().into());
         add("-smp", self.cpus.to_string().into());
@@ -269,6 +290,8 @@ impl Machine {
                 add("-kernel", hypervisor.into());
                 add("-initrd", image.into());
             }
+            // After all that has an address of its own.
+            Boot::Firmware(_) => {}
             Boot::Bare { kernel, initrd, cmdline } => {
                 add("-kernel", kernel.into());
                 if let Some(initrd) = initrd {
@@ -277,8 +300,9 @@ impl Machine {
                 add("-append", cmdline.into());
             }
         }
-        if self.iommu {
-            add("-device", "intel-iommu,intremap=on,eim=on".into());
+        // Before the devices that it serves.
+        if let Some(iommu) = self.iommu {
+            add("-device", iommu.device(self.remaps).into());
         }
         add("-device", format!("isa-debug-exit,iobase={:#x},iosize=4", proto::exit::PORT).into());
         for (i, disk) in self.disks.iter().enumerate() {
@@ -298,6 +322,10 @@ impl Machine {
         if let Some(plugin) = &self.plugin {
             add("-plugin", plugin.clone());
         }
+        if let Boot::Firmware(firmware) = &self.boot {
+            args.extend(firmware.arguments());
+        }
+        let mut add = |option: &str, value: OsString| args.extend([option.into(), value]);
         add("-chardev", "stdio,id=console,signal=off".into());
         add("-serial", "chardev:console".into());
         add("-display", "none".into());
@@ -314,27 +342,11 @@ impl Disk {
                 format!("null-co,node-name=disk{index},size={bytes},read-zeroes=on").into()
             }
             Disk::File(path) => {
-                let mut arg = OsString::from(format!(
-                    "raw,node-name=disk{index},file.driver=file,file.filename="
-                ));
-                // In QEMU's option lists a comma is written twice.
-                for (i, part) in
-                    path.as_os_str().as_encoded_bytes().split(|b| *b == b',').enumerate()
-                {
-                    if i > 0 {
-                        arg.push(",,");
-                    }
-                    arg.push(os_str(part));
-                }
-                arg
+                let node = format!("raw,node-name=disk{index},file.driver=file,file.filename=");
+                file_option(&node, path)
             }
         }
     }
-}
-
-fn os_str(bytes: &[u8]) -> &std::ffi::OsStr {
-    use std::os::unix::ffi::OsStrExt;
-    std::ffi::OsStr::from_bytes(bytes)
 }
 
 impl Places {
@@ -358,10 +370,10 @@ fn places(class: Class) -> Option<Places> {
     }
 }
 
-/// How much memory holds the VMs, the boot image and the hypervisor. QEMU takes it
+/// How much memory holds the VMs, what boots and the hypervisor. QEMU takes it
 /// from the system only as it is used.
-fn memory(guests: u64, image: u64) -> u64 {
-    let host = HOST_MEMORY.saturating_add(image);
+fn memory(guests: u64, boot: u64) -> u64 {
+    let host = HOST_MEMORY.saturating_add(boot);
     let all = guests.saturating_add(host);
     if all <= LOW_MEMORY { all } else { guests.saturating_add(host.max(LOW_MEMORY)) }
 }

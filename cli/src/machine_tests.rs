@@ -38,6 +38,21 @@ fn a_plan_gets_the_cores_memory_and_devices_it_names() {
 }
 
 #[test]
+fn an_iommu_comes_before_the_devices_that_it_serves() {
+    let mut machine = machine(&plan(64 << 20, &["edu3"]), vec![]).unwrap();
+    machine.iommu = Some(Iommu::AmdVi);
+    let line = line(&machine);
+    let place = |text: &str| line.find(text).unwrap();
+    assert!(place("-device amd-iommu,intremap=on,xtsup=on") < place("-device edu,addr=0x10"));
+    // Its fifth would be where the I/O APIC sends from.
+    assert!(line.contains("edu,addr=0x13"), "{line}");
+    let error = machine.add_devices(["edu4".parse().unwrap()].into_iter()).unwrap_err();
+    assert_eq!(error.to_string(), "edu4: the emulated machine has room for 4 devices of this kind");
+    machine.iommu = None;
+    assert!(!self::line(&machine).contains("iommu"));
+}
+
+#[test]
 fn virtual_functions_come_with_their_controller() {
     let mut plan = plan(64 << 20, &["nic1.vf0"]);
     assert_eq!(machine(&plan, vec![]).unwrap().nics.len(), 2);

@@ -53,7 +53,7 @@ fn dispatch(cli: &Cli, cx: &Context) -> Result<ExitCode> {
     match &cli.command {
         Command::Run(args) => return run::run(args, cx),
         Command::Check(args) => check::check(args)?,
-        Command::Image(args) => image::image(args)?,
+        Command::Image(args) => image::image(args, cx)?,
         Command::Top(args) => return top::top(args, cx),
         Command::Unknown(words) => bail!("{}", unknown(words)),
     }

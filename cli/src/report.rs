@@ -60,6 +60,8 @@ pub struct Report {
     /// When the machine stood still, as far as the host's own core can tell: TSC values, from and
     /// to.
     pub pauses: Vec<(u64, u64)>,
+    /// Every VM ended, and the machine was about to be reset or switched off.
+    pub leaving: bool,
 }
 
 /// What the host's audit came to (`docs/design.md`).
@@ -171,15 +173,28 @@ impl Report {
                 return;
             }
             Record::Paused { from, to } => return self.pauses.push((*from, *to)),
+            Record::Leaving => {
+                self.leaving = true;
+                return;
+            }
         };
         if let Some(vm) = self.vms.get_mut(vm as usize) {
             vm.see(record);
         }
     }
 
+    /// How the hypervisor ended the machine. Where it was to reset it or to switch it off, it
+    /// doesn't use the debug exit.
+    fn code(&self, ended: &Ended) -> Option<u32> {
+        match ended {
+            Ended::Exited { status: 0, .. } if self.leaving => Some(DONE),
+            _ => ended.code(),
+        }
+    }
+
     /// The status to exit with: the first that isn't [`status::OK`], machine before VMs.
     pub fn status(&self, ended: &Ended) -> u8 {
-        match (ended, ended.code()) {
+        match (ended, self.code(ended)) {
             (_, Some(DONE)) => {
                 let ends = self.vms.iter().map(VmReport::status);
                 ends.into_iter().find(|s| *s != status::OK).unwrap_or(status::OK)
@@ -195,7 +210,7 @@ impl Report {
 
     /// One sentence for a run whose machine didn't end as it should.
     pub fn failure(&self, ended: &Ended) -> Option<String> {
-        Some(match (ended, ended.code()) {
+        Some(match (ended, self.code(ended)) {
             (_, Some(DONE)) => return None,
             (_, Some(REFUSED)) => match &self.refused {
                 Some(reason) => format!("refused: {reason}"),
@@ -271,6 +286,7 @@ impl VmReport {
             | Record::Machine { .. }
             | Record::Live { .. }
             | Record::Paused { .. }
+            | Record::Leaving
             | Record::Audit { .. } => {}
         }
     }
@@ -309,12 +325,7 @@ impl VmReport {
 
     fn end_text(&self) -> String {
         match &self.end {
-            Some(End::PowerOff) => "powered off".into(),
-            Some(End::Reset) => "reset itself, which ends it, as the plan says".into(),
-            Some(End::DebugExit(value)) => {
-                format!("wrote {value:#x} to the debug-exit port, which ends it")
-            }
-            Some(End::Fault(what)) => format!("stopped: {what}"),
+            Some(end) => end.to_string(),
             None => "was still running".into(),
         }
     }

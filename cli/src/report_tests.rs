@@ -114,6 +114,20 @@ fn lines_fit_a_terminal_and_do_not_steer_it() {
     assert!(long[0].trim().starts_with("www"), "{summary}");
 }
 
+/// QEMU ends with 0 when the machine is reset or switched off, which is right if the plan asks for it
+/// and every VM ended before.
+#[test]
+fn a_machine_that_leaves_as_the_plan_asks_ended_well() {
+    let left = Ended::Exited { status: 0, message: String::new() };
+    let mut asked = report(End::DebugExit(0x20));
+    assert_eq!(asked.status(&left), 4);
+    asked.see(&Record::Leaving);
+    assert_eq!(asked.status(&left), 52);
+    assert_eq!(asked.failure(&left), None);
+    assert_eq!(asked.status(&exited(PANICKED)), 4);
+    assert_eq!(asked.status(&Ended::Exited { status: 1, message: String::new() }), 5);
+}
+
 #[test]
 fn failures_are_named() {
     let mut r = Report::new(["a"]);

@@ -3,7 +3,6 @@
 use crate::{
     advice,
     arguments::{between, positive},
-    boot_image::BootImage,
     consoles::Consoles,
     context::Context,
     disk::{self, Scratch},
@@ -11,10 +10,12 @@ use crate::{
     machine::{Disk, Machine},
     network::{Forward, NicModel},
     output::{self, Output},
+    qemu::Iommu,
     report::Report,
     room::Room,
     say::say,
     session::{self, Commands, Ended, Framing, Seen, Setup, Typed},
+    source::{Source, Trust, Way},
     stream::Piece,
     terminal::Terminal,
     top::{self, Offer},
@@ -42,8 +43,8 @@ Examples:
   exitless run --kernel vmlinuz --initrd initrd.img --append console=ttyS0 \\
       --device nic0 --nic e1000e --forward tcp:8080:80
 
-The machine is emulated (QEMU): a core for the host, one for each VM, VT-d, and the
-devices the plan names. nvme0 is at 00:04.0, nic0 at 00:08.0, edu0 at 00:10.0.
+The machine is emulated (QEMU): a core for the host, one for each VM, an IOMMU,
+and the devices the plan names. nvme0 is at 00:04.0, nic0 at 00:08.0, edu0 at 00:10.0.
 Behind each network controller is a network of its own, which gives addresses by DHCP
 and leads to where this machine can go; --forward leads in, from this machine alone.
 The console is yours; leave it with Ctrl-] or Ctrl-A x. Of several VMs all consoles are
@@ -102,6 +103,13 @@ pub struct Args {
     /// consoles are shown line by line, and what is typed goes to the first
     #[arg(long, value_name = "VM")]
     console: Option<String>,
+    /// How the machine comes to the hypervisor: as QEMU loads it (pvh), or as a real machine does
+    /// from a disk (uefi), a CD (grub-bios, grub-efi) or a network (pxe)
+    #[arg(long, value_name = "WAY", value_enum, default_value_t, hide_possible_values = true)]
+    boot: Way,
+    /// With firmware that starts nothing but what is signed; by a key for tests here
+    #[arg(long)]
+    secure_boot: bool,
     /// Stop after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     timeout: Option<NonZeroU64>,
@@ -111,6 +119,9 @@ pub struct Args {
     /// Show neither the hypervisor's log nor the summary
     #[arg(long, short)]
     quiet: bool,
+    /// The machine's IOMMU
+    #[arg(long, value_enum, default_value_t)]
+    iommu: Iommu,
     /// One more argument for QEMU; may be repeated
     #[arg(long = "qemu-arg", value_name = "ARG", allow_hyphen_values = true)]
     qemu_args: Vec<OsString>,
@@ -192,17 +203,21 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
     unused::NICS.check(args.nics.len(), nics, in_plan)?;
     disk::check(&args.disks)?;
     args.forwards.iter().try_for_each(Forward::check_free)?;
-    let image = BootImage::new(plan)?;
+    let image = plan::image::build(plan)?;
     let guests = plan.vms.iter().map(|vm| vm.memory).sum();
     if let Some(room) = Room::now() {
-        room.check(guests, Machine::memory_for(plan, &image.path()))?;
+        room.check(guests, Machine::memory_for(plan, image.len() as u64))?;
     }
+    let trust = if args.secure_boot { Trust::Signed } else { Trust::Anything };
+    let source = Source::new(args.boot, &image, trust, cx)?;
+    drop(image);
     let scratch: Vec<_> =
         (args.disks.len()..nvmes).map(|_| Scratch::new()).collect::<Result<_>>()?;
     let paths = args.disks.iter().cloned().chain(scratch.iter().map(Scratch::path));
     let disks = paths.map(Disk::File).collect();
-    let mut machine = Machine::exitless(cx.hypervisor()?, &image.path(), plan, disks)?;
+    let mut machine = Machine::booting(source.boot.clone(), source.memory, plan, disks)?;
     machine.connect(&args.nics, &args.forwards)?;
+    machine.iommu = Some(args.iommu);
     machine.extra = args.qemu_args.clone();
     let command = machine.command(cx)?;
 

@@ -197,7 +197,9 @@ pub fn run(
             }
             return Ok(ended);
         }
-        if let Some((typed, input)) = &attended {
+        // What firmware and boot loaders get before the hypervisor listens are keys to them.
+        let listens = framing == Framing::Raw || listener.demux.is_framed();
+        if let Some((typed, input)) = attended.as_ref().filter(|_| listens) {
             input.feed(typed, framing);
         }
         match listener.next(&mut see)? {

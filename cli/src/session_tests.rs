@@ -62,6 +62,19 @@ fn what_is_typed_arrives_and_quitting_ends_the_run() {
     assert_eq!(run_raw("exec sleep 60", None, Some(typed)).0, Ended::Stopped);
 }
 
+/// Firmware would take it for keys.
+#[test]
+fn what_is_typed_waits_for_the_hypervisor() {
+    let (send, typed) = typed();
+    send.send(b"x".to_vec()).unwrap();
+    let script = "timeout 0.3 head -c 1; [ $? = 124 ] || exit 3
+        printf '\\001\\000\\002up'; [ \"$(head -c 4 | tail -c 1)\" = x ] && exit 5";
+    let (command, framing) = (shell(script), Framing::Frames);
+    let setup = Setup { command, framing, timeout: None, typed: Some(typed) };
+    let ended = run(setup, &Context::for_tests(), |_| Ok(ControlFlow::Continue(()))).unwrap();
+    assert_eq!(ended.code(), Some(2), "{ended:?}");
+}
+
 /// A machine on which a VM has started, which then does as `script` says.
 fn running(script: &str) -> Command {
     let (name, why) = (String::new(), String::new());

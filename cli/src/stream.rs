@@ -2,10 +2,12 @@
 //! every VM's console, the hypervisor's log and its records.
 //!
 //! `proto::frame` describes it. Bytes outside of frames are text from before or after the
-//! hypervisor's own console works (firmware, a panic) and count as log.
+//! hypervisor's own console works (firmware, a boot loader, a panic) and count as log. Firmware
+//! writes as if to a terminal, and its lines end where it moves the cursor.
 //!
 //! Guarantees: any bytes in any chunks are taken, the same bytes give the same pieces
-//! however they are cut, and memory stays bounded.
+//! however they are cut, and memory stays bounded. Text that looks like a frame's header costs
+//! at most the 255 bytes after it.
 
 use plan::Escaped;
 use proto::{
@@ -38,7 +40,9 @@ pub struct Demux {
     reader: Reader,
     log: Line,
     text: Line,
+    sequences: Sequences,
     records: RecordDecoder,
+    framed: bool,
 }
 
 impl Demux {
@@ -46,7 +50,10 @@ impl Demux {
     pub fn push(&mut self, mut bytes: &[u8], mut give: impl FnMut(Piece)) {
         while let Some(piece) = self.reader.next(&mut bytes) {
             match piece {
-                frame::Piece::Outside(bytes) => self.text.push(bytes, &mut give),
+                frame::Piece::Outside(bytes) => {
+                    self.text.push(&self.sequences.without(bytes), &mut give);
+                    continue;
+                }
                 frame::Piece::Payload(Channel::Log, bytes) => self.log.push(bytes, &mut give),
                 frame::Piece::Payload(Channel::Console(vm), bytes) => {
                     give(Piece::Console { vm, bytes });
@@ -57,13 +64,58 @@ impl Demux {
                     }
                 }
             }
+            self.framed = true;
         }
+    }
+
+    /// Whether a frame has come: the hypervisor listens.
+    pub fn is_framed(&self) -> bool {
+        self.framed
     }
 
     /// The stream has ended: gives the lines that were never finished.
     pub fn finish(&mut self, mut give: impl FnMut(Piece)) {
         self.log.end(&mut give);
         self.text.end(&mut give);
+    }
+}
+
+/// Finds what steers a terminal in text (ECMA-48 section 5.4), however it is cut.
+#[derive(Default)]
+enum Sequences {
+    #[default]
+    Outside,
+    /// After ESC.
+    Escape,
+    /// After ESC [: parameters, up to a final byte.
+    Control,
+}
+
+impl Sequences {
+    /// The text without them. What moves the cursor to another line or its start, or clears, ends one.
+    fn without(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut text = Vec::with_capacity(bytes.len());
+        for &byte in bytes {
+            match (&self, byte) {
+                (_, 0x1B) => *self = Sequences::Escape,
+                // Back to the line's start, to write over it.
+                (Sequences::Outside, b'\r') => text.push(b'\n'),
+                (Sequences::Outside, _) => text.push(byte),
+                (Sequences::Escape, b'[') => *self = Sequences::Control,
+                (Sequences::Control, 0x20..=0x3F) => {}
+                (Sequences::Control, b'H' | b'f' | b'J') => {
+                    text.push(b'\n');
+                    *self = Sequences::Outside;
+                }
+                (Sequences::Escape | Sequences::Control, 0x30..=0x7E) => *self = Sequences::Outside,
+                // None after all.
+                (Sequences::Escape | Sequences::Control, _) => {
+                    text.push(byte);
+                    *self = Sequences::Outside;
+                }
+            }
+        }
+        text
     }
 }
 
@@ -153,16 +205,47 @@ mod tests {
             frame(RECORDS, &encoded[..2]),
             frame(1, &[0x01, 0x00, 0xFF]),
             frame(RECORDS, &encoded[2..]),
-            b"PANIC at \x1b[2J".to_vec(),
+            b"PANIC at \x07".to_vec(),
         ]
         .concat();
         for cut in [1, 2, 3, 7, 1000] {
             let (log, records, consoles) = read(&stream, cut);
-            assert_eq!(log, ["SeaBIOS", "exitless: 2 cpus", "next", "PANIC at \\u{1b}[2J"]);
+            assert_eq!(log, ["SeaBIOS", "exitless: 2 cpus", "next", "PANIC at \\u{7}"]);
             assert_eq!(records, std::slice::from_ref(&ended));
             assert_eq!(consoles[0], [0x01, 0x00, 0xFF]);
             assert_eq!(consoles[1], b"hello");
         }
+    }
+
+    #[test]
+    fn firmware_writes_to_a_terminal_and_is_read_as_text() {
+        let firmware = b"\x1b[2J\x1b[01;01H\x1b[=3h\x1b[2J\x1b[01;01HBdsDxe: loading Boot0001\r\n\
+            BdsDxe: starting Boot0001\r\r\n\x1b[0m\x1b[35m\x1b[40mWelcome\x1b[05;01H 1%\rto\x1b GRUB";
+        let stream =
+            [firmware.as_slice(), &frame(frame::LOG, b"exitless: \x1b[1m2 cpus\n")].concat();
+        let lines = [
+            "exitless: \\u{1b}[1m2 cpus",
+            "BdsDxe: loading Boot0001",
+            "BdsDxe: starting Boot0001",
+            "Welcome",
+            " 1%",
+            "to GRUB",
+        ];
+        for cut in [1, 2, 5, 1000] {
+            let mut log = read(&stream, cut).0;
+            // What is in frames is the hypervisor's, and shown as it is.
+            log.sort_by_key(|line| !line.starts_with("exitless"));
+            assert_eq!(log, lines);
+        }
+    }
+
+    #[test]
+    fn the_hypervisor_listens_once_a_frame_has_come() {
+        let mut demux = Demux::default();
+        demux.push(b"firmware \x01\x70", |_| {});
+        assert!(!demux.is_framed());
+        demux.push(&frame(frame::LOG, b"a"), |_| {});
+        assert!(demux.is_framed());
     }
 
     #[test]
@@ -177,6 +260,19 @@ mod tests {
         #[test]
         fn cuts_change_nothing(bytes in prop::collection::vec(0u8..40, 0..600), cut in 1usize..50) {
             prop_assert_eq!(read(&bytes, cut), read(&bytes, bytes.len().max(1)));
+        }
+
+        /// Firmware, whatever it says, takes nothing away from what comes in frames.
+        #[test]
+        fn what_is_framed_arrives_after_any_text(
+            text in prop::collection::vec(any::<u8>().prop_filter("no frame starts", |b| *b != 1), 0..400),
+            cut in 1usize..50,
+        ) {
+            let record = Record::Ended { vm: 0, end: End::PowerOff };
+            let frames = [frame(RECORDS, &encode(&record)), frame(1, b"hello")].concat();
+            let (_, records, consoles) = read(&[text, frames].concat(), cut);
+            prop_assert_eq!(records, [record]);
+            prop_assert_eq!(&consoles[0], b"hello");
         }
 
         #[test]

@@ -3,7 +3,7 @@
 //! comes out is what its documentation promises.
 #![no_main]
 
-use acpi::{Machine, Physical, find_rsdp, probe};
+use acpi::{Covered, Ivrs, Machine, Physical, ResetRegister, SerialRegisters, find_rsdp, probe};
 use arbitrary::Arbitrary;
 use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
@@ -56,11 +56,52 @@ impl Structure<'_> {
         entry
     }
 
+    /// A block of the IVRS: an IVHD has 24 or 40 bytes before its device entries, an IVMD 32.
+    fn ivrs(&self) -> Vec<u8> {
+        let (kind, fixed) = [(0x10, 24), (0x11, 40), (0x40, 40), (0x20 + self.kind % 3, 32)]
+            [usize::from(self.kind) % 4];
+        let mut block = vec![kind, self.content[0], 0, 0];
+        block.extend(&self.content[1..]);
+        block.resize(fixed, 0);
+        if kind & 0x20 != 0 {
+            // Memory that isn't empty.
+            block[24] |= 1;
+        } else {
+            // A base that can be one.
+            block[8..10].fill(0);
+            for (kind, content, more) in &self.scopes {
+                block.extend(ivrs_entry(*kind, content, more));
+            }
+        }
+        let length = block.len() as u16;
+        block[2..4].copy_from_slice(&length.to_le_bytes());
+        block
+    }
+
     fn madt(&self) -> Vec<u8> {
         let (kind, length) =
             [(0, 8), (1, 12), (9, 16), (self.kind, 22)][usize::from(self.kind) % 4];
         [&[kind, length], &self.content[..usize::from(length) - 2]].concat()
     }
+}
+
+/// A device entry of the length that its type says.
+fn ivrs_entry(kind: u8, content: &[u8; 4], more: &[u8]) -> Vec<u8> {
+    const KNOWN: [u8; 10] = [1, 2, 3, 4, 0x42, 0x43, 0x46, 0x47, 0x48, 0xF0];
+    let kind = KNOWN.get(usize::from(kind % 12)).copied().unwrap_or(kind);
+    let mut entry = vec![kind];
+    entry.extend(content);
+    entry.extend(more);
+    entry.resize(22, 0);
+    let length = match kind {
+        0..=63 => 4,
+        64..=127 => 8,
+        128..=191 => 16,
+        0xF0 => 22 + usize::from(entry[21]),
+        _ => 32,
+    };
+    entry.resize(length, 0);
+    entry
 }
 
 impl TableInput<'_> {
@@ -69,6 +110,7 @@ impl TableInput<'_> {
         let (fixed, structures): (usize, Vec<u8>) = match signature {
             b"APIC" => (8, structures.flat_map(Structure::madt).collect()),
             b"DMAR" => (12, structures.flat_map(Structure::dmar).collect()),
+            b"IVRS" => (12, structures.flat_map(Structure::ivrs).collect()),
             _ => (0, vec![]),
         };
         let mut contents = self.body.to_vec();
@@ -126,7 +168,7 @@ fn append(memory: &mut Vec<u8>, table: &[u8]) -> u64 {
 }
 
 fn firmware(revision: u8, tables: &[TableInput]) -> Vec<u8> {
-    const KINDS: [&[u8; 4]; 6] = [b"APIC", b"FACP", b"MCFG", b"DMAR", b"IVRS", b"SSDT"];
+    const KINDS: [&[u8; 4]; 7] = [b"APIC", b"FACP", b"MCFG", b"DMAR", b"IVRS", b"SSDT", b"SPCR"];
     let mut memory = vec![0; 36];
     let mut addresses = Vec::new();
     for input in tables {
@@ -147,6 +189,25 @@ fn firmware(revision: u8, tables: &[TableInput]) -> Vec<u8> {
     memory
 }
 
+fn check_ivrs(ivrs: &Ivrs) {
+    assert!(ivrs.memory.iter().all(|m| m.base <= m.limit && !m.devices.is_empty()));
+    let bases: BTreeSet<u64> = ivrs.hardware.iter().map(|unit| unit.base).collect();
+    assert!(bases.iter().all(|base| *base != 0 && base.is_multiple_of(16 << 10)));
+    assert_eq!(bases.len(), ivrs.hardware.len(), "each unit once");
+    for unit in &ivrs.hardware {
+        let covered = Covered::of_hardware(unit);
+        for entry in &unit.devices {
+            assert!(!entry.ids.is_empty());
+            assert!(covered.contains(*entry.ids.end()) || unit.include_all());
+            assert!(entry.alias.is_none_or(|alias| covered.contains(alias)));
+            let seen = covered.requester(*entry.ids.start());
+            assert!(covered.contains(seen) || unit.include_all());
+        }
+        assert!(unit.special.iter().all(|device| covered.contains(device.id)));
+        one_line(&covered);
+    }
+}
+
 fn check(machine: &Machine) {
     let ids: BTreeSet<u32> = machine.cpus.iter().map(|cpu| cpu.apic_id).collect();
     assert_eq!(ids.len(), machine.cpus.len(), "each processor once");
@@ -155,7 +216,31 @@ fn check(machine: &Machine) {
         assert!(ecam.base.checked_add((u64::from(ecam.bus_end) + 1) << 20).is_some());
     }
     assert!(machine.pm_timer.is_none_or(|timer| timer.port != 0));
-    assert!(machine.reset.is_none_or(|reset| reset.port != 0));
+    match machine.reset.map(|reset| reset.register) {
+        Some(ResetRegister::Port(port)) => assert!(port != 0),
+        Some(ResetRegister::Memory(address)) => assert!(address != 0),
+        Some(ResetRegister::Config { device, function, .. }) => {
+            assert!(device < 32 && function < 8);
+        }
+        None => {}
+    }
+    match &machine.console {
+        Some(Ok(port)) => {
+            match port.registers {
+                SerialRegisters::Ports(port) => assert!((1..=0xFFF8).contains(&port)),
+                SerialRegisters::Memory { address, stride, width } => {
+                    assert!([1, 2, 4].contains(&width) && [1, 2, 4].contains(&stride));
+                    assert!(stride >= width && address != 0 && address % u64::from(width) == 0);
+                    assert!(address.checked_add(8 * u64::from(stride)).is_some());
+                }
+            }
+            assert!(port.function.is_none_or(|f| f.device < 32 && f.function < 8));
+            assert!(port.baud != Some(0) && port.clock != Some(0));
+        }
+        Some(Err(error)) => one_line(error),
+        None => {}
+    }
+    machine.ivrs.iter().for_each(check_ivrs);
     let Some(dmar) = &machine.dmar else { return };
     assert!(dmar.interrupt_remapping || !dmar.x2apic_opt_out);
     assert!(dmar.reserved.iter().all(|reserved| reserved.base <= reserved.limit));

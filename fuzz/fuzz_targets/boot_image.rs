@@ -8,8 +8,8 @@ use arbitrary::Arbitrary;
 use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
 use plan::{
-    Class, DeviceName, Host, Mac, Network, OnReset, Plan, Policy, Protection, Vm, WithoutRemapping,
-    image,
+    AtEnd, Class, DeviceName, Host, Mac, Network, OnReset, Plan, Policy, Protection, Vm,
+    WithoutRemapping, image,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -43,6 +43,8 @@ struct HostInput {
     slice_us: u32,
     iommu_faults: u8,
     trusting: bool,
+    screen: Option<u32>,
+    at_end: u8,
 }
 
 #[derive(Arbitrary, Debug)]
@@ -109,7 +111,7 @@ fn seal(image: &mut [u8]) {
 
 fn under_a_header(plan: &[u8], pages: u8) -> Vec<u8> {
     let length = (32 + plan.len()).next_multiple_of(4096) + 4096 * usize::from(pages % 16);
-    let mut image = b"EXITLESS\x03\0\0\0".to_vec();
+    let mut image = b"EXITLESS\x07\0\0\0".to_vec();
     image.extend((plan.len() as u32).to_le_bytes());
     image.extend((length as u64).to_le_bytes());
     image.extend([0; 8]);
@@ -156,6 +158,8 @@ fuzz_target!(|input: Input| match input {
             host: Host {
                 iommu_faults: Protection::ALL[host.iommu_faults as usize % 3].1,
                 without_remapping: WithoutRemapping::ALL[usize::from(host.trusting)].1,
+                screen: host.screen,
+                at_end: AtEnd::ALL[host.at_end as usize % 3].1,
             },
         };
         let mut image = match image::build(&plan) {

@@ -5,10 +5,10 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use fuzz::one_line;
+use fuzz::{Frames, one_line};
 use iommu::audit::{Cursor, Entry};
-use iommu::vtd::{Range, Unit, probe};
-use iommu::{Bdf, Delivery, Domain, DomainId, InterruptRoute, Memory, Registers, Remapping};
+use iommu::vtd::{Unit, probe};
+use iommu::{Bdf, Delivery, Domain, DomainId, InterruptRoute, Memory, Range, Registers, Remapping};
 use libfuzzer_sys::fuzz_target;
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
@@ -19,7 +19,6 @@ const GSTS: u64 = 0x1C;
 const IQT: u32 = 0x88;
 const IQA: u64 = 0x90;
 const IRTA: u64 = 0xB8;
-const BASE: u64 = 1 << 30;
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -50,8 +49,7 @@ enum Step {
 #[derive(Default)]
 struct State {
     registers: HashMap<u64, u64>,
-    memory: HashMap<u64, u64>,
-    next: u64,
+    memory: Frames,
     honest: bool,
     /// Where the unit reads the queue, in bytes.
     head: u64,
@@ -98,6 +96,10 @@ impl Registers for Model {
 }
 
 impl Model {
+    fn memory(&self) -> Frames {
+        self.0.borrow().memory.clone()
+    }
+
     fn answer(&self, value: u32) {
         let mut state = self.0.borrow_mut();
         let once = state.registers.get(&(GSTS & !7)).map_or(0, |w| w >> 32) & (1 << 30 | 1 << 24);
@@ -109,11 +111,12 @@ impl Model {
         let mut state = self.0.borrow_mut();
         let register = |at: u64| state.registers.get(&at).copied().unwrap_or(0);
         let (base, tail) = (register(IQA) & !0xFFF, register(IQT.into()));
+        let mut memory = state.memory.clone();
         while state.head != tail {
             let at = base + state.head;
-            let (low, high) = (state.memory[&at], state.memory[&(at + 8)]);
+            let (low, high) = (memory.read64(at), memory.read64(at + 8));
             if low & 0xF == 5 {
-                state.memory.insert(high, low >> 32);
+                memory.write64(high, low >> 32);
                 state.unwaited = 0;
             } else {
                 state.unwaited += 1;
@@ -123,38 +126,15 @@ impl Model {
     }
 }
 
-impl Memory for Model {
-    fn read64(&mut self, pa: u64) -> u64 {
-        let state = self.0.borrow();
-        assert!(pa.is_multiple_of(8) && (BASE..BASE + state.next).contains(&pa), "{pa:#x}");
-        state.memory.get(&pa).copied().unwrap_or(0)
-    }
-
-    fn write64(&mut self, pa: u64, value: u64) {
-        let mut state = self.0.borrow_mut();
-        assert!(pa.is_multiple_of(8) && (BASE..BASE + state.next).contains(&pa), "{pa:#x}");
-        state.memory.insert(pa, value);
-    }
-
-    fn write_back(&mut self, _: u64, _: u64) {}
-
-    fn allocate(&mut self, frames: u64) -> Option<u64> {
-        let mut state = self.0.borrow_mut();
-        let at = BASE + state.next;
-        state.next += frames << 12;
-        Some(at)
-    }
-}
-
 type Attached = HashMap<Bdf, Domain>;
 
 fn look(
-    unit: &mut Unit<Model, Model>,
+    unit: &mut Unit<Model, Frames>,
     model: &Model,
     routes: &HashMap<u16, InterruptRoute>,
     attached: &Attached,
 ) -> bool {
-    let (outline, mut memory) = (unit.outline(), model.clone());
+    let (outline, mut memory) = (unit.outline(), model.memory());
     let judge = |entry: Entry| Some(move |route| routes.get(&entry.index) == Some(&route));
     let good = |device: Bdf, domain| attached.get(&device) == Some(&domain);
     let interrupts = outline.audit_interrupts(&mut memory, &mut Cursor::default(), 256, judge);
@@ -188,7 +168,7 @@ fuzz_target!(|input: Input| {
         Err(refusal) => return one_line(&refusal),
     }
     let mut unit =
-        Unit::enable(model.clone(), model.clone(), 256, Remapping::On).expect("an honest unit");
+        Unit::enable(model.clone(), model.memory(), 256, Remapping::On).expect("an honest unit");
     let mut allocated: Vec<u16> = Vec::new();
     let (mut routes, mut attached) = (HashMap::new(), Attached::new());
     for step in input.steps.iter().take(1024) {
@@ -275,12 +255,11 @@ fuzz_target!(|input: Input| {
     assert_eq!(model.0.borrow().unwaited, 0);
     let Some((index, low, high)) = input.scribble else { return };
     let at = (model.0.borrow().registers[&IRTA] & !0xFFF) + u64::from(index) * 16;
-    let mut memory = model.clone();
-    let (low, high) =
-        (low ^ Memory::read64(&mut memory, at), high ^ Memory::read64(&mut memory, at + 8));
+    let mut memory = model.memory();
+    let (low, high) = (low ^ memory.read64(at), high ^ memory.read64(at + 8));
     let before = routes.get(&index.into()).copied();
-    Memory::write64(&mut memory, at, low);
-    Memory::write64(&mut memory, at + 8, high);
+    memory.write64(at, low);
+    memory.write64(at + 8, high);
     let same = before.is_some_and(|route| unit.irte(index.into()) == Ok(Some(route)));
     assert_eq!(look(&mut unit, &model, &routes, &attached), same || low & 1 == 0);
 });

@@ -1,5 +1,8 @@
 //! What several targets need.
 
+mod frames;
+
+pub use frames::Frames;
 use std::fmt::Display;
 
 /// A refusal is one line that a terminal can show as it is, whatever was refused.

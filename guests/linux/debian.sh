@@ -1,6 +1,7 @@
 # Debian packages without root and without installing them, for the recipes in this
-# folder, which read this file with `.` after setting `out` (a folder of theirs, absolute)
-# and `suites` (one or more of the mirror's, the first being the one preferred).
+# folder and that of QEMU, which read this file with `.` after setting `out` (a folder of
+# theirs, absolute) and, before `packages`, `suites` (one or more of the mirror's, the first
+# being the one preferred); `made` is what they make, where that isn't a guest.
 #
 # Nothing is installed: apt works on a state of its own below $out and checks Debian's
 # signatures. Packages come from the machine's own Debian mirror, or deb.debian.org on
@@ -14,7 +15,7 @@ flock 9
 say() { echo "==> $*"; }
 fail() {
     rm -f "$out"/apt/ready-* # the lists may be old
-    echo "guest: $*" >&2
+    echo "${made:-guest}: $*" >&2
     exit 1
 }
 # Runs quietly; when it fails, says what couldn't be done and where the details are.
@@ -27,7 +28,7 @@ try() {
 need() {
     for tool in "$@"; do
         command -v "$tool" >/dev/null ||
-            fail "$tool is missing; it is needed to build the guest (Debian: apt-get install apt dpkg gcc make libc6-dev xz-utils)"
+            fail "$tool is missing; it is needed to make the ${made:-guest} (Debian: apt-get install apt dpkg gcc make libc6-dev xz-utils)"
     done
 }
 

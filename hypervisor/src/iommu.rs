@@ -4,182 +4,68 @@
 //! taken when a guest changes an interrupt's route or its memory map changes, never for
 //! an interrupt; the work under it is one or two queue entries and a bounded wait.
 
+mod access;
 pub mod fault_interrupt;
+mod found;
 
-use crate::memory;
-use crate::pci::Pci;
-use crate::pci::sriov;
-use acpi::{Covered, Machine, Scope};
+use crate::pci::{msi, sriov};
+pub use access::write_back;
+use access::{Frames, Mmio};
+use acpi::Machine;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
+use found::{Found, FoundUnit, Reserved};
 use iommu::audit::{self, Cursor, Entry, Finding};
 use iommu::{
-    Bdf, Delivery, Domain, DomainId, Error, Fault, InterruptRoute, Message, Registers, Remapping,
-    Vendor,
+    Bdf, Delivery, Domain, DomainId, Error, Fault, InterruptRoute, Message, Remapping, Vendor,
 };
-use paging::{Format, PageSize, VtdSecondLevel};
+use paging::{AmdV1, Dma, Format, PageSize, VtdSecondLevel};
 use plan::WithoutRemapping;
 use spin::Once;
 use spin::mutex::TicketMutex as Mutex;
 
 /// Entries of each interrupt-remapping table.
 const INTERRUPT_ENTRIES: u32 = 4096;
-/// Bytes of a unit's registers: the fault records and the IOTLB registers lie within.
-const REGISTER_BYTES: u64 = 32 << 10;
 /// The end of a sentence about a device.
 const NOT_SERVED: &str = "no IOMMU serves it";
 
 type Unit = iommu::Unit<Mmio, Frames>;
 
 /// The format of the page tables for DMA that the units at hand walk.
-pub type PageFormat = VtdSecondLevel;
+pub type PageFormat = Dma;
 
 struct Served {
-    vendor: Vendor,
-    /// Address of its registers.
-    base: u64,
+    found: FoundUnit,
     unit: Mutex<Unit>,
-    /// Serves each device that no other unit is named for.
-    all: bool,
-    named: Covered,
-}
-
-/// Memory that firmware has a device use behind the system's back.
-struct Reserved {
-    first: u64,
-    last: u64,
-    devices: Covered,
 }
 
 static UNITS: Once<Vec<Served>> = Once::new();
 static RESERVED: Once<Vec<Reserved>> = Once::new();
 
-/// Registers in memory.
-struct Mmio(u64);
-
-impl Registers for Mmio {
-    fn read32(&mut self, offset: u32) -> u32 {
-        // SAFETY: the driver stays within the register window mapped in `enable`, aligned.
-        unsafe { core::ptr::read_volatile((self.0 + offset as u64) as *const u32) }
-    }
-
-    fn read64(&mut self, offset: u32) -> u64 {
-        // SAFETY: as in `read32`.
-        unsafe { core::ptr::read_volatile((self.0 + offset as u64) as *const u64) }
-    }
-
-    fn write32(&mut self, offset: u32, value: u32) {
-        // SAFETY: as in `read32`; what the write makes the unit do is the driver's to get right.
-        unsafe { core::ptr::write_volatile((self.0 + offset as u64) as *mut u32, value) }
-    }
-
-    fn write64(&mut self, offset: u32, value: u64) {
-        // SAFETY: as in `write32`.
-        unsafe { core::ptr::write_volatile((self.0 + offset as u64) as *mut u64, value) }
-    }
-}
-
-/// Memory for the unit's tables: identity-mapped, never given back.
-struct Frames;
-
-impl iommu::Memory for Frames {
-    fn read64(&mut self, pa: u64) -> u64 {
-        // SAFETY: the driver and its audit pass addresses inside frames from `allocate` only.
-        unsafe { core::ptr::read_volatile(pa as *const u64) }
-    }
-
-    fn write64(&mut self, pa: u64, value: u64) {
-        // SAFETY: as in `read64`.
-        unsafe { core::ptr::write_volatile(pa as *mut u64, value) }
-    }
-
-    fn write_back(&mut self, pa: u64, bytes: u64) {
-        write_back(pa, bytes);
-    }
-
-    fn allocate(&mut self, frames: u64) -> Option<u64> {
-        memory::allocate(frames * 4096, 4096)
-    }
-}
-
 /// Switches on every unit of the machine; from then on devices reach nothing that a VM hasn't been
 /// given, and raise nothing, unless the machine can't remap interrupts and the plan makes do
 /// `without`. The error is a sentence.
 pub fn enable(machine: &Machine, without: WithoutRemapping) -> Result<(), String> {
-    let Some(dmar) = &machine.dmar else {
-        let found =
-            if machine.ivrs_present { "an AMD-Vi unit, which isn't supported yet" } else { "none" };
-        return Err(format!(
-            "the machine has no usable IOMMU (found {found}): a VT-d unit with interrupt remapping is needed to keep devices and guests apart; on QEMU add -device intel-iommu,intremap=on,eim=on"
-        ));
-    };
-    dmar.check_x2apic().map_err(|e| e.to_string())?;
-    let remapping = match (dmar.interrupt_remapping, without) {
-        (true, _) => Remapping::On,
-        (false, WithoutRemapping::TrustEveryGuest) => {
-            log::warn!(
-                "the IOMMU has no interrupt remapping, and the plan trusts every guest: a guest with a device can raise any interrupt on any core"
-            );
-            Remapping::Off
-        }
-        (false, WithoutRemapping::Refuse) => {
-            return Err("the IOMMU has no interrupt remapping (DMAR flag INTR_REMAP is clear): without it a guest's device could raise any interrupt anywhere; on QEMU use intel-iommu with intremap=on, and if every guest may have that, write without_interrupt_remapping = \"trust-every-guest\" in [host]".into());
-        }
-    };
-    let pci = machine.ecam.map(Pci::new);
-    let covered = |scopes: &[Scope]| {
-        Covered::of(scopes, |bridge| {
-            Some(pci.as_ref()?.buses_behind(Bdf::from_requester_id(bridge)))
-        })
-    };
-    let mut units = Vec::new();
-    for unit in &dmar.units {
-        let (vendor, base) = (Vendor::Intel, unit.base);
-        memory::map_mmio(base, REGISTER_BYTES);
-        let on = Unit::enable(vendor, Mmio(base), Frames, INTERRUPT_ENTRIES, remapping)
+    let Found { units, reserved, remapping } = found::find(machine, without)?;
+    let mut served = Vec::new();
+    for found in units {
+        let base = found.base;
+        let (regs, firmware) = (Mmio(base), &found.firmware);
+        let on = Unit::enable(found.vendor, regs, Frames, INTERRUPT_ENTRIES, remapping, firmware)
             .map_err(|e| format!("the IOMMU at {base:#x} can't be used: {e}"))?;
-        // Devices are assigned from segment 0 only; a unit of another serves none of them.
-        let here = unit.segment == 0;
-        let named = if here { covered(&unit.scopes) } else { Covered::default() };
-        let all = here && unit.include_all;
-        units.push(Served { vendor, base, unit: Mutex::new(on), all, named });
+        served.push(Served { found, unit: Mutex::new(on) });
     }
-    UNITS.call_once(|| units);
-    let reserved = dmar.reserved.iter().filter(|r| r.segment == 0).map(|r| Reserved {
-        first: r.base,
-        last: r.limit,
-        devices: covered(&r.scopes),
-    });
-    RESERVED.call_once(|| reserved.collect());
-    for Reserved { first, last, devices } in RESERVED.get().into_iter().flatten() {
-        log::warn!(
-            "firmware reserves {first:#x} to {last:#x} for DMA of {devices}, which is blocked from now on"
-        );
-    }
+    UNITS.call_once(|| served);
+    RESERVED.call_once(|| reserved);
     Ok(())
 }
 
-/// Why firmware's use of a device keeps it from being a guest's; a part of a sentence.
-pub fn reserved(device: Bdf) -> Option<String> {
+/// Why a device can't be a guest's, by what firmware says of it; a part of a sentence.
+pub fn reserved(device: Bdf) -> Option<&'static str> {
     let of = |r: &&Reserved| r.devices.contains(device.requester_id());
-    RESERVED.get()?.iter().find(of).map(|r| {
-        format!(
-            "firmware uses it behind the system's back (DMAR, RMRR: it must reach memory {:#x} to {:#x})",
-            r.first, r.last
-        )
-    })
-}
-
-/// Writes memory back from the CPU's caches, for units that don't snoop them.
-pub fn write_back(pa: u64, bytes: u64) {
-    for line in (pa & !63..pa + bytes).step_by(64) {
-        // SAFETY: flushing a cache line of our own memory changes nothing that can be seen.
-        unsafe { core::arch::asm!("clflush [{}]", in(reg) line, options(nostack)) };
-    }
-    // SAFETY: orders the flushes before what follows.
-    unsafe { core::arch::asm!("mfence", options(nostack)) };
+    RESERVED.get()?.iter().find(of).map(|r| r.why.as_str())
 }
 
 fn units() -> &'static [Served] {
@@ -195,13 +81,15 @@ pub fn coherent() -> bool {
     every(Unit::coherent)
 }
 
-/// The page tables that DMA goes by on this machine: what every unit can.
+/// The page tables that DMA goes by on this machine: what every unit can. All are of one vendor.
 pub fn page_format() -> PageFormat {
-    let levels = PageFormat::FourLevels.levels() as u8;
-    match every(|unit| unit.supports_levels(levels)) {
-        true => PageFormat::FourLevels,
-        false => PageFormat::ThreeLevels,
-    }
+    let (four, three) = match units().first().map(|served| served.found.vendor) {
+        Some(Vendor::Amd) => (Dma::Amd(AmdV1::FourLevels), Dma::Amd(AmdV1::ThreeLevels)),
+        Some(Vendor::Intel) | None => {
+            (Dma::Vtd(VtdSecondLevel::FourLevels), Dma::Vtd(VtdSecondLevel::ThreeLevels))
+        }
+    };
+    if every(|unit| unit.supports_levels(four.levels() as u8)) { four } else { three }
 }
 
 /// The largest pages that every unit takes in them.
@@ -217,8 +105,8 @@ pub fn largest_page() -> PageSize {
 pub fn place(device: Bdf) -> Option<usize> {
     // A virtual function is its physical function's unit's, named or not (VT-d 8.3).
     let device = sriov::physical(device).unwrap_or(device).requester_id();
-    let named = units().iter().position(|served| served.named.contains(device));
-    named.or_else(|| units().iter().position(|served| served.all))
+    let named = units().iter().position(|served| served.found.named.contains(device));
+    named.or_else(|| units().iter().position(|served| served.found.all))
 }
 
 fn with<R>(device: Bdf, f: impl FnOnce(&mut Unit) -> R) -> Option<R> {
@@ -226,10 +114,11 @@ fn with<R>(device: Bdf, f: impl FnOnce(&mut Unit) -> R) -> Option<R> {
     Some(f(&mut served.unit.lock()))
 }
 
-/// Where the registers of the unit are that serves this device.
+/// Whose the unit is that serves this device, and where its registers are.
 #[cfg(feature = "plant")]
-pub fn registers(device: Bdf) -> Option<u64> {
-    Some(UNITS.get()?.get(place(device)?)?.base)
+pub fn registers(device: Bdf) -> Option<(Vendor, u64)> {
+    let found = &UNITS.get()?.get(place(device)?)?.found;
+    Some((found.vendor, found.base))
 }
 
 /// Whether some unit serves this device.
@@ -292,9 +181,20 @@ pub fn clear_irte(device: Bdf, entry: u16) -> Result<(), Error> {
     with(device, |u| u.clear_irte(device, entry)).unwrap_or(Ok(()))
 }
 
-/// Has every unit send an interrupt when it blocks something.
+/// Has every unit send an interrupt when it blocks something. One that can't is looked at all the
+/// same, once a second.
 pub fn send_faults(destination: u32, delivery: Delivery) {
-    units().iter().for_each(|served| served.unit.lock().send_faults(destination, delivery));
+    for Served { found, unit } in units() {
+        let base = found.base;
+        match (unit.lock().send_faults(destination, delivery), found.function) {
+            (Ok(None), _) => {}
+            (Ok(Some(message)), Some((pci, bdf))) => msi::program_own(&pci, bdf, message),
+            (Ok(Some(_)), None) => log::warn!(
+                "the IOMMU at {base:#x} can't tell of faults: configuration space isn't in memory"
+            ),
+            (Err(why), _) => log::warn!("the IOMMU at {base:#x} can't tell of faults: {why}"),
+        }
+    }
 }
 
 /// Holds that interrupt back, or not.
@@ -310,7 +210,7 @@ pub struct Outline {
 
 /// Those of every unit, by place. Boot only, when all devices are attached.
 pub fn outlines() -> Vec<Outline> {
-    let of = |s: &Served| Outline { base: s.base, tables: s.unit.lock().outline() };
+    let of = |s: &Served| Outline { base: s.found.base, tables: s.unit.lock().outline() };
     units().iter().map(of).collect()
 }
 
@@ -344,7 +244,9 @@ impl Outline {
 /// Has some unit something to report? Asked without the lock, which others may hold: reading the
 /// register changes nothing.
 pub fn fault_pending() -> bool {
-    units().iter().any(|served| iommu::fault_pending(served.vendor, &mut Mmio(served.base)))
+    units()
+        .iter()
+        .any(|served| iommu::fault_pending(served.found.vendor, &mut Mmio(served.found.base)))
 }
 
 /// What devices did since the last call that was blocked or dropped, as far as the units' records

@@ -1,7 +1,7 @@
 //! Exitless, the bare-metal image: brings the machine up and hands it to the VMs.
 //!
 //! Order of things: a boot CPU that can speak, then memory, then the other CPUs, then the plan.
-//! Only this package and the test kernels have unsafe code.
+//! Only this package, the UEFI loader and the test kernels have unsafe code.
 #![no_std]
 #![no_main]
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
@@ -21,39 +21,53 @@ mod log_limit;
 mod memory;
 mod panic;
 mod pci;
+mod power;
 mod refusal;
 mod sched;
 mod vm;
 
+use acpi::RootPointer;
+use core::ops::Range;
+use cpu::Clock;
+use handover::{BootInfo, PixelFormat};
 use proto::Record;
 use refusal::refuse;
+use screen::{Channel, Frame, Framebuffer};
 
-/// First Rust code on the boot CPU, on the boot page tables, with interrupts off.
-extern "C" fn boot(start_info: u64) -> ! {
+/// First Rust code on the boot CPU, on the boot page tables, with interrupts off. What the loader
+/// says is at `address`; `who` is the kind of loader.
+extern "C" fn boot(address: u64, who: u32) -> ! {
     refusal::by(panic::refused);
     cpu::init();
     console::init();
     log::info!("Exitless {}", env!("CARGO_PKG_VERSION"));
     cpu::control::check();
 
-    // SAFETY: the address is what the loader left in EBX; only the image's own memory was written
-    // until here, and the boot tables map the first 4 GiB one to one.
-    let handover = unsafe { boot::pvh::read(start_info) };
     memory::extend_boot_map();
-    memory::init(&handover);
+    // SAFETY: only the image's own memory was written until here, and the boot tables map the first
+    // 512 GiB one to one, now that they are extended.
+    let mut info = unsafe { boot::read(who, address) };
+    let frame = open_screen(&info);
+    log::info!("booted by {}, at {:#x}", info.path, memory::image().0);
+    if !info.command_line.is_empty() {
+        log::info!("command line: {}", info.command_line.escape_ascii());
+    }
+    memory::init(&mut info);
     cpu::setup_boot_cpu();
     interrupts::legacy::mask_pics();
 
-    let machine = probe(&handover);
-    memory::protect(&handover);
+    let machine = probe(&info);
+    power::note(&machine, &info);
+    memory::protect(&info, frame);
+    host::outputs::choose_port(&machine, &info.memory);
     for ioapic in &machine.ioapics {
         interrupts::legacy::mask_ioapic(ioapic.address);
     }
-    let Some(timer) = machine.pm_timer else {
-        refuse("the firmware's ACPI tables name no PM timer; it is needed to measure the TSC");
+    cpu::measure(clock(&machine, &info));
+    let Some(page) = info.memory.startup_page() else {
+        refuse("no page of memory below 1 MiB is usable; the other CPUs are to start in one");
     };
-    cpu::measure(timer);
-    cpu::start_others(&machine);
+    cpu::start_others(&machine, page);
 
     let total = memory::available() + memory::host_bytes();
     console::record(&Record::Machine {
@@ -69,17 +83,60 @@ extern "C" fn boot(start_info: u64) -> ! {
         total >> 20,
         memory::host_bytes() >> 10
     );
-    let image = memory::image_bytes(&handover);
+    let image = memory::image_bytes(&info);
     if image.is_empty() {
         refuse("no boot image was loaded; the boot loader has to load one as the first module");
     }
-    pci::sriov::keep_clear_of(&handover.memory);
+    pci::sriov::keep_clear_of(&info.memory);
     host::start(&machine, image)
 }
 
-/// The machine by the firmware's tables.
-fn probe(handover: &boot::Handover) -> acpi::Machine {
-    let firmware = memory::Firmware(&handover.memory);
-    let rsdp = handover.rsdp.map_or_else(|| acpi::find_rsdp(&firmware), Ok);
+/// Draws on the framebuffer, if there is one; where it is.
+fn open_screen(info: &BootInfo) -> Option<Range<u64>> {
+    let handover::Framebuffer { address, width, height, pitch, format } = info.framebuffer?;
+    let [red, green, blue] = match format {
+        PixelFormat::Rgb => [0, 8, 16],
+        PixelFormat::Bgr => [16, 8, 0],
+    }
+    .map(Channel::byte);
+    let bits = 32;
+    let description = Framebuffer { address, width, height, pitch, bits, red, green, blue };
+    let frame = Frame::new(description)
+        .inspect_err(|error| log::warn!("the framebuffer isn't used, for it {error}"))
+        .ok()?;
+    let range = address..address + frame.bytes();
+    if info.memory.has_memory(&range) || range.end > boot::MAPPED {
+        log::warn!(
+            "the framebuffer at {address:#x} isn't used, for it lies in memory, or beyond 512 GiB"
+        );
+        return None;
+    }
+    // SAFETY: the boot tables map it, and so do the final ones; by the firmware's word it is no
+    // memory.
+    unsafe { console::screen::open(frame) };
+    Some(range)
+}
+
+/// What the TSC is measured by.
+fn clock(machine: &acpi::Machine, info: &BootInfo) -> Clock {
+    match (machine.pm_timer, info.tsc_hz) {
+        (Some(timer), _) => Clock::Pm(timer),
+        (None, Some(hz)) => {
+            log::warn!(
+                "the firmware names no PM timer; the TSC's rate is what the loader measured"
+            );
+            Clock::Tsc(hz)
+        }
+        (None, None) => refuse(
+            "the firmware's ACPI tables name no PM timer, and the boot loader didn't measure the \
+             TSC either; one of them is needed",
+        ),
+    }
+}
+
+/// What the firmware says of the machine.
+fn probe(info: &BootInfo) -> acpi::Machine {
+    let firmware = memory::Firmware(&info.memory);
+    let rsdp = info.rsdp.map_or_else(|| acpi::find_rsdp(&firmware).map(RootPointer::At), Ok);
     rsdp.and_then(|rsdp| acpi::probe(&firmware, rsdp)).unwrap_or_else(|error| refuse(error))
 }

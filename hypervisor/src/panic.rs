@@ -1,21 +1,22 @@
 //! How the hypervisor ends: done, refused to boot, or panicked.
 //!
 //! Guarantees: a panic stops the other cores and says who, where and what on the
-//! raw UART, with no lock, no heap and no ring; the first panic is the one that
-//! is told.
+//! raw UART and on the screen, with no lock, no heap and no ring; the first panic is the one
+//! that is told.
 
 use crate::{
-    console::{self, frame, uart},
-    cpu::{self, NO_VM, port, x2apic},
-    memory,
+    console::{self, uart},
+    cpu::{self, NO_VM, PerCpu, port, x2apic},
+    memory, power,
 };
 use alloc::string::ToString;
 use core::{
     arch::asm,
-    fmt::Display,
+    fmt::{self, Display, Formatter},
     panic::PanicInfo,
     sync::atomic::{AtomicU64, Ordering},
 };
+use plan::AtEnd;
 use proto::{
     Record,
     exit::{DONE, PANICKED, PORT, REFUSED},
@@ -25,7 +26,16 @@ use proto::{
 static PANICKING: AtomicU64 = AtomicU64::new(0);
 
 /// Every VM ended and was reported.
-pub fn finish() -> ! {
+pub fn finish(at_end: AtEnd) -> ! {
+    if at_end != AtEnd::Stay {
+        console::record(&Record::Leaving);
+        console::flush();
+        uart::drain();
+        power::leave(at_end);
+        log::warn!(
+            "the machine stands still: nothing that the firmware offers does what the plan asks"
+        );
+    }
     console::flush();
     exit(DONE)
 }
@@ -75,15 +85,31 @@ fn panic(info: &PanicInfo) -> ! {
         // Until they have stopped, core 0 may go on with its frame.
         cpu::delay_us(1_000);
     }
-    frame::complete();
-    uart::raw(format_args!("\nexitless: panic on core {}", cpu.map_or(0, |cpu| cpu.index)));
-    let vm = cpu.map_or(NO_VM, |cpu| cpu.vm.load(Ordering::Relaxed));
-    if vm != NO_VM {
-        uart::raw(format_args!(" (VM {vm})"));
-    }
-    if let Some(place) = info.location() {
-        uart::raw(format_args!(" at {place}"));
-    }
-    uart::raw(format_args!(": {}\n", info.message()));
+    let words = Words { info, core: cpu.map_or(0, |cpu| cpu.index), vm: cpu.map_or(NO_VM, vm_of) };
+    console::last_words(format_args!("\n{words}\n"));
     exit(PANICKED)
+}
+
+fn vm_of(cpu: &PerCpu) -> usize {
+    cpu.vm.load(Ordering::Relaxed)
+}
+
+/// Who panicked, where, and why.
+struct Words<'a> {
+    info: &'a PanicInfo<'a>,
+    core: usize,
+    vm: usize,
+}
+
+impl Display for Words<'_> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        write!(f, "exitless: panic on core {}", self.core)?;
+        if self.vm != NO_VM {
+            write!(f, " (VM {})", self.vm)?;
+        }
+        if let Some(place) = self.info.location() {
+            write!(f, " at {place}")?;
+        }
+        write!(f, ": {}", self.info.message())
+    }
 }

@@ -5,6 +5,7 @@
 mod background;
 mod bench;
 mod cmdline;
+mod document;
 mod elf;
 mod fuzz;
 mod imports;

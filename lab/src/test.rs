@@ -3,11 +3,17 @@
 
 use crate::{
     background::{self, Ended, Job},
-    bench, elf, fuzz, imports, selftest,
+    bench, elf, fuzz, imports,
+    selftest::{self, Choice},
     summary::Summary,
 };
 use anyhow::{Result, bail};
-use exitless::context::Context;
+use exitless::{
+    bootable,
+    context::{Context, UEFI_TARGET},
+    needs,
+    qemu::Iommu,
+};
 use std::{
     env, fs,
     io::{self, IsTerminal, Write},
@@ -17,6 +23,8 @@ use std::{
 
 /// What the hypervisor may load, in bytes.
 const IMAGE_LIMIT: u64 = 1 << 20;
+/// What a UEFI program without a plan may have, in bytes.
+const PROGRAM_LIMIT: usize = 3 << 19;
 /// Packages for the bare machine, which plain `cargo` commands leave out.
 const BARE_METAL: [&str; 4] = ["hypervisor", "machine", "kernels", "hostile"];
 /// Crates whose tests Miri can run in a few minutes.
@@ -40,29 +48,39 @@ pub struct Args {
     #[arg(long)]
     quick: bool,
     /// Also what takes long: changes to the crates, a few in each, that their tests must notice
-    #[arg(long, conflicts_with_all = ["quick", "only"])]
+    #[arg(long, conflicts_with_all = ["quick", "only", "iommu"])]
     long: bool,
     /// Only the tests in the emulator whose name contains this; `*` stands for anything,
     /// `^` for the name's begin, `$` for its end
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// The tests in the emulator on machines with this IOMMU only; else all of those with vt-d,
+    /// and a few with amd-vi, or all with --long
+    #[arg(long, value_enum)]
+    iommu: Option<Iommu>,
 }
 
 /// Runs everything; the closing line is the summary.
 pub fn test(args: &Args, cx: &Context) -> Result<ExitCode> {
     let (summary, start) = (Summary::default(), Instant::now());
+    let choice = Choice {
+        quick: args.quick,
+        long: args.long,
+        iommu: args.iommu,
+        only: args.only.as_deref(),
+    };
     let mut steps = Steps { cx, quick: args.quick, summary };
-    if args.only.is_none() {
+    if args.only.is_none() && args.iommu.is_none() {
         steps.host()?;
         steps.bare_metal()?;
         // They take one core, and hardly any of it while the emulator wants both.
         let jobs = steps.beside()?;
-        let ((), ended) = background::beside(cx, &jobs, || steps.emulated(None))?;
+        let ((), ended) = background::beside(cx, &jobs, || steps.emulated(choice))?;
         ended.into_iter().for_each(|ended| steps.ended_beside(ended));
         steps.fuzz()?;
         steps.bench()?;
     } else {
-        steps.emulated(args.only.as_deref())?;
+        steps.emulated(choice)?;
     }
     if args.long {
         steps.mutants()?;
@@ -143,6 +161,17 @@ impl Steps<'_> {
         args.extend(["--", "-D", "warnings"]);
         self.cargo("clippy for the bare machine", &args)?;
         let cx = self.cx;
+        needs::loader(cx)?;
+        let loader = ["-p", "exitless-loader", "--target", UEFI_TARGET, "--", "-D", "warnings"];
+        self.cargo(
+            "clippy for UEFI firmware",
+            &[["clippy", "--quiet"].as_slice(), &loader].concat(),
+        )?;
+        self.step("UEFI program under 1.5 MiB", || {
+            let bytes = bootable::program(cx, None, None)?.len();
+            let text = format!("without a plan it has {bytes} bytes, and may have {PROGRAM_LIMIT}");
+            Ok((judged(bytes < PROGRAM_LIMIT), text))
+        })?;
         self.step("hypervisor image under 1 MiB", || {
             let loaded = elf::loaded_bytes(&fs::read(cx.hypervisor()?)?)?;
             let text = format!("it loads {loaded} bytes, and may load {IMAGE_LIMIT}");
@@ -150,9 +179,9 @@ impl Steps<'_> {
         })
     }
 
-    fn emulated(&mut self, only: Option<&str>) -> Result<()> {
+    fn emulated(&mut self, choice: Choice) -> Result<()> {
         println!("In the emulator:");
-        let result = selftest::run(self.cx, self.quick, only);
+        let result = selftest::run(self.cx, choice);
         self.stop_if_interrupted()?;
         self.summary += result.unwrap_or_else(|error| {
             println!("FAIL  {error:#}");

@@ -108,6 +108,7 @@ impl Snapshot {
             | Record::Counters { .. }
             | Record::Incident { .. }
             | Record::Paused { .. }
+            | Record::Leaving
             | Record::Audit { .. } => {}
         }
         false

@@ -12,16 +12,22 @@ extern crate alloc;
 mod covered;
 mod error;
 pub mod guest;
+mod ivrs;
 mod machine;
 mod parse;
 
 pub use covered::Covered;
 pub use error::Error;
+pub use ivrs::{
+    DeviceEntry, HardwareDefinition, HardwareSettings, Ivrs, MemoryAccess, MemoryDefinition,
+    Passing, SpecialDevice, SpecialKind,
+};
 pub use machine::{
     Cpu, Dmar, Ecam, IoApic, MAX_CPUS, MAX_IOAPICS, Machine, PathStep, PmTimer, RemappingUnit,
-    ReservedMemory, Reset, Scope, ScopeKind,
+    ReservedMemory, Reset, ResetRegister, Scope, ScopeKind, SerialFunction, SerialPort,
+    SerialRegisters,
 };
-pub use parse::{find_rsdp, probe};
+pub use parse::{RootPointer, find_rsdp, probe};
 
 /// Physical memory, as the firmware left it.
 pub trait Physical {

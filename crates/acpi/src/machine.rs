@@ -1,7 +1,8 @@
 //! What the firmware's tables say of the machine: plain data, each field with its place in the ACPI
-//! specification (6.5) or the VT-d specification (chapter 8).
+//! specification (6.5), the VT-d specification (chapter 8) or the SPCR's. The table of AMD's IOMMUs
+//! has a file of its own.
 
-use crate::Error;
+use crate::{Error, Ivrs};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 
@@ -26,8 +27,11 @@ pub struct Machine {
     pub reset: Option<Reset>,
     /// The table of Intel's IOMMUs.
     pub dmar: Option<Dmar>,
-    /// Whether there is a table of AMD's IOMMUs.
-    pub ivrs_present: bool,
+    /// The SPCR's serial port, if it names one that can be used, or what is wrong with the table:
+    /// nothing depends on it but a console.
+    pub console: Option<Result<SerialPort, Error>>,
+    /// The table of AMD's IOMMUs.
+    pub ivrs: Option<Ivrs>,
 }
 
 /// A processor (ACPI 5.2.12.2, 5.2.12.12).
@@ -72,13 +76,73 @@ pub struct PmTimer {
     pub bits32: bool,
 }
 
-/// How to reset the machine: write the value to the port (ACPI 4.8.3.6).
+/// How to reset the machine: write the value to the register (ACPI 4.8.3.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reset {
-    /// I/O port, 8 bits wide.
-    pub port: u16,
+    /// Where to.
+    pub register: ResetRegister,
     /// The value to write.
     pub value: u8,
+}
+
+/// A register of 8 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResetRegister {
+    /// At an I/O port.
+    Port(u16),
+    /// At a physical address.
+    Memory(u64),
+    /// In the configuration space of a PCI function on bus 0.
+    Config {
+        /// Device, 0 to 31.
+        device: u8,
+        /// Function, 0 to 7.
+        function: u8,
+        /// Offset, in the first 256 bytes.
+        offset: u8,
+    },
+}
+
+/// A 16550 (SPCR).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SerialPort {
+    /// Where its eight registers are.
+    pub registers: SerialRegisters,
+    /// Bits a second; none if it is to stay as it is.
+    pub baud: Option<u32>,
+    /// The clock that is divided by 16 and by the divisor, in Hz, if the table knows it.
+    pub clock: Option<u32>,
+    /// The PCI function that it is, if it is one.
+    pub function: Option<SerialFunction>,
+}
+
+/// Where a serial port's registers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SerialRegisters {
+    /// Eight I/O ports from this one on.
+    Ports(u16),
+    /// In memory.
+    Memory {
+        /// Physical address of the first register.
+        address: u64,
+        /// Bytes from one register to the next: 1, 2 or 4, and not below the width.
+        stride: u8,
+        /// Bytes of an access: 1, 2 or 4.
+        width: u8,
+    },
+}
+
+/// A serial port's PCI function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SerialFunction {
+    /// PCI segment.
+    pub segment: u8,
+    /// Bus.
+    pub bus: u8,
+    /// Device, 0 to 31.
+    pub device: u8,
+    /// Function, 0 to 7.
+    pub function: u8,
 }
 
 /// DMA remapping reporting table (VT-d 8.1).

@@ -7,7 +7,7 @@
 //! seen. Nobody who uses the unit is kept waiting by it. A call reads at most five words for each
 //! entry it is to look at. Doesn't say anything about what the unit has cached.
 
-use crate::{Bdf, Delivery, Domain, InterruptRoute, Memory, Registers, vtd};
+use crate::{Bdf, Delivery, Domain, InterruptRoute, Memory, Registers, amdvi, vtd};
 use core::fmt;
 use thiserror::Error;
 
@@ -17,9 +17,8 @@ pub struct Cursor(u32);
 
 impl Cursor {
     /// The next of `count` numbers.
-    pub(crate) fn index(self, count: u32) -> u16 {
-        // The numbers are 16 bits wide.
-        self.0.min(count.saturating_sub(1)) as u16
+    pub(crate) fn number(self, count: u32) -> u32 {
+        self.0.min(count.saturating_sub(1))
     }
 
     /// Goes on to this one of `count`; true if that is past the end.
@@ -63,6 +62,18 @@ pub enum Finding {
         /// Where its interrupt remapping table is, and how large.
         interrupts: u64,
     },
+    /// It isn't on as it should be, or not by its own table.
+    #[error(
+        "the unit's control reads {control:#x}, its device table is at {table:#x} and its exclusion range at {exclusion:#x}: it doesn't confine every device by the host's table"
+    )]
+    Open {
+        /// Control register.
+        control: u64,
+        /// Where its device table is, and how large.
+        table: u64,
+        /// Where memory begins that devices reach without its tables, and whether there is some.
+        exclusion: u64,
+    },
     /// Not as this driver writes entries: any device may raise it, say.
     #[error("{entry} reads {low:#x}, {high:#x}, which is none of this driver's")]
     Malformed {
@@ -104,6 +115,18 @@ pub enum Finding {
         /// The high half.
         high: u64,
     },
+    /// A device's interrupts by another table than its own, or past it.
+    #[error(
+        "the device-table entry of device {device} reads {low:#x}, {high:#x} for interrupts, which the host didn't write"
+    )]
+    Interrupts {
+        /// The device.
+        device: Bdf,
+        /// The low half of that half.
+        low: u64,
+        /// The high half of it.
+        high: u64,
+    },
     /// A device with memory that isn't its VM's.
     #[error(
         "device {device} reaches domain {}, by page tables of {} levels at {:#x}, which isn't its own",
@@ -122,8 +145,13 @@ impl Finding {
     pub fn device(&self) -> Option<Bdf> {
         match self {
             Finding::Route { route, .. } => Some(route.source),
-            Finding::Context { device, .. } | Finding::Domain { device, .. } => Some(*device),
-            Finding::Off { .. } | Finding::Malformed { .. } | Finding::Bus { .. } => None,
+            Finding::Context { device, .. }
+            | Finding::Interrupts { device, .. }
+            | Finding::Domain { device, .. } => Some(*device),
+            Finding::Off { .. }
+            | Finding::Open { .. }
+            | Finding::Malformed { .. }
+            | Finding::Bus { .. } => None,
         }
     }
 }
@@ -131,7 +159,7 @@ impl Finding {
 /// An interrupt entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The device in whose table it stands, where each device has a table of its own.
+    /// The device that it was allocated for, where each device has a table of its own.
     pub table: Option<Bdf>,
     /// Its index in the table.
     pub index: u16,
@@ -150,6 +178,8 @@ impl fmt::Display for Entry {
 pub enum Outline {
     /// Of Intel's.
     Vtd(vtd::audit::Outline),
+    /// Of AMD's.
+    AmdVi(amdvi::audit::Outline),
 }
 
 impl Outline {
@@ -157,6 +187,7 @@ impl Outline {
     pub fn audit_unit(&self, regs: &mut impl Registers) -> Result<(), Finding> {
         match self {
             Outline::Vtd(outline) => outline.audit_unit(regs),
+            Outline::AmdVi(outline) => outline.audit_unit(regs),
         }
     }
 
@@ -174,6 +205,7 @@ impl Outline {
     ) -> Result<bool, Finding> {
         match self {
             Outline::Vtd(outline) => outline.audit_interrupts(mem, cursor, entries, judge),
+            Outline::AmdVi(outline) => outline.audit_interrupts(mem, cursor, entries, judge),
         }
     }
 
@@ -190,6 +222,7 @@ impl Outline {
     ) -> Result<bool, Finding> {
         match self {
             Outline::Vtd(outline) => outline.audit_devices(mem, cursor, entries, allowed),
+            Outline::AmdVi(outline) => outline.audit_devices(mem, cursor, entries, allowed),
         }
     }
 }

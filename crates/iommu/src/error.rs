@@ -7,10 +7,10 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Error {
     /// Nothing answers at the registers' place.
-    #[error("no IOMMU answers: its version register reads {version:#x}")]
+    #[error("no IOMMU answers: its first register reads {read:#x}")]
     Absent {
         /// What was read.
-        version: u32,
+        read: u32,
     },
     /// The unit lacks something.
     #[error("the IOMMU lacks {feature} ({register} reads {value:#x}), which is needed")]
@@ -31,9 +31,9 @@ pub enum Error {
         polls: u32,
     },
     /// The unit refused an invalidation, so its caches can't be trusted any more.
-    #[error("the IOMMU failed an invalidation: its fault status register reads {status:#x}")]
+    #[error("the IOMMU failed an invalidation: its status register reads {status:#x}")]
     InvalidationFailed {
-        /// What was read.
+        /// What was read: VT-d's fault status, AMD-Vi's status.
         status: u32,
     },
     /// Frames ran out.
@@ -51,12 +51,14 @@ pub enum Error {
         most: u16,
     },
     /// Page tables that the unit can't walk.
-    #[error("the IOMMU can't walk {levels} levels of page tables: its CAP.SAGAW is {sagaw:#x}")]
+    #[error(
+        "the IOMMU can't walk {levels} levels of page tables, but as many as {known:#x} has bits for (bit 3: 3 levels)"
+    )]
     Levels {
         /// Levels asked for.
         levels: u8,
-        /// What it can do: bit 1 for 3 levels, bit 2 for 4, bit 3 for 5.
-        sagaw: u8,
+        /// What it can do: bit n for n levels.
+        known: u8,
     },
     /// A page-table root that isn't the address of a frame.
     #[error("{root:#x} can't be the root of IOMMU page tables: a 4 KiB frame below 2^52 is needed")]
@@ -69,6 +71,16 @@ pub enum Error {
     Attached {
         /// The device.
         device: Bdf,
+    },
+    /// Another device's requests carry an id that this one's do, too.
+    #[error(
+        "device {device} can't be told from another by the IOMMU (requester {requester}), which is attached to another domain"
+    )]
+    Shared {
+        /// The device.
+        device: Bdf,
+        /// The id.
+        requester: Bdf,
     },
     /// The device has no domain.
     #[error("device {device} isn't attached to any domain")]
@@ -107,5 +119,16 @@ pub enum Error {
     Vector {
         /// The vector.
         vector: u8,
+    },
+    /// An NMI where entries can't say one.
+    #[error("no interrupt entry of this IOMMU can raise an NMI: a vector is needed")]
+    NmiEntry,
+    /// A processor that the unit's own interrupt can't reach.
+    #[error(
+        "the IOMMU can't tell of faults by an interrupt to APIC {destination:#x}: an id up to 254 is needed"
+    )]
+    FaultInterrupt {
+        /// Its x2APIC id.
+        destination: u32,
     },
 }

@@ -1,7 +1,7 @@
 //! IOMMUs: which memory a device may reach, and which interrupts it may raise.
 //!
 //! What every vendor's unit has in common stands here, [`Unit`] before all; a driver per vendor
-//! below ([`vtd`]). All of them deny by default: a device reaches only the memory of the domain it
+//! below ([`vtd`], [`amdvi`]). All of them deny by default: a device reaches only the memory of the domain it
 //! is attached to, and raises only the interrupts for which it has an entry, if the unit remaps
 //! interrupts. When a call that takes something away returns `Ok`, the hardware has confirmed that
 //! no cache of it is left; when it returns an error, memory that a device had must not be given to
@@ -11,14 +11,22 @@
 
 extern crate alloc;
 
+pub mod amdvi;
 pub mod audit;
+mod entries;
 mod error;
+mod pages;
+mod poll;
+mod tables;
 mod unit;
 pub mod vtd;
 
 pub use error::Error;
+pub use pages::Range;
 pub use pci::Bdf;
 pub use unit::{Unit, Vendor, fault_pending};
+
+use alloc::vec::Vec;
 
 use core::fmt;
 
@@ -39,9 +47,12 @@ pub trait Registers {
 pub trait Memory {
     /// Reads 64 bits by one load, anew each time: the unit writes too.
     fn read64(&mut self, pa: u64) -> u64;
-    /// Writes 64 bits by one store, seen by the unit in the order of the calls. (AMD-Vi's interrupt
-    /// entries are 128 bits that change at once: its arm will want a store of that width here.)
+    /// Writes 64 bits by one store, seen by the unit in the order of the calls.
     fn write64(&mut self, pa: u64, value: u64);
+    /// Writes 128 bits, at an address aligned to 16, by one store: a unit that reads them at once
+    /// sees all of the old or all of the new. Ordered as [`Memory::write64`]. Only drivers of
+    /// AMD-Vi units ask for it, whose processors all have CMPXCHG16B for that.
+    fn write128(&mut self, pa: u64, low: u64, high: u64);
     /// Writes `bytes` bytes from the CPU's caches back to memory, for a unit that doesn't snoop.
     fn write_back(&mut self, pa: u64, bytes: u64);
     /// Gives `frames` zeroed 4 KiB frames in a row, for good.
@@ -62,6 +73,41 @@ pub struct Domain {
     pub root: u64,
     /// Their levels: 3 for 39 bits of address, 4 for 48, 5 for 57.
     pub levels: u8,
+}
+
+impl Domain {
+    /// Whether its root is where one can be.
+    fn check_root(&self) -> Result<(), Error> {
+        match self.root & 0xFFF == 0 && self.root >> 52 == 0 {
+            true => Ok(()),
+            false => Err(Error::Root { root: self.root }),
+        }
+    }
+}
+
+/// What firmware's tables say about a unit and its devices and its registers don't. Units of Intel's
+/// need none of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Firmware {
+    /// Devices whose requests may carry another's id than their own (IVRS alias entries).
+    pub aliases: Vec<Alias>,
+    /// HyperTransport tunnel traffic is to be translated (IVHD flag HtTunEn).
+    pub ht_tunnel: bool,
+    /// IVHD flag PassPW.
+    pub pass_posted_writes: bool,
+    /// IVHD flag ResPassPW.
+    pub responses_pass_posted_writes: bool,
+    /// IVHD flag Isoc.
+    pub isochronous: bool,
+}
+
+/// A device and the id that the unit sees it by, as when a bridge speaks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alias {
+    /// The device.
+    pub device: Bdf,
+    /// The id that its requests carry.
+    pub requester: Bdf,
 }
 
 /// Whether a unit stands between its devices' interrupts and the processors.
@@ -134,6 +180,13 @@ pub enum Request {
     Write(u64),
     /// An interrupt by the entry of this index.
     Interrupt(u16),
+    /// An interrupt by a message to this address, of units that tell no index.
+    Message(u64),
+    /// What the unit doesn't tell the address of.
+    Untold,
+    /// A command of this crate's at this address, which the unit couldn't carry out: no device
+    /// tried anything.
+    Command(u64),
     /// A completion of an invalidation of its own cache that nobody asked for.
     Completion,
     /// Not completing such an invalidation.
@@ -159,6 +212,11 @@ impl fmt::Display for Fault {
             Request::Read(page) => write!(f, "a read of page {page:#x}")?,
             Request::Write(page) => write!(f, "a write of page {page:#x}")?,
             Request::Interrupt(index) => write!(f, "an interrupt by entry {index}")?,
+            Request::Message(address) => write!(f, "an interrupt by a message to {address:#x}")?,
+            Request::Untold => f.write_str("a request")?,
+            Request::Command(at) => {
+                return write!(f, "the command at {at:#x} failed: {reason} ({code:#x})");
+            }
             Request::Completion => {
                 let what = "a completion of an invalidation";
                 return write!(f, "{what} by {} was dropped: {reason}", Named(*source));

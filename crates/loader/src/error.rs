@@ -36,6 +36,10 @@ pub enum Error {
          multiboot 1 header, so nothing says where a virtual machine enters it"
     )]
     NoPvhNote,
+    #[error("the program isn't an ELF file for 64-bit mode that can be loaded anywhere")]
+    NotRelocatable,
+    #[error("the program has no note that says where it is entered")]
+    NoEntryNote,
     #[error(
         "the multiboot 1 kernel is a 64-bit ELF file without address fields (flags {0:#x}, bit 16 \
          is needed)"

@@ -8,6 +8,9 @@
 //! is a good one, and it copies nothing itself: the memory a plan doesn't name
 //! is expected to hold zeros or whatever the caller likes.
 //!
+//! [`Program`] is the same for a program that goes anywhere: our UEFI loader puts the hypervisor
+//! into memory by it.
+//!
 //! Formats, in the order they are looked for (as QEMU does): Linux bzImage from
 //! boot protocol 2.12 at its 64-bit entry point, multiboot 1, ELF with a PVH note.
 #![cfg_attr(not(test), no_std)]
@@ -24,11 +27,13 @@ mod machine;
 mod memory;
 mod multiboot;
 mod plan;
+mod program;
 mod pvh;
 
 pub use error::{Error, Subject};
 pub use machine::{GuestMachine, MAX_REGIONS, MemoryRegion, RegionKind};
 pub use plan::{Blob, CODE_SELECTOR, DATA_SELECTOR, Entry, EntryMode, Format, Load, Segment};
+pub use program::Program;
 
 use memory::Memory;
 

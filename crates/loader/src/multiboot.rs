@@ -61,7 +61,7 @@ pub fn load<'a>(
         if elf.is_64 {
             return Err(Error::Multiboot64(header.flags));
         }
-        (elf.segments(&mut memory)?, elf.entry)
+        (elf.claimed_segments(&mut memory)?, elf.entry)
     } else {
         return Err(Error::UnknownFormat);
     };
@@ -89,7 +89,7 @@ pub fn load<'a>(
 }
 
 fn end_of(segment: &Segment) -> u64 {
-    segment.at + segment.bytes.len() as u64 + segment.zeros
+    segment.at + segment.size()
 }
 
 /// The one segment the header's address fields describe, whatever the file's

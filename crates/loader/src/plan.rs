@@ -39,6 +39,13 @@ pub struct Segment<'a> {
     pub zeros: u64,
 }
 
+impl Segment<'_> {
+    /// Bytes that it has in memory.
+    pub fn size(&self) -> u64 {
+        self.bytes.len() as u64 + self.zeros
+    }
+}
+
 /// A generated table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blob {

@@ -20,7 +20,7 @@ const MAP_AT: usize = MODULES_AT + 32;
 pub fn load<'a>(request: &Request<'a, '_>, mut memory: Memory) -> Result<Load<'a>, Error> {
     let elf = Elf::parse(request.kernel)?;
     let entry = elf.pvh_entry()?;
-    let segments = elf.segments(&mut memory)?;
+    let segments = elf.claimed_segments(&mut memory)?;
     let rip = checked_entry(entry, &segments)?;
 
     let command_line = memory.blob(command_line(request.cmdline)?, "command line")?;

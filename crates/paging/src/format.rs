@@ -1,4 +1,5 @@
-//! The entry formats: what one 64-bit entry means at each level, for each kind of hardware.
+//! The entry formats: what one 64-bit entry means at each level, and the processor's own. Those of
+//! IOMMUs stand in [`crate::dma`].
 //!
 //! Tables of every format here have 512 entries, and an entry at level n (1 is the last level)
 //! covers 2^(12 + 9(n-1)) bytes. A table entry always grants everything: the leaf alone decides
@@ -69,9 +70,9 @@ pub trait Format {
 }
 
 /// Bits 51:12: the address field of every format here.
-const ADDRESS: u64 = 0x000F_FFFF_FFFF_F000;
+pub(crate) const ADDRESS: u64 = 0x000F_FFFF_FFFF_F000;
 /// A leaf above level 1 (long mode: PS; VT-d: PS).
-const PAGE_SIZE: u64 = 1 << 7;
+pub(crate) const PAGE_SIZE: u64 = 1 << 7;
 
 // Long-mode entries, AMD64 APM volume 2, 5.3 and 5.4.
 const PRESENT: u64 = 1 << 0;
@@ -181,69 +182,5 @@ impl Format for Nested {
             Entry::Leaf { pa, access } => Entry::Leaf { pa, access: access - Access::USER },
             other => other,
         }
-    }
-}
-
-/// VT-d second-level (second-stage) tables (VT-d specification 3.7 and 9.8), with as many levels
-/// as the domain's adjusted guest address width asks for.
-///
-/// DMA is read or written, nothing else: execute, user and cache type mean nothing here. No
-/// accessed and dirty bits, and SNP (bit 11) is clear, so devices may use no-snoop transactions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VtdSecondLevel {
-    /// 39-bit addresses: CAP_REG.SAGAW bit 1, context entry AW = 1.
-    ThreeLevels,
-    /// 48-bit addresses: CAP_REG.SAGAW bit 2, context entry AW = 2.
-    FourLevels,
-}
-
-const DMA_READ: u64 = 1 << 0;
-const DMA_WRITE: u64 = 1 << 1;
-
-impl Format for VtdSecondLevel {
-    const SIGNED: bool = false;
-    const PHYSICAL_BITS: u32 = 52;
-
-    fn levels(&self) -> u32 {
-        match self {
-            Self::ThreeLevels => 3,
-            Self::FourLevels => 4,
-        }
-    }
-
-    /// An entry with neither right is not present.
-    fn accepts(&self, access: Access) -> bool {
-        access.intersects(Access::READ | Access::WRITE)
-    }
-
-    fn table(&self, _level: u32, frame: u64) -> u64 {
-        (frame & ADDRESS) | DMA_READ | DMA_WRITE
-    }
-
-    fn leaf(&self, level: u32, pa: u64, access: Access) -> u64 {
-        let mut entry = pa & ADDRESS;
-        if level > 1 {
-            entry |= PAGE_SIZE;
-        }
-        if access.contains(Access::READ) {
-            entry |= DMA_READ;
-        }
-        if access.contains(Access::WRITE) {
-            entry |= DMA_WRITE;
-        }
-        entry
-    }
-
-    fn decode(&self, level: u32, entry: u64) -> Entry {
-        if entry & (DMA_READ | DMA_WRITE) == 0 {
-            return Entry::Empty;
-        }
-        if level > 1 && entry & PAGE_SIZE == 0 {
-            return Entry::Table(entry & ADDRESS);
-        }
-        let mut access = Access::empty();
-        access.set(Access::READ, entry & DMA_READ != 0);
-        access.set(Access::WRITE, entry & DMA_WRITE != 0);
-        Entry::Leaf { pa: entry & ADDRESS, access }
     }
 }

@@ -11,12 +11,14 @@
 //! leaks those frames and leaves stale translations, but lends no frame out twice.
 //!
 //! [`Table::map`] turns absent entries into present ones only and returns no `Flush`: processors
-//! don't cache absent entries. A VT-d unit in caching mode (CAP_REG.CM, 11.4.2) does, and one with
-//! CAP_REG.RWBF holds writes back: for these the caller also acts after `map`.
+//! don't cache absent entries. A VT-d unit in caching mode (CAP_REG.CM, 11.4.2) does, and so may an
+//! AMD-Vi unit (NpCache in its PCI capability); a VT-d unit with CAP_REG.RWBF holds writes back: for
+//! these the caller also acts after `map`.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod dma;
 mod error;
 mod flush;
 mod format;
@@ -27,9 +29,10 @@ pub mod walk;
 #[cfg(test)]
 mod tests;
 
+pub use dma::{AmdV1, Dma, VtdSecondLevel};
 pub use error::Error;
 pub use flush::Flush;
-pub use format::{Access, Entry, Format, Host, Nested, VtdSecondLevel};
+pub use format::{Access, Entry, Format, Host, Nested};
 pub use table::{Mapping, PageSize, Table, audit};
 
 /// Physical memory as the owner of a table sees it, and the source of its frames.

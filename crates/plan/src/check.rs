@@ -105,6 +105,9 @@ pub enum Problem {
     /// The host's core.
     #[error("core 0 is the host's own; use core 1 or above")]
     HostCore,
+    /// A VM that isn't there.
+    #[error("the plan has no VM {0}; VMs count from 0")]
+    NoSuchVm(u32),
     /// A core no machine has.
     #[error("core {0} is out of range; use 1 to {MAX_CORE}")]
     CoreRange(u32),
@@ -211,6 +214,7 @@ impl<F> Plan<F> {
             _ => {}
         }
         self.check_slice()?;
+        self.check_screen()?;
         for index in 0..self.vms.len() {
             self.check_vm(index)?;
         }

@@ -126,6 +126,17 @@ fn a_core_is_shared_by_up_to_eight_vcpus_but_not_with_direct() {
 }
 
 #[test]
+fn the_screen_s_vm_is_there() {
+    let with = |screen| {
+        let mut plan = two();
+        plan.host.screen = screen;
+        plan.check().map_err(|error| error.to_string())
+    };
+    assert_eq!([with(None), with(Some(1))], [Ok(()), Ok(())]);
+    assert_eq!(with(Some(2)), Err("[host] screen: the plan has no VM 2; VMs count from 0".into()));
+}
+
+#[test]
 fn weights_and_the_slice_are_in_range() {
     for weight in [0, 10_001] {
         let said = format!("[vm.db] weight: {weight} is out of range; use 1 to 10000");

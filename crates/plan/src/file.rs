@@ -5,8 +5,8 @@
 //! are the caller's to resolve and read.
 
 use crate::{
-    CHOICES, Choice, Class, DEFAULT_WEIGHT, DeviceName, Host, Mac, Network, OnReset, Place, Plan,
-    Policy, Protection, Vm, WithoutRemapping, check, nearest, parse_micros, parse_size,
+    AtEnd, CHOICES, Choice, Class, DEFAULT_WEIGHT, DeviceName, Host, Mac, Network, OnReset, Place,
+    Plan, Policy, Protection, Vm, WithoutRemapping, check, nearest, parse_micros, parse_size,
 };
 use alloc::{
     borrow::ToOwned,
@@ -23,7 +23,9 @@ use toml::{
 pub use crate::file_error::{Error, Policies, Problem};
 
 const ROOT_KEYS: [&str; 4] = ["vm", "network", "host", "slice"];
-const HOST_KEYS: [&str; 2] = ["iommu_faults", "without_interrupt_remapping"];
+const HOST_KEYS: [&str; 4] = ["iommu_faults", "without_interrupt_remapping", "screen", "at_end"];
+/// Whose consoles the screen shows unless the file names a VM.
+const EVERY_VM: &str = "all";
 const NETWORK_KEYS: [&str; 2] = ["vfs", "macs"];
 const KEYS: [&str; 9] =
     ["cpus", "weight", "memory", "kernel", "initrd", "cmdline", "devices", "interrupts", "reset"];
@@ -58,6 +60,7 @@ pub fn parse(file: &str, text: &str) -> Result<Plan<String>, Error> {
     let mut plan = Plan::new(Vec::new());
     // Where each table and its keys are, for faults found when all is read.
     let mut places = Places::new();
+    let mut screen = None;
     for (key, value) in in_file_order(root.get_ref()) {
         let Some(known) = ROOT_KEYS.iter().find(|k| *k == key.get_ref()) else {
             let vm = matches!(value.get_ref(), DeValue::Table(_));
@@ -67,7 +70,8 @@ pub fn parse(file: &str, text: &str) -> Result<Plan<String>, Error> {
             "vm" => "a table for each VM, such as [vm.web]",
             "network" => "a table for each network controller, such as [network.nic0]",
             "host" => {
-                plan.host = reader.host(reader.table(value, known, "a table: [host]")?)?;
+                let table = reader.table(value, known, "a table: [host]")?;
+                plan.host = reader.host(table, &mut screen)?;
                 continue;
             }
             _ => {
@@ -86,6 +90,9 @@ pub fn parse(file: &str, text: &str) -> Result<Plan<String>, Error> {
                 plan.networks.push(reader.network(name, table, &mut places)?);
             }
         }
+    }
+    if let Some((at, name)) = screen {
+        plan.host.screen = reader.screen(at, name, &plan)?;
     }
     give_cores(&mut plan, &places);
     plan.check().map_err(|e| {
@@ -246,10 +253,8 @@ impl Reader<'_> {
                 }
                 "devices" => read.devices = field.devices()?,
                 "reset" => {
-                    let text = field.string("\"restart\" or \"stop\"")?;
-                    let found = OnReset::ALL.iter().find(|(name, _)| *name == text);
-                    let unknown = || Problem::Reset(text.to_owned());
-                    read.reset = field.within(found.map(|f| f.1).ok_or_else(unknown))?;
+                    let needed = "\"restart\" or \"stop\"";
+                    read.reset = field.one_of(&OnReset::ALL, needed, Problem::Reset)?;
                 }
                 _ => {
                     let text = field.string("a policy in quotes, such as \"auto\"")?;
@@ -262,26 +267,54 @@ impl Reader<'_> {
         Ok(read)
     }
 
-    fn host(&self, table: &DeTable) -> Result<Host, Error> {
+    /// `screen` becomes what is said of it, and where: the VMs may come later.
+    fn host<'v>(
+        &self,
+        table: &'v DeTable,
+        screen: &mut Option<(usize, &'v str)>,
+    ) -> Result<Host, Error> {
         let mut read = Host::default();
         for (key, value) in in_file_order(table) {
             let Some(known) = HOST_KEYS.iter().find(|k| *k == key.get_ref()) else {
                 return Err(self.unknown(key, &Place::Host, &HOST_KEYS));
             };
             let field = Field { reader: self, place: &Place::Host, key: known, value };
-            if *known == "iommu_faults" {
-                let text = field.string("\"elsewhere\", \"nmi\" or \"limit\"")?;
-                let found = Protection::ALL.iter().find(|(name, _)| *name == text);
-                let unknown = || Problem::Protection(text.to_owned());
-                read.iommu_faults = field.within(found.map(|f| f.1).ok_or_else(unknown))?;
-            } else {
-                let text = field.string("\"refuse\" or \"trust-every-guest\"")?;
-                let found = WithoutRemapping::ALL.iter().find(|(name, _)| *name == text);
-                let unknown = || Problem::WithoutRemapping(text.to_owned());
-                read.without_remapping = field.within(found.map(|f| f.1).ok_or_else(unknown))?;
+            match *known {
+                "iommu_faults" => {
+                    let needed = "\"elsewhere\", \"nmi\" or \"limit\"";
+                    let unknown = Problem::Protection;
+                    read.iommu_faults = field.one_of(&Protection::ALL, needed, unknown)?;
+                }
+                "without_interrupt_remapping" => {
+                    let needed = "\"refuse\" or \"trust-every-guest\"";
+                    let unknown = Problem::WithoutRemapping;
+                    read.without_remapping =
+                        field.one_of(&WithoutRemapping::ALL, needed, unknown)?;
+                }
+                "screen" => {
+                    let text = field.string("a VM's name in quotes, or \"all\"")?;
+                    *screen = Some((value.span().start, text));
+                }
+                _ => {
+                    let needed = "\"stay\", \"power-off\" or \"reset\"";
+                    read.at_end = field.one_of(&AtEnd::ALL, needed, Problem::AtEnd)?;
+                }
             }
         }
         Ok(read)
+    }
+
+    /// The VM of this name, or every VM.
+    fn screen(&self, at: usize, name: &str, plan: &Plan<String>) -> Result<Option<u32>, Error> {
+        if name == EVERY_VM {
+            return Ok(None);
+        }
+        let vms = || plan.vms.iter().map(|vm| vm.name.as_str());
+        vms().position(|vm| vm == name).map(|vm| Some(vm as u32)).ok_or_else(|| {
+            let known: Vec<_> = vms().chain([EVERY_VM]).collect();
+            let problem = Problem::UnknownVm { found: name.to_owned(), hint: hint(name, &known) };
+            self.error(at, &Place::Host, "screen", problem)
+        })
     }
 
     fn network(&self, name: &Key, table: &DeTable, places: &mut Places) -> Result<Network, Error> {
@@ -332,6 +365,18 @@ impl<'v, 'a> Field<'_, 'v, 'a> {
             DeValue::String(text) => Ok(text),
             _ => Err(self.wrong(needed)),
         }
+    }
+
+    /// The value of one of these names.
+    fn one_of<T: Copy>(
+        &self,
+        all: &[(&str, T)],
+        needed: &'static str,
+        unknown: impl Fn(String) -> Problem,
+    ) -> Result<T, Error> {
+        let text = self.string(needed)?;
+        let found = all.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+        self.within(found.ok_or_else(|| unknown(text.to_owned())))
     }
 
     fn path(&self) -> Result<String, Error> {

@@ -92,6 +92,17 @@ pub enum Problem {
     /// Not what to do without interrupt remapping.
     #[error("\"{}\" is nothing that can be done without; use \"refuse\" or \"trust-every-guest\"", Shown(.0))]
     WithoutRemapping(String),
+    /// Not a VM of the plan.
+    #[error("\"{}\" is no VM of this plan; {hint}", Shown(.found))]
+    UnknownVm {
+        /// The word.
+        found: String,
+        /// What is known.
+        hint: String,
+    },
+    /// Not an end.
+    #[error("\"{}\" is nothing that the machine can end with; use \"stay\", \"power-off\" or \"reset\"", Shown(.0))]
+    AtEnd(String),
     /// Not a time.
     #[error(transparent)]
     Micros(#[from] MicrosError),

@@ -15,6 +15,7 @@ fn everything_but_the_kernel_has_a_default() {
     assert_eq!((&vm.cpus[..], vm.interrupts, vm.weight), (&[1][..], None, 100));
     assert_eq!((plan.slice_us, plan.host.iommu_faults), (5_000, Protection::Elsewhere));
     assert_eq!(plan.host.without_remapping, WithoutRemapping::Refuse);
+    assert_eq!(plan.host.at_end, AtEnd::Stay);
     assert!(vm.initrd.is_none() && vm.cmdline.is_empty() && vm.devices.is_empty());
 }
 
@@ -28,6 +29,8 @@ fn every_key_is_read() {
         [host]
         iommu_faults = "limit"
         without_interrupt_remapping = "trust-every-guest"
+        screen = "web"
+        at_end = "power-off"
 
         [vm.web]
         cpus = [0x2]
@@ -66,8 +69,30 @@ fn every_key_is_read() {
     let host = Host {
         iommu_faults: Protection::Limit,
         without_remapping: WithoutRemapping::TrustEveryGuest,
+        screen: Some(0),
+        at_end: AtEnd::PowerOff,
     };
     assert_eq!(plan, Ok(Plan { vms: vec![vm], networks: vec![network], slice_us: 500, host }));
+}
+
+#[test]
+fn the_screen_is_everybody_s_or_one_s() {
+    let screen = |says: &str| {
+        let vms = "[vm.web]\nkernel='k'\n[vm.db]\nkernel='k'\n";
+        parse("f", &format!("[host]\n{says}\n{vms}")).map(|plan| plan.host.screen)
+    };
+    assert_eq!(screen(""), Ok(None));
+    assert_eq!(screen("screen = 'all'"), Ok(None));
+    assert_eq!(screen("screen = 'db'"), Ok(Some(1)));
+    let refused = |says| screen(says).unwrap_err().to_string();
+    assert_eq!(
+        refused("screen = 'wep'"),
+        "f:2: [host] screen: \"wep\" is no VM of this plan; did you mean `web`?"
+    );
+    assert_eq!(
+        refused("screen = 1"),
+        "f:2: [host] screen: this is a number, but it has to be a VM's name in quotes, or \"all\""
+    );
 }
 
 #[test]
@@ -234,6 +259,10 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
             "vm.toml:2: [host] without_interrupt_remapping: \"run\" is nothing that can be done without; use \"refuse\" or \"trust-every-guest\"",
         ),
         (
+            "[host]\nat_end = 'sleep'\n",
+            "vm.toml:2: [host] at_end: \"sleep\" is nothing that the machine can end with; use \"stay\", \"power-off\" or \"reset\"",
+        ),
+        (
             "[host]\nwithout_interrupt_remapping = 1\n",
             "vm.toml:2: [host] without_interrupt_remapping: this is a number, but it has to be \"refuse\" or \"trust-every-guest\"",
         ),
@@ -330,6 +359,7 @@ fn long_words_are_cut() {
         format!("slice = '{long}'\n"),
         format!("[host]\niommu_faults = '{long}'\n"),
         format!("[host]\nwithout_interrupt_remapping = '{long}'\n"),
+        format!("[host]\nat_end = '{long}'\n"),
     ];
     for text in cases {
         let refusal = refusal(&text);

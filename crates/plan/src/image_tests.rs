@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::{
-    Class, DeviceName, Host, Mac, Network, OnReset, Policy, Problem, Protection, WithoutRemapping,
+    AtEnd, Class, DeviceName, Host, Mac, Network, OnReset, Policy, Problem, Protection,
+    WithoutRemapping,
 };
 use proptest::prelude::*;
 
@@ -32,6 +33,8 @@ prop_compose! {
         slice_us in 100u32..100_001,
         protection in 0usize..3,
         without in 0usize..2,
+        screen in prop::option::of(0u32..5),
+        at_end in 0usize..3,
         macs in prop::collection::btree_set(any::<[u8; 5]>(), 0..9),
     ) -> Plan<Vec<u8>> {
         let devices: Vec<_> = devices.into_iter().collect();
@@ -52,6 +55,8 @@ prop_compose! {
         let host = Host {
             iommu_faults: Protection::ALL[protection].1,
             without_remapping: WithoutRemapping::ALL[without].1,
+            screen: screen.filter(|vm| *vm < vms.len() as u32),
+            at_end: AtEnd::ALL[at_end].1,
         };
         Plan { vms: vms.collect(), networks, slice_us, host }
     }

@@ -12,6 +12,7 @@
 
 extern crate alloc;
 
+mod at_end;
 mod check;
 mod device;
 mod sharing;
@@ -28,6 +29,7 @@ pub mod image;
 mod nearest;
 mod network;
 
+pub use at_end::AtEnd;
 pub use check::{Error, MAX_CMDLINE, MAX_CORE, MAX_MEMORY, MAX_VCPUS, MIN_MEMORY, Place, Problem};
 pub use device::{Class, DeviceError, DeviceName};
 #[cfg(any(test, feature = "file"))]

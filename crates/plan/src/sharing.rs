@@ -1,7 +1,7 @@
 //! What VMs that share cores, and the host beside them, are promised: weights, the slice, and how
 //! the host's own interrupts are kept safe from them, where the machine lets it.
 
-use crate::{Error, Place, Plan, Policy, Problem, Vm, shown::Shown};
+use crate::{AtEnd, Error, Place, Plan, Policy, Problem, Vm, shown::Shown};
 use alloc::string::{String, ToString};
 use core::{fmt, ops::RangeInclusive};
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,11 @@ pub struct Host {
     pub iommu_faults: Protection,
     /// What to do on a machine whose IOMMU can't remap interrupts.
     pub without_remapping: WithoutRemapping,
+    /// The VM whose console alone is shown on the machine's screen, by its place in the plan; all
+    /// VMs' without one.
+    pub screen: Option<u32>,
+    /// What becomes of the machine when every VM has ended.
+    pub at_end: AtEnd,
 }
 
 /// What to do where nothing keeps a guest's device from raising any interrupt on any core.
@@ -104,6 +109,17 @@ impl<F> Plan<F> {
                 let problem = Problem::Slice(self.slice_us);
                 Err(Error { place: Place::Plan, key: "slice", problem })
             }
+        }
+    }
+
+    /// Whose console the screen shows.
+    pub(crate) fn check_screen(&self) -> Result<(), Error> {
+        match self.host.screen {
+            Some(vm) if vm as usize >= self.vms.len() => {
+                let problem = Problem::NoSuchVm(vm);
+                Err(Error { place: Place::Host, key: "screen", problem })
+            }
+            _ => Ok(()),
         }
     }
 

@@ -97,6 +97,8 @@ impl<F> Plan<F> {
         let host = Host {
             iommu_faults: crate::Protection::Elsewhere,
             without_remapping: crate::WithoutRemapping::Refuse,
+            screen: None,
+            at_end: crate::AtEnd::Stay,
         };
         Plan { vms, networks: Vec::new(), slice_us: DEFAULT_SLICE, host }
     }

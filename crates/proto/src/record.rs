@@ -4,6 +4,7 @@
 
 use crate::Policy;
 use alloc::{string::String, vec::Vec};
+use core::fmt;
 use ledger::Counters;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,20 @@ pub enum End {
     DebugExit(u32),
     /// The guest did what no guest may; the text says what, and where it was.
     Fault(String),
+}
+
+/// What happened to the VM, as the rest of a sentence that begins with its name.
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            End::PowerOff => f.write_str("powered off"),
+            End::Reset => f.write_str("reset itself, which ends it, as the plan says"),
+            End::DebugExit(value) => {
+                write!(f, "wrote {value:#x} to the debug-exit port, which ends it")
+            }
+            End::Fault(what) => write!(f, "stopped: {what}"),
+        }
+    }
 }
 
 /// One thing the hypervisor reports.
@@ -118,6 +133,9 @@ pub enum Record {
         /// Its TSC when it ran again.
         to: u64,
     },
+    /// Every VM ended and was reported, and the machine is about to be reset or switched off, as
+    /// the plan asks.
+    Leaving,
 }
 
 /// What the command line sends on the records' channel to be sent a [`Record::Live`] for each
@@ -139,6 +157,11 @@ pub struct RecordDecoder {
 }
 
 impl RecordDecoder {
+    /// At the start of a stream.
+    pub const fn new() -> Self {
+        RecordDecoder { frame: Vec::new(), overlong: false }
+    }
+
     /// Takes one byte; gives a record when it completes one. Damaged frames are dropped.
     pub fn push(&mut self, byte: u8) -> Option<Record> {
         if byte != 0 {

@@ -1,47 +1,44 @@
 //! From the loader's entry to Rust on the boot CPU, and what the loader said.
 
-pub mod pvh;
-
-use arrayvec::ArrayVec;
+use crate::refusal::refuse;
 use core::arch::global_asm;
+use handover::{BootInfo, ENTERED_BY_PVH, ENTERED_BY_UEFI, NOTE_ENTRY};
+use proto::exit;
 
-global_asm!(include_str!("entry.s"), boot = sym crate::boot);
+global_asm!(
+    include_str!("entry.s"),
+    boot = sym crate::boot,
+    note = const NOTE_ENTRY,
+    pvh = const ENTERED_BY_PVH,
+    uefi = const ENTERED_BY_UEFI,
+    exit_port = const exit::PORT,
+    refused = const exit::REFUSED,
+    options(att_syntax)
+);
 
-/// The most memory ranges that are handled; firmware gives ten or so.
-pub const MAX_MEMORY_RANGES: usize = 128;
-/// The longest command line that is handled.
-pub const MAX_COMMAND_LINE: usize = 4096;
+/// What the boot page tables map one to one, once they are extended: 512 GiB.
+pub const MAPPED: u64 = 512 << 30;
 
-/// What a boot loader hands over, copied out of its memory.
-pub struct Handover {
-    /// The firmware's memory map, in its order.
-    pub memory: ArrayVec<MemoryRange, MAX_MEMORY_RANGES>,
-    /// The command line's bytes.
-    pub command_line: ArrayVec<u8, MAX_COMMAND_LINE>,
-    /// First byte of the boot image, which stays where it is, and the byte after its last.
-    pub image: Option<(u64, u64)>,
-    /// Address of ACPI's root pointer.
-    pub rsdp: Option<u64>,
+/// Copies what the loader left at `address`. `who` is what `entry.s` has of it.
+///
+/// # Safety
+/// Everything below [`MAPPED`] is mapped one to one, and nothing but the image's own memory was
+/// written since the loader.
+pub unsafe fn read(who: u32, address: u64) -> BootInfo {
+    handover::read(&Mapped, who, address).unwrap_or_else(|error| refuse(error))
 }
 
-/// One range of the firmware's memory map.
-#[derive(Clone, Copy, Debug)]
-pub struct MemoryRange {
-    /// First byte.
-    pub start: u64,
-    /// The byte after the last.
-    pub end: u64,
-    /// What it may be used for.
-    pub kind: MemoryKind,
-}
+/// Everything that is mapped, memory or not.
+struct Mapped;
 
-/// E820 types as far as they matter here (ACPI 15, table 15.4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MemoryKind {
-    /// Type 1: memory for any use.
-    Usable,
-    /// Types 3 and 4: memory with the firmware's tables.
-    Acpi,
-    /// Anything else; memory or not.
-    Reserved,
+impl acpi::Physical for Mapped {
+    fn read(&self, pa: u64, buf: &mut [u8]) -> bool {
+        let there = pa.checked_add(buf.len() as u64).is_some_and(|end| pa > 0 && end <= MAPPED);
+        if there {
+            // SAFETY: by the contract of `read`, the only user, all of it is mapped; a loader that
+            // gives a wrong address has some other memory read, or ones from where nothing is.
+            unsafe { core::ptr::copy_nonoverlapping(pa as *const u8, buf.as_mut_ptr(), buf.len()) };
+        }
+        there
+    }
 }

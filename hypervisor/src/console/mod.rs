@@ -1,12 +1,14 @@
-//! The console stream on COM1: the log, records, and the VMs' consoles, in frames.
+//! The console: the log, records, and the VMs' consoles, in frames on the serial port; the log and
+//! the VMs' consoles as text on the screen, too. Each is used if it is there.
 //!
-//! Guarantees: core 0 alone sends and receives, so nothing here is locked; other
+//! Guarantees: core 0 alone sends, receives and draws, so nothing here is waited for; other
 //! cores leave bytes in rings and wake it. A record waits for room, a log line
 //! is dropped without, and a guest's output never makes its core wait.
 
 pub mod frame;
 mod guest;
 mod ring;
+pub mod screen;
 pub mod uart;
 mod wake;
 
@@ -20,7 +22,7 @@ use crate::{
 };
 use arrayvec::ArrayString;
 use core::{
-    fmt::Write,
+    fmt::{self, Write},
     ops::ControlFlow,
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -34,6 +36,9 @@ const MAX_LINE: usize = 512;
 const HEADER: usize = 3;
 /// How often core 0 looks for input.
 const TICKS_PER_SECOND: u64 = 100;
+/// How often the screen is painted on between two looks at what arrived: a thousand cells, some 15
+/// ms on an uncached framebuffer.
+const PAINTINGS: usize = 64;
 
 struct Log;
 
@@ -80,11 +85,23 @@ pub fn init() {
     let _ = log::set_logger(&Log);
 }
 
+/// Core 0 is in [`serve`], which paints what was written, bit by bit.
+static SERVING: AtomicBool = AtomicBool::new(false);
+
+/// Core 0: a message for the serial port and the screen.
+fn send(channel: u8, payload: &[u8], meanwhile: impl FnMut()) {
+    screen::write(channel, payload);
+    frame::send(channel, payload, meanwhile);
+}
+
 /// Sends or queues a message; false when there is no room for it.
 fn post(channel: u8, payload: &[u8]) -> bool {
     let cpu = cpu::this();
     if cpu.index == 0 {
-        frame::send(channel, payload, || ());
+        send(channel, payload, || ());
+        if !SERVING.load(Ordering::Relaxed) {
+            screen::finish();
+        }
         return true;
     }
     let length = (payload.len() as u16).to_le_bytes();
@@ -107,13 +124,15 @@ pub fn record(record: &proto::Record) {
     memory::while_reporting(|| drop(bytes));
 }
 
-/// Returns when everything that this core and its VM sent is on the wire.
+/// Returns when everything that this core and its VM sent is on the wire; on core 0, when it is on
+/// the screen, too.
 pub fn flush() {
     let cpu = cpu::this();
     if cpu.index == 0 {
         while !drained() {
             pump(&mut || ());
         }
+        screen::finish();
         uart::drain();
         return;
     }
@@ -138,24 +157,50 @@ pub fn serve(
     let per_second = (cpu::tsc_hz() / interval.max(1)).max(TICKS_PER_SECOND);
     x2apic::timer_start((cpu::timer_hz() / per_second) as u32);
     let mut reader = Reader::new();
+    SERVING.store(true, Ordering::Relaxed);
     loop {
         let mut arrived = VectorSet::EMPTY;
         interrupts::take().for_each(|vector| arrived.insert(vector));
         receive(&mut reader, &mut input);
         pump(&mut meanwhile);
-        meanwhile();
+        for _ in 0..PAINTINGS {
+            meanwhile();
+            if screen::paint() {
+                break;
+            }
+        }
         if each_wake(&arrived).is_break() {
             break;
         }
         // A wake-up that came since `take` is seen here; one that comes later ends the HLT.
         interrupts::disable();
-        if drained() && !interrupts::any() {
+        if drained() && screen::is_painted() && !interrupts::any() {
             interrupts::sleep();
         } else {
             interrupts::enable();
         }
     }
     x2apic::timer_start(0);
+    SERVING.store(false, Ordering::Relaxed);
+}
+
+/// While panicking, on any core: says words on the serial port, outside of any frame, and on the
+/// screen. No lock is taken.
+pub fn last_words(words: fmt::Arguments) {
+    frame::complete();
+    // Neither can fail; what finds no room on the screen is lost.
+    let _ = fmt::write(&mut Raw, words);
+    screen::last_words(words);
+}
+
+/// The serial port, outside of any frame.
+struct Raw;
+
+impl Write for Raw {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        s.bytes().for_each(uart::send);
+        Ok(())
+    }
 }
 
 /// Core 0: whether nothing waits to be sent.
@@ -180,7 +225,7 @@ fn send_messages(cpu: &PerCpu, meanwhile: &mut impl FnMut()) {
         while sent < length {
             let room = chunk.len().min(length - sent);
             let count = ring.peek(HEADER + sent, &mut chunk[..room]);
-            frame::send(channel, &chunk[..count], &mut *meanwhile);
+            send(channel, &chunk[..count], &mut *meanwhile);
             sent += count;
         }
         ring.consume(HEADER + length);

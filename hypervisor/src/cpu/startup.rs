@@ -6,7 +6,7 @@
 //! back by GIF and resets a core that runs a VM.
 
 use super::{PerCpu, delay_us, descriptors::Tables, park, percpu, rdtsc, setup, tsc_hz, x2apic};
-use crate::{memory, memory::TRAMPOLINE, refusal::refuse};
+use crate::{memory, refusal::refuse};
 use alloc::vec::Vec;
 use core::{
     arch::global_asm,
@@ -16,7 +16,6 @@ use paging::Access;
 
 global_asm!(
     include_str!("trampoline.s"),
-    page = const TRAMPOLINE,
     stack = sym STACK,
     main = sym main,
     options(att_syntax)
@@ -25,7 +24,23 @@ global_asm!(
 unsafe extern "C" {
     static trampoline_start: u8;
     static trampoline_end: u8;
-    static trampoline_cr3: u8;
+    static trampoline_slots: u8;
+    fn ap_entry();
+}
+
+/// The trampoline's end: what it reads of where things are.
+#[repr(C, packed)]
+struct Slots {
+    /// Its way out, in 64-bit mode.
+    entry: u64,
+    /// The tables it starts on.
+    cr3: u32,
+    /// Where its 64-bit code is, and the selector of it.
+    far: u32,
+    selector: u16,
+    /// The limit of its descriptor table, and where that is.
+    limit: u16,
+    gdt: u32,
 }
 
 /// Stack, state and tables of the one core that is being started.
@@ -33,9 +48,9 @@ static STACK: AtomicU64 = AtomicU64::new(0);
 static CPU: AtomicUsize = AtomicUsize::new(0);
 static TABLES: AtomicUsize = AtomicUsize::new(0);
 
-/// Starts every other core that the firmware lists. Core 0 is the boot CPU; the others keep the
-/// firmware's order.
-pub fn start_others(machine: &acpi::Machine) {
+/// Starts every other core that the firmware lists, each at first in the usable page below 1 MiB
+/// that `page` is. Core 0 is the boot CPU; the others keep the firmware's order.
+pub fn start_others(machine: &acpi::Machine, page: u64) {
     let boot = percpu::this();
     let listed = machine.cpus.iter().filter(|cpu| cpu.apic_id != boot.apic_id);
     let new = |(i, cpu): (usize, &acpi::Cpu)| PerCpu::new(i + 1, cpu.apic_id, setup::work_stack());
@@ -43,36 +58,42 @@ pub fn start_others(machine: &acpi::Machine) {
     percpu::publish(all.into_boxed_slice());
     // All stacks first: unmapping the pages below them is this core's matter while it is alone.
     let tables: Vec<_> = percpu::all().skip(1).map(|cpu| (cpu, setup::tables())).collect();
-    memory::with_low_page(TRAMPOLINE, Access::READ | Access::WRITE, |root| {
+    memory::with_low_page(page, Access::READ | Access::WRITE, |root| {
         let Ok(root) = u32::try_from(root) else {
             refuse("no memory below 4 GiB was free for page tables, and cores start there")
         };
         // SAFETY: the page was just mapped writable, and the loader's data in it are copied.
-        unsafe { install(root) };
+        unsafe { install(page as u32, root) };
     });
-    memory::with_low_page(TRAMPOLINE, Access::READ | Access::EXECUTE, |_| {
-        tables.iter().for_each(|(cpu, tables)| start(cpu, tables));
+    memory::with_low_page(page, Access::READ | Access::EXECUTE, |_| {
+        tables.iter().for_each(|(cpu, tables)| start(cpu, tables, page));
     });
 }
 
-/// Copies the trampoline to its page, for cores that start on the page tables at `cr3`.
+/// Copies the trampoline to `page`, for cores that start on the page tables at `cr3`.
 ///
 /// # Safety
 /// The page is mapped writable and nobody else uses it.
-unsafe fn install(cr3: u32) {
+unsafe fn install(page: u32, cr3: u32) {
     let (start, end) = (&raw const trampoline_start, &raw const trampoline_end);
-    let slot = &raw const trampoline_cr3 as usize - start as usize;
-    // SAFETY: the trampoline's code is less than a page; the caller vouches for the page.
+    let slots = &raw const trampoline_slots as usize - start as usize;
+    // SAFETY: the trampoline with its slots is less than a page; the caller vouches for the page.
     unsafe {
-        let page = TRAMPOLINE as *mut u8;
-        page.copy_from_nonoverlapping(start, end as usize - start as usize);
-        page.add(slot).cast::<u32>().write(cr3);
+        let copy = page as *mut u8;
+        copy.copy_from_nonoverlapping(start, end as usize - start as usize);
+        let slots = copy.add(slots).cast::<Slots>();
+        let mut filled = slots.read();
+        filled.entry = ap_entry as *const () as u64;
+        filled.cr3 = cr3;
+        filled.far += page;
+        filled.gdt += page;
+        slots.write(filled);
     }
 }
 
 /// Starts `cpu`, which isn't running, and waits until it is parked; for so long only, as firmware
 /// may list a core that is broken or isn't there.
-fn start(cpu: &'static PerCpu, tables: &'static Tables) {
+fn start(cpu: &'static PerCpu, tables: &'static Tables, page: u64) {
     STACK.store(cpu.stack_top, Ordering::Relaxed);
     CPU.store(core::ptr::from_ref(cpu) as usize, Ordering::Relaxed);
     TABLES.store(core::ptr::from_ref(tables) as usize, Ordering::Release);
@@ -80,7 +101,7 @@ fn start(cpu: &'static PerCpu, tables: &'static Tables) {
     delay_us(10_000);
     // SDM 3A 10.4.4.1: a second SIPI where the first went unheard.
     for patience_us in [20_000, 2_000_000] {
-        x2apic::send_startup(cpu.apic_id, (TRAMPOLINE >> 12) as u8);
+        x2apic::send_startup(cpu.apic_id, (page >> 12) as u8);
         let start = rdtsc();
         let ticks = tsc_hz() / 1_000_000 * patience_us;
         while rdtsc().wrapping_sub(start) < ticks {

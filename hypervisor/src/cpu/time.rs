@@ -1,5 +1,6 @@
 //! Time: how fast the TSC and the local APIC's timer tick, measured against
-//! ACPI's power-management timer, whose rate is fixed.
+//! ACPI's power-management timer, whose rate is fixed. On a machine without one the
+//! TSC's rate is what the boot loader measured, and no better than that.
 
 use super::{port, x2apic};
 use crate::refusal::refuse;
@@ -8,8 +9,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 /// ACPI 4.8.3.3.
 const PM_TIMER_HZ: u64 = 3_579_545;
-/// How long to measure: a reading is off by a microsecond or so.
-const MEASURE: u64 = PM_TIMER_HZ / 20;
+/// The part of a second to measure: a reading is off by a microsecond or so.
+const MEASURED_PART: u64 = 20;
 /// Readings of a timer that stands still before it is given up.
 const PATIENCE: u32 = 1_000_000;
 
@@ -42,55 +43,85 @@ pub fn delay_us(us: u64) {
     }
 }
 
+/// What is measured against.
+#[derive(Clone, Copy)]
+pub enum Clock {
+    /// The power-management timer.
+    Pm(PmTimer),
+    /// The TSC itself, which ticks so often a second.
+    Tsc(u64),
+}
+
+impl Clock {
+    fn hz(self) -> u64 {
+        match self {
+            Clock::Pm(_) => PM_TIMER_HZ,
+            Clock::Tsc(hz) => hz,
+        }
+    }
+
+    fn now(self) -> u64 {
+        match self {
+            Clock::Pm(timer) => port::read32(timer.port).into(),
+            Clock::Tsc(_) => rdtsc(),
+        }
+    }
+
+    /// Ticks from one reading to a later one.
+    fn ticks(self, from: u64, to: u64) -> u64 {
+        let bits = match self {
+            Clock::Pm(timer) if timer.bits32 => 32,
+            Clock::Pm(_) => 24,
+            Clock::Tsc(_) => 64,
+        };
+        to.wrapping_sub(from) & (u64::MAX >> (64 - bits))
+    }
+}
+
 /// One instant on three clocks.
 struct Instant {
-    pm: u32,
+    reference: u64,
     tsc: u64,
     timer: u32,
 }
 
 impl Instant {
     /// The most exact of a few readings: the one during which the TSC advanced least.
-    fn now(port: u16) -> Instant {
+    fn now(clock: Clock) -> Instant {
         let mut best = None;
         for _ in 0..8 {
             let before = rdtsc();
-            let pm = port::read32(port);
+            let reference = clock.now();
             let timer = x2apic::timer_count();
             let spent = rdtsc().wrapping_sub(before);
             if best.as_ref().is_none_or(|(least, _)| spent < *least) {
-                best = Some((spent, Instant { pm, tsc: before + spent / 2, timer }));
+                best = Some((spent, Instant { reference, tsc: before + spent / 2, timer }));
             }
         }
-        best.map_or(Instant { pm: 0, tsc: 0, timer: 0 }, |(_, instant)| instant)
+        best.map_or(Instant { reference: 0, tsc: 0, timer: 0 }, |(_, instant)| instant)
     }
 }
 
 /// Measures both rates, on core 0, with its timer free.
-pub fn measure(timer: PmTimer) {
-    let mask = if timer.bits32 { u32::MAX } else { (1 << 24) - 1 };
+pub fn measure(clock: Clock) {
     x2apic::timer_lvt(crate::interrupts::TIMER, x2apic::TimerMode::OneShot, true);
     x2apic::timer_divide_shift(0);
     x2apic::timer_start(u32::MAX);
-    let start = Instant::now(timer.port);
-    let since = |pm: u32| u64::from(pm.wrapping_sub(start.pm) & mask);
-    let (mut last, mut still) = (start.pm, 0);
-    while since(last) < MEASURE {
-        let pm = port::read32(timer.port);
-        still = if pm == last { still + 1 } else { 0 };
+    let start = Instant::now(clock);
+    let (mut last, mut still) = (start.reference, 0);
+    while clock.ticks(start.reference, last) < clock.hz() / MEASURED_PART {
+        let now = clock.now();
+        still = if now == last { still + 1 } else { 0 };
         if still == PATIENCE {
-            refuse(format_args!(
-                "the ACPI PM timer at port {:#x} stands still; it is needed to measure the TSC",
-                timer.port
-            ));
+            refuse("the clock that the TSC is measured by, ACPI's PM timer, stands still");
         }
-        last = pm;
+        last = now;
     }
-    let end = Instant::now(timer.port);
+    let end = Instant::now(clock);
     x2apic::timer_start(0);
-    let elapsed = since(end.pm).max(1);
+    let elapsed = clock.ticks(start.reference, end.reference).max(1);
     let rate =
-        |ticks: u64| (u128::from(ticks) * u128::from(PM_TIMER_HZ) / u128::from(elapsed)) as u64;
+        |ticks: u64| (u128::from(ticks) * u128::from(clock.hz()) / u128::from(elapsed)) as u64;
     TSC_HZ.store(rate(end.tsc.wrapping_sub(start.tsc)), Ordering::Relaxed);
     TIMER_HZ.store(rate(u64::from(start.timer.wrapping_sub(end.timer))), Ordering::Relaxed);
 }

@@ -4,6 +4,7 @@ pub mod audit;
 pub mod intx;
 pub mod iommu_faults;
 pub mod live;
+pub mod outputs;
 pub mod pauses;
 #[cfg(feature = "plant")]
 pub mod plant;
@@ -31,6 +32,7 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
         refuse(missing);
     }
     let image = build::image(image).unwrap_or_else(|reason| refuse(reason));
+    outputs::show(&image.plan);
     let without = image.plan.host.without_remapping;
     iommu::enable(machine, without).unwrap_or_else(|reason| refuse(reason));
     let built = build::all(machine, &image).unwrap_or_else(|reason| refuse(reason));
@@ -74,5 +76,5 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     let watch = || shared.iter().for_each(|(core, _)| core.queue.watch(rdtsc()));
     console::serve(slice, watch, input, round);
     audit.report();
-    finish()
+    finish(host.at_end)
 }

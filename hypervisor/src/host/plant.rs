@@ -3,54 +3,39 @@
 //!
 //! Only in the image of those tests, `hypervisor-planted` (feature `plant`), where a guest with
 //! this file's hypercall gets out of its VM. Knows formats by heart rather than by the code that
-//! writes them: x86-64 page tables, VT-d's (11.4, 9.1, 9.10), SVM's control block and maps (APM
-//! vol. 2, appendix B, 15.10, 15.11).
+//! writes them: x86-64 page tables, those of each vendor's IOMMU (`vtd`, `amd`), SVM's control block
+//! and maps (APM vol. 2, appendix B, 15.10, 15.11).
+
+mod amd;
+mod vtd;
+mod words;
 
 use crate::cpu;
 use crate::iommu;
 use crate::pci::{self, Config};
 use crate::vm::Vm;
 use crate::vm::pc::Pc;
-use ::iommu::{Bdf, Delivery, InterruptRoute};
+use ::iommu::{Bdf, Delivery, InterruptRoute, Vendor};
+use words::{ADDRESS, LARGE, Target, read, set, write};
 
 /// RAX of the hypercall; RCX says what is to be planted.
 pub const HYPERCALL: u64 = u64::from_le_bytes(*b"PLANTED!");
 
 const PAGE: u64 = 4096;
-const ADDRESS: u64 = 0x000F_FFFF_FFFF_F000;
-const PRESENT: u64 = 1;
 const WRITE: u64 = 1 << 1;
-const LARGE: u64 = 1 << 7;
 /// Guest-physical: nothing is there.
 const NOWHERE: u64 = 0x9000_0000;
 /// In the guest's memory.
 const SOMEWHERE: u64 = 0x60_0000;
-/// Where VT-d has what (11.4).
-const COMMAND: u64 = 0x18;
-const STATUS: u64 = 0x1C;
-const ROOT: u64 = 0x20;
-const INTERRUPTS: u64 = 0xB8;
-const TRANSLATES: u32 = 1 << 31;
 const BAR0: u16 = 0x10;
-/// Commands that are done once, and not status.
-const ONCE: u32 = 0x6900_0000;
 
-fn read(pa: u64) -> u64 {
-    // SAFETY: a table of ours, identity-mapped; that what is done with it is wrong is the purpose.
-    unsafe { (pa as *const u64).read_volatile() }
-}
-
-fn write(pa: u64, value: u64) {
-    // SAFETY: as above.
-    unsafe { (pa as *mut u64).write_volatile(value) }
-}
-
-/// Where the leaf for an address is, in tables of so many levels.
-fn leaf(root: u64, levels: u8, address: u64) -> u64 {
+/// Where the leaf for an address is, in tables of so many levels whose entries tell by these bits,
+/// with this value, that they are one.
+fn leaf(root: u64, levels: u8, address: u64, (bits, value): (u64, u64)) -> u64 {
     let mut table = root;
     for level in (0..levels).rev() {
         let at = table + (address >> (12 + 9 * level) & 0x1FF) * 8;
-        if level == 0 || read(at) & LARGE != 0 {
+        if level == 0 || read(at) & bits == value {
             return at;
         }
         table = read(at) & ADDRESS;
@@ -72,20 +57,28 @@ pub fn plant(vm: &Vm, pc: &mut Pc, block: u64, what: u64) -> bool {
     let levels = paging::Format::levels(&levels) as u8;
     let Some(device) = pc.pci().devices().first() else { return false };
     let (bdf, entry) = (device.bdf(), device.entries().next().unwrap_or(0));
-    let registers = iommu::registers(bdf).unwrap_or(0);
+    let Some((vendor, registers)) = iommu::registers(bdf) else { return false };
     let own = vm.guest.remotes[0].apic_id;
-    let route = |source, destination, delivery| {
-        iommu::set_irte(entry, InterruptRoute { source, destination, delivery }).is_ok()
+    let route = |destination| {
+        let delivery = Delivery::Fixed(0xF2);
+        iommu::set_irte(entry, InterruptRoute { source: bdf, destination, delivery }).is_ok()
     };
-    let fixed = Delivery::Fixed(0xF2);
     let stranger = Bdf::new(0, 0x1F, 0).unwrap_or(bdf);
+    let target = Target { registers, device: bdf, entry, stranger, core: own };
+    let (dma_leaf, unit): (_, fn(&Target, u64) -> Option<bool>) = match vendor {
+        Vendor::Intel => (vtd::LEAF, vtd::plant),
+        Vendor::Amd => (amd::LEAF, amd::plant),
+    };
+    if let Some(planted) = unit(&target, what) {
+        return planted;
+    }
     match what {
         // The host's own page, to be read.
         0 => pc.board_mut().tables_mut().map(NOWHERE, host, PAGE, paging::Access::READ).is_ok(),
         // The counters, writable.
-        1 => set(leaf(nested, 4, crate::vm::LEDGER_PAGES), |e| e | WRITE),
+        1 => set(leaf(nested, 4, crate::vm::LEDGER_PAGES, LARGE), |e| e | WRITE),
         // A page of its own memory leads to the host.
-        2 => set(leaf(nested, 4, SOMEWHERE), |e| e & !ADDRESS | host & !0x1F_FFFF),
+        2 => set(leaf(nested, 4, SOMEWHERE, LARGE), |e| e & !ADDRESS | host & !0x1F_FFFF),
         // A table that lies in its own memory.
         3 => {
             let (at, copy) = (top(nested, 4, 0), vm.guest.memory.resolve(SOMEWHERE, PAGE));
@@ -95,43 +88,11 @@ pub fn plant(vm: &Vm, pc: &mut Pc, block: u64, what: u64) -> bool {
             set(at, |e| e & !ADDRESS | copy)
         }
         // Devices reach the host.
-        4 => set(leaf(dma, levels, SOMEWHERE), |e| e & !ADDRESS | host & !0x1F_FFFF),
+        4 => set(leaf(dma, levels, SOMEWHERE, dma_leaf), |e| e & !ADDRESS | host & !0x1F_FFFF),
         5 => set(top(dma, levels, 0), |e| e & !ADDRESS | host & ADDRESS),
-        // Its device interrupts core 0, by a vector of nobody's, as an NMI, for another's source.
-        6 => route(bdf, host_core(), fixed),
-        7 => route(bdf, own, fixed),
-        8 => route(bdf, own, Delivery::Nmi),
-        9 => route(stranger, own, fixed),
-        // Any source.
-        10 => {
-            let at = (read(registers + INTERRUPTS) & ADDRESS) + u64::from(entry) * 16;
-            write(at + 8, 0);
-            set(at, |e| e | PRESENT)
-        }
-        // An entry that no device has.
-        11 => {
-            let at = (read(registers + INTERRUPTS) & ADDRESS) + 4095 * 16;
-            write(at + 8, 1 << 18 | u64::from(bdf.requester_id()));
-            set(at, |_| u64::from(own) << 32 | 0x40 << 16 | PRESENT)
-        }
-        // Its device passes through; another one has its tables; a bus that has none.
-        12 => set(context(registers, bdf), |e| e | 2 << 2),
-        13 => {
-            let (from, to) = (context(registers, bdf), context(registers, stranger));
-            write(to + 8, read(from + 8));
-            set(to, |_| read(from))
-        }
-        14 => set((read(registers + ROOT) & ADDRESS) + 0x55 * 16, |_| host | PRESENT),
-        // Nothing is translated any more.
-        15 => {
-            let at = |offset| (registers + offset) as *mut u32;
-            // SAFETY: the unit's registers, mapped since boot.
-            unsafe {
-                let status = at(STATUS).read_volatile();
-                at(COMMAND).write_volatile(status & !(TRANSLATES | ONCE));
-            }
-            true
-        }
+        // Its device interrupts core 0, by a vector of nobody's; 8 to 15 are the unit's.
+        6 => route(host_core()),
+        7 => route(own),
         // Its device answers at ports; its registers are elsewhere.
         16 => {
             let bus = pc.pci().physical();
@@ -164,16 +125,4 @@ pub fn plant(vm: &Vm, pc: &mut Pc, block: u64, what: u64) -> bool {
 /// The APIC id of core 0.
 fn host_core() -> u32 {
     cpu::get(0).map_or(0, |core| core.apic_id)
-}
-
-fn set(at: u64, change: impl FnOnce(u64) -> u64) -> bool {
-    write(at, change(read(at)));
-    true
-}
-
-/// A device's context entry; its bus has a table.
-fn context(registers: u64, device: Bdf) -> u64 {
-    let root = read(registers + ROOT) & ADDRESS;
-    let table = read(root + u64::from(device.bus()) * 16) & ADDRESS;
-    table + u64::from(device.requester_id() & 0xFF) * 16
 }

@@ -9,17 +9,15 @@ mod pool;
 mod regions;
 mod tables;
 
+pub use handover::PAGE;
 pub use heap::{freeze, while_reporting};
 pub use pool::{allocate, available, host_bytes, image};
-pub use regions::{PAGE, TRAMPOLINE};
-pub use tables::{extend_boot_map, map_mmio, with_low_page};
+pub use tables::{extend_boot_map, map_mmio, on_boot_map, with_low_page};
 
-use crate::{
-    boot::{Handover, MemoryKind, MemoryRange},
-    refusal::refuse,
-};
+use crate::{boot, refusal::refuse};
 use alloc::vec::Vec;
-use regions::LOW_MEMORY;
+use core::ops::Range;
+use handover::{BootInfo, LOW_MEMORY, MemoryMap};
 use spin::Mutex;
 
 /// The heap on top of the one inside the image: the plan, the machine, per-CPU and per-VM state.
@@ -29,20 +27,14 @@ const HEAP: u64 = 8 << 20;
 static GUARDS: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
 /// Takes the usable ranges, less this image and the boot image, and sets up the heap.
-pub fn init(handover: &Handover) {
-    let trampoline = TRAMPOLINE..TRAMPOLINE + PAGE;
-    let low =
-        handover.memory.iter().filter(|r| r.start < trampoline.end && trampoline.start < r.end);
-    if !low.clone().any(|r| r.start <= trampoline.start && trampoline.end <= r.end)
-        || low.clone().any(|r| r.kind != MemoryKind::Usable)
-    {
-        refuse(format_args!(
-            "the page at {TRAMPOLINE:#x} isn't usable memory; the other CPUs are to start there"
-        ));
-    }
-    if !pool::fill(handover) {
-        refuse("the memory map has more usable ranges than are handled");
-    }
+pub fn init(info: &mut BootInfo) {
+    let (start, end) = image();
+    let claimed = info.claim("hypervisor", start, end).and_then(|()| match info.image {
+        Some((start, end)) => info.claim("boot image", start, end),
+        None => Ok(()),
+    });
+    claimed.unwrap_or_else(|error| refuse(error));
+    pool::fill(&info.memory);
     let Some(heap) = allocate(HEAP, PAGE) else {
         refuse(format_args!(
             "{} bytes of memory are free; the hypervisor's heap alone needs {HEAP}",
@@ -53,9 +45,9 @@ pub fn init(handover: &Handover) {
     unsafe { heap::extend(heap, HEAP) };
 }
 
-/// Starts to use the final page tables.
-pub fn protect(handover: &Handover) {
-    tables::protect(&handover.memory, handover.image, &GUARDS.lock());
+/// Starts to use the final page tables, which map the framebuffer, too: it isn't in memory.
+pub fn protect(info: &BootInfo, framebuffer: Option<Range<u64>>) {
+    tables::protect(info, framebuffer, &GUARDS.lock());
 }
 
 /// A stack of `bytes` (whole pages) below the address returned, with an unmapped page below it.
@@ -66,19 +58,18 @@ pub fn stack(bytes: u64) -> Option<u64> {
     Some(guard + PAGE + bytes)
 }
 
-/// Reads the firmware's tables for [`acpi::probe`].
-pub struct Firmware<'a>(pub &'a [MemoryRange]);
+/// Reads the firmware's tables while everything is mapped: on the boot page tables.
+pub struct Firmware<'a>(pub &'a MemoryMap);
 
 impl acpi::Physical for Firmware<'_> {
     fn read(&self, pa: u64, buf: &mut [u8]) -> bool {
         let Some(end) = pa.checked_add(buf.len() as u64) else { return false };
         // The BIOS area is readable whether or not the map lists it; page 0 holds the EBDA's
         // segment.
-        let readable = end <= LOW_MEMORY
-            || self.0.iter().any(|r| r.start <= pa && end <= r.end && r.end <= 1 << 32);
+        let readable = end <= LOW_MEMORY || end <= boot::MAPPED && self.0.covers(pa, end, |_| true);
         if readable {
-            // SAFETY: below 4 GiB everything is mapped while the tables are read, the firmware says
-            // that this is memory, and only firmware tables are asked for, which nobody writes.
+            // SAFETY: the boot tables map it, the firmware says that something is there, and only
+            // firmware tables are asked for, which nobody writes.
             unsafe { core::ptr::copy_nonoverlapping(pa as *const u8, buf.as_mut_ptr(), buf.len()) };
         }
         readable
@@ -86,8 +77,8 @@ impl acpi::Physical for Firmware<'_> {
 }
 
 /// The boot image, in place, read-only for good; empty if there is none.
-pub fn image_bytes(handover: &Handover) -> &'static [u8] {
-    let Some((start, end)) = handover.image else { return &[] };
+pub fn image_bytes(info: &BootInfo) -> &'static [u8] {
+    let Some((start, end)) = info.image else { return &[] };
     // SAFETY: the loader put the module there, `init` kept the range out of the free memory, and
     // the page tables map it without the right to write.
     unsafe { core::slice::from_raw_parts(start as *const u8, (end - start) as usize) }

@@ -3,11 +3,8 @@
 //! Guarantees: memory handed out is usable RAM above 1 MiB, belongs to nobody else and is zero;
 //! nothing handed out ever comes back.
 
-use super::{
-    heap,
-    regions::{PAGE, Regions},
-};
-use crate::boot::Handover;
+use super::{heap, regions::Regions};
+use handover::{MemoryMap, PAGE};
 use spin::Mutex;
 
 static REGIONS: Mutex<Regions> = Mutex::new(Regions::new());
@@ -22,11 +19,9 @@ pub fn image() -> (u64, u64) {
     (&raw const image_start as u64, &raw const image_end as u64)
 }
 
-/// Takes the usable ranges, less this image and the boot image; false if they are too many.
-pub fn fill(handover: &Handover) -> bool {
-    let mut regions = REGIONS.lock();
-    let mut taken = handover.image.into_iter().chain([image()]);
-    regions.add_usable(&handover.memory) && taken.all(|(start, end)| regions.remove(start, end))
+/// Takes the free memory of `map`.
+pub fn fill(map: &MemoryMap) {
+    REGIONS.lock().set(map);
 }
 
 /// `bytes` of zeroed memory, rounded up to pages, at a multiple of `align` (a power of two).

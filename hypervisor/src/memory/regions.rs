@@ -3,17 +3,8 @@
 //! Guarantees: ranges are whole pages, disjoint and ascending; a page is taken
 //! at most once.
 
-use crate::boot::{MemoryKind, MemoryRange};
 use arrayvec::ArrayVec;
-
-/// Bytes of a page.
-pub const PAGE: u64 = 4096;
-
-/// Where the other cores' first code goes: conventional memory that nothing uses after boot.
-pub const TRAMPOLINE: u64 = 0x8000;
-
-/// Everything below belongs to the firmware and to the trampoline.
-pub const LOW_MEMORY: u64 = 1 << 20;
+use handover::{MAX_RANGES, MemoryMap};
 
 /// The most free ranges; each allocation makes at most one more.
 const MAX: usize = 512;
@@ -29,31 +20,14 @@ impl Regions {
         Regions { ranges: ArrayVec::new_const(), taken: 0 }
     }
 
-    /// Adds usable memory above [`LOW_MEMORY`]; where the map contradicts itself, the worse is
-    /// believed. False when there is no room.
-    pub fn add_usable(&mut self, map: &[MemoryRange]) -> bool {
-        let usable = |range: &&MemoryRange| range.kind == MemoryKind::Usable;
-        map.iter().filter(usable).all(|r| self.add(r.start.max(LOW_MEMORY), r.end))
-            && map.iter().filter(|r| !usable(r)).all(|r| self.remove(r.start, r.end))
+    /// The free pages of `map`, instead of what was there.
+    pub fn set(&mut self, map: &MemoryMap) {
+        const { assert!(MAX_RANGES < MAX) };
+        self.ranges = map.free_pages().collect();
     }
 
-    /// Adds the whole pages of a range, less what is there already; false when there is no room.
-    pub fn add(&mut self, start: u64, end: u64) -> bool {
-        let (start, end) = (start.saturating_add(PAGE - 1) & !(PAGE - 1), end & !(PAGE - 1));
-        if start >= end {
-            return true;
-        }
-        // Firmware that lists memory twice must not make it two memories.
-        if !self.remove(start, end) {
-            return false;
-        }
-        let at = self.ranges.partition_point(|r| r.0 < start);
-        self.ranges.try_insert(at, (start, end)).is_ok()
-    }
-
-    /// Removes every page that a range touches; false when there is no room for the pieces.
-    pub fn remove(&mut self, start: u64, end: u64) -> bool {
-        let (start, end) = (start & !(PAGE - 1), end.saturating_add(PAGE - 1) & !(PAGE - 1));
+    /// Removes whole pages; false when there is no room for the pieces.
+    fn remove(&mut self, start: u64, end: u64) -> bool {
         let mut i = 0;
         while let Some(&(s, e)) = self.ranges.get(i) {
             if e <= start || end <= s {
@@ -87,14 +61,9 @@ impl Regions {
         Some(start)
     }
 
-    /// The free ranges.
-    pub fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.ranges.iter().copied()
-    }
-
     /// Bytes free.
     pub fn free(&self) -> u64 {
-        self.ranges().map(|(s, e)| e - s).sum()
+        self.ranges.iter().map(|(s, e)| e - s).sum()
     }
 
     /// Bytes taken so far.

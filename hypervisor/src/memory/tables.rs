@@ -7,13 +7,12 @@
 //! each stack is unmapped; device registers are uncached. Memory is mapped one
 //! to one. They change only while booting, on core 0.
 
-use super::{
-    pool::{self, image},
-    regions::{PAGE, Regions},
-};
-use crate::{boot::MemoryRange, refusal::refuse};
+use super::pool;
+use crate::refusal::refuse;
 use alloc::vec::Vec;
 use core::arch::asm;
+use core::ops::Range;
+use handover::{BootInfo, PAGE};
 use paging::{Access, Error, Flush, Host, Memory, PageSize, Table};
 use spin::Mutex;
 
@@ -23,6 +22,7 @@ const BOOT_PAGE: u64 = 1 << 0 | 1 << 1 | 1 << 7;
 const DATA: Access = Access::READ.union(Access::WRITE);
 
 unsafe extern "C" {
+    static boot_pml4: u8;
     static mut boot_pdpt: [u64; 512];
     static text_start: u8;
     static text_end: u8;
@@ -103,10 +103,29 @@ pub fn extend_boot_map() {
     }
 }
 
-/// Makes the final tables and starts to use them. `ram` is the firmware's memory map,
-/// `boot_image` lies in it, `guards` are the pages below the stacks there are already.
-pub fn protect(ram: &[MemoryRange], boot_image: Option<(u64, u64)>, guards: &[u64]) {
-    let result = build(ram, boot_image).and_then(|mut host| {
+/// Runs `f` on the boot tables, on this core: everything below 512 GiB is mapped one to one, and may
+/// be written and executed. The final tables are back after it, for a console whose registers are
+/// beyond that.
+///
+/// # Safety
+/// No guest runs any more, and none will.
+pub unsafe fn on_boot_map(f: impl FnOnce()) {
+    load(&raw const boot_pml4 as u64);
+    f();
+    with(|host| {
+        load(host.table.root());
+        Ok(())
+    });
+}
+
+/// Makes the final tables and starts to use them; the framebuffer isn't in memory, `guards` are the
+/// pages below the stacks there are already.
+pub fn protect(info: &BootInfo, framebuffer: Option<Range<u64>>, guards: &[u64]) {
+    let result = build(info).and_then(|mut host| {
+        if let Some(frame) = framebuffer {
+            let pages = (frame.start & !(PAGE - 1), frame.end.next_multiple_of(PAGE));
+            host.map(pages, DATA | Access::UNCACHED)?;
+        }
         load(host.table.root());
         guards.iter().try_for_each(|guard| host.unmap(*guard, PAGE))?;
         *TABLE.lock() = Some(host);
@@ -115,21 +134,16 @@ pub fn protect(ram: &[MemoryRange], boot_image: Option<(u64, u64)>, guards: &[u6
     result.unwrap_or_else(|error| cant(error));
 }
 
-fn build(ram: &[MemoryRange], boot_image: Option<(u64, u64)>) -> Result<HostTable, Error> {
+fn build(info: &BootInfo) -> Result<HostTable, Error> {
     let mut frames = Frames { spare: Vec::new() };
     let table = Table::new(&mut frames, Host, PageSize::Size1G)?;
     let mut host = HostTable { table, frames };
 
-    // That there is room for all ranges was seen when the free memory was made of the same map.
-    let mut memory = Regions::new();
-    memory.add_usable(ram);
-    memory.remove(image().0, image().1);
-    if let Some((start, end)) = boot_image {
-        memory.remove(start, end);
+    if let Some((start, end)) = info.image {
         let pages = (start & !(PAGE - 1), end.next_multiple_of(PAGE));
         host.map(pages, Access::READ)?;
     }
-    for range in memory.ranges() {
+    for range in info.memory.free_pages() {
         host.map(range, DATA)?;
     }
 

@@ -3,9 +3,11 @@
 //!
 //! What the messages say, and whether a guest may have them, is the caller's.
 
-use crate::pci::{Config, Pci};
+use crate::pci::{COMMAND, COMMAND_BUS_MASTER, Config, Pci};
 use ::iommu::{Bdf, Message};
 
+/// The capability's id (PCI 3.0, appendix H).
+pub const CAPABILITY_MSI: u8 = 0x05;
 /// In an MSI capability's control word (PCI 3.0, 6.8.1.3): addresses of 64 bits, a mask for each
 /// message.
 const WIDE: u16 = 1 << 7;
@@ -48,6 +50,13 @@ pub fn program(
         pci.write32(bdf, data + 4, masked.into());
     }
     pci.write16(bdf, at + 2, ENABLE);
+}
+
+/// Has a function of the host's own send this message.
+pub fn program_own(pci: &Pci, bdf: Bdf, message: Message) {
+    let command = pci.read16(bdf, COMMAND);
+    pci.write16(bdf, COMMAND, command | COMMAND_BUS_MASTER);
+    program(pci, bdf, pci.capability(bdf, CAPABILITY_MSI), Some(message), false);
 }
 
 /// Writes a physical MSI-X entry; without a message it is masked.

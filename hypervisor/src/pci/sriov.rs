@@ -5,7 +5,6 @@
 //! machine like any other, with a requester id of its own; nothing is written to a controller's own
 //! registers but by core 0.
 
-use crate::boot::{MemoryKind, MemoryRange};
 use crate::cpu;
 use crate::pci::{self, Bar, Config, Function, Pci};
 use ::sriov::{Above, Capability, i82576, nearest};
@@ -13,6 +12,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::ops::Range;
+use handover::{MemoryKind, MemoryMap};
 use iommu::Bdf;
 use plan::{Class, Mac, Plan, Shared};
 use spin::{Mutex, Once};
@@ -57,8 +57,10 @@ static MADE: Once<Made> = Once::new();
 static CONTROLLERS: Mutex<Vec<i82576::Controller<Registers>>> = Mutex::new(Vec::new());
 
 /// Keeps what the firmware says is there clear of BARs.
-pub fn keep_clear_of(ranges: &[MemoryRange]) {
-    let ram = ranges.iter().filter(|r| r.kind == MemoryKind::Usable && r.end <= 1 << 32);
+pub fn keep_clear_of(memory: &MemoryMap) {
+    let ranges = memory.ranges();
+    let usable = |kind| matches!(kind, MemoryKind::Usable | MemoryKind::Loaded);
+    let ram = ranges.iter().filter(|r| usable(r.kind) && r.end <= 1 << 32);
     FIRMWARE.call_once(|| Firmware {
         ranges: ranges.iter().map(|r| r.start..r.end).collect(),
         low_end: ram.map(|r| r.end).max().unwrap_or(0),

@@ -6,6 +6,7 @@
 use crate::cpu::PerCpu;
 use crate::cpu::vendor::{Start, VirtualCpu};
 use crate::cpu::{VendorCpu, VendorOutline, VendorTraits};
+use crate::host::outputs;
 use crate::pci::Pci;
 use crate::pci::assignment::Assignment;
 use crate::sched::fiber::Suspended;
@@ -205,7 +206,7 @@ impl Builder<'_> {
             let vcpu = self.vcpu(shared, id, nested_root, start, ledger)?;
             vcpus.push((core.index, Box::new(vcpu)));
         }
-        console::attach(self.index);
+        console::attach(self.index, &vm.name);
         let overhead = crate::memory::host_bytes() - spent - vm.memory;
         console::record(&Record::Started {
             vm: self.index as u32,
@@ -330,6 +331,7 @@ impl Builder<'_> {
         let mut addresses = Addresses::new();
         for bdf in functions {
             let refused = |e: String| format!("device {bdf} can't be assigned: {e}");
+            outputs::leave(&self.pci, bdf, &self.vm.name).map_err(refused)?;
             let (mut device, shown) =
                 AssignedDevice::new(&self.pci, bdf, &mut addresses).map_err(refused)?;
             device.reset(&self.pci).map_err(refused)?;

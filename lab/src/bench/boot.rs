@@ -109,6 +109,7 @@ pub fn boot(
             machine
         }
     };
+    machine.iommu = Some(kit.iommu);
     machine.plugin = Some(kit.plugin_slowing(&counts, &rounds));
     if let Some(Role::Client { guest_port }) = role {
         let forward = Forward { nic: 0, tcp: true, port, address: None, guest_port };

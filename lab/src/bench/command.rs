@@ -16,6 +16,7 @@ use exitless::{
     arguments::between,
     context::Context,
     output::{Folder, Output},
+    qemu::Iommu,
 };
 use std::path::PathBuf;
 
@@ -66,6 +67,9 @@ struct Common {
     /// Boots of the guest for each cell
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = between(1, 100))]
     repeat: u32,
+    /// The machine's IOMMU
+    #[arg(long, value_enum, default_value_t)]
+    iommu: Iommu,
 }
 
 #[derive(clap::Args, Clone, Debug)]
@@ -97,6 +101,9 @@ struct AllArgs {
 /// Bare metal and three kinds of VM side by side, explained.
 #[derive(clap::Args, Clone, Debug)]
 pub struct DemoArgs {
+    /// The machine's IOMMU
+    #[arg(long, value_enum, default_value_t)]
+    iommu: Iommu,
     /// Write the rows as JSON to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -140,7 +147,7 @@ fn fio(depths: &[u32]) -> Measured {
 fn one(cx: &Context, measured: Measured, args: &OneArgs) -> Result<()> {
     let files = args.files.claim(measured.experiment.name)?;
     let request = args.common.request(&measured.workloads);
-    let kit = prepare(cx, &measured.workloads)?;
+    let kit = prepare(cx, args.common.iommu, &measured.workloads)?;
     let results = measure(cx, &kit, &request)?;
     show(&measured, &results);
     let rows = measured.rows(&results);
@@ -155,7 +162,7 @@ fn all(cx: &Context, args: &AllArgs) -> Result<()> {
     let measured = experiments::ALL.map(|e| Measured::of(e, effort));
     let workloads = experiments::workloads(&experiments::ALL, effort);
     let request = args.common.request(&workloads);
-    let kit = prepare(cx, &workloads)?;
+    let kit = prepare(cx, args.common.iommu, &workloads)?;
     let results = measure(cx, &kit, &request)?;
     json.write(&report::json(&measured, &results, &request, &kit)?)?;
     html.write(&report::page(&measured, &results, &request, &kit))?;
@@ -176,7 +183,7 @@ pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
     println!("1 of 3: the hypervisor and the guest");
     cx.hypervisor()?;
     let measured = fio(&[1, 32]);
-    let kit = prepare(cx, &measured.workloads)?;
+    let kit = prepare(cx, args.iommu, &measured.workloads)?;
     kit.versions().iter().for_each(|v| println!("  {v}"));
     println!("2 of 3: eight runs, some 15 to 40 seconds each, those of bare some minutes");
     let policies = [Column::Bare, Column::TRAP, Column::ELI, Column::DIRECT];
@@ -213,7 +220,7 @@ pub fn smoke(cx: &Context) -> Result<()> {
         }
     }
     request.jobs = SMOKE_JOBS;
-    let kit = prepare(cx, &workloads)?;
+    let kit = prepare(cx, Iommu::default(), &workloads)?;
     let results = measure(cx, &kit, &request)?;
     let folder = tempfile::tempdir()?;
     let page = report::page(&measured, &results, &request, &kit);

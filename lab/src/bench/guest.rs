@@ -3,13 +3,12 @@
 
 use super::workload::Workload;
 use anyhow::{Context as _, Result, anyhow, bail};
-use exitless::context::Context;
+use exitless::{context::Context, qemu::Iommu, recipe};
 use std::{
     ffi::OsString,
     fs,
-    io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
 };
 
 /// The parts of a measurement.
@@ -18,7 +17,9 @@ pub struct Kit {
     pub disk: Option<Guest>,
     /// With the network's programs and their peers.
     pub network: Option<Guest>,
-    /// The plugin for the emulator.
+    /// The machine's IOMMU, by which the emulator is chosen.
+    pub iommu: Iommu,
+    /// The plugin for that emulator.
     pub plugin: PathBuf,
 }
 
@@ -38,7 +39,7 @@ impl Guest {
     /// By the recipe of this name; downloads are kept in `build/`.
     pub fn make(cx: &Context, name: &str) -> Result<Guest> {
         let out = cx.root.join(format!("build/guest-{name}"));
-        recipe(&cx.root.join(format!("guests/linux/{name}/build")), &out)?;
+        recipe::make(&cx.root.join(format!("guests/linux/{name}/build")), &out, "guest")?;
         let versions = fs::read_to_string(out.join("versions")).unwrap_or_default();
         let versions = versions.lines().collect::<Vec<_>>().join(", ");
         let (kernel, initrd) = (out.join("vmlinuz"), out.join("initrd.img"));
@@ -48,13 +49,17 @@ impl Guest {
 
 impl Kit {
     /// Makes what these workloads need and isn't there yet.
-    pub fn make(cx: &Context, workloads: impl Iterator<Item = Workload> + Clone) -> Result<Kit> {
+    pub fn make(
+        cx: &Context,
+        iommu: Iommu,
+        workloads: impl Iterator<Item = Workload> + Clone,
+    ) -> Result<Kit> {
         let disk = workloads.clone().any(|w| !w.is_network());
         let network = workloads.clone().any(Workload::is_network);
         let disk = disk.then(|| Guest::make(cx, "disk")).transpose()?;
         let network = network.then(|| Guest::make(cx, "workloads")).transpose()?;
-        let plugin = plugin_of(cx)?;
-        Ok(Kit { disk, network, plugin })
+        let plugin = plugin_for(cx, iommu)?;
+        Ok(Kit { disk, network, iommu, plugin })
     }
 
     /// The guest that runs a workload.
@@ -84,12 +89,13 @@ impl Kit {
 }
 
 /// Makes the counting plugin alone, for a machine that writes its counts to `counts`.
-pub fn counting_plugin(cx: &Context, counts: &Path) -> Result<OsString> {
-    Ok(writing(&plugin_of(cx)?, counts))
+pub fn counting_plugin(cx: &Context, iommu: Iommu, counts: &Path) -> Result<OsString> {
+    Ok(writing(&plugin_for(cx, iommu)?, counts))
 }
 
-fn plugin_of(cx: &Context) -> Result<PathBuf> {
-    plugin(&cx.root.join("bench/plugin/exitless_plugin.c"), &cx.target.join("exitless"))
+fn plugin_for(cx: &Context, iommu: Iommu) -> Result<PathBuf> {
+    let source = cx.root.join("bench/plugin/exitless_plugin.c");
+    plugin(&source, &cx.target.join("exitless"), cx.qemu(Some(iommu))?.plugin_interface())
 }
 
 fn writing(plugin: &Path, counts: &Path) -> OsString {
@@ -99,39 +105,17 @@ fn writing(plugin: &Path, counts: &Path) -> OsString {
     argument
 }
 
-/// Runs a recipe and shows what it says.
-pub fn recipe(script: &Path, out: &Path) -> Result<()> {
-    let mut child = Command::new(script)
-        .arg(out)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("{} can't be started", script.display()))?;
-    if let Some(progress) = child.stdout.take() {
-        for line in BufReader::new(progress).lines().map_while(Result::ok) {
-            eprintln!("  guest: {}", line.trim_start_matches("==> "));
-        }
-    }
-    let mut said = String::new();
-    if let Some(mut stderr) = child.stderr.take() {
-        stderr.read_to_string(&mut said)?;
-    }
-    if !child.wait()?.success() {
-        let sentence = said.lines().last().unwrap_or("no reason was given");
-        bail!("the measuring guest can't be made: {}", sentence.trim_start_matches("guest: "));
-    }
-    Ok(())
-}
-
-fn plugin(source: &Path, directory: &Path) -> Result<PathBuf> {
+/// Compiles it for this interface of the emulator.
+fn plugin(source: &Path, directory: &Path, interface: u32) -> Result<PathBuf> {
     fs::create_dir_all(directory)
         .with_context(|| format!("{} can't be made", directory.display()))?;
-    let out = directory.join("exitless_plugin.so");
+    let out = directory.join(format!("exitless_plugin-{interface}.so"));
     // An emulator may have the old one mapped: never write into it, put the new one in its place.
     let new = tempfile::Builder::new().prefix("plugin").suffix(".so").tempfile_in(directory)?;
     let gcc = Command::new("gcc")
-        .args(["-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-o"])
+        .args(["-O2", "-shared", "-fPIC", "-fvisibility=hidden"])
+        .arg(format!("-DPLUGIN_INTERFACE={interface}"))
+        .arg("-o")
         .args([new.path(), source])
         .output()
         .context("gcc can't be started; it compiles the counting plugin (package gcc)")?;

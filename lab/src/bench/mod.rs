@@ -23,5 +23,5 @@ mod show;
 mod workload;
 
 pub use command::{Args, DemoArgs, demo, run, smoke};
-pub use guest::{Guest, counting_plugin, recipe};
+pub use guest::{Guest, counting_plugin};
 pub use lines::{Edge, plugin as counted};

@@ -62,6 +62,7 @@ pub fn run(cx: &Context, kit: &Kit) -> Result<()> {
         bail!("{} can't be assembled: {}", source.display(), said.lines().last().unwrap_or(""));
     }
     let mut machine = Machine::bare(&program, None, "", MEMORY, Vec::new());
+    machine.iommu = Some(kit.iommu);
     // Slowed, which must not change what is counted.
     machine.plugin = Some(kit.plugin_slowing(&counts, &[SLOWED]));
     let command = machine.command(cx)?;

@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use exitless::{
     context::Context,
     output::{self, Folder, Output},
+    qemu::Iommu,
 };
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -73,8 +74,8 @@ impl Claimed {
 }
 
 /// The guests, and a plugin that is known to count right on this emulator.
-pub fn prepare(cx: &Context, workloads: &[Workload]) -> Result<Kit> {
-    let kit = Kit::make(cx, workloads.iter().copied())?;
+pub fn prepare(cx: &Context, iommu: Iommu, workloads: &[Workload]) -> Result<Kit> {
+    let kit = Kit::make(cx, iommu, workloads.iter().copied())?;
     let step = Step::begin("counting plugin against a program of known length".into());
     let checked = plugin_check::run(cx, &kit);
     step.end(if checked.is_ok() { "exact" } else { "failed" });

@@ -13,6 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use exitless::{
     arguments::positive,
     context::Context,
+    needs,
     output::Output,
     report::status,
     say::{print, say},
@@ -71,7 +72,7 @@ pub fn fuzz(args: &Args, cx: &Context) -> Result<ExitCode> {
         bail!("`{unknown}` is no fuzz target; there are: {}", known.join(", "));
     }
     let output = args.json.as_deref().map(Output::claim).transpose()?;
-    install(cx)?;
+    needs::install(cx, "fuzz", || missing(cx))?;
     let chosen = if args.targets.is_empty() { &known } else { &args.targets };
     let outcomes = run(cx, chosen, args.seconds.get())?;
     print(table(&outcomes))?;
@@ -83,17 +84,6 @@ pub fn fuzz(args: &Args, cx: &Context) -> Result<ExitCode> {
     }
     let found = outcomes.iter().any(|o| o.found.is_some());
     Ok(ExitCode::from(if found { status::FAILED } else { status::OK }))
-}
-
-/// Has the checkout's script install what is missing on this machine.
-fn install(cx: &Context) -> Result<()> {
-    let Some(missing) = missing(cx) else { return Ok(()) };
-    let script = cx.root.join("exitless");
-    let status = Command::new(&script).args(["--install", "fuzz"]).status();
-    if !status.with_context(|| missing)?.success() {
-        bail!("{missing}");
-    }
-    Ok(())
 }
 
 /// What is missing on this machine, in a sentence.

@@ -6,19 +6,14 @@
 use super::{
     args::Args,
     copy::Copy,
-    document,
     equivalent::{self, Equivalent},
     results::{Results, Verdict, hashed},
     tool::{self, Change, Outcome},
 };
-use crate::selftest::named;
-use anyhow::{Context as _, Result, bail};
-use exitless::{context::Context, say::print, table::Table};
-use std::{
-    fs,
-    process::{Command, ExitCode},
-    time::Instant,
-};
+use crate::{document, selftest::named};
+use anyhow::{Result, bail};
+use exitless::{context::Context, needs, say::print, table::Table};
+use std::{fs, process::ExitCode, time::Instant};
 
 /// Of those that a test can notice, so many in a hundred must be noticed, in each crate.
 const GOAL: usize = 95;
@@ -31,7 +26,7 @@ const UNVIABLE: &str = "it can't be built";
 /// Runs those of the chosen crates; status 0 if enough were caught in each.
 pub fn run(args: &Args, cx: &Context) -> Result<ExitCode> {
     let crates = crates(args, cx)?;
-    install(cx)?;
+    needs::install(cx, "mutants", || tool::missing(cx))?;
     let equivalent = equivalent::read(&cx.root.join(EQUIVALENT))?;
     let copy = Copy::make(cx, "crates")?;
     let results = Results::open(&cx.target.join("mutants/crates.jsonl"), args.again)?;
@@ -56,7 +51,12 @@ pub fn run(args: &Args, cx: &Context) -> Result<ExitCode> {
             Some(n) => format!("`--sample {n} --seed {}`", args.seed),
             None => "All of them".into(),
         };
-        document::write(&cx.root, "crates", &format!("{what}:\n\n```\n{table}```\n"))?;
+        document::write(
+            &cx.root,
+            "docs/mutants.md",
+            "crates",
+            &format!("{what}:\n\n```\n{table}```\n"),
+        )?;
     }
     Ok(if enough || args.list { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -72,17 +72,6 @@ fn crates(args: &Args, cx: &Context) -> Result<Vec<String>> {
         bail!("no crate has \"{}\" in its name", args.only.as_deref().unwrap_or(""));
     }
     Ok(names)
-}
-
-/// Has the checkout's script install cargo-mutants where it is missing.
-fn install(cx: &Context) -> Result<()> {
-    let Some(missing) = tool::missing(cx) else { return Ok(()) };
-    let script = cx.root.join("exitless");
-    let status = Command::new(script).args(["--install", "mutants"]).status();
-    if !status.context(missing)?.success() {
-        bail!("{missing}");
-    }
-    Ok(())
 }
 
 struct Runner<'a> {

@@ -7,12 +7,14 @@
 use super::{
     args::Args,
     copy::{Copy, LISTS},
-    document,
     entry::{self, Entry},
     results::{Results, Verdict, hashed},
     runner::{Runner, Shared, exactly},
 };
-use crate::selftest::{has, named};
+use crate::{
+    document,
+    selftest::{has, named},
+};
 use anyhow::{Result, bail};
 use exitless::{context::Context, say::print, table::Table};
 use std::{
@@ -60,7 +62,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<ExitCode> {
             None => "All of them".into(),
         };
         let text = format!("{what}:\n\n```\n{table}```\n\n{total}.\n");
-        document::write(&cx.root, "image", &text)?;
+        document::write(&cx.root, "docs/mutants.md", "image", &text)?;
     }
     Ok(if caught == judged { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

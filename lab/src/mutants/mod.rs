@@ -7,7 +7,6 @@
 mod args;
 mod copy;
 mod crates;
-mod document;
 mod entry;
 mod equivalent;
 mod image;

@@ -2,7 +2,13 @@
 
 use super::kernel::Variant;
 use crate::{bench::Edge, cmdline::LINUX};
-use exitless::{network::NicModel, report::Report, session::Ended};
+use exitless::{
+    network::NicModel,
+    qemu::Iommu,
+    report::Report,
+    session::Ended,
+    source::{Trust, Way},
+};
 use ledger::Reason;
 use plan::{Choice, DeviceName, Host, Network, Policy, WithoutRemapping};
 use std::ops::RangeInclusive;
@@ -36,6 +42,8 @@ pub struct Case {
     pub finding: Option<&'static str>,
     /// When a byte is typed on the last VM's console.
     pub typed: Option<Cue>,
+    /// The machine's IOMMU, where it has one.
+    pub iommu: Iommu,
     /// What is special about the machine.
     pub machine: Special,
     /// Microseconds that a vCPU has a shared core while another waits for it.
@@ -84,6 +92,11 @@ impl Case {
     /// Whether a VM of it runs this.
     pub fn has(&self, variant: Variant) -> bool {
         self.guests.iter().any(|g| g.variant == variant)
+    }
+
+    /// Whether firmware runs first, which takes an emulated machine long.
+    pub fn has_firmware(&self) -> bool {
+        matches!(self.machine, Special::Boots(way, _) if way != Way::Pvh)
     }
 
     pub fn has_linux(&self) -> bool {
@@ -174,6 +187,8 @@ pub enum Expect {
     Refused(Vec<&'static str>),
     /// The command line rejects the plan, in a sentence that contains all of these.
     Rejected(Vec<&'static str>),
+    /// Firmware doesn't start the hypervisor, and says this.
+    Unstarted(&'static str),
 }
 
 /// What is special about a machine.
@@ -192,6 +207,8 @@ pub enum Special {
     BareWithoutIommu,
     /// This CPU model.
     Cpu(&'static str),
+    /// It comes to the hypervisor in this way.
+    Boots(Way, Trust),
     /// No IOMMU.
     NoIommu,
     /// An IOMMU that can't remap interrupts.
@@ -204,6 +221,9 @@ pub enum Special {
     Devices(&'static [&'static str]),
     /// This is said to QEMU's monitor when a VM has said something.
     Monitored(&'static str),
+    /// UEFI firmware, and a display; when the first VM has ended, its screen must show what the
+    /// serial port said: see [`screen`](super::screen).
+    Screen,
     /// The host's core alone.
     OneCore,
     /// This much memory, in MiB.
@@ -242,6 +262,8 @@ pub struct Outcome {
     pub edges: Vec<Edge>,
     /// What was on the first disk at the end, of [`Special::Attacked`].
     pub disk: Vec<u8>,
+    /// What its last screenshot lacked, of [`Special::Screen`].
+    pub screen: Vec<String>,
 }
 
 #[cfg(test)]
@@ -258,6 +280,7 @@ impl Outcome {
             unwatched: None,
             edges: Vec::new(),
             disk: Vec::new(),
+            screen: Vec::new(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::case::{Budget, Case, Cores, Cue, Expect, Expected, Guest, HEARTBEAT, Special};
 use super::kernel::Variant;
+use exitless::qemu::Iommu;
 use ledger::Reason;
 use plan::{Choice, Class, DeviceName, Host, Policy};
 use std::ops::RangeInclusive;
@@ -233,6 +234,7 @@ pub fn case<const N: usize>(name: String, quick: bool, guests: [Guest; N]) -> Ca
         silent: false,
         finding: None,
         typed: None,
+        iommu: Iommu::default(),
         machine,
         slice_us: plan::DEFAULT_SLICE,
         expect,

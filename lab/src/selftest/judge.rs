@@ -3,11 +3,14 @@
 use super::case::{Case, Expect, Expected, Guest, Outcome, Special};
 use super::verdict::{PASSED, contains, counted, ended};
 use super::{cost, hostile};
-use exitless::report::{Report, status};
+use exitless::report::{Report, VmReport, status};
 use ledger::Reason;
 
 /// How often a guest must have been asked for its counters while it was quiet.
 const ANSWERS: usize = 3;
+
+/// The hypervisor's first words.
+const BANNER: &str = "Exitless ";
 
 /// What is wrong with an outcome, a sentence each; nothing if the case passed.
 pub fn complaints(case: &Case, outcome: &Outcome) -> Vec<String> {
@@ -16,6 +19,7 @@ pub fn complaints(case: &Case, outcome: &Outcome) -> Vec<String> {
         Expect::Ends if case.machine == Special::Attacked => hostile::complaints(case, outcome),
         Expect::Ends => ends(case, outcome),
         Expect::Refused(words) => refused(words, outcome),
+        Expect::Unstarted(text) => unstarted(text, outcome),
         Expect::Rejected(_) => vec!["the command line took it".to_owned()],
     }
 }
@@ -49,7 +53,10 @@ fn ends(case: &Case, outcome: &Outcome) -> Vec<String> {
         let warns = case.silent && l.starts_with("warning: ");
         warns || l.starts_with("error: ") && !expected
     };
-    wrong.extend(outcome.log.iter().filter(alarms).map(|l| format!("the host says: {l}")));
+    // A boot loader has errors of its own.
+    let of_loaders = |l: &&String| case.has_firmware() && !l.starts_with(BANNER);
+    let host = outcome.log.iter().skip_while(of_loaders);
+    wrong.extend(host.filter(alarms).map(|l| format!("the host says: {l}")));
     for ((guest, vm), console) in case.guests.iter().zip(&outcome.report.vms).zip(&outcome.consoles)
     {
         let mut of_vm = Vec::new();
@@ -66,6 +73,7 @@ fn ends(case: &Case, outcome: &Outcome) -> Vec<String> {
     if let Some(unwatched) = &outcome.unwatched {
         watched(unwatched, outcome, &mut wrong);
     }
+    wrong.extend(outcome.screen.iter().cloned());
     wrong.extend(cost::of(&case.windows, &outcome.edges).err());
     wrong
 }
@@ -139,6 +147,19 @@ fn refused(words: &[&str], outcome: &Outcome) -> Vec<String> {
     wrong
 }
 
+/// Firmware must have said this, and nothing else must have said anything.
+fn unstarted(text: &str, outcome: &Outcome) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if !outcome.log.iter().any(|line| line.contains(text)) {
+        wrong.push(format!("firmware doesn't say \"{text}\""));
+    }
+    let started = |vm: &VmReport| vm.policy.is_some();
+    if outcome.report.vms.iter().any(started) || outcome.report.refused.is_some() {
+        wrong.push("the hypervisor was started".to_owned());
+    }
+    wrong
+}
+
 fn sentence(words: &[&str], text: &str) -> Vec<String> {
     let missing = words.iter().filter(|w| !contains(text, w));
     let mut wrong: Vec<_> = missing.map(|w| format!("\"{text}\" doesn't name {w}")).collect();
@@ -183,6 +204,7 @@ mod tests {
             unwatched: None,
             edges: Vec::new(),
             disk: Vec::new(),
+            screen: Vec::new(),
         }
     }
 
@@ -256,6 +278,16 @@ mod tests {
         assert!(complain(&[5, 5], 0)[0].contains("2 answers"));
         assert!(complain(&[5, 6, 7, 7, 7], 0)[0].contains("1 answers"));
         assert!(complain(&[5, 5, 5], 1)[0].contains("unwatched"));
+    }
+
+    #[test]
+    fn what_firmware_refuses_must_not_run() {
+        let mut run = outcome("", End::PowerOff, 0);
+        assert_eq!(unstarted("Access Denied", &run).len(), 2);
+        run.report = Report::new(["first"]);
+        assert_eq!(unstarted("Access Denied", &run).len(), 1);
+        run.log = vec!["BdsDxe: failed to load Boot0001: Access Denied".to_owned()];
+        assert_eq!(unstarted("Access Denied", &run), [""; 0]);
     }
 
     #[test]

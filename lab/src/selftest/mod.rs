@@ -1,12 +1,14 @@
 //! The test kernels in the emulator: each delivery situation under each policy, what
 //! hostile guests do, two VMs at once, and what is refused; Linux on each network controller and
-//! beside attackers, and old and new kernels.
+//! beside attackers, old and new kernels, and every way of booting.
 //!
 //! Guarantees: [`AT_ONCE`] machines run at a time at most, and one alone where several of its CPUs
 //! are busy, where its run is measured or its turns are timed; a case that fails shows why, with the consoles and the
 //! log; a case that hangs is stopped and fails. The same kernel runs on the bare machine too: what
 //! it asserts there is what guests must see.
 
+mod amd_vi;
+mod boots;
 pub mod case;
 mod cases;
 mod cost;
@@ -19,6 +21,7 @@ mod network;
 mod planted;
 mod refusals;
 pub mod run;
+mod screen;
 mod shared;
 mod smp;
 mod table;
@@ -31,7 +34,7 @@ mod workers;
 use crate::summary::Summary;
 use anyhow::{Result, bail};
 use case::{Case, Outcome, Special};
-use exitless::context::Context;
+use exitless::{context::Context, qemu::Iommu};
 use kernel::Kernel;
 pub use names::named;
 use std::time::Instant;
@@ -40,17 +43,54 @@ use workers::{AT_ONCE, side_by_side};
 /// Lines of the hypervisor's log shown after a failure.
 const LOG_LINES: usize = 40;
 
-/// Runs the cases: all, those that make up a quick test, or those whose name has
-/// `only` in it ([`named`]). A case that fails doesn't stop the others.
-pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
-    let mut cases = all();
-    let total = cases.len();
-    let wanted = |c: &Case| match only {
-        Some(text) => named(&c.name, text),
-        None => c.quick || !quick,
+/// What a test has.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Choice<'a> {
+    /// A few only.
+    pub quick: bool,
+    /// Also those that take long.
+    pub long: bool,
+    /// On machines with this IOMMU.
+    pub iommu: Option<Iommu>,
+    /// Those whose name has this in it ([`named`]).
+    pub only: Option<&'a str>,
+}
+
+impl Choice<'_> {
+    /// Whether a whole test has a case; `usual`: also without being asked for its machine.
+    fn has(&self, case: &Case, usual: bool) -> bool {
+        match self.only {
+            Some(text) => amd_vi::is_named(case, text),
+            None => (case.quick || !self.quick) && (usual || self.long),
+        }
+    }
+
+    fn cases(&self) -> Vec<Case> {
+        let mut cases = all();
+        cases.retain(|case| self.iommu != Some(Iommu::AmdVi) && self.has(case, true));
+        let asked = self.only.is_some_and(amd_vi::is_asked_for);
+        let on_amd_vi = match (self.iommu, self.only) {
+            (Some(iommu), _) => iommu == Iommu::AmdVi,
+            (None, Some(_)) => asked,
+            (None, None) => !self.quick,
+        };
+        if on_amd_vi {
+            let usual = |case: &Case| self.iommu.is_some() || amd_vi::is_usual(case);
+            let there = amd_vi::of(all()).into_iter();
+            cases.extend(there.filter(|case| self.has(case, usual(case))));
+        }
+        cases
+    }
+}
+
+/// Runs the cases that are chosen. A case that fails doesn't stop the others.
+pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
+    let (cases, total) = (choice.cases(), all().len());
+    let Choice { quick, only, .. } = choice;
+    let kernels = match choice.iommu {
+        Some(Iommu::AmdVi) => Vec::new(),
+        _ => table::chosen(quick, only),
     };
-    cases.retain(wanted);
-    let kernels = table::chosen(quick, only);
     if let (Some(text), true) = (only, cases.is_empty() && kernels.is_empty()) {
         bail!("no test of the emulator has \"{text}\" in its name");
     }
@@ -62,13 +102,20 @@ pub fn run(cx: &Context, quick: bool, only: Option<&str>) -> Result<Summary> {
     if cases.iter().any(|c| c.machine == Special::Planted) {
         run::planted(cx)?;
     }
+    if cases.iter().any(|c| c.iommu == Iommu::AmdVi) {
+        cx.qemu(Some(Iommu::AmdVi))?;
+    }
+    boots::prepare(cx, &cases)?;
     let mut summary = Summary {
-        skipped: if only.is_none() { total - cases.len() } else { 0 },
+        skipped: if only.is_none() { total.saturating_sub(cases.len()) } else { 0 },
         ..Summary::default()
     };
     let (alone, beside): (Vec<_>, Vec<_>) = cases.iter().partition(|c| c.is_alone());
     summary += side_by_side(cx, &beside, AT_ONCE, |case| Ok(one(case, &kernel, cx)))?;
     summary += side_by_side(cx, &alone, 1, |case| Ok(one(case, &kernel, cx)))?;
+    if boots::has_all(&cases) {
+        boots::write(cx, &summary)?;
+    }
     summary += table::run(cx, &kernels, only.is_none())?;
     Ok(summary)
 }
@@ -109,18 +156,25 @@ fn all() -> Vec<Case> {
     cases.extend(topology::all());
     cases.extend(trusting::all());
     cases.extend(planted::all());
+    cases.extend(screen::all());
     cases.extend(hostile::all());
+    cases.extend(boots::all());
     cases
+}
+
+/// Those of each machine.
+fn everywhere() -> impl Iterator<Item = Case> {
+    all().into_iter().chain(amd_vi::of(all()))
 }
 
 /// Whether one that has this text in its name must have the machine for itself.
 pub fn is_alone(text: &str) -> bool {
-    all().iter().any(|case| named(&case.name, text) && case.is_alone())
+    everywhere().any(|case| named(&case.name, text) && case.is_alone())
 }
 
 /// Whether a case has this text in its name ([`named`]).
 pub fn has(text: &str) -> bool {
-    all().iter().any(|case| named(&case.name, text))
+    everywhere().any(|case| named(&case.name, text))
 }
 
 /// Shows what is wrong with a run, and all that it said.

@@ -1,10 +1,14 @@
 //! The run of a case: its plan, its machine, and what is heard of it.
 
 use super::{
-    case::{Case, Cores, Cue, Expected, Guest, HEARTBEAT, MEMORY, NAMES, Outcome, QUIET, Special},
+    case::{
+        Case, Cores, Cue, Expect, Expected, Guest, HEARTBEAT, MEMORY, NAMES, Outcome, QUIET,
+        Special,
+    },
     echo,
     hostile::{self, Conductor},
     kernel::{Kernel, Variant},
+    screen,
 };
 use crate::{bench, cmdline::LINUX};
 use anyhow::{Context as _, Result};
@@ -14,11 +18,13 @@ use exitless::{
     machine::{Boot, Disk, Machine},
     report::Report,
     session::{self, Commands, Framing, Seen, Setup, Typed},
+    source::{Source, Trust, Way},
     stream::Piece,
 };
 use plan::{OnReset, Plan, Vm};
 use proto::Record;
 use std::{
+    ffi::OsString,
     fs,
     io::Write,
     ops::ControlFlow,
@@ -30,11 +36,12 @@ use std::{
 
 /// A byte of the boot image that belongs to the plan in it.
 const IN_PLAN: usize = 48;
-/// The socket of QEMU's monitor, of [`Special::Monitored`].
+/// The socket of QEMU's monitor, of [`Special::Monitored`] and [`Special::Screen`].
 const MONITOR: &str = "monitor";
-/// When a case is given up, and one with Linux.
+/// When a case is given up, one with Linux, and one that firmware starts.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LINUX_PATIENCE: Duration = Duration::from_secs(240);
+const FIRMWARE_PATIENCE: Duration = Duration::from_secs(180);
 
 /// Runs a case; an error is what the command line would have said.
 pub fn run(case: &Case, kernel: &Kernel, cx: &Context) -> Result<Outcome> {
@@ -49,14 +56,18 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
     let directory = tempfile::tempdir().context("no temporary directory can be made")?;
     let directory = directory.path();
     let plan = plan(case, kernel, directory)?;
-    let mut machine = machine(case, plan, directory, cx)?;
+    let (mut machine, _source) = machine(case, plan, directory, cx)?;
     let counts = directory.join("counts");
     if !case.windows.is_empty() {
-        machine.plugin = Some(bench::counting_plugin(cx, &counts)?);
+        machine.plugin = Some(bench::counting_plugin(cx, case.iommu, &counts)?);
     }
     let framing = if case.is_bare() { Framing::Raw } else { Framing::Frames };
     let command = machine.command(cx)?;
-    let patience = if case.has_linux() { LINUX_PATIENCE } else { PATIENCE };
+    let patience = match case {
+        _ if case.has_linux() => LINUX_PATIENCE,
+        _ if case.has_firmware() || case.machine == Special::Screen => FIRMWARE_PATIENCE,
+        _ => PATIENCE,
+    };
     let commands = Arc::new(Commands::default());
     let (_nobody, bytes) = mpsc::channel();
     let typed = Some(Typed { bytes, to: 0, commands: commands.clone() });
@@ -69,6 +80,7 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
     let last = case.guests.len().saturating_sub(1);
     // Kept open: what was said to it may not be heard yet.
     let mut monitor = None;
+    let mut lacks = None;
     let ended = session::run(setup, cx, |seen| {
         match seen {
             Seen::Said(Piece::Console { vm, bytes }) => {
@@ -85,7 +97,11 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
                 if matches!(case.typed, Some(Cue::Log(text)) if line.contains(text)) {
                     commands.type_to(last, "!");
                 }
+                let over = matches!(case.expect, Expect::Unstarted(text) if line.contains(text));
                 log.push(line);
+                if over {
+                    return Ok(ControlFlow::Break(()));
+                }
             }
             Seen::Said(Piece::Record(record)) => {
                 report.see(&record);
@@ -100,7 +116,8 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
                     let (vm, vcpu, counters) = (*vm, *vcpu, counters.clone());
                     live.see(&Record::Counters { vm, vcpu, counters, cycles: 0 });
                 }
-                if matches!(record, Record::Ended { .. }) && others_ended(case, &report) {
+                let seen = case.machine != Special::Screen;
+                if matches!(record, Record::Ended { .. }) && others_ended(case, &report) && seen {
                     neighbours(case).for_each(|(vm, _)| commands.type_to(vm, "!"));
                 }
                 // From the start on, a question follows each answer.
@@ -114,6 +131,16 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
                 }
                 if watched && (answer.is_some() || matches!(record, Record::Started { .. })) {
                     commands.ask();
+                }
+            }
+            // What was sent last may be painted a moment later: looked at again until it is there.
+            Seen::Idle if case.machine == Special::Screen && others_ended(case, &report) => {
+                if lacks.as_ref().is_none_or(|lacks: &Vec<_>| !lacks.is_empty()) {
+                    let rows = screen::rows(&directory.join(MONITOR), directory)?;
+                    let found = lacks.insert(screen::lacks(case, &rows, &log, &consoles));
+                    if found.is_empty() {
+                        neighbours(case).for_each(|(vm, _)| commands.type_to(vm, "!"));
+                    }
                 }
             }
             Seen::Idle => {}
@@ -132,7 +159,19 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
         Ok(text) => bench::counted(&text)?.edges,
         Err(_) => Vec::new(),
     };
-    Ok(Outcome { ended, report, consoles, log, answers, live, unwatched: None, edges, disk })
+    let screen = lacks.unwrap_or_default();
+    Ok(Outcome {
+        ended,
+        report,
+        consoles,
+        log,
+        answers,
+        live,
+        unwatched: None,
+        edges,
+        disk,
+        screen,
+    })
 }
 
 /// The VMs that run until all others have ended.
@@ -213,16 +252,27 @@ pub fn planted(cx: &Context) -> Result<&'static Path> {
     Ok(BUILT.get_or_init(|| path))
 }
 
-fn machine(case: &Case, plan: Plan<File>, directory: &Path, cx: &Context) -> Result<Machine> {
+/// The machine, and what it boots from, if that is more than files in the directory.
+fn machine(
+    case: &Case,
+    plan: Plan<File>,
+    directory: &Path,
+    cx: &Context,
+) -> Result<(Machine, Option<Source>)> {
     if let (Special::Bare | Special::BareWithoutIommu, Some(vm)) = (case.machine, plan.vms.first())
     {
         let mut machine = Machine::bare(&vm.kernel.path, None, &vm.cmdline, MEMORY, Vec::new());
-        machine.iommu = case.machine == Special::Bare;
+        machine.iommu = (case.machine == Special::Bare).then_some(case.iommu);
         machine.cpus = vm.cpus.len() as u32;
         machine.add_devices(vm.devices.iter().copied())?;
-        return Ok(machine);
+        return Ok((machine, None));
     }
     let mut image = plan::image::build(&plan)?;
+    if let Special::Boots(way, trust) = case.machine {
+        let source = Source::new(way, &image, trust, cx)?;
+        let machine = Machine::booting(source.boot.clone(), source.memory, &plan, Vec::new())?;
+        return Ok((machine, Some(source)));
+    }
     match case.machine {
         Special::DamagedImage => {
             if let Some(byte) = image.get_mut(IN_PLAN) {
@@ -231,6 +281,12 @@ fn machine(case: &Case, plan: Plan<File>, directory: &Path, cx: &Context) -> Res
         }
         Special::HalfImage => image.truncate(image.len() / 2),
         _ => {}
+    }
+    if case.machine == Special::Screen {
+        let source = Source::new(Way::UefiKernel, &image, Trust::Anything, cx)?;
+        let mut machine = Machine::booting(source.boot.clone(), source.memory, &plan, Vec::new())?;
+        machine.extra = monitor(directory).chain(["-device", "VGA"].map(Into::into)).collect();
+        return Ok((machine, Some(source)));
     }
     let path = directory.join("image");
     fs::write(&path, image)?;
@@ -241,16 +297,14 @@ fn machine(case: &Case, plan: Plan<File>, directory: &Path, cx: &Context) -> Res
         disks.push(Disk::File(disk));
     }
     let mut machine = Machine::exitless(cx.hypervisor()?, &path, &plan, disks)?;
-    if !case.remaps() {
-        machine.iommu = false;
-        machine.extra = ["-device", "intel-iommu,intremap=off"].map(Into::into).into();
-    }
+    machine.iommu = Some(case.iommu);
+    machine.remaps = case.remaps();
     match case.machine {
         Special::Planted => {
             machine.boot = Boot::Exitless { hypervisor: planted(cx)?.to_owned(), image: path };
         }
         Special::Cpu(model) => machine.cpu = model.to_owned(),
-        Special::NoIommu => machine.iommu = false,
+        Special::NoIommu => machine.iommu = None,
         Special::Nics(models) => machine.connect(&models, &[])?,
         Special::NicBehindPort => {
             machine.nics.clear();
@@ -261,11 +315,7 @@ fn machine(case: &Case, plan: Plan<File>, directory: &Path, cx: &Context) -> Res
         Special::Devices(devices) => {
             machine.extra = devices.iter().flat_map(|d| ["-device", d]).map(Into::into).collect();
         }
-        Special::Monitored(_) => {
-            let socket = directory.join(MONITOR);
-            let monitor = format!("unix:{},server=on,wait=off", socket.display());
-            machine.extra = ["-monitor".to_owned(), monitor].into_iter().map(Into::into).collect();
-        }
+        Special::Monitored(_) => machine.extra = monitor(directory).collect(),
         Special::OneCore => machine.cpus = 1,
         Special::Memory(mib) => machine.memory = mib << 20,
         Special::NoImage => {
@@ -274,5 +324,12 @@ fn machine(case: &Case, plan: Plan<File>, directory: &Path, cx: &Context) -> Res
         }
         _ => {}
     }
-    Ok(machine)
+    Ok((machine, None))
+}
+
+/// QEMU's arguments for its monitor.
+fn monitor(directory: &Path) -> impl Iterator<Item = OsString> {
+    let socket = directory.join(MONITOR);
+    let monitor = format!("unix:{},server=on,wait=off", socket.display());
+    ["-monitor".to_owned(), monitor].into_iter().map(Into::into)
 }

@@ -8,13 +8,14 @@ use super::{
     names::named,
     workers::{AT_ONCE, side_by_side},
 };
-use crate::{bench, cmdline::LINUX, summary::Summary};
+use crate::{cmdline::LINUX, document, summary::Summary};
 use anyhow::{Context as _, Result, bail};
 use exitless::{
     boot_image::BootImage,
     context::Context,
     load,
     machine::{Disk, Machine},
+    recipe,
     report::Report,
     session::{self, Ended, Framing, Seen, Setup},
     stream::Piece,
@@ -37,8 +38,6 @@ const PATIENCE: Duration = Duration::from_secs(240);
 const READ: usize = 512 << 12;
 const DISK: u64 = 64 << 20;
 const MIB: u64 = 1 << 20;
-/// Around the table in the document.
-const MARKS: [&str; 2] = ["<!-- the table -->\n", "<!-- the end of the table -->\n"];
 
 /// Folders below `build/guest-table`.
 const KERNELS: [&str; 4] = ["6.1", "6.12", "6.12-rt", "newest"];
@@ -92,7 +91,7 @@ pub fn run(cx: &Context, chosen: &[(&'static str, Shape)], all: bool) -> Result<
         return Ok(summary);
     }
     let root = cx.root.join("build/guest-table");
-    bench::recipe(&cx.root.join("guests/linux/table/build"), &root)?;
+    recipe::make(&cx.root.join("guests/linux/table/build"), &root, "guest")?;
     let cells = Mutex::new(HashMap::new());
     summary += side_by_side(cx, chosen, AT_ONCE, |&(kernel, shape)| {
         let start = Instant::now();
@@ -109,7 +108,7 @@ pub fn run(cx: &Context, chosen: &[(&'static str, Shape)], all: bool) -> Result<
     })?;
     let cells = cells.into_inner().unwrap_or_else(PoisonError::into_inner);
     if all {
-        write(&cx.root.join("docs/kernels.md"), &table(&root, &cells)?)?;
+        document::write(&cx.root, "docs/kernels.md", "table", &table(&root, &cells)?)?;
     }
     Ok(summary)
 }
@@ -240,25 +239,6 @@ fn table(root: &Path, cells: &HashMap<(&str, String), bool>) -> Result<String> {
     Ok(text)
 }
 
-/// Puts the table between its marks, if it is another one.
-fn write(path: &Path, table: &str) -> Result<()> {
-    let old =
-        fs::read_to_string(path).with_context(|| format!("{} can't be read", path.display()))?;
-    let new = replaced(&old, table)
-        .with_context(|| format!("{} has lost the marks of its table", path.display()))?;
-    if new != old {
-        fs::write(path, new).with_context(|| format!("{} can't be written", path.display()))?;
-        println!("      docs/kernels.md: the table is new");
-    }
-    Ok(())
-}
-
-fn replaced(document: &str, table: &str) -> Option<String> {
-    let (before, rest) = document.split_once(MARKS[0])?;
-    let (_, after) = rest.split_once(MARKS[1])?;
-    Some([before, MARKS[0], table, MARKS[1], after].concat())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,13 +262,5 @@ mod tests {
         ] {
             assert!(judge(&GOOD.replace(from, to), SHAPE, "abc").is_err(), "{from} → {to}");
         }
-    }
-
-    #[test]
-    fn the_table_takes_the_place_of_the_old_one() {
-        let old = format!("a\n{}old\n{}b\n", MARKS[0], MARKS[1]);
-        let new = replaced(&old, "new\n").unwrap();
-        assert_eq!(new, format!("a\n{}new\n{}b\n", MARKS[0], MARKS[1]));
-        assert_eq!(replaced("no marks", "new"), None);
     }
 }

@@ -1,7 +1,7 @@
 //! The guest's tables, read back by our own parser, and by `iasl` where it is installed.
 
 use super::*;
-use crate::{Cpu, Physical, Reset, find_rsdp, probe};
+use crate::{Cpu, Physical, Reset, ResetRegister, find_rsdp, probe};
 use proptest::prelude::*;
 
 /// A guest's memory: the block and nothing else.
@@ -139,7 +139,8 @@ proptest! {
         let ioapic = crate::IoApic { id: 0, address: IOAPIC_ADDRESS, gsi_base: 0 };
         prop_assert_eq!(&found.ioapics[..], &[ioapic][..]);
         prop_assert_eq!(found.pm_timer, pm_timer);
-        prop_assert_eq!(found.reset, Some(Reset { port: RESET_PORT, value: RESET_VALUE }));
-        prop_assert_eq!((found.ecam, found.dmar, found.ivrs_present), (None, None, false));
+        let register = ResetRegister::Port(RESET_PORT);
+        prop_assert_eq!(found.reset, Some(Reset { register, value: RESET_VALUE }));
+        prop_assert_eq!((found.ecam, found.dmar, found.ivrs), (None, None, None));
     }
 }

@@ -1,8 +1,8 @@
-//! The FADT: the PM timer and the reset register (ACPI 5.2.9). Registers that aren't I/O ports are
+//! The FADT: the PM timer and the reset register (ACPI 5.2.9). A timer that isn't at an I/O port is
 //! taken as not there.
 
 use super::table::Table;
-use crate::{Error, Machine, Physical, PmTimer, Reset};
+use crate::{Error, Machine, Physical, PmTimer, Reset, ResetRegister};
 
 const PM_TMR_BLK: u32 = 76;
 const PM_TMR_LEN: u32 = 91;
@@ -12,6 +12,11 @@ const RESET_VALUE: u32 = 128;
 const X_PM_TMR_BLK: u32 = 208;
 /// Length of a generic address structure (ACPI 5.2.3.2).
 const GAS: u32 = 12;
+
+/// Address spaces of a generic address.
+const MEMORY: u8 = 0;
+const IO: u8 = 1;
+const PCI_CONFIG: u8 = 2;
 
 const TMR_VAL_EXT: u32 = 1 << 8;
 const RESET_REG_SUP: u32 = 1 << 10;
@@ -25,20 +30,44 @@ pub fn parse<M: Physical>(table: &Table<'_, M>, machine: &mut Machine) -> Result
     };
     machine.pm_timer = port.map(|port| PmTimer { port, bits32: flags & TMR_VAL_EXT != 0 });
     if flags & RESET_REG_SUP != 0
-        && let Some(port) = io_port(table, RESET_REG)?
+        && let Some(register) = reset_register(table)?
     {
-        machine.reset = Some(Reset { port, value: table.u8(RESET_VALUE)? });
+        machine.reset = Some(Reset { register, value: table.u8(RESET_VALUE)? });
     }
     Ok(())
 }
 
-/// The port a generic address names; none if the table ends before it, as older ones do.
-fn io_port<M: Physical>(table: &Table<'_, M>, at: u32) -> Result<Option<u16>, Error> {
-    const SYSTEM_IO: u8 = 1;
-    if table.length() < at + GAS || table.u8(at)? != SYSTEM_IO {
+/// The register to write to for a reset; none if it lies where no such register can.
+fn reset_register<M: Physical>(table: &Table<'_, M>) -> Result<Option<ResetRegister>, Error> {
+    let Some((space, address)) = generic(table, RESET_REG)? else { return Ok(None) };
+    Ok(match space {
+        MEMORY if address != 0 => Some(ResetRegister::Memory(address)),
+        IO => nonzero_port(address).map(ResetRegister::Port),
+        PCI_CONFIG => config(address),
+        _ => None,
+    })
+}
+
+/// In configuration space an address is three words: offset, function, device (ACPI 5.2.3.2).
+fn config(address: u64) -> Option<ResetRegister> {
+    let offset = u8::try_from(address & 0xFFFF).ok()?;
+    let function = u8::try_from(address >> 16 & 0xFFFF).ok().filter(|function| *function < 8)?;
+    let device = u8::try_from(address >> 32).ok().filter(|device| *device < 32)?;
+    Some(ResetRegister::Config { device, function, offset })
+}
+
+/// Space and address of a generic address; none if the table ends before it, as older ones do.
+fn generic<M: Physical>(table: &Table<'_, M>, at: u32) -> Result<Option<(u8, u64)>, Error> {
+    if table.length() < at + GAS {
         return Ok(None);
     }
-    Ok(nonzero_port(table.u64(at + 4)?))
+    Ok(Some((table.u8(at)?, table.u64(at + 4)?)))
+}
+
+/// The port that a generic address names.
+fn io_port<M: Physical>(table: &Table<'_, M>, at: u32) -> Result<Option<u16>, Error> {
+    let io = generic(table, at)?.filter(|(space, _)| *space == IO);
+    Ok(io.and_then(|(_, address)| nonzero_port(address)))
 }
 
 fn nonzero_port(address: u64) -> Option<u16> {

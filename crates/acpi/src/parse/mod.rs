@@ -5,22 +5,24 @@
 
 mod dmar;
 mod fadt;
+mod ivrs;
 mod madt;
 mod root;
+mod spcr;
 mod table;
 
 #[cfg(test)]
 mod tests;
 
 use crate::{Ecam, Error, Machine, Physical};
-pub use root::find_rsdp;
+pub use root::{RootPointer, find_rsdp};
 use table::Table;
 
-/// Reads the machine's description, beginning at the root pointer at physical address `rsdp`.
-pub fn probe(mem: &impl Physical, rsdp: u64) -> Result<Machine, Error> {
+/// Reads the machine's description, beginning at the root pointer (an address, or a copy of it).
+pub fn probe(mem: &impl Physical, rsdp: impl Into<RootPointer>) -> Result<Machine, Error> {
     let mut machine = Machine::default();
     let mut seen = Seen::default();
-    root::for_each_table(mem, rsdp, |signature, address| {
+    root::for_each_table(mem, &rsdp.into(), |signature, address| {
         match &signature {
             b"APIC" if !seen.madt => {
                 seen.madt = true;
@@ -37,7 +39,14 @@ pub fn probe(mem: &impl Physical, rsdp: u64) -> Result<Machine, Error> {
             b"DMAR" if machine.dmar.is_none() => {
                 machine.dmar = Some(dmar::parse(&Table::open(mem, "DMAR", signature, address)?)?);
             }
-            b"IVRS" => machine.ivrs_present = true,
+            b"SPCR" if !seen.spcr => {
+                seen.spcr = true;
+                let table = Table::open(mem, "SPCR", signature, address);
+                machine.console = table.and_then(|table| spcr::parse(&table)).transpose();
+            }
+            b"IVRS" if machine.ivrs.is_none() => {
+                machine.ivrs = Some(ivrs::parse(&Table::open(mem, "IVRS", signature, address)?)?);
+            }
             _ => {}
         }
         Ok(())
@@ -53,6 +62,7 @@ struct Seen {
     madt: bool,
     fadt: bool,
     mcfg: bool,
+    spcr: bool,
 }
 
 /// The entry of segment 0 (PCI Firmware 3.3, 4.1.2), which is all the hypervisor assigns from.

@@ -5,11 +5,53 @@ use super::table::{HEADER, MAX_LENGTH, Table, read, sum};
 use crate::{Error, Physical};
 
 /// Length of the pointer in ACPI 1.0, and of the part that its first checksum covers.
-const RSDP_V1: u32 = 20;
+const RSDP_V1: u32 = RootPointer::OLD as u32;
 /// Length of the pointer since ACPI 2.0.
-const RSDP_V2: u32 = 36;
+const RSDP_V2: u32 = RootPointer::NEW as u32;
 /// The most tables looked at.
 const MAX_TABLES: usize = 1024;
+
+/// The root pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RootPointer {
+    /// It is in memory, at this address.
+    At(u64),
+    /// A boot loader copied it, and its copy may be gone.
+    Copy {
+        /// Where that was.
+        at: u64,
+        /// What was there, and zeroes.
+        bytes: [u8; RootPointer::NEW],
+        /// How many bytes the loader copied.
+        length: usize,
+    },
+}
+
+impl RootPointer {
+    /// Bytes of the pointer in ACPI 1.0.
+    pub const OLD: usize = 20;
+    /// Bytes of the pointer since ACPI 2.0.
+    pub const NEW: usize = 36;
+}
+
+impl From<u64> for RootPointer {
+    fn from(address: u64) -> Self {
+        RootPointer::At(address)
+    }
+}
+
+/// The memory that the root pointer is read from: nothing but a copy, if there is one.
+struct Place<'a, M>(&'a M, &'a RootPointer);
+
+impl<M: Physical> Physical for Place<'_, M> {
+    fn read(&self, pa: u64, buf: &mut [u8]) -> bool {
+        let RootPointer::Copy { at, bytes, length } = self.1 else { return self.0.read(pa, buf) };
+        let start = pa.checked_sub(*at).and_then(|offset| usize::try_from(offset).ok());
+        let range = start.and_then(|start| Some(start..start.checked_add(buf.len())?));
+        let copied = range.and_then(|range| bytes.get(..*length)?.get(range));
+        copied.map(|bytes| buf.copy_from_slice(bytes)).is_some()
+    }
+}
 
 /// Looks for the root pointer where a BIOS puts it: the first KiB of the EBDA, then E0000h-FFFFFh,
 /// on 16-byte boundaries (ACPI 5.2.5.1).
@@ -31,7 +73,7 @@ pub fn find_rsdp(mem: &impl Physical) -> Result<u64, Error> {
 /// Calls `f` with signature and address of each table the root pointer leads to.
 pub fn for_each_table(
     mem: &impl Physical,
-    rsdp: u64,
+    rsdp: &RootPointer,
     mut f: impl FnMut([u8; 4], u64) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let (root, entry_size) = root_table(mem, rsdp)?;
@@ -59,21 +101,26 @@ pub fn for_each_table(
 }
 
 /// The table of tables and the size of its entries.
-fn root_table<M: Physical>(mem: &M, rsdp: u64) -> Result<(Table<'_, M>, u32), Error> {
-    check_v1(mem, rsdp)?;
+fn root_table<'a, M: Physical>(
+    mem: &'a M,
+    rsdp: &RootPointer,
+) -> Result<(Table<'a, M>, u32), Error> {
+    let place = &Place(mem, rsdp);
+    let (RootPointer::At(rsdp) | RootPointer::Copy { at: rsdp, .. }) = *rsdp;
+    check_v1(place, rsdp)?;
     let mut v1 = [0; RSDP_V1 as usize];
-    read(mem, "RSDP", rsdp, 0, &mut v1)?;
+    read(place, "RSDP", rsdp, 0, &mut v1)?;
     let revision = v1[15];
     if revision >= 2 {
         let mut v2 = [0; 12];
-        read(mem, "RSDP", rsdp, u64::from(RSDP_V1), &mut v2)?;
+        read(place, "RSDP", rsdp, u64::from(RSDP_V1), &mut v2)?;
         let [l0, l1, l2, l3, xsdt @ ..] = v2;
         let length = u32::from_le_bytes([l0, l1, l2, l3]);
         if !(RSDP_V2..=MAX_LENGTH).contains(&length) {
             let (found, least, most) = (length, RSDP_V2, MAX_LENGTH);
             return Err(Error::Length { table: "RSDP", address: rsdp, found, least, most });
         }
-        check_sum(mem, rsdp, length)?;
+        check_sum(place, rsdp, length)?;
         let xsdt = u64::from_le_bytes(xsdt);
         if xsdt != 0 {
             return Ok((Table::open(mem, "XSDT", *b"XSDT", xsdt)?, 8));

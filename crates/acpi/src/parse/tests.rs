@@ -1,6 +1,8 @@
 //! The parser against a real firmware's tables, against the same damaged, and against noise.
 
 mod fixed;
+mod ivrs;
+mod spcr;
 
 use crate::*;
 use proptest::prelude::*;
@@ -83,8 +85,8 @@ fn reads_what_the_firmware_of_q35_says() {
     let ecam = Ecam { base: 0xB000_0000, segment: 0, bus_start: 0, bus_end: 255 };
     assert_eq!(found.ecam, Some(ecam));
     assert_eq!(found.pm_timer, Some(PmTimer { port: 0x608, bits32: false }));
-    assert_eq!(found.reset, Some(Reset { port: 0xCF9, value: 0xF }));
-    assert!(!found.ivrs_present);
+    assert_eq!(found.reset, Some(Reset { register: ResetRegister::Port(0xCF9), value: 0xF }));
+    assert_eq!(found.ivrs, None);
     let dmar = found.dmar.unwrap();
     assert!(dmar.interrupt_remapping && !dmar.x2apic_opt_out);
     assert_eq!(dmar.check_x2apic(), Ok(()));
@@ -104,6 +106,25 @@ fn reads_what_the_firmware_of_q35_says() {
         scope(ScopeKind::Endpoint, 0, 0x1F, 3),
     ];
     assert_eq!(unit.scopes, expected);
+}
+
+/// A loader's copy is read and nothing else, however little of it there is.
+#[test]
+fn a_copy_of_the_root_pointer_does_as_well() {
+    let tables = Pieces(vec![(Q35_AT, Q35.to_vec())]);
+    let mut bytes = [0; RootPointer::NEW];
+    bytes[..RootPointer::OLD].copy_from_slice(&rsdp_v1(Q35_RSDT));
+    let copy = |length| RootPointer::Copy { at: 0x1234, bytes, length };
+    assert_eq!(probe(&tables, copy(RootPointer::OLD)), probe(&q35(Q35), RSDP_AT));
+    assert_eq!(probe(&tables, copy(RootPointer::NEW)), probe(&q35(Q35), RSDP_AT));
+    for length in [0, RootPointer::OLD - 1] {
+        let found = probe(&q35(Q35), copy(length));
+        assert!(matches!(found, Err(Error::Unreadable { table: "RSDP", .. })), "{found:?}");
+    }
+    bytes[15] = 2;
+    fix_sum(&mut bytes[..RootPointer::OLD], 8);
+    let newer = RootPointer::Copy { at: 0x1234, bytes, length: RootPointer::OLD };
+    assert!(matches!(probe(&tables, newer), Err(Error::Unreadable { table: "RSDP", .. })));
 }
 
 #[test]
@@ -337,11 +358,13 @@ proptest! {
         dmar in prop::collection::vec(0u8..20, 0..200),
         fadt in prop::collection::vec(any::<u8>(), 0..240),
         mcfg in prop::collection::vec(any::<u8>(), 0..100),
+        spcr in prop::collection::vec(any::<u8>(), 0..60),
     ) {
         let tables = [
             table(b"DMAR", &dmar),
             table(b"FACP", &fadt),
             table(b"MCFG", &mcfg),
+            table(b"SPCR", &spcr),
             table(b"APIC", &apic),
         ];
         for table in &tables {

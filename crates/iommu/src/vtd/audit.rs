@@ -5,6 +5,7 @@ use super::interrupt::{self, Entries};
 use super::registers::{CFI, EIME, GSTS, IRE, IRTA, RTADDR, TE};
 use super::unit::Unit;
 use crate::audit::{Cursor, Entry, Finding};
+use crate::entries;
 use crate::{Bdf, Domain, InterruptRoute, Memory, Registers, Remapping};
 use alloc::boxed::Box;
 
@@ -54,7 +55,7 @@ impl Outline {
         mut judge: impl FnMut(Entry) -> Option<J>,
     ) -> Result<bool, Finding> {
         for _ in 0..entries {
-            let index = cursor.index(self.entries);
+            let index = cursor.number(self.entries) as u16;
             let at = (self.interrupts & !0xFFF) + u64::from(index) * 16;
             let mut result = Ok(());
             if Entries::is_present(mem.read64(at)) {
@@ -64,7 +65,7 @@ impl Outline {
                 result = match interrupt::decode(low, high) {
                     _ if !Entries::is_present(low) => Ok(()),
                     None => Err(Finding::Malformed { entry, low, high }),
-                    Some(route) if interrupt::check(route).is_ok() && allowed(route) => Ok(()),
+                    Some(route) if entries::check(route).is_ok() && allowed(route) => Ok(()),
                     Some(route) => Err(Finding::Route { entry, route }),
                 };
             }
@@ -87,7 +88,7 @@ impl Outline {
     ) -> Result<bool, Finding> {
         const DEVICES: u32 = 1 << 16;
         for _ in 0..entries {
-            let device = Bdf::from_requester_id(cursor.index(DEVICES));
+            let device = Bdf::from_requester_id(cursor.number(DEVICES) as u16);
             let (bus, id) = (device.bus(), u32::from(device.requester_id()));
             let entry = mem.read64(root_entry(self.root, bus));
             let known = self.buses.get(usize::from(bus)).copied().unwrap_or(0);

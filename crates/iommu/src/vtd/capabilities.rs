@@ -45,7 +45,12 @@ impl Capabilities {
 
     /// Whether page tables of this many levels can be walked.
     pub fn supports_levels(&self, levels: u8) -> bool {
-        (3..=5).contains(&levels) && self.sagaw & 1 << (levels - 2) != 0
+        levels < 8 && self.levels() & 1 << levels != 0
+    }
+
+    /// The levels that can be walked: bit n for n.
+    pub(super) fn levels(&self) -> u8 {
+        (self.sagaw & 0b1110) << 2
     }
 }
 
@@ -53,7 +58,7 @@ impl Capabilities {
 pub fn probe(registers: &mut impl Registers, remapping: Remapping) -> Result<Capabilities, Error> {
     let version = registers.read32(VER);
     if version == 0 || version == u32::MAX {
-        return Err(Error::Absent { version });
+        return Err(Error::Absent { read: version });
     }
     let cap = registers.read64(CAP);
     let ecap = registers.read64(ECAP);

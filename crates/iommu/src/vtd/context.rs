@@ -1,7 +1,7 @@
 //! Root and context tables in legacy mode (VT-d 9.1, 9.3): which page tables a device's DMA goes
 //! through. A device without a present entry is blocked.
 
-use super::tables::Tables;
+use crate::tables::Tables;
 use crate::{Bdf, Domain, DomainId, Error, Memory};
 
 const PRESENT: u64 = 1;

@@ -1,15 +1,11 @@
 //! The interrupt remapping table (VT-d 5.1, 9.10): its entries, who has which, and the messages
 //! that lead to them.
 
-use super::tables::Tables;
+use crate::entries::Allocated;
+use crate::tables::Tables;
 use crate::{Bdf, Delivery, Error, InterruptRoute, Memory, Message};
-use alloc::{vec, vec::Vec};
 
 const PRESENT: u64 = 1;
-/// The lowest vector a local APIC takes (SDM 3A 11.5.2).
-const FIRST_VECTOR: u8 = 16;
-/// The most messages one MSI capability has.
-const MAX_BLOCK: u16 = 32;
 
 /// A present entry in remapped format with EIME, low and high half: physical destination, edge
 /// triggered, and all bits of the source verified (SVT = 01, SQ = 00).
@@ -42,17 +38,6 @@ pub fn message(index: u16) -> Message {
     Message { address, data: 0 }
 }
 
-/// The message that raises an interrupt where nothing remaps it (SDM 3A 11.11): to one processor,
-/// by its APIC id. None if that has more than 8 bits, or is the one that means all.
-pub fn compatibility_message(route: InterruptRoute) -> Option<Message> {
-    let destination = u8::try_from(route.destination).ok().filter(|id| *id != u8::MAX)?;
-    let data = match route.delivery {
-        Delivery::Fixed(vector) => u32::from(vector),
-        Delivery::Nmi => 4 << 8,
-    };
-    Some(Message { address: 0xFEE0_0000 | u64::from(destination) << 12, data })
-}
-
 /// The message for an MSI capability with several messages: the device adds the message's number to
 /// the data, the unit adds the data to the index of the block's `first` entry (SHV = 1).
 pub fn block_message(first: u16) -> Message {
@@ -69,20 +54,11 @@ pub fn ioapic_entry(index: u16, vector: u8) -> u64 {
     (index & 0x7FFF) << 49 | REMAPPABLE | (index >> 15) << 11 | u64::from(vector)
 }
 
-/// Whether an entry may say this.
-pub fn check(route: InterruptRoute) -> Result<(), Error> {
-    match route.delivery {
-        Delivery::Fixed(vector) if vector < FIRST_VECTOR => Err(Error::Vector { vector }),
-        _ => Ok(()),
-    }
-}
-
 /// The table, and which of its entries are allocated.
 pub struct Entries {
     base: u64,
     count: u32,
-    /// A bit per entry.
-    allocated: Vec<u64>,
+    allocated: Allocated,
 }
 
 impl Entries {
@@ -91,7 +67,7 @@ impl Entries {
             return Err(Error::TableSize { entries: count });
         }
         let base = tables.allocate(u64::from(count / 256))?;
-        Ok(Entries { base, count, allocated: vec![0; count as usize / 64] })
+        Ok(Entries { base, count, allocated: Allocated::new(count) })
     }
 
     /// Address and size, as IRTA wants them.
@@ -104,35 +80,9 @@ impl Entries {
         self.count
     }
 
-    /// Allocates `count` entries in a row, beginning at a multiple of their number.
-    pub fn allocate(&mut self, count: u16) -> Result<u16, Error> {
-        if !count.is_power_of_two() || count > MAX_BLOCK {
-            return Err(Error::BlockSize { count });
-        }
-        // A block never crosses a word, for both are powers of two and the block is the smaller.
-        let mask = (1u64 << count) - 1;
-        for (n, word) in self.allocated.iter_mut().enumerate() {
-            for bit in (0..64).step_by(count.into()) {
-                if *word >> bit & mask == 0 {
-                    *word |= mask << bit;
-                    return Ok((n * 64 + bit) as u16);
-                }
-            }
-        }
-        Err(Error::TableFull { count })
-    }
-
-    pub fn release(&mut self, index: u16) {
-        if let Some(word) = self.allocated.get_mut(usize::from(index / 64)) {
-            *word &= !(1 << (index % 64));
-        }
-    }
-
-    pub fn check(&self, index: u16) -> Result<(), Error> {
-        match self.allocated.get(usize::from(index / 64)) {
-            Some(word) if word >> (index % 64) & 1 != 0 => Ok(()),
-            _ => Err(Error::NotAllocated { index }),
-        }
+    /// Which of them somebody has.
+    pub fn allocated(&mut self) -> &mut Allocated {
+        &mut self.allocated
     }
 
     /// The entry's halves.

@@ -17,7 +17,6 @@ mod fault;
 mod interrupt;
 mod queue;
 mod registers;
-mod tables;
 mod unit;
 
 #[cfg(test)]
@@ -26,4 +25,4 @@ mod tests;
 pub use capabilities::{Capabilities, probe};
 pub use fault::fault_pending;
 pub use interrupt::{block_message, ioapic_entry, message};
-pub use unit::{Range, Unit};
+pub use unit::Unit;

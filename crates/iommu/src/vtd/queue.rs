@@ -4,7 +4,8 @@ use super::capabilities::Capabilities;
 use super::command;
 use super::fault;
 use super::registers::{FSTS, FSTS_STICKY, IQA, IQE, IQH, IQT, ITE, QIE};
-use super::tables::Tables;
+use crate::poll::{POLLS, poll};
+use crate::tables::Tables;
 use crate::{Bdf, DomainId, Error, Fault, Memory, Registers, Remapping};
 
 /// Descriptors in a queue of one frame (IQA.QS = 0).
@@ -119,7 +120,7 @@ impl Queue {
     /// waited for (VT-d 6.5.2); a unit that halted at one never ends, and is switched off as it
     /// stands.
     pub fn disable<R: Registers>(regs: &mut R) -> Result<(), Error> {
-        let _ = command::poll("empty its queue", || {
+        let _ = poll("empty its queue", || {
             let halted = regs.read32(FSTS) & (IQE | ITE) != 0;
             halted || regs.read64(IQH) == regs.read64(IQT)
         });
@@ -180,7 +181,7 @@ impl Queue {
                 }
                 Ended::Silent => {
                     let what = "complete an invalidation";
-                    return self.fail(Error::Timeout { what, polls: command::POLLS });
+                    return self.fail(Error::Timeout { what, polls: POLLS });
                 }
             }
         }
@@ -195,7 +196,7 @@ impl Queue {
         let number = self.sequence;
         self.push(tables, wait(self.status, number));
         regs.write64(IQT, self.tail * DESCRIPTOR);
-        for _ in 0..command::POLLS {
+        for _ in 0..POLLS {
             if tables.read(self.status) as u32 == number {
                 return Ended::Done;
             }

@@ -10,25 +10,14 @@ use super::registers::{
     CFI, EAFL, EIME, EPM, FEADDR, FECTL, FECTL_IM, FEDATA, FEUADDR, IRE, IRTA, PMEN, PRS, RTADDR,
     SIRTP, SRTP, TE, TTM,
 };
-use super::tables::Tables;
+use crate::entries;
+use crate::pages::{Pages, pages};
+use crate::poll::poll;
+use crate::tables::Tables;
 use crate::{
-    Bdf, Delivery, Domain, DomainId, Error, Fault, InterruptRoute, Memory, Message, Registers,
-    Remapping,
+    Bdf, Delivery, Domain, DomainId, Error, Fault, InterruptRoute, Memory, Message, Range,
+    Registers, Remapping,
 };
-
-/// What part of a domain's addresses to forget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Range {
-    /// All of them.
-    All,
-    /// `bytes` bytes from `address` on, and what else shares their pages.
-    Bytes {
-        /// First address.
-        address: u64,
-        /// How many bytes; none if 0.
-        bytes: u64,
-    },
-}
 
 /// A unit, switched on.
 pub struct Unit<R, M> {
@@ -95,7 +84,7 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         if unit.capabilities.protected_memory && unit.regs.read32(PMEN) & (EPM | PRS) != 0 {
             unit.regs.write32(PMEN, 0);
             let what = "give up its protected memory regions";
-            command::poll(what, || unit.regs.read32(PMEN) & PRS == 0)?;
+            poll(what, || unit.regs.read32(PMEN) & PRS == 0)?;
         }
         // What was blocked before isn't ours to report.
         unit.faults(|_| {});
@@ -109,15 +98,13 @@ impl<R: Registers, M: Memory> Unit<R, M> {
 
     /// Lets `device` reach what the second-level page tables of the domain map, and nothing else.
     pub fn attach(&mut self, device: Bdf, to: Domain) -> Result<(), Error> {
-        let Domain { id: domain, root, levels } = to;
+        let Domain { id: domain, levels, .. } = to;
         self.queue.check()?;
         self.check_domain(domain)?;
         if !self.capabilities.supports_levels(levels) {
-            return Err(Error::Levels { levels, sagaw: self.capabilities.sagaw });
+            return Err(Error::Levels { levels, known: self.capabilities.levels() });
         }
-        if root & 0xFFF != 0 || root >> 52 != 0 {
-            return Err(Error::Root { root });
-        }
+        to.check_root()?;
         if self.contexts.get(&mut self.tables, device).is_some() {
             return Err(Error::Attached { device });
         }
@@ -166,7 +153,7 @@ impl<R: Registers, M: Memory> Unit<R, M> {
     /// beginning at a multiple of it, as an MSI capability with several messages wants them. Gives
     /// the first one's index.
     pub fn allocate_irtes(&mut self, count: u16) -> Result<u16, Error> {
-        self.entries.allocate(count)
+        self.entries.allocated().allocate(count)
     }
 
     /// Clears interrupt entries and gives them back.
@@ -174,7 +161,7 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         for n in 0..count {
             let index = first.checked_add(n).ok_or(Error::NotAllocated { index: u16::MAX })?;
             self.clear_irte(index)?;
-            self.entries.release(index);
+            self.entries.allocated().release(index);
         }
         Ok(())
     }
@@ -215,8 +202,8 @@ impl<R: Registers, M: Memory> Unit<R, M> {
     /// An allocated entry as it is and as the route wants it, if both are possible: low and high.
     fn change(&mut self, index: u16, route: InterruptRoute) -> Result<[(u64, u64); 2], Error> {
         self.queue.check()?;
-        interrupt::check(route)?;
-        self.entries.check(index)?;
+        entries::check(route)?;
+        self.entries.allocated().check(index)?;
         Ok([self.entries.get(&mut self.tables, index), interrupt::encode(route)])
     }
 
@@ -229,7 +216,7 @@ impl<R: Registers, M: Memory> Unit<R, M> {
 
     /// The route of an allocated interrupt entry, if it has one.
     pub fn irte(&mut self, index: u16) -> Result<Option<InterruptRoute>, Error> {
-        self.entries.check(index)?;
+        self.entries.allocated().check(index)?;
         let (low, high) = self.entries.get(&mut self.tables, index);
         Ok(interrupt::decode(low, high))
     }
@@ -241,7 +228,9 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         let route = self.irte(index)?;
         Ok(match self.capabilities.remapping {
             Remapping::On => route.map(|_| interrupt::message(index)),
-            Remapping::Off => route.and_then(interrupt::compatibility_message),
+            Remapping::Off => {
+                route.and_then(|r| entries::compatibility_message(r.destination, r.delivery))
+            }
         })
     }
 
@@ -249,7 +238,7 @@ impl<R: Registers, M: Memory> Unit<R, M> {
     /// remapped.
     pub fn clear_irte(&mut self, index: u16) -> Result<(), Error> {
         self.queue.check()?;
-        self.entries.check(index)?;
+        self.entries.allocated().check(index)?;
         self.entries.set_low(&mut self.tables, index, 0);
         self.invalidate(Invalidation::InterruptEntry(index))
     }
@@ -291,34 +280,5 @@ impl<R: Registers, M: Memory> Unit<R, M> {
     fn invalidate(&mut self, what: Invalidation) -> Result<(), Error> {
         self.queue.submit(&mut self.regs, &mut self.tables, &self.capabilities, what)?;
         self.drain()
-    }
-}
-
-/// What to ask the unit to forget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pages {
-    None,
-    All,
-    /// 2^`order` pages from `page`, a multiple of that many.
-    Block {
-        page: u64,
-        order: u8,
-    },
-}
-
-/// The smallest aligned block of pages around `range`, or all if the unit can't do so large a one.
-pub(super) fn pages(range: Range, max_order: Option<u8>) -> Pages {
-    let Range::Bytes { address, bytes } = range else { return Pages::All };
-    let Some(length) = bytes.checked_sub(1) else { return Pages::None };
-    let (Some(last), Some(max_order)) = (address.checked_add(length), max_order) else {
-        return Pages::All;
-    };
-    let (first, last) = (address >> 12, last >> 12);
-    let order = (u64::BITS - (first ^ last).leading_zeros()) as u8;
-    match order {
-        order if order <= max_order.min(51) => {
-            Pages::Block { page: first >> order << order, order }
-        }
-        _ => Pages::All,
     }
 }

@@ -4,7 +4,7 @@ use super::memory::TestMemory;
 use crate::audit::{Cursor, Finding, Region};
 use crate::table::entry_address;
 use crate::{
-    Access, Entry, Format, Host, Mapping, Memory, Nested, PageSize, Table, VtdSecondLevel,
+    Access, AmdV1, Entry, Format, Host, Mapping, Memory, Nested, PageSize, Table, VtdSecondLevel,
 };
 use proptest::prelude::*;
 use std::cell::Cell;
@@ -68,8 +68,10 @@ fn what_was_asked_for_is_as_it_should_be() {
     // Of each table on the way to something, every entry once.
     let entries = 511 + 510 + 512 + 511 + 512;
     assert_eq!(calls, usize::div_ceil(entries, 7));
-    let (mem, table) = guest(VtdSecondLevel::ThreeLevels);
     let device = Region { access: RW, ..BAR };
+    let (mem, table) = guest(VtdSecondLevel::ThreeLevels);
+    assert_eq!(pass(&mem, &table, 100, &[RAM, device]).0, []);
+    let (mem, table) = guest(AmdV1::ThreeLevels);
     assert_eq!(pass(&mem, &table, 100, &[RAM, device]).0, []);
 }
 

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 
 use super::memory::{Segment, TestMemory, dump, join};
 use crate::{
-    Access, Entry, Error, Flush, Format, Host, Mapping, Nested, PageSize, Table, VtdSecondLevel,
+    Access, AmdV1, Entry, Error, Flush, Format, Host, Mapping, Nested, PageSize, Table,
+    VtdSecondLevel,
 };
 
 const K4: u64 = 1 << 12;
@@ -253,6 +254,12 @@ proptest! {
     #[test]
     fn vtd(calls in calls(), largest in largest(), four: bool) {
         let format = if four { VtdSecondLevel::FourLevels } else { VtdSecondLevel::ThreeLevels };
+        sequence(format, largest, 505 * G1, &calls);
+    }
+
+    #[test]
+    fn amd(calls in calls(), largest in largest(), four: bool) {
+        let format = if four { AmdV1::FourLevels } else { AmdV1::ThreeLevels };
         sequence(format, largest, 505 * G1, &calls);
     }
 }

@@ -2,7 +2,8 @@
 
 use super::memory::{TestMemory, dump};
 use crate::{
-    Access, Entry, Error, Format, Host, Mapping, Memory, Nested, PageSize, Table, VtdSecondLevel,
+    Access, AmdV1, Dma, Entry, Error, Format, Host, Mapping, Memory, Nested, PageSize, Table,
+    VtdSecondLevel,
 };
 
 const M2: u64 = 1 << 21;
@@ -24,6 +25,58 @@ fn entries_are_as_the_manuals_say() {
     assert_eq!(vtd.leaf(1, 0x5000, RW | Access::all()), 0x5003);
     assert_eq!(vtd.leaf(2, M2, Access::WRITE), M2 | 0x82);
     assert_eq!(vtd.table(3, 0x7000), 0x7003);
+    let amd = AmdV1::FourLevels;
+    assert_eq!(amd.leaf(1, 0x5000, RW | Access::all()), 0x7000_0000_0000_5001);
+    assert_eq!(amd.leaf(2, M2, Access::WRITE), 0x5000_0000_0020_0001);
+    assert_eq!(amd.leaf(3, G1, Access::READ), 0x3000_0000_4000_0001);
+    assert_eq!(amd.table(4, 0x7000), 0x6000_0000_0000_7601);
+    assert_eq!(amd.table(2, 0x7000), 0x6000_0000_0000_7201);
+}
+
+/// What this crate never writes: next levels that skip one, or lead up, or say a size (7).
+#[test]
+fn an_amd_entry_of_another_kind_allows_everything_or_is_absent() {
+    let amd = AmdV1::FourLevels;
+    let leaf = |access| Entry::Leaf { pa: 0x7000, access };
+    for level in 1..=4 {
+        for next in 0..8u32 {
+            let entry = 0x6000_0000_0000_7001 | u64::from(next) << 9;
+            let expected = match next {
+                0 => leaf(RW),
+                next if next + 1 == level => Entry::Table(0x7000),
+                _ => leaf(Access::all()),
+            };
+            assert_eq!(amd.decode(level, entry), expected, "{level} {next}");
+            assert_eq!(amd.decode(level, entry & !1), Entry::Empty, "{level} {next}");
+        }
+    }
+    assert_eq!(amd.decode(1, 0x7001), leaf(Access::empty()));
+}
+
+#[test]
+fn the_format_at_hand_is_the_one_behind_it() {
+    fn same(one: impl Format, other: impl Format) {
+        assert_eq!(one.levels(), other.levels());
+        for access in (0..32).map(Access::from_bits_truncate) {
+            assert_eq!(one.accepts(access), other.accepts(access));
+            for level in 1..=4 {
+                let (leaf, table) = (one.leaf(level, M2, access), one.table(level, 0x7000));
+                assert_eq!(
+                    (leaf, table),
+                    (other.leaf(level, M2, access), other.table(level, 0x7000))
+                );
+                for word in [leaf, table, 0] {
+                    assert_eq!(one.decode(level, word), other.decode(level, word));
+                }
+            }
+        }
+    }
+    for format in [VtdSecondLevel::ThreeLevels, VtdSecondLevel::FourLevels] {
+        same(Dma::Vtd(format), format);
+    }
+    for format in [AmdV1::ThreeLevels, AmdV1::FourLevels] {
+        same(Dma::Amd(format), format);
+    }
 }
 
 #[test]
@@ -33,6 +86,7 @@ fn unused_frames_look_empty_to_hardware() {
             assert_eq!(Host.decode(level, word), Entry::Empty);
             assert_eq!(Nested.decode(level, word), Entry::Empty);
             assert_eq!(VtdSecondLevel::FourLevels.decode(level, word), Entry::Empty);
+            assert_eq!(AmdV1::FourLevels.decode(level, word), Entry::Empty);
         }
     }
 }
@@ -75,16 +129,18 @@ fn edges_of_the_address_space() {
     assert_eq!(host.lookup(&mem, u64::MAX - 0x1000).map(|m| m.pa), Some(M2 - 0x1001));
     host.release(&mut mem);
 
-    let mut vtd = Table::new(&mut mem, VtdSecondLevel::ThreeLevels, PageSize::Size1G).unwrap();
-    vtd.map(&mut mem, 511 * G1, 0, G1, RW).unwrap();
-    let (va, len, bits) = (512 * G1, 0x1000, 39);
-    assert_eq!(vtd.map(&mut mem, va, 0, len, RW), Err(Error::OutOfRange { va, len, bits }));
-    assert_eq!(vtd.lookup(&mem, va), None);
-    let whole = vtd.unmap(&mut mem, 0, 512 * G1).unwrap();
-    assert_eq!(whole.range(), Some((511 * G1, G1)));
-    whole.done(&mut mem);
-    vtd.release(&mut mem);
-    assert!(mem.frames.is_empty());
+    for format in [Dma::Vtd(VtdSecondLevel::ThreeLevels), Dma::Amd(AmdV1::ThreeLevels)] {
+        let mut dma = Table::new(&mut mem, format, PageSize::Size1G).unwrap();
+        dma.map(&mut mem, 511 * G1, 0, G1, RW).unwrap();
+        let (va, len, bits) = (512 * G1, 0x1000, 39);
+        assert_eq!(dma.map(&mut mem, va, 0, len, RW), Err(Error::OutOfRange { va, len, bits }));
+        assert_eq!(dma.lookup(&mem, va), None);
+        let whole = dma.unmap(&mut mem, 0, 512 * G1).unwrap();
+        assert_eq!(whole.range(), Some((511 * G1, G1)));
+        whole.done(&mut mem);
+        dma.release(&mut mem);
+        assert!(mem.frames.is_empty());
+    }
 }
 
 #[test]
@@ -107,6 +163,8 @@ fn refusals() {
     assert_eq!(table.lookup(&mem, 0xFFF).map(|m| m.pa), Some((1 << 52) - 1));
     let vtd = VtdSecondLevel::FourLevels;
     assert!(vtd.accepts(Access::WRITE) && !vtd.accepts(Access::EXECUTE));
+    let amd = AmdV1::FourLevels;
+    assert!(amd.accepts(Access::WRITE) && !amd.accepts(Access::EXECUTE));
     let text = Error::OutOfRange { va: 0x8000_0000_0000, len: 0x1000, bits: 39 }.to_string();
     assert_eq!(
         text,

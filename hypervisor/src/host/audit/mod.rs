@@ -7,8 +7,8 @@
 //! that is wrong for longer than a pass is found, reported once, and its VM stopped, since nothing
 //! may hold it any more. Core 0 waits for nobody: it reads the tables without a lock, takes those
 //! that it needs to judge a present interrupt entry, or to look again at what looks wrong, only if
-//! they are free, and else comes back. At most [`ENTRIES`] entries, or one map of a vCPU, are
-//! looked at in a call. Doesn't see what caches hold, nor what is wrong for a moment only.
+//! they are free, and else comes back. At most [`ENTRIES`] entries, [`DEVICES`] of a table of
+//! devices, or one map of a vCPU, are looked at in a call. Doesn't see what caches hold, nor what is wrong for a moment only.
 
 mod read;
 mod vcpus;
@@ -37,6 +37,8 @@ use spin::MutexGuard;
 
 /// The most entries to look at in a call.
 const ENTRIES: u32 = 64;
+/// The same for entries of devices: AMD-Vi's table has one for each of 65,536, there or not.
+const DEVICES: u32 = 512;
 /// The most findings that are reported one by one.
 const REPORTED: usize = 32;
 const PAGE: u64 = 4096;
@@ -311,7 +313,7 @@ impl Watched {
             of.any(|a| !a.vm.ending.silenced() && domain == a.domain)
         };
         let at = &mut self.contexts_at;
-        let result = self.outline.audit_devices(at, ENTRIES, allowed);
+        let result = self.outline.audit_devices(at, DEVICES, allowed);
         looked(result, *at == unit::Cursor::default())
     }
 }

@@ -80,6 +80,7 @@ pub fn boot(cx: &Context, kit: &Kit, load: &Load, policy: Column, step: &Step) -
             machine
         }
     };
+    machine.iommu = Some(kit.iommu);
     machine.plugin = Some(kit.plugin_writing(&counts));
     emulated::set_nvme(&mut machine);
     let bare = policy == Column::Bare;

@@ -24,7 +24,7 @@ use super::{
 use anyhow::{Result, bail};
 use boot::{Load, Ran};
 use cell::Cell;
-use exitless::{arguments::between, context::Context};
+use exitless::{arguments::between, context::Context, qemu::Iommu};
 use figures::{Side, Together};
 
 /// Exits that an interrupt may cost on average that comes while its owner has the core.
@@ -48,6 +48,9 @@ pub struct Args {
     /// How often to boot and measure each column; a figure is of all runs' counts together
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = between(1, 100))]
     runs: u32,
+    /// The machine's IOMMU
+    #[arg(long, value_enum, default_value_t)]
+    iommu: Iommu,
     #[command(flatten)]
     files: Files,
 }
@@ -62,7 +65,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
     let files = args.files.claim(output::NAME)?;
     let effort = if args.quick { Effort::Quick } else { Effort::Full };
     let fio = Workload::Fio { depth: args.depth };
-    let kit = prepare(cx, &[fio])?;
+    let kit = prepare(cx, args.iommu, &[fio])?;
     let load = Load { fio, effort, slice_us: args.slice };
     let policies: Vec<_> = Column::ALL.into_iter().filter(|p| args.policy.contains(p)).collect();
     let mut measured = vec![Vec::new(); policies.len()];

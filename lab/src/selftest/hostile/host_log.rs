@@ -30,6 +30,10 @@ fn blocked_of(line: &str, device: &DeviceName) -> bool {
     of && line.contains("IOMMU: ") && line.contains(" blocked: ")
 }
 
+/// What QEMU's AMD-Vi calls all DMA that it blocks, reads and writes alike (11.1.3, seen): it marks
+/// them as interrupts in its log and gives no address.
+const BLOCKED_BY_AMD_VI: &str = "an interrupt by a message to 0x0 ";
+
 /// Whether a line tells of this, by a device of this VM.
 pub fn named(line: &str, guest: &Guest, blocked: Blocked) -> bool {
     let class = match blocked.device {
@@ -38,7 +42,8 @@ pub fn named(line: &str, guest: &Guest, blocked: Blocked) -> bool {
     };
     let is =
         |device: &&DeviceName| matches!(device, DeviceName::Named { class: c, .. } if *c == class);
-    line.contains(blocked.what) && guest.devices.iter().filter(is).any(|d| blocked_of(line, d))
+    let told = [blocked.what, BLOCKED_BY_AMD_VI].into_iter().any(|what| line.contains(what));
+    told && guest.devices.iter().filter(is).any(|d| blocked_of(line, d))
 }
 
 /// Where the emulated machine has a device, as the host writes it.
@@ -82,6 +87,10 @@ mod tests {
             ["nvme"]
         );
         assert_eq!(told(&["a write of page 0x1000 by device 00:11.0"]), [""; 0], "another VM's");
+        let both = ["edu", "nvme", "queues"];
+        let amd =
+            ["00:10.0", "00:05.0"].map(|device| format!("{BLOCKED_BY_AMD_VI}by device {device}"));
+        assert_eq!(told(&amd.each_ref().map(String::as_str)), both);
     }
 
     #[test]

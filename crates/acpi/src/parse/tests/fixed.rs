@@ -79,13 +79,21 @@ fn flags_say_how_wide_the_timer_is_and_whether_there_is_a_reset_register() {
         (machine.pm_timer.map(|timer| timer.bits32), machine.reset)
     };
     let port = generic(1, 0xCF9);
-    let reset = Some(Reset { port: 0xCF9, value: 0x0E });
+    let reset = Some(Reset { register: ResetRegister::Port(0xCF9), value: 0x0E });
     assert_eq!(with(1 << 8, port), (Some(true), None));
     assert_eq!(with(1 << 10, port), (Some(false), reset));
     assert_eq!(with(1 << 8 | 1 << 10, port), (Some(true), reset));
     assert_eq!(with(!(1 << 8 | 1 << 10), port), (Some(false), None));
-    assert_eq!(with(1 << 10, generic(0, 0xFED0_0000)).1, None, "in memory");
-    assert_eq!(with(1 << 10, generic(1, 0)).1, None);
+    let register = |space, address| with(1 << 10, generic(space, address)).1.map(|r| r.register);
+    assert_eq!(register(0, 0xFED0_0000), Some(ResetRegister::Memory(0xFED0_0000)));
+    let config = ResetRegister::Config { device: 31, function: 7, offset: 0xFF };
+    assert_eq!(register(2, 0x1F_0007_00FF), Some(config));
+    for wrong in [0x20_0007_00FF, 0x1F_0008_00FF, 0x1F_0007_0100, 0x1_001F_0007_00FF] {
+        assert_eq!(register(2, wrong), None, "{wrong:#x}");
+    }
+    for (space, address) in [(0, 0), (1, 0), (1, 0x1_0000), (3, 0xCF9), (0x7F, 0xCF9)] {
+        assert_eq!(register(space, address), None, "{space} {address:#x}");
+    }
 }
 
 /// Firmware that lists a table twice means the first.
@@ -97,6 +105,10 @@ fn of_two_tables_the_first_counts() {
         table(b"MCFG", &[&[0; 8][..], &entry].concat())
     };
     let dmar = |width: u8| table(b"DMAR", &[width, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let ivrs = |base: u64| {
+        let unit = [&[0x10, 0, 24, 0, 2, 0, 0x40, 0][..], &base.to_le_bytes(), &[0; 8]].concat();
+        table(b"IVRS", &[&[0; 12][..], &unit].concat())
+    };
     let other_cpu = [0, 8, 1, 1, 1, 0, 0, 0];
     let tables = [
         madt(&ONE_CPU),
@@ -107,14 +119,15 @@ fn of_two_tables_the_first_counts() {
         ecam(0xC0),
         dmar(38),
         dmar(45),
-        table(b"IVRS", &[]),
+        ivrs(0xFD20_0000),
+        ivrs(0xFD30_0000),
     ];
     let found = probe(&machine(&tables), RSDP_AT).unwrap();
     assert_eq!(found.cpus[..], [Cpu { apic_id: 0, acpi_uid: 0 }]);
     assert_eq!(found.pm_timer.map(|timer| timer.port), Some(0x608));
     assert_eq!(found.ecam.map(|ecam| (ecam.base, ecam.bus_end)), Some((0xB000_0000, 9)));
     assert_eq!(found.dmar.map(|dmar| dmar.host_address_width), Some(39));
-    assert!(found.ivrs_present);
+    assert_eq!(found.ivrs.map(|ivrs| ivrs.hardware[0].base), Some(0xFD20_0000));
 }
 
 #[test]

@@ -11,7 +11,7 @@ mod unit;
 
 use super::registers::*;
 use super::*;
-use crate::{Bdf, Delivery, Domain, DomainId, Error, InterruptRoute, Message, Remapping};
+use crate::{Bdf, Delivery, Domain, DomainId, Error, InterruptRoute, Message, Range, Remapping};
 use model::{CAP, Done, ECAP, Model, capabilities};
 
 /// CAP.CM: caching mode.
@@ -70,7 +70,7 @@ fn refuses_units_that_lack_something() {
     for version in [0, u32::MAX] {
         let mut model = Model::new(CAP, ECAP);
         model.with(|state| state.ver = version);
-        assert_eq!(probe(&mut model, Remapping::On), Err(Error::Absent { version }));
+        assert_eq!(probe(&mut model, Remapping::On), Err(Error::Absent { read: version }));
     }
 }
 
@@ -209,7 +209,7 @@ fn refuses_domains_and_page_tables_it_can_t_use() {
     let refused = |id| Err(Error::Domain { domain: DomainId(id), most: 63 });
     assert_eq!(attach(0, ROOT, 4), refused(0));
     assert_eq!(attach(64, ROOT, 4), refused(64));
-    assert_eq!(attach(1, ROOT, 5), Err(Error::Levels { levels: 5, sagaw: 6 }));
+    assert_eq!(attach(1, ROOT, 5), Err(Error::Levels { levels: 5, known: 0x18 }));
     assert_eq!(attach(1, ROOT + 8, 4), Err(Error::Root { root: ROOT + 8 }));
     assert_eq!(attach(1, 1 << 52, 4), Err(Error::Root { root: 1 << 52 }));
     assert_eq!(model.context(8), None);

@@ -94,6 +94,10 @@ impl Memory for Model {
         });
     }
 
+    fn write128(&mut self, pa: u64, _: u64, _: u64) {
+        panic!("a store of 128 bits to {pa:#x}, which no entry of this unit's needs");
+    }
+
     fn write_back(&mut self, pa: u64, bytes: u64) {
         self.with(|state| {
             for pa in (pa..pa + bytes).step_by(8) {

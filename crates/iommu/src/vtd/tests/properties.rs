@@ -2,9 +2,9 @@
 
 use super::model::{CAP, ECAP};
 use super::{C, CM, ROOT, bdf, domain, on, route};
-use crate::vtd::unit::{Pages, pages};
-use crate::vtd::{Range, context, interrupt, ioapic_entry, message};
-use crate::{Delivery, InterruptRoute, Message};
+use crate::pages::{Pages, pages};
+use crate::vtd::{context, interrupt, ioapic_entry, message};
+use crate::{Delivery, InterruptRoute, Message, Range};
 use proptest::prelude::*;
 
 proptest! {

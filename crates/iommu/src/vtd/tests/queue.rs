@@ -2,10 +2,9 @@
 
 use super::model::{CAP, Done, ECAP, capabilities};
 use super::{ROOT, bdf, domain, on, route};
-use crate::vtd::Range;
 use crate::vtd::queue::Invalidation;
 use crate::vtd::registers::{FSTS_STICKY, ICE, IQE, ITE, PFO};
-use crate::{DomainId, Error, Request};
+use crate::{DomainId, Error, Range, Request};
 
 #[test]
 fn after_a_failed_invalidation_nothing_is_begun_any_more() {

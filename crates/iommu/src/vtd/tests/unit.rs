@@ -6,13 +6,18 @@ use super::{C, ROOT, bdf, domain, route};
 use crate::audit::{Cursor, Entry, Finding};
 use crate::vtd::registers::{FECTL_IM, PFO, TE};
 use crate::{
-    Delivery, DomainId, Error, InterruptRoute, Message, PageSizes, Remapping, Unit, Vendor,
-    fault_pending,
+    Delivery, DomainId, Error, Firmware, InterruptRoute, Message, PageSizes, Remapping, Unit,
+    Vendor, fault_pending,
 };
+
+fn enable(model: &Model, remapping: Remapping) -> Result<Unit<Model, Model>, Error> {
+    let (regs, mem, firmware) = (model.clone(), model.clone(), Firmware::default());
+    Unit::enable(Vendor::Intel, regs, mem, 256, remapping, &firmware)
+}
 
 fn on(cap: u64, ecap: u64, remapping: Remapping) -> (Model, Unit<Model, Model>) {
     let model = Model::new(cap, ecap);
-    let unit = Unit::enable(Vendor::Intel, model.clone(), model.clone(), 256, remapping).unwrap();
+    let unit = enable(&model, remapping).unwrap();
     (model, unit)
 }
 
@@ -28,8 +33,7 @@ fn it_says_what_the_unit_can_do() {
     assert!(unit.coherent());
     assert_eq!(unit.page_sizes(), PageSizes { pages_2m: true, pages_1g: false });
     let model = Model::new(CAP, ECAP & !8);
-    let none = Unit::enable(Vendor::Intel, model.clone(), model, 256, Remapping::On);
-    assert!(matches!(none.err(), Some(Error::Lacks { .. })));
+    assert!(matches!(enable(&model, Remapping::On).err(), Some(Error::Lacks { .. })));
 }
 
 #[test]
@@ -70,7 +74,7 @@ fn faults_come_through() {
     assert_eq!(found, [bdf(0x18)]);
     model.with(|state| state.fsts = PFO);
     assert!(unit.faults(|fault| panic!("{fault}")));
-    unit.send_faults(7, Delivery::Fixed(0x31));
+    assert_eq!(unit.send_faults(7, Delivery::Fixed(0x31)), Ok(None));
     model.with(|state| assert_eq!((state.fedata, state.feaddr), (0x31, 0xFEE0_7000)));
     unit.mask_faults(true);
     model.with(|state| assert_eq!(state.fectl, FECTL_IM));

@@ -31,7 +31,6 @@ use virtual_pc::msix::{self, Entry, Table};
 use virtual_pc::pci::{Addresses, AssignedFunction, BarInfo, Bus, MsixLayout};
 
 const PAGE: u64 = 4096;
-const CAPABILITY_MSI: u8 = 0x05;
 const CAPABILITY_MSIX: u8 = 0x11;
 const BARS: usize = 6;
 
@@ -123,7 +122,7 @@ impl AssignedDevice {
             placed: [None; BARS],
             sources: Vec::new(),
             msix: None,
-            msi: pci.capability(bdf, CAPABILITY_MSI),
+            msi: pci.capability(bdf, msi::CAPABILITY_MSI),
             resets: 0,
             lost: false,
         };
