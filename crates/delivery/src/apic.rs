@@ -327,7 +327,7 @@ impl LocalApic {
             // The frequent ones, first.
             EOI if value == 0 => Ok(WriteEffect::Completed(self.complete())),
             SELF_IPI if value <= 0xFF => Ok(self.fixed(Destination::Itself, value as u8)),
-            ICR => Ok(self.command(value, Destination::of(value))),
+            ICR if value & ICR_RESERVED == 0 => Ok(self.command(value, Destination::of(value))),
             _ => match writable(register) {
                 Some(bits) if value & !u64::from(bits) == 0 => {
                     Ok(self.set(register, value as u32, core))

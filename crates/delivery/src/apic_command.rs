@@ -14,7 +14,7 @@ impl LocalApic {
     pub fn quick_command(&mut self, value: u64) -> Option<(Destination, u8)> {
         /// The delivery modes but fixed and lowest priority.
         const OTHER_MODES: u64 = 0b110 << 8;
-        if value & OTHER_MODES != 0 || !is_ordinary(value as u8) {
+        if value & (OTHER_MODES | ICR_RESERVED) != 0 || !is_ordinary(value as u8) {
             return None;
         }
         self.icr = value & !SEND_PENDING;

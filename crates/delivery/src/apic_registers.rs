@@ -13,6 +13,8 @@ pub(super) const TMR: u8 = 0x18;
 pub(super) const IRR: u8 = 0x20;
 pub(super) const ESR: u8 = 0x28;
 pub(super) const ICR: u8 = 0x30;
+/// Bits of ICR that must be zero in x2APIC mode; the delivery status, bit 12, is ignored there.
+pub(super) const ICR_RESERVED: u64 = 0xFFF << 20 | 0b11 << 16 | 1 << 13;
 pub(super) const LVT_TIMER: u8 = 0x32;
 pub(super) const LVT_THERMAL: u8 = 0x33;
 pub(super) const LVT_ERROR: u8 = 0x37;

@@ -122,6 +122,10 @@ fn reserved_and_read_only_registers_fault() {
     }
     assert_eq!(a.write(EOI, 1, &mut core), Err(Refused));
     assert_eq!(a.write(TPR, 1 << 32, &mut core), Err(Refused));
+    for bit in [13, 16, 17, 20, 31] {
+        assert_eq!(a.write(ICR, 1 << bit | 0x50, &mut core), Err(Refused), "ICR bit {bit}");
+    }
+    assert!(a.write(ICR, 1 << 12 | 0x50, &mut core).is_ok(), "the delivery status is ignored");
 }
 
 #[test]

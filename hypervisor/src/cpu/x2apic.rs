@@ -76,23 +76,32 @@ pub fn plant_source() {
 }
 
 /// In the image of tests: the next core that is parked finds interrupts of a guest's on it that
-/// were late.
+/// were late, and an exception of the host's own may follow.
 #[cfg(feature = "plant")]
 pub mod late {
-    use core::sync::atomic::{AtomicBool, Ordering};
+    use core::sync::atomic::{AtomicU8, Ordering};
 
-    static EXPECTED: AtomicBool = AtomicBool::new(false);
+    /// As [`expect`] takes it; 0 is nothing.
+    static EXPECTED: AtomicU8 = AtomicU8::new(0);
+    const INTERRUPTS: u8 = 1;
+    const EXCEPTION: u8 = 2;
 
-    /// From here on.
-    pub fn expect() {
-        EXPECTED.store(true, Ordering::Release);
+    /// From here on; `exception`, too?
+    pub fn expect(exception: bool) {
+        EXPECTED.store(if exception { EXCEPTION } else { INTERRUPTS }, Ordering::Release);
     }
 
     /// On a core that was just parked: all vectors that are exceptions to the host and legal for a
     /// guest.
     pub fn arrive() {
-        if EXPECTED.swap(false, Ordering::AcqRel) {
+        /// In x2APIC mode the register of a destination alone is no MSR.
+        const NO_MSR: u32 = 0x831;
+        let expected = EXPECTED.swap(0, Ordering::AcqRel);
+        if expected != 0 {
             (16..32).for_each(super::self_ipi);
+        }
+        if expected == EXCEPTION {
+            super::write(NO_MSR, 0);
         }
     }
 }

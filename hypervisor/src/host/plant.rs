@@ -113,9 +113,9 @@ pub fn plant(vm: &Vm, pc: &mut Pc, block: u64, what: u64) -> bool {
             cpu::x2apic::plant_source();
             true
         }
-        // Interrupts come to its core when the guest is gone.
-        22 => {
-            cpu::x2apic::late::expect();
+        // Interrupts come to its core when the guest is gone; then the host itself faults there.
+        22 | 23 => {
+            cpu::x2apic::late::expect(what == 23);
             true
         }
         _ => false,

@@ -28,6 +28,7 @@ use spin::Once;
 global_asm!(
     include_str!("stubs.s"),
     include_str!("common.s"),
+    include_str!("tolerant.s"),
     ".text",
     handle = sym handle,
     options(att_syntax)
@@ -36,6 +37,8 @@ global_asm!(
 unsafe extern "C" {
     /// 256 pieces of code, 16 bytes each.
     static interrupt_stubs: [[u8; 16]; 256];
+    /// As many for the vectors below 32, 64 bytes each.
+    static interrupt_tolerant_stubs: [[u8; 64]; 32];
 }
 
 const NMI: u64 = 2;
@@ -222,19 +225,6 @@ impl fmt::Display for Frame {
 }
 
 global_asm!(
-    ".global interrupt_drain",
-    "interrupt_drain:",
-    "push rax",
-    "push rcx",
-    "push rdx",
-    "mov ecx, 0x80B",
-    "xor eax, eax",
-    "xor edx, edx",
-    "wrmsr",
-    "pop rdx",
-    "pop rcx",
-    "pop rax",
-    "iretq",
     ".global interrupt_tolerant_nmi",
     "interrupt_tolerant_nmi:",
     "push 0",
@@ -246,24 +236,26 @@ global_asm!(
 unsafe extern "C" {
     /// An NMI, or the interrupt of a guest with its vector.
     safe fn interrupt_tolerant_nmi();
-    /// Completes the interrupt and forgets it.
-    safe fn interrupt_drain();
 }
 
 /// Loads a table for a core on which a guest's interrupts may still arrive. Among them may be
-/// vectors 16 to 31, which the table of the host takes for exceptions: this one knows none, and
-/// completes and forgets everything below 32 but the NMI and, if it is one, a machine check. What
-/// is above is noted as ever. QEMU delivers a guest's vector 2, too, which hardware never does; an
-/// NMI may come while that is handled, so here neither has a stack of its own, where the second
-/// would overwrite the first. The core is in the host: its stack is good.
+/// vectors 16 to 31, which the table of the host takes for exceptions, and on QEMU lower ones. This
+/// one tells the two apart by the ISR: an interrupt below 32 is completed and forgotten, an
+/// exception is the bug that it is anywhere. What is above is noted as ever. QEMU delivers a guest's
+/// vector 2, too, which hardware never does; an NMI may come while that is handled, so here neither
+/// has a stack of its own, where the second would overwrite the first. The core is in the host: its
+/// stack is good. An exception isn't told from an interrupt of its vector that a guest left in
+/// service.
 pub fn load_tolerant() {
     static TOLERANT: Once<Idt> = Once::new();
-    let handler = interrupt_drain as *const () as u64;
     load_table(TOLERANT.call_once(|| {
         let mut table = Idt::new();
         let gates = table.0.iter_mut().enumerate().take(32);
-        let gates = gates.filter(|(v, _)| *v != MACHINE_CHECK as usize);
-        gates.for_each(|(_, gate)| *gate = Gate::new(handler, 0));
+        for (vector, gate) in gates.filter(|(v, _)| *v != MACHINE_CHECK as usize) {
+            // SAFETY: only the address is taken, inside of the array.
+            let stub = unsafe { &raw const interrupt_tolerant_stubs[vector] } as u64;
+            *gate = Gate::new(stub, if vector == DOUBLE_FAULT { IST_DOUBLE_FAULT } else { 0 });
+        }
         table.0[NMI as usize] = Gate::new(interrupt_tolerant_nmi as *const () as u64, 0);
         table
     }));

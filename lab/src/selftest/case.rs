@@ -185,6 +185,8 @@ pub enum Expect {
     Ends,
     /// The hypervisor refuses, in a sentence that contains all of these.
     Refused(Vec<&'static str>),
+    /// The hypervisor panics, and says this.
+    Panics(&'static str),
     /// The command line rejects the plan, in a sentence that contains all of these.
     Rejected(Vec<&'static str>),
     /// Firmware doesn't start the hypervisor, and says this.

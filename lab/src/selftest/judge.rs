@@ -5,6 +5,7 @@ use super::verdict::{PASSED, contains, counted, ended};
 use super::{cost, hostile};
 use exitless::report::{Report, VmReport, status};
 use ledger::Reason;
+use proto::exit;
 
 /// How often a guest must have been asked for its counters while it was quiet.
 const ANSWERS: usize = 3;
@@ -20,6 +21,7 @@ pub fn complaints(case: &Case, outcome: &Outcome) -> Vec<String> {
         Expect::Ends => ends(case, outcome),
         Expect::Refused(words) => refused(words, outcome),
         Expect::Unstarted(text) => unstarted(text, outcome),
+        Expect::Panics(words) => panicked(words, outcome),
         Expect::Rejected(_) => vec!["the command line took it".to_owned()],
     }
 }
@@ -158,6 +160,13 @@ fn unstarted(text: &str, outcome: &Outcome) -> Vec<String> {
         wrong.push("the hypervisor was started".to_owned());
     }
     wrong
+}
+
+fn panicked(words: &str, outcome: &Outcome) -> Vec<String> {
+    let told = outcome.log.iter().any(|l| l.contains("panic on core") && l.contains(words));
+    let right = outcome.ended.code() == Some(exit::PANICKED) && told;
+    let wrong = || format!("no panic that says \"{words}\": {:?}", outcome.ended);
+    (!right).then(wrong).into_iter().collect()
 }
 
 fn sentence(words: &[&str], text: &str) -> Vec<String> {

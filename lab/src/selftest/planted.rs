@@ -2,7 +2,7 @@
 //! find each, tell of it, and stop the VM that it is about. In an image of its own (`hypervisor`'s
 //! feature `plant`).
 
-use super::case::{Case, Expected, Guest, Special};
+use super::case::{Case, Expect, Expected, Guest, Special};
 use super::cases::{case, guest, heartbeat};
 use plan::Policy;
 
@@ -74,5 +74,11 @@ pub fn all() -> Vec<Case> {
     let late = [guest("late-interrupts", Policy::Direct), heartbeat("beats=20", Policy::Eli)];
     let late = case("planted/late-interrupts".to_owned(), false, late);
     let late = Case { machine: Special::Planted, ..late };
-    ALL.into_iter().map(of).chain([late]).collect()
+    // The host's own exception among them is a bug, and is told as one.
+    let faulting = Guest { options: "fault=1", ..guest("late-interrupts", Policy::Direct) };
+    let faulting = [faulting, heartbeat("beats=2000", Policy::Eli)];
+    let faulting = case("planted/late-exception".to_owned(), false, faulting);
+    let expect = Expect::Panics("exception 13 with error code 0x0");
+    let faulting = Case { machine: Special::Planted, expect, ..faulting };
+    ALL.into_iter().map(of).chain([late, faulting]).collect()
 }
