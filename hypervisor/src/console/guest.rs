@@ -5,12 +5,12 @@
 //! more is to be sent. One core at a time may act for a VM.
 
 use super::{
+    names,
+    output::send,
     ring::{Pushed, Ring},
-    send,
     wake::wake,
 };
 use crate::cpu::{rdtsc, tsc_hz};
-use alloc::string::String;
 use core::sync::atomic::{AtomicU64, Ordering};
 use proto::frame::{MAX_PAYLOAD, MAX_VMS, console};
 use spin::Once;
@@ -19,7 +19,6 @@ const OUTPUT: usize = 64 << 10;
 const INPUT: usize = 1 << 10;
 
 struct Guest {
-    name: String,
     output: Ring,
     input: Ring,
     dropped: AtomicU64,
@@ -35,20 +34,15 @@ fn guest(vm: usize) -> Option<&'static Guest> {
 
 /// While booting: makes the console of the VM of this name.
 pub fn attach(vm: usize, name: &str) {
+    names::set(vm, name);
     if let Some(slot) = GUESTS.get(vm) {
         slot.call_once(|| Guest {
-            name: name.into(),
             output: Ring::new(OUTPUT),
             input: Ring::new(INPUT),
             dropped: AtomicU64::new(0),
             told: AtomicU64::new(0),
         });
     }
-}
-
-/// The name of a VM that has a console.
-pub(super) fn name_of(vm: u32) -> &'static str {
-    guest(vm as usize).map_or("?", |guest| &guest.name)
 }
 
 /// The VM's core: bytes that the guest sent. Those of a VM without a console go nowhere.

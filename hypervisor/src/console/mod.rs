@@ -7,6 +7,8 @@
 
 pub mod frame;
 mod guest;
+mod names;
+mod output;
 mod ring;
 pub mod screen;
 pub mod uart;
@@ -27,6 +29,7 @@ use core::{
     sync::atomic::{AtomicBool, Ordering},
 };
 use delivery::VectorSet;
+use output::send;
 use proto::frame::{Channel, LOG, MAX_PAYLOAD, MAX_VMS, Piece, RECORDS, Reader};
 use ring::Pushed;
 
@@ -87,12 +90,6 @@ pub fn init() {
 
 /// Core 0 is in [`serve`], which paints what was written, bit by bit.
 static SERVING: AtomicBool = AtomicBool::new(false);
-
-/// Core 0: a message for the serial port and the screen.
-fn send(channel: u8, payload: &[u8], meanwhile: impl FnMut()) {
-    screen::write(channel, payload);
-    frame::send(channel, payload, meanwhile);
-}
 
 /// Sends or queues a message; false when there is no room for it.
 fn post(channel: u8, payload: &[u8]) -> bool {

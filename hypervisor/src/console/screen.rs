@@ -4,7 +4,7 @@
 //! Guarantees: core 0 alone draws, but for the last words of a panic, which need no lock. Nothing
 //! is drawn before [`open`] and after [`give_up`].
 
-use super::guest::name_of;
+use super::names;
 use crate::memory;
 use ::screen::{Frame, LastWords, Layout, Pixels, Screen, Show};
 use alloc::format;
@@ -133,11 +133,11 @@ fn records(bytes: &[u8], mut tell: impl FnMut(&str)) {
                     format!("VM {name} starts with interrupts by {}: {why}\n", policy.label())
                 }
                 Record::Ended { vm, end: end @ End::Fault(_) } => {
-                    format!("error: VM {} {end}\n", name_of(vm))
+                    format!("error: VM {} {end}\n", names::of(vm))
                 }
-                Record::Ended { vm, end } => format!("VM {} {end}\n", name_of(vm)),
+                Record::Ended { vm, end } => format!("VM {} {end}\n", names::of(vm)),
                 Record::Incident { vm, what } => {
-                    format!("warning: VM {}: {what}\n", name_of(vm))
+                    format!("warning: VM {}: {what}\n", names::of(vm))
                 }
                 Record::Leaving => {
                     "every VM has ended: the machine is reset or switched off\n".into()
