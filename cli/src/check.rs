@@ -1,12 +1,14 @@
-//! `exitless check`: is a plan one that can be run, and what does it say?
+//! `exitless check`: is a plan one that can be run, and what does it say? And is it one for a
+//! machine whose inventory there is?
 
 use crate::{
     advice,
     load::{self, File},
+    offered::Offered,
     say::print,
     table::Table,
 };
-use anyhow::Result;
+use anyhow::{Result, bail};
 use plan::{Micros, Plan, Size};
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -34,22 +36,44 @@ Only kernel has to be given. Paths start at the plan's directory.
 
 What the plan names but the machine may not have (cores, memory, devices) is checked
 by the hypervisor when it boots. Whether a Linux kernel has drivers for the VM's devices
-is told if its configuration (config-RELEASE) is beside it or in /boot.";
+is told if its configuration (config-RELEASE) is beside it or in /boot.
+
+For a machine elsewhere:
+  exitless image --without-plan -o look.img   boot it there, record the serial line
+  exitless check --machine look.log           shows what that machine has
+  exitless check vm.toml --machine look.log   does the plan fit it?";
 
 /// Check a plan and show it.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = crate::help::flow(EXAMPLE))]
 pub struct Args {
-    /// The plan
-    #[arg(value_name = "VM.TOML")]
-    file: PathBuf,
+    /// The plan; none shows the machine alone
+    #[arg(value_name = "VM.TOML", required_unless_present = "machine")]
+    file: Option<PathBuf>,
+    /// Check it for this machine, too: FILE has what came from its serial line when it started
+    /// what `exitless image --without-plan` makes
+    #[arg(long, value_name = "FILE")]
+    machine: Option<PathBuf>,
 }
 
 /// Shows the plan, or fails with the first thing that is wrong with it.
 pub fn check(args: &Args) -> Result<()> {
-    let plan = load::plan(&args.file)?;
+    let machine = args.machine.as_deref().map(Offered::read).transpose()?;
+    let Some(file) = &args.file else {
+        return machine.map_or(Ok(()), |machine| print(machine.shown()));
+    };
+    let plan = load::plan(file)?;
     print(show(&plan)?)?;
-    Ok(())
+    let Some(machine) = machine else { return Ok(()) };
+    let lacks = machine.lacks(&plan);
+    for lack in &lacks {
+        print(format!("{lack}\n"))?;
+    }
+    match lacks.len() {
+        0 => Ok(print("The machine has what the plan asks for.\n".to_owned())?),
+        1 => bail!("the machine lacks what the plan asks for: the line above says what"),
+        n => bail!("the machine lacks what the plan asks for: the {n} lines above say what"),
+    }
 }
 
 fn show(plan: &Plan<File>) -> Result<String> {

@@ -19,6 +19,7 @@ pub mod load;
 pub mod machine;
 pub mod needs;
 pub mod network;
+pub mod offered;
 pub mod options;
 pub mod output;
 pub mod qemu;

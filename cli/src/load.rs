@@ -138,7 +138,7 @@ fn content(path: &Path, key: &str, memory: u64) -> Result<Vec<u8>> {
 }
 
 /// Reads a file of at most so many bytes; `limit` says what they are.
-fn read(path: &Path, most: u64, limit: &str) -> Result<Vec<u8>> {
+pub fn read(path: &Path, most: u64, limit: &str) -> Result<Vec<u8>> {
     let (name, size) = (path.display(), file(path)?.len());
     if size > most {
         bail!("`{name}` has {size} bytes, more than {limit} ({})", Size(most));

@@ -10,6 +10,7 @@ use ledger::Counters;
 use proto::{
     End, Policy, Record,
     exit::{DONE, PANICKED, REFUSED},
+    offer::Offer,
 };
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
@@ -62,6 +63,8 @@ pub struct Report {
     pub pauses: Vec<(u64, u64)>,
     /// Every VM ended, and the machine was about to be reset or switched off.
     pub leaving: bool,
+    /// What the machine offers, if there was no plan.
+    pub offers: Vec<Offer>,
 }
 
 /// What the host's audit came to (`docs/design.md`).
@@ -172,6 +175,7 @@ impl Report {
                 self.audit = Audit { passes, interrupts, findings };
                 return;
             }
+            Record::Offer(offer) => return self.offers.push(offer.clone()),
             Record::Paused { from, to } => return self.pauses.push((*from, *to)),
             Record::Leaving => {
                 self.leaving = true;
@@ -287,6 +291,7 @@ impl VmReport {
             | Record::Live { .. }
             | Record::Paused { .. }
             | Record::Leaving
+            | Record::Offer(_)
             | Record::Audit { .. } => {}
         }
     }

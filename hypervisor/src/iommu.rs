@@ -72,6 +72,11 @@ fn units() -> &'static [Served] {
     UNITS.get().map(Vec::as_slice).unwrap_or_default()
 }
 
+/// What each unit is called, and where its registers are.
+pub fn names() -> impl Iterator<Item = (&'static str, u64)> {
+    units().iter().map(|served| (served.found.vendor.unit_name(), served.found.base))
+}
+
 fn every(what: impl Fn(&Unit) -> bool) -> bool {
     units().iter().all(|served| what(&served.unit.lock()))
 }

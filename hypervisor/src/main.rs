@@ -84,10 +84,10 @@ extern "C" fn boot(address: u64, who: u32) -> ! {
         memory::host_bytes() >> 10
     );
     let image = memory::image_bytes(&info);
-    if image.is_empty() {
-        refuse("no boot image was loaded; the boot loader has to load one as the first module");
-    }
     pci::sriov::keep_clear_of(&info.memory);
+    if image.is_empty() {
+        host::inventory::tell(&machine);
+    }
     host::start(&machine, image)
 }
 

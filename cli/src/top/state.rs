@@ -109,6 +109,7 @@ impl Snapshot {
             | Record::Incident { .. }
             | Record::Paused { .. }
             | Record::Leaving
+            | Record::Offer(_)
             | Record::Audit { .. } => {}
         }
         false

@@ -21,6 +21,16 @@ pub enum Vendor {
     Amd,
 }
 
+impl Vendor {
+    /// What its units are called.
+    pub const fn unit_name(self) -> &'static str {
+        match self {
+            Vendor::Intel => "VT-d",
+            Vendor::Amd => "AMD-Vi",
+        }
+    }
+}
+
 /// A unit, switched on.
 pub enum Unit<R, M> {
     /// Intel's.

@@ -86,6 +86,16 @@ impl Way {
             .or_else(|| power(config, function))
             .or(bus)
     }
+
+    /// What it is called, as the end of a sentence.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Way::FunctionLevel(_) => "by function (FLR)",
+            Way::Advanced(_) => "by function (Advanced Features)",
+            Way::Power(_) => "by power state (D3hot)",
+            Way::Bus(_) => "of its bus",
+        }
+    }
 }
 
 impl Reset {

@@ -1,5 +1,5 @@
 //! What the image and the tools say to each other: frames on the serial line, the records in
-//! them, the interrupt policies by name, and how the image ends.
+//! them, the interrupt policies by name, what a machine offers, and how the image ends.
 //!
 //! Guarantees: both sides read the same definitions, so that neither can drift; a damaged
 //! stream costs the frame or the record that it damages, and no input panics or grows without
@@ -11,6 +11,7 @@ extern crate alloc;
 
 pub mod exit;
 pub mod frame;
+pub mod offer;
 mod policy;
 mod record;
 

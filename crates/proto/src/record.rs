@@ -2,7 +2,7 @@
 //! postcard, COBS-framed, each ended by a zero byte, so that a reader that joins
 //! late or loses bytes finds the next record.
 
-use crate::Policy;
+use crate::{Policy, offer::Offer};
 use alloc::{string::String, vec::Vec};
 use core::fmt;
 use ledger::Counters;
@@ -136,6 +136,8 @@ pub enum Record {
     /// Every VM ended and was reported, and the machine is about to be reset or switched off, as
     /// the plan asks.
     Leaving,
+    /// A part of what the machine offers: there was no plan.
+    Offer(Offer),
 }
 
 /// What the command line sends on the records' channel to be sent a [`Record::Live`] for each

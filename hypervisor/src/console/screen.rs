@@ -148,6 +148,7 @@ fn records(bytes: &[u8], mut tell: impl FnMut(&str)) {
                 | Record::Counters { .. }
                 | Record::Live { .. }
                 | Record::Audit { .. }
+                | Record::Offer(_)
                 | Record::Paused { .. } => continue,
             };
             tell(&line);

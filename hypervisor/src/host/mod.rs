@@ -2,6 +2,7 @@
 
 pub mod audit;
 pub mod intx;
+pub mod inventory;
 pub mod iommu_faults;
 pub mod live;
 pub mod outputs;

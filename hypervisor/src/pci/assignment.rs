@@ -5,14 +5,16 @@
 //! apart from those of every other VM and of the host. Doesn't keep a VM's functions apart from
 //! each other, nor from functions that nobody has. Boot only.
 
-use super::{BRIDGE_CLASS, CAPABILITY_EXPRESS, Config, Function, Pci, acs, sriov};
+use super::reset::Method;
+use super::{BRIDGE_CLASS, Bar, CAPABILITY_EXPRESS, Config, Function, Pci, acs, msi, sriov};
 use crate::iommu;
 use ::iommu::Bdf;
 use ::pci::together;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use plan::{DeviceName, Plan};
+use plan::{Class, DeviceName, Plan};
+use proto::offer::Function as Offered;
 
 /// The machine's functions, and who has them.
 pub struct Assignment {
@@ -54,6 +56,45 @@ impl Assignment {
             found.push(f.bdf);
         }
         Ok(found)
+    }
+
+    /// What the machine offers to a plan that asks for one function: all of them.
+    pub fn offers(&self) -> Vec<Offered> {
+        self.functions.iter().map(|f| self.offer(f)).collect()
+    }
+
+    fn offer(&self, f: &Function) -> Offered {
+        let (bdf, pci) = (f.bdf, &self.pci);
+        let unplaced = |bar: &Bar| !bar.kind.is_io() && bar.address == 0;
+        let refused = self.refusal("", f).or_else(|| {
+            let bar = pci.bars(bdf).into_iter().find(unplaced)?;
+            Some(format!("its BAR {} has no address from the firmware", bar.index))
+        });
+        let endpoint = |f: &&Function| f.class >> 16 != BRIDGE_CLASS && f.bdf != bdf;
+        let others = self.functions.iter().filter(endpoint);
+        let together = others.filter(|other| together(&self.survey, bdf, other.bdf).is_some());
+        Offered {
+            address: bdf.requester_id(),
+            ids: (f.vendor, f.device),
+            class: f.class,
+            name: self.name(f),
+            msix: msi::entries(pci, bdf),
+            msi: msi::messages(pci, bdf),
+            reset: Method::of(pci, bdf).name().map(Into::into),
+            together: together.map(|other| other.bdf.requester_id()).collect(),
+            refused,
+        }
+    }
+
+    /// The name of its kind and number, if it has one.
+    fn name(&self, f: &Function) -> Option<String> {
+        let of = |f: &Function| {
+            Class::ALL.into_iter().find(|class| class.matches(f.class, f.vendor, f.device))
+        };
+        let class = of(f)?;
+        let mut before = self.functions.iter().take_while(|other| other.bdf != f.bdf);
+        let index = before.by_ref().filter(|other| of(other) == Some(class)).count();
+        Some(DeviceName::Named { class, index: index.try_into().ok()? }.to_string())
     }
 
     fn find(&self, name: &DeviceName) -> Option<Function> {

@@ -54,6 +54,9 @@ pub struct Bar {
 }
 
 impl Pci {
+    /// Why there is none: a sentence.
+    pub const NONE: &str = "the machine's ACPI tables have no MCFG: PCI configuration space in memory is needed (q35 has it, i440fx doesn't)";
+
     /// Maps configuration space. Boot only.
     pub fn new(ecam: Ecam) -> Self {
         let buses = (ecam.bus_end - ecam.bus_start) as u64 + 1;

@@ -13,6 +13,21 @@ pub const CAPABILITY_MSI: u8 = 0x05;
 const WIDE: u16 = 1 << 7;
 const MASKABLE: u16 = 1 << 8;
 
+/// The id of MSI-X's.
+pub const CAPABILITY_MSIX: u8 = 0x11;
+
+/// How many messages a function can send by MSI (PCI 3.0, 6.8.1.3); 0 if it can't.
+pub fn messages(pci: &Pci, bdf: Bdf) -> u16 {
+    let control = pci.capability(bdf, CAPABILITY_MSI).map(|at| pci.read16(bdf, at + 2));
+    control.map_or(0, |control| 1 << (control >> 1 & 7))
+}
+
+/// How many entries a function's MSI-X table has (PCI 3.0, 6.8.2.3); 0 if there is none.
+pub fn entries(pci: &Pci, bdf: Bdf) -> u16 {
+    let control = pci.capability(bdf, CAPABILITY_MSIX).map(|at| pci.read16(bdf, at + 2));
+    control.map_or(0, |control| (control & 0x7FF) + 1)
+}
+
 /// Where the capability at `at` has its data; the mask bits, if it has them, are four bytes behind.
 fn data_at(at: u16, control: u16) -> u16 {
     if control & WIDE != 0 { at + 12 } else { at + 8 }

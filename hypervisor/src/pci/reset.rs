@@ -48,6 +48,15 @@ impl Method {
         Method { bdf, how }
     }
 
+    /// How, in a word; none if the function can't be reset.
+    pub fn name(self) -> Option<&'static str> {
+        match self.how {
+            How::Standard(way) => Some(way.name()),
+            How::Register(_) => Some("by a register of its own"),
+            How::None => None,
+        }
+    }
+
     /// The reset, of which nothing is done yet.
     pub fn begin(self) -> Reset {
         let state = match self.how {

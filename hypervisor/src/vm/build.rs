@@ -74,18 +74,12 @@ pub struct Built {
 
 /// Reads the boot image.
 pub fn image(bytes: &'static [u8]) -> Result<Image<'static>, String> {
-    if bytes.is_empty() {
-        return Err("no boot image was loaded: the boot loader must pass the file that `exitless image` makes as the one module".into());
-    }
     plan::image::parse(bytes).map_err(|e| format!("the boot image can't be used: {e}"))
 }
 
 /// Builds every VM of the boot image.
 pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
-    let ecam = machine.ecam.ok_or(
-        "the machine's ACPI tables have no MCFG: PCI configuration space in memory is needed (q35 has it, i440fx doesn't)",
-    )?;
-    let pci = Pci::new(ecam);
+    let pci = Pci::new(machine.ecam.ok_or(Pci::NONE)?);
     let mut assignment = Assignment::new(pci, &image.plan)?;
     let slice = cpu::tsc_hz() / 1_000_000 * u64::from(image.plan.slice_us);
     let shared = shared_cores(&image.plan, slice);

@@ -187,6 +187,8 @@ pub enum Expect {
     Refused(Vec<&'static str>),
     /// The hypervisor panics, and says this.
     Panics(&'static str),
+    /// The hypervisor has no plan: it tells what the machine offers, these parts among others.
+    Tells(&'static [&'static str]),
     /// The command line rejects the plan, in a sentence that contains all of these.
     Rejected(Vec<&'static str>),
     /// Firmware doesn't start the hypervisor, and says this.
@@ -237,8 +239,8 @@ pub enum Special {
     DamagedImage,
     /// A boot image cut in half.
     HalfImage,
-    /// No boot image.
-    NoImage,
+    /// No boot image; the CPU is this model of QEMU's.
+    NoImage(&'static str),
     /// Files as they are, without the command line's own look at them.
     Unchecked,
 }

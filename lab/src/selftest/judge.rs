@@ -6,6 +6,7 @@ use super::{cost, hostile};
 use exitless::report::{Report, VmReport, status};
 use ledger::Reason;
 use proto::exit;
+use proto::offer::Offer;
 
 /// How often a guest must have been asked for its counters while it was quiet.
 const ANSWERS: usize = 3;
@@ -22,6 +23,7 @@ pub fn complaints(case: &Case, outcome: &Outcome) -> Vec<String> {
         Expect::Refused(words) => refused(words, outcome),
         Expect::Unstarted(text) => unstarted(text, outcome),
         Expect::Panics(words) => panicked(words, outcome),
+        Expect::Tells(parts) => told(parts, outcome),
         Expect::Rejected(_) => vec!["the command line took it".to_owned()],
     }
 }
@@ -167,6 +169,21 @@ fn panicked(words: &str, outcome: &Outcome) -> Vec<String> {
     let right = outcome.ended.code() == Some(exit::PANICKED) && told;
     let wrong = || format!("no panic that says \"{words}\": {:?}", outcome.ended);
     (!right).then(wrong).into_iter().collect()
+}
+
+/// Both the log and the records must have said each of these parts, and the end.
+fn told(parts: &[&str], outcome: &Outcome) -> Vec<String> {
+    let mut wrong: Vec<String> = outcome.report.failure(&outcome.ended).into_iter().collect();
+    let offers: Vec<_> = outcome.report.offers.iter().map(ToString::to_string).collect();
+    for (part, lines) in parts.iter().flat_map(|p| [(p, &outcome.log), (p, &offers)]) {
+        if !lines.iter().any(|line| line.contains(part)) {
+            wrong.push(format!("nothing says \"{part}\": {lines:?}"));
+        }
+    }
+    if outcome.report.offers.last() != Some(&Offer::Complete) {
+        wrong.push("the inventory has no end".to_owned());
+    }
+    wrong
 }
 
 fn sentence(words: &[&str], text: &str) -> Vec<String> {

@@ -14,6 +14,7 @@ mod cases;
 mod cost;
 mod echo;
 pub mod hostile;
+mod inventory;
 mod judge;
 pub mod kernel;
 mod names;
@@ -153,6 +154,7 @@ fn all() -> Vec<Case> {
     cases.extend(timers::all());
     cases.extend(shared::all());
     cases.extend(refusals::all());
+    cases.extend(inventory::all());
     cases.extend(topology::all());
     cases.extend(trusting::all());
     cases.extend(planted::all());

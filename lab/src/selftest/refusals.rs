@@ -8,7 +8,7 @@ use plan::{Class, DeviceName, Policy};
 /// A machine that lacks something, and what the sentence must name.
 type Lack = (&'static str, Special, &'static [&'static str]);
 
-const MACHINES: [Lack; 10] = [
+const MACHINES: [Lack; 9] = [
     ("no-svm", Special::Cpu("max,-svm"), &["SVM"]),
     ("no-nested-paging", Special::Cpu("max,-npt"), &["nested paging"]),
     ("no-x2apic", Special::Cpu("max,-x2apic"), &["x2APIC"]),
@@ -22,7 +22,6 @@ const MACHINES: [Lack; 10] = [
     ("little-memory", Special::Memory(64), &["memory"]),
     ("damaged-image", Special::DamagedImage, &["boot image"]),
     ("half-image", Special::HalfImage, &["boot image"]),
-    ("no-image", Special::NoImage, &["boot image"]),
 ];
 
 /// All of them.

@@ -318,7 +318,8 @@ fn machine(
         Special::Monitored(_) => machine.extra = monitor(directory).collect(),
         Special::OneCore => machine.cpus = 1,
         Special::Memory(mib) => machine.memory = mib << 20,
-        Special::NoImage => {
+        Special::NoImage(model) => {
+            machine.cpu = model.to_owned();
             let (kernel, initrd, cmdline) = (cx.hypervisor()?.to_owned(), None, String::new());
             machine.boot = Boot::Bare { kernel, initrd, cmdline };
         }

@@ -31,7 +31,6 @@ use virtual_pc::msix::{self, Entry, Table};
 use virtual_pc::pci::{Addresses, AssignedFunction, BarInfo, Bus, MsixLayout};
 
 const PAGE: u64 = 4096;
-const CAPABILITY_MSIX: u8 = 0x11;
 const BARS: usize = 6;
 
 /// One assigned function.
@@ -129,7 +128,9 @@ impl AssignedDevice {
         for _ in 0..layout.map_or(1, |l| l.entries) {
             device.sources.push(Source { irte: iommu::allocate_irte(bdf)?, route: None });
         }
-        if let (Some(layout), Some(capability)) = (layout, pci.capability(bdf, CAPABILITY_MSIX)) {
+        if let (Some(layout), Some(capability)) =
+            (layout, pci.capability(bdf, msi::CAPABILITY_MSIX))
+        {
             let bar = bars.get(layout.table_bar as usize).copied().flatten();
             let at = bar.map_or(0, |(at, _)| at) + layout.table_offset as u64;
             let table = Table::new(alloc::vec![Entry::RESET; layout.entries as usize]);

@@ -1,0 +1,65 @@
+//! What the machine offers, told when there is no plan: to the log, and in records.
+//!
+//! Guarantees: everything is found out by what a plan is refused by, so that what is told here is
+//! what a boot with a plan would say. Runs no guest. The IOMMUs are switched on as ever: from then
+//! on devices reach nothing.
+
+use crate::cpu::{self, svm};
+use crate::pci::Pci;
+use crate::pci::assignment::Assignment;
+use crate::{console, iommu, panic};
+use acpi::Machine;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use plan::{AtEnd, Plan, WithoutRemapping};
+use proto::Record;
+use proto::offer::Offer;
+
+/// Tells it, and stands still.
+pub fn tell(machine: &Machine) -> ! {
+    let id = raw_cpuid::CpuId::new();
+    let name = id.get_processor_brand_string();
+    let apm = id.get_advanced_power_mgmt_info();
+    offer(Offer::Processor {
+        name: name.map_or_else(|| "of no name".to_string(), |name| name.as_str().trim().into()),
+        invariant_tsc: apm.is_some_and(|apm| apm.has_invariant_tsc()),
+    });
+    if let Err(why) = svm::supported() {
+        missing(why);
+    }
+    let cores = |parked| {
+        let of = cpu::all().skip(1).filter(|cpu| cpu.is_parked() == parked);
+        of.map(|cpu| cpu.index as u32).collect::<Vec<_>>()
+    };
+    let ready = cores(true);
+    if ready.is_empty() {
+        missing("core 0 is the host's, and there is no other that starts");
+    }
+    offer(Offer::Cores { ready, silent: cores(false) });
+    if let Err(why) = iommu::enable(machine, WithoutRemapping::Refuse) {
+        missing(&why);
+    }
+    for (kind, base) in iommu::names() {
+        offer(Offer::Iommu { kind: kind.into(), base, remaps: iommu::remaps() });
+    }
+    match functions(machine) {
+        Ok(functions) => functions.into_iter().for_each(|f| offer(Offer::Function(f))),
+        Err(why) => missing(&why),
+    }
+    offer(Offer::Complete);
+    panic::finish(AtEnd::Stay)
+}
+
+fn functions(machine: &Machine) -> Result<Vec<proto::offer::Function>, String> {
+    let ecam = machine.ecam.ok_or(Pci::NONE)?;
+    Ok(Assignment::new(Pci::new(ecam), &Plan::new(Vec::new()))?.offers())
+}
+
+fn missing(why: &str) {
+    offer(Offer::Missing(why.into()));
+}
+
+fn offer(offer: Offer) {
+    log::info!("{offer}");
+    console::record(&Record::Offer(offer));
+}
