@@ -1,7 +1,12 @@
 //! The frame of both binaries' `main`: the command line is parsed, a command runs, and its
 //! result becomes the exit status.
 
-use crate::{context::Context, report::status, say::say, stream::printable};
+use crate::{
+    context::Context,
+    report::status,
+    say::{plain, say},
+    stream::printable,
+};
 use anyhow::Result;
 use clap::{
     Command, Error, Parser,
@@ -72,7 +77,7 @@ fn has_option(command: &Command, long: &str) -> bool {
 
 /// Tells the user of an error; the status to exit with.
 pub fn failed(error: &anyhow::Error, status: u8) -> ExitCode {
-    say(format_args!("exitless: {}", printable(&format!("{error:#}"))));
+    say(format_args!("exitless: {}", printable(&plain(error))));
     ExitCode::from(status)
 }
 

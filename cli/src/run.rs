@@ -13,7 +13,7 @@ use crate::{
     output::{self, Output},
     report::Report,
     room::Room,
-    say::say,
+    say::{plain, say},
     session::{self, Commands, Ended, Framing, Seen, Setup, Typed},
     stream::Piece,
     terminal::Terminal,
@@ -221,7 +221,7 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
         advice::lines(plan).iter().for_each(|line| say(format_args!("exitless: {line}")));
     }
     if let (Err(error), false) = (&offer, args.quiet) {
-        say(format_args!("exitless: `exitless top` can't watch this run: {error:#}"));
+        say(format_args!("exitless: `exitless top` can't watch this run: {}", plain(error)));
     }
     let timeout = args.timeout.map(|seconds| Duration::from_secs(seconds.get()));
     let typed = Some(Typed { bytes, to: chosen.unwrap_or(0), commands });

@@ -7,7 +7,7 @@ use crate::{
     summary::Summary,
 };
 use anyhow::{Result, bail};
-use exitless::context::Context;
+use exitless::{context::Context, say::plain};
 use std::{
     env, fs,
     io::{self, IsTerminal, Write},
@@ -155,7 +155,7 @@ impl Steps<'_> {
         let result = selftest::run(self.cx, self.quick, only);
         self.stop_if_interrupted()?;
         self.summary += result.unwrap_or_else(|error| {
-            println!("FAIL  {error:#}");
+            println!("FAIL  {}", plain(error));
             Summary::one("the emulator's tests", false)
         });
         Ok(())
@@ -185,7 +185,7 @@ impl Steps<'_> {
         let result = bench::smoke(self.cx);
         self.stop_if_interrupted()?;
         if let Err(error) = &result {
-            println!("FAIL  {error:#}");
+            println!("FAIL  {}", plain(error));
         }
         self.summary += Summary::one("the short bench", result.is_ok());
         Ok(())
@@ -235,7 +235,7 @@ impl Steps<'_> {
             io::stdout().flush()?;
         }
         let start = Instant::now();
-        let outcome = run().unwrap_or_else(|e| (judged(false), format!("{e:#}")));
+        let outcome = run().unwrap_or_else(|e| (judged(false), plain(e)));
         self.stop_if_interrupted()?;
         self.ended(name, start.elapsed(), outcome);
         Ok(())
