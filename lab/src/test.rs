@@ -44,8 +44,17 @@ pub struct Args {
     long: bool,
     /// Only the tests in the emulator whose name contains this; `*` stands for anything,
     /// `^` for the name's begin, `$` for its end
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = part_of_a_name)]
     only: Option<String>,
+}
+
+/// Every name has nothing in it; who has the shell put an empty variable there means no such test.
+fn part_of_a_name(text: &str) -> Result<String, &'static str> {
+    if text.is_empty() {
+        Err("give a part of a test's name, or `*` for all")
+    } else {
+        Ok(text.into())
+    }
 }
 
 /// Runs everything; the closing line is the summary.
@@ -306,6 +315,18 @@ fn test_results(text: &str) -> Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Args as _;
+
+    #[test]
+    fn no_name_at_all_is_refused() {
+        let parse = |only: &str| {
+            let command = Args::augment_args(clap::Command::new("test"));
+            command.try_get_matches_from(["test", "--only", only]).map_err(|e| e.to_string())
+        };
+        assert!(parse("eli/hello").is_ok() && parse("*").is_ok());
+        let error = parse("").unwrap_err();
+        assert!(error.contains("a part of a test's name, or `*` for all"), "{error}");
+    }
 
     #[test]
     fn results_are_summed() {
