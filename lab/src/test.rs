@@ -36,7 +36,8 @@ const SHOWN_LINES: usize = 60;
 /// Run every check and test.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// Only what takes under five minutes: no Miri, fuzzing or bench, fewer random cases
+    /// Only what takes up to three minutes on an idle machine, once it is built: no Miri, fuzzing
+    /// or bench, fewer random cases
     #[arg(long)]
     quick: bool,
     /// Also what takes long: changes to the crates, a few in each, that their tests must notice
