@@ -122,7 +122,8 @@ fn show(plan: &Plan<File>) -> Result<String> {
         n => format!("{n} VMs"),
     };
     Ok(format!(
-        "{table}{notes}The plan is good: {vms}, {memory} of guest memory; core 0 is the host's.\n"
+        "{table}{notes}The plan is good: {vms}, {memory} of guest memory; core 0 is the host's.\n\
+         Whether the machine has these cores, memory and devices is checked when it boots.\n"
     ))
 }
 
@@ -174,6 +175,7 @@ mod tests {
 nic1 has vf0 02:00:00:00:00:01, vf1.
 a: 00:05.0 gives no interrupts if it has neither MSI nor MSI-X; the hypervisor's log then says so.
 The plan is good: 1 VM, 1G of guest memory; core 0 is the host's.
+Whether the machine has these cores, memory and devices is checked when it boots.
 ";
         assert_eq!(shown, expected);
     }
@@ -189,7 +191,7 @@ The plan is good: 1 VM, 1G of guest memory; core 0 is the host's.
         let shown = show(&load::plan(&file).unwrap()).unwrap();
         assert!(!shown.contains(|c: char| c.is_control() && c != '\n'), "{shown:?}");
         assert!(shown.contains("a\\u{1b}[2J\\nb") && shown.contains("k\\u{1b}[2J, 32"), "{shown}");
-        assert_eq!(shown.lines().count(), 4, "{shown}");
+        assert_eq!(shown.lines().count(), 5, "{shown}");
         assert!(shown.contains("\na: with pci=nomsi in its command line"), "{shown}");
     }
 

@@ -1,7 +1,13 @@
 //! The frame of both binaries' `main`: the command line is parsed, a command runs, and its
 //! result becomes the exit status.
 
-use crate::{context::Context, report::status, say::say, stream::printable};
+use crate::{
+    context::Context,
+    report::status,
+    run,
+    say::{plain, say},
+    stream::printable,
+};
 use anyhow::Result;
 use clap::{
     Command, Error, Parser,
@@ -45,10 +51,18 @@ fn with_negative_numbers(command: Command) -> Command {
 }
 
 /// clap advises to pass an option that isn't known behind `--`, where no command takes any. Who
-/// writes `-append`, as for QEMU, is told of the second dash.
+/// writes `-append`, as for QEMU, is told of the second dash; who describes a VM beside a plan,
+/// how the plan says it.
 fn with_true_tips(mut error: Error, arguments: &[OsString], command: &Command) -> Error {
-    if error.kind() != ErrorKind::UnknownArgument {
-        return error;
+    match error.kind() {
+        ErrorKind::UnknownArgument => {}
+        ErrorKind::ArgumentConflict => {
+            if let Some(tip) = run::instead(&in_conflict(&error)) {
+                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+            }
+            return error;
+        }
+        _ => return error,
     }
     error.remove(ContextKind::Suggested);
     let Some(ContextValue::String(told)) = error.get(ContextKind::InvalidArg) else { return error };
@@ -65,6 +79,18 @@ fn with_true_tips(mut error: Error, arguments: &[OsString], command: &Command) -
     error
 }
 
+/// The arguments that can't be given together.
+fn in_conflict(error: &Error) -> Vec<String> {
+    let both = [ContextKind::InvalidArg, ContextKind::PriorArg];
+    both.iter()
+        .flat_map(|kind| match error.get(*kind) {
+            Some(ContextValue::String(one)) => vec![one.clone()],
+            Some(ContextValue::Strings(several)) => several.clone(),
+            _ => Vec::new(),
+        })
+        .collect()
+}
+
 fn has_option(command: &Command, long: &str) -> bool {
     command.get_arguments().any(|argument| argument.get_long() == Some(long))
         || command.get_subcommands().any(|command| has_option(command, long))
@@ -72,7 +98,7 @@ fn has_option(command: &Command, long: &str) -> bool {
 
 /// Tells the user of an error; the status to exit with.
 pub fn failed(error: &anyhow::Error, status: u8) -> ExitCode {
-    say(format_args!("exitless: {}", printable(&format!("{error:#}"))));
+    say(format_args!("exitless: {}", printable(&plain(error))));
     ExitCode::from(status)
 }
 
@@ -88,13 +114,16 @@ mod tests {
             #[arg(long, value_parser = positive)]
             seconds: NonZeroU64,
         },
+        Run(Box<run::Args>),
+    }
+
+    fn parse_line(text: &str) -> Result<Line, Error> {
+        parse(text.split(' ').map(OsString::from))
     }
 
     #[test]
     fn an_option_with_one_dash_is_told_of_the_second() {
-        let error = |text: &str| {
-            parse::<Line>(text.split(' ').map(OsString::from)).unwrap_err().to_string()
-        };
+        let error = |text: &str| parse_line(text).unwrap_err().to_string();
         for line in ["exitless wait -seconds 5", "exitless wait -seconds=5"] {
             let error = error(line);
             assert!(error.contains("unexpected argument '-seconds' found"), "{error}");
@@ -110,10 +139,34 @@ mod tests {
 
     #[test]
     fn a_negative_number_is_a_wrong_value() {
-        let parse = |text: &str| parse::<Line>(text.split(' ').map(OsString::from));
-        let Line::Wait { seconds } = parse("exitless wait --seconds 5").unwrap();
-        assert_eq!(seconds.get(), 5);
-        let error = parse("exitless wait --seconds -1").unwrap_err().to_string();
+        let wait = parse_line("exitless wait --seconds 5").unwrap();
+        assert!(matches!(wait, Line::Wait { seconds } if seconds.get() == 5));
+        let error = parse_line("exitless wait --seconds -1").unwrap_err().to_string();
         assert!(error.contains("'-1' for '--seconds <SECONDS>': give a whole number"), "{error}");
+    }
+
+    #[test]
+    fn who_describes_a_vm_beside_a_plan_is_told_how_the_plan_says_it() {
+        let error = |text: &str| parse_line(text).unwrap_err().to_string();
+        for (options, keys) in [
+            ("--kernel k", "`kernel`"),
+            ("--initrd i", "`initrd`"),
+            ("--append x", "`cmdline`"),
+            ("--memory 1G", "`memory`"),
+            ("--device nvme0", "`devices`"),
+            ("--interrupts eli", "`interrupts`"),
+            ("--name x", "the NAME"),
+            ("--cpus 2", "`cpus`"),
+            ("--no-reboot", "`reset = \"stop\"`"),
+        ] {
+            let said = format!("tip: write it in the plan: {keys} in [vm.NAME]\n");
+            for line in [format!("vm.toml {options}"), format!("{options} vm.toml")] {
+                let error = error(&format!("exitless run {line}"));
+                assert!(error.contains(&said), "{error}");
+            }
+        }
+        let several = error("exitless run vm.toml --cpus 2 --memory 1G");
+        assert!(several.contains("plan: `cpus`, `memory` in [vm.NAME]\n"), "{several}");
+        assert!(!error("exitless wait --seconds 1 --seconds 2").contains("tip:"));
     }
 }

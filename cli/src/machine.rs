@@ -239,7 +239,7 @@ impl Machine {
                 let (port, nic) = (forward.port, forward.nic);
                 match count {
                     0 => bail!(
-                        "--forward: no VM has a network controller for port {port} to lead to; add --device nic0"
+                        "--forward: no VM has a network controller for port {port} to lead to; add --device nic0, or \"nic0\" to the devices in a plan"
                     ),
                     1 => bail!(
                         "--forward: there is no nic{nic} for port {port}; the machine has nic0 alone"

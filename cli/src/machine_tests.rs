@@ -108,6 +108,9 @@ fn a_core_that_the_emulated_machine_cannot_have_is_refused() {
 
 #[test]
 fn network_controllers_get_their_models_and_ports() {
+    let mut none = machine(&plan(64 << 20, &[]), vec![]).unwrap();
+    let error = none.connect(&[], &["tcp:1:1".parse().unwrap()]).unwrap_err().to_string();
+    assert!(error.ends_with("add --device nic0, or \"nic0\" to the devices in a plan"), "{error}");
     let mut machine = machine(&plan(64 << 20, &["nic1"]), vec![]).unwrap();
     machine.connect(&[NicModel::E1000e], &["nic1:tcp:8080:80".parse().unwrap()]).unwrap();
     let line = line(&machine);

@@ -2,7 +2,7 @@
 //! `exitless-lab` what measures and tests.
 #![forbid(unsafe_code)]
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::{Parser, Subcommand};
 use exitless::{check, context::Context, entry, image, report::status, run, tools, top};
 use plan::Shown;
@@ -40,7 +40,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let given = env::args_os().skip(1).collect();
+    let given: Vec<OsString> = env::args_os().skip(1).collect();
+    if let Some(unknown) = no_help(&given) {
+        return entry::failed(&anyhow!(unknown), status::FAILED);
+    }
     if let Some(arguments) = tools::arguments(given)
         && let Err(error) = tools::become_lab(&arguments)
     {
@@ -60,14 +63,32 @@ fn dispatch(cli: &Cli, cx: &Context) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The names of all commands.
+fn known() -> Vec<&'static str> {
+    let own = ["run", "check", "image", "top", "help"].into_iter();
+    own.chain(tools::TOOLS.iter().map(|t| t.name)).collect()
+}
+
+/// What `help WORD` is answered where no command has this name.
+fn no_help(given: &[OsString]) -> Option<String> {
+    let [help, word, ..] = given else { return None };
+    let name = word.to_string_lossy();
+    let asks = help == "help" && !name.starts_with('-') && !known().contains(&name.as_ref());
+    asks.then(|| unknown(std::slice::from_ref(word)))
+}
+
 /// Of a command that isn't there.
 fn unknown(words: &[OsString]) -> String {
     let word = words.first().map(|w| w.to_string_lossy()).unwrap_or_default();
-    let own = ["run", "check", "image", "top", "help"].into_iter();
-    let known: Vec<_> = own.chain(tools::TOOLS.iter().map(|t| t.name)).collect();
-    match plan::nearest(&word, &known) {
-        Some(near) => format!("`{}` is no command; did you mean `{near}`?", Shown(&word)),
-        None => format!("`{}` is no command; there are {}", Shown(&word), known.join(", ")),
+    let (word, known) = (Shown(&word), known());
+    match plan::nearest(word.0, &known) {
+        Some(near) => {
+            format!("`{word}` is no command; did you mean `{near}`? `exitless help` lists all")
+        }
+        None => format!(
+            "`{word}` is no command; there are {}; `exitless help` says what each does",
+            known.join(", ")
+        ),
     }
 }
 
@@ -85,11 +106,26 @@ mod tests {
     #[test]
     fn a_command_that_is_not_there_is_named_and_so_is_one_that_is() {
         let said = |word: &str| unknown(&[word.into()]);
-        assert_eq!(said("benhc"), "`benhc` is no command; did you mean `bench`?");
+        assert_eq!(
+            said("benhc"),
+            "`benhc` is no command; did you mean `bench`? `exitless help` lists all"
+        );
         assert!(said("frobnicate").contains("there are run, check, image, top, help, demo"));
         for command in Cli::command().get_subcommands() {
             let name = command.get_name();
             assert!(said("frobnicate").contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn help_on_a_command_that_is_not_there_is_told_what_there_is() {
+        let no_help =
+            |line: &str| no_help(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        let said = no_help("help foo").unwrap();
+        assert!(said.starts_with("`foo` is no command; there are run, check"), "{said}");
+        assert!(said.ends_with("; `exitless help` says what each does"), "{said}");
+        for line in ["help", "help run", "help bench fio", "help help", "help --help", "run foo"] {
+            assert_eq!(no_help(line), None, "{line}");
         }
     }
 

@@ -6,6 +6,7 @@
 
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
+use plan::Shown;
 use std::{
     fmt::{self, Write},
     net::{Ipv4Addr, TcpListener, UdpSocket},
@@ -96,36 +97,45 @@ impl FromStr for Forward {
 
     /// `[nicN:]tcp|udp:PORT:[ADDRESS:]GUEST-PORT`.
     fn from_str(text: &str) -> Result<Self> {
-        forward(text).ok_or_else(|| {
+        forward(text).map_err(|why| {
             anyhow!(
-                "`{}` forwards nothing; write protocol, port and the guest's port, such as tcp:8080:80, or with controller and guest's address nic1:udp:5353:10.0.2.16:53",
-                text.escape_default()
+                "{why}; write protocol, port and the guest's port, such as tcp:8080:80, or with controller and guest's address nic1:udp:5353:10.0.2.16:53"
             )
         })
     }
 }
 
-fn forward(text: &str) -> Option<Forward> {
+/// What the text asks for, or which part of it is wrong.
+fn forward(text: &str) -> Result<Forward, String> {
+    let no = |what: &str, part: &str| format!("`{}` is no {what}", Shown(part));
     let mut parts: Vec<&str> = text.split(':').collect();
-    let nic = match parts.first()?.strip_prefix("nic") {
+    let nic = match parts.first().and_then(|first| first.strip_prefix("nic")) {
         Some(number) => {
-            parts.remove(0);
-            number.parse().ok()?
+            let controller = parts.remove(0);
+            number.parse().map_err(|_| no("network controller, such as nic0", controller))?
         }
         None => 0,
     };
-    let port = |text: &str| text.parse().ok().filter(|port| *port != 0);
     let (protocol, from, address, to) = match parts[..] {
         [protocol, from, to] => (protocol, from, None, to),
-        [protocol, from, address, to] => (protocol, from, Some(address.parse().ok()?), to),
-        _ => return None,
+        [protocol, from, address, to] => (protocol, from, Some(address), to),
+        _ => {
+            let amount = if parts.len() < 3 { "few" } else { "many" };
+            return Err(format!("`{}` has too {amount} parts", Shown(text)));
+        }
     };
     let tcp = match protocol {
         "tcp" => true,
         "udp" => false,
-        _ => return None,
+        _ => return Err(no("protocol that can be forwarded (tcp or udp)", protocol)),
     };
-    Some(Forward { nic, tcp, port: port(from)?, address, guest_port: port(to)? })
+    let port = |text: &str| {
+        let port = text.parse().ok().filter(|port| *port != 0);
+        port.ok_or_else(|| no("port (1 to 65535)", text))
+    };
+    let guest = |text: &str| text.parse().map_err(|_| no("IPv4 address of a guest", text));
+    let address = address.map(guest).transpose()?;
+    Ok(Forward { nic, tcp, port: port(from)?, address, guest_port: port(to)? })
 }
 
 #[cfg(test)]
@@ -150,28 +160,27 @@ mod tests {
 
     #[test]
     fn what_forwards_nothing_is_refused_with_what_would() {
-        let texts = [
-            "",
-            "tcp",
-            "tcp:80",
-            "80:80",
-            "sctp:1:2",
-            "tcp:0:80",
-            "tcp:80:0",
-            "tcp:65536:80",
-            "tcp:1:guest:2",
-            "nic:tcp:1:2",
-            "nic-1:tcp:1:2",
-            "tcp:1:2,guestfwd=x",
-            "tcp:1:2:3:4",
+        let cases = [
+            ("", "`` has too few parts"),
+            ("tcp", "`tcp` has too few parts"),
+            ("tcp:80", "`tcp:80` has too few parts"),
+            ("nic1:tcp:80", "`nic1:tcp:80` has too few parts"),
+            ("tcp:1:2:3:4", "`tcp:1:2:3:4` has too many parts"),
+            ("sctp:1:2", "`sctp` is no protocol that can be forwarded (tcp or udp)"),
+            ("tcp:0:80", "`0` is no port (1 to 65535)"),
+            ("tcp:80:0", "`0` is no port (1 to 65535)"),
+            ("tcp:65536:80", "`65536` is no port (1 to 65535)"),
+            ("tcp:1:2,guestfwd=x", "`2,guestfwd=x` is no port (1 to 65535)"),
+            ("tcp:1:guest:2", "`guest` is no IPv4 address of a guest"),
+            ("nic:tcp:1:2", "`nic` is no network controller, such as nic0"),
+            ("nic-1:tcp:1:2", "`nic-1` is no network controller, such as nic0"),
+            ("a\nb:1:2", "`a\\nb` is no protocol that can be forwarded (tcp or udp)"),
         ];
-        for text in texts {
-            assert!(text.parse::<Forward>().is_err(), "{text}");
+        for (text, wrong) in cases {
+            let error = text.parse::<Forward>().unwrap_err().to_string();
+            let said = format!("{wrong}; write protocol, port and the guest's port, such as tcp:");
+            assert!(error.starts_with(&said), "{error}");
         }
-        let error = "a\nb".parse::<Forward>().unwrap_err().to_string();
-        assert!(
-            error.starts_with("`a\\nb` forwards nothing; write ") && error.contains("tcp:8080:80")
-        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Files that a command writes: claimed before anything runs, whole or not there.
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use serde::Serialize;
 use std::{
     fs::{self, Permissions},
@@ -28,12 +28,23 @@ impl Output {
     /// is there and no file is opened, and stays.
     pub fn claim(path: &Path) -> Result<Output> {
         let refused = || format!("{} can't be written", path.display());
-        if path.is_dir() {
-            return Err(anyhow!("it is a folder; a file's name is needed")).with_context(refused);
+        if path == Path::new("-") {
+            bail!("`-` would be standard output, which has what people read; give a file's name");
         }
-        if path.metadata().is_ok_and(|m| !m.is_file()) {
-            let there = fs::File::options().write(true).open(path).with_context(refused)?;
-            return Ok(Output { path: path.to_owned(), to: To::There(there) });
+        match path.metadata() {
+            Ok(found) if found.is_dir() => {
+                return Err(anyhow!("it is a folder; a file's name is needed"))
+                    .with_context(refused);
+            }
+            Ok(found) if !found.is_file() => {
+                let there = fs::File::options().write(true).open(path).with_context(refused)?;
+                return Ok(Output { path: path.to_owned(), to: To::There(there) });
+            }
+            // A name that no file can have would else be noticed when the text is there.
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).with_context(refused);
+            }
+            Ok(_) | Err(_) => {}
         }
         // The file itself, not a link to it.
         let path = path.canonicalize().unwrap_or(path.to_owned());
@@ -48,6 +59,9 @@ impl Output {
             .tempfile_in(folder)
             // The temporary file's name would only confuse.
             .map_err(|e| match e.kind() {
+                ErrorKind::NotFound if folder.is_dir() => {
+                    anyhow!("no file can be made in {}", folder.display())
+                }
                 ErrorKind::NotFound => anyhow!("there is no folder {}", folder.display()),
                 kind => io::Error::from(kind).into(),
             })
@@ -55,14 +69,18 @@ impl Output {
         Ok(Output { path, to: To::New(new) })
     }
 
-    /// Writes it, in one step as others see it.
+    /// Writes it, in one step as others see it. A file that was there keeps who may read it.
     pub fn write(self, contents: &(impl AsRef<[u8]> + ?Sized)) -> Result<()> {
         let refused = || format!("{} can't be written", self.path.display());
         let contents = contents.as_ref();
         match self.to {
             To::New(mut new) => {
+                if let Ok(old) = self.path.metadata() {
+                    let mode = Permissions::from_mode(old.permissions().mode() & 0o777);
+                    new.as_file().set_permissions(mode).with_context(refused)?;
+                }
                 new.write_all(contents).and_then(|()| new.flush()).with_context(refused)?;
-                new.persist(&self.path).with_context(refused)?;
+                new.persist(&self.path).map_err(|e| e.error).with_context(refused)?;
             }
             To::There(mut there) => there.write_all(contents).with_context(refused)?,
         }
@@ -158,6 +176,19 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_was_there_keeps_its_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("report.json");
+        for mode in [0o600, 0o644, 0o640] {
+            fs::write(&path, "old").unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            Output::claim(&path).unwrap().write("new").unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+            assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, mode);
+        }
+    }
+
+    #[test]
     fn a_link_stays_one_and_what_is_no_file_stays_what_it_is() {
         let folder = tempfile::tempdir().unwrap();
         let (file, link) = (folder.path().join("file"), folder.path().join("link"));
@@ -183,8 +214,17 @@ mod tests {
         let missing = folder.path().join("no/report.json");
         assert!(error(&missing).contains("no/report.json can't be written: there is no folder "));
         assert!(error(folder.path()).contains("can't be written: it is a folder"));
+        // Root is told that none can be made there, others that it isn't theirs.
+        let error_in_proc = error(Path::new("/proc/x"));
+        assert!(error_in_proc.starts_with("/proc/x can't be written: "), "{error_in_proc}");
+        assert!(!error_in_proc.contains("no folder"), "{error_in_proc}");
+        let long = folder.path().join("x".repeat(300));
+        assert!(error(&long).contains("x can't be written: File name too long"));
+        let said = "`-` would be standard output, which has what people read; give a file's name";
+        assert_eq!(error(Path::new("-")), said);
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
+        assert!(error(&file.join("x")).contains("file/x can't be written: Not a directory"));
         let error = format!("{:#}", Folder::claim(&file).err().unwrap());
         assert!(error.contains("file can't be made: "), "{error}");
     }

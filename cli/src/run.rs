@@ -13,7 +13,7 @@ use crate::{
     qemu::Iommu,
     report::Report,
     room::Room,
-    say::say,
+    say::{plain, say},
     session::{self, Commands, Ended, Framing, Seen, Setup, Typed},
     source::{Source, Trust, Way},
     stream::Piece,
@@ -133,6 +133,32 @@ const SLOW_TO_CLEAR: u64 = 3 << 30;
 const VM_OPTIONS: [&str; 9] =
     ["kernel", "initrd", "append", "memory", "devices", "interrupts", "name", "cpus", "no_reboot"];
 
+/// What a plan says in a VM's table instead of these options.
+const IN_PLAN: [(&str, &str); VM_OPTIONS.len()] = [
+    ("--kernel", "`kernel`"),
+    ("--initrd", "`initrd`"),
+    ("--append", "`cmdline`"),
+    ("--memory", "`memory`"),
+    ("--device", "`devices`"),
+    ("--interrupts", "`interrupts`"),
+    ("--name", "the NAME"),
+    ("--cpus", "`cpus`"),
+    ("--no-reboot", "`reset = \"stop\"`"),
+];
+
+/// What to do instead, if these arguments, as clap shows them, are a plan and options that
+/// describe a VM.
+pub fn instead(arguments: &[String]) -> Option<String> {
+    let has_plan = arguments.iter().any(|argument| argument.contains("VM.TOML"));
+    let key = |argument: &String| {
+        let option = argument.split(' ').next()?;
+        IN_PLAN.iter().find(|(name, _)| *name == option).map(|(_, key)| *key)
+    };
+    let keys: Vec<_> = arguments.iter().filter_map(key).collect();
+    (has_plan && !keys.is_empty())
+        .then(|| format!("write it in the plan: {} in [vm.NAME]", keys.join(", ")))
+}
+
 /// Runs the VMs and gives the status to exit with.
 pub fn run(args: &Args, cx: &Context) -> Result<ExitCode> {
     let plan = args.plan()?;
@@ -236,7 +262,7 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
         advice::lines(plan).iter().for_each(|line| say(format_args!("exitless: {line}")));
     }
     if let (Err(error), false) = (&offer, args.quiet) {
-        say(format_args!("exitless: `exitless top` can't watch this run: {error:#}"));
+        say(format_args!("exitless: `exitless top` can't watch this run: {}", plain(error)));
     }
     let timeout = args.timeout.map(|seconds| Duration::from_secs(seconds.get()));
     let typed = Some(Typed { bytes, to: chosen.unwrap_or(0), commands });

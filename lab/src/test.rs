@@ -13,6 +13,7 @@ use exitless::{
     context::{Context, UEFI_TARGET},
     needs,
     qemu::Iommu,
+    say::plain,
 };
 use std::{
     env, fs,
@@ -44,7 +45,8 @@ const SHOWN_LINES: usize = 60;
 /// Run every check and test.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// Only what takes under five minutes: no Miri, fuzzing or bench, fewer random cases
+    /// Only what takes up to three minutes on an idle machine, once it is built: no Miri, fuzzing
+    /// or bench, fewer random cases
     #[arg(long)]
     quick: bool,
     /// Also what takes long: changes to the crates, a few in each, that their tests must notice
@@ -52,12 +54,21 @@ pub struct Args {
     long: bool,
     /// Only the tests in the emulator whose name contains this; `*` stands for anything,
     /// `^` for the name's begin, `$` for its end
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = part_of_a_name)]
     only: Option<String>,
     /// The tests in the emulator on machines with this IOMMU only; else all of those with vt-d,
     /// and a few with amd-vi, or all with --long
     #[arg(long, value_enum)]
     iommu: Option<Iommu>,
+}
+
+/// Every name has nothing in it; who has the shell put an empty variable there means no such test.
+fn part_of_a_name(text: &str) -> Result<String, &'static str> {
+    if text.is_empty() {
+        Err("give a part of a test's name, or `*` for all")
+    } else {
+        Ok(text.into())
+    }
 }
 
 /// Runs everything; the closing line is the summary.
@@ -184,7 +195,7 @@ impl Steps<'_> {
         let result = selftest::run(self.cx, choice);
         self.stop_if_interrupted()?;
         self.summary += result.unwrap_or_else(|error| {
-            println!("FAIL  {error:#}");
+            println!("FAIL  {}", plain(error));
             Summary::one("the emulator's tests", false)
         });
         Ok(())
@@ -214,7 +225,7 @@ impl Steps<'_> {
         let result = bench::smoke(self.cx);
         self.stop_if_interrupted()?;
         if let Err(error) = &result {
-            println!("FAIL  {error:#}");
+            println!("FAIL  {}", plain(error));
         }
         self.summary += Summary::one("the short bench", result.is_ok());
         Ok(())
@@ -264,7 +275,7 @@ impl Steps<'_> {
             io::stdout().flush()?;
         }
         let start = Instant::now();
-        let outcome = run().unwrap_or_else(|e| (judged(false), format!("{e:#}")));
+        let outcome = run().unwrap_or_else(|e| (judged(false), plain(e)));
         self.stop_if_interrupted()?;
         self.ended(name, start.elapsed(), outcome);
         Ok(())
@@ -335,6 +346,18 @@ fn test_results(text: &str) -> Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Args as _;
+
+    #[test]
+    fn no_name_at_all_is_refused() {
+        let parse = |only: &str| {
+            let command = Args::augment_args(clap::Command::new("test"));
+            command.try_get_matches_from(["test", "--only", only]).map_err(|e| e.to_string())
+        };
+        assert!(parse("eli/hello").is_ok() && parse("*").is_ok());
+        let error = parse("").unwrap_err();
+        assert!(error.contains("a part of a test's name, or `*` for all"), "{error}");
+    }
 
     #[test]
     fn results_are_summed() {

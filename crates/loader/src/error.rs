@@ -5,9 +5,9 @@ use thiserror::Error;
 /// The name of an initrd in sentences.
 pub(crate) const INITRD: &str = "initrd";
 
-/// Rounds up to whole MiB.
+/// Rounds up to whole MiB of which there is an even number: guests' memory comes in pages of 2 MiB.
 fn mib(bytes: u64) -> u64 {
-    bytes.div_ceil(1 << 20)
+    bytes.div_ceil(2 << 20) * 2
 }
 
 /// The reason an image, an initrd, a command line or a machine is refused.
@@ -61,7 +61,7 @@ pub enum Error {
     NoAddress { what: &'static str, start: u64, end: u64 },
     #[error(
         "the {what} needs RAM at {start:#x}..{end:#x}, but RAM below 4 GiB ends at {top:#x}; give \
-         the machine at least {} MiB", mib(*.end)
+         the machine at least {}M", mib(*.end)
     )]
     TooLittleRam { what: &'static str, start: u64, end: u64, top: u64 },
     #[error("the {what} needs RAM at {start:#x}..{end:#x}, but not all of that is RAM")]
@@ -84,7 +84,7 @@ pub enum Error {
     NoRoom { what: &'static str, size: u64, start: u64, end: u64, largest: u64 },
     #[error(
         "the {what} of {size} bytes fits nowhere in RAM, where the largest free piece has \
-         {largest} bytes; give the machine at least {} MiB", mib(*.needed)
+         {largest} bytes; give the machine at least {}M", mib(*.needed)
     )]
     NoRoomYet { what: &'static str, size: u64, largest: u64, needed: u64 },
 }

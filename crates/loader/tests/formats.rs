@@ -281,12 +281,12 @@ fn refusals_say_what_was_found_and_what_is_needed() {
     assert_eq!(
         linux(&same, None, "", 16 * MIB),
         "the kernel needs RAM at 0x1000000..0x1100000, but RAM below 4 GiB ends at 0x1000000; give \
-         the machine at least 17 MiB"
+         the machine at least 18M"
     );
     assert_eq!(
         linux(&same, Some(40 * MIB), "", 32 * MIB),
         "the initrd of 41943040 bytes fits nowhere in RAM, where the largest free piece has \
-         15728640 bytes; give the machine at least 57 MiB"
+         15728640 bytes; give the machine at least 58M"
     );
     let blamed = |kernel: &[u8], initrd, cmdline: &str, size| {
         load(kernel, initrd, cmdline, &machine(&regions(size))).unwrap_err().subject()

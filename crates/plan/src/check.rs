@@ -169,6 +169,12 @@ pub enum Problem {
         /// How many it has.
         vfs: u8,
     },
+    /// A virtual function that no controller can have.
+    #[error(
+        "{0} can't be there: a controller has at most {MAX_VFS} virtual functions, vf0 to vf{last}",
+        last = MAX_VFS - 1
+    )]
+    FunctionRange(DeviceName),
     /// A controller given away whole and in parts.
     #[error(
         "nic{0} is to have virtual functions, so it stays the host's; assign those (\"nic{0}.vf0\"), or the whole controller and none of them"
@@ -336,7 +342,7 @@ impl<F> Plan<F> {
                         let vfs = self.shared_nic(nic).map_or(0, |shared| shared.vfs);
                         match (function < vfs, function < MAX_VFS) {
                             (true, true) => continue,
-                            (true, false) => Problem::ManyFunctions(function.saturating_add(1)),
+                            (true, false) => Problem::FunctionRange(device),
                             (false, _) => Problem::NoSuchFunction { device, nic, vfs },
                         }
                     }

@@ -239,7 +239,7 @@ fn networks_ask_for_what_can_be() {
     );
     assert_eq!(
         refusal(&[], &["nic0.vf64"]),
-        "[vm.db] devices: 65 virtual functions are asked for; a plan may ask for 1 to 64"
+        "[vm.db] devices: nic0.vf64 can't be there: a controller has at most 64 virtual functions, vf0 to vf63"
     );
     assert!(
         refusal(&[], &["nic0.vf0", "nic0"]).starts_with(

@@ -2,7 +2,7 @@
 //! controller in PCI order), or as a virtual function of a network controller ("nic0.vf1").
 //! Virtual functions don't count as controllers: "nic1" stays the same whatever "nic0" has.
 
-use crate::shown::Shown;
+use crate::{check::MAX_VFS, shown::Shown};
 use alloc::string::{String, ToString};
 use core::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
@@ -102,9 +102,10 @@ impl fmt::Display for DeviceName {
 /// The text isn't a device name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{}` names no device; write {kinds} with a number (\"nvme0\"), a virtual function (\"nic0.vf1\") or a PCI address (\"00:04.0\")",
+    "`{}` names no device; write {kinds} with a number (\"nvme0\"), a virtual function (\"nic0.vf0\" to \"nic0.vf{last}\") or a PCI address (\"00:04.0\")",
     Shown(.0),
-    kinds = Kinds
+    kinds = Kinds,
+    last = MAX_VFS - 1
 )]
 pub struct DeviceError(String);
 
@@ -217,7 +218,7 @@ mod tests {
         assert_eq!(
             "nvm0".parse::<DeviceName>().unwrap_err().to_string(),
             "`nvm0` names no device; write nvme, nic, sata, usb or edu with a number (\"nvme0\"), \
-             a virtual function (\"nic0.vf1\") or a PCI address (\"00:04.0\")"
+             a virtual function (\"nic0.vf0\" to \"nic0.vf63\") or a PCI address (\"00:04.0\")"
         );
     }
 

@@ -31,6 +31,9 @@ const KEYS: [&str; 9] =
     ["cpus", "weight", "memory", "kernel", "initrd", "cmdline", "devices", "interrupts", "reset"];
 /// Memory of a VM that says nothing about it.
 pub const DEFAULT_MEMORY: u64 = 1 << 30;
+/// What the parser says of a text in quotes that is still open where its line ends.
+const UNCLOSED_BASIC: &str = "invalid basic string, expected `\"`";
+const UNCLOSED_LITERAL: &str = "invalid literal string, expected `'`";
 /// Known policies that this version can't run.
 const LATER: [&str; 1] = ["posted"];
 
@@ -53,6 +56,8 @@ pub fn parse(file: &str, text: &str) -> Result<Plan<String>, Error> {
         let span = e.span().unwrap_or(0..0);
         let problem = match (e.message(), text.get(span.clone())) {
             ("duplicate key", Some(name)) => Problem::Twice(name.to_owned()),
+            (UNCLOSED_BASIC, _) => Problem::Unclosed('"'),
+            (UNCLOSED_LITERAL, _) => Problem::Unclosed('\''),
             (message, _) => Problem::Toml(message.replace('\n', ", ")),
         };
         reader.error(span.start, &Place::Plan, "", problem)
@@ -195,7 +200,8 @@ impl Reader<'_> {
     fn wrong_type(&self, value: &Value, place: &Place, key: &str, needed: &'static str) -> Error {
         let found = match value.get_ref() {
             DeValue::String(_) => "a string",
-            DeValue::Integer(_) | DeValue::Float(_) => "a number",
+            DeValue::Integer(_) => "a number",
+            DeValue::Float(_) => "a floating-point number",
             DeValue::Boolean(_) => "true or false",
             DeValue::Datetime(_) => "a date",
             DeValue::Array(_) => "a list",
@@ -400,7 +406,7 @@ impl<'v, 'a> Field<'_, 'v, 'a> {
                 let number = u32::from_str_radix(n.as_str(), n.radix());
                 field.within(number.map_err(|_| Problem::Core(n.to_string())))
             }
-            _ => Err(field.wrong("the number of a core, such as 1")),
+            _ => Err(field.wrong("a whole number, that of a core, such as 1")),
         };
         self.list("a list of cores, such as [1]")?.map(core).collect()
     }
@@ -411,7 +417,7 @@ impl<'v, 'a> Field<'_, 'v, 'a> {
                 let number = u32::from_str_radix(n.as_str(), n.radix());
                 self.within(number.map_err(|_| Problem::Weight(n.to_string())))
             }
-            _ => Err(self.wrong("a weight, such as 100")),
+            _ => Err(self.wrong("a whole number, such as 100")),
         }
     }
 
@@ -427,7 +433,7 @@ impl<'v, 'a> Field<'_, 'v, 'a> {
                 let number = u8::from_str_radix(n.as_str(), n.radix());
                 self.within(number.map_err(|_| Problem::Functions(n.to_string())))
             }
-            _ => Err(self.wrong("a number of virtual functions, such as 2")),
+            _ => Err(self.wrong("a whole number of virtual functions, such as 2")),
         }
     }
 

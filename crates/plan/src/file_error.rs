@@ -30,6 +30,11 @@ pub enum Problem {
     /// Not TOML.
     #[error("not valid TOML: {}", Escaped(.0))]
     Toml(String),
+    /// A text whose quote isn't closed.
+    #[error(
+        "a text in quotes begins in this line and doesn't end in it; close it with another {0}"
+    )]
+    Unclosed(char),
     /// A VM, a table or a key that is there already.
     #[error("`{}` is given twice; each VM, table and key is given once", Shown(.0))]
     Twice(String),

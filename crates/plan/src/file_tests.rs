@@ -163,7 +163,11 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
         ),
         (
             "[vm.a]\ncpus = [\n1,\n'2']\n",
-            "vm.toml:4: [vm.a] cpus: this is a string, but it has to be the number of a core, such as 1",
+            "vm.toml:4: [vm.a] cpus: this is a string, but it has to be a whole number, that of a core, such as 1",
+        ),
+        (
+            "[vm.a]\ncpus = [1.5]\n",
+            "vm.toml:2: [vm.a] cpus: this is a floating-point number, but it has to be a whole number, that of a core, such as 1",
         ),
         (
             "[vm.a]\ncpus = [-1]\n",
@@ -219,7 +223,7 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
         ),
         (
             "[vm.a]\nweight='5'\n",
-            "vm.toml:2: [vm.a] weight: this is a string, but it has to be a weight, such as 100",
+            "vm.toml:2: [vm.a] weight: this is a string, but it has to be a whole number, such as 100",
         ),
         (
             "\nslice = '2000ms'\n[vm.a]\nkernel='k'\n",
@@ -240,6 +244,14 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
         (
             "[vm.a]\nkernel='k'\nkernel='j'\n",
             "vm.toml:3: `kernel` is given twice; each VM, table and key is given once",
+        ),
+        (
+            "[vm.a]\nkernel = \"k\nmemory = \"1G\"\n",
+            "vm.toml:2: a text in quotes begins in this line and doesn't end in it; close it with another \"",
+        ),
+        (
+            "[vm.a]\nkernel = 'k",
+            "vm.toml:2: a text in quotes begins in this line and doesn't end in it; close it with another '",
         ),
         ("host = 1\n", "vm.toml:1: this is a number, but it has to be a table: [host]"),
         (
@@ -284,7 +296,7 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
         ),
         (
             "[network.nic0]\nvfs = '2'\n",
-            "vm.toml:2: [network.nic0] vfs: this is a string, but it has to be a number of virtual functions, such as 2",
+            "vm.toml:2: [network.nic0] vfs: this is a string, but it has to be a whole number of virtual functions, such as 2",
         ),
         (
             "[network.nic0]\nvfs = 256\n",

@@ -21,8 +21,8 @@ pub struct Assignment {
     pci: Pci,
     functions: Vec<Function>,
     survey: Vec<::pci::Function>,
-    /// With the name of the VM.
-    taken: Vec<(Bdf, String)>,
+    /// With the name of the VM, and the one that it has there.
+    taken: Vec<(Bdf, String, DeviceName)>,
 }
 
 impl Assignment {
@@ -52,7 +52,7 @@ impl Assignment {
             if let Some(why) = self.refusal(vm, &f) {
                 return Err(format!("device {name} ({}) {why}", f.bdf));
             }
-            self.taken.push((f.bdf, vm.into()));
+            self.taken.push((f.bdf, vm.into(), *name));
             found.push(f.bdf);
         }
         Ok(found)
@@ -124,8 +124,10 @@ impl Assignment {
         if sriov::is_shared(bdf) {
             return Some("has virtual functions, as [network] asks, and so stays the host's; assign those, such as nic0.vf0".into());
         }
-        if self.taken.iter().any(|(taken, _)| *taken == bdf) {
-            return Some("is assigned twice; a device can belong to one VM only".into());
+        if let Some((_, owner, name)) = self.taken.iter().find(|(taken, ..)| *taken == bdf) {
+            return Some(format!(
+                "is assigned twice: VM {owner:?} has it as {name}; a device can belong to one VM only"
+            ));
         }
         if !iommu::serves(bdf) {
             return Some("is behind no IOMMU and can't be confined to the VM's memory".into());
@@ -136,8 +138,8 @@ impl Assignment {
         if bdf.bus() != 0 && self.pci.capability(bdf, CAPABILITY_EXPRESS).is_none() {
             return Some("is a conventional PCI device behind a bridge: it shares its requester id with its neighbours, so the IOMMU can't tell it from them".into());
         }
-        let others = self.taken.iter().filter(|(_, owner)| owner != vm);
-        let others = others.map(|(other, owner)| (*other, format!("of VM {owner:?}")));
+        let others = self.taken.iter().filter(|(_, owner, _)| owner != vm);
+        let others = others.map(|(other, owner, _)| (*other, format!("of VM {owner:?}")));
         let mut others = others.chain(sriov::shared().iter().map(|pf| (*pf, "of the host".into())));
         others.find_map(|(other, whose)| {
             let why = together(&self.survey, bdf, other)?;

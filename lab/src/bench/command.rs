@@ -178,8 +178,8 @@ owns its core's interrupt controller, the timer included (direct). Everything is
 
 /// The main job: says what it does, measures, shows the table and what follows from it.
 pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
-    println!("{}\n", wrap(DEMO));
     let json = args.json.as_deref().map(Output::claim).transpose()?;
+    println!("{}\n", wrap(DEMO));
     println!("1 of 3: the hypervisor and the guest");
     cx.hypervisor()?;
     let measured = fio(&[1, 32]);

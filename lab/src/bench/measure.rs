@@ -17,7 +17,7 @@ use super::{
 };
 use crate::elf;
 use anyhow::{Context as _, Result, anyhow, bail};
-use exitless::context::Context;
+use exitless::{context::Context, say::plain};
 use std::{
     fs,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -159,7 +159,7 @@ pub fn measure(cx: &Context, kit: &Kit, request: &Request) -> Result<Results> {
                 return step.end("stopped");
             }
             step.end(&result.as_ref().map_or("failed".into(), said));
-            let failed = |e| Failure { workload, policy, why: format!("{e:#}") };
+            let failed = |e| Failure { workload, policy, why: plain(e) };
             locked(&cells)[i] = Some(result.map_err(failed));
             locked(&course).done();
         }

@@ -11,7 +11,7 @@ mod target;
 
 use anyhow::{Context as _, Result, bail};
 use exitless::{
-    arguments::positive,
+    arguments::between,
     context::Context,
     needs,
     output::Output,
@@ -24,7 +24,6 @@ use std::{
     collections::VecDeque,
     fs,
     io::{IsTerminal, Write, stderr},
-    num::NonZeroU64,
     path::PathBuf,
     process::{Command, ExitCode, Stdio},
     thread,
@@ -47,6 +46,9 @@ Examples:
 A target is a file in fuzz/fuzz_targets; fuzz/README.md says what each is fed and what must
 hold. What is found is kept as a file, and the command that runs it again is shown.";
 
+/// Thirty days; libFuzzer counts them in 32 bits with a sign.
+const MOST_SECONDS: u32 = 30 * 24 * 3600;
+
 /// Feed every parser and state machine with what nobody thought of.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = exitless::help::flow(EXAMPLES))]
@@ -55,8 +57,8 @@ pub struct Args {
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
     /// How long each runs
-    #[arg(long, value_name = "N", default_value = "60", value_parser = positive)]
-    seconds: NonZeroU64,
+    #[arg(long, value_name = "N", default_value = "60", value_parser = between(1, MOST_SECONDS))]
+    seconds: u32,
     /// Write the outcome as JSON to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -74,10 +76,10 @@ pub fn fuzz(args: &Args, cx: &Context) -> Result<ExitCode> {
     let output = args.json.as_deref().map(Output::claim).transpose()?;
     needs::install(cx, "fuzz", || missing(cx))?;
     let chosen = if args.targets.is_empty() { &known } else { &args.targets };
-    let outcomes = run(cx, chosen, args.seconds.get())?;
+    let outcomes = run(cx, chosen, args.seconds.into())?;
     print(table(&outcomes))?;
     if let Some(output) = output {
-        output.write_json(&json(args.seconds.get(), &outcomes))?;
+        output.write_json(&json(args.seconds.into(), &outcomes))?;
     }
     if args.keep {
         corpus::keep(cx, chosen)?;
@@ -254,6 +256,16 @@ mod tests {
             assert!(readme.contains(&format!("| `{name}` |")), "{name}: not in README.md");
         }
         assert_eq!(manifest.matches("[[bin]]").count(), names.len());
+    }
+
+    #[test]
+    fn the_seconds_are_as_many_as_libfuzzer_counts() {
+        let parse = exitless::arguments::of_line::<Args>;
+        assert_eq!(parse("--seconds 2592000").unwrap().seconds, 2_592_000);
+        for wrong in ["0", "2592001", "99999999999"] {
+            let error = parse(&format!("--seconds {wrong}")).unwrap_err();
+            assert!(error.contains("give a whole number from 1 to 2592000"), "{error}");
+        }
     }
 
     #[test]

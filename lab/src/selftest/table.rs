@@ -17,6 +17,7 @@ use exitless::{
     machine::{Disk, Machine},
     recipe,
     report::Report,
+    say::plain,
     session::{self, Ended, Framing, Seen, Setup},
     stream::Piece,
 };
@@ -100,7 +101,8 @@ pub fn run(cx: &Context, chosen: &[(&'static str, Shape)], all: bool) -> Result<
             bail!("stopped");
         }
         let (word, name) = (if failed.is_none() { "ok" } else { "FAIL" }, name(kernel, shape));
-        let why = failed.as_ref().map(|error| format!("\n      {error:#}")).unwrap_or_default();
+        let why =
+            failed.as_ref().map(|error| format!("\n      {}", plain(error))).unwrap_or_default();
         println!("{word:5} {name:34} {:6.1} s{why}", start.elapsed().as_secs_f64());
         let mut cells = cells.lock().unwrap_or_else(PoisonError::into_inner);
         cells.insert((kernel, shape.column()), failed.is_none());

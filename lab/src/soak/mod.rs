@@ -14,7 +14,7 @@ use crate::selftest::{
 };
 use anyhow::{Context as _, Result};
 use exitless::{
-    arguments::positive,
+    arguments::between,
     context::Context,
     output::Output,
     report::status,
@@ -23,7 +23,6 @@ use exitless::{
 };
 use serde_json::{Value, json};
 use std::{
-    num::NonZeroU64,
     path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant, SystemTime},
@@ -45,19 +44,22 @@ the host warned of, or found wrong with the tables that confine the guests, whic
 while (and must have, once a round at least); a VM that ended otherwise than it should; an attack that isn't in the ledger. It
 must be nothing. The exit status is 1 otherwise.";
 
+/// A year.
+const MOST_MINUTES: u32 = 365 * 24 * 60;
+
 /// Attack Linux at work for minutes or hours; see that nothing is lost.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = exitless::help::flow(EXAMPLES))]
 pub struct Args {
     /// For how long rounds begin; the last one is brought to its end
-    #[arg(long, value_name = "N", default_value = "10", value_parser = positive, conflicts_with = "round")]
-    minutes: NonZeroU64,
+    #[arg(long, value_name = "N", default_value = "10", value_parser = between(1, MOST_MINUTES), conflicts_with = "round")]
+    minutes: u32,
     /// What the random guests' streams are made from, decimal or 0x…; the clock unless given
     #[arg(long, value_name = "S", value_parser = seed)]
     seed: Option<u64>,
     /// This round alone
-    #[arg(long, value_name = "R", value_parser = positive, requires = "seed")]
-    round: Option<NonZeroU64>,
+    #[arg(long, value_name = "R", value_parser = between(1, u32::MAX), requires = "seed")]
+    round: Option<u32>,
     /// Write the outcome as JSON to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -89,8 +91,8 @@ pub fn soak(args: &Args, cx: &Context) -> Result<ExitCode> {
     let kernel = kernel::build(cx, |v| matches!(v, Variant::Hostile | Variant::Victim))?;
     cx.hypervisor()?;
     say(format_args!("exitless: soak with --seed {seed:#x}"));
-    let time = Duration::from_secs(args.minutes.get().saturating_mul(60));
-    let first = args.round.map_or(1, NonZeroU64::get);
+    let time = Duration::from_secs(u64::from(args.minutes) * 60);
+    let first = args.round.map_or(1, u64::from);
     let (mut done, start) = (Vec::<Done>::new(), Instant::now());
     for number in first.. {
         let over = if args.round.is_some() { number > first } else { start.elapsed() >= time };
@@ -237,12 +239,16 @@ mod tests {
     fn a_round_needs_its_seed_and_is_alone() {
         assert!(parse("soak --round 3").is_err());
         assert!(parse("soak --seed 1 --round 3 --minutes 4").is_err());
-        let error = parse("soak --minutes 0").unwrap_err().to_string();
-        assert!(error.contains("give a whole number, 1 or more"), "{error}");
-        assert!(parse("soak --seed 1 --round 0").is_err());
+        for wrong in ["0", "525601", "1000000000000000"] {
+            let error = parse(&format!("soak --minutes {wrong}")).unwrap_err();
+            assert!(error.contains("give a whole number from 1 to 525600"), "{error}");
+        }
+        for wrong in ["0", "18446744073709551615"] {
+            assert!(parse(&format!("soak --seed 1 --round {wrong}")).is_err(), "{wrong}");
+        }
         let command = again(0x5EED, 7);
         let args = parse(command.strip_prefix("./exitless ").unwrap()).unwrap();
-        assert_eq!((args.seed, args.round.map(NonZeroU64::get)), (Some(0x5EED), Some(7)));
+        assert_eq!((args.seed, args.round), (Some(0x5EED), Some(7)));
     }
 
     #[test]
