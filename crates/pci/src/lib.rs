@@ -1,22 +1,28 @@
-//! PCI of the machine, as far as it is logic: names of functions, which of them can be kept apart,
-//! and how one is reset.
+//! PCI of the machine, as far as it is logic: which functions there are, which of them can be kept
+//! apart, and how one is reset.
 //!
 //! Registers are read and written through [`Config`] alone. What a guest sees of PCI is elsewhere.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
+
 mod acs;
 mod config;
 mod isolation;
+mod mirror;
 pub mod reset;
 #[cfg(test)]
 mod reset_tests;
+mod scan;
 #[cfg(test)]
 mod tests;
 
 pub use acs::{Acs, extended_capability};
 pub use config::{CAPABILITY_EXPRESS, COMMAND, Config};
 pub use isolation::{Function, Kind, Why, together};
+pub use mirror::mirrors_configuration;
+pub use scan::{Found, scan};
 
 use core::fmt;
 

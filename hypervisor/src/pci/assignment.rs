@@ -9,7 +9,7 @@ use super::reset::Method;
 use super::{BRIDGE_CLASS, Bar, CAPABILITY_EXPRESS, Config, Function, Pci, acs, msi, sriov};
 use crate::iommu;
 use ::iommu::Bdf;
-use ::pci::together;
+use ::pci::{mirrors_configuration, together};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -120,6 +120,9 @@ impl Assignment {
                 "is a bridge (class {:#08x}) and part of the machine; only endpoints can be assigned",
                 f.class
             ));
+        }
+        if mirrors_configuration(f.vendor, f.device, f.class) {
+            return Some("shows its own configuration space in its registers, by which a guest could move them over others' memory".into());
         }
         if sriov::is_shared(bdf) {
             return Some("has virtual functions, as [network] asks, and so stays the host's; assign those, such as nic0.vf0".into());

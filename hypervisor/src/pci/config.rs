@@ -5,6 +5,7 @@
 //! guard against two cores on one function: a function belongs to one VM, and to its core.
 
 use crate::memory;
+pub use ::pci::Found as Function;
 use ::pci::{CAPABILITY_EXPRESS, COMMAND, Config};
 use acpi::Ecam;
 use alloc::vec::Vec;
@@ -31,16 +32,6 @@ pub const BRIDGE_CLASS: u32 = 0x06;
 #[derive(Clone, Copy)]
 pub struct Pci {
     ecam: Ecam,
-}
-
-/// A function found by the scan.
-#[derive(Clone, Copy, Debug)]
-pub struct Function {
-    pub bdf: Bdf,
-    pub vendor: u16,
-    pub device: u16,
-    /// Class, subclass and programming interface: 24 bits.
-    pub class: u32,
 }
 
 /// A BAR of the machine's function.
@@ -87,39 +78,7 @@ impl Pci {
 
     /// Every function, in the order of buses, devices and functions.
     pub fn scan(&self) -> Vec<Function> {
-        let mut found = Vec::new();
-        let mut buses = alloc::vec![self.ecam.bus_start];
-        let mut next = 0;
-        while let Some(&bus) = buses.get(next) {
-            next += 1;
-            for device in 0..32 {
-                self.scan_device(bus, device, &mut found, &mut buses);
-            }
-        }
-        found
-    }
-
-    fn scan_device(&self, bus: u8, device: u8, found: &mut Vec<Function>, buses: &mut Vec<u8>) {
-        for function in 0..8 {
-            let Some(bdf) = Bdf::new(bus, device, function) else { continue };
-            let id = self.read32(bdf, 0);
-            if id as u16 == 0xFFFF {
-                if function == 0 {
-                    return;
-                }
-                continue;
-            }
-            let class = self.read32(bdf, 8) >> 8;
-            found.push(Function { bdf, vendor: id as u16, device: (id >> 16) as u16, class });
-            let header = self.read8(bdf, HEADER_TYPE);
-            let secondary = self.read8(bdf, SECONDARY_BUS);
-            if header & 0x7F == 1 && secondary > bus && !buses.contains(&secondary) {
-                buses.push(secondary);
-            }
-            if function == 0 && header & 0x80 == 0 {
-                return;
-            }
-        }
+        ::pci::scan(self, self.ecam.bus_start..=self.ecam.bus_end)
     }
 
     /// The buses behind a bridge, nearest first.

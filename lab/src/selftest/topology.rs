@@ -31,6 +31,14 @@ const ONE_PORT: &[&str] = &[
     "e1000e,bus=above,addr=0.1,romfile=",
 ];
 
+/// An endpoint (41:00.0) below a port of a second root bus, and one on the first.
+const TWO_ROOTS: &[&str] = &[
+    "edu,addr=3",
+    "pxb-pcie,id=second,bus_nr=0x40,addr=4",
+    "pcie-root-port,id=port,bus=second,chassis=9",
+    "e1000e,bus=port,romfile=",
+];
+
 /// All of them.
 pub fn all() -> Vec<Case> {
     let apart = |name: &str, devices, [a, b]: [DeviceName; 2], expect| Case {
@@ -51,6 +59,7 @@ pub fn all() -> Vec<Case> {
         apart("one-switch", ONE_SWITCH, switch, refused(&["04:00.0", "03:00.0", "port 02:0"])),
         apart("one-port", ONE_PORT, card, refused(&["01:00.1", "01:00.0"])),
         apart("two-ports", TWO_PORTS, cards, Expect::Ends),
+        apart("two-roots", TWO_ROOTS, [at(0, 3, 0), at(0x41, 0, 0)], Expect::Ends),
         Case {
             machine: Special::Devices(&["rtl8139,addr=3,romfile="]),
             log: vec!["device 00:03.0 has neither MSI nor MSI-X"],
