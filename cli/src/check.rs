@@ -39,9 +39,9 @@ by the hypervisor when it boots. Whether a Linux kernel has drivers for the VM's
 is told if its configuration (config-RELEASE) is beside it or in /boot.
 
 For a machine elsewhere:
-  exitless image --without-plan -o look.img   boot it there, record the serial line
-  exitless check --machine look.log           shows what that machine has
-  exitless check vm.toml --machine look.log   does the plan fit it?";
+  exitless image --without-plan -o look.img  start it, record its serial line
+  exitless check --machine look.log          what that machine has
+  exitless check vm.toml --machine look.log  does the plan fit it?";
 
 /// Check a plan and show it.
 #[derive(clap::Args, Clone, Debug)]

@@ -58,8 +58,6 @@ impl Iommu {
 pub struct Qemu {
     program: PathBuf,
     version: Version,
-    /// Of [`AMD_VI`], what it lacks.
-    lacks: Vec<&'static str>,
 }
 
 impl Qemu {
@@ -68,25 +66,30 @@ impl Qemu {
         let named = env::var_os(NAMED);
         let program = named.clone().unwrap_or("qemu-system-x86_64".into());
         let own = Qemu::ask(program.into())?;
-        if iommu != Some(Iommu::AmdVi) || own.lacks.is_empty() {
+        if iommu != Some(Iommu::AmdVi) {
+            return Ok(own);
+        }
+        let lacks = own.lacks()?;
+        if lacks.is_empty() {
             return Ok(own);
         }
         if named.is_some() {
             bail!(
                 "{NAMED} is QEMU {}, whose AMD-Vi isn't good enough: its amd-iommu has no {}; name one of 10.2 or newer, or none, and one is fetched",
                 own.shown_version(),
-                own.lacks.join(", ")
+                lacks.join(", ")
             );
         }
         let out = root.join("build/qemu");
         recipe::make(&root.join("cli/qemu/build"), &out, "QEMU")?;
         let fetched = Qemu::ask(out.join("qemu-system-x86_64"))?;
-        if !fetched.lacks.is_empty() {
+        let lacks = fetched.lacks()?;
+        if !lacks.is_empty() {
             bail!(
                 "the QEMU {} in {} can't emulate AMD-Vi: its amd-iommu has no {}; set EXITLESS_QEMU_SUITES to suites of Debian that have a newer one",
                 fetched.shown_version(),
                 out.display(),
-                fetched.lacks.join(", ")
+                lacks.join(", ")
             );
         }
         Ok(fetched)
@@ -111,9 +114,15 @@ impl Qemu {
                 MIN.1
             );
         }
-        let help = said(&program, &["-device", "amd-iommu,help"])
-            .with_context(|| format!("`{name}` can't be asked for its IOMMUs"))?;
-        Ok(Qemu { program, version, lacks: lacking(&help) })
+        Ok(Qemu { program, version })
+    }
+
+    /// Of [`AMD_VI`], what it lacks.
+    fn lacks(&self) -> Result<Vec<&'static str>> {
+        let help = said(&self.program, &["-device", "amd-iommu,help"]).with_context(|| {
+            format!("`{}` can't be asked for its IOMMUs", self.program.display())
+        })?;
+        Ok(lacking(&help))
     }
 
     /// What to start.
@@ -188,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_plugin_is_built_for_the_interface_at_hand() {
-        let of = |version| Qemu { program: "q".into(), version, lacks: vec![] }.plugin_interface();
+        let of = |version| Qemu { program: "q".into(), version }.plugin_interface();
         assert_eq!([of((10, 0)), of((10, 2)), of((11, 0)), of((11, 1))], [4, 4, 7, 7]);
     }
 

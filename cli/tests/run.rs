@@ -249,8 +249,13 @@ fn an_output_that_is_an_input_is_refused_before_anything_runs() {
             &kernel,
             "the kernel of [vm.guest]",
         ),
-        (vec!["image", &vm, "-o", &vm], "--output", &vm, "the plan"),
-        (vec!["image", &vm, "-o", &kernel], "--output", &kernel, "the kernel of [vm.a]"),
+        (vec!["image", &vm, "-o", &vm, "--format", "plan"], "--output", &vm, "the plan"),
+        (
+            vec!["image", &vm, "-o", &kernel, "--format", "plan"],
+            "--output",
+            &kernel,
+            "the kernel of [vm.a]",
+        ),
     ];
     for (line, option, file, what) in cases {
         let before = fs::read(file).unwrap();
