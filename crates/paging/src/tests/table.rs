@@ -26,6 +26,19 @@ fn entries_are_as_the_manuals_say() {
     assert_eq!(vtd.table(3, 0x7000), 0x7003);
 }
 
+/// Walks rely on it: they end there.
+#[test]
+fn no_entry_at_level_1_is_a_table() {
+    for flags in (0..0x1000).flat_map(|low| [low, 1 << 63 | low]) {
+        let entries = [
+            Host.decode(1, 0x5000 | flags),
+            Nested.decode(1, 0x5000 | flags),
+            VtdSecondLevel::FourLevels.decode(1, 0x5000 | flags),
+        ];
+        assert!(!entries.iter().any(|e| matches!(e, Entry::Table(_))), "{flags:#x}: {entries:?}");
+    }
+}
+
 /// Each access at each level that has leaves: what comes back is what the hardware allows.
 #[test]
 fn a_leaf_allows_what_was_asked_for_and_no_more() {
