@@ -145,3 +145,30 @@ fn quotas_are_equal() {
     let none = CoreVectors::new(HOST, 0);
     assert_eq!(none.arrived(0xF0), Arrived::Nobody);
 }
+
+#[test]
+fn a_slot_that_is_not_there_owns_and_claims_nothing() {
+    for slots in 0..=9 {
+        for slot in 0..=9 {
+            let mut v = CoreVectors::new(HOST, slots);
+            v.enter(slot);
+            let there = slot < slots.min(8);
+            assert_eq!(v.owner(), there.then_some(slot), "slot {slot} of {slots}");
+            assert_eq!(v.claim(slot, 0x41).is_some(), there, "slot {slot} of {slots}");
+            let meaning = if there { of(slot, &[0x41]) } else { Arrived::Nobody };
+            assert_eq!(v.arrived(0x41), meaning, "slot {slot} of {slots}");
+        }
+    }
+}
+
+#[test]
+fn own_vectors_are_those_between_the_exceptions_and_class_f() {
+    let mut v = CoreVectors::new(HOST, 1);
+    v.enter(0);
+    for guest in 0..=0xEF {
+        let meaning = if guest < 32 { Arrived::Nobody } else { of(0, &[guest]) };
+        assert_eq!((v.arrives_itself(guest), v.arrived(guest)), (guest >= 32, meaning));
+        assert_eq!(v.claim(0, guest).is_some(), guest >= 32, "{guest:#x}");
+    }
+    assert!((0xF0..=0xFF).all(|guest| !v.arrives_itself(guest)));
+}

@@ -226,6 +226,17 @@ mod tests {
         assert!(set.includes(35, 0, X2) && !set.includes(3, 0, X2) && !set.includes(34, 0, X2));
     }
 
+    /// The 65th local APIC and those after it have no bit, nor does another one's stand for them.
+    #[test]
+    fn whoever_is_beyond_64_is_no_member() {
+        for id in (0..200).chain([1 << 16, u32::MAX]) {
+            let alone = if id < 64 { 1 << id } else { 0 };
+            assert_eq!(Destination::Physical(id).members(0), alone, "{id}");
+            let logical = id >> 4 << 16 | 1 << (id & 15);
+            assert_eq!(Destination::Logical(logical).members(0), alone, "{logical:#x}");
+        }
+    }
+
     #[test]
     fn a_disabled_one_is_absent_and_in_no_set() {
         let none = Addressing::new(ApicMode::Disabled, 0xFF, false);

@@ -207,6 +207,19 @@ mod tests {
     }
 
     #[test]
+    fn vectors_from_32_on_are_interrupts_and_stand_in_to_the_last() {
+        let mut r = Routes::new(VectorSet::of(&[0xF1]));
+        for vector in (0..=0xF0).filter(|vector| *vector != 32) {
+            let own = (vector > 32).then_some(vector);
+            assert_eq!((r.claim(vector), r.guest_vector(vector)), (own, own), "{vector:#x}");
+        }
+        let mut full = r.clone();
+        assert_eq!((full.claim(32), full.guest_vector(32)), (Some(32), Some(32)));
+        assert_eq!(full.claim(0xF1), None, "none is left");
+        assert_eq!((r.claim(0xF1), r.guest_vector(32)), (Some(32), Some(0xF1)));
+    }
+
+    #[test]
     fn a_set_is_empty_only_without_any_vector() {
         let set = |vectors: &[u8]| {
             let mut set = VectorSet::EMPTY;

@@ -79,6 +79,41 @@ fn the_format_at_hand_is_the_one_behind_it() {
     }
 }
 
+/// Walks rely on it: they end there.
+#[test]
+fn no_entry_at_level_1_is_a_table() {
+    for flags in (0..0x1000).flat_map(|low| [low, 1 << 63 | low]) {
+        let entries = [
+            Host.decode(1, 0x5000 | flags),
+            Nested.decode(1, 0x5000 | flags),
+            VtdSecondLevel::FourLevels.decode(1, 0x5000 | flags),
+        ];
+        assert!(!entries.iter().any(|e| matches!(e, Entry::Table(_))), "{flags:#x}: {entries:?}");
+    }
+}
+
+/// Each access at each level that has leaves: what comes back is what the hardware allows.
+#[test]
+fn a_leaf_allows_what_was_asked_for_and_no_more() {
+    let (vtd, pa) = (VtdSecondLevel::FourLevels, 5 * G1);
+    for (access, level) in (0..32).flat_map(|bits| [1, 2, 3].map(|level| (bits, level))) {
+        let access = Access::from_bits_truncate(access);
+        let leaf = |access| Entry::Leaf { pa, access };
+        let readable = access.contains(Access::READ);
+        assert_eq!((Host.accepts(access), Nested.accepts(access)), (readable, readable));
+        if readable {
+            assert_eq!(Host.decode(level, Host.leaf(level, pa, access)), leaf(access));
+            let nested = Nested.leaf(level, pa, access);
+            assert_eq!(nested & 4, 4, "every nested page is a user page, asked for or not");
+            assert_eq!(Nested.decode(level, nested), leaf(access - Access::USER));
+        }
+        let dma = access & RW;
+        assert_eq!(vtd.accepts(access), !dma.is_empty());
+        let entry = if dma.is_empty() { Entry::Empty } else { leaf(dma) };
+        assert_eq!(vtd.decode(level, vtd.leaf(level, pa, access)), entry);
+    }
+}
+
 #[test]
 fn unused_frames_look_empty_to_hardware() {
     for level in 1..=4 {
@@ -153,6 +188,7 @@ fn refusals() {
     assert_eq!(table.map(&mut mem, 0, 0x10, 0x1000, RW), misaligned(0x10, 0x1000));
     assert_eq!(table.map(&mut mem, 0, 0, 0x1001, RW), misaligned(0, 0x1001));
     assert_eq!(table.map(&mut mem, 0, 0, 0, RW), misaligned(0, 0));
+    assert_eq!(table.map(&mut mem, 0x800, 0, 0x800, RW), misaligned(0x800, 0x800));
     let (pa, len, bits) = (0x000F_FFFF_FFFF_F000, 0x2000, 52);
     assert_eq!(table.map(&mut mem, 0, pa, len, RW), Err(Error::OutOfMemory { pa, len, bits }));
     let access = Access::EXECUTE | Access::WRITE;
@@ -171,6 +207,22 @@ fn refusals() {
         "the range at 0x800000000000 of length 0x1000 is not within the 39-bit addresses this \
          table translates"
     );
+}
+
+/// One small page anywhere in it is in the way.
+#[test]
+fn a_large_page_needs_all_of_its_place() {
+    for size in [M2, G1] {
+        for offset in [0, 0x5000, size - 0x1000] {
+            let mut mem = TestMemory::new();
+            let mut table = Table::new(&mut mem, Nested, PageSize::Size1G).unwrap();
+            table.map(&mut mem, size + offset, 0, 0x1000, RW).unwrap();
+            let before = mem.frames.clone();
+            let refused = Err(Error::Overlap { va: size, size });
+            assert_eq!(table.map(&mut mem, size, size, size, RW), refused, "{offset:#x}");
+            assert!(mem.frames == before);
+        }
+    }
 }
 
 #[test]
