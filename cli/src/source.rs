@@ -5,7 +5,7 @@
 //! firmware's variables are files without a name, so that nothing is left behind.
 
 use crate::{
-    bootable,
+    boot_image, bootable,
     context::Context,
     firmware::{Firmware, Flash, Medium},
     helper,
@@ -74,7 +74,7 @@ impl Source {
             bail!("--secure-boot: only UEFI firmware checks signatures; give `--boot uefi` too");
         }
         if way == Way::Pvh {
-            let file = Unnamed::with(image, "the boot image")?;
+            let file = Unnamed::with(&boot_image::with_room(image), "the boot image")?;
             let boot =
                 Boot::Exitless { hypervisor: cx.hypervisor()?.to_owned(), image: file.path() };
             return Ok(Source { boot, memory: image.len() as u64, _files: vec![file] });

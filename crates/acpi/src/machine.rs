@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 
 /// The most processors that are kept.
-pub const MAX_CPUS: usize = 256;
+pub const MAX_CPUS: usize = 1024;
 /// The most I/O APICs that are kept.
 pub const MAX_IOAPICS: usize = 32;
 

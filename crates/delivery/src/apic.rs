@@ -352,12 +352,10 @@ impl LocalApic {
             }
             ESR => self.esr = core::mem::take(&mut self.esr_latched),
             LVT_TIMER => {
-                self.set_lvt(0, value & !(LVT_MODE | 1 << 14));
+                self.set_lvt(register, value);
                 return WriteEffect::Timer(self.timer());
             }
-            LVT_THERMAL..=LVT_ERROR => {
-                self.set_lvt((register - LVT_TIMER) as usize, value & !LVT_PERIODIC)
-            }
+            LVT_THERMAL..=LVT_ERROR => self.set_lvt(register, value),
             TIMER_INITIAL => {
                 self.initial = value;
                 return WriteEffect::Timer(TimerSetup { initial: Some(value), ..self.timer() });
@@ -378,10 +376,10 @@ impl LocalApic {
         Some(vector)
     }
 
-    fn set_lvt(&mut self, index: usize, value: u32) {
+    fn set_lvt(&mut self, register: u8, value: u32) {
         let forced = if self.svr & SVR_ENABLED == 0 { LVT_MASKED } else { 0 };
-        if let Some(entry) = self.lvt.get_mut(index) {
-            *entry = value & LVT_BITS | forced;
+        if let Some(entry) = self.lvt.get_mut(usize::from(register - LVT_TIMER)) {
+            *entry = value & lvt_bits(register) | forced;
         }
     }
 

@@ -17,6 +17,8 @@ pub(super) const ICR: u8 = 0x30;
 pub(super) const ICR_RESERVED: u64 = 0xFFF << 20 | 0b11 << 16 | 1 << 13;
 pub(super) const LVT_TIMER: u8 = 0x32;
 pub(super) const LVT_THERMAL: u8 = 0x33;
+pub(super) const LVT_LINT0: u8 = 0x35;
+pub(super) const LVT_LINT1: u8 = 0x36;
 pub(super) const LVT_ERROR: u8 = 0x37;
 pub(super) const TIMER_INITIAL: u8 = 0x38;
 pub(super) const TIMER_CURRENT: u8 = 0x39;
@@ -27,7 +29,6 @@ pub(super) const LVT_MASKED: u32 = 1 << 16;
 pub(super) const LVT_PERIODIC: u32 = 1 << 17;
 /// Another delivery mode than fixed.
 pub(super) const LVT_MODE: u32 = 0x700;
-pub(super) const LVT_BITS: u32 = 0x3_57FF;
 pub(super) const SVR_ENABLED: u32 = 1 << 8;
 /// ESR bits: a vector below 16 was sent, or received; a register that isn't there was named.
 pub(super) const ERROR_SEND_VECTOR: u32 = 1 << 5;
@@ -38,6 +39,18 @@ pub(super) const VERSION_VALUE: u32 = 5 << 16 | 0x14;
 pub(super) const DIVIDE_BITS: u32 = 0b1011;
 /// The lowest vector of an interrupt.
 pub(super) const FIRST_VECTOR: u8 = 16;
+
+/// What an entry of the local vector table keeps (SDM vol. 3, figure 11-8): vector and mask, for some
+/// the mode, for the pins polarity and trigger. The delivery status and the remote IRR are
+/// read-only, and nothing sets them.
+pub(super) const fn lvt_bits(register: u8) -> u32 {
+    match register {
+        LVT_TIMER => LVT_PERIODIC | LVT_MASKED | 0xFF,
+        LVT_LINT0 | LVT_LINT1 => LVT_MASKED | 1 << 15 | 1 << 13 | LVT_MODE | 0xFF,
+        // AMD's error entry has a mode, too (APM vol. 2, 16.4.6).
+        _ => LVT_MASKED | LVT_MODE | 0xFF,
+    }
+}
 
 /// The bits that a write may set: others raise #GP in x2APIC mode, and mean nothing in xAPIC mode.
 /// `None`: not a register that is written, or not the same way in both.

@@ -104,6 +104,13 @@ impl BootInfo {
         }
     }
 
+    /// The boot image has `length` bytes; what a loader put behind it is nobody's.
+    pub fn trim_image(&mut self, length: u64) {
+        if let Some((start, end)) = &mut self.image {
+            *end = start.saturating_add(length).min(*end);
+        }
+    }
+
     /// Takes the pages of `start..end` out of what may be used for anything: the hypervisor, or its
     /// boot image, lies there. An error if the map says that they aren't usable memory.
     pub fn claim(&mut self, what: &'static str, start: u64, end: u64) -> Result<(), Error> {

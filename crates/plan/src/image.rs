@@ -180,6 +180,12 @@ fn encode(plan: &Plan) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
+/// How long an image says it is, by its first bytes; none if it doesn't look like one.
+pub fn length(head: &[u8]) -> Option<u64> {
+    let stated = head.get(16..24).filter(|_| head.starts_with(&MAGIC))?;
+    stated.try_into().ok().map(u64::from_le_bytes)
+}
+
 /// Reads an image. Bytes after its stated length are ignored: loaders may pad.
 ///
 /// Allocates at most a small multiple of the plan's length, plus the megabyte that

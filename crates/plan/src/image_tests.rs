@@ -130,6 +130,14 @@ fn an_empty_kernel_is_refused_when_packing() {
 }
 
 #[test]
+fn its_length_is_told_by_its_first_bytes() {
+    let image = build(&one(&[1, 2, 3])).unwrap();
+    assert_eq!(length(&image[..24]), Some(image.len() as u64));
+    assert_eq!(length(&image[..23]), None);
+    assert_eq!(length(&[0; 24]), None);
+}
+
+#[test]
 fn each_damage_has_its_sentence() {
     let good = build(&one(&[1, 2, 3])).unwrap();
     let error = |bytes: &[u8]| parse(bytes).unwrap_err();

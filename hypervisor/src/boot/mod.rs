@@ -25,7 +25,15 @@ pub const MAPPED: u64 = 512 << 30;
 /// Everything below [`MAPPED`] is mapped one to one, and nothing but the image's own memory was
 /// written since the loader.
 pub unsafe fn read(who: u32, address: u64) -> BootInfo {
-    handover::read(&Mapped, who, address).unwrap_or_else(|error| refuse(error))
+    let mut info = handover::read(&Mapped, who, address).unwrap_or_else(|error| refuse(error));
+    let mut head = [0; 24];
+    if let Some((start, _)) = info.image.filter(|(start, end)| end - start >= 24)
+        && acpi::Physical::read(&Mapped, start, &mut head)
+        && let Some(length) = plan::image::length(&head)
+    {
+        info.trim_image(length);
+    }
+    info
 }
 
 /// Everything that is mapped, memory or not.

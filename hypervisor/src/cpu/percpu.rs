@@ -46,6 +46,10 @@ pub struct PerCpu {
     pub(super) argument: AtomicUsize,
     /// Ready for work.
     pub(super) parked: AtomicBool,
+    /// Its TSC when it started; 0 on core 0.
+    pub(super) started_at: AtomicU64,
+    /// Its TSC isn't core 0's.
+    pub(super) apart: AtomicBool,
     /// Log lines and records for core 0 to send.
     pub(crate) messages: Ring,
 }
@@ -66,6 +70,8 @@ impl PerCpu {
             work: AtomicUsize::new(0),
             argument: AtomicUsize::new(0),
             parked: AtomicBool::new(false),
+            started_at: AtomicU64::new(0),
+            apart: AtomicBool::new(false),
             messages: Ring::new(MESSAGES),
         }));
         cpu.address.store(core::ptr::from_ref(cpu) as usize, Ordering::Relaxed);
@@ -75,6 +81,11 @@ impl PerCpu {
     /// Whether it is ready for work: while booting, whether it started.
     pub fn is_parked(&self) -> bool {
         self.parked.load(Ordering::Acquire)
+    }
+
+    /// Whether its TSC is core 0's, as far as was seen when it started.
+    pub fn has_common_tsc(&self) -> bool {
+        !self.apart.load(Ordering::Relaxed)
     }
 
     /// Sends it an NMI, for it to leave its guest, or a sleep, and look at what it is asked for.

@@ -43,6 +43,9 @@ struct Slots {
     gdt: u32,
 }
 
+/// Heap for a core's state and its ring of messages, rounded up.
+const HEAP_OF_A_CORE: u64 = 16 << 10;
+
 /// Stack, state and tables of the one core that is being started.
 static STACK: AtomicU64 = AtomicU64::new(0);
 static CPU: AtomicUsize = AtomicUsize::new(0);
@@ -51,6 +54,7 @@ static TABLES: AtomicUsize = AtomicUsize::new(0);
 /// Starts every other core that the firmware lists, each at first in the usable page below 1 MiB
 /// that `page` is. Core 0 is the boot CPU; the others keep the firmware's order.
 pub fn start_others(machine: &acpi::Machine, page: u64) {
+    memory::grow_heap(machine.cpus.len() as u64 * HEAP_OF_A_CORE);
     let boot = percpu::this();
     let listed = machine.cpus.iter().filter(|cpu| cpu.apic_id != boot.apic_id);
     let new = |(i, cpu): (usize, &acpi::Cpu)| PerCpu::new(i + 1, cpu.apic_id, setup::work_stack());
@@ -106,6 +110,7 @@ fn start(cpu: &'static PerCpu, tables: &'static Tables, page: u64) {
         let ticks = tsc_hz() / 1_000_000 * patience_us;
         while rdtsc().wrapping_sub(start) < ticks {
             if cpu.parked.load(Ordering::Acquire) {
+                compare(cpu, start, rdtsc());
                 return;
             }
             core::hint::spin_loop();
@@ -122,6 +127,21 @@ fn start(cpu: &'static PerCpu, tables: &'static Tables, page: u64) {
     );
 }
 
+/// A core that was started between these two readings of this one's TSC has read its own. The
+/// difference that isn't seen is as long as the start, some hundred microseconds: time slices are
+/// watched from core 0, and nothing of the host's is as short. Guests' kernels compare their TSCs
+/// themselves.
+fn compare(cpu: &'static PerCpu, before: u64, after: u64) {
+    let there = cpu.started_at.load(Ordering::Relaxed);
+    if !(before..=after).contains(&there) {
+        cpu.apart.store(true, Ordering::Relaxed);
+        log::warn!(
+            "core {}'s TSC isn't core 0's: it read {there} between {before} and {after}; no vCPUs can share the core",
+            cpu.index
+        );
+    }
+}
+
 /// First Rust code on a core that was started.
 extern "C" fn main() -> ! {
     // SAFETY: `start` put references with static lifetime there, for this core.
@@ -130,5 +150,6 @@ extern "C" fn main() -> ! {
         (&*tables, &*(CPU.load(Ordering::Relaxed) as *const PerCpu))
     };
     setup::setup(cpu, tables);
+    cpu.started_at.store(rdtsc(), Ordering::Relaxed);
     park()
 }

@@ -104,6 +104,14 @@ impl Instant {
 
 /// Measures both rates, on core 0, with its timer free.
 pub fn measure(clock: Clock) {
+    let cpuid = raw_cpuid::CpuId::new();
+    let emulated = cpuid.get_feature_info().is_some_and(|f| f.has_hypervisor());
+    let power = cpuid.get_advanced_power_mgmt_info();
+    if !emulated && !power.is_some_and(|power| power.has_invariant_tsc()) {
+        log::warn!(
+            "the TSC isn't invariant, by CPUID 8000_0007: clocks go wrong when a core changes its speed"
+        );
+    }
     x2apic::timer_lvt(crate::interrupts::TIMER, x2apic::TimerMode::OneShot, true);
     x2apic::timer_divide_shift(0);
     x2apic::timer_start(u32::MAX);

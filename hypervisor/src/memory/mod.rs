@@ -20,7 +20,8 @@ use core::ops::Range;
 use handover::{BootInfo, LOW_MEMORY, MemoryMap};
 use spin::Mutex;
 
-/// The heap on top of the one inside the image: the plan, the machine, per-CPU and per-VM state.
+/// The heap on top of the one inside the image: the plan, the machine, per-VM state, and that of
+/// some hundred cores.
 const HEAP: u64 = 8 << 20;
 
 /// Pages below stacks, for [`protect`].
@@ -43,6 +44,17 @@ pub fn init(info: &mut BootInfo) {
     };
     // SAFETY: the range was just handed out to nobody else and is mapped.
     unsafe { heap::extend(heap, HEAP) };
+}
+
+/// More heap, for what there is one of per core. Boot only.
+pub fn grow_heap(bytes: u64) {
+    let Some(heap) = allocate(bytes, PAGE) else {
+        refuse(format_args!(
+            "memory is too small for the cores' state: {bytes} more bytes are needed"
+        ))
+    };
+    // SAFETY: the range was just handed out to nobody else and is mapped.
+    unsafe { heap::extend(heap, bytes) };
 }
 
 /// Starts to use the final page tables, which map the framebuffer, too: it isn't in memory.

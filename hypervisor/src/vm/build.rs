@@ -89,6 +89,13 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
             core.queue.index
         ));
     }
+    let apart = |index| cpu::get(index).is_some_and(|cpu| !cpu.has_common_tsc());
+    if let Some(core) = shared.iter().find(|core| apart(core.queue.index)) {
+        return Err(format!(
+            "core {} is to be shared, and its TSC isn't core 0's, by which its time slices end: give each vCPU a core of its own",
+            core.queue.index
+        ));
+    }
     let (mut vms, mut placed, mut pages) = (Vec::new(), Vec::new(), Vec::new());
     let mut outlines = Vec::new();
     for (index, vm) in image.plan.vms.iter().enumerate() {

@@ -13,6 +13,7 @@ use super::{
 use crate::{bench, cmdline::LINUX};
 use anyhow::{Context as _, Result};
 use exitless::{
+    boot_image,
     context::Context,
     load::{self, File},
     machine::{Boot, Disk, Machine},
@@ -289,7 +290,7 @@ fn machine(
         return Ok((machine, Some(source)));
     }
     let path = directory.join("image");
-    fs::write(&path, image)?;
+    fs::write(&path, boot_image::with_room(&image))?;
     let mut disks = Vec::new();
     if case.machine == Special::Attacked {
         let disk = directory.join(DISK);

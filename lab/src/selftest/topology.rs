@@ -35,8 +35,8 @@ const ONE_PORT: &[&str] = &[
 const TWO_ROOTS: &[&str] = &[
     "edu,addr=3",
     "pxb-pcie,id=second,bus_nr=0x40,addr=4",
-    "pcie-root-port,id=port,bus=second,chassis=9",
-    "e1000e,bus=port,romfile=",
+    "pcie-root-port,id=below,bus=second,chassis=9",
+    "e1000e,bus=below,romfile=",
 ];
 
 /// All of them.

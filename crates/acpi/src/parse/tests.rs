@@ -196,19 +196,19 @@ fn both_forms_of_processor_are_seen_once_and_absent_ones_not_at_all() {
 }
 
 #[test]
-fn the_257th_processor_is_one_too_many() {
+fn the_1025th_processor_is_one_too_many() {
     let list = |count: u16| -> Vec<u8> {
         (0..count)
             .flat_map(|id| [9, 16, 0, 0, id as u8, (id >> 8) as u8, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0])
             .collect()
     };
-    assert_eq!(probe(&machine(&[madt(&list(256))]), RSDP_AT).unwrap().cpus.len(), 256);
+    assert_eq!(probe(&machine(&[madt(&list(1024))]), RSDP_AT).unwrap().cpus.len(), 1024);
     // Absent ones don't count: servers list as many as could ever be plugged in.
     let mut absent = list(2000);
-    absent.chunks_exact_mut(16).skip(256).for_each(|entry| entry[8] = 0);
-    assert_eq!(probe(&machine(&[madt(&absent)]), RSDP_AT).unwrap().cpus.len(), 256);
-    let error = probe(&machine(&[madt(&list(257))]), RSDP_AT).unwrap_err();
-    assert_eq!(error, Error::TooMany { table: "MADT", what: "processors", most: 256 });
+    absent.chunks_exact_mut(16).skip(1024).for_each(|entry| entry[8] = 0);
+    assert_eq!(probe(&machine(&[madt(&absent)]), RSDP_AT).unwrap().cpus.len(), 1024);
+    let error = probe(&machine(&[madt(&list(1025))]), RSDP_AT).unwrap_err();
+    assert_eq!(error, Error::TooMany { table: "MADT", what: "processors", most: 1024 });
 }
 
 #[test]

@@ -333,6 +333,17 @@ fn what_is_loaded_is_claimed_by_whole_pages_and_only_of_usable_memory() {
     assert_eq!(ranges(&info), before);
 }
 
+#[test]
+fn what_a_loader_put_behind_the_boot_image_is_nobodys() {
+    let mut info = by_uefi(&transfer()).unwrap();
+    info.trim_image(1);
+    info.image = Some((0x30_0000, 0x30_5000));
+    for (length, end) in [(u64::MAX, 0x30_5000), (0x1000, 0x30_1000), (0x2000, 0x30_1000)] {
+        info.trim_image(length);
+        assert_eq!(info.image, Some((0x30_0000, end)));
+    }
+}
+
 /// A few well-formed ones of each kind, to damage.
 fn whole() -> Vec<(u32, Pieces)> {
     let map =
