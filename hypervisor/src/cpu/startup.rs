@@ -104,13 +104,14 @@ fn start(cpu: &'static PerCpu, tables: &'static Tables, page: u64) {
     x2apic::send_init(cpu.apic_id);
     delay_us(10_000);
     // SDM 3A 10.4.4.1: a second SIPI where the first went unheard.
+    let before = rdtsc();
     for patience_us in [20_000, 2_000_000] {
         x2apic::send_startup(cpu.apic_id, (page >> 12) as u8);
         let start = rdtsc();
         let ticks = tsc_hz() / 1_000_000 * patience_us;
         while rdtsc().wrapping_sub(start) < ticks {
             if cpu.parked.load(Ordering::Acquire) {
-                compare(cpu, start, rdtsc());
+                compare(cpu, before, rdtsc());
                 return;
             }
             core::hint::spin_loop();
