@@ -27,8 +27,8 @@ use std::{
 
 /// What the hypervisor itself may need, image and guests apart.
 const HOST_MEMORY: u64 = 256 << 20;
-/// The last core that the hypervisor can find: its tables of the machine hold 256.
-const LAST_CORE: u32 = 255;
+/// The last core that the hypervisor can find: its tables of the machine hold 1024.
+const LAST_CORE: u32 = 1023;
 /// q35 puts what is above this at 4 GiB, so that a large VM needs it in one piece there.
 const LOW_MEMORY: u64 = 2 << 30;
 const MIB: u64 = 1 << 20;

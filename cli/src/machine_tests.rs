@@ -99,11 +99,11 @@ fn more_than_fits_is_refused() {
 #[test]
 fn a_core_that_the_emulated_machine_cannot_have_is_refused() {
     let mut plan = plan(64 << 20, &[]);
-    plan.vms[0].cpus = vec![255];
+    plan.vms[0].cpus = vec![LAST_CORE];
     assert!(machine(&plan, vec![]).is_ok());
-    plan.vms[0].cpus = vec![1, 256];
+    plan.vms[0].cpus = vec![1, LAST_CORE + 1];
     let error = machine(&plan, vec![]).unwrap_err().to_string();
-    assert_eq!(error, "core 256: the emulated machine has at most cores 0 to 255");
+    assert_eq!(error, "core 1024: the emulated machine has at most cores 0 to 1023");
 }
 
 #[test]

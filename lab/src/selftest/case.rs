@@ -1,6 +1,6 @@
 //! A case: which VMs on which machine, and what must come of it.
 
-use super::kernel::Variant;
+use super::{kernel::Variant, strange::Strange};
 use crate::{bench::Edge, cmdline::LINUX};
 use exitless::{
     network::NicModel,
@@ -159,6 +159,8 @@ pub enum Cores {
     First,
     /// All its vCPUs on the first of them.
     One,
+    /// Its one vCPU on this.
+    At(u32),
 }
 
 /// How a VM must end.
@@ -241,6 +243,8 @@ pub enum Special {
     HalfImage,
     /// No boot image; the CPU is this model of QEMU's.
     NoImage(&'static str),
+    /// See [`strange`](super::strange).
+    Strange(Strange),
     /// Files as they are, without the command line's own look at them.
     Unchecked,
 }
@@ -341,6 +345,6 @@ impl Guest {
     }
 
     fn says_shared(&self) -> &'static str {
-        if self.cores == Cores::Next { "" } else { " shared=yes" }
+        if matches!(self.cores, Cores::Next | Cores::At(_)) { "" } else { " shared=yes" }
     }
 }

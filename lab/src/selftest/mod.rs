@@ -25,6 +25,7 @@ pub mod run;
 mod screen;
 mod shared;
 mod smp;
+mod strange;
 mod table;
 mod timers;
 mod topology;
@@ -156,6 +157,7 @@ fn all() -> Vec<Case> {
     cases.extend(refusals::all());
     cases.extend(inventory::all());
     cases.extend(topology::all());
+    cases.extend(strange::all());
     cases.extend(trusting::all());
     cases.extend(planted::all());
     cases.extend(screen::all());

@@ -206,6 +206,7 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
                 Cores::Next => cores.by_ref().take(guest.cpus as usize).collect(),
                 Cores::First => (1..=guest.cpus).collect(),
                 Cores::One => vec![1; guest.cpus as usize],
+                Cores::At(core) => vec![core],
             },
             weight: guest.weight,
             memory: guest.memory(),
@@ -317,6 +318,13 @@ fn machine(
             machine.extra = devices.iter().flat_map(|d| ["-device", d]).map(Into::into).collect();
         }
         Special::Monitored(_) => machine.extra = monitor(directory).collect(),
+        Special::Strange(strange) => {
+            machine.cpus = strange.cpus;
+            machine.cpu = strange.cpu.to_owned();
+            machine.memory = strange.memory << 30;
+            machine.iommu = machine.iommu.filter(|_| strange.iommu);
+            machine.extra = strange.arguments.iter().map(Into::into).collect();
+        }
         Special::OneCore => machine.cpus = 1,
         Special::Memory(mib) => machine.memory = mib << 20,
         Special::NoImage(model) => {

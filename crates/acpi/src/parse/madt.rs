@@ -50,6 +50,9 @@ fn add(machine: &mut Machine, cpu: Cpu) -> Result<(), Error> {
     if machine.cpus.iter().any(|known| known.apic_id == cpu.apic_id) {
         return Ok(());
     }
-    let full = Error::TooMany { table: "MADT", what: "processors", most: MAX_CPUS };
-    machine.cpus.try_push(cpu).map_err(|_| full)
+    if machine.cpus.len() == MAX_CPUS {
+        return Err(Error::TooMany { table: "MADT", what: "processors", most: MAX_CPUS });
+    }
+    machine.cpus.push(cpu);
+    Ok(())
 }
