@@ -1,6 +1,6 @@
 //! A case: which VMs on which machine, and what must come of it.
 
-use super::{kernel::Variant, strange::Strange};
+use super::kernel::Variant;
 use crate::{bench::Edge, cmdline::LINUX};
 use exitless::{
     network::NicModel,
@@ -243,10 +243,25 @@ pub enum Special {
     HalfImage,
     /// No boot image; the CPU is this model of QEMU's.
     NoImage(&'static str),
-    /// See [`strange`](super::strange).
+    /// Another kind of machine.
     Strange(Strange),
     /// Files as they are, without the command line's own look at them.
     Unchecked,
+}
+
+/// What is different about a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Strange {
+    /// CPUs.
+    pub cpus: u32,
+    /// QEMU's model of them.
+    pub cpu: &'static str,
+    /// Memory, in GiB.
+    pub memory: u64,
+    /// It has an IOMMU.
+    pub iommu: bool,
+    /// More of QEMU's arguments.
+    pub arguments: &'static [&'static str],
 }
 
 /// What came of a run.

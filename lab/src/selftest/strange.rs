@@ -1,24 +1,9 @@
 //! Machines of kinds that servers are and the usual test machine isn't: each comes to a guest whose
 //! device interrupts it a hundred times, or is refused by one sentence.
 
-use super::case::{Case, Cores, Expect, Guest, Special};
+use super::case::{Case, Cores, Expect, Guest, Special, Strange};
 use super::cases::{case, guest};
 use plan::Policy;
-
-/// What is different.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Strange {
-    /// CPUs.
-    pub cpus: u32,
-    /// QEMU's model of them.
-    pub cpu: &'static str,
-    /// Memory, in GiB.
-    pub memory: u64,
-    /// It has an IOMMU.
-    pub iommu: bool,
-    /// More of QEMU's arguments.
-    pub arguments: &'static [&'static str],
-}
 
 /// As the usual one.
 const USUAL: Strange = Strange { cpus: 3, cpu: "max", memory: 1, iommu: true, arguments: &[] };
