@@ -8,8 +8,8 @@ use anyhow::Result;
 use plan::Plan;
 use std::path::PathBuf;
 
-/// QEMU puts the module 160 KiB below the end of memory; SeaBIOS keeps up to 256 KiB there, the more
-/// the more disks there are.
+/// QEMU puts the module 160 KiB below the end of memory; SeaBIOS keeps up to 256 KiB there, the
+/// more the more disks there are.
 const ROOM: usize = 128 << 10;
 
 /// The image with room behind it that nothing reads, for a machine whose QEMU loads it itself.

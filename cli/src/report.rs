@@ -230,7 +230,12 @@ impl Report {
             (Ended::Exited { status, message }, _) => {
                 format!("QEMU ended with status {status}: {message}")
             }
-            (Ended::Killed { signal }, _) => format!("QEMU was ended by signal {signal}"),
+            (Ended::Killed { signal, message }, _) if message.is_empty() => {
+                format!("QEMU was ended by signal {signal}")
+            }
+            (Ended::Killed { signal, message }, _) => {
+                format!("QEMU was ended by signal {signal}: {message}")
+            }
             (Ended::TimedOut, _) => "the time is up and not all VMs have ended".into(),
             (Ended::Interrupted | Ended::Stopped, _) => "stopped before all VMs had ended".into(),
         })

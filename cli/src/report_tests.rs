@@ -52,7 +52,7 @@ fn the_status_tells_how_it_ended() {
     assert_eq!(good.status(&exited(PANICKED)), 4);
     assert_eq!(good.status(&Ended::Exited { status: 0, message: String::new() }), 4);
     assert_eq!(good.status(&Ended::Exited { status: 1, message: String::new() }), 5);
-    assert_eq!(good.status(&Ended::Killed { signal: 9 }), 5);
+    assert_eq!(good.status(&Ended::Killed { signal: 9, message: String::new() }), 5);
     assert_eq!(good.status(&Ended::TimedOut), 124);
     assert_eq!(good.status(&Ended::Interrupted), 130);
 }
@@ -114,8 +114,8 @@ fn lines_fit_a_terminal_and_do_not_steer_it() {
     assert!(long[0].trim().starts_with("www"), "{summary}");
 }
 
-/// QEMU ends with 0 when the machine is reset or switched off, which is right if the plan asks for it
-/// and every VM ended before.
+/// QEMU ends with 0 when the machine is reset or switched off, which is right if the plan asks for
+/// it and every VM ended before.
 #[test]
 fn a_machine_that_leaves_as_the_plan_asks_ended_well() {
     let left = Ended::Exited { status: 0, message: String::new() };
@@ -136,6 +136,10 @@ fn failures_are_named() {
     assert_eq!(r.failure(&exited(REFUSED)).unwrap(), "refused: the CPU has no SVM");
     let died = Ended::Exited { status: 1, message: "qemu: no such disk".into() };
     assert_eq!(r.failure(&died).unwrap(), "QEMU ended with status 1: qemu: no such disk");
+    let killed = |message: &str| Ended::Killed { signal: 6, message: message.to_owned() };
+    let said = r.failure(&killed("qemu: x.c:1: f: Assertion `y' failed.")).unwrap();
+    assert_eq!(said, "QEMU was ended by signal 6: qemu: x.c:1: f: Assertion `y' failed.");
+    assert_eq!(r.failure(&killed("")).unwrap(), "QEMU was ended by signal 6");
 }
 
 #[test]

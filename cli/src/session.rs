@@ -125,6 +125,8 @@ pub enum Ended {
     Killed {
         /// Its number.
         signal: i32,
+        /// The last thing that QEMU said, if anything: an assertion that failed.
+        message: String,
     },
     /// The time was up.
     TimedOut,
@@ -276,12 +278,11 @@ impl Listener {
 }
 
 fn ended(status: ExitStatus, messages: &str) -> Ended {
+    let last = messages.lines().rfind(|l| !l.trim().is_empty()).unwrap_or("");
+    let message = stream::printable(last.trim());
     match (status.code(), status.signal()) {
-        (Some(status), _) => {
-            let last = messages.lines().rfind(|l| !l.trim().is_empty()).unwrap_or("");
-            Ended::Exited { status, message: stream::printable(last.trim()) }
-        }
-        (None, signal) => Ended::Killed { signal: signal.unwrap_or(0) },
+        (Some(status), _) => Ended::Exited { status, message },
+        (None, signal) => Ended::Killed { signal: signal.unwrap_or(0), message },
     }
 }
 

@@ -67,7 +67,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Packs a boot image for a machine that is started in this way by firmware that is so trusting.
+    /// Packs a boot image for a machine that is started in this way by firmware that is so
+    /// trusting.
     pub fn new(way: Way, image: &[u8], trust: Trust, cx: &Context) -> Result<Source> {
         let secure = trust != Trust::Anything;
         if secure && !matches!(way, Way::Uefi | Way::UefiKernel | Way::Pxe) {

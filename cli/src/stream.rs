@@ -92,7 +92,8 @@ enum Sequences {
 }
 
 impl Sequences {
-    /// The text without them. What moves the cursor to another line or its start, or clears, ends one.
+    /// The text without them. What moves the cursor to another line or its start, or clears, ends
+    /// one.
     fn without(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut text = Vec::with_capacity(bytes.len());
         for &byte in bytes {

@@ -15,7 +15,8 @@ pub const MAX_IOAPICS: usize = 32;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
     /// MADT local APIC and local x2APIC structures of processors that are ready to be started, in
-    /// the firmware's order, [`MAX_CPUS`] at most. The others are absent, or to be plugged in later.
+    /// the firmware's order, [`MAX_CPUS`] at most. The others are absent, or to be plugged in
+    /// later.
     pub cpus: Vec<Cpu>,
     /// MADT I/O APIC structures.
     pub ioapics: ArrayVec<IoApic, MAX_IOAPICS>,

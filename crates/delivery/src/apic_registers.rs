@@ -40,8 +40,8 @@ pub(super) const DIVIDE_BITS: u32 = 0b1011;
 /// The lowest vector of an interrupt.
 pub(super) const FIRST_VECTOR: u8 = 16;
 
-/// What an entry of the local vector table keeps (SDM vol. 3, figure 11-8): vector and mask, for some
-/// the mode, for the pins polarity and trigger. The delivery status and the remote IRR are
+/// What an entry of the local vector table keeps (SDM vol. 3, figure 11-8): vector and mask, for
+/// some the mode, for the pins polarity and trigger. The delivery status and the remote IRR are
 /// read-only, and nothing sets them.
 pub(super) const fn lvt_bits(register: u8) -> u32 {
     match register {

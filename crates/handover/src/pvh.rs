@@ -1,5 +1,5 @@
-//! PVH's start info, version 1 (Xen's `arch-x86/hvm/start_info.h`), with its list of modules and its
-//! memory map, whose types are those of E820 (ACPI 15, table 15.4).
+//! PVH's start info, version 1 (Xen's `arch-x86/hvm/start_info.h`), with its list of modules and
+//! its memory map, whose types are those of E820 (ACPI 15, table 15.4).
 
 use crate::bytes::{command_line, u32, u64};
 use crate::{BootInfo, BootPath, ENTERED_BY_PVH, Error, MemoryKind};

@@ -1,11 +1,11 @@
 //! IOMMUs: which memory a device may reach, and which interrupts it may raise.
 //!
 //! What every vendor's unit has in common stands here, [`Unit`] before all; a driver per vendor
-//! below ([`vtd`], [`amdvi`]). All of them deny by default: a device reaches only the memory of the domain it
-//! is attached to, and raises only the interrupts for which it has an entry, if the unit remaps
-//! interrupts. When a call that takes something away returns `Ok`, the hardware has confirmed that
-//! no cache of it is left; when it returns an error, memory that a device had must not be given to
-//! anyone else.
+//! below ([`vtd`], [`amdvi`]). All of them deny by default: a device reaches only the memory of the
+//! domain it is attached to, and raises only the interrupts for which it has an entry, if the unit
+//! remaps interrupts. When a call that takes something away returns `Ok`, the hardware has
+//! confirmed that no cache of it is left; when it returns an error, memory that a device had must
+//! not be given to anyone else.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
@@ -85,8 +85,8 @@ impl Domain {
     }
 }
 
-/// What firmware's tables say about a unit and its devices and its registers don't. Units of Intel's
-/// need none of it.
+/// What firmware's tables say about a unit and its devices and its registers don't. Units of
+/// Intel's need none of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Firmware {
     /// Devices whose requests may carry another's id than their own (IVRS alias entries).

@@ -1,4 +1,5 @@
-//! The entry formats of IOMMUs, for DMA: VT-d's and AMD-Vi's, and one type for whichever is at hand.
+//! The entry formats of IOMMUs, for DMA: VT-d's and AMD-Vi's, and one type for whichever is at
+//! hand.
 //!
 //! DMA is read or written, nothing else: execute, user and cache type mean nothing here, and no
 //! format has accessed or dirty bits. Guarantees and limits are those of [`Format`].
@@ -71,8 +72,8 @@ impl Format for VtdSecondLevel {
     }
 }
 
-/// AMD-Vi host page tables, version 1 (AMD IOMMU specification 48882, 2.2.3), with as many levels as
-/// the mode of the device-table entry says.
+/// AMD-Vi host page tables, version 1 (AMD IOMMU specification 48882, 2.2.3), with as many levels
+/// as the mode of the device-table entry says.
 ///
 /// An entry names the level of what it points to: 0 for a page of the size its own level has, so
 /// 4 KiB, 2 MiB and 1 GiB need nothing else. Pages are coherent (FC), whatever snooping a device

@@ -12,8 +12,8 @@
 //!
 //! [`Table::map`] turns absent entries into present ones only and returns no `Flush`: processors
 //! don't cache absent entries. A VT-d unit in caching mode (CAP_REG.CM, 11.4.2) does, and so may an
-//! AMD-Vi unit (NpCache in its PCI capability); a VT-d unit with CAP_REG.RWBF holds writes back: for
-//! these the caller also acts after `map`.
+//! AMD-Vi unit (NpCache in its PCI capability); a VT-d unit with CAP_REG.RWBF holds writes back:
+//! for these the caller also acts after `map`.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

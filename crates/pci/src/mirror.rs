@@ -1,7 +1,7 @@
 //! Functions whose registers show their own configuration space.
 //!
-//! By such a mirror in a BAR who has the BAR writes configuration space: a guest could move the BARs
-//! over what is another's, and no table of the host's would say so. Guarantees nothing about
+//! By such a mirror in a BAR who has the BAR writes configuration space: a guest could move the
+//! BARs over what is another's, and no table of the host's would say so. Guarantees nothing about
 //! functions that aren't listed: that they have no mirror is known of none.
 
 /// Class of display controllers (PCI Code and ID Assignment 1.15, 1.4).

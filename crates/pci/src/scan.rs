@@ -2,8 +2,8 @@
 //!
 //! Guarantees: every bus is looked at once, however bridges lie, and a function is told once. A
 //! machine may have several root buses, of which only firmware's own language (AML) tells; each bus
-//! that no bridge claims is taken for one. So a bus that a bridge claims is reached by that bridge or
-//! not at all.
+//! that no bridge claims is taken for one. So a bus that a bridge claims is reached by that bridge
+//! or not at all.
 
 use crate::{Bdf, Config};
 use alloc::vec;

@@ -3,8 +3,8 @@
 use core::ops::Range;
 
 /// The free address nearest to `near` for `size` bytes at a multiple of `align` (a power of two)
-/// inside `window`, clear of everything in `taken`, which may overlap and have any order. Of two that
-/// are as near, it is the lower one.
+/// inside `window`, clear of everything in `taken`, which may overlap and have any order. Of two
+/// that are as near, it is the lower one.
 pub fn nearest(
     window: Range<u64>,
     taken: &[Range<u64>],

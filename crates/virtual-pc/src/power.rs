@@ -46,8 +46,8 @@ enum Register {
     KeyboardCommand,
     /// Ends the VM with a code, for tests.
     DebugExit,
-    /// Counters of an interval timer that isn't there; they read zero. Ones would pass for a counter
-    /// that is just starting, and Linux would wait for it to move.
+    /// Counters of an interval timer that isn't there; they read zero. Ones would pass for a
+    /// counter that is just starting, and Linux would wait for it to move.
     AbsentCounter,
 }
 

@@ -10,8 +10,8 @@
 const PLACES: usize = 4;
 /// Accesses to one place in a second that are a loop.
 const LOOP: u64 = 1000;
-/// Written by firmware to show how far it is, and by kernels to pass a microsecond: nobody waits for
-/// an answer.
+/// Written by firmware to show how far it is, and by kernels to pass a microsecond: nobody waits
+/// for an answer.
 const DELAY: Place = Place::Port(0x80);
 
 /// Where nothing is.

@@ -271,8 +271,8 @@ pub fn accesses(test: &str, _: &Boot) {
     check!(test, wrong == 0, "{wrong} accesses ended otherwise than by the page tables");
 }
 
-/// Instructions that store at RDI, some after a load from there, and some by it alone on an emulated
-/// CPU, whose access exits as a load then.
+/// Instructions that store at RDI, some after a load from there, and some by it alone on an
+/// emulated CPU, whose access exits as a load then.
 const STORES: [&[u8]; 7] = [
     &[0x89, 0x07],       // MOV [RDI], EAX
     &[0x01, 0x07],       // ADD [RDI], EAX

@@ -2,8 +2,8 @@
 //!
 //! Guarantees: TR is always a present 64-bit TSS; double faults, NMIs and
 //! machine checks run on stacks of their own, so that they are reported however
-//! bad the state of the main stack is. No NMI interrupts an NMI handler that has this stack: the CPU
-//! blocks it until IRET, and the handler faults nowhere. QEMU delivers a guest's *interrupt* of
+//! bad the state of the main stack is. No NMI interrupts an NMI handler that has this stack: the
+//! CPU blocks it until IRET, and the handler faults nowhere. QEMU delivers a guest's *interrupt* of
 //! vector 2, too, which blocks nothing: where one may arrive, another table is loaded
 //! ([`load_tolerant`](crate::interrupts::load_tolerant)).
 

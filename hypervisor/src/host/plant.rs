@@ -3,8 +3,8 @@
 //!
 //! Only in the image of those tests, `hypervisor-planted` (feature `plant`), where a guest with
 //! this file's hypercall gets out of its VM. Knows formats by heart rather than by the code that
-//! writes them: x86-64 page tables, those of each vendor's IOMMU (`vtd`, `amd`), SVM's control block
-//! and maps (APM vol. 2, appendix B, 15.10, 15.11).
+//! writes them: x86-64 page tables, those of each vendor's IOMMU (`vtd`, `amd`), SVM's control
+//! block and maps (APM vol. 2, appendix B, 15.10, 15.11).
 
 mod amd;
 mod vtd;

@@ -241,11 +241,11 @@ unsafe extern "C" {
 /// Loads a table for a core on which a guest's interrupts may still arrive. Among them may be
 /// vectors 16 to 31, which the table of the host takes for exceptions, and on QEMU lower ones. This
 /// one tells the two apart by the ISR: an interrupt below 32 is completed and forgotten, an
-/// exception is the bug that it is anywhere. What is above is noted as ever. QEMU delivers a guest's
-/// vector 2, too, which hardware never does; an NMI may come while that is handled, so here neither
-/// has a stack of its own, where the second would overwrite the first. The core is in the host: its
-/// stack is good. An exception isn't told from an interrupt of its vector that a guest left in
-/// service.
+/// exception is the bug that it is anywhere. What is above is noted as ever. QEMU delivers a
+/// guest's vector 2, too, which hardware never does; an NMI may come while that is handled, so here
+/// neither has a stack of its own, where the second would overwrite the first. The core is in the
+/// host: its stack is good. An exception isn't told from an interrupt of its vector that a guest
+/// left in service.
 pub fn load_tolerant() {
     static TOLERANT: Once<Idt> = Once::new();
     load_table(TOLERANT.call_once(|| {

@@ -103,9 +103,9 @@ pub fn extend_boot_map() {
     }
 }
 
-/// Runs `f` on the boot tables, on this core: everything below 512 GiB is mapped one to one, and may
-/// be written and executed. The final tables are back after it, for a console whose registers are
-/// beyond that.
+/// Runs `f` on the boot tables, on this core: everything below 512 GiB is mapped one to one, and
+/// may be written and executed. The final tables are back after it, for a console whose registers
+/// are beyond that.
 ///
 /// # Safety
 /// No guest runs any more, and none will.

@@ -1,8 +1,8 @@
 //! Changes to the image: which are tried, and the table of what became of them.
 //!
 //! Each worker has a copy and a build directory of its own and takes the next change, so that one
-//! builds while another one waits for the emulator. A line is printed when its change is judged; the
-//! table is in the list's order.
+//! builds while another one waits for the emulator. A line is printed when its change is judged;
+//! the table is in the list's order.
 
 use super::{
     args::Args,

@@ -112,7 +112,8 @@ impl<'a> Runner<'a> {
         Ok(unchanged)
     }
 
-    /// Whether a test passes without any change. That it did is kept as long as the code is the same.
+    /// Whether a test passes without any change. That it did is kept as long as the code is the
+    /// same.
     fn passes_unchanged(
         &self,
         test: &str,

@@ -3,9 +3,9 @@
 //! beside attackers, old and new kernels, and every way of booting.
 //!
 //! Guarantees: [`AT_ONCE`] machines run at a time at most, and one alone where several of its CPUs
-//! are busy, where its run is measured or its turns are timed; a case that fails shows why, with the consoles and the
-//! log; a case that hangs is stopped and fails. The same kernel runs on the bare machine too: what
-//! it asserts there is what guests must see.
+//! are busy, where its run is measured or its turns are timed; a case that fails shows why, with
+//! the consoles and the log; a case that hangs is stopped and fails. The same kernel runs on the
+//! bare machine too: what it asserts there is what guests must see.
 
 mod amd_vi;
 mod boots;

@@ -104,8 +104,8 @@ fn empty_core() -> Case {
     Case { host, log: vec!["reported by limit"], typed: Some(Cue::Ended(2)), ..case }
 }
 
-/// Nobody else wants the core of a guest that lets nothing in, so that it never has to leave it: the
-/// host takes what is its own all the same.
+/// Nobody else wants the core of a guest that lets nothing in, so that it never has to leave it:
+/// the host takes what is its own all the same.
 fn deaf_to_the_end() -> Case {
     let beside = |g: Guest, cores| Guest { cores, counts: Vec::new(), ..g };
     let hello = Guest { devices: Vec::new(), ..guest("hello", Policy::Eli) };

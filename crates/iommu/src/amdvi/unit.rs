@@ -90,8 +90,9 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         self.tables.coherent()
     }
 
-    /// Lets `device` reach what the page tables of the domain map, and nothing else: by each id that
-    /// its requests may carry. Refused if the unit can't tell it from a device of another domain.
+    /// Lets `device` reach what the page tables of the domain map, and nothing else: by each id
+    /// that its requests may carry. Refused if the unit can't tell it from a device of another
+    /// domain.
     pub fn attach(&mut self, device: Bdf, to: Domain) -> Result<(), Error> {
         self.queue.check()?;
         check_domain(to.id)?;

@@ -138,8 +138,8 @@ pub fn no_eoi(test: &str, _: &Boot) {
     edu.silence();
 }
 
-/// What the CPU took by itself stays in service when its interrupt table is loaded, of which a hypervisor that
-/// hides vectors in the table must know; completed once, it holds nothing back.
+/// What the CPU took by itself stays in service when its interrupt table is loaded, of which a
+/// hypervisor that hides vectors in the table must know; completed once, it holds nothing back.
 fn adopted(test: &str, edu: &edu::Edu) {
     edu.aim(0x41);
     let before = idt::count(0x41);

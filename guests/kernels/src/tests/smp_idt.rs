@@ -62,8 +62,8 @@ pub fn shared(test: &str, boot: &Boot) {
     edu.silence();
 }
 
-/// One CPU takes a device's interrupts, and then its timer's, through a table whose page another has
-/// written in between.
+/// One CPU takes a device's interrupts, and then its timer's, through a table whose page another
+/// has written in between.
 pub fn written(test: &str, boot: &Boot) {
     let Some(edu) = edu(test) else { return };
     if super::cpus(test, boot).is_none() {

@@ -8,7 +8,8 @@
 //! may hold it any more. Core 0 waits for nobody: it reads the tables without a lock, takes those
 //! that it needs to judge a present interrupt entry, or to look again at what looks wrong, only if
 //! they are free, and else comes back. At most [`ENTRIES`] entries, [`DEVICES`] of a table of
-//! devices, or one map of a vCPU, are looked at in a call. Doesn't see what caches hold, nor what is wrong for a moment only.
+//! devices, or one map of a vCPU, are looked at in a call. Doesn't see what caches hold, nor what
+//! is wrong for a moment only.
 
 mod read;
 mod vcpus;

@@ -40,8 +40,8 @@ pub fn plant(target: &Target, what: u64) -> Option<bool> {
             set(other, |_| read(own))
         }
         14 => set(other, |_| 0),
-        // Only the first 128 devices are confined. (A unit that is switched off is switched on again
-        // with the next change of its control register, before anybody looks.)
+        // Only the first 128 devices are confined. (A unit that is switched off is switched on
+        // again with the next change of its control register, before anybody looks.)
         15 => set(registers, |table| table & !SIZE),
         _ => return None,
     })

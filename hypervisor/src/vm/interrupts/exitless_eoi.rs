@@ -2,8 +2,8 @@
 //!
 //! The guest may do it by the map of MSRs of each mode (`crates/svm`, `maps`): in ELI mode and
 //! in passthrough mode the local APIC's EOI register is open, and no file of ours has a part in a
-//! completion. Here is the rest: the EOIs that exit, in injection mode and under `eli-delivery`, and
-//! the way from the one to the other.
+//! completion. Here is the rest: the EOIs that exit, in injection mode and under `eli-delivery`,
+//! and the way from the one to the other.
 //!
 //! Guarantees: each interrupt is completed once, in the physical local APIC or in the virtual one.
 //! When the vCPU comes to injection mode, what it has in service in the physical one is in service
@@ -45,8 +45,8 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// On the way to injection mode: interrupts that the guest took itself and hasn't completed are
-    /// completed here, and owed by the guest to the virtual APIC from now on. All that is in service
-    /// now is the guest's: the host completes its own at once.
+    /// completed here, and owed by the guest to the virtual APIC from now on. All that is in
+    /// service now is the guest's: the host completes its own at once.
     #[inline]
     pub(in crate::vm) fn adopt_in_service(&mut self) {
         let mine = in_service();

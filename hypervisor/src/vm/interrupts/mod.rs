@@ -1,4 +1,5 @@
-//! A vCPU's interrupts, by mechanism (`docs/design.md`, "Rooms", has them beside the paper's names).
+//! A vCPU's interrupts, by mechanism (`docs/design.md`, "Rooms", has them beside the paper's
+//! names).
 //!
 //! Two mechanisms have files elsewhere. The sources of devices' interrupts are beside the devices
 //! (`vm/devices/assigned/sources.rs`); only the IOMMUs that they are routed by are here. What keeps

@@ -1,8 +1,8 @@
 //! A unit and its memory for tests, of the least obliging kind that the manual allows: it caches at
-//! once all it may cache, that something isn't there too, and keeps it until told otherwise; what it
-//! is told between two waits it does late and in the opposite order; it answers late, doesn't see
-//! what isn't written back where it doesn't snoop, and panics when the driver breaks the protocol,
-//! or opens a window through which a device could reach something.
+//! once all it may cache, that something isn't there too, and keeps it until told otherwise; what
+//! it is told between two waits it does late and in the opposite order; it answers late, doesn't
+//! see what isn't written back where it doesn't snoop, and panics when the driver breaks the
+//! protocol, or opens a window through which a device could reach something.
 
 mod commands;
 
