@@ -138,5 +138,12 @@ fn clock(machine: &acpi::Machine, info: &BootInfo) -> Clock {
 fn probe(info: &BootInfo) -> acpi::Machine {
     let firmware = memory::Firmware(&info.memory);
     let rsdp = info.rsdp.map_or_else(|| acpi::find_rsdp(&firmware).map(RootPointer::At), Ok);
-    rsdp.and_then(|rsdp| acpi::probe(&firmware, rsdp)).unwrap_or_else(|error| refuse(error))
+    let machine = rsdp.and_then(|rsdp| acpi::probe(&firmware, rsdp));
+    let machine = machine.unwrap_or_else(|error| refuse(error));
+    if let Some(Err(error)) = &machine.affinity {
+        log::warn!(
+            "memory isn't given by its node, for the firmware's table of nodes is wrong: {error}"
+        );
+    }
+    machine
 }

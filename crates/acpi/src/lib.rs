@@ -23,9 +23,9 @@ pub use ivrs::{
     Passing, SpecialDevice, SpecialKind,
 };
 pub use machine::{
-    Cpu, Dmar, Ecam, IoApic, MAX_CPUS, MAX_IOAPICS, Machine, PathStep, PmTimer, RemappingUnit,
-    ReservedMemory, Reset, ResetRegister, Scope, ScopeKind, SerialFunction, SerialPort,
-    SerialRegisters,
+    Affinity, Cpu, Dmar, Ecam, IoApic, MAX_CPUS, MAX_IOAPICS, Machine, NearMemory, PathStep,
+    PmTimer, RemappingUnit, ReservedMemory, Reset, ResetRegister, Scope, ScopeKind, SerialFunction,
+    SerialPort, SerialRegisters,
 };
 pub use parse::{RootPointer, find_rsdp, probe};
 

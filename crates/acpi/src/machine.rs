@@ -33,6 +33,41 @@ pub struct Machine {
     pub console: Option<Result<SerialPort, Error>>,
     /// The table of AMD's IOMMUs.
     pub ivrs: Option<Ivrs>,
+    /// The SRAT, or what is wrong with it: nothing depends on it but how fast memory is.
+    pub affinity: Option<Result<Affinity, Error>>,
+}
+
+/// Which processors and which memory are near each other: those of one proximity domain (ACPI
+/// 5.2.16).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Affinity {
+    /// APIC ids with their domains.
+    pub cores: Vec<(u32, u32)>,
+    /// Ranges with their domains.
+    pub memory: Vec<NearMemory>,
+}
+
+/// A range of physical addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NearMemory {
+    /// First byte.
+    pub start: u64,
+    /// The byte after the last.
+    pub end: u64,
+    /// Its proximity domain.
+    pub domain: u32,
+}
+
+impl Affinity {
+    /// The domain of the processor with this APIC id.
+    pub fn of(&self, apic_id: u32) -> Option<u32> {
+        self.cores.iter().find(|(id, _)| *id == apic_id).map(|(_, domain)| *domain)
+    }
+
+    /// The memory of a domain, as (first byte, byte after the last).
+    pub fn near(&self, domain: u32) -> impl Iterator<Item = (u64, u64)> {
+        self.memory.iter().filter(move |m| m.domain == domain).map(|m| (m.start, m.end))
+    }
 }
 
 /// A processor (ACPI 5.2.12.2, 5.2.12.12).

@@ -29,9 +29,14 @@ pub fn fill(map: &MemoryMap) {
 /// # Panics
 /// After [`heap::freeze`].
 pub fn allocate(bytes: u64, align: u64) -> Option<u64> {
+    allocate_within(bytes, align, &[(0, u64::MAX)])
+}
+
+/// The same from these ranges of addresses only.
+pub fn allocate_within(bytes: u64, align: u64, within: &[(u64, u64)]) -> Option<u64> {
     assert!(!heap::is_frozen(), "{bytes} bytes of memory asked for after boot");
     let bytes = bytes.checked_next_multiple_of(PAGE)?;
-    let start = REGIONS.lock().take(bytes, align.max(PAGE))?;
+    let start = REGIONS.lock().take(bytes, align.max(PAGE), within)?;
     // SAFETY: the range is RAM that nobody else has, and RAM is mapped one to one.
     unsafe { core::ptr::write_bytes(start as *mut u8, 0, bytes as usize) };
     Some(start)

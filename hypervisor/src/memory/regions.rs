@@ -47,11 +47,14 @@ impl Regions {
         true
     }
 
-    /// Takes the lowest fitting `bytes` (whole pages) at a multiple of `align`.
-    pub fn take(&mut self, bytes: u64, align: u64) -> Option<u64> {
+    /// Takes the lowest fitting `bytes` (whole pages) at a multiple of `align`, in one of these
+    /// ranges of addresses.
+    pub fn take(&mut self, bytes: u64, align: u64, within: &[(u64, u64)]) -> Option<u64> {
         let start = self.ranges.iter().find_map(|&(s, e)| {
-            let start = s.checked_next_multiple_of(align)?;
-            (start.checked_add(bytes)? <= e).then_some(start)
+            within.iter().find_map(|&(from, to)| {
+                let start = s.max(from).checked_next_multiple_of(align)?;
+                (start.checked_add(bytes)? <= e.min(to)).then_some(start)
+            })
         })?;
         // Room for the pieces is made sure of first, so that a failure loses nothing.
         if self.ranges.is_full() || !self.remove(start, start + bytes) {

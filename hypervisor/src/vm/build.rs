@@ -160,8 +160,8 @@ impl Builder<'_> {
         let cores = self.cores()?;
         let spent = crate::memory::host_bytes();
         let format = iommu::page_format();
-        let (memory, mut tables) =
-            Memory::new(&vm.name, vm.memory, format).map_err(|e| e.to_string())?;
+        let (memory, mut tables) = Memory::new(&vm.name, vm.memory, &self.near(&cores), format)
+            .map_err(|e| e.to_string())?;
         let contents = self.load(&memory)?;
         let start = start(&contents.load);
         let (config, devices) = self.assign(devices, tables.dma_root(), format)?;
@@ -266,6 +266,23 @@ impl Builder<'_> {
             started: 0,
             unanswered: Default::default(),
         })
+    }
+
+    /// The memory near all of these cores; none if they are of several nodes, or firmware doesn't
+    /// tell.
+    fn near(&self, cores: &[&'static PerCpu]) -> Vec<(u64, u64)> {
+        let Some(Ok(affinity)) = &self.machine.affinity else { return Vec::new() };
+        let mut domains = cores.iter().map(|core| affinity.of(core.apic_id));
+        let Some(Some(domain)) =
+            domains.next().filter(|first| domains.all(|other| other == *first))
+        else {
+            return Vec::new();
+        };
+        let near: Vec<_> = affinity.near(domain).collect();
+        if !near.is_empty() {
+            log::info!("VM {:?}: its cores and its memory are of node {domain}", self.vm.name);
+        }
+        near
     }
 
     /// The cores of its vCPUs.

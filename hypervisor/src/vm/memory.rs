@@ -164,8 +164,14 @@ const RAM: Access = Access::READ.union(Access::WRITE).union(Access::EXECUTE);
 pub const DEVICE: Access = Access::READ.union(Access::WRITE).union(Access::UNCACHED);
 
 impl Memory {
-    /// Takes `bytes` of the machine and maps them for the guest and its devices.
-    pub fn new(vm: &str, bytes: u64, dma_levels: PageFormat) -> Result<(Self, Tables), Error> {
+    /// Takes `bytes` of the machine, from the ranges `near` where there is room, and maps them for the
+    /// guest and its devices.
+    pub fn new(
+        vm: &str,
+        bytes: u64,
+        near: &[(u64, u64)],
+        dma_levels: PageFormat,
+    ) -> Result<(Self, Tables), Error> {
         let failed = |source| Error::Tables { vm: vm.into(), source };
         let mut pool = Pool::new(!crate::iommu::coherent());
         let mut nested = Table::new(&mut pool, Nested, PageSize::Size1G).map_err(failed)?;
@@ -178,13 +184,21 @@ impl Memory {
                 continue;
             }
             let alignment = if len >= GIB { GIB } else { MIB_2 };
-            let hpa = memory::allocate(len, alignment)
-                .or_else(|| memory::allocate(len, MIB_2))
-                .ok_or_else(|| Error::TooLittle {
-                    vm: vm.into(),
-                    needed: bytes >> 20,
-                    available: memory::available() >> 20,
-                })?;
+            let within = |ranges: &[(u64, u64)]| {
+                memory::allocate_within(len, alignment, ranges)
+                    .or_else(|| memory::allocate_within(len, MIB_2, ranges))
+            };
+            let anywhere = || {
+                if !near.is_empty() {
+                    log::warn!("VM {vm:?}: {} MiB of its memory are far from its cores", len >> 20);
+                }
+                within(&[(0, u64::MAX)])
+            };
+            let hpa = within(near).or_else(anywhere).ok_or_else(|| Error::TooLittle {
+                vm: vm.into(),
+                needed: bytes >> 20,
+                available: memory::available() >> 20,
+            })?;
             nested.map(&mut pool, gpa, hpa, len, RAM).map_err(failed)?;
             dma.map(&mut pool, gpa, hpa, len, Access::READ | Access::WRITE).map_err(failed)?;
             regions.push(Region { gpa, hpa, len });

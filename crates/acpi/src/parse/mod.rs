@@ -9,6 +9,7 @@ mod ivrs;
 mod madt;
 mod root;
 mod spcr;
+mod srat;
 mod table;
 
 #[cfg(test)]
@@ -43,6 +44,10 @@ pub fn probe(mem: &impl Physical, rsdp: impl Into<RootPointer>) -> Result<Machin
                 seen.spcr = true;
                 let table = Table::open(mem, "SPCR", signature, address);
                 machine.console = table.and_then(|table| spcr::parse(&table)).transpose();
+            }
+            b"SRAT" if machine.affinity.is_none() => {
+                let table = Table::open(mem, "SRAT", signature, address);
+                machine.affinity = Some(table.and_then(|table| srat::parse(&table)));
             }
             b"IVRS" if machine.ivrs.is_none() => {
                 machine.ivrs = Some(ivrs::parse(&Table::open(mem, "IVRS", signature, address)?)?);

@@ -3,6 +3,7 @@
 mod fixed;
 mod ivrs;
 mod spcr;
+mod srat;
 
 use crate::*;
 use proptest::prelude::*;
