@@ -2,9 +2,9 @@
 //!
 //! | made | holds | starts on |
 //! |---|---|---|
-//! | a UEFI program | the loader, with the sections `.hyper` and `.plan` | UEFI, from a disk or a network |
+//! | a UEFI program | the loader, with sections `.hyper`, `.plan` | UEFI, by disk or network |
 //! | a disk | that program as `\EFI\BOOT\BOOTX64.EFI` | UEFI, from a stick |
-//! | an ISO | GRUB, the hypervisor and the boot image as its module | BIOS and UEFI, from a stick or a CD |
+//! | an ISO | GRUB, the hypervisor, the boot image as its module | BIOS and UEFI, stick or CD |
 //!
 //! Guarantees: without a boot image nothing in the file says that there is one. The hypervisor
 //! goes in without its debug information.

@@ -45,8 +45,8 @@ pub(crate) const ALWAYS_MISC2: u32 = misc2::VMRUN
     | misc2::XSETBV
     | misc2::RDPRU;
 
-/// #DB and #AC can recur without end inside the delivery of an event, where nothing but an intercept
-/// gets the core back (CVE-2015-8104, CVE-2015-5307); #MC is the host's.
+/// #DB and #AC can recur without end inside the delivery of an event, where nothing but an
+/// intercept gets the core back (CVE-2015-8104, CVE-2015-5307); #MC is the host's.
 pub(crate) const ALWAYS_EXCEPTIONS: u32 = 1 << DEBUG | 1 << ALIGNMENT_CHECK | 1 << MACHINE_CHECK;
 
 /// The instructions that show or change the IDT's limit. Writes to CR0, which decides the size of a

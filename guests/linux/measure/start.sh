@@ -34,8 +34,8 @@ take_clock() {
         finish "clock source '$clock' isn't available: $(/bin/busybox cat $sources/available_clocksource)"
 }
 
-# The kernel measures the TSC a second after it has booted, takes it as its clock, and says so; or, if the
-# TSC is no good, neither: then some seconds are enough.
+# The kernel measures the TSC a second after it has booted, takes it as its clock, and says so; or,
+# if the TSC is no good, neither: then some seconds are enough.
 wait_for_clock() {
     tries=0
     while [ $tries -lt 50 ] && [ "$(/bin/busybox cat /sys/devices/system/clocksource/clocksource0/current_clocksource)" != tsc ]; do

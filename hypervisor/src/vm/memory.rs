@@ -164,8 +164,8 @@ const RAM: Access = Access::READ.union(Access::WRITE).union(Access::EXECUTE);
 pub const DEVICE: Access = Access::READ.union(Access::WRITE).union(Access::UNCACHED);
 
 impl Memory {
-    /// Takes `bytes` of the machine, from the ranges `near` where there is room, and maps them for the
-    /// guest and its devices.
+    /// Takes `bytes` of the machine, from the ranges `near` where there is room, and maps them for
+    /// the guest and its devices.
     pub fn new(
         vm: &str,
         bytes: u64,

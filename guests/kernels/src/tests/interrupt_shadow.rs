@@ -106,9 +106,9 @@ shadow_cli_behind:
     nop
     retq
 
-# MOV to SS with interrupts on, until the cell at RSI, which the handler counts in, is at RDX, or the one
-# at RDI, which the scene counts in, at RCX. Not right behind STI: of several that hold interrupts back
-# one after the other only the first is sure to.
+# MOV to SS with interrupts on, until the cell at RSI, which the handler counts in, is at RDX, or
+# the one at RDI, which the scene counts in, at RCX. Not right behind STI: of several that hold
+# interrupts back one after the other only the first is sure to.
 shadow ss
     movl %ss, %r8d
     sti
