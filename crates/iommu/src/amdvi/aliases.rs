@@ -1,39 +1,63 @@
-//! Which requester ids a device's requests may carry: its own, and the one that firmware names.
+//! Which requester ids a device's requests may carry: its own, and those that firmware names.
+//!
+//! Firmware may name a bridge for a device and another bridge for that one. Ids that are connected
+//! so are one group: the unit can't tell some of its devices from others, so a group has one table
+//! of interrupts.
 
 use crate::{Alias, Bdf};
 use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
-/// What firmware says, by device.
+/// What firmware says.
 #[derive(Clone, Debug)]
-pub struct Aliases(Box<[(u16, u16)]>);
+pub struct Aliases {
+    /// Device and requester, by device; neither the same id twice nor a pair twice.
+    pairs: Box<[(u16, u16)]>,
+    /// From each id but a group's lowest to a lower one of its group.
+    lower: BTreeMap<u16, u16>,
+}
 
 impl Aliases {
     pub fn new(aliases: &[Alias]) -> Self {
         let ids = |a: &Alias| (a.device.requester_id(), a.requester.requester_id());
-        let mut pairs: Box<[_]> = aliases.iter().map(ids).collect();
-        pairs.sort_unstable();
-        Aliases(pairs)
-    }
-
-    /// The id that the unit knows the device by.
-    pub fn requester(&self, device: Bdf) -> u16 {
-        let own = device.requester_id();
-        match self.0.binary_search_by_key(&own, |pair| pair.0) {
-            Ok(at) => self.0.get(at).map_or(own, |pair| pair.1),
-            Err(_) => own,
+        let pairs = aliases.iter().map(ids).filter(|(device, requester)| device != requester);
+        let pairs: BTreeSet<_> = pairs.collect();
+        let mut lower = BTreeMap::new();
+        for (device, requester) in &pairs {
+            let (a, b) = (lowest(&lower, *device), lowest(&lower, *requester));
+            if a != b {
+                lower.insert(a.max(b), a.min(b));
+            }
         }
+        Aliases { pairs: pairs.into_iter().collect(), lower }
     }
 
-    /// All ids that its requests may carry. The first is [`Aliases::requester`].
-    pub fn ids(&self, device: Bdf) -> impl Iterator<Item = u16> + use<> {
-        let (first, own) = (self.requester(device), device.requester_id());
-        core::iter::once(first).chain((first != own).then_some(own))
+    /// The lowest id of the device's group.
+    pub fn group(&self, device: Bdf) -> u16 {
+        lowest(&self.lower, device.requester_id())
+    }
+
+    /// All ids that its requests may carry.
+    pub fn ids(&self, device: Bdf) -> Vec<u16> {
+        let own = device.requester_id();
+        let from = self.pairs.partition_point(|pair| pair.0 < own);
+        let named = self.pairs.iter().skip(from).take_while(move |pair| pair.0 == own);
+        named.map(|pair| pair.1).chain([own]).collect()
     }
 
     /// Every device that may use this id.
     pub fn devices(&self, id: u16) -> impl Iterator<Item = Bdf> {
-        let others = self.0.iter().filter(move |pair| pair.1 == id && pair.0 != id);
+        let others = self.pairs.iter().filter(move |pair| pair.1 == id);
         let others = others.map(|pair| Bdf::from_requester_id(pair.0));
         core::iter::once(Bdf::from_requester_id(id)).chain(others)
     }
+}
+
+fn lowest(lower: &BTreeMap<u16, u16>, mut id: u16) -> u16 {
+    // Each step goes to a lower id, so this ends.
+    while let Some(next) = lower.get(&id) {
+        id = *next;
+    }
+    id
 }

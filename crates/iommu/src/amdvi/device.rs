@@ -96,11 +96,6 @@ impl DeviceTable {
         self.low(id) + 16
     }
 
-    /// The domain of this id.
-    pub fn domain<M: Memory>(&self, tables: &mut Tables<M>, id: u16) -> Option<Domain> {
-        domain(tables.read_pair(self.low(id)))
-    }
-
     /// Says where DMA of this id leads.
     pub fn set_dma<M: Memory>(&self, tables: &mut Tables<M>, id: u16, half: (u64, u64)) {
         tables.write_pair(self.low(id), half);

@@ -1,5 +1,5 @@
-//! Interrupt remapping tables (48882, 2.2.5): one for each requester id that was given an entry,
-//! with entries of 128 bits and x2APIC destinations.
+//! Interrupt remapping tables (48882, 2.2.5), with entries of 128 bits and x2APIC destinations: one
+//! for each group of requester ids (see `aliases`) of which one was given an entry.
 
 use super::device::{self, DeviceTable};
 use crate::entries::{self, Allocated};
@@ -59,31 +59,31 @@ struct Table {
     users: Vec<u16>,
 }
 
-/// The tables, by requester id.
+/// The tables, by group.
 #[derive(Default)]
 pub struct Interrupts(BTreeMap<u16, Table>);
 
 impl Interrupts {
-    /// Gives `requester` a table, if it has none, and makes all of `ids` lead to it. Gives the ids
+    /// Gives `group` a table, if it has none, and makes all of `ids` lead to it. Gives the ids
     /// that didn't.
     pub fn provide<M: Memory>(
         &mut self,
         tables: &mut Tables<M>,
         devices: Option<&DeviceTable>,
-        requester: u16,
-        ids: impl Iterator<Item = u16>,
+        group: u16,
+        ids: Vec<u16>,
     ) -> Result<Vec<u16>, Error> {
-        let table = match self.0.get_mut(&requester) {
+        let table = match self.0.get_mut(&group) {
             Some(table) => table,
             None => {
                 let base = tables.allocate(1)?;
-                let owners = vec![Bdf::from_requester_id(requester); ENTRIES.into()];
+                let owners = vec![Bdf::from_requester_id(group); ENTRIES.into()];
                 let allocated = Allocated::new(ENTRIES.into());
                 let table = Table { base, allocated, owners, users: Vec::new() };
-                self.0.entry(requester).or_insert(table)
+                self.0.entry(group).or_insert(table)
             }
         };
-        let new: Vec<u16> = ids.filter(|id| !table.users.contains(id)).collect();
+        let new: Vec<u16> = ids.into_iter().filter(|id| !table.users.contains(id)).collect();
         for id in &new {
             if let Some(devices) = devices {
                 devices.set_interrupts(tables, *id, device::remapped(table.base));
@@ -94,8 +94,8 @@ impl Interrupts {
     }
 
     /// Allocates `count` entries in a row for `device`.
-    pub fn allocate(&mut self, requester: u16, device: Bdf, count: u16) -> Result<u16, Error> {
-        let Some(table) = self.0.get_mut(&requester) else {
+    pub fn allocate(&mut self, group: u16, device: Bdf, count: u16) -> Result<u16, Error> {
+        let Some(table) = self.0.get_mut(&group) else {
             return Err(Error::TableFull { count });
         };
         let first = table.allocated.allocate(count)?;
@@ -104,15 +104,15 @@ impl Interrupts {
         Ok(first)
     }
 
-    pub fn release(&mut self, requester: u16, index: u16) {
-        if let Some(table) = self.0.get_mut(&requester) {
+    pub fn release(&mut self, group: u16, index: u16) {
+        if let Some(table) = self.0.get_mut(&group) {
             table.allocated.release(index);
         }
     }
 
     /// Address of an entry, if it is this device's.
-    pub fn entry(&self, requester: u16, device: Bdf, index: u16) -> Result<u64, Error> {
-        let table = self.0.get(&requester).ok_or(Error::NotAllocated { index })?;
+    pub fn entry(&self, group: u16, device: Bdf, index: u16) -> Result<u64, Error> {
+        let table = self.0.get(&group).ok_or(Error::NotAllocated { index })?;
         table.allocated.check(index)?;
         match table.owners.get(usize::from(index)) {
             Some(owner) if *owner == device => Ok(table.base + u64::from(index) * 16),
@@ -121,8 +121,8 @@ impl Interrupts {
     }
 
     /// The ids by which the unit may have cached entries of this table.
-    pub fn users(&self, requester: u16) -> impl Iterator<Item = u16> {
-        self.0.get(&requester).into_iter().flat_map(|table| table.users.iter().copied())
+    pub fn users(&self, group: u16) -> impl Iterator<Item = u16> {
+        self.0.get(&group).into_iter().flat_map(|table| table.users.iter().copied())
     }
 
     /// Each table: its address, and the owner of each entry.

@@ -104,8 +104,10 @@ impl<R: Registers, M: Memory> Unit<R, M> {
             return Err(Error::Attached { device });
         }
         for id in self.aliases.ids(device) {
-            let other = self.devices.domain(&mut self.tables, id);
-            if other.is_some_and(|other| other != to) {
+            let is_elsewhere = |other: Bdf| {
+                self.attached.get(&other.requester_id()).is_some_and(|domain| *domain != to)
+            };
+            if self.aliases.devices(id).any(is_elsewhere) {
                 return Err(Error::Shared { device, requester: Bdf::from_requester_id(id) });
             }
         }
@@ -162,10 +164,10 @@ impl<R: Registers, M: Memory> Unit<R, M> {
     /// of 256 for the device, and for those that the unit can't tell from it.
     pub fn allocate_irtes(&mut self, device: Bdf, count: u16) -> Result<u16, Error> {
         self.queue.check()?;
-        let requester = self.aliases.requester(device);
+        let group = self.aliases.group(device);
         let devices = (self.remapping() == Remapping::On).then_some(&self.devices);
         let ids = self.aliases.ids(device);
-        let new = self.interrupts.provide(&mut self.tables, devices, requester, ids)?;
+        let new = self.interrupts.provide(&mut self.tables, devices, group, ids)?;
         if devices.is_some() && !new.is_empty() {
             for id in &new {
                 self.submit(Command::Device(*id))?;
@@ -176,7 +178,7 @@ impl<R: Registers, M: Memory> Unit<R, M> {
             }
             self.drain()?;
         }
-        self.interrupts.allocate(requester, device, count)
+        self.interrupts.allocate(group, device, count)
     }
 
     /// Clears interrupt entries of a device and gives them back.
@@ -184,7 +186,7 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         for n in 0..count {
             let index = first.checked_add(n).ok_or(Error::NotAllocated { index: u16::MAX })?;
             self.clear_irte(device, index)?;
-            self.interrupts.release(self.aliases.requester(device), index);
+            self.interrupts.release(self.aliases.group(device), index);
         }
         Ok(())
     }
@@ -226,7 +228,7 @@ impl<R: Registers, M: Memory> Unit<R, M> {
 
     /// The route of an allocated interrupt entry, if it has one.
     pub fn irte(&mut self, device: Bdf, index: u16) -> Result<Option<InterruptRoute>, Error> {
-        let at = self.interrupts.entry(self.aliases.requester(device), device, index)?;
+        let at = self.interrupts.entry(self.aliases.group(device), device, index)?;
         Ok(interrupt::decode(device, self.tables.read_pair(at)))
     }
 
@@ -307,7 +309,7 @@ impl<R: Registers, M: Memory> Unit<R, M> {
     /// Address of an allocated entry that may be changed now.
     fn entry(&self, device: Bdf, index: u16) -> Result<u64, Error> {
         self.queue.check()?;
-        self.interrupts.entry(self.aliases.requester(device), device, index)
+        self.interrupts.entry(self.aliases.group(device), device, index)
     }
 
     /// Has the unit begin to forget the device's interrupt entries. Where it remaps nothing it has
@@ -316,7 +318,7 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         if self.remapping() == Remapping::Off {
             return Ok(());
         }
-        for id in self.interrupts.users(self.aliases.requester(device)) {
+        for id in self.interrupts.users(self.aliases.group(device)) {
             self.queue.submit(&mut self.regs, &mut self.tables, Command::Interrupts(id))?;
         }
         Ok(())

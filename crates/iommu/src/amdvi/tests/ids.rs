@@ -3,7 +3,8 @@
 use super::model::{Done, FEATURES, Model};
 use super::{ROOT, bdf, domain, route};
 use crate::amdvi::Unit;
-use crate::{Alias, Error, Firmware, Remapping};
+use crate::audit::{Cursor, Entry};
+use crate::{Alias, Error, Firmware, InterruptRoute, Remapping};
 
 /// Two devices behind a bridge that speaks for them, and one beside it.
 const BRIDGE: u16 = 0x0100;
@@ -12,9 +13,13 @@ const SECOND: u16 = 0x0110;
 const OTHER: u16 = 0x0200;
 
 fn behind_a_bridge() -> (Model, Unit<Model, Model>) {
+    with_aliases(&[(SECOND, BRIDGE), (BRIDGE, BRIDGE), (FIRST, BRIDGE)])
+}
+
+fn with_aliases(pairs: &[(u16, u16)]) -> (Model, Unit<Model, Model>) {
     let model = Model::new(FEATURES);
-    let alias = |device: u16| Alias { device: bdf(device), requester: bdf(BRIDGE) };
-    let aliases = vec![alias(SECOND), alias(BRIDGE), alias(FIRST)];
+    let alias = |(device, id): &(u16, u16)| Alias { device: bdf(*device), requester: bdf(*id) };
+    let aliases = pairs.iter().map(alias).collect();
     let firmware = Firmware { aliases, ..Firmware::default() };
     let unit = Unit::enable(model.clone(), model.clone(), Remapping::On, &firmware).unwrap();
     model.with(|state| state.done.clear());
@@ -66,6 +71,52 @@ fn devices_with_one_id_share_a_domain_or_are_refused() {
     unit.detach(bdf(SECOND)).unwrap();
     assert_eq!(model.domain(SECOND), None);
     model.assert_settled();
+}
+
+#[test]
+fn a_domain_that_another_lost_is_not_replaced() {
+    let (model, mut unit) = behind_a_bridge();
+    unit.attach(bdf(FIRST), domain(3, ROOT, 4)).unwrap();
+    unit.attach(bdf(SECOND), domain(3, ROOT, 4)).unwrap();
+    unit.detach(bdf(FIRST)).unwrap();
+    // The second's requests may carry the bridge's id, too.
+    let refused = Error::Shared { device: bdf(FIRST), requester: bdf(BRIDGE) };
+    assert_eq!(unit.attach(bdf(FIRST), domain(4, ROOT, 4)), Err(refused));
+    assert_eq!(model.domain(BRIDGE), None);
+    unit.detach(bdf(SECOND)).unwrap();
+    assert_eq!(unit.attach(bdf(FIRST), domain(4, ROOT, 4)), Ok(()));
+}
+
+/// A bridge behind a bridge, in any order of allocation; and a device with two names.
+#[test]
+fn connected_ids_share_a_table() {
+    let chain = [(FIRST, BRIDGE), (BRIDGE, OTHER)];
+    let fork = [(FIRST, BRIDGE), (FIRST, OTHER)];
+    let circle = [(FIRST, BRIDGE), (BRIDGE, OTHER), (OTHER, FIRST)];
+    let orders = [[FIRST, BRIDGE, OTHER], [OTHER, BRIDGE, FIRST], [BRIDGE, FIRST, OTHER]];
+    let all = [&chain[..], &fork, &circle];
+    for (pairs, order) in all.into_iter().flat_map(|pairs| orders.map(|order| (pairs, order))) {
+        let (model, mut unit) = with_aliases(pairs);
+        for (n, id) in order.into_iter().enumerate() {
+            let index = unit.allocate_irtes(bdf(id), 1).unwrap();
+            assert_eq!(usize::from(index), n);
+            unit.set_irte(index, route(id, 0x41 + n as u8)).unwrap();
+        }
+        model.assert_settled();
+        for (n, by) in order.into_iter().enumerate() {
+            let route = |id| Some(route(id, 0x41 + n as u8));
+            assert_eq!(model.route(by, n as u16), route(by), "{pairs:?}");
+            for (_, other) in pairs.iter().filter(|pair| pair.0 == by) {
+                assert_eq!(model.route(*other, n as u16), route(*other), "{pairs:?}");
+            }
+        }
+        let judge = |e: Entry| Some(move |route: InterruptRoute| Some(route.source) == e.table);
+        let (outline, mut mem) = (unit.outline(), model.clone());
+        let devices =
+            outline.audit_devices(&mut mem, &mut Cursor::default(), 1 << 16, |_, _| false);
+        let interrupts = outline.audit_interrupts(&mut mem, &mut Cursor::default(), 1 << 16, judge);
+        assert_eq!((devices, interrupts), (Ok(true), Ok(true)));
+    }
 }
 
 #[test]

@@ -99,8 +99,10 @@ proptest! {
             match step {
                 0 => {
                     let result = unit.attach(device, domain(of, ROOT, 3));
-                    let other = ids.iter().any(|id| reached.get(id).is_some_and(|d| *d != of));
-                    prop_assert_eq!(result.is_ok(), !attached.contains_key(&n) && !other);
+                    let other = |(m, domain): (&usize, &u16)| {
+                        *m == n || requester(*m) == requester(n) && *domain != of
+                    };
+                    prop_assert_eq!(result.is_err(), attached.iter().any(other));
                     if result.is_ok() {
                         attached.insert(n, of);
                         reached.extend(ids.map(|id| (id, of)));
