@@ -7,7 +7,6 @@
 use crate::{Alias, Bdf};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec::Vec;
 
 /// What firmware says.
 #[derive(Clone, Debug)]
@@ -38,12 +37,18 @@ impl Aliases {
         lowest(&self.lower, device.requester_id())
     }
 
-    /// All ids that its requests may carry.
-    pub fn ids(&self, device: Bdf) -> Vec<u16> {
+    /// The `n`th of the ids that its requests may carry, from 0. The first is its own.
+    pub fn id(&self, device: Bdf, n: usize) -> Option<u16> {
         let own = device.requester_id();
+        let Some(named) = n.checked_sub(1) else { return Some(own) };
         let from = self.pairs.partition_point(|pair| pair.0 < own);
-        let named = self.pairs.iter().skip(from).take_while(move |pair| pair.0 == own);
-        named.map(|pair| pair.1).chain([own]).collect()
+        let pair = self.pairs.get(from..)?.get(named)?;
+        (pair.0 == own).then_some(pair.1)
+    }
+
+    /// All of them.
+    pub fn ids(&self, device: Bdf) -> impl Iterator<Item = u16> {
+        (0..).map_while(move |n| self.id(device, n))
     }
 
     /// Every device that may use this id.

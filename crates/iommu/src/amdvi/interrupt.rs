@@ -71,7 +71,7 @@ impl Interrupts {
         tables: &mut Tables<M>,
         devices: Option<&DeviceTable>,
         group: u16,
-        ids: Vec<u16>,
+        ids: impl Iterator<Item = u16>,
     ) -> Result<Vec<u16>, Error> {
         let table = match self.0.get_mut(&group) {
             Some(table) => table,
@@ -83,7 +83,7 @@ impl Interrupts {
                 self.0.entry(group).or_insert(table)
             }
         };
-        let new: Vec<u16> = ids.into_iter().filter(|id| !table.users.contains(id)).collect();
+        let new: Vec<u16> = ids.filter(|id| !table.users.contains(id)).collect();
         for id in &new {
             if let Some(devices) = devices {
                 devices.set_interrupts(tables, *id, device::remapped(table.base));

@@ -137,9 +137,11 @@ impl<R: Registers, M: Memory> Unit<R, M> {
     /// Writes what DMA of the device's ids leads to, and has the unit forget what it was, and then
     /// the translations: in this order, or one could be cached again by way of the old entry.
     fn lead(&mut self, device: Bdf, half: (u64, u64), domain: DomainId) -> Result<(), Error> {
-        for id in self.aliases.ids(device) {
+        let mut n = 0;
+        while let Some(id) = self.aliases.id(device, n) {
             self.devices.set_dma(&mut self.tables, id, half);
             self.submit(Command::Device(id))?;
+            n += 1;
         }
         self.drain()?;
         self.submit(Command::Pages(domain, Pages::All))?;
