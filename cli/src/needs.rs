@@ -10,7 +10,7 @@ use std::{
 };
 
 /// The variable of the environment that names a folder with another firmware.
-pub const OVMF_FOLDER: &str = "EXITLESS_OVMF";
+const OVMF_FOLDER: &str = "EXITLESS_OVMF";
 /// Where Debian and Ubuntu have GRUB's modules, and UEFI firmware for QEMU.
 const GRUB: &str = "/usr/lib/grub";
 const OVMF: &str = "/usr/share/OVMF";

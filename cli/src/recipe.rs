@@ -14,8 +14,14 @@ use std::{
 /// Runs a recipe, which makes things in `out`, and shows what it says. `made` is the word for what
 /// it makes.
 pub fn make(script: &Path, out: &Path, made: &str) -> Result<()> {
+    make_one(script, out, &[], made)
+}
+
+/// The same for a recipe that makes one thing or another, as these arguments say.
+pub fn make_one(script: &Path, out: &Path, which: &[&str], made: &str) -> Result<()> {
     let mut child = Command::new(script)
         .arg(out)
+        .args(which)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

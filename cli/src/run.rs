@@ -15,7 +15,7 @@ use crate::{
     room::Room,
     say::{plain, say},
     session::{self, Commands, Ended, Framing, Seen, Setup, Typed},
-    source::{Source, Trust, Way},
+    source::{Source, Start, Trust, Way},
     stream::Piece,
     terminal::Terminal,
     top::{self, Offer},
@@ -235,7 +235,7 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
         room.check(guests, Machine::memory_for(plan, image.len() as u64))?;
     }
     let trust = if args.secure_boot { Trust::Signed } else { Trust::Anything };
-    let source = Source::new(args.boot, &image, trust, cx)?;
+    let source = Source::new(&Start { trust, ..Start::by(args.boot) }, &image, cx)?;
     drop(image);
     let scratch: Vec<_> =
         (args.disks.len()..nvmes).map(|_| Scratch::new()).collect::<Result<_>>()?;

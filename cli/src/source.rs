@@ -15,7 +15,11 @@ use crate::{
     unnamed::Unnamed,
 };
 use anyhow::{Context as _, Result, bail};
-use std::{fs, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 /// What firmware and a boot loader need beside what they load.
 const FIRMWARE_MEMORY: u64 = 128 << 20;
@@ -56,6 +60,29 @@ pub enum Trust {
     Missing,
 }
 
+/// How a machine is started.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// The way to the hypervisor.
+    pub way: Way,
+    /// What its firmware makes sure of.
+    pub trust: Trust,
+    /// The folder of its UEFI firmware, laid out as Debian's package has it; none for the
+    /// system's ([`needs::ovmf`]).
+    pub ovmf: Option<PathBuf>,
+}
+
+impl Start {
+    /// In this way, by the system's firmware, which starts whatever there is.
+    pub const fn by(way: Way) -> Start {
+        Start { way, trust: Trust::Anything, ovmf: None }
+    }
+
+    fn ovmf(&self, cx: &Context) -> Result<PathBuf> {
+        self.ovmf.clone().map_or_else(|| needs::ovmf(cx), Ok)
+    }
+}
+
 /// What a machine boots from, which is there while this lives.
 #[derive(Debug)]
 pub struct Source {
@@ -67,9 +94,9 @@ pub struct Source {
 }
 
 impl Source {
-    /// Packs a boot image for a machine that is started in this way by firmware that is so
-    /// trusting.
-    pub fn new(way: Way, image: &[u8], trust: Trust, cx: &Context) -> Result<Source> {
+    /// Packs a boot image for a machine that is started so.
+    pub fn new(start: &Start, image: &[u8], cx: &Context) -> Result<Source> {
+        let Start { way, trust, .. } = *start;
         let secure = trust != Trust::Anything;
         if secure && !matches!(way, Way::Uefi | Way::UefiKernel | Way::Pxe) {
             bail!("--secure-boot: only UEFI firmware checks signatures; give `--boot uefi` too");
@@ -82,12 +109,12 @@ impl Source {
         }
         let (flash, variables) = match way {
             Way::GrubBios => (None, None),
-            _ => flash(secure, cx).map(|(flash, file)| (Some(flash), Some(file)))?,
+            _ => flash(&start.ovmf(cx)?, secure).map(|(flash, file)| (Some(flash), Some(file)))?,
         };
         let bytes = match way {
             Way::GrubBios | Way::GrubEfi => bootable::iso(cx, Some(image))?,
             _ if trust == Trust::Signed => {
-                test_signed(&bootable::program(cx, Some(image), None)?, cx)?
+                test_signed(&bootable::program(cx, Some(image), None)?, &start.ovmf(cx)?, cx)?
             }
             _ => bootable::program(cx, Some(image), None)?,
         };
@@ -107,8 +134,7 @@ impl Source {
 }
 
 /// The emulated machine's UEFI firmware, with variables of its own.
-fn flash(secure: bool, cx: &Context) -> Result<(Flash, Unnamed)> {
-    let folder = needs::ovmf(cx)?;
+fn flash(folder: &Path, secure: bool) -> Result<(Flash, Unnamed)> {
     let (code, variables) = match secure {
         true => ("OVMF_CODE_4M.secboot.fd", "OVMF_VARS_4M.snakeoil.fd"),
         false => ("OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd"),
@@ -124,9 +150,9 @@ fn flash(secure: bool, cx: &Context) -> Result<(Flash, Unnamed)> {
 }
 
 /// The program, signed by the key that [`flash`] knows: for tests, since everybody has it.
-fn test_signed(program: &[u8], cx: &Context) -> Result<Vec<u8>> {
+fn test_signed(program: &[u8], ovmf: &Path, cx: &Context) -> Result<Vec<u8>> {
     needs::signing(cx)?;
-    let keys = needs::ovmf(cx)?.join(TEST_KEYS);
+    let keys = ovmf.join(TEST_KEYS);
     let folder = tempfile::tempdir().context("no temporary folder can be made")?;
     let key = folder.path().join("key.pem");
     let mut openssl = Command::new("openssl");
@@ -143,7 +169,8 @@ mod tests {
     fn what_checks_no_signature_is_not_secure() {
         for way in [Way::Pvh, Way::GrubBios, Way::GrubEfi] {
             let cx = Context::for_tests();
-            let error = Source::new(way, b"image", Trust::Signed, &cx).unwrap_err();
+            let start = Start { trust: Trust::Signed, ..Start::by(way) };
+            let error = Source::new(&start, b"image", &cx).unwrap_err();
             assert!(error.to_string().starts_with("--secure-boot: only UEFI firmware checks"));
         }
     }

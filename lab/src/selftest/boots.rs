@@ -7,6 +7,7 @@
 use super::{
     case::{Case, Expect, Special},
     cases::{case, guest},
+    suite::Suite,
 };
 use crate::{document, summary::Summary};
 use anyhow::{Context as _, Result};
@@ -16,93 +17,63 @@ use exitless::{
     source::{Trust, Way},
 };
 use plan::Policy;
-use std::{env, process::Command};
+use std::process::Command;
 
-/// A row of the table.
-struct Row {
+/// A way, and what starts what from what.
+struct Kind {
     name: &'static str,
     way: Way,
     trust: Trust,
-    /// What starts what, from what.
     what: &'static str,
-    firmware: Firmware,
 }
 
-/// Whose firmware, for the table.
-#[derive(Clone, Copy)]
-enum Firmware {
-    None,
-    Bios,
-    Uefi,
-}
-
-const ROWS: [Row; 8] = [
-    Row {
-        name: "pvh",
-        way: Way::Pvh,
-        trust: Trust::Anything,
-        what: "QEMU loads the hypervisor and the boot image",
-        firmware: Firmware::None,
-    },
-    Row {
-        name: "uefi-disk",
-        way: Way::Uefi,
-        trust: Trust::Anything,
-        what: "a SATA disk, `.img`",
-        firmware: Firmware::Uefi,
-    },
-    Row {
-        name: "uefi-kernel",
-        way: Way::UefiKernel,
-        trust: Trust::Anything,
-        what: "the program alone, `.efi`, by `-kernel`",
-        firmware: Firmware::Uefi,
-    },
-    Row {
-        name: "grub-bios",
-        way: Way::GrubBios,
-        trust: Trust::Anything,
-        what: "a CD, `.iso`: GRUB, multiboot2",
-        firmware: Firmware::Bios,
-    },
-    Row {
-        name: "grub-efi",
-        way: Way::GrubEfi,
-        trust: Trust::Anything,
-        what: "the same CD: GRUB, multiboot2",
-        firmware: Firmware::Uefi,
-    },
-    Row {
-        name: "pxe",
-        way: Way::Pxe,
-        trust: Trust::Anything,
-        what: "DHCP and TFTP give the program, `.efi`",
-        firmware: Firmware::Uefi,
-    },
-    Row {
-        name: "secure-signed",
-        way: Way::Uefi,
+const KINDS: [Kind; 8] = [
+    kind("pvh", Way::Pvh, "QEMU loads the hypervisor and the boot image"),
+    kind("grub-bios", Way::GrubBios, "a CD, `.iso`: GRUB, multiboot2"),
+    kind("uefi-disk", Way::Uefi, "a SATA disk, `.img`"),
+    kind("uefi-kernel", Way::UefiKernel, "the program alone, `.efi`, by `-kernel`"),
+    kind("grub-efi", Way::GrubEfi, "the CD, `.iso`: GRUB, multiboot2"),
+    kind("pxe", Way::Pxe, "DHCP and TFTP give the program, `.efi`"),
+    Kind {
         trust: Trust::Signed,
-        what: "Secure Boot, a disk whose program is signed",
-        firmware: Firmware::Uefi,
+        ..kind("secure-signed", Way::Uefi, "Secure Boot, a disk whose program is signed")
     },
-    Row {
-        name: "secure-unsigned",
-        way: Way::Uefi,
+    Kind {
         trust: Trust::Missing,
-        what: "Secure Boot, a disk whose program isn't signed",
-        firmware: Firmware::Uefi,
+        ..kind("secure-unsigned", Way::Uefi, "Secure Boot, a disk whose program isn't signed")
     },
 ];
 
+const fn kind(name: &'static str, way: Way, what: &'static str) -> Kind {
+    Kind { name, way, trust: Trust::Anything, what }
+}
+
+/// A row of the table.
+#[derive(Clone, Copy)]
+struct Row {
+    kind: &'static Kind,
+    /// Whose UEFI firmware it has, if it has that.
+    suite: Option<Suite>,
+}
+
+/// Each kind, by each firmware that it can have.
+fn rows() -> impl Iterator<Item = Row> {
+    let one = |kind: &'static Kind| match kind.way {
+        Way::Pvh | Way::GrubBios => vec![Row { kind, suite: None }],
+        _ => Suite::ALL.map(|suite| Row { kind, suite: Some(suite) }).into(),
+    };
+    KINDS.iter().flat_map(one)
+}
+
 impl Row {
     fn case_name(&self) -> String {
-        format!("boot/{}", self.name)
+        let by = self.suite.map(|suite| format!("-{}", suite.name())).unwrap_or_default();
+        format!("boot/{}{by}", self.kind.name)
     }
 
     /// What the hypervisor says of how it was started.
     fn said(&self) -> &'static str {
-        match self.way {
+        match self.kind.way {
             Way::Pvh => "booted by PVH",
             Way::GrubBios | Way::GrubEfi => "booted by multiboot2",
             Way::Uefi | Way::UefiKernel | Way::Pxe => "booted by UEFI",
@@ -110,14 +81,14 @@ impl Row {
     }
 
     fn is_refused(&self) -> bool {
-        self.trust == Trust::Missing
+        self.kind.trust == Trust::Missing
     }
 }
 
 /// All of them: a guest whose device interrupts it a hundred times, none of them by the host.
 pub fn all() -> Vec<Case> {
-    let cases = ROWS.iter().map(|row| {
-        let machine = Special::Boots(row.way, row.trust);
+    let cases = rows().map(|row| {
+        let machine = Special::Boots(row.kind.way, row.kind.trust, row.suite);
         let refused = Expect::Unstarted("Access Denied");
         let expect = if row.is_refused() { refused } else { Expect::Ends };
         let guests = [guest("delivery", Policy::Direct)];
@@ -127,20 +98,18 @@ pub fn all() -> Vec<Case> {
     cases.collect()
 }
 
-/// Has what these cases need installed and built, so that no two of them do it at once and no
-/// case's time has it.
+/// Has what these cases need fetched, installed and built, so that no two of them do it at once and
+/// no case's time has it.
 pub fn prepare(cx: &Context, cases: &[Case]) -> Result<()> {
     for case in cases {
-        let Special::Boots(way, trust) = case.machine else { continue };
+        let Special::Boots(way, trust, suite) = case.machine else { continue };
+        if let Some(suite) = suite {
+            suite.fetch(cx)?;
+        }
         let grub = matches!(way, Way::GrubBios | Way::GrubEfi);
-        let uefi = !matches!(way, Way::Pvh | Way::GrubBios);
         if grub {
             needs::grub(cx)?;
-        }
-        if uefi {
-            needs::ovmf(cx)?;
-        }
-        if uefi && !grub {
+        } else if suite.is_some() {
             needs::loader(cx)?;
             cx.loader()?;
         }
@@ -151,35 +120,33 @@ pub fn prepare(cx: &Context, cases: &[Case]) -> Result<()> {
     Ok(())
 }
 
-/// Whether all of them are among these cases, with the firmware that the table names.
+/// Whether all of them are among these cases.
 pub fn has_all(cases: &[Case]) -> bool {
-    let own = env::var_os(needs::OVMF_FOLDER).is_none();
-    own && ROWS.iter().all(|row| cases.iter().any(|case| case.name == row.case_name()))
+    rows().all(|row| cases.iter().any(|case| case.name == row.case_name()))
 }
 
 /// Brings the document up to date, after a run of all of them.
 pub fn write(cx: &Context, summary: &Summary) -> Result<()> {
     let bios = first_line(Command::new(cx.qemu(None)?.program()).arg("--version"))?;
     let bios = bios.split(" (").next().unwrap_or_default().replace(" emulator version", "");
-    let uefi = first_line(Command::new("dpkg-query").args(["-W", "-f=${Version}", "ovmf"]))?;
-    let firmware = |firmware| match firmware {
-        Firmware::None => "none".to_owned(),
-        Firmware::Bios => format!("SeaBIOS of {bios}"),
-        Firmware::Uefi => format!("OVMF {uefi}"),
+    let firmware = |row: Row| match (row.suite, row.kind.way) {
+        (None, Way::Pvh) => "none".to_owned(),
+        (None, _) => format!("SeaBIOS of {bios}"),
+        (Some(suite), _) => suite.version(cx),
     };
     document::write(&cx.root, "docs/hardware.md", "table", &table(firmware, summary))
 }
 
-fn table(firmware: impl Fn(Firmware) -> String, summary: &Summary) -> String {
+fn table(firmware: impl Fn(Row) -> String, summary: &Summary) -> String {
     let mut text = String::from("| test | firmware | starts | comes to |\n|---|---|---|---|\n");
-    for row in &ROWS {
+    for row in rows() {
         let came_to = match (summary.culprits.contains(&row.case_name()), row.is_refused()) {
             (true, _) => "**fails**",
             (false, true) => "refused by firmware, as it must be",
             (false, false) => "a guest: 100 interrupts of its device, 0 exits for them",
         };
-        let (name, what) = (row.case_name(), row.what);
-        text += &format!("| `{name}` | {} | {what} | {came_to} |\n", firmware(row.firmware));
+        let (name, what) = (row.case_name(), row.kind.what);
+        text += &format!("| `{name}` | {} | {what} | {came_to} |\n", firmware(row));
     }
     text
 }
@@ -197,14 +164,15 @@ mod tests {
 
     #[test]
     fn what_failed_stands_in_the_table_and_what_firmware_must_refuse_is_no_guest() {
-        let failed = Summary::one("boot/pxe", false);
+        let failed = Summary::one("boot/pxe-trixie", false);
         let table = table(|_| "F".to_owned(), &failed);
         let row = |name: &str| {
             table.lines().find(|line| line.contains(&format!("`boot/{name}`"))).unwrap().to_owned()
         };
-        assert!(row("pxe").ends_with("| **fails** |"));
+        assert!(row("pxe-trixie").ends_with("| **fails** |"));
+        assert!(row("pxe-bookworm").ends_with("0 exits for them |"));
         assert!(row("pvh").ends_with("0 exits for them |"));
-        assert!(row("secure-unsigned").ends_with("| refused by firmware, as it must be |"));
-        assert_eq!(table.lines().count(), 2 + ROWS.len());
+        assert!(row("secure-unsigned-trixie").ends_with("| refused by firmware, as it must be |"));
+        assert_eq!(table.lines().count(), 2 + 2 + 6 * Suite::ALL.len());
     }
 }

@@ -1,6 +1,6 @@
 //! A case: which VMs on which machine, and what must come of it.
 
-use super::kernel::Variant;
+use super::{kernel::Variant, suite::Suite};
 use crate::{bench::Edge, cmdline::LINUX};
 use exitless::{
     network::NicModel,
@@ -96,7 +96,7 @@ impl Case {
 
     /// Whether firmware runs first, which takes an emulated machine long.
     pub fn has_firmware(&self) -> bool {
-        matches!(self.machine, Special::Boots(way, _) if way != Way::Pvh)
+        matches!(self.machine, Special::Boots(way, ..) if way != Way::Pvh)
     }
 
     pub fn has_linux(&self) -> bool {
@@ -213,8 +213,8 @@ pub enum Special {
     BareWithoutIommu,
     /// This CPU model.
     Cpu(&'static str),
-    /// It comes to the hypervisor in this way.
-    Boots(Way, Trust),
+    /// It comes to the hypervisor in this way; by UEFI firmware of this suite, if it has that.
+    Boots(Way, Trust, Option<Suite>),
     /// No IOMMU.
     NoIommu,
     /// An IOMMU that can't remap interrupts.

@@ -26,6 +26,7 @@ mod screen;
 mod shared;
 mod smp;
 mod strange;
+mod suite;
 mod table;
 mod timers;
 mod topology;

@@ -19,7 +19,7 @@ use exitless::{
     machine::{Boot, Disk, Machine},
     report::Report,
     session::{self, Commands, Framing, Seen, Setup, Typed},
-    source::{Source, Trust, Way},
+    source::{Source, Start, Way},
     stream::Piece,
 };
 use plan::{OnReset, Plan, Vm};
@@ -270,8 +270,9 @@ fn machine(
         return Ok((machine, None));
     }
     let mut image = plan::image::build(&plan)?;
-    if let Special::Boots(way, trust) = case.machine {
-        let source = Source::new(way, &image, trust, cx)?;
+    if let Special::Boots(way, trust, suite) = case.machine {
+        let start = Start { way, trust, ovmf: suite.map(|suite| suite.ovmf(cx)) };
+        let source = Source::new(&start, &image, cx)?;
         let machine = Machine::booting(source.boot.clone(), source.memory, &plan, Vec::new())?;
         return Ok((machine, Some(source)));
     }
@@ -285,7 +286,7 @@ fn machine(
         _ => {}
     }
     if case.machine == Special::Screen {
-        let source = Source::new(Way::UefiKernel, &image, Trust::Anything, cx)?;
+        let source = Source::new(&Start::by(Way::UefiKernel), &image, cx)?;
         let mut machine = Machine::booting(source.boot.clone(), source.memory, &plan, Vec::new())?;
         machine.extra = monitor(directory).chain(["-device", "VGA"].map(Into::into)).collect();
         return Ok((machine, Some(source)));
