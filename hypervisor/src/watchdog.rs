@@ -55,8 +55,8 @@ pub fn quiet(machine: &Machine, map: &MemoryMap) {
             FED.call_once(|| Fed { watchdog: watchdog.clone(), every_ms, last });
         }
         Quieted::Running => log::warn!(
-            "firmware's watchdog may run, and its table (WDAT) names no way to stop or feed it: the \
-             machine may be reset by it"
+            "firmware's watchdog may run, and its table (WDAT) names no way to stop or feed it: it \
+             may reset the machine"
         ),
     }
 }

@@ -11,8 +11,8 @@ use plan::Policy;
 
 /// VAL, UC, EN and PCC; a machine check is in progress, and could go on where it was.
 const UNCORRECTED: &str = "mce 0 1 0xb200000000000000 0x5 0 0";
-const PANIC: &str = "machine check, global status 0x5; bank 1, status 0xb200000000000000, uncorrected, \
-    the processor's state is corrupt";
+const PANIC: &str = "machine check, global status 0x5; bank 1, status 0xb200000000000000, \
+    uncorrected, the processor's state is corrupt";
 /// VAL, UC, EN and ADDRV, on the first guest's core.
 const IN_GUEST: &str = "mce 1 1 0xb400000000000000 0x5 0x1234000 0";
 const OF_GUEST: &str = "error: core 1: machine check, global status 0x5; bank 1, status \
