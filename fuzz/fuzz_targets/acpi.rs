@@ -3,7 +3,10 @@
 //! comes out is what its documentation promises.
 #![no_main]
 
-use acpi::{Covered, Ivrs, Machine, Physical, ResetRegister, SerialRegisters, find_rsdp, probe};
+use acpi::{
+    Covered, Ivrs, Machine, Physical, Place, Quieted, ResetRegister, SerialRegisters, Watchdog,
+    WatchdogRegister, WatchdogRegisters, find_rsdp, probe,
+};
 use arbitrary::Arbitrary;
 use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
@@ -78,6 +81,14 @@ impl Structure<'_> {
         block
     }
 
+    /// An instruction of the WDAT, mostly one that is understood.
+    fn wdat(&self) -> Vec<u8> {
+        let mut step = vec![self.kind % 14, self.content[0] & 0x83, 0, 0];
+        step.extend([self.content[1] & 1, 32, self.content[2] & 31, self.content[3] & 3]);
+        step.extend(&self.content[4..]);
+        step
+    }
+
     fn madt(&self) -> Vec<u8> {
         let (kind, length) =
             [(0, 8), (1, 12), (9, 16), (self.kind, 22)][usize::from(self.kind) % 4];
@@ -111,6 +122,7 @@ impl TableInput<'_> {
             b"APIC" => (8, structures.flat_map(Structure::madt).collect()),
             b"DMAR" => (12, structures.flat_map(Structure::dmar).collect()),
             b"IVRS" => (12, structures.flat_map(Structure::ivrs).collect()),
+            b"WDAT" => (32, structures.flat_map(Structure::wdat).collect()),
             _ => (0, vec![]),
         };
         let mut contents = self.body.to_vec();
@@ -118,6 +130,9 @@ impl TableInput<'_> {
             contents.resize(fixed, 0);
         }
         contents.extend(structures);
+        if signature == b"WDAT" && !self.structures.is_empty() {
+            contents[28..32].copy_from_slice(&(self.structures.len() as u32).to_le_bytes());
+        }
         contents
     }
 }
@@ -168,7 +183,8 @@ fn append(memory: &mut Vec<u8>, table: &[u8]) -> u64 {
 }
 
 fn firmware(revision: u8, tables: &[TableInput]) -> Vec<u8> {
-    const KINDS: [&[u8; 4]; 7] = [b"APIC", b"FACP", b"MCFG", b"DMAR", b"IVRS", b"SSDT", b"SPCR"];
+    const KINDS: [&[u8; 4]; 8] =
+        [b"APIC", b"FACP", b"MCFG", b"DMAR", b"IVRS", b"SSDT", b"SPCR", b"WDAT"];
     let mut memory = vec![0; 36];
     let mut addresses = Vec::new();
     for input in tables {
@@ -208,6 +224,46 @@ fn check_ivrs(ivrs: &Ivrs) {
     }
 }
 
+/// A watchdog's registers: what is read is noise, and what isn't the table's mustn't be touched.
+struct Noise<'a> {
+    watchdog: &'a Watchdog,
+    accesses: u32,
+}
+
+impl Noise<'_> {
+    fn reach(&mut self, register: WatchdogRegister) {
+        self.accesses += 1;
+        let width = u64::from(register.width);
+        assert!([1, 2, 4].contains(&width) && u64::from(register.shift) < width * 8);
+        assert!(self.watchdog.registers().any(|named| named == register));
+        match register.place {
+            Place::Port(port) => assert!(port != 0 && u64::from(port) + width <= 0x1_0000),
+            Place::Memory(address) => assert!(address != 0 && address.is_multiple_of(width)),
+        }
+    }
+}
+
+impl WatchdogRegisters for Noise<'_> {
+    fn read(&mut self, register: WatchdogRegister) -> u32 {
+        self.reach(register);
+        self.accesses.wrapping_mul(0x9E37_79B9)
+    }
+
+    fn write(&mut self, register: WatchdogRegister, _: u32) {
+        self.reach(register);
+    }
+}
+
+fn check_watchdog(watchdog: &Watchdog) {
+    assert!(watchdog.period_ms != 0 && watchdog.least_count <= watchdog.most_count);
+    assert!(watchdog.instructions.len() <= 128);
+    let mut noise = Noise { watchdog, accesses: 0 };
+    if let Quieted::Fed { every_ms } = watchdog.quiet(&mut noise) {
+        assert!(every_ms != 0 && watchdog.feed(&mut noise));
+    }
+    assert!(noise.accesses as usize <= 8 * watchdog.instructions.len());
+}
+
 fn check(machine: &Machine) {
     let ids: BTreeSet<u32> = machine.cpus.iter().map(|cpu| cpu.apic_id).collect();
     assert_eq!(ids.len(), machine.cpus.len(), "each processor once");
@@ -237,6 +293,11 @@ fn check(machine: &Machine) {
             assert!(port.function.is_none_or(|f| f.device < 32 && f.function < 8));
             assert!(port.baud != Some(0) && port.clock != Some(0));
         }
+        Some(Err(error)) => one_line(error),
+        None => {}
+    }
+    match &machine.watchdog {
+        Some(Ok(watchdog)) => check_watchdog(watchdog),
         Some(Err(error)) => one_line(error),
         None => {}
     }

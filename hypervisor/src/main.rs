@@ -25,6 +25,7 @@ mod power;
 mod refusal;
 mod sched;
 mod vm;
+mod watchdog;
 
 use acpi::RootPointer;
 use core::ops::Range;
@@ -60,6 +61,8 @@ extern "C" fn boot(address: u64, who: u32) -> ! {
     power::note(&machine, &info);
     memory::protect(&info, frame);
     host::outputs::choose_port(&machine, &info.memory);
+    // Before all that takes time: it may run.
+    watchdog::quiet(&machine, &info.memory);
     for ioapic in &machine.ioapics {
         interrupts::legacy::mask_ioapic(ioapic.address);
     }

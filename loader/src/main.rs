@@ -25,6 +25,9 @@ use core::{convert::Infallible, panic::PanicInfo};
 use handover::{Transfer, payload};
 use uefi::{Status, boot, entry, println, proto::loaded_image::LoadedImage};
 
+/// What the firmware would log: below 0x10000 codes are its own (UEFI 7.5).
+const WATCHDOG_CODE: u64 = 0x1_0000;
+
 #[entry]
 fn main() -> Status {
     match start() {
@@ -39,6 +42,9 @@ fn main() -> Status {
 /// Starts the hypervisor; the error says why that can't be.
 fn start() -> Result<Infallible, String> {
     machine::check()?;
+    // Firmware resets the machine five minutes after it started a boot option, and a large file
+    // may take long. One that has no such watchdog has nothing to be switched off.
+    let _ = boot::set_watchdog_timer(0, WATCHDOG_CODE, None);
     let own = boot::open_protocol_exclusive::<LoadedImage>(boot::image_handle())
         .map_err(|error| format!("the firmware doesn't say where this program is: {error}"))?;
     let (base, size) = own.info();

@@ -15,6 +15,7 @@ pub mod guest;
 mod ivrs;
 mod machine;
 mod parse;
+mod watchdog;
 
 pub use covered::Covered;
 pub use error::Error;
@@ -28,6 +29,9 @@ pub use machine::{
     SerialPort, SerialRegisters,
 };
 pub use parse::{RootPointer, find_rsdp, probe};
+pub use watchdog::{
+    Instruction, Operation, Place, Quieted, Watchdog, WatchdogRegister, WatchdogRegisters,
+};
 
 /// Physical memory, as the firmware left it.
 pub trait Physical {

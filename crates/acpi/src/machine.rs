@@ -2,7 +2,7 @@
 //! specification (6.5), the VT-d specification (chapter 8) or the SPCR's. The table of AMD's IOMMUs
 //! has a file of its own.
 
-use crate::{Error, Ivrs};
+use crate::{Error, Ivrs, Watchdog};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 
@@ -35,6 +35,8 @@ pub struct Machine {
     pub ivrs: Option<Ivrs>,
     /// The SRAT, or what is wrong with it: nothing depends on it but how fast memory is.
     pub affinity: Option<Result<Affinity, Error>>,
+    /// The WDAT's watchdog, if it has one that is switched on, or what is wrong with the table.
+    pub watchdog: Option<Result<Watchdog, Error>>,
 }
 
 /// Which processors and which memory are near each other: those of one proximity domain (ACPI

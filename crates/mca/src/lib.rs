@@ -31,6 +31,8 @@ const UNCORRECTED: u64 = 1 << 61;
 const HAS_MISCELLANEOUS: u64 = 1 << 59;
 const HAS_ADDRESS: u64 = 1 << 58;
 const CONTEXT_CORRUPT: u64 = 1 << 57;
+/// AMD's: data that nobody has used yet can't be corrected.
+const DEFERRED: u64 = 1 << 44;
 
 /// The banks that there can be (the manuals have room for so many).
 const MOST_BANKS: u32 = 32;
@@ -74,6 +76,12 @@ impl Report {
     pub fn tells_something(&self) -> bool {
         !self.errors.is_empty() || self.global & MCIP != 0
     }
+
+    /// Was all of it corrected, without a machine check?
+    pub fn is_harmless(&self) -> bool {
+        let corrected = |error: &Error| error.status & (UNCORRECTED | DEFERRED) == 0;
+        self.more == 0 && self.global & MCIP == 0 && self.errors.iter().all(corrected)
+    }
 }
 
 /// Is a machine check being handled on this core?
@@ -111,8 +119,12 @@ pub fn take(registers: &mut impl Registers) -> Report {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "bank {}, status {:#x}", self.bank, self.status)?;
+        if self.status & (UNCORRECTED | DEFERRED) == 0 {
+            write!(f, ", corrected")?;
+        }
         for (flag, words) in [
             (UNCORRECTED, "uncorrected"),
+            (DEFERRED, "deferred"),
             (CONTEXT_CORRUPT, "the processor's state is corrupt"),
             (OVERFLOW, "others are lost"),
         ] {
@@ -132,7 +144,10 @@ impl fmt::Display for Error {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "machine check, global status {:#x}", self.global)?;
+        match self.global & MCIP {
+            0 => write!(f, "errors that raised no machine check")?,
+            _ => write!(f, "machine check, global status {:#x}", self.global)?,
+        }
         if self.errors.is_empty() {
             write!(f, ": no bank tells of an error")?;
         }

@@ -65,11 +65,32 @@ fn an_error_is_told_whole() {
         text,
         "machine check, global status 0x5; bank 1, status 0xae00000000000135, uncorrected, the \
          processor's state is corrupt, address 0xa001, more 0xb001; bank 2, status \
-         0xc000000000000000, others are lost"
+         0xc000000000000000, corrected, others are lost"
     );
     let nothing = take(&mut core);
     assert!(!nothing.tells_something());
-    assert_eq!(nothing.to_string(), "machine check, global status 0x0: no bank tells of an error");
+    let text = "errors that raised no machine check: no bank tells of an error";
+    assert_eq!(nothing.to_string(), text);
+}
+
+#[test]
+fn only_what_was_corrected_is_harmless() {
+    let of = |banks: &[u64], finished| {
+        let mut core = Core::new(banks);
+        if finished {
+            core.write(MCG_STATUS, 0);
+        }
+        take(&mut core)
+    };
+    let corrected = of(&[0, VALID | 0x135], true);
+    assert!(corrected.tells_something() && corrected.is_harmless());
+    let text = "errors that raised no machine check; bank 1, status 0x8000000000000135, corrected";
+    assert_eq!(corrected.to_string(), text);
+    let deferred = of(&[VALID | DEFERRED], true);
+    assert!(!deferred.is_harmless() && deferred.to_string().ends_with(", deferred"));
+    assert!(!of(&[VALID | UNCORRECTED], true).is_harmless());
+    assert!(!of(&[VALID], false).is_harmless());
+    assert!(!of(&[VALID; 5], true).is_harmless(), "not all of them were looked at");
 }
 
 proptest! {

@@ -1,6 +1,8 @@
-//! Machine checks of the core this runs on: what its banks tell, read and given back.
+//! Machine checks of the core this runs on, and errors that raised none: what its banks tell, read
+//! and given back.
 
-use super::{control, msr};
+use super::{control, msr, this};
+use crate::memory;
 use mca::{Registers, Report};
 
 struct Msrs;
@@ -30,4 +32,16 @@ pub fn in_progress() -> bool {
 /// Reads and clears the banks; the machine check is handled then.
 pub fn take() -> Option<Report> {
     exists().then(|| mca::take(&mut Msrs))
+}
+
+/// Tells of the errors that the banks have, once: none of them raised a machine check that came to
+/// the host. Those that firmware corrects in SMM aren't seen here.
+pub fn tell_of_errors() {
+    if let Some(report) = take().filter(Report::tells_something) {
+        let core = this().index;
+        memory::while_reporting(|| match report.is_harmless() {
+            true => log::warn!("core {core}: {report}"),
+            false => log::error!("core {core}: {report}"),
+        });
+    }
 }

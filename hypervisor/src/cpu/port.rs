@@ -1,5 +1,5 @@
 //! Port I/O of the host's own devices. Which port a number is stays the caller's
-//! business; the ports used here (UART, 8259, PM timer, debug exit) can't harm memory.
+//! business; the ports used here (UART, 8259, PM timer, debug exit, watchdog) can't harm memory.
 
 use core::arch::asm;
 
@@ -9,6 +9,16 @@ pub fn read8(port: u16) -> u8 {
     // SAFETY: IN touches no memory; devices behind host ports don't either when read.
     unsafe {
         asm!("in al, dx", in("dx") port, out("al") value, options(nomem, nostack, preserves_flags))
+    };
+    value
+}
+
+/// IN, 16 bits.
+pub fn read16(port: u16) -> u16 {
+    let value;
+    // SAFETY: as read8.
+    unsafe {
+        asm!("in ax, dx", in("dx") port, out("ax") value, options(nomem, nostack, preserves_flags))
     };
     value
 }
@@ -29,6 +39,14 @@ pub fn write8(port: u16, value: u8) {
     // memory.
     unsafe {
         asm!("out dx, al", in("dx") port, in("al") value, options(nomem, nostack, preserves_flags))
+    };
+}
+
+/// OUT, 16 bits.
+pub fn write16(port: u16, value: u16) {
+    // SAFETY: as write8.
+    unsafe {
+        asm!("out dx, ax", in("dx") port, in("ax") value, options(nomem, nostack, preserves_flags))
     };
 }
 

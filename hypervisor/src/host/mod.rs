@@ -1,6 +1,7 @@
 //! Core 0's own work: what it watches, reports and looks over while the other cores run guests.
 
 pub mod audit;
+pub mod errors;
 pub mod intx;
 pub mod inventory;
 pub mod iommu_faults;
@@ -17,11 +18,12 @@ use crate::pci::sriov;
 use crate::refusal::refuse;
 use crate::vm::core_sharing::cores;
 use crate::vm::{build, life};
-use crate::{console, interrupts, iommu};
+use crate::{console, interrupts, iommu, watchdog};
 use alloc::boxed::Box;
 use audit::Audit;
 use core::ops::ControlFlow;
 use delivery::VectorSet;
+use errors::ErrorPolls;
 use intx::IntxReports;
 use iommu_faults::FaultReports;
 use live::LiveRecords;
@@ -58,6 +60,7 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     cpu::x2apic::let_platform_nmis_in();
     let live = LiveRecords::new(pages);
     let mut pauses = Pauses::new();
+    let mut errors = ErrorPolls::new();
     let round = |arrived: &VectorSet| {
         faults.round(arrived.contains(interrupts::FAULTS));
         interrupts::nmi::report();
@@ -67,6 +70,8 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
         // By the clock, and not as often as guests have core 0 wake up.
         if arrived.contains(interrupts::TIMER) {
             pauses.tick();
+            watchdog::feed();
+            errors.look();
             vms.iter().flat_map(|vm| &vm.guest.remotes).for_each(|vcpu| vcpu.resend_kick(rdtsc()));
             audit.look();
             intx.look();

@@ -5,6 +5,7 @@
 //! it an interrupt, or a device reach the guest's memory.
 
 use crate::console;
+use crate::cpu::machine_check;
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::ending::Cause;
 use crate::vm::stop::Stop;
@@ -78,6 +79,8 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
         self.meet();
         self.quiet_core();
+        // The guest is out: what its core's banks took down meanwhile.
+        machine_check::tell_of_errors();
         if again {
             self.meet();
             self.restart()

@@ -225,8 +225,18 @@ pub enum Special {
     NicBehindPort,
     /// These devices besides, as QEMU names them.
     Devices(&'static [&'static str]),
-    /// This is said to QEMU's monitor when a VM has said something.
-    Monitored(&'static str),
+    /// These words are said to QEMU's monitor when a VM has said something.
+    Monitored {
+        /// What a VM says.
+        when: &'static str,
+        /// What the monitor is told.
+        words: &'static str,
+    },
+    /// A watchdog that firmware left running: see [`watchdog`](super::watchdog).
+    Watchdog {
+        /// Its table names a way to stop it.
+        stops: bool,
+    },
     /// UEFI firmware, and a display; when the first VM has ended, its screen must show what the
     /// serial port said: see [`screen`](super::screen).
     Screen,

@@ -17,6 +17,7 @@ pub mod hostile;
 mod inventory;
 mod judge;
 pub mod kernel;
+mod machine_check;
 mod names;
 mod network;
 mod planted;
@@ -32,6 +33,7 @@ mod timers;
 mod topology;
 mod trusting;
 mod verdict;
+mod watchdog;
 mod workers;
 
 use crate::summary::Summary;
@@ -162,6 +164,8 @@ fn all() -> Vec<Case> {
     cases.extend(trusting::all());
     cases.extend(planted::all());
     cases.extend(screen::all());
+    cases.extend(machine_check::all());
+    cases.extend(watchdog::all());
     cases.extend(hostile::all());
     cases.extend(boots::all());
     cases

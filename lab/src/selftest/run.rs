@@ -8,7 +8,7 @@ use super::{
     echo,
     hostile::{self, Conductor},
     kernel::{Kernel, Variant},
-    screen,
+    screen, watchdog,
 };
 use crate::{bench, cmdline::LINUX};
 use anyhow::{Context as _, Result};
@@ -88,7 +88,9 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
                 if let Some(console) = consoles.get_mut(vm) {
                     console.extend_from_slice(bytes);
                 }
-                if let (Special::Monitored(words), None) = (case.machine, &monitor) {
+                if let (Special::Monitored { when, words }, None) = (case.machine, &monitor)
+                    && consoles.iter().any(|console| says(console, when))
+                {
                     let mut socket = UnixStream::connect(directory.join(MONITOR))?;
                     writeln!(socket, "{words}")?;
                     monitor = Some(socket);
@@ -318,7 +320,8 @@ fn machine(
         Special::Devices(devices) => {
             machine.extra = devices.iter().flat_map(|d| ["-device", d]).map(Into::into).collect();
         }
-        Special::Monitored(_) => machine.extra = monitor(directory).collect(),
+        Special::Monitored { .. } => machine.extra = monitor(directory).collect(),
+        Special::Watchdog { stops } => machine.extra = watchdog::arguments(directory, stops)?,
         Special::Strange(strange) => {
             machine.cpus = strange.cpus;
             machine.cpu = strange.cpu.to_owned();

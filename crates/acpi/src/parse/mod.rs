@@ -11,6 +11,7 @@ mod root;
 mod spcr;
 mod srat;
 mod table;
+mod wdat;
 
 #[cfg(test)]
 mod tests;
@@ -49,6 +50,11 @@ pub fn probe(mem: &impl Physical, rsdp: impl Into<RootPointer>) -> Result<Machin
                 let table = Table::open(mem, "SRAT", signature, address);
                 machine.affinity = Some(table.and_then(|table| srat::parse(&table)));
             }
+            b"WDAT" if !seen.wdat => {
+                seen.wdat = true;
+                let table = Table::open(mem, "WDAT", signature, address);
+                machine.watchdog = table.and_then(|table| wdat::parse(&table)).transpose();
+            }
             b"IVRS" if machine.ivrs.is_none() => {
                 machine.ivrs = Some(ivrs::parse(&Table::open(mem, "IVRS", signature, address)?)?);
             }
@@ -68,6 +74,7 @@ struct Seen {
     fadt: bool,
     mcfg: bool,
     spcr: bool,
+    wdat: bool,
 }
 
 /// The entry of segment 0 (PCI Firmware 3.3, 4.1.2), which is all the hypervisor assigns from.

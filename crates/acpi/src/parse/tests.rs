@@ -4,6 +4,7 @@ mod fixed;
 mod ivrs;
 mod spcr;
 mod srat;
+mod wdat;
 
 use crate::*;
 use proptest::prelude::*;

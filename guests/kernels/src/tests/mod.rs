@@ -14,6 +14,7 @@ mod idt;
 mod interrupt_shadow;
 mod ipi;
 mod low;
+mod machine_check;
 mod mmio_forms;
 mod nested;
 mod nested_stack;
@@ -53,6 +54,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("reset-keyboard", hello::reset_keyboard),
     ("exceptions", exceptions::exceptions),
     ("true-np", exceptions::true_np),
+    ("machine-check", machine_check::machine_check),
     ("delivery", delivery::delivery),
     ("delivery-masked", delivery::masked),
     ("no-eoi", delivery::no_eoi),
