@@ -29,13 +29,13 @@ type Version = (u32, u32);
 /// The IOMMU of a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Iommu {
-    /// Intel's, which QEMU gives to CPUs of AMD, too
-    #[default]
-    #[value(name = "vt-d")]
-    VtD,
     /// AMD's; where the installed QEMU can't emulate it, a newer one is fetched
+    #[default]
     #[value(name = "amd-vi")]
     AmdVi,
+    /// Intel's, which QEMU gives to CPUs of AMD, too
+    #[value(name = "vt-d")]
+    VtD,
 }
 
 impl Iommu {
@@ -189,8 +189,8 @@ mod tests {
 
     #[test]
     fn an_iommu_is_told_to_remap() {
-        assert_eq!(Iommu::default().device(true), "intel-iommu,intremap=on,eim=on");
-        assert_eq!(Iommu::AmdVi.device(true), "amd-iommu,intremap=on,xtsup=on,dma-remap=on");
+        assert_eq!(Iommu::VtD.device(true), "intel-iommu,intremap=on,eim=on");
+        assert_eq!(Iommu::default().device(true), "amd-iommu,intremap=on,xtsup=on,dma-remap=on");
         assert!(!Iommu::AmdVi.device(false).contains("xtsup"));
         assert!(Iommu::VtD.device(false).ends_with("intremap=off"));
     }

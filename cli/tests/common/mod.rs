@@ -31,7 +31,10 @@ impl Place {
         }
         let script = format!(
             "#!/bin/sh\n\
-             if [ \"$1\" = --version ]; then echo QEMU emulator version 10.0.2; exit; fi\n\
+             if [ \"$1\" = --version ]; then echo QEMU emulator version 11.1.3; exit; fi\n\
+             if [ \"$1 $2\" = '-device amd-iommu,help' ]; then\n\
+               printf 'intremap=\\nxtsup=\\ndma-remap=\\n'; exit\n\
+             fi\n\
              cd {}\n\
              printf '\\001\\001\\020%016d' $$\n\
              {script}\n\

@@ -3,7 +3,7 @@
 
 use super::{
     column::Column,
-    experiments,
+    experiments, iommus,
     measure::{Cell, Request, Results, measure},
     ready::{FOLDER, Files, prepare},
     report::{self, Measured},
@@ -180,17 +180,21 @@ owns its core's interrupt controller, the timer included (direct). Everything is
 pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
     let json = args.json.as_deref().map(Output::claim).transpose()?;
     println!("{}\n", wrap(DEMO));
-    println!("1 of 3: the hypervisor and the guest");
+    println!("1 of 4: the hypervisor and the guest");
     cx.hypervisor()?;
     let measured = fio(&[1, 32]);
     let kit = prepare(cx, args.iommu, &measured.workloads)?;
     kit.versions().iter().for_each(|v| println!("  {v}"));
-    println!("2 of 3: eight runs, some 15 to 40 seconds each, those of bare some minutes");
+    println!("2 of 4: eight runs, some 15 to 40 seconds each, those of bare some minutes");
     let policies = [Column::Bare, Column::TRAP, Column::ELI, Column::DIRECT];
     let request = Request::new(&measured.workloads, &policies, Effort::Demo);
     let results = measure(cx, &kit, &request)?;
-    println!("3 of 3: what was counted\n");
+    let other = iommus::other(args.iommu);
+    println!("3 of 4: two of them again, on a machine whose IOMMU is {}", iommus::name(other));
+    let again = iommus::run(cx, &prepare(cx, other, &measured.workloads)?)?;
+    println!("4 of 4: what was counted\n");
     show(&measured, &results);
+    println!("{}", iommus::table([(args.iommu, &results), (other, &again)]));
     let conclusions = experiments::conclusions(&results);
     if !conclusions.is_empty() {
         println!();
@@ -199,9 +203,10 @@ pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
         println!("{}", wrap(&sentence));
     }
     if let Some(json) = json {
-        json.write_json(&measured.rows(&results))?;
+        json.write_json(&[measured.rows(&results), measured.rows(&again)].concat())?;
     }
-    verdict(&results)
+    verdict(&results)?;
+    verdict(&again)
 }
 
 /// A short run of every experiment under one pair of policies, and of fio under all: the

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::elf;
 use anyhow::{Context as _, Result, anyhow, bail};
-use exitless::{context::Context, say::plain};
+use exitless::{context::Context, qemu::Iommu, report::Audit, say::plain};
 use std::{
     fs,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -77,6 +77,10 @@ pub struct Cell {
     pub vm_overhead: Option<u64>,
     /// Bytes of memory the hypervisor keeps for itself.
     pub host_memory: Option<u64>,
+    /// The machine's IOMMU.
+    pub iommu: Iommu,
+    /// What the host's audit came to, at the last boot.
+    pub audit: Audit,
 }
 
 /// A cell that gave nothing.
@@ -263,6 +267,8 @@ fn cell(
         boot_instructions,
         vm_overhead: started.map(|vm| vm.overhead),
         host_memory: report.machine.as_ref().map(|m| m.host_memory),
+        iommu: kit.iommu,
+        audit: report.audit,
     })
 }
 

@@ -9,6 +9,7 @@ mod experiments;
 mod figures;
 mod generator;
 mod guest;
+mod iommus;
 mod lines;
 mod matched;
 mod measure;

@@ -4,6 +4,7 @@
 use super::{
     column::Column,
     figures::{Figures, Spread, reason_name},
+    iommus,
     matched::{By, Matched},
     measure::{Cell, Results},
     show::Source,
@@ -40,6 +41,7 @@ pub struct Slowed {
 pub struct Row {
     experiment: &'static str,
     policy: &'static str,
+    iommu: String,
     workload: String,
     operation: &'static str,
     operations: u64,
@@ -83,6 +85,8 @@ pub struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     vm_overhead_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    audit_findings: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     cycles_per_exit: Option<f64>,
 }
 
@@ -119,6 +123,7 @@ fn measured(experiment: &'static str, cell: &Cell, bare: Option<&Figures>) -> Ro
     Row {
         experiment,
         policy: cell.policy.label(),
+        iommu: iommus::name(cell.iommu),
         workload: cell.workload.key(),
         operation: cell.workload.operation(),
         operations: f.operations,
@@ -153,6 +158,7 @@ fn measured(experiment: &'static str, cell: &Cell, bare: Option<&Figures>) -> Ro
         load_generator_idle: cell.idle.as_ref().map(|i| i.share),
         boot_instructions: cell.boot_instructions,
         vm_overhead_bytes: cell.vm_overhead,
+        audit_findings: host.then_some(cell.audit.findings),
         cycles_per_exit: None,
     }
 }
@@ -165,6 +171,7 @@ fn modelled(experiment: &'static str, cell: &Cell, bare: Option<&Figures>) -> Ro
     Row {
         experiment,
         policy: cell.policy.label(),
+        iommu: iommus::name(cell.iommu),
         workload: cell.workload.key(),
         operation: cell.workload.operation(),
         operations: m.operations.round() as u64,
@@ -194,6 +201,7 @@ fn modelled(experiment: &'static str, cell: &Cell, bare: Option<&Figures>) -> Ro
         load_generator_idle: None,
         boot_instructions: None,
         vm_overhead_bytes: None,
+        audit_findings: None,
         cycles_per_exit: Some(model.cycles),
     }
 }

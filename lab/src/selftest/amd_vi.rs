@@ -4,7 +4,7 @@
 use super::case::{Case, Expect, Guest, Special};
 use super::cases::{case, guest};
 use super::names::named;
-use super::planted;
+use super::{inventory, planted};
 use exitless::qemu::Iommu;
 use plan::{DeviceName, Policy};
 
@@ -12,7 +12,7 @@ use plan::{DeviceName, Policy};
 const GROUP: &str = "amd-vi/";
 
 /// Those that every whole test has: a kind of each thing that the IOMMU has a part in.
-const WHOLE: [&str; 19] = [
+const WHOLE: [&str; 20] = [
     "trap/delivery",
     "eli/delivery",
     "direct/delivery",
@@ -30,6 +30,7 @@ const WHOLE: [&str; 19] = [
     "planted/context-stranger",
     "planted/unit-off",
     "hostile/devices-eli",
+    "inventory/whole",
     "refuse/iommu",
     "refuse/ioapic-id",
 ];
@@ -55,7 +56,8 @@ pub fn of(cases: Vec<Case>) -> Vec<Case> {
     };
     let moved =
         |case: Case| Case { name: format!("{GROUP}{}", case.name), iommu: Iommu::AmdVi, ..case };
-    let cases = cases.into_iter().filter(concerned).map(planted::on_amd_vi);
+    let cases =
+        cases.into_iter().filter(concerned).map(planted::on_amd_vi).map(inventory::on_amd_vi);
     cases.chain(own()).map(moved).collect()
 }
 

@@ -190,7 +190,7 @@ pub enum Expect {
     /// The hypervisor panics, and says this.
     Panics(&'static str),
     /// The hypervisor has no plan: it tells what the machine offers, these parts among others.
-    Tells(&'static [&'static str]),
+    Tells(Vec<&'static str>),
     /// The command line rejects the plan, in a sentence that contains all of these.
     Rejected(Vec<&'static str>),
     /// Firmware doesn't start the hypervisor, and says this.

@@ -234,7 +234,7 @@ pub fn case<const N: usize>(name: String, quick: bool, guests: [Guest; N]) -> Ca
         silent: false,
         finding: None,
         typed: None,
-        iommu: Iommu::default(),
+        iommu: Iommu::VtD,
         machine,
         slice_us: plan::DEFAULT_SLICE,
         expect,

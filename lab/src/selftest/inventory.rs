@@ -4,6 +4,17 @@ use super::case::{Case, Expect, Special};
 use super::cases::{case, guest};
 use plan::Policy;
 
+/// What is said of the machine's unit.
+const ON_VT_D: &str = "IOMMU: VT-d at 0xfed90000, remaps interrupts";
+const ON_AMD_VI: &str = "IOMMU: AMD-Vi at 0xfed80000, remaps interrupts";
+
+/// The same case, where the unit is AMD's.
+pub fn on_amd_vi(case: Case) -> Case {
+    let Expect::Tells(parts) = case.expect else { return case };
+    let same = |part: &'static str| if part == ON_VT_D { ON_AMD_VI } else { part };
+    Case { expect: Expect::Tells(parts.into_iter().map(same).collect()), ..case }
+}
+
 /// A machine that has everything, and one whose CPU won't do.
 pub fn all() -> Vec<Case> {
     let of = |name: &str, cpu, parts| {
@@ -15,14 +26,14 @@ pub fn all() -> Vec<Case> {
     let whole = of(
         "whole",
         "max",
-        &[
+        vec![
             "processor: ",
             "cores for guests: 1",
-            "IOMMU: VT-d at 0xfed90000, remaps interrupts",
+            ON_VT_D,
             "1234:11e8 class 00ff00: edu0; 1 MSI; no reset",
             "is a bridge",
         ],
     );
-    let lacking = of("no-svm", "max,-svm", &["no VM can run here: the CPU has no SVM", "edu0"]);
+    let lacking = of("no-svm", "max,-svm", vec!["no VM can run here: the CPU has no SVM", "edu0"]);
     vec![whole, lacking]
 }

@@ -275,7 +275,8 @@ fn machine(
     if let Special::Boots(way, trust, suite) = case.machine {
         let start = Start { way, trust, ovmf: suite.map(|suite| suite.ovmf(cx)) };
         let source = Source::new(&start, &image, cx)?;
-        let machine = Machine::booting(source.boot.clone(), source.memory, &plan, Vec::new())?;
+        let mut machine = Machine::booting(source.boot.clone(), source.memory, &plan, Vec::new())?;
+        machine.iommu = Some(case.iommu);
         return Ok((machine, Some(source)));
     }
     match case.machine {
@@ -290,6 +291,7 @@ fn machine(
     if case.machine == Special::Screen {
         let source = Source::new(&Start::by(Way::UefiKernel), &image, cx)?;
         let mut machine = Machine::booting(source.boot.clone(), source.memory, &plan, Vec::new())?;
+        machine.iommu = Some(case.iommu);
         machine.extra = monitor(directory).chain(["-device", "VGA"].map(Into::into)).collect();
         return Ok((machine, Some(source)));
     }

@@ -14,6 +14,7 @@ use crate::bench::{
         text::{table, wrap},
     },
 };
+use exitless::{qemu::Iommu, report::Audit};
 use ledger::Reason;
 
 /// A policy with so many exits and host instructions per operation.
@@ -66,6 +67,8 @@ fn cell(policy: Column, workload: Workload, exits: u64, host: u64) -> Cell {
         boot_instructions: Some(42_000_000),
         vm_overhead: Some(4096 * 1024),
         host_memory: None,
+        iommu: Iommu::VtD,
+        audit: Audit { findings: 3, ..Audit::default() },
     }
 }
 
