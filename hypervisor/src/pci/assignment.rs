@@ -74,14 +74,14 @@ impl Assignment {
         let others = self.functions.iter().filter(endpoint);
         let together = others.filter(|other| together(&self.survey, bdf, other.bdf).is_some());
         Offered {
-            address: bdf.requester_id(),
+            address: bdf.address(),
             ids: (f.vendor, f.device),
             class: f.class,
             name: self.name(f),
             msix: msi::entries(pci, bdf),
             msi: msi::messages(pci, bdf),
             reset: Method::of(pci, bdf).name().map(Into::into),
-            together: together.map(|other| other.bdf.requester_id()).collect(),
+            together: together.map(|other| other.bdf.address()).collect(),
             refused,
         }
     }
@@ -100,8 +100,8 @@ impl Assignment {
     fn find(&self, name: &DeviceName) -> Option<Function> {
         let mut functions = self.functions.iter();
         match name {
-            DeviceName::Address { bus, device, function } => {
-                let bdf = Bdf::new(*bus, *device, *function)?;
+            DeviceName::Address { segment, bus, device, function } => {
+                let bdf = Bdf::new(*bus, *device, *function)?.in_segment(*segment);
                 functions.find(|f| f.bdf == bdf).copied().or_else(|| sriov::function(bdf))
             }
             DeviceName::Named { class, index } => functions

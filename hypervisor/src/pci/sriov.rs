@@ -139,7 +139,7 @@ fn enable_one(
             i82576::IDS.1
         ));
     }
-    let above = match pci.bridge_to(nic.bdf.bus(), functions) {
+    let above = match pci.bridge_to(nic.bdf, functions) {
         None => Above::Root,
         Some(port) if pci.forward_ari(port) => Above::AriPort,
         Some(_) => Above::Port,
@@ -160,7 +160,7 @@ fn enable_one(
 
     let macs = addresses(Mac(controller.mac()), shared, made)?;
     for (index, id) in on.functions.iter().enumerate() {
-        let bdf = Bdf::from_requester_id(*id);
+        let bdf = Bdf::from_requester_id(*id).in_segment(nic.bdf.segment());
         let bars = on.bars.iter().map(|b| Bar {
             index: b.index,
             address: b.address + b.size * index as u64,
@@ -193,7 +193,7 @@ struct InUse {
 impl InUse {
     fn find(pci: &Pci, functions: &[Function]) -> Self {
         let mut taken = FIRMWARE.get().map(|f| f.ranges.clone()).unwrap_or_default();
-        taken.push(pci.window());
+        taken.extend(pci.windows());
         let mut windows = Vec::new();
         for f in functions {
             match pci.bridge_windows(f) {

@@ -73,7 +73,7 @@ pub fn all() -> Vec<Case> {
 }
 
 fn at(bus: u8, device: u8, function: u8) -> DeviceName {
-    DeviceName::Address { bus, device, function }
+    DeviceName::Address { segment: 0, bus, device, function }
 }
 
 fn vm(devices: &[DeviceName]) -> Guest {
