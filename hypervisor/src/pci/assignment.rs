@@ -3,10 +3,14 @@
 //! Guarantees: a function that was given out is there, is an endpoint, is behind an IOMMU that
 //! tells it from all others, isn't used by firmware, and belongs to one VM; and it can be kept
 //! apart from those of every other VM and of the host. Doesn't keep a VM's functions apart from
-//! each other, nor from functions that nobody has. Boot only.
+//! each other, nor from functions that nobody has, but those that no IOMMU serves: they neither
+//! reach memory nor send messages from here on. Boot only.
 
 use super::reset::Method;
-use super::{BRIDGE_CLASS, Bar, CAPABILITY_EXPRESS, Config, Function, Pci, acs, msi, sriov};
+use super::{
+    BRIDGE_CLASS, Bar, CAPABILITY_EXPRESS, COMMAND, COMMAND_BUS_MASTER, COMMAND_INTX_DISABLE,
+    Config, Function, Pci, acs, msi, sriov,
+};
 use crate::iommu;
 use ::iommu::Bdf;
 use ::pci::{mirrors_configuration, together};
@@ -15,6 +19,9 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use plan::{Class, DeviceName, Plan};
 use proto::offer::Function as Offered;
+
+/// Class and subclass of IOMMUs (PCI Code and ID Assignment 1.15, 1.9): their tables are in memory.
+const IOMMU_CLASS: u32 = 0x0806;
 
 /// The machine's functions, and who has them.
 pub struct Assignment {
@@ -30,6 +37,7 @@ impl Assignment {
     /// makes the virtual ones that the plan asks for. The error is a sentence.
     pub fn new(pci: Pci, plan: &Plan) -> Result<Self, String> {
         let functions = pci.scan();
+        silence(&pci, &functions);
         functions.iter().for_each(|f| acs::enable(&pci, f.bdf));
         sriov::enable(&pci, &functions, plan)?;
         sriov::functions().for_each(|f| acs::enable(&pci, f.bdf));
@@ -150,5 +158,25 @@ impl Assignment {
                 "can't be kept apart from {other} {whose}, as {why}; give both to one VM, or only one of them to any"
             ))
         })
+    }
+}
+
+/// Switches bus mastering off, and with it memory and messages, and INTx, for endpoints that no
+/// IOMMU would deny anything.
+fn silence(pci: &Pci, functions: &[Function]) {
+    let is_open = |f: &&Function| {
+        f.class >> 16 != BRIDGE_CLASS && f.class >> 8 != IOMMU_CLASS && !iommu::serves(f.bdf)
+    };
+    let mut names = Vec::new();
+    for bdf in functions.iter().filter(is_open).map(|f| f.bdf) {
+        let command = pci.read16(bdf, COMMAND) & !COMMAND_BUS_MASTER;
+        pci.write16(bdf, COMMAND, command | COMMAND_INTX_DISABLE);
+        names.push(bdf.to_string());
+    }
+    if !names.is_empty() {
+        log::warn!(
+            "no IOMMU serves {}, whose bus mastering is off from now on: they reach no memory",
+            names.join(", ")
+        );
     }
 }

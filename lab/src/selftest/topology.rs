@@ -39,6 +39,14 @@ const TWO_ROOTS: &[&str] = &[
     "e1000e,bus=below,romfile=",
 ];
 
+/// The same, with a second root bus that no IOMMU serves.
+const NO_IOMMU: &[&str] = &[
+    "edu,addr=3",
+    "pxb-pcie,id=second,bus_nr=0x40,addr=4,bypass_iommu=on",
+    "pcie-root-port,id=below,bus=second,chassis=9",
+    "e1000e,bus=below,romfile=",
+];
+
 /// All of them.
 pub fn all() -> Vec<Case> {
     let apart = |name: &str, devices, [a, b]: [DeviceName; 2], expect| Case {
@@ -60,6 +68,17 @@ pub fn all() -> Vec<Case> {
         apart("one-port", ONE_PORT, card, refused(&["01:00.1", "01:00.0"])),
         apart("two-ports", TWO_PORTS, cards, Expect::Ends),
         apart("two-roots", TWO_ROOTS, [at(0, 3, 0), at(0x41, 0, 0)], Expect::Ends),
+        apart(
+            "no-iommu",
+            NO_IOMMU,
+            [at(0, 3, 0), at(0x41, 0, 0)],
+            Expect::Refused(vec!["second", "41:00.0", "behind no IOMMU"]),
+        ),
+        Case {
+            machine: Special::Devices(NO_IOMMU),
+            log: vec!["no IOMMU serves 41:00.0, whose bus mastering is off"],
+            ..case("topology/no-iommu-silenced".to_owned(), false, [vm(&functions[..1])])
+        },
         Case {
             machine: Special::Devices(&["rtl8139,addr=3,romfile="]),
             log: vec!["device 00:03.0 has neither MSI nor MSI-X"],
