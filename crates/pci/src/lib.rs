@@ -1,5 +1,5 @@
 //! PCI of the machine, as far as it is logic: which functions there are, which of them can be kept
-//! apart, and how one is reset.
+//! apart, how one is reset, and which addresses it may decode.
 //!
 //! Registers are read and written through [`Config`] alone. What a guest sees of PCI is elsewhere.
 #![cfg_attr(not(test), no_std)]
@@ -14,6 +14,7 @@ mod mirror;
 pub mod reset;
 #[cfg(test)]
 mod reset_tests;
+mod resizable;
 mod scan;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ pub use acs::{Acs, extended_capability};
 pub use config::{CAPABILITY_EXPRESS, COMMAND, Config};
 pub use isolation::{Function, Kind, Why, together};
 pub use mirror::mirrors_configuration;
+pub use resizable::{Resized, Sizes};
 pub use scan::{Found, scan};
 
 use core::fmt;
