@@ -11,6 +11,7 @@ mod acs;
 mod config;
 mod isolation;
 mod mirror;
+mod place;
 pub mod reset;
 #[cfg(test)]
 mod reset_tests;
@@ -18,13 +19,16 @@ mod resizable;
 mod scan;
 #[cfg(test)]
 mod tests;
+mod windows;
 
 pub use acs::{Acs, extended_capability};
 pub use config::{CAPABILITY_EXPRESS, COMMAND, Config};
 pub use isolation::{Function, Kind, Why, together};
 pub use mirror::mirrors_configuration;
+pub use place::nearest;
 pub use resizable::{Resized, Sizes};
 pub use scan::{Found, scan};
+pub use windows::{Passed, Wanted, room};
 
 use core::fmt;
 

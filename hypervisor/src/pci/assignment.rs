@@ -9,7 +9,7 @@
 use super::reset::Method;
 use super::{
     BRIDGE_CLASS, Bar, CAPABILITY_EXPRESS, COMMAND, COMMAND_BUS_MASTER, COMMAND_INTX_DISABLE,
-    Config, Function, Pci, acs, msi, sriov,
+    Config, Function, Pci, acs, msi, room, sriov,
 };
 use crate::iommu;
 use ::iommu::Bdf;
@@ -33,11 +33,12 @@ pub struct Assignment {
 }
 
 impl Assignment {
-    /// Finds the functions, has them send everything through the IOMMU as far as they can, and
+    /// Finds the functions, gives BARs addresses where firmware didn't, has them send everything through the IOMMU as far as they can, and
     /// makes the virtual ones that the plan asks for. The error is a sentence.
     pub fn new(pci: Pci, plan: &Plan) -> Result<Self, String> {
         let functions = pci.scan();
         silence(&pci, &functions);
+        room::place_unplaced(&pci, &functions);
         functions.iter().for_each(|f| acs::enable(&pci, f.bdf));
         sriov::enable(&pci, &functions, plan)?;
         sriov::functions().for_each(|f| acs::enable(&pci, f.bdf));
@@ -76,7 +77,7 @@ impl Assignment {
         let unplaced = |bar: &Bar| !bar.kind.is_io() && bar.address == 0;
         let refused = self.refusal("", f).or_else(|| {
             let bar = pci.bars(bdf).into_iter().find(unplaced)?;
-            Some(format!("its BAR {} has no address from the firmware", bar.index))
+            Some(format!("its BAR {} has no address from the firmware, and no window of a bridge above it has room", bar.index))
         });
         let endpoint = |f: &&Function| f.class >> 16 != BRIDGE_CLASS && f.bdf != bdf;
         let others = self.functions.iter().filter(endpoint);

@@ -24,8 +24,6 @@ pub const HEADER_TYPE: u16 = 0x0E;
 const BAR0: u16 = 0x10;
 const SECONDARY_BUS: u16 = 0x19;
 const SUBORDINATE_BUS: u16 = 0x1A;
-/// A bridge's windows of memory and of prefetchable memory (PCI-to-PCI Bridge 1.2, 3.2.5.8).
-const WINDOWS: [u16; 2] = [0x20, 0x24];
 /// Class of bridges (PCI 3.0, appendix D).
 pub const BRIDGE_CLASS: u32 = 0x06;
 
@@ -101,7 +99,8 @@ impl Pci {
         bridges.find(|bridge| self.read8(*bridge, SECONDARY_BUS) == function.bus())
     }
 
-    fn is_pci_bridge(&self, function: &Function) -> bool {
+    /// Whether a function is a bridge from PCI to PCI, with windows and buses behind it.
+    pub fn is_pci_bridge(&self, function: &Function) -> bool {
         function.class >> 16 == BRIDGE_CLASS && self.read8(function.bdf, HEADER_TYPE) & 0x7F == 1
     }
 
@@ -120,21 +119,6 @@ impl Pci {
         true
     }
 
-    /// The memory that a bridge passes on; `None` for a function that is none. What other
-    /// registers a bridge has in the place of BARs is its own affair.
-    pub fn bridge_windows(&self, function: &Function) -> Option<Vec<Range<u64>>> {
-        if function.class >> 16 != BRIDGE_CLASS {
-            return None;
-        }
-        let windows = WINDOWS.map(|at| {
-            let (base, limit) = (self.read16(function.bdf, at), self.read16(function.bdf, at + 2));
-            let address = |register: u16| u64::from(register & 0xFFF0) << 16;
-            address(base)..address(limit) + (1 << 20)
-        });
-        let is_pci = self.is_pci_bridge(function);
-        Some(windows.into_iter().filter(|w| is_pci && w.start < w.end).collect())
-    }
-
     /// The header and the conventional capabilities: 256 bytes.
     pub fn snapshot(&self, bdf: Bdf) -> [u8; 256] {
         let mut bytes = [0; 256];
@@ -144,16 +128,22 @@ impl Pci {
         bytes
     }
 
-    /// The BARs with their sizes (PCI 3.0, 6.2.5.1). Decoding is off while they are probed.
+    /// The BARs with their sizes (PCI 3.0, 6.2.5.1), of which bridges have two and other headers
+    /// none. Decoding is off while they are probed.
     pub fn bars(&self, bdf: Bdf) -> Vec<Bar> {
+        let registers = match self.read8(bdf, HEADER_TYPE) & 0x7F {
+            0 => 6,
+            1 => 2,
+            _ => return Vec::new(),
+        };
         let command = self.read16(bdf, COMMAND);
         self.write16(bdf, COMMAND, command & !0b11);
         let mut bars = Vec::new();
         let mut index = 0;
-        while index < 6 {
+        while index < registers {
             let register = BAR0 + 4 * index as u16;
             let low = self.read32(bdf, register);
-            let wide = low & 0b111 == 0b100 && index < 5;
+            let wide = low & 0b111 == 0b100 && index + 1 < registers;
             let high = if wide { self.read32(bdf, register + 4) } else { 0 };
             self.write32(bdf, register, u32::MAX);
             let mut mask = self.read32(bdf, register) as u64;
@@ -180,6 +170,15 @@ impl Pci {
         }
         self.write16(bdf, COMMAND, command);
         bars
+    }
+
+    /// Puts a memory BAR at this address, which its function must not decode meanwhile.
+    pub fn set_bar(&self, bdf: Bdf, bar: &Bar, address: u64) {
+        let register = BAR0 + 4 * bar.index as u16;
+        self.write32(bdf, register, address as u32);
+        if bar.kind == BarKind::Mem64 {
+            self.write32(bdf, register + 4, (address >> 32) as u32);
+        }
     }
 }
 

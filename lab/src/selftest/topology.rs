@@ -2,7 +2,7 @@
 //! log says of those that are of little use.
 
 use super::case::{Case, Expect, Guest, Special};
-use super::cases::{case, guest};
+use super::cases::{again, case, guest};
 use plan::{DeviceName, Policy};
 
 /// One device with two functions, without ACS.
@@ -47,6 +47,10 @@ const NO_IOMMU: &[&str] = &[
     "e1000e,bus=below,romfile=",
 ];
 
+/// A controller (01:00.0) below a port.
+const UNPLACED: &[&str] =
+    &["edu,addr=3", "pcie-root-port,id=above,addr=4,chassis=1", "nvme,serial=unplaced,bus=above"];
+
 /// All of them.
 pub fn all() -> Vec<Case> {
     let apart = |name: &str, devices, [a, b]: [DeviceName; 2], expect| Case {
@@ -62,6 +66,8 @@ pub fn all() -> Vec<Case> {
     let switch = [at(3, 0, 0), at(4, 0, 0)];
     let cards = [at(1, 0, 0), at(2, 0, 0)];
     let card = [at(1, 0, 0), at(1, 0, 1)];
+    let unplaced =
+        Guest { devices: vec![at(0, 3, 0), at(1, 0, 0)], ..again("restart-devices", Policy::Eli) };
     vec![
         apart("one-device", ONE_DEVICE, functions, refused(&["00:03.1", "00:03.0"])),
         apart("one-switch", ONE_SWITCH, switch, refused(&["04:00.0", "03:00.0", "port 02:0"])),
@@ -78,6 +84,12 @@ pub fn all() -> Vec<Case> {
             machine: Special::Devices(NO_IOMMU),
             log: vec!["no IOMMU serves 41:00.0, whose bus mastering is off"],
             ..case("topology/no-iommu-silenced".to_owned(), false, [vm(&functions[..1])])
+        },
+        // Its registers are found, used and found again after a reset.
+        Case {
+            machine: Special::Unplaced(UNPLACED),
+            log: vec!["BAR 0 of 01:00.0, which firmware left without an address, is at 0x"],
+            ..case("topology/unplaced".to_owned(), false, [unplaced])
         },
         Case {
             machine: Special::Devices(&["rtl8139,addr=3,romfile="]),

@@ -97,7 +97,7 @@ impl AssignedDevice {
         for bar in physical.iter().filter(|b| !b.kind.is_io()) {
             if bar.address == 0 {
                 return Err(alloc::format!(
-                    "its BAR {} has no address from the firmware",
+                    "its BAR {} has no address from the firmware, and no window of a bridge above it has room",
                     bar.index
                 ));
             }
