@@ -12,7 +12,7 @@ mod words;
 
 use crate::cpu;
 use crate::iommu;
-use crate::pci::{self, Config, Function, Pci};
+use crate::pci::{self, Config};
 use crate::vm::Vm;
 use crate::vm::pc::Pc;
 use ::iommu::{Bdf, Delivery, InterruptRoute, Vendor};
@@ -119,17 +119,6 @@ pub fn plant(vm: &Vm, pc: &mut Pc, block: u64, what: u64) -> bool {
             true
         }
         _ => false,
-    }
-}
-
-/// Takes their addresses from BARs of endpoints behind bridges, as firmware may leave them.
-pub fn unplace(pci: &Pci, functions: &[Function]) {
-    let behind = |f: &&Function| {
-        f.class >> 16 != pci::BRIDGE_CLASS && pci.bridge_to(f.bdf, functions).is_some()
-    };
-    for bdf in functions.iter().filter(behind).map(|f| f.bdf) {
-        pci.write16(bdf, pci::COMMAND, 0);
-        pci.bars(bdf).iter().for_each(|bar| pci.set_bar(bdf, bar, 0));
     }
 }
 

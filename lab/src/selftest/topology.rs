@@ -40,7 +40,7 @@ const TWO_ROOTS: &[&str] = &[
 ];
 
 /// The same, with a second root bus that no IOMMU serves.
-const NO_IOMMU: &[&str] = &[
+const NOT_SERVED: &[&str] = &[
     "edu,addr=3",
     "pxb-pcie,id=second,bus_nr=0x40,addr=4,bypass_iommu=on",
     "pcie-root-port,id=below,bus=second,chassis=9",
@@ -75,15 +75,15 @@ pub fn all() -> Vec<Case> {
         apart("two-ports", TWO_PORTS, cards, Expect::Ends),
         apart("two-roots", TWO_ROOTS, [at(0, 3, 0), at(0x41, 0, 0)], Expect::Ends),
         apart(
-            "no-iommu",
-            NO_IOMMU,
+            "not-served",
+            NOT_SERVED,
             [at(0, 3, 0), at(0x41, 0, 0)],
             Expect::Refused(vec!["second", "41:00.0", "behind no IOMMU"]),
         ),
         Case {
-            machine: Special::Devices(NO_IOMMU),
+            machine: Special::Devices(NOT_SERVED),
             log: vec!["no IOMMU serves 41:00.0, whose bus mastering is off"],
-            ..case("topology/no-iommu-silenced".to_owned(), false, [vm(&functions[..1])])
+            ..case("topology/not-served-silenced".to_owned(), false, [vm(&functions[..1])])
         },
         // Its registers are found, used and found again after a reset.
         Case {
