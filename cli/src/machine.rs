@@ -196,7 +196,7 @@ impl Machine {
             match name {
                 DeviceName::Named { class, index } => self.add(name, class, index.into())?,
                 DeviceName::Virtual { nic, .. } => self.add(name, Class::Nic, nic.into())?,
-                DeviceName::Address { bus: 0, device, function: 0 } => {
+                DeviceName::Address { segment: 0, bus: 0, device, function: 0 } => {
                     for class in [Class::Nvme, Class::Nic, Class::Edu] {
                         if let Some(index) = places(class).and_then(|p| p.index(device.into())) {
                             self.add(name, class, index)?;

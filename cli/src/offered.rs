@@ -185,7 +185,7 @@ mod tests {
         frame::{MAX_PAYLOAD, RECORDS, header},
     };
 
-    fn function(address: u16, name: &str) -> Function {
+    fn function(address: u32, name: &str) -> Function {
         let name = (!name.is_empty()).then(|| name.to_owned());
         Function { address, name, msix: 4, ..Function::default() }
     }

@@ -267,8 +267,8 @@ fn check_watchdog(watchdog: &Watchdog) {
 fn check(machine: &Machine) {
     let ids: BTreeSet<u32> = machine.cpus.iter().map(|cpu| cpu.apic_id).collect();
     assert_eq!(ids.len(), machine.cpus.len(), "each processor once");
-    if let Some(ecam) = machine.ecam {
-        assert!(ecam.segment == 0 && ecam.bus_start <= ecam.bus_end);
+    for ecam in &machine.ecams {
+        assert!(ecam.bus_start <= ecam.bus_end);
         assert!(ecam.base.checked_add((u64::from(ecam.bus_end) + 1) << 20).is_some());
     }
     assert!(machine.pm_timer.is_none_or(|timer| timer.port != 0));

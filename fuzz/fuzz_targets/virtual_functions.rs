@@ -7,7 +7,8 @@
 use arbitrary::Arbitrary;
 use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
-use sriov::{Above, Capability, Config, nearest};
+use machine_pci::nearest;
+use sriov::{Above, Capability, Config};
 use std::{
     cell::Cell,
     collections::{BTreeMap, BTreeSet},

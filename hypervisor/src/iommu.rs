@@ -64,7 +64,8 @@ pub fn enable(machine: &Machine, without: WithoutRemapping) -> Result<(), String
 
 /// Why a device can't be a guest's, by what firmware says of it; a part of a sentence.
 pub fn reserved(device: Bdf) -> Option<&'static str> {
-    let of = |r: &&Reserved| r.devices.contains(device.requester_id());
+    let of =
+        |r: &&Reserved| r.segment == device.segment() && r.devices.contains(device.requester_id());
     RESERVED.get()?.iter().find(of).map(|r| r.why.as_str())
 }
 
@@ -109,14 +110,18 @@ pub fn largest_page() -> PageSize {
 /// The place of the unit that serves this device.
 pub fn place(device: Bdf) -> Option<usize> {
     // A virtual function is its physical function's unit's, named or not (VT-d 8.3).
-    let device = sriov::physical(device).unwrap_or(device).requester_id();
-    let named = units().iter().position(|served| served.found.named.contains(device));
-    named.or_else(|| units().iter().position(|served| served.found.all))
+    let device = sriov::physical(device).unwrap_or(device);
+    let find = |serves: &dyn Fn(&FoundUnit) -> bool| {
+        let of = |found: &FoundUnit| found.segment == device.segment() && serves(found);
+        units().iter().position(|served| of(&served.found))
+    };
+    find(&|found| found.named.contains(device.requester_id())).or_else(|| find(&|found| found.all))
 }
 
-fn with<R>(device: Bdf, f: impl FnOnce(&mut Unit) -> R) -> Option<R> {
+/// With the unit of a device, and the device as the unit knows it: by its requester id.
+fn with<R>(device: Bdf, f: impl FnOnce(&mut Unit, Bdf) -> R) -> Option<R> {
     let served = UNITS.get()?.get(place(device)?)?;
-    Some(f(&mut served.unit.lock()))
+    Some(f(&mut served.unit.lock(), device.in_segment(0)))
 }
 
 /// Whose the unit is that serves this device, and where its registers are.
@@ -134,13 +139,13 @@ pub fn serves(device: Bdf) -> bool {
 /// Confines a device to what the page tables at `root` map.
 pub fn attach(device: Bdf, domain: u16, root: u64, format: PageFormat) -> Result<(), String> {
     let to = Domain { id: DomainId(domain), root, levels: format.levels() as u8 };
-    with(device, |u| u.attach(device, to))
+    with(device, |u, device| u.attach(device, to))
         .map_or_else(|| Err(NOT_SERVED.into()), |done| done.map_err(|e| e.to_string()))
 }
 
 /// Takes a device's memory away from it.
 pub fn detach(device: Bdf) -> Result<(), Error> {
-    with(device, |u| u.detach(device)).unwrap_or(Ok(()))
+    with(device, |u, device| u.detach(device)).unwrap_or(Ok(()))
 }
 
 /// Whether interrupts of devices go by their entries. If not, by what the devices send.
@@ -150,30 +155,32 @@ pub fn remaps() -> bool {
 
 /// What a device must send for an interrupt entry; none if that isn't routed, or can't be sent.
 pub fn message(device: Bdf, entry: u16) -> Option<Message> {
-    with(device, |u| u.message(device, entry).ok().flatten()).flatten()
+    with(device, |u, device| u.message(device, entry).ok().flatten()).flatten()
 }
 
 /// An interrupt entry for a device, not yet routed. Boot only.
 pub fn allocate_irte(device: Bdf) -> Result<u16, String> {
-    with(device, |u| u.allocate_irtes(device, 1))
+    with(device, |u, device| u.allocate_irtes(device, 1))
         .map_or_else(|| Err(NOT_SERVED.into()), |done| done.map_err(|e| e.to_string()))
 }
 
 /// Routes an interrupt entry.
 pub fn set_irte(entry: u16, route: InterruptRoute) -> Result<(), Error> {
-    with(route.source, |u| u.set_irte(entry, route)).unwrap_or(Ok(()))
+    with(route.source, |u, source| u.set_irte(entry, InterruptRoute { source, ..route }))
+        .unwrap_or(Ok(()))
 }
 
 /// Routes an interrupt entry, by which its unit goes at the latest when [`drain`] returns.
 pub fn update_irte(entry: u16, route: InterruptRoute) -> Result<(), Error> {
-    with(route.source, |u| u.update_irte(entry, route)).unwrap_or(Ok(()))
+    with(route.source, |u, source| u.update_irte(entry, InterruptRoute { source, ..route }))
+        .unwrap_or(Ok(()))
 }
 
 /// Returns when the device's unit goes by every route as it is now, and what it sent by older ones
 /// has left it. Fails only if the unit doesn't answer or doesn't know its own requests; no device
 /// can cause that.
 pub fn drain(device: Bdf) -> Result<(), Error> {
-    with(device, Unit::drain).unwrap_or(Ok(()))
+    with(device, |u, _| u.drain()).unwrap_or(Ok(()))
 }
 
 /// The same for every unit.
@@ -183,7 +190,7 @@ pub fn drain_all() -> Result<(), Error> {
 
 /// Blocks an interrupt entry.
 pub fn clear_irte(device: Bdf, entry: u16) -> Result<(), Error> {
-    with(device, |u| u.clear_irte(device, entry)).unwrap_or(Ok(()))
+    with(device, |u, device| u.clear_irte(device, entry)).unwrap_or(Ok(()))
 }
 
 /// Has every unit send an interrupt when it blocks something. One that can't is looked at all the
@@ -210,12 +217,17 @@ pub fn mask_faults(masked: bool) {
 /// Where the tables of a unit are, for whoever looks at them without the lock.
 pub struct Outline {
     base: u64,
+    segment: u16,
     tables: audit::Outline,
 }
 
 /// Those of every unit, by place. Boot only, when all devices are attached.
 pub fn outlines() -> Vec<Outline> {
-    let of = |s: &Served| Outline { base: s.found.base, tables: s.unit.lock().outline() };
+    let of = |s: &Served| Outline {
+        base: s.found.base,
+        segment: s.found.segment,
+        tables: s.unit.lock().outline(),
+    };
     units().iter().map(of).collect()
 }
 
@@ -225,14 +237,25 @@ impl Outline {
         self.tables.audit_unit(&mut Mmio(self.base))
     }
 
+    /// The device that a finding is about.
+    pub fn device(&self, finding: &Finding) -> Option<Bdf> {
+        finding.device().map(|device| device.in_segment(self.segment))
+    }
+
     /// As [`audit::Outline::audit_interrupts`].
     pub fn audit_interrupts<J: FnOnce(InterruptRoute) -> bool>(
         &self,
         cursor: &mut Cursor,
         entries: u32,
-        judge: impl FnMut(Entry) -> Option<J>,
+        mut judge: impl FnMut(Entry) -> Option<J>,
     ) -> Result<bool, Finding> {
-        self.tables.audit_interrupts(&mut Frames, cursor, entries, judge)
+        let here = |device: Bdf| device.in_segment(self.segment);
+        self.tables.audit_interrupts(&mut Frames, cursor, entries, |entry| {
+            let judge = judge(Entry { table: entry.table.map(here), ..entry })?;
+            Some(move |route: InterruptRoute| {
+                judge(InterruptRoute { source: here(route.source), ..route })
+            })
+        })
     }
 
     /// As [`audit::Outline::audit_devices`].
@@ -242,6 +265,8 @@ impl Outline {
         entries: u32,
         allowed: impl Fn(Bdf, Domain) -> bool,
     ) -> Result<bool, Finding> {
+        let here = |device: Bdf| device.in_segment(self.segment);
+        let allowed = |device, domain| allowed(here(device), domain);
         self.tables.audit_devices(&mut Frames, cursor, entries, allowed)
     }
 }
@@ -260,7 +285,8 @@ pub fn faults() -> ArrayVec<Fault, 8> {
     let mut found = ArrayVec::new();
     for served in units() {
         served.unit.lock().faults(|fault| {
-            let _ = found.try_push(fault);
+            let source = fault.source.in_segment(served.found.segment);
+            let _ = found.try_push(Fault { source, ..fault });
         });
     }
     found

@@ -87,7 +87,7 @@ extern "C" fn boot(address: u64, who: u32) -> ! {
         memory::host_bytes() >> 10
     );
     let image = memory::image_bytes(&info);
-    pci::sriov::keep_clear_of(&info.memory);
+    pci::room::keep_clear_of(&info.memory);
     if image.is_empty() {
         host::inventory::tell(&machine);
     }

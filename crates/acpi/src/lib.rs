@@ -24,9 +24,9 @@ pub use ivrs::{
     Passing, SpecialDevice, SpecialKind,
 };
 pub use machine::{
-    Affinity, Cpu, Dmar, Ecam, IoApic, MAX_CPUS, MAX_IOAPICS, Machine, NearMemory, PathStep,
-    PmTimer, RemappingUnit, ReservedMemory, Reset, ResetRegister, Scope, ScopeKind, SerialFunction,
-    SerialPort, SerialRegisters,
+    Affinity, Cpu, Dmar, Ecam, IoApic, MAX_CPUS, MAX_ECAMS, MAX_IOAPICS, Machine, NearMemory,
+    PathStep, PmTimer, RemappingUnit, ReservedMemory, Reset, ResetRegister, Scope, ScopeKind,
+    SerialFunction, SerialPort, SerialRegisters,
 };
 pub use parse::{RootPointer, find_rsdp, probe};
 pub use watchdog::{

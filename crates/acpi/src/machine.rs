@@ -5,11 +5,14 @@
 use crate::{Error, Ivrs, Watchdog};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
+use core::ops::Range;
 
 /// The most processors that are kept.
 pub const MAX_CPUS: usize = 1024;
 /// The most I/O APICs that are kept.
 pub const MAX_IOAPICS: usize = 32;
+/// The most windows of PCI configuration space that are kept.
+pub const MAX_ECAMS: usize = 64;
 
 /// The machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,8 +23,8 @@ pub struct Machine {
     pub cpus: Vec<Cpu>,
     /// MADT I/O APIC structures.
     pub ioapics: ArrayVec<IoApic, MAX_IOAPICS>,
-    /// MCFG entry of segment 0.
-    pub ecam: Option<Ecam>,
+    /// MCFG entries, of which no two give the same bus, or the same memory.
+    pub ecams: ArrayVec<Ecam, MAX_ECAMS>,
     /// FADT PM timer block.
     pub pm_timer: Option<PmTimer>,
     /// FADT reset register.
@@ -103,6 +106,35 @@ pub struct Ecam {
     pub bus_start: u8,
     /// Last bus decoded.
     pub bus_end: u8,
+}
+
+impl Ecam {
+    /// Bytes of a bus.
+    const BUS: u64 = 1 << 20;
+
+    /// The memory of its buses.
+    pub fn window(&self) -> Range<u64> {
+        let bus = |number: u64| self.base.saturating_add(number * Self::BUS);
+        bus(self.bus_start.into())..bus(u64::from(self.bus_end) + 1)
+    }
+
+    /// Where the function of a segment with this requester id has a register; none if that is in no
+    /// window of this, or `offset` isn't below 4096.
+    pub fn register(&self, segment: u16, function: u16, offset: u16) -> Option<u64> {
+        let buses = self.bus_start..=self.bus_end;
+        let inside = segment == self.segment && buses.contains(&((function >> 8) as u8));
+        let at = self.base.checked_add(u64::from(function) << 12)?;
+        (inside && offset < 0x1000).then_some(at + u64::from(offset))
+    }
+
+    /// Whether firmware gave the same buses or the same memory twice.
+    pub(crate) fn overlaps(&self, other: &Ecam) -> bool {
+        let (one, two) = (self.window(), other.window());
+        let same_buses = self.segment == other.segment
+            && self.bus_start <= other.bus_end
+            && other.bus_start <= self.bus_end;
+        same_buses || one.start < two.end && two.start < one.end
+    }
 }
 
 /// The power-management timer: 3.579545 MHz (ACPI 4.8.3.3).

@@ -6,6 +6,9 @@
 //! remaps interrupts. When a call that takes something away returns `Ok`, the hardware has
 //! confirmed that no cache of it is left; when it returns an error, memory that a device had must
 //! not be given to anyone else.
+//!
+//! A unit is one PCI segment's, and its tables know devices by their requester ids: every [`Bdf`]
+//! here, given or told, is as one of segment 0. Whose segment it is, is its caller's knowledge.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

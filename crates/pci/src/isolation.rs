@@ -90,9 +90,9 @@ impl Function {
     }
 
     /// The device that it is a function of: that of its physical function, if it is virtual.
-    fn device(&self) -> (u8, u8) {
+    fn device(&self) -> (u16, u8, u8) {
         let bdf = self.physical.unwrap_or(self.bdf);
-        (bdf.bus(), bdf.device())
+        (bdf.segment(), bdf.bus(), bdf.device())
     }
 }
 
@@ -100,9 +100,12 @@ impl Function {
 /// root (PCI-to-PCI Bridge 1.2, 3.2.5.3): a bridge that says otherwise leads nowhere, and no way is
 /// endless.
 fn above<'a>(functions: &'a [Function], function: &Function) -> Option<&'a Function> {
-    let bus = function.physical.unwrap_or(function.bdf).bus();
-    let leads =
-        |f: &&Function| f.bdf.bus() < bus && f.buses.as_ref().is_some_and(|b| b.contains(&bus));
+    let (bus, segment) = (function.physical.unwrap_or(function.bdf).bus(), function.bdf.segment());
+    let leads = |f: &&Function| {
+        f.bdf.segment() == segment
+            && f.bdf.bus() < bus
+            && f.buses.as_ref().is_some_and(|b| b.contains(&bus))
+    };
     functions.iter().filter(leads).min_by_key(|f| f.buses.as_ref().map_or(0, |b| b.len()))
 }
 

@@ -1,5 +1,5 @@
 //! PCI of the machine, as far as it is logic: which functions there are, which of them can be kept
-//! apart, and how one is reset.
+//! apart, how one is reset, and which addresses it may decode.
 //!
 //! Registers are read and written through [`Config`] alone. What a guest sees of PCI is elsewhere.
 #![cfg_attr(not(test), no_std)]
@@ -11,42 +11,66 @@ mod acs;
 mod config;
 mod isolation;
 mod mirror;
+mod place;
 pub mod reset;
 #[cfg(test)]
 mod reset_tests;
+mod resizable;
 mod scan;
 #[cfg(test)]
 mod tests;
+mod windows;
 
 pub use acs::{Acs, extended_capability};
 pub use config::{CAPABILITY_EXPRESS, COMMAND, Config};
 pub use isolation::{Function, Kind, Why, together};
 pub use mirror::mirrors_configuration;
+pub use place::nearest;
+pub use resizable::{Resized, Sizes};
 pub use scan::{Found, scan};
+pub use windows::{Passed, Wanted, room};
 
 use core::fmt;
 
-/// Bus, device and function: a PCI device's requester id in its segment.
+/// Segment, bus, device and function: where a PCI function is in the machine.
+///
+/// A function's requests carry the last three, its requester id; an IOMMU is one segment's, and
+/// speaks of no other. Ordered by segment, then by requester id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Bdf(u16);
+pub struct Bdf(u32);
 
 impl Bdf {
-    /// The device with this requester id.
+    /// The function of segment 0 with this requester id.
     pub const fn from_requester_id(id: u16) -> Self {
-        Bdf(id)
+        Bdf(id as u32)
     }
 
-    /// The device at this place; none if `device` is above 31 or `function` above 7.
+    /// The function at this place of segment 0; none if `device` is above 31 or `function` above 7.
     pub const fn new(bus: u8, device: u8, function: u8) -> Option<Self> {
         if device > 31 || function > 7 {
             return None;
         }
-        Some(Bdf((bus as u16) << 8 | (device as u16) << 3 | function as u16))
+        Some(Bdf((bus as u32) << 8 | (device as u32) << 3 | function as u32))
+    }
+
+    /// The function with the same requester id in this segment.
+    pub const fn in_segment(self, segment: u16) -> Self {
+        Bdf((segment as u32) << 16 | self.requester_id() as u32)
+    }
+
+    /// The segment in bits 31:16, the requester id in bits 15:0.
+    pub const fn address(self) -> u32 {
+        self.0
+    }
+
+    /// Segment number.
+    pub const fn segment(self) -> u16 {
+        (self.0 >> 16) as u16
     }
 
     /// The requester id that its requests carry.
     pub const fn requester_id(self) -> u16 {
-        self.0
+        self.0 as u16
     }
 
     /// Bus number.
@@ -65,8 +89,12 @@ impl Bdf {
     }
 }
 
+/// As everybody writes it, with the segment where that isn't 0.
 impl fmt::Display for Bdf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.segment() != 0 {
+            write!(f, "{:04x}:", self.segment())?;
+        }
         write!(f, "{:02x}:{:02x}.{}", self.bus(), self.device(), self.function())
     }
 }

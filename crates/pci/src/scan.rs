@@ -32,9 +32,9 @@ pub struct Found {
     pub class: u32,
 }
 
-/// Every function on these buses, in the order of their addresses.
-pub fn scan(config: &impl Config, buses: RangeInclusive<u8>) -> Vec<Found> {
-    let mut scan = Scan { found: Vec::new(), seen: [false; 256], claimed: [false; 256] };
+/// Every function on these buses of a segment, in the order of their addresses.
+pub fn scan(config: &impl Config, segment: u16, buses: RangeInclusive<u8>) -> Vec<Found> {
+    let mut scan = Scan { segment, found: Vec::new(), seen: [false; 256], claimed: [false; 256] };
     for root in buses.clone() {
         if scan.seen[usize::from(root)] || scan.claimed[usize::from(root)] {
             continue;
@@ -53,6 +53,7 @@ pub fn scan(config: &impl Config, buses: RangeInclusive<u8>) -> Vec<Found> {
 }
 
 struct Scan {
+    segment: u16,
     found: Vec<Found>,
     /// Buses that were looked at, and those that bridges say are behind them.
     seen: [bool; 256],
@@ -63,7 +64,8 @@ impl Scan {
     /// A device's functions; gives the buses to which its bridges lead, away from the root.
     fn device(&mut self, config: &impl Config, bus: u8, device: u8) -> Vec<u8> {
         let mut behind = Vec::new();
-        for bdf in (0..8).filter_map(|function| Bdf::new(bus, device, function)) {
+        let all = (0..8).filter_map(|function| Bdf::new(bus, device, function));
+        for bdf in all.map(|bdf| bdf.in_segment(self.segment)) {
             let id = config.read32(bdf, 0);
             if id as u16 == 0xFFFF {
                 if bdf.function() == 0 {
@@ -133,7 +135,7 @@ mod tests {
     }
 
     fn places(machine: &Machine, buses: RangeInclusive<u8>) -> Vec<Bdf> {
-        scan(machine, buses).into_iter().map(|f| f.bdf).collect()
+        scan(machine, 0, buses).into_iter().map(|f| f.bdf).collect()
     }
 
     #[test]
@@ -151,8 +153,27 @@ mod tests {
         let machine = Machine(functions.into());
         assert_eq!(places(&machine, 0..=255), all);
         assert_eq!(places(&machine, 0..=0x40), all[..5]);
-        let found = scan(&machine, 0..=0)[0];
+        let found = scan(&machine, 0, 0..=0)[0];
         assert_eq!((found.vendor, found.device, found.class), (0x8086, 0x1234, 0x02_0000));
+    }
+
+    #[test]
+    fn segments_have_the_same_buses_and_other_functions() {
+        let there = |bdf: Bdf| bdf.in_segment(0x101);
+        let machine = Machine(vec![
+            endpoint(at(0, 2, 0)),
+            bridge(at(0, 1, 0), 2, 2),
+            bridge(there(at(0, 1, 0)), 1, 1),
+            endpoint(there(at(1, 0, 0))),
+            // Segment 0's bridge claims this bus of segment 0 alone.
+            endpoint(there(at(2, 3, 0))),
+        ]);
+        let of = |segment| -> Vec<_> {
+            scan(&machine, segment, 0..=255).into_iter().map(|f| f.bdf).collect()
+        };
+        assert_eq!(of(0), [at(0, 1, 0), at(0, 2, 0)]);
+        assert_eq!(of(0x101), [at(0, 1, 0), at(1, 0, 0), at(2, 3, 0)].map(there));
+        assert_eq!(of(1), []);
     }
 
     #[test]

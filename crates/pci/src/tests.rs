@@ -148,6 +148,19 @@ fn root_ports_that_are_functions_of_one_device_must_have_acs() {
     assert_eq!(why(&all, a, b), None);
 }
 
+/// The buses of segments are numbered alike, and no bridge leads from one to another.
+#[test]
+fn functions_of_different_segments_are_apart() {
+    let there = |bdf: Bdf| bdf.in_segment(1);
+    let (a, b) = (bdf(1, 0, 0), bdf(1, 0, 1));
+    let port = bridge(bdf(0, 1, 0), Kind::RootPort, None, 1..=1);
+    let mut all = vec![port, endpoint(a), endpoint(there(b)), endpoint(there(a))];
+    assert_eq!(why(&all, a, there(b)), None, "neither one device's nor behind one port");
+    assert_eq!(why(&all, there(a), there(b)), Some(Why::OneDevice(there(a), there(b))));
+    all.push(bridge(there(bdf(0, 2, 0)), Kind::RootPort, None, 1..=1));
+    assert_eq!(why(&all, a, there(b)), None, "each is behind its own segment's port");
+}
+
 #[test]
 fn behind_a_conventional_bridge_nobody_is_apart() {
     let (a, b) = (bdf(1, 1, 0), bdf(1, 2, 0));
@@ -246,13 +259,19 @@ fn bdfs_are_named_as_everybody_does() {
     assert_eq!(format!("{:?}", bdf(0, 5, 1)), "00:05.1");
     assert_eq!((Bdf::new(0, 32, 0), Bdf::new(0, 0, 8)), (None, None));
     assert_eq!(bdf(1, 2, 3).requester_id(), 0x113);
+    let elsewhere = bdf(1, 2, 3).in_segment(0xAB);
+    assert_eq!(elsewhere.to_string(), "00ab:01:02.3");
+    assert_eq!((elsewhere.requester_id(), elsewhere.address()), (0x113, 0xAB_0113));
 }
 
 proptest! {
     #[test]
-    fn bdfs_survive_encoding(id: u16) {
+    fn bdfs_survive_encoding(id: u16, segment: u16) {
         let device = Bdf::from_requester_id(id);
         prop_assert_eq!(Bdf::new(device.bus(), device.device(), device.function()), Some(device));
+        let there = device.in_segment(segment);
+        prop_assert_eq!((there.segment(), there.in_segment(0)), (segment, device));
+        prop_assert_eq!(there == device, segment == 0);
     }
 
     /// Any tree, also one that firmware got wrong: an answer, the same both ways; and more ACS

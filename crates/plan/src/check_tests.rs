@@ -46,7 +46,7 @@ fn what_just_keeps_to_every_limit_passes() {
     vm.weight = 1;
     vm.memory = 64 << 20;
     vm.cmdline = "x".repeat(2047);
-    let address = |bus| DeviceName::Address { bus, device: 31, function: 7 };
+    let address = |bus| DeviceName::Address { segment: 0, bus, device: 31, function: 7 };
     vm.devices = (0..31).map(address).collect();
     let vm = &mut plan.vms[1];
     (vm.name, vm.weight, vm.memory) = ("0".into(), 10_000, 254 << 30);
@@ -188,10 +188,11 @@ fn a_device_belongs_to_one_vm_once() {
     plan.vms[1].devices = vec![device];
     let problem = plan.check().unwrap_err().problem;
     assert_eq!(problem, Problem::DeviceTaken { device, by: "web".into() });
-    let odd = DeviceName::Address { bus: 0, device: 32, function: 0 };
+    let odd = DeviceName::Address { segment: 0, bus: 0, device: 32, function: 0 };
     assert!(sentence(|v| v.devices = vec![odd]).contains("00:20.0 is not a PCI address"));
-    let all =
-        |n: u8| (0..n).map(|i| DeviceName::Address { bus: i, device: 0, function: 0 }).collect();
+    let all = |n: u8| {
+        (0..n).map(|i| DeviceName::Address { segment: 0, bus: i, device: 0, function: 0 }).collect()
+    };
     assert!(sentence(|v| v.devices = all(32)).contains("32 devices are given"));
 }
 

@@ -10,8 +10,10 @@ use serde::{Deserialize, Serialize};
 /// A device as a plan names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum DeviceName {
-    /// A PCI address of segment 0.
+    /// A PCI address.
     Address {
+        /// Segment number.
+        segment: u16,
         /// Bus number.
         bus: u8,
         /// Device number, 0 to 31.
@@ -90,7 +92,10 @@ impl Class {
 impl fmt::Display for DeviceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DeviceName::Address { bus, device, function } => {
+            DeviceName::Address { segment, bus, device, function } => {
+                if *segment != 0 {
+                    write!(f, "{segment:04x}:")?;
+                }
                 write!(f, "{bus:02x}:{device:02x}.{function:x}")
             }
             DeviceName::Named { class, index } => write!(f, "{}{index}", class.label()),
@@ -136,21 +141,24 @@ impl FromStr for DeviceName {
     }
 }
 
-/// "00:04.0", also with segment 0 before it, as `lspci -D` prints it.
+/// "00:04.0", also with the segment before it, as `lspci -D` prints it.
 fn address(text: &str) -> Option<DeviceName> {
-    let (bus, rest) = text.strip_prefix("0000:").unwrap_or(text).split_once(':')?;
-    let (device, function) = rest.split_once('.')?;
+    let (place, function) = text.rsplit_once('.')?;
+    let (place, device) = place.rsplit_once(':')?;
+    let (segment, bus) = place.split_once(':').unwrap_or(("0000", place));
+    let byte = |text, digits| u8::try_from(hex(text, digits)?).ok();
     let name = DeviceName::Address {
-        bus: hex(bus, 2)?,
-        device: hex(device, 2)?,
-        function: hex(function, 1)?,
+        segment: hex(segment, 4)?,
+        bus: byte(bus, 2)?,
+        device: byte(device, 2)?,
+        function: byte(function, 1)?,
     };
     name.is_possible().then_some(name)
 }
 
-fn hex(text: &str, digits: usize) -> Option<u8> {
+fn hex(text: &str, digits: usize) -> Option<u16> {
     let plain = text.len() == digits && text.bytes().all(|b| b.is_ascii_hexdigit());
-    plain.then(|| u8::from_str_radix(text, 16).ok())?
+    plain.then(|| u16::from_str_radix(text, 16).ok())?
 }
 
 fn named(text: &str) -> Option<DeviceName> {
@@ -186,9 +194,11 @@ mod tests {
 
     #[test]
     fn names_read_as_written() {
-        let address = DeviceName::Address { bus: 0, device: 0x1f, function: 7 };
+        let at = |segment| DeviceName::Address { segment, bus: 0, device: 0x1f, function: 7 };
+        let address = at(0);
         assert_eq!("00:1f.7".parse(), Ok(address));
         assert_eq!("0000:00:1F.7".parse(), Ok(address));
+        assert_eq!("00a1:00:1f.7".parse(), Ok(at(0xA1)));
         assert_eq!("nvme0".parse(), Ok(DeviceName::Named { class: Class::Nvme, index: 0 }));
         assert_eq!("edu12".parse(), Ok(DeviceName::Named { class: Class::Edu, index: 12 }));
         assert_eq!("nic1.vf7".parse(), Ok(DeviceName::Virtual { nic: 1, function: 7 }));
@@ -205,6 +215,9 @@ mod tests {
             "00:04.8",
             "0:4.0",
             "1:00:04.0",
+            "10000:00:04.0",
+            "0001:0:00:04.0",
+            "+001:00:04.0",
             "nic0.vf",
             "nic.vf0",
             "nvme0.vf0",
@@ -235,9 +248,10 @@ mod tests {
     proptest! {
         #[test]
         fn printing_then_reading_gives_the_same(
-            bus: u8, device in 0u8..32, function in 0u8..8, class in 0..Class::ALL.len(), index: u8
+            segment: u16, bus: u8, device in 0u8..32, function in 0u8..8,
+            class in 0..Class::ALL.len(), index: u8,
         ) {
-            let address = DeviceName::Address { bus, device, function };
+            let address = DeviceName::Address { segment, bus, device, function };
             prop_assert_eq!(address.to_string().parse(), Ok(address));
             let named = DeviceName::Named { class: Class::ALL[class], index };
             prop_assert_eq!(named.to_string().parse(), Ok(named));

@@ -60,7 +60,7 @@ fn every_key_is_read() {
         cmdline: "console=ttyS0".into(),
         devices: vec![
             DeviceName::Named { class: Class::Nvme, index: 0 },
-            DeviceName::Address { bus: 0, device: 4, function: 0 },
+            DeviceName::Address { segment: 0, bus: 0, device: 4, function: 0 },
             DeviceName::Virtual { nic: 1, function: 2 },
         ],
         interrupts: Some(Policy::Eli),

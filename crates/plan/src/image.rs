@@ -20,7 +20,7 @@ use crate::{Blob, Plan, Vm, check};
 use alloc::vec::Vec;
 
 const MAGIC: [u8; 8] = *b"EXITLESS";
-const VERSION: u32 = 7;
+const VERSION: u32 = 8;
 const HEADER: usize = 32;
 /// More than the largest plan that passes [`Plan::check`]; bounds what a damaged
 /// image can make the reader allocate.

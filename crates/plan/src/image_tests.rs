@@ -9,11 +9,14 @@ use proptest::prelude::*;
 
 fn device() -> impl Strategy<Value = DeviceName> {
     prop_oneof![
-        (any::<u8>(), 0u8..32, 0u8..8).prop_map(|(bus, device, function)| DeviceName::Address {
-            bus,
-            device,
-            function
-        }),
+        (any::<u16>(), any::<u8>(), 0u8..32, 0u8..8).prop_map(
+            |(segment, bus, device, function)| DeviceName::Address {
+                segment,
+                bus,
+                device,
+                function
+            }
+        ),
         (0..Class::ALL.len(), any::<u8>())
             .prop_map(|(c, index)| DeviceName::Named { class: Class::ALL[c], index: index % 255 }),
         // No controllers that the others name, so that none is given away twice.

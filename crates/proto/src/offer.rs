@@ -42,11 +42,12 @@ pub enum Offer {
     Complete,
 }
 
-/// A PCI function of segment 0.
+/// A PCI function.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Function {
-    /// Bus, device and function number, as a requester id has them.
-    pub address: u16,
+    /// Segment in the upper half; bus, device and function number, as a requester id has them, in
+    /// the lower.
+    pub address: u32,
     /// Vendor and device id.
     pub ids: (u16, u16),
     /// Class, subclass and programming interface: 24 bits.
@@ -60,17 +61,21 @@ pub struct Function {
     /// How it is reset, in a word; none if it can't be.
     pub reset: Option<String>,
     /// Functions that can't be kept apart from it.
-    pub together: Vec<u16>,
+    pub together: Vec<u32>,
     /// Why it can't be a guest's: the end of a sentence about it.
     pub refused: Option<String>,
 }
 
-/// A requester id as a PCI address.
-pub struct Address(pub u16);
+/// A function's [`address`](Function::address) as people write it: with the segment where that
+/// isn't 0.
+pub struct Address(pub u32);
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(id) = *self;
+        let (segment, id) = (self.0 >> 16, self.0 & 0xFFFF);
+        if segment != 0 {
+            write!(f, "{segment:04x}:")?;
+        }
         write!(f, "{:02x}:{:02x}.{:x}", id >> 8, id >> 3 & 0x1F, id & 7)
     }
 }
@@ -182,6 +187,8 @@ mod tests {
             plain.to_string(),
             "00:04.0 1b36:0010 class 010802: by its address; 1 MSI of 4; no reset; only with 00:04.1, 01:04.2"
         );
+        let elsewhere = Function { address: 0x000A_0020, ..plain.clone() };
+        assert!(elsewhere.to_string().starts_with("000a:00:04.0 "));
         let refused = Function { refused: Some("is a bridge".into()), ..plain };
         assert_eq!(refused.to_string(), "00:04.0 1b36:0010 class 010802: is a bridge");
     }

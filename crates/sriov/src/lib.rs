@@ -11,10 +11,8 @@ extern crate alloc;
 
 mod capability;
 pub mod i82576;
-mod place;
 
 pub use capability::{Above, Bar, Capability, Config, Enabled, Error, MAX_FUNCTIONS};
-pub use place::nearest;
 
 #[cfg(test)]
 mod tests;

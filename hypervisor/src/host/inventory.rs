@@ -51,8 +51,8 @@ pub fn tell(machine: &Machine) -> ! {
 }
 
 fn functions(machine: &Machine) -> Result<Vec<proto::offer::Function>, String> {
-    let ecam = machine.ecam.ok_or(Pci::NONE)?;
-    Ok(Assignment::new(Pci::new(ecam), &Plan::new(Vec::new()))?.offers())
+    let pci = Pci::new(machine).ok_or(Pci::NONE)?;
+    Ok(Assignment::new(pci, &Plan::new(Vec::new()))?.offers())
 }
 
 fn missing(why: &str) {

@@ -3,7 +3,7 @@
 //!
 //! Guarantees: what is found is of one vendor; each unit's registers are mapped. Of what firmware
 //! wants for itself nothing is granted: it is told in the log, as far as it goes beyond interrupts
-//! by message. Devices are assigned from segment 0 alone: a unit of another serves none of them.
+//! by message. A unit serves functions of its own segment alone, whatever their requester ids.
 
 use super::access::Mmio;
 use crate::memory;
@@ -25,7 +25,9 @@ pub struct FoundUnit {
     pub vendor: Vendor,
     /// Address of its registers.
     pub base: u64,
-    /// Serves each device that no other unit is named for.
+    /// The PCI segment whose devices it serves.
+    pub segment: u16,
+    /// Serves each device of it that no other unit is named for.
     pub all: bool,
     pub named: Covered,
     pub firmware: Firmware,
@@ -35,6 +37,7 @@ pub struct FoundUnit {
 
 /// Devices that can't be a guest's.
 pub struct Reserved {
+    pub segment: u16,
     pub devices: Covered,
     /// The end of a sentence.
     pub why: String,
@@ -49,7 +52,7 @@ pub struct Found {
 
 /// Finds them. The error is a sentence.
 pub fn find(machine: &Machine, without: WithoutRemapping) -> Result<Found, String> {
-    let pci = machine.ecam.map(Pci::new);
+    let pci = Pci::new(machine);
     match (&machine.dmar, &machine.ivrs) {
         (Some(dmar), _) => of_dmar(dmar, pci, without),
         (None, Some(ivrs)) => of_ivrs(ivrs, pci, without),
@@ -73,15 +76,20 @@ fn unremapped(without: WithoutRemapping, why: &str) -> Result<Remapping, String>
 }
 
 /// Memory that devices use behind the system's back, for the log and as why they aren't a guest's.
-fn used_by_firmware(devices: Covered, what: &str, access: &str, range: (u64, u64)) -> Reserved {
-    let (first, last) = range;
+fn used_by_firmware(
+    (segment, devices): (u16, Covered),
+    what: &str,
+    access: &str,
+    (first, last): (u64, u64),
+) -> Reserved {
+    let of = if segment == 0 { String::new() } else { format!(" of segment {segment:#x}") };
     log::warn!(
-        "firmware reserves {first:#x} to {last:#x} for DMA of {devices}, which is blocked from now on"
+        "firmware reserves {first:#x} to {last:#x} for DMA of {devices}{of}, which is blocked from now on"
     );
     let why = format!(
         "firmware uses it behind the system's back ({what}: it must {access} memory {first:#x} to {last:#x})"
     );
-    Reserved { devices, why }
+    Reserved { segment, devices, why }
 }
 
 fn of_dmar(dmar: &Dmar, pci: Option<Pci>, without: WithoutRemapping) -> Result<Found, String> {
@@ -93,28 +101,29 @@ fn of_dmar(dmar: &Dmar, pci: Option<Pci>, without: WithoutRemapping) -> Result<F
             "DMAR flag INTR_REMAP is clear; on QEMU use intel-iommu with intremap=on",
         )?,
     };
-    let covered = |scopes: &[Scope]| {
+    let covered = |segment, scopes: &[Scope]| {
         Covered::of(scopes, |bridge| {
-            Some(pci.as_ref()?.buses_behind(Bdf::from_requester_id(bridge)))
+            let bridge = Bdf::from_requester_id(bridge).in_segment(segment);
+            Some(pci.as_ref()?.buses_behind(bridge))
         })
     };
     let units = dmar.units.iter().map(|unit| {
         memory::map_mmio(unit.base, VTD_REGISTERS);
-        let here = unit.segment == 0;
         FoundUnit {
             vendor: Vendor::Intel,
             base: unit.base,
-            all: here && unit.include_all,
-            named: if here { covered(&unit.scopes) } else { Covered::default() },
+            segment: unit.segment,
+            all: unit.include_all,
+            named: covered(unit.segment, &unit.scopes),
             firmware: Firmware::default(),
             function: None,
         }
     });
     let units = units.collect();
-    let reserved =
-        dmar.reserved.iter().filter(|r| r.segment == 0).map(|r| {
-            used_by_firmware(covered(&r.scopes), "DMAR, RMRR", "reach", (r.base, r.limit))
-        });
+    let reserved = dmar.reserved.iter().map(|r| {
+        let devices = (r.segment, covered(r.segment, &r.scopes));
+        used_by_firmware(devices, "DMAR, RMRR", "reach", (r.base, r.limit))
+    });
     Ok(Found { units, reserved: reserved.collect(), remapping })
 }
 
@@ -131,30 +140,31 @@ fn of_ivrs(ivrs: &Ivrs, pci: Option<Pci>, without: WithoutRemapping) -> Result<F
         {
             remapping = unremapped(without, &format!("unit at {base:#x}: {lack}"))?;
         }
-        let here = unit.segment == 0;
-        let named = if here { Covered::of_hardware(unit) } else { Covered::default() };
+        let segment = unit.segment;
+        let named = Covered::of_hardware(unit);
         let alias = |device: Bdf| {
             let requester = Bdf::from_requester_id(named.requester(device.requester_id()));
             (requester != device).then_some(Alias { device, requester })
         };
-        let aliases = functions.iter().filter_map(|f| alias(f.bdf)).collect();
-        if here {
-            reserved.extend(own_ids(unit));
-            tell_passing(unit);
-        }
-        let function = Bdf::from_requester_id(unit.function);
+        // A unit is told of devices by their requester ids.
+        let served = functions.iter().filter(|f| f.bdf.segment() == segment);
+        let aliases = served.filter_map(|f| alias(f.bdf.in_segment(0))).collect();
+        reserved.extend(own_ids(unit));
+        tell_passing(unit);
+        let function = Bdf::from_requester_id(unit.function).in_segment(segment);
         units.push(FoundUnit {
             vendor: Vendor::Amd,
             base,
-            all: here && unit.include_all(),
+            segment,
+            all: unit.include_all(),
             named,
             firmware: firmware(unit, aliases),
-            function: pci.filter(|_| here).map(|pci| (pci, function)),
+            function: pci.map(|pci| (pci, function)),
         });
     }
-    let memory = ivrs.memory.iter().filter(|m| m.segment == 0).map(|m| {
-        let access = m.access.to_string();
-        used_by_firmware(Covered::of_memory(m), "IVRS, IVMD", &access, (m.base, m.limit))
+    let memory = ivrs.memory.iter().map(|m| {
+        let (devices, access) = ((m.segment, Covered::of_memory(m)), m.access.to_string());
+        used_by_firmware(devices, "IVRS, IVMD", &access, (m.base, m.limit))
     });
     reserved.extend(memory);
     Ok(Found { units, reserved, remapping })
@@ -174,11 +184,14 @@ fn firmware(unit: &HardwareDefinition, aliases: Vec<Alias>) -> Firmware {
 /// The ids under which the unit itself, I/O APICs and HPETs send: who has one of them has their
 /// interrupts, or the unit.
 fn own_ids(unit: &HardwareDefinition) -> impl Iterator<Item = Reserved> {
-    let special = unit.special.iter().map(|device| Reserved {
+    let segment = unit.segment;
+    let special = unit.special.iter().map(move |device| Reserved {
+        segment,
         devices: Covered::of_function(device.id),
         why: format!("its requester id is that of {} (IVRS)", device.kind),
     });
     let own = Reserved {
+        segment,
         devices: Covered::of_function(unit.function),
         why: "it is an IOMMU of the machine (IVRS)".into(),
     };
@@ -190,8 +203,8 @@ fn tell_passing(unit: &HardwareDefinition) {
     for (ids, passing) in unit.passing() {
         log::info!(
             "firmware wants {passing} of devices {} to {} to pass the IOMMU, which are blocked from now on",
-            Bdf::from_requester_id(*ids.start()),
-            Bdf::from_requester_id(*ids.end())
+            Bdf::from_requester_id(*ids.start()).in_segment(unit.segment),
+            Bdf::from_requester_id(*ids.end()).in_segment(unit.segment)
         );
     }
 }

@@ -3,10 +3,14 @@
 //! Guarantees: a function that was given out is there, is an endpoint, is behind an IOMMU that
 //! tells it from all others, isn't used by firmware, and belongs to one VM; and it can be kept
 //! apart from those of every other VM and of the host. Doesn't keep a VM's functions apart from
-//! each other, nor from functions that nobody has. Boot only.
+//! each other, nor from functions that nobody has, but those that no IOMMU serves: they neither
+//! reach memory nor send messages from here on. Boot only.
 
 use super::reset::Method;
-use super::{BRIDGE_CLASS, Bar, CAPABILITY_EXPRESS, Config, Function, Pci, acs, msi, sriov};
+use super::{
+    BRIDGE_CLASS, Bar, CAPABILITY_EXPRESS, COMMAND, COMMAND_BUS_MASTER, COMMAND_INTX_DISABLE,
+    Config, Function, Pci, acs, msi, room, sriov,
+};
 use crate::iommu;
 use ::iommu::Bdf;
 use ::pci::{mirrors_configuration, together};
@@ -15,6 +19,9 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use plan::{Class, DeviceName, Plan};
 use proto::offer::Function as Offered;
+
+/// Class and subclass of IOMMUs (PCI Code and ID Assignment 1.15, 1.9): their tables are in memory.
+const IOMMU_CLASS: u32 = 0x0806;
 
 /// The machine's functions, and who has them.
 pub struct Assignment {
@@ -26,10 +33,12 @@ pub struct Assignment {
 }
 
 impl Assignment {
-    /// Finds the functions, has them send everything through the IOMMU as far as they can, and
+    /// Finds the functions, gives BARs addresses where firmware didn't, has them send everything through the IOMMU as far as they can, and
     /// makes the virtual ones that the plan asks for. The error is a sentence.
     pub fn new(pci: Pci, plan: &Plan) -> Result<Self, String> {
         let functions = pci.scan();
+        silence(&pci, &functions);
+        room::place_unplaced(&pci, &functions);
         functions.iter().for_each(|f| acs::enable(&pci, f.bdf));
         sriov::enable(&pci, &functions, plan)?;
         sriov::functions().for_each(|f| acs::enable(&pci, f.bdf));
@@ -68,20 +77,20 @@ impl Assignment {
         let unplaced = |bar: &Bar| !bar.kind.is_io() && bar.address == 0;
         let refused = self.refusal("", f).or_else(|| {
             let bar = pci.bars(bdf).into_iter().find(unplaced)?;
-            Some(format!("its BAR {} has no address from the firmware", bar.index))
+            Some(format!("its BAR {} has no address from the firmware, and no window of a bridge above it has room", bar.index))
         });
         let endpoint = |f: &&Function| f.class >> 16 != BRIDGE_CLASS && f.bdf != bdf;
         let others = self.functions.iter().filter(endpoint);
         let together = others.filter(|other| together(&self.survey, bdf, other.bdf).is_some());
         Offered {
-            address: bdf.requester_id(),
+            address: bdf.address(),
             ids: (f.vendor, f.device),
             class: f.class,
             name: self.name(f),
             msix: msi::entries(pci, bdf),
             msi: msi::messages(pci, bdf),
             reset: Method::of(pci, bdf).name().map(Into::into),
-            together: together.map(|other| other.bdf.requester_id()).collect(),
+            together: together.map(|other| other.bdf.address()).collect(),
             refused,
         }
     }
@@ -100,8 +109,8 @@ impl Assignment {
     fn find(&self, name: &DeviceName) -> Option<Function> {
         let mut functions = self.functions.iter();
         match name {
-            DeviceName::Address { bus, device, function } => {
-                let bdf = Bdf::new(*bus, *device, *function)?;
+            DeviceName::Address { segment, bus, device, function } => {
+                let bdf = Bdf::new(*bus, *device, *function)?.in_segment(*segment);
                 functions.find(|f| f.bdf == bdf).copied().or_else(|| sriov::function(bdf))
             }
             DeviceName::Named { class, index } => functions
@@ -150,5 +159,25 @@ impl Assignment {
                 "can't be kept apart from {other} {whose}, as {why}; give both to one VM, or only one of them to any"
             ))
         })
+    }
+}
+
+/// Switches bus mastering off, and with it memory and messages, and INTx, for endpoints that no
+/// IOMMU would deny anything.
+fn silence(pci: &Pci, functions: &[Function]) {
+    let is_open = |f: &&Function| {
+        f.class >> 16 != BRIDGE_CLASS && f.class >> 8 != IOMMU_CLASS && !iommu::serves(f.bdf)
+    };
+    let mut names = Vec::new();
+    for bdf in functions.iter().filter(is_open).map(|f| f.bdf) {
+        let command = pci.read16(bdf, COMMAND) & !COMMAND_BUS_MASTER;
+        pci.write16(bdf, COMMAND, command | COMMAND_INTX_DISABLE);
+        names.push(bdf.to_string());
+    }
+    if !names.is_empty() {
+        log::warn!(
+            "no IOMMU serves {}, whose bus mastering is off from now on: they reach no memory",
+            names.join(", ")
+        );
     }
 }

@@ -1,16 +1,17 @@
 //! The machine's PCI functions: configuration space through ECAM, the scan, and the sizes
 //! of BARs.
 //!
-//! Guarantees that an access stays inside the ECAM window that ACPI names. It doesn't
+//! Guarantees that an access stays inside the ECAM windows that ACPI names. It doesn't
 //! guard against two cores on one function: a function belongs to one VM, and to its core.
 
 use crate::memory;
 pub use ::pci::Found as Function;
 use ::pci::{CAPABILITY_EXPRESS, COMMAND, Config};
-use acpi::Ecam;
+use acpi::{Ecam, Machine};
 use alloc::vec::Vec;
 use core::ops::{Range, RangeInclusive};
 use iommu::Bdf;
+use spin::Once;
 use virtual_pc::pci::BarKind;
 
 /// Bits of the COMMAND register (PCI 3.0, 6.2.2).
@@ -23,16 +24,16 @@ pub const HEADER_TYPE: u16 = 0x0E;
 const BAR0: u16 = 0x10;
 const SECONDARY_BUS: u16 = 0x19;
 const SUBORDINATE_BUS: u16 = 0x1A;
-/// A bridge's windows of memory and of prefetchable memory (PCI-to-PCI Bridge 1.2, 3.2.5.8).
-const WINDOWS: [u16; 2] = [0x20, 0x24];
 /// Class of bridges (PCI 3.0, appendix D).
 pub const BRIDGE_CLASS: u32 = 0x06;
 
-/// Configuration space of all buses.
+/// Configuration space of all segments and buses.
 #[derive(Clone, Copy)]
 pub struct Pci {
-    ecam: Ecam,
+    ecams: &'static [Ecam],
 }
+
+static ECAMS: Once<Vec<Ecam>> = Once::new();
 
 /// A BAR of the machine's function.
 #[derive(Clone, Copy, Debug)]
@@ -48,37 +49,42 @@ impl Pci {
     /// Why there is none: a sentence.
     pub const NONE: &str = "the machine's ACPI tables have no MCFG: PCI configuration space in memory is needed (q35 has it, i440fx doesn't)";
 
-    /// Maps configuration space. Boot only.
-    pub fn new(ecam: Ecam) -> Self {
-        let buses = (ecam.bus_end - ecam.bus_start) as u64 + 1;
-        memory::map_mmio(ecam.base + ((ecam.bus_start as u64) << 20), buses << 20);
-        Pci { ecam }
+    /// Maps configuration space, if it is in memory at all. Boot only.
+    pub fn new(machine: &Machine) -> Option<Self> {
+        let ecams = ECAMS.call_once(|| {
+            for window in machine.ecams.iter().map(Ecam::window) {
+                memory::map_mmio(window.start, window.end - window.start);
+            }
+            machine.ecams.to_vec()
+        });
+        (!ecams.is_empty()).then_some(Pci { ecams })
     }
 
     /// Where configuration space is in memory.
-    pub fn window(&self) -> Range<u64> {
-        let start = self.ecam.base + ((self.ecam.bus_start as u64) << 20);
-        start..self.ecam.base + ((self.ecam.bus_end as u64 + 1) << 20)
+    pub fn windows(&self) -> impl Iterator<Item = Range<u64>> {
+        self.ecams.iter().map(Ecam::window)
     }
 
     fn address(&self, bdf: Bdf, offset: u16) -> Option<u64> {
-        let inside =
-            (self.ecam.bus_start..=self.ecam.bus_end).contains(&bdf.bus()) && offset < 0x1000;
-        inside.then(|| self.ecam.base + ((bdf.requester_id() as u64) << 12) + offset as u64)
+        let (segment, id) = (bdf.segment(), bdf.requester_id());
+        self.ecams.iter().find_map(|ecam| ecam.register(segment, id, offset))
     }
 
     /// Writes a register.
     pub fn write32(&self, bdf: Bdf, offset: u16, value: u32) {
         if let Some(a) = self.address(bdf, offset & !3) {
-            // SAFETY: inside the ECAM window, aligned. What a device may do by it to memory is
+            // SAFETY: inside an ECAM window, aligned. What a device may do by it to memory is
             // confined by the IOMMU.
             unsafe { core::ptr::write_volatile(a as *mut u32, value) }
         }
     }
 
-    /// Every function, in the order of buses, devices and functions.
+    /// Every function, in the order of segments, buses, devices and functions.
     pub fn scan(&self) -> Vec<Function> {
-        ::pci::scan(self, self.ecam.bus_start..=self.ecam.bus_end)
+        let mut segments: Vec<_> = self.ecams.iter().map(|ecam| ecam.segment).collect();
+        segments.sort_unstable();
+        segments.dedup();
+        segments.into_iter().flat_map(|segment| ::pci::scan(self, segment, 0..=255)).collect()
     }
 
     /// The buses behind a bridge, nearest first.
@@ -86,13 +92,15 @@ impl Pci {
         self.read8(bridge, SECONDARY_BUS)..=self.read8(bridge, SUBORDINATE_BUS)
     }
 
-    /// The bridge that leads to a bus.
-    pub fn bridge_to(&self, bus: u8, functions: &[Function]) -> Option<Bdf> {
-        let mut bridges = functions.iter().filter(|f| self.is_pci_bridge(f)).map(|f| f.bdf);
-        bridges.find(|bridge| self.read8(*bridge, SECONDARY_BUS) == bus)
+    /// The bridge that leads to a function's bus.
+    pub fn bridge_to(&self, function: Bdf, functions: &[Function]) -> Option<Bdf> {
+        let bridges = functions.iter().filter(|f| self.is_pci_bridge(f)).map(|f| f.bdf);
+        let mut bridges = bridges.filter(|bridge| bridge.segment() == function.segment());
+        bridges.find(|bridge| self.read8(*bridge, SECONDARY_BUS) == function.bus())
     }
 
-    fn is_pci_bridge(&self, function: &Function) -> bool {
+    /// Whether a function is a bridge from PCI to PCI, with windows and buses behind it.
+    pub fn is_pci_bridge(&self, function: &Function) -> bool {
         function.class >> 16 == BRIDGE_CLASS && self.read8(function.bdf, HEADER_TYPE) & 0x7F == 1
     }
 
@@ -111,21 +119,6 @@ impl Pci {
         true
     }
 
-    /// The memory that a bridge passes on; `None` for a function that is none. What other
-    /// registers a bridge has in the place of BARs is its own affair.
-    pub fn bridge_windows(&self, function: &Function) -> Option<Vec<Range<u64>>> {
-        if function.class >> 16 != BRIDGE_CLASS {
-            return None;
-        }
-        let windows = WINDOWS.map(|at| {
-            let (base, limit) = (self.read16(function.bdf, at), self.read16(function.bdf, at + 2));
-            let address = |register: u16| u64::from(register & 0xFFF0) << 16;
-            address(base)..address(limit) + (1 << 20)
-        });
-        let is_pci = self.is_pci_bridge(function);
-        Some(windows.into_iter().filter(|w| is_pci && w.start < w.end).collect())
-    }
-
     /// The header and the conventional capabilities: 256 bytes.
     pub fn snapshot(&self, bdf: Bdf) -> [u8; 256] {
         let mut bytes = [0; 256];
@@ -135,16 +128,22 @@ impl Pci {
         bytes
     }
 
-    /// The BARs with their sizes (PCI 3.0, 6.2.5.1). Decoding is off while they are probed.
+    /// The BARs with their sizes (PCI 3.0, 6.2.5.1), of which bridges have two and other headers
+    /// none. Decoding is off while they are probed.
     pub fn bars(&self, bdf: Bdf) -> Vec<Bar> {
+        let registers = match self.read8(bdf, HEADER_TYPE) & 0x7F {
+            0 => 6,
+            1 => 2,
+            _ => return Vec::new(),
+        };
         let command = self.read16(bdf, COMMAND);
         self.write16(bdf, COMMAND, command & !0b11);
         let mut bars = Vec::new();
         let mut index = 0;
-        while index < 6 {
+        while index < registers {
             let register = BAR0 + 4 * index as u16;
             let low = self.read32(bdf, register);
-            let wide = low & 0b111 == 0b100 && index < 5;
+            let wide = low & 0b111 == 0b100 && index + 1 < registers;
             let high = if wide { self.read32(bdf, register + 4) } else { 0 };
             self.write32(bdf, register, u32::MAX);
             let mut mask = self.read32(bdf, register) as u64;
@@ -172,12 +171,21 @@ impl Pci {
         self.write16(bdf, COMMAND, command);
         bars
     }
+
+    /// Puts a memory BAR at this address, which its function must not decode meanwhile.
+    pub fn set_bar(&self, bdf: Bdf, bar: &Bar, address: u64) {
+        let register = BAR0 + 4 * bar.index as u16;
+        self.write32(bdf, register, address as u32);
+        if bar.kind == BarKind::Mem64 {
+            self.write32(bdf, register + 4, (address >> 32) as u32);
+        }
+    }
 }
 
 impl Config for Pci {
     fn read32(&self, bdf: Bdf, offset: u16) -> u32 {
         match self.address(bdf, offset & !3) {
-            // SAFETY: inside the ECAM window mapped by `new`, aligned; reads of configuration space
+            // SAFETY: inside an ECAM window mapped by `new`, aligned; reads of configuration space
             // have no effect on memory.
             Some(a) => unsafe { core::ptr::read_volatile(a as *const u32) },
             None => u32::MAX,

@@ -5,6 +5,7 @@ pub mod assignment;
 pub mod config;
 pub mod msi;
 pub mod reset;
+pub mod room;
 pub mod shown;
 pub mod sriov;
 

@@ -112,8 +112,9 @@ impl Reset {
 /// The bridge above a function that has its bus for itself.
 fn alone_below(pci: &Pci, bdf: Bdf) -> Option<Bdf> {
     let functions = pci.scan();
-    let alone = functions.iter().all(|f| f.bdf.bus() != bdf.bus() || f.bdf == bdf);
-    pci.bridge_to(bdf.bus(), &functions).filter(|_| alone)
+    let place = |bdf: Bdf| (bdf.segment(), bdf.bus());
+    let alone = functions.iter().all(|f| place(f.bdf) != place(bdf) || f.bdf == bdf);
+    pci.bridge_to(bdf, &functions).filter(|_| alone)
 }
 
 /// Intel's 82574 (datasheet 3.4, 4.6.1), which has no function-level reset.

@@ -6,13 +6,12 @@
 //! registers but by core 0.
 
 use crate::cpu;
+use crate::pci::room::InUse;
 use crate::pci::{self, Bar, Config, Function, Pci};
-use ::sriov::{Above, Capability, i82576, nearest};
+use ::sriov::{Above, Capability, i82576};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::ops::Range;
-use handover::{MemoryKind, MemoryMap};
 use iommu::Bdf;
 use plan::{Class, Mac, Plan, Shared};
 use spin::{Mutex, Once};
@@ -20,19 +19,9 @@ use virtual_pc::pci::BarKind;
 
 /// After they are switched on, until they answer (SR-IOV 1.1, 3.3.3.1).
 const WAKE_US: u64 = 100_000;
-/// Where interrupt controllers and firmware begin, as on every PC.
-const LAST: u64 = 0xFEC0_0000;
 
 /// COMMAND of a controller whose functions guests have.
 const SHARED: u16 = pci::COMMAND_MEMORY | pci::COMMAND_BUS_MASTER | pci::COMMAND_INTX_DISABLE;
-
-/// What the firmware says is in memory.
-#[derive(Default)]
-struct Firmware {
-    ranges: Vec<Range<u64>>,
-    /// Where RAM below 4 GiB ends: devices' addresses begin here at the earliest.
-    low_end: u64,
-}
 
 /// What has been switched on.
 #[derive(Default)]
@@ -52,20 +41,8 @@ struct Virtual {
     bars: Vec<Bar>,
 }
 
-static FIRMWARE: Once<Firmware> = Once::new();
 static MADE: Once<Made> = Once::new();
 static CONTROLLERS: Mutex<Vec<i82576::Controller<Registers>>> = Mutex::new(Vec::new());
-
-/// Keeps what the firmware says is there clear of BARs.
-pub fn keep_clear_of(memory: &MemoryMap) {
-    let ranges = memory.ranges();
-    let usable = |kind| matches!(kind, MemoryKind::Usable | MemoryKind::Loaded);
-    let ram = ranges.iter().filter(|r| usable(r.kind) && r.end <= 1 << 32);
-    FIRMWARE.call_once(|| Firmware {
-        ranges: ranges.iter().map(|r| r.start..r.end).collect(),
-        low_end: ram.map(|r| r.end).max().unwrap_or(0),
-    });
-}
 
 /// A controller's registers, in its BAR 0.
 struct Registers(u64);
@@ -139,7 +116,7 @@ fn enable_one(
             i82576::IDS.1
         ));
     }
-    let above = match pci.bridge_to(nic.bdf.bus(), functions) {
+    let above = match pci.bridge_to(nic.bdf, functions) {
         None => Above::Root,
         Some(port) if pci.forward_ari(port) => Above::AriPort,
         Some(_) => Above::Port,
@@ -160,7 +137,7 @@ fn enable_one(
 
     let macs = addresses(Mac(controller.mac()), shared, made)?;
     for (index, id) in on.functions.iter().enumerate() {
-        let bdf = Bdf::from_requester_id(*id);
+        let bdf = Bdf::from_requester_id(*id).in_segment(nic.bdf.segment());
         let bars = on.bars.iter().map(|b| Bar {
             index: b.index,
             address: b.address + b.size * index as u64,
@@ -181,44 +158,6 @@ fn enable_one(
     controller.share(&macs.iter().map(|mac| mac.0).collect::<Vec<_>>());
     CONTROLLERS.lock().push(controller);
     Ok(())
-}
-
-/// Memory addresses that something answers to.
-struct InUse {
-    taken: Vec<Range<u64>>,
-    /// What bridges pass on to the buses behind them.
-    windows: Vec<Range<u64>>,
-}
-
-impl InUse {
-    fn find(pci: &Pci, functions: &[Function]) -> Self {
-        let mut taken = FIRMWARE.get().map(|f| f.ranges.clone()).unwrap_or_default();
-        taken.push(pci.window());
-        let mut windows = Vec::new();
-        for f in functions {
-            match pci.bridge_windows(f) {
-                Some(passed_on) => windows.extend(passed_on),
-                None => {
-                    let memory = pci.bars(f.bdf).into_iter().filter(|b| !b.kind.is_io());
-                    taken.extend(memory.map(|b| b.address..b.address.saturating_add(b.size)));
-                }
-            }
-        }
-        InUse { taken, windows }
-    }
-
-    /// Room near `near`, where the same bridges lead to, or none.
-    fn place(&mut self, near: u64, bytes: u64, align: u64) -> Option<u64> {
-        let (around, elsewhere): (Vec<_>, Vec<_>) =
-            self.windows.iter().cloned().partition(|w| w.contains(&near));
-        let low_end = FIRMWARE.get().map_or(0, |f| f.low_end);
-        let whole = low_end..LAST;
-        let window = around.into_iter().min_by_key(|w| w.end - w.start).unwrap_or(whole);
-        let taken = [self.taken.as_slice(), &elsewhere].concat();
-        let at = nearest(window, &taken, near, bytes, align)?;
-        self.taken.push(at..at + bytes);
-        Some(at)
-    }
 }
 
 /// The addresses of a controller's functions: given, or made from its own.

@@ -79,7 +79,7 @@ pub fn image(bytes: &'static [u8]) -> Result<Image<'static>, String> {
 
 /// Builds every VM of the boot image.
 pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
-    let pci = Pci::new(machine.ecam.ok_or(Pci::NONE)?);
+    let pci = Pci::new(machine).ok_or(Pci::NONE)?;
     let mut assignment = Assignment::new(pci, &image.plan)?;
     let slice = cpu::tsc_hz() / 1_000_000 * u64::from(image.plan.slice_us);
     let shared = shared_cores(&image.plan, slice);

@@ -5,6 +5,7 @@
 use crate::cpu::vendor::audit as controls;
 use ::iommu::Bdf;
 use ::iommu::audit as unit;
+use ::pci::Resized;
 use paging::audit as table;
 use thiserror::Error;
 
@@ -99,6 +100,11 @@ pub enum DeviceFinding {
         "the BAR register at {at:#x} of {device} holds {found:#x}, and {kept:#x} was written there"
     )]
     Bar { device: Bdf, at: u16, found: u32, kept: u32 },
+    #[error(
+        "by the register at {:#x} a BAR of {device} has 2^{} MiB, and it had 2^{} when it was measured",
+        what.at, what.found, what.kept
+    )]
+    Size { device: Bdf, what: Resized },
     #[error(
         "the command register of {device} is {found:#x}: more than its guest switched on, or INTx"
     )]

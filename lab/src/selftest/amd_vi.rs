@@ -64,7 +64,7 @@ pub fn of(cases: Vec<Case>) -> Vec<Case> {
 /// Functions that can't be a guest's: the unit is one, and another has the I/O APIC's id.
 fn own() -> [Case; 2] {
     let refused = |name: &str, device, words: [&'static str; 2], machine| {
-        let devices = vec![DeviceName::Address { bus: 0, device, function: 0 }];
+        let devices = vec![DeviceName::Address { segment: 0, bus: 0, device, function: 0 }];
         let guest = Guest { devices, ..guest("hello", Policy::Eli) };
         let expect = Expect::Refused(words.to_vec());
         Case { expect, machine, ..case(format!("refuse/{name}"), false, [guest]) }

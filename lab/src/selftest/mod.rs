@@ -104,7 +104,8 @@ pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
     if cases.iter().any(|c| !c.is_bare()) {
         cx.hypervisor()?;
     }
-    if cases.iter().any(|c| c.machine == Special::Planted) {
+    let is_planted = |c: &Case| matches!(c.machine, Special::Planted | Special::Unplaced(_));
+    if cases.iter().any(is_planted) {
         run::planted(cx)?;
     }
     if cases.iter().any(|c| c.iommu == Iommu::AmdVi) {

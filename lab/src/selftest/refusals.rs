@@ -45,7 +45,7 @@ pub fn all() -> Vec<Case> {
     };
     cases.extend([refused, rejected]);
     // No such device; the host bridge; the bridge of the ISA devices.
-    let address = |device, function| DeviceName::Address { bus: 0, device, function };
+    let address = |device, function| DeviceName::Address { segment: 0, bus: 0, device, function };
     let devices = [
         ("absent-address", address(0x1E, 0), "00:1e.0"),
         ("absent-class", DeviceName::Named { class: Class::Usb, index: 0 }, "usb0"),

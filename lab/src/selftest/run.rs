@@ -242,7 +242,7 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
     }
 }
 
-/// The image of [`Special::Planted`], built at the first call; one that was named must be such an
+/// The image of [`Special::Planted`] and [`Special::Unplaced`], built at the first call; one that was named must be such an
 /// image itself.
 pub fn planted(cx: &Context) -> Result<&'static Path> {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
@@ -306,10 +306,10 @@ fn machine(
     let mut machine = Machine::exitless(cx.hypervisor()?, &path, &plan, disks)?;
     machine.iommu = Some(case.iommu);
     machine.remaps = case.remaps();
+    if let Special::Planted | Special::Unplaced(_) = case.machine {
+        machine.boot = Boot::Exitless { hypervisor: planted(cx)?.to_owned(), image: path };
+    }
     match case.machine {
-        Special::Planted => {
-            machine.boot = Boot::Exitless { hypervisor: planted(cx)?.to_owned(), image: path };
-        }
         Special::Cpu(model) => machine.cpu = model.to_owned(),
         Special::NoIommu => machine.iommu = None,
         Special::Nics(models) => machine.connect(&models, &[])?,
@@ -319,7 +319,7 @@ fn machine(
             let nic = ["-netdev", "user,id=net", "-device", "igb,bus=above,netdev=net,romfile="];
             machine.extra = [port.as_slice(), &nic].concat().into_iter().map(Into::into).collect();
         }
-        Special::Devices(devices) => {
+        Special::Devices(devices) | Special::Unplaced(devices) => {
             machine.extra = devices.iter().flat_map(|d| ["-device", d]).map(Into::into).collect();
         }
         Special::Monitored { .. } => machine.extra = monitor(directory).collect(),

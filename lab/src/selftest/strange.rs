@@ -32,6 +32,8 @@ const TWO_NODES: Strange = Strange {
 };
 /// APIC ids beyond 255, which only remapped interrupts reach.
 const MANY_CPUS: Strange = Strange { cpus: 300, memory: 2, ..USUAL };
+/// Places for 61 CPUs more, which firmware lists as absent.
+const ABSENT_CPUS: Strange = Strange { arguments: &["-smp", "3,maxcpus=64"], ..USUAL };
 const MUCH_MEMORY: Strange = Strange {
     memory: 900,
     arguments: &[
@@ -75,6 +77,7 @@ pub fn all() -> Vec<Case> {
             ..of("two-nodes", TWO_NODES, 3)
         },
         of("many-cpus", MANY_CPUS, 299),
+        Case { silent: true, ..of("absent-cpus", ABSENT_CPUS, 2) },
         of("much-memory", MUCH_MEMORY, 1),
         of("most-memory", MOST_MEMORY, 1),
         Case { expect: refused, ..of("no-pm-timer", NO_PM_TIMER, 1) },

@@ -2,7 +2,7 @@
 //! log says of those that are of little use.
 
 use super::case::{Case, Expect, Guest, Special};
-use super::cases::{case, guest};
+use super::cases::{again, case, guest};
 use plan::{DeviceName, Policy};
 
 /// One device with two functions, without ACS.
@@ -39,6 +39,18 @@ const TWO_ROOTS: &[&str] = &[
     "e1000e,bus=below,romfile=",
 ];
 
+/// The same, with a second root bus that no IOMMU serves.
+const NOT_SERVED: &[&str] = &[
+    "edu,addr=3",
+    "pxb-pcie,id=second,bus_nr=0x40,addr=4,bypass_iommu=on",
+    "pcie-root-port,id=below,bus=second,chassis=9",
+    "e1000e,bus=below,romfile=",
+];
+
+/// A controller (01:00.0) below a port.
+const UNPLACED: &[&str] =
+    &["edu,addr=3", "pcie-root-port,id=above,addr=4,chassis=1", "nvme,serial=unplaced,bus=above"];
+
 /// All of them.
 pub fn all() -> Vec<Case> {
     let apart = |name: &str, devices, [a, b]: [DeviceName; 2], expect| Case {
@@ -54,12 +66,31 @@ pub fn all() -> Vec<Case> {
     let switch = [at(3, 0, 0), at(4, 0, 0)];
     let cards = [at(1, 0, 0), at(2, 0, 0)];
     let card = [at(1, 0, 0), at(1, 0, 1)];
+    let unplaced =
+        Guest { devices: vec![at(0, 3, 0), at(1, 0, 0)], ..again("restart-devices", Policy::Eli) };
     vec![
         apart("one-device", ONE_DEVICE, functions, refused(&["00:03.1", "00:03.0"])),
         apart("one-switch", ONE_SWITCH, switch, refused(&["04:00.0", "03:00.0", "port 02:0"])),
         apart("one-port", ONE_PORT, card, refused(&["01:00.1", "01:00.0"])),
         apart("two-ports", TWO_PORTS, cards, Expect::Ends),
         apart("two-roots", TWO_ROOTS, [at(0, 3, 0), at(0x41, 0, 0)], Expect::Ends),
+        apart(
+            "not-served",
+            NOT_SERVED,
+            [at(0, 3, 0), at(0x41, 0, 0)],
+            Expect::Refused(vec!["second", "41:00.0", "behind no IOMMU"]),
+        ),
+        Case {
+            machine: Special::Devices(NOT_SERVED),
+            log: vec!["no IOMMU serves 41:00.0, whose bus mastering is off"],
+            ..case("topology/not-served-silenced".to_owned(), false, [vm(&functions[..1])])
+        },
+        // Its registers are found, used and found again after a reset.
+        Case {
+            machine: Special::Unplaced(UNPLACED),
+            log: vec!["BAR 0 of 01:00.0, which firmware left without an address, is at 0x"],
+            ..case("topology/unplaced".to_owned(), false, [unplaced])
+        },
         Case {
             machine: Special::Devices(&["rtl8139,addr=3,romfile="]),
             log: vec!["device 00:03.0 has neither MSI nor MSI-X"],
@@ -73,7 +104,7 @@ pub fn all() -> Vec<Case> {
 }
 
 fn at(bus: u8, device: u8, function: u8) -> DeviceName {
-    DeviceName::Address { bus, device, function }
+    DeviceName::Address { segment: 0, bus, device, function }
 }
 
 fn vm(devices: &[DeviceName]) -> Guest {

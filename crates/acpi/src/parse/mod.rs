@@ -16,7 +16,7 @@ mod wdat;
 #[cfg(test)]
 mod tests;
 
-use crate::{Ecam, Error, Machine, Physical};
+use crate::{Ecam, Error, MAX_ECAMS, Machine, Physical};
 pub use root::{RootPointer, find_rsdp};
 use table::Table;
 
@@ -36,7 +36,7 @@ pub fn probe(mem: &impl Physical, rsdp: impl Into<RootPointer>) -> Result<Machin
             }
             b"MCFG" if !seen.mcfg => {
                 seen.mcfg = true;
-                machine.ecam = mcfg(&Table::open(mem, "MCFG", signature, address)?)?;
+                mcfg(&Table::open(mem, "MCFG", signature, address)?, &mut machine)?;
             }
             b"DMAR" if machine.dmar.is_none() => {
                 machine.dmar = Some(dmar::parse(&Table::open(mem, "DMAR", signature, address)?)?);
@@ -77,28 +77,35 @@ struct Seen {
     wdat: bool,
 }
 
-/// The entry of segment 0 (PCI Firmware 3.3, 4.1.2), which is all the hypervisor assigns from.
-fn mcfg<M: Physical>(table: &Table<'_, M>) -> Result<Option<Ecam>, Error> {
+/// The windows of configuration space (PCI Firmware 3.3, 4.1.2). Two that give one function twice
+/// would let two VMs have it.
+fn mcfg<M: Physical>(table: &Table<'_, M>, machine: &mut Machine) -> Result<(), Error> {
     const ENTRIES: u32 = 44;
     const ENTRY: u32 = 16;
-    let mut offset = ENTRIES;
-    while offset < table.length() {
+    let mut next = ENTRIES;
+    while next < table.length() {
+        let offset = next;
         let entry = table.part(offset, ENTRY, ENTRY)?;
+        next = offset.saturating_add(ENTRY);
         let ecam = Ecam {
             base: entry.u64(0)?,
             segment: entry.u16(8)?,
             bus_start: entry.u8(10)?,
             bus_end: entry.u8(11)?,
         };
-        if ecam.segment == 0 {
-            let end = (u64::from(ecam.bus_end) + 1) << 20;
-            if ecam.bus_start > ecam.bus_end || ecam.base.checked_add(end).is_none() {
-                let needed = "a first bus not above the last and an end below 2^64";
-                return Err(Error::Inconsistent { table: "MCFG", offset, needed });
-            }
-            return Ok(Some(ecam));
+        if machine.ecams.contains(&ecam) {
+            continue;
         }
-        offset = offset.saturating_add(ENTRY);
+        let inconsistent = |needed| Error::Inconsistent { table: "MCFG", offset, needed };
+        let end = (u64::from(ecam.bus_end) + 1) << 20;
+        if ecam.bus_start > ecam.bus_end || ecam.base.checked_add(end).is_none() {
+            return Err(inconsistent("a first bus not above the last and an end below 2^64"));
+        }
+        if machine.ecams.iter().any(|other| other.overlaps(&ecam)) {
+            return Err(inconsistent("buses and memory that no other entry has"));
+        }
+        let full = Error::TooMany { table: "MCFG", what: "windows", most: MAX_ECAMS };
+        machine.ecams.try_push(ecam).map_err(|_| full)?;
     }
-    Ok(None)
+    Ok(())
 }

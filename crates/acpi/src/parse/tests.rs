@@ -85,7 +85,7 @@ fn reads_what_the_firmware_of_q35_says() {
     assert_eq!(ids, [(0, 0), (1, 1), (2, 2)]);
     assert_eq!(found.ioapics[..], [IoApic { id: 0, address: 0xFEC0_0000, gsi_base: 0 }]);
     let ecam = Ecam { base: 0xB000_0000, segment: 0, bus_start: 0, bus_end: 255 };
-    assert_eq!(found.ecam, Some(ecam));
+    assert_eq!(found.ecams[..], [ecam]);
     assert_eq!(found.pm_timer, Some(PmTimer { port: 0x608, bits32: false }));
     assert_eq!(found.reset, Some(Reset { register: ResetRegister::Port(0xCF9), value: 0xF }));
     assert_eq!(found.ivrs, None);
@@ -257,22 +257,73 @@ fn reserved_memory_is_read_and_must_not_be_inside_out() {
     assert!(matches!(rmrr(2, 1), Err(Error::Inconsistent { table: "DMAR", offset: 48, .. })));
 }
 
+/// An entry of the MCFG.
+fn window(base: u64, segment: u16, buses: (u8, u8)) -> Vec<u8> {
+    [&base.to_le_bytes()[..], &segment.to_le_bytes(), &[buses.0, buses.1, 0, 0, 0, 0]].concat()
+}
+
+fn ecams(entries: &[Vec<u8>]) -> Result<Vec<Ecam>, Error> {
+    let mcfg = table(b"MCFG", &[&[0; 8][..], &entries.concat()].concat());
+    let found = probe(&machine(&[madt(&ONE_CPU), mcfg]), RSDP_AT)?;
+    Ok(found.ecams.into_iter().collect())
+}
+
 #[test]
-fn ecam_is_that_of_segment_0_and_must_be_consistent() {
-    let entry = |base: u64, segment: u8, start: u8, end: u8| {
-        [&base.to_le_bytes()[..], &[segment, 0, start, end, 0, 0, 0, 0]].concat()
+fn windows_of_configuration_space_are_of_any_segment_and_must_be_consistent() {
+    let (one, two) = (window(1 << 32, 0x101, (0, 255)), window(2 << 32, 0, (16, 31)));
+    let three = window(2 << 32, 0, (32, 40));
+    let ecam = |base, segment, bus_start, bus_end| Ecam { base, segment, bus_start, bus_end };
+    let expected =
+        [ecam(1 << 32, 0x101, 0, 255), ecam(2 << 32, 0, 16, 31), ecam(2 << 32, 0, 32, 40)];
+    let entries = [one, two.clone(), two.clone(), three];
+    assert_eq!(ecams(&entries), Ok(expected.into()), "what is said twice counts once");
+    assert_eq!(ecams(&[window(1 << 32, 0, (5, 5))]).map(|found| found.len()), Ok(1), "one bus");
+    let inconsistent = |entries: &[Vec<u8>], at| {
+        let found = ecams(entries);
+        let is_it = matches!(found, Err(Error::Inconsistent { offset, .. }) if offset == at);
+        assert!(is_it, "{found:?}");
     };
-    let ecam = |entries: &[Vec<u8>]| {
-        let mcfg = table(b"MCFG", &[&[0; 8][..], &entries.concat()].concat());
-        probe(&machine(&[madt(&ONE_CPU), mcfg]), RSDP_AT).map(|found| found.ecam)
-    };
-    let found = ecam(&[entry(1 << 32, 1, 0, 255), entry(2 << 32, 0, 16, 31)]);
-    let expected = Ecam { base: 2 << 32, segment: 0, bus_start: 16, bus_end: 31 };
-    assert_eq!(found, Ok(Some(expected)));
-    assert_eq!(ecam(&[entry(1 << 32, 1, 0, 255)]), Ok(None));
-    assert!(ecam(&[entry(1 << 32, 0, 5, 5)]).is_ok_and(|ecam| ecam.is_some()), "one bus");
-    assert!(matches!(ecam(&[entry(0, 0, 2, 1)]), Err(Error::Inconsistent { .. })));
-    assert!(matches!(ecam(&[entry(u64::MAX, 0, 0, 0)]), Err(Error::Inconsistent { .. })));
+    inconsistent(&[window(0, 0, (2, 1))], 44);
+    inconsistent(&[window(u64::MAX, 1, (0, 0))], 44);
+    inconsistent(&[two.clone(), window(9 << 32, 0, (31, 32))], 60);
+    inconsistent(&[two, window((2 << 32) + (8 << 20), 1, (8, 9))], 60);
+    let many = |n: u16| (0..n).map(|i| window(1 << 32, i, (i as u8, i as u8))).collect::<Vec<_>>();
+    assert_eq!(ecams(&many(64)).map(|found| found.len()), Ok(MAX_ECAMS));
+    assert!(matches!(ecams(&many(65)), Err(Error::TooMany { table: "MCFG", .. })));
+}
+
+#[test]
+fn registers_are_inside_their_window() {
+    let ecam = Ecam { base: 1 << 32, segment: 2, bus_start: 3, bus_end: 4 };
+    assert_eq!(ecam.window(), (1 << 32) + (3 << 20)..(1 << 32) + (5 << 20));
+    assert_eq!(ecam.register(2, 0x0300, 0), Some((1 << 32) + (3 << 20)));
+    assert_eq!(ecam.register(2, 0x04FF, 0xFFF), Some((1 << 32) + (5 << 20) - 1));
+    for (segment, function, offset) in [(2, 0x02FF, 0), (2, 0x0500, 0), (0, 0x0300, 0)] {
+        assert_eq!(ecam.register(segment, function, offset), None);
+    }
+    assert_eq!(ecam.register(2, 0x0300, 0x1000), None);
+}
+
+proptest! {
+    /// No function of the machine has two addresses, and no address is two functions'.
+    #[test]
+    fn no_two_functions_share_a_register(
+        raw in prop::collection::vec((0u64..12, 0u16..3, 0u8..8, 0u8..8), 1..5),
+        one: (u16, u16), other: (u16, u16),
+    ) {
+        let entries: Vec<_> =
+            raw.into_iter().map(|(at, segment, a, b)| window(at << 21, segment, (a, b))).collect();
+        let Ok(found) = ecams(&entries) else { return Ok(()) };
+        let all = |(segment, function): (u16, u16)| -> Vec<_> {
+            let (segment, function) = (segment % 3, function % 0x800);
+            found.iter().filter_map(|e| e.register(segment, function, 0)).collect()
+        };
+        let (a, b) = (all(one), all(other));
+        prop_assert!(a.len() <= 1 && b.len() <= 1);
+        if (one.0 % 3, one.1 % 0x800) != (other.0 % 3, other.1 % 0x800) {
+            prop_assert!(a.is_empty() || a != b);
+        }
+    }
 }
 
 #[test]

@@ -226,8 +226,9 @@ impl Audit {
                 let owner = self.units.get(unit).and_then(|u| owner(&u.owners, entry));
                 owner.map(|o| o.vm.guest.name.as_str())
             }
-            Finding::Unit { what, .. } => {
-                let of = |a: &&Attached| Some(a.device) == what.device();
+            Finding::Unit { unit, what } => {
+                let device = self.units.get(unit).and_then(|u| u.outline.device(&what));
+                let of = |a: &&Attached| Some(a.device) == device;
                 self.devices.iter().find(of).map(|a| a.vm.guest.name.as_str())
             }
         };

@@ -125,7 +125,8 @@ fn of_two_tables_the_first_counts() {
     let found = probe(&machine(&tables), RSDP_AT).unwrap();
     assert_eq!(found.cpus[..], [Cpu { apic_id: 0, acpi_uid: 0 }]);
     assert_eq!(found.pm_timer.map(|timer| timer.port), Some(0x608));
-    assert_eq!(found.ecam.map(|ecam| (ecam.base, ecam.bus_end)), Some((0xB000_0000, 9)));
+    let ecams: Vec<_> = found.ecams.iter().map(|ecam| (ecam.base, ecam.bus_end)).collect();
+    assert_eq!(ecams, [(0xB000_0000, 9)]);
     assert_eq!(found.dmar.map(|dmar| dmar.host_address_width), Some(39));
     assert_eq!(found.ivrs.map(|ivrs| ivrs.hardware[0].base), Some(0xFD20_0000));
 }

@@ -71,7 +71,8 @@ impl Device for PciBus {
 }
 
 impl PciBus {
-    /// Do the physical BARs and command registers of all functions hold what the host wrote? Those
+    /// Do the physical BARs, their sizes and the command registers of all functions hold what the
+    /// host wrote or measured? Those
     /// of a function that is being reset, or didn't come back, aren't looked at.
     pub fn audit(&self) -> Result<(), DeviceFinding> {
         for (index, d) in self.devices.iter().enumerate().filter(|(_, d)| d.is_itself()) {
@@ -80,6 +81,9 @@ impl PciBus {
                 if found != kept {
                     return Err(DeviceFinding::Bar { device: d.bdf, at, found, kept });
                 }
+            }
+            if let Err(what) = d.sizes.check(&self.pci, d.bdf) {
+                return Err(DeviceFinding::Size { device: d.bdf, what });
             }
             let found = self.pci.read16(d.bdf, pci::COMMAND);
             let master = self.config.function(index).is_some_and(|f| f.bus_master());

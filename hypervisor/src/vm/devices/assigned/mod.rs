@@ -22,6 +22,7 @@ use crate::vm::guest::Guest;
 use crate::vm::interrupts::iommu_units::Units;
 use crate::vm::stop::Fault;
 use ::iommu::Bdf;
+use ::pci::Sizes;
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -41,6 +42,8 @@ pub struct AssignedDevice {
     bars: [Option<(u64, u64)>; BARS],
     /// The BAR registers, as the host keeps them.
     registers: [u32; BARS],
+    /// Their sizes, where those can be chosen.
+    sizes: Sizes,
     /// Where the guest has them now.
     placed: [Option<u64>; BARS],
     sources: Vec<Source>,
@@ -94,7 +97,7 @@ impl AssignedDevice {
         for bar in physical.iter().filter(|b| !b.kind.is_io()) {
             if bar.address == 0 {
                 return Err(alloc::format!(
-                    "its BAR {} has no address from the firmware",
+                    "its BAR {} has no address from the firmware, and no window of a bridge above it has room",
                     bar.index
                 ));
             }
@@ -118,6 +121,7 @@ impl AssignedDevice {
             method: Method::of(pci, bdf),
             bars,
             registers: core::array::from_fn(|i| pci.read32(bdf, 0x10 + 4 * i as u16)),
+            sizes: Sizes::of(pci, bdf),
             placed: [None; BARS],
             sources: Vec::new(),
             msix: None,
@@ -184,14 +188,17 @@ impl AssignedDevice {
         match (answered, self.after_reset(pci)) {
             (true, true) => Ok(()),
             (false, _) => Err("it doesn't answer any more after its reset".into()),
-            (true, false) => Err("its BARs don't take their addresses after its reset".into()),
+            (true, false) => {
+                Err("its BARs don't take their sizes and addresses after its reset".into())
+            }
         }
     }
 
     /// Restores what the host keeps in it. False if its BARs don't keep that: it decodes no address
     /// then, as it could be another device's.
     fn after_reset(&mut self, pci: &Pci) -> bool {
-        let mut kept = true;
+        // Its own sizes may be larger, and reach what is another device's.
+        let mut kept = self.sizes.keep(pci, self.bdf);
         for (i, value) in self.registers.iter().enumerate() {
             let at = 0x10 + 4 * i as u16;
             pci.write32(self.bdf, at, *value);
@@ -201,7 +208,7 @@ impl AssignedDevice {
             self.quiesce(pci);
         } else {
             log::warn!(
-                "the BARs of device {} don't take their addresses after its reset",
+                "the BARs of device {} don't take their sizes and addresses after its reset",
                 self.bdf
             );
             pci.write16(self.bdf, pci::COMMAND, pci::COMMAND_INTX_DISABLE);

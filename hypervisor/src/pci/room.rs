@@ -1,0 +1,167 @@
+//! Room in memory for BARs: for those that firmware left without an address, and for those of
+//! virtual functions.
+//!
+//! Guarantees: a place is clear of what firmware says is in memory, of configuration space, of the
+//! BARs of every function and of windows of bridges that don't lead to it. Behind a bridge that is
+//! all there can be. On a root bus it isn't, for only AML tells which addresses lead there: a BAR
+//! without an address keeps none there, and virtual functions go near their controller's own
+//! registers.
+
+use super::{BRIDGE_CLASS, Bar, COMMAND, COMMAND_MEMORY, Config, Function, HEADER_TYPE, Pci};
+use ::pci::{Passed, Wanted, nearest, room};
+use alloc::vec::Vec;
+use core::ops::Range;
+use handover::{MemoryKind, MemoryMap};
+use iommu::Bdf;
+use spin::Once;
+use virtual_pc::pci::BarKind;
+
+/// Where interrupt controllers and firmware begin, as on every PC.
+const LAST: u64 = 0xFEC0_0000;
+/// A ROM's address by the kind of header, the bit that switches it on, and the most it has (PCI
+/// 3.0, 6.2.5.2).
+const ROM: [u16; 2] = [0x30, 0x38];
+const ROM_ON: u32 = 1;
+const ROM_FLAGS: u32 = 0x7FF;
+const LARGEST_ROM: u64 = 16 << 20;
+
+/// What the firmware says is in memory.
+#[derive(Default)]
+struct Firmware {
+    ranges: Vec<Range<u64>>,
+    /// Where RAM below 4 GiB ends: devices' addresses begin here at the earliest.
+    low_end: u64,
+}
+
+static FIRMWARE: Once<Firmware> = Once::new();
+
+/// Keeps what the firmware says is there clear of BARs.
+pub fn keep_clear_of(memory: &MemoryMap) {
+    let ranges = memory.ranges();
+    let usable = |kind| matches!(kind, MemoryKind::Usable | MemoryKind::Loaded);
+    let ram = ranges.iter().filter(|r| usable(r.kind) && r.end <= 1 << 32);
+    FIRMWARE.call_once(|| Firmware {
+        ranges: ranges.iter().map(|r| r.start..r.end).collect(),
+        low_end: ram.map(|r| r.end).max().unwrap_or(0),
+    });
+}
+
+/// Memory addresses that something answers to.
+pub struct InUse {
+    taken: Vec<Range<u64>>,
+    /// What bridges pass on to the buses behind them.
+    bridges: Vec<(Bdf, Passed)>,
+}
+
+impl InUse {
+    /// Asks every function.
+    pub fn find(pci: &Pci, functions: &[Function]) -> Self {
+        let mut taken = FIRMWARE.get().map(|f| f.ranges.clone()).unwrap_or_default();
+        taken.extend(pci.windows());
+        for f in functions {
+            let memory = bars(pci, f, functions).into_iter().filter(is_placed);
+            taken.extend(memory.map(|b| b.address..b.address.saturating_add(b.size)));
+            taken.extend(rom(pci, f));
+        }
+        let bridges = functions.iter().filter(|f| pci.is_pci_bridge(f));
+        let bridges = bridges.map(|f| (f.bdf, Passed::of(pci, f.bdf))).collect();
+        InUse { taken, bridges }
+    }
+
+    /// Room near `near`, where the same bridges lead to, or none.
+    pub fn place(&mut self, near: u64, bytes: u64, align: u64) -> Option<u64> {
+        let windows = self.bridges.iter().flat_map(|(_, passed)| passed.windows());
+        let (around, elsewhere): (Vec<_>, Vec<_>) = windows.partition(|w| w.contains(&near));
+        let low_end = FIRMWARE.get().map_or(0, |f| f.low_end);
+        let whole = low_end..LAST;
+        let window = around.into_iter().min_by_key(|w| w.end - w.start).unwrap_or(whole);
+        let taken = [self.taken.as_slice(), &elsewhere].concat();
+        let at = nearest(window, &taken, near, bytes, align)?;
+        self.taken.push(at..at + bytes);
+        Some(at)
+    }
+
+    /// Room for a BAR of a function behind these bridges, the nearest first.
+    fn behind(&mut self, above: &[Bdf], bar: Wanted) -> Option<u64> {
+        let (mut passed, mut taken) = (Vec::new(), self.taken.clone());
+        for bridge in above {
+            passed.push(self.bridges.iter().find(|(bdf, _)| bdf == bridge)?.1.clone());
+        }
+        for (_, other) in self.bridges.iter().filter(|(bdf, _)| !above.contains(bdf)) {
+            taken.extend(other.windows());
+        }
+        let at = room(bar, &passed, &taken)?;
+        self.taken.push(at..at + bar.size);
+        Some(at)
+    }
+}
+
+/// Gives addresses to BARs that firmware left without, of functions behind bridges whose windows
+/// have room. Boot only.
+pub fn place_unplaced(pci: &Pci, functions: &[Function]) {
+    #[cfg(feature = "plant")]
+    unplace(pci, functions);
+    let mut memory = None;
+    for f in functions.iter().filter(|f| f.class >> 16 != BRIDGE_CLASS) {
+        let above = above(pci, f.bdf, functions);
+        if above.is_empty() {
+            continue;
+        }
+        for bar in pci.bars(f.bdf).iter().filter(|b| !b.kind.is_io() && !is_placed(b)) {
+            let (wide, prefetchable) = (bar.kind == BarKind::Mem64, bar.prefetchable);
+            let wanted = Wanted { size: bar.size, wide, prefetchable };
+            let memory = memory.get_or_insert_with(|| InUse::find(pci, functions));
+            let Some(at) = memory.behind(&above, wanted) else { continue };
+            let command = pci.read16(f.bdf, COMMAND);
+            pci.write16(f.bdf, COMMAND, command & !COMMAND_MEMORY);
+            pci.set_bar(f.bdf, bar, at);
+            pci.write16(f.bdf, COMMAND, command);
+            log::info!(
+                "BAR {} of {}, which firmware left without an address, is at {at:#x}",
+                bar.index,
+                f.bdf
+            );
+        }
+    }
+}
+
+/// Takes their addresses from BARs of endpoints behind bridges, as firmware may leave them: for tests.
+#[cfg(feature = "plant")]
+fn unplace(pci: &Pci, functions: &[Function]) {
+    let behind =
+        |f: &&Function| f.class >> 16 != BRIDGE_CLASS && pci.bridge_to(f.bdf, functions).is_some();
+    for bdf in functions.iter().filter(behind).map(|f| f.bdf) {
+        pci.write16(bdf, COMMAND, 0);
+        pci.bars(bdf).iter().for_each(|bar| pci.set_bar(bdf, bar, 0));
+    }
+}
+
+/// The bridges that lead to a function, the nearest first. Numbers of buses grow away from the
+/// root, so that no way is endless.
+fn above(pci: &Pci, function: Bdf, functions: &[Function]) -> Vec<Bdf> {
+    let next =
+        |below: &Bdf| pci.bridge_to(*below, functions).filter(|bridge| bridge.bus() < below.bus());
+    core::iter::successors(next(&function), next).collect()
+}
+
+fn is_placed(bar: &Bar) -> bool {
+    !bar.kind.is_io() && bar.address != 0
+}
+
+/// The BARs of a function. What the chipset's own bridges to other than PCI, which are on root
+/// buses, have in their place is their own affair.
+fn bars(pci: &Pci, f: &Function, functions: &[Function]) -> Vec<Bar> {
+    let is_own = f.class >> 16 == BRIDGE_CLASS && !pci.is_pci_bridge(f);
+    match is_own && pci.bridge_to(f.bdf, functions).is_none() {
+        true => Vec::new(),
+        false => pci.bars(f.bdf),
+    }
+}
+
+/// What a function's ROM may answer to while that is switched on.
+fn rom(pci: &Pci, f: &Function) -> Option<Range<u64>> {
+    let at = *ROM.get(usize::from(pci.read8(f.bdf, HEADER_TYPE) & 0x7F))?;
+    let value = pci.read32(f.bdf, at);
+    let start = u64::from(value & !ROM_FLAGS);
+    (value & ROM_ON != 0).then_some(start..start + LARGEST_ROM)
+}
