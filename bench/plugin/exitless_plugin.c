@@ -20,6 +20,8 @@
  * FILE gets lines of key=value, flushed one by one so that a killed emulator
  * loses nothing:
  *   edge of=N kind=open|close vcpu=N instructions=N guest=N host=N vmruns=N host_entries=N others=N
+ *   start vcpu=N all=N            the first marker of ours that says "started", in the loader
+ *                                 or the hypervisor: what all CPUs have executed before it
  *   entry vcpu=N own=N all=N      the first VMRUN of a vCPU: instructions of this
  *                                 CPU and of all CPUs since power-on, firmware included
  *   total vcpu=N instructions=N guest=N host=N vmruns=N host_entries=N
@@ -107,6 +109,8 @@ static uint64_t slow[MAX_PAIRS]; /* rounds for each pair of windows */
 static unsigned pairs;           /* how many numbers there are */
 static unsigned edges;           /* of guest 0, so far; only its CPU touches it */
 
+static bool started;             /* the marker was seen */
+
 static struct qemu_plugin_scoreboard *board;
 static FILE *out;
 
@@ -132,15 +136,31 @@ static void put(const char *what, unsigned vcpu)
     fflush(out);
 }
 
+static uint64_t of_all(void)
+{
+    uint64_t all = 0;
+    for (int i = 0; i < qemu_plugin_num_vcpus(); i++)
+        all += of((unsigned)i)->instructions;
+    return all;
+}
+
+/* The CPU that boots is alone then. */
+static void on_started(unsigned vcpu, void *user)
+{
+    (void)user;
+    if (!started) {
+        started = true;
+        fprintf(out, "start vcpu=%u all=%" PRIu64 "\n", vcpu, of_all());
+        fflush(out);
+    }
+}
+
 static void on_vmrun(unsigned vcpu, void *user)
 {
     struct counters *c = of(vcpu);
     (void)user;
     if (!c->vmruns++) {
-        uint64_t all = 0;
-        for (int i = 0; i < qemu_plugin_num_vcpus(); i++)
-            all += of((unsigned)i)->instructions;
-        fprintf(out, "entry vcpu=%u own=%" PRIu64 " all=%" PRIu64 "\n", vcpu, c->instructions, all);
+        fprintf(out, "entry vcpu=%u own=%" PRIu64 " all=%" PRIu64 "\n", vcpu, c->instructions, of_all());
         fflush(out);
     }
     c->since = c->instructions;
@@ -187,7 +207,7 @@ static void tell_totals(void)
 }
 
 /* What an instruction is to us. The markers are nopl imm32(%rax,%rax,1). */
-enum special { PLAIN, VMRUN, WINDOW_OPEN, WINDOW_CLOSE, OTHER_OPEN, OTHER_CLOSE, HOST_ENTERED };
+enum special { PLAIN, VMRUN, WINDOW_OPEN, WINDOW_CLOSE, OTHER_OPEN, OTHER_CLOSE, HOST_ENTERED, STARTED };
 
 static enum special classify(const struct qemu_plugin_insn *instruction)
 {
@@ -206,6 +226,7 @@ static enum special classify(const struct qemu_plugin_insn *instruction)
     case 0x45580003: return OTHER_OPEN;
     case 0x45580004: return OTHER_CLOSE;
     case 0x45580010: return HOST_ENTERED;
+    case 0x45580011: return STARTED;
     default: return PLAIN;
     }
 }
@@ -228,6 +249,7 @@ static void count_in(struct qemu_plugin_tb *block)
         case PLAIN: break;
         case VMRUN: action = on_vmrun; break;
         case HOST_ENTERED: action = on_host_entered; break;
+        case STARTED: action = on_started; break;
         case WINDOW_OPEN: action = on_first_edge, user = "edge of=0 kind=open"; break;
         case WINDOW_CLOSE: action = on_first_edge, user = "edge of=0 kind=close"; break;
         case OTHER_OPEN: action = on_edge, user = "edge of=1 kind=open"; break;

@@ -13,13 +13,15 @@ pub struct Summary {
     pub skipped: usize,
     /// The steps and cases that failed, or had something in them that did.
     pub culprits: Vec<String>,
+    /// Of cases that counted them, the instructions from our first one to the first guest entry.
+    pub entered: Vec<(String, u64)>,
 }
 
 impl Summary {
     /// One test of this name.
     pub fn one(name: &str, passed: bool) -> Summary {
         let culprits = if passed { Vec::new() } else { vec![name.into()] };
-        Summary { passed: passed.into(), failed: (!passed).into(), skipped: 0, culprits }
+        Summary { passed: passed.into(), failed: (!passed).into(), culprits, ..Summary::default() }
     }
 }
 
@@ -29,6 +31,7 @@ impl AddAssign for Summary {
         self.failed += other.failed;
         self.skipped += other.skipped;
         self.culprits.extend(other.culprits);
+        self.entered.extend(other.entered);
     }
 }
 

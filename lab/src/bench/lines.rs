@@ -31,6 +31,8 @@ pub struct Plugin {
     pub edges: Vec<Edge>,
     /// Instructions of all CPUs from power-on to the first guest entry.
     pub boot: Option<u64>,
+    /// Of these, those before the loader or the hypervisor began.
+    pub firmware: Option<u64>,
 }
 
 /// One edge of a window.
@@ -161,6 +163,7 @@ pub fn plugin(text: &str) -> Result<Plugin> {
                 others: number("others")?,
             }),
             "entry" if plugin.boot.is_none() => plugin.boot = Some(number("all")?),
+            "start" => plugin.firmware = Some(number("all")?),
             _ => {}
         }
     }
@@ -213,7 +216,7 @@ mod tests {
         @exitless window number=0 kind=short spun=0 operations=10 interrupts=9 ticks=1 nanoseconds=5 bytes=4096 packets=11 entries=30 host_cycles=7 injected=1 device_injected=0 timer_injected=1 device_merged=4 exits=1,0,2\r\n\
         # @exitless window number=1 kind=spin spun=8 operations=0 interrupts=0 ticks=3 nanoseconds=6\r\n\
         @exitless done\r\n";
-    const COUNTED: &str = "entry vcpu=1 own=5 all=77\n\
+    const COUNTED: &str = "start vcpu=0 all=70\nentry vcpu=1 own=5 all=77\n\
         edge of=0 kind=open vcpu=1 instructions=10 guest=6 host=4 vmruns=3 host_entries=2 others=100\n\
         edge of=0 kind=close vcpu=1 instructions=40 guest=26 host=14 vmruns=13 host_entries=12 others=700\n\
         edge of=0 kind=open vcpu=1 instructions=50 guest=30 host=20 vmruns=20 host_entries=19 others=800\n\
@@ -229,7 +232,7 @@ mod tests {
             ("tsc", "PCI-MSIX-0000:00:01.0")
         );
         let counted = plugin(COUNTED).unwrap();
-        assert_eq!(counted.boot, Some(77));
+        assert_eq!((counted.firmware, counted.boot), (Some(70), Some(77)));
         let windows = join(said, &counted).unwrap();
         assert_eq!(windows.len(), 2);
         assert_eq!((windows[0].guest, windows[0].host, windows[0].vmruns), (20, 10, 10));
@@ -246,7 +249,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused_by_name() {
-        let lost = COUNTED.lines().take(3).collect::<Vec<_>>().join("\n");
+        let lost = COUNTED.lines().take(4).collect::<Vec<_>>().join("\n");
         let joined = |text: &str| join(guest(CONSOLE).unwrap(), &plugin(text).unwrap());
         assert!(joined(&lost).unwrap_err().to_string().contains("saw 2 window edges"));
         let unmarked = COUNTED.replace("host_entries=12", "host_entries=2");

@@ -25,4 +25,4 @@ mod workload;
 
 pub use command::{Args, DemoArgs, demo, run, smoke};
 pub use guest::{Guest, counting_plugin};
-pub use lines::{Edge, plugin as counted};
+pub use lines::{Edge, Plugin, plugin as counted};

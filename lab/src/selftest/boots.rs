@@ -138,7 +138,9 @@ pub fn write(cx: &Context, summary: &Summary) -> Result<()> {
 }
 
 fn table(firmware: impl Fn(Row) -> String, summary: &Summary) -> String {
-    let mut text = String::from("| test | firmware | starts | comes to |\n|---|---|---|---|\n");
+    let mut text = String::from(
+        "| test | firmware | starts | comes to | millions of instructions |\n|---|---|---|---|---|\n",
+    );
     for row in rows() {
         let came_to = match (summary.culprits.contains(&row.case_name()), row.is_refused()) {
             (true, _) => "**fails**",
@@ -146,7 +148,9 @@ fn table(firmware: impl Fn(Row) -> String, summary: &Summary) -> String {
             (false, false) => "a guest: 100 interrupts of its device, 0 exits for them",
         };
         let (name, what) = (row.case_name(), row.kind.what);
-        text += &format!("| `{name}` | {} | {what} | {came_to} |\n", firmware(row));
+        let entered = summary.entered.iter().find(|(case, _)| *case == name);
+        let entered = entered.map_or("".into(), |(_, n)| format!("{:.1}", *n as f64 / 1e6));
+        text += &format!("| `{name}` | {} | {what} | {came_to} | {entered} |\n", firmware(row));
     }
     text
 }
@@ -164,15 +168,18 @@ mod tests {
 
     #[test]
     fn what_failed_stands_in_the_table_and_what_firmware_must_refuse_is_no_guest() {
-        let failed = Summary::one("boot/pxe-trixie", false);
+        let entered = vec![("boot/pvh".to_owned(), 36_149_999)];
+        let failed = Summary { entered, ..Summary::one("boot/pxe-trixie", false) };
         let table = table(|_| "F".to_owned(), &failed);
         let row = |name: &str| {
             table.lines().find(|line| line.contains(&format!("`boot/{name}`"))).unwrap().to_owned()
         };
-        assert!(row("pxe-trixie").ends_with("| **fails** |"));
-        assert!(row("pxe-bookworm").ends_with("0 exits for them |"));
-        assert!(row("pvh").ends_with("0 exits for them |"));
-        assert!(row("secure-unsigned-trixie").ends_with("| refused by firmware, as it must be |"));
+        assert!(row("pxe-trixie").ends_with("| **fails** |  |"));
+        assert!(row("pxe-bookworm").ends_with("0 exits for them |  |"));
+        assert!(row("pvh").ends_with("0 exits for them | 36.1 |"));
+        assert!(
+            row("secure-unsigned-trixie").ends_with("| refused by firmware, as it must be |  |")
+        );
         assert_eq!(table.lines().count(), 2 + 2 + 6 * Suite::ALL.len());
     }
 }

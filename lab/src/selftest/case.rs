@@ -94,6 +94,12 @@ impl Case {
         self.guests.iter().any(|g| g.variant == variant)
     }
 
+    /// Whether instructions to the first guest entry are counted: where that costs little, as it
+    /// doubles the time that firmware takes.
+    pub fn counts_start(&self) -> bool {
+        matches!(self.machine, Special::Boots(_, Trust::Anything, suite) if suite != Some(Suite::Bookworm))
+    }
+
     /// Whether firmware runs first, which takes an emulated machine long.
     pub fn has_firmware(&self) -> bool {
         matches!(self.machine, Special::Boots(way, ..) if way != Way::Pvh)
@@ -296,6 +302,9 @@ pub struct Outcome {
     pub unwatched: Option<Report>,
     /// What the counting plugin saw.
     pub edges: Vec<Edge>,
+    /// Instructions from the loader's or the hypervisor's first to the first guest entry, if they
+    /// were counted.
+    pub entered: Option<u64>,
     /// What was on the first disk at the end, of [`Special::Attacked`].
     pub disk: Vec<u8>,
     /// What its last screenshot lacked, of [`Special::Screen`].
@@ -315,6 +324,7 @@ impl Outcome {
             live: Report::new(NAMES.into_iter().take(3)),
             unwatched: None,
             edges: Vec::new(),
+            entered: None,
             disk: Vec::new(),
             screen: Vec::new(),
         }

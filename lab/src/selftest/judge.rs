@@ -10,6 +10,8 @@ use proto::offer::Offer;
 
 /// How often a guest must have been asked for its counters while it was quiet.
 const ANSWERS: usize = 3;
+/// Instructions of the loader and the hypervisor, and of firmware that they call, to the guest.
+const TO_THE_GUEST: u64 = 150_000_000;
 
 /// The hypervisor's first words.
 const BANNER: &str = "Exitless ";
@@ -77,9 +79,23 @@ fn ends(case: &Case, outcome: &Outcome) -> Vec<String> {
     if let Some(unwatched) = &outcome.unwatched {
         watched(unwatched, outcome, &mut wrong);
     }
+    if case.counts_start() {
+        wrong.extend(entered(outcome.entered));
+    }
     wrong.extend(outcome.screen.iter().cloned());
     wrong.extend(cost::of(&case.windows, &outcome.edges).err());
     wrong
+}
+
+/// The way to the guest, firmware left out, must be short.
+fn entered(instructions: Option<u64>) -> Option<String> {
+    match instructions {
+        None => Some("the counting plugin saw no beginning, or no guest entry".to_owned()),
+        Some(n) if n >= TO_THE_GUEST => Some(format!(
+            "{n} instructions to the first guest entry, fewer than {TO_THE_GUEST} wanted"
+        )),
+        Some(_) => None,
+    }
 }
 
 /// Most interrupts of its devices, as Linux counted them in all of its lives, must not have exited.
@@ -229,6 +245,7 @@ mod tests {
             live: Report::default(),
             unwatched: None,
             edges: Vec::new(),
+            entered: None,
             disk: Vec::new(),
             screen: Vec::new(),
         }

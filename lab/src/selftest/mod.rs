@@ -149,7 +149,9 @@ fn one(case: &Case, kernel: &Kernel, cx: &Context) -> Summary {
         lines.extend(explained(&complaints, result.as_ref().ok()));
     }
     println!("{}", lines.join("\n"));
-    Summary::one(&case.name, passed)
+    let entered = result.ok().and_then(|outcome| outcome.entered);
+    let entered = entered.map(|n| (case.name.clone(), n)).into_iter().collect();
+    Summary { entered, ..Summary::one(&case.name, passed) }
 }
 
 fn all() -> Vec<Case> {

@@ -59,7 +59,7 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
     let plan = plan(case, kernel, directory)?;
     let (mut machine, _source) = machine(case, plan, directory, cx)?;
     let counts = directory.join("counts");
-    if !case.windows.is_empty() {
+    if !case.windows.is_empty() || case.counts_start() {
         machine.plugin = Some(bench::counting_plugin(cx, case.iommu, &counts)?);
     }
     let framing = if case.is_bare() { Framing::Raw } else { Framing::Frames };
@@ -158,10 +158,12 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
         _ => Vec::new(),
     };
     let consoles = consoles.iter().map(|c| String::from_utf8_lossy(c).into_owned()).collect();
-    let edges = match fs::read_to_string(counts) {
-        Ok(text) => bench::counted(&text)?.edges,
-        Err(_) => Vec::new(),
+    let counted = match fs::read_to_string(counts) {
+        Ok(text) => bench::counted(&text)?,
+        Err(_) => bench::Plugin::default(),
     };
+    let entered =
+        counted.boot.zip(counted.firmware).map(|(all, before)| all.saturating_sub(before));
     let screen = lacks.unwrap_or_default();
     Ok(Outcome {
         ended,
@@ -171,7 +173,8 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
         answers,
         live,
         unwatched: None,
-        edges,
+        edges: counted.edges,
+        entered,
         disk,
         screen,
     })

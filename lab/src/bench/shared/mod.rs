@@ -143,7 +143,7 @@ fn figures(ran: Ran) -> Result<Together> {
     let mut price = None;
     for (of, guest) in ran.guests.into_iter().enumerate() {
         let own = edges.extract_if(.., |edge| edge.of == of as u64).collect();
-        let plugin = lines::Plugin { edges: own, boot: None };
+        let plugin = lines::Plugin { edges: own, ..Default::default() };
         let windows: Vec<Window> = lines::join(guest, &plugin)?;
         sides.push(Side::of(&windows)?);
         if of == 0 {
