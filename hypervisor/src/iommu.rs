@@ -16,6 +16,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
+use core::ops::Range;
 use found::{Found, FoundUnit, Reserved};
 use iommu::audit::{self, Cursor, Entry, Finding};
 use iommu::{
@@ -76,6 +77,11 @@ fn units() -> &'static [Served] {
 /// What each unit is called, and where its registers are.
 pub fn names() -> impl Iterator<Item = (&'static str, u64)> {
     units().iter().map(|served| (served.found.vendor.unit_name(), served.found.base))
+}
+
+/// Where the registers of each unit are.
+pub fn registers_of_units() -> impl Iterator<Item = Range<u64>> {
+    units().iter().map(|served| served.found.registers())
 }
 
 fn every(what: impl Fn(&Unit) -> bool) -> bool {

@@ -1,6 +1,6 @@
 //! The boot image as a file beside the loader, where the loader has none in itself.
 
-use crate::pages::below;
+use crate::pages::{REACH, below};
 use alloc::{format, string::String};
 use uefi::{
     CStr16, Status, boot, cstr16, println,
@@ -49,7 +49,7 @@ pub fn plan(own: &LoadedImage) -> Result<&'static [u8], String> {
     if size == 0 {
         return Ok(&[]);
     }
-    let image = below(u64::MAX, size, "the boot image")?;
+    let image = below(REACH, size, "the boot image")?;
     let mut read = 0;
     while read < image.len() {
         match file.read(&mut image[read..]).map_err(broken)? {

@@ -57,6 +57,9 @@ fn start() -> Result<Infallible, String> {
     let own = boot::open_protocol_exclusive::<LoadedImage>(boot::image_handle())
         .map_err(|error| format!("the firmware doesn't say where this program is: {error}"))?;
     let (base, size) = own.info();
+    if (base as u64).saturating_add(size) > pages::REACH {
+        return Err("the firmware loaded this program above 512 GiB, where it can't go on after boot services have ended".into());
+    }
     // SAFETY: the firmware loaded this program there, and keeps it until boot services end; nothing
     // writes to the sections that are looked at.
     let program: &'static [u8] = unsafe { core::slice::from_raw_parts(base.cast(), size as usize) };

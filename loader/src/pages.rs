@@ -9,6 +9,8 @@ use uefi::boot::{self, AllocateType, MemoryType};
 
 /// The hypervisor is entered in 32-bit mode, on its way.
 pub const BELOW_4_GIB: u64 = 0xFFFF_FFFF;
+/// What is mapped from the end of boot services to the hypervisor's own tables: 512 GiB.
+pub const REACH: u64 = 512 << 30;
 
 /// `bytes` of zeroed memory, at a page's start.
 pub fn allocate(kind: AllocateType, bytes: u64) -> Result<&'static mut [u8], uefi::Error> {

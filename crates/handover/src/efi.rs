@@ -22,6 +22,9 @@ const RUNTIME_SERVICES_CODE: u32 = 5;
 const RUNTIME_SERVICES_DATA: u32 = 6;
 const ACPI_RECLAIM: u32 = 9;
 const ACPI_NVS: u32 = 10;
+/// Registers, and those that are ports of another architecture.
+const MMIO: u32 = 11;
+const MMIO_PORTS: u32 = 12;
 
 /// EFI_MEMORY_WB: it can be cached, as memory is.
 const WRITE_BACK: u64 = 1 << 3;
@@ -33,6 +36,8 @@ const RUNTIME: u64 = 1 << 63;
 /// What a descriptor's type and attributes allow once boot services have ended.
 fn kind(kind: u32, attributes: u64) -> MemoryKind {
     match kind {
+        // Listed only where runtime services use them, and no memory even so.
+        MMIO | MMIO_PORTS => MemoryKind::Reserved,
         _ if attributes & RUNTIME != 0 => MemoryKind::Runtime,
         RUNTIME_SERVICES_CODE | RUNTIME_SERVICES_DATA => MemoryKind::Runtime,
         LOADER_CODE..=BOOT_SERVICES_DATA | CONVENTIONAL

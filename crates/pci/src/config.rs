@@ -7,6 +7,8 @@ use crate::Bdf;
 
 /// COMMAND register (PCI 3.0, 6.2.2).
 pub const COMMAND: u16 = 0x04;
+/// In it: memory BARs, or a bridge's windows, answer.
+pub const COMMAND_MEMORY: u16 = 1 << 1;
 /// The PCI Express capability (PCIe 6.0, 7.5.3).
 pub const CAPABILITY_EXPRESS: u8 = 0x10;
 const STATUS_CAPABILITIES: u16 = 1 << 4;

@@ -8,8 +8,10 @@
 extern crate alloc;
 
 mod acs;
+mod clash;
 mod config;
 mod isolation;
+
 mod mirror;
 mod place;
 pub mod reset;
@@ -22,8 +24,10 @@ mod tests;
 mod windows;
 
 pub use acs::{Acs, extended_capability};
-pub use config::{CAPABILITY_EXPRESS, COMMAND, Config};
+pub use clash::{Clash, clash};
+pub use config::{CAPABILITY_EXPRESS, COMMAND, COMMAND_MEMORY, Config};
 pub use isolation::{Function, Kind, Why, together};
+
 pub use mirror::mirrors_configuration;
 pub use place::nearest;
 pub use resizable::{Resized, Sizes};

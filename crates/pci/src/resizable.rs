@@ -7,7 +7,7 @@
 //! so they must be kept before memory is decoded again. Says nothing about virtual functions, whose
 //! sizes (7.8.7) are registers of the physical one.
 
-use crate::config::{COMMAND, Config};
+use crate::config::{COMMAND, COMMAND_MEMORY, Config};
 use crate::{Bdf, extended_capability};
 use alloc::vec::Vec;
 
@@ -23,7 +23,6 @@ const MOST: u16 = 6;
 const SIZE: u16 = 0x3F << 8;
 /// Bytes of configuration space.
 const SPACE: u16 = 0x1000;
-const COMMAND_MEMORY: u16 = 1 << 1;
 
 /// The sizes that a function's resizable BARs had.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

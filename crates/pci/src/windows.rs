@@ -6,6 +6,7 @@
 //! have, and what bridges among them pass on, is all that is to be known. On a root bus it isn't:
 //! which addresses lead there only firmware's own language (AML) tells.
 
+use crate::config::{COMMAND, COMMAND_MEMORY};
 use crate::{Bdf, Config, nearest};
 use core::ops::Range;
 
@@ -20,6 +21,8 @@ const WIDE: u16 = 1;
 /// Windows are multiples of this.
 const GRAIN: u64 = 1 << 20;
 const FOUR_GIB: u64 = 1 << 32;
+/// Where a PC's own things in low memory end.
+const LEGACY_END: u64 = 1 << 20;
 
 /// The memory that a bridge passes on; an empty range where it passes none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,14 +47,24 @@ pub struct Wanted {
 impl Passed {
     /// Reads the windows of a bridge, which must have a type 1 header.
     pub fn of(config: &impl Config, bridge: Bdf) -> Self {
+        // Windows mean nothing before they are set (PCI-to-PCI Bridge 1.2, 3.2.5.8), and pass
+        // nothing on while memory isn't decoded.
+        if config.read16(bridge, COMMAND) & COMMAND_MEMORY == 0 {
+            return Passed::default();
+        }
         let pair = |at| (config.read16(bridge, at), config.read16(bridge, at + 2));
         let window = |(base, limit): (u16, u16), (upper_base, upper_limit): (u32, u32)| {
             let address = |upper: u32, register: u16| {
                 u64::from(upper) << 32 | u64::from(register & 0xFFF0) << 16
             };
             let (start, last) = (address(upper_base, base), address(upper_limit, limit));
-            // A base above the limit means that nothing is passed on.
-            if start > last { 0..0 } else { start..last.saturating_add(GRAIN) }
+            // A base above the limit means that nothing is passed on. What a PC has below 1 MiB
+            // answers there first.
+            if start > last || start < LEGACY_END {
+                0..0
+            } else {
+                start..last.saturating_add(GRAIN)
+            }
         };
         let (base, limit) = pair(PREFETCHABLE);
         let upper = match base & 0xF == WIDE {
@@ -92,11 +105,14 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A bridge's registers from 0x20 on.
-    struct Bridge([u32; 4]);
+    /// A bridge's registers from 0x20 on, and its command register.
+    struct Bridge([u32; 4], u16);
 
     impl Config for Bridge {
         fn read32(&self, _: Bdf, offset: u16) -> u32 {
+            if offset == COMMAND {
+                return self.1.into();
+            }
             self.0[usize::from(offset - MEMORY) / 4]
         }
 
@@ -106,7 +122,7 @@ mod tests {
     }
 
     fn passed(words: [u32; 4]) -> Passed {
-        Passed::of(&Bridge(words), Bdf::from_requester_id(8))
+        Passed::of(&Bridge(words, COMMAND_MEMORY), Bdf::from_requester_id(8))
     }
 
     fn wanted(mib: u64, wide: bool, prefetchable: bool) -> Wanted {
@@ -124,6 +140,10 @@ mod tests {
         let none = passed([0x0000_FFF0, 0x0001_FFF1, 0, 0]);
         assert_eq!(none, Passed::default());
         assert_eq!(none.windows().count(), 0);
+        let set = [0xFEB0_FE80, 0x0011_0001, 0x40, 0x41];
+        let off = Passed::of(&Bridge(set, !COMMAND_MEMORY), Bdf::from_requester_id(8));
+        assert_eq!(off, Passed::default());
+        assert_eq!(passed([0; 4]), Passed::default(), "never set");
         assert_eq!(passed([0, 0xFFF1_FFF1, u32::MAX, u32::MAX]).prefetchable.end, u64::MAX);
     }
 

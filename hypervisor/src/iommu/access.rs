@@ -49,15 +49,16 @@ impl iommu::Memory for Frames {
         let mut done = 0_u8;
         while done == 0 {
             // SAFETY: as in `read64`, aligned to 16 as the driver promises; every CPU with SVM has
-            // the instruction. RBX, which the compiler keeps for itself, has its value again after.
+            // the instruction. RBX, which the compiler keeps for itself and may have any operand in
+            // that isn't named, has its value again after; the address is in RDI, so not there.
             unsafe {
                 core::arch::asm!(
                     "xchg rbx, {low}",
-                    "lock cmpxchg16b [{at}]",
+                    "lock cmpxchg16b [rdi]",
                     "mov rbx, {low}",
                     "sete {done}",
                     low = inout(reg) low => _,
-                    at = in(reg) pa,
+                    in("rdi") pa,
                     done = out(reg_byte) done,
                     in("rcx") high,
                     inout("rax") old_low,

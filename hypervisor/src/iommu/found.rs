@@ -12,6 +12,7 @@ use acpi::{Covered, Dmar, HardwareDefinition, Ivrs, Machine, Scope};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::ops::Range;
 use iommu::{Alias, Bdf, Firmware, Remapping, Vendor, amdvi};
 use plan::WithoutRemapping;
 
@@ -33,6 +34,17 @@ pub struct FoundUnit {
     pub firmware: Firmware,
     /// The PCI function that it is, too, where that can be reached.
     pub function: Option<(Pci, Bdf)>,
+}
+
+impl FoundUnit {
+    /// Where its registers are.
+    pub fn registers(&self) -> Range<u64> {
+        let bytes = match self.vendor {
+            Vendor::Intel => VTD_REGISTERS,
+            Vendor::Amd => AMD_REGISTERS,
+        };
+        self.base..self.base.saturating_add(bytes)
+    }
 }
 
 /// Devices that can't be a guest's.

@@ -33,11 +33,13 @@ pub struct Assignment {
 }
 
 impl Assignment {
-    /// Finds the functions, gives BARs addresses where firmware didn't, has them send everything through the IOMMU as far as they can, and
-    /// makes the virtual ones that the plan asks for. The error is a sentence.
+    /// Finds the functions, gives BARs addresses where firmware didn't, has the functions send
+    /// everything through the IOMMU as far as they can, and makes the virtual ones that the plan asks
+    /// for. The error is a sentence.
     pub fn new(pci: Pci, plan: &Plan) -> Result<Self, String> {
         let functions = pci.scan();
         silence(&pci, &functions);
+        room::keep_clear_of_units(iommu::registers_of_units());
         room::place_unplaced(&pci, &functions);
         functions.iter().for_each(|f| acs::enable(&pci, f.bdf));
         sriov::enable(&pci, &functions, plan)?;
@@ -130,7 +132,7 @@ impl Assignment {
                 f.class
             ));
         }
-        if mirrors_configuration(f.vendor, f.device, f.class) {
+        if mirrors_configuration(f.vendor, f.class) {
             return Some("shows its own configuration space in its registers, by which a guest could move them over others' memory".into());
         }
         if sriov::is_shared(bdf) {
@@ -146,6 +148,9 @@ impl Assignment {
         }
         if let Some(why) = iommu::reserved(bdf) {
             return Some(format!("can't be assigned: {why}"));
+        }
+        if let Some(why) = room::misplaced(&self.pci, &self.functions, f) {
+            return Some(why);
         }
         if bdf.bus() != 0 && self.pci.capability(bdf, CAPABILITY_EXPRESS).is_none() {
             return Some("is a conventional PCI device behind a bridge: it shares its requester id with its neighbours, so the IOMMU can't tell it from them".into());

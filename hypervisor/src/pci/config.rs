@@ -16,7 +16,6 @@ use virtual_pc::pci::BarKind;
 
 /// Bits of the COMMAND register (PCI 3.0, 6.2.2).
 pub const COMMAND_IO: u16 = 1 << 0;
-pub const COMMAND_MEMORY: u16 = 1 << 1;
 pub const COMMAND_BUS_MASTER: u16 = 1 << 2;
 pub const COMMAND_INTX_DISABLE: u16 = 1 << 10;
 /// Kind of the header, and whether the device has several functions (PCI 3.0, 6.1).

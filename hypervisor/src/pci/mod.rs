@@ -9,8 +9,8 @@ pub mod room;
 pub mod shown;
 pub mod sriov;
 
-pub use ::pci::{CAPABILITY_EXPRESS, COMMAND, Config};
+pub use ::pci::{CAPABILITY_EXPRESS, COMMAND, COMMAND_MEMORY, Config};
 pub use config::{
-    BRIDGE_CLASS, Bar, COMMAND_BUS_MASTER, COMMAND_INTX_DISABLE, COMMAND_IO, COMMAND_MEMORY,
-    Function, HEADER_TYPE, Pci,
+    BRIDGE_CLASS, Bar, COMMAND_BUS_MASTER, COMMAND_INTX_DISABLE, COMMAND_IO, Function, HEADER_TYPE,
+    Pci,
 };

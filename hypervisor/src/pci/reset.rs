@@ -7,6 +7,7 @@
 
 use crate::cpu::delay_us;
 use crate::pci::{self, Config, Pci, acs};
+use crate::watchdog;
 use ::pci::reset::{self, Outcome, PATIENCE_MS, Way};
 use iommu::Bdf;
 
@@ -99,6 +100,8 @@ impl Reset {
     /// Does all steps and waits: while booting. True if the function answers afterwards.
     pub fn run(mut self, pci: &Pci) -> bool {
         while let Some(us) = self.step(pci) {
+            // It may take longer than firmware's watchdog, and nobody else feeds that yet.
+            watchdog::feed();
             delay_us(us);
         }
         self.answered()

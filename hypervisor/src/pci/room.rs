@@ -8,7 +8,9 @@
 //! registers.
 
 use super::{BRIDGE_CLASS, Bar, COMMAND, COMMAND_MEMORY, Config, Function, HEADER_TYPE, Pci};
-use ::pci::{Passed, Wanted, nearest, room};
+use ::pci::{Passed, Wanted, clash, nearest, room};
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
 use handover::{MemoryKind, MemoryMap};
@@ -18,6 +20,8 @@ use virtual_pc::pci::BarKind;
 
 /// Where interrupt controllers and firmware begin, as on every PC.
 const LAST: u64 = 0xFEC0_0000;
+/// Where the addresses of interrupt messages end.
+const MESSAGES_END: u64 = 0xFEF0_0000;
 /// A ROM's address by the kind of header, the bit that switches it on, and the most it has (PCI
 /// 3.0, 6.2.5.2).
 const ROM: [u16; 2] = [0x30, 0x38];
@@ -34,6 +38,8 @@ struct Firmware {
 }
 
 static FIRMWARE: Once<Firmware> = Once::new();
+/// Registers of IOMMUs.
+static UNITS: Once<Vec<Range<u64>>> = Once::new();
 
 /// Keeps what the firmware says is there clear of BARs.
 pub fn keep_clear_of(memory: &MemoryMap) {
@@ -44,6 +50,11 @@ pub fn keep_clear_of(memory: &MemoryMap) {
         ranges: ranges.iter().map(|r| r.start..r.end).collect(),
         low_end: ram.map(|r| r.end).max().unwrap_or(0),
     });
+}
+
+/// Keeps these registers of IOMMUs clear of BARs, too.
+pub fn keep_clear_of_units(registers: impl Iterator<Item = Range<u64>>) {
+    UNITS.call_once(|| registers.collect());
 }
 
 /// Memory addresses that something answers to.
@@ -57,7 +68,7 @@ impl InUse {
     /// Asks every function.
     pub fn find(pci: &Pci, functions: &[Function]) -> Self {
         let mut taken = FIRMWARE.get().map(|f| f.ranges.clone()).unwrap_or_default();
-        taken.extend(pci.windows());
+        taken.extend(own(pci));
         for f in functions {
             let memory = bars(pci, f, functions).into_iter().filter(is_placed);
             taken.extend(memory.map(|b| b.address..b.address.saturating_add(b.size)));
@@ -94,6 +105,33 @@ impl InUse {
         self.taken.push(at..at + bar.size);
         Some(at)
     }
+}
+
+/// Addresses where the host's own registers are: configuration space, IOMMUs, interrupt
+/// controllers and messages.
+fn own(pci: &Pci) -> impl Iterator<Item = Range<u64>> {
+    let units = UNITS.get().into_iter().flatten().cloned();
+    pci.windows().chain(units).chain(core::iter::once(LAST..MESSAGES_END))
+}
+
+/// Why an address that a BAR of this function has can't be right, if one can't: the end of a
+/// sentence. Addresses of memory aren't looked at: [`crate::memory::map_mmio`] refuses those.
+pub fn misplaced(pci: &Pci, functions: &[Function], f: &Function) -> Option<String> {
+    let passed: Vec<_> =
+        above(pci, f.bdf, functions).into_iter().map(|bridge| Passed::of(pci, bridge)).collect();
+    let place = |bar: &Bar| bar.address..bar.address.saturating_add(bar.size);
+    let decodes = |other: &&Function| {
+        other.bdf != f.bdf && pci.read16(other.bdf, COMMAND) & COMMAND_MEMORY != 0
+    };
+    let of = |other: &Function| {
+        let (bdf, bars) = (other.bdf, bars(pci, other, functions));
+        bars.into_iter().filter(is_placed).map(move |bar| (bdf, place(&bar)))
+    };
+    pci.bars(f.bdf).iter().filter(|bar| is_placed(bar)).find_map(|bar| {
+        let others = functions.iter().filter(decodes).flat_map(of);
+        let clash = clash(&place(bar), own(pci), &passed, others)?;
+        Some(format!("has its BAR {} at {:#x}, {clash}", bar.index, bar.address))
+    })
 }
 
 /// Gives addresses to BARs that firmware left without, of functions behind bridges whose windows

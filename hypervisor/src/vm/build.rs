@@ -31,7 +31,7 @@ use crate::vm::interrupts::timer::guest_timer::GuestTimer;
 use crate::vm::memory::{Memory, Tables};
 use crate::vm::pc::Pc;
 use crate::vm::{LEDGER_PAGES, Vcpu, Vm};
-use crate::{console, cpu, iommu};
+use crate::{console, cpu, iommu, watchdog};
 use ::iommu::Bdf;
 use acpi::Machine;
 use alloc::boxed::Box;
@@ -99,6 +99,8 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
     let (mut vms, mut placed, mut pages) = (Vec::new(), Vec::new(), Vec::new());
     let mut outlines = Vec::new();
     for (index, vm) in image.plan.vms.iter().enumerate() {
+        // Memory of many gigabytes takes long to clear.
+        watchdog::feed();
         let name = vm.name.as_str();
         let of = |e: String| format!("VM {name:?}: {e}");
         let devices = assignment.resolve(name, &vm.devices).map_err(of)?;

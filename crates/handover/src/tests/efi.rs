@@ -49,7 +49,7 @@ fn memory_that_can_t_be_cached_or_is_set_apart_isn_t_used_and_runtime_s_is_runti
     assert_eq!(kind(7, 0xF), Usable);
     assert_eq!(kind(7, WB | SP), Reserved);
     assert_eq!(kind(7, WB | RT), Runtime);
-    assert_eq!(kind(11, RT), Runtime);
+    assert_eq!([kind(11, RT), kind(12, RT)], [Reserved; 2]);
 }
 
 #[test]

@@ -14,7 +14,7 @@ mod sources;
 use crate::iommu;
 use crate::pci::msi;
 use crate::pci::reset::{Method, Reset};
-use crate::pci::{self, Config, Pci, shown};
+use crate::pci::{self, CAPABILITY_EXPRESS, Config, Pci, shown};
 use crate::vm::board::Board;
 use crate::vm::devices::registers::device_load;
 use crate::vm::exit_context::ExitContext;
@@ -83,6 +83,12 @@ struct Msix {
     at: u64,
 }
 
+/// Sizes of its resizable BARs. Without a PCIe capability there is no extended space, and what reads
+/// like it may be something else.
+fn sizes(pci: &Pci, bdf: Bdf) -> Sizes {
+    pci.capability(bdf, CAPABILITY_EXPRESS).map_or_else(Sizes::default, |_| Sizes::of(pci, bdf))
+}
+
 impl AssignedDevice {
     /// Prepares a function for assignment: reads what it is, gives it interrupt entries, and
     /// makes the guest's view of it. Boot only; the error is the end of a sentence about it.
@@ -121,7 +127,7 @@ impl AssignedDevice {
             method: Method::of(pci, bdf),
             bars,
             registers: core::array::from_fn(|i| pci.read32(bdf, 0x10 + 4 * i as u16)),
-            sizes: Sizes::of(pci, bdf),
+            sizes: sizes(pci, bdf),
             placed: [None; BARS],
             sources: Vec::new(),
             msix: None,
