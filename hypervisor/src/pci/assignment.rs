@@ -132,7 +132,7 @@ impl Assignment {
                 f.class
             ));
         }
-        if mirrors_configuration(f.vendor, f.class) {
+        if mirrors_configuration(f.vendor, f.device, f.class) {
             return Some("shows its own configuration space in its registers, by which a guest could move them over others' memory".into());
         }
         if sriov::is_shared(bdf) {
