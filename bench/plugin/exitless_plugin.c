@@ -108,7 +108,6 @@ struct counters {
 static uint64_t slow[MAX_PAIRS]; /* rounds for each pair of windows */
 static unsigned pairs;           /* how many numbers there are */
 static unsigned edges;           /* of guest 0, so far; only its CPU touches it */
-
 static bool started;             /* the marker was seen */
 
 static struct qemu_plugin_scoreboard *board;

@@ -4,8 +4,11 @@
 //! Guarantees: of several consoles no line of up to [`MAX_LINE`] bytes is cut by another's: each
 //! is shown whole, in its VM's order. A line that its VM leaves unfinished for [`PROMPT`], such as
 //! a prompt, is shown as far as it goes; when others wrote meanwhile it is shown again, from its
-//! start, once it goes on.
+//! start, once it goes on. What a VM writes there stays in its own line: escape sequences and
+//! control characters go no further, but a backspace over what the same line has. The one VM that
+//! is shown alone has the terminal, as a serial line would give it.
 
+use screen::escape::{Event, Parser};
 use std::{
     io::{self, Write},
     mem,
@@ -30,9 +33,12 @@ pub struct Consoles {
 }
 
 /// A line that isn't complete.
-#[derive(Default)]
 struct Line {
     text: Vec<u8>,
+    /// Reads what comes, which goes on over the line's end.
+    parser: Parser,
+    /// How far a backspace may go: over characters of one column each.
+    columns: usize,
     /// How much of it the terminal's last line shows, while that is this one.
     shown: usize,
     /// How much of it was on the terminal once. Of a line that was begun there, what comes is an
@@ -42,12 +48,42 @@ struct Line {
     grew: Option<Instant>,
 }
 
+impl Line {
+    const fn new(parser: Parser) -> Line {
+        Line { text: Vec::new(), parser, columns: 0, shown: 0, seen: 0, grew: None }
+    }
+
+    /// Takes a byte. True if the line is complete.
+    fn take(&mut self, byte: u8) -> bool {
+        let (text, columns, mut ended) = (&mut self.text, &mut self.columns, false);
+        self.parser.push(byte, |event| match event {
+            Event::Newline => ended = true,
+            Event::Tab => {
+                text.push(b'\t');
+                *columns += 1;
+            }
+            Event::Back if *columns > 0 => {
+                text.push(b'\x08');
+                *columns -= 1;
+            }
+            Event::Char(c) if !c.is_control() => {
+                text.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+                // Others may take no column, or two.
+                *columns = if c.is_ascii() { *columns + 1 } else { 0 };
+            }
+            Event::Char(_) | Event::Back | Event::Return => {}
+            Event::EraseRest | Event::EraseLine => {}
+        });
+        ended
+    }
+}
+
 impl Consoles {
     /// For the VMs of these names, in the plan's order; `chosen`: the only one to show.
     pub fn new(names: Vec<String>, chosen: Option<usize>) -> Self {
         let width = names.iter().map(String::len).max().unwrap_or(0);
         let raw = chosen.or((names.len() == 1).then_some(0));
-        let lines = names.iter().map(|_| Line::default()).collect();
+        let lines = names.iter().map(|_| Line::new(Parser::NEW)).collect();
         Consoles { width, raw, lines, names, open: None }
     }
 
@@ -67,13 +103,14 @@ impl Consoles {
             out.write_all(bytes)?;
             return out.flush();
         }
-        for byte in bytes.iter().filter(|byte| **byte != b'\r') {
+        for byte in bytes {
             let Some(line) = self.lines.get_mut(vm) else { return Ok(()) };
-            if *byte != b'\n' {
-                line.text.push(*byte);
+            let had = line.text.len();
+            let ended = line.take(*byte);
+            if line.text.len() > had {
                 line.grew = Some(now);
             }
-            if *byte == b'\n' || line.text.len() == MAX_LINE {
+            if ended || line.text.len() >= MAX_LINE {
                 self.complete(vm, out)?;
             }
         }
@@ -143,7 +180,7 @@ impl Consoles {
     /// Shows a line that goes on no further.
     fn complete(&mut self, vm: usize, out: &mut impl Write) -> io::Result<()> {
         self.show(vm, out)?;
-        (self.lines[vm], self.open) = (Line::default(), None);
+        (self.lines[vm], self.open) = (Line::new(self.lines[vm].parser), None);
         out.write_all(b"\n")
     }
 }
@@ -215,6 +252,18 @@ mod tests {
         consoles.write(0, b"login: ", start, &mut out).unwrap();
         consoles.write(1, b"x\n", start + PROMPT, &mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "b| x\na| login: ");
+    }
+
+    #[test]
+    fn a_vm_stays_in_its_own_line() {
+        let of = |text: &str| shown(&["a", "b"], None, &[(0, text)]);
+        assert_eq!(of("\x1b[1;32mok\x1b[0m\x1b[2J\x1b[3A\x1b]52;c;eA==\x07\n"), "a| ok\n");
+        assert_eq!(of("\x1b]0;hidden\nb| forged\x07\n"), "a| \na| b| forged\n");
+        assert_eq!(of("\u{9b}2Jx\x0b\x0c\x0e\x7f\n"), "a| 2Jx\n");
+        // Corrections of what was typed, and not over the name.
+        assert_eq!(of("lx\x08 \x08s\n"), "a| lx\x08 \x08s\n");
+        assert_eq!(of("\x08\x08\x08b| x\n"), "a| b| x\n");
+        assert_eq!(of("x\u{301}\u{301}\x08\x08\x08y\n"), "a| x\u{301}\u{301}y\n");
     }
 
     #[test]

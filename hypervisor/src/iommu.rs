@@ -65,8 +65,15 @@ pub fn enable(machine: &Machine, without: WithoutRemapping) -> Result<(), String
 
 /// Why a device can't be a guest's, by what firmware says of it; a part of a sentence.
 pub fn reserved(device: Bdf) -> Option<&'static str> {
-    let of =
-        |r: &&Reserved| r.segment == device.segment() && r.devices.contains(device.requester_id());
+    // Its requests may carry another's id, which may be such a one's.
+    let of_unit = place(device).and_then(|place| units().get(place));
+    let aliases = of_unit.map(|served| served.found.firmware.aliases.as_slice());
+    let own = device.in_segment(0);
+    let aliases = aliases.unwrap_or_default().iter().filter(|alias| alias.device == own);
+    let ids = || core::iter::once(own).chain(aliases.clone().map(|alias| alias.requester));
+    let of = |r: &&Reserved| {
+        r.segment == device.segment() && ids().any(|id| r.devices.contains(id.requester_id()))
+    };
     RESERVED.get()?.iter().find(of).map(|r| r.why.as_str())
 }
 

@@ -37,10 +37,15 @@ pub fn quiet(machine: &Machine, map: &MemoryMap) {
         let (Place::Memory(address), bytes) = (register.place, u64::from(register.width)) else {
             continue;
         };
-        if map.has_memory(&(address..address.saturating_add(bytes))) {
+        let lies = match () {
+            () if !memory::is_physical(address, bytes) => "isn't where this CPU has addresses",
+            () if map.has_memory(&(address..address.saturating_add(bytes))) => "lies in memory",
+            () => "",
+        };
+        if !lies.is_empty() {
             log::warn!(
                 "firmware's watchdog, if it runs, is left to itself: a register of it, at \
-                 {address:#x}, lies in memory"
+                 {address:#x}, {lies}"
             );
             return;
         }

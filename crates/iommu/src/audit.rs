@@ -141,6 +141,11 @@ pub enum Finding {
 }
 
 impl Finding {
+    /// Whether the unit confines nobody.
+    pub fn is_open(&self) -> bool {
+        matches!(self, Finding::Off { .. } | Finding::Open { .. })
+    }
+
     /// The device that it is about, if it is about one.
     pub fn device(&self) -> Option<Bdf> {
         match self {

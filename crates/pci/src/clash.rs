@@ -1,8 +1,7 @@
 //! Addresses of BARs that can't be right: firmware, or a register that was never set, put them over
 //! something else.
 //!
-//! Who gets such a function would reach what else is there. Guarantees nothing about memory: whoever
-//! maps registers must see that none is there.
+//! Who gets such a function would reach what else is there.
 
 use crate::{Bdf, Passed};
 use core::fmt;
@@ -11,7 +10,7 @@ use core::ops::Range;
 /// What is wrong with a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clash {
-    /// Registers of the host's are there.
+    /// Registers of the host's are there, or memory.
     Host,
     /// A bridge on the way doesn't pass these addresses on, or not all of them.
     Unreachable,
@@ -20,7 +19,8 @@ pub enum Clash {
 }
 
 /// What is wrong with `place`, of a function behind these bridges, if something is. `host`: where
-/// registers of the host's are; `others`: where those of other functions are, which answer.
+/// registers of the host's and memory are; `others`: where those of other functions are, which
+/// answer.
 pub fn clash(
     place: &Range<u64>,
     mut host: impl Iterator<Item = Range<u64>>,
@@ -42,7 +42,7 @@ pub fn clash(
 impl fmt::Display for Clash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Clash::Host => f.write_str("where registers of the host's are"),
+            Clash::Host => f.write_str("where memory or registers of the host's are"),
             Clash::Unreachable => f.write_str("where a bridge above it doesn't lead"),
             Clash::Function(function) => write!(f, "where registers of {function} are"),
         }

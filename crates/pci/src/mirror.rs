@@ -14,8 +14,8 @@ const REALTEK: u16 = 0x10EC;
 const RTL8139: u16 = 0x8139;
 
 /// Is it known that this function's BARs lead to its configuration space? `class` is of 24 bits.
-/// Most of Realtek's network controllers, from 100 Mbit/s to 10 Gbit/s, have a pair of registers for
-/// it; those that haven't can't be told from them.
+/// Most of Realtek's network controllers, from 100 Mbit/s to 10 Gbit/s, have a pair of registers
+/// for it; those that haven't can't be told from them, but one.
 pub fn mirrors_configuration(vendor: u16, device: u16, class: u32) -> bool {
     match vendor {
         AMD | NVIDIA => class >> 16 == DISPLAY,

@@ -2,16 +2,18 @@
 //! vector means on the core that it arrives on.
 //!
 //! A source (an MSI-X entry, or an MSI capability) has an entry in the interrupt remapping table
-//! (IRTE):
+//! (IRTE). What that sends, by the state of the source, and what ends the state:
 //!
-//! | state of the source | its IRTE sends | left by |
-//! |---|---|---|
-//! | unbound | nothing | [`rebind`] |
-//! | bound to a vCPU with a core of its own | the guest's vector, or a hidden stand-in if that is the host's | [`rebind`], [`unbind`] |
-//! | bound to a resident vCPU of a shared core | the guest's vector | [`CoreRoutes::retarget_to_aliases`] |
-//! | the same, descheduled less than the grace period ago | an alias of class F; the core takes the guest's vector for it, too | [`CoreRoutes::retarget_to_guest`], of this vCPU or another |
-//! | bound to a descheduled vCPU of a shared core | an alias of class F | [`CoreRoutes::retarget_to_guest`] |
-//! | being unbound, or rebound | what it sent last, an alias on a shared core | the new IRTE |
+//! - *unbound*: nothing; [`rebind`].
+//! - *bound to a vCPU with a core of its own*: the guest's vector, or a hidden stand-in if that is
+//!   the host's; [`rebind`], [`unbind`].
+//! - *bound to a resident vCPU of a shared core*: the guest's vector;
+//!   [`CoreRoutes::retarget_to_aliases`].
+//! - *the same, descheduled less than the grace period ago*: an alias of class F, and the core takes
+//!   the guest's vector for it, too; [`CoreRoutes::retarget_to_guest`], of this vCPU or another.
+//! - *bound to a descheduled vCPU of a shared core*: an alias of class F;
+//!   [`CoreRoutes::retarget_to_guest`].
+//! - *being unbound, or rebound*: what it sent last, an alias on a shared core; the new IRTE.
 //!
 //! Guarantees: a physical vector that arrives on a core means one vCPU's vector there
 //! (`delivery::Routes`, `delivery::CoreVectors`), also in the middle of a change: a source that is

@@ -24,7 +24,7 @@ pub enum Event {
 }
 
 /// Reads bytes, from the start of a stream.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parser {
     state: State,
     /// Bytes of a character that isn't complete.

@@ -18,7 +18,7 @@ extern crate alloc;
 
 mod draw;
 mod error;
-mod escape;
+pub mod escape;
 mod frame;
 mod last_words;
 mod layout;

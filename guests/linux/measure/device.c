@@ -16,7 +16,8 @@
 static int interrupts_file;
 /* The interface's counters: bytes sent and received, packets sent and received. */
 static int statistics[4] = {-1, -1, -1, -1};
-/* Its interrupts' names in /proc/interrupts begin so; "" when there is no device, "nvme" for several disks. */
+/* Its interrupts' names in /proc/interrupts begin so; "" when there is no device, "nvme" for
+   several disks. */
 static char prefix[64], interface[IFNAMSIZ];
 
 static int statistic(const char *name)

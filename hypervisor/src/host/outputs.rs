@@ -5,7 +5,7 @@
 
 use crate::console::screen;
 use crate::console::uart::{self, BAUD, Mmio, Port};
-use crate::memory::{PAGE, map_mmio};
+use crate::memory::{PAGE, is_physical, map_mmio};
 use crate::pci::{COMMAND, COMMAND_IO, COMMAND_MEMORY, Config, Pci, shown};
 use ::screen::Show;
 use acpi::{SerialFunction, SerialPort, SerialRegisters};
@@ -51,6 +51,10 @@ fn use_named(machine: &acpi::Machine, named: &SerialPort, memory: &MemoryMap) ->
         SerialRegisters::Ports(base) => Port::Ports(base),
         SerialRegisters::Memory { address, stride, width } => {
             let bytes = REGISTERS * u64::from(stride);
+            if !is_physical(address, bytes) {
+                log::warn!("the serial port that the SPCR names, at {address:#x}, can't be there");
+                return false;
+            }
             if memory.has_memory(&(address & !(PAGE - 1)..address + bytes)) {
                 log::warn!("the serial port that the SPCR names, at {address:#x}, lies in memory");
                 return false;

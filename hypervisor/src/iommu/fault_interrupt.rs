@@ -4,11 +4,11 @@
 //! It has to arrive whatever guests do, and there are three ways to see to that (paper 4.5), of
 //! which the plan names one.
 //!
-//! | protection | it goes to | what keeps a guest from holding it back |
-//! |---|---|---|
-//! | `elsewhere` | core 0, which runs no guest | it isn't there |
-//! | `nmi` | a guest's core, as NMI | NMIs exit whatever IF, TPR and the IDT are |
-//! | `limit` | a shared core, by a vector above the limit of the guest's IDT | its delivery raises #GP before anything of the guest's is read; what IF or TPR hold back comes at the end of the time slice at the latest |
+//! - `elsewhere`: core 0, which runs no guest, so none can hold it back.
+//! - `nmi`: a guest's core, as NMI, which exits whatever IF, TPR and the IDT are.
+//! - `limit`: a shared core, by a vector above the limit of the guest's IDT. Its delivery raises #GP
+//!   before anything of the guest's is read; what IF or TPR hold back comes at the end of the time
+//!   slice at the latest.
 
 use crate::cpu;
 use crate::{console, interrupts};

@@ -12,7 +12,7 @@ mod tables;
 pub use handover::PAGE;
 pub use heap::{freeze, while_reporting};
 pub use pool::{allocate, allocate_within, available, host_bytes, image};
-pub use tables::{extend_boot_map, map_mmio, on_boot_map, with_low_page};
+pub use tables::{extend_boot_map, is_physical, map_mmio, on_boot_map, with_low_page};
 
 use crate::{boot, refusal::refuse};
 use alloc::vec::Vec;

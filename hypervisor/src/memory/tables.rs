@@ -180,9 +180,21 @@ pub fn with_low_page<R>(page: u64, access: Access, f: impl FnOnce(u64) -> R) -> 
     result
 }
 
+/// Whether these are addresses that the CPU has (APM vol. 3, CPUID 8000_0008h EAX[7:0]).
+pub fn is_physical(pa: u64, bytes: u64) -> bool {
+    let sizes = raw_cpuid::CpuId::new().get_processor_capacity_feature_info();
+    let bits = sizes.map_or(36, |sizes| sizes.physical_address_bits());
+    pa.checked_add(bytes).is_some_and(|end| end <= 1 << bits.min(52))
+}
+
 /// Maps `bytes` of device registers at `pa`, uncached, one to one. Only while booting, and only
 /// once the final tables are in use. What is mapped so already may be mapped again.
 pub fn map_mmio(pa: u64, bytes: u64) {
+    if !is_physical(pa, bytes) {
+        refuse(format_args!(
+            "device registers of {bytes:#x} bytes at {pa:#x}, by what the firmware says, are where this CPU has no addresses"
+        ));
+    }
     let start = pa & !(PAGE - 1);
     let end = pa.saturating_add(bytes).saturating_add(PAGE - 1) & !(PAGE - 1);
     with(|host| match host.map((start, end), DATA | Access::UNCACHED) {

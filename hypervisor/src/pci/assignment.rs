@@ -7,6 +7,7 @@
 //! reach memory nor send messages from here on. Boot only.
 
 use super::reset::Method;
+use super::room::Placed;
 use super::{
     BRIDGE_CLASS, Bar, CAPABILITY_EXPRESS, COMMAND, COMMAND_BUS_MASTER, COMMAND_INTX_DISABLE,
     Config, Function, Pci, acs, msi, room, sriov,
@@ -28,14 +29,15 @@ pub struct Assignment {
     pci: Pci,
     functions: Vec<Function>,
     survey: Vec<::pci::Function>,
+    placed: Placed,
     /// With the name of the VM, and the one that it has there.
     taken: Vec<(Bdf, String, DeviceName)>,
 }
 
 impl Assignment {
     /// Finds the functions, gives BARs addresses where firmware didn't, has the functions send
-    /// everything through the IOMMU as far as they can, and makes the virtual ones that the plan asks
-    /// for. The error is a sentence.
+    /// everything through the IOMMU as far as they can, and makes the virtual ones that the plan
+    /// asks for. The error is a sentence.
     pub fn new(pci: Pci, plan: &Plan) -> Result<Self, String> {
         let functions = pci.scan();
         silence(&pci, &functions);
@@ -45,7 +47,8 @@ impl Assignment {
         sriov::enable(&pci, &functions, plan)?;
         sriov::functions().for_each(|f| acs::enable(&pci, f.bdf));
         let survey = acs::survey(&pci, &functions);
-        Ok(Assignment { pci, functions, survey, taken: Vec::new() })
+        let placed = Placed::find(&pci, &functions);
+        Ok(Assignment { pci, functions, survey, placed, taken: Vec::new() })
     }
 
     /// Finds the functions that `vm` names, refusing those that it can't have. The error is a
@@ -149,7 +152,7 @@ impl Assignment {
         if let Some(why) = iommu::reserved(bdf) {
             return Some(format!("can't be assigned: {why}"));
         }
-        if let Some(why) = room::misplaced(&self.pci, &self.functions, f) {
+        if let Some(why) = self.placed.misplaced(&self.pci, &self.functions, bdf) {
             return Some(why);
         }
         if bdf.bus() != 0 && self.pci.capability(bdf, CAPABILITY_EXPRESS).is_none() {

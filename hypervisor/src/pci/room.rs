@@ -33,6 +33,8 @@ const LARGEST_ROM: u64 = 16 << 20;
 #[derive(Default)]
 struct Firmware {
     ranges: Vec<Range<u64>>,
+    /// Those that are memory, whosever: what is reserved may be a window for devices.
+    memory: Vec<Range<u64>>,
     /// Where RAM below 4 GiB ends: devices' addresses begin here at the earliest.
     low_end: u64,
 }
@@ -45,9 +47,11 @@ static UNITS: Once<Vec<Range<u64>>> = Once::new();
 pub fn keep_clear_of(memory: &MemoryMap) {
     let ranges = memory.ranges();
     let usable = |kind| matches!(kind, MemoryKind::Usable | MemoryKind::Loaded);
+    let memory = ranges.iter().filter(|r| r.kind != MemoryKind::Reserved);
     let ram = ranges.iter().filter(|r| usable(r.kind) && r.end <= 1 << 32);
     FIRMWARE.call_once(|| Firmware {
         ranges: ranges.iter().map(|r| r.start..r.end).collect(),
+        memory: memory.map(|r| r.start..r.end).collect(),
         low_end: ram.map(|r| r.end).max().unwrap_or(0),
     });
 }
@@ -114,24 +118,34 @@ fn own(pci: &Pci) -> impl Iterator<Item = Range<u64>> {
     pci.windows().chain(units).chain(core::iter::once(LAST..MESSAGES_END))
 }
 
-/// Why an address that a BAR of this function has can't be right, if one can't: the end of a
-/// sentence. Addresses of memory aren't looked at: [`crate::memory::map_mmio`] refuses those.
-pub fn misplaced(pci: &Pci, functions: &[Function], f: &Function) -> Option<String> {
-    let passed: Vec<_> =
-        above(pci, f.bdf, functions).into_iter().map(|bridge| Passed::of(pci, bridge)).collect();
-    let place = |bar: &Bar| bar.address..bar.address.saturating_add(bar.size);
-    let decodes = |other: &&Function| {
-        other.bdf != f.bdf && pci.read16(other.bdf, COMMAND) & COMMAND_MEMORY != 0
-    };
-    let of = |other: &Function| {
-        let (bdf, bars) = (other.bdf, bars(pci, other, functions));
-        bars.into_iter().filter(is_placed).map(move |bar| (bdf, place(&bar)))
-    };
-    pci.bars(f.bdf).iter().filter(|bar| is_placed(bar)).find_map(|bar| {
-        let others = functions.iter().filter(decodes).flat_map(of);
-        let clash = clash(&place(bar), own(pci), &passed, others)?;
-        Some(format!("has its BAR {} at {:#x}, {clash}", bar.index, bar.address))
-    })
+/// Where functions' registers are, when all have their addresses.
+pub struct Placed(Vec<(Bdf, Bar, bool)>);
+
+impl Placed {
+    /// Asks every function.
+    pub fn find(pci: &Pci, functions: &[Function]) -> Self {
+        let of = |f: &Function| {
+            let decodes = pci.read16(f.bdf, COMMAND) & COMMAND_MEMORY != 0;
+            let (bdf, bars) = (f.bdf, bars(pci, f, functions));
+            bars.into_iter().filter(is_placed).map(move |bar| (bdf, bar, decodes))
+        };
+        Placed(functions.iter().flat_map(of).collect())
+    }
+
+    /// Why an address that a BAR of this function has can't be right, if one can't: the end of a
+    /// sentence. Of other functions those count that decode.
+    pub fn misplaced(&self, pci: &Pci, functions: &[Function], bdf: Bdf) -> Option<String> {
+        let above = above(pci, bdf, functions);
+        let passed: Vec<_> = above.into_iter().map(|bridge| Passed::of(pci, bridge)).collect();
+        let place = |bar: &Bar| bar.address..bar.address.saturating_add(bar.size);
+        self.0.iter().filter(|(of, ..)| *of == bdf).find_map(|(_, bar, _)| {
+            let memory = FIRMWARE.get().into_iter().flat_map(|f| f.memory.iter().cloned());
+            let others = self.0.iter().filter(|(of, _, decodes)| *of != bdf && *decodes);
+            let others = others.map(|(of, bar, _)| (*of, place(bar)));
+            let clash = clash(&place(bar), own(pci).chain(memory), &passed, others)?;
+            Some(format!("has its BAR {} at {:#x}, {clash}", bar.index, bar.address))
+        })
+    }
 }
 
 /// Gives addresses to BARs that firmware left without, of functions behind bridges whose windows
@@ -139,6 +153,8 @@ pub fn misplaced(pci: &Pci, functions: &[Function], f: &Function) -> Option<Stri
 pub fn place_unplaced(pci: &Pci, functions: &[Function]) {
     #[cfg(feature = "plant")]
     unplace(pci, functions);
+    #[cfg(feature = "plant")]
+    misplace(pci);
     let mut memory = None;
     for f in functions.iter().filter(|f| f.class >> 16 != BRIDGE_CLASS) {
         let above = above(pci, f.bdf, functions);
@@ -163,7 +179,8 @@ pub fn place_unplaced(pci: &Pci, functions: &[Function]) {
     }
 }
 
-/// Takes their addresses from BARs of endpoints behind bridges, as firmware may leave them: for tests.
+/// Takes their addresses from BARs of endpoints behind bridges, as firmware may leave them: for
+/// tests.
 #[cfg(feature = "plant")]
 fn unplace(pci: &Pci, functions: &[Function]) {
     let behind =
@@ -171,6 +188,16 @@ fn unplace(pci: &Pci, functions: &[Function]) {
     for bdf in functions.iter().filter(behind).map(|f| f.bdf) {
         pci.write16(bdf, COMMAND, 0);
         pci.bars(bdf).iter().for_each(|bar| pci.set_bar(bdf, bar, 0));
+    }
+}
+
+/// Puts the first BAR of 00:15.0 over an IOMMU's registers, as firmware may: for tests.
+#[cfg(feature = "plant")]
+fn misplace(pci: &Pci) {
+    let unit = UNITS.get().and_then(|units| units.first());
+    let (Some(bdf), Some(unit)) = (Bdf::new(0, 0x15, 0), unit) else { return };
+    if let Some(bar) = pci.bars(bdf).first() {
+        pci.set_bar(bdf, bar, unit.start & !(bar.size - 1));
     }
 }
 

@@ -253,8 +253,8 @@ pub enum Special {
     /// The hypervisor's image in which guests may plant what the audit must find, and which dawdles
     /// before it enters a guest.
     Planted,
-    /// The same image, which forgets the addresses of BARs behind bridges when it starts, with
-    /// these devices besides.
+    /// The same image, which forgets the addresses of BARs behind bridges when it starts, and puts
+    /// one of 00:15.0 over an IOMMU's registers, with these devices besides.
     Unplaced(&'static [&'static str]),
     /// A boot image with one byte of its plan changed.
     DamagedImage,

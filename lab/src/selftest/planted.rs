@@ -32,7 +32,7 @@ const ALL: [Planted; 22] = [
     ("msr-open", "what=19", "lets writes of MSR 0x1b pass", true),
     ("port-open", "what=20", "lets accesses to port 0x60 pass", true),
     ("local-source", "what=21", "local interrupt source at MSR 0x837 reads 0x20", true),
-    ("unit-off", "what=15 told=1", "doesn't remap everything", false),
+    ("unit-off", "what=15", "doesn't remap everything", true),
 ];
 
 /// What the finding says where the unit is AMD's, for what is another thing there

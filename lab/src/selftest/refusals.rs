@@ -57,6 +57,11 @@ pub fn all() -> Vec<Case> {
         let expect = Expect::Refused(vec![word]);
         cases.push(Case { expect, ..plain(name, name == "absent-class", guest) });
     }
+    // Firmware put its registers over the IOMMU's.
+    let guest = Guest { devices: vec![address(0x15, 0)], ..vm() };
+    let machine = Special::Unplaced(&["edu,addr=15.0"]);
+    let expect = Expect::Refused(vec!["00:15.0", "where memory or registers of the host's are"]);
+    cases.push(Case { machine, expect, ..plain("misplaced", false, guest) });
     // Twice by one name, and by two names.
     let twice = case("refuse/assigned-twice".to_owned(), true, [vm(), vm()]);
     cases.push(Case { expect: Expect::Rejected(vec!["edu0", "first", "second"]), ..twice });

@@ -1,5 +1,5 @@
-//! UEFI firmware for emulated machines, by the suite of Debian that it is from: whatever this machine
-//! has installed, the same are tried.
+//! UEFI firmware for emulated machines, by the suite of Debian that it is from: whatever this
+//! machine has installed, the same are tried.
 
 use anyhow::Result;
 use exitless::{context::Context, recipe};

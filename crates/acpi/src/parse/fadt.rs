@@ -1,8 +1,9 @@
-//! The FADT: the PM timer and the reset register (ACPI 5.2.9). A timer that isn't at an I/O port is
-//! taken as not there.
+//! The FADT: the PM timer and the reset register (ACPI 5.2.9). A timer that isn't at an I/O port,
+//! or where a PC has other things, is taken as not there: guests are given its port.
 
 use super::table::Table;
 use crate::{Error, Machine, Physical, PmTimer, Reset, ResetRegister};
+use core::ops::RangeInclusive;
 
 const PM_TMR_BLK: u32 = 76;
 const PM_TMR_LEN: u32 = 91;
@@ -18,6 +19,11 @@ const MEMORY: u8 = 0;
 const IO: u8 = 1;
 const PCI_CONFIG: u8 = 2;
 
+/// Where the ports of a PC's board end: interrupt controllers, keyboard, DMA, NMI, fast reset.
+const BOARD_END: u16 = 0x100;
+/// Of four bytes from one of these at least one is a port of PCI configuration or of reset (CF9h).
+const PCI_CONFIG_PORTS: RangeInclusive<u16> = 0xCF5..=0xCFF;
+
 const TMR_VAL_EXT: u32 = 1 << 8;
 const RESET_REG_SUP: u32 = 1 << 10;
 
@@ -28,6 +34,7 @@ pub fn parse<M: Physical>(table: &Table<'_, M>, machine: &mut Machine) -> Result
         None if table.u8(PM_TMR_LEN)? == 4 => nonzero_port(table.u32(PM_TMR_BLK)?.into()),
         None => None,
     };
+    let port = port.filter(|port| *port >= BOARD_END && !PCI_CONFIG_PORTS.contains(port));
     machine.pm_timer = port.map(|port| PmTimer { port, bits32: flags & TMR_VAL_EXT != 0 });
     if flags & RESET_REG_SUP != 0
         && let Some(register) = reset_register(table)?

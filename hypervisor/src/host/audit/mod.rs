@@ -216,6 +216,16 @@ impl Audit {
                 log::error!("audit: {finding}");
             }
         }
+        // A unit that confines nobody: whoever has a device behind it reaches everything.
+        if let Finding::Unit { unit, what } = finding
+            && what.is_open()
+        {
+            let behind = self.devices.iter().filter(|a| iommu::place(a.device) == Some(unit));
+            for vm in behind.map(|a| a.vm).filter(|vm| !vm.ending.begun()) {
+                vm.end(Cause { stop: Stop::Audit(finding), vcpu: 0, rip: 0 });
+            }
+            return;
+        }
         let name = match finding {
             Finding::Nested { vm, .. }
             | Finding::Dma { vm, .. }

@@ -52,6 +52,18 @@ fn the_timer_s_port_is_the_extended_one_if_that_is_a_port() {
 }
 
 #[test]
+fn a_timer_where_a_pc_has_other_things_is_none() {
+    let port = |port: u64| {
+        let timer = generic(1, port);
+        found(fadt(244, &[(EXTENDED_TIMER, &timer)])).pm_timer.map(|timer| timer.port)
+    };
+    for other in [0x20, 0x60, 0x64, 0x92, 0xFF, 0xCF5, 0xCF8, 0xCF9, 0xCFC, 0xCFF] {
+        assert_eq!(port(other), None, "{other:#x}");
+    }
+    assert_eq!([0x100, 0xCF4, 0xD00].map(port), [Some(0x100), Some(0xCF4), Some(0xD00)]);
+}
+
+#[test]
 fn the_old_timer_s_port_must_be_one_of_four_bytes() {
     let port = |port: u32, length: u8| {
         let fields: [(usize, &[u8]); 2] = [(TIMER, &port.to_le_bytes()), (TIMER_LENGTH, &[length])];

@@ -72,8 +72,8 @@ impl Device for PciBus {
 
 impl PciBus {
     /// Do the physical BARs, their sizes and the command registers of all functions hold what the
-    /// host wrote or measured? Those
-    /// of a function that is being reset, or didn't come back, aren't looked at.
+    /// host wrote or measured? Those of a function that is being reset, or didn't come back, aren't
+    /// looked at.
     pub fn audit(&self) -> Result<(), DeviceFinding> {
         for (index, d) in self.devices.iter().enumerate().filter(|(_, d)| d.is_itself()) {
             for (at, kept) in (BAR0..).step_by(4).zip(d.registers) {

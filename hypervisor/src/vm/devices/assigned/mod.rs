@@ -83,8 +83,8 @@ struct Msix {
     at: u64,
 }
 
-/// Sizes of its resizable BARs. Without a PCIe capability there is no extended space, and what reads
-/// like it may be something else.
+/// Sizes of its resizable BARs. Without a PCIe capability there is no extended space, and what
+/// reads like it may be something else.
 fn sizes(pci: &Pci, bdf: Bdf) -> Sizes {
     pci.capability(bdf, CAPABILITY_EXPRESS).map_or_else(Sizes::default, |_| Sizes::of(pci, bdf))
 }
@@ -155,8 +155,12 @@ impl AssignedDevice {
         Ok((device, function))
     }
 
-    /// Registers on, DMA off, no interrupt: as a guest finds a device after reset.
+    /// Registers on, DMA off, no interrupt: as a guest finds a device after reset. One that was
+    /// lost decodes nothing, as before.
     fn quiesce(&self, pci: &Pci) {
+        if self.lost {
+            return pci.write16(self.bdf, pci::COMMAND, pci::COMMAND_INTX_DISABLE);
+        }
         pci.write16(self.bdf, pci::COMMAND, pci::COMMAND_MEMORY | pci::COMMAND_INTX_DISABLE);
         if let Some(m) = &self.msix {
             for i in 0..m.layout.entries as u64 {
@@ -210,15 +214,15 @@ impl AssignedDevice {
             pci.write32(self.bdf, at, *value);
             kept &= pci.read32(self.bdf, at) == *value;
         }
-        if kept {
-            self.quiesce(pci);
-        } else {
+        // Told of once, however often the guest resets it.
+        if !kept && !self.lost {
             log::warn!(
                 "the BARs of device {} don't take their sizes and addresses after its reset",
                 self.bdf
             );
-            pci.write16(self.bdf, pci::COMMAND, pci::COMMAND_INTX_DISABLE);
         }
+        self.lost = !kept;
+        self.quiesce(pci);
         kept
     }
 
@@ -330,7 +334,7 @@ impl PciBus {
     pub fn end_reset(&mut self, index: usize) {
         if let Some(d) = self.devices.get_mut(index) {
             d.resets -= 1;
-            d.lost = !d.after_reset(&self.pci);
+            d.after_reset(&self.pci);
         }
     }
 
