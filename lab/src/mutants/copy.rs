@@ -16,6 +16,21 @@ use std::{
 /// Where the lists of changes are.
 pub const LISTS: &str = "lab/mutants";
 
+/// What of the checkout is built from.
+const PARTS: [&str; 11] = [
+    "Cargo.toml",
+    "Cargo.lock",
+    "rustfmt.toml",
+    ".cargo",
+    "bench",
+    "cli",
+    "crates",
+    "guests",
+    "hypervisor",
+    "lab",
+    "loader",
+];
+
 /// The copy.
 pub struct Copy {
     /// Its root.
@@ -32,8 +47,7 @@ impl Copy {
         let mut git = Command::new("git");
         git.arg("-C").arg(&cx.root);
         git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"]);
-        git.args(["Cargo.toml", "Cargo.lock", "rustfmt.toml", ".cargo", "cli", "lab", "crates"]);
-        git.args(["hypervisor", "guests", "bench"]);
+        git.args(PARTS);
         let output = git.output().context("git can't be started")?;
         if !output.status.success() {
             bail!("git ls-files: {}", String::from_utf8_lossy(&output.stderr).trim());
@@ -98,6 +112,20 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Cargo reads them all, whichever is built.
+    #[test]
+    fn every_member_of_the_workspace_is_copied() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
+        let text = fs::read_to_string(root).unwrap();
+        let members = text.lines().find_map(|line| line.strip_prefix("members = [")).unwrap();
+        let members: Vec<_> = members.split('"').skip(1).step_by(2).collect();
+        assert!(members.len() > 5, "{members:?}");
+        for member in members {
+            let part = member.split('/').next().unwrap();
+            assert!(PARTS.contains(&part), "{member}");
+        }
+    }
 
     #[test]
     fn the_key_is_of_the_code_and_not_of_the_lists() {
