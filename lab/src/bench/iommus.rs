@@ -60,3 +60,21 @@ pub fn table(both: [(Iommu, &Results); 2]) -> String {
 fn two(value: f64) -> String {
     format!("{value:.2}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_stand_side_by_side_under_each_policy() {
+        let none = Results::default();
+        assert_eq!(other(other(Iommu::AmdVi)), Iommu::AmdVi);
+        let shown = table([(Iommu::AmdVi, &none), (Iommu::VtD, &none)]);
+        let words = |line: &str| line.split_whitespace().map(String::from).collect::<Vec<_>>();
+        let lines: Vec<_> = shown.lines().map(words).collect();
+        let columns = ["eli", "amd-vi", "eli", "vt-d", "direct", "amd-vi", "direct", "vt-d"];
+        assert!(lines[0].ends_with(&columns.map(String::from)), "{shown}");
+        // What wasn't measured is no nought.
+        assert!(lines[2..].iter().all(|line| line.ends_with(&vec!["-".to_owned(); 4])), "{shown}");
+    }
+}
