@@ -22,13 +22,13 @@ A plan:
   kernel = \"vmlinuz\"          # bzImage, ELF with a PVH note, or multiboot
   initrd = \"initrd.img\"
   cmdline = \"console=ttyS0\"
-  devices = [\"nvme0\"]         # a name, or a PCI address: \"00:04.0\", \"0001:02:00.0\"
+  devices = [\"nvme0\"]         # or \"00:04.0\", with a segment \"0001:02:00.0\"
   interrupts = \"auto\"         # auto, trap, eli-delivery, eli or direct
   reset = \"restart\"           # or stop: what a reset of its own leads to
   [host]
   iommu_faults = \"elsewhere\"  # or nmi, limit: docs/running.md says more
   without_interrupt_remapping = \"refuse\"  # or trust-every-guest
-  screen = \"all\"              # whose consoles a display shows: all, or a VM's name
+  screen = \"all\"              # whose consoles a display shows; or a VM's name
   at_end = \"stay\"             # or power-off, reset: when every VM has ended
   [network.nic0]              # its virtual functions are nic0.vf0, nic0.vf1 …
   vfs = 2                     # how many; else as many as are named
@@ -69,7 +69,7 @@ pub fn check(args: &Args) -> Result<()> {
     };
     let plan = load::plan(file)?;
     print(show(&plan)?)?;
-    let Some(machine) = machine else { return Ok(print(UNKNOWN)?) };
+    let Some(machine) = machine else { return print(UNKNOWN) };
     let lacks = machine.lacks(&plan, plan::image::build(&plan)?.len() as u64);
     for lack in &lacks {
         print(format!("{lack}\n"))?;
@@ -77,7 +77,7 @@ pub fn check(args: &Args) -> Result<()> {
     match lacks.len() {
         0 => {
             let unknown = machine.unknown(&plan).join("\n");
-            Ok(print(format!("The machine has what the plan asks for.\n{unknown}\n"))?)
+            print(format!("The machine has what the plan asks for.\n{unknown}\n"))
         }
         1 => bail!("the machine lacks what the plan asks for: the line above says what"),
         n => bail!("the machine lacks what the plan asks for: the {n} lines above say what"),
