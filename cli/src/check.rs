@@ -22,12 +22,13 @@ A plan:
   kernel = \"vmlinuz\"          # bzImage, ELF with a PVH note, or multiboot
   initrd = \"initrd.img\"
   cmdline = \"console=ttyS0\"
-  devices = [\"nvme0\"]         # a name, or a PCI address such as \"00:04.0\"
+  devices = [\"nvme0\"]         # or \"00:04.0\", with a segment \"0001:02:00.0\"
   interrupts = \"auto\"         # auto, trap, eli-delivery, eli or direct
   reset = \"restart\"           # or stop: what a reset of its own leads to
   [host]
   iommu_faults = \"elsewhere\"  # or nmi, limit: docs/running.md says more
   without_interrupt_remapping = \"refuse\"  # or trust-every-guest
+  screen = \"all\"              # whose consoles a display shows; or a VM's name
   at_end = \"stay\"             # or power-off, reset: when every VM has ended
   [network.nic0]              # its virtual functions are nic0.vf0, nic0.vf1 …
   vfs = 2                     # how many; else as many as are named
@@ -42,6 +43,10 @@ For a machine elsewhere:
   exitless image --without-plan -o look.img  start it, record its serial line
   exitless check --machine look.log          what that machine has
   exitless check vm.toml --machine look.log  does the plan fit it?";
+
+/// Said where there is no recording of the machine.
+const UNKNOWN: &str =
+    "Whether the machine has these cores, memory and devices is checked when it boots.\n";
 
 /// Check a plan and show it.
 #[derive(clap::Args, Clone, Debug)]
@@ -64,13 +69,16 @@ pub fn check(args: &Args) -> Result<()> {
     };
     let plan = load::plan(file)?;
     print(show(&plan)?)?;
-    let Some(machine) = machine else { return Ok(()) };
-    let lacks = machine.lacks(&plan);
+    let Some(machine) = machine else { return print(UNKNOWN) };
+    let lacks = machine.lacks(&plan, plan::image::build(&plan)?.len() as u64);
     for lack in &lacks {
         print(format!("{lack}\n"))?;
     }
     match lacks.len() {
-        0 => Ok(print("The machine has what the plan asks for.\n".to_owned())?),
+        0 => {
+            let unknown = machine.unknown(&plan).join("\n");
+            print(format!("The machine has what the plan asks for.\n{unknown}\n"))
+        }
         1 => bail!("the machine lacks what the plan asks for: the line above says what"),
         n => bail!("the machine lacks what the plan asks for: the {n} lines above say what"),
     }
@@ -122,8 +130,7 @@ fn show(plan: &Plan<File>) -> Result<String> {
         n => format!("{n} VMs"),
     };
     Ok(format!(
-        "{table}{notes}The plan is good: {vms}, {memory} of guest memory; core 0 is the host's.\n\
-         Whether the machine has these cores, memory and devices is checked when it boots.\n"
+        "{table}{notes}The plan is good: {vms}, {memory} of guest memory; core 0 is the host's.\n"
     ))
 }
 
@@ -175,7 +182,6 @@ mod tests {
 nic1 has vf0 02:00:00:00:00:01, vf1.
 a: 00:05.0 gives no interrupts if it has neither MSI nor MSI-X; the hypervisor's log then says so.
 The plan is good: 1 VM, 1G of guest memory; core 0 is the host's.
-Whether the machine has these cores, memory and devices is checked when it boots.
 ";
         assert_eq!(shown, expected);
     }
@@ -191,7 +197,7 @@ Whether the machine has these cores, memory and devices is checked when it boots
         let shown = show(&load::plan(&file).unwrap()).unwrap();
         assert!(!shown.contains(|c: char| c.is_control() && c != '\n'), "{shown:?}");
         assert!(shown.contains("a\\u{1b}[2J\\nb") && shown.contains("k\\u{1b}[2J, 32"), "{shown}");
-        assert_eq!(shown.lines().count(), 5, "{shown}");
+        assert_eq!(shown.lines().count(), 4, "{shown}");
         assert!(shown.contains("\na: with pci=nomsi in its command line"), "{shown}");
     }
 

@@ -19,7 +19,7 @@ Examples:
   exitless image vm.toml -o exitless.iso      a stick or a CD, for BIOS and UEFI
   exitless image vm.toml -o exitless.efi      a program for a TFTP server
   exitless image vm.toml -o exitless.efi --sign db.key --certificate db.pem
-  exitless image --without-plan -o bare.img   the hypervisor alone
+  exitless image --without-plan -o look.img   one that tells what a machine has
 
 What is made follows from the name; --format says it for other names. Write a stick with
   dd if=exitless.img of=/dev/sdX bs=4M conv=fsync
@@ -27,10 +27,11 @@ where /dev/sdX is the whole stick (lsblk names it), and all that is on it is los
 the emulated machine: `exitless run vm.toml --boot uefi` starts the same.
 
 A name that ends in .plan gives the boot image alone, which a boot loader hands to the hypervisor as
-its one module. By hand, on the machine that `exitless run` would make:
+its one module. By hand, on the machine that `exitless run` would make (QEMU 10.2 or newer):
   qemu-system-x86_64 -machine q35 -cpu max -smp 2 -m 2G -nodefaults \\
-      -display none -device intel-iommu,intremap=on,eim=on -serial stdio \\
-      -kernel HYPERVISOR -initrd boot.plan";
+      -display none -device amd-iommu,intremap=on,xtsup=on,dma-remap=on \\
+      -serial stdio -kernel HYPERVISOR -initrd boot.plan
+What the serial line carries is framed: `exitless run` reads it, and `check --machine`.";
 
 /// Pack a plan and its kernels into a file that a machine boots from.
 #[derive(clap::Args, Clone, Debug)]
@@ -39,7 +40,7 @@ pub struct Args {
     /// The plan
     #[arg(value_name = "VM.TOML", conflicts_with = "without_plan")]
     file: Option<PathBuf>,
-    /// No plan: the hypervisor starts and runs nothing
+    /// No plan: the hypervisor starts and tells what the machine has, for `check --machine`
     #[arg(long)]
     without_plan: bool,
     /// Where to write it
@@ -114,6 +115,9 @@ impl Args {
             "img" => Ok(Format::Img),
             "iso" => Ok(Format::Iso),
             "plan" => Ok(Format::Plan),
+            _ if self.output.is_dir() => {
+                bail!("{} can't be written: it is a folder", self.output.display())
+            }
             _ => bail!(
                 "what is `{}` to be? A name ends in .img (a disk for UEFI), .iso (for BIOS and UEFI), .efi (a UEFI program) or .plan (the boot image alone), or --format says it",
                 Shown(&name(&self.output))

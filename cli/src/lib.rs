@@ -24,6 +24,7 @@ pub mod options;
 pub mod output;
 pub mod qemu;
 pub mod recipe;
+pub mod recording;
 pub mod report;
 pub mod room;
 pub mod run;

@@ -203,6 +203,9 @@ impl Machine {
                         }
                     }
                 }
+                DeviceName::Address { segment, .. } if segment != 0 => bail!(
+                    "{name}: the emulated machine has no PCI segment but 0; for a machine elsewhere there is `exitless check --machine`"
+                ),
                 DeviceName::Address { .. } => {}
             }
         }

@@ -52,6 +52,12 @@ fn an_iommu_comes_before_the_devices_that_it_serves() {
 }
 
 #[test]
+fn other_segments_are_elsewhere() {
+    let error = machine(&plan(64 << 20, &["0001:02:00.0"]), vec![]).unwrap_err().to_string();
+    assert!(error.starts_with("0001:02:00.0: the emulated machine has no PCI segment"), "{error}");
+}
+
+#[test]
 fn virtual_functions_come_with_their_controller() {
     let mut plan = plan(64 << 20, &["nic1.vf0"]);
     assert_eq!(machine(&plan, vec![]).unwrap().nics.len(), 2);

@@ -1,23 +1,25 @@
 //! What a machine offers, as its serial line was recorded when it started without a plan; and what
 //! a plan asks for beyond that.
 //!
-//! Guarantees: a plan without a complaint here isn't refused by that machine for its cores, memory
-//! or devices, as far as the hypervisor told of them. Virtual functions are made when a plan is
-//! booted, and so aren't known here.
+//! Guarantees: a plan without a complaint here isn't refused by that machine for its cores or
+//! devices, nor because all of its memory is too little, as far as the hypervisor told of them.
+//! Whatever else shows at boot alone is said ([`Offered::unknown`]): virtual functions are made when
+//! a plan is booted, how memory is cut into pieces isn't told, and without interrupt remapping
+//! nothing is told of which IOMMU serves which device.
 
-use crate::{
-    load,
-    report::Report,
-    stream::{Demux, Piece},
-    table::Table,
-};
-use anyhow::{Result, bail};
-use plan::{DeviceName, Escaped, Plan, Size};
+use crate::{recording, report::Report, table::Table};
+use anyhow::Result;
+use plan::{DeviceName, Escaped, Plan, Size, WithoutRemapping};
 use proto::offer::{Address, Function, Offer};
 use std::path::Path;
 
-/// More than any machine says of itself.
-const LONGEST: u64 = 64 << 20;
+/// How the hypervisor begins to say that it has no interrupt remapping, which a plan may put up
+/// with.
+const NO_REMAPPING: &str = "the IOMMU has no interrupt remapping";
+/// What it says of a function where no IOMMU is on.
+const NOT_SERVED: &str = "is behind no IOMMU ";
+/// VMs have their memory in pages of this size.
+const LARGE_PAGE: u64 = 2 << 20;
 
 /// A machine's inventory.
 #[derive(Debug)]
@@ -28,25 +30,7 @@ pub struct Offered {
 impl Offered {
     /// Reads a recording.
     pub fn read(path: &Path) -> Result<Self> {
-        let bytes = load::read(path, LONGEST, "any recording of a start has")?;
-        let mut report = Report::default();
-        let mut demux = Demux::default();
-        demux.push(&bytes, |piece| {
-            if let Piece::Record(record) = piece {
-                report.see(&record);
-            }
-        });
-        let name = Escaped(&path.display().to_string()).to_string();
-        if let Some(reason) = &report.refused {
-            bail!("{name} is of a machine on which the hypervisor refused to start: {reason}");
-        }
-        match report.offers.last() {
-            Some(Offer::Complete) if report.machine.is_some() => Ok(Offered { report }),
-            Some(_) => bail!("{name} isn't whole: the recording ends within the inventory"),
-            None => bail!(
-                "{name} has no inventory: it must be what came from the serial line, byte for byte, while `exitless image --without-plan` started the machine"
-            ),
-        }
+        recording::read(path).map(|report| Offered { report })
     }
 
     fn functions(&self) -> impl Iterator<Item = &Function> {
@@ -73,7 +57,7 @@ impl Offered {
         for offer in machine {
             text += &format!("{}\n", Escaped(&offer.to_string()));
         }
-        text += &format!("memory for VMs: {}\n\n", Size(self.memory() >> 21 << 21));
+        text += &format!("memory for VMs: {}\n\n", Size(self.memory() / LARGE_PAGE * LARGE_PAGE));
         let mut table = Table::new(["function", "device", "class", "as", "interrupts", "reset"]);
         for f in self.functions() {
             let name = f.name.as_deref().unwrap_or("its address");
@@ -104,23 +88,61 @@ impl Offered {
         text
     }
 
-    /// What the plan asks for and the machine doesn't offer, a sentence each.
-    pub fn lacks<F>(&self, plan: &Plan<F>) -> Vec<String> {
+    /// What the plan asks for and the machine doesn't offer, a sentence each. The plan's boot image
+    /// takes so many bytes, too.
+    pub fn lacks<F>(&self, plan: &Plan<F>, boot_image: u64) -> Vec<String> {
         let mut wrong = Vec::new();
+        let trusts = plan.host.without_remapping == WithoutRemapping::TrustEveryGuest;
         for offer in &self.report.offers {
             match offer {
+                Offer::Missing(why) if trusts && why.starts_with(NO_REMAPPING) => {
+                    wrong.extend(shared_core(plan));
+                }
                 Offer::Missing(_) => wrong.push(format!("{}", Escaped(&offer.to_string()))),
-                Offer::Cores { ready, .. } => cores(plan, ready, &mut wrong),
+                Offer::Cores { ready, .. } => cores(plan, ready, offer, &mut wrong),
                 _ => {}
             }
         }
         let wanted: u64 = plan.vms.iter().map(|vm| vm.memory).sum();
-        if wanted > self.memory() {
-            let has = Size(self.memory() >> 21 << 21);
-            wrong.push(format!("the VMs have {} together, the machine has {has}", Size(wanted)));
+        let beside = self.memory().saturating_sub(boot_image) / LARGE_PAGE * LARGE_PAGE;
+        if wanted > beside {
+            wrong.push(format!(
+                "the VMs have {} together, the machine has {} beside the boot image",
+                Size(wanted),
+                Size(beside)
+            ));
         }
         self.devices(plan, &mut wrong);
         wrong
+    }
+
+    /// What of the plan shows when it is booted, and not before: a sentence each.
+    pub fn unknown<F>(&self, plan: &Plan<F>) -> Vec<String> {
+        let mut unknown = vec![
+            "Each VM's memory must be in one piece, which is checked at boot only.".to_owned(),
+        ];
+        if plan.shared_nics().next().is_some() {
+            unknown.push(
+                "Whether the controllers have these virtual functions is checked at boot only."
+                    .to_owned(),
+            );
+        }
+        if self.is_unserved() && plan.vms.iter().any(|vm| !vm.devices.is_empty()) {
+            unknown.push(
+                "Whether an IOMMU serves the devices is checked at boot only, as none was on."
+                    .to_owned(),
+            );
+        }
+        unknown
+    }
+
+    /// Whether no IOMMU was switched on because none remaps interrupts: what the hypervisor says of
+    /// functions then says nothing of a plan that puts up with that.
+    fn is_unserved(&self) -> bool {
+        let is =
+            |offer: &Offer| matches!(offer, Offer::Missing(why) if why.starts_with(NO_REMAPPING));
+        let on = |offer: &Offer| matches!(offer, Offer::Iommu { .. });
+        self.report.offers.iter().any(is) && !self.report.offers.iter().any(on)
     }
 
     fn devices<F>(&self, plan: &Plan<F>, wrong: &mut Vec<String>) {
@@ -135,8 +157,10 @@ impl Offered {
                 if matches!(name, DeviceName::Virtual { .. }) {
                     continue;
                 }
-                if let Some(why) = &f.refused {
-                    wrong.push(format!("{said} {}", Escaped(why)));
+                match &f.refused {
+                    Some(why) if self.is_unserved() && why.starts_with(NOT_SERVED) => {}
+                    Some(why) => wrong.push(format!("{said} {}", Escaped(why))),
+                    None => {}
                 }
                 for (other, owner) in &taken {
                     if other.address == f.address {
@@ -165,10 +189,10 @@ impl Offered {
     }
 }
 
-fn cores<F>(plan: &Plan<F>, ready: &[u32], wrong: &mut Vec<String>) {
+fn cores<F>(plan: &Plan<F>, ready: &[u32], told: &Offer, wrong: &mut Vec<String>) {
     for vm in &plan.vms {
         for core in vm.cpus.iter().filter(|core| !ready.contains(core)) {
-            let sentence = format!("VM {:?}: core {core} isn't among those for guests", vm.name);
+            let sentence = format!("VM {:?}: core {core} can't run it; {told}", vm.name);
             if !wrong.contains(&sentence) {
                 wrong.push(sentence);
             }
@@ -176,48 +200,23 @@ fn cores<F>(plan: &Plan<F>, ready: &[u32], wrong: &mut Vec<String>) {
     }
 }
 
+/// Refused where interrupts aren't remapped, whatever the plan puts up with (docs/security.md).
+fn shared_core<F>(plan: &Plan<F>) -> Option<String> {
+    let mut cores = plan.vms.iter().flat_map(|vm| &vm.cpus);
+    let core = cores.find(|core| plan.shares(**core) > 1)?;
+    Some(format!(
+        "core {core} is to be shared, and {NO_REMAPPING}: give each vCPU a core of its own"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recording::tests::{recording, whole, with_file};
     use plan::{OnReset, Vm};
-    use proto::{
-        Record, encode,
-        frame::{MAX_PAYLOAD, RECORDS, header},
-    };
 
-    fn function(address: u32, name: &str) -> Function {
-        let name = (!name.is_empty()).then(|| name.to_owned());
-        Function { address, name, msix: 4, ..Function::default() }
-    }
-
-    /// What the serial line of a machine with two cores for guests carries.
-    fn recording(offers: &[Offer]) -> Vec<u8> {
-        let machine = Record::Machine { cpus: 3, memory: 3 << 30, tsc_hz: 1, host_memory: 1 << 30 };
-        let records = offers.iter().cloned().map(Record::Offer);
-        let mut bytes = b"BIOS\r\n".to_vec();
-        for record in [machine].into_iter().chain(records) {
-            for part in encode(&record).chunks(MAX_PAYLOAD) {
-                bytes.extend(header(RECORDS, part.len() as u8).iter().chain(part));
-            }
-        }
-        bytes
-    }
-
-    fn whole() -> Vec<Offer> {
-        let bridge = Function { refused: Some("is a bridge".into()), ..function(0, "") };
-        let pair = Function { together: vec![0x21], ..function(0x20, "nvme0") };
-        let other = Function { together: vec![0x20], ..function(0x21, "nvme1") };
-        let mut offers = vec![Offer::Cores { ready: vec![1, 2], silent: vec![3] }];
-        offers.extend([bridge, pair, other, function(0x30, "nic0")].map(Offer::Function));
-        offers.push(Offer::Complete);
-        offers
-    }
-
-    fn read(bytes: &[u8]) -> Result<Offered> {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("machine.log");
-        std::fs::write(&path, bytes).unwrap();
-        Offered::read(&path)
+    fn offered(offers: &[Offer]) -> Offered {
+        with_file(&recording(offers), Offered::read).unwrap()
     }
 
     fn vm(name: &str, core: u32, devices: &[&str]) -> Vm<()> {
@@ -236,30 +235,25 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_is_read_and_what_is_none_is_told_apart() {
-        let offered = read(&recording(&whole())).unwrap();
-        let shown = offered.shown();
+    fn a_recording_is_shown() {
+        let shown = offered(&whole()).shown();
         assert!(shown.contains("cores for guests: 1 to 2; listed, but not started: 3"), "{shown}");
         assert!(shown.contains("memory for VMs: 2G"), "{shown}");
         assert!(shown.contains("00:00.0: is a bridge"), "{shown}");
         assert!(shown.contains("00:04.0: one VM has it and 00:04.1"), "{shown}");
-        let cut = &whole()[..3];
-        assert!(read(&recording(cut)).unwrap_err().to_string().contains("isn't whole"));
-        assert!(read(b"hello").unwrap_err().to_string().contains("has no inventory"));
-        let mut bytes = recording(&whole());
-        bytes.truncate(bytes.len() - 1);
-        assert!(read(&bytes).is_err());
     }
 
     #[test]
     fn each_thing_that_a_machine_lacks_is_a_sentence() {
-        let offered = read(&recording(&whole())).unwrap();
-        let lacks = |vms: Vec<Vm<()>>| offered.lacks(&Plan::new(vms));
+        let offered = offered(&whole());
+        let lacks = |vms: Vec<Vm<()>>| offered.lacks(&Plan::new(vms), 0);
         assert_eq!(
             lacks(vec![vm("a", 1, &["nvme0", "nvme1"]), vm("b", 2, &["nic0.vf1"])]),
             [""; 0]
         );
-        assert_eq!(lacks(vec![vm("a", 3, &[])]), ["VM \"a\": core 3 isn't among those for guests"]);
+        let said =
+            "VM \"a\": core 3 can't run it; cores for guests: 1 to 2; listed, but not started: 3";
+        assert_eq!(lacks(vec![vm("a", 3, &[])]), [said]);
         assert_eq!(
             lacks(vec![vm("a", 1, &["nvme2"])]),
             ["VM \"a\": device nvme2 isn't in the machine"]
@@ -269,11 +263,71 @@ mod tests {
         assert_eq!(apart, ["VM \"b\": device nvme1 can't be kept apart from 00:04.0 of VM \"a\""]);
         let twice = lacks(vec![vm("a", 1, &["nvme0"]), vm("b", 2, &["00:04.0"])]);
         assert_eq!(twice, ["VM \"b\": device 00:04.0 is VM \"a\"'s, too"]);
-        let large = lacks(vec![Vm { memory: 4 << 30, ..vm("a", 1, &[]) }]);
-        assert_eq!(large, ["the VMs have 4G together, the machine has 2G"]);
-        let mut offers = whole();
-        offers.insert(0, Offer::Missing("no SVM".into()));
-        let none = read(&recording(&offers)).unwrap().lacks(&Plan::new(vec![vm("a", 1, &[])]));
+        let none = [vec![Offer::Missing("no SVM".into())], whole()].concat();
+        let none = super::tests::offered(&none).lacks(&Plan::new(vec![vm("a", 1, &[])]), 0);
         assert_eq!(none, ["no VM can run here: no SVM"]);
+    }
+
+    #[test]
+    fn the_boot_image_is_in_memory_beside_the_vms() {
+        let plan = Plan::new(vec![vm("a", 1, &[]), vm("b", 2, &[])]);
+        assert_eq!(offered(&whole()).lacks(&plan, 0), [""; 0]);
+        let said = "the VMs have 2G together, the machine has 2046M beside the boot image";
+        assert_eq!(offered(&whole()).lacks(&plan, 1), [said]);
+        let said = "the VMs have 2G together, the machine has 0 beside the boot image";
+        assert_eq!(offered(&whole()).lacks(&plan, u64::MAX), [said]);
+    }
+
+    #[test]
+    fn what_only_the_boot_shows_is_said() {
+        let piece = "Each VM's memory must be in one piece, which is checked at boot only.";
+        let unknown =
+            |devices: &[&str]| offered(&whole()).unknown(&Plan::new(vec![vm("a", 1, devices)]));
+        assert_eq!(unknown(&["nic0"]), [piece]);
+        let functions =
+            "Whether the controllers have these virtual functions is checked at boot only.";
+        assert_eq!(unknown(&["nic0.vf0"]), [piece, functions]);
+    }
+
+    /// What a machine without interrupt remapping tells: no IOMMU is on.
+    fn without_remapping() -> Offered {
+        let why = format!("{NO_REMAPPING} (DMAR flag INTR_REMAP is clear): without it …");
+        let mut offers = [vec![Offer::Missing(why)], whole()].concat();
+        for offer in &mut offers {
+            if let Offer::Function(f @ Function { refused: None, .. }) = offer {
+                f.refused = Some(format!("{NOT_SERVED}and can't be confined to the VM's memory"));
+            }
+        }
+        offered(&offers)
+    }
+
+    #[test]
+    fn a_plan_that_trusts_every_guest_needs_no_interrupt_remapping() {
+        let offered = without_remapping();
+        let mut plan = Plan::new(vec![vm("a", 1, &["nvme0"])]);
+        let refused = offered.lacks(&plan, 0);
+        assert!(
+            refused.len() == 1 && refused[0].starts_with("no VM can run here: "),
+            "{refused:?}"
+        );
+        plan.host.without_remapping = WithoutRemapping::TrustEveryGuest;
+        assert_eq!(offered.lacks(&plan, 0), [""; 0]);
+        let served = "Whether an IOMMU serves the devices is checked at boot only, as none was on.";
+        assert_eq!(offered.unknown(&plan).last().unwrap(), served);
+        plan.vms[0].devices = vec!["00:00.0".parse().unwrap()];
+        assert_eq!(offered.lacks(&plan, 0), ["VM \"a\": device 00:00.0 is a bridge"]);
+        // As the boot refuses it, too.
+        plan.vms = vec![vm("a", 1, &[]), vm("b", 1, &[])];
+        let said = "core 1 is to be shared, and the IOMMU has no interrupt remapping: give each vCPU a core of its own";
+        assert_eq!(offered.lacks(&plan, 0), [said]);
+    }
+
+    /// It would be refused by a sentence that isn't known for what it is.
+    #[test]
+    fn the_sentences_are_the_hypervisors() {
+        let found = include_str!("../../hypervisor/src/iommu/found.rs");
+        assert!(found.contains(&format!("\"{NO_REMAPPING} ({{why}}): ")));
+        let assignment = include_str!("../../hypervisor/src/pci/assignment.rs");
+        assert!(assignment.contains(&format!("\"{NOT_SERVED}and can't be confined")));
     }
 }

@@ -79,10 +79,14 @@ impl Output {
                     let mode = Permissions::from_mode(old.permissions().mode() & 0o777);
                     new.as_file().set_permissions(mode).with_context(refused)?;
                 }
-                new.write_all(contents).and_then(|()| new.flush()).with_context(refused)?;
+                let written = new.as_file_mut().write_all(contents);
+                written.map_err(|e| unwritten(e, contents.len())).with_context(refused)?;
                 new.persist(&self.path).map_err(|e| e.error).with_context(refused)?;
             }
-            To::There(mut there) => there.write_all(contents).with_context(refused)?,
+            To::There(mut there) => {
+                let written = there.write_all(contents);
+                written.map_err(|e| unwritten(e, contents.len())).with_context(refused)?;
+            }
         }
         Ok(())
     }
@@ -90,6 +94,14 @@ impl Output {
     /// Writes this as JSON.
     pub fn write_json(self, value: &impl Serialize) -> Result<()> {
         self.write(&(serde_json::to_string_pretty(value)? + "\n"))
+    }
+}
+
+/// Why so many bytes weren't written.
+fn unwritten(error: io::Error, bytes: usize) -> anyhow::Error {
+    match error.kind() {
+        ErrorKind::StorageFull => anyhow!("{error}; {bytes} bytes are needed"),
+        _ => error.into(),
     }
 }
 

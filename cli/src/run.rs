@@ -104,7 +104,8 @@ pub struct Args {
     #[arg(long, value_name = "VM")]
     console: Option<String>,
     /// How the machine comes to the hypervisor: as QEMU loads it (pvh), or as a real machine does
-    /// from a disk (uefi), a CD (grub-bios, grub-efi) or a network (pxe)
+    /// from a disk (uefi), a CD (grub-bios, grub-efi) or a network (pxe), or by a program that
+    /// firmware is handed (uefi-kernel)
     #[arg(long, value_name = "WAY", value_enum, default_value_t, hide_possible_values = true)]
     boot: Way,
     /// With firmware that starts nothing but what is signed; by a key for tests here

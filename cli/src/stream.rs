@@ -7,7 +7,7 @@
 //!
 //! Guarantees: any bytes in any chunks are taken, the same bytes give the same pieces
 //! however they are cut, and memory stays bounded. Text that looks like a frame's header costs
-//! at most the 255 bytes after it.
+//! at most the 255 bytes after it. Records that came damaged are counted, where their end came.
 
 use plan::Escaped;
 use proto::{
@@ -42,6 +42,10 @@ pub struct Demux {
     text: Line,
     sequences: Sequences,
     records: RecordDecoder,
+    /// Some of a record has come, and not its end.
+    within: bool,
+    damaged: usize,
+    outside: usize,
     framed: bool,
 }
 
@@ -51,6 +55,7 @@ impl Demux {
         while let Some(piece) = self.reader.next(&mut bytes) {
             match piece {
                 frame::Piece::Outside(bytes) => {
+                    self.outside += bytes.len();
                     self.text.push(&self.sequences.without(bytes), &mut give);
                     continue;
                 }
@@ -59,8 +64,12 @@ impl Demux {
                     give(Piece::Console { vm, bytes });
                 }
                 frame::Piece::Payload(Channel::Records, bytes) => {
-                    for record in bytes.iter().filter_map(|b| self.records.push(*b)) {
-                        give(Piece::Record(record));
+                    for &byte in bytes {
+                        match self.records.push(byte) {
+                            Some(record) => give(Piece::Record(record)),
+                            None => self.damaged += usize::from(byte == 0 && self.within),
+                        }
+                        self.within = byte != 0;
                     }
                 }
             }
@@ -71,6 +80,16 @@ impl Demux {
     /// Whether a frame has come: the hypervisor listens.
     pub fn is_framed(&self) -> bool {
         self.framed
+    }
+
+    /// How many records have come whose bytes make none.
+    pub fn damaged(&self) -> usize {
+        self.damaged
+    }
+
+    /// How many bytes have come outside of frames.
+    pub fn outside(&self) -> usize {
+        self.outside
     }
 
     /// The stream has ended: gives the lines that were never finished.
@@ -244,9 +263,24 @@ mod tests {
     fn the_hypervisor_listens_once_a_frame_has_come() {
         let mut demux = Demux::default();
         demux.push(b"firmware \x01\x70", |_| {});
-        assert!(!demux.is_framed());
+        assert_eq!((demux.is_framed(), demux.outside()), (false, 11));
         demux.push(&frame(frame::LOG, b"a"), |_| {});
         assert!(demux.is_framed());
+    }
+
+    #[test]
+    fn records_whose_bytes_make_none_are_counted() {
+        let good = encode(&Record::Ended { vm: 1, end: End::PowerOff });
+        let cut = [&good[..1], &good[2..]].concat();
+        for (payload, damaged) in [
+            (good.clone(), 0),
+            ([&good[..2], &[0, 0]].concat(), 1),
+            ([&*cut, &*cut, &*good].concat(), 2),
+        ] {
+            let mut demux = Demux::default();
+            frame(RECORDS, &payload).chunks(1).for_each(|byte| demux.push(byte, |_| {}));
+            assert_eq!(demux.damaged(), damaged, "{payload:?}");
+        }
     }
 
     #[test]

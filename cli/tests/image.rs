@@ -75,7 +75,8 @@ fn a_tool_that_is_missing_is_told_with_its_package() {
     assert!(text.contains("an ISO is made with GRUB's tools, and not all of them are"), "{text}");
     assert!(text.contains(" xorriso mtools"), "{text}");
     let pem = place.path("vm.toml");
-    fs::write(place.path("key.pem"), "-----BEGIN PRIVATE KEY-----\n").unwrap();
+    let both = "-----BEGIN PRIVATE KEY-----\n-----BEGIN CERTIFICATE-----\n";
+    fs::write(place.path("key.pem"), both).unwrap();
     let key = place.path("key.pem");
     let [key, pem] = [key, pem].map(|path| path.to_str().unwrap().to_owned());
     let signed = image(&place, "efi", &["--sign", &key, "--certificate", &key]);

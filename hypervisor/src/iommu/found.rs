@@ -68,7 +68,7 @@ pub fn find(machine: &Machine, without: WithoutRemapping) -> Result<Found, Strin
     match (&machine.dmar, &machine.ivrs) {
         (Some(dmar), _) => of_dmar(dmar, pci, without),
         (None, Some(ivrs)) => of_ivrs(ivrs, pci, without),
-        (None, None) => Err("the machine has no usable IOMMU (firmware names none, by a DMAR or an IVRS): a VT-d or AMD-Vi unit with interrupt remapping is needed to keep devices and guests apart; on QEMU add -device intel-iommu,intremap=on,eim=on, on a board switch it on in the firmware's setup".into()),
+        (None, None) => Err("the machine has no usable IOMMU (firmware names none, by a DMAR or an IVRS): a VT-d or AMD-Vi unit with interrupt remapping is needed to keep devices and guests apart; on QEMU add -device amd-iommu,intremap=on,xtsup=on,dma-remap=on (10.2 or newer) or -device intel-iommu,intremap=on,eim=on, on a board switch it on in the firmware's setup".into()),
     }
 }
 
