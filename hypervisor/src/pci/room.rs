@@ -13,7 +13,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
-use handover::{MemoryKind, MemoryMap};
+use handover::{MemoryKind, MemoryMap, MemoryRange};
 use iommu::Bdf;
 use spin::Once;
 use virtual_pc::pci::BarKind;
@@ -30,30 +30,25 @@ const ROM_FLAGS: u32 = 0x7FF;
 const LARGEST_ROM: u64 = 16 << 20;
 
 /// What the firmware says is in memory.
-#[derive(Default)]
-struct Firmware {
-    ranges: Vec<Range<u64>>,
-    /// Those that are memory, whosever: what is reserved may be a window for devices.
-    memory: Vec<Range<u64>>,
-    /// Where RAM below 4 GiB ends: devices' addresses begin here at the earliest.
-    low_end: u64,
-}
-
-static FIRMWARE: Once<Firmware> = Once::new();
+static FIRMWARE: Once<Vec<MemoryRange>> = Once::new();
 /// Registers of IOMMUs.
 static UNITS: Once<Vec<Range<u64>>> = Once::new();
 
 /// Keeps what the firmware says is there clear of BARs.
 pub fn keep_clear_of(memory: &MemoryMap) {
-    let ranges = memory.ranges();
-    let usable = |kind| matches!(kind, MemoryKind::Usable | MemoryKind::Loaded);
-    let memory = ranges.iter().filter(|r| r.kind != MemoryKind::Reserved);
-    let ram = ranges.iter().filter(|r| usable(r.kind) && r.end <= 1 << 32);
-    FIRMWARE.call_once(|| Firmware {
-        ranges: ranges.iter().map(|r| r.start..r.end).collect(),
-        memory: memory.map(|r| r.start..r.end).collect(),
-        low_end: ram.map(|r| r.end).max().unwrap_or(0),
-    });
+    FIRMWARE.call_once(|| memory.ranges().to_vec());
+}
+
+/// What the firmware lists, of the kinds that `counts` takes.
+fn listed(counts: fn(MemoryKind) -> bool) -> impl Iterator<Item = Range<u64>> {
+    let ranges = FIRMWARE.get().into_iter().flatten().filter(move |range| counts(range.kind));
+    ranges.map(|range| range.start..range.end)
+}
+
+/// Where RAM below 4 GiB ends: devices' addresses begin here at the earliest.
+fn low_end() -> u64 {
+    let ram = listed(|kind| matches!(kind, MemoryKind::Usable | MemoryKind::Loaded));
+    ram.map(|range| range.end).filter(|end| *end <= 1 << 32).max().unwrap_or(0)
 }
 
 /// Keeps these registers of IOMMUs clear of BARs, too.
@@ -71,8 +66,7 @@ pub struct InUse {
 impl InUse {
     /// Asks every function.
     pub fn find(pci: &Pci, functions: &[Function]) -> Self {
-        let mut taken = FIRMWARE.get().map(|f| f.ranges.clone()).unwrap_or_default();
-        taken.extend(own(pci));
+        let mut taken: Vec<_> = listed(|_| true).chain(own(pci)).collect();
         for f in functions {
             let memory = bars(pci, f, functions).into_iter().filter(is_placed);
             taken.extend(memory.map(|b| b.address..b.address.saturating_add(b.size)));
@@ -87,8 +81,7 @@ impl InUse {
     pub fn place(&mut self, near: u64, bytes: u64, align: u64) -> Option<u64> {
         let windows = self.bridges.iter().flat_map(|(_, passed)| passed.windows());
         let (around, elsewhere): (Vec<_>, Vec<_>) = windows.partition(|w| w.contains(&near));
-        let low_end = FIRMWARE.get().map_or(0, |f| f.low_end);
-        let whole = low_end..LAST;
+        let whole = low_end()..LAST;
         let window = around.into_iter().min_by_key(|w| w.end - w.start).unwrap_or(whole);
         let taken = [self.taken.as_slice(), &elsewhere].concat();
         let at = nearest(window, &taken, near, bytes, align)?;
@@ -139,7 +132,8 @@ impl Placed {
         let passed: Vec<_> = above.into_iter().map(|bridge| Passed::of(pci, bridge)).collect();
         let place = |bar: &Bar| bar.address..bar.address.saturating_add(bar.size);
         self.0.iter().filter(|(of, ..)| *of == bdf).find_map(|(_, bar, _)| {
-            let memory = FIRMWARE.get().into_iter().flat_map(|f| f.memory.iter().cloned());
+            // What is reserved may be a window for devices.
+            let memory = listed(|kind| kind != MemoryKind::Reserved);
             let others = self.0.iter().filter(|(of, _, decodes)| *of != bdf && *decodes);
             let others = others.map(|(of, bar, _)| (*of, place(bar)));
             let clash = clash(&place(bar), own(pci).chain(memory), &passed, others)?;
