@@ -5,7 +5,7 @@
 //! goes by it yet; once it does, it has let go of the queues of earlier orders and of all memory
 //! that they led to. Says nothing of what the guest may order: that is `virtio_pci`'s matter.
 
-use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use spin::mutex::SpinMutex;
 use virtio_pci::NO_VECTOR;
 use virtqueue::{Features, Layout};
@@ -16,7 +16,7 @@ pub const MAX_QUEUES: usize = 16;
 /// What a device is to serve.
 #[derive(Clone, Copy, Default)]
 pub struct Order {
-    /// Counts the device's resets: another one means new queues, whatever else is the same.
+    /// Counts the device's resets, from 1: another one means new queues, whatever else is the same.
     pub life: u32,
     /// The guest lets the device read and write memory (bus master); else its queues stand still.
     pub may_access: bool,
@@ -47,8 +47,8 @@ pub struct Port {
     /// The MSI-X entries, in the device's table, of the queues and of changes of configuration.
     vectors: [AtomicU16; MAX_QUEUES],
     config_vector: AtomicU16,
-    /// A queue was given up: the driver did what no driver may.
-    broken: AtomicBool,
+    /// The last of the device's lives in which a queue was given up: the driver did what none may.
+    broken: AtomicU32,
     pub counts: [Counts; MAX_QUEUES],
 }
 
@@ -61,7 +61,7 @@ impl Port {
             followed: AtomicU32::new(0),
             vectors: [const { AtomicU16::new(NO_VECTOR) }; MAX_QUEUES],
             config_vector: AtomicU16::new(NO_VECTOR),
-            broken: AtomicBool::new(false),
+            broken: AtomicU32::new(0),
             counts: Default::default(),
         }
     }
@@ -72,9 +72,6 @@ impl Port {
     /// From here on the device is to do this.
     pub fn order(&self, order: Order) {
         let mut current = self.order.lock();
-        if current.life != order.life {
-            self.broken.store(false, Ordering::Relaxed);
-        }
         *current = order;
         self.asked.fetch_add(1, Ordering::Release);
     }
@@ -103,9 +100,9 @@ impl Port {
         self.config_vector.store(vector, Ordering::Release);
     }
 
-    /// Was a queue given up since the last reset?
-    pub fn is_broken(&self) -> bool {
-        self.broken.load(Ordering::Acquire)
+    /// Was a queue given up in this life of the device?
+    pub fn is_broken(&self, life: u32) -> bool {
+        self.broken.load(Ordering::Acquire) == life
     }
 }
 
@@ -139,8 +136,8 @@ impl Port {
         Some(self.config_vector.load(Ordering::Acquire)).filter(|v| *v != NO_VECTOR)
     }
 
-    /// Gives a queue up. The driver sees it in the device's status.
-    pub fn set_broken(&self) {
-        self.broken.store(true, Ordering::Release);
+    /// Gives a queue up, in this life. The driver sees it in the device's status.
+    pub fn set_broken(&self, life: u32) {
+        self.broken.store(life, Ordering::Release);
     }
 }
