@@ -197,10 +197,10 @@ impl Turn {
         self.asked.0.store(true, Ordering::Release);
     }
 
-    /// The sidecore's side, once; `None` from then on.
+    /// The sidecore's side; `None` while there is one.
     pub fn caller(&self) -> Option<Caller<'_>> {
-        let first = !self.taken.swap(true, Ordering::AcqRel);
-        first.then(|| Caller { turn: self, count: 0 })
+        let free = !self.taken.swap(true, Ordering::AcqRel);
+        free.then(|| Caller { turn: self, count: self.count.0.load(Ordering::Relaxed) })
     }
 }
 
@@ -268,6 +268,12 @@ impl Caller<'_> {
         self.count = self.count.wrapping_add(2);
         count.0.store(self.count, Ordering::Release);
         called
+    }
+}
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        self.turn.taken.store(false, Ordering::Release);
     }
 }
 

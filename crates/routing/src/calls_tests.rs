@@ -116,6 +116,12 @@ fn who_settles_waits_for_a_turn_that_goes_on_and_for_no_other() {
     });
     assert_eq!((called, looks.take()), (Called::Sent, 5));
     assert!(settled(&turn));
+    // Another sidecore takes over: its turns are counted on.
+    drop(caller);
+    let mut caller = turn.caller().unwrap();
+    assert_eq!(call(&mut caller, &entry), (Called::Sent, Some(FIRST)));
+    let called = caller.call(&entry, |_| assert!(!turn.settle(|| false)));
+    assert_eq!((called, settled(&turn)), (Called::Sent, true));
 }
 
 #[test]
