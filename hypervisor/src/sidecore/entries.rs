@@ -6,8 +6,9 @@
 
 use crate::cpu::{self, rdtsc};
 use alloc::boxed::Box;
+use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use iommu::{Bdf, Delivery, InterruptRoute};
+use ::iommu::{Bdf, Delivery, InterruptRoute};
 use routing::calls::{Entry, Target, Turn, VIRTUAL_SEGMENT};
 use spin::Once;
 
@@ -56,6 +57,13 @@ pub fn allocate(count: usize) -> Option<u16> {
 #[inline]
 pub fn get(entry: u16) -> Option<&'static Entry> {
     ALL.get()?.entries.get(usize::from(entry))
+}
+
+/// The entry of this vector of the function that has these.
+#[inline]
+pub fn of(own: &Range<u16>, vector: u16) -> Option<&'static Entry> {
+    let entry = own.start.checked_add(vector)?;
+    get(entry).filter(|_| own.contains(&entry))
 }
 
 /// The turns of a sidecore.

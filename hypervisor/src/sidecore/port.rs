@@ -5,13 +5,10 @@
 //! goes by it yet; once it does, it has let go of the queues of earlier orders and of all memory
 //! that they led to. Says nothing of what the guest may order: that is `virtio_pci`'s matter.
 
-use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use spin::mutex::SpinMutex;
-use virtio_pci::NO_VECTOR;
-use virtqueue::{Features, Layout};
-
-/// The most queues of a device.
-pub const MAX_QUEUES: usize = 16;
+use virtio_pci::{MAX_QUEUES, NO_VECTOR};
+use virtqueue::Layout;
 
 /// What a device is to serve.
 #[derive(Clone, Copy, Default)]
@@ -20,7 +17,8 @@ pub struct Order {
     pub life: u32,
     /// The guest lets the device read and write memory (bus master); else its queues stand still.
     pub may_access: bool,
-    pub features: Features,
+    /// What the driver accepted of the features, as in the transport's words.
+    pub features: u64,
     /// The queues that the driver enabled; none: the device is reset.
     pub queues: [Option<Layout>; MAX_QUEUES],
 }
@@ -44,6 +42,8 @@ pub struct Port {
     /// Counts the orders, and those that the sidecore goes by.
     asked: AtomicU32,
     followed: AtomicU32,
+    /// Tells the sidecore, and for all its devices in one word, that there is an order.
+    news: &'static AtomicBool,
     /// The MSI-X entries, in the device's table, of the queues and of changes of configuration.
     vectors: [AtomicU16; MAX_QUEUES],
     config_vector: AtomicU16,
@@ -53,12 +53,13 @@ pub struct Port {
 }
 
 impl Port {
-    /// Nothing is ordered.
-    pub fn new() -> Self {
+    /// Nothing is ordered. `news`: that of its sidecore.
+    pub fn new(news: &'static AtomicBool) -> Self {
         Port {
             order: Default::default(),
             asked: AtomicU32::new(0),
             followed: AtomicU32::new(0),
+            news,
             vectors: [const { AtomicU16::new(NO_VECTOR) }; MAX_QUEUES],
             config_vector: AtomicU16::new(NO_VECTOR),
             broken: AtomicU32::new(0),
@@ -74,6 +75,8 @@ impl Port {
         let mut current = self.order.lock();
         *current = order;
         self.asked.fetch_add(1, Ordering::Release);
+        drop(current);
+        self.news.store(true, Ordering::Release);
     }
 
     /// Does the sidecore still go by an earlier order?
@@ -110,7 +113,6 @@ impl Port {
 impl Port {
     /// An order that it doesn't go by yet, if nobody is writing one just now, with the number that
     /// [`Port::follow`] wants.
-    #[inline]
     pub fn take(&self) -> Option<(Order, u32)> {
         let asked = self.asked.load(Ordering::Acquire);
         if asked == self.followed.load(Ordering::Relaxed) {
