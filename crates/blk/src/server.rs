@@ -207,14 +207,19 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
 
     /// Takes note of an operation's end. True if a request is answered by it.
     pub fn finish(&mut self, completion: Completion) -> bool {
+        let Completion { token, result } = completion;
+        if token.server != self.number {
+            self.statistics.stale += 1;
+            return false;
+        }
         self.outstanding = self.outstanding.saturating_sub(1);
-        let Some(place) = self.find(completion) else {
+        let Some(place) = self.slots.find(token) else {
             self.statistics.stale += 1;
             return false;
         };
         if let Some(job) = self.slots.job(place) {
-            job.outstanding -= 1;
-            job.note(completion.result);
+            job.outstanding = job.outstanding.saturating_sub(1);
+            job.note(result);
         }
         self.close(place)
     }
@@ -231,12 +236,6 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
             running.broken = Some(broken);
         }
         broken
-    }
-
-    /// The place of the request that a completion is of.
-    fn find(&self, completion: Completion) -> Option<u16> {
-        let mine = completion.token.server == self.number;
-        mine.then(|| self.slots.find(completion.token)).flatten()
     }
 
     /// Looks at the chain that was just taken.
