@@ -1,6 +1,6 @@
 //! What refuses a layout, and what breaks a queue. Texts are the ends of sentences.
 use thiserror::Error;
-use window::Outside;
+use window::{Outside, Span, Window};
 
 /// Why a queue can't be served as the driver laid it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -40,6 +40,22 @@ pub enum Area {
     Device,
 }
 
+impl Area {
+    /// The memory of this area, if it is aligned and in one piece.
+    pub(crate) fn span(
+        self,
+        window: &Window,
+        address: u64,
+        alignment: u64,
+        len: u64,
+    ) -> Result<Span, LayoutError> {
+        if !address.is_multiple_of(alignment) {
+            return Err(LayoutError::Unaligned { area: self, address });
+        }
+        window.span(address, len).ok_or(LayoutError::Outside { area: self, address })
+    }
+}
+
 impl core::fmt::Display for Area {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
@@ -69,13 +85,14 @@ pub enum Broken {
     /// More descriptors are in flight than a packed ring has.
     #[error("the driver offered more descriptors than the ring holds")]
     Overrun,
-    /// A readable descriptor behind a writable one (2.7.4.2, 2.8.?).
+    /// A readable descriptor behind a writable one (2.7.4.2, 2.8.15).
     #[error("a readable descriptor is behind a writable one")]
     Order,
-    /// An indirect descriptor without VIRTIO_F_INDIRECT_DESC, in an indirect table, or with NEXT.
+    /// An indirect descriptor without VIRTIO_F_INDIRECT_DESC, with NEXT, in an indirect table of a
+    /// split ring, or behind another descriptor of a packed one (2.7.5.3.1, 2.8.17).
     #[error("an indirect descriptor is where none may be")]
     Indirect,
-    /// An indirect table that is empty, or isn't whole descriptors, or too long.
+    /// An indirect table that is empty, or isn't made of whole descriptors.
     #[error("an indirect table has {0} bytes")]
     TableLength(u32),
     /// A buffer or an indirect table that isn't in the guest's memory.
@@ -86,10 +103,8 @@ pub enum Broken {
         /// Its length in bytes.
         len: u32,
     },
-    /// A descriptor of no bytes.
-    #[error("a descriptor has no bytes")]
-    Empty,
-    /// The descriptors of a chain have 2^32 bytes or more.
+    /// The descriptors of a chain have 2^32 bytes or more. The standard allows 2^32 itself, which
+    /// no used length can say.
     #[error("a chain has 2^32 bytes or more")]
     TooMuch,
     /// An access to the queue's own rings failed: not by anything the guest can do.

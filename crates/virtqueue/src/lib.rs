@@ -24,13 +24,17 @@
 //! | `descriptor` | descriptors and indirect tables, as they are read and checked |
 //! | `split`, `packed` | the two kinds of rings |
 //! | `event` | the comparison of indices behind event suppression |
-//! | `in_flight` | which chains were taken and not completed |
 //! | `error` | what refuses a layout, what breaks a queue |
 #![cfg_attr(not(any(test, loom)), no_std)]
 #![forbid(unsafe_code)]
 
 mod chain;
+mod descriptor;
 mod error;
+mod event;
+#[cfg(test)]
+#[cfg(loom)]
+mod model;
 mod packed;
 mod split;
 
@@ -244,6 +248,16 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.state(),
             Queue::Packed(queue) => queue.state(),
+        }
+    }
+
+    /// Has the processor fetch the descriptor of the next chain: worth it some time before it is
+    /// taken, if many queues are served in turn.
+    #[inline]
+    pub fn prefetch(&self) {
+        match self {
+            Queue::Split(queue) => queue.prefetch(),
+            Queue::Packed(queue) => queue.prefetch(),
         }
     }
 

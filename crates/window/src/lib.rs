@@ -162,7 +162,12 @@ impl Window {
     /// # Errors
     ///
     /// [`Outside`] if any byte is in no region.
+    #[inline]
     pub fn read(&self, guest: u64, into: &mut [u8]) -> Result<(), Outside> {
+        if let Some(span) = self.span(guest, into.len() as u64) {
+            span.load_bytes(into);
+            return Ok(());
+        }
         self.each(guest, into.len(), |_, _| {})?;
         self.each(guest, into.len(), |at, span| {
             span.load_bytes(&mut into[at..at + span.len() as usize]);
@@ -174,7 +179,12 @@ impl Window {
     /// # Errors
     ///
     /// [`Outside`] if any byte is in no region.
+    #[inline]
     pub fn write(&self, guest: u64, from: &[u8]) -> Result<(), Outside> {
+        if let Some(span) = self.span(guest, from.len() as u64) {
+            span.store_bytes(from);
+            return Ok(());
+        }
         self.each(guest, from.len(), |_, _| {})?;
         self.each(guest, from.len(), |at, span| {
             span.store_bytes(&from[at..at + span.len() as usize]);
