@@ -7,6 +7,7 @@
 
 use bitflags::bitflags;
 use thiserror::Error;
+use virtqueue::SEGMENTS;
 
 use crate::{PIECE_DATA, SECTOR};
 
@@ -45,8 +46,9 @@ bitflags! {
 pub const CONFIG_BYTES: usize = 60;
 /// Bytes of a serial number (VIRTIO_BLK_ID_BYTES).
 pub const SERIAL_BYTES: usize = 20;
-/// The most data segments a chain may have by default: Linux' driver takes as much as there is.
-pub const DEFAULT_SEGMENTS: u32 = 126;
+/// The most data segments of a request: a chain has two more spans, and two are spare for buffers
+/// that go on in the next region of the window.
+pub const MAX_SEGMENTS: u32 = SEGMENTS as u32 - 4;
 /// The most a capacity can be: all of it is counted in bytes by 64 bits.
 const MAX_CAPACITY: u64 = u64::MAX / SECTOR;
 
@@ -65,7 +67,8 @@ pub struct Parameters {
     pub minimum_io: u16,
     /// What is best written at most, in blocks, or 0 (`opt_io_size`).
     pub optimal_io: u32,
-    /// Data segments of a request (`seg_max`), 1 at least.
+    /// Data segments of a request (`seg_max`), from 1 to [`MAX_SEGMENTS`]. For drivers without
+    /// indirect descriptors no more than the size of a queue less 2.
     pub segments: u32,
     /// Request queues, 1 at least. MQ is offered if there are more.
     pub queues: u16,
@@ -92,7 +95,7 @@ impl Default for Parameters {
             physical_block_exponent: 0,
             minimum_io: 0,
             optimal_io: 0,
-            segments: DEFAULT_SEGMENTS,
+            segments: MAX_SEGMENTS,
             queues: 1,
             read_only: false,
             discard: 0,
@@ -116,9 +119,12 @@ pub enum BadConfig {
     /// The limit of discard or write-zeroes isn't a whole number of blocks.
     #[error("its largest discard or write-zeroes isn't a whole number of blocks")]
     Limit,
-    /// A number that must be 1 at least is 0.
-    #[error("it has no queue or no data segment")]
-    None,
+    /// It has no queue.
+    #[error("it has no queue")]
+    Queues,
+    /// The number of data segments isn't from 1 to [`MAX_SEGMENTS`].
+    #[error("its number of data segments isn't from 1 to {MAX_SEGMENTS}")]
+    Segments,
 }
 
 /// A disk that can be.
@@ -139,8 +145,11 @@ impl Config {
         if !asked.discard.is_multiple_of(sectors) || !asked.write_zeroes.is_multiple_of(sectors) {
             return Err(BadConfig::Limit);
         }
-        if asked.queues == 0 || asked.segments == 0 {
-            return Err(BadConfig::None);
+        if asked.queues == 0 {
+            return Err(BadConfig::Queues);
+        }
+        if !(1..=MAX_SEGMENTS).contains(&asked.segments) {
+            return Err(BadConfig::Segments);
         }
         Ok(Self(asked))
     }

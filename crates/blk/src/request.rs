@@ -3,8 +3,8 @@
 //! Nothing here reads shared memory. A request that comes out is within the disk, whole blocks, and
 //! allowed by what was negotiated; else there is the status byte that it is answered with.
 
-use crate::config::{Config, Features};
 use crate::SECTOR;
+use crate::config::{Config, Features};
 
 /// Bytes of `struct virtio_blk_req` before the data.
 pub const HEADER_BYTES: usize = 16;

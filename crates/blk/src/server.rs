@@ -5,17 +5,16 @@
 //! outstanding. Then its status byte is stored, and its chain goes into the used ring. The caller
 //! publishes ([`Queue::publish`] by [`Server::queue`]) when its turn ends, once for all.
 
-use arrayvec::ArrayVec;
 use thiserror::Error;
-use virtqueue::{Chain, Queue};
+use virtqueue::{Chain, DEFAULT_SIZE, Queue};
 use window::{Span, Window};
 
-use crate::backend::{Backend, Completion, Operation, Submitted};
+use crate::LEAST_CHARGE;
+use crate::backend::{Backend, Completion, Failure, Submitted};
 use crate::config::{Config, Features, SERIAL_BYTES};
-use crate::pieces::Cursor;
-use crate::request::{Change, HEADER_BYTES, Header, RANGE_BYTES, Request, Rules, Status};
+use crate::pieces::{Cursor, Piece, Work};
+use crate::request::{HEADER_BYTES, Header, RANGE_BYTES, Request, Rules, Status};
 use crate::slots::{Job, Slots};
-use crate::{LEAST_CHARGE, PIECE_DATA, PIECE_RANGE, SECTOR};
 
 /// Why a queue can't be served any more. The driver must reset the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -50,7 +49,7 @@ pub struct Statistics {
     pub requests: u64,
     /// Of them, those not answered with OK.
     pub failed: u64,
-    /// Flushes that were answered with OK.
+    /// Flushes that the back end was asked for.
     pub flushes: u64,
     /// Bytes that the back end was asked to read.
     pub read: u64,
@@ -62,13 +61,16 @@ pub struct Statistics {
     pub stale: u64,
 }
 
-/// What is left to ask the back end for.
-#[derive(Clone, Copy, Debug)]
-enum Work {
-    Read { sector: u64, data: Cursor },
-    Write { sector: u64, data: Cursor },
-    Flush,
-    Range { sector: u64, sectors: u64, change: Change },
+impl Statistics {
+    /// The back end was asked for a piece of such work.
+    fn asked(&mut self, work: &Work, bytes: u64) {
+        match work {
+            Work::Read { .. } => self.read += bytes,
+            Work::Write { .. } => self.written += bytes,
+            Work::Flush => self.flushes += 1,
+            Work::Range { .. } => self.touched += bytes,
+        }
+    }
 }
 
 /// The request that has pieces left. Its chain is the server's.
@@ -88,29 +90,29 @@ enum Taken {
 
 /// The queue that is served, and what was negotiated for it.
 #[derive(Debug)]
-struct Running {
-    queue: Queue,
+struct Running<const RING: usize> {
+    queue: Queue<RING>,
     rules: Rules,
     broken: Option<Broken>,
 }
 
-/// Serves one queue, with at most `N` requests in flight.
+/// Serves one queue of at most `RING` elements, with at most `N` requests in flight.
 #[derive(Debug)]
-pub struct Server<const N: usize> {
+pub struct Server<const N: usize, const RING: usize = DEFAULT_SIZE> {
     config: Config,
     /// In its tokens: which server of the back end it is.
     number: u16,
-    running: Option<Running>,
+    running: Option<Running<RING>>,
     slots: Slots<N>,
     open: Option<Open>,
     /// Of the open request, or the one before.
     chain: Chain,
-    piece: ArrayVec<Span, { virtqueue::MAX_SPANS }>,
+    piece: Piece,
     outstanding: u64,
     statistics: Statistics,
 }
 
-impl<const N: usize> Server<N> {
+impl<const N: usize, const RING: usize> Server<N, RING> {
     /// A server without a queue. `number` tells the servers of one back end apart.
     pub fn new(config: Config, number: u16) -> Self {
         Self {
@@ -120,14 +122,14 @@ impl<const N: usize> Server<N> {
             slots: Slots::new(),
             open: None,
             chain: Chain::new(),
-            piece: ArrayVec::new(),
+            piece: Piece::new(),
             outstanding: 0,
             statistics: Statistics::default(),
         }
     }
 
     /// Serves this queue from now on, for a driver that accepted these features.
-    pub fn start(&mut self, queue: Queue, accepted: Features) {
+    pub fn start(&mut self, queue: Queue<RING>, accepted: Features) {
         self.stop();
         let rules = Rules::new(&self.config, accepted);
         self.running = Some(Running { queue, rules, broken: None });
@@ -136,14 +138,14 @@ impl<const N: usize> Server<N> {
     /// Serves no queue any more: for a reset of the device or of the queue. Requests in flight are
     /// forgotten. The driver may see the reset done when [`Self::outstanding`] is 0: until then the
     /// back end may still access the guest's memory.
-    pub fn stop(&mut self) -> Option<Queue> {
+    pub fn stop(&mut self) -> Option<Queue<RING>> {
         self.slots.clear();
         self.open = None;
         self.running.take().map(|running| running.queue)
     }
 
     /// The queue that is served: to publish, to ask whether the driver wants a call, for kicks.
-    pub fn queue(&mut self) -> Option<&mut Queue> {
+    pub fn queue(&mut self) -> Option<&mut Queue<RING>> {
         self.running.as_mut().map(|running| &mut running.queue)
     }
 
@@ -205,14 +207,19 @@ impl<const N: usize> Server<N> {
 
     /// Takes note of an operation's end. True if a request is answered by it.
     pub fn finish(&mut self, completion: Completion) -> bool {
+        let Completion { token, result } = completion;
+        if token.server != self.number {
+            self.statistics.stale += 1;
+            return false;
+        }
         self.outstanding = self.outstanding.saturating_sub(1);
-        let Some(place) = self.find(completion) else {
+        let Some(place) = self.slots.find(token) else {
             self.statistics.stale += 1;
             return false;
         };
         if let Some(job) = self.slots.job(place) {
-            job.outstanding -= 1;
-            job.note(completion.result);
+            job.outstanding = job.outstanding.saturating_sub(1);
+            job.note(result);
         }
         self.close(place)
     }
@@ -231,26 +238,21 @@ impl<const N: usize> Server<N> {
         broken
     }
 
-    /// The place of the request that a completion is of.
-    fn find(&self, completion: Completion) -> Option<u16> {
-        let mine = completion.token.server == self.number;
-        mine.then(|| self.slots.find(completion.token)).flatten()
-    }
-
     /// Looks at the chain that was just taken.
     fn taken(&mut self) -> Result<Taken, Broken> {
         let Some(running) = &self.running else { return Err(Broken::NoStatus) };
         let rules = running.rules;
         let Some(status) = status_byte(&self.chain) else { return Err(Broken::NoStatus) };
-        let writable = self.chain.writable_len() - 1;
+        // A chain is shorter than 2^32 bytes, so the used length has room for the status byte, too.
+        let writable = self.chain.writable_len().saturating_sub(1);
         let mut header = [0; HEADER_BYTES];
         let refused = |status| Ok(Taken::Answered(status, 0));
         if self.chain.read(0, &mut header).is_err() {
             return refused(Status::IoError);
         }
         let header = Header::parse(&header);
-        let readable = self.chain.readable_len() - HEADER_BYTES as u64;
-        let request = match rules.request(header, readable, writable) {
+        let readable = self.chain.readable_len().saturating_sub(HEADER_BYTES as u32);
+        let request = match rules.request(header, readable.into(), writable.into()) {
             Ok(request) => request,
             Err(status) => return refused(status),
         };
@@ -260,21 +262,16 @@ impl<const N: usize> Server<N> {
                 return refused(Status::Ok);
             }
             Request::Read { sector } => {
-                // The used length has 32 bits, and counts the status byte, too.
-                let Some(fits) = u32::try_from(writable).ok().filter(|bytes| *bytes < u32::MAX)
-                else {
-                    return refused(Status::IoError);
-                };
-                reads = fits;
-                Work::Read { sector, data: Cursor::new(0, writable) }
+                reads = writable;
+                Work::Read { sector, data: Cursor::new(0, writable.into()) }
             }
             Request::Write { sector } => {
-                Work::Write { sector, data: Cursor::new(HEADER_BYTES as u64, readable) }
+                Work::Write { sector, data: Cursor::new(HEADER_BYTES as u64, readable.into()) }
             }
             Request::Flush => Work::Flush,
             Request::Id => {
                 let serial = &self.config.parameters().serial;
-                let count = writable.min(SERIAL_BYTES as u64) as usize;
+                let count = writable.min(SERIAL_BYTES as u32) as usize;
                 return Ok(match self.chain.write(0, &serial[..count]) {
                     Ok(()) => Taken::Answered(Status::Ok, count as u32),
                     Err(_) => Taken::Answered(Status::IoError, 0),
@@ -282,7 +279,7 @@ impl<const N: usize> Server<N> {
             }
             Request::Range { discard } => {
                 let mut range = [0; RANGE_BYTES];
-                if self.chain.read(HEADER_BYTES as u64, &mut range).is_err() {
+                if self.chain.read(HEADER_BYTES as u32, &mut range).is_err() {
                     return refused(Status::IoError);
                 }
                 match rules.range(discard, &range) {
@@ -305,88 +302,42 @@ impl<const N: usize> Server<N> {
         };
         let place = open.place;
         let token = self.slots.token(self.number, place);
-        let durable = running.rules.durable;
-        let limit = PIECE_DATA.into();
-        let piece = &mut self.piece;
-        let statistics = &mut self.statistics;
-        // The place is left as it is until the back end has taken the piece.
-        let (operation, bytes, count, rest) = match open.work {
-            Work::Read { sector, mut data } => {
-                let left = data.left();
-                if !data.advance(self.chain.writable(), limit, piece) {
-                    return self.give_up(place);
-                }
-                let bytes = left - data.left();
-                let rest = (data.left() > 0)
-                    .then_some(Work::Read { sector: sector + bytes / SECTOR, data });
-                (Operation::Read { sector, into: piece }, bytes, &mut statistics.read, rest)
-            }
-            Work::Write { sector, mut data } => {
-                let left = data.left();
-                if !data.advance(self.chain.readable(), limit, piece) {
-                    return self.give_up(place);
-                }
-                let bytes = left - data.left();
-                let rest = (data.left() > 0)
-                    .then_some(Work::Write { sector: sector + bytes / SECTOR, data });
-                let operation = Operation::Write { sector, from: piece, durable };
-                (operation, bytes, &mut statistics.written, rest)
-            }
-            Work::Flush => (Operation::Flush, 0, &mut statistics.touched, None),
-            Work::Range { sector, sectors, change } => {
-                let now = sectors.min(u64::from(PIECE_RANGE) / SECTOR);
-                let operation = match change {
-                    Change::Discard => Operation::Discard { sector, sectors: now },
-                    Change::Zeroes { unmap } => {
-                        Operation::WriteZeroes { sector, sectors: now, unmap, durable }
-                    }
-                };
-                let rest = (sectors > now).then_some(Work::Range {
-                    sector: sector + now,
-                    sectors: sectors - now,
-                    change,
-                });
-                (operation, now * SECTOR, &mut statistics.touched, rest)
-            }
-        };
-        let submitted = backend.submit(token, operation);
         let Some(job) = self.slots.job(place) else { return Outcome::default() };
-        match submitted {
-            Submitted::Full => return Outcome { full: true, ..Outcome::default() },
-            Submitted::Accepted => {
-                job.outstanding += 1;
-                self.outstanding += 1;
-            }
-            Submitted::Done(result) => job.note(result),
-        }
-        *count += bytes;
-        let charge = bytes.max(LEAST_CHARGE);
         // After a failure the rest isn't asked for: the request fails anyway.
-        match rest.filter(|_| job.failed.is_none()) {
-            Some(work) => open.work = work,
-            None => {
-                job.open = false;
-                self.statistics.flushes +=
-                    u64::from(matches!(open.work, Work::Flush) && job.failed.is_none());
-                self.open = None;
+        let next = match job.failed {
+            None => open.work.next(&self.chain, &mut self.piece, running.rules.durable),
+            Some(_) => None,
+        };
+        let mut bytes = 0;
+        let mut rest = None;
+        match next {
+            None => job.note(Err(Failure::Io)),
+            Some(next) => {
+                match backend.submit(token, next.operation) {
+                    Submitted::Full => return Outcome { full: true, ..Outcome::default() },
+                    Submitted::Accepted => {
+                        job.outstanding += 1;
+                        self.outstanding += 1;
+                    }
+                    Submitted::Done(result) => job.note(result),
+                }
+                bytes = next.bytes;
+                rest = next.rest.filter(|_| job.failed.is_none());
+                self.statistics.asked(&open.work, bytes);
             }
         }
+        let charge = bytes.max(LEAST_CHARGE);
+        if let Some(work) = rest {
+            open.work = work;
+            return Outcome { bytes, charge, completed: 0, more: true, full: false };
+        }
+        job.open = false;
+        self.open = None;
         let completed = self.close(place).into();
         Outcome { bytes, charge, completed, more: true, full: false }
     }
 
-    /// Fails the open request, for what can't happen: its chain is shorter than it was.
-    fn give_up(&mut self, place: u16) -> Outcome {
-        self.open = None;
-        if let Some(job) = self.slots.job(place) {
-            job.open = false;
-            job.note(Err(crate::Failure::Io));
-        }
-        let completed = self.close(place).into();
-        Outcome { charge: LEAST_CHARGE, completed, more: true, ..Outcome::default() }
-    }
-
-    /// Answers the request at a place if it is over. True if it is.
+    /// Answers the request at a place if it is over. True if it was answered.
     fn close(&mut self, place: u16) -> bool {
         if !self.slots.job(place).is_some_and(|job| job.is_over()) {
             return false;

@@ -78,10 +78,7 @@ impl<const N: usize> Slots<N> {
     /// All free.
     pub fn new() -> Self {
         const { Self::FITS };
-        Self {
-            slots: [Slot { sequence: 0, job: None }; N],
-            free: (0..N as u16).rev().collect(),
-        }
+        Self { slots: [Slot { sequence: 0, job: None }; N], free: (0..N as u16).rev().collect() }
     }
 
     /// Requests that have a place.
