@@ -149,6 +149,15 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         self.running.as_mut().map(|running| &mut running.queue)
     }
 
+    /// What waits for a turn, by one load of the ring and without a change of it: chains, and the
+    /// request that has pieces left. A ring that is broken shows 1, as its turn finds that out.
+    #[inline]
+    pub fn waiting(&self) -> u16 {
+        let Some(running) = &self.running else { return 0 };
+        let chains = running.queue.available().unwrap_or(1);
+        chains.saturating_add(self.open.is_some().into())
+    }
+
     /// Requests that are taken and not answered.
     pub fn in_flight(&self) -> u16 {
         self.slots.used()
