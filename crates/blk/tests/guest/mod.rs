@@ -6,6 +6,7 @@ mod driver;
 
 use blk::config::{Config, Features, Parameters};
 use blk::{Backend, Broken, Outcome, Server};
+use driver::{Buffer, Driver, Heap};
 use std::collections::HashMap;
 use virtqueue::{Queue, State};
 use window::{Memory, Window};
@@ -26,7 +27,7 @@ pub struct Guest {
     pub window: Window,
     pub server: Server<PLACES>,
     pub accepted: Features,
-    driver: driver::Driver,
+    driver: Box<dyn Driver>,
     packed: bool,
     /// Where the next buffer is.
     next: u64,
@@ -58,12 +59,13 @@ impl Guest {
         let memory = Memory::new(&[(0, MEMORY)], 1 << 40);
         let window = memory.window();
         let config = Config::new(asked).unwrap();
+        let driver = new_driver(window, packed);
         let mut guest = Guest {
             _memory: memory,
             window,
             server: Server::new(config, 3),
             accepted: config.features(),
-            driver: driver::Driver::new(&window, 0, RING, features(packed)),
+            driver,
             packed,
             next: BUFFERS,
             writable: Vec::new(),
@@ -78,7 +80,7 @@ impl Guest {
         self.server.stop();
         let features = features(self.packed);
         self.window.span(0, BUFFERS).unwrap().fill(0);
-        self.driver = driver::Driver::new(&self.window, 0, RING, features);
+        self.driver = new_driver(self.window, self.packed);
         self.sent.clear();
         let layout = self.driver.layout();
         let state = State::at_reset(features);
@@ -110,7 +112,23 @@ impl Guest {
             self.window.span(at, len.into()).unwrap().fill(0xee);
             into.push((at, len));
         }
-        let number = self.driver.add(&from, &into);
+        let buffers: Vec<Buffer> = from
+            .iter()
+            .map(|(address, len)| Buffer { address: *address, len: *len, writable: false })
+            .chain(into.iter().map(|(address, len)| Buffer {
+                address: *address,
+                len: *len,
+                writable: true,
+            }))
+            .collect();
+        // By turns with and without an indirect table.
+        let number = if self.writable.len().is_multiple_of(2) {
+            let table = self.buffer(16 * buffers.len() as u32);
+            self.driver.add_indirect(table, &buffers)
+        } else {
+            self.driver.add(&buffers)
+        };
+        let number = number.expect("the ring has room");
         let sent = Sent(self.writable.len());
         self.writable.push(into);
         self.sent.insert(number, sent);
@@ -128,6 +146,32 @@ impl Guest {
     /// One turn.
     pub fn serve(&mut self, backend: &mut impl Backend) -> Result<Outcome, Broken> {
         self.server.serve(&self.window, backend)
+    }
+
+    /// Turns until this request is answered, the last one sent: its status, and the bytes that were
+    /// written. Operations that wait in the back end are ended by `end`.
+    pub fn run_until<B: Backend>(
+        &mut self,
+        backend: &mut B,
+        sent: Sent,
+        mut end: impl FnMut(&mut B),
+    ) -> (u8, u32) {
+        for _ in 0..1000 {
+            self.serve(backend).expect("the queue isn't broken");
+            end(backend);
+            self.server.collect(backend, 100);
+            self.server.queue().expect("it was started").publish();
+            if let Some((id, written)) = self.used() {
+                assert_eq!(sent, id);
+                return (self.status(sent), written);
+            }
+        }
+        panic!("{sent:?} isn't answered");
+    }
+
+    /// As `run_until`, for a back end that is done at once.
+    pub fn run<B: Backend>(&mut self, backend: &mut B, sent: Sent) -> (u8, u32) {
+        self.run_until(backend, sent, |_| {})
     }
 
     /// The next request that was answered, and the bytes that were written.
@@ -157,6 +201,10 @@ impl Guest {
         }
         all
     }
+}
+
+fn new_driver(window: Window, packed: bool) -> Box<dyn Driver> {
+    driver::driver(&mut Heap::new(window, 0, BUFFERS), RING, features(packed))
 }
 
 fn features(packed: bool) -> virtqueue::Features {
