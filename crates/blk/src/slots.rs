@@ -86,11 +86,6 @@ impl<const N: usize> Slots<N> {
         (N - self.free.len()) as u16
     }
 
-    /// Whether there is no place.
-    pub fn full(&self) -> bool {
-        self.free.is_empty()
-    }
-
     /// Gives a request a place, if there is one.
     pub fn insert(&mut self, job: Job) -> Option<u16> {
         let place = self.free.pop()?;
@@ -107,6 +102,11 @@ impl<const N: usize> Slots<N> {
     pub fn token(&self, server: u16, place: u16) -> Token {
         let sequence = self.slots.get(usize::from(place)).map_or(0, |slot| slot.sequence);
         Token { server, slot: place, sequence }
+    }
+
+    /// The token of the next request that gets a place, if there is one.
+    pub fn next_token(&self, server: u16) -> Option<Token> {
+        self.free.last().map(|place| self.token(server, *place))
     }
 
     /// The place that a token is of, if its request is still there and waits for it.
