@@ -6,8 +6,8 @@
 //! publishes ([`Queue::publish`] by [`Server::queue`]) when its turn ends, once for all.
 
 use thiserror::Error;
-use virtqueue::{Chain, DEFAULT_SIZE, Queue};
-use window::Window;
+use virtqueue::{Chain, DEFAULT_SIZE, Head, Queue};
+use window::{Span, Window};
 
 use crate::LEAST_CHARGE;
 use crate::backend::{Backend, Completion, Failure, Submitted, Token};
@@ -82,10 +82,10 @@ struct Open {
 
 /// What became of a chain that was taken.
 enum Taken {
-    /// There is work for the back end.
-    Work(Job, Work),
+    /// There is work for the back end, which writes so many bytes to the guest.
+    Work(Work, u32),
     /// It is to be answered, and this many bytes were written besides the status.
-    Answer(Job, Status, u32),
+    Answer(Status, u32),
 }
 
 /// What became of a piece.
@@ -197,11 +197,8 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
             Err(broken) => return Err(self.broke(broken.into())),
         }
         match self.taken() {
-            Some(Taken::Work(job, work)) => Ok(self.begin(token, job, work, backend)),
-            Some(Taken::Answer(job, status, written)) => {
-                let completed = self.answer(&job, status, written).into();
-                Ok(Outcome { charge: LEAST_CHARGE, completed, more: true, ..Outcome::default() })
-            }
+            Some(Taken::Work(work, reads)) => Ok(self.begin(token, work, reads, backend)),
+            Some(Taken::Answer(status, written)) => Ok(self.answer_chain(status, written, 0)),
             None => Err(self.broke(Broken::NoStatus)),
         }
     }
@@ -244,12 +241,9 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
     fn taken(&mut self) -> Option<Taken> {
         let rules = &self.running.as_ref()?.rules;
         let chain = &self.chain;
-        let last = chain.writable().last()?;
-        let status = last.sub(last.len().checked_sub(1)?, 1)?;
         // A chain is shorter than 2^32 bytes, so the used length has room for the status byte, too.
-        let writable = chain.writable_len().saturating_sub(1);
-        let job = |reads| Job::new(chain.head(), status, reads);
-        let answer = |status| Some(Taken::Answer(job(0), status, 0));
+        let writable = chain.writable_len().checked_sub(1)?;
+        let answer = |status| Some(Taken::Answer(status, 0));
         let Some(header) = header(chain) else { return answer(Status::IoError) };
         let readable = chain.readable_len().saturating_sub(HEADER_BYTES as u32);
         let request = match rules.request(header, readable.into(), writable.into()) {
@@ -261,7 +255,7 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
             Request::Write { .. } if readable == 0 => return answer(Status::Ok),
             Request::Read { sector } => {
                 let data = Cursor::new(0, writable.into());
-                return Some(Taken::Work(job(writable), Work::Read { sector, data }));
+                return Some(Taken::Work(Work::Read { sector, data }, writable));
             }
             Request::Write { sector } => {
                 Work::Write { sector, data: Cursor::new(HEADER_BYTES as u64, readable.into()) }
@@ -272,7 +266,7 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
                 let count = writable.min(SERIAL_BYTES as u32);
                 let written = chain.write(0, &serial[..count as usize]);
                 let status = written.map_or(Status::IoError, |()| Status::Ok);
-                return Some(Taken::Answer(job(0), status, count));
+                return Some(Taken::Answer(status, count));
             }
             Request::Range { discard } => {
                 let mut range = [0; RANGE_BYTES];
@@ -286,7 +280,7 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
                 }
             }
         };
-        Some(Taken::Work(job(0), work))
+        Some(Taken::Work(work, 0))
     }
 
     /// Asks for the first piece of a request. It needs a place only if that wasn't all.
@@ -294,31 +288,35 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
     fn begin<B: Backend>(
         &mut self,
         token: Token,
-        mut job: Job,
         work: Work,
+        reads: u32,
         backend: &mut B,
     ) -> Outcome {
         let asked = self.ask(token, &work, backend);
-        if let Submitted::Done(result) = asked.submitted
-            && (asked.rest.is_none() || result.is_err())
-        {
-            job.note(result);
-            let (status, written) = job.answer();
-            let completed = self.answer(&job, status, written).into();
-            let charge = asked.bytes.max(LEAST_CHARGE);
-            return Outcome { bytes: asked.bytes, charge, completed, more: true, full: false };
+        match asked.submitted {
+            Submitted::Done(result) if asked.rest.is_none() || result.is_err() => {
+                let (status, written) = answer(result, reads);
+                self.answer_chain(status, written, asked.bytes)
+            }
+            _ => self.keep(work, reads, asked),
         }
-        match self.slots.insert(job) {
+    }
+
+    /// Gives the chain that was just taken a place.
+    fn keep(&mut self, work: Work, reads: u32, asked: Asked) -> Outcome {
+        let head = self.chain.head();
+        let job = status_byte(&self.chain).map(|status| Job::new(head, status, reads));
+        match job.and_then(|job| self.slots.insert(job)) {
             Some(place) => self.settle(Open { place, work }, asked),
-            // There was one when the chain was taken.
-            None => Outcome { full: true, ..Outcome::default() },
+            // It has a status byte, and there was a place when it was taken.
+            None => Outcome::default(),
         }
     }
 
     /// Asks for the open request's next piece.
     fn go_on<B: Backend>(&mut self, open: Open, backend: &mut B) -> Outcome {
         let token = self.slots.token(self.number, open.place);
-        let failed = self.slots.job(open.place).is_none_or(|job| job.failed.is_some());
+        let failed = self.slots.job(open.place).is_none_or(|job| job.result.is_err());
         let asked = if failed {
             // The rest isn't asked for: the request fails anyway.
             Asked { submitted: Submitted::Done(Ok(())), bytes: 0, rest: None }
@@ -359,7 +357,7 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
             }
             Submitted::Done(result) => job.note(result),
         }
-        let rest = rest.filter(|_| job.failed.is_none());
+        let rest = rest.filter(|_| job.result.is_ok());
         self.open = rest.map(|work| Open { place, work });
         job.open = self.open.is_some();
         let completed = self.close(place).into();
@@ -372,20 +370,47 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
             return false;
         }
         let Some(job) = self.slots.remove(place) else { return false };
-        let (status, written) = job.answer();
-        self.answer(&job, status, written)
+        let (status, written) = answer(job.result, job.reads);
+        self.answer(job.head, &job.status, status, written)
+    }
+
+    /// Answers the chain that was just taken.
+    #[inline]
+    fn answer_chain(&mut self, status: Status, written: u32, bytes: u64) -> Outcome {
+        let head = self.chain.head();
+        let byte = status_byte(&self.chain);
+        let completed = byte.is_some_and(|byte| self.answer(head, &byte, status, written)).into();
+        Outcome { bytes, charge: bytes.max(LEAST_CHARGE), completed, more: true, full: false }
     }
 
     /// Stores the status byte, and puts the chain into the used ring. Not into a broken one.
-    fn answer(&mut self, job: &Job, status: Status, written: u32) -> bool {
+    #[inline]
+    fn answer(&mut self, head: Head, byte: &Span, status: Status, written: u32) -> bool {
         let Some(Running { queue, broken: None, .. }) = &mut self.running else { return false };
         // The span is a byte of its own: the store can't be outside of it.
-        let _ = job.status.write(0, &[status as u8]);
-        queue.complete(job.head, written.saturating_add(1));
+        let _ = byte.write(0, &[status as u8]);
+        queue.complete(head, written.saturating_add(1));
         self.statistics.requests += 1;
         self.statistics.failed += u64::from(status != Status::Ok);
         true
     }
+}
+
+/// What a request is answered with, and the bytes that were written besides.
+#[inline]
+fn answer(result: Result<(), Failure>, reads: u32) -> (Status, u32) {
+    match result {
+        Ok(()) => (Status::Ok, reads),
+        Err(Failure::Io) => (Status::IoError, 0),
+        Err(Failure::Unsupported) => (Status::Unsupported, 0),
+    }
+}
+
+/// The last writable byte of a chain.
+#[inline]
+fn status_byte(chain: &Chain) -> Option<Span> {
+    let last = chain.writable().last()?;
+    last.sub(last.len().checked_sub(1)?, 1)
 }
 
 /// The header of a chain, each byte read once.

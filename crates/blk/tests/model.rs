@@ -91,7 +91,7 @@ fn content(seed: u8, bytes: u64) -> Vec<u8> {
     (0..bytes).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 9) as u8 ^ seed).collect()
 }
 
-fn send(guest: &mut Guest, model: &mut Vec<u8>, part: u64, step: &Step) -> Expected {
+fn send(guest: &mut Guest, model: &mut [u8], part: u64, step: &Step) -> Expected {
     let sector = part * PART + step.sector;
     let bytes = step.sectors * 512;
     let place = (sector * 512) as usize..(sector * 512 + bytes) as usize;
