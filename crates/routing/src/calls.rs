@@ -1,7 +1,7 @@
-//! Calls: the interrupts of virtual functions, which a *sidecore* sends. It is a core of the host
+//! Calls: the interrupts of paravirtual functions, which a *sidecore* sends. It is a core of the host
 //! that polls virtqueues, and for the routes it is one more source of interrupts.
 //!
-//! An MSI-X entry of a virtual function has no entry in a remapping table, but one word of ours
+//! An MSI-X entry of a paravirtual function has no entry in a remapping table, but one word of ours
 //! ([`Entry`]). The sidecore loads it right before it writes its ICR, and nobody else sends by it.
 //! What a call does, by the state of the word, and what the vCPUs' side does to end the state:
 //!
@@ -40,13 +40,13 @@
 use iommu::Bdf;
 use sync::{AtomicBool, AtomicU64, Ordering, fence};
 
-/// The segment of requester ids that stand for virtual functions. No machine has it: a segment
+/// The segment of requester ids that stand for paravirtual functions. No machine has it: a segment
 /// group of the firmware's with this number isn't used.
-pub const VIRTUAL_SEGMENT: u16 = 0xFFFF;
+pub const PARAVIRTUAL_SEGMENT: u16 = 0xFFFF;
 
-/// Is it a virtual function, whose interrupts a sidecore sends?
-pub const fn is_virtual(function: Bdf) -> bool {
-    function.segment() == VIRTUAL_SEGMENT
+/// Is it a paravirtual function, whose interrupts a sidecore sends?
+pub const fn is_paravirtual(function: Bdf) -> bool {
+    function.segment() == PARAVIRTUAL_SEGMENT
 }
 
 /// The APIC id is in bits 31:0, the vector in 39:32.
@@ -66,7 +66,7 @@ pub struct Target {
     pub vector: u8,
 }
 
-/// One MSI-X entry of a virtual function, as its sidecore goes by it.
+/// One MSI-X entry of a paravirtual function, as its sidecore goes by it.
 #[derive(Debug)]
 pub struct Entry(AtomicU64);
 
