@@ -1,6 +1,6 @@
 //! Calls, state by state. The orders are loom's (`calls_model`).
 
-use crate::calls::{Called, Caller, Entry, Target, Turn, VIRTUAL_SEGMENT, is_virtual};
+use crate::calls::{Called, Caller, Entry, PARAVIRTUAL_SEGMENT, Target, Turn, is_paravirtual};
 use iommu::Bdf;
 use std::cell::RefCell;
 
@@ -125,8 +125,8 @@ fn who_settles_waits_for_a_turn_that_goes_on_and_for_no_other() {
 }
 
 #[test]
-fn a_virtual_function_is_known_by_its_segment() {
+fn a_paravirtual_function_is_known_by_its_segment() {
     let function = Bdf::from_requester_id(8);
-    assert!(!is_virtual(function) && !is_virtual(function.in_segment(0xFFFE)));
-    assert!(is_virtual(function.in_segment(VIRTUAL_SEGMENT)));
+    assert!(!is_paravirtual(function) && !is_paravirtual(function.in_segment(0xFFFE)));
+    assert!(is_paravirtual(function.in_segment(PARAVIRTUAL_SEGMENT)));
 }

@@ -6,9 +6,9 @@
 //! that it has left the unit; but then before the grace period is over.
 //!
 //! Guarantees: an interrupt that is sent while its source is rebound, and while the vCPUs of a
-//! shared core come and go, arrives once, and is taken for what its entry was written for. It is the
-//! same for a device behind a unit and for a virtual function whose sidecore calls. Every property
-//! has variants with one step wrong, which loom must catch.
+//! shared core come and go, arrives once, and is taken for what its entry was written for. It is
+//! the same for a device behind a unit and for a paravirtual function whose sidecore calls. Every
+//! property has variants with one step wrong, which loom must catch.
 extern crate std;
 
 mod world;
@@ -179,12 +179,12 @@ fn variant_no_grace_for_late_calls() {
 }
 
 #[test]
-fn a_virtual_source_gets_another_vector_while_its_vcpu_leaves() {
+fn a_paravirtual_source_gets_another_vector_while_its_vcpu_leaves() {
     check_sidecore(Wrong::Nothing, 5, (A, 0x41), Some(Some((A, 0x42))));
 }
 
 #[test]
-fn a_virtual_source_gets_another_vector_where_both_have_one_alias() {
+fn a_paravirtual_source_gets_another_vector_where_both_have_one_alias() {
     check_sidecore(Wrong::Nothing, 1, (A, 0x41), Some(Some((A, 0x42))));
 }
 
@@ -195,21 +195,21 @@ fn variant_a_vector_released_while_a_sidecore_sends_it() {
 }
 
 #[test]
-fn a_virtual_source_goes_to_a_vcpu_with_a_core_of_its_own() {
+fn a_paravirtual_source_goes_to_a_vcpu_with_a_core_of_its_own() {
     check_sidecore(Wrong::Nothing, 5, (A, 0x41), Some(Some((C, 0x41))));
 }
 
 #[test]
-fn a_virtual_source_goes_to_another_vcpu_of_its_core() {
+fn a_paravirtual_source_goes_to_another_vcpu_of_its_core() {
     check_sidecore(Wrong::Nothing, 5, (A, 0x41), Some(Some((B, 0x42))));
 }
 
 #[test]
-fn a_virtual_source_comes_from_a_vcpu_with_a_core_of_its_own() {
+fn a_paravirtual_source_comes_from_a_vcpu_with_a_core_of_its_own() {
     check_sidecore(Wrong::Nothing, 5, (C, 0x41), Some(Some((A, 0x42))));
 }
 
 #[test]
-fn a_virtual_source_is_unbound_while_its_vcpu_leaves() {
+fn a_paravirtual_source_is_unbound_while_its_vcpu_leaves() {
     check_sidecore(Wrong::Nothing, 5, (A, 0x41), Some(None));
 }

@@ -32,7 +32,7 @@ pub(super) type Meant = (usize, u8);
 pub(super) enum Sender {
     /// The unit, for a device.
     Unit,
-    /// A sidecore, for a virtual function.
+    /// A sidecore, for a paravirtual function.
     Sidecore,
 }
 
@@ -107,7 +107,7 @@ pub(super) struct World {
     /// Those of A, B and C.
     pub(super) routes: [VcpuRoutes<Arc<CoreRoutes>>; 3],
     wrong: Wrong,
-    /// What sends by the first source, if that is a virtual function's.
+    /// What sends by the first source, if that is a paravirtual function's.
     sidecore: Option<Sidecore>,
 }
 
