@@ -14,12 +14,12 @@ use virtual_pc::ports::unclaimed;
 
 #[derive(Arbitrary, Debug)]
 struct Input<'a> {
-    functions: Vec<Function<'a>>,
+    functions: Vec<Physical<'a>>,
     accesses: Vec<Access>,
 }
 
 #[derive(Arbitrary, Debug)]
-struct Function<'a> {
+struct Physical<'a> {
     /// The physical configuration space, from its beginning.
     header: &'a [u8],
     /// Capabilities over it, each linked to the next: place, kind, content.
@@ -62,7 +62,7 @@ enum Access {
     },
 }
 
-impl Function<'_> {
+impl Physical<'_> {
     fn space(&self) -> [u8; 256] {
         let mut space = [0; 256];
         let length = self.header.len().min(256);
@@ -94,12 +94,12 @@ impl Function<'_> {
 
 /// What there is of all functions, as the guest reads it.
 fn contents(bus: &Bus) -> Vec<[u32; 64]> {
-    let dword = |f: &AssignedFunction, i: usize| f.read(4 * i as u8, 4);
+    let dword = |f: &Function, i: usize| f.read(4 * i as u8, 4);
     bus.functions().iter().map(|f| std::array::from_fn(|i| dword(f, i))).collect()
 }
 
 /// The bits that a write of ones or of zeros changes, without the reset that it may cause.
-fn writable(function: &AssignedFunction) -> [u32; 64] {
+fn writable(function: &Function) -> [u32; 64] {
     let write = |i: usize, value| {
         let mut function = function.clone();
         function.write(4 * i as u8, 4, value);
@@ -150,7 +150,7 @@ fn check_actions(before: &Bus, after: &Bus, index: usize, actions: Actions) {
     }
 }
 
-fn check_layout(function: &AssignedFunction) {
+fn check_layout(function: &Function) {
     let Some(layout) = function.msix_layout() else { return };
     let entries = u64::from(layout.entries);
     assert!((1..=2048).contains(&entries));
@@ -206,7 +206,7 @@ fn capability(bus: &mut Bus, device: u8, index: u8) -> u8 {
 fuzz_target!(|input: Input| {
     let (mut bus, mut free) = (Bus::new(), Addresses::new());
     for function in &input.functions {
-        match AssignedFunction::new(&function.space(), &function.bars(&mut free)) {
+        match Function::assigned(&function.space(), &function.bars(&mut free)) {
             Ok(function) => {
                 check_layout(&function);
                 if bus.assign(function).is_err() {

@@ -20,11 +20,15 @@
 //! rebound arrives by its old route or by its new one, and both are understood. All of it runs
 //! under loom as it is (`model`), beside a unit that goes by old entries for as long as it may.
 //! Locks here are taken after a VM's lock, if both are.
+//!
+//! The functions of a paravirtual device have no unit, but a core of the host that sends for them. For
+//! these [`calls`] has the entries, and "invalidate and wait". [`Units`] is the same for both.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+pub mod calls;
 mod core_routes;
 #[cfg(test)]
 #[cfg(loom)]
@@ -40,7 +44,8 @@ use delivery::{Arrived, FIRST_RESERVED, Routes, VectorSet};
 use iommu::{Bdf, Delivery as Message, InterruptRoute};
 use sync::{SpinMutex, SpinMutexGuard, TicketMutexGuard};
 
-/// The IOMMUs of the machine, as far as they route interrupts. Each call says whether it was done.
+/// The IOMMUs of the machine, as far as they route interrupts, and whoever else sends interrupts to
+/// guests' cores ([`calls`]). Each call says whether it was done.
 pub trait Units {
     /// Routes an interrupt entry. The unit goes by the new route when this returns, and what it
     /// sent by the old one has left it.

@@ -10,14 +10,14 @@ use super::function::{Space, Unsuitable};
 const POWER_MANAGEMENT: u8 = 0x01;
 const MSI: u8 = 0x05;
 const EXPRESS: u8 = 0x10;
-const MSIX: u8 = 0x11;
+pub(super) const MSIX: u8 = 0x11;
 
 /// Configuration header: status register, capability list bit, first pointer.
-const STATUS: usize = 0x06;
-const STATUS_CAPABILITIES: u8 = 1 << 4;
-const POINTER: usize = 0x34;
+pub(super) const STATUS: usize = 0x06;
+pub(super) const STATUS_CAPABILITIES: u8 = 1 << 4;
+pub(super) const POINTER: usize = 0x34;
 /// The header's end, where capabilities may begin.
-const FIRST: u8 = 0x40;
+pub(super) const FIRST: u8 = 0x40;
 /// More capabilities than this don't fit, so the list must be a loop.
 const MOST: usize = (256 - 0x40) / 4;
 
@@ -35,7 +35,7 @@ const FLR_CAPABLE: u32 = 1 << 28;
 /// Device Control: Initiate Function Level Reset reads as zero (7.5.3.4).
 const INITIATE_FLR: u16 = 1 << 15;
 
-/// Where the MSI-X structures lie (PCIe 5.0, 7.7.2), as on the physical device.
+/// Where the MSI-X structures lie (PCIe 5.0, 7.7.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MsixLayout {
     /// Entries of the table, 1 to 2048.
@@ -57,6 +57,8 @@ pub(super) struct Offered {
     pub msix: Option<(usize, MsixLayout)>,
     /// Offset of the PCI Express capability, when the function can be reset by it.
     pub flr: Option<usize>,
+    /// Offset of virtio's capability that is a window into the BARs.
+    pub window: Option<usize>,
 }
 
 /// The MSI capability's fields, which depend on its control word.

@@ -1,6 +1,7 @@
-//! One assigned function's configuration space.
+//! One function's configuration space: of an assigned one by its physical one, and of one that the
+//! host makes (`paravirtual`).
 //!
-//! Guarantees that the guest reads the physical identity, its own COMMAND, BARs,
+//! Guarantees that the guest reads the identity, its own COMMAND, BARs,
 //! MSI and MSI-X control, and nothing that the host didn't decide to show; a bit
 //! that isn't the guest's never changes. The space is a value and a mask of the
 //! guest's bits, so BAR sizing, read-only registers and hidden capabilities all
@@ -44,11 +45,11 @@ bitflags::bitflags! {
         const DECODE = 1 << 0;
         /// A BAR has another address: see [`super::Bus::placement`].
         const BARS_MOVED = 1 << 1;
-        /// See [`AssignedFunction::bus_master`].
+        /// See [`Function::bus_master`].
         const BUS_MASTER = 1 << 2;
-        /// See [`AssignedFunction::msi`].
+        /// See [`Function::msi`].
         const MSI = 1 << 3;
-        /// See [`AssignedFunction::msix_control`].
+        /// See [`Function::msix_control`].
         const MSIX_CONTROL = 1 << 4;
         /// Reset the physical function (FLR) and restore what the host keeps in it.
         /// The virtual registers are reset already, and what that changed is set too;
@@ -98,6 +99,14 @@ pub enum Unsuitable {
         "the MSI-X table or its pending bits end at {end:#x} in BAR {bar}, which isn't memory of that size"
     )]
     MsixOutside {
+        /// The BAR named by the capability.
+        bar: u8,
+        /// The end of the structure in it.
+        end: u64,
+    },
+    /// A structure of a virtio device that lies nowhere.
+    #[error("a virtio structure ends at {end:#x} in BAR {bar}, which isn't memory of that size")]
+    StructureOutside {
         /// The BAR named by the capability.
         bar: u8,
         /// The end of the structure in it.
@@ -173,19 +182,19 @@ impl Space {
     }
 }
 
-/// A physical function as its guest sees it.
+/// A function as its guest sees it.
 #[derive(Clone, Debug)]
-pub struct AssignedFunction {
-    space: Space,
-    bars: [Option<BarInfo>; 6],
-    offered: Offered,
+pub struct Function {
+    pub(super) space: Space,
+    pub(super) bars: [Option<BarInfo>; 6],
+    pub(super) offered: Offered,
 }
 
-impl AssignedFunction {
+impl Function {
     /// Builds the guest's view from the physical configuration space, read while
     /// nobody else writes to it, and the BARs as probed. A BAR left out reads as
     /// zero, as one that isn't implemented.
-    pub fn new(physical: &[u8; 256], bars: &[Option<BarInfo>; 6]) -> Result<Self, Unsuitable> {
+    pub fn assigned(physical: &[u8; 256], bars: &[Option<BarInfo>; 6]) -> Result<Self, Unsuitable> {
         let header_type = physical[HEADER_TYPE] & 0x7F;
         if header_type != 0 {
             return Err(Unsuitable::HeaderType { found: header_type });
@@ -196,22 +205,12 @@ impl AssignedFunction {
         }
         let status = u16::from_le_bytes(load(physical, STATUS)) & STATUS_SHOWN;
         space.set_u16(STATUS, status);
-        space.set_u16(COMMAND, COMMAND_INTERRUPT_DISABLE);
-        let has = |io| bars.iter().flatten().any(|b| b.kind.is_io() == io);
-        let decode =
-            if has(true) { COMMAND_IO } else { 0 } | if has(false) { COMMAND_MEMORY } else { 0 };
-        space.allow_u16(COMMAND, decode | COMMAND_BUS_MASTER | COMMAND_PARITY | COMMAND_SERR);
-        space.writable[CACHE_LINE_SIZE] = 0xFF;
-        for (i, bar) in bars.iter().enumerate() {
-            if let Some(bar) = bar {
-                add_bar(&mut space, bars, i, bar)?;
-            }
-        }
+        open_header(&mut space, bars)?;
         let offered = capabilities::filter(physical, &mut space)?;
         if let Some((_, layout)) = offered.msix {
             check_msix(bars, &layout)?;
         }
-        Ok(AssignedFunction { space, bars: *bars, offered })
+        Ok(Function { space, bars: *bars, offered })
     }
 
     /// The guest reads `size` (1, 2 or 4) bytes at `offset`.
@@ -325,6 +324,25 @@ impl AssignedFunction {
     }
 }
 
+/// What the guest may change of a header, with these BARs.
+pub(super) fn open_header(
+    space: &mut Space,
+    bars: &[Option<BarInfo>; 6],
+) -> Result<(), Unsuitable> {
+    space.set_u16(COMMAND, COMMAND_INTERRUPT_DISABLE);
+    let has = |io| bars.iter().flatten().any(|b| b.kind.is_io() == io);
+    let decode =
+        if has(true) { COMMAND_IO } else { 0 } | if has(false) { COMMAND_MEMORY } else { 0 };
+    space.allow_u16(COMMAND, decode | COMMAND_BUS_MASTER | COMMAND_PARITY | COMMAND_SERR);
+    space.writable[CACHE_LINE_SIZE] = 0xFF;
+    for (i, bar) in bars.iter().enumerate() {
+        if let Some(bar) = bar {
+            add_bar(space, bars, i, bar)?;
+        }
+    }
+    Ok(())
+}
+
 fn add_bar(
     space: &mut Space,
     bars: &[Option<BarInfo>; 6],
@@ -348,7 +366,10 @@ fn add_bar(
     Ok(())
 }
 
-fn check_msix(bars: &[Option<BarInfo>; 6], layout: &MsixLayout) -> Result<(), Unsuitable> {
+pub(super) fn check_msix(
+    bars: &[Option<BarInfo>; 6],
+    layout: &MsixLayout,
+) -> Result<(), Unsuitable> {
     let entries = u64::from(layout.entries);
     for (bar, offset, length) in [
         (layout.table_bar, layout.table_offset, crate::msix::table_bytes(entries)),

@@ -1,4 +1,5 @@
-//! PCI as the guest sees it: bus 0, a host bridge, and the functions assigned.
+//! PCI as the guest sees it: bus 0, a host bridge, and the functions that it was given: assigned
+//! ones, and those that the host makes.
 //!
 //! Guarantees: configuration mechanism 1 only (PCI 3.0, 3.2.2.3.2), accesses of 1,
 //! 2 and 4 bytes; whatever isn't there reads as ones and ignores writes; no write
@@ -9,10 +10,12 @@
 mod bar;
 mod capabilities;
 mod function;
+mod paravirtual;
 
 pub use bar::{Addresses, BarInfo, BarKind, IO_WINDOW, MEM32_WINDOW, MEM64_WINDOW, Misplaced};
 pub use capabilities::MsixLayout;
-pub use function::{Actions, AssignedFunction, Msi, Unsuitable};
+pub use function::{Actions, Function, Msi, Unsuitable};
+pub use paravirtual::{Identity, Place, Structure, Window};
 
 use crate::ports::{Ports, Sizes, unclaimed};
 use arrayvec::ArrayVec;
@@ -38,14 +41,14 @@ const HOST_BRIDGE: [u8; 16] =
 
 /// Refusal of one function too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the VM has {MAX_FUNCTIONS} assigned functions already: no more fit on its PCI bus")]
+#[error("the VM has {MAX_FUNCTIONS} functions already: no more fit on its PCI bus")]
 pub struct BusFull;
 
 /// The guest's PCI bus 0. Function index `i` is device `i + 1`, function 0.
 #[derive(Clone, Debug, Default)]
 pub struct Bus {
     address: u32,
-    functions: ArrayVec<AssignedFunction, MAX_FUNCTIONS>,
+    functions: ArrayVec<Function, MAX_FUNCTIONS>,
 }
 
 /// The register that a configuration address selects.
@@ -62,18 +65,18 @@ impl Bus {
     }
 
     /// Adds a function at the next free device number, which it gives.
-    pub fn assign(&mut self, function: AssignedFunction) -> Result<u8, BusFull> {
+    pub fn assign(&mut self, function: Function) -> Result<u8, BusFull> {
         self.functions.try_push(function).map_err(|_| BusFull)?;
         Ok(self.functions.len() as u8)
     }
 
     /// The function of this index, in order of assignment.
-    pub fn function(&self, index: usize) -> Option<&AssignedFunction> {
+    pub fn function(&self, index: usize) -> Option<&Function> {
         self.functions.get(index)
     }
 
     /// All functions, in order of assignment.
-    pub fn functions(&self) -> &[AssignedFunction] {
+    pub fn functions(&self) -> &[Function] {
         &self.functions
     }
 
@@ -111,6 +114,16 @@ impl Bus {
         let Target::Function(index) = self.target() else { return None };
         let size = size.min(4 - offset);
         Some((index, self.functions.get_mut(index)?.write(register, size, value)))
+    }
+
+    /// The piece of a BAR that an access of `size` bytes at [`DATA`] + `offset` is for
+    /// ([`Function::window`]), and the function's index. Anything else is [`Bus::read_data`]'s and
+    /// [`Bus::write_data`]'s.
+    pub fn window(&self, offset: u8, size: u8) -> Option<(usize, Window)> {
+        let register = self.register(offset)?;
+        let Target::Function(index) = self.target() else { return None };
+        let window = self.functions.get(index)?.window(register, size.min(4 - offset))?;
+        Some((index, window))
     }
 
     /// Where a BAR is to be mapped now: `None` when it doesn't exist or its decoding

@@ -33,12 +33,12 @@ fn nvme_bars(address: u64) -> [Option<BarInfo>; 6] {
     [mem64(0x4000, address), None, None, None, None, None]
 }
 
-fn nvme() -> AssignedFunction {
-    AssignedFunction::new(&nvme_config(), &nvme_bars(NVME_BAR)).unwrap()
+fn nvme() -> Function {
+    Function::assigned(&nvme_config(), &nvme_bars(NVME_BAR)).unwrap()
 }
 
 /// A network card with MSI (64-bit, maskable), a port BAR and a 32-bit memory BAR.
-fn card() -> AssignedFunction {
+fn card() -> Function {
     let mut c = [0u8; 256];
     c[..2].copy_from_slice(&[0x86, 0x80]);
     c[6] = 0x10;
@@ -46,7 +46,7 @@ fn card() -> AssignedFunction {
     c[0xD0..0xD4].copy_from_slice(&[0x05, 0, 0x8A, 0x01]);
     let bar = |kind, size, address| Some(BarInfo { kind, size, prefetchable: true, address });
     let bars = [bar(BarKind::Mem32, 0x2_0000, 0xC000_0000), bar(BarKind::Io, 32, 0x1000)];
-    AssignedFunction::new(&c, &[bars[0], bars[1], None, None, None, None]).unwrap()
+    Function::assigned(&c, &[bars[0], bars[1], None, None, None, None]).unwrap()
 }
 
 fn bus() -> Bus {
@@ -153,7 +153,7 @@ fn status_shows_what_never_changes() {
         (0xFFEF, 0x06A0),
     ] {
         c[6..8].copy_from_slice(&physical.to_le_bytes());
-        let f = AssignedFunction::new(&c, &nvme_bars(NVME_BAR)).unwrap();
+        let f = Function::assigned(&c, &nvme_bars(NVME_BAR)).unwrap();
         assert_eq!(f.read(6, 2), shown, "{physical:#x}");
         let there = shown & 0x10 != 0;
         assert_eq!((f.read(0x34, 1) != 0, f.msix_layout().is_some()), (there, there));
@@ -171,7 +171,7 @@ fn of_each_capability_the_first_one_counts() {
             c[at..at + bytes.len()].copy_from_slice(bytes);
             c[at + 1] = caps.get(index + 1).map_or(0, |(next, _)| *next);
         }
-        let f = AssignedFunction::new(&c, &nvme_bars(NVME_BAR)).unwrap();
+        let f = Function::assigned(&c, &nvme_bars(NVME_BAR)).unwrap();
         let mut found = Vec::new();
         let mut next = f.read(0x34, 1);
         while next != 0 {
@@ -234,7 +234,7 @@ fn a_function_level_reset_takes_everything_back() {
     assert_eq!(f.read(0x88, 2), 0x281F);
     let mut without = nvme_config();
     without[0x87] = 0;
-    let mut f = AssignedFunction::new(&without, &nvme_bars(NVME_BAR)).unwrap();
+    let mut f = Function::assigned(&without, &nvme_bars(NVME_BAR)).unwrap();
     assert_eq!(f.write(0x88, 2, 0x8000), Actions::empty());
 }
 
@@ -260,7 +260,7 @@ fn a_function_level_reset_is_one_bit_of_one_register() {
 /// PCI 3.0, 6.2.2: decoding of what there is, bus mastering, parity and SERR#.
 #[test]
 fn the_command_register_has_the_bits_of_what_is_there() {
-    let bare = AssignedFunction::new(&[0; 256], &[None; 6]).unwrap();
+    let bare = Function::assigned(&[0; 256], &[None; 6]).unwrap();
     for (mut f, bits) in [(nvme(), 0x546), (card(), 0x547), (bare, 0x544)] {
         f.write(4, 2, 0xFFFF);
         assert_eq!(f.read(4, 2), bits);
@@ -287,7 +287,7 @@ fn what_cannot_be_assigned_is_refused_with_a_sentence() {
     let refuse = |edit: &dyn Fn(&mut [u8; 256]), bars: [Option<BarInfo>; 6]| {
         let mut config = nvme_config();
         edit(&mut config);
-        AssignedFunction::new(&config, &bars).unwrap_err().to_string()
+        Function::assigned(&config, &bars).unwrap_err().to_string()
     };
     let good = nvme_bars(NVME_BAR);
     assert!(refuse(&|c| c[0x0E] = 0x81, good).contains("header type 1"));
@@ -317,7 +317,7 @@ proptest! {
         ), 0..200),
     ) {
         let mut bus = bus();
-        let fixed = |f: &AssignedFunction| [0x00, 0x08, 0x2C, 0x30, 0x34, 0x3C, 0x44, 0x48, 0x60].map(|r| f.read(r, 4));
+        let fixed = |f: &Function| [0x00, 0x08, 0x2C, 0x30, 0x34, 0x3C, 0x44, 0x48, 0x60].map(|r| f.read(r, 4));
         let before: Vec<_> = bus.functions().iter().map(fixed).collect();
         for (at, offset, size, value) in steps {
             bus.write_address(at);
@@ -366,7 +366,7 @@ proptest! {
         }
         config[link] = 0;
         let bars = [mem64(1 << size_log, 0), None, None, None, None, None];
-        if let Ok(mut f) = AssignedFunction::new(&config, &bars) {
+        if let Ok(mut f) = Function::assigned(&config, &bars) {
             for (offset, value) in offsets {
                 f.write(offset, 4, value);
                 f.read(offset, 4);

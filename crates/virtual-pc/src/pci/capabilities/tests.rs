@@ -1,7 +1,7 @@
 //! Each capability, field by field, as the guest reads and writes it.
 
 use super::*;
-use crate::pci::{Actions, AssignedFunction, BarInfo, BarKind, Msi};
+use crate::pci::{Actions, BarInfo, BarKind, Function, Msi};
 
 const BAR_SIZE: u64 = 0x1000;
 
@@ -11,7 +11,7 @@ fn bar(kind: BarKind) -> Option<BarInfo> {
 
 /// A function with these capabilities (offset, bytes from the id on) in this order; what of them
 /// lies beyond 256 bytes isn't there.
-fn with(capabilities: &[(usize, &[u8])]) -> Result<AssignedFunction, Unsuitable> {
+fn with(capabilities: &[(usize, &[u8])]) -> Result<Function, Unsuitable> {
     let mut config = [0; 256];
     config[STATUS] = STATUS_CAPABILITIES;
     let mut link = POINTER;
@@ -22,7 +22,7 @@ fn with(capabilities: &[(usize, &[u8])]) -> Result<AssignedFunction, Unsuitable>
     }
     config[link] = 0;
     let (memory, ports) = (bar(BarKind::Mem32), bar(BarKind::Io));
-    AssignedFunction::new(&config, &[memory, None, memory, ports, memory, None])
+    Function::assigned(&config, &[memory, None, memory, ports, memory, None])
 }
 
 fn msi(wide: bool, maskable: bool) -> [u8; 4] {

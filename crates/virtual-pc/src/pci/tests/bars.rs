@@ -55,7 +55,7 @@ fn each_bar_that_moves_is_told_of() {
         let kind = BarKind::Mem32;
         Some(BarInfo { kind, size: 0x1000, prefetchable: false, address: 0xC000_0000 })
     });
-    let mut f = AssignedFunction::new(&[0; 256], &bars).unwrap();
+    let mut f = Function::assigned(&[0; 256], &bars).unwrap();
     for (bar, physical) in bars.iter().enumerate() {
         let register = 0x10 + 4 * bar as u8;
         assert_eq!(f.write(register, 4, 0xC000_0000), Actions::empty(), "it is there already");

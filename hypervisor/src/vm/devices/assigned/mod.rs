@@ -29,7 +29,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use routing::unbind;
 use virtual_pc::msix::{self, Entry, Table};
-use virtual_pc::pci::{Addresses, AssignedFunction, BarInfo, Bus, MsixLayout};
+use virtual_pc::pci::{Addresses, Function, BarInfo, Bus, MsixLayout};
 
 const PAGE: u64 = 4096;
 const BARS: usize = 6;
@@ -96,7 +96,7 @@ impl AssignedDevice {
         pci: &Pci,
         bdf: Bdf,
         addresses: &mut Addresses,
-    ) -> Result<(Self, AssignedFunction), String> {
+    ) -> Result<(Self, Function), String> {
         let physical = shown::bars(pci, bdf);
         let mut bars = [None; BARS];
         let mut shown: [Option<BarInfo>; BARS] = [None; BARS];
@@ -120,7 +120,7 @@ impl AssignedDevice {
             crate::memory::map_mmio(bar.address & !(PAGE - 1), size.max(PAGE));
         }
         let function =
-            AssignedFunction::new(&shown::snapshot(pci, bdf), &shown).map_err(|e| e.to_string())?;
+            Function::assigned(&shown::snapshot(pci, bdf), &shown).map_err(|e| e.to_string())?;
         let layout = function.msix_layout();
         let mut device = AssignedDevice {
             bdf,
