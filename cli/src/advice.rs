@@ -231,6 +231,7 @@ mod tests {
                 initrd: initrd.then(|| file(vec![1])),
                 cmdline: cmdline.into(),
                 devices: devices.iter().map(|d| d.parse().unwrap()).collect(),
+                disks: vec![],
                 interrupts: None,
                 reset: OnReset::Stop,
             };

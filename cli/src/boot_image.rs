@@ -53,6 +53,7 @@ mod tests {
             initrd: None,
             cmdline: String::new(),
             devices: vec![],
+            disks: vec![],
             interrupts: None,
             reset: plan::OnReset::Stop,
         };

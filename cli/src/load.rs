@@ -3,14 +3,14 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 use loader::{Format, GuestMachine, MemoryRegion, RegionKind, Subject};
-use plan::{Plan, Size, Vm};
+use plan::{Disk, Plan, Size, Vm};
 use std::{
     fs::{self, Metadata},
     io::{ErrorKind, Read},
     path::{Path, PathBuf},
 };
 
-/// A kernel or initrd, read.
+/// A kernel, an initrd or a disk's content, read.
 #[derive(Debug)]
 pub struct File {
     /// Where it came from.
@@ -52,20 +52,50 @@ pub fn inputs(plan: &Plan<File>) -> Vec<(PathBuf, String)> {
             inputs.push((initrd.path.clone(), format!("the initrd of [vm.{}]", vm.name)));
         }
     }
+    for (vm, i, disk) in disks(plan) {
+        if let Some(image) = &disk.image {
+            inputs.push((image.path.clone(), format!("the image of [vm.{}] disk{i}", vm.name)));
+        }
+    }
     inputs
+}
+
+/// Every disk that a sidecore serves, with its VM and its number there.
+fn disks<F>(plan: &Plan<F>) -> impl Iterator<Item = (&Vm<F>, usize, &Disk<F>)> {
+    plan.vms.iter().flat_map(|vm| vm.disks.iter().enumerate().map(move |(i, d)| (vm, i, d)))
 }
 
 /// Reads the files of a plan; relative paths start at `base`. Checks that each kernel
 /// is one that can be started in its VM's memory.
 pub fn files(plan: Plan<String>, base: &Path) -> Result<Plan<File>> {
     plan.check()?;
-    let sizes: Vec<_> = plan.vms.iter().map(|vm| (vm.name.clone(), vm.memory)).collect();
+    let size = |vm: &Vm<String>| {
+        let disk = vm.disks.iter().map(|disk| disk.size).max().unwrap_or(0);
+        (vm.name.clone(), vm.memory, disk)
+    };
+    let sizes: Vec<_> = plan.vms.iter().map(size).collect();
     let plan = plan.try_map(|vm, key, path| {
         let path = base.join(path);
-        let memory = sizes.iter().find(|(name, _)| name == vm).map_or(0, |(_, size)| *size);
-        let bytes = content(&path, key, memory).with_context(|| format!("[vm.{vm}] {key}"))?;
+        let (memory, disk) = sizes.iter().find(|s| s.0 == vm).map_or((0, 0), |s| (s.1, s.2));
+        let (most, limit) = match key {
+            "disk" => (disk, "any disk of its VM"),
+            _ => (memory, "its VM's memory"),
+        };
+        let bytes = content(&path, key, most, limit).with_context(|| format!("[vm.{vm}] {key}"))?;
         anyhow::Ok(File { path, bytes })
     })?;
+    for (vm, i, disk) in disks(&plan) {
+        if let Some(image) = &disk.image {
+            let (name, bytes) = (image.path.display(), image.bytes.len());
+            if bytes as u64 > disk.size {
+                bail!(
+                    "[vm.{}] disk{i} image: `{name}` has {bytes} bytes, more than the disk ({})",
+                    vm.name,
+                    Size(disk.size)
+                );
+            }
+        }
+    }
     for vm in &plan.vms {
         format(vm).map_err(|error| {
             let (name, kernel) = (&vm.name, vm.kernel.path.display());
@@ -115,8 +145,8 @@ fn is_kernel(path: &Path) -> bool {
     read && loader::load(&head, None, "", &machine) != Err(loader::Error::UnknownFormat)
 }
 
-/// Reads a kernel or initrd of a VM with so much memory.
-fn content(path: &Path, key: &str, memory: u64) -> Result<Vec<u8>> {
+/// Reads a kernel, initrd or disk's content of at most so many bytes.
+fn content(path: &Path, key: &str, most: u64, limit: &str) -> Result<Vec<u8>> {
     file(path)?;
     if key == "kernel" {
         // What isn't a kernel may be long.
@@ -130,7 +160,7 @@ fn content(path: &Path, key: &str, memory: u64) -> Result<Vec<u8>> {
                 .with_context(|| format!("{} can't be started", path.display()));
         }
     }
-    let bytes = read(path, memory, "its VM's memory")?;
+    let bytes = read(path, most, limit)?;
     if bytes.is_empty() {
         bail!("`{}` is empty", path.display());
     }

@@ -134,7 +134,8 @@ impl Machine {
         plan: &Plan<F>,
         disks: Vec<Disk>,
     ) -> Result<Machine> {
-        let cores = plan.vms.iter().flat_map(|vm| &vm.cpus).max().copied().unwrap_or(0);
+        let guests = plan.vms.iter().flat_map(|vm| &vm.cpus);
+        let cores = guests.chain(&plan.sidecores).max().copied().unwrap_or(0);
         if cores > LAST_CORE {
             bail!("core {cores}: the emulated machine has at most cores 0 to {LAST_CORE}");
         }
@@ -150,7 +151,7 @@ impl Machine {
 
     /// Bytes of memory of a machine that runs `plan`, where what boots takes `boot_memory` bytes.
     pub fn memory_for<F>(plan: &Plan<F>, boot_memory: u64) -> u64 {
-        memory(plan.vms.iter().map(|vm| vm.memory).sum(), boot_memory)
+        memory(used_memory(plan), boot_memory)
     }
 
     /// How many NVMe and how many network controllers a machine for `plan` has at least.
@@ -373,7 +374,13 @@ fn places(class: Class) -> Option<Places> {
     }
 }
 
-/// How much memory holds the VMs, what boots and the hypervisor. QEMU takes it
+/// Bytes of memory that the guests have, and their disks.
+pub fn used_memory<F>(plan: &Plan<F>) -> u64 {
+    let guests: u64 = plan.vms.iter().map(|vm| vm.memory).sum();
+    guests.saturating_add(plan.disk_memory())
+}
+
+/// How much memory holds the VMs with their disks, what boots and the hypervisor. QEMU takes it
 /// from the system only as it is used.
 fn memory(guests: u64, boot: u64) -> u64 {
     let host = HOST_MEMORY.saturating_add(boot);

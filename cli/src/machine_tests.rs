@@ -14,9 +14,27 @@ fn plan(memory: u64, devices: &[&str]) -> Plan<()> {
         initrd: None,
         cmdline: String::new(),
         devices,
+        disks: vec![],
         interrupts: None,
         reset: OnReset::Stop,
     }])
+}
+
+#[test]
+fn sidecores_and_their_disks_have_room() {
+    let mut plan = plan(64 << 20, &[]);
+    let small = Machine::memory_for(&plan, 0);
+    plan.sidecores = vec![1, 6];
+    plan.vms[0].disks = vec![plan::Disk {
+        size: 32 << 20,
+        backing: plan::Backing::Ram,
+        read_only: false,
+        serial: String::new(),
+        queues: 1,
+        image: None,
+    }];
+    let machine = machine(&plan, vec![]).unwrap();
+    assert_eq!((machine.cpus, machine.memory), (7, small + (32 << 20)));
 }
 
 fn machine(plan: &Plan<()>, disks: Vec<Disk>) -> Result<Machine> {

@@ -7,7 +7,7 @@
 //! a plan is booted, how memory is cut into pieces isn't told, and without interrupt remapping
 //! nothing is told of which IOMMU serves which device.
 
-use crate::{recording, report::Report, table::Table};
+use crate::{machine, recording, report::Report, table::Table};
 use anyhow::Result;
 use plan::{DeviceName, Escaped, Plan, Size, WithoutRemapping};
 use proto::offer::{Address, Function, Offer};
@@ -103,11 +103,12 @@ impl Offered {
                 _ => {}
             }
         }
-        let wanted: u64 = plan.vms.iter().map(|vm| vm.memory).sum();
+        let wanted = machine::used_memory(plan);
         let beside = self.memory().saturating_sub(boot_image) / LARGE_PAGE * LARGE_PAGE;
         if wanted > beside {
             wrong.push(format!(
-                "the VMs have {} together, the machine has {} beside the boot image",
+                "the VMs{} have {} together, the machine has {} beside the boot image",
+                if plan.disk_memory() > 0 { " and their disks" } else { "" },
                 Size(wanted),
                 Size(beside)
             ));
@@ -198,6 +199,9 @@ fn cores<F>(plan: &Plan<F>, ready: &[u32], told: &Offer, wrong: &mut Vec<String>
             }
         }
     }
+    for core in plan.sidecores.iter().filter(|core| !ready.contains(core)) {
+        wrong.push(format!("core {core} can't be a sidecore; {told}"));
+    }
 }
 
 /// Refused where interrupts aren't remapped, whatever the plan puts up with (docs/security.md).
@@ -229,6 +233,7 @@ mod tests {
             initrd: None,
             cmdline: String::new(),
             devices: devices.iter().map(|d| d.parse().unwrap()).collect(),
+            disks: vec![],
             interrupts: None,
             reset: OnReset::Stop,
         }
@@ -276,6 +281,29 @@ mod tests {
         assert_eq!(offered(&whole()).lacks(&plan, 1), [said]);
         let said = "the VMs have 2G together, the machine has 0 beside the boot image";
         assert_eq!(offered(&whole()).lacks(&plan, u64::MAX), [said]);
+    }
+
+    #[test]
+    fn sidecores_and_disks_take_cores_and_memory() {
+        let mut plan = Plan::new(vec![vm("a", 1, &[])]);
+        let disk = |size| plan::Disk {
+            size,
+            backing: plan::Backing::Ram,
+            read_only: false,
+            serial: String::new(),
+            queues: 1,
+            image: None,
+        };
+        (plan.sidecores, plan.vms[0].disks) = (vec![2], vec![disk(1 << 30)]);
+        assert_eq!(offered(&whole()).lacks(&plan, 0), [""; 0]);
+        (plan.sidecores, plan.vms[0].disks) = (vec![3], vec![disk((1 << 30) + 512)]);
+        assert_eq!(
+            offered(&whole()).lacks(&plan, 0),
+            [
+                "core 3 can't be a sidecore; cores for guests: 1 to 2; listed, but not started: 3",
+                "the VMs and their disks have 2050M together, the machine has 2G beside the boot image"
+            ]
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::{
     context::Context,
     disk::{self, Scratch},
     load::{self, File},
-    machine::{Disk, Machine},
+    machine::{self, Disk, Machine},
     network::{Forward, NicModel},
     output::{self, Output},
     qemu::Iommu,
@@ -211,6 +211,7 @@ impl Args {
                     initrd: self.initrd.clone(),
                     cmdline: self.append.clone(),
                     devices: self.devices.clone(),
+                    disks: vec![],
                     interrupts: self.interrupts,
                     reset: if self.no_reboot { OnReset::Stop } else { OnReset::Restart },
                 };
@@ -231,7 +232,7 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
     disk::check(&args.disks)?;
     args.forwards.iter().try_for_each(Forward::check_free)?;
     let image = plan::image::build(plan)?;
-    let guests = plan.vms.iter().map(|vm| vm.memory).sum();
+    let guests = machine::used_memory(plan);
     if let Some(room) = Room::now() {
         room.check(guests, Machine::memory_for(plan, image.len() as u64))?;
     }

@@ -1,6 +1,6 @@
 //! Boot images: any bytes, any plan under a fitting header, and packed plans with damage.
 //!
-//! What is accepted can be run: it passes the check, each kernel and initrd lies inside the image
+//! What is accepted can be run: it passes the check, each kernel, initrd and disk's content lies inside the image
 //! as stated, and packing it again gives an image of the same content.
 #![no_main]
 
@@ -8,7 +8,7 @@ use arbitrary::Arbitrary;
 use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
 use plan::{
-    AtEnd, Class, DeviceName, Host, Mac, Network, OnReset, Plan, Policy, Protection, Vm,
+    AtEnd, Backing, Class, DeviceName, Disk, Host, Mac, Network, OnReset, Plan, Policy, Protection, Vm,
     WithoutRemapping, image,
 };
 
@@ -34,12 +34,37 @@ struct VmInput<'a> {
     addresses: Vec<(u8, u8, u8)>,
     names: Vec<(u8, u8)>,
     functions: Vec<(u8, u8)>,
+    disks: Vec<DiskInput<'a>>,
     interrupts: u8,
     reset: u8,
 }
 
 #[derive(Arbitrary, Debug)]
+struct DiskInput<'a> {
+    size: u64,
+    null: bool,
+    read_only: bool,
+    serial: &'a str,
+    queues: u16,
+    image: Option<&'a [u8]>,
+}
+
+impl DiskInput<'_> {
+    fn disk(&self) -> Disk<Vec<u8>> {
+        Disk {
+            size: self.size,
+            backing: if self.null { Backing::Null } else { Backing::Ram },
+            read_only: self.read_only,
+            serial: self.serial.into(),
+            queues: self.queues,
+            image: self.image.map(Into::into),
+        }
+    }
+}
+
+#[derive(Arbitrary, Debug)]
 struct HostInput {
+    sidecores: Vec<u16>,
     slice_us: u32,
     iommu_faults: u8,
     trusting: bool,
@@ -90,6 +115,7 @@ impl VmInput<'_> {
                 .chain(self.names.iter().map(named))
                 .chain(self.functions.iter().map(function))
                 .collect(),
+            disks: self.disks.iter().map(DiskInput::disk).collect(),
             interrupts: Policy::ALL
                 .get(self.interrupts as usize % (1 + Policy::ALL.len()))
                 .copied(),
@@ -116,7 +142,7 @@ fn seal(image: &mut [u8]) {
 
 fn under_a_header(plan: &[u8], pages: u8) -> Vec<u8> {
     let length = (32 + plan.len()).next_multiple_of(4096) + 4096 * usize::from(pages % 16);
-    let mut image = b"EXITLESS\x07\0\0\0".to_vec();
+    let mut image = b"EXITLESS\x09\0\0\0".to_vec();
     image.extend((plan.len() as u32).to_le_bytes());
     image.extend((length as u64).to_le_bytes());
     image.extend([0; 8]);
@@ -139,7 +165,9 @@ fn check(bytes: &[u8]) {
     assert_eq!(image.plan.check(), Ok(()));
     for vm in &image.plan.vms {
         let blobs = [Some((vm.kernel, image.kernel(vm))), vm.initrd.zip(image.initrd(vm))];
-        for (blob, found) in blobs.into_iter().flatten() {
+        let disks = vm.disks.iter().filter_map(|disk| Some((disk.image?, image.disk(disk))));
+        assert!(vm.disks.iter().all(|disk| image.disk(disk).len() as u64 <= disk.size));
+        for (blob, found) in blobs.into_iter().flatten().chain(disks) {
             assert!(blob.len > 0 && blob.offset % 4096 == 0);
             assert_eq!(found, &bytes[blob.offset as usize..][..blob.len as usize]);
         }
@@ -159,6 +187,7 @@ fuzz_target!(|input: Input| match input {
         let plan = Plan {
             vms: vms.iter().map(VmInput::vm).collect(),
             networks: networks.iter().map(NetworkInput::network).collect(),
+            sidecores: host.sidecores.iter().copied().map(Into::into).collect(),
             slice_us: host.slice_us,
             host: Host {
                 iommu_faults: Protection::ALL[host.iommu_faults as usize % 3].1,

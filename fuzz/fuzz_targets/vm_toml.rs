@@ -10,6 +10,9 @@ fuzz_target!(|text: &str| {
         Ok(plan) => {
             assert_eq!(plan.check(), Ok(()));
             assert!(plan.vms.iter().all(|vm| !vm.kernel.is_empty()));
+            let used = |core: &u32| plan.vms.iter().any(|vm| vm.cpus.contains(core));
+            assert!(!plan.sidecores.iter().any(used));
+            assert!(plan.disks().all(|(_, disk)| (1..=plan::MAX_QUEUES).contains(&disk.queues)));
         }
         Err(refusal) => {
             one_line(&refusal);

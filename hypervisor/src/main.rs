@@ -24,6 +24,7 @@ mod pci;
 mod power;
 mod refusal;
 mod sched;
+mod sidecore;
 mod vm;
 mod watchdog;
 

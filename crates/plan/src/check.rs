@@ -2,8 +2,8 @@
 //! or a boot image that may be damaged.
 
 use crate::{
-    Class, DeviceName, MAX_SHARES, MAX_WEIGHT, Mac, Micros, Network, Plan, SLICES, Size,
-    shown::Shown,
+    Class, DeviceName, MAX_DISK, MAX_DISKS, MAX_QUEUES, MAX_SERIAL, MAX_SHARES, MAX_SIDECORES,
+    MAX_WEIGHT, Mac, Micros, Network, Plan, SECTOR, SLICES, Size, shown::Shown,
 };
 use alloc::{
     format,
@@ -54,6 +54,13 @@ pub enum Place {
     Vm(String),
     /// What it says of the network controller of this name.
     Network(String),
+    /// A disk of a VM.
+    Disk {
+        /// The VM's name.
+        vm: String,
+        /// Which of its disks, counted from 0.
+        index: usize,
+    },
     /// What it says of the host.
     Host,
 }
@@ -64,6 +71,7 @@ impl fmt::Display for Place {
             Place::Plan => Ok(()),
             Place::Vm(name) => write!(f, "[vm.{}]", Shown(name)),
             Place::Network(name) => write!(f, "[network.{}]", Shown(name)),
+            Place::Disk { vm, index } => write!(f, "[vm.{}] disk{index}", Shown(vm)),
             Place::Host => f.write_str("[host]"),
         }
     }
@@ -124,6 +132,53 @@ pub enum Problem {
         "other vCPUs run on core {0}, too, and \"direct\" gives its local APIC away; use \"eli\", or a core of its own"
     )]
     DirectShared(u32),
+    /// A core that serves devices and is to run a guest.
+    #[error(
+        "core {core} is VM `{by}`'s; a sidecore runs no guest, so give one of them another core"
+    )]
+    SidecoreTaken {
+        /// The core.
+        core: u32,
+        /// Whose it is.
+        by: String,
+    },
+    /// A core named twice.
+    #[error("core {0} is given twice; name each sidecore once")]
+    SidecoreTwice(u32),
+    /// More than the host serves devices with.
+    #[error("{0} sidecores are given; a plan may have at most {MAX_SIDECORES}")]
+    ManySidecores(usize),
+    /// Nothing that would serve a disk.
+    #[error(
+        "a sidecore serves it, and the plan has none; give it a core with sidecores = 1 in [host]"
+    )]
+    NoSidecore,
+    /// More disks than a VM may have.
+    #[error("{0} disks are given; a VM may have at most {MAX_DISKS}")]
+    ManyDisks(usize),
+    /// A disk without a sector.
+    #[error("the disk has no byte; give a size such as \"64M\"")]
+    EmptyDisk,
+    /// More than any disk has.
+    #[error("{size} is too much; a disk may have at most {max}", size = Size(*.0), max = Size(MAX_DISK))]
+    LargeDisk(u64),
+    /// Part of a sector.
+    #[error("{0} bytes are not a multiple of {SECTOR}, a sector's size")]
+    OddDisk(u64),
+    /// More than a serial number's field takes.
+    #[error("it has {0} bytes; a disk's serial number may have at most {MAX_SERIAL}")]
+    LongSerial(usize),
+    /// What can't be shown.
+    #[error("`{}` is no serial number; use printable ASCII characters", Shown(.0))]
+    Serial(String),
+    /// No queue, or too many.
+    #[error("{0} is out of range; a disk may have 1 to {MAX_QUEUES} queues")]
+    Queues(u16),
+    /// Content of a disk that keeps none.
+    #[error(
+        "backing is \"null\", and such a disk holds nothing; use \"ram\", or leave the image out"
+    )]
+    ImageOfNull,
     /// A weight that means nothing.
     #[error("{0} is out of range; use 1 to {MAX_WEIGHT}")]
     Weight(u32),
@@ -146,7 +201,7 @@ pub enum Problem {
     #[error("the command line holds a zero byte, where the kernel would stop reading it")]
     ZeroInCmdline,
     /// More than the guest's PCI bus has slots.
-    #[error("{0} devices are given; a VM may have at most {MAX_DEVICES}")]
+    #[error("{0} devices are given, disks among them; a VM may have at most {MAX_DEVICES}")]
     ManyDevices(usize),
     /// An address PCI doesn't have.
     #[error("{0} is not a PCI address; a bus has devices 00 to 1f with functions 0 to 7")]
@@ -221,6 +276,7 @@ impl<F> Plan<F> {
         }
         self.check_slice()?;
         self.check_screen()?;
+        self.check_sidecores()?;
         for index in 0..self.vms.len() {
             self.check_vm(index)?;
         }
@@ -277,9 +333,11 @@ impl<F> Plan<F> {
             return error("cmdline", Problem::ZeroInCmdline);
         }
 
-        if vm.devices.len() > MAX_DEVICES {
-            return error("devices", Problem::ManyDevices(vm.devices.len()));
+        let slots = vm.devices.len().saturating_add(vm.disks.len());
+        if slots > MAX_DEVICES {
+            return error("devices", Problem::ManyDevices(slots));
         }
+        self.check_disks(vm)?;
         for (i, device) in vm.devices.iter().enumerate() {
             if !device.is_possible() {
                 return error("devices", Problem::NoSuchAddress(*device));

@@ -14,6 +14,7 @@ fn vm(name: &str, core: u32) -> Vm<()> {
         initrd: None,
         cmdline: String::new(),
         devices: vec![],
+        disks: vec![],
         interrupts: None,
         reset: OnReset::Stop,
     }

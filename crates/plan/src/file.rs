@@ -5,8 +5,8 @@
 //! are the caller's to resolve and read.
 
 use crate::{
-    AtEnd, CHOICES, Choice, Class, DEFAULT_WEIGHT, DeviceName, Host, Mac, Network, OnReset, Place,
-    Plan, Policy, Protection, Vm, WithoutRemapping, check, nearest, parse_micros, parse_size,
+    AtEnd, CHOICES, Choice, DEFAULT_WEIGHT, DeviceName, Host, OnReset, Place, Plan, Policy,
+    Protection, Vm, WithoutRemapping, check, disk, nearest, parse_micros, parse_size,
 };
 use alloc::{
     borrow::ToOwned,
@@ -20,15 +20,32 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
+#[path = "file_disk.rs"]
+mod file_disk;
+#[path = "file_network.rs"]
+mod file_network;
+
 pub use crate::file_error::{Error, Policies, Problem};
 
 const ROOT_KEYS: [&str; 4] = ["vm", "network", "host", "slice"];
-const HOST_KEYS: [&str; 4] = ["iommu_faults", "without_interrupt_remapping", "screen", "at_end"];
+const HOST_KEYS: [&str; 5] =
+    ["iommu_faults", "without_interrupt_remapping", "screen", "at_end", "sidecores"];
 /// Whose consoles the screen shows unless the file names a VM.
 const EVERY_VM: &str = "all";
 const NETWORK_KEYS: [&str; 2] = ["vfs", "macs"];
-const KEYS: [&str; 9] =
-    ["cpus", "weight", "memory", "kernel", "initrd", "cmdline", "devices", "interrupts", "reset"];
+const KEYS: [&str; 10] = [
+    "cpus",
+    "weight",
+    "memory",
+    "kernel",
+    "initrd",
+    "cmdline",
+    "devices",
+    "disk",
+    "interrupts",
+    "reset",
+];
+const DISK_KEYS: [&str; 6] = ["size", "backing", "read_only", "serial", "queues", "image"];
 /// Memory of a VM that says nothing about it.
 pub const DEFAULT_MEMORY: u64 = 1 << 30;
 /// What the parser says of a text in quotes that is still open where its line ends.
@@ -65,7 +82,7 @@ pub fn parse(file: &str, text: &str) -> Result<Plan<String>, Error> {
     let mut plan = Plan::new(Vec::new());
     // Where each table and its keys are, for faults found when all is read.
     let mut places = Places::new();
-    let mut screen = None;
+    let (mut screen, mut sidecores) = (None, Sidecores::default());
     for (key, value) in in_file_order(root.get_ref()) {
         let Some(known) = ROOT_KEYS.iter().find(|k| *k == key.get_ref()) else {
             let vm = matches!(value.get_ref(), DeValue::Table(_));
@@ -76,7 +93,7 @@ pub fn parse(file: &str, text: &str) -> Result<Plan<String>, Error> {
             "network" => "a table for each network controller, such as [network.nic0]",
             "host" => {
                 let table = reader.table(value, known, "a table: [host]")?;
-                plan.host = reader.host(table, &mut screen)?;
+                plan.host = reader.host(table, &mut screen, &mut sidecores, &mut places)?;
                 continue;
             }
             _ => {
@@ -99,7 +116,7 @@ pub fn parse(file: &str, text: &str) -> Result<Plan<String>, Error> {
     if let Some((at, name)) = screen {
         plan.host.screen = reader.screen(at, name, &plan)?;
     }
-    give_cores(&mut plan, &places);
+    give_cores(&mut plan, sidecores, &places);
     plan.check().map_err(|e| {
         // A bad name is about the whole plan as far as the check knows; here it has a line.
         let place = match &e.problem {
@@ -113,18 +130,31 @@ pub fn parse(file: &str, text: &str) -> Result<Plan<String>, Error> {
     Ok(plan)
 }
 
-/// VMs that name no core get one each, the lowest ones that no VM has: cores are only shared where
-/// the file says so.
-fn give_cores(plan: &mut Plan<String>, places: &Places) {
+/// VMs that name no core get one each, the lowest ones that neither a VM nor a sidecore has: cores
+/// are only shared where the file says so. Sidecores of which only the number is given come next.
+fn give_cores(plan: &mut Plan<String>, sidecores: Sidecores, places: &Places) {
     let named = |vm: &Vm<String>| {
         places.iter().any(|(place, key, _)| *key == "cpus" && *place == Place::Vm(vm.name.clone()))
     };
     let taken = plan.vms.iter().filter(|vm| named(vm)).flat_map(|vm| &vm.cpus).copied();
-    let taken: BTreeSet<u32> = taken.collect();
+    let taken: BTreeSet<u32> = taken.chain(sidecores.cores.iter().copied()).collect();
     let mut free = (1..).filter(|core| !taken.contains(core));
     for vm in plan.vms.iter_mut().filter(|vm| !named(vm)) {
         vm.cpus = free.next().into_iter().collect();
     }
+    plan.sidecores = sidecores.cores;
+    plan.sidecores.extend(disk::free_cores(plan, sidecores.more));
+    for vm in &mut plan.vms {
+        let queues = disk::default_queues(vm.cpus.len());
+        vm.disks.iter_mut().filter(|disk| disk.queues == 0).for_each(|disk| disk.queues = queues);
+    }
+}
+
+/// The cores that serve devices, as the file names or counts them.
+#[derive(Default)]
+struct Sidecores {
+    cores: Vec<u32>,
+    more: usize,
 }
 
 /// Where a table or a key of it is.
@@ -154,6 +184,7 @@ fn belongs(found: &str) -> Option<&'static str> {
         (&ROOT_KEYS[3..], "above the first table"),
         (&KEYS[..], "into a VM's table, such as [vm.web]"),
         (&HOST_KEYS[..], "into the table [host]"),
+        (&DISK_KEYS[..], "into a VM's disk, such as disk = { size = \"64M\" }"),
         (&NETWORK_KEYS[..], "into a network controller's table, such as [network.nic0]"),
     ];
     tables.iter().find(|(keys, _)| keys.contains(&found)).map(|(_, table)| *table)
@@ -235,6 +266,7 @@ impl Reader<'_> {
             initrd: None,
             cmdline: String::new(),
             devices: Vec::new(),
+            disks: Vec::new(),
             interrupts: None,
             reset: OnReset::default(),
         };
@@ -258,6 +290,7 @@ impl Reader<'_> {
                         field.string("a text in quotes, such as \"console=ttyS0\"")?.to_owned();
                 }
                 "devices" => read.devices = field.devices()?,
+                "disk" => read.disks = field.disks(&read.name, places)?,
                 "reset" => {
                     let needed = "\"restart\" or \"stop\"";
                     read.reset = field.one_of(&OnReset::ALL, needed, Problem::Reset)?;
@@ -278,12 +311,15 @@ impl Reader<'_> {
         &self,
         table: &'v DeTable,
         screen: &mut Option<(usize, &'v str)>,
+        sidecores: &mut Sidecores,
+        places: &mut Places,
     ) -> Result<Host, Error> {
         let mut read = Host::default();
         for (key, value) in in_file_order(table) {
             let Some(known) = HOST_KEYS.iter().find(|k| *k == key.get_ref()) else {
                 return Err(self.unknown(key, &Place::Host, &HOST_KEYS));
             };
+            places.push((Place::Host, known, value.span().start));
             let field = Field { reader: self, place: &Place::Host, key: known, value };
             match *known {
                 "iommu_faults" => {
@@ -297,6 +333,7 @@ impl Reader<'_> {
                     read.without_remapping =
                         field.one_of(&WithoutRemapping::ALL, needed, unknown)?;
                 }
+                "sidecores" => *sidecores = field.sidecores()?,
                 "screen" => {
                     let text = field.string("a VM's name in quotes, or \"all\"")?;
                     *screen = Some((value.span().start, text));
@@ -321,29 +358,6 @@ impl Reader<'_> {
             let problem = Problem::UnknownVm { found: name.to_owned(), hint: hint(name, &known) };
             self.error(at, &Place::Host, "screen", problem)
         })
-    }
-
-    fn network(&self, name: &Key, table: &DeTable, places: &mut Places) -> Result<Network, Error> {
-        let text = name.get_ref().as_ref();
-        let place = Place::Network(text.to_owned());
-        let Ok(DeviceName::Named { class: Class::Nic, index: nic }) = text.parse() else {
-            let problem = Problem::Nic(text.to_owned());
-            return Err(self.error(name.span().start, &Place::Plan, "", problem));
-        };
-        places.push((Place::Network(format!("nic{nic}")), "", name.span().start));
-        let mut read = Network { nic, vfs: None, macs: Vec::new() };
-        for (key, value) in in_file_order(table) {
-            let Some(known) = NETWORK_KEYS.iter().find(|k| *k == key.get_ref()) else {
-                return Err(self.unknown(key, &place, &NETWORK_KEYS));
-            };
-            places.push((Place::Network(format!("nic{nic}")), known, value.span().start));
-            let field = Field { reader: self, place: &place, key: known, value };
-            match *known {
-                "vfs" => read.vfs = Some(field.functions()?),
-                _ => read.macs = field.macs()?,
-            }
-        }
-        Ok(read)
     }
 }
 
@@ -425,22 +439,6 @@ impl<'v, 'a> Field<'_, 'v, 'a> {
         let needed = "a device in quotes, such as \"nvme0\"";
         let device = |field: Self| field.within(field.string(needed)?.parse::<DeviceName>());
         self.list("a list of devices, such as [\"nvme0\"]")?.map(device).collect()
-    }
-
-    fn functions(&self) -> Result<u8, Error> {
-        match self.value.get_ref() {
-            DeValue::Integer(n) => {
-                let number = u8::from_str_radix(n.as_str(), n.radix());
-                self.within(number.map_err(|_| Problem::Functions(n.to_string())))
-            }
-            _ => Err(self.wrong("a whole number of virtual functions, such as 2")),
-        }
-    }
-
-    fn macs(&self) -> Result<Vec<Mac>, Error> {
-        let needed = "a MAC address in quotes, such as \"02:00:00:00:00:01\"";
-        let mac = |field: Self| field.within(field.string(needed)?.parse::<Mac>());
-        self.list("a list of MAC addresses, one for each virtual function")?.map(mac).collect()
     }
 }
 

@@ -108,6 +108,18 @@ pub enum Problem {
     /// Not an end.
     #[error("\"{}\" is nothing that the machine can end with; use \"stay\", \"power-off\" or \"reset\"", Shown(.0))]
     AtEnd(String),
+    /// Not what can be behind a disk.
+    #[error("\"{}\" is nothing that can be behind a disk; use \"ram\" or \"null\"", Shown(.0))]
+    Backing(String),
+    /// A disk of no size.
+    #[error("it has no `size`; give one, such as size = \"64M\"")]
+    NoSize,
+    /// A number that isn't one of queues.
+    #[error("`{}` is no number of queues; give one from 1 to {max}", Shown(.0), max = crate::MAX_QUEUES)]
+    Queues(String),
+    /// A number that isn't one of sidecores.
+    #[error("`{}` is no number of sidecores; give one from 0 to {max}, or a list of cores such as [1]", Shown(.0), max = crate::MAX_SIDECORES)]
+    Sidecores(String),
     /// Not a time.
     #[error(transparent)]
     Micros(#[from] MicrosError),

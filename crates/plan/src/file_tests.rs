@@ -1,6 +1,7 @@
 //! What a person may write, and what each mistake is told.
 
 use super::*;
+use crate::{Backing, Class, Disk, Mac, Network};
 use proptest::prelude::*;
 
 fn refusal(text: &str) -> String {
@@ -31,6 +32,7 @@ fn every_key_is_read() {
         without_interrupt_remapping = "trust-every-guest"
         screen = "web"
         at_end = "power-off"
+        sidecores = [3, 0x4]
 
         [vm.web]
         cpus = [0x2]
@@ -42,6 +44,7 @@ fn every_key_is_read() {
         devices = ["nvme0", "00:04.0", "nic1.vf2"]
         interrupts = "eli"
         reset = "stop"
+        disk = { size = "64M", backing = "ram", read_only = true, serial = "s 1", queues = 2, image = "i" }
 
         [network.nic1]
         vfs = 4
@@ -63,6 +66,14 @@ fn every_key_is_read() {
             DeviceName::Address { segment: 0, bus: 0, device: 4, function: 0 },
             DeviceName::Virtual { nic: 1, function: 2 },
         ],
+        disks: vec![Disk {
+            size: 64 << 20,
+            backing: Backing::Ram,
+            read_only: true,
+            serial: "s 1".into(),
+            queues: 2,
+            image: Some("i".into()),
+        }],
         interrupts: Some(Policy::Eli),
         reset: OnReset::Stop,
     };
@@ -72,7 +83,8 @@ fn every_key_is_read() {
         screen: Some(0),
         at_end: AtEnd::PowerOff,
     };
-    assert_eq!(plan, Ok(Plan { vms: vec![vm], networks: vec![network], slice_us: 500, host }));
+    let (vms, networks, sidecores) = (vec![vm], vec![network], vec![3, 4]);
+    assert_eq!(plan, Ok(Plan { vms, networks, sidecores, slice_us: 500, host }));
 }
 
 #[test]
@@ -102,6 +114,33 @@ fn who_names_no_core_gets_one_that_nobody_has() {
     let plan = parse("f", &file).unwrap();
     let cpus: Vec<_> = plan.vms.into_iter().map(|vm| vm.cpus).collect();
     assert_eq!(cpus, [vec![2], vec![1, 3], vec![4], vec![3]]);
+}
+
+#[test]
+fn sidecores_that_are_counted_come_after_the_vms_cores() {
+    let vms = "[vm.a]\nkernel='k'\n[vm.b]\ncpus=[2, 4]\nkernel='k'\n";
+    let cores = |says: &str| {
+        let plan = parse("f", &format!("[host]\nsidecores = {says}\n{vms}")).unwrap();
+        (plan.vms[0].cpus.clone(), plan.sidecores)
+    };
+    assert_eq!(cores("0"), (vec![1], vec![]));
+    assert_eq!(cores("2"), (vec![1], vec![3, 5]));
+    // A VM that names no core gets none of the sidecores'.
+    assert_eq!(cores("[1, 7]"), (vec![3], vec![1, 7]));
+}
+
+#[test]
+fn a_disk_has_a_queue_for_each_vcpu_unless_it_says_how_many() {
+    let queues = |cpus: &str, says: &str| {
+        let text =
+            format!("[vm.a]\nkernel='k'\ndisk=[{{size='1M' {says}}}, {{size='1M'}}]\n{cpus}\n");
+        let plan = parse("f", &format!("[host]\nsidecores=[1]\n{text}")).unwrap();
+        [0, 1].map(|disk| plan.vms[0].disks[disk].queues)
+    };
+    assert_eq!(queues("", ""), [1, 1]);
+    assert_eq!(queues("cpus=[2, 3, 3]", ", queues=7"), [7, 3]);
+    let many: Vec<u32> = (2..40).collect();
+    assert_eq!(queues(&format!("cpus={many:?}"), ", queues=1"), [1, 16]);
 }
 
 #[test]
@@ -155,7 +194,7 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
         ),
         (
             "[vm.a]\nkernel='k'\ncolour = 1\n",
-            "vm.toml:3: [vm.a]: unknown key `colour`; known are cpus, weight, memory, kernel, initrd, cmdline, devices, interrupts, reset",
+            "vm.toml:3: [vm.a]: unknown key `colour`; known are cpus, weight, memory, kernel, initrd, cmdline, devices, disk, interrupts, reset",
         ),
         (
             "[vm.a]\ncpus = 1\n",
@@ -275,6 +314,86 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
             "vm.toml:2: [host] at_end: \"sleep\" is nothing that the machine can end with; use \"stay\", \"power-off\" or \"reset\"",
         ),
         (
+            "[host]\nsidecores = 'all'\n",
+            "vm.toml:2: [host] sidecores: this is a string, but it has to be a list of cores, such as [1], or how many there are to be",
+        ),
+        (
+            "[host]\nsidecores = 17\n",
+            "vm.toml:2: [host] sidecores: `17` is no number of sidecores; give one from 0 to 16, or a list of cores such as [1]",
+        ),
+        (
+            "[host]\nsidecore = 1\n",
+            "vm.toml:2: [host]: unknown key `sidecore`; did you mean `sidecores`?",
+        ),
+        (
+            "[host]\n\nsidecores = [\n2]\n[vm.a]\nkernel='k'\ncpus=[2]\n",
+            "vm.toml:3: [host] sidecores: core 2 is VM `a`'s; a sidecore runs no guest, so give one of them another core",
+        ),
+        (
+            "[vm.a]\nkernel='k'\n\ndisk={size='1M'}\n",
+            "vm.toml:4: [vm.a] disk: a sidecore serves it, and the plan has none; give it a core with sidecores = 1 in [host]",
+        ),
+        (
+            "[vm.a]\ndisk='64M'\n",
+            "vm.toml:2: [vm.a] disk: this is a string, but it has to be a table such as { size = \"64M\" }, or a list of such tables",
+        ),
+        (
+            "[vm.a]\ndisk=[{size='1M'},\n2]\n",
+            "vm.toml:3: [vm.a] disk: this is a number, but it has to be a table such as { size = \"64M\" }, or a list of such tables",
+        ),
+        (
+            "[vm.a]\ndisk = { sice = '1M' }\n",
+            "vm.toml:2: [vm.a] disk0: unknown key `sice`; did you mean `size`?",
+        ),
+        (
+            "[vm.a]\nqueues = 2\n",
+            "vm.toml:2: [vm.a]: `queues` doesn't belong here; it belongs into a VM's disk, such as disk = { size = \"64M\" }",
+        ),
+        (
+            "[vm.a]\ndisk = {}\n",
+            "vm.toml:2: [vm.a] disk0: it has no `size`; give one, such as size = \"64M\"",
+        ),
+        (
+            "[vm.a]\n[vm.a.disk]\nsize = 64\n",
+            "vm.toml:3: [vm.a] disk0 size: this is a number, but it has to be a size in quotes, such as \"64M\"",
+        ),
+        (
+            "[[vm.a.disk]]\nsize='1M'\n[[vm.a.disk]]\nbacking='file'\n",
+            "vm.toml:4: [vm.a] disk1 backing: \"file\" is nothing that can be behind a disk; use \"ram\" or \"null\"",
+        ),
+        (
+            "[vm.a]\ndisk = { read_only = 1 }\n",
+            "vm.toml:2: [vm.a] disk0 read_only: this is a number, but it has to be true or false",
+        ),
+        (
+            "[vm.a]\ndisk = { queues = 0 }\n",
+            "vm.toml:2: [vm.a] disk0 queues: `0` is no number of queues; give one from 1 to 16",
+        ),
+        (
+            "[vm.a]\ndisk = { queues = '2' }\n",
+            "vm.toml:2: [vm.a] disk0 queues: this is a string, but it has to be a whole number of queues, such as 2",
+        ),
+        (
+            "[host]\nsidecores=1\n[vm.a]\nkernel='k'\n[[vm.a.disk]]\nsize='1M'\n[[vm.a.disk]]\nsize='0M'\n",
+            "vm.toml:8: [vm.a] disk1 size: the disk has no byte; give a size such as \"64M\"",
+        ),
+        (
+            "[host]\nsidecores=1\n[vm.a]\nkernel='k'\ndisk={size='1M',queues=17}\n",
+            "vm.toml:5: [vm.a] disk0 queues: 17 is out of range; a disk may have 1 to 16 queues",
+        ),
+        (
+            "[host]\nsidecores=1\n[vm.a]\nkernel='k'\ndisk={size='1M',serial='0123456789abcdefghijk'}\n",
+            "vm.toml:5: [vm.a] disk0 serial: it has 21 bytes; a disk's serial number may have at most 20",
+        ),
+        (
+            "[host]\nsidecores=1\n[vm.a]\nkernel='k'\ndisk={size='1M',image=''}\n",
+            "vm.toml:5: [vm.a] disk0 image: the path is empty; give the path of a file",
+        ),
+        (
+            "[host]\nsidecores=1\n[vm.a]\nkernel='k'\ndisk={size='1M',image='i',backing='null'}\n",
+            "vm.toml:5: [vm.a] disk0 image: backing is \"null\", and such a disk holds nothing; use \"ram\", or leave the image out",
+        ),
+        (
             "[host]\nwithout_interrupt_remapping = 1\n",
             "vm.toml:2: [host] without_interrupt_remapping: this is a number, but it has to be \"refuse\" or \"trust-every-guest\"",
         ),
@@ -372,6 +491,9 @@ fn long_words_are_cut() {
         format!("[host]\niommu_faults = '{long}'\n"),
         format!("[host]\nwithout_interrupt_remapping = '{long}'\n"),
         format!("[host]\nat_end = '{long}'\n"),
+        format!("[host]\nsidecores = {long}\n"),
+        format!("[vm.a]\ndisk = {{ backing = '{long}' }}\n"),
+        format!("[vm.a]\ndisk = {{ queues = {long} }}\n"),
     ];
     for text in cases {
         let refusal = refusal(&text);
@@ -388,6 +510,11 @@ proptest! {
     #[test]
     fn no_value_panics(key in 0..KEYS.len(), value in "[\\[\\]{}\"'0-9a-z,.\\- ]{0,30}") {
         let _ = parse("f", &format!("[vm.a]\n{} = {value}\n", KEYS[key]));
+    }
+
+    #[test]
+    fn no_disk_panics(key in 0..DISK_KEYS.len(), value in "[\\[\\]{}\"'0-9a-z,.\\- ]{0,30}") {
+        let _ = parse("f", &format!("[vm.a]\ndisk = {{ {} = {value} }}\n", DISK_KEYS[key]));
     }
 
     #[test]

@@ -10,17 +10,17 @@
 //! | 24..28 | zero |
 //! | 28..32 | CRC-32 of bytes 0..28 and of the plan |
 //! | 32.. | the plan, in postcard's encoding |
-//! | page-aligned | kernels and initrds, each on a page of its own |
+//! | page-aligned | kernels, initrds and contents of disks, each on a page of its own |
 //!
 //! Numbers are little-endian. The checksum covers what the hypervisor interprets;
-//! the kernels are covered by their lengths alone, because summing tens of
+//! the rest is covered by their lengths alone, because summing tens of
 //! megabytes would take longer than all the rest of the hypervisor's boot.
 
-use crate::{Blob, Plan, Vm, check};
+use crate::{Blob, Disk, Plan, Size, Vm, check};
 use alloc::vec::Vec;
 
 const MAGIC: [u8; 8] = *b"EXITLESS";
-const VERSION: u32 = 8;
+const VERSION: u32 = 9;
 const HEADER: usize = 32;
 /// More than the largest plan that passes [`Plan::check`]; bounds what a damaged
 /// image can make the reader allocate.
@@ -67,12 +67,24 @@ pub enum Error {
     Blob {
         /// Name of the VM.
         vm: alloc::string::String,
-        /// `kernel` or `initrd`.
+        /// `kernel`, `initrd` or `disk`.
         key: &'static str,
         /// As the plan has it.
         offset: u64,
         /// As the plan has it.
         len: u64,
+    },
+    /// A disk's content that is longer than the disk.
+    #[error("VM `{vm}`: the image of disk{disk} has {len} bytes, the disk has {size}", size = Size(*.size))]
+    LongDisk {
+        /// Name of the VM.
+        vm: alloc::string::String,
+        /// Which of its disks.
+        disk: usize,
+        /// Bytes of the content.
+        len: u64,
+        /// Bytes of the disk.
+        size: u64,
     },
     /// A plan too large to be one.
     #[error("the boot image's plan has {0} bytes; it may have at most {MAX_PLAN}")]
@@ -101,6 +113,11 @@ impl<'a> Image<'a> {
     /// The initrd of a VM of this image's plan, if it has one.
     pub fn initrd(&self, vm: &Vm) -> Option<&'a [u8]> {
         vm.initrd.map(|blob| self.blob(blob))
+    }
+
+    /// What a disk of this image's plan holds at first; the rest of the disk is zero.
+    pub fn disk(&self, disk: &Disk) -> &'a [u8] {
+        disk.image.map_or(&[], |blob| self.blob(blob))
     }
 }
 
@@ -137,6 +154,7 @@ pub fn build<B: AsRef<[u8]>>(plan: &Plan<B>) -> Result<Vec<u8>, Error> {
         Ok(blob)
     })?;
 
+    check_lengths(&placed)?;
     let plan = encode(&placed)?;
     let length = blobs.last().map_or(first, |(blob, _)| blob.offset + blob.len);
     let mut image = Vec::with_capacity(length as usize);
@@ -155,6 +173,19 @@ pub fn build<B: AsRef<[u8]>>(plan: &Plan<B>) -> Result<Vec<u8>, Error> {
     Ok(image)
 }
 
+/// Whether each disk has room for what it holds at first.
+fn check_lengths(plan: &Plan) -> Result<(), Error> {
+    for vm in &plan.vms {
+        for (disk, Disk { size, image, .. }) in vm.disks.iter().enumerate() {
+            let (size, len) = (*size, image.map_or(0, |blob| blob.len));
+            if len > size {
+                return Err(Error::LongDisk { vm: vm.name.clone(), disk, len, size });
+            }
+        }
+    }
+    Ok(())
+}
+
 fn by_ref<B>(plan: &Plan<B>) -> Plan<&B> {
     let vms = plan.vms.iter().map(|vm| Vm {
         name: vm.name.clone(),
@@ -165,11 +196,28 @@ fn by_ref<B>(plan: &Plan<B>) -> Plan<&B> {
         initrd: vm.initrd.as_ref(),
         cmdline: vm.cmdline.clone(),
         devices: vm.devices.clone(),
+        disks: vm.disks.iter().map(disk_by_ref).collect(),
         interrupts: vm.interrupts,
         reset: vm.reset,
     });
-    let networks = plan.networks.clone();
-    Plan { vms: vms.collect(), networks, slice_us: plan.slice_us, host: plan.host }
+    Plan {
+        vms: vms.collect(),
+        networks: plan.networks.clone(),
+        sidecores: plan.sidecores.clone(),
+        slice_us: plan.slice_us,
+        host: plan.host,
+    }
+}
+
+fn disk_by_ref<B>(disk: &Disk<B>) -> Disk<&B> {
+    Disk {
+        size: disk.size,
+        backing: disk.backing,
+        read_only: disk.read_only,
+        serial: disk.serial.clone(),
+        queues: disk.queues,
+        image: disk.image.as_ref(),
+    }
 }
 
 fn encode(plan: &Plan) -> Result<Vec<u8>, Error> {
@@ -250,7 +298,8 @@ pub fn parse(bytes: &[u8]) -> Result<Image<'_>, Error> {
     plan.check()?;
     for vm in &plan.vms {
         let initrd = vm.initrd.map(|blob| ("initrd", blob));
-        for (key, blob) in [("kernel", vm.kernel)].into_iter().chain(initrd) {
+        let disks = vm.disks.iter().filter_map(|disk| Some(("disk", disk.image?)));
+        for (key, blob) in [("kernel", vm.kernel)].into_iter().chain(initrd).chain(disks) {
             let apart = blob.offset >= plan_end as u64 && blob.offset.is_multiple_of(PAGE);
             if !apart || blob.len == 0 || slice(bytes, blob).is_none() {
                 let Blob { offset, len } = blob;
@@ -258,6 +307,7 @@ pub fn parse(bytes: &[u8]) -> Result<Image<'_>, Error> {
             }
         }
     }
+    check_lengths(&plan)?;
     Ok(Image { plan, bytes })
 }
 

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    AtEnd, Class, DeviceName, Host, Mac, Network, OnReset, Policy, Problem, Protection,
-    WithoutRemapping,
+    AtEnd, Backing, Class, DeviceName, Disk, Host, Mac, Network, OnReset, Policy, Problem,
+    Protection, WithoutRemapping,
 };
 use proptest::prelude::*;
 
@@ -25,12 +25,27 @@ fn device() -> impl Strategy<Value = DeviceName> {
 }
 
 prop_compose! {
+    fn disk()(
+        sectors in 20u64..1 << 39,
+        queues in 1u16..17,
+        serial in "[ -~]{0,20}",
+        read_only: bool,
+        image in prop::option::of(prop::collection::vec(any::<u8>(), 1..9000)),
+        null: bool,
+    ) -> Disk<Vec<u8>> {
+        let backing = if null && image.is_none() { Backing::Null } else { Backing::Ram };
+        Disk { size: sectors * 512, backing, read_only, serial, queues, image }
+    }
+}
+
+prop_compose! {
     fn plans()(count in 1usize..5)(
         kernels in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..9000), count),
         initrds in prop::collection::vec(prop::option::of(prop::collection::vec(any::<u8>(), 1..9000)), count),
         memory in prop::collection::vec(32u64..100_000, count),
         cmdlines in prop::collection::vec("[^\0]{0,60}", count),
         devices in prop::collection::btree_set(device(), 0..8),
+        disks in prop::collection::vec(prop::collection::vec(disk(), 0..5), count),
         policies in prop::collection::vec(0usize..3, count),
         weights in prop::collection::vec(1u32..10_001, count),
         slice_us in 100u32..100_001,
@@ -50,6 +65,7 @@ prop_compose! {
             initrd: initrds[i].clone(),
             cmdline: cmdlines[i].clone(),
             devices: devices.iter().skip(i).step_by(initrds.len()).copied().collect(),
+            disks: disks[i].clone(),
             interrupts: policies[i].checked_sub(1).map(|i| Policy::ALL[i]),
             reset: OnReset::Stop,
         });
@@ -61,7 +77,7 @@ prop_compose! {
             screen: screen.filter(|vm| *vm < vms.len() as u32),
             at_end: AtEnd::ALL[at_end].1,
         };
-        Plan { vms: vms.collect(), networks, slice_us, host }
+        Plan { vms: vms.collect(), networks, sidecores: vec![9, 1023], slice_us, host }
     }
 }
 
@@ -75,6 +91,7 @@ fn one(kernel: &[u8]) -> Plan<Vec<u8>> {
         initrd: None,
         cmdline: String::new(),
         devices: vec![],
+        disks: vec![],
         interrupts: None,
         reset: OnReset::Stop,
     }])
@@ -127,6 +144,49 @@ fn each_vm_finds_its_own_kernel_and_its_initrd_if_it_has_one() {
     assert_eq!((image.kernel(b), image.initrd(b)), (&[8; 10][..], Some(&[9; 4097][..])));
 }
 
+fn with_disk(size: u64, image: &[u8]) -> Plan<Vec<u8>> {
+    let mut plan = one(&[7; 5000]);
+    plan.sidecores = vec![2];
+    plan.vms[0].disks.push(Disk {
+        size,
+        backing: Backing::Ram,
+        read_only: true,
+        serial: "s".into(),
+        queues: 3,
+        image: Some(image.to_vec()),
+    });
+    plan
+}
+
+#[test]
+fn a_disk_finds_what_it_holds_at_first() {
+    let mut plan = with_disk(8192, &[6; 8192]);
+    let empty = Disk { image: None, ..plan.vms[0].disks[0].clone() };
+    plan.vms[0].disks.push(empty);
+    let image = build(&plan).unwrap();
+    let image = parse(&image).unwrap();
+    let [held, empty] = &image.plan.vms[0].disks[..] else { panic!("two disks") };
+    assert_eq!((image.disk(held), image.disk(empty)), (&[6; 8192][..], &[][..]));
+    // The same bytes are stored once, whoever has them.
+    assert_eq!(build(&with_disk(8192, &[7; 5000])).unwrap().len(), 4096 + 5000);
+}
+
+#[test]
+fn what_a_disk_holds_fits_it() {
+    let error = Error::LongDisk { vm: "a".into(), disk: 0, len: 513, size: 512 };
+    assert_eq!(build(&with_disk(512, &[6; 513])), Err(error.clone()));
+    assert_eq!(error.to_string(), "VM `a`: the image of disk0 has 513 bytes, the disk has 512");
+    let forged = with_disk(512, &[]).try_map(|_, key, _| {
+        Ok::<_, ()>(Blob { offset: 4096, len: if key == "disk" { 513 } else { 1 } })
+    });
+    assert_eq!(parse(&forge(&forged.unwrap(), 8192)).unwrap_err(), error);
+    let outside = with_disk(512, &[]).try_map(|_, key, _| {
+        Ok::<_, ()>(Blob { offset: if key == "disk" { 8192 } else { 4096 }, len: 1 })
+    });
+    let found = parse(&forge(&outside.unwrap(), 8192)).unwrap_err();
+    assert_eq!(found, Error::Blob { vm: "a".into(), key: "disk", offset: 8192, len: 1 });
+}
+
 #[test]
 fn an_empty_kernel_is_refused_when_packing() {
     assert!(matches!(build(&one(&[])), Err(Error::Blob { key: "kernel", len: 0, .. })));
@@ -154,7 +214,7 @@ fn each_damage_has_its_sentence() {
         bytes[at] = value;
         parse(&bytes).unwrap_err()
     };
-    assert_eq!(spoilt(8, 9), Error::Version(9));
+    assert_eq!(spoilt(8, 99), Error::Version(99));
     assert_eq!(spoilt(15, 1), Error::LongPlan(0x100_0000 | u64::from(good[12])));
     assert!(matches!(spoilt(33, b'z'), Error::Checksum { .. }));
     assert!(matches!(spoilt(24, 1), Error::Checksum { .. }));

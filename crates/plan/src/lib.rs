@@ -15,6 +15,7 @@ extern crate alloc;
 mod at_end;
 mod check;
 mod device;
+mod disk;
 mod sharing;
 mod shown;
 mod size;
@@ -32,6 +33,7 @@ mod network;
 pub use at_end::AtEnd;
 pub use check::{Error, MAX_CMDLINE, MAX_CORE, MAX_MEMORY, MAX_VCPUS, MIN_MEMORY, Place, Problem};
 pub use device::{Class, DeviceError, DeviceName};
+pub use disk::{Backing, Disk, MAX_DISK, MAX_DISKS, MAX_QUEUES, MAX_SERIAL, MAX_SIDECORES, SECTOR};
 #[cfg(any(test, feature = "file"))]
 pub use nearest::nearest;
 pub use network::{Mac, MacError, Network, Shared};

@@ -2,7 +2,7 @@
 //! (`Plan<String>`), its bytes before packing (`Plan<Vec<u8>>`), its place in the
 //! boot image ([`Plan`], that is `Plan<Blob>`).
 
-use crate::{DEFAULT_SLICE, DeviceName, Host, Network};
+use crate::{DEFAULT_SLICE, DeviceName, Disk, Host, Network};
 use alloc::{string::String, vec::Vec};
 use proto::Policy;
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,8 @@ pub struct Plan<F = Blob> {
     pub vms: Vec<Vm<F>>,
     /// What is special about network controllers, at most one for each.
     pub networks: Vec<Network>,
+    /// Cores that serve paravirtual devices and run no guest; the file says so under `[host]`.
+    pub sidecores: Vec<u32>,
     /// Microseconds that a vCPU runs at most while another one waits for its core.
     pub slice_us: u32,
     /// What the host does for itself.
@@ -40,6 +42,8 @@ pub struct Vm<F = Blob> {
     pub cmdline: String,
     /// Devices the VM owns, in the order the guest sees them.
     pub devices: Vec<DeviceName>,
+    /// Disks that the host makes for it and a sidecore serves, after `devices` in that order.
+    pub disks: Vec<Disk<F>>,
     /// How its devices' interrupts are to be delivered.
     pub interrupts: Choice,
     /// The consequence of a reset of its own.
@@ -100,19 +104,29 @@ impl<F> Plan<F> {
             screen: None,
             at_end: crate::AtEnd::Stay,
         };
-        Plan { vms, networks: Vec::new(), slice_us: DEFAULT_SLICE, host }
+        Plan { vms, networks: Vec::new(), sidecores: Vec::new(), slice_us: DEFAULT_SLICE, host }
     }
 
-    /// The same plan with every kernel and initrd replaced by what `f` gives for it.
-    /// `f` is told whose it is and which (`"kernel"` or `"initrd"`).
+    /// The same plan with every kernel, initrd and disk's content replaced by what `f` gives for it.
+    /// `f` is told whose it is and which (`"kernel"`, `"initrd"` or `"disk"`), VM by VM.
     pub fn try_map<G, E>(
         self,
         mut f: impl FnMut(&str, &'static str, F) -> Result<G, E>,
     ) -> Result<Plan<G>, E> {
-        let vms = self.vms.into_iter().map(|vm| {
+        let Plan { vms, networks, sidecores, slice_us, host } = self;
+        let vms = vms.into_iter().map(|vm| {
             Ok(Vm {
                 kernel: f(&vm.name, "kernel", vm.kernel)?,
                 initrd: vm.initrd.map(|i| f(&vm.name, "initrd", i)).transpose()?,
+                disks: vm
+                    .disks
+                    .into_iter()
+                    .map(|mut disk| {
+                        let image = disk.image.take();
+                        let image = image.map(|i| f(&vm.name, "disk", i)).transpose()?;
+                        Ok(disk.with_image(image))
+                    })
+                    .collect::<Result<_, E>>()?,
                 name: vm.name,
                 cpus: vm.cpus,
                 weight: vm.weight,
@@ -123,7 +137,6 @@ impl<F> Plan<F> {
                 reset: vm.reset,
             })
         });
-        let (networks, slice_us, host) = (self.networks, self.slice_us, self.host);
-        Ok(Plan { vms: vms.collect::<Result<_, E>>()?, networks, slice_us, host })
+        Ok(Plan { vms: vms.collect::<Result<_, E>>()?, networks, sidecores, slice_us, host })
     }
 }

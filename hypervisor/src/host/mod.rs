@@ -39,7 +39,7 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     let without = image.plan.host.without_remapping;
     iommu::enable(machine, without).unwrap_or_else(|reason| refuse(reason));
     let built = build::all(machine, &image).unwrap_or_else(|reason| refuse(reason));
-    let build::Built { vms, alone, shared, outlines, pages, slice, host } = built;
+    let build::Built { vms, alone, shared, sidecores, outlines, pages, slice, host } = built;
     let core = shared.first().map(|(core, _)| core.queue.apic_id);
     let guest = core.unwrap_or(vms[0].guest.remotes[0].apic_id);
     let mut faults =
@@ -47,6 +47,7 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     let mut audit = Audit::new(&vms, outlines, &pages).unwrap_or_else(|reason| refuse(reason));
     let mut intx = IntxReports::new(&vms);
     crate::memory::freeze();
+    sidecores.start();
     for (core, vcpu) in alone {
         cpu::run_on(core, cores::enter, Box::into_raw(vcpu) as usize);
     }

@@ -13,6 +13,7 @@ use crate::sched::fiber::Suspended;
 use crate::sched::host_core::HostCore;
 use crate::sched::run_queue::Member;
 use crate::sched::shared_core::SharedCore;
+use crate::sidecore::build::Sidecores;
 use crate::vm::board::Board;
 use crate::vm::contents::Contents;
 use crate::vm::core_sharing::core_slot::CoreSlot;
@@ -63,6 +64,8 @@ pub struct Built {
     pub alone: Vec<Placed>,
     /// Shared cores with theirs, which are in their run queues.
     pub shared: Vec<(&'static SharedCore, Members)>,
+    /// The cores that serve virtual functions.
+    pub sidecores: Sidecores,
     /// Where to look at what every vCPU is entered with: its VM, its id there.
     pub outlines: Vec<(&'static Vm, usize, VendorOutline)>,
     /// Where the counters of every vCPU are.
@@ -96,6 +99,7 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
             core.queue.index
         ));
     }
+    let mut sidecores = Sidecores::new(&image.plan)?;
     let (mut vms, mut placed, mut pages) = (Vec::new(), Vec::new(), Vec::new());
     let mut outlines = Vec::new();
     for (index, vm) in image.plan.vms.iter().enumerate() {
@@ -105,7 +109,7 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
         let of = |e: String| format!("VM {name:?}: {e}");
         let devices = assignment.resolve(name, &vm.devices).map_err(of)?;
         let builder = Builder { machine, image, pci, index, vm, shared: &shared };
-        let (vm, mut vcpus) = builder.build(devices, &mut pages).map_err(of)?;
+        let (vm, mut vcpus) = builder.build(devices, &mut sidecores, &mut pages).map_err(of)?;
         vms.push(vm);
         outlines.extend(vcpus.iter().map(|(_, vcpu)| (vm, vcpu.id, vcpu.cpu.outline())));
         placed.append(&mut vcpus);
@@ -130,7 +134,8 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
     };
     let shared: Option<_> = shared.into_iter().map(of_core).collect();
     let shared = shared.ok_or("no memory is left for the stacks of vCPUs that share a core")?;
-    Ok(Built { vms, alone: placed, shared, outlines, pages, slice, host: image.plan.host })
+    let host = image.plan.host;
+    Ok(Built { vms, alone: placed, shared, sidecores, outlines, pages, slice, host })
 }
 
 /// The cores that several vCPUs are to share.
@@ -156,6 +161,7 @@ impl Builder<'_> {
     fn build(
         &self,
         devices: Vec<Bdf>,
+        sidecores: &mut Sidecores,
         pages: &mut Vec<CounterPage>,
     ) -> Result<(&'static Vm, Vec<Placed>), String> {
         let vm = self.vm;

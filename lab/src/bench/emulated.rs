@@ -57,6 +57,7 @@ pub fn vm(
         initrd: Some(guest.initrd.display().to_string()),
         cmdline,
         devices: vec![device],
+        disks: vec![],
         interrupts: Some(policy),
         reset: OnReset::Stop,
     }

@@ -224,6 +224,7 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
                 _ => guest.cmdline(case.is_bare()),
             },
             devices: guest.devices.clone(),
+            disks: vec![],
             interrupts: guest.policy,
             reset: match guest.variant {
                 _ if guest.restarts => OnReset::Restart,

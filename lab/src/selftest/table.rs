@@ -135,6 +135,7 @@ fn boot(cx: &Context, files: &Path, shape: Shape) -> Result<()> {
         initrd: Some(path("initrd.img")),
         cmdline: format!("{LINUX} quiet exitless.reboot={reboots} {}", shape.option),
         devices: vec!["nvme0".parse()?],
+        disks: vec![],
         interrupts: None,
         reset: OnReset::Restart,
     };

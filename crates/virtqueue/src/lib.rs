@@ -1,0 +1,272 @@
+//! The device's side of a virtqueue (virtio 1.2 and 1.3, sections 2.6 to 2.8): split and packed
+//! rings, indirect descriptors, event suppression, and what is needed to go on with a queue.
+//!
+//! The rings are in the guest's memory, and the guest may write anything at any time.
+//!
+//! Guarantees, whatever the guest writes:
+//! - Nothing panics. [`Queue::take`] does bounded work: it reads at most as many descriptors as a
+//!   [`Chain`] holds, and each word of the rings once.
+//! - A chain has a head that isn't in flight, no more than [`SEGMENTS`] spans, all in the window,
+//!   readable before writable, less than 2^32 bytes. Else the queue is [`Broken`].
+//! - What a driver that keeps to the standard offers is taken once, in order, and what is completed
+//!   is published once. No kick is lost: [`Queue::enable_kicks`] looks again after it has asked for
+//!   one. No call is lost: [`Queue::wants_call`] looks for the driver's wish after what was
+//!   published is visible.
+//!
+//! Doesn't guarantee: that two chains in flight don't overlap in memory, or lie outside of the
+//! rings: a guest that does so corrupts its own memory. After [`Broken`] the owner stops the queue,
+//! and sets the device's status to DEVICE_NEEDS_RESET.
+//!
+//! | file | is |
+//! |---|---|
+//! | `lib` | a queue of either kind, how it lies in memory, its state |
+//! | `chain` | what is taken: the spans of one chain of descriptors |
+//! | `descriptor` | descriptors and indirect tables, as they are read and checked |
+//! | `split`, `packed` | the two kinds of rings |
+//! | `event` | the comparison of indices behind event suppression |
+//! | `error` | what refuses a layout, what breaks a queue |
+#![cfg_attr(not(any(test, loom)), no_std)]
+#![forbid(unsafe_code)]
+
+mod chain;
+mod descriptor;
+mod error;
+mod event;
+#[cfg(test)]
+#[cfg(loom)]
+mod model;
+mod packed;
+mod split;
+
+use window::Window;
+
+pub use chain::{Chain, Head, SEGMENTS};
+pub use error::{Area, Broken, LayoutError};
+pub use packed::PackedQueue;
+pub use split::SplitQueue;
+
+/// The largest size of any queue (2.6).
+pub const MAX_SIZE: u16 = 32768;
+/// The size up to which a queue goes if its type doesn't say anything else.
+pub const DEFAULT_SIZE: usize = 256;
+
+/// What was negotiated and changes the rings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// VIRTIO_F_INDIRECT_DESC: a descriptor may refer to a table of descriptors.
+    pub indirect: bool,
+    /// VIRTIO_F_EVENT_IDX: both sides say from which index on they want to be told.
+    pub event_index: bool,
+    /// VIRTIO_F_RING_PACKED: the packed ring instead of the split one.
+    pub packed: bool,
+}
+
+/// Where the driver has put the rings: guest-physical addresses, named as in 4.1.4.3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Elements of each ring: split, a power of two; packed, any number up to [`MAX_SIZE`].
+    pub size: u16,
+    /// `queue_desc`: the descriptor table, or the packed ring. A multiple of 16.
+    pub descriptors: u64,
+    /// `queue_driver`: the available ring (a multiple of 2), or the driver's event suppression
+    /// structure (a multiple of 4).
+    pub driver: u64,
+    /// `queue_device`: the used ring, or the device's event suppression structure. A multiple of 4.
+    pub device: u64,
+}
+
+/// A place in a ring. Split: the index as it is in the ring, which counts on to 2^16. Packed: the
+/// place of a descriptor, and the wrap counter, which is true at first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The index.
+    pub index: u16,
+    /// Packed: the wrap counter. Split: true.
+    pub wrap: bool,
+}
+
+/// What is needed to go on with a queue, of at most `N` elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State<const N: usize = DEFAULT_SIZE> {
+    /// The next chain to take.
+    pub available: Position,
+    /// The next element to complete; all before it are published.
+    pub used: Position,
+    /// Of each head that is in flight, how many elements its chain has in the ring; else 0.
+    pub in_flight: [u16; N],
+}
+
+impl<const N: usize> State<N> {
+    /// The state of a queue that the driver has just set up.
+    pub fn at_reset(_features: Features) -> State<N> {
+        let start = Position { index: 0, wrap: true };
+        State { available: start, used: start, in_flight: [0; N] }
+    }
+}
+
+/// One queue of at most `N` elements. The type says `N`, so a binding may need it:
+/// `let queue: Queue = Queue::new(…)?`.
+#[derive(Debug)]
+pub enum Queue<const N: usize = DEFAULT_SIZE> {
+    /// With the rings of 2.7.
+    Split(SplitQueue<N>),
+    /// With the ring of 2.8.
+    Packed(PackedQueue<N>),
+}
+
+impl<const N: usize> Queue<N> {
+    /// The queue that the driver laid out, from this state on. Nothing is written.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError`] if it can't be served.
+    pub fn new(
+        window: &Window,
+        layout: Layout,
+        features: Features,
+        state: State<N>,
+    ) -> Result<Queue<N>, LayoutError> {
+        if features.packed {
+            PackedQueue::new(window, layout, features, state).map(Queue::Packed)
+        } else {
+            SplitQueue::new(window, layout, features, state).map(Queue::Split)
+        }
+    }
+
+    /// How many chains wait, by one load. Packed: 1 if there are any.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken::Jumped`] if more are offered than the ring holds.
+    #[inline]
+    pub fn available(&self) -> Result<u16, Broken> {
+        match self {
+            Queue::Split(queue) => queue.available(),
+            Queue::Packed(queue) => queue.available(),
+        }
+    }
+
+    /// Takes the next chain, if there is one. It is in flight from then on. Each descriptor is read
+    /// once. `chain` is overwritten; if the answer isn't `Ok(true)` it says nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken`]: the queue isn't to be used any more.
+    #[inline]
+    pub fn take(&mut self, window: &Window, chain: &mut Chain) -> Result<bool, Broken> {
+        match self {
+            Queue::Split(queue) => queue.take(window, chain),
+            Queue::Packed(queue) => queue.take(window, chain),
+        }
+    }
+
+    /// Writes a chain that was taken to the ring as used, with how many bytes were written to its
+    /// writable spans. The driver sees it after [`publish`](Queue::publish). Chains may be completed
+    /// in any order. If the head isn't in flight nothing is done.
+    #[inline]
+    pub fn complete(&mut self, head: Head, written: u32) {
+        match self {
+            Queue::Split(queue) => queue.complete(head, written),
+            Queue::Packed(queue) => queue.complete(head, written),
+        }
+    }
+
+    /// Shows the driver all that was completed, by one store. It also writes the event index anew
+    /// now and then if kicks are suppressed.
+    #[inline]
+    pub fn publish(&mut self) {
+        match self {
+            Queue::Split(queue) => queue.publish(),
+            Queue::Packed(queue) => queue.publish(),
+        }
+    }
+
+    /// Whether the driver wants a call (an interrupt) for what was published since this was last
+    /// asked (2.7.7.2, 2.7.10, 2.8.10). False if nothing was. Who holds a call back (interrupt
+    /// coalescing) doesn't ask until it may be sent, or says so after: [`call_withheld`].
+    ///
+    /// After the answer `false` the driver looks at the ring itself before it waits, so what was
+    /// published up to then needs no call.
+    ///
+    /// [`call_withheld`]: Queue::call_withheld
+    #[inline]
+    pub fn wants_call(&mut self) -> bool {
+        match self {
+            Queue::Split(queue) => queue.wants_call(),
+            Queue::Packed(queue) => queue.wants_call(),
+        }
+    }
+
+    /// The call of the last answer `true` isn't sent: what it was for counts again when the next
+    /// one is asked for.
+    #[inline]
+    pub fn call_withheld(&mut self) {
+        match self {
+            Queue::Split(queue) => queue.call_withheld(),
+            Queue::Packed(queue) => queue.call_withheld(),
+        }
+    }
+
+    /// Whether something was published since [`wants_call`](Queue::wants_call) was last asked, or
+    /// withheld.
+    #[inline]
+    pub fn call_due(&self) -> bool {
+        match self {
+            Queue::Split(queue) => queue.call_due(),
+            Queue::Packed(queue) => queue.call_due(),
+        }
+    }
+
+    /// Asks the driver for no kicks (notifications of the device) from now on: this queue is
+    /// polled. With the event index of a split ring that is a wish for one far ahead, so that a kick
+    /// in some 16,384 chains may come; it means nothing.
+    pub fn suppress_kicks(&mut self) {
+        match self {
+            Queue::Split(queue) => queue.suppress_kicks(),
+            Queue::Packed(queue) => queue.suppress_kicks(),
+        }
+    }
+
+    /// Asks for a kick at the next chain, and looks again: how many chains wait, as
+    /// [`available`](Queue::available) says. Only if none does may the caller stop polling; a kick
+    /// comes then.
+    ///
+    /// # Errors
+    ///
+    /// As for [`available`](Queue::available).
+    pub fn enable_kicks(&mut self) -> Result<u16, Broken> {
+        match self {
+            Queue::Split(queue) => queue.enable_kicks(),
+            Queue::Packed(queue) => queue.enable_kicks(),
+        }
+    }
+
+    /// What is needed to go on with the queue later, by [`Queue::new`]. Publish first: what was
+    /// completed and not published counts as published in it. Chains that are in flight aren't
+    /// taken again: they can be completed. Whether a call is due isn't in it: send one after.
+    pub fn state(&self) -> State<N> {
+        match self {
+            Queue::Split(queue) => queue.state(),
+            Queue::Packed(queue) => queue.state(),
+        }
+    }
+
+    /// Has the processor fetch the descriptor of the next chain: worth it some time before it is
+    /// taken, if many queues are served in turn.
+    #[inline]
+    pub fn prefetch(&self) {
+        match self {
+            Queue::Split(queue) => queue.prefetch(),
+            Queue::Packed(queue) => queue.prefetch(),
+        }
+    }
+
+    /// How many elements the ring has.
+    #[inline]
+    pub fn size(&self) -> u16 {
+        match self {
+            Queue::Split(queue) => queue.size(),
+            Queue::Packed(queue) => queue.size(),
+        }
+    }
+}

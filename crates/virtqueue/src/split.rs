@@ -1,0 +1,266 @@
+//! The split ring (2.7): a table of descriptors, the available ring, the used ring.
+//!
+//! Indices count on to 2^16; the ring's size is a power of two, so that the low bits are the place.
+use crate::descriptor::{self, Descriptor, INDIRECT, NEXT, WRITE};
+use crate::error::Area;
+use crate::event::{self, Calls};
+use crate::{Broken, Chain, Features, Head, Layout, LayoutError, MAX_SIZE, Position, State};
+use sync::{Ordering, fence};
+use window::{Outside, Span, Window};
+
+/// Offsets in both rings: flags, index, elements.
+const FLAGS: u64 = 0;
+const INDEX: u64 = 2;
+const RING: u64 = 4;
+/// Bytes of an element of the available ring, and of the used ring.
+const AVAILABLE: u64 = 2;
+const USED: u64 = 8;
+
+/// A queue with split rings. What the methods do is said at [`Queue`](crate::Queue).
+#[derive(Debug)]
+pub struct SplitQueue<const N: usize> {
+    descriptors: Span,
+    available_ring: Span,
+    used_ring: Span,
+    size: u16,
+    mask: u16,
+    indirect: bool,
+    event_index: bool,
+    /// Kicks aren't wanted; with the event index since it was written at this index.
+    suppressed: Option<u16>,
+    /// The next element of the available ring to take.
+    next: u16,
+    /// The driver's index when it was last loaded, checked: what is up to it may be taken.
+    offered: u16,
+    /// The next element of the used ring to write.
+    used: u16,
+    /// What the driver sees of it.
+    published: u16,
+    calls: Calls,
+    /// By heads: 1 if the chain is in flight.
+    in_flight: [u16; N],
+}
+
+impl<const N: usize> SplitQueue<N> {
+    pub(crate) fn new(
+        window: &Window,
+        layout: Layout,
+        features: Features,
+        state: State<N>,
+    ) -> Result<Self, LayoutError> {
+        let Layout { size, descriptors, driver, device } = layout;
+        if !size.is_power_of_two() || size > MAX_SIZE || usize::from(size) > N {
+            return Err(LayoutError::Size(size));
+        }
+        let elements = u64::from(size);
+        let event = if features.event_index { 2 } else { 0 };
+        let (next, used) = (state.available.index, state.used.index);
+        let taken = state.in_flight.iter().take(size.into()).filter(|count| **count == 1).count();
+        let others = state.in_flight.iter().filter(|count| **count != 0).count();
+        if taken != usize::from(next.wrapping_sub(used)) || others != taken {
+            return Err(LayoutError::State);
+        }
+        Ok(SplitQueue {
+            descriptors: Area::Descriptors.span(
+                window,
+                descriptors,
+                16,
+                elements * descriptor::BYTES,
+            )?,
+            available_ring: Area::Driver.span(
+                window,
+                driver,
+                2,
+                RING + elements * AVAILABLE + event,
+            )?,
+            used_ring: Area::Device.span(window, device, 4, RING + elements * USED + event)?,
+            size,
+            mask: size - 1,
+            indirect: features.indirect,
+            event_index: features.event_index,
+            suppressed: None,
+            next,
+            offered: next,
+            used,
+            published: used,
+            calls: Calls::default(),
+            in_flight: state.in_flight,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn available(&self) -> Result<u16, Broken> {
+        let offered = self.available_ring.load_u16_acquire(INDEX)?;
+        let waiting = offered.wrapping_sub(self.next);
+        if waiting > self.size { Err(Broken::Jumped) } else { Ok(waiting) }
+    }
+
+    #[inline]
+    pub(crate) fn take(&mut self, window: &Window, chain: &mut Chain) -> Result<bool, Broken> {
+        if self.offered == self.next {
+            // The acquiring load of the index orders what is read of all chains up to it.
+            let waiting = self.available()?;
+            if waiting == 0 {
+                return Ok(false);
+            }
+            self.offered = self.next.wrapping_add(waiting);
+        }
+        let head = self.head(self.next)?;
+        // `N` isn't less than the size.
+        let in_flight = self.in_flight.get(usize::from(head)).copied();
+        if head >= self.size || in_flight.is_none() {
+            return Err(Broken::Index(head));
+        }
+        if in_flight != Some(0) {
+            return Err(Broken::InFlight(head));
+        }
+        chain.clear();
+        self.walk(window, head, chain)?;
+        chain.finish(head);
+        if let Some(in_flight) = self.in_flight.get_mut(usize::from(head)) {
+            *in_flight = 1;
+        }
+        self.next = self.next.wrapping_add(1);
+        Ok(true)
+    }
+
+    /// The head that the driver put at this index.
+    #[inline]
+    fn head(&self, index: u16) -> Result<u16, Outside> {
+        self.available_ring.load_u16(RING + u64::from(index & self.mask) * AVAILABLE)
+    }
+
+    /// Takes the descriptors of the chain. It has at most as many in the table as the table has,
+    /// and at most one indirect table at its end (2.7.5.3.2).
+    #[inline]
+    fn walk(&self, window: &Window, head: u16, chain: &mut Chain) -> Result<(), Broken> {
+        let mut index = head;
+        for _ in 0..self.size {
+            let Descriptor { address, len, flags, next } =
+                Descriptor::read(&self.descriptors, index)?;
+            if flags & INDIRECT != 0 {
+                if !self.indirect || flags & NEXT != 0 {
+                    return Err(Broken::Indirect);
+                }
+                return descriptor::split_table(window, address, len, chain);
+            }
+            chain.push(window, address, len, flags & WRITE != 0)?;
+            if flags & NEXT == 0 {
+                return Ok(());
+            }
+            if next >= self.size {
+                return Err(Broken::Index(next));
+            }
+            index = next;
+        }
+        Err(Broken::TooLong)
+    }
+
+    #[inline]
+    pub(crate) fn complete(&mut self, head: Head, written: u32) {
+        match self.in_flight.get_mut(usize::from(head.0)) {
+            Some(in_flight) if *in_flight != 0 => *in_flight = 0,
+            _ => return,
+        }
+        let at = RING + u64::from(self.used & self.mask) * USED;
+        wrote(self.used_ring.store_u32(at, head.0.into()));
+        wrote(self.used_ring.store_u32(at + 4, written));
+        self.used = self.used.wrapping_add(1);
+    }
+
+    #[inline]
+    pub(crate) fn publish(&mut self) {
+        if self.used == self.published {
+            return;
+        }
+        wrote(self.used_ring.store_u16_release(INDEX, self.used));
+        self.calls.published(self.used.wrapping_sub(self.published));
+        self.published = self.used;
+        if let Some(since) = self.suppressed
+            && self.event_index
+            && self.next.wrapping_sub(since) >= event::RENEW
+        {
+            self.suppress_kicks();
+        }
+    }
+
+    #[inline]
+    pub(crate) fn wants_call(&mut self) -> bool {
+        if !self.calls.due() {
+            return false;
+        }
+        let steps = self.calls.ask();
+        // What was published is visible before the wish is looked at: the driver does it the other
+        // way round, so that one of the two sees the other (2.7.10).
+        fence(Ordering::SeqCst);
+        if self.event_index {
+            let wish = self.available_ring.load_u16(RING + u64::from(self.size) * AVAILABLE);
+            wish.is_ok_and(|wish| event::passed(wish, self.published, steps))
+        } else {
+            self.available_ring.load_u16(FLAGS).is_ok_and(|flags| flags & event::NONE == 0)
+        }
+    }
+
+    #[inline]
+    pub(crate) fn call_withheld(&mut self) {
+        self.calls.withheld();
+    }
+
+    #[inline]
+    pub(crate) fn call_due(&self) -> bool {
+        self.calls.due()
+    }
+
+    pub(crate) fn suppress_kicks(&mut self) {
+        self.suppressed = Some(self.next);
+        if self.event_index {
+            self.set_event(self.next.wrapping_add(event::FAR));
+        } else {
+            wrote(self.used_ring.store_u16(FLAGS, event::NONE));
+        }
+    }
+
+    pub(crate) fn enable_kicks(&mut self) -> Result<u16, Broken> {
+        self.suppressed = None;
+        if self.event_index {
+            self.set_event(self.next);
+        } else {
+            wrote(self.used_ring.store_u16(FLAGS, 0));
+        }
+        // The wish is visible before the index is looked at: the driver does it the other way
+        // round, so that one of the two sees the other (2.7.13.3).
+        fence(Ordering::SeqCst);
+        self.available()
+    }
+
+    /// Asks for a kick when the element of this index becomes available.
+    fn set_event(&self, index: u16) {
+        wrote(self.used_ring.store_u16(RING + u64::from(self.size) * USED, index));
+    }
+
+    pub(crate) fn state(&self) -> State<N> {
+        State {
+            available: Position { index: self.next, wrap: true },
+            used: Position { index: self.used, wrap: true },
+            in_flight: self.in_flight,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        if let Ok(head) = self.head(self.next) {
+            self.descriptors.prefetch(u64::from(head) * descriptor::BYTES);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn size(&self) -> u16 {
+        self.size
+    }
+}
+
+/// A store to the rings, whose places `new` has checked.
+#[inline]
+fn wrote(stored: Result<(), Outside>) {
+    debug_assert!(stored.is_ok(), "the rings have the size that was checked");
+}

@@ -1,0 +1,162 @@
+//! Guests that write anything, anywhere in the rings, between any two steps.
+//!
+//! What must hold: nothing panics, each call ends, all spans are in the window, a head is in flight
+//! once, and the device writes nowhere but where the standard says.
+use proptest::prelude::*;
+use std::collections::HashSet;
+use virtqueue::{Chain, Features, Head, Layout, Queue, SEGMENTS, State};
+use window::{Memory, Span, Window};
+
+const LEN: u64 = 0x2000;
+const DMA: u64 = 1 << 40;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Write {
+        at: u16,
+        bytes: Vec<u8>,
+    },
+    /// A descriptor that is nearly right.
+    Describe {
+        index: u8,
+        address: u16,
+        len: u8,
+        last: [u16; 2],
+    },
+    Offer {
+        index: u16,
+        heads: [u8; 4],
+    },
+    Take,
+    Complete {
+        which: usize,
+        written: u32,
+    },
+    Publish,
+    Call,
+    Suppress,
+    Enable,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let flags = || prop_oneof![0u16..8, (0u16..8).prop_map(|flags| flags | 0x80), any::<u16>()];
+    let last = prop_oneof![
+        (flags(), 0u16..20).prop_map(|(flags, next)| [flags, next]),
+        (0u16..20, flags()).prop_map(|(id, flags)| [id, flags]),
+    ];
+    let step = prop_oneof![
+        2 => (0..LEN as u16, prop::collection::vec(any::<u8>(), 1..40))
+            .prop_map(|(at, bytes)| Step::Write { at, bytes }),
+        4 => (0u8..16, any::<u16>(), any::<u8>(), last)
+            .prop_map(|(index, address, len, last)| Step::Describe { index, address, len, last }),
+        2 => (0u16..20, any::<[u8; 4]>()).prop_map(|(index, heads)| Step::Offer { index, heads }),
+        8 => Just(Step::Take),
+        4 => (any::<usize>(), any::<u32>())
+            .prop_map(|(which, written)| Step::Complete { which, written }),
+        2 => Just(Step::Publish),
+        2 => Just(Step::Call),
+        1 => Just(Step::Suppress),
+        1 => Just(Step::Enable),
+    ];
+    prop::collection::vec(step, 1..150)
+}
+
+fn contents(window: &Window) -> Vec<u8> {
+    let mut bytes = vec![0; LEN as usize];
+    window.read(0, &mut bytes).unwrap();
+    bytes
+}
+
+fn check(chain: &Chain, size: u16, flying: &mut HashSet<u16>) {
+    assert!(chain.head().index() < size && flying.insert(chain.head().index()));
+    assert!(chain.readable().len() + chain.writable().len() <= SEGMENTS);
+    let sum = |spans: &[Span]| spans.iter().map(Span::len).sum::<u64>();
+    assert_eq!(sum(chain.readable()), chain.readable_len().into());
+    assert_eq!(sum(chain.writable()), chain.writable_len().into());
+    for span in chain.readable().iter().chain(chain.writable()) {
+        assert!(span.dma() >= DMA && span.dma() + span.len() <= DMA + LEN && !span.is_empty());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_a_guest_writes_harms_the_device(
+        [indirect, event_index, packed]: [bool; 3],
+        power in 0u32..5,
+        steps in steps(),
+    ) {
+        let features = Features { indirect, event_index, packed };
+        let size = 1u16 << power;
+        // Two regions, so that buffers go over the border.
+        let memory = Memory::new(&[(0, LEN / 2), (LEN / 2, LEN / 2)], DMA);
+        let window = memory.window();
+        let layout = Layout { size, descriptors: 0x100, driver: 0x400, device: 0x600 };
+        let state = State::at_reset(features);
+        let mut queue: Queue = Queue::new(&window, layout, features, state).unwrap();
+        let mut chain = Chain::new();
+        let mut heads: Vec<Head> = Vec::new();
+        let mut flying = HashSet::new();
+        for step in steps {
+            let before = contents(&window);
+            match step {
+                Step::Write { at, bytes } => {
+                    let _ = window.write(at.into(), &bytes);
+                    continue;
+                }
+                Step::Describe { index, address, len, last } => {
+                    let at = 0x100 + 16 * u64::from(index);
+                    let address = u64::from(address) % (LEN + 0x100);
+                    let bytes = [
+                        address.to_le_bytes(),
+                        (u64::from(len) | u64::from(last[0]) << 32 | u64::from(last[1]) << 48)
+                            .to_le_bytes(),
+                    ];
+                    window.write(at, bytes.as_flattened()).unwrap();
+                    continue;
+                }
+                Step::Offer { index, heads } => {
+                    for (place, head) in heads.iter().enumerate() {
+                        let at = 0x404 + 2 * place as u64;
+                        window.write(at, &[head % 20, 0]).unwrap();
+                    }
+                    window.write(0x402, &index.to_le_bytes()).unwrap();
+                    continue;
+                }
+                Step::Take => {
+                    // It is stopped in earnest when it is broken; here it goes on.
+                    if queue.take(&window, &mut chain) == Ok(true) {
+                        check(&chain, size, &mut flying);
+                        heads.push(chain.head());
+                        prop_assert!(heads.len() <= size.into());
+                    }
+                }
+                Step::Complete { which, written } if !heads.is_empty() => {
+                    let head = heads.swap_remove(which % heads.len());
+                    flying.remove(&head.index());
+                    queue.complete(head, written);
+                }
+                Step::Complete { .. } => {}
+                Step::Publish => queue.publish(),
+                Step::Call => {
+                    let due = queue.call_due();
+                    prop_assert!(due || !queue.wants_call());
+                }
+                Step::Suppress => queue.suppress_kicks(),
+                Step::Enable => {
+                    prop_assert!(queue.enable_kicks().is_ok_and(|n| n <= size) || !packed);
+                }
+            }
+            // The packed ring is of both sides; else the device writes its own area alone.
+            let after = contents(&window);
+            let elements = usize::from(size);
+            let ring = 0x100..if packed { 0x100 + 16 * elements } else { 0x100 };
+            let own = 0x600..if packed { 0x604 } else { 0x600 + 6 + 8 * elements };
+            for (at, (before, after)) in before.iter().zip(&after).enumerate() {
+                prop_assert!(before == after || ring.contains(&at) || own.contains(&at));
+            }
+        }
+        prop_assert_eq!(queue.state().in_flight.iter().filter(|n| **n != 0).count(), heads.len());
+    }
+}

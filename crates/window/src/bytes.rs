@@ -1,0 +1,112 @@
+//! Copies of bytes that the other side may write, or read, at the same time.
+//!
+//! Guarantees: each byte is loaded once and stored once, and the compiler assumes nothing about
+//! what is there. On x86-64 that is assembly, which is opaque to the compiler and as fast as
+//! `memcpy`; elsewhere, and under Miri, relaxed atomics.
+use core::sync::atomic::{AtomicU8, Ordering};
+
+/// From this length on, string instructions are worth their start.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const STRING: usize = 128;
+
+/// Copies `len` bytes in ascending order.
+///
+/// # Safety
+///
+/// The bytes at `from` must be readable, those at `to` writable. Each is shared memory of a window,
+/// or private: then nobody writes it meanwhile, and of those at `to` there is no reference but the
+/// caller's, given up for the call.
+#[inline]
+pub(crate) unsafe fn copy(mut from: *const u8, mut to: *mut u8, len: usize) {
+    let mut left = len;
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        if left >= STRING {
+            // SAFETY: it is `left / 8 * 8` bytes, which the caller vouches for; the direction flag
+            // is clear, as it is at the start of any assembly.
+            unsafe {
+                core::arch::asm!(
+                    "rep movsq",
+                    inout("rcx") left / 8 => _,
+                    inout("rsi") from => from,
+                    inout("rdi") to => to,
+                    options(nostack, preserves_flags),
+                );
+            }
+            left %= 8;
+        }
+        while left >= 8 {
+            // SAFETY: there are eight bytes more, which the caller vouches for.
+            unsafe {
+                core::arch::asm!(
+                    "mov {word}, [{from}]",
+                    "mov [{to}], {word}",
+                    word = out(reg) _,
+                    from = in(reg) from,
+                    to = in(reg) to,
+                    options(nostack, preserves_flags),
+                );
+                (from, to) = (from.add(8), to.add(8));
+            }
+            left -= 8;
+        }
+    }
+    while left > 0 {
+        // SAFETY: there is one byte more, which the caller vouches for. A byte is always aligned.
+        // It is only loaded from `from`, which may lie in memory that can't be written.
+        unsafe {
+            let byte = AtomicU8::from_ptr(from.cast_mut()).load(Ordering::Relaxed);
+            AtomicU8::from_ptr(to).store(byte, Ordering::Relaxed);
+            (from, to) = (from.add(1), to.add(1));
+        }
+        left -= 1;
+    }
+}
+
+/// Stores `len` times this byte.
+///
+/// # Safety
+///
+/// The bytes at `to` must be writable memory of a window.
+#[inline]
+pub(crate) unsafe fn fill(mut to: *mut u8, byte: u8, len: usize) {
+    let mut left = len;
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if left >= 8 {
+        // SAFETY: as for `copy`.
+        unsafe {
+            core::arch::asm!(
+                "rep stosq",
+                inout("rcx") left / 8 => _,
+                inout("rdi") to => to,
+                in("rax") u64::from_ne_bytes([byte; 8]),
+                options(nostack, preserves_flags),
+            );
+        }
+        left %= 8;
+    }
+    while left > 0 {
+        // SAFETY: there is one byte more, which the caller vouches for.
+        unsafe {
+            AtomicU8::from_ptr(to).store(byte, Ordering::Relaxed);
+            to = to.add(1);
+        }
+        left -= 1;
+    }
+}
+
+/// Has the processor fetch the cache line; a hint that may be about any address.
+#[inline]
+pub(crate) fn prefetch(line: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: the instruction changes nothing and never faults.
+    unsafe {
+        core::arch::asm!(
+            "prefetcht0 [{}]",
+            in(reg) line,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = line;
+}

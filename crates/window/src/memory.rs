@@ -1,0 +1,77 @@
+//! Memory for tests: zeroed, of the program's own, without `unsafe` for who uses it.
+//!
+//! What backs it is never freed: a span may outlive it. It is used again for the next memory
+//! instead, so that a fuzzer may make any number of them one after the other.
+use crate::{ALIGNMENT, Region, Window};
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::ptr::NonNull;
+use std::sync::Mutex;
+
+/// What isn't in use: the place and its bytes.
+static FREE: Mutex<Vec<Backing>> = Mutex::new(Vec::new());
+
+#[derive(Debug)]
+struct Backing(NonNull<u8>, u64);
+
+// SAFETY: it is an allocation that nobody else has.
+unsafe impl Send for Backing {}
+
+/// Runs of guest memory as a [`Window`] shows them.
+#[derive(Debug)]
+pub struct Memory {
+    window: Window,
+    backing: Vec<Backing>,
+}
+
+impl Memory {
+    /// Zeroed memory at these guest addresses, of these lengths; devices have it from
+    /// `dma_offset + guest` on.
+    ///
+    /// # Panics
+    ///
+    /// If they make no window.
+    pub fn new(regions: &[(u64, u64)], dma_offset: u64) -> Memory {
+        let backing: Vec<Backing> = regions.iter().map(|(_, len)| Backing::new(*len)).collect();
+        let regions: Vec<Region> = regions
+            .iter()
+            .zip(&backing)
+            .map(|((guest, len), backing)| Region {
+                guest: *guest,
+                len: *len,
+                host: backing.0,
+                dma: dma_offset.wrapping_add(*guest),
+            })
+            .collect();
+        // SAFETY: the memory is never freed, of the right size, and nobody has references to it.
+        let window = unsafe { Window::new(&regions) }.expect("the test's regions make a window");
+        for region in &regions {
+            window.span(region.guest, region.len).expect("it was just made").fill(0);
+        }
+        Memory { window, backing }
+    }
+
+    /// The window on it.
+    pub fn window(&self) -> Window {
+        self.window
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        FREE.lock().expect("no thread panics while it has it").append(&mut self.backing);
+    }
+}
+
+impl Backing {
+    fn new(len: u64) -> Backing {
+        let mut free = FREE.lock().expect("no thread panics while it has it");
+        if let Some(place) = free.iter().position(|backing| backing.1 == len) {
+            return free.swap_remove(place);
+        }
+        let layout = Layout::from_size_align(len.max(1) as usize, ALIGNMENT as usize)
+            .expect("tests have small memories");
+        // SAFETY: the layout isn't empty.
+        let host = unsafe { alloc_zeroed(layout) };
+        Backing(NonNull::new(host).unwrap_or_else(|| handle_alloc_error(layout)), len)
+    }
+}

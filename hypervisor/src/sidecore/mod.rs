@@ -1,0 +1,26 @@
+//! Sidecores: cores of the host that serve the virtual functions of all VMs (ELVIS: Har'El and
+//! others, USENIX ATC 2013). A guest asks by writing memory, which a sidecore polls; the sidecore
+//! answers by an interrupt, which needs no exit where the guest takes its interrupts itself.
+//!
+//! | file | is |
+//! |---|---|
+//! | `build` | at boot: which device is served by which core, and what it is made of |
+//! | `port` | what a virtual function and its sidecore say to each other |
+//! | `entries` | the MSI-X entries, by which sidecores send |
+//! | `backing` | what is behind a disk |
+//! | `device` | a device as its sidecore has it: orders followed, queues made and given up |
+//! | `queue` | one queue: its turn, and which completions are told to the guest |
+//! | `polling_core` | the loop of a sidecore |
+//!
+//! Guarantees: a sidecore waits for nobody, takes no lock that a waiter holds, and does a bounded
+//! piece of work between two looks at what it is ordered. Of a VM it reaches the memory alone, by
+//! checked spans of it, and only as long as the VM's port orders that. What one VM's queues hold
+//! breaks that VM's queues and no others. It polls for ever: an idle sidecore takes all of its core.
+
+mod backing;
+pub mod build;
+mod device;
+pub mod entries;
+mod polling_core;
+pub mod port;
+mod queue;

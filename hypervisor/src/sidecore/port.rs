@@ -1,0 +1,145 @@
+//! What a VM's virtual function and the sidecore that serves it say to each other.
+//!
+//! Guarantees: the sidecore waits for nobody. It takes an order only if nobody is writing one, and
+//! else at its next round. Whoever gave an order sees by [`Port::is_busy`] whether the sidecore
+//! goes by it yet; once it does, it has let go of the queues of earlier orders and of all memory
+//! that they led to. Says nothing of what the guest may order: that is `virtio_pci`'s matter.
+
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use spin::mutex::SpinMutex;
+use virtio_pci::{MAX_QUEUES, NO_VECTOR};
+use virtqueue::Layout;
+
+/// What a device is to serve.
+#[derive(Clone, Copy, Default)]
+pub struct Order {
+    /// Counts the device's resets, from 1: another one means new queues, whatever else is the same.
+    pub life: u32,
+    /// The guest lets the device read and write memory (bus master); else its queues stand still.
+    pub may_access: bool,
+    /// What the driver accepted of the features, as in the transport's words.
+    pub features: u64,
+    /// The queues that the driver enabled; none: the device is reset.
+    pub queues: [Option<Layout>; MAX_QUEUES],
+}
+
+/// Counts of a queue since the VM started. The sidecore alone writes them.
+#[derive(Default)]
+pub struct Counts {
+    pub requests: AtomicU64,
+    pub bytes: AtomicU64,
+    /// Interrupts sent.
+    pub calls: AtomicU64,
+    /// Publications that the driver wanted to be told of, and that vIC held back for a while.
+    pub withheld: AtomicU64,
+    /// The longest that the queue waited while it had requests, in turns of others.
+    pub worst_wait: AtomicU64,
+}
+
+/// Between one virtual function and its sidecore.
+pub struct Port {
+    order: SpinMutex<Order>,
+    /// Counts the orders, and those that the sidecore goes by.
+    asked: AtomicU32,
+    followed: AtomicU32,
+    /// Tells the sidecore, and for all its devices in one word, that there is an order.
+    news: &'static AtomicBool,
+    /// The MSI-X entries, in the device's table, of the queues and of changes of configuration.
+    vectors: [AtomicU16; MAX_QUEUES],
+    config_vector: AtomicU16,
+    /// The last of the device's lives in which a queue was given up: the driver did what none may.
+    broken: AtomicU32,
+    pub counts: [Counts; MAX_QUEUES],
+}
+
+impl Port {
+    /// Nothing is ordered. `news`: that of its sidecore.
+    pub fn new(news: &'static AtomicBool) -> Self {
+        Port {
+            order: Default::default(),
+            asked: AtomicU32::new(0),
+            followed: AtomicU32::new(0),
+            news,
+            vectors: [const { AtomicU16::new(NO_VECTOR) }; MAX_QUEUES],
+            config_vector: AtomicU16::new(NO_VECTOR),
+            broken: AtomicU32::new(0),
+            counts: Default::default(),
+        }
+    }
+}
+
+/// The virtual function's side, with the VM's lock held.
+impl Port {
+    /// From here on the device is to do this.
+    pub fn order(&self, order: Order) {
+        let mut current = self.order.lock();
+        *current = order;
+        self.asked.fetch_add(1, Ordering::Release);
+        drop(current);
+        self.news.store(true, Ordering::Release);
+    }
+
+    /// Does the sidecore still go by an earlier order?
+    pub fn is_busy(&self) -> bool {
+        self.followed.load(Ordering::Acquire) != self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Returns when it doesn't: as soon as the sidecore has finished the piece of work it is at.
+    pub fn settle(&self) {
+        while self.is_busy() {
+            core::hint::spin_loop();
+        }
+    }
+
+    /// Which MSI-X entry a queue's interrupts go by.
+    pub fn set_vector(&self, queue: usize, vector: u16) {
+        if let Some(v) = self.vectors.get(queue) {
+            v.store(vector, Ordering::Release);
+        }
+    }
+
+    /// Which one tells of changes of the configuration.
+    pub fn set_config_vector(&self, vector: u16) {
+        self.config_vector.store(vector, Ordering::Release);
+    }
+
+    /// Was a queue given up in this life of the device?
+    pub fn is_broken(&self, life: u32) -> bool {
+        self.broken.load(Ordering::Acquire) == life
+    }
+}
+
+/// The sidecore's side.
+impl Port {
+    /// An order that it doesn't go by yet, if nobody is writing one just now, with the number that
+    /// [`Port::follow`] wants.
+    pub fn take(&self) -> Option<(Order, u32)> {
+        let asked = self.asked.load(Ordering::Acquire);
+        if asked == self.followed.load(Ordering::Relaxed) {
+            return None;
+        }
+        let order = self.order.try_lock()?;
+        Some((*order, self.asked.load(Ordering::Relaxed)))
+    }
+
+    /// It goes by the order of this number.
+    pub fn follow(&self, number: u32) {
+        self.followed.store(number, Ordering::Release);
+    }
+
+    /// The MSI-X entry of a queue.
+    #[inline]
+    pub fn vector(&self, queue: usize) -> Option<u16> {
+        self.vectors.get(queue).map(|v| v.load(Ordering::Acquire)).filter(|v| *v != NO_VECTOR)
+    }
+
+    /// The MSI-X entry of changes of the configuration.
+    pub fn config_vector(&self) -> Option<u16> {
+        Some(self.config_vector.load(Ordering::Acquire)).filter(|v| *v != NO_VECTOR)
+    }
+
+    /// Gives a queue up, in this life. The driver sees it in the device's status.
+    pub fn set_broken(&self, life: u32) {
+        self.broken.store(life, Ordering::Release);
+    }
+}
