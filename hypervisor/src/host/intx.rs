@@ -6,6 +6,7 @@
 
 use crate::cpu::{rdtsc, tsc_hz};
 use crate::vm::Vm;
+use crate::vm::devices::pci_bus::interface::PciFunction;
 use ::iommu::Bdf;
 use alloc::vec::Vec;
 
@@ -34,9 +35,14 @@ impl IntxReports {
     pub fn new(vms: &[&'static Vm]) -> Self {
         let mut devices = Vec::new();
         for vm in vms {
-            let of = |(index, device)| Used { vm, index, device, since: 0, reported: false };
-            let bdfs: Vec<_> = vm.pc.lock().pci().devices().iter().map(|d| d.bdf()).collect();
-            devices.extend(bdfs.into_iter().enumerate().map(of));
+            let pc = vm.pc.lock();
+            devices.extend(pc.pci().assigned().map(|(index, device)| Used {
+                vm,
+                index,
+                device: device.bdf(),
+                since: 0,
+                reported: false,
+            }));
         }
         IntxReports { devices, looked: 0 }
     }

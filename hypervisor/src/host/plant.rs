@@ -14,6 +14,7 @@ use crate::cpu;
 use crate::iommu;
 use crate::pci::{self, Config};
 use crate::vm::Vm;
+use crate::vm::devices::pci_bus::interface::PciFunction;
 use crate::vm::pc::Pc;
 use ::iommu::{Bdf, Delivery, InterruptRoute, Vendor};
 use words::{ADDRESS, LARGE, Target, read, set, write};
@@ -55,8 +56,8 @@ pub fn plant(vm: &Vm, pc: &mut Pc, block: u64, what: u64) -> bool {
     let nested = pc.board().tables().nested_root();
     let (dma, levels) = (pc.board().tables().dma_root(), iommu::page_format());
     let levels = paging::Format::levels(&levels) as u8;
-    let Some(device) = pc.pci().devices().first() else { return false };
-    let (bdf, entry) = (device.bdf(), device.entries().next().unwrap_or(0));
+    let Some((_, device)) = pc.pci().assigned().next() else { return false };
+    let (bdf, entry) = (device.bdf(), device.sources().entries().next().unwrap_or(0));
     let Some((vendor, registers)) = iommu::registers(bdf) else { return false };
     let own = vm.guest.remotes[0].apic_id;
     let route = |destination| {

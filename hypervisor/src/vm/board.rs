@@ -4,9 +4,10 @@
 use crate::vm::exit_context::ExitContext;
 use crate::vm::guest::Guest;
 use crate::vm::interrupts::shadow_idt::pages::Shadows;
-use crate::vm::memory::{DEVICE, Tables};
+use crate::vm::memory::Tables;
 use crate::vm::stop::{Fault, Incident};
 use delivery::VectorSet;
+use paging::Access;
 use proto::Policy;
 use virtual_pc::ioapic::Ioapic;
 
@@ -51,9 +52,15 @@ impl Board {
         self.shadows.hidden()
     }
 
-    /// Maps registers of an assigned device for the guest.
-    pub fn map_registers(&mut self, gpa: u64, hpa: u64, len: u64) -> Result<(), Fault> {
-        self.tables.map(gpa, hpa, len, DEVICE).map_err(Fault::Tables)
+    /// Maps registers of a function, or memory that stands for them, for the guest.
+    pub fn map_registers(
+        &mut self,
+        gpa: u64,
+        hpa: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<(), Fault> {
+        self.tables.map(gpa, hpa, len, access).map_err(Fault::Tables)
     }
 
     /// Unmaps them.

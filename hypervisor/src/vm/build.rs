@@ -20,7 +20,9 @@ use crate::vm::core_sharing::core_slot::CoreSlot;
 use crate::vm::core_sharing::cores::{self, Members};
 use crate::vm::counters::CounterPage;
 use crate::vm::devices;
-use crate::vm::devices::assigned::{AssignedDevice, PciBus};
+use crate::vm::devices::assigned::AssignedDevice;
+use crate::vm::devices::pci_bus::PciBus;
+use crate::vm::devices::pci_bus::functions::BusFunction;
 use crate::vm::exits::cpuid::physical_cpuid;
 use crate::vm::exits::msr_state::MsrState;
 use crate::vm::guest::Guest;
@@ -351,7 +353,7 @@ impl Builder<'_> {
         functions: Vec<Bdf>,
         dma_root: u64,
         format: iommu::PageFormat,
-    ) -> Result<(Box<Bus>, Vec<AssignedDevice>), String> {
+    ) -> Result<(Box<Bus>, Vec<BusFunction>), String> {
         let mut bus = Box::new(Bus::new());
         let mut devices = Vec::new();
         let mut addresses = Addresses::new();
@@ -360,10 +362,10 @@ impl Builder<'_> {
             outputs::leave(&self.pci, bdf, &self.vm.name).map_err(refused)?;
             let (mut device, shown) =
                 AssignedDevice::new(&self.pci, bdf, &mut addresses).map_err(refused)?;
-            device.reset(&self.pci).map_err(refused)?;
+            device.reset().map_err(refused)?;
             iommu::attach(bdf, self.index as u16 + 1, dma_root, format).map_err(refused)?;
             bus.assign(shown).map_err(|e| refused(e.to_string()))?;
-            devices.push(device);
+            devices.push(BusFunction::Assigned(device));
         }
         Ok((bus, devices))
     }

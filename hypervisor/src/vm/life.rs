@@ -94,7 +94,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         if self.id == 0 {
             let vm = self.vm;
             self.report_restart();
-            let devices = self.with_pc(|pc, _| pc.pci().devices().len());
+            let devices = self.with_pc(|pc, _| pc.pci().functions().len());
             (0..devices).for_each(|index| self.reset_device(index));
             let done = self.with_pc(|pc, cx| pc.restart(cx));
             vm.guest.memory.pieces().for_each(|piece| {

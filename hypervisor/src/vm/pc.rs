@@ -7,9 +7,9 @@
 //! look at one entry (`audit`).
 
 use crate::vm::board::Board;
-use crate::vm::devices::assigned::PciBus;
 use crate::vm::devices::bus::{Device, Emulated};
 use crate::vm::devices::bus_map::BusMap;
+use crate::vm::devices::pci_bus::PciBus;
 use crate::vm::exit_context::ExitContext;
 use crate::vm::stop::Fault;
 use virtual_pc::pci::Actions;

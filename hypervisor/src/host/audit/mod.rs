@@ -16,8 +16,9 @@ mod vcpus;
 
 use crate::cpu::{self, VendorOutline, rdtsc};
 use crate::vm::counters::CounterPage;
+use crate::vm::devices::pci_bus::interface::PciFunction;
 use crate::vm::ending::Cause;
-use crate::vm::memory::{DEVICE, Outlines};
+use crate::vm::memory::Outlines;
 use crate::vm::pc::Pc;
 use crate::vm::stop::Finding;
 use crate::vm::stop::Stop;
@@ -134,12 +135,12 @@ impl Audit {
                 root: pc.board().tables().dma_root(),
                 levels: iommu::page_format().levels() as u8,
             };
-            for (device, d) in pc.pci().devices().iter().enumerate() {
+            for (device, d) in pc.pci().assigned() {
                 let bdf = d.bdf();
                 devices.push(Attached { vm, device: bdf, domain });
                 let owner = |(source, entry)| Owner { entry, vm, bdf, device, source };
                 if let Some(unit) = iommu::place(bdf).and_then(|place| units.get_mut(place)) {
-                    unit.owners.extend(d.entries().enumerate().map(owner));
+                    unit.owners.extend(d.sources().entries().enumerate().map(owner));
                 }
             }
         }
@@ -257,10 +258,10 @@ impl Confined {
             ram.iter().map(move |r| Region { va: Some(r.gpa), pa: r.hpa, len: r.len, access })
         };
         let mut nested: Vec<_> = ram(dma | Access::EXECUTE).collect();
-        let registers = pc.pci().devices().iter().flat_map(|d| d.open());
-        nested.extend(registers.map(|part| {
+        let registers = pc.pci().functions().flat_map(|f| f.placement().open());
+        nested.extend(registers.map(|(part, access)| {
             // Wherever the guest wants them.
-            Region { va: None, pa: part.start, len: part.end - part.start, access: DEVICE }
+            Region { va: None, pa: part.start, len: part.end - part.start, access }
         }));
         let page = |va, pa| Region { va, pa, len: PAGE, access: Access::READ };
         nested.extend(
@@ -341,8 +342,8 @@ impl Owner {
     /// The expectation of it, if nobody is changing that.
     fn hold(&self) -> Option<Held> {
         let pc = self.vm.pc.try_lock()?;
-        let live = pc.pci().devices().get(self.device).filter(|_| !self.vm.ending.silenced());
-        let route = live.and_then(|d| d.expected_route(self.source));
+        let live = pc.pci().function(self.device).filter(|_| !self.vm.ending.silenced());
+        let route = live.and_then(|f| f.sources().route(self.source));
         let remotes = &self.vm.guest.remotes;
         let route = match route.and_then(|(vcpu, guest)| Some((remotes.get(vcpu)?, guest))) {
             Some((remote, guest)) => {

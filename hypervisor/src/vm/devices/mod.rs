@@ -4,6 +4,7 @@ pub mod assigned;
 pub mod bus;
 pub mod bus_map;
 pub mod ioapic;
+pub mod pci_bus;
 pub mod power;
 pub mod registers;
 pub mod rtc;

@@ -1,0 +1,35 @@
+//! The kinds of functions that a guest's PCI bus has.
+//!
+//! A new kind is a variant here, and an implementation of [`PciFunction`] beside its device.
+
+use crate::vm::devices::assigned::AssignedDevice;
+use crate::vm::devices::pci_bus::interface::PciFunction;
+
+/// A function of the guest's bus.
+pub enum BusFunction {
+    /// One of the machine's.
+    Assigned(AssignedDevice),
+}
+
+impl BusFunction {
+    /// As the bus knows it.
+    pub fn get(&self) -> &dyn PciFunction {
+        match self {
+            BusFunction::Assigned(device) => device,
+        }
+    }
+
+    /// The same, to be changed.
+    pub fn get_mut(&mut self) -> &mut dyn PciFunction {
+        match self {
+            BusFunction::Assigned(device) => device,
+        }
+    }
+
+    /// One of the machine's, if it is one.
+    pub fn assigned(&self) -> Option<&AssignedDevice> {
+        match self {
+            BusFunction::Assigned(device) => Some(device),
+        }
+    }
+}
