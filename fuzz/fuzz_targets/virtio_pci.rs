@@ -20,10 +20,20 @@ struct Input {
 #[derive(Arbitrary, Debug)]
 enum Step {
     /// Any place in the BAR, or beyond it.
-    Read { offset: u64, size: u8 },
-    Write { offset: u64, size: u8, value: u64 },
+    Read {
+        offset: u64,
+        size: u8,
+    },
+    Write {
+        offset: u64,
+        size: u8,
+        value: u64,
+    },
     /// A field of the common configuration by its own width.
-    Field { field: u8, value: u32 },
+    Field {
+        field: u8,
+        value: u32,
+    },
     /// The server lets go of what it was told to.
     LetGo,
     NeedsReset,

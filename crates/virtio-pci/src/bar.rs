@@ -1,6 +1,6 @@
 //! What lies where in the function's one BAR.
 
-use crate::{Kind, MAX_QUEUES};
+use crate::MAX_QUEUES;
 use virtual_pc::msix::{pending_bytes, table_bytes};
 use virtual_pc::pci::MsixLayout;
 
@@ -75,16 +75,6 @@ impl Place {
             TABLE => Place::Table(at),
             PENDING => Place::Pending(at),
             _ => Place::Nothing,
-        }
-    }
-}
-
-impl Kind {
-    /// The device's number (5).
-    pub(crate) const fn number(self) -> u16 {
-        match self {
-            Kind::Net => 1,
-            Kind::Block => 2,
         }
     }
 }

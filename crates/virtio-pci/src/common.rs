@@ -125,13 +125,13 @@ impl Common {
         self.generation = self.generation.wrapping_add(1);
     }
 
-    /// The device can't go on (2.1.2). Says whether the driver is to be told.
+    /// The device can't go on (2.1.2). Says whether the driver is to be told, which it is once.
     pub fn needs_reset(&mut self) -> bool {
-        let running = self.is_running();
-        if running {
+        let tell = self.is_running() && self.status & NEEDS_RESET == 0;
+        if tell {
             self.status |= NEEDS_RESET;
         }
-        running
+        tell
     }
 
     /// All registers as after reset. The status stays until a running server is [`Common::idle`].

@@ -120,7 +120,8 @@ impl Function {
         self.table.message(entry, control)
     }
 
-    /// A queue is broken: DEVICE_NEEDS_RESET. Gives the MSI-X entry to be signalled, if any.
+    /// A queue is broken: DEVICE_NEEDS_RESET, until the next reset. Gives the MSI-X entry to be
+    /// signalled, if any, the first time.
     pub fn needs_reset(&mut self) -> Option<u16> {
         let tell = self.common.needs_reset();
         self.configuration_interrupt(tell)

@@ -92,7 +92,9 @@ impl Driver {
 
 #[test]
 fn probe_use_and_remove() {
-    let space = config_space::space(Kind::Block, QUEUES, CONFIG.len() as u32);
+    let shown =
+        config_space::on_bus(Kind::Block, QUEUES, CONFIG.len() as u32, 0xC000_0000).unwrap();
+    let space: [u8; 256] = std::array::from_fn(|at| shown.read(at as u8, 1) as u8);
 
     // `vp_modern_probe`.
     let device = u16::from_le_bytes([space[2], space[3]]);
@@ -106,7 +108,7 @@ fn probe_use_and_remove() {
     assert_eq!((config.length as usize, config.offset % 4), (CONFIG.len(), 0));
     assert_eq!(word(&space, notify.at + 16), bar::NOTIFY_MULTIPLIER);
     assert!(u64::from(QUEUES - 1) * 4 + 2 <= notify.length.into());
-    assert!(find(&space, 5).is_some(), "4.1.4.9.1");
+    assert!(find(&space, 5).is_some(), "the window, which every device has (4.1.4.9.1)");
 
     let function = Function::new(SEG_MAX | EVENT_IDX, QUEUES, 256).unwrap();
     let mut driver = Driver { function, common: common.offset };

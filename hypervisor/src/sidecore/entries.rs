@@ -71,6 +71,11 @@ pub fn turn(sidecore: usize) -> Option<&'static Turn> {
     ALL.get()?.turns.get(sidecore)
 }
 
+/// Has the sidecores look for calls that wait in entries that were opened.
+pub fn ask() {
+    ALL.get().into_iter().flat_map(|all| &all.turns).for_each(Turn::ask);
+}
+
 /// Sends the calls of an entry by this route from now on; by the old one none is begun after
 /// [`settle`].
 pub fn route(entry: u16, route: InterruptRoute) -> bool {

@@ -23,6 +23,7 @@ use crate::vm::devices;
 use crate::vm::devices::assigned::AssignedDevice;
 use crate::vm::devices::pci_bus::PciBus;
 use crate::vm::devices::pci_bus::functions::BusFunction;
+use crate::vm::devices::virtio::VirtioFunction;
 use crate::vm::exits::cpuid::physical_cpuid;
 use crate::vm::exits::msr_state::MsrState;
 use crate::vm::guest::Guest;
@@ -174,7 +175,10 @@ impl Builder<'_> {
             .map_err(|e| e.to_string())?;
         let contents = self.load(&memory)?;
         let start = start(&contents.load);
-        let (config, devices) = self.assign(devices, tables.dma_root(), format)?;
+        let mut addresses = Addresses::new();
+        let (mut config, mut devices) =
+            self.assign(devices, &mut addresses, tables.dma_root(), format)?;
+        self.add_disks(&mut config, &mut devices, &mut addresses, &memory, sidecores)?;
         let (policy, why) = self.policy();
         let mut ledgers = Vec::new();
         let mut frames = Vec::new();
@@ -351,23 +355,43 @@ impl Builder<'_> {
     fn assign(
         &self,
         functions: Vec<Bdf>,
+        addresses: &mut Addresses,
         dma_root: u64,
         format: iommu::PageFormat,
     ) -> Result<(Box<Bus>, Vec<BusFunction>), String> {
         let mut bus = Box::new(Bus::new());
         let mut devices = Vec::new();
-        let mut addresses = Addresses::new();
         for bdf in functions {
             let refused = |e: String| format!("device {bdf} can't be assigned: {e}");
             outputs::leave(&self.pci, bdf, &self.vm.name).map_err(refused)?;
             let (mut device, shown) =
-                AssignedDevice::new(&self.pci, bdf, &mut addresses).map_err(refused)?;
+                AssignedDevice::new(&self.pci, bdf, addresses).map_err(refused)?;
             device.reset().map_err(refused)?;
             iommu::attach(bdf, self.index as u16 + 1, dma_root, format).map_err(refused)?;
             bus.assign(shown).map_err(|e| refused(e.to_string()))?;
             devices.push(BusFunction::Assigned(device));
         }
         Ok((bus, devices))
+    }
+
+    /// Makes the disks that sidecores serve, and puts them on the bus behind what is there.
+    fn add_disks(
+        &self,
+        bus: &mut Bus,
+        functions: &mut Vec<BusFunction>,
+        addresses: &mut Addresses,
+        memory: &Memory,
+        sidecores: &mut Sidecores,
+    ) -> Result<(), String> {
+        for (index, disk) in self.vm.disks.iter().enumerate() {
+            let refused = |e: String| format!("its disk{index} can't be made: {e}");
+            let (whose, content) = ((self.index, &*self.vm.name), self.image.disk(disk));
+            let made = sidecores.disk(whose, memory, disk, content).map_err(refused)?;
+            let (function, shown) = VirtioFunction::new(made, addresses).map_err(refused)?;
+            bus.assign(shown).map_err(|e| refused(e.to_string()))?;
+            functions.push(BusFunction::Virtio(function));
+        }
+        Ok(())
     }
 }
 

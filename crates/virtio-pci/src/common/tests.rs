@@ -273,6 +273,7 @@ fn a_driver_that_doesnt_run_isnt_told_that_the_device_needs_a_reset() {
     let mut common = running();
     assert!(common.needs_reset());
     assert_ne!(status(&common) & NEEDS_RESET, 0);
+    assert!(!common.needs_reset(), "told once");
     common.write(0x14, 1, 0);
     assert!(!common.needs_reset());
     common.idle();

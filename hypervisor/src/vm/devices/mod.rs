@@ -9,6 +9,7 @@ pub mod power;
 pub mod registers;
 pub mod rtc;
 pub mod uart;
+pub mod virtio;
 
 use alloc::boxed::Box;
 use alloc::vec;

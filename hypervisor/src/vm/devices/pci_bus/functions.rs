@@ -4,11 +4,14 @@
 
 use crate::vm::devices::assigned::AssignedDevice;
 use crate::vm::devices::pci_bus::interface::PciFunction;
+use crate::vm::devices::virtio::VirtioFunction;
 
 /// A function of the guest's bus.
 pub enum BusFunction {
     /// One of the machine's.
     Assigned(AssignedDevice),
+    /// One that the host makes, and a sidecore serves.
+    Virtio(VirtioFunction),
 }
 
 impl BusFunction {
@@ -16,6 +19,7 @@ impl BusFunction {
     pub fn get(&self) -> &dyn PciFunction {
         match self {
             BusFunction::Assigned(device) => device,
+            BusFunction::Virtio(function) => function,
         }
     }
 
@@ -23,6 +27,7 @@ impl BusFunction {
     pub fn get_mut(&mut self) -> &mut dyn PciFunction {
         match self {
             BusFunction::Assigned(device) => device,
+            BusFunction::Virtio(function) => function,
         }
     }
 
@@ -30,6 +35,7 @@ impl BusFunction {
     pub fn assigned(&self) -> Option<&AssignedDevice> {
         match self {
             BusFunction::Assigned(device) => Some(device),
+            BusFunction::Virtio(_) => None,
         }
     }
 }

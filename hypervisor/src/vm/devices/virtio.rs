@@ -1,0 +1,239 @@
+//! Virtio functions on the guest's bus: the registers of `virtio_pci` before a device that a
+//! sidecore serves.
+//!
+//! Guarantees: what the guest sets up reaches the sidecore as an order, and no register makes the
+//! guest's core wait for the sidecore but masking, which is over within a call. Memory and routes
+//! are the VM's own again when [`PciFunction::quiet`] returns. Nothing here reads the guest's
+//! memory: the sidecore does, by the checked spans that it makes of an order's addresses.
+
+use crate::pci::reset::Reset;
+use crate::sidecore::build::VirtualDisk;
+use crate::sidecore::entries;
+use crate::sidecore::port::{Order, Port};
+use crate::vm::devices::pci_bus::interface::PciFunction;
+use crate::vm::devices::pci_bus::placement::{BARS, Part, Placement};
+use crate::vm::devices::pci_bus::source::Sources;
+use crate::vm::exit_context::ExitContext;
+use crate::vm::guest::Guest;
+use crate::vm::stop::{DeviceFinding, Incident};
+use ::iommu::Bdf;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use blk::config::CONFIG_BYTES;
+use core::ops::Range;
+use paging::Access;
+use virtio_pci::{Effect, Host, Kind, MAX_QUEUES, Queue, bar, config_space};
+use virtqueue::Layout;
+use virtual_pc::message::{Message, Refused};
+use virtual_pc::pci::{Addresses, BarKind, Function as Shown};
+
+/// Entries of a queue at most.
+const QUEUE_SIZE: u16 = 256;
+
+/// A disk's function.
+pub struct VirtioFunction {
+    requester: Bdf,
+    registers: virtio_pci::Function,
+    /// The device's part of the registers.
+    config: [u8; CONFIG_BYTES],
+    port: &'static Port,
+    /// Its interrupt entries: of the configuration's changes and of the queues, by the MSI-X entry.
+    entries: Range<u16>,
+    /// As in the orders.
+    life: u32,
+    may_access: bool,
+    placement: Placement,
+    sources: Sources,
+}
+
+impl VirtioFunction {
+    /// The function of a disk, and how the guest sees it. Boot only; the error is the end of a
+    /// sentence about it.
+    pub fn new(disk: VirtualDisk, addresses: &mut Addresses) -> Result<(Self, Shown), String> {
+        let queues = disk.config.parameters().queues;
+        let features = disk.config.features().bits();
+        let registers = virtio_pci::Function::new(features, queues, QUEUE_SIZE);
+        let registers = registers.map_err(|e| e.to_string())?;
+        let address = addresses.choose(BarKind::Mem32, bar::SIZE);
+        let address = address.ok_or("its BAR doesn't fit the guest's PCI window")?;
+        let shown = config_space::on_bus(Kind::Block, queues, CONFIG_BYTES as u32, address);
+        let shown = shown.map_err(|e| e.to_string())?;
+        let mut sizes = [None; BARS];
+        sizes[usize::from(bar::INDEX)] = Some(bar::SIZE);
+        let notify = Part {
+            bar: bar::INDEX.into(),
+            range: bar::NOTIFY..bar::NOTIFY + bar::PAGE,
+            hpa: disk.notify,
+            access: Access::READ | Access::WRITE,
+        };
+        let function = VirtioFunction {
+            requester: disk.function,
+            registers,
+            config: disk.config.config_bytes(),
+            port: disk.port,
+            sources: Sources::new(disk.function, disk.entries.clone()),
+            entries: disk.entries,
+            life: 1,
+            may_access: false,
+            placement: Placement::new(sizes, vec![notify]),
+        };
+        Ok((function, shown))
+    }
+
+    /// The registers, and what they go by.
+    fn access<T>(&mut self, f: impl FnOnce(&mut virtio_pci::Function, &Host) -> T) -> T {
+        if self.port.is_broken(self.life) {
+            // The sidecore has sent the interrupt.
+            self.registers.needs_reset();
+        }
+        let mut pending = 0;
+        for (bit, entry) in self.entries.clone().enumerate() {
+            let waits = entries::get(entry).is_some_and(|entry| entry.pending());
+            pending |= u64::from(waits) << bit;
+        }
+        let host = Host { idle: !self.port.is_busy(), config: &self.config, pending };
+        f(&mut self.registers, &host)
+    }
+
+    /// Has the sidecore do what the registers say now.
+    fn order(&self) {
+        let mut queues = [None; MAX_QUEUES];
+        if self.registers.is_running() {
+            let enabled = |queue: &Queue| queue.enabled.then(|| layout(queue));
+            let set_up = self.registers.queues().iter().map(enabled);
+            queues.iter_mut().zip(set_up).for_each(|(to, queue)| *to = queue);
+        }
+        let (life, may_access) = (self.life, self.may_access);
+        self.port.order(Order { life, may_access, features: self.registers.features(), queues });
+    }
+
+    fn set_vectors(&self) {
+        self.port.set_config_vector(self.registers.config_vector());
+        for (index, queue) in self.registers.queues().iter().enumerate() {
+            self.port.set_vector(index, queue.vector);
+        }
+    }
+
+    /// The registers were reset: what is ordered from here on is another life of the device.
+    fn begin_life(&mut self) {
+        // Zero is that of a device that was never used.
+        self.life = self.life.wrapping_add(1).max(1);
+        self.order();
+        self.set_vectors();
+    }
+}
+
+fn layout(queue: &Queue) -> Layout {
+    let Queue { size, descriptors, driver, device, .. } = *queue;
+    Layout { size, descriptors, driver, device }
+}
+
+impl PciFunction for VirtioFunction {
+    fn bdf(&self) -> Bdf {
+        self.requester
+    }
+
+    fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    fn placement_mut(&mut self) -> &mut Placement {
+        &mut self.placement
+    }
+
+    fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
+    fn sources_mut(&mut self) -> &mut Sources {
+        &mut self.sources
+    }
+
+    fn load(&mut self, _: &mut ExitContext, _bar: usize, offset: u64, size: u8) -> u64 {
+        self.access(|registers, host| registers.read(offset, size, host))
+    }
+
+    fn store(
+        &mut self,
+        _: &mut ExitContext,
+        _bar: usize,
+        offset: u64,
+        size: u8,
+        value: u64,
+    ) -> Option<usize> {
+        match self.access(|registers, host| registers.write(offset, size, value, host)) {
+            Effect::Start => self.order(),
+            Effect::Reset => self.begin_life(),
+            Effect::Vectors => self.set_vectors(),
+            Effect::Entry(entry) => return Some(entry),
+            // The sidecore polls for ever.
+            Effect::Notify(_) | Effect::None => {}
+        }
+        None
+    }
+
+    fn message(&self, shown: &Shown, source: usize) -> Result<Option<Message>, Refused> {
+        self.registers.message(source, shown.msix_control())
+    }
+
+    /// Nothing: the units wait until no call goes by the old route.
+    fn hold(&mut self, _source: usize) {}
+
+    fn program(&mut self, shown: &Shown, source: usize, open: bool) -> Result<(), Incident> {
+        let vector = u16::try_from(source).ok();
+        let Some(entry) = vector.and_then(|vector| entries::of(&self.entries, vector)) else {
+            return Ok(());
+        };
+        match (shown.msix_control().enabled, open) {
+            (true, true) => {
+                if entry.unmask() {
+                    entries::ask();
+                }
+                return Ok(());
+            }
+            (true, false) => entry.mask(),
+            (false, _) => entry.disable(),
+        }
+        if entries::settle() { Ok(()) } else { Err(Incident::Route(self.requester)) }
+    }
+
+    /// Bus master: without it the device's queues stand still.
+    fn apply_command(&mut self, shown: &Shown) {
+        if self.may_access != shown.bus_master() {
+            self.may_access = shown.bus_master();
+            self.order();
+        }
+    }
+
+    fn apply_msix_control(&mut self, _: &Shown) {}
+
+    /// It has no reset of PCI's: this is the VM's restart.
+    fn begin_reset(&mut self) -> Option<Reset> {
+        self.registers.reset();
+        self.begin_life();
+        None
+    }
+
+    fn end_reset(&mut self) {}
+
+    fn restart(&mut self) {
+        self.may_access = false;
+    }
+
+    fn quiet(&mut self) {
+        self.begin_reset();
+        self.port.settle();
+        self.entries.clone().filter_map(entries::get).for_each(|entry| entry.disable());
+        entries::settle();
+    }
+
+    fn stop(&mut self, owner: &Guest) {
+        self.quiet();
+        self.sources.close(owner);
+    }
+
+    /// Nothing of it can be changed but by the host.
+    fn audit(&self, _: &Shown) -> Result<(), DeviceFinding> {
+        Ok(())
+    }
+}
