@@ -245,6 +245,18 @@ pub fn mmio_read(address: u64) -> u32 {
     unsafe { (address as *const u32).read_volatile() }
 }
 
+/// A load of two bytes of device memory.
+pub fn mmio_read16(address: u64) -> u16 {
+    // SAFETY: the address is a BAR's, mapped one to one.
+    unsafe { (address as *const u16).read_volatile() }
+}
+
+/// A load of one byte of device memory.
+pub fn mmio_read8(address: u64) -> u8 {
+    // SAFETY: the address is a BAR's, mapped one to one.
+    unsafe { (address as *const u8).read_volatile() }
+}
+
 /// The two bytes at any address of low memory.
 pub fn word(address: u64) -> u16 {
     // SAFETY: memory is mapped one to one; what the firmware left is read, whatever it is.
@@ -255,6 +267,18 @@ pub fn word(address: u64) -> u16 {
 pub fn mmio_write(address: u64, value: u32) {
     // SAFETY: the address is a BAR's, mapped one to one.
     unsafe { (address as *mut u32).write_volatile(value) }
+}
+
+/// A store of two bytes of device memory.
+pub fn mmio_write16(address: u64, value: u16) {
+    // SAFETY: the address is a BAR's, mapped one to one.
+    unsafe { (address as *mut u16).write_volatile(value) }
+}
+
+/// A store of one byte of device memory.
+pub fn mmio_write8(address: u64, value: u8) {
+    // SAFETY: the address is a BAR's, mapped one to one.
+    unsafe { (address as *mut u8).write_volatile(value) }
 }
 
 /// A store of eight bytes of device memory.
