@@ -287,6 +287,14 @@ pub fn mmio_write64(address: u64, value: u64) {
     unsafe { (address as *mut u64).write_volatile(value) }
 }
 
+/// MFENCE: loads after it see what others stored before they saw the stores ahead of it. Rust's
+/// fence is a locked instruction where SSE isn't used, which QEMU doesn't take for a barrier on a
+/// machine of one CPU, though its devices have threads of their own.
+pub fn fence() {
+    // SAFETY: orders memory, nothing else.
+    unsafe { asm!("mfence", options(nostack, preserves_flags)) }
+}
+
 /// A spin-loop hint.
 pub fn pause() {
     core::hint::spin_loop();

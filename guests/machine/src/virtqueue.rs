@@ -3,8 +3,8 @@
 //! Guarantees: what is read of the ring is what the device wrote, and nothing is assumed of it. One
 //! CPU at a time puts chains in; one at a time takes used ones out.
 
-use crate::virtio::feature;
-use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::SeqCst, fence};
+use crate::{cpu, virtio::feature};
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::SeqCst};
 
 /// Bytes of memory that a ring takes, from a page's start on.
 pub const RING_BYTES: u64 = 0x3000;
@@ -129,10 +129,10 @@ impl Ring {
         let old = self.published.load(SeqCst);
         let new = old.wrapping_add(1);
         put(self.driver() + 4 + 2 * u64::from(old & self.mask()), head);
-        fence(SeqCst);
+        cpu::fence();
         put(self.driver() + 2, new);
         self.published.store(new, SeqCst);
-        fence(SeqCst);
+        cpu::fence();
         let wants = if self.event_index.load(SeqCst) {
             let event: u16 = get(self.device() + 4 + 8 * u64::from(self.size()));
             new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
@@ -166,7 +166,7 @@ impl Ring {
         if self.waiting() == 0 {
             return None;
         }
-        fence(SeqCst);
+        cpu::fence();
         let seen = self.seen.load(SeqCst);
         let at = self.device() + 4 + 8 * u64::from(seen & self.mask());
         self.seen.store(seen.wrapping_add(1), SeqCst);
@@ -183,8 +183,23 @@ impl Ring {
         } else {
             put(self.driver(), if quiet { SILENT } else { 0 });
         }
-        fence(SeqCst);
+        cpu::fence();
         self.waiting() > 0
+    }
+
+    /// Prints where both sides are; for failures.
+    pub fn print(&self) {
+        let word = |at| get::<u16>(at);
+        let (published, seen) = (self.published.load(SeqCst), self.seen.load(SeqCst));
+        let avail_event = word(self.device() + 4 + 8 * u64::from(self.size()));
+        let used_event = word(self.driver() + 4 + 2 * u64::from(self.size()));
+        crate::console::println!(
+            "  published {published}, used {}, taken out {seen}, avail_event {avail_event}, used_event {used_event}, flags {} and {}, {} kicks",
+            word(self.device() + 2),
+            word(self.driver()),
+            word(self.device()),
+            self.kicks()
+        );
     }
 
     /// Whether interrupts aren't wanted.
