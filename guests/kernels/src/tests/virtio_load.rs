@@ -172,13 +172,13 @@ pub fn masked(test: &str, boot: &Boot) {
     let mut random = Random::new(SEED);
     let (mut times, mut early, mut unsaid) = (0, 0, 0);
     let load = run(queue, 0, MASKED, |queue| {
-        if random.number() % 16 == 0 && queue.under_way() > 0 {
+        if random.number().is_multiple_of(16) && queue.under_way() > 0 {
             times += 1;
             disk.mask(entry, true);
             // What was on its way has arrived by then.
             wait::ticks(random.number() % 40_000 + 10_000);
             let before = idt::total(VECTOR);
-            if random.number() % 4 == 0 {
+            if random.number().is_multiple_of(4) {
                 // To the end: all that is under way completes, and the interrupt waits.
                 wait::until(|| usize::from(queue.ring.waiting()) == queue.under_way());
                 let all = queue.under_way() > 0;
