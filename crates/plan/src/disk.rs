@@ -6,10 +6,9 @@
 //! guest. It doesn't guarantee that the machine has the memory and the cores.
 
 use crate::{Error, MAX_CORE, Place, Plan, Problem, Vm};
-use alloc::{
-    string::{String, ToString},
-    vec::Vec,
-};
+use alloc::string::{String, ToString};
+#[cfg(any(test, feature = "file"))]
+use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 /// Disks of one VM.

@@ -13,6 +13,7 @@ use crate::sidecore::port::{Order, Port};
 use crate::sidecore::queue::{QUEUES, ServedQueue};
 use crate::vm::memory::Memory;
 use ::iommu::Bdf;
+use ::sidecore::Schedule;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -24,7 +25,6 @@ use coalesce::Settings;
 use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicBool;
-use ::sidecore::Schedule;
 use window::{Region, Window};
 
 const MIB_2: u64 = 2 << 20;
@@ -38,9 +38,9 @@ pub struct Sidecores {
     next: usize,
 }
 
-/// A disk, for the virtual function in front of it.
+/// A disk, for the paravirtual function in front of it.
 pub struct VirtualDisk {
-    /// Its requester id, in the segment of virtual functions.
+    /// Its requester id, in the segment of paravirtual functions.
     pub function: Bdf,
     /// Its MSI-X entries: one for the configuration and one for each queue.
     pub entries: Range<u16>,
@@ -99,14 +99,15 @@ impl Sidecores {
             return Err(format!("its sidecore has {first} queues already, and can have {QUEUES}"));
         }
         let config = config(disk)?;
-        let entries = entries::allocate(count + 1).ok_or("there are too many virtual functions")?;
-        let function = entries::new_function().ok_or("there are too many virtual functions")?;
+        let entries =
+            entries::allocate(count + 1).ok_or("there are too many paravirtual functions")?;
+        let function = entries::new_function().ok_or("there are too many paravirtual functions")?;
         let entries = entries..entries + 1 + disk.queues;
         let port: &Port = Box::leak(Box::new(Port::new(core.news)));
         let device = core.devices.len();
         for queue in 0..count {
             let settings = Settings::paper(cpu::tsc_hz());
-            core.queues.push(ServedQueue::new(device, queue, config.clone(), settings));
+            core.queues.push(ServedQueue::new(device, queue, config, settings));
         }
         core.devices.push(Device {
             port,
@@ -163,7 +164,11 @@ fn backing(disk: &plan::Disk, content: &[u8]) -> Result<Backing, String> {
     }
     let bytes = disk.memory();
     let at = memory::allocate(bytes, MIB_2).ok_or_else(|| {
-        format!("{} MiB of memory are needed in one piece, and there are {} MiB left in all", bytes >> 20, memory::available() >> 20)
+        format!(
+            "{} MiB of memory are needed in one piece, and there are {} MiB left in all",
+            bytes >> 20,
+            memory::available() >> 20
+        )
     })?;
     let span = window([(0, at, bytes)].into_iter())?.span(0, disk.size);
     let span = span.ok_or("its memory isn't whole")?;

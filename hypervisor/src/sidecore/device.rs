@@ -6,11 +6,11 @@ use crate::sidecore::backing::Backing;
 use crate::sidecore::entries;
 use crate::sidecore::port::{Order, Port};
 use crate::sidecore::queue::{Context, QUEUES, ServedQueue, send};
+use ::sidecore::Schedule;
 use blk::Features;
 use core::fmt::Display;
 use core::ops::Range;
 use routing::calls::Caller;
-use ::sidecore::Schedule;
 use virtqueue::{Layout, Queue, State};
 use window::Window;
 

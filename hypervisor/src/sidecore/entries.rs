@@ -1,15 +1,15 @@
-//! The MSI-X entries of all virtual functions, which stand where a remapping table's entries stand
+//! The MSI-X entries of all paravirtual functions, which stand where a remapping table's entries stand
 //! for devices, and the turns of the sidecores that send by them.
 //!
-//! Guarantees: an entry is one virtual function's, for good, and one sidecore's; a route that was
+//! Guarantees: an entry is one paravirtual function's, for good, and one sidecore's; a route that was
 //! replaced sends nothing any more when [`settle`] is over. The rules are in `routing::calls`.
 
 use crate::cpu::{self, rdtsc};
+use ::iommu::{Bdf, Delivery, InterruptRoute};
 use alloc::boxed::Box;
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use ::iommu::{Bdf, Delivery, InterruptRoute};
-use routing::calls::{Entry, Target, Turn, VIRTUAL_SEGMENT};
+use routing::calls::{Entry, PARAVIRTUAL_SEGMENT, Target, Turn};
 use spin::Once;
 
 /// All there can be: sixteen queues and one for the configuration, of four disks of each VM, is
@@ -39,11 +39,11 @@ pub fn init(sidecores: usize) {
     });
 }
 
-/// While booting: the id of a new virtual function, by which its entries' routes name it.
+/// While booting: the id of a new paravirtual function, by which its entries' routes name it.
 pub fn new_function() -> Option<Bdf> {
     let all = ALL.get()?;
     let id = u16::try_from(all.functions.fetch_add(1, Ordering::Relaxed)).ok()?;
-    Some(Bdf::from_requester_id(id).in_segment(VIRTUAL_SEGMENT))
+    Some(Bdf::from_requester_id(id).in_segment(PARAVIRTUAL_SEGMENT))
 }
 
 /// While booting: the first of `count` entries in a row that are its own.

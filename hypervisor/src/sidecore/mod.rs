@@ -1,11 +1,11 @@
-//! Sidecores: cores of the host that serve the virtual functions of all VMs (ELVIS: Har'El and
+//! Sidecores: cores of the host that serve the paravirtual functions of all VMs (ELVIS: Har'El and
 //! others, USENIX ATC 2013). A guest asks by writing memory, which a sidecore polls; the sidecore
 //! answers by an interrupt, which needs no exit where the guest takes its interrupts itself.
 //!
 //! | file | is |
 //! |---|---|
 //! | `build` | at boot: which device is served by which core, and what it is made of |
-//! | `port` | what a virtual function and its sidecore say to each other |
+//! | `port` | what a paravirtual function and its sidecore say to each other |
 //! | `entries` | the MSI-X entries, by which sidecores send |
 //! | `backing` | what is behind a disk |
 //! | `device` | a device as its sidecore has it: orders followed, queues made and given up |

@@ -4,10 +4,10 @@
 use crate::cpu::{PerCpu, rdtsc};
 use crate::sidecore::device::Device;
 use crate::sidecore::queue::{All, Others, QUEUES, ServedQueue};
+use ::sidecore::{Schedule, Turn};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 use routing::calls::Caller;
-use ::sidecore::{Schedule, Turn};
 
 /// A sidecore's work.
 pub struct PollingCore {
@@ -69,7 +69,8 @@ impl PollingCore {
             self.schedule.leave(place);
             device.give_up(place, &broken, &mut self.caller);
         }
-        let earlier = |one: u64, other: u64| if (one.wrapping_sub(other) as i64) < 0 { one } else { other };
+        let earlier =
+            |one: u64, other: u64| if (one.wrapping_sub(other) as i64) < 0 { one } else { other };
         if let Some(deadline) = queue.deadline() {
             self.deadline = Some(self.deadline.map_or(deadline, |first| earlier(first, deadline)));
         }

@@ -1,4 +1,4 @@
-//! What a VM's virtual function and the sidecore that serves it say to each other.
+//! What a VM's paravirtual function and the sidecore that serves it say to each other.
 //!
 //! Guarantees: the sidecore waits for nobody. It takes an order only if nobody is writing one, and
 //! else at its next round. Whoever gave an order sees by [`Port::is_busy`] whether the sidecore
@@ -36,7 +36,7 @@ pub struct Counts {
     pub worst_wait: AtomicU64,
 }
 
-/// Between one virtual function and its sidecore.
+/// Between one paravirtual function and its sidecore.
 pub struct Port {
     order: SpinMutex<Order>,
     /// Counts the orders, and those that the sidecore goes by.
@@ -68,7 +68,7 @@ impl Port {
     }
 }
 
-/// The virtual function's side, with the VM's lock held.
+/// The paravirtual function's side, with the VM's lock held.
 impl Port {
     /// From here on the device is to do this.
     pub fn order(&self, order: Order) {

@@ -1,4 +1,4 @@
-//! One queue of a virtual function: its turn at the sidecore, and which completions are told to the
+//! One queue of a paravirtual function: its turn at the sidecore, and which completions are told to the
 //! guest by an interrupt.
 //!
 //! Guarantees: what is completed is published at once, whatever becomes of its interrupt; a
@@ -9,12 +9,12 @@ use crate::cpu::{rdtsc, x2apic};
 use crate::sidecore::backing::Backing;
 use crate::sidecore::entries;
 use crate::sidecore::port::{Counts, Port};
+use ::sidecore::{Look, Next, Schedule};
 use blk::{Broken, Config, Features, Server};
 use coalesce::{Coalescer, Settings, Verdict};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use routing::calls::{Called, Caller, Target};
-use ::sidecore::{Look, Next, Schedule};
 use window::Window;
 
 /// The most queues of a sidecore.

@@ -389,7 +389,7 @@ impl Builder<'_> {
             let made = sidecores.disk(whose, memory, disk, content).map_err(refused)?;
             let (function, shown) = VirtioFunction::new(made, addresses).map_err(refused)?;
             bus.assign(shown).map_err(|e| refused(e.to_string()))?;
-            functions.push(BusFunction::Virtio(function));
+            functions.push(BusFunction::Virtio(Box::new(function)));
         }
         Ok(())
     }

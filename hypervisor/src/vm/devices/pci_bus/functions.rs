@@ -5,13 +5,14 @@
 use crate::vm::devices::assigned::AssignedDevice;
 use crate::vm::devices::pci_bus::interface::PciFunction;
 use crate::vm::devices::virtio::VirtioFunction;
+use alloc::boxed::Box;
 
 /// A function of the guest's bus.
 pub enum BusFunction {
     /// One of the machine's.
     Assigned(AssignedDevice),
     /// One that the host makes, and a sidecore serves.
-    Virtio(VirtioFunction),
+    Virtio(Box<VirtioFunction>),
 }
 
 impl BusFunction {
@@ -19,7 +20,7 @@ impl BusFunction {
     pub fn get(&self) -> &dyn PciFunction {
         match self {
             BusFunction::Assigned(device) => device,
-            BusFunction::Virtio(function) => function,
+            BusFunction::Virtio(function) => &**function,
         }
     }
 
@@ -27,7 +28,7 @@ impl BusFunction {
     pub fn get_mut(&mut self) -> &mut dyn PciFunction {
         match self {
             BusFunction::Assigned(device) => device,
-            BusFunction::Virtio(function) => function,
+            BusFunction::Virtio(function) => &mut **function,
         }
     }
 
