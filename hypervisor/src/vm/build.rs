@@ -369,7 +369,7 @@ impl Builder<'_> {
             device.reset().map_err(refused)?;
             iommu::attach(bdf, self.index as u16 + 1, dma_root, format).map_err(refused)?;
             bus.assign(shown).map_err(|e| refused(e.to_string()))?;
-            devices.push(BusFunction::Assigned(device));
+            devices.push(BusFunction::Assigned(Box::new(device)));
         }
         Ok((bus, devices))
     }

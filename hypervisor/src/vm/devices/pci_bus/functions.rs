@@ -10,7 +10,7 @@ use alloc::boxed::Box;
 /// A function of the guest's bus.
 pub enum BusFunction {
     /// One of the machine's.
-    Assigned(AssignedDevice),
+    Assigned(Box<AssignedDevice>),
     /// One that the host makes, and a sidecore serves.
     Virtio(Box<VirtioFunction>),
 }
@@ -19,7 +19,7 @@ impl BusFunction {
     /// As the bus knows it.
     pub fn get(&self) -> &dyn PciFunction {
         match self {
-            BusFunction::Assigned(device) => device,
+            BusFunction::Assigned(device) => &**device,
             BusFunction::Virtio(function) => &**function,
         }
     }
@@ -27,7 +27,7 @@ impl BusFunction {
     /// The same, to be changed.
     pub fn get_mut(&mut self) -> &mut dyn PciFunction {
         match self {
-            BusFunction::Assigned(device) => device,
+            BusFunction::Assigned(device) => &mut **device,
             BusFunction::Virtio(function) => &mut **function,
         }
     }
