@@ -9,7 +9,7 @@ use alloc::boxed::Box;
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use ::iommu::{Bdf, Delivery, InterruptRoute};
-use routing::calls::{Entry, Target, Turn, VIRTUAL_SEGMENT};
+use routing::calls::{Entry, Target, Turn, PARAVIRTUAL_SEGMENT};
 use spin::Once;
 
 /// All there can be: sixteen queues and one for the configuration, of four disks of each VM, is
@@ -43,7 +43,7 @@ pub fn init(sidecores: usize) {
 pub fn new_function() -> Option<Bdf> {
     let all = ALL.get()?;
     let id = u16::try_from(all.functions.fetch_add(1, Ordering::Relaxed)).ok()?;
-    Some(Bdf::from_requester_id(id).in_segment(VIRTUAL_SEGMENT))
+    Some(Bdf::from_requester_id(id).in_segment(PARAVIRTUAL_SEGMENT))
 }
 
 /// While booting: the first of `count` entries in a row that are its own.

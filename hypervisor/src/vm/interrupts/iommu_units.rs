@@ -8,35 +8,35 @@ use crate::cpu::{self, rdtsc, x2apic::MESSAGE_US};
 use crate::iommu;
 use crate::sidecore::entries;
 use ::iommu::{Bdf, InterruptRoute};
-use routing::calls::is_virtual;
+use routing::calls::is_paravirtual;
 
 /// The machine's IOMMUs, and its sidecores.
 pub struct Units;
 
 impl routing::Units for Units {
     fn set_irte(&self, entry: u16, route: InterruptRoute) -> bool {
-        if is_virtual(route.source) {
+        if is_paravirtual(route.source) {
             return entries::route(entry, route) && entries::settle();
         }
         iommu::set_irte(entry, route).is_ok()
     }
 
     fn update_irte(&self, entry: u16, route: InterruptRoute) -> bool {
-        if is_virtual(route.source) {
+        if is_paravirtual(route.source) {
             return entries::route(entry, route);
         }
         iommu::update_irte(entry, route).is_ok()
     }
 
     fn clear_irte(&self, device: Bdf, entry: u16) -> bool {
-        if is_virtual(device) {
+        if is_paravirtual(device) {
             return entries::clear(entry) && entries::settle();
         }
         iommu::clear_irte(device, entry).is_ok()
     }
 
     fn drain(&self, device: Bdf) -> bool {
-        if is_virtual(device) {
+        if is_paravirtual(device) {
             return entries::settle();
         }
         iommu::drain(device).is_ok()
