@@ -38,8 +38,8 @@ impl Work {
     /// The next operation; `piece` is overwritten. Nothing if the chain's spans are shorter than
     /// they were when the work was made, which can't be.
     #[inline]
-    pub fn next<'a>(self, chain: &Chain, piece: &'a mut Piece, durable: bool) -> Option<Next<'a>> {
-        Some(match self {
+    pub fn next<'a>(&self, chain: &Chain, piece: &'a mut Piece, durable: bool) -> Option<Next<'a>> {
+        Some(match *self {
             Work::Read { sector, data } => {
                 let (rest, bytes) = data.advance(chain.writable(), PIECE_DATA.into(), piece)?;
                 let rest = rest.map(|data| Work::Read { sector: sector + bytes / SECTOR, data });

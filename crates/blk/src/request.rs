@@ -54,6 +54,11 @@ impl Header {
         };
         Self { kind: word(0), sector: u64::from(word(8)) | u64::from(word(12)) << 32 }
     }
+
+    /// From the two words that the bytes are.
+    pub fn of_words(first: u64, second: u64) -> Self {
+        Self { kind: first as u32, sector: second }
+    }
 }
 
 /// What a range of sectors is to become.

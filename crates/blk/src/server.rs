@@ -6,11 +6,11 @@
 //! publishes ([`Queue::publish`] by [`Server::queue`]) when its turn ends, once for all.
 
 use thiserror::Error;
-use virtqueue::{Chain, DEFAULT_SIZE, Queue};
+use virtqueue::{Chain, DEFAULT_SIZE, Head, Queue};
 use window::{Span, Window};
 
 use crate::LEAST_CHARGE;
-use crate::backend::{Backend, Completion, Failure, Submitted};
+use crate::backend::{Backend, Completion, Failure, Submitted, Token};
 use crate::config::{Config, Features, SERIAL_BYTES};
 use crate::pieces::{Cursor, Piece, Work};
 use crate::request::{HEADER_BYTES, Header, RANGE_BYTES, Request, Rules, Status};
@@ -82,10 +82,17 @@ struct Open {
 
 /// What became of a chain that was taken.
 enum Taken {
-    /// There is work for the back end.
-    Opened(Open),
-    /// It is answered, and this many bytes were written besides the status.
-    Answered(Status, u32),
+    /// There is work for the back end, which writes so many bytes to the guest.
+    Work(Work, u32),
+    /// It is to be answered, and this many bytes were written besides the status.
+    Answer(Status, u32),
+}
+
+/// What became of a piece.
+struct Asked {
+    submitted: Submitted,
+    bytes: u64,
+    rest: Option<Work>,
 }
 
 /// The queue that is served, and what was negotiated for it.
@@ -187,30 +194,21 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         if let Some(broken) = running.broken {
             return Err(broken);
         }
-        if self.open.is_some() {
-            return Ok(self.piece(backend));
+        if let Some(open) = self.open {
+            return Ok(self.go_on(open, backend));
         }
-        if self.slots.full() {
+        let Some(token) = self.slots.next_token(self.number) else {
             return Ok(Outcome { full: true, ..Outcome::default() });
-        }
+        };
         match running.queue.take(window, &mut self.chain) {
             Ok(false) => return Ok(Outcome::default()),
             Ok(true) => {}
             Err(broken) => return Err(self.broke(broken.into())),
         }
         match self.taken() {
-            Ok(Taken::Opened(open)) => {
-                self.open = Some(open);
-                Ok(self.piece(backend))
-            }
-            Ok(Taken::Answered(status, written)) => {
-                if let Some(byte) = status_byte(&self.chain) {
-                    let head = self.chain.head();
-                    self.answer(&Job::new(head, byte, 0), status, written);
-                }
-                Ok(Outcome { charge: LEAST_CHARGE, completed: 1, more: true, ..Outcome::default() })
-            }
-            Err(broken) => Err(self.broke(broken)),
+            Some(Taken::Work(work, reads)) => Ok(self.begin(token, work, reads, backend)),
+            Some(Taken::Answer(status, written)) => Ok(self.answer_chain(status, written, 0)),
+            None => Err(self.broke(Broken::NoStatus)),
         }
     }
 
@@ -247,32 +245,26 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         broken
     }
 
-    /// Looks at the chain that was just taken.
-    fn taken(&mut self) -> Result<Taken, Broken> {
-        let Some(running) = &self.running else { return Err(Broken::NoStatus) };
-        let rules = running.rules;
-        let Some(status) = status_byte(&self.chain) else { return Err(Broken::NoStatus) };
+    /// Looks at the chain that was just taken. Nothing if it has no room for the status byte.
+    #[inline]
+    fn taken(&mut self) -> Option<Taken> {
+        let rules = &self.running.as_ref()?.rules;
+        let chain = &self.chain;
         // A chain is shorter than 2^32 bytes, so the used length has room for the status byte, too.
-        let writable = self.chain.writable_len().saturating_sub(1);
-        let mut header = [0; HEADER_BYTES];
-        let refused = |status| Ok(Taken::Answered(status, 0));
-        if self.chain.read(0, &mut header).is_err() {
-            return refused(Status::IoError);
-        }
-        let header = Header::parse(&header);
-        let readable = self.chain.readable_len().saturating_sub(HEADER_BYTES as u32);
+        let writable = chain.writable_len().checked_sub(1)?;
+        let answer = |status| Some(Taken::Answer(status, 0));
+        let Some(header) = header(chain) else { return answer(Status::IoError) };
+        let readable = chain.readable_len().saturating_sub(HEADER_BYTES as u32);
         let request = match rules.request(header, readable.into(), writable.into()) {
             Ok(request) => request,
-            Err(status) => return refused(status),
+            Err(status) => return answer(status),
         };
-        let mut reads = 0;
         let work = match request {
-            Request::Read { .. } | Request::Write { .. } if writable.max(readable) == 0 => {
-                return refused(Status::Ok);
-            }
+            Request::Read { .. } if writable == 0 => return answer(Status::Ok),
+            Request::Write { .. } if readable == 0 => return answer(Status::Ok),
             Request::Read { sector } => {
-                reads = writable;
-                Work::Read { sector, data: Cursor::new(0, writable.into()) }
+                let data = Cursor::new(0, writable.into());
+                return Some(Taken::Work(Work::Read { sector, data }, writable));
             }
             Request::Write { sector } => {
                 Work::Write { sector, data: Cursor::new(HEADER_BYTES as u64, readable.into()) }
@@ -280,70 +272,105 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
             Request::Flush => Work::Flush,
             Request::Id => {
                 let serial = &self.config.parameters().serial;
-                let count = writable.min(SERIAL_BYTES as u32) as usize;
-                return Ok(match self.chain.write(0, &serial[..count]) {
-                    Ok(()) => Taken::Answered(Status::Ok, count as u32),
-                    Err(_) => Taken::Answered(Status::IoError, 0),
-                });
+                let count = writable.min(SERIAL_BYTES as u32);
+                let written = chain.write(0, &serial[..count as usize]);
+                let status = written.map_or(Status::IoError, |()| Status::Ok);
+                return Some(Taken::Answer(status, count));
             }
             Request::Range { discard } => {
                 let mut range = [0; RANGE_BYTES];
-                if self.chain.read(HEADER_BYTES as u32, &mut range).is_err() {
-                    return refused(Status::IoError);
+                if chain.read(HEADER_BYTES as u32, &mut range).is_err() {
+                    return answer(Status::IoError);
                 }
                 match rules.range(discard, &range) {
-                    Ok((_, 0, _)) => return refused(Status::Ok),
+                    Ok((_, 0, _)) => return answer(Status::Ok),
                     Ok((sector, sectors, change)) => Work::Range { sector, sectors, change },
-                    Err(status) => return refused(status),
+                    Err(status) => return answer(status),
                 }
             }
         };
-        match self.slots.insert(Job::new(self.chain.head(), status, reads)) {
-            Some(place) => Ok(Taken::Opened(Open { place, work })),
-            None => refused(Status::IoError),
+        Some(Taken::Work(work, 0))
+    }
+
+    /// Asks for the first piece of a request. It needs a place only if that wasn't all.
+    #[inline]
+    fn begin<B: Backend>(
+        &mut self,
+        token: Token,
+        work: Work,
+        reads: u32,
+        backend: &mut B,
+    ) -> Outcome {
+        let asked = self.ask(token, &work, backend);
+        match asked.submitted {
+            Submitted::Done(result) if asked.rest.is_none() || result.is_err() => {
+                let (status, written) = answer(result, reads);
+                self.answer_chain(status, written, asked.bytes)
+            }
+            _ => self.keep(work, reads, asked),
         }
     }
 
-    /// Asks the back end for the open request's next piece.
-    fn piece<B: Backend>(&mut self, backend: &mut B) -> Outcome {
-        let (Some(open), Some(running)) = (&mut self.open, &self.running) else {
-            return Outcome::default();
+    /// Gives the chain that was just taken a place.
+    fn keep(&mut self, work: Work, reads: u32, asked: Asked) -> Outcome {
+        let head = self.chain.head();
+        let job = status_byte(&self.chain).map(|status| Job::new(head, status, reads));
+        match job.and_then(|job| self.slots.insert(job)) {
+            Some(place) => self.settle(Open { place, work }, asked),
+            // It has a status byte, and there was a place when it was taken.
+            None => Outcome::default(),
+        }
+    }
+
+    /// Asks for the open request's next piece.
+    fn go_on<B: Backend>(&mut self, open: Open, backend: &mut B) -> Outcome {
+        let token = self.slots.token(self.number, open.place);
+        let failed = self.slots.job(open.place).is_none_or(|job| job.result.is_err());
+        let asked = if failed {
+            // The rest isn't asked for: the request fails anyway.
+            Asked { submitted: Submitted::Done(Ok(())), bytes: 0, rest: None }
+        } else {
+            self.ask(token, &open.work, backend)
         };
+        self.settle(open, asked)
+    }
+
+    /// Asks the back end for a piece.
+    #[inline]
+    fn ask<B: Backend>(&mut self, token: Token, work: &Work, backend: &mut B) -> Asked {
+        let durable = self.running.as_ref().is_none_or(|running| running.rules.durable);
+        let Some(next) = work.next(&self.chain, &mut self.piece, durable) else {
+            return Asked { submitted: Submitted::Done(Err(Failure::Io)), bytes: 0, rest: None };
+        };
+        let submitted = backend.submit(token, next.operation);
+        if submitted != Submitted::Full {
+            self.statistics.asked(work, next.bytes);
+        }
+        Asked { submitted, bytes: next.bytes, rest: next.rest }
+    }
+
+    /// Takes note of what became of a piece of a request that has a place.
+    fn settle(&mut self, open: Open, asked: Asked) -> Outcome {
+        let Asked { submitted, bytes, rest } = asked;
         let place = open.place;
-        let token = self.slots.token(self.number, place);
-        let Some(job) = self.slots.job(place) else { return Outcome::default() };
-        // After a failure the rest isn't asked for: the request fails anyway.
-        let next = match job.failed {
-            None => open.work.next(&self.chain, &mut self.piece, running.rules.durable),
-            Some(_) => None,
-        };
-        let mut bytes = 0;
-        let mut rest = None;
-        match next {
-            None => job.note(Err(Failure::Io)),
-            Some(next) => {
-                match backend.submit(token, next.operation) {
-                    Submitted::Full => return Outcome { full: true, ..Outcome::default() },
-                    Submitted::Accepted => {
-                        job.outstanding += 1;
-                        self.outstanding += 1;
-                    }
-                    Submitted::Done(result) => job.note(result),
-                }
-                bytes = next.bytes;
-                rest = next.rest.filter(|_| job.failed.is_none());
-                self.statistics.asked(&open.work, bytes);
-            }
-        }
-        let charge = bytes.max(LEAST_CHARGE);
-        if let Some(work) = rest {
-            open.work = work;
-            return Outcome { bytes, charge, completed: 0, more: true, full: false };
-        }
-        job.open = false;
         self.open = None;
+        let Some(job) = self.slots.job(place) else { return Outcome::default() };
+        match submitted {
+            Submitted::Full => {
+                self.open = Some(open);
+                return Outcome { full: true, ..Outcome::default() };
+            }
+            Submitted::Accepted => {
+                job.outstanding += 1;
+                self.outstanding += 1;
+            }
+            Submitted::Done(result) => job.note(result),
+        }
+        let rest = rest.filter(|_| job.result.is_ok());
+        self.open = rest.map(|work| Open { place, work });
+        job.open = self.open.is_some();
         let completed = self.close(place).into();
-        Outcome { bytes, charge, completed, more: true, full: false }
+        Outcome { bytes, charge: bytes.max(LEAST_CHARGE), completed, more: true, full: false }
     }
 
     /// Answers the request at a place if it is over. True if it was answered.
@@ -352,24 +379,59 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
             return false;
         }
         let Some(job) = self.slots.remove(place) else { return false };
-        let (status, written) = job.answer();
-        self.answer(&job, status, written)
+        let (status, written) = answer(job.result, job.reads);
+        self.answer(job.head, &job.status, status, written)
+    }
+
+    /// Answers the chain that was just taken.
+    #[inline]
+    fn answer_chain(&mut self, status: Status, written: u32, bytes: u64) -> Outcome {
+        let head = self.chain.head();
+        let byte = status_byte(&self.chain);
+        let completed = byte.is_some_and(|byte| self.answer(head, &byte, status, written)).into();
+        Outcome { bytes, charge: bytes.max(LEAST_CHARGE), completed, more: true, full: false }
     }
 
     /// Stores the status byte, and puts the chain into the used ring. Not into a broken one.
-    fn answer(&mut self, job: &Job, status: Status, written: u32) -> bool {
+    #[inline]
+    fn answer(&mut self, head: Head, byte: &Span, status: Status, written: u32) -> bool {
         let Some(Running { queue, broken: None, .. }) = &mut self.running else { return false };
         // The span is a byte of its own: the store can't be outside of it.
-        let _ = job.status.write(0, &[status as u8]);
-        queue.complete(job.head, written.saturating_add(1));
+        let _ = byte.write(0, &[status as u8]);
+        queue.complete(head, written.saturating_add(1));
         self.statistics.requests += 1;
         self.statistics.failed += u64::from(status != Status::Ok);
         true
     }
 }
 
+/// What a request is answered with, and the bytes that were written besides.
+#[inline]
+fn answer(result: Result<(), Failure>, reads: u32) -> (Status, u32) {
+    match result {
+        Ok(()) => (Status::Ok, reads),
+        Err(Failure::Io) => (Status::IoError, 0),
+        Err(Failure::Unsupported) => (Status::Unsupported, 0),
+    }
+}
+
 /// The last writable byte of a chain.
+#[inline]
 fn status_byte(chain: &Chain) -> Option<Span> {
-    let last = chain.writable().iter().rev().find(|span| !span.is_empty())?;
-    last.sub(last.len() - 1, 1)
+    let last = chain.writable().last()?;
+    last.sub(last.len().checked_sub(1)?, 1)
+}
+
+/// The header of a chain, each byte read once.
+#[inline]
+fn header(chain: &Chain) -> Option<Header> {
+    // As nearly all drivers lay it out: in one buffer, aligned.
+    if let Some(span) = chain.readable().first()
+        && span.len() >= HEADER_BYTES as u64
+        && let (Ok(first), Ok(second)) = (span.load_u64(0), span.load_u64(8))
+    {
+        return Some(Header::of_words(first, second));
+    }
+    let mut bytes = [0; HEADER_BYTES];
+    chain.read(0, &mut bytes).ok().map(|()| Header::parse(&bytes))
 }

@@ -10,7 +10,6 @@ use virtqueue::Head;
 use window::Span;
 
 use crate::backend::{Failure, Token};
-use crate::request::Status;
 
 /// What is left to know of a request once its data is under way.
 #[derive(Clone, Copy, Debug)]
@@ -25,35 +24,24 @@ pub struct Job {
     pub outstanding: u32,
     /// There are pieces that the back end wasn't asked for yet.
     pub open: bool,
-    /// The first failure.
-    pub failed: Option<Failure>,
+    /// How its operations ended so far: the first failure counts.
+    pub result: Result<(), Failure>,
 }
 
 impl Job {
     /// A request that the back end wasn't asked for yet.
     pub fn new(head: Head, status: Span, reads: u32) -> Self {
-        Self { head, status, reads, outstanding: 0, open: true, failed: None }
+        Self { head, status, reads, outstanding: 0, open: true, result: Ok(()) }
     }
 
-    /// Takes note of how an operation ended. The first failure counts.
+    /// Takes note of how an operation ended.
     pub fn note(&mut self, result: Result<(), Failure>) {
-        if let Err(failure) = result {
-            self.failed.get_or_insert(failure);
-        }
+        self.result = self.result.and(result);
     }
 
     /// Whether there is nothing to wait for.
     pub fn is_over(&self) -> bool {
         !self.open && self.outstanding == 0
-    }
-
-    /// The status byte that it is answered with, and the bytes written besides.
-    pub fn answer(&self) -> (Status, u32) {
-        match self.failed {
-            None => (Status::Ok, self.reads),
-            Some(Failure::Io) => (Status::IoError, 0),
-            Some(Failure::Unsupported) => (Status::Unsupported, 0),
-        }
     }
 }
 
@@ -86,11 +74,6 @@ impl<const N: usize> Slots<N> {
         (N - self.free.len()) as u16
     }
 
-    /// Whether there is no place.
-    pub fn full(&self) -> bool {
-        self.free.is_empty()
-    }
-
     /// Gives a request a place, if there is one.
     pub fn insert(&mut self, job: Job) -> Option<u16> {
         let place = self.free.pop()?;
@@ -107,6 +90,11 @@ impl<const N: usize> Slots<N> {
     pub fn token(&self, server: u16, place: u16) -> Token {
         let sequence = self.slots.get(usize::from(place)).map_or(0, |slot| slot.sequence);
         Token { server, slot: place, sequence }
+    }
+
+    /// The token of the next request that gets a place, if there is one.
+    pub fn next_token(&self, server: u16) -> Option<Token> {
+        self.free.last().map(|place| self.token(server, *place))
     }
 
     /// The place that a token is of, if its request is still there and waits for it.

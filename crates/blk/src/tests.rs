@@ -228,8 +228,10 @@ fn a_place_knows_its_own_completions() {
     let status = memory.window().span(0, 1).unwrap();
     let job = || Job { outstanding: 1, ..Job::new(Chain::new().head(), status, 0) };
     let mut slots = Slots::<2>::new();
+    let next = slots.next_token(7);
     let first = slots.insert(job()).unwrap();
     let token = slots.token(7, first);
+    assert_eq!(Some(token), next);
     assert_eq!(token, Token::from_bits(token.bits()));
     assert_eq!(Some(first), slots.find(token));
     slots.remove(first);
@@ -238,7 +240,7 @@ fn a_place_knows_its_own_completions() {
     assert_eq!(first, again);
     assert_eq!(None, slots.find(token), "it is the request's before");
     slots.insert(job()).unwrap();
-    assert!(slots.full() && slots.insert(job()).is_none());
+    assert_eq!((None, None), (slots.next_token(7), slots.insert(job())));
     let token = slots.token(7, again);
     slots.clear();
     assert_eq!((0, None), (slots.used(), slots.find(token)));

@@ -1,5 +1,5 @@
-//! Calls: the interrupts of paravirtual functions, which a *sidecore* sends. It is a core of the host
-//! that polls virtqueues, and for the routes it is one more source of interrupts.
+//! Calls: the interrupts of paravirtual functions, which a *sidecore* sends. It is a core of the
+//! host that polls virtqueues, and for the routes it is one more source of interrupts.
 //!
 //! An MSI-X entry of a paravirtual function has no entry in a remapping table, but one word of ours
 //! ([`Entry`]). The sidecore loads it right before it writes its ICR, and nobody else sends by it.
@@ -22,15 +22,15 @@
 //!    the old word. Only then is the old vector somebody else's. This is what invalidate-and-wait
 //!    is for an IOMMU. As there, the local APIC may have the message a little later (`grace`).
 //! 3. **Masking** is finished by [`Turn::settle`], too. After that nothing is sent.
-//! 4. **Unmasking** with the pending bit set asks the sidecore to look ([`Turn::ask`]). The sidecore
-//!    sends what waits; vCPUs never send for it.
+//! 4. **Unmasking** with the pending bit set asks the sidecore to look ([`Turn::ask`]). The
+//!    sidecore sends what waits; vCPUs never send for it.
 //! 5. **The pending bit** is set by the sidecore alone, and cleared by it before it sends. Turning
 //!    MSI-X off clears it. If the word changes in that moment, the call goes on to wait, and the
 //!    sidecore looks again.
 //!
 //! Guarantees: after the last call of an entry that is open and routed at last, one interrupt is
-//! sent by its route. Never more are sent than there were calls. By a word that was replaced nothing
-//! is sent once the wait is over. The wait is as long as one turn: some instructions and an ICR
+//! sent by its route. Never more are sent than there were calls. By a word that was replaced
+//! nothing is sent once the wait is over. The wait is as long as one turn: some instructions and an ICR
 //! write. Not guaranteed: one interrupt for each call. Several that wait are one, as in any PBA.
 //!
 //! One sidecore serves an entry. All vCPUs may change it at the same time: its route by whoever
@@ -173,11 +173,11 @@ impl Turn {
     }
 
     /// Every entry that was changed before this call is what the sidecore goes by, and what it sent
-    /// by older words has left it. `wait` is asked each time that the turn isn't over yet; false: it
-    /// has lasted too long, and so this gives false.
+    /// by older words has left it. `wait` is asked each time that the turn isn't over yet; false:
+    /// it has lasted too long, and so this gives false.
     #[must_use = "what was sent by the old word may come later"]
     pub fn settle(&self, mut wait: impl FnMut() -> bool) -> bool {
-        // Pairs with the fence of a turn: either that turn sees the new word, or this sees the turn.
+        // Pairs with the fence of a turn: that turn sees the new word, or this sees the turn.
         fence(Ordering::SeqCst);
         let seen = self.count.0.load(Ordering::Acquire);
         if seen & 1 == 0 {
@@ -277,7 +277,8 @@ impl Drop for Caller<'_> {
     }
 }
 
-/// Sends by `word`, which was loaded in this turn; with its pending bit only if that can be cleared.
+/// Sends by `word`, which was loaded in this turn; with its pending bit only if that can be
+/// cleared.
 fn deliver(turn: &Turn, entry: &Entry, word: u64, send: impl FnOnce(Target)) -> Called {
     if word & MASKED != 0 {
         return Called::Waits;

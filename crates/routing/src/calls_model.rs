@@ -1,5 +1,5 @@
-//! Calls under loom, which tries every interleaving and every value that a load may give: a sidecore
-//! that calls, and vCPUs that route, mask and unmask its entry meanwhile.
+//! Calls under loom, which tries every interleaving and every value that a load may give: a
+//! sidecore that calls, and vCPUs that route, mask and unmask its entry meanwhile.
 //!
 //! Guarantees: nothing is sent by a word that was replaced, or that is masked or off, once the wait
 //! is over; every call is followed by an interrupt, if the entry is open and routed at last; there

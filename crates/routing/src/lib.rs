@@ -21,8 +21,8 @@
 //! under loom as it is (`model`), beside a unit that goes by old entries for as long as it may.
 //! Locks here are taken after a VM's lock, if both are.
 //!
-//! The functions of a paravirtual device have no unit, but a core of the host that sends for them. For
-//! these [`calls`] has the entries, and "invalidate and wait". [`Units`] is the same for both.
+//! A paravirtual function has no unit, but a core of the host that sends for it. For these
+//! [`calls`] has the entries, and "invalidate and wait". [`Units`] is the same for both.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

@@ -6,9 +6,9 @@
 //! that it has left the unit; but then before the grace period is over.
 //!
 //! Guarantees: an interrupt that is sent while its source is rebound, and while the vCPUs of a
-//! shared core come and go, arrives once, and is taken for what its entry was written for. It is the
-//! same for a device behind a unit and for a paravirtual function whose sidecore calls. Every property
-//! has variants with one step wrong, which loom must catch.
+//! shared core come and go, arrives once, and is taken for what its entry was written for. It is
+//! the same for a device behind a unit and for a paravirtual function whose sidecore calls. Every
+//! property has variants with one step wrong, which loom must catch.
 extern crate std;
 
 mod world;

@@ -1,86 +1,119 @@
 //! Which virtqueue a polling core serves next, and for how long: the scheduling of ELVIS (Har'El
 //! and others, "Efficient and Scalable Paravirtual I/O System", USENIX ATC 2013), with weights and
 //! limits by VM.
+//!
+//! Rules:
+//! - A queue is polled from its first kick on, until it had nothing for [`Settings::idle`].
+//! - A turn is one piece of work or more of one queue. It ends when the queue is empty, its VM is at
+//!   a limit, or more than [`Settings::max_bytes`] were served; and from [`Settings::min_bytes`] on,
+//!   when another queue is *stuck*: it waits, its backlog doesn't grow, and it would have had this
+//!   turn if its requests had come earlier. Or it was kicked, and hasn't been served since.
+//! - The next turn has a queue whose VM has the least virtual time (bytes ÷ weight); among those of
+//!   one VM, the one that had its last turn first. Where ELVIS goes round a list, order and fairness
+//!   are one thing here: a VM of small requests is latency-sensitive as long as it is behind.
+//! - Every other turn is for a queue that was kicked, if there is one: it wakes up first.
+//! - A VM that was idle or at a limit is behind by one turn of `max_bytes` at most.
+//!
+//! Guarantees, for pieces of `P` bytes at most (a request below 512 bytes is charged as 512):
+//! - VMs that always have something to do have virtual times no further apart than a turn of each,
+//!   `(max_bytes + P) × 100 ÷ weight`, whatever their requests, queues, and times of arrival.
+//! - A queue of such a VM has its turn after the others had `w ÷ own × turn + 2 turns` at most each,
+//!   times its VM's queues. A queue of a VM that had less than its share waits for the rest of one
+//!   turn, which is cut short as said above: if it lasts.
+//! - After a piece, as many queues are looked at as [`LOOKS`] and its bytes pay for, one after the
+//!   other: each is looked at within `N ÷ LOOKS` pieces. Between turns every polled queue that isn't
+//!   known to wait is looked at: the loads don't depend on each other, so their misses overlap.
+//! - Within any time `t` a VM is served `limit × (t + burst)` and a piece at most.
+//! - No queue is both polled and waiting for a kick, and what comes while kicks are being re-armed is
+//!   seen ([`Schedule::sleep`]). A queue is in no list, so it can't be in one twice.
+//! - Nothing that the guest, time or the caller does makes it panic or overflow, or loop for more
+//!   than `N` steps. Time that goes backwards counts as none.
+//!
+//! It knows no ring and no clock: times are TSC ticks that the caller reads. It doesn't bound how
+//! long a piece takes, which is the caller's.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
+
+mod share;
+
+pub use share::Share;
+use share::{Served, Virtual, Vm};
+
+/// The largest weight; the smallest is 1.
+pub const MAX_WEIGHT: u32 = 10_000;
+/// Other queues that are looked at after each piece of work, and one more for each
+/// [`BYTES_PER_LOOK`] of it. A look costs some 4 cycles, a piece 120 at least, and copying so many
+/// bytes 600.
+pub const LOOKS: u64 = 2;
+/// See [`LOOKS`].
+pub const BYTES_PER_LOOK: u64 = 4096;
+/// What a request or a piece is charged at least, in bytes: one that moves none isn't free.
+pub const LEAST_COST: u64 = 512;
 
 /// What the schedule sees of the queues.
 pub trait Look {
     /// Chains that wait in this queue, by one load of its ring and without a change of it; one that
     /// was taken and isn't served whole counts. A queue that is broken shows 1, so that it gets its
-    /// turn and is found out.
+    /// turn and is found out. Asked for places that joined alone.
     fn waiting(&mut self, queue: usize) -> u16;
 }
 
-/// The parameters of ELVIS; times are in ticks.
+/// The parameters of ELVIS, and of the limits. Times are in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Bytes that are served before the core switches to another queue.
+    /// Ticks in a second, for the limits.
+    pub ticks_per_second: u64,
+    /// Bytes below which a turn goes on if there is something: they pay for the switch.
     pub min_bytes: u64,
-    /// Bytes after which the core switches to another queue.
+    /// Bytes above which a turn ends.
     pub max_bytes: u64,
-    /// A queue that was kicked may wait for this long while another is served.
+    /// A queue that was kicked may wait for this long while another has its turn.
     pub work_stuck: u64,
-    /// A queue whose backlog doesn't grow may wait for this long while another is served.
+    /// A queue whose backlog doesn't grow may wait for this long while another has its turn.
     pub queue_stuck: u64,
     /// A queue without requests is polled for this long.
     pub idle: u64,
-    /// For how many ticks a VM may save up what its limits allow.
+    /// For this long a VM saves up what its limits allow.
     pub burst: u64,
-    /// Ticks in a second, for the limits.
-    pub ticks_per_second: u64,
 }
 
 impl Settings {
-    /// 4 KiB, 512 KiB, 10 µs, 5 µs, 3 s, 10 ms.
+    /// ELVIS' 4 KiB, 512 KiB and 3 s. It has both stuck limits off; here they are 10 µs for a kick
+    /// and 5 µs for a backlog, about what copying 64 KiB takes. The burst is 10 ms.
     pub const fn usual(ticks_per_second: u64) -> Self {
         Settings {
+            ticks_per_second,
             min_bytes: 4 << 10,
             max_bytes: 512 << 10,
             work_stuck: ticks_per_second / 100_000,
             queue_stuck: ticks_per_second / 200_000,
             idle: ticks_per_second.saturating_mul(3),
             burst: ticks_per_second / 100,
-            ticks_per_second,
         }
     }
 }
 
-/// What a VM may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
-    /// Its part of the bytes under load, against the weights of the others: 1 to [`MAX_WEIGHT`].
-    pub weight: u32,
-    /// Requests a second at most.
-    pub requests: Option<u64>,
-    /// Bytes a second at most.
-    pub bytes: Option<u64>,
-}
-
-/// The largest weight; the smallest is 1.
-pub const MAX_WEIGHT: u32 = 10_000;
-
 /// What the core is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Serve a piece of this queue, and say so by [`Schedule::served`]; or [`Schedule::rest`].
+    /// Serve a piece of this queue, then call [`Schedule::served`]; or [`Schedule::rest`].
     Serve(usize),
-    /// This queue had nothing for long: re-arm its kicks, and call [`Schedule::sleep`] then.
+    /// This queue had nothing for long: re-arm its kicks, then call [`Schedule::sleep`].
     Sleep(usize),
-    /// No queue has anything.
+    /// No queue has anything that may be served.
     Nothing,
 }
 
 /// Does the turn go on?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Serve another piece of the same queue: there is one.
+    /// Serve another piece of the same queue: it has one.
     Continue,
     /// Ask [`Schedule::next`].
     Switch,
 }
 
-/// How often, since the start.
+/// Counted since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Calls of [`Schedule::next`].
@@ -89,52 +122,177 @@ pub struct Statistics {
     pub found: u64,
 }
 
-/// The queues of one polling core, by their places 0 to `N - 1`, and their VMs, by theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Absent,
+    /// Its kicks are on; it isn't looked at.
+    Notifies,
+    Polled,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Queue {
+    state: State,
+    vm: usize,
+    /// When it was kicked, if it hasn't been served since.
+    kicked: Option<u64>,
+    /// It couldn't be served: others come first, once.
+    rests: bool,
+    /// When it last had something.
+    busy: u64,
+    /// It waits, and was first seen to at this pass.
+    waits: Option<u64>,
+    worst_wait: u64,
+    /// The number of its last turn.
+    turn: u64,
+    /// What it had when another queue's turn looked at it, and since when.
+    backlog: (u16, u64),
+}
+
+impl Queue {
+    const ABSENT: Queue = Queue {
+        state: State::Absent,
+        vm: 0,
+        kicked: None,
+        rests: false,
+        busy: 0,
+        waits: None,
+        worst_wait: 0,
+        turn: 0,
+        backlog: (0, 0),
+    };
+}
+
+/// The order of turns: by the VM's virtual time, then by the queue's last turn.
+type Key = (Virtual, u64);
+
+/// The turn that goes on.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    queue: usize,
+    /// The key by which it was chosen.
+    key: Key,
+    bytes: u64,
+}
+
+/// The queues of one polling core, by their places 0 to `N - 1`, and their VMs by theirs.
 #[derive(Clone, Debug)]
 pub struct Schedule<const N: usize> {
     settings: Settings,
+    queues: [Queue; N],
+    vms: [Vm; N],
+    /// The least virtual time of those that waited, at its highest.
+    clock: Virtual,
+    running: Option<Running>,
+    /// The last turn was a kicked queue's.
+    was_work: bool,
+    /// The place that was looked at last within a turn.
+    looked: usize,
     statistics: Statistics,
 }
 
 impl<const N: usize> Schedule<N> {
-    /// No queues yet.
+    /// No queues yet, and VMs of weight 100 without limits.
     pub const fn new(settings: Settings) -> Self {
-        Schedule { settings, statistics: Statistics { passes: 0, found: 0 } }
+        Schedule {
+            settings,
+            queues: [Queue::ABSENT; N],
+            vms: [Vm::new(Share::DEFAULT, settings.ticks_per_second); N],
+            clock: 0,
+            running: None,
+            was_work: false,
+            looked: 0,
+            statistics: Statistics { passes: 0, found: 0 },
+        }
     }
 
-    /// A VM begins, at this place (0 to `N - 1`), or its share changes. Without this a VM has
-    /// weight 100 and no limits.
+    /// A VM begins at this place, 0 to `N - 1`, with this share; what was at its place before is
+    /// forgotten. Not for a VM that only resets: it would be rid of its debts.
     pub fn set_share(&mut self, vm: usize, share: Share) {
-        let _ = (vm, share, self.settings);
+        if let Some(place) = self.vms.get_mut(vm) {
+            *place = Vm::new(share, self.settings.ticks_per_second);
+        }
     }
 
-    /// The queue is the VM's from now on, and not polled: its kicks are on. False if there are no
-    /// such places. One that is there already starts anew.
+    /// The queue is this VM's from now on, and its kicks are on. False if there are no such places.
+    /// A queue that is there already begins anew.
     pub fn join(&mut self, queue: usize, vm: usize) -> bool {
-        queue < N && vm < N
+        self.leave(queue);
+        match self.queues.get_mut(queue) {
+            Some(place) if vm < N => {
+                *place = Queue { state: State::Notifies, vm, ..Queue::ABSENT };
+                true
+            }
+            _ => false,
+        }
     }
 
-    /// The queue is gone: its device was reset, is broken, or the VM ended.
+    /// The queue is gone: its device was reset or is broken, or the VM ended.
     pub fn leave(&mut self, queue: usize) {
-        let _ = queue;
+        self.end(queue);
+        if let Some(place) = self.queues.get_mut(queue) {
+            *place = Queue::ABSENT;
+        }
     }
 
-    /// The queue was kicked. True: it is polled from now on, and its kicks are to be suppressed.
-    /// False: it is polled already, or isn't there.
+    /// The queue was kicked. True: it is polled from now on, its kicks are to be suppressed. False:
+    /// nothing changed, since it is polled already or isn't there; a kick gains a guest nothing.
     pub fn kicked(&mut self, queue: usize, now: u64) -> bool {
-        let _ = (queue, now);
-        false
+        match self.queues.get_mut(queue) {
+            Some(place) if place.state == State::Notifies => {
+                (place.state, place.kicked, place.busy) = (State::Polled, Some(now), now);
+                true
+            }
+            _ => false,
+        }
     }
 
-    /// What to do next. Another turn that wasn't ended is.
+    /// What to do next. A turn that went on until now is over.
     pub fn next(&mut self, now: u64, look: &mut impl Look) -> Turn {
-        let _ = (now, look);
-        self.statistics.passes += 1;
-        Turn::Nothing
+        self.running = None;
+        self.statistics.passes = self.statistics.passes.saturating_add(1);
+        let mut least: Option<(Key, usize)> = None;
+        let mut work: Option<(u64, usize)> = None;
+        let mut idle = None;
+        for place in 0..N {
+            if !self.may_be_served(place, now) {
+                continue;
+            }
+            let rests = core::mem::replace(&mut self.queues[place].rests, false);
+            if !self.waits(place, now, look) {
+                if elapsed(self.queues[place].busy, now) >= self.settings.idle {
+                    idle = idle.or(Some(place));
+                }
+                continue;
+            }
+            if rests {
+                continue;
+            }
+            let key = self.key(place);
+            if least.is_none_or(|(other, _)| key < other) {
+                least = Some((key, place));
+            }
+            let waited = self.queues[place].kicked.map(|then| elapsed(then, now));
+            if let Some(waited) = waited
+                && work.is_none_or(|(other, _)| waited > other)
+            {
+                work = Some((waited, place));
+            }
+        }
+        let Some(((time, _), first)) = least else {
+            self.was_work = false;
+            return idle.map_or(Turn::Nothing, Turn::Sleep);
+        };
+        self.clock = self.clock.max(time);
+        let work = work.filter(|_| !self.was_work);
+        self.was_work = work.is_some();
+        let chosen = work.map_or(first, |(_, place)| place);
+        self.begin(chosen);
+        Turn::Serve(chosen)
     }
 
-    /// A piece of the queue whose turn it is was served: this many bytes, and the last piece of this
-    /// many requests.
+    /// A piece of the queue whose turn it is was served: this many bytes were read, written or
+    /// discarded, and it was the last piece of this many requests.
     pub fn served(
         &mut self,
         queue: usize,
@@ -143,20 +301,56 @@ impl<const N: usize> Schedule<N> {
         now: u64,
         look: &mut impl Look,
     ) -> Next {
-        let _ = (queue, bytes, requests, now, look);
+        let cost = bytes.max(LEAST_COST * u64::from(requests.max(1)));
+        self.charge(queue, cost, Served { bytes, requests, now });
+        let Some(running) = self.running.as_mut().filter(|running| running.queue == queue) else {
+            return Next::Switch;
+        };
+        running.bytes = running.bytes.saturating_add(cost);
+        let running = *running;
+        let goes_on = self.may_be_served(queue, now) && self.waits(queue, now, look) && {
+            let Settings { min_bytes, max_bytes, .. } = self.settings;
+            running.bytes < min_bytes
+                || (running.bytes <= max_bytes && !self.is_another_stuck(running, cost, now, look))
+        };
+        if goes_on {
+            // It is looked at anew after the next piece.
+            self.queues[queue].waits = None;
+            return Next::Continue;
+        }
+        self.running = None;
         Next::Switch
     }
 
-    /// The queue whose turn it is can't be served now: others come first.
+    /// The queue whose turn it is can't be served now: its back end is full, or there was nothing
+    /// after all. The turn is over, and others come first.
     pub fn rest(&mut self, queue: usize) {
-        let _ = queue;
+        self.end(queue);
+        if let Some(place) = self.queues.get_mut(queue) {
+            (place.rests, place.waits) = (true, None);
+        }
     }
 
-    /// The kicks of a queue were re-armed after [`Turn::Sleep`]. True: it isn't polled any more.
-    /// False: something came in between, it is polled on, and its kicks are to be suppressed again.
+    /// The kicks of the queue were re-armed after [`Turn::Sleep`], with the fence that virtio 1.2,
+    /// 2.7.10.1 asks for. True: it isn't polled any more. False: something came in between, it is
+    /// polled on, and its kicks are to be suppressed again.
     pub fn sleep(&mut self, queue: usize, now: u64, look: &mut impl Look) -> bool {
-        let _ = (queue, now, look);
+        let Some(place) = self.queues.get_mut(queue).filter(|place| place.state == State::Polled)
+        else {
+            return true;
+        };
+        if look.waiting(queue) > 0 {
+            place.busy = now;
+            return false;
+        }
+        (place.state, place.kicked, place.waits) = (State::Notifies, None, None);
+        self.end(queue);
         true
+    }
+
+    /// Is it polled, so that nobody needs its kicks?
+    pub fn is_polled(&self, queue: usize) -> bool {
+        self.queues.get(queue).is_some_and(|place| place.state == State::Polled)
     }
 
     /// Passes so far.
@@ -164,9 +358,123 @@ impl<const N: usize> Schedule<N> {
         self.statistics
     }
 
-    /// The most passes that this queue was seen waiting before its turn; 0 if it isn't there.
+    /// The most passes after which this queue had its turn, from the one on at which it was seen
+    /// waiting and its VM wasn't at a limit. 1: it was the next.
     pub fn worst_wait(&self, queue: usize) -> u64 {
-        let _ = queue;
-        0
+        self.queues.get(queue).map_or(0, |place| place.worst_wait)
+    }
+
+    fn may_be_served(&mut self, place: usize, now: u64) -> bool {
+        let queue = &mut self.queues[place];
+        if queue.state != State::Polled {
+            return false;
+        }
+        let is_open = self.vms[queue.vm].is_open(now);
+        if !is_open {
+            // It waits for time to pass, not for others. It is polled on, as what it is.
+            (queue.waits, queue.busy) = (None, now);
+        }
+        is_open
+    }
+
+    /// Has the queue something? One that is known to wait isn't looked at.
+    fn waits(&mut self, place: usize, now: u64, look: &mut impl Look) -> bool {
+        let queue = &mut self.queues[place];
+        if queue.waits.is_none() {
+            if look.waiting(place) == 0 {
+                queue.kicked = None;
+                return false;
+            }
+            (queue.waits, queue.busy) = (Some(self.statistics.passes), now);
+        }
+        true
+    }
+
+    fn key(&self, place: usize) -> Key {
+        let queue = &self.queues[place];
+        (self.vms[queue.vm].key(self.clock, self.settings.max_bytes), queue.turn)
+    }
+
+    fn begin(&mut self, place: usize) {
+        self.running = Some(Running { queue: place, key: self.key(place), bytes: 0 });
+        self.statistics.found = self.statistics.found.saturating_add(1);
+        let queue = &mut self.queues[place];
+        let since = queue.waits.take().unwrap_or(self.statistics.passes);
+        queue.worst_wait = queue.worst_wait.max(self.statistics.passes.saturating_sub(since));
+        queue.turn = self.statistics.found;
+        (queue.kicked, queue.backlog) = (None, (0, 0));
+    }
+
+    fn end(&mut self, queue: usize) {
+        self.running = self.running.filter(|running| running.queue != queue);
+    }
+
+    fn charge(&mut self, queue: usize, cost: u64, served: Served) {
+        if let Some(queue) = self.queues.get(queue)
+            && queue.state != State::Absent
+        {
+            let vm = &mut self.vms[queue.vm];
+            let key = vm.key(self.clock, self.settings.max_bytes);
+            vm.charge(key, cost, served, &self.settings);
+        }
+    }
+
+    /// Looks at a few other queues. `cost`: of the piece that pays for it.
+    fn is_another_stuck(
+        &mut self,
+        running: Running,
+        cost: u64,
+        now: u64,
+        look: &mut impl Look,
+    ) -> bool {
+        let mut looks = LOOKS + cost / BYTES_PER_LOOK;
+        for _ in 0..N {
+            if looks == 0 {
+                break;
+            }
+            self.looked = (self.looked + 1) % N;
+            let place = self.looked;
+            if place == running.queue || !self.may_be_served(place, now) {
+                continue;
+            }
+            looks -= 1;
+            if self.is_stuck(place, running.key, now, look) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn is_stuck(&mut self, place: usize, than: Key, now: u64, look: &mut impl Look) -> bool {
+        let entitled = self.key(place) < than;
+        let queue = &mut self.queues[place];
+        let Settings { work_stuck, queue_stuck, .. } = self.settings;
+        if queue.rests {
+            return false;
+        }
+        let waiting = look.waiting(place);
+        if waiting == 0 {
+            queue.backlog = (0, now);
+            return false;
+        }
+        queue.waits = queue.waits.or(Some(self.statistics.passes));
+        queue.busy = now;
+        if queue.kicked.is_some_and(|then| elapsed(then, now) > work_stuck) {
+            return true;
+        }
+        if waiting != queue.backlog.0 {
+            queue.backlog = (waiting, now);
+            return false;
+        }
+        entitled && elapsed(queue.backlog.1, now) >= queue_stuck
     }
 }
+
+/// Ticks from `then` to `now`; none if time went backwards.
+const fn elapsed(then: u64, now: u64) -> u64 {
+    let ticks = now.wrapping_sub(then);
+    if ticks > i64::MAX as u64 { 0 } else { ticks }
+}
+
+#[cfg(test)]
+mod tests;

@@ -247,6 +247,18 @@ impl Counted {
         }
     }
 
+    /// Checks that with `eli` and `direct` the guest's own work caused at most `most` exits.
+    pub fn expect_at_most(&self, test: &str, most: u64) {
+        if matches!(policy(), Policy::Bare | Policy::Trap) {
+            return;
+        }
+        let (n, most) = (self.own(), most.saturating_add(self.explained()));
+        check!(test, n <= most, "{n} exits of any kind, at most {most} wanted");
+        if n > most {
+            self.print();
+        }
+    }
+
     /// The reasons that occurred, with their counts.
     pub fn each(&self) -> impl Iterator<Item = (Reason, u64)> {
         Reason::ALL.iter().map(|r| (*r, self.of(*r))).filter(|(_, n)| *n != 0)

@@ -245,6 +245,18 @@ pub fn mmio_read(address: u64) -> u32 {
     unsafe { (address as *const u32).read_volatile() }
 }
 
+/// A load of two bytes of device memory.
+pub fn mmio_read16(address: u64) -> u16 {
+    // SAFETY: the address is a BAR's, mapped one to one.
+    unsafe { (address as *const u16).read_volatile() }
+}
+
+/// A load of one byte of device memory.
+pub fn mmio_read8(address: u64) -> u8 {
+    // SAFETY: the address is a BAR's, mapped one to one.
+    unsafe { (address as *const u8).read_volatile() }
+}
+
 /// The two bytes at any address of low memory.
 pub fn word(address: u64) -> u16 {
     // SAFETY: memory is mapped one to one; what the firmware left is read, whatever it is.
@@ -257,10 +269,30 @@ pub fn mmio_write(address: u64, value: u32) {
     unsafe { (address as *mut u32).write_volatile(value) }
 }
 
+/// A store of two bytes of device memory.
+pub fn mmio_write16(address: u64, value: u16) {
+    // SAFETY: the address is a BAR's, mapped one to one.
+    unsafe { (address as *mut u16).write_volatile(value) }
+}
+
+/// A store of one byte of device memory.
+pub fn mmio_write8(address: u64, value: u8) {
+    // SAFETY: the address is a BAR's, mapped one to one.
+    unsafe { (address as *mut u8).write_volatile(value) }
+}
+
 /// A store of eight bytes of device memory.
 pub fn mmio_write64(address: u64, value: u64) {
     // SAFETY: the address is a BAR's, mapped one to one.
     unsafe { (address as *mut u64).write_volatile(value) }
+}
+
+/// MFENCE: loads after it see what others stored before they saw the stores ahead of it. Rust's
+/// fence is a locked instruction where SSE isn't used, which QEMU doesn't take for a barrier on a
+/// machine of one CPU, though its devices have threads of their own.
+pub fn fence() {
+    // SAFETY: orders memory, nothing else.
+    unsafe { asm!("mfence", options(nostack, preserves_flags)) }
 }
 
 /// A spin-loop hint.

@@ -16,6 +16,11 @@ pub const MSI: u8 = 0x05;
 /// Capability id of MSI-X.
 pub const MSIX: u8 = 0x11;
 
+/// Capability id of what vendors define.
+pub const VENDOR: u8 = 0x09;
+/// A place for BARs in the window that guests and QEMU's q35 have for 32-bit ones.
+const LOW: u32 = 0xDC00_0000;
+
 /// A function of bus 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Function {
@@ -55,18 +60,35 @@ impl Function {
 
     /// The register at which a capability begins.
     pub fn capability(self, id: u8) -> Option<u8> {
+        self.capabilities(id).next()
+    }
+
+    /// The registers at which capabilities of this id begin.
+    pub fn capabilities(self, id: u8) -> impl Iterator<Item = u8> {
         let mut at = self.read(CAPABILITIES) as u8 & 0xFC;
         // A list longer than the space holds would be a loop.
-        for _ in 0..48 {
-            if at < 0x40 {
-                return None;
-            }
-            let header = self.read(at);
-            if header as u8 == id {
-                return Some(at);
-            }
+        let list = (0..48).map_while(move |_| {
+            let here = (at >= 0x40).then_some(at)?;
+            let header = self.read(here);
             at = (header >> 8) as u8 & 0xFC;
+            Some((here, header as u8))
+        });
+        list.filter(move |(_, found)| *found == id).map(|(at, _)| at)
+    }
+
+    /// Where a memory BAR is, below 4 GiB: one that firmware put higher is moved, as this kernel's
+    /// identity map ends there.
+    pub fn low_bar(self, index: u8) -> u64 {
+        const IS_64_BIT: u32 = 0x4;
+        let register = BAR0 + 4 * index;
+        let low = self.read(register);
+        if low & IS_64_BIT != 0 && self.read(register + 4) != 0 {
+            let command = self.read(COMMAND);
+            self.write(COMMAND, 0);
+            self.write(register + 4, 0);
+            self.write(register, LOW + (u32::from(index) << 20));
+            self.write(COMMAND, command);
         }
-        None
+        u64::from(self.read(register) & !0xF)
     }
 }

@@ -10,7 +10,7 @@ use exitless::{
     source::{Trust, Way},
 };
 use ledger::Reason;
-use plan::{Choice, DeviceName, Host, Network, Policy, WithoutRemapping};
+use plan::{Choice, DeviceName, Disk, Host, Network, Policy, WithoutRemapping};
 use std::ops::RangeInclusive;
 
 /// Bytes of a test VM's memory.
@@ -30,6 +30,8 @@ pub struct Case {
     pub guests: Vec<Guest>,
     /// What the plan says of network controllers.
     pub networks: Vec<Network>,
+    /// How many cores serve disks.
+    pub sidecores: usize,
     /// What the plan says of the host.
     pub host: Host,
     /// What the hypervisor's log must say, each in one of its lines.
@@ -117,7 +119,8 @@ impl Case {
         let busy = self.guests.iter().filter(|g| g.tests != HEARTBEAT && g.cores != Cores::First);
         let cores = busy.map(|g| if g.cores == Cores::One { 1 } else { g.cpus }).sum::<u32>();
         // An attacker waits for what the victim does most of the time.
-        measured || timed || (cores > 1 && self.machine != Special::Attacked)
+        // A sidecore is busy beside whom it serves.
+        measured || timed || self.sidecores > 0 || (cores > 1 && self.machine != Special::Attacked)
     }
 }
 
@@ -141,6 +144,8 @@ pub struct Guest {
     pub policy: Choice,
     /// Its devices.
     pub devices: Vec<DeviceName>,
+    /// Disks that a sidecore serves; on the bare machine QEMU itself.
+    pub disks: Vec<Disk<String>>,
     /// A reset of its own starts it again.
     pub restarts: bool,
     /// How it must end.

@@ -33,6 +33,7 @@ mod timers;
 mod topology;
 mod trusting;
 mod verdict;
+mod virtio;
 mod watchdog;
 mod workers;
 
@@ -160,6 +161,7 @@ fn all() -> Vec<Case> {
     cases.extend(network::all());
     cases.extend(timers::all());
     cases.extend(shared::all());
+    cases.extend(virtio::all());
     cases.extend(refusals::all());
     cases.extend(inventory::all());
     cases.extend(topology::all());

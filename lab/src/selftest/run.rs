@@ -8,7 +8,7 @@ use super::{
     echo,
     hostile::{self, Conductor},
     kernel::{Kernel, Variant},
-    screen, watchdog,
+    screen, virtio, watchdog,
 };
 use crate::{bench, cmdline::LINUX};
 use anyhow::{Context as _, Result};
@@ -224,7 +224,7 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
                 _ => guest.cmdline(case.is_bare()),
             },
             devices: guest.devices.clone(),
-            disks: vec![],
+            disks: guest.disks.clone(),
             interrupts: guest.policy,
             reset: match guest.variant {
                 _ if guest.restarts => OnReset::Restart,
@@ -235,7 +235,9 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
         });
     }
     let (networks, slice_us) = (case.networks.clone(), case.slice_us);
-    let plan = Plan { networks, slice_us, host: case.host, ..Plan::new(vms) };
+    let first = 1 + vms.iter().flat_map(|vm: &Vm<_>| &vm.cpus).max().copied().unwrap_or(0);
+    let sidecores = (first..).take(case.sidecores).collect();
+    let plan = Plan { networks, slice_us, sidecores, host: case.host, ..Plan::new(vms) };
     match case.machine {
         Special::Unchecked => plan.try_map(|_, _, path| {
             let path = Path::new(&path).to_owned();
@@ -273,6 +275,7 @@ fn machine(
         machine.iommu = (case.machine == Special::Bare).then_some(case.iommu);
         machine.cpus = vm.cpus.len() as u32;
         machine.add_devices(vm.devices.iter().copied())?;
+        machine.extra = virtio::emulated(&vm.disks, directory)?;
         return Ok((machine, None));
     }
     let mut image = plan::image::build(&plan)?;

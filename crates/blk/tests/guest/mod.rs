@@ -121,8 +121,8 @@ impl Guest {
                 writable: true,
             }))
             .collect();
-        // By turns with and without an indirect table.
-        let number = if self.writable.len().is_multiple_of(2) {
+        // By turns with and without an indirect table; long ones with.
+        let number = if self.writable.len().is_multiple_of(2) || buffers.len() > 6 {
             let table = self.buffer(16 * buffers.len() as u32);
             self.driver.add_indirect(table, &buffers)
         } else {

@@ -1,5 +1,7 @@
 //! A back end for tests: a volatile cache in front of a durable disk. It completes what it accepted
 //! when the test says so, in whatever order, and can fail.
+#![allow(dead_code, reason = "each test uses a part")]
+
 use blk::{Backend, Completion, Failure, Operation, SECTOR, Submitted, Token};
 use std::collections::VecDeque;
 use window::Span;

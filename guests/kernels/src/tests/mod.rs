@@ -38,6 +38,10 @@ mod smp_timer;
 mod state;
 mod timer;
 mod unassigned;
+mod virtio;
+mod virtio_load;
+mod virtio_reset;
+mod virtio_smp;
 mod weights;
 
 use crate::{boot::Boot, console::check, edu::Edu, smp};
@@ -148,6 +152,16 @@ pub const ALL: &[(&str, Test)] = &[
     ("intx", device::intx),
     ("fault-storm", device::fault_storm),
     ("end-at-work", device::end_at_work),
+    ("virtio", virtio::requests),
+    ("virtio-negotiation", virtio::negotiation),
+    ("virtio-read-only", virtio::read_only),
+    ("virtio-load", virtio_load::load),
+    ("virtio-flags", virtio_load::flags),
+    ("virtio-poll", virtio_load::polled),
+    ("virtio-mask", virtio_load::masked),
+    ("virtio-reset", virtio_reset::reset),
+    ("virtio-move", virtio_smp::moved),
+    ("virtio-queues", virtio_smp::queues),
     ("weights-light", weights::light),
     ("weights-heavy", weights::heavy),
 ];

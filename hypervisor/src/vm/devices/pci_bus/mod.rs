@@ -2,9 +2,9 @@
 //! (`bars`), interrupts where it sends them (`routes`), and the functions, which are of two kinds
 //! (`functions`): assigned ones, and those that the host makes.
 //!
-//! Guarantees: a BAR is mapped where `virtual_pc::pci` lets it be, and nowhere else; an entry of the
-//! guest's becomes an interrupt to the guest's own core with the vector that `delivery` allots, from
-//! this function only. What a function is to do for that is `interface`.
+//! Guarantees: a BAR is mapped where `virtual_pc::pci` lets it be, and nowhere else; an entry of
+//! the guest's becomes an interrupt to the guest's own core with the vector that `delivery` allots,
+//! from this function only. What a function is to do for that is `interface`.
 
 mod bars;
 mod config;

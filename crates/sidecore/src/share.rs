@@ -1,0 +1,125 @@
+//! What a VM had of the polling core, and what it may have: its virtual time and its limits.
+//!
+//! A VM's virtual time is the bytes that it was served, times 100 ÷ its weight. Its limits are
+//! buckets of tokens, kept as the instant at which the debt is paid off: a VM may be served while
+//! that instant has come. What it is served last may exceed the limit by a piece, and is paid for
+//! before the next.
+
+use crate::{MAX_WEIGHT, Settings};
+
+/// What a VM may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Its part of the bytes under load, against the weights of others: 1 to [`MAX_WEIGHT`], what
+    /// is outside is brought there.
+    pub weight: u32,
+    /// Requests a second at most. 0 counts as 1.
+    pub requests: Option<u64>,
+    /// Bytes a second at most. 0 counts as 1.
+    pub bytes: Option<u64>,
+}
+
+impl Default for Share {
+    /// Weight 100, no limits.
+    fn default() -> Self {
+        Share::DEFAULT
+    }
+}
+
+impl Share {
+    pub(crate) const DEFAULT: Share = Share { weight: 100, requests: None, bytes: None };
+}
+
+/// Virtual time in 2^-32 of a byte at weight 100. 128 bits, so that 2^80 bytes don't overflow it.
+pub(crate) type Virtual = u128;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Vm {
+    time: Virtual,
+    /// Virtual time of one byte.
+    rate: u64,
+    requests: Bucket,
+    bytes: Bucket,
+}
+
+impl Vm {
+    pub const fn new(share: Share, ticks_per_second: u64) -> Self {
+        let weight = match share.weight {
+            0 => 1,
+            weight if weight > MAX_WEIGHT => MAX_WEIGHT,
+            weight => weight,
+        };
+        Vm {
+            time: 0,
+            rate: (100 << 32) / weight as u64,
+            requests: Bucket::new(share.requests, ticks_per_second),
+            bytes: Bucket::new(share.bytes, ticks_per_second),
+        }
+    }
+
+    /// Its virtual time, if the clock stands there: it is behind the clock by one turn at most.
+    pub fn key(&self, clock: Virtual, max_bytes: u64) -> Virtual {
+        self.time.max(clock.saturating_sub(self.virtual_of(max_bytes)))
+    }
+
+    /// May it be served, by its limits?
+    pub const fn is_open(&self, now: u64) -> bool {
+        self.requests.is_open(now) && self.bytes.is_open(now)
+    }
+
+    /// It was served. `cost`: the bytes that its virtual time is charged, from `key` on.
+    pub fn charge(&mut self, key: Virtual, cost: u64, served: Served, settings: &Settings) {
+        self.time = key.saturating_add(self.virtual_of(cost));
+        self.requests.take(served.requests.into(), served.now, settings.burst);
+        self.bytes.take(served.bytes, served.now, settings.burst);
+    }
+
+    fn virtual_of(&self, bytes: u64) -> Virtual {
+        Virtual::from(bytes) * Virtual::from(self.rate)
+    }
+}
+
+/// A piece of work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Served {
+    pub bytes: u64,
+    pub requests: u32,
+    pub now: u64,
+}
+
+/// Times in it are 2^-24 of a tick.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    /// Time that one token takes to come. 0: there is no limit.
+    price: u64,
+    /// When the bucket's debt is paid.
+    paid: u128,
+}
+
+const FRACTION: u32 = 24;
+
+impl Bucket {
+    const fn new(rate: Option<u64>, ticks_per_second: u64) -> Self {
+        let price = match rate {
+            None => 0,
+            Some(rate) => {
+                let rate = if rate == 0 { 1 } else { rate as u128 };
+                let price = ((ticks_per_second as u128) << FRACTION) / rate;
+                if price > u64::MAX as u128 { u64::MAX } else { price as u64 }
+            }
+        };
+        Bucket { price, paid: 0 }
+    }
+
+    const fn is_open(&self, now: u64) -> bool {
+        self.price == 0 || self.paid <= (now as u128) << FRACTION
+    }
+
+    fn take(&mut self, tokens: u64, now: u64, burst: u64) {
+        if self.price != 0 {
+            let full = u128::from(now.saturating_sub(burst)) << FRACTION;
+            let cost = u128::from(tokens) * u128::from(self.price);
+            self.paid = self.paid.max(full).saturating_add(cost);
+        }
+    }
+}

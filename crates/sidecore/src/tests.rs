@@ -1,0 +1,418 @@
+//! The rules one by one, each published bug, then the guarantees by simulation.
+
+mod world;
+
+use super::*;
+use Next::{Continue, Switch};
+use proptest::prelude::*;
+use world::{Guest, PIECE, SECOND, World};
+
+const MIN: u64 = 4 << 10;
+const MAX: u64 = 512 << 10;
+const USUAL: Settings = Settings::usual(SECOND);
+
+/// Rings by the number of chains that wait in them, and how often they were looked at.
+struct Rings([u16; 4], usize);
+
+impl Look for Rings {
+    fn waiting(&mut self, queue: usize) -> u16 {
+        self.1 += 1;
+        self.0[queue]
+    }
+}
+
+/// Queues of a VM each, polled, empty, each of which had its turn.
+fn polled(settings: Settings) -> Schedule<4> {
+    let mut s = Schedule::new(settings);
+    for place in 0..4 {
+        assert!(s.join(place, place) && s.kicked(place, 0));
+        let mut rings = Rings([0; 4], 0);
+        rings.0[place] = 1;
+        assert_eq!(s.next(0, &mut rings), Turn::Serve(place));
+        s.rest(place);
+    }
+    s
+}
+
+/// The first queue's turn has begun, and the others are empty. Its VM had more than theirs.
+fn begun(settings: Settings) -> (Schedule<4>, Rings) {
+    let (mut s, mut rings) = (polled(settings), Rings([9, 0, 0, 0], 0));
+    s.vms[0].charge(1 << 60, 0, Served { bytes: 0, requests: 0, now: 0 }, &settings);
+    while s.next(0, &mut rings) != Turn::Serve(0) {}
+    rings.1 = 0;
+    (s, rings)
+}
+
+#[test]
+fn a_queue_is_served_from_its_first_kick_until_it_is_idle() {
+    let (mut s, mut rings) = (Schedule::<4>::new(USUAL), Rings([1, 0, 0, 0], 0));
+    assert!(!s.kicked(0, 0), "it isn't there");
+    assert!(s.join(0, 3));
+    assert_eq!((s.next(0, &mut rings), rings.1), (Turn::Nothing, 0));
+    assert!(s.kicked(0, 0) && !s.kicked(0, 0) && s.is_polled(0));
+    assert_eq!(s.next(1, &mut rings), Turn::Serve(0));
+    rings.0[0] = 0;
+    assert_eq!(s.served(0, 512, 1, 2, &mut rings), Switch);
+    assert_eq!(s.next(USUAL.idle, &mut rings), Turn::Nothing);
+    assert_eq!(s.next(USUAL.idle + 1, &mut rings), Turn::Sleep(0));
+    assert!(s.sleep(0, USUAL.idle + 2, &mut rings) && !s.is_polled(0));
+    rings.1 = 0;
+    assert_eq!((s.next(2 * USUAL.idle, &mut rings), rings.1), (Turn::Nothing, 0));
+    assert!(s.kicked(0, 0));
+    assert_eq!(s.statistics(), Statistics { passes: 5, found: 1 });
+}
+
+/// Published: notifications were off and nobody polled, where the look after re-arming is missing.
+#[test]
+fn what_comes_while_kicks_are_armed_is_not_lost() {
+    let (mut s, mut rings) = (polled(USUAL), Rings([0; 4], 0));
+    while s.next(0, &mut rings) != Turn::Nothing {}
+    assert_eq!(s.next(USUAL.idle, &mut rings), Turn::Sleep(0));
+    rings.0[0] = 1;
+    assert!(!s.sleep(0, USUAL.idle, &mut rings) && s.is_polled(0));
+    assert_eq!(s.next(USUAL.idle, &mut rings), Turn::Serve(0));
+}
+
+#[test]
+fn a_turn_goes_on_to_its_most_bytes_and_ends_when_empty() {
+    let (mut s, mut rings) = begun(USUAL);
+    for _ in 0..MAX / PIECE {
+        assert_eq!(s.served(0, PIECE, 1, 0, &mut rings), Continue);
+    }
+    assert_eq!(s.served(0, 512, 1, 0, &mut rings), Switch);
+    let (mut s, mut rings) = begun(USUAL);
+    rings.0[0] = 0;
+    assert_eq!(s.served(0, 512, 1, 0, &mut rings), Switch);
+}
+
+/// Published: without braces, `bytes < MIN … return true` returned always.
+#[test]
+fn above_the_least_bytes_a_queue_that_is_stuck_ends_the_turn() {
+    let (mut s, mut rings) = begun(USUAL);
+    rings.0[2] = 3;
+    let mut now = 0;
+    // Below MIN it goes on, however long the other waits.
+    for _ in 0..MIN / 512 - 1 {
+        now += USUAL.queue_stuck;
+        assert_eq!(s.served(0, 512, 1, now, &mut rings), Continue);
+    }
+    // One round of looks sees the backlog, the next that it doesn't grow.
+    let pieces = (0..9).take_while(|_| {
+        now += USUAL.queue_stuck;
+        s.served(0, 512, 1, now, &mut rings) == Continue
+    });
+    assert!(pieces.count() <= 3);
+    assert_eq!(s.next(now, &mut rings), Turn::Serve(2));
+    assert_eq!(s.worst_wait(2), 1);
+}
+
+#[test]
+fn a_backlog_that_grows_is_left_to_grow() {
+    let (mut s, mut rings) = begun(USUAL);
+    for i in 0..MAX / MIN {
+        rings.0[2] = 1 + i as u16;
+        assert_eq!(s.served(0, MIN, 1, i * USUAL.queue_stuck, &mut rings), Continue);
+    }
+    let (mut s, mut rings) = begun(Settings { queue_stuck: u64::MAX, ..USUAL });
+    rings.0[2] = 1;
+    for i in 0..MAX / MIN {
+        assert_eq!(s.served(0, MIN, 1, i * USUAL.queue_stuck, &mut rings), Continue, "off");
+    }
+}
+
+#[test]
+fn a_queue_that_was_kicked_ends_the_turn_and_has_the_next() {
+    let (mut s, mut rings) = begun(Settings { queue_stuck: u64::MAX, ..USUAL });
+    s.leave(3);
+    assert!(s.join(3, 3) && s.kicked(3, 0));
+    rings.0[3] = 1;
+    for now in [1, USUAL.work_stuck] {
+        assert_eq!(s.served(0, PIECE, 1, now, &mut rings), Continue);
+    }
+    assert_eq!(s.served(0, PIECE, 1, USUAL.work_stuck + 1, &mut rings), Switch);
+    assert_eq!(s.next(USUAL.work_stuck + 1, &mut rings), Turn::Serve(3));
+}
+
+#[test]
+fn kicked_queues_and_polled_ones_take_turns() {
+    let (mut s, mut rings) = begun(USUAL);
+    for place in 1..4 {
+        s.leave(place);
+        assert!(s.join(place, place) && s.kicked(place, 10 - place as u64));
+    }
+    rings.0 = [9; 4];
+    // 0 is behind all others, by its weight.
+    s.set_share(0, Share { weight: MAX_WEIGHT, ..Share::default() });
+    for place in 1..4 {
+        s.vms[place].charge(1 << 90, 0, Served { bytes: 0, requests: 0, now: 0 }, &USUAL);
+    }
+    let mut order = vec![];
+    for _ in 0..6 {
+        let Turn::Serve(place) = s.next(20, &mut rings) else { panic!() };
+        order.push(place);
+        s.served(place, 512, 1, 20, &mut rings);
+    }
+    assert_eq!(order, [3, 0, 2, 0, 1, 0], "the oldest first");
+}
+
+/// Published: the comparison of the rate limit was inverted, so that who kept to it was held.
+#[test]
+fn who_keeps_to_the_limit_is_served_and_who_exceeds_it_waits() {
+    let (mut s, mut rings) = (Schedule::<4>::new(USUAL), Rings([9; 4], 0));
+    s.set_share(0, Share { bytes: Some(SECOND / 10), ..Share::default() });
+    assert!(s.join(0, 0) && s.kicked(0, 0));
+    let mut now = SECOND;
+    for _ in 0..1_000 {
+        now += 10 * MIN;
+        assert_eq!(s.next(now, &mut rings), Turn::Serve(0));
+        s.served(0, MIN, 1, now, &mut rings);
+    }
+    let burst = USUAL.burst / 10 - MIN;
+    assert_eq!(s.next(now, &mut rings), Turn::Serve(0));
+    assert_eq!(s.served(0, burst + 1, 1, now, &mut rings), Switch);
+    assert_eq!(s.next(now + 9, &mut rings), Turn::Nothing);
+    assert_eq!(s.next(now + 10, &mut rings), Turn::Serve(0));
+}
+
+/// Published: a polled ring that hit its limit in a batch was queued as work, and served twice.
+#[test]
+fn a_queue_at_its_limit_is_polled_on_and_served_once() {
+    let (mut s, mut rings) = begun(USUAL);
+    s.set_share(0, Share { requests: Some(1_000), ..Share::default() });
+    let now = SECOND;
+    let requests = (0..).take_while(|_| s.served(0, 512, 1, now, &mut rings) == Continue).count();
+    assert_eq!(requests, 10, "ten were saved up in 10 ms, and one is a piece too many");
+    assert!(s.is_polled(0) && !s.kicked(0, now));
+    rings.1 = 0;
+    assert_eq!(s.next(now + SECOND / 1_000 - 1, &mut rings), Turn::Nothing);
+    assert_eq!(rings.1, 3, "it isn't looked at");
+    let later = now + SECOND / 1_000;
+    assert_eq!(s.next(later, &mut rings), Turn::Serve(0));
+    assert_eq!(s.served(0, 512, 1, later, &mut rings), Switch);
+    assert_eq!(s.next(later, &mut rings), Turn::Nothing);
+    // A limit is no idleness.
+    s.set_share(0, Share { bytes: Some(1), ..Share::default() });
+    s.served(0, PIECE, 0, later, &mut rings);
+    s.leave(1);
+    s.leave(2);
+    s.leave(3);
+    assert_eq!(s.next(later + 2 * USUAL.idle, &mut rings), Turn::Nothing);
+}
+
+#[test]
+fn a_queue_that_cannot_be_served_lets_others_go_first() {
+    let (mut s, mut rings) = (polled(USUAL), Rings([1, 1, 0, 0], 0));
+    s.next(0, &mut rings);
+    let mut order = vec![];
+    for _ in 0..6 {
+        let Turn::Serve(place) = s.next(0, &mut rings) else { panic!() };
+        order.push(place);
+        match place {
+            0 => s.rest(0),
+            _ => assert_eq!(s.served(place, MAX + 1, 1, 0, &mut rings), Switch),
+        }
+    }
+    assert_eq!(order, [1, 0, 1, 0, 1, 0]);
+}
+
+#[test]
+fn looks_are_bounded_and_reach_every_queue() {
+    let mut s = Schedule::<64>::new(USUAL);
+    let mut world = World::new(64, |_| Guest { depth: 1, size: 512, think: u64::MAX });
+    for place in 0..64 {
+        assert!(s.join(place, place) && s.kicked(place, 0));
+    }
+    let Turn::Serve(queue) = s.next(0, &mut world) else { panic!() };
+    let mut seen = [false; 64];
+    for piece in 0..32 {
+        world.looked.clear();
+        assert_eq!(s.served(queue, 512, 1, 0, &mut world), Continue);
+        assert!(world.looked.len() <= 3);
+        world.looked.iter().for_each(|place| seen[*place] = piece >= 8 || seen[*place]);
+    }
+    assert!(seen.iter().filter(|seen| **seen).count() >= 45);
+}
+
+#[test]
+fn requests_without_bytes_are_not_free() {
+    // One VM flushes, the other writes.
+    let mut world = World::new(2, |place| Guest { depth: 32, size: [0, 8 << 10][place], think: 0 });
+    let mut s = world.start::<2>(USUAL, |_| Share::default());
+    world.run(&mut s, SECOND / 100);
+    let flushed = world.finished[0] * LEAST_COST;
+    assert!(flushed.abs_diff(world.bytes[1]) <= 2 * (MAX + PIECE), "{flushed} {world:?}");
+}
+
+#[test]
+fn resetting_and_kicking_gains_nothing() {
+    let bulk = |_| Guest { depth: 64, size: 64 << 10, think: 0 };
+    let mut world = World::new(2, bulk);
+    let mut s = world.start::<2>(USUAL, |_| Share::default());
+    for _ in 0..2_000 {
+        world.run(&mut s, SECOND / 100_000);
+        s.leave(1);
+        assert!(s.join(1, 1) && s.kicked(1, world.now));
+    }
+    assert!(world.bytes[1] * 10 <= world.bytes[0] * 11, "{world:?}");
+}
+
+#[test]
+fn a_latency_vm_beside_thirteen_bulk_vms_waits_for_two_pieces() {
+    let mut world = World::new(14, |place| match place {
+        0 => Guest { depth: 1, size: 4 << 10, think: 50_000 },
+        _ => Guest { depth: 32, size: 256 << 10, think: 0 },
+    });
+    let mut run = |settings| {
+        let mut s = world.start::<14>(settings, |_| Share::default());
+        // At the start nobody is behind.
+        world.run(&mut s, SECOND / 500);
+        s.leave(0);
+        assert!(s.join(0, 0) && s.kicked(0, world.now));
+        (world.longest_pieces[0], world.finished[0]) = (0, 0);
+        world.run(&mut s, SECOND / 10);
+        assert!(world.finished[0] > 1_500, "{world:?}");
+        (world.longest_pieces[0], s.worst_wait(0))
+    };
+    // The piece that it came in the middle of, one that sees it, one that sees it again.
+    let (pieces, passes) = run(USUAL);
+    assert!(pieces <= 3 && passes <= 2, "{pieces} {passes}");
+    // With the stuck limits off, it waits for a whole turn.
+    let off = Settings { queue_stuck: u64::MAX, work_stuck: u64::MAX, ..USUAL };
+    let (pieces, passes) = run(off);
+    assert!((5..=10).contains(&pieces) && passes <= 2, "{pieces} {passes}");
+}
+
+fn share_bounds(world: &World, weights: &[u32]) -> (f64, f64) {
+    let shares = world.bytes.iter().zip(weights).map(|(bytes, w)| *bytes as f64 / f64::from(*w));
+    shares.fold((f64::MAX, 0.0), |(least, most), share| (share.min(least), share.max(most)))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Fourteen VMs under bulk load, with requests of any size in any depth that keeps them busy.
+    #[test]
+    fn equal_weights_have_equal_shares(
+        guests in prop::collection::vec((512_u64..=1 << 20, 1_u32..64), 14),
+    ) {
+        let mut world = World::new(14, |place| {
+            let (size, more) = guests[place];
+            Guest { depth: (256 << 10) / size as u32 + 1 + more, size, think: 2_000 }
+        });
+        let mut s = world.start::<14>(USUAL, |_| Share::default());
+        world.run(&mut s, SECOND / 10);
+        let (least, most) = share_bounds(&world, &[100; 14]);
+        prop_assert!(most / least <= 1.1, "{world:?}");
+        for place in 0..14 {
+            let waited = world.longest_bytes[place];
+            prop_assert!(waited <= 13 * 3 * (MAX + PIECE), "{waited} {world:?}");
+        }
+    }
+
+    #[test]
+    fn shares_are_by_weight(weights in prop::collection::vec(10_u32..1_000, 2..6), many in 1_usize..4) {
+        let vms = weights.len();
+        // The first VM has more queues than the others, which gains it nothing.
+        let mut world = World::new(vms + many - 1, |_| Guest { depth: 64, size: 96 << 10, think: 0 });
+        let vm = |queue: usize| if queue < vms { queue } else { 0 };
+        let mut s = world.start_with::<16>(USUAL, vm, |vm| Share {
+            weight: weights[vm],
+            ..Share::default()
+        });
+        let total: u64 = weights.iter().map(|w| u64::from(*w)).sum();
+        world.run(&mut s, SECOND / 10 * (total / 50).min(20));
+        for queue in vms..world.bytes.len() {
+            world.bytes[0] += world.bytes[queue];
+        }
+        // No further apart than a turn of each.
+        let turn = (MAX + PIECE) as f64;
+        let (least, most) = share_bounds(&world, &weights);
+        let smallest = f64::from(*weights.iter().min().unwrap());
+        prop_assert!(most - least <= 2.0 * turn / smallest, "{world:?}");
+    }
+
+    /// Within any time: the limit, what was saved up, and a piece.
+    #[test]
+    fn limits_hold_within_any_time(
+        rate in 1_000_000_u64..5_000_000_000,
+        requests in 100_u64..1_000_000,
+        size in 512_u64..256 << 10,
+        others in 0_usize..3,
+    ) {
+        let bulk = |_| Guest { depth: 64, size, think: 0 };
+        let mut world = World::new(1 + others, bulk);
+        let mut s = world.start::<4>(USUAL, |vm| match vm {
+            0 => Share { bytes: Some(rate), requests: Some(requests), ..Share::default() },
+            _ => Share::default(),
+        });
+        world.run(&mut s, SECOND / 10);
+        let allowed = |rate: u64, ticks: u64| {
+            (u128::from(rate) * u128::from(ticks + USUAL.burst) / u128::from(SECOND)) as u64
+        };
+        let log: Vec<_> = world.log.iter().filter(|piece| piece.queue == 0).collect();
+        for start in (0..log.len()).step_by(log.len() / 50 + 1) {
+            let (mut bytes, mut finished) = (0, 0);
+            for piece in &log[start..] {
+                let ticks = piece.end - log[start].end;
+                bytes += piece.bytes;
+                finished += u64::from(piece.finished);
+                prop_assert!(bytes <= allowed(rate, ticks) + PIECE + 1);
+                prop_assert!(finished <= allowed(requests, ticks) + 2);
+            }
+        }
+        // And it has what it may have, if it is alone.
+        if others == 0 {
+            let may = allowed(rate, 0).min(allowed(requests, 0) * size);
+            let could = world.now / (world::ticks(PIECE.min(size)) + 1) * PIECE.min(size);
+            prop_assert!(world.bytes[0] >= (may * 9).min(could / 2), "{may} {could} {world:?}");
+        }
+    }
+
+    /// Whatever the caller, the clock, the guests and the settings do.
+    #[test]
+    fn anything_goes(
+        settings in (any::<[u64; 7]>(), any::<bool>()),
+        calls in prop::collection::vec((0_u8..9, 0_usize..6, any::<u64>(), any::<u64>()), 1..300),
+    ) {
+        let (n, usual) = settings;
+        let any = Settings {
+            ticks_per_second: n[0], min_bytes: n[1], max_bytes: n[2], work_stuck: n[3],
+            queue_stuck: n[4], idle: n[5], burst: n[6],
+        };
+        let mut s = Schedule::<4>::new(if usual { USUAL } else { any });
+        let mut rings = Rings([0; 4], 0);
+        let mut there = [false; 4];
+        for (call, place, a, b) in calls {
+            match call {
+                0 => {
+                    let share =
+                        Share { weight: a as u32, requests: Some(b), bytes: (a % 2 == 0).then_some(a) };
+                    s.set_share(place, share);
+                }
+                1 => {
+                    let joins = s.join(place, a as usize % 5);
+                    prop_assert_eq!(joins, place < 4 && a % 5 < 4);
+                    if place < 4 {
+                        there[place] = joins;
+                    }
+                }
+                2 => {
+                    s.leave(place);
+                    if place < 4 {
+                        there[place] = false;
+                    }
+                }
+                3 => prop_assert!(!s.kicked(place, a) || there[place]),
+                4 => s.rest(place),
+                5 => { s.sleep(place, a, &mut rings); }
+                6 => rings.0[place % 4] = a as u16,
+                7 => { s.served(place, a, b as u32, b, &mut rings); }
+                _ => match s.next(a, &mut rings) {
+                    Turn::Serve(place) => prop_assert!(there[place] && s.is_polled(place)),
+                    Turn::Sleep(place) => prop_assert!(there[place] && rings.0[place] == 0),
+                    Turn::Nothing => {}
+                },
+            }
+        }
+    }
+}
