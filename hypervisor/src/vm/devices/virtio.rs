@@ -17,6 +17,7 @@ use crate::vm::exit_context::ExitContext;
 use crate::vm::guest::Guest;
 use crate::vm::stop::{DeviceFinding, Incident};
 use ::iommu::Bdf;
+use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use blk::config::CONFIG_BYTES;
@@ -33,7 +34,8 @@ const QUEUE_SIZE: u16 = 256;
 /// A disk's function.
 pub struct VirtioFunction {
     requester: Bdf,
-    registers: virtio_pci::Function,
+    /// Larger than all the rest.
+    registers: Box<virtio_pci::Function>,
     /// The device's part of the registers.
     config: [u8; CONFIG_BYTES],
     port: &'static Port,
@@ -53,7 +55,7 @@ impl VirtioFunction {
         let queues = disk.config.parameters().queues;
         let features = disk.config.features().bits();
         let registers = virtio_pci::Function::new(features, queues, QUEUE_SIZE);
-        let registers = registers.map_err(|e| e.to_string())?;
+        let registers = Box::new(registers.map_err(|e| e.to_string())?);
         let address = addresses.choose(BarKind::Mem32, bar::SIZE);
         let address = address.ok_or("its BAR doesn't fit the guest's PCI window")?;
         let shown = config_space::on_bus(Kind::Block, queues, CONFIG_BYTES as u32, address);
