@@ -1,8 +1,9 @@
-//! PCI configuration space: a bus of functions made from any headers, and a guest that reads and
-//! writes all of it.
+//! PCI configuration space: a bus of functions made from any headers, and of virtio's, and a guest
+//! that reads and writes all of it.
 //!
 //! Bits that aren't the guest's never change, a write reaches one function only, every change that
 //! the host must follow is announced, and BARs are mapped in the windows, apart from each other.
+//! Virtio's window into the BARs leads to nothing else.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -15,6 +16,7 @@ use virtual_pc::ports::unclaimed;
 #[derive(Arbitrary, Debug)]
 struct Input<'a> {
     functions: Vec<Physical<'a>>,
+    paravirtual: Vec<Paravirtual>,
     accesses: Vec<Access>,
 }
 
@@ -25,6 +27,15 @@ struct Physical<'a> {
     /// Capabilities over it, each linked to the next: place, kind, content.
     capabilities: Vec<(u8, u8, [u8; 16])>,
     bars: [Option<Bar>; 6],
+}
+
+#[derive(Arbitrary, Debug)]
+struct Paravirtual {
+    bars: [Option<Bar>; 6],
+    /// Entries, and BAR and offset of the table and of the pending bits.
+    msix: Option<(u16, u8, u16, u8, u16)>,
+    /// Kind, BAR, offset and length.
+    places: Vec<(u8, u8, u32, u32)>,
 }
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
@@ -80,16 +91,43 @@ impl Physical<'_> {
         }
         space
     }
+}
 
-    fn bars(&self, free: &mut Addresses) -> [Option<BarInfo>; 6] {
-        self.bars.map(|bar| {
-            let Bar { kind, size_bits, prefetchable, address } = bar?;
-            let kind = [BarKind::Mem32, BarKind::Mem64, BarKind::Io][usize::from(kind) % 3];
-            let size = 1 << (size_bits % 64);
-            let address = address.or_else(|| free.choose(kind, size))?;
-            Some(BarInfo { kind, size, prefetchable, address })
-        })
+impl Paravirtual {
+    fn function(&self, free: &mut Addresses) -> Result<Function, Unsuitable> {
+        let identity = Identity {
+            vendor: 0x1AF4,
+            device: 0x1041,
+            revision: 1,
+            class: 0x02_00_00,
+            subsystem_vendor: 0x1AF4,
+            subsystem: 0x1041,
+        };
+        let msix = self.msix.map(|(entries, table_bar, table, pba_bar, pba)| MsixLayout {
+            entries: entries % 2048 + 1,
+            table_bar: table_bar % 6,
+            table_offset: u32::from(table) & !7,
+            pba_bar: pba_bar % 6,
+            pba_offset: u32::from(pba) & !7,
+        });
+        let place = |&(kind, bar, offset, length): &(u8, u8, u32, u32)| {
+            let notify = Structure::Notify { multiplier: length };
+            let all = [Structure::Common, notify, Structure::Isr, Structure::Device];
+            Place { structure: all[usize::from(kind) % 4], bar, offset, length }
+        };
+        let places: Vec<_> = self.places.iter().map(place).collect();
+        Function::paravirtual(&identity, &bars(&self.bars, free), msix, &places)
     }
+}
+
+fn bars(bars: &[Option<Bar>; 6], free: &mut Addresses) -> [Option<BarInfo>; 6] {
+    bars.map(|bar| {
+        let Bar { kind, size_bits, prefetchable, address } = bar?;
+        let kind = [BarKind::Mem32, BarKind::Mem64, BarKind::Io][usize::from(kind) % 3];
+        let size = 1 << (size_bits % 64);
+        let address = address.or_else(|| free.choose(kind, size))?;
+        Some(BarInfo { kind, size, prefetchable, address })
+    })
 }
 
 /// What there is of all functions, as the guest reads it.
@@ -187,6 +225,16 @@ fn check_write(
     check_placements(bus, &placements(bus));
 }
 
+/// The window at the register selected, if it is open, leads into a BAR of the function.
+fn check_window(bus: &Bus, offset: u8, size: u8) {
+    let Some((index, window)) = bus.window(offset, size) else { return };
+    let info =
+        bus.function(index).and_then(|f| f.bar(window.bar.into())).expect("the BAR is there");
+    assert!(!info.kind.is_io() && window.size <= size);
+    assert!(u64::from(window.offset) + u64::from(window.size) <= info.size);
+    assert!(window.offset.is_multiple_of(window.size.into()));
+}
+
 /// Selects a register of a device, or of one that isn't there.
 fn select(bus: &mut Bus, device: u8, register: u8) {
     let device = u32::from(device) % (bus.functions().len() as u32 + 2);
@@ -205,8 +253,13 @@ fn capability(bus: &mut Bus, device: u8, index: u8) -> u8 {
 
 fuzz_target!(|input: Input| {
     let (mut bus, mut free) = (Bus::new(), Addresses::new());
-    for function in &input.functions {
-        match Function::assigned(&function.space(), &function.bars(&mut free)) {
+    let mut made = Vec::new();
+    for f in &input.functions {
+        made.push(Function::assigned(&f.space(), &bars(&f.bars, &mut free)));
+    }
+    made.extend(input.paravirtual.iter().map(|f| f.function(&mut free)));
+    for function in made {
+        match function {
             Ok(function) => {
                 check_layout(&function);
                 if bus.assign(function).is_err() {
@@ -224,6 +277,7 @@ fuzz_target!(|input: Input| {
             Access::Select { device, register } => select(&mut bus, device, register),
             Access::Read { offset, size } => {
                 let size = 1 << (size % 3);
+                check_window(&bus, offset, size);
                 assert_eq!(bus.read_data(offset, size) & !unclaimed(size), 0);
             }
             Access::Write { offset, size, value } => {
@@ -232,6 +286,7 @@ fuzz_target!(|input: Input| {
             Access::Capability { device, index, offset, size, value } => {
                 let register = capability(&mut bus, device, index).wrapping_add(offset % 28);
                 select(&mut bus, device, register);
+                check_window(&bus, register & 3, 4);
                 check_write(&mut bus, register & 3, size, value, &first, &writable);
             }
         }

@@ -261,7 +261,8 @@ impl Caller<'_> {
 
     fn take_turn(&mut self, call: impl FnOnce(&Turn) -> Called) -> Called {
         let Turn { count, .. } = self.turn;
-        count.0.store(self.count.wrapping_add(1), Ordering::Relaxed);
+        // Release: who waits for the turn before may see this one's count instead of its end's.
+        count.0.store(self.count.wrapping_add(1), Ordering::Release);
         // The turn is announced before the word is loaded.
         fence(Ordering::SeqCst);
         let called = call(self.turn);

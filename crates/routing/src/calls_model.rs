@@ -11,7 +11,7 @@ use super::{Called, Caller, Entry, MASKED, PENDING, ROUTE, ROUTED, Target, Turn,
 use loom::sync::Arc;
 use loom::thread;
 use std::vec::Vec;
-use sync::{Ordering, SpinMutex};
+use sync::{AtomicU64, Ordering, SpinMutex};
 
 /// How often the scheduler may take the processor from a thread that could go on, in one execution.
 const PREEMPTIONS: usize = 3;
@@ -27,6 +27,10 @@ enum Wrong {
     DoesNotSettle,
     /// There are no fences.
     NoFences,
+    /// A turn's end doesn't say that what was done in it is done.
+    EndsRelaxed,
+    /// Nor does its beginning say it of the turn before.
+    BeginsRelaxed,
     /// The word is loaded before the turn is announced.
     LoadsFirst,
     /// A call by a masked entry sets no pending bit.
@@ -67,21 +71,27 @@ struct Seen {
     /// So many calls have an interrupt after them.
     served: usize,
     sent: usize,
+    /// To the first target.
+    first: u64,
 }
 
 struct World {
     entry: Entry,
     turn: Turn,
     seen: SpinMutex<Seen>,
+    /// So many were sent to the first target, as far as one knows without the lock.
+    first: AtomicU64,
     wrong: Wrong,
 }
 
 impl World {
     fn send(&self, to: Target) {
+        self.first.fetch_add((to == FIRST).into(), Ordering::Relaxed);
         let mut seen = self.seen.lock();
         assert!(to == FIRST && !seen.released || to == SECOND, "{to:?} is another's");
         assert!(!seen.closed, "it is sent by an entry that is closed");
         seen.sent += 1;
+        seen.first += u64::from(to == FIRST);
         seen.served = seen.calls;
     }
 
@@ -90,6 +100,12 @@ impl World {
         self.seen.lock().calls += 1;
         let (entry, send) = (&self.entry, |to| self.send(to));
         match self.wrong {
+            Wrong::EndsRelaxed => {
+                self.turn_by(caller, [Ordering::Release, Ordering::Relaxed], send);
+            }
+            Wrong::BeginsRelaxed => {
+                self.turn_by(caller, [Ordering::Relaxed, Ordering::Release], send);
+            }
             Wrong::LoadsFirst => {
                 let word = entry.load();
                 caller.take_turn(|turn| self.with(turn, word, send));
@@ -103,6 +119,16 @@ impl World {
             }
             _ => drop(caller.call(entry, send)),
         }
+    }
+
+    /// A call whose turn begins and ends by stores of these orderings.
+    fn turn_by(&self, caller: &mut Caller, [begin, end]: [Ordering; 2], send: impl FnOnce(Target)) {
+        let count = &caller.turn.count.0;
+        count.store(caller.count + 1, begin);
+        sync::fence(Ordering::SeqCst);
+        self.with(caller.turn, self.entry.load(), send);
+        caller.count += 2;
+        count.store(caller.count, end);
     }
 
     /// As [`Caller::call`] goes on once it has the word.
@@ -160,7 +186,13 @@ impl World {
                     self.entry.route(Some(SECOND));
                 }
                 self.settle();
-                self.seen.lock().released = true;
+                let known = self.first.load(Ordering::Relaxed);
+                let mut seen = self.seen.lock();
+                seen.released = true;
+                assert_eq!(
+                    known, seen.first,
+                    "it is another's, and one was sent that isn't known of"
+                );
             }
             Does::Masks => {
                 self.entry.mask();
@@ -195,7 +227,13 @@ fn check(wrong: Wrong, calls: usize, vcpus: &'static [Does]) {
         if vcpus.contains(&Does::Unmasks) {
             entry.mask();
         }
-        let world = Arc::new(World { entry, turn, seen: Default::default(), wrong });
+        let world = Arc::new(World {
+            entry,
+            turn,
+            seen: Default::default(),
+            first: AtomicU64::new(0),
+            wrong,
+        });
         let spawn = |does: &Does| {
             let (world, does) = (world.clone(), *does);
             thread::spawn(move || world.act(does))
@@ -233,6 +271,18 @@ fn variant_nobody_waits_for_the_turn() {
 #[should_panic(expected = "is another's")]
 fn variant_no_fences() {
     check(Wrong::NoFences, 2, &[Does::Routes]);
+}
+
+#[test]
+#[should_panic(expected = "isn't known of")]
+fn variant_the_end_of_a_turn_is_relaxed() {
+    check(Wrong::EndsRelaxed, 2, &[Does::Routes]);
+}
+
+#[test]
+#[should_panic(expected = "isn't known of")]
+fn variant_the_beginning_of_a_turn_is_relaxed() {
+    check(Wrong::BeginsRelaxed, 2, &[Does::Routes]);
 }
 
 #[test]
