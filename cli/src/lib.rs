@@ -22,6 +22,7 @@ pub mod network;
 pub mod offered;
 pub mod options;
 pub mod output;
+pub mod paravirtual;
 pub mod qemu;
 pub mod recipe;
 pub mod recording;

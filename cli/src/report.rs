@@ -2,6 +2,7 @@
 //! table, written as JSON, and turned into the exit status.
 
 use crate::{
+    paravirtual::Paravirtual,
     session::Ended,
     stream::printable,
     table::{Table, thousands},
@@ -121,6 +122,8 @@ pub struct VmReport {
     pub vcpus: Vec<Counters>,
     /// TSC cycles from its start to its newest counters.
     pub cycles: u64,
+    /// What sidecores did for its disks.
+    pub paravirtual: Paravirtual,
     /// How it ended, once it did.
     pub end: Option<End>,
     /// What it did that was refused.
@@ -169,6 +172,7 @@ impl Report {
             | Record::Counters { vm, .. }
             | Record::Live { vm, .. }
             | Record::Ended { vm, .. }
+            | Record::Paravirtual { vm, .. }
             | Record::Incident { vm, .. } => *vm,
             Record::Audit { passes, interrupts, findings } => {
                 let (passes, interrupts, findings) = (*passes, *interrupts, *findings);
@@ -290,6 +294,9 @@ impl VmReport {
                 self.count(*vcpu, counters, now.saturating_sub(self.since));
             }
             Record::Ended { end, .. } => self.end = Some(end.clone()),
+            Record::Paravirtual { disk, queue, served, .. } => {
+                self.paravirtual.see(*disk, *queue, *served);
+            }
             Record::Incident { what, .. } => self.incidents.push(what.clone()),
             Record::Refused { .. }
             | Record::Machine { .. }
@@ -370,7 +377,7 @@ impl VmReport {
             table.row(["all".to_owned(), thousands(total), String::new()]);
             write!(text, "{table}")?;
         }
-        Ok(())
+        write!(text, "{}", self.paravirtual)
     }
 
     fn json(&self) -> Value {
@@ -402,6 +409,7 @@ impl VmReport {
             "injected_device": counters.device_injected,
             "injected_timer": counters.timer_injected,
             "slices": counters.slices,
+            "disks": self.paravirtual.json(),
             "incidents": self.incidents,
         })
     }

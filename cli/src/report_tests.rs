@@ -173,6 +173,20 @@ fn json_has_what_the_summary_has() {
 }
 
 #[test]
+fn what_sidecores_did_is_shown_after_the_exits() {
+    let mut r = report(End::PowerOff);
+    let served = proto::Served { requests: 20_000, calls: 9, ..Default::default() };
+    r.see(&Record::Paravirtual { vm: 0, disk: 0, queue: 2, served });
+    let summary = r.summary();
+    let row = summary.lines().skip_while(|l| !l.starts_with("  all")).nth(2).unwrap();
+    assert!(row.starts_with("  disk0") && row.contains("20,000"), "{summary}");
+    assert_eq!(summary.matches("disk0").count(), 1);
+    let json = r.json(&exited(DONE));
+    assert_eq!(json["vms"][0]["disks"][0]["queues"][0]["requests"], 20_000);
+    assert_eq!(json["vms"][1]["disks"], json!([]));
+}
+
+#[test]
 fn records_of_vms_that_do_not_exist_are_ignored() {
     let mut r = Report::new(["a"]);
     r.see(&Record::Ended { vm: 7, end: End::PowerOff });

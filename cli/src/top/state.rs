@@ -110,6 +110,7 @@ impl Snapshot {
             | Record::Paused { .. }
             | Record::Leaving
             | Record::Offer(_)
+            | Record::Paravirtual { .. }
             | Record::Audit { .. } => {}
         }
         false

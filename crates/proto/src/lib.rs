@@ -14,6 +14,8 @@ pub mod frame;
 pub mod offer;
 mod policy;
 mod record;
+mod served;
 
 pub use policy::Policy;
 pub use record::{ASK_LIVE, End, Record, RecordDecoder, encode};
+pub use served::Served;

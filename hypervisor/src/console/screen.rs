@@ -149,6 +149,7 @@ fn records(bytes: &[u8], mut tell: impl FnMut(&str)) {
                 | Record::Live { .. }
                 | Record::Audit { .. }
                 | Record::Offer(_)
+                | Record::Paravirtual { .. }
                 | Record::Paused { .. } => continue,
             };
             tell(&line);

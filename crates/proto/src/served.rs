@@ -1,0 +1,51 @@
+//! What a sidecore did for one queue of a paravirtual device.
+
+use serde::{Deserialize, Serialize};
+
+/// Counted since the VM started, through all resets of its device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Served {
+    /// Requests that were completed, those that failed among them.
+    pub requests: u64,
+    /// Bytes of data that they moved, discarded or zeroed.
+    pub bytes: u64,
+    /// Interrupts that were sent for their completions.
+    pub calls: u64,
+    /// Calls that the driver wanted and that were put off or left out, as a later one told of their
+    /// completions, too.
+    pub calls_withheld: u64,
+    /// Notifications of the driver that came to the host, each an exit.
+    pub kicks: u64,
+}
+
+impl Served {
+    /// Adds what was done for another queue; counts that would overflow stay at the end.
+    pub fn add(&mut self, other: &Served) {
+        let sums = [
+            (&mut self.requests, other.requests),
+            (&mut self.bytes, other.bytes),
+            (&mut self.calls, other.calls),
+            (&mut self.calls_withheld, other.calls_withheld),
+            (&mut self.kicks, other.kicks),
+        ];
+        for (sum, more) in sums {
+            *sum = sum.saturating_add(more);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_add_up_one_by_one() {
+        let one = Served { requests: 1, bytes: 2, calls: 3, calls_withheld: 4, kicks: 5 };
+        let mut sum = one;
+        sum.add(&one);
+        let two = Served { requests: 2, bytes: 4, calls: 6, calls_withheld: 8, kicks: 10 };
+        assert_eq!(sum, two);
+        sum.add(&Served { bytes: u64::MAX, ..Served::default() });
+        assert_eq!(sum, Served { bytes: u64::MAX, ..two });
+    }
+}
