@@ -254,11 +254,11 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
             Request::Read { .. } if writable == 0 => return answer(Status::Ok),
             Request::Write { .. } if readable == 0 => return answer(Status::Ok),
             Request::Read { sector } => {
-                let data = Cursor::new(0, writable.into());
+                let data = Cursor::new(0, writable);
                 return Some(Taken::Work(Work::Read { sector, data }, writable));
             }
             Request::Write { sector } => {
-                Work::Write { sector, data: Cursor::new(HEADER_BYTES as u64, readable.into()) }
+                Work::Write { sector, data: Cursor::new(HEADER_BYTES as u32, readable) }
             }
             Request::Flush => Work::Flush,
             Request::Id => {
