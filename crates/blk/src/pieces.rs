@@ -35,37 +35,40 @@ pub struct Next<'a> {
 }
 
 impl Work {
+    /// The one operation of a request whose data is one piece and needs no cut, and its bytes: as
+    /// nearly all drivers lay out nearly all requests.
+    #[inline]
+    pub fn whole<'a>(&self, chain: &'a Chain, durable: bool) -> Option<(Operation<'a>, u64)> {
+        match *self {
+            Work::Read { sector, data } if data.is_small_from(0) => match chain.writable() {
+                [into @ .., status] if status.len() == 1 => {
+                    Some((Operation::Read { sector, into }, data.left.into()))
+                }
+                _ => None,
+            },
+            Work::Write { sector, data } if data.is_small_from(HEADER_BYTES as u32) => {
+                match chain.readable() {
+                    [header, from @ ..] if header.len() == HEADER_BYTES as u64 => {
+                        Some((Operation::Write { sector, from, durable }, data.left.into()))
+                    }
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
     /// The next operation; `piece` is overwritten. Nothing if the chain's spans are shorter than
     /// they were when the work was made, which can't be.
     #[inline]
-    pub fn next<'a>(
-        &self,
-        chain: &'a Chain,
-        piece: &'a mut Piece,
-        durable: bool,
-    ) -> Option<Next<'a>> {
+    pub fn next<'a>(&self, chain: &Chain, piece: &'a mut Piece, durable: bool) -> Option<Next<'a>> {
         Some(match *self {
             Work::Read { sector, data } => {
-                // As nearly all drivers lay it out: nothing is to be cut.
-                if let [into @ .., status] = chain.writable()
-                    && status.len() == 1
-                    && data.is_small_from(0)
-                {
-                    let operation = Operation::Read { sector, into };
-                    return Some(Next { operation, bytes: data.left.into(), rest: None });
-                }
                 let (rest, bytes) = data.advance(chain.writable(), PIECE_DATA, piece)?;
                 let rest = rest.map(|data| Work::Read { sector: sector + bytes / SECTOR, data });
                 Next { operation: Operation::Read { sector, into: piece }, bytes, rest }
             }
             Work::Write { sector, data } => {
-                if let [header, from @ ..] = chain.readable()
-                    && header.len() == HEADER_BYTES as u64
-                    && data.is_small_from(HEADER_BYTES as u32)
-                {
-                    let operation = Operation::Write { sector, from, durable };
-                    return Some(Next { operation, bytes: data.left.into(), rest: None });
-                }
                 let (rest, bytes) = data.advance(chain.readable(), PIECE_DATA, piece)?;
                 let rest = rest.map(|data| Work::Write { sector: sector + bytes / SECTOR, data });
                 Next { operation: Operation::Write { sector, from: piece, durable }, bytes, rest }

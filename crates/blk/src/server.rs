@@ -172,6 +172,7 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
     }
 
     /// A turn: goes on with the open request by one piece, or takes a chain and does its first one.
+    /// What it answers isn't published yet.
     ///
     /// # Errors
     ///
@@ -203,7 +204,8 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         }
     }
 
-    /// Takes note of an operation's end. True if a request is answered by it.
+    /// Takes note of an operation's end. True if a request is answered by it. Who polls a back end of
+    /// several servers gives each completion to the one that [`Token::server`] tells.
     pub fn finish(&mut self, completion: Completion) -> bool {
         let Completion { token, result } = completion;
         if token.server != self.number {
@@ -292,7 +294,17 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         reads: u32,
         backend: &mut B,
     ) -> Outcome {
-        let asked = self.ask(token, &work, backend);
+        let durable = self.running.as_ref().is_none_or(|running| running.rules.durable);
+        let asked = match work.whole(&self.chain, durable) {
+            Some((operation, bytes)) => {
+                let submitted = backend.submit(token, operation);
+                if submitted != Submitted::Full {
+                    self.statistics.asked(&work, bytes);
+                }
+                Asked { submitted, bytes, rest: None }
+            }
+            None => self.ask(token, &work, backend),
+        };
         match asked.submitted {
             Submitted::Done(result) if asked.rest.is_none() || result.is_err() => {
                 let (status, written) = answer(result, reads);
@@ -327,7 +339,6 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
     }
 
     /// Asks the back end for a piece.
-    #[inline]
     fn ask<B: Backend>(&mut self, token: Token, work: &Work, backend: &mut B) -> Asked {
         let durable = self.running.as_ref().is_none_or(|running| running.rules.durable);
         let Some(next) = work.next(&self.chain, &mut self.piece, durable) else {
