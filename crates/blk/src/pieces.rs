@@ -5,7 +5,7 @@ use virtqueue::{Chain, SEGMENTS};
 use window::Span;
 
 use crate::backend::Operation;
-use crate::request::Change;
+use crate::request::{Change, HEADER_BYTES};
 use crate::{PIECE_DATA, PIECE_RANGE, SECTOR};
 
 /// The spans of one piece: no more than the chain has.
@@ -35,18 +35,41 @@ pub struct Next<'a> {
 }
 
 impl Work {
+    /// The one operation of a request whose data is one piece and needs no cut, and its bytes: as
+    /// nearly all drivers lay out nearly all requests.
+    #[inline]
+    pub fn whole<'a>(&self, chain: &'a Chain, durable: bool) -> Option<(Operation<'a>, u64)> {
+        match *self {
+            Work::Read { sector, data } if data.is_small_from(0) => match chain.writable() {
+                [into @ .., status] if status.len() == 1 => {
+                    Some((Operation::Read { sector, into }, data.left.into()))
+                }
+                _ => None,
+            },
+            Work::Write { sector, data } if data.is_small_from(HEADER_BYTES as u32) => {
+                match chain.readable() {
+                    [header, from @ ..] if header.len() == HEADER_BYTES as u64 => {
+                        Some((Operation::Write { sector, from, durable }, data.left.into()))
+                    }
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
     /// The next operation; `piece` is overwritten. Nothing if the chain's spans are shorter than
     /// they were when the work was made, which can't be.
     #[inline]
     pub fn next<'a>(&self, chain: &Chain, piece: &'a mut Piece, durable: bool) -> Option<Next<'a>> {
         Some(match *self {
             Work::Read { sector, data } => {
-                let (rest, bytes) = data.advance(chain.writable(), PIECE_DATA.into(), piece)?;
+                let (rest, bytes) = data.advance(chain.writable(), PIECE_DATA, piece)?;
                 let rest = rest.map(|data| Work::Read { sector: sector + bytes / SECTOR, data });
                 Next { operation: Operation::Read { sector, into: piece }, bytes, rest }
             }
             Work::Write { sector, data } => {
-                let (rest, bytes) = data.advance(chain.readable(), PIECE_DATA.into(), piece)?;
+                let (rest, bytes) = data.advance(chain.readable(), PIECE_DATA, piece)?;
                 let rest = rest.map(|data| Work::Write { sector: sector + bytes / SECTOR, data });
                 Next { operation: Operation::Write { sector, from: piece, durable }, bytes, rest }
             }
@@ -67,29 +90,36 @@ impl Work {
     }
 }
 
-/// A place in a list of spans, and how much there is from it on.
+/// A place in a list of spans, and how much there is from it on. The spans are less than 2^32 bytes
+/// together, as those of a chain are.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor {
     /// The span, and the place in it.
-    span: usize,
-    at: u64,
+    span: u32,
+    at: u32,
     /// Bytes to the end of the data, which may be before that of the spans.
-    left: u64,
+    left: u32,
 }
 
 impl Cursor {
     /// At `skip` bytes into the spans, with `left` bytes of data from there on.
-    pub fn new(skip: u64, left: u64) -> Self {
+    #[inline]
+    pub fn new(skip: u32, left: u32) -> Self {
         Self { span: 0, at: skip, left }
+    }
+
+    /// Whether all of the data is yet to come, `skip` bytes into the spans, and is one piece.
+    #[inline]
+    fn is_small_from(&self, skip: u32) -> bool {
+        self.span == 0 && self.at == skip && self.left <= PIECE_DATA
     }
 
     /// Puts the spans of the next `limit` bytes, or what is left, into `piece`. Returns the place
     /// behind them, if anything is left there, and how many bytes they are.
-    #[inline]
     pub(crate) fn advance(
         mut self,
         spans: &[Span],
-        limit: u64,
+        limit: u32,
         piece: &mut Piece,
     ) -> Option<(Option<Self>, u64)> {
         piece.clear();
@@ -97,17 +127,18 @@ impl Cursor {
         self.left -= bytes;
         let mut wanted = bytes;
         while wanted > 0 {
-            let span = spans.get(self.span)?;
-            if span.len() <= self.at {
-                self.at -= span.len();
+            let span = spans.get(self.span as usize)?;
+            let len = u32::try_from(span.len()).ok()?;
+            if len <= self.at {
+                self.at -= len;
                 self.span += 1;
                 continue;
             }
-            let count = (span.len() - self.at).min(wanted);
-            piece.try_push(span.sub(self.at, count)?).ok()?;
+            let count = (len - self.at).min(wanted);
+            piece.try_push(span.sub(self.at.into(), count.into())?).ok()?;
             self.at += count;
             wanted -= count;
         }
-        Some(((self.left > 0).then_some(self), bytes))
+        Some(((self.left > 0).then_some(self), bytes.into()))
     }
 }

@@ -181,6 +181,7 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
     }
 
     /// A turn: goes on with the open request by one piece, or takes a chain and does its first one.
+    /// What it answers isn't published yet.
     ///
     /// # Errors
     ///
@@ -212,7 +213,8 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         }
     }
 
-    /// Takes note of an operation's end. True if a request is answered by it.
+    /// Takes note of an operation's end. True if a request is answered by it. Who polls a back end of
+    /// several servers gives each completion to the one that [`Token::server`] tells.
     pub fn finish(&mut self, completion: Completion) -> bool {
         let Completion { token, result } = completion;
         if token.server != self.number {
@@ -263,11 +265,11 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
             Request::Read { .. } if writable == 0 => return answer(Status::Ok),
             Request::Write { .. } if readable == 0 => return answer(Status::Ok),
             Request::Read { sector } => {
-                let data = Cursor::new(0, writable.into());
+                let data = Cursor::new(0, writable);
                 return Some(Taken::Work(Work::Read { sector, data }, writable));
             }
             Request::Write { sector } => {
-                Work::Write { sector, data: Cursor::new(HEADER_BYTES as u64, readable.into()) }
+                Work::Write { sector, data: Cursor::new(HEADER_BYTES as u32, readable) }
             }
             Request::Flush => Work::Flush,
             Request::Id => {
@@ -301,7 +303,17 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         reads: u32,
         backend: &mut B,
     ) -> Outcome {
-        let asked = self.ask(token, &work, backend);
+        let durable = self.running.as_ref().is_none_or(|running| running.rules.durable);
+        let asked = match work.whole(&self.chain, durable) {
+            Some((operation, bytes)) => {
+                let submitted = backend.submit(token, operation);
+                if submitted != Submitted::Full {
+                    self.statistics.asked(&work, bytes);
+                }
+                Asked { submitted, bytes, rest: None }
+            }
+            None => self.ask(token, &work, backend),
+        };
         match asked.submitted {
             Submitted::Done(result) if asked.rest.is_none() || result.is_err() => {
                 let (status, written) = answer(result, reads);
@@ -336,7 +348,6 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
     }
 
     /// Asks the back end for a piece.
-    #[inline]
     fn ask<B: Backend>(&mut self, token: Token, work: &Work, backend: &mut B) -> Asked {
         let durable = self.running.as_ref().is_none_or(|running| running.rules.durable);
         let Some(next) = work.next(&self.chain, &mut self.piece, durable) else {

@@ -17,6 +17,7 @@ const RING: u16 = 64;
 /// Where buffers are: behind the rings.
 const BUFFERS: u64 = 1 << 20;
 const MEMORY: u64 = 16 << 20;
+const DMA: u64 = 1 << 40;
 
 /// A request that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,7 +57,7 @@ pub fn segment(sector: u64, sectors: u32, flags: u32) -> [u8; 16] {
 
 impl Guest {
     pub fn new(asked: Parameters, packed: bool) -> Guest {
-        let memory = Memory::new(&[(0, MEMORY)], 1 << 40);
+        let memory = Memory::new(&[(0, MEMORY)], DMA);
         let window = memory.window();
         let config = Config::new(asked).unwrap();
         let driver = new_driver(window, packed);
@@ -141,6 +142,11 @@ impl Guest {
 
     pub fn write(&mut self, sector: u64, bytes: &[u8]) -> Sent {
         self.send(&[&header(1, sector), bytes], &[1])
+    }
+
+    /// Where a writable buffer of a request is for devices.
+    pub fn dma(&self, sent: Sent, buffer: usize) -> u64 {
+        DMA + self.writable[sent.0][buffer].0
     }
 
     /// One turn.
