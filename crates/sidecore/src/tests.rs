@@ -259,7 +259,7 @@ fn resetting_and_kicking_gains_nothing() {
 #[test]
 fn a_latency_vm_beside_thirteen_bulk_vms_waits_for_two_pieces() {
     let mut world = World::new(14, |place| match place {
-        0 => Guest { depth: 1, size: 4 << 10, think: 50_000 },
+        0 => Guest { depth: 1, size: 4 << 10, think: 10_000 },
         _ => Guest { depth: 32, size: 256 << 10, think: 0 },
     });
     let mut run = |settings| {
@@ -320,7 +320,7 @@ proptest! {
             ..Share::default()
         });
         let total: u64 = weights.iter().map(|w| u64::from(*w)).sum();
-        world.run(&mut s, SECOND / 10 * (total / 50).min(20));
+        world.run(&mut s, SECOND / 20 * (total / 100).clamp(1, 10));
         for queue in vms..world.bytes.len() {
             world.bytes[0] += world.bytes[queue];
         }
