@@ -310,10 +310,14 @@ proptest! {
     }
 
     #[test]
-    fn shares_are_by_weight(weights in prop::collection::vec(10_u32..1_000, 2..6), many in 1_usize..4) {
+    fn shares_are_by_weight(
+        weights in prop::collection::vec(10_u32..1_000, 2..6),
+        many in 1_usize..4,
+    ) {
         let vms = weights.len();
         // The first VM has more queues than the others, which gains it nothing.
-        let mut world = World::new(vms + many - 1, |_| Guest { depth: 64, size: 96 << 10, think: 0 });
+        let bulk = |_| Guest { depth: 64, size: 96 << 10, think: 0 };
+        let mut world = World::new(vms + many - 1, bulk);
         let vm = |queue: usize| if queue < vms { queue } else { 0 };
         let mut s = world.start_with::<16>(USUAL, vm, |vm| Share {
             weight: weights[vm],
@@ -385,8 +389,8 @@ proptest! {
         for (call, place, a, b) in calls {
             match call {
                 0 => {
-                    let share =
-                        Share { weight: a as u32, requests: Some(b), bytes: (a % 2 == 0).then_some(a) };
+                    let bytes = (a % 2 == 0).then_some(a);
+                    let share = Share { weight: a as u32, requests: Some(b), bytes };
                     s.set_share(place, share);
                 }
                 1 => {
