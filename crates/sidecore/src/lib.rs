@@ -4,28 +4,29 @@
 //!
 //! Rules:
 //! - A queue is polled from its first kick on, until it had nothing for [`Settings::idle`].
-//! - A turn is one piece of work or more of one queue. It ends when the queue is empty, its VM is at
-//!   a limit, or more than [`Settings::max_bytes`] were served; and from [`Settings::min_bytes`] on,
-//!   when another queue is *stuck*: it waits, its backlog doesn't grow, and it would have had this
-//!   turn if its requests had come earlier. Or it was kicked, and hasn't been served since.
+//! - A turn is one or more pieces of work of one queue. It ends when the queue is empty, its VM is
+//!   at a limit, or more than [`Settings::max_bytes`] were served.
+//! - From [`Settings::min_bytes`] on it ends too if another queue is *stuck*: that one waits, its
+//!   backlog doesn't grow, and the turn would be its own if its requests had come earlier; or it
+//!   was kicked and hasn't been served since.
 //! - The next turn has a queue whose VM has the least virtual time (bytes ÷ weight); among those of
-//!   one VM, the one that had its last turn first. Where ELVIS goes round a list, order and fairness
-//!   are one thing here: a VM of small requests is latency-sensitive as long as it is behind.
-//! - Every other turn is for a queue that was kicked, if there is one: it wakes up first.
+//!   one VM, the one whose last turn is the longest ago. Where ELVIS goes round a list, order and
+//!   fairness are one thing here: a VM that had less than its share comes first, and one that only
+//!   looks sensitive to latency gains nothing.
+//! - Every other turn is for a queue that was kicked, if there is one: the oldest kick first.
 //! - A VM that was idle or at a limit is behind by one turn of `max_bytes` at most.
 //!
-//! Guarantees, for pieces of `P` bytes at most (a request below 512 bytes is charged as 512):
+//! Guarantees, for pieces of `P` bytes at most (what is below 512 bytes is charged as 512):
 //! - VMs that always have something to do have virtual times no further apart than a turn of each,
-//!   `(max_bytes + P) × 100 ÷ weight`, whatever their requests, queues, and times of arrival.
-//! - A queue of such a VM has its turn after the others had `w ÷ own × turn + 2 turns` at most each,
-//!   times its VM's queues. A queue of a VM that had less than its share waits for the rest of one
-//!   turn, which is cut short as said above: if it lasts.
-//! - After a piece, as many queues are looked at as [`LOOKS`] and its bytes pay for, one after the
-//!   other: each is looked at within `N ÷ LOOKS` pieces. Between turns every polled queue that isn't
-//!   known to wait is looked at: the loads don't depend on each other, so their misses overlap.
+//!   `(max_bytes + P) × 100 ÷ weight`, whatever their queues and the sizes of their requests.
+//! - A queue that waits has its turn after each other VM was served `weight ÷ own weight` turns and
+//!   two more at most, times the queues of its own VM.
+//! - After a piece, [`LOOKS`] other queues are looked at, and more as its bytes pay for: each is
+//!   looked at within `N ÷ LOOKS` pieces. Between turns every polled queue is looked at that isn't
+//!   known to wait: these loads don't depend on each other, so their cache misses overlap.
 //! - Within any time `t` a VM is served `limit × (t + burst)` and a piece at most.
-//! - No queue is both polled and waiting for a kick, and what comes while kicks are being re-armed is
-//!   seen ([`Schedule::sleep`]). A queue is in no list, so it can't be in one twice.
+//! - No queue is in no state or in two: it is polled or its kicks are on, and what comes while they
+//!   are re-armed is seen ([`Schedule::sleep`]). It is in no list, so it can't be in one twice.
 //! - Nothing that the guest, time or the caller does makes it panic or overflow, or loop for more
 //!   than `N` steps. Time that goes backwards counts as none.
 //!
@@ -34,8 +35,10 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+mod settings;
 mod share;
 
+pub use settings::Settings;
 pub use share::Share;
 use share::{Served, Virtual, Vm};
 
@@ -56,41 +59,6 @@ pub trait Look {
     /// was taken and isn't served whole counts. A queue that is broken shows 1, so that it gets its
     /// turn and is found out. Asked for places that joined alone.
     fn waiting(&mut self, queue: usize) -> u16;
-}
-
-/// The parameters of ELVIS, and of the limits. Times are in ticks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Ticks in a second, for the limits.
-    pub ticks_per_second: u64,
-    /// Bytes below which a turn goes on if there is something: they pay for the switch.
-    pub min_bytes: u64,
-    /// Bytes above which a turn ends.
-    pub max_bytes: u64,
-    /// A queue that was kicked may wait for this long while another has its turn.
-    pub work_stuck: u64,
-    /// A queue whose backlog doesn't grow may wait for this long while another has its turn.
-    pub queue_stuck: u64,
-    /// A queue without requests is polled for this long.
-    pub idle: u64,
-    /// For this long a VM saves up what its limits allow.
-    pub burst: u64,
-}
-
-impl Settings {
-    /// ELVIS' 4 KiB, 512 KiB and 3 s. It has both stuck limits off; here they are 10 µs for a kick
-    /// and 5 µs for a backlog, about what copying 64 KiB takes. The burst is 10 ms.
-    pub const fn usual(ticks_per_second: u64) -> Self {
-        Settings {
-            ticks_per_second,
-            min_bytes: 4 << 10,
-            max_bytes: 512 << 10,
-            work_stuck: ticks_per_second / 100_000,
-            queue_stuck: ticks_per_second / 200_000,
-            idle: ticks_per_second.saturating_mul(3),
-            burst: ticks_per_second / 100,
-        }
-    }
 }
 
 /// What the core is to do.

@@ -259,7 +259,7 @@ fn resetting_and_kicking_gains_nothing() {
 #[test]
 fn a_latency_vm_beside_thirteen_bulk_vms_waits_for_two_pieces() {
     let mut world = World::new(14, |place| match place {
-        0 => Guest { depth: 1, size: 4 << 10, think: 50_000 },
+        0 => Guest { depth: 1, size: 4 << 10, think: 10_000 },
         _ => Guest { depth: 32, size: 256 << 10, think: 0 },
     });
     let mut run = |settings| {
@@ -310,17 +310,21 @@ proptest! {
     }
 
     #[test]
-    fn shares_are_by_weight(weights in prop::collection::vec(10_u32..1_000, 2..6), many in 1_usize..4) {
+    fn shares_are_by_weight(
+        weights in prop::collection::vec(10_u32..1_000, 2..6),
+        many in 1_usize..4,
+    ) {
         let vms = weights.len();
         // The first VM has more queues than the others, which gains it nothing.
-        let mut world = World::new(vms + many - 1, |_| Guest { depth: 64, size: 96 << 10, think: 0 });
+        let bulk = |_| Guest { depth: 64, size: 96 << 10, think: 0 };
+        let mut world = World::new(vms + many - 1, bulk);
         let vm = |queue: usize| if queue < vms { queue } else { 0 };
         let mut s = world.start_with::<16>(USUAL, vm, |vm| Share {
             weight: weights[vm],
             ..Share::default()
         });
         let total: u64 = weights.iter().map(|w| u64::from(*w)).sum();
-        world.run(&mut s, SECOND / 10 * (total / 50).min(20));
+        world.run(&mut s, SECOND / 20 * (total / 100).clamp(1, 10));
         for queue in vms..world.bytes.len() {
             world.bytes[0] += world.bytes[queue];
         }
@@ -385,8 +389,8 @@ proptest! {
         for (call, place, a, b) in calls {
             match call {
                 0 => {
-                    let share =
-                        Share { weight: a as u32, requests: Some(b), bytes: (a % 2 == 0).then_some(a) };
+                    let bytes = (a % 2 == 0).then_some(a);
+                    let share = Share { weight: a as u32, requests: Some(b), bytes };
                     s.set_share(place, share);
                 }
                 1 => {

@@ -1,0 +1,36 @@
+//! The schedule's parameters.
+
+/// The parameters of ELVIS, and of the limits. Times are in ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Ticks in a second, for the limits.
+    pub ticks_per_second: u64,
+    /// Bytes below which a turn goes on if there is something: they pay for the switch.
+    pub min_bytes: u64,
+    /// Bytes above which a turn ends.
+    pub max_bytes: u64,
+    /// A queue that was kicked may wait for this long while another has its turn.
+    pub work_stuck: u64,
+    /// A queue whose backlog doesn't grow may wait for this long while another has its turn.
+    pub queue_stuck: u64,
+    /// A queue without requests is polled for this long.
+    pub idle: u64,
+    /// For this long a VM saves up what its limits allow.
+    pub burst: u64,
+}
+
+impl Settings {
+    /// ELVIS' 4 KiB, 512 KiB and 3 s. It has both stuck limits off; here they are 10 µs for a kick
+    /// and 5 µs for a backlog, about what copying 64 KiB takes. The burst is 10 ms.
+    pub const fn usual(ticks_per_second: u64) -> Self {
+        Settings {
+            ticks_per_second,
+            min_bytes: 4 << 10,
+            max_bytes: 512 << 10,
+            work_stuck: ticks_per_second / 100_000,
+            queue_stuck: ticks_per_second / 200_000,
+            idle: ticks_per_second.saturating_mul(3),
+            burst: ticks_per_second / 100,
+        }
+    }
+}
