@@ -41,6 +41,7 @@ impl Paravirtual {
                 "calls": served.calls,
                 "calls_withheld": served.calls_withheld,
                 "kicks": served.kicks,
+                "longest_wait": served.longest_wait,
             })
         };
         let mut disks: BTreeMap<u32, Vec<Value>> = BTreeMap::new();
@@ -57,10 +58,12 @@ impl Paravirtual {
 impl fmt::Display for Paravirtual {
     /// A row for each queue; with several queues one for all of them, too.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table =
-            Table::new(["served", "queue", "requests", "bytes", "calls", "withheld", "kicks"]);
-        let counts =
-            |s: &Served| [s.requests, s.bytes, s.calls, s.calls_withheld, s.kicks].map(thousands);
+        let mut table = Table::new([
+            "served", "queue", "requests", "bytes", "calls", "withheld", "kicks", "waited",
+        ]);
+        let counts = |s: &Served| {
+            [s.requests, s.bytes, s.calls, s.calls_withheld, s.kicks, s.longest_wait].map(thousands)
+        };
         for ((disk, queue), served) in &self.0 {
             let place = [format!("disk{disk}"), queue.to_string()];
             table.row(place.into_iter().chain(counts(served)));
@@ -78,7 +81,14 @@ mod tests {
     use super::*;
 
     fn served(requests: u64) -> Served {
-        Served { requests, bytes: 512 * requests, calls: 7, calls_withheld: 3, kicks: 1 }
+        Served {
+            requests,
+            bytes: 512 * requests,
+            calls: 7,
+            calls_withheld: 3,
+            kicks: 1,
+            longest_wait: 2,
+        }
     }
 
     #[test]
@@ -86,22 +96,22 @@ mod tests {
         let mut seen = Paravirtual::default();
         assert_eq!((seen.to_string().as_str(), seen.json()), ("", json!([])));
         seen.see(0, 1, served(1_500));
-        let one = "  served  queue  requests    bytes  calls  withheld  kicks\n  disk0       1     1,500  768,000      7         3      1\n";
+        let one = "  served  queue  requests    bytes  calls  withheld  kicks  waited\n  disk0       1     1,500  768,000      7         3      1       2\n";
         assert_eq!(seen.to_string(), one);
         seen.see(1, 0, served(500));
         seen.see(0, 1, served(2_000));
         let two = "
-  served  queue  requests      bytes  calls  withheld  kicks
-  disk0       1     2,000  1,024,000      7         3      1
-  disk1       0       500    256,000      7         3      1
-  all                2,500  1,280,000     14         6      2
+  served  queue  requests      bytes  calls  withheld  kicks  waited
+  disk0       1     2,000  1,024,000      7         3      1       2
+  disk1       0       500    256,000      7         3      1       2
+  all                2,500  1,280,000     14         6      2       2
 ";
         let shown = format!("\n{seen}");
         let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(squeezed(&shown), squeezed(two));
         let json = seen.json();
         assert_eq!((&json[0]["disk"], &json[1]["disk"]), (&json!("disk0"), &json!("disk1")));
-        let queue = json!({ "queue": 0, "requests": 500, "bytes": 256_000, "calls": 7, "calls_withheld": 3, "kicks": 1 });
+        let queue = json!({ "queue": 0, "requests": 500, "bytes": 256_000, "calls": 7, "calls_withheld": 3, "kicks": 1, "longest_wait": 2 });
         assert_eq!(json[1]["queues"], json!([queue]));
     }
 

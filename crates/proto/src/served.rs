@@ -16,10 +16,13 @@ pub struct Served {
     pub calls_withheld: u64,
     /// Notifications of the driver that came to the host, each an exit.
     pub kicks: u64,
+    /// The longest that it waited for its turn, in passes of the sidecore.
+    pub longest_wait: u64,
 }
 
 impl Served {
-    /// Adds what was done for another queue; counts that would overflow stay at the end.
+    /// Adds what was done for another queue; counts that would overflow stay at the end, and of the
+    /// waits the longer one counts.
     pub fn add(&mut self, other: &Served) {
         let sums = [
             (&mut self.requests, other.requests),
@@ -31,6 +34,7 @@ impl Served {
         for (sum, more) in sums {
             *sum = sum.saturating_add(more);
         }
+        self.longest_wait = self.longest_wait.max(other.longest_wait);
     }
 }
 
@@ -40,12 +44,28 @@ mod tests {
 
     #[test]
     fn counts_add_up_one_by_one() {
-        let one = Served { requests: 1, bytes: 2, calls: 3, calls_withheld: 4, kicks: 5 };
+        let one = Served {
+            requests: 1,
+            bytes: 2,
+            calls: 3,
+            calls_withheld: 4,
+            kicks: 5,
+            longest_wait: 6,
+        };
         let mut sum = one;
         sum.add(&one);
-        let two = Served { requests: 2, bytes: 4, calls: 6, calls_withheld: 8, kicks: 10 };
+        let two = Served {
+            requests: 2,
+            bytes: 4,
+            calls: 6,
+            calls_withheld: 8,
+            kicks: 10,
+            longest_wait: 6,
+        };
         assert_eq!(sum, two);
         sum.add(&Served { bytes: u64::MAX, ..Served::default() });
         assert_eq!(sum, Served { bytes: u64::MAX, ..two });
+        sum.add(&Served { longest_wait: 7, ..Served::default() });
+        assert_eq!(sum.longest_wait, 7);
     }
 }

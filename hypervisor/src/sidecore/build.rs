@@ -4,14 +4,13 @@
 //! afterwards nothing is allocated. The errors are sentences, or their ends.
 
 use crate::cpu;
-use crate::memory;
+use crate::memory::{PAGE, allocate, available};
 use crate::sidecore::backing::Backing;
 use crate::sidecore::device::Device;
 use crate::sidecore::entries;
 use crate::sidecore::polling_core::PollingCore;
 use crate::sidecore::port::{Order, Port};
 use crate::sidecore::queue::{QUEUES, ServedQueue};
-use crate::vm::memory::Memory;
 use ::iommu::Bdf;
 use ::sidecore::Schedule;
 use alloc::boxed::Box;
@@ -82,11 +81,12 @@ impl Sidecores {
         Ok(Sidecores { cores: cores.collect::<Result<_, _>>()?, next: 0 })
     }
 
-    /// Makes a disk of the VM with this index and name. `content` is what it holds at first.
+    /// Makes a disk of the VM with this index and name, whose memory are these runs: guest address,
+    /// physical address, bytes. `content` is what the disk holds at first.
     pub fn disk(
         &mut self,
         (index, name): (usize, &str),
-        guest: &Memory,
+        memory: impl Iterator<Item = (u64, u64, u64)>,
         disk: &plan::Disk,
         content: &[u8],
     ) -> Result<VirtualDisk, String> {
@@ -103,7 +103,7 @@ impl Sidecores {
             entries::allocate(count + 1).ok_or("there are too many paravirtual functions")?;
         let function = entries::new_function().ok_or("there are too many paravirtual functions")?;
         let entries = entries..entries + 1 + disk.queues;
-        let port: &Port = Box::leak(Box::new(Port::new(core.news)));
+        let port: &Port = Box::leak(Box::new(Port::new(core.news, count)));
         let device = core.devices.len();
         for queue in 0..count {
             let settings = Settings::paper(cpu::tsc_hz());
@@ -113,14 +113,14 @@ impl Sidecores {
             port,
             name: String::leak(name.into()),
             vm: index,
-            window: window(guest.regions().iter().map(|r| (r.gpa, r.hpa, r.len)))?,
+            window: window(memory)?,
             backing: backing(disk, content)?,
             entries: entries.clone(),
             queues: first..first + count,
             order: Order::default(),
             told: Default::default(),
         });
-        let notify = memory::allocate(memory::PAGE, memory::PAGE);
+        let notify = allocate(PAGE, PAGE);
         let notify = notify.ok_or("no memory is left for its notify page")?;
         Ok(VirtualDisk { function, entries, config, port, notify })
     }
@@ -163,11 +163,11 @@ fn backing(disk: &plan::Disk, content: &[u8]) -> Result<Backing, String> {
         return Ok(Backing::Null(Null));
     }
     let bytes = disk.memory();
-    let at = memory::allocate(bytes, MIB_2).ok_or_else(|| {
+    let at = allocate(bytes, MIB_2).ok_or_else(|| {
         format!(
             "{} MiB of memory are needed in one piece, and there are {} MiB left in all",
             bytes >> 20,
-            memory::available() >> 20
+            available() >> 20
         )
     })?;
     let span = window([(0, at, bytes)].into_iter())?.span(0, disk.size);

@@ -5,7 +5,9 @@
 //! goes by it yet; once it does, it has let go of the queues of earlier orders and of all memory
 //! that they led to. Says nothing of what the guest may order: that is `virtio_pci`'s matter.
 
+use alloc::boxed::Box;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use proto::Served;
 use spin::mutex::SpinMutex;
 use virtio_pci::{MAX_QUEUES, NO_VECTOR};
 use virtqueue::Layout;
@@ -23,17 +25,18 @@ pub struct Order {
     pub queues: [Option<Layout>; MAX_QUEUES],
 }
 
-/// Counts of a queue since the VM started. The sidecore alone writes them.
+/// Counts of a queue since the VM started, as [`Served`] has them. The sidecore alone writes them,
+/// but for the kicks.
 #[derive(Default)]
 pub struct Counts {
     pub requests: AtomicU64,
     pub bytes: AtomicU64,
-    /// Interrupts sent.
     pub calls: AtomicU64,
-    /// Publications that the driver wanted to be told of, and that vIC held back for a while.
     pub withheld: AtomicU64,
-    /// The longest that the queue waited while it had requests, in turns of others.
-    pub worst_wait: AtomicU64,
+    /// The vCPUs' side counts these.
+    kicks: AtomicU64,
+    /// The longest that the queue waited while it had requests, in passes of the sidecore.
+    pub longest_wait: AtomicU64,
 }
 
 /// Between one paravirtual function and its sidecore.
@@ -49,12 +52,12 @@ pub struct Port {
     config_vector: AtomicU16,
     /// The last of the device's lives in which a queue was given up: the driver did what none may.
     broken: AtomicU32,
-    pub counts: [Counts; MAX_QUEUES],
+    counts: Box<[Counts]>,
 }
 
 impl Port {
-    /// Nothing is ordered. `news`: that of its sidecore.
-    pub fn new(news: &'static AtomicBool) -> Self {
+    /// Nothing is ordered, of a device with so many queues. `news`: that of its sidecore.
+    pub fn new(news: &'static AtomicBool, queues: usize) -> Self {
         Port {
             order: Default::default(),
             asked: AtomicU32::new(0),
@@ -63,13 +66,35 @@ impl Port {
             vectors: [const { AtomicU16::new(NO_VECTOR) }; MAX_QUEUES],
             config_vector: AtomicU16::new(NO_VECTOR),
             broken: AtomicU32::new(0),
-            counts: Default::default(),
+            counts: (0..queues).map(|_| Counts::default()).collect(),
         }
     }
 }
 
 /// The paravirtual function's side, with the VM's lock held.
 impl Port {
+    /// The driver kicked a queue, and that came to the host.
+    pub fn note_kick(&self, queue: u16) {
+        if let Some(counts) = self.counts(queue.into()) {
+            counts.kicks.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// What was done for each queue so far.
+    pub fn served(&self) -> impl Iterator<Item = Served> {
+        self.counts.iter().map(|counts| {
+            let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+            Served {
+                requests: of(&counts.requests),
+                bytes: of(&counts.bytes),
+                calls: of(&counts.calls),
+                calls_withheld: of(&counts.withheld),
+                kicks: of(&counts.kicks),
+                longest_wait: of(&counts.longest_wait),
+            }
+        })
+    }
+
     /// From here on the device is to do this.
     pub fn order(&self, order: Order) {
         let mut current = self.order.lock();
@@ -111,6 +136,12 @@ impl Port {
 
 /// The sidecore's side.
 impl Port {
+    /// The counts of a queue.
+    #[inline]
+    pub fn counts(&self, queue: usize) -> Option<&Counts> {
+        self.counts.get(queue)
+    }
+
     /// An order that it doesn't go by yet, if nobody is writing one just now, with the number that
     /// [`Port::follow`] wants.
     pub fn take(&self) -> Option<(Order, u32)> {

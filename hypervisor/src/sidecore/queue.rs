@@ -91,13 +91,14 @@ impl ServedQueue {
             if outcome.completed > 0 {
                 tell |= self.publish(&cx, now);
                 untold += outcome.completed;
-                add(&self.counts(&cx).requests, outcome.completed.into());
-                add(&self.counts(&cx).bytes, outcome.bytes);
+                count(&cx, self.index, |counts| {
+                    add(&counts.requests, outcome.completed.into());
+                });
             }
-            if outcome.full {
-                schedule.rest(place);
-                break;
+            if outcome.bytes > 0 {
+                count(&cx, self.index, |counts| add(&counts.bytes, outcome.bytes));
             }
+            // Nothing to do, or no room for it in the back end.
             if outcome.charge == 0 {
                 schedule.rest(place);
                 break;
@@ -112,8 +113,9 @@ impl ServedQueue {
                 (tell, untold) = (false, 0);
             }
         }
-        let counts = self.counts(&cx);
-        counts.worst_wait.store(schedule.worst_wait(place), Ordering::Relaxed);
+        count(&cx, self.index, |counts| {
+            counts.longest_wait.store(schedule.worst_wait(place), Ordering::Relaxed);
+        });
         if tell {
             self.call(&mut cx, rdtsc());
         }
@@ -132,11 +134,6 @@ impl ServedQueue {
         self.coalescer.deadline()
     }
 
-    fn counts<'a>(&self, cx: &Context<'a, '_>) -> &'a Counts {
-        // A queue's index is less than the port's number of queues: `build` made them.
-        &cx.port.counts[self.index.min(cx.port.counts.len() - 1)]
-    }
-
     /// Shows the driver what was completed. True: it is to be told of it now.
     fn publish(&mut self, cx: &Context<'_, '_>, now: u64) -> bool {
         let taken = self.server.in_flight();
@@ -146,7 +143,7 @@ impl ServedQueue {
         match self.coalescer.completed(now, u32::from(taken) + u32::from(waiting)) {
             Verdict::Deliver => true,
             Verdict::Withhold => {
-                add(&self.counts(cx).withheld, 1);
+                count(cx, self.index, |counts| add(&counts.withheld, 1));
                 false
             }
         }
@@ -163,7 +160,7 @@ impl ServedQueue {
         if let Some(entry) = vector.and_then(|vector| entries::of(cx.entries, vector))
             && cx.caller.call(entry, send) != Called::Dropped
         {
-            add(&self.counts(cx).calls, 1);
+            count(cx, self.index, |counts| add(&counts.calls, 1));
         }
     }
 
@@ -173,7 +170,14 @@ impl ServedQueue {
     }
 }
 
-/// One more, in a count that nobody else writes.
+/// Counts something of this queue of the device.
+fn count(cx: &Context<'_, '_>, queue: usize, count: impl FnOnce(&Counts)) {
+    if let Some(counts) = cx.port.counts(queue) {
+        count(counts);
+    }
+}
+
+/// So many more, in a count that nobody else writes.
 fn add(count: &AtomicU64, more: u64) {
     count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }

@@ -27,6 +27,8 @@ pub mod stop;
 
 use crate::cpu::vendor::{Start, VirtualCpu};
 use crate::log_limit::OnceASecond;
+use crate::sidecore::port::Port;
+use alloc::vec::Vec;
 use contents::Contents;
 use core_sharing::core_slot::CoreSlot;
 use delivery::LocalApic;
@@ -60,6 +62,9 @@ pub struct Vm {
     /// Bits of EFER that the guest may set.
     efer_offered: u64,
     pub(crate) ending: Ending,
+
+    /// What its disks are served by, in their order.
+    disks: Vec<&'static Port>,
 
     // As it starts, and starts again.
     contents: Contents,

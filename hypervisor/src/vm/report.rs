@@ -29,6 +29,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         let incident = self.with_pc(|pc, _| pc.board().incident());
         crate::memory::while_reporting(|| {
             let index = vm.guest.index as u32;
+            vm.report_disks();
             if let Some(incident) = incident {
                 let what = vm.incident_sentence(incident);
                 console::record(&Record::Incident { vm: index, what });
@@ -57,6 +58,16 @@ impl<C: VirtualCpu> Vcpu<C> {
 }
 
 impl Vm {
+    /// Sends what was done for each queue of its disks.
+    fn report_disks(&self) {
+        for (disk, port) in (0..).zip(&self.disks) {
+            for (queue, served) in (0..).zip(port.served()) {
+                let vm = self.guest.index as u32;
+                console::record(&Record::Paravirtual { vm, disk, queue, served });
+            }
+        }
+    }
+
     fn end_of(&self, cause: Cause) -> End {
         match cause.stop {
             Stop::PowerOff => End::PowerOff,

@@ -169,7 +169,8 @@ impl PciFunction for VirtioFunction {
             Effect::Vectors => self.set_vectors(),
             Effect::Entry(entry) => return Some(entry),
             // The sidecore polls for ever.
-            Effect::Notify(_) | Effect::None => {}
+            Effect::Notify(queue) => self.port.note_kick(queue),
+            Effect::None => {}
         }
         None
     }

@@ -3,10 +3,11 @@
 //! Runs on core 0 at boot. Whatever is wrong with the plan, a kernel or a device ends in one
 //! sentence that names it; nothing has run by then.
 
+mod functions;
+
 use crate::cpu::PerCpu;
 use crate::cpu::vendor::{Start, VirtualCpu};
 use crate::cpu::{VendorCpu, VendorOutline, VendorTraits};
-use crate::host::outputs;
 use crate::pci::Pci;
 use crate::pci::assignment::Assignment;
 use crate::sched::fiber::Suspended;
@@ -20,10 +21,6 @@ use crate::vm::core_sharing::core_slot::CoreSlot;
 use crate::vm::core_sharing::cores::{self, Members};
 use crate::vm::counters::CounterPage;
 use crate::vm::devices;
-use crate::vm::devices::assigned::AssignedDevice;
-use crate::vm::devices::pci_bus::PciBus;
-use crate::vm::devices::pci_bus::functions::BusFunction;
-use crate::vm::devices::virtio::VirtioFunction;
 use crate::vm::exits::cpuid::physical_cpuid;
 use crate::vm::exits::msr_state::MsrState;
 use crate::vm::guest::Guest;
@@ -43,6 +40,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use delivery::{LocalApic, Mode};
+use functions::Functions;
 use ledger::Page;
 use loader::{EntryMode, GuestMachine, Load, MemoryRegion, RegionKind};
 use paging::Access;
@@ -52,7 +50,6 @@ use proto::{Policy, Record};
 use spin::Mutex;
 use virtual_pc::cpuid::efer_offered;
 use virtual_pc::msr::{Identity, Msrs, Vendor};
-use virtual_pc::pci::{Addresses, Bus};
 
 const LOW_MEMORY_END: u64 = virtual_pc::bios_data::EXTENSION_AT;
 const MIB: u64 = 1 << 20;
@@ -67,7 +64,7 @@ pub struct Built {
     pub alone: Vec<Placed>,
     /// Shared cores with theirs, which are in their run queues.
     pub shared: Vec<(&'static SharedCore, Members)>,
-    /// The cores that serve virtual functions.
+    /// The cores that serve paravirtual functions.
     pub sidecores: Sidecores,
     /// Where to look at what every vCPU is entered with: its VM, its id there.
     pub outlines: Vec<(&'static Vm, usize, VendorOutline)>,
@@ -175,10 +172,10 @@ impl Builder<'_> {
             .map_err(|e| e.to_string())?;
         let contents = self.load(&memory)?;
         let start = start(&contents.load);
-        let mut addresses = Addresses::new();
-        let (mut config, mut devices) =
-            self.assign(devices, &mut addresses, tables.dma_root(), format)?;
-        self.add_disks(&mut config, &mut devices, &mut addresses, &memory, sidecores)?;
+        let mut functions = Functions::new((self.index, &vm.name), self.pci);
+        functions.assign(devices, tables.dma_root(), format)?;
+        functions.add_disks(&vm.disks, self.image, &memory, sidecores)?;
+        let (pci, disks) = functions.done();
         let (policy, why) = self.policy();
         let mut ledgers = Vec::new();
         let mut frames = Vec::new();
@@ -195,7 +192,6 @@ impl Builder<'_> {
             VcpuRemote::new(core, policy, id == 0)
         };
         let board = Board::new(tables, Shadows::new(frames));
-        let pci = PciBus::new(config, devices, self.pci);
         let (pc, bus) = Pc::new(board, pci, devices::emulated());
         let remotes = cores.iter().enumerate().map(remote).collect();
         let shared: &'static Vm = Box::leak(Box::new(Vm {
@@ -209,6 +205,7 @@ impl Builder<'_> {
             ),
             ending: Default::default(),
             contents,
+            disks,
             restarts: vm.reset == OnReset::Restart,
             told_unanswered: Default::default(),
             told_restart: Default::default(),
@@ -349,49 +346,6 @@ impl Builder<'_> {
             true => Ok(contents),
             false => Err("its kernel doesn't fit its memory".into()),
         }
-    }
-
-    /// Confines the devices to the VM's memory and puts them on its PCI bus.
-    fn assign(
-        &self,
-        functions: Vec<Bdf>,
-        addresses: &mut Addresses,
-        dma_root: u64,
-        format: iommu::PageFormat,
-    ) -> Result<(Box<Bus>, Vec<BusFunction>), String> {
-        let mut bus = Box::new(Bus::new());
-        let mut devices = Vec::new();
-        for bdf in functions {
-            let refused = |e: String| format!("device {bdf} can't be assigned: {e}");
-            outputs::leave(&self.pci, bdf, &self.vm.name).map_err(refused)?;
-            let (mut device, shown) =
-                AssignedDevice::new(&self.pci, bdf, addresses).map_err(refused)?;
-            device.reset().map_err(refused)?;
-            iommu::attach(bdf, self.index as u16 + 1, dma_root, format).map_err(refused)?;
-            bus.assign(shown).map_err(|e| refused(e.to_string()))?;
-            devices.push(BusFunction::Assigned(Box::new(device)));
-        }
-        Ok((bus, devices))
-    }
-
-    /// Makes the disks that sidecores serve, and puts them on the bus behind what is there.
-    fn add_disks(
-        &self,
-        bus: &mut Bus,
-        functions: &mut Vec<BusFunction>,
-        addresses: &mut Addresses,
-        memory: &Memory,
-        sidecores: &mut Sidecores,
-    ) -> Result<(), String> {
-        for (index, disk) in self.vm.disks.iter().enumerate() {
-            let refused = |e: String| format!("its disk{index} can't be made: {e}");
-            let (whose, content) = ((self.index, &*self.vm.name), self.image.disk(disk));
-            let made = sidecores.disk(whose, memory, disk, content).map_err(refused)?;
-            let (function, shown) = VirtioFunction::new(made, addresses).map_err(refused)?;
-            bus.assign(shown).map_err(|e| refused(e.to_string()))?;
-            functions.push(BusFunction::Virtio(Box::new(function)));
-        }
-        Ok(())
     }
 }
 

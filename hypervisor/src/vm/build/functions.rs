@@ -1,0 +1,88 @@
+//! What is on a VM's PCI bus at first: the devices that are assigned to it, and the disks that
+//! sidecores serve.
+
+use crate::host::outputs;
+use crate::iommu;
+use crate::pci::Pci;
+use crate::sidecore::build::Sidecores;
+use crate::sidecore::port::Port;
+use crate::vm::devices::assigned::AssignedDevice;
+use crate::vm::devices::pci_bus::PciBus;
+use crate::vm::devices::pci_bus::functions::BusFunction;
+use crate::vm::devices::virtio::VirtioFunction;
+use crate::vm::memory::Memory;
+use ::iommu::Bdf;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use plan::image::Image;
+use virtual_pc::pci::{Addresses, Bus};
+
+/// The functions of one VM, as far as they are found and made.
+pub struct Functions<'a> {
+    /// The VM's place in the plan, and its name.
+    whose: (usize, &'a str),
+    pci: Pci,
+    bus: Box<Bus>,
+    all: Vec<BusFunction>,
+    addresses: Addresses,
+    /// Of the disks, in their order.
+    ports: Vec<&'static Port>,
+}
+
+impl<'a> Functions<'a> {
+    /// None yet.
+    pub fn new(whose: (usize, &'a str), pci: Pci) -> Self {
+        let (bus, addresses) = (Box::new(Bus::new()), Addresses::new());
+        Functions { whose, pci, bus, all: Vec::new(), addresses, ports: Vec::new() }
+    }
+
+    /// Confines these devices to the VM's memory and puts them on the bus.
+    pub fn assign(
+        &mut self,
+        devices: Vec<Bdf>,
+        dma_root: u64,
+        format: iommu::PageFormat,
+    ) -> Result<(), String> {
+        for bdf in devices {
+            let refused = |e: String| format!("device {bdf} can't be assigned: {e}");
+            outputs::leave(&self.pci, bdf, self.whose.1).map_err(refused)?;
+            let (mut device, shown) =
+                AssignedDevice::new(&self.pci, bdf, &mut self.addresses).map_err(refused)?;
+            device.reset().map_err(refused)?;
+            let domain = self.whose.0 as u16 + 1;
+            iommu::attach(bdf, domain, dma_root, format).map_err(refused)?;
+            self.bus.assign(shown).map_err(|e| refused(e.to_string()))?;
+            self.all.push(BusFunction::Assigned(Box::new(device)));
+        }
+        Ok(())
+    }
+
+    /// Makes the disks of the VM, whose memory this is, and puts them on the bus.
+    pub fn add_disks(
+        &mut self,
+        disks: &[plan::Disk],
+        image: &Image<'static>,
+        memory: &Memory,
+        sidecores: &mut Sidecores,
+    ) -> Result<(), String> {
+        for (index, disk) in disks.iter().enumerate() {
+            let refused = |e: String| format!("its disk{index} can't be made: {e}");
+            let regions = memory.regions().iter().map(|r| (r.gpa, r.hpa, r.len));
+            let made = sidecores.disk(self.whose, regions, disk, image.disk(disk));
+            let made = made.map_err(refused)?;
+            self.ports.push(made.port);
+            let (function, shown) =
+                VirtioFunction::new(made, &mut self.addresses).map_err(refused)?;
+            self.bus.assign(shown).map_err(|e| refused(e.to_string()))?;
+            self.all.push(BusFunction::Virtio(Box::new(function)));
+        }
+        Ok(())
+    }
+
+    /// The bus, and the ports of the disks.
+    pub fn done(self) -> (PciBus, Vec<&'static Port>) {
+        (PciBus::new(self.bus, self.all, self.pci), self.ports)
+    }
+}
