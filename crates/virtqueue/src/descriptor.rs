@@ -91,11 +91,11 @@ pub fn split_table(
     len: u32,
     chain: &mut Chain,
 ) -> Result<(), Broken> {
-    let entries = entries(len)?;
+    let table = Table::new(window, address, len)?;
     let mut index = 0;
     for _ in 0..SEGMENTS {
-        let words = read(window, address, len, index)?;
-        let descriptor = Descriptor::of(words.0, words.1);
+        let [address, rest] = table.read(index)?;
+        let descriptor = Descriptor::of(address, rest);
         if descriptor.flags & INDIRECT != 0 {
             return Err(Broken::Indirect);
         }
@@ -104,7 +104,7 @@ pub fn split_table(
             return Ok(());
         }
         index = descriptor.next.into();
-        if index >= entries {
+        if index >= table.entries {
             return Err(Broken::Index(descriptor.next));
         }
     }
@@ -118,32 +118,57 @@ pub fn packed_table(
     len: u32,
     chain: &mut Chain,
 ) -> Result<(), Broken> {
-    let entries = entries(len)?;
-    if entries > SEGMENTS as u32 {
+    let table = Table::new(window, address, len)?;
+    if table.entries > SEGMENTS as u32 {
         return Err(Broken::TooLong);
     }
-    for index in 0..entries {
-        let words = read(window, address, len, index)?;
-        let descriptor = Packed::of(words.0, words.1);
+    for index in 0..table.entries {
+        let [address, word] = table.read(index)?;
+        let descriptor = Packed::of(address, word);
         chain.push(window, descriptor.address, descriptor.len, descriptor.flags & WRITE != 0)?;
     }
     Ok(())
 }
 
-/// How many descriptors a table of this many bytes has: at least one.
-fn entries(len: u32) -> Result<u32, Broken> {
-    if len == 0 || !len.is_multiple_of(BYTES as u32) {
-        return Err(Broken::TableLength(len));
-    }
-    Ok(len / BYTES as u32)
+/// An indirect table. It may lie anywhere in memory, aligned or not.
+struct Table<'a> {
+    window: &'a Window,
+    /// All of it, if one region holds it.
+    span: Option<Span>,
+    address: u64,
+    len: u32,
+    /// At least one.
+    entries: u32,
 }
 
-/// The two words of a descriptor of a table, which may lie anywhere, aligned or not.
-#[inline]
-fn read(window: &Window, address: u64, len: u32, index: u32) -> Result<(u64, u64), Broken> {
-    let outside = Broken::Outside { address, len };
-    let at = address.checked_add(u64::from(index) * BYTES).ok_or(outside)?;
-    let mut words = [[0; 8]; 2];
-    window.read(at, words.as_flattened_mut()).map_err(|_| outside)?;
-    Ok((u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])))
+impl<'a> Table<'a> {
+    #[inline]
+    fn new(window: &'a Window, address: u64, len: u32) -> Result<Table<'a>, Broken> {
+        if len == 0 || !len.is_multiple_of(BYTES as u32) {
+            return Err(Broken::TableLength(len));
+        }
+        let span = window.span(address, len.into());
+        Ok(Table { window, span, address, len, entries: len / BYTES as u32 })
+    }
+
+    /// The two words of a descriptor, each read once.
+    #[inline]
+    fn read(&self, index: u32) -> Result<[u64; 2], Broken> {
+        let at = u64::from(index) * BYTES;
+        match self.span.map(|span| span.load_u64_pair(at)) {
+            Some(Ok(words)) => Ok(words),
+            _ => self.read_bytes(at),
+        }
+    }
+
+    /// The same of one that isn't aligned, or whose table goes over the border of regions.
+    #[cold]
+    #[inline(never)]
+    fn read_bytes(&self, at: u64) -> Result<[u64; 2], Broken> {
+        let outside = Broken::Outside { address: self.address, len: self.len };
+        let mut words = [[0; 8]; 2];
+        let at = self.address.checked_add(at).ok_or(outside)?;
+        self.window.read(at, words.as_flattened_mut()).map_err(|_| outside)?;
+        Ok(words.map(u64::from_le_bytes))
+    }
 }
