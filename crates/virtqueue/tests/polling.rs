@@ -5,7 +5,7 @@ use driver::{Driver, Heap, driver};
 use virtqueue::{Chain, Features, Queue, State};
 use window::Memory;
 
-const REQUESTS: u32 = 300_000;
+const REQUESTS: u32 = 100_000;
 
 /// Serves many requests, so many at a time; how many kicks the driver would have sent.
 fn kicks(features: Features, size: u16, batch: u32) -> u32 {

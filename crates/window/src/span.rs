@@ -226,18 +226,22 @@ impl Span {
     /// [`Outside`] if not both are in the span, or they aren't aligned to 16 bytes.
     #[inline]
     pub fn load_u64_pair(&self, at: u64) -> Result<[u64; 2], Outside> {
-        let place = self.word::<Pair>(at)?;
+        let pair = self.word::<Pair>(at)?;
         // Loom watches words one by one.
         #[cfg(loom)]
-        return Ok([self.load_u64(at)?, self.load_u64(at + 8)?]);
+        let words = {
+            let _ = pair;
+            [self.load_u64(at)?, self.load_u64(at + 8)?]
+        };
         #[cfg(not(loom))]
-        // SAFETY: `word` checked that both are in the span and aligned; the bytes are accessed by
-        // atomics, or what counts as such, alone.
-        unsafe {
-            let first = AtomicU64::from_ptr(place.as_ptr().cast());
-            let second = AtomicU64::from_ptr(place.as_ptr().cast::<u64>().add(1));
-            Ok([first, second].map(|word| u64::from_le(word.load(Ordering::Relaxed))))
-        }
+        let words = {
+            let place = pair.as_ptr().cast::<u64>();
+            // SAFETY: `word` checked that both are in the span and aligned; the bytes are accessed
+            // by atomics, or what counts as such, alone.
+            let both = unsafe { [AtomicU64::from_ptr(place), AtomicU64::from_ptr(place.add(1))] };
+            both.map(|word| u64::from_le(word.load(Ordering::Relaxed)))
+        };
+        Ok(words)
     }
 
     /// Copies as many bytes as `into` takes. It is no longer than the span.
