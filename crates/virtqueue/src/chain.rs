@@ -122,8 +122,8 @@ impl Chain {
         self.head = Head(head);
     }
 
-    /// Takes the next descriptor's buffer. One without bytes has no span: the standard doesn't forbid
-    /// it, and the address means nothing. So the caller has to limit how often it calls this.
+    /// Takes the next descriptor's buffer. One without bytes has no span: the standard doesn't
+    /// forbid it, and the address means nothing. So the caller limits how often it calls this.
     ///
     /// It is most of the work of taking a chain, so it is always inlined.
     #[inline(always)]

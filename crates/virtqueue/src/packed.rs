@@ -119,8 +119,8 @@ impl<const N: usize> PackedQueue<N> {
         Ok(true)
     }
 
-    /// Takes the descriptors of the chain that begins with this word: its buffer ID, which is in the
-    /// last one, and how many they are. They are no more than the ring has room for.
+    /// Takes the descriptors of the chain that begins with this word: its buffer ID, which is in
+    /// the last one, and how many they are. They are no more than the ring has room for.
     #[inline]
     fn walk(
         &self,
