@@ -4,8 +4,8 @@
 //! The rings are in the guest's memory, and the guest may write anything at any time.
 //!
 //! Guarantees, whatever the guest writes:
-//! - Nothing panics. [`Queue::take`] does bounded work: it reads at most as many descriptors as a
-//!   [`Chain`] holds, and each word of the rings once.
+//! - Nothing panics. [`Queue::take`] does bounded work: it reads at most [`SEGMENTS`] descriptors
+//!   of the ring, and as many of an indirect table, each once.
 //! - A chain has a head that isn't in flight, no more than [`SEGMENTS`] spans, all in the window,
 //!   readable before writable, less than 2^32 bytes. Else the queue is [`Broken`].
 //! - What a driver that keeps to the standard offers is taken once, in order, and what is completed
@@ -161,8 +161,8 @@ impl<const N: usize> Queue<N> {
     }
 
     /// Writes a chain that was taken to the ring as used, with how many bytes were written to its
-    /// writable spans. The driver sees it after [`publish`](Queue::publish). Chains may be completed
-    /// in any order. If the head isn't in flight nothing is done.
+    /// writable spans. The driver sees it after [`publish`](Queue::publish). Chains may be
+    /// completed in any order. If the head isn't in flight nothing is done.
     #[inline]
     pub fn complete(&mut self, head: Head, written: u32) {
         match self {
@@ -218,8 +218,8 @@ impl<const N: usize> Queue<N> {
     }
 
     /// Asks the driver for no kicks (notifications of the device) from now on: this queue is
-    /// polled. With the event index of a split ring that is a wish for one far ahead, so that a kick
-    /// in some 16,384 chains may come; it means nothing.
+    /// polled. With the event index of a split ring that is a wish for one far ahead, which
+    /// moves on every 16,384 chains, so that the driver doesn't get there.
     pub fn suppress_kicks(&mut self) {
         match self {
             Queue::Split(queue) => queue.suppress_kicks(),

@@ -79,7 +79,11 @@ fn check(chain: &Chain, size: u16, flying: &mut HashSet<u16>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 512,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn nothing_a_guest_writes_harms_the_device(

@@ -1,7 +1,7 @@
 //! The split ring against rust-vmm's crate `virtio-queue`, on the same memory.
 //!
-//! It takes more than this crate does, so a chain is compared if this crate takes it; that right ones
-//! are taken is said in `properties`. Without the event index it asks for every call.
+//! It takes more than this crate does, so a chain is compared if this crate takes it; that right
+//! ones are taken is said in `properties`. Without the event index it asks for every call.
 mod driver;
 
 use driver::{Buffer, Driver, Heap, SplitDriver};
@@ -102,7 +102,11 @@ impl Both {
 type Added = (Vec<(u8, bool)>, bool, u32);
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 256,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn the_same_chains_used_elements_and_calls(

@@ -1,8 +1,8 @@
 //! Words that loom watches: how a model of two sides runs the code as it is.
 //!
-//! Under `cfg(loom)` a test names the words whose order of accesses matters ([`watch`]). Accesses to
-//! them by spans go to atomics of loom; all other memory is plain, which is right as long as those
-//! words order the accesses to it. A word is known by its address: all accesses have its width.
+//! Under `cfg(loom)` a test names the words whose order of accesses matters ([`watch`]). Accesses
+//! to them by spans go to atomics of loom; all other memory is plain, which is right as long as
+//! those words order the accesses to it. A word is known by its address: all accesses have its width.
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;

@@ -1,8 +1,8 @@
 //! The driver's side of a virtqueue, for tests: what a guest's driver does by the standard.
 //!
 //! Taken in by path, so that other crates' tests and the fuzz targets use it as well:
-//! `#[path = "../../virtqueue/tests/driver/mod.rs"] mod driver;`. It needs the crates `window` (with
-//! the feature `memory`) and `virtqueue`.
+//! `#[path = "../../virtqueue/tests/driver/mod.rs"] mod driver;`. It needs the crates `window`
+//! (with the feature `memory`) and `virtqueue`.
 //!
 //! ```ignore
 //! let memory = Memory::new(&[(0, 1 << 20)], 0);
@@ -115,7 +115,7 @@ impl Heap {
     }
 }
 
-/// The bytes of a descriptor: `last` is the flags and next of a split one, id and flags of a packed.
+/// The bytes of a descriptor: `last` is flags and next of a split one, ID and flags of a packed.
 fn descriptor(address: u64, len: u32, last: [u16; 2]) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&address.to_le_bytes());
