@@ -1,8 +1,8 @@
 //! Descriptors (2.7.5, 2.8.13), as they are read: each once, in two words.
 //!
-//! Guarantees: what is checked is what was read. A table is followed for no more descriptors than a
-//! [`Chain`] takes.
-use crate::{Broken, Chain};
+//! Guarantees: what is checked is what was read. A table is followed for no more descriptors than
+//! [`SEGMENTS`].
+use crate::{Broken, Chain, SEGMENTS};
 use window::{Outside, Span, Window};
 
 /// VIRTQ_DESC_F_NEXT: the chain goes on.
@@ -27,8 +27,8 @@ impl Descriptor {
     /// Reads the one with this index.
     #[inline]
     pub fn read(table: &Span, index: u16) -> Result<Descriptor, Outside> {
-        let at = u64::from(index) * BYTES;
-        Ok(Descriptor::of(table.load_u64(at)?, table.load_u64(at + 8)?))
+        let [address, rest] = table.load_u64_pair(u64::from(index) * BYTES)?;
+        Ok(Descriptor::of(address, rest))
     }
 
     #[inline]
@@ -93,8 +93,7 @@ pub fn split_table(
 ) -> Result<(), Broken> {
     let entries = entries(len)?;
     let mut index = 0;
-    // It ends: `push` takes a limited number.
-    loop {
+    for _ in 0..SEGMENTS {
         let words = read(window, address, len, index)?;
         let descriptor = Descriptor::of(words.0, words.1);
         if descriptor.flags & INDIRECT != 0 {
@@ -109,6 +108,7 @@ pub fn split_table(
             return Err(Broken::Index(descriptor.next));
         }
     }
+    Err(Broken::TooLong)
 }
 
 /// Takes all of the indirect table of a packed ring (2.8.7): WRITE is the only flag that counts.
@@ -118,7 +118,11 @@ pub fn packed_table(
     len: u32,
     chain: &mut Chain,
 ) -> Result<(), Broken> {
-    for index in 0..entries(len)? {
+    let entries = entries(len)?;
+    if entries > SEGMENTS as u32 {
+        return Err(Broken::TooLong);
+    }
+    for index in 0..entries {
         let words = read(window, address, len, index)?;
         let descriptor = Packed::of(words.0, words.1);
         chain.push(window, descriptor.address, descriptor.len, descriptor.flags & WRITE != 0)?;
