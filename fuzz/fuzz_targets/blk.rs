@@ -1,5 +1,5 @@
-//! A block device behind a driver that may be hostile: any chains, any words of its memory changed at
-//! any time, resets, and a back end that ends its operations in any order.
+//! A block device behind a driver that may be hostile: any chains, any words of its memory changed
+//! at any time, resets, and a back end that ends its operations in any order.
 #![no_main]
 
 #[path = "../../crates/virtqueue/tests/driver/mod.rs"]

@@ -104,8 +104,8 @@ pub struct Completion {
     pub result: Result<(), Failure>,
 }
 
-/// What a disk's data is kept by. It is trusted to complete what it accepted, once; a completion too
-/// many is ignored.
+/// What a disk's data is kept by. It is trusted to complete what it accepted, once; a completion
+/// too many is ignored.
 pub trait Backend {
     /// Asks for an operation. It doesn't wait. The slices of spans are gone when it returns.
     fn submit(&mut self, token: Token, operation: Operation<'_>) -> Submitted;

@@ -2,8 +2,9 @@
 //!
 //! A [`Config`] is checked when it is made, so that what a driver reads there is true of every
 //! request later. A driver can't write anything into it: CONFIG_WCE isn't offered. A driver that
-//! wants its writes durable at completion declines FLUSH (5.2.6.2), which needs no field that changes
-//! while requests run and no message from the core that traps the write to the one that serves.
+//! wants its writes durable at completion declines FLUSH (5.2.6.2). That needs no field that
+//! changes while requests run, and no message from the core that traps the write to the one that
+//! serves. SIZE_MAX and GEOMETRY aren't offered, either: nothing here has such a limit or shape.
 
 use bitflags::bitflags;
 use thiserror::Error;

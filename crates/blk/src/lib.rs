@@ -13,7 +13,8 @@
 //!   A chain without room can't be answered: its queue is [`Broken`]. QEMU stops the device for it,
 //!   too ("virtio-blk request inhdr too short").
 //! - A flush is asked for after every write whose completion the driver could have seen, and
-//!   confirmed after the back end's flush. Without FLUSH negotiated, writes are durable at completion.
+//!   confirmed after the back end's flush. If FLUSH isn't negotiated, a write is durable when it is
+//!   completed.
 //! - After [`Server::stop`] no completion touches the guest's memory or a later queue.
 //!
 //! Not guaranteed: any order among requests in flight, or between a request's pieces, as the
@@ -49,8 +50,8 @@ pub use server::{Broken, Outcome, Server, Statistics};
 pub const SECTOR: u64 = 512;
 /// The most bytes of data of a piece.
 pub const PIECE_DATA: u32 = 64 << 10;
-/// The most bytes that a piece of a discard or write-zeroes request touches: what ELVIS lets a queue
-/// have before it switches (512 KiB), so that one piece is one turn.
+/// The most bytes that a piece of a discard or write-zeroes request touches: what ELVIS lets a
+/// queue have before it switches (512 KiB), so that one piece is one turn.
 pub const PIECE_RANGE: u32 = 512 << 10;
 /// What a turn that took a request costs at least, in bytes: so that requests without data can't
 /// keep a scheduler that counts bytes. To serve one is about as much work as to copy this much.

@@ -90,7 +90,7 @@ pub enum Request {
     Flush,
     /// The serial number is asked for.
     Id,
-    /// A range of sectors that a [`Range`] in the data tells.
+    /// A range of sectors, which [`Rules::range`] reads in the data.
     Range {
         /// Discard, else write zeroes.
         discard: bool,

@@ -1,9 +1,9 @@
 //! One queue of a disk: a turn takes a chain or goes on with the one that isn't all asked for yet.
 //!
-//! A request has three times: it is *open* while pieces of it are to be asked for (one request of a
-//! queue at most, the last one taken), then only waits for the back end, and is over when nothing is
-//! outstanding. Then its status byte is stored, and its chain goes into the used ring. The caller
-//! publishes ([`Queue::publish`] by [`Server::queue`]) when its turn ends, once for all.
+//! A request has three stages. It is *open* while pieces of it are to be asked for: one request of
+//! a queue at most, the last one taken. Then it only waits for the back end. When nothing is
+//! outstanding it is over: its status byte is stored, and its chain goes into the used ring. The
+//! caller publishes ([`Queue::publish`] by [`Server::queue`]) when its turns end, once for all.
 
 use thiserror::Error;
 use virtqueue::{Chain, DEFAULT_SIZE, Head, Queue};
@@ -170,7 +170,8 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         self.slots.used()
     }
 
-    /// Operations that the back end has accepted and not completed, those of forgotten requests too.
+    /// Operations that the back end has accepted and not completed, those of forgotten requests
+    /// too.
     pub fn outstanding(&self) -> u64 {
         self.outstanding
     }
@@ -185,7 +186,8 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
     ///
     /// # Errors
     ///
-    /// [`Broken`], from then on until the server is started anew. Nothing is taken or answered then.
+    /// [`Broken`], from then on until the server is started anew. Nothing is taken or answered in
+    /// that time.
     pub fn serve<B: Backend>(
         &mut self,
         window: &Window,
@@ -213,8 +215,8 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         }
     }
 
-    /// Takes note of an operation's end. True if a request is answered by it. Who polls a back end of
-    /// several servers gives each completion to the one that [`Token::server`] tells.
+    /// Takes note of an operation's end. True if a request is answered by it. Who polls a back end
+    /// of several servers gives each completion to the one that [`Token::server`] tells.
     pub fn finish(&mut self, completion: Completion) -> bool {
         let Completion { token, result } = completion;
         if token.server != self.number {

@@ -1,9 +1,9 @@
 //! The requests that a server has taken and not answered, and which completions are theirs.
 //!
-//! A place is known by its number and its *sequence*, which grows whenever the place is given up. So
-//! a completion that comes after a reset, or twice, is known to be nobody's, even if the place is
-//! another request's by then. Only one that comes 2^32 requests of the same place too late would be
-//! mistaken; a back end that drains at a reset (`Server::outstanding`) never gets there.
+//! A place is known by its number and its *sequence*, which grows whenever the place is given up.
+//! So a completion that comes after a reset, or twice, is known to be nobody's, even if the place
+//! is another request's by then. Only one that comes 2^32 requests of the same place too late would
+//! be mistaken; who drains at a reset (`Server::outstanding`) never gets there.
 
 use arrayvec::ArrayVec;
 use virtqueue::Head;

@@ -19,6 +19,28 @@ const BUFFERS: u64 = 1 << 20;
 const MEMORY: u64 = 16 << 20;
 const DMA: u64 = 1 << 40;
 
+pub const OK: u8 = 0;
+pub const IOERR: u8 = 1;
+pub const UNSUPP: u8 = 2;
+pub const SECTORS: u64 = 4096;
+
+pub fn parameters() -> Parameters {
+    Parameters {
+        capacity: SECTORS,
+        discard: 4096,
+        write_zeroes: 4096,
+        packed: true,
+        serial: *b"a serial of 20 bytes",
+        ..Parameters::default()
+    }
+}
+
+/// Runs a test on both kinds of rings.
+pub fn both(test: fn(Guest)) {
+    test(Guest::new(parameters(), false));
+    test(Guest::new(parameters(), true));
+}
+
 /// A request that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sent(usize);
