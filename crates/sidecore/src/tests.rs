@@ -5,7 +5,7 @@ mod world;
 use super::*;
 use Next::{Continue, Switch};
 use proptest::prelude::*;
-use world::{Guest, PIECE, SECOND, World};
+use world::{Guest, PIECE, SECOND, World, share_bounds};
 
 const MIN: u64 = 4 << 10;
 const MAX: u64 = 512 << 10;
@@ -118,6 +118,37 @@ fn a_backlog_that_grows_is_left_to_grow() {
     for i in 0..MAX / MIN {
         assert_eq!(s.served(0, MIN, 1, i * USUAL.queue_stuck, &mut rings), Continue, "off");
     }
+}
+
+/// A guest can look sensitive to latency: it gains nothing beyond its share by that.
+#[test]
+fn a_backlog_of_a_vm_that_had_its_share_ends_no_turn() {
+    let (mut s, mut rings) = begun(USUAL);
+    s.vms[2].charge(1 << 61, 0, Served { bytes: 0, requests: 0, now: 0 }, &USUAL);
+    rings.0[2] = 1;
+    for i in 0..MAX / MIN {
+        assert_eq!(s.served(0, MIN, 1, i * USUAL.queue_stuck, &mut rings), Continue);
+    }
+}
+
+/// Idleness can't be saved up: one that comes back is a turn behind, and then equal.
+#[test]
+fn a_vm_that_was_idle_is_behind_by_one_turn() {
+    let (mut s, mut rings) = begun(Settings { queue_stuck: u64::MAX, ..USUAL });
+    rings.0[1] = 9;
+    let mut had = 0;
+    for _ in 0..1_000 {
+        match s.next(0, &mut rings) {
+            Turn::Serve(1) => had += MIN,
+            turn => {
+                assert_eq!(turn, Turn::Serve(0));
+                break;
+            }
+        }
+        s.served(1, MIN, 1, 0, &mut rings);
+        assert!(had <= MAX + MIN);
+    }
+    assert!(had >= MAX - MIN);
 }
 
 #[test]
@@ -280,11 +311,6 @@ fn a_latency_vm_beside_thirteen_bulk_vms_waits_for_two_pieces() {
     let off = Settings { queue_stuck: u64::MAX, work_stuck: u64::MAX, ..USUAL };
     let (pieces, passes) = run(off);
     assert!((5..=10).contains(&pieces) && passes <= 2, "{pieces} {passes}");
-}
-
-fn share_bounds(world: &World, weights: &[u32]) -> (f64, f64) {
-    let shares = world.bytes.iter().zip(weights).map(|(bytes, w)| *bytes as f64 / f64::from(*w));
-    shares.fold((f64::MAX, 0.0), |(least, most), share| (share.min(least), share.max(most)))
 }
 
 proptest! {

@@ -167,3 +167,9 @@ impl World {
         }
     }
 }
+
+/// The least and the most bytes by weight.
+pub fn share_bounds(world: &World, weights: &[u32]) -> (f64, f64) {
+    let shares = world.bytes.iter().zip(weights).map(|(bytes, w)| *bytes as f64 / f64::from(*w));
+    shares.fold((f64::MAX, 0.0), |(least, most), share| (share.min(least), share.max(most)))
+}
