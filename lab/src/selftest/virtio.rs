@@ -3,7 +3,7 @@
 //! QEMU's, so that the tests themselves are tested.
 
 use super::case::{Case, Cores, Expect, Expected, Guest, Special};
-use super::cases::{case, guest, heartbeat, nothing_by_host};
+use super::cases::{again, case, guest, heartbeat, nothing_by_host};
 use super::kernel::Variant;
 use super::smp;
 use anyhow::{Context as _, Result};
@@ -50,6 +50,8 @@ pub fn all() -> Vec<Case> {
             cases.push(served(policy, test, quick(is_quick), [of_several(test)]));
         }
         cases.push(served(policy, "virtio-read-only", false, [read_only(policy)]));
+        let again = with_disk(again("virtio-restart", policy));
+        cases.push(served(policy, "virtio-restart", quick(true), [again]));
         // A device of its own beside it, whose interrupts take the other way.
         let devices = guest("delivery", policy).devices;
         let beside = Guest { devices, counts: Vec::new(), ..of("delivery,virtio-load") };
