@@ -27,6 +27,9 @@ const NICS: &[Driver] =
     &[driver("CONFIG_IGB", "igb"), driver("CONFIG_E1000E", "e1000e, with --nic e1000e")];
 const FUNCTION: &[Driver] = &[driver("CONFIG_IGBVF", "igbvf")];
 const SATA: &[Driver] = &[driver("CONFIG_SATA_AHCI", "AHCI")];
+/// A disk that a sidecore serves needs both.
+const DISK: [&[Driver]; 2] =
+    [&[driver("CONFIG_VIRTIO_PCI", "virtio_pci")], &[driver("CONFIG_VIRTIO_BLK", "virtio_blk")]];
 const USB: &[Driver] = &[driver("CONFIG_USB_XHCI_PCI", "xHCI")];
 
 /// The drivers of which a device needs one; none where nothing is known.
@@ -57,7 +60,7 @@ pub fn lines(plan: &Plan<File>) -> Vec<String> {
 
 fn of_vm(vm: &Vm<File>, boot: &Path) -> Vec<String> {
     let mut lines = Vec::new();
-    if vm.devices.is_empty() {
+    if vm.devices.is_empty() && vm.disks.is_empty() {
         return lines;
     }
     let name = &vm.name;
@@ -81,7 +84,18 @@ fn of_vm(vm: &Vm<File>, boot: &Path) -> Vec<String> {
         ));
     }
     for device in &vm.devices {
-        lines.extend(config.lacks(name, *device, &release, vm.initrd.is_some()));
+        let drivers = drivers(*device);
+        lines.extend(config.lacks(
+            name,
+            &device.to_string(),
+            drivers,
+            &release,
+            vm.initrd.is_some(),
+        ));
+    }
+    if !vm.disks.is_empty() {
+        let lack = |drivers| config.lacks(name, "its disk", drivers, &release, vm.initrd.is_some());
+        lines.extend(DISK.into_iter().filter_map(lack));
     }
     lines
 }
@@ -159,8 +173,14 @@ impl Config {
     }
 
     /// The sentence for a device that the kernel can't drive.
-    fn lacks(&self, vm: &str, device: DeviceName, release: &str, initrd: bool) -> Option<String> {
-        let drivers = drivers(device);
+    fn lacks(
+        &self,
+        vm: &str,
+        device: &str,
+        drivers: &[Driver],
+        release: &str,
+        initrd: bool,
+    ) -> Option<String> {
         let states = || drivers.iter().map(|d| self.state(d.option));
         let list = |word: &str, each: fn(&Driver) -> &'static str| {
             drivers.iter().map(each).collect::<Vec<_>>().join(word)
@@ -221,8 +241,12 @@ mod tests {
             devices: &[&str],
             initrd: bool,
         ) -> Vec<String> {
+            of_vm(&self.vm(release, cmdline, devices, initrd), Path::new("/nonexistent"))
+        }
+
+        fn vm(&self, release: &str, cmdline: &str, devices: &[&str], initrd: bool) -> Vm<File> {
             let file = |bytes| File { path: self.0.path().join("k"), bytes };
-            let vm = Vm {
+            Vm {
                 name: "web".into(),
                 cpus: vec![1],
                 weight: plan::DEFAULT_WEIGHT,
@@ -234,8 +258,7 @@ mod tests {
                 disks: vec![],
                 interrupts: None,
                 reset: OnReset::Stop,
-            };
-            of_vm(&vm, Path::new("/nonexistent"))
+            }
         }
     }
 
@@ -284,6 +307,31 @@ CONFIG_IGBVF=y
         let place = Place::new(&CONFIG.replace("# CONFIG_E1000E is not set", "CONFIG_E1000E=m"));
         assert!(place.lines(DEBIAN, "", &["nic0"], true).is_empty());
         assert!(Place::new("").lines(DEBIAN, "", &["nic0"], true).is_empty(), "nothing is known");
+    }
+
+    #[test]
+    fn a_disk_needs_two_drivers() {
+        let disk = || plan::Disk {
+            size: 512,
+            backing: plan::Backing::Null,
+            read_only: false,
+            serial: String::new(),
+            queues: 1,
+            image: None,
+        };
+        let told = |config: &str| {
+            let place = Place::new(config);
+            let vm = Vm { disks: vec![disk()], ..place.vm(DEBIAN, "", &[], false) };
+            of_vm(&vm, Path::new("/nonexistent"))
+        };
+        assert_eq!(
+            told("CONFIG_PCI_MSI=y\nCONFIG_VIRTIO_BLK=m\n"),
+            [
+                "web: its kernel (6.1.0-9-amd64) has no driver for its disk: it is built with no CONFIG_VIRTIO_PCI.",
+                "web: in its kernel (6.1.0-9-amd64) the driver for its disk (virtio_blk) is a module, and the VM has no initrd to load it from."
+            ]
+        );
+        assert_eq!(told("CONFIG_PCI_MSI=y\nCONFIG_VIRTIO_PCI=y\nCONFIG_VIRTIO_BLK=y\n"), [""; 0]);
     }
 
     #[test]

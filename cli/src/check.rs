@@ -23,7 +23,7 @@ A plan:
   initrd = \"initrd.img\"
   cmdline = \"console=ttyS0\"
   devices = [\"nvme0\"]         # or \"00:04.0\", with a segment \"0001:02:00.0\"
-  disk = { size = \"64M\" }     # virtio-blk that a sidecore serves: docs/running.md says more
+  disk = { size = \"64M\" }     # served by a sidecore: docs/running.md says more
   interrupts = \"auto\"         # auto, trap, eli-delivery, eli or direct
   reset = \"restart\"           # or stop: what a reset of its own leads to
   [host]
@@ -31,7 +31,7 @@ A plan:
   without_interrupt_remapping = \"refuse\"  # or trust-every-guest
   screen = \"all\"              # whose consoles a display shows; or a VM's name
   at_end = \"stay\"             # or power-off, reset: when every VM has ended
-  sidecores = [2]             # cores that serve disks and run no guest; or how many
+  sidecores = [2]             # cores that serve disks, no guest; or how many
   [network.nic0]              # its virtual functions are nic0.vf0, nic0.vf1 …
   vfs = 2                     # how many; else as many as are named
   macs = [\"02:00:00:00:00:01\"]  # of the first ones

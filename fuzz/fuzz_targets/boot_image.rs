@@ -8,8 +8,8 @@ use arbitrary::Arbitrary;
 use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
 use plan::{
-    AtEnd, Backing, Class, DeviceName, Disk, Host, Mac, Network, OnReset, Plan, Policy, Protection, Vm,
-    WithoutRemapping, image,
+    AtEnd, Backing, Class, DeviceName, Disk, Host, Mac, Network, OnReset, Plan, Policy, Protection,
+    Vm, WithoutRemapping, image,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -142,7 +142,8 @@ fn seal(image: &mut [u8]) {
 
 fn under_a_header(plan: &[u8], pages: u8) -> Vec<u8> {
     let length = (32 + plan.len()).next_multiple_of(4096) + 4096 * usize::from(pages % 16);
-    let mut image = b"EXITLESS\x09\0\0\0".to_vec();
+    let mut image = b"EXITLESS".to_vec();
+    image.extend(image::VERSION.to_le_bytes());
     image.extend((plan.len() as u32).to_le_bytes());
     image.extend((length as u64).to_le_bytes());
     image.extend([0; 8]);

@@ -20,7 +20,8 @@ use crate::{Blob, Disk, Plan, Size, Vm, check};
 use alloc::vec::Vec;
 
 const MAGIC: [u8; 8] = *b"EXITLESS";
-const VERSION: u32 = 9;
+/// Of what is described above; another one isn't read.
+pub const VERSION: u32 = 9;
 const HEADER: usize = 32;
 /// More than the largest plan that passes [`Plan::check`]; bounds what a damaged
 /// image can make the reader allocate.

@@ -3,12 +3,14 @@
 //! QEMU's, so that the tests themselves are tested.
 
 use super::case::{Case, Cores, Expect, Expected, Guest, Special};
-use super::cases::{case, guest, heartbeat, nothing_by_host};
+use super::cases::{again, case, guest, heartbeat, nothing_by_host};
 use super::kernel::Variant;
 use super::smp;
 use anyhow::{Context as _, Result};
+use exitless::report::VmReport;
 use ledger::Reason;
 use plan::{Backing, Disk, Policy};
+use proto::Served;
 use std::{ffi::OsString, fs::File, path::Path};
 
 const POLICIES: [Policy; 4] = [Policy::Trap, Policy::EliDelivery, Policy::Eli, Policy::Direct];
@@ -35,6 +37,9 @@ const SECTORS: u64 = 32_768;
 const SERIAL: &str = "exitless-virtio";
 const OPTIONS: &str = "sectors=32768 serial=exitless-virtio";
 const QUEUES: u16 = 4;
+/// Requests of a load, and kicks that may come to the host meanwhile.
+const REQUESTS: u64 = 20_000;
+const MOST_KICKS: u64 = 10;
 
 /// All of them.
 pub fn all() -> Vec<Case> {
@@ -50,6 +55,8 @@ pub fn all() -> Vec<Case> {
             cases.push(served(policy, test, quick(is_quick), [of_several(test)]));
         }
         cases.push(served(policy, "virtio-read-only", false, [read_only(policy)]));
+        let again = with_disk(again("virtio-restart", policy));
+        cases.push(served(policy, "virtio-restart", quick(true), [again]));
         // A device of its own beside it, whose interrupts take the other way.
         let devices = guest("delivery", policy).devices;
         let beside = Guest { devices, counts: Vec::new(), ..of("delivery,virtio-load") };
@@ -150,6 +157,26 @@ fn bare(name: &str, tests: &'static str, is_read_only: bool) -> Case {
     Case { machine: Special::BareWithoutIommu, sidecores: 1, ..case }
 }
 
+/// What the hypervisor says that it did for a VM's disks must fit what its kernel did.
+pub fn reported(guest: &Guest, vm: &VmReport, wrong: &mut Vec<String>) {
+    let least = match guest.tests {
+        _ if guest.disks.is_empty() => return,
+        "virtio-negotiation" => 0,
+        "virtio-load" | "virtio-flags" | "virtio-poll" => REQUESTS,
+        _ => 1,
+    };
+    let Served { requests, calls, kicks, .. } = vm.paravirtual.total();
+    if requests < least {
+        wrong.push(format!("{requests} requests were reported, {least} wanted"));
+    }
+    if calls > requests {
+        wrong.push(format!("{calls} calls were reported for {requests} requests"));
+    }
+    if least == REQUESTS && kicks > MOST_KICKS {
+        wrong.push(format!("{kicks} kicks were reported, {MOST_KICKS} wanted at most"));
+    }
+}
+
 /// QEMU's arguments for such disks, on files in the directory.
 pub fn emulated(disks: &[Disk<exitless::load::File>], directory: &Path) -> Result<Vec<OsString>> {
     let mut arguments = Vec::new();
@@ -207,6 +234,29 @@ mod tests {
         assert_eq!(OPTIONS, format!("sectors={SECTORS} serial={SERIAL}"));
         let tests = BARE.split(',').collect::<HashSet<_>>();
         assert!(TESTS.iter().chain(&SMP).all(|(test, _)| tests.contains(test)));
+    }
+
+    #[test]
+    fn what_was_served_must_fit() {
+        let complaints = |tests, served: Served| {
+            let mut vm = VmReport::default();
+            vm.paravirtual.see(0, 0, served);
+            let mut wrong = Vec::new();
+            super::reported(&with_disk(guest(tests, Policy::Eli)), &vm, &mut wrong);
+            wrong.len()
+        };
+        let good =
+            Served { requests: 20_000, calls: 15_000, calls_withheld: 5_000, kicks: 10, bytes: 1 };
+        assert_eq!(complaints("virtio-load", good), 0);
+        assert_eq!(complaints("virtio-load", Served { requests: 19_999, calls: 9, ..good }), 1);
+        assert_eq!(complaints("virtio-load", Served { kicks: 11, ..good }), 1);
+        assert_eq!(complaints("virtio-mask", Served { kicks: 11, ..good }), 0);
+        assert_eq!(complaints("virtio-mask", Served { calls: 20_001, ..good }), 1);
+        assert_eq!(complaints("virtio-mask", Served::default()), 1);
+        assert_eq!(complaints("virtio-negotiation", Served::default()), 0);
+        let mut wrong = Vec::new();
+        super::reported(&guest("hello", Policy::Eli), &VmReport::default(), &mut wrong);
+        assert!(wrong.is_empty());
     }
 
     #[test]

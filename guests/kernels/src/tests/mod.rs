@@ -160,6 +160,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("virtio-poll", virtio_load::polled),
     ("virtio-mask", virtio_load::masked),
     ("virtio-reset", virtio_reset::reset),
+    ("virtio-restart", virtio_reset::restart),
     ("virtio-move", virtio_smp::moved),
     ("virtio-queues", virtio_smp::queues),
     ("weights-light", weights::light),

@@ -31,11 +31,12 @@ const PORT_RESET: (u16, u8) = (0xCF9, 0x06);
 const PAGE: u64 = 4096;
 
 /// How many resets the host has counted of this VM.
-fn lives() -> u64 {
+pub fn lives() -> u64 {
     counters::ever().of(Reason::Hypercall)
 }
 
-fn reset() -> ! {
+/// Resets this VM, which counts as a life.
+pub fn reset() -> ! {
     let _ = attempt!(0u64, "mov rax, {v}", ".byte 0x0F, 0x01, 0xD9");
     cpu::outb(PORT_RESET.0, PORT_RESET.1);
     cpu::halt_forever()

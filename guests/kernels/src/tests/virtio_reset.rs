@@ -1,11 +1,12 @@
-//! Resets in the middle of I/O: when the device says that it is reset it has let go of the memory,
-//! and then everything works as before.
+//! Resets in the middle of I/O, of the device and of the whole VM: after it the device has let go of
+//! the memory, and everything works as before.
 
-use super::virtio::{WANTED, disk};
-use super::virtio_load::{VECTOR, run, verdict};
-use crate::virtio_blk::{self as blk, Request, kind};
+use super::restart;
+use super::virtio::{SECTOR, WANTED, disk, fill, holds};
+use super::virtio_load::{REGION, VECTOR, run, verdict};
+use crate::virtio_blk::{self as blk, Request, kind, status as outcome};
 use crate::virtqueue::{get, put};
-use crate::{boot::Boot, console::check, cpu, idt, random::Random, wait, x2apic};
+use crate::{boot::Boot, console::check, console::println, cpu, idt, random::Random, wait, x2apic};
 
 const ROUNDS: u64 = 40;
 /// Requests after each reset.
@@ -63,4 +64,54 @@ pub fn reset(test: &str, boot: &Boot) {
 
 fn words(memory: &core::ops::Range<u64>) -> impl Iterator<Item = u64> + use<> {
     memory.clone().step_by(8)
+}
+
+/// Sectors of the pattern that the first life leaves, after those that [`run`] uses.
+const LEFT: core::ops::Range<u64> = REGION..REGION + 64;
+
+/// The VM resets itself with the ring full of reads into its memory. In its next life nothing is
+/// written there, and the disk holds what was written to it.
+pub fn restart(test: &str, boot: &Boot) {
+    let life = restart::lives();
+    println!("life {life}");
+    let Some(disk) = disk(test) else { return };
+    let features = disk.offered() & WANTED;
+    let status = disk.status();
+    check!(test, status == 0, "life {life}: the device's status is {status:#x}");
+    let queue = blk::queue(0);
+    if life > 0 {
+        let first = boot.free_memory().start.next_multiple_of(0x1000);
+        let memory = first..first + blk::QUEUE_BYTES;
+        words(&memory).for_each(|at| put(at, POISON));
+        wait::settle();
+        let touched = words(&memory).filter(|at| get::<u64>(*at) != POISON).count();
+        check!(test, touched == 0, "life {life}: {touched} words were written after the reset");
+    }
+    let started = blk::start(&disk, features, 1, boot);
+    check!(test, started, "life {life}: it starts");
+    if !started {
+        return;
+    }
+    queue.ring.be_quiet(true);
+    let (mut right, mut same) = (0, 0);
+    for sector in LEFT {
+        let kind = if life == 0 { kind::OUT } else { kind::IN };
+        fill(queue, 0, sector, SECTOR, if life == 0 { SEED } else { POISON });
+        let said = queue.one(Request::new(kind, sector, SECTOR));
+        right += u64::from(said.is_some_and(|said| said.0 == outcome::OK));
+        same += u64::from(holds(queue, 0, sector, SECTOR, SEED));
+    }
+    let wanted = LEFT.end - LEFT.start;
+    check!(test, right == wanted && same == wanted, "life {life}: {same} sectors are right");
+    if life == 0 {
+        for slot in 0..blk::DEPTH {
+            queue.submit(slot, Request::new(kind::IN, LEFT.start, blk::DATA));
+        }
+        restart::reset();
+    }
+    queue.ring.be_quiet(false);
+    blk::handle(&disk, 0, x2apic::id() as usize, VECTOR);
+    cpu::enable_interrupts();
+    let load = run(queue, 0, AFTERWARDS, |_| true);
+    verdict(test, "afterwards", queue, load, AFTERWARDS);
 }
