@@ -30,8 +30,9 @@
 //!
 //! Guarantees: after the last call of an entry that is open and routed at last, one interrupt is
 //! sent by its route. Never more are sent than there were calls. By a word that was replaced
-//! nothing is sent once the wait is over. The wait is as long as one turn: some instructions and an ICR
-//! write. Not guaranteed: one interrupt for each call. Several that wait are one, as in any PBA.
+//! nothing is sent once the wait is over. The wait is as long as one turn: some instructions and an
+//! ICR write. Not guaranteed: one interrupt for each call. Several that wait are one, as in any
+//! PBA.
 //!
 //! One sidecore serves an entry. All vCPUs may change it at the same time: its route by whoever
 //! changes routes, its mask by who holds the VM's lock. A write to it is retried when another's
