@@ -130,7 +130,8 @@ fn by_interrupts(test: &str, boot: &Boot, unwanted: u64) {
     if counters::policy() == Policy::Trap {
         let [exits, completed] =
             [Reason::DeviceInterrupt, Reason::DeviceEoi].map(|r| counted.of(r));
-        let right = exits >= came && completed.abs_diff(came) <= 1;
+        // On a shared core one that comes while another vCPU has it is no exit of this one's.
+        let right = (exits >= came || counters::shared()) && completed.abs_diff(came) <= 1;
         check!(
             test,
             right,
