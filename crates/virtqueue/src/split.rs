@@ -193,7 +193,7 @@ impl<const N: usize> SplitQueue<N> {
         }
         let steps = self.calls.ask();
         // What was published is visible before the wish is looked at: the driver does it the other
-        // way round, so that one of the two sees the other (2.7.10).
+        // way round, so that one of the two sees the other (2.7.7.2).
         fence(Ordering::SeqCst);
         if self.event_index {
             let wish = self.available_ring.load_u16(RING + u64::from(self.size) * AVAILABLE);
@@ -230,7 +230,7 @@ impl<const N: usize> SplitQueue<N> {
             wrote(self.used_ring.store_u16(FLAGS, 0));
         }
         // The wish is visible before the index is looked at: the driver does it the other way
-        // round, so that one of the two sees the other (2.7.13.3).
+        // round, so that one of the two sees the other (2.7.13.4).
         fence(Ordering::SeqCst);
         self.available()
     }

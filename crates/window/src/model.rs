@@ -2,7 +2,7 @@
 //!
 //! Under `cfg(loom)` a test names the words whose order of accesses matters ([`watch`]). Accesses
 //! to them by spans go to atomics of loom; all other memory is plain, which is right as long as
-//! those words order the accesses to it. A word is known by its address: all accesses have its width.
+//! those words order the accesses to it. A word is known by its address: accesses have its width.
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
