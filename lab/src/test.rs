@@ -29,10 +29,11 @@ const PROGRAM_LIMIT: usize = 3 << 19;
 /// Packages for the bare machine, which plain `cargo` commands leave out.
 const BARE_METAL: [&str; 4] = ["hypervisor", "machine", "kernels", "hostile"];
 /// Crates whose tests Miri can run in a few minutes.
-const MIRI: [&str; 5] = ["ledger", "proto", "delivery", "schedule", "loader"];
+const MIRI: [&str; 8] =
+    ["ledger", "proto", "delivery", "schedule", "loader", "window", "coalesce", "sidecore"];
 /// Crates whose atomics loom can take the place of.
-const LOOM: [&str; 2] = ["mailbox", "routing"];
-const LOOM_STEP: &str = "loom on mailboxes, shared cores and routes";
+const LOOM: [&str; 3] = ["mailbox", "routing", "virtqueue"];
+const LOOM_STEP: &str = "loom on mailboxes, shared cores, routes and virtqueues";
 const MIRI_STEP: &str = "Miri on the crates that fit";
 const FUZZ_BUILD_STEP: &str = "the fuzz targets, linked";
 /// Seconds for each of the fuzz targets.
