@@ -156,6 +156,16 @@ impl Ring {
         self.kicks.load(SeqCst)
     }
 
+    /// Whether the device wants to be told of none of the next thousand chains: it polls.
+    pub fn is_polled(&self) -> bool {
+        if self.event_index.load(SeqCst) {
+            let event: u16 = get(self.device() + 4 + 8 * u64::from(self.size()));
+            event.wrapping_sub(self.published.load(SeqCst)) > 1_000
+        } else {
+            get::<u16>(self.device()) & SILENT != 0
+        }
+    }
+
     /// How many chains the device has given back that weren't taken out.
     pub fn waiting(&self) -> u16 {
         get::<u16>(self.device() + 2).wrapping_sub(self.seen.load(SeqCst))
