@@ -49,6 +49,7 @@ extern "C" fn boot(address: u64, who: u32) -> ! {
     // 512 GiB one to one, now that they are extended.
     let mut info = unsafe { boot::read(who, address) };
     let frame = open_screen(&info);
+    info.check().unwrap_or_else(|error| refuse(error));
     log::info!("booted by {}, at {:#x}", info.path, memory::image().0);
     if !info.command_line.is_empty() {
         log::info!("command line: {}", info.command_line.escape_ascii());

@@ -1,5 +1,6 @@
 //! What is known of the machine before its own tables are read, and the loader's gifts.
 
+use crate::ending::Unended;
 use crate::{Error, MemoryKind, MemoryMap, PAGE};
 use acpi::RootPointer;
 use arrayvec::ArrayVec;
@@ -87,6 +88,9 @@ pub struct BootInfo {
     pub tsc_hz: Option<u64>,
     /// Address of the EFI system table, where the firmware is EFI's.
     pub system_table: Option<u64>,
+    /// The firmware's boot services go on, although the loader asked for their end: see
+    /// [`check`](Self::check).
+    pub unended: Option<Unended>,
 }
 
 impl BootInfo {
@@ -101,6 +105,15 @@ impl BootInfo {
             framebuffer: None,
             tsc_hz: None,
             system_table: None,
+            unended: None,
+        }
+    }
+
+    /// An error if nothing can be begun with this but saying why not: there is no memory map then.
+    pub fn check(&self) -> Result<(), Error> {
+        match self.unended {
+            Some(Unended { calls, status }) => Err(Error::Unended { calls, status }),
+            None => Ok(()),
         }
     }
 

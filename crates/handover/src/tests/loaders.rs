@@ -1,9 +1,10 @@
 //! The structures of the three loaders: what is read of them, and what damage does.
 
 use super::{Pieces, words};
+use crate::ending::{INVALID_PARAMETER, Unended};
 use crate::{
     BootInfo, BootPath, ENTERED_BY_MULTIBOOT2, ENTERED_BY_PVH, ENTERED_BY_UEFI, Error, Framebuffer,
-    MAX_COMMAND_LINE, MemoryKind, MemoryRange, PixelFormat, Transfer, read,
+    MAX_COMMAND_LINE, MemoryKind, MemoryRange, NOT_THERE, PixelFormat, Transfer, read,
 };
 use acpi::RootPointer;
 use proptest::prelude::*;
@@ -277,6 +278,25 @@ fn what_isn_t_there_isn_t_made_up() {
     assert_eq!((info.image, info.rsdp, info.system_table), (None, None, None));
     assert_eq!((info.tsc_hz, info.framebuffer, info.command_line.len()), (None, None, 0));
     assert!(matches!(by_uefi(&Transfer::EMPTY), Err(Error::NoMemoryMap)));
+}
+
+/// The loader can't say it: the firmware's console may be gone.
+#[test]
+fn boot_services_that_go_on_are_told_of_on_the_screen_and_refused() {
+    assert_eq!(by_uefi(&transfer()).unwrap().check(), Ok(()));
+    let mut unended = transfer();
+    unended.set_unended(Unended { calls: 8, status: INVALID_PARAMETER });
+    let info = by_uefi(&unended).unwrap();
+    let refusal = info.check().unwrap_err();
+    assert_eq!(refusal, Error::Unended { calls: 8, status: INVALID_PARAMETER });
+    assert!(refusal.to_string().contains("was called 8 times"));
+    assert!(refusal.to_string().contains("answer was 0x8000000000000002"), "{refusal}");
+    // There is a screen to say it on, and no memory that could be taken to be free.
+    assert!(info.framebuffer.is_some() && info.memory.ranges().is_empty());
+    // Without a map it is the same sentence; another status, another number.
+    let without = Transfer { memory_map: NOT_THERE, exit_status: 1, exit_calls: 0, ..transfer() };
+    let refusal = by_uefi(&without).unwrap().check();
+    assert_eq!(refusal, Err(Error::Unended { calls: 0, status: 1 }));
 }
 
 #[test]
