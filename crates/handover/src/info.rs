@@ -5,6 +5,7 @@ use crate::{Error, MemoryKind, MemoryMap, PAGE};
 use acpi::RootPointer;
 use arrayvec::ArrayVec;
 use core::fmt;
+use core::ops::Range;
 
 /// The longest command line that is kept.
 pub const MAX_COMMAND_LINE: usize = 4096;
@@ -133,5 +134,14 @@ impl BootInfo {
         }
         let end = end.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
         self.memory.add(start & !(PAGE - 1), end, MemoryKind::Loaded)
+    }
+
+    /// Takes what is usable of the pages of `range` out of what may be used for anything, and
+    /// leaves the rest as it is: the firmware's tables lie there, whatever its map says. How many
+    /// bytes that was.
+    pub fn keep(&mut self, range: Range<u64>) -> Result<u64, Error> {
+        let end = range.end.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
+        let pages = range.start & !(PAGE - 1)..end;
+        self.memory.turn(pages, MemoryKind::Usable, MemoryKind::Acpi)
     }
 }

@@ -4,7 +4,8 @@ use super::{Pieces, words};
 use crate::ending::{INVALID_PARAMETER, Unended};
 use crate::{
     BootInfo, BootPath, ENTERED_BY_MULTIBOOT2, ENTERED_BY_PVH, ENTERED_BY_UEFI, Error, Framebuffer,
-    MAX_COMMAND_LINE, MemoryKind, MemoryRange, NOT_THERE, PixelFormat, Transfer, read,
+    MAX_COMMAND_LINE, MAX_RANGES, MemoryKind, MemoryRange, NOT_THERE, PAGE, PixelFormat, Transfer,
+    read,
 };
 use acpi::RootPointer;
 use proptest::prelude::*;
@@ -351,6 +352,48 @@ fn what_is_loaded_is_claimed_by_whole_pages_and_only_of_usable_memory() {
     assert_eq!(info.claim(what, start, end), Err(Error::NotInMemory { what, start, end }));
     assert!(info.claim("hypervisor", 0x7000_0000, 0x7000_0010).is_err());
     assert_eq!(ranges(&info), before);
+}
+
+#[test]
+fn tables_in_usable_memory_are_kept_by_whole_pages_and_nothing_else_is_changed() {
+    let mut info = by_uefi(&transfer()).unwrap();
+    info.claim("hypervisor", 0x30_0000, 0x30_4000).unwrap();
+    // Beyond usable memory on both sides, and over what was loaded; then within what is kept.
+    assert_eq!(info.keep(0x2F_FFFF..0x30_5001), Ok(0x1000 + 0x2000));
+    assert_eq!(info.keep(0x30_4010..0x30_4011), Ok(0));
+    assert_eq!(info.keep(0xFF_FFF0..0x200_0000), Ok(0x1000));
+    for nothing in [0x7000_0000..0x7000_0100, 0x5000_0000..0x6000_0000, 0x50_0000..0x50_0000] {
+        assert_eq!(info.keep(nothing), Ok(0));
+    }
+    let expected = [
+        (0x10_0000, 0x2F_F000, Usable),
+        (0x2F_F000, 0x30_0000, Acpi),
+        (0x30_0000, 0x30_4000, Loaded),
+        (0x30_4000, 0x30_6000, Acpi),
+        (0x30_6000, 0xFF_F000, Usable),
+        (0xFF_F000, 0x100_0000, Acpi),
+        (0x7000_0000, 0x7000_1000, Reserved),
+    ];
+    assert_eq!(ranges(&info), expected);
+    assert!(info.memory.free_pages().eq([(0x10_0000, 0x2F_F000), (0x30_6000, 0xFF_F000)]));
+    assert_eq!(info.keep(0..u64::MAX), Ok(0x1F_F000 + 0xCF_9000));
+    assert_eq!(info.memory.free_pages().count(), 0);
+}
+
+#[test]
+fn more_pieces_than_there_is_room_for_are_refused_and_change_nothing() {
+    let mut info = by_uefi(&transfer()).unwrap();
+    let mut refused = None;
+    for page in 0..MAX_RANGES as u64 {
+        let (at, before) = (0x10_0000 + (2 * page + 1) * PAGE, ranges(&info));
+        if let Err(error) = info.keep(at..at + 1) {
+            assert_eq!((error, ranges(&info)), (Error::TooManyRanges, before));
+            refused = Some(page);
+            break;
+        }
+    }
+    // Two ranges more each, of 256, with one besides.
+    assert_eq!(refused, Some(127));
 }
 
 #[test]
