@@ -138,7 +138,7 @@ impl Kind {
     }
 
     /// Where it would be right, or what makes it so: a sentence's last part, about the file `name`.
-    fn right(self, name: &str) -> Option<String> {
+    fn right(self, name: &str, place: Place) -> Option<String> {
         Some(match self {
             Kind::Bzimage => format!("`exitless run --kernel {name}` runs it"),
             Kind::OwnProgram => {
@@ -150,6 +150,7 @@ impl Kind {
             Kind::BootImage => "`exitless run` takes the plan that it was made of".into(),
             Kind::Recording => format!("`exitless check --machine {name}` shows it"),
             Kind::Plan => format!("`exitless run {name}` runs it"),
+            Kind::Iso | Kind::Disk if place == Place::Recording => return None,
             Kind::Iso | Kind::Disk => {
                 "what is on it must be a file of its own; a guest's disk is given by --disk".into()
             }
@@ -195,7 +196,7 @@ impl Kind {
 /// sentence that begins with its name. None if it isn't known to be wrong there.
 pub fn told(name: &str, head: &[u8], place: Place) -> Option<String> {
     let kind = Kind::of(head).filter(|kind| !kind.fits(place))?;
-    let right = kind.right(name).map_or(String::new(), |right| format!("; {right}"));
+    let right = kind.right(name, place).map_or(String::new(), |right| format!("; {right}"));
     Some(format!("is {}, and {}{right}", kind.what(), place.needs()))
 }
 

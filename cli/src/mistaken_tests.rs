@@ -149,6 +149,8 @@ fn the_sentence_says_what_it_is_what_is_needed_and_where_it_belongs() {
     assert!(efi.starts_with("is Exitless as a UEFI program, and a kernel is needed"), "{efi}");
     let disk = told(&with(0, b"QFI\xFB"), Place::Initrd);
     assert!(disk.starts_with("is the image of a disk (qcow2), and a RAM disk is"), "{disk}");
+    let said = "is the image of a disk, and what came from a machine's serial line is needed, byte for byte (docs/hardware.md)";
+    assert_eq!(told(&with(512, b"EFI PART"), Place::Recording), said);
     let packed = told(&with(0, b"\x1F\x8B\x08"), Place::Kernel);
     assert!(packed.contains("is packed (gzip)") && packed.contains("`gunzip`"), "{packed}");
 }
