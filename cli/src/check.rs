@@ -73,8 +73,8 @@ pub fn check(args: &Args) -> Result<()> {
     print(show(&plan)?)?;
     let Some(machine) = machine else { return print(UNKNOWN) };
     let lacks = machine.lacks(&plan, plan::image::build(&plan)?.len() as u64);
-    for lack in &lacks {
-        print(format!("{lack}\n"))?;
+    for line in machine.warnings(&plan).iter().chain(&lacks) {
+        print(format!("{line}\n"))?;
     }
     match lacks.len() {
         0 => {

@@ -3,7 +3,7 @@
 //! Guarantees: what [`check`] accepts is a raw image that a guest can have as a disk; a [`Scratch`]
 //! leaves nothing behind however the run ends.
 
-use crate::unnamed::Unnamed;
+use crate::{mistaken, unnamed::Unnamed};
 use anyhow::{Context, Result, anyhow, bail};
 use plan::Size;
 use rustix::{
@@ -20,9 +20,6 @@ use std::{
 pub const SCRATCH: u64 = 1 << 30;
 /// Bytes of a block, as the emulated NVMe controller has them.
 const BLOCK: u64 = 512;
-/// How images begin that aren't raw.
-const FORMATS: [(&str, &[u8]); 4] =
-    [("qcow2", b"QFI\xFB"), ("VMDK", b"KDMV"), ("VHDX", b"vhdxfile"), ("VHD", b"conectix")];
 
 /// Whether the images can be disks; the first fault if not.
 pub fn check(images: &[PathBuf]) -> Result<()> {
@@ -60,12 +57,12 @@ fn check_one(path: &Path) -> Result<()> {
         .write(true)
         .open(path)
         .map_err(|e| anyhow!("{name} can't be opened for writing: {e}"))?;
-    let mut start = [0; 8];
+    let mut start = [0; BLOCK as usize];
     if is_in_use(&file) {
         bail!("{name} is in use by another process, such as a VM that has it as its disk");
     }
     file.read_exact(&mut start).with_context(|| format!("{name} can't be read"))?;
-    if let Some((format, _)) = FORMATS.iter().find(|(_, magic)| start.starts_with(magic)) {
+    if let Some(format) = mistaken::disk_format(&start) {
         bail!(
             "{name} is a {format} image, and a raw one is needed; `qemu-img convert -O raw {name} disk.img` makes one"
         );

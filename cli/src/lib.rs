@@ -17,6 +17,7 @@ pub mod helper;
 pub mod image;
 pub mod load;
 pub mod machine;
+pub mod mistaken;
 pub mod needs;
 pub mod network;
 pub mod offered;

@@ -1,12 +1,13 @@
 //! From `vm.toml` or the command line to a plan whose kernels are in memory and
 //! look as if they could start.
 
+use crate::mistaken::{self, HEAD, Place};
 use anyhow::{Context, Result, anyhow, bail};
 use loader::{Format, GuestMachine, MemoryRegion, RegionKind, Subject};
 use plan::{Disk, Plan, Size, Vm};
 use std::{
     fs::{self, Metadata},
-    io::{ErrorKind, Read},
+    io::ErrorKind,
     path::{Path, PathBuf},
 };
 
@@ -27,13 +28,15 @@ impl AsRef<[u8]> for File {
 
 /// More than any plan has.
 const MAX_PLAN: u64 = 1 << 20;
-/// As much of a kernel as tells its format.
-const HEAD: usize = 64 << 10;
 
 /// Reads `vm.toml` and the files it names, which are looked for beside it.
 pub fn plan(file: &Path) -> Result<Plan<File>> {
     let name = file.display().to_string();
-    if is_kernel(file) {
+    let head = mistaken::head(file);
+    if let Some(said) = mistaken::told(&name, &head, Place::Plan) {
+        bail!("{name} {said}");
+    }
+    if look(&head) != Err(loader::Error::UnknownFormat) {
         bail!("{name} is a kernel and no plan; `--kernel {name}` runs it");
     }
     let text = String::from_utf8(read(file, MAX_PLAN, "any plan has")?)
@@ -97,7 +100,7 @@ pub fn files(plan: Plan<String>, base: &Path) -> Result<Plan<File>> {
         }
     }
     for vm in &plan.vms {
-        format(vm).map_err(|error| {
+        let format = format(vm).map_err(|error| {
             let (name, kernel) = (&vm.name, vm.kernel.path.display());
             let context = match (error.subject(), &vm.initrd) {
                 (Subject::Initrd, Some(initrd)) => {
@@ -108,6 +111,13 @@ pub fn files(plan: Plan<String>, base: &Path) -> Result<Plan<File>> {
             };
             anyhow::Error::from(error).context(context)
         })?;
+        if let (Format::Linux, Some(initrd)) = (format, &vm.initrd) {
+            let path = initrd.path.display().to_string();
+            let head = &initrd.bytes[..initrd.bytes.len().min(HEAD)];
+            if let Some(said) = mistaken::told(&path, head, Place::Initrd) {
+                bail!("[vm.{}] initrd: {path} can't be used: it {said}", vm.name);
+            }
+        }
     }
     Ok(plan)
 }
@@ -133,31 +143,27 @@ pub fn format_name(format: Format) -> &'static str {
     }
 }
 
-/// Whether a file looks like a kernel.
-fn is_kernel(path: &Path) -> bool {
-    let mut head = Vec::new();
-    // A pipe must not be read here: it would be empty for who reads it next.
-    let is_file = fs::metadata(path).is_ok_and(|m| m.is_file());
-    let read = is_file
-        && fs::File::open(path)
-            .is_ok_and(|file| file.take(HEAD as u64).read_to_end(&mut head).is_ok());
+/// What the loader says of a kernel that begins like this; of a good one that it is too large.
+fn look(head: &[u8]) -> Result<Format, loader::Error> {
     let machine = GuestMachine { regions: &[], rsdp: 0 };
-    read && loader::load(&head, None, "", &machine) != Err(loader::Error::UnknownFormat)
+    loader::load(head, None, "", &machine).map(|load| load.format)
 }
 
 /// Reads a kernel, initrd or disk's content of at most so many bytes.
 fn content(path: &Path, key: &str, most: u64, limit: &str) -> Result<Vec<u8>> {
     file(path)?;
     if key == "kernel" {
+        use loader::Error::{Header, NoPvhNote, UnknownFormat};
         // What isn't a kernel may be long.
-        let mut head = Vec::new();
-        let file = fs::File::open(path).map(|file| file.take(HEAD as u64));
-        let known = file.and_then(|mut file| file.read_to_end(&mut head));
-        let machine = GuestMachine { regions: &[], rsdp: 0 };
-        let found = loader::load(&head, None, "", &machine);
-        if known.is_ok() && head.len() == HEAD && found == Err(loader::Error::UnknownFormat) {
-            return Err(loader::Error::UnknownFormat)
-                .with_context(|| format!("{} can't be started", path.display()));
+        let (head, name) = (mistaken::head(path), path.display().to_string());
+        let found = look(&head);
+        if let Err(UnknownFormat | NoPvhNote | Header { .. }) = found
+            && let Some(said) = mistaken::told(&name, &head, Place::Kernel)
+        {
+            bail!("{name} can't be started: it {said}");
+        }
+        if head.len() == HEAD && found == Err(UnknownFormat) {
+            return Err(UnknownFormat).with_context(|| format!("{name} can't be started"));
         }
     }
     let bytes = read(path, most, limit)?;
@@ -322,6 +328,33 @@ pub(crate) mod tests {
         let error = refusal_of_large(plan, b"", 64 << 20);
         let said = "vm.toml: [vm.a] initrd: large can't be loaded: the initrd of 67108864 bytes";
         assert!(error.starts_with(said), "{error}");
+    }
+
+    #[test]
+    fn a_file_of_another_kind_is_told_for_what_it_is() {
+        let dir = directory("[vm.a]\nkernel='vm.toml'\n");
+        let path = |name: &str| dir.path().join(name);
+        let told = |name: &str| {
+            let error = plan(&path(name)).expect_err(name);
+            format!("{error:#}").replace(&format!("{}/", dir.path().display()), "")
+        };
+        let said =
+            "vm.toml: [vm.a] kernel: vm.toml can't be started: it is a plan, and a kernel is";
+        assert!(told("vm.toml").starts_with(said), "{}", told("vm.toml"));
+        fs::write(path("packed"), b"\x1F\x8B\x08 and so on").unwrap();
+        assert!(told("packed").starts_with("packed is packed (gzip), and a plan (vm.toml) is"));
+        fs::write(path("b.toml"), "[vm.a]\nkernel='packed'\n").unwrap();
+        let said = "b.toml: [vm.a] kernel: packed can't be started: it is packed (gzip)";
+        assert!(told("b.toml").starts_with(said), "{}", told("b.toml"));
+        // A program's own sentence would be about its program headers.
+        let own = std::env::current_exe().unwrap();
+        fs::write(path("c.toml"), format!("[vm.a]\nkernel='{}'\n", own.display())).unwrap();
+        let said = "can't be started: it is a program of an operating system, and a kernel";
+        assert!(told("c.toml").contains(said), "{}", told("c.toml"));
+        assert!(plan(&own).unwrap_err().to_string().contains("is a program of an operating"));
+        // Only of Linux it is known what a RAM disk is: another kernel gets any file.
+        fs::write(path("d.toml"), "[vm.a]\nkernel='k'\ninitrd='d.toml'\n").unwrap();
+        assert!(plan(&path("d.toml")).is_ok());
     }
 
     #[test]

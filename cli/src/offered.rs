@@ -137,6 +137,27 @@ impl Offered {
         unknown
     }
 
+    /// What of the plan the machine does, but not as one may expect: a sentence each.
+    pub fn warnings<F>(&self, plan: &Plan<F>) -> Vec<String> {
+        let without_reset = |name: &&DeviceName| {
+            // A virtual function has a reset of its own, by its standard.
+            let physical = !matches!(name, DeviceName::Virtual { .. });
+            let found = self.find(name).filter(|_| physical);
+            found.is_some_and(|f| f.reset.is_none() && !self.is_refused(f))
+        };
+        let of = |vm: &plan::Vm<F>| {
+            let names = vm.devices.iter().filter(without_reset);
+            let warn = |name: &DeviceName| {
+                format!(
+                    "VM {:?}: device {name} has no reset: it is only silenced when the VM starts or ends, and keeps what a guest left in it",
+                    vm.name
+                )
+            };
+            names.map(warn).collect::<Vec<_>>()
+        };
+        plan.vms.iter().flat_map(of).collect()
+    }
+
     /// Whether no IOMMU was switched on because none remaps interrupts: what the hypervisor says of
     /// functions then says nothing of a plan that puts up with that.
     fn is_unserved(&self) -> bool {
@@ -144,6 +165,12 @@ impl Offered {
             |offer: &Offer| matches!(offer, Offer::Missing(why) if why.starts_with(NO_REMAPPING));
         let on = |offer: &Offer| matches!(offer, Offer::Iommu { .. });
         self.report.offers.iter().any(is) && !self.report.offers.iter().any(on)
+    }
+
+    /// Whether no plan gets it.
+    fn is_refused(&self, function: &Function) -> bool {
+        let unserved = |why: &str| self.is_unserved() && why.starts_with(NOT_SERVED);
+        function.refused.as_ref().is_some_and(|why| !unserved(why))
     }
 
     fn devices<F>(&self, plan: &Plan<F>, wrong: &mut Vec<String>) {
@@ -158,10 +185,8 @@ impl Offered {
                 if matches!(name, DeviceName::Virtual { .. }) {
                     continue;
                 }
-                match &f.refused {
-                    Some(why) if self.is_unserved() && why.starts_with(NOT_SERVED) => {}
-                    Some(why) => wrong.push(format!("{said} {}", Escaped(why))),
-                    None => {}
+                if let Some(why) = f.refused.as_ref().filter(|_| self.is_refused(f)) {
+                    wrong.push(format!("{said} {}", Escaped(why)));
                 }
                 for (other, owner) in &taken {
                     if other.address == f.address {
@@ -271,6 +296,27 @@ mod tests {
         let none = [vec![Offer::Missing("no SVM".into())], whole()].concat();
         let none = super::tests::offered(&none).lacks(&Plan::new(vec![vm("a", 1, &[])]), 0);
         assert_eq!(none, ["no VM can run here: no SVM"]);
+    }
+
+    #[test]
+    fn a_device_without_a_reset_is_warned_of() {
+        let mut offers = whole();
+        for offer in &mut offers {
+            if let Offer::Function(f @ Function { address: 0x20 | 0x30, .. }) = offer {
+                f.reset = Some("by function (FLR)".into());
+            }
+        }
+        let offered = offered(&offers);
+        let warnings = |devices: &[&str]| {
+            offered.warnings(&Plan::new(vec![vm("a", 1, &["nvme0"]), vm("b", 2, devices)]))
+        };
+        assert_eq!(warnings(&["nic0", "nic0.vf1", "nvme7"]), [""; 0]);
+        let [by_name] = &warnings(&["nvme1"])[..] else { panic!() };
+        assert!(by_name.starts_with("VM \"b\": device nvme1 has no reset: "), "{by_name}");
+        let [by_address] = &warnings(&["nic0", "00:04.1"])[..] else { panic!() };
+        assert!(by_address.contains("device 00:04.1 has no reset"), "{by_address}");
+        // Nor one that is refused anyway: there the sentence is another.
+        assert_eq!(warnings(&["00:00.0"]), [""; 0]);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 
 use crate::{
     load,
+    mistaken::{self, HEAD, Place},
     report::Report,
     stream::{Demux, Piece, printable},
 };
@@ -36,6 +37,10 @@ pub fn read(path: &Path) -> Result<Report> {
         bail!("{name} is of a machine on which the hypervisor refused to start: {reason}");
     }
     if report.offers.is_empty() {
+        let head = &bytes[..bytes.len().min(HEAD)];
+        if let Some(said) = mistaken::told(&name, head, Place::Recording) {
+            bail!("{name} {said}");
+        }
         bail!(
             "{name} has no inventory: it must be what came from the serial line, byte for byte, while `exitless image --without-plan` started the machine"
         );
@@ -224,6 +229,8 @@ pub(crate) mod tests {
         let error = offers(&recording(&whole()[..3])).unwrap_err();
         assert_eq!(error, "look.log isn't whole: the recording ends within the inventory");
         assert!(offers(b"hello").unwrap_err().starts_with("look.log has no inventory: "));
+        let error = offers(b"[vm.a]\nkernel = 'k'\n").unwrap_err();
+        assert!(error.starts_with("look.log is a plan, and what came from a machine's"), "{error}");
         let late = recording(&whole()).split_off(recording(&[]).len());
         let error = offers(&late).unwrap_err();
         assert_eq!(error, "look.log isn't whole: the recording begins within the inventory");

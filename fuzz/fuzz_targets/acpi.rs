@@ -1,16 +1,20 @@
 //! The firmware's ACPI tables: any bytes where a BIOS puts them, and well-formed tables of any
-//! content, damaged or not. Work stays in proportion to the bytes there are, and the machine that
-//! comes out is what its documentation promises.
+//! content, damaged or not. Work stays in proportion to the bytes there are, what is read is where
+//! the tables were said to be, and the machine that comes out is what its documentation promises.
 #![no_main]
 
 use acpi::{
     Covered, Ivrs, Machine, Physical, Place, Quieted, ResetRegister, SerialRegisters, Watchdog,
-    WatchdogRegister, WatchdogRegisters, find_rsdp, probe,
+    WatchdogRegister, WatchdogRegisters, find_rsdp, places, probe,
 };
 use arbitrary::Arbitrary;
 use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
-use std::{cell::Cell, collections::BTreeSet};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeSet,
+    ops::Range,
+};
 
 const BASE: u64 = 0xE_0000;
 
@@ -141,6 +145,8 @@ struct Firmware {
     bytes: Vec<u8>,
     ebda: u16,
     reads: Cell<u64>,
+    /// Nothing else may be read, if there is any such thing.
+    kept: RefCell<Option<Vec<Range<u64>>>>,
 }
 
 impl Physical for Firmware {
@@ -154,7 +160,12 @@ impl Physical for Firmware {
             let start = start as usize;
             self.bytes.get(start..start.checked_add(buf.len())?)
         });
-        place.map(|bytes| buf.copy_from_slice(bytes)).is_some()
+        let there = place.map(|bytes| buf.copy_from_slice(bytes)).is_some();
+        if let (true, Some(kept)) = (there, &*self.kept.borrow()) {
+            let end = pa + buf.len() as u64;
+            assert!(kept.iter().any(|k| k.start <= pa && end <= k.end), "{pa:#x} isn't kept");
+        }
+        there
     }
 }
 
@@ -324,13 +335,24 @@ fuzz_target!(|input: Input| {
             bytes
         }
     };
-    let memory = Firmware { bytes, ebda: input.ebda, reads: Cell::new(0) };
+    let (reads, kept) = (Cell::new(0), RefCell::default());
+    let memory = Firmware { bytes, ebda: input.ebda, reads, kept };
     for rsdp in [find_rsdp(&memory), Ok(BASE)] {
-        match rsdp.and_then(|rsdp| probe(&memory, rsdp)) {
-            Ok(machine) => check(&machine),
+        let mut found = Vec::new();
+        let named = rsdp.clone().and_then(|rsdp| places(&memory, rsdp, |place| found.push(place)));
+        assert!(found.len() <= 1026, "{} places", found.len());
+        assert!(found.iter().all(|place| (1..=1 << 20).contains(&(place.end - place.start))));
+        *memory.kept.borrow_mut() = named.is_ok().then_some(found);
+        let machine = rsdp.and_then(|rsdp| probe(&memory, rsdp));
+        *memory.kept.borrow_mut() = None;
+        match machine {
+            Ok(machine) => {
+                assert!(named.is_ok(), "{named:?}");
+                check(&machine);
+            }
             Err(refusal) => one_line(&refusal),
         }
     }
-    let bound = 20_000 + 40 * memory.bytes.len() as u64;
+    let bound = 20_000 + 60 * memory.bytes.len() as u64;
     assert!(memory.reads.get() < bound, "{} reads", memory.reads.get());
 });

@@ -140,6 +140,10 @@ fn check(info: &BootInfo) {
         assert!(info.memory.covers(page, page + PAGE, |kind| kind == MemoryKind::Usable));
     }
     assert!(info.image.is_none_or(|(start, end)| start <= end));
+    if let Err(refusal) = info.check() {
+        one_line(&refusal);
+        assert!(ranges.is_empty(), "boot services go on, and memory is free");
+    }
     if let Some(screen) = info.framebuffer {
         assert!(screen.address.checked_add(screen.bytes()).is_some());
         assert!(screen.width.checked_mul(4).is_some_and(|line| line <= screen.pitch));

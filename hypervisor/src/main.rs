@@ -50,15 +50,17 @@ extern "C" fn boot(address: u64, who: u32) -> ! {
     // 512 GiB one to one, now that they are extended.
     let mut info = unsafe { boot::read(who, address) };
     let frame = open_screen(&info);
+    info.check().unwrap_or_else(|error| refuse(error));
     log::info!("booted by {}, at {:#x}", info.path, memory::image().0);
     if !info.command_line.is_empty() {
         log::info!("command line: {}", info.command_line.escape_ascii());
     }
-    memory::init(&mut info);
+    let rsdp = root_pointer(&info);
+    memory::init(&mut info, rsdp);
     cpu::setup_boot_cpu();
     interrupts::legacy::mask_pics();
 
-    let machine = probe(&info);
+    let machine = probe(&info, rsdp);
     power::note(&machine, &info);
     memory::protect(&info, frame);
     host::outputs::choose_port(&machine, &info.memory);
@@ -138,11 +140,15 @@ fn clock(machine: &acpi::Machine, info: &BootInfo) -> Clock {
     }
 }
 
+/// ACPI's root pointer: the loader's word, or what is found where a BIOS puts it.
+fn root_pointer(info: &BootInfo) -> RootPointer {
+    let found = || acpi::find_rsdp(&memory::Firmware(&info.memory)).map(RootPointer::At);
+    info.rsdp.map_or_else(found, Ok).unwrap_or_else(|error| refuse(error))
+}
+
 /// What the firmware says of the machine.
-fn probe(info: &BootInfo) -> acpi::Machine {
-    let firmware = memory::Firmware(&info.memory);
-    let rsdp = info.rsdp.map_or_else(|| acpi::find_rsdp(&firmware).map(RootPointer::At), Ok);
-    let machine = rsdp.and_then(|rsdp| acpi::probe(&firmware, rsdp));
+fn probe(info: &BootInfo, rsdp: RootPointer) -> acpi::Machine {
+    let machine = acpi::probe(&memory::Firmware(&info.memory), rsdp);
     let machine = machine.unwrap_or_else(|error| refuse(error));
     if let Some(Err(error)) = &machine.affinity {
         log::warn!(

@@ -7,11 +7,12 @@
 use crate::{
     pages::{BELOW_4_GIB, below},
     place::Placed,
+    services::Running,
 };
 use alloc::string::String;
 use core::{arch::asm, convert::Infallible};
 use handover::{PAGE, Transfer};
-use uefi::{boot, mem::memory_map::MemoryMap, println};
+use uefi::println;
 
 /// CR4.LA57: page tables have five levels.
 const LA57: u64 = 1 << 12;
@@ -51,15 +52,19 @@ pub fn enter(mut transfer: Transfer, hypervisor: &Placed) -> Result<Infallible, 
     unsafe { asm!("mov {}, cr4", out(reg) cr4, options(nomem, nostack, preserves_flags)) };
     let root = if cr4 & LA57 == 0 { four } else { tables.page(0) };
 
+    let services = Running::new()?;
     println!("exitless: starting the hypervisor");
     // SAFETY: nothing that boot services own is used from here on: what the hypervisor gets lies in
     // pages that are never given back, in this program, or in pools that nobody frees.
-    let map = unsafe { boot::exit_boot_services(None) };
-    let bytes = map.buffer();
-    transfer.memory_map = bytes.as_ptr() as u64;
-    transfer.memory_map_bytes = map.meta().map_size as u64;
-    transfer.descriptor_size = map.meta().desc_size as u32;
-    core::mem::forget(map);
+    match unsafe { services.end() } {
+        Ok(map) => {
+            transfer.memory_map = map.at;
+            transfer.memory_map_bytes = map.bytes;
+            transfer.descriptor_size = map.descriptor_size;
+        }
+        // The firmware's console may be gone: the hypervisor says it, and goes no further.
+        Err(unended) => transfer.set_unended(unended),
+    }
     let at = (3 * PAGE) as usize;
     tables.0[at..at + size_of::<Transfer>()].copy_from_slice(transfer.bytes());
     // SAFETY: the tables map this code, the hypervisor and all it is given, one to one; the entry

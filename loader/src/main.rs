@@ -19,6 +19,7 @@ mod enter;
 mod machine;
 mod pages;
 mod place;
+mod services;
 
 use alloc::{format, string::String};
 use core::{arch::asm, convert::Infallible, panic::PanicInfo};

@@ -197,6 +197,7 @@ mod tests {
             SpecialDevice { kind: SpecialKind::IoApic(4), id: 0x00A0, passing: Passing::default() };
         HardwareDefinition {
             function: 2,
+            no_translation: false,
             settings: HardwareSettings::default(),
             base: 0xFD20_0000,
             segment: 0,

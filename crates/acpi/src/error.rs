@@ -98,6 +98,14 @@ pub enum Error {
         "the firmware asks that x2APIC mode not be used (DMAR flag X2APIC_OPT_OUT is set), and nothing can be done without that mode: switch the opt-out off in the firmware's setup"
     )]
     X2apicOptOut,
+    /// An IOMMU that firmware keeps from doing what it is for.
+    #[error(
+        "the IOMMU at {base:#x} can't confine DMA, for firmware has disabled its host address translation (IVRS, HATDis in the IVHD attributes): without that a device could reach all memory; switch DMA remapping on in the firmware's setup"
+    )]
+    NoTranslation {
+        /// Where its registers are.
+        base: u64,
+    },
     /// More of something than there is room for.
     #[error("the {table} lists more than {most} {what}, and {most} is the most that is supported")]
     TooMany {

@@ -5,6 +5,7 @@
 //! beyond interrupts (system management messages, address translation by the device) isn't granted
 //! to anybody.
 
+use crate::Error;
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::RangeInclusive;
@@ -21,6 +22,16 @@ pub struct Ivrs {
     pub memory: Vec<MemoryDefinition>,
 }
 
+impl Ivrs {
+    /// An error if a unit can't translate what devices access: it could confine none of them.
+    pub fn check_translation(&self) -> Result<(), Error> {
+        match self.hardware.iter().find(|unit| unit.no_translation) {
+            Some(unit) => Err(Error::NoTranslation { base: unit.base }),
+            None => Ok(()),
+        }
+    }
+}
+
 /// One IOMMU (IVHD, 5.2.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HardwareDefinition {
@@ -28,6 +39,9 @@ pub struct HardwareDefinition {
     pub function: u16,
     /// How the unit's control register is to be set.
     pub settings: HardwareSettings,
+    /// Host address translation is disabled in it: it walks no page tables of version 1 (HATDis in
+    /// the IVHD attributes, which types 11h and 40h have).
+    pub no_translation: bool,
     /// Physical address of its registers, a multiple of 16 KiB.
     pub base: u64,
     /// PCI segment it serves.

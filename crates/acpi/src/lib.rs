@@ -28,7 +28,7 @@ pub use machine::{
     PathStep, PmTimer, RemappingUnit, ReservedMemory, Reset, ResetRegister, Scope, ScopeKind,
     SerialFunction, SerialPort, SerialRegisters,
 };
-pub use parse::{RootPointer, find_rsdp, probe};
+pub use parse::{RootPointer, find_rsdp, places, probe};
 pub use watchdog::{
     Instruction, Operation, Place, Quieted, Watchdog, WatchdogRegister, WatchdogRegisters,
 };

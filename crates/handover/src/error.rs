@@ -28,6 +28,12 @@ pub enum Error {
     )]
     BootServices,
     #[error(
+        "the firmware's boot services didn't end: ExitBootServices was called {calls} times, and the \
+         firmware's last answer was {status:#x}; nothing can run beside them, so another firmware \
+         version is needed, or a start by GRUB (exitless.iso)"
+    )]
+    Unended { calls: u32, status: u64 },
+    #[error(
         "the {what} at {start:#x}..{end:#x} doesn't lie in usable memory, by the memory map that \
          the boot loader handed over"
     )]

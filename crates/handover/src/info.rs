@@ -1,9 +1,11 @@
 //! What is known of the machine before its own tables are read, and the loader's gifts.
 
+use crate::ending::Unended;
 use crate::{Error, MemoryKind, MemoryMap, PAGE};
 use acpi::RootPointer;
 use arrayvec::ArrayVec;
 use core::fmt;
+use core::ops::Range;
 
 /// The longest command line that is kept.
 pub const MAX_COMMAND_LINE: usize = 4096;
@@ -87,6 +89,9 @@ pub struct BootInfo {
     pub tsc_hz: Option<u64>,
     /// Address of the EFI system table, where the firmware is EFI's.
     pub system_table: Option<u64>,
+    /// The firmware's boot services go on, although the loader asked for their end: see
+    /// [`check`](Self::check).
+    pub unended: Option<Unended>,
 }
 
 impl BootInfo {
@@ -101,6 +106,15 @@ impl BootInfo {
             framebuffer: None,
             tsc_hz: None,
             system_table: None,
+            unended: None,
+        }
+    }
+
+    /// An error if nothing can be begun with this but saying why not: there is no memory map then.
+    pub fn check(&self) -> Result<(), Error> {
+        match self.unended {
+            Some(Unended { calls, status }) => Err(Error::Unended { calls, status }),
+            None => Ok(()),
         }
     }
 
@@ -120,5 +134,14 @@ impl BootInfo {
         }
         let end = end.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
         self.memory.add(start & !(PAGE - 1), end, MemoryKind::Loaded)
+    }
+
+    /// Takes what is usable of the pages of `range` out of what may be used for anything, and
+    /// leaves the rest as it is: the firmware's tables lie there, whatever its map says. How many
+    /// bytes that was.
+    pub fn keep(&mut self, range: Range<u64>) -> Result<u64, Error> {
+        let end = range.end.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
+        let pages = range.start & !(PAGE - 1)..end;
+        self.memory.turn(pages, MemoryKind::Usable, MemoryKind::Acpi)
     }
 }

@@ -11,6 +11,7 @@
 
 mod bytes;
 pub mod efi;
+pub mod ending;
 mod error;
 mod info;
 mod map;

@@ -91,6 +91,31 @@ impl MemoryMap {
         Ok(())
     }
 
+    /// Makes of the bytes of `start..end` that are of one kind another one; how many that was. An
+    /// error leaves the map as it was.
+    pub(crate) fn turn(
+        &mut self,
+        Range { start, end }: Range<u64>,
+        from: MemoryKind,
+        to: MemoryKind,
+    ) -> Result<u64, Error> {
+        let mut map = MemoryMap::new();
+        let mut turned = 0;
+        for old in &self.ranges {
+            let (at, until) = (old.start.max(start), old.end.min(end));
+            if old.kind == from && at < until {
+                map.push(old.start, at, from)?;
+                map.push(at, until, to)?;
+                map.push(until, old.end, from)?;
+                turned += until - at;
+            } else {
+                map.push(old.start, old.end, old.kind)?;
+            }
+        }
+        *self = map;
+        Ok(turned)
+    }
+
     /// Adds `length` bytes from `start`. Usable memory beyond the last address is a lie and left
     /// out; what is worse is taken up to there.
     pub fn add_bytes(&mut self, start: u64, length: u64, kind: MemoryKind) -> Result<(), Error> {

@@ -1,6 +1,7 @@
 //! The map against a model of single pages, and each loader's structures, whole and damaged.
 
 mod efi;
+mod ending;
 mod loaders;
 mod map;
 mod payload;

@@ -3,6 +3,7 @@
 //! Loader and image are built together, so one version is understood, and another one refused.
 
 use crate::bytes::{command_line, field};
+use crate::ending::{SUCCESS, Unended};
 use crate::{BootInfo, BootPath, Error, Framebuffer, PixelFormat, efi};
 use acpi::{Physical, RootPointer};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -17,7 +18,7 @@ pub const NOTE_ENTRY: u32 = 1;
 pub const NOT_THERE: u64 = 0;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"EXITLESS");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 const RGB: u32 = 0;
 const BGR: u32 = 1;
@@ -50,6 +51,9 @@ pub struct Transfer {
     pub system_table: u64,
     /// TSC ticks a second.
     pub tsc_hz: u64,
+    /// The firmware's last answer if its boot services go on; else 0. Then there is no memory map:
+    /// all that the hypervisor can do is to say so.
+    pub exit_status: u64,
     /// First pixel of the framebuffer.
     pub framebuffer: u64,
     /// As in [`Framebuffer`].
@@ -60,6 +64,10 @@ pub struct Transfer {
     pub height: u32,
     /// 0: [`PixelFormat::Rgb`]; 1: [`PixelFormat::Bgr`].
     pub format: u32,
+    /// How often ExitBootServices was called, if boot services go on.
+    pub exit_calls: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 impl Transfer {
@@ -77,16 +85,24 @@ impl Transfer {
         rsdp: NOT_THERE,
         system_table: NOT_THERE,
         tsc_hz: NOT_THERE,
+        exit_status: SUCCESS,
         framebuffer: NOT_THERE,
         pitch: 0,
         width: 0,
         height: 0,
         format: RGB,
+        exit_calls: 0,
+        reserved: 0,
     };
 
     /// As it lies in memory.
     pub fn bytes(&self) -> &[u8] {
         self.as_bytes()
+    }
+
+    /// Puts in that boot services go on.
+    pub fn set_unended(&mut self, Unended { calls, status }: Unended) {
+        (self.exit_calls, self.exit_status) = (calls, status);
     }
 
     /// Puts the screen in.
@@ -116,15 +132,19 @@ pub fn read(mem: &impl Physical, at: u64) -> Result<BootInfo, Error> {
     let bytes = field::<{ size_of::<Transfer>() }>(mem, "hand-over", at, 0)?;
     let transfer: Transfer = zerocopy::transmute!(bytes);
     if transfer.magic != MAGIC || transfer.version != VERSION {
-        let (found, needed) = (transfer.version.into(), "1, under the right magic number,");
+        let (found, needed) = (transfer.version.into(), "2, under the right magic number,");
         return Err(Error::Field { what: "hand-over's version", found, needed });
     }
     let mut info = BootInfo::of(BootPath::Uefi);
     let (map, bytes) = (transfer.memory_map, transfer.memory_map_bytes);
-    if map == NOT_THERE {
-        return Err(Error::NoMemoryMap);
+    match (transfer.exit_calls, transfer.exit_status) {
+        (_, SUCCESS) if map == NOT_THERE => return Err(Error::NoMemoryMap),
+        (_, SUCCESS) => {
+            efi::add_descriptors(mem, map, bytes, transfer.descriptor_size, &mut info.memory)?;
+        }
+        // Whatever was read of the map, it isn't true any more.
+        (calls, status) => info.unended = Some(Unended { calls, status }),
     }
-    efi::add_descriptors(mem, map, bytes, transfer.descriptor_size, &mut info.memory)?;
     let there = |value: u64| (value != NOT_THERE).then_some(value);
     if let Some(text) = there(transfer.command_line) {
         command_line(mem, text, transfer.command_line_bytes, &mut info)?;

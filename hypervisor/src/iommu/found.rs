@@ -140,6 +140,7 @@ fn of_dmar(dmar: &Dmar, pci: Option<Pci>, without: WithoutRemapping) -> Result<F
 }
 
 fn of_ivrs(ivrs: &Ivrs, pci: Option<Pci>, without: WithoutRemapping) -> Result<Found, String> {
+    ivrs.check_translation().map_err(|e| e.to_string())?;
     let mut remapping = Remapping::On;
     let mut reserved = Vec::new();
     let mut units = Vec::new();

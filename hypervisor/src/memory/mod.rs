@@ -15,6 +15,7 @@ pub use pool::{allocate, allocate_within, available, host_bytes, image};
 pub use tables::{extend_boot_map, is_physical, map_mmio, on_boot_map, with_low_page};
 
 use crate::{boot, refusal::refuse};
+use acpi::RootPointer;
 use alloc::vec::Vec;
 use core::ops::Range;
 use handover::{BootInfo, LOW_MEMORY, MemoryMap};
@@ -27,14 +28,16 @@ const HEAP: u64 = 8 << 20;
 /// Pages below stacks, for [`protect`].
 static GUARDS: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
-/// Takes the usable ranges, less this image and the boot image, and sets up the heap.
-pub fn init(info: &mut BootInfo) {
+/// Takes the usable ranges, less this image, the boot image and the firmware's tables, and sets up
+/// the heap.
+pub fn init(info: &mut BootInfo, rsdp: RootPointer) {
     let (start, end) = image();
     let claimed = info.claim("hypervisor", start, end).and_then(|()| match info.image {
         Some((start, end)) => info.claim("boot image", start, end),
         None => Ok(()),
     });
     claimed.unwrap_or_else(|error| refuse(error));
+    keep_tables(info, rsdp);
     pool::fill(&info.memory);
     let Some(heap) = allocate(HEAP, PAGE) else {
         refuse(format_args!(
@@ -44,6 +47,24 @@ pub fn init(info: &mut BootInfo) {
     };
     // SAFETY: the range was just handed out to nobody else and is mapped.
     unsafe { heap::extend(heap, HEAP) };
+}
+
+/// Firmware may have left its tables where its map says that memory is free; they are read later.
+fn keep_tables(info: &mut BootInfo, rsdp: RootPointer) {
+    let listed = info.memory.clone();
+    let mut kept: Result<u64, handover::Error> = Ok(0);
+    let found = acpi::places(&Firmware(&listed), rsdp, |place| {
+        kept = kept.and_then(|bytes| Ok(bytes + info.keep(place)?));
+    });
+    found.unwrap_or_else(|error| refuse(error));
+    match kept {
+        Ok(0) => {}
+        Ok(bytes) => log::info!(
+            "firmware's tables lie in memory that its map calls free: {} KiB stay theirs",
+            bytes >> 10
+        ),
+        Err(error) => refuse(error),
+    }
 }
 
 /// More heap, for what there is one of per core. Boot only.

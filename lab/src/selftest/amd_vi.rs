@@ -1,9 +1,10 @@
 //! The same cases on machines whose IOMMU is AMD's. What must come of them is the same: guests see
 //! nothing of it, and the host's other code doesn't know whose it is.
 
-use super::case::{Case, Expect, Guest, Special};
+use super::case::{Case, Expect, Guest, Special, Strange};
 use super::cases::{case, guest};
 use super::names::named;
+use super::strange::USUAL;
 use super::{inventory, planted};
 use exitless::qemu::Iommu;
 use plan::{DeviceName, Policy};
@@ -12,7 +13,7 @@ use plan::{DeviceName, Policy};
 const GROUP: &str = "amd-vi/";
 
 /// Those that every whole test has: a kind of each thing that the IOMMU has a part in.
-const WHOLE: [&str; 20] = [
+const WHOLE: [&str; 21] = [
     "trap/delivery",
     "eli/delivery",
     "direct/delivery",
@@ -33,6 +34,7 @@ const WHOLE: [&str; 20] = [
     "inventory/whole",
     "refuse/iommu",
     "refuse/ioapic-id",
+    "refuse/no-dma-translation",
 ];
 
 /// Whether a whole test has this one, without being asked for these machines.
@@ -61,8 +63,9 @@ pub fn of(cases: Vec<Case>) -> Vec<Case> {
     cases.chain(own()).map(moved).collect()
 }
 
-/// Functions that can't be a guest's: the unit is one, and another has the I/O APIC's id.
-fn own() -> [Case; 2] {
+/// Functions that can't be a guest's: the unit is one, and another has the I/O APIC's id. And a
+/// unit that firmware keeps from translating.
+fn own() -> [Case; 3] {
     let refused = |name: &str, device, words: [&'static str; 2], machine| {
         let devices = vec![DeviceName::Address { segment: 0, bus: 0, device, function: 0 }];
         let guest = Guest { devices, ..guest("hello", Policy::Eli) };
@@ -70,9 +73,16 @@ fn own() -> [Case; 2] {
         Case { expect, machine, ..case(format!("refuse/{name}"), false, [guest]) }
     };
     let there = Special::Devices(&["edu,addr=14.0"]);
+    let disabled = Strange { arguments: &["-global", "amd-iommu.dma-translation=off"], ..USUAL };
+    let disabled = Case {
+        machine: Special::Strange(disabled),
+        expect: Expect::Refused(vec!["can't confine DMA", "HATDis"]),
+        ..case("refuse/no-dma-translation".to_owned(), false, [guest("hello", Policy::Eli)])
+    };
     [
         refused("iommu", 0x01, ["00:01.0", "an IOMMU of the machine"], Special::None),
         refused("ioapic-id", 0x14, ["00:14.0", "is that of I/O APIC 0"], there),
+        disabled,
     ]
 }
 

@@ -2,7 +2,7 @@
 //! find each, tell of it, and stop the VM that it is about. In an image of its own (`hypervisor`'s
 //! feature `plant`).
 
-use super::case::{Case, Expect, Expected, Guest, Special};
+use super::case::{Case, Cores, Expect, Expected, Guest, Special};
 use super::cases::{case, guest, heartbeat};
 use plan::Policy;
 
@@ -80,5 +80,21 @@ pub fn all() -> Vec<Case> {
     let faulting = case("planted/late-exception".to_owned(), false, faulting);
     let expect = Expect::Panics("exception 13 with error code 0x0");
     let faulting = Case { machine: Special::Planted, expect, ..faulting };
-    ALL.into_iter().map(of).chain([late, faulting]).collect()
+    ALL.into_iter().map(of).chain([late, faulting]).chain(silent_core()).collect()
+}
+
+/// Core 5 never starts (`hypervisor/src/cpu/startup.rs`): those beside it run VMs, and it runs none.
+fn silent_core() -> [Case; 2] {
+    let at = |core, guest: Guest| Guest { cores: Cores::At(core), ..guest };
+    let told = "core 5 (APIC id 5) doesn't start, though the firmware lists it";
+    let beside =
+        [at(4, guest("delivery", Policy::Direct)), at(6, heartbeat("beats=20", Policy::Eli))];
+    let left_out = case("planted/silent-core".to_owned(), false, beside);
+    let needed = [at(4, guest("hello", Policy::Eli)), at(5, heartbeat("beats=20", Policy::Eli))];
+    let needed = case("planted/silent-core-needed".to_owned(), false, needed);
+    let refused = vec!["second", "core 5 can't run it: the core didn't start"];
+    [
+        Case { machine: Special::Planted, log: vec![told], ..left_out },
+        Case { machine: Special::Planted, expect: Expect::Refused(refused), ..needed },
+    ]
 }

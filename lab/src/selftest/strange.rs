@@ -6,7 +6,7 @@ use super::cases::{case, guest};
 use plan::Policy;
 
 /// As the usual one.
-const USUAL: Strange = Strange { cpus: 3, cpu: "max", memory: 1, iommu: true, arguments: &[] };
+pub const USUAL: Strange = Strange { cpus: 3, cpu: "max", memory: 1, iommu: true, arguments: &[] };
 
 /// Two sockets, each with memory of its own, a second root bus at the second, and nothing of a PC's
 /// that a server may lack.

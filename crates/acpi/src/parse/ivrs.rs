@@ -20,8 +20,11 @@ const MAX_ENTRIES: usize = 8192;
 /// A unit's registers begin at a multiple of this.
 const REGISTERS: u64 = 16 << 10;
 
-/// Types of IVHD block, and where their device entries begin.
-const HARDWARE: [(u8, u32); 3] = [(0x10, 24), (0x11, 40), (0x40, 40)];
+/// Types of IVHD block, where their device entries begin, and their attributes, if they have them.
+const HARDWARE: [(u8, u32, Option<u32>); 3] =
+    [(0x10, 24, None), (0x11, 40, Some(20)), (0x40, 40, Some(20))];
+/// In the attributes: host address translation is disabled.
+const HAT_DISABLED: u32 = 1 << 0;
 const MEMORY_ALL: u8 = 0x20;
 const MEMORY_SELECT: u8 = 0x21;
 const MEMORY_RANGE: u8 = 0x22;
@@ -51,8 +54,8 @@ pub fn parse<M: Physical>(table: &Table<'_, M>) -> Result<Ivrs, Error> {
         let kind = head.u8(0)?;
         let length = u32::from(head.u16(2)?);
         let block = table.part(offset, length, 4)?;
-        if let Some((_, first)) = HARDWARE.into_iter().find(|(known, _)| *known == kind) {
-            let unit = hardware(&block, first)?;
+        if let Some((_, first, attributes)) = HARDWARE.into_iter().find(|h| h.0 == kind) {
+            let unit = hardware(&block, first, attributes)?;
             entries += unit.devices.len() + unit.special.len();
             if entries > MAX_ENTRIES {
                 let (table, what, most) = ("IVRS", "device entries", MAX_ENTRIES);
@@ -103,8 +106,12 @@ fn add(
     Ok(())
 }
 
-/// An IVHD block, whose device entries begin at `first`.
-fn hardware<M: Physical>(block: &Table<'_, M>, first: u32) -> Result<HardwareDefinition, Error> {
+/// An IVHD block, whose device entries begin at `first`, and whose attributes are there.
+fn hardware<M: Physical>(
+    block: &Table<'_, M>,
+    first: u32,
+    attributes: Option<u32>,
+) -> Result<HardwareDefinition, Error> {
     let base = block.u64(8)?;
     if base == 0 || !base.is_multiple_of(REGISTERS) || base.checked_add(REGISTERS).is_none() {
         let needed =
@@ -113,9 +120,11 @@ fn hardware<M: Physical>(block: &Table<'_, M>, first: u32) -> Result<HardwareDef
     }
     // Too short for its own fields, it isn't a block without devices.
     block.part(0, first, first)?;
+    let attributes = attributes.map_or(Ok(0), |at| block.u32(at))?;
     let mut unit = HardwareDefinition {
         function: block.u16(4)?,
         settings: settings(block.u8(1)?),
+        no_translation: attributes & HAT_DISABLED != 0,
         base,
         segment: block.u16(16)?,
         devices: Vec::new(),

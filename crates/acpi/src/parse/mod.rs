@@ -17,14 +17,14 @@ mod wdat;
 mod tests;
 
 use crate::{Ecam, Error, MAX_ECAMS, Machine, Physical};
-pub use root::{RootPointer, find_rsdp};
+pub use root::{RootPointer, find_rsdp, places};
 use table::Table;
 
 /// Reads the machine's description, beginning at the root pointer (an address, or a copy of it).
 pub fn probe(mem: &impl Physical, rsdp: impl Into<RootPointer>) -> Result<Machine, Error> {
     let mut machine = Machine::default();
     let mut seen = Seen::default();
-    root::for_each_table(mem, &rsdp.into(), |signature, address| {
+    root::root_table(mem, &rsdp.into())?.for_each_table(|signature, address| {
         match &signature {
             b"APIC" if !seen.madt => {
                 seen.madt = true;

@@ -3,6 +3,7 @@
 
 use super::table::{HEADER, MAX_LENGTH, Table, read, sum};
 use crate::{Error, Physical};
+use core::ops::Range;
 
 /// Length of the pointer in ACPI 1.0, and of the part that its first checksum covers.
 const RSDP_V1: u32 = RootPointer::OLD as u32;
@@ -70,47 +71,82 @@ pub fn find_rsdp(mem: &impl Physical) -> Result<u64, Error> {
         .ok_or(Error::NoRsdp)
 }
 
-/// Calls `f` with signature and address of each table the root pointer leads to.
-pub fn for_each_table(
-    mem: &impl Physical,
-    rsdp: &RootPointer,
-    mut f: impl FnMut([u8; 4], u64) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let (root, entry_size) = root_table(mem, rsdp)?;
-    let name = if entry_size == 8 { "XSDT" } else { "RSDT" };
-    let mut offset = HEADER;
-    let mut count = 0;
-    while offset < root.length() {
-        if count == MAX_TABLES {
-            return Err(Error::TooMany { table: name, what: "tables", most: MAX_TABLES });
-        }
-        count += 1;
-        let address = match entry_size {
-            8 => root.u64(offset)?,
-            _ => u64::from(root.u32(offset)?),
-        };
-        offset = offset.saturating_add(entry_size);
-        if address == 0 {
-            continue; // Some firmware leaves holes.
-        }
-        let mut signature = [0; 4];
-        read(mem, "table listed in the root table", address, 0, &mut signature)?;
-        f(signature, address)?;
-    }
-    Ok(())
+/// The table of tables (RSDT or XSDT).
+pub struct Root<'a, M> {
+    mem: &'a M,
+    table: Table<'a, M>,
+    entry_size: u32,
+    /// Bytes of the root pointer.
+    pointer: u32,
 }
 
-/// The table of tables and the size of its entries.
-fn root_table<'a, M: Physical>(
-    mem: &'a M,
-    rsdp: &RootPointer,
-) -> Result<(Table<'a, M>, u32), Error> {
+impl<M: Physical> Root<'_, M> {
+    /// Calls `f` with signature and address of each table that is listed.
+    pub fn for_each_table(
+        &self,
+        mut f: impl FnMut([u8; 4], u64) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let name = if self.entry_size == 8 { "XSDT" } else { "RSDT" };
+        let mut offset = HEADER;
+        let mut count = 0;
+        while offset < self.table.length() {
+            if count == MAX_TABLES {
+                return Err(Error::TooMany { table: name, what: "tables", most: MAX_TABLES });
+            }
+            count += 1;
+            let address = match self.entry_size {
+                8 => self.table.u64(offset)?,
+                _ => u64::from(self.table.u32(offset)?),
+            };
+            offset = offset.saturating_add(self.entry_size);
+            if address == 0 {
+                continue; // Some firmware leaves holes.
+            }
+            let mut signature = [0; 4];
+            read(self.mem, "table listed in the root table", address, 0, &mut signature)?;
+            f(signature, address)?;
+        }
+        Ok(())
+    }
+}
+
+/// Where the firmware's tables are, for whoever gives memory away before [`probe`](super::probe) has
+/// read them: firmware may have left them where its memory map says that memory is free. `keep` is
+/// called with the root pointer, unless that is a copy, with the table of tables, and with each
+/// that is listed there: 1026 ranges at most, each of up to 1 MiB, in any order, which may overlap.
+/// They hold whatever [`probe`](super::probe) reads from the same pointer. An error is one that it
+/// has, too.
+pub fn places(
+    mem: &impl Physical,
+    rsdp: impl Into<RootPointer>,
+    mut keep: impl FnMut(Range<u64>),
+) -> Result<(), Error> {
+    let rsdp = rsdp.into();
+    let root = root_table(mem, &rsdp)?;
+    let from = |address: u64, length: u32| address..address.saturating_add(length.into());
+    if let RootPointer::At(address) = rsdp {
+        keep(from(address, root.pointer));
+    }
+    keep(from(root.table.address(), root.table.length()));
+    root.for_each_table(|_, address| {
+        // One whose length isn't believed is looked at no further than its header.
+        let mut length = [0; 4];
+        let readable = read(mem, "header", address, 4, &mut length).is_ok();
+        let length = if readable { u32::from_le_bytes(length) } else { HEADER };
+        keep(from(address, if length > MAX_LENGTH { HEADER } else { length.max(HEADER) }));
+        Ok(())
+    })
+}
+
+/// The table of tables, whose sum and whose pointer's are right.
+pub fn root_table<'a, M: Physical>(mem: &'a M, rsdp: &RootPointer) -> Result<Root<'a, M>, Error> {
     let place = &Place(mem, rsdp);
     let (RootPointer::At(rsdp) | RootPointer::Copy { at: rsdp, .. }) = *rsdp;
     check_v1(place, rsdp)?;
     let mut v1 = [0; RSDP_V1 as usize];
     read(place, "RSDP", rsdp, 0, &mut v1)?;
     let revision = v1[15];
+    let mut pointer = RSDP_V1;
     if revision >= 2 {
         let mut v2 = [0; 12];
         read(place, "RSDP", rsdp, u64::from(RSDP_V1), &mut v2)?;
@@ -121,13 +157,16 @@ fn root_table<'a, M: Physical>(
             return Err(Error::Length { table: "RSDP", address: rsdp, found, least, most });
         }
         check_sum(place, rsdp, length)?;
+        pointer = length;
         let xsdt = u64::from_le_bytes(xsdt);
         if xsdt != 0 {
-            return Ok((Table::open(mem, "XSDT", *b"XSDT", xsdt)?, 8));
+            let table = Table::open(mem, "XSDT", *b"XSDT", xsdt)?;
+            return Ok(Root { mem, table, entry_size: 8, pointer });
         }
     }
     let rsdt = u32::from_le_bytes([v1[16], v1[17], v1[18], v1[19]]);
-    Ok((Table::open(mem, "RSDT", *b"RSDT", u64::from(rsdt))?, 4))
+    let table = Table::open(mem, "RSDT", *b"RSDT", u64::from(rsdt))?;
+    Ok(Root { mem, table, entry_size: 4, pointer })
 }
 
 fn check_v1(mem: &impl Physical, address: u64) -> Result<(), Error> {

@@ -57,6 +57,11 @@ impl<'a, M: Physical> Table<'a, M> {
         Ok(Table { mem: self.mem, name: table, address: self.address, offset: place, length })
     }
 
+    /// Where the whole table is.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
     /// Length of this table or structure.
     pub fn length(&self) -> u32 {
         self.length

@@ -2,6 +2,7 @@
 
 mod fixed;
 mod ivrs;
+mod places;
 mod spcr;
 mod srat;
 mod wdat;

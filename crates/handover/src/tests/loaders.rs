@@ -1,9 +1,11 @@
 //! The structures of the three loaders: what is read of them, and what damage does.
 
 use super::{Pieces, words};
+use crate::ending::{INVALID_PARAMETER, Unended};
 use crate::{
     BootInfo, BootPath, ENTERED_BY_MULTIBOOT2, ENTERED_BY_PVH, ENTERED_BY_UEFI, Error, Framebuffer,
-    MAX_COMMAND_LINE, MemoryKind, MemoryRange, PixelFormat, Transfer, read,
+    MAX_COMMAND_LINE, MAX_RANGES, MemoryKind, MemoryRange, NOT_THERE, PAGE, PixelFormat, Transfer,
+    read,
 };
 use acpi::RootPointer;
 use proptest::prelude::*;
@@ -279,6 +281,25 @@ fn what_isn_t_there_isn_t_made_up() {
     assert!(matches!(by_uefi(&Transfer::EMPTY), Err(Error::NoMemoryMap)));
 }
 
+/// The loader can't say it: the firmware's console may be gone.
+#[test]
+fn boot_services_that_go_on_are_told_of_on_the_screen_and_refused() {
+    assert_eq!(by_uefi(&transfer()).unwrap().check(), Ok(()));
+    let mut unended = transfer();
+    unended.set_unended(Unended { calls: 8, status: INVALID_PARAMETER });
+    let info = by_uefi(&unended).unwrap();
+    let refusal = info.check().unwrap_err();
+    assert_eq!(refusal, Error::Unended { calls: 8, status: INVALID_PARAMETER });
+    assert!(refusal.to_string().contains("was called 8 times"));
+    assert!(refusal.to_string().contains("answer was 0x8000000000000002"), "{refusal}");
+    // There is a screen to say it on, and no memory that could be taken to be free.
+    assert!(info.framebuffer.is_some() && info.memory.ranges().is_empty());
+    // Without a map it is the same sentence; another status, another number.
+    let without = Transfer { memory_map: NOT_THERE, exit_status: 1, exit_calls: 0, ..transfer() };
+    let refusal = by_uefi(&without).unwrap().check();
+    assert_eq!(refusal, Err(Error::Unended { calls: 0, status: 1 }));
+}
+
 #[test]
 fn another_version_and_another_loader_are_refused() {
     let mut bytes = transfer().as_bytes().to_vec();
@@ -331,6 +352,48 @@ fn what_is_loaded_is_claimed_by_whole_pages_and_only_of_usable_memory() {
     assert_eq!(info.claim(what, start, end), Err(Error::NotInMemory { what, start, end }));
     assert!(info.claim("hypervisor", 0x7000_0000, 0x7000_0010).is_err());
     assert_eq!(ranges(&info), before);
+}
+
+#[test]
+fn tables_in_usable_memory_are_kept_by_whole_pages_and_nothing_else_is_changed() {
+    let mut info = by_uefi(&transfer()).unwrap();
+    info.claim("hypervisor", 0x30_0000, 0x30_4000).unwrap();
+    // Beyond usable memory on both sides, and over what was loaded; then within what is kept.
+    assert_eq!(info.keep(0x2F_FFFF..0x30_5001), Ok(0x1000 + 0x2000));
+    assert_eq!(info.keep(0x30_4010..0x30_4011), Ok(0));
+    assert_eq!(info.keep(0xFF_FFF0..0x200_0000), Ok(0x1000));
+    for nothing in [0x7000_0000..0x7000_0100, 0x5000_0000..0x6000_0000, 0x50_0000..0x50_0000] {
+        assert_eq!(info.keep(nothing), Ok(0));
+    }
+    let expected = [
+        (0x10_0000, 0x2F_F000, Usable),
+        (0x2F_F000, 0x30_0000, Acpi),
+        (0x30_0000, 0x30_4000, Loaded),
+        (0x30_4000, 0x30_6000, Acpi),
+        (0x30_6000, 0xFF_F000, Usable),
+        (0xFF_F000, 0x100_0000, Acpi),
+        (0x7000_0000, 0x7000_1000, Reserved),
+    ];
+    assert_eq!(ranges(&info), expected);
+    assert!(info.memory.free_pages().eq([(0x10_0000, 0x2F_F000), (0x30_6000, 0xFF_F000)]));
+    assert_eq!(info.keep(0..u64::MAX), Ok(0x1F_F000 + 0xCF_9000));
+    assert_eq!(info.memory.free_pages().count(), 0);
+}
+
+#[test]
+fn more_pieces_than_there_is_room_for_are_refused_and_change_nothing() {
+    let mut info = by_uefi(&transfer()).unwrap();
+    let mut refused = None;
+    for page in 0..MAX_RANGES as u64 {
+        let (at, before) = (0x10_0000 + (2 * page + 1) * PAGE, ranges(&info));
+        if let Err(error) = info.keep(at..at + 1) {
+            assert_eq!((error, ranges(&info)), (Error::TooManyRanges, before));
+            refused = Some(page);
+            break;
+        }
+    }
+    // Two ranges more each, of 256, with one besides.
+    assert_eq!(refused, Some(127));
 }
 
 #[test]

@@ -64,6 +64,26 @@ proptest! {
     }
 
     #[test]
+    fn a_kind_is_turned_where_it_is_and_nowhere_else(ranges in ranges(), a in 0..PAGES, b in 0..PAGES) {
+        let (start, end) = (a.min(b), a.max(b));
+        let mut map = map(&ranges);
+        let mut model = model(&ranges);
+        let mut turned = 0;
+        for kind in model[start as usize..end as usize].iter_mut().filter(|k| **k == Some(Usable)) {
+            *kind = Some(Acpi);
+            turned += PAGE;
+        }
+        prop_assert_eq!(map.turn(start * PAGE..end * PAGE, Usable, Acpi), Ok(turned));
+        for kind in [Usable, Loaded, Acpi, Runtime, Reserved] {
+            prop_assert_eq!(singly(map.pages(kind)), pages_of(&model, kind));
+        }
+        for pair in map.ranges().windows(2) {
+            let [a, b] = pair else { unreachable!() };
+            prop_assert!(a.end < b.start || a.end == b.start && a.kind != b.kind, "{a:?} {b:?}");
+        }
+    }
+
+    #[test]
     fn ranges_ascend_and_what_could_be_one_is_one(ranges in ranges()) {
         let map = map(&ranges);
         prop_assert!(map.ranges().iter().all(|r| r.start < r.end));

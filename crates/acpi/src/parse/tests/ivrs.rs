@@ -173,6 +173,35 @@ fn flags_for_the_control_register_are_told_apart() {
     }
 }
 
+/// The attributes are where type 10h has other things, before what is the unit's own register
+/// (offset 24), whose lowest bit says something else and is set in many a machine.
+#[test]
+fn a_unit_without_translation_is_told_apart_and_refused() {
+    let with = |kind: u8, (at, bits): (usize, u32)| {
+        let mut other = unit(0x11, 3, BASE + 0x4000, &[]);
+        other[24] = 1;
+        let mut block = unit(kind, 2, BASE, &[2, 8, 0, 0, 2, 9, 0, 0]);
+        block[at..at + 4].copy_from_slice(&bits.to_le_bytes());
+        read(&[other, block]).unwrap().check_translation()
+    };
+    let refused = Err(Error::NoTranslation { base: BASE });
+    for kind in [0x11, 0x40] {
+        assert_eq!(with(kind, (20, 1)), refused, "type {kind:#x}");
+        assert_eq!(with(kind, (20, u32::MAX)), refused, "type {kind:#x}");
+        assert_eq!(with(kind, (20, !1)), Ok(()), "type {kind:#x}");
+        assert_eq!(with(kind, (24, 1)), Ok(()), "type {kind:#x}: the register");
+    }
+    assert_eq!(with(0x10, (20, 1)), Ok(()), "of type 10h that is a feature");
+    let text = Error::NoTranslation { base: BASE }.to_string();
+    assert!(text.contains("0xfd200000 can't confine DMA"), "{text}");
+    // The newest block counts here, too.
+    let mut disabled = unit(0x11, 2, BASE, &[]);
+    disabled[20] = 1;
+    let newer = unit(0x40, 2, BASE, &[]);
+    assert_eq!(read(&[disabled.clone(), newer]).unwrap().check_translation(), Ok(()));
+    assert_eq!(read(&[unit(0x10, 2, BASE, &[]), disabled]).unwrap().check_translation(), refused);
+}
+
 #[test]
 fn registers_must_be_somewhere() {
     for base in [0, 0x1000, BASE + 0x2000, u64::MAX - 0x3FFF] {
