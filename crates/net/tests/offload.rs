@@ -110,7 +110,8 @@ fn two(declined: Features) -> Lan {
     lan
 }
 
-const NO_TSO: Features = Features::GUEST_TSO4.union(Features::GUEST_TSO6).union(Features::GUEST_ECN);
+const NO_TSO: Features =
+    Features::GUEST_TSO4.union(Features::GUEST_TSO6).union(Features::GUEST_ECN);
 const NOTHING: Features = NO_TSO.union(Features::GUEST_CSUM);
 
 fn bytes(len: usize) -> Vec<u8> {

@@ -242,6 +242,12 @@ impl Lan {
         byte[0]
     }
 
+    /// How many more descriptors its first receive queue surely has.
+    pub fn room(&self, guest: usize) -> usize {
+        let posted = self.guests[guest].posted.iter().filter(|((index, _), _)| *index == 0);
+        usize::from(RING) - posted.map(|(_, buffers)| buffers.len()).sum::<usize>()
+    }
+
     pub fn statistics(&self, guest: usize) -> net::Statistics {
         self.switch.statistics(self.guests[guest].port)
     }
@@ -271,8 +277,25 @@ impl Guest {
 
     /// Sends any bytes.
     pub fn give(&mut self, index: u16, bytes: &[u8], cuts: &[usize]) {
+        self.try_give(index, bytes, cuts).expect("the ring has room");
+    }
+
+    /// Sends any bytes, if the ring has room.
+    pub fn try_give(&mut self, index: u16, bytes: &[u8], cuts: &[usize]) -> Option<u16> {
         let buffers = self.put(bytes, cuts);
-        self.drivers.get_mut(&index).unwrap().add(&buffers).expect("the ring has room");
+        self.drivers.get_mut(&index)?.add(&buffers)
+    }
+
+    /// Sends a command of any bytes, with room for an answer.
+    pub fn try_command(&mut self, index: u16, bytes: &[u8]) -> Option<u16> {
+        let mut buffers = self.put(bytes, &[]);
+        buffers.extend(self.put(&[0xee], &[]).into_iter().map(|b| Buffer { writable: true, ..b }));
+        self.drivers.get_mut(&index)?.add(&buffers)
+    }
+
+    /// Offers any one buffer.
+    pub fn try_offer(&mut self, index: u16, address: u64, len: u32, writable: bool) -> Option<u16> {
+        self.drivers.get_mut(&index)?.add(&[Buffer { address, len, writable }])
     }
 
     /// Offers a chain of buffers that it has already.
