@@ -31,8 +31,8 @@ pub struct Chain {
     /// How many of the spans are readable: the first ones.
     readable: usize,
     readable_len: u32,
-    writable_len: u32,
-    descriptors: usize,
+    /// Bytes of all spans.
+    len: u32,
     /// A writable descriptor was there: no readable one may follow.
     writing: bool,
 }
@@ -51,8 +51,7 @@ impl Chain {
             spans: ArrayVec::new_const(),
             readable: 0,
             readable_len: 0,
-            writable_len: 0,
-            descriptors: 0,
+            len: 0,
             writing: false,
         }
     }
@@ -84,7 +83,7 @@ impl Chain {
     /// Bytes that the device may write.
     #[inline]
     pub fn writable_len(&self) -> u32 {
-        self.writable_len
+        self.len.wrapping_sub(self.readable_len)
     }
 
     /// Copies readable bytes from this offset on, each once; all or none of them.
@@ -104,7 +103,7 @@ impl Chain {
     ///
     /// [`Outside`] if there are fewer.
     pub fn write(&self, at: u32, from: &[u8]) -> Result<(), Outside> {
-        pieces(self.writable(), self.writable_len, at, from.len(), |span, at, place| {
+        pieces(self.writable(), self.writable_len(), at, from.len(), |span, at, place| {
             span.write(at, &from[place])
         })
     }
@@ -114,8 +113,7 @@ impl Chain {
     pub(crate) fn clear(&mut self) {
         self.spans.clear();
         self.head = Head(0);
-        (self.readable, self.descriptors, self.writing) = (0, 0, false);
-        (self.readable_len, self.writable_len) = (0, 0);
+        (self.readable, self.readable_len, self.len, self.writing) = (0, 0, 0, false);
     }
 
     /// It is complete, and has this head.
@@ -124,9 +122,11 @@ impl Chain {
         self.head = Head(head);
     }
 
-    /// Takes the next descriptor's buffer. One without bytes counts as a descriptor, but has no
-    /// span: the standard doesn't forbid it, and the address means nothing.
-    #[inline]
+    /// Takes the next descriptor's buffer. One without bytes has no span: the standard doesn't forbid
+    /// it, and the address means nothing. So the caller has to limit how often it calls this.
+    ///
+    /// It is most of the work of taking a chain, so it is always inlined.
+    #[inline(always)]
     pub(crate) fn push(
         &mut self,
         window: &Window,
@@ -138,21 +138,20 @@ impl Chain {
             return Err(Broken::Order);
         }
         self.writing = writable;
-        self.descriptors += 1;
-        if self.descriptors > SEGMENTS {
-            return Err(Broken::TooLong);
-        }
-        // Neither part overflows if the sum of both doesn't.
-        let before = self.readable_len.wrapping_add(self.writable_len);
-        before.checked_add(len).ok_or(Broken::TooMuch)?;
+        let Some(all) = self.len.checked_add(len) else {
+            return Err(Broken::TooMuch);
+        };
+        self.len = all;
         match window.span(address, len.into()) {
-            Some(span) if len != 0 => self.spans.try_push(span).map_err(|_| Broken::TooLong)?,
+            Some(span) if len != 0 => {
+                if self.spans.try_push(span).is_err() {
+                    return Err(Broken::TooLong);
+                }
+            }
             _ => self.push_pieces(window, address, len)?,
         }
-        if writable {
-            self.writable_len = self.writable_len.wrapping_add(len);
-        } else {
-            self.readable_len = self.readable_len.wrapping_add(len);
+        if !writable {
+            self.readable_len = all;
             self.readable = self.spans.len();
         }
         Ok(())
@@ -160,6 +159,7 @@ impl Chain {
 
     /// Takes a buffer that goes over the border of two regions, or has no bytes.
     #[cold]
+    #[inline(never)]
     fn push_pieces(&mut self, window: &Window, address: u64, len: u32) -> Result<(), Broken> {
         let outside = Broken::Outside { address, len };
         let (mut next, mut left) = (address, u64::from(len));

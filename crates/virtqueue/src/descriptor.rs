@@ -1,8 +1,8 @@
 //! Descriptors (2.7.5, 2.8.13), as they are read: each once, in two words.
 //!
-//! Guarantees: what is checked is what was read. A table is followed for no more descriptors than a
-//! [`Chain`] takes.
-use crate::{Broken, Chain};
+//! Guarantees: what is checked is what was read. A table is followed for no more descriptors than
+//! [`SEGMENTS`].
+use crate::{Broken, Chain, SEGMENTS};
 use window::{Outside, Span, Window};
 
 /// VIRTQ_DESC_F_NEXT: the chain goes on.
@@ -27,8 +27,8 @@ impl Descriptor {
     /// Reads the one with this index.
     #[inline]
     pub fn read(table: &Span, index: u16) -> Result<Descriptor, Outside> {
-        let at = u64::from(index) * BYTES;
-        Ok(Descriptor::of(table.load_u64(at)?, table.load_u64(at + 8)?))
+        let [address, rest] = table.load_u64_pair(u64::from(index) * BYTES)?;
+        Ok(Descriptor::of(address, rest))
     }
 
     #[inline]
@@ -91,12 +91,11 @@ pub fn split_table(
     len: u32,
     chain: &mut Chain,
 ) -> Result<(), Broken> {
-    let entries = entries(len)?;
+    let table = Table::new(window, address, len)?;
     let mut index = 0;
-    // It ends: `push` takes a limited number.
-    loop {
-        let words = read(window, address, len, index)?;
-        let descriptor = Descriptor::of(words.0, words.1);
+    for _ in 0..SEGMENTS {
+        let [address, rest] = table.read(index)?;
+        let descriptor = Descriptor::of(address, rest);
         if descriptor.flags & INDIRECT != 0 {
             return Err(Broken::Indirect);
         }
@@ -105,10 +104,11 @@ pub fn split_table(
             return Ok(());
         }
         index = descriptor.next.into();
-        if index >= entries {
+        if index >= table.entries {
             return Err(Broken::Index(descriptor.next));
         }
     }
+    Err(Broken::TooLong)
 }
 
 /// Takes all of the indirect table of a packed ring (2.8.7): WRITE is the only flag that counts.
@@ -118,28 +118,57 @@ pub fn packed_table(
     len: u32,
     chain: &mut Chain,
 ) -> Result<(), Broken> {
-    for index in 0..entries(len)? {
-        let words = read(window, address, len, index)?;
-        let descriptor = Packed::of(words.0, words.1);
+    let table = Table::new(window, address, len)?;
+    if table.entries > SEGMENTS as u32 {
+        return Err(Broken::TooLong);
+    }
+    for index in 0..table.entries {
+        let [address, word] = table.read(index)?;
+        let descriptor = Packed::of(address, word);
         chain.push(window, descriptor.address, descriptor.len, descriptor.flags & WRITE != 0)?;
     }
     Ok(())
 }
 
-/// How many descriptors a table of this many bytes has: at least one.
-fn entries(len: u32) -> Result<u32, Broken> {
-    if len == 0 || !len.is_multiple_of(BYTES as u32) {
-        return Err(Broken::TableLength(len));
-    }
-    Ok(len / BYTES as u32)
+/// An indirect table. It may lie anywhere in memory, aligned or not.
+struct Table<'a> {
+    window: &'a Window,
+    /// All of it, if one region holds it.
+    span: Option<Span>,
+    address: u64,
+    len: u32,
+    /// At least one.
+    entries: u32,
 }
 
-/// The two words of a descriptor of a table, which may lie anywhere, aligned or not.
-#[inline]
-fn read(window: &Window, address: u64, len: u32, index: u32) -> Result<(u64, u64), Broken> {
-    let outside = Broken::Outside { address, len };
-    let at = address.checked_add(u64::from(index) * BYTES).ok_or(outside)?;
-    let mut words = [[0; 8]; 2];
-    window.read(at, words.as_flattened_mut()).map_err(|_| outside)?;
-    Ok((u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])))
+impl<'a> Table<'a> {
+    #[inline]
+    fn new(window: &'a Window, address: u64, len: u32) -> Result<Table<'a>, Broken> {
+        if len == 0 || !len.is_multiple_of(BYTES as u32) {
+            return Err(Broken::TableLength(len));
+        }
+        let span = window.span(address, len.into());
+        Ok(Table { window, span, address, len, entries: len / BYTES as u32 })
+    }
+
+    /// The two words of a descriptor, each read once.
+    #[inline]
+    fn read(&self, index: u32) -> Result<[u64; 2], Broken> {
+        let at = u64::from(index) * BYTES;
+        match self.span.map(|span| span.load_u64_pair(at)) {
+            Some(Ok(words)) => Ok(words),
+            _ => self.read_bytes(at),
+        }
+    }
+
+    /// The same of one that isn't aligned, or whose table goes over the border of regions.
+    #[cold]
+    #[inline(never)]
+    fn read_bytes(&self, at: u64) -> Result<[u64; 2], Broken> {
+        let outside = Broken::Outside { address: self.address, len: self.len };
+        let mut words = [[0; 8]; 2];
+        let at = self.address.checked_add(at).ok_or(outside)?;
+        self.window.read(at, words.as_flattened_mut()).map_err(|_| outside)?;
+        Ok(words.map(u64::from_le_bytes))
+    }
 }

@@ -85,11 +85,11 @@ pub enum Broken {
     /// More descriptors are in flight than a packed ring has.
     #[error("the driver offered more descriptors than the ring holds")]
     Overrun,
-    /// A readable descriptor behind a writable one (2.7.4.2, 2.8.15).
+    /// A readable descriptor behind a writable one (2.7.4.2, 2.8.17).
     #[error("a readable descriptor is behind a writable one")]
     Order,
     /// An indirect descriptor without VIRTIO_F_INDIRECT_DESC, with NEXT, in an indirect table of a
-    /// split ring, or behind another descriptor of a packed one (2.7.5.3.1, 2.8.17).
+    /// split ring, or behind another descriptor of a packed one (2.7.5.3.1, 2.8.19).
     #[error("an indirect descriptor is where none may be")]
     Indirect,
     /// An indirect table that is empty, or isn't made of whole descriptors.

@@ -4,8 +4,8 @@
 //! The rings are in the guest's memory, and the guest may write anything at any time.
 //!
 //! Guarantees, whatever the guest writes:
-//! - Nothing panics. [`Queue::take`] does bounded work: it reads at most as many descriptors as a
-//!   [`Chain`] holds, and each word of the rings once.
+//! - Nothing panics. [`Queue::take`] does bounded work: it reads at most [`SEGMENTS`] descriptors
+//!   of the ring, and as many of an indirect table, each once.
 //! - A chain has a head that isn't in flight, no more than [`SEGMENTS`] spans, all in the window,
 //!   readable before writable, less than 2^32 bytes. Else the queue is [`Broken`].
 //! - What a driver that keeps to the standard offers is taken once, in order, and what is completed

@@ -7,7 +7,9 @@
 use crate::descriptor::{self, INDIRECT, NEXT, Packed, WRITE};
 use crate::error::Area;
 use crate::event::{self, Calls};
-use crate::{Broken, Chain, Features, Head, Layout, LayoutError, MAX_SIZE, Position, State};
+use crate::{
+    Broken, Chain, Features, Head, Layout, LayoutError, MAX_SIZE, Position, SEGMENTS, State,
+};
 use sync::{Ordering, fence};
 use window::{Outside, Span, Window};
 
@@ -127,7 +129,8 @@ impl<const N: usize> PackedQueue<N> {
         chain: &mut Chain,
     ) -> Result<(u16, u16), Broken> {
         let mut at = self.next;
-        for before in 0..self.size.saturating_sub(self.outstanding) {
+        let room = self.size.saturating_sub(self.outstanding);
+        for before in 0..room.min(SEGMENTS as u16) {
             let Packed { address, len, id, flags } = Packed::read(&self.ring, at.index, word)?;
             let count = before + 1;
             if flags & INDIRECT != 0 {
@@ -144,7 +147,7 @@ impl<const N: usize> PackedQueue<N> {
             at = at.step(1, self.size);
             word = self.ring.load_u64(Packed::flags_at(at.index))?;
         }
-        Err(Broken::Overrun)
+        Err(if room < SEGMENTS as u16 { Broken::Overrun } else { Broken::TooLong })
     }
 
     #[inline]
@@ -183,7 +186,7 @@ impl<const N: usize> PackedQueue<N> {
         }
         let steps = self.calls.ask();
         // What was published is visible before the wish is looked at: the driver does it the other
-        // way round, so that one of the two sees the other (2.8.21.3).
+        // way round, so that one of the two sees the other (2.8.22).
         fence(Ordering::SeqCst);
         let Ok(wish) = self.driver_events.load_u32(0) else {
             return false;
@@ -236,7 +239,7 @@ impl<const N: usize> PackedQueue<N> {
             self.set_events(0, 0);
         }
         // The wish is visible before the flags are looked at: the driver does it the other way
-        // round, so that one of the two sees the other (2.8.19.3).
+        // round, so that one of the two sees the other (2.8.21.2).
         fence(Ordering::SeqCst);
         self.available()
     }

@@ -4,7 +4,9 @@
 use crate::descriptor::{self, Descriptor, INDIRECT, NEXT, WRITE};
 use crate::error::Area;
 use crate::event::{self, Calls};
-use crate::{Broken, Chain, Features, Head, Layout, LayoutError, MAX_SIZE, Position, State};
+use crate::{
+    Broken, Chain, Features, Head, Layout, LayoutError, MAX_SIZE, Position, SEGMENTS, State,
+};
 use sync::{Ordering, fence};
 use window::{Outside, Span, Window};
 
@@ -130,12 +132,12 @@ impl<const N: usize> SplitQueue<N> {
         self.available_ring.load_u16(RING + u64::from(index & self.mask) * AVAILABLE)
     }
 
-    /// Takes the descriptors of the chain. It has at most as many in the table as the table has,
-    /// and at most one indirect table at its end (2.7.5.3.2).
+    /// Takes the descriptors of the chain. It has no more in the table than the table has, and at
+    /// most one indirect table at its end (2.7.5.3.2).
     #[inline]
     fn walk(&self, window: &Window, head: u16, chain: &mut Chain) -> Result<(), Broken> {
         let mut index = head;
-        for _ in 0..self.size {
+        for _ in 0..self.size.min(SEGMENTS as u16) {
             let Descriptor { address, len, flags, next } =
                 Descriptor::read(&self.descriptors, index)?;
             if flags & INDIRECT != 0 {

@@ -331,6 +331,34 @@ fn a_buffer_over_the_border_of_regions_is_two_spans() {
 }
 
 #[test]
+fn reads_and_writes_go_over_the_borders_of_buffers() {
+    let memory = memory();
+    let window = memory.window();
+    window.write(0x8FFE, &[1, 2, 3, 4]).unwrap();
+    window.write(BUFFER, &[5, 6]).unwrap();
+    split(&memory, 0, 0x8FFE, 4, NEXT, 1);
+    split(&memory, 1, BUFFER, 2, NEXT, 2);
+    split(&memory, 2, 0x5000, 2, NEXT | WRITE, 3);
+    split(&memory, 3, 0x6000, 2, WRITE, 0);
+    offer(&memory, 0, 0);
+    let mut chain = Chain::new();
+    assert_eq!(queue(&memory, SPLIT).take(&window, &mut chain), Ok(true));
+    assert_eq!((chain.readable().len(), chain.readable_len()), (3, 6));
+    assert_eq!((chain.writable().len(), chain.writable_len()), (2, 4));
+    for (at, len) in [(0, 6), (1, 4), (1, 5), (3, 1), (4, 2), (5, 1), (6, 0)] {
+        let mut bytes = vec![0; len];
+        chain.read(at, &mut bytes).unwrap();
+        assert_eq!(bytes, [1, 2, 3, 4, 5, 6][at as usize..][..len]);
+        assert!(chain.read(at, &mut vec![0; 7 - at as usize]).is_err());
+    }
+    chain.write(1, &[7, 8, 9]).unwrap();
+    let mut bytes = [[0; 2]; 2];
+    window.read(0x5000, &mut bytes[0]).unwrap();
+    window.read(0x6000, &mut bytes[1]).unwrap();
+    assert_eq!(bytes, [[0, 7], [8, 9]]);
+}
+
+#[test]
 fn a_buffer_without_bytes_has_no_span_and_any_address() {
     let memory = memory();
     split(&memory, 0, u64::MAX, 0, NEXT, 1);

@@ -57,6 +57,22 @@ pub struct Region {
     pub dma: u64,
 }
 
+impl Region {
+    /// `len` bytes from the offset `at` on.
+    ///
+    /// # Safety
+    ///
+    /// The region is one that the caller of [`Window::new`] vouched for, and has these bytes.
+    #[inline]
+    unsafe fn span(&self, at: u64, len: u64) -> Span {
+        // SAFETY: the offset stays inside of the region, by the caller.
+        let host = unsafe { self.host.add(at as usize) };
+        // SAFETY: the bytes are the region's, by the caller. The DMA address doesn't wrap: `new`
+        // has checked the region's last one.
+        unsafe { Span::new(host, len, self.dma + at) }
+    }
+}
+
 /// Why regions don't make a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadRegions {
@@ -137,24 +153,28 @@ impl Window {
     /// These bytes, if one region holds all of them. Of no bytes the address counts, too.
     #[inline]
     pub fn span(&self, guest: u64, len: u64) -> Option<Span> {
-        self.start(guest, len).filter(|span| span.len() == len)
+        let (region, at) = self.find(guest)?;
+        if len > region.len - at {
+            return None;
+        }
+        // SAFETY: `find` says that `at` is in the region, and `len` was compared with what is left.
+        Some(unsafe { region.span(at, len) })
     }
 
     /// As many of these bytes as the region holds that their first one is in. For runs that go on
     /// in the next region: the rest is asked for with the address behind.
     #[inline]
     pub fn start(&self, guest: u64, len: u64) -> Option<Span> {
-        self.regions.iter().find_map(|region| {
-            let at = guest.wrapping_sub(region.guest);
-            if at >= region.len {
-                return None;
-            }
-            // SAFETY: `at` is less than the region's length, so the pointer stays inside of it.
-            let host = unsafe { region.host.add(at as usize) };
-            // SAFETY: the bytes end in the region, which `Window::new` is vouched for. The DMA
-            // addresses don't wrap, by the check there.
-            Some(unsafe { Span::new(host, len.min(region.len - at), region.dma + at) })
-        })
+        let (region, at) = self.find(guest)?;
+        // SAFETY: as in `span`; no more is taken than what is left.
+        Some(unsafe { region.span(at, len.min(region.len - at)) })
+    }
+
+    /// The region that this address is in, and the offset there: less than its length.
+    #[inline]
+    fn find(&self, guest: u64) -> Option<(&Region, u64)> {
+        let offsets = self.regions.iter().map(|region| (region, guest.wrapping_sub(region.guest)));
+        offsets.into_iter().find(|(region, at)| *at < region.len)
     }
 
     /// Copies these bytes, each once; all or none of them.

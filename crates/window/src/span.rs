@@ -22,6 +22,12 @@ unsafe impl Send for Span {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Span {}
 
+/// Two words that lie as a descriptor does.
+#[repr(align(16))]
+struct Pair {
+    _words: [u64; 2],
+}
+
 /// A load, relaxed or acquiring, and a store, relaxed or releasing, of one type of word.
 macro_rules! words {
     ($($word:ident $atomic:ident $load:ident $acquire:ident $store:ident $release:ident)*) => {$(
@@ -211,6 +217,31 @@ impl Span {
         u16 AtomicU16 load_u16 load_u16_acquire store_u16 store_u16_release
         u32 AtomicU32 load_u32 load_u32_acquire store_u32 store_u32_release
         u64 AtomicU64 load_u64 load_u64_acquire store_u64 store_u64_release
+    }
+
+    /// Loads the two words at this offset, relaxed, one after the other: not at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Outside`] if not both are in the span, or they aren't aligned to 16 bytes.
+    #[inline]
+    pub fn load_u64_pair(&self, at: u64) -> Result<[u64; 2], Outside> {
+        let pair = self.word::<Pair>(at)?;
+        // Loom watches words one by one.
+        #[cfg(loom)]
+        let words = {
+            let _ = pair;
+            [self.load_u64(at)?, self.load_u64(at + 8)?]
+        };
+        #[cfg(not(loom))]
+        let words = {
+            let place = pair.as_ptr().cast::<u64>();
+            // SAFETY: `word` checked that both are in the span and aligned; the bytes are accessed
+            // by atomics, or what counts as such, alone.
+            let both = unsafe { [AtomicU64::from_ptr(place), AtomicU64::from_ptr(place.add(1))] };
+            both.map(|word| u64::from_le(word.load(Ordering::Relaxed)))
+        };
+        Ok(words)
     }
 
     /// Copies as many bytes as `into` takes. It is no longer than the span.

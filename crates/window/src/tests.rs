@@ -121,6 +121,9 @@ fn words_are_aligned_little_endian_and_inside() {
     span.store_u16_release(14, 0xABCD).unwrap();
     span.store_u32(8, 1).unwrap();
     assert_eq!(span.load_u64_acquire(8), Ok(0xABCD_6655_0000_0001));
+    assert_eq!(span.load_u64_pair(0), Ok([0, 0xABCD_6655_0000_0001]));
+    assert_eq!(span.load_u64_pair(8), Err(Outside));
+    assert_eq!(window.span(PAGE, 64).unwrap().load_u64_pair(8), Err(Outside), "not aligned");
     assert_eq!(span.load_u16(15), Err(Outside));
     assert_eq!(span.load_u16(1), Err(Outside));
     assert_eq!(span.load_u32(14), Err(Outside));
