@@ -3,6 +3,7 @@
 
 #[path = "../../../virtqueue/tests/driver/mod.rs"]
 mod driver;
+pub mod hostile;
 
 use driver::{Buffer, Driver, Heap};
 use net::config::QueueKind;
