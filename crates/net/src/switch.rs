@@ -354,29 +354,35 @@ impl<const PORTS: usize, const PAIRS: usize, const RING: usize> Switch<PORTS, PA
         ports.find(|(_, port)| port.owns(mac)).map(|(at, _)| at)
     }
 
+    /// The ports that are in a VLAN and wanted, but for one: a bit for each.
+    fn others<F>(&self, except: PortNumber, vlan: u16, wanted: F) -> u64
+    where
+        F: Fn(&Port<PAIRS, RING>) -> bool,
+    {
+        let within = |port: &Port<PAIRS, RING>| port.plan.vlan.egress(vlan).is_some();
+        let ports = self.ports.iter().enumerate();
+        ports
+            .filter_map(|(at, port)| Some((at, port.as_ref()?)))
+            .filter(|(at, port)| *at != usize::from(except.0) && within(port) && wanted(port))
+            .fold(0, |bits, (at, _)| bits | 1 << at)
+    }
+
     /// For whom the frame is that comes from this port: a bit for each. None is its sender.
     fn receivers(&self, from: PortNumber, to: Mac, vlan: u16, now: u64) -> u64 {
-        let ports = |wanted: &dyn Fn(&Port<PAIRS, RING>) -> bool| {
-            let within = |port: &Port<PAIRS, RING>| port.plan.vlan.egress(vlan).is_some();
-            let all = self.ports.iter().enumerate();
-            all.filter_map(|(at, port)| Some((at, port.as_ref()?)))
-                .filter(|(at, port)| *at != usize::from(from.0) && within(port) && wanted(port))
-                .fold(0, |bits, (at, _)| bits | 1 << at)
-        };
         if to.is_reserved() {
             return 0;
         }
         if to.is_group() {
-            return ports(&|_| true);
+            return self.others(from, vlan, |_| true);
         }
         if self.port(from).is_some_and(|port| port.mac == to) {
             return 0;
         }
-        let owner = ports(&|port| port.mac == to);
+        let owner = self.others(from, vlan, |port| port.mac == to);
         if owner != 0 {
             return owner;
         }
-        let any = ports(&|port| port.plan.sources == Sources::Any);
+        let any = self.others(from, vlan, |port| port.plan.sources == Sources::Any);
         match self.table.find(to, vlan, now) {
             // Learned at the sender's own port: it is there, and nobody else needs it.
             Some(port) => any & 1 << port,
