@@ -22,7 +22,8 @@
 //! - What one guest does to its rings breaks its own queues only.
 //!
 //! Not guaranteed: that a frame arrives. It is dropped, and counted, if there is no room. Nor that
-//! bytes which a sender changes meanwhile are of one moment.
+//! bytes which a sender changes meanwhile are of one moment; nor anything about addresses above
+//! Ethernet: what ARP or neighbour discovery says isn't looked at.
 //!
 //! | file | is |
 //! |---|---|
@@ -32,7 +33,7 @@
 //! | `frame` | a frame that was sent: what is checked before it is forwarded |
 //! | `offload` | what is left to do for a frame: checksum, segments |
 //! | `copy` | from buffers to buffers |
-//! | `receive` | the buffers of a receive queue |
+//! | `queues`, `receive` | the queues of a port; the buffers of a receive queue |
 //! | `deliver` | one frame to one receiver |
 //! | `filter`, `control` | what a driver wants to receive, and its commands |
 //! | `steer` | which receive queue a flow goes to |
@@ -51,6 +52,7 @@ pub mod header;
 mod mac;
 pub mod offload;
 mod port;
+mod queues;
 pub mod rate;
 mod receive;
 mod steer;

@@ -1,15 +1,14 @@
 //! A device at the switch: what the plan allows there, what its driver has set up, what it counts.
-use crate::config::{Config, Features};
+use crate::config::{Config, Features, QueueKind};
 use crate::control::Command;
 use crate::deliver::{Delivered, To};
 use crate::filter::Filter;
 use crate::frame::{ETHERNET, Fault, Frame};
+use crate::queues::Queues;
 use crate::rate::{Bucket, Rate};
-use crate::receive::Receive;
 use crate::steer::{Steering, flow};
-use crate::switch::Broken;
 use crate::{Mac, Vlan};
-use virtqueue::{Chain, Queue};
+use virtqueue::Chain;
 use window::Window;
 
 /// What the switch allows at a port.
@@ -88,52 +87,30 @@ pub struct Statistics {
     pub refused: u64,
 }
 
-/// A transmit or control queue.
+/// What there is while a driver runs the device, besides its queues.
 #[derive(Debug)]
-pub struct Served<const RING: usize> {
-    /// The queue.
-    pub queue: Queue<RING>,
-    /// Why it can't be used any more.
-    pub broken: Option<Broken>,
-}
-
-impl<const RING: usize> Served<RING> {
-    /// Takes the next chain.
-    pub fn take(&mut self, window: &Window, chain: &mut Chain) -> Result<bool, Broken> {
-        if let Some(broken) = self.broken {
-            return Err(broken);
-        }
-        self.queue.take(window, chain).map_err(|broken| {
-            let broken = Broken::from(broken);
-            self.broken = Some(broken);
-            broken
-        })
-    }
-}
-
-/// What there is while a driver runs the device.
-#[derive(Debug)]
-pub struct Running<const PAIRS: usize, const RING: usize> {
+pub struct Running {
+    /// The guest's memory.
     pub window: Window,
+    /// What its driver accepted.
     pub accepted: Features,
-    pub filter: Filter,
+    /// What it wants to receive.
+    filter: Filter,
     /// Pairs that are used for receiving.
     active: u16,
+    /// By which of them.
     pub steering: Steering,
-    pub receive: [Option<Receive<RING>>; PAIRS],
-    pub transmit: [Option<Served<RING>>; PAIRS],
-    pub control: Option<Served<RING>>,
 }
 
-/// A port.
+/// A port, but for its queues.
 #[derive(Debug)]
-pub struct Port<const PAIRS: usize, const RING: usize> {
+pub struct Port {
     pub config: Config,
     pub plan: Plan,
     /// The address that it has now.
     pub mac: Mac,
     pub link_up: bool,
-    pub running: Option<Running<PAIRS, RING>>,
+    pub running: Option<Running>,
     pub rate: Bucket,
     pub flood: Bucket,
     pub statistics: Statistics,
@@ -141,8 +118,8 @@ pub struct Port<const PAIRS: usize, const RING: usize> {
     pub touched: u64,
 }
 
-impl<const PAIRS: usize, const RING: usize> Port<PAIRS, RING> {
-    pub fn new(config: Config, plan: Plan) -> Self {
+impl Port {
+    pub fn new(config: Config, plan: Plan) -> Port {
         Port {
             config,
             plan,
@@ -158,22 +135,20 @@ impl<const PAIRS: usize, const RING: usize> Port<PAIRS, RING> {
 
     pub fn start(&mut self, window: Window, accepted: Features) {
         self.stop();
-        self.running = Some(Running {
-            window,
-            accepted,
-            filter: Filter::new(accepted),
-            active: 1,
-            steering: Steering::new(),
-            receive: [const { None }; PAIRS],
-            transmit: [const { None }; PAIRS],
-            control: None,
-        });
+        let filter = Filter::new(accepted);
+        let steering = Steering::new();
+        self.running = Some(Running { window, accepted, filter, active: 1, steering });
     }
 
     pub fn stop(&mut self) {
         self.running = None;
         self.mac = self.config.parameters().mac;
         self.touched = 0;
+    }
+
+    /// What the queue of this index is for, while a driver runs the device.
+    pub fn kind(&self, index: u16) -> Option<QueueKind> {
+        self.config.queue(index, self.running.as_ref()?.accepted)
     }
 
     /// Whether this address is its own, now or after a reset.
@@ -194,8 +169,9 @@ impl<const PAIRS: usize, const RING: usize> Port<PAIRS, RING> {
     }
 
     /// Puts the frame of this VLAN into its receive buffers, if it is ready for it.
-    pub fn receive(
+    pub fn receive<const PAIRS: usize, const RING: usize>(
         &mut self,
+        queues: &mut Queues<PAIRS, RING>,
         frame: &Frame,
         sent: &Chain,
         vlan: u16,
@@ -217,7 +193,7 @@ impl<const PAIRS: usize, const RING: usize> Port<PAIRS, RING> {
             return Delivered::default();
         }
         let pair = running.steering.pair(flow(frame), running.active);
-        let Some(Some(receive)) = running.receive.get_mut(usize::from(pair)) else {
+        let Some(receive) = queues.receive.get_mut(usize::from(pair)) else {
             counters.no_room += 1;
             return Delivered::default();
         };

@@ -25,8 +25,8 @@ struct Buffer {
 /// A receive queue.
 #[derive(Debug)]
 pub struct Receive<const RING: usize> {
-    /// The queue.
-    pub queue: Queue<RING>,
+    /// The queue, while there is one.
+    pub queue: Option<Queue<RING>>,
     /// Why it can't be used any more.
     pub broken: Option<Broken>,
     /// Of the buffers, in order.
@@ -35,9 +35,21 @@ pub struct Receive<const RING: usize> {
 }
 
 impl<const RING: usize> Receive<RING> {
-    /// Nothing is taken yet.
-    pub fn new(queue: Queue<RING>) -> Receive<RING> {
-        Receive { queue, broken: None, spans: ArrayVec::new(), buffers: ArrayVec::new() }
+    /// Without a queue.
+    pub const fn new() -> Receive<RING> {
+        Receive {
+            queue: None,
+            broken: None,
+            spans: ArrayVec::new_const(),
+            buffers: ArrayVec::new_const(),
+        }
+    }
+
+    /// Has this queue from now on, or none. What was taken of the one before is forgotten.
+    pub fn set(&mut self, queue: Option<Queue<RING>>) {
+        self.spans.clear();
+        self.buffers.clear();
+        (self.queue, self.broken) = (queue, None);
     }
 
     /// How many of the first buffers are for the header and so many bytes of a frame. None if there
@@ -81,7 +93,8 @@ impl<const RING: usize> Receive<RING> {
         if self.buffers.is_full() || self.spans.remaining_capacity() < SEGMENTS {
             return Ok(false);
         }
-        if !self.queue.take(window, chain)? {
+        let Some(queue) = &mut self.queue else { return Ok(false) };
+        if !queue.take(window, chain)? {
             return Ok(false);
         }
         let spans = chain.writable();
@@ -108,7 +121,9 @@ impl<const RING: usize> Receive<RING> {
             let written = left.min(buffer.bytes);
             left -= written;
             spans += buffer.spans;
-            self.queue.complete(buffer.head, written);
+            if let Some(queue) = &mut self.queue {
+                queue.complete(buffer.head, written);
+            }
         }
         self.spans.drain(..spans.min(self.spans.len()));
     }

@@ -6,8 +6,8 @@
 use crate::config::{CONFIG_BYTES, Config, Features, QueueKind};
 use crate::control::{self, Command};
 use crate::frame::{Fault, Frame};
-use crate::port::{Plan, Port, Served, Sources, Statistics};
-use crate::receive::Receive;
+use crate::port::{Plan, Port, Sources, Statistics};
+use crate::queues::Queues;
 use crate::steer::flow;
 use crate::table::Table;
 use crate::{LEAST_CHARGE, Mac};
@@ -88,7 +88,9 @@ pub struct Touched {
 /// Times are nanoseconds of a clock that never goes back.
 #[derive(Debug)]
 pub struct Switch<const PORTS: usize, const PAIRS: usize = 1, const RING: usize = DEFAULT_SIZE> {
-    ports: [Option<Port<PAIRS, RING>>; PORTS],
+    ports: [Option<Port>; PORTS],
+    /// By ports.
+    queues: [Queues<PAIRS, RING>; PORTS],
     table: Table,
     /// By ports: whether any of its receive queues was touched.
     touched: u64,
@@ -99,11 +101,13 @@ pub struct Switch<const PORTS: usize, const PAIRS: usize = 1, const RING: usize 
 }
 
 impl<const PORTS: usize, const PAIRS: usize, const RING: usize> Switch<PORTS, PAIRS, RING> {
-    /// A switch without ports. What it learns holds for `ageing` nanoseconds.
+    /// A switch without ports. What it learns holds for `ageing` nanoseconds. It is large: a static
+    /// has it, or the heap.
     pub const fn new(ageing: u64) -> Self {
         const { assert!(PORTS <= MAX_PORTS && PAIRS <= MAX_PAIRS && PAIRS > 0) };
         Switch {
             ports: [const { None }; PORTS],
+            queues: [const { Queues::new() }; PORTS],
             table: Table::new(ageing),
             touched: 0,
             sent: Chain::new(),
@@ -133,17 +137,18 @@ impl<const PORTS: usize, const PAIRS: usize, const RING: usize> Switch<PORTS, PA
         Ok(PortNumber(number as u8))
     }
 
-    fn port(&self, number: PortNumber) -> Option<&Port<PAIRS, RING>> {
+    fn port(&self, number: PortNumber) -> Option<&Port> {
         self.ports.get(usize::from(number.0))?.as_ref()
     }
 
-    fn port_mut(&mut self, number: PortNumber) -> Option<&mut Port<PAIRS, RING>> {
+    fn port_mut(&mut self, number: PortNumber) -> Option<&mut Port> {
         self.ports.get_mut(usize::from(number.0))?.as_mut()
     }
 
     /// A driver runs the device from now on: its memory, and what [`Config::accept`] found good.
     /// It has no queues yet.
     pub fn start(&mut self, number: PortNumber, window: Window, accepted: Features) {
+        self.stop(number);
         if let Some(port) = self.port_mut(number) {
             port.start(window, accepted);
         }
@@ -160,20 +165,9 @@ impl<const PORTS: usize, const PAIRS: usize, const RING: usize> Switch<PORTS, PA
         index: u16,
         queue: Queue<RING>,
     ) -> Result<(), NoSuchQueue> {
-        let port = self.port_mut(number).ok_or(NoSuchQueue)?;
-        let running = port.running.as_mut().ok_or(NoSuchQueue)?;
-        match port.config.queue(index, running.accepted).ok_or(NoSuchQueue)? {
-            QueueKind::Receive(pair) => {
-                let place = running.receive.get_mut(usize::from(pair)).ok_or(NoSuchQueue)?;
-                *place = Some(Receive::new(queue));
-            }
-            QueueKind::Transmit(pair) => {
-                let place = running.transmit.get_mut(usize::from(pair)).ok_or(NoSuchQueue)?;
-                *place = Some(Served { queue, broken: None });
-            }
-            QueueKind::Control => running.control = Some(Served { queue, broken: None }),
-        }
-        Ok(())
+        let kind = self.port(number).and_then(|port| port.kind(index)).ok_or(NoSuchQueue)?;
+        let queues = self.queues.get_mut(usize::from(number.0)).ok_or(NoSuchQueue)?;
+        queues.attach(kind, queue).ok_or(NoSuchQueue)
     }
 
     /// For a reset of the device: its queues and all that its driver has set are gone, what was
@@ -182,6 +176,9 @@ impl<const PORTS: usize, const PAIRS: usize, const RING: usize> Switch<PORTS, PA
         if let Some(port) = self.port_mut(number) {
             port.stop();
             self.table.forget(number.0);
+        }
+        if let Some(queues) = self.queues.get_mut(usize::from(number.0)) {
+            queues.clear();
         }
     }
 
@@ -195,7 +192,7 @@ impl<const PORTS: usize, const PAIRS: usize, const RING: usize> Switch<PORTS, PA
 
     /// The configuration space of the device as it is now.
     pub fn config_bytes(&self, number: PortNumber) -> [u8; CONFIG_BYTES] {
-        let bytes = |port: &Port<PAIRS, RING>| port.config.config_bytes(port.mac, port.link_up);
+        let bytes = |port: &Port| port.config.config_bytes(port.mac, port.link_up);
         self.port(number).map_or([0; CONFIG_BYTES], bytes)
     }
 
@@ -211,18 +208,8 @@ impl<const PORTS: usize, const PAIRS: usize, const RING: usize> Switch<PORTS, PA
 
     /// A queue that is attached: to publish, to ask whether the driver wants a call, for kicks.
     pub fn queue(&mut self, number: PortNumber, index: u16) -> Option<&mut Queue<RING>> {
-        let port = self.port_mut(number)?;
-        let running = port.running.as_mut()?;
-        match port.config.queue(index, running.accepted)? {
-            QueueKind::Receive(pair) => {
-                running.receive.get_mut(usize::from(pair))?.as_mut().map(|served| &mut served.queue)
-            }
-            QueueKind::Transmit(pair) => {
-                let served = running.transmit.get_mut(usize::from(pair))?;
-                served.as_mut().map(|served| &mut served.queue)
-            }
-            QueueKind::Control => running.control.as_mut().map(|served| &mut served.queue),
-        }
+        let kind = self.port(number)?.kind(index)?;
+        self.queues.get_mut(usize::from(number.0))?.queue(kind)
     }
 
     /// The next receive queue that turns have done something with since this was last asked. None
@@ -237,8 +224,9 @@ impl<const PORTS: usize, const PAIRS: usize, const RING: usize> Switch<PORTS, PA
             };
             let pair = port.touched.trailing_zeros() as usize;
             port.touched &= port.touched - 1;
-            let receive = port.running.as_ref().and_then(|running| running.receive.get(pair));
-            let broken = receive.and_then(Option::as_ref).and_then(|receive| receive.broken);
+            let queues = self.queues.get(usize::from(number.0));
+            let receive = queues.and_then(|queues| queues.receive.get(pair));
+            let broken = receive.and_then(|receive| receive.broken);
             return Some(Touched { port: number, queue: 2 * pair as u16, broken });
         }
         None
@@ -251,11 +239,7 @@ impl<const PORTS: usize, const PAIRS: usize, const RING: usize> Switch<PORTS, PA
     ///
     /// [`Broken`], from then on until the device is started anew.
     pub fn serve(&mut self, number: PortNumber, index: u16, now: u64) -> Result<Outcome, Broken> {
-        let kind = self.port(number).and_then(|port| {
-            let running = port.running.as_ref()?;
-            port.config.queue(index, running.accepted)
-        });
-        match kind {
+        match self.port(number).and_then(|port| port.kind(index)) {
             Some(QueueKind::Transmit(pair)) => self.transmit(number, pair, now),
             Some(QueueKind::Control) => self.control(number),
             Some(QueueKind::Receive(_)) | None => Ok(Outcome::default()),
@@ -264,17 +248,20 @@ impl<const PORTS: usize, const PAIRS: usize, const RING: usize> Switch<PORTS, PA
 
     /// Takes a frame of this transmit queue.
     fn transmit(&mut self, number: PortNumber, pair: u16, now: u64) -> Result<Outcome, Broken> {
-        let pair = usize::from(pair);
-        let Some(Some(port)) = self.ports.get_mut(usize::from(number.0)) else {
+        let at = usize::from(number.0);
+        let (Some(Some(port)), Some(queues)) = (self.ports.get_mut(at), self.queues.get_mut(at))
+        else {
             return Ok(Outcome::default());
         };
-        let Some(running) = &mut port.running else { return Ok(Outcome::default()) };
-        let Some(Some(served)) = running.transmit.get_mut(pair) else {
+        let (Some(running), Some(served)) =
+            (&mut port.running, queues.transmit.get_mut(usize::from(pair)))
+        else {
             return Ok(Outcome::default());
         };
         if port.rate.ready_at() > now && served.broken.is_none() {
             // A broken ring is found out when something is taken.
-            let full = !matches!(served.queue.available(), Ok(0));
+            let waits = |queue: &Queue<RING>| !matches!(queue.available(), Ok(0));
+            let full = served.queue.as_ref().is_some_and(waits);
             return Ok(Outcome { full, ..Outcome::default() });
         }
         if !served.take(&running.window, &mut self.sent)? {
@@ -287,14 +274,15 @@ impl<const PORTS: usize, const PAIRS: usize, const RING: usize> Switch<PORTS, PA
         match taken {
             Ok(frame) => {
                 port.statistics.sent_bytes += u64::from(frame.len);
-                running.steering.sent(flow(&frame), pair as u16);
+                running.steering.sent(flow(&frame), pair);
                 self.forward(number, &frame, now, &mut outcome);
             }
             Err(fault) => port.fault(fault),
         }
         outcome.charge = outcome.charge.max(LEAST_CHARGE);
         let head = self.sent.head();
-        if let Some(queue) = self.queue(number, 2 * pair as u16 + 1) {
+        let queues = self.queues.get_mut(at);
+        if let Some(queue) = queues.and_then(|queues| queues.queue(QueueKind::Transmit(pair))) {
             queue.complete(head, 0);
         }
         Ok(outcome)
@@ -335,12 +323,12 @@ impl<const PORTS: usize, const PAIRS: usize, const RING: usize> Switch<PORTS, PA
             }
             port.flood.take(u64::from(frame.len) * u64::from(receivers.count_ones()), now);
         }
-        let Switch { ports, sent, scratch, touched, .. } = self;
-        for (number, port) in ports.iter_mut().enumerate() {
+        let Switch { ports, queues, sent, scratch, touched, .. } = self;
+        for (number, (port, queues)) in ports.iter_mut().zip(queues).enumerate() {
             let Some(port) = port.as_mut().filter(|_| receivers >> number & 1 != 0) else {
                 continue;
             };
-            let delivered = port.receive(frame, sent, vlan, scratch);
+            let delivered = port.receive(queues, frame, sent, vlan, scratch);
             outcome.bytes += delivered.bytes;
             outcome.charge += delivered.charge;
             *touched |= 1 << number;
@@ -357,9 +345,9 @@ impl<const PORTS: usize, const PAIRS: usize, const RING: usize> Switch<PORTS, PA
     /// The ports that are in a VLAN and wanted, but for one: a bit for each.
     fn others<F>(&self, except: PortNumber, vlan: u16, wanted: F) -> u64
     where
-        F: Fn(&Port<PAIRS, RING>) -> bool,
+        F: Fn(&Port) -> bool,
     {
-        let within = |port: &Port<PAIRS, RING>| port.plan.vlan.egress(vlan).is_some();
+        let within = |port: &Port| port.plan.vlan.egress(vlan).is_some();
         let ports = self.ports.iter().enumerate();
         ports
             .filter_map(|(at, port)| Some((at, port.as_ref()?)))
@@ -392,11 +380,13 @@ impl<const PORTS: usize, const PAIRS: usize, const RING: usize> Switch<PORTS, PA
 
     /// Takes a command of the control queue.
     fn control(&mut self, number: PortNumber) -> Result<Outcome, Broken> {
-        let Some(Some(port)) = self.ports.get_mut(usize::from(number.0)) else {
+        let at = usize::from(number.0);
+        let (Some(Some(port)), Some(queues)) = (self.ports.get_mut(at), self.queues.get_mut(at))
+        else {
             return Ok(Outcome::default());
         };
-        let Some(running) = &mut port.running else { return Ok(Outcome::default()) };
-        let Some(control) = &mut running.control else { return Ok(Outcome::default()) };
+        let Some(running) = &port.running else { return Ok(Outcome::default()) };
+        let control = &mut queues.control;
         if !control.take(&running.window, &mut self.sent)? {
             return Ok(Outcome::default());
         }
@@ -412,8 +402,9 @@ impl<const PORTS: usize, const PAIRS: usize, const RING: usize> Switch<PORTS, PA
         let Some(port) = self.port_mut(number) else { return Ok(Outcome::default()) };
         let counters = &mut port.statistics;
         *(if done { &mut counters.commands } else { &mut counters.refused }) += 1;
-        if let Some(control) = port.running.as_mut().and_then(|running| running.control.as_mut()) {
-            control.queue.complete(head, 1);
+        let queues = self.queues.get_mut(at);
+        if let Some(queue) = queues.and_then(|queues| queues.queue(QueueKind::Control)) {
+            queue.complete(head, 1);
         }
         Ok(Outcome { charge: LEAST_CHARGE, completed: 1, more: true, ..Outcome::default() })
     }

@@ -210,6 +210,42 @@ fn offloads_and_tags_go_together() {
     }
 }
 
+/// Extension headers of IPv6 stay in front of each segment; with one that changes the pseudo header
+/// a frame isn't cut.
+#[test]
+fn extension_headers_are_in_each_segment() {
+    // Hop-by-hop options and destination options, of padding.
+    let extensions = [60, 0, 1, 4, 0, 0, 0, 0, 6, 1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let data = bytes(5000);
+    let (mut header, mut frame) = long(&tcp(true, 0, &data), true, 1000);
+    frame[20] = 0;
+    frame.splice(54..54, extensions);
+    header.csum_start += 24;
+    let mut lan = two(NOTHING);
+    lan.pass(0, header, &frame);
+    let received = lan.received(1);
+    assert_eq!(5, received.len());
+    let mut got = Vec::new();
+    for mut frame in received {
+        assert_eq!(frame.len() - 54, usize::from(u16::from_be_bytes([frame[18], frame[19]])));
+        assert_eq!(extensions[..], frame[54..78]);
+        // Without them the checksum is the same: their bytes aren't in it.
+        frame.drain(54..78);
+        frame[20] = 6;
+        let len = (frame.len() as u16 - 54).to_be_bytes();
+        frame[18..20].copy_from_slice(&len);
+        got.extend(check(&frame).1);
+    }
+    assert_eq!(data, got);
+    // A routing header, and one behind another without an end.
+    for (at, value) in [(20, 43), (54, 43), (62, 0), (62, 60)] {
+        let mut other = frame.clone();
+        other[at] = value;
+        assert_eq!(0, lan.pass(0, header, &other).bytes);
+    }
+    assert_eq!(4, lan.statistics(0).bad_header);
+}
+
 /// A frame in one segment needs the checksum alone.
 #[test]
 fn a_short_long_frame_isnt_long() {
