@@ -94,6 +94,8 @@ fn what_has_no_room_is_dropped_and_counted() {
     assert_eq!((2, 3), (counted.no_room, counted.received));
 }
 
+/// CVE-2014-0077 (vhost_net): without mergeable buffers a frame longer than its buffer was written
+/// beyond it.
 #[test]
 fn without_mergeable_buffers_one_must_do() {
     let mut lan = Lan::of(1, Plan::default(), 2048);
@@ -144,6 +146,8 @@ fn an_address_is_set_only_if_the_plan_lets_it() {
             lan.pass(1, Header::default(), &frame(new, mac(1), b"to"));
             assert_eq!((1, 1), (lan.received(1).len(), lan.received(0).len()));
             lan.reset(0);
+            assert_eq!(mac(0).0, lan.switch.config_bytes(lan.guests[0].port)[..6]);
+            assert_eq!(0, lan.command(2, 1, 1, &new.0), "it is free again");
         }
         assert_eq!(0, lan.command(0, 1, 1, &mac(0).0));
         assert_eq!(mac(0).0, lan.switch.config_bytes(lan.guests[0].port)[..6]);
@@ -282,6 +286,32 @@ fn addresses_are_learned_and_forgotten() {
     assert_eq!(vec![2], reach(&mut lan));
     lan.now += 1;
     assert_eq!(vec![0, 1, 2], reach(&mut lan));
+    lan.pass(2, Header::default(), &frame(mac(3), station, b"here again"));
+    lan.received(3);
+    assert_eq!(vec![2], reach(&mut lan));
+    lan.reset(2);
+    lan.post_many(2, 10, 2048);
+    assert_eq!(vec![0, 1, 2], reach(&mut lan), "a reset forgets what was learned");
+}
+
+/// CVE-2019-3900 (vhost_net): packets that were dropped didn't count, so that a guest that sent
+/// nothing else kept the thread for good.
+#[test]
+fn what_is_dropped_is_charged() {
+    let mut lan = Lan::of(2, Plan::default(), 2048);
+    for bytes in [&[0; 1][..], &[0; 12], &[0; 25], &[0; 100], &[0xff; 100]] {
+        lan.guests[0].give(1, bytes, &[]);
+        let outcome = lan.turn(0, 0).unwrap();
+        assert_eq!((0, LEAST_CHARGE, 1), (outcome.bytes, outcome.charge, outcome.completed));
+    }
+    // And a chain of nothing readable.
+    lan.guests[0].offer(1, &[(1 << 20, 100)], true);
+    assert_eq!(LEAST_CHARGE, lan.turn(0, 0).unwrap().charge);
+    assert_eq!(
+        (4, 2),
+        (lan.statistics(0).short, lan.statistics(0).bad_header + lan.statistics(0).spoofed)
+    );
+    assert_eq!(6, lan.guests[0].returned);
 }
 
 #[test]
