@@ -1,0 +1,192 @@
+//! One frame to one receiver: as it is, with its checksum completed, or in segments.
+use crate::copy::Cursor;
+use crate::frame::{Frame, Head, TAG};
+use crate::header::{HEADER_BYTES, Header, NEEDS_CSUM};
+use crate::offload::checksum::Sum;
+use crate::offload::{Offload, Partial, Tcp};
+use crate::receive::Receive;
+use crate::switch::Broken;
+use crate::{Features, LEAST_CHARGE, MAX_SEGMENTS};
+use virtqueue::Chain;
+use window::{Outside, Window};
+
+/// What became of a frame at a receiver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delivered {
+    /// Frames that arrived: more than one if it was cut.
+    pub frames: u32,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What that cost, in bytes.
+    pub charge: u64,
+    /// Of the frames, segments.
+    pub segments: u32,
+    /// Checksums that were made here.
+    pub checksums: u32,
+    /// Frames or segments for which there was no room.
+    pub no_room: u32,
+    /// 1 if it would have been too many segments.
+    pub too_many: u32,
+}
+
+/// A receive queue, and what its driver accepted.
+#[derive(Debug)]
+pub struct To<'a, const RING: usize> {
+    /// The queue.
+    pub receive: &'a mut Receive<RING>,
+    /// The receiver's memory.
+    pub window: &'a Window,
+    /// By its driver.
+    pub accepted: Features,
+    /// Frames get a tag of this VLAN.
+    pub tag: Option<u16>,
+    /// What chains are taken into.
+    pub scratch: &'a mut Chain,
+}
+
+/// What is put into buffers: its head, then so many bytes of the chain.
+struct Piece {
+    head: Head,
+    rest: u32,
+    partial: Option<Partial>,
+    /// The receiver cuts it itself.
+    uncut: Option<Tcp>,
+}
+
+impl<const RING: usize> To<'_, RING> {
+    /// Copies the frame whose rest is in `sent` into the receiver's buffers.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken`] if the receiver's queue is.
+    pub fn deliver(&mut self, frame: &Frame, sent: &Chain) -> Result<Delivered, Broken> {
+        let mut delivered = Delivered::default();
+        let (partial, uncut) = match frame.offload {
+            Offload::Nothing => (None, None),
+            Offload::Checksum(partial) => (Some(partial), None),
+            Offload::Segments(tcp) if self.accepted.contains(tcp.asks_for()) => {
+                (Some(tcp.partial()), Some(tcp))
+            }
+            Offload::Segments(tcp) => {
+                self.segments(frame, tcp, sent, &mut delivered)?;
+                return Ok(delivered);
+            }
+        };
+        let head = frame.head.clone();
+        let rest = frame.len.saturating_sub(head.len() as u32);
+        let mut source = Cursor::new(sent.readable());
+        if source.skip(frame.in_chain(head.len()).into()).is_ok() {
+            let piece = Piece { head, rest, partial, uncut };
+            self.piece(frame, piece, &mut source, &mut delivered)?;
+        }
+        Ok(delivered)
+    }
+
+    /// Cuts the frame. If there is no room for a segment, those behind it aren't delivered, either.
+    fn segments(
+        &mut self,
+        frame: &Frame,
+        tcp: Tcp,
+        sent: &Chain,
+        delivered: &mut Delivered,
+    ) -> Result<(), Broken> {
+        let data = frame.len.saturating_sub(tcp.headers as u32);
+        let count = tcp.count(data);
+        if count > MAX_SEGMENTS {
+            delivered.too_many = 1;
+            return Ok(());
+        }
+        let mut source = Cursor::new(sent.readable());
+        let Ok(()) = source.skip(frame.in_chain(tcp.headers).into()) else { return Ok(()) };
+        for segment in tcp.segments(data) {
+            let mut head = frame.head.clone();
+            head.truncate(tcp.headers);
+            let Some(()) = tcp.write_headers(&segment, &mut head) else { return Ok(()) };
+            let partial = Some(tcp.partial());
+            let piece = Piece { head, rest: segment.len, partial, uncut: None };
+            if !self.piece(frame, piece, &mut source, delivered)? {
+                delivered.no_room += count - segment.index - 1;
+                break;
+            }
+            delivered.segments += 1;
+        }
+        Ok(())
+    }
+
+    /// Delivers one frame. False if there is no room.
+    fn piece(
+        &mut self,
+        frame: &Frame,
+        mut piece: Piece,
+        source: &mut Cursor<'_>,
+        delivered: &mut Delivered,
+    ) -> Result<bool, Broken> {
+        let mut shift = 0;
+        if let Some(vlan) = self.tag {
+            piece.head = frame.tagged(&piece.head, vlan);
+            shift = TAG as u16;
+        }
+        let bytes = piece.head.len() as u32 + piece.rest;
+        let mergeable = self.accepted.contains(Features::MRG_RXBUF);
+        let reserved = self.receive.reserve(self.window, self.scratch, bytes, mergeable)?;
+        let Some(buffers) = reserved else {
+            delivered.no_room += 1;
+            return Ok(false);
+        };
+        let mut header = Header { num_buffers: buffers, ..Header::default() };
+        let mut complete = None;
+        if let Some(partial) = piece.partial {
+            let start = partial.start + shift;
+            if self.accepted.contains(Features::GUEST_CSUM) {
+                header.flags = NEEDS_CSUM;
+                (header.csum_start, header.csum_offset) = (start, partial.offset);
+            } else {
+                complete = Some(Partial { start, ..partial });
+                delivered.checksums += 1;
+            }
+        }
+        if let Some(tcp) = piece.uncut {
+            header.gso_type = tcp.gso_type();
+            header.gso_size = tcp.size;
+            header.hdr_len = tcp.headers as u16 + shift;
+        }
+        let mut into = Cursor::new(self.receive.spans());
+        // The buffers have room, and the chain has as many bytes: neither is outside.
+        if put(&header, &mut piece.head, piece.rest, complete, source, &mut into).is_err() {
+            delivered.no_room += 1;
+            return Ok(false);
+        }
+        self.receive.complete(buffers, bytes);
+        delivered.frames += 1;
+        delivered.bytes += u64::from(bytes);
+        delivered.charge += u64::from(bytes).max(LEAST_CHARGE);
+        Ok(true)
+    }
+}
+
+/// Writes the header, the head, and `rest` bytes of the source. The checksum is of what is written,
+/// so the head comes last.
+fn put(
+    header: &Header,
+    head: &mut Head,
+    rest: u32,
+    complete: Option<Partial>,
+    source: &mut Cursor<'_>,
+    into: &mut Cursor<'_>,
+) -> Result<(), Outside> {
+    let mut front = into.clone();
+    into.skip(HEADER_BYTES as u64 + head.len() as u64)?;
+    if let Some(Partial { start, offset }) = complete {
+        let start = usize::from(start);
+        let mut sum = Sum::default();
+        sum.add(head.get(start..).ok_or(Outside)?);
+        source.copy_summed(into, rest.into(), &mut sum)?;
+        let place = head.get_mut(start + usize::from(offset)..).ok_or(Outside)?;
+        let place = place.first_chunk_mut().ok_or(Outside)?;
+        *place = sum.checksum_not_zero().to_be_bytes();
+    } else {
+        source.copy_to(into, rest.into())?;
+    }
+    front.write(&header.bytes())?;
+    front.write(head)
+}

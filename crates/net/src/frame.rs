@@ -1,0 +1,137 @@
+//! A frame that was sent, checked: its first bytes copied, its tag taken off.
+use crate::header::{HEADER_BYTES, Header};
+use crate::offload::{Offload, Tcp};
+use crate::{Features, MAX_FRAME, Mac};
+use arrayvec::ArrayVec;
+use virtqueue::Chain;
+
+/// The most bytes that are copied before they are checked, the tag not counted. All headers of
+/// what is cut into segments must be in them, and a checksum's place.
+pub const HEAD: usize = 256;
+/// Bytes of the Ethernet header, and of a tag.
+pub const ETHERNET: usize = 14;
+/// Bytes of a tag, between the addresses and the type (802.1Q).
+pub const TAG: usize = 4;
+/// Where it is.
+const TAG_AT: usize = 12;
+/// The type of a tag, and those of others, which aren't forwarded.
+const TAG_TYPE: [u8; 2] = [0x81, 0x00];
+const OTHER_TAGS: [[u8; 2]; 3] = [[0x88, 0xa8], [0x91, 0x00], [0x92, 0x00]];
+
+/// The bytes that are delivered from our copy: with a tag, perhaps.
+pub type Head = ArrayVec<u8, { HEAD + TAG }>;
+
+/// Why a frame isn't forwarded, whoever it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is shorter than its headers.
+    Short,
+    /// It, or a segment of it, is longer than the MTU or [`MAX_FRAME`].
+    Long,
+    /// The virtio header asks for what the driver hasn't accepted.
+    NotAccepted,
+    /// The virtio header says what isn't so.
+    Header,
+    /// It has a tag of another kind, or two.
+    Tag,
+}
+
+/// What of a frame is known and kept while it is forwarded.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    /// Its first bytes, without the tag.
+    pub head: Head,
+    /// Its tag's control information: priority and VLAN.
+    pub tag: Option<u16>,
+    /// How long it is, without the tag.
+    pub len: u32,
+    /// What is to be done for it.
+    pub offload: Offload,
+    /// How long it is, or the longest of its segments.
+    pub longest: u32,
+}
+
+impl Frame {
+    /// The frame in the readable buffers of this chain.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] if it isn't to be forwarded.
+    pub fn take(chain: &Chain, accepted: Features, mtu: u16) -> Result<Frame, Fault> {
+        let mut header = [0; HEADER_BYTES];
+        chain.read(0, &mut header).map_err(|_| Fault::Short)?;
+        let len = chain.readable_len() - HEADER_BYTES as u32;
+        let mut bytes = [0; HEAD + TAG];
+        let there = bytes.get_mut(..len as usize).map_or(HEAD + TAG, |bytes| bytes.len());
+        let bytes = &mut bytes[..there];
+        chain.read(HEADER_BYTES as u32, bytes).map_err(|_| Fault::Short)?;
+        let (head, tag) = untag(bytes)?;
+        let tag_len = if tag.is_some() { TAG as u32 } else { 0 };
+        let len = len - tag_len;
+        let offload =
+            Offload::check(&Header::parse(&header), &head, len, tag_len as u16, accepted)?;
+        let longest = match offload {
+            Offload::Segments(Tcp { headers, size, .. }) => headers as u32 + u32::from(size),
+            _ => len,
+        };
+        if len > MAX_FRAME || longest > ETHERNET as u32 + u32::from(mtu) {
+            return Err(Fault::Long);
+        }
+        Ok(Frame { head, tag, len, offload, longest })
+    }
+
+    /// Whom it is for.
+    pub fn destination(&self) -> Mac {
+        Mac::at(&self.head, 0)
+    }
+
+    /// Whom it is from.
+    pub fn source(&self) -> Mac {
+        Mac::at(&self.head, 6)
+    }
+
+    /// Where in the chain's readable bytes its byte of this number is.
+    pub fn in_chain(&self, at: usize) -> u32 {
+        (HEADER_BYTES + self.tag.map_or(0, |_| TAG) + at) as u32
+    }
+
+    /// The first bytes of it (of its headers, as they are to be delivered), with a tag of this VLAN
+    /// and its priority.
+    pub fn tagged(&self, head: &Head, vlan: u16) -> Head {
+        let control = self.tag.unwrap_or(0) & 0xf000 | vlan;
+        let mut tagged = Head::new();
+        let parts = [head.get(..TAG_AT), Some(&TAG_TYPE), Some(&control.to_be_bytes()[..])];
+        for part in parts.into_iter().chain([head.get(TAG_AT..)]).flatten() {
+            // The head of a frame without a tag leaves room for one.
+            let _ = tagged.try_extend_from_slice(part);
+        }
+        tagged
+    }
+}
+
+/// The first bytes of a frame without its tag: [`HEAD`] at most.
+fn untag(bytes: &[u8]) -> Result<(Head, Option<u16>), Fault> {
+    let mut head = Head::new();
+    let mut take = |part: &[u8]| {
+        let room = HEAD - head.len();
+        let _ = head.try_extend_from_slice(&part[..part.len().min(room)]);
+    };
+    let kind = |at: usize| bytes.get(at..at + 2).ok_or(Fault::Short);
+    let mut tag = None;
+    if kind(TAG_AT)? == TAG_TYPE {
+        let control = bytes.get(TAG_AT + 2..TAG_AT + TAG).and_then(|bytes| bytes.first_chunk());
+        tag = Some(u16::from_be_bytes(*control.ok_or(Fault::Short)?));
+        let inner = kind(TAG_AT + TAG)?;
+        if inner == TAG_TYPE || OTHER_TAGS.iter().any(|other| inner == other) {
+            return Err(Fault::Tag);
+        }
+        take(&bytes[..TAG_AT]);
+        take(&bytes[TAG_AT + TAG..]);
+    } else {
+        if OTHER_TAGS.iter().any(|other| bytes[TAG_AT..TAG_AT + 2] == *other) {
+            return Err(Fault::Tag);
+        }
+        take(bytes);
+    }
+    Ok((head, tag))
+}

@@ -1,0 +1,171 @@
+//! What a driver left to do for a frame that it sent (5.1.6.2.1): the checksum, or the segments.
+//!
+//! A header is checked against the frame's own headers, so that later nothing is out of bounds:
+//! lengths and offsets that a guest gives aren't used for anything else. `hdr_len` is only a hint,
+//! and isn't looked at.
+
+pub mod checksum;
+pub mod segment;
+
+use crate::Features;
+use crate::frame::{ETHERNET, Fault};
+use crate::header::{GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, Header, NEEDS_CSUM};
+
+/// The types of frames that are cut into segments.
+const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
+const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
+/// Protocol numbers: TCP, and the two extension headers of IPv6 that may be before it. A routing
+/// header isn't one of them: it makes another pseudo header.
+const TCP: u8 = 6;
+const HOP_BY_HOP: u8 = 0;
+const DESTINATION_OPTIONS: u8 = 60;
+/// The most extension headers that are looked at.
+const EXTENSIONS: usize = 4;
+/// Where TCP's checksum is in its header.
+const TCP_CHECKSUM: u16 = 16;
+
+/// What is to be done for a frame. Places are counted in the frame without a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offload {
+    /// Nothing.
+    Nothing,
+    /// A checksum is to be completed.
+    Checksum(Partial),
+    /// It is to be cut into segments.
+    Segments(Tcp),
+}
+
+/// A checksum in whose place is the sum of the pseudo header: it is to be made from `start` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Partial {
+    /// Where it starts, behind the Ethernet header.
+    pub start: u16,
+    /// Where it is put, from there. The place is in the head.
+    pub offset: u16,
+}
+
+/// A TCP segment that is too long, with its headers in the head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tcp {
+    /// It is IPv6, else IPv4.
+    pub six: bool,
+    /// Its CWR is only for the first segment.
+    pub ecn: bool,
+    /// Bytes of data of a segment, not 0.
+    pub size: u16,
+    /// Where the TCP header is.
+    pub tcp: usize,
+    /// Where its data is: the length of all headers.
+    pub headers: usize,
+}
+
+impl Tcp {
+    /// The features that a receiver needs to take it uncut.
+    pub fn asks_for(&self) -> Features {
+        let kind = if self.six { Features::GUEST_TSO6 } else { Features::GUEST_TSO4 };
+        if self.ecn { kind | Features::GUEST_ECN } else { kind }
+    }
+
+    /// `gso_type` for it.
+    pub fn gso_type(&self) -> u8 {
+        let kind = if self.six { GSO_TCPV6 } else { GSO_TCPV4 };
+        if self.ecn { kind | GSO_ECN } else { kind }
+    }
+
+    /// Where its checksum is.
+    pub fn partial(&self) -> Partial {
+        Partial { start: self.tcp as u16, offset: TCP_CHECKSUM }
+    }
+}
+
+impl Offload {
+    /// Checks what a header asks for, of a frame of `len` bytes that starts with `head`, both
+    /// without the tag of `tag` bytes that it had.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::NotAccepted`] if the driver hasn't accepted the feature for it, [`Fault::Header`]
+    /// if it isn't so in the frame.
+    pub fn check(
+        header: &Header,
+        head: &[u8],
+        len: u32,
+        tag: u16,
+        accepted: Features,
+    ) -> Result<Offload, Fault> {
+        let partial = if header.flags & NEEDS_CSUM != 0 {
+            if !accepted.contains(Features::CSUM) {
+                return Err(Fault::NotAccepted);
+            }
+            let start = header.csum_start.checked_sub(tag).ok_or(Fault::Header)?;
+            let end = usize::from(start) + usize::from(header.csum_offset) + 2;
+            if usize::from(start) < ETHERNET || end > head.len() {
+                return Err(Fault::Header);
+            }
+            Some(Partial { start, offset: header.csum_offset })
+        } else {
+            None
+        };
+        let (six, feature) = match header.gso_type & !GSO_ECN {
+            GSO_NONE if header.gso_type == GSO_NONE => {
+                return Ok(partial.map_or(Offload::Nothing, Offload::Checksum));
+            }
+            GSO_TCPV4 => (false, Features::HOST_TSO4),
+            GSO_TCPV6 => (true, Features::HOST_TSO6),
+            _ => return Err(Fault::NotAccepted),
+        };
+        let ecn = header.gso_type & GSO_ECN != 0;
+        if !accepted.contains(feature) || (ecn && !accepted.contains(Features::HOST_ECN)) {
+            return Err(Fault::NotAccepted);
+        }
+        let partial = partial.ok_or(Fault::Header)?;
+        let tcp = if six { behind_ipv6(head) } else { behind_ipv4(head) }.ok_or(Fault::Header)?;
+        let offset = head.get(tcp + 12).ok_or(Fault::Header)?;
+        let bytes = usize::from(offset >> 4) * 4;
+        let headers = tcp + bytes;
+        let found = Tcp { six, ecn, size: header.gso_size, tcp, headers };
+        if bytes < 20 || headers > head.len() || header.gso_size == 0 || partial != found.partial()
+        {
+            return Err(Fault::Header);
+        }
+        // What is one segment already needs the checksum alone.
+        if len.saturating_sub(headers as u32) <= u32::from(header.gso_size) {
+            return Ok(Offload::Checksum(partial));
+        }
+        Ok(Offload::Segments(found))
+    }
+}
+
+/// Where the TCP header of a whole IPv4 packet is.
+fn behind_ipv4(head: &[u8]) -> Option<usize> {
+    let ip: &[u8; 20] = head.get(ETHERNET..)?.first_chunk()?;
+    let bytes = usize::from(ip[0] & 15) * 4;
+    let fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff;
+    let right = head.get(12..14)? == ETHERTYPE_IPV4
+        && ip[0] >> 4 == 4
+        && bytes >= 20
+        && fragment == 0
+        && ip[9] == TCP;
+    right.then_some(ETHERNET + bytes)
+}
+
+/// Where the TCP header of an IPv6 packet is.
+fn behind_ipv6(head: &[u8]) -> Option<usize> {
+    let ip: &[u8; 40] = head.get(ETHERNET..)?.first_chunk()?;
+    if head.get(12..14)? != ETHERTYPE_IPV6 || ip[0] >> 4 != 6 {
+        return None;
+    }
+    let (mut next, mut at) = (ip[6], ETHERNET + 40);
+    for _ in 0..EXTENSIONS {
+        match next {
+            TCP => return Some(at),
+            HOP_BY_HOP | DESTINATION_OPTIONS => {
+                let extension: &[u8; 2] = head.get(at..)?.first_chunk()?;
+                next = extension[0];
+                at += (usize::from(extension[1]) + 1) * 8;
+            }
+            _ => return None,
+        }
+    }
+    (next == TCP).then_some(at)
+}

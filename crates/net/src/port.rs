@@ -1,0 +1,233 @@
+//! A device at the switch: what the plan allows there, what its driver has set up, what it counts.
+use crate::config::{Config, Features, QueueKind};
+use crate::control::Command;
+use crate::deliver::{Delivered, To};
+use crate::filter::Filter;
+use crate::frame::{ETHERNET, Fault, Frame};
+use crate::queues::Queues;
+use crate::rate::{Bucket, Rate};
+use crate::steer::{Steering, flow};
+use crate::{Mac, Vlan};
+use virtqueue::Chain;
+use window::Window;
+
+/// What the switch allows at a port.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// The VLANs that it is in.
+    pub vlan: Vlan,
+    /// Which addresses frames may come from.
+    pub sources: Sources,
+    /// Bytes that it may send: it waits when there were more.
+    pub rate: Option<Rate>,
+    /// Bytes of frames to several receivers, once for each: what is more is dropped.
+    pub flood: Option<Rate>,
+}
+
+impl Default for Plan {
+    /// Without a VLAN and without limits, of the one address that the device has.
+    fn default() -> Plan {
+        Plan { vlan: Vlan::Access(0), sources: Sources::Planned, rate: None, flood: None }
+    }
+}
+
+/// Which addresses frames may come from at a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sources {
+    /// The address of its [`Config`] alone.
+    Planned,
+    /// Or the one that its driver has set: any that no other port has. Such a port can take the
+    /// address of a station behind a port of [`Sources::Any`].
+    Settable,
+    /// Any that no other port has. They are learned; frames to addresses that nobody knows go to
+    /// such ports, and to no others.
+    Any,
+}
+
+/// What a port counts, since it was added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Frames taken from its transmit queues.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Frames put into its receive buffers, segments one by one.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Of them, segments that were made here.
+    pub segments: u64,
+    /// Checksums that were made here, for frames that it received.
+    pub checksums: u64,
+    /// Sent, and dropped: shorter than its headers.
+    pub short: u64,
+    /// Sent, and dropped: longer than allowed.
+    pub long: u64,
+    /// Sent, and dropped: the header is wrong, or asks for what wasn't negotiated.
+    pub bad_header: u64,
+    /// Sent, and dropped: from an address that the port may not have.
+    pub spoofed: u64,
+    /// Sent, and dropped: of a VLAN that the port isn't in, or of tags that aren't forwarded.
+    pub bad_vlan: u64,
+    /// Sent, and dropped: beyond the limit of frames to several receivers.
+    pub flooded: u64,
+    /// Sent, and dropped: for nobody here.
+    pub unknown: u64,
+    /// Neither sent nor received: the link is down; or not received for want of a driver.
+    pub down: u64,
+    /// Not received: the driver doesn't want it.
+    pub filtered: u64,
+    /// Not received: longer than its MTU, or too many segments.
+    pub oversized: u64,
+    /// Not received: no buffers, or too small ones.
+    pub no_room: u64,
+    /// Commands that were carried out.
+    pub commands: u64,
+    /// Commands that were refused.
+    pub refused: u64,
+}
+
+/// What there is while a driver runs the device, besides its queues.
+#[derive(Debug)]
+pub struct Running {
+    /// The guest's memory.
+    pub window: Window,
+    /// What its driver accepted.
+    pub accepted: Features,
+    /// What it wants to receive.
+    filter: Filter,
+    /// Pairs that are used for receiving.
+    active: u16,
+    /// By which of them.
+    pub steering: Steering,
+}
+
+/// A port, but for its queues.
+#[derive(Debug)]
+pub struct Port {
+    pub config: Config,
+    pub plan: Plan,
+    /// The address that it has now.
+    pub mac: Mac,
+    pub link_up: bool,
+    pub running: Option<Running>,
+    pub rate: Bucket,
+    pub flood: Bucket,
+    pub statistics: Statistics,
+    /// The receive queues, by pairs, that something was done with.
+    pub touched: u64,
+}
+
+impl Port {
+    pub fn new(config: Config, plan: Plan) -> Port {
+        Port {
+            config,
+            plan,
+            mac: config.parameters().mac,
+            link_up: true,
+            running: None,
+            rate: Bucket::new(plan.rate),
+            flood: Bucket::new(plan.flood),
+            statistics: Statistics::default(),
+            touched: 0,
+        }
+    }
+
+    pub fn start(&mut self, window: Window, accepted: Features) {
+        self.stop();
+        let filter = Filter::new(accepted);
+        let steering = Steering::new();
+        self.running = Some(Running { window, accepted, filter, active: 1, steering });
+    }
+
+    pub fn stop(&mut self) {
+        self.running = None;
+        self.mac = self.config.parameters().mac;
+        self.touched = 0;
+    }
+
+    /// What the queue of this index is for, while a driver runs the device.
+    pub fn kind(&self, index: u16) -> Option<QueueKind> {
+        self.config.queue(index, self.running.as_ref()?.accepted)
+    }
+
+    /// Whether this address is its own, now or after a reset.
+    pub fn owns(&self, mac: Mac) -> bool {
+        self.mac == mac || self.config.parameters().mac == mac
+    }
+
+    /// Counts a frame that isn't forwarded.
+    pub fn fault(&mut self, fault: Fault) {
+        let counters = &mut self.statistics;
+        let counter = match fault {
+            Fault::Short => &mut counters.short,
+            Fault::Long => &mut counters.long,
+            Fault::NotAccepted | Fault::Header => &mut counters.bad_header,
+            Fault::Tag => &mut counters.bad_vlan,
+        };
+        *counter += 1;
+    }
+
+    /// Puts the frame of this VLAN into its receive buffers, if it is ready for it.
+    pub fn receive<const PAIRS: usize, const RING: usize>(
+        &mut self,
+        queues: &mut Queues<PAIRS, RING>,
+        frame: &Frame,
+        sent: &Chain,
+        vlan: u16,
+        scratch: &mut Chain,
+    ) -> Delivered {
+        let counters = &mut self.statistics;
+        let running = self.running.as_mut().filter(|_| self.link_up);
+        let (Some(running), Some(tagged)) = (running, self.plan.vlan.egress(vlan)) else {
+            counters.down += 1;
+            return Delivered::default();
+        };
+        let tag = tagged.then_some(vlan);
+        if !running.filter.accepts(frame.destination(), tag, self.mac) {
+            counters.filtered += 1;
+            return Delivered::default();
+        }
+        if frame.longest > ETHERNET as u32 + u32::from(self.config.parameters().mtu) {
+            counters.oversized += 1;
+            return Delivered::default();
+        }
+        let pair = running.steering.pair(flow(frame), running.active);
+        let Some(receive) = queues.receive.get_mut(usize::from(pair)) else {
+            counters.no_room += 1;
+            return Delivered::default();
+        };
+        self.touched |= 1u64.checked_shl(pair.into()).unwrap_or(0);
+        let (window, accepted) = (&running.window, running.accepted);
+        let mut to = To { receive, window, accepted, tag, scratch };
+        let Ok(delivered) = to.deliver(frame, sent) else {
+            counters.no_room += 1;
+            return Delivered::default();
+        };
+        counters.received += u64::from(delivered.frames);
+        counters.received_bytes += delivered.bytes;
+        counters.segments += u64::from(delivered.segments);
+        counters.checksums += u64::from(delivered.checksums);
+        counters.no_room += u64::from(delivered.no_room);
+        counters.oversized += u64::from(delivered.too_many);
+        delivered
+    }
+
+    /// Carries out a command; an address has been checked. False if it is refused.
+    pub fn command(&mut self, command: Command) -> bool {
+        let Some(running) = &mut self.running else { return false };
+        match command {
+            Command::Mode(mode, on) => running.filter.set_mode(mode, on),
+            Command::Tables(unicast, multicast) => running.filter.set_tables(unicast, multicast),
+            Command::Address(mac) => self.mac = mac,
+            Command::Vlan(vlan, within) => return running.filter.set_vlan(vlan, within),
+            Command::Pairs(pairs) => {
+                if !(1..=self.config.parameters().pairs).contains(&pairs) {
+                    return false;
+                }
+                running.active = pairs;
+            }
+        }
+        true
+    }
+}

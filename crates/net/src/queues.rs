@@ -1,0 +1,93 @@
+//! The queues of a port. They are apart from what else there is of it, and emptied in place: they
+//! are large, and the stack that they would be moved by may be small.
+use crate::config::QueueKind;
+use crate::receive::Receive;
+use crate::switch::Broken;
+use virtqueue::{Chain, Queue};
+use window::Window;
+
+/// A transmit or control queue.
+#[derive(Debug)]
+pub struct Served<const RING: usize> {
+    /// The queue, while there is one.
+    pub queue: Option<Queue<RING>>,
+    /// Why it can't be used any more.
+    pub broken: Option<Broken>,
+}
+
+impl<const RING: usize> Served<RING> {
+    /// Without a queue.
+    pub const fn new() -> Served<RING> {
+        Served { queue: None, broken: None }
+    }
+
+    /// Has this queue from now on, or none.
+    pub fn set(&mut self, queue: Option<Queue<RING>>) {
+        (self.queue, self.broken) = (queue, None);
+    }
+
+    /// Takes the next chain, if there is one.
+    pub fn take(&mut self, window: &Window, chain: &mut Chain) -> Result<bool, Broken> {
+        if let Some(broken) = self.broken {
+            return Err(broken);
+        }
+        let Some(queue) = &mut self.queue else { return Ok(false) };
+        queue.take(window, chain).map_err(|broken| {
+            let broken = Broken::from(broken);
+            self.broken = Some(broken);
+            broken
+        })
+    }
+}
+
+/// All queues of a port.
+#[derive(Debug)]
+pub struct Queues<const PAIRS: usize, const RING: usize> {
+    /// By pairs.
+    pub receive: [Receive<RING>; PAIRS],
+    /// By pairs.
+    pub transmit: [Served<RING>; PAIRS],
+    /// The control queue.
+    pub control: Served<RING>,
+}
+
+impl<const PAIRS: usize, const RING: usize> Queues<PAIRS, RING> {
+    /// Without any.
+    pub const fn new() -> Self {
+        Queues {
+            receive: [const { Receive::new() }; PAIRS],
+            transmit: [const { Served::new() }; PAIRS],
+            control: Served::new(),
+        }
+    }
+
+    /// Has none any more.
+    pub fn clear(&mut self) {
+        self.receive.iter_mut().for_each(|receive| receive.set(None));
+        self.transmit.iter_mut().for_each(|served| served.set(None));
+        self.control.set(None);
+    }
+
+    /// Has this queue for this purpose from now on. None if it has no place.
+    pub fn attach(&mut self, kind: QueueKind, queue: Queue<RING>) -> Option<()> {
+        match kind {
+            QueueKind::Receive(pair) => {
+                self.receive.get_mut(usize::from(pair))?.set(Some(queue));
+            }
+            QueueKind::Transmit(pair) => {
+                self.transmit.get_mut(usize::from(pair))?.set(Some(queue));
+            }
+            QueueKind::Control => self.control.set(Some(queue)),
+        }
+        Some(())
+    }
+
+    /// The queue of this purpose.
+    pub fn queue(&mut self, kind: QueueKind) -> Option<&mut Queue<RING>> {
+        match kind {
+            QueueKind::Receive(pair) => self.receive.get_mut(usize::from(pair))?.queue.as_mut(),
+            QueueKind::Transmit(pair) => self.transmit.get_mut(usize::from(pair))?.queue.as_mut(),
+            QueueKind::Control => self.control.queue.as_mut(),
+        }
+    }
+}

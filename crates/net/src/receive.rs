@@ -1,0 +1,130 @@
+//! The buffers of a receive queue: chains that were taken and have no frame yet.
+//!
+//! A frame may need several chains (5.1.6.4). Whether there are enough is known only when they are
+//! taken, and what was taken can't be put back. So a queue has a *stock* of chains, which the next
+//! frame is put into, if this one has no room.
+use crate::header::HEADER_BYTES;
+use crate::switch::Broken;
+use arrayvec::ArrayVec;
+use virtqueue::{Chain, Head, Queue, SEGMENTS};
+use window::{Span, Window};
+
+/// The most buffers of one frame. Those of 1,036 bytes and more are enough for the longest.
+pub const BUFFERS: usize = 64;
+/// The most spans in stock: a chain is taken if there is room for the longest.
+const SPANS: usize = 256;
+
+/// A chain in stock.
+#[derive(Clone, Copy, Debug)]
+struct Buffer {
+    head: Head,
+    spans: usize,
+    bytes: u32,
+}
+
+/// A receive queue.
+#[derive(Debug)]
+pub struct Receive<const RING: usize> {
+    /// The queue, while there is one.
+    pub queue: Option<Queue<RING>>,
+    /// Why it can't be used any more.
+    pub broken: Option<Broken>,
+    /// Of the buffers, in order.
+    spans: ArrayVec<Span, SPANS>,
+    buffers: ArrayVec<Buffer, BUFFERS>,
+}
+
+impl<const RING: usize> Receive<RING> {
+    /// Without a queue.
+    pub const fn new() -> Receive<RING> {
+        Receive {
+            queue: None,
+            broken: None,
+            spans: ArrayVec::new_const(),
+            buffers: ArrayVec::new_const(),
+        }
+    }
+
+    /// Has this queue from now on, or none. What was taken of the one before is forgotten.
+    pub fn set(&mut self, queue: Option<Queue<RING>>) {
+        self.spans.clear();
+        self.buffers.clear();
+        (self.queue, self.broken) = (queue, None);
+    }
+
+    /// How many of the first buffers are for the header and so many bytes of a frame. None if there
+    /// aren't enough: without `mergeable` one must do. Of chains only what is writable counts.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken`], from then on.
+    pub fn reserve(
+        &mut self,
+        window: &Window,
+        chain: &mut Chain,
+        bytes: u32,
+        mergeable: bool,
+    ) -> Result<Option<u16>, Broken> {
+        if let Some(broken) = self.broken {
+            return Err(broken);
+        }
+        let asked = u64::from(bytes) + HEADER_BYTES as u64;
+        let most = if mergeable { BUFFERS } else { 1 };
+        let (mut count, mut room) = (0, 0);
+        while room < asked && count < most {
+            let Some(buffer) = self.buffers.get(count) else {
+                match self.stock(window, chain) {
+                    Ok(true) => continue,
+                    Ok(false) => return Ok(None),
+                    Err(broken) => {
+                        self.broken = Some(broken);
+                        return Err(broken);
+                    }
+                }
+            };
+            room += u64::from(buffer.bytes);
+            count += 1;
+        }
+        Ok((room >= asked).then_some(count as u16))
+    }
+
+    /// Takes one chain more. False if there is none, or no room for it.
+    fn stock(&mut self, window: &Window, chain: &mut Chain) -> Result<bool, Broken> {
+        if self.buffers.is_full() || self.spans.remaining_capacity() < SEGMENTS {
+            return Ok(false);
+        }
+        let Some(queue) = &mut self.queue else { return Ok(false) };
+        if !queue.take(window, chain)? {
+            return Ok(false);
+        }
+        let spans = chain.writable();
+        let bytes = chain.writable_len();
+        let buffer = Buffer { head: chain.head(), spans: spans.len(), bytes };
+        if bytes == 0 || self.spans.try_extend_from_slice(spans).is_err() {
+            return Err(Broken::NoRoom);
+        }
+        self.buffers.try_push(buffer).map_err(|_| Broken::NoRoom)?;
+        Ok(true)
+    }
+
+    /// The spans of the first buffers.
+    pub fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
+    /// The first `count` buffers have the header and this many bytes of a frame: they are used.
+    pub fn complete(&mut self, count: u16, bytes: u32) {
+        let mut left = bytes.saturating_add(HEADER_BYTES as u32);
+        let mut spans = 0;
+        let count = usize::from(count).min(self.buffers.len());
+        for buffer in self.buffers.drain(..count) {
+            let written = left.min(buffer.bytes);
+            left -= written;
+            spans += buffer.spans;
+            if let Some(queue) = &mut self.queue {
+                queue.complete(buffer.head, written);
+            }
+        }
+        self.spans.drain(..spans.min(self.spans.len()));
+    }
+}

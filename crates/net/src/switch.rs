@@ -1,0 +1,427 @@
+//! The switch: who gets which frame, and the turn of a queue.
+//!
+//! An address is looked for among the ports' own first, then among those that were learned. What
+//! one guest could do to another is decided here: [`Switch::serve`] drops a frame that comes from
+//! an address which isn't its port's, is of another VLAN, or for nobody.
+use crate::config::{CONFIG_BYTES, Config, Features, QueueKind};
+use crate::control::{self, Command};
+use crate::frame::{Fault, Frame};
+use crate::port::{Plan, Port, Sources, Statistics};
+use crate::queues::Queues;
+use crate::steer::flow;
+use crate::table::Table;
+use crate::{LEAST_CHARGE, Mac};
+use thiserror::Error;
+use virtqueue::{Chain, DEFAULT_SIZE, Queue};
+use window::Window;
+
+/// The most ports of a switch.
+pub const MAX_PORTS: usize = 64;
+/// The most pairs of queues of a port.
+const MAX_PAIRS: usize = 64;
+
+/// A port, as [`Switch::add`] numbered it, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PortNumber(pub u8);
+
+/// Why there can't be such a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum BadPort {
+    /// The switch has no more.
+    #[error("the switch has no port left")]
+    Full,
+    /// It has more pairs of queues than the switch was built for.
+    #[error("it has more pairs of queues than the switch serves")]
+    Pairs,
+    /// Another port has the address.
+    #[error("its address {0} is another port's")]
+    Address(Mac),
+    /// There is no such VLAN.
+    #[error("its VLAN isn't from 0 to 4094")]
+    Vlan,
+}
+
+/// The device has no queue of this index, or isn't started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the device has no such queue")]
+pub struct NoSuchQueue;
+
+/// Why a queue can't be served any more. The driver must reset the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Broken {
+    /// The ring is.
+    #[error(transparent)]
+    Ring(#[from] virtqueue::Broken),
+    /// A receive buffer has no writable byte, or a command has no room for the answer.
+    #[error("a chain has no writable byte")]
+    NoRoom,
+}
+
+/// What a turn did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Bytes of frames that were put into receive buffers, of all receivers.
+    pub bytes: u64,
+    /// Bytes to charge the queue with: [`LEAST_CHARGE`] at least for each frame that arrived, and
+    /// if there was anything to do.
+    pub charge: u64,
+    /// Chains that were completed in this queue: 0 or 1.
+    pub completed: u32,
+    /// Another turn may find work. Else the ring was empty, or [`Self::full`] says why not.
+    pub more: bool,
+    /// Frames wait, and the port has sent its share: not before [`Switch::ready_at`].
+    pub full: bool,
+}
+
+/// A receive queue that something was done with: it is to be published, or is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touched {
+    /// The port.
+    pub port: PortNumber,
+    /// The queue's index.
+    pub queue: u16,
+    /// Why the queue can't be used any more.
+    pub broken: Option<Broken>,
+}
+
+/// A switch of at most `PORTS` ports, of at most `PAIRS` pairs of queues of at most `RING` elements.
+/// Times are nanoseconds of a clock that never goes back.
+#[derive(Debug)]
+pub struct Switch<const PORTS: usize, const PAIRS: usize = 1, const RING: usize = DEFAULT_SIZE> {
+    ports: [Option<Port>; PORTS],
+    /// By ports.
+    queues: [Queues<PAIRS, RING>; PORTS],
+    table: Table,
+    /// By ports: whether any of its receive queues was touched.
+    touched: u64,
+    /// The frame or command that is served.
+    sent: Chain,
+    /// What receive buffers are taken into.
+    scratch: Chain,
+}
+
+impl<const PORTS: usize, const PAIRS: usize, const RING: usize> Switch<PORTS, PAIRS, RING> {
+    /// A switch without ports. What it learns holds for `ageing` nanoseconds. It is large: a static
+    /// has it, or the heap.
+    pub const fn new(ageing: u64) -> Self {
+        const { assert!(PORTS <= MAX_PORTS && PAIRS <= MAX_PAIRS && PAIRS > 0) };
+        Switch {
+            ports: [const { None }; PORTS],
+            queues: [const { Queues::new() }; PORTS],
+            table: Table::new(ageing),
+            touched: 0,
+            sent: Chain::new(),
+            scratch: Chain::new(),
+        }
+    }
+
+    /// A port for this device. No driver runs it yet; its link is up.
+    ///
+    /// # Errors
+    ///
+    /// [`BadPort`] if there can't be such a port.
+    pub fn add(&mut self, config: Config, plan: Plan) -> Result<PortNumber, BadPort> {
+        let asked = config.parameters();
+        if usize::from(asked.pairs) > PAIRS {
+            return Err(BadPort::Pairs);
+        }
+        if !plan.vlan.is_valid() {
+            return Err(BadPort::Vlan);
+        }
+        if self.ports.iter().flatten().any(|port| port.owns(asked.mac)) {
+            return Err(BadPort::Address(asked.mac));
+        }
+        let mut free = self.ports.iter_mut().enumerate();
+        let (number, place) = free.find(|(_, port)| port.is_none()).ok_or(BadPort::Full)?;
+        *place = Some(Port::new(config, plan));
+        Ok(PortNumber(number as u8))
+    }
+
+    fn port(&self, number: PortNumber) -> Option<&Port> {
+        self.ports.get(usize::from(number.0))?.as_ref()
+    }
+
+    fn port_mut(&mut self, number: PortNumber) -> Option<&mut Port> {
+        self.ports.get_mut(usize::from(number.0))?.as_mut()
+    }
+
+    /// A driver runs the device from now on: its memory, and what [`Config::accept`] found good.
+    /// It has no queues yet.
+    pub fn start(&mut self, number: PortNumber, window: Window, accepted: Features) {
+        self.stop(number);
+        if let Some(port) = self.port_mut(number) {
+            port.start(window, accepted);
+        }
+    }
+
+    /// The driver has set up the queue of this index.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSuchQueue`], also if the device isn't started.
+    pub fn attach(
+        &mut self,
+        number: PortNumber,
+        index: u16,
+        queue: Queue<RING>,
+    ) -> Result<(), NoSuchQueue> {
+        let kind = self.port(number).and_then(|port| port.kind(index)).ok_or(NoSuchQueue)?;
+        let queues = self.queues.get_mut(usize::from(number.0)).ok_or(NoSuchQueue)?;
+        queues.attach(kind, queue).ok_or(NoSuchQueue)
+    }
+
+    /// For a reset of the device: its queues and all that its driver has set are gone, what was
+    /// learned at its port, too. Its memory isn't used any more.
+    pub fn stop(&mut self, number: PortNumber) {
+        if let Some(port) = self.port_mut(number) {
+            port.stop();
+            self.table.forget(number.0);
+        }
+        if let Some(queues) = self.queues.get_mut(usize::from(number.0)) {
+            queues.clear();
+        }
+    }
+
+    /// Sets the link's state. The caller tells the driver that the configuration changed. While it
+    /// is down, frames neither come nor go.
+    pub fn set_link(&mut self, number: PortNumber, up: bool) {
+        if let Some(port) = self.port_mut(number) {
+            port.link_up = up;
+        }
+    }
+
+    /// The configuration space of the device as it is now.
+    pub fn config_bytes(&self, number: PortNumber) -> [u8; CONFIG_BYTES] {
+        let bytes = |port: &Port| port.config.config_bytes(port.mac, port.link_up);
+        self.port(number).map_or([0; CONFIG_BYTES], bytes)
+    }
+
+    /// What the port counted so far.
+    pub fn statistics(&self, number: PortNumber) -> Statistics {
+        self.port(number).map_or(Statistics::default(), |port| port.statistics)
+    }
+
+    /// When the port may send again, if a turn was [`Outcome::full`].
+    pub fn ready_at(&self, number: PortNumber) -> u64 {
+        self.port(number).map_or(0, |port| port.rate.ready_at())
+    }
+
+    /// A queue that is attached: to publish, to ask whether the driver wants a call, for kicks.
+    pub fn queue(&mut self, number: PortNumber, index: u16) -> Option<&mut Queue<RING>> {
+        let kind = self.port(number)?.kind(index)?;
+        self.queues.get_mut(usize::from(number.0))?.queue(kind)
+    }
+
+    /// The next receive queue that turns have done something with since this was last asked. None
+    /// is named twice. Receive queues have no turns of their own: ask until there is none.
+    pub fn touched(&mut self) -> Option<Touched> {
+        while self.touched != 0 {
+            let number = PortNumber(self.touched.trailing_zeros() as u8);
+            let port = self.ports.get_mut(usize::from(number.0)).and_then(Option::as_mut);
+            let Some(port) = port.filter(|port| port.touched != 0) else {
+                self.touched &= self.touched - 1;
+                continue;
+            };
+            let pair = port.touched.trailing_zeros() as usize;
+            port.touched &= port.touched - 1;
+            let queues = self.queues.get(usize::from(number.0));
+            let receive = queues.and_then(|queues| queues.receive.get(pair));
+            let broken = receive.and_then(|receive| receive.broken);
+            return Some(Touched { port: number, queue: 2 * pair as u16, broken });
+        }
+        None
+    }
+
+    /// A turn of the queue of this index: a transmit queue's next frame goes to its receivers, a
+    /// control queue's next command is carried out. A receive queue has nothing to do.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken`], from then on until the device is started anew.
+    pub fn serve(&mut self, number: PortNumber, index: u16, now: u64) -> Result<Outcome, Broken> {
+        match self.port(number).and_then(|port| port.kind(index)) {
+            Some(QueueKind::Transmit(pair)) => self.transmit(number, pair, now),
+            Some(QueueKind::Control) => self.control(number),
+            Some(QueueKind::Receive(_)) | None => Ok(Outcome::default()),
+        }
+    }
+
+    /// Takes a frame of this transmit queue.
+    fn transmit(&mut self, number: PortNumber, pair: u16, now: u64) -> Result<Outcome, Broken> {
+        let at = usize::from(number.0);
+        let (Some(Some(port)), Some(queues)) = (self.ports.get_mut(at), self.queues.get_mut(at))
+        else {
+            return Ok(Outcome::default());
+        };
+        let (Some(running), Some(served)) =
+            (&mut port.running, queues.transmit.get_mut(usize::from(pair)))
+        else {
+            return Ok(Outcome::default());
+        };
+        if port.rate.ready_at() > now && served.broken.is_none() {
+            // A broken ring is found out when something is taken.
+            let waits = |queue: &Queue<RING>| !matches!(queue.available(), Ok(0));
+            let full = served.queue.as_ref().is_some_and(waits);
+            return Ok(Outcome { full, ..Outcome::default() });
+        }
+        if !served.take(&running.window, &mut self.sent)? {
+            return Ok(Outcome::default());
+        }
+        let taken = Frame::take(&self.sent, running.accepted, port.config.parameters().mtu);
+        port.rate.take(self.sent.readable_len().into(), now);
+        port.statistics.sent += 1;
+        let mut outcome = Outcome { completed: 1, more: true, ..Outcome::default() };
+        match taken {
+            Ok(frame) => {
+                port.statistics.sent_bytes += u64::from(frame.len);
+                running.steering.sent(flow(&frame), pair);
+                self.forward(number, &frame, now, &mut outcome);
+            }
+            Err(fault) => port.fault(fault),
+        }
+        outcome.charge = outcome.charge.max(LEAST_CHARGE);
+        let head = self.sent.head();
+        let queues = self.queues.get_mut(at);
+        if let Some(queue) = queues.and_then(|queues| queues.queue(QueueKind::Transmit(pair))) {
+            queue.complete(head, 0);
+        }
+        Ok(outcome)
+    }
+
+    /// Copies the frame to whom it is for, or counts why not.
+    fn forward(&mut self, from: PortNumber, frame: &Frame, now: u64, outcome: &mut Outcome) {
+        let owner = self.owner(frame.source(), from);
+        let Some(port) = self.port_mut(from) else { return };
+        if !port.link_up {
+            port.statistics.down += 1;
+            return;
+        }
+        let Some(vlan) = port.plan.vlan.ingress(frame.tag) else {
+            port.fault(Fault::Tag);
+            return;
+        };
+        let own = frame.source() == port.mac;
+        let learns = port.plan.sources == Sources::Any && !own;
+        let may = own || (learns && frame.source().is_station() && owner.is_none());
+        if !may {
+            port.statistics.spoofed += 1;
+            return;
+        }
+        if learns {
+            self.table.learn(frame.source(), vlan, from.0, now);
+        }
+        let receivers = self.receivers(from, frame.destination(), vlan, now);
+        let Some(port) = self.port_mut(from) else { return };
+        if receivers == 0 {
+            port.statistics.unknown += 1;
+            return;
+        }
+        if receivers.count_ones() > 1 {
+            if port.flood.ready_at() > now {
+                port.statistics.flooded += 1;
+                return;
+            }
+            port.flood.take(u64::from(frame.len) * u64::from(receivers.count_ones()), now);
+        }
+        let Switch { ports, queues, sent, scratch, touched, .. } = self;
+        for (number, (port, queues)) in ports.iter_mut().zip(queues).enumerate() {
+            let Some(port) = port.as_mut().filter(|_| receivers >> number & 1 != 0) else {
+                continue;
+            };
+            let delivered = port.receive(queues, frame, sent, vlan, scratch);
+            outcome.bytes += delivered.bytes;
+            outcome.charge += delivered.charge;
+            *touched |= 1 << number;
+        }
+    }
+
+    /// The port, other than this one, that has the address for its own.
+    fn owner(&self, mac: Mac, except: PortNumber) -> Option<usize> {
+        let others = self.ports.iter().enumerate().filter(|(at, _)| *at != usize::from(except.0));
+        let mut ports = others.filter_map(|(at, port)| Some((at, port.as_ref()?)));
+        ports.find(|(_, port)| port.owns(mac)).map(|(at, _)| at)
+    }
+
+    /// The ports that are in a VLAN and wanted, but for one: a bit for each.
+    fn others<F>(&self, except: PortNumber, vlan: u16, wanted: F) -> u64
+    where
+        F: Fn(&Port) -> bool,
+    {
+        let within = |port: &Port| port.plan.vlan.egress(vlan).is_some();
+        let ports = self.ports.iter().enumerate();
+        ports
+            .filter_map(|(at, port)| Some((at, port.as_ref()?)))
+            .filter(|(at, port)| *at != usize::from(except.0) && within(port) && wanted(port))
+            .fold(0, |bits, (at, _)| bits | 1 << at)
+    }
+
+    /// For whom the frame is that comes from this port: a bit for each. None is its sender.
+    fn receivers(&self, from: PortNumber, to: Mac, vlan: u16, now: u64) -> u64 {
+        if to.is_reserved() {
+            return 0;
+        }
+        if to.is_group() {
+            return self.others(from, vlan, |_| true);
+        }
+        if self.port(from).is_some_and(|port| port.mac == to) {
+            return 0;
+        }
+        let owner = self.others(from, vlan, |port| port.mac == to);
+        if owner != 0 {
+            return owner;
+        }
+        let any = self.others(from, vlan, |port| port.plan.sources == Sources::Any);
+        match self.table.find(to, vlan, now) {
+            // Learned at the sender's own port: it is there, and nobody else needs it.
+            Some(port) => any & 1 << port,
+            None => any,
+        }
+    }
+
+    /// Takes a command of the control queue.
+    fn control(&mut self, number: PortNumber) -> Result<Outcome, Broken> {
+        let at = usize::from(number.0);
+        let (Some(Some(port)), Some(queues)) = (self.ports.get_mut(at), self.queues.get_mut(at))
+        else {
+            return Ok(Outcome::default());
+        };
+        let Some(running) = &port.running else { return Ok(Outcome::default()) };
+        let control = &mut queues.control;
+        if !control.take(&running.window, &mut self.sent)? {
+            return Ok(Outcome::default());
+        }
+        if self.sent.writable_len() == 0 {
+            control.broken = Some(Broken::NoRoom);
+            return Err(Broken::NoRoom);
+        }
+        let command = Command::read(&self.sent, running.accepted);
+        let done = command.is_some_and(|command| self.carry_out(number, command));
+        // There is a writable byte.
+        let _ = self.sent.write(0, &[if done { control::OK } else { control::ERR }]);
+        let head = self.sent.head();
+        let Some(port) = self.port_mut(number) else { return Ok(Outcome::default()) };
+        let counters = &mut port.statistics;
+        *(if done { &mut counters.commands } else { &mut counters.refused }) += 1;
+        let queues = self.queues.get_mut(at);
+        if let Some(queue) = queues.and_then(|queues| queues.queue(QueueKind::Control)) {
+            queue.complete(head, 1);
+        }
+        Ok(Outcome { charge: LEAST_CHARGE, completed: 1, more: true, ..Outcome::default() })
+    }
+
+    /// Carries out a command, if it may be. An address is checked against the other ports' here.
+    fn carry_out(&mut self, number: PortNumber, command: Command) -> bool {
+        let owned = match &command {
+            Command::Address(mac) => self.owner(*mac, number).is_some() || !mac.is_station(),
+            _ => false,
+        };
+        let Some(port) = self.port_mut(number) else { return false };
+        if let Command::Address(mac) = &command {
+            let fixed = port.plan.sources == Sources::Planned;
+            if owned || (fixed && *mac != port.config.parameters().mac) {
+                return false;
+            }
+        }
+        port.command(command)
+    }
+}

@@ -1,0 +1,110 @@
+//! Addresses that were learned at ports of any address: where each was seen last (802.1Q, 8.8).
+//!
+//! The table has a fixed size. An address has its place in one set of it, and no port has more than
+//! half of all places: so a port that makes up addresses takes no place of another's that is in use.
+use crate::Mac;
+
+/// Places of a set.
+const WAYS: usize = 4;
+/// Sets, a power of two.
+const SETS: usize = 64;
+/// The most places of one port.
+const QUOTA: u16 = (WAYS * SETS / 2) as u16;
+/// Ports that can be told apart.
+const PORTS: usize = 64;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    mac: Mac,
+    vlan: u16,
+    port: u8,
+    /// When a frame came from there last.
+    seen: u64,
+}
+
+/// The table.
+#[derive(Debug)]
+pub struct Table {
+    sets: [[Option<Entry>; WAYS]; SETS],
+    /// By ports: how many places it has.
+    counts: [u16; PORTS],
+    /// How long an entry holds, in the unit of the caller's clock.
+    ageing: u64,
+}
+
+impl Table {
+    /// An empty one, whose entries hold so long (802.1Q recommends 300 s).
+    pub const fn new(ageing: u64) -> Table {
+        Table { sets: [[None; WAYS]; SETS], counts: [0; PORTS], ageing }
+    }
+
+    /// The port at which the address is.
+    pub fn find(&self, mac: Mac, vlan: u16, now: u64) -> Option<u8> {
+        let set = self.sets.get(place(mac, vlan))?;
+        let mut entries = set.iter().flatten();
+        let entry = entries.find(|entry| entry.mac == mac && entry.vlan == vlan)?;
+        self.holds(entry, now).then_some(entry.port)
+    }
+
+    /// A frame came from this address at this port. If there is no place, nothing is learned.
+    pub fn learn(&mut self, mac: Mac, vlan: u16, port: u8, now: u64) {
+        let ageing = self.ageing;
+        let Some(own) = self.counts.get(usize::from(port)).copied() else { return };
+        let Some(set) = self.sets.get_mut(place(mac, vlan)) else { return };
+        let entry = Entry { mac, vlan, port, seen: now };
+        let same = |entry: &Option<Entry>| entry.is_some_and(|e| e.mac == mac && e.vlan == vlan);
+        let is_free = |entry: &Option<Entry>| {
+            entry.is_none_or(|entry| now.saturating_sub(entry.seen) > ageing)
+        };
+        let belongs = |entry: &Option<Entry>| entry.is_some_and(|entry| entry.port == port);
+        let oldest = || {
+            let of_port = set.iter().enumerate().filter(|(_, entry)| belongs(entry));
+            of_port.min_by_key(|(_, entry)| entry.map(|entry| entry.seen)).map(|(at, _)| at)
+        };
+        let free = || set.iter().position(is_free).filter(|_| own < QUOTA);
+        let Some(at) = set.iter().position(same).or_else(free).or_else(oldest) else { return };
+        let Some(slot) = set.get_mut(at) else { return };
+        // A station that moved to a port which has its fill isn't learned there.
+        if own >= QUOTA && !belongs(slot) {
+            return;
+        }
+        let before = slot.replace(entry);
+        if let Some(before) = before
+            && let Some(count) = self.counts.get_mut(usize::from(before.port))
+        {
+            *count = count.saturating_sub(1);
+        }
+        if let Some(count) = self.counts.get_mut(usize::from(port)) {
+            *count += 1;
+        }
+    }
+
+    /// Forgets all that was learned at a port.
+    pub fn forget(&mut self, port: u8) {
+        for entry in self.sets.iter_mut().flatten() {
+            if entry.is_some_and(|entry| entry.port == port) {
+                *entry = None;
+            }
+        }
+        if let Some(count) = self.counts.get_mut(usize::from(port)) {
+            *count = 0;
+        }
+    }
+
+    /// How many places a port has, those that are too old included.
+    pub fn count(&self, port: u8) -> u16 {
+        self.counts.get(usize::from(port)).copied().unwrap_or(0)
+    }
+
+    fn holds(&self, entry: &Entry, now: u64) -> bool {
+        now.saturating_sub(entry.seen) <= self.ageing
+    }
+}
+
+/// The set of an address.
+fn place(mac: Mac, vlan: u16) -> usize {
+    let [a, b, c, d, e, f] = mac.0;
+    let [g, h] = vlan.to_be_bytes();
+    let word = u64::from_be_bytes([g, h, a, b, c, d, e, f]);
+    (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % SETS
+}

@@ -1,0 +1,139 @@
+//! What hostile guests do, and what must hold: for the test and the fuzzer.
+use super::{Lan, mac, parameters};
+use net::header::NEEDS_CSUM;
+use net::{Features, LEAST_CHARGE, MAX_FRAME, MAX_SEGMENTS, Parameters, Plan, Sources};
+
+/// The rings of a guest are in its first pages.
+pub const RINGS: u64 = 32 << 10;
+
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// A header and the first bytes of a frame that may be right, then others.
+    Send {
+        header: [u8; 12],
+        like: u8,
+        patch: Vec<(u8, u8)>,
+        len: u32,
+        cuts: Vec<usize>,
+    },
+    /// Any bytes in the control queue.
+    Command(Vec<u8>),
+    /// Any bytes in the rings.
+    Write(u64, Vec<u8>),
+    /// A buffer that may be anywhere.
+    Buffer {
+        index: u16,
+        address: u64,
+        len: u32,
+        writable: bool,
+    },
+    Serve(u16),
+    Reset,
+}
+
+/// The first bytes of a frame from guest 0: IPv4 with TCP, IPv6 with TCP, or something else.
+fn like(kind: u8, patch: &[(u8, u8)]) -> Vec<u8> {
+    let mut bytes = [&mac(1).0[..], &mac(0).0].concat();
+    match kind {
+        0 => {
+            bytes.extend([8, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+            bytes.extend([0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0xff, 0, 0, 0, 0, 0, 0]);
+        }
+        1 => {
+            bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, 6, 64]);
+            bytes.extend([1; 32]);
+            bytes.extend([0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0xff, 0, 0, 0, 0, 0, 0]);
+        }
+        _ => bytes.extend([0x81, 0, 0, 1, 8, 0]),
+    }
+    for (at, value) in patch {
+        // Addresses mostly stay, so that it is forwarded.
+        if let Some(byte) = bytes.get_mut(usize::from(*at)) {
+            *byte = *value;
+        }
+    }
+    bytes
+}
+
+/// Guest 0 does all this, at a switch with two others whose drivers decline some features.
+pub fn run(declined: [bool; 3], steps: Vec<Step>) {
+    let mut lan = Lan::new();
+    let plan = Plan { sources: Sources::Any, ..Plan::default() };
+    let mut options = Features::empty();
+    for (decline, features) in declined.into_iter().zip([
+        Features::GUEST_TSO4 | Features::GUEST_TSO6 | Features::GUEST_ECN,
+        Features::GUEST_CSUM | Features::GUEST_TSO4 | Features::GUEST_TSO6 | Features::GUEST_ECN,
+        Features::MRG_RXBUF,
+    ]) {
+        if decline {
+            options |= features;
+        }
+    }
+    let big = Parameters { mtu: u16::MAX, ..parameters(0) };
+    lan.add(big, plan, Features::empty());
+    for number in 1..3 {
+        let big = Parameters { mtu: u16::MAX, ..parameters(number) };
+        let guest = lan.add(big, plan, options);
+        lan.post_many(guest, 100, 1600);
+        lan.post(guest, 0, &[65562]);
+    }
+    lan.post_many(0, 20, 1600);
+    // What others have that isn't offered.
+    const AWAY: std::ops::Range<u64> = 5 << 20..(5 << 20) + (256 << 10);
+    for guest in [1, 2] {
+        lan.guests[guest].window.span(AWAY.start, AWAY.end - AWAY.start).unwrap().fill(0x5a);
+    }
+    for step in steps {
+        match step {
+            Step::Send { header, like: kind, patch, len, cuts } => {
+                let mut frame = like(kind, &patch);
+                frame.resize((frame.len() + len as usize).min(66_000), 7);
+                if len < 10 {
+                    frame.truncate(len as usize);
+                }
+                let bytes = [&header[..], &frame].concat();
+                let _ = lan.guests[0].try_give(1, &bytes, &cuts);
+            }
+            Step::Command(bytes) => {
+                let _ = lan.guests[0].try_command(2, &bytes);
+            }
+            Step::Write(at, bytes) => lan.guests[0].window.write(at, &bytes).unwrap(),
+            Step::Buffer { index, address, len, writable } => {
+                let _ = lan.guests[0].try_offer(index, address, len, writable);
+            }
+            Step::Serve(index) => {
+                let port = lan.guests[0].port;
+                if let Ok(outcome) = lan.switch.serve(port, index, lan.now) {
+                    // A copy for each of the two others; headers again for each segment.
+                    let most = 2 * u64::from(MAX_FRAME + MAX_SEGMENTS * 260);
+                    assert!(outcome.bytes <= most);
+                    assert!(outcome.charge <= most + 2 * u64::from(MAX_SEGMENTS) * LEAST_CHARGE);
+                    assert!(outcome.completed <= 1);
+                    assert!(outcome.completed == 0 || outcome.charge >= LEAST_CHARGE);
+                }
+                while let Some(touched) = lan.switch.touched() {
+                    assert!(touched.broken.is_none() || touched.port == port);
+                    lan.switch.queue(touched.port, touched.queue).unwrap().publish();
+                }
+            }
+            Step::Reset => lan.reset(0),
+        }
+    }
+    for guest in [1, 2] {
+        let frames = lan.received_by(guest, 0);
+        assert_eq!(lan.statistics(guest).received, frames.len() as u64);
+        for (header, frame) in frames {
+            assert!(frame.len() >= 14);
+            if header.flags & NEEDS_CSUM != 0 {
+                let end = usize::from(header.csum_start) + usize::from(header.csum_offset) + 2;
+                assert!(end <= frame.len());
+            }
+            if header.gso_type != 0 {
+                assert!(usize::from(header.hdr_len) < frame.len() && header.gso_size > 0);
+            }
+        }
+        let mut away = vec![0; (AWAY.end - AWAY.start) as usize];
+        lan.guests[guest].window.read(AWAY.start, &mut away).unwrap();
+        assert!(away.iter().all(|byte| *byte == 0x5a));
+    }
+}

@@ -1,0 +1,419 @@
+//! What is done for a frame that a receiver doesn't take as it is: against etherparse's checksums.
+mod guest;
+
+use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TcpHeader, TransportSlice};
+use guest::{Lan, mac, parameters};
+use net::header::{GSO_ECN, GSO_TCPV4, GSO_TCPV6, Header, NEEDS_CSUM};
+use net::{Features, Plan, Vlan, VlanSet};
+use proptest::prelude::*;
+
+const A4: [u8; 4] = [10, 0, 0, 1];
+const B4: [u8; 4] = [10, 0, 0, 255];
+const A6: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 1];
+const B6: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xab, 2];
+
+/// A frame of TCP from guest 0 to guest 1, all of it right.
+fn tcp(six: bool, options: usize, data: &[u8]) -> Vec<u8> {
+    let ethernet = PacketBuilder::ethernet2(mac(0).0, mac(1).0);
+    let ip = if six { ethernet.ipv6(A6, B6, 64) } else { ethernet.ipv4(A4, B4, 64) };
+    let mut header = TcpHeader::new(1234, 80, 0xffff_fff0, 8192);
+    header.acknowledgment_number = 77;
+    (header.ack, header.psh, header.fin, header.cwr) = (true, true, true, true);
+    header.set_options_raw(&vec![1; options]).unwrap();
+    let builder = ip.tcp_header(header);
+    let mut bytes = Vec::new();
+    builder.write(&mut bytes, data).unwrap();
+    bytes
+}
+
+fn udp(six: bool, data: &[u8]) -> Vec<u8> {
+    let ethernet = PacketBuilder::ethernet2(mac(0).0, mac(1).0);
+    let ip = if six { ethernet.ipv6(A6, B6, 64) } else { ethernet.ipv4(A4, B4, 64) };
+    let mut bytes = Vec::new();
+    ip.udp(1234, 53).write(&mut bytes, data).unwrap();
+    bytes
+}
+
+fn transport(six: bool) -> usize {
+    if six { 54 } else { 34 }
+}
+
+/// The pseudo header's sum, by words (RFC 9293, 3.1; RFC 8200, 8.1).
+fn pseudo(frame: &[u8], six: bool, protocol: u8) -> u16 {
+    let addresses = if six { &frame[22..54] } else { &frame[26..34] };
+    let words = addresses.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+    let len = (frame.len() - transport(six)) as u32;
+    let mut sum = words.sum::<u32>() + u32::from(protocol) + (len >> 16) + (len & 0xffff);
+    while sum > 0xffff {
+        sum = (sum >> 16) + (sum & 0xffff);
+    }
+    sum as u16
+}
+
+/// The frame as a driver sends it that leaves the checksum to the device.
+fn partial(frame: &[u8], six: bool, is_udp: bool) -> (Header, Vec<u8>) {
+    let (protocol, offset) = if is_udp { (17, 6) } else { (6, 16) };
+    let start = transport(six);
+    let mut frame = frame.to_vec();
+    let sum = pseudo(&frame, six, protocol);
+    frame[start + offset..][..2].copy_from_slice(&sum.to_be_bytes());
+    let header = Header {
+        flags: NEEDS_CSUM,
+        csum_start: start as u16,
+        csum_offset: offset as u16,
+        ..Header::default()
+    };
+    (header, frame)
+}
+
+/// As a driver sends it that leaves the segments to the device.
+fn long(frame: &[u8], six: bool, size: u16) -> (Header, Vec<u8>) {
+    let (mut header, frame) = partial(frame, six, false);
+    header.gso_type = if six { GSO_TCPV6 } else { GSO_TCPV4 } | GSO_ECN;
+    header.gso_size = size;
+    (header, frame)
+}
+
+/// The checksum that the TCP frame should have. Lengths and IPv4's checksum are right.
+fn checksum(frame: &[u8]) -> u16 {
+    let packet = SlicedPacket::from_ethernet(frame).unwrap();
+    let Some(TransportSlice::Tcp(tcp)) = packet.transport else { panic!("no TCP") };
+    match packet.net.unwrap() {
+        NetSlice::Ipv4(ip) => {
+            let ip = ip.header().to_header();
+            assert_eq!(ip.calc_header_checksum(), ip.header_checksum);
+            assert_eq!(frame.len(), 14 + usize::from(ip.total_len));
+            tcp.to_header().calc_checksum_ipv4(&ip, tcp.payload()).unwrap()
+        }
+        NetSlice::Ipv6(ip) => {
+            let ip = ip.header().to_header();
+            assert_eq!(frame.len(), 54 + usize::from(ip.payload_length));
+            tcp.to_header().calc_checksum_ipv6(&ip, tcp.payload()).unwrap()
+        }
+        NetSlice::Arp(_) => panic!("no IP"),
+    }
+}
+
+/// Checks lengths and checksums of a TCP frame: its header and its data.
+fn check(frame: &[u8]) -> (TcpHeader, Vec<u8>) {
+    let packet = SlicedPacket::from_ethernet(frame).unwrap();
+    let Some(TransportSlice::Tcp(tcp)) = packet.transport else { panic!("no TCP") };
+    assert_eq!(checksum(frame), tcp.checksum());
+    (tcp.to_header(), tcp.payload().to_vec())
+}
+
+/// Guest 0, and guest 1 whose driver declines these.
+fn two(declined: Features) -> Lan {
+    let mut lan = Lan::of(1, Plan::default(), 2048);
+    lan.add(parameters(1), Plan::default(), declined);
+    lan.post_many(1, 120, 1600);
+    lan
+}
+
+const NO_TSO: Features =
+    Features::GUEST_TSO4.union(Features::GUEST_TSO6).union(Features::GUEST_ECN);
+const NOTHING: Features = NO_TSO.union(Features::GUEST_CSUM);
+
+fn bytes(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 7 + at / 251) as u8).collect()
+}
+
+#[test]
+fn who_takes_a_long_frame_gets_it_as_it_was_sent() {
+    for six in [false, true] {
+        let mut lan = two(Features::empty());
+        let (header, frame) = long(&tcp(six, 12, &bytes(60_000)), six, 1400);
+        let outcome = lan.pass(0, header, &frame);
+        assert_eq!(frame.len() as u64, outcome.bytes);
+        let received = lan.received_by(1, 0);
+        let expected = Header {
+            num_buffers: frame.len().div_ceil(1600) as u16,
+            hdr_len: (transport(six) + 32) as u16,
+            ..header
+        };
+        assert_eq!(vec![(expected, frame)], received);
+    }
+}
+
+#[test]
+fn who_doesnt_gets_segments() {
+    for (six, declined) in [(false, NO_TSO), (true, NO_TSO), (false, NOTHING), (true, NOTHING)] {
+        let mut lan = two(declined);
+        let data = bytes(60_001);
+        let whole = tcp(six, 12, &data);
+        let (header, frame) = long(&whole, six, 1400);
+        lan.send_cut(0, 0, header, &frame, &[12, 80, 5000, 5001, 40_000]);
+        let outcome = lan.turn(0, 0).unwrap();
+        assert!(outcome.charge > outcome.bytes);
+        let received = lan.received_by(1, 0);
+        assert_eq!(43, received.len());
+        let mut got = Vec::new();
+        for (index, (header, mut frame)) in received.into_iter().enumerate() {
+            if declined == NO_TSO {
+                let (expected, same) = partial(&frame, six, false);
+                assert_eq!((Header { num_buffers: 1, ..expected }, &same), (header, &frame));
+                let sum = checksum(&frame).to_be_bytes();
+                frame[transport(six) + 16..][..2].copy_from_slice(&sum);
+            } else {
+                assert_eq!(Header { num_buffers: 1, ..Header::default() }, header);
+            }
+            let (header, data) = check(&frame);
+            assert_eq!(0xffff_fff0u32.wrapping_add(got.len() as u32), header.sequence_number);
+            assert_eq!((77, true), (header.acknowledgment_number, header.ack));
+            assert_eq!((index == 42, index == 42), (header.fin, header.psh));
+            assert_eq!(index == 0, header.cwr);
+            if !six {
+                assert_eq!([0, index as u8], frame[18..20]);
+            }
+            assert_eq!(if index == 42 { 60_001 % 1400 } else { 1400 }, data.len());
+            got.extend(data);
+        }
+        assert_eq!(data, got);
+        let counted = lan.statistics(1);
+        assert_eq!((43, 43), (counted.received, counted.segments));
+        assert_eq!(if declined == NOTHING { 43 } else { 0 }, counted.checksums);
+    }
+}
+
+/// Of a port without tags into one with tags: places move by four bytes.
+#[test]
+fn offloads_and_tags_go_together() {
+    for declined in [Features::empty(), NO_TSO, NOTHING] {
+        let mut lan = Lan::new();
+        let plan = |vlan| Plan { vlan, ..Plan::default() };
+        lan.add(parameters(0), plan(Vlan::Access(9)), Features::empty());
+        lan.add(parameters(1), plan(Vlan::Trunk(VlanSet::ALL)), declined);
+        lan.post_many(0, 60, 1600);
+        lan.post_many(1, 60, 1600);
+        let whole = tcp(false, 0, &bytes(3000));
+        let (header, frame) = long(&whole, false, 1460);
+        lan.pass(0, header, &frame);
+        for (header, mut frame) in lan.received_by(1, 0) {
+            let tag: Vec<u8> = frame.drain(12..16).collect();
+            assert_eq!(vec![0x81, 0, 0, 9], tag);
+            if declined == NOTHING {
+                check(&frame);
+            } else {
+                assert_eq!((38, 16), (header.csum_start, header.csum_offset));
+            }
+        }
+        // And back: 4 bytes are taken off.
+        let [(header, frame)] = [long(&whole, false, 1460)];
+        let mut frame = [&frame[..12], &[0x81, 0, 0, 9], &frame[12..]].concat();
+        frame[..6].copy_from_slice(&mac(0).0);
+        frame[6..12].copy_from_slice(&mac(1).0);
+        lan.pass(1, Header { csum_start: 38, ..header }, &frame);
+        let received = lan.received_by(0, 0);
+        assert_eq!(1, received.len());
+        assert_eq!((34, 54), (received[0].0.csum_start, received[0].0.hdr_len));
+        assert_eq!(frame[16..], received[0].1[12..]);
+    }
+}
+
+/// Extension headers of IPv6 stay in front of each segment; with one that changes the pseudo header
+/// a frame isn't cut.
+#[test]
+fn extension_headers_are_in_each_segment() {
+    // Hop-by-hop options and destination options, of padding.
+    let extensions = [60, 0, 1, 4, 0, 0, 0, 0, 6, 1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let data = bytes(5000);
+    let (mut header, mut frame) = long(&tcp(true, 0, &data), true, 1000);
+    frame[20] = 0;
+    frame.splice(54..54, extensions);
+    header.csum_start += 24;
+    let mut lan = two(NOTHING);
+    lan.pass(0, header, &frame);
+    let received = lan.received(1);
+    assert_eq!(5, received.len());
+    let mut got = Vec::new();
+    for mut frame in received {
+        assert_eq!(frame.len() - 54, usize::from(u16::from_be_bytes([frame[18], frame[19]])));
+        assert_eq!(extensions[..], frame[54..78]);
+        // Without them the checksum is the same: their bytes aren't in it.
+        frame.drain(54..78);
+        frame[20] = 6;
+        let len = (frame.len() as u16 - 54).to_be_bytes();
+        frame[18..20].copy_from_slice(&len);
+        got.extend(check(&frame).1);
+    }
+    assert_eq!(data, got);
+    // A routing header, and one behind another without an end.
+    for (at, value) in [(20, 43), (54, 43), (62, 0), (62, 60)] {
+        let mut other = frame.clone();
+        other[at] = value;
+        assert_eq!(0, lan.pass(0, header, &other).bytes);
+    }
+    assert_eq!(4, lan.statistics(0).bad_header);
+}
+
+/// A frame in one segment needs the checksum alone.
+#[test]
+fn a_short_long_frame_isnt_long() {
+    let mut lan = two(NOTHING);
+    let whole = tcp(false, 0, &bytes(1000));
+    let (header, frame) = long(&whole, false, 1000);
+    lan.pass(0, header, &frame);
+    assert_eq!(vec![whole], lan.received(1));
+}
+
+/// RFC 768: a sum of zero is sent as all ones.
+#[test]
+fn a_udp_checksum_is_never_zero() {
+    let mut lan = two(NOTHING);
+    for value in 0..=u16::MAX {
+        let data = value.to_be_bytes();
+        let frame = udp(false, &data);
+        if frame[40..42] == [0xff, 0xff] {
+            let (header, sent) = partial(&frame, false, true);
+            lan.pass(0, header, &sent);
+            assert_eq!(vec![frame], lan.received(1));
+            return;
+        }
+    }
+    panic!("there is such a value");
+}
+
+#[test]
+fn segments_without_room_end_the_frame() {
+    let mut lan = Lan::of(1, Plan::default(), 2048);
+    lan.add(parameters(1), Plan::default(), NOTHING);
+    lan.post_many(1, 2, 1600);
+    let (header, frame) = long(&tcp(false, 0, &bytes(7000)), false, 1000);
+    lan.pass(0, header, &frame);
+    assert_eq!(2, lan.received(1).len());
+    assert_eq!(5, lan.statistics(1).no_room);
+}
+
+/// Segments of a byte would be sixty thousand frames.
+#[test]
+fn too_many_segments_arent_made() {
+    let mut lan = two(NOTHING);
+    let (header, frame) = long(&tcp(false, 0, &bytes(60_000)), false, 1);
+    assert_eq!(0, lan.pass(0, header, &frame).bytes);
+    assert_eq!(1, lan.statistics(1).oversized);
+    let mut lan = two(Features::empty());
+    lan.pass(0, header, &frame);
+    assert_eq!(1, lan.received(1).len(), "who cuts it itself may have it");
+}
+
+#[test]
+fn the_mtu_holds() {
+    let mut lan = two(Features::empty());
+    let frame = tcp(false, 0, &bytes(1461));
+    lan.pass(0, Header::default(), &frame);
+    let (header, frame) = partial(&frame, false, false);
+    lan.pass(0, header, &frame);
+    let (header, frame) = long(&tcp(false, 0, &bytes(5000)), false, 1461);
+    lan.pass(0, header, &frame);
+    assert_eq!(3, lan.statistics(0).long);
+    let (header, frame) = long(&tcp(false, 0, &bytes(5000)), false, 1460);
+    lan.pass(0, header, &frame);
+    lan.pass(0, Header::default(), &tcp(false, 0, &bytes(1460)));
+    assert_eq!(2, lan.received(1).len());
+}
+
+/// Each field of a header wrong, and each feature missing.
+#[test]
+fn wrong_headers_are_dropped_and_counted() {
+    let whole = tcp(false, 0, &bytes(3000));
+    let (right, frame) = long(&whole, false, 1000);
+    let six = long(&tcp(true, 0, &bytes(3000)), true, 1000).1;
+    let mut fragment = frame.clone();
+    fragment[20] |= 0x20;
+    let mut other = frame.clone();
+    other[23] = 17;
+    let mut options = frame.clone();
+    options[46] = 0x40; // A TCP header of 16 bytes.
+    let mut ip = frame.clone();
+    ip[14] = 0x44;
+    let wrong = [
+        (Header { flags: 0, ..right }, &frame),
+        (Header { gso_size: 0, ..right }, &frame),
+        (Header { gso_type: 2, ..right }, &frame),
+        (Header { gso_type: 3, ..right }, &frame),
+        (Header { gso_type: 5, ..right }, &frame),
+        (Header { gso_type: GSO_ECN, ..right }, &frame),
+        (Header { gso_type: GSO_TCPV6, ..right }, &frame),
+        (Header { csum_start: 13, ..right }, &frame),
+        (Header { csum_start: 35, ..right }, &frame),
+        (Header { csum_start: u16::MAX, ..right }, &frame),
+        (Header { csum_offset: 15, ..right }, &frame),
+        (Header { csum_offset: u16::MAX, ..right }, &frame),
+        (Header { csum_start: u16::MAX, csum_offset: u16::MAX, ..right }, &frame),
+        (right, &six),
+        (right, &fragment),
+        (right, &other),
+        (right, &options),
+        (right, &ip),
+    ];
+    let mut lan = two(NOTHING);
+    for (count, (header, frame)) in wrong.iter().enumerate() {
+        assert_eq!(0, lan.pass(0, *header, frame).bytes, "{header:?}");
+        assert_eq!(count as u64 + 1, lan.statistics(0).bad_header, "{header:?}");
+    }
+    // `hdr_len` is a hint: anything goes.
+    lan.pass(0, Header { hdr_len: u16::MAX, ..right }, &frame);
+    assert_eq!(3, lan.received(1).len());
+    // Frames that end before their headers do.
+    for len in (0..54).rev() {
+        let cut = &frame[..len];
+        assert_eq!(0, lan.pass(0, right, cut).bytes, "{len}");
+    }
+    for missing in [Features::CSUM, Features::HOST_TSO4, Features::HOST_ECN] {
+        let mut lan = Lan::new();
+        let mut declined = missing;
+        if missing == Features::CSUM {
+            declined |= Features::HOST_TSO4 | Features::HOST_TSO6 | Features::HOST_ECN;
+        }
+        lan.add(parameters(0), Plan::default(), declined);
+        lan.add(parameters(1), Plan::default(), Features::empty());
+        lan.post_many(1, 20, 1600);
+        lan.pass(0, right, &frame);
+        assert_eq!(1, lan.statistics(0).bad_header);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever is left to the device, what arrives is what etherparse makes.
+    #[test]
+    fn checksums_are_as_etherparse_makes_them(
+        six: bool,
+        is_udp: bool,
+        data in prop::collection::vec(any::<u8>(), 0..1400),
+        options in 0..10usize,
+        cuts in prop::collection::vec(0..1500usize, 0..5),
+    ) {
+        let whole = if is_udp { udp(six, &data) } else { tcp(six, options * 4, &data) };
+        let (header, frame) = partial(&whole, six, is_udp);
+        let mut lan = two(NOTHING);
+        lan.send_cut(0, 0, header, &frame, &cuts);
+        lan.turn(0, 0).unwrap();
+        prop_assert_eq!(vec![whole], lan.received(1));
+    }
+
+    /// Segments together are the data, and each is right.
+    #[test]
+    fn segments_are_right(
+        six: bool,
+        data in prop::collection::vec(any::<u8>(), 1..20_000),
+        options in 0..10usize,
+        size in 400..1400u16,
+        cuts in prop::collection::vec(0..20_000usize, 0..8),
+    ) {
+        let (mut header, frame) = long(&tcp(six, options * 4, &data), six, size);
+        header.gso_type &= !GSO_ECN;
+        let mut lan = two(NOTHING);
+        lan.send_cut(0, 0, header, &frame, &cuts);
+        lan.turn(0, 0).unwrap();
+        let mut got = Vec::new();
+        for frame in lan.received(1) {
+            let (header, part) = check(&frame);
+            prop_assert_eq!(0xffff_fff0u32.wrapping_add(got.len() as u32), header.sequence_number);
+            prop_assert!(part.len() <= size.into());
+            got.extend(part);
+        }
+        prop_assert_eq!(data, got);
+    }
+}
