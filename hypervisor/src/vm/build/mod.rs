@@ -47,6 +47,7 @@ use paging::Access;
 use plan::OnReset;
 use plan::image::Image;
 use proto::{Policy, Record};
+use routing::calls::PARAVIRTUAL_SEGMENT;
 use spin::Mutex;
 use virtual_pc::cpuid::efer_offered;
 use virtual_pc::msr::{Identity, Msrs, Vendor};
@@ -100,6 +101,12 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
         ));
     }
     let mut sidecores = Sidecores::new(&image.plan)?;
+    let taken = machine.ecams.iter().any(|ecam| ecam.segment == PARAVIRTUAL_SEGMENT);
+    if taken && !image.plan.sidecores.is_empty() {
+        return Err(format!(
+            "the machine has a PCI segment {PARAVIRTUAL_SEGMENT:#x}, by which paravirtual functions are told from devices: it can have no sidecores"
+        ));
+    }
     let (mut vms, mut placed, mut pages) = (Vec::new(), Vec::new(), Vec::new());
     let mut outlines = Vec::new();
     for (index, vm) in image.plan.vms.iter().enumerate() {
