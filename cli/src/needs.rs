@@ -7,6 +7,7 @@ use std::{
     env,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::{Mutex, PoisonError},
 };
 
 /// The variable of the environment that names a folder with another firmware.
@@ -22,6 +23,9 @@ pub fn install<S: AsRef<str>>(
     word: &str,
     missing: impl Fn() -> Option<S>,
 ) -> Result<()> {
+    /// Two at a time would find the package manager busy.
+    static INSTALLING: Mutex<()> = Mutex::new(());
+    let _one = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(sentence) = missing() else { return Ok(()) };
     let mut script = Command::new(cx.root.join("exitless"));
     script.args(["--install", word]).stdin(Stdio::null()).stdout(Stdio::null());

@@ -134,7 +134,7 @@ pub enum Problem {
     DirectShared(u32),
     /// A core that serves devices and is to run a guest.
     #[error(
-        "core {core} is VM `{by}`'s; a sidecore runs no guest, so give one of them another core"
+        "core {core} is VM `{}`'s; a sidecore runs no guest, so give one of them another core", Shown(.by)
     )]
     SidecoreTaken {
         /// The core.

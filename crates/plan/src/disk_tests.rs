@@ -65,6 +65,16 @@ fn what_just_keeps_to_every_limit_passes() {
     assert_eq!(plan.check(), Ok(()));
 }
 
+/// A boot image may be anybody's: the name is looked at later than the sidecores.
+#[test]
+fn a_name_in_a_sentence_stays_on_its_line() {
+    let said = sentence(|plan| {
+        plan.vms[1].name = "d\0\nb".into();
+        plan.sidecores = vec![2];
+    });
+    assert!(!said.contains(char::is_control), "{said:?}");
+}
+
 #[test]
 fn sidecores_run_no_guest() {
     assert_eq!(

@@ -16,7 +16,7 @@
 //! the rest is covered by their lengths alone, because summing tens of
 //! megabytes would take longer than all the rest of the hypervisor's boot.
 
-use crate::{Blob, Disk, Plan, Size, Vm, check};
+use crate::{Blob, Disk, Plan, Size, Vm, check, shown::Shown};
 use alloc::vec::Vec;
 
 const MAGIC: [u8; 8] = *b"EXITLESS";
@@ -76,7 +76,7 @@ pub enum Error {
         len: u64,
     },
     /// A disk's content that is longer than the disk.
-    #[error("VM `{vm}`: the image of disk{disk} has {len} bytes, the disk has {size}", size = Size(*.size))]
+    #[error("VM `{}`: the image of disk{disk} has {len} bytes, the disk has {}", Shown(.vm), Size(*.size))]
     LongDisk {
         /// Name of the VM.
         vm: alloc::string::String,

@@ -50,7 +50,7 @@ impl Memory {
         Memory { window, backing }
     }
 
-    /// The window on it.
+    /// The window on it: not to be used when the memory is gone, which is then the next one's.
     pub fn window(&self) -> Window {
         self.window
     }

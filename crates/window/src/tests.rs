@@ -50,7 +50,8 @@ fn regions_are_whole_pages_in_order() {
 
 #[test]
 fn spans_lie_in_one_region() {
-    let window = memory().window();
+    let memory = memory();
+    let window = memory.window();
     let lens = |guest, len| window.span(guest, len).map(|span| (span.len(), span.dma()));
     assert_eq!(lens(PAGE, PAGE), Some((PAGE, (1 << 32) + PAGE)));
     assert_eq!(lens(3 * PAGE - 1, 2), Some((2, (1 << 32) + 3 * PAGE - 1)));
@@ -76,7 +77,8 @@ fn spans_lie_in_one_region() {
 
 #[test]
 fn parts_of_spans() {
-    let window = memory().window();
+    let memory = memory();
+    let window = memory.window();
     let span = window.span(PAGE + 16, 16).unwrap();
     let part = span.sub(4, 12).unwrap();
     assert_eq!((part.len(), part.dma()), (12, (1 << 32) + PAGE + 20));
@@ -90,7 +92,8 @@ fn parts_of_spans() {
 
 #[test]
 fn all_bytes_or_none() {
-    let window = memory().window();
+    let memory = memory();
+    let window = memory.window();
     // Over the border of regions that adjoin.
     let bytes: Vec<u8> = (0..200).collect();
     window.write(2 * PAGE - 100, &bytes).unwrap();
@@ -110,7 +113,8 @@ fn all_bytes_or_none() {
 
 #[test]
 fn words_are_aligned_little_endian_and_inside() {
-    let window = memory().window();
+    let memory = memory();
+    let window = memory.window();
     let span = window.span(PAGE, 16).unwrap();
     span.store_u64(8, 0x8877_6655_4433_2211).unwrap();
     let mut bytes = [0; 8];
@@ -136,7 +140,8 @@ fn words_are_aligned_little_endian_and_inside() {
 
 #[test]
 fn copies_of_any_length_and_alignment() {
-    let window = memory().window();
+    let memory = memory();
+    let window = memory.window();
     let whole = window.span(2 * PAGE, 2048).unwrap();
     for len in [0usize, 1, 7, 8, 9, 15, 127, 128, 129, 136, 143, 511, 600] {
         for (from, to) in [(0u64, 1024u64), (1, 1024), (3, 1029), (8, 1025)] {
@@ -166,7 +171,8 @@ fn copies_of_any_length_and_alignment() {
 /// Two threads on one memory: what is published by a release is seen by an acquire.
 #[test]
 fn words_order_bytes() {
-    let window = memory().window();
+    let memory = memory();
+    let window = memory.window();
     let span = window.span(PAGE, 64).unwrap();
     let writer = std::thread::spawn(move || {
         span.write(8, b"published").unwrap();
