@@ -106,9 +106,11 @@ impl Run {
             return;
         }
         let added = if indirect && self.features.indirect {
-            self.tables += 1;
             let place = START + RINGS + self.tables % TABLES * 16 * BUFFERS as u64;
-            self.driver.add_indirect(place, &buffers)
+            let added = self.driver.add_indirect(place, &buffers);
+            // If there is no room nothing is written, and the next one gets this place.
+            self.tables += u64::from(added.is_some());
+            added
         } else {
             self.driver.add(&buffers)
         };
