@@ -88,13 +88,12 @@ impl NetworkInput {
 
 impl VmInput<'_> {
     fn vm(&self) -> Vm<Vec<u8>> {
-        let address =
-            |&(bus, device, function): &(u8, u8, u8)| DeviceName::Address {
-                segment: u16::from(bus) << 3,
-                bus,
-                device,
-                function,
-            };
+        let address = |&(bus, device, function): &(u8, u8, u8)| DeviceName::Address {
+            segment: u16::from(bus) << 3,
+            bus,
+            device,
+            function,
+        };
         let named = |&(class, index): &(u8, u8)| DeviceName::Named {
             class: Class::ALL[class as usize % Class::ALL.len()],
             index,

@@ -79,7 +79,7 @@ fuzz_target!(|input: Input| {
     let settings =
         Settings { ticks_per_second, min_bytes, max_bytes, work_stuck, queue_stuck, idle, burst };
     let settings = if input.usual { Settings::usual(2_500_000_000) } else { settings };
-    let mut schedule = Schedule::<QUEUES>::new(settings);
+    let mut schedule = Schedule::new(settings, QUEUES, QUEUES);
     let mut rings = Rings { waiting: [0; QUEUES], joined: [false; QUEUES], looks: 0 };
     let mut now = 0_u64;
     for call in input.calls {

@@ -28,15 +28,19 @@
 //! - No queue is in no state or in two: it is polled or its kicks are on, and what comes while they
 //!   are re-armed is seen ([`Schedule::sleep`]). It is in no list, so it can't be in one twice.
 //! - Nothing that the guest, time or the caller does makes it panic or overflow, or loop for more
-//!   than `N` steps. Time that goes backwards counts as none.
+//!   than `N` steps, for `N` places of queues. Time that goes backwards counts as none.
 //!
 //! It knows no ring and no clock: times are TSC ticks that the caller reads. It doesn't bound how
 //! long a piece takes, which is the caller's.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
+
 mod settings;
 mod share;
+
+use alloc::boxed::Box;
 
 pub use settings::Settings;
 pub use share::Share;
@@ -143,12 +147,12 @@ struct Running {
     bytes: u64,
 }
 
-/// The queues of one polling core, by their places 0 to `N - 1`, and their VMs by theirs.
+/// The queues of one polling core, by their places from 0 on, and their VMs by theirs.
 #[derive(Clone, Debug)]
-pub struct Schedule<const N: usize> {
+pub struct Schedule {
     settings: Settings,
-    queues: [Queue; N],
-    vms: [Vm; N],
+    queues: Box<[Queue]>,
+    vms: Box<[Vm]>,
     /// The least virtual time of those that waited, at its highest.
     clock: Virtual,
     running: Option<Running>,
@@ -159,13 +163,15 @@ pub struct Schedule<const N: usize> {
     statistics: Statistics,
 }
 
-impl<const N: usize> Schedule<N> {
-    /// No queues yet, and VMs of weight 100 without limits.
-    pub const fn new(settings: Settings) -> Self {
+impl Schedule {
+    /// No queues yet, but places for so many, and for so many VMs, of weight 100 without limits.
+    /// Nothing is allocated after this.
+    pub fn new(settings: Settings, queues: usize, vms: usize) -> Self {
+        let vm = Vm::new(Share::DEFAULT, settings.ticks_per_second);
         Schedule {
             settings,
-            queues: [Queue::ABSENT; N],
-            vms: [Vm::new(Share::DEFAULT, settings.ticks_per_second); N],
+            queues: (0..queues).map(|_| Queue::ABSENT).collect(),
+            vms: (0..vms).map(|_| vm).collect(),
             clock: 0,
             running: None,
             was_work: false,
@@ -174,7 +180,7 @@ impl<const N: usize> Schedule<N> {
         }
     }
 
-    /// A VM begins at this place, 0 to `N - 1`, with this share; what was at its place before is
+    /// A VM begins at this place with this share; what was at its place before is
     /// forgotten. Not for a VM that only resets: it would be rid of its debts.
     pub fn set_share(&mut self, vm: usize, share: Share) {
         if let Some(place) = self.vms.get_mut(vm) {
@@ -187,7 +193,7 @@ impl<const N: usize> Schedule<N> {
     pub fn join(&mut self, queue: usize, vm: usize) -> bool {
         self.leave(queue);
         match self.queues.get_mut(queue) {
-            Some(place) if vm < N => {
+            Some(place) if vm < self.vms.len() => {
                 *place = Queue { state: State::Notifies, vm, ..Queue::ABSENT };
                 true
             }
@@ -222,7 +228,7 @@ impl<const N: usize> Schedule<N> {
         let mut least: Option<(Key, usize)> = None;
         let mut work: Option<(u64, usize)> = None;
         let mut idle = None;
-        for place in 0..N {
+        for place in 0..self.queues.len() {
             if !self.may_be_served(place, now) {
                 continue;
             }
@@ -396,11 +402,11 @@ impl<const N: usize> Schedule<N> {
         look: &mut impl Look,
     ) -> bool {
         let mut looks = LOOKS + cost / BYTES_PER_LOOK;
-        for _ in 0..N {
+        for _ in 0..self.queues.len() {
             if looks == 0 {
                 break;
             }
-            self.looked = (self.looked + 1) % N;
+            self.looked = (self.looked + 1) % self.queues.len();
             let place = self.looked;
             if place == running.queue || !self.may_be_served(place, now) {
                 continue;

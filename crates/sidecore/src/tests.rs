@@ -22,8 +22,8 @@ impl Look for Rings {
 }
 
 /// Queues of a VM each, polled, empty, each of which had its turn.
-fn polled(settings: Settings) -> Schedule<4> {
-    let mut s = Schedule::new(settings);
+fn polled(settings: Settings) -> Schedule {
+    let mut s = Schedule::new(settings, 4, 4);
     for place in 0..4 {
         assert!(s.join(place, place) && s.kicked(place, 0));
         let mut rings = Rings([0; 4], 0);
@@ -35,7 +35,7 @@ fn polled(settings: Settings) -> Schedule<4> {
 }
 
 /// The first queue's turn has begun, and the others are empty. Its VM had more than theirs.
-fn begun(settings: Settings) -> (Schedule<4>, Rings) {
+fn begun(settings: Settings) -> (Schedule, Rings) {
     let (mut s, mut rings) = (polled(settings), Rings([9, 0, 0, 0], 0));
     s.vms[0].charge(1 << 60, 0, Served { bytes: 0, requests: 0, now: 0 }, &settings);
     while s.next(0, &mut rings) != Turn::Serve(0) {}
@@ -45,7 +45,7 @@ fn begun(settings: Settings) -> (Schedule<4>, Rings) {
 
 #[test]
 fn a_queue_is_served_from_its_first_kick_until_it_is_idle() {
-    let (mut s, mut rings) = (Schedule::<4>::new(USUAL), Rings([1, 0, 0, 0], 0));
+    let (mut s, mut rings) = (Schedule::new(USUAL, 4, 4), Rings([1, 0, 0, 0], 0));
     assert!(!s.kicked(0, 0), "it isn't there");
     assert!(s.join(0, 3));
     assert_eq!((s.next(0, &mut rings), rings.1), (Turn::Nothing, 0));
@@ -189,7 +189,7 @@ fn kicked_queues_and_polled_ones_take_turns() {
 /// Published: the comparison of the rate limit was inverted, so that who kept to it was held.
 #[test]
 fn who_keeps_to_the_limit_is_served_and_who_exceeds_it_waits() {
-    let (mut s, mut rings) = (Schedule::<4>::new(USUAL), Rings([9; 4], 0));
+    let (mut s, mut rings) = (Schedule::new(USUAL, 4, 4), Rings([9; 4], 0));
     s.set_share(0, Share { bytes: Some(SECOND / 10), ..Share::default() });
     assert!(s.join(0, 0) && s.kicked(0, 0));
     let mut now = SECOND;
@@ -248,7 +248,7 @@ fn a_queue_that_cannot_be_served_lets_others_go_first() {
 
 #[test]
 fn looks_are_bounded_and_reach_every_queue() {
-    let mut s = Schedule::<64>::new(USUAL);
+    let mut s = Schedule::new(USUAL, 64, 64);
     let mut world = World::new(64, |_| Guest { depth: 1, size: 512, think: u64::MAX });
     for place in 0..64 {
         assert!(s.join(place, place) && s.kicked(place, 0));
@@ -268,7 +268,7 @@ fn looks_are_bounded_and_reach_every_queue() {
 fn requests_without_bytes_are_not_free() {
     // One VM flushes, the other writes.
     let mut world = World::new(2, |place| Guest { depth: 32, size: [0, 8 << 10][place], think: 0 });
-    let mut s = world.start::<2>(USUAL, |_| Share::default());
+    let mut s = world.start(USUAL, |_| Share::default());
     world.run(&mut s, SECOND / 100);
     let flushed = world.finished[0] * LEAST_COST;
     assert!(flushed.abs_diff(world.bytes[1]) <= 2 * (MAX + PIECE), "{flushed} {world:?}");
@@ -278,7 +278,7 @@ fn requests_without_bytes_are_not_free() {
 fn resetting_and_kicking_gains_nothing() {
     let bulk = |_| Guest { depth: 64, size: 64 << 10, think: 0 };
     let mut world = World::new(2, bulk);
-    let mut s = world.start::<2>(USUAL, |_| Share::default());
+    let mut s = world.start(USUAL, |_| Share::default());
     for _ in 0..2_000 {
         world.run(&mut s, SECOND / 100_000);
         s.leave(1);
@@ -294,7 +294,7 @@ fn a_latency_vm_beside_thirteen_bulk_vms_waits_for_two_pieces() {
         _ => Guest { depth: 32, size: 256 << 10, think: 0 },
     });
     let mut run = |settings| {
-        let mut s = world.start::<14>(settings, |_| Share::default());
+        let mut s = world.start(settings, |_| Share::default());
         // At the start nobody is behind.
         world.run(&mut s, SECOND / 500);
         s.leave(0);
@@ -325,7 +325,7 @@ proptest! {
             let (size, more) = guests[place];
             Guest { depth: (256 << 10) / size as u32 + 1 + more, size, think: 2_000 }
         });
-        let mut s = world.start::<14>(USUAL, |_| Share::default());
+        let mut s = world.start(USUAL, |_| Share::default());
         world.run(&mut s, SECOND / 10);
         let (least, most) = share_bounds(&world, &[100; 14]);
         prop_assert!(most / least <= 1.1, "{world:?}");
@@ -345,7 +345,7 @@ proptest! {
         let bulk = |_| Guest { depth: 64, size: 96 << 10, think: 0 };
         let mut world = World::new(vms + many - 1, bulk);
         let vm = |queue: usize| if queue < vms { queue } else { 0 };
-        let mut s = world.start_with::<16>(USUAL, vm, |vm| Share {
+        let mut s = world.start_with(USUAL, vm, |vm| Share {
             weight: weights[vm],
             ..Share::default()
         });
@@ -371,7 +371,7 @@ proptest! {
     ) {
         let bulk = |_| Guest { depth: 64, size, think: 0 };
         let mut world = World::new(1 + others, bulk);
-        let mut s = world.start::<4>(USUAL, |vm| match vm {
+        let mut s = world.start(USUAL, |vm| match vm {
             0 => Share { bytes: Some(rate), requests: Some(requests), ..Share::default() },
             _ => Share::default(),
         });
@@ -409,7 +409,7 @@ proptest! {
             ticks_per_second: n[0], min_bytes: n[1], max_bytes: n[2], work_stuck: n[3],
             queue_stuck: n[4], idle: n[5], burst: n[6],
         };
-        let mut s = Schedule::<4>::new(if usual { USUAL } else { any });
+        let mut s = Schedule::new(if usual { USUAL } else { any }, 4, 4);
         let mut rings = Rings([0; 4], 0);
         let mut there = [false; 4];
         for (call, place, a, b) in calls {

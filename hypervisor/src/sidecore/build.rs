@@ -12,7 +12,7 @@ use crate::sidecore::polling_core::PollingCore;
 use crate::sidecore::port::{Order, Port};
 use crate::sidecore::queue::{QUEUES, ServedQueue};
 use ::iommu::Bdf;
-use ::sidecore::Schedule;
+use ::sidecore::{Schedule, Share};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -32,7 +32,10 @@ const MOST_TOUCHED: u64 = 1 << 30;
 
 /// The sidecores of the machine.
 pub struct Sidecores {
-    cores: Vec<Box<PollingCore>>,
+    cores: Vec<PollingCore>,
+    settings: ::sidecore::Settings,
+    /// What each VM may have, by its index.
+    shares: Vec<Share>,
     /// The one that the next device goes to.
     next: usize,
 }
@@ -53,6 +56,9 @@ impl Sidecores {
     /// Those that the plan names.
     pub fn new(plan: &plan::Plan) -> Result<Self, String> {
         entries::init(plan.sidecores.len());
+        let mut settings = ::sidecore::Settings::usual(cpu::tsc_hz());
+        // It polls for ever: nobody would hear a kick.
+        settings.idle = u64::MAX;
         let cores = plan.sidecores.iter().enumerate().map(|(index, core)| {
             let found = cpu::get(*core as usize).filter(|cpu| cpu.index != 0);
             let Some(core) = found else {
@@ -65,20 +71,19 @@ impl Sidecores {
                 return Err(format!("core {} can't be a sidecore: it didn't start", core.index));
             }
             let caller = entries::turn(index).and_then(|turn| turn.caller());
-            let mut settings = ::sidecore::Settings::usual(cpu::tsc_hz());
-            // It polls for ever: nobody would hear a kick.
-            settings.idle = u64::MAX;
-            Ok(Box::new(PollingCore {
+            Ok(PollingCore {
                 core,
                 devices: Vec::new(),
                 queues: Vec::new(),
-                schedule: Schedule::new(settings),
+                schedule: Schedule::new(settings, 0, 0),
                 caller: caller.ok_or("a sidecore's turns were taken")?,
                 news: Box::leak(Box::new(AtomicBool::new(false))),
                 deadline: None,
-            }))
+            })
         });
-        Ok(Sidecores { cores: cores.collect::<Result<_, _>>()?, next: 0 })
+        let cores = cores.collect::<Result<_, _>>()?;
+        let share = |vm: &plan::Vm| Share { weight: vm.weight, ..Share::default() };
+        Ok(Sidecores { cores, settings, shares: plan.vms.iter().map(share).collect(), next: 0 })
     }
 
     /// Makes a disk of the VM with this index and name, whose memory are these runs: guest address,
@@ -125,18 +130,27 @@ impl Sidecores {
         Ok(VirtualDisk { function, entries, config, port, notify })
     }
 
+    /// Every device is there: room is made for the turns of their queues.
+    pub fn finish(&mut self) {
+        for core in &mut self.cores {
+            core.schedule = Schedule::new(self.settings, core.queues.len(), self.shares.len());
+            for (vm, share) in self.shares.iter().enumerate() {
+                core.schedule.set_share(vm, *share);
+            }
+        }
+    }
+
     /// Has every sidecore begin.
     pub fn start(self) {
-        for core in self.cores {
-            let index = core.core.index;
-            cpu::run_on(index, enter, Box::into_raw(core) as usize);
+        for core in self.cores.leak() {
+            cpu::run_on(core.core.index, enter, core as *mut PollingCore as usize);
         }
     }
 }
 
 /// The life of a sidecore.
 fn enter(core: usize) -> ! {
-    // SAFETY: `start` passes each box to one core, once.
+    // SAFETY: `start` leaks each of them and passes it to one core, once.
     let core = unsafe { &mut *(core as *mut PollingCore) };
     core.run()
 }

@@ -5,7 +5,7 @@ use crate::log_limit::OnceASecond;
 use crate::sidecore::backing::Backing;
 use crate::sidecore::entries;
 use crate::sidecore::port::{Order, Port};
-use crate::sidecore::queue::{Context, QUEUES, ServedQueue, send};
+use crate::sidecore::queue::{Context, ServedQueue, send};
 use ::sidecore::Schedule;
 use blk::Features;
 use core::fmt::Display;
@@ -48,7 +48,7 @@ impl Device {
     pub fn follow(
         &mut self,
         queues: &mut [ServedQueue],
-        schedule: &mut Schedule<QUEUES>,
+        schedule: &mut Schedule,
         caller: &mut Caller<'_>,
     ) -> bool {
         let Some((order, number)) = self.port.take() else { return !self.port.is_busy() };

@@ -3,7 +3,7 @@
 
 use crate::cpu::{PerCpu, rdtsc};
 use crate::sidecore::device::Device;
-use crate::sidecore::queue::{All, Others, QUEUES, ServedQueue};
+use crate::sidecore::queue::{All, Others, ServedQueue};
 use ::sidecore::{Schedule, Turn};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ pub struct PollingCore {
     pub core: &'static PerCpu,
     pub devices: Vec<Device>,
     pub queues: Vec<ServedQueue>,
-    pub schedule: Schedule<QUEUES>,
+    pub schedule: Schedule,
     pub caller: Caller<'static>,
     /// Some device of its has an order.
     pub news: &'static AtomicBool,

@@ -80,7 +80,7 @@ impl ServedQueue {
         &mut self,
         mut cx: Context<'_, '_>,
         place: usize,
-        schedule: &mut Schedule<QUEUES>,
+        schedule: &mut Schedule,
         others: &mut impl Look,
     ) -> Result<(), Broken> {
         let mut untold = 0;

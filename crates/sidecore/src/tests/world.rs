@@ -88,21 +88,17 @@ impl World {
     }
 
     /// A VM for each queue.
-    pub fn start<const N: usize>(
-        &self,
-        settings: Settings,
-        share: impl Fn(usize) -> Share,
-    ) -> Schedule<N> {
+    pub fn start(&self, settings: Settings, share: impl Fn(usize) -> Share) -> Schedule {
         self.start_with(settings, |queue| queue, share)
     }
 
-    pub fn start_with<const N: usize>(
+    pub fn start_with(
         &self,
         settings: Settings,
         vm: impl Fn(usize) -> usize,
         share: impl Fn(usize) -> Share,
-    ) -> Schedule<N> {
-        let mut schedule = Schedule::new(settings);
+    ) -> Schedule {
+        let mut schedule = Schedule::new(settings, self.rings.len(), self.rings.len());
         for queue in 0..self.rings.len() {
             schedule.set_share(vm(queue), share(vm(queue)));
             assert!(schedule.join(queue, vm(queue)) && schedule.kicked(queue, self.now));
@@ -110,7 +106,7 @@ impl World {
         schedule
     }
 
-    pub fn run<const N: usize>(&mut self, schedule: &mut Schedule<N>, ticks: u64) {
+    pub fn run(&mut self, schedule: &mut Schedule, ticks: u64) {
         let end = self.now + ticks;
         while self.now < end {
             self.looked.clear();
@@ -122,7 +118,7 @@ impl World {
         }
     }
 
-    fn piece<const N: usize>(&mut self, schedule: &mut Schedule<N>, queue: usize) -> Next {
+    fn piece(&mut self, schedule: &mut Schedule, queue: usize) -> Next {
         let ring = &mut self.rings[queue];
         let (pieces, bytes) = ring.others.take().unwrap_or_default();
         let longest = &mut self.longest_pieces[queue];

@@ -121,6 +121,7 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
         outlines.extend(vcpus.iter().map(|(_, vcpu)| (vm, vcpu.id, vcpu.cpu.outline())));
         placed.append(&mut vcpus);
     }
+    sidecores.finish();
     let sources = vms.iter().map(|vm| vm.pc.lock().pci().sources()).sum();
     let of_core = |core: &'static SharedCore| {
         let mut members = Members::new();
