@@ -174,6 +174,7 @@ impl Report {
             | Record::Ended { vm, .. }
             | Record::Paravirtual { vm, .. }
             | Record::Incident { vm, .. } => *vm,
+            Record::Sidecore { .. } => return,
             Record::Audit { passes, interrupts, findings } => {
                 let (passes, interrupts, findings) = (*passes, *interrupts, *findings);
                 self.audit = Audit { passes, interrupts, findings };
@@ -304,6 +305,7 @@ impl VmReport {
             | Record::Paused { .. }
             | Record::Leaving
             | Record::Offer(_)
+            | Record::Sidecore { .. }
             | Record::Audit { .. } => {}
         }
     }

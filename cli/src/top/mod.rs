@@ -3,11 +3,13 @@
 //! Guarantees: watching costs the guests nothing, neither an exit nor an instruction: core
 //! 0 reads their counters from memory, and only when asked (`hypervisor/src/host/live.rs`).
 
+mod numbers;
 mod offer;
 mod place;
 mod plain;
 mod rates;
 mod screen;
+mod served;
 mod state;
 mod watch;
 

@@ -1,18 +1,11 @@
 //! The rates as plain text: tables that need no terminal.
 
-use super::rates::{Rates, Row, Sort, rows};
+use super::{
+    numbers::{per_second, percent},
+    rates::{Rates, Row, Sort, rows},
+};
 use crate::table::{Table, thousands};
 use std::fmt::Write;
-
-/// A number per second: with a decimal while that says something.
-pub fn per_second(rate: f64) -> String {
-    if rate > 0.0 && rate < 9.95 { format!("{rate:.1}") } else { thousands(rate.round() as u64) }
-}
-
-/// A part of a whole in per cent.
-pub fn percent(share: f64) -> String {
-    format!("{:.2} %", share * 100.0)
-}
 
 /// One interval: the vCPUs, what hurts most first, and the exits of all by reason.
 pub fn text(rates: &Rates) -> String {
@@ -39,6 +32,10 @@ pub fn text(rates: &Rates) -> String {
         reasons.row([reason.label().to_owned(), per_second(*rate), total]);
     }
     let mut text = format!("Over {:.2} s of the machine's clock:\n{vcpus}", rates.seconds);
+    let more = [rates.sidecores.cores_table(), rates.sidecores.queues_table()];
+    for table in more.into_iter().flatten() {
+        let _ = write!(text, "{table}");
+    }
     if !sum.reasons.is_empty() {
         // Writing to a string can't fail.
         let _ = write!(text, "{reasons}");
@@ -53,13 +50,6 @@ mod tests {
     use ledger::{Counters, Reason};
 
     #[test]
-    fn small_rates_have_a_decimal() {
-        let shown = [0.0, 0.04, 3.26, 9.95, 1234.5].map(per_second);
-        assert_eq!(shown, ["0", "0.0", "3.3", "10", "1,235"]);
-        assert_eq!(percent(0.01234), "1.23 %");
-    }
-
-    #[test]
     fn an_interval_is_two_tables() {
         let total = Counters { exits: vec![0, 1200], ..Counters::default() };
         let reasons = vec![(Reason::DeviceEoi, 12.0)];
@@ -72,7 +62,7 @@ mod tests {
             vcpus: vec![VcpuRates { core: 2, rates }],
         };
         let late = VmRates { name: "web".into(), state: state("starting"), ..VmRates::default() };
-        let rates = Rates { seconds: 1.0, vms: vec![late, busy] };
+        let rates = Rates { seconds: 1.0, vms: vec![late, busy], ..Rates::default() };
         let expected = "\
 Over 1.00 s of the machine's clock:
   VM   core  policy  state     exits/s  injected/s  host time

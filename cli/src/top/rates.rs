@@ -5,7 +5,11 @@
 //! a counter that wraps or starts again gives no nonsense. It says nothing of what the
 //! host doesn't see: interrupts that the guest takes without an exit.
 
-use super::state::{Snapshot, VcpuState, VmState};
+use super::{
+    numbers::difference,
+    served::Sidecores,
+    state::{Snapshot, VcpuState, VmState},
+};
 use ledger::{Counters, Reason};
 use serde_json::{Map, Value, json};
 use std::cmp::Ordering;
@@ -17,6 +21,8 @@ pub struct Rates {
     pub seconds: f64,
     /// In the plan's order.
     pub vms: Vec<VmRates>,
+    /// What sidecores did.
+    pub sidecores: Sidecores,
 }
 
 /// What happened in a VM.
@@ -76,7 +82,7 @@ impl Rates {
             let VmState { name, policy, state, .. } = vm.clone();
             vms.push(VmRates { name, policy, state, vcpus });
         }
-        Rates { seconds, vms }
+        Rates { seconds, vms, sidecores: Sidecores::between(old, new) }
     }
 
     /// All vCPUs together.
@@ -86,8 +92,14 @@ impl Rates {
 
     /// For scripts; `docs/running.md` describes it.
     pub fn json(&self, session: u32) -> Value {
-        let vms: Vec<_> = self.vms.iter().map(VmRates::json).collect();
-        json!({ "session": session, "seconds": self.seconds, "vms": vms })
+        let vms = self.vms.iter().enumerate().map(|(index, vm)| {
+            let mut object = vm.json();
+            object["queues"] = self.sidecores.queues_json(index);
+            object
+        });
+        let vms: Vec<_> = vms.collect();
+        let sidecores = self.sidecores.json();
+        json!({ "session": session, "seconds": self.seconds, "vms": vms, "sidecores": sidecores })
     }
 }
 
@@ -122,13 +134,6 @@ fn elapsed<'a>(old: Option<&'a VcpuState>, new: &VcpuState, tsc_hz: u64) -> Opti
     let cycles = difference(old.now, new.now);
     let seconds = cycles as f64 / tsc_hz as f64;
     (cycles > 0 && tsc_hz > 0).then_some(Elapsed { before: &old.counters, cycles, seconds })
-}
-
-/// How far a counter came. One that went down wrapped if that was a small step, and else
-/// started again from 0.
-fn difference(old: u64, new: u64) -> u64 {
-    let step = new.wrapping_sub(old);
-    if step > u64::MAX / 2 { new } else { step }
 }
 
 impl Tally {

@@ -4,7 +4,7 @@
 //! least, a low one the lines that hurt least, and never the other way round.
 
 use super::{
-    plain::{per_second, percent},
+    numbers::{per_second, percent},
     rates::{Rates, Row, Sort, Tally, rows},
     state::Snapshot,
 };
@@ -21,6 +21,8 @@ use ratatui::{
 /// Shares of host time from which on a line is yellow, and red.
 const NOTABLE: f64 = 0.01;
 const GRAVE: f64 = 0.1;
+/// Lines that the table of reasons keeps while there are sidecores to show.
+const LEAST_REASONS: u16 = 4;
 
 /// What is on the screen.
 pub struct Screen {
@@ -118,10 +120,16 @@ impl Screen {
         let area = frame.area();
         // The upper table has all its rows, or what the reasons leave when both can't have all.
         let upper = (vcpus + 1).min((area.height / 2).max(2));
-        let heights = [1, upper, 1].map(Constraint::Length);
-        let layout =
-            Layout::vertical([heights[0], heights[1], heights[2], Constraint::Fill(1), heights[2]]);
-        let [head, upper, _, lower, foot] = layout.areas(area);
+        // Sidecores and their queues have what is left, but for some reasons.
+        let served = self.served();
+        let left = area.height.saturating_sub(upper + 3 + LEAST_REASONS);
+        let served_height = if left < 3 { 0 } else { left.min(served.len() as u16) };
+        let heights = [1, upper, 1, served_height].map(Constraint::Length);
+        let rest = [Constraint::Fill(1), heights[0]];
+        let layout = Layout::vertical(heights.into_iter().chain(rest));
+        let [head, upper, _, middle, lower, foot] = layout.areas(area);
+        let lines = served.into_iter().map(Line::from);
+        frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), middle);
         frame.render_widget(self.head(head.width), head);
         self.draw_vcpus(&rows, frame, upper);
         self.draw_reasons(&rows, frame, lower);
@@ -195,6 +203,17 @@ impl Screen {
         let table = Table::new(lines, [Constraint::Fill(1)].into_iter().chain(widths))
             .header(ratatui::widgets::Row::new(heads).style(Modifier::REVERSED));
         frame.render_widget(table, area);
+    }
+
+    /// The lines of sidecores and of the queues that they serve; none without them.
+    fn served(&self) -> Vec<String> {
+        let sidecores = &self.rates.sidecores;
+        let tables = [sidecores.cores_table(), sidecores.queues_table()];
+        let lines = tables.into_iter().flatten().flat_map(|table| {
+            let lines: Vec<_> = table.to_string().lines().map(str::to_owned).collect();
+            lines.into_iter().chain([String::new()])
+        });
+        lines.collect()
     }
 
     fn foot(&self) -> Paragraph<'_> {

@@ -3,7 +3,8 @@
 use super::*;
 use crate::top::{
     rates::{VcpuRates, VmRates},
-    state::{VcpuState, VmState},
+    served::{QueueRates, SidecoreRates, Sidecores},
+    state::{QueueState, VcpuState, VmState},
 };
 use ledger::{Counters, Reason};
 use proptest::prelude::*;
@@ -28,7 +29,7 @@ fn screen() -> Screen {
     let reasons = vec![(Reason::DeviceInterrupt, 1200.0), (Reason::DeviceEoi, 300.0)];
     let busy = VcpuRates { core: 2, rates: tally(1500.0, 0.1234, reasons) };
     let vms = vec![vm("web", "direct", vec![quiet]), vm("database", "trap", vec![busy])];
-    Screen { rates: Rates { seconds: 1.0, vms }, ..Screen::new(4242) }
+    Screen { rates: Rates { seconds: 1.0, vms, ..Rates::default() }, ..Screen::new(4242) }
 }
 
 fn shown(screen: &Screen, width: u16, height: u16) -> String {
@@ -64,6 +65,47 @@ cpuid                                              1.5    0.10 %           1,000
 q quit  ↑↓ whose exits  ←→ sort: host share  space hold
 ";
     assert_eq!(shown(&screen(), 80, 11), expected);
+}
+
+/// The same with a sidecore.
+fn with_sidecore() -> Screen {
+    let mut screen = screen();
+    let core = SidecoreRates { core: 3, passes: 5e5, found: 0.5, busy: 0.25 };
+    let queue = QueueRates {
+        vm: (1, "database".to_owned()),
+        requests: 1_000.0,
+        bytes: 4_096_000.0,
+        calls: 500.0,
+        kicks: 0.0,
+        total: QueueState::default(),
+    };
+    screen.rates.sidecores = Sidecores { cores: vec![core], queues: vec![queue] };
+    screen
+}
+
+#[test]
+fn sidecores_stand_between_the_vcpus_and_the_reasons() {
+    let expected = "\
+exitless 4242 · 2 VMs · 2 vCPUs · over 1.00 s of the machine's clock
+VM                        CORE POLICY STATE         EXITS/S INJECTED/S HOST TIME
+database                     2 trap   running         1,500        750   12.34 %
+web                          1 direct running           1.5        0.8    0.01 %
+
+  sidecore     busy  passes/s  found work
+         3  25.00 %   500,000     50.00 %
+
+  VM        served  queue  requests/s  MiB/s  calls/request  kicks/s  waited
+  database  disk0       0       1,000    3.9          0.500        0       0
+
+EXITS OF all BY REASON                         EXITS/S     SHARE          IN ALL
+device-interrupt                                 1,200   79.92 %       1,200,000
+device-eoi                                         300   19.98 %         300,000
+cpuid                                              1.5    0.10 %           1,000
+q quit  ↑↓ whose exits  ←→ sort: host share  space hold
+";
+    assert_eq!(shown(&with_sidecore(), 80, 16), expected);
+    // Where there is no room for them, the rest stays as it is.
+    assert_eq!(shown(&with_sidecore(), 80, 11), shown(&screen(), 80, 11));
 }
 
 #[test]
@@ -124,7 +166,7 @@ fn snapshot(seconds: u64, exits: u64) -> Snapshot {
     let counters = Counters { exits: vec![exits], ..Counters::default() };
     let vcpus = vec![VcpuState { core: 1, now: seconds * 1000, counters }];
     let vm = VmState { name: "a".into(), vcpus, ..VmState::default() };
-    Snapshot { tsc_hz: 1000, vms: vec![vm] }
+    Snapshot { tsc_hz: 1000, vms: vec![vm], ..Snapshot::default() }
 }
 
 #[test]
@@ -161,7 +203,7 @@ proptest! {
             KeyCode::Up, KeyCode::Down, KeyCode::Left, KeyCode::Right, KeyCode::Home, KeyCode::End,
             KeyCode::Char(' '), KeyCode::F(1),
         ];
-        let mut s = screen();
+        let mut s = with_sidecore();
         for key in keys {
             press(&mut s, codes[key]);
         }

@@ -5,13 +5,16 @@
 //! [`Message::End`] unasked. Guarantees: none across versions; [`PROTOCOL`] tells them apart.
 
 use ledger::Counters;
-use proto::{End, Policy, Record};
+use plan::{MAX_DISKS, MAX_QUEUES};
+use proto::{End, Policy, Record, Served};
 use serde::{Deserialize, Serialize};
 
 /// Grows when a message changes.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 /// More vCPUs than any plan has, so that a damaged record doesn't fill memory.
 const MAX_VCPUS: usize = 64;
+/// More sidecores than any plan has.
+const MAX_SIDECORES: usize = 256;
 
 /// A line from the run.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -39,6 +42,8 @@ pub struct Snapshot {
     pub tsc_hz: u64,
     /// By index in the plan.
     pub vms: Vec<VmState>,
+    /// In the order in which they were first heard of.
+    pub sidecores: Vec<SidecoreState>,
 }
 
 /// Where one VM is.
@@ -52,6 +57,34 @@ pub struct VmState {
     pub state: String,
     /// By index; none before the first counters came.
     pub vcpus: Vec<VcpuState>,
+    /// Those of its paravirtual disks; none before the first counts came.
+    pub queues: Vec<QueueState>,
+}
+
+/// What was done for a queue of a VM's disk.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct QueueState {
+    /// Which of its disks.
+    pub disk: u32,
+    /// Which of the disk's queues.
+    pub queue: u32,
+    /// What was counted since the VM started.
+    pub served: Served,
+}
+
+/// What a sidecore did since it began.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SidecoreState {
+    /// The core.
+    pub core: u32,
+    /// Looks at all its queues.
+    pub passes: u64,
+    /// Those that found work.
+    pub found: u64,
+    /// TSC ticks of work.
+    pub busy: u64,
+    /// The host core's TSC when this was read.
+    pub now: u64,
 }
 
 /// Where one vCPU is.
@@ -70,7 +103,8 @@ impl Snapshot {
     pub fn new(names: impl IntoIterator<Item = String>) -> Snapshot {
         let state = "starting".to_owned();
         let vm = |name| VmState { name, state: state.clone(), ..VmState::default() };
-        Snapshot { tsc_hz: 0, vms: names.into_iter().map(vm).collect() }
+        let vms = names.into_iter().map(vm).collect();
+        Snapshot { tsc_hz: 0, vms, sidecores: Vec::new() }
     }
 
     /// Takes a record in; true if with it the answer to a question is complete.
@@ -104,13 +138,28 @@ impl Snapshot {
                     .to_owned();
                 }
             }
+            Record::Paravirtual { vm, disk, queue, served } => {
+                let known = (*disk as usize) < MAX_DISKS && *queue < u32::from(MAX_QUEUES);
+                if let Some(vm) = self.vm(*vm)
+                    && known
+                {
+                    let of = QueueState { disk: *disk, queue: *queue, served: *served };
+                    put(&mut vm.queues, of, MAX_DISKS * usize::from(MAX_QUEUES), |q| {
+                        (q.disk, q.queue)
+                    });
+                }
+            }
+            Record::Sidecore { core, passes, found, busy, now } => {
+                let (core, passes, found, busy, now) = (*core, *passes, *found, *busy, *now);
+                let of = SidecoreState { core, passes, found, busy, now };
+                put(&mut self.sidecores, of, MAX_SIDECORES, |s| s.core);
+            }
             Record::Refused { .. }
             | Record::Counters { .. }
             | Record::Incident { .. }
             | Record::Paused { .. }
             | Record::Leaving
             | Record::Offer(_)
-            | Record::Paravirtual { .. }
             | Record::Audit { .. } => {}
         }
         false
@@ -123,6 +172,16 @@ impl Snapshot {
 
     fn vm(&mut self, index: u32) -> Option<&mut VmState> {
         self.vms.get_mut(index as usize)
+    }
+}
+
+/// In the place of the one with the same key; a new one only while there are fewer than `most`.
+fn put<T, K: PartialEq>(all: &mut Vec<T>, new: T, most: usize, key: impl Fn(&T) -> K) {
+    let wanted = key(&new);
+    match all.iter().position(|one| key(one) == wanted) {
+        Some(place) => all[place] = new,
+        None if all.len() < most => all.push(new),
+        None => {}
     }
 }
 
@@ -149,6 +208,22 @@ mod tests {
         );
         assert_eq!((s.vms[0].vcpus.len(), s.vms[0].vcpus[1].core), (2, 3));
         assert_eq!(s.vms[1].state, "power-off");
+    }
+
+    #[test]
+    fn what_sidecores_did_is_kept_by_queue_and_core() {
+        let mut s = Snapshot::new(["a".to_owned()]);
+        let served = |requests| Served { requests, ..Served::default() };
+        for (vm, queue, requests) in [(0, 0, 1), (0, 1, 2), (0, 0, 3), (1, 0, 4), (0, 16, 5)] {
+            let served = served(requests);
+            assert!(!s.see(&Record::Paravirtual { vm, disk: 0, queue, served }));
+        }
+        let seen: Vec<_> = s.vms[0].queues.iter().map(|q| (q.queue, q.served.requests)).collect();
+        assert_eq!(seen, [(0, 3), (1, 2)]);
+        for core in 0..1_000 {
+            s.see(&Record::Sidecore { core, passes: 3, found: 2, busy: 1, now: 9 });
+        }
+        assert_eq!(s.sidecores.len(), MAX_SIDECORES);
     }
 
     #[test]

@@ -9,12 +9,12 @@ use thiserror::Error;
 use virtqueue::{Chain, DEFAULT_SIZE, Head, Queue};
 use window::{Span, Window};
 
-use crate::LEAST_CHARGE;
 use crate::backend::{Backend, Completion, Failure, Submitted, Token};
 use crate::config::{Config, Features, SERIAL_BYTES};
 use crate::pieces::{Cursor, Piece, Work};
 use crate::request::{HEADER_BYTES, Header, RANGE_BYTES, Request, Rules, Status};
 use crate::slots::{Job, Slots};
+use crate::{DESCRIPTOR_CHARGE, LEAST_CHARGE};
 
 /// Why a queue can't be served any more. The driver must reset the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -32,7 +32,8 @@ pub enum Broken {
 pub struct Outcome {
     /// Bytes of data that the back end was asked to move, or to touch.
     pub bytes: u64,
-    /// Bytes to charge the queue with: [`LEAST_CHARGE`] at least if there was anything to do.
+    /// Bytes to charge the queue with: [`LEAST_CHARGE`] at least if there was anything to do, and
+    /// [`DESCRIPTOR_CHARGE`] at least for each descriptor that was read.
     pub charge: u64,
     /// Requests that were answered: 0 or 1. [`Server::in_flight`] doesn't count them any more.
     pub completed: u32,
@@ -146,7 +147,10 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
     /// forgotten. The driver may see the reset done when [`Self::outstanding`] is 0: until then the
     /// back end may still access the guest's memory.
     pub fn stop(&mut self) -> Option<Queue<RING>> {
-        self.slots.clear();
+        // Of no request there is nothing to forget: a reset of what doesn't run costs nothing.
+        if self.slots.used() > 0 {
+            self.slots.clear();
+        }
         self.open = None;
         self.running.take().map(|running| running.queue)
     }
@@ -193,6 +197,17 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         window: &Window,
         backend: &mut B,
     ) -> Result<Outcome, Broken> {
+        let goes_on = self.open.is_some();
+        let mut outcome = self.turn(window, backend)?;
+        if outcome.charge > 0 && !goes_on {
+            let taking = DESCRIPTOR_CHARGE * u64::from(self.chain.descriptors());
+            outcome.charge = outcome.charge.max(taking);
+        }
+        Ok(outcome)
+    }
+
+    #[inline]
+    fn turn<B: Backend>(&mut self, window: &Window, backend: &mut B) -> Result<Outcome, Broken> {
         let Some(running) = &mut self.running else { return Ok(Outcome::default()) };
         if let Some(broken) = running.broken {
             return Err(broken);
@@ -328,7 +343,8 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
     /// Gives the chain that was just taken a place.
     fn keep(&mut self, work: Work, reads: u32, asked: Asked) -> Outcome {
         let head = self.chain.head();
-        let job = status_byte(&self.chain).map(|status| Job::new(head, status, reads));
+        let room = self.chain.writable_len().saturating_sub(1);
+        let job = status_byte(&self.chain).map(|status| Job::new(head, status, reads, room));
         match job.and_then(|job| self.slots.insert(job)) {
             Some(place) => self.settle(Open { place, work }, asked),
             // It has a status byte, and there was a place when it was taken.
@@ -393,7 +409,7 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         }
         let Some(job) = self.slots.remove(place) else { return false };
         let (status, written) = answer(job.result, job.reads);
-        self.answer(job.head, &job.status, status, written)
+        self.answer(job.head, &job.status, status, used(written, job.room))
     }
 
     /// Answers the chain that was just taken.
@@ -401,17 +417,19 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
     fn answer_chain(&mut self, status: Status, written: u32, bytes: u64) -> Outcome {
         let head = self.chain.head();
         let byte = status_byte(&self.chain);
-        let completed = byte.is_some_and(|byte| self.answer(head, &byte, status, written)).into();
+        let len = used(written, self.chain.writable_len().saturating_sub(1));
+        let completed = byte.is_some_and(|byte| self.answer(head, &byte, status, len)).into();
         Outcome { bytes, charge: bytes.max(LEAST_CHARGE), completed, more: true, full: false }
     }
 
-    /// Stores the status byte, and puts the chain into the used ring. Not into a broken one.
+    /// Stores the status byte, and puts the chain into the used ring, with this length. Not into a
+    /// broken one.
     #[inline]
-    fn answer(&mut self, head: Head, byte: &Span, status: Status, written: u32) -> bool {
+    fn answer(&mut self, head: Head, byte: &Span, status: Status, len: u32) -> bool {
         let Some(Running { queue, broken: None, .. }) = &mut self.running else { return false };
         // The span is a byte of its own: the store can't be outside of it.
         let _ = byte.write(0, &[status as u8]);
-        queue.complete(head, written.saturating_add(1));
+        queue.complete(head, len);
         self.statistics.requests += 1;
         self.statistics.failed += u64::from(status != Status::Ok);
         true
@@ -426,6 +444,13 @@ fn answer(result: Result<(), Failure>, reads: u32) -> (Status, u32) {
         Err(Failure::Io) => (Status::IoError, 0),
         Err(Failure::Unsupported) => (Status::Unsupported, 0),
     }
+}
+
+/// The used length (virtio 1.2, 2.7.8.2): no more than what was written from the chain's first
+/// writable byte on. The status byte counts if all in front of it, `room`, was written.
+#[inline]
+fn used(written: u32, room: u32) -> u32 {
+    if written == room { written.saturating_add(1) } else { written }
 }
 
 /// The last writable byte of a chain.

@@ -20,6 +20,8 @@ pub struct Job {
     pub status: Span,
     /// Bytes that are written to the guest if all goes well.
     pub reads: u32,
+    /// Writable bytes in front of the status byte.
+    pub room: u32,
     /// Operations that the back end hasn't completed.
     pub outstanding: u32,
     /// There are pieces that the back end wasn't asked for yet.
@@ -30,8 +32,8 @@ pub struct Job {
 
 impl Job {
     /// A request that the back end wasn't asked for yet.
-    pub fn new(head: Head, status: Span, reads: u32) -> Self {
-        Self { head, status, reads, outstanding: 0, open: true, result: Ok(()) }
+    pub fn new(head: Head, status: Span, reads: u32, room: u32) -> Self {
+        Self { head, status, reads, room, outstanding: 0, open: true, result: Ok(()) }
     }
 
     /// Takes note of how an operation ended.

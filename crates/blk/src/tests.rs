@@ -226,7 +226,7 @@ fn a_range_goes_in_pieces() {
 fn a_place_knows_its_own_completions() {
     let memory = Memory::new(&[(0, 4096)], 0);
     let status = memory.window().span(0, 1).unwrap();
-    let job = || Job { outstanding: 1, ..Job::new(Chain::new().head(), status, 0) };
+    let job = || Job { outstanding: 1, ..Job::new(Chain::new().head(), status, 0, 0) };
     let mut slots = Slots::<2>::new();
     let next = slots.next_token(7);
     let first = slots.insert(job()).unwrap();

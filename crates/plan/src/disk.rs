@@ -49,7 +49,8 @@ pub enum Backing {
     /// Memory of the machine; what is written is kept until the run ends.
     #[default]
     Ram,
-    /// Nothing: reads give zeroes, writes are forgotten, neither takes time.
+    /// Nothing: writes are forgotten, and reads store nothing. To measure only: a guest's program
+    /// finds in its buffer what its kernel had there.
     Null,
 }
 

@@ -139,7 +139,7 @@ pub enum Record {
     /// A part of what the machine offers: there was no plan.
     Offer(Offer),
     /// What a sidecore did for a queue of a VM's disk. Sent for each queue before the VM's
-    /// [`Record::Ended`].
+    /// [`Record::Ended`], and before the records that answer [`ASK_LIVE`].
     Paravirtual {
         /// Index of the VM.
         vm: u32,
@@ -150,10 +150,23 @@ pub enum Record {
         /// What was done.
         served: Served,
     },
+    /// What a sidecore did since it began. Sent before the records that answer [`ASK_LIVE`].
+    Sidecore {
+        /// The core's index.
+        core: u32,
+        /// Looks at all its queues.
+        passes: u64,
+        /// Those that found a queue to serve.
+        found: u64,
+        /// TSC ticks for which it served them; the rest of the time it only looked.
+        busy: u64,
+        /// The host core's TSC when this was read.
+        now: u64,
+    },
 }
 
 /// What the command line sends on the records' channel to be sent a [`Record::Live`] for each
-/// vCPU, once. Without it none is sent.
+/// vCPU, once, and before them what sidecores did. Without it none is sent.
 pub const ASK_LIVE: u8 = b'L';
 
 /// Encodes a record for the stream.

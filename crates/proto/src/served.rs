@@ -11,8 +11,8 @@ pub struct Served {
     pub bytes: u64,
     /// Interrupts that were sent for their completions.
     pub calls: u64,
-    /// Calls that the driver wanted and that were put off or left out, as a later one told of their
-    /// completions, too.
+    /// Completions whose call was put off or left out, as a later one tells of them, too. Some of
+    /// them the driver may not have wanted to hear of.
     pub calls_withheld: u64,
     /// Notifications of the driver that came to the host, each an exit.
     pub kicks: u64,

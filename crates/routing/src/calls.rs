@@ -253,11 +253,22 @@ impl Caller<'_> {
         })
     }
 
+    /// The call that waits in this entry, if one does, is forgotten: its device was reset, and sends
+    /// nothing until it is set up anew (virtio 1.2, 2.4.1).
+    pub fn forget(&mut self, entry: &Entry) {
+        entry.0.fetch_and(!PENDING, Ordering::AcqRel);
+    }
+
     /// Is there an open entry with a call that waits? True once for each time that somebody asked.
     /// One load of a line that is rarely written, else.
     pub fn asked(&mut self) -> bool {
         let asked = &self.turn.asked.0;
         asked.load(Ordering::Relaxed) && asked.swap(false, Ordering::AcqRel)
+    }
+
+    /// Would [`Caller::asked`] be true?
+    pub fn is_asked(&self) -> bool {
+        self.turn.asked.0.load(Ordering::Relaxed)
     }
 
     fn take_turn(&mut self, call: impl FnOnce(&Turn) -> Called) -> Called {

@@ -57,6 +57,19 @@ fn an_entry_that_is_off_drops_calls_and_keeps_its_route() {
 }
 
 #[test]
+fn a_call_that_waits_is_forgotten_with_its_device() {
+    let (turn, entry) = (Turn::new(), Entry::new());
+    let mut caller = turn.caller().unwrap();
+    entry.route(Some(FIRST));
+    entry.mask();
+    assert_eq!(call(&mut caller, &entry), (Called::Waits, None));
+    caller.forget(&entry);
+    assert!(!entry.pending() && !entry.unmask());
+    assert_eq!(look(&mut caller, &entry), (Called::None, None));
+    assert_eq!(call(&mut caller, &entry), (Called::Sent, Some(FIRST)));
+}
+
+#[test]
 fn a_masked_entry_keeps_calls_until_it_is_unmasked() {
     let (turn, entry) = (Turn::new(), Entry::new());
     let mut caller = turn.caller().unwrap();

@@ -3,7 +3,7 @@
 //! limits by VM.
 //!
 //! Rules:
-//! - A queue is polled from its first kick on, until it had nothing for [`Settings::idle`].
+//! - A queue is polled from its first kick on, or from [`Schedule::poll`] on, until it had nothing for [`Settings::idle`].
 //! - A turn is one or more pieces of work of one queue. It ends when the queue is empty, its VM is
 //!   at a limit, or more than [`Settings::max_bytes`] were served.
 //! - From [`Settings::min_bytes`] on it ends too if another queue is *stuck*: that one waits, its
@@ -199,6 +199,22 @@ impl Schedule {
             }
             _ => false,
         }
+    }
+
+    /// As [`Schedule::join`], but the queue is polled at once, and counts as not kicked: for a caller
+    /// that never waits for kicks, and for guests that may make their queues begin anew as often as
+    /// they like, which gains them no turn out of order. Nothing changes if the VM's queue is
+    /// polled already.
+    pub fn poll(&mut self, queue: usize, vm: usize, now: u64) -> bool {
+        let polled = |place: &Queue| place.state == State::Polled && place.vm == vm;
+        if self.queues.get(queue).is_some_and(polled) {
+            return true;
+        }
+        let joined = self.join(queue, vm);
+        if let Some(place) = self.queues.get_mut(queue).filter(|_| joined) {
+            (place.state, place.busy) = (State::Polled, now);
+        }
+        joined
     }
 
     /// The queue is gone: its device was reset or is broken, or the VM ended.

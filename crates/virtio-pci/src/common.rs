@@ -78,6 +78,8 @@ pub(crate) struct Common {
     device_select: u32,
     driver_select: u32,
     accepted: u64,
+    /// The driver asked for a feature beyond the 64 that there are.
+    asks_beyond: bool,
     status: u8,
     generation: u8,
     config_vector: u16,
@@ -96,6 +98,7 @@ impl Common {
             device_select: 0,
             driver_select: 0,
             accepted: 0,
+            asks_beyond: false,
             status: 0,
             generation: 0,
             config_vector: NO_VECTOR,
@@ -140,6 +143,7 @@ impl Common {
         self.device_select = 0;
         self.driver_select = 0;
         self.accepted = 0;
+        self.asks_beyond = false;
         self.config_vector = NO_VECTOR;
         self.select = 0;
         self.queues.iter_mut().for_each(|queue| *queue = reset);
@@ -231,7 +235,8 @@ impl Common {
         match self.driver_select {
             0 => self.accepted = self.accepted & !0xFFFF_FFFF | value,
             1 => self.accepted = self.accepted & 0xFFFF_FFFF | value << 32,
-            _ => {}
+            // One word that asks for nothing doesn't take back what another asked for.
+            _ => self.asks_beyond |= value != 0,
         }
     }
 
@@ -243,7 +248,8 @@ impl Common {
             return Effect::Reset;
         }
         self.status |= value & (ACKNOWLEDGE | DRIVER | FAILED);
-        let agreed = self.accepted & !self.offered == 0 && self.accepted & VERSION_1 != 0;
+        let known = self.accepted & !self.offered == 0 && !self.asks_beyond;
+        let agreed = known && self.accepted & VERSION_1 != 0;
         if agreed {
             self.status |= value & FEATURES_OK;
         }

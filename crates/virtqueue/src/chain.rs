@@ -35,6 +35,8 @@ pub struct Chain {
     len: u32,
     /// A writable descriptor was there: no readable one may follow.
     writing: bool,
+    /// Descriptors that were read for it.
+    descriptors: u16,
 }
 
 impl Default for Chain {
@@ -53,6 +55,7 @@ impl Chain {
             readable_len: 0,
             len: 0,
             writing: false,
+            descriptors: 0,
         }
     }
 
@@ -86,6 +89,12 @@ impl Chain {
         self.len.wrapping_sub(self.readable_len)
     }
 
+    /// Descriptors that were read for it, those without bytes too: what it cost to take it.
+    #[inline]
+    pub fn descriptors(&self) -> u16 {
+        self.descriptors
+    }
+
     /// Copies readable bytes from this offset on, each once; all or none of them.
     ///
     /// # Errors
@@ -114,6 +123,7 @@ impl Chain {
         self.spans.clear();
         self.head = Head(0);
         (self.readable, self.readable_len, self.len, self.writing) = (0, 0, 0, false);
+        self.descriptors = 0;
     }
 
     /// It is complete, and has this head.
@@ -138,6 +148,7 @@ impl Chain {
             return Err(Broken::Order);
         }
         self.writing = writable;
+        self.descriptors = self.descriptors.saturating_add(1);
         let Some(all) = self.len.checked_add(len) else {
             return Err(Broken::TooMuch);
         };

@@ -150,7 +150,8 @@ fn records(bytes: &[u8], mut tell: impl FnMut(&str)) {
                 | Record::Audit { .. }
                 | Record::Offer(_)
                 | Record::Paravirtual { .. }
-                | Record::Paused { .. } => continue,
+                | Record::Paused { .. }
+                | Record::Sidecore { .. } => continue,
             };
             tell(&line);
         }

@@ -1,4 +1,4 @@
-//! The counters of running vCPUs, for whoever watches the machine.
+//! The counters of running vCPUs and of sidecores, for whoever watches the machine.
 //!
 //! Guarantees: nothing is sent unless the command line asks, and then once for each
 //! vCPU, however often it asked since core 0 last woke (at most 100 times per second).
@@ -6,30 +6,37 @@
 //! aren't involved, so that watching costs a guest no exit and no instruction. It doesn't
 //! guarantee that the counters of a vCPU, or those of two, are of one instant.
 
+use crate::sidecore::counts::CoreCounts;
+use crate::vm::Vm;
 use crate::vm::counters::CounterPage;
 use crate::{console, cpu::rdtsc, memory};
 use alloc::vec::Vec;
 use proto::Record;
 
-/// Core 0's part: the pages of all vCPUs.
-pub struct LiveRecords(Vec<CounterPage>);
+/// Core 0's part.
+pub struct LiveRecords {
+    /// The pages of all vCPUs.
+    pub pages: Vec<CounterPage>,
+    /// Where the sidecores count.
+    pub sidecores: Vec<&'static CoreCounts>,
+}
 
 impl LiveRecords {
-    /// Of these.
-    pub fn new(pages: Vec<CounterPage>) -> Self {
-        LiveRecords(pages)
-    }
-
-    /// Core 0: sends the counters of every vCPU, if the command line asked for them.
-    pub fn answer(&self) {
+    /// Core 0: sends the counters of every sidecore, of the queues that they serve, and at last of
+    /// every vCPU, if the command line asked for them.
+    pub fn answer(&self, vms: &[&Vm]) {
         if !console::take_question() {
             return;
         }
         memory::while_reporting(|| {
-            for (i, page) in self.0.iter().enumerate() {
+            for counts in &self.sidecores {
+                console::record(&counts.record(rdtsc()));
+            }
+            vms.iter().for_each(|vm| vm.report_disks());
+            for (i, page) in self.pages.iter().enumerate() {
                 let (vm, vcpu, core) = (page.vm as u32, page.vcpu as u32, page.core as u32);
                 let (counters, now) = (page.read(), rdtsc());
-                let left = (self.0.len() - 1 - i) as u32;
+                let left = (self.pages.len() - 1 - i) as u32;
                 console::record(&Record::Live { vm, vcpu, core, counters, now, left });
             }
         });

@@ -46,6 +46,7 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
         FaultReports::new(host.iommu_faults, core, guest).unwrap_or_else(|reason| refuse(reason));
     let mut audit = Audit::new(&vms, outlines, &pages).unwrap_or_else(|reason| refuse(reason));
     let mut intx = IntxReports::new(&vms);
+    let live = LiveRecords { pages, sidecores: sidecores.counts() };
     crate::memory::freeze();
     sidecores.start();
     for (core, vcpu) in alone {
@@ -59,13 +60,12 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
         );
     }
     cpu::x2apic::let_platform_nmis_in();
-    let live = LiveRecords::new(pages);
     let mut pauses = Pauses::new();
     let mut errors = ErrorPolls::new();
     let round = |arrived: &VectorSet| {
         faults.round(arrived.contains(interrupts::FAULTS));
         interrupts::nmi::report();
-        live.answer();
+        live.answer(&vms);
         sriov::serve();
         shared.iter().for_each(|(core, _)| core.report_strays());
         // By the clock, and not as often as guests have core 0 wake up.

@@ -1,11 +1,12 @@
 //! At boot: which device is served by which sidecore, and what it is made of.
 //!
-//! Devices go to the sidecores in turn. Everything is made here, on core 0, before any guest runs;
+//! A device goes to the sidecore that has the fewest queues. Everything is made here, on core 0, before any guest runs;
 //! afterwards nothing is allocated. The errors are sentences, or their ends.
 
 use crate::cpu;
 use crate::memory::{PAGE, allocate, available};
 use crate::sidecore::backing::Backing;
+use crate::sidecore::counts::CoreCounts;
 use crate::sidecore::device::Device;
 use crate::sidecore::entries;
 use crate::sidecore::polling_core::PollingCore;
@@ -36,8 +37,6 @@ pub struct Sidecores {
     settings: ::sidecore::Settings,
     /// What each VM may have, by its index.
     shares: Vec<Share>,
-    /// The one that the next device goes to.
-    next: usize,
 }
 
 /// A disk, for the paravirtual function in front of it.
@@ -79,11 +78,13 @@ impl Sidecores {
                 caller: caller.ok_or("a sidecore's turns were taken")?,
                 news: Box::leak(Box::new(AtomicBool::new(false))),
                 deadline: None,
+                counts: Box::leak(Box::new(CoreCounts::new(core.index as u32))),
+                began: None,
             })
         });
         let cores = cores.collect::<Result<_, _>>()?;
         let share = |vm: &plan::Vm| Share { weight: vm.weight, ..Share::default() };
-        Ok(Sidecores { cores, settings, shares: plan.vms.iter().map(share).collect(), next: 0 })
+        Ok(Sidecores { cores, settings, shares: plan.vms.iter().map(share).collect() })
     }
 
     /// Makes a disk of the VM with this index and name, whose memory are these runs: guest address,
@@ -95,9 +96,8 @@ impl Sidecores {
         disk: &plan::Disk,
         content: &[u8],
     ) -> Result<VirtualDisk, String> {
-        let place = self.next % self.cores.len().max(1);
-        self.next += 1;
-        let core = self.cores.get_mut(place).ok_or("no sidecore serves it")?;
+        let core = self.cores.iter_mut().min_by_key(|core| core.queues.len());
+        let core = core.ok_or("no sidecore serves it")?;
         let count = usize::from(disk.queues);
         let first = core.queues.len();
         if first + count > QUEUES {
@@ -138,6 +138,11 @@ impl Sidecores {
                 core.schedule.set_share(vm, *share);
             }
         }
+    }
+
+    /// Where each of them counts.
+    pub fn counts(&self) -> Vec<&'static CoreCounts> {
+        self.cores.iter().map(|core| core.counts).collect()
     }
 
     /// Has every sidecore begin.

@@ -10,6 +10,7 @@ use ::sidecore::Schedule;
 use blk::Features;
 use core::fmt::Display;
 use core::ops::Range;
+use core::sync::atomic::AtomicBool;
 use routing::calls::Caller;
 use virtqueue::{Layout, Queue, State};
 use window::Window;
@@ -34,13 +35,21 @@ pub struct Device {
 
 impl Device {
     /// What a turn of one of its queues needs.
-    pub fn context<'a, 'b>(&'a mut self, caller: &'a mut Caller<'b>) -> Context<'a, 'b> {
+    pub fn context<'a, 'b>(
+        &'a mut self,
+        caller: &'a mut Caller<'b>,
+        news: &'a AtomicBool,
+        deadline: Option<u64>,
+    ) -> Context<'a, 'b> {
         Context {
             port: self.port,
             window: &self.window,
             backing: &mut self.backing,
             entries: &self.entries,
             caller,
+            may_access: self.order.may_access,
+            news,
+            deadline,
         }
     }
 
@@ -64,11 +73,13 @@ impl Device {
             if !free {
                 return false;
             }
+            self.entries.clone().filter_map(entries::get).for_each(|entry| caller.forget(entry));
             own = queues.get_mut(self.queues.clone()).unwrap_or_default().iter_mut();
         }
         self.order = order;
         for ((place, queue), layout) in (first..).zip(own).zip(order.queues) {
-            if let Some(layout) = layout.filter(|_| !queue.is_running()) {
+            // A ring is looked at when the device may access memory, and not before.
+            if let Some(layout) = layout.filter(|_| order.may_access && !queue.is_running()) {
                 match self.ring(layout) {
                     Ok(ring) => {
                         let accepted = Features::from_bits_truncate(order.features);
@@ -79,8 +90,8 @@ impl Device {
             }
             if !(order.may_access && queue.is_running()) {
                 schedule.leave(place);
-            } else if schedule.join(place, self.vm) {
-                schedule.kicked(place, now);
+            } else {
+                schedule.poll(place, self.vm, now);
             }
         }
         self.port.follow(number);

@@ -17,7 +17,7 @@ use spin::Once;
 const ENTRIES: usize = 2048;
 /// Seconds that a sidecore is waited for at most: it may be stopped by the machine alone, for a
 /// machine check or an SMI.
-const PATIENCE: u64 = 10;
+pub const PATIENCE: u64 = 10;
 
 struct Entries {
     entries: Box<[Entry]>,

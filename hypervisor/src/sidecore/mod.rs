@@ -11,6 +11,7 @@
 //! | `device` | a device as its sidecore has it: orders followed, queues made and given up |
 //! | `queue` | one queue: its turn, and which completions are told to the guest |
 //! | `polling_core` | the loop of a sidecore |
+//! | `counts` | what a sidecore did with its time |
 //!
 //! Guarantees: a sidecore waits for nobody, takes no lock that a waiter holds, and does a bounded
 //! piece of work between two looks at what it is ordered. Of a VM it reaches the memory alone, by
@@ -19,6 +20,7 @@
 
 mod backing;
 pub mod build;
+pub mod counts;
 mod device;
 pub mod entries;
 mod polling_core;

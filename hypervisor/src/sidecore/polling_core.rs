@@ -2,6 +2,7 @@
 //! for long enough.
 
 use crate::cpu::{PerCpu, rdtsc};
+use crate::sidecore::counts::CoreCounts;
 use crate::sidecore::device::Device;
 use crate::sidecore::queue::{All, Others, ServedQueue};
 use ::sidecore::{Schedule, Turn};
@@ -20,6 +21,9 @@ pub struct PollingCore {
     pub news: &'static AtomicBool,
     /// When some queue's interrupt has been held back for long enough.
     pub deadline: Option<u64>,
+    pub counts: &'static CoreCounts,
+    /// When the work that the last pass found was begun, if it found any.
+    pub began: Option<u64>,
 }
 
 impl PollingCore {
@@ -38,14 +42,21 @@ impl PollingCore {
             self.devices.iter().for_each(|device| device.send_waiting(&mut self.caller));
         }
         let now = rdtsc();
+        if let Some(then) = self.began.take() {
+            self.counts.note_work(now.wrapping_sub(then));
+        }
         if self.deadline.is_some_and(|deadline| now.wrapping_sub(deadline) as i64 >= 0) {
             self.tell_due(now);
         }
         match self.schedule.next(now, &mut All(&mut self.queues)) {
-            Turn::Serve(place) => self.serve(place),
+            Turn::Serve(place) => {
+                self.began = Some(now);
+                self.serve(place);
+            }
             // With no end to idle polling nobody is sent to sleep.
             Turn::Sleep(_) | Turn::Nothing => core::hint::spin_loop(),
         }
+        self.counts.note_passes(self.schedule.statistics().passes);
     }
 
     fn follow_orders(&mut self) {
@@ -62,7 +73,7 @@ impl PollingCore {
         let Some((before, rest)) = self.queues.split_at_mut_checked(place) else { return };
         let Some((queue, after)) = rest.split_first_mut() else { return };
         let Some(device) = self.devices.get_mut(queue.device) else { return };
-        let cx = device.context(&mut self.caller);
+        let cx = device.context(&mut self.caller, self.news, self.deadline);
         let mut others = Others { before, after };
         let done = queue.turn(cx, place, &mut self.schedule, &mut others);
         if let Err(broken) = done {
@@ -80,7 +91,7 @@ impl PollingCore {
         self.deadline = None;
         for queue in &mut self.queues {
             let Some(device) = self.devices.get_mut(queue.device) else { continue };
-            queue.tell_due(&mut device.context(&mut self.caller), now);
+            queue.tell_due(&mut device.context(&mut self.caller, self.news, None), now);
             if let Some(deadline) = queue.deadline() {
                 let first = self.deadline.is_none_or(|d| (deadline.wrapping_sub(d) as i64) < 0);
                 self.deadline = if first { Some(deadline) } else { self.deadline };

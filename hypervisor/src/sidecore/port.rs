@@ -5,6 +5,8 @@
 //! goes by it yet; once it does, it has let go of the queues of earlier orders and of all memory
 //! that they led to. Says nothing of what the guest may order: that is `virtio_pci`'s matter.
 
+use crate::cpu::{self, rdtsc};
+use crate::sidecore::entries::PATIENCE;
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use proto::Served;
@@ -110,9 +112,13 @@ impl Port {
     }
 
     /// Returns when it doesn't: as soon as the sidecore has finished the piece of work it is at.
+    /// Panics if that doesn't come, for then nobody knows what memory the sidecore still writes.
     pub fn settle(&self) {
+        let (start, patience) = (rdtsc(), cpu::tsc_hz() * PATIENCE);
         while self.is_busy() {
             core::hint::spin_loop();
+            let waited = rdtsc().wrapping_sub(start);
+            assert!(waited < patience, "a sidecore has followed no order for {PATIENCE} s");
         }
     }
 

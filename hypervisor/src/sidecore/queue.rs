@@ -13,7 +13,7 @@ use ::sidecore::{Look, Next, Schedule};
 use blk::{Broken, Config, Features, Server};
 use coalesce::{Coalescer, Settings, Verdict};
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use routing::calls::{Called, Caller, Target};
 use window::Window;
 
@@ -42,6 +42,22 @@ pub struct Context<'a, 'b> {
     /// The device's entries.
     pub entries: &'a Range<u16>,
     pub caller: &'a mut Caller<'b>,
+    /// The guest lets the device access memory.
+    pub may_access: bool,
+    /// Some device of the sidecore has an order.
+    pub news: &'a AtomicBool,
+    /// When the sidecore is to be back from the turn, if something is held back until then.
+    pub deadline: Option<u64>,
+}
+
+impl Context<'_, '_> {
+    /// Is there something that doesn't wait for the end of a turn?
+    fn is_wanted(&self, now: u64) -> bool {
+        let due = |deadline: u64| now.wrapping_sub(deadline) as i64 >= 0;
+        self.news.load(Ordering::Relaxed)
+            || self.caller.is_asked()
+            || self.deadline.is_some_and(due)
+    }
 }
 
 impl ServedQueue {
@@ -75,7 +91,7 @@ impl ServedQueue {
         self.server.queue().is_some()
     }
 
-    /// Serves up to a turn's worth; the error is why the queue is given up.
+    /// Serves up to a turn's worth, and a piece at least; the error is why the queue is given up.
     pub fn turn(
         &mut self,
         mut cx: Context<'_, '_>,
@@ -86,7 +102,16 @@ impl ServedQueue {
         let mut untold = 0;
         let mut tell = false;
         loop {
-            let outcome = self.server.serve(cx.window, cx.backing)?;
+            let outcome = match self.server.serve(cx.window, cx.backing) {
+                Ok(outcome) => outcome,
+                Err(broken) => {
+                    // What was completed before is told: a driver may overlook the rest.
+                    if tell {
+                        self.call(&mut cx, rdtsc());
+                    }
+                    return Err(broken);
+                }
+            };
             let now = rdtsc();
             if outcome.completed > 0 {
                 tell |= self.publish(&cx, now);
@@ -105,7 +130,7 @@ impl ServedQueue {
             }
             let mut look = WithThis { this: self, place, others: &mut *others };
             let next = schedule.served(place, outcome.charge, outcome.completed, now, &mut look);
-            if next == Next::Switch {
+            if next == Next::Switch || cx.is_wanted(now) {
                 break;
             }
             if tell && untold >= TOLD_AFTER {
@@ -114,7 +139,10 @@ impl ServedQueue {
             }
         }
         count(&cx, self.index, |counts| {
-            counts.longest_wait.store(schedule.worst_wait(place), Ordering::Relaxed);
+            // The schedule forgets a queue that begins anew; the count doesn't.
+            let longest = counts.longest_wait.load(Ordering::Relaxed);
+            let longest = longest.max(schedule.worst_wait(place));
+            counts.longest_wait.store(longest, Ordering::Relaxed);
         });
         if tell {
             self.call(&mut cx, rdtsc());
@@ -124,7 +152,7 @@ impl ServedQueue {
 
     /// Tells the guest what was held back, if that is due.
     pub fn tell_due(&mut self, cx: &mut Context<'_, '_>, now: u64) {
-        if self.coalescer.due(now) {
+        if self.coalescer.due(now) && cx.may_access {
             self.call(cx, now);
         }
     }

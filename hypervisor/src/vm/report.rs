@@ -59,7 +59,7 @@ impl<C: VirtualCpu> Vcpu<C> {
 
 impl Vm {
     /// Sends what was done for each queue of its disks.
-    fn report_disks(&self) {
+    pub fn report_disks(&self) {
         for (disk, port) in (0..).zip(&self.disks) {
             for (queue, served) in (0..).zip(port.served()) {
                 let vm = self.guest.index as u32;

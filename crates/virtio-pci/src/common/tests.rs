@@ -131,6 +131,16 @@ fn features_beyond_the_64th_are_none() {
         assert_eq!((common.read(0x04, 4), common.read(0x0C, 4)), (0, 0));
     }
     assert_eq!(common.features(), 0);
+    // Who asks for one doesn't get the device's agreement, whatever it says later.
+    accept(&mut common, VERSION_1);
+    common.write(0x08, 4, 2);
+    common.write(0x0C, 4, 0);
+    set(&mut common, ACKNOWLEDGE | DRIVER | FEATURES_OK);
+    assert_eq!(status(&common), ACKNOWLEDGE | DRIVER);
+    common.reset();
+    accept(&mut common, VERSION_1);
+    set(&mut common, ACKNOWLEDGE | DRIVER | FEATURES_OK);
+    assert_eq!(status(&common), ACKNOWLEDGE | DRIVER | FEATURES_OK);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! sidecore serves.
 //!
 //! Guarantees: what the guest sets up reaches the sidecore as an order, and no register makes the
-//! guest's core wait for the sidecore but masking, which is over within a call. Memory and routes
+//! guest's core wait for the sidecore but masking, which is over within a call, and turning the
+//! device's access to memory off, which is over within a piece of work. Memory and routes
 //! are the VM's own again when [`PciFunction::quiet`] returns. Nothing here reads the guest's
 //! memory: the sidecore does, by the checked spans that it makes of an order's addresses.
 
@@ -166,7 +167,11 @@ impl PciFunction for VirtioFunction {
         match self.access(|registers, host| registers.write(offset, size, value, host)) {
             Effect::Start => self.order(),
             Effect::Reset => self.begin_life(),
-            Effect::Vectors => self.set_vectors(),
+            Effect::Vectors => {
+                self.set_vectors();
+                // What goes by the vector before is sent when the driver goes on.
+                entries::settle();
+            }
             Effect::Entry(entry) => return Some(entry),
             // The sidecore polls for ever.
             Effect::Notify(queue) => self.port.note_kick(queue),
@@ -176,6 +181,10 @@ impl PciFunction for VirtioFunction {
     }
 
     fn message(&self, shown: &Shown, source: usize) -> Result<Option<Message>, Refused> {
+        // A message is a write to memory (PCI 3.0, 6.2.2, Bus Master).
+        if !shown.bus_master() {
+            return Ok(None);
+        }
         self.registers.message(source, shown.msix_control())
     }
 
@@ -205,6 +214,10 @@ impl PciFunction for VirtioFunction {
         if self.may_access != shown.bus_master() {
             self.may_access = shown.bus_master();
             self.order();
+            if !self.may_access {
+                // A guest that starts another kernel takes its memory for its own from here on.
+                self.port.settle();
+            }
         }
     }
 
