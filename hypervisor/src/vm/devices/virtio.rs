@@ -222,6 +222,7 @@ impl PciFunction for VirtioFunction {
     fn restart(&mut self) {
         self.may_access = false;
         self.port.settle();
+        self.access(|registers, host| registers.look(host));
     }
 
     fn quiet(&mut self) {
