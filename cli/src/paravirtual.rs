@@ -75,16 +75,17 @@ impl Paravirtual {
         &self,
         f: &mut fmt::Formatter<'_>,
         heads: &[&'static str],
-        row: fn(u32, &Served) -> Vec<String>,
+        row: fn(u32, bool, &Served) -> Vec<String>,
         wanted: fn(&ServedDevice) -> bool,
     ) -> fmt::Result {
         let rows = || self.0.iter().filter(|((device, _), _)| wanted(device));
         let mut table = Table::new(heads.iter().copied());
         for ((device, queue), served) in rows() {
-            table.row([device.to_string()].into_iter().chain(row(*queue, served)));
+            let is_last = !self.0.contains_key(&(*device, queue + 1));
+            table.row([device.to_string()].into_iter().chain(row(*queue, is_last, served)));
         }
         if rows().count() > 1 {
-            let mut cells = row(0, &sum(rows().map(|(_, served)| served)));
+            let mut cells = row(0, false, &sum(rows().map(|(_, served)| served)));
             if let Some(queue) = cells.first_mut() {
                 queue.clear();
             }
@@ -100,9 +101,11 @@ fn sum<'a>(all: impl Iterator<Item = &'a Served>) -> Served {
     sum
 }
 
-/// What a network's queue is for (virtio 1.2, 5.1.2), if its driver uses all there are.
-fn purpose(queue: u32) -> String {
+/// What a network's queue is for (virtio 1.2, 5.1.2), if its driver uses all there are: the last one
+/// is for commands.
+fn purpose(queue: u32, is_last: bool) -> String {
     match queue % 2 {
+        0 if is_last && queue > 0 => format!("{queue}, commands"),
         0 => format!("{queue}, in"),
         _ => format!("{queue}, out"),
     }
@@ -114,7 +117,7 @@ impl fmt::Display for Paravirtual {
         self.table(
             f,
             &["served", "queue", "requests", "bytes", "calls", "withheld", "kicks", "waited"],
-            |queue, s| {
+            |queue, _, s| {
                 let counts =
                     [s.completed, s.bytes, s.calls, s.calls_withheld, s.kicks, s.longest_wait];
                 [queue.to_string()].into_iter().chain(counts.map(thousands)).collect()
@@ -127,11 +130,11 @@ impl fmt::Display for Paravirtual {
                 "served", "queue", "frames", "bytes", "dropped", "calls", "withheld", "kicks",
                 "waited",
             ],
-            |queue, s| {
+            |queue, is_last, s| {
                 let Served { completed, bytes, dropped, calls, calls_withheld, .. } = *s;
                 let counts =
                     [completed, bytes, dropped, calls, calls_withheld, s.kicks, s.longest_wait];
-                [purpose(queue)].into_iter().chain(counts.map(thousands)).collect()
+                [purpose(queue, is_last)].into_iter().chain(counts.map(thousands)).collect()
             },
             |device| matches!(device, ServedDevice::Network(_)),
         )
@@ -189,12 +192,14 @@ mod tests {
         seen.see(Disk(0), 0, served(1));
         seen.see(Network(2), 0, served(10));
         seen.see(Network(2), 1, served(30));
+        seen.see(Network(2), 2, Served::default());
         let wanted = "
   served  queue  requests  bytes  calls  withheld  kicks  waited
   disk0       0         1    512      7         3      1       2
-  served    queue   frames   bytes  dropped  calls  withheld  kicks  waited
-  network2  0, in       10   5,120        4      7         3      1       2
-  network2  1, out      30  15,360        4      7         3      1       2
+  served    queue        frames   bytes  dropped  calls  withheld  kicks  waited
+  network2  0, in            10   5,120        4      7         3      1       2
+  network2  1, out           30  15,360        4      7         3      1       2
+  network2  2, commands       0       0        0      0         0      0       0
   all                   40  20,480        8     14         6      2       2
 ";
         assert_eq!(squeezed(&seen.to_string()), squeezed(wanted));

@@ -41,7 +41,7 @@ pub fn all() -> Vec<Case> {
         cases.push(served(policy, "restart", quick(true), vec![asks, echoes]));
         // The second interfaces are in different VLANs, or at different switches, of one sidecore
         // or of two.
-        let vlans = [at("lan", 1, 1), Interface { vlan: Some(7), ..at("lan", 2, 1) }];
+        let vlans = [Interface { vlan: Some(7), ..at("lan", 1, 1) }, at("lan", 2, 1)];
         let numbers = [
             Interface { vlan: Some(6), ..at("lan", 1, 1) },
             Interface { vlan: Some(7), ..at("lan", 2, 1) },
