@@ -8,6 +8,7 @@ use crate::top::{
 };
 use ledger::{Counters, Reason};
 use proptest::prelude::*;
+use proto::{Served, ServedDevice};
 use ratatui::{Terminal, backend::TestBackend};
 
 /// A VM that traps and one that doesn't.
@@ -73,11 +74,11 @@ fn with_sidecore() -> Screen {
     let core = SidecoreRates { core: 3, passes: 5e5, found: 0.5, busy: 0.25 };
     let queue = QueueRates {
         vm: (1, "database".to_owned()),
-        requests: 1_000.0,
+        completed: 1_000.0,
         bytes: 4_096_000.0,
         calls: 500.0,
         kicks: 0.0,
-        total: QueueState::default(),
+        total: QueueState { device: ServedDevice::Disk(0), queue: 0, served: Served::default() },
     };
     screen.rates.sidecores = Sidecores { cores: vec![core], queues: vec![queue] };
     screen
@@ -94,8 +95,8 @@ web                          1 direct running           1.5        0.8    0.01 %
   sidecore     busy  passes/s  found work
          3  25.00 %   500,000     50.00 %
 
-  VM        served  queue  requests/s  MiB/s  calls/request  kicks/s  waited
-  database  disk0       0       1,000    3.9          0.500        0       0
+  VM        served  queue  done/s  MiB/s  calls/done  kicks/s  waited
+  database  disk0       0   1,000    3.9       0.500        0       0
 
 EXITS OF all BY REASON                         EXITS/S     SHARE          IN ALL
 device-interrupt                                 1,200   79.92 %       1,200,000

@@ -32,17 +32,17 @@ pub struct SidecoreRates {
 }
 
 /// What happened to a queue.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct QueueRates {
     /// Its VM's index in the plan, and name.
     pub vm: (usize, String),
-    /// Per second: requests, bytes, interrupts sent, notifications that exited.
-    pub requests: f64,
-    /// See [`Self::requests`].
+    /// Per second: requests or frames, bytes, interrupts sent, notifications that exited.
+    pub completed: f64,
+    /// See [`Self::completed`].
     pub bytes: f64,
-    /// See [`Self::requests`].
+    /// See [`Self::completed`].
     pub calls: f64,
-    /// See [`Self::requests`].
+    /// See [`Self::completed`].
     pub kicks: f64,
     /// Since the VM started.
     pub total: QueueState,
@@ -63,7 +63,8 @@ impl Sidecores {
         for (index, vm) in new.vms.iter().enumerate() {
             let before = old.vms.get(index).map_or(&[][..], |vm| &vm.queues);
             queues.extend(vm.queues.iter().map(|queue| {
-                let before = before.iter().find(|b| (b.disk, b.queue) == (queue.disk, queue.queue));
+                let before =
+                    before.iter().find(|b| (b.device, b.queue) == (queue.device, queue.queue));
                 let vm = (index, vm.name.clone());
                 QueueRates::between(vm, before, queue, longest)
             }));
@@ -87,9 +88,9 @@ impl Sidecores {
         let queue = |q: &QueueRates| {
             let served = &q.total.served;
             json!({
-                "disk": format!("disk{}", q.total.disk),
+                "device": q.total.device.to_string(),
                 "queue": q.total.queue,
-                "requests": number(q.requests, served.requests),
+                "completed": number(q.completed, served.completed),
                 "bytes": number(q.bytes, served.bytes),
                 "calls": number(q.calls, served.calls),
                 "kicks": number(q.kicks, served.kicks),
@@ -115,9 +116,9 @@ impl Sidecores {
             "VM",
             "served",
             "queue",
-            "requests/s",
+            "done/s",
             "MiB/s",
-            "calls/request",
+            "calls/done",
             "kicks/s",
             "waited",
         ]);
@@ -125,11 +126,11 @@ impl Sidecores {
             let served = &queue.total.served;
             table.row([
                 queue.vm.1.clone(),
-                format!("disk{}", queue.total.disk),
+                queue.total.device.to_string(),
                 queue.total.queue.to_string(),
-                per_second(queue.requests),
+                per_second(queue.completed),
                 per_second(queue.bytes / f64::from(1 << 20)),
-                queue.calls_per_request().map_or("-".to_owned(), |ratio| format!("{ratio:.3}")),
+                queue.calls_per_completion().map_or("-".to_owned(), |ratio| format!("{ratio:.3}")),
                 per_second(queue.kicks),
                 thousands(served.longest_wait),
             ]);
@@ -180,7 +181,7 @@ impl QueueRates {
         };
         QueueRates {
             vm,
-            requests: rate(|s| s.requests),
+            completed: rate(|s| s.completed),
             bytes: rate(|s| s.bytes),
             calls: rate(|s| s.calls),
             kicks: rate(|s| s.kicks),
@@ -189,8 +190,8 @@ impl QueueRates {
     }
 
     /// Interrupts for each completion; none without a completion.
-    fn calls_per_request(&self) -> Option<f64> {
-        (self.requests > 0.0).then(|| self.calls / self.requests)
+    fn calls_per_completion(&self) -> Option<f64> {
+        (self.completed > 0.0).then(|| self.calls / self.completed)
     }
 }
 
@@ -198,19 +199,19 @@ impl QueueRates {
 mod tests {
     use super::*;
     use crate::top::state::VmState;
-    use proto::Served;
+    use proto::{Served, ServedDevice};
 
-    fn snapshot(now: u64, requests: u64) -> Snapshot {
+    fn snapshot(now: u64, completed: u64) -> Snapshot {
         let served = Served {
-            requests,
-            bytes: requests << 20,
-            calls: requests / 4,
+            completed,
+            bytes: completed << 20,
+            calls: completed / 4,
             longest_wait: 3,
             ..Served::default()
         };
         let vm = VmState {
             name: "db".into(),
-            queues: vec![QueueState { disk: 0, queue: 1, served }],
+            queues: vec![QueueState { device: ServedDevice::Disk(0), queue: 1, served }],
             ..VmState::default()
         };
         let core = SidecoreState { core: 2, passes: now, found: now / 2, busy: now / 4, now };
@@ -223,7 +224,10 @@ mod tests {
         let core = &rates.cores[0];
         assert_eq!((core.core, core.passes, core.found, core.busy), (2, 1_000.0, 0.5, 0.25));
         let queue = &rates.queues[0];
-        assert_eq!((queue.vm.0, queue.requests, queue.calls_per_request()), (1, 200.0, Some(0.25)));
+        assert_eq!(
+            (queue.vm.0, queue.completed, queue.calls_per_completion()),
+            (1, 200.0, Some(0.25))
+        );
         let shown = rates.cores_table().unwrap().to_string();
         assert_eq!(
             shown,
@@ -233,15 +237,15 @@ mod tests {
         let words: Vec<_> = shown.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(words, ["db", "disk0", "1", "200", "200", "0.250", "0", "3"]);
         assert_eq!(rates.json()[0]["busy"], 0.25);
-        assert_eq!(rates.queues_json(1)[0]["requests"]["per_second"], 200.0);
+        assert_eq!(rates.queues_json(1)[0]["completed"]["per_second"], 200.0);
         assert_eq!(rates.queues_json(0), json!([]));
     }
 
     #[test]
     fn the_first_state_has_no_rates() {
         let rates = Sidecores::between(&Snapshot::default(), &snapshot(4_000, 500));
-        assert_eq!((rates.cores[0].busy, rates.queues[0].requests), (0.0, 0.0));
-        assert_eq!(rates.queues[0].calls_per_request(), None);
+        assert_eq!((rates.cores[0].busy, rates.queues[0].completed), (0.0, 0.0));
+        assert_eq!(rates.queues[0].calls_per_completion(), None);
         let none = Sidecores::between(&Snapshot::default(), &Snapshot::default());
         assert!(none.cores_table().is_none() && none.queues_table().is_none());
     }

@@ -4,9 +4,9 @@
 //! is a question, to which the answer is [`Message::State`]; when the run ends it says
 //! [`Message::End`] unasked. Guarantees: none across versions; [`PROTOCOL`] tells them apart.
 
+use crate::paravirtual;
 use ledger::Counters;
-use plan::{MAX_DISKS, MAX_QUEUES};
-use proto::{End, Policy, Record, Served};
+use proto::{End, Policy, Record, Served, ServedDevice};
 use serde::{Deserialize, Serialize};
 
 /// Grows when a message changes.
@@ -57,16 +57,16 @@ pub struct VmState {
     pub state: String,
     /// By index; none before the first counters came.
     pub vcpus: Vec<VcpuState>,
-    /// Those of its paravirtual disks; none before the first counts came.
+    /// Those of its paravirtual devices; none before the first counts came.
     pub queues: Vec<QueueState>,
 }
 
-/// What was done for a queue of a VM's disk.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// What was done for a queue of a VM's paravirtual device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueueState {
-    /// Which of its disks.
-    pub disk: u32,
-    /// Which of the disk's queues.
+    /// Which of its devices.
+    pub device: ServedDevice,
+    /// Which of the device's queues.
     pub queue: u32,
     /// What was counted since the VM started.
     pub served: Served,
@@ -138,15 +138,13 @@ impl Snapshot {
                     .to_owned();
                 }
             }
-            Record::Paravirtual { vm, disk, queue, served } => {
-                let known = (*disk as usize) < MAX_DISKS && *queue < u32::from(MAX_QUEUES);
+            Record::Paravirtual { vm, device, queue, served } => {
+                let known = paravirtual::is_known(*device, *queue);
                 if let Some(vm) = self.vm(*vm)
                     && known
                 {
-                    let of = QueueState { disk: *disk, queue: *queue, served: *served };
-                    put(&mut vm.queues, of, MAX_DISKS * usize::from(MAX_QUEUES), |q| {
-                        (q.disk, q.queue)
-                    });
+                    let of = QueueState { device: *device, queue: *queue, served: *served };
+                    put(&mut vm.queues, of, usize::MAX, |q| (q.device, q.queue));
                 }
             }
             Record::Sidecore { core, passes, found, busy, now } => {
@@ -213,12 +211,17 @@ mod tests {
     #[test]
     fn what_sidecores_did_is_kept_by_queue_and_core() {
         let mut s = Snapshot::new(["a".to_owned()]);
-        let served = |requests| Served { requests, ..Served::default() };
+        let served = |completed| Served { completed, ..Served::default() };
         for (vm, queue, requests) in [(0, 0, 1), (0, 1, 2), (0, 0, 3), (1, 0, 4), (0, 16, 5)] {
             let served = served(requests);
-            assert!(!s.see(&Record::Paravirtual { vm, disk: 0, queue, served }));
+            assert!(!s.see(&Record::Paravirtual {
+                vm,
+                device: ServedDevice::Disk(0),
+                queue,
+                served
+            }));
         }
-        let seen: Vec<_> = s.vms[0].queues.iter().map(|q| (q.queue, q.served.requests)).collect();
+        let seen: Vec<_> = s.vms[0].queues.iter().map(|q| (q.queue, q.served.completed)).collect();
         assert_eq!(seen, [(0, 3), (1, 2)]);
         for core in 0..1_000 {
             s.see(&Record::Sidecore { core, passes: 3, found: 2, busy: 1, now: 9 });

@@ -20,6 +20,8 @@
 //!   gets no frame that it isn't ready for: without GUEST_TSO4 and GUEST_TSO6 it is segmented here,
 //!   without GUEST_CSUM its checksum is complete.
 //! - What one guest does to its rings breaks its own queues only.
+//! - Nothing is allocated but by [`Switch::new`] and [`Switch::add`], and nothing that is large is
+//!   moved over the stack.
 //!
 //! Not guaranteed: that a frame arrives. It is dropped, and counted, if there is no room. Nor that
 //! bytes which a sender changes meanwhile are of one moment; nor anything about addresses above
@@ -41,6 +43,8 @@
 //! | `port`, `switch` | a device at the switch; who gets which frame; the turn |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
+
+extern crate alloc;
 
 pub mod config;
 pub mod control;
@@ -66,7 +70,10 @@ pub use config::{BadConfig, BadFeatures, Config, Features, Parameters};
 pub use mac::Mac;
 pub use port::{Plan, Sources, Statistics};
 pub use rate::Rate;
-pub use switch::{BadPort, Broken, MAX_PORTS, NoSuchQueue, Outcome, PortNumber, Switch, Touched};
+pub use receive::Counts;
+pub use switch::{
+    BadPort, Broken, MAX_PAIRS, MAX_PORTS, NoSuchQueue, Outcome, PortNumber, Switch, Touched,
+};
 pub use vlan::{Vlan, VlanSet};
 
 /// The most bytes of a frame without a tag: 5.1.6.3.1 has buffers for no more.

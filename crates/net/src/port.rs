@@ -169,9 +169,9 @@ impl Port {
     }
 
     /// Puts the frame of this VLAN into its receive buffers, if it is ready for it.
-    pub fn receive<const PAIRS: usize, const RING: usize>(
+    pub fn receive<const RING: usize>(
         &mut self,
-        queues: &mut Queues<PAIRS, RING>,
+        queues: &mut Queues<RING>,
         frame: &Frame,
         sent: &Chain,
         vlan: u16,
@@ -198,12 +198,19 @@ impl Port {
             return Delivered::default();
         };
         self.touched |= 1u64.checked_shl(pair.into()).unwrap_or(0);
+        let mut counts = receive.counts;
         let (window, accepted) = (&running.window, running.accepted);
-        let mut to = To { receive, window, accepted, tag, scratch };
+        let mut to = To { receive: &mut *receive, window, accepted, tag, scratch };
         let Ok(delivered) = to.deliver(frame, sent) else {
             counters.no_room += 1;
+            receive.counts.dropped = counts.dropped.saturating_add(1);
             return Delivered::default();
         };
+        counts.frames = counts.frames.saturating_add(delivered.frames);
+        counts.bytes = counts.bytes.saturating_add(delivered.bytes);
+        let dropped = delivered.no_room + delivered.too_many;
+        counts.dropped = counts.dropped.saturating_add(dropped);
+        receive.counts = counts;
         counters.received += u64::from(delivered.frames);
         counters.received_bytes += delivered.bytes;
         counters.segments += u64::from(delivered.segments);

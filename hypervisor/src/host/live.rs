@@ -32,7 +32,7 @@ impl LiveRecords {
             for counts in &self.sidecores {
                 console::record(&counts.record(rdtsc()));
             }
-            vms.iter().for_each(|vm| vm.report_disks());
+            vms.iter().for_each(|vm| vm.report_served());
             for (i, page) in self.pages.iter().enumerate() {
                 let (vm, vcpu, core) = (page.vm as u32, page.vcpu as u32, page.core as u32);
                 let (counters, now) = (page.read(), rdtsc());
