@@ -3,7 +3,7 @@
 //! limits by VM.
 //!
 //! Rules:
-//! - A queue is polled from its first kick on, until it had nothing for [`Settings::idle`].
+//! - A queue is polled from its first kick on, or from the start, until it had nothing for [`Settings::idle`].
 //! - A turn is one or more pieces of work of one queue. It ends when the queue is empty, its VM is
 //!   at a limit, or more than [`Settings::max_bytes`] were served.
 //! - From [`Settings::min_bytes`] on it ends too if another queue is *stuck*: that one waits, its
@@ -37,11 +37,13 @@
 
 extern crate alloc;
 
+mod queue;
 mod settings;
 mod share;
 
 use alloc::boxed::Box;
 
+use queue::{Queue, State};
 pub use settings::Settings;
 pub use share::Share;
 use share::{Served, Virtual, Vm};
@@ -92,47 +94,6 @@ pub struct Statistics {
     pub passes: u64,
     /// Those that found a queue to serve.
     pub found: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Absent,
-    /// Its kicks are on; it isn't looked at.
-    Notifies,
-    Polled,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Queue {
-    state: State,
-    vm: usize,
-    /// When it was kicked, if it hasn't been served since.
-    kicked: Option<u64>,
-    /// It couldn't be served: others come first, once.
-    rests: bool,
-    /// When it last had something.
-    busy: u64,
-    /// It waits, and was first seen to at this pass.
-    waits: Option<u64>,
-    worst_wait: u64,
-    /// The number of its last turn.
-    turn: u64,
-    /// What it had when another queue's turn looked at it, and since when.
-    backlog: (u16, u64),
-}
-
-impl Queue {
-    const ABSENT: Queue = Queue {
-        state: State::Absent,
-        vm: 0,
-        kicked: None,
-        rests: false,
-        busy: 0,
-        waits: None,
-        worst_wait: 0,
-        turn: 0,
-        backlog: (0, 0),
-    };
 }
 
 /// The order of turns: by the VM's virtual time, then by the queue's last turn.
@@ -212,9 +173,19 @@ impl Schedule {
     /// The queue was kicked. True: it is polled from now on, its kicks are to be suppressed. False:
     /// nothing changed, since it is polled already or isn't there; a kick gains a guest nothing.
     pub fn kicked(&mut self, queue: usize, now: u64) -> bool {
+        let begins = self.poll(queue, now);
+        if let Some(place) = self.queues.get_mut(queue).filter(|_| begins) {
+            place.kicked = Some(now);
+        }
+        begins
+    }
+
+    /// As [`Schedule::kicked`], but it goes before no other for it: for a queue that joins whenever
+    /// its guest likes, as often as that likes.
+    pub fn poll(&mut self, queue: usize, now: u64) -> bool {
         match self.queues.get_mut(queue) {
             Some(place) if place.state == State::Notifies => {
-                (place.state, place.kicked, place.busy) = (State::Polled, Some(now), now);
+                (place.state, place.busy) = (State::Polled, now);
                 true
             }
             _ => false,

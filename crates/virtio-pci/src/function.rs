@@ -91,8 +91,13 @@ impl Function {
 
     fn look(&mut self, host: &Host) {
         if host.idle {
-            self.common.idle();
+            self.settled();
         }
+    }
+
+    /// Who served the queues has let go of them: a reset is over, though nobody has looked.
+    pub fn settled(&mut self) {
+        self.common.idle();
     }
 
     /// The features that the driver has accepted; final from [`Effect::Start`] to the next reset.

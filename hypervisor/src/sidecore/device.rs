@@ -80,7 +80,7 @@ impl Device {
             if !(order.may_access && queue.is_running()) {
                 schedule.leave(place);
             } else if schedule.join(place, self.vm) {
-                schedule.kicked(place, now);
+                schedule.poll(place, now);
             }
         }
         self.port.follow(number);

@@ -114,7 +114,8 @@ impl ServedQueue {
             }
         }
         count(&cx, self.index, |counts| {
-            counts.longest_wait.store(schedule.worst_wait(place), Ordering::Relaxed);
+            // The schedule forgets it when the device starts anew.
+            counts.longest_wait.fetch_max(schedule.worst_wait(place), Ordering::Relaxed);
         });
         if tell {
             self.call(&mut cx, rdtsc());

@@ -79,6 +79,19 @@ fn the_isr_tells_of_a_changed_configuration_once() {
     assert_eq!(f.read(bar::ISR, 1, &HOST), 0, "nobody to be told");
 }
 
+/// A VM that starts again must find the status at zero, whatever is ordered meanwhile.
+#[test]
+fn a_reset_that_was_waited_for_is_over() {
+    let busy = Host { idle: false, ..HOST };
+    let mut f = running();
+    f.reset();
+    assert_ne!(f.read(bar::COMMON + 0x14, 1, &busy), 0, "the server has the queues");
+    f.settled();
+    assert_eq!(f.read(bar::COMMON + 0x14, 1, &busy), 0);
+    assert_eq!(f.write(bar::COMMON + 0x14, 1, 1, &busy), Effect::None);
+    assert_eq!(f.read(bar::COMMON + 0x14, 1, &busy), 1);
+}
+
 #[test]
 fn the_table_and_the_pending_bits_are_msi_xs() {
     let mut f = running();

@@ -42,6 +42,7 @@ mod virtio;
 mod virtio_load;
 mod virtio_reset;
 mod virtio_smp;
+mod virtio_victim;
 mod weights;
 
 use crate::{boot::Boot, console::check, edu::Edu, smp};
@@ -163,6 +164,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("virtio-restart", virtio_reset::restart),
     ("virtio-move", virtio_smp::moved),
     ("virtio-queues", virtio_smp::queues),
+    ("virtio-victim", virtio_victim::victim),
     ("weights-light", weights::light),
     ("weights-heavy", weights::heavy),
 ];

@@ -226,6 +226,7 @@ impl PciFunction for VirtioFunction {
     fn quiet(&mut self) {
         self.begin_reset();
         self.port.settle();
+        self.registers.settled();
         self.entries.clone().filter_map(entries::get).for_each(|entry| entry.disable());
         entries::settle();
     }
