@@ -92,7 +92,7 @@ pub fn switched(test: &str, boot: &Boot) {
     let good = comes(&disk);
     check!(
         test,
-        good && done > 500,
+        good && done > 100,
         "{SWITCHES} switches, {done} requests; at last they come: {good}"
     );
     disk.mask(queue.entry(), true);

@@ -10,7 +10,7 @@ use plan::{Backing, Disk, Policy};
 use proto::Served;
 
 /// What each attacker goes through.
-pub const ATTACKERS: &[&str] = &["disk-reboot,disk,disk-fault", "disk-cpus"];
+pub const ATTACKERS: &[&str] = &["disk-reboot,disk", "disk-cpus,disk-fault"];
 /// The victim's test.
 pub const VICTIM: &str = "virtio-victim";
 
@@ -38,7 +38,7 @@ pub fn all() -> Vec<Case> {
 /// The attacker, and the victim on a core of its own or on the attacker's.
 fn attacked(subjects: &'static str, cores: Cores, policy: Policy) -> Case {
     let shared = if cores == Cores::First { "shared-" } else { "" };
-    let what = if subjects == ATTACKERS[0] { "disks" } else { subjects };
+    let what = if subjects == ATTACKERS[0] { "disks" } else { "disks-cpus" };
     let name = format!("hostile/{what}-{shared}{}", policy.label());
     let attacker = Guest { options: "order=none", ..attacker(subjects, policy, Cores::Next, 0) };
     let (devices, disks) = (Vec::new(), vec![disk(VICTIMS_SECTORS)]);
