@@ -235,6 +235,11 @@ impl Virtio {
         taken.then_some(self.notify + offset * self.multiplier)
     }
 
+    /// By which MSI-X entry it tells of changes of its configuration.
+    pub fn configuration_by(&self, entry: u16) {
+        cpu::mmio_write16(self.common + CONFIG_VECTOR, entry);
+    }
+
     /// Four bytes of the device's configuration.
     pub fn config(&self, offset: u64) -> u32 {
         cpu::mmio_read(self.device + offset)

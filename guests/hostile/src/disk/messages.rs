@@ -1,7 +1,7 @@
 //! The interrupts of a disk, pointed at every CPU that might be, in every mode, at every vector,
 //! while it completes requests.
 
-use super::{afterwards, collect, fill, needed, start};
+use super::{afterwards, collect, fill, idle, needed, start};
 use machine::{
     boot::Boot, console::check, cpu, edu, idt, random::Random, virtio::Virtio, virtio::field,
     virtio_blk as blk, wait, x2apic,
@@ -103,10 +103,8 @@ pub fn switched(test: &str, boot: &Boot) {
 /// Whether a completion interrupts when the entry is a good one.
 fn comes(disk: &Virtio) -> bool {
     let queue = blk::queue(0);
-    let idle = wait::patiently(|| {
-        collect(queue);
-        queue.under_way() == 0
-    });
+    let ended = idle([queue].into_iter());
+    collect(queue);
     idt::on(VECTOR, |_| x2apic::complete());
     disk.route(queue.entry(), 0, VECTOR);
     wait::settle();
@@ -116,9 +114,5 @@ fn comes(disk: &Virtio) -> bool {
         collect(queue);
         idt::count(VECTOR) > before
     });
-    idle && came
-        && wait::patiently(|| {
-            collect(queue);
-            queue.under_way() == 0
-        })
+    ended && came && idle([queue].into_iter())
 }

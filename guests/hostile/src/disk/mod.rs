@@ -76,6 +76,16 @@ pub fn collect(queue: &Queue) -> u64 {
     n
 }
 
+/// Waits until nothing is under way in these; whether it came to that.
+pub fn idle(mut queues: impl Iterator<Item = &'static Queue>) -> bool {
+    queues.all(|queue| {
+        wait::patiently(|| {
+            queue.poll();
+            queue.under_way() == 0
+        })
+    })
+}
+
 /// Whatever there was, the disk can be reset and serves again.
 pub fn afterwards(test: &str, disk: &Virtio, boot: &Boot) {
     let reset = disk.reset();

@@ -1,7 +1,7 @@
 //! The function's registers: resets, queues and features that change under way, its BAR, the window
 //! that configuration space has into it, its notify page.
 
-use super::{afterwards, collect, fill, needed, start};
+use super::{afterwards, collect, fill, idle, needed, start};
 use core::arch::asm;
 use machine::{
     boot::Boot,
@@ -58,35 +58,43 @@ pub fn resets(test: &str, boot: &Boot) {
     afterwards(test, &disk, boot);
 }
 
-/// Bus mastering off and on as fast as it goes, with requests always under way.
+/// Bus mastering off and on as fast as it goes, with requests always under way; while it is off none
+/// is served.
 pub fn bus_master(test: &str, boot: &Boot) {
     let Some(disk) = needed(test) else { return };
     let count = usize::from(disk.queues()).min(blk::QUEUES);
     if !start(&disk, count, boot) {
         return check!(test, false, "{count} queues don't start");
     }
+    let queues = || (0..count).map(blk::queue);
+    let master = |on: bool| {
+        let memory = pci::MEMORY_AND_MASTER & 2;
+        disk.function.write(pci::COMMAND, if on { pci::MEMORY_AND_MASTER } else { memory });
+    };
     let (mut begun, mut done) = (0, 0);
     for toggle in 0..TOGGLES {
-        for queue in (0..count).map(blk::queue) {
+        for queue in queues() {
             done += collect(queue);
             begun += fill(queue, toggle);
         }
-        for on in [0, pci::MEMORY_AND_MASTER & 4] {
-            disk.function.write(pci::COMMAND, pci::MEMORY_AND_MASTER & 2 | on);
-        }
+        master(false);
+        master(true);
     }
-    for queue in (0..count).map(blk::queue) {
-        let all = || {
-            queue.poll();
-            queue.under_way() == 0
-        };
-        let _ = wait::patiently(all);
-        done += collect(queue);
-    }
+    let ended = idle(queues());
+    done += queues().map(collect).sum::<u64>();
+    master(false);
+    // What was ordered last is followed by then.
+    wait::settle();
+    let refilled: u64 = queues().map(|queue| fill(queue, 0)).sum();
+    wait::settle();
+    let early: u64 = queues().map(collect).sum();
+    master(true);
+    let late = if idle(queues()) { queues().map(collect).sum() } else { 0 };
+    let good = ended && done == begun && early == 0 && late == refilled;
     check!(
         test,
-        done == begun && done > TOGGLES,
-        "{done} of {begun} requests in {TOGGLES} toggles"
+        good,
+        "{done} of {begun} requests in {TOGGLES} toggles; while it was off {early} of {refilled}, then {late}"
     );
     afterwards(test, &disk, boot);
 }
@@ -124,11 +132,7 @@ pub fn bars(test: &str, boot: &Boot) {
     disk.function.write(pci::COMMAND, pci::MEMORY_AND_MASTER & 4);
     disk.function.write(pci::BAR0, home);
     disk.function.write(pci::COMMAND, pci::MEMORY_AND_MASTER);
-    let all = || {
-        queue.poll();
-        queue.under_way() == 0
-    };
-    let ended = wait::patiently(all);
+    let ended = idle([queue].into_iter());
     done += collect(queue);
     let good = ended && done == begun && found == MOVES && lost == 0;
     check!(

@@ -1,13 +1,12 @@
 //! Requests as large and as many as there may be: what they cost the host is its own matter, and no
 //! other VM's.
 
-use super::{afterwards, collect, needed, start};
+use super::{afterwards, collect, idle, needed, start};
 use machine::{
     boot::Boot,
     console::check,
     virtio_blk::{self as blk, Request, kind, status as outcome},
     virtqueue::put,
-    wait,
 };
 
 /// Rounds of every slot of every queue.
@@ -54,11 +53,7 @@ pub fn largest(test: &str, boot: &Boot) {
             }
         }
         for queue in (0..count).map(blk::queue) {
-            let all = || {
-                queue.poll();
-                queue.under_way() == 0
-            };
-            if !wait::patiently(all) {
+            if !idle([queue].into_iter()) {
                 return check!(test, false, "{} requests never complete", queue.under_way());
             }
             for slot in 0..blk::DEPTH {
