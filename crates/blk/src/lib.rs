@@ -56,3 +56,6 @@ pub const PIECE_RANGE: u32 = 512 << 10;
 /// What a turn that took a request costs at least, in bytes: so that requests without data can't
 /// keep a scheduler that counts bytes. To serve one is about as much work as to copy this much.
 pub const LEAST_CHARGE: u64 = 2048;
+/// What a request costs at least for each of its descriptors, in bytes: to read one, to check where
+/// it leads and to copy a few bytes there takes as long as to copy this much in one piece.
+pub const DESCRIPTOR_CHARGE: u64 = 512;

@@ -9,12 +9,12 @@ use thiserror::Error;
 use virtqueue::{Chain, DEFAULT_SIZE, Head, Queue};
 use window::{Span, Window};
 
-use crate::LEAST_CHARGE;
 use crate::backend::{Backend, Completion, Failure, Submitted, Token};
 use crate::config::{Config, Features, SERIAL_BYTES};
 use crate::pieces::{Cursor, Piece, Work};
 use crate::request::{HEADER_BYTES, Header, RANGE_BYTES, Request, Rules, Status};
 use crate::slots::{Job, Slots};
+use crate::{DESCRIPTOR_CHARGE, LEAST_CHARGE};
 
 /// Why a queue can't be served any more. The driver must reset the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -208,11 +208,13 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
             Ok(true) => {}
             Err(broken) => return Err(self.broke(broken.into())),
         }
-        match self.taken() {
-            Some(Taken::Work(work, reads)) => Ok(self.begin(token, work, reads, backend)),
-            Some(Taken::Answer(status, written)) => Ok(self.answer_chain(status, written, 0)),
-            None => Err(self.broke(Broken::NoStatus)),
-        }
+        let outcome = match self.taken() {
+            Some(Taken::Work(work, reads)) => self.begin(token, work, reads, backend),
+            Some(Taken::Answer(status, written)) => self.answer_chain(status, written, 0),
+            None => return Err(self.broke(Broken::NoStatus)),
+        };
+        let least = if outcome.charge == 0 { 0 } else { self.chain.descriptors() };
+        Ok(Outcome { charge: outcome.charge.max(least * DESCRIPTOR_CHARGE), ..outcome })
     }
 
     /// Takes note of an operation's end. True if a request is answered by it. Who polls a back end
@@ -243,9 +245,7 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
     }
 
     fn broke(&mut self, broken: Broken) -> Broken {
-        if let Some(running) = &mut self.running {
-            running.broken = Some(broken);
-        }
+        self.running.iter_mut().for_each(|running| running.broken = Some(broken));
         broken
     }
 

@@ -4,7 +4,7 @@ mod storage;
 
 use blk::backend::{Null, Ram};
 use blk::config::{Features, Parameters};
-use blk::{Failure, LEAST_CHARGE, PIECE_DATA, PIECE_RANGE, Server};
+use blk::{DESCRIPTOR_CHARGE, Failure, LEAST_CHARGE, PIECE_DATA, PIECE_RANGE, Server};
 use guest::{Guest, IOERR, OK, SECTORS, UNSUPP, both, header, parameters, segment};
 use storage::{Asked, Storage};
 
@@ -40,6 +40,24 @@ fn framing_is_free() {
         let read = guest.send(&[&header(0, 3)[..1], &header(0, 3)[1..]], &[1, 511, 300, 213]);
         assert_eq!((OK, 1025), guest.run(&mut disk, read));
         assert_eq!(data, guest.data(read));
+    });
+}
+
+/// A guest that cuts its requests small, or has empty buffers among them, gains nothing by it.
+#[test]
+fn each_descriptor_is_charged() {
+    both(|mut guest| {
+        let mut disk = Ram::new(guest.window.span(8 << 20, SECTORS * 512).unwrap());
+        let mut charge = |writable: &[u32]| {
+            guest.send(&[&header(0, 0)], writable);
+            let charge = guest.serve(&mut disk).unwrap().charge;
+            guest.server.queue().unwrap().publish();
+            charge
+        };
+        assert_eq!(LEAST_CHARGE, charge(&[512, 1]));
+        let cut: Vec<u32> = [8; 64 - 4].into_iter().chain([512 - 60 * 8, 1]).collect();
+        assert_eq!(63 * DESCRIPTOR_CHARGE, charge(&cut));
+        assert_eq!(PIECE_DATA as u64, charge(&[PIECE_DATA, 1]), "of bytes it is more");
     });
 }
 

@@ -33,6 +33,8 @@ pub struct Chain {
     readable_len: u32,
     /// Bytes of all spans.
     len: u32,
+    /// Those without bytes, too.
+    descriptors: u32,
     /// A writable descriptor was there: no readable one may follow.
     writing: bool,
 }
@@ -52,6 +54,7 @@ impl Chain {
             readable: 0,
             readable_len: 0,
             len: 0,
+            descriptors: 0,
             writing: false,
         }
     }
@@ -86,6 +89,12 @@ impl Chain {
         self.len.wrapping_sub(self.readable_len)
     }
 
+    /// How many descriptors it has, those without bytes among them: what it cost to take.
+    #[inline]
+    pub fn descriptors(&self) -> u64 {
+        self.descriptors.into()
+    }
+
     /// Copies readable bytes from this offset on, each once; all or none of them.
     ///
     /// # Errors
@@ -114,6 +123,7 @@ impl Chain {
         self.spans.clear();
         self.head = Head(0);
         (self.readable, self.readable_len, self.len, self.writing) = (0, 0, 0, false);
+        self.descriptors = 0;
     }
 
     /// It is complete, and has this head.
@@ -138,6 +148,7 @@ impl Chain {
             return Err(Broken::Order);
         }
         self.writing = writable;
+        self.descriptors += 1;
         let Some(all) = self.len.checked_add(len) else {
             return Err(Broken::TooMuch);
         };

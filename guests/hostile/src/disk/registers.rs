@@ -20,6 +20,8 @@ const TOGGLES: u64 = 500;
 const MOVES: u64 = 60;
 const NOISE: u64 = 2500;
 const KICKS: u64 = 100_000;
+/// TSC ticks in which a device that goes on after its reset would show it.
+const SETTLED: u64 = 2_000_000;
 /// Places that the window is pointed at.
 const STEPS: u32 = 80;
 /// Bytes of its BAR.
@@ -31,7 +33,7 @@ const PLACES: [u32; 4] = [0xD000_0000, 0xD100_0000, 0xDFFF_8000, 0xD000_8000];
 pub fn resets(test: &str, boot: &Boot) {
     let Some(disk) = needed(test) else { return };
     let mut random = Random::new(SEED);
-    let (mut begun, mut resets, mut kept) = (0, 0, 0);
+    let (mut begun, mut resets, mut kept, mut late) = (0, 0, 0, 0);
     let queue = blk::queue(0);
     for _ in 0..RESETS {
         if !start(&disk, 1, boot) {
@@ -52,9 +54,17 @@ pub fn resets(test: &str, boot: &Boot) {
         disk.add_status(status::DRIVER_OK | (r >> 8) as u8 | 0xF);
         kept += u64::from(disk.offered() == features && disk.vectors(0).2);
         resets += u64::from(disk.reset());
+        // From the moment on at which it says that it is reset.
+        let served = queue.ring.waiting();
+        wait::ticks(SETTLED);
+        late += u64::from(queue.ring.waiting() != served);
     }
     let good = resets == RESETS && kept == RESETS && begun >= RESETS * blk::DEPTH as u64;
-    check!(test, good, "{resets} resets of {RESETS} with {begun} requests, {kept} times unmoved");
+    check!(
+        test,
+        good && late == 0,
+        "{resets} resets of {RESETS} with {begun} requests, {kept} times unmoved, {late} served after it"
+    );
     afterwards(test, &disk, boot);
 }
 
