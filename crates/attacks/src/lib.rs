@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+mod disks;
 mod emulation;
 mod rows;
 mod table;

@@ -5,6 +5,7 @@ use crate::{
     Device::{Edu, Nvme},
     Ends::{Never, Resets, Stopped},
     RESETS, Shown, Subject,
+    disks::{DISK, DISK_CPUS, FAULT, REBOOT},
     emulation::{BORDERS, RINGS, TRAPS},
     rows::{attack, dma, eli, end, exactly, last, own, shared, shown},
 };
@@ -28,6 +29,10 @@ pub const SUBJECTS: &[Subject] = &[
     Subject { name: "rings", cpus: 1, attacks: RINGS },
     Subject { name: "traps", cpus: 1, attacks: TRAPS },
     Subject { name: "borders", cpus: 1, attacks: BORDERS },
+    Subject { name: "disk-reboot", cpus: 1, attacks: REBOOT },
+    Subject { name: "disk", cpus: 1, attacks: DISK },
+    Subject { name: "disk-cpus", cpus: 3, attacks: DISK_CPUS },
+    Subject { name: "disk-fault", cpus: 1, attacks: FAULT },
     end(
         "triple-fault",
         &[last(

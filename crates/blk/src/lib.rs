@@ -56,6 +56,6 @@ pub const PIECE_RANGE: u32 = 512 << 10;
 /// What a turn that took a request costs at least, in bytes: so that requests without data can't
 /// keep a scheduler that counts bytes. To serve one is about as much work as to copy this much.
 pub const LEAST_CHARGE: u64 = 2048;
-/// What each descriptor of a chain costs at least, in bytes: a table of the guest's may lie so that
-/// each one is a miss of the caches. A request of eight has the [`LEAST_CHARGE`].
-pub const DESCRIPTOR_CHARGE: u64 = 256;
+/// What a request costs at least for each of its descriptors, in bytes: to read one, to check where
+/// it leads and to copy a few bytes there takes as long as to copy this much in one piece.
+pub const DESCRIPTOR_CHARGE: u64 = 512;

@@ -197,17 +197,6 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         window: &Window,
         backend: &mut B,
     ) -> Result<Outcome, Broken> {
-        let goes_on = self.open.is_some();
-        let mut outcome = self.turn(window, backend)?;
-        if outcome.charge > 0 && !goes_on {
-            let taking = DESCRIPTOR_CHARGE * u64::from(self.chain.descriptors());
-            outcome.charge = outcome.charge.max(taking);
-        }
-        Ok(outcome)
-    }
-
-    #[inline]
-    fn turn<B: Backend>(&mut self, window: &Window, backend: &mut B) -> Result<Outcome, Broken> {
         let Some(running) = &mut self.running else { return Ok(Outcome::default()) };
         if let Some(broken) = running.broken {
             return Err(broken);
@@ -223,11 +212,13 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
             Ok(true) => {}
             Err(broken) => return Err(self.broke(broken.into())),
         }
-        match self.taken() {
-            Some(Taken::Work(work, reads)) => Ok(self.begin(token, work, reads, backend)),
-            Some(Taken::Answer(status, written)) => Ok(self.answer_chain(status, written, 0)),
-            None => Err(self.broke(Broken::NoStatus)),
-        }
+        let outcome = match self.taken() {
+            Some(Taken::Work(work, reads)) => self.begin(token, work, reads, backend),
+            Some(Taken::Answer(status, written)) => self.answer_chain(status, written, 0),
+            None => return Err(self.broke(Broken::NoStatus)),
+        };
+        let least = if outcome.charge == 0 { 0 } else { self.chain.descriptors() };
+        Ok(Outcome { charge: outcome.charge.max(least * DESCRIPTOR_CHARGE), ..outcome })
     }
 
     /// Takes note of an operation's end. True if a request is answered by it. Who polls a back end
@@ -258,9 +249,7 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
     }
 
     fn broke(&mut self, broken: Broken) -> Broken {
-        if let Some(running) = &mut self.running {
-            running.broken = Some(broken);
-        }
+        self.running.iter_mut().for_each(|running| running.broken = Some(broken));
         broken
     }
 

@@ -37,11 +37,13 @@
 
 extern crate alloc;
 
+mod queue;
 mod settings;
 mod share;
 
 use alloc::boxed::Box;
 
+use queue::{Queue, State};
 pub use settings::Settings;
 pub use share::Share;
 use share::{Served, Virtual, Vm};
@@ -92,47 +94,6 @@ pub struct Statistics {
     pub passes: u64,
     /// Those that found a queue to serve.
     pub found: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Absent,
-    /// Its kicks are on; it isn't looked at.
-    Notifies,
-    Polled,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Queue {
-    state: State,
-    vm: usize,
-    /// When it was kicked, if it hasn't been served since.
-    kicked: Option<u64>,
-    /// It couldn't be served: others come first, once.
-    rests: bool,
-    /// When it last had something.
-    busy: u64,
-    /// It waits, and was first seen to at this pass.
-    waits: Option<u64>,
-    worst_wait: u64,
-    /// The number of its last turn.
-    turn: u64,
-    /// What it had when another queue's turn looked at it, and since when.
-    backlog: (u16, u64),
-}
-
-impl Queue {
-    const ABSENT: Queue = Queue {
-        state: State::Absent,
-        vm: 0,
-        kicked: None,
-        rests: false,
-        busy: 0,
-        waits: None,
-        worst_wait: 0,
-        turn: 0,
-        backlog: (0, 0),
-    };
 }
 
 /// The order of turns: by the VM's virtual time, then by the queue's last turn.

@@ -323,6 +323,26 @@ fn a_queue_that_is_polled_already_goes_on() {
     assert_eq!(s.served(0, 512, 1, 0, &mut rings), Switch, "it is another VM's");
 }
 
+/// A guest that has its device start all the time: by bus mastering off and on, or resets.
+#[test]
+fn joining_again_and_again_gains_nothing() {
+    let bulk = |_| Guest { depth: 64, size: 64 << 10, think: 0 };
+    let served = |begin: fn(&mut Schedule, u64) -> bool| {
+        let mut world = World::new(2, bulk);
+        let share = |vm| Share { weight: [1000, 100][vm], ..Share::default() };
+        let mut s = world.start(USUAL, share);
+        for _ in 0..5_000 {
+            world.run(&mut s, SECOND / 100_000);
+            s.leave(1);
+            assert!(begin(&mut s, world.now) && s.is_polled(1));
+        }
+        world.bytes[1] * 100 / (world.bytes[0] + world.bytes[1])
+    };
+    let (polled, kicked) =
+        (served(|s, now| s.poll(1, 1, now)), served(|s, now| s.join(1, 1) && s.kicked(1, now)));
+    assert!(polled <= 12 && kicked >= 40, "of a hundred bytes {polled}, by kicks {kicked}");
+}
+
 #[test]
 fn a_latency_vm_beside_thirteen_bulk_vms_waits_for_two_pieces() {
     let mut world = World::new(14, |place| match place {

@@ -33,10 +33,10 @@ pub struct Chain {
     readable_len: u32,
     /// Bytes of all spans.
     len: u32,
+    /// Those without bytes, too.
+    descriptors: u32,
     /// A writable descriptor was there: no readable one may follow.
     writing: bool,
-    /// Descriptors that were read for it.
-    descriptors: u16,
 }
 
 impl Default for Chain {
@@ -89,10 +89,10 @@ impl Chain {
         self.len.wrapping_sub(self.readable_len)
     }
 
-    /// Descriptors that were read for it, those without bytes too: what it cost to take it.
+    /// How many descriptors it has, those without bytes among them: what it cost to take.
     #[inline]
-    pub fn descriptors(&self) -> u16 {
-        self.descriptors
+    pub fn descriptors(&self) -> u64 {
+        self.descriptors.into()
     }
 
     /// Copies readable bytes from this offset on, each once; all or none of them.
@@ -148,7 +148,7 @@ impl Chain {
             return Err(Broken::Order);
         }
         self.writing = writable;
-        self.descriptors = self.descriptors.saturating_add(1);
+        self.descriptors += 1;
         let Some(all) = self.len.checked_add(len) else {
             return Err(Broken::TooMuch);
         };

@@ -15,6 +15,12 @@ use machine::{
 pub const VECTOR: u8 = 0x40;
 /// Interrupts that are tried after an attack.
 pub const SAMPLE: u64 = 5;
+/// The IOAPIC's registers, the local APIC's page of xAPIC mode, and the host's counters.
+pub const IOAPIC: u64 = 0xFEC0_0000;
+/// As above.
+pub const LOCAL_APIC: u64 = 0xFEE0_0000;
+/// As above.
+pub const LEDGER: u64 = 0xFED0_0000;
 const TICK: u8 = 0x50;
 /// Ticks of the APIC's timer between two looks at the console.
 const LOOK: u32 = 50_000_000;

@@ -14,6 +14,7 @@ mod borders;
 mod config;
 mod control;
 mod cpus;
+mod disk;
 mod ends;
 mod exits;
 mod fixture;
@@ -35,7 +36,7 @@ use machine::{
     boot::Boot,
     console::{self, println, verdict},
     counters::{self, Window},
-    cpu, idt, power,
+    cpu, idt, lives, power,
 };
 
 machine::kernel!(main);
@@ -47,7 +48,8 @@ fn main(boot: &Boot) -> ! {
     let names = boot.option("attack").unwrap_or("");
     println!("attacker: {names}, {:?}, by {}", counters::policy(), boot.protocol);
     fixture::prepare();
-    if boot.option("order") != Some("none") {
+    // A later life goes on where the one before it was.
+    if boot.option("order") != Some("none") && lives::lives() == 0 {
         println!("ready");
         fixture::wait_for_order();
     }

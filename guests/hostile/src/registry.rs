@@ -1,8 +1,8 @@
 //! The function behind each row of [`attacks::SUBJECTS`].
 
 use crate::{
-    Doing, apic, borders, config, control, cpus, ends, exits, interrupts, memory, ports, registers,
-    rings, serial, space, tables, traps,
+    Doing, apic, borders, config, control, cpus, disk, ends, exits, interrupts, memory, ports,
+    registers, rings, serial, space, tables, traps,
 };
 
 /// By subject and name.
@@ -109,6 +109,21 @@ pub const ALL: &[((&str, &str), Doing)] = &[
     (("traps", "gateless"), traps::gateless),
     (("borders", "strings-to-apic"), borders::strings_to_apic),
     (("borders", "strings-to-table"), borders::strings_to_table),
+    (("disk-reboot", "now"), disk::ends::reboot),
+    (("disk", "places"), disk::rings::places),
+    (("disk", "indices"), disk::rings::indices),
+    (("disk", "chains"), disk::rings::chains),
+    (("disk", "largest"), disk::requests::largest),
+    (("disk", "resets"), disk::registers::resets),
+    (("disk", "bus-master"), disk::registers::bus_master),
+    (("disk", "bars"), disk::registers::bars),
+    (("disk", "window"), disk::registers::window),
+    (("disk", "noise"), disk::registers::noise),
+    (("disk", "messages"), disk::messages::everywhere),
+    (("disk", "switched"), disk::messages::switched),
+    (("disk-cpus", "rewritten"), disk::together::rewritten),
+    (("disk-cpus", "everything"), disk::together::everything),
+    (("disk-fault", "now"), disk::ends::fault),
     (("triple-fault", "now"), ends::triple_fault),
     (("wild-jump", "now"), ends::wild_jump),
     (("wild-tables", "now"), ends::wild_tables),

@@ -42,23 +42,42 @@ const NOTIFY_CFG: u8 = 2;
 const ISR_CFG: u8 = 3;
 const DEVICE_CFG: u8 = 4;
 
-/// Fields of the common configuration (4.1.4.3).
-const DEVICE_FEATURE_SELECT: u64 = 0x00;
-const DEVICE_FEATURE: u64 = 0x04;
-const DRIVER_FEATURE_SELECT: u64 = 0x08;
-const DRIVER_FEATURE: u64 = 0x0C;
-const CONFIG_VECTOR: u64 = 0x10;
-const NUM_QUEUES: u64 = 0x12;
-const DEVICE_STATUS: u64 = 0x14;
-const GENERATION: u64 = 0x15;
-const QUEUE_SELECT: u64 = 0x16;
-const QUEUE_SIZE: u64 = 0x18;
-const QUEUE_VECTOR: u64 = 0x1A;
-const QUEUE_ENABLE: u64 = 0x1C;
-const QUEUE_NOTIFY_OFF: u64 = 0x1E;
-const QUEUE_DESC: u64 = 0x20;
-const QUEUE_DRIVER: u64 = 0x28;
-const QUEUE_DEVICE: u64 = 0x30;
+/// Fields of the common configuration (4.1.4.3): their offsets in it.
+pub mod field {
+    /// Which half of the offered features is shown, and that half.
+    pub const DEVICE_FEATURE_SELECT: u64 = 0x00;
+    /// As above.
+    pub const DEVICE_FEATURE: u64 = 0x04;
+    /// Which half of the accepted features is written, and that half.
+    pub const DRIVER_FEATURE_SELECT: u64 = 0x08;
+    /// As above.
+    pub const DRIVER_FEATURE: u64 = 0x0C;
+    /// The MSI-X entry of changes of the configuration.
+    pub const CONFIG_VECTOR: u64 = 0x10;
+    /// How many queues there are.
+    pub const NUM_QUEUES: u64 = 0x12;
+    /// Device status.
+    pub const DEVICE_STATUS: u64 = 0x14;
+    /// Changes when the configuration does.
+    pub const GENERATION: u64 = 0x15;
+    /// Which queue the fields from here on are of.
+    pub const QUEUE_SELECT: u64 = 0x16;
+    /// Its entries.
+    pub const QUEUE_SIZE: u64 = 0x18;
+    /// Its MSI-X entry.
+    pub const QUEUE_VECTOR: u64 = 0x1A;
+    /// It is in use.
+    pub const QUEUE_ENABLE: u64 = 0x1C;
+    /// Where it is kicked.
+    pub const QUEUE_NOTIFY_OFF: u64 = 0x1E;
+    /// Its areas.
+    pub const QUEUE_DESC: u64 = 0x20;
+    /// As above.
+    pub const QUEUE_DRIVER: u64 = 0x28;
+    /// As above.
+    pub const QUEUE_DEVICE: u64 = 0x30;
+}
+use field::*;
 
 const MSIX_ENABLE: u32 = 1 << 31;
 const MASKED: u32 = 1;
@@ -197,13 +216,15 @@ impl Virtio {
 
     /// Gives it a queue, with an MSI-X entry; where to kick it, if it took the entry.
     pub fn set_up(&self, queue: u16, ring: &Ring, entry: u16) -> Option<u64> {
+        self.place(queue, ring.size(), [ring.descriptors(), ring.driver(), ring.device()], entry)
+    }
+
+    /// The same of areas anywhere: those of descriptors, of the driver, of the device.
+    pub fn place(&self, queue: u16, size: u16, areas: [u64; 3], entry: u16) -> Option<u64> {
         cpu::mmio_write16(self.common + QUEUE_SELECT, queue);
-        cpu::mmio_write16(self.common + QUEUE_SIZE, ring.size());
-        for (field, address) in [
-            (QUEUE_DESC, ring.descriptors()),
-            (QUEUE_DRIVER, ring.driver()),
-            (QUEUE_DEVICE, ring.device()),
-        ] {
+        cpu::mmio_write16(self.common + QUEUE_SIZE, size);
+        let fields = [QUEUE_DESC, QUEUE_DRIVER, QUEUE_DEVICE];
+        for (field, address) in fields.into_iter().zip(areas) {
             cpu::mmio_write(self.common + field, address as u32);
             cpu::mmio_write(self.common + field + 4, (address >> 32) as u32);
         }
@@ -212,6 +233,11 @@ impl Virtio {
         cpu::mmio_write16(self.common + QUEUE_ENABLE, 1);
         let offset = u64::from(cpu::mmio_read16(self.common + QUEUE_NOTIFY_OFF));
         taken.then_some(self.notify + offset * self.multiplier)
+    }
+
+    /// By which MSI-X entry it tells of changes of its configuration.
+    pub fn configuration_by(&self, entry: u16) {
+        cpu::mmio_write16(self.common + CONFIG_VECTOR, entry);
     }
 
     /// Four bytes of the device's configuration.
@@ -224,7 +250,28 @@ impl Virtio {
         (self.function.read(self.msix) >> 16) as u16 % 0x800 + 1
     }
 
-    fn entry(&self, entry: u16) -> u64 {
+    /// Where its common configuration is.
+    pub fn registers(&self) -> u64 {
+        self.common
+    }
+
+    /// Where its queues are kicked.
+    pub fn kicks(&self) -> u64 {
+        self.notify
+    }
+
+    /// Where its pending bits of MSI-X are.
+    pub fn pending_bits(&self) -> u64 {
+        self.pending
+    }
+
+    /// The register of its MSI-X capability.
+    pub fn msix(&self) -> u8 {
+        self.msix
+    }
+
+    /// Where an MSI-X entry is.
+    pub fn entry(&self, entry: u16) -> u64 {
         self.table + 16 * u64::from(entry)
     }
 

@@ -1,6 +1,7 @@
 //! Compares what came of a run with what had to.
 
 use super::case::{Case, Expect, Expected, Guest, Outcome, Special};
+use super::kernel::Variant;
 use super::verdict::{PASSED, contains, counted, ended};
 use super::{cost, hostile, switch, virtio};
 use exitless::report::{Report, VmReport, status};
@@ -67,7 +68,10 @@ fn ends(case: &Case, outcome: &Outcome) -> Vec<String> {
     {
         let mut of_vm = Vec::new();
         ended(guest, vm, &mut of_vm);
-        said(guest, console, &mut of_vm);
+        match guest.variant {
+            Variant::Hostile => hostile::alone(guest, vm, console, &outcome.log, &mut of_vm),
+            _ => said(guest, console, &mut of_vm),
+        }
         counted(guest, vm, &mut of_vm);
         virtio::reported(guest, vm, &mut of_vm);
         switch::reported(guest, vm, &mut of_vm);

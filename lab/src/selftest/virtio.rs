@@ -4,6 +4,7 @@
 
 use super::case::{Case, Cores, Expect, Expected, Guest, Special};
 use super::cases::{again, case, guest, heartbeat, nothing_by_host};
+use super::hostile;
 use super::kernel::Variant;
 use super::smp;
 use anyhow::{Context as _, Result};
@@ -169,6 +170,7 @@ pub fn reported(guest: &Guest, vm: &VmReport, wrong: &mut Vec<String>) {
     if requests < least {
         wrong.push(format!("{requests} requests were reported, {least} wanted"));
     }
+    wrong.extend(hostile::served(guest, &vm.paravirtual.total()));
     if calls > requests {
         wrong.push(format!("{calls} calls were reported for {requests} requests"));
     }

@@ -45,6 +45,7 @@ mod virtio;
 mod virtio_load;
 mod virtio_reset;
 mod virtio_smp;
+mod virtio_victim;
 mod weights;
 
 use crate::{boot::Boot, console::check, edu::Edu, smp};
@@ -173,6 +174,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("net-rate", net_apart::rate),
     ("net-reset", net_reset::reset),
     ("net-restart", net_reset::restart),
+    ("virtio-victim", virtio_victim::victim),
     ("weights-light", weights::light),
     ("weights-heavy", weights::heavy),
 ];

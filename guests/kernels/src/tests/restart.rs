@@ -1,11 +1,10 @@
 //! A VM that resets itself and looks for what it left: in memory, in its registers, in its devices.
 //! All must be as at its first start, which is looked at in the same way.
 //!
-//! Nothing of the guest's survives a reset, so the host's counters tell which life it is: before it
-//! resets a kernel makes a hypercall, which nothing else here does.
+//! Which life it is tells [`machine::lives`].
 
 use super::state::something_else;
-use crate::counters::{self, Policy, policy};
+use crate::counters::{Policy, policy};
 use crate::nvme::Nvme;
 use crate::state::{self, State};
 use crate::{
@@ -13,8 +12,7 @@ use crate::{
 };
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use ledger::Reason;
-use machine::attempt;
+pub use machine::lives::{lives, reset};
 
 /// What is written all over memory.
 const MARK: u64 = 0x4C45_4654_4F56_4552;
@@ -26,21 +24,8 @@ static ZEROS: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 const UART: u16 = 0x3F8;
 const IOAPIC: u64 = 0xFEC0_0000;
 const MTRR_DEFAULT: u32 = 0x2FF;
-const PORT_RESET: (u16, u8) = (0xCF9, 0x06);
 /// Pages that DMA may reach after a reset, if the device wasn't reset.
 const PAGE: u64 = 4096;
-
-/// How many resets the host has counted of this VM.
-pub fn lives() -> u64 {
-    counters::ever().of(Reason::Hypercall)
-}
-
-/// Resets this VM, which counts as a life.
-pub fn reset() -> ! {
-    let _ = attempt!(0u64, "mov rax, {v}", ".byte 0x0F, 0x01, 0xD9");
-    cpu::outb(PORT_RESET.0, PORT_RESET.1);
-    cpu::halt_forever()
-}
 
 /// Looks at memory and at the emulated chips, leaves marks everywhere, resets, looks again.
 pub fn memory_and_chips(test: &str, boot: &Boot) {

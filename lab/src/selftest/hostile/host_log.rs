@@ -1,5 +1,6 @@
 //! What the host may and must say in its log of attackers and their devices.
 
+use super::disks;
 use crate::selftest::case::Guest;
 use attacks::Blocked;
 use plan::{Class, DeviceName};
@@ -10,6 +11,7 @@ pub fn host(log: &[String], attackers: &[Guest]) -> Vec<String> {
     let expected = |l: &str| {
         l.contains("wrote to its console faster than it is sent")
             || attackers.iter().any(|g| blocked(l, g))
+            || disks::gives_up(l, attackers)
     };
     let alarming = |l: &&String| {
         l.starts_with("error: ")

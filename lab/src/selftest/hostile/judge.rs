@@ -12,7 +12,7 @@ use crate::selftest::{
     verdict::{counted, ended},
 };
 use attacks::Subject;
-use exitless::session::Ended;
+use exitless::{report::VmReport, session::Ended};
 use ledger::Reason;
 
 /// What is wrong, a sentence each; nothing if the attacks did no harm.
@@ -49,6 +49,11 @@ pub fn complaints(case: &Case, outcome: &Outcome) -> Vec<String> {
         wrong.extend(of_vm.into_iter().map(|w| format!("VM {}: {w}", vm.name)));
     }
     wrong
+}
+
+/// What is wrong with an attacker in a run without Linux.
+pub fn alone(guest: &Guest, vm: &VmReport, console: &str, log: &[String], wrong: &mut Vec<String>) {
+    attacker(&Tried { guest, counters: vm.counters(), console, log }, wrong);
 }
 
 /// What there is to tell of a run that passed.

@@ -1,7 +1,7 @@
 //! A round of a soak: Linux at work, an attacker with a list of subjects, and a random guest.
 //! Everything about it follows from a seed and its number, so that one alone can be run again.
 
-use super::{RUNS, attacked, attacker_judge, complaints, victim::Verified};
+use super::{RUNS, attacked, attacker_judge, complaints, disks, victim::Verified};
 use crate::selftest::case::{Case, Cores, Expected, Guest, Outcome};
 use attacks::Ends;
 use plan::Policy;
@@ -45,7 +45,8 @@ pub struct Mixed {
 impl Mixed {
     /// The one of this number, from 1.
     pub fn new(seed: u64, number: u64) -> Mixed {
-        let lists: Vec<_> = RUNS.iter().flat_map(|(_, attackers)| *attackers).collect();
+        let runs = RUNS.iter().flat_map(|(_, attackers)| *attackers);
+        let lists: Vec<_> = runs.chain(disks::ATTACKERS).collect();
         // Another seed begins elsewhere in the list, so that short soaks come to all of it, too.
         let subjects = lists[(mix(seed, 0).wrapping_add(number) % lists.len() as u64) as usize];
         let place = PLACES[(number % PLACES.len() as u64) as usize];
@@ -185,7 +186,8 @@ mod tests {
 
     #[test]
     fn every_list_of_attacks_comes_to_every_place() {
-        let lists = RUNS.iter().map(|(_, attackers)| attackers.len()).sum::<usize>();
+        let runs = RUNS.iter().map(|(_, attackers)| attackers.len()).sum::<usize>();
+        let lists = runs + disks::ATTACKERS.len();
         let rounds = (1..=(lists * PLACES.len()) as u64).map(|n| Mixed::new(7, n));
         let seen: HashSet<_> = rounds.map(|m| (m.place.label(), m.subjects)).collect();
         assert_eq!(seen.len(), lists * 3);

@@ -7,6 +7,7 @@
 
 mod attacker_judge;
 mod conductor;
+mod disks;
 mod host_log;
 mod judge;
 mod mixed;
@@ -14,7 +15,8 @@ mod victim;
 mod victim_judge;
 
 pub use conductor::Conductor;
-pub use judge::{complaints, told};
+pub use disks::served;
+pub use judge::{alone, complaints, told};
 pub use mixed::{Mixed, Tally};
 
 use super::case::{Case, Cores, Expected, Guest, Special};
@@ -81,6 +83,7 @@ pub fn all() -> Vec<Case> {
         }
     }
     cases.push(random(Policy::Eli));
+    cases.extend(disks::all());
     cases
 }
 
@@ -88,7 +91,8 @@ pub fn all() -> Vec<Case> {
 fn attacked(name: String, policy: Policy, cores: Cores, attackers: &[&'static str]) -> Case {
     let mut guests = vec![linux(policy)];
     guests.extend((0..).zip(attackers).map(|(i, names)| attacker(names, policy, cores, i)));
-    Case { guests, audited: true, machine: Special::Attacked, ..case(name, false, []) }
+    let sidecores = usize::from(guests.iter().any(|guest| !guest.disks.is_empty()));
+    Case { guests, sidecores, audited: true, machine: Special::Attacked, ..case(name, false, []) }
 }
 
 /// Streams of operations that nobody thought of, the same in each run.
@@ -132,6 +136,8 @@ fn attacker(subjects: &'static str, policy: Policy, cores: Cores, index: u8) -> 
         devices: [(Class::Edu, index), (Class::Nvme, index + 1)]
             .map(|(class, index)| DeviceName::Named { class, index })
             .into(),
+        disks: disks::of(subjects),
+        restarts: disks::restarts(subjects),
         options: if subjects == UNORDERED { "order=none" } else { "" },
         end: match last.map(|a| a.ends) {
             Some(Ends::Stopped(why)) => Expected::Fault(why),
@@ -171,7 +177,8 @@ mod tests {
     fn every_attack_is_in_a_run() {
         for subject in attacks::SUBJECTS {
             let runs = |names: &&str| names.split(',').any(|n| n == subject.name);
-            assert!(RUNS.iter().any(|(_, a)| a.iter().any(runs)), "{}", subject.name);
+            let lists = RUNS.iter().flat_map(|(_, attackers)| *attackers);
+            assert!(lists.chain(disks::ATTACKERS).any(runs), "{}", subject.name);
         }
     }
 
@@ -185,7 +192,8 @@ mod tests {
 
     #[test]
     fn every_subject_of_a_run_exists_and_what_ends_a_vm_comes_last() {
-        for names in RUNS.iter().flat_map(|(_, attackers)| *attackers) {
+        let lists = RUNS.iter().flat_map(|(_, attackers)| *attackers);
+        for names in lists.chain(disks::ATTACKERS) {
             let subjects: Vec<_> = attacks::chosen(names).collect();
             assert_eq!(subjects.len(), names.split(',').count(), "{names}");
             let attacks: Vec<_> = subjects.iter().flat_map(|s| s.attacks).collect();

@@ -1,0 +1,53 @@
+//! Rows of the table: attacks on a core that serves paravirtual disks.
+
+use crate::{
+    Attack,
+    Ends::Stopped,
+    rows::{attack, last, shown},
+};
+use ledger::Reason::*;
+
+pub const REBOOT: &[Attack] =
+    &[attack("now", "resets its VM five times with all queues full", &[])];
+
+pub const DISK: &[Attack] = &[
+    attack(
+        "places",
+        "rings where no memory is, across its end, unaligned, of sizes that none has",
+        &[shown(PciConfig, 10)],
+    ),
+    attack("indices", "indices that jump, heads that don't exist, amid requests", &[]),
+    attack(
+        "chains",
+        "chains that loop, tables in tables and of any length, buffers that are no memory",
+        &[],
+    ),
+    attack("largest", "discards and write-zeroes of the whole disk, flushes, in all queues", &[]),
+    attack("resets", "resets amid requests, registers of a queue that runs", &[]),
+    attack("bus-master", "bus mastering off and on amid requests", &[shown(PciConfig, 1000)]),
+    attack(
+        "bars",
+        "its BAR moved, overlaid and switched off amid requests",
+        &[shown(PciConfig, 300)],
+    ),
+    attack(
+        "window",
+        "configuration space's window: every kind of offset and length",
+        &[shown(PciConfig, 4000)],
+    ),
+    attack("noise", "noise in all of its registers, kicks without end", &[]),
+    attack(
+        "messages",
+        "its interrupts at every vector, for every CPU, in every mode, amid requests",
+        &[shown(MsixTable, 8000)],
+    ),
+    attack("switched", "its entries and MSI-X masked and switched amid requests", &[]),
+];
+
+pub const DISK_CPUS: &[Attack] = &[
+    attack("rewritten", "CPUs rewrite the chains that another offers", &[]),
+    attack("everything", "all CPUs do anything to one disk, at random", &[shown(PciConfig, 200)]),
+];
+
+pub const FAULT: &[Attack] =
+    &[last("now", "faults with all queues full", Stopped("triple fault"), &[shown(Shutdown, 1)])];

@@ -1,0 +1,45 @@
+//! A queue as the schedule knows it.
+
+/// Whether it is there, and looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Absent,
+    /// Its kicks are on; it isn't looked at.
+    Notifies,
+    Polled,
+}
+
+/// A place.
+#[derive(Clone, Copy, Debug)]
+pub struct Queue {
+    pub state: State,
+    pub vm: usize,
+    /// When it was kicked, if it hasn't been served since.
+    pub kicked: Option<u64>,
+    /// It couldn't be served: others come first, once.
+    pub rests: bool,
+    /// When it last had something.
+    pub busy: u64,
+    /// It waits, and was first seen to at this pass.
+    pub waits: Option<u64>,
+    pub worst_wait: u64,
+    /// The number of its last turn.
+    pub turn: u64,
+    /// What it had when another queue's turn looked at it, and since when.
+    pub backlog: (u16, u64),
+}
+
+impl Queue {
+    /// Nobody's.
+    pub const ABSENT: Queue = Queue {
+        state: State::Absent,
+        vm: 0,
+        kicked: None,
+        rests: false,
+        busy: 0,
+        waits: None,
+        worst_wait: 0,
+        turn: 0,
+        backlog: (0, 0),
+    };
+}

@@ -1,0 +1,95 @@
+//! Attackers on a core that serves paravirtual disks, and a victim whose disk it serves, too: it
+//! writes and compares, from before the attacks begin until they are over.
+
+use super::attacker;
+use crate::selftest::{
+    case::{Case, Cores, Cue, Guest},
+    cases::{case, guest},
+};
+use plan::{Backing, Disk, Policy};
+use proto::Served;
+
+/// What each attacker goes through.
+pub const ATTACKERS: &[&str] = &["disk-reboot,disk", "disk-cpus,disk-fault"];
+/// The victim's test.
+pub const VICTIM: &str = "virtio-victim";
+
+/// Sectors of an attacker's disk, which is cleared as a whole again and again, and of the victim's.
+const ATTACKERS_SECTORS: u64 = 8_192;
+const VICTIMS_SECTORS: u64 = 32_768;
+const QUEUES: u16 = 4;
+/// What the victim does at the least: four rounds.
+const REQUESTS: u64 = 8_192;
+
+/// The most passes of the sidecore that the victim's queue may wait for its turn: each of the
+/// attacker's queues is of one VM, whose weight is the victim's own.
+const LONGEST_WAIT: u64 = 4;
+
+/// All of them.
+pub fn all() -> Vec<Case> {
+    let own = |subjects: &'static str| {
+        [Policy::Eli, Policy::Direct].map(|policy| attacked(subjects, Cores::Next, policy))
+    };
+    let mut cases: Vec<_> = ATTACKERS.iter().flat_map(|subjects| own(subjects)).collect();
+    cases.push(attacked(ATTACKERS[0], Cores::First, Policy::Trap));
+    cases
+}
+
+/// The attacker, and the victim on a core of its own or on the attacker's.
+fn attacked(subjects: &'static str, cores: Cores, policy: Policy) -> Case {
+    let shared = if cores == Cores::First { "shared-" } else { "" };
+    let what = if subjects == ATTACKERS[0] { "disks" } else { "disks-cpus" };
+    let name = format!("hostile/{what}-{shared}{}", policy.label());
+    let attacker = Guest { options: "order=none", ..attacker(subjects, policy, Cores::Next, 0) };
+    let (devices, disks) = (Vec::new(), vec![disk(VICTIMS_SECTORS)]);
+    let victim = Guest { devices, disks, cores, ..guest(VICTIM, policy) };
+    Case {
+        sidecores: 1,
+        audited: true,
+        typed: Some(Cue::Ended(1)),
+        log: vec!["of its disk is given up: "],
+        ..case(name, false, [attacker, victim])
+    }
+}
+
+/// What is wrong with how the victim's disk was served, if this is it.
+pub fn served(guest: &Guest, served: &Served) -> Option<String> {
+    let Served { requests, longest_wait, .. } = *served;
+    let right = requests >= REQUESTS && longest_wait <= LONGEST_WAIT;
+    (guest.tests == VICTIM && !right).then(|| {
+        format!(
+            "{requests} requests, {REQUESTS} wanted; the longest wait was {longest_wait} passes, \
+             {LONGEST_WAIT} are allowed"
+        )
+    })
+}
+
+/// The disks of an attacker with these subjects.
+pub fn of(subjects: &str) -> Vec<Disk<String>> {
+    if attacks_disks(subjects) { vec![disk(ATTACKERS_SECTORS)] } else { Vec::new() }
+}
+
+/// Whether it goes on after a reset of its own.
+pub fn restarts(subjects: &str) -> bool {
+    subjects.split(',').any(|name| name == "disk-reboot")
+}
+
+fn attacks_disks(subjects: &str) -> bool {
+    subjects.split(',').any(|name| name.starts_with("disk"))
+}
+
+/// Whether a line tells of a queue that was given up, of one of these VMs.
+pub fn gives_up(line: &str, vms: &[Guest]) -> bool {
+    line.contains("of its disk is given up: ") && vms.iter().any(|vm| !vm.disks.is_empty())
+}
+
+fn disk(sectors: u64) -> Disk<String> {
+    Disk {
+        size: sectors * plan::SECTOR,
+        backing: Backing::Ram,
+        read_only: false,
+        serial: String::new(),
+        queues: QUEUES,
+        image: None,
+    }
+}
