@@ -177,8 +177,11 @@ fn sidecores(plan: &Plan<File>) -> String {
         for (i, disk) in vm.disks.iter().enumerate() {
             let (name, size, queues) = (&vm.name, Size(disk.size), disk.queues);
             let kind = match disk.backing {
-                Backing::Ram => "in memory",
-                Backing::Null => "that holds nothing",
+                Backing::Ram => "in memory".to_owned(),
+                Backing::Null => "that holds nothing".to_owned(),
+                Backing::Part(part) => {
+                    format!("on {}, from its byte {} on", part.device, part.offset)
+                }
             };
             text += &format!("{name}: disk{i} is a disk of {size} {kind}, ");
             text += &if queues == 1 { "1 queue".to_owned() } else { format!("{queues} queues") };

@@ -3,7 +3,7 @@
 
 use crate::{
     Class, DeviceName, MAX_DISK, MAX_DISKS, MAX_QUEUES, MAX_SERIAL, MAX_SHARES, MAX_SIDECORES,
-    MAX_WEIGHT, Mac, Micros, Network, Plan, SECTOR, SLICES, Size, shown::Shown,
+    MAX_WEIGHT, Mac, Micros, Network, PartProblem, Plan, SECTOR, SLICES, Size, shown::Shown,
 };
 use alloc::{
     format,
@@ -179,6 +179,9 @@ pub enum Problem {
         "backing is \"null\", and such a disk holds nothing; use \"ram\", or leave the image out"
     )]
     ImageOfNull,
+    /// A disk that can't be cut from its controller.
+    #[error(transparent)]
+    Part(PartProblem),
     /// A weight that means nothing.
     #[error("{0} is out of range; use 1 to {MAX_WEIGHT}")]
     Weight(u32),
@@ -280,6 +283,7 @@ impl<F> Plan<F> {
         for index in 0..self.vms.len() {
             self.check_vm(index)?;
         }
+        self.check_parts()?;
         if self.networks.len() > MAX_NETWORKS {
             return Err(whole(Problem::ManyNetworks(self.networks.len())));
         }

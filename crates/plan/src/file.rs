@@ -25,6 +25,8 @@ mod file_disk;
 #[path = "file_network.rs"]
 mod file_network;
 
+use file_disk::DISK_KEYS;
+
 pub use crate::file_error::{Error, Policies, Problem};
 
 const ROOT_KEYS: [&str; 4] = ["vm", "network", "host", "slice"];
@@ -45,7 +47,6 @@ const KEYS: [&str; 10] = [
     "interrupts",
     "reset",
 ];
-const DISK_KEYS: [&str; 6] = ["size", "backing", "read_only", "serial", "queues", "image"];
 /// Memory of a VM that says nothing about it.
 pub const DEFAULT_MEMORY: u64 = 1 << 30;
 /// What the parser says of a text in quotes that is still open where its line ends.

@@ -1,8 +1,8 @@
 //! `disk` of a VM and `sidecores` of the host: the parts of the file that ask for paravirtual
 //! devices and for what serves them.
 
-use super::{DISK_KEYS, Error, Field, Places, Problem, Sidecores, in_file_order};
-use crate::{Backing, Disk, MAX_SIDECORES, Place, parse_size};
+use super::{Error, Field, Places, Problem, Sidecores, in_file_order};
+use crate::{Backing, DeviceName, Disk, MAX_SIDECORES, Part, Place, parse_size};
 use alloc::{
     borrow::ToOwned,
     string::{String, ToString},
@@ -10,6 +10,8 @@ use alloc::{
 };
 use toml::de::{DeTable, DeValue};
 
+pub(super) const DISK_KEYS: [&str; 8] =
+    ["size", "backing", "device", "offset", "read_only", "serial", "queues", "image"];
 const NEEDED: &str = "a table such as { size = \"64M\" }, or a list of such tables";
 
 impl Field<'_, '_, '_> {
@@ -37,7 +39,7 @@ impl Field<'_, '_, '_> {
         place: &Place,
         places: &mut Places,
     ) -> Result<Disk<String>, Error> {
-        let mut size = None;
+        let (mut size, mut backing, mut device, mut offset) = (None, None, None, None);
         let mut read = Disk {
             size: 0,
             backing: Backing::default(),
@@ -59,7 +61,16 @@ impl Field<'_, '_, '_> {
                 }
                 "backing" => {
                     let needed = "\"ram\" or \"null\"";
-                    read.backing = field.one_of(&Backing::ALL, needed, Problem::Backing)?;
+                    backing = Some(field.one_of(&Backing::ALL, needed, Problem::Backing)?);
+                }
+                "device" => {
+                    let text = field.string("a device in quotes, such as \"nvme0\"")?;
+                    let named = field.within(text.parse::<DeviceName>())?;
+                    device = Some((named, value.span().start));
+                }
+                "offset" => {
+                    let text = field.string("a place in quotes, such as \"64M\"")?;
+                    offset = Some((field.within(parse_size(text))?, value.span().start));
                 }
                 "read_only" => {
                     let DeValue::Boolean(read_only) = value.get_ref() else {
@@ -74,6 +85,18 @@ impl Field<'_, '_, '_> {
                 _ => read.image = Some(field.path()?),
             }
         }
+        read.backing = match (device, offset) {
+            (Some((_, at)), _) if backing.is_some() => {
+                return Err(self.reader.error(at, place, "device", Problem::TwoBackings));
+            }
+            (Some((device, _)), offset) => {
+                Backing::Part(Part { device, offset: offset.map_or(0, |(offset, _)| offset) })
+            }
+            (None, Some((_, at))) => {
+                return Err(self.reader.error(at, place, "offset", Problem::OffsetOfNothing));
+            }
+            (None, None) => backing.unwrap_or_default(),
+        };
         let at = self.value.span().start;
         read.size = size.ok_or_else(|| self.reader.error(at, place, "", Problem::NoSize))?;
         Ok(read)

@@ -29,6 +29,7 @@ pub mod image;
 #[cfg(any(test, feature = "file"))]
 mod nearest;
 mod network;
+mod part;
 
 pub use at_end::AtEnd;
 pub use check::{Error, MAX_CMDLINE, MAX_CORE, MAX_MEMORY, MAX_VCPUS, MIN_MEMORY, Place, Problem};
@@ -37,6 +38,7 @@ pub use disk::{Backing, Disk, MAX_DISK, MAX_DISKS, MAX_QUEUES, MAX_SERIAL, MAX_S
 #[cfg(any(test, feature = "file"))]
 pub use nearest::nearest;
 pub use network::{Mac, MacError, Network, Shared};
+pub use part::{MAX_PARTS, PART_ALIGNMENT, Part, PartProblem};
 pub use proto::{Policy, frame::MAX_VMS};
 pub use sharing::{
     DEFAULT_SLICE, DEFAULT_WEIGHT, Host, MAX_SHARES, MAX_WEIGHT, Micros, MicrosError, Protection,

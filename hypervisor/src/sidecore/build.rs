@@ -5,7 +5,9 @@
 
 use crate::cpu;
 use crate::memory::{PAGE, allocate, available};
+use crate::pci::Pci;
 use crate::sidecore::backing::Backing;
+use crate::sidecore::controller::Driven;
 use crate::sidecore::device::Device;
 use crate::sidecore::entries;
 use crate::sidecore::polling_core::PollingCore;
@@ -24,7 +26,8 @@ use coalesce::Settings;
 use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicBool;
-use window::{Region, Window};
+use nvme::Abilities;
+use window::{Region, Span, Window};
 
 const MIB_2: u64 = 2 << 20;
 /// What a discard or a write-zeroes request may touch at most: it is served in pieces.
@@ -74,6 +77,7 @@ impl Sidecores {
             Ok(PollingCore {
                 core,
                 devices: Vec::new(),
+                controllers: Vec::new(),
                 queues: Vec::new(),
                 schedule: Schedule::new(settings, 0, 0),
                 caller: caller.ok_or("a sidecore's turns were taken")?,
@@ -86,30 +90,65 @@ impl Sidecores {
         Ok(Sidecores { cores, settings, shares: plan.vms.iter().map(share).collect(), next: 0 })
     }
 
+    /// Starts these controllers, which the plan's disks are cut from. `free`: domains from this
+    /// number on are nobody's.
+    pub fn drive(
+        &mut self,
+        pci: &Pci,
+        controllers: Vec<(plan::DeviceName, Bdf)>,
+        free: u16,
+    ) -> Result<(), String> {
+        for (domain, (name, device)) in (free..).zip(controllers) {
+            let place = self.next % self.cores.len().max(1);
+            self.next += 1;
+            let core = self.cores.get_mut(place).ok_or("no sidecore serves it")?;
+            let driven = Driven::new(pci, (name, device), domain, span);
+            core.controllers.push(driven.map_err(|e| format!("{name} can't be used: {e}"))?);
+        }
+        Ok(())
+    }
+
+    /// The sidecore that is to have a disk: that of its controller, if it has one; else the next.
+    fn place(&mut self, disk: &plan::Disk) -> usize {
+        if let Some((part, _)) = disk.part() {
+            let has = |core: &PollingCore| core.controllers.iter().any(|c| c.name == part.device);
+            return self.cores.iter().position(has).unwrap_or(0);
+        }
+        let place = self.next % self.cores.len().max(1);
+        self.next += 1;
+        place
+    }
+
     /// Makes a disk of the VM with this index and name, whose memory are these runs: guest address,
     /// physical address, bytes. `content` is what the disk holds at first.
     pub fn disk(
         &mut self,
         (index, name): (usize, &str),
-        memory: impl Iterator<Item = (u64, u64, u64)>,
+        memory: impl Iterator<Item = (u64, u64, u64)> + Clone,
         disk: &plan::Disk,
         content: &[u8],
     ) -> Result<VirtualDisk, String> {
-        let place = self.next % self.cores.len().max(1);
-        self.next += 1;
+        let place = self.place(disk);
         let core = self.cores.get_mut(place).ok_or("no sidecore serves it")?;
         let count = usize::from(disk.queues);
         let first = core.queues.len();
         if first + count > QUEUES {
             return Err(format!("its sidecore has {first} queues already, and can have {QUEUES}"));
         }
-        let config = config(disk)?;
+        let device = core.devices.len();
+        let (backing, abilities) = match disk.part() {
+            Some((part, _)) => {
+                let runs = memory.clone().map(|(_, at, len)| (at, len));
+                cut(core, disk, part, runs, device)?
+            }
+            None => backing(disk, content)?,
+        };
+        let config = config(disk, &abilities)?;
         let entries =
             entries::allocate(count + 1).ok_or("there are too many paravirtual functions")?;
         let function = entries::new_function().ok_or("there are too many paravirtual functions")?;
         let entries = entries..entries + 1 + disk.queues;
         let port: &Port = Box::leak(Box::new(Port::new(core.news, count)));
-        let device = core.devices.len();
         for queue in 0..count {
             let settings = Settings::paper(cpu::tsc_hz());
             core.queues.push(ServedQueue::new(device, queue, config, settings));
@@ -119,7 +158,7 @@ impl Sidecores {
             name: String::leak(name.into()),
             vm: index,
             window: window(memory)?,
-            backing: backing(disk, content)?,
+            backing,
             entries: entries.clone(),
             queues: first..first + count,
             order: Order::default(),
@@ -130,14 +169,17 @@ impl Sidecores {
         Ok(VirtualDisk { function, entries, config, port, notify })
     }
 
-    /// Every device is there: room is made for the turns of their queues.
-    pub fn finish(&mut self) {
+    /// Every device is there: room is made for the turns of their queues, and controllers may reach
+    /// their VMs' memory.
+    pub fn finish(&mut self) -> Result<(), String> {
         for core in &mut self.cores {
             core.schedule = Schedule::new(self.settings, core.queues.len(), self.shares.len());
             for (vm, share) in self.shares.iter().enumerate() {
                 core.schedule.set_share(vm, *share);
             }
+            core.controllers.iter().try_for_each(Driven::finish)?;
         }
+        Ok(())
     }
 
     /// Has every sidecore begin.
@@ -155,26 +197,50 @@ fn enter(core: usize) -> ! {
     core.run()
 }
 
-fn config(disk: &plan::Disk) -> Result<Config, String> {
+fn config(disk: &plan::Disk, can: &Abilities) -> Result<Config, String> {
     let mut serial = [0; SERIAL_BYTES];
     serial.iter_mut().zip(disk.serial.bytes()).for_each(|(to, byte)| *to = byte);
     let touched = (MOST_TOUCHED / SECTOR) as u32;
-    let writable = if disk.read_only { 0 } else { touched };
+    let if_it = |can| if can && !disk.read_only { touched } else { 0 };
     Config::new(Parameters {
         capacity: disk.size / SECTOR,
         queues: disk.queues,
         read_only: disk.read_only,
-        discard: writable,
-        write_zeroes: writable,
+        block_size: can.block,
+        discard: if_it(can.discards),
+        write_zeroes: if_it(can.zeroes),
         serial,
         ..Parameters::default()
     })
     .map_err(|error| format!("{error}"))
 }
 
-fn backing(disk: &plan::Disk, content: &[u8]) -> Result<Backing, String> {
+/// A part of a controller of this core's, for a VM with this memory; and what it can.
+fn cut(
+    core: &mut PollingCore,
+    disk: &plan::Disk,
+    part: plan::Part,
+    memory: impl Iterator<Item = (u64, u64)>,
+    device: usize,
+) -> Result<(Backing, Abilities), String> {
+    let mut controllers = core.controllers.iter_mut().enumerate();
+    let found = controllers.find(|(_, driven)| driven.name == part.device);
+    let (place, driven) = found.ok_or("its controller isn't driven")?;
+    let can = driven.abilities()?;
+    if can.protected && !disk.read_only {
+        return Err(format!("{} is write-protected: make the disk read-only", part.device));
+    }
+    let part = nvme::Part { first: part.offset, bytes: disk.size };
+    Ok((Backing::Part(place, driven.cut(part, memory, device)?), can))
+}
+
+/// What disks can do that are nobody's but ours.
+const ALL: Abilities =
+    Abilities { block: SECTOR as u32, discards: true, zeroes: true, protected: false };
+
+fn backing(disk: &plan::Disk, content: &[u8]) -> Result<(Backing, Abilities), String> {
     if disk.backing == plan::Backing::Null {
-        return Ok(Backing::Null(Null));
+        return Ok((Backing::Null(Null), ALL));
     }
     let bytes = disk.memory();
     let at = allocate(bytes, MIB_2).ok_or_else(|| {
@@ -187,7 +253,13 @@ fn backing(disk: &plan::Disk, content: &[u8]) -> Result<Backing, String> {
     let span = window([(0, at, bytes)].into_iter())?.span(0, disk.size);
     let span = span.ok_or("its memory isn't whole")?;
     span.write(0, content).map_err(|_| "its image is larger than the disk")?;
-    Ok(Backing::Ram(Ram::new(span)))
+    Ok((Backing::Ram(Ram::new(span)), ALL))
+}
+
+/// The view of memory that was just handed out.
+fn span(at: u64, bytes: u64) -> Result<Span, String> {
+    let span = window([(0, at, bytes)].into_iter())?.span(0, bytes);
+    span.ok_or_else(|| "its memory isn't whole".into())
 }
 
 /// The view of runs of memory: guest address, physical address, bytes.

@@ -2,7 +2,8 @@
 
 use crate::cpu::rdtsc;
 use crate::log_limit::OnceASecond;
-use crate::sidecore::backing::Backing;
+use crate::sidecore::backing::{Backing, Behind};
+use crate::sidecore::controller::Driven;
 use crate::sidecore::entries;
 use crate::sidecore::port::{Order, Port};
 use crate::sidecore::queue::{Context, ServedQueue, send};
@@ -34,11 +35,15 @@ pub struct Device {
 
 impl Device {
     /// What a turn of one of its queues needs.
-    pub fn context<'a, 'b>(&'a mut self, caller: &'a mut Caller<'b>) -> Context<'a, 'b> {
+    pub fn context<'a, 'b>(
+        &'a mut self,
+        controllers: &'a mut [Driven],
+        caller: &'a mut Caller<'b>,
+    ) -> Context<'a, 'b> {
         Context {
             port: self.port,
             window: &self.window,
-            backing: &mut self.backing,
+            backing: Behind { backing: &mut self.backing, controllers },
             entries: &self.entries,
             caller,
         }

@@ -8,6 +8,7 @@
 //! | `port` | what a paravirtual function and its sidecore say to each other |
 //! | `entries` | the MSI-X entries, by which sidecores send |
 //! | `backing` | what is behind a disk |
+//! | `controller` | an NVMe controller that disks are cut from |
 //! | `device` | a device as its sidecore has it: orders followed, queues made and given up |
 //! | `queue` | one queue: its turn, and which completions are told to the guest |
 //! | `polling_core` | the loop of a sidecore |
@@ -19,6 +20,7 @@
 
 mod backing;
 pub mod build;
+mod controller;
 mod device;
 pub mod entries;
 mod polling_core;

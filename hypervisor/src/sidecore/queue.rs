@@ -6,11 +6,11 @@
 //! it back, at the coalescer's deadline at the latest.
 
 use crate::cpu::{rdtsc, x2apic};
-use crate::sidecore::backing::Backing;
+use crate::sidecore::backing::Behind;
 use crate::sidecore::entries;
 use crate::sidecore::port::{Counts, Port};
 use ::sidecore::{Look, Next, Schedule};
-use blk::{Broken, Config, Features, Server};
+use blk::{Broken, Completion, Config, Features, Server};
 use coalesce::{Coalescer, Settings, Verdict};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +38,7 @@ pub struct ServedQueue {
 pub struct Context<'a, 'b> {
     pub port: &'a Port,
     pub window: &'a Window,
-    pub backing: &'a mut Backing,
+    pub backing: Behind<'a>,
     /// The device's entries.
     pub entries: &'a Range<u16>,
     pub caller: &'a mut Caller<'b>,
@@ -86,7 +86,7 @@ impl ServedQueue {
         let mut untold = 0;
         let mut tell = false;
         loop {
-            let outcome = self.server.serve(cx.window, cx.backing)?;
+            let outcome = self.server.serve(cx.window, &mut cx.backing)?;
             let now = rdtsc();
             if outcome.completed > 0 {
                 tell |= self.publish(&cx, now);
@@ -120,6 +120,23 @@ impl ServedQueue {
             self.call(&mut cx, rdtsc());
         }
         Ok(())
+    }
+
+    /// An operation of its ended that its back end had accepted. True: a request is answered, which
+    /// [`Self::answered`] is to tell of.
+    pub fn finish(&mut self, completion: Completion, port: &Port) -> bool {
+        let answered = self.server.finish(completion);
+        if answered && let Some(counts) = port.counts(self.index) {
+            add(&counts.requests, 1);
+        }
+        answered
+    }
+
+    /// Shows the guest what was answered between turns, and tells it.
+    pub fn answered(&mut self, cx: &mut Context<'_, '_>, now: u64) {
+        if self.publish(cx, now) {
+            self.call(cx, now);
+        }
     }
 
     /// Tells the guest what was held back, if that is due.
