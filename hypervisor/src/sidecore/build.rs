@@ -92,6 +92,7 @@ impl Sidecores {
 
     /// Starts these controllers, which the plan's disks are cut from. `free`: domains from this
     /// number on are nobody's.
+    #[inline(never)]
     pub fn drive(
         &mut self,
         pci: &Pci,
@@ -149,10 +150,7 @@ impl Sidecores {
         let function = entries::new_function().ok_or("there are too many paravirtual functions")?;
         let entries = entries..entries + 1 + disk.queues;
         let port: &Port = Box::leak(Box::new(Port::new(core.news, count)));
-        for queue in 0..count {
-            let settings = Settings::paper(cpu::tsc_hz());
-            core.queues.push(ServedQueue::new(device, queue, config, settings));
-        }
+        add_queues(&mut core.queues, device, count, config);
         core.devices.push(Device {
             port,
             name: String::leak(name.into()),
@@ -188,6 +186,14 @@ impl Sidecores {
             cpu::run_on(core.core.index, enter, core as *mut PollingCore as usize);
         }
     }
+}
+
+/// Adds so many queues of a device, made where they are to be: they are too large for two of them to
+/// be on core 0's stack.
+#[inline(never)]
+fn add_queues(queues: &mut Vec<ServedQueue>, device: usize, count: usize, config: Config) {
+    let settings = Settings::paper(cpu::tsc_hz());
+    queues.extend((0..count).map(|queue| ServedQueue::new(device, queue, config, settings)));
 }
 
 /// The life of a sidecore.
