@@ -143,6 +143,7 @@ impl Machine {
         let mut machine =
             Machine { cpus: cores.saturating_add(1), disks, ..Machine::with(boot, memory) };
         machine.add_devices(plan.vms.iter().flat_map(|vm| vm.devices.iter().copied()))?;
+        machine.add_devices(plan.part_devices())?;
         machine.add_devices(
             plan.shared_nics().map(|s| DeviceName::Named { class: Class::Nic, index: s.nic }),
         )?;

@@ -174,32 +174,33 @@ impl Offered {
     }
 
     fn devices<F>(&self, plan: &Plan<F>, wrong: &mut Vec<String>) {
-        let mut taken: Vec<(&Function, &str)> = Vec::new();
-        for vm in &plan.vms {
-            for name in &vm.devices {
-                let said = format!("VM {:?}: device {name}", vm.name);
-                let Some(f) = self.find(name) else {
-                    wrong.push(format!("{said} isn't in the machine"));
-                    continue;
-                };
-                if matches!(name, DeviceName::Virtual { .. }) {
-                    continue;
-                }
-                if let Some(why) = f.refused.as_ref().filter(|_| self.is_refused(f)) {
-                    wrong.push(format!("{said} {}", Escaped(why)));
-                }
-                for (other, owner) in &taken {
-                    if other.address == f.address {
-                        wrong.push(format!("{said} is VM {owner:?}'s, too"));
-                    } else if *owner != vm.name && f.together.contains(&other.address) {
-                        let other = Address(other.address);
-                        wrong.push(format!(
-                            "{said} can't be kept apart from {other} of VM {owner:?}"
-                        ));
-                    }
-                }
-                taken.push((f, &vm.name));
+        let mut taken: Vec<(&Function, String)> = Vec::new();
+        let of_vms = plan.vms.iter().flat_map(|vm| {
+            vm.devices.iter().map(move |device| (format!("VM {:?}", vm.name), *device))
+        });
+        // Those that disks are cut from.
+        let of_host = plan.part_devices().map(|device| ("the host".to_owned(), device));
+        for (owner, name) in of_vms.chain(of_host) {
+            let said = format!("{owner}: device {name}");
+            let Some(f) = self.find(&name) else {
+                wrong.push(format!("{said} isn't in the machine"));
+                continue;
+            };
+            if matches!(name, DeviceName::Virtual { .. }) {
+                continue;
             }
+            if let Some(why) = f.refused.as_ref().filter(|_| self.is_refused(f)) {
+                wrong.push(format!("{said} {}", Escaped(why)));
+            }
+            for (other, whose) in &taken {
+                if other.address == f.address {
+                    wrong.push(format!("{said} is {whose}'s, too"));
+                } else if *whose != owner && f.together.contains(&other.address) {
+                    let other = Address(other.address);
+                    wrong.push(format!("{said} can't be kept apart from {other} of {whose}"));
+                }
+            }
+            taken.push((f, owner));
         }
     }
 
@@ -328,6 +329,28 @@ mod tests {
         assert_eq!(offered(&whole()).lacks(&plan, 1), [said]);
         let said = "the VMs have 2G together, the machine has 0 beside the boot image";
         assert_eq!(offered(&whole()).lacks(&plan, u64::MAX), [said]);
+    }
+
+    #[test]
+    fn controllers_that_disks_are_cut_from_are_there_and_the_hosts() {
+        let part = |device: &str| plan::Disk {
+            size: 1 << 30,
+            backing: plan::Backing::Part(plan::Part { device: device.parse().unwrap(), offset: 0 }),
+            read_only: false,
+            serial: String::new(),
+            queues: 1,
+            image: None,
+        };
+        let lacks = |device, devices: &[&str]| {
+            let mut plan = Plan::new(vec![vm("a", 1, devices)]);
+            (plan.sidecores, plan.vms[0].disks) = (vec![2], vec![part(device)]);
+            offered(&whole()).lacks(&plan, 0)
+        };
+        assert_eq!(lacks("nvme0", &[]), [""; 0]);
+        assert_eq!(lacks("nvme2", &[]), ["the host: device nvme2 isn't in the machine"]);
+        let address = Address(offered(&whole()).find(&"nvme0".parse().unwrap()).unwrap().address);
+        let said = "the host: device nvme0 is VM \"a\"'s, too";
+        assert_eq!(lacks("nvme0", &[&address.to_string()]), [said]);
     }
 
     #[test]

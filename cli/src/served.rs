@@ -42,8 +42,9 @@ fn sidecores(plan: &Plan<File>) -> String {
 fn disk(vm: &Vm<File>, index: usize, disk: &Disk<File>) -> String {
     let (name, size, queues) = (&vm.name, Size(disk.size), disk.queues);
     let kind = match disk.backing {
-        Backing::Ram => "in memory",
-        Backing::Null => "that holds nothing",
+        Backing::Ram => "in memory".to_owned(),
+        Backing::Null => "that holds nothing".to_owned(),
+        Backing::Part(part) => format!("on {}, from its byte {} on", part.device, part.offset),
     };
     let mut text = format!("{name}: disk{index} is a disk of {size} {kind}, ");
     text += &if queues == 1 { "1 queue".to_owned() } else { format!("{queues} queues") };

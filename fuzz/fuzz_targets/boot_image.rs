@@ -8,7 +8,7 @@ use arbitrary::Arbitrary;
 use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
 use plan::{
-    AtEnd, Backing, Class, DeviceName, Disk, Host, Mac, Network, OnReset, Plan, Policy, Protection,
+    AtEnd, Backing, Class, DeviceName, Disk, Host, Mac, Network, OnReset, Part, Plan, Policy, Protection,
     Vm, WithoutRemapping, image,
 };
 
@@ -43,6 +43,8 @@ struct VmInput<'a> {
 struct DiskInput<'a> {
     size: u64,
     null: bool,
+    /// A device of this kind and number, and the place there.
+    part: Option<(u8, u8, u64)>,
     read_only: bool,
     serial: &'a str,
     queues: u16,
@@ -53,7 +55,14 @@ impl DiskInput<'_> {
     fn disk(&self) -> Disk<Vec<u8>> {
         Disk {
             size: self.size,
-            backing: if self.null { Backing::Null } else { Backing::Ram },
+            backing: match self.part {
+                Some((class, index, offset)) => {
+                    let class = Class::ALL[class as usize % Class::ALL.len()];
+                    Backing::Part(Part { device: DeviceName::Named { class, index }, offset })
+                }
+                None if self.null => Backing::Null,
+                None => Backing::Ram,
+            },
             read_only: self.read_only,
             serial: self.serial.into(),
             queues: self.queues,

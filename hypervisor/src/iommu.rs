@@ -5,6 +5,7 @@
 //! an interrupt; the work under it is one or two queue entries and a bounded wait.
 
 mod access;
+pub mod domain;
 pub mod fault_interrupt;
 mod found;
 

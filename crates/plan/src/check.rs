@@ -3,8 +3,8 @@
 
 use crate::{
     BadInterface, Class, DeviceName, MAX_DISK, MAX_DISKS, MAX_QUEUES, MAX_SERIAL, MAX_SERVED,
-    MAX_SHARES, MAX_SIDECORES, MAX_WEIGHT, Mac, Micros, Network, Place, Plan, SECTOR, SLICES, Size,
-    place::before, shown::Shown,
+    MAX_SHARES, MAX_SIDECORES, MAX_WEIGHT, Mac, Micros, Network, PartProblem, Place, Plan, SECTOR,
+    SLICES, Size, place::before, shown::Shown,
 };
 use alloc::{
     format,
@@ -151,6 +151,9 @@ pub enum Problem {
     /// An interface that can't be.
     #[error(transparent)]
     Interface(#[from] BadInterface),
+    /// A disk that can't be cut from its controller.
+    #[error(transparent)]
+    Part(PartProblem),
     /// A weight that means nothing.
     #[error("{0} is out of range; use 1 to {MAX_WEIGHT}")]
     Weight(u32),
@@ -255,6 +258,7 @@ impl<F> Plan<F> {
             self.check_vm(index)?;
         }
         self.check_served()?;
+        self.check_parts()?;
         if self.networks.len() > MAX_NETWORKS {
             return Err(whole(Problem::ManyNetworks(self.networks.len())));
         }

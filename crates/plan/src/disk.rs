@@ -5,7 +5,7 @@
 //! fits its field (virtio 1.2, 5.2.6.1) and queues that the host can serve; a sidecore runs no
 //! guest. It doesn't guarantee that the machine has the memory and the cores.
 
-use crate::{Error, MAX_CORE, Place, Plan, Problem, Vm};
+use crate::{Error, MAX_CORE, Part, Place, Plan, Problem, Vm};
 use alloc::string::{String, ToString};
 #[cfg(any(test, feature = "file"))]
 use alloc::vec::Vec;
@@ -54,10 +54,12 @@ pub enum Backing {
     /// Nothing: writes are forgotten, and reads store nothing. To measure only: a guest's program
     /// finds in its buffer what its kernel had there.
     Null,
+    /// A part of an NVMe controller's namespace, which its sidecore drives.
+    Part(Part),
 }
 
 impl Backing {
-    /// Every choice with the name it has in `vm.toml`.
+    /// Every choice that has a name in `vm.toml`.
     pub const ALL: [(&'static str, Backing); 2] = [("ram", Backing::Ram), ("null", Backing::Null)];
 }
 
@@ -66,7 +68,7 @@ impl<F> Disk<F> {
     pub fn memory(&self) -> u64 {
         match self.backing {
             Backing::Ram => self.size.checked_next_multiple_of(LARGE_PAGE).unwrap_or(u64::MAX),
-            Backing::Null => 0,
+            Backing::Null | Backing::Part(_) => 0,
         }
     }
 
@@ -171,6 +173,7 @@ impl<F> Disk<F> {
         if !(1..=MAX_QUEUES).contains(&self.queues) {
             return Err(("queues", Problem::Queues(self.queues)));
         }
+        self.check_part().map_err(|(key, problem)| (key, Problem::Part(problem)))?;
         match (&self.image, self.backing) {
             (Some(_), Backing::Null) => Err(("image", Problem::ImageOfNull)),
             _ => Ok(()),

@@ -1,7 +1,7 @@
 //! `disk` of a VM: the part of the file that asks for disks which the host makes.
 
 use super::{Error, Field, Places, Problem, in_file_order};
-use crate::{Backing, Disk, Place, parse_size};
+use crate::{Backing, DeviceName, Disk, Part, Place, parse_size};
 use alloc::{
     borrow::ToOwned,
     string::{String, ToString},
@@ -9,8 +9,8 @@ use alloc::{
 };
 use toml::de::{DeTable, DeValue};
 
-pub(super) const DISK_KEYS: [&str; 6] =
-    ["size", "backing", "read_only", "serial", "queues", "image"];
+pub(super) const DISK_KEYS: [&str; 8] =
+    ["size", "backing", "device", "offset", "read_only", "serial", "queues", "image"];
 const NEEDED: &str = "a table such as { size = \"64M\" }, or a list of such tables";
 
 impl Field<'_, '_, '_> {
@@ -38,7 +38,7 @@ impl Field<'_, '_, '_> {
         place: &Place,
         places: &mut Places,
     ) -> Result<Disk<String>, Error> {
-        let mut size = None;
+        let (mut size, mut backing, mut device, mut offset) = (None, None, None, None);
         let mut read = Disk {
             size: 0,
             backing: Backing::default(),
@@ -60,7 +60,16 @@ impl Field<'_, '_, '_> {
                 }
                 "backing" => {
                     let needed = "\"ram\" or \"null\"";
-                    read.backing = field.one_of(&Backing::ALL, needed, Problem::Backing)?;
+                    backing = Some(field.one_of(&Backing::ALL, needed, Problem::Backing)?);
+                }
+                "device" => {
+                    let text = field.string("a device in quotes, such as \"nvme0\"")?;
+                    let named = field.within(text.parse::<DeviceName>())?;
+                    device = Some((named, value.span().start));
+                }
+                "offset" => {
+                    let text = field.string("a place in quotes, such as \"64M\"")?;
+                    offset = Some((field.within(parse_size(text))?, value.span().start));
                 }
                 "read_only" => {
                     let DeValue::Boolean(read_only) = value.get_ref() else {
@@ -75,6 +84,18 @@ impl Field<'_, '_, '_> {
                 _ => read.image = Some(field.path()?),
             }
         }
+        read.backing = match (device, offset) {
+            (Some((_, at)), _) if backing.is_some() => {
+                return Err(self.reader.error(at, place, "device", Problem::TwoBackings));
+            }
+            (Some((device, _)), offset) => {
+                Backing::Part(Part { device, offset: offset.map_or(0, |(offset, _)| offset) })
+            }
+            (None, Some((_, at))) => {
+                return Err(self.reader.error(at, place, "offset", Problem::OffsetOfNothing));
+            }
+            (None, None) => backing.unwrap_or_default(),
+        };
         let at = self.value.span().start;
         read.size = size.ok_or_else(|| self.reader.error(at, place, "", Problem::NoSize))?;
         Ok(read)

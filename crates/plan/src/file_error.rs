@@ -111,6 +111,12 @@ pub enum Problem {
     /// Not what can be behind a disk.
     #[error("\"{}\" is nothing that can be behind a disk; use \"ram\" or \"null\"", Shown(.0))]
     Backing(String),
+    /// A disk in two places.
+    #[error("a disk on a device has no `backing`; leave one of the two out")]
+    TwoBackings,
+    /// A place on nothing.
+    #[error("a disk has an offset on a device alone; name one, such as device = \"nvme0\"")]
+    OffsetOfNothing,
     /// A disk of no size.
     #[error("it has no `size`; give one, such as size = \"64M\"")]
     NoSize,

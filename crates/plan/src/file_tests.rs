@@ -371,6 +371,26 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
             "vm.toml:4: [vm.a] disk1 backing: \"file\" is nothing that can be behind a disk; use \"ram\" or \"null\"",
         ),
         (
+            "[vm.a]\ndisk = { device = 'disk0' }\n",
+            "vm.toml:2: [vm.a] disk0 device: `disk0` names no device; write nvme, nic, sata, usb or edu with a number (\"nvme0\"), a virtual function (\"nic0.vf0\" to \"nic0.vf63\") or a PCI address (\"00:04.0\")",
+        ),
+        (
+            "[vm.a]\ndisk = { backing='ram', size='1M', device='nvme0' }\n",
+            "vm.toml:2: [vm.a] disk0 device: a disk on a device has no `backing`; leave one of the two out",
+        ),
+        (
+            "[vm.a]\ndisk = { size='1M',\noffset='4K' }\n",
+            "vm.toml:3: [vm.a] disk0 offset: a disk has an offset on a device alone; name one, such as device = \"nvme0\"",
+        ),
+        (
+            "[host]\nsidecores=1\n[vm.a]\nkernel='k'\ndevices=['nvme0']\ndisk={size='1M',device='nvme0'}\n",
+            "vm.toml:6: [vm.a] disk0 device: nvme0 is VM `a`'s; a controller that disks are cut from stays the host's, so take it from the VM's devices",
+        ),
+        (
+            "[host]\nsidecores=1\n[vm.a]\nkernel='k'\n[[vm.a.disk]]\nsize='1M'\ndevice='nvme0'\n[[vm.a.disk]]\nsize='1M'\ndevice='nvme0'\noffset='512K'\n",
+            "vm.toml:11: [vm.a] disk1 offset: it has bytes of nvme0 in common with disk0 of VM `a`, which is there from 0 to 1M; give it an offset of its own, or make both read-only",
+        ),
+        (
             "[vm.a]\ndisk = { read_only = 1 }\n",
             "vm.toml:2: [vm.a] disk0 read_only: this is a number, but it has to be true or false",
         ),

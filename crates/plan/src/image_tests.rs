@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    AtEnd, Backing, Class, DeviceName, Disk, Host, Interface, Mac, Network, OnReset, Policy,
+    AtEnd, Backing, Class, DeviceName, Disk, Host, Interface, Mac, Network, OnReset, Part, Policy,
     Problem, Protection, WithoutRemapping,
 };
 use proptest::prelude::*;
@@ -189,6 +189,16 @@ fn a_disk_finds_what_it_holds_at_first() {
     assert_eq!((image.disk(held), image.disk(empty)), (&[6; 8192][..], &[][..]));
     // The same bytes are stored once, whoever has them.
     assert_eq!(build(&with_disk(8192, &[7; 5000])).unwrap().len(), 4096 + 5000);
+}
+
+#[test]
+fn a_part_of_a_controller_comes_out_as_it_went_in() {
+    let mut plan = with_disk(8192, &[]);
+    let device = DeviceName::Named { class: Class::Nvme, index: 3 };
+    let backing = Backing::Part(Part { device, offset: 1 << 40 });
+    plan.vms[0].disks[0] = Disk { backing, image: None, ..plan.vms[0].disks[0].clone() };
+    let bytes = build(&plan).unwrap();
+    assert_eq!(backing, parse(&bytes).unwrap().plan.vms[0].disks[0].backing);
 }
 
 #[test]

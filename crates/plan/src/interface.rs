@@ -6,7 +6,7 @@
 //! from the plan alone. VMs reach each other if they name the same switch and the same VLAN; a
 //! switch is no way to a network outside.
 
-use crate::{Error, Mac, Place, Plan, Problem, Vm, check::name_is_good, shown::Shown};
+use crate::{DeviceName, Error, Mac, Place, Plan, Problem, Vm, check::name_is_good, shown::Shown};
 use alloc::{
     string::{String, ToString},
     vec::Vec,
@@ -135,10 +135,22 @@ impl<F> Plan<F> {
         at.checked_rem(self.sidecores.len())
     }
 
-    /// Which one serves the disk of this number, of all disks in the plan's order: they go round
-    /// where the switches ended.
+    /// Which one drives a controller that disks are cut from: they go round where the switches
+    /// ended.
+    pub fn sidecore_of_controller(&self, device: DeviceName) -> Option<usize> {
+        let at = self.part_devices().position(|one| one == device)?;
+        (self.switches().len() + at).checked_rem(self.sidecores.len())
+    }
+
+    /// Which one serves the disk of this number, of all disks in the plan's order: the one that
+    /// drives its controller; the others go round where the controllers ended.
     pub fn sidecore_of_disk(&self, number: usize) -> Option<usize> {
-        (self.switches().len() + number).checked_rem(self.sidecores.len())
+        if let Some((part, _)) = self.disks().nth(number).and_then(|(_, disk)| disk.part()) {
+            return self.sidecore_of_controller(part.device);
+        }
+        let others = self.disks().take(number).filter(|(_, disk)| disk.part().is_none()).count();
+        let first = self.switches().len() + self.part_devices().count();
+        (first + others).checked_rem(self.sidecores.len())
     }
 
     /// How many queues each sidecore serves.

@@ -30,6 +30,7 @@ pub mod image;
 #[cfg(any(test, feature = "file"))]
 mod nearest;
 mod network;
+mod part;
 mod place;
 
 pub use at_end::AtEnd;
@@ -42,6 +43,7 @@ pub use interface::{BadInterface, DEFAULT_MTU, Interface, MAX_INTERFACES, MAX_PA
 #[cfg(any(test, feature = "file"))]
 pub use nearest::nearest;
 pub use network::{Mac, MacError, Network, Shared};
+pub use part::{MAX_PARTS, PART_ALIGNMENT, Part, PartProblem};
 pub use place::Place;
 pub use proto::{Policy, frame::MAX_VMS};
 pub use sharing::{

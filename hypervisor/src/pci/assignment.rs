@@ -24,6 +24,14 @@ use proto::offer::Function as Offered;
 /// Class and subclass of IOMMUs (PCI Code and ID Assignment 1.15, 1.9): their tables are in memory.
 const IOMMU_CLASS: u32 = 0x0806;
 
+/// Who has the functions that disks are cut from: no VM has such a name.
+const HOST: &str = "the host";
+
+/// Who it is, in a sentence.
+fn shown(owner: &str) -> String {
+    if owner == HOST { format!("{HOST}, for disks,") } else { format!("VM {owner:?}") }
+}
+
 /// The machine's functions, and who has them.
 pub struct Assignment {
     pci: Pci,
@@ -49,6 +57,28 @@ impl Assignment {
         let survey = acs::survey(&pci, &functions);
         let placed = Placed::find(&pci, &functions);
         Ok(Assignment { pci, functions, survey, placed, taken: Vec::new() })
+    }
+
+    /// Finds the controllers that the host is to drive for VMs' disks; no VM gets them. The error is a
+    /// sentence.
+    pub fn keep(
+        &mut self,
+        names: impl Iterator<Item = DeviceName>,
+    ) -> Result<Vec<(DeviceName, Bdf)>, String> {
+        let mut kept = Vec::new();
+        for name in names {
+            let found = self.resolve(HOST, &[name])?;
+            for bdf in found {
+                let class = self.functions.iter().find(|f| f.bdf == bdf).map(|f| f.class);
+                if class.is_none_or(|class| !Class::Nvme.matches(class, 0, 0)) {
+                    return Err(format!(
+                        "device {name} ({bdf}) is no NVMe controller, and disks are cut from those"
+                    ));
+                }
+                kept.push((name, bdf));
+            }
+        }
+        Ok(kept)
     }
 
     /// Finds the functions that `vm` names, refusing those that it can't have. The error is a
@@ -143,7 +173,8 @@ impl Assignment {
         }
         if let Some((_, owner, name)) = self.taken.iter().find(|(taken, ..)| *taken == bdf) {
             return Some(format!(
-                "is assigned twice: VM {owner:?} has it as {name}; a device can belong to one VM only"
+                "is assigned twice: {} has it as {name}; a device can belong to one VM only",
+                shown(owner)
             ));
         }
         if !iommu::serves(bdf) {
@@ -159,7 +190,7 @@ impl Assignment {
             return Some("is a conventional PCI device behind a bridge: it shares its requester id with its neighbours, so the IOMMU can't tell it from them".into());
         }
         let others = self.taken.iter().filter(|(_, owner, _)| owner != vm);
-        let others = others.map(|(other, owner, _)| (*other, format!("of VM {owner:?}")));
+        let others = others.map(|(other, owner, _)| (*other, format!("of {}", shown(owner))));
         let mut others = others.chain(sriov::shared().iter().map(|pf| (*pf, "of the host".into())));
         others.find_map(|(other, whose)| {
             let why = together(&self.survey, bdf, other)?;

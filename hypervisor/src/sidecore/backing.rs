@@ -1,7 +1,9 @@
-//! What is behind a disk: nothing, or memory of the machine that was set aside for it.
+//! What is behind a disk: nothing, memory of the machine that was set aside for it, or a part of a
+//! controller that its sidecore drives.
 
+use crate::sidecore::controller::Driven;
 use blk::backend::{Null, Ram};
-use blk::{Backend, Completion, Operation, Submitted, Token};
+use blk::{Backend, Completion, Failure, Operation, Submitted, Token};
 
 /// A disk's back end.
 pub enum Backing {
@@ -9,22 +11,32 @@ pub enum Backing {
     Null(Null),
     /// A RAM disk.
     Ram(Ram),
+    /// A part of a controller: the controller's place in the sidecore, and the disk's number there.
+    Part(usize, u16),
 }
 
-impl Backend for Backing {
+/// The same with what it needs of its sidecore.
+pub struct Behind<'a> {
+    pub backing: &'a mut Backing,
+    pub controllers: &'a mut [Driven],
+}
+
+impl Backend for Behind<'_> {
     #[inline]
     fn submit(&mut self, token: Token, operation: Operation<'_>) -> Submitted {
-        match self {
+        match self.backing {
             Backing::Null(null) => null.submit(token, operation),
             Backing::Ram(ram) => ram.submit(token, operation),
+            Backing::Part(place, disk) => match self.controllers.get_mut(*place) {
+                Some(driven) => driven.controller.disk(*disk).submit(token, operation),
+                None => Submitted::Done(Err(Failure::Io)),
+            },
         }
     }
 
+    /// Nothing: what isn't done at once is a controller's, and `PollingCore` asks that.
     #[inline]
     fn poll(&mut self) -> Option<Completion> {
-        match self {
-            Backing::Null(null) => null.poll(),
-            Backing::Ram(ram) => ram.poll(),
-        }
+        None
     }
 }

@@ -6,7 +6,9 @@
 
 use crate::cpu;
 use crate::memory::{PAGE, allocate, available};
+use crate::pci::Pci;
 use crate::sidecore::backing::Backing;
+use crate::sidecore::controller::Driven;
 use crate::sidecore::counts::CoreCounts;
 use crate::sidecore::device::{Device, Interface, Kind};
 use crate::sidecore::entries;
@@ -27,9 +29,10 @@ use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicBool;
 use net::{Mac, Rate, Switch, Vlan};
+use nvme::Abilities;
 use proto::ServedDevice;
 use virtio_pci::Kind as FunctionKind;
-use window::{Region, Window};
+use window::{Region, Span, Window};
 
 const MIB_2: u64 = 2 << 20;
 /// What a discard or a write-zeroes request may touch at most: it is served in pieces.
@@ -82,6 +85,8 @@ pub struct Owner<'a> {
     pub vm: usize,
     pub name: &'a str,
     pub memory: Window,
+    /// The same: physical address and bytes of each of its runs.
+    pub runs: &'a [(u64, u64)],
     /// Which of its devices it is.
     pub which: ServedDevice,
 }
@@ -108,6 +113,7 @@ impl Sidecores {
             Ok(PollingCore {
                 core,
                 devices: Vec::new(),
+                controllers: Vec::new(),
                 queues: Queues::new(),
                 schedule: Schedule::new(settings, 0, 0),
                 caller: caller.ok_or("a sidecore's turns were taken")?,
@@ -134,6 +140,26 @@ impl Sidecores {
         Ok(Sidecores { cores, settings, shares, disks, switches })
     }
 
+    /// Starts these controllers, which the plan's disks are cut from. `free`: domains from this
+    /// number on are nobody's.
+    #[inline(never)]
+    pub fn drive(
+        &mut self,
+        plan: &plan::Plan,
+        pci: &Pci,
+        controllers: Vec<(plan::DeviceName, Bdf)>,
+        free: u16,
+    ) -> Result<(), String> {
+        for (domain, (name, device)) in (free..).zip(controllers) {
+            let place = plan.sidecore_of_controller(name);
+            let core = place.and_then(|place| self.cores.get_mut(place));
+            let core = core.ok_or("no sidecore drives it")?;
+            let driven = Driven::new(pci, (name, device), domain, span);
+            core.controllers.push(driven.map_err(|e| format!("{name} can't be used: {e}"))?);
+        }
+        Ok(())
+    }
+
     /// Makes the next of the plan's disks. `content` is what it holds at first.
     pub fn disk(
         &mut self,
@@ -142,7 +168,14 @@ impl Sidecores {
         content: &[u8],
     ) -> Result<Virtual, String> {
         let place = self.disks.pop().ok_or("no sidecore serves it")?;
-        let config = config(disk)?;
+        let (backing, abilities) = match disk.part() {
+            Some((part, _)) => {
+                let core = self.cores.get_mut(place).ok_or("no sidecore serves it")?;
+                cut(core, disk, part, owner.runs)?
+            }
+            None => backing(disk, content)?,
+        };
+        let config = config(disk, &abilities)?;
         let shape = Shape {
             kind: FunctionKind::Block,
             features: config.features().bits(),
@@ -150,7 +183,7 @@ impl Sidecores {
             config: Box::new(config.config_bytes()),
         };
         let work = |queue| Work::Requests(Box::new(Server::new(config, queue)));
-        self.add(place, owner, Kind::Disk(backing(disk, content)?), shape, work)
+        self.add(place, owner, Kind::Disk(backing), shape, work)
     }
 
     /// Makes a network interface, at the port of the switch that it names.
@@ -230,14 +263,17 @@ impl Sidecores {
         Ok(Virtual { function, entries, port, notify, shape })
     }
 
-    /// Every device is there: room is made for the turns of their queues.
-    pub fn finish(&mut self) {
+    /// Every device is there: room is made for the turns of their queues, and controllers may reach
+    /// their VMs' memory.
+    pub fn finish(&mut self) -> Result<(), String> {
         for core in &mut self.cores {
             core.schedule = Schedule::new(self.settings, core.queues.all.len(), self.shares.len());
             for (vm, share) in self.shares.iter().enumerate() {
                 core.schedule.set_share(vm, *share);
             }
+            core.controllers.iter().try_for_each(Driven::finish)?;
         }
+        Ok(())
     }
 
     /// Where each of them counts.
@@ -260,26 +296,52 @@ fn enter(core: usize) -> ! {
     core.run()
 }
 
-fn config(disk: &plan::Disk) -> Result<blk::Config, String> {
+fn config(disk: &plan::Disk, can: &Abilities) -> Result<blk::Config, String> {
     let mut serial = [0; SERIAL_BYTES];
     serial.iter_mut().zip(disk.serial.bytes()).for_each(|(to, byte)| *to = byte);
     let touched = (MOST_TOUCHED / SECTOR) as u32;
-    let writable = if disk.read_only { 0 } else { touched };
+    let if_it = |can| if can && !disk.read_only { touched } else { 0 };
     blk::Config::new(blk::Parameters {
         capacity: disk.size / SECTOR,
         queues: disk.queues,
         read_only: disk.read_only,
-        discard: writable,
-        write_zeroes: writable,
+        block_size: can.block,
+        discard: if_it(can.discards),
+        write_zeroes: if_it(can.zeroes),
         serial,
         ..blk::Parameters::default()
     })
     .map_err(|error| format!("{error}"))
 }
 
-fn backing(disk: &plan::Disk, content: &[u8]) -> Result<Backing, String> {
+/// A part of a controller of this core's, for the next of its devices, of a VM with this memory; and
+/// what it can.
+fn cut(
+    core: &mut PollingCore,
+    disk: &plan::Disk,
+    part: plan::Part,
+    memory: &[(u64, u64)],
+) -> Result<(Backing, Abilities), String> {
+    let device = core.devices.len();
+    let mut controllers = core.controllers.iter_mut().enumerate();
+    let found = controllers.find(|(_, driven)| driven.name == part.device);
+    let (place, driven) = found.ok_or("its controller isn't driven")?;
+    let can = driven.abilities()?;
+    if can.protected && !disk.read_only {
+        return Err(format!("{} is write-protected: make the disk read-only", part.device));
+    }
+    let part = nvme::Part { first: part.offset, bytes: disk.size };
+    let number = driven.cut(part, memory.iter().copied(), device)?;
+    Ok((Backing::Part(place, number), can))
+}
+
+/// What disks can do that are nobody's but ours.
+const ALL: Abilities =
+    Abilities { block: SECTOR as u32, discards: true, zeroes: true, protected: false };
+
+fn backing(disk: &plan::Disk, content: &[u8]) -> Result<(Backing, Abilities), String> {
     if disk.backing == plan::Backing::Null {
-        return Ok(Backing::Null(Null));
+        return Ok((Backing::Null(Null), ALL));
     }
     let bytes = disk.memory();
     let at = allocate(bytes, MIB_2).ok_or_else(|| {
@@ -292,7 +354,13 @@ fn backing(disk: &plan::Disk, content: &[u8]) -> Result<Backing, String> {
     let span = window([(0, at, bytes)].into_iter())?.span(0, disk.size);
     let span = span.ok_or("its memory isn't whole")?;
     span.write(0, content).map_err(|_| "its image is larger than the disk")?;
-    Ok(Backing::Ram(Ram::new(span)))
+    Ok((Backing::Ram(Ram::new(span)), ALL))
+}
+
+/// The view of memory that was just handed out.
+fn span(at: u64, bytes: u64) -> Result<Span, String> {
+    let span = window([(0, at, bytes)].into_iter())?.span(0, bytes);
+    span.ok_or_else(|| "its memory isn't whole".into())
 }
 
 /// The view of runs of memory: guest address, physical address, bytes.

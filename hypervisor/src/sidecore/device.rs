@@ -84,6 +84,13 @@ impl Device {
             }
             self.entries.clone().filter_map(entries::get).for_each(|entry| caller.forget(entry));
         }
+        if !order.may_access {
+            // What a back end was asked for goes on; the device is quiet when that is over.
+            self.queues.clone().for_each(|place| schedule.leave(place));
+            if self.queues.clone().any(|place| queues.is_outstanding(place)) {
+                return false;
+            }
+        }
         self.order = order;
         for (place, layout) in self.queues.clone().zip(order.queues) {
             let Queues { all, switches, .. } = &mut *queues;

@@ -18,7 +18,7 @@ use spin::Once;
 const ENTRIES: usize = MAX_SIDECORES * MAX_SERVED + MAX_VMS * (MAX_DISKS + MAX_INTERFACES);
 /// Seconds that a sidecore is waited for at most: it may be stopped by the machine alone, for a
 /// machine check or an SMI.
-pub const PATIENCE: u64 = 10;
+const PATIENCE: u64 = 10;
 
 struct Entries {
     entries: Box<[Entry]>,

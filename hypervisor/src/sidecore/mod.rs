@@ -8,6 +8,7 @@
 //! | `port` | what a paravirtual function and its sidecore say to each other |
 //! | `entries` | the MSI-X entries, by which sidecores send |
 //! | `backing` | what is behind a disk |
+//! | `controller` | an NVMe controller that disks are cut from |
 //! | `device` | a device as its sidecore has it: orders followed, queues made and given up |
 //! | `queue` | one queue, of a disk or of a switch's port: a piece of its work |
 //! | `signal` | which completions of a queue are told to the guest |
@@ -21,6 +22,7 @@
 
 mod backing;
 pub mod build;
+mod controller;
 pub mod counts;
 mod device;
 pub mod entries;

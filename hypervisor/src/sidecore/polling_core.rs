@@ -1,10 +1,11 @@
-//! The loop of a sidecore: follow orders, serve the queue whose turn it is, tell what was completed
-//! and what was held back for long enough.
+//! The loop of a sidecore: follow orders, take what controllers have completed, serve the queue whose
+//! turn it is, tell what was completed and what was held back for long enough.
 //!
 //! Guarantees: what a turn completes is published and told by its end, in the queue itself and in
 //! the receive queues of others that it filled; after [`TOLD_AFTER`] chains, if it goes on.
 
 use crate::cpu::{PerCpu, rdtsc};
+use crate::sidecore::controller::Driven;
 use crate::sidecore::counts::CoreCounts;
 use crate::sidecore::device::Device;
 use crate::sidecore::port::add;
@@ -12,15 +13,20 @@ use crate::sidecore::queue::{Piece, Queues, Work};
 use ::sidecore::{Next, Schedule, Turn};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
+use plan::MAX_SERVED;
 use routing::calls::Caller;
 
 /// Chains after which guests are told, though the turn goes on.
 const TOLD_AFTER: u32 = 8;
+/// Completions of a controller that are taken in one pass.
+const COMPLETIONS: u32 = 32;
 
 /// A sidecore's work.
 pub struct PollingCore {
     pub core: &'static PerCpu,
     pub devices: Vec<Device>,
+    /// What some of them are cut from.
+    pub controllers: Vec<Driven>,
     pub queues: Queues,
     pub schedule: Schedule,
     pub caller: Caller<'static>,
@@ -55,6 +61,9 @@ impl PollingCore {
         if self.is_due(now) {
             self.tell_due(now);
         }
+        for place in 0..self.controllers.len() {
+            self.collect(place, now);
+        }
         match self.schedule.next(now, &mut self.queues) {
             Turn::Serve(place) => {
                 self.began = Some(now);
@@ -64,6 +73,29 @@ impl PollingCore {
             Turn::Sleep(_) | Turn::Nothing => core::hint::spin_loop(),
         }
         self.counts.note_passes(self.schedule.statistics().passes);
+    }
+
+    /// Has a controller go on, and answers the requests that it ended.
+    fn collect(&mut self, place: usize, now: u64) {
+        let Some(driven) = self.controllers.get_mut(place) else { return };
+        driven.step(now);
+        let mut answered = [0_u8; MAX_SERVED];
+        for _ in 0..COMPLETIONS {
+            let Some((disk, completion)) = driven.controller.poll() else { break };
+            let device = driven.disks.get(usize::from(disk)).and_then(|at| self.devices.get(*at));
+            let Some(device) = device else { continue };
+            let place = device.queues.start + usize::from(completion.token.server);
+            if self.queues.finish(place, completion)
+                && let Some(count) = answered.get_mut(place)
+            {
+                *count += 1;
+            }
+        }
+        for (place, count) in answered.into_iter().enumerate().filter(|(_, count)| *count > 0) {
+            let done = Piece { completed: count.into(), ..Piece::default() };
+            let tell = self.publish(place, done, now);
+            self.tell(place, tell);
+        }
     }
 
     fn follow_orders(&mut self) {
@@ -90,7 +122,8 @@ impl PollingCore {
     fn turn(&mut self, place: usize) {
         let (mut untold, mut tell) = (0, false);
         loop {
-            let piece = match self.queues.piece(place, &mut self.devices) {
+            let done = self.queues.piece(place, &mut self.devices, &mut self.controllers);
+            let piece = match done {
                 Ok(piece) => piece,
                 Err(broken) => {
                     self.schedule.leave(place);

@@ -6,13 +6,15 @@
 //! that they led to. Says nothing of what the guest may order: that is `virtio_pci`'s matter.
 
 use crate::cpu::{self, rdtsc};
-use crate::sidecore::entries::PATIENCE;
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use proto::Served;
 use spin::mutex::SpinMutex;
 use virtio_pci::{MAX_QUEUES, NO_VECTOR};
 use virtqueue::Layout;
+
+/// Seconds that a sidecore is waited for at most: longer than a drive that hangs needs to be reset.
+const PATIENCE: u64 = 120;
 
 /// What a device is to serve.
 #[derive(Clone, Copy, Default)]

@@ -4,12 +4,14 @@
 //! that is broken says so once it is served; its turn comes for that.
 
 use crate::cpu::{rdtsc, tsc_hz};
+use crate::sidecore::backing::Behind;
+use crate::sidecore::controller::Driven;
 use crate::sidecore::device::{Device, Kind};
 use crate::sidecore::signal::Signal;
 use ::sidecore::Look;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use blk::Server;
+use blk::{Completion, Server};
 use net::config::QueueKind;
 use net::{PortNumber, Switch};
 use thiserror::Error;
@@ -127,7 +129,12 @@ impl Queues {
     /// Does a piece of a queue's work. Its device is among these. What is completed isn't
     /// published.
     #[inline]
-    pub fn piece(&mut self, place: usize, devices: &mut [Device]) -> Result<Piece, Broken> {
+    pub fn piece(
+        &mut self,
+        place: usize,
+        devices: &mut [Device],
+        controllers: &mut [Driven],
+    ) -> Result<Piece, Broken> {
         let Queues { all, switches, now, .. } = self;
         let Some(queue) = all.get_mut(place) else { return Ok(Piece::default()) };
         match &mut queue.work {
@@ -136,7 +143,8 @@ impl Queues {
                     return Ok(Piece::default());
                 };
                 let Kind::Disk(backing) = &mut device.kind else { return Ok(Piece::default()) };
-                let done = server.serve(&device.window, backing)?;
+                let mut behind = Behind { backing, controllers };
+                let done = server.serve(&device.window, &mut behind)?;
                 let blk::Outcome { completed, bytes, charge, .. } = done;
                 Ok(Piece { completed, bytes, dropped: 0, charge })
             }
@@ -146,6 +154,23 @@ impl Queues {
                 let net::Outcome { completed, sent: bytes, dropped, charge, .. } = done;
                 Ok(Piece { completed, bytes, dropped, charge })
             }
+        }
+    }
+
+    /// An operation of a disk's queue ended that its back end had accepted. True: a request is
+    /// answered, and isn't published.
+    pub fn finish(&mut self, place: usize, completion: Completion) -> bool {
+        match self.all.get_mut(place).map(|queue| &mut queue.work) {
+            Some(Work::Requests(server)) => server.finish(completion),
+            _ => false,
+        }
+    }
+
+    /// Does a back end still have requests of this queue, and the memory that they lead to?
+    pub fn is_outstanding(&self, place: usize) -> bool {
+        match self.all.get(place).map(|queue| &queue.work) {
+            Some(Work::Requests(server)) => server.outstanding() > 0,
+            _ => false,
         }
     }
 

@@ -220,6 +220,11 @@ pub enum Special {
     Watched,
     /// The first VM is Linux at work on a disk of its own, the others attack it: see [`hostile`].
     Attacked,
+    /// The first NVMe controller's namespace is zeroes at first, and looked at afterwards: see
+    /// [`parts`](super::parts).
+    Parts,
+    /// QEMU has these arguments besides.
+    Arguments(&'static [&'static str]),
     /// No hypervisor.
     Bare,
     /// No hypervisor, and no IOMMU either.
@@ -312,7 +317,7 @@ pub struct Outcome {
     /// Instructions from the loader's or the hypervisor's first to the first guest entry, if they
     /// were counted.
     pub entered: Option<u64>,
-    /// What was on the first disk at the end, of [`Special::Attacked`].
+    /// What was on the first disk at the end, of [`Special::Attacked`] and [`Special::Parts`].
     pub disk: Vec<u8>,
     /// What its last screenshot lacked, of [`Special::Screen`].
     pub screen: Vec<String>,

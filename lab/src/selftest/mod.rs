@@ -20,6 +20,7 @@ pub mod kernel;
 mod machine_check;
 mod names;
 mod network;
+mod parts;
 mod planted;
 mod refusals;
 pub mod run;
@@ -164,6 +165,7 @@ fn all() -> Vec<Case> {
     cases.extend(shared::all());
     cases.extend(virtio::all());
     cases.extend(switch::all());
+    cases.extend(parts::all());
     cases.extend(refusals::all());
     cases.extend(inventory::all());
     cases.extend(topology::all());

@@ -8,7 +8,7 @@ use super::{
     echo,
     hostile::{self, Conductor},
     kernel::{Kernel, Variant},
-    screen, virtio, watchdog,
+    parts, screen, virtio, watchdog,
 };
 use crate::{bench, cmdline::LINUX};
 use anyhow::{Context as _, Result};
@@ -154,7 +154,7 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
         })
     })?;
     let disk = match case.machine {
-        Special::Attacked => fs::read(directory.join(DISK))?,
+        Special::Attacked | Special::Parts => fs::read(directory.join(DISK))?,
         _ => Vec::new(),
     };
     let consoles = consoles.iter().map(|c| String::from_utf8_lossy(c).into_owned()).collect();
@@ -194,7 +194,7 @@ fn says(console: &[u8], text: &str) -> bool {
     console.windows(text.len()).any(|part| part == text.as_bytes())
 }
 
-/// The first disk of [`Special::Attacked`].
+/// The first disk of [`Special::Attacked`] and [`Special::Parts`].
 const DISK: &str = "disk";
 
 fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
@@ -306,9 +306,14 @@ fn machine(
     let path = directory.join("image");
     fs::write(&path, boot_image::with_room(&image))?;
     let mut disks = Vec::new();
-    if case.machine == Special::Attacked {
+    let of_file = match case.machine {
+        Special::Attacked => Some(hostile::DISK_BYTES),
+        Special::Parts => Some(parts::BYTES),
+        _ => None,
+    };
+    if let Some(bytes) = of_file {
         let disk = directory.join(DISK);
-        fs::File::create(&disk)?.set_len(hostile::DISK_BYTES)?;
+        fs::File::create(&disk)?.set_len(bytes)?;
         disks.push(Disk::File(disk));
     }
     let mut machine = Machine::exitless(cx.hypervisor()?, &path, &plan, disks)?;
@@ -329,6 +334,9 @@ fn machine(
         }
         Special::Devices(devices) | Special::Unplaced(devices) => {
             machine.extra = devices.iter().flat_map(|d| ["-device", d]).map(Into::into).collect();
+        }
+        Special::Arguments(arguments) => {
+            machine.extra = arguments.iter().map(Into::into).collect();
         }
         Special::Monitored { .. } => machine.extra = monitor(directory).collect(),
         Special::Watchdog { stops } => machine.extra = watchdog::arguments(directory, stops)?,

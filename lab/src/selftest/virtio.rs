@@ -14,7 +14,8 @@ use plan::{Backing, Disk, Policy};
 use proto::Served;
 use std::{ffi::OsString, fs::File, path::Path};
 
-const POLICIES: [Policy; 4] = [Policy::Trap, Policy::EliDelivery, Policy::Eli, Policy::Direct];
+/// Under each of these.
+pub const POLICIES: [Policy; 4] = [Policy::Trap, Policy::EliDelivery, Policy::Eli, Policy::Direct];
 
 /// Tests of one CPU, and whether the quick test has them (under `direct`, and shared under `eli`).
 const TESTS: [(&str, bool); 7] = [
@@ -33,8 +34,8 @@ const SMP: [(&str, bool); 2] = [("virtio-queues", false), ("virtio-move", true)]
 const BARE: &str = "virtio,virtio-negotiation,virtio-load,virtio-flags,virtio-poll,virtio-mask,virtio-reset,\
     virtio-queues,virtio-move";
 
-/// The disk, and what the kernel is told of it.
-const SECTORS: u64 = 32_768;
+/// The disk's sectors, and what the kernel is told of it.
+pub const SECTORS: u64 = 32_768;
 const SERIAL: &str = "exitless-virtio";
 const OPTIONS: &str = "sectors=32768 serial=exitless-virtio";
 const QUEUES: u16 = 4;
@@ -106,13 +107,14 @@ fn served_shared(policy: Policy, test: &str, quick: bool, guests: Vec<Guest>) ->
     Case { sidecores: 1, guests, ..case }
 }
 
-fn short(test: &str) -> &str {
+/// A test's name without what all have.
+pub fn short(test: &str) -> &str {
     test.strip_prefix("virtio-").unwrap_or("requests")
 }
 
 /// A VM with a disk and no other device. Where it has interrupts of the disk, they come as its
 /// policy says.
-fn with_disk(guest: Guest) -> Guest {
+pub fn with_disk(guest: Guest) -> Guest {
     let some = 1..=u64::MAX;
     let interrupts = matches!(guest.tests, "virtio-load" | "virtio-flags");
     let counts = match guest.policy {

@@ -159,6 +159,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("virtio", virtio::requests),
     ("virtio-negotiation", virtio::negotiation),
     ("virtio-read-only", virtio::read_only),
+    ("virtio-errors", virtio::errors),
     ("virtio-load", virtio_load::load),
     ("virtio-flags", virtio_load::flags),
     ("virtio-poll", virtio_load::polled),

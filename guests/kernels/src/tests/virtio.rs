@@ -1,11 +1,13 @@
 //! virtio-blk: negotiation, configuration, and each kind of request with what it comes to.
 //!
-//! The disk is one that may be overwritten. Options say what it must be: `sectors=N`, `serial=X`.
+//! The disk is one that may be overwritten. Options say what it must be: `sectors=N`, `serial=X`,
+//! `bad=N`, a sector that can't be read; and what it is to hold: `pattern=N`.
 
 use crate::virtio::{BLOCK, Virtio, feature, status};
 use crate::virtio_blk::{self as blk, Queue, Request, features, kind, status as outcome};
 use crate::virtqueue::{get, put};
 use crate::{boot::Boot, console::check, counters};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of a sector, in which the device counts.
 pub const SECTOR: u32 = 512;
@@ -21,6 +23,8 @@ pub const WANTED: u64 = feature::VERSION_1
     | features::DISCARD
     | features::WRITE_ZEROES;
 const WRITTEN: u64 = 0x5EED_0001;
+/// Mixed into every word: VMs whose disks lie side by side have different ones.
+static PATTERN: AtomicU64 = AtomicU64::new(0);
 
 /// The first block device, or a failed check.
 pub fn disk(test: &str) -> Option<Virtio> {
@@ -34,6 +38,8 @@ pub fn disk(test: &str) -> Option<Virtio> {
 /// The same with `count` queues and these features of its own at work; interrupts are masked.
 pub fn started(test: &str, boot: &Boot, unwanted: u64, count: usize) -> Option<Virtio> {
     let disk = disk(test)?;
+    let pattern = boot.option("pattern").and_then(|n| n.parse().ok());
+    PATTERN.store(pattern.unwrap_or(0), Ordering::Relaxed);
     let features = disk.offered() & WANTED & !unwanted;
     let good = usize::from(disk.queues()) >= count && blk::start(&disk, features, count, boot);
     check!(test, good, "{count} of {} queues, features {features:#x}", disk.queues());
@@ -42,7 +48,8 @@ pub fn started(test: &str, boot: &Boot, unwanted: u64, count: usize) -> Option<V
 
 /// What stands in a word of a sector.
 fn word(sector: u64, index: u64, seed: u64) -> u64 {
-    (sector << 8 | index).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ seed
+    let mixed = (sector << 8 | index).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed ^ seed ^ PATTERN.load(Ordering::Relaxed)
 }
 
 /// Fills a slot's data with what is to be on the disk from `sector` on.
@@ -241,6 +248,33 @@ fn refused(test: &str, queue: &Queue, sectors: u64) {
     let read = queue.one(Request::new(kind::IN, sectors - 1, SECTOR)).map(|o| o.0);
     let same = holds(queue, 0, sectors - 1, SECTOR, WRITTEN);
     check!(test, read == Some(outcome::OK) && same, "the last sector is as it was: {read:?}");
+}
+
+/// A sector that can't be read: each request that has it fails, and no other.
+pub fn errors(test: &str, boot: &Boot) {
+    let Some(disk) = started(test, boot, 0, 1) else { return };
+    let Some(bad) = boot.option("bad").and_then(|n| n.parse::<u64>().ok()) else {
+        return check!(test, false, "no option bad=N");
+    };
+    let queue = blk::queue(0);
+    queue.ring.be_quiet(true);
+    for _ in 0..50 {
+        for (sector, bytes, wanted) in [
+            (bad, SECTOR, outcome::IOERR),
+            (bad - 1, SECTOR, outcome::OK),
+            (bad + 1, SECTOR, outcome::OK),
+            (bad - 3, 8 * SECTOR, outcome::IOERR),
+            (bad - 8, 8 * SECTOR, outcome::OK),
+        ] {
+            let said = queue.one(Request::new(kind::IN, sector, bytes)).map(|o| o.0);
+            check!(test, said == Some(wanted), "{bytes} bytes at {sector}: {said:?}");
+        }
+    }
+    let wrote = queue.one(Request::new(kind::OUT, bad, SECTOR));
+    check!(test, wrote == Some((outcome::OK, 1)), "it can be written: {wrote:?}");
+    let flushed = queue.one(Request::new(kind::FLUSH, 0, 0));
+    check!(test, flushed == Some((outcome::OK, 1)), "flush: {flushed:?}");
+    check!(test, disk.reset(), "it can be reset");
 }
 
 /// A disk that says it is read-only is one.

@@ -56,9 +56,9 @@ struct Confined {
     dma_at: table::Cursor,
 }
 
-/// A device, and the page tables for its DMA.
+/// A device, and the page tables for its DMA; without a VM it is the host's.
 struct Attached {
-    vm: &'static Vm,
+    vm: Option<&'static Vm>,
     device: Bdf,
     domain: Domain,
 }
@@ -137,13 +137,15 @@ impl Audit {
             };
             for (device, d) in pc.pci().assigned() {
                 let bdf = d.bdf();
-                devices.push(Attached { vm, device: bdf, domain });
+                devices.push(Attached { vm: Some(vm), device: bdf, domain });
                 let owner = |(source, entry)| Owner { entry, vm, bdf, device, source };
                 if let Some(unit) = iommu::place(bdf).and_then(|place| units.get_mut(place)) {
                     unit.owners.extend(d.sources().entries().enumerate().map(owner));
                 }
             }
         }
+        let own = iommu::domain::attached().into_iter();
+        devices.extend(own.map(|(device, domain)| Attached { vm: None, device, domain }));
         units.iter_mut().for_each(|u| u.owners.sort_unstable_by_key(|o| o.entry));
         let vms: Vec<_> = vms.iter().map(|vm| Confined::new(vm, pages)).collect();
         apart(&vms)?;
@@ -222,7 +224,7 @@ impl Audit {
             && what.is_open()
         {
             let behind = self.devices.iter().filter(|a| iommu::place(a.device) == Some(unit));
-            for vm in behind.map(|a| a.vm).filter(|vm| !vm.ending.begun()) {
+            for vm in behind.filter_map(|a| a.vm).filter(|vm| !vm.ending.begun()) {
                 vm.end(Cause { stop: Stop::Audit(finding), vcpu: 0, rip: 0 });
             }
             return;
@@ -240,7 +242,8 @@ impl Audit {
             Finding::Unit { unit, what } => {
                 let device = self.units.get(unit).and_then(|u| u.outline.device(&what));
                 let of = |a: &&Attached| Some(a.device) == device;
-                self.devices.iter().find(of).map(|a| a.vm.guest.name.as_str())
+                let vm = self.devices.iter().find(of).and_then(|a| a.vm);
+                vm.map(|vm| vm.guest.name.as_str())
             }
         };
         let whose = |c: &&Confined| name == Some(c.vm.guest.name.as_str()) && !c.vm.ending.begun();
@@ -323,7 +326,7 @@ impl Watched {
     fn look_at_contexts(&mut self, devices: &[Attached]) -> Looked<unit::Finding> {
         let allowed = |device, domain| {
             let mut of = devices.iter().filter(|a| a.device == device);
-            of.any(|a| !a.vm.ending.silenced() && domain == a.domain)
+            of.any(|a| a.vm.is_none_or(|vm| !vm.ending.silenced()) && domain == a.domain)
         };
         let at = &mut self.contexts_at;
         let result = self.outline.audit_devices(at, DEVICES, allowed);

@@ -69,9 +69,10 @@ impl<'a> Functions<'a> {
         sidecores: &mut Sidecores,
     ) -> Result<(), String> {
         let regions = memory.regions().iter().map(|r| (r.gpa, r.hpa, r.len));
+        let runs: Vec<_> = memory.regions().iter().map(|r| (r.hpa, r.len)).collect();
         let memory = window(regions)?;
         let (index, name) = self.whose;
-        let owner = |which| Owner { vm: index, name, memory, which };
+        let owner = |which| Owner { vm: index, name, memory, runs: &runs, which };
         for (disk, which) in vm.disks.iter().zip((0..).map(ServedDevice::Disk)) {
             self.add(which, sidecores.disk(owner(which), disk, image.disk(disk)))?;
         }

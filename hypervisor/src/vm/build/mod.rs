@@ -101,6 +101,8 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
         ));
     }
     let mut sidecores = Sidecores::new(&image.plan)?;
+    let of_disks = assignment.keep(image.plan.part_devices())?;
+    sidecores.drive(&image.plan, &pci, of_disks, image.plan.vms.len() as u16 + 1)?;
     let taken = machine.ecams.iter().any(|ecam| ecam.segment == PARAVIRTUAL_SEGMENT);
     if taken && !image.plan.sidecores.is_empty() {
         return Err(format!(
@@ -121,7 +123,7 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
         outlines.extend(vcpus.iter().map(|(_, vcpu)| (vm, vcpu.id, vcpu.cpu.outline())));
         placed.append(&mut vcpus);
     }
-    sidecores.finish();
+    sidecores.finish()?;
     let sources = vms.iter().map(|vm| vm.pc.lock().pci().sources()).sum();
     let of_core = |core: &'static SharedCore| {
         let mut members = Members::new();

@@ -1,0 +1,167 @@
+//! Disks that are parts of an NVMe controller: the tests of paravirtual disks on it under each
+//! policy; two VMs side by side, each of whose patterns must be in its part and nowhere else, as seen
+//! from outside; a sector that can't be read; parts that can't be had.
+
+use super::case::{Case, Cores, Expect, Guest, Outcome, Special};
+use super::cases::{again, case, guest, nvme};
+use super::{smp, virtio};
+use plan::{Backing, DeviceName, Disk, Part, Policy};
+
+/// Bytes of the namespace.
+pub const BYTES: u64 = 48 << 20;
+/// Bytes of each VM's part; the first one's is the second in the namespace.
+const PART: u64 = virtio::SECTORS * plan::SECTOR;
+/// Where the parts of the first and the second VM are.
+const OFFSETS: [u64; 2] = [PART, 0];
+/// What each VM's kernel is told of its disk.
+const OPTIONS: [&str; 2] = [
+    "sectors=32768 serial=exitless-virtio pattern=1111",
+    "sectors=32768 serial=exitless-virtio pattern=2222",
+];
+const PATTERNS: [u64; 2] = [1111, 2222];
+
+/// The controller with a bad sector, as QEMU has it, and the sector.
+const BAD: [&str; 4] = [
+    "-blockdev",
+    "blkdebug,node-name=bad,inject-error.0.event=none,inject-error.0.iotype=read,inject-error.0.sector=2000,inject-error.0.errno=5,inject-error.0.once=off,image.driver=null-co,image.size=16777216,image.read-zeroes=on",
+    "-device",
+    "nvme,serial=bad,drive=bad,addr=0x12",
+];
+const BAD_AT: DeviceName = DeviceName::Address { segment: 0, bus: 0, device: 0x12, function: 0 };
+const BAD_OPTIONS: &str = "sectors=32768 bad=2000";
+
+/// Tests of one CPU, and whether the quick test has them (under `direct`).
+const TESTS: [(&str, bool); 6] = [
+    ("virtio", true),
+    ("virtio-load", true),
+    ("virtio-flags", false),
+    ("virtio-poll", false),
+    ("virtio-mask", false),
+    ("virtio-reset", true),
+];
+
+/// All of them.
+pub fn all() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for policy in virtio::POLICIES {
+        let of = |test: &'static str| on_part(virtio::with_disk(guest(test, policy)), 0);
+        let quick = |quick| quick && policy == Policy::Direct;
+        for (test, is_quick) in TESTS {
+            cases.push(served(policy, test, quick(is_quick), [of(test)]));
+        }
+        let several = virtio::with_disk(smp::several("virtio-queues", policy));
+        cases.push(served(policy, "virtio-queues", false, [on_part(several, 0)]));
+        // One begins again with its ring full of reads while the other is at work.
+        let restarts = virtio::with_disk(again("virtio-restart", policy));
+        let two = [on_part(restarts, 0), on_part(of("virtio-load"), 1)];
+        cases.push(served(policy, "virtio-restart", quick(true), two));
+        let two = [of("virtio-load"), on_part(of("virtio-load"), 1)];
+        cases.push(served(policy, "virtio-two", quick(true), two));
+        let mut guest = Guest { options: BAD_OPTIONS, ..of("virtio-errors") };
+        place(&mut guest, BAD_AT, 0);
+        let errors = served(policy, "virtio-errors", quick(true), [guest]);
+        cases.push(Case { machine: Special::Arguments(&BAD), ..errors });
+        if policy != Policy::Direct {
+            let two = [of("virtio-load"), on_part(of("virtio-load"), 1)];
+            let shared = two.map(|g| Guest { cores: Cores::First, counts: Vec::new(), ..g });
+            let one = served(policy, "virtio-two-on-one-core", false, shared);
+            cases.push(one);
+        }
+    }
+    cases.extend(refused());
+    cases
+}
+
+/// What can't be had.
+fn refused() -> [Case; 2] {
+    let of = || on_part(virtio::with_disk(guest("hello", Policy::Eli)), 0);
+    let mut far = of();
+    place(&mut far, nvme(0), BYTES - 4096);
+    let far = served(Policy::Eli, "virtio-too-far", false, [far]);
+    let words = vec!["first", "disk0", "nvme0", "namespace has"];
+    let far = Case { expect: Expect::Refused(words), ..far };
+    // The same controller by its address.
+    let alias = DeviceName::Address { segment: 0, bus: 0, device: 4, function: 0 };
+    let alias = Guest { devices: vec![alias], ..of() };
+    let alias = served(Policy::Eli, "virtio-assigned-too", false, [alias]);
+    let words = vec!["00:04.0", "first", "for disks", "nvme0"];
+    let alias = Case { expect: Expect::Refused(words), ..alias };
+    [far, alias]
+}
+
+fn served<const N: usize>(policy: Policy, test: &str, quick: bool, guests: [Guest; N]) -> Case {
+    let short = virtio::short(test);
+    let case = case(format!("virtio/nvme-{}-{short}", policy.label()), quick, guests);
+    Case { sidecores: 1, machine: Special::Parts, ..case }
+}
+
+/// The same VM with its disk on the controller, in the part of this number.
+fn on_part(mut guest: Guest, number: usize) -> Guest {
+    guest.options = OPTIONS[number];
+    place(&mut guest, nvme(0), OFFSETS[number]);
+    guest
+}
+
+fn place(guest: &mut Guest, device: DeviceName, offset: u64) {
+    for disk in &mut guest.disks {
+        *disk = Disk { backing: Backing::Part(Part { device, offset }), ..disk.clone() };
+    }
+}
+
+/// What stands in a word of a sector, as the kernel's `virtio::word` has it.
+fn word(sector: u64, index: u64, seed: u64) -> u64 {
+    (sector << 8 | index).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ seed
+}
+
+/// What is wrong with the namespace at the end: each part in which a VM's load was must hold what
+/// that wrote last, and what is nobody's must be zero.
+pub fn complaints(case: &Case, outcome: &Outcome) -> Vec<String> {
+    /// As the kernel's `virtio_load` has them; the seed is that of the last round of writes.
+    const REGION: u64 = 1024;
+    const SEED: u64 = 0xB10C_5EED + 9;
+    let mut wrong = Vec::new();
+    if case.machine != Special::Parts || case.expect != Expect::Ends {
+        return wrong;
+    }
+    let words: Vec<u64> =
+        outcome.disk.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+    let mut of_guests = Vec::new();
+    for guest in &case.guests {
+        let Some(number) = OPTIONS.iter().position(|options| *options == guest.options) else {
+            continue;
+        };
+        let first = OFFSETS[number] / 8;
+        of_guests.push(first..first + PART / 8);
+        if guest.tests != "virtio-load" {
+            continue;
+        }
+        let differs = |at: &u64| {
+            let wanted = word(at / 64, at % 64, SEED ^ PATTERNS[number]);
+            words.get((first + at) as usize) != Some(&wanted)
+        };
+        let bad = (0..REGION * 64).filter(differs).count();
+        if bad > 0 {
+            wrong.push(format!("{bad} words of part {number} aren't what its VM wrote"));
+        }
+    }
+    let nobodys = |at: &usize| !of_guests.iter().any(|part| part.contains(&(*at as u64)));
+    let strange = (0..words.len()).filter(nobodys).filter(|at| words[*at] != 0).count();
+    if strange > 0 {
+        wrong.push(format!("{strange} words outside of the VMs' parts were written"));
+    }
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_fit_the_parts() {
+        for (options, pattern) in OPTIONS.iter().zip(PATTERNS) {
+            assert!(options.ends_with(&format!(" pattern={pattern}")));
+            assert!(options.starts_with(&format!("sectors={} ", virtio::SECTORS)));
+        }
+        assert!(OFFSETS.iter().all(|offset| offset + PART <= BYTES));
+    }
+}
