@@ -28,8 +28,6 @@ mod file_interface;
 #[path = "file_network.rs"]
 mod file_network;
 
-use file_disk::DISK_KEYS;
-
 pub use crate::file_error::{Error, Policies, Problem};
 use file_cores::{Sidecores, give_cores};
 use file_disk::DISK_KEYS;

@@ -29,6 +29,7 @@ fn vm(name: &str, core: u32, disks: Vec<Disk<()>>) -> Vm<()> {
         cmdline: String::new(),
         devices: vec![],
         disks,
+        interfaces: vec![],
         interrupts: None,
         reset: OnReset::Stop,
     }
