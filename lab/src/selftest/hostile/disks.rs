@@ -21,8 +21,8 @@ const QUEUES: u16 = 4;
 /// What the victim does at the least: four rounds.
 const REQUESTS: u64 = 8_192;
 
-/// The most passes of the sidecore that the victim's queue may wait for its turn: each of the
-/// attacker's queues is of one VM, whose weight is the victim's own.
+/// The most passes of the sidecore that the victim's queue may wait for its turn: three turns of the
+/// one other VM, whose weight is the same, and then its own (`crates/sidecore`).
 const LONGEST_WAIT: u64 = 4;
 
 /// All of them.
@@ -91,5 +91,40 @@ fn disk(sectors: u64) -> Disk<String> {
         serial: String::new(),
         queues: QUEUES,
         image: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::selftest::kernel::Variant;
+
+    #[test]
+    fn a_victim_that_waits_too_long_or_does_too_little_is_named() {
+        let victim = &all()[0].guests[1];
+        let of = |requests, longest_wait| {
+            served(victim, &Served { requests, longest_wait, ..Served::default() }).is_some()
+        };
+        assert_eq!((of(8_192, 4), of(8_191, 4), of(8_192, 5)), (false, true, true));
+        let attacker = &all()[0].guests[0];
+        assert_eq!(served(attacker, &Served::default()), None);
+    }
+
+    #[test]
+    fn one_sidecore_serves_both_and_the_victim_is_told_when_the_attacker_is_over() {
+        for case in all() {
+            assert_eq!((case.sidecores, case.typed), (1, Some(Cue::Ended(1))), "{}", case.name);
+            let [attacker, victim] = &case.guests[..] else { panic!("{}", case.name) };
+            assert!(case.guests.iter().all(|guest| guest.disks.len() == 1), "{}", case.name);
+            assert_eq!((attacker.variant, victim.tests), (Variant::Hostile, VICTIM));
+        }
+    }
+
+    #[test]
+    fn only_a_vm_with_a_disk_may_have_a_queue_given_up() {
+        let line = "warning: VM \"x\": queue 0 of its disk is given up: x";
+        let with = |subjects| [attacker(subjects, Policy::Eli, Cores::Next, 0)];
+        assert!(gives_up(line, &with(ATTACKERS[0])) && !gives_up(line, &with("exits")));
+        assert!(!gives_up("warning: x", &with(ATTACKERS[0])));
     }
 }
