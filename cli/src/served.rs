@@ -1,6 +1,6 @@
 //! What `exitless check` says of sidecores, and of the disks and networks that they serve.
 
-use crate::{check::rounded, load::File};
+use crate::{load::File, table::rounded};
 use plan::{Backing, DEFAULT_MTU, Disk, Escaped, Interface, Plan, Size, Vm};
 use std::collections::BTreeMap;
 

@@ -5,9 +5,9 @@
 //! the receive queues of others that it filled; after [`TOLD_AFTER`] chains, if it goes on.
 
 use crate::cpu::{PerCpu, rdtsc};
-use crate::sidecore::device::Device;
+use crate::sidecore::device::{Device, Kind};
 use crate::sidecore::port::add;
-use crate::sidecore::queue::{Piece, Queues, Work};
+use crate::sidecore::queue::{Broken, Piece, Queues, Work};
 use ::sidecore::{Next, Schedule, Turn};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -69,7 +69,7 @@ impl PollingCore {
     fn turn(&mut self, place: usize) {
         let (mut untold, mut tell) = (0, false);
         loop {
-            let piece = match self.queues.piece(place, &mut self.devices) {
+            let piece = match self.piece(place) {
                 Ok(piece) => piece,
                 Err(broken) => {
                     self.schedule.leave(place);
@@ -104,6 +104,31 @@ impl PollingCore {
         });
         if let Some(counts) = counts {
             counts.longest_wait.store(self.schedule.worst_wait(place), Ordering::Relaxed);
+        }
+    }
+
+    /// Does a piece of a queue's work. What is completed isn't published.
+    #[inline]
+    fn piece(&mut self, place: usize) -> Result<Piece, Broken> {
+        let Some((queue, switches, now)) = self.queues.at(place) else {
+            return Ok(Piece::default());
+        };
+        match &mut queue.work {
+            Work::Requests(server) => {
+                let Some(device) = self.devices.get_mut(queue.device) else {
+                    return Ok(Piece::default());
+                };
+                let Kind::Disk(backing) = &mut device.kind else { return Ok(Piece::default()) };
+                let done = server.serve(&device.window, backing)?;
+                let blk::Outcome { completed, bytes, charge, .. } = done;
+                Ok(Piece { completed, bytes, dropped: 0, charge })
+            }
+            Work::Frames(switch, port) => {
+                let Some(on) = switches.get_mut(*switch) else { return Ok(Piece::default()) };
+                let done = on.switch.serve(*port, queue.index as u16, now)?;
+                let net::Outcome { completed, sent: bytes, dropped, charge, .. } = done;
+                Ok(Piece { completed, bytes, dropped, charge })
+            }
         }
     }
 

@@ -4,7 +4,6 @@
 //! that is broken says so once it is served; its turn comes for that.
 
 use crate::cpu::{rdtsc, tsc_hz};
-use crate::sidecore::device::{Device, Kind};
 use crate::sidecore::signal::Signal;
 use ::sidecore::Look;
 use alloc::boxed::Box;
@@ -124,29 +123,10 @@ impl Queues {
         now
     }
 
-    /// Does a piece of a queue's work. Its device is among these. What is completed isn't
-    /// published.
+    /// The queue at this place, and what it may need to be served: the switches, and the time.
     #[inline]
-    pub fn piece(&mut self, place: usize, devices: &mut [Device]) -> Result<Piece, Broken> {
-        let Queues { all, switches, now, .. } = self;
-        let Some(queue) = all.get_mut(place) else { return Ok(Piece::default()) };
-        match &mut queue.work {
-            Work::Requests(server) => {
-                let Some(device) = devices.get_mut(queue.device) else {
-                    return Ok(Piece::default());
-                };
-                let Kind::Disk(backing) = &mut device.kind else { return Ok(Piece::default()) };
-                let done = server.serve(&device.window, backing)?;
-                let blk::Outcome { completed, bytes, charge, .. } = done;
-                Ok(Piece { completed, bytes, dropped: 0, charge })
-            }
-            Work::Frames(switch, port) => {
-                let Some(on) = switches.get_mut(*switch) else { return Ok(Piece::default()) };
-                let done = on.switch.serve(*port, queue.index as u16, *now)?;
-                let net::Outcome { completed, sent: bytes, dropped, charge, .. } = done;
-                Ok(Piece { completed, bytes, dropped, charge })
-            }
-        }
+    pub fn at(&mut self, place: usize) -> Option<(&mut ServedQueue, &mut [CoreSwitch], u64)> {
+        Some((self.all.get_mut(place)?, &mut self.switches, self.now))
     }
 
     /// Chains that were taken and aren't completed, and those that wait: vIC's commands in flight.
