@@ -7,7 +7,7 @@ use crate::{
     offered::Offered,
     say::print,
     served,
-    table::Table,
+    table::{Table, rounded},
 };
 use anyhow::{Result, bail};
 use plan::{Micros, Plan, Size};
@@ -164,16 +164,6 @@ fn shared_cores(plan: &Plan<File>) -> String {
     cores.into_iter().filter(|core| plan.shares(*core) > 1).map(line).collect()
 }
 
-/// Bytes for people: two digits are enough.
-pub(crate) fn rounded(bytes: u64) -> String {
-    match bytes as f64 {
-        1.0 => "1 byte".to_owned(),
-        b if b < 1024.0 => format!("{b} bytes"),
-        b if b < 1024.0 * 1024.0 => format!("{:.1}K", b / 1024.0),
-        b => format!("{:.1}M", b / 1024.0 / 1024.0),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,10 +214,5 @@ The plan is good: 1 VM, 1G of guest memory; core 0 is the host's.
             "Core 1 is shared by a (2 vCPUs, weight 100 each), b (weight 300), 500us at a time.\n"
         );
         assert!(show(&plan).unwrap().contains(&shared_cores(&plan)));
-    }
-
-    #[test]
-    fn sizes_are_rounded() {
-        assert_eq!([1, 5, 1536, 3 << 19].map(rounded), ["1 byte", "5 bytes", "1.5K", "1.5M"]);
     }
 }

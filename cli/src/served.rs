@@ -1,6 +1,6 @@
 //! What `exitless check` says of sidecores, and of the disks and networks that they serve.
 
-use crate::{check::rounded, load::File};
+use crate::{load::File, table::rounded};
 use plan::{Backing, DEFAULT_MTU, Disk, Escaped, Interface, Plan, Size, Vm};
 use std::collections::BTreeMap;
 
@@ -139,7 +139,7 @@ mod tests {
 [vm.c]\nkernel='k'\nnetwork={switch='lan', vlan=7, mac='02:00:00:00:00:01'}\n";
         fs::write(&file, text).unwrap();
         let told = lines(&load::plan(&file).unwrap());
-        let macs: Vec<_> = told.lines().skip(1).take(3).map(|l| &l[30..47]).collect();
+        let macs: Vec<_> = told.lines().skip(1).take(3).map(|l| &l[28..45]).collect();
         assert_eq!(
             told,
             format!(

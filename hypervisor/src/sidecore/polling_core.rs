@@ -5,11 +5,12 @@
 //! the receive queues of others that it filled; after [`TOLD_AFTER`] chains, if it goes on.
 
 use crate::cpu::{PerCpu, rdtsc};
+use crate::sidecore::backing::Behind;
 use crate::sidecore::controller::Driven;
 use crate::sidecore::counts::CoreCounts;
-use crate::sidecore::device::Device;
+use crate::sidecore::device::{Device, Kind};
 use crate::sidecore::port::add;
-use crate::sidecore::queue::{Piece, Queues, Work};
+use crate::sidecore::queue::{Broken, Piece, Queues, Work};
 use ::sidecore::{Next, Schedule, Turn};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -122,8 +123,7 @@ impl PollingCore {
     fn turn(&mut self, place: usize) {
         let (mut untold, mut tell) = (0, false);
         loop {
-            let done = self.queues.piece(place, &mut self.devices, &mut self.controllers);
-            let piece = match done {
+            let piece = match self.piece(place) {
                 Ok(piece) => piece,
                 Err(broken) => {
                     self.schedule.leave(place);
@@ -161,6 +161,32 @@ impl PollingCore {
             let longest = counts.longest_wait.load(Ordering::Relaxed);
             let longest = longest.max(self.schedule.worst_wait(place));
             counts.longest_wait.store(longest, Ordering::Relaxed);
+        }
+    }
+
+    /// Does a piece of a queue's work. What is completed isn't published.
+    #[inline]
+    fn piece(&mut self, place: usize) -> Result<Piece, Broken> {
+        let Some((queue, switches, now)) = self.queues.at(place) else {
+            return Ok(Piece::default());
+        };
+        match &mut queue.work {
+            Work::Requests(server) => {
+                let Some(device) = self.devices.get_mut(queue.device) else {
+                    return Ok(Piece::default());
+                };
+                let Kind::Disk(backing) = &mut device.kind else { return Ok(Piece::default()) };
+                let mut behind = Behind { backing, controllers: &mut self.controllers };
+                let done = server.serve(&device.window, &mut behind)?;
+                let blk::Outcome { completed, bytes, charge, .. } = done;
+                Ok(Piece { completed, bytes, dropped: 0, charge })
+            }
+            Work::Frames(switch, port) => {
+                let Some(on) = switches.get_mut(*switch) else { return Ok(Piece::default()) };
+                let done = on.switch.serve(*port, queue.index as u16, now)?;
+                let net::Outcome { completed, sent: bytes, dropped, charge, .. } = done;
+                Ok(Piece { completed, bytes, dropped, charge })
+            }
         }
     }
 

@@ -4,9 +4,6 @@
 //! that is broken says so once it is served; its turn comes for that.
 
 use crate::cpu::{rdtsc, tsc_hz};
-use crate::sidecore::backing::Behind;
-use crate::sidecore::controller::Driven;
-use crate::sidecore::device::{Device, Kind};
 use crate::sidecore::signal::Signal;
 use ::sidecore::Look;
 use alloc::boxed::Box;
@@ -126,35 +123,10 @@ impl Queues {
         now
     }
 
-    /// Does a piece of a queue's work. Its device is among these. What is completed isn't
-    /// published.
+    /// The queue at this place, and what it may need to be served: the switches, and the time.
     #[inline]
-    pub fn piece(
-        &mut self,
-        place: usize,
-        devices: &mut [Device],
-        controllers: &mut [Driven],
-    ) -> Result<Piece, Broken> {
-        let Queues { all, switches, now, .. } = self;
-        let Some(queue) = all.get_mut(place) else { return Ok(Piece::default()) };
-        match &mut queue.work {
-            Work::Requests(server) => {
-                let Some(device) = devices.get_mut(queue.device) else {
-                    return Ok(Piece::default());
-                };
-                let Kind::Disk(backing) = &mut device.kind else { return Ok(Piece::default()) };
-                let mut behind = Behind { backing, controllers };
-                let done = server.serve(&device.window, &mut behind)?;
-                let blk::Outcome { completed, bytes, charge, .. } = done;
-                Ok(Piece { completed, bytes, dropped: 0, charge })
-            }
-            Work::Frames(switch, port) => {
-                let Some(on) = switches.get_mut(*switch) else { return Ok(Piece::default()) };
-                let done = on.switch.serve(*port, queue.index as u16, *now)?;
-                let net::Outcome { completed, sent: bytes, dropped, charge, .. } = done;
-                Ok(Piece { completed, bytes, dropped, charge })
-            }
-        }
+    pub fn at(&mut self, place: usize) -> Option<(&mut ServedQueue, &mut [CoreSwitch], u64)> {
+        Some((self.all.get_mut(place)?, &mut self.switches, self.now))
     }
 
     /// An operation of a disk's queue ended that its back end had accepted. True: a request is

@@ -1,8 +1,10 @@
 //! Paravirtual networks: two VMs with the test kernel's virtio-net driver at a switch, under each
 //! policy, on cores of their own and beside a neighbour; and what a switch keeps apart.
 
-use super::case::{Case, Cores, Guest};
+use super::case::{Case, Cores, Expected, Guest};
 use super::cases::{again, case, guest, heartbeat, nothing_by_host};
+use super::kernel::Variant;
+
 use exitless::report::VmReport;
 use ledger::Reason;
 use plan::{Interface, Mac, Policy};
@@ -70,8 +72,35 @@ pub fn all() -> Vec<Case> {
         let within = pair("net-exchange", policy).map(vlan);
         cases.push(served(policy, "exchange-within-vlan", false, within.into()));
         cases.extend(shared(policy));
+        if matches!(policy, Policy::Eli | Policy::Direct) {
+            cases.push(served(policy, "linux", false, linux(policy).into()));
+        }
     }
     cases
+}
+
+/// Two VMs with Debian's kernel: netperf and a comparison between them, with offloads.
+fn linux(policy: Policy) -> [Guest; 2] {
+    let of = |number, options, says| Guest {
+        tests: "",
+        variant: Variant::Linux,
+        interfaces: vec![at("lan", number, 0)],
+        devices: Vec::new(),
+        end: Expected::PowerOff,
+        options,
+        says,
+        counts: if policy == Policy::Direct { nothing_by_host() } else { Vec::new() },
+        ..guest("hello", policy)
+    };
+    let server = "exitless.workload=between exitless.role=server exitless.network=10.9.0.2/24";
+    let client = "exitless.workload=between exitless.network=10.9.0.1/24 exitless.host=10.9.0.2 exitless.port=7 exitless.bytes=4194304";
+    let says = vec![
+        "driver=virtio_net ",
+        "@exitless echoed bytes=4194304",
+        "@exitless between rr=",
+        "checksums=on tso=on",
+    ];
+    [of(1, client, says), of(2, server, vec!["driver=virtio_net ", "@exitless served"])]
 }
 
 /// The same where another vCPU wants the core of the first, too.
