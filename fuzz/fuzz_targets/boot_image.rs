@@ -47,6 +47,9 @@ struct DiskInput<'a> {
     serial: &'a str,
     queues: u16,
     image: Option<&'a [u8]>,
+    kicks: bool,
+    every_interrupt: bool,
+    latency_us: u32,
 }
 
 impl DiskInput<'_> {
@@ -58,6 +61,11 @@ impl DiskInput<'_> {
             serial: self.serial.into(),
             queues: self.queues,
             image: self.image.map(Into::into),
+            control: Control {
+                kicks: self.kicks,
+                every_interrupt: self.every_interrupt,
+                latency_us: self.latency_us,
+            },
         }
     }
 }
@@ -194,6 +202,7 @@ fuzz_target!(|input: Input| match input {
                 without_remapping: WithoutRemapping::ALL[usize::from(host.trusting)].1,
                 screen: host.screen,
                 at_end: AtEnd::ALL[host.at_end as usize % 3].1,
+                whole_turns: host.trusting,
             },
         };
         let mut image = match image::build(&plan) {

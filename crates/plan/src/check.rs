@@ -3,7 +3,7 @@
 
 use crate::{
     Class, DeviceName, MAX_DISK, MAX_DISKS, MAX_QUEUES, MAX_SERIAL, MAX_SHARES, MAX_SIDECORES,
-    MAX_WEIGHT, Mac, Micros, Network, Plan, SECTOR, SLICES, Size, shown::Shown,
+    MAX_LATENCY, MAX_WEIGHT, Mac, Micros, Network, Plan, SECTOR, SLICES, Size, shown::Shown,
 };
 use alloc::{
     format,
@@ -179,6 +179,12 @@ pub enum Problem {
         "backing is \"null\", and such a disk holds nothing; use \"ram\", or leave the image out"
     )]
     ImageOfNull,
+    /// A time for a device that takes its own.
+    #[error("a RAM disk takes the time that it takes; use backing = \"null\", or leave it out")]
+    LatencyOfRam,
+    /// A device too slow to be of use.
+    #[error("{} is too much; a request may wait for at most {}", Micros(*.0), Micros(MAX_LATENCY))]
+    Latency(u32),
     /// A weight that means nothing.
     #[error("{0} is out of range; use 1 to {MAX_WEIGHT}")]
     Weight(u32),

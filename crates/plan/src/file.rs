@@ -28,8 +28,8 @@ mod file_network;
 pub use crate::file_error::{Error, Policies, Problem};
 
 const ROOT_KEYS: [&str; 4] = ["vm", "network", "host", "slice"];
-const HOST_KEYS: [&str; 5] =
-    ["iommu_faults", "without_interrupt_remapping", "screen", "at_end", "sidecores"];
+const HOST_KEYS: [&str; 6] =
+    ["iommu_faults", "without_interrupt_remapping", "screen", "at_end", "sidecores", "whole_turns"];
 /// Whose consoles the screen shows unless the file names a VM.
 const EVERY_VM: &str = "all";
 const NETWORK_KEYS: [&str; 2] = ["vfs", "macs"];
@@ -45,7 +45,9 @@ const KEYS: [&str; 10] = [
     "interrupts",
     "reset",
 ];
-const DISK_KEYS: [&str; 6] = ["size", "backing", "read_only", "serial", "queues", "image"];
+const DISK_KEYS: [&str; 9] = [
+    "size", "backing", "read_only", "serial", "queues", "image", "polled", "coalesce", "latency",
+];
 /// Memory of a VM that says nothing about it.
 pub const DEFAULT_MEMORY: u64 = 1 << 30;
 /// What the parser says of a text in quotes that is still open where its line ends.
@@ -334,6 +336,7 @@ impl Reader<'_> {
                         field.one_of(&WithoutRemapping::ALL, needed, unknown)?;
                 }
                 "sidecores" => *sidecores = field.sidecores()?,
+                "whole_turns" => read.whole_turns = field.flag()?,
                 "screen" => {
                     let text = field.string("a VM's name in quotes, or \"all\"")?;
                     *screen = Some((value.span().start, text));

@@ -2,7 +2,7 @@
 //! devices and for what serves them.
 
 use super::{DISK_KEYS, Error, Field, Places, Problem, Sidecores, in_file_order};
-use crate::{Backing, Disk, MAX_SIDECORES, Place, parse_size};
+use crate::{Backing, Control, Disk, MAX_SIDECORES, Place, parse_micros, parse_size};
 use alloc::{
     borrow::ToOwned,
     string::{String, ToString},
@@ -45,6 +45,7 @@ impl Field<'_, '_, '_> {
             serial: String::new(),
             queues: 0,
             image: None,
+            control: Control::default(),
         };
         for (key, value) in in_file_order(table) {
             let Some(known) = DISK_KEYS.iter().find(|k| *k == key.get_ref()) else {
@@ -61,11 +62,12 @@ impl Field<'_, '_, '_> {
                     let needed = "\"ram\" or \"null\"";
                     read.backing = field.one_of(&Backing::ALL, needed, Problem::Backing)?;
                 }
-                "read_only" => {
-                    let DeValue::Boolean(read_only) = value.get_ref() else {
-                        return Err(field.wrong("true or false"));
-                    };
-                    read.read_only = *read_only;
+                "read_only" => read.read_only = field.flag()?,
+                "polled" => read.control.kicks = !field.flag()?,
+                "coalesce" => read.control.every_interrupt = !field.flag()?,
+                "latency" => {
+                    let text = field.string("a time in quotes, such as \"1ms\"")?;
+                    read.control.latency_us = field.within(parse_micros(text))?;
                 }
                 "serial" => {
                     read.serial = field.string("a text in quotes, such as \"disk1\"")?.to_owned();
@@ -77,6 +79,13 @@ impl Field<'_, '_, '_> {
         let at = self.value.span().start;
         read.size = size.ok_or_else(|| self.reader.error(at, place, "", Problem::NoSize))?;
         Ok(read)
+    }
+
+    pub(super) fn flag(&self) -> Result<bool, Error> {
+        match self.value.get_ref() {
+            DeValue::Boolean(flag) => Ok(*flag),
+            _ => Err(self.wrong("true or false")),
+        }
     }
 
     fn queues(&self) -> Result<u16, Error> {

@@ -33,6 +33,7 @@ fn every_key_is_read() {
         screen = "web"
         at_end = "power-off"
         sidecores = [3, 0x4]
+        whole_turns = true
 
         [vm.web]
         cpus = [0x2]
@@ -44,7 +45,7 @@ fn every_key_is_read() {
         devices = ["nvme0", "00:04.0", "nic1.vf2"]
         interrupts = "eli"
         reset = "stop"
-        disk = { size = "64M", backing = "ram", read_only = true, serial = "s 1", queues = 2, image = "i" }
+        disk = { size = "64M", backing = "ram", read_only = true, serial = "s 1", queues = 2, image = "i", polled = false, coalesce = false }
 
         [network.nic1]
         vfs = 4
@@ -73,6 +74,7 @@ fn every_key_is_read() {
             serial: "s 1".into(),
             queues: 2,
             image: Some("i".into()),
+            control: crate::Control { kicks: true, every_interrupt: true, latency_us: 0 },
         }],
         interrupts: Some(Policy::Eli),
         reset: OnReset::Stop,
@@ -82,6 +84,7 @@ fn every_key_is_read() {
         without_remapping: WithoutRemapping::TrustEveryGuest,
         screen: Some(0),
         at_end: AtEnd::PowerOff,
+        whole_turns: true,
     };
     let (vms, networks, sidecores) = (vec![vm], vec![network], vec![3, 4]);
     assert_eq!(plan, Ok(Plan { vms, networks, sidecores, slice_us: 500, host }));

@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 
 const MAGIC: [u8; 8] = *b"EXITLESS";
 /// Of what is described above; another one isn't read.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 const HEADER: usize = 32;
 /// More than the largest plan that passes [`Plan::check`]; bounds what a damaged
 /// image can make the reader allocate.
@@ -218,6 +218,7 @@ fn disk_by_ref<B>(disk: &Disk<B>) -> Disk<&B> {
         serial: disk.serial.clone(),
         queues: disk.queues,
         image: disk.image.as_ref(),
+        control: disk.control,
     }
 }
 

@@ -37,11 +37,13 @@
 
 extern crate alloc;
 
+mod delay;
 mod settings;
 mod share;
 
 use alloc::boxed::Box;
 
+pub use delay::Delay;
 pub use settings::Settings;
 pub use share::Share;
 use share::{Served, Virtual, Vm};
@@ -366,6 +368,9 @@ impl Schedule {
 
     fn key(&self, place: usize) -> Key {
         let queue = &self.queues[place];
+        if self.settings.whole_turns {
+            return (0, queue.turn);
+        }
         (self.vms[queue.vm].key(self.clock, self.settings.max_bytes), queue.turn)
     }
 

@@ -48,8 +48,9 @@ pub struct VirtualDisk {
     pub entries: Range<u16>,
     pub config: Config,
     pub port: &'static Port,
-    /// The page of memory that the guest writes its notifications to, and nobody reads.
-    pub notify: u64,
+    /// The page of memory that the guest writes its notifications to, and nobody reads; none: they
+    /// exit.
+    pub notify: Option<u64>,
 }
 
 impl Sidecores {
@@ -59,6 +60,9 @@ impl Sidecores {
         let mut settings = ::sidecore::Settings::usual(cpu::tsc_hz());
         // It polls for ever: nobody would hear a kick.
         settings.idle = u64::MAX;
+        if plan.host.whole_turns {
+            settings = settings.in_whole_turns();
+        }
         let cores = plan.sidecores.iter().enumerate().map(|(index, core)| {
             let found = cpu::get(*core as usize).filter(|cpu| cpu.index != 0);
             let Some(core) = found else {
@@ -112,7 +116,7 @@ impl Sidecores {
         let device = core.devices.len();
         for queue in 0..count {
             let settings = Settings::paper(cpu::tsc_hz());
-            core.queues.push(ServedQueue::new(device, queue, config, settings));
+            core.queues.push(ServedQueue::new(device, queue, config, settings, disk.control));
         }
         core.devices.push(Device {
             port,
@@ -125,8 +129,8 @@ impl Sidecores {
             order: Order::default(),
             told: Default::default(),
         });
-        let notify = allocate(PAGE, PAGE);
-        let notify = notify.ok_or("no memory is left for its notify page")?;
+        let page = || allocate(PAGE, PAGE).ok_or("no memory is left for its notify page");
+        let notify = if disk.control.kicks { None } else { Some(page()?) };
         Ok(VirtualDisk { function, entries, config, port, notify })
     }
 

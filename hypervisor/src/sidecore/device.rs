@@ -87,6 +87,19 @@ impl Device {
         true
     }
 
+    /// Has queues polled again that were kicked.
+    pub fn wake(&self, queues: &mut [ServedQueue], schedule: &mut Schedule) {
+        let kicked = self.port.take_kicks();
+        let own = self.queues.clone().enumerate().filter(|(bit, _)| kicked >> bit & 1 == 1);
+        for (_, place) in own {
+            if schedule.kicked(place, rdtsc())
+                && let Some(queue) = queues.get_mut(place)
+            {
+                queue.wake();
+            }
+        }
+    }
+
     fn ring(&self, layout: Layout) -> Result<Queue, virtqueue::LayoutError> {
         let accepted = Features::from_bits_truncate(self.order.features);
         let features = virtqueue::Features {

@@ -9,11 +9,12 @@ use crate::cpu::{rdtsc, x2apic};
 use crate::sidecore::backing::Backing;
 use crate::sidecore::entries;
 use crate::sidecore::port::{Counts, Port};
-use ::sidecore::{Look, Next, Schedule};
+use ::sidecore::{Delay, Look, Next, Schedule};
 use blk::{Broken, Config, Features, Server};
 use coalesce::{Coalescer, Settings, Verdict};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
+use plan::Control;
 use routing::calls::{Called, Caller, Target};
 use window::Window;
 
@@ -32,6 +33,8 @@ pub struct ServedQueue {
     server: Server<IN_FLIGHT>,
     coalescer: Coalescer,
     settings: Settings,
+    control: Control,
+    delay: Option<Delay>,
 }
 
 /// What a turn needs of the queue's device.
@@ -46,13 +49,23 @@ pub struct Context<'a, 'b> {
 
 impl ServedQueue {
     /// Of this device, without a ring. `number` tells the queues of the device's back end apart.
-    pub fn new(device: usize, index: usize, config: Config, settings: Settings) -> Self {
+    pub fn new(
+        device: usize,
+        index: usize,
+        config: Config,
+        settings: Settings,
+        control: Control,
+    ) -> Self {
+        let latency = u64::from(control.latency_us);
+        let ticks = settings.ticks_per_second.saturating_mul(latency) / 1_000_000;
         ServedQueue {
             device,
             index,
             server: Server::new(config, index as u16),
             coalescer: Coalescer::new(settings, 0),
             settings,
+            control,
+            delay: (latency > 0).then(|| Delay::new(ticks, virtqueue::DEFAULT_SIZE)),
         }
     }
 
@@ -95,6 +108,11 @@ impl ServedQueue {
                     add(&counts.requests, outcome.completed.into());
                 });
             }
+            if outcome.charge > 0
+                && let Some(delay) = &mut self.delay
+            {
+                delay.served();
+            }
             if outcome.bytes > 0 {
                 count(&cx, self.index, |counts| add(&counts.bytes, outcome.bytes));
             }
@@ -119,7 +137,30 @@ impl ServedQueue {
         if tell {
             self.call(&mut cx, rdtsc());
         }
+        if self.control.kicks {
+            self.sleep(place, schedule, others);
+        }
         Ok(())
+    }
+
+    /// Isn't polled any more until it is kicked, if it is empty.
+    fn sleep(&mut self, place: usize, schedule: &mut Schedule, others: &mut impl Look) {
+        if self.server.waiting() > 0 {
+            return;
+        }
+        // A ring that is broken shows that it waits, and its turn finds that out.
+        let left = self.server.queue().map_or(0, |ring| ring.enable_kicks().unwrap_or(1));
+        let mut look = WithThis { this: self, place, others };
+        if left > 0 || !schedule.sleep(place, rdtsc(), &mut look) {
+            self.wake();
+        }
+    }
+
+    /// Is polled again.
+    pub fn wake(&mut self) {
+        if let Some(ring) = self.server.queue() {
+            ring.suppress_kicks();
+        }
     }
 
     /// Tells the guest what was held back, if that is due.
@@ -139,6 +180,9 @@ impl ServedQueue {
         let taken = self.server.in_flight();
         let Some(ring) = self.server.queue() else { return false };
         ring.publish();
+        if self.control.every_interrupt {
+            return true;
+        }
         let waiting = ring.available().unwrap_or(0);
         match self.coalescer.completed(now, u32::from(taken) + u32::from(waiting)) {
             Verdict::Deliver => true,
@@ -166,7 +210,11 @@ impl ServedQueue {
 
     /// Requests that wait, and the one that is served in part.
     fn waiting(&mut self) -> u16 {
-        self.server.waiting()
+        let waiting = self.server.waiting();
+        match &mut self.delay {
+            None => waiting,
+            Some(delay) => delay.ready(waiting, rdtsc()),
+        }
     }
 }
 

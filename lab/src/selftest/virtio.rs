@@ -139,6 +139,7 @@ fn disk(read_only: bool) -> Disk<String> {
         serial: SERIAL.to_owned(),
         queues: QUEUES,
         image: None,
+        control: plan::Control::default(),
     }
 }
 

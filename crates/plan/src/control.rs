@@ -1,0 +1,16 @@
+//! How a disk is served where that is to be compared with how disks are served.
+
+use serde::{Deserialize, Serialize};
+
+/// Ways of the engine that a plan may turn off for one disk, and a time that a null device takes.
+/// Nothing is turned off by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Control {
+    /// The driver tells of new requests, each time by an exit, as a guest of a classical host does:
+    /// a queue that was found empty is polled again when it is kicked.
+    pub kicks: bool,
+    /// Every completion that the driver wants to be told of is told at once.
+    pub every_interrupt: bool,
+    /// Microseconds that a request to a disk without content waits before it is served.
+    pub latency_us: u32,
+}
