@@ -8,8 +8,8 @@ use arbitrary::Arbitrary;
 use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
 use plan::{
-    AtEnd, Backing, Class, DeviceName, Disk, Host, Mac, Network, OnReset, Plan, Policy, Protection,
-    Vm, WithoutRemapping, image,
+    AtEnd, Backing, Class, Coalesce, Control, DeviceName, Disk, Host, Mac, Network, OnReset, Plan,
+    Policy, Protection, Vm, WithoutRemapping, image,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -48,7 +48,7 @@ struct DiskInput<'a> {
     queues: u16,
     image: Option<&'a [u8]>,
     kicks: bool,
-    every_interrupt: bool,
+    coalesce: Option<(u16, u32)>,
     latency_us: u32,
 }
 
@@ -63,7 +63,11 @@ impl DiskInput<'_> {
             image: self.image.map(Into::into),
             control: Control {
                 kicks: self.kicks,
-                every_interrupt: self.every_interrupt,
+                coalesce: match self.coalesce {
+                    Some((0, _)) => Coalesce::Off,
+                    Some((in_flight, rate)) => Coalesce::From { in_flight, rate },
+                    None => Coalesce::Usual,
+                },
                 latency_us: self.latency_us,
             },
         }

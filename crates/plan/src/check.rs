@@ -2,8 +2,8 @@
 //! or a boot image that may be damaged.
 
 use crate::{
-    Class, DeviceName, MAX_DISK, MAX_DISKS, MAX_QUEUES, MAX_SERIAL, MAX_SHARES, MAX_SIDECORES,
-    MAX_LATENCY, MAX_WEIGHT, Mac, Micros, Network, Plan, SECTOR, SLICES, Size, shown::Shown,
+    Class, DeviceName, MAX_DISK, MAX_DISKS, MAX_LATENCY, MAX_QUEUES, MAX_SERIAL, MAX_SHARES,
+    MAX_SIDECORES, MAX_WEIGHT, Mac, Micros, Network, Plan, SECTOR, SLICES, Size, shown::Shown,
 };
 use alloc::{
     format,

@@ -9,8 +9,25 @@ pub struct Control {
     /// The driver tells of new requests, each time by an exit, as a guest of a classical host does:
     /// a queue that was found empty is polled again when it is kicked.
     pub kicks: bool,
-    /// Every completion that the driver wants to be told of is told at once.
-    pub every_interrupt: bool,
+    /// Which completions are worth an interrupt.
+    pub coalesce: Coalesce,
     /// Microseconds that a request to a disk without content waits before it is served.
     pub latency_us: u32,
+}
+
+/// How interrupts are coalesced, after vIC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Coalesce {
+    /// As the host does it by itself.
+    #[default]
+    Usual,
+    /// Every completion that the driver wants to be told of is told at once.
+    Off,
+    /// With other thresholds.
+    From {
+        /// Requests in flight below which every completion is told.
+        in_flight: u16,
+        /// Completions a second below which every one is; 1/`rate` s is how long one is held back.
+        rate: u32,
+    },
 }

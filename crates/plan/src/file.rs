@@ -45,9 +45,8 @@ const KEYS: [&str; 10] = [
     "interrupts",
     "reset",
 ];
-const DISK_KEYS: [&str; 9] = [
-    "size", "backing", "read_only", "serial", "queues", "image", "polled", "coalesce", "latency",
-];
+const DISK_KEYS: [&str; 9] =
+    ["size", "backing", "read_only", "serial", "queues", "image", "polled", "coalesce", "latency"];
 /// Memory of a VM that says nothing about it.
 pub const DEFAULT_MEMORY: u64 = 1 << 30;
 /// What the parser says of a text in quotes that is still open where its line ends.

@@ -2,7 +2,7 @@
 //! devices and for what serves them.
 
 use super::{DISK_KEYS, Error, Field, Places, Problem, Sidecores, in_file_order};
-use crate::{Backing, Control, Disk, MAX_SIDECORES, Place, parse_micros, parse_size};
+use crate::{Backing, Coalesce, Control, Disk, MAX_SIDECORES, Place, parse_micros, parse_size};
 use alloc::{
     borrow::ToOwned,
     string::{String, ToString},
@@ -10,6 +10,7 @@ use alloc::{
 };
 use toml::de::{DeTable, DeValue};
 
+const COALESCE_KEYS: [&str; 2] = ["in_flight", "rate"];
 const NEEDED: &str = "a table such as { size = \"64M\" }, or a list of such tables";
 
 impl Field<'_, '_, '_> {
@@ -64,7 +65,7 @@ impl Field<'_, '_, '_> {
                 }
                 "read_only" => read.read_only = field.flag()?,
                 "polled" => read.control.kicks = !field.flag()?,
-                "coalesce" => read.control.every_interrupt = !field.flag()?,
+                "coalesce" => read.control.coalesce = field.coalesce()?,
                 "latency" => {
                     let text = field.string("a time in quotes, such as \"1ms\"")?;
                     read.control.latency_us = field.within(parse_micros(text))?;
@@ -79,6 +80,32 @@ impl Field<'_, '_, '_> {
         let at = self.value.span().start;
         read.size = size.ok_or_else(|| self.reader.error(at, place, "", Problem::NoSize))?;
         Ok(read)
+    }
+
+    /// Whether, or from which thresholds on.
+    fn coalesce(&self) -> Result<Coalesce, Error> {
+        let DeValue::Table(table) = self.value.get_ref() else {
+            return Ok(if self.flag()? { Coalesce::Usual } else { Coalesce::Off });
+        };
+        let (mut in_flight, mut rate) = (4, 2_000);
+        for (key, value) in in_file_order(table) {
+            let Some(known) = COALESCE_KEYS.iter().find(|k| *k == key.get_ref()) else {
+                return Err(self.reader.unknown(key, self.place, &COALESCE_KEYS));
+            };
+            let field = Field { value, key: known, ..*self };
+            match *known {
+                "in_flight" => in_flight = field.number()?,
+                _ => rate = field.number()?,
+            }
+        }
+        Ok(Coalesce::From { in_flight, rate })
+    }
+
+    fn number<T: TryFrom<u64>>(&self) -> Result<T, Error> {
+        let needed = "a whole number, such as 4";
+        let DeValue::Integer(n) = self.value.get_ref() else { return Err(self.wrong(needed)) };
+        let number = u64::from_str_radix(n.as_str(), n.radix()).ok().filter(|n| *n > 0);
+        number.and_then(|n| n.try_into().ok()).ok_or_else(|| self.wrong(needed))
     }
 
     pub(super) fn flag(&self) -> Result<bool, Error> {

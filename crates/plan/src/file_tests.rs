@@ -45,7 +45,7 @@ fn every_key_is_read() {
         devices = ["nvme0", "00:04.0", "nic1.vf2"]
         interrupts = "eli"
         reset = "stop"
-        disk = { size = "64M", backing = "ram", read_only = true, serial = "s 1", queues = 2, image = "i", polled = false, coalesce = false }
+        disk = { size = "64M", backing = "ram", read_only = true, serial = "s 1", queues = 2, image = "i", polled = false, coalesce = { in_flight = 2 } }
 
         [network.nic1]
         vfs = 4
@@ -74,7 +74,11 @@ fn every_key_is_read() {
             serial: "s 1".into(),
             queues: 2,
             image: Some("i".into()),
-            control: crate::Control { kicks: true, every_interrupt: true, latency_us: 0 },
+            control: crate::Control {
+                kicks: true,
+                coalesce: crate::Coalesce::From { in_flight: 2, rate: 2_000 },
+                latency_us: 0,
+            },
         }],
         interrupts: Some(Policy::Eli),
         reset: OnReset::Stop,

@@ -33,9 +33,11 @@ mod network;
 
 pub use at_end::AtEnd;
 pub use check::{Error, MAX_CMDLINE, MAX_CORE, MAX_MEMORY, MAX_VCPUS, MIN_MEMORY, Place, Problem};
-pub use control::Control;
+pub use control::{Coalesce, Control};
 pub use device::{Class, DeviceError, DeviceName};
-pub use disk::{Backing, Disk, MAX_DISK, MAX_DISKS, MAX_LATENCY, MAX_QUEUES, MAX_SERIAL, MAX_SIDECORES, SECTOR};
+pub use disk::{
+    Backing, Disk, MAX_DISK, MAX_DISKS, MAX_LATENCY, MAX_QUEUES, MAX_SERIAL, MAX_SIDECORES, SECTOR,
+};
 #[cfg(any(test, feature = "file"))]
 pub use nearest::nearest;
 pub use network::{Mac, MacError, Network, Shared};

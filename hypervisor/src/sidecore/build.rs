@@ -115,7 +115,7 @@ impl Sidecores {
         let port: &Port = Box::leak(Box::new(Port::new(core.news, count)));
         let device = core.devices.len();
         for queue in 0..count {
-            let settings = Settings::paper(cpu::tsc_hz());
+            let settings = coalescing(disk.control.coalesce);
             core.queues.push(ServedQueue::new(device, queue, config, settings, disk.control));
         }
         core.devices.push(Device {
@@ -157,6 +157,17 @@ fn enter(core: usize) -> ! {
     // SAFETY: `start` leaks each of them and passes it to one core, once.
     let core = unsafe { &mut *(core as *mut PollingCore) };
     core.run()
+}
+
+/// vIC's thresholds for a disk.
+fn coalescing(coalesce: plan::Coalesce) -> Settings {
+    let usual = Settings::paper(cpu::tsc_hz());
+    match coalesce {
+        plan::Coalesce::Usual | plan::Coalesce::Off => usual,
+        plan::Coalesce::From { in_flight, rate } => {
+            Settings { cif_threshold: in_flight, iops_threshold: rate.into(), ..usual }
+        }
+    }
 }
 
 fn config(disk: &plan::Disk) -> Result<Config, String> {

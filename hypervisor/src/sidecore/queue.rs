@@ -14,7 +14,7 @@ use blk::{Broken, Config, Features, Server};
 use coalesce::{Coalescer, Settings, Verdict};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
-use plan::Control;
+use plan::{Coalesce, Control};
 use routing::calls::{Called, Caller, Target};
 use window::Window;
 
@@ -180,7 +180,7 @@ impl ServedQueue {
         let taken = self.server.in_flight();
         let Some(ring) = self.server.queue() else { return false };
         ring.publish();
-        if self.control.every_interrupt {
+        if self.control.coalesce == Coalesce::Off {
             return true;
         }
         let waiting = ring.available().unwrap_or(0);
