@@ -9,7 +9,7 @@ use crate::{
     table::Table,
 };
 use anyhow::{Result, bail};
-use plan::{Backing, Escaped, Micros, Plan, Size};
+use plan::{Backing, Coalesce, Control, Escaped, Micros, Plan, Size};
 use std::{collections::BTreeSet, path::PathBuf};
 
 const EXAMPLE: &str = "\
@@ -173,6 +173,9 @@ fn sidecores(plan: &Plan<File>) -> String {
             format!("Cores {} are sidecores {serve}.\n", cores.join(", "))
         }
     };
+    if plan.host.whole_turns {
+        text += "Each queue is served to its end or 512K, whoever waits (whole_turns).\n";
+    }
     for vm in &plan.vms {
         for (i, disk) in vm.disks.iter().enumerate() {
             let (name, size, queues) = (&vm.name, Size(disk.size), disk.queues);
@@ -183,6 +186,7 @@ fn sidecores(plan: &Plan<File>) -> String {
             text += &format!("{name}: disk{i} is a disk of {size} {kind}, ");
             text += &if queues == 1 { "1 queue".to_owned() } else { format!("{queues} queues") };
             text += if disk.read_only { ", read-only" } else { "" };
+            text += &controls(&disk.control);
             if let Some(image) = &disk.image {
                 let file = image.path.file_name().unwrap_or_default().to_string_lossy();
                 let bytes = rounded(image.bytes.len() as u64);
@@ -191,6 +195,23 @@ fn sidecores(plan: &Plan<File>) -> String {
             text += ".\n";
         }
     }
+    text
+}
+
+/// What is different about how a disk is served.
+fn controls(control: &Control) -> String {
+    let mut text = String::new();
+    if control.latency_us > 0 {
+        text += &format!(", {} for each request", Micros(control.latency_us));
+    }
+    text += if control.kicks { ", each kick an exit" } else { "" };
+    text += &match control.coalesce {
+        Coalesce::Usual => String::new(),
+        Coalesce::Off => ", no interrupt withheld".to_owned(),
+        Coalesce::From { in_flight, rate } => {
+            format!(", interrupts withheld from {in_flight} in flight and {rate} I/Os a second on")
+        }
+    };
     text
 }
 
@@ -249,6 +270,14 @@ The plan is good: 1 VM, 1G of guest memory; core 0 is the host's.
                 "The plan is good: 1 VM, 1G of guest memory, 64M of RAM disks; core 0 is the host's.",
             ]
         );
+        let disk = "disk={size='1G',backing='null',latency='20ms',polled=false,coalesce=CC}\n";
+        let told = |coalesce| shown("1\nwhole_turns=true", &disk.replace("CC", coalesce)).unwrap();
+        let text = told("false");
+        let last = "a: disk0 is a disk of 1G that holds nothing, 1 queue, 20ms for each request, each kick an exit, no interrupt withheld.\n";
+        assert!(text.contains(last) && text.contains("whoever waits (whole_turns).\n"), "{text}");
+        let text = told("{in_flight=2}");
+        let last = "exit, interrupts withheld from 2 in flight and 2000 I/Os a second on.\n";
+        assert!(text.contains(last), "{text}");
         let idle = shown("[3, 2]", "").unwrap();
         assert!(idle.contains("\nCores 3, 2 are sidecores and have nothing to serve.\n"), "{idle}");
         let long = shown("1", "disk=[{size='2K'},{size='1K',image=\"i\\u001b[2J\"}]\n");

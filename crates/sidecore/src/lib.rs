@@ -368,10 +368,7 @@ impl Schedule {
 
     fn key(&self, place: usize) -> Key {
         let queue = &self.queues[place];
-        if self.settings.whole_turns {
-            return (0, queue.turn);
-        }
-        (self.vms[queue.vm].key(self.clock, self.settings.max_bytes), queue.turn)
+        (self.vms[queue.vm].key(self.clock, &self.settings), queue.turn)
     }
 
     fn begin(&mut self, place: usize) {
@@ -393,7 +390,7 @@ impl Schedule {
             && queue.state != State::Absent
         {
             let vm = &mut self.vms[queue.vm];
-            let key = vm.key(self.clock, self.settings.max_bytes);
+            let key = vm.key(self.clock, &self.settings);
             vm.charge(key, cost, served, &self.settings);
         }
     }

@@ -134,11 +134,12 @@ impl ServedQueue {
         count(&cx, self.index, |counts| {
             counts.longest_wait.store(schedule.worst_wait(place), Ordering::Relaxed);
         });
-        if tell {
-            self.call(&mut cx, rdtsc());
-        }
+        // Before the call: the guest may ask for more as soon as it is told.
         if self.control.kicks {
             self.sleep(place, schedule, others);
+        }
+        if tell {
+            self.call(&mut cx, rdtsc());
         }
         Ok(())
     }

@@ -95,7 +95,7 @@ fn requests_lines(table: &mut Table, cells: &[Alone]) {
 
 fn name(reason: Reason) -> String {
     match reason {
-        Reason::NestedPageFault => "kick, and other memory that isn't there".into(),
+        Reason::MsixTable => "kick (msix-table)".into(),
         reason => reason_name(reason as usize),
     }
 }
