@@ -11,7 +11,7 @@ pub struct Control {
     pub kicks: bool,
     /// Which completions are worth an interrupt.
     pub coalesce: Coalesce,
-    /// Microseconds that a request to a disk without content waits before it is served.
+    /// Microseconds that a disk without content takes for each request, one after the other.
     pub latency_us: u32,
 }
 

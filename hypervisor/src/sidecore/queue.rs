@@ -65,7 +65,7 @@ impl ServedQueue {
             coalescer: Coalescer::new(settings, 0),
             settings,
             control,
-            delay: (latency > 0).then(|| Delay::new(ticks, virtqueue::DEFAULT_SIZE)),
+            delay: (latency > 0).then(|| Delay::new(ticks)),
         }
     }
 

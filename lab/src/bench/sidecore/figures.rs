@@ -145,11 +145,15 @@ impl Member {
     pub fn of(ran: Ran) -> Result<Member> {
         let Ran { guest, edges, served } = ran;
         let mut member = Member { served, ..Member::default() };
-        for pair in edges.chunks_exact(2) {
-            member.work.add(Work::between(&pair[0], &pair[1]));
-        }
+        let works: Vec<_> =
+            edges.chunks_exact(2).map(|pair| Work::between(&pair[0], &pair[1])).collect();
         let plugin = lines::Plugin { edges, ..Default::default() };
-        for window in lines::join(guest, &plugin)? {
+        for (window, work) in lines::join(guest, &plugin)?.into_iter().zip(works) {
+            // One alone has one without a load.
+            if window.kind == Kind::Spin {
+                continue;
+            }
+            member.work.add(work);
             member.operations += window.operations;
             member.interrupts += window.interrupts;
             member.guest += window.guest;

@@ -32,7 +32,7 @@ const BLOCK: u32 = 4;
 /// vIC's lower thresholds in the emulator, which is some fifty times as slow as what it was made
 /// for: as many requests in flight as by default, and completions a second.
 const IN_FLIGHT: u16 = 4;
-const RATE: u32 = 100;
+const RATE: u32 = 50;
 
 /// What `bench sidecore` takes.
 #[derive(clap::Args, Clone, Debug)]
@@ -54,14 +54,14 @@ pub struct Args {
     /// fio's queue depths
     #[arg(long, value_delimiter = ',', default_value = "1,32", value_parser = between(1, 256))]
     depth: Vec<u32>,
-    /// How many VMs one sidecore serves
-    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8", value_parser = between(1, 15))]
+    /// How many VMs one sidecore serves: 1, 2, 4 and 8; 1 and 4 with --quick
+    #[arg(long, value_delimiter = ',', value_parser = between(1, 15))]
     vms: Vec<u32>,
-    /// Reads under way at a time on a disk of fixed latency
-    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32,64", value_parser = between(1, 256))]
+    /// Reads under way at a time on a disk that takes its time: 1 to 64; 1, 16 and 64 with --quick
+    #[arg(long, value_delimiter = ',', value_parser = between(1, 256))]
     in_flight: Vec<u32>,
-    /// That latency, in milliseconds
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 20, value_parser = between(1, 1000))]
+    /// That time, for each request, in milliseconds
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 2, value_parser = between(1, 1000))]
     latency: u32,
     /// Coarse, in minutes: shorter windows, fewer points
     #[arg(long)]
@@ -112,11 +112,12 @@ impl Args {
         if self.quick { Effort::Quick } else { Effort::Full }
     }
 
-    /// Of a list of points; those at the ends alone if it is to be quick.
-    fn points(&self, all: &[u32]) -> Vec<u32> {
-        match all {
-            [first, .., last] if self.quick => vec![*first, *last],
-            _ => all.to_vec(),
+    /// What was asked for, or else what there is to be.
+    fn points(&self, asked: &[u32], all: &[u32], quick: &[u32]) -> Vec<u32> {
+        match asked {
+            [] if self.quick => quick.to_vec(),
+            [] => all.to_vec(),
+            _ => asked.to_vec(),
         }
     }
 }
@@ -137,12 +138,13 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
         }
     }
     if args.part.contains(&Part::Vms) {
-        for measured in several::measure(cx, &kit, &args.points(&args.vms), args.effort())? {
+        let vms = args.points(&args.vms, &[1, 2, 4, 8], &[1, 4]);
+        for measured in several::measure(cx, &kit, &vms, args.effort())? {
             shown.add(measured);
         }
     }
     if args.part.contains(&Part::Interrupts) {
-        let depths = args.points(&args.in_flight);
+        let depths = args.points(&args.in_flight, &[1, 2, 4, 8, 16, 32, 64], &[1, 16, 64]);
         shown.add(interrupts(cx, &kit, &depths, args.latency, args.effort())?);
     }
     println!("\n{}", text::blocks(&shown.blocks));
@@ -202,8 +204,8 @@ fn alone(cx: &Context, kit: &Kit, run: &Run, what: &str) -> Result<Alone> {
     measured
 }
 
-/// A disk that takes the same time for each request, with so many under way: interrupts coalesced
-/// and not.
+/// A disk that takes its time for each request, with so many under way: interrupts coalesced and
+/// not.
 fn interrupts(
     cx: &Context,
     kit: &Kit,
@@ -213,9 +215,9 @@ fn interrupts(
 ) -> Result<Shown> {
     let mut pairs = Vec::new();
     for &depth in depths {
-        // A window takes as long whatever the depth is.
+        // As long whatever the depth is.
         let times = if effort == Effort::Full { 2 } else { 1 };
-        let (short, long) = (times * (10 * depth + 20), times * (50 * depth + 100));
+        let (short, long) = (150 * times, 900 * times);
         let size = super::workload::Size { warmup: short, short, long, pairs: 2 };
         let cell = |coalesce, what: &str| {
             let control =

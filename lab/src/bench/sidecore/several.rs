@@ -19,12 +19,12 @@ use plan::{Backing, Control};
 
 /// Large reads from a RAM disk, so that the sidecore has more to do for them than the guest: else
 /// who gets how much is decided by the computer that runs the emulator.
-pub const BULK: (u32, u32) = (16, 64);
+pub const BULK: (u32, u32) = (4, 1024);
 
 /// Large reads: few of them are much.
 const fn bulk(effort: Effort) -> Load {
     let times = if matches!(effort, Effort::Full) { 3 } else { 1 };
-    let (short, long) = (60 * times, 300 * times);
+    let (short, long) = (40 * times, 200 * times);
     let (depth, block) = BULK;
     Load { depth, block, size: Size { warmup: short, short, long, pairs: 2 } }
 }
