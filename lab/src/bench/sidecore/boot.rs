@@ -4,14 +4,13 @@
 //! Guarantees: of several VMs each opens its first window when all are under load, and takes its
 //! load off when all have closed their last.
 
-use super::way::Way;
+use super::{loads::Load, way::Way};
 use crate::{
     bench::{
         emulated::{self, MAX_CONSOLE, last_line},
         guest::Kit,
         lines,
         progress::Step,
-        workload::Size,
     },
     cmdline::LINUX,
 };
@@ -43,26 +42,6 @@ const SMALL: u64 = 192 << 20;
 /// A null disk, as large as that of the NVMe controller in the other experiments.
 const NULL_SIZE: u64 = 1 << 30;
 const RAM_SIZE: u64 = 16 << 20;
-
-/// fio in one VM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Load {
-    /// Reads under way at a time.
-    pub depth: u32,
-    /// KiB of each.
-    pub block: u32,
-    /// The windows.
-    pub size: Size,
-}
-
-impl Load {
-    fn parameters(&self, pairs: u32) -> String {
-        let Load { depth, block, size: Size { warmup, short, long, .. } } = self;
-        format!(
-            "exitless.workload=fio exitless.disk=vda exitless.depth={depth} exitless.block={block}k exitless.warmup={warmup} exitless.short={short} exitless.long={long} exitless.pairs={pairs}"
-        )
-    }
-}
 
 /// What is run.
 pub struct Run {

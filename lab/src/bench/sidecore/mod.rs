@@ -7,6 +7,7 @@
 
 mod boot;
 mod figures;
+mod loads;
 mod output;
 mod several;
 mod way;
@@ -16,23 +17,17 @@ use super::{
     matched::{PAIRS, ROUNDS},
     progress::Step,
     ready::{Files, prepare},
-    show::{Block, text},
+    show::text,
     workload::{Effort, Workload},
 };
 use anyhow::{Result, bail};
-use boot::{Load, Run};
+use boot::Run;
 use exitless::{arguments::between, context::Context, output::Output, qemu::Iommu};
 use figures::Alone;
-use output::Row;
+use loads::{IN_FLIGHT, Load, RATE};
+use output::Shown;
 use plan::{Backing, Coalesce, Control};
 use way::Way;
-
-/// KiB of a read, where it isn't said otherwise.
-const BLOCK: u32 = 4;
-/// vIC's lower thresholds in the emulator, which is some fifty times as slow as what it was made
-/// for: as many requests in flight as by default, and completions a second.
-const IN_FLIGHT: u16 = 4;
-const RATE: u32 = 50;
 
 /// What `bench sidecore` takes.
 #[derive(clap::Args, Clone, Debug)]
@@ -100,13 +95,6 @@ impl From<Kind> for Backing {
     }
 }
 
-/// What is measured and shown.
-#[derive(Default)]
-struct Shown {
-    blocks: Vec<Block>,
-    rows: Vec<Row>,
-}
-
 impl Args {
     const fn effort(&self) -> Effort {
         if self.quick { Effort::Quick } else { Effort::Full }
@@ -151,13 +139,6 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
     files.write(&shown.rows, &output::page(shown.blocks, &kit))
 }
 
-impl Shown {
-    fn add(&mut self, more: Shown) {
-        self.blocks.extend(more.blocks);
-        self.rows.extend(more.rows);
-    }
-}
-
 /// One guest under this load, each way.
 fn requests(
     cx: &Context,
@@ -167,15 +148,15 @@ fn requests(
     ways: &[Way],
     effort: Effort,
 ) -> Result<Vec<Alone>> {
-    let size = Workload::Fio { depth }.size(effort);
+    let load = Load::small(depth, effort);
     let what = format!("{} disk, depth {depth}", output::backing(backing));
     let run = |way| Run {
         way,
-        loads: vec![Load { depth, block: BLOCK, size }],
+        loads: vec![load],
         backing,
         control: Control::default(),
         whole_turns: false,
-        rounds: rounds(way, size.pairs, effort),
+        rounds: rounds(way, load.size.pairs, effort),
     };
     ways.iter().map(|way| alone(cx, kit, &run(*way), &what)).collect()
 }
@@ -217,14 +198,13 @@ fn interrupts(
     for &depth in depths {
         // As long whatever the depth is.
         let times = if effort == Effort::Full { 2 } else { 1 };
-        let (short, long) = (150 * times, 900 * times);
-        let size = super::workload::Size { warmup: short, short, long, pairs: 2 };
+        let load = Load::of(depth, 150 * times, 900 * times);
         let cell = |coalesce, what: &str| {
             let control =
                 Control { coalesce, latency_us: 1_000 * latency_ms, ..Control::default() };
             let run = Run {
                 way: Way::DIRECT,
-                loads: vec![Load { depth, block: BLOCK, size }],
+                loads: vec![load],
                 backing: Backing::Null,
                 control,
                 whole_turns: false,

@@ -2,9 +2,8 @@
 //! page.
 
 use super::{
-    IN_FLIGHT, RATE, Shown,
     figures::{Alone, Member, Together},
-    several::BULK,
+    loads::{BULK, IN_FLIGHT, RATE},
     way::Way,
 };
 use crate::bench::{
@@ -27,6 +26,23 @@ pub const NAME: &str = "sidecore";
 const TITLE: &str = "Paravirtual disks: fio on virtio-blk, served by a sidecore";
 /// Exits rarer than this per I/O have no line.
 const RARE: f64 = 0.0005;
+
+/// What is measured and shown.
+#[derive(Default)]
+pub struct Shown {
+    /// On the terminal and the page.
+    pub blocks: Vec<Block>,
+    /// As JSON.
+    pub rows: Vec<Row>,
+}
+
+impl Shown {
+    /// And then this.
+    pub fn add(&mut self, more: Shown) {
+        self.blocks.extend(more.blocks);
+        self.rows.extend(more.rows);
+    }
+}
 
 /// The name of what is behind a disk.
 pub fn backing(backing: Backing) -> &'static str {

@@ -2,38 +2,22 @@
 //! beside others that ask for much.
 
 use super::{
-    Shown,
-    boot::{Load, Run, boot},
+    boot::{Run, boot},
     figures::{Member, Together},
-    output,
+    loads::Load,
+    output::{self, Shown},
     way::Way,
 };
-use crate::bench::{
-    guest::Kit,
-    progress::Step,
-    workload::{Effort, Size},
-};
+use crate::bench::{guest::Kit, progress::Step, workload::Effort};
 use anyhow::Result;
 use exitless::context::Context;
 use plan::{Backing, Control};
-
-/// Large reads from a RAM disk, so that the sidecore has more to do for them than the guest: else
-/// who gets how much is decided by the computer that runs the emulator.
-pub const BULK: (u32, u32) = (4, 1024);
-
-/// Large reads: few of them are much.
-const fn bulk(effort: Effort) -> Load {
-    let times = if matches!(effort, Effort::Full) { 3 } else { 1 };
-    let (short, long) = (40 * times, 200 * times);
-    let (depth, block) = BULK;
-    Load { depth, block, size: Size { warmup: short, short, long, pairs: 2 } }
-}
 
 /// What `bench sidecore` shows of them.
 pub fn measure(cx: &Context, kit: &Kit, counts: &[u32], effort: Effort) -> Result<Vec<Shown>> {
     let mut cells = Vec::new();
     for &n in counts {
-        let loads = vec![bulk(effort); n as usize];
+        let loads = vec![Load::bulk(effort); n as usize];
         let run = of(Way::DIRECT, loads, Backing::Ram, false);
         cells.push((n, together(cx, kit, &run, false, &format!("{n} VMs, bulk"))?));
     }
@@ -41,9 +25,8 @@ pub fn measure(cx: &Context, kit: &Kit, counts: &[u32], effort: Effort) -> Resul
     if let Some(n) = counts.iter().max().filter(|n| **n > 1) {
         let mut beside = Vec::new();
         for whole_turns in [false, true] {
-            let mut loads = vec![bulk(effort); *n as usize];
-            let size = Size { warmup: 60, short: 60, long: 300, pairs: 2 };
-            loads[0] = Load { depth: 1, block: super::BLOCK, size };
+            let mut loads = vec![Load::bulk(effort); *n as usize];
+            loads[0] = Load::of(1, 60, 300);
             let run = of(Way::DIRECT, loads, Backing::Ram, whole_turns);
             let turns = if whole_turns { "whole turns" } else { "scheduled" };
             beside.push(together(cx, kit, &run, true, &format!("1 and {}, {turns}", n - 1))?);
@@ -55,8 +38,7 @@ pub fn measure(cx: &Context, kit: &Kit, counts: &[u32], effort: Effort) -> Resul
 
 /// Small reads of a null disk in each of `n` VMs.
 pub fn small_reads(cx: &Context, kit: &Kit, n: u32, way: Way, effort: Effort) -> Result<Together> {
-    let size = crate::bench::workload::Workload::Fio { depth: 32 }.size(effort);
-    let loads = vec![Load { depth: 32, block: super::BLOCK, size }; n as usize];
+    let loads = vec![Load::small(32, effort); n as usize];
     together(cx, kit, &of(way, loads, Backing::Null, false), false, &format!("{n} VMs, depth 32"))
 }
 
