@@ -20,6 +20,7 @@
  * FILE gets lines of key=value, flushed one by one so that a killed emulator
  * loses nothing:
  *   edge of=N kind=open|close vcpu=N instructions=N guest=N host=N vmruns=N host_entries=N others=N
+ *        passes=N empty=N served=N polled=N
  *   start vcpu=N all=N            the first marker of ours that says "started", in the loader
  *                                 or the hypervisor: what all CPUs have executed before it
  *   entry vcpu=N own=N all=N      the first VMRUN of a vCPU: instructions of this
@@ -28,6 +29,9 @@
  * `of` tells the windows of two guests apart that share a CPU: each has markers of its own.
  * `others` is what all other CPUs have executed so far. They run meanwhile: it is as exact as
  * a look at a running counter can be.
+ * A sidecore says at the end of each pass of its loop whether the pass found work. `passes` is
+ * how many of all sidecores did, `served` the instructions of these passes from end to end;
+ * `empty` and `polled` are those of the others: idle polling.
  * On a CPU that never ran VMRUN every instruction is the guest's: the bare machine.
  */
 #include <inttypes.h>
@@ -100,6 +104,8 @@ struct counters {
     uint64_t guest;        /* of these in guest mode, up to `since` */
     uint64_t since;        /* `instructions` at the last VMRUN */
     uint64_t vmruns, host_entries;
+    uint64_t since_pass;   /* `instructions` at the end of the last pass of a sidecore's loop */
+    uint64_t passes[2], spent[2]; /* without work, with work: how many, and instructions */
     uint64_t rounds;       /* of the loop before each translated block; 0: not slowed */
     bool in_guest;
 };
@@ -124,14 +130,21 @@ static void put(const char *what, unsigned vcpu)
     uint64_t guest = c->guest + (c->in_guest ? c->instructions - c->since : 0);
     if (!c->vmruns)
         guest = c->instructions;
-    uint64_t others = 0;
-    for (int i = 0; i < qemu_plugin_num_vcpus(); i++)
+    uint64_t others = 0, passes[2] = {0, 0}, spent[2] = {0, 0};
+    for (int i = 0; i < qemu_plugin_num_vcpus(); i++) {
+        const struct counters *one = of((unsigned)i);
         if ((unsigned)i != vcpu)
-            others += of((unsigned)i)->instructions;
+            others += one->instructions;
+        for (int found = 0; found < 2; found++) {
+            passes[found] += one->passes[found];
+            spent[found] += one->spent[found];
+        }
+    }
     fprintf(out,
             "%s vcpu=%u instructions=%" PRIu64 " guest=%" PRIu64 " host=%" PRIu64 " vmruns=%" PRIu64 " host_entries=%" PRIu64
-            " others=%" PRIu64 "\n",
-            what, vcpu, c->instructions, guest, c->instructions - guest, c->vmruns, c->host_entries, others);
+            " others=%" PRIu64 " passes=%" PRIu64 " empty=%" PRIu64 " served=%" PRIu64 " polled=%" PRIu64 "\n",
+            what, vcpu, c->instructions, guest, c->instructions - guest, c->vmruns, c->host_entries, others, passes[1],
+            passes[0], spent[1], spent[0]);
     fflush(out);
 }
 
@@ -176,6 +189,26 @@ static void on_host_entered(unsigned vcpu, void *user)
     c->in_guest = false;
 }
 
+static void end_pass(unsigned vcpu, bool found)
+{
+    struct counters *c = of(vcpu);
+    c->passes[found]++;
+    c->spent[found] += c->instructions - c->since_pass;
+    c->since_pass = c->instructions;
+}
+
+static void on_pass(unsigned vcpu, void *user)
+{
+    (void)user;
+    end_pass(vcpu, true);
+}
+
+static void on_empty_pass(unsigned vcpu, void *user)
+{
+    (void)user;
+    end_pass(vcpu, false);
+}
+
 static void on_edge(unsigned vcpu, void *user)
 {
     put(user, vcpu);
@@ -206,7 +239,7 @@ static void tell_totals(void)
 }
 
 /* What an instruction is to us. The markers are nopl imm32(%rax,%rax,1). */
-enum special { PLAIN, VMRUN, WINDOW_OPEN, WINDOW_CLOSE, OTHER_OPEN, OTHER_CLOSE, HOST_ENTERED, STARTED };
+enum special { PLAIN, VMRUN, WINDOW_OPEN, WINDOW_CLOSE, OTHER_OPEN, OTHER_CLOSE, HOST_ENTERED, STARTED, PASS, EMPTY_PASS };
 
 static enum special classify(const struct qemu_plugin_insn *instruction)
 {
@@ -226,6 +259,8 @@ static enum special classify(const struct qemu_plugin_insn *instruction)
     case 0x45580004: return OTHER_CLOSE;
     case 0x45580010: return HOST_ENTERED;
     case 0x45580011: return STARTED;
+    case 0x45580020: return PASS;
+    case 0x45580021: return EMPTY_PASS;
     default: return PLAIN;
     }
 }
@@ -249,6 +284,8 @@ static void count_in(struct qemu_plugin_tb *block)
         case VMRUN: action = on_vmrun; break;
         case HOST_ENTERED: action = on_host_entered; break;
         case STARTED: action = on_started; break;
+        case PASS: action = on_pass; break;
+        case EMPTY_PASS: action = on_empty_pass; break;
         case WINDOW_OPEN: action = on_first_edge, user = "edge of=0 kind=open"; break;
         case WINDOW_CLOSE: action = on_first_edge, user = "edge of=0 kind=close"; break;
         case OTHER_OPEN: action = on_edge, user = "edge of=1 kind=open"; break;

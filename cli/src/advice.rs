@@ -326,6 +326,7 @@ CONFIG_IGBVF=y
             serial: String::new(),
             queues: 1,
             image: None,
+            control: plan::Control::default(),
         };
         let told = |config: &str| {
             let place = Place::new(config);

@@ -33,6 +33,7 @@ fn sidecores_and_their_disks_have_room() {
         serial: String::new(),
         queues: 1,
         image: None,
+        control: plan::Control::default(),
     }];
     let machine = machine(&plan, vec![]).unwrap();
     assert_eq!((machine.cpus, machine.memory), (7, small + (32 << 20)));

@@ -363,6 +363,7 @@ mod tests {
             serial: String::new(),
             queues: 1,
             image: None,
+            control: plan::Control::default(),
         };
         (plan.sidecores, plan.vms[0].disks) = (vec![2], vec![disk(1 << 30)]);
         assert_eq!(offered(&whole()).lacks(&plan, 0), [""; 0]);

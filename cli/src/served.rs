@@ -1,13 +1,18 @@
 //! What `exitless check` says of sidecores, and of the disks and networks that they serve.
 
 use crate::{load::File, table::rounded};
-use plan::{Backing, DEFAULT_MTU, Disk, Escaped, Interface, Plan, Size, Vm};
+use plan::{
+    Backing, Coalesce, Control, DEFAULT_MTU, Disk, Escaped, Interface, Micros, Plan, Size, Vm,
+};
 use std::collections::BTreeMap;
 
 /// Who serves paravirtual devices, a line for each of them, and who reaches whom. What a plan says
 /// may be anybody's.
 pub fn lines(plan: &Plan<File>) -> String {
     let mut text = sidecores(plan);
+    if plan.host.whole_turns {
+        text += "Each queue is served to its end or 512K, whoever waits (whole_turns).\n";
+    }
     for vm in &plan.vms {
         let disks = vm.disks.iter().enumerate().map(|(i, one)| disk(vm, i, one));
         let interfaces = vm.interfaces.iter().enumerate().map(|(i, one)| interface(vm, i, one));
@@ -49,12 +54,30 @@ fn disk(vm: &Vm<File>, index: usize, disk: &Disk<File>) -> String {
     let mut text = format!("{name}: disk{index} is a disk of {size} {kind}, ");
     text += &if queues == 1 { "1 queue".to_owned() } else { format!("{queues} queues") };
     text += if disk.read_only { ", read-only" } else { "" };
+    text += &controls(&disk.control);
     if let Some(image) = &disk.image {
         let file = image.path.file_name().unwrap_or_default().to_string_lossy();
         let bytes = rounded(image.bytes.len() as u64);
         text += &format!(", begins with {} ({bytes})", Escaped(&file));
     }
     text + ".\n"
+}
+
+/// What is different about how a disk is served.
+fn controls(control: &Control) -> String {
+    let mut text = String::new();
+    if control.latency_us > 0 {
+        text += &format!(", {} for each request", Micros(control.latency_us));
+    }
+    text += if control.kicks { ", each kick an exit" } else { "" };
+    text += &match control.coalesce {
+        Coalesce::Usual => String::new(),
+        Coalesce::Off => ", no interrupt withheld".to_owned(),
+        Coalesce::From { in_flight, rate } => {
+            format!(", interrupts withheld from {in_flight} in flight and {rate} I/Os a second on")
+        }
+    };
+    text
 }
 
 fn interface(vm: &Vm<File>, index: usize, interface: &Interface) -> String {
@@ -126,6 +149,26 @@ mod tests {
         let error = format!("{:#}", long.unwrap_err());
         let said = "has 1536 bytes, more than the disk (1K)";
         assert!(error.contains("[vm.a] disk1 image: ") && error.contains(said), "{error}");
+    }
+
+    #[test]
+    fn what_is_for_measuring_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("k"), load::tests::tiny_kernel()).unwrap();
+        let file = dir.path().join("vm.toml");
+        let shown = |coalesce: &str| {
+            let disk = "{size='1G',backing='null',latency='20ms',polled=false,coalesce=";
+            let host = "[host]\nsidecores=1\nwhole_turns=true\n";
+            let text = format!("{host}[vm.a]\nkernel='k'\ndisk={disk}{coalesce}}}\n");
+            fs::write(&file, text).unwrap();
+            lines(&load::plan(&file).unwrap())
+        };
+        let text = shown("false");
+        let last = "a: disk0 is a disk of 1G that holds nothing, 1 queue, 20ms for each request, each kick an exit, no interrupt withheld.\n";
+        assert!(text.contains(last) && text.contains("whoever waits (whole_turns).\n"), "{text}");
+        let text = shown("{in_flight=2}");
+        let last = "exit, interrupts withheld from 2 in flight and 2000 I/Os a second on.\n";
+        assert!(text.contains(last), "{text}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use arbitrary::Arbitrary;
 use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
 use plan::{
-    AtEnd, Backing, Class, DeviceName, Disk, Host, Interface, Mac, Network, OnReset, Part, Plan, Policy, Protection,
+    AtEnd, Backing, Class, Coalesce, Control, DeviceName, Disk, Host, Interface, Mac, Network, OnReset, Part, Plan, Policy, Protection,
     Vm, WithoutRemapping, image,
 };
 
@@ -50,6 +50,9 @@ struct DiskInput<'a> {
     serial: &'a str,
     queues: u16,
     image: Option<&'a [u8]>,
+    kicks: bool,
+    coalesce: Option<(u16, u32)>,
+    latency_us: u32,
 }
 
 impl DiskInput<'_> {
@@ -68,6 +71,15 @@ impl DiskInput<'_> {
             serial: self.serial.into(),
             queues: self.queues,
             image: self.image.map(Into::into),
+            control: Control {
+                kicks: self.kicks,
+                coalesce: match self.coalesce {
+                    Some((0, _)) => Coalesce::Off,
+                    Some((in_flight, rate)) => Coalesce::From { in_flight, rate },
+                    None => Coalesce::Usual,
+                },
+                latency_us: self.latency_us,
+            },
         }
     }
 }
@@ -222,6 +234,7 @@ fuzz_target!(|input: Input| match input {
                 without_remapping: WithoutRemapping::ALL[usize::from(host.trusting)].1,
                 screen: host.screen,
                 at_end: AtEnd::ALL[host.at_end as usize % 3].1,
+                whole_turns: host.trusting,
             },
         };
         let mut image = match image::build(&plan) {

@@ -33,6 +33,8 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
+
 pub mod backend;
 pub mod config;
 mod pieces;

@@ -5,6 +5,7 @@
 //! is another request's by then. Only one that comes 2^32 requests of the same place too late would
 //! be mistaken; who drains at a reset (`Server::outstanding`) never gets there.
 
+use alloc::boxed::Box;
 use arrayvec::ArrayVec;
 use virtqueue::Head;
 use window::Span;
@@ -54,10 +55,11 @@ struct Slot {
     job: Option<Job>,
 }
 
-/// Places for a fixed number of requests.
+/// Places for a fixed number of requests: allocated once, so that a server isn't too large for the
+/// stack that it is made on.
 #[derive(Debug)]
 pub struct Slots<const N: usize> {
-    slots: [Slot; N],
+    slots: Box<[Slot]>,
     free: ArrayVec<u16, N>,
 }
 
@@ -68,7 +70,8 @@ impl<const N: usize> Slots<N> {
     /// All free.
     pub fn new() -> Self {
         const { Self::FITS };
-        Self { slots: [Slot { sequence: 0, job: None }; N], free: (0..N as u16).rev().collect() }
+        let slots = (0..N).map(|_| Slot { sequence: 0, job: None }).collect();
+        Self { slots, free: (0..N as u16).rev().collect() }
     }
 
     /// Requests that have a place.

@@ -2,9 +2,9 @@
 //! or a boot image that may be damaged.
 
 use crate::{
-    BadInterface, Class, DeviceName, MAX_DISK, MAX_DISKS, MAX_QUEUES, MAX_SERIAL, MAX_SERVED,
-    MAX_SHARES, MAX_SIDECORES, MAX_WEIGHT, Mac, Micros, Network, PartProblem, Place, Plan, SECTOR,
-    SLICES, Size, place::before, shown::Shown,
+    BadInterface, Class, DeviceName, MAX_DISK, MAX_DISKS, MAX_LATENCY, MAX_QUEUES, MAX_SERIAL,
+    MAX_SERVED, MAX_SHARES, MAX_SIDECORES, MAX_WEIGHT, Mac, Micros, Network, PartProblem, Place,
+    Plan, SECTOR, SLICES, Size, place::before, shown::Shown,
 };
 use alloc::{
     format,
@@ -148,6 +148,14 @@ pub enum Problem {
         "backing is \"null\", and such a disk holds nothing; use \"ram\", or leave the image out"
     )]
     ImageOfNull,
+    /// A time for a device that takes its own.
+    #[error(
+        "only a null disk has a time of its own to take; use backing = \"null\", or leave it out"
+    )]
+    LatencyOfOther,
+    /// A device too slow to be of use.
+    #[error("{} is too much; a request may wait for at most {}", Micros(*.0), Micros(MAX_LATENCY))]
+    Latency(u32),
     /// An interface that can't be.
     #[error(transparent)]
     Interface(#[from] BadInterface),

@@ -5,7 +5,7 @@
 //! fits its field (virtio 1.2, 5.2.6.1) and queues that the host can serve; a sidecore runs no
 //! guest. It doesn't guarantee that the machine has the memory and the cores.
 
-use crate::{Error, MAX_CORE, Part, Place, Plan, Problem, Vm};
+use crate::{Control, Error, MAX_CORE, Part, Place, Plan, Problem, Vm};
 use alloc::string::{String, ToString};
 #[cfg(any(test, feature = "file"))]
 use alloc::vec::Vec;
@@ -23,6 +23,8 @@ pub const MAX_SERIAL: usize = 20;
 pub const MAX_QUEUES: u16 = 16;
 /// Cores of a machine that may serve devices.
 pub const MAX_SIDECORES: usize = 16;
+/// Microseconds that a null disk's requests wait at most: some drivers give up a request after 30 s.
+pub const MAX_LATENCY: u32 = 1_000_000;
 /// Queues that one sidecore serves.
 pub const MAX_SERVED: usize = 128;
 /// Memory of RAM disks is given out in pages of this size.
@@ -43,6 +45,8 @@ pub struct Disk<F = crate::Blob> {
     pub queues: u16,
     /// What a RAM disk holds at first, from its start on; the rest is zero.
     pub image: Option<F>,
+    /// For measurements: what is different about how it is served.
+    pub control: Control,
 }
 
 /// What is behind a disk.
@@ -81,6 +85,7 @@ impl<F> Disk<F> {
             serial: self.serial,
             queues: self.queues,
             image,
+            control: self.control,
         }
     }
 }
@@ -172,6 +177,12 @@ impl<F> Disk<F> {
         }
         if !(1..=MAX_QUEUES).contains(&self.queues) {
             return Err(("queues", Problem::Queues(self.queues)));
+        }
+        if self.control.latency_us > 0 && self.backing != Backing::Null {
+            return Err(("latency", Problem::LatencyOfOther));
+        }
+        if self.control.latency_us > MAX_LATENCY {
+            return Err(("latency", Problem::Latency(self.control.latency_us)));
         }
         self.check_part().map_err(|(key, problem)| (key, Problem::Part(problem)))?;
         match (&self.image, self.backing) {

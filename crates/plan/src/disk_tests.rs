@@ -12,6 +12,7 @@ fn disk() -> Disk<()> {
         serial: "s".into(),
         queues: 2,
         image: None,
+        control: Control::default(),
     }
 }
 
@@ -129,6 +130,8 @@ fn disks_are_ones_that_can_be_served() {
         of_disk(|d| d.queues = 0),
         of_disk(|d| d.queues = 17),
         of_disk(|d| (d.image, d.backing) = (Some(()), Backing::Null)),
+        of_disk(|d| d.control.latency_us = 1),
+        of_disk(|d| (d.control.latency_us, d.backing) = (1_000_001, Backing::Null)),
     ];
     let expected = [
         "size: the disk has no byte; give a size such as \"64M\"",
@@ -140,6 +143,8 @@ fn disks_are_ones_that_can_be_served() {
         "queues: 0 is out of range; a disk may have 1 to 16 queues",
         "queues: 17 is out of range; a disk may have 1 to 16 queues",
         "image: backing is \"null\", and such a disk holds nothing; use \"ram\", or leave the image out",
+        "latency: only a null disk has a time of its own to take; use backing = \"null\", or leave it out",
+        "latency: 1000001us is too much; a request may wait for at most 1000ms",
     ];
     for (found, expected) in found.iter().zip(expected) {
         assert_eq!(found.strip_prefix("[vm.db] disk0 "), Some(expected), "{found}");

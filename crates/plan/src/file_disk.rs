@@ -1,7 +1,7 @@
 //! `disk` of a VM: the part of the file that asks for disks which the host makes.
 
 use super::{Error, Field, Places, Problem, in_file_order};
-use crate::{Backing, DeviceName, Disk, Part, Place, parse_size};
+use crate::{Backing, Coalesce, Control, DeviceName, Disk, Part, Place, parse_micros, parse_size};
 use alloc::{
     borrow::ToOwned,
     string::{String, ToString},
@@ -9,8 +9,20 @@ use alloc::{
 };
 use toml::de::{DeTable, DeValue};
 
-pub(super) const DISK_KEYS: [&str; 8] =
-    ["size", "backing", "device", "offset", "read_only", "serial", "queues", "image"];
+pub(super) const DISK_KEYS: [&str; 11] = [
+    "size",
+    "backing",
+    "device",
+    "offset",
+    "read_only",
+    "serial",
+    "queues",
+    "image",
+    "polled",
+    "coalesce",
+    "latency",
+];
+const COALESCE_KEYS: [&str; 2] = ["in_flight", "rate"];
 const NEEDED: &str = "a table such as { size = \"64M\" }, or a list of such tables";
 
 impl Field<'_, '_, '_> {
@@ -46,6 +58,7 @@ impl Field<'_, '_, '_> {
             serial: String::new(),
             queues: 0,
             image: None,
+            control: Control::default(),
         };
         for (key, value) in in_file_order(table) {
             let Some(known) = DISK_KEYS.iter().find(|k| *k == key.get_ref()) else {
@@ -71,11 +84,12 @@ impl Field<'_, '_, '_> {
                     let text = field.string("a place in quotes, such as \"64M\"")?;
                     offset = Some((field.within(parse_size(text))?, value.span().start));
                 }
-                "read_only" => {
-                    let DeValue::Boolean(read_only) = value.get_ref() else {
-                        return Err(field.wrong("true or false"));
-                    };
-                    read.read_only = *read_only;
+                "read_only" => read.read_only = field.flag()?,
+                "polled" => read.control.kicks = !field.flag()?,
+                "coalesce" => read.control.coalesce = field.coalesce()?,
+                "latency" => {
+                    let text = field.string("a time in quotes, such as \"1ms\"")?;
+                    read.control.latency_us = field.within(parse_micros(text))?;
                 }
                 "serial" => {
                     read.serial = field.string("a text in quotes, such as \"disk1\"")?.to_owned();
@@ -99,6 +113,39 @@ impl Field<'_, '_, '_> {
         let at = self.value.span().start;
         read.size = size.ok_or_else(|| self.reader.error(at, place, "", Problem::NoSize))?;
         Ok(read)
+    }
+
+    /// Whether, or from which thresholds on.
+    fn coalesce(&self) -> Result<Coalesce, Error> {
+        let DeValue::Table(table) = self.value.get_ref() else {
+            return Ok(if self.flag()? { Coalesce::Usual } else { Coalesce::Off });
+        };
+        let (mut in_flight, mut rate) = (4, 2_000);
+        for (key, value) in in_file_order(table) {
+            let Some(known) = COALESCE_KEYS.iter().find(|k| *k == key.get_ref()) else {
+                return Err(self.reader.unknown(key, self.place, &COALESCE_KEYS));
+            };
+            let field = Field { value, key: known, ..*self };
+            match *known {
+                "in_flight" => in_flight = field.number()?,
+                _ => rate = field.number()?,
+            }
+        }
+        Ok(Coalesce::From { in_flight, rate })
+    }
+
+    fn number<T: TryFrom<u64>>(&self) -> Result<T, Error> {
+        let needed = "a whole number, such as 4";
+        let DeValue::Integer(n) = self.value.get_ref() else { return Err(self.wrong(needed)) };
+        let number = u64::from_str_radix(n.as_str(), n.radix()).ok().filter(|n| *n > 0);
+        number.and_then(|n| n.try_into().ok()).ok_or_else(|| self.wrong(needed))
+    }
+
+    pub(super) fn flag(&self) -> Result<bool, Error> {
+        match self.value.get_ref() {
+            DeValue::Boolean(flag) => Ok(*flag),
+            _ => Err(self.wrong("true or false")),
+        }
     }
 
     fn queues(&self) -> Result<u16, Error> {

@@ -33,6 +33,7 @@ fn every_key_is_read() {
         screen = "web"
         at_end = "power-off"
         sidecores = [3, 0x4]
+        whole_turns = true
 
         [vm.web]
         cpus = [0x2]
@@ -44,7 +45,7 @@ fn every_key_is_read() {
         devices = ["nvme0", "00:04.0", "nic1.vf2"]
         interrupts = "eli"
         reset = "stop"
-        disk = { size = "64M", backing = "ram", read_only = true, serial = "s 1", queues = 2, image = "i" }
+        disk = { size = "64M", backing = "ram", read_only = true, serial = "s 1", queues = 2, image = "i", polled = false, coalesce = { in_flight = 2 } }
         network = { switch = "lan", mac = "02:00:00:00:00:09", vlan = 7, queues = 3, mtu = 9000, rate = "10M/s" }
 
         [network.nic1]
@@ -74,6 +75,11 @@ fn every_key_is_read() {
             serial: "s 1".into(),
             queues: 2,
             image: Some("i".into()),
+            control: crate::Control {
+                kicks: true,
+                coalesce: crate::Coalesce::From { in_flight: 2, rate: 2_000 },
+                latency_us: 0,
+            },
         }],
         interfaces: vec![Interface {
             switch: "lan".into(),
@@ -91,6 +97,7 @@ fn every_key_is_read() {
         without_remapping: WithoutRemapping::TrustEveryGuest,
         screen: Some(0),
         at_end: AtEnd::PowerOff,
+        whole_turns: true,
     };
     let (vms, networks, sidecores) = (vec![vm], vec![network], vec![3, 4]);
     assert_eq!(plan, Ok(Plan { vms, networks, sidecores, slice_us: 500, host }));

@@ -219,6 +219,7 @@ fn disk_by_ref<B>(disk: &Disk<B>) -> Disk<&B> {
         serial: disk.serial.clone(),
         queues: disk.queues,
         image: disk.image.as_ref(),
+        control: disk.control,
     }
 }
 

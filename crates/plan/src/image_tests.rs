@@ -32,9 +32,16 @@ prop_compose! {
         read_only: bool,
         image in prop::option::of(prop::collection::vec(any::<u8>(), 1..9000)),
         null: bool,
+        (kicks, rate, latency_us) in (any::<bool>(), any::<u32>(), 0u32..1_000),
     ) -> Disk<Vec<u8>> {
         let backing = if null && image.is_none() { Backing::Null } else { Backing::Ram };
-        Disk { size: sectors * 512, backing, read_only, serial, queues, image }
+        let latency_us = if backing == Backing::Null { latency_us } else { 0 };
+        let control = crate::Control {
+            kicks,
+            coalesce: crate::Coalesce::From { in_flight: 2, rate },
+            latency_us,
+        };
+        Disk { size: sectors * 512, backing, read_only, serial, queues, image, control }
     }
 }
 
@@ -95,6 +102,7 @@ prop_compose! {
             without_remapping: WithoutRemapping::ALL[without].1,
             screen: screen.filter(|vm| *vm < vms.len() as u32),
             at_end: AtEnd::ALL[at_end].1,
+            whole_turns: screen.is_some(),
         };
         Plan { vms: vms.collect(), networks, sidecores: (900..916).collect(), slice_us, host }
     }
@@ -174,6 +182,7 @@ fn with_disk(size: u64, image: &[u8]) -> Plan<Vec<u8>> {
         serial: "s".into(),
         queues: 3,
         image: Some(image.to_vec()),
+        control: crate::Control::default(),
     });
     plan
 }

@@ -14,6 +14,7 @@ extern crate alloc;
 
 mod at_end;
 mod check;
+mod control;
 mod device;
 mod disk;
 mod interface;
@@ -35,9 +36,11 @@ mod place;
 
 pub use at_end::AtEnd;
 pub use check::{Error, MAX_CMDLINE, MAX_CORE, MAX_MEMORY, MAX_VCPUS, MIN_MEMORY, Problem};
+pub use control::{Coalesce, Control};
 pub use device::{Class, DeviceError, DeviceName};
 pub use disk::{
-    Backing, Disk, MAX_DISK, MAX_DISKS, MAX_QUEUES, MAX_SERIAL, MAX_SERVED, MAX_SIDECORES, SECTOR,
+    Backing, Disk, MAX_DISK, MAX_DISKS, MAX_LATENCY, MAX_QUEUES, MAX_SERIAL, MAX_SERVED,
+    MAX_SIDECORES, SECTOR,
 };
 pub use interface::{BadInterface, DEFAULT_MTU, Interface, MAX_INTERFACES, MAX_PAIRS, MTUS, VLANS};
 #[cfg(any(test, feature = "file"))]

@@ -105,6 +105,7 @@ impl<F> Plan<F> {
             without_remapping: crate::WithoutRemapping::Refuse,
             screen: None,
             at_end: crate::AtEnd::Stay,
+            whole_turns: false,
         };
         Plan { vms, networks: Vec::new(), sidecores: Vec::new(), slice_us: DEFAULT_SLICE, host }
     }

@@ -37,12 +37,14 @@
 
 extern crate alloc;
 
+mod delay;
 mod queue;
 mod settings;
 mod share;
 
 use alloc::boxed::Box;
 
+pub use delay::Delay;
 use queue::{Queue, State};
 pub use settings::Settings;
 pub use share::Share;
@@ -343,7 +345,7 @@ impl Schedule {
 
     fn key(&self, place: usize) -> Key {
         let queue = &self.queues[place];
-        (self.vms[queue.vm].key(self.clock, self.settings.max_bytes), queue.turn)
+        (self.vms[queue.vm].key(self.clock, &self.settings), queue.turn)
     }
 
     fn begin(&mut self, place: usize) {
@@ -365,7 +367,7 @@ impl Schedule {
             && queue.state != State::Absent
         {
             let vm = &mut self.vms[queue.vm];
-            let key = vm.key(self.clock, self.settings.max_bytes);
+            let key = vm.key(self.clock, &self.settings);
             vm.charge(key, cost, served, &self.settings);
         }
     }

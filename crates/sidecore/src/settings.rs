@@ -17,6 +17,9 @@ pub struct Settings {
     pub idle: u64,
     /// For this long a VM saves up what its limits allow.
     pub burst: u64,
+    /// To be compared with: queues are served one after the other, each until it is empty or had
+    /// `max_bytes`, whoever waits and whatever their VMs had. Limits hold.
+    pub whole_turns: bool,
 }
 
 impl Settings {
@@ -31,6 +34,14 @@ impl Settings {
             queue_stuck: ticks_per_second / 200_000,
             idle: ticks_per_second.saturating_mul(3),
             burst: ticks_per_second / 100,
+            whole_turns: false,
         }
+    }
+
+    /// The same without what ELVIS adds to polling in turn.
+    pub const fn in_whole_turns(self) -> Self {
+        // Above `max_bytes`: nobody who is stuck is looked for.
+        let min_bytes = self.max_bytes.saturating_add(1);
+        Settings { min_bytes, whole_turns: true, ..self }
     }
 }

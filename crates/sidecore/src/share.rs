@@ -57,9 +57,13 @@ impl Vm {
         }
     }
 
-    /// Its virtual time, if the clock stands there: it is behind the clock by one turn at most.
-    pub fn key(&self, clock: Virtual, max_bytes: u64) -> Virtual {
-        self.time.max(clock.saturating_sub(self.virtual_of(max_bytes)))
+    /// Its virtual time, if the clock stands there: it is behind the clock by one turn at most. All
+    /// VMs have the same where none is to come before the others.
+    pub fn key(&self, clock: Virtual, settings: &Settings) -> Virtual {
+        match settings.whole_turns {
+            true => 0,
+            false => self.time.max(clock.saturating_sub(self.virtual_of(settings.max_bytes))),
+        }
     }
 
     /// May it be served, by its limits?

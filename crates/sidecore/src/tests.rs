@@ -1,5 +1,6 @@
 //! The rules one by one, each published bug, then the guarantees by simulation.
 
+mod whole_turns;
 mod world;
 
 use super::*;
@@ -464,6 +465,7 @@ proptest! {
         let any = Settings {
             ticks_per_second: n[0], min_bytes: n[1], max_bytes: n[2], work_stuck: n[3],
             queue_stuck: n[4], idle: n[5], burst: n[6],
+            whole_turns: n[0] % 2 == 0,
         };
         let mut s = Schedule::new(if usual { USUAL } else { any }, 4, 4);
         let mut rings = Rings([0; 4], 0);

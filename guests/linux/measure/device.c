@@ -46,6 +46,18 @@ void device_choose(const char *name)
         snprintf(prefix, sizeof prefix, "nvme%lu", strtoul(name + 4, NULL, 10));
         return;
     }
+    if (!strncmp(name, "vd", 2)) {
+        /* vda is a disk of virtio0, say, which has the interrupts virtio0-req.0, -req.1, ... */
+        char path[64], target[256];
+        snprintf(path, sizeof path, "/sys/block/%.32s/device", name);
+        ssize_t length = readlink(path, target, sizeof target - 1);
+        if (length < 0)
+            fail("%s: %s", path, strerror(errno));
+        target[length] = 0;
+        char *slash = strrchr(target, '/');
+        snprintf(prefix, sizeof prefix, "%.32s-req", slash ? slash + 1 : target);
+        return;
+    }
     if (strlen(name) >= sizeof interface)
         fail("'%s' is no name of a network interface", name);
     strcpy(interface, name);

@@ -1,6 +1,6 @@
 # What every guest's init begins with: it is read by them with `.`, as the first
 # thing after the kernel. Sets up the least a Linux user space needs, and gives
-# `parameter`, `finish`, `take_clock`, `wait_for_clock`, `wait_for_disk` and `measure_fio`.
+# `parameter`, `finish`, `load_drivers`, `take_clock`, `wait_for_clock`, `wait_for_disk` and `measure_fio`.
 export PATH=/bin:/usr/bin:/usr/sbin
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sys /sys
@@ -23,6 +23,16 @@ finish() {
     [ -z "$1" ] || echo "@exitless failed $1"
     /bin/busybox poweroff -f
     /bin/busybox sleep 60
+}
+
+# Loads the driver of each device that has one here: of the PCI bus first, then of the virtio
+# devices that come with it.
+load_drivers() {
+    for bus in pci virtio; do
+        for device in /sys/bus/$bus/devices/*; do
+            /bin/busybox modprobe "$(/bin/busybox cat "$device/modalias")" 2>/dev/null
+        done
+    done
 }
 
 # The same clock for every guest that is compared: what the kernel would choose by
@@ -49,7 +59,7 @@ wait_for_disk() {
     tries=0
     while [ ! -b "/dev/$disk" ]; do
         tries=$((tries + 1))
-        [ $tries -le 100 ] || finish "no disk /dev/$disk after 10 s: the kernel found no such NVMe namespace"
+        [ $tries -le 100 ] || finish "no disk /dev/$disk after 10 s: the kernel found no such one"
         /bin/busybox usleep 100000
     done
 }
@@ -66,6 +76,6 @@ measure_fio() {
     measure -c "disk:$disks" -d "$disks" -t workload=fio ${guest:+-g "$guest"} \
         -w "$(parameter warmup 2000)" -s "$(parameter short 2000)" -l "$(parameter long 12000)" -n "$(parameter pairs 4)" \
         fio --name=global rest:--thinktime=3600s --ioengine="$(parameter engine libaio)" --direct=1 \
-        --rw=randread --bs=4k --iodepth="$(parameter depth 1)" --numjobs=1 --norandommap \
+        --rw=randread --bs="$(parameter block 4k)" --iodepth="$(parameter depth 1)" --numjobs=1 --norandommap \
         --time_based --runtime=86400 --eta=never --disk_util=0 --output=/dev/null $jobs
 }

@@ -17,7 +17,7 @@ use crate::sidecore::port::{Order, Port};
 use crate::sidecore::queue::{CoreSwitch, Queues, ServedQueue, Work};
 use crate::sidecore::signal::Signal;
 use ::iommu::Bdf;
-use ::sidecore::{Schedule, Share};
+use ::sidecore::{Delay, Schedule, Share};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -30,6 +30,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::AtomicBool;
 use net::{Mac, Rate, Switch, Vlan};
 use nvme::Abilities;
+use plan::Control;
 use proto::ServedDevice;
 use virtio_pci::Kind as FunctionKind;
 use window::{Region, Span, Window};
@@ -63,8 +64,9 @@ pub struct Virtual {
     /// Its MSI-X entries: one for the configuration and one for each queue.
     pub entries: Range<u16>,
     pub port: &'static Port,
-    /// The page of memory that the guest writes its notifications to, and nobody reads.
-    pub notify: u64,
+    /// The page of memory that the guest writes its notifications to, and nobody reads; none: they
+    /// exit.
+    pub notify: Option<u64>,
     pub shape: Shape,
 }
 
@@ -98,6 +100,9 @@ impl Sidecores {
         let mut settings = ::sidecore::Settings::usual(cpu::tsc_hz());
         // It polls for ever: nobody would hear a kick.
         settings.idle = u64::MAX;
+        if plan.host.whole_turns {
+            settings = settings.in_whole_turns();
+        }
         let cores = plan.sidecores.iter().enumerate().map(|(index, core)| {
             let found = cpu::get(*core as usize).filter(|cpu| cpu.index != 0);
             let Some(core) = found else {
@@ -183,7 +188,7 @@ impl Sidecores {
             config: Box::new(config.config_bytes()),
         };
         let work = |queue| Work::Requests(Box::new(Server::new(config, queue)));
-        self.add(place, owner, Kind::Disk(backing), shape, work)
+        self.add(place, owner, Kind::Disk(backing), shape, (disk.control, &work))
     }
 
     /// Makes a network interface, at the port of the switch that it names.
@@ -220,17 +225,19 @@ impl Sidecores {
             config: Box::new(config.config_bytes(parameters.mac, true)),
         };
         let kind = Kind::Interface(Interface { switch, number, config, started: false });
-        self.add(place, owner, kind, shape, |_| Work::Frames(switch, number))
+        let work = |_| Work::Frames(switch, number);
+        self.add(place, owner, kind, shape, (Control::default(), &work))
     }
 
-    /// Has the core at this place serve a device, with the work of each of its queues.
+    /// Has the core at this place serve a device, with the work of each of its queues, and what is
+    /// different about it.
     fn add(
         &mut self,
         place: usize,
         owner: Owner<'_>,
         kind: Kind,
         shape: Shape,
-        work: impl Fn(u16) -> Work,
+        (control, work): (Control, &dyn Fn(u16) -> Work),
     ) -> Result<Virtual, String> {
         let core = self.cores.get_mut(place).ok_or("no sidecore serves it")?;
         let first = core.queues.all.len();
@@ -242,9 +249,11 @@ impl Sidecores {
         let port: &Port = Box::leak(Box::new(Port::new(core.news, count)));
         let device = core.devices.len();
         for index in 0..shape.queues {
-            let (work, signal) = (work(index), Signal::new());
-            let index = index.into();
-            core.queues.all.push(ServedQueue { device, index, work, signal });
+            let (work, signal) = (work(index), Signal::new(control.coalesce));
+            let (index, kicks) = (index.into(), control.kicks);
+            let ticks = cpu::tsc_hz().saturating_mul(control.latency_us.into()) / 1_000_000;
+            let delay = (ticks > 0).then(|| Delay::new(ticks));
+            core.queues.all.push(ServedQueue { device, index, work, signal, kicks, delay });
         }
         core.devices.push(Device {
             port,
@@ -258,8 +267,8 @@ impl Sidecores {
             order: Order::default(),
             told: Default::default(),
         });
-        let notify = allocate(PAGE, PAGE);
-        let notify = notify.ok_or("no memory is left for its notify page")?;
+        let page = || allocate(PAGE, PAGE).ok_or("no memory is left for its notify page");
+        let notify = if control.kicks { None } else { Some(page()?) };
         Ok(Virtual { function, entries, port, notify, shape })
     }
 

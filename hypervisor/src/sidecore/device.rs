@@ -119,6 +119,16 @@ impl Device {
         true
     }
 
+    /// The places of its queues that were kicked since this was last asked.
+    pub fn kicked(&self) -> impl Iterator<Item = usize> + use<> {
+        let kicked = self.port.take_kicks();
+        self.queues
+            .clone()
+            .enumerate()
+            .filter(move |(bit, _)| kicked >> bit & 1 == 1)
+            .map(|(_, p)| p)
+    }
+
     /// Lets go of all queues. False: the back end hasn't let go of the guest's memory yet.
     fn stop(&mut self, queues: &mut Queues, schedule: &mut Schedule) -> bool {
         let mut free = true;

@@ -11,7 +11,7 @@ use crate::sidecore::counts::CoreCounts;
 use crate::sidecore::device::{Device, Kind};
 use crate::sidecore::port::add;
 use crate::sidecore::queue::{Broken, Piece, Queues, Work};
-use ::sidecore::{Next, Schedule, Turn};
+use ::sidecore::{Look, Next, Schedule, Turn};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 use plan::MAX_SERVED;
@@ -21,6 +21,20 @@ use routing::calls::Caller;
 const TOLD_AFTER: u32 = 8;
 /// Completions of a controller that are taken in one pass.
 const COMPLETIONS: u32 = 32;
+
+/// The end of a pass, to the emulator's counting plugin: one that found work, or one that didn't.
+macro_rules! mark {
+    ($kind:literal) => {
+        // SAFETY: a NOP, nopl imm32(%rax,%rax,1).
+        unsafe {
+            core::arch::asm!(
+                ".byte 0x0f, 0x1f, 0x84, 0x00",
+                concat!(".long ", $kind),
+                options(nomem, nostack, preserves_flags)
+            )
+        }
+    };
+}
 
 /// A sidecore's work.
 pub struct PollingCore {
@@ -59,26 +73,33 @@ impl PollingCore {
         if let Some(then) = self.began.take() {
             self.counts.note_work(now.wrapping_sub(then));
         }
-        if self.is_due(now) {
+        let mut worked = self.is_due(now);
+        if worked {
             self.tell_due(now);
         }
         for place in 0..self.controllers.len() {
-            self.collect(place, now);
+            worked |= self.collect(place, now);
         }
         match self.schedule.next(now, &mut self.queues) {
             Turn::Serve(place) => {
                 self.began = Some(now);
                 self.turn(place);
+                worked = true;
             }
             // With no end to idle polling nobody is sent to sleep.
             Turn::Sleep(_) | Turn::Nothing => core::hint::spin_loop(),
         }
         self.counts.note_passes(self.schedule.statistics().passes);
+        if worked {
+            mark!("0x45580020");
+        } else {
+            mark!("0x45580021");
+        }
     }
 
-    /// Has a controller go on, and answers the requests that it ended.
-    fn collect(&mut self, place: usize, now: u64) {
-        let Some(driven) = self.controllers.get_mut(place) else { return };
+    /// Has a controller go on, and answers the requests that it ended. True: there were some.
+    fn collect(&mut self, place: usize, now: u64) -> bool {
+        let Some(driven) = self.controllers.get_mut(place) else { return false };
         driven.step(now);
         let mut answered = [0_u8; MAX_SERVED];
         for _ in 0..COMPLETIONS {
@@ -92,11 +113,14 @@ impl PollingCore {
                 *count += 1;
             }
         }
+        let mut some = false;
         for (place, count) in answered.into_iter().enumerate().filter(|(_, count)| *count > 0) {
+            some = true;
             let done = Piece { completed: count.into(), ..Piece::default() };
             let tell = self.publish(place, done, now);
             self.tell(place, tell);
         }
+        some
     }
 
     fn follow_orders(&mut self) {
@@ -105,6 +129,11 @@ impl PollingCore {
         for device in &mut self.devices {
             if !device.follow(&mut self.queues, &mut self.schedule, &mut self.caller) {
                 self.news.store(true, Ordering::Release);
+            }
+            for place in device.kicked() {
+                if self.schedule.kicked(place, rdtsc()) {
+                    self.queues.set_kicks(place, false);
+                }
             }
         }
     }
@@ -151,6 +180,10 @@ impl PollingCore {
                 (tell, untold) = (false, 0);
             }
         }
+        // Before the call: the guest may ask for more as soon as it is told.
+        if self.queues.all.get(place).is_some_and(|queue| queue.kicks) {
+            self.sleep(place);
+        }
         self.tell(place, tell);
         let queue = self.queues.all.get(place);
         let counts = queue.and_then(|queue| {
@@ -179,6 +212,11 @@ impl PollingCore {
                 let mut behind = Behind { backing, controllers: &mut self.controllers };
                 let done = server.serve(&device.window, &mut behind)?;
                 let blk::Outcome { completed, bytes, charge, .. } = done;
+                if charge > 0
+                    && let Some(delay) = &mut queue.delay
+                {
+                    delay.served();
+                }
                 Ok(Piece { completed, bytes, dropped: 0, charge })
             }
             Work::Frames(switch, port) => {
@@ -187,6 +225,16 @@ impl PollingCore {
                 let net::Outcome { completed, sent: bytes, dropped, charge, .. } = done;
                 Ok(Piece { completed, bytes, dropped, charge })
             }
+        }
+    }
+
+    /// A queue isn't polled any more until it is kicked, if it is empty.
+    fn sleep(&mut self, place: usize) {
+        if self.queues.waiting(place) == 0
+            && (self.queues.set_kicks(place, true) > 0
+                || !self.schedule.sleep(place, rdtsc(), &mut self.queues))
+        {
+            self.queues.set_kicks(place, false);
         }
     }
 

@@ -61,6 +61,8 @@ pub struct Port {
     /// The MSI-X entries, in the device's table, of the queues and of changes of configuration.
     vectors: [AtomicU16; MAX_QUEUES],
     config_vector: AtomicU16,
+    /// A bit for each queue that was kicked since the sidecore last looked.
+    kicked: AtomicU32,
     /// The last of the device's lives in which a queue was given up: the driver did what none may.
     broken: AtomicU32,
     counts: Box<[Counts]>,
@@ -76,6 +78,7 @@ impl Port {
             news,
             vectors: [const { AtomicU16::new(NO_VECTOR) }; MAX_QUEUES],
             config_vector: AtomicU16::new(NO_VECTOR),
+            kicked: AtomicU32::new(0),
             broken: AtomicU32::new(0),
             counts: (0..queues).map(|_| Counts::default()).collect(),
         }
@@ -84,10 +87,12 @@ impl Port {
 
 /// The paravirtual function's side, with the VM's lock held.
 impl Port {
-    /// The driver kicked a queue, and that came to the host.
-    pub fn note_kick(&self, queue: u16) {
+    /// The driver kicked a queue, and that came to the host. It may be one that is polled anyway.
+    pub fn kick(&self, queue: u16) {
         if let Some(counts) = self.counts(queue.into()) {
             counts.kicks.fetch_add(1, Ordering::Relaxed);
+            self.kicked.fetch_or(1 << queue, Ordering::AcqRel);
+            self.news.store(true, Ordering::Release);
         }
     }
 
@@ -167,6 +172,11 @@ impl Port {
         }
         let order = self.order.try_lock()?;
         Some((*order, self.asked.load(Ordering::Relaxed)))
+    }
+
+    /// The queues that were kicked since this was last asked, a bit each.
+    pub fn take_kicks(&self) -> u32 {
+        self.kicked.swap(0, Ordering::AcqRel)
     }
 
     /// It goes by the order of this number.

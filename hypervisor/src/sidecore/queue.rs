@@ -5,7 +5,7 @@
 
 use crate::cpu::{rdtsc, tsc_hz};
 use crate::sidecore::signal::Signal;
-use ::sidecore::Look;
+use ::sidecore::{Delay, Look};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use blk::{Completion, Server};
@@ -24,6 +24,10 @@ pub struct ServedQueue {
     pub index: usize,
     pub work: Work,
     pub signal: Signal,
+    /// It is polled only from a kick on, until it is empty.
+    pub kicks: bool,
+    /// The time that its requests take, if the plan says one.
+    pub delay: Option<Delay>,
 }
 
 /// What there is to do in it.
@@ -146,12 +150,27 @@ impl Queues {
         }
     }
 
+    /// Has the driver of a queue tell of new chains, or not. Gives how many are there after that; a
+    /// ring that is broken shows that it waits, and its turn finds that out.
+    pub fn set_kicks(&mut self, place: usize, on: bool) -> u16 {
+        let Some((queue, switches, _)) = self.at(place) else { return 0 };
+        match queue.ring(switches) {
+            Some(ring) if on => ring.enable_kicks().unwrap_or(1),
+            Some(ring) => {
+                ring.suppress_kicks();
+                0
+            }
+            None => 0,
+        }
+    }
+
     /// Chains that were taken and aren't completed, and those that wait: vIC's commands in flight.
     pub fn in_flight(&mut self, place: usize) -> u32 {
-        let waiting = u32::from(self.waiting(place));
         match self.all.get(place).map(|queue| &queue.work) {
-            Some(Work::Requests(server)) => waiting + u32::from(server.in_flight()),
-            _ => waiting,
+            Some(Work::Requests(server)) => {
+                u32::from(server.waiting()) + u32::from(server.in_flight())
+            }
+            _ => self.waiting(place).into(),
         }
     }
 }
@@ -159,9 +178,12 @@ impl Queues {
 impl Look for Queues {
     #[inline]
     fn waiting(&mut self, place: usize) -> u16 {
-        let Some(queue) = self.all.get(place) else { return 0 };
+        let Some(queue) = self.all.get_mut(place) else { return 0 };
         match &queue.work {
-            Work::Requests(server) => server.waiting(),
+            Work::Requests(server) => match &mut queue.delay {
+                None => server.waiting(),
+                Some(delay) => delay.ready(server.waiting(), rdtsc()),
+            },
             Work::Frames(switch, port) => self
                 .switches
                 .get(*switch)

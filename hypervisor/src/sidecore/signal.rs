@@ -9,12 +9,16 @@ use crate::sidecore::entries;
 use crate::sidecore::port::{Counts, Port, add};
 use coalesce::{Coalescer, Settings, Verdict};
 use core::ops::Range;
+use plan::Coalesce;
 use routing::calls::{Called, Caller, Target};
 use virtqueue::Queue;
 
 /// A queue's interrupts.
 pub struct Signal {
     coalescer: Coalescer,
+    settings: Settings,
+    /// Each completion that the driver wants to be told of is told.
+    each: bool,
 }
 
 /// What an interrupt of a device goes by.
@@ -27,13 +31,21 @@ pub struct Line<'a, 'b> {
 
 impl Signal {
     /// Of a queue without a ring.
-    pub fn new() -> Self {
-        Signal { coalescer: Coalescer::new(Settings::paper(tsc_hz()), 0) }
+    pub fn new(coalesce: Coalesce) -> Self {
+        let usual = Settings::paper(tsc_hz());
+        let settings = match coalesce {
+            Coalesce::Usual | Coalesce::Off => usual,
+            Coalesce::From { in_flight, rate } => {
+                Settings { cif_threshold: in_flight, iops_threshold: rate.into(), ..usual }
+            }
+        };
+        let coalescer = Coalescer::new(settings, 0);
+        Signal { coalescer, settings, each: coalesce == Coalesce::Off }
     }
 
     /// The queue has a ring from now on.
     pub fn start(&mut self, now: u64) {
-        self.coalescer = Coalescer::new(Settings::paper(tsc_hz()), now);
+        self.coalescer = Coalescer::new(self.settings, now);
     }
 
     /// It has none: nothing is to be told any more.
@@ -45,6 +57,9 @@ impl Signal {
     /// is to be told now.
     #[inline]
     pub fn completed(&mut self, chains: u32, now: u64, in_flight: u32, counts: &Counts) -> bool {
+        if self.each {
+            return true;
+        }
         let mut tell = false;
         for _ in 0..chains {
             match self.coalescer.completed(now, in_flight) {

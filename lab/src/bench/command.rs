@@ -9,6 +9,7 @@ use super::{
     report::{self, Measured},
     shared,
     show::text::wrap,
+    sidecore,
     workload::{Effort, Workload},
 };
 use anyhow::{Result, bail};
@@ -48,6 +49,8 @@ enum What {
     Fio(FioArgs),
     /// Two guests on one core, fio on an NVMe controller of each
     Shared(shared::Args),
+    /// Paravirtual disks: one VM and several on a sidecore, classical and exitless
+    Sidecore(sidecore::Args),
 }
 
 /// What every experiment takes.
@@ -101,12 +104,20 @@ struct AllArgs {
 /// Bare metal and three kinds of VM side by side, explained.
 #[derive(clap::Args, Clone, Debug)]
 pub struct DemoArgs {
+    #[command(subcommand)]
+    what: Option<Demo>,
     /// The machine's IOMMU
     #[arg(long, value_enum, default_value_t)]
     iommu: Iommu,
     /// Write the rows as JSON to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+#[derive(clap::Subcommand, Clone, Debug)]
+enum Demo {
+    /// Paravirtual disks of several VMs, classical and exitless, in one table
+    Sidecores(sidecore::DemoArgs),
 }
 
 /// Runs an experiment.
@@ -125,6 +136,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
         What::Table2(args) => of("table2", args),
         What::Fio(args) => one(cx, fio(&args.depth), &args.one),
         What::Shared(args) => shared::run(args, cx),
+        What::Sidecore(args) => sidecore::run(args, cx),
     }
 }
 
@@ -178,6 +190,9 @@ owns its core's interrupt controller, the timer included (direct). Everything is
 
 /// The main job: says what it does, measures, shows the table and what follows from it.
 pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
+    if let Some(Demo::Sidecores(args)) = &args.what {
+        return sidecore::demo(args, cx);
+    }
     let json = args.json.as_deref().map(Output::claim).transpose()?;
     println!("{}\n", wrap(DEMO));
     println!("1 of 4: the hypervisor and the guest");
@@ -235,7 +250,8 @@ pub fn smoke(cx: &Context) -> Result<()> {
     if !misplaced.is_empty() {
         bail!("{}", misplaced.join("; "));
     }
-    shared::smoke(cx, &kit)
+    shared::smoke(cx, &kit)?;
+    sidecore::smoke(cx, &kit)
 }
 
 /// What is wrong with a cell's exits for interrupts and completions, if anything is.

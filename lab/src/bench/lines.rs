@@ -36,7 +36,7 @@ pub struct Plugin {
 }
 
 /// One edge of a window.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edge {
     /// Whose: 0, or 1 for the second of two guests that share a CPU.
     pub of: u64,
@@ -54,6 +54,12 @@ pub struct Edge {
     pub host_entries: u64,
     /// Instructions so far of all other CPUs.
     pub others: u64,
+    /// Passes so far of all sidecores that found work.
+    pub passes: u64,
+    /// Instructions so far of these passes.
+    pub served: u64,
+    /// Instructions so far of all sidecores' other passes.
+    pub polled: u64,
 }
 
 fn pairs(text: &str) -> HashMap<&str, &str> {
@@ -161,6 +167,9 @@ pub fn plugin(text: &str) -> Result<Plugin> {
                 vmruns: number("vmruns")?,
                 host_entries: number("host_entries")?,
                 others: number("others")?,
+                passes: number("passes")?,
+                served: number("served")?,
+                polled: number("polled")?,
             }),
             "entry" if plugin.boot.is_none() => plugin.boot = Some(number("all")?),
             "start" => plugin.firmware = Some(number("all")?),
@@ -217,10 +226,10 @@ mod tests {
         # @exitless window number=1 kind=spin spun=8 operations=0 interrupts=0 ticks=3 nanoseconds=6\r\n\
         @exitless done\r\n";
     const COUNTED: &str = "start vcpu=0 all=70\nentry vcpu=1 own=5 all=77\n\
-        edge of=0 kind=open vcpu=1 instructions=10 guest=6 host=4 vmruns=3 host_entries=2 others=100\n\
-        edge of=0 kind=close vcpu=1 instructions=40 guest=26 host=14 vmruns=13 host_entries=12 others=700\n\
-        edge of=0 kind=open vcpu=1 instructions=50 guest=30 host=20 vmruns=20 host_entries=19 others=800\n\
-        edge of=0 kind=close vcpu=1 instructions=60 guest=39 host=21 vmruns=21 host_entries=20 others=800\n\
+        edge of=0 kind=open vcpu=1 instructions=10 guest=6 host=4 vmruns=3 host_entries=2 others=100 passes=1 empty=2 served=3 polled=4\n\
+        edge of=0 kind=close vcpu=1 instructions=40 guest=26 host=14 vmruns=13 host_entries=12 others=700 passes=1 empty=2 served=3 polled=4\n\
+        edge of=0 kind=open vcpu=1 instructions=50 guest=30 host=20 vmruns=20 host_entries=19 others=800 passes=1 empty=2 served=3 polled=4\n\
+        edge of=0 kind=close vcpu=1 instructions=60 guest=39 host=21 vmruns=21 host_entries=20 others=800 passes=1 empty=2 served=3 polled=4\n\
         total vcpu=0 instructions=9 guest=9 host=0 vmruns=0 host_entries=0\n";
 
     #[test]

@@ -21,6 +21,7 @@ mod report;
 mod rows;
 mod shared;
 mod show;
+mod sidecore;
 mod workload;
 
 pub use command::{Args, DemoArgs, demo, run, smoke};

@@ -51,14 +51,12 @@ mod tests {
     fn windows_have_a_budget() {
         let budget = Budget { what: "x", times: 10, host_each: 5, like_before: false };
         let on = |vcpu, opens, host, vmruns| Edge {
-            of: 0,
             opens,
             vcpu,
-            guest: 0,
             host,
             vmruns,
             host_entries: vmruns,
-            others: 0,
+            ..Edge::default()
         };
         let edge = |opens, host, vmruns| on(1, opens, host, vmruns);
         let window =

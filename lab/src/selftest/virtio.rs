@@ -10,7 +10,7 @@ use super::smp;
 use anyhow::{Context as _, Result};
 use exitless::report::VmReport;
 use ledger::Reason;
-use plan::{Backing, Disk, Policy};
+use plan::{Backing, Coalesce, Control, Disk, Policy};
 use proto::Served;
 use std::{ffi::OsString, fs::File, path::Path};
 
@@ -68,6 +68,7 @@ pub fn all() -> Vec<Case> {
         cases.push(served(policy, "virtio-two", quick(true), two()));
         let each = served(policy, "virtio-two-sidecores", false, two());
         cases.push(Case { sidecores: 2, ..each });
+        cases.push(controlled(policy));
         cases.extend(shared(policy));
     }
     let none = served(Policy::Eli, "virtio-no-sidecore", false, [with_disk(guest("hello", None))]);
@@ -76,6 +77,14 @@ pub fn all() -> Vec<Case> {
     cases.push(bare("bare/virtio", BARE, false));
     cases.push(bare("bare/virtio-read-only", "virtio-read-only", true));
     cases
+}
+
+/// Served as what is compared with is: the driver kicks, and each completion is told.
+fn controlled(policy: Policy) -> Case {
+    let control = Control { kicks: true, coalesce: Coalesce::Off, ..Control::default() };
+    let guest = with_disk(guest("virtio,virtio-mask,virtio-reset", policy));
+    let guest = Guest { disks: vec![Disk { control, ..disk(false) }], ..guest };
+    served(policy, "virtio-kicked", policy == Policy::Trap, [guest])
 }
 
 /// The same where another vCPU wants the core, too.
@@ -142,6 +151,7 @@ fn disk(read_only: bool) -> Disk<String> {
         serial: SERIAL.to_owned(),
         queues: QUEUES,
         image: None,
+        control: Control::default(),
     }
 }
 
@@ -173,6 +183,9 @@ pub fn reported(guest: &Guest, vm: &VmReport, wrong: &mut Vec<String>) {
         wrong.push(format!("{requests} requests were reported, {least} wanted"));
     }
     wrong.extend(hostile::served(guest, &vm.paravirtual.total()));
+    if kicks == 0 && requests > 0 && guest.disks.iter().all(|disk| disk.control.kicks) {
+        wrong.push(format!("no kick was reported for {requests} requests"));
+    }
     if calls > requests {
         wrong.push(format!("{calls} calls were reported for {requests} requests"));
     }

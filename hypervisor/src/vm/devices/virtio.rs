@@ -20,7 +20,6 @@ use crate::vm::stop::{DeviceFinding, Incident};
 use ::iommu::Bdf;
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
-use alloc::vec;
 use core::ops::Range;
 use paging::Access;
 use virtio_pci::{Effect, Host, MAX_QUEUES, Queue, bar, config_space};
@@ -62,12 +61,12 @@ impl VirtioFunction {
         let shown = shown.map_err(|e| e.to_string())?;
         let mut sizes = [None; BARS];
         sizes[usize::from(bar::INDEX)] = Some(bar::SIZE);
-        let notify = Part {
+        let notify = notify.map(|hpa| Part {
             bar: bar::INDEX.into(),
             range: bar::NOTIFY..bar::NOTIFY + bar::PAGE,
-            hpa: notify,
+            hpa,
             access: Access::READ | Access::WRITE,
-        };
+        });
         let function = VirtioFunction {
             requester,
             registers,
@@ -77,7 +76,7 @@ impl VirtioFunction {
             entries,
             life: 1,
             may_access: false,
-            placement: Placement::new(sizes, vec![notify]),
+            placement: Placement::new(sizes, notify.into_iter().collect()),
         };
         Ok((function, shown))
     }
@@ -172,8 +171,7 @@ impl PciFunction for VirtioFunction {
                 entries::settle();
             }
             Effect::Entry(entry) => return Some(entry),
-            // The sidecore polls for ever.
-            Effect::Notify(queue) => self.port.note_kick(queue),
+            Effect::Notify(queue) => self.port.kick(queue),
             Effect::None => {}
         }
         None

@@ -1,0 +1,242 @@
+//! One run: VMs with a paravirtual disk and fio each, and the sidecore that serves all of them; or
+//! one such system on the bare machine, whose disk is QEMU's.
+//!
+//! Guarantees: of several VMs each opens its first window when all are under load, and takes its
+//! load off when all have closed their last.
+
+use super::{loads::Load, way::Way};
+use crate::{
+    bench::{
+        emulated::{self, MAX_CONSOLE, last_line},
+        guest::Kit,
+        lines,
+        progress::Step,
+    },
+    cmdline::LINUX,
+};
+use anyhow::{Context as _, Result, bail};
+use exitless::{
+    context::Context,
+    machine::Machine,
+    options::file_option,
+    report::Report,
+    session::{self, Commands, Ended, Framing, Seen, Setup, Typed},
+    stream::Piece,
+};
+use plan::{Backing, Control, Disk, Host, OnReset, Plan, Vm};
+use proto::Served;
+use std::{
+    ffi::OsString,
+    fs::File,
+    ops::ControlFlow,
+    path::Path,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+/// How long a run may take on a slow machine, and each further VM.
+const PATIENCE: Duration = Duration::from_secs(600);
+const MORE: Duration = Duration::from_secs(120);
+/// Memory of each of several VMs.
+const SMALL: u64 = 192 << 20;
+/// A null disk, as large as that of the NVMe controller in the other experiments.
+const NULL_SIZE: u64 = 1 << 30;
+const RAM_SIZE: u64 = 16 << 20;
+
+/// What is run.
+pub struct Run {
+    /// On what.
+    pub way: Way,
+    /// In each VM; one alone on the bare machine.
+    pub loads: Vec<Load>,
+    /// What is behind each disk.
+    pub backing: Backing,
+    /// How it is served besides; kicks are the way's matter.
+    pub control: Control,
+    /// Without ELVIS' scheduling.
+    pub whole_turns: bool,
+    /// Rounds of the plugin's loop in each pair of windows: the pairs of a load alone.
+    pub rounds: Vec<u64>,
+}
+
+/// What a run gave of a guest.
+pub struct Ran {
+    /// What it said.
+    pub guest: lines::Guest,
+    /// What the plugin counted at its edges.
+    pub edges: Vec<lines::Edge>,
+    /// What its sidecore says that it did, from its start to its end; nothing on the bare machine.
+    pub served: Served,
+}
+
+impl Run {
+    fn disk(&self, queues: u16) -> Disk<String> {
+        Disk {
+            size: if self.backing == Backing::Null { NULL_SIZE } else { RAM_SIZE },
+            backing: self.backing,
+            read_only: false,
+            serial: String::new(),
+            queues,
+            image: None,
+            control: Control { kicks: self.way == Way::Classical, ..self.control },
+        }
+    }
+
+    fn cmdline(&self, load: &Load) -> String {
+        let pairs = if self.rounds.is_empty() { load.size.pairs } else { self.rounds.len() as u32 };
+        // The second of two that share a core has no spin window: none of several has one.
+        let several = if self.loads.len() > 1 { " exitless.guest=1" } else { "" };
+        format!("{LINUX} {}{several}", load.parameters(pairs))
+    }
+
+    fn plan(&self, kit: &Kit) -> Result<Plan<String>> {
+        let guest = kit.disk.as_ref().context("the measuring guest wasn't made")?;
+        let memory = if self.loads.len() > 1 { SMALL } else { emulated::GUEST_MEMORY };
+        let vms = self.loads.iter().zip(1..).map(|(load, core)| Vm {
+            name: format!("vm{core}"),
+            cpus: vec![core],
+            weight: plan::DEFAULT_WEIGHT,
+            memory,
+            kernel: guest.kernel.display().to_string(),
+            initrd: Some(guest.initrd.display().to_string()),
+            cmdline: self.cmdline(load),
+            devices: vec![],
+            disks: vec![self.disk(1)],
+            interrupts: self.way.policy(),
+            reset: OnReset::Stop,
+        });
+        let plan = Plan::new(vms.collect());
+        let sidecores = vec![self.loads.len() as u32 + 1];
+        let host = Host { whole_turns: self.whole_turns, ..plan.host };
+        Ok(Plan { sidecores, host, ..plan })
+    }
+
+    fn bare(&self, kit: &Kit, directory: &Path) -> Result<Machine> {
+        let [load] = &self.loads[..] else { bail!("the bare machine runs one load") };
+        let guest = kit.disk.as_ref().context("the measuring guest wasn't made")?;
+        let mut machine = emulated::bare(guest, &self.cmdline(load), 1, Vec::new());
+        machine.extra.extend(self.emulated_disk(directory)?);
+        Ok(machine)
+    }
+
+    /// The same disk by QEMU.
+    fn emulated_disk(&self, directory: &Path) -> Result<Vec<OsString>> {
+        let blockdev = match self.backing {
+            Backing::Null => {
+                format!("null-co,node-name=vda,size={NULL_SIZE},read-zeroes=off").into()
+            }
+            Backing::Ram => {
+                let path = directory.join("disk");
+                File::create(&path)
+                    .and_then(|file| file.set_len(RAM_SIZE))
+                    .context("no file can be made for the disk")?;
+                file_option("raw,node-name=vda,file.driver=file,file.filename=", &path)
+            }
+        };
+        let device = "virtio-blk-pci,drive=vda,disable-legacy=on,num-queues=1,queue-size=256";
+        Ok(vec!["-blockdev".into(), blockdev, "-device".into(), device.into()])
+    }
+}
+
+/// Runs it once.
+pub fn boot(cx: &Context, kit: &Kit, run: &Run, step: &Step) -> Result<Vec<Ran>> {
+    let scratch = tempfile::tempdir().context("no directory for temporary files")?;
+    let counts = scratch.path().join("counts");
+    // What the machine boots from stays until it has ended.
+    let _image;
+    let mut machine = match run.way.policy() {
+        None => run.bare(kit, scratch.path())?,
+        Some(_) => {
+            let (machine, kept) = emulated::hosted(cx, run.plan(kit)?, Vec::new())?;
+            _image = kept;
+            machine
+        }
+    };
+    machine.iommu = Some(kit.iommu);
+    machine.plugin = Some(match &run.rounds[..] {
+        [] => kit.plugin_writing(&counts),
+        rounds => kit.plugin_slowing(&counts, rounds),
+    });
+    let mut watch = Watch::new(run.loads.len());
+    let (_nobody, bytes) = mpsc::channel();
+    let commands = Arc::new(Commands::default());
+    let several = u32::try_from(run.loads.len()).unwrap_or(u32::MAX) - 1;
+    let setup = Setup {
+        command: machine.command(cx)?,
+        framing: if run.way == Way::Bare { Framing::Raw } else { Framing::Frames },
+        timeout: Some(PATIENCE + MORE * several + MORE * run.rounds.len() as u32 / 2),
+        typed: Some(Typed { bytes, to: 0, commands: commands.clone() }),
+    };
+    step.say("boots");
+    let ended = session::run(setup, cx, |seen| {
+        watch.see(seen, &commands, step);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    if cx.interrupted() {
+        bail!("stopped");
+    }
+    watch.finish(&ended, &counts)
+}
+
+/// What is seen of a run.
+struct Watch {
+    consoles: Vec<Vec<u8>>,
+    report: Report,
+    /// How often all were told to go on.
+    told: usize,
+}
+
+/// What all must have said before they are told to go on, and what they do then.
+const STAGES: [(&str, &str); 2] =
+    [("@exitless loaded", "measures"), ("@exitless load-over", "ends")];
+
+impl Watch {
+    fn new(guests: usize) -> Self {
+        let names: Vec<_> = (1..=guests).map(|i| format!("vm{i}")).collect();
+        let report = Report::new(names.iter().map(String::as_str));
+        Watch { consoles: vec![Vec::new(); guests], report, told: 0 }
+    }
+
+    fn see(&mut self, seen: Seen, commands: &Commands, step: &Step) {
+        match seen {
+            Seen::Said(Piece::Console { vm, bytes }) => {
+                if let Some(console) = self.consoles.get_mut(vm)
+                    && console.len() < MAX_CONSOLE
+                {
+                    console.extend_from_slice(bytes);
+                }
+            }
+            Seen::Said(Piece::Record(record)) => self.report.see(&record),
+            _ => {}
+        }
+        step.tick();
+        if self.consoles.len() > 1
+            && let Some((mark, then)) = STAGES.get(self.told)
+            && self.consoles.iter().all(|c| String::from_utf8_lossy(c).contains(mark))
+        {
+            self.told += 1;
+            step.say(then);
+            (0..self.consoles.len()).for_each(|vm| commands.type_to(vm, "\n"));
+        }
+    }
+
+    fn finish(self, ended: &Ended, counts: &Path) -> Result<Vec<Ran>> {
+        let edges = emulated::counted(counts)?.edges;
+        let mut all = Vec::new();
+        for (i, console) in self.consoles.iter().enumerate() {
+            let console = String::from_utf8_lossy(console);
+            let why = || {
+                let how = self.report.failure(ended).unwrap_or_else(|| format!("{ended:?}"));
+                format!("{how}, before it had reported; its last line: {}", last_line(&console))
+            };
+            let guest = lines::guest(&console).and_then(|guest| emulated::reported(guest, why));
+            let guest = guest.with_context(|| format!("vm{}", i + 1))?;
+            // One of several is on the core of its number; one alone has all that there are.
+            let own = |edge: &&lines::Edge| self.consoles.len() == 1 || edge.vcpu == i as u64 + 1;
+            let edges = edges.iter().filter(own).cloned().collect();
+            let served = self.report.vms.get(i).map(|vm| vm.paravirtual.total());
+            all.push(Ran { guest, edges, served: served.unwrap_or_default() });
+        }
+        Ok(all)
+    }
+}

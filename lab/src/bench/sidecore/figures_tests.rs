@@ -1,0 +1,27 @@
+use super::*;
+
+fn member(operations: u64, served: u64) -> Member {
+    let work = Work { passes: 10, served, polled: served };
+    Member { operations, work, ..Member::default() }
+}
+
+#[test]
+fn shares_are_by_the_sidecore_s_work_not_by_time() {
+    // The second one's windows lasted twice as long, and it had twice as much.
+    let bulk = vec![member(100, 1_000), member(200, 2_000), member(150, 1_000)];
+    let together = Together { bulk, latency: Some(member(1, 1_000)) };
+    assert_eq!(together.shares(), 1.5);
+    assert_eq!(together.busy(), 0.5);
+    assert_eq!(together.sum(|m| m.operations), 451);
+}
+
+#[test]
+fn work_is_what_lies_between_two_edges() {
+    let edge = |n| Edge { passes: n, served: 10 * n, polled: 100 * n, ..Edge::default() };
+    let work = Work::between(&edge(2), &edge(5));
+    assert_eq!(work, Work { passes: 3, served: 30, polled: 300 });
+    assert_eq!(
+        work.less(Work::between(&edge(0), &edge(1))),
+        Work { passes: 2, served: 20, polled: 200 }
+    );
+}

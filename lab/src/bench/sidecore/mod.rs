@@ -1,0 +1,300 @@
+//! `exitless bench sidecore`: stock Linux with fio on a paravirtual disk, classical and exitless,
+//! beside the bare machine with QEMU's own; several such VMs on one sidecore; and which completions
+//! become interrupts.
+//!
+//! Guarantees: in each table every column's guests do the same work: the same kernel, driver, fio
+//! and windows. Nothing is timed.
+
+mod boot;
+mod figures;
+mod loads;
+mod output;
+mod several;
+mod way;
+
+use super::{
+    guest::Kit,
+    matched::{PAIRS, ROUNDS},
+    progress::Step,
+    ready::{Files, prepare},
+    show::text,
+    workload::{Effort, Workload},
+};
+use anyhow::{Result, bail};
+use boot::Run;
+use exitless::{arguments::between, context::Context, output::Output, qemu::Iommu};
+use figures::Alone;
+use loads::{IN_FLIGHT, Load, RATE};
+use output::Shown;
+use plan::{Backing, Coalesce, Control};
+use way::Way;
+
+/// What `bench sidecore` takes.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// Which of its parts
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "requests,vms,interrupts")]
+    part: Vec<Part>,
+    /// How the disk is served
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "bare,classical,trap,eli,direct"
+    )]
+    way: Vec<Way>,
+    /// What is behind the disk
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "null,ram")]
+    backing: Vec<Kind>,
+    /// fio's queue depths
+    #[arg(long, value_delimiter = ',', default_value = "1,32", value_parser = between(1, 256))]
+    depth: Vec<u32>,
+    /// How many VMs one sidecore serves: 1, 2, 4 and 8; 1 and 4 with --quick
+    #[arg(long, value_delimiter = ',', value_parser = between(1, 15))]
+    vms: Vec<u32>,
+    /// Reads under way at a time on a disk that takes its time: 1 to 64; 1, 16 and 64 with --quick
+    #[arg(long, value_delimiter = ',', value_parser = between(1, 256))]
+    in_flight: Vec<u32>,
+    /// That time, for each request, in milliseconds
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 2, value_parser = between(1, 1000))]
+    latency: u32,
+    /// Coarse, in minutes: shorter windows, fewer points
+    #[arg(long)]
+    quick: bool,
+    /// The machine's IOMMU
+    #[arg(long, value_enum, default_value_t)]
+    iommu: Iommu,
+    #[command(flatten)]
+    files: Files,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// What a request costs, each way
+    Requests,
+    /// Several VMs on one sidecore
+    Vms,
+    /// Interrupts for each I/O on a disk of fixed latency, coalesced and not
+    Interrupts,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Nothing: reads leave the guest's memory as it was
+    Null,
+    /// Memory of the machine
+    Ram,
+}
+
+impl From<Kind> for Backing {
+    fn from(kind: Kind) -> Backing {
+        match kind {
+            Kind::Null => Backing::Null,
+            Kind::Ram => Backing::Ram,
+        }
+    }
+}
+
+impl Args {
+    const fn effort(&self) -> Effort {
+        if self.quick { Effort::Quick } else { Effort::Full }
+    }
+
+    /// What was asked for, or else what there is to be.
+    fn points(&self, asked: &[u32], all: &[u32], quick: &[u32]) -> Vec<u32> {
+        match asked {
+            [] if self.quick => quick.to_vec(),
+            [] => all.to_vec(),
+            _ => asked.to_vec(),
+        }
+    }
+}
+
+/// Runs the experiment.
+pub fn run(args: &Args, cx: &Context) -> Result<()> {
+    let files = args.files.claim(output::NAME)?;
+    let kit = prepare(cx, args.iommu, &[Workload::Fio { depth: 1 }])?;
+    let mut shown = Shown::default();
+    if args.part.contains(&Part::Requests) {
+        let backings = if args.quick { &args.backing[..1] } else { &args.backing[..] };
+        for backing in backings {
+            for depth in &args.depth {
+                let cells =
+                    requests(cx, &kit, (*backing).into(), *depth, &args.way, args.effort())?;
+                shown.add(output::requests((*backing).into(), *depth, cells));
+            }
+        }
+    }
+    if args.part.contains(&Part::Vms) {
+        let vms = args.points(&args.vms, &[1, 2, 4, 8], &[1, 4]);
+        for measured in several::measure(cx, &kit, &vms, args.effort())? {
+            shown.add(measured);
+        }
+    }
+    if args.part.contains(&Part::Interrupts) {
+        let depths = args.points(&args.in_flight, &[1, 2, 4, 8, 16, 32, 64], &[1, 16, 64]);
+        shown.add(interrupts(cx, &kit, &depths, args.latency, args.effort())?);
+    }
+    println!("\n{}", text::blocks(&shown.blocks));
+    files.write(&shown.rows, &output::page(shown.blocks, &kit))
+}
+
+/// One guest under this load, each way.
+fn requests(
+    cx: &Context,
+    kit: &Kit,
+    backing: Backing,
+    depth: u32,
+    ways: &[Way],
+    effort: Effort,
+) -> Result<Vec<Alone>> {
+    let load = Load::small(depth, effort);
+    let what = format!("{} disk, depth {depth}", output::backing(backing));
+    let run = |way| Run {
+        way,
+        loads: vec![load],
+        backing,
+        control: Control::default(),
+        whole_turns: false,
+        rounds: rounds(way, load.size.pairs, effort),
+    };
+    ways.iter().map(|way| alone(cx, kit, &run(*way), &what)).collect()
+}
+
+/// The bare machine is also slowed, to be compared at equal pace.
+fn rounds(way: Way, own: u32, effort: Effort) -> Vec<u64> {
+    if way != Way::Bare || effort != Effort::Full {
+        return Vec::new();
+    }
+    let slowed = ROUNDS.iter().flat_map(|rounds| [*rounds; PAIRS as usize]);
+    std::iter::repeat_n(0, own as usize).chain(slowed).collect()
+}
+
+/// Runs one guest.
+fn alone(cx: &Context, kit: &Kit, run: &Run, what: &str) -> Result<Alone> {
+    let step = Step::begin(format!("{what:<22} {}", run.way.label()));
+    let own = run.loads.first().map_or(0, |load| load.size.pairs);
+    let measured = boot::boot(cx, kit, run, &step).and_then(|mut ran| match ran.pop() {
+        Some(ran) => Alone::of(run.way, ran, own),
+        None => bail!("nothing was run"),
+    });
+    match &measured {
+        Ok(alone) => step.end(&format!("{} I/Os", alone.figures.operations)),
+        Err(_) => step.end("failed"),
+    }
+    measured
+}
+
+/// A disk that takes its time for each request, with so many under way: interrupts coalesced and
+/// not.
+fn interrupts(
+    cx: &Context,
+    kit: &Kit,
+    depths: &[u32],
+    latency_ms: u32,
+    effort: Effort,
+) -> Result<Shown> {
+    let mut pairs = Vec::new();
+    for &depth in depths {
+        // As long whatever the depth is.
+        let times = if effort == Effort::Full { 2 } else { 1 };
+        let load = Load::of(depth, 150 * times, 900 * times);
+        let cell = |coalesce, what: &str| {
+            let control =
+                Control { coalesce, latency_us: 1_000 * latency_ms, ..Control::default() };
+            let run = Run {
+                way: Way::DIRECT,
+                loads: vec![load],
+                backing: Backing::Null,
+                control,
+                whole_turns: false,
+                rounds: Vec::new(),
+            };
+            alone(cx, kit, &run, &format!("{depth} in flight, {what}"))
+        };
+        let off = cell(Coalesce::Off, "all told")?;
+        let on = cell(Coalesce::From { in_flight: IN_FLIGHT, rate: RATE }, "coalesced")?;
+        pairs.push((depth, off, on));
+    }
+    Ok(output::interrupts(latency_ms, &pairs))
+}
+
+const DEMO: &str = "\
+An unmodified Debian kernel runs fio on a paravirtual disk (virtio-blk) that a core of the host's \
+serves. Classical: the guest tells of each request by an exit, and the host gives it each interrupt \
+by an exit and sees its completion by another. Exitless: a sidecore polls the requests, and its \
+interrupts reach the guest by themselves. You see what an I/O costs the guest's core, on one VM and \
+on several that share the sidecore, beside the bare machine with QEMU's own disk. Everything is \
+counted.";
+
+/// What `demo sidecores` takes.
+#[derive(clap::Args, Clone, Debug)]
+pub struct DemoArgs {
+    /// How many VMs share the sidecore
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = between(2, 15))]
+    vms: u32,
+    /// Write the rows as JSON to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<std::path::PathBuf>,
+}
+
+/// The same in one table.
+pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
+    let json = args.json.as_deref().map(Output::claim).transpose()?;
+    println!("{}\n", text::wrap(DEMO));
+    println!("1 of 3: the hypervisor and the guest");
+    cx.hypervisor()?;
+    let kit = prepare(cx, Iommu::default(), &[Workload::Fio { depth: 1 }])?;
+    kit.versions().iter().for_each(|v| println!("  {v}"));
+    println!("2 of 3: five runs, up to two minutes each");
+    let ways = [Way::Bare, Way::Classical, Way::DIRECT];
+    let cells = requests(cx, &kit, Backing::Null, 32, &ways, Effort::Quick)?;
+    let [classical, exitless] = [Way::Classical, Way::DIRECT]
+        .map(|way| several::small_reads(cx, &kit, args.vms, way, Effort::Quick));
+    let shown = output::demo(&cells, args.vms, &[classical?, exitless?]);
+    println!("3 of 3: what was counted\n");
+    println!("{}", text::blocks(&shown.blocks));
+    if let Some(json) = json {
+        json.write_json(&shown.rows)?;
+    }
+    Ok(())
+}
+
+/// Exits of any kind but the timer's that an I/O may cost where there are to be none.
+const MOST_EXITS: f64 = 0.001;
+/// Kicks that exit, for each request.
+const MOST_KICKS: f64 = 1.0 / 1_000.0;
+
+/// For the tests, briefly: requests and replies have no exits where they are to have none, and have
+/// them where the control is to.
+pub fn smoke(cx: &Context, kit: &Kit) -> Result<()> {
+    let ways = [Way::Classical, Way::ELI];
+    let cells = requests(cx, kit, Backing::Null, 32, &ways, Effort::Smoke)?;
+    let wrong: Vec<_> = cells.iter().filter_map(misplaced).collect();
+    if !wrong.is_empty() {
+        bail!("{}", wrong.join("; "));
+    }
+    Ok(())
+}
+
+/// What is wrong with a cell's exits, if anything is.
+fn misplaced(cell: &Alone) -> Option<String> {
+    let exits = cell.per_io(cell.figures.exits_ticks_out());
+    let kicks = cell.per_request(cell.served.kicks);
+    let served = cell.per_io(cell.work.served);
+    let (good, expected) = match cell.way {
+        Way::Bare => return None,
+        Way::Classical => (kicks > 0.01 && exits > 0.01, "some of each"),
+        Way::Polled(_) => {
+            (cell.way == Way::TRAP || exits < MOST_EXITS && kicks < MOST_KICKS, "none")
+        }
+    };
+    let label = cell.way.label();
+    if !good {
+        return Some(format!(
+            "paravirtual disk, {label}: {exits} exits for each I/O and {kicks} kicks for each request, {expected} expected"
+        ));
+    }
+    (served == 0.0)
+        .then(|| format!("paravirtual disk, {label}: the sidecore's work wasn't counted"))
+}

@@ -1,0 +1,62 @@
+//! Several VMs on one sidecore: how they share it, and how long one that asks for little waits
+//! beside others that ask for much.
+
+use super::{
+    boot::{Run, boot},
+    figures::{Member, Together},
+    loads::Load,
+    output::{self, Shown},
+    way::Way,
+};
+use crate::bench::{guest::Kit, progress::Step, workload::Effort};
+use anyhow::Result;
+use exitless::context::Context;
+use plan::{Backing, Control};
+
+/// What `bench sidecore` shows of them.
+pub fn measure(cx: &Context, kit: &Kit, counts: &[u32], effort: Effort) -> Result<Vec<Shown>> {
+    let mut cells = Vec::new();
+    for &n in counts {
+        let loads = vec![Load::bulk(effort); n as usize];
+        let run = of(Way::DIRECT, loads, Backing::Ram, false);
+        cells.push((n, together(cx, kit, &run, false, &format!("{n} VMs, bulk"))?));
+    }
+    let mut shown = vec![output::shares(&cells)];
+    if let Some(n) = counts.iter().max().filter(|n| **n > 1) {
+        let mut beside = Vec::new();
+        for whole_turns in [false, true] {
+            let mut loads = vec![Load::bulk(effort); *n as usize];
+            loads[0] = Load::of(1, 60, 300);
+            let run = of(Way::DIRECT, loads, Backing::Ram, whole_turns);
+            let turns = if whole_turns { "whole turns" } else { "scheduled" };
+            beside.push(together(cx, kit, &run, true, &format!("1 and {}, {turns}", n - 1))?);
+        }
+        shown.push(output::latency(*n, &beside));
+    }
+    Ok(shown)
+}
+
+/// Small reads of a null disk in each of `n` VMs.
+pub fn small_reads(cx: &Context, kit: &Kit, n: u32, way: Way, effort: Effort) -> Result<Together> {
+    let loads = vec![Load::small(32, effort); n as usize];
+    together(cx, kit, &of(way, loads, Backing::Null, false), false, &format!("{n} VMs, depth 32"))
+}
+
+fn of(way: Way, loads: Vec<Load>, backing: Backing, whole_turns: bool) -> Run {
+    Run { way, loads, backing, control: Control::default(), whole_turns, rounds: Vec::new() }
+}
+
+/// Runs all. `latency`: the first one is the one that asks for little.
+fn together(cx: &Context, kit: &Kit, run: &Run, latency: bool, what: &str) -> Result<Together> {
+    let step = Step::begin(format!("{what:<22} {}", run.way.label()));
+    let members = boot(cx, kit, run, &step)
+        .and_then(|ran| ran.into_iter().map(Member::of).collect::<Result<Vec<_>>>());
+    let Ok(mut bulk) = members else {
+        step.end("failed");
+        return members.map(|bulk| Together { bulk, latency: None });
+    };
+    let latency = latency.then(|| bulk.remove(0));
+    let together = Together { bulk, latency };
+    step.end(&format!("{} I/Os", together.sum(|m| m.operations)));
+    Ok(together)
+}
