@@ -127,14 +127,14 @@ impl Field<'_, '_, '_> {
             };
             let field = Field { value, key: known, ..*self };
             match *known {
-                "in_flight" => in_flight = field.number()?,
-                _ => rate = field.number()?,
+                "in_flight" => in_flight = field.positive()?,
+                _ => rate = field.positive()?,
             }
         }
         Ok(Coalesce::From { in_flight, rate })
     }
 
-    fn number<T: TryFrom<u64>>(&self) -> Result<T, Error> {
+    fn positive<T: TryFrom<u64>>(&self) -> Result<T, Error> {
         let needed = "a whole number, such as 4";
         let DeValue::Integer(n) = self.value.get_ref() else { return Err(self.wrong(needed)) };
         let number = u64::from_str_radix(n.as_str(), n.radix()).ok().filter(|n| *n > 0);

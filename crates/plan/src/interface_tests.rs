@@ -122,6 +122,7 @@ fn a_switch_has_one_sidecore_with_all_its_ports() {
         serial: String::new(),
         queues: 2,
         image: None,
+        control: Control::default(),
     };
     plan.vms[1].disks = vec![disk; 3];
     assert_eq!(plan.switches(), ["lan", "store"]);

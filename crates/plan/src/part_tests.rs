@@ -15,6 +15,7 @@ fn disk(device: DeviceName, offset: u64, size: u64) -> Disk<()> {
         serial: String::new(),
         queues: 1,
         image: None,
+        control: Control::default(),
     }
 }
 

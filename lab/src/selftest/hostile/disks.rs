@@ -54,7 +54,7 @@ fn attacked(subjects: &'static str, cores: Cores, policy: Policy) -> Case {
 
 /// What is wrong with how the victim's disk was served, if this is it.
 pub fn served(guest: &Guest, served: &Served) -> Option<String> {
-    let Served { requests, longest_wait, .. } = *served;
+    let Served { completed: requests, longest_wait, .. } = *served;
     let right = requests >= REQUESTS && longest_wait <= LONGEST_WAIT;
     (guest.tests == VICTIM && !right).then(|| {
         format!(
