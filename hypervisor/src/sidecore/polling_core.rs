@@ -6,8 +6,13 @@ use crate::sidecore::device::Device;
 use crate::sidecore::queue::{All, Others, ServedQueue};
 use ::sidecore::{Schedule, Turn};
 use alloc::vec::Vec;
+use blk::DESCRIPTOR_CHARGE;
 use core::sync::atomic::{AtomicBool, Ordering};
 use routing::calls::Caller;
+use virtqueue::SEGMENTS;
+
+/// What a chain costs that ends its queue, in bytes: as many descriptors as are read of one at most.
+const BROKEN_CHARGE: u64 = SEGMENTS as u64 * DESCRIPTOR_CHARGE;
 
 /// A sidecore's work.
 pub struct PollingCore {
@@ -66,6 +71,9 @@ impl PollingCore {
         let mut others = Others { before, after };
         let done = queue.turn(cx, place, &mut self.schedule, &mut others);
         if let Err(broken) = done {
+            queue.give_up();
+            // A guest may have that as often as it starts its device: it isn't free.
+            self.schedule.served(place, BROKEN_CHARGE, 1, rdtsc(), &mut others);
             self.schedule.leave(place);
             device.give_up(place, &broken, &mut self.caller);
         }

@@ -32,6 +32,8 @@ pub struct ServedQueue {
     server: Server<IN_FLIGHT>,
     coalescer: Coalescer,
     settings: Settings,
+    /// It was given up: nothing is served before the device's next life.
+    given_up: bool,
 }
 
 /// What a turn needs of the queue's device.
@@ -53,6 +55,7 @@ impl ServedQueue {
             server: Server::new(config, index as u16),
             coalescer: Coalescer::new(settings, 0),
             settings,
+            given_up: false,
         }
     }
 
@@ -66,13 +69,24 @@ impl ServedQueue {
     /// Serves none. True: the back end has let go of the guest's memory, too.
     pub fn stop(&mut self) -> bool {
         self.server.stop();
+        self.given_up = false;
         self.coalescer.settled();
         self.server.outstanding() == 0
     }
 
-    /// Is there a ring?
+    /// Is there a ring, and may it be served?
     pub fn is_running(&mut self) -> bool {
-        self.server.queue().is_some()
+        !self.given_up && self.server.queue().is_some()
+    }
+
+    /// May it have a ring in this life of the device?
+    pub fn may_start(&mut self) -> bool {
+        !self.given_up && self.server.queue().is_none()
+    }
+
+    /// It can't be served in this life any more.
+    pub fn give_up(&mut self) {
+        self.given_up = true;
     }
 
     /// Serves up to a turn's worth; the error is why the queue is given up.
