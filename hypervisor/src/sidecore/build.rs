@@ -253,7 +253,9 @@ impl Sidecores {
             let (index, kicks) = (index.into(), control.kicks);
             let ticks = cpu::tsc_hz().saturating_mul(control.latency_us.into()) / 1_000_000;
             let delay = (ticks > 0).then(|| Delay::new(ticks));
-            core.queues.all.push(ServedQueue { device, index, work, signal, kicks, delay });
+            let given_up = false;
+            let queue = ServedQueue { device, index, work, signal, kicks, delay, given_up };
+            core.queues.all.push(queue);
         }
         core.devices.push(Device {
             port,

@@ -96,13 +96,14 @@ impl Device {
             let Queues { all, switches, .. } = &mut *queues;
             let Some(queue) = all.get_mut(place) else { continue };
             // A ring is looked at when the device may access memory, and not before.
-            if let Some(layout) = layout.filter(|_| order.may_access)
+            if let Some(layout) = layout.filter(|_| order.may_access && !queue.given_up)
                 && queue.ring(switches).is_none()
                 && let Err(error) = self.begin(queue, switches, layout)
             {
+                queue.given_up = true;
                 self.give_up(place, &error, caller);
             }
-            let runs = order.may_access && queue.ring(switches).is_some();
+            let runs = order.may_access && !queue.given_up && queue.ring(switches).is_some();
             if !(runs && queue.has_turns(switches)) {
                 schedule.leave(place);
             } else {
@@ -136,6 +137,7 @@ impl Device {
             schedule.leave(place);
             let Some(queue) = queues.all.get_mut(place) else { continue };
             queue.signal.stop();
+            queue.given_up = false;
             if let Work::Requests(server) = &mut queue.work {
                 server.stop();
                 free &= server.outstanding() == 0;

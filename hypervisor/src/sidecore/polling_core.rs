@@ -13,14 +13,18 @@ use crate::sidecore::port::add;
 use crate::sidecore::queue::{Broken, Piece, Queues, Work};
 use ::sidecore::{Look, Next, Schedule, Turn};
 use alloc::vec::Vec;
+use blk::DESCRIPTOR_CHARGE;
 use core::sync::atomic::{AtomicBool, Ordering};
 use plan::MAX_SERVED;
 use routing::calls::Caller;
+use virtqueue::SEGMENTS;
 
 /// Chains after which guests are told, though the turn goes on.
 const TOLD_AFTER: u32 = 8;
 /// Completions of a controller that are taken in one pass.
 const COMPLETIONS: u32 = 32;
+/// What a chain costs that ends its queue, in bytes: as many descriptors as are read of one at most.
+const BROKEN_CHARGE: u64 = SEGMENTS as u64 * DESCRIPTOR_CHARGE;
 
 /// The end of a pass, to the emulator's counting plugin: one that found work, or one that didn't.
 macro_rules! mark {
@@ -155,11 +159,7 @@ impl PollingCore {
             let piece = match self.piece(place) {
                 Ok(piece) => piece,
                 Err(broken) => {
-                    self.schedule.leave(place);
-                    let device = self.queues.all.get(place).map(|queue| queue.device);
-                    if let Some(device) = device.and_then(|device| self.devices.get_mut(device)) {
-                        device.give_up(place, &broken, &mut self.caller);
-                    }
+                    self.give_up(place, &broken);
                     break;
                 }
             };
@@ -225,6 +225,18 @@ impl PollingCore {
                 let net::Outcome { completed, sent: bytes, dropped, charge, .. } = done;
                 Ok(Piece { completed, bytes, dropped, charge })
             }
+        }
+    }
+
+    /// A queue can't be served any more in this life of its device.
+    fn give_up(&mut self, place: usize, why: &Broken) {
+        // A guest may have that as often as it starts its device: it isn't free.
+        self.schedule.served(place, BROKEN_CHARGE, 1, rdtsc(), &mut self.queues);
+        self.schedule.leave(place);
+        let Some(queue) = self.queues.all.get_mut(place) else { return };
+        queue.given_up = true;
+        if let Some(device) = self.devices.get_mut(queue.device) {
+            device.give_up(place, why, &mut self.caller);
         }
     }
 

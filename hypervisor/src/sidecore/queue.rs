@@ -28,6 +28,8 @@ pub struct ServedQueue {
     pub kicks: bool,
     /// The time that its requests take, if the plan says one.
     pub delay: Option<Delay>,
+    /// It was given up: nothing is served before the device's next life.
+    pub given_up: bool,
 }
 
 /// What there is to do in it.

@@ -1,7 +1,6 @@
 //! Attackers on a core that serves paravirtual disks, and a victim whose disk it serves, too: it
 //! writes and compares, from before the attacks begin until they are over.
 
-use super::attacker;
 use crate::selftest::{
     case::{Case, Cores, Cue, Guest},
     cases::{case, guest},
@@ -25,22 +24,29 @@ const REQUESTS: u64 = 8_192;
 /// one other VM, whose weight is the same, and then its own (`crates/sidecore`).
 const LONGEST_WAIT: u64 = 4;
 
+/// Makes the attacker that goes through subjects, on cores of its own, with the first devices.
+type Attacker = fn(&'static str, Policy, Cores, u8) -> Guest;
+
 /// All of them.
-pub fn all() -> Vec<Case> {
+pub fn all(attacker: Attacker) -> Vec<Case> {
+    let case = |subjects, cores, policy| {
+        attacked(subjects, cores, attacker(subjects, policy, Cores::Next, 0))
+    };
     let own = |subjects: &'static str| {
-        [Policy::Eli, Policy::Direct].map(|policy| attacked(subjects, Cores::Next, policy))
+        [Policy::Eli, Policy::Direct].map(|policy| case(subjects, Cores::Next, policy))
     };
     let mut cases: Vec<_> = ATTACKERS.iter().flat_map(|subjects| own(subjects)).collect();
-    cases.push(attacked(ATTACKERS[0], Cores::First, Policy::Trap));
+    cases.push(case(ATTACKERS[0], Cores::First, Policy::Trap));
     cases
 }
 
 /// The attacker, and the victim on a core of its own or on the attacker's.
-fn attacked(subjects: &'static str, cores: Cores, policy: Policy) -> Case {
+fn attacked(subjects: &str, cores: Cores, attacker: Guest) -> Case {
     let shared = if cores == Cores::First { "shared-" } else { "" };
     let what = if subjects == ATTACKERS[0] { "disks" } else { "disks-cpus" };
-    let name = format!("hostile/{what}-{shared}{}", policy.label());
-    let attacker = Guest { options: "order=none", ..attacker(subjects, policy, Cores::Next, 0) };
+    let policy = attacker.policy;
+    let name = format!("hostile/{what}-{shared}{}", policy.map_or("auto", Policy::label));
+    let attacker = Guest { options: "order=none", ..attacker };
     let (devices, disks) = (Vec::new(), vec![disk(VICTIMS_SECTORS)]);
     let victim = Guest { devices, disks, cores, ..guest(VICTIM, policy) };
     Case {
@@ -96,8 +102,13 @@ fn disk(sectors: u64) -> Disk<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::attacker;
     use super::*;
     use crate::selftest::kernel::Variant;
+
+    fn all() -> Vec<Case> {
+        super::all(attacker)
+    }
 
     #[test]
     fn a_victim_that_waits_too_long_or_does_too_little_is_named() {

@@ -84,7 +84,7 @@ pub fn all() -> Vec<Case> {
         }
     }
     cases.push(random(Policy::Eli));
-    cases.extend(disks::all());
+    cases.extend(disks::all(attacker));
     cases
 }
 
