@@ -340,6 +340,7 @@ mod tests {
             serial: String::new(),
             queues: 1,
             image: None,
+            control: plan::Control::default(),
         };
         let lacks = |device, devices: &[&str]| {
             let mut plan = Plan::new(vec![vm("a", 1, devices)]);

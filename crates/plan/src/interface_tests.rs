@@ -1,7 +1,7 @@
 //! Each rule of interfaces, broken alone; and how they are written.
 
 use super::*;
-use crate::{Backing, Disk, OnReset, file::parse};
+use crate::{Backing, Control, Disk, OnReset, file::parse};
 
 fn interface(switch: &str, last: u8) -> Interface {
     Interface {

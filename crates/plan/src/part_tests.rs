@@ -1,7 +1,7 @@
 //! Each rule of parts, broken alone; that parts don't overlap, by property.
 
 use super::*;
-use crate::OnReset;
+use crate::{Control, OnReset};
 use alloc::{format, vec, vec::Vec};
 use proptest::prelude::*;
 

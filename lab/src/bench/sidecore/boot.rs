@@ -101,6 +101,7 @@ impl Run {
             initrd: Some(guest.initrd.display().to_string()),
             cmdline: self.cmdline(load),
             devices: vec![],
+            interfaces: Vec::new(),
             disks: vec![self.disk(1)],
             interrupts: self.way.policy(),
             reset: OnReset::Stop,
@@ -132,6 +133,7 @@ impl Run {
                     .context("no file can be made for the disk")?;
                 file_option("raw,node-name=vda,file.driver=file,file.filename=", &path)
             }
+            Backing::Part(_) => bail!("a part of a controller isn't compared here"),
         };
         let device = "virtio-blk-pci,drive=vda,disable-legacy=on,num-queues=1,queue-size=256";
         Ok(vec!["-blockdev".into(), blockdev, "-device".into(), device.into()])

@@ -90,7 +90,7 @@ impl Alone {
 
     /// A count of the whole run for each request that was completed.
     pub fn per_request(&self, count: u64) -> f64 {
-        count as f64 / self.served.requests.max(1) as f64
+        count as f64 / self.served.completed.max(1) as f64
     }
 
     /// Exits for a reason, for each I/O.

@@ -99,7 +99,7 @@ fn requests_lines(table: &mut Table, cells: &[Alone]) {
         table.line("throughput, of bare's, at equal pace", vm(&slowed(By::Pace)));
     }
     table.section(Source::Measured, "from the VM's start to its end, by the sidecore");
-    table.line("requests", vm(&|c| whole(c.served.requests as f64)));
+    table.line("requests", vm(&|c| whole(c.served.completed as f64)));
     table.line("kicks that exited, per request", vm(&|c| four(c.per_request(c.served.kicks))));
     table.line("interrupts sent, per completion", vm(&|c| three(c.per_request(c.served.calls))));
     table.line(
@@ -276,7 +276,7 @@ pub fn demo(alone: &[Alone], n: u32, several: &[Together]) -> Shown {
     table.line(
         "kicks that exited, per request",
         vm(&|c| four(c.per_request(c.served.kicks)), &|t| {
-            four(t.sum(|m| m.served.kicks) as f64 / t.sum(|m| m.served.requests).max(1) as f64)
+            four(t.sum(|m| m.served.kicks) as f64 / t.sum(|m| m.served.completed).max(1) as f64)
         }),
     );
     let rows = alone.iter().map(|c| Row::alone("demo", &what, c, alone));
@@ -343,7 +343,7 @@ impl Row {
             sidecore_instructions_per_operation: c.per_io(c.work.served),
             sidecore_passes_per_operation: c.per_io(c.work.passes),
             sidecore_busy: busy,
-            requests: c.served.requests,
+            requests: c.served.completed,
             kicks: c.served.kicks,
             calls: c.served.calls,
             calls_withheld: c.served.calls_withheld,
@@ -381,7 +381,7 @@ impl Row {
             sidecore_instructions_per_operation: 1e6 / rate,
             sidecore_passes_per_operation: 1.0 / t.members().map(passes).sum::<f64>(),
             sidecore_busy: t.busy(),
-            requests: t.sum(|m| m.served.requests),
+            requests: t.sum(|m| m.served.completed),
             kicks: t.sum(|m| m.served.kicks),
             calls: t.sum(|m| m.served.calls),
             calls_withheld: t.sum(|m| m.served.calls_withheld),
