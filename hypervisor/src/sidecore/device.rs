@@ -68,16 +68,13 @@ impl Device {
         }
         self.order = order;
         for ((place, queue), layout) in (first..).zip(own).zip(order.queues) {
-            if let Some(layout) = layout.filter(|_| queue.may_start()) {
+            if let Some(layout) = layout.filter(|_| !queue.is_running()) {
                 match self.ring(layout) {
                     Ok(ring) => {
                         let accepted = Features::from_bits_truncate(order.features);
                         queue.start(ring, accepted, now);
                     }
-                    Err(error) => {
-                        queue.give_up();
-                        self.give_up(place, &error, caller);
-                    }
+                    Err(error) => self.give_up(place, &error, caller),
                 }
             }
             if !(order.may_access && queue.is_running()) {

@@ -71,7 +71,6 @@ impl PollingCore {
         let mut others = Others { before, after };
         let done = queue.turn(cx, place, &mut self.schedule, &mut others);
         if let Err(broken) = done {
-            queue.give_up();
             // A guest may have that as often as it starts its device: it isn't free.
             self.schedule.served(place, BROKEN_CHARGE, 1, rdtsc(), &mut others);
             self.schedule.leave(place);

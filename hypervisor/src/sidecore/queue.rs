@@ -32,8 +32,6 @@ pub struct ServedQueue {
     server: Server<IN_FLIGHT>,
     coalescer: Coalescer,
     settings: Settings,
-    /// It was given up: nothing is served before the device's next life.
-    given_up: bool,
 }
 
 /// What a turn needs of the queue's device.
@@ -55,7 +53,6 @@ impl ServedQueue {
             server: Server::new(config, index as u16),
             coalescer: Coalescer::new(settings, 0),
             settings,
-            given_up: false,
         }
     }
 
@@ -69,24 +66,13 @@ impl ServedQueue {
     /// Serves none. True: the back end has let go of the guest's memory, too.
     pub fn stop(&mut self) -> bool {
         self.server.stop();
-        self.given_up = false;
         self.coalescer.settled();
         self.server.outstanding() == 0
     }
 
-    /// Is there a ring, and may it be served?
+    /// Is there a ring?
     pub fn is_running(&mut self) -> bool {
-        !self.given_up && self.server.queue().is_some()
-    }
-
-    /// May it have a ring in this life of the device?
-    pub fn may_start(&mut self) -> bool {
-        !self.given_up && self.server.queue().is_none()
-    }
-
-    /// It can't be served in this life any more.
-    pub fn give_up(&mut self) {
-        self.given_up = true;
+        self.server.queue().is_some()
     }
 
     /// Serves up to a turn's worth; the error is why the queue is given up.
