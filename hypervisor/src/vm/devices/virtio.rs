@@ -219,8 +219,11 @@ impl PciFunction for VirtioFunction {
 
     fn end_reset(&mut self) {}
 
+    /// The guest finds it reset from its first look on, as after power on: the sidecore is waited
+    /// for, which has no queue of it since [`PciFunction::quiet`].
     fn restart(&mut self) {
         self.may_access = false;
+        self.port.settle();
     }
 
     fn quiet(&mut self) {
