@@ -220,10 +220,12 @@ impl PciFunction for VirtioFunction {
     fn end_reset(&mut self) {}
 
     /// The guest finds it reset from its first look on, as after power on: the sidecore is waited
-    /// for, which has no queue of it since [`PciFunction::quiet`].
+    /// for, which has no queue of it since [`PciFunction::quiet`]; and the registers look before the
+    /// next order makes it busy.
     fn restart(&mut self) {
         self.may_access = false;
         self.port.settle();
+        self.access(|registers, host| registers.read(0, 4, host));
     }
 
     fn quiet(&mut self) {
