@@ -25,9 +25,9 @@ const BAD: [&str; 4] = [
     "-blockdev",
     "blkdebug,node-name=bad,inject-error.0.event=none,inject-error.0.iotype=read,inject-error.0.sector=2000,inject-error.0.errno=5,inject-error.0.once=off,image.driver=null-co,image.size=16777216,image.read-zeroes=on",
     "-device",
-    "nvme,serial=bad,drive=bad,addr=0x12",
+    "nvme,serial=bad,drive=bad,addr=0x1a",
 ];
-const BAD_AT: DeviceName = DeviceName::Address { segment: 0, bus: 0, device: 0x12, function: 0 };
+const BAD_AT: DeviceName = DeviceName::Address { segment: 0, bus: 0, device: 0x1A, function: 0 };
 const BAD_OPTIONS: &str = "sectors=32768 bad=2000";
 
 /// Tests of one CPU, and whether the quick test has them (under `direct`).
@@ -51,10 +51,11 @@ pub fn all() -> Vec<Case> {
         }
         let several = virtio::with_disk(smp::several("virtio-queues", policy));
         cases.push(served(policy, "virtio-queues", false, [on_part(several, 0)]));
+        let restarts = || on_part(virtio::with_disk(again("virtio-restart", policy)), 0);
+        cases.push(served(policy, "virtio-restart", false, [restarts()]));
         // One begins again with its ring full of reads while the other is at work.
-        let restarts = virtio::with_disk(again("virtio-restart", policy));
-        let two = [on_part(restarts, 0), on_part(of("virtio-load"), 1)];
-        cases.push(served(policy, "virtio-restart", quick(true), two));
+        let two = [restarts(), on_part(of("virtio-load"), 1)];
+        cases.push(served(policy, "virtio-restart-beside", quick(true), two));
         let two = [of("virtio-load"), on_part(of("virtio-load"), 1)];
         cases.push(served(policy, "virtio-two", quick(true), two));
         let mut guest = Guest { options: BAD_OPTIONS, ..of("virtio-errors") };

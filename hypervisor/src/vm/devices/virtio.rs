@@ -229,11 +229,12 @@ impl PciFunction for VirtioFunction {
 
     fn end_reset(&mut self) {}
 
-    /// The guest finds the reset done: until then its registers would take nothing.
+    /// The guest finds the reset done from its first look on, as after power on, before the next
+    /// order makes the sidecore busy.
     fn restart(&mut self) {
         self.may_access = false;
         self.port.settle();
-        self.access(|registers, host| registers.look(host));
+        self.registers.settled();
     }
 
     fn quiet(&mut self) {
