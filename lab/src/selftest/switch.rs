@@ -114,6 +114,8 @@ fn shared(policy: Policy) -> Vec<Case> {
         let interfaces = rated(test, asks.interfaces);
         let asks = Guest { cores: Cores::First, counts: Vec::new(), interfaces, ..asks };
         let beside = Guest { cores: Cores::First, counts: Vec::new(), ..heartbeat("", policy) };
+        // The other one has the next core to itself.
+        let echoes = Guest { cores: Cores::At(2), ..echoes };
         let quick = test == "net-exchange" && policy == Policy::Eli;
         served(policy, &format!("shared-{}", short(test)), quick, vec![asks, beside, echoes])
     };
