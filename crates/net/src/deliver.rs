@@ -1,11 +1,11 @@
 //! One frame to one receiver: as it is, with its checksum completed, or in segments.
 use crate::copy::Cursor;
+use crate::error::Broken;
 use crate::frame::{Frame, Head, TAG};
 use crate::header::{HEADER_BYTES, Header, NEEDS_CSUM};
 use crate::offload::checksum::Sum;
 use crate::offload::{Offload, Partial, Tcp};
 use crate::receive::Receive;
-use crate::switch::Broken;
 use crate::{Features, LEAST_CHARGE, MAX_SEGMENTS};
 use virtqueue::Chain;
 use window::{Outside, Window};
