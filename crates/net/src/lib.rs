@@ -30,6 +30,7 @@
 //! | file | is |
 //! |---|---|
 //! | `config` | features and configuration space |
+//! | `error` | ports and queues that can't be |
 //! | `mac`, `vlan` | addresses, and numbers of virtual LANs |
 //! | `header` | the header in front of each frame |
 //! | `frame` | a frame that was sent: what is checked before it is forwarded |
@@ -50,6 +51,7 @@ pub mod config;
 pub mod control;
 mod copy;
 mod deliver;
+mod error;
 pub mod filter;
 pub mod frame;
 pub mod header;
@@ -67,13 +69,12 @@ mod tests;
 mod vlan;
 
 pub use config::{BadConfig, BadFeatures, Config, Features, Parameters};
+pub use error::{BadPort, Broken, NoSuchQueue};
 pub use mac::Mac;
-pub use port::{Plan, Sources, Statistics};
+pub use port::{MAX_PAIRS, Plan, Sources, Statistics};
 pub use rate::Rate;
 pub use receive::Counts;
-pub use switch::{
-    BadPort, Broken, MAX_PAIRS, MAX_PORTS, NoSuchQueue, Outcome, PortNumber, Switch, Touched,
-};
+pub use switch::{MAX_PORTS, Outcome, PortNumber, Switch, Touched};
 pub use vlan::{Vlan, VlanSet};
 
 /// The most bytes of a frame without a tag: 5.1.6.3.1 has buffers for no more.

@@ -11,6 +11,9 @@ use crate::{Mac, Vlan};
 use virtqueue::Chain;
 use window::Window;
 
+/// The most pairs of queues of a port.
+pub const MAX_PAIRS: u16 = 64;
+
 /// What the switch allows at a port.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {

@@ -1,8 +1,8 @@
 //! The queues of a port. They are apart from what else there is of it, and emptied in place: they
 //! are large, and the stack that they would be moved by may be small.
 use crate::config::QueueKind;
+use crate::error::Broken;
 use crate::receive::Receive;
-use crate::switch::Broken;
 use alloc::boxed::Box;
 use virtqueue::{Chain, Queue};
 use window::Window;

@@ -3,8 +3,8 @@
 //! A frame may need several chains (5.1.6.4). Whether there are enough is known only when they are
 //! taken, and what was taken can't be put back. So a queue has a *stock* of chains, which the next
 //! frame is put into, if this one has no room.
+use crate::error::Broken;
 use crate::header::HEADER_BYTES;
-use crate::switch::Broken;
 use alloc::vec::Vec;
 use virtqueue::{Chain, Head, Queue, SEGMENTS};
 use window::{Span, Window};

@@ -5,59 +5,24 @@
 //! an address which isn't its port's, is of another VLAN, or for nobody.
 use crate::config::{CONFIG_BYTES, Config, Features, QueueKind};
 use crate::control::{self, Command};
+use crate::error::{BadPort, Broken, NoSuchQueue};
 use crate::frame::{Fault, Frame};
-use crate::port::{Plan, Port, Sources, Statistics};
+use crate::port::{MAX_PAIRS, Plan, Port, Sources, Statistics};
 use crate::queues::Queues;
 use crate::receive::Counts;
 use crate::steer::flow;
 use crate::table::Table;
 use crate::{LEAST_CHARGE, Mac};
 use alloc::boxed::Box;
-use thiserror::Error;
 use virtqueue::{Chain, DEFAULT_SIZE, Queue};
 use window::Window;
 
 /// The most ports of a switch.
 pub const MAX_PORTS: usize = 64;
-/// The most pairs of queues of a port.
-pub const MAX_PAIRS: u16 = 64;
 
 /// A port, as [`Switch::add`] numbered it, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PortNumber(pub u8);
-
-/// Why there can't be such a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum BadPort {
-    /// The switch has no more.
-    #[error("the switch has no port left")]
-    Full,
-    /// It has more than [`MAX_PAIRS`] pairs of queues.
-    #[error("it has more than {MAX_PAIRS} pairs of queues")]
-    Pairs,
-    /// Another port has the address.
-    #[error("its address {0} is another port's")]
-    Address(Mac),
-    /// There is no such VLAN.
-    #[error("its VLAN isn't from 0 to 4094")]
-    Vlan,
-}
-
-/// The device has no queue of this index, or isn't started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the device has no such queue")]
-pub struct NoSuchQueue;
-
-/// Why a queue can't be served any more. The driver must reset the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Broken {
-    /// The ring is.
-    #[error(transparent)]
-    Ring(#[from] virtqueue::Broken),
-    /// A receive buffer has no writable byte, or a command has no room for the answer.
-    #[error("a chain has no writable byte")]
-    NoRoom,
-}
 
 /// What a turn did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

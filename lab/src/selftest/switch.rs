@@ -111,8 +111,11 @@ fn shared(policy: Policy) -> Vec<Case> {
     let of = |test: &'static str| {
         // How many exits there are depends on who has the core when.
         let [asks, echoes] = pair(test, policy);
-        let asks = Guest { counts: Vec::new(), interfaces: rated(test, asks.interfaces), ..asks };
+        let interfaces = rated(test, asks.interfaces);
+        let asks = Guest { cores: Cores::First, counts: Vec::new(), interfaces, ..asks };
         let beside = Guest { cores: Cores::First, counts: Vec::new(), ..heartbeat("", policy) };
+        // The other one has the next core to itself.
+        let echoes = Guest { cores: Cores::At(2), ..echoes };
         let quick = test == "net-exchange" && policy == Policy::Eli;
         served(policy, &format!("shared-{}", short(test)), quick, vec![asks, beside, echoes])
     };
