@@ -3,12 +3,14 @@
  * in guest mode and in host mode, guest entries (VMRUN), and the same at the
  * edges of measuring windows that the measured program marks.
  *
- *   qemu-system-x86_64 ... -plugin exitless_plugin.so,out=FILE[,slow=ROUNDS:ROUNDS:...]
+ *   qemu-system-x86_64 ... -plugin exitless_plugin.so,out=FILE[,slow=ROUNDS:ROUNDS:...][,sidecore=ROUNDS]
  *
  * With slow= the CPU that opens windows is slowed: before each translated block it turns
  * so many rounds of a loop that isn't counted. There is a number for each pair of windows
  * of guest 0, in their order; each counts from the end of the pair before it (the first one
  * from the first window on). After the last pair nothing is slowed.
+ * With sidecore= a CPU that runs a sidecore's loop is slowed likewise, from its first pass on: as
+ * busy a one as there would be with more guests than an emulator can run.
  *
  * Guarantees: an instruction is counted when it starts, once, on the CPU that
  * runs it: also one that faults, is intercepted, or is a repetition of REP (as
@@ -114,6 +116,7 @@ struct counters {
 static uint64_t slow[MAX_PAIRS]; /* rounds for each pair of windows */
 static unsigned pairs;           /* how many numbers there are */
 static unsigned edges;           /* of guest 0, so far; only its CPU touches it */
+static uint64_t sidecore;        /* rounds for sidecores */
 static bool started;             /* the marker was seen */
 
 static struct qemu_plugin_scoreboard *board;
@@ -195,6 +198,7 @@ static void end_pass(unsigned vcpu, bool found)
     c->passes[found]++;
     c->spent[found] += c->instructions - c->since_pass;
     c->since_pass = c->instructions;
+    c->rounds = sidecore;
 }
 
 static void on_pass(unsigned vcpu, void *user)
@@ -359,6 +363,8 @@ EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int
     for (int i = 0; i < count; i++) {
         if (!strncmp(argument[i], "out=", 4))
             out = fopen(argument[i] + 4, "w");
+        if (!strncmp(argument[i], "sidecore=", 9))
+            sidecore = strtoull(argument[i] + 9, NULL, 10);
         if (!strncmp(argument[i], "slow=", 5) && !take_slow(argument[i] + 5)) {
             fprintf(stderr, "exitless_plugin: %s: numbers with colons between them are needed, %d at most\n", argument[i], MAX_PAIRS);
             return -1;

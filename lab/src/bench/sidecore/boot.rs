@@ -55,6 +55,8 @@ pub struct Run {
     pub control: Control,
     /// Without ELVIS' scheduling.
     pub whole_turns: bool,
+    /// Rounds of the plugin's loop before each block that the sidecore executes.
+    pub sidecore_slowed: u32,
     /// Rounds of the plugin's loop in each pair of windows: the pairs of a load alone.
     pub rounds: Vec<u64>,
 }
@@ -155,10 +157,14 @@ pub fn boot(cx: &Context, kit: &Kit, run: &Run, step: &Step) -> Result<Vec<Ran>>
         }
     };
     machine.iommu = Some(kit.iommu);
-    machine.plugin = Some(match &run.rounds[..] {
+    let mut plugin = match &run.rounds[..] {
         [] => kit.plugin_writing(&counts),
         rounds => kit.plugin_slowing(&counts, rounds),
-    });
+    };
+    if run.sidecore_slowed > 0 {
+        plugin.push(format!(",sidecore={}", run.sidecore_slowed));
+    }
+    machine.plugin = Some(plugin);
     let mut watch = Watch::new(run.loads.len());
     let (_nobody, bytes) = mpsc::channel();
     let commands = Arc::new(Commands::default());

@@ -156,6 +156,7 @@ fn requests(
         backing,
         control: Control::default(),
         whole_turns: false,
+        sidecore_slowed: 0,
         rounds: rounds(way, load.size.pairs, effort),
     };
     ways.iter().map(|way| alone(cx, kit, &run(*way), &what)).collect()
@@ -208,6 +209,7 @@ fn interrupts(
                 backing: Backing::Null,
                 control,
                 whole_turns: false,
+                sidecore_slowed: 0,
                 rounds: Vec::new(),
             };
             alone(cx, kit, &run, &format!("{depth} in flight, {what}"))

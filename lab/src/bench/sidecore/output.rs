@@ -123,9 +123,8 @@ fn matched(cell: &Alone, bare: Option<&Alone>, by: By) -> Option<Matched> {
 
 /// So many VMs under bulk load.
 pub fn shares(cells: &[(u32, Together)]) -> Shown {
-    let (depth, block) = BULK;
     let what = format!(
-        "VMs on one sidecore, each {block} KiB random reads, depth {depth}, ram disk, direct"
+        "VMs on one sidecore, which is slowed; each 4 KiB random reads, depth {BULK}, null disk, direct"
     );
     let columns =
         cells.iter().map(|(n, _)| if *n == 1 { "1 VM".into() } else { format!("{n} VMs") });
@@ -151,9 +150,8 @@ fn longest<'a>(members: impl Iterator<Item = &'a Member>) -> u64 {
 
 /// One VM that asks for little, beside others: with scheduling, and without.
 pub fn latency(n: u32, cells: &[Together]) -> Shown {
-    let (depth, block) = BULK;
     let what = format!(
-        "a VM with 4 KiB reads at depth 1, beside {} with {block} KiB reads at depth {depth}, ram disks, direct",
+        "a VM at depth 1 beside {} at depth {BULK} on one sidecore, which is slowed; 4 KiB random reads, null disks, direct",
         n - 1
     );
     let mut table = Table::new(what.clone(), ["scheduled".into(), "whole turns".into()]);

@@ -4,7 +4,7 @@
 use super::{
     boot::{Run, boot},
     figures::{Member, Together},
-    loads::Load,
+    loads::{Load, SLOWED},
     output::{self, Shown},
     way::Way,
 };
@@ -18,7 +18,7 @@ pub fn measure(cx: &Context, kit: &Kit, counts: &[u32], effort: Effort) -> Resul
     let mut cells = Vec::new();
     for &n in counts {
         let loads = vec![Load::bulk(effort); n as usize];
-        let run = of(Way::DIRECT, loads, Backing::Ram, false);
+        let run = of(Way::DIRECT, loads, false, SLOWED);
         cells.push((n, together(cx, kit, &run, false, &format!("{n} VMs, bulk"))?));
     }
     let mut shown = vec![output::shares(&cells)];
@@ -26,8 +26,8 @@ pub fn measure(cx: &Context, kit: &Kit, counts: &[u32], effort: Effort) -> Resul
         let mut beside = Vec::new();
         for whole_turns in [false, true] {
             let mut loads = vec![Load::bulk(effort); *n as usize];
-            loads[0] = Load::of(1, 60, 300);
-            let run = of(Way::DIRECT, loads, Backing::Ram, whole_turns);
+            loads[0] = Load::of(1, 20, 100);
+            let run = of(Way::DIRECT, loads, whole_turns, SLOWED);
             let turns = if whole_turns { "whole turns" } else { "scheduled" };
             beside.push(together(cx, kit, &run, true, &format!("1 and {}, {turns}", n - 1))?);
         }
@@ -39,11 +39,12 @@ pub fn measure(cx: &Context, kit: &Kit, counts: &[u32], effort: Effort) -> Resul
 /// Small reads of a null disk in each of `n` VMs.
 pub fn small_reads(cx: &Context, kit: &Kit, n: u32, way: Way, effort: Effort) -> Result<Together> {
     let loads = vec![Load::small(32, effort); n as usize];
-    together(cx, kit, &of(way, loads, Backing::Null, false), false, &format!("{n} VMs, depth 32"))
+    together(cx, kit, &of(way, loads, false, 0), false, &format!("{n} VMs, depth 32"))
 }
 
-fn of(way: Way, loads: Vec<Load>, backing: Backing, whole_turns: bool) -> Run {
-    Run { way, loads, backing, control: Control::default(), whole_turns, rounds: Vec::new() }
+fn of(way: Way, loads: Vec<Load>, whole_turns: bool, sidecore_slowed: u32) -> Run {
+    let (control, rounds) = (Control::default(), Vec::new());
+    Run { way, loads, backing: Backing::Null, control, whole_turns, sidecore_slowed, rounds }
 }
 
 /// Runs all. `latency`: the first one is the one that asks for little.
