@@ -180,6 +180,8 @@ fn whoever_waits_runs_when_that_comes() {
     let (core, mut queue) = (core(&mailboxes), queue());
     assert!(queue.serves());
     assert_eq!(queue.pick(&core, 10), Some(0));
+    core.residency.set_resident(0);
+    assert!(!queue.slice_is_over(&core, &mailboxes[0], 10));
     assert_eq!(queue.due(), (true, 10 + SLICE));
     assert!(!queue.slice_is_over(&core, &mailboxes[0], 10 + SLICE - 1));
     assert!(queue.slice_is_over(&core, &mailboxes[0], 10 + SLICE));
@@ -194,6 +196,8 @@ fn whoever_waits_runs_when_that_comes() {
     assert!(!queue.wanted(&core, 399), "that is no wake-up");
     mailboxes[1].store(request::NMI);
     assert!(queue.wanted(&core, 399));
+    assert!(!queue.slice_is_over(&core, &mailboxes[0], 399), "nobody has told of it");
+    core.residency.kick(&core, 1, true);
     assert!(queue.slice_is_over(&core, &mailboxes[0], 399), "it is behind");
     queue.leave(0, Yield::Ready, 399);
     assert_eq!(queue.pick(&core, 399), Some(1));

@@ -140,12 +140,14 @@ impl Schedule {
 
     /// It may run. Waking one that is awake changes nothing.
     pub fn wake(&mut self, place: usize, now: u64) {
+        if self.members[..self.count].get(place).is_none_or(|m| m.state != State::Blocked) {
+            return;
+        }
         self.charge(now);
+        self.raise_floor();
         let least = self.floor.saturating_sub(Virtual::from(self.slice));
         let running = self.running.map_or(0, |place| self.members[place].time);
-        if let Some(member) = self.member(place)
-            && member.state == State::Blocked
-        {
+        if let Some(member) = self.member(place) {
             member.time = member.time.max(least);
             let behind = member.time < running;
             member.state = if behind { State::Woken } else { State::Runnable };
@@ -224,6 +226,13 @@ impl Schedule {
         contested.then(|| self.began.wrapping_add(self.slice))
     }
 
+    /// Until when [`Schedule::should_switch`] says no if nobody wakes, blocks or is picked
+    /// meanwhile; 0: that isn't known, since one that woke may have a claim at any time.
+    pub fn stays_until(&self) -> u64 {
+        let known = self.running.is_some() && !self.has_woken();
+        if known { self.began.wrapping_add(self.slice) } else { 0 }
+    }
+
     /// Ticks that it had the core, as far as charged.
     pub fn ran(&self, place: usize) -> u64 {
         self.members.get(place).map_or(0, |member| member.ran)
@@ -233,7 +242,7 @@ impl Schedule {
         self.members[..self.count].get_mut(place)
     }
 
-    /// Charges the running one up to `now`, and raises the floor.
+    /// Charges the running one up to `now`.
     fn charge(&mut self, now: u64) {
         let ticks = elapsed(self.charged, now);
         self.charged = now;
@@ -245,6 +254,11 @@ impl Schedule {
                 member.charge(ticks - paid);
             }
         }
+    }
+
+    /// Raises the floor to the least virtual time of the runnable ones. Those of the same ones only
+    /// grow: so it is enough to do this before one more becomes runnable, or one less.
+    fn raise_floor(&mut self) {
         let runnable = self.members[..self.count].iter().filter(|member| member.runnable());
         if let Some(least) = runnable.map(|member| member.time).min() {
             self.floor = self.floor.max(least);
@@ -253,6 +267,7 @@ impl Schedule {
 
     fn stop(&mut self, place: usize, now: u64, state: State) {
         self.charge(now);
+        self.raise_floor();
         if let Some(member) = self.member(place)
             && member.state != State::Removed
         {
@@ -294,10 +309,12 @@ impl Schedule {
 
     /// The one of least virtual time among these; of equals the first after who ran last.
     fn least(&self, among: impl Fn(&Member) -> bool) -> Option<usize> {
-        let places = (1..=MAX).map(|step| (self.last + step) % MAX);
+        let (before, after) = self.members[..self.count].split_at((self.last + 1).min(self.count));
+        let places = (before.len()..).zip(after).chain((0..).zip(before));
         places
-            .filter(|place| *place < self.count && among(&self.members[*place]))
-            .min_by(|a, b| self.members[*a].order(&self.members[*b]))
+            .filter(|(_, member)| among(member))
+            .min_by(|(_, a), (_, b)| a.order(b))
+            .map(|(place, _)| place)
     }
 }
 

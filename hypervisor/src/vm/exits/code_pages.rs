@@ -40,11 +40,16 @@ fn set(page: u64) -> usize {
 
 impl CodePages {
     /// Does `opcode` stand at RIP, as far as the cache knows?
-    pub fn matches(&self, memory: &Memory, cpu: &impl VirtualCpu, opcode: &[u8]) -> bool {
+    #[inline]
+    pub fn matches<const N: usize>(
+        &self,
+        memory: &Memory,
+        cpu: &impl VirtualCpu,
+        opcode: &[u8; N],
+    ) -> bool {
         let at = linear(cpu);
         let offset = (at & 0xFFF) as usize;
-        let inside = offset + opcode.len() <= 4096;
-        let entry = self.find(cpu, at & !0xFFF).filter(|_| inside);
+        let entry = self.find(cpu, at & !0xFFF);
         entry.is_some_and(|entry| memory.page_holds(entry.hpa, offset, opcode))
     }
 
@@ -54,8 +59,7 @@ impl CodePages {
         let at = cpu.rip();
         let (page, offset) = (at & !0xFFF, (at & 0xFFF) as usize);
         self.find(cpu, page).is_some_and(|entry| {
-            cpu.code_mode() == decode::Mode::Bits64
-                && memory.page_holds_pair(entry.hpa, offset, opcode)
+            cpu.code_mode() == decode::Mode::Bits64 && memory.page_holds(entry.hpa, offset, &opcode)
         })
     }
 
