@@ -47,6 +47,9 @@ pub struct Schedule {
     slice: u64,
     members: [Member; MAX],
     count: usize,
+    /// How many could run or do, and how many of them [`State::Woken`].
+    runnable: usize,
+    woken: usize,
     running: Option<usize>,
     /// The vCPU that ran last: equal ones take turns from the next place on.
     last: usize,
@@ -120,6 +123,8 @@ impl Schedule {
             slice: if slice == 0 { 1 } else { slice },
             members: [Member::new(DEFAULT_WEIGHT, 0); MAX],
             count: 0,
+            runnable: 0,
+            woken: 0,
             running: None,
             last: MAX - 1,
             began: 0,
@@ -150,7 +155,7 @@ impl Schedule {
         if let Some(member) = self.member(place) {
             member.time = member.time.max(least);
             let behind = member.time < running;
-            member.state = if behind { State::Woken } else { State::Runnable };
+            self.set_state(place, if behind { State::Woken } else { State::Runnable });
         }
     }
 
@@ -175,8 +180,10 @@ impl Schedule {
     }
 
     /// Could somebody run who isn't the running one?
+    #[inline]
     pub fn contested(&self) -> bool {
-        (0..self.count).any(|place| Some(place) != self.running && self.is_runnable(place))
+        // The running one is among the runnable ones until it blocks.
+        self.runnable > usize::from(self.running.is_some())
     }
 
     /// Would [`Schedule::pick`] give the core to another? If the running one's slice is over and it
@@ -211,8 +218,8 @@ impl Schedule {
         if let Some(place) = next {
             self.last = place;
             let price = if cut_short { self.slice / MIN_TURN } else { 0 };
+            self.set_state(place, State::Runnable);
             if let Some(member) = self.member(place) {
-                member.state = State::Runnable;
                 member.charge(price);
             }
             self.prepaid = price;
@@ -242,6 +249,15 @@ impl Schedule {
         self.members[..self.count].get_mut(place)
     }
 
+    fn set_state(&mut self, place: usize, state: State) {
+        let Some(member) = self.member(place) else { return };
+        let old = core::mem::replace(&mut member.state, state);
+        let runs = |state| usize::from(matches!(state, State::Runnable | State::Woken));
+        let woke = |state| usize::from(state == State::Woken);
+        self.runnable = self.runnable + runs(state) - runs(old);
+        self.woken = self.woken + woke(state) - woke(old);
+    }
+
     /// Charges the running one up to `now`.
     fn charge(&mut self, now: u64) {
         let ticks = elapsed(self.charged, now);
@@ -268,10 +284,8 @@ impl Schedule {
     fn stop(&mut self, place: usize, now: u64, state: State) {
         self.charge(now);
         self.raise_floor();
-        if let Some(member) = self.member(place)
-            && member.state != State::Removed
-        {
-            member.state = state;
+        if self.member(place).is_some_and(|member| member.state != State::Removed) {
+            self.set_state(place, state);
         }
         if self.running == Some(place) {
             self.running = None;
@@ -280,8 +294,9 @@ impl Schedule {
     }
 
     /// Could one that woke have a claim before the running one's slice is over?
+    #[inline]
     fn has_woken(&self) -> bool {
-        self.members[..self.count].iter().any(|member| member.state == State::Woken)
+        self.woken != 0
     }
 
     fn slice_over(&self, now: u64) -> bool {
