@@ -100,7 +100,8 @@ impl Mailbox {
     /// As [`Mailbox::new`] makes it. Only while no vCPU of the VM runs.
     pub fn restart(&self, boot_processor: bool) {
         self.take_inbox(drop);
-        self.requests.store(0, Ordering::Release);
+        // That one is other VMs': the core they share looks for them.
+        self.done(!request::RESCHEDULE);
         self.startup.store(at_first(boot_processor).bits(), Ordering::Release);
     }
 
@@ -253,8 +254,9 @@ mod tests {
     fn a_restart_forgets_what_was_asked() {
         let mailbox = Mailbox::new(true);
         mailbox.put(0x41);
+        mailbox.store(request::RESCHEDULE | request::FLUSH);
         mailbox.restart(false);
-        assert_eq!((mailbox.requests(), mailbox.running()), (0, false));
+        assert_eq!((mailbox.requests(), mailbox.running()), (request::RESCHEDULE, false));
         mailbox.take_inbox(|vector| panic!("{vector} was kept"));
         mailbox.restart(true);
         assert!(mailbox.running());
