@@ -244,6 +244,7 @@ impl LocalApic {
 
     /// The pending interrupt that outranks everything in service. Whether the task
     /// priority lets it in is for the hardware to say (V_INTR_PRIO against V_TPR).
+    #[inline]
     pub fn deliverable(&self) -> Option<u8> {
         let next = self.requested.highest()?;
         match self.in_service.highest() {

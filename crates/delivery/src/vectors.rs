@@ -58,11 +58,20 @@ impl VectorSet {
     }
 
     /// The highest vector: the one a local APIC would pick.
-    pub fn highest(&self) -> Option<u8> {
-        (0..4u8).rev().find_map(|w| {
-            let word = self.0[w as usize];
-            (word != 0).then(|| w * 64 + 63 - word.leading_zeros() as u8)
-        })
+    #[inline]
+    pub const fn highest(&self) -> Option<u8> {
+        // Asked several times an exit, most often of a set that is empty.
+        if self.is_empty() {
+            return None;
+        }
+        let [w0, w1, w2, w3] = self.0;
+        let (base, word) = match (w3, w2, w1) {
+            (0, 0, 0) => (0, w0),
+            (0, 0, word) => (64, word),
+            (0, word, _) => (128, word),
+            (word, _, _) => (192, word),
+        };
+        Some(base + word.ilog2() as u8)
     }
 
     /// Both sets together.

@@ -23,7 +23,7 @@ mod owner;
 mod queue;
 mod residency;
 
-use delivery::{Startup, VectorSet};
+use delivery::Startup;
 use sync::{AtomicU32, AtomicU64, Ordering};
 
 pub use asker::Kick;
@@ -99,8 +99,9 @@ impl Mailbox {
 
     /// As [`Mailbox::new`] makes it. Only while no vCPU of the VM runs.
     pub fn restart(&self, boot_processor: bool) {
-        self.take_inbox();
-        self.requests.store(0, Ordering::Release);
+        self.take_inbox(drop);
+        // That one is other VMs': the core they share looks for them.
+        self.done(!request::RESCHEDULE);
         self.startup.store(at_first(boot_processor).bits(), Ordering::Release);
     }
 
@@ -138,13 +139,23 @@ impl Mailbox {
     /// APIC.
     pub fn forget_interrupts(&self) {
         self.done(request::INBOX | request::NMI);
-        self.take_inbox();
+        self.take_inbox(drop);
     }
 
-    /// The vectors left for it since the last call.
-    fn take_inbox(&self) -> VectorSet {
-        let words = self.inbox.each_ref().map(|w| w.swap(0, Ordering::AcqRel));
-        VectorSet::from_registers(|i| (words[(i as usize / 2) & 3] >> (32 * (i & 1))) as u32)
+    /// Takes the vectors that were left for it since the last call, the highest first.
+    fn take_inbox(&self, mut take: impl FnMut(u8)) {
+        for (index, word) in self.inbox.iter().enumerate().rev() {
+            // Most often there is one vector in one of them, stored before the request was.
+            if word.load(Ordering::Acquire) == 0 {
+                continue;
+            }
+            let mut left = word.swap(0, Ordering::AcqRel);
+            while left != 0 {
+                let bit = left.ilog2();
+                take((64 * index) as u8 + bit as u8);
+                left ^= 1 << bit;
+            }
+        }
     }
 
     /// Does the vCPU run, so that interrupts mean something to it?
@@ -230,17 +241,23 @@ mod tests {
         let vectors = [0, 31, 32, 63, 64, 127, 128, 255];
         vectors.iter().chain(&vectors).for_each(|v| mailbox.put(*v));
         assert_eq!(mailbox.requests(), request::INBOX);
-        assert_eq!(mailbox.take_inbox(), VectorSet::of(&vectors));
-        assert_eq!(mailbox.take_inbox(), VectorSet::EMPTY);
+        let taken = || {
+            let mut taken = std::vec::Vec::new();
+            mailbox.take_inbox(|vector| taken.push(vector));
+            taken
+        };
+        assert!(taken().iter().rev().eq(&vectors));
+        assert!(taken().is_empty());
     }
 
     #[test]
     fn a_restart_forgets_what_was_asked() {
         let mailbox = Mailbox::new(true);
         mailbox.put(0x41);
+        mailbox.store(request::RESCHEDULE | request::FLUSH);
         mailbox.restart(false);
-        assert_eq!((mailbox.requests(), mailbox.running()), (0, false));
-        assert!(mailbox.take_inbox().is_empty());
+        assert_eq!((mailbox.requests(), mailbox.running()), (request::RESCHEDULE, false));
+        mailbox.take_inbox(|vector| panic!("{vector} was kept"));
         mailbox.restart(true);
         assert!(mailbox.running());
     }

@@ -116,7 +116,7 @@ impl Mailbox {
     /// Makes pending the interrupts that others left for it.
     pub fn open_inbox(&self, vcpu: &mut impl Owner) {
         if self.take(request::INBOX) {
-            self.take_inbox().iter().for_each(|vector| vcpu.interrupt(vector));
+            self.take_inbox(|vector| vcpu.interrupt(vector));
         }
     }
 

@@ -2,8 +2,13 @@
 //!
 //! Guarantees: a vCPU that is blocked is runnable at the first look after it has a wake-up or its
 //! deadline has come. `schedule::Schedule` decides who of the runnable ones has the core.
+//!
+//! [`Queue::slice_is_over`] is asked at every exit. Its answer stands until the slice ends or one
+//! that waits is due, and is given again without a look: whoever has something for a blocked vCPU
+//! finds the mark that the look has made, and asks the resident one to look again
+//! ([`request::RESCHEDULE`]); the core itself asks, too (`Residency::kick`).
 
-use crate::residency::Reach;
+use crate::residency::{Reach, mark};
 use crate::{Mailbox, request};
 use schedule::{MAX, Schedule};
 
@@ -33,12 +38,26 @@ pub struct Queue {
     count: usize,
     /// When the first of those that waited at the last look is due.
     next: u64,
+    /// What [`Queue::due`] gives: of the last look.
+    due: (bool, u64),
+    /// Until when "no" of the last look stands if nobody asks for another; 0: it doesn't.
+    stands: u64,
+    /// The marks that the last look left of those that wait.
+    marks: u32,
 }
 
 impl Queue {
     /// Nobody yet; `slice`: the longest time slice while another waits, in TSC ticks.
     pub const fn new(slice: u64) -> Self {
-        Queue { schedule: Schedule::new(slice), waits: [Yield::Gone; MAX], count: 0, next: NEVER }
+        Queue {
+            schedule: Schedule::new(slice),
+            waits: [Yield::Gone; MAX],
+            count: 0,
+            next: NEVER,
+            due: (false, NEVER),
+            stands: 0,
+            marks: 0,
+        }
     }
 
     /// A vCPU that would run takes the next slot. `weight`: its share of the core, beside the
@@ -60,6 +79,7 @@ impl Queue {
     pub fn leave(&mut self, slot: usize, why: Yield, now: u64) {
         let Some(waits) = self.waits.get_mut(slot) else { return };
         *waits = why;
+        self.stands = 0;
         match why {
             Yield::Ready => {}
             Yield::Block(_) | Yield::Sleep(_) => self.schedule.block(slot, now),
@@ -70,19 +90,54 @@ impl Queue {
     /// Looks at all that wait, and chooses who runs; `None`: nobody would.
     pub fn pick(&mut self, core: &impl Reach, now: u64) -> Option<usize> {
         self.wake(core, now);
-        self.schedule.pick(now)
+        let next = self.schedule.pick(now);
+        self.seen();
+        next
     }
 
-    /// Looks at all vCPUs that wait; true if the core is to be given to another. The look answers
-    /// the request [`request::RESCHEDULE`] in `resident`, the resident vCPU's mailbox. The caller
-    /// looks once at least after the vCPU became resident and before it enters the guest.
+    /// A vCPU has just become resident. Whoever asked for something while nobody was has told
+    /// nobody: then what was seen before doesn't stand.
+    #[inline]
+    pub fn resident(&mut self, core: &impl Reach) {
+        if !core.residency().stand(self.marks) {
+            self.stands = 0;
+        }
+    }
+
+    /// True if the core is to be given to another. Looks at all vCPUs that wait, unless the last
+    /// look's answer stands. The look answers the request [`request::RESCHEDULE`] in `resident`,
+    /// the resident vCPU's mailbox. The caller asks once at least after the vCPU became resident
+    /// ([`Queue::resident`]) and before it enters the guest.
+    #[inline]
     pub fn slice_is_over(&mut self, core: &impl Reach, resident: &Mailbox, now: u64) -> bool {
+        let asked = resident.requests() & request::RESCHEDULE != 0;
+        if now < self.stands && !asked {
+            return false;
+        }
         // The request is cleared before the look: who comes behind the look asks again.
-        if resident.requests() & request::RESCHEDULE != 0 {
+        if asked {
             resident.done(request::RESCHEDULE);
         }
+        self.look(core, now)
+    }
+
+    fn look(&mut self, core: &impl Reach, now: u64) -> bool {
         self.wake(core, now);
-        self.schedule.should_switch(now)
+        let over = self.schedule.should_switch(now);
+        self.seen();
+        if over {
+            self.stands = 0;
+        }
+        over
+    }
+
+    /// Keeps what the look that was just taken tells.
+    fn seen(&mut self) {
+        self.due = match self.schedule.deadline() {
+            Some(slice) => (true, slice.min(self.next)),
+            None => (self.schedule.contested(), self.next),
+        };
+        self.stands = self.schedule.stays_until().min(self.next);
     }
 
     /// Has somebody something to do?
@@ -91,13 +146,11 @@ impl Queue {
         waits.any(|(slot, (why, mailbox))| has_wakeup(core, slot, *why, mailbox, now))
     }
 
-    /// After a look: could another run, and when does the core have something to do for others: the
-    /// slice ends, or the first of those that wait is due.
+    /// By the last look of [`Queue::slice_is_over`]: could another run, and when does the core have
+    /// something to do for others: the slice ends, or the first of those that wait is due.
+    #[inline]
     pub fn due(&self) -> (bool, u64) {
-        match self.schedule.deadline() {
-            Some(slice) => (true, slice.min(self.next)),
-            None => (self.schedule.contested(), self.next),
-        }
+        self.due
     }
 
     /// After a look: when the first of those that wait is due.
@@ -111,7 +164,7 @@ impl Queue {
 
     /// Makes those runnable that have something to do.
     fn wake(&mut self, core: &impl Reach, now: u64) {
-        self.next = NEVER;
+        (self.next, self.marks) = (NEVER, 0);
         for (slot, (why, mailbox)) in self.waits.iter_mut().zip(core.mailboxes()).enumerate() {
             let (Yield::Block(at) | Yield::Sleep(at)) = *why else { continue };
             if has_wakeup(core, slot, *why, mailbox, now) {
@@ -120,6 +173,9 @@ impl Queue {
                 self.schedule.wake(slot, now);
             } else {
                 self.next = self.next.min(at);
+                if let Yield::Block(_) = *why {
+                    self.marks |= mark(slot);
+                }
             }
         }
     }

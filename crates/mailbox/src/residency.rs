@@ -26,10 +26,15 @@
 
 use crate::{Mailbox, request};
 use schedule::MAX;
-use sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// No vCPU is resident.
 const NOBODY: usize = usize::MAX;
+
+/// The mark of a slot.
+pub(crate) const fn mark(slot: usize) -> u32 {
+    if slot < MAX { 1 << slot } else { 0 }
+}
 
 /// How a shared core is reached.
 pub trait Reach {
@@ -37,7 +42,7 @@ pub trait Reach {
     fn residency(&self) -> &Residency;
     /// The mailboxes of its vCPUs, by slot.
     fn mailboxes(&self) -> &[&Mailbox];
-    /// Does this run on the core itself? It looks by itself before its next entry.
+    /// Does this run on the core itself? It comes by a look before its next entry.
     fn is_here(&self) -> bool;
     /// Sends it an NMI.
     fn send_nmi(&self);
@@ -50,8 +55,9 @@ pub trait Reach {
 pub struct Residency {
     /// Slot of the vCPU that is, or is about to be, in its guest.
     resident: AtomicUsize,
-    /// By slot: the vCPU is blocked, and nobody has kicked its core for it since the core looked.
-    blocked: [AtomicBool; MAX],
+    /// Marks, a bit for each slot: the vCPU is blocked, and nobody has kicked its core for it since
+    /// the core looked.
+    blocked: AtomicU32,
     /// The core sleeps in the host, or is about to.
     asleep: AtomicBool,
     /// When the core has something to do for others than who has it.
@@ -65,7 +71,7 @@ impl Residency {
     pub fn new() -> Self {
         Residency {
             resident: AtomicUsize::new(NOBODY),
-            blocked: Default::default(),
+            blocked: AtomicU32::new(0),
             asleep: AtomicBool::new(false),
             due: AtomicU64::new(u64::MAX),
             watched: AtomicU64::new(0),
@@ -83,6 +89,10 @@ impl Residency {
     /// is, once until the core has looked, however often is asked.
     pub fn kick(&self, core: &impl Reach, slot: usize, wakeup: bool) {
         if core.is_here() {
+            // Who has the core looks by itself, but again only if it knows of something.
+            if wakeup {
+                self.look_again(core, slot);
+            }
             return;
         }
         fence(Ordering::SeqCst);
@@ -109,13 +119,20 @@ impl Residency {
     pub fn post_here(&self, core: &impl Reach, slot: usize, vectors: impl Iterator<Item = u8>) {
         let Some(mailbox) = core.mailboxes().get(slot) else { return };
         vectors.for_each(|vector| mailbox.put(vector));
+        self.look_again(core, slot);
+    }
+
+    /// On the core: whoever has it, or gets it next, looks at the vCPU at `slot` before its guest
+    /// runs.
+    fn look_again(&self, core: &impl Reach, slot: usize) {
+        self.take_mark(slot);
         if let Some(resident) = core.mailboxes().get(self.resident.load(Ordering::Relaxed)) {
             resident.store(request::RESCHEDULE);
         }
     }
 
     fn take_mark(&self, slot: usize) -> bool {
-        self.blocked.get(slot).is_some_and(|blocked| blocked.swap(false, Ordering::AcqRel))
+        self.blocked.fetch_and(!mark(slot), Ordering::AcqRel) & mark(slot) != 0
     }
 
     /// Has the core look at all of its vCPUs, whoever is `resident`.
@@ -165,18 +182,21 @@ impl Residency {
     /// On the core: has the blocked vCPU at `slot` something to wake up for? If not, whoever asks
     /// for something kicks.
     pub(crate) fn look(&self, slot: usize, mailbox: &Mailbox) -> bool {
-        if let Some(blocked) = self.blocked.get(slot) {
-            blocked.swap(true, Ordering::AcqRel);
-        }
+        self.blocked.fetch_or(mark(slot), Ordering::AcqRel);
         mailbox.has_wakeup()
     }
 
     /// On the core: the vCPU at `slot` isn't blocked any more. Whoever asks for more finds it on
     /// its way.
     pub(crate) fn woken(&self, slot: usize) {
-        if let Some(blocked) = self.blocked.get(slot) {
-            blocked.store(false, Ordering::Release);
-        }
+        self.blocked.fetch_and(!mark(slot), Ordering::AcqRel);
+    }
+
+    /// On the core, after a vCPU became resident: do these marks all stand? Else somebody asked for
+    /// something who may have found nobody resident. Who takes one later finds who is: this is an
+    /// exchange, too, so that one of the two comes first.
+    pub(crate) fn stand(&self, marks: u32) -> bool {
+        self.blocked.fetch_or(0, Ordering::AcqRel) & marks == marks
     }
 
     /// On the core, which nobody wants: sleeps by `sleep` until something arrives, unless `wanted`
@@ -205,8 +225,13 @@ impl Residency {
         self.resident.load(Ordering::Acquire)
     }
 
-    pub(crate) fn mark(&self, slot: usize) -> &AtomicBool {
-        &self.blocked[slot]
+    /// Takes the mark of this slot away; was it there?
+    pub(crate) fn unmark(&self, slot: usize) -> bool {
+        self.take_mark(slot)
+    }
+
+    pub(crate) fn mark(&self, slot: usize) {
+        self.blocked.fetch_or(mark(slot), Ordering::AcqRel);
     }
 }
 

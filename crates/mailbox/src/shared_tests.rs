@@ -84,8 +84,39 @@ fn who_is_resident_gets_an_nmi_for_whatever_is_asked() {
     assert_eq!(core.told(), (0, 0));
     let here = Core { here: true, ..core };
     here.residency.set_resident(0);
+    here.residency.kick(&here, 0, false);
+    assert_eq!(mailboxes[0].requests(), 0);
     here.residency.kick(&here, 0, true);
     assert_eq!(here.told(), (0, 0), "the core itself looks");
+    assert_eq!(mailboxes[0].requests(), request::RESCHEDULE, "once more");
+}
+
+#[test]
+fn what_was_seen_before_a_switch_stands_if_nobody_asked_meanwhile() {
+    let mailboxes = mailboxes();
+    let (core, mut queue) = (core(&mailboxes), queue());
+    queue.leave(1, Yield::Block(NEVER), 0);
+    queue.leave(2, Yield::Gone, 0);
+    assert_eq!(queue.pick(&core, 0), Some(0));
+    core.residency.set_resident(0);
+    queue.resident(&core);
+    // Who asks without telling the core isn't seen before the slice ends.
+    mailboxes[1].put(0x41);
+    assert!(!queue.slice_is_over(&core, &mailboxes[0], 1) && !queue.due().0);
+    assert!(queue.slice_is_over(&core, &mailboxes[0], SLICE));
+    mailboxes[1].done(request::INBOX);
+    queue.leave(1, Yield::Block(NEVER), SLICE);
+    queue.leave(0, Yield::Ready, SLICE);
+    core.residency.clear_resident();
+    assert_eq!(queue.pick(&core, SLICE), Some(0));
+    // Nobody is resident who could be told.
+    mailboxes[1].put(0x41);
+    core.residency.kick(&core, 1, true);
+    assert_eq!((core.told(), mailboxes[0].requests()), ((1, 0), 0));
+    core.residency.set_resident(0);
+    queue.resident(&core);
+    queue.slice_is_over(&core, &mailboxes[0], SLICE + 1);
+    assert!(queue.due().0, "the other one was looked at");
 }
 
 #[test]
@@ -123,7 +154,9 @@ fn what_arrives_on_the_core_for_another_is_looked_at() {
     let mailboxes = mailboxes();
     let core = core(&mailboxes);
     core.residency.post_here(&core, 1, [0x41, 0x42].into_iter());
-    assert_eq!(mailboxes[1].take_inbox().iter().collect::<Vec<_>>(), [0x42, 0x41]);
+    let mut taken = Vec::new();
+    mailboxes[1].take_inbox(|vector| taken.push(vector));
+    assert_eq!(taken, [0x42, 0x41]);
     core.residency.set_resident(0);
     core.residency.post_here(&core, 1, [0x43].into_iter());
     assert_eq!(mailboxes[0].requests(), request::RESCHEDULE);
@@ -180,6 +213,8 @@ fn whoever_waits_runs_when_that_comes() {
     let (core, mut queue) = (core(&mailboxes), queue());
     assert!(queue.serves());
     assert_eq!(queue.pick(&core, 10), Some(0));
+    core.residency.set_resident(0);
+    assert!(!queue.slice_is_over(&core, &mailboxes[0], 10));
     assert_eq!(queue.due(), (true, 10 + SLICE));
     assert!(!queue.slice_is_over(&core, &mailboxes[0], 10 + SLICE - 1));
     assert!(queue.slice_is_over(&core, &mailboxes[0], 10 + SLICE));
@@ -194,6 +229,8 @@ fn whoever_waits_runs_when_that_comes() {
     assert!(!queue.wanted(&core, 399), "that is no wake-up");
     mailboxes[1].store(request::NMI);
     assert!(queue.wanted(&core, 399));
+    assert!(!queue.slice_is_over(&core, &mailboxes[0], 399), "nobody has told of it");
+    core.residency.kick(&core, 1, true);
     assert!(queue.slice_is_over(&core, &mailboxes[0], 399), "it is behind");
     queue.leave(0, Yield::Ready, 399);
     assert_eq!(queue.pick(&core, 399), Some(1));

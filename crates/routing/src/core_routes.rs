@@ -5,7 +5,10 @@ use crate::Units;
 use alloc::vec::Vec;
 use delivery::{Arrived, CoreVectors, VectorSet};
 use iommu::{Bdf, Delivery as Message, InterruptRoute};
-use sync::{AtomicU64, Ordering, TicketMutex, TicketMutexGuard};
+use sync::{AtomicU64, AtomicUsize, Ordering, TicketMutex, TicketMutexGuard};
+
+/// No vCPU's own vectors arrive.
+const NOBODY: usize = usize::MAX;
 
 /// The routes that lead to one shared core.
 #[derive(Debug)]
@@ -13,6 +16,9 @@ pub struct CoreRoutes {
     /// APIC id of the core.
     destination: u32,
     state: TicketMutex<State>,
+    /// Whose own vectors arrive, or [`NOBODY`]: a copy, so that the core needn't lock to know it,
+    /// which alone changes it.
+    owner: AtomicUsize,
     /// When the vectors of the vCPU that was last retargeted to aliases mean nobody, in TSC ticks.
     /// The core's own.
     grace_ends: AtomicU64,
@@ -43,6 +49,7 @@ impl CoreRoutes {
         CoreRoutes {
             destination,
             state: TicketMutex::new(state),
+            owner: AtomicUsize::new(NOBODY),
             grace_ends: AtomicU64::new(0),
             strays: AtomicU64::new(0),
         }
@@ -122,16 +129,22 @@ impl CoreRoutes {
     /// vectors; some may still come by their aliases. False: not yet, since those vectors may still
     /// mean the vCPU that had the core before. `drain` hands over what the local APIC holds.
     pub fn retarget_to_guest(&self, units: &impl Units, slot: usize, drain: impl FnOnce()) -> bool {
-        let owner = self.state.lock().vectors.owner();
-        if owner.is_some_and(|owner| owner != slot) {
+        let owner = self.owner.load(Ordering::Relaxed);
+        let others = owner != slot && owner != NOBODY;
+        if others {
             let left = self.grace_ends.load(Ordering::Relaxed);
             if (units.now().wrapping_sub(left) as i64) < 0 {
                 return false;
             }
             drain();
-            self.state.lock().vectors.left();
         }
-        self.retarget(units, slot, |vectors| vectors.enter(slot));
+        self.owner.store(slot, Ordering::Relaxed);
+        self.retarget(units, slot, |vectors| {
+            if others {
+                vectors.left();
+            }
+            vectors.enter(slot);
+        });
         true
     }
 

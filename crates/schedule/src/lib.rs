@@ -47,6 +47,9 @@ pub struct Schedule {
     slice: u64,
     members: [Member; MAX],
     count: usize,
+    /// How many could run or do, and how many of them [`State::Woken`].
+    runnable: usize,
+    woken: usize,
     running: Option<usize>,
     /// The vCPU that ran last: equal ones take turns from the next place on.
     last: usize,
@@ -120,6 +123,8 @@ impl Schedule {
             slice: if slice == 0 { 1 } else { slice },
             members: [Member::new(DEFAULT_WEIGHT, 0); MAX],
             count: 0,
+            runnable: 0,
+            woken: 0,
             running: None,
             last: MAX - 1,
             began: 0,
@@ -140,15 +145,17 @@ impl Schedule {
 
     /// It may run. Waking one that is awake changes nothing.
     pub fn wake(&mut self, place: usize, now: u64) {
+        if self.members[..self.count].get(place).is_none_or(|m| m.state != State::Blocked) {
+            return;
+        }
         self.charge(now);
+        self.raise_floor();
         let least = self.floor.saturating_sub(Virtual::from(self.slice));
         let running = self.running.map_or(0, |place| self.members[place].time);
-        if let Some(member) = self.member(place)
-            && member.state == State::Blocked
-        {
+        if let Some(member) = self.member(place) {
             member.time = member.time.max(least);
             let behind = member.time < running;
-            member.state = if behind { State::Woken } else { State::Runnable };
+            self.set_state(place, if behind { State::Woken } else { State::Runnable });
         }
     }
 
@@ -173,8 +180,10 @@ impl Schedule {
     }
 
     /// Could somebody run who isn't the running one?
+    #[inline]
     pub fn contested(&self) -> bool {
-        (0..self.count).any(|place| Some(place) != self.running && self.is_runnable(place))
+        // The running one is among the runnable ones until it blocks.
+        self.runnable > usize::from(self.running.is_some())
     }
 
     /// Would [`Schedule::pick`] give the core to another? If the running one's slice is over and it
@@ -209,8 +218,8 @@ impl Schedule {
         if let Some(place) = next {
             self.last = place;
             let price = if cut_short { self.slice / MIN_TURN } else { 0 };
+            self.set_state(place, State::Runnable);
             if let Some(member) = self.member(place) {
-                member.state = State::Runnable;
                 member.charge(price);
             }
             self.prepaid = price;
@@ -224,6 +233,13 @@ impl Schedule {
         contested.then(|| self.began.wrapping_add(self.slice))
     }
 
+    /// Until when [`Schedule::should_switch`] says no if nobody wakes, blocks or is picked
+    /// meanwhile; 0: that isn't known, since one that woke may have a claim at any time.
+    pub fn stays_until(&self) -> u64 {
+        let known = self.running.is_some() && !self.has_woken();
+        if known { self.began.wrapping_add(self.slice) } else { 0 }
+    }
+
     /// Ticks that it had the core, as far as charged.
     pub fn ran(&self, place: usize) -> u64 {
         self.members.get(place).map_or(0, |member| member.ran)
@@ -233,7 +249,16 @@ impl Schedule {
         self.members[..self.count].get_mut(place)
     }
 
-    /// Charges the running one up to `now`, and raises the floor.
+    fn set_state(&mut self, place: usize, state: State) {
+        let Some(member) = self.member(place) else { return };
+        let old = core::mem::replace(&mut member.state, state);
+        let runs = |state| usize::from(matches!(state, State::Runnable | State::Woken));
+        let woke = |state| usize::from(state == State::Woken);
+        self.runnable = self.runnable + runs(state) - runs(old);
+        self.woken = self.woken + woke(state) - woke(old);
+    }
+
+    /// Charges the running one up to `now`.
     fn charge(&mut self, now: u64) {
         let ticks = elapsed(self.charged, now);
         self.charged = now;
@@ -245,6 +270,11 @@ impl Schedule {
                 member.charge(ticks - paid);
             }
         }
+    }
+
+    /// Raises the floor to the least virtual time of the runnable ones. Those of the same ones only
+    /// grow: so it is enough to do this before one more becomes runnable, or one less.
+    fn raise_floor(&mut self) {
         let runnable = self.members[..self.count].iter().filter(|member| member.runnable());
         if let Some(least) = runnable.map(|member| member.time).min() {
             self.floor = self.floor.max(least);
@@ -253,10 +283,9 @@ impl Schedule {
 
     fn stop(&mut self, place: usize, now: u64, state: State) {
         self.charge(now);
-        if let Some(member) = self.member(place)
-            && member.state != State::Removed
-        {
-            member.state = state;
+        self.raise_floor();
+        if self.member(place).is_some_and(|member| member.state != State::Removed) {
+            self.set_state(place, state);
         }
         if self.running == Some(place) {
             self.running = None;
@@ -265,8 +294,9 @@ impl Schedule {
     }
 
     /// Could one that woke have a claim before the running one's slice is over?
+    #[inline]
     fn has_woken(&self) -> bool {
-        self.members[..self.count].iter().any(|member| member.state == State::Woken)
+        self.woken != 0
     }
 
     fn slice_over(&self, now: u64) -> bool {
@@ -294,10 +324,12 @@ impl Schedule {
 
     /// The one of least virtual time among these; of equals the first after who ran last.
     fn least(&self, among: impl Fn(&Member) -> bool) -> Option<usize> {
-        let places = (1..=MAX).map(|step| (self.last + step) % MAX);
+        let (before, after) = self.members[..self.count].split_at((self.last + 1).min(self.count));
+        let places = (before.len()..).zip(after).chain((0..).zip(before));
         places
-            .filter(|place| *place < self.count && among(&self.members[*place]))
-            .min_by(|a, b| self.members[*a].order(&self.members[*b]))
+            .filter(|(_, member)| among(member))
+            .min_by(|(_, a), (_, b)| a.order(b))
+            .map(|(place, _)| place)
     }
 }
 

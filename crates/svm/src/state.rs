@@ -54,6 +54,14 @@ impl Vmcb {
     pub fn advance(&mut self, next: u64) {
         self.rip = if self.code_is_long() { next } else { next & 0xFFFF_FFFF };
         self.interrupt_shadow &= !1;
+        if self.rflags & (RFLAGS_RF | RFLAGS_TF) != 0 {
+            self.end_traced();
+        }
+    }
+
+    /// The rest of it, where the guest is debugged.
+    #[cold]
+    fn end_traced(&mut self) {
         self.rflags &= !RFLAGS_RF;
         if self.rflags & RFLAGS_TF != 0 && !events::injects(self) {
             self.dr6 |= SINGLE_STEP;

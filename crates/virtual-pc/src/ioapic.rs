@@ -132,6 +132,11 @@ impl Ioapic {
         messages
     }
 
+    /// Does some pin wait for a completion? While none does [`Ioapic::eoi`] does nothing.
+    pub const fn awaits(&self) -> bool {
+        self.owed != 0
+    }
+
     /// What a pin's entry would send, masked or not, or why it can't.
     pub fn redirection(&self, pin: usize) -> Option<Result<Message, Refused>> {
         self.entries.get(pin).map(|entry| Message::from_redirection(*entry))

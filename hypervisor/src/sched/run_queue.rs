@@ -195,9 +195,10 @@ impl RunQueue {
         self.residency.is_resident(slot)
     }
 
-    /// The vCPU at `slot` is about to use its guest.
+    /// On this core: the vCPU at `slot` is about to use its guest.
     pub fn set_resident(&self, slot: usize) {
         self.residency.set_resident(slot);
+        self.entries().queue.borrow_mut().resident(self);
     }
 
     /// No vCPU is in its guest, or about to be.

@@ -86,6 +86,7 @@ impl Board {
     /// A pulse on an interrupt line.
     pub fn pulse(&mut self, guest: &Guest, pin: usize) {
         if let Some(message) = self.ioapic.raise(pin) {
+            guest.set_completion_awaited(self.ioapic.awaits());
             guest.deliver(&message);
             if guest.policy == Policy::Direct {
                 // The guest's EOI isn't seen there. The line is a pulse: nothing is lost.
@@ -96,7 +97,9 @@ impl Board {
 
     /// The guest completed an interrupt with this vector.
     pub fn completed(&mut self, guest: &Guest, vector: u8) {
-        self.ioapic.eoi(vector).iter().for_each(|message| guest.deliver(message));
+        let messages = self.ioapic.eoi(vector);
+        guest.set_completion_awaited(self.ioapic.awaits());
+        messages.iter().for_each(|message| guest.deliver(message));
     }
 
     /// A guest's load from the IOAPIC.
@@ -106,9 +109,9 @@ impl Board {
 
     /// A guest's store to the IOAPIC.
     pub fn write_ioapic(&mut self, guest: &Guest, offset: u32, value: u32) {
-        for message in self.ioapic.write(offset, value) {
-            guest.deliver(&message);
-        }
+        let messages = self.ioapic.write(offset, value);
+        guest.set_completion_awaited(self.ioapic.awaits());
+        messages.iter().for_each(|message| guest.deliver(message));
     }
 
     /// Has the vCPU here take its interrupts through the shadow of `page`, whose table is at

@@ -21,6 +21,9 @@ pub struct Guest {
     /// One for each vCPU, by its APIC id.
     pub remotes: Box<[VcpuRemote]>,
     eli_gains: AtomicBool,
+    routed: AtomicBool,
+    /// The IOAPIC waits for the completion of some interrupt.
+    completion_awaited: AtomicBool,
 }
 
 impl Guest {
@@ -32,7 +35,8 @@ impl Guest {
         memory: Memory,
         remotes: Box<[VcpuRemote]>,
     ) -> Self {
-        Guest { index, name, policy, memory, remotes, eli_gains: AtomicBool::new(false) }
+        let [eli_gains, routed, completion_awaited] = Default::default();
+        Guest { index, name, policy, memory, remotes, eli_gains, routed, completion_awaited }
     }
 
     /// Would the guest gain something by taking its interrupts itself? The policy lets it, and some
@@ -42,8 +46,27 @@ impl Guest {
         self.eli_gains.load(Ordering::Acquire)
     }
 
+    /// Is some source of an assigned device routed?
+    #[inline]
+    pub fn routed(&self) -> bool {
+        self.routed.load(Ordering::Acquire)
+    }
+
+    /// Does a completion mean something to the IOAPIC? Else nobody need come into the PC for it.
+    /// It does from before the interrupt is delivered that is to be completed.
+    #[inline]
+    pub fn completion_awaited(&self) -> bool {
+        self.completion_awaited.load(Ordering::Acquire)
+    }
+
+    /// By the holder of the lock, before it delivers what the IOAPIC sends.
+    pub fn set_completion_awaited(&self, any: bool) {
+        self.completion_awaited.store(any, Ordering::Release);
+    }
+
     /// Some source of an assigned device is routed, or none is.
     pub fn set_routed(&self, any: bool) {
+        self.routed.store(any, Ordering::Release);
         self.eli_gains.store(any && self.policy != Policy::Trap, Ordering::Release);
     }
 

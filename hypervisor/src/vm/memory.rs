@@ -227,24 +227,17 @@ impl Memory {
         true
     }
 
-    /// Do these bytes stand at `offset` of the page at `hpa`, which [`Memory::resolve`] gave?
-    pub fn page_holds(&self, hpa: u64, offset: usize, bytes: &[u8]) -> bool {
-        bytes.iter().enumerate().all(|(i, b)| {
-            // SAFETY: a page of this guest's RAM, identity-mapped; the offset is kept inside it.
-            let seen =
-                unsafe { core::ptr::read_volatile((hpa as *const u8).add((offset + i) & 0xFFF)) };
-            seen == *b
-        })
-    }
-
-    /// The same for two bytes; false if they aren't both in the page.
+    /// Do these bytes stand at `offset` of the page at `hpa`, which [`Memory::resolve`] gave? False
+    /// if they aren't all in the page.
     #[inline(always)]
-    pub fn page_holds_pair(&self, hpa: u64, offset: usize, bytes: [u8; 2]) -> bool {
-        let at = |i| {
-            // SAFETY: a page of this guest's RAM, identity-mapped; both bytes are inside it.
-            unsafe { core::ptr::read_volatile((hpa as *const u8).add(offset + i)) }
-        };
-        offset < 0xFFF && at(0) == bytes[0] && at(1) == bytes[1]
+    pub fn page_holds<const N: usize>(&self, hpa: u64, offset: usize, bytes: &[u8; N]) -> bool {
+        // Each byte by itself: the guest may be writing them.
+        offset <= 4096 - N
+            && bytes.iter().enumerate().all(|(i, byte)| {
+                // SAFETY: a page of this guest's RAM, identity-mapped; all bytes are inside it.
+                let seen = unsafe { core::ptr::read_volatile((hpa as *const u8).add(offset + i)) };
+                seen == *byte
+            })
     }
 
     /// Copies one page out of the guest; false if it isn't memory.

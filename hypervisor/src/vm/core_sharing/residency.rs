@@ -43,16 +43,15 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     fn preempt_if_due(&mut self, slot: &'static Slot) -> bool {
         self.take_reserved();
-        let mut over = false;
+        let (mut over, mut now) = (false, rdtsc());
         // Again when it is back: nobody has looked for others since it is resident.
-        while self.slice_is_over(slot) {
+        while slot.core.queue.slice_is_over(&self.remote.mailbox, now) {
             self.yield_core(slot, Yield::Ready);
-            over = true;
+            (over, now) = (true, rdtsc());
         }
         if !self.slot.owns_vectors() {
             self.claim_vectors(slot);
         }
-        let now = rdtsc();
         self.expire_timer(now);
         let contested = slot.core.queue.arm(now, self.timer.deadline());
         self.cpu.watch_halt(contested);
@@ -113,8 +112,12 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// Has its devices' interrupts come by its own vectors, if nobody else's can any more. Until
-    /// then it stays in injection mode.
+    /// then it stays in injection mode. Of a VM without a routed source nothing comes: it leaves
+    /// the vectors to whom they are.
     fn claim_vectors(&mut self, slot: &'static Slot) {
+        if !self.vm.guest.routed() {
+            return;
+        }
         let drain = || self.drain_core();
         let owns = slot.core.routes.retarget_to_guest(&Units, slot.index, drain);
         self.slot.set_owns_vectors(owns);

@@ -15,8 +15,28 @@ pub const FOUR_GIB: u64 = 1 << 32;
 
 /// The cache of one vCPU. Two pages of the same set are both kept, the newer one first: where a
 /// kernel has its HLT and its WRMSR is chance.
-#[derive(Default)]
-pub struct CodePages([[Entry; 2]; SETS]);
+pub struct CodePages {
+    sets: [[Entry; 2]; SETS],
+    /// Where [`CodePages::stands`] last looked for an opcode.
+    last: Place,
+}
+
+/// An address in 64-bit code, and the page that it is in, as an [`Entry`] has it.
+#[derive(Clone, Copy)]
+struct Place {
+    at: u64,
+    cr3: u64,
+    hpa: u64,
+}
+
+/// No guest has this CR3.
+const NOWHERE: Place = Place { at: 0, cr3: u64::MAX, hpa: 0 };
+
+impl Default for CodePages {
+    fn default() -> Self {
+        CodePages { sets: Default::default(), last: NOWHERE }
+    }
+}
 
 #[derive(Clone, Copy, Default)]
 struct Entry {
@@ -40,29 +60,44 @@ fn set(page: u64) -> usize {
 
 impl CodePages {
     /// Does `opcode` stand at RIP, as far as the cache knows?
-    pub fn matches(&self, memory: &Memory, cpu: &impl VirtualCpu, opcode: &[u8]) -> bool {
+    #[inline]
+    pub fn matches<const N: usize>(
+        &self,
+        memory: &Memory,
+        cpu: &impl VirtualCpu,
+        opcode: &[u8; N],
+    ) -> bool {
         let at = linear(cpu);
         let offset = (at & 0xFFF) as usize;
-        let inside = offset + opcode.len() <= 4096;
-        let entry = self.find(cpu, at & !0xFFF).filter(|_| inside);
+        let entry = self.find(cpu, at & !0xFFF);
         entry.is_some_and(|entry| memory.page_holds(entry.hpa, offset, opcode))
     }
 
-    /// Does this opcode of two bytes stand at RIP, in 64-bit code, as far as the cache knows?
+    /// Does this opcode of two bytes stand at RIP, in 64-bit code, as far as the cache knows? Where
+    /// it stood the last time its bytes alone are looked at: code of 32 bits at the same address is
+    /// as long.
     #[inline(always)]
-    pub fn stands(&self, memory: &Memory, cpu: &impl VirtualCpu, opcode: [u8; 2]) -> bool {
-        let at = cpu.rip();
-        let (page, offset) = (at & !0xFFF, (at & 0xFFF) as usize);
-        self.find(cpu, page).is_some_and(|entry| {
-            cpu.code_mode() == decode::Mode::Bits64
-                && memory.page_holds_pair(entry.hpa, offset, opcode)
-        })
+    pub fn stands(&mut self, memory: &Memory, cpu: &impl VirtualCpu, opcode: [u8; 2]) -> bool {
+        let (at, cr3) = (cpu.rip(), cpu.paging().cr3);
+        let known = self.last.at == at && self.last.cr3 == cr3;
+        (known || self.stood(cpu, at, cr3))
+            && memory.page_holds(self.last.hpa, (at & 0xFFF) as usize, &opcode)
+    }
+
+    /// It may: here it is looked for.
+    fn stood(&mut self, cpu: &impl VirtualCpu, at: u64, cr3: u64) -> bool {
+        if cpu.code_mode() != decode::Mode::Bits64 {
+            return false;
+        }
+        let Some(hpa) = self.find(cpu, at & !0xFFF).map(|entry| entry.hpa) else { return false };
+        self.last = Place { at, cr3, hpa };
+        true
     }
 
     #[inline(always)]
     fn find(&self, cpu: &impl VirtualCpu, page: u64) -> Option<&Entry> {
         let cr3 = cpu.paging().cr3;
-        self.0[set(page)].iter().find(|entry| entry.page == page | 1 && entry.cr3 == cr3)
+        self.sets[set(page)].iter().find(|entry| entry.page == page | 1 && entry.cr3 == cr3)
     }
 
     /// Remembers the page that RIP is in.
@@ -72,7 +107,7 @@ impl CodePages {
         let regs = cpu.paging();
         let found = walk::translate(memory, &regs, page, access).ok();
         if let Some(hpa) = found.and_then(|gpa| memory.resolve(gpa & !0xFFF, 4096)) {
-            let [newer, older] = &mut self.0[set(page)];
+            let [newer, older] = &mut self.sets[set(page)];
             (*newer, *older) = (Entry { page: page | 1, cr3: regs.cr3, hpa }, *newer);
         }
     }

@@ -14,7 +14,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// anew through the guest's page tables at each exit would cost more than most exits do,
     /// so the page it was in is remembered: if the bare opcode still stands there it is that
     /// long; anything else is looked up and decoded.
-    pub(in crate::vm) fn skip(&mut self, opcode: &[u8]) {
+    pub(in crate::vm) fn skip<const N: usize>(&mut self, opcode: &[u8; N]) {
         if let Some(next) = self.cpu.next_rip() {
             return self.cpu.advance(next);
         }

@@ -34,7 +34,9 @@ impl<C: VirtualCpu> Vcpu<C> {
             return Reason::OtherEoi;
         };
         let vm = self.vm;
-        self.with_pc(|pc, _| pc.board_mut().completed(&vm.guest, vector));
+        if vm.guest.completion_awaited() {
+            self.with_pc(|pc, _| pc.board_mut().completed(&vm.guest, vector));
+        }
         if self.apic.timer_vector() == Some(vector) {
             Reason::TimerEoi
         } else if self.remote.routes.is_devices(vector) {

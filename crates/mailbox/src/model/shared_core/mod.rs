@@ -44,6 +44,8 @@ enum Wrong {
     LeavesEarly,
     /// The core doesn't look again after it posted for another vCPU.
     PostsSilently,
+    /// Who becomes resident takes it that nothing was asked since the look that chose it.
+    TrustsTheLook,
 }
 
 struct Core {
@@ -113,14 +115,14 @@ impl Kick for Slot<'_> {
         match core.wrong {
             Wrong::LeavesNoRequest => {
                 sync::fence(Ordering::SeqCst);
-                let marked = residency.mark(slot).swap(false, Ordering::AcqRel);
+                let marked = residency.unmark(slot);
                 if residency.is_resident(slot) || wakeup && marked {
                     view.send_nmi();
                 }
             }
             Wrong::AsksFirst => {
                 let resident = residency.resident();
-                let marked = residency.mark(slot).swap(false, Ordering::AcqRel);
+                let marked = residency.unmark(slot);
                 if resident == slot || wakeup && marked {
                     if let Some(mailbox) = core.mailboxes.get(resident).filter(|_| marked) {
                         mailbox.store(request::RESCHEDULE);
@@ -191,7 +193,7 @@ impl<'a> OwnCore<'a> {
     fn run(&self) {
         let slot = self.queue.borrow_mut().pick(&self.view, self.now());
         assert_eq!(slot, Some(BUSY));
-        self.core().residency.set_resident(BUSY);
+        self.becomes_resident(BUSY);
         while !self.done() {
             let mut round = Round { own: self, slot: BUSY };
             assert!(self.core().mailboxes[BUSY].run_guest(&mut round));
@@ -210,7 +212,14 @@ impl<'a> OwnCore<'a> {
                 None => self.sleep(),
             }
         }
-        self.core().residency.set_resident(BUSY);
+        self.becomes_resident(BUSY);
+    }
+
+    fn becomes_resident(&self, slot: usize) {
+        self.core().residency.set_resident(slot);
+        if self.core().wrong != Wrong::TrustsTheLook {
+            self.queue.borrow_mut().resident(&self.view);
+        }
     }
 
     fn pick(&self) -> Option<usize> {
@@ -238,7 +247,7 @@ impl<'a> OwnCore<'a> {
         let result = look(&mut self.queue.borrow_mut(), &self.view, self.now());
         self.view.blind.set(false);
         if late {
-            core.residency.mark(HALTS).swap(true, Ordering::AcqRel);
+            core.residency.mark(HALTS);
         }
         result
     }
@@ -246,7 +255,7 @@ impl<'a> OwnCore<'a> {
     /// A time slice of the one that halts.
     fn slice(&self) {
         let (core, mailbox) = (self.core(), &self.core().mailboxes[HALTS]);
-        core.residency.set_resident(HALTS);
+        self.becomes_resident(HALTS);
         self.slices.set(self.slices.get() + 1);
         mailbox.run_guest(&mut Round { own: self, slot: HALTS });
         // HLT.

@@ -178,6 +178,12 @@ fn variant_no_look_for_others_after_a_preemption() {
 }
 
 #[test]
+#[should_panic(expected = "nothing comes any more")]
+fn variant_a_look_before_the_switch_is_trusted_behind_it() {
+    post(Wrong::TrustsTheLook, &[0x41]);
+}
+
+#[test]
 fn a_core_asleep_is_woken() {
     post_to_a_core_asleep(Wrong::Nothing);
 }
