@@ -13,7 +13,7 @@ use plan::{DeviceName, Policy};
 const GROUP: &str = "amd-vi/";
 
 /// Those that every whole test has: a kind of each thing that the IOMMU has a part in.
-const WHOLE: [&str; 21] = [
+const WHOLE: [&str; 22] = [
     "trap/delivery",
     "eli/delivery",
     "direct/delivery",
@@ -26,6 +26,7 @@ const WHOLE: [&str; 21] = [
     "shared-eli/delivery",
     "topology/two-ports",
     "nic/moving-direct",
+    "virtio/nvme-direct-two",
     "planted/dma-host",
     "planted/interrupt-owner",
     "planted/context-stranger",
