@@ -195,7 +195,10 @@ impl Port {
             counters.oversized += 1;
             return Delivered::default();
         }
-        let pair = running.steering.pair(flow(frame), running.active);
+        let pair = match running.active {
+            0 | 1 => 0,
+            active => running.steering.pair(flow(frame), active),
+        };
         let Some(receive) = queues.receive.get_mut(usize::from(pair)) else {
             counters.no_room += 1;
             return Delivered::default();

@@ -276,7 +276,9 @@ impl<const RING: usize> Switch<RING> {
             Ok(frame) => {
                 port.statistics.sent_bytes += u64::from(frame.len);
                 outcome.sent = frame.len.into();
-                running.steering.sent(flow(&frame), pair);
+                if port.config.parameters().pairs > 1 {
+                    running.steering.sent(flow(&frame), pair);
+                }
                 let forwarded = self.forward(number, &frame, now, &mut outcome);
                 outcome.dropped = u32::from(!forwarded);
             }
