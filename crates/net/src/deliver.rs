@@ -1,11 +1,11 @@
 //! One frame to one receiver: as it is, with its checksum completed, or in segments.
 use crate::copy::Cursor;
+use crate::error::Broken;
 use crate::frame::{Frame, Head, TAG};
 use crate::header::{HEADER_BYTES, Header, NEEDS_CSUM};
 use crate::offload::checksum::Sum;
 use crate::offload::{Offload, Partial, Tcp};
 use crate::receive::Receive;
-use crate::switch::Broken;
 use crate::{Features, LEAST_CHARGE, MAX_SEGMENTS};
 use virtqueue::Chain;
 use window::{Outside, Window};
@@ -72,7 +72,7 @@ impl<const RING: usize> To<'_, RING> {
                 return Ok(delivered);
             }
         };
-        let head = frame.head.clone();
+        let head = copied(&frame.head);
         let rest = frame.len.saturating_sub(head.len() as u32);
         let mut source = Cursor::new(sent.readable());
         if source.skip(frame.in_chain(head.len()).into()).is_ok() {
@@ -99,7 +99,7 @@ impl<const RING: usize> To<'_, RING> {
         let mut source = Cursor::new(sent.readable());
         let Ok(()) = source.skip(frame.in_chain(tcp.headers).into()) else { return Ok(()) };
         for segment in tcp.segments(data) {
-            let mut head = frame.head.clone();
+            let mut head = copied(&frame.head);
             head.truncate(tcp.headers);
             let Some(()) = tcp.write_headers(&segment, &mut head) else { return Ok(()) };
             let partial = Some(tcp.partial());
@@ -162,6 +162,14 @@ impl<const RING: usize> To<'_, RING> {
         delivered.charge += u64::from(bytes).max(LEAST_CHARGE);
         Ok(true)
     }
+}
+
+/// The same bytes: as one copy, where `clone` takes them one by one.
+fn copied(head: &Head) -> Head {
+    let mut copy = Head::new();
+    // It has as much room.
+    let _ = copy.try_extend_from_slice(head);
+    copy
 }
 
 /// Writes the header, the head, and `rest` bytes of the source. The checksum is of what is written,

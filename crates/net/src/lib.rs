@@ -20,6 +20,8 @@
 //!   gets no frame that it isn't ready for: without GUEST_TSO4 and GUEST_TSO6 it is segmented here,
 //!   without GUEST_CSUM its checksum is complete.
 //! - What one guest does to its rings breaks its own queues only.
+//! - Nothing is allocated but by [`Switch::new`] and [`Switch::add`], and nothing that is large is
+//!   moved over the stack.
 //!
 //! Not guaranteed: that a frame arrives. It is dropped, and counted, if there is no room. Nor that
 //! bytes which a sender changes meanwhile are of one moment; nor anything about addresses above
@@ -28,6 +30,7 @@
 //! | file | is |
 //! |---|---|
 //! | `config` | features and configuration space |
+//! | `error` | ports and queues that can't be |
 //! | `mac`, `vlan` | addresses, and numbers of virtual LANs |
 //! | `header` | the header in front of each frame |
 //! | `frame` | a frame that was sent: what is checked before it is forwarded |
@@ -42,10 +45,13 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
+
 pub mod config;
 pub mod control;
 mod copy;
 mod deliver;
+mod error;
 pub mod filter;
 pub mod frame;
 pub mod header;
@@ -63,10 +69,12 @@ mod tests;
 mod vlan;
 
 pub use config::{BadConfig, BadFeatures, Config, Features, Parameters};
+pub use error::{BadPort, Broken, NoSuchQueue};
 pub use mac::Mac;
-pub use port::{Plan, Sources, Statistics};
+pub use port::{MAX_PAIRS, Plan, Sources, Statistics};
 pub use rate::Rate;
-pub use switch::{BadPort, Broken, MAX_PORTS, NoSuchQueue, Outcome, PortNumber, Switch, Touched};
+pub use receive::Counts;
+pub use switch::{MAX_PORTS, Outcome, PortNumber, Switch, Touched};
 pub use vlan::{Vlan, VlanSet};
 
 /// The most bytes of a frame without a tag: 5.1.6.3.1 has buffers for no more.

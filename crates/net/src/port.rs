@@ -11,6 +11,9 @@ use crate::{Mac, Vlan};
 use virtqueue::Chain;
 use window::Window;
 
+/// The most pairs of queues of a port.
+pub const MAX_PAIRS: u16 = 64;
+
 /// What the switch allows at a port.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
@@ -169,9 +172,9 @@ impl Port {
     }
 
     /// Puts the frame of this VLAN into its receive buffers, if it is ready for it.
-    pub fn receive<const PAIRS: usize, const RING: usize>(
+    pub fn receive<const RING: usize>(
         &mut self,
-        queues: &mut Queues<PAIRS, RING>,
+        queues: &mut Queues<RING>,
         frame: &Frame,
         sent: &Chain,
         vlan: u16,
@@ -192,18 +195,28 @@ impl Port {
             counters.oversized += 1;
             return Delivered::default();
         }
-        let pair = running.steering.pair(flow(frame), running.active);
+        let pair = match running.active {
+            0 | 1 => 0,
+            active => running.steering.pair(flow(frame), active),
+        };
         let Some(receive) = queues.receive.get_mut(usize::from(pair)) else {
             counters.no_room += 1;
             return Delivered::default();
         };
         self.touched |= 1u64.checked_shl(pair.into()).unwrap_or(0);
+        let mut counts = receive.counts;
         let (window, accepted) = (&running.window, running.accepted);
-        let mut to = To { receive, window, accepted, tag, scratch };
+        let mut to = To { receive: &mut *receive, window, accepted, tag, scratch };
         let Ok(delivered) = to.deliver(frame, sent) else {
             counters.no_room += 1;
+            receive.counts.dropped = counts.dropped.saturating_add(1);
             return Delivered::default();
         };
+        counts.frames = counts.frames.saturating_add(delivered.frames);
+        counts.bytes = counts.bytes.saturating_add(delivered.bytes);
+        let dropped = delivered.no_room + delivered.too_many;
+        counts.dropped = counts.dropped.saturating_add(dropped);
+        receive.counts = counts;
         counters.received += u64::from(delivered.frames);
         counters.received_bytes += delivered.bytes;
         counters.segments += u64::from(delivered.segments);

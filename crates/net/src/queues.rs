@@ -1,8 +1,9 @@
 //! The queues of a port. They are apart from what else there is of it, and emptied in place: they
 //! are large, and the stack that they would be moved by may be small.
 use crate::config::QueueKind;
+use crate::error::Broken;
 use crate::receive::Receive;
-use crate::switch::Broken;
+use alloc::boxed::Box;
 use virtqueue::{Chain, Queue};
 use window::Window;
 
@@ -42,21 +43,21 @@ impl<const RING: usize> Served<RING> {
 
 /// All queues of a port.
 #[derive(Debug)]
-pub struct Queues<const PAIRS: usize, const RING: usize> {
+pub struct Queues<const RING: usize> {
     /// By pairs.
-    pub receive: [Receive<RING>; PAIRS],
+    pub receive: Box<[Receive<RING>]>,
     /// By pairs.
-    pub transmit: [Served<RING>; PAIRS],
+    pub transmit: Box<[Served<RING>]>,
     /// The control queue.
     pub control: Served<RING>,
 }
 
-impl<const PAIRS: usize, const RING: usize> Queues<PAIRS, RING> {
-    /// Without any.
-    pub const fn new() -> Self {
+impl<const RING: usize> Queues<RING> {
+    /// Without any, with places for those of so many pairs.
+    pub fn new(pairs: u16) -> Self {
         Queues {
-            receive: [const { Receive::new() }; PAIRS],
-            transmit: [const { Served::new() }; PAIRS],
+            receive: (0..pairs).map(|_| Receive::new()).collect(),
+            transmit: (0..pairs).map(|_| Served::new()).collect(),
             control: Served::new(),
         }
     }

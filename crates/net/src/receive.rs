@@ -3,9 +3,9 @@
 //! A frame may need several chains (5.1.6.4). Whether there are enough is known only when they are
 //! taken, and what was taken can't be put back. So a queue has a *stock* of chains, which the next
 //! frame is put into, if this one has no room.
+use crate::error::Broken;
 use crate::header::HEADER_BYTES;
-use crate::switch::Broken;
-use arrayvec::ArrayVec;
+use alloc::vec::Vec;
 use virtqueue::{Chain, Head, Queue, SEGMENTS};
 use window::{Span, Window};
 
@@ -22,6 +22,17 @@ struct Buffer {
     bytes: u32,
 }
 
+/// What came of frames for a receive queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Those that were put into its buffers.
+    pub frames: u32,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Those for which there was no room, or that were too long.
+    pub dropped: u32,
+}
+
 /// A receive queue.
 #[derive(Debug)]
 pub struct Receive<const RING: usize> {
@@ -30,18 +41,21 @@ pub struct Receive<const RING: usize> {
     /// Why it can't be used any more.
     pub broken: Option<Broken>,
     /// Of the buffers, in order.
-    spans: ArrayVec<Span, SPANS>,
-    buffers: ArrayVec<Buffer, BUFFERS>,
+    spans: Vec<Span>,
+    buffers: Vec<Buffer>,
+    /// What came of frames since it was last asked.
+    pub counts: Counts,
 }
 
 impl<const RING: usize> Receive<RING> {
-    /// Without a queue.
-    pub const fn new() -> Receive<RING> {
+    /// Without a queue. What it will hold is allocated here.
+    pub fn new() -> Receive<RING> {
         Receive {
             queue: None,
             broken: None,
-            spans: ArrayVec::new_const(),
-            buffers: ArrayVec::new_const(),
+            spans: Vec::with_capacity(SPANS),
+            buffers: Vec::with_capacity(BUFFERS),
+            counts: Counts::default(),
         }
     }
 
@@ -90,7 +104,7 @@ impl<const RING: usize> Receive<RING> {
 
     /// Takes one chain more. False if there is none, or no room for it.
     fn stock(&mut self, window: &Window, chain: &mut Chain) -> Result<bool, Broken> {
-        if self.buffers.is_full() || self.spans.remaining_capacity() < SEGMENTS {
+        if self.buffers.len() >= BUFFERS || self.spans.len() + SEGMENTS > SPANS {
             return Ok(false);
         }
         let Some(queue) = &mut self.queue else { return Ok(false) };
@@ -100,10 +114,12 @@ impl<const RING: usize> Receive<RING> {
         let spans = chain.writable();
         let bytes = chain.writable_len();
         let buffer = Buffer { head: chain.head(), spans: spans.len(), bytes };
-        if bytes == 0 || self.spans.try_extend_from_slice(spans).is_err() {
+        if bytes == 0 {
             return Err(Broken::NoRoom);
         }
-        self.buffers.try_push(buffer).map_err(|_| Broken::NoRoom)?;
+        // There is room: a chain has no more than `SEGMENTS`.
+        self.spans.extend_from_slice(spans);
+        self.buffers.push(buffer);
         Ok(true)
     }
 

@@ -5,57 +5,24 @@
 //! an address which isn't its port's, is of another VLAN, or for nobody.
 use crate::config::{CONFIG_BYTES, Config, Features, QueueKind};
 use crate::control::{self, Command};
+use crate::error::{BadPort, Broken, NoSuchQueue};
 use crate::frame::{Fault, Frame};
-use crate::port::{Plan, Port, Sources, Statistics};
+use crate::port::{MAX_PAIRS, Plan, Port, Sources, Statistics};
 use crate::queues::Queues;
+use crate::receive::Counts;
 use crate::steer::flow;
 use crate::table::Table;
 use crate::{LEAST_CHARGE, Mac};
-use thiserror::Error;
+use alloc::boxed::Box;
 use virtqueue::{Chain, DEFAULT_SIZE, Queue};
 use window::Window;
 
 /// The most ports of a switch.
 pub const MAX_PORTS: usize = 64;
-/// The most pairs of queues of a port.
-const MAX_PAIRS: usize = 64;
 
 /// A port, as [`Switch::add`] numbered it, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PortNumber(pub u8);
-
-/// Why there can't be such a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum BadPort {
-    /// The switch has no more.
-    #[error("the switch has no port left")]
-    Full,
-    /// It has more pairs of queues than the switch was built for.
-    #[error("it has more pairs of queues than the switch serves")]
-    Pairs,
-    /// Another port has the address.
-    #[error("its address {0} is another port's")]
-    Address(Mac),
-    /// There is no such VLAN.
-    #[error("its VLAN isn't from 0 to 4094")]
-    Vlan,
-}
-
-/// The device has no queue of this index, or isn't started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the device has no such queue")]
-pub struct NoSuchQueue;
-
-/// Why a queue can't be served any more. The driver must reset the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Broken {
-    /// The ring is.
-    #[error(transparent)]
-    Ring(#[from] virtqueue::Broken),
-    /// A receive buffer has no writable byte, or a command has no room for the answer.
-    #[error("a chain has no writable byte")]
-    NoRoom,
-}
 
 /// What a turn did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,6 +34,10 @@ pub struct Outcome {
     pub charge: u64,
     /// Chains that were completed in this queue: 0 or 1.
     pub completed: u32,
+    /// Bytes of the frame that was taken, if it was one.
+    pub sent: u64,
+    /// 1 if it was dropped: nobody was to have it, whatever there was room for.
+    pub dropped: u32,
     /// Another turn may find work. Else the ring was empty, or [`Self::full`] says why not.
     pub more: bool,
     /// Frames wait, and the port has sent its share: not before [`Switch::ready_at`].
@@ -80,49 +51,52 @@ pub struct Touched {
     pub port: PortNumber,
     /// The queue's index.
     pub queue: u16,
+    /// What came of frames for it in the meantime.
+    pub counts: Counts,
     /// Why the queue can't be used any more.
     pub broken: Option<Broken>,
 }
 
-/// A switch of at most `PORTS` ports, of at most `PAIRS` pairs of queues of at most `RING` elements.
-/// Times are nanoseconds of a clock that never goes back.
+/// A switch whose queues have at most `RING` elements. Times are nanoseconds of a clock that never
+/// goes back.
 #[derive(Debug)]
-pub struct Switch<const PORTS: usize, const PAIRS: usize = 1, const RING: usize = DEFAULT_SIZE> {
-    ports: [Option<Port>; PORTS],
+pub struct Switch<const RING: usize = DEFAULT_SIZE> {
+    ports: Box<[Option<Port>]>,
     /// By ports.
-    queues: [Queues<PAIRS, RING>; PORTS],
+    queues: Box<[Queues<RING>]>,
     table: Table,
     /// By ports: whether any of its receive queues was touched.
     touched: u64,
     /// The frame or command that is served.
-    sent: Chain,
+    sent: Box<Chain>,
     /// What receive buffers are taken into.
-    scratch: Chain,
+    scratch: Box<Chain>,
 }
 
-impl<const PORTS: usize, const PAIRS: usize, const RING: usize> Switch<PORTS, PAIRS, RING> {
-    /// A switch without ports. What it learns holds for `ageing` nanoseconds. It is large: a static
-    /// has it, or the heap.
-    pub const fn new(ageing: u64) -> Self {
-        const { assert!(PORTS <= MAX_PORTS && PAIRS <= MAX_PAIRS && PAIRS > 0) };
+impl<const RING: usize> Switch<RING> {
+    /// A switch with room for so many ports, [`MAX_PORTS`] at most. What it learns holds for
+    /// `ageing` nanoseconds.
+    pub fn new(ports: usize, ageing: u64) -> Self {
+        let ports = ports.min(MAX_PORTS);
         Switch {
-            ports: [const { None }; PORTS],
-            queues: [const { Queues::new() }; PORTS],
+            ports: (0..ports).map(|_| None).collect(),
+            queues: (0..ports).map(|_| Queues::new(0)).collect(),
             table: Table::new(ageing),
             touched: 0,
-            sent: Chain::new(),
-            scratch: Chain::new(),
+            sent: Box::new(Chain::new()),
+            scratch: Box::new(Chain::new()),
         }
     }
 
-    /// A port for this device. No driver runs it yet; its link is up.
+    /// A port for this device, with all that its queues will need. No driver runs it yet; its link
+    /// is up.
     ///
     /// # Errors
     ///
     /// [`BadPort`] if there can't be such a port.
     pub fn add(&mut self, config: Config, plan: Plan) -> Result<PortNumber, BadPort> {
         let asked = config.parameters();
-        if usize::from(asked.pairs) > PAIRS {
+        if asked.pairs > MAX_PAIRS {
             return Err(BadPort::Pairs);
         }
         if !plan.vlan.is_valid() {
@@ -134,7 +108,15 @@ impl<const PORTS: usize, const PAIRS: usize, const RING: usize> Switch<PORTS, PA
         let mut free = self.ports.iter_mut().enumerate();
         let (number, place) = free.find(|(_, port)| port.is_none()).ok_or(BadPort::Full)?;
         *place = Some(Port::new(config, plan));
+        if let Some(queues) = self.queues.get_mut(number) {
+            *queues = Queues::new(asked.pairs);
+        }
         Ok(PortNumber(number as u8))
+    }
+
+    /// What the queue of this index is for, while a driver runs the device.
+    pub fn kind(&self, number: PortNumber, index: u16) -> Option<QueueKind> {
+        self.port(number)?.kind(index)
     }
 
     fn port(&self, number: PortNumber) -> Option<&Port> {
@@ -224,12 +206,31 @@ impl<const PORTS: usize, const PAIRS: usize, const RING: usize> Switch<PORTS, PA
             };
             let pair = port.touched.trailing_zeros() as usize;
             port.touched &= port.touched - 1;
-            let queues = self.queues.get(usize::from(number.0));
-            let receive = queues.and_then(|queues| queues.receive.get(pair));
-            let broken = receive.and_then(|receive| receive.broken);
-            return Some(Touched { port: number, queue: 2 * pair as u16, broken });
+            let queues = self.queues.get_mut(usize::from(number.0));
+            let Some(receive) = queues.and_then(|queues| queues.receive.get_mut(pair)) else {
+                continue;
+            };
+            let (broken, counts) = (receive.broken, core::mem::take(&mut receive.counts));
+            return Some(Touched { port: number, queue: 2 * pair as u16, counts, broken });
         }
         None
+    }
+
+    /// What waits for a turn in the queue of this index, by one load of its ring: chains, or none
+    /// while the port has sent its share. A ring that is broken shows 1, as its turn finds that out.
+    /// Receive queues have no turns.
+    #[inline]
+    pub fn waiting(&self, number: PortNumber, index: u16, now: u64) -> u16 {
+        let at = usize::from(number.0);
+        let (Some(port), Some(queues)) = (self.port(number), self.queues.get(at)) else { return 0 };
+        let served = match port.kind(index) {
+            Some(QueueKind::Transmit(_)) if port.rate.ready_at() > now => None,
+            Some(QueueKind::Transmit(pair)) => queues.transmit.get(usize::from(pair)),
+            Some(QueueKind::Control) => Some(&queues.control),
+            _ => None,
+        };
+        let queue = served.and_then(|served| served.queue.as_ref());
+        queue.map_or(0, |queue| queue.available().unwrap_or(1))
     }
 
     /// A turn of the queue of this index: a transmit queue's next frame goes to its receivers, a
@@ -274,10 +275,17 @@ impl<const PORTS: usize, const PAIRS: usize, const RING: usize> Switch<PORTS, PA
         match taken {
             Ok(frame) => {
                 port.statistics.sent_bytes += u64::from(frame.len);
-                running.steering.sent(flow(&frame), pair);
-                self.forward(number, &frame, now, &mut outcome);
+                outcome.sent = frame.len.into();
+                if port.config.parameters().pairs > 1 {
+                    running.steering.sent(flow(&frame), pair);
+                }
+                let forwarded = self.forward(number, &frame, now, &mut outcome);
+                outcome.dropped = u32::from(!forwarded);
             }
-            Err(fault) => port.fault(fault),
+            Err(fault) => {
+                port.fault(fault);
+                outcome.dropped = 1;
+            }
         }
         outcome.charge = outcome.charge.max(LEAST_CHARGE);
         let head = self.sent.head();
@@ -288,38 +296,44 @@ impl<const PORTS: usize, const PAIRS: usize, const RING: usize> Switch<PORTS, PA
         Ok(outcome)
     }
 
-    /// Copies the frame to whom it is for, or counts why not.
-    fn forward(&mut self, from: PortNumber, frame: &Frame, now: u64, outcome: &mut Outcome) {
+    /// Copies the frame to whom it is for; or counts why not, and says false.
+    fn forward(
+        &mut self,
+        from: PortNumber,
+        frame: &Frame,
+        now: u64,
+        outcome: &mut Outcome,
+    ) -> bool {
         let owner = self.owner(frame.source(), from);
-        let Some(port) = self.port_mut(from) else { return };
+        let Some(port) = self.port_mut(from) else { return false };
         if !port.link_up {
             port.statistics.down += 1;
-            return;
+            return false;
         }
         let Some(vlan) = port.plan.vlan.ingress(frame.tag) else {
             port.fault(Fault::Tag);
-            return;
+            return false;
         };
         let own = frame.source() == port.mac;
         let learns = port.plan.sources == Sources::Any && !own;
         let may = own || (learns && frame.source().is_station() && owner.is_none());
         if !may {
             port.statistics.spoofed += 1;
-            return;
+            return false;
         }
         if learns {
             self.table.learn(frame.source(), vlan, from.0, now);
         }
         let receivers = self.receivers(from, frame.destination(), vlan, now);
-        let Some(port) = self.port_mut(from) else { return };
+        let Some(port) = self.port_mut(from) else { return false };
         if receivers == 0 {
             port.statistics.unknown += 1;
-            return;
+            return false;
         }
         if receivers.count_ones() > 1 {
             if port.flood.ready_at() > now {
                 port.statistics.flooded += 1;
-                return;
+                return false;
             }
             port.flood.take(u64::from(frame.len) * u64::from(receivers.count_ones()), now);
         }
@@ -333,6 +347,7 @@ impl<const PORTS: usize, const PAIRS: usize, const RING: usize> Switch<PORTS, PA
             outcome.charge += delivered.charge;
             *touched |= 1 << number;
         }
+        true
     }
 
     /// The port, other than this one, that has the address for its own.

@@ -3,6 +3,7 @@
 //! The table has a fixed size. An address has its place in one set of it, and no port has more than
 //! half of all places: so a port that makes up addresses takes no place of another's that is in use.
 use crate::Mac;
+use alloc::boxed::Box;
 
 /// Places of a set.
 const WAYS: usize = 4;
@@ -25,7 +26,7 @@ struct Entry {
 /// The table.
 #[derive(Debug)]
 pub struct Table {
-    sets: [[Option<Entry>; WAYS]; SETS],
+    sets: Box<[[Option<Entry>; WAYS]]>,
     /// By ports: how many places it has.
     counts: [u16; PORTS],
     /// How long an entry holds, in the unit of the caller's clock.
@@ -34,8 +35,9 @@ pub struct Table {
 
 impl Table {
     /// An empty one, whose entries hold so long (802.1Q recommends 300 s).
-    pub const fn new(ageing: u64) -> Table {
-        Table { sets: [[None; WAYS]; SETS], counts: [0; PORTS], ageing }
+    pub fn new(ageing: u64) -> Table {
+        let sets = (0..SETS).map(|_| [None; WAYS]).collect();
+        Table { sets, counts: [0; PORTS], ageing }
     }
 
     /// The port at which the address is.

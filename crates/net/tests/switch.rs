@@ -439,9 +439,9 @@ fn a_command_without_room_for_the_answer_breaks_the_queue() {
 #[test]
 fn ports_are_checked() {
     let config = |asked| Config::new(asked).unwrap();
-    let mut switch: Box<Switch<2>> = Box::new(Switch::new(1));
+    let mut switch: Switch = Switch::new(2, 1);
     let plan = Plan::default();
-    let pairs = Parameters { pairs: 2, ..parameters(0) };
+    let pairs = Parameters { pairs: 65, ..parameters(0) };
     assert_eq!(Err(BadPort::Pairs), switch.add(config(pairs), plan));
     let vlan = Plan { vlan: Vlan::Access(4095), ..plan };
     assert_eq!(Err(BadPort::Vlan), switch.add(config(parameters(0)), vlan));

@@ -40,7 +40,7 @@ pub struct Guest {
 }
 
 pub struct Lan {
-    pub switch: Box<Switch<8, 2>>,
+    pub switch: Switch,
     pub guests: Vec<Guest>,
     pub now: u64,
     /// Receive queues that were reported as broken.
@@ -64,7 +64,7 @@ pub fn frame(to: Mac, from: Mac, data: &[u8]) -> Vec<u8> {
 
 impl Lan {
     pub fn new() -> Lan {
-        let switch = Box::new(Switch::new(300 * SECOND));
+        let switch = Switch::new(8, 300 * SECOND);
         Lan { switch, guests: Vec::new(), now: SECOND, broken: Vec::new() }
     }
 

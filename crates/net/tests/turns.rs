@@ -1,0 +1,112 @@
+//! What a core that serves a switch is told: which queues have something for a turn, and what came
+//! of it for whom.
+mod guest;
+
+use guest::{Lan, SECOND, frame, mac, parameters};
+use net::config::QueueKind;
+use net::{Counts, Features, Parameters, Plan, PortNumber, Rate, Touched};
+
+fn waiting(lan: &Lan, guest: usize, index: u16) -> u16 {
+    lan.switch.waiting(lan.guests[guest].port, index, lan.now)
+}
+
+#[test]
+fn what_waits_is_seen_without_a_turn() {
+    let mut lan = Lan::of(2, Plan::default(), 2048);
+    assert_eq!([0, 1, 2, 3].map(|index| waiting(&lan, 0, index)), [0; 4]);
+    let sent = frame(mac(1), mac(0), b"one");
+    (0..3).for_each(|_| lan.send(0, &sent));
+    lan.guests[0].try_command(2, &[0, 0, 1]).unwrap();
+    // Receive queues have buffers, and no turns.
+    assert_eq!([0, 1, 2, 3].map(|index| waiting(&lan, 0, index)), [0, 3, 1, 0]);
+    assert_eq!(waiting(&lan, 1, 1), 0);
+    lan.turn(0, 0).unwrap();
+    assert_eq!(waiting(&lan, 0, 1), 2);
+    lan.switch.stop(lan.guests[0].port);
+    assert_eq!([1, 2].map(|index| waiting(&lan, 0, index)), [0; 2]);
+    assert_eq!(lan.switch.waiting(PortNumber(9), 1, 0), 0);
+}
+
+#[test]
+fn nothing_waits_while_the_rate_lets_nothing_through() {
+    let rate = Some(Rate { bytes_per_second: 1000, burst: 1 });
+    let mut lan = Lan::of(2, Plan { rate, ..Plan::default() }, 2048);
+    let sent = frame(mac(1), mac(0), &[0; 974]);
+    (0..2).for_each(|_| lan.send(0, &sent));
+    lan.guests[0].try_command(2, &[0, 0, 1]).unwrap();
+    assert_eq!(waiting(&lan, 0, 1), 2);
+    assert!(lan.turn(0, 0).unwrap().completed == 1);
+    assert_eq!(waiting(&lan, 0, 1), 0);
+    assert_eq!(waiting(&lan, 0, 2), 1, "commands aren't what is limited");
+    lan.now = lan.switch.ready_at(lan.guests[0].port);
+    assert_eq!(waiting(&lan, 0, 1), 1);
+    lan.now += SECOND;
+    assert_eq!(waiting(&lan, 0, 1), 1);
+}
+
+#[test]
+fn a_queue_s_purpose_is_known_while_the_device_runs() {
+    let asked = Parameters { pairs: 3, ..parameters(0) };
+    let mut lan = Lan::new();
+    let many = lan.add(asked, Plan::default(), Features::empty());
+    let one = lan.add(Parameters { mac: mac(1), ..asked }, Plan::default(), Features::MQ);
+    let kinds = |lan: &Lan, guest: usize| {
+        [0, 1, 2, 5, 6, 7].map(|index| lan.switch.kind(lan.guests[guest].port, index))
+    };
+    use QueueKind::{Control, Receive, Transmit};
+    let (receive, transmit) = (|pair| Some(Receive(pair)), |pair| Some(Transmit(pair)));
+    assert_eq!(
+        kinds(&lan, many),
+        [receive(0), transmit(0), receive(1), transmit(2), Some(Control), None]
+    );
+    assert_eq!(kinds(&lan, one), [receive(0), transmit(0), Some(Control), None, None, None]);
+    lan.switch.stop(lan.guests[one].port);
+    assert_eq!(kinds(&lan, one), [None; 6]);
+}
+
+/// Serves a frame without looking at what was touched.
+fn serve(lan: &mut Lan, guest: usize, bytes: &[u8]) -> net::Outcome {
+    lan.send(guest, bytes);
+    lan.switch.serve(lan.guests[guest].port, 1, lan.now).unwrap()
+}
+
+#[test]
+fn each_side_s_frames_are_counted_once() {
+    let mut lan = Lan::of(3, Plan::default(), 2048);
+    let sent = frame(mac(2), mac(0), &[7; 100]);
+    for _ in 0..2 {
+        let outcome = serve(&mut lan, 0, &sent);
+        assert_eq!((outcome.sent, outcome.dropped), (114, 0));
+    }
+    let counts = Counts { frames: 2, bytes: 228, dropped: 0 };
+    let (port, queue) = (lan.guests[2].port, 0);
+    assert_eq!(lan.switch.touched(), Some(Touched { port, queue, counts, broken: None }));
+    assert_eq!(lan.switch.touched(), None);
+    // To nobody, from nobody's address, and too short to be one: the sender's loss.
+    let lost = [frame(mac(9), mac(0), &[0; 10]), frame(mac(2), mac(9), &[0; 10]), vec![0; 13]];
+    for (bytes, sent) in lost.iter().zip([24, 24, 0]) {
+        let outcome = serve(&mut lan, 0, bytes);
+        assert_eq!((outcome.sent, outcome.dropped, outcome.completed), (sent, 1, 1));
+    }
+    assert_eq!(lan.switch.touched(), None);
+    // Without buffers it is the receiver's.
+    let empty = lan.add(parameters(3), Plan::default(), Features::empty());
+    let outcome = serve(&mut lan, 0, &frame(mac(3), mac(0), &[0; 10]));
+    assert_eq!((outcome.sent, outcome.dropped), (24, 0));
+    let touched = lan.switch.touched().unwrap();
+    assert_eq!(touched.port, lan.guests[empty].port);
+    assert_eq!(touched.counts, Counts { dropped: 1, ..Counts::default() });
+}
+
+#[test]
+fn a_broken_receive_queue_counts_what_it_loses() {
+    let mut lan = Lan::of(2, Plan::default(), 2048);
+    // Behind a hundred good buffers one that can't be written.
+    lan.guests[1].offer(0, &[(5 << 20, 64)], false);
+    for round in 0..103 {
+        serve(&mut lan, 0, &frame(mac(1), mac(0), &[0; 10]));
+        let touched = lan.switch.touched().unwrap();
+        assert_eq!(touched.broken.is_some(), round >= 100);
+        assert_eq!(touched.counts.dropped, u32::from(round >= 100));
+    }
+}
