@@ -30,6 +30,9 @@ const SATA: &[Driver] = &[driver("CONFIG_SATA_AHCI", "AHCI")];
 /// A disk that a sidecore serves needs both.
 const DISK: [&[Driver]; 2] =
     [&[driver("CONFIG_VIRTIO_PCI", "virtio_pci")], &[driver("CONFIG_VIRTIO_BLK", "virtio_blk")]];
+/// So does a network.
+const NETWORK: [&[Driver]; 2] =
+    [&[driver("CONFIG_VIRTIO_PCI", "virtio_pci")], &[driver("CONFIG_VIRTIO_NET", "virtio_net")]];
 const USB: &[Driver] = &[driver("CONFIG_USB_XHCI_PCI", "xHCI")];
 
 /// The drivers of which a device needs one; none where nothing is known.
@@ -60,7 +63,7 @@ pub fn lines(plan: &Plan<File>) -> Vec<String> {
 
 fn of_vm(vm: &Vm<File>, boot: &Path) -> Vec<String> {
     let mut lines = Vec::new();
-    if vm.devices.is_empty() && vm.disks.is_empty() {
+    if vm.devices.is_empty() && vm.disks.is_empty() && vm.interfaces.is_empty() {
         return lines;
     }
     let name = &vm.name;
@@ -93,9 +96,13 @@ fn of_vm(vm: &Vm<File>, boot: &Path) -> Vec<String> {
             vm.initrd.is_some(),
         ));
     }
-    if !vm.disks.is_empty() {
-        let lack = |drivers| config.lacks(name, "its disk", drivers, &release, vm.initrd.is_some());
-        lines.extend(DISK.into_iter().filter_map(lack));
+    let paravirtual = [
+        (!vm.disks.is_empty(), "its disk", DISK),
+        (!vm.interfaces.is_empty(), "its network", NETWORK),
+    ];
+    for (_, what, drivers) in paravirtual.into_iter().filter(|(there, ..)| *there) {
+        let lack = |drivers| config.lacks(name, what, drivers, &release, vm.initrd.is_some());
+        lines.extend(drivers.into_iter().filter_map(lack));
     }
     lines
 }
@@ -256,6 +263,7 @@ mod tests {
                 cmdline: cmdline.into(),
                 devices: devices.iter().map(|d| d.parse().unwrap()).collect(),
                 disks: vec![],
+                interfaces: vec![],
                 interrupts: None,
                 reset: OnReset::Stop,
             }
@@ -332,6 +340,26 @@ CONFIG_IGBVF=y
             ]
         );
         assert_eq!(told("CONFIG_PCI_MSI=y\nCONFIG_VIRTIO_PCI=y\nCONFIG_VIRTIO_BLK=y\n"), [""; 0]);
+    }
+
+    #[test]
+    fn a_network_needs_two_drivers() {
+        let interface = plan::Interface {
+            switch: "lan".into(),
+            mac: "02:00:00:00:00:01".parse().unwrap(),
+            vlan: None,
+            queues: 1,
+            mtu: 1500,
+            rate: None,
+        };
+        let place = Place::new("CONFIG_PCI_MSI=y\nCONFIG_VIRTIO_PCI=y\n");
+        let vm = Vm { interfaces: vec![interface], ..place.vm(DEBIAN, "", &[], false) };
+        assert_eq!(
+            of_vm(&vm, Path::new("/nonexistent")),
+            [
+                "web: its kernel (6.1.0-9-amd64) has no driver for its network: it is built with no CONFIG_VIRTIO_NET."
+            ]
+        );
     }
 
     #[test]

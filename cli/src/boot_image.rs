@@ -54,6 +54,7 @@ mod tests {
             cmdline: String::new(),
             devices: vec![],
             disks: vec![],
+            interfaces: vec![],
             interrupts: None,
             reset: plan::OnReset::Stop,
         };

@@ -6,10 +6,11 @@ use crate::{
     load::{self, File},
     offered::Offered,
     say::print,
-    table::Table,
+    served,
+    table::{Table, rounded},
 };
 use anyhow::{Result, bail};
-use plan::{Backing, Escaped, Micros, Plan, Size};
+use plan::{Micros, Plan, Size};
 use std::{collections::BTreeSet, path::PathBuf};
 
 const EXAMPLE: &str = "\
@@ -24,6 +25,7 @@ A plan:
   cmdline = \"console=ttyS0\"
   devices = [\"nvme0\"]         # or \"00:04.0\", with a segment \"0001:02:00.0\"
   disk = { size = \"64M\" }     # served by a sidecore: docs/running.md says more
+  network = { switch = \"lan\" }  # to VMs that name the same switch, by a sidecore, too
   interrupts = \"auto\"         # auto, trap, eli-delivery, eli or direct
   reset = \"restart\"           # or stop: what a reset of its own leads to
   [host]
@@ -31,7 +33,7 @@ A plan:
   without_interrupt_remapping = \"refuse\"  # or trust-every-guest
   screen = \"all\"              # whose consoles a display shows; or a VM's name
   at_end = \"stay\"             # or power-off, reset: when every VM has ended
-  sidecores = [2]             # cores that serve disks, no guest; or how many
+  sidecores = [2]             # cores that serve disks and networks; or how many
   [network.nic0]              # its virtual functions are nic0.vf0, nic0.vf1 …
   vfs = 2                     # how many; else as many as are named
   macs = [\"02:00:00:00:00:01\"]  # of the first ones
@@ -123,7 +125,7 @@ fn show(plan: &Plan<File>) -> Result<String> {
         let functions: Vec<_> = (0..shared.vfs).map(macs).collect();
         notes += &format!("nic{} has {}.\n", shared.nic, functions.join(", "));
     }
-    notes += &sidecores(plan);
+    notes += &served::lines(plan);
     for line in advice::lines(plan) {
         notes += &format!("{line}\n");
     }
@@ -161,49 +163,6 @@ fn shared_cores(plan: &Plan<File>) -> String {
     cores.into_iter().filter(|core| plan.shares(*core) > 1).map(line).collect()
 }
 
-/// Who serves paravirtual devices, and a line for each disk.
-fn sidecores(plan: &Plan<File>) -> String {
-    let cores: Vec<_> = plan.sidecores.iter().map(u32::to_string).collect();
-    let mut text = match (&cores[..], plan.disks().count()) {
-        ([], _) => return String::new(),
-        ([one], 0) => format!("Core {one} is a sidecore and has nothing to serve.\n"),
-        ([one], _) => format!("Core {one} is a sidecore: it serves disks and runs no guest.\n"),
-        (cores, n) => {
-            let serve = if n == 0 { "and have nothing to serve" } else { "that run no guest" };
-            format!("Cores {} are sidecores {serve}.\n", cores.join(", "))
-        }
-    };
-    for vm in &plan.vms {
-        for (i, disk) in vm.disks.iter().enumerate() {
-            let (name, size, queues) = (&vm.name, Size(disk.size), disk.queues);
-            let kind = match disk.backing {
-                Backing::Ram => "in memory",
-                Backing::Null => "that holds nothing",
-            };
-            text += &format!("{name}: disk{i} is a disk of {size} {kind}, ");
-            text += &if queues == 1 { "1 queue".to_owned() } else { format!("{queues} queues") };
-            text += if disk.read_only { ", read-only" } else { "" };
-            if let Some(image) = &disk.image {
-                let file = image.path.file_name().unwrap_or_default().to_string_lossy();
-                let bytes = rounded(image.bytes.len() as u64);
-                text += &format!(", begins with {} ({bytes})", Escaped(&file));
-            }
-            text += ".\n";
-        }
-    }
-    text
-}
-
-/// Bytes for people: two digits are enough.
-fn rounded(bytes: u64) -> String {
-    match bytes as f64 {
-        1.0 => "1 byte".to_owned(),
-        b if b < 1024.0 => format!("{b} bytes"),
-        b if b < 1024.0 * 1024.0 => format!("{:.1}K", b / 1024.0),
-        b => format!("{:.1}M", b / 1024.0 / 1024.0),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,37 +183,6 @@ a: 00:05.0 gives no interrupts if it has neither MSI nor MSI-X; the hypervisor's
 The plan is good: 1 VM, 1G of guest memory; core 0 is the host's.
 ";
         assert_eq!(shown, expected);
-    }
-
-    #[test]
-    fn sidecores_and_what_they_serve_are_shown() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("k"), load::tests::tiny_kernel()).unwrap();
-        fs::write(dir.path().join("i\u{1b}[2J"), [7; 1536]).unwrap();
-        let file = dir.path().join("vm.toml");
-        let shown = |says: &str, disk: &str| {
-            let text = format!("[host]\nsidecores={says}\n[vm.a]\nkernel='k'\n{disk}");
-            fs::write(&file, text).unwrap();
-            load::plan(&file).map(|plan| show(&plan).unwrap())
-        };
-        let disks = "disk=[{size='63M',queues=3,image=\"i\\u001b[2J\"},{size='1G',backing='null',read_only=true}]\n";
-        let text = shown("1", disks).unwrap();
-        let notes: Vec<_> = text.lines().skip(2).collect();
-        assert_eq!(
-            notes,
-            [
-                "Core 2 is a sidecore: it serves disks and runs no guest.",
-                "a: disk0 is a disk of 63M in memory, 3 queues, begins with i\\u{1b}[2J (1.5K).",
-                "a: disk1 is a disk of 1G that holds nothing, 1 queue, read-only.",
-                "The plan is good: 1 VM, 1G of guest memory, 64M of RAM disks; core 0 is the host's.",
-            ]
-        );
-        let idle = shown("[3, 2]", "").unwrap();
-        assert!(idle.contains("\nCores 3, 2 are sidecores and have nothing to serve.\n"), "{idle}");
-        let long = shown("1", "disk=[{size='2K'},{size='1K',image=\"i\\u001b[2J\"}]\n");
-        let error = format!("{:#}", long.unwrap_err());
-        let said = "has 1536 bytes, more than the disk (1K)";
-        assert!(error.contains("[vm.a] disk1 image: ") && error.contains(said), "{error}");
     }
 
     /// A plan may come from somebody else.
@@ -285,10 +213,5 @@ The plan is good: 1 VM, 1G of guest memory; core 0 is the host's.
             "Core 1 is shared by a (2 vCPUs, weight 100 each), b (weight 300), 500us at a time.\n"
         );
         assert!(show(&plan).unwrap().contains(&shared_cores(&plan)));
-    }
-
-    #[test]
-    fn sizes_are_rounded() {
-        assert_eq!([1, 5, 1536, 3 << 19].map(rounded), ["1 byte", "5 bytes", "1.5K", "1.5M"]);
     }
 }

@@ -31,6 +31,7 @@ pub mod report;
 pub mod room;
 pub mod run;
 pub mod say;
+mod served;
 pub mod session;
 pub mod signing;
 pub mod source;

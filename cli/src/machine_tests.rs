@@ -15,6 +15,7 @@ fn plan(memory: u64, devices: &[&str]) -> Plan<()> {
         cmdline: String::new(),
         devices,
         disks: vec![],
+        interfaces: vec![],
         interrupts: None,
         reset: OnReset::Stop,
     }])

@@ -259,6 +259,7 @@ mod tests {
             cmdline: String::new(),
             devices: devices.iter().map(|d| d.parse().unwrap()).collect(),
             disks: vec![],
+            interfaces: vec![],
             interrupts: None,
             reset: OnReset::Stop,
         }

@@ -122,7 +122,7 @@ pub struct VmReport {
     pub vcpus: Vec<Counters>,
     /// TSC cycles from its start to its newest counters.
     pub cycles: u64,
-    /// What sidecores did for its disks.
+    /// What sidecores did for its disks and networks.
     pub paravirtual: Paravirtual,
     /// How it ended, once it did.
     pub end: Option<End>,
@@ -294,8 +294,8 @@ impl VmReport {
                 self.count(*vcpu, counters, now.saturating_sub(self.since));
             }
             Record::Ended { end, .. } => self.end = Some(end.clone()),
-            Record::Paravirtual { disk, queue, served, .. } => {
-                self.paravirtual.see(*disk, *queue, *served);
+            Record::Paravirtual { device, queue, served, .. } => {
+                self.paravirtual.see(*device, *queue, *served);
             }
             Record::Incident { what, .. } => self.incidents.push(what.clone()),
             Record::Refused { .. }
@@ -409,7 +409,8 @@ impl VmReport {
             "injected_device": counters.device_injected,
             "injected_timer": counters.timer_injected,
             "slices": counters.slices,
-            "disks": self.paravirtual.json(),
+            "disks": self.paravirtual.disks(),
+            "networks": self.paravirtual.networks(),
             "incidents": self.incidents,
         })
     }

@@ -175,15 +175,19 @@ fn json_has_what_the_summary_has() {
 #[test]
 fn what_sidecores_did_is_shown_after_the_exits() {
     let mut r = report(End::PowerOff);
-    let served = proto::Served { requests: 20_000, calls: 9, ..Default::default() };
-    r.see(&Record::Paravirtual { vm: 0, disk: 0, queue: 2, served });
+    let served = proto::Served { completed: 20_000, calls: 9, ..Default::default() };
+    let device = proto::ServedDevice::Disk(0);
+    r.see(&Record::Paravirtual { vm: 0, device, queue: 2, served });
+    let device = proto::ServedDevice::Network(1);
+    r.see(&Record::Paravirtual { vm: 0, device, queue: 1, served });
     let summary = r.summary();
     let row = summary.lines().skip_while(|l| !l.starts_with("  all")).nth(2).unwrap();
     assert!(row.starts_with("  disk0") && row.contains("20,000"), "{summary}");
     assert_eq!(summary.matches("disk0").count(), 1);
     let json = r.json(&exited(DONE));
     assert_eq!(json["vms"][0]["disks"][0]["queues"][0]["requests"], 20_000);
-    assert_eq!(json["vms"][1]["disks"], json!([]));
+    assert_eq!(json["vms"][0]["networks"][0]["queues"][0]["frames"], 20_000);
+    assert_eq!((&json["vms"][1]["disks"], &json["vms"][1]["networks"]), (&json!([]), &json!([])));
 }
 
 #[test]

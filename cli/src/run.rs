@@ -212,6 +212,7 @@ impl Args {
                     cmdline: self.append.clone(),
                     devices: self.devices.clone(),
                     disks: vec![],
+                    interfaces: vec![],
                     interrupts: self.interrupts,
                     reset: if self.no_reboot { OnReset::Stop } else { OnReset::Restart },
                 };

@@ -67,6 +67,16 @@ pub fn thousands(n: u64) -> String {
     out
 }
 
+/// Bytes for people: two digits are enough.
+pub fn rounded(bytes: u64) -> String {
+    match bytes as f64 {
+        1.0 => "1 byte".to_owned(),
+        b if b < 1024.0 => format!("{b} bytes"),
+        b if b < 1024.0 * 1024.0 => format!("{:.1}K", b / 1024.0),
+        b => format!("{:.1}M", b / 1024.0 / 1024.0),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,5 +99,10 @@ mod tests {
     #[test]
     fn thousands_are_apart() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(thousands), ["0", "999", "1,000", "1,234,567"]);
+    }
+
+    #[test]
+    fn sizes_are_rounded() {
+        assert_eq!([1, 5, 1536, 3 << 19].map(rounded), ["1 byte", "5 bytes", "1.5K", "1.5M"]);
     }
 }

@@ -8,7 +8,7 @@ use arbitrary::Arbitrary;
 use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
 use plan::{
-    AtEnd, Backing, Class, DeviceName, Disk, Host, Mac, Network, OnReset, Plan, Policy, Protection,
+    AtEnd, Backing, Class, DeviceName, Disk, Host, Interface, Mac, Network, OnReset, Plan, Policy, Protection,
     Vm, WithoutRemapping, image,
 };
 
@@ -35,6 +35,7 @@ struct VmInput<'a> {
     names: Vec<(u8, u8)>,
     functions: Vec<(u8, u8)>,
     disks: Vec<DiskInput<'a>>,
+    interfaces: Vec<InterfaceInput<'a>>,
     interrupts: u8,
     reset: u8,
 }
@@ -59,6 +60,23 @@ impl DiskInput<'_> {
             queues: self.queues,
             image: self.image.map(Into::into),
         }
+    }
+}
+
+#[derive(Arbitrary, Debug)]
+struct InterfaceInput<'a> {
+    switch: &'a str,
+    mac: [u8; 6],
+    vlan: Option<u16>,
+    queues: u16,
+    mtu: u16,
+    rate: Option<u64>,
+}
+
+impl InterfaceInput<'_> {
+    fn interface(&self) -> Interface {
+        let InterfaceInput { switch, mac, vlan, queues, mtu, rate } = *self;
+        Interface { switch: switch.into(), mac: Mac(mac), vlan, queues, mtu, rate }
     }
 }
 
@@ -115,6 +133,7 @@ impl VmInput<'_> {
                 .chain(self.functions.iter().map(function))
                 .collect(),
             disks: self.disks.iter().map(DiskInput::disk).collect(),
+            interfaces: self.interfaces.iter().map(InterfaceInput::interface).collect(),
             interrupts: Policy::ALL
                 .get(self.interrupts as usize % (1 + Policy::ALL.len()))
                 .copied(),

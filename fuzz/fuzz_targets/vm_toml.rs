@@ -13,6 +13,9 @@ fuzz_target!(|text: &str| {
             let used = |core: &u32| plan.vms.iter().any(|vm| vm.cpus.contains(core));
             assert!(!plan.sidecores.iter().any(used));
             assert!(plan.disks().all(|(_, disk)| (1..=plan::MAX_QUEUES).contains(&disk.queues)));
+            let pairs = 1..=plan::MAX_PAIRS;
+            assert!(plan.interfaces().all(|(_, one)| pairs.contains(&one.queues)));
+            assert!(plan.served_queues().iter().all(|queues| *queues <= plan::MAX_SERVED));
         }
         Err(refusal) => {
             one_line(&refusal);

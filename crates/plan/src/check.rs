@@ -2,14 +2,14 @@
 //! or a boot image that may be damaged.
 
 use crate::{
-    Class, DeviceName, MAX_DISK, MAX_DISKS, MAX_QUEUES, MAX_SERIAL, MAX_SHARES, MAX_SIDECORES,
-    MAX_WEIGHT, Mac, Micros, Network, Plan, SECTOR, SLICES, Size, shown::Shown,
+    BadInterface, Class, DeviceName, MAX_DISK, MAX_DISKS, MAX_QUEUES, MAX_SERIAL, MAX_SERVED,
+    MAX_SHARES, MAX_SIDECORES, MAX_WEIGHT, Mac, Micros, Network, Place, Plan, SECTOR, SLICES, Size,
+    place::before, shown::Shown,
 };
 use alloc::{
     format,
     string::{String, ToString},
 };
-use core::fmt;
 use proto::frame::MAX_VMS;
 
 /// The highest core a plan may name.
@@ -43,47 +43,6 @@ pub struct Error {
     pub key: &'static str,
     /// What is wrong.
     pub problem: Problem,
-}
-
-/// A part of a plan: a table of `vm.toml`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// All of it.
-    Plan,
-    /// The VM of this name.
-    Vm(String),
-    /// What it says of the network controller of this name.
-    Network(String),
-    /// A disk of a VM.
-    Disk {
-        /// The VM's name.
-        vm: String,
-        /// Which of its disks, counted from 0.
-        index: usize,
-    },
-    /// What it says of the host.
-    Host,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Place::Plan => Ok(()),
-            Place::Vm(name) => write!(f, "[vm.{}]", Shown(name)),
-            Place::Network(name) => write!(f, "[network.{}]", Shown(name)),
-            Place::Disk { vm, index } => write!(f, "[vm.{}] disk{index}", Shown(vm)),
-            Place::Host => f.write_str("[host]"),
-        }
-    }
-}
-
-/// What stands before a problem to say where it is: `[vm.web] cpus: `.
-pub(crate) fn before(place: &Place, key: &str) -> String {
-    match (place, key) {
-        (Place::Plan, _) => String::new(),
-        (place, "") => format!("{place}: "),
-        (place, key) => format!("{place} {key}: "),
-    }
 }
 
 /// What can be wrong with a plan.
@@ -148,7 +107,17 @@ pub enum Problem {
     /// More than the host serves devices with.
     #[error("{0} sidecores are given; a plan may have at most {MAX_SIDECORES}")]
     ManySidecores(usize),
-    /// Nothing that would serve a disk.
+    /// More than a sidecore serves.
+    #[error(
+        "core {core} would have {queues} queues of disks and networks to serve, and a sidecore has at most {MAX_SERVED}; give the host one more, or devices fewer queues"
+    )]
+    BusySidecore {
+        /// The core.
+        core: u32,
+        /// How many there would be.
+        queues: usize,
+    },
+    /// Nothing that would serve a disk or a network.
     #[error(
         "a sidecore serves it, and the plan has none; give it a core with sidecores = 1 in [host]"
     )]
@@ -179,6 +148,9 @@ pub enum Problem {
         "backing is \"null\", and such a disk holds nothing; use \"ram\", or leave the image out"
     )]
     ImageOfNull,
+    /// An interface that can't be.
+    #[error(transparent)]
+    Interface(#[from] BadInterface),
     /// A weight that means nothing.
     #[error("{0} is out of range; use 1 to {MAX_WEIGHT}")]
     Weight(u32),
@@ -201,7 +173,9 @@ pub enum Problem {
     #[error("the command line holds a zero byte, where the kernel would stop reading it")]
     ZeroInCmdline,
     /// More than the guest's PCI bus has slots.
-    #[error("{0} devices are given, disks among them; a VM may have at most {MAX_DEVICES}")]
+    #[error(
+        "{0} devices are given, disks and networks among them; a VM may have at most {MAX_DEVICES}"
+    )]
     ManyDevices(usize),
     /// An address PCI doesn't have.
     #[error("{0} is not a PCI address; a bus has devices 00 to 1f with functions 0 to 7")]
@@ -280,6 +254,7 @@ impl<F> Plan<F> {
         for index in 0..self.vms.len() {
             self.check_vm(index)?;
         }
+        self.check_served()?;
         if self.networks.len() > MAX_NETWORKS {
             return Err(whole(Problem::ManyNetworks(self.networks.len())));
         }
@@ -333,11 +308,12 @@ impl<F> Plan<F> {
             return error("cmdline", Problem::ZeroInCmdline);
         }
 
-        let slots = vm.devices.len().saturating_add(vm.disks.len());
+        let slots = vm.devices.len() + vm.disks.len() + vm.interfaces.len();
         if slots > MAX_DEVICES {
             return error("devices", Problem::ManyDevices(slots));
         }
         self.check_disks(vm)?;
+        self.check_interfaces(index)?;
         for (i, device) in vm.devices.iter().enumerate() {
             if !device.is_possible() {
                 return error("devices", Problem::NoSuchAddress(*device));
@@ -418,7 +394,7 @@ impl<F> Plan<F> {
     }
 }
 
-fn name_is_good(name: &str) -> bool {
+pub(crate) fn name_is_good(name: &str) -> bool {
     let letters = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
     let first = name.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
     letters && first && name.len() <= MAX_NAME

@@ -15,6 +15,7 @@ fn vm(name: &str, core: u32) -> Vm<()> {
         cmdline: String::new(),
         devices: vec![],
         disks: vec![],
+        interfaces: vec![],
         interrupts: None,
         reset: OnReset::Stop,
     }

@@ -23,6 +23,8 @@ pub const MAX_SERIAL: usize = 20;
 pub const MAX_QUEUES: u16 = 16;
 /// Cores of a machine that may serve devices.
 pub const MAX_SIDECORES: usize = 16;
+/// Queues that one sidecore serves.
+pub const MAX_SERVED: usize = 128;
 /// Memory of RAM disks is given out in pages of this size.
 const LARGE_PAGE: u64 = 2 << 20;
 
@@ -117,6 +119,18 @@ impl<F> Plan<F> {
             }
         }
         Ok(())
+    }
+
+    /// Whether each sidecore can serve what falls to it.
+    pub(crate) fn check_served(&self) -> Result<(), Error> {
+        let served = self.sidecores.iter().zip(self.served_queues());
+        match served.into_iter().find(|(_, queues)| *queues > MAX_SERVED) {
+            None => Ok(()),
+            Some((&core, queues)) => {
+                let problem = Problem::BusySidecore { core, queues };
+                Err(Error { place: Place::Host, key: "sidecores", problem })
+            }
+        }
     }
 
     /// What must hold of a VM's disks: `vm` is the plan's.

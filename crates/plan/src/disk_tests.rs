@@ -26,6 +26,7 @@ fn vm(name: &str, core: u32, disks: Vec<Disk<()>>) -> Vm<()> {
         cmdline: String::new(),
         devices: vec![],
         disks,
+        interfaces: vec![],
         interrupts: None,
         reset: OnReset::Stop,
     }
@@ -112,7 +113,7 @@ fn disks_need_a_sidecore_and_room_on_the_bus() {
     let device = |bus| crate::DeviceName::Address { segment: 0, bus, device: 1, function: 0 };
     assert_eq!(
         sentence(|plan| plan.vms[1].devices = (0..31).map(device).collect()),
-        "[vm.db] devices: 32 devices are given, disks among them; a VM may have at most 31"
+        "[vm.db] devices: 32 devices are given, disks and networks among them; a VM may have at most 31"
     );
 }
 
@@ -143,6 +144,22 @@ fn disks_are_ones_that_can_be_served() {
     for (found, expected) in found.iter().zip(expected) {
         assert_eq!(found.strip_prefix("[vm.db] disk0 "), Some(expected), "{found}");
     }
+}
+
+#[test]
+fn a_sidecore_has_no_more_queues_than_it_can_serve() {
+    let full = |count| vec![Disk { queues: 16, ..disk() }; count];
+    let mut plan = plan();
+    for (at, name) in ["a", "b"].into_iter().enumerate() {
+        plan.vms.push(vm(name, 4 + at as u32, full(4)));
+    }
+    (plan.vms[0].disks, plan.vms[1].disks) = (vec![], vec![]);
+    assert_eq!((plan.check(), plan.served_queues()), (Ok(()), vec![128]));
+    plan.vms[0].disks = vec![Disk { queues: 1, ..disk() }];
+    let said = "[host] sidecores: core 3 would have 129 queues of disks and networks to serve, and a sidecore has at most 128; give the host one more, or devices fewer queues";
+    assert_eq!(plan.check().unwrap_err().to_string(), said);
+    plan.sidecores.push(9);
+    assert_eq!((plan.check(), plan.served_queues()), (Ok(()), vec![65, 64]));
 }
 
 #[test]

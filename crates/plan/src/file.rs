@@ -6,11 +6,10 @@
 
 use crate::{
     AtEnd, CHOICES, Choice, DEFAULT_WEIGHT, DeviceName, Host, OnReset, Place, Plan, Policy,
-    Protection, Vm, WithoutRemapping, check, disk, nearest, parse_micros, parse_size,
+    Protection, Vm, WithoutRemapping, check, nearest, parse_micros, parse_size,
 };
 use alloc::{
     borrow::ToOwned,
-    collections::BTreeSet,
     format,
     string::{String, ToString},
     vec::Vec,
@@ -20,12 +19,19 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
+#[path = "file_cores.rs"]
+mod file_cores;
 #[path = "file_disk.rs"]
 mod file_disk;
+#[path = "file_interface.rs"]
+mod file_interface;
 #[path = "file_network.rs"]
 mod file_network;
 
 pub use crate::file_error::{Error, Policies, Problem};
+use file_cores::{Sidecores, give_cores};
+use file_disk::DISK_KEYS;
+use file_interface::INTERFACE_KEYS;
 
 const ROOT_KEYS: [&str; 4] = ["vm", "network", "host", "slice"];
 const HOST_KEYS: [&str; 5] =
@@ -33,7 +39,7 @@ const HOST_KEYS: [&str; 5] =
 /// Whose consoles the screen shows unless the file names a VM.
 const EVERY_VM: &str = "all";
 const NETWORK_KEYS: [&str; 2] = ["vfs", "macs"];
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "cpus",
     "weight",
     "memory",
@@ -42,10 +48,10 @@ const KEYS: [&str; 10] = [
     "cmdline",
     "devices",
     "disk",
+    "network",
     "interrupts",
     "reset",
 ];
-const DISK_KEYS: [&str; 6] = ["size", "backing", "read_only", "serial", "queues", "image"];
 /// Memory of a VM that says nothing about it.
 pub const DEFAULT_MEMORY: u64 = 1 << 30;
 /// What the parser says of a text in quotes that is still open where its line ends.
@@ -130,33 +136,6 @@ pub fn parse(file: &str, text: &str) -> Result<Plan<String>, Error> {
     Ok(plan)
 }
 
-/// VMs that name no core get one each, the lowest ones that neither a VM nor a sidecore has: cores
-/// are only shared where the file says so. Sidecores of which only the number is given come next.
-fn give_cores(plan: &mut Plan<String>, sidecores: Sidecores, places: &Places) {
-    let named = |vm: &Vm<String>| {
-        places.iter().any(|(place, key, _)| *key == "cpus" && *place == Place::Vm(vm.name.clone()))
-    };
-    let taken = plan.vms.iter().filter(|vm| named(vm)).flat_map(|vm| &vm.cpus).copied();
-    let taken: BTreeSet<u32> = taken.chain(sidecores.cores.iter().copied()).collect();
-    let mut free = (1..).filter(|core| !taken.contains(core));
-    for vm in plan.vms.iter_mut().filter(|vm| !named(vm)) {
-        vm.cpus = free.next().into_iter().collect();
-    }
-    plan.sidecores = sidecores.cores;
-    plan.sidecores.extend(disk::free_cores(plan, sidecores.more));
-    for vm in &mut plan.vms {
-        let queues = disk::default_queues(vm.cpus.len());
-        vm.disks.iter_mut().filter(|disk| disk.queues == 0).for_each(|disk| disk.queues = queues);
-    }
-}
-
-/// The cores that serve devices, as the file names or counts them.
-#[derive(Default)]
-struct Sidecores {
-    cores: Vec<u32>,
-    more: usize,
-}
-
 /// Where a table or a key of it is.
 type Places = Vec<(Place, &'static str, usize)>;
 type Key<'a> = Spanned<toml::de::DeString<'a>>;
@@ -185,6 +164,7 @@ fn belongs(found: &str) -> Option<&'static str> {
         (&KEYS[..], "into a VM's table, such as [vm.web]"),
         (&HOST_KEYS[..], "into the table [host]"),
         (&DISK_KEYS[..], "into a VM's disk, such as disk = { size = \"64M\" }"),
+        (&INTERFACE_KEYS[..], "into a VM's network, such as network = { switch = \"lan\" }"),
         (&NETWORK_KEYS[..], "into a network controller's table, such as [network.nic0]"),
     ];
     tables.iter().find(|(keys, _)| keys.contains(&found)).map(|(_, table)| *table)
@@ -267,6 +247,7 @@ impl Reader<'_> {
             cmdline: String::new(),
             devices: Vec::new(),
             disks: Vec::new(),
+            interfaces: Vec::new(),
             interrupts: None,
             reset: OnReset::default(),
         };
@@ -291,6 +272,7 @@ impl Reader<'_> {
                 }
                 "devices" => read.devices = field.devices()?,
                 "disk" => read.disks = field.disks(&read.name, places)?,
+                "network" => read.interfaces = field.interfaces(&read.name, places)?,
                 "reset" => {
                     let needed = "\"restart\" or \"stop\"";
                     read.reset = field.one_of(&OnReset::ALL, needed, Problem::Reset)?;

@@ -1,8 +1,7 @@
-//! `disk` of a VM and `sidecores` of the host: the parts of the file that ask for paravirtual
-//! devices and for what serves them.
+//! `disk` of a VM: the part of the file that asks for disks which the host makes.
 
-use super::{DISK_KEYS, Error, Field, Places, Problem, Sidecores, in_file_order};
-use crate::{Backing, Disk, MAX_SIDECORES, Place, parse_size};
+use super::{Error, Field, Places, Problem, in_file_order};
+use crate::{Backing, Disk, Place, parse_size};
 use alloc::{
     borrow::ToOwned,
     string::{String, ToString},
@@ -10,6 +9,8 @@ use alloc::{
 };
 use toml::de::{DeTable, DeValue};
 
+pub(super) const DISK_KEYS: [&str; 6] =
+    ["size", "backing", "read_only", "serial", "queues", "image"];
 const NEEDED: &str = "a table such as { size = \"64M\" }, or a list of such tables";
 
 impl Field<'_, '_, '_> {
@@ -86,19 +87,5 @@ impl Field<'_, '_, '_> {
         let number = u16::from_str_radix(n.as_str(), n.radix()).ok();
         // The check refuses those that are too many; 0 is what isn't said.
         self.within(number.filter(|n| *n > 0).ok_or_else(|| Problem::Queues(n.to_string())))
-    }
-
-    /// A list of cores, or how many there are to be.
-    pub(super) fn sidecores(&self) -> Result<Sidecores, Error> {
-        match self.value.get_ref() {
-            DeValue::Array(_) => Ok(Sidecores { cores: self.cores()?, more: 0 }),
-            DeValue::Integer(n) => {
-                let number = usize::from_str_radix(n.as_str(), n.radix()).ok();
-                let more = number.filter(|n| *n <= MAX_SIDECORES);
-                let more = self.within(more.ok_or_else(|| Problem::Sidecores(n.to_string())))?;
-                Ok(Sidecores { cores: Vec::new(), more })
-            }
-            _ => Err(self.wrong("a list of cores, such as [1], or how many there are to be")),
-        }
     }
 }

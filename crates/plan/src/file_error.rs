@@ -1,8 +1,8 @@
 //! Why a `vm.toml` is refused: one sentence each.
 
 use crate::{
-    CHOICES, DeviceError, MacError, MicrosError, Place, SizeError, check,
-    check::before,
+    CHOICES, DeviceError, MacError, MicrosError, Place, RateError, SizeError, check,
+    place::before,
     shown::{Escaped, Shown},
 };
 use alloc::{boxed::Box, string::String};
@@ -114,6 +114,24 @@ pub enum Problem {
     /// A disk of no size.
     #[error("it has no `size`; give one, such as size = \"64M\"")]
     NoSize,
+    /// An interface at no switch.
+    #[error(
+        "it has no `switch`; name one, such as switch = \"lan\", and VMs that name the same can reach each other"
+    )]
+    NoSwitch,
+    /// A number that isn't one of those that can be.
+    #[error("`{}` is out of range; use {first} to {last}", Shown(.found))]
+    Range {
+        /// The number.
+        found: String,
+        /// The least that can be.
+        first: u16,
+        /// The most that can be.
+        last: u16,
+    },
+    /// Not a rate.
+    #[error(transparent)]
+    Rate(#[from] RateError),
     /// A number that isn't one of queues.
     #[error("`{}` is no number of queues; give one from 1 to {max}", Shown(.0), max = crate::MAX_QUEUES)]
     Queues(String),

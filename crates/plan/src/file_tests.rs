@@ -1,7 +1,7 @@
 //! What a person may write, and what each mistake is told.
 
 use super::*;
-use crate::{Backing, Class, Disk, Mac, Network};
+use crate::{Backing, Class, Disk, Interface, Mac, Network};
 use proptest::prelude::*;
 
 fn refusal(text: &str) -> String {
@@ -45,6 +45,7 @@ fn every_key_is_read() {
         interrupts = "eli"
         reset = "stop"
         disk = { size = "64M", backing = "ram", read_only = true, serial = "s 1", queues = 2, image = "i" }
+        network = { switch = "lan", mac = "02:00:00:00:00:09", vlan = 7, queues = 3, mtu = 9000, rate = "10M/s" }
 
         [network.nic1]
         vfs = 4
@@ -73,6 +74,14 @@ fn every_key_is_read() {
             serial: "s 1".into(),
             queues: 2,
             image: Some("i".into()),
+        }],
+        interfaces: vec![Interface {
+            switch: "lan".into(),
+            mac: Mac([2, 0, 0, 0, 0, 9]),
+            vlan: Some(7),
+            queues: 3,
+            mtu: 9000,
+            rate: Some(10 << 20),
         }],
         interrupts: Some(Policy::Eli),
         reset: OnReset::Stop,
@@ -194,7 +203,7 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
         ),
         (
             "[vm.a]\nkernel='k'\ncolour = 1\n",
-            "vm.toml:3: [vm.a]: unknown key `colour`; known are cpus, weight, memory, kernel, initrd, cmdline, devices, disk, interrupts, reset",
+            "vm.toml:3: [vm.a]: unknown key `colour`; known are cpus, weight, memory, kernel, initrd, cmdline, devices, disk, network, interrupts, reset",
         ),
         (
             "[vm.a]\ncpus = 1\n",

@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 
 const MAGIC: [u8; 8] = *b"EXITLESS";
 /// Of what is described above; another one isn't read.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 const HEADER: usize = 32;
 /// More than the largest plan that passes [`Plan::check`]; bounds what a damaged
 /// image can make the reader allocate.
@@ -198,6 +198,7 @@ fn by_ref<B>(plan: &Plan<B>) -> Plan<&B> {
         cmdline: vm.cmdline.clone(),
         devices: vm.devices.clone(),
         disks: vm.disks.iter().map(disk_by_ref).collect(),
+        interfaces: vm.interfaces.clone(),
         interrupts: vm.interrupts,
         reset: vm.reset,
     });

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    AtEnd, Backing, Class, DeviceName, Disk, Host, Mac, Network, OnReset, Policy, Problem,
-    Protection, WithoutRemapping,
+    AtEnd, Backing, Class, DeviceName, Disk, Host, Interface, Mac, Network, OnReset, Policy,
+    Problem, Protection, WithoutRemapping,
 };
 use proptest::prelude::*;
 
@@ -39,6 +39,23 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn interfaces()(
+        macs in prop::collection::btree_set(any::<[u8; 5]>(), 0..9),
+        switch in "[a-z][a-z0-9_-]{0,2}",
+        vlan in prop::option::of(1u16..4095),
+        queues in 1u16..8,
+        mtu in 1280u16..,
+        rate in prop::option::of(1u64..),
+    ) -> Vec<Interface> {
+        let interface = |(i, [b, c, d, e, f]): (usize, [u8; 5])| {
+            let mac = Mac([6, b, c, d, e, f]);
+            Interface { switch: format!("{switch}{}", i % 3), mac, vlan, queues, mtu, rate }
+        };
+        macs.into_iter().enumerate().map(interface).collect()
+    }
+}
+
+prop_compose! {
     fn plans()(count in 1usize..5)(
         kernels in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..9000), count),
         initrds in prop::collection::vec(prop::option::of(prop::collection::vec(any::<u8>(), 1..9000)), count),
@@ -54,6 +71,7 @@ prop_compose! {
         screen in prop::option::of(0u32..5),
         at_end in 0usize..3,
         macs in prop::collection::btree_set(any::<[u8; 5]>(), 0..9),
+        interfaces in interfaces(),
     ) -> Plan<Vec<u8>> {
         let devices: Vec<_> = devices.into_iter().collect();
         let vms = kernels.into_iter().enumerate().map(|(i, kernel)| Vm {
@@ -66,6 +84,7 @@ prop_compose! {
             cmdline: cmdlines[i].clone(),
             devices: devices.iter().skip(i).step_by(initrds.len()).copied().collect(),
             disks: disks[i].clone(),
+            interfaces: interfaces.iter().skip(i).step_by(initrds.len()).take(4).cloned().collect(),
             interrupts: policies[i].checked_sub(1).map(|i| Policy::ALL[i]),
             reset: OnReset::Stop,
         });
@@ -77,7 +96,7 @@ prop_compose! {
             screen: screen.filter(|vm| *vm < vms.len() as u32),
             at_end: AtEnd::ALL[at_end].1,
         };
-        Plan { vms: vms.collect(), networks, sidecores: vec![9, 1023], slice_us, host }
+        Plan { vms: vms.collect(), networks, sidecores: (900..916).collect(), slice_us, host }
     }
 }
 
@@ -92,6 +111,7 @@ fn one(kernel: &[u8]) -> Plan<Vec<u8>> {
         cmdline: String::new(),
         devices: vec![],
         disks: vec![],
+        interfaces: vec![],
         interrupts: None,
         reset: OnReset::Stop,
     }])

@@ -16,6 +16,7 @@ mod at_end;
 mod check;
 mod device;
 mod disk;
+mod interface;
 mod sharing;
 mod shown;
 mod size;
@@ -29,19 +30,24 @@ pub mod image;
 #[cfg(any(test, feature = "file"))]
 mod nearest;
 mod network;
+mod place;
 
 pub use at_end::AtEnd;
-pub use check::{Error, MAX_CMDLINE, MAX_CORE, MAX_MEMORY, MAX_VCPUS, MIN_MEMORY, Place, Problem};
+pub use check::{Error, MAX_CMDLINE, MAX_CORE, MAX_MEMORY, MAX_VCPUS, MIN_MEMORY, Problem};
 pub use device::{Class, DeviceError, DeviceName};
-pub use disk::{Backing, Disk, MAX_DISK, MAX_DISKS, MAX_QUEUES, MAX_SERIAL, MAX_SIDECORES, SECTOR};
+pub use disk::{
+    Backing, Disk, MAX_DISK, MAX_DISKS, MAX_QUEUES, MAX_SERIAL, MAX_SERVED, MAX_SIDECORES, SECTOR,
+};
+pub use interface::{BadInterface, DEFAULT_MTU, Interface, MAX_INTERFACES, MAX_PAIRS, MTUS, VLANS};
 #[cfg(any(test, feature = "file"))]
 pub use nearest::nearest;
 pub use network::{Mac, MacError, Network, Shared};
+pub use place::Place;
 pub use proto::{Policy, frame::MAX_VMS};
 pub use sharing::{
     DEFAULT_SLICE, DEFAULT_WEIGHT, Host, MAX_SHARES, MAX_WEIGHT, Micros, MicrosError, Protection,
     SLICES, WithoutRemapping, parse_micros,
 };
 pub use shown::{Escaped, Shown};
-pub use size::{Size, SizeError, parse_size};
+pub use size::{RateError, Size, SizeError, parse_rate, parse_size};
 pub use vm::{Blob, CHOICES, Choice, OnReset, Plan, Vm, choice_label};

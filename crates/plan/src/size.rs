@@ -35,6 +35,17 @@ pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     number.ok_or_else(|| SizeError::TooMuch(text.to_string()))
 }
 
+/// The text isn't a rate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{}` is no rate; write bytes in a second with K, M, G or T, such as \"100M/s\"", Shown(.0))]
+pub struct RateError(String);
+
+/// Reads "100M/s": bytes in a second, by powers of 1024.
+pub fn parse_rate(text: &str) -> Result<u64, RateError> {
+    let size = text.strip_suffix("/s").and_then(|size| parse_size(size).ok());
+    size.ok_or_else(|| RateError(text.to_string()))
+}
+
 /// Prints bytes in the largest unit that divides them: `1G`, `96M`, `5`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size(pub u64);
@@ -53,6 +64,18 @@ impl fmt::Display for Size {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn rates_are_told_from_sizes() {
+        assert_eq!(parse_rate("100M/s"), Ok(100 << 20));
+        for text in ["", "/s", "100M", "100/s", "100Mbit/s", "1.5M/s", "100M/min", "99999999T/s"] {
+            assert_eq!(parse_rate(text), Err(RateError(text.into())), "{text}");
+        }
+        assert_eq!(
+            parse_rate("1M").unwrap_err().to_string(),
+            "`1M` is no rate; write bytes in a second with K, M, G or T, such as \"100M/s\""
+        );
+    }
 
     #[test]
     fn sizes_read_as_written() {
@@ -75,8 +98,13 @@ mod tests {
         }
 
         #[test]
+        fn rates_are_sizes_in_a_second(n in 1u64..u64::MAX >> 10) {
+            prop_assert_eq!(parse_rate(&format!("{}/s", Size(n << 10))), Ok(n << 10));
+        }
+
+        #[test]
         fn no_text_panics(text: String) {
-            let _ = parse_size(&text);
+            let _ = (parse_size(&text), parse_rate(&text));
         }
     }
 }

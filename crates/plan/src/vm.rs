@@ -2,7 +2,7 @@
 //! (`Plan<String>`), its bytes before packing (`Plan<Vec<u8>>`), its place in the
 //! boot image ([`Plan`], that is `Plan<Blob>`).
 
-use crate::{DEFAULT_SLICE, DeviceName, Disk, Host, Network};
+use crate::{DEFAULT_SLICE, DeviceName, Disk, Host, Interface, Network};
 use alloc::{string::String, vec::Vec};
 use proto::Policy;
 use serde::{Deserialize, Serialize};
@@ -44,6 +44,8 @@ pub struct Vm<F = Blob> {
     pub devices: Vec<DeviceName>,
     /// Disks that the host makes for it and a sidecore serves, after `devices` in that order.
     pub disks: Vec<Disk<F>>,
+    /// Network interfaces that the host makes for it and a sidecore serves, after the disks.
+    pub interfaces: Vec<Interface>,
     /// How its devices' interrupts are to be delivered.
     pub interrupts: Choice,
     /// The consequence of a reset of its own.
@@ -133,6 +135,7 @@ impl<F> Plan<F> {
                 memory: vm.memory,
                 cmdline: vm.cmdline,
                 devices: vm.devices,
+                interfaces: vm.interfaces,
                 interrupts: vm.interrupts,
                 reset: vm.reset,
             })

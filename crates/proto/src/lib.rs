@@ -18,4 +18,4 @@ mod served;
 
 pub use policy::Policy;
 pub use record::{ASK_LIVE, End, Record, RecordDecoder, encode};
-pub use served::Served;
+pub use served::{Served, ServedDevice};

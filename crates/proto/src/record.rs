@@ -2,7 +2,7 @@
 //! postcard, COBS-framed, each ended by a zero byte, so that a reader that joins
 //! late or loses bytes finds the next record.
 
-use crate::{Policy, Served, offer::Offer};
+use crate::{Policy, Served, ServedDevice, offer::Offer};
 use alloc::{string::String, vec::Vec};
 use core::fmt;
 use ledger::Counters;
@@ -138,14 +138,14 @@ pub enum Record {
     Leaving,
     /// A part of what the machine offers: there was no plan.
     Offer(Offer),
-    /// What a sidecore did for a queue of a VM's disk. Sent for each queue before the VM's
-    /// [`Record::Ended`].
+    /// What a sidecore did for a queue of a VM's paravirtual device. Sent for each queue before the
+    /// VM's [`Record::Ended`].
     Paravirtual {
         /// Index of the VM.
         vm: u32,
-        /// Which of its disks, counted from 0.
-        disk: u32,
-        /// Which of the disk's queues, counted from 0.
+        /// Which of its devices.
+        device: ServedDevice,
+        /// Which of the device's queues, counted from 0.
         queue: u32,
         /// What was done.
         served: Served,
@@ -213,8 +213,8 @@ mod tests {
             counters: Counters { entries: 7, exits: alloc::vec![0, 3], ..Counters::default() },
             cycles: 99,
         };
-        let served = Served { requests: u64::MAX, kicks: 1, ..Served::default() };
-        let c = Record::Paravirtual { vm: 2, disk: 3, queue: 15, served };
+        let served = Served { completed: u64::MAX, kicks: 1, ..Served::default() };
+        let c = Record::Paravirtual { vm: 2, device: ServedDevice::Network(3), queue: 15, served };
         let mut d = RecordDecoder::default();
         let mut bytes = encode(&a);
         bytes.extend(encode(&b));

@@ -1,14 +1,39 @@
 //! What a sidecore did for one queue of a paravirtual device.
 
+use core::fmt;
 use serde::{Deserialize, Serialize};
+
+/// A paravirtual device of a VM, by its place among those of its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum ServedDevice {
+    /// A disk.
+    Disk(u32),
+    /// A network interface. Its queues are those of virtio 1.2, 5.1.2: by pairs what it receives
+    /// and what it sends, then commands.
+    Network(u32),
+}
+
+impl fmt::Display for ServedDevice {
+    /// As people are told it: `disk0`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ServedDevice::Disk(index) => write!(f, "disk{index}"),
+            ServedDevice::Network(index) => write!(f, "network{index}"),
+        }
+    }
+}
 
 /// Counted since the VM started, through all resets of its device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Served {
-    /// Requests that were completed, those that failed among them.
-    pub requests: u64,
-    /// Bytes of data that they moved, discarded or zeroed.
+    /// What was completed: requests of a disk, those that failed among them; frames that were taken
+    /// from a transmit queue, or put into a receive queue; commands.
+    pub completed: u64,
+    /// Bytes of data that requests moved, discarded or zeroed; bytes of frames.
     pub bytes: u64,
+    /// Frames of a transmit queue that were forwarded to nobody; frames for which a receive queue
+    /// had no room.
+    pub dropped: u64,
     /// Interrupts that were sent for their completions.
     pub calls: u64,
     /// Calls that the driver wanted and that were put off or left out, as a later one told of their
@@ -25,8 +50,9 @@ impl Served {
     /// waits the longer one counts.
     pub fn add(&mut self, other: &Served) {
         let sums = [
-            (&mut self.requests, other.requests),
+            (&mut self.completed, other.completed),
             (&mut self.bytes, other.bytes),
+            (&mut self.dropped, other.dropped),
             (&mut self.calls, other.calls),
             (&mut self.calls_withheld, other.calls_withheld),
             (&mut self.kicks, other.kicks),
@@ -45,8 +71,9 @@ mod tests {
     #[test]
     fn counts_add_up_one_by_one() {
         let one = Served {
-            requests: 1,
+            completed: 1,
             bytes: 2,
+            dropped: 7,
             calls: 3,
             calls_withheld: 4,
             kicks: 5,
@@ -55,8 +82,9 @@ mod tests {
         let mut sum = one;
         sum.add(&one);
         let two = Served {
-            requests: 2,
+            completed: 2,
             bytes: 4,
+            dropped: 14,
             calls: 6,
             calls_withheld: 8,
             kicks: 10,

@@ -89,7 +89,8 @@ impl Function {
         }
     }
 
-    fn look(&mut self, host: &Host) {
+    /// A reset ends if the server has let go of the queues. Each access looks first.
+    pub fn look(&mut self, host: &Host) {
         if host.idle {
             self.common.idle();
         }

@@ -14,7 +14,7 @@ use boot::Boot;
 use console::println;
 use machine::{
     acpi, boot, console, counters, cpu, edu, idt, nvme, pci, power, random, smp, state, virtio,
-    virtio_blk, virtqueue, wait, x2apic, xapic,
+    virtio_blk, virtio_net, virtqueue, wait, x2apic, xapic,
 };
 
 machine::kernel!(main);

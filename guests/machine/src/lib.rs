@@ -25,6 +25,7 @@ pub mod smp;
 pub mod state;
 pub mod virtio;
 pub mod virtio_blk;
+pub mod virtio_net;
 pub mod virtqueue;
 pub mod wait;
 pub mod x2apic;

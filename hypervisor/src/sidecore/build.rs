@@ -1,34 +1,44 @@
 //! At boot: which device is served by which sidecore, and what it is made of.
 //!
-//! Devices go to the sidecores in turn. Everything is made here, on core 0, before any guest runs;
-//! afterwards nothing is allocated. The errors are sentences, or their ends.
+//! Which sidecore serves what follows from the plan: `plan::Plan::sidecore_of_switch` and
+//! `sidecore_of_disk`. Everything is made here, on core 0, before any guest runs; afterwards nothing
+//! is allocated. The errors are sentences, or their ends.
 
 use crate::cpu;
 use crate::memory::{PAGE, allocate, available};
 use crate::sidecore::backing::Backing;
-use crate::sidecore::device::Device;
+use crate::sidecore::device::{Device, Interface, Kind};
 use crate::sidecore::entries;
 use crate::sidecore::polling_core::PollingCore;
 use crate::sidecore::port::{Order, Port};
-use crate::sidecore::queue::{QUEUES, ServedQueue};
+use crate::sidecore::queue::{CoreSwitch, Queues, ServedQueue, Work};
+use crate::sidecore::signal::Signal;
 use ::iommu::Bdf;
 use ::sidecore::{Schedule, Share};
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use blk::backend::{Null, Ram};
 use blk::config::SERIAL_BYTES;
-use blk::{Config, Parameters, SECTOR};
-use coalesce::Settings;
+use blk::{SECTOR, Server};
 use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicBool;
+use net::{Mac, Rate, Switch, Vlan};
+use proto::ServedDevice;
+use virtio_pci::Kind as FunctionKind;
 use window::{Region, Window};
 
 const MIB_2: u64 = 2 << 20;
 /// What a discard or a write-zeroes request may touch at most: it is served in pieces.
 const MOST_TOUCHED: u64 = 1 << 30;
+
+/// How long a switch knows what it learned, in nanoseconds (IEEE 802.1Q recommends 300 s).
+const AGEING: u64 = 300_000_000_000;
+/// What a rate lets through at once: as much as it does in a hundredth of a second, or a few of the
+/// largest frames.
+const BURST: (u64, u64) = (100, 256 << 10);
 
 /// The sidecores of the machine.
 pub struct Sidecores {
@@ -36,24 +46,47 @@ pub struct Sidecores {
     settings: ::sidecore::Settings,
     /// What each VM may have, by its index.
     shares: Vec<Share>,
-    /// The one that the next device goes to.
-    next: usize,
+    /// By the plan's disks: the place of the core that serves it, of those that aren't made yet.
+    disks: Vec<usize>,
+    /// The switches by name: the place of the core, and of the switch there.
+    switches: Vec<(String, usize, usize)>,
 }
 
-/// A disk, for the paravirtual function in front of it.
-pub struct VirtualDisk {
+/// A device, for the paravirtual function in front of it.
+pub struct Virtual {
     /// Its requester id, in the segment of paravirtual functions.
     pub function: Bdf,
     /// Its MSI-X entries: one for the configuration and one for each queue.
     pub entries: Range<u16>,
-    pub config: Config,
     pub port: &'static Port,
     /// The page of memory that the guest writes its notifications to, and nobody reads.
     pub notify: u64,
+    pub shape: Shape,
+}
+
+/// What its registers say of a device.
+pub struct Shape {
+    pub kind: FunctionKind,
+    /// Those that are offered.
+    pub features: u64,
+    pub queues: u16,
+    /// The device's part of the registers.
+    pub config: Box<[u8]>,
+}
+
+/// Whose a device is.
+#[derive(Clone, Copy)]
+pub struct Owner<'a> {
+    /// The VM's place in the plan, and its name.
+    pub vm: usize,
+    pub name: &'a str,
+    pub memory: Window,
+    /// Which of its devices it is.
+    pub which: ServedDevice,
 }
 
 impl Sidecores {
-    /// Those that the plan names.
+    /// Those that the plan names, with its switches.
     pub fn new(plan: &plan::Plan) -> Result<Self, String> {
         entries::init(plan.sidecores.len());
         let mut settings = ::sidecore::Settings::usual(cpu::tsc_hz());
@@ -74,52 +107,116 @@ impl Sidecores {
             Ok(PollingCore {
                 core,
                 devices: Vec::new(),
-                queues: Vec::new(),
+                queues: Queues::new(),
                 schedule: Schedule::new(settings, 0, 0),
                 caller: caller.ok_or("a sidecore's turns were taken")?,
                 news: Box::leak(Box::new(AtomicBool::new(false))),
                 deadline: None,
             })
         });
-        let cores = cores.collect::<Result<_, _>>()?;
+        let mut cores: Vec<PollingCore> = cores.collect::<Result<_, _>>()?;
+        let mut switches = Vec::new();
+        for name in plan.switches() {
+            let Some(place) = plan.sidecore_of_switch(name) else { continue };
+            let Some(core) = cores.get_mut(place) else { continue };
+            let ports = plan.interfaces().filter(|(_, one)| one.switch == name).count();
+            switches.push((name.to_string(), place, core.queues.switches.len()));
+            let switch = Switch::new(ports, AGEING);
+            core.queues.switches.push(CoreSwitch { switch, devices: Vec::with_capacity(ports) });
+        }
+        let count = plan.disks().count();
+        let disks = (0..count).rev().filter_map(|disk| plan.sidecore_of_disk(disk)).collect();
         let share = |vm: &plan::Vm| Share { weight: vm.weight, ..Share::default() };
-        Ok(Sidecores { cores, settings, shares: plan.vms.iter().map(share).collect(), next: 0 })
+        let shares = plan.vms.iter().map(share).collect();
+        Ok(Sidecores { cores, settings, shares, disks, switches })
     }
 
-    /// Makes a disk of the VM with this index and name, whose memory are these runs: guest address,
-    /// physical address, bytes. `content` is what the disk holds at first.
+    /// Makes the next of the plan's disks. `content` is what it holds at first.
     pub fn disk(
         &mut self,
-        (index, name): (usize, &str),
-        memory: impl Iterator<Item = (u64, u64, u64)>,
+        owner: Owner<'_>,
         disk: &plan::Disk,
         content: &[u8],
-    ) -> Result<VirtualDisk, String> {
-        let place = self.next % self.cores.len().max(1);
-        self.next += 1;
-        let core = self.cores.get_mut(place).ok_or("no sidecore serves it")?;
-        let count = usize::from(disk.queues);
-        let first = core.queues.len();
-        if first + count > QUEUES {
-            return Err(format!("its sidecore has {first} queues already, and can have {QUEUES}"));
-        }
+    ) -> Result<Virtual, String> {
+        let place = self.disks.pop().ok_or("no sidecore serves it")?;
         let config = config(disk)?;
+        let shape = Shape {
+            kind: FunctionKind::Block,
+            features: config.features().bits(),
+            queues: disk.queues,
+            config: Box::new(config.config_bytes()),
+        };
+        let work = |queue| Work::Requests(Box::new(Server::new(config, queue)));
+        self.add(place, owner, Kind::Disk(backing(disk, content)?), shape, work)
+    }
+
+    /// Makes a network interface, at the port of the switch that it names.
+    pub fn interface(
+        &mut self,
+        owner: Owner<'_>,
+        interface: &plan::Interface,
+    ) -> Result<Virtual, String> {
+        let mut switches = self.switches.iter();
+        let found = switches.find(|(name, ..)| *name == interface.switch);
+        let &(_, place, switch) = found.ok_or("no sidecore serves its switch")?;
+        let parameters = net::Parameters {
+            mac: Mac(interface.mac.0),
+            mtu: interface.mtu,
+            pairs: interface.queues,
+            ..net::Parameters::default()
+        };
+        let config = net::Config::new(parameters).map_err(|error| error.to_string())?;
+        let rate = interface.rate.map(|rate| {
+            let (part, least) = BURST;
+            Rate { bytes_per_second: rate, burst: (rate / part).max(least) }
+        });
+        let vlan = Vlan::Access(interface.vlan.unwrap_or(0));
+        let plan = net::Plan { vlan, rate, ..net::Plan::default() };
+        let core = self.cores.get_mut(place).ok_or("no sidecore serves its switch")?;
+        let device = core.devices.len();
+        let on = core.queues.switches.get_mut(switch).ok_or("no sidecore serves its switch")?;
+        let number = on.switch.add(config, plan).map_err(|error| error.to_string())?;
+        on.devices.push(device);
+        let shape = Shape {
+            kind: FunctionKind::Net,
+            features: config.features().bits(),
+            queues: config.queues() as u16,
+            config: Box::new(config.config_bytes(parameters.mac, true)),
+        };
+        let kind = Kind::Interface(Interface { switch, number, config, started: false });
+        self.add(place, owner, kind, shape, |_| Work::Frames(switch, number))
+    }
+
+    /// Has the core at this place serve a device, with the work of each of its queues.
+    fn add(
+        &mut self,
+        place: usize,
+        owner: Owner<'_>,
+        kind: Kind,
+        shape: Shape,
+        work: impl Fn(u16) -> Work,
+    ) -> Result<Virtual, String> {
+        let core = self.cores.get_mut(place).ok_or("no sidecore serves it")?;
+        let first = core.queues.all.len();
+        let count = usize::from(shape.queues);
         let entries =
             entries::allocate(count + 1).ok_or("there are too many paravirtual functions")?;
         let function = entries::new_function().ok_or("there are too many paravirtual functions")?;
-        let entries = entries..entries + 1 + disk.queues;
+        let entries = entries..entries + 1 + shape.queues;
         let port: &Port = Box::leak(Box::new(Port::new(core.news, count)));
         let device = core.devices.len();
-        for queue in 0..count {
-            let settings = Settings::paper(cpu::tsc_hz());
-            core.queues.push(ServedQueue::new(device, queue, config, settings));
+        for index in 0..shape.queues {
+            let (work, signal) = (work(index), Signal::new());
+            let index = index.into();
+            core.queues.all.push(ServedQueue { device, index, work, signal });
         }
         core.devices.push(Device {
             port,
-            name: String::leak(name.into()),
-            vm: index,
-            window: window(memory)?,
-            backing: backing(disk, content)?,
+            name: String::leak(owner.name.into()),
+            vm: owner.vm,
+            which: owner.which,
+            window: owner.memory,
+            kind,
             entries: entries.clone(),
             queues: first..first + count,
             order: Order::default(),
@@ -127,13 +224,13 @@ impl Sidecores {
         });
         let notify = allocate(PAGE, PAGE);
         let notify = notify.ok_or("no memory is left for its notify page")?;
-        Ok(VirtualDisk { function, entries, config, port, notify })
+        Ok(Virtual { function, entries, port, notify, shape })
     }
 
     /// Every device is there: room is made for the turns of their queues.
     pub fn finish(&mut self) {
         for core in &mut self.cores {
-            core.schedule = Schedule::new(self.settings, core.queues.len(), self.shares.len());
+            core.schedule = Schedule::new(self.settings, core.queues.all.len(), self.shares.len());
             for (vm, share) in self.shares.iter().enumerate() {
                 core.schedule.set_share(vm, *share);
             }
@@ -155,19 +252,19 @@ fn enter(core: usize) -> ! {
     core.run()
 }
 
-fn config(disk: &plan::Disk) -> Result<Config, String> {
+fn config(disk: &plan::Disk) -> Result<blk::Config, String> {
     let mut serial = [0; SERIAL_BYTES];
     serial.iter_mut().zip(disk.serial.bytes()).for_each(|(to, byte)| *to = byte);
     let touched = (MOST_TOUCHED / SECTOR) as u32;
     let writable = if disk.read_only { 0 } else { touched };
-    Config::new(Parameters {
+    blk::Config::new(blk::Parameters {
         capacity: disk.size / SECTOR,
         queues: disk.queues,
         read_only: disk.read_only,
         discard: writable,
         write_zeroes: writable,
         serial,
-        ..Parameters::default()
+        ..blk::Parameters::default()
     })
     .map_err(|error| format!("{error}"))
 }
@@ -191,7 +288,7 @@ fn backing(disk: &plan::Disk, content: &[u8]) -> Result<Backing, String> {
 }
 
 /// The view of runs of memory: guest address, physical address, bytes.
-fn window(runs: impl Iterator<Item = (u64, u64, u64)>) -> Result<Window, String> {
+pub fn window(runs: impl Iterator<Item = (u64, u64, u64)>) -> Result<Window, String> {
     let region = |(guest, at, len): (u64, u64, u64)| {
         let host = NonNull::new(at as *mut u8)?;
         Some(Region { guest, len, host, dma: at })

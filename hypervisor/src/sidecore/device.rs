@@ -5,12 +5,15 @@ use crate::log_limit::OnceASecond;
 use crate::sidecore::backing::Backing;
 use crate::sidecore::entries;
 use crate::sidecore::port::{Order, Port};
-use crate::sidecore::queue::{Context, ServedQueue, send};
+use crate::sidecore::queue::{CoreSwitch, Queues, ServedQueue, Work};
+use crate::sidecore::signal::{Line, send};
 use ::sidecore::Schedule;
-use blk::Features;
-use core::fmt::Display;
+use core::fmt::{self, Display};
 use core::ops::Range;
+use net::PortNumber;
+use proto::ServedDevice;
 use routing::calls::Caller;
+use thiserror::Error;
 use virtqueue::{Layout, Queue, State};
 use window::Window;
 
@@ -20,9 +23,10 @@ pub struct Device {
     /// Its VM: the name, and the place among those of the schedule.
     pub name: &'static str,
     pub vm: usize,
+    pub which: ServedDevice,
     /// The VM's memory.
     pub window: Window,
-    pub backing: Backing,
+    pub kind: Kind,
     /// Its entries.
     pub entries: Range<u16>,
     /// Its queues' places in the core.
@@ -32,77 +36,138 @@ pub struct Device {
     pub told: OnceASecond,
 }
 
+/// What a device is, besides its queues.
+pub enum Kind {
+    /// A disk, and what is behind it.
+    Disk(Backing),
+    /// A network interface.
+    Interface(Interface),
+}
+
+/// A port of one of the core's switches.
+pub struct Interface {
+    pub switch: usize,
+    pub number: PortNumber,
+    pub config: net::Config,
+    /// The switch knows that a driver runs it.
+    pub started: bool,
+}
+
+/// Why a queue isn't made.
+#[derive(Debug, Error)]
+enum Refused {
+    #[error(transparent)]
+    Layout(#[from] virtqueue::LayoutError),
+    #[error(transparent)]
+    Features(#[from] net::BadFeatures),
+    #[error(transparent)]
+    Queue(#[from] net::NoSuchQueue),
+}
+
 impl Device {
-    /// What a turn of one of its queues needs.
-    pub fn context<'a, 'b>(&'a mut self, caller: &'a mut Caller<'b>) -> Context<'a, 'b> {
-        Context {
-            port: self.port,
-            window: &self.window,
-            backing: &mut self.backing,
-            entries: &self.entries,
-            caller,
-        }
+    /// What its interrupts go by.
+    pub fn line<'a, 'b>(&'a self, caller: &'a mut Caller<'b>) -> Line<'a, 'b> {
+        Line { port: self.port, entries: &self.entries, caller }
     }
 
     /// Goes by what is ordered, if that is new. False: it can't yet, and is to be asked again.
     pub fn follow(
         &mut self,
-        queues: &mut [ServedQueue],
+        queues: &mut Queues,
         schedule: &mut Schedule,
         caller: &mut Caller<'_>,
     ) -> bool {
         let Some((order, number)) = self.port.take() else { return !self.port.is_busy() };
-        let now = rdtsc();
-        let first = self.queues.start;
-        let mut own = queues.get_mut(self.queues.clone()).unwrap_or_default().iter_mut();
-        if order.life != self.order.life {
-            let mut free = true;
-            for (place, queue) in (first..).zip(own.by_ref()) {
-                schedule.leave(place);
-                free &= queue.stop();
-            }
-            if !free {
-                return false;
-            }
-            own = queues.get_mut(self.queues.clone()).unwrap_or_default().iter_mut();
+        if order.life != self.order.life && !self.stop(queues, schedule) {
+            return false;
         }
         self.order = order;
-        for ((place, queue), layout) in (first..).zip(own).zip(order.queues) {
-            if let Some(layout) = layout.filter(|_| !queue.is_running()) {
-                match self.ring(layout) {
-                    Ok(ring) => {
-                        let accepted = Features::from_bits_truncate(order.features);
-                        queue.start(ring, accepted, now);
-                    }
-                    Err(error) => self.give_up(place, &error, caller),
-                }
+        for (place, layout) in self.queues.clone().zip(order.queues) {
+            let Queues { all, switches, .. } = &mut *queues;
+            let Some(queue) = all.get_mut(place) else { continue };
+            if let Some(layout) = layout
+                && queue.ring(switches).is_none()
+                && let Err(error) = self.begin(queue, switches, layout)
+            {
+                self.give_up(place, &error, caller);
             }
-            if !(order.may_access && queue.is_running()) {
+            let runs = order.may_access && queue.ring(switches).is_some();
+            if !(runs && queue.has_turns(switches)) {
                 schedule.leave(place);
             } else if schedule.join(place, self.vm) {
-                schedule.kicked(place, now);
+                schedule.kicked(place, rdtsc());
             }
+        }
+        if let Kind::Interface(Interface { switch, number, .. }) = self.kind
+            && let Some(on) = queues.switches.get_mut(switch)
+        {
+            // Nothing is put into its memory, either.
+            on.switch.set_link(number, order.may_access);
         }
         self.port.follow(number);
         true
     }
 
-    fn ring(&self, layout: Layout) -> Result<Queue, virtqueue::LayoutError> {
-        let accepted = Features::from_bits_truncate(self.order.features);
-        let features = virtqueue::Features {
-            indirect: accepted.contains(Features::INDIRECT_DESC),
-            event_index: accepted.contains(Features::EVENT_IDX),
-            packed: accepted.contains(Features::RING_PACKED),
-        };
-        Queue::new(&self.window, layout, features, State::at_reset(features))
+    /// Lets go of all queues. False: the back end hasn't let go of the guest's memory yet.
+    fn stop(&mut self, queues: &mut Queues, schedule: &mut Schedule) -> bool {
+        let mut free = true;
+        for place in self.queues.clone() {
+            schedule.leave(place);
+            let Some(queue) = queues.all.get_mut(place) else { continue };
+            queue.signal.stop();
+            if let Work::Requests(server) = &mut queue.work {
+                server.stop();
+                free &= server.outstanding() == 0;
+            }
+        }
+        if let Kind::Interface(Interface { switch, number, started, .. }) = &mut self.kind
+            && let Some(on) = queues.switches.get_mut(*switch)
+        {
+            on.switch.stop(*number);
+            *started = false;
+        }
+        free
     }
 
-    /// A queue can't be served: the driver is told so, and the log.
+    /// Makes a queue of the device's, with the ring that the driver laid out.
+    fn begin(
+        &mut self,
+        queue: &mut ServedQueue,
+        switches: &mut [CoreSwitch],
+        layout: Layout,
+    ) -> Result<(), Refused> {
+        let features = features(self.order.features);
+        let mut ring = Queue::new(&self.window, layout, features, State::at_reset(features))?;
+        ring.suppress_kicks();
+        queue.signal.start(rdtsc());
+        match (&mut queue.work, &mut self.kind) {
+            (Work::Requests(server), _) => {
+                server.start(ring, blk::Features::from_bits_truncate(self.order.features));
+            }
+            (Work::Frames(switch, number), Kind::Interface(interface)) => {
+                let on = &mut switches.get_mut(*switch).ok_or(net::NoSuchQueue)?.switch;
+                if !interface.started {
+                    let accepted = interface.config.accept(self.order.features)?;
+                    on.start(*number, self.window, accepted);
+                    interface.started = true;
+                }
+                on.attach(*number, queue.index as u16, ring)?;
+            }
+            (Work::Frames(..), Kind::Disk(_)) => return Err(net::NoSuchQueue.into()),
+        }
+        Ok(())
+    }
+
+    /// A queue can't be served: the driver is told so, and the log. Once in a life is enough: it
+    /// must reset the device.
     pub fn give_up(&mut self, place: usize, why: &dyn Display, caller: &mut Caller<'_>) {
+        if self.port.is_broken(self.order.life) {
+            return;
+        }
         self.port.set_broken(self.order.life);
         if self.told.claim(rdtsc()) {
-            let (name, queue) = (self.name, place.saturating_sub(self.queues.start));
-            log::warn!("VM {name:?}: queue {queue} of its disk is given up: {why}");
+            let queue = place.saturating_sub(self.queues.start);
+            log::warn!("{self}: queue {queue} is given up: {why}");
         }
         let vector = self.port.config_vector();
         if let Some(entry) = vector.and_then(|vector| entries::of(&self.entries, vector)) {
@@ -115,5 +180,21 @@ impl Device {
         for entry in self.entries.clone().filter_map(entries::get) {
             caller.call_waiting(entry, send);
         }
+    }
+}
+
+impl Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VM {:?}, its {}", self.name, self.which)
+    }
+}
+
+/// What was accepted of the features of rings (virtio 1.2, 6), which are the same for all devices.
+fn features(accepted: u64) -> virtqueue::Features {
+    let accepted = blk::Features::from_bits_truncate(accepted);
+    virtqueue::Features {
+        indirect: accepted.contains(blk::Features::INDIRECT_DESC),
+        event_index: accepted.contains(blk::Features::EVENT_IDX),
+        packed: accepted.contains(blk::Features::RING_PACKED),
     }
 }

@@ -9,8 +9,9 @@
 //! | `entries` | the MSI-X entries, by which sidecores send |
 //! | `backing` | what is behind a disk |
 //! | `device` | a device as its sidecore has it: orders followed, queues made and given up |
-//! | `queue` | one queue: its turn, and which completions are told to the guest |
-//! | `polling_core` | the loop of a sidecore |
+//! | `queue` | one queue, of a disk or of a switch's port: a piece of its work |
+//! | `signal` | which completions of a queue are told to the guest |
+//! | `polling_core` | the loop of a sidecore: turns, and what is told at their end |
 //!
 //! Guarantees: a sidecore waits for nobody, takes no lock that a waiter holds, and does a bounded
 //! piece of work between two looks at what it is ordered. Of a VM it reaches the memory alone, by
@@ -24,3 +25,4 @@ pub mod entries;
 mod polling_core;
 pub mod port;
 mod queue;
+mod signal;

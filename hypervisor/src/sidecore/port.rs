@@ -29,14 +29,21 @@ pub struct Order {
 /// but for the kicks.
 #[derive(Default)]
 pub struct Counts {
-    pub requests: AtomicU64,
+    pub completed: AtomicU64,
     pub bytes: AtomicU64,
+    pub dropped: AtomicU64,
     pub calls: AtomicU64,
     pub withheld: AtomicU64,
     /// The vCPUs' side counts these.
     kicks: AtomicU64,
     /// The longest that the queue waited while it had requests, in passes of the sidecore.
     pub longest_wait: AtomicU64,
+}
+
+/// So many more, in a count that nobody else writes.
+#[inline]
+pub fn add(count: &AtomicU64, more: u64) {
+    count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
 /// Between one paravirtual function and its sidecore.
@@ -85,8 +92,9 @@ impl Port {
         self.counts.iter().map(|counts| {
             let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
             Served {
-                requests: of(&counts.requests),
+                completed: of(&counts.completed),
                 bytes: of(&counts.bytes),
+                dropped: of(&counts.dropped),
                 calls: of(&counts.calls),
                 calls_withheld: of(&counts.withheld),
                 kicks: of(&counts.kicks),

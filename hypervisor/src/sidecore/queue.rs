@@ -1,230 +1,171 @@
-//! One queue of a paravirtual function: its turn at the sidecore, and which completions are told to the
-//! guest by an interrupt.
+//! One queue that a sidecore serves: a disk's, whose server it has, or one of a switch's port.
 //!
-//! Guarantees: what is completed is published at once, whatever becomes of its interrupt; a
-//! completion that the driver wants to be told of is told by the end of the turn, or, if vIC holds
-//! it back, at the coalescer's deadline at the latest.
+//! Guarantees: a piece of work is bounded (`blk`, `net`), and what it completed is counted. A queue
+//! that is broken says so once it is served; its turn comes for that.
 
-use crate::cpu::{rdtsc, x2apic};
-use crate::sidecore::backing::Backing;
-use crate::sidecore::entries;
-use crate::sidecore::port::{Counts, Port};
-use ::sidecore::{Look, Next, Schedule};
-use blk::{Broken, Config, Features, Server};
-use coalesce::{Coalescer, Settings, Verdict};
-use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering};
-use routing::calls::{Called, Caller, Target};
-use window::Window;
+use crate::cpu::{rdtsc, tsc_hz};
+use crate::sidecore::signal::Signal;
+use ::sidecore::Look;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use blk::Server;
+use net::config::QueueKind;
+use net::{PortNumber, Switch};
+use thiserror::Error;
+use virtqueue::Queue;
 
-/// The most queues of a sidecore.
-pub const QUEUES: usize = 128;
-/// Requests of a queue that are in flight at a time.
-const IN_FLIGHT: usize = 128;
-/// Completions after which the guest is told, though the turn goes on.
-const TOLD_AFTER: u32 = 8;
+/// Requests of a disk's queue that are in flight at a time.
+pub const IN_FLIGHT: usize = 128;
 
 /// A queue, running or not.
 pub struct ServedQueue {
     /// Its device's place in the core, and its own there.
     pub device: usize,
-    index: usize,
-    server: Server<IN_FLIGHT>,
-    coalescer: Coalescer,
-    settings: Settings,
+    pub index: usize,
+    pub work: Work,
+    pub signal: Signal,
 }
 
-/// What a turn needs of the queue's device.
-pub struct Context<'a, 'b> {
-    pub port: &'a Port,
-    pub window: &'a Window,
-    pub backing: &'a mut Backing,
-    /// The device's entries.
-    pub entries: &'a Range<u16>,
-    pub caller: &'a mut Caller<'b>,
+/// What there is to do in it.
+pub enum Work {
+    /// Requests of a disk.
+    Requests(Box<Server<IN_FLIGHT>>),
+    /// Frames or commands at this port of one of the core's switches, which has the ring.
+    Frames(usize, PortNumber),
+}
+
+/// Why a queue can't be served any more.
+#[derive(Debug, Error)]
+pub enum Broken {
+    #[error(transparent)]
+    Requests(#[from] blk::Broken),
+    #[error(transparent)]
+    Frames(#[from] net::Broken),
+}
+
+/// What a piece of work came to.
+#[derive(Clone, Copy, Default)]
+pub struct Piece {
+    /// Chains of this queue that were completed.
+    pub completed: u32,
+    /// Bytes to count for it.
+    pub bytes: u64,
+    /// Frames that nobody got.
+    pub dropped: u32,
+    /// What the piece cost, in bytes. 0: there was nothing to do, or no room for it in the back
+    /// end.
+    pub charge: u64,
+}
+
+/// A switch with all its ports.
+pub struct CoreSwitch {
+    pub switch: Switch,
+    /// By ports: the device's place in the core.
+    pub devices: Vec<usize>,
+}
+
+/// All queues of a core, and its switches.
+pub struct Queues {
+    pub all: Vec<ServedQueue>,
+    pub switches: Vec<CoreSwitch>,
+    clock: Clock,
+    /// When it was last looked, in the switches' nanoseconds.
+    now: u64,
 }
 
 impl ServedQueue {
-    /// Of this device, without a ring. `number` tells the queues of the device's back end apart.
-    pub fn new(device: usize, index: usize, config: Config, settings: Settings) -> Self {
-        ServedQueue {
-            device,
-            index,
-            server: Server::new(config, index as u16),
-            coalescer: Coalescer::new(settings, 0),
-            settings,
-        }
+    /// The ring, if there is one.
+    pub fn ring<'a>(&'a mut self, switches: &'a mut [CoreSwitch]) -> Option<&'a mut Queue> {
+        self.work.ring(self.index, switches)
     }
 
-    /// Serves this ring from now on.
-    pub fn start(&mut self, mut ring: virtqueue::Queue, accepted: Features, now: u64) {
-        ring.suppress_kicks();
-        self.server.start(ring, accepted);
-        self.coalescer = Coalescer::new(self.settings, now);
-    }
-
-    /// Serves none. True: the back end has let go of the guest's memory, too.
-    pub fn stop(&mut self) -> bool {
-        self.server.stop();
-        self.coalescer.settled();
-        self.server.outstanding() == 0
-    }
-
-    /// Is there a ring?
-    pub fn is_running(&mut self) -> bool {
-        self.server.queue().is_some()
-    }
-
-    /// Serves up to a turn's worth; the error is why the queue is given up.
-    pub fn turn(
-        &mut self,
-        mut cx: Context<'_, '_>,
-        place: usize,
-        schedule: &mut Schedule,
-        others: &mut impl Look,
-    ) -> Result<(), Broken> {
-        let mut untold = 0;
-        let mut tell = false;
-        loop {
-            let outcome = self.server.serve(cx.window, cx.backing)?;
-            let now = rdtsc();
-            if outcome.completed > 0 {
-                tell |= self.publish(&cx, now);
-                untold += outcome.completed;
-                count(&cx, self.index, |counts| {
-                    add(&counts.requests, outcome.completed.into());
-                });
-            }
-            if outcome.bytes > 0 {
-                count(&cx, self.index, |counts| add(&counts.bytes, outcome.bytes));
-            }
-            // Nothing to do, or no room for it in the back end.
-            if outcome.charge == 0 {
-                schedule.rest(place);
-                break;
-            }
-            let mut look = WithThis { this: self, place, others: &mut *others };
-            let next = schedule.served(place, outcome.charge, outcome.completed, now, &mut look);
-            if next == Next::Switch {
-                break;
-            }
-            if tell && untold >= TOLD_AFTER {
-                self.call(&mut cx, now);
-                (tell, untold) = (false, 0);
+    /// Whether turns serve it: a receive queue is filled in those of whoever sends.
+    pub fn has_turns(&self, switches: &[CoreSwitch]) -> bool {
+        match self.work {
+            Work::Requests(_) => true,
+            Work::Frames(switch, port) => {
+                let switch = switches.get(switch);
+                let kind = switch.and_then(|on| on.switch.kind(port, self.index as u16));
+                matches!(kind, Some(QueueKind::Transmit(_) | QueueKind::Control))
             }
         }
-        count(&cx, self.index, |counts| {
-            counts.longest_wait.store(schedule.worst_wait(place), Ordering::Relaxed);
-        });
-        if tell {
-            self.call(&mut cx, rdtsc());
-        }
-        Ok(())
-    }
-
-    /// Tells the guest what was held back, if that is due.
-    pub fn tell_due(&mut self, cx: &mut Context<'_, '_>, now: u64) {
-        if self.coalescer.due(now) {
-            self.call(cx, now);
-        }
-    }
-
-    /// By when something that is held back is to be told.
-    pub fn deadline(&self) -> Option<u64> {
-        self.coalescer.deadline()
-    }
-
-    /// Shows the driver what was completed. True: it is to be told of it now.
-    fn publish(&mut self, cx: &Context<'_, '_>, now: u64) -> bool {
-        let taken = self.server.in_flight();
-        let Some(ring) = self.server.queue() else { return false };
-        ring.publish();
-        let waiting = ring.available().unwrap_or(0);
-        match self.coalescer.completed(now, u32::from(taken) + u32::from(waiting)) {
-            Verdict::Deliver => true,
-            Verdict::Withhold => {
-                count(cx, self.index, |counts| add(&counts.withheld, 1));
-                false
-            }
-        }
-    }
-
-    /// Sends the queue's interrupt, if the driver wants one for what was published.
-    fn call(&mut self, cx: &mut Context<'_, '_>, now: u64) {
-        let wanted = self.server.queue().is_some_and(|ring| ring.wants_call());
-        if !wanted {
-            return self.coalescer.settled();
-        }
-        self.coalescer.delivered(now);
-        let vector = cx.port.vector(self.index);
-        if let Some(entry) = vector.and_then(|vector| entries::of(cx.entries, vector))
-            && cx.caller.call(entry, send) != Called::Dropped
-        {
-            count(cx, self.index, |counts| add(&counts.calls, 1));
-        }
-    }
-
-    /// Requests that wait, and the one that is served in part.
-    fn waiting(&mut self) -> u16 {
-        self.server.waiting()
     }
 }
 
-/// Counts something of this queue of the device.
-fn count(cx: &Context<'_, '_>, queue: usize, count: impl FnOnce(&Counts)) {
-    if let Some(counts) = cx.port.counts(queue) {
-        count(counts);
-    }
-}
-
-/// So many more, in a count that nobody else writes.
-fn add(count: &AtomicU64, more: u64) {
-    count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
-}
-
-/// Writes the ICR.
-pub fn send(to: Target) {
-    x2apic::send_ipi(to.destination, to.vector);
-}
-
-/// All queues but one, which is having its turn and isn't among them.
-pub struct Others<'a> {
-    pub before: &'a mut [ServedQueue],
-    pub after: &'a mut [ServedQueue],
-}
-
-impl Look for Others<'_> {
+impl Work {
+    /// The ring of the queue that has this work and place in its device.
     #[inline]
-    fn waiting(&mut self, queue: usize) -> u16 {
-        let before = self.before.len();
-        match queue.checked_sub(before) {
-            None => self.before.get_mut(queue),
-            Some(0) => None,
-            Some(after) => self.after.get_mut(after - 1),
+    pub fn ring<'a>(
+        &'a mut self,
+        index: usize,
+        switches: &'a mut [CoreSwitch],
+    ) -> Option<&'a mut Queue> {
+        match self {
+            Work::Requests(server) => server.queue(),
+            Work::Frames(switch, port) => {
+                switches.get_mut(*switch)?.switch.queue(*port, index as u16)
+            }
         }
-        .map_or(0, ServedQueue::waiting)
     }
 }
 
-struct WithThis<'a, L> {
-    this: &'a mut ServedQueue,
-    place: usize,
-    others: &'a mut L,
-}
+impl Queues {
+    /// None yet.
+    pub fn new() -> Self {
+        Queues { all: Vec::new(), switches: Vec::new(), clock: Clock::new(tsc_hz()), now: 0 }
+    }
 
-impl<L: Look> Look for WithThis<'_, L> {
+    /// Reads the time.
     #[inline]
-    fn waiting(&mut self, queue: usize) -> u16 {
-        if queue == self.place { self.this.waiting() } else { self.others.waiting(queue) }
+    pub fn look_at_clock(&mut self) -> u64 {
+        let now = rdtsc();
+        self.now = self.clock.nanoseconds(now);
+        now
+    }
+
+    /// The queue at this place, and what it may need to be served: the switches, and the time.
+    #[inline]
+    pub fn at(&mut self, place: usize) -> Option<(&mut ServedQueue, &mut [CoreSwitch], u64)> {
+        Some((self.all.get_mut(place)?, &mut self.switches, self.now))
+    }
+
+    /// Chains that were taken and aren't completed, and those that wait: vIC's commands in flight.
+    pub fn in_flight(&mut self, place: usize) -> u32 {
+        let waiting = u32::from(self.waiting(place));
+        match self.all.get(place).map(|queue| &queue.work) {
+            Some(Work::Requests(server)) => waiting + u32::from(server.in_flight()),
+            _ => waiting,
+        }
     }
 }
 
-/// All queues.
-pub struct All<'a>(pub &'a mut [ServedQueue]);
-
-impl Look for All<'_> {
+impl Look for Queues {
     #[inline]
-    fn waiting(&mut self, queue: usize) -> u16 {
-        self.0.get_mut(queue).map_or(0, ServedQueue::waiting)
+    fn waiting(&mut self, place: usize) -> u16 {
+        let Some(queue) = self.all.get(place) else { return 0 };
+        match &queue.work {
+            Work::Requests(server) => server.waiting(),
+            Work::Frames(switch, port) => self
+                .switches
+                .get(*switch)
+                .map_or(0, |on| on.switch.waiting(*port, queue.index as u16, self.now)),
+        }
+    }
+}
+
+/// TSC ticks to nanoseconds.
+struct Clock {
+    /// Nanoseconds of a tick, times 2^32.
+    factor: u64,
+}
+
+impl Clock {
+    fn new(ticks_per_second: u64) -> Self {
+        Clock { factor: ((1_000_000_000_u128 << 32) / u128::from(ticks_per_second.max(1))) as u64 }
+    }
+
+    #[inline]
+    fn nanoseconds(&self, ticks: u64) -> u64 {
+        ((u128::from(ticks) * u128::from(self.factor)) >> 32) as u64
     }
 }

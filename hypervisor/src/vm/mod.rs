@@ -43,6 +43,7 @@ use interrupts::shadow_idt::vcpu_shadow::Shadow;
 use interrupts::timer::guest_timer::GuestTimer;
 use ledger::Page;
 use pc::Pc;
+use proto::ServedDevice;
 use spin::Mutex;
 use virtual_pc::unanswered::Unanswered;
 
@@ -63,8 +64,8 @@ pub struct Vm {
     efer_offered: u64,
     pub(crate) ending: Ending,
 
-    /// What its disks are served by, in their order.
-    disks: Vec<&'static Port>,
+    /// Its disks and networks, as sidecores serve them.
+    served: Vec<(ServedDevice, &'static Port)>,
 
     // As it starts, and starts again.
     contents: Contents,

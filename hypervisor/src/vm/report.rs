@@ -29,7 +29,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         let incident = self.with_pc(|pc, _| pc.board().incident());
         crate::memory::while_reporting(|| {
             let index = vm.guest.index as u32;
-            vm.report_disks();
+            vm.report_served();
             if let Some(incident) = incident {
                 let what = vm.incident_sentence(incident);
                 console::record(&Record::Incident { vm: index, what });
@@ -58,12 +58,12 @@ impl<C: VirtualCpu> Vcpu<C> {
 }
 
 impl Vm {
-    /// Sends what was done for each queue of its disks.
-    fn report_disks(&self) {
-        for (disk, port) in (0..).zip(&self.disks) {
+    /// Sends what was done for each queue of its disks and networks.
+    fn report_served(&self) {
+        for (device, port) in &self.served {
             for (queue, served) in (0..).zip(port.served()) {
-                let vm = self.guest.index as u32;
-                console::record(&Record::Paravirtual { vm, disk, queue, served });
+                let (vm, device) = (self.guest.index as u32, *device);
+                console::record(&Record::Paravirtual { vm, device, queue, served });
             }
         }
     }

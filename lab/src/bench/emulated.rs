@@ -58,6 +58,7 @@ pub fn vm(
         cmdline,
         devices: vec![device],
         disks: vec![],
+        interfaces: vec![],
         interrupts: Some(policy),
         reset: OnReset::Stop,
     }

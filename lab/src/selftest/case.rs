@@ -10,7 +10,7 @@ use exitless::{
     source::{Trust, Way},
 };
 use ledger::Reason;
-use plan::{Choice, DeviceName, Disk, Host, Network, Policy, WithoutRemapping};
+use plan::{Choice, DeviceName, Disk, Host, Interface, Network, Policy, WithoutRemapping};
 use std::ops::RangeInclusive;
 
 /// Bytes of a test VM's memory.
@@ -30,7 +30,7 @@ pub struct Case {
     pub guests: Vec<Guest>,
     /// What the plan says of network controllers.
     pub networks: Vec<Network>,
-    /// How many cores serve disks.
+    /// How many cores serve disks and networks.
     pub sidecores: usize,
     /// What the plan says of the host.
     pub host: Host,
@@ -146,6 +146,8 @@ pub struct Guest {
     pub devices: Vec<DeviceName>,
     /// Disks that a sidecore serves; on the bare machine QEMU itself.
     pub disks: Vec<Disk<String>>,
+    /// Network interfaces that a sidecore serves.
+    pub interfaces: Vec<Interface>,
     /// A reset of its own starts it again.
     pub restarts: bool,
     /// How it must end.

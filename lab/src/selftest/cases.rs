@@ -278,6 +278,7 @@ pub fn guest(tests: &'static str, policy: impl Into<Choice>) -> Guest {
         policy,
         devices: vec![edu(0)],
         disks: Vec::new(),
+        interfaces: Vec::new(),
         restarts: false,
         end: Expected::Passed,
         says: vec!["by multiboot"],

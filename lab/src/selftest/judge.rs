@@ -2,7 +2,7 @@
 
 use super::case::{Case, Expect, Expected, Guest, Outcome, Special};
 use super::verdict::{PASSED, contains, counted, ended};
-use super::{cost, hostile, virtio};
+use super::{cost, hostile, switch, virtio};
 use exitless::report::{Report, VmReport, status};
 use ledger::Reason;
 use proto::exit;
@@ -70,6 +70,7 @@ fn ends(case: &Case, outcome: &Outcome) -> Vec<String> {
         said(guest, console, &mut of_vm);
         counted(guest, vm, &mut of_vm);
         virtio::reported(guest, vm, &mut of_vm);
+        switch::reported(guest, vm, &mut of_vm);
         by_host(guest, vm.counters().of(Reason::DeviceInterrupt), console, &mut of_vm);
         wrong.extend(of_vm.into_iter().map(|w| format!("VM {}: {w}", vm.name)));
     }

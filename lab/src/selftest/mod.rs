@@ -28,6 +28,7 @@ mod shared;
 mod smp;
 mod strange;
 mod suite;
+mod switch;
 mod table;
 mod timers;
 mod topology;
@@ -162,6 +163,7 @@ fn all() -> Vec<Case> {
     cases.extend(timers::all());
     cases.extend(shared::all());
     cases.extend(virtio::all());
+    cases.extend(switch::all());
     cases.extend(refusals::all());
     cases.extend(inventory::all());
     cases.extend(topology::all());

@@ -225,6 +225,7 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
             },
             devices: guest.devices.clone(),
             disks: guest.disks.clone(),
+            interfaces: guest.interfaces.clone(),
             interrupts: guest.policy,
             reset: match guest.variant {
                 _ if guest.restarts => OnReset::Restart,

@@ -136,6 +136,7 @@ fn boot(cx: &Context, files: &Path, shape: Shape) -> Result<()> {
         cmdline: format!("{LINUX} quiet exitless.reboot={reboots} {}", shape.option),
         devices: vec!["nvme0".parse()?],
         disks: vec![],
+        interfaces: vec![],
         interrupts: None,
         reset: OnReset::Restart,
     };

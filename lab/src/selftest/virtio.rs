@@ -165,7 +165,7 @@ pub fn reported(guest: &Guest, vm: &VmReport, wrong: &mut Vec<String>) {
         "virtio-load" | "virtio-flags" | "virtio-poll" => REQUESTS,
         _ => 1,
     };
-    let Served { requests, calls, kicks, .. } = vm.paravirtual.total();
+    let Served { completed: requests, calls, kicks, .. } = vm.paravirtual.total();
     if requests < least {
         wrong.push(format!("{requests} requests were reported, {least} wanted"));
     }
@@ -205,6 +205,7 @@ pub fn emulated(disks: &[Disk<exitless::load::File>], directory: &Path) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proto::ServedDevice;
     use std::collections::HashSet;
 
     #[test]
@@ -240,15 +241,15 @@ mod tests {
     fn what_was_served_must_fit() {
         let complaints = |tests, served: Served| {
             let mut vm = VmReport::default();
-            vm.paravirtual.see(0, 0, served);
+            vm.paravirtual.see(ServedDevice::Disk(0), 0, served);
             let mut wrong = Vec::new();
             super::reported(&with_disk(guest(tests, Policy::Eli)), &vm, &mut wrong);
             wrong.len()
         };
         let good =
-            Served { requests: 20_000, calls: 15_000, kicks: 10, bytes: 1, ..Served::default() };
+            Served { completed: 20_000, calls: 15_000, kicks: 10, bytes: 1, ..Served::default() };
         assert_eq!(complaints("virtio-load", good), 0);
-        assert_eq!(complaints("virtio-load", Served { requests: 19_999, calls: 9, ..good }), 1);
+        assert_eq!(complaints("virtio-load", Served { completed: 19_999, calls: 9, ..good }), 1);
         assert_eq!(complaints("virtio-load", Served { kicks: 11, ..good }), 1);
         assert_eq!(complaints("virtio-mask", Served { kicks: 11, ..good }), 0);
         assert_eq!(complaints("virtio-mask", Served { calls: 20_001, ..good }), 1);

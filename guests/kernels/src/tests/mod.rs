@@ -18,6 +18,9 @@ mod machine_check;
 mod mmio_forms;
 mod nested;
 mod nested_stack;
+mod net;
+mod net_apart;
+mod net_reset;
 mod odd_code;
 mod planted;
 mod quiet;
@@ -163,6 +166,13 @@ pub const ALL: &[(&str, Test)] = &[
     ("virtio-restart", virtio_reset::restart),
     ("virtio-move", virtio_smp::moved),
     ("virtio-queues", virtio_smp::queues),
+    ("net-negotiation", net::negotiation),
+    ("net-exchange", net::exchange),
+    ("net-apart", net_apart::apart),
+    ("net-spoof", net_apart::spoofed),
+    ("net-rate", net_apart::rate),
+    ("net-reset", net_reset::reset),
+    ("net-restart", net_reset::restart),
     ("weights-light", weights::light),
     ("weights-heavy", weights::heavy),
 ];

@@ -1,10 +1,10 @@
-//! What is on a VM's PCI bus at first: the devices that are assigned to it, and the disks that
-//! sidecores serve.
+//! What is on a VM's PCI bus at first: the devices that are assigned to it, and the disks and
+//! networks that sidecores serve.
 
 use crate::host::outputs;
 use crate::iommu;
 use crate::pci::Pci;
-use crate::sidecore::build::Sidecores;
+use crate::sidecore::build::{Owner, Sidecores, Virtual, window};
 use crate::sidecore::port::Port;
 use crate::vm::devices::assigned::AssignedDevice;
 use crate::vm::devices::pci_bus::PciBus;
@@ -17,6 +17,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use plan::image::Image;
+use proto::ServedDevice;
 use virtual_pc::pci::{Addresses, Bus};
 
 /// The functions of one VM, as far as they are found and made.
@@ -27,8 +28,8 @@ pub struct Functions<'a> {
     bus: Box<Bus>,
     all: Vec<BusFunction>,
     addresses: Addresses,
-    /// Of the disks, in their order.
-    ports: Vec<&'static Port>,
+    /// Of what sidecores serve.
+    ports: Vec<(ServedDevice, &'static Port)>,
 }
 
 impl<'a> Functions<'a> {
@@ -59,30 +60,39 @@ impl<'a> Functions<'a> {
         Ok(())
     }
 
-    /// Makes the disks of the VM, whose memory this is, and puts them on the bus.
-    pub fn add_disks(
+    /// Makes what sidecores serve of the VM, whose memory this is, and puts it on the bus.
+    pub fn add_served(
         &mut self,
-        disks: &[plan::Disk],
+        vm: &plan::Vm,
         image: &Image<'static>,
         memory: &Memory,
         sidecores: &mut Sidecores,
     ) -> Result<(), String> {
-        for (index, disk) in disks.iter().enumerate() {
-            let refused = |e: String| format!("its disk{index} can't be made: {e}");
-            let regions = memory.regions().iter().map(|r| (r.gpa, r.hpa, r.len));
-            let made = sidecores.disk(self.whose, regions, disk, image.disk(disk));
-            let made = made.map_err(refused)?;
-            self.ports.push(made.port);
-            let (function, shown) =
-                VirtioFunction::new(made, &mut self.addresses).map_err(refused)?;
-            self.bus.assign(shown).map_err(|e| refused(e.to_string()))?;
-            self.all.push(BusFunction::Virtio(Box::new(function)));
+        let regions = memory.regions().iter().map(|r| (r.gpa, r.hpa, r.len));
+        let memory = window(regions)?;
+        let (index, name) = self.whose;
+        let owner = |which| Owner { vm: index, name, memory, which };
+        for (disk, which) in vm.disks.iter().zip((0..).map(ServedDevice::Disk)) {
+            self.add(which, sidecores.disk(owner(which), disk, image.disk(disk)))?;
+        }
+        for (interface, which) in vm.interfaces.iter().zip((0..).map(ServedDevice::Network)) {
+            self.add(which, sidecores.interface(owner(which), interface))?;
         }
         Ok(())
     }
 
-    /// The bus, and the ports of the disks.
-    pub fn done(self) -> (PciBus, Vec<&'static Port>) {
+    fn add(&mut self, which: ServedDevice, made: Result<Virtual, String>) -> Result<(), String> {
+        let refused = |e: String| format!("its {which} can't be made: {e}");
+        let made = made.map_err(refused)?;
+        self.ports.push((which, made.port));
+        let (function, shown) = VirtioFunction::new(made, &mut self.addresses).map_err(refused)?;
+        self.bus.assign(shown).map_err(|e| refused(e.to_string()))?;
+        self.all.push(BusFunction::Virtio(Box::new(function)));
+        Ok(())
+    }
+
+    /// The bus, and the ports of what sidecores serve.
+    pub fn done(self) -> (PciBus, Vec<(ServedDevice, &'static Port)>) {
         (PciBus::new(self.bus, self.all, self.pci), self.ports)
     }
 }

@@ -182,8 +182,8 @@ impl Builder<'_> {
         let start = start(&contents.load);
         let mut functions = Functions::new((self.index, &vm.name), self.pci);
         functions.assign(devices, tables.dma_root(), format)?;
-        functions.add_disks(&vm.disks, self.image, &memory, sidecores)?;
-        let (pci, disks) = functions.done();
+        functions.add_served(vm, self.image, &memory, sidecores)?;
+        let (pci, served) = functions.done();
         let (policy, why) = self.policy();
         let mut ledgers = Vec::new();
         let mut frames = Vec::new();
@@ -213,7 +213,7 @@ impl Builder<'_> {
             ),
             ending: Default::default(),
             contents,
-            disks,
+            served,
             restarts: vm.reset == OnReset::Restart,
             told_unanswered: Default::default(),
             told_restart: Default::default(),

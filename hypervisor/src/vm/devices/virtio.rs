@@ -7,7 +7,7 @@
 //! memory: the sidecore does, by the checked spans that it makes of an order's addresses.
 
 use crate::pci::reset::Reset;
-use crate::sidecore::build::VirtualDisk;
+use crate::sidecore::build::Virtual;
 use crate::sidecore::entries;
 use crate::sidecore::port::{Order, Port};
 use crate::vm::devices::pci_bus::interface::PciFunction;
@@ -20,10 +20,9 @@ use ::iommu::Bdf;
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec;
-use blk::config::CONFIG_BYTES;
 use core::ops::Range;
 use paging::Access;
-use virtio_pci::{Effect, Host, Kind, MAX_QUEUES, Queue, bar, config_space};
+use virtio_pci::{Effect, Host, MAX_QUEUES, Queue, bar, config_space};
 use virtqueue::Layout;
 use virtual_pc::message::{Message, Refused};
 use virtual_pc::pci::{Addresses, BarKind, Function as Shown};
@@ -31,13 +30,13 @@ use virtual_pc::pci::{Addresses, BarKind, Function as Shown};
 /// Entries of a queue at most.
 const QUEUE_SIZE: u16 = 256;
 
-/// A disk's function.
+/// The function of a disk or a network interface.
 pub struct VirtioFunction {
     requester: Bdf,
     /// Larger than all the rest.
     registers: Box<virtio_pci::Function>,
     /// The device's part of the registers.
-    config: [u8; CONFIG_BYTES],
+    config: Box<[u8]>,
     port: &'static Port,
     /// Its interrupt entries: of the configuration's changes and of the queues, by the MSI-X entry.
     entries: Range<u16>,
@@ -49,32 +48,32 @@ pub struct VirtioFunction {
 }
 
 impl VirtioFunction {
-    /// The function of a disk, and how the guest sees it. Boot only; the error is the end of a
+    /// The function of a device, and how the guest sees it. Boot only; the error is the end of a
     /// sentence about it.
-    pub fn new(disk: VirtualDisk, addresses: &mut Addresses) -> Result<(Self, Shown), String> {
-        let queues = disk.config.parameters().queues;
-        let features = disk.config.features().bits();
-        let registers = virtio_pci::Function::new(features, queues, QUEUE_SIZE);
+    pub fn new(device: Virtual, addresses: &mut Addresses) -> Result<(Self, Shown), String> {
+        let Virtual { function: requester, entries, port, notify, shape } = device;
+        let registers = virtio_pci::Function::new(shape.features, shape.queues, QUEUE_SIZE);
         let registers = Box::new(registers.map_err(|e| e.to_string())?);
         let address = addresses.choose(BarKind::Mem32, bar::SIZE);
         let address = address.ok_or("its BAR doesn't fit the guest's PCI window")?;
-        let shown = config_space::on_bus(Kind::Block, queues, CONFIG_BYTES as u32, address);
+        let shown =
+            config_space::on_bus(shape.kind, shape.queues, shape.config.len() as u32, address);
         let shown = shown.map_err(|e| e.to_string())?;
         let mut sizes = [None; BARS];
         sizes[usize::from(bar::INDEX)] = Some(bar::SIZE);
         let notify = Part {
             bar: bar::INDEX.into(),
             range: bar::NOTIFY..bar::NOTIFY + bar::PAGE,
-            hpa: disk.notify,
+            hpa: notify,
             access: Access::READ | Access::WRITE,
         };
         let function = VirtioFunction {
-            requester: disk.function,
+            requester,
             registers,
-            config: disk.config.config_bytes(),
-            port: disk.port,
-            sources: Sources::new(disk.function, disk.entries.clone()),
-            entries: disk.entries,
+            config: shape.config,
+            port,
+            sources: Sources::new(requester, entries.clone()),
+            entries,
             life: 1,
             may_access: false,
             placement: Placement::new(sizes, vec![notify]),
@@ -219,8 +218,11 @@ impl PciFunction for VirtioFunction {
 
     fn end_reset(&mut self) {}
 
+    /// The guest finds the reset done: until then its registers would take nothing.
     fn restart(&mut self) {
         self.may_access = false;
+        self.port.settle();
+        self.access(|registers, host| registers.look(host));
     }
 
     fn quiet(&mut self) {

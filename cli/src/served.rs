@@ -1,0 +1,158 @@
+//! What `exitless check` says of sidecores, and of the disks and networks that they serve.
+
+use crate::{load::File, table::rounded};
+use plan::{Backing, DEFAULT_MTU, Disk, Escaped, Interface, Plan, Size, Vm};
+use std::collections::BTreeMap;
+
+/// Who serves paravirtual devices, a line for each of them, and who reaches whom. What a plan says
+/// may be anybody's.
+pub fn lines(plan: &Plan<File>) -> String {
+    let mut text = sidecores(plan);
+    for vm in &plan.vms {
+        let disks = vm.disks.iter().enumerate().map(|(i, one)| disk(vm, i, one));
+        let interfaces = vm.interfaces.iter().enumerate().map(|(i, one)| interface(vm, i, one));
+        text.extend(disks.chain(interfaces));
+    }
+    text.extend(plan.switches().into_iter().map(|name| switch(plan, name)));
+    text
+}
+
+fn sidecores(plan: &Plan<File>) -> String {
+    let cores: Vec<_> = plan.sidecores.iter().map(u32::to_string).collect();
+    let kinds = match (plan.disks().count(), plan.interfaces().count()) {
+        (0, 0) => None,
+        (_, 0) => Some("disks"),
+        (0, _) => Some("networks"),
+        _ => Some("disks and networks"),
+    };
+    match (&cores[..], kinds) {
+        ([], _) => String::new(),
+        ([one], None) => format!("Core {one} is a sidecore and has nothing to serve.\n"),
+        ([one], Some(kinds)) => {
+            format!("Core {one} is a sidecore: it serves {kinds} and runs no guest.\n")
+        }
+        (cores, kinds) => {
+            let serve =
+                if kinds.is_none() { "and have nothing to serve" } else { "that run no guest" };
+            format!("Cores {} are sidecores {serve}.\n", cores.join(", "))
+        }
+    }
+}
+
+fn disk(vm: &Vm<File>, index: usize, disk: &Disk<File>) -> String {
+    let (name, size, queues) = (&vm.name, Size(disk.size), disk.queues);
+    let kind = match disk.backing {
+        Backing::Ram => "in memory",
+        Backing::Null => "that holds nothing",
+    };
+    let mut text = format!("{name}: disk{index} is a disk of {size} {kind}, ");
+    text += &if queues == 1 { "1 queue".to_owned() } else { format!("{queues} queues") };
+    text += if disk.read_only { ", read-only" } else { "" };
+    if let Some(image) = &disk.image {
+        let file = image.path.file_name().unwrap_or_default().to_string_lossy();
+        let bytes = rounded(image.bytes.len() as u64);
+        text += &format!(", begins with {} ({bytes})", Escaped(&file));
+    }
+    text + ".\n"
+}
+
+fn interface(vm: &Vm<File>, index: usize, interface: &Interface) -> String {
+    let Interface { switch, mac, queues, mtu, .. } = interface;
+    let mut text = format!("{}: network{index} has the address {mac}, {queues} ", vm.name);
+    text += if *queues == 1 { "pair of queues" } else { "pairs of queues" };
+    if *mtu != DEFAULT_MTU {
+        text += &format!(", an MTU of {mtu}");
+    }
+    if let Some(rate) = interface.rate {
+        text += &format!(", sends {}/s at most", Size(rate));
+    }
+    text + &format!(", and is at switch {switch}.\n")
+}
+
+/// Who reaches whom: those of each VLAN.
+fn switch(plan: &Plan<File>, name: &str) -> String {
+    let mut vlans: BTreeMap<Option<u16>, Vec<String>> = BTreeMap::new();
+    for vm in &plan.vms {
+        let own = vm.interfaces.iter().enumerate().filter(|(_, one)| one.switch == name);
+        for (index, one) in own {
+            vlans.entry(one.vlan).or_default().push(format!("{} network{index}", vm.name));
+        }
+    }
+    let place = plan.sidecore_of_switch(name);
+    let core = place.and_then(|place| plan.sidecores.get(place)).copied().unwrap_or_default();
+    let line = |(vlan, ports): (Option<u16>, Vec<String>)| {
+        let vlan = vlan.map_or(String::new(), |vlan| format!(", VLAN {vlan}"));
+        let reach = match ports.len() {
+            1 => "is alone and reaches nobody",
+            _ => "reach each other",
+        };
+        format!("Switch {name}{vlan}, on core {core}: {} {reach}.\n", ports.join(", "))
+    };
+    vlans.into_iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load;
+    use std::fs;
+
+    #[test]
+    fn sidecores_and_what_they_serve_are_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("k"), load::tests::tiny_kernel()).unwrap();
+        fs::write(dir.path().join("i\u{1b}[2J"), [7; 1536]).unwrap();
+        let file = dir.path().join("vm.toml");
+        let shown = |says: &str, disk: &str| {
+            let text = format!("[host]\nsidecores={says}\n[vm.a]\nkernel='k'\n{disk}");
+            fs::write(&file, text).unwrap();
+            load::plan(&file).map(|plan| lines(&plan))
+        };
+        let disks = "disk=[{size='63M',queues=3,image=\"i\\u001b[2J\"},{size='1G',backing='null',read_only=true}]\n";
+        let text = shown("1", disks).unwrap();
+        let notes: Vec<_> = text.lines().collect();
+        assert_eq!(
+            notes,
+            [
+                "Core 2 is a sidecore: it serves disks and runs no guest.",
+                "a: disk0 is a disk of 63M in memory, 3 queues, begins with i\\u{1b}[2J (1.5K).",
+                "a: disk1 is a disk of 1G that holds nothing, 1 queue, read-only.",
+            ]
+        );
+        let idle = shown("[3, 2]", "").unwrap();
+        assert!(idle.contains("Cores 3, 2 are sidecores and have nothing to serve.\n"), "{idle}");
+        let long = shown("1", "disk=[{size='2K'},{size='1K',image=\"i\\u001b[2J\"}]\n");
+        let error = format!("{:#}", long.unwrap_err());
+        let said = "has 1536 bytes, more than the disk (1K)";
+        assert!(error.contains("[vm.a] disk1 image: ") && error.contains(said), "{error}");
+    }
+
+    #[test]
+    fn who_reaches_whom_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("k"), load::tests::tiny_kernel()).unwrap();
+        let file = dir.path().join("vm.toml");
+        let text = "[host]\nsidecores=2\n
+[vm.a]\nkernel='k'\nnetwork=[{switch='lan'},{switch='store',vlan=7,queues=2,mtu=9000,rate='10M/s'}]
+[vm.b]\nkernel='k'\nnetwork={switch='lan'}
+[vm.c]\nkernel='k'\nnetwork={switch='lan', vlan=7, mac='02:00:00:00:00:01'}\n";
+        fs::write(&file, text).unwrap();
+        let told = lines(&load::plan(&file).unwrap());
+        let macs: Vec<_> = told.lines().skip(1).take(3).map(|l| &l[28..45]).collect();
+        assert_eq!(
+            told,
+            format!(
+                "Cores 4, 5 are sidecores that run no guest.
+a: network0 has the address {}, 1 pair of queues, and is at switch lan.
+a: network1 has the address {}, 2 pairs of queues, an MTU of 9000, sends 10M/s at most, and is at switch store.
+b: network0 has the address {}, 1 pair of queues, and is at switch lan.
+c: network0 has the address 02:00:00:00:00:01, 1 pair of queues, and is at switch lan.
+Switch lan, on core 4: a network0, b network0 reach each other.
+Switch lan, VLAN 7, on core 4: c network0 is alone and reaches nobody.
+Switch store, VLAN 7, on core 5: a network1 is alone and reaches nobody.
+",
+                macs[0], macs[1], macs[2]
+            )
+        );
+    }
+}

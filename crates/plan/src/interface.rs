@@ -1,0 +1,225 @@
+//! What a plan says of networks that the host makes (virtio-net): interfaces of VMs, each at a port
+//! of a switch that a sidecore serves.
+//!
+//! Guarantees: an interface that passes [`Plan::check`] has an address of its own and numbers that
+//! the host can serve. A switch is served by one sidecore, with all its ports; which one follows
+//! from the plan alone. VMs reach each other if they name the same switch and the same VLAN; a
+//! switch is no way to a network outside.
+
+use crate::{Error, Mac, Place, Plan, Problem, Vm, check::name_is_good, shown::Shown};
+use alloc::{
+    string::{String, ToString},
+    vec::Vec,
+};
+use core::ops::RangeInclusive;
+use serde::{Deserialize, Serialize};
+
+/// Interfaces of one VM.
+pub const MAX_INTERFACES: usize = 4;
+/// Pairs of a receive and a transmit queue of one interface: with the control queue they are as
+/// many as a virtio function can have here.
+pub const MAX_PAIRS: u16 = 7;
+/// Numbers of VLANs (IEEE 802.1Q, 9.6).
+pub const VLANS: RangeInclusive<u16> = 1..=4094;
+/// Bytes of a packet behind the Ethernet header (virtio 1.2, 5.1.4.1 recommends the least).
+pub const MTUS: RangeInclusive<u16> = 1280..=65535;
+/// The usual one.
+pub const DEFAULT_MTU: u16 = 1500;
+
+/// A network interface that the host makes and a sidecore serves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interface {
+    /// The switch that it is at: a name as VMs have them.
+    pub switch: String,
+    /// Its address, and the only one that frames may come from.
+    pub mac: Mac,
+    /// The VLAN that its port is in; it sees no tags. None: the network of those without one.
+    pub vlan: Option<u16>,
+    /// Pairs of queues, which may be more than the VM has vCPUs.
+    pub queues: u16,
+    /// Bytes of a packet at most.
+    pub mtu: u16,
+    /// Bytes a second that it may send, if there is a limit.
+    pub rate: Option<u64>,
+}
+
+impl Interface {
+    /// All its queues: pairs, and the one for commands.
+    pub fn all_queues(&self) -> usize {
+        2 * usize::from(self.queues) + 1
+    }
+}
+
+/// What can be wrong with an interface.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadInterface {
+    /// More than a VM may have.
+    #[error("{0} networks are given; a VM may have at most {MAX_INTERFACES}")]
+    Many(usize),
+    /// A name that can't be shown or told apart.
+    #[error(
+        "`{}` can't name a switch; use 1 to 32 letters, digits, `-` and `_`, a letter or digit first",
+        Shown(.0)
+    )]
+    Switch(String),
+    /// An address that no station can have.
+    #[error(
+        "{0} can't be an interface's address: it is a group's, or nobody's; with 02 as its first byte it can"
+    )]
+    Group(Mac),
+    /// An address that another interface has.
+    #[error("{mac} is the address of [vm.{}] network{index} already; give one of them another, such as mac = \"02:00:00:00:00:01\"", Shown(.by))]
+    MacTaken {
+        /// The address.
+        mac: Mac,
+        /// The VM that has it.
+        by: String,
+        /// Which of its interfaces has it.
+        index: usize,
+    },
+    /// No such VLAN.
+    #[error("{0} is no VLAN; they are {first} to {last}, and without one leave the key out", first = VLANS.start(), last = VLANS.end())]
+    Vlan(u16),
+    /// No queue, or too many.
+    #[error("{0} is out of range; a network may have 1 to {MAX_PAIRS} pairs of queues")]
+    Pairs(u16),
+    /// Too small.
+    #[error("an MTU of {0} is out of range; use {first} to {last}", first = MTUS.start(), last = MTUS.end())]
+    Mtu(u16),
+    /// Nothing might be sent.
+    #[error("with a rate of 0 nothing could be sent; give one such as \"100M/s\"")]
+    Rate,
+}
+
+/// An address that no manufacturer gave, for an interface that the plan gives none. It is the same
+/// in every plan where the VM has this name, so that a guest finds what it knows.
+#[cfg(any(test, feature = "file"))]
+pub(crate) fn derived_mac(vm: &str, index: usize) -> Mac {
+    // FNV-1a: names that differ little are to differ.
+    let bytes = vm.bytes().chain([0, index as u8]);
+    let hash = bytes.fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
+    });
+    let [a, b, c, d, e, f, g, h] = hash.to_be_bytes();
+    // The first byte says: a station's, and locally administered (IEEE 802, 8.2).
+    Mac([0x02, a ^ f, b ^ g, c ^ h, d, e])
+}
+
+/// Pairs of queues of an interface that doesn't say how many: one for each vCPU, as far as there
+/// are.
+#[cfg(any(test, feature = "file"))]
+pub(crate) fn default_pairs(vcpus: usize) -> u16 {
+    u16::try_from(vcpus).unwrap_or(MAX_PAIRS).clamp(1, MAX_PAIRS)
+}
+
+impl<F> Plan<F> {
+    /// Every interface with its VM, in the plan's order.
+    pub fn interfaces(&self) -> impl Iterator<Item = (&Vm<F>, &Interface)> {
+        self.vms.iter().flat_map(|vm| vm.interfaces.iter().map(move |one| (vm, one)))
+    }
+
+    /// The names of the switches, each once, in the order in which the plan comes to them.
+    pub fn switches(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for (_, interface) in self.interfaces() {
+            if !names.contains(&interface.switch.as_str()) {
+                names.push(&interface.switch);
+            }
+        }
+        names
+    }
+
+    /// Which sidecore serves a switch, by its place among the plan's: they go round.
+    pub fn sidecore_of_switch(&self, name: &str) -> Option<usize> {
+        let at = self.switches().iter().position(|switch| *switch == name)?;
+        at.checked_rem(self.sidecores.len())
+    }
+
+    /// Which one serves the disk of this number, of all disks in the plan's order: they go round
+    /// where the switches ended.
+    pub fn sidecore_of_disk(&self, number: usize) -> Option<usize> {
+        (self.switches().len() + number).checked_rem(self.sidecores.len())
+    }
+
+    /// How many queues each sidecore serves.
+    pub fn served_queues(&self) -> Vec<usize> {
+        let disks = self.disks().enumerate();
+        let disks = disks.map(|(i, (_, disk))| (self.sidecore_of_disk(i), disk.queues.into()));
+        let interfaces = self.interfaces().map(|(_, interface)| {
+            (self.sidecore_of_switch(&interface.switch), interface.all_queues())
+        });
+        let mut sums: Vec<usize> = self.sidecores.iter().map(|_| 0).collect();
+        for (place, queues) in disks.chain(interfaces) {
+            if let Some(sum) = place.and_then(|place| sums.get_mut(place)) {
+                *sum = sum.saturating_add(queues);
+            }
+        }
+        sums
+    }
+
+    /// What must hold of the interfaces of the VM at this place of the plan.
+    pub(crate) fn check_interfaces(&self, at: usize) -> Result<(), Error> {
+        let Some(vm) = self.vms.get(at) else { return Ok(()) };
+        let whole =
+            |problem| Err(Error { place: Place::Vm(vm.name.clone()), key: "network", problem });
+        if vm.interfaces.len() > MAX_INTERFACES {
+            return whole(BadInterface::Many(vm.interfaces.len()).into());
+        }
+        if !vm.interfaces.is_empty() && self.sidecores.is_empty() {
+            return whole(Problem::NoSidecore);
+        }
+        for (index, interface) in vm.interfaces.iter().enumerate() {
+            let taken = || self.other_with(interface.mac, at, index);
+            interface.check(taken).map_err(|(key, problem)| {
+                let place = Place::Interface { vm: vm.name.clone(), index };
+                Error { place, key, problem: problem.into() }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// An interface before this one that has the address.
+    fn other_with(&self, mac: Mac, at: usize, index: usize) -> Option<BadInterface> {
+        let before = |(place, vm): (usize, &Vm<F>)| {
+            let end = if place == at { index } else { usize::MAX };
+            let found = vm.interfaces.iter().take(end).position(|other| other.mac == mac)?;
+            Some(BadInterface::MacTaken { mac, by: vm.name.to_string(), index: found })
+        };
+        self.vms.iter().enumerate().take(at + 1).find_map(before)
+    }
+}
+
+impl Interface {
+    fn check(
+        &self,
+        taken: impl FnOnce() -> Option<BadInterface>,
+    ) -> Result<(), (&'static str, BadInterface)> {
+        if !name_is_good(&self.switch) {
+            return Err(("switch", BadInterface::Switch(self.switch.clone())));
+        }
+        if !self.mac.is_a_stations() {
+            return Err(("mac", BadInterface::Group(self.mac)));
+        }
+        if let Some(taken) = taken() {
+            return Err(("mac", taken));
+        }
+        match self.vlan {
+            Some(vlan) if !VLANS.contains(&vlan) => return Err(("vlan", BadInterface::Vlan(vlan))),
+            _ => {}
+        }
+        if !(1..=MAX_PAIRS).contains(&self.queues) {
+            return Err(("queues", BadInterface::Pairs(self.queues)));
+        }
+        if !MTUS.contains(&self.mtu) {
+            return Err(("mtu", BadInterface::Mtu(self.mtu)));
+        }
+        match self.rate {
+            Some(0) => Err(("rate", BadInterface::Rate)),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "interface_tests.rs"]
+mod tests;
