@@ -76,8 +76,16 @@ impl Look for Rings {
 fuzz_target!(|input: Input| {
     let [ticks_per_second, min_bytes, max_bytes, work_stuck, queue_stuck, idle, burst] =
         input.settings;
-    let settings =
-        Settings { ticks_per_second, min_bytes, max_bytes, work_stuck, queue_stuck, idle, burst, whole_turns: idle % 2 == 1 };
+    let settings = Settings {
+        ticks_per_second,
+        min_bytes,
+        max_bytes,
+        work_stuck,
+        queue_stuck,
+        idle,
+        burst,
+        whole_turns: idle % 2 == 1,
+    };
     let settings = if input.usual { Settings::usual(2_500_000_000) } else { settings };
     let mut schedule = Schedule::new(settings, QUEUES, QUEUES);
     let mut rings = Rings { waiting: [0; QUEUES], joined: [false; QUEUES], looks: 0 };
