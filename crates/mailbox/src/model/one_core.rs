@@ -214,7 +214,7 @@ impl<'a, F: Fn(&Vcpu<'a>) -> bool> Entrant for Round<'_, 'a, F> {
                 true
             }
             Wrong::EmptiesFirst => {
-                self.vcpu.vectors.extend(mailbox.take_inbox().iter());
+                mailbox.take_inbox(|vector| self.vcpu.vectors.push(vector));
                 mailbox.done(request::INBOX);
                 true
             }
