@@ -27,6 +27,7 @@
 //! | `config` | features and configuration space |
 //! | `request` | what a header asks for, and whether it may |
 //! | `pieces` | the spans of a piece |
+//! | `framing` | what is where in a chain |
 //! | `slots` | requests in flight, and whose a completion is |
 //! | `server` | the turn: one queue, its requests, its answers |
 //! | `backend` | the trait, and the back ends that are memory or nothing |
@@ -37,6 +38,7 @@ extern crate alloc;
 
 pub mod backend;
 pub mod config;
+mod framing;
 mod pieces;
 pub mod request;
 mod server;

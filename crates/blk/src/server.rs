@@ -11,8 +11,9 @@ use window::{Span, Window};
 
 use crate::backend::{Backend, Completion, Failure, Submitted, Token};
 use crate::config::{Config, Features, SERIAL_BYTES};
+use crate::framing::{answer, header, status_byte, used};
 use crate::pieces::{Cursor, Piece, Work};
-use crate::request::{HEADER_BYTES, Header, RANGE_BYTES, Request, Rules, Status};
+use crate::request::{HEADER_BYTES, RANGE_BYTES, Request, Rules, Status};
 use crate::slots::{Job, Slots};
 use crate::{DESCRIPTOR_CHARGE, LEAST_CHARGE};
 
@@ -423,42 +424,4 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         self.statistics.failed += u64::from(status != Status::Ok);
         true
     }
-}
-
-/// What a request is answered with, and the bytes that were written besides.
-#[inline]
-fn answer(result: Result<(), Failure>, reads: u32) -> (Status, u32) {
-    match result {
-        Ok(()) => (Status::Ok, reads),
-        Err(Failure::Io) => (Status::IoError, 0),
-        Err(Failure::Unsupported) => (Status::Unsupported, 0),
-    }
-}
-
-/// The used length (virtio 1.2, 2.7.8.2): no more than what was written from the chain's first
-/// writable byte on. The status byte counts if all in front of it, `room`, was written.
-#[inline]
-fn used(written: u32, room: u32) -> u32 {
-    if written == room { written.saturating_add(1) } else { written }
-}
-
-/// The last writable byte of a chain.
-#[inline]
-fn status_byte(chain: &Chain) -> Option<Span> {
-    let last = chain.writable().last()?;
-    last.sub(last.len().checked_sub(1)?, 1)
-}
-
-/// The header of a chain, each byte read once.
-#[inline]
-fn header(chain: &Chain) -> Option<Header> {
-    // As nearly all drivers lay it out: in one buffer, aligned.
-    if let Some(span) = chain.readable().first()
-        && span.len() >= HEADER_BYTES as u64
-        && let (Ok(first), Ok(second)) = (span.load_u64(0), span.load_u64(8))
-    {
-        return Some(Header::of_words(first, second));
-    }
-    let mut bytes = [0; HEADER_BYTES];
-    chain.read(0, &mut bytes).ok().map(|()| Header::parse(&bytes))
 }
