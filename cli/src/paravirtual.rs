@@ -3,19 +3,9 @@
 //! Guarantees: however many records come, what is kept is bounded by what any plan may have.
 
 use crate::table::{Table, thousands};
-use plan::{MAX_DISKS, MAX_INTERFACES, MAX_PAIRS, MAX_QUEUES};
 use proto::{Served, ServedDevice};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fmt};
-
-/// May a plan have this queue?
-pub fn is_known(device: ServedDevice, queue: u32) -> bool {
-    let (index, most, queues) = match device {
-        ServedDevice::Disk(index) => (index, MAX_DISKS, MAX_QUEUES),
-        ServedDevice::Network(index) => (index, MAX_INTERFACES, 2 * MAX_PAIRS + 1),
-    };
-    (index as usize) < most && queue < u32::from(queues)
-}
 
 /// The queues of a VM's paravirtual devices that were reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,7 +14,7 @@ pub struct Paravirtual(BTreeMap<(ServedDevice, u32), Served>);
 impl Paravirtual {
     /// Takes in what was reported of a queue last; one that no plan has is ignored.
     pub fn see(&mut self, device: ServedDevice, queue: u32, served: Served) {
-        if is_known(device, queue) {
+        if plan::may_have(device, queue) {
             self.0.insert((device, queue), served);
         }
     }

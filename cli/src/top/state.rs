@@ -4,7 +4,6 @@
 //! is a question, to which the answer is [`Message::State`]; when the run ends it says
 //! [`Message::End`] unasked. Guarantees: none across versions; [`PROTOCOL`] tells them apart.
 
-use crate::paravirtual;
 use ledger::Counters;
 use proto::{End, Policy, Record, Served, ServedDevice};
 use serde::{Deserialize, Serialize};
@@ -139,7 +138,7 @@ impl Snapshot {
                 }
             }
             Record::Paravirtual { vm, device, queue, served } => {
-                let known = paravirtual::is_known(*device, *queue);
+                let known = plan::may_have(*device, *queue);
                 if let Some(vm) = self.vm(*vm)
                     && known
                 {

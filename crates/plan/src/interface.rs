@@ -6,12 +6,16 @@
 //! from the plan alone. VMs reach each other if they name the same switch and the same VLAN; a
 //! switch is no way to a network outside.
 
-use crate::{DeviceName, Error, Mac, Place, Plan, Problem, Vm, check::name_is_good, shown::Shown};
+use crate::{
+    DeviceName, Error, MAX_DISKS, MAX_QUEUES, Mac, Place, Plan, Problem, Vm, check::name_is_good,
+    shown::Shown,
+};
 use alloc::{
     string::{String, ToString},
     vec::Vec,
 };
 use core::ops::RangeInclusive;
+use proto::ServedDevice;
 use serde::{Deserialize, Serialize};
 
 /// Interfaces of one VM.
@@ -110,6 +114,15 @@ pub(crate) fn derived_mac(vm: &str, index: usize) -> Mac {
 #[cfg(any(test, feature = "file"))]
 pub(crate) fn default_pairs(vcpus: usize) -> u16 {
     u16::try_from(vcpus).unwrap_or(MAX_PAIRS).clamp(1, MAX_PAIRS)
+}
+
+/// May a plan have this queue of a device that a sidecore serves?
+pub fn may_have(device: ServedDevice, queue: u32) -> bool {
+    let (index, most, queues) = match device {
+        ServedDevice::Disk(index) => (index, MAX_DISKS, MAX_QUEUES),
+        ServedDevice::Network(index) => (index, MAX_INTERFACES, 2 * MAX_PAIRS + 1),
+    };
+    usize::try_from(index).is_ok_and(|index| index < most) && queue < queues.into()
 }
 
 impl<F> Plan<F> {

@@ -42,7 +42,9 @@ pub use disk::{
     Backing, Disk, MAX_DISK, MAX_DISKS, MAX_LATENCY, MAX_QUEUES, MAX_SERIAL, MAX_SERVED,
     MAX_SIDECORES, SECTOR,
 };
-pub use interface::{BadInterface, DEFAULT_MTU, Interface, MAX_INTERFACES, MAX_PAIRS, MTUS, VLANS};
+pub use interface::{
+    BadInterface, DEFAULT_MTU, Interface, MAX_INTERFACES, MAX_PAIRS, MTUS, VLANS, may_have,
+};
 #[cfg(any(test, feature = "file"))]
 pub use nearest::nearest;
 pub use network::{Mac, MacError, Network, Shared};
