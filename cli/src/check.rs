@@ -24,9 +24,9 @@ A plan:
   initrd = \"initrd.img\"
   cmdline = \"console=ttyS0\"
   devices = [\"nvme0\"]         # or \"00:04.0\", with a segment \"0001:02:00.0\"
-  disk = { size = \"64M\" }     # served by a sidecore: docs/running.md says more; part of a
-                              # controller: { device = \"nvme0\", offset = \"8G\", size = \"1G\" }
-  network = { switch = \"lan\" }  # to VMs that name the same switch, by a sidecore, too
+  disk = { size = \"64M\" }     # by a sidecore: docs/running.md; part of an NVMe
+                              # controller: { device = \"nvme0\", size = \"1G\" }
+  network = { switch = \"lan\" }  # to VMs that name the same switch
   interrupts = \"auto\"         # auto, trap, eli-delivery, eli or direct
   reset = \"restart\"           # or stop: what a reset of its own leads to
   [host]

@@ -229,17 +229,15 @@ impl PciFunction for VirtioFunction {
 
     fn end_reset(&mut self) {}
 
-    /// The guest finds the reset done from its first look on, as after power on, before the next
-    /// order makes the sidecore busy.
     fn restart(&mut self) {
         self.may_access = false;
-        self.port.settle();
-        self.registers.settled();
     }
 
     fn quiet(&mut self) {
         self.begin_reset();
         self.port.settle();
+        // The next life finds the reset done from its first look on, as after power on, whatever is
+        // ordered before that.
         self.registers.settled();
         self.entries.clone().filter_map(entries::get).for_each(|entry| entry.disable());
         entries::settle();
