@@ -118,6 +118,8 @@ pub struct Server<const N: usize, const RING: usize = DEFAULT_SIZE> {
     chain: Chain,
     piece: Piece,
     outstanding: u64,
+    /// Descriptors of a chain that was taken and hasn't been charged, as the back end was full.
+    owed: u64,
     statistics: Statistics,
 }
 
@@ -133,6 +135,7 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
             chain: Chain::new(),
             piece: Piece::new(),
             outstanding: 0,
+            owed: 0,
             statistics: Statistics::default(),
         }
     }
@@ -152,7 +155,7 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         if self.slots.used() > 0 {
             self.slots.clear();
         }
-        self.open = None;
+        (self.open, self.owed) = (None, 0);
         self.running.take().map(|running| running.queue)
     }
 
@@ -203,7 +206,8 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
             return Err(broken);
         }
         if let Some(open) = self.open {
-            return Ok(self.go_on(open, backend));
+            let outcome = self.go_on(open, backend);
+            return Ok(self.charged(outcome));
         }
         let Some(token) = self.slots.next_token(self.number) else {
             return Ok(Outcome { full: true, ..Outcome::default() });
@@ -218,8 +222,8 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
             Some(Taken::Answer(status, written)) => self.answer_chain(status, written, 0),
             None => return Err(self.broke(Broken::NoStatus)),
         };
-        let least = if outcome.charge == 0 { 0 } else { self.chain.descriptors() };
-        Ok(Outcome { charge: outcome.charge.max(least * DESCRIPTOR_CHARGE), ..outcome })
+        self.owed = self.chain.descriptors();
+        Ok(self.charged(outcome))
     }
 
     /// Takes note of an operation's end. True if a request is answered by it. Who polls a back end
@@ -247,6 +251,16 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
     pub fn collect<B: Backend>(&mut self, backend: &mut B, limit: u32) -> u32 {
         let completions = (0..limit).map_while(|_| backend.poll());
         completions.fold(0, |answered, completion| answered + u32::from(self.finish(completion)))
+    }
+
+    /// With the descriptors that are owed, if anything was done.
+    #[inline]
+    fn charged(&mut self, outcome: Outcome) -> Outcome {
+        if outcome.charge == 0 {
+            return outcome;
+        }
+        let owed = core::mem::take(&mut self.owed) * DESCRIPTOR_CHARGE;
+        Outcome { charge: outcome.charge.max(owed), ..outcome }
     }
 
     fn broke(&mut self, broken: Broken) -> Broken {

@@ -272,6 +272,22 @@ fn a_full_back_end_is_asked_again() {
     });
 }
 
+/// What couldn't be begun at once isn't cheaper for it.
+#[test]
+fn descriptors_are_charged_when_the_back_end_has_room() {
+    both(|mut guest| {
+        let mut disk = Storage::new(SECTORS, 1);
+        guest.read(0, 512);
+        guest.serve(&mut disk).unwrap();
+        let cut: Vec<u32> = [8; 60].into_iter().chain([512 - 60 * 8, 1]).collect();
+        guest.send(&[&header(0, 0)], &cut);
+        assert_eq!(0, guest.serve(&mut disk).unwrap().charge);
+        disk.end(0);
+        guest.server.collect(&mut disk, 1);
+        assert_eq!(63 * DESCRIPTOR_CHARGE, guest.serve(&mut disk).unwrap().charge);
+    });
+}
+
 #[test]
 fn no_more_than_its_places_are_in_flight() {
     both(|mut guest| {

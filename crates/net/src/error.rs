@@ -35,4 +35,7 @@ pub enum Broken {
     /// A receive buffer has no writable byte, or a command has no room for the answer.
     #[error("a chain has no writable byte")]
     NoRoom,
+    /// A receive buffer has parts without bytes: to read them would cost who sends.
+    #[error("a receive buffer has a part of no bytes")]
+    Empty,
 }

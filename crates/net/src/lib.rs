@@ -85,3 +85,5 @@ pub const MAX_SEGMENTS: u32 = 256;
 /// What a turn costs at least, and each frame that it delivers, in bytes: so that small frames can't
 /// keep a scheduler that counts bytes. The same as a block device's.
 pub const LEAST_CHARGE: u64 = 2048;
+/// What a chain that a driver sends costs at least for each of its descriptors, in bytes.
+pub const DESCRIPTOR_CHARGE: u64 = 512;

@@ -112,6 +112,9 @@ impl<const RING: usize> Receive<RING> {
             return Ok(false);
         }
         let spans = chain.writable();
+        if chain.descriptors() > (chain.readable().len() + spans.len()) as u64 {
+            return Err(Broken::Empty);
+        }
         let bytes = chain.writable_len();
         let buffer = Buffer { head: chain.head(), spans: spans.len(), bytes };
         if bytes == 0 {

@@ -12,7 +12,7 @@ use crate::queues::Queues;
 use crate::receive::Counts;
 use crate::steer::flow;
 use crate::table::Table;
-use crate::{LEAST_CHARGE, Mac};
+use crate::{DESCRIPTOR_CHARGE, LEAST_CHARGE, Mac};
 use alloc::boxed::Box;
 use virtqueue::{Chain, DEFAULT_SIZE, Queue};
 use window::Window;
@@ -287,7 +287,7 @@ impl<const RING: usize> Switch<RING> {
                 outcome.dropped = 1;
             }
         }
-        outcome.charge = outcome.charge.max(LEAST_CHARGE);
+        outcome.charge = outcome.charge.max(price(&self.sent));
         let head = self.sent.head();
         let queues = self.queues.get_mut(at);
         if let Some(queue) = queues.and_then(|queues| queues.queue(QueueKind::Transmit(pair))) {
@@ -421,7 +421,8 @@ impl<const RING: usize> Switch<RING> {
         if let Some(queue) = queues.and_then(|queues| queues.queue(QueueKind::Control)) {
             queue.complete(head, 1);
         }
-        Ok(Outcome { charge: LEAST_CHARGE, completed: 1, more: true, ..Outcome::default() })
+        let charge = price(&self.sent);
+        Ok(Outcome { charge, completed: 1, more: true, ..Outcome::default() })
     }
 
     /// Carries out a command, if it may be. An address is checked against the other ports' here.
@@ -439,4 +440,9 @@ impl<const RING: usize> Switch<RING> {
         }
         port.command(command)
     }
+}
+
+/// What it costs at least to take such a chain, in bytes.
+fn price(chain: &Chain) -> u64 {
+    LEAST_CHARGE.max(chain.descriptors() * DESCRIPTOR_CHARGE)
 }

@@ -4,7 +4,8 @@ mod guest;
 
 use guest::{Lan, SECOND, frame, mac, parameters};
 use net::config::QueueKind;
-use net::{Counts, Features, Parameters, Plan, PortNumber, Rate, Touched};
+use net::header::Header;
+use net::{Broken, Counts, Features, Parameters, Plan, PortNumber, Rate, Touched};
 
 fn waiting(lan: &Lan, guest: usize, index: u16) -> u16 {
     lan.switch.waiting(lan.guests[guest].port, index, lan.now)
@@ -109,4 +110,32 @@ fn a_broken_receive_queue_counts_what_it_loses() {
         assert_eq!(touched.broken.is_some(), round >= 100);
         assert_eq!(touched.counts.dropped, u32::from(round >= 100));
     }
+}
+
+/// A guest that cuts what it sends small is charged for it.
+#[test]
+fn each_descriptor_that_is_sent_is_charged() {
+    let mut lan = Lan::of(2, Plan::default(), 2048);
+    let sent = frame(mac(1), mac(0), &[7; 100]);
+    let mut charge = |cuts: &[usize]| {
+        lan.send_cut(0, 0, Header::default(), &sent, cuts);
+        lan.turn(0, 0).unwrap().charge
+    };
+    assert_eq!(net::LEAST_CHARGE, charge(&[12]));
+    let cuts: Vec<usize> = (1..=60).collect();
+    assert_eq!(61 * net::DESCRIPTOR_CHARGE, charge(&cuts));
+}
+
+/// Whoever sends would read a receiver's empty buffers, by the hundred for a frame.
+#[test]
+fn a_receive_buffer_without_bytes_ends_its_queue() {
+    let mut lan = Lan::of(2, Plan::default(), 2048);
+    let empty =
+        lan.add(Parameters { mac: mac(7), ..parameters(7) }, Plan::default(), Features::empty());
+    lan.post(empty, 0, &[64, 0, 1024]);
+    let sent = frame(mac(7), mac(0), &[7; 1500]);
+    lan.send(0, &sent);
+    lan.turn(0, 0).unwrap();
+    let port = lan.guests[empty].port;
+    assert_eq!(lan.broken, [(port, 0, Broken::Empty)]);
 }

@@ -24,6 +24,11 @@ impl Delay {
         Delay { ticks, ready: 0, since: None }
     }
 
+    /// As at first: it is before another queue.
+    pub const fn reset(&mut self) {
+        (self.ready, self.since) = (0, None);
+    }
+
     /// How many are ready, of `waiting` in the queue.
     pub fn ready(&mut self, waiting: u16, now: u64) -> u16 {
         // Fewer than there were: it is another queue.
@@ -68,6 +73,9 @@ mod tests {
         assert_eq!(delay.ready(3, 201), 2);
         assert_eq!(delay.ready(3, 210), 2);
         assert_eq!(delay.ready(3, 211), 3);
+        let mut again = delay.clone();
+        again.reset();
+        assert_eq!((again.ready(3, 220), again.ready(3, 230)), (0, 1));
         // Another queue, and time that goes backwards.
         assert_eq!(delay.ready(1, 300), 1);
         assert_eq!(delay.ready(2, 300), 1);

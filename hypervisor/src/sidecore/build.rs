@@ -126,6 +126,8 @@ impl Sidecores {
                 deadline: None,
                 counts: Box::leak(Box::new(CoreCounts::new(core.index as u32))),
                 began: None,
+                unfollowed: false,
+                whole_turns: plan.host.whole_turns,
             })
         });
         let mut cores: Vec<PollingCore> = cores.collect::<Result<_, _>>()?;
@@ -246,7 +248,7 @@ impl Sidecores {
             entries::allocate(count + 1).ok_or("there are too many paravirtual functions")?;
         let function = entries::new_function().ok_or("there are too many paravirtual functions")?;
         let entries = entries..entries + 1 + shape.queues;
-        let port: &Port = Box::leak(Box::new(Port::new(core.news, count)));
+        let port: &Port = Box::leak(Box::new(Port::new(core.news, count, control.kicks)));
         let device = core.devices.len();
         for index in 0..shape.queues {
             let (work, signal) = (work(index), Signal::new(control.coalesce));

@@ -7,7 +7,7 @@ use crate::sidecore::entries;
 use crate::sidecore::port::{Order, Port};
 use crate::sidecore::queue::{CoreSwitch, Queues, ServedQueue, Work};
 use crate::sidecore::signal::{Line, send};
-use ::sidecore::Schedule;
+use ::sidecore::{Delay, Schedule};
 use core::fmt::{self, Display};
 use core::ops::Range;
 use net::PortNumber;
@@ -85,11 +85,8 @@ impl Device {
             self.entries.clone().filter_map(entries::get).for_each(|entry| caller.forget(entry));
         }
         if !order.may_access {
-            // What a back end was asked for goes on; the device is quiet when that is over.
+            // Nothing is begun any more. What a controller was asked for ends by itself.
             self.queues.clone().for_each(|place| schedule.leave(place));
-            if self.queues.clone().any(|place| queues.is_outstanding(place)) {
-                return false;
-            }
         }
         self.order = order;
         for (place, layout) in self.queues.clone().zip(order.queues) {
@@ -108,6 +105,7 @@ impl Device {
                 schedule.leave(place);
             } else {
                 schedule.poll(place, self.vm, rdtsc());
+                queue.ring(switches).into_iter().for_each(Queue::suppress_kicks);
             }
         }
         if let Kind::Interface(Interface { switch, number, .. }) = self.kind
@@ -163,6 +161,7 @@ impl Device {
         let mut ring = Queue::new(&self.window, layout, features, State::at_reset(features))?;
         ring.suppress_kicks();
         queue.signal.start(rdtsc());
+        queue.delay.iter_mut().for_each(Delay::reset);
         match (&mut queue.work, &mut self.kind) {
             (Work::Requests(server), _) => {
                 server.start(ring, blk::Features::from_bits_truncate(self.order.features));

@@ -56,6 +56,10 @@ pub struct PollingCore {
     pub counts: &'static CoreCounts,
     /// When the work that the last pass found was begun, if it found any.
     pub began: Option<u64>,
+    /// Some device can't go by its order yet.
+    pub unfollowed: bool,
+    /// For measurements: a turn ends with its queue, or its bytes, whatever else there is.
+    pub whole_turns: bool,
 }
 
 impl PollingCore {
@@ -67,7 +71,7 @@ impl PollingCore {
     }
 
     fn pass(&mut self) {
-        if self.news.load(Ordering::Relaxed) {
+        if self.unfollowed || self.news.load(Ordering::Relaxed) {
             self.follow_orders();
         }
         if self.caller.asked() {
@@ -86,7 +90,6 @@ impl PollingCore {
         }
         match self.schedule.next(now, &mut self.queues) {
             Turn::Serve(place) => {
-                self.began = Some(now);
                 self.turn(place);
                 worked = true;
             }
@@ -95,6 +98,7 @@ impl PollingCore {
         }
         self.counts.note_passes(self.schedule.statistics().passes);
         if worked {
+            self.began = Some(now);
             mark!("0x45580020");
         } else {
             mark!("0x45580021");
@@ -106,6 +110,7 @@ impl PollingCore {
         let Some(driven) = self.controllers.get_mut(place) else { return false };
         driven.step(now);
         let mut answered = [0_u8; MAX_SERVED];
+        let mut some = false;
         for _ in 0..COMPLETIONS {
             let Some((disk, completion)) = driven.controller.poll() else { break };
             let device = driven.disks.get(usize::from(disk)).and_then(|at| self.devices.get(*at));
@@ -115,24 +120,27 @@ impl PollingCore {
                 && let Some(count) = answered.get_mut(place)
             {
                 *count += 1;
+                some = true;
             }
         }
-        let mut some = false;
+        if !some {
+            return false;
+        }
         for (place, count) in answered.into_iter().enumerate().filter(|(_, count)| *count > 0) {
-            some = true;
             let done = Piece { completed: count.into(), ..Piece::default() };
             let tell = self.publish(place, done, now);
             self.tell(place, tell);
         }
-        some
+        true
     }
 
     fn follow_orders(&mut self) {
         // Before the looks: an order that comes between is seen at the next pass.
         self.news.swap(false, Ordering::AcqRel);
+        self.unfollowed = false;
         for device in &mut self.devices {
             if !device.follow(&mut self.queues, &mut self.schedule, &mut self.caller) {
-                self.news.store(true, Ordering::Release);
+                self.unfollowed = true;
             }
             for place in device.kicked() {
                 if self.schedule.kicked(place, rdtsc()) {
@@ -140,6 +148,8 @@ impl PollingCore {
                 }
             }
         }
+        // A device that may access memory again tells what it held back.
+        (0..self.queues.all.len()).for_each(|place| self.keep_deadline(place));
     }
 
     /// Is something that was held back to be told?
@@ -172,7 +182,7 @@ impl PollingCore {
             }
             let Piece { charge, completed, .. } = piece;
             let next = self.schedule.served(place, charge, completed, now, &mut self.queues);
-            if next == Next::Switch || self.is_wanted(now) {
+            if next == Next::Switch || !self.whole_turns && self.is_wanted(now) {
                 break;
             }
             if untold >= TOLD_AFTER {
@@ -212,7 +222,7 @@ impl PollingCore {
                 let mut behind = Behind { backing, controllers: &mut self.controllers };
                 let done = server.serve(&device.window, &mut behind)?;
                 let blk::Outcome { completed, bytes, charge, .. } = done;
-                if charge > 0
+                if completed > 0
                     && let Some(delay) = &mut queue.delay
                 {
                     delay.served();
@@ -307,6 +317,7 @@ impl PollingCore {
             let place = device.queues.start + index;
             if let Some(broken) = touched.broken {
                 device.give_up(place, &broken, &mut self.caller);
+                all.get_mut(place).into_iter().for_each(|queue| queue.given_up = true);
             }
             let net::Counts { frames, bytes, dropped } = touched.counts;
             let (Some(queue), Some(counts)) = (all.get_mut(place), device.port.counts(index))
@@ -345,10 +356,14 @@ impl PollingCore {
         queue.signal.call(ring, queue.index, &mut device.line(&mut self.caller));
     }
 
-    /// What the queue holds back is told by then.
+    /// What the queue holds back is told by then; not while its device may not access memory, by
+    /// which the driver says whether it wants to be told.
     fn keep_deadline(&mut self, place: usize) {
-        let queue = self.queues.all.get(place);
-        let Some(deadline) = queue.and_then(|queue| queue.signal.deadline()) else { return };
+        let Some(queue) = self.queues.all.get(place) else { return };
+        let Some(deadline) = queue.signal.deadline() else { return };
+        if !self.devices.get(queue.device).is_some_and(|device| device.order.may_access) {
+            return;
+        }
         let is_first = self.deadline.is_none_or(|d| (deadline.wrapping_sub(d) as i64) < 0);
         self.deadline = if is_first { Some(deadline) } else { self.deadline };
     }

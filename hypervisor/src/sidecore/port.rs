@@ -14,7 +14,7 @@ use virtio_pci::{MAX_QUEUES, NO_VECTOR};
 use virtqueue::Layout;
 
 /// Seconds that a sidecore is waited for at most: longer than a drive that hangs needs to be reset.
-const PATIENCE: u64 = 120;
+const PATIENCE: u64 = 180;
 
 /// What a device is to serve.
 #[derive(Clone, Copy, Default)]
@@ -63,6 +63,8 @@ pub struct Port {
     config_vector: AtomicU16,
     /// A bit for each queue that was kicked since the sidecore last looked.
     kicked: AtomicU32,
+    /// The sidecore goes by kicks; else it polls, and they are only counted.
+    kicks: bool,
     /// The last of the device's lives in which a queue was given up: the driver did what none may.
     broken: AtomicU32,
     counts: Box<[Counts]>,
@@ -70,7 +72,7 @@ pub struct Port {
 
 impl Port {
     /// Nothing is ordered, of a device with so many queues. `news`: that of its sidecore.
-    pub fn new(news: &'static AtomicBool, queues: usize) -> Self {
+    pub fn new(news: &'static AtomicBool, queues: usize, kicks: bool) -> Self {
         Port {
             order: Default::default(),
             asked: AtomicU32::new(0),
@@ -79,6 +81,7 @@ impl Port {
             vectors: [const { AtomicU16::new(NO_VECTOR) }; MAX_QUEUES],
             config_vector: AtomicU16::new(NO_VECTOR),
             kicked: AtomicU32::new(0),
+            kicks,
             broken: AtomicU32::new(0),
             counts: (0..queues).map(|_| Counts::default()).collect(),
         }
@@ -91,8 +94,10 @@ impl Port {
     pub fn kick(&self, queue: u16) {
         if let Some(counts) = self.counts(queue.into()) {
             counts.kicks.fetch_add(1, Ordering::Relaxed);
-            self.kicked.fetch_or(1 << queue, Ordering::AcqRel);
-            self.news.store(true, Ordering::Release);
+            if self.kicks {
+                self.kicked.fetch_or(1 << queue, Ordering::AcqRel);
+                self.news.store(true, Ordering::Release);
+            }
         }
     }
 

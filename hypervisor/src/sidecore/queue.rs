@@ -144,14 +144,6 @@ impl Queues {
         }
     }
 
-    /// Does a back end still have requests of this queue, and the memory that they lead to?
-    pub fn is_outstanding(&self, place: usize) -> bool {
-        match self.all.get(place).map(|queue| &queue.work) {
-            Some(Work::Requests(server)) => server.outstanding() > 0,
-            _ => false,
-        }
-    }
-
     /// Has the driver of a queue tell of new chains, or not. Gives how many are there after that; a
     /// ring that is broken shows that it waits, and its turn finds that out.
     pub fn set_kicks(&mut self, place: usize, on: bool) -> u16 {
