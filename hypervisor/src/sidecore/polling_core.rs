@@ -71,20 +71,12 @@ impl PollingCore {
     }
 
     fn pass(&mut self) {
-        if self.unfollowed || self.news.load(Ordering::Relaxed) {
-            self.follow_orders();
-        }
-        if self.caller.asked() {
-            self.devices.iter().for_each(|device| device.send_waiting(&mut self.caller));
-        }
         let now = self.queues.look_at_clock();
         if let Some(then) = self.began.take() {
             self.counts.note_work(now.wrapping_sub(then));
         }
         let mut worked = self.is_due(now);
-        if worked {
-            self.tell_due(now);
-        }
+        self.attend(now);
         for place in 0..self.controllers.len() {
             worked |= self.collect(place, now);
         }
@@ -102,6 +94,19 @@ impl PollingCore {
             mark!("0x45580020");
         } else {
             mark!("0x45580021");
+        }
+    }
+
+    /// Follows orders, sends what waited in entries, tells what was held back for long enough.
+    fn attend(&mut self, now: u64) {
+        if self.unfollowed || self.news.load(Ordering::Relaxed) {
+            self.follow_orders();
+        }
+        if self.caller.asked() {
+            self.devices.iter().for_each(|device| device.send_waiting(&mut self.caller));
+        }
+        if self.is_due(now) {
+            self.tell_due(now);
         }
     }
 
@@ -182,12 +187,17 @@ impl PollingCore {
             }
             let Piece { charge, completed, .. } = piece;
             let next = self.schedule.served(place, charge, completed, now, &mut self.queues);
-            if next == Next::Switch || !self.whole_turns && self.is_wanted(now) {
+            if next == Next::Switch {
                 break;
             }
             if untold >= TOLD_AFTER {
                 self.tell(place, tell);
                 (tell, untold) = (false, 0);
+            }
+            // The turn goes on after that: a guest that gives orders all the time would else have
+            // more turns, and shorter ones, than it has bytes.
+            if !self.whole_turns && self.is_wanted(now) {
+                self.attend(now);
             }
         }
         // Before the call: the guest may ask for more as soon as it is told.

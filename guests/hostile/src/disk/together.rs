@@ -131,7 +131,8 @@ pub fn rewritten(test: &str, boot: &Boot) {
         running
     });
     let rewrites = DONE[0].load(SeqCst);
-    let good = done && served > 0 && given_up > 0 && served + given_up == REQUESTS;
+    // Whether one is read while it is rewritten is the machine's to say.
+    let good = done && served > 0 && rewrites > REQUESTS && served + given_up == REQUESTS;
     check!(
         test,
         good,
