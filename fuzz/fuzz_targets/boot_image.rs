@@ -1,7 +1,7 @@
 //! Boot images: any bytes, any plan under a fitting header, and packed plans with damage.
 //!
-//! What is accepted can be run: it passes the check, each kernel, initrd and disk's content lies inside the image
-//! as stated, and packing it again gives an image of the same content.
+//! What is accepted can be run: it passes the check, each kernel, initrd and disk's content lies
+//! inside the image as stated, and packing it again gives an image of the same content.
 #![no_main]
 
 use arbitrary::Arbitrary;

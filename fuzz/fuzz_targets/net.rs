@@ -1,5 +1,6 @@
-//! A switch with a hostile guest: any headers and frames, any commands, any buffers, any words of its
-//! rings changed at any time, resets. What must hold is what the crate's test of hostile guests says.
+//! A switch with a hostile guest: any headers and frames, any commands, any buffers, any words of
+//! its rings changed at any time, resets. What must hold is what the crate's test of hostile guests
+//! says.
 #![no_main]
 
 extern crate virtio_net as net;

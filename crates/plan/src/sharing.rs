@@ -25,8 +25,8 @@ pub struct Host {
     pub screen: Option<u32>,
     /// What becomes of the machine when every VM has ended.
     pub at_end: AtEnd,
-    /// For measurements: a sidecore serves each queue in its order until it is empty, or had 512 KiB,
-    /// whoever waits. Else it schedules as ELVIS does.
+    /// For measurements: a sidecore serves each queue in its order until it is empty, or had
+    /// 512 KiB, whoever waits. Else it schedules as ELVIS does.
     pub whole_turns: bool,
 }
 

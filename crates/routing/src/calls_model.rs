@@ -349,7 +349,7 @@ fn an_entry_is_routed_and_unmasked_at_the_same_time() {
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "one is lost")]
 fn variant_a_route_is_stored() {
     check(Wrong::StoresRoute, 1, &[Does::Routes, Does::Unmasks]);
 }

@@ -3,7 +3,8 @@
 //! limits by VM.
 //!
 //! Rules:
-//! - A queue is polled from its first kick on, or from [`Schedule::poll`] on, until it had nothing for [`Settings::idle`].
+//! - A queue is polled from its first kick on, or from [`Schedule::poll`] on, until it had nothing
+//!   for [`Settings::idle`].
 //! - A turn is one or more pieces of work of one queue. It ends when the queue is empty, its VM is
 //!   at a limit, or more than [`Settings::max_bytes`] were served.
 //! - From [`Settings::min_bytes`] on it ends too if another queue is *stuck*: that one waits, its
@@ -164,9 +165,9 @@ impl Schedule {
         }
     }
 
-    /// As [`Schedule::join`], but the queue is polled at once, and counts as not kicked: for a caller
-    /// that never waits for kicks, and for guests that may make their queues begin anew as often as
-    /// they like, which gains them no turn out of order. Nothing changes if the VM's queue is
+    /// As [`Schedule::join`], but the queue is polled at once, and counts as not kicked. It is for a
+    /// caller that never waits for kicks, and for guests that make their queues begin anew as often
+    /// as they like: that gains them no turn out of order. Nothing changes if the VM's queue is
     /// polled already.
     pub fn poll(&mut self, queue: usize, vm: usize, now: u64) -> bool {
         let polled = |place: &Queue| place.state == State::Polled && place.vm == vm;

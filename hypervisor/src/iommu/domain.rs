@@ -1,8 +1,8 @@
 //! A domain of the host's own: what a device may reach that a sidecore drives for guests.
 //!
 //! Addresses for the device are physical addresses, and mapped are the memory of the VMs that it
-//! serves and the rings of its driver, and nothing else. Guarantees: whatever the device does, or its
-//! driver has it do, it reaches no memory of the host's and of no other VM. It doesn't keep the VMs
+//! serves and the rings of its driver, and nothing else. Guarantees: whatever the device does, or
+//! its driver has it do, it reaches no memory of the host's and of no other VM. It doesn't keep the VMs
 //! that it serves apart from each other: for that its driver is trusted, and the device.
 
 use super::{PageFormat, attach, coherent, detach, largest_page, page_format, write_back};

@@ -59,8 +59,8 @@ impl Assignment {
         Ok(Assignment { pci, functions, survey, placed, taken: Vec::new() })
     }
 
-    /// Finds the controllers that the host is to drive for VMs' disks; no VM gets them. The error is a
-    /// sentence.
+    /// Finds the controllers that the host is to drive for VMs' disks; no VM gets them. The error
+    /// is a sentence.
     pub fn keep(
         &mut self,
         names: impl Iterator<Item = DeviceName>,

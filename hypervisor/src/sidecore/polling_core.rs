@@ -1,5 +1,5 @@
-//! The loop of a sidecore: follow orders, take what controllers have completed, serve the queue whose
-//! turn it is, tell what was completed and what was held back for long enough.
+//! The loop of a sidecore: follow orders, take what controllers have completed, serve the queue
+//! whose turn it is, tell what was completed and what was held back for long enough.
 //!
 //! Guarantees: what a turn completes is published and told by its end, in the queue itself and in
 //! the receive queues of others that it filled; after [`TOLD_AFTER`] chains, if it goes on.

@@ -1,6 +1,6 @@
 //! Disks that are parts of an NVMe controller: the tests of paravirtual disks on it under each
-//! policy; two VMs side by side, each of whose patterns must be in its part and nowhere else, as seen
-//! from outside; a sector that can't be read; parts that can't be had.
+//! policy; two VMs side by side, each of whose patterns must be in its part and nowhere else, as
+//! seen from outside; a sector that can't be read; parts that can't be had.
 
 use super::case::{Case, Cores, Expect, Guest, Outcome, Special};
 use super::cases::{again, case, guest, nvme};

@@ -249,8 +249,8 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
     }
 }
 
-/// The image of [`Special::Planted`] and [`Special::Unplaced`], built at the first call; one that was
-/// named must be such an image itself.
+/// The image of [`Special::Planted`] and [`Special::Unplaced`], built at the first call; one
+/// that was named must be such an image itself.
 pub fn planted(cx: &Context) -> Result<&'static Path> {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     if let Some(path) = BUILT.get() {

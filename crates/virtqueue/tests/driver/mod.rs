@@ -125,7 +125,8 @@ fn descriptor(address: u64, len: u32, last: [u16; 2]) -> [u8; 16] {
     bytes
 }
 
-/// Whether an event index asks for a notification, as `vring_need_event` in the standard's header says it.
+/// Whether an event index asks for a notification, as the standard's
+/// `vring_need_event` says it.
 fn need_event(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }

@@ -212,8 +212,8 @@ impl PciFunction for VirtioFunction {
             self.may_access = shown.bus_master();
             self.order();
             if !self.may_access {
-                // A guest that starts another kernel takes its memory for its own from here on. (What
-                // a controller was asked for may end later.)
+                // A guest that starts another kernel takes its memory for its own from here on.
+                // What a controller was asked for may end later.
                 self.port.settle();
             }
         }
