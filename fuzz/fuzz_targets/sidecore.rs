@@ -8,14 +8,14 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use sidecore::{BYTES_PER_LOOK, LOOKS, Look, Next, Schedule, Settings, Share, Turn};
+use sidecore::{BYTES_PER_LOOK, LOOKS, Look, Next, Piece, Schedule, Settings, Share, Turn};
 
 const QUEUES: usize = 6;
 
 #[derive(Arbitrary, Debug)]
 struct Input {
     usual: bool,
-    settings: [u64; 7],
+    settings: [u64; 8],
     calls: Vec<Call>,
 }
 
@@ -74,7 +74,7 @@ impl Look for Rings {
 }
 
 fuzz_target!(|input: Input| {
-    let [ticks_per_second, min_bytes, max_bytes, work_stuck, queue_stuck, idle, burst] =
+    let [ticks_per_second, min_bytes, max_bytes, work_stuck, queue_stuck, idle, burst, credit] =
         input.settings;
     let settings = Settings {
         ticks_per_second,
@@ -84,6 +84,7 @@ fuzz_target!(|input: Input| {
         queue_stuck,
         idle,
         burst,
+        credit,
         whole_turns: idle % 2 == 1,
     };
     let settings = if input.usual { Settings::usual(2_500_000_000) } else { settings };
@@ -132,8 +133,11 @@ fuzz_target!(|input: Input| {
                                 *waiting = waiting.saturating_sub(requests.into());
                                 rings.looks = 0;
                                 now = now.wrapping_add(ticks.into());
-                                let next =
-                                    schedule.served(queue, bytes, requests.into(), now, &mut rings);
+                                let next = {
+                                    let piece =
+                                        Piece { cost: bytes, bytes, requests: requests.into() };
+                                    schedule.served(queue, piece, now, &mut rings)
+                                };
                                 let cost = bytes.max(512 * u64::from(requests.max(1)));
                                 let most = LOOKS + cost / BYTES_PER_LOOK + 1;
                                 assert!(rings.looks <= most.min(QUEUES as u64));
@@ -166,7 +170,15 @@ fuzz_target!(|input: Input| {
                 schedule.next(now, &mut rings);
                 let queue = usize::from(queue);
                 if rings.joined.get(queue) != Some(&true) {
-                    assert_eq!(schedule.served(queue, bytes, 1, now, &mut rings), Next::Switch);
+                    assert_eq!(
+                        schedule.served(
+                            queue,
+                            Piece { cost: bytes, bytes, requests: 1 },
+                            now,
+                            &mut rings
+                        ),
+                        Next::Switch
+                    );
                     schedule.rest(queue);
                     assert!(schedule.sleep(queue, now, &mut rings));
                 }
@@ -184,7 +196,7 @@ fuzz_target!(|input: Input| {
     let mut served = [0; QUEUES];
     for _ in 0..20 * QUEUES {
         let Turn::Serve(queue) = schedule.next(now, &mut rings) else { panic!("all wait") };
-        schedule.served(queue, 4096, 1, now, &mut rings);
+        schedule.served(queue, Piece { cost: 4096, bytes: 4096, requests: 1 }, now, &mut rings);
         served[queue] += 1;
     }
     assert!(served.iter().all(|turns| (18..=22).contains(turns)), "{served:?}");

@@ -95,6 +95,7 @@ impl Sidecores {
                 "calls": number(q.calls, served.calls),
                 "kicks": number(q.kicks, served.kicks),
                 "longest_wait": served.longest_wait,
+                "longest_wait_bytes": served.longest_wait_bytes,
             })
         };
         self.queues.iter().filter(|q| q.vm.0 == vm).map(queue).collect()

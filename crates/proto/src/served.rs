@@ -43,6 +43,9 @@ pub struct Served {
     pub kicks: u64,
     /// The longest that it waited for its turn, in passes of the sidecore.
     pub longest_wait: u64,
+    /// The longest that it waited for its turn, in what others were served meanwhile: the cost of
+    /// that in bytes, as the schedule charges it.
+    pub longest_wait_bytes: u64,
 }
 
 impl Served {
@@ -61,6 +64,7 @@ impl Served {
             *sum = sum.saturating_add(more);
         }
         self.longest_wait = self.longest_wait.max(other.longest_wait);
+        self.longest_wait_bytes = self.longest_wait_bytes.max(other.longest_wait_bytes);
     }
 }
 
@@ -78,6 +82,7 @@ mod tests {
             calls_withheld: 4,
             kicks: 5,
             longest_wait: 6,
+            longest_wait_bytes: 8,
         };
         let mut sum = one;
         sum.add(&one);
@@ -89,11 +94,12 @@ mod tests {
             calls_withheld: 8,
             kicks: 10,
             longest_wait: 6,
+            longest_wait_bytes: 8,
         };
         assert_eq!(sum, two);
         sum.add(&Served { bytes: u64::MAX, ..Served::default() });
         assert_eq!(sum, Served { bytes: u64::MAX, ..two });
-        sum.add(&Served { longest_wait: 7, ..Served::default() });
-        assert_eq!(sum.longest_wait, 7);
+        sum.add(&Served { longest_wait: 7, longest_wait_bytes: 9, ..Served::default() });
+        assert_eq!((sum.longest_wait, sum.longest_wait_bytes), (7, 9));
     }
 }

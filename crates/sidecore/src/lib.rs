@@ -15,17 +15,20 @@
 //!   fairness are one thing here: a VM that had less than its share comes first, and one that only
 //!   looks sensitive to latency gains nothing.
 //! - Every other turn is for a queue that was kicked, if there is one: the oldest kick first.
-//! - A VM that was idle or at a limit is behind by one turn of `max_bytes` at most.
+//! - A VM that was idle or at a limit is behind by [`Settings::credit`] at most.
 //!
 //! Guarantees, for pieces of `P` bytes at most (what is below 512 bytes is charged as 512):
 //! - VMs that always have something to do have virtual times no further apart than a turn of each,
 //!   `(max_bytes + P) × 100 ÷ weight`, whatever their queues and the sizes of their requests.
-//! - A queue that waits has its turn after each other VM was served `weight ÷ own weight` turns and
-//!   two more at most, times the queues of its own VM.
+//! - A queue that waits has its turn after each other VM was served `weight ÷ own weight` turns' cost
+//!   and two more at most, times the queues of its own VM. How many passes that takes isn't bounded
+//!   by it: a VM that comes back has its credit before the others, and may take it in as many short
+//!   turns as that has requests.
 //! - After a piece, [`LOOKS`] other queues are looked at, and more as its bytes pay for: each is
 //!   looked at within `N ÷ LOOKS` pieces. Between turns every polled queue is looked at that isn't
 //!   known to wait: these loads don't depend on each other, so their cache misses overlap.
-//! - Within any time `t` a VM is served `limit × (t + burst)` and a piece at most.
+//! - Within any time `t` a VM is served `limit × (t + burst)` and a piece at most. Limits are of what
+//!   was asked for and moved; turns and shares, of what it cost.
 //! - No queue is in no state or in two: it is polled or its kicks are on, and what comes while they
 //!   are re-armed is seen ([`Schedule::sleep`]). It is in no list, so it can't be in one twice.
 //! - Nothing that the guest, time or the caller does makes it panic or overflow, or loop for more
@@ -49,7 +52,7 @@ pub use delay::Delay;
 use queue::{Queue, State};
 pub use settings::Settings;
 pub use share::Share;
-use share::{Served, Virtual, Vm};
+use share::{Virtual, Vm};
 
 /// The largest weight; the smallest is 1.
 pub const MAX_WEIGHT: u32 = 10_000;
@@ -59,7 +62,7 @@ pub const MAX_WEIGHT: u32 = 10_000;
 pub const LOOKS: u64 = 2;
 /// See [`LOOKS`].
 pub const BYTES_PER_LOOK: u64 = 4096;
-/// What a request or a piece is charged at least, in bytes: one that moves none isn't free.
+/// What a request or a piece costs at least, in bytes: one that moves none isn't free.
 pub const LEAST_COST: u64 = 512;
 
 /// What the schedule sees of the queues.
@@ -88,6 +91,26 @@ pub enum Next {
     Continue,
     /// Ask [`Schedule::next`].
     Switch,
+}
+
+/// A piece of work that was served, of one queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Piece {
+    /// What it cost, in bytes: those that were touched, and what else takes as long.
+    pub cost: u64,
+    /// Bytes of the guest's that were moved; limits are of these.
+    pub bytes: u64,
+    /// Requests whose last piece it was.
+    pub requests: u32,
+}
+
+/// How long a queue waited for its turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wait {
+    /// Passes, the one of its turn included. 1: it was the next.
+    pub passes: u64,
+    /// The cost of what others were served meanwhile, in bytes.
+    pub cost: u64,
 }
 
 /// Counted since the start.
@@ -125,6 +148,8 @@ pub struct Schedule {
     /// The place that was looked at last within a turn.
     looked: usize,
     statistics: Statistics,
+    /// The cost of all pieces.
+    cost: u64,
 }
 
 impl Schedule {
@@ -141,6 +166,7 @@ impl Schedule {
             was_work: false,
             looked: 0,
             statistics: Statistics { passes: 0, found: 0 },
+            cost: 0,
         }
     }
 
@@ -245,18 +271,10 @@ impl Schedule {
         Turn::Serve(chosen)
     }
 
-    /// A piece of the queue whose turn it is was served: this many bytes were read, written or
-    /// discarded, and it was the last piece of this many requests.
-    pub fn served(
-        &mut self,
-        queue: usize,
-        bytes: u64,
-        requests: u32,
-        now: u64,
-        look: &mut impl Look,
-    ) -> Next {
-        let cost = bytes.max(LEAST_COST * u64::from(requests.max(1)));
-        self.charge(queue, cost, Served { bytes, requests, now });
+    /// A piece of the queue whose turn it is was served.
+    pub fn served(&mut self, queue: usize, piece: Piece, now: u64, look: &mut impl Look) -> Next {
+        let cost = piece.cost.max(LEAST_COST * u64::from(piece.requests.max(1)));
+        self.charge(queue, Piece { cost, ..piece }, now);
         let Some(running) = self.running.as_mut().filter(|running| running.queue == queue) else {
             return Next::Switch;
         };
@@ -312,10 +330,15 @@ impl Schedule {
         self.statistics
     }
 
-    /// The most passes after which this queue had its turn, from the one on at which it was seen
-    /// waiting and its VM wasn't at a limit. 1: it was the next.
-    pub fn worst_wait(&self, queue: usize) -> u64 {
-        self.queues.get(queue).map_or(0, |place| place.worst_wait)
+    /// The longest that this queue waited for its turn, from when it was seen waiting and its VM
+    /// wasn't at a limit; each of the two at its most.
+    pub fn worst_wait(&self, queue: usize) -> Wait {
+        self.queues.get(queue).map_or(Wait::default(), |place| place.worst_wait)
+    }
+
+    /// From here on something waits.
+    const fn wait_begins(&self) -> Wait {
+        Wait { passes: self.statistics.passes, cost: self.cost }
     }
 
     fn may_be_served(&mut self, place: usize, now: u64) -> bool {
@@ -333,13 +356,14 @@ impl Schedule {
 
     /// Has the queue something? One that is known to wait isn't looked at.
     fn waits(&mut self, place: usize, now: u64, look: &mut impl Look) -> bool {
+        let begins = self.wait_begins();
         let queue = &mut self.queues[place];
         if queue.waits.is_none() {
             if look.waiting(place) == 0 {
                 queue.kicked = None;
                 return false;
             }
-            (queue.waits, queue.busy) = (Some(self.statistics.passes), now);
+            (queue.waits, queue.busy) = (Some(begins), now);
         }
         true
     }
@@ -352,9 +376,12 @@ impl Schedule {
     fn begin(&mut self, place: usize) {
         self.running = Some(Running { queue: place, key: self.key(place), bytes: 0 });
         self.statistics.found = self.statistics.found.saturating_add(1);
+        let ends = self.wait_begins();
         let queue = &mut self.queues[place];
-        let since = queue.waits.take().unwrap_or(self.statistics.passes);
-        queue.worst_wait = queue.worst_wait.max(self.statistics.passes.saturating_sub(since));
+        let since = queue.waits.take().unwrap_or(ends);
+        let Wait { passes, cost } = &mut queue.worst_wait;
+        *passes = (*passes).max(ends.passes.saturating_sub(since.passes));
+        *cost = (*cost).max(ends.cost.saturating_sub(since.cost));
         queue.turn = self.statistics.found;
         (queue.kicked, queue.backlog) = (None, (0, 0));
     }
@@ -363,13 +390,14 @@ impl Schedule {
         self.running = self.running.filter(|running| running.queue != queue);
     }
 
-    fn charge(&mut self, queue: usize, cost: u64, served: Served) {
+    fn charge(&mut self, queue: usize, piece: Piece, now: u64) {
         if let Some(queue) = self.queues.get(queue)
             && queue.state != State::Absent
         {
             let vm = &mut self.vms[queue.vm];
             let key = vm.key(self.clock, &self.settings);
-            vm.charge(key, cost, served, &self.settings);
+            vm.charge(key, piece, now, &self.settings);
+            self.cost = self.cost.saturating_add(piece.cost);
         }
     }
 
@@ -401,6 +429,7 @@ impl Schedule {
 
     fn is_stuck(&mut self, place: usize, than: Key, now: u64, look: &mut impl Look) -> bool {
         let entitled = self.key(place) < than;
+        let begins = self.wait_begins();
         let queue = &mut self.queues[place];
         let Settings { work_stuck, queue_stuck, .. } = self.settings;
         if queue.rests {
@@ -411,7 +440,7 @@ impl Schedule {
             queue.backlog = (0, now);
             return false;
         }
-        queue.waits = queue.waits.or(Some(self.statistics.passes));
+        queue.waits = queue.waits.or(Some(begins));
         queue.busy = now;
         if queue.kicked.is_some_and(|then| elapsed(then, now) > work_stuck) {
             return true;

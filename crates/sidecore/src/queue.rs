@@ -1,5 +1,7 @@
 //! A queue as the schedule knows it.
 
+use crate::Wait;
+
 /// Whether it is there, and looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -20,9 +22,9 @@ pub struct Queue {
     pub rests: bool,
     /// When it last had something.
     pub busy: u64,
-    /// It waits, and was first seen to at this pass.
-    pub waits: Option<u64>,
-    pub worst_wait: u64,
+    /// It waits, and was first seen to at this pass, when so much had been served.
+    pub waits: Option<Wait>,
+    pub worst_wait: Wait,
     /// The number of its last turn.
     pub turn: u64,
     /// What it had when another queue's turn looked at it, and since when.
@@ -38,7 +40,7 @@ impl Queue {
         rests: false,
         busy: 0,
         waits: None,
-        worst_wait: 0,
+        worst_wait: Wait { passes: 0, cost: 0 },
         turn: 0,
         backlog: (0, 0),
     };

@@ -9,6 +9,9 @@ pub struct Settings {
     pub min_bytes: u64,
     /// Bytes above which a turn ends.
     pub max_bytes: u64,
+    /// A VM that was idle may have so many bytes before the others. It makes who asks seldom be the
+    /// first; others may wait for it in as many short turns as it has requests of 512 bytes.
+    pub credit: u64,
     /// A queue that was kicked may wait for this long while another has its turn.
     pub work_stuck: u64,
     /// A queue whose backlog doesn't grow may wait for this long while another has its turn.
@@ -24,12 +27,14 @@ pub struct Settings {
 
 impl Settings {
     /// ELVIS' 4 KiB, 512 KiB and 3 s. It has both stuck limits off; here they are 10 µs for a kick
-    /// and 5 µs for a backlog, about what copying 64 KiB takes. The burst is 10 ms.
+    /// and 5 µs for a backlog, about what copying 64 KiB takes. The
+    /// burst is 10 ms, the credit 64 KiB.
     pub const fn usual(ticks_per_second: u64) -> Self {
         Settings {
             ticks_per_second,
             min_bytes: 4 << 10,
             max_bytes: 512 << 10,
+            credit: 64 << 10,
             work_stuck: ticks_per_second / 100_000,
             queue_stuck: ticks_per_second / 200_000,
             idle: ticks_per_second.saturating_mul(3),

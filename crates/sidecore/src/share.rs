@@ -1,16 +1,16 @@
 //! What a VM had of the polling core, and what it may have: its virtual time and its limits.
 //!
-//! A VM's virtual time is the bytes that it was served, times 100 ÷ its weight. Its limits are
+//! A VM's virtual time is the cost of what it was served, times 100 ÷ its weight. Its limits are
 //! buckets of tokens, kept as the instant at which the debt is paid off: a VM may be served while
 //! that instant has come. What it is served last may exceed the limit by a piece, and is paid for
 //! before the next.
 
-use crate::{MAX_WEIGHT, Settings};
+use crate::{MAX_WEIGHT, Piece, Settings};
 
 /// What a VM may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Its part of the bytes under load, against the weights of others: 1 to [`MAX_WEIGHT`], what
+    /// Its part of the cost under load, against the weights of others: 1 to [`MAX_WEIGHT`], what
     /// is outside is brought there.
     pub weight: u32,
     /// Requests a second at most. 0 counts as 1.
@@ -62,7 +62,7 @@ impl Vm {
     pub fn key(&self, clock: Virtual, settings: &Settings) -> Virtual {
         match settings.whole_turns {
             true => 0,
-            false => self.time.max(clock.saturating_sub(self.virtual_of(settings.max_bytes))),
+            false => self.time.max(clock.saturating_sub(self.virtual_of(settings.credit))),
         }
     }
 
@@ -71,24 +71,16 @@ impl Vm {
         self.requests.is_open(now) && self.bytes.is_open(now)
     }
 
-    /// It was served. `cost`: the bytes that its virtual time is charged, from `key` on.
-    pub fn charge(&mut self, key: Virtual, cost: u64, served: Served, settings: &Settings) {
-        self.time = key.saturating_add(self.virtual_of(cost));
-        self.requests.take(served.requests.into(), served.now, settings.burst);
-        self.bytes.take(served.bytes, served.now, settings.burst);
+    /// It was served. Its virtual time is charged the cost, from `key` on; its limits the rest.
+    pub fn charge(&mut self, key: Virtual, piece: Piece, now: u64, settings: &Settings) {
+        self.time = key.saturating_add(self.virtual_of(piece.cost));
+        self.requests.take(piece.requests.into(), now, settings.burst);
+        self.bytes.take(piece.bytes, now, settings.burst);
     }
 
     fn virtual_of(&self, bytes: u64) -> Virtual {
         Virtual::from(bytes) * Virtual::from(self.rate)
     }
-}
-
-/// A piece of work.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Served {
-    pub bytes: u64,
-    pub requests: u32,
-    pub now: u64,
 }
 
 /// Times in it are 2^-24 of a tick.

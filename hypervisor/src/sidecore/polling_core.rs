@@ -11,7 +11,7 @@ use crate::sidecore::counts::CoreCounts;
 use crate::sidecore::device::{Device, Kind};
 use crate::sidecore::port::add;
 use crate::sidecore::queue::{Broken, Piece, Queues, Work};
-use ::sidecore::{Look, Next, Schedule, Turn};
+use ::sidecore::{Look, Next, Piece as Share, Schedule, Turn, Wait};
 use alloc::vec::Vec;
 use blk::DESCRIPTOR_CHARGE;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -185,8 +185,9 @@ impl PollingCore {
                 self.schedule.rest(place);
                 break;
             }
-            let Piece { charge, completed, .. } = piece;
-            let next = self.schedule.served(place, charge, completed, now, &mut self.queues);
+            let Piece { charge: cost, bytes, completed: requests, .. } = piece;
+            let share = Share { cost, bytes, requests };
+            let next = self.schedule.served(place, share, now, &mut self.queues);
             if next == Next::Switch {
                 break;
             }
@@ -211,9 +212,11 @@ impl PollingCore {
         });
         if let Some(counts) = counts {
             // The schedule forgets a queue that begins anew; the count doesn't.
-            let longest = counts.longest_wait.load(Ordering::Relaxed);
-            let longest = longest.max(self.schedule.worst_wait(place));
-            counts.longest_wait.store(longest, Ordering::Relaxed);
+            let Wait { passes, cost } = self.schedule.worst_wait(place);
+            for (count, now) in [(&counts.longest_wait, passes), (&counts.longest_wait_bytes, cost)]
+            {
+                count.store(count.load(Ordering::Relaxed).max(now), Ordering::Relaxed);
+            }
         }
     }
 
@@ -251,7 +254,8 @@ impl PollingCore {
     /// A queue can't be served any more in this life of its device.
     fn give_up(&mut self, place: usize, why: &Broken) {
         // A guest may have that as often as it starts its device: it isn't free.
-        self.schedule.served(place, BROKEN_CHARGE, 1, rdtsc(), &mut self.queues);
+        let share = Share { cost: BROKEN_CHARGE, bytes: 0, requests: 1 };
+        self.schedule.served(place, share, rdtsc(), &mut self.queues);
         self.schedule.leave(place);
         let Some(queue) = self.queues.all.get_mut(place) else { return };
         queue.given_up = true;

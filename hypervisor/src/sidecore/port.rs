@@ -42,6 +42,8 @@ pub struct Counts {
     kicks: AtomicU64,
     /// The longest that the queue waited while it had requests, in passes of the sidecore.
     pub longest_wait: AtomicU64,
+    /// The same in what others were served meanwhile, in bytes.
+    pub longest_wait_bytes: AtomicU64,
 }
 
 /// So many more, in a count that nobody else writes.
@@ -113,6 +115,7 @@ impl Port {
                 calls_withheld: of(&counts.withheld),
                 kicks: of(&counts.kicks),
                 longest_wait: of(&counts.longest_wait),
+                longest_wait_bytes: of(&counts.longest_wait_bytes),
             }
         })
     }

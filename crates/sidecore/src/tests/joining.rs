@@ -33,9 +33,9 @@ fn a_queue_that_is_polled_already_goes_on() {
     assert!(s.poll(2, 1, 0));
     assert_eq!(s.next(0, &mut rings), Turn::Serve(0));
     assert!(s.poll(0, 1, 0));
-    assert_eq!(s.served(0, 512, 1, 0, &mut rings), Continue, "its turn goes on");
+    assert_eq!(s.served(0, piece(512, 1), 0, &mut rings), Continue, "its turn goes on");
     assert!(s.poll(0, 2, 0));
-    assert_eq!(s.served(0, 512, 1, 0, &mut rings), Switch, "it is another VM's");
+    assert_eq!(s.served(0, piece(512, 1), 0, &mut rings), Switch, "it is another VM's");
 }
 
 /// A guest that has its device start all the time: by bus mastering off and on, or resets.

@@ -1,6 +1,6 @@
 //! Guests that keep rings full, a core that serves them, and a protocol of what it did.
 
-use crate::{Look, Next, Schedule, Settings, Share, Turn};
+use crate::{Look, Next, Piece as Served, Schedule, Settings, Share, Turn};
 use std::collections::VecDeque;
 
 pub const SECOND: u64 = 2_500_000_000;
@@ -61,6 +61,11 @@ impl Look for World {
         self.looked.push(queue);
         self.rings[queue].waiting.len() as u16
     }
+}
+
+/// A piece whose cost are its bytes.
+pub const fn piece(bytes: u64, requests: u32) -> Served {
+    Served { cost: bytes, bytes, requests }
 }
 
 /// What a piece takes: a fixed part, and 4 KiB in 600 ticks.
@@ -149,7 +154,7 @@ impl World {
         ring.others = (!ring.waiting.is_empty()).then_some((0, 0));
         self.bytes[queue] += bytes;
         self.log.push(Piece { queue, bytes, finished, end: self.now });
-        schedule.served(queue, bytes, finished.into(), self.now, self)
+        schedule.served(queue, piece(bytes, finished.into()), self.now, self)
     }
 
     fn pass(&mut self, ticks: u64) {

@@ -1,0 +1,72 @@
+//! How long a queue waits, in passes and in what others were served.
+
+use super::*;
+
+/// Those of a VM that comes back aren't bounded by the guarantee; what they cost is.
+#[test]
+fn a_credit_may_be_taken_in_many_short_turns() {
+    let (mut s, mut rings) = begun(USUAL);
+    for _ in 0..8 {
+        s.served(0, piece(MAX, 1), 0, &mut rings);
+        s.next(0, &mut rings);
+    }
+    // The second VM was away, and has one request at each pass from here on.
+    let mut turns = 0;
+    rings.0 = [9, 1, 0, 0];
+    while s.next(0, &mut rings) == Turn::Serve(1) {
+        rings.0[1] = 0;
+        assert_eq!(s.served(1, piece(512, 1), 0, &mut rings), Switch);
+        rings.0[1] = 1;
+        turns += 1;
+    }
+    assert!(turns == USUAL.credit / 512, "{turns}");
+    let wait = s.worst_wait(0);
+    assert!(wait.passes >= turns && wait.cost <= USUAL.credit + 512, "{wait:?} for {turns} turns");
+    assert!(wait.cost >= turns * 512, "{wait:?} for {turns} turns");
+}
+
+/// What a piece costs counts for turns and shares, not for limits.
+#[test]
+fn limits_are_of_bytes_and_not_of_cost() {
+    let share = Share { bytes: Some(1 << 20), ..Share::default() };
+    let mut s = Schedule::new(USUAL, 1, 1);
+    s.set_share(0, share);
+    assert!(s.join(0, 0) && s.kicked(0, SECOND));
+    let mut rings = Rings([9, 0, 0, 0], 0);
+    let free = Piece { cost: MAX, bytes: 0, requests: 1 };
+    for _ in 0..8 {
+        assert_eq!(s.next(SECOND, &mut rings), Turn::Serve(0));
+        s.served(0, free, SECOND, &mut rings);
+    }
+    assert_eq!(s.next(SECOND, &mut rings), Turn::Serve(0));
+    let paid = Piece { cost: 512, bytes: 1 << 20, requests: 1 };
+    assert_eq!(s.served(0, paid, SECOND, &mut rings), Switch);
+    assert_eq!(s.next(SECOND, &mut rings), Turn::Nothing);
+    assert_eq!(s.next(2 * SECOND, &mut rings), Turn::Serve(0));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// A victim with some queues beside VMs that come and go, with requests of any size and depth.
+    #[test]
+    fn what_a_queue_waits_for_is_bounded(
+        others in prop::collection::vec((512_u64..=256 << 10, 1_u32..64, 0_u64..200_000), 1..4),
+        own in 1_usize..5,
+        (size, depth) in (512_u64..=64 << 10, 1_u32..32),
+    ) {
+        let n = others.len();
+        let mut world = World::new(n + own, |place| match others.get(place) {
+            Some(&(size, depth, think)) => Guest { depth, size, think },
+            None => Guest { depth, size, think: 5_000 },
+        });
+        let mut s = world.start_with(USUAL, |queue| queue.min(n), |_| Share::default());
+        world.run(&mut s, SECOND / 20);
+        let turn = MAX + PIECE;
+        let bound = own as u64 * (1 + 3 * n as u64) * turn;
+        for place in n..n + own {
+            let wait = s.worst_wait(place);
+            prop_assert!(wait.cost <= bound, "{wait:?}, {bound} {world:?}");
+        }
+    }
+}
