@@ -257,6 +257,7 @@ mod tests {
                 name: "web".into(),
                 cpus: vec![1],
                 weight: plan::DEFAULT_WEIGHT,
+                limit: plan::Limit::default(),
                 memory: 64 << 20,
                 kernel: file(linux(release)),
                 initrd: initrd.then(|| file(vec![1])),

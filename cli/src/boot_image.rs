@@ -48,6 +48,7 @@ mod tests {
             name: "a".into(),
             cpus: vec![1],
             weight: plan::DEFAULT_WEIGHT,
+            limit: plan::Limit::default(),
             memory: 64 << 20,
             kernel,
             initrd: None,

@@ -19,6 +19,7 @@ A plan:
   [vm.web]
   cpus = [1]                  # physical cores; core 0 is the host's
   weight = 100                # of its vCPUs on a shared core, 1 to 10000
+  limit = { iops = 20000, rate = \"100M/s\" }  # of what sidecores serve it
   memory = \"1G\"
   kernel = \"vmlinuz\"          # bzImage, ELF with a PVH note, or multiboot
   initrd = \"initrd.img\"

@@ -9,6 +9,7 @@ fn plan(memory: u64, devices: &[&str]) -> Plan<()> {
         name: "a".into(),
         cpus: vec![3],
         weight: plan::DEFAULT_WEIGHT,
+        limit: plan::Limit::default(),
         memory,
         kernel: (),
         initrd: None,

@@ -254,6 +254,7 @@ mod tests {
             name: name.to_owned(),
             cpus: vec![core],
             weight: 100,
+            limit: plan::Limit::default(),
             memory: 1 << 30,
             kernel: (),
             initrd: None,

@@ -206,6 +206,7 @@ impl Args {
                     name: self.name.clone(),
                     cpus: (1..=self.cpus).collect(),
                     weight: plan::DEFAULT_WEIGHT,
+                    limit: plan::Limit::default(),
                     memory: self.memory,
                     kernel: kernel.clone(),
                     initrd: self.initrd.clone(),

@@ -1,6 +1,9 @@
 //! What `exitless check` says of sidecores, and of the disks and networks that they serve.
 
-use crate::{load::File, table::rounded};
+use crate::{
+    load::File,
+    table::{rounded, thousands},
+};
 use plan::{
     Backing, Coalesce, Control, DEFAULT_MTU, Disk, Escaped, Interface, Micros, Plan, Size, Vm,
 };
@@ -17,6 +20,7 @@ pub fn lines(plan: &Plan<File>) -> String {
         let disks = vm.disks.iter().enumerate().map(|(i, one)| disk(vm, i, one));
         let interfaces = vm.interfaces.iter().enumerate().map(|(i, one)| interface(vm, i, one));
         text.extend(disks.chain(interfaces));
+        text += &limit(vm);
     }
     text.extend(plan.switches().into_iter().map(|name| switch(plan, name)));
     text
@@ -41,6 +45,17 @@ fn sidecores(plan: &Plan<File>) -> String {
                 if kinds.is_none() { "and have nothing to serve" } else { "that run no guest" };
             format!("Cores {} are sidecores {serve}.\n", cores.join(", "))
         }
+    }
+}
+
+/// The most that a VM is served, if there is a limit.
+fn limit(vm: &Vm<File>) -> String {
+    let requests = vm.limit.iops.map(|iops| format!("{} requests", thousands(iops)));
+    let bytes = vm.limit.rate.map(|rate| Size(rate).to_string());
+    let limits: Vec<_> = requests.into_iter().chain(bytes).collect();
+    match limits.is_empty() {
+        true => String::new(),
+        false => format!("{} is served at most {} a second.\n", vm.name, limits.join(" and ")),
     }
 }
 
@@ -169,6 +184,30 @@ mod tests {
         let text = shown("{in_flight=2}");
         let last = "exit, interrupts withheld from 2 in flight and 2000 I/Os a second on.\n";
         assert!(text.contains(last), "{text}");
+    }
+
+    #[test]
+    fn what_a_vm_is_served_at_most_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("k"), load::tests::tiny_kernel()).unwrap();
+        let file = dir.path().join("vm.toml");
+        for (limit, wanted) in [
+            ("{}", None),
+            ("{ iops = 20000 }", Some("a is served at most 20,000 requests a second.\n")),
+            ("{ rate = '3M/s' }", Some("a is served at most 3M a second.\n")),
+            (
+                "{ iops = 5, rate = '1K/s' }",
+                Some("a is served at most 5 requests and 1K a second.\n"),
+            ),
+        ] {
+            let text = format!(
+                "[host]\nsidecores=1\n[vm.a]\nkernel='k'\ndisk={{size='1M'}}\nlimit={limit}\n"
+            );
+            fs::write(&file, text).unwrap();
+            let lines = lines(&load::plan(&file).unwrap());
+            assert_eq!(lines.contains("at most"), wanted.is_some(), "{lines}");
+            assert!(wanted.is_none_or(|wanted| lines.ends_with(wanted)), "{lines}");
+        }
     }
 
     #[test]

@@ -8,8 +8,8 @@ use arbitrary::Arbitrary;
 use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
 use plan::{
-    AtEnd, Backing, Class, Coalesce, Control, DeviceName, Disk, Host, Interface, Mac, Network,
-    OnReset, Part, Plan, Policy, Protection, Vm, WithoutRemapping, image,
+    AtEnd, Backing, Class, Coalesce, Control, DeviceName, Disk, Host, Interface, Limit, Mac,
+    Network, OnReset, Part, Plan, Policy, Protection, Vm, WithoutRemapping, image,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -26,6 +26,7 @@ struct VmInput<'a> {
     name: &'a str,
     cores: Vec<u16>,
     weight: u16,
+    limit: (Option<u64>, Option<u64>),
     /// In units of the page that guests' memory is mapped with.
     memory: u32,
     kernel: &'a [u8],
@@ -142,6 +143,7 @@ impl VmInput<'_> {
             name: self.name.into(),
             cpus: self.cores.iter().copied().map(Into::into).collect(),
             weight: self.weight.into(),
+            limit: Limit { iops: self.limit.0, rate: self.limit.1 },
             memory: u64::from(self.memory) << 21,
             kernel: self.kernel.into(),
             initrd: self.initrd.map(Into::into),

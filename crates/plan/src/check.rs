@@ -162,6 +162,14 @@ pub enum Problem {
     /// A disk that can't be cut from its controller.
     #[error(transparent)]
     Part(PartProblem),
+    /// A limit that lets nothing through.
+    #[error("with {0} = 0 nothing would be served; leave it out if there is no limit")]
+    NoLimit(&'static str),
+    /// A limit of a VM that no sidecore serves.
+    #[error(
+        "sidecores serve this VM nothing: it has no `disk` and no `network`; devices of its own have no limit"
+    )]
+    LimitOfNothing,
     /// A weight that means nothing.
     #[error("{0} is out of range; use 1 to {MAX_WEIGHT}")]
     Weight(u32),
@@ -305,6 +313,7 @@ impl<F> Plan<F> {
             }
         }
         self.check_sharing(vm).or_else(|(key, problem)| error(key, problem))?;
+        self.check_limit(vm)?;
 
         match vm.memory {
             m if m < MIN_MEMORY => return error("memory", Problem::LittleMemory(m)),

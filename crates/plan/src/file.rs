@@ -5,7 +5,7 @@
 //! are the caller's to resolve and read.
 
 use crate::{
-    AtEnd, CHOICES, Choice, DEFAULT_WEIGHT, DeviceName, Host, OnReset, Place, Plan, Policy,
+    AtEnd, CHOICES, Choice, DEFAULT_WEIGHT, DeviceName, Host, Limit, OnReset, Place, Plan, Policy,
     Protection, Vm, WithoutRemapping, check, nearest, parse_micros, parse_size,
 };
 use alloc::{
@@ -25,6 +25,8 @@ mod file_cores;
 mod file_disk;
 #[path = "file_interface.rs"]
 mod file_interface;
+#[path = "file_limit.rs"]
+mod file_limit;
 #[path = "file_network.rs"]
 mod file_network;
 
@@ -39,9 +41,10 @@ const HOST_KEYS: [&str; 6] =
 /// Whose consoles the screen shows unless the file names a VM.
 const EVERY_VM: &str = "all";
 const NETWORK_KEYS: [&str; 2] = ["vfs", "macs"];
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "cpus",
     "weight",
+    "limit",
     "memory",
     "kernel",
     "initrd",
@@ -241,6 +244,7 @@ impl Reader<'_> {
             name: name.get_ref().to_string(),
             cpus: Vec::new(),
             weight: DEFAULT_WEIGHT,
+            limit: Limit::default(),
             memory: DEFAULT_MEMORY,
             kernel: String::new(),
             initrd: None,
@@ -260,6 +264,7 @@ impl Reader<'_> {
             match *known {
                 "cpus" => read.cpus = field.cores()?,
                 "weight" => read.weight = field.weight()?,
+                "limit" => read.limit = field.limit(places)?,
                 "memory" => {
                     let text = field.string("a size in quotes, such as \"1G\"")?;
                     read.memory = field.within(parse_size(text))?;
@@ -408,16 +413,6 @@ impl<'v, 'a> Field<'_, 'v, 'a> {
         self.list("a list of cores, such as [1]")?.map(core).collect()
     }
 
-    fn weight(&self) -> Result<u32, Error> {
-        match self.value.get_ref() {
-            DeValue::Integer(n) => {
-                let number = u32::from_str_radix(n.as_str(), n.radix());
-                self.within(number.map_err(|_| Problem::Weight(n.to_string())))
-            }
-            _ => Err(self.wrong("a whole number, such as 100")),
-        }
-    }
-
     fn devices(&self) -> Result<Vec<DeviceName>, Error> {
         let needed = "a device in quotes, such as \"nvme0\"";
         let device = |field: Self| field.within(field.string(needed)?.parse::<DeviceName>());
@@ -425,6 +420,9 @@ impl<'v, 'a> Field<'_, 'v, 'a> {
     }
 }
 
+#[cfg(test)]
+#[path = "file_mistakes_tests.rs"]
+mod mistakes;
 #[cfg(test)]
 #[path = "file_tests.rs"]
 mod tests;

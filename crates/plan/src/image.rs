@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 
 const MAGIC: [u8; 8] = *b"EXITLESS";
 /// Of what is described above; another one isn't read.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 const HEADER: usize = 32;
 /// More than the largest plan that passes [`Plan::check`]; bounds what a damaged
 /// image can make the reader allocate.
@@ -192,6 +192,7 @@ fn by_ref<B>(plan: &Plan<B>) -> Plan<&B> {
         name: vm.name.clone(),
         cpus: vm.cpus.clone(),
         weight: vm.weight,
+        limit: vm.limit,
         memory: vm.memory,
         kernel: &vm.kernel,
         initrd: vm.initrd.as_ref(),

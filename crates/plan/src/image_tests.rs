@@ -62,6 +62,12 @@ prop_compose! {
     }
 }
 
+/// Of a VM with these disks, if there can be one.
+fn limit_of(disks: &[Disk<Vec<u8>>], n: u64) -> crate::Limit {
+    let some = |bit: u32| (!disks.is_empty() && n >> bit & 1 == 1).then_some(n);
+    crate::Limit { iops: some(0), rate: some(1) }
+}
+
 prop_compose! {
     fn plans()(count in 1usize..5)(
         kernels in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..9000), count),
@@ -85,6 +91,7 @@ prop_compose! {
             name: format!("vm{i}"),
             cpus: vec![i as u32 / 2 + 1],
             weight: weights[i],
+            limit: limit_of(&disks[i], weights[i].into()),
             memory: memory[i] << 21,
             kernel,
             initrd: initrds[i].clone(),
@@ -110,6 +117,7 @@ prop_compose! {
 
 fn one(kernel: &[u8]) -> Plan<Vec<u8>> {
     Plan::new(vec![Vm {
+        limit: crate::Limit::default(),
         name: "a".into(),
         cpus: vec![1],
         weight: 100,

@@ -19,6 +19,7 @@ fn vm(name: &str, core: u32, interfaces: Vec<Interface>) -> Vm<()> {
         name: name.into(),
         cpus: vec![core],
         weight: 100,
+        limit: crate::Limit::default(),
         memory: 128 << 20,
         kernel: (),
         initrd: None,

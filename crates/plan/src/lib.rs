@@ -18,6 +18,7 @@ mod control;
 mod device;
 mod disk;
 mod interface;
+mod limit;
 mod sharing;
 mod shown;
 mod size;
@@ -45,6 +46,7 @@ pub use disk::{
 pub use interface::{
     BadInterface, DEFAULT_MTU, Interface, MAX_INTERFACES, MAX_PAIRS, MTUS, VLANS, may_have,
 };
+pub use limit::Limit;
 #[cfg(any(test, feature = "file"))]
 pub use nearest::nearest;
 pub use network::{Mac, MacError, Network, Shared};

@@ -24,6 +24,7 @@ fn vm(name: &str, core: u32, disks: Vec<Disk<()>>) -> Vm<()> {
         name: name.into(),
         cpus: vec![core],
         weight: 100,
+        limit: crate::Limit::default(),
         memory: 128 << 20,
         kernel: (),
         initrd: None,

@@ -2,7 +2,7 @@
 //! (`Plan<String>`), its bytes before packing (`Plan<Vec<u8>>`), its place in the
 //! boot image ([`Plan`], that is `Plan<Blob>`).
 
-use crate::{DEFAULT_SLICE, DeviceName, Disk, Host, Interface, Network};
+use crate::{DEFAULT_SLICE, DeviceName, Disk, Host, Interface, Limit, Network};
 use alloc::{string::String, vec::Vec};
 use proto::Policy;
 use serde::{Deserialize, Serialize};
@@ -32,6 +32,8 @@ pub struct Vm<F = Blob> {
     pub cpus: Vec<u32>,
     /// Its vCPUs' weight on a shared core: the time they get there goes by it.
     pub weight: u32,
+    /// The most that sidecores serve it.
+    pub limit: Limit,
     /// Bytes of guest memory, a multiple of 2 MiB.
     pub memory: u64,
     /// bzImage, ELF with a PVH note, or multiboot1.
@@ -133,6 +135,7 @@ impl<F> Plan<F> {
                 name: vm.name,
                 cpus: vm.cpus,
                 weight: vm.weight,
+                limit: vm.limit,
                 memory: vm.memory,
                 cmdline: vm.cmdline,
                 devices: vm.devices,

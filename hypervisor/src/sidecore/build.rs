@@ -30,7 +30,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::AtomicBool;
 use net::{Mac, Rate, Switch, Vlan};
 use nvme::Abilities;
-use plan::Control;
+use plan::{Control, Limit};
 use proto::ServedDevice;
 use virtio_pci::Kind as FunctionKind;
 use window::{Region, Span, Window};
@@ -49,8 +49,8 @@ const BURST: (u64, u64) = (100, 256 << 10);
 pub struct Sidecores {
     cores: Vec<PollingCore>,
     settings: ::sidecore::Settings,
-    /// What each VM may have, by its index.
-    shares: Vec<Share>,
+    /// Each VM's weight and limit, by its index.
+    shares: Vec<(u32, Limit)>,
     /// By the plan's disks: the place of the core that serves it, of those that aren't made yet.
     disks: Vec<usize>,
     /// The switches by name: the place of the core, and of the switch there.
@@ -142,8 +142,7 @@ impl Sidecores {
         }
         let count = plan.disks().count();
         let disks = (0..count).rev().filter_map(|disk| plan.sidecore_of_disk(disk)).collect();
-        let share = |vm: &plan::Vm| Share { weight: vm.weight, ..Share::default() };
-        let shares = plan.vms.iter().map(share).collect();
+        let shares = plan.vms.iter().map(|vm| (vm.weight, vm.limit)).collect();
         Ok(Sidecores { cores, settings, shares, disks, switches })
     }
 
@@ -279,9 +278,16 @@ impl Sidecores {
     /// Every device is there: room is made for the turns of their queues, and controllers may reach
     /// their VMs' memory.
     pub fn finish(&mut self) -> Result<(), String> {
+        let serves = |core: &PollingCore, vm| core.devices.iter().any(|device| device.vm == vm);
+        let by = |vm| self.cores.iter().filter(|core| serves(core, vm)).count() as u64;
+        let shares = self.shares.iter().enumerate().map(|(vm, (weight, limit))| {
+            let Limit { iops, rate } = limit.of_each(by(vm));
+            Share { weight: *weight, requests: iops, bytes: rate }
+        });
+        let shares: Vec<_> = shares.collect();
         for core in &mut self.cores {
             core.schedule = Schedule::new(self.settings, core.queues.all.len(), self.shares.len());
-            for (vm, share) in self.shares.iter().enumerate() {
+            for (vm, share) in shares.iter().enumerate() {
                 core.schedule.set_share(vm, *share);
             }
             core.controllers.iter().try_for_each(Driven::finish)?;

@@ -52,6 +52,7 @@ pub fn vm(
         name: name.into(),
         cpus: vec![1],
         weight: plan::DEFAULT_WEIGHT,
+        limit: plan::Limit::default(),
         memory: GUEST_MEMORY,
         kernel: guest.kernel.display().to_string(),
         initrd: Some(guest.initrd.display().to_string()),

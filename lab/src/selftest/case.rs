@@ -138,6 +138,8 @@ pub struct Guest {
     pub cores: Cores,
     /// Its vCPUs' weight there.
     pub weight: u32,
+    /// The most that its sidecores serve it.
+    pub limit: plan::Limit,
     /// Which image.
     pub variant: Variant,
     /// The interrupt policy that is asked for.

@@ -274,6 +274,7 @@ pub fn guest(tests: &'static str, policy: impl Into<Choice>) -> Guest {
         cpus: 1,
         cores: Cores::Next,
         weight: plan::DEFAULT_WEIGHT,
+        limit: plan::Limit::default(),
         variant: Variant::Multiboot,
         policy,
         devices: vec![edu(0)],

@@ -214,6 +214,7 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
                 Cores::At(core) => vec![core],
             },
             weight: guest.weight,
+            limit: guest.limit,
             memory: guest.memory(),
             kernel: path.display().to_string(),
             initrd: kernel.initrd(guest.variant)?,

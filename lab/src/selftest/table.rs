@@ -130,6 +130,7 @@ fn boot(cx: &Context, files: &Path, shape: Shape) -> Result<()> {
         name: "linux".into(),
         cpus: (1..=shape.cpus).collect(),
         weight: plan::DEFAULT_WEIGHT,
+        limit: plan::Limit::default(),
         memory: shape.memory,
         kernel: path("vmlinuz"),
         initrd: Some(path("initrd.img")),

@@ -69,6 +69,7 @@ pub fn all() -> Vec<Case> {
         let each = served(policy, "virtio-two-sidecores", false, two());
         cases.push(Case { sidecores: 2, ..each });
         cases.push(controlled(policy));
+        cases.push(limited(policy));
         cases.extend(shared(policy));
     }
     let none = served(Policy::Eli, "virtio-no-sidecore", false, [with_disk(guest("hello", None))]);
@@ -85,6 +86,14 @@ fn controlled(policy: Policy) -> Case {
     let guest = with_disk(guest("virtio,virtio-mask,virtio-reset", policy));
     let guest = Guest { disks: vec![Disk { control, ..disk(false) }], ..guest };
     served(policy, "virtio-kicked", policy == Policy::Trap, [guest])
+}
+
+/// No more requests a second than its VM may have.
+fn limited(policy: Policy) -> Case {
+    let limit = plan::Limit { iops: Some(500), rate: None };
+    let options = "sectors=32768 serial=exitless-virtio iops=500";
+    let guest = Guest { limit, options, ..with_disk(guest("virtio-limit", policy)) };
+    served(policy, "virtio-limit", policy == Policy::Direct, [guest])
 }
 
 /// The same where another vCPU wants the core, too.

@@ -42,6 +42,7 @@ mod state;
 mod timer;
 mod unassigned;
 mod virtio;
+mod virtio_limit;
 mod virtio_load;
 mod virtio_reset;
 mod virtio_smp;
@@ -162,6 +163,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("virtio-errors", virtio::errors),
     ("virtio-load", virtio_load::load),
     ("virtio-flags", virtio_load::flags),
+    ("virtio-limit", virtio_limit::limit),
     ("virtio-poll", virtio_load::polled),
     ("virtio-mask", virtio_load::masked),
     ("virtio-reset", virtio_reset::reset),

@@ -98,6 +98,7 @@ impl Run {
             name: format!("vm{core}"),
             cpus: vec![core],
             weight: plan::DEFAULT_WEIGHT,
+            limit: plan::Limit::default(),
             memory,
             kernel: guest.kernel.display().to_string(),
             initrd: Some(guest.initrd.display().to_string()),
