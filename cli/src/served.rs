@@ -5,7 +5,8 @@ use crate::{
     table::{rounded, thousands},
 };
 use plan::{
-    Backing, Coalesce, Control, DEFAULT_MTU, Disk, Escaped, Interface, Micros, Plan, Size, Vm,
+    Backing, Coalesce, Coalescing, Control, DEFAULT_MTU, Disk, Escaped, Interface, Micros, Plan,
+    Size, Vm,
 };
 use std::collections::BTreeMap;
 
@@ -85,14 +86,19 @@ fn controls(control: &Control) -> String {
         text += &format!(", {} for each request", Micros(control.latency_us));
     }
     text += if control.kicks { ", each kick an exit" } else { "" };
-    text += &match control.coalesce {
-        Coalesce::Usual => String::new(),
-        Coalesce::Off => ", no interrupt withheld".to_owned(),
-        Coalesce::From { in_flight, rate } => {
-            format!(", interrupts withheld from {in_flight} in flight and {rate} I/Os a second on")
+    text += if control.packed { ", packed rings too" } else { "" };
+    match control.coalesce {
+        Coalesce::Off => text + ", no interrupt withheld",
+        Coalesce::On(Coalescing::USUAL) => text,
+        Coalesce::On(Coalescing { in_flight, rate, epoch_us, deferral_us, adapted }) => {
+            let (epoch, deferral) = (Micros(epoch_us), Micros(deferral_us));
+            let map = if adapted { ", by a map that is adapted" } else { "" };
+            text + &format!(
+                ", interrupts withheld from {in_flight} in flight and {rate} I/Os a second on{map} \
+                 (epochs of {epoch}, {deferral} between those for a vCPU that waits for its core)"
+            )
         }
-    };
-    text
+    }
 }
 
 fn interface(vm: &Vm<File>, index: usize, interface: &Interface) -> String {
@@ -182,7 +188,7 @@ mod tests {
         let last = "a: disk0 is a disk of 1G that holds nothing, 1 queue, 20ms for each request, each kick an exit, no interrupt withheld.\n";
         assert!(text.contains(last) && text.contains("whoever waits (whole_turns).\n"), "{text}");
         let text = shown("{in_flight=2}");
-        let last = "exit, interrupts withheld from 2 in flight and 2000 I/Os a second on.\n";
+        let last = "exit, interrupts withheld from 2 in flight and 2000 I/Os a second on (epochs of 200ms, 100us between those for a vCPU that waits for its core).\n";
         assert!(text.contains(last), "{text}");
     }
 

@@ -8,8 +8,8 @@ use arbitrary::Arbitrary;
 use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
 use plan::{
-    AtEnd, Backing, Class, Coalesce, Control, DeviceName, Disk, Host, Interface, Limit, Mac,
-    Network, OnReset, Part, Plan, Policy, Protection, Vm, WithoutRemapping, image,
+    AtEnd, Backing, Class, Coalesce, Coalescing, Control, DeviceName, Disk, Host, Interface, Limit,
+    Mac, Network, OnReset, Part, Plan, Policy, Protection, Vm, WithoutRemapping, image,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -74,10 +74,16 @@ impl DiskInput<'_> {
             image: self.image.map(Into::into),
             control: Control {
                 kicks: self.kicks,
+                packed: self.null,
                 coalesce: match self.coalesce {
                     Some((0, _)) => Coalesce::Off,
-                    Some((in_flight, rate)) => Coalesce::From { in_flight, rate },
-                    None => Coalesce::Usual,
+                    Some((in_flight, rate)) => Coalesce::On(Coalescing {
+                        in_flight,
+                        rate,
+                        adapted: self.kicks,
+                        ..Coalescing::USUAL
+                    }),
+                    None => Coalesce::default(),
                 },
                 latency_us: self.latency_us,
             },

@@ -6,12 +6,13 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use coalesce::{Coalescer, Settings, Verdict};
+use coalesce::{Coalescer, Map, Settings, Verdict};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
 struct Input {
     paper: bool,
+    adapted: bool,
     ticks_per_second: u64,
     iops_threshold: u64,
     cif_threshold: u16,
@@ -70,6 +71,7 @@ fuzz_target!(|input: Input| {
         cif_threshold: input.cif_threshold,
         epoch: input.epoch,
         ipi_deferral: input.ipi_deferral,
+        map: if input.adapted { Map::Adapted } else { Map::Paper },
     };
     let settings = if input.paper { Settings::paper(1_000_000_000) } else { settings };
     let threshold = u32::from(settings.cif_threshold).max(1);

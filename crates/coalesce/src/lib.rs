@@ -12,7 +12,7 @@
 //!   bound ("strictly bound by the 1/iopsThreshold"), but its listings don't keep it: with R = 1/8
 //!   at 2,000 I/Os a second they withhold for 3.5 ms, and if I/O stops within an epoch, for ever.
 //! - With fewer than [`Settings::cif_threshold`] commands in flight nothing more is withheld.
-//! - As long as nothing is due, the verdicts are those of the paper's listings.
+//! - As long as nothing is due, the verdicts of [`Map::Paper`] are those of the paper's listings.
 //! - Nothing that the guest, time or the settings do makes it panic or overflow. Time that goes
 //!   backwards counts as none.
 //!
@@ -20,6 +20,10 @@
 //! It knows no clock and no hardware: times are TSC ticks that the caller reads.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
+
+mod adapt;
+
+use adapt::Adaptation;
 
 /// The parameters of the paper (sections 3.2 and 3.3), in ticks where they are times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +38,18 @@ pub struct Settings {
     pub epoch: u64,
     /// Ticks since the last interrupt within which an IPI may be left out (section 3.3).
     pub ipi_deferral: u64,
+    /// How the ratio follows from the commands in flight.
+    pub map: Map,
+}
+
+/// The map from commands in flight to a ratio.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Map {
+    /// As the paper prints it.
+    #[default]
+    Paper,
+    /// Interrupts are spread further where that costs the load no completions.
+    Adapted,
 }
 
 impl Settings {
@@ -45,6 +61,7 @@ impl Settings {
             cif_threshold: 4,
             epoch: ticks_per_second / 5,
             ipi_deferral: ticks_per_second / 10_000,
+            map: Map::Paper,
         }
     }
 
@@ -111,6 +128,7 @@ pub struct Coalescer {
     /// When what is withheld has to be delivered.
     deadline: Option<u64>,
     last_interrupt: Option<u64>,
+    adaptation: Adaptation,
 }
 
 impl Coalescer {
@@ -125,6 +143,7 @@ impl Coalescer {
             completions: 0,
             deadline: None,
             last_interrupt: None,
+            adaptation: Adaptation::new(),
         }
     }
 
@@ -219,7 +238,28 @@ impl Coalescer {
         // currIOPS = completions ÷ ticks × ticks per second, without the division.
         let have = u128::from(self.completions) * u128::from(settings.ticks_per_second);
         let need = u128::from(settings.iops_threshold) * u128::from(ticks);
-        self.ratio = if have < need { Ratio::ALL } else { Ratio::of(in_flight, self.threshold()) };
+        let busy = have >= need;
+        self.ratio = match self.settings.map {
+            _ if !busy => Ratio::ALL,
+            Map::Paper => Ratio::of(in_flight, self.threshold()),
+            Map::Adapted => self.adapted(ticks, in_flight),
+        };
+        if !busy {
+            self.adaptation.forget();
+        }
+    }
+
+    /// The ratio after such an epoch by the map that is tried out.
+    fn adapted(&mut self, ticks: u64, in_flight: u32) -> Ratio {
+        // Not 0: an epoch without completions isn't busy, or has no threshold and some ticks.
+        let ticks = u128::from(ticks.max(1));
+        let of = |per: u64| {
+            let count = u128::from(self.completions) * u128::from(per) / ticks;
+            u64::try_from(count).unwrap_or(u64::MAX)
+        };
+        let (rate, within) = (of(self.settings.ticks_per_second), of(self.longest));
+        let stretch = self.adaptation.epoch(rate);
+        adapt::ratio(in_flight, self.threshold(), stretch, within)
     }
 
     /// Algorithm 2 behind its look at the epoch.

@@ -1,5 +1,7 @@
 //! The paper's figures one by one, then the guarantees against a transcription of its listings.
 
+mod adapted;
+
 use super::*;
 use Verdict::{Deliver, Withhold};
 use proptest::prelude::*;
@@ -348,9 +350,9 @@ proptest! {
             (0_u32..300, prop_oneof![1_u64..50_000, 1_u64..SECOND], 1_u32..3_000),
             1..12,
         ),
-        defers in any::<bool>(),
+        (defers, map) in (any::<bool>(), prop_oneof![Just(Map::Paper), Just(Map::Adapted)]),
     ) {
-        let mut guest = Guest::new(PAPER);
+        let mut guest = Guest::new(Settings { map, ..PAPER });
         for (in_flight, distance, completions) in phases {
             for _ in 0..completions {
                 guest.pass(distance);
@@ -373,12 +375,13 @@ proptest! {
     /// deadline no further than the bound from the latest instant.
     #[test]
     fn anything_goes(
-        settings in (any::<u64>(), any::<u64>(), any::<u16>(), any::<u64>(), any::<u64>()),
+        settings in (any::<u64>(), any::<u64>(), any::<u16>(), any::<u64>(), any::<u64>(), any::<bool>()),
         calls in prop::collection::vec((any::<u64>(), any::<u32>(), 0_u8..5), 1..200),
     ) {
-        let (ticks_per_second, iops_threshold, cif_threshold, epoch, ipi_deferral) = settings;
+        let (ticks_per_second, iops_threshold, cif_threshold, epoch, ipi_deferral, paper) = settings;
+        let map = if paper { Map::Paper } else { Map::Adapted };
         let settings =
-            Settings { ticks_per_second, iops_threshold, cif_threshold, epoch, ipi_deferral };
+            Settings { ticks_per_second, iops_threshold, cif_threshold, epoch, ipi_deferral, map };
         let mut coalescer = Coalescer::new(settings, 0);
         for (now, in_flight, call) in calls {
             match call {

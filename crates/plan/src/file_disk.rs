@@ -1,7 +1,9 @@
 //! `disk` of a VM: the part of the file that asks for disks which the host makes.
 
 use super::{Error, Field, Places, Problem, in_file_order};
-use crate::{Backing, Coalesce, Control, DeviceName, Disk, Part, Place, parse_micros, parse_size};
+use crate::{
+    Backing, Coalesce, Coalescing, Control, DeviceName, Disk, Part, Place, parse_micros, parse_size,
+};
 use alloc::{
     borrow::ToOwned,
     string::{String, ToString},
@@ -9,7 +11,7 @@ use alloc::{
 };
 use toml::de::{DeTable, DeValue};
 
-pub(super) const DISK_KEYS: [&str; 11] = [
+pub(super) const DISK_KEYS: [&str; 12] = [
     "size",
     "backing",
     "device",
@@ -19,10 +21,12 @@ pub(super) const DISK_KEYS: [&str; 11] = [
     "queues",
     "image",
     "polled",
+    "packed",
     "coalesce",
     "latency",
 ];
-const COALESCE_KEYS: [&str; 2] = ["in_flight", "rate"];
+const COALESCE_KEYS: [&str; 5] = ["in_flight", "rate", "epoch", "deferral", "map"];
+const MAPS: [(&str, bool); 2] = [("paper", false), ("adapted", true)];
 const NEEDED: &str = "a table such as { size = \"64M\" }, or a list of such tables";
 
 impl Field<'_, '_, '_> {
@@ -86,6 +90,7 @@ impl Field<'_, '_, '_> {
                 }
                 "read_only" => read.read_only = field.flag()?,
                 "polled" => read.control.kicks = !field.flag()?,
+                "packed" => read.control.packed = field.flag()?,
                 "coalesce" => read.control.coalesce = field.coalesce()?,
                 "latency" => {
                     let text = field.string("a time in quotes, such as \"1ms\"")?;
@@ -118,20 +123,30 @@ impl Field<'_, '_, '_> {
     /// Whether, or from which thresholds on.
     fn coalesce(&self) -> Result<Coalesce, Error> {
         let DeValue::Table(table) = self.value.get_ref() else {
-            return Ok(if self.flag()? { Coalesce::Usual } else { Coalesce::Off });
+            return Ok(if self.flag()? { Coalesce::default() } else { Coalesce::Off });
         };
-        let (mut in_flight, mut rate) = (4, 2_000);
+        let mut read = Coalescing::USUAL;
         for (key, value) in in_file_order(table) {
             let Some(known) = COALESCE_KEYS.iter().find(|k| *k == key.get_ref()) else {
                 return Err(self.reader.unknown(key, self.place, &COALESCE_KEYS));
             };
             let field = Field { value, key: known, ..*self };
             match *known {
-                "in_flight" => in_flight = field.positive()?,
-                _ => rate = field.positive()?,
+                "in_flight" => read.in_flight = field.positive()?,
+                "rate" => read.rate = field.positive()?,
+                "map" => {
+                    let needed = "\"paper\" or \"adapted\"";
+                    read.adapted = field.one_of(&MAPS, needed, Problem::Map)?;
+                }
+                _ => {
+                    let text = field.string("a time in quotes, such as \"200ms\"")?;
+                    let micros = field.within(parse_micros(text))?;
+                    *if *known == "epoch" { &mut read.epoch_us } else { &mut read.deferral_us } =
+                        micros;
+                }
             }
         }
-        Ok(Coalesce::From { in_flight, rate })
+        Ok(Coalesce::On(read))
     }
 
     fn positive<T: TryFrom<u64>>(&self) -> Result<T, Error> {

@@ -71,6 +71,9 @@ pub enum Problem {
     /// A number that is no weight.
     #[error("`{}` is no weight; give a number from 1 to {max}", Shown(.0), max = crate::MAX_WEIGHT)]
     Weight(String),
+    /// A map that there isn't.
+    #[error("`{}` is no map from requests in flight to interrupts; use \"paper\" or \"adapted\"", Shown(.0))]
+    Map(String),
     /// A number that is no limit.
     #[error("`{}` is no number of requests a second; give one such as 20000", Shown(.0))]
     Iops(String),

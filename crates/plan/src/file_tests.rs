@@ -46,7 +46,7 @@ fn every_key_is_read() {
         devices = ["nvme0", "00:04.0", "nic1.vf2"]
         interrupts = "eli"
         reset = "stop"
-        disk = { size = "64M", backing = "ram", read_only = true, serial = "s 1", queues = 2, image = "i", polled = false, coalesce = { in_flight = 2 } }
+        disk = { size = "64M", backing = "ram", read_only = true, serial = "s 1", queues = 2, image = "i", polled = false, packed = true, coalesce = { in_flight = 2, epoch = "5ms", deferral = "0us", map = "adapted" } }
         network = { switch = "lan", mac = "02:00:00:00:00:09", vlan = 7, queues = 3, mtu = 9000, rate = "10M/s" }
 
         [network.nic1]
@@ -79,7 +79,14 @@ fn every_key_is_read() {
             image: Some("i".into()),
             control: crate::Control {
                 kicks: true,
-                coalesce: crate::Coalesce::From { in_flight: 2, rate: 2_000 },
+                packed: true,
+                coalesce: crate::Coalesce::On(crate::Coalescing {
+                    in_flight: 2,
+                    rate: 2_000,
+                    epoch_us: 5_000,
+                    deferral_us: 0,
+                    adapted: true,
+                }),
                 latency_us: 0,
             },
         }],

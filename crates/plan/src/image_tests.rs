@@ -32,13 +32,14 @@ prop_compose! {
         read_only: bool,
         image in prop::option::of(prop::collection::vec(any::<u8>(), 1..9000)),
         null: bool,
-        (kicks, rate, latency_us) in (any::<bool>(), any::<u32>(), 0u32..1_000),
+        (kicks, packed, rate, latency_us) in (any::<bool>(), any::<bool>(), any::<u32>(), 0u32..1_000),
     ) -> Disk<Vec<u8>> {
         let backing = if null && image.is_none() { Backing::Null } else { Backing::Ram };
         let latency_us = if backing == Backing::Null { latency_us } else { 0 };
         let control = crate::Control {
             kicks,
-            coalesce: crate::Coalesce::From { in_flight: 2, rate },
+            packed,
+            coalesce: crate::Coalesce::On(crate::Coalescing { rate, adapted: packed, ..crate::Coalescing::USUAL }),
             latency_us,
         };
         Disk { size: sectors * 512, backing, read_only, serial, queues, image, control }

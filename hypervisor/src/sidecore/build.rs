@@ -328,6 +328,7 @@ fn config(disk: &plan::Disk, can: &Abilities) -> Result<blk::Config, String> {
         discard: if_it(can.discards),
         write_zeroes: if_it(can.zeroes),
         serial,
+        packed: disk.control.packed,
         ..blk::Parameters::default()
     })
     .map_err(|error| format!("{error}"))

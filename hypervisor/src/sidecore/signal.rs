@@ -7,10 +7,11 @@
 use crate::cpu::{rdtsc, tsc_hz, x2apic};
 use crate::sidecore::entries;
 use crate::sidecore::port::{Counts, Port, add};
-use coalesce::{Coalescer, Settings, Verdict};
+use coalesce::{Coalescer, Map, Settings, Verdict};
 use core::ops::Range;
-use plan::Coalesce;
-use routing::calls::{Called, Caller, Target};
+use delivery::FIRST_RESERVED;
+use plan::{Coalesce, Coalescing};
+use routing::calls::{Called, Caller, Entry, Target};
 use virtqueue::Queue;
 
 /// A queue's interrupts.
@@ -19,6 +20,10 @@ pub struct Signal {
     settings: Settings,
     /// Each completion that the driver wants to be told of is told.
     each: bool,
+    /// When the last ones were completed, as many were in flight as are coalesced.
+    many: bool,
+    /// An interrupt that the driver wants was put off.
+    owed: bool,
 }
 
 /// What an interrupt of a device goes by.
@@ -32,25 +37,35 @@ pub struct Line<'a, 'b> {
 impl Signal {
     /// Of a queue without a ring.
     pub fn new(coalesce: Coalesce) -> Self {
-        let usual = Settings::paper(tsc_hz());
-        let settings = match coalesce {
-            Coalesce::Usual | Coalesce::Off => usual,
-            Coalesce::From { in_flight, rate } => {
-                Settings { cif_threshold: in_flight, iops_threshold: rate.into(), ..usual }
-            }
+        let (parameters, each) = match coalesce {
+            Coalesce::Off => (Coalescing::USUAL, true),
+            Coalesce::On(parameters) => (parameters, false),
+        };
+        let Coalescing { in_flight, rate, epoch_us, deferral_us, adapted } = parameters;
+        let hz = tsc_hz();
+        let ticks = |us: u32| hz.saturating_mul(us.into()) / 1_000_000;
+        let settings = Settings {
+            ticks_per_second: hz,
+            iops_threshold: rate.into(),
+            cif_threshold: in_flight,
+            epoch: ticks(epoch_us),
+            ipi_deferral: ticks(deferral_us),
+            map: if adapted { Map::Adapted } else { Map::Paper },
         };
         let coalescer = Coalescer::new(settings, 0);
-        Signal { coalescer, settings, each: coalesce == Coalesce::Off }
+        Signal { coalescer, settings, each, many: false, owed: false }
     }
 
     /// The queue has a ring from now on.
     pub fn start(&mut self, now: u64) {
         self.coalescer = Coalescer::new(self.settings, now);
+        (self.many, self.owed) = (false, false);
     }
 
     /// It has none: nothing is to be told any more.
     pub fn stop(&mut self) {
         self.coalescer.settled();
+        self.owed = false;
     }
 
     /// So many chains were completed together. `in_flight`: those that are to come. True: the guest
@@ -60,6 +75,7 @@ impl Signal {
         if self.each {
             return true;
         }
+        self.many = in_flight >= self.settings.cif_threshold.into();
         let mut tell = false;
         for _ in 0..chains {
             match self.coalescer.completed(now, in_flight) {
@@ -83,17 +99,34 @@ impl Signal {
     /// Sends the interrupt of this queue of the line's device, if the driver wants one for what was
     /// published in the ring.
     pub fn call(&mut self, ring: Option<&mut Queue>, index: usize, line: &mut Line<'_, '_>) {
-        if !ring.is_some_and(Queue::wants_call) {
+        // The driver is asked about what was published since, once.
+        if !ring.is_some_and(Queue::wants_call) && !self.owed {
             return self.coalescer.settled();
         }
-        self.coalescer.delivered(rdtsc());
+        let now = rdtsc();
         let vector = line.port.vector(index);
-        if let Some(entry) = vector.and_then(|vector| entries::of(line.entries, vector))
+        let entry = vector.and_then(|vector| entries::of(line.entries, vector));
+        let counts = line.port.counts(index);
+        self.owed = entry.is_some_and(|entry| self.is_put_off(entry, now));
+        if self.owed {
+            counts.into_iter().for_each(|counts| add(&counts.withheld, 1));
+            return;
+        }
+        self.coalescer.delivered(now);
+        if let Some(entry) = entry
             && line.caller.call(entry, send) != Called::Dropped
-            && let Some(counts) = line.port.counts(index)
+            && let Some(counts) = counts
         {
             add(&counts.calls, 1);
         }
+    }
+
+    /// Does an interrupt wait that was to be sent now? vIC defers IPIs by the last one's stamp
+    /// (section 3.3). Here it pays where another vCPU has the core: each of them is an exit in its
+    /// time. The one that has the core itself has no exits, by which it would see what waits.
+    fn is_put_off(&mut self, entry: &Entry, now: u64) -> bool {
+        let waits = || entry.target().is_some_and(|to| to.vector >= FIRST_RESERVED);
+        !self.each && self.many && waits() && self.coalescer.defer_ipi(now)
     }
 }
 

@@ -26,7 +26,7 @@ use exitless::{arguments::between, context::Context, output::Output, qemu::Iommu
 use figures::Alone;
 use loads::{IN_FLIGHT, Load, RATE};
 use output::Shown;
-use plan::{Backing, Coalesce, Control};
+use plan::{Backing, Coalesce, Coalescing, Control};
 use way::Way;
 
 /// What `bench sidecore` takes.
@@ -215,7 +215,10 @@ fn interrupts(
             alone(cx, kit, &run, &format!("{depth} in flight, {what}"))
         };
         let off = cell(Coalesce::Off, "all told")?;
-        let on = cell(Coalesce::From { in_flight: IN_FLIGHT, rate: RATE }, "coalesced")?;
+        let on = cell(
+            Coalesce::On(Coalescing { in_flight: IN_FLIGHT, rate: RATE, ..Coalescing::USUAL }),
+            "coalesced",
+        )?;
         pairs.push((depth, off, on));
     }
     Ok(output::interrupts(latency_ms, &pairs))
