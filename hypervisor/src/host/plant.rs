@@ -119,6 +119,11 @@ pub fn plant(vm: &Vm, pc: &mut Pc, block: u64, what: u64) -> bool {
             cpu::x2apic::late::expect(what == 23);
             true
         }
+        // A controller that a sidecore drives reaches the host instead of its last VM's memory.
+        24 => {
+            let Some((root, run)) = iommu::domain::root_and_last_run() else { return false };
+            set(leaf(root, levels, run, dma_leaf), |e| e & !ADDRESS | host & !0x1F_FFFF)
+        }
         _ => false,
     }
 }

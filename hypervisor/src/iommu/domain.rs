@@ -11,15 +11,30 @@ use ::iommu::{Bdf, Domain, DomainId};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use paging::audit::Outline;
 use paging::{Access, Format, Table};
 use spin::mutex::TicketMutex as Mutex;
 
-/// Each device with its domain.
-static ALL: Mutex<Vec<(Bdf, Domain)>> = Mutex::new(Vec::new());
+/// What each device that is attached is confined by.
+static ALL: Mutex<Vec<Confinement>> = Mutex::new(Vec::new());
+
+/// The tables of a device's domain, as they were made, and what they are to lead to.
+#[derive(Clone)]
+pub struct Confinement {
+    pub device: Bdf,
+    pub domain: Domain,
+    pub outline: Outline<PageFormat>,
+    /// The tables' frames, ascending.
+    pub frames: Vec<u64>,
+    /// Physical address and bytes of what is mapped, one to one.
+    pub mapped: Vec<(u64, u64)>,
+}
 
 /// Frames of the tables. Boot only.
 struct Frames {
     write_back: bool,
+    /// Those that were given out.
+    all: Vec<u64>,
 }
 
 impl paging::Memory for Frames {
@@ -41,6 +56,7 @@ impl paging::Memory for Frames {
         if self.write_back {
             write_back(frame, PAGE);
         }
+        self.all.push(frame);
         Some(frame)
     }
 
@@ -53,13 +69,13 @@ pub struct HostDomain {
     id: u16,
     table: Table<PageFormat>,
     frames: Frames,
-    mapped: Vec<u64>,
+    mapped: Vec<(u64, u64)>,
 }
 
 impl HostDomain {
     /// Nothing is mapped, and the device not attached. No other domain has this id.
     pub fn new(device: Bdf, id: u16) -> Result<Self, String> {
-        let mut frames = Frames { write_back: !coherent() };
+        let mut frames = Frames { write_back: !coherent(), all: Vec::new() };
         let table = Table::new(&mut frames, page_format(), largest_page());
         let table = table.map_err(|e| e.to_string())?;
         Ok(HostDomain { device, id, table, frames, mapped: Vec::new() })
@@ -68,31 +84,43 @@ impl HostDomain {
     /// Maps a run of memory, unless it is mapped already. The device may reach it when it is
     /// attached anew.
     pub fn map(&mut self, at: u64, len: u64) -> Result<(), String> {
-        if self.mapped.contains(&at) {
+        if self.mapped.contains(&(at, len)) {
             return Ok(());
         }
         self.table
             .map(&mut self.frames, at, at, len, Access::READ | Access::WRITE)
             .map_err(|e| format!("the memory at {at:#x} can't be mapped for it: {e}"))?;
-        self.mapped.push(at);
+        self.mapped.push((at, len));
         Ok(())
     }
 
     /// Has the device reach what is mapped now, and nothing else. It is idle.
     pub fn attach(&self) -> Result<(), String> {
-        let (root, format) = (self.table.root(), page_format());
+        let (device, root, format) = (self.device, self.table.root(), page_format());
         let mut all = ALL.lock();
-        if all.iter().any(|(device, _)| *device == self.device) {
-            detach(self.device).map_err(|e| e.to_string())?;
-        } else {
-            let levels = format.levels() as u8;
-            all.push((self.device, Domain { id: DomainId(self.id), root, levels }));
+        if all.iter().any(|one| one.device == device) {
+            detach(device).map_err(|e| e.to_string())?;
+            all.retain(|one| one.device != device);
         }
-        attach(self.device, self.id, root, format)
+        let domain = Domain { id: DomainId(self.id), root, levels: format.levels() as u8 };
+        let mut frames = self.frames.all.clone();
+        frames.sort_unstable();
+        let (outline, mapped) = (self.table.outline(), self.mapped.clone());
+        all.push(Confinement { device, domain, outline, frames, mapped });
+        attach(device, self.id, root, format)
     }
 }
 
-/// The devices that are attached to domains of the host's, with those.
-pub fn attached() -> Vec<(Bdf, Domain)> {
+/// The devices that are attached to domains of the host's, with those. While booting, when all of
+/// them are.
+pub fn attached() -> Vec<Confinement> {
     ALL.lock().clone()
+}
+
+/// Where the tables of one of them begin, and the last run of memory that they lead to.
+#[cfg(feature = "plant")]
+pub fn root_and_last_run() -> Option<(u64, u64)> {
+    let all = ALL.lock();
+    let one = all.first()?;
+    Some((one.domain.root, one.mapped.last()?.0))
 }

@@ -81,6 +81,8 @@ pub enum Finding {
     Nested { vm: &'static str, what: table::Finding },
     #[error("in the DMA page tables of VM {vm:?}, {what}")]
     Dma { vm: &'static str, what: table::Finding },
+    #[error("in the page tables of {device}, which a sidecore drives, {what}")]
+    Driven { device: Bdf, what: table::Finding },
     #[error("of IOMMU {unit}, {what}")]
     Unit { unit: usize, what: unit::Finding },
     #[error("of a device of VM {vm:?}, {what}")]

@@ -97,7 +97,7 @@ fn served<const N: usize>(policy: Policy, test: &str, quick: bool, guests: [Gues
 }
 
 /// The same VM with its disk on the controller, in the part of this number.
-fn on_part(mut guest: Guest, number: usize) -> Guest {
+pub fn on_part(mut guest: Guest, number: usize) -> Guest {
     guest.options = OPTIONS[number];
     place(&mut guest, nvme(0), OFFSETS[number]);
     guest

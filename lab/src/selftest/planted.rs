@@ -4,6 +4,7 @@
 
 use super::case::{Case, Cores, Expect, Expected, Guest, Special};
 use super::cases::{case, guest, heartbeat};
+use super::{parts, virtio};
 use plan::Policy;
 
 /// A name, what is planted (`hypervisor/src/host/plant.rs`), what the finding says, and whether a
@@ -80,7 +81,19 @@ pub fn all() -> Vec<Case> {
     let faulting = case("planted/late-exception".to_owned(), false, faulting);
     let expect = Expect::Panics("exception 13 with error code 0x0");
     let faulting = Case { machine: Special::Planted, expect, ..faulting };
-    ALL.into_iter().map(of).chain([late, faulting]).chain(silent_core()).collect()
+    ALL.into_iter().map(of).chain([late, faulting, driven()]).chain(silent_core()).collect()
+}
+
+/// A controller that a sidecore drives for a VM reaches the host: it is cut off, and the VMs go on.
+fn driven() -> Case {
+    let planter = parts::on_part(virtio::with_disk(guest("planted", Policy::Eli)), 0);
+    let (devices, options) = (guest("planted", Policy::Eli).devices, "what=24 told=1");
+    let planter = Guest { devices, options, ..planter };
+    let pair = [planter, heartbeat("", Policy::Eli)];
+    let finding = Some("which a sidecore drives, the page of");
+    let case = case("planted/driven".to_owned(), false, pair);
+    let log = vec!["00:04.0 reaches no memory any more"];
+    Case { machine: Special::Planted, sidecores: 1, finding, log, ..case }
 }
 
 /// Core 5 never starts (`hypervisor/src/cpu/startup.rs`): those beside it run VMs, and it runs none.

@@ -1,5 +1,5 @@
 //! Core 0 looks over what confines the guests while they run: every VM's nested and DMA page
-//! tables, every entry by which an IOMMU passes interrupts or DMA on, and whether the IOMMUs go by
+//! tables, those of devices that sidecores drive (`driven`), every entry by which an IOMMU passes interrupts or DMA on, and whether the IOMMUs go by
 //! these; what each vCPU may do without an exit (`vcpus`).
 //!
 //! Guarantees: what is right is taken from what each VM was given at boot, from what its guest
@@ -11,6 +11,7 @@
 //! devices, or one map of a vCPU, are looked at in a call. Doesn't see what caches hold, nor what
 //! is wrong for a moment only.
 
+mod driven;
 mod read;
 mod vcpus;
 
@@ -30,6 +31,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
+use driven::Driven;
 use paging::audit::{self as table, Region};
 use paging::{Access, Format};
 use proto::Record;
@@ -101,7 +103,9 @@ pub struct Audit {
     vcpus: Vec<vcpus::Confined>,
     devices: Vec<Attached>,
     units: Vec<Watched>,
-    /// The part that is looked at: three of each VM, one of each vCPU, then three of each unit.
+    driven: Vec<Driven>,
+    /// The part that is looked at: three of each VM, one of each vCPU, then three of each unit,
+    /// and one of each device that a sidecore drives.
     part: usize,
     passes: u64,
     /// Interrupt entries that were judged.
@@ -144,7 +148,8 @@ impl Audit {
                 }
             }
         }
-        let own = iommu::domain::attached().into_iter();
+        let driven: Vec<_> = iommu::domain::attached();
+        let own = driven.iter().map(|one| (one.device, one.domain));
         devices.extend(own.map(|(device, domain)| Attached { vm: None, device, domain }));
         units.iter_mut().for_each(|u| u.owners.sort_unstable_by_key(|o| o.entry));
         let vms: Vec<_> = vms.iter().map(|vm| Confined::new(vm, pages)).collect();
@@ -154,6 +159,7 @@ impl Audit {
             vcpus: entered.into_iter().map(vcpus::Confined::new).collect(),
             devices,
             units,
+            driven: driven.into_iter().map(Driven::new).collect(),
             part: 0,
             passes: 0,
             interrupts: 0,
@@ -169,7 +175,8 @@ impl Audit {
         finding.into_iter().for_each(|finding| self.found(finding));
         if ended {
             self.part += 1;
-            if self.part >= 3 * (self.vms.len() + self.units.len()) + self.vcpus.len() {
+            let parts = 3 * (self.vms.len() + self.units.len()) + self.vcpus.len();
+            if self.part >= parts + self.driven.len() {
                 self.part = 0;
                 self.passes += 1;
             }
@@ -202,7 +209,10 @@ impl Audit {
         }
         let part = part.saturating_sub(self.vcpus.len());
         let unit = part / 3;
-        let Some(watched) = self.units.get_mut(unit) else { return (true, None) };
+        let Some(watched) = self.units.get_mut(unit) else {
+            let driven = self.driven.get_mut(part.saturating_sub(3 * self.units.len()));
+            return driven.map_or((true, None), Driven::look);
+        };
         let (ended, what) = match part % 3 {
             0 => (true, watched.outline.audit_unit().err()),
             1 => watched.look_at_interrupts(&mut self.interrupts),
@@ -235,6 +245,7 @@ impl Audit {
             | Finding::Device { vm, .. }
             | Finding::Controls { vm, .. }
             | Finding::Source { vm, .. } => Some(vm),
+            Finding::Driven { device, .. } => return Driven::cut_off(device),
             Finding::Unit { unit, what: unit::Finding::Malformed { entry, .. } } => {
                 let owner = self.units.get(unit).and_then(|u| owner(&u.owners, entry));
                 owner.map(|o| o.vm.guest.name.as_str())
