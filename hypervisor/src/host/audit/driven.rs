@@ -1,7 +1,6 @@
 //! The tables of devices that sidecores drive for guests: what such a device may reach.
 
-use super::read::{Looked, word};
-use super::{ENTRIES, looked};
+use super::read::{ENTRIES, Looked, looked, word};
 use crate::iommu;
 use crate::iommu::domain::Confinement;
 use crate::vm::stop::Finding;

@@ -7,7 +7,7 @@
 //! that is wrong for longer than a pass is found, reported once, and its VM stopped, since nothing
 //! may hold it any more. Core 0 waits for nobody: it reads the tables without a lock, takes those
 //! that it needs to judge a present interrupt entry, or to look again at what looks wrong, only if
-//! they are free, and else comes back. At most [`ENTRIES`] entries, [`DEVICES`] of a table of
+//! they are free, and else comes back. At most [`read::ENTRIES`] entries, [`DEVICES`] of a table of
 //! devices, or one map of a vCPU, are looked at in a call. Doesn't see what caches hold, nor what
 //! is wrong for a moment only.
 
@@ -35,12 +35,10 @@ use driven::Driven;
 use paging::audit::{self as table, Region};
 use paging::{Access, Format};
 use proto::Record;
-use read::{Looked, word};
+use read::{ENTRIES, Looked, looked, word};
 use routing::ExpectedVectors;
 use spin::MutexGuard;
 
-/// The most entries to look at in a call.
-const ENTRIES: u32 = 64;
 /// The same for entries of devices: AMD-Vi's table has one for each of 65,536, there or not.
 const DEVICES: u32 = 512;
 /// The most findings that are reported one by one.
@@ -87,14 +85,6 @@ struct Owner {
 struct Held {
     _pc: MutexGuard<'static, Pc>,
     route: Option<(Expected, ExpectedVectors<'static>, u8)>,
-}
-
-/// After a finding the next look goes on behind it: that may be at the start.
-fn looked<F>(result: Result<bool, F>, at_start: bool) -> Looked<F> {
-    match result {
-        Ok(ended) => (ended, None),
-        Err(finding) => (at_start, Some(finding)),
-    }
 }
 
 /// How far the looking is.
