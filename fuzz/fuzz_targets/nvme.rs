@@ -16,7 +16,7 @@ use window::{Memory, Span};
 const GUEST: u64 = 1 << 18;
 const DRIVER: u64 = 1 << 30;
 const DMA: u64 = 1 << 40;
-const TIMES: Times = Times { half_second: 4, command: 40, look: 4 };
+const TIMES: Times = Times { half_second: 4, command: 40, look: 4, shutdown: 30 };
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -248,4 +248,15 @@ fuzz_target!(|input: Input| {
     }
     assert!(waiting.is_empty(), "{waiting:?} {:?}", controller.state());
     assert_eq!(0, controller.under_way());
+    // And it is shut down, or can't be.
+    let over = (0..2000).any(|_| {
+        now += 1;
+        controller.step(now);
+        ended(&mut controller, &mut waiting);
+        if matches!(controller.state(), State::Unstopped(_)) {
+            controller.cut_off();
+        }
+        controller.shut_down()
+    });
+    assert!(over, "{:?}", controller.state());
 });

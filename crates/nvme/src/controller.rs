@@ -202,7 +202,9 @@ impl<R: Registers> Controller<R> {
     fn submit(&mut self, disk: u16, token: Token, operation: Operation<'_>) -> Submitted {
         match self.phase {
             Phase::Running => {}
-            Phase::Dead => return Submitted::Done(Err(Failure::Io)),
+            Phase::Dead | Phase::ShuttingDown { .. } | Phase::ShutDown => {
+                return Submitted::Done(Err(Failure::Io));
+            }
             _ => return Submitted::Full,
         }
         let (Some(part), Some(namespace), Some(traits)) =

@@ -61,6 +61,9 @@ pub enum Fault {
     /// An admin command that is needed failed, with this status.
     #[error("it fails an admin command with status {0:#x}")]
     Admin(u16),
+    /// CSTS.SHST doesn't say that a shutdown is complete.
+    #[error("it doesn't end its shutdown")]
+    NotShutDown,
     /// An I/O command wasn't completed in time.
     #[error("it doesn't complete commands in time")]
     Timeout,

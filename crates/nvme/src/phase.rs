@@ -12,7 +12,8 @@ use crate::fault::{Fault, Unfit};
 use crate::identify;
 use crate::memory::{ENTRIES, IO};
 use crate::registers::{
-    ACQ, AQA, ASQ, CC, CONFIGURATION, CSTS, ENABLE, FATAL, GONE, INTMS, READY, Registers,
+    ACQ, AQA, ASQ, CC, CONFIGURATION, CSTS, ENABLE, FATAL, GONE, INTMS, IS_SHUT_DOWN, READY,
+    Registers, SHUT_DOWN, SHUTDOWN,
 };
 use crate::slots::{Ended, SLOTS};
 
@@ -30,12 +31,16 @@ pub struct Times {
     pub command: u64,
     /// From one look at the controller's status to the next.
     pub look: u64,
+    /// A shutdown.
+    pub shutdown: u64,
 }
 
 impl Times {
-    /// For a clock of so many ticks a second: 30 seconds for a command, as Linux has it.
+    /// For a clock of so many ticks a second: 30 seconds for a command and 5 for a shutdown, as
+    /// Linux has them.
     pub fn usual(hz: u64) -> Self {
-        Self { half_second: hz / 2, command: hz.saturating_mul(30), look: hz / 100 }
+        let seconds = |n| hz.saturating_mul(n);
+        Self { half_second: hz / 2, command: seconds(30), look: hz / 100, shutdown: seconds(5) }
     }
 }
 
@@ -50,6 +55,8 @@ pub enum State {
     Unstopped(Fault),
     /// It isn't used any more: everything fails.
     Dead(Fault),
+    /// It is shut down, or has been told to: disks aren't served any more.
+    ShutDown,
 }
 
 /// What comes after a stop.
@@ -86,6 +93,11 @@ pub enum Phase {
     /// It doesn't stop.
     Unstopped,
     Dead,
+    /// CC.SHN is set, CSTS.SHST doesn't say complete yet.
+    ShuttingDown {
+        until: u64,
+    },
+    ShutDown,
 }
 
 /// The admin commands of a start, in their order.
@@ -130,6 +142,7 @@ impl<R: Registers> Controller<R> {
             Phase::Running => State::Running,
             Phase::Unstopped => State::Unstopped(fault),
             Phase::Dead => State::Dead(fault),
+            Phase::ShuttingDown { .. } | Phase::ShutDown => State::ShutDown,
             _ => State::Starting,
         }
     }
@@ -159,6 +172,23 @@ impl<R: Registers> Controller<R> {
         if self.phase == Phase::Unstopped {
             self.phase = Phase::Failing { next: 0, then: Then::GiveUp };
         }
+    }
+
+    /// Has the controller keep what it holds, as before power is taken away (3.6.1). To be called in
+    /// each round, beside [`Controller::step`], when nothing more is asked for, until it is true:
+    /// that is done, or can't be.
+    pub fn shut_down(&mut self) -> bool {
+        match self.phase {
+            Phase::ShutDown | Phase::Dead | Phase::Unstopped | Phase::Off => return true,
+            Phase::Running if self.slots.used() == 0 => {
+                self.registers.write32(CC, CONFIGURATION | ENABLE | SHUT_DOWN);
+                let until = self.now.wrapping_add(self.times.shutdown);
+                self.phase = Phase::ShuttingDown { until };
+            }
+            // What is under way, or a start, ends in time.
+            _ => {}
+        }
+        false
     }
 
     /// Checks what CAP says, and stops the controller, whatever it does.
@@ -228,7 +258,7 @@ impl<R: Registers> Controller<R> {
     #[cold]
     fn step_on(&mut self) {
         match self.phase {
-            Phase::Off | Phase::Running | Phase::Unstopped | Phase::Dead => {}
+            Phase::Off | Phase::Running | Phase::Unstopped | Phase::Dead | Phase::ShutDown => {}
             // The owner's polls do it.
             Phase::Failing { .. } => {}
             Phase::Stopping { until, then } => match self.registers.read32(CSTS) {
@@ -245,6 +275,15 @@ impl<R: Registers> Controller<R> {
                 _ => {}
             },
             Phase::Asking { question, until } => self.listen(question, until),
+            Phase::ShuttingDown { until } => match self.registers.read32(CSTS) {
+                GONE => self.lose(Fault::Gone),
+                status if status & SHUTDOWN == IS_SHUT_DOWN => self.phase = Phase::ShutDown,
+                _ if is_past(self.now, until) => {
+                    (self.fault, self.untold) = (Some(Fault::NotShutDown), true);
+                    self.phase = Phase::ShutDown;
+                }
+                _ => {}
+            },
         }
     }
 

@@ -31,10 +31,16 @@ const DOORBELLS: u32 = 0x1000;
 
 /// CC.EN.
 pub const ENABLE: u32 = 1;
+/// CC.SHN: a normal shutdown.
+pub const SHUT_DOWN: u32 = 1 << 14;
 /// CC: the NVM command set, pages of 4 KiB, round robin, entries of 64 and 16 bytes.
 pub const CONFIGURATION: u32 = 4 << 20 | 6 << 16;
 /// CSTS.RDY.
 pub const READY: u32 = 1;
+/// CSTS.SHST, and its value when a shutdown is complete.
+pub const SHUTDOWN: u32 = 3 << 2;
+/// See [`SHUTDOWN`].
+pub const IS_SHUT_DOWN: u32 = 2 << 2;
 /// CSTS.CFS.
 pub const FATAL: u32 = 1 << 1;
 /// What a read gives if nothing answers it.

@@ -193,3 +193,45 @@ fn a_flood_of_completions_is_passed_over_in_bounded_steps() {
     assert_eq!(None, world.controller.poll());
     assert_eq!(64, world.controller.statistics().strays);
 }
+
+#[test]
+fn a_shutdown_waits_for_what_is_under_way_and_is_for_good() {
+    let mut world = running();
+    assert_eq!(Submitted::Accepted, read(&mut world, 1));
+    assert!(!world.controller.shut_down());
+    assert_eq!(State::Running, world.controller.state(), "one is under way");
+    world.round();
+    assert!(world.model.borrow_mut().end(0, 0).is_some());
+    assert_eq!(vec![(1, Ok(()))], until_ended(&mut world));
+    assert!(!world.controller.shut_down());
+    assert_eq!(State::ShutDown, world.controller.state());
+    assert_eq!(Submitted::Done(Err(Failure::Io)), read(&mut world, 2));
+    world.round();
+    assert!(world.controller.shut_down() && world.controller.take_fault().is_none());
+    assert_eq!(State::ShutDown, world.controller.state());
+}
+
+#[test]
+fn a_shutdown_that_doesnt_end_is_told_and_waited_for_no_longer() {
+    let mut world = with(Ills { never_shut_down: true, ..Ills::default() });
+    assert_eq!(State::Running, world.start());
+    let rounds = (0..2 * TIMES.shutdown).take_while(|_| {
+        let over = world.controller.shut_down();
+        world.round();
+        !over
+    });
+    assert!((TIMES.shutdown - 2..=TIMES.shutdown + 2).contains(&(rounds.count() as u64)));
+    assert_eq!(Some(Fault::NotShutDown), world.controller.take_fault());
+}
+
+#[test]
+fn who_cant_be_shut_down_is_left_alone() {
+    let mut world = with(Ills { told: vec![(1, 111, 2)], ..Ills::default() });
+    world.start();
+    assert!(world.controller.shut_down());
+    assert!(matches!(world.controller.state(), State::Dead(_)));
+    let mut world = with(Ills { never_ready: true, ..Ills::default() });
+    assert!(!world.controller.shut_down(), "it starts");
+    world.start();
+    assert!(world.controller.shut_down());
+}

@@ -18,7 +18,7 @@ use crate::pci::sriov;
 use crate::refusal::refuse;
 use crate::vm::core_sharing::cores;
 use crate::vm::{build, life};
-use crate::{console, interrupts, iommu, watchdog};
+use crate::{console, interrupts, iommu, sidecore, watchdog};
 use alloc::boxed::Box;
 use audit::Audit;
 use core::ops::ControlFlow;
@@ -82,6 +82,7 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     let input = |vm: usize| vms.get(vm).iter().for_each(|vm| vm.guest.remotes[0].console());
     let watch = || shared.iter().for_each(|(core, _)| core.queue.watch(rdtsc()));
     console::serve(slice, watch, input, round);
+    sidecore::shutdown::all();
     audit.report();
     finish(host.at_end)
 }

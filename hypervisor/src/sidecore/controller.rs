@@ -11,6 +11,7 @@ use crate::memory::{PAGE, allocate, map_mmio};
 use crate::pci::{
     COMMAND, COMMAND_BUS_MASTER, COMMAND_INTX_DISABLE, COMMAND_MEMORY, Config, Pci, msi,
 };
+use crate::sidecore::shutdown;
 use crate::watchdog;
 use ::iommu::Bdf;
 use alloc::format;
@@ -59,6 +60,8 @@ pub struct Driven {
     told: OnceASecond,
     /// Its memory couldn't be taken from it.
     lost: bool,
+    /// The machine's end needn't wait for it any more.
+    is_over: bool,
 }
 
 impl Driven {
@@ -98,8 +101,10 @@ impl Driven {
         let told = OnceASecond::default();
         let domain = own;
         let disks = Vec::new();
-        let mut driven = Driven { name, device, controller, domain, disks, told, lost: false };
+        let mut driven =
+            Driven { name, device, controller, domain, disks, told, lost: false, is_over: false };
         driven.start()?;
+        shutdown::expect_one();
         Ok(driven)
     }
 
@@ -113,7 +118,7 @@ impl Driven {
         }
         match self.controller.state() {
             State::Dead(fault) | State::Unstopped(fault) => Err(fault.to_string()),
-            State::Starting | State::Running => {
+            State::Starting | State::Running | State::ShutDown => {
                 if let Some(namespace) = self.controller.namespace() {
                     let (bytes, block) = (namespace.bytes(), namespace.block());
                     log::info!(
@@ -159,8 +164,22 @@ impl Driven {
     #[inline]
     pub fn step(&mut self, now: u64) {
         self.controller.step(now);
+        if shutdown::is_asked() && !self.is_over {
+            self.shut_down();
+        }
         if self.controller.state() != State::Running {
             self.not_running();
+        }
+    }
+
+    #[cold]
+    fn shut_down(&mut self) {
+        self.is_over = self.controller.shut_down();
+        if self.is_over {
+            if let State::ShutDown = self.controller.state() {
+                log::info!("{} ({}) is shut down", self.name, self.device);
+            }
+            shutdown::one_done();
         }
     }
 
@@ -181,8 +200,11 @@ impl Driven {
         if let Some(fault) = self.controller.take_fault()
             && self.told.claim(rdtsc())
         {
-            let given_up = matches!(self.controller.state(), State::Dead(_));
-            let then = if given_up { "given up" } else { "reset" };
+            let then = match self.controller.state() {
+                State::Dead(_) => "given up",
+                State::ShutDown => "left as it is",
+                _ => "reset",
+            };
             log::warn!("{} ({}) is {then}: {fault}", self.name, self.device);
         }
     }

@@ -13,6 +13,7 @@
 //! | `queue` | one queue, of a disk or of a switch's port: a piece of its work |
 //! | `signal` | which completions of a queue are told to the guest |
 //! | `polling_core` | the loop of a sidecore: turns, and what is told at their end |
+//! | `shutdown` | the machine's end, for controllers |
 //! | `counts` | what a sidecore did with its time |
 //!
 //! Guarantees: a sidecore waits for nobody, takes no lock that a waiter holds, and does a bounded
@@ -29,4 +30,5 @@ pub mod entries;
 mod polling_core;
 pub mod port;
 mod queue;
+pub mod shutdown;
 mod signal;

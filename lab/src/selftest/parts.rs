@@ -61,7 +61,8 @@ pub fn all() -> Vec<Case> {
         let mut guest = Guest { options: BAD_OPTIONS, ..of("virtio-errors") };
         place(&mut guest, BAD_AT, 0);
         let errors = served(policy, "virtio-errors", quick(true), [guest]);
-        cases.push(Case { machine: Special::Arguments(&BAD), ..errors });
+        let log = vec!["00:1a.0) is shut down"];
+        cases.push(Case { machine: Special::Arguments(&BAD), log, ..errors });
         if policy != Policy::Direct {
             let two = [of("virtio-load"), on_part(of("virtio-load"), 1)];
             let shared = two.map(|g| Guest { cores: Cores::First, counts: Vec::new(), ..g });
@@ -80,20 +81,21 @@ fn refused() -> [Case; 2] {
     place(&mut far, nvme(0), BYTES - 4096);
     let far = served(Policy::Eli, "virtio-too-far", false, [far]);
     let words = vec!["first", "disk0", "nvme0", "namespace has"];
-    let far = Case { expect: Expect::Refused(words), ..far };
+    let far = Case { expect: Expect::Refused(words), log: Vec::new(), ..far };
     // The same controller by its address.
     let alias = DeviceName::Address { segment: 0, bus: 0, device: 4, function: 0 };
     let alias = Guest { devices: vec![alias], ..of() };
     let alias = served(Policy::Eli, "virtio-assigned-too", false, [alias]);
     let words = vec!["00:04.0", "first", "for disks", "nvme0"];
-    let alias = Case { expect: Expect::Refused(words), ..alias };
+    let alias = Case { expect: Expect::Refused(words), log: Vec::new(), ..alias };
     [far, alias]
 }
 
 fn served<const N: usize>(policy: Policy, test: &str, quick: bool, guests: [Guest; N]) -> Case {
     let short = virtio::short(test);
     let case = case(format!("virtio/nvme-{}-{short}", policy.label()), quick, guests);
-    Case { sidecores: 1, machine: Special::Parts, ..case }
+    let log = vec!["nvme0 (00:04.0) is shut down"];
+    Case { sidecores: 1, machine: Special::Parts, log, ..case }
 }
 
 /// The same VM with its disk on the controller, in the part of this number.

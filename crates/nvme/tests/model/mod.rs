@@ -15,7 +15,7 @@ pub const DMA: u64 = 0x40_0000_0000;
 pub const DRIVER: u64 = 1 << 30;
 /// Bytes of the guests' memory.
 pub const GUEST: u64 = 4 << 20;
-pub const TIMES: Times = Times { half_second: 100, command: 1000, look: 10 };
+pub const TIMES: Times = Times { half_second: 100, command: 1000, look: 10, shutdown: 500 };
 
 /// What is wrong with it.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +25,7 @@ pub struct Ills {
     pub fatal: bool,
     pub gone: bool,
     pub deaf_to_admin: bool,
+    pub never_shut_down: bool,
     /// These bytes of what Identify (by CNS) tells are others.
     pub told: Vec<(u32, usize, u8)>,
     /// Admin commands with this opcode fail.
@@ -128,6 +129,10 @@ impl Model {
                 self.pending.clear();
             }
             self.ready &= self.ills.never_stops;
+            return;
+        }
+        if value >> 14 & 3 != 0 {
+            assert!(was && self.pending.is_empty(), "shut down amid commands");
             return;
         }
         assert!(!was, "it is on already");
@@ -350,7 +355,10 @@ impl Registers for Shared {
         let model = self.0.borrow();
         match offset {
             _ if model.ills.gone => u32::MAX,
-            0x1C => u32::from(model.ready) | u32::from(model.ills.fatal) << 1,
+            0x1C => {
+                let shut = model.cc >> 14 & 3 == 1 && !model.ills.never_shut_down;
+                u32::from(model.ready) | u32::from(model.ills.fatal) << 1 | u32::from(shut) << 3
+            }
             _ => panic!("read of {offset:#x}"),
         }
     }
