@@ -11,9 +11,10 @@ use window::{Span, Window};
 
 use crate::backend::{Backend, Completion, Failure, Submitted, Token};
 use crate::config::{Config, Features, SERIAL_BYTES};
-use crate::framing::{answer, header, status_byte, used};
+use crate::framing::{Simple, answer, header, simple, status_byte, used};
+use crate::outcome::{Outcome, Statistics};
 use crate::pieces::{Cursor, Piece, Work};
-use crate::request::{HEADER_BYTES, RANGE_BYTES, Request, Rules, Status};
+use crate::request::{HEADER_BYTES, Header, RANGE_BYTES, Request, Rules, Status};
 use crate::slots::{Job, Slots};
 use crate::{DESCRIPTOR_CHARGE, LEAST_CHARGE};
 
@@ -26,53 +27,6 @@ pub enum Broken {
     /// A chain has no writable byte, so that it can't be answered.
     #[error("a request has no room for its status byte")]
     NoStatus,
-}
-
-/// What a turn did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// Bytes of data that the back end was asked to move, or to touch.
-    pub bytes: u64,
-    /// Bytes to charge the queue with: [`LEAST_CHARGE`] at least if there was anything to do, and
-    /// [`DESCRIPTOR_CHARGE`] at least for each descriptor that was read.
-    pub charge: u64,
-    /// Requests that were answered: 0 or 1. [`Server::in_flight`] doesn't count them any more.
-    pub completed: u32,
-    /// Another turn may find work. Else the ring was empty, or [`Self::full`] says why not.
-    pub more: bool,
-    /// The back end has no room, or too many requests are in flight: a completion must come first.
-    pub full: bool,
-}
-
-/// What a server did since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Requests answered.
-    pub requests: u64,
-    /// Of them, those not answered with OK.
-    pub failed: u64,
-    /// Flushes that the back end was asked for.
-    pub flushes: u64,
-    /// Bytes that the back end was asked to read.
-    pub read: u64,
-    /// Bytes that the back end was asked to write.
-    pub written: u64,
-    /// Bytes that the back end was asked to discard or zero.
-    pub touched: u64,
-    /// Completions of operations that nobody waited for any more.
-    pub stale: u64,
-}
-
-impl Statistics {
-    /// The back end was asked for a piece of such work.
-    fn asked(&mut self, work: &Work, bytes: u64) {
-        match work {
-            Work::Read { .. } => self.read += bytes,
-            Work::Write { .. } => self.written += bytes,
-            Work::Flush => self.flushes += 1,
-            Work::Range { .. } => self.touched += bytes,
-        }
-    }
 }
 
 /// The request that has pieces left. Its chain is the server's.
@@ -202,12 +156,8 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         backend: &mut B,
     ) -> Result<Outcome, Broken> {
         let Some(running) = &mut self.running else { return Ok(Outcome::default()) };
-        if let Some(broken) = running.broken {
-            return Err(broken);
-        }
-        if let Some(open) = self.open {
-            let outcome = self.go_on(open, backend);
-            return Ok(self.charged(outcome));
+        if running.broken.is_some() || self.open.is_some() {
+            return self.serve_open(backend);
         }
         let Some(token) = self.slots.next_token(self.number) else {
             return Ok(Outcome { full: true, ..Outcome::default() });
@@ -217,13 +167,32 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
             Ok(true) => {}
             Err(broken) => return Err(self.broke(broken.into())),
         }
-        let outcome = match self.taken() {
-            Some(Taken::Work(work, reads)) => self.begin(token, work, reads, backend),
-            Some(Taken::Answer(status, written)) => self.answer_chain(status, written, 0),
-            None => return Err(self.broke(Broken::NoStatus)),
+        let Some(outcome) = self.taken(token, backend) else {
+            return Err(self.broke(Broken::NoStatus));
         };
-        self.owed = self.chain.descriptors();
-        Ok(self.charged(outcome))
+        let owed = self.chain.descriptors();
+        if outcome.charge == 0 {
+            self.owed = owed;
+            return Ok(outcome);
+        }
+        Ok(Outcome { charge: outcome.charge.max(owed * DESCRIPTOR_CHARGE), ..outcome })
+    }
+
+    /// A turn of a queue that is broken, or has a request with pieces left.
+    #[cold]
+    #[inline(never)]
+    fn serve_open<B: Backend>(&mut self, backend: &mut B) -> Result<Outcome, Broken> {
+        if let Some(broken) = self.running.as_ref().and_then(|running| running.broken) {
+            return Err(broken);
+        }
+        let Some(open) = self.open else { return Ok(Outcome::default()) };
+        let outcome = self.go_on(open, backend);
+        if outcome.charge == 0 {
+            return Ok(outcome);
+        }
+        // With the descriptors that are owed.
+        let owed = core::mem::take(&mut self.owed) * DESCRIPTOR_CHARGE;
+        Ok(Outcome { charge: outcome.charge.max(owed), ..outcome })
     }
 
     /// Takes note of an operation's end. True if a request is answered by it. Who polls a back end
@@ -253,30 +222,78 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         completions.fold(0, |answered, completion| answered + u32::from(self.finish(completion)))
     }
 
-    /// With the descriptors that are owed, if anything was done.
-    #[inline]
-    fn charged(&mut self, outcome: Outcome) -> Outcome {
-        if outcome.charge == 0 {
-            return outcome;
-        }
-        let owed = core::mem::take(&mut self.owed) * DESCRIPTOR_CHARGE;
-        Outcome { charge: outcome.charge.max(owed), ..outcome }
-    }
-
+    #[cold]
     fn broke(&mut self, broken: Broken) -> Broken {
         self.running.iter_mut().for_each(|running| running.broken = Some(broken));
         broken
     }
 
-    /// Looks at the chain that was just taken. Nothing if it has no room for the status byte.
-    #[inline]
-    fn taken(&mut self) -> Option<Taken> {
+    /// Serves the chain that was just taken. Nothing if it has no room for the status byte.
+    #[inline(always)]
+    fn taken<B: Backend>(&mut self, token: Token, backend: &mut B) -> Option<Outcome> {
         let rules = &self.running.as_ref()?.rules;
         let chain = &self.chain;
         // A chain is shorter than 2^32 bytes, so the used length has room for the status byte, too.
         let writable = chain.writable_len().checked_sub(1)?;
+        let Some(header) = header(chain) else {
+            return Some(self.answer_chain(Status::IoError, 0, 0));
+        };
+        let Some(Simple { operation, bytes, reads, status }) = simple(chain, header, rules) else {
+            return Some(self.taken_otherwise(header, token, Some(backend)));
+        };
+        let submitted = backend.submit(token, operation);
+        match submitted {
+            Submitted::Done(result) => {
+                self.statistics.moved(operation, bytes);
+                let (status_code, written) = answer(result, reads);
+                let (head, len) = (chain.head(), used(written, writable));
+                let completed = self.answer(head, &status, status_code, len).into();
+                let (bytes, charge) = (u64::from(bytes), u64::from(bytes).max(LEAST_CHARGE));
+                Some(Outcome { bytes, charge, completed, more: true, full: false })
+            }
+            Submitted::Accepted => {
+                self.statistics.moved(operation, bytes);
+                let job = Job::new(chain.head(), status, reads, writable);
+                // There was a place when it was taken.
+                let _ = self.slots.insert(Job { outstanding: 1, open: false, ..job });
+                self.outstanding += 1;
+                let (bytes, charge) = (u64::from(bytes), u64::from(bytes).max(LEAST_CHARGE));
+                Some(Outcome { bytes, charge, completed: 0, more: true, full: false })
+            }
+            Submitted::Full => Some(self.taken_otherwise(header, token, None::<&mut B>)),
+        }
+    }
+
+    /// Serves the chain that was just taken and has this header, whatever it asks for. Without a
+    /// back end: it is full, and asked later.
+    #[cold]
+    #[inline(never)]
+    fn taken_otherwise<B: Backend>(
+        &mut self,
+        header: Header,
+        token: Token,
+        backend: Option<&mut B>,
+    ) -> Outcome {
+        match (self.work(header), backend) {
+            (Some(Taken::Work(work, reads)), Some(backend)) => {
+                self.begin(token, work, reads, backend)
+            }
+            (Some(Taken::Work(work, reads)), None) => {
+                let asked = Asked { submitted: Submitted::Full, bytes: 0, rest: None };
+                self.keep(work, reads, asked)
+            }
+            (Some(Taken::Answer(status, written)), _) => self.answer_chain(status, written, 0),
+            // It has one, as its caller has found.
+            (None, _) => Outcome::default(),
+        }
+    }
+
+    /// What a header asks for. Nothing if the chain that was just taken has no status byte.
+    fn work(&self, header: Header) -> Option<Taken> {
+        let rules = &self.running.as_ref()?.rules;
+        let chain = &self.chain;
+        let writable = chain.writable_len().checked_sub(1)?;
         let answer = |status| Some(Taken::Answer(status, 0));
-        let Some(header) = header(chain) else { return answer(Status::IoError) };
         let readable = chain.readable_len().saturating_sub(HEADER_BYTES as u32);
         let request = match rules.request(header, readable.into(), writable.into()) {
             Ok(request) => request,
@@ -316,7 +333,6 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
     }
 
     /// Asks for the first piece of a request. It needs a place only if that wasn't all.
-    #[inline]
     fn begin<B: Backend>(
         &mut self,
         token: Token,
@@ -324,17 +340,7 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         reads: u32,
         backend: &mut B,
     ) -> Outcome {
-        let durable = self.running.as_ref().is_none_or(|running| running.rules.durable);
-        let asked = match work.whole(&self.chain, durable) {
-            Some((operation, bytes)) => {
-                let submitted = backend.submit(token, operation);
-                if submitted != Submitted::Full {
-                    self.statistics.asked(&work, bytes);
-                }
-                Asked { submitted, bytes, rest: None }
-            }
-            None => self.ask(token, &work, backend),
-        };
+        let asked = self.ask(token, &work, backend);
         match asked.submitted {
             Submitted::Done(result) if asked.rest.is_none() || result.is_err() => {
                 let (status, written) = answer(result, reads);
@@ -417,7 +423,7 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
     }
 
     /// Answers the chain that was just taken.
-    #[inline]
+    #[inline(never)]
     fn answer_chain(&mut self, status: Status, written: u32, bytes: u64) -> Outcome {
         let head = self.chain.head();
         let byte = status_byte(&self.chain);
@@ -428,7 +434,7 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
 
     /// Stores the status byte, and puts the chain into the used ring, with this length. Not into a
     /// broken one.
-    #[inline]
+    #[inline(always)]
     fn answer(&mut self, head: Head, byte: &Span, status: Status, len: u32) -> bool {
         let Some(Running { queue, broken: None, .. }) = &mut self.running else { return false };
         // The span is a byte of its own: the store can't be outside of it.
