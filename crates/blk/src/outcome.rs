@@ -11,10 +11,15 @@ use crate::pieces::Work;
 pub struct Outcome {
     /// Bytes of data that the back end was asked to move, or to touch.
     pub bytes: u64,
-    /// Bytes to charge the queue with: [`LEAST_CHARGE`](crate::LEAST_CHARGE) at least if there was anything to do, and
-    /// [`DESCRIPTOR_CHARGE`](crate::DESCRIPTOR_CHARGE) at least for each descriptor that was read.
+    /// Bytes to charge the queue with: [`LEAST_CHARGE`] at least if there was anything to do, and
+    /// [`DESCRIPTOR_CHARGE`] at least for each descriptor that was read.
+    ///
+    /// [`LEAST_CHARGE`]: crate::LEAST_CHARGE
+    /// [`DESCRIPTOR_CHARGE`]: crate::DESCRIPTOR_CHARGE
     pub charge: u64,
-    /// Requests that were answered: 0 or 1. [`Server::in_flight`](crate::Server::in_flight) doesn't count them any more.
+    /// Requests that were answered: 0 or 1. [`Server::in_flight`] doesn't count them any more.
+    ///
+    /// [`Server::in_flight`]: crate::Server::in_flight
     pub completed: u32,
     /// Another turn may find work. Else the ring was empty, or [`Self::full`] says why not.
     pub more: bool,

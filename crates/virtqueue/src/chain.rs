@@ -130,7 +130,7 @@ impl Chain {
     }
 }
 
-/// A chain that is being taken. What each descriptor changes is kept here, where it is in registers.
+/// A chain that is being taken. What each descriptor changes is kept here, in registers.
 pub(crate) struct Taking<'a> {
     chain: &'a mut Chain,
     /// The guest's memory.

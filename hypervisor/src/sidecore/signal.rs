@@ -7,7 +7,7 @@
 use crate::cpu::{rdtsc, tsc_hz, x2apic};
 use crate::sidecore::entries;
 use crate::sidecore::port::{Counts, Port, add};
-use coalesce::{Coalescer, Settings, Verdict};
+use coalesce::{Coalescer, Settings};
 use core::ops::Range;
 use plan::Coalesce;
 use routing::calls::{Called, Caller, Target};
@@ -60,12 +60,9 @@ impl Signal {
         if self.each {
             return true;
         }
-        let mut tell = false;
-        for _ in 0..chains {
-            match self.coalescer.completed(now, in_flight) {
-                Verdict::Deliver => tell = true,
-                Verdict::Withhold => add(&counts.withheld, 1),
-            }
+        let (tell, withheld) = self.coalescer.completed_together(chains, now, in_flight);
+        if withheld > 0 {
+            add(&counts.withheld, withheld.into());
         }
         tell
     }
