@@ -144,6 +144,10 @@ impl<const RING: usize> Receive<RING> {
                 queue.complete(buffer.head, written);
             }
         }
-        self.spans.drain(..spans.min(self.spans.len()));
+        if spans >= self.spans.len() {
+            self.spans.clear();
+        } else {
+            self.spans.drain(..spans);
+        }
     }
 }
