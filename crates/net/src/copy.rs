@@ -19,12 +19,6 @@ impl<'a> Cursor<'a> {
         Cursor { spans, at: 0 }
     }
 
-    /// The next so many bytes, if they are in one piece. It doesn't go on.
-    #[inline]
-    pub fn front(&self, count: u64) -> Option<Span> {
-        self.spans.first()?.sub(self.at, count)
-    }
-
     /// The next piece, of `most` bytes at most, and goes on behind it. It is empty if `most` is 0.
     fn next(&mut self, most: u64) -> Result<Span, Outside> {
         loop {

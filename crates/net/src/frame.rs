@@ -27,7 +27,7 @@ pub struct Head {
 
 impl Head {
     /// Of no bytes.
-    pub const fn new() -> Head {
+    pub(crate) const fn new() -> Head {
         Head { bytes: [0; HEAD + TAG], len: 0 }
     }
 
@@ -93,7 +93,7 @@ pub struct Frame {
 
 impl Frame {
     /// None: to take frames into.
-    pub const fn new() -> Frame {
+    pub(crate) const fn new() -> Frame {
         Frame { head: Head::new(), tag: None, len: 0, offload: Offload::Nothing, longest: 0 }
     }
 
@@ -122,6 +122,12 @@ impl Frame {
         }
         (self.tag, self.len, self.offload, self.longest) = (tag, len, offload, longest);
         Ok(())
+    }
+
+    /// Whether nothing is to be done for it, and all of it is in the head.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.offload == Offload::Nothing && self.len as usize == self.head.len
     }
 
     /// Whom it is for.
