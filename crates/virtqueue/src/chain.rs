@@ -123,6 +123,18 @@ impl Chain {
         })
     }
 
+    /// Becomes one of a single descriptor.
+    #[inline(always)]
+    pub(crate) fn set_one(&mut self, head: u16, span: Span, writable: bool) {
+        // No more than a descriptor can say.
+        let len = span.len() as u32;
+        if let Some(place) = self.spans.first_mut() {
+            *place = span;
+        }
+        (self.head, self.count, self.descriptors, self.len) = (Head(head), 1, 1, len);
+        (self.readable, self.readable_len) = if writable { (0, 0) } else { (1, len) };
+    }
+
     /// To be overwritten by what is taken next: until [`Taking::finish`] it says nothing.
     #[inline]
     pub(crate) fn begin<'a>(&'a mut self, window: &'a Window) -> Taking<'a> {

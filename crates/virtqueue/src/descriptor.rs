@@ -61,9 +61,7 @@ impl Packed {
 /// of its own, from its first descriptor on (2.7.5.3); it may be longer than the queue: Linux makes
 /// such ones for a small queue.
 ///
-/// A function of its own, for its loop needs all registers. What nearly no chain has is left to
-/// [`go_on`].
-#[inline(never)]
+#[inline]
 pub fn split_chain(
     window: &Window,
     ring: &Span,
@@ -71,27 +69,44 @@ pub fn split_chain(
     indirect: bool,
     chain: &mut Chain,
 ) -> Result<(), Broken> {
+    let words = ring.load_u64_pair(u64::from(head) * BYTES)?;
+    if !is(words, NEXT | INDIRECT)
+        && let Some(span) = window.span_of_largest(words[0], u64::from(words[1] as u32))
+    {
+        // As nearly all frames are.
+        chain.set_one(head, span, is(words, WRITE));
+        return Ok(());
+    }
+    split_walk(window, ring, words, head, indirect, chain)
+}
+
+/// The same of a chain whose first descriptor was read.
+///
+/// A function of its own, for its loop needs all registers. What nearly no chain has is left to
+/// [`go_on`].
+#[inline(never)]
+fn split_walk(
+    window: &Window,
+    ring: &Span,
+    mut words: [u64; 2],
+    head: u16,
+    indirect: bool,
+    chain: &mut Chain,
+) -> Result<(), Broken> {
     let (mut span, mut address, mut len) = (*ring, 0, 0);
     let mut most = SEGMENTS.min((ring.len() / BYTES) as usize);
     let mut plain = chain.begin_plain(window);
-    let mut next = head;
-    loop {
-        let Ok(words) = span.load_u64_pair(u64::from(next) * BYTES) else {
-            let table = Table { span, address, len };
-            return go_on(table, Step::At(next), indirect, plain, head);
-        };
-        if is(words, INDIRECT) {
-            let table = Table { span, address, len };
-            if table.is_indirect() || plain.count() > 0 {
-                return go_on(table, Step::Read(words), indirect, plain, head);
-            }
-            // The whole chain is in a table, most often.
-            let table = Table::from(window, words, indirect)?;
-            (span, address, len) = (table.span, table.address, table.len);
-            (most, next) = (SEGMENTS, 0);
-            continue;
+    if is(words, INDIRECT) {
+        // The whole chain is in a table.
+        let table = Table::from(window, words, indirect)?;
+        (span, address, len, most) = (table.span, table.address, table.len, SEGMENTS);
+        match span.load_u64_pair(0) {
+            Ok(first) => words = first,
+            Err(Outside) => return go_on(table, Step::At(0), indirect, plain, head),
         }
-        if !plain.push(words[0], words[1] as u32, is(words, WRITE))? {
+    }
+    loop {
+        if is(words, INDIRECT) || !plain.push(words[0], words[1] as u32, is(words, WRITE))? {
             let table = Table { span, address, len };
             return go_on(table, Step::Read(words), indirect, plain, head);
         }
@@ -101,7 +116,12 @@ pub fn split_chain(
         if plain.count() >= most {
             return Err(Broken::TooLong);
         }
-        next = (words[1] >> 48) as u16;
+        let next = (words[1] >> 48) as u16;
+        let Ok(following) = span.load_u64_pair(u64::from(next) * BYTES) else {
+            let table = Table { span, address, len };
+            return go_on(table, Step::At(next), indirect, plain, head);
+        };
+        words = following;
     }
 }
 

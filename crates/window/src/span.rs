@@ -247,6 +247,33 @@ impl Span {
         Ok(words)
     }
 
+    /// Stores words from this offset on, relaxed, one after the other: not at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Outside`] if not all are in the span, or they aren't aligned to 8 bytes.
+    #[inline]
+    pub fn store_u64_all<const N: usize>(&self, at: u64, words: [u64; N]) -> Result<(), Outside> {
+        let all = self.word::<[u64; N]>(at)?;
+        // Loom watches words one by one.
+        #[cfg(loom)]
+        {
+            let _ = all;
+            let mut places = (at..).step_by(8).zip(words);
+            places.try_for_each(|(place, word)| self.store_u64(place, word))
+        }
+        #[cfg(not(loom))]
+        {
+            for (index, word) in words.into_iter().enumerate() {
+                // SAFETY: `word` checked that all are in the span and aligned; the bytes are
+                // accessed by atomics, or what counts as such, alone.
+                let place = unsafe { AtomicU64::from_ptr(all.as_ptr().cast::<u64>().add(index)) };
+                place.store(word.to_le(), Ordering::Relaxed);
+            }
+            Ok(())
+        }
+    }
+
     /// Stores two words at this offset, relaxed, one after the other: not at once.
     ///
     /// # Errors
