@@ -30,6 +30,7 @@
 //! | `framing` | what is where in a chain |
 //! | `outcome` | what a turn did, and all of them |
 //! | `slots` | requests in flight, and whose a completion is |
+//! | `taken` | what a chain asks for |
 //! | `server` | the turn: one queue, its requests, its answers |
 //! | `backend` | the trait, and the back ends that are memory or nothing |
 #![cfg_attr(not(test), no_std)]
@@ -45,6 +46,7 @@ mod pieces;
 pub mod request;
 mod server;
 mod slots;
+mod taken;
 #[cfg(test)]
 mod tests;
 

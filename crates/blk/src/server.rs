@@ -10,12 +10,13 @@ use virtqueue::{Chain, DEFAULT_SIZE, Head, Queue};
 use window::{Span, Window};
 
 use crate::backend::{Backend, Completion, Failure, Submitted, Token};
-use crate::config::{Config, Features, SERIAL_BYTES};
+use crate::config::{Config, Features};
 use crate::framing::{Simple, answer, header, simple, status_byte, used};
 use crate::outcome::{Outcome, Statistics};
-use crate::pieces::{Cursor, Piece, Work};
-use crate::request::{HEADER_BYTES, Header, RANGE_BYTES, Request, Rules, Status};
+use crate::pieces::{Piece, Work};
+use crate::request::{Header, Rules, Status};
 use crate::slots::{Job, Slots};
+use crate::taken::Taken;
 use crate::{DESCRIPTOR_CHARGE, LEAST_CHARGE};
 
 /// Why a queue can't be served any more. The driver must reset the device.
@@ -34,14 +35,6 @@ pub enum Broken {
 struct Open {
     place: u16,
     work: Work,
-}
-
-/// What became of a chain that was taken.
-enum Taken {
-    /// There is work for the back end, which writes so many bytes to the guest.
-    Work(Work, u32),
-    /// It is to be answered, and this many bytes were written besides the status.
-    Answer(Status, u32),
 }
 
 /// What became of a piece.
@@ -231,37 +224,39 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
     /// Serves the chain that was just taken. Nothing if it has no room for the status byte.
     #[inline(always)]
     fn taken<B: Backend>(&mut self, token: Token, backend: &mut B) -> Option<Outcome> {
-        let rules = &self.running.as_ref()?.rules;
-        let chain = &self.chain;
+        let Server { running, chain, statistics, .. } = self;
+        let running = running.as_mut()?;
         // A chain is shorter than 2^32 bytes, so the used length has room for the status byte, too.
         let writable = chain.writable_len().checked_sub(1)?;
         let Some(header) = header(chain) else {
             return Some(self.answer_chain(Status::IoError, 0, 0));
         };
-        let Some(Simple { operation, bytes, reads, status }) = simple(chain, header, rules) else {
+        let Some(simple) = simple(chain, header, &running.rules) else {
             return Some(self.taken_otherwise(header, token, Some(backend)));
         };
+        let Simple { operation, bytes, reads, status } = simple;
         let submitted = backend.submit(token, operation);
+        if submitted == Submitted::Full {
+            return Some(self.taken_otherwise(header, token, None::<&mut B>));
+        }
+        statistics.moved(operation, bytes);
+        let bytes = u64::from(bytes);
+        let charge = bytes.max(LEAST_CHARGE);
+        let mut outcome = Outcome { bytes, charge, completed: 1, more: true, full: false };
         match submitted {
             Submitted::Done(result) => {
-                self.statistics.moved(operation, bytes);
-                let (status_code, written) = answer(result, reads);
-                let (head, len) = (chain.head(), used(written, writable));
-                let completed = self.answer(head, &status, status_code, len).into();
-                let (bytes, charge) = (u64::from(bytes), u64::from(bytes).max(LEAST_CHARGE));
-                Some(Outcome { bytes, charge, completed, more: true, full: false })
+                let (code, written) = answer(result, reads);
+                running.answer(chain.head(), &status, code, used(written, writable), statistics);
             }
-            Submitted::Accepted => {
-                self.statistics.moved(operation, bytes);
+            _ => {
                 let job = Job::new(chain.head(), status, reads, writable);
                 // There was a place when it was taken.
                 let _ = self.slots.insert(Job { outstanding: 1, open: false, ..job });
                 self.outstanding += 1;
-                let (bytes, charge) = (u64::from(bytes), u64::from(bytes).max(LEAST_CHARGE));
-                Some(Outcome { bytes, charge, completed: 0, more: true, full: false })
+                outcome.completed = 0;
             }
-            Submitted::Full => Some(self.taken_otherwise(header, token, None::<&mut B>)),
         }
+        Some(outcome)
     }
 
     /// Serves the chain that was just taken and has this header, whatever it asks for. Without a
@@ -274,62 +269,15 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         token: Token,
         backend: Option<&mut B>,
     ) -> Outcome {
-        match (self.work(header), backend) {
-            (Some(Taken::Work(work, reads)), Some(backend)) => {
-                self.begin(token, work, reads, backend)
-            }
-            (Some(Taken::Work(work, reads)), None) => {
+        let Some(running) = &self.running else { return Outcome::default() };
+        match (Taken::of(&self.chain, header, &running.rules, &self.config), backend) {
+            (Taken::Work(work, reads), Some(backend)) => self.begin(token, work, reads, backend),
+            (Taken::Work(work, reads), None) => {
                 let asked = Asked { submitted: Submitted::Full, bytes: 0, rest: None };
                 self.keep(work, reads, asked)
             }
-            (Some(Taken::Answer(status, written)), _) => self.answer_chain(status, written, 0),
-            // It has one, as its caller has found.
-            (None, _) => Outcome::default(),
+            (Taken::Answer(status, written), _) => self.answer_chain(status, written, 0),
         }
-    }
-
-    /// What a header asks for. Nothing if the chain that was just taken has no status byte.
-    fn work(&self, header: Header) -> Option<Taken> {
-        let rules = &self.running.as_ref()?.rules;
-        let chain = &self.chain;
-        let writable = chain.writable_len().checked_sub(1)?;
-        let answer = |status| Some(Taken::Answer(status, 0));
-        let readable = chain.readable_len().saturating_sub(HEADER_BYTES as u32);
-        let request = match rules.request(header, readable.into(), writable.into()) {
-            Ok(request) => request,
-            Err(status) => return answer(status),
-        };
-        let work = match request {
-            Request::Read { .. } if writable == 0 => return answer(Status::Ok),
-            Request::Write { .. } if readable == 0 => return answer(Status::Ok),
-            Request::Read { sector } => {
-                let data = Cursor::new(0, writable);
-                return Some(Taken::Work(Work::Read { sector, data }, writable));
-            }
-            Request::Write { sector } => {
-                Work::Write { sector, data: Cursor::new(HEADER_BYTES as u32, readable) }
-            }
-            Request::Flush => Work::Flush,
-            Request::Id => {
-                let serial = &self.config.parameters().serial;
-                let count = writable.min(SERIAL_BYTES as u32);
-                let written = chain.write(0, &serial[..count as usize]);
-                let status = written.map_or(Status::IoError, |()| Status::Ok);
-                return Some(Taken::Answer(status, count));
-            }
-            Request::Range { discard } => {
-                let mut range = [0; RANGE_BYTES];
-                if chain.read(HEADER_BYTES as u32, &mut range).is_err() {
-                    return answer(Status::IoError);
-                }
-                match rules.range(discard, &range) {
-                    Ok((_, 0, _)) => return answer(Status::Ok),
-                    Ok((sector, sectors, change)) => Work::Range { sector, sectors, change },
-                    Err(status) => return answer(status),
-                }
-            }
-        };
-        Some(Taken::Work(work, 0))
     }
 
     /// Asks for the first piece of a request. It needs a place only if that wasn't all.
@@ -432,16 +380,32 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         Outcome { bytes, charge: bytes.max(LEAST_CHARGE), completed, more: true, full: false }
     }
 
-    /// Stores the status byte, and puts the chain into the used ring, with this length. Not into a
-    /// broken one.
-    #[inline(always)]
+    /// Answers a chain, if the queue isn't broken.
+    #[inline]
     fn answer(&mut self, head: Head, byte: &Span, status: Status, len: u32) -> bool {
-        let Some(Running { queue, broken: None, .. }) = &mut self.running else { return false };
+        let Some(running) = self.running.as_mut().filter(|running| running.broken.is_none()) else {
+            return false;
+        };
+        running.answer(head, byte, status, len, &mut self.statistics);
+        true
+    }
+}
+
+impl<const RING: usize> Running<RING> {
+    /// Stores the status byte, and puts the chain into the used ring, with this length.
+    #[inline(always)]
+    fn answer(
+        &mut self,
+        head: Head,
+        byte: &Span,
+        status: Status,
+        len: u32,
+        statistics: &mut Statistics,
+    ) {
         // The span is a byte of its own: the store can't be outside of it.
         let _ = byte.write(0, &[status as u8]);
-        queue.complete(head, len);
-        self.statistics.requests += 1;
-        self.statistics.failed += u64::from(status != Status::Ok);
-        true
+        self.queue.complete(head, len);
+        statistics.requests += 1;
+        statistics.failed += u64::from(status != Status::Ok);
     }
 }
