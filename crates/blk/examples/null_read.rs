@@ -1,18 +1,26 @@
 //! Instructions of a 4 KiB read without a back end, ring and all:
 //! `valgrind --tool=callgrind --toggle-collect='*turn*' target/release/examples/null_read`, divided
 //! by the requests it says. The driver's part isn't counted.
+//!
+//! With `pass` it is all that a sidecore does in passes that find work: schedule, statistics and
+//! interrupt coalescing, with one more queue that is idle. It then is what `PollingCore` does in
+//! the image, but for the call itself and for orders. Other words: a number is the requests that
+//! wait when a turn begins; `indirect`, `packed`, `flags` (no event index).
 #[path = "../../virtqueue/tests/driver/mod.rs"]
 mod driver;
 
 use blk::Server;
 use blk::backend::Null;
 use blk::config::{Config, Parameters};
+use coalesce::Coalescer;
+use core::sync::atomic::{AtomicU64, Ordering};
 use driver::{Buffer, Driver, Heap};
+use sidecore::{Look, Next, Schedule, Settings, Turn};
 use virtqueue::{Features, Queue, State};
 use window::{Memory, Window};
 
-const DEPTH: usize = 32;
-const ROUNDS: usize = 1000;
+const REQUESTS: usize = 32_000;
+const HERTZ: u64 = 2_000_000_000;
 
 /// What is counted: all that waits, in one turn of the scheduler.
 #[inline(never)]
@@ -31,34 +39,133 @@ fn turn(server: &mut Server<256>, window: &Window, backend: &mut Null) -> u32 {
     completed
 }
 
-fn main() {
-    let packed = std::env::args().any(|argument| argument == "packed");
-    let indirect = std::env::args().any(|argument| argument == "indirect");
-    let features = Features { indirect: true, event_index: true, packed };
-    let memory = Memory::new(&[(0, 1 << 20)], 0);
-    let window = memory.window();
-    let mut heap = Heap::new(window, 0, 1 << 20);
-    let mut driver: Box<dyn Driver> = driver::driver(&mut heap, 128, features);
+/// Those of the core.
+struct Queues(Vec<Box<Server<256>>>);
+
+impl Look for Queues {
+    fn waiting(&mut self, place: usize) -> u16 {
+        self.0.get(place).map_or(0, |server| server.waiting())
+    }
+}
+
+struct Core {
+    queues: Queues,
+    schedule: Schedule,
+    coalescer: Coalescer,
+    counts: [AtomicU64; 3],
+    now: u64,
+}
+
+/// As in `PollingCore`, where these are atomics that others read.
+fn add(count: &AtomicU64, more: u64) {
+    count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+}
+
+/// What is counted: a pass, with the turn that it has.
+#[inline(never)]
+fn turn_in_pass(core: &mut Core, window: &Window, backend: &mut Null) -> u32 {
+    let Turn::Serve(place) = core.schedule.next(core.now, &mut core.queues) else { return 0 };
+    let (mut all, mut unpublished) = (0, 0);
+    loop {
+        core.now += 100;
+        let Some(server) = core.queues.0.get_mut(place) else { break };
+        let Ok(done) = server.serve(window, backend) else { break };
+        (all, unpublished) = (all + done.completed, unpublished + done.completed);
+        if done.charge == 0 {
+            core.schedule.rest(place);
+            break;
+        }
+        let (charge, now) = (done.charge, core.now);
+        let next = core.schedule.served(place, charge, done.completed, now, &mut core.queues);
+        if next == Next::Switch {
+            break;
+        }
+        if unpublished >= 8 {
+            publish(core, place, unpublished);
+            unpublished = 0;
+        }
+    }
+    publish(core, place, unpublished);
+    all
+}
+
+fn publish(core: &mut Core, place: usize, completed: u32) {
+    let Some(server) = core.queues.0.get_mut(place).filter(|_| completed > 0) else { return };
+    add(&core.counts[0], u64::from(completed) * 4096);
+    add(&core.counts[1], completed.into());
+    let waiting = u32::from(server.waiting()) + u32::from(server.in_flight());
+    let Some(ring) = server.queue() else { return };
+    ring.publish();
+    let (tell, withheld) = core.coalescer.completed_together(completed, core.now, waiting);
+    add(&core.counts[2], withheld.into());
+    if tell && ring.wants_call() {
+        core.coalescer.delivered(core.now);
+    } else if tell {
+        core.coalescer.settled();
+    }
+}
+
+/// A server with its driver.
+fn served(
+    window: &Window,
+    heap: &mut Heap,
+    features: Features,
+) -> (Box<Server<256>>, Box<dyn Driver>) {
+    let driver: Box<dyn Driver> = driver::driver(heap, 256, features);
     let config = Config::new(Parameters { capacity: 1 << 20, ..Parameters::default() });
     let config = config.expect("there can be such a disk");
     let mut server = Box::new(Server::<256>::new(config, 0));
     let state = State::at_reset(features);
-    let queue = Queue::new(&window, driver.layout(), features, state).expect("the rings are right");
+    let queue = Queue::new(window, driver.layout(), features, state).expect("the rings are right");
     server.start(queue, config.features());
-    let chains: Vec<(u64, [Buffer; 3])> = (0..DEPTH)
+    (server, driver)
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let is = |word: &str| words.iter().any(|argument| argument == word);
+    let depth = words.iter().find_map(|word| word.parse().ok()).unwrap_or(32);
+    let features = Features { indirect: true, event_index: !is("flags"), packed: is("packed") };
+    let memory = Memory::new(&[(0, 2 << 20)], 0);
+    let window = memory.window();
+    let mut heap = Heap::new(window, 0, 2 << 20);
+    let (server, mut driver) = served(&window, &mut heap, features);
+    let (idle, _other) = served(&window, &mut heap, features);
+    let mut schedule = Schedule::new(Settings::usual(HERTZ), 2, 2);
+    (0..2).for_each(|place| assert!(schedule.poll(place, place, 0)));
+    let mut core = Core {
+        queues: Queues(vec![server, idle]),
+        schedule,
+        coalescer: Coalescer::new(coalesce::Settings::paper(HERTZ), 0),
+        counts: Default::default(),
+        now: 0,
+    };
+    let chains: Vec<(u64, [Buffer; 3])> = (0..depth.min(80))
         .map(|_| {
             let buffers = [heap.put(&[0; 16]), heap.room(4096), heap.room(1)];
             (heap.take(48, 16), buffers)
         })
         .collect();
     let mut served = 0;
-    for _ in 0..ROUNDS {
+    while (served as usize) < REQUESTS {
         for (table, buffers) in &chains {
-            let added =
-                if indirect { driver.add_indirect(*table, buffers) } else { driver.add(buffers) };
+            let added = if is("indirect") {
+                driver.add_indirect(*table, buffers)
+            } else {
+                driver.add(buffers)
+            };
             added.expect("the ring has room");
         }
-        served += turn(&mut server, &window, &mut Null);
+        let mut left = chains.len() as u32;
+        while left > 0 {
+            let done = if is("pass") {
+                turn_in_pass(&mut core, &window, &mut Null)
+            } else {
+                turn(&mut core.queues.0[0], &window, &mut Null)
+            };
+            served += done;
+            left -= done;
+        }
         while driver.used().is_some() {}
     }
     println!("{served} requests");

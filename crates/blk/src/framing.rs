@@ -6,8 +6,8 @@
 use virtqueue::Chain;
 use window::Span;
 
-use crate::backend::Failure;
-use crate::request::{HEADER_BYTES, Header, Status};
+use crate::backend::{Failure, Operation};
+use crate::request::{HEADER_BYTES, Header, Rules, Status};
 
 /// What a request is answered with, and the bytes that were written besides.
 #[inline]
@@ -34,7 +34,7 @@ pub fn status_byte(chain: &Chain) -> Option<Span> {
 }
 
 /// The header of a chain, each byte read once.
-#[inline]
+#[inline(always)]
 pub fn header(chain: &Chain) -> Option<Header> {
     // As nearly all drivers lay it out: in one buffer, aligned.
     if let Some(span) = chain.readable().first()
@@ -45,4 +45,37 @@ pub fn header(chain: &Chain) -> Option<Header> {
     }
     let mut bytes = [0; HEADER_BYTES];
     chain.read(0, &mut bytes).ok().map(|()| Header::parse(&bytes))
+}
+
+/// A read or a write whose data is one piece and needs no cut: as nearly all drivers lay out nearly
+/// all requests.
+pub struct Simple<'a> {
+    /// What to ask the back end for.
+    pub operation: Operation<'a>,
+    /// Bytes that it moves.
+    pub bytes: u32,
+    /// Of them, those that are written to the guest.
+    pub reads: u32,
+    /// The status byte.
+    pub status: Span,
+}
+
+/// The request of this chain and header, if it is a simple one that may be carried out.
+#[inline(always)]
+pub fn simple<'a>(chain: &'a Chain, header: Header, rules: &Rules) -> Option<Simple<'a>> {
+    let (readable, writable) = (chain.readable(), chain.writable());
+    if let Some(sector) = header.reads() {
+        let [into @ .., status] = writable else { return None };
+        let bytes = chain.writable_len().wrapping_sub(1);
+        let fits = status.len() == 1 && rules.holds_piece(sector, bytes);
+        let operation = Operation::Read { sector, into };
+        return fits.then_some(Simple { operation, bytes, reads: bytes, status: *status });
+    }
+    let sector = header.writes().filter(|_| !rules.read_only())?;
+    let [first, from @ ..] = readable else { return None };
+    let bytes = chain.readable_len().wrapping_sub(HEADER_BYTES as u32);
+    let fits = first.len() == HEADER_BYTES as u64 && rules.holds_piece(sector, bytes);
+    let operation = Operation::Write { sector, from, durable: rules.durable };
+    let status = status_byte(chain).filter(|_| fits)?;
+    Some(Simple { operation, bytes, reads: 0, status })
 }

@@ -28,7 +28,9 @@
 //! | `request` | what a header asks for, and whether it may |
 //! | `pieces` | the spans of a piece |
 //! | `framing` | what is where in a chain |
+//! | `outcome` | what a turn did, and all of them |
 //! | `slots` | requests in flight, and whose a completion is |
+//! | `taken` | what a chain asks for |
 //! | `server` | the turn: one queue, its requests, its answers |
 //! | `backend` | the trait, and the back ends that are memory or nothing |
 #![cfg_attr(not(test), no_std)]
@@ -39,16 +41,19 @@ extern crate alloc;
 pub mod backend;
 pub mod config;
 mod framing;
+mod outcome;
 mod pieces;
 pub mod request;
 mod server;
 mod slots;
+mod taken;
 #[cfg(test)]
 mod tests;
 
 pub use backend::{Backend, Completion, Failure, Operation, Submitted, Token};
 pub use config::{BadConfig, Config, Features, Parameters};
-pub use server::{Broken, Outcome, Server, Statistics};
+pub use outcome::{Outcome, Statistics};
+pub use server::{Broken, Server};
 
 /// Bytes of a sector, the unit of the standard.
 pub const SECTOR: u64 = 512;

@@ -5,7 +5,7 @@ use virtqueue::{Chain, SEGMENTS};
 use window::Span;
 
 use crate::backend::Operation;
-use crate::request::{Change, HEADER_BYTES};
+use crate::request::Change;
 use crate::{PIECE_DATA, PIECE_RANGE, SECTOR};
 
 /// The spans of one piece: no more than the chain has.
@@ -35,29 +35,6 @@ pub struct Next<'a> {
 }
 
 impl Work {
-    /// The one operation of a request whose data is one piece and needs no cut, and its bytes: as
-    /// nearly all drivers lay out nearly all requests.
-    #[inline]
-    pub fn whole<'a>(&self, chain: &'a Chain, durable: bool) -> Option<(Operation<'a>, u64)> {
-        match *self {
-            Work::Read { sector, data } if data.is_small_from(0) => match chain.writable() {
-                [into @ .., status] if status.len() == 1 => {
-                    Some((Operation::Read { sector, into }, data.left.into()))
-                }
-                _ => None,
-            },
-            Work::Write { sector, data } if data.is_small_from(HEADER_BYTES as u32) => {
-                match chain.readable() {
-                    [header, from @ ..] if header.len() == HEADER_BYTES as u64 => {
-                        Some((Operation::Write { sector, from, durable }, data.left.into()))
-                    }
-                    _ => None,
-                }
-            }
-            _ => None,
-        }
-    }
-
     /// The next operation; `piece` is overwritten. Nothing if the chain's spans are shorter than
     /// they were when the work was made, which can't be.
     #[inline]
@@ -106,12 +83,6 @@ impl Cursor {
     #[inline]
     pub fn new(skip: u32, left: u32) -> Self {
         Self { span: 0, at: skip, left }
-    }
-
-    /// Whether all of the data is yet to come, `skip` bytes into the spans, and is one piece.
-    #[inline]
-    fn is_small_from(&self, skip: u32) -> bool {
-        self.span == 0 && self.at == skip && self.left <= PIECE_DATA
     }
 
     /// Puts the spans of the next `limit` bytes, or what is left, into `piece`. Returns the place

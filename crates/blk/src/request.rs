@@ -3,8 +3,8 @@
 //! Nothing here reads shared memory. A request that comes out is within the disk, whole blocks, and
 //! allowed by what was negotiated; else there is the status byte that it is answered with.
 
-use crate::SECTOR;
 use crate::config::{Config, Features};
+use crate::{PIECE_DATA, SECTOR};
 
 /// Bytes of `struct virtio_blk_req` before the data.
 pub const HEADER_BYTES: usize = 16;
@@ -56,8 +56,21 @@ impl Header {
     }
 
     /// From the two words that the bytes are.
+    #[inline]
     pub fn of_words(first: u64, second: u64) -> Self {
         Self { kind: first as u32, sector: second }
+    }
+
+    /// The first sector, if it is a read's.
+    #[inline]
+    pub fn reads(self) -> Option<u64> {
+        (self.kind == TYPE_IN).then_some(self.sector)
+    }
+
+    /// The first sector, if it is a write's.
+    #[inline]
+    pub fn writes(self) -> Option<u64> {
+        (self.kind == TYPE_OUT).then_some(self.sector)
     }
 }
 
@@ -130,14 +143,28 @@ impl Rules {
     }
 
     /// Whether these are whole blocks of the disk.
+    #[inline]
     fn holds(&self, sector: u64, sectors: u64) -> bool {
         (sector | sectors) & self.block_mask == 0
             && sector <= self.capacity
             && sectors <= self.capacity - sector
     }
 
+    #[inline]
     fn holds_bytes(&self, sector: u64, bytes: u64) -> bool {
         bytes.is_multiple_of(SECTOR) && self.holds(sector, bytes / SECTOR)
+    }
+
+    /// Whether these are whole blocks of the disk, some of them, and no more than a piece.
+    #[inline]
+    pub fn holds_piece(&self, sector: u64, bytes: u32) -> bool {
+        bytes != 0 && bytes <= PIECE_DATA && self.holds_bytes(sector, bytes.into())
+    }
+
+    /// Whether nothing can be written.
+    #[inline]
+    pub fn read_only(&self) -> bool {
+        self.read_only
     }
 
     /// What is asked for, with `readable` bytes after the header and `writable` before the status.

@@ -10,11 +10,13 @@ use virtqueue::{Chain, DEFAULT_SIZE, Head, Queue};
 use window::{Span, Window};
 
 use crate::backend::{Backend, Completion, Failure, Submitted, Token};
-use crate::config::{Config, Features, SERIAL_BYTES};
-use crate::framing::{answer, header, status_byte, used};
-use crate::pieces::{Cursor, Piece, Work};
-use crate::request::{HEADER_BYTES, RANGE_BYTES, Request, Rules, Status};
+use crate::config::{Config, Features};
+use crate::framing::{Simple, answer, header, simple, status_byte, used};
+use crate::outcome::{Outcome, Statistics};
+use crate::pieces::{Piece, Work};
+use crate::request::{Header, Rules, Status};
 use crate::slots::{Job, Slots};
+use crate::taken::Taken;
 use crate::{DESCRIPTOR_CHARGE, LEAST_CHARGE};
 
 /// Why a queue can't be served any more. The driver must reset the device.
@@ -28,66 +30,11 @@ pub enum Broken {
     NoStatus,
 }
 
-/// What a turn did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// Bytes of data that the back end was asked to move, or to touch.
-    pub bytes: u64,
-    /// Bytes to charge the queue with: [`LEAST_CHARGE`] at least if there was anything to do, and
-    /// [`DESCRIPTOR_CHARGE`] at least for each descriptor that was read.
-    pub charge: u64,
-    /// Requests that were answered: 0 or 1. [`Server::in_flight`] doesn't count them any more.
-    pub completed: u32,
-    /// Another turn may find work. Else the ring was empty, or [`Self::full`] says why not.
-    pub more: bool,
-    /// The back end has no room, or too many requests are in flight: a completion must come first.
-    pub full: bool,
-}
-
-/// What a server did since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Requests answered.
-    pub requests: u64,
-    /// Of them, those not answered with OK.
-    pub failed: u64,
-    /// Flushes that the back end was asked for.
-    pub flushes: u64,
-    /// Bytes that the back end was asked to read.
-    pub read: u64,
-    /// Bytes that the back end was asked to write.
-    pub written: u64,
-    /// Bytes that the back end was asked to discard or zero.
-    pub touched: u64,
-    /// Completions of operations that nobody waited for any more.
-    pub stale: u64,
-}
-
-impl Statistics {
-    /// The back end was asked for a piece of such work.
-    fn asked(&mut self, work: &Work, bytes: u64) {
-        match work {
-            Work::Read { .. } => self.read += bytes,
-            Work::Write { .. } => self.written += bytes,
-            Work::Flush => self.flushes += 1,
-            Work::Range { .. } => self.touched += bytes,
-        }
-    }
-}
-
 /// The request that has pieces left. Its chain is the server's.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     place: u16,
     work: Work,
-}
-
-/// What became of a chain that was taken.
-enum Taken {
-    /// There is work for the back end, which writes so many bytes to the guest.
-    Work(Work, u32),
-    /// It is to be answered, and this many bytes were written besides the status.
-    Answer(Status, u32),
 }
 
 /// What became of a piece.
@@ -202,12 +149,8 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         backend: &mut B,
     ) -> Result<Outcome, Broken> {
         let Some(running) = &mut self.running else { return Ok(Outcome::default()) };
-        if let Some(broken) = running.broken {
-            return Err(broken);
-        }
-        if let Some(open) = self.open {
-            let outcome = self.go_on(open, backend);
-            return Ok(self.charged(outcome));
+        if running.broken.is_some() || self.open.is_some() {
+            return self.serve_open(backend);
         }
         let Some(token) = self.slots.next_token(self.number) else {
             return Ok(Outcome { full: true, ..Outcome::default() });
@@ -217,13 +160,32 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
             Ok(true) => {}
             Err(broken) => return Err(self.broke(broken.into())),
         }
-        let outcome = match self.taken() {
-            Some(Taken::Work(work, reads)) => self.begin(token, work, reads, backend),
-            Some(Taken::Answer(status, written)) => self.answer_chain(status, written, 0),
-            None => return Err(self.broke(Broken::NoStatus)),
+        let Some(outcome) = self.taken(token, backend) else {
+            return Err(self.broke(Broken::NoStatus));
         };
-        self.owed = self.chain.descriptors();
-        Ok(self.charged(outcome))
+        let owed = self.chain.descriptors();
+        if outcome.charge == 0 {
+            self.owed = owed;
+            return Ok(outcome);
+        }
+        Ok(Outcome { charge: outcome.charge.max(owed * DESCRIPTOR_CHARGE), ..outcome })
+    }
+
+    /// A turn of a queue that is broken, or has a request with pieces left.
+    #[cold]
+    #[inline(never)]
+    fn serve_open<B: Backend>(&mut self, backend: &mut B) -> Result<Outcome, Broken> {
+        if let Some(broken) = self.running.as_ref().and_then(|running| running.broken) {
+            return Err(broken);
+        }
+        let Some(open) = self.open else { return Ok(Outcome::default()) };
+        let outcome = self.go_on(open, backend);
+        if outcome.charge == 0 {
+            return Ok(outcome);
+        }
+        // With the descriptors that are owed.
+        let owed = core::mem::take(&mut self.owed) * DESCRIPTOR_CHARGE;
+        Ok(Outcome { charge: outcome.charge.max(owed), ..outcome })
     }
 
     /// Takes note of an operation's end. True if a request is answered by it. Who polls a back end
@@ -253,70 +215,72 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         completions.fold(0, |answered, completion| answered + u32::from(self.finish(completion)))
     }
 
-    /// With the descriptors that are owed, if anything was done.
-    #[inline]
-    fn charged(&mut self, outcome: Outcome) -> Outcome {
-        if outcome.charge == 0 {
-            return outcome;
-        }
-        let owed = core::mem::take(&mut self.owed) * DESCRIPTOR_CHARGE;
-        Outcome { charge: outcome.charge.max(owed), ..outcome }
-    }
-
+    #[cold]
     fn broke(&mut self, broken: Broken) -> Broken {
         self.running.iter_mut().for_each(|running| running.broken = Some(broken));
         broken
     }
 
-    /// Looks at the chain that was just taken. Nothing if it has no room for the status byte.
-    #[inline]
-    fn taken(&mut self) -> Option<Taken> {
-        let rules = &self.running.as_ref()?.rules;
-        let chain = &self.chain;
+    /// Serves the chain that was just taken. Nothing if it has no room for the status byte.
+    #[inline(always)]
+    fn taken<B: Backend>(&mut self, token: Token, backend: &mut B) -> Option<Outcome> {
+        let Server { running, chain, statistics, .. } = self;
+        let running = running.as_mut()?;
         // A chain is shorter than 2^32 bytes, so the used length has room for the status byte, too.
         let writable = chain.writable_len().checked_sub(1)?;
-        let answer = |status| Some(Taken::Answer(status, 0));
-        let Some(header) = header(chain) else { return answer(Status::IoError) };
-        let readable = chain.readable_len().saturating_sub(HEADER_BYTES as u32);
-        let request = match rules.request(header, readable.into(), writable.into()) {
-            Ok(request) => request,
-            Err(status) => return answer(status),
+        let Some(header) = header(chain) else {
+            return Some(self.answer_chain(Status::IoError, 0, 0));
         };
-        let work = match request {
-            Request::Read { .. } if writable == 0 => return answer(Status::Ok),
-            Request::Write { .. } if readable == 0 => return answer(Status::Ok),
-            Request::Read { sector } => {
-                let data = Cursor::new(0, writable);
-                return Some(Taken::Work(Work::Read { sector, data }, writable));
-            }
-            Request::Write { sector } => {
-                Work::Write { sector, data: Cursor::new(HEADER_BYTES as u32, readable) }
-            }
-            Request::Flush => Work::Flush,
-            Request::Id => {
-                let serial = &self.config.parameters().serial;
-                let count = writable.min(SERIAL_BYTES as u32);
-                let written = chain.write(0, &serial[..count as usize]);
-                let status = written.map_or(Status::IoError, |()| Status::Ok);
-                return Some(Taken::Answer(status, count));
-            }
-            Request::Range { discard } => {
-                let mut range = [0; RANGE_BYTES];
-                if chain.read(HEADER_BYTES as u32, &mut range).is_err() {
-                    return answer(Status::IoError);
-                }
-                match rules.range(discard, &range) {
-                    Ok((_, 0, _)) => return answer(Status::Ok),
-                    Ok((sector, sectors, change)) => Work::Range { sector, sectors, change },
-                    Err(status) => return answer(status),
-                }
-            }
+        let Some(simple) = simple(chain, header, &running.rules) else {
+            return Some(self.taken_otherwise(header, token, Some(backend)));
         };
-        Some(Taken::Work(work, 0))
+        let Simple { operation, bytes, reads, status } = simple;
+        let submitted = backend.submit(token, operation);
+        if submitted == Submitted::Full {
+            return Some(self.taken_otherwise(header, token, None::<&mut B>));
+        }
+        statistics.moved(operation, bytes);
+        let bytes = u64::from(bytes);
+        let charge = bytes.max(LEAST_CHARGE);
+        let mut outcome = Outcome { bytes, charge, completed: 1, more: true, full: false };
+        match submitted {
+            Submitted::Done(result) => {
+                let (code, written) = answer(result, reads);
+                running.answer(chain.head(), &status, code, used(written, writable), statistics);
+            }
+            _ => {
+                let job = Job::new(chain.head(), status, reads, writable);
+                // There was a place when it was taken.
+                let _ = self.slots.insert(Job { outstanding: 1, open: false, ..job });
+                self.outstanding += 1;
+                outcome.completed = 0;
+            }
+        }
+        Some(outcome)
+    }
+
+    /// Serves the chain that was just taken and has this header, whatever it asks for. Without a
+    /// back end: it is full, and asked later.
+    #[cold]
+    #[inline(never)]
+    fn taken_otherwise<B: Backend>(
+        &mut self,
+        header: Header,
+        token: Token,
+        backend: Option<&mut B>,
+    ) -> Outcome {
+        let Some(running) = &self.running else { return Outcome::default() };
+        match (Taken::of(&self.chain, header, &running.rules, &self.config), backend) {
+            (Taken::Work(work, reads), Some(backend)) => self.begin(token, work, reads, backend),
+            (Taken::Work(work, reads), None) => {
+                let asked = Asked { submitted: Submitted::Full, bytes: 0, rest: None };
+                self.keep(work, reads, asked)
+            }
+            (Taken::Answer(status, written), _) => self.answer_chain(status, written, 0),
+        }
     }
 
     /// Asks for the first piece of a request. It needs a place only if that wasn't all.
-    #[inline]
     fn begin<B: Backend>(
         &mut self,
         token: Token,
@@ -324,17 +288,7 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         reads: u32,
         backend: &mut B,
     ) -> Outcome {
-        let durable = self.running.as_ref().is_none_or(|running| running.rules.durable);
-        let asked = match work.whole(&self.chain, durable) {
-            Some((operation, bytes)) => {
-                let submitted = backend.submit(token, operation);
-                if submitted != Submitted::Full {
-                    self.statistics.asked(&work, bytes);
-                }
-                Asked { submitted, bytes, rest: None }
-            }
-            None => self.ask(token, &work, backend),
-        };
+        let asked = self.ask(token, &work, backend);
         match asked.submitted {
             Submitted::Done(result) if asked.rest.is_none() || result.is_err() => {
                 let (status, written) = answer(result, reads);
@@ -417,7 +371,7 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
     }
 
     /// Answers the chain that was just taken.
-    #[inline]
+    #[inline(never)]
     fn answer_chain(&mut self, status: Status, written: u32, bytes: u64) -> Outcome {
         let head = self.chain.head();
         let byte = status_byte(&self.chain);
@@ -426,16 +380,32 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         Outcome { bytes, charge: bytes.max(LEAST_CHARGE), completed, more: true, full: false }
     }
 
-    /// Stores the status byte, and puts the chain into the used ring, with this length. Not into a
-    /// broken one.
+    /// Answers a chain, if the queue isn't broken.
     #[inline]
     fn answer(&mut self, head: Head, byte: &Span, status: Status, len: u32) -> bool {
-        let Some(Running { queue, broken: None, .. }) = &mut self.running else { return false };
+        let Some(running) = self.running.as_mut().filter(|running| running.broken.is_none()) else {
+            return false;
+        };
+        running.answer(head, byte, status, len, &mut self.statistics);
+        true
+    }
+}
+
+impl<const RING: usize> Running<RING> {
+    /// Stores the status byte, and puts the chain into the used ring, with this length.
+    #[inline(always)]
+    fn answer(
+        &mut self,
+        head: Head,
+        byte: &Span,
+        status: Status,
+        len: u32,
+        statistics: &mut Statistics,
+    ) {
         // The span is a byte of its own: the store can't be outside of it.
         let _ = byte.write(0, &[status as u8]);
-        queue.complete(head, len);
-        self.statistics.requests += 1;
-        self.statistics.failed += u64::from(status != Status::Ok);
-        true
+        self.queue.complete(head, len);
+        statistics.requests += 1;
+        statistics.failed += u64::from(status != Status::Ok);
     }
 }

@@ -172,6 +172,25 @@ impl Coalescer {
         verdict
     }
 
+    /// So many commands were completed at this instant, as by [`Coalescer::completed`] one by one,
+    /// with as many in flight. Gives whether one of them is delivered, and how many are withheld.
+    pub fn completed_together(&mut self, count: u32, now: u64, in_flight: u32) -> (bool, u32) {
+        let (mut deliver, mut withheld) = (false, 0);
+        for done in 0..count {
+            // After the first it is the same epoch, so that each other one is delivered if one is.
+            if done > 0 && (in_flight < self.threshold() || self.ratio == Ratio::ALL) {
+                self.completions = self.completions.saturating_add((count - done).into());
+                self.counter = 1;
+                return (true, withheld);
+            }
+            match self.completed(now, in_flight) {
+                Verdict::Deliver => deliver = true,
+                Verdict::Withhold => withheld += 1,
+            }
+        }
+        (deliver, withheld)
+    }
+
     /// By when what is withheld must be delivered; none if nothing is withheld.
     pub const fn deadline(&self) -> Option<u64> {
         self.deadline

@@ -401,4 +401,27 @@ proptest! {
             prop_assert!(count_up >= 1 && count_up <= skip_up);
         }
     }
+
+    /// Together is one by one at the same instant.
+    #[test]
+    fn together_is_one_by_one(
+        calls in prop::collection::vec((0_u64..SECOND / 4, 0_u32..300, 0_u32..20, any::<bool>()), 1..200),
+    ) {
+        let mut together = Coalescer::new(PAPER, 0);
+        let mut single = together.clone();
+        let mut now = 0;
+        for (passed, in_flight, count, told) in calls {
+            now += passed / 1000 * passed.min(1000);
+            let verdicts = (0..count).map(|_| single.completed(now, in_flight));
+            let verdicts: Vec<Verdict> = verdicts.collect();
+            let withheld = verdicts.iter().filter(|verdict| **verdict != Deliver).count();
+            let wanted = (verdicts.contains(&Deliver), withheld as u32);
+            prop_assert_eq!(wanted, together.completed_together(count, now, in_flight));
+            if told {
+                single.delivered(now);
+                together.delivered(now);
+            }
+            prop_assert_eq!(format!("{single:?}"), format!("{together:?}"));
+        }
+    }
 }

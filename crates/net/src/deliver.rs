@@ -1,7 +1,7 @@
 //! One frame to one receiver: as it is, with its checksum completed, or in segments.
 use crate::copy::Cursor;
 use crate::error::Broken;
-use crate::frame::{Frame, Head, TAG};
+use crate::frame::{Frame, TAG};
 use crate::header::{HEADER_BYTES, Header, NEEDS_CSUM};
 use crate::offload::checksum::Sum;
 use crate::offload::{Offload, Partial, Tcp};
@@ -45,8 +45,8 @@ pub struct To<'a, const RING: usize> {
 }
 
 /// What is put into buffers: its head, then so many bytes of the chain.
-struct Piece {
-    head: Head,
+struct Piece<'a> {
+    head: &'a [u8],
     rest: u32,
     partial: Option<Partial>,
     /// The receiver cuts it itself.
@@ -59,7 +59,26 @@ impl<const RING: usize> To<'_, RING> {
     /// # Errors
     ///
     /// [`Broken`] if the receiver's queue is.
+    #[inline]
     pub fn deliver(&mut self, frame: &Frame, sent: &Chain) -> Result<Delivered, Broken> {
+        // Most frames, by count: all of it is in our copy, and it goes as it is into one buffer.
+        if frame.is_plain() && self.tag.is_none() {
+            let bytes = frame.len + HEADER_BYTES as u32;
+            if let Some((head, span)) = self.receive.one(self.window, self.scratch, bytes)? {
+                // It has room for both.
+                let _ = span.write(0, &Header { num_buffers: 1, ..Header::default() }.bytes());
+                let _ = span.write(HEADER_BYTES as u64, &frame.head);
+                self.receive.complete_one(head, bytes);
+                let bytes = u64::from(frame.len);
+                let charge = bytes.max(LEAST_CHARGE);
+                return Ok(Delivered { frames: 1, bytes, charge, ..Delivered::default() });
+            }
+        }
+        self.deliver_otherwise(frame, sent)
+    }
+
+    #[inline(never)]
+    fn deliver_otherwise(&mut self, frame: &Frame, sent: &Chain) -> Result<Delivered, Broken> {
         let mut delivered = Delivered::default();
         let (partial, uncut) = match frame.offload {
             Offload::Nothing => (None, None),
@@ -72,7 +91,7 @@ impl<const RING: usize> To<'_, RING> {
                 return Ok(delivered);
             }
         };
-        let head = copied(&frame.head);
+        let head: &[u8] = &frame.head;
         let rest = frame.len.saturating_sub(head.len() as u32);
         let mut source = Cursor::new(sent.readable());
         if source.skip(frame.in_chain(head.len()).into()).is_ok() {
@@ -99,11 +118,11 @@ impl<const RING: usize> To<'_, RING> {
         let mut source = Cursor::new(sent.readable());
         let Ok(()) = source.skip(frame.in_chain(tcp.headers).into()) else { return Ok(()) };
         for segment in tcp.segments(data) {
-            let mut head = copied(&frame.head);
+            let mut head = frame.head.clone();
             head.truncate(tcp.headers);
             let Some(()) = tcp.write_headers(&segment, &mut head) else { return Ok(()) };
             let partial = Some(tcp.partial());
-            let piece = Piece { head, rest: segment.len, partial, uncut: None };
+            let piece = Piece { head: &head, rest: segment.len, partial, uncut: None };
             if !self.piece(frame, piece, &mut source, delivered)? {
                 delivered.no_room += count - segment.index - 1;
                 break;
@@ -117,16 +136,16 @@ impl<const RING: usize> To<'_, RING> {
     fn piece(
         &mut self,
         frame: &Frame,
-        mut piece: Piece,
+        piece: Piece<'_>,
         source: &mut Cursor<'_>,
         delivered: &mut Delivered,
     ) -> Result<bool, Broken> {
-        let mut shift = 0;
-        if let Some(vlan) = self.tag {
-            piece.head = frame.tagged(&piece.head, vlan);
-            shift = TAG as u16;
-        }
-        let bytes = piece.head.len() as u32 + piece.rest;
+        let tagged = self.tag.map(|vlan| frame.tagged(piece.head, vlan));
+        let (head, shift): (&[u8], u16) = match &tagged {
+            Some(tagged) => (tagged, TAG as u16),
+            None => (piece.head, 0),
+        };
+        let bytes = head.len() as u32 + piece.rest;
         let mergeable = self.accepted.contains(Features::MRG_RXBUF);
         let reserved = self.receive.reserve(self.window, self.scratch, bytes, mergeable)?;
         let Some(buffers) = reserved else {
@@ -152,7 +171,7 @@ impl<const RING: usize> To<'_, RING> {
         }
         let mut into = Cursor::new(self.receive.spans());
         // The buffers have room, and the chain has as many bytes: neither is outside.
-        if put(&header, &mut piece.head, piece.rest, complete, source, &mut into).is_err() {
+        if put(&header, head, piece.rest, complete, source, &mut into).is_err() {
             delivered.no_room += 1;
             return Ok(false);
         }
@@ -164,19 +183,11 @@ impl<const RING: usize> To<'_, RING> {
     }
 }
 
-/// The same bytes: as one copy, where `clone` takes them one by one.
-fn copied(head: &Head) -> Head {
-    let mut copy = Head::new();
-    // It has as much room.
-    let _ = copy.try_extend_from_slice(head);
-    copy
-}
-
 /// Writes the header, the head, and `rest` bytes of the source. The checksum is of what is written,
 /// so the head comes last.
 fn put(
     header: &Header,
-    head: &mut Head,
+    head: &[u8],
     rest: u32,
     complete: Option<Partial>,
     source: &mut Cursor<'_>,
@@ -184,17 +195,20 @@ fn put(
 ) -> Result<(), Outside> {
     let mut front = into.clone();
     into.skip(HEADER_BYTES as u64 + head.len() as u64)?;
+    let mut checksum = None;
     if let Some(Partial { start, offset }) = complete {
         let start = usize::from(start);
         let mut sum = Sum::default();
         sum.add(head.get(start..).ok_or(Outside)?);
         source.copy_summed(into, rest.into(), &mut sum)?;
-        let place = head.get_mut(start + usize::from(offset)..).ok_or(Outside)?;
-        let place = place.first_chunk_mut().ok_or(Outside)?;
-        *place = sum.checksum_not_zero().to_be_bytes();
+        checksum = Some((start + usize::from(offset), sum.checksum_not_zero().to_be_bytes()));
     } else {
         source.copy_to(into, rest.into())?;
     }
     front.write(&header.bytes())?;
-    front.write(head)
+    let Some((at, checksum)) = checksum else { return front.write(head) };
+    let (before, from) = head.split_at_checked(at).ok_or(Outside)?;
+    front.write(before)?;
+    front.write(&checksum)?;
+    front.write(from.get(checksum.len()..).ok_or(Outside)?)
 }

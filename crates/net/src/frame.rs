@@ -2,7 +2,7 @@
 use crate::header::{HEADER_BYTES, Header};
 use crate::offload::{Offload, Tcp};
 use crate::{Features, MAX_FRAME, Mac};
-use arrayvec::ArrayVec;
+use core::ops::{Deref, DerefMut};
 use virtqueue::Chain;
 
 /// The most bytes that are copied before they are checked, the tag not counted. All headers of
@@ -19,7 +19,47 @@ const TAG_TYPE: [u8; 2] = [0x81, 0x00];
 const OTHER_TAGS: [[u8; 2]; 3] = [[0x88, 0xa8], [0x91, 0x00], [0x92, 0x00]];
 
 /// The bytes that are delivered from our copy: with a tag, perhaps.
-pub type Head = ArrayVec<u8, { HEAD + TAG }>;
+#[derive(Clone, Debug)]
+pub struct Head {
+    bytes: [u8; HEAD + TAG],
+    len: usize,
+}
+
+impl Head {
+    /// Of no bytes.
+    pub(crate) const fn new() -> Head {
+        Head { bytes: [0; HEAD + TAG], len: 0 }
+    }
+
+    /// These bytes behind the others, as many as there is room for.
+    pub fn extend(&mut self, part: &[u8]) {
+        let room = self.bytes.get_mut(self.len..).unwrap_or(&mut []);
+        let count = part.len().min(room.len());
+        room[..count].copy_from_slice(&part[..count]);
+        self.len += count;
+    }
+
+    /// So many bytes at most.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+}
+
+impl Deref for Head {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or(&[])
+    }
+}
+
+impl DerefMut for Head {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.bytes.get_mut(..self.len).unwrap_or(&mut [])
+    }
+}
 
 /// Why a frame isn't forwarded, whoever it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,24 +92,27 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The frame in the readable buffers of this chain.
+    /// None: to take frames into.
+    pub(crate) const fn new() -> Frame {
+        Frame { head: Head::new(), tag: None, len: 0, offload: Offload::Nothing, longest: 0 }
+    }
+
+    /// Becomes the frame in the readable buffers of this chain.
     ///
     /// # Errors
     ///
-    /// [`Fault`] if it isn't to be forwarded.
-    pub fn take(chain: &Chain, accepted: Features, mtu: u16) -> Result<Frame, Fault> {
+    /// [`Fault`] if it isn't to be forwarded. Then it is none.
+    pub fn take(&mut self, chain: &Chain, accepted: Features, mtu: u16) -> Result<(), Fault> {
         let mut header = [0; HEADER_BYTES];
         chain.read(0, &mut header).map_err(|_| Fault::Short)?;
         let len = chain.readable_len() - HEADER_BYTES as u32;
-        let mut bytes = [0; HEAD + TAG];
-        let there = bytes.get_mut(..len as usize).map_or(HEAD + TAG, |bytes| bytes.len());
-        let bytes = &mut bytes[..there];
-        chain.read(HEADER_BYTES as u32, bytes).map_err(|_| Fault::Short)?;
-        let (head, tag) = untag(bytes)?;
+        let head = &mut self.head;
+        head.len = (len as usize).min(HEAD + TAG);
+        chain.read(HEADER_BYTES as u32, head).map_err(|_| Fault::Short)?;
+        let tag = untag(head)?;
         let tag_len = if tag.is_some() { TAG as u32 } else { 0 };
         let len = len - tag_len;
-        let offload =
-            Offload::check(&Header::parse(&header), &head, len, tag_len as u16, accepted)?;
+        let offload = Offload::check(&Header::parse(&header), head, len, tag_len as u16, accepted)?;
         let longest = match offload {
             Offload::Segments(Tcp { headers, size, .. }) => headers as u32 + u32::from(size),
             _ => len,
@@ -77,7 +120,14 @@ impl Frame {
         if len > MAX_FRAME || longest > ETHERNET as u32 + u32::from(mtu) {
             return Err(Fault::Long);
         }
-        Ok(Frame { head, tag, len, offload, longest })
+        (self.tag, self.len, self.offload, self.longest) = (tag, len, offload, longest);
+        Ok(())
+    }
+
+    /// Whether nothing is to be done for it, and all of it is in the head.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.offload == Offload::Nothing && self.len as usize == self.head.len
     }
 
     /// Whom it is for.
@@ -97,41 +147,36 @@ impl Frame {
 
     /// The first bytes of it (of its headers, as they are to be delivered), with a tag of this VLAN
     /// and its priority.
-    pub fn tagged(&self, head: &Head, vlan: u16) -> Head {
+    pub fn tagged(&self, head: &[u8], vlan: u16) -> Head {
         let control = self.tag.unwrap_or(0) & 0xf000 | vlan;
         let mut tagged = Head::new();
         let parts = [head.get(..TAG_AT), Some(&TAG_TYPE), Some(&control.to_be_bytes()[..])];
         for part in parts.into_iter().chain([head.get(TAG_AT..)]).flatten() {
             // The head of a frame without a tag leaves room for one.
-            let _ = tagged.try_extend_from_slice(part);
+            tagged.extend(part);
         }
         tagged
     }
 }
 
-/// The first bytes of a frame without its tag: [`HEAD`] at most.
-fn untag(bytes: &[u8]) -> Result<(Head, Option<u16>), Fault> {
-    let mut head = Head::new();
-    let mut take = |part: &[u8]| {
-        let room = HEAD - head.len();
-        let _ = head.try_extend_from_slice(&part[..part.len().min(room)]);
-    };
-    let kind = |at: usize| bytes.get(at..at + 2).ok_or(Fault::Short);
-    let mut tag = None;
-    if kind(TAG_AT)? == TAG_TYPE {
-        let control = bytes.get(TAG_AT + 2..TAG_AT + TAG).and_then(|bytes| bytes.first_chunk());
-        tag = Some(u16::from_be_bytes(*control.ok_or(Fault::Short)?));
-        let inner = kind(TAG_AT + TAG)?;
-        if inner == TAG_TYPE || OTHER_TAGS.iter().any(|other| inner == other) {
-            return Err(Fault::Tag);
-        }
-        take(&bytes[..TAG_AT]);
-        take(&bytes[TAG_AT + TAG..]);
-    } else {
-        if OTHER_TAGS.iter().any(|other| bytes[TAG_AT..TAG_AT + 2] == *other) {
-            return Err(Fault::Tag);
-        }
-        take(bytes);
+/// Takes the tag off the first bytes of a frame. They are [`HEAD`] at most then.
+fn untag(head: &mut Head) -> Result<Option<u16>, Fault> {
+    let kind = |at: usize| head.get(at..at + 2).ok_or(Fault::Short);
+    let outer = kind(TAG_AT)?;
+    if OTHER_TAGS.iter().any(|other| outer == other) {
+        return Err(Fault::Tag);
     }
-    Ok((head, tag))
+    if outer != TAG_TYPE {
+        head.truncate(HEAD);
+        return Ok(None);
+    }
+    let control = head.get(TAG_AT + 2..TAG_AT + TAG).and_then(|bytes| bytes.first_chunk());
+    let tag = u16::from_be_bytes(*control.ok_or(Fault::Short)?);
+    let inner = kind(TAG_AT + TAG)?;
+    if inner == TAG_TYPE || OTHER_TAGS.iter().any(|other| inner == other) {
+        return Err(Fault::Tag);
+    }
+    head.copy_within(TAG_AT + TAG.., TAG_AT);
+    head.truncate(head.len() - TAG);
+    Ok(Some(tag))
 }

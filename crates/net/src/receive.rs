@@ -111,6 +111,12 @@ impl<const RING: usize> Receive<RING> {
         if !queue.take(window, chain)? {
             return Ok(false);
         }
+        self.keep(chain)?;
+        Ok(true)
+    }
+
+    /// Puts a chain that was taken into the stock, which has room for it.
+    fn keep(&mut self, chain: &Chain) -> Result<(), Broken> {
         let spans = chain.writable();
         if chain.descriptors() > (chain.readable().len() + spans.len()) as u64 {
             return Err(Broken::Empty);
@@ -123,7 +129,50 @@ impl<const RING: usize> Receive<RING> {
         // There is room: a chain has no more than `SEGMENTS`.
         self.spans.extend_from_slice(spans);
         self.buffers.push(buffer);
-        Ok(true)
+        Ok(())
+    }
+
+    /// The next chain, if nothing is in stock and its first buffer has room for so many bytes: it
+    /// is to be completed by [`Self::complete_one`]. None: [`Self::reserve`] is to be asked.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken`], from then on.
+    #[inline]
+    pub fn one(
+        &mut self,
+        window: &Window,
+        chain: &mut Chain,
+        bytes: u32,
+    ) -> Result<Option<(Head, Span)>, Broken> {
+        let Some(queue) = self.queue.as_mut().filter(|_| self.buffers.is_empty()) else {
+            return Ok(None);
+        };
+        if self.broken.is_some() {
+            return Ok(None);
+        }
+        let taken = match queue.take(window, chain) {
+            Ok(false) => return Ok(None),
+            Ok(true) if chain.descriptors() == 1 => {
+                let span = chain.writable().first().filter(|span| span.len() >= bytes.into());
+                if let Some(span) = span {
+                    return Ok(Some((chain.head(), *span)));
+                }
+                self.keep(chain)
+            }
+            Ok(true) => self.keep(chain),
+            Err(broken) => Err(broken.into()),
+        };
+        self.broken = taken.err();
+        taken.map(|()| None)
+    }
+
+    /// The chain of [`Self::one`] has so many bytes.
+    #[inline]
+    pub fn complete_one(&mut self, head: Head, bytes: u32) {
+        if let Some(queue) = &mut self.queue {
+            queue.complete(head, bytes);
+        }
     }
 
     /// The spans of the first buffers.
@@ -144,6 +193,10 @@ impl<const RING: usize> Receive<RING> {
                 queue.complete(buffer.head, written);
             }
         }
-        self.spans.drain(..spans.min(self.spans.len()));
+        if spans >= self.spans.len() {
+            self.spans.clear();
+        } else {
+            self.spans.drain(..spans);
+        }
     }
 }

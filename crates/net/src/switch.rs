@@ -69,6 +69,8 @@ pub struct Switch<const RING: usize = DEFAULT_SIZE> {
     touched: u64,
     /// The frame or command that is served.
     sent: Box<Chain>,
+    /// What is known of the frame.
+    frame: Box<Frame>,
     /// What receive buffers are taken into.
     scratch: Box<Chain>,
 }
@@ -84,6 +86,7 @@ impl<const RING: usize> Switch<RING> {
             table: Table::new(ageing),
             touched: 0,
             sent: Box::new(Chain::new()),
+            frame: Box::new(Frame::new()),
             scratch: Box::new(Chain::new()),
         }
     }
@@ -268,18 +271,19 @@ impl<const RING: usize> Switch<RING> {
         if !served.take(&running.window, &mut self.sent)? {
             return Ok(Outcome::default());
         }
-        let taken = Frame::take(&self.sent, running.accepted, port.config.parameters().mtu);
+        let frame = &mut *self.frame;
+        let taken = frame.take(&self.sent, running.accepted, port.config.parameters().mtu);
         port.rate.take(self.sent.readable_len().into(), now);
         port.statistics.sent += 1;
         let mut outcome = Outcome { completed: 1, more: true, ..Outcome::default() };
         match taken {
-            Ok(frame) => {
+            Ok(()) => {
                 port.statistics.sent_bytes += u64::from(frame.len);
                 outcome.sent = frame.len.into();
                 if port.config.parameters().pairs > 1 {
-                    running.steering.sent(flow(&frame), pair);
+                    running.steering.sent(flow(frame), pair);
                 }
-                let forwarded = self.forward(number, &frame, now, &mut outcome);
+                let forwarded = self.forward(number, now, &mut outcome);
                 outcome.dropped = u32::from(!forwarded);
             }
             Err(fault) => {
@@ -297,34 +301,29 @@ impl<const RING: usize> Switch<RING> {
     }
 
     /// Copies the frame to whom it is for; or counts why not, and says false.
-    fn forward(
-        &mut self,
-        from: PortNumber,
-        frame: &Frame,
-        now: u64,
-        outcome: &mut Outcome,
-    ) -> bool {
-        let owner = self.owner(frame.source(), from);
+    fn forward(&mut self, from: PortNumber, now: u64, outcome: &mut Outcome) -> bool {
+        let Frame { tag, len, .. } = *self.frame;
+        let (source, destination) = (self.frame.source(), self.frame.destination());
         let Some(port) = self.port_mut(from) else { return false };
         if !port.link_up {
             port.statistics.down += 1;
             return false;
         }
-        let Some(vlan) = port.plan.vlan.ingress(frame.tag) else {
+        let Some(vlan) = port.plan.vlan.ingress(tag) else {
             port.fault(Fault::Tag);
             return false;
         };
-        let own = frame.source() == port.mac;
-        let learns = port.plan.sources == Sources::Any && !own;
-        let may = own || (learns && frame.source().is_station() && owner.is_none());
-        if !may {
-            port.statistics.spoofed += 1;
-            return false;
+        if source != port.mac {
+            let learns = port.plan.sources == Sources::Any;
+            let may = learns && source.is_station() && self.owner(source, from).is_none();
+            if !may {
+                let port = self.port_mut(from);
+                port.into_iter().for_each(|port| port.statistics.spoofed += 1);
+                return false;
+            }
+            self.table.learn(source, vlan, from.0, now);
         }
-        if learns {
-            self.table.learn(frame.source(), vlan, from.0, now);
-        }
-        let receivers = self.receivers(from, frame.destination(), vlan, now);
+        let mut receivers = self.receivers(from, destination, vlan, now);
         let Some(port) = self.port_mut(from) else { return false };
         if receivers == 0 {
             port.statistics.unknown += 1;
@@ -335,11 +334,14 @@ impl<const RING: usize> Switch<RING> {
                 port.statistics.flooded += 1;
                 return false;
             }
-            port.flood.take(u64::from(frame.len) * u64::from(receivers.count_ones()), now);
+            port.flood.take(u64::from(len) * u64::from(receivers.count_ones()), now);
         }
-        let Switch { ports, queues, sent, scratch, touched, .. } = self;
-        for (number, (port, queues)) in ports.iter_mut().zip(queues).enumerate() {
-            let Some(port) = port.as_mut().filter(|_| receivers >> number & 1 != 0) else {
+        let Switch { ports, queues, sent, frame, scratch, touched, .. } = self;
+        while receivers != 0 {
+            let number = receivers.trailing_zeros() as usize;
+            receivers &= receivers - 1;
+            let (Some(Some(port)), Some(queues)) = (ports.get_mut(number), queues.get_mut(number))
+            else {
                 continue;
             };
             let delivered = port.receive(queues, frame, sent, vlan, scratch);

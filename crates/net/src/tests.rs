@@ -270,7 +270,7 @@ fn packet(a: ([u8; 4], u16), b: ([u8; 4], u16)) -> frame::Frame {
     let mut bytes = Vec::new();
     builder.write(&mut bytes, b"x").unwrap();
     let mut head = frame::Head::new();
-    head.try_extend_from_slice(&bytes).unwrap();
+    head.extend(&bytes);
     let len = bytes.len() as u32;
     frame::Frame { head, tag: None, len, offload: offload::Offload::Nothing, longest: len }
 }

@@ -11,7 +11,7 @@ use crate::identify::{Namespace, Traits};
 use crate::memory::{IO, Shared};
 use crate::part::{BadPart, Blocks, Part};
 use crate::phase::{Phase, Times};
-use crate::prp::{self, Cuts};
+use crate::prp::{self, Cut};
 use crate::registers::{CAP, Capabilities, Registers};
 use crate::slots::{Ended, MOST_DISKS, NO_BOUNCE, Slots};
 
@@ -279,13 +279,31 @@ impl<R: Registers> Controller<R> {
         let blocks = blocks.filter(|_| bytes <= PIECE_DATA.into());
         let blocks = blocks.ok_or(Refused::Failed(Failure::Io))?;
         let most = ask.traits.most_bytes;
-        match prp::cut(spans, ask.namespace.block(), most) {
+        if let Some(cut) = prp::cut_one(spans, most) {
+            let made = self.slots.begin(ask.operation(NO_BOUNCE), 1);
+            let mut made = made.ok_or(Refused::Full)?;
+            return self.push_all(ask, &mut made, blocks.first, spans, &[cut], durable);
+        }
+        self.transfer_otherwise(ask, blocks.first, bytes, spans, durable)
+    }
+
+    /// The same of data that isn't one span of one command.
+    #[inline(never)]
+    fn transfer_otherwise(
+        &mut self,
+        ask: &Ask,
+        first: u64,
+        bytes: u64,
+        spans: &[Span],
+        durable: Option<bool>,
+    ) -> Result<(), Refused> {
+        match prp::cut(spans, ask.namespace.block(), ask.traits.most_bytes) {
             Some(cuts) => {
                 let made = self.slots.begin(ask.operation(NO_BOUNCE), cuts.len());
                 let mut made = made.ok_or(Refused::Full)?;
-                self.push_all(ask, &mut made, blocks.first, spans, &cuts, durable)
+                self.push_all(ask, &mut made, first, spans, &cuts, durable)
             }
-            None => self.copied(ask, blocks.first, spans, bytes, durable),
+            None => self.copied(ask, first, spans, bytes, durable),
         }
     }
 
@@ -323,7 +341,7 @@ impl<R: Registers> Controller<R> {
         made: &mut crate::slots::Operation,
         mut first: u64,
         spans: &[Span],
-        cuts: &Cuts,
+        cuts: &[Cut],
         durable: Option<bool>,
     ) -> Result<(), Refused> {
         let namespace = &ask.namespace;

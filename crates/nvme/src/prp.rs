@@ -32,6 +32,14 @@ pub struct Cut {
 /// The commands of an operation.
 pub type Cuts = ArrayVec<Cut, MOST_CUTS>;
 
+/// The one cut of this data, if it is one span and no more than `most` bytes: as nearly all is.
+#[inline]
+pub fn cut_one(spans: &[Span], most: u32) -> Option<Cut> {
+    let [span] = spans else { return None };
+    let fits = span.len() <= most.into() && span.dma().is_multiple_of(4) && !span.is_empty();
+    fits.then_some(Cut { span: 0, at: 0, bytes: span.len() as u32 })
+}
+
 /// The cuts of these spans: each of whole blocks, and of at most `most` bytes, which are whole
 /// blocks, too. Nothing if there are none, or too many.
 pub fn cut(spans: &[Span], block: u32, most: u32) -> Option<Cuts> {
@@ -79,7 +87,24 @@ fn whole(cut: Cut, block: u32) -> Option<Cut> {
 
 /// The PRP entries of a cut. Those of the third page on, and the second one's then, go into `list`.
 /// Nothing if they don't fit there, which can't be for what the crate asks for.
+#[inline]
 pub fn entries(spans: &[Span], cut: &Cut, list: &Span) -> Option<Prps> {
+    if let [span] = spans {
+        let first = span.dma() + u64::from(cut.at);
+        let next = first - first % PAGE + PAGE;
+        let end = first + u64::from(cut.bytes);
+        if end <= next {
+            return Some(Prps { first, second: 0 });
+        }
+        if end <= next + PAGE {
+            return Some(Prps { first, second: next });
+        }
+    }
+    entries_otherwise(spans, cut, list)
+}
+
+#[inline(never)]
+fn entries_otherwise(spans: &[Span], cut: &Cut, list: &Span) -> Option<Prps> {
     let mut prps = Prps::default();
     let (mut left, mut skip) = (u64::from(cut.bytes), u64::from(cut.at));
     let mut count = 0;
@@ -210,6 +235,9 @@ mod tests {
             for cut in &cuts {
                 prop_assert!(cut.bytes > 0 && cut.bytes <= most && cut.bytes % block == 0);
                 let prps = entries(&spans, cut, &list).unwrap();
+                if let Some(one) = cut_one(&spans, most) {
+                    prop_assert_eq!(&[one][..], &cuts[..]);
+                }
                 found.extend(flat(data(&window, prps, cut.bytes.into())));
             }
             prop_assert_eq!(found, flat(of));

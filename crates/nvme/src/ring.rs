@@ -96,10 +96,8 @@ impl Ring {
     pub fn push(&mut self, command: Command, id: u16) {
         let at = u64::from(self.tail) * SUBMISSION;
         let words: [u64; WORDS] = command.with_id(id);
-        for (place, word) in (at..).step_by(8).zip(words) {
-            // Within the ring and aligned, as the tail is below the number of entries.
-            let _ = self.submissions.store_u64(place, word);
-        }
+        // Within the ring and aligned, as the tail is below the number of entries.
+        let _ = self.submissions.store_u64_all(at, words);
         self.tail = self.after(self.tail);
     }
 

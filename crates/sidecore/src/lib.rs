@@ -341,6 +341,7 @@ impl Schedule {
         Wait { passes: self.statistics.passes, cost: self.cost }
     }
 
+    #[inline]
     fn may_be_served(&mut self, place: usize, now: u64) -> bool {
         let queue = &mut self.queues[place];
         if queue.state != State::Polled {
@@ -390,6 +391,7 @@ impl Schedule {
         self.running = self.running.filter(|running| running.queue != queue);
     }
 
+    #[inline(always)]
     fn charge(&mut self, queue: usize, piece: Piece, now: u64) {
         if let Some(queue) = self.queues.get(queue)
             && queue.state != State::Absent
@@ -414,8 +416,9 @@ impl Schedule {
             if looks == 0 {
                 break;
             }
-            self.looked = (self.looked + 1) % self.queues.len();
-            let place = self.looked;
+            let after = self.looked + 1;
+            let place = if after < self.queues.len() { after } else { 0 };
+            self.looked = place;
             if place == running.queue || !self.may_be_served(place, now) {
                 continue;
             }
@@ -428,7 +431,6 @@ impl Schedule {
     }
 
     fn is_stuck(&mut self, place: usize, than: Key, now: u64, look: &mut impl Look) -> bool {
-        let entitled = self.key(place) < than;
         let begins = self.wait_begins();
         let queue = &mut self.queues[place];
         let Settings { work_stuck, queue_stuck, .. } = self.settings;
@@ -449,7 +451,7 @@ impl Schedule {
             queue.backlog = (waiting, now);
             return false;
         }
-        entitled && elapsed(queue.backlog.1, now) >= queue_stuck
+        elapsed(queue.backlog.1, now) >= queue_stuck && self.key(place) < than
     }
 }
 

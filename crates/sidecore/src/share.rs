@@ -59,6 +59,7 @@ impl Vm {
 
     /// Its virtual time, if the clock stands there: it is behind the clock by one turn at most. All
     /// VMs have the same where none is to come before the others.
+    #[inline]
     pub fn key(&self, clock: Virtual, settings: &Settings) -> Virtual {
         match settings.whole_turns {
             true => 0,
@@ -72,6 +73,7 @@ impl Vm {
     }
 
     /// It was served. Its virtual time is charged the cost, from `key` on; its limits the rest.
+    #[inline]
     pub fn charge(&mut self, key: Virtual, piece: Piece, now: u64, settings: &Settings) {
         self.time = key.saturating_add(self.virtual_of(piece.cost));
         self.requests.take(piece.requests.into(), now, settings.burst);
@@ -107,10 +109,12 @@ impl Bucket {
         Bucket { price, paid: 0 }
     }
 
+    #[inline]
     const fn is_open(&self, now: u64) -> bool {
         self.price == 0 || self.paid <= (now as u128) << FRACTION
     }
 
+    #[inline]
     fn take(&mut self, tokens: u64, now: u64, burst: u64) {
         if self.price != 0 {
             let full = u128::from(now.saturating_sub(burst)) << FRACTION;

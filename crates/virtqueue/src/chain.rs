@@ -3,7 +3,6 @@
 //! Guarantees: the readable spans come first, there are no more than [`SEGMENTS`], and all together
 //! are less than 2^32 bytes. Reads and writes go over the borders of spans, all or nothing.
 use crate::Broken;
-use arrayvec::ArrayVec;
 use core::ops::Range;
 use window::{Outside, Span, Window};
 
@@ -27,16 +26,16 @@ impl Head {
 #[derive(Clone, Debug)]
 pub struct Chain {
     head: Head,
-    spans: ArrayVec<Span, SEGMENTS>,
-    /// How many of the spans are readable: the first ones.
+    spans: [Span; SEGMENTS],
+    /// How many spans it has: the first ones.
+    count: usize,
+    /// How many of them are readable: the first ones.
     readable: usize,
     readable_len: u32,
     /// Bytes of all spans.
     len: u32,
     /// Those without bytes, too.
     descriptors: u32,
-    /// A writable descriptor was there: no readable one may follow.
-    writing: bool,
 }
 
 impl Default for Chain {
@@ -50,11 +49,11 @@ impl Chain {
     pub const fn new() -> Chain {
         Chain {
             head: Head(0),
-            spans: ArrayVec::new_const(),
+            spans: [Span::EMPTY; SEGMENTS],
+            count: 0,
             readable: 0,
             readable_len: 0,
             len: 0,
-            writing: false,
             descriptors: 0,
         }
     }
@@ -74,7 +73,7 @@ impl Chain {
     /// What the device may write, in order. No span is empty.
     #[inline]
     pub fn writable(&self) -> &[Span] {
-        self.spans.get(self.readable..).unwrap_or(&[])
+        self.spans.get(self.readable..self.count).unwrap_or(&[])
     }
 
     /// Bytes that the device may read.
@@ -100,7 +99,14 @@ impl Chain {
     /// # Errors
     ///
     /// [`Outside`] if there are fewer.
+    #[inline]
     pub fn read(&self, at: u32, into: &mut [u8]) -> Result<(), Outside> {
+        // As nearly all drivers lay it out.
+        if let Some(first) = self.readable().first()
+            && first.read(at.into(), into) == Ok(())
+        {
+            return Ok(());
+        }
         pieces(self.readable(), self.readable_len, at, into.len(), |span, at, place| {
             span.read(at, &mut into[place])
         })
@@ -117,19 +123,123 @@ impl Chain {
         })
     }
 
-    /// Becomes an empty one.
+    /// Becomes one of a single descriptor.
+    #[inline(always)]
+    pub(crate) fn set_one(&mut self, head: u16, span: Span, writable: bool) {
+        // No more than a descriptor can say.
+        let len = span.len() as u32;
+        if let Some(place) = self.spans.first_mut() {
+            *place = span;
+        }
+        (self.head, self.count, self.descriptors, self.len) = (Head(head), 1, 1, len);
+        (self.readable, self.readable_len) = if writable { (0, 0) } else { (1, len) };
+    }
+
+    /// To be overwritten by what is taken next: until [`Taking::finish`] it says nothing.
     #[inline]
-    pub(crate) fn clear(&mut self) {
-        self.spans.clear();
-        self.head = Head(0);
-        (self.readable, self.readable_len, self.len, self.writing) = (0, 0, 0, false);
-        self.descriptors = 0;
+    pub(crate) fn begin<'a>(&'a mut self, window: &'a Window) -> Taking<'a> {
+        (self.count, self.readable, self.readable_len, self.len) = (0, 0, 0, 0);
+        Taking { chain: self, window, count: 0, len: 0, descriptors: 0, writing: false }
+    }
+
+    /// The same for a chain that may be a plain one.
+    #[inline(always)]
+    pub(crate) fn begin_plain<'a>(&'a mut self, window: &'a Window) -> Plain<'a> {
+        Plain { chain: self, window, count: 0, len: 0, writing: false }
+    }
+}
+
+/// A chain that is being taken. What each descriptor changes is kept here, in registers.
+pub(crate) struct Taking<'a> {
+    chain: &'a mut Chain,
+    /// The guest's memory.
+    pub window: &'a Window,
+    /// Of the chain so far.
+    count: usize,
+    len: u32,
+    descriptors: u32,
+    /// A writable descriptor was there: no readable one may follow.
+    writing: bool,
+}
+
+/// A chain that is being taken, and has nothing so far but buffers of some bytes in one region, the
+/// largest. Nearly all chains stay so.
+pub(crate) struct Plain<'a> {
+    chain: &'a mut Chain,
+    window: &'a Window,
+    count: usize,
+    /// The descriptors are few enough that it doesn't overflow.
+    len: u64,
+    writing: bool,
+}
+
+impl<'a> Plain<'a> {
+    /// Takes the next descriptor's buffer. `false`, and nothing was done: it isn't a plain one.
+    #[inline(always)]
+    pub fn push(&mut self, address: u64, len: u32, writable: bool) -> Result<bool, Broken> {
+        let Some(span) = self.window.span_of_largest(address, len.into()) else {
+            return Ok(false);
+        };
+        let Some(place) = self.chain.spans.get_mut(self.count) else {
+            return Err(Broken::TooLong);
+        };
+        if writable {
+            if !self.writing {
+                (self.chain.readable, self.chain.readable_len) = (self.count, self.len as u32);
+                self.writing = true;
+            }
+        } else if self.writing {
+            return Err(Broken::Order);
+        }
+        *place = span;
+        self.count += 1;
+        self.len += u64::from(len);
+        Ok(true)
+    }
+
+    /// How many descriptors it has.
+    #[inline(always)]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// It goes on with what isn't plain.
+    #[cold]
+    pub fn go_on(self) -> Result<Taking<'a>, Broken> {
+        let Plain { chain, window, count, writing, .. } = self;
+        let len = u32::try_from(self.len).map_err(|_| Broken::TooMuch)?;
+        Ok(Taking { chain, window, count, len, descriptors: count as u32, writing })
     }
 
     /// It is complete, and has this head.
-    #[inline]
-    pub(crate) fn finish(&mut self, head: u16) {
-        self.head = Head(head);
+    #[inline(always)]
+    pub fn finish(self, head: u16) -> Result<(), Broken> {
+        let chain = self.chain;
+        let Ok(len) = u32::try_from(self.len) else { return Err(Broken::TooMuch) };
+        if !self.writing {
+            (chain.readable, chain.readable_len) = (self.count, len);
+        }
+        (chain.head, chain.count) = (Head(head), self.count);
+        (chain.len, chain.descriptors) = (len, self.count as u32);
+        Ok(())
+    }
+}
+
+impl Taking<'_> {
+    /// How many descriptors it has.
+    pub fn descriptors(&self) -> u32 {
+        self.descriptors
+    }
+
+    /// It is complete, and has this head.
+    #[inline(always)]
+    pub fn finish(self, head: u16) {
+        let chain = self.chain;
+        if !self.writing {
+            (chain.readable, chain.readable_len) = (self.count, self.len);
+        }
+        (chain.head, chain.count) = (Head(head), self.count);
+        (chain.len, chain.descriptors) = (self.len, self.descriptors);
     }
 
     /// Takes the next descriptor's buffer. One without bytes has no span: the standard doesn't
@@ -137,53 +247,57 @@ impl Chain {
     ///
     /// It is most of the work of taking a chain, so it is always inlined.
     #[inline(always)]
-    pub(crate) fn push(
-        &mut self,
-        window: &Window,
-        address: u64,
-        len: u32,
-        writable: bool,
-    ) -> Result<(), Broken> {
-        if self.writing && !writable {
-            return Err(Broken::Order);
+    pub fn push(&mut self, address: u64, len: u32, writable: bool) -> Result<(), Broken> {
+        if self.writing != writable {
+            if self.writing {
+                return Err(Broken::Order);
+            }
+            (self.chain.readable, self.chain.readable_len) = (self.count, self.len);
+            self.writing = true;
         }
-        self.writing = writable;
         self.descriptors += 1;
         let Some(all) = self.len.checked_add(len) else {
             return Err(Broken::TooMuch);
         };
         self.len = all;
-        match window.span(address, len.into()) {
+        match self.window.span(address, len.into()) {
             Some(span) if len != 0 => {
-                if self.spans.try_push(span).is_err() {
+                let Some(place) = self.chain.spans.get_mut(self.count) else {
                     return Err(Broken::TooLong);
-                }
+                };
+                *place = span;
+                self.count += 1;
             }
-            _ => self.push_pieces(window, address, len)?,
-        }
-        if !writable {
-            self.readable_len = all;
-            self.readable = self.spans.len();
+            _ => {
+                let rest = self.chain.spans.get_mut(self.count..).unwrap_or(&mut []);
+                self.count += pieces_of(self.window, address, len, rest)?;
+            }
         }
         Ok(())
     }
+}
 
-    /// Takes a buffer that goes over the border of two regions, or has no bytes.
-    #[cold]
-    #[inline(never)]
-    fn push_pieces(&mut self, window: &Window, address: u64, len: u32) -> Result<(), Broken> {
-        let outside = Broken::Outside { address, len };
-        let (mut next, mut left) = (address, u64::from(len));
-        while left > 0 {
-            let span = window.start(next, left).ok_or(outside)?;
-            self.spans.try_push(span).map_err(|_| Broken::TooLong)?;
-            left -= span.len();
-            if left > 0 {
-                next = next.checked_add(span.len()).ok_or(outside)?;
-            }
+/// The spans of a buffer that goes over the border of two regions, or has no bytes: how many.
+#[cold]
+#[inline(never)]
+fn pieces_of(
+    window: &Window,
+    address: u64,
+    len: u32,
+    places: &mut [Span],
+) -> Result<usize, Broken> {
+    let outside = Broken::Outside { address, len };
+    let (mut next, mut left, mut count) = (address, u64::from(len), 0);
+    while left > 0 {
+        let span = window.start(next, left).ok_or(outside)?;
+        *places.get_mut(count).ok_or(Broken::TooLong)? = span;
+        count += 1;
+        left -= span.len();
+        if left > 0 {
+            next = next.checked_add(span.len()).ok_or(outside)?;
         }
-        Ok(())
     }
+    Ok(count)
 }
 
 /// Calls `access` for each piece of the `count` bytes from `at` on: the span, the offset in it, and

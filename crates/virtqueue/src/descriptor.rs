@@ -2,6 +2,7 @@
 //!
 //! Guarantees: what is checked is what was read. A table is followed for no more descriptors than
 //! [`SEGMENTS`].
+use crate::chain::{Plain, Taking};
 use crate::{Broken, Chain, SEGMENTS};
 use window::{Outside, Span, Window};
 
@@ -13,34 +14,6 @@ pub const WRITE: u16 = 1 << 1;
 pub const INDIRECT: u16 = 1 << 2;
 /// Bytes of a descriptor, of either kind.
 pub const BYTES: u64 = 16;
-
-/// A descriptor of a split ring, or of a table for one.
-#[derive(Clone, Copy, Debug)]
-pub struct Descriptor {
-    pub address: u64,
-    pub len: u32,
-    pub flags: u16,
-    pub next: u16,
-}
-
-impl Descriptor {
-    /// Reads the one with this index.
-    #[inline]
-    pub fn read(table: &Span, index: u16) -> Result<Descriptor, Outside> {
-        let [address, rest] = table.load_u64_pair(u64::from(index) * BYTES)?;
-        Ok(Descriptor::of(address, rest))
-    }
-
-    #[inline]
-    fn of(address: u64, rest: u64) -> Descriptor {
-        Descriptor {
-            address,
-            len: rest as u32,
-            flags: (rest >> 32) as u16,
-            next: (rest >> 48) as u16,
-        }
-    }
-}
 
 /// A descriptor of a packed ring, or of a table for one.
 #[derive(Clone, Copy, Debug)]
@@ -83,92 +56,200 @@ impl Packed {
     }
 }
 
-/// Follows the indirect table of a split ring (2.7.5.3): a chain of its own, from its first
-/// descriptor on. It may be longer than the queue: Linux makes such ones for a small queue.
-pub fn split_table(
+/// Takes the chain that begins with this head of a split ring's table. It has no more descriptors
+/// there than the table has, and at most one indirect table at its end (2.7.5.3.2). That is a chain
+/// of its own, from its first descriptor on (2.7.5.3); it may be longer than the queue: Linux makes
+/// such ones for a small queue.
+///
+#[inline]
+pub fn split_chain(
     window: &Window,
-    address: u64,
-    len: u32,
+    ring: &Span,
+    head: u16,
+    indirect: bool,
     chain: &mut Chain,
 ) -> Result<(), Broken> {
-    let table = Table::new(window, address, len)?;
-    let mut index = 0;
-    for _ in 0..SEGMENTS {
-        let [address, rest] = table.read(index)?;
-        let descriptor = Descriptor::of(address, rest);
-        if descriptor.flags & INDIRECT != 0 {
-            return Err(Broken::Indirect);
+    let words = ring.load_u64_pair(u64::from(head) * BYTES)?;
+    if !is(words, NEXT | INDIRECT)
+        && let Some(span) = window.span_of_largest(words[0], u64::from(words[1] as u32))
+    {
+        // As nearly all frames are.
+        chain.set_one(head, span, is(words, WRITE));
+        return Ok(());
+    }
+    split_walk(window, ring, words, head, indirect, chain)
+}
+
+/// The same of a chain whose first descriptor was read.
+///
+/// A function of its own, for its loop needs all registers. What nearly no chain has is left to
+/// [`go_on`].
+#[inline(never)]
+fn split_walk(
+    window: &Window,
+    ring: &Span,
+    mut words: [u64; 2],
+    head: u16,
+    indirect: bool,
+    chain: &mut Chain,
+) -> Result<(), Broken> {
+    let (mut span, mut address, mut len) = (*ring, 0, 0);
+    let mut most = SEGMENTS.min((ring.len() / BYTES) as usize);
+    let mut plain = chain.begin_plain(window);
+    if is(words, INDIRECT) {
+        // The whole chain is in a table.
+        let table = Table::from(window, words, indirect)?;
+        (span, address, len, most) = (table.span, table.address, table.len, SEGMENTS);
+        match span.load_u64_pair(0) {
+            Ok(first) => words = first,
+            Err(Outside) => return go_on(table, Step::At(0), indirect, plain, head),
         }
-        chain.push(window, descriptor.address, descriptor.len, descriptor.flags & WRITE != 0)?;
-        if descriptor.flags & NEXT == 0 {
+    }
+    loop {
+        if is(words, INDIRECT) || !plain.push(words[0], words[1] as u32, is(words, WRITE))? {
+            let table = Table { span, address, len };
+            return go_on(table, Step::Read(words), indirect, plain, head);
+        }
+        if !is(words, NEXT) {
+            return plain.finish(head);
+        }
+        if plain.count() >= most {
+            return Err(Broken::TooLong);
+        }
+        let next = (words[1] >> 48) as u16;
+        let Ok(following) = span.load_u64_pair(u64::from(next) * BYTES) else {
+            let table = Table { span, address, len };
+            return go_on(table, Step::At(next), indirect, plain, head);
+        };
+        words = following;
+    }
+}
+
+/// Where a chain goes on.
+enum Step {
+    /// At the table's descriptor of this index.
+    At(u16),
+    /// At this descriptor, which was read.
+    Read([u64; 2]),
+}
+
+/// Takes the rest of a chain, whatever it is.
+#[cold]
+#[inline(never)]
+fn go_on(
+    mut table: Table,
+    mut step: Step,
+    indirect: bool,
+    plain: Plain<'_>,
+    head: u16,
+) -> Result<(), Broken> {
+    let mut chain = plain.go_on()?;
+    let most = if table.is_indirect() { SEGMENTS as u32 } else { table.entries() };
+    let mut left = most.min(SEGMENTS as u32).saturating_sub(chain.descriptors());
+    while left > 0 {
+        left -= 1;
+        let words = match step {
+            Step::At(index) => table.words(chain.window, index)?,
+            Step::Read(words) => words,
+        };
+        if is(words, INDIRECT) {
+            table = Table::from(chain.window, words, indirect && !table.is_indirect())?;
+            (left, step) = (SEGMENTS as u32, Step::At(0));
+            continue;
+        }
+        chain.push(words[0], words[1] as u32, is(words, WRITE))?;
+        if !is(words, NEXT) {
+            chain.finish(head);
             return Ok(());
         }
-        index = descriptor.next.into();
-        if index >= table.entries {
-            return Err(Broken::Index(descriptor.next));
-        }
+        step = Step::At((words[1] >> 48) as u16);
     }
     Err(Broken::TooLong)
 }
 
+/// Whether a descriptor of a split ring has this flag.
+#[inline(always)]
+fn is(words: [u64; 2], flag: u16) -> bool {
+    (words[1] >> 32) as u16 & flag != 0
+}
+
 /// Takes all of the indirect table of a packed ring (2.8.7): WRITE is the only flag that counts.
-pub fn packed_table(
-    window: &Window,
-    address: u64,
-    len: u32,
-    chain: &mut Chain,
-) -> Result<(), Broken> {
-    let table = Table::new(window, address, len)?;
-    if table.entries > SEGMENTS as u32 {
+#[inline]
+pub fn packed_table(address: u64, len: u32, chain: &mut Taking<'_>) -> Result<(), Broken> {
+    let table = Table::new(chain.window, address, len)?;
+    if table.entries() > SEGMENTS as u32 {
         return Err(Broken::TooLong);
     }
-    for index in 0..table.entries {
-        let [address, word] = table.read(index)?;
+    for index in 0..table.entries() as u16 {
+        let [address, word] = table.words(chain.window, index)?;
         let descriptor = Packed::of(address, word);
-        chain.push(window, descriptor.address, descriptor.len, descriptor.flags & WRITE != 0)?;
+        chain.push(descriptor.address, descriptor.len, descriptor.flags & WRITE != 0)?;
     }
     Ok(())
 }
 
-/// An indirect table. It may lie anywhere in memory, aligned or not.
-struct Table<'a> {
-    window: &'a Window,
-    /// All of it, if one region holds it.
-    span: Option<Span>,
+/// A table of descriptors: a ring's, or an indirect one, which may lie anywhere in memory, aligned
+/// or not.
+struct Table {
+    /// All of it, if one region holds it, else nothing.
+    span: Span,
+    /// Where an indirect one is, and its bytes: else 0.
     address: u64,
     len: u32,
-    /// At least one.
-    entries: u32,
 }
 
-impl<'a> Table<'a> {
+impl Table {
     #[inline]
-    fn new(window: &'a Window, address: u64, len: u32) -> Result<Table<'a>, Broken> {
+    fn new(window: &Window, address: u64, len: u32) -> Result<Table, Broken> {
         if len == 0 || !len.is_multiple_of(BYTES as u32) {
             return Err(Broken::TableLength(len));
         }
-        let span = window.span(address, len.into());
-        Ok(Table { window, span, address, len, entries: len / BYTES as u32 })
+        let span = window.span(address, len.into()).unwrap_or(Span::EMPTY);
+        Ok(Table { span, address, len })
+    }
+
+    /// The one that a descriptor of a split ring refers to, if there `may` be one.
+    #[inline]
+    fn from(window: &Window, words: [u64; 2], may: bool) -> Result<Table, Broken> {
+        if !may || is(words, NEXT) {
+            return Err(Broken::Indirect);
+        }
+        Table::new(window, words[0], words[1] as u32)
+    }
+
+    fn is_indirect(&self) -> bool {
+        self.len != 0
+    }
+
+    /// How many descriptors it has.
+    fn entries(&self) -> u32 {
+        let bytes = if self.is_indirect() { self.len.into() } else { self.span.len() };
+        (bytes / BYTES) as u32
     }
 
     /// The two words of a descriptor, each read once.
-    #[inline]
-    fn read(&self, index: u32) -> Result<[u64; 2], Broken> {
-        let at = u64::from(index) * BYTES;
-        match self.span.map(|span| span.load_u64_pair(at)) {
-            Some(Ok(words)) => Ok(words),
-            _ => self.read_bytes(at),
+    #[inline(always)]
+    fn words(&self, window: &Window, index: u16) -> Result<[u64; 2], Broken> {
+        match self.span.load_u64_pair(u64::from(index) * BYTES) {
+            Ok(words) => Ok(words),
+            Err(Outside) => self.read_bytes(window, index),
         }
     }
 
-    /// The same of one that isn't aligned, or whose table goes over the border of regions.
+    /// The same of one in an indirect table that isn't aligned, or goes over the border of regions.
     #[cold]
     #[inline(never)]
-    fn read_bytes(&self, at: u64) -> Result<[u64; 2], Broken> {
+    fn read_bytes(&self, window: &Window, index: u16) -> Result<[u64; 2], Broken> {
+        if u32::from(index) >= self.entries() {
+            return Err(Broken::Index(index));
+        }
+        if !self.is_indirect() {
+            return Err(Broken::Ring);
+        }
         let outside = Broken::Outside { address: self.address, len: self.len };
         let mut words = [[0; 8]; 2];
-        let at = self.address.checked_add(at).ok_or(outside)?;
-        self.window.read(at, words.as_flattened_mut()).map_err(|_| outside)?;
+        let at = self.address.checked_add(u64::from(index) * BYTES).ok_or(outside)?;
+        window.read(at, words.as_flattened_mut()).map_err(|_| outside)?;
         Ok(words.map(u64::from_le_bytes))
     }
 }

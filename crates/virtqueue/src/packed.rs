@@ -4,6 +4,7 @@
 //! A chain takes as many places in the ring as it has descriptors. Its used descriptor takes one,
 //! and the places behind it are skipped. Since chains are completed in any order, a used descriptor
 //! overwrites descriptors of other chains that are in flight: they are never read again.
+use crate::chain::Taking;
 use crate::descriptor::{self, INDIRECT, NEXT, Packed, WRITE};
 use crate::error::Area;
 use crate::event::{self, Calls};
@@ -101,8 +102,8 @@ impl<const N: usize> PackedQueue<N> {
         if !self.is_available(word) {
             return Ok(false);
         }
-        chain.clear();
-        let (id, count) = self.walk(window, word, chain)?;
+        let mut taking = chain.begin(window);
+        let (id, count) = self.walk(word, &mut taking)?;
         // `N` isn't less than the size.
         match self.in_flight.get_mut(usize::from(id)) {
             Some(in_flight) if id < self.size => {
@@ -113,7 +114,7 @@ impl<const N: usize> PackedQueue<N> {
             }
             _ => return Err(Broken::Index(id)),
         }
-        chain.finish(id);
+        taking.finish(id);
         self.outstanding = self.outstanding.wrapping_add(count);
         self.next = self.next.step(count, self.size);
         Ok(true)
@@ -122,12 +123,7 @@ impl<const N: usize> PackedQueue<N> {
     /// Takes the descriptors of the chain that begins with this word: its buffer ID, which is in
     /// the last one, and how many they are. They are no more than the ring has room for.
     #[inline]
-    fn walk(
-        &self,
-        window: &Window,
-        mut word: u64,
-        chain: &mut Chain,
-    ) -> Result<(u16, u16), Broken> {
+    fn walk(&self, mut word: u64, chain: &mut Taking<'_>) -> Result<(u16, u16), Broken> {
         let mut at = self.next;
         let room = self.size.saturating_sub(self.outstanding);
         for before in 0..room.min(SEGMENTS as u16) {
@@ -137,10 +133,10 @@ impl<const N: usize> PackedQueue<N> {
                 if !self.indirect || flags & NEXT != 0 || before != 0 {
                     return Err(Broken::Indirect);
                 }
-                descriptor::packed_table(window, address, len, chain)?;
+                descriptor::packed_table(address, len, chain)?;
                 return Ok((id, count));
             }
-            chain.push(window, address, len, flags & WRITE != 0)?;
+            chain.push(address, len, flags & WRITE != 0)?;
             if flags & NEXT == 0 {
                 return Ok((id, count));
             }

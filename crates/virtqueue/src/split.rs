@@ -1,12 +1,10 @@
 //! The split ring (2.7): a table of descriptors, the available ring, the used ring.
 //!
 //! Indices count on to 2^16; the ring's size is a power of two, so that the low bits are the place.
-use crate::descriptor::{self, Descriptor, INDIRECT, NEXT, WRITE};
+use crate::descriptor;
 use crate::error::Area;
 use crate::event::{self, Calls};
-use crate::{
-    Broken, Chain, Features, Head, Layout, LayoutError, MAX_SIZE, Position, SEGMENTS, State,
-};
+use crate::{Broken, Chain, Features, Head, Layout, LayoutError, MAX_SIZE, Position, State};
 use sync::{Ordering, fence};
 use window::{Outside, Span, Window};
 
@@ -116,9 +114,7 @@ impl<const N: usize> SplitQueue<N> {
         if in_flight != Some(0) {
             return Err(Broken::InFlight(head));
         }
-        chain.clear();
-        self.walk(window, head, chain)?;
-        chain.finish(head);
+        descriptor::split_chain(window, &self.descriptors, head, self.indirect, chain)?;
         if let Some(in_flight) = self.in_flight.get_mut(usize::from(head)) {
             *in_flight = 1;
         }
@@ -132,32 +128,6 @@ impl<const N: usize> SplitQueue<N> {
         self.available_ring.load_u16(RING + u64::from(index & self.mask) * AVAILABLE)
     }
 
-    /// Takes the descriptors of the chain. It has no more in the table than the table has, and at
-    /// most one indirect table at its end (2.7.5.3.2).
-    #[inline]
-    fn walk(&self, window: &Window, head: u16, chain: &mut Chain) -> Result<(), Broken> {
-        let mut index = head;
-        for _ in 0..self.size.min(SEGMENTS as u16) {
-            let Descriptor { address, len, flags, next } =
-                Descriptor::read(&self.descriptors, index)?;
-            if flags & INDIRECT != 0 {
-                if !self.indirect || flags & NEXT != 0 {
-                    return Err(Broken::Indirect);
-                }
-                return descriptor::split_table(window, address, len, chain);
-            }
-            chain.push(window, address, len, flags & WRITE != 0)?;
-            if flags & NEXT == 0 {
-                return Ok(());
-            }
-            if next >= self.size {
-                return Err(Broken::Index(next));
-            }
-            index = next;
-        }
-        Err(Broken::TooLong)
-    }
-
     #[inline]
     pub(crate) fn complete(&mut self, head: Head, written: u32) {
         match self.in_flight.get_mut(usize::from(head.0)) {
@@ -165,8 +135,7 @@ impl<const N: usize> SplitQueue<N> {
             _ => return,
         }
         let at = RING + u64::from(self.used & self.mask) * USED;
-        wrote(self.used_ring.store_u32(at, head.0.into()));
-        wrote(self.used_ring.store_u32(at + 4, written));
+        wrote(self.used_ring.store_u32_pair(at, [head.0.into(), written]));
         self.used = self.used.wrapping_add(1);
     }
 

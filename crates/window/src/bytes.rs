@@ -35,6 +35,30 @@ pub(crate) unsafe fn copy(mut from: *const u8, mut to: *mut u8, len: usize) {
             }
             left %= 8;
         }
+        while left >= 32 {
+            // SAFETY: there are 32 bytes more, which the caller vouches for.
+            unsafe {
+                core::arch::asm!(
+                    "mov {a}, [{from}]",
+                    "mov {b}, [{from} + 8]",
+                    "mov {c}, [{from} + 16]",
+                    "mov {d}, [{from} + 24]",
+                    "mov [{to}], {a}",
+                    "mov [{to} + 8], {b}",
+                    "mov [{to} + 16], {c}",
+                    "mov [{to} + 24], {d}",
+                    a = out(reg) _,
+                    b = out(reg) _,
+                    c = out(reg) _,
+                    d = out(reg) _,
+                    from = in(reg) from,
+                    to = in(reg) to,
+                    options(nostack, preserves_flags),
+                );
+                (from, to) = (from.add(32), to.add(32));
+            }
+            left -= 32;
+        }
         while left >= 8 {
             // SAFETY: there are eight bytes more, which the caller vouches for.
             unsafe {
@@ -49,6 +73,21 @@ pub(crate) unsafe fn copy(mut from: *const u8, mut to: *mut u8, len: usize) {
                 (from, to) = (from.add(8), to.add(8));
             }
             left -= 8;
+        }
+        if left >= 4 {
+            // SAFETY: there are four bytes more, which the caller vouches for.
+            unsafe {
+                core::arch::asm!(
+                    "mov {word:e}, [{from}]",
+                    "mov [{to}], {word:e}",
+                    word = out(reg) _,
+                    from = in(reg) from,
+                    to = in(reg) to,
+                    options(nostack, preserves_flags),
+                );
+                (from, to) = (from.add(4), to.add(4));
+            }
+            left -= 4;
         }
     }
     while left > 0 {

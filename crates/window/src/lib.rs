@@ -99,7 +99,7 @@ pub struct Outside;
 /// A guest's memory. A copy is as good as the original.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    /// Those behind the last one have no length.
+    /// The largest first, which nearly all accesses are to; those behind the last have no length.
     regions: [Region; MAX_REGIONS],
 }
 
@@ -147,6 +147,7 @@ impl Window {
             end = guest + len;
             *place = *region;
         }
+        window.regions.sort_unstable_by_key(|region| core::cmp::Reverse(region.len));
         Ok(window)
     }
 
@@ -158,6 +159,18 @@ impl Window {
             return None;
         }
         // SAFETY: `find` says that `at` is in the region, and `len` was compared with what is left.
+        Some(unsafe { region.span(at, len) })
+    }
+
+    /// These bytes, if there are any and the largest region holds them, which is looked at alone.
+    #[inline(always)]
+    pub fn span_of_largest(&self, guest: u64, len: u64) -> Option<Span> {
+        let region = self.regions.first()?;
+        let at = guest.wrapping_sub(region.guest);
+        if len == 0 || at >= region.len || len > region.len - at {
+            return None;
+        }
+        // SAFETY: `at` is in the region, and `len` was compared with what is left.
         Some(unsafe { region.span(at, len) })
     }
 
@@ -173,8 +186,9 @@ impl Window {
     /// The region that this address is in, and the offset there: less than its length.
     #[inline]
     fn find(&self, guest: u64) -> Option<(&Region, u64)> {
-        let offsets = self.regions.iter().map(|region| (region, guest.wrapping_sub(region.guest)));
-        offsets.into_iter().find(|(region, at)| *at < region.len)
+        let [largest, others @ ..] = &self.regions;
+        let at = guest.wrapping_sub(largest.guest);
+        if at < largest.len { Some((largest, at)) } else { find_in(others, guest) }
     }
 
     /// Copies these bytes, each once; all or none of them.
@@ -227,4 +241,12 @@ impl Window {
         }
         Ok(())
     }
+}
+
+/// The one of these regions that this address is in, and the offset there. Apart from the look at
+/// the largest, which otherwise wouldn't be the first instruction but the thirtieth.
+#[inline(never)]
+fn find_in(regions: &[Region], guest: u64) -> Option<(&Region, u64)> {
+    let mut offsets = regions.iter().map(|region| (region, guest.wrapping_sub(region.guest)));
+    offsets.find(|(region, at)| *at < region.len)
 }

@@ -105,6 +105,9 @@ macro_rules! words {
 }
 
 impl Span {
+    /// No bytes of no memory.
+    pub const EMPTY: Span = Span { host: NonNull::dangling(), len: 0, dma: 0 };
+
     /// The `len` bytes at `host`, which devices have at `dma`.
     ///
     /// # Safety
@@ -242,6 +245,60 @@ impl Span {
             both.map(|word| u64::from_le(word.load(Ordering::Relaxed)))
         };
         Ok(words)
+    }
+
+    /// Stores words from this offset on, relaxed, one after the other: not at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Outside`] if not all are in the span, or they aren't aligned to 8 bytes.
+    #[inline]
+    pub fn store_u64_all<const N: usize>(&self, at: u64, words: [u64; N]) -> Result<(), Outside> {
+        let all = self.word::<[u64; N]>(at)?;
+        // Loom watches words one by one.
+        #[cfg(loom)]
+        {
+            let _ = all;
+            let mut places = (at..).step_by(8).zip(words);
+            places.try_for_each(|(place, word)| self.store_u64(place, word))
+        }
+        #[cfg(not(loom))]
+        {
+            for (index, word) in words.into_iter().enumerate() {
+                // SAFETY: `word` checked that all are in the span and aligned; the bytes are
+                // accessed by atomics, or what counts as such, alone.
+                let place = unsafe { AtomicU64::from_ptr(all.as_ptr().cast::<u64>().add(index)) };
+                place.store(word.to_le(), Ordering::Relaxed);
+            }
+            Ok(())
+        }
+    }
+
+    /// Stores two words at this offset, relaxed, one after the other: not at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Outside`] if not both are in the span, or they aren't aligned to 4 bytes.
+    #[inline]
+    pub fn store_u32_pair(&self, at: u64, [first, second]: [u32; 2]) -> Result<(), Outside> {
+        let pair = self.word::<[u32; 2]>(at)?;
+        // Loom watches words one by one.
+        #[cfg(loom)]
+        {
+            let _ = pair;
+            self.store_u32(at, first)?;
+            self.store_u32(at + 4, second)
+        }
+        #[cfg(not(loom))]
+        {
+            let place = pair.as_ptr().cast::<u32>();
+            // SAFETY: `word` checked that both are in the span and aligned; the bytes are accessed
+            // by atomics, or what counts as such, alone.
+            let both = unsafe { [AtomicU32::from_ptr(place), AtomicU32::from_ptr(place.add(1))] };
+            both[0].store(first.to_le(), Ordering::Relaxed);
+            both[1].store(second.to_le(), Ordering::Relaxed);
+            Ok(())
+        }
     }
 
     /// Copies as many bytes as `into` takes. It is no longer than the span.

@@ -2,7 +2,7 @@
 //! whose turn it is, tell what was completed and what was held back for long enough.
 //!
 //! Guarantees: what a turn completes is published and told by its end, in the queue itself and in
-//! the receive queues of others that it filled; after [`TOLD_AFTER`] chains, if it goes on.
+//! the receive queues of others that it filled; and while it goes on as soon as that is much ([`Piece::is_much`]).
 
 use crate::cpu::{PerCpu, rdtsc};
 use crate::sidecore::backing::Behind;
@@ -19,8 +19,6 @@ use plan::MAX_SERVED;
 use routing::calls::Caller;
 use virtqueue::SEGMENTS;
 
-/// Chains after which guests are told, though the turn goes on.
-const TOLD_AFTER: u32 = 8;
 /// Completions of a controller that are taken in one pass.
 const COMPLETIONS: u32 = 32;
 /// What a chain costs that ends its queue, in bytes: as many descriptors as are read of one at most.
@@ -169,18 +167,20 @@ impl PollingCore {
 
     /// Serves a queue up to a turn's worth, and a piece at least.
     fn turn(&mut self, place: usize) {
-        let (mut untold, mut tell) = (0, false);
+        let mut unpublished = Piece::default();
+        let mut now = 0;
         loop {
             let piece = match self.piece(place) {
                 Ok(piece) => piece,
                 Err(broken) => {
+                    let tell = self.publish(place, core::mem::take(&mut unpublished), now);
                     self.give_up(place, &broken);
+                    self.tell(place, tell);
                     break;
                 }
             };
-            let now = self.queues.look_at_clock();
-            tell |= self.publish(place, piece, now);
-            untold += piece.completed;
+            now = self.queues.look_at_clock();
+            unpublished += piece;
             if piece.charge == 0 {
                 self.schedule.rest(place);
                 break;
@@ -191,16 +191,18 @@ impl PollingCore {
             if next == Next::Switch {
                 break;
             }
-            if untold >= TOLD_AFTER {
+            let wanted = !self.whole_turns && self.is_wanted(now);
+            if wanted || unpublished.is_much() {
+                let tell = self.publish(place, core::mem::take(&mut unpublished), now);
                 self.tell(place, tell);
-                (tell, untold) = (false, 0);
             }
             // The turn goes on after that: a guest that gives orders all the time would else have
             // more turns, and shorter ones, than it has bytes.
-            if !self.whole_turns && self.is_wanted(now) {
+            if wanted {
                 self.attend(now);
             }
         }
+        let tell = self.publish(place, unpublished, now);
         // Before the call: the guest may ask for more as soon as it is told.
         if self.queues.all.get(place).is_some_and(|queue| queue.kicks) {
             self.sleep(place);

@@ -9,6 +9,7 @@ use ::sidecore::{Delay, Look};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use blk::{Completion, Server};
+use core::ops::AddAssign;
 use net::config::QueueKind;
 use net::{PortNumber, Switch};
 use thiserror::Error;
@@ -16,6 +17,11 @@ use virtqueue::Queue;
 
 /// Requests of a disk's queue that are in flight at a time.
 pub const IN_FLIGHT: usize = 128;
+
+/// Chains, and bytes, after which a turn that goes on publishes and tells: to copy so many bytes
+/// takes some ten microseconds.
+const TOLD_AFTER: u32 = 8;
+const TOLD_AFTER_BYTES: u64 = 64 << 10;
 
 /// A queue, running or not.
 pub struct ServedQueue {
@@ -61,6 +67,24 @@ pub struct Piece {
     /// What the piece cost, in bytes. 0: there was nothing to do, or no room for it in the back
     /// end.
     pub charge: u64,
+}
+
+impl Piece {
+    /// Is it to be published, and told, though the turn goes on?
+    #[inline]
+    pub fn is_much(&self) -> bool {
+        self.completed >= TOLD_AFTER || self.bytes >= TOLD_AFTER_BYTES
+    }
+}
+
+impl AddAssign for Piece {
+    #[inline]
+    fn add_assign(&mut self, piece: Piece) {
+        self.completed += piece.completed;
+        self.bytes += piece.bytes;
+        self.dropped += piece.dropped;
+        self.charge += piece.charge;
+    }
 }
 
 /// A switch with all its ports.

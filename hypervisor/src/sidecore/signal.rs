@@ -7,7 +7,7 @@
 use crate::cpu::{rdtsc, tsc_hz, x2apic};
 use crate::sidecore::entries;
 use crate::sidecore::port::{Counts, Port, add};
-use coalesce::{Coalescer, Map, Settings, Verdict};
+use coalesce::{Coalescer, Map, Settings};
 use core::ops::Range;
 use delivery::FIRST_RESERVED;
 use plan::{Coalesce, Coalescing};
@@ -76,12 +76,9 @@ impl Signal {
             return true;
         }
         self.many = in_flight >= self.settings.cif_threshold.into();
-        let mut tell = false;
-        for _ in 0..chains {
-            match self.coalescer.completed(now, in_flight) {
-                Verdict::Deliver => tell = true,
-                Verdict::Withhold => add(&counts.withheld, 1),
-            }
+        let (tell, withheld) = self.coalescer.completed_together(chains, now, in_flight);
+        if withheld > 0 {
+            add(&counts.withheld, withheld.into());
         }
         tell
     }
