@@ -302,7 +302,8 @@ fn each_way_in_which_it_can_stand() {
         assert_eq!(told(&[0], false, true, loses), (0, false), "expired, and pending late");
         assert_eq!(told(&[0], false, false, loses), (0, loses), "expired, and taken, or lost");
     }
-    let never = Told { initial: 0, counts: vec![].into(), pending: false, late: false, loses: true };
+    let never =
+        Told { initial: 0, counts: vec![].into(), pending: false, late: false, loses: true };
     let mut never = never;
     let taken = take_back(&mut never, 0);
     assert_eq!(taken, Taken { written: None, rest: 0, owed: false });

@@ -87,6 +87,8 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
         if old == Mode::Passthrough {
             self.apic.adopt_timer(x2apic::timer_initial(), x2apic::timer_divide());
+        } else {
+            self.note_timer_initial();
         }
         self.change_mode(Mode::Injection);
         if old == Mode::Passthrough {

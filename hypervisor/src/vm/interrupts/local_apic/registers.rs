@@ -8,11 +8,15 @@ use crate::vm::interrupts::local_apic::this_core::ThisCore;
 use delivery::{Addressing, Destination, LocalApic, Mode, Startup, WriteEffect};
 use ledger::Reason;
 
+const TIMER_INITIAL: u8 = 0x38;
 /// The registers of the timer that are written: its entry, the initial count, the divider.
-const TIMER: [u8; 3] = [0x32, 0x38, 0x3E];
+const TIMER: [u8; 3] = [0x32, TIMER_INITIAL, 0x3E];
 
 impl<C: VirtualCpu> Vcpu<C> {
     pub(in crate::vm) fn read_apic(&mut self, register: u8) -> Option<u64> {
+        if register == TIMER_INITIAL {
+            self.note_timer_initial();
+        }
         self.with_core(|apic, core| apic.read(register, core).ok())
     }
 

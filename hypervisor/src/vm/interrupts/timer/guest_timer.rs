@@ -13,6 +13,8 @@ const SHORTEST_SHARED_PERIOD_HZ: u64 = 5_000;
 pub struct GuestTimer {
     /// `None`: the core's own timer runs for the guest.
     shared: Option<VirtualTimer>,
+    /// The guest's vector, if the core's timer interrupts by it.
+    own_vector: Option<u8>,
     /// The vector under which its last interrupt waits in the virtual APIC.
     requested: Option<u8>,
 }
@@ -20,19 +22,19 @@ pub struct GuestTimer {
 impl GuestTimer {
     /// Of a vCPU that has its core to itself.
     pub fn of_core() -> Self {
-        GuestTimer { shared: None, requested: None }
+        GuestTimer { shared: None, own_vector: None, requested: None }
     }
 
     /// Of a vCPU of a shared core.
     pub fn of_slot() -> Self {
         let shortest = cpu::tsc_hz() / SHORTEST_SHARED_PERIOD_HZ;
         let timer = VirtualTimer::new(cpu::tsc_hz(), cpu::timer_hz(), shortest);
-        GuestTimer { shared: Some(timer), requested: None }
+        GuestTimer { shared: Some(timer), own_vector: None, requested: None }
     }
 
     /// As after INIT.
     pub fn reset(&mut self) {
-        self.requested = None;
+        (self.requested, self.own_vector) = (None, None);
         if let Some(timer) = &mut self.shared {
             timer.reset();
         }
@@ -51,6 +53,16 @@ impl GuestTimer {
     /// Does the core's own timer run for the guest?
     pub fn is_cores(&self) -> bool {
         self.shared.is_none()
+    }
+
+    /// The guest's vector, if the core's timer interrupts by it.
+    pub fn own_vector(&self) -> Option<u8> {
+        self.own_vector
+    }
+
+    /// The core's timer interrupts by this vector of the guest's from here on, or by the host's.
+    pub fn set_own_vector(&mut self, vector: Option<u8>) {
+        self.own_vector = vector;
     }
 
     /// No interrupt of it waits any more.

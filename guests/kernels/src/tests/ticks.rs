@@ -1,0 +1,86 @@
+//! One-shot timers, each set by the handler of the one before, beside a device whose interrupts the
+//! guest takes itself: no tick costs an exit where the core's timer is the guest's, each comes once,
+//! and none before its time.
+
+use super::edu;
+use crate::counters::{Policy, Window, policy, shared};
+use crate::{boot::Boot, console::check, cpu, idt, wait, x2apic};
+use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use ledger::Reason;
+
+const TIMER: u8 = 0x70;
+const DEVICE: u8 = 0x48;
+/// A twentieth of a millisecond, in ticks of QEMU's timer.
+const COUNT: u32 = 50_000;
+/// Ticks in the window.
+const TICKS: u64 = 2_000;
+/// Those before it: the first entries may be in injection mode.
+const WARM: u64 = 20;
+
+/// When the timer was last set, by the time-stamp counter; 0: it isn't.
+static SET: AtomicU64 = AtomicU64::new(0);
+/// How long a count takes at least, by that.
+static LEAST: AtomicU64 = AtomicU64::new(0);
+static EARLY: AtomicU64 = AtomicU64::new(0);
+static STOP: AtomicU64 = AtomicU64::new(0);
+
+fn tick(_: &mut idt::Frame) {
+    let elapsed = cpu::tsc().wrapping_sub(SET.load(SeqCst));
+    EARLY.fetch_add(u64::from(elapsed < LEAST.load(SeqCst)), SeqCst);
+    if STOP.load(SeqCst) == 0 {
+        SET.store(cpu::tsc(), SeqCst);
+        cpu::wrmsr(x2apic::INITIAL_COUNT, COUNT.into());
+    }
+    x2apic::complete();
+}
+
+/// TSC ticks of [`COUNT`] counts, by the timer itself.
+fn measure() -> u64 {
+    x2apic::start_timer(TIMER, false, u32::MAX);
+    let (began, first) = (cpu::tsc(), x2apic::timer_count());
+    wait::until(|| first - x2apic::timer_count() > 20 * COUNT);
+    let (counts, ticks) = (first - x2apic::timer_count(), cpu::tsc() - began);
+    x2apic::stop_timer();
+    ticks * u64::from(COUNT) / u64::from(counts.max(1))
+}
+
+/// Ticks without an exit.
+pub fn ticks(test: &str, _: &Boot) {
+    let Some(edu) = edu(test) else { return };
+    [&EARLY, &STOP].iter().for_each(|n| n.store(0, SeqCst));
+    // Reading the clocks takes its time, too.
+    LEAST.store(measure() / 10 * 9, SeqCst);
+    idt::on(TIMER, tick);
+    cpu::enable_interrupts();
+    edu.aim_handled(DEVICE);
+    let handled = edu.raise_and_wait(DEVICE, 5);
+    check!(test, handled == 5, "{handled} of 5 of the device's interrupts came");
+    SET.store(cpu::tsc(), SeqCst);
+    x2apic::start_timer(TIMER, false, COUNT);
+    let begun = wait::patiently(|| idt::count(TIMER) >= WARM);
+    cpu::disable_interrupts();
+    let (before, window) = (idt::count(TIMER), Window::open());
+    cpu::enable_interrupts();
+    let came = wait::patiently(|| idt::count(TIMER) >= before + TICKS);
+    STOP.store(1, SeqCst);
+    wait::settle();
+    let (counted, n) = (window.close(), idt::count(TIMER) - before);
+    check!(test, begun && came, "{n} of {TICKS} ticks came");
+    let early = EARLY.load(SeqCst);
+    // Where two vCPUs share the core QEMU's timer may have one come twice (`lent_timer`).
+    let most = if shared() { counted.slices() + 1 } else { 0 };
+    check!(test, early <= most, "{early} of them before their time, at most {most} wanted");
+    let all = n - 1..=n + 1;
+    counted.expect(test, Reason::TimerProgram, all.clone(), 0..=0);
+    counted.expect(test, Reason::TimerInterrupt, all, 0..=0);
+    counted.expect_none(test);
+    if shared() && policy() == Policy::Eli {
+        counted.print();
+    }
+    // What follows the last one is nothing.
+    let last = idt::count(TIMER);
+    wait::settle();
+    check!(test, idt::count(TIMER) == last, "after the last one comes none");
+    x2apic::stop_timer();
+    edu.silence();
+}
