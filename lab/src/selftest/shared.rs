@@ -60,6 +60,9 @@ pub fn all() -> Vec<Case> {
             cases.push(case(format!("shared-smp/{test}"), quick, [guest]));
         }
     }
+    // Both want the core all the time, and set their timers without end.
+    let both = [guest("ticks", Policy::Eli), second(guest("ticks", Policy::Eli))].map(beside);
+    cases.push(case("shared-eli/ticks-both".to_owned(), true, both));
     // A slice that is longer than it takes core 0 to look again.
     let deaf = Guest { options: "slice=20000000", ..guest("deaf", Policy::Eli) };
     let two = [deaf, second(guest("hello", Policy::Eli))].map(beside);

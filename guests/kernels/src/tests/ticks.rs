@@ -10,12 +10,16 @@ use ledger::Reason;
 
 const TIMER: u8 = 0x70;
 const DEVICE: u8 = 0x48;
-/// A twentieth of a millisecond, in ticks of QEMU's timer.
-const COUNT: u32 = 50_000;
+/// A fifth of a millisecond, in ticks of QEMU's timer.
+const COUNT: u32 = 200_000;
 /// Ticks in the window.
-const TICKS: u64 = 2_000;
+const TICKS: u64 = 1_000;
 /// Those before it: the first entries may be in injection mode.
 const WARM: u64 = 20;
+
+/// Exits for each time slice on a shared core: two for the tick that fell due while the vCPU was
+/// away, which finds it in injection mode, and three for the next one if that is over too late.
+const EACH_SLICE: u64 = 5;
 
 /// When the timer was last set, by the time-stamp counter; 0: it isn't.
 static SET: AtomicU64 = AtomicU64::new(0);
@@ -38,7 +42,7 @@ fn tick(_: &mut idt::Frame) {
 fn measure() -> u64 {
     x2apic::start_timer(TIMER, false, u32::MAX);
     let (began, first) = (cpu::tsc(), x2apic::timer_count());
-    wait::until(|| first - x2apic::timer_count() > 20 * COUNT);
+    wait::until(|| first - x2apic::timer_count() > 5 * COUNT);
     let (counts, ticks) = (first - x2apic::timer_count(), cpu::tsc() - began);
     x2apic::stop_timer();
     ticks * u64::from(COUNT) / u64::from(counts.max(1))
@@ -70,17 +74,24 @@ pub fn ticks(test: &str, _: &Boot) {
     // Where two vCPUs share the core QEMU's timer may have one come twice (`lent_timer`).
     let most = if shared() { counted.slices() + 1 } else { 0 };
     check!(test, early <= most, "{early} of them before their time, at most {most} wanted");
-    let all = n - 1..=n + 1;
-    counted.expect(test, Reason::TimerProgram, all.clone(), 0..=0);
-    counted.expect(test, Reason::TimerInterrupt, all, 0..=0);
-    counted.expect_none(test);
     if shared() && policy() == Policy::Eli {
-        counted.print();
+        let most = EACH_SLICE * (counted.slices() + 1);
+        let (own, slices) = (counted.own(), counted.slices());
+        check!(test, own <= most, "{own} exits in {slices} time slices, at most {most} wanted");
+        if own > most {
+            counted.print();
+        }
+    } else {
+        let all = n - 1..=n + 1;
+        counted.expect(test, Reason::TimerProgram, all.clone(), 0..=0);
+        counted.expect(test, Reason::TimerInterrupt, all, 0..=0);
+        counted.expect_none(test);
     }
     // What follows the last one is nothing.
     let last = idt::count(TIMER);
     wait::settle();
-    check!(test, idt::count(TIMER) == last, "after the last one comes none");
+    let more = idt::count(TIMER) - last;
+    check!(test, more <= u64::from(shared()), "{more} after the last one");
     x2apic::stop_timer();
     edu.silence();
 }

@@ -72,7 +72,13 @@ impl<C: VirtualCpu> Vcpu<C> {
                 }
             }
             Received::Resident(vectors) => {
-                vectors.iter().for_each(|v| self.request(v));
+                for v in vectors.iter() {
+                    // It is the lent timer's, in injection mode, or a device's with its vector.
+                    if self.timer.own_vector() == Some(v) {
+                        self.timer.request(v);
+                    }
+                    self.request(v);
+                }
                 vectors.highest().map_or(Reason::HostInterrupt, |v| self.reason_of(v))
             }
             Received::Other => Reason::OtherVcpu,

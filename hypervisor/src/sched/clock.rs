@@ -1,0 +1,95 @@
+//! Core 0's timer: its own ticks, and the alarms of shared cores, whose own timers are their guests'.
+//!
+//! Guarantees: while it runs, an alarm rings at its time, wherever core 0 is but where it holds
+//! interrupts back for some instructions: the interrupt's handler does it, which takes no lock and
+//! logs nothing. The ticks keep their phase. Whether an alarm is seen in time is `mailbox::Alarm`.
+
+use crate::cpu::x2apic::{self, TimerMode};
+use crate::cpu::{self, rdtsc};
+use crate::interrupts;
+use crate::sched::run_queue::RunQueue;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use mailbox::{Clock, NEVER, Reach};
+use spin::Once;
+
+/// Core 0's timer.
+struct HostClock {
+    clock: Clock,
+    cores: Vec<&'static RunQueue>,
+    /// TSC ticks from one of its ticks to the next.
+    period: u64,
+    /// When the next one is due; [`NEVER`]: it doesn't run.
+    next: AtomicU64,
+    ticked: AtomicBool,
+}
+
+static CLOCK: Once<HostClock> = Once::new();
+
+/// While booting: the cores whose alarms ring, and how often it ticks, in TSC ticks.
+pub fn build(cores: Vec<&'static RunQueue>, period: u64) {
+    let (next, ticked) = (AtomicU64::new(NEVER), AtomicBool::new(false));
+    let clock = HostClock { clock: Clock::new(), cores, period: period.max(1), next, ticked };
+    CLOCK.call_once(|| clock);
+    interrupts::on_core_0(arrived);
+}
+
+/// Core 0: it runs from here on.
+pub fn start() {
+    let Some(clock) = CLOCK.get() else { return };
+    x2apic::timer_divide_shift(0);
+    x2apic::timer_lvt(interrupts::TIMER, TimerMode::OneShot, false);
+    clock.next.store(rdtsc(), Ordering::Relaxed);
+    x2apic::timer_start(1);
+}
+
+/// Core 0: it stops.
+pub fn stop() {
+    if let Some(clock) = CLOCK.get() {
+        clock.next.store(NEVER, Ordering::Relaxed);
+        x2apic::timer_start(0);
+    }
+}
+
+/// Core 0: has it ticked since this was last asked?
+pub fn ticked() -> bool {
+    CLOCK.get().is_some_and(|clock| clock.ticked.swap(false, Ordering::Relaxed))
+}
+
+/// On a shared core, before each entry: its alarm rings at this time, or not at all ([`NEVER`]).
+#[inline]
+pub fn set_alarm(core: &RunQueue, at: u64) {
+    if let Some(clock) = CLOCK.get()
+        && core.residency().set_alarm(&clock.clock, at)
+    {
+        wake();
+    }
+}
+
+#[cold]
+fn wake() {
+    if let Some(host) = cpu::get(0) {
+        x2apic::send_ipi(host.apic_id, interrupts::WAKE);
+    }
+}
+
+/// On core 0, by the handler of its timer's interrupt and of those that wake it, so with interrupts
+/// held back.
+fn arrived() {
+    let Some(clock) = CLOCK.get() else { return };
+    let next = clock.next.load(Ordering::Relaxed);
+    if next == NEVER {
+        return;
+    }
+    let now = rdtsc();
+    clock.cores.iter().for_each(|core| core.ring(now));
+    if next <= now {
+        clock.ticked.store(true, Ordering::Relaxed);
+        let late = (now - next) / clock.period;
+        clock.next.store(next + (late + 1) * clock.period, Ordering::Relaxed);
+    }
+    let tick = clock.next.load(Ordering::Relaxed);
+    let alarms = || clock.cores.iter().map(|core| core.residency().alarm());
+    let at = clock.clock.set(|| alarms().fold(tick, u64::min));
+    x2apic::timer_start(x2apic::timer_ticks(at.saturating_sub(now)));
+}
