@@ -6,9 +6,8 @@
 //!
 //! Guarantees: an interrupt that was due is pending by the guest's vector, or taken, or *owed*; one
 //! that wasn't is in the rest. It relies on the guest's not running meanwhile, and on an interrupt
-//! that is due being pending once [`CoreTimer::settle`] is back. Where that can't be relied on
-//! ([`CoreTimer::loses`]) the guest may get one interrupt too many, as a spurious one is on
-//! hardware, rather than one too few. Doesn't tell a guest that wrote the very count that the host
+//! that is due being pending once [`CoreTimer::settle`] has said so. If it gave up the guest may get
+//! one interrupt too many, as a spurious one is on hardware, rather than one too few. Doesn't tell a guest that wrote the very count that the host
 //! had started the timer from; only what it reads of its initial count depends on it.
 
 /// The timer of the core that this runs on; its entry has the guest's vector.
@@ -21,10 +20,8 @@ pub trait CoreTimer {
     fn mask(&mut self);
     /// Is its interrupt pending?
     fn is_pending(&self) -> bool;
-    /// Waits for as long as an interrupt that is due may take until it is pending.
-    fn settle(&mut self);
-    /// Can a timer that shows 0 take longer than that, and lose its interrupt when it is set?
-    fn loses(&self) -> bool;
+    /// Waits until an interrupt that is due is pending; false: gave up.
+    fn settle(&mut self) -> bool;
 }
 
 /// What the core's timer had left when the host took it back.
@@ -50,11 +47,8 @@ pub fn take_back(timer: &mut impl CoreTimer, lent: u32) -> Taken {
     }
     let ran = timer.count() != 0;
     if !ran {
-        // It may have expired just now.
-        if !timer.is_pending() {
-            timer.settle();
-        }
-        let owed = timer.loses() && !timer.is_pending();
+        // It may have expired just now, or the guest has taken it long since.
+        let owed = !timer.is_pending() && !timer.settle() && !timer.is_pending();
         timer.mask();
         return Taken { written, rest: 0, owed };
     }

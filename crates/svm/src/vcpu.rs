@@ -222,7 +222,7 @@ impl Vcpu {
 
     /// May a timer of a local APIC that has counted down lose its interrupt if it is set, or masked,
     /// before that is pending?
-    pub fn timer_loses(&self) -> bool {
+    pub fn timer_forgets(&self) -> bool {
         self.features.emulated
     }
 

@@ -76,7 +76,7 @@ pub trait VirtualCpu: decode::Registers {
     fn lend_timer(&mut self, lent: bool);
     /// May a timer of a local APIC that has counted down lose its interrupt if it is set, or masked,
     /// before that is pending?
-    fn timer_loses(&self) -> bool;
+    fn timer_forgets(&self) -> bool;
     /// Whether the guest's local APIC is in x2APIC mode: else none of its registers is open.
     fn show_x2apic(&mut self, on: bool);
     /// Exits on HLT, or not.

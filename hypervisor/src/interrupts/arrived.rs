@@ -15,20 +15,20 @@ pub(super) fn note(vector: u8) {
 }
 
 /// Whom core 0 tells of its timer's interrupt, and of those that wake it.
-static ON_CORE_0: Once<fn()> = Once::new();
+static ON_CORE_0: Once<fn(bool)> = Once::new();
 
 /// While booting: whom core 0 tells in the handler of its timer's interrupt, and of those that wake
-/// it.
-pub fn on_core_0(tell: fn()) {
+/// it; is it the timer's?
+pub fn on_core_0(tell: fn(bool)) {
     ON_CORE_0.call_once(|| tell);
 }
 
 /// In the handler of one of them, wherever it came.
-pub(super) fn tell_core_0(cpu: &PerCpu) {
+pub(super) fn tell_core_0(cpu: &PerCpu, timers: bool) {
     if cpu.index == 0
         && let Some(tell) = ON_CORE_0.get()
     {
-        tell();
+        tell(timers);
     }
 }
 

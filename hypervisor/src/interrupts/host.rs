@@ -179,7 +179,7 @@ extern "C" fn handle(frame: &mut Frame) {
                 note(vector);
                 x2apic::eoi();
                 if matches!(vector, TIMER | WAKE) {
-                    tell_core_0(this());
+                    tell_core_0(this(), vector == TIMER);
                 }
             }
         }

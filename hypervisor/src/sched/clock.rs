@@ -13,6 +13,9 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use mailbox::{Clock, NEVER, Reach};
 use spin::Once;
 
+/// How long [`pass`] waits, in milliseconds.
+const LONGEST_WAIT_MS: u64 = 20;
+
 /// Core 0's timer.
 struct HostClock {
     clock: Clock,
@@ -22,6 +25,14 @@ struct HostClock {
     /// When the next one is due; [`NEVER`]: it doesn't run.
     next: AtomicU64,
     ticked: AtomicBool,
+    /// How often [`pass`] was called.
+    asked: AtomicU64,
+    /// That, when the timer was last set.
+    set: AtomicU64,
+    /// That, when the one was set whose interrupt comes next, at the least.
+    comes: AtomicU64,
+    /// The calls of [`pass`] before which the timer was set that has expired by now.
+    passed: AtomicU64,
 }
 
 static CLOCK: Once<HostClock> = Once::new();
@@ -29,8 +40,9 @@ static CLOCK: Once<HostClock> = Once::new();
 /// While booting: the cores whose alarms ring, and how often it ticks, in TSC ticks.
 pub fn build(cores: Vec<&'static RunQueue>, period: u64) {
     let (next, ticked) = (AtomicU64::new(NEVER), AtomicBool::new(false));
-    let clock = HostClock { clock: Clock::new(), cores, period: period.max(1), next, ticked };
-    CLOCK.call_once(|| clock);
+    let [asked, set, comes, passed] = [0; 4].map(AtomicU64::new);
+    let (clock, period) = (Clock::new(), period.max(1));
+    CLOCK.call_once(|| HostClock { clock, cores, period, next, ticked, asked, set, comes, passed });
     interrupts::on_core_0(arrived);
 }
 
@@ -66,6 +78,23 @@ pub fn set_alarm(core: &RunQueue, at: u64) {
     }
 }
 
+/// On a shared core, whose timer notices late that it has expired: waits until core 0's has that is
+/// set from here on, and so every other one that was due now, where they notice in their order.
+/// False: it took too long.
+pub fn pass() -> bool {
+    let Some(clock) = CLOCK.get() else { return false };
+    let (began, most) = (rdtsc(), cpu::tsc_hz() / 1_000 * LONGEST_WAIT_MS);
+    let call = clock.asked.fetch_add(1, Ordering::AcqRel) + 1;
+    wake();
+    while clock.passed.load(Ordering::Acquire) < call {
+        if rdtsc().wrapping_sub(began) > most {
+            return false;
+        }
+        core::hint::spin_loop();
+    }
+    true
+}
+
 #[cold]
 fn wake() {
     if let Some(host) = cpu::get(0) {
@@ -75,11 +104,16 @@ fn wake() {
 
 /// On core 0, by the handler of its timer's interrupt and of those that wake it, so with interrupts
 /// held back.
-fn arrived() {
+fn arrived(by_timer: bool) {
     let Some(clock) = CLOCK.get() else { return };
     let next = clock.next.load(Ordering::Relaxed);
     if next == NEVER {
         return;
+    }
+    if by_timer {
+        // It may be that of the time before: an interrupt that came while the timer was set anew.
+        clock.passed.store(clock.comes.load(Ordering::Relaxed), Ordering::Release);
+        clock.comes.store(clock.set.load(Ordering::Relaxed), Ordering::Relaxed);
     }
     let now = rdtsc();
     clock.cores.iter().for_each(|core| core.ring(now));
@@ -91,5 +125,9 @@ fn arrived() {
     let tick = clock.next.load(Ordering::Relaxed);
     let alarms = || clock.cores.iter().map(|core| core.residency().alarm());
     let at = clock.clock.set(|| alarms().fold(tick, u64::min));
-    x2apic::timer_start(x2apic::timer_ticks(at.saturating_sub(now)));
+    let asked = clock.asked.load(Ordering::Acquire);
+    let waited_for = asked > clock.passed.load(Ordering::Relaxed);
+    clock.set.store(asked, Ordering::Relaxed);
+    let ticks = if waited_for { 0 } else { at.saturating_sub(now) };
+    x2apic::timer_start(x2apic::timer_ticks(ticks));
 }

@@ -71,9 +71,7 @@ pub fn ticks(test: &str, _: &Boot) {
     let (counted, n) = (window.close(), idt::count(TIMER) - before);
     check!(test, begun && came, "{n} of {TICKS} ticks came");
     let early = EARLY.load(SeqCst);
-    // Where two vCPUs share the core QEMU's timer may have one come twice (`lent_timer`).
-    let most = if shared() { counted.slices() + 1 } else { 0 };
-    check!(test, early <= most, "{early} of them before their time, at most {most} wanted");
+    check!(test, early == 0, "{early} of them before their time");
     if shared() && policy() == Policy::Eli {
         let most = EACH_SLICE * (counted.slices() + 1);
         let (own, slices) = (counted.own(), counted.slices());
@@ -91,7 +89,7 @@ pub fn ticks(test: &str, _: &Boot) {
     let last = idt::count(TIMER);
     wait::settle();
     let more = idt::count(TIMER) - last;
-    check!(test, more <= u64::from(shared()), "{more} after the last one");
+    check!(test, more == 0, "{more} after the last one");
     x2apic::stop_timer();
     edu.silence();
 }

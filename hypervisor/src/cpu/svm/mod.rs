@@ -294,8 +294,8 @@ impl VirtualCpu for SvmCpu {
         self.vcpu.lend_timer(self.mode, lent);
     }
 
-    fn timer_loses(&self) -> bool {
-        self.vcpu.timer_loses()
+    fn timer_forgets(&self) -> bool {
+        self.vcpu.timer_forgets()
     }
 
     fn show_x2apic(&mut self, on: bool) {

@@ -72,7 +72,7 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// Nothing of it is on the core any more.
     fn leave_core(&mut self, slot: &'static Slot) {
-        self.take_timer();
+        self.take_timer(true);
         if self.mode.current() != Mode::Injection {
             self.change_mode(Mode::Injection);
         }
@@ -274,7 +274,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.give_up_shadow();
         match self.slot() {
             Some(_) => {
-                self.take_timer();
+                self.take_timer(false);
                 self.timer.reset();
                 self.change_mode(Mode::Injection);
                 self.take_pending();

@@ -81,7 +81,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Injection mode, and nothing that is the guest's is in the core's local APIC any more: the
     /// timer goes on by the host, what is pending and in service is the virtual one's.
     pub(in crate::vm) fn take_back(&mut self) {
-        self.take_timer();
+        self.take_timer(false);
         let old = self.mode.current();
         if old == Mode::Injection {
             return;

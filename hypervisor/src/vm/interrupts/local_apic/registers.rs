@@ -31,7 +31,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             self.apic.adopt_timer(x2apic::timer_initial(), x2apic::timer_divider());
         }
         if TIMER.contains(&register) || register == SVR {
-            self.take_timer();
+            self.take_timer(false);
         }
         let effect = self.with_core(|apic, core| apic.write(register, value, core).ok())?;
         Some(self.follow(effect, Reason::MsrWrite))

@@ -7,6 +7,7 @@
 
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::{self, rdtsc, x2apic};
+use crate::sched::clock;
 use crate::vm::Vcpu;
 use delivery::{CoreTimer, Taken, take_back};
 use proto::Policy;
@@ -14,7 +15,10 @@ use proto::Policy;
 /// The timer of this core, with this vector.
 struct Lent {
     vector: u8,
-    loses: bool,
+    /// Another is to have the core. Else what is late finds its guest there still.
+    leaves: bool,
+    /// It is late to notice that it has expired, and forgets that if it is set first.
+    forgets: bool,
 }
 
 impl CoreTimer for Lent {
@@ -34,15 +38,18 @@ impl CoreTimer for Lent {
         x2apic::requested(self.vector >> 5) >> (self.vector & 31) & 1 != 0
     }
 
-    fn settle(&mut self) {
+    fn settle(&mut self) -> bool {
+        if !self.leaves {
+            return true;
+        }
+        if self.forgets {
+            return clock::pass();
+        }
         let (began, ticks) = (rdtsc(), cpu::tsc_hz() / 1_000_000 * x2apic::MESSAGE_US);
         while !self.is_pending() && rdtsc().wrapping_sub(began) < ticks {
             core::hint::spin_loop();
         }
-    }
-
-    fn loses(&self) -> bool {
-        self.loses
+        true
     }
 }
 
@@ -67,17 +74,18 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
-    /// Takes it back, if it is lent.
+    /// Takes it back, if it is lent. `leaves`: another is to have the core.
     #[inline]
-    pub(in crate::vm) fn take_timer(&mut self) {
+    pub(in crate::vm) fn take_timer(&mut self, leaves: bool) {
         if self.timer.is_lent() {
-            self.take_lent_timer();
+            self.take_lent_timer(leaves);
         }
     }
 
-    fn take_lent_timer(&mut self) {
-        let loses = self.cpu.timer_loses();
-        let take = |vector, lent| -> Taken { take_back(&mut Lent { vector, loses }, lent) };
+    fn take_lent_timer(&mut self, leaves: bool) {
+        let forgets = self.cpu.timer_forgets();
+        let take =
+            |vector, lent| -> Taken { take_back(&mut Lent { vector, leaves, forgets }, lent) };
         if let Some(initial) = self.timer.take_back(take) {
             self.apic.adopt_timer(initial, self.apic.timer().divide);
         }
