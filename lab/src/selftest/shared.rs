@@ -45,6 +45,10 @@ pub fn all() -> Vec<Case> {
             let two = [beside(guest(test, policy)), neighbour("")];
             cases.push(case(format!("{group}/{test}"), quick, two));
         }
+        // Both want the core all the time, and set their timers without end.
+        let ticks = |g: Guest| beside(Guest { options: "slices=contested", ..g });
+        let both = [guest("ticks", policy), second(guest("ticks", policy))].map(ticks);
+        cases.push(case(format!("{group}/ticks-both"), policy == Policy::Eli, both));
         // Its second life begins on a core that holds the neighbour's state, or its own of the
         // first.
         let two = [beside(again("reset-state", policy)), neighbour("")];
@@ -60,9 +64,6 @@ pub fn all() -> Vec<Case> {
             cases.push(case(format!("shared-smp/{test}"), quick, [guest]));
         }
     }
-    // Both want the core all the time, and set their timers without end.
-    let both = [guest("ticks", Policy::Eli), second(guest("ticks", Policy::Eli))].map(beside);
-    cases.push(case("shared-eli/ticks-both".to_owned(), true, both));
     // A slice that is longer than it takes core 0 to look again.
     let deaf = Guest { options: "slice=20000000", ..guest("deaf", Policy::Eli) };
     let two = [deaf, second(guest("hello", Policy::Eli))].map(beside);

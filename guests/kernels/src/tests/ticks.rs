@@ -3,8 +3,12 @@
 //! and none before its time.
 
 use super::edu;
-use crate::counters::{Policy, Window, policy, shared};
-use crate::{boot::Boot, console::check, cpu, idt, wait, x2apic};
+use crate::counters::{Policy, Slices, Window, policy, shared};
+use crate::{
+    boot::Boot,
+    console::{check, println},
+    cpu, idt, wait, x2apic,
+};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use ledger::Reason;
 
@@ -48,8 +52,46 @@ fn measure() -> u64 {
     ticks * u64::from(COUNT) / u64::from(counts.max(1))
 }
 
+/// How long the time slices were that began and ended in the window, by the time-stamp counter.
+struct Lengths {
+    number: u64,
+    began: u64,
+    last: u64,
+    all: [u64; 64],
+    count: usize,
+}
+
+impl Lengths {
+    fn new() -> Self {
+        Lengths { number: u64::MAX, began: 0, last: 0, all: [0; 64], count: 0 }
+    }
+
+    fn see(&mut self) {
+        let (number, now) = (Slices::so_far(), cpu::tsc());
+        if number != self.number {
+            // Not the first, of which the begin wasn't seen.
+            if self.began != 0
+                && let Some(length) = self.all.get_mut(self.count)
+            {
+                (*length, self.count) = (self.last - self.began, self.count + 1);
+            }
+            self.began = if self.number == u64::MAX { 0 } else { now };
+            self.number = number;
+        }
+        self.last = now;
+    }
+
+    /// The one in the middle, and the longest.
+    fn judge(&mut self) -> (u64, u64) {
+        let all = self.all.get_mut(..self.count).unwrap_or_default();
+        all.sort_unstable();
+        let at = |index: usize| all.get(index).copied().unwrap_or(0);
+        (at(all.len() / 2), at(all.len().saturating_sub(1)))
+    }
+}
+
 /// Ticks without an exit.
-pub fn ticks(test: &str, _: &Boot) {
+pub fn ticks(test: &str, boot: &Boot) {
     let Some(edu) = edu(test) else { return };
     [&EARLY, &STOP].iter().for_each(|n| n.store(0, SeqCst));
     // Reading the clocks takes its time, too.
@@ -65,7 +107,11 @@ pub fn ticks(test: &str, _: &Boot) {
     cpu::disable_interrupts();
     let (before, window) = (idt::count(TIMER), Window::open());
     cpu::enable_interrupts();
-    let came = wait::patiently(|| idt::count(TIMER) >= before + TICKS);
+    let mut lengths = Lengths::new();
+    let came = wait::patiently(|| {
+        lengths.see();
+        idt::count(TIMER) >= before + TICKS
+    });
     STOP.store(1, SeqCst);
     wait::settle();
     let (counted, n) = (window.close(), idt::count(TIMER) - before);
@@ -84,6 +130,15 @@ pub fn ticks(test: &str, _: &Boot) {
         counted.expect(test, Reason::TimerProgram, all.clone(), 0..=0);
         counted.expect(test, Reason::TimerInterrupt, all, 0..=0);
         counted.expect_none(test);
+    }
+    if boot.option("slices") == Some("contested") {
+        // The plan's own is five milliseconds, and a count a fifth of one.
+        let slice = LEAST.load(SeqCst) * 10 / 9 * 25;
+        let (middle, longest) = lengths.judge();
+        println!("  time slices of {middle}, at most {longest}; a slice is {slice}");
+        // One that nothing ends in time is ended by core 0's look, a slice later.
+        let right = middle * 5 >= slice * 4 && middle * 2 <= slice * 3;
+        check!(test, right, "the middle time slice is as long as the plan says");
     }
     // What follows the last one is nothing.
     let last = idt::count(TIMER);
