@@ -210,13 +210,6 @@ pub fn timer_start(count: u32) {
     write(TIMER_INITIAL, u64::from(count));
 }
 
-/// The count, at divider 1, that lasts for so many TSC ticks, at least 1. One that is too large makes
-/// it early, never late.
-pub fn timer_ticks(tsc_ticks: u64) -> u32 {
-    let product = tsc_ticks.saturating_mul(super::timer_hz());
-    u32::try_from(product / super::tsc_hz().max(1)).unwrap_or(u32::MAX).max(1)
-}
-
 /// The rest of the timer's count.
 #[inline]
 pub fn timer_count() -> u32 {

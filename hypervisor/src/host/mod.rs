@@ -16,7 +16,7 @@ use crate::cpu::{self, rdtsc};
 use crate::panic::finish;
 use crate::pci::sriov;
 use crate::refusal::refuse;
-use crate::sched::clock;
+use crate::sched::clock::{self, Alarmed};
 use crate::vm::core_sharing::cores;
 use crate::vm::{build, life};
 use crate::{console, interrupts, iommu, watchdog};
@@ -51,7 +51,7 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     let mut audit = Audit::new(&vms, outlines, &pages).unwrap_or_else(|reason| refuse(reason));
     let mut intx = IntxReports::new(&vms);
     let live = LiveRecords { pages, sidecores: sidecores.counts() };
-    let queues = shared.iter().map(|(core, _)| &core.queue).collect();
+    let queues = shared.iter().map(|(core, _)| &core.queue as &dyn Alarmed).collect();
     clock::build(queues, slice.min(cpu::tsc_hz() / TICKS_PER_SECOND));
     crate::memory::freeze();
     sidecores.start();

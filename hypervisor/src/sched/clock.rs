@@ -7,19 +7,26 @@
 use crate::cpu::x2apic::{self, TimerMode};
 use crate::cpu::{self, rdtsc};
 use crate::interrupts;
-use crate::sched::run_queue::RunQueue;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use mailbox::{Clock, NEVER, Reach};
+use mailbox::{Clock, NEVER, Residency};
 use spin::Once;
 
 /// How long [`pass`] waits, in milliseconds.
 const LONGEST_WAIT_MS: u64 = 20;
 
+/// A core with an alarm.
+pub trait Alarmed: Sync {
+    /// When it rings.
+    fn alarm(&self) -> u64;
+    /// Core 0: it rings, if it is time. Neither locks nor logs.
+    fn ring(&self, now: u64);
+}
+
 /// Core 0's timer.
 struct HostClock {
     clock: Clock,
-    cores: Vec<&'static RunQueue>,
+    cores: Vec<&'static dyn Alarmed>,
     /// TSC ticks from one of its ticks to the next.
     period: u64,
     /// When the next one is due; [`NEVER`]: it doesn't run.
@@ -38,7 +45,7 @@ struct HostClock {
 static CLOCK: Once<HostClock> = Once::new();
 
 /// While booting: the cores whose alarms ring, and how often it ticks, in TSC ticks.
-pub fn build(cores: Vec<&'static RunQueue>, period: u64) {
+pub fn build(cores: Vec<&'static dyn Alarmed>, period: u64) {
     let (next, ticked) = (AtomicU64::new(NEVER), AtomicBool::new(false));
     let [asked, set, comes, passed] = [0; 4].map(AtomicU64::new);
     let (clock, period) = (Clock::new(), period.max(1));
@@ -70,9 +77,9 @@ pub fn ticked() -> bool {
 
 /// On a shared core, before each entry: its alarm rings at this time, or not at all ([`NEVER`]).
 #[inline]
-pub fn set_alarm(core: &RunQueue, at: u64) {
+pub fn set_alarm(core: &Residency, at: u64) {
     if let Some(clock) = CLOCK.get()
-        && core.residency().set_alarm(&clock.clock, at)
+        && core.set_alarm(&clock.clock, at)
     {
         wake();
     }
@@ -123,11 +130,11 @@ fn arrived(by_timer: bool) {
         clock.next.store(next + (late + 1) * clock.period, Ordering::Relaxed);
     }
     let tick = clock.next.load(Ordering::Relaxed);
-    let alarms = || clock.cores.iter().map(|core| core.residency().alarm());
+    let alarms = || clock.cores.iter().map(|core| core.alarm());
     let at = clock.clock.set(|| alarms().fold(tick, u64::min));
     let asked = clock.asked.load(Ordering::Acquire);
     let waited_for = asked > clock.passed.load(Ordering::Relaxed);
     clock.set.store(asked, Ordering::Relaxed);
     let ticks = if waited_for { 0 } else { at.saturating_sub(now) };
-    x2apic::timer_start(x2apic::timer_ticks(ticks));
+    x2apic::timer_start(cpu::timer_ticks(ticks));
 }

@@ -9,7 +9,7 @@
 use crate::cpu::x2apic::{self, TimerMode};
 use crate::cpu::{self, PerCpu, rdtsc};
 use crate::interrupts;
-use crate::sched::clock;
+use crate::sched::clock::{self, Alarmed};
 use crate::sched::fiber::{self, Suspended};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
@@ -88,6 +88,16 @@ impl Reach for RunQueue {
 
     fn send_wake(&self) {
         x2apic::send_ipi(self.apic_id, interrupts::WAKE);
+    }
+}
+
+impl Alarmed for RunQueue {
+    fn alarm(&self) -> u64 {
+        self.residency.alarm()
+    }
+
+    fn ring(&self, now: u64) {
+        self.residency.ring(self, now, self.slice / RINGS_PER_SLICE);
     }
 }
 
@@ -187,7 +197,7 @@ impl RunQueue {
         let (contested, others) = entries.queue.borrow().due();
         self.residency.set_due(others.min(now.wrapping_add(self.slice)));
         if lent {
-            clock::set_alarm(self, others);
+            clock::set_alarm(&self.residency, others);
         } else {
             entries.arm(now, deadline.min(others));
         }
@@ -202,19 +212,14 @@ impl RunQueue {
         x2apic::timer_divide(divide);
         x2apic::timer_lvt(vector, TimerMode::OneShot, false);
         x2apic::timer_start(count);
-        clock::set_alarm(self, entries.queue.borrow().due().1);
+        clock::set_alarm(&self.residency, entries.queue.borrow().due().1);
     }
 
     /// The timer is the host's again, and isn't set.
     pub fn take_timer(&self) {
-        clock::set_alarm(self, NEVER);
+        clock::set_alarm(&self.residency, NEVER);
         set_up_timer();
         self.entries().armed.set(NEVER);
-    }
-
-    /// Core 0, at the time of the core's alarm: as [`Residency::ring`].
-    pub fn ring(&self, now: u64) {
-        self.residency.ring(self, now, self.slice / RINGS_PER_SLICE);
     }
 
     /// The timer's interrupt arrived: it isn't set any more.
@@ -291,7 +296,7 @@ impl Entries {
         self.armed.set(at);
         let ticks = match at {
             NEVER => 0,
-            _ => x2apic::timer_ticks(at.saturating_sub(now)),
+            _ => cpu::timer_ticks(at.saturating_sub(now)),
         };
         x2apic::timer_start(ticks);
     }
