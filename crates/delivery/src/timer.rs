@@ -10,7 +10,7 @@
 //! Guarantees: no drift, as nothing is rounded but what is shown; a period is no shorter than
 //! the caller says. Time that goes backwards is taken for standing still.
 
-use crate::TimerSetup;
+use crate::{Taken, TimerSetup};
 
 /// The timer of one vCPU.
 #[derive(Clone, Debug)]
@@ -115,6 +115,33 @@ impl VirtualTimer {
         let fresh = expiries > self.seen;
         self.seen = self.seen.max(expiries);
         fresh && !self.masked
+    }
+
+    /// Hands the running count over to the core's own timer, which goes on from there: the count to
+    /// start it from, 0 if it doesn't run. From here on this one is stopped. `None`: it isn't to be
+    /// had, since it is periodic (its first period would be another) or masked, or an expiry isn't
+    /// reported yet.
+    pub fn lend(&mut self, now: u64) -> Option<u32> {
+        let due = self.owed.is_some() || self.next.is_some_and(|at| at <= now);
+        if self.periodic || self.masked || due {
+            return None;
+        }
+        let rest = self.count(now);
+        self.start(0, now);
+        self.next = None;
+        Some(rest)
+    }
+
+    /// Goes on from what the core's own timer had left. A count that is shown stands for a last one
+    /// that has begun: each change of hands makes an expiry later by less than a count, and never
+    /// earlier.
+    pub fn give_back(&mut self, taken: Taken, now: u64) {
+        if let Some(initial) = taken.written {
+            self.initial = initial;
+        }
+        self.start(taken.rest, now);
+        self.owed = taken.owed.then_some(now);
+        self.next = self.next();
     }
 
     /// Stopped, as after reset.

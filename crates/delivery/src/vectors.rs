@@ -151,6 +151,16 @@ impl Routes {
         Some(physical)
     }
 
+    /// Keeps a vector for a source that isn't a device: may it arrive by itself? It may unless the
+    /// host needs it. Once it may, it never stands in for another.
+    pub fn keep(&mut self, vector: u8) -> bool {
+        let own = vector >= FIRST_INTERRUPT && !self.hidden().contains(vector);
+        if own {
+            self.claimed.insert(vector);
+        }
+        own
+    }
+
     fn stand_in_for(&self, vector: u8) -> Option<u8> {
         let candidates = || (FIRST_INTERRUPT..=STAND_IN_TOP).rev();
         candidates()
@@ -213,6 +223,14 @@ mod tests {
         assert_eq!(r.claim(0xEF), Some(0xEF));
         let p = r.claim(0xF1).unwrap();
         assert_eq!((p, r.guest_vector(0xEF)), (0xEE, Some(0xEF)), "0xEF may still be in flight");
+    }
+
+    #[test]
+    fn a_timers_vector_is_its_own_unless_it_is_the_hosts_or_a_stand_in() {
+        let mut r = Routes::new(VectorSet::of(&[0xF1]));
+        assert_eq!((r.keep(31), r.keep(0xF1), r.keep(0xEF)), (false, false, true));
+        let p = r.claim(0xF1).unwrap();
+        assert_eq!((p, r.keep(p), r.guest_vector(0xEF)), (0xEE, false, Some(0xEF)));
     }
 
     #[test]

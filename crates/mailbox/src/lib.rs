@@ -11,6 +11,7 @@
 //! | `asker` | other cores: store what is asked, then get the core to look |
 //! | `owner` | its own core: do what is asked, and look last of all before an entry |
 //! | `residency` | a shared core: who is resident, who is blocked, which core is to look |
+//! | `alarm` | core 0 takes a shared core back at a given time |
 //! | `queue` | the same core's own part: who waits for what, and who runs next |
 //!
 //! All of it runs under loom as it is (`model`). How a core is reached, and what is done there, are
@@ -18,6 +19,7 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+mod alarm;
 mod asker;
 mod owner;
 mod queue;
@@ -26,6 +28,7 @@ mod residency;
 use delivery::Startup;
 use sync::{AtomicU32, AtomicU64, Ordering};
 
+pub use alarm::{Alarm, Clock};
 pub use asker::Kick;
 pub use owner::{Entrant, Owner};
 pub use queue::{NEVER, Queue, Yield};

@@ -24,7 +24,7 @@
 //! No clock is needed for any of it. [`Residency::watch`] takes the core back from a guest that
 //! lets no interrupt in, by a request and an NMI.
 
-use crate::{Mailbox, request};
+use crate::{Alarm, Clock, Mailbox, request};
 use schedule::MAX;
 use sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
@@ -62,8 +62,10 @@ pub struct Residency {
     asleep: AtomicBool,
     /// When the core has something to do for others than who has it.
     due: AtomicU64,
-    /// When [`Residency::watch`] last sent an NMI.
+    /// When core 0 last sent an NMI of its own accord.
     watched: AtomicU64,
+    /// When core 0 is to take the core back, while that has no timer of its own.
+    alarm: Alarm,
 }
 
 impl Residency {
@@ -75,6 +77,7 @@ impl Residency {
             asleep: AtomicBool::new(false),
             due: AtomicU64::new(u64::MAX),
             watched: AtomicU64::new(0),
+            alarm: Alarm::new(),
         }
     }
 
@@ -160,6 +163,30 @@ impl Residency {
             self.reschedule(core, resident);
         }
         takes
+    }
+
+    /// Core 0, at the time of the core's alarm: takes the core back from a guest that has its timer.
+    /// Does so again every `again` TSC ticks until the core has come.
+    pub fn ring(&self, core: &impl Reach, now: u64, again: u64) {
+        if self.alarm.rings(now, again) {
+            self.watched.store(now, Ordering::Relaxed);
+            let resident = self.resident.load(Ordering::Acquire);
+            if resident != NOBODY {
+                self.reschedule(core, resident);
+            }
+        }
+    }
+
+    /// When it rings.
+    pub fn alarm(&self) -> u64 {
+        self.alarm.at()
+    }
+
+    /// On the core: as [`Alarm::set`].
+    #[inline]
+    #[must_use]
+    pub fn set_alarm(&self, clock: &Clock, at: u64) -> bool {
+        self.alarm.set(clock, at)
     }
 
     /// On the core: when it has something to do for others than who has it.

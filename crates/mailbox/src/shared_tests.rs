@@ -246,3 +246,24 @@ fn whoever_waits_runs_when_that_comes() {
     queue.leave(7, Yield::Ready, 400);
     assert_eq!(queue.pick(&core, 500), None);
 }
+
+#[test]
+fn an_alarm_takes_the_core_back_from_who_has_it() {
+    let mailboxes = mailboxes();
+    let core = core(&mailboxes);
+    let clock = crate::Clock::new();
+    assert!(!core.residency.set_alarm(&clock, 1000));
+    core.residency.ring(&core, 999, 10);
+    assert_eq!(core.told(), (0, 0));
+    core.residency.ring(&core, 1000, 10);
+    assert_eq!(core.told(), (0, 0), "nobody has it");
+    core.residency.set_resident(1);
+    assert!(!core.residency.set_alarm(&clock, 2000));
+    core.residency.set_due(2000);
+    core.residency.ring(&core, 2000, 10);
+    assert_eq!((core.told(), mailboxes[1].requests()), ((1, 0), request::RESCHEDULE));
+    assert!(!core.residency.watch(&core, 2001, SLICE), "once for both");
+    assert_eq!(core.residency.alarm(), 2010);
+    core.residency.ring(&core, 2010, 10);
+    assert_eq!(core.told(), (1, 0), "again");
+}

@@ -40,7 +40,7 @@ mod tests;
 use alloc::boxed::Box;
 use core::ops::Deref;
 pub use core_routes::{CoreRoutes, State};
-use delivery::{Arrived, FIRST_RESERVED, Routes, VectorSet};
+use delivery::{Arrived, FIRST_RESERVED, Routes, VectorSet, is_ordinary};
 use iommu::{Bdf, Delivery as Message, InterruptRoute};
 use sync::{SpinMutex, SpinMutexGuard, TicketMutexGuard};
 
@@ -165,6 +165,15 @@ impl<C: Deref<Target = CoreRoutes>> VcpuRoutes<C> {
             Core::Dedicated { routes, .. } => routes.lock().hidden(),
             // They are kept from it by the limit of its IDT.
             Core::Shared { .. } => VectorSet::EMPTY,
+        }
+    }
+
+    /// May the vCPU's timer interrupt its core by this vector of the guest's, while the vCPU owns
+    /// the core's vectors? The vector stays its own from then on.
+    pub fn keep(&self, guest: u8) -> bool {
+        match &self.core {
+            Core::Dedicated { routes, .. } => routes.lock().keep(guest),
+            Core::Shared { .. } => is_ordinary(guest) && guest < FIRST_RESERVED,
         }
     }
 

@@ -76,7 +76,9 @@ impl Outline {
         let may_be = match self.takes {
             _ if injection => [Map::Injection, Map::Hidden],
             Mode::Passthrough => [Map::Passthrough, Map::Periodic],
-            _ => [Map::Eli; 2],
+            // Where completions exit the timer is virtual.
+            _ if self.completions_exit => [Map::Eli; 2],
+            _ => [Map::Eli, Map::EliTimer],
         };
         let [one, other] = may_be.map(|map| maps.msrs[map as usize]);
         let at = offset_of!(Vmcb, msrpm_base);

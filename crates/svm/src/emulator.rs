@@ -15,6 +15,10 @@
 //! - It leaves the guest as if it couldn't be entered, where MOV to CR3 or CR4 sets reserved bits:
 //!   [`vendor::Quirk::ControlRefused`].
 //!
+//! - Its timer of a local APIC is late to notice that it has counted down, and forgets that if it is
+//!   set first: [`Vcpu::timer_forgets`](crate::Vcpu::timer_forgets) has the host wait until core 0's timer, set
+//!   later, has expired: QEMU's timers notice in their order.
+//!
 //! Done on every CPU, by the hypervisor's files (under `hypervisor/src`), since a real one doesn't
 //! notice it, or hardly:
 //!

@@ -42,7 +42,7 @@ pub struct Open {
 pub enum Map {
     /// Injection mode.
     Injection,
-    /// ELI mode.
+    /// ELI mode, the timer virtual.
     Eli,
     /// Passthrough mode.
     Passthrough,
@@ -52,19 +52,23 @@ pub enum Map {
     Periodic,
     /// The guest's local APIC isn't in x2APIC mode: it has no such registers, whatever the mode.
     Hidden,
+    /// ELI mode, and the core's timer is the guest's, one-shot. Its initial count isn't open to be
+    /// read: on a shared core the host may have started it from another one.
+    EliTimer,
 }
 
 impl Map {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Map; 5] =
-        [Map::Injection, Map::Eli, Map::Passthrough, Map::Periodic, Map::Hidden];
+    pub const ALL: [Map; 6] =
+        [Map::Injection, Map::Eli, Map::Passthrough, Map::Periodic, Map::Hidden, Map::EliTimer];
 
-    /// The map for a mode; `timer_open`: the guest sets its timer without an exit where it owns it;
-    /// `x2apic`: its local APIC is in x2APIC mode.
-    pub const fn of(mode: Mode, timer_open: bool, x2apic: bool) -> Map {
+    /// The map for a mode; `timer_open`: in passthrough mode the guest sets its timer without an
+    /// exit; `timer_lent`: it does so in ELI mode; `x2apic`: its local APIC is in x2APIC mode.
+    pub const fn of(mode: Mode, timer_open: bool, timer_lent: bool, x2apic: bool) -> Map {
         match mode {
             _ if !x2apic => Map::Hidden,
             Mode::Injection => Map::Injection,
+            Mode::Eli if timer_lent => Map::EliTimer,
             Mode::Eli => Map::Eli,
             Mode::Passthrough if timer_open => Map::Passthrough,
             Mode::Passthrough => Map::Periodic,
@@ -72,23 +76,25 @@ impl Map {
     }
 
     /// What is open in it, each register once. `completions_exit`: EOI exits in ELI mode, too;
-    /// `shared`: the count of the core's timer isn't the guest's.
+    /// `shared`: the count of the core's timer isn't the guest's, unless it is lent.
     pub fn open(self, completions_exit: bool, shared: bool) -> impl Iterator<Item = Open> {
         let owns = matches!(self, Map::Passthrough | Map::Periodic);
-        let takes = owns || self == Map::Eli;
+        let lent = self == Map::EliTimer;
+        let takes = owns || lent || self == Map::Eli;
         let both = |msr| Open { msr, read: true, write: true };
         let read = |msr| Open { msr, read: true, write: false };
         let write = |msr| Open { msr, read: false, write: true };
         // Guest state that VMLOAD and VMSAVE switch, PAT, which is the guest's own copy with nested
         // paging (APM vol. 2, 15.25.8), and controls of speculation that end with the core.
         let state = PASSED_THROUGH.into_iter().map(both);
-        let count = (!shared && self != Map::Hidden).then_some(read(TIMER_CURRENT));
+        let count = (lent || !shared && self != Map::Hidden).then_some(read(TIMER_CURRENT));
         let eoi = (owns || takes && !completions_exit).then_some(write(EOI));
         let priority = takes.then_some(both(TASK_PRIORITY));
         let interrupts =
             INTERRUPT_STATE.chain([PROCESSOR_PRIORITY]).map(read).filter(move |_| owns);
         let timer = move |msr| if self == Map::Passthrough { both(msr) } else { read(msr) };
         let timer = TIMER.into_iter().map(timer).filter(move |_| owns);
+        let timer = timer.chain(lent.then_some(write(TIMER[0])));
         let own = owns.then_some(write(SELF_IPI));
         state.chain(count).chain(eoi).chain(priority).chain(interrupts).chain(timer).chain(own)
     }

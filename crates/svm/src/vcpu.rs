@@ -107,6 +107,7 @@ pub struct Vcpu {
     maps: Maps,
     shared: bool,
     timer_open: bool,
+    timer_lent: bool,
     x2apic: bool,
     signature: u32,
     nmi: Nmi,
@@ -141,6 +142,7 @@ impl Vcpu {
             maps: setup.maps,
             shared: setup.shared,
             timer_open: true,
+            timer_lent: false,
             x2apic: true,
             signature: setup.signature,
             nmi: Nmi::None,
@@ -176,7 +178,7 @@ impl Vcpu {
         self.nmi.forget(self.vmcb);
         self.watch_idt(false);
         self.watch_halt(false);
-        self.timer_open = true;
+        (self.timer_open, self.timer_lent) = (true, false);
         self.offer(None);
         self.set_injection(0);
         self.end_let_debug_control();
@@ -216,6 +218,12 @@ impl Vcpu {
             _ => {}
         }
         exit
+    }
+
+    /// May a timer of a local APIC that has counted down lose its interrupt if it is set, or masked,
+    /// before that is pending?
+    pub fn timer_forgets(&self) -> bool {
+        self.features.emulated
     }
 
     /// Lets the guest write DR4 to DR7 until the next exit.
@@ -259,9 +267,15 @@ impl Vcpu {
         self.vmcb.int_ctl & int_ctl::V_INTR_MASKING != 0
     }
 
-    /// Whether the guest may set its core's timer without an exit, where the timer is its own.
+    /// Whether the guest may set its core's timer without an exit in passthrough mode.
     pub fn open_timer(&mut self, mode: Mode, open: bool) {
         self.timer_open = open;
+        self.load_map(mode);
+    }
+
+    /// Whether it may in ELI mode: the core's timer is the guest's, and one-shot.
+    pub fn lend_timer(&mut self, mode: Mode, lent: bool) {
+        self.timer_lent = lent;
         self.load_map(mode);
     }
 
@@ -272,13 +286,14 @@ impl Vcpu {
     }
 
     fn load_map(&mut self, mode: Mode) {
-        let [injection, eli, passthrough, periodic, hidden] = self.maps.msrs;
-        self.vmcb.msrpm_base = match Map::of(mode, self.timer_open, self.x2apic) {
+        let [injection, eli, passthrough, periodic, hidden, timer] = self.maps.msrs;
+        self.vmcb.msrpm_base = match Map::of(mode, self.timer_open, self.timer_lent, self.x2apic) {
             Map::Injection => injection,
             Map::Hidden => hidden,
             Map::Eli => eli,
             Map::Passthrough => passthrough,
             Map::Periodic => periodic,
+            Map::EliTimer => timer,
         };
     }
 

@@ -175,6 +175,11 @@ impl Counted {
         self.exits[reason as usize]
     }
 
+    /// How often it was given its core meanwhile.
+    pub fn slices(&self) -> u64 {
+        self.slices
+    }
+
     /// All exits.
     pub fn all(&self) -> u64 {
         self.exits.iter().sum()

@@ -19,7 +19,7 @@ pub use ring::Ring;
 pub use wake::wake;
 
 use crate::{
-    cpu::{self, PerCpu, x2apic},
+    cpu::{self, PerCpu},
     interrupts, memory,
 };
 use arrayvec::ArrayString;
@@ -37,8 +37,6 @@ use ring::Pushed;
 const MAX_LINE: usize = 512;
 /// A message in a core's ring: channel, length (u16), payload.
 const HEADER: usize = 3;
-/// How often core 0 looks for input.
-const TICKS_PER_SECOND: u64 = 100;
 /// How often the screen is painted on between two looks at what arrived: a thousand cells, some 15
 /// ms on an uncached framebuffer.
 const PAINTINGS: usize = 64;
@@ -139,20 +137,14 @@ pub fn flush() {
 }
 
 /// Core 0: passes output and input on, for ever; sleeps in between. `input` is told of VMs that
-/// have input. After each wake-up, at least 100 times per second and at least every `interval` TSC
-/// ticks, `each_wake` may do as it likes, or end this; it is told which interrupts arrived.
-/// `meanwhile` doesn't wait for output: it is called in the middle of frames, too, and must not
-/// send anything itself.
+/// have input, which is looked for at each wake-up. After that `each_wake` may do as it likes, or
+/// end this; it is told which interrupts arrived. `meanwhile` doesn't wait for output: it is called
+/// in the middle of frames, too, and must not send anything itself.
 pub fn serve(
-    interval: u64,
     mut meanwhile: impl FnMut(),
     mut input: impl FnMut(usize),
     mut each_wake: impl FnMut(&VectorSet) -> ControlFlow<()>,
 ) {
-    x2apic::timer_divide_shift(0);
-    x2apic::timer_lvt(interrupts::TIMER, x2apic::TimerMode::Periodic, false);
-    let per_second = (cpu::tsc_hz() / interval.max(1)).max(TICKS_PER_SECOND);
-    x2apic::timer_start((cpu::timer_hz() / per_second) as u32);
     let mut reader = Reader::new();
     SERVING.store(true, Ordering::Relaxed);
     loop {
@@ -177,7 +169,6 @@ pub fn serve(
             interrupts::enable();
         }
     }
-    x2apic::timer_start(0);
     SERVING.store(false, Ordering::Relaxed);
 }
 

@@ -21,4 +21,4 @@ pub use percpu::{NO_VM, PerCpu, all, count, find, get, this};
 pub use setup::{fiber_stack, init, setup_boot_cpu};
 pub use startup::start_others;
 pub use svm::{Outline as VendorOutline, SvmCpu as VendorCpu, Traits as VendorTraits};
-pub use time::{Clock, delay_us, measure, rdtsc, timer_hz, tsc_hz};
+pub use time::{Clock, delay_us, measure, rdtsc, timer_hz, timer_ticks, tsc_hz};

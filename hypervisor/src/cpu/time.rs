@@ -34,6 +34,13 @@ pub fn rdtsc() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
+/// The count of the local APIC's timer, at divider 1, that lasts for so many TSC ticks, at least 1.
+/// One that is too large makes it early, never late.
+pub fn timer_ticks(tsc_ticks: u64) -> u32 {
+    let product = tsc_ticks.saturating_mul(timer_hz());
+    u32::try_from(product / tsc_hz().max(1)).unwrap_or(u32::MAX).max(1)
+}
+
 /// Returns after about that many microseconds; only once the TSC was measured.
 pub fn delay_us(us: u64) {
     let start = rdtsc();

@@ -195,8 +195,13 @@ pub fn timer_divide_shift(shift: u8) {
 }
 
 /// The divide configuration register, as [`timer_divide_shift`] or the guest wrote it.
-pub fn timer_divide() -> u32 {
+pub fn timer_divider() -> u32 {
     read(TIMER_DIVIDE) as u32
+}
+
+/// Writes it as a guest did.
+pub fn timer_divide(divider: u32) {
+    write(TIMER_DIVIDE, u64::from(divider));
 }
 
 /// Starts the timer from this count; 0 stops it.

@@ -16,6 +16,7 @@ use crate::cpu::{self, rdtsc};
 use crate::panic::finish;
 use crate::pci::sriov;
 use crate::refusal::refuse;
+use crate::sched::clock::{self, Alarmed};
 use crate::vm::core_sharing::cores;
 use crate::vm::{build, life};
 use crate::{console, interrupts, iommu, sidecore, watchdog};
@@ -28,6 +29,9 @@ use intx::IntxReports;
 use iommu_faults::FaultReports;
 use live::LiveRecords;
 use pauses::Pauses;
+
+/// How often core 0 looks for input and after what it watches, at the least.
+const TICKS_PER_SECOND: u64 = 100;
 
 /// Builds the VMs of the boot image, runs them, and ends when the last has ended.
 pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
@@ -47,6 +51,8 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     let mut audit = Audit::new(&vms, outlines, &pages).unwrap_or_else(|reason| refuse(reason));
     let mut intx = IntxReports::new(&vms);
     let live = LiveRecords { pages, sidecores: sidecores.counts() };
+    let queues = shared.iter().map(|(core, _)| &core.queue as &dyn Alarmed).collect();
+    clock::build(queues, slice.min(cpu::tsc_hz() / TICKS_PER_SECOND));
     crate::memory::freeze();
     sidecores.start();
     for (core, vcpu) in alone {
@@ -69,7 +75,7 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
         sriov::serve();
         shared.iter().for_each(|(core, _)| core.report_strays());
         // By the clock, and not as often as guests have core 0 wake up.
-        if arrived.contains(interrupts::TIMER) {
+        if clock::ticked() {
             pauses.tick();
             watchdog::feed();
             errors.look();
@@ -81,7 +87,9 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     };
     let input = |vm: usize| vms.get(vm).iter().for_each(|vm| vm.guest.remotes[0].console());
     let watch = || shared.iter().for_each(|(core, _)| core.queue.watch(rdtsc()));
-    console::serve(slice, watch, input, round);
+    clock::start();
+    console::serve(watch, input, round);
+    clock::stop();
     sidecore::shutdown::all();
     audit.report();
     finish(host.at_end)

@@ -6,8 +6,8 @@
 //! Handlers neither lock, nor log, nor allocate.
 
 use super::{
-    SPURIOUS, WAKE,
-    arrived::{note, take},
+    SPURIOUS, TIMER, WAKE,
+    arrived::{note, take, tell_core_0},
     nmi,
     sleep::{disable, past_halt, sleep},
 };
@@ -178,6 +178,9 @@ extern "C" fn handle(frame: &mut Frame) {
             if vector != SPURIOUS || x2apic::in_service(SPURIOUS) {
                 note(vector);
                 x2apic::eoi();
+                if matches!(vector, TIMER | WAKE) {
+                    tell_core_0(this(), vector == TIMER);
+                }
             }
         }
     }

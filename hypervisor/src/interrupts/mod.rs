@@ -12,7 +12,7 @@ pub mod nmi;
 mod sleep;
 pub mod vectors;
 
-pub use arrived::{any, take};
+pub use arrived::{any, on_core_0, take};
 pub use host::{drain, load, load_tolerant, sleep_until_woken, tolerating};
 pub use sleep::{disable, enable, enable_and_halt, sleep};
 pub use vectors::{FAULTS, SPURIOUS, TIMER, WAKE};

@@ -9,6 +9,7 @@
 use crate::cpu::x2apic::{self, TimerMode};
 use crate::cpu::{self, PerCpu, rdtsc};
 use crate::interrupts;
+use crate::sched::clock::{self, Alarmed};
 use crate::sched::fiber::{self, Suspended};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
@@ -20,6 +21,9 @@ use spin::Once;
 /// How often the core looks at all of its vCPUs at the least, however long it could sleep, by
 /// second. Nothing is known to depend on it: it bounds what a lost wake-up would cost.
 const LOOKS_PER_SECOND: u64 = 100;
+
+/// How often core 0 takes the core back while the NMI seems to be lost.
+const RINGS_PER_SLICE: u64 = 4;
 
 /// The run queue of one core, as every core may see it.
 pub struct RunQueue {
@@ -84,6 +88,16 @@ impl Reach for RunQueue {
 
     fn send_wake(&self) {
         x2apic::send_ipi(self.apic_id, interrupts::WAKE);
+    }
+}
+
+impl Alarmed for RunQueue {
+    fn alarm(&self) -> u64 {
+        self.residency.alarm()
+    }
+
+    fn ring(&self, now: u64) {
+        self.residency.ring(self, now, self.slice / RINGS_PER_SLICE);
     }
 }
 
@@ -176,13 +190,36 @@ impl RunQueue {
     }
 
     /// Before the guest is entered: sets the timer for whatever comes first, the vCPU's own
-    /// `deadline` or what the core has to do for others. Says whether another could run.
-    pub fn arm(&self, now: u64, deadline: u64) -> bool {
+    /// `deadline` or what the core has to do for others. While the timer is `lent`, that is core 0's
+    /// alarm for what it has to do for others. Says whether another could run.
+    pub fn arm(&self, now: u64, deadline: u64, lent: bool) -> bool {
         let entries = self.entries();
         let (contested, others) = entries.queue.borrow().due();
         self.residency.set_due(others.min(now.wrapping_add(self.slice)));
-        entries.arm(now, deadline.min(others));
+        if lent {
+            clock::set_alarm(&self.residency, others);
+        } else {
+            entries.arm(now, deadline.min(others));
+        }
         contested
+    }
+
+    /// Before the guest is entered: the core's timer is its from here on, with `vector`, started
+    /// from `count` with this divider. Core 0 takes the core back.
+    pub fn lend_timer(&self, vector: u8, divide: u32, count: u32) {
+        let entries = self.entries();
+        x2apic::timer_start(0);
+        x2apic::timer_divide(divide);
+        x2apic::timer_lvt(vector, TimerMode::OneShot, false);
+        x2apic::timer_start(count);
+        clock::set_alarm(&self.residency, entries.queue.borrow().due().1);
+    }
+
+    /// The timer is the host's again, and isn't set.
+    pub fn take_timer(&self) {
+        clock::set_alarm(&self.residency, NEVER);
+        set_up_timer();
+        self.entries().armed.set(NEVER);
     }
 
     /// The timer's interrupt arrived: it isn't set any more.
@@ -211,9 +248,8 @@ impl RunQueue {
     /// while nobody runs.
     pub fn serve(&self, receive: impl Fn(u8)) {
         let entries = self.entries();
-        x2apic::timer_divide_shift(0);
-        x2apic::timer_lvt(interrupts::TIMER, TimerMode::OneShot, false);
-        entries.arm(0, NEVER);
+        set_up_timer();
+        entries.armed.set(NEVER);
         while entries.queue.borrow().serves() {
             let next = entries.queue.borrow_mut().pick(self, rdtsc());
             match next.and_then(|slot| entries.suspended.get(slot)) {
@@ -244,6 +280,13 @@ impl RunQueue {
     }
 }
 
+/// The core's timer as the host uses it, and not running.
+fn set_up_timer() {
+    x2apic::timer_start(0);
+    x2apic::timer_divide_shift(0);
+    x2apic::timer_lvt(interrupts::TIMER, TimerMode::OneShot, false);
+}
+
 impl Entries {
     /// Sets the core's timer for this time, unless it is set so already.
     fn arm(&self, now: u64, at: u64) {
@@ -253,11 +296,7 @@ impl Entries {
         self.armed.set(at);
         let ticks = match at {
             NEVER => 0,
-            _ => {
-                // A product that is too large makes it early, never late.
-                let product = at.saturating_sub(now).saturating_mul(cpu::timer_hz());
-                u32::try_from(product / cpu::tsc_hz().max(1)).unwrap_or(u32::MAX).max(1)
-            }
+            _ => cpu::timer_ticks(at.saturating_sub(now)),
         };
         x2apic::timer_start(ticks);
     }

@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 const NONE: RangeInclusive<u64> = 0..=0;
 
 /// Tests of the kernel that end well, and whether the quick test has them.
-pub const TESTS: [(&str, bool); 50] = [
+pub const TESTS: [(&str, bool); 51] = [
     ("hello", true),
     ("exceptions", false),
     ("true-np", true),
@@ -21,6 +21,7 @@ pub const TESTS: [(&str, bool); 50] = [
     ("interrupt-shadow", false),
     ("timer", true),
     ("timer-mixed", true),
+    ("ticks", true),
     ("timer-nested", true),
     ("timer-floor", false),
     ("lowest-vectors", false),
@@ -70,7 +71,7 @@ const QUICK_DIRECT: [&str; 2] = ["delivery", "timer"];
 /// `apic-disabled` and `apic-noise`: QEMU's own local APIC keeps its interrupts when it is switched
 /// off, accepts more when it is disabled by software, and sends exceptions' vectors.
 const ALL_BARE: &str = "hello,exceptions,true-np,delivery,delivery-masked,no-eoi,halt,\
-    interrupt-shadow,timer,timer-mixed,timer-nested,idt-shown,idt-move,idt-limit,idt-write,idt-remap,self-ipi,self-nmi,\
+    interrupt-shadow,timer,timer-mixed,ticks,timer-nested,idt-shown,idt-move,idt-limit,idt-write,idt-remap,self-ipi,self-nmi,\
     apic-modes,apic-xapic,apic-interrupts,msi-program,\
     spurious-vector,nested,low-gates,stackless,bar-move,dma-confine,bus-master,state,bad-msr,bad-port,bad-config,bad-efer,bad-xcr,\
     bad-cr3,bad-cr4,bad-control,bad-instruction,mmio-forms,lock-mov-cr0,wild-load,wild-store,low-vectors";

@@ -10,9 +10,10 @@ use ledger::Reason;
 use plan::{Class, DeviceName, Host, Policy, Protection};
 
 /// What a vCPU that shares its core does under `trap`; under `eli` it does everything.
-const TRAP: [&str; 5] = ["delivery", "delivery-masked", "no-eoi", "timer-mixed", "low-vectors"];
+const TRAP: [&str; 6] =
+    ["delivery", "delivery-masked", "no-eoi", "timer-mixed", "ticks", "low-vectors"];
 /// Of these, what the quick test has.
-const QUICK: [&str; 4] = ["delivery-masked", "no-eoi", "idt-remap", "timer-mixed"];
+const QUICK: [&str; 5] = ["delivery-masked", "no-eoi", "idt-remap", "timer-mixed", "ticks"];
 
 /// Host instructions that it may take to give the core to another vCPU, with the two exits that
 /// bring it: an interrupt sent and HLT.
@@ -44,6 +45,10 @@ pub fn all() -> Vec<Case> {
             let two = [beside(guest(test, policy)), neighbour("")];
             cases.push(case(format!("{group}/{test}"), quick, two));
         }
+        // Both want the core all the time, and set their timers without end.
+        let ticks = |g: Guest| beside(Guest { options: "slices=contested", ..g });
+        let both = [guest("ticks", policy), second(guest("ticks", policy))].map(ticks);
+        cases.push(case(format!("{group}/ticks-both"), policy == Policy::Eli, both));
         // Its second life begins on a core that holds the neighbour's state, or its own of the
         // first.
         let two = [beside(again("reset-state", policy)), neighbour("")];

@@ -48,7 +48,7 @@ fn each_map_is_right_as_filled_and_wrong_with_any_bit_changed() {
         let setup = Setup { shared, ..setup(HARDWARE) };
         let outline = Outline::new(VMCB, setup, Mode::Eli, completions_exit, PM_TIMER);
         let right = maps(&setup, completions_exit);
-        assert_eq!(outline.parts(), 7, "the block, the ports, five maps of MSRs");
+        assert_eq!(outline.parts(), 8, "the block, the ports, six maps of MSRs");
         for part in 1..outline.parts() {
             assert_eq!(outline.audit(part, |at| right[&at]), Ok(()), "{part}");
         }
@@ -147,6 +147,8 @@ fn who_takes_interrupts_itself_must_be_one_that_may() {
     cpu.watch_idt(true);
     assert_eq!(block(&cpu, &dedicated, Mode::Eli), Ok(()));
     assert!(block(&cpu, &dedicated, Mode::Passthrough).is_err());
+    cpu.lend_timer(Mode::Eli, true);
+    assert_eq!(block(&cpu, &dedicated, Mode::Eli), Ok(()));
 }
 
 #[test]

@@ -12,13 +12,16 @@ const STATE: [(u32, u32); 6] =
 fn apic(map: Map, completions_exit: bool, shared: bool) -> BTreeMap<u32, (bool, bool)> {
     let (r, w, rw) = ((true, false), (false, true), (true, true));
     let mut open = BTreeMap::new();
-    if !shared && map != Map::Hidden {
+    if map == Map::EliTimer || !shared && map != Map::Hidden {
         open.insert(0x839, r);
     }
     match map {
         Map::Injection | Map::Hidden => {}
-        Map::Eli => {
+        Map::Eli | Map::EliTimer => {
             open.insert(0x808, rw);
+            if map == Map::EliTimer {
+                open.insert(0x838, w);
+            }
             if !completions_exit {
                 open.insert(0x80B, w);
             }
@@ -76,7 +79,8 @@ fn the_timers_count_is_read_without_an_exit_where_it_is_the_guests() {
         {
             let open = map.open(completions_exit, shared).find(|open| open.msr == 0x839);
             let read = Open { msr: 0x839, read: true, write: false };
-            assert_eq!(open, (!shared && map != Map::Hidden).then_some(read));
+            let guests = map == Map::EliTimer || !shared && map != Map::Hidden;
+            assert_eq!(open, guests.then_some(read));
         }
     }
 }
@@ -95,18 +99,21 @@ fn exactly_the_pm_timer_is_open() {
 
 #[test]
 fn each_situation_has_its_map() {
-    let of = |mode, timer_open| Map::of(mode, timer_open, true);
+    let of = |mode, timer_open| Map::of(mode, timer_open, false, true);
     assert_eq!(of(Mode::Injection, true), Map::Injection);
     assert_eq!(of(Mode::Eli, true), Map::Eli);
     assert_eq!(of(Mode::Passthrough, true), Map::Passthrough);
     assert_eq!(of(Mode::Passthrough, false), Map::Periodic);
     assert_eq!(of(Mode::Eli, false), Map::Eli);
+    assert_eq!(Map::of(Mode::Eli, true, true, true), Map::EliTimer);
+    assert_eq!(Map::of(Mode::Injection, true, true, true), Map::Injection);
+    assert_eq!(Map::of(Mode::Passthrough, false, true, true), Map::Periodic);
     for mode in [Mode::Injection, Mode::Eli, Mode::Passthrough] {
         for timer_open in [false, true] {
-            assert_eq!(Map::of(mode, timer_open, false), Map::Hidden);
+            assert_eq!(Map::of(mode, timer_open, true, false), Map::Hidden);
         }
     }
-    assert_eq!(Map::ALL.map(|m| m as usize), [0, 1, 2, 3, 4]);
+    assert_eq!(Map::ALL.map(|m| m as usize), [0, 1, 2, 3, 4, 5]);
 }
 
 #[test]

@@ -6,7 +6,8 @@ use decode::Registers;
 use proptest::prelude::*;
 use zerocopy::FromZeros;
 
-pub const MAPS: Maps = Maps { msrs: [0x1000, 0x3000, 0x5000, 0x7000, 0xD000], ports: 0x9000 };
+pub const MAPS: Maps =
+    Maps { msrs: [0x1000, 0x3000, 0x5000, 0x7000, 0xD000, 0xF000], ports: 0x9000 };
 pub const HARDWARE: Features =
     Features { nested_paging: true, next_rip: true, decode_assists: true, emulated: false };
 pub const QEMU: Features =
@@ -82,6 +83,13 @@ fn each_mode_has_its_map_and_interrupts() {
     cpu.open_timer(Mode::Passthrough, true);
     assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[2]);
     cpu.set_injection(0);
+    cpu.lend_timer(Mode::Injection, true);
+    assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[0]);
+    cpu.set_exitless(Mode::Eli);
+    assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[5]);
+    cpu.lend_timer(Mode::Eli, false);
+    assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[1]);
+    cpu.set_injection(0);
     cpu.show_x2apic(Mode::Injection, false);
     assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[4]);
     cpu.show_x2apic(Mode::Injection, true);
@@ -125,10 +133,14 @@ fn a_reset_opens_the_timer_again() {
     let mut cpu = vcpu(&setup(HARDWARE));
     cpu.set_exitless(Mode::Passthrough);
     cpu.open_timer(Mode::Passthrough, false);
+    cpu.lend_timer(Mode::Passthrough, true);
     cpu.reset(Start::StartUp { page: 2 });
     assert!(cpu.in_injection());
     cpu.set_exitless(Mode::Passthrough);
     assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[2]);
+    cpu.set_injection(0);
+    cpu.set_exitless(Mode::Eli);
+    assert_eq!(cpu.vmcb.msrpm_base, MAPS.msrs[1], "and isn't lent any more");
 }
 
 #[test]
@@ -260,6 +272,7 @@ enum Step {
     WatchIdt(bool),
     WatchHalt(bool),
     Timer(bool),
+    Lend(bool),
     Reset,
     Exit(u64),
 }
@@ -275,6 +288,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         any::<bool>().prop_map(Step::WatchIdt),
         any::<bool>().prop_map(Step::WatchHalt),
         any::<bool>().prop_map(Step::Timer),
+        any::<bool>().prop_map(Step::Lend),
         Just(Step::Reset),
         (0x40..0x90u64).prop_map(Step::Exit),
     ];
@@ -306,6 +320,7 @@ proptest! {
                 Step::WatchIdt(on) => cpu.watch_idt(on),
                 Step::WatchHalt(on) => cpu.watch_halt(on),
                 Step::Timer(open) => cpu.open_timer(mode, open),
+                Step::Lend(lent) => cpu.lend_timer(mode, lent),
                 Step::Reset => {
                     cpu.reset(Start::StartUp { page: 1 });
                     mode = Mode::Injection;

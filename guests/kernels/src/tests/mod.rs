@@ -39,6 +39,7 @@ mod smp_reset;
 mod smp_start;
 mod smp_timer;
 mod state;
+mod ticks;
 mod timer;
 mod unassigned;
 mod virtio;
@@ -71,6 +72,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("interrupt-shadow", interrupt_shadow::interrupt_shadow),
     ("timer", timer::alone),
     ("timer-mixed", timer::mixed),
+    ("ticks", ticks::ticks),
     ("timer-nested", timer::nested),
     ("timer-floor", timer::floor),
     ("idt-shown", idt::shown),

@@ -290,6 +290,14 @@ impl VirtualCpu for SvmCpu {
         self.vcpu.open_timer(self.mode, open);
     }
 
+    fn lend_timer(&mut self, lent: bool) {
+        self.vcpu.lend_timer(self.mode, lent);
+    }
+
+    fn timer_forgets(&self) -> bool {
+        self.vcpu.timer_forgets()
+    }
+
     fn show_x2apic(&mut self, on: bool) {
         self.vcpu.show_x2apic(self.mode, on);
     }

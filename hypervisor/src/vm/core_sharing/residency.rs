@@ -53,7 +53,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             self.claim_vectors(slot);
         }
         self.expire_timer(now);
-        let contested = slot.core.queue.arm(now, self.timer.deadline());
+        let contested = slot.core.queue.arm(now, self.timer.deadline(), self.timer.is_lent());
         self.cpu.watch_halt(contested);
         over
     }
@@ -72,6 +72,7 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// Nothing of it is on the core any more.
     fn leave_core(&mut self, slot: &'static Slot) {
+        self.take_timer(true);
         if self.mode.current() != Mode::Injection {
             self.change_mode(Mode::Injection);
         }
@@ -273,6 +274,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.give_up_shadow();
         match self.slot() {
             Some(_) => {
+                self.take_timer(false);
                 self.timer.reset();
                 self.change_mode(Mode::Injection);
                 self.take_pending();

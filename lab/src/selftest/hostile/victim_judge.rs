@@ -114,7 +114,11 @@ fn shared_core(reason: Reason, verified: &Verified) -> u64 {
     let slices = verified.time / (1000 * u64::from(plan::DEFAULT_SLICE)) + 1;
     match reason {
         Reason::ConsoleIo | Reason::TimerProgram => u64::MAX,
-        Reason::TimerInterrupt | Reason::TimerEoi => own(Reason::TimerProgram),
+        // A timer that it set without an exit comes by the host if it falls due while the core is
+        // another's: since it halted, or since its time slice was over.
+        Reason::TimerInterrupt | Reason::TimerEoi => {
+            own(Reason::TimerProgram) + own(Reason::Halt) + slices
+        }
         Reason::OtherEoi => own(Reason::ConsoleIo),
         Reason::DeviceInterrupt | Reason::DeviceEoi => verified.device,
         Reason::Halt => verified.device + verified.ticks + own(Reason::ConsoleIo),

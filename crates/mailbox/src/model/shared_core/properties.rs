@@ -3,7 +3,7 @@
 use super::super::std::vec::Vec;
 use super::super::{PREEMPTIONS, PREEMPTIONS_OF_THREE, check};
 use super::{BUSY, Core, HALTS, LONG, OwnCore, SLICE, Slot, Wrong};
-use crate::{NEVER, Reach, Yield, request};
+use crate::{Clock, NEVER, Reach, Yield, request};
 use loom::sync::Arc;
 use loom::thread;
 use sync::{AtomicBool, Ordering};
@@ -135,6 +135,35 @@ fn an_asker_goes_on(wrong: Wrong) {
         }
         asker.join().unwrap();
     });
+}
+
+/// A core sets its alarm while core 0 sets its timer.
+fn alarm(wrong: Wrong) {
+    check(PREEMPTIONS, move || {
+        if wrong == Wrong::NoFences {
+            sync::without_fences();
+        }
+        let core = Core::new(1, wrong);
+        let clock = Arc::new(Clock::new());
+        let core_0 = {
+            let (core, clock) = (core.clone(), clock.clone());
+            thread::spawn(move || clock.set(|| core.residency.alarm().min(LONG)))
+        };
+        let woken = core.residency.set_alarm(&clock, SLICE);
+        let set_for = core_0.join().unwrap();
+        assert!(woken || set_for <= SLICE, "core 0 sleeps beyond it");
+    });
+}
+
+#[test]
+fn core_0_sees_an_alarm_or_is_woken() {
+    alarm(Wrong::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "core 0 sleeps beyond it")]
+fn variant_no_fences_let_core_0_sleep_beyond_an_alarm() {
+    alarm(Wrong::NoFences);
 }
 
 #[test]

@@ -48,6 +48,8 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
         if mode == Mode::Injection {
             self.offer();
+        } else {
+            self.lend_timer();
         }
     }
 

@@ -12,6 +12,7 @@ use crate::sched::shared_core::Received;
 use crate::vm::Vcpu;
 use delivery::VectorSet;
 use ledger::Reason;
+use proto::Policy;
 
 impl<C: VirtualCpu> Vcpu<C> {
     /// Hands on what the host's interrupt handler recorded. When a tick and a device's interrupt
@@ -40,7 +41,9 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     fn receive_dedicated(&mut self, vector: u8) -> Reason {
-        if vector == self.host_timer_vector() {
+        // By the host's vector it may have come before the guest chose one that can be its own.
+        let late = vector == interrupts::TIMER && self.vm.guest.policy != Policy::Direct;
+        if vector == self.host_timer_vector() || late {
             if let Some(v) = self.apic.timer_vector() {
                 self.give_timer(v);
             }
@@ -69,7 +72,13 @@ impl<C: VirtualCpu> Vcpu<C> {
                 }
             }
             Received::Resident(vectors) => {
-                vectors.iter().for_each(|v| self.request(v));
+                for v in vectors.iter() {
+                    // It is the lent timer's, in injection mode, or a device's with its vector.
+                    if self.timer.own_vector() == Some(v) {
+                        self.timer.request(v);
+                    }
+                    self.request(v);
+                }
                 vectors.highest().map_or(Reason::HostInterrupt, |v| self.reason_of(v))
             }
             Received::Other => Reason::OtherVcpu,

@@ -81,12 +81,15 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Injection mode, and nothing that is the guest's is in the core's local APIC any more: the
     /// timer goes on by the host, what is pending and in service is the virtual one's.
     pub(in crate::vm) fn take_back(&mut self) {
+        self.take_timer(false);
         let old = self.mode.current();
         if old == Mode::Injection {
             return;
         }
         if old == Mode::Passthrough {
-            self.apic.adopt_timer(x2apic::timer_initial(), x2apic::timer_divide());
+            self.apic.adopt_timer(x2apic::timer_initial(), x2apic::timer_divider());
+        } else {
+            self.note_timer_initial();
         }
         self.change_mode(Mode::Injection);
         if old == Mode::Passthrough {

@@ -15,7 +15,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     pub(in crate::vm) fn look_over_sources(&mut self) {
         let timer = match self.timer.is_cores() {
             true => Some(self.host_timer_vector()).filter(|vector| *vector != 0),
-            false => Some(interrupts::TIMER),
+            false => self.timer.own_vector().or(Some(interrupts::TIMER)),
         };
         let wrong = x2apic::local_sources()
             .find(|(register, value)| !delivery::is_expected(*register, *value, timer));

@@ -8,11 +8,17 @@ use crate::vm::interrupts::local_apic::this_core::ThisCore;
 use delivery::{Addressing, Destination, LocalApic, Mode, Startup, WriteEffect};
 use ledger::Reason;
 
+/// Software may disable the local APIC, which masks the timer.
+const SVR: u8 = 0x0F;
+const TIMER_INITIAL: u8 = 0x38;
 /// The registers of the timer that are written: its entry, the initial count, the divider.
-const TIMER: [u8; 3] = [0x32, 0x38, 0x3E];
+const TIMER: [u8; 3] = [0x32, TIMER_INITIAL, 0x3E];
 
 impl<C: VirtualCpu> Vcpu<C> {
     pub(in crate::vm) fn read_apic(&mut self, register: u8) -> Option<u64> {
+        if register == TIMER_INITIAL {
+            self.note_timer_initial();
+        }
         self.with_core(|apic, core| apic.read(register, core).ok())
     }
 
@@ -22,7 +28,10 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
         if self.mode.current() == Mode::Passthrough && TIMER.contains(&register) {
             // The guest wrote it without an exit.
-            self.apic.adopt_timer(x2apic::timer_initial(), x2apic::timer_divide());
+            self.apic.adopt_timer(x2apic::timer_initial(), x2apic::timer_divider());
+        }
+        if TIMER.contains(&register) || register == SVR {
+            self.take_timer(false);
         }
         let effect = self.with_core(|apic, core| apic.write(register, value, core).ok())?;
         Some(self.follow(effect, Reason::MsrWrite))

@@ -1,7 +1,7 @@
 //! The state of a vCPU's local APIC timer: the core's own, or a virtual one.
 
 use crate::cpu::{self, rdtsc};
-use delivery::{TimerSetup, VirtualTimer};
+use delivery::{Taken, TimerSetup, VirtualTimer};
 use mailbox::NEVER;
 
 /// The most ticks a second that a periodic timer gets where several vCPUs share the core, and each
@@ -13,6 +13,10 @@ const SHORTEST_SHARED_PERIOD_HZ: u64 = 5_000;
 pub struct GuestTimer {
     /// `None`: the core's own timer runs for the guest.
     shared: Option<VirtualTimer>,
+    /// The guest's vector, if the core's timer interrupts by it: for good, or lent.
+    own_vector: Option<u8>,
+    /// The count that the host started it from when it was last lent.
+    lent_from: Option<u32>,
     /// The vector under which its last interrupt waits in the virtual APIC.
     requested: Option<u8>,
 }
@@ -20,19 +24,19 @@ pub struct GuestTimer {
 impl GuestTimer {
     /// Of a vCPU that has its core to itself.
     pub fn of_core() -> Self {
-        GuestTimer { shared: None, requested: None }
+        GuestTimer { shared: None, own_vector: None, lent_from: None, requested: None }
     }
 
     /// Of a vCPU of a shared core.
     pub fn of_slot() -> Self {
         let shortest = cpu::tsc_hz() / SHORTEST_SHARED_PERIOD_HZ;
         let timer = VirtualTimer::new(cpu::tsc_hz(), cpu::timer_hz(), shortest);
-        GuestTimer { shared: Some(timer), requested: None }
+        GuestTimer { shared: Some(timer), own_vector: None, lent_from: None, requested: None }
     }
 
-    /// As after INIT.
+    /// As after INIT. It isn't lent.
     pub fn reset(&mut self) {
-        self.requested = None;
+        (self.requested, self.own_vector, self.lent_from) = (None, None, None);
         if let Some(timer) = &mut self.shared {
             timer.reset();
         }
@@ -43,14 +47,55 @@ impl GuestTimer {
         self.shared.as_ref().and_then(VirtualTimer::deadline).unwrap_or(NEVER)
     }
 
-    /// The current count of a virtual timer.
+    /// The current count of a virtual timer; `None`: the core's has it.
     pub fn count(&self) -> Option<u32> {
-        self.shared.as_ref().map(|timer| timer.count(rdtsc()))
+        let shared = self.shared.as_ref().filter(|_| self.lent_from.is_none());
+        shared.map(|timer| timer.count(rdtsc()))
+    }
+
+    /// Is the core's timer lent to a vCPU of a shared core?
+    #[inline]
+    pub fn is_lent(&self) -> bool {
+        self.lent_from.is_some()
+    }
+
+    /// The count that the guest set the core's timer to, by what its register has; `None`: the host
+    /// did.
+    pub fn written(&self, initial: u32) -> Option<u32> {
+        (self.own_vector.is_some() && self.lent_from != Some(initial)).then_some(initial)
+    }
+
+    /// A virtual one goes on as the core's, by this vector of the guest's: from the count that it
+    /// gives. `None`: it can't.
+    pub fn lend(&mut self, vector: u8, now: u64) -> Option<u32> {
+        let count = self.shared.as_mut()?.lend(now)?;
+        (self.own_vector, self.lent_from) = (Some(vector), Some(count));
+        Some(count)
+    }
+
+    /// Takes the core's timer back by `take`, which is given its vector and the count that it was
+    /// lent with; the virtual one goes on. Gives the count that the guest last set it to, if it did.
+    pub fn take_back(&mut self, take: impl FnOnce(u8, u32) -> Taken) -> Option<u32> {
+        let (timer, vector) = (self.shared.as_mut()?, self.own_vector?);
+        let taken = take(vector, self.lent_from?);
+        timer.give_back(taken, rdtsc());
+        (self.own_vector, self.lent_from) = (None, None);
+        taken.written
     }
 
     /// Does the core's own timer run for the guest?
     pub fn is_cores(&self) -> bool {
         self.shared.is_none()
+    }
+
+    /// The guest's vector, if the core's timer interrupts by it.
+    pub fn own_vector(&self) -> Option<u8> {
+        self.own_vector
+    }
+
+    /// The core's timer interrupts by this vector of the guest's from here on, or by the host's.
+    pub fn set_own_vector(&mut self, vector: Option<u8>) {
+        self.own_vector = vector;
     }
 
     /// No interrupt of it waits any more.

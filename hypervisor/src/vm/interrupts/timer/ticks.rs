@@ -42,9 +42,18 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// The vector by which the host takes the core's timer, of a vCPU that has its core to itself.
     pub(in crate::vm) fn host_timer_vector(&self) -> u8 {
         match self.vm.guest.policy {
-            Policy::Trap | Policy::EliDelivery | Policy::Eli => interrupts::TIMER,
+            Policy::Trap | Policy::EliDelivery => interrupts::TIMER,
+            Policy::Eli => self.timer.own_vector().unwrap_or(interrupts::TIMER),
             // A vector below 16 is none: no interrupt comes by it; the timer's entry stays masked.
             Policy::Direct => self.own_timer_vector().unwrap_or(0),
+        }
+    }
+
+    /// Where the guest sets the core's timer in ELI mode: it may have, and the host is asked for the
+    /// count that it started from.
+    pub(in crate::vm) fn note_timer_initial(&mut self) {
+        if let Some(initial) = self.timer.written(x2apic::timer_initial()) {
+            self.apic.adopt_timer(initial, self.apic.timer().divide);
         }
     }
 
@@ -53,6 +62,11 @@ impl<C: VirtualCpu> Vcpu<C> {
     pub(in crate::vm) fn program_timer(&mut self, setup: TimerSetup) {
         if self.timer.set_virtual(setup) {
             return;
+        }
+        if self.vm.guest.policy == Policy::Eli && setup.initial.is_none() {
+            let own = self.apic.timer_vector().filter(|v| self.remote.routes.keep(*v));
+            self.timer.set_own_vector(own);
+            self.cpu.lend_timer(own.is_some() && !setup.periodic);
         }
         let vector = self.host_timer_vector();
         let masked = setup.masked || vector == 0;
