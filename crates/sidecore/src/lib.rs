@@ -38,7 +38,9 @@
 
 extern crate alloc;
 
+pub mod balance;
 mod delay;
+pub mod handover;
 mod queue;
 mod settings;
 mod share;
@@ -48,7 +50,7 @@ use alloc::boxed::Box;
 pub use delay::Delay;
 use queue::{Queue, State};
 pub use settings::Settings;
-pub use share::Share;
+pub use share::{Debt, Share};
 use share::{Served, Virtual, Vm};
 
 /// The largest weight; the smallest is 1.
@@ -241,7 +243,7 @@ impl Schedule {
         let work = work.filter(|_| !self.was_work);
         self.was_work = work.is_some();
         let chosen = work.map_or(first, |(_, place)| place);
-        self.begin(chosen);
+        self.begin(chosen, now);
         Turn::Serve(chosen)
     }
 
@@ -318,6 +320,24 @@ impl Schedule {
         self.queues.get(queue).map_or(0, |place| place.worst_wait)
     }
 
+    /// Ticks that this queue waited before its last turn, from when it was first seen waiting on.
+    pub fn last_wait(&self, queue: usize) -> u64 {
+        self.queues.get(queue).map_or(0, |place| place.last_wait)
+    }
+
+    /// What a VM had beyond its share, and what its limits have it wait for: to go along with a
+    /// queue that moves to another core.
+    pub fn debt(&self, vm: usize) -> Debt {
+        self.vms.get(vm).map_or(Debt::NONE, |vm| vm.debt(self.clock))
+    }
+
+    /// A queue of this VM came with a debt. The larger one stands: to move gains nothing.
+    pub fn owe(&mut self, vm: usize, debt: Debt) {
+        if let Some(vm) = self.vms.get_mut(vm) {
+            vm.owe(self.clock, debt);
+        }
+    }
+
     fn may_be_served(&mut self, place: usize, now: u64) -> bool {
         let queue = &mut self.queues[place];
         if queue.state != State::Polled {
@@ -340,6 +360,7 @@ impl Schedule {
                 return false;
             }
             (queue.waits, queue.busy) = (Some(self.statistics.passes), now);
+            queue.since = now;
         }
         true
     }
@@ -349,10 +370,11 @@ impl Schedule {
         (self.vms[queue.vm].key(self.clock, &self.settings), queue.turn)
     }
 
-    fn begin(&mut self, place: usize) {
+    fn begin(&mut self, place: usize, now: u64) {
         self.running = Some(Running { queue: place, key: self.key(place), bytes: 0 });
         self.statistics.found = self.statistics.found.saturating_add(1);
         let queue = &mut self.queues[place];
+        queue.last_wait = if queue.waits.is_some() { elapsed(queue.since, now) } else { 0 };
         let since = queue.waits.take().unwrap_or(self.statistics.passes);
         queue.worst_wait = queue.worst_wait.max(self.statistics.passes.saturating_sub(since));
         queue.turn = self.statistics.found;
@@ -411,7 +433,9 @@ impl Schedule {
             queue.backlog = (0, now);
             return false;
         }
-        queue.waits = queue.waits.or(Some(self.statistics.passes));
+        if queue.waits.is_none() {
+            (queue.waits, queue.since) = (Some(self.statistics.passes), now);
+        }
         queue.busy = now;
         if queue.kicked.is_some_and(|then| elapsed(then, now) > work_stuck) {
             return true;
@@ -431,4 +455,5 @@ const fn elapsed(then: u64, now: u64) -> u64 {
 }
 
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests;

@@ -23,6 +23,9 @@ pub struct Queue {
     /// It waits, and was first seen to at this pass.
     pub waits: Option<u64>,
     pub worst_wait: u64,
+    /// When it was seen to first, and for how long it waited before its last turn, in ticks.
+    pub since: u64,
+    pub last_wait: u64,
     /// The number of its last turn.
     pub turn: u64,
     /// What it had when another queue's turn looked at it, and since when.
@@ -39,6 +42,8 @@ impl Queue {
         busy: 0,
         waits: None,
         worst_wait: 0,
+        since: 0,
+        last_wait: 0,
         turn: 0,
         backlog: (0, 0),
     };
