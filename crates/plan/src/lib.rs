@@ -28,6 +28,7 @@ pub mod file;
 #[cfg(any(test, feature = "file"))]
 mod file_error;
 pub mod image;
+mod moving;
 #[cfg(any(test, feature = "file"))]
 mod nearest;
 mod network;
@@ -45,6 +46,7 @@ pub use disk::{
 pub use interface::{
     BadInterface, DEFAULT_MTU, Interface, MAX_INTERFACES, MAX_PAIRS, MTUS, VLANS, may_have,
 };
+pub use moving::{LATENCIES, Moving, MovingProblem};
 #[cfg(any(test, feature = "file"))]
 pub use nearest::nearest;
 pub use network::{Mac, MacError, Network, Shared};
