@@ -54,6 +54,7 @@ impl Paravirtual {
                 "calls_withheld": served.calls_withheld,
                 "kicks": served.kicks,
                 "longest_wait": served.longest_wait,
+                "moves": served.moves,
             });
             object[completed] = json!(served.completed);
             if let ServedDevice::Network(_) = device {
@@ -150,6 +151,7 @@ mod tests {
             calls_withheld: 3,
             kicks: 1,
             longest_wait: 2,
+            moves: 9,
         }
     }
 
@@ -176,7 +178,7 @@ mod tests {
         assert_eq!(squeezed(&shown), squeezed(two));
         let json = seen.disks();
         assert_eq!((&json[0]["disk"], &json[1]["disk"]), (&json!("disk0"), &json!("disk1")));
-        let queue = json!({ "queue": 0, "requests": 500, "bytes": 256_000, "calls": 7, "calls_withheld": 3, "kicks": 1, "longest_wait": 2 });
+        let queue = json!({ "queue": 0, "requests": 500, "bytes": 256_000, "calls": 7, "calls_withheld": 3, "kicks": 1, "longest_wait": 2, "moves": 9 });
         assert_eq!(json[1]["queues"], json!([queue]));
         assert_eq!(seen.networks(), json!([]));
     }
@@ -199,7 +201,7 @@ mod tests {
 ";
         assert_eq!(squeezed(&seen.to_string()), squeezed(wanted));
         let json = seen.networks();
-        let queue = json!({ "queue": 1, "frames": 30, "bytes": 15_360, "dropped": 4, "calls": 7, "calls_withheld": 3, "kicks": 1, "longest_wait": 2 });
+        let queue = json!({ "queue": 1, "frames": 30, "bytes": 15_360, "dropped": 4, "calls": 7, "calls_withheld": 3, "kicks": 1, "longest_wait": 2, "moves": 9 });
         assert_eq!((&json[0]["network"], &json[0]["queues"][1]), (&json!("network2"), &queue));
         assert_eq!(seen.disks()[0]["queues"][0]["requests"], 1);
         assert_eq!(

@@ -43,11 +43,13 @@ pub struct Served {
     pub kicks: u64,
     /// The longest that it waited for its turn, in passes of the sidecore.
     pub longest_wait: u64,
+    /// Times that its device came from another sidecore.
+    pub moves: u64,
 }
 
 impl Served {
     /// Adds what was done for another queue; counts that would overflow stay at the end, and of the
-    /// waits the longer one counts.
+    /// waits and of the moves the larger one counts.
     pub fn add(&mut self, other: &Served) {
         let sums = [
             (&mut self.completed, other.completed),
@@ -61,6 +63,7 @@ impl Served {
             *sum = sum.saturating_add(more);
         }
         self.longest_wait = self.longest_wait.max(other.longest_wait);
+        self.moves = self.moves.max(other.moves);
     }
 }
 
@@ -78,6 +81,7 @@ mod tests {
             calls_withheld: 4,
             kicks: 5,
             longest_wait: 6,
+            moves: 8,
         };
         let mut sum = one;
         sum.add(&one);
@@ -89,11 +93,12 @@ mod tests {
             calls_withheld: 8,
             kicks: 10,
             longest_wait: 6,
+            moves: 8,
         };
         assert_eq!(sum, two);
         sum.add(&Served { bytes: u64::MAX, ..Served::default() });
         assert_eq!(sum, Served { bytes: u64::MAX, ..two });
-        sum.add(&Served { longest_wait: 7, ..Served::default() });
-        assert_eq!(sum.longest_wait, 7);
+        sum.add(&Served { longest_wait: 7, moves: 9, ..Served::default() });
+        assert_eq!((sum.longest_wait, sum.moves), (7, 9));
     }
 }

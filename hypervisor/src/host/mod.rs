@@ -83,5 +83,6 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     let watch = || shared.iter().for_each(|(core, _)| core.queue.watch(rdtsc()));
     console::serve(slice, watch, input, round);
     audit.report();
+    live.report_sidecores();
     finish(host.at_end)
 }

@@ -8,12 +8,16 @@ use crate::cpu;
 use crate::memory::{PAGE, allocate, available};
 use crate::pci::Pci;
 use crate::sidecore::backing::Backing;
+use crate::sidecore::balancer::Balancer;
 use crate::sidecore::controller::Driven;
 use crate::sidecore::counts::CoreCounts;
 use crate::sidecore::device::{Device, Interface, Kind};
 use crate::sidecore::entries;
+use crate::sidecore::movable::{Berth, Movable, Moves, Rule};
+use crate::sidecore::places::Places;
 use crate::sidecore::polling_core::PollingCore;
 use crate::sidecore::port::{Order, Port};
+use crate::sidecore::posts::Post;
 use crate::sidecore::queue::{CoreSwitch, Queues, ServedQueue, Work};
 use crate::sidecore::signal::Signal;
 use ::iommu::Bdf;
@@ -27,10 +31,9 @@ use blk::config::SERIAL_BYTES;
 use blk::{SECTOR, Server};
 use core::ops::Range;
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicBool;
 use net::{Mac, Rate, Switch, Vlan};
 use nvme::Abilities;
-use plan::Control;
+use plan::{Control, Moving};
 use proto::ServedDevice;
 use virtio_pci::Kind as FunctionKind;
 use window::{Region, Span, Window};
@@ -55,6 +58,10 @@ pub struct Sidecores {
     disks: Vec<usize>,
     /// The switches by name: the place of the core, and of the switch there.
     switches: Vec<(String, usize, usize)>,
+    posts: &'static [Post],
+    rule: Rule,
+    /// The devices that can move, so far.
+    movables: Vec<Movable>,
 }
 
 /// A device, for the paravirtual function in front of it.
@@ -103,7 +110,12 @@ impl Sidecores {
         if plan.host.whole_turns {
             settings = settings.in_whole_turns();
         }
-        let cores = plan.sidecores.iter().enumerate().map(|(index, core)| {
+        let rule = match plan.host.moving {
+            Moving::Never => Rule::Never,
+            Moving::ByLoad(us) => Rule::ByLoad(ticks(us)),
+            Moving::Rounds(turns) => Rule::Rounds(turns),
+        };
+        let cores = plan.sidecores.iter().map(|core| {
             let found = cpu::get(*core as usize).filter(|cpu| cpu.index != 0);
             let Some(core) = found else {
                 return Err(format!(
@@ -114,15 +126,22 @@ impl Sidecores {
             if !core.is_parked() {
                 return Err(format!("core {} can't be a sidecore: it didn't start", core.index));
             }
+            Ok(core)
+        });
+        let cores: Vec<&'static cpu::PerCpu> = cores.collect::<Result<_, _>>()?;
+        let posts: Vec<_> = cores.iter().map(|core| Post::new(core)).collect();
+        let posts: &'static [Post] = posts.leak();
+        let cores = cores.into_iter().enumerate().map(|(index, core)| {
             let caller = entries::turn(index).and_then(|turn| turn.caller());
             Ok(PollingCore {
                 core,
-                devices: Vec::new(),
+                devices: Places::new(),
                 controllers: Vec::new(),
                 queues: Queues::new(),
                 schedule: Schedule::new(settings, 0, 0),
                 caller: caller.ok_or("a sidecore's turns were taken")?,
-                news: Box::leak(Box::new(AtomicBool::new(false))),
+                moves: Moves::new(index, posts, rule),
+                balancer: None,
                 deadline: None,
                 counts: Box::leak(Box::new(CoreCounts::new(core.index as u32))),
                 began: None,
@@ -130,7 +149,7 @@ impl Sidecores {
                 whole_turns: plan.host.whole_turns,
             })
         });
-        let mut cores: Vec<PollingCore> = cores.collect::<Result<_, _>>()?;
+        let mut cores: Vec<PollingCore> = cores.collect::<Result<_, String>>()?;
         let mut switches = Vec::new();
         for name in plan.switches() {
             let Some(place) = plan.sidecore_of_switch(name) else { continue };
@@ -144,7 +163,8 @@ impl Sidecores {
         let disks = (0..count).rev().filter_map(|disk| plan.sidecore_of_disk(disk)).collect();
         let share = |vm: &plan::Vm| Share { weight: vm.weight, ..Share::default() };
         let shares = plan.vms.iter().map(share).collect();
-        Ok(Sidecores { cores, settings, shares, disks, switches })
+        let movables = Vec::new();
+        Ok(Sidecores { cores, settings, shares, disks, switches, posts, rule, movables })
     }
 
     /// Starts these controllers, which the plan's disks are cut from. `free`: domains from this
@@ -241,25 +261,30 @@ impl Sidecores {
         shape: Shape,
         (control, work): (Control, &dyn Fn(u16) -> Work),
     ) -> Result<Virtual, String> {
+        let count = usize::from(shape.queues);
+        let movable = self.berths(place, &kind, count);
         let core = self.cores.get_mut(place).ok_or("no sidecore serves it")?;
         let first = core.queues.all.len();
-        let count = usize::from(shape.queues);
         let entries =
             entries::allocate(count + 1).ok_or("there are too many paravirtual functions")?;
         let function = entries::new_function().ok_or("there are too many paravirtual functions")?;
         let entries = entries..entries + 1 + shape.queues;
-        let port: &Port = Box::leak(Box::new(Port::new(core.news, count, control.kicks)));
+        let port = Port::new(self.posts, place, count, control.kicks);
+        let port: &'static Port = Box::leak(Box::new(port));
+        if movable.is_some() {
+            self.movables.push(Movable::new(port, place, count));
+        }
         let device = core.devices.len();
         for index in 0..shape.queues {
             let (work, signal) = (work(index), Signal::new(control.coalesce));
             let (index, kicks) = (index.into(), control.kicks);
-            let ticks = cpu::tsc_hz().saturating_mul(control.latency_us.into()) / 1_000_000;
+            let ticks = ticks(control.latency_us);
             let delay = (ticks > 0).then(|| Delay::new(ticks));
             let given_up = false;
             let queue = ServedQueue { device, index, work, signal, kicks, delay, given_up };
-            core.queues.all.push(queue);
+            core.queues.all.push(Some(queue));
         }
-        core.devices.push(Device {
+        core.devices.push(Some(Device {
             port,
             name: String::leak(owner.name.into()),
             vm: owner.vm,
@@ -270,10 +295,30 @@ impl Sidecores {
             queues: first..first + count,
             order: Order::default(),
             told: Default::default(),
-        });
+            told_move: Default::default(),
+            movable,
+        }));
         let page = || allocate(PAGE, PAGE).ok_or("no memory is left for its notify page");
         let notify = if control.kicks { None } else { Some(page()?) };
         Ok(Virtual { function, entries, port, notify, shape })
+    }
+
+    /// Makes room on every sidecore for a device that can move; on its own one it comes next. Gives
+    /// its number among those that can; none if this one can't.
+    fn berths(&mut self, own: usize, kind: &Kind, queues: usize) -> Option<usize> {
+        let can = matches!(kind, Kind::Disk(Backing::Ram(_) | Backing::Null(_)));
+        if !can || matches!(self.rule, Rule::Never) {
+            return None;
+        }
+        for (index, core) in self.cores.iter_mut().enumerate() {
+            let (device, first) = (core.devices.len(), core.queues.all.len());
+            core.moves.berths.push(Berth { device, queues: first..first + queues });
+            if index != own {
+                core.devices.push(None);
+                (0..queues).for_each(|_| core.queues.all.push(None));
+            }
+        }
+        Some(self.movables.len())
     }
 
     /// Every device is there: room is made for the turns of their queues, and controllers may reach
@@ -285,6 +330,18 @@ impl Sidecores {
                 core.schedule.set_share(vm, *share);
             }
             core.controllers.iter().try_for_each(Driven::finish)?;
+        }
+        let movables: &'static [Movable] = core::mem::take(&mut self.movables).leak();
+        let of_core = |core: &PollingCore| {
+            let stays = core.devices.iter().any(|device| device.movable.is_none());
+            (core.counts, stays || !core.controllers.is_empty())
+        };
+        let by_load = matches!(self.rule, Rule::ByLoad(_));
+        let cores = self.cores.iter().map(of_core);
+        let balancer = by_load.then(|| Balancer::new(cpu::tsc_hz(), cores, movables.len()));
+        self.cores.iter_mut().for_each(|core| core.moves.all = movables);
+        if let Some(first) = self.cores.first_mut() {
+            first.balancer = balancer;
         }
         Ok(())
     }
@@ -300,6 +357,11 @@ impl Sidecores {
             cpu::run_on(core.core.index, enter, core as *mut PollingCore as usize);
         }
     }
+}
+
+/// Ticks of the TSC in so many microseconds.
+fn ticks(us: u32) -> u64 {
+    cpu::tsc_hz().saturating_mul(us.into()) / 1_000_000
 }
 
 /// The life of a sidecore.

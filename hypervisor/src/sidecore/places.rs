@@ -1,0 +1,78 @@
+//! Places that something is in, or may come to: of a sidecore's devices and their queues.
+//!
+//! Guarantees: what is in a place stays there until it is taken out; a place that nobody is in looks
+//! like one that there isn't. Places are made at boot; later nothing is allocated.
+
+use alloc::vec::Vec;
+use core::iter::Flatten;
+use core::slice;
+
+/// The places.
+pub struct Places<T> {
+    all: Vec<Option<T>>,
+    present: usize,
+}
+
+impl<T> Places<T> {
+    /// None yet.
+    pub const fn new() -> Self {
+        Places { all: Vec::new(), present: 0 }
+    }
+
+    /// Boot only: one more, with this in it or nothing.
+    pub fn push(&mut self, content: Option<T>) {
+        self.present += usize::from(content.is_some());
+        self.all.push(content);
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Is nothing in any of them?
+    pub const fn are_empty(&self) -> bool {
+        self.present == 0
+    }
+
+    /// What is in this one.
+    #[inline]
+    pub fn get(&self, place: usize) -> Option<&T> {
+        self.all.get(place)?.as_ref()
+    }
+
+    /// The same, to be changed.
+    #[inline]
+    pub fn get_mut(&mut self, place: usize) -> Option<&mut T> {
+        self.all.get_mut(place)?.as_mut()
+    }
+
+    /// Takes it out.
+    pub fn take(&mut self, place: usize) -> Option<T> {
+        let taken = self.all.get_mut(place)?.take();
+        self.present -= usize::from(taken.is_some());
+        taken
+    }
+
+    /// Puts it in. Given back: there is no such place, or something is in it.
+    pub fn put(&mut self, place: usize, content: T) -> Result<(), T> {
+        match self.all.get_mut(place) {
+            Some(free @ None) => {
+                *free = Some(content);
+                self.present += 1;
+                Ok(())
+            }
+            _ => Err(content),
+        }
+    }
+
+    /// What is in them.
+    pub fn iter(&self) -> Flatten<slice::Iter<'_, Option<T>>> {
+        self.all.iter().flatten()
+    }
+
+    /// The same, to be changed.
+    pub fn iter_mut(&mut self) -> Flatten<slice::IterMut<'_, Option<T>>> {
+        self.all.iter_mut().flatten()
+    }
+}
