@@ -19,7 +19,7 @@ pub enum Moving {
     /// The first sidecore serves all, and others help while a queue waits for its turn for longer
     /// than so many microseconds.
     ByLoad(u32),
-    /// For tests: each goes on to the next sidecore after so many turns.
+    /// For tests: each goes on to the next sidecore after so many turns, which are of 4 KiB.
     Rounds(u16),
 }
 

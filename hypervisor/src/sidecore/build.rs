@@ -110,6 +110,10 @@ impl Sidecores {
         if plan.host.whole_turns {
             settings = settings.in_whole_turns();
         }
+        if let Moving::Rounds(_) = plan.host.moving {
+            // Turns that end as soon as may be, so that there are many of them.
+            settings.max_bytes = settings.min_bytes;
+        }
         let rule = match plan.host.moving {
             Moving::Never => Rule::Never,
             Moving::ByLoad(us) => Rule::ByLoad(ticks(us)),
