@@ -168,6 +168,6 @@ mod tests {
         let plan = |moves: &str| parse("f", &format!("[host]\nsidecores=2\n{moves}\n{vms}"));
         assert!(plan("").is_ok());
         let said = format!("{}", plan("sidecore_rounds=1").unwrap_err());
-        assert!(said.contains(&format!("192 queues")) && said.contains(&format!("{MAX_SERVED}")));
+        assert!(said.contains("192 queues") && said.contains(&format!("{MAX_SERVED}")));
     }
 }

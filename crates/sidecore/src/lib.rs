@@ -328,7 +328,7 @@ impl Schedule {
     /// What a VM had beyond its share, and what its limits have it wait for: to go along with a
     /// queue that moves to another core.
     pub fn debt(&self, vm: usize) -> Debt {
-        self.vms.get(vm).map_or(Debt::NONE, |vm| vm.debt(self.clock))
+        self.vms.get(vm).map(|vm| vm.debt(self.clock)).unwrap_or_default()
     }
 
     /// A queue of this VM came with a debt. The larger one stands: to move gains nothing.

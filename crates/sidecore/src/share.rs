@@ -99,17 +99,12 @@ impl Vm {
 }
 
 /// What a VM had of one polling core beyond its share, as another goes by it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Debt {
     /// Virtual time by which it is ahead of the core's clock.
     ahead: Virtual,
     /// When the debts of its limits are paid.
     paid: [u128; 2],
-}
-
-impl Debt {
-    /// None.
-    pub(crate) const NONE: Debt = Debt { ahead: 0, paid: [0; 2] };
 }
 
 /// A piece of work.

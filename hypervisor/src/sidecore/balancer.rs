@@ -90,7 +90,7 @@ impl Balancer {
         }
         let Some(go) = self.balance.next(ticks, &self.loads, &self.devices) else { return };
         if let Some(movable) = moves.all.get(go.device)
-            && let Some(from) = movable.at().and_then(|at| moves.posts.get(at))
+            && let Some(from) = movable.at().and_then(|at| moves.listeners.get(at))
         {
             movable.go_to(go.to);
             from.ring();

@@ -8,16 +8,16 @@ use crate::cpu;
 use crate::memory::{PAGE, allocate, available};
 use crate::pci::Pci;
 use crate::sidecore::backing::Backing;
-use crate::sidecore::balancer::Balancer;
 use crate::sidecore::controller::Driven;
 use crate::sidecore::counts::CoreCounts;
 use crate::sidecore::device::{Device, Interface, Kind};
 use crate::sidecore::entries;
-use crate::sidecore::movable::{Berth, Movable, Moves, Rule};
+use crate::sidecore::listeners::Listener;
+use crate::sidecore::movable::{Movable, Moves, Rule};
+use crate::sidecore::moving;
 use crate::sidecore::places::Places;
 use crate::sidecore::polling_core::PollingCore;
 use crate::sidecore::port::{Order, Port};
-use crate::sidecore::posts::Post;
 use crate::sidecore::queue::{CoreSwitch, Queues, ServedQueue, Work};
 use crate::sidecore::signal::Signal;
 use ::iommu::Bdf;
@@ -58,7 +58,7 @@ pub struct Sidecores {
     disks: Vec<usize>,
     /// The switches by name: the place of the core, and of the switch there.
     switches: Vec<(String, usize, usize)>,
-    posts: &'static [Post],
+    listeners: &'static [Listener],
     rule: Rule,
     /// The devices that can move, so far.
     movables: Vec<Movable>,
@@ -133,8 +133,8 @@ impl Sidecores {
             Ok(core)
         });
         let cores: Vec<&'static cpu::PerCpu> = cores.collect::<Result<_, _>>()?;
-        let posts: Vec<_> = cores.iter().map(|core| Post::new(core)).collect();
-        let posts: &'static [Post] = posts.leak();
+        let listeners: Vec<_> = cores.iter().map(|core| Listener::new(core)).collect();
+        let listeners: &'static [Listener] = listeners.leak();
         let cores = cores.into_iter().enumerate().map(|(index, core)| {
             let caller = entries::turn(index).and_then(|turn| turn.caller());
             Ok(PollingCore {
@@ -144,7 +144,7 @@ impl Sidecores {
                 queues: Queues::new(),
                 schedule: Schedule::new(settings, 0, 0),
                 caller: caller.ok_or("a sidecore's turns were taken")?,
-                moves: Moves::new(index, posts, rule),
+                moves: Moves::new(index, listeners, rule),
                 balancer: None,
                 deadline: None,
                 counts: Box::leak(Box::new(CoreCounts::new(core.index as u32))),
@@ -168,7 +168,7 @@ impl Sidecores {
         let share = |vm: &plan::Vm| Share { weight: vm.weight, ..Share::default() };
         let shares = plan.vms.iter().map(share).collect();
         let movables = Vec::new();
-        Ok(Sidecores { cores, settings, shares, disks, switches, posts, rule, movables })
+        Ok(Sidecores { cores, settings, shares, disks, switches, listeners, rule, movables })
     }
 
     /// Starts these controllers, which the plan's disks are cut from. `free`: domains from this
@@ -273,7 +273,7 @@ impl Sidecores {
             entries::allocate(count + 1).ok_or("there are too many paravirtual functions")?;
         let function = entries::new_function().ok_or("there are too many paravirtual functions")?;
         let entries = entries..entries + 1 + shape.queues;
-        let port = Port::new(self.posts, place, count, control.kicks);
+        let port = Port::new(self.listeners, place, count, control.kicks);
         let port: &'static Port = Box::leak(Box::new(port));
         if movable.is_some() {
             self.movables.push(Movable::new(port, place, count));
@@ -307,21 +307,14 @@ impl Sidecores {
         Ok(Virtual { function, entries, port, notify, shape })
     }
 
-    /// Makes room on every sidecore for a device that can move; on its own one it comes next. Gives
-    /// its number among those that can; none if this one can't.
+    /// Makes room on every sidecore for a device that can move, and gives its number among those;
+    /// none if this one can't.
     fn berths(&mut self, own: usize, kind: &Kind, queues: usize) -> Option<usize> {
         let can = matches!(kind, Kind::Disk(Backing::Ram(_) | Backing::Null(_)));
         if !can || matches!(self.rule, Rule::Never) {
             return None;
         }
-        for (index, core) in self.cores.iter_mut().enumerate() {
-            let (device, first) = (core.devices.len(), core.queues.all.len());
-            core.moves.berths.push(Berth { device, queues: first..first + queues });
-            if index != own {
-                core.devices.push(None);
-                (0..queues).for_each(|_| core.queues.all.push(None));
-            }
-        }
+        moving::make_room(&mut self.cores, own, queues);
         Some(self.movables.len())
     }
 
@@ -335,18 +328,7 @@ impl Sidecores {
             }
             core.controllers.iter().try_for_each(Driven::finish)?;
         }
-        let movables: &'static [Movable] = core::mem::take(&mut self.movables).leak();
-        let of_core = |core: &PollingCore| {
-            let stays = core.devices.iter().any(|device| device.movable.is_none());
-            (core.counts, stays || !core.controllers.is_empty())
-        };
-        let by_load = matches!(self.rule, Rule::ByLoad(_));
-        let cores = self.cores.iter().map(of_core);
-        let balancer = by_load.then(|| Balancer::new(cpu::tsc_hz(), cores, movables.len()));
-        self.cores.iter_mut().for_each(|core| core.moves.all = movables);
-        if let Some(first) = self.cores.first_mut() {
-            first.balancer = balancer;
-        }
+        moving::finish(&mut self.cores, self.rule, core::mem::take(&mut self.movables));
         Ok(())
     }
 

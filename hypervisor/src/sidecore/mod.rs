@@ -14,7 +14,7 @@
 //! | `signal` | which completions of a queue are told to the guest |
 //! | `polling_core` | the loop of a sidecore: turns, and what is told at their end |
 //! | `places` | places of devices and queues |
-//! | `posts` | sidecores that are rung, and sleep |
+//! | `listeners` | sidecores that are rung, and sleep |
 //! | `movable`, `moving` | devices that can move, and how they do |
 //! | `balancer` | which moves when, by load |
 //! | `counts` | what a sidecore did with its time |
@@ -32,11 +32,11 @@ mod controller;
 pub mod counts;
 mod device;
 pub mod entries;
+mod listeners;
 mod movable;
 mod moving;
 mod places;
 mod polling_core;
 pub mod port;
-mod posts;
 mod queue;
 mod signal;

@@ -4,8 +4,8 @@
 //! by its owner alone. How it goes is `moving`'s.
 
 use crate::sidecore::device::Device;
+use crate::sidecore::listeners::Listener;
 use crate::sidecore::port::{Port, add};
-use crate::sidecore::posts::Post;
 use crate::sidecore::queue::ServedQueue;
 use ::sidecore::Debt;
 use ::sidecore::handover::Slot;
@@ -28,15 +28,16 @@ pub struct Movable {
 /// A device on its way.
 pub struct Parcel {
     pub device: Option<Device>,
-    /// Room for all of its.
-    pub queues: Vec<ServedQueue>,
-    pub debt: Option<Debt>,
+    /// As many as it has.
+    pub queues: Vec<Option<ServedQueue>>,
+    pub debt: Debt,
 }
 
 impl Movable {
     /// Boot only: at this sidecore, with so many queues.
     pub fn new(port: &'static Port, at: usize, queues: usize) -> Self {
-        let parcel = Parcel { device: None, queues: Vec::with_capacity(queues), debt: None };
+        let queues = (0..queues).map(|_| None).collect();
+        let parcel = Parcel { device: None, queues, debt: Debt::default() };
         Movable {
             port,
             slot: Slot::new(parcel),
@@ -89,7 +90,7 @@ pub enum Rule {
 pub struct Moves {
     /// Which of the sidecores it is.
     pub own: usize,
-    pub posts: &'static [Post],
+    pub listeners: &'static [Listener],
     pub rule: Rule,
     pub all: &'static [Movable],
     /// Of each, here.
@@ -102,14 +103,14 @@ pub struct Moves {
 
 impl Moves {
     /// Of this sidecore: nothing can move yet.
-    pub const fn new(own: usize, posts: &'static [Post], rule: Rule) -> Self {
-        Moves { own, posts, rule, all: &[], berths: Vec::new(), leaving: false, served: None }
+    pub const fn new(own: usize, listeners: &'static [Listener], rule: Rule) -> Self {
+        Moves { own, listeners, rule, all: &[], berths: Vec::new(), leaving: false, served: None }
     }
 
     /// The sidecore's own.
     #[inline]
-    pub fn post(&self) -> &'static Post {
-        &self.posts[self.own]
+    pub fn listener(&self) -> &'static Listener {
+        &self.listeners[self.own]
     }
 
     /// The last pass took so long.
@@ -130,7 +131,7 @@ impl Moves {
             Rule::Rounds(turns)
                 if movable.turns.load(Ordering::Relaxed).is_multiple_of(turns.into()) =>
             {
-                movable.go_to((self.own + 1) % self.posts.len());
+                movable.go_to((self.own + 1) % self.listeners.len());
                 self.leaving = true;
             }
             _ => {}

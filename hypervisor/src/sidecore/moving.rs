@@ -9,10 +9,41 @@
 //! what is new; what the vCPUs' side says meanwhile is seen by that one. Nothing is allocated, and
 //! nobody waits. A sidecore with a device never sleeps; one without takes no time.
 
-use crate::cpu::rdtsc;
-use crate::sidecore::movable::{Parcel, Rule};
+use crate::cpu::{rdtsc, tsc_hz};
+use crate::sidecore::balancer::Balancer;
+use crate::sidecore::movable::{Berth, Movable, Parcel, Rule};
 use crate::sidecore::polling_core::PollingCore;
+use alloc::vec::Vec;
 use log::info;
+
+/// Boot only: room on every sidecore for a device that can move, with so many queues. On its own
+/// one it comes next.
+pub fn make_room(cores: &mut [PollingCore], own: usize, queues: usize) {
+    for (index, core) in cores.iter_mut().enumerate() {
+        let (device, first) = (core.devices.len(), core.queues.all.len());
+        core.moves.berths.push(Berth { device, queues: first..first + queues });
+        if index != own {
+            core.devices.push(None);
+            (0..queues).for_each(|_| core.queues.all.push(None));
+        }
+    }
+}
+
+/// Boot only: these are all that can move.
+pub fn finish(cores: &mut [PollingCore], rule: Rule, movables: Vec<Movable>) {
+    let movables: &'static [Movable] = movables.leak();
+    let of_core = |core: &PollingCore| {
+        let stays = core.devices.iter().any(|device| device.movable.is_none());
+        (core.counts, stays || !core.controllers.is_empty())
+    };
+    let by_load = matches!(rule, Rule::ByLoad(_));
+    let balancer =
+        by_load.then(|| Balancer::new(tsc_hz(), cores.iter().map(of_core), movables.len()));
+    cores.iter_mut().for_each(|core| core.moves.all = movables);
+    if let Some(first) = cores.first_mut() {
+        first.balancer = balancer;
+    }
+}
 
 impl PollingCore {
     /// A turn of the queue at this place is over.
@@ -39,17 +70,19 @@ impl PollingCore {
             let goal = movable.goal();
             let (place, own) = (berth.device, self.moves.own);
             let Some(vm) = self.devices.get(place).map(|device| device.vm) else { continue };
-            let Some(post) = self.moves.posts.get(goal).filter(|_| goal != own) else { continue };
+            let Some(listener) = self.moves.listeners.get(goal).filter(|_| goal != own) else {
+                continue;
+            };
             let handed = movable.slot.hand(goal, |parcel| {
-                parcel.debt = Some(self.schedule.debt(vm));
-                parcel.device = self.devices.take(place);
-                for queue in berth.queues.clone() {
-                    self.schedule.leave(queue);
-                    parcel.queues.extend(self.queues.all.take(queue));
+                parcel.debt = self.schedule.debt(vm);
+                self.devices.exchange(place, &mut parcel.device);
+                for (at, queue) in berth.queues.clone().zip(&mut parcel.queues) {
+                    self.schedule.leave(at);
+                    self.queues.all.exchange(at, queue);
                 }
             });
             match handed {
-                true => post.ring(),
+                true => listener.ring(),
                 // It came by this slot just now.
                 false => self.moves.leaving = true,
             }
@@ -70,29 +103,26 @@ impl PollingCore {
         }
     }
 
+    #[inline(never)]
     fn move_in(&mut self, number: usize, parcel: &mut Parcel) {
         let Some(berth) = self.moves.berths.get(number) else { return };
         let (place, queues) = (berth.device, berth.queues.clone());
-        let (Some(mut device), Some(debt)) = (parcel.device.take(), parcel.debt.take()) else {
-            return;
-        };
+        let Some(device) = &mut parcel.device else { return };
         device.queues = queues.clone();
-        let (port, vm) = (device.port, device.vm);
-        port.count_move();
+        device.port.count_move();
         // From here on its news are told here; what came before is looked at after this.
-        port.home().arrive(self.moves.own);
-        self.schedule.owe(vm, debt);
-        for (at, mut queue) in queues.clone().zip(parcel.queues.drain(..)) {
-            queue.device = place;
-            // The place is free: it is this device's alone.
-            let _ = self.queues.all.put(at, queue);
+        device.port.home().arrive(self.moves.own);
+        self.schedule.owe(device.vm, parcel.debt);
+        for (at, content) in queues.clone().zip(&mut parcel.queues) {
+            content.iter_mut().for_each(|queue| queue.device = place);
+            self.queues.all.exchange(at, content);
         }
         device.join(&mut self.queues, &mut self.schedule);
         device.send_waiting(&mut self.caller);
         if matches!(self.moves.rule, Rule::ByLoad(_)) && device.told_move.claim(rdtsc()) {
-            info!("{device} is served by core {} from now on", self.moves.post().core());
+            info!("{device} is served by core {} from now on", self.moves.listener().core());
         }
-        let _ = self.devices.put(place, device);
+        self.devices.exchange(place, &mut parcel.device);
         for at in queues {
             if self.queues.all.get(at).is_some_and(|queue| queue.kicks) {
                 self.sleep(at);
@@ -115,6 +145,6 @@ impl PollingCore {
         if !self.controllers.is_empty() {
             return core::hint::spin_loop();
         }
-        self.moves.post().sleep(|begins| self.counts.note_sleep(begins));
+        self.moves.listener().sleep(|begins| self.counts.note_sleep(begins));
     }
 }

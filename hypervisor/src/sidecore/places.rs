@@ -47,22 +47,12 @@ impl<T> Places<T> {
         self.all.get_mut(place)?.as_mut()
     }
 
-    /// Takes it out.
-    pub fn take(&mut self, place: usize) -> Option<T> {
-        let taken = self.all.get_mut(place)?.take();
-        self.present -= usize::from(taken.is_some());
-        taken
-    }
-
-    /// Puts it in. Given back: there is no such place, or something is in it.
-    pub fn put(&mut self, place: usize, content: T) -> Result<(), T> {
-        match self.all.get_mut(place) {
-            Some(free @ None) => {
-                *free = Some(content);
-                self.present += 1;
-                Ok(())
-            }
-            _ => Err(content),
+    /// Puts in what is there and takes out what is here, either of which may be nothing.
+    pub fn exchange(&mut self, place: usize, content: &mut Option<T>) {
+        if let Some(here) = self.all.get_mut(place) {
+            core::mem::swap(here, content);
+            self.present += usize::from(here.is_some());
+            self.present -= usize::from(content.is_some());
         }
     }
 

@@ -110,7 +110,7 @@ impl PollingCore {
 
     /// Follows orders, sends what waited in entries, tells what was held back for long enough.
     fn attend(&mut self, now: u64) {
-        if self.unfollowed || self.moves.post().is_rung() {
+        if self.unfollowed || self.moves.listener().is_rung() {
             self.follow_orders();
         }
         if self.caller.asked() {
@@ -152,7 +152,7 @@ impl PollingCore {
 
     fn follow_orders(&mut self) {
         // Before the looks: an order that comes between is seen at the next pass.
-        self.moves.post().answer();
+        self.moves.listener().answer();
         self.take_in();
         self.unfollowed = false;
         for device in self.devices.iter_mut() {
@@ -176,7 +176,7 @@ impl PollingCore {
 
     /// Is there something that doesn't wait for the end of a turn?
     fn is_wanted(&self, now: u64) -> bool {
-        self.moves.post().is_rung() || self.caller.is_asked() || self.is_due(now)
+        self.moves.listener().is_rung() || self.caller.is_asked() || self.is_due(now)
     }
 
     /// Serves a queue up to a turn's worth, and a piece at least.

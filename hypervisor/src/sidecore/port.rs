@@ -6,7 +6,7 @@
 //! that they led to. Says nothing of what the guest may order: that is `virtio_pci`'s matter.
 
 use crate::cpu::{self, rdtsc};
-use crate::sidecore::posts::Post;
+use crate::sidecore::listeners::Listener;
 use ::sidecore::handover::Home;
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -61,7 +61,7 @@ pub struct Port {
     asked: AtomicU32,
     followed: AtomicU32,
     /// The sidecores, and the one of them that is told that there is an order.
-    posts: &'static [Post],
+    listeners: &'static [Listener],
     home: Home,
     /// The MSI-X entries, in the device's table, of the queues and of changes of configuration.
     vectors: [AtomicU16; MAX_QUEUES],
@@ -77,12 +77,12 @@ pub struct Port {
 
 impl Port {
     /// Nothing is ordered, of a device with so many queues. `at`: its sidecore among these.
-    pub fn new(posts: &'static [Post], at: usize, queues: usize, kicks: bool) -> Self {
+    pub fn new(listeners: &'static [Listener], at: usize, queues: usize, kicks: bool) -> Self {
         Port {
             order: Default::default(),
             asked: AtomicU32::new(0),
             followed: AtomicU32::new(0),
-            posts,
+            listeners,
             home: Home::new(at),
             vectors: [const { AtomicU16::new(NO_VECTOR) }; MAX_QUEUES],
             config_vector: AtomicU16::new(NO_VECTOR),
@@ -109,14 +109,14 @@ impl Port {
 
     /// Tells the sidecore that something is new.
     fn ring(&self) {
-        if let Some(post) = self.posts.get(self.home.tell()) {
-            post.ring();
+        if let Some(listener) = self.listeners.get(self.home.tell()) {
+            listener.ring();
         }
     }
 
     /// The core of the sidecore that serves it.
     pub fn core(&self) -> usize {
-        self.posts.get(self.home.at()).map_or(0, Post::core)
+        self.listeners.get(self.home.at()).map_or(0, Listener::core)
     }
 
     /// What was done for each queue so far.

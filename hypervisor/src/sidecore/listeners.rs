@@ -8,15 +8,15 @@ use crate::interrupts;
 use ::sidecore::handover::Bell;
 
 /// A sidecore, as whoever has news for it knows it.
-pub struct Post {
+pub struct Listener {
     bell: Bell,
     core: &'static PerCpu,
 }
 
-impl Post {
+impl Listener {
     /// Of a core that is awake.
     pub fn new(core: &'static PerCpu) -> Self {
-        Post { bell: Bell::new(), core }
+        Listener { bell: Bell::new(), core }
     }
 
     /// The core's index.
