@@ -8,8 +8,8 @@ use arbitrary::Arbitrary;
 use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
 use plan::{
-    AtEnd, Backing, Class, Coalesce, Control, DeviceName, Disk, Host, Interface, Mac, Moving, Network,
-    OnReset, Part, Plan, Policy, Protection, Vm, WithoutRemapping, image,
+    AtEnd, Backing, Class, Coalesce, Control, DeviceName, Disk, Host, Interface, Mac, Moving,
+    Network, OnReset, Part, Plan, Policy, Protection, Vm, WithoutRemapping, image,
 };
 
 #[derive(Arbitrary, Debug)]
