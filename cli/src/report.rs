@@ -14,7 +14,7 @@ use proto::{
     offer::Offer,
 };
 use serde_json::{Map, Value, json};
-use std::fmt::Write;
+use std::{collections::BTreeMap, fmt::Write};
 
 /// Exit statuses of `exitless run`. What a guest chooses ([`status::of_guest`]) is never one of
 /// the others, nor one of a shell's (126, 127, 128 and above).
@@ -66,6 +66,8 @@ pub struct Report {
     pub leaving: bool,
     /// What the machine offers, if there was no plan.
     pub offers: Vec<Offer>,
+    /// By core: how often a sidecore fell asleep, and whether it slept when that was reported.
+    pub sleeps: BTreeMap<u32, (u64, bool)>,
 }
 
 /// What the host's audit came to (`docs/design.md`).
@@ -130,6 +132,8 @@ pub struct VmReport {
     pub incidents: Vec<String>,
 }
 
+/// More sidecores than any plan has.
+const MAX_SIDECORES: usize = 256;
 /// More vCPUs than any plan has, so that a damaged record doesn't fill memory.
 const MAX_VCPUS: usize = 64;
 
@@ -174,7 +178,12 @@ impl Report {
             | Record::Ended { vm, .. }
             | Record::Paravirtual { vm, .. }
             | Record::Incident { vm, .. } => *vm,
-            Record::Sidecore { .. } => return,
+            Record::Sidecore { core, sleeps, asleep, .. } => {
+                if self.sleeps.len() < MAX_SIDECORES {
+                    self.sleeps.insert(*core, (*sleeps, *asleep));
+                }
+                return;
+            }
             Record::Audit { passes, interrupts, findings } => {
                 let (passes, interrupts, findings) = (*passes, *interrupts, *findings);
                 self.audit = Audit { passes, interrupts, findings };

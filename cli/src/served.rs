@@ -5,8 +5,8 @@ use crate::{
     table::{rounded, thousands},
 };
 use plan::{
-    Backing, Coalesce, Coalescing, Control, DEFAULT_MTU, Disk, Escaped, Interface, Micros, Plan,
-    Size, Vm,
+    Backing, Coalesce, Coalescing, Control, DEFAULT_MTU, Disk, Escaped, Interface, Micros, Moving,
+    Plan, Size, Vm,
 };
 use std::collections::BTreeMap;
 
@@ -17,6 +17,7 @@ pub fn lines(plan: &Plan<File>) -> String {
     if plan.host.whole_turns {
         text += "Each queue is served to its end or 512K, whoever waits (whole_turns).\n";
     }
+    text += &moving(plan);
     for vm in &plan.vms {
         let disks = vm.disks.iter().enumerate().map(|(i, one)| disk(vm, i, one));
         let interfaces = vm.interfaces.iter().enumerate().map(|(i, one)| interface(vm, i, one));
@@ -57,6 +58,23 @@ fn limit(vm: &Vm<File>) -> String {
     match limits.is_empty() {
         true => String::new(),
         false => format!("{} is served at most {} a second.\n", vm.name, limits.join(" and ")),
+    }
+}
+
+/// Which disks go to other sidecores, and why.
+fn moving(plan: &Plan<File>) -> String {
+    let first = plan.sidecores.first().copied().unwrap_or_default();
+    match plan.host.moving {
+        Moving::Never => String::new(),
+        Moving::ByLoad(us) => format!(
+            "Core {first} serves the disks, but for those on a controller; while they wait for longer than {} for a turn, the other sidecores help, and else they sleep.\n",
+            Micros(us)
+        ),
+        Moving::Rounds(turns) => {
+            format!(
+                "Disks go on to the next sidecore after {turns} turns of 4K (sidecore_rounds).\n"
+            )
+        }
     }
 }
 
@@ -214,6 +232,23 @@ mod tests {
             assert_eq!(lines.contains("at most"), wanted.is_some(), "{lines}");
             assert!(wanted.is_none_or(|wanted| lines.ends_with(wanted)), "{lines}");
         }
+    }
+
+    #[test]
+    fn what_makes_disks_move_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("k"), load::tests::tiny_kernel()).unwrap();
+        let file = dir.path().join("vm.toml");
+        let shown = |says: &str| {
+            let host = format!("[host]\nsidecores=2\n{says}\n");
+            fs::write(&file, format!("{host}[vm.a]\nkernel='k'\ndisk={{size='1G'}}\n")).unwrap();
+            lines(&load::plan(&file).unwrap())
+        };
+        let text = shown("sidecore_latency='50us'");
+        let said = "\nCore 2 serves the disks, but for those on a controller; while they wait for longer than 50us for a turn, the other sidecores help, and else they sleep.\n";
+        assert!(text.contains(said), "{text}");
+        let text = shown("sidecore_rounds=3");
+        assert!(text.contains("after 3 turns of 4K (sidecore_rounds).\n"), "{text}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
 use plan::{
     AtEnd, Backing, Class, Coalesce, Coalescing, Control, DeviceName, Disk, Host, Interface, Limit,
-    Mac, Network, OnReset, Part, Plan, Policy, Protection, Vm, WithoutRemapping, image,
+    Mac, Moving, Network, OnReset, Part, Plan, Policy, Protection, Vm, WithoutRemapping, image,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -114,6 +114,7 @@ struct HostInput {
     slice_us: u32,
     iommu_faults: u8,
     trusting: bool,
+    moving: (u8, u32),
     screen: Option<u32>,
     at_end: u8,
 }
@@ -243,6 +244,11 @@ fuzz_target!(|input: Input| match input {
                 screen: host.screen,
                 at_end: AtEnd::ALL[host.at_end as usize % 3].1,
                 whole_turns: host.trusting,
+                moving: match host.moving {
+                    (0, _) => Moving::Never,
+                    (1, us) => Moving::ByLoad(us),
+                    (_, turns) => Moving::Rounds(turns as u16),
+                },
             },
         };
         let mut image = match image::build(&plan) {

@@ -32,8 +32,8 @@ const BARE_METAL: [&str; 4] = ["hypervisor", "machine", "kernels", "hostile"];
 const MIRI: [&str; 8] =
     ["ledger", "proto", "delivery", "schedule", "loader", "window", "coalesce", "sidecore"];
 /// Crates whose atomics loom can take the place of.
-const LOOM: [&str; 3] = ["mailbox", "routing", "virtqueue"];
-const LOOM_STEP: &str = "loom on mailboxes, shared cores, routes and virtqueues";
+const LOOM: [&str; 4] = ["mailbox", "routing", "sidecore", "virtqueue"];
+const LOOM_STEP: &str = "loom on mailboxes, shared cores, routes, sidecores and virtqueues";
 const MIRI_STEP: &str = "Miri on the crates that fit";
 const FUZZ_BUILD_STEP: &str = "the fuzz targets, linked";
 /// Seconds for each of the fuzz targets.

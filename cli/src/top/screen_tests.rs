@@ -71,14 +71,19 @@ q quit  ↑↓ whose exits  ←→ sort: host share  space hold
 /// The same with a sidecore.
 fn with_sidecore() -> Screen {
     let mut screen = screen();
-    let core = SidecoreRates { core: 3, passes: 5e5, found: 0.5, busy: 0.25 };
+    let core = SidecoreRates { core: 3, passes: 5e5, found: 0.5, busy: 0.25, ..Default::default() };
     let queue = QueueRates {
         vm: (1, "database".to_owned()),
         completed: 1_000.0,
         bytes: 4_096_000.0,
         calls: 500.0,
         kicks: 0.0,
-        total: QueueState { device: ServedDevice::Disk(0), queue: 0, served: Served::default() },
+        total: QueueState {
+            device: ServedDevice::Disk(0),
+            queue: 0,
+            core: 2,
+            served: Served::default(),
+        },
     };
     screen.rates.sidecores = Sidecores { cores: vec![core], queues: vec![queue] };
     screen
@@ -95,8 +100,8 @@ web                          1 direct running           1.5        0.8    0.01 %
   sidecore     busy  passes/s  found work
          3  25.00 %   500,000     50.00 %
 
-  VM        served  queue  done/s  MiB/s  calls/done  kicks/s  waited
-  database  disk0       0   1,000    3.9       0.500        0       0
+  VM        served  queue  core  done/s  MiB/s  calls/done  kicks/s  waited
+  database  disk0       0     2   1,000    3.9       0.500        0       0
 
 EXITS OF all BY REASON                         EXITS/S     SHARE          IN ALL
 device-interrupt                                 1,200   79.92 %       1,200,000

@@ -29,6 +29,10 @@ pub struct SidecoreRates {
     pub found: f64,
     /// The part of the time that it served queues, and didn't only look at them.
     pub busy: f64,
+    /// Times that it fell asleep, since it began.
+    pub sleeps: u64,
+    /// It sleeps.
+    pub asleep: bool,
 }
 
 /// What happened to a queue.
@@ -77,6 +81,7 @@ impl Sidecores {
         let core = |c: &SidecoreRates| {
             json!({
                 "core": c.core, "passes_per_second": c.passes, "found": c.found, "busy": c.busy,
+                "sleeps": c.sleeps, "asleep": c.asleep,
             })
         };
         self.cores.iter().map(core).collect()
@@ -90,12 +95,14 @@ impl Sidecores {
             json!({
                 "device": q.total.device.to_string(),
                 "queue": q.total.queue,
+                "core": q.total.core,
                 "completed": number(q.completed, served.completed),
                 "bytes": number(q.bytes, served.bytes),
                 "calls": number(q.calls, served.calls),
                 "kicks": number(q.kicks, served.kicks),
                 "longest_wait": served.longest_wait,
                 "longest_wait_bytes": served.longest_wait_bytes,
+                "moves": served.moves,
             })
         };
         self.queues.iter().filter(|q| q.vm.0 == vm).map(queue).collect()
@@ -105,7 +112,8 @@ impl Sidecores {
     pub fn cores_table(&self) -> Option<Table> {
         let mut table = Table::new(["sidecore", "busy", "passes/s", "found work"]);
         for core in &self.cores {
-            let numbers = [percent(core.busy), per_second(core.passes), percent(core.found)];
+            let busy = if core.asleep { "asleep".to_owned() } else { percent(core.busy) };
+            let numbers = [busy, per_second(core.passes), percent(core.found)];
             table.row([core.core.to_string()].into_iter().chain(numbers));
         }
         (!self.cores.is_empty()).then_some(table)
@@ -117,6 +125,7 @@ impl Sidecores {
             "VM",
             "served",
             "queue",
+            "core",
             "done/s",
             "MiB/s",
             "calls/done",
@@ -129,6 +138,7 @@ impl Sidecores {
                 queue.vm.1.clone(),
                 queue.total.device.to_string(),
                 queue.total.queue.to_string(),
+                queue.total.core.to_string(),
                 per_second(queue.completed),
                 per_second(queue.bytes / f64::from(1 << 20)),
                 queue.calls_per_completion().map_or("-".to_owned(), |ratio| format!("{ratio:.3}")),
@@ -146,7 +156,8 @@ impl SidecoreRates {
         new: &SidecoreState,
         tsc_hz: u64,
     ) -> (f64, SidecoreRates) {
-        let none = SidecoreRates { core: new.core, ..SidecoreRates::default() };
+        let (core, sleeps, asleep) = (new.core, new.sleeps, new.asleep);
+        let none = SidecoreRates { core, sleeps, asleep, ..SidecoreRates::default() };
         let Some(old) = old else { return (0.0, none) };
         let ticks = difference(old.now, new.now);
         if ticks == 0 || tsc_hz == 0 {
@@ -212,10 +223,12 @@ mod tests {
         };
         let vm = VmState {
             name: "db".into(),
-            queues: vec![QueueState { device: ServedDevice::Disk(0), queue: 1, served }],
+            queues: vec![QueueState { device: ServedDevice::Disk(0), queue: 1, core: 2, served }],
             ..VmState::default()
         };
-        let core = SidecoreState { core: 2, passes: now, found: now / 2, busy: now / 4, now };
+        let (found, busy) = (now / 2, now / 4);
+        let rest = SidecoreState::default();
+        let core = SidecoreState { core: 2, passes: now, found, busy, now, ..rest };
         Snapshot { tsc_hz: 1_000, vms: vec![VmState::default(), vm], sidecores: vec![core] }
     }
 
@@ -236,7 +249,10 @@ mod tests {
         );
         let shown = rates.queues_table().unwrap().to_string();
         let words: Vec<_> = shown.lines().nth(1).unwrap().split_whitespace().collect();
-        assert_eq!(words, ["db", "disk0", "1", "200", "200", "0.250", "0", "3"]);
+        assert_eq!(words, ["db", "disk0", "1", "2", "200", "200", "0.250", "0", "3"]);
+        let mut asleep = rates.clone();
+        asleep.cores[0].asleep = true;
+        assert!(asleep.cores_table().unwrap().to_string().contains(" asleep "));
         assert_eq!(rates.json()[0]["busy"], 0.25);
         assert_eq!(rates.queues_json(1)[0]["completed"]["per_second"], 200.0);
         assert_eq!(rates.queues_json(0), json!([]));

@@ -67,6 +67,8 @@ pub struct QueueState {
     pub device: ServedDevice,
     /// Which of the device's queues.
     pub queue: u32,
+    /// The core that serves it.
+    pub core: u32,
     /// What was counted since the VM started.
     pub served: Served,
 }
@@ -82,6 +84,10 @@ pub struct SidecoreState {
     pub found: u64,
     /// TSC ticks of work.
     pub busy: u64,
+    /// Times that it fell asleep, and whether it sleeps.
+    pub sleeps: u64,
+    /// See [`Self::sleeps`].
+    pub asleep: bool,
     /// The host core's TSC when this was read.
     pub now: u64,
 }
@@ -137,18 +143,20 @@ impl Snapshot {
                     .to_owned();
                 }
             }
-            Record::Paravirtual { vm, device, queue, served } => {
+            Record::Paravirtual { vm, device, queue, core, served } => {
                 let known = plan::may_have(*device, *queue);
                 if let Some(vm) = self.vm(*vm)
                     && known
                 {
-                    let of = QueueState { device: *device, queue: *queue, served: *served };
+                    let (device, queue, core) = (*device, *queue, *core);
+                    let of = QueueState { device, queue, core, served: *served };
                     put(&mut vm.queues, of, usize::MAX, |q| (q.device, q.queue));
                 }
             }
-            Record::Sidecore { core, passes, found, busy, now } => {
+            Record::Sidecore { core, passes, found, busy, sleeps, asleep, now } => {
                 let (core, passes, found, busy, now) = (*core, *passes, *found, *busy, *now);
-                let of = SidecoreState { core, passes, found, busy, now };
+                let (sleeps, asleep) = (*sleeps, *asleep);
+                let of = SidecoreState { core, passes, found, busy, sleeps, asleep, now };
                 put(&mut self.sidecores, of, MAX_SIDECORES, |s| s.core);
             }
             Record::Refused { .. }
@@ -217,13 +225,15 @@ mod tests {
                 vm,
                 device: ServedDevice::Disk(0),
                 queue,
+                core: 2,
                 served
             }));
         }
         let seen: Vec<_> = s.vms[0].queues.iter().map(|q| (q.queue, q.served.completed)).collect();
         assert_eq!(seen, [(0, 3), (1, 2)]);
         for core in 0..1_000 {
-            s.see(&Record::Sidecore { core, passes: 3, found: 2, busy: 1, now: 9 });
+            let (passes, found, busy, sleeps, asleep, now) = (3, 2, 1, 0, false, 9);
+            s.see(&Record::Sidecore { core, passes, found, busy, sleeps, asleep, now });
         }
         assert_eq!(s.sidecores.len(), MAX_SIDECORES);
     }

@@ -15,7 +15,7 @@ use blk::config::{Config, Parameters};
 use coalesce::Coalescer;
 use core::sync::atomic::{AtomicU64, Ordering};
 use driver::{Buffer, Driver, Heap};
-use sidecore::{Look, Next, Schedule, Settings, Turn};
+use sidecore::{Look, Next, Piece, Schedule, Settings, Turn};
 use virtqueue::{Features, Queue, State};
 use window::{Memory, Window};
 
@@ -75,8 +75,9 @@ fn turn_in_pass(core: &mut Core, window: &Window, backend: &mut Null) -> u32 {
             core.schedule.rest(place);
             break;
         }
-        let (charge, now) = (done.charge, core.now);
-        let next = core.schedule.served(place, charge, done.completed, now, &mut core.queues);
+        let requests = done.completed;
+        let piece = Piece { cost: done.charge, bytes: done.bytes, requests };
+        let next = core.schedule.served(place, piece, core.now, &mut core.queues);
         if next == Next::Switch {
             break;
         }

@@ -3,8 +3,8 @@
 
 use crate::{
     BadInterface, Class, DeviceName, MAX_DISK, MAX_DISKS, MAX_LATENCY, MAX_QUEUES, MAX_SERIAL,
-    MAX_SERVED, MAX_SHARES, MAX_SIDECORES, MAX_WEIGHT, Mac, Micros, Network, PartProblem, Place,
-    Plan, SECTOR, SLICES, Size, place::before, shown::Shown,
+    MAX_SERVED, MAX_SHARES, MAX_SIDECORES, MAX_WEIGHT, Mac, Micros, MovingProblem, Network,
+    PartProblem, Place, Plan, SECTOR, SLICES, Size, place::before, shown::Shown,
 };
 use alloc::{
     format,
@@ -117,6 +117,9 @@ pub enum Problem {
         /// How many there would be.
         queues: usize,
     },
+    /// What moves can't.
+    #[error(transparent)]
+    Moving(#[from] MovingProblem),
     /// Nothing that would serve a disk or a network.
     #[error(
         "a sidecore serves it, and the plan has none; give it a core with sidecores = 1 in [host]"
@@ -270,6 +273,7 @@ impl<F> Plan<F> {
         self.check_slice()?;
         self.check_screen()?;
         self.check_sidecores()?;
+        self.check_moving()?;
         for index in 0..self.vms.len() {
             self.check_vm(index)?;
         }

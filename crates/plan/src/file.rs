@@ -36,8 +36,16 @@ use file_disk::DISK_KEYS;
 use file_interface::INTERFACE_KEYS;
 
 const ROOT_KEYS: [&str; 4] = ["vm", "network", "host", "slice"];
-const HOST_KEYS: [&str; 6] =
-    ["iommu_faults", "without_interrupt_remapping", "screen", "at_end", "sidecores", "whole_turns"];
+const HOST_KEYS: [&str; 8] = [
+    "iommu_faults",
+    "without_interrupt_remapping",
+    "screen",
+    "at_end",
+    "sidecores",
+    "whole_turns",
+    "sidecore_latency",
+    "sidecore_rounds",
+];
 /// Whose consoles the screen shows unless the file names a VM.
 const EVERY_VM: &str = "all";
 const NETWORK_KEYS: [&str; 2] = ["vfs", "macs"];
@@ -322,6 +330,7 @@ impl Reader<'_> {
                 }
                 "sidecores" => *sidecores = field.sidecores()?,
                 "whole_turns" => read.whole_turns = field.flag()?,
+                "sidecore_latency" | "sidecore_rounds" => field.moving(&mut read.moving)?,
                 "screen" => {
                     let text = field.string("a VM's name in quotes, or \"all\"")?;
                     *screen = Some((value.span().start, text));

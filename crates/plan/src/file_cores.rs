@@ -2,7 +2,9 @@
 //! which only the number is given. What goes by the number of cores is filled in, too.
 
 use super::{Error, Field, Places, Problem};
-use crate::{MAX_SIDECORES, Place, Plan, Vm, disk, interface};
+use crate::{
+    MAX_SIDECORES, Moving, MovingProblem, Place, Plan, Vm, check, disk, interface, parse_micros,
+};
 use alloc::{
     collections::BTreeSet,
     string::{String, ToString},
@@ -40,6 +42,21 @@ pub(super) fn give_cores(plan: &mut Plan<String>, sidecores: Sidecores, places: 
 }
 
 impl Field<'_, '_, '_> {
+    /// What makes disks move; `read` is what was said before.
+    pub(super) fn moving(&self, read: &mut Moving) -> Result<(), Error> {
+        if *read != Moving::Never {
+            let both = check::Problem::Moving(MovingProblem::Both);
+            return self.within(Err(Problem::Check(both)));
+        }
+        *read = if self.key == "sidecore_latency" {
+            let text = self.string("a time in quotes, such as \"100us\"")?;
+            Moving::ByLoad(self.within(parse_micros(text))?)
+        } else {
+            Moving::Rounds(self.number("a whole number of turns, such as 4", 0..=u16::MAX)?)
+        };
+        Ok(())
+    }
+
     /// A list of cores, or how many there are to be.
     pub(super) fn sidecores(&self) -> Result<Sidecores, Error> {
         match self.value.get_ref() {

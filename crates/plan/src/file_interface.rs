@@ -91,7 +91,11 @@ impl Field<'_, '_, '_> {
         Ok(read)
     }
 
-    fn number(&self, needed: &'static str, range: RangeInclusive<u16>) -> Result<u16, Error> {
+    pub(super) fn number(
+        &self,
+        needed: &'static str,
+        range: RangeInclusive<u16>,
+    ) -> Result<u16, Error> {
         let DeValue::Integer(n) = self.value.get_ref() else { return Err(self.wrong(needed)) };
         let number = u16::from_str_radix(n.as_str(), n.radix()).ok();
         let number = number.filter(|n| range.contains(n));

@@ -1,7 +1,7 @@
 //! What a person may write, and what each mistake is told.
 
 use super::*;
-use crate::{Backing, Class, Disk, Interface, Mac, Network};
+use crate::{Backing, Class, Disk, Interface, Mac, Moving, Network};
 use proptest::prelude::*;
 
 pub(super) fn refusal(text: &str) -> String {
@@ -34,6 +34,7 @@ fn every_key_is_read() {
         at_end = "power-off"
         sidecores = [3, 0x4]
         whole_turns = true
+        sidecore_latency = "1ms"
 
         [vm.web]
         cpus = [0x2]
@@ -107,6 +108,7 @@ fn every_key_is_read() {
         screen: Some(0),
         at_end: AtEnd::PowerOff,
         whole_turns: true,
+        moving: Moving::ByLoad(1_000),
     };
     let (vms, networks, sidecores) = (vec![vm], vec![network], vec![3, 4]);
     assert_eq!(plan, Ok(Plan { vms, networks, sidecores, slice_us: 500, host }));

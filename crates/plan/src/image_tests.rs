@@ -111,6 +111,7 @@ prop_compose! {
             screen: screen.filter(|vm| *vm < vms.len() as u32),
             at_end: AtEnd::ALL[at_end].1,
             whole_turns: screen.is_some(),
+            moving: crate::Moving::Never,
         };
         Plan { vms: vms.collect(), networks, sidecores: (900..916).collect(), slice_us, host }
     }

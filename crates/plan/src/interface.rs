@@ -7,8 +7,8 @@
 //! switch is no way to a network outside.
 
 use crate::{
-    DeviceName, Error, MAX_DISKS, MAX_QUEUES, Mac, Place, Plan, Problem, Vm, check::name_is_good,
-    shown::Shown,
+    DeviceName, Error, MAX_DISKS, MAX_QUEUES, Mac, Moving, Place, Plan, Problem, Vm,
+    check::name_is_good, shown::Shown,
 };
 use alloc::{
     string::{String, ToString},
@@ -156,24 +156,28 @@ impl<F> Plan<F> {
     }
 
     /// Which one serves the disk of this number, of all disks in the plan's order: the one that
-    /// drives its controller; the others go round where the controllers ended.
+    /// drives its controller; the others go round where the controllers ended, or begin with the
+    /// first if they go by load.
     pub fn sidecore_of_disk(&self, number: usize) -> Option<usize> {
         if let Some((part, _)) = self.disks().nth(number).and_then(|(_, disk)| disk.part()) {
             return self.sidecore_of_controller(part.device);
+        }
+        if let Moving::ByLoad(_) = self.host.moving {
+            return (!self.sidecores.is_empty()).then_some(0);
         }
         let others = self.disks().take(number).filter(|(_, disk)| disk.part().is_none()).count();
         let first = self.switches().len() + self.part_devices().count();
         (first + others).checked_rem(self.sidecores.len())
     }
 
-    /// How many queues each sidecore serves.
+    /// How many queues each sidecore serves, at most.
     pub fn served_queues(&self) -> Vec<usize> {
-        let disks = self.disks().enumerate();
+        let disks = self.disks().enumerate().filter(|(_, (_, disk))| !self.moves(disk));
         let disks = disks.map(|(i, (_, disk))| (self.sidecore_of_disk(i), disk.queues.into()));
         let interfaces = self.interfaces().map(|(_, interface)| {
             (self.sidecore_of_switch(&interface.switch), interface.all_queues())
         });
-        let mut sums: Vec<usize> = self.sidecores.iter().map(|_| 0).collect();
+        let mut sums: Vec<usize> = self.sidecores.iter().map(|_| self.moving_queues()).collect();
         for (place, queues) in disks.chain(interfaces) {
             if let Some(sum) = place.and_then(|place| sums.get_mut(place)) {
                 *sum = sum.saturating_add(queues);

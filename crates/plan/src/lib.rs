@@ -29,6 +29,7 @@ pub mod file;
 #[cfg(any(test, feature = "file"))]
 mod file_error;
 pub mod image;
+mod moving;
 #[cfg(any(test, feature = "file"))]
 mod nearest;
 mod network;
@@ -47,6 +48,7 @@ pub use interface::{
     BadInterface, DEFAULT_MTU, Interface, MAX_INTERFACES, MAX_PAIRS, MTUS, VLANS, may_have,
 };
 pub use limit::Limit;
+pub use moving::{LATENCIES, Moving, MovingProblem};
 #[cfg(any(test, feature = "file"))]
 pub use nearest::nearest;
 pub use network::{Mac, MacError, Network, Shared};

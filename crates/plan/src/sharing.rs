@@ -1,7 +1,7 @@
 //! What VMs that share cores, and the host beside them, are promised: weights, the slice, and how
 //! the host's own interrupts are kept safe from them, where the machine lets it.
 
-use crate::{AtEnd, Error, Place, Plan, Policy, Problem, Vm, shown::Shown};
+use crate::{AtEnd, Error, Moving, Place, Plan, Policy, Problem, Vm, shown::Shown};
 use alloc::string::{String, ToString};
 use core::{fmt, ops::RangeInclusive};
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,8 @@ pub struct Host {
     /// For measurements: a sidecore serves each queue in its order until it is empty, or had
     /// 512 KiB, whoever waits. Else it schedules as ELVIS does.
     pub whole_turns: bool,
+    /// Whether disks move from one sidecore to another.
+    pub moving: Moving,
 }
 
 /// What to do where nothing keeps a guest's device from raising any interrupt on any core.

@@ -108,6 +108,7 @@ impl<F> Plan<F> {
             screen: None,
             at_end: crate::AtEnd::Stay,
             whole_turns: false,
+            moving: crate::Moving::Never,
         };
         Plan { vms, networks: Vec::new(), sidecores: Vec::new(), slice_us: DEFAULT_SLICE, host }
     }

@@ -147,6 +147,8 @@ pub enum Record {
         device: ServedDevice,
         /// Which of the device's queues, counted from 0.
         queue: u32,
+        /// The core that serves it now.
+        core: u32,
         /// What was done.
         served: Served,
     },
@@ -158,8 +160,12 @@ pub enum Record {
         passes: u64,
         /// Those that found a queue to serve.
         found: u64,
-        /// TSC ticks for which it served them; the rest of the time it only looked.
+        /// TSC ticks for which it served them; the rest of the time it only looked, or slept.
         busy: u64,
+        /// Times that it fell asleep, for want of devices.
+        sleeps: u64,
+        /// It sleeps.
+        asleep: bool,
         /// The host core's TSC when this was read.
         now: u64,
     },
@@ -227,7 +233,13 @@ mod tests {
             cycles: 99,
         };
         let served = Served { completed: u64::MAX, kicks: 1, ..Served::default() };
-        let c = Record::Paravirtual { vm: 2, device: ServedDevice::Network(3), queue: 15, served };
+        let c = Record::Paravirtual {
+            vm: 2,
+            device: ServedDevice::Network(3),
+            queue: 15,
+            core: 4,
+            served,
+        };
         let mut d = RecordDecoder::default();
         let mut bytes = encode(&a);
         bytes.extend(encode(&b));

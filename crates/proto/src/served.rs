@@ -46,11 +46,13 @@ pub struct Served {
     /// The longest that it waited for its turn, in what others were served meanwhile: the cost of
     /// that in bytes, as the schedule charges it.
     pub longest_wait_bytes: u64,
+    /// Times that its device came from another sidecore.
+    pub moves: u64,
 }
 
 impl Served {
     /// Adds what was done for another queue; counts that would overflow stay at the end, and of the
-    /// waits the longer one counts.
+    /// waits and of the moves the larger one counts.
     pub fn add(&mut self, other: &Served) {
         let sums = [
             (&mut self.completed, other.completed),
@@ -65,6 +67,7 @@ impl Served {
         }
         self.longest_wait = self.longest_wait.max(other.longest_wait);
         self.longest_wait_bytes = self.longest_wait_bytes.max(other.longest_wait_bytes);
+        self.moves = self.moves.max(other.moves);
     }
 }
 
@@ -83,6 +86,7 @@ mod tests {
             kicks: 5,
             longest_wait: 6,
             longest_wait_bytes: 8,
+            moves: 8,
         };
         let mut sum = one;
         sum.add(&one);
@@ -95,11 +99,12 @@ mod tests {
             kicks: 10,
             longest_wait: 6,
             longest_wait_bytes: 8,
+            moves: 8,
         };
         assert_eq!(sum, two);
         sum.add(&Served { bytes: u64::MAX, ..Served::default() });
         assert_eq!(sum, Served { bytes: u64::MAX, ..two });
-        sum.add(&Served { longest_wait: 7, longest_wait_bytes: 9, ..Served::default() });
-        assert_eq!((sum.longest_wait, sum.longest_wait_bytes), (7, 9));
+        sum.add(&Served { longest_wait: 7, longest_wait_bytes: 9, moves: 9, ..Served::default() });
+        assert_eq!((sum.longest_wait, sum.longest_wait_bytes, sum.moves), (7, 9, 9));
     }
 }

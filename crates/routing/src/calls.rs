@@ -34,7 +34,8 @@
 //! ICR write. Not guaranteed: one interrupt for each call. Several that wait are one, as in any
 //! PBA.
 //!
-//! One sidecore serves an entry. All vCPUs may change it at the same time: its route by whoever
+//! One sidecore serves an entry at a time. It may go over to another one: then who changes a word
+//! waits for the turns of both, and who unmasks asks both (`sidecore::handover`). All vCPUs may change it at the same time: its route by whoever
 //! changes routes, its mask by who holds the VM's lock. A write to it is retried when another's
 //! change came between, which is one exit of a guest's, or one call.
 

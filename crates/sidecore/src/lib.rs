@@ -41,7 +41,9 @@
 
 extern crate alloc;
 
+pub mod balance;
 mod delay;
+pub mod handover;
 mod queue;
 mod settings;
 mod share;
@@ -51,7 +53,7 @@ use alloc::boxed::Box;
 pub use delay::Delay;
 use queue::{Queue, State};
 pub use settings::Settings;
-pub use share::Share;
+pub use share::{Debt, Share};
 use share::{Virtual, Vm};
 
 /// The largest weight; the smallest is 1.
@@ -267,7 +269,7 @@ impl Schedule {
         let work = work.filter(|_| !self.was_work);
         self.was_work = work.is_some();
         let chosen = work.map_or(first, |(_, place)| place);
-        self.begin(chosen);
+        self.begin(chosen, now);
         Turn::Serve(chosen)
     }
 
@@ -336,6 +338,24 @@ impl Schedule {
         self.queues.get(queue).map_or(Wait::default(), |place| place.worst_wait)
     }
 
+    /// Ticks that this queue waited before its last turn, from when it was first seen waiting on.
+    pub fn last_wait(&self, queue: usize) -> u64 {
+        self.queues.get(queue).map_or(0, |place| place.last_wait)
+    }
+
+    /// What a VM had beyond its share, and what its limits have it wait for: to go along with a
+    /// queue that moves to another core.
+    pub fn debt(&self, vm: usize) -> Debt {
+        self.vms.get(vm).map(|vm| vm.debt(self.clock)).unwrap_or_default()
+    }
+
+    /// A queue of this VM came with a debt. The larger one stands: to move gains nothing.
+    pub fn owe(&mut self, vm: usize, debt: Debt) {
+        if let Some(vm) = self.vms.get_mut(vm) {
+            vm.owe(self.clock, debt);
+        }
+    }
+
     /// From here on something waits.
     const fn wait_begins(&self) -> Wait {
         Wait { passes: self.statistics.passes, cost: self.cost }
@@ -364,7 +384,7 @@ impl Schedule {
                 queue.kicked = None;
                 return false;
             }
-            (queue.waits, queue.busy) = (Some(begins), now);
+            (queue.waits, queue.busy, queue.since) = (Some(begins), now, now);
         }
         true
     }
@@ -374,11 +394,12 @@ impl Schedule {
         (self.vms[queue.vm].key(self.clock, &self.settings), queue.turn)
     }
 
-    fn begin(&mut self, place: usize) {
+    fn begin(&mut self, place: usize, now: u64) {
         self.running = Some(Running { queue: place, key: self.key(place), bytes: 0 });
         self.statistics.found = self.statistics.found.saturating_add(1);
         let ends = self.wait_begins();
         let queue = &mut self.queues[place];
+        queue.last_wait = if queue.waits.is_some() { elapsed(queue.since, now) } else { 0 };
         let since = queue.waits.take().unwrap_or(ends);
         let Wait { passes, cost } = &mut queue.worst_wait;
         *passes = (*passes).max(ends.passes.saturating_sub(since.passes));
@@ -442,7 +463,9 @@ impl Schedule {
             queue.backlog = (0, now);
             return false;
         }
-        queue.waits = queue.waits.or(Some(begins));
+        if queue.waits.is_none() {
+            (queue.waits, queue.since) = (Some(begins), now);
+        }
         queue.busy = now;
         if queue.kicked.is_some_and(|then| elapsed(then, now) > work_stuck) {
             return true;
@@ -462,4 +485,5 @@ const fn elapsed(then: u64, now: u64) -> u64 {
 }
 
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests;

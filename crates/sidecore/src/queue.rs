@@ -25,6 +25,9 @@ pub struct Queue {
     /// It waits, and was first seen to at this pass, when so much had been served.
     pub waits: Option<Wait>,
     pub worst_wait: Wait,
+    /// When it was seen to first, and for how long it waited before its last turn, in ticks.
+    pub since: u64,
+    pub last_wait: u64,
     /// The number of its last turn.
     pub turn: u64,
     /// What it had when another queue's turn looked at it, and since when.
@@ -41,6 +44,8 @@ impl Queue {
         busy: 0,
         waits: None,
         worst_wait: Wait { passes: 0, cost: 0 },
+        since: 0,
+        last_wait: 0,
         turn: 0,
         backlog: (0, 0),
     };

@@ -80,9 +80,33 @@ impl Vm {
         self.bytes.take(piece.bytes, now, settings.burst);
     }
 
+    /// What it owes where the clock stands there.
+    pub fn debt(&self, clock: Virtual) -> Debt {
+        Debt { ahead: self.time.saturating_sub(clock), paid: [self.requests.paid, self.bytes.paid] }
+    }
+
+    /// It owes as much as this at least.
+    pub fn owe(&mut self, clock: Virtual, debt: Debt) {
+        if debt.ahead > 0 {
+            self.time = self.time.max(clock.saturating_add(debt.ahead));
+        }
+        for (bucket, paid) in [&mut self.requests, &mut self.bytes].into_iter().zip(debt.paid) {
+            bucket.paid = bucket.paid.max(paid);
+        }
+    }
+
     fn virtual_of(&self, bytes: u64) -> Virtual {
         Virtual::from(bytes) * Virtual::from(self.rate)
     }
+}
+
+/// What a VM had of one polling core beyond its share, as another goes by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Debt {
+    /// Virtual time by which it is ahead of the core's clock.
+    ahead: Virtual,
+    /// When the debts of its limits are paid.
+    paid: [u128; 2],
 }
 
 /// Times in it are 2^-24 of a tick.

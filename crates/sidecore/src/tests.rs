@@ -1,6 +1,7 @@
 //! The rules one by one, each published bug, then the guarantees by simulation.
 
 mod joining;
+mod moving;
 mod waiting;
 mod whole_turns;
 mod world;

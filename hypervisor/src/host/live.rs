@@ -22,6 +22,13 @@ pub struct LiveRecords {
 }
 
 impl LiveRecords {
+    /// Core 0: sends the counters of every sidecore.
+    pub fn report_sidecores(&self) {
+        for counts in &self.sidecores {
+            console::record(&counts.record(rdtsc()));
+        }
+    }
+
     /// Core 0: sends the counters of every sidecore, of the queues that they serve, and at last of
     /// every vCPU, if the command line asked for them.
     pub fn answer(&self, vms: &[&Vm]) {
@@ -29,9 +36,7 @@ impl LiveRecords {
             return;
         }
         memory::while_reporting(|| {
-            for counts in &self.sidecores {
-                console::record(&counts.record(rdtsc()));
-            }
+            self.report_sidecores();
             vms.iter().for_each(|vm| vm.report_served());
             for (i, page) in self.pages.iter().enumerate() {
                 let (vm, vcpu, core) = (page.vm as u32, page.vcpu as u32, page.core as u32);

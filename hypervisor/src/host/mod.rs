@@ -92,5 +92,6 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     clock::stop();
     sidecore::shutdown::all();
     audit.report();
+    live.report_sidecores();
     finish(host.at_end)
 }

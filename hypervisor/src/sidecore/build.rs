@@ -12,6 +12,10 @@ use crate::sidecore::controller::Driven;
 use crate::sidecore::counts::CoreCounts;
 use crate::sidecore::device::{Device, Interface, Kind};
 use crate::sidecore::entries;
+use crate::sidecore::listeners::Listener;
+use crate::sidecore::movable::{Movable, Moves, Rule};
+use crate::sidecore::moving;
+use crate::sidecore::places::Places;
 use crate::sidecore::polling_core::PollingCore;
 use crate::sidecore::port::{Order, Port};
 use crate::sidecore::queue::{CoreSwitch, Queues, ServedQueue, Work};
@@ -27,10 +31,9 @@ use blk::config::SERIAL_BYTES;
 use blk::{SECTOR, Server};
 use core::ops::Range;
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicBool;
 use net::{Mac, Rate, Switch, Vlan};
 use nvme::Abilities;
-use plan::{Control, Limit};
+use plan::{Control, Limit, Moving};
 use proto::ServedDevice;
 use virtio_pci::Kind as FunctionKind;
 use window::{Region, Span, Window};
@@ -55,6 +58,10 @@ pub struct Sidecores {
     disks: Vec<usize>,
     /// The switches by name: the place of the core, and of the switch there.
     switches: Vec<(String, usize, usize)>,
+    listeners: &'static [Listener],
+    rule: Rule,
+    /// The devices that can move, so far.
+    movables: Vec<Movable>,
 }
 
 /// A device, for the paravirtual function in front of it.
@@ -103,7 +110,16 @@ impl Sidecores {
         if plan.host.whole_turns {
             settings = settings.in_whole_turns();
         }
-        let cores = plan.sidecores.iter().enumerate().map(|(index, core)| {
+        if let Moving::Rounds(_) = plan.host.moving {
+            // Turns that end as soon as may be, so that there are many of them.
+            settings.max_bytes = settings.min_bytes;
+        }
+        let rule = match plan.host.moving {
+            Moving::Never => Rule::Never,
+            Moving::ByLoad(us) => Rule::ByLoad(ticks(us)),
+            Moving::Rounds(turns) => Rule::Rounds(turns),
+        };
+        let cores = plan.sidecores.iter().map(|core| {
             let found = cpu::get(*core as usize).filter(|cpu| cpu.index != 0);
             let Some(core) = found else {
                 return Err(format!(
@@ -114,15 +130,22 @@ impl Sidecores {
             if !core.is_parked() {
                 return Err(format!("core {} can't be a sidecore: it didn't start", core.index));
             }
+            Ok(core)
+        });
+        let cores: Vec<&'static cpu::PerCpu> = cores.collect::<Result<_, _>>()?;
+        let listeners: Vec<_> = cores.iter().map(|core| Listener::new(core)).collect();
+        let listeners: &'static [Listener] = listeners.leak();
+        let cores = cores.into_iter().enumerate().map(|(index, core)| {
             let caller = entries::turn(index).and_then(|turn| turn.caller());
             Ok(PollingCore {
                 core,
-                devices: Vec::new(),
+                devices: Places::new(),
                 controllers: Vec::new(),
                 queues: Queues::new(),
                 schedule: Schedule::new(settings, 0, 0),
                 caller: caller.ok_or("a sidecore's turns were taken")?,
-                news: Box::leak(Box::new(AtomicBool::new(false))),
+                moves: Moves::new(index, listeners, rule),
+                balancer: None,
                 deadline: None,
                 counts: Box::leak(Box::new(CoreCounts::new(core.index as u32))),
                 began: None,
@@ -130,7 +153,7 @@ impl Sidecores {
                 whole_turns: plan.host.whole_turns,
             })
         });
-        let mut cores: Vec<PollingCore> = cores.collect::<Result<_, _>>()?;
+        let mut cores: Vec<PollingCore> = cores.collect::<Result<_, String>>()?;
         let mut switches = Vec::new();
         for name in plan.switches() {
             let Some(place) = plan.sidecore_of_switch(name) else { continue };
@@ -143,7 +166,8 @@ impl Sidecores {
         let count = plan.disks().count();
         let disks = (0..count).rev().filter_map(|disk| plan.sidecore_of_disk(disk)).collect();
         let shares = plan.vms.iter().map(|vm| (vm.weight, vm.limit)).collect();
-        Ok(Sidecores { cores, settings, shares, disks, switches })
+        let movables = Vec::new();
+        Ok(Sidecores { cores, settings, shares, disks, switches, listeners, rule, movables })
     }
 
     /// Starts these controllers, which the plan's disks are cut from. `free`: domains from this
@@ -240,25 +264,30 @@ impl Sidecores {
         shape: Shape,
         (control, work): (Control, &dyn Fn(u16) -> Work),
     ) -> Result<Virtual, String> {
+        let count = usize::from(shape.queues);
+        let movable = self.berths(place, &kind, count);
         let core = self.cores.get_mut(place).ok_or("no sidecore serves it")?;
         let first = core.queues.all.len();
-        let count = usize::from(shape.queues);
         let entries =
             entries::allocate(count + 1).ok_or("there are too many paravirtual functions")?;
         let function = entries::new_function().ok_or("there are too many paravirtual functions")?;
         let entries = entries..entries + 1 + shape.queues;
-        let port: &Port = Box::leak(Box::new(Port::new(core.news, count, control.kicks)));
+        let port = Port::new(self.listeners, place, count, control.kicks);
+        let port: &'static Port = Box::leak(Box::new(port));
+        if movable.is_some() {
+            self.movables.push(Movable::new(port, place, count));
+        }
         let device = core.devices.len();
         for index in 0..shape.queues {
             let (work, signal) = (work(index), Signal::new(control.coalesce));
             let (index, kicks) = (index.into(), control.kicks);
-            let ticks = cpu::tsc_hz().saturating_mul(control.latency_us.into()) / 1_000_000;
+            let ticks = ticks(control.latency_us);
             let delay = (ticks > 0).then(|| Delay::new(ticks));
             let given_up = false;
             let queue = ServedQueue { device, index, work, signal, kicks, delay, given_up };
-            core.queues.all.push(queue);
+            core.queues.all.push(Some(queue));
         }
-        core.devices.push(Device {
+        core.devices.push(Some(Device {
             port,
             name: String::leak(owner.name.into()),
             vm: owner.vm,
@@ -269,17 +298,36 @@ impl Sidecores {
             queues: first..first + count,
             order: Order::default(),
             told: Default::default(),
-        });
+            told_move: Default::default(),
+            movable,
+        }));
         let page = || allocate(PAGE, PAGE).ok_or("no memory is left for its notify page");
         let notify = if control.kicks { None } else { Some(page()?) };
         Ok(Virtual { function, entries, port, notify, shape })
     }
 
+    /// Makes room on every sidecore for a device that can move, and gives its number among those;
+    /// none if this one can't.
+    fn berths(&mut self, own: usize, kind: &Kind, queues: usize) -> Option<usize> {
+        let can = matches!(kind, Kind::Disk(Backing::Ram(_) | Backing::Null(_)));
+        if !can || matches!(self.rule, Rule::Never) {
+            return None;
+        }
+        moving::make_room(&mut self.cores, own, queues);
+        Some(self.movables.len())
+    }
+
     /// Every device is there: room is made for the turns of their queues, and controllers may reach
     /// their VMs' memory.
     pub fn finish(&mut self) -> Result<(), String> {
-        let serves = |core: &PollingCore, vm| core.devices.iter().any(|device| device.vm == vm);
-        let by = |vm| self.cores.iter().filter(|core| serves(core, vm)).count() as u64;
+        // Where devices move, each may come to a sidecore of its own.
+        let moves = !matches!(self.rule, Rule::Never);
+        let of = |core: &PollingCore, vm| core.devices.iter().filter(|d| d.vm == vm).count();
+        let by = |vm| {
+            let devices = self.cores.iter().map(|core| of(core, vm)).filter(|count| *count > 0);
+            let (cores, all) = devices.fold((0, 0), |(cores, all), n| (cores + 1, all + n));
+            (if moves { all.min(self.cores.len()) } else { cores }) as u64
+        };
         let shares = self.shares.iter().enumerate().map(|(vm, (weight, limit))| {
             let Limit { iops, rate } = limit.of_each(by(vm));
             Share { weight: *weight, requests: iops, bytes: rate }
@@ -292,6 +340,7 @@ impl Sidecores {
             }
             core.controllers.iter().try_for_each(Driven::finish)?;
         }
+        moving::finish(&mut self.cores, self.rule, core::mem::take(&mut self.movables));
         Ok(())
     }
 
@@ -306,6 +355,11 @@ impl Sidecores {
             cpu::run_on(core.core.index, enter, core as *mut PollingCore as usize);
         }
     }
+}
+
+/// Ticks of the TSC in so many microseconds.
+fn ticks(us: u32) -> u64 {
+    cpu::tsc_hz().saturating_mul(us.into()) / 1_000_000
 }
 
 /// The life of a sidecore.

@@ -3,7 +3,7 @@
 //! Guarantees: the sidecore alone writes, by plain stores to a line that nobody else writes; who
 //! reads costs it a miss of that line. Each number is exact; several aren't of one instant.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Counted since the sidecore began.
 #[derive(Default)]
@@ -14,6 +14,9 @@ pub struct CoreCounts {
     passes: AtomicU64,
     found: AtomicU64,
     busy: AtomicU64,
+    /// Times that it fell asleep, and whether it sleeps.
+    sleeps: AtomicU64,
+    is_asleep: AtomicBool,
 }
 
 impl CoreCounts {
@@ -38,6 +41,20 @@ impl CoreCounts {
         add(&self.busy, ticks);
     }
 
+    /// The sidecore: it falls asleep, or is awake again.
+    pub fn note_sleep(&self, begins: bool) {
+        if begins {
+            self.sleeps
+                .store(self.sleeps.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        }
+        self.is_asleep.store(begins, Ordering::Relaxed);
+    }
+
+    /// TSC ticks for which it had work.
+    pub fn busy(&self) -> u64 {
+        self.busy.load(Ordering::Relaxed)
+    }
+
     /// For the command line. `now`: the TSC of whoever reads.
     pub fn record(&self, now: u64) -> proto::Record {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -46,6 +63,8 @@ impl CoreCounts {
             passes: of(&self.passes),
             found: of(&self.found),
             busy: of(&self.busy),
+            sleeps: of(&self.sleeps),
+            asleep: self.is_asleep.load(Ordering::Relaxed),
             now,
         }
     }

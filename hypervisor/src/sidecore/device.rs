@@ -34,6 +34,9 @@ pub struct Device {
     /// The order that it goes by.
     pub order: Order,
     pub told: OnceASecond,
+    pub told_move: OnceASecond,
+    /// Its number among those that can move.
+    pub movable: Option<usize>,
 }
 
 /// What a device is, besides its queues.
@@ -100,14 +103,8 @@ impl Device {
                 queue.given_up = true;
                 self.give_up(place, &error, caller);
             }
-            let runs = order.may_access && !queue.given_up && queue.ring(switches).is_some();
-            if !(runs && queue.has_turns(switches)) {
-                schedule.leave(place);
-            } else {
-                schedule.poll(place, self.vm, rdtsc());
-                queue.ring(switches).into_iter().for_each(Queue::suppress_kicks);
-            }
         }
+        self.join(queues, schedule);
         if let Kind::Interface(Interface { switch, number, .. }) = self.kind
             && let Some(on) = queues.switches.get_mut(switch)
         {
@@ -116,6 +113,22 @@ impl Device {
         }
         self.port.follow(number);
         true
+    }
+
+    /// Has its queues have turns that can be served; no others.
+    pub fn join(&self, queues: &mut Queues, schedule: &mut Schedule) {
+        let Queues { all, switches, .. } = queues;
+        for place in self.queues.clone() {
+            let Some(queue) = all.get_mut(place) else { continue };
+            let may = self.order.may_access && !queue.given_up;
+            let runs = may && queue.ring(switches).is_some();
+            if !(runs && queue.has_turns(switches)) {
+                schedule.leave(place);
+            } else {
+                schedule.poll(place, self.vm, rdtsc());
+                queue.ring(switches).into_iter().for_each(Queue::suppress_kicks);
+            }
+        }
     }
 
     /// The places of its queues that were kicked since this was last asked.

@@ -14,19 +14,29 @@
 //! | `signal` | which completions of a queue are told to the guest |
 //! | `polling_core` | the loop of a sidecore: turns, and what is told at their end |
 //! | `shutdown` | the machine's end, for controllers |
+//! | `places` | places of devices and queues |
+//! | `listeners` | sidecores that are rung, and sleep |
+//! | `movable`, `moving` | devices that can move, and how they do |
+//! | `balancer` | which moves when, by load |
 //! | `counts` | what a sidecore did with its time |
 //!
 //! Guarantees: a sidecore waits for nobody, takes no lock that a waiter holds, and does a bounded
 //! piece of work between two looks at what it is ordered. Of a VM it reaches the memory alone, by
 //! checked spans of it, and only as long as the VM's port orders that. What one VM's queues hold
-//! breaks that VM's queues and no others. It polls for ever: an idle sidecore takes all of its core.
+//! breaks that VM's queues and no others. A sidecore with a device polls for ever: it takes all of
+//! its core, though nothing is to do. One without, where devices move, sleeps.
 
 mod backing;
+mod balancer;
 pub mod build;
 mod controller;
 pub mod counts;
 mod device;
 pub mod entries;
+mod listeners;
+mod movable;
+mod moving;
+mod places;
 mod polling_core;
 pub mod port;
 mod queue;

@@ -6,15 +6,18 @@
 
 use crate::cpu::{PerCpu, rdtsc};
 use crate::sidecore::backing::Behind;
+use crate::sidecore::balancer::Balancer;
 use crate::sidecore::controller::Driven;
 use crate::sidecore::counts::CoreCounts;
 use crate::sidecore::device::{Device, Kind};
+use crate::sidecore::movable::Moves;
+use crate::sidecore::places::Places;
 use crate::sidecore::port::add;
 use crate::sidecore::queue::{Broken, Piece, Queues, Work};
 use ::sidecore::{Look, Next, Piece as Share, Schedule, Turn, Wait};
 use alloc::vec::Vec;
 use blk::DESCRIPTOR_CHARGE;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 use plan::MAX_SERVED;
 use routing::calls::Caller;
 use virtqueue::SEGMENTS;
@@ -41,14 +44,16 @@ macro_rules! mark {
 /// A sidecore's work.
 pub struct PollingCore {
     pub core: &'static PerCpu,
-    pub devices: Vec<Device>,
+    pub devices: Places<Device>,
     /// What some of them are cut from.
     pub controllers: Vec<Driven>,
     pub queues: Queues,
     pub schedule: Schedule,
     pub caller: Caller<'static>,
-    /// Some device of its has an order.
-    pub news: &'static AtomicBool,
+    /// What is known of devices that can move, and of other sidecores.
+    pub moves: Moves,
+    /// The first sidecore decides, if devices move by load.
+    pub balancer: Option<Balancer>,
     /// When some queue's interrupt has been held back for long enough.
     pub deadline: Option<u64>,
     pub counts: &'static CoreCounts,
@@ -71,8 +76,14 @@ impl PollingCore {
     fn pass(&mut self) {
         let now = self.queues.look_at_clock();
         if let Some(then) = self.began.take() {
-            self.counts.note_work(now.wrapping_sub(then));
+            let ticks = now.wrapping_sub(then);
+            self.counts.note_work(ticks);
+            self.moves.note_work(ticks);
         }
+        if let Some(balancer) = &mut self.balancer {
+            balancer.look(now, &self.moves);
+        }
+        self.send_off();
         let mut worked = self.is_due(now);
         self.attend(now);
         for place in 0..self.controllers.len() {
@@ -84,7 +95,7 @@ impl PollingCore {
                 worked = true;
             }
             // With no end to idle polling nobody is sent to sleep.
-            Turn::Sleep(_) | Turn::Nothing => core::hint::spin_loop(),
+            Turn::Sleep(_) | Turn::Nothing => self.idle(),
         }
         self.counts.note_passes(self.schedule.statistics().passes);
         if worked {
@@ -97,7 +108,7 @@ impl PollingCore {
 
     /// Follows orders, sends what waited in entries, tells what was held back for long enough.
     fn attend(&mut self, now: u64) {
-        if self.unfollowed || self.news.load(Ordering::Relaxed) {
+        if self.unfollowed || self.moves.listener().is_rung() {
             self.follow_orders();
         }
         if self.caller.asked() {
@@ -139,9 +150,10 @@ impl PollingCore {
 
     fn follow_orders(&mut self) {
         // Before the looks: an order that comes between is seen at the next pass.
-        self.news.swap(false, Ordering::AcqRel);
+        self.moves.listener().answer();
+        self.take_in();
         self.unfollowed = false;
-        for device in &mut self.devices {
+        for device in self.devices.iter_mut() {
             if !device.follow(&mut self.queues, &mut self.schedule, &mut self.caller) {
                 self.unfollowed = true;
             }
@@ -162,7 +174,7 @@ impl PollingCore {
 
     /// Is there something that doesn't wait for the end of a turn?
     fn is_wanted(&self, now: u64) -> bool {
-        self.news.load(Ordering::Relaxed) || self.caller.is_asked() || self.is_due(now)
+        self.moves.listener().is_rung() || self.caller.is_asked() || self.is_due(now)
     }
 
     /// Serves a queue up to a turn's worth, and a piece at least.
@@ -208,6 +220,7 @@ impl PollingCore {
             self.sleep(place);
         }
         self.tell(place, tell);
+        self.note_turn(place);
         let queue = self.queues.all.get(place);
         let counts = queue.and_then(|queue| {
             self.devices.get(queue.device).and_then(|device| device.port.counts(queue.index))
@@ -267,7 +280,7 @@ impl PollingCore {
     }
 
     /// A queue isn't polled any more until it is kicked, if it is empty.
-    fn sleep(&mut self, place: usize) {
+    pub(super) fn sleep(&mut self, place: usize) {
         if self.queues.waiting(place) == 0
             && (self.queues.set_kicks(place, true) > 0
                 || !self.schedule.sleep(place, rdtsc(), &mut self.queues))

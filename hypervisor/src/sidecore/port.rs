@@ -6,8 +6,10 @@
 //! that they led to. Says nothing of what the guest may order: that is `virtio_pci`'s matter.
 
 use crate::cpu::{self, rdtsc};
+use crate::sidecore::listeners::Listener;
+use ::sidecore::handover::Home;
 use alloc::boxed::Box;
-use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use proto::Served;
 use spin::mutex::SpinMutex;
 use virtio_pci::{MAX_QUEUES, NO_VECTOR};
@@ -44,6 +46,8 @@ pub struct Counts {
     pub longest_wait: AtomicU64,
     /// The same in what others were served meanwhile, in bytes.
     pub longest_wait_bytes: AtomicU64,
+    /// Times that the device came from another sidecore.
+    moves: AtomicU64,
 }
 
 /// So many more, in a count that nobody else writes.
@@ -58,8 +62,9 @@ pub struct Port {
     /// Counts the orders, and those that the sidecore goes by.
     asked: AtomicU32,
     followed: AtomicU32,
-    /// Tells the sidecore, and for all its devices in one word, that there is an order.
-    news: &'static AtomicBool,
+    /// The sidecores, and the one of them that is told that there is an order.
+    listeners: &'static [Listener],
+    home: Home,
     /// The MSI-X entries, in the device's table, of the queues and of changes of configuration.
     vectors: [AtomicU16; MAX_QUEUES],
     config_vector: AtomicU16,
@@ -73,13 +78,14 @@ pub struct Port {
 }
 
 impl Port {
-    /// Nothing is ordered, of a device with so many queues. `news`: that of its sidecore.
-    pub fn new(news: &'static AtomicBool, queues: usize, kicks: bool) -> Self {
+    /// Nothing is ordered, of a device with so many queues. `at`: its sidecore among these.
+    pub fn new(listeners: &'static [Listener], at: usize, queues: usize, kicks: bool) -> Self {
         Port {
             order: Default::default(),
             asked: AtomicU32::new(0),
             followed: AtomicU32::new(0),
-            news,
+            listeners,
+            home: Home::new(at),
             vectors: [const { AtomicU16::new(NO_VECTOR) }; MAX_QUEUES],
             config_vector: AtomicU16::new(NO_VECTOR),
             kicked: AtomicU32::new(0),
@@ -98,9 +104,21 @@ impl Port {
             counts.kicks.fetch_add(1, Ordering::Relaxed);
             if self.kicks {
                 self.kicked.fetch_or(1 << queue, Ordering::AcqRel);
-                self.news.store(true, Ordering::Release);
+                self.ring();
             }
         }
+    }
+
+    /// Tells the sidecore that something is new.
+    fn ring(&self) {
+        if let Some(listener) = self.listeners.get(self.home.tell()) {
+            listener.ring();
+        }
+    }
+
+    /// The core of the sidecore that serves it.
+    pub fn core(&self) -> usize {
+        self.listeners.get(self.home.at()).map_or(0, Listener::core)
     }
 
     /// What was done for each queue so far.
@@ -116,6 +134,7 @@ impl Port {
                 kicks: of(&counts.kicks),
                 longest_wait: of(&counts.longest_wait),
                 longest_wait_bytes: of(&counts.longest_wait_bytes),
+                moves: of(&counts.moves),
             }
         })
     }
@@ -126,7 +145,7 @@ impl Port {
         *current = order;
         self.asked.fetch_add(1, Ordering::Release);
         drop(current);
-        self.news.store(true, Ordering::Release);
+        self.ring();
     }
 
     /// Does the sidecore still go by an earlier order?
@@ -169,6 +188,16 @@ impl Port {
     #[inline]
     pub fn counts(&self, queue: usize) -> Option<&Counts> {
         self.counts.get(queue)
+    }
+
+    /// Which sidecore is told of what is new.
+    pub fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// The device came from another sidecore.
+    pub fn count_move(&self) {
+        self.counts.iter().for_each(|counts| add(&counts.moves, 1));
     }
 
     /// An order that it doesn't go by yet, if nobody is writing one just now, with the number that

@@ -4,6 +4,7 @@
 //! that is broken says so once it is served; its turn comes for that.
 
 use crate::cpu::{rdtsc, tsc_hz};
+use crate::sidecore::places::Places;
 use crate::sidecore::signal::Signal;
 use ::sidecore::{Delay, Look};
 use alloc::boxed::Box;
@@ -96,7 +97,7 @@ pub struct CoreSwitch {
 
 /// All queues of a core, and its switches.
 pub struct Queues {
-    pub all: Vec<ServedQueue>,
+    pub all: Places<ServedQueue>,
     pub switches: Vec<CoreSwitch>,
     clock: Clock,
     /// When it was last looked, in the switches' nanoseconds.
@@ -142,7 +143,7 @@ impl Work {
 impl Queues {
     /// None yet.
     pub fn new() -> Self {
-        Queues { all: Vec::new(), switches: Vec::new(), clock: Clock::new(tsc_hz()), now: 0 }
+        Queues { all: Places::new(), switches: Vec::new(), clock: Clock::new(tsc_hz()), now: 0 }
     }
 
     /// Reads the time.

@@ -62,8 +62,8 @@ impl Vm {
     pub fn report_served(&self) {
         for (device, port) in &self.served {
             for (queue, served) in (0..).zip(port.served()) {
-                let (vm, device) = (self.guest.index as u32, *device);
-                console::record(&Record::Paravirtual { vm, device, queue, served });
+                let (vm, device, core) = (self.guest.index as u32, *device, port.core() as u32);
+                console::record(&Record::Paravirtual { vm, device, queue, core, served });
             }
         }
     }

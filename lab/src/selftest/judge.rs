@@ -3,7 +3,7 @@
 use super::case::{Case, Expect, Expected, Guest, Outcome, Special};
 use super::kernel::Variant;
 use super::verdict::{PASSED, contains, counted, ended};
-use super::{cost, hostile, parts, switch, virtio};
+use super::{cost, hostile, moves, parts, switch, virtio};
 use exitless::report::{Report, VmReport, status};
 use ledger::Reason;
 use proto::exit;
@@ -90,6 +90,7 @@ fn ends(case: &Case, outcome: &Outcome) -> Vec<String> {
     }
     wrong.extend(outcome.screen.iter().cloned());
     wrong.extend(parts::complaints(case, outcome));
+    wrong.extend(moves::complaints(case, outcome));
     wrong.extend(cost::of(&case.windows, &outcome.edges).err());
     wrong
 }

@@ -18,6 +18,7 @@ mod inventory;
 mod judge;
 pub mod kernel;
 mod machine_check;
+mod moves;
 mod names;
 mod network;
 mod parts;
@@ -164,6 +165,7 @@ fn all() -> Vec<Case> {
     cases.extend(timers::all());
     cases.extend(shared::all());
     cases.extend(virtio::all());
+    cases.extend(moves::all());
     cases.extend(switch::all());
     cases.extend(parts::all());
     cases.extend(refusals::all());
