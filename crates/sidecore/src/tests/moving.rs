@@ -8,9 +8,9 @@ fn after_a_turn() -> (Schedule, Schedule, Rings) {
     let mut rings = Rings([9; 4], 0);
     assert!(from.poll(0, 0, 0) && from.poll(1, 1, 0) && to.poll(1, 1, 0));
     assert_eq!(from.next(0, &mut rings), Turn::Serve(0));
-    assert_eq!(from.served(0, MAX + 1, 1, 0, &mut rings), Switch);
+    assert_eq!(from.served(0, piece(MAX + 1, 1), 0, &mut rings), Switch);
     assert_eq!(from.next(0, &mut rings), Turn::Serve(1));
-    assert_eq!(from.served(1, 512, 1, 0, &mut rings), Continue);
+    assert_eq!(from.served(1, piece(512, 1), 0, &mut rings), Continue);
     (from, to, rings)
 }
 
@@ -54,7 +54,7 @@ fn a_limit_goes_along() {
     to.set_share(0, share);
     assert!(from.poll(0, 0, 0));
     assert_eq!(from.next(0, &mut rings), Turn::Serve(0));
-    from.served(0, 1 << 20, 1, 0, &mut rings);
+    from.served(0, piece(1 << 20, 1), 0, &mut rings);
     to.owe(0, from.debt(0));
     assert!(to.poll(0, 0, 0));
     let second = USUAL.ticks_per_second;
@@ -68,7 +68,7 @@ fn how_long_a_queue_waited_is_known_in_ticks() {
     let mut rings = Rings([9; 4], 0);
     assert!(s.poll(0, 0, 100) && s.poll(1, 1, 100));
     assert_eq!(s.next(100, &mut rings), Turn::Serve(0));
-    assert_eq!(s.served(0, MAX + 1, 1, 700, &mut rings), Switch);
+    assert_eq!(s.served(0, piece(MAX + 1, 1), 700, &mut rings), Switch);
     assert_eq!(s.next(700, &mut rings), Turn::Serve(1));
     assert_eq!((s.last_wait(0), s.last_wait(1), s.last_wait(9)), (0, 600, 0));
 }
