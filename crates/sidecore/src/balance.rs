@@ -13,7 +13,8 @@
 //!   One without devices sleeps.
 //! - **Patience.** If the bound is broken soon after devices were gathered, the next time takes
 //!   twice as long, up to [`MOST_PATIENCE`] times. So what doesn't change moves a number of devices
-//!   that grows with the logarithm of the time alone.
+//!   that grows with the logarithm of the time alone. Devices that had nothing at all for [`CALM`]
+//!   epochs don't wait for that: they break no bound.
 //!
 //! Guarantees: a device goes to a sidecore that there is and that isn't its own; the first sidecore
 //! and those that serve what can't move are never emptied to sleep; whatever the numbers are,
@@ -64,6 +65,8 @@ pub struct Balance {
     /// Epochs in a row in which the bound was broken, and in which it was kept.
     late: u32,
     calm: u32,
+    /// Epochs in a row in which no sidecore that may sleep served a device.
+    idle: u32,
     /// Epochs since devices were gathered; none: they weren't.
     gathered: Option<u32>,
     strikes: u32,
@@ -74,6 +77,9 @@ impl Balance {
     pub fn next(&mut self, ticks: u64, cores: &[CoreLoad], devices: &[DeviceLoad]) -> Option<Move> {
         self.gathered = self.gathered.map(|epochs| epochs.saturating_add(1));
         let patience = CALM << self.strikes;
+        let may_sleep = |load: &&DeviceLoad| may_sleep(load.at, cores);
+        let is_idle = devices.iter().filter(may_sleep).all(|device| device.busy == 0);
+        self.idle = if is_idle { self.idle.saturating_add(1) } else { 0 };
         if devices.iter().any(|device| device.late > 0) {
             self.calm = 0;
             self.late = self.late.saturating_add(1);
@@ -92,7 +98,7 @@ impl Balance {
         if self.calm >= 4 * patience {
             self.strikes = 0;
         }
-        if self.calm < patience {
+        if self.calm < patience && self.idle.min(self.calm) < CALM {
             return None;
         }
         let gather = gather(ticks, cores, devices)?;
@@ -105,6 +111,11 @@ impl Balance {
 fn is_awake(core: usize, cores: &[CoreLoad], devices: &[DeviceLoad]) -> bool {
     let keeps = cores.get(core).is_some_and(|load| load.keeps);
     core == 0 || keeps || devices.iter().any(|device| device.at == core)
+}
+
+/// Sleeps if it serves nothing.
+fn may_sleep(core: usize, cores: &[CoreLoad]) -> bool {
+    core != 0 && cores.get(core).is_some_and(|load| !load.keeps)
 }
 
 fn spread(ticks: u64, cores: &[CoreLoad], devices: &[DeviceLoad]) -> Option<Move> {
@@ -133,9 +144,9 @@ fn spread(ticks: u64, cores: &[CoreLoad], devices: &[DeviceLoad]) -> Option<Move
 fn gather(ticks: u64, cores: &[CoreLoad], devices: &[DeviceLoad]) -> Option<Move> {
     let awake = || (0..cores.len()).filter(|core| is_awake(*core, cores, devices));
     let busy = |core: usize| cores.get(core).map_or(u64::MAX, |load| load.busy);
-    let may_sleep = |core: &usize| *core != 0 && cores.get(*core).is_some_and(|load| !load.keeps);
     // Among those with as little to do, the last.
-    let from = awake().filter(may_sleep).rev().min_by_key(|core| busy(*core))?;
+    let from =
+        awake().filter(|core| may_sleep(*core, cores)).rev().min_by_key(|core| busy(*core))?;
     let to = awake().filter(|core| *core != from).min_by_key(|core| busy(*core))?;
     if busy(from).saturating_add(busy(to)) > ticks / 2 {
         return None;

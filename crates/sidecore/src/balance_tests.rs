@@ -137,6 +137,17 @@ fn what_breaks_the_bound_together_is_gathered_less_and_less_often() {
     assert!(twice_as_long && moves.len() < 22, "{moves:?}");
 }
 
+#[test]
+fn what_has_nothing_to_do_goes_home_however_patient() {
+    let mut world = World::of(2, &[(0, 100), (0, 100)], 200);
+    let mut balance = Balance::default();
+    world.moves(&mut balance, EPOCHS);
+    world.devices = vec![(0, 100), (1, 0)];
+    balance.calm = 0;
+    assert_eq!(world.moves(&mut balance, CALM as usize).len(), 1);
+    assert_eq!(world.awake(), 1);
+}
+
 prop_compose! {
     fn worlds()(cores in 1usize..5)(
         kept in prop::collection::vec(prop::option::of(0u64..400), cores),

@@ -18,7 +18,7 @@ const SOME: u64 = 20;
 const BOUND: u32 = 5;
 /// The load, and for long enough after it that devices are gathered. Each beat is 50 million ticks.
 const BY_LOAD: &str = "virtio-load,heartbeat";
-const BY_LOAD_OPTIONS: &str = "sectors=32768 serial=exitless-virtio beats=80";
+const BY_LOAD_OPTIONS: &str = "sectors=32768 serial=exitless-virtio beats=40";
 
 /// All of them.
 pub fn all() -> Vec<Case> {
