@@ -5,10 +5,9 @@ use crate::frame::{Frame, Head, TAG};
 use crate::header::{HEADER_BYTES, Header, NEEDS_CSUM};
 use crate::offload::checksum::Sum;
 use crate::offload::{Offload, Partial, Tcp};
-use crate::receive::Receive;
 use crate::{Features, LEAST_CHARGE, MAX_SEGMENTS};
 use virtqueue::Chain;
-use window::{Outside, Window};
+use window::{Outside, Span};
 
 /// What became of a frame at a receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,19 +28,26 @@ pub struct Delivered {
     pub too_many: u32,
 }
 
-/// A receive queue, and what its driver accepted.
+/// What frames are put into, each behind a header.
+pub trait Buffers {
+    /// How many buffers, from the first one on, are for the header and so many bytes of a frame;
+    /// none if there aren't enough.
+    fn reserve(&mut self, bytes: u32) -> Result<Option<u16>, Broken>;
+    /// Their memory, in order; there may be more than that.
+    fn spans(&self) -> &[Span];
+    /// The first `count` buffers have the header and this many bytes.
+    fn complete(&mut self, count: u16, bytes: u32);
+}
+
+/// A receiver, and what its driver accepted.
 #[derive(Debug)]
-pub struct To<'a, const RING: usize> {
-    /// The queue.
-    pub receive: &'a mut Receive<RING>,
-    /// The receiver's memory.
-    pub window: &'a Window,
+pub struct To<B> {
+    /// Its buffers.
+    pub buffers: B,
     /// By its driver.
     pub accepted: Features,
     /// Frames get a tag of this VLAN.
     pub tag: Option<u16>,
-    /// What chains are taken into.
-    pub scratch: &'a mut Chain,
 }
 
 /// What is put into buffers: its head, then so many bytes of the chain.
@@ -53,7 +59,7 @@ struct Piece {
     uncut: Option<Tcp>,
 }
 
-impl<const RING: usize> To<'_, RING> {
+impl<B: Buffers> To<B> {
     /// Copies the frame whose rest is in `sent` into the receiver's buffers.
     ///
     /// # Errors
@@ -127,9 +133,7 @@ impl<const RING: usize> To<'_, RING> {
             shift = TAG as u16;
         }
         let bytes = piece.head.len() as u32 + piece.rest;
-        let mergeable = self.accepted.contains(Features::MRG_RXBUF);
-        let reserved = self.receive.reserve(self.window, self.scratch, bytes, mergeable)?;
-        let Some(buffers) = reserved else {
+        let Some(buffers) = self.buffers.reserve(bytes)? else {
             delivered.no_room += 1;
             return Ok(false);
         };
@@ -150,13 +154,13 @@ impl<const RING: usize> To<'_, RING> {
             header.gso_size = tcp.size;
             header.hdr_len = tcp.headers as u16 + shift;
         }
-        let mut into = Cursor::new(self.receive.spans());
+        let mut into = Cursor::new(self.buffers.spans());
         // The buffers have room, and the chain has as many bytes: neither is outside.
         if put(&header, &mut piece.head, piece.rest, complete, source, &mut into).is_err() {
             delivered.no_room += 1;
             return Ok(false);
         }
-        self.receive.complete(buffers, bytes);
+        self.buffers.complete(buffers, bytes);
         delivered.frames += 1;
         delivered.bytes += u64::from(bytes);
         delivered.charge += u64::from(bytes).max(LEAST_CHARGE);

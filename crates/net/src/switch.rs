@@ -61,14 +61,14 @@ pub struct Touched {
 /// goes back.
 #[derive(Debug)]
 pub struct Switch<const RING: usize = DEFAULT_SIZE> {
-    ports: Box<[Option<Port>]>,
+    pub(crate) ports: Box<[Option<Port>]>,
     /// By ports.
     queues: Box<[Queues<RING>]>,
     table: Table,
     /// By ports: whether any of its receive queues was touched.
     touched: u64,
     /// The frame or command that is served.
-    sent: Box<Chain>,
+    pub(crate) sent: Box<Chain>,
     /// What receive buffers are taken into.
     scratch: Box<Chain>,
 }
@@ -119,11 +119,11 @@ impl<const RING: usize> Switch<RING> {
         self.port(number)?.kind(index)
     }
 
-    fn port(&self, number: PortNumber) -> Option<&Port> {
+    pub(crate) fn port(&self, number: PortNumber) -> Option<&Port> {
         self.ports.get(usize::from(number.0))?.as_ref()
     }
 
-    fn port_mut(&mut self, number: PortNumber) -> Option<&mut Port> {
+    pub(crate) fn port_mut(&mut self, number: PortNumber) -> Option<&mut Port> {
         self.ports.get_mut(usize::from(number.0))?.as_mut()
     }
 
@@ -297,7 +297,7 @@ impl<const RING: usize> Switch<RING> {
     }
 
     /// Copies the frame to whom it is for; or counts why not, and says false.
-    fn forward(
+    pub(crate) fn forward(
         &mut self,
         from: PortNumber,
         frame: &Frame,
@@ -314,7 +314,7 @@ impl<const RING: usize> Switch<RING> {
             port.fault(Fault::Tag);
             return false;
         };
-        let own = frame.source() == port.mac;
+        let own = frame.source() == port.mac && port.uplink.is_none();
         let learns = port.plan.sources == Sources::Any && !own;
         let may = own || (learns && frame.source().is_station() && owner.is_none());
         if !may {

@@ -117,6 +117,15 @@ impl Chain {
         })
     }
 
+    /// Becomes one of no queue: the device may read these bytes.
+    pub fn set_readable(&mut self, span: Span) {
+        self.clear();
+        let bytes = u32::try_from(span.len()).unwrap_or(0);
+        if bytes > 0 && self.spans.try_push(span).is_ok() {
+            (self.readable, self.readable_len, self.len, self.descriptors) = (1, bytes, bytes, 1);
+        }
+    }
+
     /// Becomes an empty one.
     #[inline]
     pub(crate) fn clear(&mut self) {
