@@ -40,7 +40,7 @@ const HOST_KEYS: [&str; 6] =
     ["iommu_faults", "without_interrupt_remapping", "screen", "at_end", "sidecores", "whole_turns"];
 /// Whose consoles the screen shows unless the file names a VM.
 const EVERY_VM: &str = "all";
-const NETWORK_KEYS: [&str; 2] = ["vfs", "macs"];
+const NETWORK_KEYS: [&str; 3] = ["vfs", "macs", "uplink"];
 const KEYS: [&str; 12] = [
     "cpus",
     "weight",
