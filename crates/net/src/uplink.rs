@@ -19,8 +19,8 @@ pub const WIRE_FRAME: u32 = ETHERNET as u32 + TAG as u32 + MTU as u32;
 const FRAMES: u64 = 64;
 /// Bytes of a place for one: a header as guests have it, which nobody reads, and the frame.
 const PLACE: u64 = 2048;
-/// Bytes of memory of an uplink.
-pub const UPLINK_MEMORY: u64 = (FRAMES + 1) * PLACE;
+/// Bytes of memory of an uplink, in whole pages.
+pub const UPLINK_MEMORY: u64 = ((FRAMES + 1) * PLACE).next_multiple_of(4096);
 
 /// The frames on their way, in memory of the host's own.
 #[derive(Debug)]

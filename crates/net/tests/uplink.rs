@@ -25,7 +25,7 @@ impl Wire {
             let guest = lan.add(parameters(number), plan, Features::empty());
             lan.post_many(guest, 100, 2048);
         }
-        let memory = Memory::new(&[(0, UPLINK_MEMORY.next_multiple_of(4096))], 0);
+        let memory = Memory::new(&[(0, UPLINK_MEMORY)], 0);
         let span = memory.window().span(0, UPLINK_MEMORY).unwrap();
         let port = lan.switch.add_uplink(span).unwrap();
         lan.switch.set_link(port, true);
@@ -220,9 +220,9 @@ fn without_a_link_nothing_goes_or_comes() {
 #[test]
 fn a_switch_has_one_uplink() {
     let mut wire = Wire::new(&[0]);
-    let memory = Memory::new(&[(0, UPLINK_MEMORY.next_multiple_of(4096))], 0);
+    let memory = Memory::new(&[(0, UPLINK_MEMORY)], 0);
     let span = memory.window().span(0, UPLINK_MEMORY).unwrap();
-    let short = span.sub(0, UPLINK_MEMORY - 1).unwrap();
+    let short = span.sub(0, UPLINK_MEMORY - 4096).unwrap();
     assert_eq!(wire.lan.switch.add_uplink(short), Err(BadPort::Memory));
     assert_eq!(wire.lan.switch.add_uplink(span), Err(BadPort::Address(Mac::default())));
 }

@@ -62,7 +62,7 @@ impl Uplink {
             return Err(fault.to_string());
         }
         // On their way to it: the switch's memory, not the controller's.
-        let frames = allocate(UPLINK_MEMORY.next_multiple_of(PAGE), PAGE);
+        let frames = allocate(UPLINK_MEMORY, PAGE);
         let frames = span(frames.ok_or("no memory is left for its frames")?, UPLINK_MEMORY)?;
         let port = switch.add_uplink(frames).map_err(|error| error.to_string())?;
         let (link, given_up, told) = (false, false, OnceASecond::default());

@@ -34,6 +34,7 @@ mod table;
 mod timers;
 mod topology;
 mod trusting;
+mod uplink;
 mod verdict;
 mod virtio;
 mod watchdog;
@@ -166,6 +167,7 @@ fn all() -> Vec<Case> {
     cases.extend(virtio::all());
     cases.extend(switch::all());
     cases.extend(parts::all());
+    cases.extend(uplink::all());
     cases.extend(refusals::all());
     cases.extend(inventory::all());
     cases.extend(topology::all());
