@@ -40,6 +40,8 @@ A plan:
   [network.nic0]              # its virtual functions are nic0.vf0, nic0.vf1 …
   vfs = 2                     # how many; else as many as are named
   macs = [\"02:00:00:00:00:01\"]  # of the first ones
+  [network.nic1]
+  uplink = \"lan\"              # that switch's way to a network outside
 Only kernel has to be given. Paths start at the plan's directory.
 
 What the plan names but the machine may not have (cores, memory, devices) is checked

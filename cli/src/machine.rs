@@ -144,6 +144,7 @@ impl Machine {
             Machine { cpus: cores.saturating_add(1), disks, ..Machine::with(boot, memory) };
         machine.add_devices(plan.vms.iter().flat_map(|vm| vm.devices.iter().copied()))?;
         machine.add_devices(plan.part_devices())?;
+        machine.add_devices(plan.uplinks().map(|(device, _)| device))?;
         machine.add_devices(
             plan.shared_nics().map(|s| DeviceName::Named { class: Class::Nic, index: s.nic }),
         )?;

@@ -178,8 +178,9 @@ impl Offered {
         let of_vms = plan.vms.iter().flat_map(|vm| {
             vm.devices.iter().map(move |device| (format!("VM {:?}", vm.name), *device))
         });
-        // Those that disks are cut from.
-        let of_host = plan.part_devices().map(|device| ("the host".to_owned(), device));
+        // Those that disks are cut from, and switches' uplinks.
+        let kept = plan.part_devices().chain(plan.uplinks().map(|(device, _)| device));
+        let of_host = kept.map(|device| ("the host".to_owned(), device));
         for (owner, name) in of_vms.chain(of_host) {
             let said = format!("{owner}: device {name}");
             let Some(f) = self.find(&name) else {

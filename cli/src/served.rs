@@ -143,15 +143,20 @@ fn switch(plan: &Plan<File>, name: &str) -> String {
     }
     let place = plan.sidecore_of_switch(name);
     let core = place.and_then(|place| plan.sidecores.get(place)).copied().unwrap_or_default();
+    let uplink = plan.uplink_of(name);
     let line = |(vlan, ports): (Option<u16>, Vec<String>)| {
         let vlan = vlan.map_or(String::new(), |vlan| format!(", VLAN {vlan}"));
         let reach = match ports.len() {
+            1 if uplink.is_some() => "is alone here",
             1 => "is alone and reaches nobody",
             _ => "reach each other",
         };
         format!("Switch {name}{vlan}, on core {core}: {} {reach}.\n", ports.join(", "))
     };
-    vlans.into_iter().map(line).collect()
+    let wire = uplink.map(|device| {
+        format!("Switch {name} has {device} as its uplink: its ports reach what is on that wire.\n")
+    });
+    vlans.into_iter().map(line).chain(wire).collect()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use bitflags::bitflags;
 use thiserror::Error;
 
 use crate::Mac;
+use crate::uplink::MTU;
 
 bitflags! {
     /// Feature bits that concern the device, as in the feature words of the transport.
@@ -164,6 +165,11 @@ impl Config {
             return Err(BadConfig::Withheld);
         }
         Ok(Config(asked))
+    }
+
+    /// Of a port to the wire: no device has it, and no address.
+    pub(crate) fn of_uplink() -> Config {
+        Config(Parameters { mtu: MTU, pairs: 0, ..Parameters::default() })
     }
 
     /// What was asked for.

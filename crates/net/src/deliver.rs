@@ -5,10 +5,9 @@ use crate::frame::{Frame, TAG};
 use crate::header::{HEADER_BYTES, Header, NEEDS_CSUM};
 use crate::offload::checksum::Sum;
 use crate::offload::{Offload, Partial, Tcp};
-use crate::receive::Receive;
 use crate::{Features, LEAST_CHARGE, MAX_SEGMENTS};
-use virtqueue::Chain;
-use window::{Outside, Window};
+use virtqueue::{Chain, Head as Buffer};
+use window::{Outside, Span};
 
 /// What became of a frame at a receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,19 +28,30 @@ pub struct Delivered {
     pub too_many: u32,
 }
 
-/// A receive queue, and what its driver accepted.
+/// What frames are put into, each behind a header.
+pub trait Buffers {
+    /// How many buffers, from the first one on, are for the header and so many bytes of a frame;
+    /// none if there aren't enough.
+    fn reserve(&mut self, bytes: u32) -> Result<Option<u16>, Broken>;
+    /// Their memory, in order; there may be more than that.
+    fn spans(&self) -> &[Span];
+    /// The first `count` buffers have the header and this many bytes.
+    fn complete(&mut self, count: u16, bytes: u32);
+    /// A buffer for so many bytes, the header among them, if that is had at once.
+    fn one(&mut self, bytes: u32) -> Result<Option<(Buffer, Span)>, Broken>;
+    /// The buffer of [`Self::one`] has so many.
+    fn complete_one(&mut self, buffer: Buffer, bytes: u32);
+}
+
+/// A receiver, and what its driver accepted.
 #[derive(Debug)]
-pub struct To<'a, const RING: usize> {
-    /// The queue.
-    pub receive: &'a mut Receive<RING>,
-    /// The receiver's memory.
-    pub window: &'a Window,
+pub struct To<B> {
+    /// Its buffers.
+    pub buffers: B,
     /// By its driver.
     pub accepted: Features,
     /// Frames get a tag of this VLAN.
     pub tag: Option<u16>,
-    /// What chains are taken into.
-    pub scratch: &'a mut Chain,
 }
 
 /// What is put into buffers: its head, then so many bytes of the chain.
@@ -53,7 +63,7 @@ struct Piece<'a> {
     uncut: Option<Tcp>,
 }
 
-impl<const RING: usize> To<'_, RING> {
+impl<B: Buffers> To<B> {
     /// Copies the frame whose rest is in `sent` into the receiver's buffers.
     ///
     /// # Errors
@@ -64,11 +74,11 @@ impl<const RING: usize> To<'_, RING> {
         // Most frames, by count: all of it is in our copy, and it goes as it is into one buffer.
         if frame.is_plain() && self.tag.is_none() {
             let bytes = frame.len + HEADER_BYTES as u32;
-            if let Some((head, span)) = self.receive.one(self.window, self.scratch, bytes)? {
+            if let Some((head, span)) = self.buffers.one(bytes)? {
                 // It has room for both.
                 let _ = span.write(0, &Header { num_buffers: 1, ..Header::default() }.bytes());
                 let _ = span.write(HEADER_BYTES as u64, &frame.head);
-                self.receive.complete_one(head, bytes);
+                self.buffers.complete_one(head, bytes);
                 let bytes = u64::from(frame.len);
                 let charge = bytes.max(LEAST_CHARGE);
                 return Ok(Delivered { frames: 1, bytes, charge, ..Delivered::default() });
@@ -146,9 +156,7 @@ impl<const RING: usize> To<'_, RING> {
             None => (piece.head, 0),
         };
         let bytes = head.len() as u32 + piece.rest;
-        let mergeable = self.accepted.contains(Features::MRG_RXBUF);
-        let reserved = self.receive.reserve(self.window, self.scratch, bytes, mergeable)?;
-        let Some(buffers) = reserved else {
+        let Some(buffers) = self.buffers.reserve(bytes)? else {
             delivered.no_room += 1;
             return Ok(false);
         };
@@ -169,13 +177,13 @@ impl<const RING: usize> To<'_, RING> {
             header.gso_size = tcp.size;
             header.hdr_len = tcp.headers as u16 + shift;
         }
-        let mut into = Cursor::new(self.receive.spans());
+        let mut into = Cursor::new(self.buffers.spans());
         // The buffers have room, and the chain has as many bytes: neither is outside.
         if put(&header, head, piece.rest, complete, source, &mut into).is_err() {
             delivered.no_room += 1;
             return Ok(false);
         }
-        self.receive.complete(buffers, bytes);
+        self.buffers.complete(buffers, bytes);
         delivered.frames += 1;
         delivered.bytes += u64::from(bytes);
         delivered.charge += u64::from(bytes).max(LEAST_CHARGE);

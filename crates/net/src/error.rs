@@ -19,6 +19,9 @@ pub enum BadPort {
     /// There is no such VLAN.
     #[error("its VLAN isn't from 0 to 4094")]
     Vlan,
+    /// Of an uplink.
+    #[error("its memory is too short")]
+    Memory,
 }
 
 /// The device has no queue of this index, or isn't started.

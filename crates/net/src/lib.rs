@@ -41,6 +41,7 @@
 //! | `filter`, `control` | what a driver wants to receive, and its commands |
 //! | `steer` | which receive queue a flow goes to |
 //! | `rate`, `table` | limits by time; addresses that were learned |
+//! | `uplink`, `wire` | a port to the wire, and what the switch has to do with it |
 //! | `port`, `switch` | a device at the switch; who gets which frame; the turn |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
@@ -66,7 +67,9 @@ mod switch;
 pub mod table;
 #[cfg(test)]
 mod tests;
+mod uplink;
 mod vlan;
+mod wire;
 
 pub use config::{BadConfig, BadFeatures, Config, Features, Parameters};
 pub use error::{BadPort, Broken, NoSuchQueue};
@@ -75,6 +78,7 @@ pub use port::{MAX_PAIRS, Plan, Sources, Statistics};
 pub use rate::Rate;
 pub use receive::Counts;
 pub use switch::{MAX_PORTS, Outcome, PortNumber, Switch, Touched};
+pub use uplink::{UPLINK_MEMORY, WIRE_FRAME};
 pub use vlan::{Vlan, VlanSet};
 
 /// The most bytes of a frame without a tag: 5.1.6.3.1 has buffers for no more.

@@ -6,7 +6,9 @@ use crate::filter::Filter;
 use crate::frame::{ETHERNET, Fault, Frame};
 use crate::queues::Queues;
 use crate::rate::{Bucket, Rate};
+use crate::receive::Filling;
 use crate::steer::{Steering, flow};
+use crate::uplink::Uplink;
 use crate::{Mac, Vlan};
 use virtqueue::Chain;
 use window::Window;
@@ -90,6 +92,17 @@ pub struct Statistics {
     pub refused: u64,
 }
 
+impl Statistics {
+    fn delivered(&mut self, delivered: &Delivered) {
+        self.received += u64::from(delivered.frames);
+        self.received_bytes += delivered.bytes;
+        self.segments += u64::from(delivered.segments);
+        self.checksums += u64::from(delivered.checksums);
+        self.no_room += u64::from(delivered.no_room);
+        self.oversized += u64::from(delivered.too_many);
+    }
+}
+
 /// What there is while a driver runs the device, besides its queues.
 #[derive(Debug)]
 pub struct Running {
@@ -114,6 +127,8 @@ pub struct Port {
     pub mac: Mac,
     pub link_up: bool,
     pub running: Option<Running>,
+    /// It is no device's port, but one to the wire.
+    pub uplink: Option<Uplink>,
     pub rate: Bucket,
     pub flood: Bucket,
     pub statistics: Statistics,
@@ -129,6 +144,7 @@ impl Port {
             mac: config.parameters().mac,
             link_up: true,
             running: None,
+            uplink: None,
             rate: Bucket::new(plan.rate),
             flood: Bucket::new(plan.flood),
             statistics: Statistics::default(),
@@ -180,6 +196,9 @@ impl Port {
         vlan: u16,
         scratch: &mut Chain,
     ) -> Delivered {
+        if self.uplink.is_some() {
+            return self.leave(frame, sent, vlan);
+        }
         let counters = &mut self.statistics;
         let running = self.running.as_mut().filter(|_| self.link_up);
         let (Some(running), Some(tagged)) = (running, self.plan.vlan.egress(vlan)) else {
@@ -206,8 +225,9 @@ impl Port {
         self.touched |= 1u64.checked_shl(pair.into()).unwrap_or(0);
         let mut counts = receive.counts;
         let (window, accepted) = (&running.window, running.accepted);
-        let mut to = To { receive: &mut *receive, window, accepted, tag, scratch };
-        let Ok(delivered) = to.deliver(frame, sent) else {
+        let mergeable = accepted.contains(Features::MRG_RXBUF);
+        let buffers = Filling { receive: &mut *receive, window, mergeable, scratch };
+        let Ok(delivered) = (To { buffers, accepted, tag }).deliver(frame, sent) else {
             counters.no_room += 1;
             receive.counts.dropped = counts.dropped.saturating_add(1);
             return Delivered::default();
@@ -217,12 +237,26 @@ impl Port {
         let dropped = delivered.no_room + delivered.too_many;
         counts.dropped = counts.dropped.saturating_add(dropped);
         receive.counts = counts;
-        counters.received += u64::from(delivered.frames);
-        counters.received_bytes += delivered.bytes;
-        counters.segments += u64::from(delivered.segments);
-        counters.checksums += u64::from(delivered.checksums);
-        counters.no_room += u64::from(delivered.no_room);
-        counters.oversized += u64::from(delivered.too_many);
+        counters.delivered(&delivered);
+        delivered
+    }
+
+    /// Puts the frame of this VLAN among those that are to go to the wire.
+    fn leave(&mut self, frame: &Frame, sent: &Chain, vlan: u16) -> Delivered {
+        let counters = &mut self.statistics;
+        let uplink = self.uplink.as_mut().filter(|_| self.link_up);
+        let (Some(buffers), Some(tagged)) = (uplink, self.plan.vlan.egress(vlan)) else {
+            counters.down += 1;
+            return Delivered::default();
+        };
+        if frame.longest > ETHERNET as u32 + u32::from(self.config.parameters().mtu) {
+            counters.oversized += 1;
+            return Delivered::default();
+        }
+        let (tag, accepted) = (tagged.then_some(vlan), Features::empty());
+        // These buffers don't break.
+        let delivered = To { buffers, accepted, tag }.deliver(frame, sent).unwrap_or_default();
+        counters.delivered(&delivered);
         delivered
     }
 

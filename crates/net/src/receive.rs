@@ -3,6 +3,7 @@
 //! A frame may need several chains (5.1.6.4). Whether there are enough is known only when they are
 //! taken, and what was taken can't be put back. So a queue has a *stock* of chains, which the next
 //! frame is put into, if this one has no room.
+use crate::deliver::Buffers;
 use crate::error::Broken;
 use crate::header::HEADER_BYTES;
 use alloc::vec::Vec;
@@ -198,5 +199,42 @@ impl<const RING: usize> Receive<RING> {
         } else {
             self.spans.drain(..spans);
         }
+    }
+}
+
+/// A receive queue, with what it takes to fill it.
+#[derive(Debug)]
+pub struct Filling<'a, const RING: usize> {
+    /// The queue.
+    pub receive: &'a mut Receive<RING>,
+    /// The receiver's memory.
+    pub window: &'a Window,
+    /// Its driver takes frames in several buffers.
+    pub mergeable: bool,
+    /// What chains are taken into.
+    pub scratch: &'a mut Chain,
+}
+
+impl<const RING: usize> Buffers for Filling<'_, RING> {
+    fn reserve(&mut self, bytes: u32) -> Result<Option<u16>, Broken> {
+        self.receive.reserve(self.window, self.scratch, bytes, self.mergeable)
+    }
+
+    fn spans(&self) -> &[Span] {
+        self.receive.spans()
+    }
+
+    fn complete(&mut self, count: u16, bytes: u32) {
+        self.receive.complete(count, bytes);
+    }
+
+    #[inline]
+    fn one(&mut self, bytes: u32) -> Result<Option<(Head, Span)>, Broken> {
+        self.receive.one(self.window, self.scratch, bytes)
+    }
+
+    #[inline]
+    fn complete_one(&mut self, buffer: Head, bytes: u32) {
+        self.receive.complete_one(buffer, bytes);
     }
 }

@@ -61,16 +61,16 @@ pub struct Touched {
 /// goes back.
 #[derive(Debug)]
 pub struct Switch<const RING: usize = DEFAULT_SIZE> {
-    ports: Box<[Option<Port>]>,
+    pub(crate) ports: Box<[Option<Port>]>,
     /// By ports.
     queues: Box<[Queues<RING>]>,
     table: Table,
     /// By ports: whether any of its receive queues was touched.
     touched: u64,
     /// The frame or command that is served.
-    sent: Box<Chain>,
+    pub(crate) sent: Box<Chain>,
     /// What is known of the frame.
-    frame: Box<Frame>,
+    pub(crate) frame: Box<Frame>,
     /// What receive buffers are taken into.
     scratch: Box<Chain>,
 }
@@ -122,11 +122,11 @@ impl<const RING: usize> Switch<RING> {
         self.port(number)?.kind(index)
     }
 
-    fn port(&self, number: PortNumber) -> Option<&Port> {
+    pub(crate) fn port(&self, number: PortNumber) -> Option<&Port> {
         self.ports.get(usize::from(number.0))?.as_ref()
     }
 
-    fn port_mut(&mut self, number: PortNumber) -> Option<&mut Port> {
+    pub(crate) fn port_mut(&mut self, number: PortNumber) -> Option<&mut Port> {
         self.ports.get_mut(usize::from(number.0))?.as_mut()
     }
 
@@ -301,7 +301,7 @@ impl<const RING: usize> Switch<RING> {
     }
 
     /// Copies the frame to whom it is for; or counts why not, and says false.
-    fn forward(&mut self, from: PortNumber, now: u64, outcome: &mut Outcome) -> bool {
+    pub(crate) fn forward(&mut self, from: PortNumber, now: u64, outcome: &mut Outcome) -> bool {
         let Frame { tag, len, .. } = *self.frame;
         let (source, destination) = (self.frame.source(), self.frame.destination());
         let Some(port) = self.port_mut(from) else { return false };
@@ -313,7 +313,7 @@ impl<const RING: usize> Switch<RING> {
             port.fault(Fault::Tag);
             return false;
         };
-        if source != port.mac {
+        if source != port.mac || port.uplink.is_some() {
             let learns = port.plan.sources == Sources::Any;
             let may = learns && source.is_station() && self.owner(source, from).is_none();
             if !may {

@@ -14,6 +14,9 @@ pub enum Vlan {
     Access(u16),
     /// Frames at the port have a tag of one of these; one without is dropped.
     Trunk(VlanSet),
+    /// The port is in all of them. Frames of VLAN 0 have no tag there, nor those that come with one
+    /// for the sake of their priority alone; all others have their VLAN's.
+    All,
 }
 
 impl Vlan {
@@ -22,6 +25,7 @@ impl Vlan {
         match (self, tag) {
             (Vlan::Access(vlan), None) => Some(*vlan),
             (Vlan::Trunk(set), Some(tag)) => Some(tag & NUMBER).filter(|vlan| set.contains(*vlan)),
+            (Vlan::All, tag) => Some(tag.unwrap_or(0) & NUMBER).filter(|vlan| *vlan <= MAX_VLAN),
             _ => None,
         }
     }
@@ -31,6 +35,7 @@ impl Vlan {
         match self {
             Vlan::Access(own) => (*own == vlan).then_some(false),
             Vlan::Trunk(set) => set.contains(vlan).then_some(true),
+            Vlan::All => Some(vlan != 0),
         }
     }
 

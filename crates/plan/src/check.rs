@@ -4,7 +4,7 @@
 use crate::{
     BadInterface, Class, DeviceName, MAX_DISK, MAX_DISKS, MAX_LATENCY, MAX_QUEUES, MAX_SERIAL,
     MAX_SERVED, MAX_SHARES, MAX_SIDECORES, MAX_WEIGHT, Mac, Micros, MovingProblem, Network,
-    PartProblem, Place, Plan, SECTOR, SLICES, Size, place::before, shown::Shown,
+    PartProblem, Place, Plan, SECTOR, SLICES, Size, UplinkProblem, place::before, shown::Shown,
 };
 use alloc::{
     format,
@@ -162,6 +162,9 @@ pub enum Problem {
     /// An interface that can't be.
     #[error(transparent)]
     Interface(#[from] BadInterface),
+    /// An uplink that can't be.
+    #[error(transparent)]
+    Uplink(#[from] UplinkProblem),
     /// A disk that can't be cut from its controller.
     #[error(transparent)]
     Part(PartProblem),
@@ -360,7 +363,7 @@ impl<F> Plan<F> {
         else {
             return Ok(());
         };
-        let Network { nic, vfs, macs } = network;
+        let Network { nic, vfs, macs, uplink } = network;
         let place = || Place::Network(format!("nic{nic}"));
         let error = |key, problem| Err(Error { place: place(), key, problem });
         if before.clone().any(|other| other.nic == *nic) {
@@ -386,7 +389,8 @@ impl<F> Plan<F> {
                 return error("macs", Problem::MacTwice(*mac));
             }
         }
-        if self.shared_nic(*nic).is_none() {
+        self.check_uplink(index).or_else(|problem| error("uplink", problem.into()))?;
+        if uplink.is_none() && self.shared_nic(*nic).is_none() {
             return error("", Problem::NoFunction);
         }
         Ok(())

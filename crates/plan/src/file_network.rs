@@ -1,5 +1,5 @@
 //! `[network.nicN]`: the part of the file that says what a network controller's virtual functions
-//! are to be.
+//! are to be, or which switch it is the uplink of.
 
 use super::{Field, Key, NETWORK_KEYS, Places, Problem, Reader, in_file_order};
 use crate::{Class, DeviceName, Mac, Network, Place, file::Error};
@@ -20,7 +20,7 @@ impl Reader<'_> {
             return Err(self.error(name.span().start, &Place::Plan, "", problem));
         };
         places.push((Place::Network(format!("nic{nic}")), "", name.span().start));
-        let mut read = Network { nic, vfs: None, macs: Vec::new() };
+        let mut read = Network { nic, vfs: None, macs: Vec::new(), uplink: None };
         for (key, value) in in_file_order(table) {
             let Some(known) = NETWORK_KEYS.iter().find(|k| *k == key.get_ref()) else {
                 return Err(self.unknown(key, &place, &NETWORK_KEYS));
@@ -29,7 +29,11 @@ impl Reader<'_> {
             let field = Field { reader: self, place: &place, key: known, value };
             match *known {
                 "vfs" => read.vfs = Some(field.functions()?),
-                _ => read.macs = field.macs()?,
+                "macs" => read.macs = field.macs()?,
+                _ => {
+                    let needed = "the name of a switch in quotes, such as \"lan\"";
+                    read.uplink = Some(field.string(needed)?.to_owned());
+                }
             }
         }
         Ok(read)

@@ -56,7 +56,7 @@ fn every_key_is_read() {
         "#,
     );
     let macs = [1, 2].map(|last| Mac([2, 0, 0, 0, 0, last])).into();
-    let network = Network { nic: 1, vfs: Some(4), macs };
+    let network = Network { nic: 1, vfs: Some(4), macs, uplink: None };
     let vm = Vm {
         name: "web".into(),
         cpus: vec![2],

@@ -104,7 +104,10 @@ prop_compose! {
             reset: OnReset::Stop,
         });
         let macs = macs.into_iter().map(|[b, c, d, e, f]| Mac([2, b, c, d, e, f])).collect();
-        let networks = vec![Network { nic: 255, vfs: Some(64), macs }];
+        let uplink = interfaces.first().map(|one| one.switch.clone());
+        let uplink = uplink.map(|to| Network { nic: 254, vfs: None, macs: vec![], uplink: Some(to) });
+        let network = Network { nic: 255, vfs: Some(64), macs, uplink: None };
+        let networks = [network].into_iter().chain(uplink).collect();
         let host = Host {
             iommu_faults: Protection::ALL[protection].1,
             without_remapping: WithoutRemapping::ALL[without].1,

@@ -4,7 +4,7 @@
 //! Guarantees: an interface that passes [`Plan::check`] has an address of its own and numbers that
 //! the host can serve. A switch is served by one sidecore, with all its ports; which one follows
 //! from the plan alone. VMs reach each other if they name the same switch and the same VLAN; a
-//! switch is no way to a network outside.
+//! switch is a way to a network outside if it has an uplink.
 
 use crate::{
     DeviceName, Error, MAX_DISKS, MAX_QUEUES, Mac, Moving, Place, Plan, Problem, Vm,

@@ -22,6 +22,7 @@ mod limit;
 mod sharing;
 mod shown;
 mod size;
+mod uplink;
 mod vm;
 
 #[cfg(any(test, feature = "file"))]
@@ -61,4 +62,5 @@ pub use sharing::{
 };
 pub use shown::{Escaped, Shown};
 pub use size::{RateError, Size, SizeError, parse_rate, parse_size};
+pub use uplink::UplinkProblem;
 pub use vm::{Blob, CHOICES, Choice, OnReset, Plan, Vm, choice_label};

@@ -18,6 +18,8 @@ pub struct Network {
     pub vfs: Option<u8>,
     /// The addresses of the first ones; the others get theirs from the controller's own.
     pub macs: Vec<Mac>,
+    /// The switch that it is the way to a network outside for; it has no virtual functions then.
+    pub uplink: Option<String>,
 }
 
 /// A network controller that is to have virtual functions.

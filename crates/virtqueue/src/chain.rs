@@ -135,6 +135,11 @@ impl Chain {
         (self.readable, self.readable_len) = if writable { (0, 0) } else { (1, len) };
     }
 
+    /// Becomes one of no queue: the device may read these bytes, which are below 4 GiB.
+    pub fn set_readable(&mut self, span: Span) {
+        self.set_one(0, span, false);
+    }
+
     /// To be overwritten by what is taken next: until [`Taking::finish`] it says nothing.
     #[inline]
     pub(crate) fn begin<'a>(&'a mut self, window: &'a Window) -> Taking<'a> {

@@ -24,12 +24,16 @@ use proto::offer::Function as Offered;
 /// Class and subclass of IOMMUs (PCI Code and ID Assignment 1.15, 1.9): their tables are in memory.
 const IOMMU_CLASS: u32 = 0x0806;
 
-/// Who has the functions that disks are cut from: no VM has such a name.
-const HOST: &str = "the host";
+/// Who has the functions that disks are cut from, and those that are switches' uplinks: no VM has
+/// such a name.
+const DISKS: &str = "the host, for disks,";
+const UPLINK: &str = "the host, as a switch's uplink,";
+/// The vendor and device id of the network controller that can be one: Intel's 82576.
+const UPLINKS: (u16, u16) = (0x8086, 0x10C9);
 
 /// Who it is, in a sentence.
 fn shown(owner: &str) -> String {
-    if owner == HOST { format!("{HOST}, for disks,") } else { format!("VM {owner:?}") }
+    if [DISKS, UPLINK].contains(&owner) { owner.into() } else { format!("VM {owner:?}") }
 }
 
 /// The machine's functions, and who has them.
@@ -65,15 +69,32 @@ impl Assignment {
         &mut self,
         names: impl Iterator<Item = DeviceName>,
     ) -> Result<Vec<(DeviceName, Bdf)>, String> {
+        let is_fit = |f: &Function| Class::Nvme.matches(f.class, 0, 0);
+        self.keep_for(DISKS, names, is_fit, "is no NVMe controller, and disks are cut from those")
+    }
+
+    /// The same of those that are to be uplinks of switches.
+    pub fn keep_uplinks(
+        &mut self,
+        names: impl Iterator<Item = DeviceName>,
+    ) -> Result<Vec<(DeviceName, Bdf)>, String> {
+        let is_fit = |f: &Function| (f.vendor, f.device) == UPLINKS;
+        let otherwise = "is no Intel 82576 (8086:10c9), and a switch's uplink is one";
+        self.keep_for(UPLINK, names, is_fit, otherwise)
+    }
+
+    fn keep_for(
+        &mut self,
+        what: &str,
+        names: impl Iterator<Item = DeviceName>,
+        is_fit: impl Fn(&Function) -> bool,
+        otherwise: &str,
+    ) -> Result<Vec<(DeviceName, Bdf)>, String> {
         let mut kept = Vec::new();
         for name in names {
-            let found = self.resolve(HOST, &[name])?;
-            for bdf in found {
-                let class = self.functions.iter().find(|f| f.bdf == bdf).map(|f| f.class);
-                if class.is_none_or(|class| !Class::Nvme.matches(class, 0, 0)) {
-                    return Err(format!(
-                        "device {name} ({bdf}) is no NVMe controller, and disks are cut from those"
-                    ));
+            for bdf in self.resolve(what, &[name])? {
+                if !self.functions.iter().any(|f| f.bdf == bdf && is_fit(f)) {
+                    return Err(format!("device {name} ({bdf}) {otherwise}"));
                 }
                 kept.push((name, bdf));
             }

@@ -20,6 +20,7 @@ use crate::sidecore::polling_core::PollingCore;
 use crate::sidecore::port::{Order, Port};
 use crate::sidecore::queue::{CoreSwitch, Queues, ServedQueue, Work};
 use crate::sidecore::signal::Signal;
+use crate::sidecore::uplink::Uplink;
 use ::iommu::Bdf;
 use ::sidecore::{Delay, Schedule, Share};
 use alloc::boxed::Box;
@@ -158,10 +159,15 @@ impl Sidecores {
         for name in plan.switches() {
             let Some(place) = plan.sidecore_of_switch(name) else { continue };
             let Some(core) = cores.get_mut(place) else { continue };
-            let ports = plan.interfaces().filter(|(_, one)| one.switch == name).count();
+            let ports = plan.interfaces().filter(|(_, one)| one.switch == name).count()
+                + usize::from(plan.uplink_of(name).is_some());
             switches.push((name.to_string(), place, core.queues.switches.len()));
             let switch = Switch::new(ports, AGEING);
-            core.queues.switches.push(CoreSwitch { switch, devices: Vec::with_capacity(ports) });
+            core.queues.switches.push(CoreSwitch {
+                switch,
+                devices: Vec::with_capacity(ports),
+                uplink: None,
+            });
         }
         let count = plan.disks().count();
         let disks = (0..count).rev().filter_map(|disk| plan.sidecore_of_disk(disk)).collect();
@@ -186,6 +192,34 @@ impl Sidecores {
             let core = core.ok_or("no sidecore drives it")?;
             let driven = Driven::new(pci, (name, device), domain, span);
             core.controllers.push(driven.map_err(|e| format!("{name} can't be used: {e}"))?);
+        }
+        Ok(())
+    }
+
+    /// Starts these controllers as uplinks of the plan's switches, before these have other ports.
+    /// `free`: as in [`Self::drive`].
+    #[inline(never)]
+    pub fn wire(
+        &mut self,
+        plan: &plan::Plan,
+        pci: &Pci,
+        controllers: Vec<(plan::DeviceName, Bdf)>,
+        free: u16,
+    ) -> Result<(), String> {
+        for (domain, (name, device)) in (free..).zip(controllers) {
+            let of = plan.uplinks().find(|(uplink, _)| *uplink == name).map(|(_, of)| of);
+            let &(_, place, switch) = self
+                .switches
+                .iter()
+                .find(|(switch, ..)| Some(switch.as_str()) == of)
+                .ok_or("no sidecore serves its switch")?;
+            let core = self.cores.get_mut(place).ok_or("no sidecore serves its switch")?;
+            let on = core.queues.switches.get_mut(switch).ok_or("no sidecore serves its switch")?;
+            let uplink = Uplink::new(pci, (name, device), domain, &mut on.switch, span)
+                .map_err(|e| format!("{name} can't be used: {e}"))?;
+            on.uplink = Some(uplink);
+            on.devices.push(usize::MAX);
+            log::info!("{name} ({device}) is a sidecore's: switch {}'s uplink", of.unwrap_or(""));
         }
         Ok(())
     }

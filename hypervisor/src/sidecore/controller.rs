@@ -7,11 +7,9 @@
 use crate::cpu::{self, rdtsc};
 use crate::iommu::{self, domain::HostDomain};
 use crate::log_limit::OnceASecond;
-use crate::memory::{PAGE, allocate, map_mmio};
-use crate::pci::{
-    COMMAND, COMMAND_BUS_MASTER, COMMAND_INTX_DISABLE, COMMAND_MEMORY, Config, Pci, msi,
-};
+use crate::pci::Pci;
 use crate::sidecore::shutdown;
+use crate::sidecore::taken::{Registers, Taken};
 use crate::watchdog;
 use ::iommu::Bdf;
 use alloc::format;
@@ -20,33 +18,6 @@ use alloc::vec::Vec;
 use nvme::{Abilities, Capabilities, Controller, MEMORY, Part, State, Times};
 use plan::DeviceName;
 use window::Span;
-
-/// The registers of one, in its BAR 0.
-pub struct Registers(u64);
-
-impl nvme::Registers for Registers {
-    fn read32(&mut self, offset: u32) -> u32 {
-        // SAFETY: the driver's offsets are aligned and before the end of the first queues'
-        // doorbells, which `Driven::new` found to be in BAR 0 and mapped.
-        unsafe { core::ptr::read_volatile((self.0 + u64::from(offset)) as *const u32) }
-    }
-
-    fn read64(&mut self, offset: u32) -> u64 {
-        // SAFETY: as in `read32`.
-        unsafe { core::ptr::read_volatile((self.0 + u64::from(offset)) as *const u64) }
-    }
-
-    fn write32(&mut self, offset: u32, value: u32) {
-        // SAFETY: as in `read32`; whatever the write makes the controller do, its domain bounds
-        // what memory it does it to.
-        unsafe { core::ptr::write_volatile((self.0 + u64::from(offset)) as *mut u32, value) }
-    }
-
-    fn write64(&mut self, offset: u32, value: u64) {
-        // SAFETY: as in `write32`.
-        unsafe { core::ptr::write_volatile((self.0 + u64::from(offset)) as *mut u64, value) }
-    }
-}
 
 /// A controller, its domain and its disks.
 pub struct Driven {
@@ -73,33 +44,17 @@ impl Driven {
         domain: u16,
         span: impl FnOnce(u64, u64) -> Result<Span, String>,
     ) -> Result<Self, String> {
-        let bar = pci.bars(device).into_iter().find(|bar| bar.index == 0 && !bar.kind.is_io());
-        let bar = bar.filter(|bar| bar.address != 0 && bar.size >= 2 * PAGE);
-        let bar = bar.ok_or("its registers have no address")?;
-        map_mmio(bar.address, bar.size);
-        for capability in [msi::CAPABILITY_MSI, msi::CAPABILITY_MSIX] {
-            if let Some(at) = pci.capability(device, capability) {
-                // All of MSI's control word, and MSI-X's enable bit among what else is read-only.
-                pci.write16(device, at + 2, 0);
-            }
-        }
-        let memory = allocate(MEMORY, PAGE).ok_or("no memory is left for its queues")?;
-        let mut own = HostDomain::new(device, domain)?;
-        own.map(memory, MEMORY)?;
-        own.attach()?;
-        let quiet = COMMAND_MEMORY | COMMAND_INTX_DISABLE;
-        pci.write16(device, COMMAND, quiet);
-        let mut registers = Registers(bar.address);
+        let Taken { mut registers, size, memory, domain } =
+            Taken::new(pci, device, domain, MEMORY)?;
         let capabilities = Capabilities(nvme::Registers::read64(&mut registers, 0));
-        if u64::from(capabilities.bytes()) > bar.size {
+        if u64::from(capabilities.bytes()) > size {
             return Err("its doorbells lie outside of its registers".into());
         }
-        pci.write16(device, COMMAND, quiet | COMMAND_BUS_MASTER);
+        Taken::enable(pci, device);
         let times = Times::usual(cpu::tsc_hz());
         let controller = Controller::new(registers, span(memory, MEMORY)?, times, rdtsc());
         let controller = controller.ok_or("its memory isn't whole")?;
         let told = OnceASecond::default();
-        let domain = own;
         let disks = Vec::new();
         let mut driven =
             Driven { name, device, controller, domain, disks, told, lost: false, is_over: false };

@@ -9,6 +9,8 @@
 //! | `entries` | the MSI-X entries, by which sidecores send |
 //! | `backing` | what is behind a disk |
 //! | `controller` | an NVMe controller that disks are cut from |
+//! | `uplink` | a network controller that is a switch's way out |
+//! | `taken` | what both have: registers, memory, a domain |
 //! | `device` | a device as its sidecore has it: orders followed, queues made and given up |
 //! | `queue` | one queue, of a disk or of a switch's port: a piece of its work |
 //! | `signal` | which completions of a queue are told to the guest |
@@ -42,3 +44,5 @@ pub mod port;
 mod queue;
 pub mod shutdown;
 mod signal;
+mod taken;
+mod uplink;

@@ -89,6 +89,12 @@ impl PollingCore {
         for place in 0..self.controllers.len() {
             worked |= self.collect(place, now);
         }
+        for switch in 0..self.queues.switches.len() {
+            if self.queues.look_out(switch, now) {
+                self.deliver(switch, 0);
+                worked = true;
+            }
+        }
         match self.schedule.next(now, &mut self.queues) {
             Turn::Serve(place) => {
                 self.turn(place);
@@ -260,6 +266,7 @@ impl PollingCore {
             Work::Frames(switch, port) => {
                 let Some(on) = switches.get_mut(*switch) else { return Ok(Piece::default()) };
                 let done = on.switch.serve(*port, queue.index as u16, now)?;
+                on.send_out();
                 let net::Outcome { completed, sent: bytes, dropped, charge, .. } = done;
                 Ok(Piece { completed, bytes, dropped, charge })
             }
@@ -322,7 +329,8 @@ impl PollingCore {
             _ => None,
         };
         if let Some(switch) = switch {
-            self.deliver(switch, place);
+            let waiting = self.queues.in_flight(place);
+            self.deliver(switch, waiting);
         }
         if own {
             self.call(place);
@@ -330,9 +338,9 @@ impl PollingCore {
         self.keep_deadline(place);
     }
 
-    /// Publishes the frames that the turn of queue `from` put into receive queues of a switch.
-    fn deliver(&mut self, switch: usize, from: usize) {
-        let waiting = self.queues.in_flight(from);
+    /// Publishes the frames that were put into receive queues of a switch; so many more wait where
+    /// they came from.
+    fn deliver(&mut self, switch: usize, waiting: u32) {
         let now = rdtsc();
         loop {
             let Queues { all, switches, .. } = &mut self.queues;

@@ -6,6 +6,7 @@
 use crate::cpu::{rdtsc, tsc_hz};
 use crate::sidecore::places::Places;
 use crate::sidecore::signal::Signal;
+use crate::sidecore::uplink::Uplink;
 use ::sidecore::{Delay, Look};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -91,8 +92,20 @@ impl AddAssign for Piece {
 /// A switch with all its ports.
 pub struct CoreSwitch {
     pub switch: Switch,
-    /// By ports: the device's place in the core.
+    /// By ports: the device's place in the core; none has the uplink's.
     pub devices: Vec<usize>,
+    /// Its way out, if it has one.
+    pub uplink: Option<Uplink>,
+}
+
+impl CoreSwitch {
+    /// Sends what is for the wire.
+    #[inline]
+    pub fn send_out(&mut self) {
+        if let Some(uplink) = &mut self.uplink {
+            uplink.send(&mut self.switch);
+        }
+    }
 }
 
 /// All queues of a core, and its switches.
@@ -158,6 +171,16 @@ impl Queues {
     #[inline]
     pub fn at(&mut self, place: usize) -> Option<(&mut ServedQueue, &mut [CoreSwitch], u64)> {
         Some((self.all.get_mut(place)?, &mut self.switches, self.now))
+    }
+
+    /// Has the frames that arrived at a switch's uplink go to their receivers. True: there were some.
+    #[inline]
+    pub fn look_out(&mut self, switch: usize, ticks: u64) -> bool {
+        let Some(CoreSwitch { switch, uplink: Some(uplink), .. }) = self.switches.get_mut(switch)
+        else {
+            return false;
+        };
+        uplink.look(switch, ticks, self.now)
     }
 
     /// An operation of a disk's queue ended that its back end had accepted. True: a request is

@@ -241,6 +241,8 @@ pub enum Special {
     NoInterruptRemapping,
     /// Network controllers of these models.
     Nics([NicModel; 2]),
+    /// Two network controllers on one wire: see [`uplink`](super::uplink).
+    Wired,
     /// One network controller, an igb, behind a PCI Express port.
     NicBehindPort,
     /// These devices besides, as QEMU names them.

@@ -35,6 +35,7 @@ mod table;
 mod timers;
 mod topology;
 mod trusting;
+mod uplink;
 mod verdict;
 mod virtio;
 mod watchdog;
@@ -168,6 +169,7 @@ fn all() -> Vec<Case> {
     cases.extend(moves::all());
     cases.extend(switch::all());
     cases.extend(parts::all());
+    cases.extend(uplink::all());
     cases.extend(refusals::all());
     cases.extend(inventory::all());
     cases.extend(topology::all());

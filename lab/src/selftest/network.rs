@@ -141,7 +141,7 @@ fn refusals() -> Vec<Case> {
 }
 
 fn network(vfs: Option<u8>, macs: &[Mac]) -> Network {
-    Network { nic: 0, vfs, macs: macs.to_vec() }
+    Network { nic: 0, vfs, macs: macs.to_vec(), uplink: None }
 }
 
 /// # Panics

@@ -8,7 +8,7 @@ use super::{
     echo,
     hostile::{self, Conductor},
     kernel::{Kernel, Variant},
-    parts, screen, virtio, watchdog,
+    parts, screen, uplink, virtio, watchdog,
 };
 use crate::{bench, cmdline::LINUX};
 use anyhow::{Context as _, Result};
@@ -327,6 +327,10 @@ fn machine(
         Special::Cpu(model) => machine.cpu = model.to_owned(),
         Special::NoIommu => machine.iommu = None,
         Special::Nics(models) => machine.connect(&models, &[])?,
+        Special::Wired => {
+            machine.nics.clear();
+            machine.extra = uplink::WIRE.iter().map(Into::into).collect();
+        }
         Special::NicBehindPort => {
             machine.nics.clear();
             let port = ["-device", "pcie-root-port,id=above,addr=0x3,chassis=1"];

@@ -133,7 +133,7 @@ fn short(test: &str) -> &str {
 }
 
 /// The one that begins, and the other.
-fn pair(test: &'static str, policy: Policy) -> [Guest; 2] {
+pub fn pair(test: &'static str, policy: Policy) -> [Guest; 2] {
     let some = 1..=u64::MAX;
     let counts = match policy {
         _ if test != "net-exchange" => Vec::new(),
@@ -156,7 +156,7 @@ fn rated(test: &str, interfaces: Vec<Interface>) -> Vec<Interface> {
 }
 
 /// The interface with this place in the VM with this number.
-fn at(switch: &str, number: u8, place: u8) -> Interface {
+pub fn at(switch: &str, number: u8, place: u8) -> Interface {
     Interface {
         switch: switch.to_owned(),
         mac: Mac([2, 0, 0, 0, place, number]),

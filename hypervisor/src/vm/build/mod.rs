@@ -102,7 +102,11 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
     }
     let mut sidecores = Sidecores::new(&image.plan)?;
     let of_disks = assignment.keep(image.plan.part_devices())?;
-    sidecores.drive(&image.plan, &pci, of_disks, image.plan.vms.len() as u16 + 1)?;
+    let uplinks = assignment.keep_uplinks(image.plan.uplinks().map(|(device, _)| device))?;
+    let free = image.plan.vms.len() as u16 + 1;
+    let free_then = free + of_disks.len() as u16;
+    sidecores.drive(&image.plan, &pci, of_disks, free)?;
+    sidecores.wire(&image.plan, &pci, uplinks, free_then)?;
     let taken = machine.ecams.iter().any(|ecam| ecam.segment == PARAVIRTUAL_SEGMENT);
     if taken && !image.plan.sidecores.is_empty() {
         return Err(format!(

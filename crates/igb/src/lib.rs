@@ -1,0 +1,35 @@
+//! An Intel 82576 (Intel 82576EB Gigabit Ethernet Controller Datasheet, revision 2.63): its physical
+//! function, driven by polling, with one receive and one transmit queue.
+//!
+//! A [`Controller`] has no interrupts and takes every frame that arrives. Frames are copied into
+//! and out of buffers that are nobody's but the driver's, so the controller needs no other memory.
+//!
+//! Guarantees, whatever the controller does, and writes:
+//! - No panic, no wait, no loop longer than the rings; each access of ours is inside of the memory
+//!   that we share with it and the span that the caller gave.
+//! - A frame that was received has [`MOST`] bytes at most, and they are copied before the caller
+//!   looks at them: what the controller writes to its buffer later changes nothing.
+//! - What is sent is copied, too. A frame for which the ring has no room is dropped and counted.
+//!
+//! Not guaranteed, as nobody can: that frames arrive, or are those that were sent. A controller
+//! that stops to answer is found out when its registers read as all ones, and not before.
+//!
+//! | file | is |
+//! |---|---|
+//! | `registers` | the trait, the registers |
+//! | `ring` | the descriptors of a queue, and its buffers |
+//! | `controller` | start, watch, frames |
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+mod controller;
+mod registers;
+mod ring;
+#[cfg(test)]
+mod tests;
+
+pub use controller::{Controller, Fault, MEMORY, State, Statistics};
+pub use registers::{BYTES as REGISTERS, Registers};
+
+/// The most bytes of a frame, its tag included, without its checksum (FCS).
+pub const MOST: u32 = 1518;

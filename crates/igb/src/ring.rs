@@ -1,0 +1,112 @@
+//! The descriptors of a queue (datasheet, 7.1.5 and 7.2.2), each with a buffer of its own.
+//!
+//! Guarantees: a descriptor leads to its own buffer, in the queue's memory, whatever was written
+//! back to it. What was written back is read once, as one word.
+
+use window::{Outside, Span};
+
+/// Descriptors of a queue. One of them is never the controller's, to tell full from empty.
+pub const ENTRIES: u32 = 256;
+/// Bytes of a descriptor.
+const DESCRIPTOR: u64 = 16;
+/// Bytes of all of them.
+pub const RING_BYTES: u64 = ENTRIES as u64 * DESCRIPTOR;
+/// Bytes of a buffer.
+pub const BUFFER: u64 = 2048;
+/// Bytes of a ring and its buffers.
+pub const BYTES: u64 = RING_BYTES + ENTRIES as u64 * BUFFER;
+
+/// In what is written back: the descriptor is done (DD), in receive descriptors.
+const RECEIVED: u64 = 1;
+/// The frame ends here (EOP).
+const END: u64 = 1 << 1;
+/// It arrived damaged (RXE).
+const DAMAGED: u64 = 1 << 31;
+/// Where its length is.
+const LENGTH: u32 = 32;
+/// The descriptor is done (DD), in transmit descriptors.
+const SENT: u64 = 1 << 32;
+/// A frame's whole data in one descriptor: DTYP 3 with DEXT, EOP, IFCS, and RS, for DD.
+const WHOLE: u64 = 3 << 20 | 1 << 29 | 1 << 24 | 1 << 25 | 1 << 27;
+/// Where PAYLEN is.
+const PAYLOAD: u32 = 46;
+
+/// A queue's memory.
+#[derive(Debug)]
+pub struct Ring {
+    ring: Span,
+    buffers: Span,
+}
+
+/// What was written back for a buffer of the receive queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// The bytes that it says there are.
+    pub bytes: u32,
+    /// The frame ends here.
+    pub end: bool,
+    /// It is whole.
+    pub good: bool,
+}
+
+/// The entry behind this one.
+pub fn after(entry: u32) -> u32 {
+    (entry + 1) % ENTRIES
+}
+
+impl Ring {
+    /// In [`BYTES`] bytes.
+    pub fn new(memory: &Span) -> Option<Self> {
+        let ring = memory.sub(0, RING_BYTES)?;
+        Some(Ring { ring, buffers: memory.sub(RING_BYTES, ENTRIES as u64 * BUFFER)? })
+    }
+
+    /// Where the controller finds it.
+    pub fn dma(&self) -> u64 {
+        self.ring.dma()
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> u32 {
+        self.ring.len() as u32
+    }
+
+    /// An entry's buffer.
+    pub fn buffer(&self, entry: u32) -> Result<Span, Outside> {
+        self.buffers.sub(u64::from(entry) * BUFFER, BUFFER).ok_or(Outside)
+    }
+
+    /// Has an entry lead to its buffer again. The tail is written later, and orders these stores.
+    fn set(&self, entry: u32, what: u64) -> Result<(), Outside> {
+        let at = u64::from(entry) * DESCRIPTOR;
+        self.ring.store_u64(at, self.buffer(entry)?.dma())?;
+        self.ring.store_u64(at + 8, what)
+    }
+
+    /// For a frame to be received.
+    pub fn offer(&self, entry: u32) -> Result<(), Outside> {
+        self.set(entry, 0)
+    }
+
+    /// Sends this many bytes of the entry's buffer.
+    pub fn fill(&self, entry: u32, bytes: u32) -> Result<(), Outside> {
+        let bytes = u64::from(bytes);
+        self.set(entry, bytes << PAYLOAD | WHOLE | bytes)
+    }
+
+    fn written_back(&self, entry: u32) -> Result<u64, Outside> {
+        self.ring.load_u64_acquire(u64::from(entry) * DESCRIPTOR + 8)
+    }
+
+    /// What arrived in the entry's buffer, if anything.
+    pub fn arrived(&self, entry: u32) -> Option<Arrived> {
+        let word = self.written_back(entry).ok().filter(|word| word & RECEIVED != 0)?;
+        let bytes = u32::from((word >> LENGTH) as u16);
+        Some(Arrived { bytes, end: word & END != 0, good: word & DAMAGED == 0 })
+    }
+
+    /// Was the entry's frame sent?
+    pub fn is_sent(&self, entry: u32) -> bool {
+        self.written_back(entry).is_ok_and(|word| word & SENT != 0)
+    }
+}

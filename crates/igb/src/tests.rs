@@ -1,0 +1,386 @@
+//! The driver against a small model of the controller.
+
+use crate::registers::*;
+use crate::ring::{BUFFER, ENTRIES, RING_BYTES};
+use crate::{Controller, Fault, MEMORY, MOST, State};
+use proptest::prelude::*;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use window::{Memory, Span, Window};
+
+const BASE: u64 = 1 << 20;
+const DMA: u64 = 1 << 40;
+/// Where the tests' own frames are.
+const OWN: u64 = 1 << 30;
+
+/// What the datasheet says of the parts that are used.
+struct Model {
+    registers: HashMap<u32, u32>,
+    memory: Window,
+    /// How many reads of CTRL show RST.
+    reset_takes: u32,
+    /// How many reads of RXDCTL don't show ENABLE.
+    enable_takes: u32,
+    gone: bool,
+    /// Where the next frame goes, and the next to be sent is.
+    rx: u32,
+    tx: u32,
+    wire: Vec<Vec<u8>>,
+}
+
+#[derive(Clone)]
+struct Device(Rc<RefCell<Model>>);
+
+impl Registers for Device {
+    fn read32(&mut self, offset: u32) -> u32 {
+        let mut model = self.0.borrow_mut();
+        assert!(u64::from(offset) < BYTES && offset.is_multiple_of(4));
+        if model.gone {
+            return GONE;
+        }
+        let value = model.registers.get(&offset).copied().unwrap_or(0);
+        let late = |left: &mut u32| core::mem::replace(left, left.saturating_sub(1)) > 0;
+        match offset {
+            CTRL if value & RESET != 0 && !late(&mut model.reset_takes) => {
+                model.registers.clear();
+                0
+            }
+            0xC028 if late(&mut model.enable_takes) => value & !ENABLE,
+            STATUS => LINK,
+            _ => value,
+        }
+    }
+
+    fn write32(&mut self, offset: u32, value: u32) {
+        let mut model = self.0.borrow_mut();
+        assert!(u64::from(offset) < BYTES && offset.is_multiple_of(4));
+        model.registers.insert(offset, value);
+        if offset == TX.tail() {
+            model.transmit(value);
+        }
+    }
+}
+
+impl Model {
+    fn get(&self, offset: u32) -> u32 {
+        self.registers.get(&offset).copied().unwrap_or(0)
+    }
+
+    /// A descriptor of the queue, and its two words.
+    fn descriptor(&self, queue: QueueRegisters, entry: u32) -> (Span, u64, u64) {
+        let base = u64::from(self.get(queue.base())) | u64::from(self.get(queue.base() + 4)) << 32;
+        assert_eq!(self.get(queue.len()), ENTRIES * 16);
+        assert_eq!(base % 128, 0);
+        let at = self.memory.span(base - DMA + u64::from(entry) * 16, 16).unwrap();
+        let (address, what) = (at.load_u64(0).unwrap(), at.load_u64(8).unwrap());
+        (at, address - DMA, what)
+    }
+
+    fn transmit(&mut self, tail: u32) {
+        assert_ne!(self.get(TCTL) & 2, 0);
+        while self.tx != tail {
+            let (at, address, what) = self.descriptor(TX, self.tx);
+            let bytes = what & 0xFFFF;
+            assert_eq!((what >> 46, what >> 20 & 0xFFF), (bytes, 0x2B3));
+            let mut frame = vec![0; bytes as usize];
+            self.memory.read(address, &mut frame).unwrap();
+            self.wire.push(frame);
+            // The address is written over, too (7.2.2.4).
+            at.store_u64(0, 0).unwrap();
+            at.store_u64(8, 1 << 32).unwrap();
+            self.tx = (self.tx + 1) % ENTRIES;
+        }
+    }
+
+    /// A frame arrives. False: there was no buffer.
+    fn arrive(&mut self, frame: &[u8]) -> bool {
+        if self.get(RCTL) & 2 == 0 || self.rx == self.get(RX.tail()) {
+            return false;
+        }
+        assert_eq!(self.get(SRRCTL) & 0xE00_007F, 1 << 25 | 2);
+        let (at, address, what) = self.descriptor(RX, self.rx);
+        assert_eq!(what, 0);
+        self.memory.write(address, frame).unwrap();
+        at.store_u64(0, 0).unwrap();
+        at.store_u64(8, (frame.len() as u64) << 32 | 3).unwrap();
+        self.rx = (self.rx + 1) % ENTRIES;
+        true
+    }
+}
+
+struct Bench {
+    memory: Memory,
+    device: Device,
+    controller: Controller<Device>,
+    now: u64,
+}
+
+impl Bench {
+    fn new(reset_takes: u32, enable_takes: u32) -> Self {
+        let memory = Memory::new(&[(BASE, MEMORY), (OWN, 8192)], DMA);
+        let model = Model {
+            registers: HashMap::new(),
+            memory: memory.window(),
+            reset_takes,
+            enable_takes,
+            gone: false,
+            rx: 0,
+            tx: 0,
+            wire: Vec::new(),
+        };
+        let device = Device(Rc::new(RefCell::new(model)));
+        let span = memory.window().span(BASE, MEMORY).unwrap();
+        let controller = Controller::new(device.clone(), span, 1, 0).unwrap();
+        Bench { memory, device, controller, now: 0 }
+    }
+
+    fn running() -> Self {
+        let mut bench = Bench::new(2, 2);
+        bench.steps(30);
+        assert_eq!(bench.controller.state(), State::Running);
+        assert!(bench.controller.link());
+        bench
+    }
+
+    fn steps(&mut self, milliseconds: u64) {
+        for _ in 0..milliseconds {
+            self.now += 1;
+            self.controller.step(self.now);
+        }
+    }
+
+    fn own(&self, at: u64, bytes: u64) -> Span {
+        self.memory.window().span(OWN + at, bytes).unwrap()
+    }
+
+    fn received(&mut self) -> Option<Vec<u8>> {
+        let into = self.own(0, MOST.into());
+        let bytes = self.controller.receive(&into)?;
+        let mut frame = vec![0; bytes as usize];
+        into.read(0, &mut frame).unwrap();
+        Some(frame)
+    }
+
+    fn send(&mut self, frame: &[u8]) -> bool {
+        let span = self.own(4096, frame.len() as u64);
+        span.write(0, frame).unwrap();
+        self.controller.send(&span)
+    }
+
+    /// The word that was written back for a receive entry.
+    fn write_back(&self, entry: u64, word: u64) {
+        let at = BASE + entry * 16 + 8;
+        self.memory.window().span(at, 8).unwrap().store_u64(0, word).unwrap();
+    }
+}
+
+#[test]
+fn memory_that_does_not_do_is_refused() {
+    let memory = Memory::new(&[(BASE, MEMORY + 4096)], DMA);
+    let model = Bench::new(0, 0).device;
+    let make = |at, bytes| {
+        let span = memory.window().span(BASE + at, bytes).unwrap();
+        Controller::new(model.clone(), span, 1, 0).is_some()
+    };
+    assert!(make(0, MEMORY));
+    assert!(!make(8, MEMORY));
+    assert!(!make(0, MEMORY - 1));
+}
+
+#[test]
+fn it_masks_interrupts_and_waits_before_it_looks() {
+    let mut bench = Bench::new(0, 0);
+    assert_eq!(bench.device.0.borrow().get(IMC), u32::MAX);
+    assert_eq!(bench.device.0.borrow().get(EIMC), u32::MAX);
+    bench.device.0.borrow_mut().gone = true;
+    bench.steps(9);
+    assert_eq!(bench.controller.state(), State::Starting);
+    bench.steps(3);
+    assert_eq!(bench.controller.state(), State::Dead(Fault::Gone));
+}
+
+#[test]
+fn after_the_reset_interrupts_are_masked_again() {
+    let bench = Bench::running();
+    let model = bench.device.0.borrow();
+    assert_eq!((model.get(IMC), model.get(EIMC)), (u32::MAX, u32::MAX));
+    assert_eq!(model.get(CTRL) & (LINK_UP | FORCED), LINK_UP);
+    assert_eq!(model.get(RX.tail()), ENTRIES - 1);
+}
+
+#[test]
+fn a_reset_that_does_not_end_has_a_deadline() {
+    let mut bench = Bench::new(u32::MAX, 0);
+    bench.steps(1000);
+    assert_eq!(bench.controller.state(), State::Starting);
+    bench.steps(20);
+    assert_eq!(bench.controller.state(), State::Dead(Fault::Reset));
+}
+
+#[test]
+fn queues_that_do_not_start_have_a_deadline() {
+    let mut bench = Bench::new(0, u32::MAX);
+    bench.steps(1000);
+    assert_eq!(bench.controller.state(), State::Starting);
+    bench.steps(30);
+    assert_eq!(bench.controller.state(), State::Dead(Fault::Queues));
+    assert!(!bench.send(&[1; 60]));
+}
+
+#[test]
+fn one_that_goes_away_is_found_out() {
+    let mut bench = Bench::running();
+    bench.device.0.borrow_mut().gone = true;
+    bench.steps(20);
+    assert_eq!(bench.controller.state(), State::Dead(Fault::Gone));
+    assert!(!bench.controller.link());
+    assert_eq!(bench.received(), None);
+}
+
+#[test]
+fn frames_that_arrive_are_handed_over_once() {
+    let mut bench = Bench::running();
+    for round in 0..3 * ENTRIES {
+        let frame = vec![round as u8; 60 + round as usize % 1400];
+        assert!(bench.device.0.borrow_mut().arrive(&frame));
+        assert_eq!(bench.received(), Some(frame));
+        assert_eq!(bench.received(), None);
+        bench.controller.flush();
+    }
+    assert_eq!(bench.controller.statistics().received, u64::from(3 * ENTRIES));
+}
+
+#[test]
+fn all_buffers_but_one_can_be_full() {
+    let mut bench = Bench::running();
+    let full = |bench: &Bench| {
+        let mut model = bench.device.0.borrow_mut();
+        (0..2 * ENTRIES).filter(|i| model.arrive(&[*i as u8; 60])).count() as u32
+    };
+    assert_eq!(full(&bench), ENTRIES - 1);
+    for i in 0..ENTRIES - 1 {
+        assert_eq!(bench.received(), Some(vec![i as u8; 60]));
+    }
+    assert_eq!(bench.received(), None);
+    // Not before it is told.
+    assert_eq!(full(&bench), 0);
+    bench.controller.flush();
+    assert_eq!(full(&bench), ENTRIES - 1);
+}
+
+#[test]
+fn a_full_ring_drops_and_counts() {
+    let mut bench = Bench::running();
+    let sent = (0..2 * ENTRIES).filter(|i| bench.send(&[*i as u8; 60])).count();
+    assert_eq!(sent as u32, ENTRIES - 1);
+    let statistics = bench.controller.statistics();
+    assert_eq!(statistics.sent, u64::from(ENTRIES - 1));
+    assert_eq!(statistics.unsent, u64::from(ENTRIES + 1));
+    assert!(bench.device.0.borrow().wire.is_empty());
+    bench.controller.flush();
+    assert_eq!(bench.device.0.borrow().wire.len() as u32, ENTRIES - 1);
+    assert!(bench.send(&[9; 60]));
+}
+
+#[test]
+fn frames_that_are_too_long_are_not_sent() {
+    let mut bench = Bench::running();
+    assert!(!bench.send(&[1; MOST as usize + 1]));
+    assert!(bench.send(&[1; MOST as usize]));
+    assert_eq!(bench.controller.statistics().unsent, 1);
+}
+
+#[test]
+fn what_is_written_back_is_not_trusted() {
+    let mut bench = Bench::running();
+    let word = |bytes: u64, status: u64| bytes << 32 | status;
+    let long = u64::from(MOST) + 1;
+    let bad = [
+        word(long, 3),
+        word(0xFFFF, 3),
+        word(BUFFER + 1, 3),
+        word(0, 3),
+        // Damaged.
+        word(60, 3 | 1 << 31),
+        // One frame in three buffers.
+        word(60, 1),
+        word(60, 1),
+        word(60, 3),
+    ];
+    for (entry, word) in (0..).zip(bad) {
+        bench.write_back(entry, word);
+    }
+    bench.write_back(8, word(60, 3));
+    assert_eq!(bench.received(), None);
+    assert_eq!(bench.controller.statistics().bad, 8);
+    assert_eq!(bench.received(), Some(vec![0; 60]));
+    assert_eq!(bench.received(), None);
+    assert_eq!(bench.controller.statistics().bad, 8);
+}
+
+#[test]
+fn addresses_of_buffers_are_written_anew() {
+    let mut bench = Bench::running();
+    bench.device.0.borrow_mut().arrive(&[1; 60]);
+    bench.received().unwrap();
+    let first = bench.memory.window().span(BASE, 16).unwrap();
+    assert_eq!(first.load_u64(0), Ok(DMA + BASE + RING_BYTES));
+    assert_eq!(first.load_u64(8), Ok(0));
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Arrive(u16),
+    Receive,
+    Send(u16),
+    Flush,
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        (14..=MOST as u16).prop_map(Action::Arrive),
+        Just(Action::Receive),
+        (14..=MOST as u16).prop_map(Action::Send),
+        Just(Action::Flush),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Both ways, frames come out in order, and whole.
+    #[test]
+    fn frames_keep_their_order(actions in prop::collection::vec(action(), 0..1200)) {
+        let mut bench = Bench::running();
+        let (mut arrived, mut received, mut sent) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, action) in actions.into_iter().enumerate() {
+            let frame = |bytes: u16| {
+                let mut frame = vec![number as u8; usize::from(bytes)];
+                frame[..2].copy_from_slice(&(number as u16).to_le_bytes());
+                frame
+            };
+            match action {
+                Action::Arrive(bytes) => {
+                    if bench.device.0.borrow_mut().arrive(&frame(bytes)) {
+                        arrived.push(frame(bytes));
+                    }
+                }
+                Action::Receive => received.extend(bench.received()),
+                Action::Send(bytes) => {
+                    if bench.send(&frame(bytes)) {
+                        sent.push(frame(bytes));
+                    }
+                }
+                Action::Flush => bench.controller.flush(),
+            }
+        }
+        while let Some(frame) = bench.received() {
+            received.push(frame);
+        }
+        bench.controller.flush();
+        prop_assert_eq!(arrived, received);
+        prop_assert_eq!(sent, bench.device.0.borrow().wire.clone());
+        prop_assert_eq!(bench.controller.statistics().bad, 0);
+    }
+}

@@ -1,0 +1,228 @@
+//! A port to the wire: which frames go out and how, and who gets those that come in.
+mod guest;
+
+use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
+use guest::{Lan, frame, mac, parameters};
+use net::header::{GSO_TCPV4, Header, NEEDS_CSUM};
+use net::{BadPort, Features, Mac, Outcome, Plan, PortNumber, UPLINK_MEMORY, Vlan, WIRE_FRAME};
+use window::Memory;
+
+/// Somebody on the wire.
+const FAR: Mac = Mac([2, 0xFA, 0, 0, 0, 1]);
+
+struct Wire {
+    lan: Lan,
+    port: PortNumber,
+    _memory: Memory,
+}
+
+impl Wire {
+    /// Guests in these VLANs, and an uplink whose link is up.
+    fn new(vlans: &[u16]) -> Wire {
+        let mut lan = Lan::new();
+        for (number, vlan) in (0..).zip(vlans) {
+            let plan = Plan { vlan: Vlan::Access(*vlan), ..Plan::default() };
+            let guest = lan.add(parameters(number), plan, Features::empty());
+            lan.post_many(guest, 100, 2048);
+        }
+        let memory = Memory::new(&[(0, UPLINK_MEMORY)], 0);
+        let span = memory.window().span(0, UPLINK_MEMORY).unwrap();
+        let port = lan.switch.add_uplink(span).unwrap();
+        lan.switch.set_link(port, true);
+        Wire { lan, port, _memory: memory }
+    }
+
+    fn out(&mut self) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        while let Some(span) = self.lan.switch.leaving(self.port) {
+            let mut frame = vec![0; span.len() as usize];
+            span.read(0, &mut frame).unwrap();
+            frames.push(frame);
+        }
+        frames
+    }
+
+    fn arrives(&mut self, frame: &[u8]) -> Outcome {
+        self.lan.switch.inbox(self.port).unwrap().write(0, frame).unwrap();
+        let outcome = self.lan.switch.arrived(self.port, frame.len() as u32, self.lan.now);
+        while let Some(touched) = self.lan.switch.touched() {
+            assert_ne!(touched.port, self.port);
+            let queue = self.lan.switch.queue(touched.port, touched.queue).unwrap();
+            queue.publish();
+        }
+        outcome
+    }
+}
+
+/// The frame with a tag behind the addresses.
+fn tagged(control: u16, frame: &[u8]) -> Vec<u8> {
+    let [a, b] = control.to_be_bytes();
+    [&frame[..12], &[0x81, 0, a, b], &frame[12..]].concat()
+}
+
+#[test]
+fn frames_for_nobody_here_go_out_and_others_stay() {
+    let mut wire = Wire::new(&[0, 0]);
+    let far = frame(FAR, mac(0), &[3; 100]);
+    wire.lan.pass(0, Header::default(), &far);
+    let near = frame(mac(1), mac(0), &[4; 100]);
+    wire.lan.pass(0, Header::default(), &near);
+    let all = frame(Mac::BROADCAST, mac(0), &[5; 50]);
+    wire.lan.pass(0, Header::default(), &all);
+    assert_eq!(wire.out(), [far, all.clone()]);
+    assert_eq!(wire.lan.received(1), [near, all]);
+    let counts = wire.lan.switch.statistics(wire.port);
+    assert_eq!((counts.received, counts.received_bytes), (2, 114 + 64));
+}
+
+#[test]
+fn what_comes_in_goes_to_whom_it_is_for() {
+    let mut wire = Wire::new(&[0, 0]);
+    let one = frame(mac(1), FAR, &[1; 1500]);
+    assert_eq!(wire.arrives(&one).dropped, 0);
+    let all = frame(Mac::BROADCAST, FAR, &[2; 46]);
+    wire.arrives(&all);
+    // Nobody here has it, and the wire knows it already.
+    assert_eq!(wire.arrives(&frame(Mac([2; 6]), FAR, &[3; 46])).dropped, 1);
+    assert_eq!(wire.lan.received(0), std::slice::from_ref(&all));
+    assert_eq!(wire.lan.received(1), [one, all]);
+    assert!(wire.out().is_empty());
+}
+
+/// A frame with the address of a port's own isn't from the wire.
+#[test]
+fn the_wire_can_not_pose_as_a_guest() {
+    let mut wire = Wire::new(&[0, 0]);
+    for from in [mac(0), Mac::default(), Mac::BROADCAST] {
+        assert_eq!(wire.arrives(&frame(mac(1), from, &[1; 46])).dropped, 1);
+    }
+    assert_eq!(wire.lan.switch.statistics(wire.port).spoofed, 3);
+    assert!(wire.lan.received(1).is_empty());
+}
+
+#[test]
+fn what_is_no_frame_is_dropped() {
+    let mut wire = Wire::new(&[0]);
+    for bytes in [0, 1, 13] {
+        assert_eq!(wire.arrives(&vec![0xFF; bytes]).dropped, 1);
+    }
+    let long = frame(mac(0), FAR, &[1; 1501]);
+    assert_eq!(wire.arrives(&long).dropped, 1);
+    // More than there is room for is no more than that.
+    let port = wire.port;
+    assert_eq!(wire.lan.switch.arrived(port, u32::MAX, 0).dropped, 1);
+    let counts = wire.lan.switch.statistics(port);
+    assert_eq!((counts.short, counts.long), (3, 2));
+    assert!(wire.lan.received(0).is_empty());
+}
+
+#[test]
+fn vlans_have_tags_on_the_wire() {
+    let mut wire = Wire::new(&[0, 7, 9]);
+    let sent = frame(FAR, mac(1), &[1; 1500]);
+    wire.lan.pass(1, Header::default(), &sent);
+    let out = wire.out();
+    assert_eq!(out, [tagged(7, &sent)]);
+    assert_eq!(out[0].len() as u32, WIRE_FRAME);
+    let all = frame(Mac::BROADCAST, FAR, &[2; 1500]);
+    wire.arrives(&tagged(0x6007, &all));
+    assert_eq!(wire.lan.received(1), std::slice::from_ref(&all));
+    // A tag for its priority alone, and a number that is none.
+    wire.arrives(&tagged(0x6000, &all));
+    wire.arrives(&tagged(0x0FFF, &all));
+    assert_eq!(wire.lan.received(0), std::slice::from_ref(&all));
+    // One of another VLAN isn't the guest's, whatever its address.
+    wire.arrives(&tagged(9, &frame(mac(1), FAR, &[2; 46])));
+    wire.arrives(&all);
+    assert_eq!(wire.lan.received(0), [all]);
+    assert!(wire.lan.received(1).is_empty() && wire.lan.received(2).is_empty());
+}
+
+/// Checksums and segments that a guest left out are made before a frame leaves.
+#[test]
+fn frames_leave_whole() {
+    let mut wire = Wire::new(&[0]);
+    let mut bytes = Vec::new();
+    let builder = PacketBuilder::ethernet2(mac(0).0, FAR.0).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);
+    let data: Vec<u8> = (0..60000).map(|at| (at / 7) as u8).collect();
+    builder.tcp(1234, 80, 1, 8192).write(&mut bytes, &data).unwrap();
+    let header = Header {
+        flags: NEEDS_CSUM,
+        gso_type: GSO_TCPV4,
+        gso_size: 1460,
+        hdr_len: 54,
+        csum_start: 34,
+        csum_offset: 16,
+        ..Header::default()
+    };
+    // The pseudo header's sum, which a driver leaves there.
+    let len = (bytes.len() - 34) as u32;
+    let words = bytes[26..34].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+    let mut sum = words.sum::<u32>() + 6 + len;
+    while sum > 0xFFFF {
+        sum = (sum >> 16) + (sum & 0xFFFF);
+    }
+    bytes[50..52].copy_from_slice(&(sum as u16).to_be_bytes());
+    wire.lan.pass(0, header, &bytes);
+    let out = wire.out();
+    assert_eq!(out.len(), 60000usize.div_ceil(1460));
+    let mut arrived = Vec::new();
+    for frame in out {
+        assert!(frame.len() <= 1514);
+        let parsed = SlicedPacket::from_ethernet(&frame).unwrap();
+        let Some(NetSlice::Ipv4(ip)) = parsed.net else { panic!("{frame:?}") };
+        let header = ip.header().to_header();
+        assert_eq!(header.header_checksum, header.calc_header_checksum());
+        let Some(TransportSlice::Tcp(tcp)) = parsed.transport else { panic!("{frame:?}") };
+        let right = tcp.calc_checksum_ipv4(ip.header().source(), ip.header().destination());
+        assert_eq!(tcp.checksum(), right.unwrap());
+        arrived.extend_from_slice(tcp.payload());
+    }
+    assert_eq!(arrived, data);
+}
+
+#[test]
+fn frames_longer_than_the_wires_do_not_leave() {
+    let mut wire = Wire::new(&[]);
+    let asked = net::Parameters { mtu: 9000, ..parameters(0) };
+    let guest = wire.lan.add(asked, Plan::default(), Features::empty());
+    wire.lan.pass(guest, Header::default(), &frame(FAR, mac(0), &[1; 1501]));
+    wire.lan.pass(guest, Header::default(), &frame(FAR, mac(0), &[1; 1500]));
+    assert_eq!(wire.out().len(), 1);
+    assert_eq!(wire.lan.switch.statistics(wire.port).oversized, 1);
+}
+
+#[test]
+fn more_than_can_wait_is_dropped_and_counted() {
+    let mut wire = Wire::new(&[0]);
+    for round in 0..3 {
+        for number in 0..70 {
+            wire.lan.pass(0, Header::default(), &frame(FAR, mac(0), &[number; 60]));
+        }
+        let out = wire.out();
+        let numbers: Vec<u8> = out.iter().map(|frame| frame[14]).collect();
+        assert_eq!(numbers, (0..64).collect::<Vec<u8>>());
+        let counts = wire.lan.switch.statistics(wire.port);
+        assert_eq!(counts.no_room, 6 * (round + 1));
+    }
+}
+
+#[test]
+fn without_a_link_nothing_goes_or_comes() {
+    let mut wire = Wire::new(&[0]);
+    wire.lan.switch.set_link(wire.port, false);
+    wire.lan.pass(0, Header::default(), &frame(FAR, mac(0), &[1; 60]));
+    assert_eq!(wire.arrives(&frame(mac(0), FAR, &[1; 60])).dropped, 1);
+    assert!(wire.out().is_empty() && wire.lan.received(0).is_empty());
+    assert_eq!(wire.lan.switch.statistics(wire.port).down, 2);
+}
+
+#[test]
+fn a_switch_has_one_uplink() {
+    let mut wire = Wire::new(&[0]);
+    let memory = Memory::new(&[(0, UPLINK_MEMORY)], 0);
+    let span = memory.window().span(0, UPLINK_MEMORY).unwrap();
+    let short = span.sub(0, UPLINK_MEMORY - 4096).unwrap();
+    assert_eq!(wire.lan.switch.add_uplink(short), Err(BadPort::Memory));
+    assert_eq!(wire.lan.switch.add_uplink(span), Err(BadPort::Address(Mac::default())));
+}

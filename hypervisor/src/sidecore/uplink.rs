@@ -1,0 +1,135 @@
+//! A network controller that a sidecore drives as a switch's uplink.
+//!
+//! Guarantees: it reaches its driver's buffers and rings, by a domain of its own, no memory of any
+//! VM, and sends no interrupt. In one look it brings a bounded number of frames. One that fails is
+//! cut off from that memory, too, and its switch goes on without it.
+
+use crate::cpu::{self, rdtsc};
+use crate::iommu;
+use crate::log_limit::OnceASecond;
+use crate::memory::{PAGE, allocate};
+use crate::pci::Pci;
+use crate::sidecore::taken::{Registers, Taken};
+use crate::watchdog;
+use ::iommu::Bdf;
+use alloc::string::{String, ToString};
+use igb::{Controller, MEMORY, REGISTERS, State};
+use net::{PortNumber, Switch, UPLINK_MEMORY};
+use plan::DeviceName;
+use window::Span;
+
+/// Frames that are taken from it in one look.
+const FRAMES: u32 = 32;
+
+/// A controller at its port.
+pub struct Uplink {
+    /// As the plan names it.
+    name: DeviceName,
+    device: Bdf,
+    controller: Controller<Registers>,
+    port: PortNumber,
+    /// What the switch knows of the link.
+    link: bool,
+    given_up: bool,
+    told: OnceASecond,
+}
+
+impl Uplink {
+    /// Starts this one at a port of the switch's, with memory that `span` makes views of. `domain`:
+    /// a number that no other domain has. Boot only; the error is the end of a sentence.
+    pub fn new(
+        pci: &Pci,
+        (name, device): (DeviceName, Bdf),
+        domain: u16,
+        switch: &mut Switch,
+        span: impl Fn(u64, u64) -> Result<Span, String>,
+    ) -> Result<Self, String> {
+        let taken = Taken::new(pci, device, domain, MEMORY)?;
+        if taken.size < REGISTERS {
+            return Err("it has too few registers".into());
+        }
+        Taken::enable(pci, device);
+        let memory = span(taken.memory, MEMORY)?;
+        let millisecond = cpu::tsc_hz() / 1000;
+        let controller = Controller::new(taken.registers, memory, millisecond, rdtsc());
+        let mut controller = controller.ok_or("its memory isn't whole")?;
+        while controller.state() == State::Starting {
+            watchdog::feed();
+            controller.step(rdtsc());
+            core::hint::spin_loop();
+        }
+        if let State::Dead(fault) = controller.state() {
+            return Err(fault.to_string());
+        }
+        // On their way to it: the switch's memory, not the controller's.
+        let frames = allocate(UPLINK_MEMORY, PAGE);
+        let frames = span(frames.ok_or("no memory is left for its frames")?, UPLINK_MEMORY)?;
+        let port = switch.add_uplink(frames).map_err(|error| error.to_string())?;
+        let (link, given_up, told) = (false, false, OnceASecond::default());
+        Ok(Uplink { name, device, controller, port, link, given_up, told })
+    }
+
+    /// What is due in each round of the sidecore: frames that arrived go to their receivers. True:
+    /// there were some. `ticks` and `now` are one moment, by the TSC and by the switch's clock.
+    #[inline]
+    pub fn look(&mut self, switch: &mut Switch, ticks: u64, now: u64) -> bool {
+        self.controller.step(ticks);
+        if self.controller.link() != self.link || self.is_dead() {
+            self.changed(switch);
+        }
+        let Some(inbox) = switch.inbox(self.port) else { return false };
+        let mut some = false;
+        for _ in 0..FRAMES {
+            let Some(bytes) = self.controller.receive(&inbox) else { break };
+            switch.arrived(self.port, bytes, now);
+            some = true;
+        }
+        if some {
+            self.controller.flush();
+        }
+        some
+    }
+
+    /// Sends what the switch has for the wire.
+    #[inline]
+    pub fn send(&mut self, switch: &mut Switch) {
+        let mut some = false;
+        while let Some(frame) = switch.leaving(self.port) {
+            some |= self.controller.send(&frame);
+        }
+        if some {
+            self.controller.flush();
+        }
+    }
+
+    fn is_dead(&self) -> bool {
+        matches!(self.controller.state(), State::Dead(_)) && !self.given_up
+    }
+
+    #[cold]
+    fn changed(&mut self, switch: &mut Switch) {
+        self.link = self.controller.link();
+        switch.set_link(self.port, self.link);
+        let (name, device) = (self.name, self.device);
+        if self.is_dead() {
+            self.given_up = true;
+            if let Err(error) = iommu::detach(device) {
+                log::error!("{name} can't be cut off from memory: {error}");
+            }
+        }
+        let state = match self.controller.state() {
+            State::Dead(fault) => fault.to_string(),
+            _ => String::from(if self.link { "its link is up" } else { "its link is down" }),
+        };
+        if self.given_up || self.told.claim(rdtsc()) {
+            let counts = self.controller.statistics();
+            log::info!(
+                "{name} ({device}): {state}; received {} frames, {} bad; sent {}, dropped {}",
+                counts.received,
+                counts.bad,
+                counts.sent,
+                counts.unsent
+            );
+        }
+    }
+}
