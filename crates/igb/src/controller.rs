@@ -2,8 +2,8 @@
 
 use crate::MOST;
 use crate::registers::{
-    AT_ONCE, CTRL, EIMC, ENABLE, FORCED, GONE, IMC, LINK, LINK_UP, ONE_BUFFER, RCTL, RECEIVE,
-    RESET, RX, Registers, SRRCTL, STATUS, TCTL, TRANSMIT, TX,
+    AT_ONCE, CTRL, EIMC, ENABLE, FORCED, GONE, IMC, LINK, LINK_UP, MDIC, NEGOTIATE, ONE_BUFFER,
+    RCTL, RECEIVE, RESET, RX, Registers, SRRCTL, STATUS, TCTL, TRANSMIT, TX,
 };
 use crate::ring::{self, Arrived, ENTRIES, Ring, after};
 use thiserror::Error;
@@ -224,6 +224,8 @@ impl<R: Registers> Controller<R> {
         self.registers.write32(IMC, u32::MAX);
         self.registers.write32(EIMC, u32::MAX);
         self.registers.write32(CTRL, control & !FORCED | LINK_UP);
+        // A reset of the controller isn't one of its PHY, which may be in any state.
+        self.registers.write32(MDIC, NEGOTIATE);
         (0..ENTRIES).try_for_each(|entry| self.receive.offer(entry))?;
         self.returned = ENTRIES - 1;
         for (ring, registers) in [(&self.receive, RX), (&self.transmit, TX)] {

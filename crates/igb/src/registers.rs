@@ -23,6 +23,11 @@ pub const FORCED: u32 = 1 << 11 | 1 << 12 | 1 << 30;
 pub const STATUS: u32 = 0x0008;
 /// STATUS.LU.
 pub const LINK: u32 = 1 << 1;
+/// MDI Control (8.2.4).
+pub const MDIC: u32 = 0x0020;
+/// MDIC: a write to register 0 (Control) of the PHY with address 1, which has the link negotiated
+/// anew (IEEE 802.3, 22.2.4.1), and isn't powered down then.
+pub const NEGOTIATE: u32 = 1 << 26 | 1 << 21 | 0x1340;
 /// Interrupt Mask Clear (8.8.11).
 pub const IMC: u32 = 0x150C;
 /// Extended Interrupt Mask Clear (8.8.4).

@@ -47,7 +47,8 @@ impl Registers for Device {
                 0
             }
             0xC028 if late(&mut model.enable_takes) => value & !ENABLE,
-            STATUS => LINK,
+            // The link is there only when it was negotiated.
+            STATUS if model.get(MDIC) == NEGOTIATE => LINK,
             _ => value,
         }
     }

@@ -13,6 +13,7 @@ use crate::sidecore::taken::{Registers, Taken};
 use crate::watchdog;
 use ::iommu::Bdf;
 use alloc::string::{String, ToString};
+use core::fmt::Display;
 use igb::{Controller, MEMORY, REGISTERS, State};
 use net::{PortNumber, Switch, UPLINK_MEMORY};
 use plan::DeviceName;
@@ -117,9 +118,11 @@ impl Uplink {
                 log::error!("{name} can't be cut off from memory: {error}");
             }
         }
-        let state = match self.controller.state() {
-            State::Dead(fault) => fault.to_string(),
-            _ => String::from(if self.link { "its link is up" } else { "its link is down" }),
+        let state = self.controller.state();
+        let state: &dyn Display = match &state {
+            State::Dead(fault) => fault,
+            _ if self.link => &"its link is up",
+            _ => &"its link is down",
         };
         if self.given_up || self.told.claim(rdtsc()) {
             let counts = self.controller.statistics();
