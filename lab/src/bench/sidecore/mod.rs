@@ -7,6 +7,7 @@
 
 mod boot;
 mod figures;
+mod interrupts;
 mod loads;
 mod output;
 mod several;
@@ -24,9 +25,9 @@ use anyhow::{Result, bail};
 use boot::Run;
 use exitless::{arguments::between, context::Context, output::Output, qemu::Iommu};
 use figures::Alone;
-use loads::{IN_FLIGHT, Load, RATE};
+use loads::Load;
 use output::Shown;
-use plan::{Backing, Coalesce, Coalescing, Control};
+use plan::{Backing, Control};
 use way::Way;
 
 /// What `bench sidecore` takes.
@@ -52,7 +53,7 @@ pub struct Args {
     /// How many VMs one sidecore serves: 1, 2, 4 and 8; 1 and 4 with --quick
     #[arg(long, value_delimiter = ',', value_parser = between(1, 15))]
     vms: Vec<u32>,
-    /// Reads under way at a time on a disk that takes its time: 1 to 64; 1, 16 and 64 with --quick
+    /// Reads under way at a time on a disk that takes its time: 1, 4, 16 and 64; 1, 16 and 64 with --quick
     #[arg(long, value_delimiter = ',', value_parser = between(1, 256))]
     in_flight: Vec<u32>,
     /// That time, for each request, in milliseconds
@@ -74,7 +75,7 @@ enum Part {
     Requests,
     /// Several VMs on one sidecore
     Vms,
-    /// Interrupts for each I/O on a disk of fixed latency, coalesced and not
+    /// Interrupts for each I/O on a disk of fixed latency, by vIC's threshold and map
     Interrupts,
 }
 
@@ -132,8 +133,8 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
         }
     }
     if args.part.contains(&Part::Interrupts) {
-        let depths = args.points(&args.in_flight, &[1, 2, 4, 8, 16, 32, 64], &[1, 16, 64]);
-        shown.add(interrupts(cx, &kit, &depths, args.latency, args.effort())?);
+        let depths = args.points(&args.in_flight, &[1, 4, 16, 64], &[1, 16, 64]);
+        shown.add(interrupts::measure(cx, &kit, &depths, args.latency, args.effort())?);
     }
     println!("\n{}", text::blocks(&shown.blocks));
     files.write(&shown.rows, &output::page(shown.blocks, &kit))
@@ -184,44 +185,6 @@ fn alone(cx: &Context, kit: &Kit, run: &Run, what: &str) -> Result<Alone> {
         Err(_) => step.end("failed"),
     }
     measured
-}
-
-/// A disk that takes its time for each request, with so many under way: interrupts coalesced and
-/// not.
-fn interrupts(
-    cx: &Context,
-    kit: &Kit,
-    depths: &[u32],
-    latency_ms: u32,
-    effort: Effort,
-) -> Result<Shown> {
-    let mut pairs = Vec::new();
-    for &depth in depths {
-        // As long whatever the depth is.
-        let times = if effort == Effort::Full { 2 } else { 1 };
-        let load = Load::of(depth, 150 * times, 900 * times);
-        let cell = |coalesce, what: &str| {
-            let control =
-                Control { coalesce, latency_us: 1_000 * latency_ms, ..Control::default() };
-            let run = Run {
-                way: Way::DIRECT,
-                loads: vec![load],
-                backing: Backing::Null,
-                control,
-                whole_turns: false,
-                sidecore_slowed: 0,
-                rounds: Vec::new(),
-            };
-            alone(cx, kit, &run, &format!("{depth} in flight, {what}"))
-        };
-        let off = cell(Coalesce::Off, "all told")?;
-        let on = cell(
-            Coalesce::On(Coalescing { in_flight: IN_FLIGHT, rate: RATE, ..Coalescing::USUAL }),
-            "coalesced",
-        )?;
-        pairs.push((depth, off, on));
-    }
-    Ok(output::interrupts(latency_ms, &pairs))
 }
 
 const DEMO: &str = "\
