@@ -81,15 +81,18 @@ impl Watch {
 
     /// What each guest reported of its windows. An error says which one didn't, and its last line.
     pub fn guests(&self, ended: &Ended) -> Result<Vec<lines::Guest>> {
-        let each = self.consoles.iter().zip(&self.names).map(|(console, name)| {
-            let console = String::from_utf8_lossy(console);
-            let why = || {
-                let how = self.report.failure(ended).unwrap_or_else(|| format!("{ended:?}"));
-                format!("{how}, before it had reported; its last line: {}", last_line(&console))
-            };
-            let guest = lines::guest(&console).and_then(|guest| emulated::reported(guest, why));
-            guest.with_context(|| format!("guest {name}"))
-        });
-        each.collect()
+        (0..self.consoles.len()).map(|i| self.guest(i, ended)).collect()
+    }
+
+    /// What this one did.
+    pub fn guest(&self, index: usize, ended: &Ended) -> Result<lines::Guest> {
+        let console = self.consoles.get(index).map_or(&[][..], Vec::as_slice);
+        let console = String::from_utf8_lossy(console);
+        let why = || {
+            let how = self.report.failure(ended).unwrap_or_else(|| format!("{ended:?}"));
+            format!("{how}, before it had reported; its last line: {}", last_line(&console))
+        };
+        let guest = lines::guest(&console).and_then(|guest| emulated::reported(guest, why));
+        guest.with_context(|| format!("guest {}", self.names.get(index).map_or("", String::as_str)))
     }
 }

@@ -16,7 +16,7 @@ use exitless::{
     options::file_option,
     session::{self, Commands, Ended, Framing, Setup, Typed},
 };
-use plan::{Backing, Control, Disk, Host, OnReset, Plan, Vm};
+use plan::{Backing, Class, Control, DeviceName, Disk, Host, OnReset, Plan, Vm};
 use proto::Served;
 use std::{
     ffi::OsString,
@@ -77,11 +77,20 @@ impl Run {
         }
     }
 
+    /// The VM's own, of the VM on this core.
+    fn controller(&self, core: u32) -> Vec<DeviceName> {
+        let index = core.saturating_sub(1).try_into().unwrap_or(u8::MAX);
+        let own = DeviceName::Named { class: Class::Nvme, index };
+        (self.way == Way::Assigned).then_some(own).into_iter().collect()
+    }
+
     fn cmdline(&self, load: &Load) -> String {
         let pairs = if self.rounds.is_empty() { load.size.pairs } else { self.rounds.len() as u32 };
         // The second of two that share a core has no spin window: none of several has one.
         let several = if self.loads.len() > 1 { " exitless.guest=1" } else { "" };
-        format!("{LINUX} {}{several}", load.parameters(pairs))
+        // The last one counts.
+        let disk = if self.way == Way::Assigned { " exitless.disk=nvme0n1" } else { "" };
+        format!("{LINUX} {}{several}{disk}", load.parameters(pairs))
     }
 
     fn plan(&self, kit: &Kit) -> Result<Plan<String>> {
@@ -96,14 +105,15 @@ impl Run {
             kernel: guest.kernel.display().to_string(),
             initrd: Some(guest.initrd.display().to_string()),
             cmdline: self.cmdline(load),
-            devices: vec![],
+            devices: self.controller(core),
             interfaces: Vec::new(),
-            disks: vec![self.disk(1)],
+            disks: if self.way == Way::Assigned { vec![] } else { vec![self.disk(1)] },
             interrupts: self.way.policy(),
             reset: OnReset::Stop,
         });
         let plan = Plan::new(vms.collect());
-        let sidecores = vec![self.loads.len() as u32 + 1];
+        let sidecore = (self.way != Way::Assigned).then_some(self.loads.len() as u32 + 1);
+        let sidecores = sidecore.into_iter().collect();
         let host = Host { whole_turns: self.whole_turns, ..plan.host };
         Ok(Plan { sidecores, host, ..plan })
     }
@@ -151,6 +161,9 @@ pub fn boot(cx: &Context, kit: &Kit, run: &Run, step: &Step) -> Result<Vec<Ran>>
         }
     };
     machine.iommu = Some(kit.iommu);
+    if run.way == Way::Assigned {
+        emulated::set_nvme(&mut machine);
+    }
     let mut plugin = match &run.rounds[..] {
         [] => kit.plugin_writing(&counts),
         rounds => kit.plugin_slowing(&counts, rounds),

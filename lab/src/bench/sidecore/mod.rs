@@ -9,8 +9,10 @@ mod boot;
 mod figures;
 mod interrupts;
 mod loads;
+mod networks;
 mod output;
 mod several;
+mod table;
 mod way;
 
 use super::{
@@ -34,7 +36,12 @@ use way::Way;
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// Which of its parts
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "requests,vms,interrupts")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "requests,vms,interrupts,networks"
+    )]
     part: Vec<Part>,
     /// How the disk is served
     #[arg(
@@ -59,6 +66,9 @@ pub struct Args {
     /// That time, for each request, in milliseconds
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 2, value_parser = between(1, 1000))]
     latency: u32,
+    /// What netperf does from one VM to the other
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "small-stream,stream,packet")]
+    network: Vec<networks::Exchange>,
     /// Coarse, in minutes: shorter windows, fewer points
     #[arg(long)]
     quick: bool,
@@ -77,6 +87,10 @@ enum Part {
     Vms,
     /// Interrupts for each I/O on a disk of fixed latency, by vIC's threshold and map
     Interrupts,
+    /// Two VMs at one switch: netperf from one to the other
+    Networks,
+    /// A disk each way, an NVMe controller of the VM's own among them, in one short table
+    Table,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +128,9 @@ impl Args {
 /// Runs the experiment.
 pub fn run(args: &Args, cx: &Context) -> Result<()> {
     let files = args.files.claim(output::NAME)?;
-    let kit = prepare(cx, args.iommu, &[Workload::Fio { depth: 1 }])?;
+    let mut workloads = vec![Workload::Fio { depth: 1 }];
+    workloads.extend(args.part.contains(&Part::Networks).then_some(Workload::Exchange));
+    let kit = prepare(cx, args.iommu, &workloads)?;
     let mut shown = Shown::default();
     if args.part.contains(&Part::Requests) {
         let backings = if args.quick { &args.backing[..1] } else { &args.backing[..] };
@@ -135,6 +151,15 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
     if args.part.contains(&Part::Interrupts) {
         let depths = args.points(&args.in_flight, &[1, 4, 16, 64], &[1, 16, 64]);
         shown.add(interrupts::measure(cx, &kit, &depths, args.latency, args.effort())?);
+    }
+    if args.part.contains(&Part::Networks) {
+        shown.add(networks::measure(cx, &kit, &args.network, &args.way, args.effort())?);
+    }
+    if args.part.contains(&Part::Table) {
+        for depth in &args.depth {
+            let cells = requests(cx, &kit, Backing::Null, *depth, &table::WAYS, args.effort())?;
+            shown.add(table::shown(*depth, &cells));
+        }
     }
     println!("\n{}", text::blocks(&shown.blocks));
     files.write(&shown.rows, &output::page(shown.blocks, &kit))
@@ -251,7 +276,7 @@ fn misplaced(cell: &Alone) -> Option<String> {
     let kicks = cell.per_request(cell.served.kicks);
     let served = cell.per_io(cell.work.served);
     let (good, expected) = match cell.way {
-        Way::Bare => return None,
+        Way::Bare | Way::Assigned => return None,
         Way::Classical => (kicks > 0.01 && exits > 0.01, "some of each"),
         Way::Polled(_) => {
             (cell.way == Way::TRAP || exits < MOST_EXITS && kicks < MOST_KICKS, "none")

@@ -109,7 +109,8 @@ fn requests_lines(table: &mut Table, cells: &[Alone]) {
     table.line("longest wait, in passes", vm(&|c| whole(c.served.longest_wait as f64)));
 }
 
-fn name(reason: Reason) -> String {
+/// A reason, as a line of a table has it.
+pub fn name(reason: Reason) -> String {
     match reason {
         Reason::MsixTable => "kick (msix-table)".into(),
         reason => reason_name(reason as usize),
