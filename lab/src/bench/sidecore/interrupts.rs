@@ -5,7 +5,7 @@
 //! are labelled as quoted, the bound of the delay as modelled.
 
 use super::{
-    alone,
+    alone::alone,
     boot::Run,
     figures::Alone,
     loads::Load,

@@ -5,6 +5,7 @@
 //! Guarantees: in each table every column's guests do the same work: the same kernel, driver, fio
 //! and windows. Nothing is timed.
 
+mod alone;
 mod boot;
 mod figures;
 mod interrupts;
@@ -18,11 +19,11 @@ mod way;
 use super::{
     guest::Kit,
     matched::{PAIRS, ROUNDS},
-    progress::Step,
     ready::{Files, prepare},
     show::text,
     workload::{Effort, Workload},
 };
+use alone::alone;
 use anyhow::{Result, bail};
 use boot::Run;
 use exitless::{arguments::between, context::Context, output::Output, qemu::Iommu};
@@ -195,21 +196,6 @@ fn rounds(way: Way, own: u32, effort: Effort) -> Vec<u64> {
     }
     let slowed = ROUNDS.iter().flat_map(|rounds| [*rounds; PAIRS as usize]);
     std::iter::repeat_n(0, own as usize).chain(slowed).collect()
-}
-
-/// Runs one guest.
-fn alone(cx: &Context, kit: &Kit, run: &Run, what: &str) -> Result<Alone> {
-    let step = Step::begin(format!("{what:<22} {}", run.way.label()));
-    let own = run.loads.first().map_or(0, |load| load.size.pairs);
-    let measured = boot::boot(cx, kit, run, &step).and_then(|mut ran| match ran.pop() {
-        Some(ran) => Alone::of(run.way, ran, own),
-        None => bail!("nothing was run"),
-    });
-    match &measured {
-        Ok(alone) => step.end(&format!("{} I/Os", alone.figures.operations)),
-        Err(_) => step.end("failed"),
-    }
-    measured
 }
 
 const DEMO: &str = "\
