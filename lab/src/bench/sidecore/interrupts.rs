@@ -50,8 +50,10 @@ impl Axis {
         })
     }
 
-    /// The ratio with so many in flight on a disk of this latency: as far as it may go, if adapted.
+    /// The ratio at this depth on a disk of this latency: as far as it may go, if adapted. In flight
+    /// are those that a completion leaves.
     fn ratio(&self, depth: u32, latency_ms: u32) -> Ratio {
+        let depth = depth.saturating_sub(1);
         let threshold = self.threshold.into();
         if self.adapted {
             Ratio::furthest(depth, threshold, u64::from(1_000 / latency_ms / RATE))
@@ -136,7 +138,7 @@ fn shown(latency_ms: u32, cells: &[Cell]) -> Shown {
     });
     table.section(
         Source::Modelled,
-        "by what vIC's map gives with that many in flight, adapted: as far as it may go",
+        "by what vIC's map gives with as many in flight as a completion leaves; adapted: as far as it may go",
     );
     for axis in &AXES {
         let ratio = |c: &Cell| {
@@ -206,9 +208,14 @@ mod tests {
         let [two, four, adapted] = AXES;
         // Fewer in flight than the threshold: all are told.
         assert_eq!(two.delay_ms(1, 2), 0.0);
-        // 1/8: seven wait for the eighth, 2 ms each.
-        assert_eq!(four.delay_ms(64, 2), 14.0);
-        // 1/16 would be 30 ms.
+        assert_eq!(four.delay_ms(4, 2), 0.0);
+        // 1/7: six wait for the seventh, 2 ms each.
+        assert_eq!(four.delay_ms(64, 2), 12.0);
+        assert_eq!(four.delay_ms(16, 2), 1.0);
+        assert_eq!(two.delay_ms(4, 2), 0.5);
+        assert_eq!(two.delay_ms(16, 2), 4.0);
+        assert_eq!(adapted.delay_ms(16, 2), 12.0);
+        // 1/15 would be 28 ms.
         assert_eq!(two.delay_ms(64, 2), 20.0);
         // 10 completions in 20 ms: nine wait for the tenth.
         assert_eq!(adapted.delay_ms(64, 2), 18.0);
