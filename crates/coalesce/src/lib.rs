@@ -103,7 +103,7 @@ impl Ratio {
 
     /// Algorithm 1 (IntrCoalesceRecalc) where the rate is high enough. As in the paper it has no
     /// lower end; the paper's 1/16 is what 128 commands in flight give.
-    const fn of(in_flight: u32, threshold: u32) -> Self {
+    pub const fn of(in_flight: u32, threshold: u32) -> Self {
         let (count_up, skip_up) = match in_flight / threshold {
             0 => (1, 1),
             1 => (4, 5),
@@ -112,6 +112,12 @@ impl Ratio {
             _ => (1, in_flight / (2 * threshold)),
         };
         Ratio { count_up, skip_up }
+    }
+
+    /// As far as the adapted map may go. `within`: completions in the bound of the delay, at the
+    /// rate that there is.
+    pub fn furthest(in_flight: u32, threshold: u32, within: u64) -> Self {
+        adapt::ratio(in_flight, threshold, adapt::MOST, within)
     }
 }
 

@@ -62,6 +62,14 @@ void device_choose(const char *name)
         fail("'%s' is no name of a network interface", name);
     strcpy(interface, name);
     snprintf(prefix, sizeof prefix, "%s", name);
+    /* That of a virtio device has virtio0-input.0, virtio0-output.0, ... */
+    char path[64], target[256];
+    snprintf(path, sizeof path, "/sys/class/net/%.15s/device", name);
+    ssize_t length = readlink(path, target, sizeof target - 1);
+    target[length < 0 ? 0 : length] = 0;
+    char *slash = strrchr(target, '/');
+    if (slash && !strncmp(slash + 1, "virtio", 6))
+        snprintf(prefix, sizeof prefix, "%.32s-", slash + 1);
     statistics[0] = statistic("tx_bytes");
     statistics[1] = statistic("rx_bytes");
     statistics[2] = statistic("tx_packets");

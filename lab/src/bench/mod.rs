@@ -22,6 +22,7 @@ mod rows;
 mod shared;
 mod show;
 mod sidecore;
+mod watch;
 mod workload;
 
 pub use command::{Args, DemoArgs, demo, run, smoke};

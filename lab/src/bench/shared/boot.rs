@@ -6,26 +6,24 @@
 use crate::{
     bench::{
         column::Column,
-        emulated::{self, MAX_CONSOLE, last_line},
+        emulated,
         guest::Kit,
         lines,
         progress::Step,
+        watch::Watch,
         workload::{Effort, Workload},
     },
     cmdline::LINUX,
 };
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 use exitless::{
     context::Context,
     machine::NULL_DISK,
-    report::Report,
-    session::{self, Commands, Ended, Framing, Seen, Setup, Typed},
-    stream::Piece,
+    session::{self, Commands, Framing, Setup, Typed},
 };
 use plan::{Class, DeviceName, Plan};
 use std::{
     ops::ControlFlow,
-    path::Path,
     sync::{Arc, mpsc},
     time::Duration,
 };
@@ -84,7 +82,8 @@ pub fn boot(cx: &Context, kit: &Kit, load: &Load, policy: Column, step: &Step) -
     machine.plugin = Some(kit.plugin_writing(&counts));
     emulated::set_nvme(&mut machine);
     let bare = policy == Column::Bare;
-    let mut watch = Watch::new(if bare { 1 } else { NAMES.len() });
+    let guests = &NAMES[..if bare { 1 } else { NAMES.len() }];
+    let mut watch = Watch::new(guests.iter().map(|name| name.to_string()).collect()).first_waits();
     let (_nobody, bytes) = mpsc::channel();
     let commands = Arc::new(Commands::default());
     let setup = Setup {
@@ -101,68 +100,10 @@ pub fn boot(cx: &Context, kit: &Kit, load: &Load, policy: Column, step: &Step) -
     if cx.interrupted() {
         bail!("stopped");
     }
-    watch.finish(&ended, &counts)
-}
-
-/// What is seen of a run.
-struct Watch {
-    consoles: Vec<Vec<u8>>,
-    report: Report,
-    /// How often all were told to go on.
-    told: usize,
-}
-
-/// What both must have said before they are told to go on, and what they do then.
-const STAGES: [(&str, &str); 2] =
-    [("@exitless loaded", "measures"), ("@exitless load-over", "ends")];
-
-impl Watch {
-    fn new(guests: usize) -> Self {
-        Watch { consoles: vec![Vec::new(); guests], report: Report::new(NAMES), told: 0 }
+    let guests = watch.guests(&ended)?;
+    let edges = emulated::counted(&counts)?.edges;
+    if edges.is_empty() {
+        bail!("the counting plugin saw no window");
     }
-
-    fn see(&mut self, seen: Seen, commands: &Commands, step: &Step) {
-        match seen {
-            Seen::Said(Piece::Console { vm, bytes }) => {
-                if let Some(console) = self.consoles.get_mut(vm)
-                    && console.len() < MAX_CONSOLE
-                {
-                    console.extend_from_slice(bytes);
-                }
-            }
-            Seen::Said(Piece::Record(record)) => self.report.see(&record),
-            _ => {}
-        }
-        step.tick();
-        if self.consoles.len() > 1
-            && let Some((mark, then)) = STAGES.get(self.told)
-            && self.consoles.iter().all(|c| String::from_utf8_lossy(c).contains(mark))
-        {
-            self.told += 1;
-            step.say(then);
-            (0..self.consoles.len()).for_each(|vm| commands.type_to(vm, "\n"));
-        }
-        if self.told == STAGES.len() && self.report.vms.get(1).is_some_and(|vm| vm.end.is_some()) {
-            self.told += 1;
-            commands.type_to(0, "\n");
-        }
-    }
-
-    fn finish(self, ended: &Ended, counts: &Path) -> Result<Ran> {
-        let mut guests = Vec::new();
-        for (console, name) in self.consoles.iter().zip(NAMES) {
-            let console = String::from_utf8_lossy(console);
-            let why = || {
-                let how = self.report.failure(ended).unwrap_or_else(|| format!("{ended:?}"));
-                format!("{how}, before it had reported; its last line: {}", last_line(&console))
-            };
-            let guest = lines::guest(&console).and_then(|guest| emulated::reported(guest, why));
-            guests.push(guest.with_context(|| format!("the {name} guest"))?);
-        }
-        let edges = emulated::counted(counts)?.edges;
-        if edges.is_empty() {
-            return Err(anyhow!("the counting plugin saw no window"));
-        }
-        Ok(Ran { guests, edges, tsc_hz: self.report.machine.as_ref().map(|m| m.tsc_hz) })
-    }
+    Ok(Ran { guests, edges, tsc_hz: watch.report().machine.as_ref().map(|m| m.tsc_hz) })
 }

@@ -6,12 +6,7 @@
 
 use super::{loads::Load, way::Way};
 use crate::{
-    bench::{
-        emulated::{self, MAX_CONSOLE, last_line},
-        guest::Kit,
-        lines,
-        progress::Step,
-    },
+    bench::{emulated, guest::Kit, lines, progress::Step, watch::Watch},
     cmdline::LINUX,
 };
 use anyhow::{Context as _, Result, bail};
@@ -19,11 +14,9 @@ use exitless::{
     context::Context,
     machine::Machine,
     options::file_option,
-    report::Report,
-    session::{self, Commands, Ended, Framing, Seen, Setup, Typed},
-    stream::Piece,
+    session::{self, Commands, Ended, Framing, Setup, Typed},
 };
-use plan::{Backing, Control, Disk, Host, OnReset, Plan, Vm};
+use plan::{Backing, Class, Control, DeviceName, Disk, Host, OnReset, Plan, Vm};
 use proto::Served;
 use std::{
     ffi::OsString,
@@ -84,11 +77,20 @@ impl Run {
         }
     }
 
+    /// The VM's own, of the VM on this core.
+    fn controller(&self, core: u32) -> Vec<DeviceName> {
+        let index = core.saturating_sub(1).try_into().unwrap_or(u8::MAX);
+        let own = DeviceName::Named { class: Class::Nvme, index };
+        (self.way == Way::Assigned).then_some(own).into_iter().collect()
+    }
+
     fn cmdline(&self, load: &Load) -> String {
         let pairs = if self.rounds.is_empty() { load.size.pairs } else { self.rounds.len() as u32 };
         // The second of two that share a core has no spin window: none of several has one.
         let several = if self.loads.len() > 1 { " exitless.guest=1" } else { "" };
-        format!("{LINUX} {}{several}", load.parameters(pairs))
+        // The last one counts.
+        let disk = if self.way == Way::Assigned { " exitless.disk=nvme0n1" } else { "" };
+        format!("{LINUX} {}{several}{disk}", load.parameters(pairs))
     }
 
     fn plan(&self, kit: &Kit) -> Result<Plan<String>> {
@@ -103,14 +105,15 @@ impl Run {
             kernel: guest.kernel.display().to_string(),
             initrd: Some(guest.initrd.display().to_string()),
             cmdline: self.cmdline(load),
-            devices: vec![],
+            devices: self.controller(core),
             interfaces: Vec::new(),
-            disks: vec![self.disk(1)],
+            disks: if self.way == Way::Assigned { vec![] } else { vec![self.disk(1)] },
             interrupts: self.way.policy(),
             reset: OnReset::Stop,
         });
         let plan = Plan::new(vms.collect());
-        let sidecores = vec![self.loads.len() as u32 + 1];
+        let sidecore = (self.way != Way::Assigned).then_some(self.loads.len() as u32 + 1);
+        let sidecores = sidecore.into_iter().collect();
         let host = Host { whole_turns: self.whole_turns, ..plan.host };
         Ok(Plan { sidecores, host, ..plan })
     }
@@ -158,6 +161,9 @@ pub fn boot(cx: &Context, kit: &Kit, run: &Run, step: &Step) -> Result<Vec<Ran>>
         }
     };
     machine.iommu = Some(kit.iommu);
+    if run.way == Way::Assigned {
+        emulated::set_nvme(&mut machine);
+    }
     let mut plugin = match &run.rounds[..] {
         [] => kit.plugin_writing(&counts),
         rounds => kit.plugin_slowing(&counts, rounds),
@@ -166,7 +172,7 @@ pub fn boot(cx: &Context, kit: &Kit, run: &Run, step: &Step) -> Result<Vec<Ran>>
         plugin.push(format!(",sidecore={}", run.sidecore_slowed));
     }
     machine.plugin = Some(plugin);
-    let mut watch = Watch::new(run.loads.len());
+    let mut watch = Watch::new((1..=run.loads.len()).map(|i| format!("vm{i}")).collect());
     let (_nobody, bytes) = mpsc::channel();
     let commands = Arc::new(Commands::default());
     let several = u32::try_from(run.loads.len()).unwrap_or(u32::MAX) - 1;
@@ -184,68 +190,20 @@ pub fn boot(cx: &Context, kit: &Kit, run: &Run, step: &Step) -> Result<Vec<Ran>>
     if cx.interrupted() {
         bail!("stopped");
     }
-    watch.finish(&ended, &counts)
+    ran(&watch, &ended, &counts)
 }
 
-/// What is seen of a run.
-struct Watch {
-    consoles: Vec<Vec<u8>>,
-    report: Report,
-    /// How often all were told to go on.
-    told: usize,
-}
-
-/// What all must have said before they are told to go on, and what they do then.
-const STAGES: [(&str, &str); 2] =
-    [("@exitless loaded", "measures"), ("@exitless load-over", "ends")];
-
-impl Watch {
-    fn new(guests: usize) -> Self {
-        let names: Vec<_> = (1..=guests).map(|i| format!("vm{i}")).collect();
-        let report = Report::new(names.iter().map(String::as_str));
-        Watch { consoles: vec![Vec::new(); guests], report, told: 0 }
-    }
-
-    fn see(&mut self, seen: Seen, commands: &Commands, step: &Step) {
-        match seen {
-            Seen::Said(Piece::Console { vm, bytes }) => {
-                if let Some(console) = self.consoles.get_mut(vm)
-                    && console.len() < MAX_CONSOLE
-                {
-                    console.extend_from_slice(bytes);
-                }
-            }
-            Seen::Said(Piece::Record(record)) => self.report.see(&record),
-            _ => {}
-        }
-        step.tick();
-        if self.consoles.len() > 1
-            && let Some((mark, then)) = STAGES.get(self.told)
-            && self.consoles.iter().all(|c| String::from_utf8_lossy(c).contains(mark))
-        {
-            self.told += 1;
-            step.say(then);
-            (0..self.consoles.len()).for_each(|vm| commands.type_to(vm, "\n"));
-        }
-    }
-
-    fn finish(self, ended: &Ended, counts: &Path) -> Result<Vec<Ran>> {
-        let edges = emulated::counted(counts)?.edges;
-        let mut all = Vec::new();
-        for (i, console) in self.consoles.iter().enumerate() {
-            let console = String::from_utf8_lossy(console);
-            let why = || {
-                let how = self.report.failure(ended).unwrap_or_else(|| format!("{ended:?}"));
-                format!("{how}, before it had reported; its last line: {}", last_line(&console))
-            };
-            let guest = lines::guest(&console).and_then(|guest| emulated::reported(guest, why));
-            let guest = guest.with_context(|| format!("vm{}", i + 1))?;
-            // One of several is on the core of its number; one alone has all that there are.
-            let own = |edge: &&lines::Edge| self.consoles.len() == 1 || edge.vcpu == i as u64 + 1;
-            let edges = edges.iter().filter(own).cloned().collect();
-            let served = self.report.vms.get(i).map(|vm| vm.paravirtual.total());
-            all.push(Ran { guest, edges, served: served.unwrap_or_default() });
-        }
-        Ok(all)
-    }
+/// What each guest said, with its own edges and what its sidecore did for it.
+fn ran(watch: &Watch, ended: &Ended, counts: &Path) -> Result<Vec<Ran>> {
+    let edges = emulated::counted(counts)?.edges;
+    let guests = watch.guests(ended)?;
+    let alone = guests.len() == 1;
+    let each = guests.into_iter().enumerate().map(|(i, guest)| {
+        // One of several is on the core of its number; one alone has all that there are.
+        let own = |edge: &&lines::Edge| alone || edge.vcpu == i as u64 + 1;
+        let edges = edges.iter().filter(own).cloned().collect();
+        let served = watch.report().vms.get(i).map(|vm| vm.paravirtual.total());
+        Ran { guest, edges, served: served.unwrap_or_default() }
+    });
+    Ok(each.collect())
 }

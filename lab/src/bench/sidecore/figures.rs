@@ -21,18 +21,31 @@ pub struct Work {
     pub served: u64,
     /// Instructions of the others.
     pub polled: u64,
+    /// Instructions of all cores but the guest's, sidecores' among them.
+    pub others: u64,
 }
 
 impl Work {
     fn between(open: &Edge, close: &Edge) -> Work {
         let more = |of: fn(&Edge) -> u64| of(close).saturating_sub(of(open));
-        Work { passes: more(|e| e.passes), served: more(|e| e.served), polled: more(|e| e.polled) }
+        Work {
+            passes: more(|e| e.passes),
+            served: more(|e| e.served),
+            polled: more(|e| e.polled),
+            others: more(|e| e.others),
+        }
+    }
+
+    /// Instructions of cores that are neither the guest's nor sidecores.
+    pub fn elsewhere(self) -> u64 {
+        self.others.saturating_sub(self.served.saturating_add(self.polled))
     }
 
     fn add(&mut self, other: Work) {
         self.passes += other.passes;
         self.served += other.served;
         self.polled += other.polled;
+        self.others += other.others;
     }
 
     fn less(self, other: Work) -> Work {
@@ -40,6 +53,7 @@ impl Work {
             passes: self.passes.saturating_sub(other.passes),
             served: self.served.saturating_sub(other.served),
             polled: self.polled.saturating_sub(other.polled),
+            others: self.others.saturating_sub(other.others),
         }
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 
 fn member(operations: u64, served: u64) -> Member {
-    let work = Work { passes: 10, served, polled: served };
+    let work = Work { passes: 10, served, polled: served, others: 3 * served };
     Member { operations, work, ..Member::default() }
 }
 
@@ -17,11 +17,18 @@ fn shares_are_by_the_sidecore_s_work_not_by_time() {
 
 #[test]
 fn work_is_what_lies_between_two_edges() {
-    let edge = |n| Edge { passes: n, served: 10 * n, polled: 100 * n, ..Edge::default() };
+    let edge = |n| Edge {
+        passes: n,
+        served: 10 * n,
+        polled: 100 * n,
+        others: 1_000 * n,
+        ..Edge::default()
+    };
     let work = Work::between(&edge(2), &edge(5));
-    assert_eq!(work, Work { passes: 3, served: 30, polled: 300 });
+    assert_eq!(work, Work { passes: 3, served: 30, polled: 300, others: 3_000 });
+    assert_eq!(work.elsewhere(), 2_670);
     assert_eq!(
         work.less(Work::between(&edge(0), &edge(1))),
-        Work { passes: 2, served: 20, polled: 200 }
+        Work { passes: 2, served: 20, polled: 200, others: 2_000 }
     );
 }

@@ -1,4 +1,4 @@
-//! What guests are loaded with, and from where on interrupts are coalesced.
+//! What guests are loaded with.
 
 use crate::bench::workload::{Effort, Size, Workload};
 
@@ -7,11 +7,6 @@ pub const BULK: u32 = 32;
 /// How much the sidecore is slowed, so that several VMs have more for it to do than it does: else
 /// who gets how much is decided by the computer that runs the emulator.
 pub const SLOWED: u32 = 20_000;
-/// vIC's lower thresholds in the emulator, which is some fifty times as slow as what it was made
-/// for: as many requests in flight as by default, and completions a second.
-pub const IN_FLIGHT: u16 = 4;
-pub const RATE: u32 = 50;
-
 /// fio in one VM: random reads of 4 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {

@@ -5,35 +5,44 @@
 //! Guarantees: in each table every column's guests do the same work: the same kernel, driver, fio
 //! and windows. Nothing is timed.
 
+mod alone;
 mod boot;
 mod figures;
+mod interrupts;
 mod loads;
+mod networks;
 mod output;
 mod several;
+mod table;
 mod way;
 
 use super::{
     guest::Kit,
     matched::{PAIRS, ROUNDS},
-    progress::Step,
     ready::{Files, prepare},
     show::text,
     workload::{Effort, Workload},
 };
+use alone::alone;
 use anyhow::{Result, bail};
 use boot::Run;
 use exitless::{arguments::between, context::Context, output::Output, qemu::Iommu};
 use figures::Alone;
-use loads::{IN_FLIGHT, Load, RATE};
+use loads::Load;
 use output::Shown;
-use plan::{Backing, Coalesce, Coalescing, Control};
+use plan::{Backing, Control};
 use way::Way;
 
 /// What `bench sidecore` takes.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// Which of its parts
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "requests,vms,interrupts")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "requests,vms,interrupts,networks"
+    )]
     part: Vec<Part>,
     /// How the disk is served
     #[arg(
@@ -52,12 +61,15 @@ pub struct Args {
     /// How many VMs one sidecore serves: 1, 2, 4 and 8; 1 and 4 with --quick
     #[arg(long, value_delimiter = ',', value_parser = between(1, 15))]
     vms: Vec<u32>,
-    /// Reads under way at a time on a disk that takes its time: 1 to 64; 1, 16 and 64 with --quick
+    /// Reads under way at a time on a disk that takes its time: 1, 4, 16 and 64; 1, 16 and 64 with --quick
     #[arg(long, value_delimiter = ',', value_parser = between(1, 256))]
     in_flight: Vec<u32>,
     /// That time, for each request, in milliseconds
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 2, value_parser = between(1, 1000))]
     latency: u32,
+    /// What netperf does from one VM to the other
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "small-stream,stream,packet")]
+    network: Vec<networks::Exchange>,
     /// Coarse, in minutes: shorter windows, fewer points
     #[arg(long)]
     quick: bool,
@@ -74,8 +86,12 @@ enum Part {
     Requests,
     /// Several VMs on one sidecore
     Vms,
-    /// Interrupts for each I/O on a disk of fixed latency, coalesced and not
+    /// Interrupts for each I/O on a disk of fixed latency, by vIC's threshold and map
     Interrupts,
+    /// Two VMs at one switch: netperf from one to the other
+    Networks,
+    /// A disk each way, an NVMe controller of the VM's own among them, in one short table
+    Table,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +129,9 @@ impl Args {
 /// Runs the experiment.
 pub fn run(args: &Args, cx: &Context) -> Result<()> {
     let files = args.files.claim(output::NAME)?;
-    let kit = prepare(cx, args.iommu, &[Workload::Fio { depth: 1 }])?;
+    let mut workloads = vec![Workload::Fio { depth: 1 }];
+    workloads.extend(args.part.contains(&Part::Networks).then_some(Workload::Exchange));
+    let kit = prepare(cx, args.iommu, &workloads)?;
     let mut shown = Shown::default();
     if args.part.contains(&Part::Requests) {
         let backings = if args.quick { &args.backing[..1] } else { &args.backing[..] };
@@ -132,8 +150,17 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
         }
     }
     if args.part.contains(&Part::Interrupts) {
-        let depths = args.points(&args.in_flight, &[1, 2, 4, 8, 16, 32, 64], &[1, 16, 64]);
-        shown.add(interrupts(cx, &kit, &depths, args.latency, args.effort())?);
+        let depths = args.points(&args.in_flight, &[1, 4, 16, 64], &[1, 16, 64]);
+        shown.add(interrupts::measure(cx, &kit, &depths, args.latency, args.effort())?);
+    }
+    if args.part.contains(&Part::Networks) {
+        shown.add(networks::measure(cx, &kit, &args.network, &args.way, args.effort())?);
+    }
+    if args.part.contains(&Part::Table) {
+        for depth in &args.depth {
+            let cells = requests(cx, &kit, Backing::Null, *depth, &table::WAYS, args.effort())?;
+            shown.add(table::shown(*depth, &cells));
+        }
     }
     println!("\n{}", text::blocks(&shown.blocks));
     files.write(&shown.rows, &output::page(shown.blocks, &kit))
@@ -169,59 +196,6 @@ fn rounds(way: Way, own: u32, effort: Effort) -> Vec<u64> {
     }
     let slowed = ROUNDS.iter().flat_map(|rounds| [*rounds; PAIRS as usize]);
     std::iter::repeat_n(0, own as usize).chain(slowed).collect()
-}
-
-/// Runs one guest.
-fn alone(cx: &Context, kit: &Kit, run: &Run, what: &str) -> Result<Alone> {
-    let step = Step::begin(format!("{what:<22} {}", run.way.label()));
-    let own = run.loads.first().map_or(0, |load| load.size.pairs);
-    let measured = boot::boot(cx, kit, run, &step).and_then(|mut ran| match ran.pop() {
-        Some(ran) => Alone::of(run.way, ran, own),
-        None => bail!("nothing was run"),
-    });
-    match &measured {
-        Ok(alone) => step.end(&format!("{} I/Os", alone.figures.operations)),
-        Err(_) => step.end("failed"),
-    }
-    measured
-}
-
-/// A disk that takes its time for each request, with so many under way: interrupts coalesced and
-/// not.
-fn interrupts(
-    cx: &Context,
-    kit: &Kit,
-    depths: &[u32],
-    latency_ms: u32,
-    effort: Effort,
-) -> Result<Shown> {
-    let mut pairs = Vec::new();
-    for &depth in depths {
-        // As long whatever the depth is.
-        let times = if effort == Effort::Full { 2 } else { 1 };
-        let load = Load::of(depth, 150 * times, 900 * times);
-        let cell = |coalesce, what: &str| {
-            let control =
-                Control { coalesce, latency_us: 1_000 * latency_ms, ..Control::default() };
-            let run = Run {
-                way: Way::DIRECT,
-                loads: vec![load],
-                backing: Backing::Null,
-                control,
-                whole_turns: false,
-                sidecore_slowed: 0,
-                rounds: Vec::new(),
-            };
-            alone(cx, kit, &run, &format!("{depth} in flight, {what}"))
-        };
-        let off = cell(Coalesce::Off, "all told")?;
-        let on = cell(
-            Coalesce::On(Coalescing { in_flight: IN_FLIGHT, rate: RATE, ..Coalescing::USUAL }),
-            "coalesced",
-        )?;
-        pairs.push((depth, off, on));
-    }
-    Ok(output::interrupts(latency_ms, &pairs))
 }
 
 const DEMO: &str = "\
@@ -288,7 +262,7 @@ fn misplaced(cell: &Alone) -> Option<String> {
     let kicks = cell.per_request(cell.served.kicks);
     let served = cell.per_io(cell.work.served);
     let (good, expected) = match cell.way {
-        Way::Bare => return None,
+        Way::Bare | Way::Assigned => return None,
         Way::Classical => (kicks > 0.01 && exits > 0.01, "some of each"),
         Way::Polled(_) => {
             (cell.way == Way::TRAP || exits < MOST_EXITS && kicks < MOST_KICKS, "none")

@@ -3,7 +3,7 @@
 
 use super::{
     figures::{Alone, Member, Together},
-    loads::{BULK, IN_FLIGHT, RATE},
+    loads::BULK,
     way::Way,
 };
 use crate::bench::{
@@ -109,7 +109,8 @@ fn requests_lines(table: &mut Table, cells: &[Alone]) {
     table.line("longest wait, in passes", vm(&|c| whole(c.served.longest_wait as f64)));
 }
 
-fn name(reason: Reason) -> String {
+/// A reason, as a line of a table has it.
+pub fn name(reason: Reason) -> String {
     match reason {
         Reason::MsixTable => "kick (msix-table)".into(),
         reason => reason_name(reason as usize),
@@ -175,42 +176,6 @@ pub fn latency(n: u32, cells: &[Together]) -> Shown {
     table.line("sidecore busy, of its instructions", all(&|t| three(t.busy())));
     let rows = cells.iter().zip(["latency, scheduled", "latency, whole turns"]);
     let rows = rows.map(|(t, part)| Row::together(part, &what, n, Way::DIRECT, t)).collect();
-    Shown { blocks: vec![Block::Table(table)], rows }
-}
-
-/// Depths side by side: each without and with coalescing.
-pub fn interrupts(latency_ms: u32, cells: &[(u32, Alone, Alone)]) -> Shown {
-    let what = format!(
-        "interrupts of a disk that takes {latency_ms} ms for each request, one after the other, direct; vIC from {IN_FLIGHT} in flight and {RATE} I/Os a second on"
-    );
-    let mut table = Table::new(what.clone(), cells.iter().map(|(d, ..)| format!("depth {d}")));
-    table.section(Source::Measured, "");
-    let all = |f: &dyn Fn(&Alone, &Alone) -> String| -> Vec<String> {
-        cells.iter().map(|(_, off, on)| f(off, on)).collect()
-    };
-    let per = |c: &Alone| c.per_io(c.figures.interrupts);
-    table.line("I/Os counted, of each", all(&|_, on| whole(on.figures.operations as f64)));
-    table.line("interrupts per I/O, all told", all(&|off, _| three(per(off))));
-    table.line("interrupts per I/O, coalesced", all(&|_, on| three(per(on))));
-    table.part("less, in per cent", all(&|off, on| two(100.0 * (1.0 - per(on) / per(off)))));
-    table.line(
-        "withheld, per completion",
-        all(&|_, on| three(on.per_request(on.served.calls_withheld))),
-    );
-    // As many ticks for each I/O in both: the disk sets the pace.
-    let guest = |c: &Alone| c.per_io(c.figures.guest);
-    table.line("guest's instructions per I/O, all told", all(&|off, _| whole(guest(off))));
-    table.line("the same, coalesced", all(&|_, on| whole(guest(on))));
-    table.line(
-        "sidecore's instructions per I/O, all told",
-        all(&|off, _| whole(off.per_io(off.work.served))),
-    );
-    table.line("the same, coalesced", all(&|_, on| whole(on.per_io(on.work.served))));
-    let row = |(depth, off, on): &(u32, Alone, Alone)| {
-        let what = format!("{what}; depth {depth}");
-        [("all told", off), ("coalesced", on)].map(|(part, c)| Row::alone(part, &what, c, &[]))
-    };
-    let rows = cells.iter().flat_map(row).collect();
     Shown { blocks: vec![Block::Table(table)], rows }
 }
 
@@ -319,7 +284,8 @@ fn named(exits: &[u64]) -> BTreeMap<String, u64> {
 }
 
 impl Row {
-    fn alone(part: &'static str, workload: &str, c: &Alone, beside: &[Alone]) -> Row {
+    /// One guest alone, `beside` others.
+    pub fn alone(part: &'static str, workload: &str, c: &Alone, beside: &[Alone]) -> Row {
         let bare = beside.iter().find(|b| b.way == Way::Bare);
         let against = bare.map(|b| c.guest_against(b));
         let busy = c.work.served as f64 / (c.work.served + c.work.polled).max(1) as f64;

@@ -12,17 +12,20 @@ pub enum Way {
     Classical,
     /// A VM under this policy; its requests are polled.
     Polled(Policy),
+    /// Not paravirtual: an NVMe controller of the VM's own, with ELI.
+    Assigned,
 }
 
 impl Way {
     /// From the machine itself to as little of the host as there can be.
-    pub const ALL: [Way; 6] = [
+    pub const ALL: [Way; 7] = [
         Way::Bare,
         Way::Classical,
         Way::Polled(Policy::Trap),
         Way::Polled(Policy::EliDelivery),
         Way::Polled(Policy::Eli),
         Way::Polled(Policy::Direct),
+        Way::Assigned,
     ];
     /// Under `direct`.
     pub const DIRECT: Way = Way::Polled(Policy::Direct);
@@ -37,6 +40,7 @@ impl Way {
             Way::Bare => "bare",
             Way::Classical => "classical",
             Way::Polled(policy) => policy.label(),
+            Way::Assigned => "assigned",
         }
     }
 
@@ -46,6 +50,7 @@ impl Way {
             Way::Bare => None,
             Way::Classical => Some(Policy::Trap),
             Way::Polled(policy) => Some(policy),
+            Way::Assigned => Some(Policy::Eli),
         }
     }
 }
@@ -58,6 +63,7 @@ impl clap::ValueEnum for Way {
     fn to_possible_value(&self) -> Option<PossibleValue> {
         let help = match self {
             Way::Bare => "The bare machine with QEMU's own virtio-blk",
+            Way::Assigned => "No paravirtual disk: an NVMe controller of the VM's own, under eli",
             Way::Classical => "Kicks exit, interrupts are injected",
             Way::Polled(Policy::Trap) => "Requests are polled, interrupts are injected",
             Way::Polled(Policy::EliDelivery) => {

@@ -1,0 +1,227 @@
+//! Two VMs at one switch of one sidecore, stock Linux in both: netperf from the first to the second.
+//!
+//! Guarantees: each way has the same guests and the same windows, which are the first VM's. What the
+//! second VM's core does is counted in instructions alone: its exits aren't those of a window.
+
+use super::{
+    boot::Ran,
+    figures::Alone,
+    output::{Row, Shown, name},
+    way::Way,
+};
+use crate::{
+    bench::{
+        emulated,
+        guest::Kit,
+        progress::Step,
+        show::{Block, Source, Table, three, whole},
+        watch::Watch,
+        workload::{Effort, Size},
+    },
+    cmdline::LINUX,
+};
+use anyhow::{Context as _, Result, bail};
+use exitless::{
+    context::Context,
+    session::{self, Commands, Framing, Setup, Typed},
+};
+use ledger::Reason;
+use plan::{Interface, Mac, OnReset, Plan, Policy, Vm};
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+/// How long a run may take on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(600);
+const MEMORY: u64 = 384 << 20;
+/// Exits rarer than this per operation have no line.
+const RARE: f64 = 0.0005;
+
+/// What netperf does.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exchange {
+    /// TCP_STREAM, 64-byte writes
+    SmallStream,
+    /// TCP_STREAM, 16 KiB writes
+    Stream,
+    /// UDP_RR: a packet there, a packet back
+    Packet,
+}
+
+impl Exchange {
+    const fn title(self) -> &'static str {
+        match self {
+            Exchange::SmallStream => "netperf TCP_STREAM, 64-byte writes",
+            Exchange::Stream => "netperf TCP_STREAM, 16 KiB writes",
+            Exchange::Packet => "netperf UDP_RR",
+        }
+    }
+
+    const fn operation(self) -> &'static str {
+        match self {
+            Exchange::SmallStream | Exchange::Stream => "write",
+            Exchange::Packet => "transaction",
+        }
+    }
+
+    fn size(self, effort: Effort) -> Size {
+        let unit = match self {
+            Exchange::SmallStream => 20_000,
+            Exchange::Stream => 1_000,
+            Exchange::Packet => 500,
+        };
+        let times = if effort == Effort::Full { 3 } else { 1 };
+        let short = unit * times;
+        Size { warmup: short, short, long: 5 * short, pairs: 2 }
+    }
+
+    fn parameters(self, effort: Effort) -> String {
+        let Size { warmup, short, long, pairs } = self.size(effort);
+        let load = match self {
+            Exchange::SmallStream => "netperf-stream exitless.message=64",
+            Exchange::Stream => "netperf-stream exitless.message=16384",
+            Exchange::Packet => "udp-rr exitless.busy=0",
+        };
+        format!(
+            "exitless.workload={load} exitless.peer=1 exitless.host=10.9.0.2 exitless.network=10.9.0.1/24 exitless.warmup={warmup} exitless.short={short} exitless.long={long} exitless.pairs={pairs}"
+        )
+    }
+}
+
+/// Each of these, each way that isn't one of disks alone: the bare machine has no switch, and an
+/// interface's kicks can't be had by exits.
+pub fn measure(
+    cx: &Context,
+    kit: &Kit,
+    exchanges: &[Exchange],
+    ways: &[Way],
+    effort: Effort,
+) -> Result<Shown> {
+    let mut shown = Shown::default();
+    for &exchange in exchanges {
+        let mut cells = Vec::new();
+        for &way in ways {
+            if let Way::Polled(policy) = way {
+                cells.push(one(cx, kit, exchange, policy, effort)?);
+            }
+        }
+        shown.add(table(exchange, &cells));
+    }
+    Ok(shown)
+}
+
+fn plan(kit: &Kit, exchange: Exchange, policy: Policy, effort: Effort) -> Result<Plan<String>> {
+    let guest = kit.network.as_ref().context("the guest with netperf wasn't made")?;
+    let server = "exitless.workload=between exitless.role=server exitless.network=10.9.0.2/24";
+    let vm = |number: u8, parameters: &str| Vm {
+        name: format!("vm{number}"),
+        cpus: vec![number.into()],
+        weight: plan::DEFAULT_WEIGHT,
+        limit: plan::Limit::default(),
+        memory: MEMORY,
+        kernel: guest.kernel.display().to_string(),
+        initrd: Some(guest.initrd.display().to_string()),
+        cmdline: format!("{LINUX} {parameters}"),
+        devices: Vec::new(),
+        disks: Vec::new(),
+        interfaces: vec![Interface {
+            switch: "lan".to_owned(),
+            mac: Mac([2, 0, 0, 0, 0, number]),
+            vlan: None,
+            queues: 1,
+            mtu: plan::DEFAULT_MTU,
+            rate: None,
+        }],
+        interrupts: Some(policy),
+        reset: OnReset::Stop,
+    };
+    let vms = vec![vm(1, &exchange.parameters(effort)), vm(2, server)];
+    Ok(Plan { sidecores: vec![3], ..Plan::new(vms) })
+}
+
+fn one(
+    cx: &Context,
+    kit: &Kit,
+    exchange: Exchange,
+    policy: Policy,
+    effort: Effort,
+) -> Result<Alone> {
+    let way = Way::Polled(policy);
+    let step = Step::begin(format!("{:<35} {}", exchange.title(), way.label()));
+    let measured = boot(cx, kit, plan(kit, exchange, policy, effort)?, &step)
+        .and_then(|ran| Alone::of(way, ran, exchange.size(effort).pairs));
+    match &measured {
+        Ok(alone) => step.end(&format!("{} {}s", alone.figures.operations, exchange.operation())),
+        Err(_) => step.end("failed"),
+    }
+    measured
+}
+
+fn boot(cx: &Context, kit: &Kit, plan: Plan<String>, step: &Step) -> Result<Ran> {
+    let scratch = tempfile::tempdir().context("no directory for temporary files")?;
+    let counts = scratch.path().join("counts");
+    let mut watch = Watch::new(plan.vms.iter().map(|vm| vm.name.clone()).collect());
+    // What the machine boots from stays until it has ended.
+    let (mut machine, _image) = emulated::hosted(cx, plan, Vec::new())?;
+    machine.iommu = Some(kit.iommu);
+    machine.plugin = Some(kit.plugin_writing(&counts));
+    let (_nobody, bytes) = mpsc::channel();
+    let commands = Arc::new(Commands::default());
+    let setup = Setup {
+        command: machine.command(cx)?,
+        framing: Framing::Frames,
+        timeout: Some(PATIENCE),
+        typed: Some(Typed { bytes, to: 0, commands: commands.clone() }),
+    };
+    step.say("boots");
+    let ended = session::run(setup, cx, |seen| {
+        watch.see(seen, &commands, step);
+        // The other one waits for ever.
+        let over = watch.report().vms.first().is_some_and(|vm| vm.end.is_some());
+        Ok(if over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    if cx.interrupted() {
+        bail!("stopped");
+    }
+    let edges = emulated::counted(&counts)?.edges;
+    let served = watch.report().vms.first().map(|vm| vm.paravirtual.total());
+    Ok(Ran { guest: watch.guest(0, &ended)?, edges, served: served.unwrap_or_default() })
+}
+
+fn table(exchange: Exchange, cells: &[Alone]) -> Shown {
+    let what = format!("{} between two VMs at one switch", exchange.title());
+    let operation = exchange.operation();
+    let mut table = Table::new(what.clone(), cells.iter().map(|c| c.way.label().to_owned()));
+    table.section(Source::Measured, "in the windows of the VM that sends");
+    let all = |f: &dyn Fn(&Alone) -> String| -> Vec<String> { cells.iter().map(f).collect() };
+    table.line(format!("{operation}s counted"), all(&|c| whole(c.figures.operations as f64)));
+    let exits = |c: &Alone| format!("{:.4}", c.figures.exits_per_operation());
+    table.line(format!("its exits per {operation}, ticks in"), all(&exits));
+    for reason in Reason::ALL.iter().copied() {
+        if cells.iter().any(|c| c.exits(reason) >= RARE) {
+            table.part(name(reason), all(&|c| format!("{:.4}", c.exits(reason))));
+        }
+    }
+    let per = |of: fn(&Alone) -> u64| all(&|c| whole(c.per_io(of(c))));
+    table.line(
+        format!("its interrupts per {operation}"),
+        all(&|c| three(c.per_io(c.figures.interrupts))),
+    );
+    table.line(format!("its guest's instructions per {operation}"), per(|c| c.figures.guest));
+    table.part("the host's on its core", per(|c| c.figures.host));
+    table.line(
+        format!("instructions per {operation} on the other VM's core, host's among them"),
+        per(|c| c.work.elsewhere()),
+    );
+    table.line(format!("sidecore's instructions per {operation}"), per(|c| c.work.served));
+    table.part("idle polling besides", per(|c| c.work.polled));
+    table.section(Source::Measured, "from the VM's start to its end, by the sidecore");
+    table.line("frames", all(&|c| whole(c.served.completed as f64)));
+    let kicks = |c: &Alone| format!("{:.4}", c.per_request(c.served.kicks));
+    table.line("kicks that exited, per frame", all(&kicks));
+    table.line("interrupts sent, per frame", all(&|c| three(c.per_request(c.served.calls))));
+    let rows = cells.iter().map(|c| Row::alone("networks", &what, c, &[])).collect();
+    Shown { blocks: vec![Block::Table(table)], rows }
+}
