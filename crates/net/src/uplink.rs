@@ -75,7 +75,7 @@ impl Uplink {
     }
 }
 
-impl Buffers for &mut Uplink {
+impl Buffers for Uplink {
     fn reserve(&mut self, bytes: u32) -> Result<Option<u16>, Broken> {
         let room = self.put - self.gone < FRAMES && bytes <= WIRE_FRAME;
         Ok(room.then_some(1))
