@@ -44,10 +44,9 @@ pub trait Buffers {
 }
 
 /// A receiver, and what its driver accepted.
-#[derive(Debug)]
-pub struct To<B> {
-    /// Its buffers.
-    pub buffers: B,
+pub struct To<'a> {
+    /// Its buffers. The code that fills them is large: there is one of it for all kinds.
+    pub buffers: &'a mut dyn Buffers,
     /// By its driver.
     pub accepted: Features,
     /// Frames get a tag of this VLAN.
@@ -63,7 +62,7 @@ struct Piece<'a> {
     uncut: Option<Tcp>,
 }
 
-impl<B: Buffers> To<B> {
+impl To<'_> {
     /// Copies the frame whose rest is in `sent` into the receiver's buffers.
     ///
     /// # Errors

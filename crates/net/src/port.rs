@@ -226,7 +226,7 @@ impl Port {
         let mut counts = receive.counts;
         let (window, accepted) = (&running.window, running.accepted);
         let mergeable = accepted.contains(Features::MRG_RXBUF);
-        let buffers = Filling { receive: &mut *receive, window, mergeable, scratch };
+        let buffers = &mut Filling { receive: &mut *receive, window, mergeable, scratch };
         let Ok(delivered) = (To { buffers, accepted, tag }).deliver(frame, sent) else {
             counters.no_room += 1;
             receive.counts.dropped = counts.dropped.saturating_add(1);

@@ -75,6 +75,7 @@ impl Uplink {
     }
 }
 
+<<<<<<< HEAD
 impl Buffers for &mut Uplink {
     fn one(&mut self, _: u32) -> Result<Option<(Head, Span)>, Broken> {
         Ok(None)
@@ -82,6 +83,9 @@ impl Buffers for &mut Uplink {
 
     fn complete_one(&mut self, _: Head, _: u32) {}
 
+=======
+impl Buffers for Uplink {
+>>>>>>> t-igb2
     fn reserve(&mut self, bytes: u32) -> Result<Option<u16>, Broken> {
         let room = self.put - self.gone < FRAMES && bytes <= WIRE_FRAME;
         Ok(room.then_some(1))
