@@ -75,17 +75,13 @@ impl Uplink {
     }
 }
 
-<<<<<<< HEAD
-impl Buffers for &mut Uplink {
+impl Buffers for Uplink {
     fn one(&mut self, _: u32) -> Result<Option<(Head, Span)>, Broken> {
         Ok(None)
     }
 
     fn complete_one(&mut self, _: Head, _: u32) {}
 
-=======
-impl Buffers for Uplink {
->>>>>>> t-igb2
     fn reserve(&mut self, bytes: u32) -> Result<Option<u16>, Broken> {
         let room = self.put - self.gone < FRAMES && bytes <= WIRE_FRAME;
         Ok(room.then_some(1))
