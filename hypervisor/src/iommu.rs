@@ -49,6 +49,7 @@ static RESERVED: Once<Vec<Reserved>> = Once::new();
 /// Switches on every unit of the machine; from then on devices reach nothing that a VM hasn't been
 /// given, and raise nothing, unless the machine can't remap interrupts and the plan makes do
 /// `without`. The error is a sentence.
+#[cold]
 pub fn enable(machine: &Machine, without: WithoutRemapping) -> Result<(), String> {
     let Found { units, reserved, remapping } = found::find(machine, without)?;
     let mut served = Vec::new();

@@ -38,6 +38,7 @@ use screen::{Channel, Frame, Framebuffer};
 
 /// First Rust code on the boot CPU, on the boot page tables, with interrupts off. What the loader
 /// says is at `address`; `who` is the kind of loader.
+#[cold]
 extern "C" fn boot(address: u64, who: u32) -> ! {
     refusal::by(panic::refused);
     cpu::init();

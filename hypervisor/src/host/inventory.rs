@@ -16,6 +16,7 @@ use proto::Record;
 use proto::offer::Offer;
 
 /// Tells it, and stands still.
+#[cold]
 pub fn tell(machine: &Machine) -> ! {
     let id = raw_cpuid::CpuId::new();
     let name = id.get_processor_brand_string();

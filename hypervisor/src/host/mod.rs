@@ -34,6 +34,7 @@ use pauses::Pauses;
 const TICKS_PER_SECOND: u64 = 100;
 
 /// Builds the VMs of the boot image, runs them, and ends when the last has ended.
+#[cold]
 pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     if let Err(missing) = svm::supported() {
         refuse(missing);

@@ -50,6 +50,7 @@ impl Assignment {
     /// Finds the functions, gives BARs addresses where firmware didn't, has the functions send
     /// everything through the IOMMU as far as they can, and makes the virtual ones that the plan
     /// asks for. The error is a sentence.
+    #[cold]
     pub fn new(pci: Pci, plan: &Plan) -> Result<Self, String> {
         let functions = pci.scan();
         silence(&pci, &functions);

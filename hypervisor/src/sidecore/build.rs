@@ -103,6 +103,7 @@ pub struct Owner<'a> {
 
 impl Sidecores {
     /// Those that the plan names, with its switches.
+    #[cold]
     pub fn new(plan: &plan::Plan) -> Result<Self, String> {
         entries::init(plan.sidecores.len());
         let mut settings = ::sidecore::Settings::usual(cpu::tsc_hz());
@@ -179,6 +180,7 @@ impl Sidecores {
     /// Starts these controllers, which the plan's disks are cut from. `free`: domains from this
     /// number on are nobody's.
     #[inline(never)]
+    #[cold]
     pub fn drive(
         &mut self,
         plan: &plan::Plan,
@@ -199,6 +201,7 @@ impl Sidecores {
     /// Starts these controllers as uplinks of the plan's switches, before these have other ports.
     /// `free`: as in [`Self::drive`].
     #[inline(never)]
+    #[cold]
     pub fn wire(
         &mut self,
         plan: &plan::Plan,
@@ -225,6 +228,7 @@ impl Sidecores {
     }
 
     /// Makes the next of the plan's disks. `content` is what it holds at first.
+    #[cold]
     pub fn disk(
         &mut self,
         owner: Owner<'_>,
@@ -251,6 +255,7 @@ impl Sidecores {
     }
 
     /// Makes a network interface, at the port of the switch that it names.
+    #[cold]
     pub fn interface(
         &mut self,
         owner: Owner<'_>,
@@ -290,6 +295,7 @@ impl Sidecores {
 
     /// Has the core at this place serve a device, with the work of each of its queues, and what is
     /// different about it.
+    #[cold]
     fn add(
         &mut self,
         place: usize,
@@ -353,6 +359,7 @@ impl Sidecores {
 
     /// Every device is there: room is made for the turns of their queues, and controllers may reach
     /// their VMs' memory.
+    #[cold]
     pub fn finish(&mut self) -> Result<(), String> {
         // Where devices move, each may come to a sidecore of its own.
         let moves = !matches!(self.rule, Rule::Never);

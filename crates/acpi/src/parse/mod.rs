@@ -21,10 +21,16 @@ pub use root::{RootPointer, find_rsdp, places};
 use table::Table;
 
 /// Reads the machine's description, beginning at the root pointer (an address, or a copy of it).
-pub fn probe(mem: &impl Physical, rsdp: impl Into<RootPointer>) -> Result<Machine, Error> {
+// Not generic: it is built once, with this crate, which is built for size.
+pub fn probe(mem: &dyn Physical, rsdp: impl Into<RootPointer>) -> Result<Machine, Error> {
+    probe_from(mem, &rsdp.into())
+}
+
+fn probe_from(mem: &dyn Physical, rsdp: &RootPointer) -> Result<Machine, Error> {
+    let mem = &mem;
     let mut machine = Machine::default();
     let mut seen = Seen::default();
-    root::root_table(mem, &rsdp.into())?.for_each_table(|signature, address| {
+    root::root_table(mem, rsdp)?.for_each_table(|signature, address| {
         match &signature {
             b"APIC" if !seen.madt => {
                 seen.madt = true;

@@ -56,7 +56,8 @@ impl<M: Physical> Physical for Place<'_, M> {
 
 /// Looks for the root pointer where a BIOS puts it: the first KiB of the EBDA, then E0000h-FFFFFh,
 /// on 16-byte boundaries (ACPI 5.2.5.1).
-pub fn find_rsdp(mem: &impl Physical) -> Result<u64, Error> {
+pub fn find_rsdp(mem: &dyn Physical) -> Result<u64, Error> {
+    let mem = &mem;
     let mut segment = [0; 2];
     let ebda = match mem.read(0x40E, &mut segment) {
         true => u64::from(u16::from_le_bytes(segment)) << 4,
@@ -82,6 +83,7 @@ pub struct Root<'a, M> {
 
 impl<M: Physical> Root<'_, M> {
     /// Calls `f` with signature and address of each table that is listed.
+    #[cold]
     pub fn for_each_table(
         &self,
         mut f: impl FnMut([u8; 4], u64) -> Result<(), Error>,
@@ -117,11 +119,19 @@ impl<M: Physical> Root<'_, M> {
 /// They hold whatever [`probe`](super::probe) reads from the same pointer. An error is one that it
 /// has, too.
 pub fn places(
-    mem: &impl Physical,
+    mem: &dyn Physical,
     rsdp: impl Into<RootPointer>,
     mut keep: impl FnMut(Range<u64>),
 ) -> Result<(), Error> {
-    let rsdp = rsdp.into();
+    places_from(mem, rsdp.into(), &mut keep)
+}
+
+fn places_from(
+    mem: &dyn Physical,
+    rsdp: RootPointer,
+    keep: &mut dyn FnMut(Range<u64>),
+) -> Result<(), Error> {
+    let mem = &mem;
     let root = root_table(mem, &rsdp)?;
     let from = |address: u64, length: u32| address..address.saturating_add(length.into());
     if let RootPointer::At(address) = rsdp {

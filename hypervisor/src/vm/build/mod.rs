@@ -172,6 +172,7 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
+    #[cold]
     fn build(
         &self,
         devices: Vec<Bdf>,
