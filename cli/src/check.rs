@@ -36,7 +36,7 @@ A plan:
   screen = \"all\"              # whose consoles a display shows; or a VM's name
   at_end = \"stay\"             # or power-off, reset: when every VM has ended
   sidecores = [2]             # cores that serve disks and networks; or how many
-  sidecore_latency = \"100us\"  # of several: the others help while requests wait so long
+  sidecore_latency = \"100us\"  # the others help when disks wait so long
   [network.nic0]              # its virtual functions are nic0.vf0, nic0.vf1 …
   vfs = 2                     # how many; else as many as are named
   macs = [\"02:00:00:00:00:01\"]  # of the first ones
