@@ -36,7 +36,7 @@ A plan:
   screen = \"all\"              # whose consoles a display shows; or a VM's name
   at_end = \"stay\"             # or power-off, reset: when every VM has ended
   sidecores = [2]             # cores that serve disks and networks; or how many
-  sidecore_latency = \"100us\"  # of several: the others help while requests wait so long
+  sidecore_latency = \"100us\"  # the others help when disks wait so long
   [network.nic0]              # its virtual functions are nic0.vf0, nic0.vf1 …
   vfs = 2                     # how many; else as many as are named
   macs = [\"02:00:00:00:00:01\"]  # of the first ones
@@ -137,7 +137,11 @@ fn show(plan: &Plan<File>) -> Result<String> {
     let memory = Size(plan.vms.iter().map(|vm| vm.memory).sum());
     let disks = match plan.disk_memory() {
         0 => String::new(),
-        bytes => format!(", {} of RAM disks", Size(bytes)),
+        bytes => {
+            let sizes = plan.disks().filter(|(_, disk)| disk.memory() > disk.size);
+            let rounded = if sizes.count() > 0 { " (each rounded up to 2M)" } else { "" };
+            format!(", {} of RAM disks{rounded}", Size(bytes))
+        }
     };
     let vms = match plan.vms.len() {
         1 => "1 VM".into(),
@@ -203,6 +207,21 @@ The plan is good: 1 VM, 1G of guest memory; core 0 is the host's.
         assert!(shown.contains("a\\u{1b}[2J\\nb") && shown.contains("k\\u{1b}[2J, 32"), "{shown}");
         assert_eq!(shown.lines().count(), 4, "{shown}");
         assert!(shown.contains("\na: with pci=nomsi in its command line"), "{shown}");
+    }
+
+    #[test]
+    fn ram_disks_that_take_more_than_they_hold_are_told() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("k"), load::tests::tiny_kernel()).unwrap();
+        let file = dir.path().join("vm.toml");
+        let end = |size: &str| {
+            let text = format!("[host]\nsidecores=1\n[vm.a]\nkernel='k'\ndisk={{size='{size}'}}\n");
+            fs::write(&file, text).unwrap();
+            let shown = show(&load::plan(&file).unwrap()).unwrap();
+            shown.lines().last().unwrap().to_owned()
+        };
+        assert!(end("1M").contains(", 2M of RAM disks (each rounded up to 2M); core 0"));
+        assert!(end("4M").contains(", 4M of RAM disks; core 0"));
     }
 
     #[test]

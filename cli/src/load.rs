@@ -43,7 +43,35 @@ pub fn plan(file: &Path) -> Result<Plan<File>> {
         .map_err(|_| anyhow!("`{name}` can't be a plan: it isn't text (UTF-8)"))?;
     let beside = file.parent().unwrap_or(Path::new(""));
     let plan = plan::file::parse(&name, &text)?;
+    images_fit(&plan, beside, &name, &text)?;
     files(plan, beside).with_context(|| name)
+}
+
+/// Whether each disk has room for its image, as far as there is one: with the line that names it.
+fn images_fit(plan: &Plan<String>, beside: &Path, name: &str, text: &str) -> Result<()> {
+    for (vm, index, disk) in disks(plan) {
+        let path = disk.image.as_ref().map(|image| beside.join(image));
+        let Some((path, found)) = path.and_then(|path| file(&path).ok().map(|f| (path, f))) else {
+            // What isn't there is told by who reads it.
+            continue;
+        };
+        if found.len() > disk.size {
+            let place = plan::Place::Disk { vm: vm.name.clone(), index };
+            let line = plan::file::line_of(text, &place, "image").unwrap_or(1);
+            let long = too_long(&path, found.len(), disk.size);
+            bail!("{name}:{line}: {place} image: {long}");
+        }
+    }
+    Ok(())
+}
+
+/// Both sizes in the largest unit that divides both, to be compared at sight.
+fn too_long(image: &Path, bytes: u64, disk: u64) -> String {
+    let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K"), (0, " bytes")];
+    let divides = |shift: u32| (bytes | disk).trailing_zeros() >= shift;
+    let (shift, unit) = units.into_iter().find(|(shift, _)| divides(*shift)).unwrap_or((0, ""));
+    let [bytes, disk] = [bytes, disk].map(|size| format!("{}{unit}", size >> shift));
+    format!("`{}` has {bytes}, the disk only {disk}", image.display())
 }
 
 /// The files that a plan was read from, each with words for what it is.
@@ -89,13 +117,10 @@ pub fn files(plan: Plan<String>, base: &Path) -> Result<Plan<File>> {
     })?;
     for (vm, i, disk) in disks(&plan) {
         if let Some(image) = &disk.image {
-            let (name, bytes) = (image.path.display(), image.bytes.len());
-            if bytes as u64 > disk.size {
-                bail!(
-                    "[vm.{}] disk{i} image: `{name}` has {bytes} bytes, more than the disk ({})",
-                    vm.name,
-                    Size(disk.size)
-                );
+            let bytes = image.bytes.len() as u64;
+            if bytes > disk.size {
+                let long = too_long(&image.path, bytes, disk.size);
+                bail!("[vm.{}] disk{i} image: {long}", vm.name);
             }
         }
     }

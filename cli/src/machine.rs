@@ -16,7 +16,7 @@ use crate::{
     options::file_option,
     qemu::Iommu,
 };
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use plan::{Class, DeviceName, Plan};
 use std::{
     collections::BTreeSet,
@@ -142,8 +142,14 @@ impl Machine {
         let memory = Machine::memory_for(plan, boot_memory);
         let mut machine =
             Machine { cpus: cores.saturating_add(1), disks, ..Machine::with(boot, memory) };
-        machine.add_devices(plan.vms.iter().flat_map(|vm| vm.devices.iter().copied()))?;
-        machine.add_devices(plan.part_devices())?;
+        for vm in &plan.vms {
+            let added = machine.add_devices(vm.devices.iter().copied());
+            added.with_context(|| format!("[vm.{}] devices", vm.name))?;
+        }
+        for (vm, disk) in plan.disks() {
+            let added = machine.add_devices(disk.part().map(|(part, _)| part.device).into_iter());
+            added.with_context(|| format!("[vm.{}] disk", vm.name))?;
+        }
         machine.add_devices(plan.uplinks().map(|(device, _)| device))?;
         machine.add_devices(
             plan.shared_nics().map(|s| DeviceName::Named { class: Class::Nic, index: s.nic }),
@@ -218,9 +224,10 @@ impl Machine {
     fn add(&mut self, name: DeviceName, class: Class, index: usize) -> Result<()> {
         let Some(places) = places(class) else { return Ok(()) };
         if index >= places.count {
+            let (count, class) = (places.count, class.label());
             bail!(
-                "{name}: the emulated machine has room for {} devices of this kind",
-                places.count
+                "{name}: the emulated machine has room for {count} devices of this kind, {class}0 to {class}{}",
+                count - 1
             );
         }
         match class {

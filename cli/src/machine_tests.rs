@@ -67,15 +67,20 @@ fn an_iommu_comes_before_the_devices_that_it_serves() {
     // Its fifth would be where the I/O APIC sends from.
     assert!(line.contains("edu,addr=0x13"), "{line}");
     let error = machine.add_devices(["edu4".parse().unwrap()].into_iter()).unwrap_err();
-    assert_eq!(error.to_string(), "edu4: the emulated machine has room for 4 devices of this kind");
+    let said = "edu4: the emulated machine has room for 4 devices of this kind, edu0 to edu3";
+    assert_eq!(error.to_string(), said);
     machine.iommu = None;
     assert!(!self::line(&machine).contains("iommu"));
 }
 
 #[test]
 fn other_segments_are_elsewhere() {
-    let error = machine(&plan(64 << 20, &["0001:02:00.0"]), vec![]).unwrap_err().to_string();
-    assert!(error.starts_with("0001:02:00.0: the emulated machine has no PCI segment"), "{error}");
+    let error = machine(&plan(64 << 20, &["0001:02:00.0"]), vec![]).unwrap_err();
+    let error = format!("{error:#}");
+    assert!(
+        error.starts_with("[vm.a] devices: 0001:02:00.0: the emulated machine has no PCI segment"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -114,8 +119,9 @@ fn named_disks_come_first() {
 
 #[test]
 fn more_than_fits_is_refused() {
-    let error = machine(&plan(64 << 20, &["nvme4"]), vec![]).unwrap_err().to_string();
-    assert_eq!(error, "nvme4: the emulated machine has room for 4 devices of this kind");
+    let error = machine(&plan(64 << 20, &["nvme4"]), vec![]).unwrap_err();
+    let said = "[vm.a] devices: nvme4: the emulated machine has room for 4 devices of this kind, nvme0 to nvme3";
+    assert_eq!(format!("{error:#}"), said);
     let mut crowded = machine(&plan(64 << 20, &[]), vec![]).unwrap();
     crowded.connect(&[NicModel::Igb; 4], &[]).unwrap();
     let error = crowded.command(&Context::for_tests()).unwrap_err().to_string();

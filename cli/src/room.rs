@@ -31,13 +31,20 @@ impl Room {
         Some(Room { all: room.all.min(limit), free: room.free.min(left) })
     }
 
-    /// Fails if a machine of `needed` bytes, `guests` of them the VMs', has no room.
-    pub fn check(self, guests: u64, needed: u64) -> Result<()> {
+    /// Fails if a machine of `needed` bytes, `vms` of them the VMs' and
+    /// `disks` their RAM disks', has no room.
+    pub fn check(self, vms: u64, disks: u64, needed: u64) -> Result<()> {
         if needed <= self.free {
             return Ok(());
         }
         let [all, free] = [self.all, self.free].map(|bytes| Size(bytes / MIB * MIB));
-        let [guests, needed] = [guests, needed].map(|bytes| Size(bytes.next_multiple_of(MIB)));
+        let [guests, disks, needed] =
+            [vms, disks, needed].map(|bytes| Size(bytes.next_multiple_of(MIB)));
+        if disks != Size(0) {
+            bail!(
+                "{guests} for VMs and {disks} for RAM disks need an emulated machine of {needed}; this machine has {all}, of which {free} are free"
+            );
+        }
         bail!(
             "the VMs have {guests} of memory, for which the emulated machine needs {needed}; this machine has {all}, of which {free} are free"
         )
@@ -78,11 +85,16 @@ SwapFree:        1048576 kB
     #[test]
     fn what_is_missing_is_told_with_what_there_is() {
         let room = Room { all: 24 << 30, free: 19 << 30 };
-        assert!(room.check(18 << 30, 19 << 30).is_ok());
-        let error = room.check(20 << 30, (22 << 30) + 1).unwrap_err().to_string();
+        assert!(room.check(18 << 30, 0, 19 << 30).is_ok());
+        let error = room.check(20 << 30, 0, (22 << 30) + 1).unwrap_err().to_string();
         assert_eq!(
             error,
             "the VMs have 20G of memory, for which the emulated machine needs 22529M; this machine has 24G, of which 19G are free"
+        );
+        let error = room.check(1 << 30, 64 << 30, 66 << 30).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "1G for VMs and 64G for RAM disks need an emulated machine of 66G; this machine has 24G, of which 19G are free"
         );
     }
 }

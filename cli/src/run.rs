@@ -237,7 +237,12 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
     let image = plan::image::build(plan)?;
     let guests = machine::used_memory(plan);
     if let Some(room) = Room::now() {
-        room.check(guests, Machine::memory_for(plan, image.len() as u64))?;
+        let disks = plan.disk_memory();
+        room.check(
+            guests.saturating_sub(disks),
+            disks,
+            Machine::memory_for(plan, image.len() as u64),
+        )?;
     }
     let trust = if args.secure_boot { Trust::Signed } else { Trust::Anything };
     let source = Source::new(&Start { trust, ..Start::by(args.boot) }, &image, cx)?;

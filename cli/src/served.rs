@@ -18,11 +18,18 @@ pub fn lines(plan: &Plan<File>) -> String {
         text += "Each queue is served to its end or 512K, whoever waits (whole_turns).\n";
     }
     text += &moving(plan);
+    // Disks of the VMs before.
+    let mut first = 0;
     for vm in &plan.vms {
-        let disks = vm.disks.iter().enumerate().map(|(i, one)| disk(vm, i, one));
+        let disks = vm.disks.iter().enumerate().map(|(i, one)| {
+            let core = core_of_disk(plan, first + i).filter(|_| !plan.moves(one));
+            disk(vm, i, one, core)
+        });
         let interfaces = vm.interfaces.iter().enumerate().map(|(i, one)| interface(vm, i, one));
         text.extend(disks.chain(interfaces));
+        text += &same_serials(vm);
         text += &limit(vm);
+        first += vm.disks.len();
     }
     text.extend(plan.switches().into_iter().map(|name| switch(plan, name)));
     text
@@ -45,8 +52,26 @@ fn sidecores(plan: &Plan<File>) -> String {
         (cores, kinds) => {
             let serve =
                 if kinds.is_none() { "and have nothing to serve" } else { "that run no guest" };
-            format!("Cores {} are sidecores {serve}.\n", cores.join(", "))
+            let line = format!("Cores {} are sidecores {serve}.\n", cores.join(", "));
+            if kinds.is_none() { line } else { line + &idle(plan) }
         }
+    }
+}
+
+/// Those of several sidecores that nothing falls to, now or later.
+fn idle(plan: &Plan<File>) -> String {
+    let served = plan.sidecores.iter().zip(plan.served_queues());
+    let idle: Vec<_> =
+        served.filter(|(_, queues)| *queues == 0).map(|(core, _)| core.to_string()).collect();
+    match &idle[..] {
+        [] => String::new(),
+        [one] => {
+            format!("Core {one} has nothing to serve: there are more sidecores than need be.\n")
+        }
+        cores => format!(
+            "Cores {} have nothing to serve: there are more sidecores than need be.\n",
+            cores.join(", ")
+        ),
     }
 }
 
@@ -78,7 +103,30 @@ fn moving(plan: &Plan<File>) -> String {
     }
 }
 
-fn disk(vm: &Vm<File>, index: usize, disk: &Disk<File>) -> String {
+/// The core that serves the disk of this number, of all disks in the plan's order.
+fn core_of_disk(plan: &Plan<File>, number: usize) -> Option<u32> {
+    plan.sidecores.get(plan.sidecore_of_disk(number)?).copied()
+}
+
+/// A line for each serial number that two disks of a VM have.
+fn same_serials(vm: &Vm<File>) -> String {
+    let mut disks: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (index, disk) in vm.disks.iter().enumerate().filter(|(_, disk)| !disk.serial.is_empty()) {
+        disks.entry(&disk.serial).or_default().push(format!("disk{index}"));
+    }
+    let same = disks.into_iter().filter(|(_, disks)| disks.len() > 1);
+    let line = |(serial, disks): (&str, Vec<String>)| {
+        let (name, disks) = (&vm.name, disks.join(", "));
+        format!(
+            "{name}: {disks} have the same serial number, `{}`: its guest can't tell them apart by it.\n",
+            Escaped(serial)
+        )
+    };
+    same.map(line).collect()
+}
+
+/// `core` is where it is always served, if it stays.
+fn disk(vm: &Vm<File>, index: usize, disk: &Disk<File>, core: Option<u32>) -> String {
     let (name, size, queues) = (&vm.name, Size(disk.size), disk.queues);
     let kind = match disk.backing {
         Backing::Ram => "in memory".to_owned(),
@@ -94,6 +142,7 @@ fn disk(vm: &Vm<File>, index: usize, disk: &Disk<File>) -> String {
         let bytes = rounded(image.bytes.len() as u64);
         text += &format!(", begins with {} ({bytes})", Escaped(&file));
     }
+    text += &core.map_or(String::new(), |core| format!(", served on core {core}"));
     text + ".\n"
 }
 
@@ -110,6 +159,7 @@ fn controls(control: &Control) -> String {
         Coalesce::On(Coalescing::USUAL) => text,
         Coalesce::On(Coalescing { in_flight, rate, epoch_us, deferral_us, adapted }) => {
             let (epoch, deferral) = (Micros(epoch_us), Micros(deferral_us));
+            let rate = thousands(rate.into());
             let map = if adapted { ", by a map that is adapted" } else { "" };
             text + &format!(
                 ", interrupts withheld from {in_flight} in flight and {rate} I/Os a second on{map} \
@@ -134,24 +184,32 @@ fn interface(vm: &Vm<File>, index: usize, interface: &Interface) -> String {
 
 /// Who reaches whom: those of each VLAN.
 fn switch(plan: &Plan<File>, name: &str) -> String {
-    let mut vlans: BTreeMap<Option<u16>, Vec<String>> = BTreeMap::new();
+    let mut vlans: BTreeMap<Option<u16>, Vec<(String, u16)>> = BTreeMap::new();
     for vm in &plan.vms {
         let own = vm.interfaces.iter().enumerate().filter(|(_, one)| one.switch == name);
         for (index, one) in own {
-            vlans.entry(one.vlan).or_default().push(format!("{} network{index}", vm.name));
+            vlans
+                .entry(one.vlan)
+                .or_default()
+                .push((format!("{} network{index}", vm.name), one.mtu));
         }
     }
     let place = plan.sidecore_of_switch(name);
     let core = place.and_then(|place| plan.sidecores.get(place)).copied().unwrap_or_default();
     let uplink = plan.uplink_of(name);
-    let line = |(vlan, ports): (Option<u16>, Vec<String>)| {
+    let line = |(vlan, ports): (Option<u16>, Vec<(String, u16)>)| {
+        let differ = ports.iter().any(|(_, mtu)| Some(*mtu) != ports.first().map(|one| one.1));
+        let mtus: Vec<_> = ports.iter().map(|(port, mtu)| format!("{port} {mtu}")).collect();
+        let ports: Vec<_> = ports.into_iter().map(|(port, _)| port).collect();
         let vlan = vlan.map_or(String::new(), |vlan| format!(", VLAN {vlan}"));
         let reach = match ports.len() {
             1 if uplink.is_some() => "is alone here",
             1 => "is alone and reaches nobody",
             _ => "reach each other",
         };
-        format!("Switch {name}{vlan}, on core {core}: {} {reach}.\n", ports.join(", "))
+        let line = format!("Switch {name}{vlan}, on core {core}: {} {reach}.\n", ports.join(", "));
+        let note = format!("Switch {name}{vlan}: the MTUs differ: {}.\n", mtus.join(", "));
+        if differ { line + &note } else { line }
     };
     let wire = uplink.map(|device| {
         format!("Switch {name} has {device} as its uplink: its ports reach what is on that wire.\n")
@@ -183,16 +241,27 @@ mod tests {
             notes,
             [
                 "Core 2 is a sidecore: it serves disks and runs no guest.",
-                "a: disk0 is a disk of 63M in memory, 3 queues, begins with i\\u{1b}[2J (1.5K).",
-                "a: disk1 is a disk of 1G that holds nothing, 1 queue, read-only.",
+                "a: disk0 is a disk of 63M in memory, 3 queues, begins with i\\u{1b}[2J (1.5K), served on core 2.",
+                "a: disk1 is a disk of 1G that holds nothing, 1 queue, read-only, served on core 2.",
             ]
         );
         let idle = shown("[3, 2]", "").unwrap();
         assert!(idle.contains("Cores 3, 2 are sidecores and have nothing to serve.\n"), "{idle}");
         let long = shown("1", "disk=[{size='2K'},{size='1K',image=\"i\\u001b[2J\"}]\n");
         let error = format!("{:#}", long.unwrap_err());
-        let said = "has 1536 bytes, more than the disk (1K)";
-        assert!(error.contains("[vm.a] disk1 image: ") && error.contains(said), "{error}");
+        let said = "has 1536 bytes, the disk only 1024 bytes";
+        assert!(error.contains("vm.toml:5: [vm.a] disk1 image: "), "{error}");
+        assert!(error.ends_with(said), "{error}");
+        let some = shown("[3, 2, 4]", "disk=[{size='2M',serial='s'},{size='4M',serial='s'}]\n");
+        let some = some.unwrap();
+        for said in [
+            "\nCore 4 has nothing to serve: there are more sidecores than need be.\n",
+            "\na: disk0 is a disk of 2M in memory, 1 queue, served on core 3.\n",
+            "\na: disk1 is a disk of 4M in memory, 1 queue, served on core 2.\n",
+            "\na: disk0, disk1 have the same serial number, `s`: its guest can't tell them apart by it.\n",
+        ] {
+            assert!(some.contains(said), "{some}");
+        }
     }
 
     #[test]
@@ -208,10 +277,10 @@ mod tests {
             lines(&load::plan(&file).unwrap())
         };
         let text = shown("false");
-        let last = "a: disk0 is a disk of 1G that holds nothing, 1 queue, 20ms for each request, each kick an exit, no interrupt withheld.\n";
+        let last = "a: disk0 is a disk of 1G that holds nothing, 1 queue, 20ms for each request, each kick an exit, no interrupt withheld, served on core 2.\n";
         assert!(text.contains(last) && text.contains("whoever waits (whole_turns).\n"), "{text}");
         let text = shown("{in_flight=2}");
-        let last = "exit, interrupts withheld from 2 in flight and 2000 I/Os a second on (epochs of 200ms, 100us between those for a vCPU that waits for its core).\n";
+        let last = "exit, interrupts withheld from 2 in flight and 2,000 I/Os a second on (epochs of 200ms, 100us between those for a vCPU that waits for its core), served on core 2.\n";
         assert!(text.contains(last), "{text}");
     }
 
@@ -221,7 +290,7 @@ mod tests {
         fs::write(dir.path().join("k"), load::tests::tiny_kernel()).unwrap();
         let file = dir.path().join("vm.toml");
         for (limit, wanted) in [
-            ("{}", None),
+            ("", None),
             ("{ iops = 20000 }", Some("a is served at most 20,000 requests a second.\n")),
             ("{ rate = '3M/s' }", Some("a is served at most 3M a second.\n")),
             (
@@ -230,7 +299,8 @@ mod tests {
             ),
         ] {
             let text = format!(
-                "[host]\nsidecores=1\n[vm.a]\nkernel='k'\ndisk={{size='1M'}}\nlimit={limit}\n"
+                "[host]\nsidecores=1\n[vm.a]\nkernel='k'\ndisk={{size='1M'}}\n{}\n",
+                if limit.is_empty() { String::new() } else { format!("limit={limit}") }
             );
             fs::write(&file, text).unwrap();
             let lines = lines(&load::plan(&file).unwrap());
@@ -252,6 +322,7 @@ mod tests {
         let text = shown("sidecore_latency='50us'");
         let said = "\nCore 2 serves the disks, but for those on a controller; while they wait for longer than 50us for a turn, the other sidecores help, and else they sleep.\n";
         assert!(text.contains(said), "{text}");
+        assert!(!text.contains("served on core") && !text.contains("nothing to serve"), "{text}");
         let text = shown("sidecore_rounds=3");
         assert!(text.contains("after 3 turns of 4K (sidecore_rounds).\n"), "{text}");
     }
@@ -263,7 +334,7 @@ mod tests {
         let file = dir.path().join("vm.toml");
         let text = "[host]\nsidecores=2\n
 [vm.a]\nkernel='k'\nnetwork=[{switch='lan'},{switch='store',vlan=7,queues=2,mtu=9000,rate='10M/s'}]
-[vm.b]\nkernel='k'\nnetwork={switch='lan'}
+[vm.b]\nkernel='k'\nnetwork={switch='lan',mtu=9000}
 [vm.c]\nkernel='k'\nnetwork={switch='lan', vlan=7, mac='02:00:00:00:00:01'}\n";
         fs::write(&file, text).unwrap();
         let told = lines(&load::plan(&file).unwrap());
@@ -274,9 +345,10 @@ mod tests {
                 "Cores 4, 5 are sidecores that run no guest.
 a: network0 has the address {}, 1 pair of queues, and is at switch lan.
 a: network1 has the address {}, 2 pairs of queues, an MTU of 9000, sends 10M/s at most, and is at switch store.
-b: network0 has the address {}, 1 pair of queues, and is at switch lan.
+b: network0 has the address {}, 1 pair of queues, an MTU of 9000, and is at switch lan.
 c: network0 has the address 02:00:00:00:00:01, 1 pair of queues, and is at switch lan.
 Switch lan, on core 4: a network0, b network0 reach each other.
+Switch lan: the MTUs differ: a network0 1500, b network0 9000.
 Switch lan, VLAN 7, on core 4: c network0 is alone and reaches nobody.
 Switch store, VLAN 7, on core 5: a network1 is alone and reaches nobody.
 ",

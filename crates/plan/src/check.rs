@@ -2,9 +2,10 @@
 //! or a boot image that may be damaged.
 
 use crate::{
-    BadInterface, Class, DeviceName, MAX_DISK, MAX_DISKS, MAX_LATENCY, MAX_QUEUES, MAX_SERIAL,
-    MAX_SERVED, MAX_SHARES, MAX_SIDECORES, MAX_WEIGHT, Mac, Micros, MovingProblem, Network,
-    PartProblem, Place, Plan, SECTOR, SLICES, Size, UplinkProblem, place::before, shown::Shown,
+    BadInterface, Class, CoalesceProblem, DeviceName, MAX_DISK, MAX_DISKS, MAX_LATENCY, MAX_QUEUES,
+    MAX_SERIAL, MAX_SERVED, MAX_SHARES, MAX_SIDECORES, MAX_WEIGHT, Mac, Micros, MovingProblem,
+    Network, PartProblem, Place, Plan, SECTOR, SLICES, Size, UplinkProblem, place::before,
+    shown::Shown,
 };
 use alloc::{
     format,
@@ -159,6 +160,9 @@ pub enum Problem {
     /// A device too slow to be of use.
     #[error("{} is too much; a request may wait for at most {}", Micros(*.0), Micros(MAX_LATENCY))]
     Latency(u32),
+    /// Parameters of coalescing that mean nothing.
+    #[error(transparent)]
+    Coalesce(#[from] CoalesceProblem),
     /// An interface that can't be.
     #[error(transparent)]
     Interface(#[from] BadInterface),

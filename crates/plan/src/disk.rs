@@ -5,7 +5,7 @@
 //! fits its field (virtio 1.2, 5.2.6.1) and queues that the host can serve; a sidecore runs no
 //! guest. It doesn't guarantee that the machine has the memory and the cores.
 
-use crate::{Control, Error, MAX_CORE, Part, Place, Plan, Problem, Vm};
+use crate::{Coalesce, Control, Error, MAX_CORE, Part, Place, Plan, Problem, Vm};
 use alloc::string::{String, ToString};
 #[cfg(any(test, feature = "file"))]
 use alloc::vec::Vec;
@@ -183,6 +183,9 @@ impl<F> Disk<F> {
         }
         if self.control.latency_us > MAX_LATENCY {
             return Err(("latency", Problem::Latency(self.control.latency_us)));
+        }
+        if let Coalesce::On(coalescing) = self.control.coalesce {
+            coalescing.check().map_err(|(key, problem)| (key, problem.into()))?;
         }
         self.check_part().map_err(|(key, problem)| (key, Problem::Part(problem)))?;
         match (&self.image, self.backing) {

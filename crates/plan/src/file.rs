@@ -29,11 +29,15 @@ mod file_interface;
 mod file_limit;
 #[path = "file_network.rs"]
 mod file_network;
+#[path = "file_places.rs"]
+mod file_places;
 
 pub use crate::file_error::{Error, Policies, Problem};
 use file_cores::{Sidecores, give_cores};
 use file_disk::DISK_KEYS;
 use file_interface::INTERFACE_KEYS;
+pub use file_places::line_of;
+use file_places::{Places, line_at};
 
 const ROOT_KEYS: [&str; 4] = ["vm", "network", "host", "slice"];
 const HOST_KEYS: [&str; 8] = [
@@ -85,6 +89,11 @@ pub fn parse_choice(text: &str) -> Result<Choice, Problem> {
 
 /// Reads the text of a file; `file` is its name, for errors.
 pub fn parse(file: &str, text: &str) -> Result<Plan<String>, Error> {
+    read(file, text).map(|(plan, _)| plan)
+}
+
+/// The plan, and where the file says what.
+fn read(file: &str, text: &str) -> Result<(Plan<String>, Places), Error> {
     let reader = Reader { file, text };
     let root = DeTable::parse(text).map_err(|e| {
         let span = e.span().unwrap_or(0..0);
@@ -144,11 +153,9 @@ pub fn parse(file: &str, text: &str) -> Result<Plan<String>, Error> {
         let at = found.or(places.iter().find(|(p, ..)| p == place)).map_or(0, |p| p.2);
         reader.error(at, &e.place, e.key, Problem::Check(e.problem))
     })?;
-    Ok(plan)
+    Ok((plan, places))
 }
 
-/// Where a table or a key of it is.
-type Places = Vec<(Place, &'static str, usize)>;
 type Key<'a> = Spanned<toml::de::DeString<'a>>;
 type Value<'a> = Spanned<DeValue<'a>>;
 
@@ -188,7 +195,7 @@ struct Reader<'r> {
 
 impl Reader<'_> {
     fn error(&self, at: usize, place: &Place, key: &str, problem: Problem) -> Error {
-        let line = 1 + self.text.bytes().take(at).filter(|b| *b == b'\n').count();
+        let line = line_at(self.text, at);
         Error {
             file: self.file.to_owned(),
             line,

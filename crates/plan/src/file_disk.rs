@@ -2,7 +2,8 @@
 
 use super::{Error, Field, Places, Problem, in_file_order};
 use crate::{
-    Backing, Coalesce, Coalescing, Control, DeviceName, Disk, Part, Place, parse_micros, parse_size,
+    Backing, COALESCE_RATES, Coalesce, Coalescing, Control, DeviceName, Disk, Part, Place,
+    parse_micros, parse_size,
 };
 use alloc::{
     borrow::ToOwned,
@@ -25,7 +26,14 @@ pub(super) const DISK_KEYS: [&str; 12] = [
     "coalesce",
     "latency",
 ];
-const COALESCE_KEYS: [&str; 5] = ["in_flight", "rate", "epoch", "deferral", "map"];
+const COALESCE_KEYS: [(&str, &str); 5] = [
+    ("in_flight", "coalesce.in_flight"),
+    ("rate", "coalesce.rate"),
+    ("epoch", "coalesce.epoch"),
+    ("deferral", "coalesce.deferral"),
+    ("map", "coalesce.map"),
+];
+const COALESCE_NEEDED: &str = "true, false or a table such as { map = \"adapted\" }";
 const MAPS: [(&str, bool); 2] = [("paper", false), ("adapted", true)];
 const NEEDED: &str = "a table such as { size = \"64M\" }, or a list of such tables";
 
@@ -86,15 +94,19 @@ impl Field<'_, '_, '_> {
                 }
                 "offset" => {
                     let text = field.string("a place in quotes, such as \"64M\"")?;
-                    offset = Some((field.within(parse_size(text))?, value.span().start));
+                    // 0 is a place, though no size.
+                    let at = if text == "0" { Ok(0) } else { parse_size(text) };
+                    offset = Some((field.within(at)?, value.span().start));
                 }
                 "read_only" => read.read_only = field.flag()?,
                 "polled" => read.control.kicks = !field.flag()?,
                 "packed" => read.control.packed = field.flag()?,
-                "coalesce" => read.control.coalesce = field.coalesce()?,
+                "coalesce" => read.control.coalesce = field.coalesce(places)?,
                 "latency" => {
                     let text = field.string("a time in quotes, such as \"1ms\"")?;
-                    read.control.latency_us = field.within(parse_micros(text))?;
+                    let micros = field.within(parse_micros(text))?;
+                    let none = (micros == 0).then_some(Problem::NoTime(known));
+                    read.control.latency_us = field.within(none.map_or(Ok(micros), Err))?;
                 }
                 "serial" => {
                     read.serial = field.string("a text in quotes, such as \"disk1\"")?.to_owned();
@@ -120,20 +132,29 @@ impl Field<'_, '_, '_> {
         Ok(read)
     }
 
-    /// Whether, or from which thresholds on.
-    fn coalesce(&self) -> Result<Coalesce, Error> {
-        let DeValue::Table(table) = self.value.get_ref() else {
-            return Ok(if self.flag()? { Coalesce::default() } else { Coalesce::Off });
+    /// Whether, or from which thresholds on. Times that aren't said fit the rate that is.
+    fn coalesce(&self, places: &mut Places) -> Result<Coalesce, Error> {
+        let table = match self.value.get_ref() {
+            DeValue::Table(table) => table,
+            DeValue::Boolean(true) => return Ok(Coalesce::default()),
+            DeValue::Boolean(false) => return Ok(Coalesce::Off),
+            _ => return Err(self.wrong(COALESCE_NEEDED)),
         };
         let mut read = Coalescing::USUAL;
+        let (mut epoch, mut deferral) = (None, None);
         for (key, value) in in_file_order(table) {
-            let Some(known) = COALESCE_KEYS.iter().find(|k| *k == key.get_ref()) else {
-                return Err(self.reader.unknown(key, self.place, &COALESCE_KEYS));
-            };
-            let field = Field { value, key: known, ..*self };
-            match *known {
-                "in_flight" => read.in_flight = field.positive()?,
-                "rate" => read.rate = field.positive()?,
+            let (known, full) = self.nested(key, &COALESCE_KEYS)?;
+            places.push((self.place.clone(), full, value.span().start));
+            let field = Field { value, key: full, ..*self };
+            match known {
+                "in_flight" => {
+                    let needed = "a whole number of requests, such as 4";
+                    read.in_flight = field.number(needed, 1..=u16::MAX)?;
+                }
+                "rate" => {
+                    let needed = "a whole number of completions a second, such as 2000";
+                    read.rate = field.number(needed, COALESCE_RATES)?;
+                }
                 "map" => {
                     let needed = "\"paper\" or \"adapted\"";
                     read.adapted = field.one_of(&MAPS, needed, Problem::Map)?;
@@ -141,19 +162,14 @@ impl Field<'_, '_, '_> {
                 _ => {
                     let text = field.string("a time in quotes, such as \"200ms\"")?;
                     let micros = field.within(parse_micros(text))?;
-                    *if *known == "epoch" { &mut read.epoch_us } else { &mut read.deferral_us } =
-                        micros;
+                    *if known == "epoch" { &mut epoch } else { &mut deferral } = Some(micros);
                 }
             }
         }
+        let longest = read.longest_us();
+        read.epoch_us = epoch.unwrap_or(read.epoch_us.max(longest));
+        read.deferral_us = deferral.unwrap_or(read.deferral_us.min(longest));
         Ok(Coalesce::On(read))
-    }
-
-    fn positive<T: TryFrom<u64>>(&self) -> Result<T, Error> {
-        let needed = "a whole number, such as 4";
-        let DeValue::Integer(n) = self.value.get_ref() else { return Err(self.wrong(needed)) };
-        let number = u64::from_str_radix(n.as_str(), n.radix()).ok().filter(|n| *n > 0);
-        number.and_then(|n| n.try_into().ok()).ok_or_else(|| self.wrong(needed))
     }
 
     pub(super) fn flag(&self) -> Result<bool, Error> {

@@ -46,6 +46,16 @@ pub enum Problem {
         /// What is known.
         hint: String,
     },
+    /// A key of a table within a table that means nothing.
+    #[error("unknown key `{}` of `{of}`; {hint}", Shown(.found))]
+    UnknownKeyOf {
+        /// The key.
+        found: String,
+        /// The table's key.
+        of: &'static str,
+        /// What is known.
+        hint: String,
+    },
     /// A key of another table.
     #[error("`{}` doesn't belong here; it belongs {table}", Shown(.found))]
     Elsewhere {
@@ -77,6 +87,14 @@ pub enum Problem {
     /// A number that is no limit.
     #[error("`{}` is no number of requests a second; give one such as 20000", Shown(.0))]
     Iops(String),
+    /// A limit of nothing.
+    #[error(
+        "it limits nothing; give iops, rate or both, such as {{ iops = 20000, rate = \"100M/s\" }}, or leave `limit` out"
+    )]
+    EmptyLimit,
+    /// A time that is none.
+    #[error("a time of 0 is none; give one such as \"2ms\", or leave `{0}` out")]
+    NoTime(&'static str),
     /// Not given, and there is no default.
     #[error("it has no `{0}`; give the path of one, such as {0} = \"vmlinuz\"")]
     Missing(&'static str),
@@ -137,9 +155,9 @@ pub enum Problem {
         /// The number.
         found: String,
         /// The least that can be.
-        first: u16,
+        first: u64,
         /// The most that can be.
-        last: u16,
+        last: u64,
     },
     /// Not a rate.
     #[error(transparent)]

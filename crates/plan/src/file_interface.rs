@@ -91,15 +91,19 @@ impl Field<'_, '_, '_> {
         Ok(read)
     }
 
-    pub(super) fn number(
+    /// A whole number of this range.
+    pub(super) fn number<T>(
         &self,
         needed: &'static str,
-        range: RangeInclusive<u16>,
-    ) -> Result<u16, Error> {
+        range: RangeInclusive<T>,
+    ) -> Result<T, Error>
+    where
+        T: Copy + PartialOrd + TryFrom<u64> + Into<u64>,
+    {
         let DeValue::Integer(n) = self.value.get_ref() else { return Err(self.wrong(needed)) };
-        let number = u16::from_str_radix(n.as_str(), n.radix()).ok();
-        let number = number.filter(|n| range.contains(n));
-        let (first, last) = (*range.start(), *range.end());
+        let number = u64::from_str_radix(n.as_str(), n.radix()).ok();
+        let number = number.and_then(|n| n.try_into().ok()).filter(|n| range.contains(n));
+        let (first, last) = ((*range.start()).into(), (*range.end()).into());
         self.within(number.ok_or_else(|| Problem::Range { found: n.to_string(), first, last }))
     }
 }

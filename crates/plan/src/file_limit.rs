@@ -5,7 +5,7 @@ use crate::{Limit, parse_rate};
 use alloc::string::ToString;
 use toml::de::DeValue;
 
-const LIMIT_KEYS: [&str; 2] = ["iops", "rate"];
+const LIMIT_KEYS: [(&str, &str); 2] = [("iops", "limit.iops"), ("rate", "limit.rate")];
 
 impl Field<'_, '_, '_> {
     pub(super) fn weight(&self) -> Result<u32, Error> {
@@ -24,12 +24,10 @@ impl Field<'_, '_, '_> {
         };
         let mut read = Limit::default();
         for (key, value) in in_file_order(table) {
-            let Some(known) = LIMIT_KEYS.iter().find(|k| *k == key.get_ref()) else {
-                return Err(self.reader.unknown(key, self.place, &LIMIT_KEYS));
-            };
-            places.push((self.place.clone(), known, value.span().start));
-            let field = Field { key: known, value, ..*self };
-            match *known {
+            let (known, full) = self.nested(key, &LIMIT_KEYS)?;
+            places.push((self.place.clone(), full, value.span().start));
+            let field = Field { key: full, value, ..*self };
+            match known {
                 "iops" => read.iops = Some(field.iops()?),
                 _ => {
                     let text = field.string("a rate in quotes, such as \"100M/s\"")?;
@@ -37,7 +35,9 @@ impl Field<'_, '_, '_> {
                 }
             }
         }
-        Ok(read)
+        // Without a key nothing is limited, and who wrote it meant something.
+        let nothing = read == Limit::default();
+        self.within(if nothing { Err(Problem::EmptyLimit) } else { Ok(read) })
     }
 
     fn iops(&self) -> Result<u64, Error> {

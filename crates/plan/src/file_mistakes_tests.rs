@@ -1,6 +1,8 @@
 //! Each mistake in a file, and the sentence that it leads to.
 
-use super::tests::refusal;
+use super::{line_of, parse, tests::refusal};
+use crate::{Coalesce, Place};
+use alloc::{borrow::ToOwned, format};
 
 #[test]
 fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
@@ -75,7 +77,7 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
         ),
         (
             "[vm.a]\nmemory = '512'\n",
-            "vm.toml:2: [vm.a] memory: `512` has no unit; write it with M, G or T, such as \"512M\" or \"1G\"",
+            "vm.toml:2: [vm.a] memory: `512` has no unit; write it with K, M, G or T, such as \"512M\" or \"1G\"",
         ),
         (
             "[vm.a]\nkernel='k'\nmemory='2M'\n",
@@ -310,6 +312,30 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
             "[vm.a]\nkernel='k'\ndevices=['nic0.vf2']\n[network.nic0]\nvfs=2\n",
             "vm.toml:3: [vm.a] devices: nic0.vf2 isn't there: [network.nic0] has vfs = 2, and they count from vf0",
         ),
+        (
+            "[vm.a]\nkernel='k'\nlimit={ bandwidth='1M/s' }\n",
+            "vm.toml:3: [vm.a]: unknown key `bandwidth` of `limit`; known are iops, rate",
+        ),
+        (
+            "[vm.a]\nlimit={ rate='1/s' }\n",
+            "vm.toml:2: [vm.a] limit.rate: `1/s` has no unit; write bytes in a second with K, M, G or T, such as \"100M/s\"",
+        ),
+        (
+            "[vm.a]\nlimit={}\n",
+            "vm.toml:2: [vm.a] limit: it limits nothing; give iops, rate or both, such as { iops = 20000, rate = \"100M/s\" }, or leave `limit` out",
+        ),
+        (
+            "[vm.a]\ndisk={ size='0' }\n",
+            "vm.toml:2: [vm.a] disk0 size: `0` is empty; write a size with K, M, G or T, such as \"512M\" or \"1G\"",
+        ),
+        (
+            "[vm.a]\ndisk={ backing='null', latency='0ms' }\n",
+            "vm.toml:2: [vm.a] disk0 latency: a time of 0 is none; give one such as \"2ms\", or leave `latency` out",
+        ),
+        (
+            "[host]\nsidecores=1\n[vm.a]\nkernel='k'\nnetwork={switch='s',mac='02:00:00:00:00:01'}\n[vm.b]\nkernel='k'\nnetwork={switch='s',\nmac='02:00:00:00:00:01'}\n",
+            "vm.toml:9: [vm.b] network0 mac: 02:00:00:00:00:01 is the address of [vm.a] network0 already; give one of them another, such as mac = \"02:00:00:00:00:02\", or leave `mac` out",
+        ),
     ];
     for (text, sentence) in cases {
         assert_eq!(refusal(text), sentence, "{text}");
@@ -319,4 +345,81 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
         refusal("[vm.a]\ndevices = ['nvm0']\n")
             .starts_with("vm.toml:2: [vm.a] devices: `nvm0` names no device;")
     );
+}
+
+#[test]
+fn what_coalescing_can_t_be_is_told_with_what_it_can() {
+    let told = |says: &str| {
+        let vm = format!(
+            "[host]\nsidecores=1\n[vm.a]\nkernel='k'\ndisk={{size='1M',\ncoalesce={says}}}"
+        );
+        refusal(&vm).strip_prefix("vm.toml:6: [vm.a] disk0").unwrap().to_owned()
+    };
+    let rates = "is out of range; use 1 to 1000000";
+    let requests = "is out of range; use 1 to 65535";
+    let epochs = "is out of range; use 1ms to 10000ms";
+    for (says, sentence) in [
+        ("{ rate = 0 }", format!(" coalesce.rate: `0` {rates}")),
+        ("{ rate = -1 }", format!(" coalesce.rate: `-1` {rates}")),
+        ("{ rate = 1000001 }", format!(" coalesce.rate: `1000001` {rates}")),
+        ("{ in_flight = 0 }", format!(" coalesce.in_flight: `0` {requests}")),
+        (
+            "{ in_flight = 100000000000 }",
+            format!(" coalesce.in_flight: `100000000000` {requests}"),
+        ),
+        (
+            "{ rate = '2000/s' }",
+            " coalesce.rate: this is a string, but it has to be a whole number of completions a second, such as 2000".into(),
+        ),
+        (
+            "'adapted'",
+            " coalesce: this is a string, but it has to be true, false or a table such as { map = \"adapted\" }".into(),
+        ),
+        (
+            "{ map = 'vic' }",
+            " coalesce.map: `vic` is no map from requests in flight to interrupts; use \"paper\" or \"adapted\"".into(),
+        ),
+        (
+            "{ colour = 1 }",
+            ": unknown key `colour` of `coalesce`; known are in_flight, rate, epoch, deferral, map".into(),
+        ),
+        ("{ epoch = '0ms' }", format!(" coalesce.epoch: 0us {epochs}")),
+        ("{ epoch = '10001ms' }", format!(" coalesce.epoch: 10001ms {epochs}")),
+        (
+            "{ rate = 50, epoch = '5ms' }",
+            " coalesce.epoch: in 5ms not one completion comes at rate = 50; use 20ms or more".into(),
+        ),
+        (
+            "{ deferral = '501us' }",
+            " coalesce.deferral: 501us is too much: with rate = 2000 nothing is held back for longer than 500us; use that or less".into(),
+        ),
+    ] {
+        assert_eq!(told(says), sentence, "{says}");
+    }
+}
+
+/// Who gives the rate alone is told of no time that the file doesn't have.
+#[test]
+fn times_of_coalescing_that_are_not_said_fit_the_rate() {
+    let times = |says: &str| {
+        let vm =
+            format!("[host]\nsidecores=1\n[vm.a]\nkernel='k'\ndisk={{size='1M',coalesce={says}}}");
+        match parse("f", &vm).unwrap().vms[0].disks[0].control.coalesce {
+            Coalesce::On(read) => (read.epoch_us, read.deferral_us),
+            Coalesce::Off => panic!("{says}"),
+        }
+    };
+    assert_eq!(times("{}"), (200_000, 100));
+    assert_eq!(times("{ rate = 1 }"), (1_000_000, 100));
+    assert_eq!(times("{ rate = 1000000 }"), (200_000, 1));
+    assert_eq!(times("{ epoch = '1ms', deferral = '500us' }"), (1_000, 500));
+}
+
+#[test]
+fn a_key_s_line_is_found_again() {
+    let text = "[vm.a]\nkernel='k'\n[host]\nsidecores=1\n[vm.b]\nkernel='k'\n[[vm.b.disk]]\nsize='1M'\n[[vm.b.disk]]\nsize='1M'\nimage='i'\n";
+    let disk = |index| Place::Disk { vm: "b".into(), index };
+    let line = |place, key| line_of(text, &place, key);
+    assert_eq!([line(disk(1), "image"), line(disk(0), "image")], [Some(11), None]);
+    assert_eq!(line_of("x", &disk(0), "image"), None);
 }

@@ -32,7 +32,7 @@ prop_compose! {
         read_only: bool,
         image in prop::option::of(prop::collection::vec(any::<u8>(), 1..9000)),
         null: bool,
-        (kicks, packed, rate, latency_us) in (any::<bool>(), any::<bool>(), any::<u32>(), 0u32..1_000),
+        (kicks, packed, rate, latency_us) in (any::<bool>(), any::<bool>(), 5u32..10_001, 0u32..1_000),
     ) -> Disk<Vec<u8>> {
         let backing = if null && image.is_none() { Backing::Null } else { Backing::Ram };
         let latency_us = if backing == Backing::Null { latency_us } else { 0 };

@@ -72,7 +72,7 @@ pub enum BadInterface {
     )]
     Group(Mac),
     /// An address that another interface has.
-    #[error("{mac} is the address of [vm.{}] network{index} already; give one of them another, such as mac = \"02:00:00:00:00:01\"", Shown(.by))]
+    #[error("{mac} is the address of [vm.{}] network{index} already; give one of them another, such as mac = \"{free}\", or leave `mac` out", Shown(.by))]
     MacTaken {
         /// The address.
         mac: Mac,
@@ -80,6 +80,8 @@ pub enum BadInterface {
         by: String,
         /// Which of its interfaces has it.
         index: usize,
+        /// One that no interface has.
+        free: Mac,
     },
     /// No such VLAN.
     #[error("{0} is no VLAN; they are {first} to {last}, and without one leave the key out", first = VLANS.start(), last = VLANS.end())]
@@ -207,12 +209,31 @@ impl<F> Plan<F> {
         Ok(())
     }
 
+    /// A locally administered address that no interface of the plan has, nor a virtual function.
+    fn free_mac(&self) -> Mac {
+        let functions = || self.networks.iter().flat_map(|network| &network.macs);
+        let taken = |mac: &Mac| {
+            self.interfaces().any(|(_, one)| one.mac == *mac) || functions().any(|one| one == mac)
+        };
+        let macs = (1..=u16::MAX).map(|n| {
+            let [high, low] = n.to_be_bytes();
+            Mac([2, 0, 0, 0, high, low])
+        });
+        // A plan has fewer addresses than these, whose first free one it is.
+        macs.into_iter().find(|mac| !taken(mac)).unwrap_or(Mac([2; 6]))
+    }
+
     /// An interface before this one that has the address.
     fn other_with(&self, mac: Mac, at: usize, index: usize) -> Option<BadInterface> {
         let before = |(place, vm): (usize, &Vm<F>)| {
             let end = if place == at { index } else { usize::MAX };
             let found = vm.interfaces.iter().take(end).position(|other| other.mac == mac)?;
-            Some(BadInterface::MacTaken { mac, by: vm.name.to_string(), index: found })
+            Some(BadInterface::MacTaken {
+                mac,
+                by: vm.name.to_string(),
+                index: found,
+                free: self.free_mac(),
+            })
         };
         self.vms.iter().enumerate().take(at + 1).find_map(before)
     }

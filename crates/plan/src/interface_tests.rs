@@ -80,7 +80,7 @@ fn interfaces_are_ones_that_can_be_served() {
         format!("switch: `a b` {wrong}"),
         format!("switch: `{}` {wrong}", "s".repeat(33)),
         "mac: 01:00:00:00:00:00 can't be an interface's address: it is a group's, or nobody's; with 02 as its first byte it can".into(),
-        "mac: 02:00:00:00:00:01 is the address of [vm.web] network0 already; give one of them another, such as mac = \"02:00:00:00:00:01\"".into(),
+        "mac: 02:00:00:00:00:01 is the address of [vm.web] network0 already; give one of them another, such as mac = \"02:00:00:00:00:02\", or leave `mac` out".into(),
         "vlan: 0 is no VLAN; they are 1 to 4094, and without one leave the key out".into(),
         "vlan: 4095 is no VLAN; they are 1 to 4094, and without one leave the key out".into(),
         "queues: 0 is out of range; a network may have 1 to 7 pairs of queues".into(),

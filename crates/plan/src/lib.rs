@@ -39,7 +39,7 @@ mod place;
 
 pub use at_end::AtEnd;
 pub use check::{Error, MAX_CMDLINE, MAX_CORE, MAX_MEMORY, MAX_VCPUS, MIN_MEMORY, Problem};
-pub use control::{Coalesce, Coalescing, Control};
+pub use control::{COALESCE_RATES, Coalesce, CoalesceProblem, Coalescing, Control, EPOCHS};
 pub use device::{Class, DeviceError, DeviceName};
 pub use disk::{
     Backing, Disk, MAX_DISK, MAX_DISKS, MAX_LATENCY, MAX_QUEUES, MAX_SERIAL, MAX_SERVED,

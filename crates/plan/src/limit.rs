@@ -24,18 +24,18 @@ impl<F> Plan<F> {
     /// Whether a VM's limit lets something through, and is of something.
     pub(crate) fn check_limit(&self, vm: &Vm<F>) -> Result<(), Error> {
         let Limit { iops, rate } = vm.limit;
-        let problem = match () {
-            () if iops == Some(0) => Problem::NoLimit("iops"),
-            () if rate == Some(0) => Problem::NoLimit("rate"),
+        let (key, problem) = match () {
+            () if iops == Some(0) => ("limit.iops", Problem::NoLimit("iops")),
+            () if rate == Some(0) => ("limit.rate", Problem::NoLimit("rate")),
             () if vm.limit != Limit::default()
                 && vm.disks.is_empty()
                 && vm.interfaces.is_empty() =>
             {
-                Problem::LimitOfNothing
+                ("limit", Problem::LimitOfNothing)
             }
             () => return Ok(()),
         };
-        Err(Error { place: Place::Vm(vm.name.clone()), key: "limit", problem })
+        Err(Error { place: Place::Vm(vm.name.clone()), key, problem })
     }
 }
 

@@ -8,10 +8,13 @@ use core::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
     /// No unit.
-    #[error("`{}` has no unit; write it with M, G or T, such as \"512M\" or \"1G\"", Shown(.0))]
+    #[error("`{}` has no unit; write it with K, M, G or T, such as \"512M\" or \"1G\"", Shown(.0))]
     NoUnit(String),
+    /// Nothing.
+    #[error("`{}` is empty; write a size with K, M, G or T, such as \"512M\" or \"1G\"", Shown(.0))]
+    Empty(String),
     /// Something else.
-    #[error("`{}` is no size; write a whole number with M, G or T, such as \"512M\" or \"1G\"", Shown(.0))]
+    #[error("`{}` is no size; write a whole number with K, M, G or T, such as \"512M\" or \"1G\"", Shown(.0))]
     NotASize(String),
     /// More bytes than 64 bits count.
     #[error("`{}` is more memory than any machine has", Shown(.0))]
@@ -23,6 +26,9 @@ const UNITS: [(u8, u32); 4] = [(b'K', 10), (b'M', 20), (b'G', 30), (b'T', 40)];
 /// Reads "512M", "1G", "2GiB": powers of 1024.
 pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     let wrong = || SizeError::NotASize(text.to_string());
+    if !text.is_empty() && text.bytes().all(|b| b == b'0') {
+        return Err(SizeError::Empty(text.to_string()));
+    }
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
         return Err(SizeError::NoUnit(text.to_string()));
     }
@@ -37,13 +43,24 @@ pub fn parse_size(text: &str) -> Result<u64, SizeError> {
 
 /// The text isn't a rate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` is no rate; write bytes in a second with K, M, G or T, such as \"100M/s\"", Shown(.0))]
-pub struct RateError(String);
+pub enum RateError {
+    /// No unit.
+    #[error("`{}` has no unit; write bytes in a second with K, M, G or T, such as \"100M/s\"", Shown(.0))]
+    NoUnit(String),
+    /// Something else.
+    #[error("`{}` is no rate; write bytes in a second with K, M, G or T, such as \"100M/s\"", Shown(.0))]
+    NotARate(String),
+}
 
 /// Reads "100M/s": bytes in a second, by powers of 1024.
 pub fn parse_rate(text: &str) -> Result<u64, RateError> {
-    let size = text.strip_suffix("/s").and_then(|size| parse_size(size).ok());
-    size.ok_or_else(|| RateError(text.to_string()))
+    match text.strip_suffix("/s").map(parse_size) {
+        Some(Ok(bytes)) => Ok(bytes),
+        Some(Err(SizeError::NoUnit(_) | SizeError::Empty(_))) => {
+            Err(RateError::NoUnit(text.to_string()))
+        }
+        _ => Err(RateError::NotARate(text.to_string())),
+    }
 }
 
 /// Prints bytes in the largest unit that divides them: `1G`, `96M`, `5`.
@@ -68,9 +85,16 @@ mod tests {
     #[test]
     fn rates_are_told_from_sizes() {
         assert_eq!(parse_rate("100M/s"), Ok(100 << 20));
-        for text in ["", "/s", "100M", "100/s", "100Mbit/s", "1.5M/s", "100M/min", "99999999T/s"] {
-            assert_eq!(parse_rate(text), Err(RateError(text.into())), "{text}");
+        for text in ["", "/s", "100M", "100Mbit/s", "1.5M/s", "100M/min", "99999999T/s"] {
+            assert_eq!(parse_rate(text), Err(RateError::NotARate(text.into())), "{text}");
         }
+        for text in ["0/s", "1/s", "100/s"] {
+            assert_eq!(parse_rate(text), Err(RateError::NoUnit(text.into())), "{text}");
+        }
+        assert_eq!(
+            parse_rate("1/s").unwrap_err().to_string(),
+            "`1/s` has no unit; write bytes in a second with K, M, G or T, such as \"100M/s\""
+        );
         assert_eq!(
             parse_rate("1M").unwrap_err().to_string(),
             "`1M` is no rate; write bytes in a second with K, M, G or T, such as \"100M/s\""
@@ -82,6 +106,7 @@ mod tests {
         assert_eq!(parse_size("512M"), Ok(512 << 20));
         assert_eq!(parse_size("2GiB"), Ok(2 << 30));
         assert_eq!(parse_size("64"), Err(SizeError::NoUnit("64".into())));
+        assert_eq!(parse_size("0"), Err(SizeError::Empty("0".into())));
         for text in ["", "M", "1.5G", "-1M", "+1M", "1m", "1 G", "GiB", "1µ"] {
             assert_eq!(parse_size(text), Err(SizeError::NotASize(text.into())), "{text}");
         }
