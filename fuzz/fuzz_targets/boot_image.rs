@@ -18,7 +18,7 @@ enum Input<'a> {
     /// An encoded plan, and how many pages for kernels follow it.
     Encoded(&'a [u8], u8),
     /// A plan, packed, and bytes of it to change.
-    Packed(Vec<VmInput<'a>>, Vec<NetworkInput>, HostInput, Vec<(u16, u8)>),
+    Packed(Vec<VmInput<'a>>, Vec<NetworkInput<'a>>, HostInput, Vec<(u16, u8)>),
 }
 
 #[derive(Arbitrary, Debug)]
@@ -79,7 +79,8 @@ impl DiskInput<'_> {
                     Some((0, _)) => Coalesce::Off,
                     Some((in_flight, rate)) => Coalesce::On(Coalescing {
                         in_flight,
-                        rate,
+                        // Mostly one that the usual epoch and deferral fit.
+                        rate: rate % 12_000,
                         adapted: self.kicks,
                         ..Coalescing::USUAL
                     }),
@@ -120,16 +121,18 @@ struct HostInput {
 }
 
 #[derive(Arbitrary, Debug)]
-struct NetworkInput {
+struct NetworkInput<'a> {
     nic: u8,
     vfs: Option<u8>,
+    uplink: Option<&'a str>,
     macs: Vec<[u8; 6]>,
 }
 
-impl NetworkInput {
+impl NetworkInput<'_> {
     fn network(&self) -> Network {
         let macs = self.macs.iter().copied().map(Mac).collect();
-        Network { nic: self.nic, vfs: self.vfs, macs }
+        let uplink = self.uplink.map(Into::into);
+        Network { nic: self.nic, vfs: self.vfs, macs, uplink }
     }
 }
 
