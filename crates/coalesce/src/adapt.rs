@@ -7,8 +7,9 @@
 //! epoch, its denominators are doubled, up to [`MOST`] times; else they are halved again, and left
 //! alone for a while, longer each time.
 //!
-//! Guarantees: a ratio withholds no more than half of what is in flight, and no more than are
-//! completed in the bound of the delay at the rate of the last epoch. At 1 it is the paper's map.
+//! Guarantees: a ratio that goes beyond the paper's withholds no more than half of what is in flight,
+//! and no more than are completed in the bound of the delay at the rate of the last epoch. Else it is
+//! the paper's, which may withhold more than that bound lets pass by; the deadline holds anyway.
 
 use crate::Ratio;
 
@@ -67,7 +68,7 @@ pub(crate) fn ratio(in_flight: u32, threshold: u32, stretch: u32, within: u64) -
     let paper = Ratio::of(in_flight, threshold);
     let far = u64::from(in_flight) * u64::from(stretch) / (2 * u64::from(threshold));
     let skip_up = far.min(u64::from(in_flight / 2)).min(within) as u32;
-    // Never more interrupts than by the paper's, unless the bound of the delay asks for them.
+    // Never more interrupts than by the paper's.
     let spreads = u64::from(skip_up) * u64::from(paper.count_up) > u64::from(paper.skip_up);
     if stretch > 1 && spreads { Ratio { count_up: 1, skip_up } } else { paper }
 }

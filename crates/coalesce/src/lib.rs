@@ -16,7 +16,7 @@
 //! - Nothing that the guest, time or the settings do makes it panic or overflow. Time that goes
 //!   backwards counts as none.
 //!
-//! It decides about interrupts alone: completions are published in the used ring at once, always.
+//! It decides about interrupts alone: completions are published in the used ring whatever it says.
 //! It knows no clock and no hardware: times are TSC ticks that the caller reads.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]

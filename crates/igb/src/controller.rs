@@ -1,11 +1,11 @@
 //! A controller: it is reset, started, looked after, and gives and takes frames.
 
-use crate::MOST;
 use crate::registers::{
     AT_ONCE, CTRL, EIMC, ENABLE, FORCED, GONE, IMC, LINK, LINK_UP, MDIC, NEGOTIATE, ONE_BUFFER,
     RCTL, RECEIVE, RESET, RX, Registers, SRRCTL, STATUS, TCTL, TRANSMIT, TX,
 };
 use crate::ring::{self, Arrived, ENTRIES, Ring, after};
+use crate::{LEAST, MOST};
 use thiserror::Error;
 use window::{Outside, Span};
 
@@ -297,7 +297,10 @@ impl<R: Registers> Controller<R> {
         }
         let buffer = self.transmit.buffer(self.free).ok()?;
         frame.copy_to(&buffer.sub(0, frame.len())?).ok()?;
-        self.transmit.fill(self.free, frame.len() as u32).ok()?;
+        // The part pads no frame that is below 17 bytes (8.12.1, PSP), and what pads it is ours.
+        let bytes = frame.len().max(LEAST);
+        buffer.sub(frame.len(), bytes - frame.len())?.fill(0);
+        self.transmit.fill(self.free, bytes as u32).ok()?;
         self.free = after(self.free);
         Some(())
     }

@@ -33,3 +33,6 @@ pub use registers::{BYTES as REGISTERS, Registers};
 
 /// The most bytes of a frame, its tag included, without its checksum (FCS).
 pub const MOST: u32 = 1518;
+/// The least bytes of a frame that is sent (IEEE 802.3, 4A.2.3.2.4, without the FCS): shorter ones are
+/// padded with zeroes.
+pub const LEAST: u64 = 60;

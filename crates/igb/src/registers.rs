@@ -38,8 +38,8 @@ pub const RCTL: u32 = 0x0100;
 pub const RECEIVE: u32 = 1 << 1 | 1 << 3 | 1 << 4 | 1 << 15 | 1 << 26;
 /// Transmit Control (8.12.1).
 pub const TCTL: u32 = 0x0400;
-/// TCTL: EN, PSP (short frames are padded), CT as it is after a reset.
-pub const TRANSMIT: u32 = 1 << 1 | 1 << 3 | 0xF << 4;
+/// TCTL: EN, PSP (short frames are padded), CT and COLD as they are after a reset.
+pub const TRANSMIT: u32 = 1 << 1 | 1 << 3 | 0xF << 4 | 0x40 << 12;
 /// Split and Replication Receive Control of queue 0 (8.10.2).
 pub const SRRCTL: u32 = 0xC00C;
 /// SRRCTL: buffers of 2 KiB, advanced descriptors with one buffer, frames without one are dropped.

@@ -2,7 +2,7 @@
 
 use crate::registers::*;
 use crate::ring::{BUFFER, ENTRIES, RING_BYTES};
-use crate::{Controller, Fault, MEMORY, MOST, State};
+use crate::{Controller, Fault, LEAST, MEMORY, MOST, State};
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -292,6 +292,24 @@ fn frames_that_are_too_long_are_not_sent() {
     assert_eq!(bench.controller.statistics().unsent, 1);
 }
 
+/// The part pads nothing below 17 bytes; and what pads a frame is nothing that was there before.
+#[test]
+fn short_frames_are_padded_with_zeroes() {
+    let mut bench = Bench::running();
+    for _ in 0..ENTRIES {
+        assert!(bench.send(&[0xAA; MOST as usize]));
+        bench.controller.flush();
+    }
+    for bytes in [14, 16, 17, 59, 60, 61] {
+        bench.device.0.borrow_mut().wire.clear();
+        assert!(bench.send(&vec![7; bytes]));
+        bench.controller.flush();
+        let mut padded = vec![7; bytes];
+        padded.resize(bytes.max(LEAST as usize), 0);
+        assert_eq!(bench.device.0.borrow().wire, [padded]);
+    }
+}
+
 #[test]
 fn what_is_written_back_is_not_trusted() {
     let mut bench = Bench::running();
@@ -370,7 +388,9 @@ proptest! {
                 Action::Receive => received.extend(bench.received()),
                 Action::Send(bytes) => {
                     if bench.send(&frame(bytes)) {
-                        sent.push(frame(bytes));
+                        let mut padded = frame(bytes);
+                        padded.resize(padded.len().max(LEAST as usize), 0);
+                        sent.push(padded);
                     }
                 }
                 Action::Flush => bench.controller.flush(),

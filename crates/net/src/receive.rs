@@ -118,15 +118,14 @@ impl<const RING: usize> Receive<RING> {
 
     /// Puts a chain that was taken into the stock, which has room for it.
     fn keep(&mut self, chain: &Chain) -> Result<(), Broken> {
-        let spans = chain.writable();
-        if chain.descriptors() > (chain.readable().len() + spans.len()) as u64 {
-            return Err(Broken::Empty);
-        }
-        let bytes = chain.writable_len();
-        let buffer = Buffer { head: chain.head(), spans: spans.len(), bytes };
+        let (spans, bytes) = (chain.writable(), chain.writable_len());
         if bytes == 0 {
             return Err(Broken::NoRoom);
         }
+        if chain.descriptors() > spans.len() as u64 {
+            return Err(Broken::Empty);
+        }
+        let buffer = Buffer { head: chain.head(), spans: spans.len(), bytes };
         // There is room: a chain has no more than `SEGMENTS`.
         self.spans.extend_from_slice(spans);
         self.buffers.push(buffer);

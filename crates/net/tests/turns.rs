@@ -139,3 +139,16 @@ fn a_receive_buffer_without_bytes_ends_its_queue() {
     let port = lan.guests[empty].port;
     assert_eq!(lan.broken, [(port, 0, Broken::Empty)]);
 }
+
+/// Nor what it could only read.
+#[test]
+fn a_receive_buffer_with_a_part_to_read_ends_its_queue() {
+    let mut lan = Lan::of(2, Plan::default(), 2048);
+    let odd =
+        lan.add(Parameters { mac: mac(7), ..parameters(7) }, Plan::default(), Features::empty());
+    lan.guests[odd].offer_mixed(0, &[(5 << 20, 64), (6 << 20, 2048)], |at| at == 1);
+    lan.send(0, &frame(mac(7), mac(0), &[7; 10]));
+    lan.turn(0, 0).unwrap();
+    let port = lan.guests[odd].port;
+    assert_eq!(lan.broken, [(port, 0, Broken::Empty)]);
+}

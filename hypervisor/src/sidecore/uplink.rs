@@ -21,6 +21,8 @@ use window::Span;
 
 /// Frames that are taken from it in one look.
 const FRAMES: u32 = 32;
+/// What they may cost in a pass, in bytes as a switch charges them: one to many ports costs much.
+const COST: u64 = 64 << 10;
 
 /// A controller at its port.
 pub struct Uplink {
@@ -79,15 +81,17 @@ impl Uplink {
             self.changed(switch);
         }
         let Some(inbox) = switch.inbox(self.port) else { return false };
-        let mut some = false;
+        let (mut some, mut cost) = (false, 0);
         for _ in 0..FRAMES {
             let Some(bytes) = self.controller.receive(&inbox) else { break };
-            switch.arrived(self.port, bytes, now);
+            cost += switch.arrived(self.port, bytes, now).charge;
             some = true;
+            if cost >= COST {
+                break;
+            }
         }
-        if some {
-            self.controller.flush();
-        }
+        // Also if all that came was bad: its buffers are given back.
+        self.controller.flush();
         some
     }
 

@@ -301,10 +301,22 @@ impl Guest {
 
     /// Offers a chain of buffers that it has already.
     pub fn offer(&mut self, index: u16, buffers: &[(u64, u32)], writable: bool) {
-        let chain: Vec<Buffer> = buffers
-            .iter()
-            .map(|(address, len)| Buffer { address: *address, len: *len, writable })
-            .collect();
+        self.offer_mixed(index, buffers, |_| writable);
+    }
+
+    /// The same, some of which may be written.
+    pub fn offer_mixed(
+        &mut self,
+        index: u16,
+        buffers: &[(u64, u32)],
+        writable: impl Fn(usize) -> bool,
+    ) {
+        let buffer = |(at, (address, len)): (usize, &(u64, u32))| Buffer {
+            address: *address,
+            len: *len,
+            writable: writable(at),
+        };
+        let chain: Vec<Buffer> = buffers.iter().enumerate().map(buffer).collect();
         let number = self.drivers.get_mut(&index).unwrap().add(&chain).expect("there is room");
         self.posted.insert((index, number), buffers.to_vec());
     }

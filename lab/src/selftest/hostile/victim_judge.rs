@@ -99,7 +99,11 @@ fn own_core(policy: Choice, reason: Reason, verified: &Verified) -> u64 {
         (Some(Policy::Direct), _) => 0,
         (_, Reason::DeviceInterrupt | Reason::DeviceEoi) => verified.device / 20,
         (_, Reason::TimerProgram) => u64::MAX,
-        (_, Reason::TimerInterrupt | Reason::TimerEoi) => own(Reason::TimerProgram),
+        // One that it set without an exit comes by the host if it falls due while an interrupt of the
+        // console's is given to it.
+        (_, Reason::TimerInterrupt | Reason::TimerEoi) => {
+            own(Reason::TimerProgram) + own(Reason::OtherEoi)
+        }
         (_, Reason::OtherEoi) => own(Reason::ConsoleIo),
         _ => 0,
     }
@@ -219,7 +223,7 @@ mod tests {
             [(TimerProgram, 90), (TimerInterrupt, 90), (ConsoleIo, 50), (OtherEoi, 9), (Kick, 1)];
         let with = |more| OWN.unexplained(Policy::Eli, &verified(&[&own[..], &[more]].concat()));
         assert_eq!(with((DeviceInterrupt, 5)), [""; 0]);
-        for more in [(DeviceInterrupt, 6), (TimerInterrupt, 91), (Kick, 2), (NestedPageFault, 1)] {
+        for more in [(DeviceInterrupt, 6), (TimerInterrupt, 100), (Kick, 2), (NestedPageFault, 1)] {
             assert_eq!(with(more).len(), 1, "{more:?}");
         }
         let direct = |exits: &[_]| OWN.unexplained(Policy::Direct, &verified(exits));
