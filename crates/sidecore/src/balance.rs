@@ -120,10 +120,15 @@ fn may_sleep(core: usize, cores: &[CoreLoad]) -> bool {
 
 fn spread(ticks: u64, cores: &[CoreLoad], devices: &[DeviceLoad]) -> Option<Move> {
     let is_late = |core| devices.iter().any(|device| device.at == core && device.late > 0);
+    // What its core does beside may be what the device costs: to move it there would gain nothing.
+    let is_alone = |at| devices.iter().filter(|device| device.at == at).count() == 1;
     // Whether it wakes a sidecore or makes one more than half busy; how busy the two are then.
     let mut best: Option<((bool, u64), Move)> = None;
     for (number, device) in devices.iter().enumerate() {
         let Some(from) = cores.get(device.at).filter(|_| is_late(device.at)) else { continue };
+        if is_alone(device.at) && !from.keeps {
+            continue;
+        }
         let left = from.busy.saturating_sub(device.busy);
         for (to, there) in cores.iter().enumerate().filter(|(to, _)| *to != device.at) {
             let then = there.busy.saturating_add(device.busy);

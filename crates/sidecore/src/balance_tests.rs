@@ -158,6 +158,17 @@ prop_compose! {
     }
 }
 
+/// The core's time beside its device's is for the device, too: calls that were held back.
+#[test]
+fn a_device_that_has_a_sidecore_for_itself_stays() {
+    let mut balance = Balance::default();
+    let cores = [CoreLoad { busy: 800, keeps: false }, CoreLoad { busy: 0, keeps: false }];
+    let alone = [DeviceLoad { at: 0, busy: 400, late: 9 }];
+    assert!((0..100).all(|_| balance.next(TICKS, &cores, &alone).is_none()));
+    let two = [DeviceLoad { at: 0, busy: 200, late: 9 }; 2];
+    assert!((0..3).any(|_| balance.next(TICKS, &cores, &two).is_some()));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 64 }))]
 

@@ -87,9 +87,8 @@ impl Vm {
 
     /// It owes as much as this at least.
     pub fn owe(&mut self, clock: Virtual, debt: Debt) {
-        if debt.ahead > 0 {
-            self.time = self.time.max(clock.saturating_add(debt.ahead));
-        }
+        // Nor has it what idle VMs may save up: it would have that at each move.
+        self.time = self.time.max(clock.saturating_add(debt.ahead));
         for (bucket, paid) in [&mut self.requests, &mut self.bytes].into_iter().zip(debt.paid) {
             bucket.paid = bucket.paid.max(paid);
         }

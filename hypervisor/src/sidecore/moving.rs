@@ -124,16 +124,20 @@ impl PollingCore {
         }
         self.devices.exchange(place, &mut parcel.device);
         for at in queues {
-            if self.queues.all.get(at).is_some_and(|queue| queue.kicks) {
+            // One that isn't polled has no ring, or may not be looked at.
+            let kicks = self.queues.all.get(at).is_some_and(|queue| queue.kicks);
+            if kicks && self.schedule.is_polled(at) {
                 self.sleep(at);
             }
         }
     }
 
-    /// Nothing was found to do. Without a device the sidecore sleeps until it is rung.
+    /// Nothing was found to do. Without a device the sidecore sleeps until it is rung, but for the one
+    /// that decides who moves.
     #[inline]
     pub(super) fn idle(&mut self) {
-        if self.devices.are_empty() && !matches!(self.moves.rule, Rule::Never) {
+        let sleeps = self.devices.are_empty() && self.balancer.is_none();
+        if sleeps && !matches!(self.moves.rule, Rule::Never) {
             self.halt();
         } else {
             core::hint::spin_loop();

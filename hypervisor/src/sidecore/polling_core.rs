@@ -101,6 +101,7 @@ impl PollingCore {
                 worked = true;
             }
             // With no end to idle polling nobody is sent to sleep.
+            Turn::Sleep(_) | Turn::Nothing if worked => {}
             Turn::Sleep(_) | Turn::Nothing => self.idle(),
         }
         self.counts.note_passes(self.schedule.statistics().passes);

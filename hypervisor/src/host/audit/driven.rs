@@ -36,8 +36,8 @@ impl Driven {
         (ended, what.map(|what| Finding::Driven { device: *device, what }))
     }
 
-    /// Nothing vouches for what this device reaches: it reaches nothing any more. Its driver sees
-    /// commands that don't end, and gives it up.
+    /// Nothing vouches for what this device reaches: it reaches nothing any more. The driver of a
+    /// disk's controller sees commands that don't end, and gives it up; frames of an uplink are lost.
     pub fn cut_off(device: ::iommu::Bdf) {
         match iommu::detach(device) {
             Ok(()) => log::error!("{device} reaches no memory any more"),

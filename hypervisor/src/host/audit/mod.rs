@@ -213,7 +213,8 @@ impl Audit {
 
     /// Tells of what is new, and stops whose it is, if it is somebody's.
     fn found(&mut self, finding: Finding) {
-        if !self.known.contains(&finding) {
+        let is_new = !self.known.contains(&finding);
+        if is_new {
             self.findings += 1;
             if self.known.try_push(finding).is_ok() {
                 log::error!("audit: {finding}");
@@ -235,7 +236,8 @@ impl Audit {
             | Finding::Device { vm, .. }
             | Finding::Controls { vm, .. }
             | Finding::Source { vm, .. } => Some(vm),
-            Finding::Driven { device, .. } => return Driven::cut_off(device),
+            Finding::Driven { device, .. } if is_new => return Driven::cut_off(device),
+            Finding::Driven { .. } => return,
             Finding::Unit { unit, what: unit::Finding::Malformed { entry, .. } } => {
                 let owner = self.units.get(unit).and_then(|u| owner(&u.owners, entry));
                 owner.map(|o| o.vm.guest.name.as_str())
