@@ -85,6 +85,9 @@ struct sample {
     struct page ledger[MAX_CPUS];
 };
 
+/* Readings of an edge at the most. */
+#define EDGE_TRIES 100
+
 static int uptime_file;
 static long guest = -1; /* which of two that share a core */
 
@@ -157,18 +160,31 @@ static double let_pass(uint64_t count, uint64_t first, double pace)
     return pace;
 }
 
+/* The interrupts, and the ledger, which are compared with each other: no interrupt of the
+   device came between the two readings, unless one always does. (The load may have the
+   CPU in between, for many of them.) */
+static void edge_read(struct sample *sample)
+{
+    struct interrupts after;
+    for (unsigned tries = 0; tries < EDGE_TRIES; tries++) {
+        interrupts_read(&sample->interrupts);
+        sample->nanoseconds = now();
+        ledger_read(sample->ledger);
+        interrupts_read(&after);
+        if (after.device == sample->interrupts.device)
+            return;
+    }
+}
+
 /* Lets operations pass, or spins for some rounds. The two edges mirror each other, so
-   that what lies between a marker and a counter's reading is the same on both sides;
-   interrupts, which exits are compared with, are read next to the ledger. */
+   that what lies between a marker and a counter's reading is the same on both sides. */
 static double window(uint64_t count, double pace, uint64_t rounds, struct sample *open, struct sample *close)
 {
     bytes_read(&open->bytes);
     open->idle = idle();
     if (count)
         operations_read(&open->done);
-    interrupts_read(&open->interrupts);
-    open->nanoseconds = now();
-    ledger_read(open->ledger);
+    edge_read(open);
     if (guest == 1)
         OTHER_OPEN();
     else
@@ -181,9 +197,7 @@ static double window(uint64_t count, double pace, uint64_t rounds, struct sample
         OTHER_CLOSE();
     else
         WINDOW_CLOSE();
-    ledger_read(close->ledger);
-    close->nanoseconds = now();
-    interrupts_read(&close->interrupts);
+    edge_read(close);
     if (count)
         operations_read(&close->done);
     close->idle = idle();
