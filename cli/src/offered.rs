@@ -3,8 +3,8 @@
 //!
 //! Guarantees: a plan without a complaint here isn't refused by that machine for its cores or
 //! devices, nor because all of its memory is too little, as far as the hypervisor told of them.
-//! Whatever else shows at boot alone is said ([`Offered::unknown`]): virtual functions are made when
-//! a plan is booted, how memory is cut into pieces isn't told, and without interrupt remapping
+//! Whatever else shows at boot alone is said ([`Offered::unknown`]): virtual functions are made
+//! when a plan is booted, how memory is cut into pieces isn't told, and without interrupt remapping
 //! nothing is told of which IOMMU serves which device.
 
 use crate::{machine, recording, report::Report, table::Table};

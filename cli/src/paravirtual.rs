@@ -98,8 +98,8 @@ fn sum<'a>(all: impl Iterator<Item = &'a Served>) -> Served {
     sum
 }
 
-/// What a network's queue is for (virtio 1.2, 5.1.2), if its driver uses all there are: the last one
-/// is for commands.
+/// What a network's queue is for (virtio 1.2, 5.1.2), if its driver uses all there are: the last
+/// one is for commands.
 fn purpose(queue: u32, is_last: bool) -> String {
     match queue % 2 {
         0 if is_last && queue > 0 => format!("{queue}, commands"),

@@ -5,8 +5,8 @@
 //! part of the inventory is a record whose line isn't in the log, or a line whose record didn't
 //! come; where a record's bytes make none; and where bytes are outside of frames within the
 //! inventory. A part whose record and line are both missing without a trace isn't noticed; and what
-//! isn't in the line is taken as it came: the amount of memory, the interrupts of a function that is
-//! refused anyway.
+//! isn't in the line is taken as it came: the amount of memory, the interrupts of a function that
+//! is refused anyway.
 
 use crate::{
     load,

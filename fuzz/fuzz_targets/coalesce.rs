@@ -1,8 +1,8 @@
 //! vIC under any settings, completions and clocks.
 //!
 //! As long as the clock goes forward and the caller asks whether something is due, nothing is
-//! withheld for longer than the bound, nor with few commands in flight, and while nothing is due the
-//! verdicts are those of the paper's listings.
+//! withheld for longer than the bound, nor with few commands in flight, and while nothing is due
+//! the verdicts are those of the paper's listings.
 #![no_main]
 
 use arbitrary::Arbitrary;

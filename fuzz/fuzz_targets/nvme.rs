@@ -1,7 +1,7 @@
-//! A controller that may be hostile: any answers to Identify, any words of the memory that it shares
-//! with the driver changed at any time, any values of its registers, completions in any order and of
-//! nobody. The driver must not panic, loop or wait; each operation ends once, and
-//! in bounded time all have.
+//! A controller that may be hostile: any answers to Identify, any words of the memory that it
+//! shares with the driver changed at any time, any values of its registers, completions in any
+//! order and of nobody. The driver must not panic, loop or wait; each operation ends once, and in
+//! bounded time all have.
 #![no_main]
 
 use std::cell::RefCell;

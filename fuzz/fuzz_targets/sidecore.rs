@@ -1,9 +1,9 @@
 //! A polling core's schedule under queues that come, go, lie and fill up at any time, any settings,
 //! and clocks that misbehave.
 //!
-//! Only polled queues of VMs below their limits have turns, and only where something waits; one that
-//! waits isn't passed over for ever, looks are bounded, and what comes while kicks are re-armed is
-//! seen.
+//! Only polled queues of VMs below their limits have turns, and only where something waits; one
+//! that waits isn't passed over for ever, looks are bounded, and what comes while kicks are
+//! re-armed is seen.
 #![no_main]
 
 use arbitrary::Arbitrary;

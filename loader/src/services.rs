@@ -1,7 +1,7 @@
 //! The firmware's boot services, by its own table: to end them.
 //!
-//! Not by way of the `uefi` crate: that one resets the machine where the firmware refuses twice, and
-//! nobody would learn why.
+//! Not by way of the `uefi` crate: that one resets the machine where the firmware refuses twice,
+//! and nobody would learn why.
 
 use crate::pages::{REACH, below};
 use alloc::string::String;

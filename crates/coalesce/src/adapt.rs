@@ -1,15 +1,16 @@
 //! The map from commands in flight to a ratio, adapted to the load: what the paper leaves open
 //! (section 3.1 has one map for all, its parameters by hand).
 //!
-//! How far interrupts may be spread depends on the device. One that serves a command after the other
-//! goes on while half of them wait to be told; one that serves all at once has fewer to serve for
-//! each that waits. So the map is tried out: while completions don't fall by more than 1/32 in an
-//! epoch, its denominators are doubled, up to [`MOST`] times; else they are halved again, and left
-//! alone for a while, longer each time.
+//! How far interrupts may be spread depends on the device. One that serves a command after the
+//! other goes on while half of them wait to be told; one that serves all at once has fewer to serve
+//! for each that waits. So the map is tried out: while completions don't fall by more than 1/32 in
+//! an epoch, its denominators are doubled, up to [`MOST`] times; else they are halved again, and
+//! left alone for a while, longer each time.
 //!
-//! Guarantees: a ratio that goes beyond the paper's withholds no more than half of what is in flight,
-//! and no more than are completed in the bound of the delay at the rate of the last epoch. Else it is
-//! the paper's, which may withhold more than that bound lets pass by; the deadline holds anyway.
+//! Guarantees: a ratio that goes beyond the paper's withholds no more than half of what is in
+//! flight, and no more than are completed in the bound of the delay at the rate of the last epoch.
+//! Else it is the paper's, which may withhold more than that bound lets pass by; the deadline holds
+//! anyway.
 
 use crate::Ratio;
 
@@ -37,8 +38,8 @@ impl Adaptation {
         Adaptation { stretch: 1, before: 0, tries: false, rest: 0, patience: PATIENCE.0 }
     }
 
-    /// An epoch ended, with so many completions a second. What the denominators are multiplied by in
-    /// the next one.
+    /// An epoch ended, with so many completions a second. What the denominators are multiplied by
+    /// in the next one.
     pub fn epoch(&mut self, rate: u64) -> u32 {
         let fell = u128::from(rate) * 32 < u128::from(self.before) * 31;
         self.before = rate;

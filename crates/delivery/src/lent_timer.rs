@@ -1,14 +1,15 @@
 //! The core's own timer while a guest has it: how the host takes it back.
 //!
 //! While a vCPU that shares its core takes its interrupts itself, its one-shot timer may be the
-//! core's own, with the guest's vector: setting it costs no exit then, nor does its interrupt. Before
-//! another vCPU has the core, [`take_back`] reads what is left of it.
+//! core's own, with the guest's vector: setting it costs no exit then, nor does its interrupt.
+//! Before another vCPU has the core, [`take_back`] reads what is left of it.
 //!
 //! Guarantees: an interrupt that was due is pending by the guest's vector, or taken, or *owed*; one
 //! that wasn't is in the rest. It relies on the guest's not running meanwhile, and on an interrupt
-//! that is due being pending once [`CoreTimer::settle`] has said so. If it gave up the guest may get
-//! one interrupt too many, as a spurious one is on hardware, rather than one too few. Doesn't tell a guest that wrote the very count that the host
-//! had started the timer from; only what it reads of its initial count depends on it.
+//! that is due being pending once [`CoreTimer::settle`] has said so. If it gave up the guest may
+//! get one interrupt too many, as a spurious one is on hardware, rather than one too few. Doesn't
+//! tell a guest that wrote the very count that the host had started the timer from; only what it
+//! reads of its initial count depends on it.
 
 /// The timer of the core that this runs on; its entry has the guest's vector.
 pub trait CoreTimer {
@@ -35,8 +36,8 @@ pub struct Taken {
     pub owed: bool,
 }
 
-/// Takes the timer back from the guest, which the host had started from `lent`. Afterwards its entry
-/// is masked.
+/// Takes the timer back from the guest, which the host had started from `lent`. Afterwards its
+/// entry is masked.
 pub fn take_back(timer: &mut impl CoreTimer, lent: u32) -> Taken {
     let initial = timer.initial();
     let written = (initial != lent).then_some(initial);

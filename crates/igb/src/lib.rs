@@ -1,5 +1,5 @@
-//! An Intel 82576 (Intel 82576EB Gigabit Ethernet Controller Datasheet, revision 2.63): its physical
-//! function, driven by polling, with one receive and one transmit queue.
+//! An Intel 82576 (Intel 82576EB Gigabit Ethernet Controller Datasheet, revision 2.63): its
+//! physical function, driven by polling, with one receive and one transmit queue.
 //!
 //! A [`Controller`] has no interrupts and takes every frame that arrives. Frames are copied into
 //! and out of buffers that are nobody's but the driver's, so the controller needs no other memory.
@@ -33,6 +33,6 @@ pub use registers::{BYTES as REGISTERS, Registers};
 
 /// The most bytes of a frame, its tag included, without its checksum (FCS).
 pub const MOST: u32 = 1518;
-/// The least bytes of a frame that is sent (IEEE 802.3, 4A.2.3.2.4, without the FCS): shorter ones are
-/// padded with zeroes.
+/// The least bytes of a frame that is sent (IEEE 802.3, 4A.2.3.2.4, without the FCS): shorter ones
+/// are padded with zeroes.
 pub const LEAST: u64 = 60;

@@ -1,6 +1,7 @@
 //! The controller's registers (datasheet, 8), those that are used.
 
-/// A controller's registers in memory, uncached. Offsets are multiples of 4 and less than [`BYTES`].
+/// A controller's registers in memory, uncached. Offsets are multiples of 4 and less than
+/// [`BYTES`].
 pub trait Registers {
     /// Reads 32 bits, before all loads of memory that follow.
     fn read32(&mut self, offset: u32) -> u32;

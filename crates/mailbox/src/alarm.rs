@@ -1,12 +1,12 @@
 //! Alarms: core 0 takes a core back at a given time, to the tick of its own timer.
 //!
-//! A core whose timer is its guest's has none of its own. It sets an alarm for when it has something
-//! to do for others, and core 0 sets its timer for the first of all alarms.
+//! A core whose timer is its guest's has none of its own. It sets an alarm for when it has
+//! something to do for others, and core 0 sets its timer for the first of all alarms.
 //!
 //! Guarantees: an alarm that was set is seen before core 0 sleeps beyond it, or [`Alarm::set`] says
-//! that core 0 is to be woken. Both store, pass a fence, and look at what the other stored: the core
-//! at the time that core 0 is set for, core 0 at the alarms once more. It rings once each time that
-//! it is set, and again after a while if it isn't set anew: the NMI may be lost.
+//! that core 0 is to be woken. Both store, pass a fence, and look at what the other stored: the
+//! core at the time that core 0 is set for, core 0 at the alarms once more. It rings once each time
+//! that it is set, and again after a while if it isn't set anew: the NMI may be lost.
 
 use crate::NEVER;
 use sync::{AtomicU64, Ordering, fence};

@@ -165,8 +165,8 @@ impl Residency {
         takes
     }
 
-    /// Core 0, at the time of the core's alarm: takes the core back from a guest that has its timer.
-    /// Does so again every `again` TSC ticks until the core has come.
+    /// Core 0, at the time of the core's alarm: takes the core back from a guest that has its
+    /// timer. Does so again every `again` TSC ticks until the core has come.
     pub fn ring(&self, core: &impl Reach, now: u64, again: u64) {
         if self.alarm.rings(now, again) {
             self.watched.store(now, Ordering::Relaxed);

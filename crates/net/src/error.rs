@@ -38,8 +38,8 @@ pub enum Broken {
     /// A receive buffer has no writable byte, or a command has no room for the answer.
     #[error("a chain has no writable byte")]
     NoRoom,
-    /// A receive buffer has parts without bytes, or some that the device may not write: to read them
-    /// would cost who sends (virtio 1.2, 5.1.6.3 knows neither).
+    /// A receive buffer has parts without bytes, or some that the device may not write: to read
+    /// them would cost who sends (virtio 1.2, 5.1.6.3 knows neither).
     #[error("a receive buffer has a part that nothing can be written to")]
     Empty,
 }

@@ -86,8 +86,8 @@ impl Filter {
         self.vlans.as_mut().is_some_and(|vlans| vlans.set(vlan, within))
     }
 
-    /// Whether a frame to this address, with a tag of this VLAN, is received by the device whose own
-    /// address is `own`.
+    /// Whether a frame to this address, with a tag of this VLAN, is received by the device whose
+    /// own address is `own`.
     pub fn accepts(&self, to: Mac, tag: Option<u16>, own: Mac) -> bool {
         let is = |mode: Mode| self.modes[mode as usize];
         if is(Mode::Promiscuous) {

@@ -86,8 +86,8 @@ pub const MAX_FRAME: u32 = 65550;
 /// The most segments that one frame is cut into. Frames that would need more are dropped: with
 /// segments of 256 bytes and more there are none.
 pub const MAX_SEGMENTS: u32 = 256;
-/// What a turn costs at least, and each frame that it delivers, in bytes: so that small frames can't
-/// keep a scheduler that counts bytes. The same as a block device's.
+/// What a turn costs at least, and each frame that it delivers, in bytes: so that small frames
+/// can't keep a scheduler that counts bytes. The same as a block device's.
 pub const LEAST_CHARGE: u64 = 2048;
 /// What a chain that a driver sends costs at least for each of its descriptors, in bytes.
 pub const DESCRIPTOR_CHARGE: u64 = 512;

@@ -220,8 +220,8 @@ impl<const RING: usize> Switch<RING> {
     }
 
     /// What waits for a turn in the queue of this index, by one load of its ring: chains, or none
-    /// while the port has sent its share. A ring that is broken shows 1, as its turn finds that out.
-    /// Receive queues have no turns.
+    /// while the port has sent its share. A ring that is broken shows 1, as its turn finds that
+    /// out. Receive queues have no turns.
     #[inline]
     pub fn waiting(&self, number: PortNumber, index: u16, now: u64) -> u16 {
         let at = usize::from(number.0);

@@ -1,7 +1,8 @@
 //! Addresses that were learned at ports of any address: where each was seen last (802.1Q, 8.8).
 //!
 //! The table has a fixed size. An address has its place in one set of it, and no port has more than
-//! half of all places: so a port that makes up addresses takes no place of another's that is in use.
+//! half of all places: so a port that makes up addresses takes no place of another's that is in
+//! use.
 use crate::Mac;
 use alloc::boxed::Box;
 

@@ -1,8 +1,8 @@
 //! What a switch has to do with the wire: a port to it, frames that came in, frames that go out.
 //!
 //! Guarantees: a frame that comes in is forwarded as one of a port whose stations are learned: not
-//! from an address that another port has for its own, to ports of its VLAN alone, and to nobody that
-//! doesn't have its address. What nobody here has for its address goes out, and is no more.
+//! from an address that another port has for its own, to ports of its VLAN alone, and to nobody
+//! that doesn't have its address. What nobody here has for its address goes out, and is no more.
 use crate::config::{Config, Features};
 use crate::error::BadPort;
 use crate::port::{Plan, Sources};
@@ -59,7 +59,8 @@ impl<const RING: usize> Switch<RING> {
         outcome
     }
 
-    /// The oldest frame that is to go out, if any. It stays as it is until the switch is used again.
+    /// The oldest frame that is to go out, if any. It stays as it is until the switch is used
+    /// again.
     pub fn leaving(&mut self, number: PortNumber) -> Option<Span> {
         self.port_mut(number)?.uplink.as_mut()?.take()
     }

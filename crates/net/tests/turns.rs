@@ -5,7 +5,7 @@ mod guest;
 use guest::{Lan, SECOND, frame, mac, parameters};
 use net::config::QueueKind;
 use net::header::Header;
-use net::{Broken, Counts, Features, Parameters, Plan, PortNumber, Rate, Touched};
+use net::{Broken, Counts, Features, Mac, Parameters, Plan, PortNumber, Rate, Touched};
 
 fn waiting(lan: &Lan, guest: usize, index: u16) -> u16 {
     lan.switch.waiting(lan.guests[guest].port, index, lan.now)
@@ -151,4 +151,31 @@ fn a_receive_buffer_with_a_part_to_read_ends_its_queue() {
     lan.turn(0, 0).unwrap();
     let port = lan.guests[odd].port;
     assert_eq!(lan.broken, [(port, 0, Broken::Empty)]);
+}
+
+/// What one guest does to its rings is reported as its own, and harms nobody else.
+#[test]
+fn a_broken_receive_queue_is_its_owners() {
+    let mut lan = Lan::of(3, Plan::default(), 2048);
+    let third = lan.add(parameters(3), Plan::default(), Features::empty());
+    lan.guests[third].offer(0, &[(1 << 20, 100)], false);
+    let all = frame(Mac::BROADCAST, mac(0), b"x");
+    lan.pass(0, Header::default(), &all);
+    lan.pass(0, Header::default(), &all);
+    assert_eq!((2, 2), (lan.received(1).len(), lan.received(2).len()));
+    assert_eq!((lan.guests[third].port, 0, Broken::NoRoom), lan.broken[0]);
+    assert!(lan.broken.iter().all(|(port, ..)| *port == lan.guests[third].port));
+    lan.reset(third);
+    lan.post_many(third, 1, 2048);
+    lan.pass(0, Header::default(), &all);
+    assert_eq!(1, lan.received(third).len());
+}
+
+#[test]
+fn a_command_without_room_for_the_answer_breaks_the_queue() {
+    let mut lan = Lan::of(1, Plan::default(), 2048);
+    lan.guests[0].give(2, &[0, 0, 1], &[]);
+    for _ in 0..2 {
+        assert_eq!(Err(Broken::NoRoom), lan.serve(0, 2));
+    }
 }

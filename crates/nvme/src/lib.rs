@@ -10,8 +10,8 @@
 //! - Each disk can have its share of the commands under way, whatever the others have.
 //!
 //! Guarantees, whatever the controller does, and writes:
-//! - No panic, no wait, no loop longer than the commands there are; each access of ours is inside of
-//!   the memory that we share with it and the spans of operations under way.
+//! - No panic, no wait, no loop longer than the commands there are; each access of ours is inside
+//!   of the memory that we share with it and the spans of operations under way.
 //! - Each operation that was accepted ends once. It ends well only by a completion of each of its
 //!   commands; else it ends when the controller has stopped, or was cut off from memory.
 //! - A completion that nobody waits for is counted, and nothing else.

@@ -17,7 +17,8 @@ use crate::registers::{
 };
 use crate::slots::{Ended, SLOTS};
 
-/// Resets one after the other without a command that succeeds, after which a controller is given up.
+/// Resets one after the other without a command that succeeds, after which a controller is given
+/// up.
 const MOST_RESETS: u32 = 3;
 /// Admin completions that one step passes over at most.
 const MOST_ADMIN: u32 = 64;
@@ -174,9 +175,9 @@ impl<R: Registers> Controller<R> {
         }
     }
 
-    /// Has the controller keep what it holds, as before power is taken away (3.6.1). To be called in
-    /// each round, beside [`Controller::step`], when nothing more is asked for, until it is true:
-    /// that is done, or can't be.
+    /// Has the controller keep what it holds, as before power is taken away (3.6.1). To be called
+    /// in each round, beside [`Controller::step`], when nothing more is asked for, until it is
+    /// true: that is done, or can't be.
     pub fn shut_down(&mut self) -> bool {
         match self.phase {
             Phase::ShutDown | Phase::Dead | Phase::Unstopped | Phase::Off => return true,

@@ -1,9 +1,9 @@
 //! Spans of memory as commands' data: PRP entries (NVM Express Base Specification 2.0, 4.1.1).
 //!
 //! A command's data is pages: the first from any offset that is a multiple of 4 on, all later ones
-//! from their start on, all but the last to their end. So spans are *cut* wherever two of them don't
-//! meet at a page's boundary. A cut must leave whole blocks on both sides: spans for which there is
-//! no such way have to be copied (`bounce`).
+//! from their start on, all but the last to their end. So spans are *cut* wherever two of them
+//! don't meet at a page's boundary. A cut must leave whole blocks on both sides: spans for which
+//! there is no such way have to be copied (`bounce`).
 //!
 //! Guarantees: the commands' data are the spans' bytes, in order, each once, and nothing else.
 

@@ -1,4 +1,5 @@
-//! A submission queue and its completion queue (NVM Express Base Specification 2.0, 3.3), in memory.
+//! A submission queue and its completion queue (NVM Express Base Specification 2.0, 3.3), in
+//! memory.
 //!
 //! Guarantees: an entry is whole in memory before the doorbell tells of it; a completion is read
 //! after its phase bit was seen, each word once; the controller's words lead to no place outside of

@@ -12,8 +12,8 @@ use blk::{Failure, Token};
 
 use crate::prp::MOST_CUTS;
 
-/// Commands under way at most: one entry of a ring stays free, so that a full one isn't taken for an
-/// empty one (3.3.1.3), and no identifier is FFFFh, which means none.
+/// Commands under way at most: one entry of a ring stays free, so that a full one isn't taken for
+/// an empty one (3.3.1.3), and no identifier is FFFFh, which means none.
 pub const SLOTS: usize = 255;
 /// Disks of one controller at most.
 pub const MOST_DISKS: usize = 16;

@@ -64,7 +64,8 @@ pub struct Control {
     /// The driver tells of new requests, each time by an exit, as a guest of a classical host does:
     /// a queue that was found empty is polled again when it is kicked.
     pub kicks: bool,
-    /// Packed rings are offered, too: both sides write the same lines, which is slower on two cores.
+    /// Packed rings are offered, too: both sides write the same lines, which is slower on two
+    /// cores.
     pub packed: bool,
     /// Which completions are worth an interrupt.
     pub coalesce: Coalesce,

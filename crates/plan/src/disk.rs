@@ -23,7 +23,8 @@ pub const MAX_SERIAL: usize = 20;
 pub const MAX_QUEUES: u16 = 16;
 /// Cores of a machine that may serve devices.
 pub const MAX_SIDECORES: usize = 16;
-/// Microseconds that a null disk's requests wait at most: some drivers give up a request after 30 s.
+/// Microseconds that a null disk's requests wait at most: some drivers give up a request after 30
+/// s.
 pub const MAX_LATENCY: u32 = 1_000_000;
 /// Queues that one sidecore serves.
 pub const MAX_SERVED: usize = 128;

@@ -2,8 +2,8 @@
 //!
 //! Guarantees: by the names that the plan has, no two disks have bytes in common unless neither
 //! writes, no controller that disks are cut from is a VM's, and none has more disks than its driver
-//! serves. It doesn't guarantee that the controller is there and is large enough, nor that two names
-//! aren't one device's: the hypervisor checks that when it boots.
+//! serves. It doesn't guarantee that the controller is there and is large enough, nor that two
+//! names aren't one device's: the hypervisor checks that when it boots.
 
 use crate::{
     Backing, Class, DeviceName, Disk, Error, MAX_DISK, Place, Plan, Problem, Size, Vm, shown::Shown,

@@ -113,8 +113,8 @@ impl<F> Plan<F> {
         Plan { vms, networks: Vec::new(), sidecores: Vec::new(), slice_us: DEFAULT_SLICE, host }
     }
 
-    /// The same plan with every kernel, initrd and disk's content replaced by what `f` gives for it.
-    /// `f` is told whose it is and which (`"kernel"`, `"initrd"` or `"disk"`), VM by VM.
+    /// The same plan with every kernel, initrd and disk's content replaced by what `f` gives for
+    /// it. `f` is told whose it is and which (`"kernel"`, `"initrd"` or `"disk"`), VM by VM.
     pub fn try_map<G, E>(
         self,
         mut f: impl FnMut(&str, &'static str, F) -> Result<G, E>,

@@ -35,9 +35,10 @@
 //! PBA.
 //!
 //! One sidecore serves an entry at a time. It may go over to another one: then who changes a word
-//! waits for the turns of both, and who unmasks asks both (`sidecore::handover`). All vCPUs may change it at the same time: its route by whoever
-//! changes routes, its mask by who holds the VM's lock. A write to it is retried when another's
-//! change came between, which is one exit of a guest's, or one call.
+//! waits for the turns of both, and who unmasks asks both (`sidecore::handover`). All vCPUs may
+//! change it at the same time: its route by whoever changes routes, its mask by who holds the VM's
+//! lock. A write to it is retried when another's change came between, which is one exit of a
+//! guest's, or one call.
 
 use iommu::Bdf;
 use sync::{AtomicBool, AtomicU64, Ordering, fence};
@@ -254,8 +255,8 @@ impl Caller<'_> {
         })
     }
 
-    /// The call that waits in this entry, if one does, is forgotten: its device was reset, and sends
-    /// nothing until it is set up anew (virtio 1.2, 2.4.1).
+    /// The call that waits in this entry, if one does, is forgotten: its device was reset, and
+    /// sends nothing until it is set up anew (virtio 1.2, 2.4.1).
     pub fn forget(&mut self, entry: &Entry) {
         entry.0.fetch_and(!PENDING, Ordering::AcqRel);
     }

@@ -9,8 +9,9 @@
 //!   the host's; [`rebind`], [`unbind`].
 //! - *bound to a resident vCPU of a shared core*: the guest's vector;
 //!   [`CoreRoutes::retarget_to_aliases`].
-//! - *the same, descheduled less than the grace period ago*: an alias of class F, and the core takes
-//!   the guest's vector for it, too; [`CoreRoutes::retarget_to_guest`], of this vCPU or another.
+//! - *the same, descheduled less than the grace period ago*: an alias of class F, and the core
+//!   takes the guest's vector for it, too; [`CoreRoutes::retarget_to_guest`], of this vCPU or
+//!   another.
 //! - *bound to a descheduled vCPU of a shared core*: an alias of class F;
 //!   [`CoreRoutes::retarget_to_guest`].
 //! - *being unbound, or rebound*: what it sent last, an alias on a shared core; the new IRTE.

@@ -1,12 +1,12 @@
 //! A queue whose requests can be served one after the other alone, each a fixed time after the one
 //! before: stands for a device that takes as long for each.
 //!
-//! Guarantees: a request is ready no earlier than `ticks` after it was first seen, and after the one
-//! before it was; at most one gets ready at a look, however late that comes, so that nothing makes
-//! bursts of them. Whatever the counts and times are, it doesn't panic; time that goes backwards
-//! counts as none. It can't know when a request came, only when it was seen.
+//! Guarantees: a request is ready no earlier than `ticks` after it was first seen, and after the
+//! one before it was; at most one gets ready at a look, however late that comes, so that nothing
+//! makes bursts of them. Whatever the counts and times are, it doesn't panic; time that goes
+//! backwards counts as none. It can't know when a request came, only when it was seen.
 
-use crate::elapsed;
+use crate::turn::elapsed;
 
 /// The device before one queue.
 #[derive(Clone, Debug)]

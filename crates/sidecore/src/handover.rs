@@ -4,14 +4,15 @@
 //! The rules:
 //!
 //! 1. **One owner.** What a device is made of is one sidecore's, or in its [`Slot`]. The owner
-//!    hands it over between two turns: nothing of it is half done, and what is held back goes along.
-//!    Then it rings the other one's [`Bell`], which takes it ([`Slot::receive`]).
+//!    hands it over between two turns: nothing of it is half done, and what is held back goes
+//!    along. Then it rings the other one's [`Bell`], which takes it ([`Slot::receive`]).
 //! 2. **Who is told.** Whoever has news of a device stores them, and rings the bell of the sidecore
 //!    that [`Home::tell`] names. That may be the one that was the owner until now. So the new owner
 //!    says that it is at home ([`Home::arrive`]), and only then looks at what there is: orders,
 //!    kicks, and calls that wait in entries that were opened.
-//! 3. **Interrupts.** Each sidecore has a turn of its own (`routing::calls`). Whoever changes a word
-//!    waits for the turns of all, and who unmasks asks all: whichever has the device, and had it.
+//! 3. **Interrupts.** Each sidecore has a turn of its own (`routing::calls`). Whoever changes a
+//!    word waits for the turns of all, and who unmasks asks all: whichever has the device, and had
+//!    it.
 //! 4. **Sleep.** A sidecore without devices says that it falls asleep, and then looks at its bell
 //!    once more ([`Bell::may_sleep`]). Who rings looks whether it does, and wakes it by an
 //!    interrupt, which has to be one that is kept until the core halts.

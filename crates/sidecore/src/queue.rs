@@ -1,6 +1,6 @@
 //! A queue as the schedule knows it.
 
-use crate::Wait;
+use crate::turn::Wait;
 
 /// Whether it is there, and looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

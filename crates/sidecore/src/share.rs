@@ -5,7 +5,11 @@
 //! that instant has come. What it is served last may exceed the limit by a piece, and is paid for
 //! before the next.
 
-use crate::{MAX_WEIGHT, Piece, Settings};
+use crate::settings::Settings;
+use crate::turn::Piece;
+
+/// The largest weight; the smallest is 1.
+pub const MAX_WEIGHT: u32 = 10_000;
 
 /// What a VM may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

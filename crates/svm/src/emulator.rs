@@ -5,8 +5,8 @@
 //! `vm/exits/emulator.rs` of the hypervisor carries out:
 //!
 //! - It reports interrupts and NMIs in EXITINTINFO as exceptions: [`true_event`].
-//! - It has a virtual interrupt on offer for ever if its delivery fails: what delivery can fail with
-//!   exits while one is on offer ([`DELIVERY_FAULTS`]), and #NP always.
+//! - It has a virtual interrupt on offer for ever if its delivery fails: what delivery can fail
+//!   with exits while one is on offer ([`DELIVERY_FAULTS`]), and #NP always.
 //! - It lets a virtual interrupt in whose class is the task priority's, and aborts if MOV to CR8
 //!   comes with one on offer: one that is held back isn't offered, and MOV to CR8 exits while there
 //!   is one ([`vendor::Quirk::TaskPriority`]).
@@ -15,18 +15,19 @@
 //! - It leaves the guest as if it couldn't be entered, where MOV to CR3 or CR4 sets reserved bits:
 //!   [`vendor::Quirk::ControlRefused`].
 //!
-//! - Its timer of a local APIC is late to notice that it has counted down, and forgets that if it is
-//!   set first: [`Vcpu::timer_forgets`](crate::Vcpu::timer_forgets) has the host wait until core 0's timer, set
-//!   later, has expired: QEMU's timers notice in their order.
+//! - Its timer of a local APIC is late to notice that it has counted down, and forgets that if it
+//!   is set first: [`Vcpu::timer_forgets`](crate::Vcpu::timer_forgets) has the host wait until core
+//!   0's timer, set later, has expired: QEMU's timers notice in their order.
 //!
 //! Done on every CPU, by the hypervisor's files (under `hypervisor/src`), since a real one doesn't
 //! notice it, or hardly:
 //!
 //! - It leaves the guest for INVD and WBINVD before it looks at the ring: `vm/exits/run.rs`
-//!   (`FlushCaches`) looks at it. A real CPU raises #GP before the exit (APM vol. 2, 15.9): there is
-//!   no exit whose ring isn't 0.
+//!   (`FlushCaches`) looks at it. A real CPU raises #GP before the exit (APM vol. 2, 15.9): there
+//!   is no exit whose ring isn't 0.
 //! - It accepts interrupts of vectors below 16, and delivers all but 0: `interrupts/host.rs`
-//!   (`drain`) and `vm/interrupts/local_apic/apic_mode.rs` (`take_all_pending`) take them, and leave
+//!   (`drain`) and `vm/interrupts/local_apic/apic_mode.rs` (`take_all_pending`) take them, and
+//!   leave
 //!   0. On a real CPU no such vector is ever pending: a bit is masked out that is clear.
 //! - It delivers a guest's interrupt of vector 2 by the NMI's gate: `interrupts/host.rs`
 //!   (`load_tolerant`) has a gate for both, with no stack of its own. On a real CPU vector 2 is an
@@ -34,8 +35,8 @@
 //! - Before 10.2 it may lose an NMI that comes at VMRUN: `vm/interrupts/ipi/remote.rs`
 //!   (`resend_kick`) has core 0 send it again after half a second. On a real CPU nothing that was
 //!   asked is half a second old.
-//! - It obeys a delivery mode in the LVT entry of the timer: `maps` opens that entry in no mode. On a
-//!   real CPU a guest that writes it has an exit that it wouldn't need.
+//! - It obeys a delivery mode in the LVT entry of the timer: `maps` opens that entry in no mode. On
+//!   a real CPU a guest that writes it has an exit that it wouldn't need.
 
 use crate::vmcb::Vmcb;
 use delivery::{Event, EventKind};

@@ -220,8 +220,8 @@ impl Vcpu {
         exit
     }
 
-    /// May a timer of a local APIC that has counted down lose its interrupt if it is set, or masked,
-    /// before that is pending?
+    /// May a timer of a local APIC that has counted down lose its interrupt if it is set, or
+    /// masked, before that is pending?
     pub fn timer_forgets(&self) -> bool {
         self.features.emulated
     }

@@ -71,11 +71,11 @@ pub trait VirtualCpu: decode::Registers {
     /// Whether the guest may set its core's timer without an exit (passthrough mode): count and
     /// divider.
     fn open_timer(&mut self, open: bool);
-    /// Whether the core's timer is the guest's in ELI mode, and one-shot: the guest sets its initial
-    /// count, and reads the current one, without an exit.
+    /// Whether the core's timer is the guest's in ELI mode, and one-shot: the guest sets its
+    /// initial count, and reads the current one, without an exit.
     fn lend_timer(&mut self, lent: bool);
-    /// May a timer of a local APIC that has counted down lose its interrupt if it is set, or masked,
-    /// before that is pending?
+    /// May a timer of a local APIC that has counted down lose its interrupt if it is set, or
+    /// masked, before that is pending?
     fn timer_forgets(&self) -> bool;
     /// Whether the guest's local APIC is in x2APIC mode: else none of its registers is open.
     fn show_x2apic(&mut self, on: bool);

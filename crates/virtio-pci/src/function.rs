@@ -147,8 +147,8 @@ impl Function {
         Some(self.config_vector()).filter(|vector| tell && *vector != NO_VECTOR)
     }
 
-    /// The function is as new, as at its VM's restart; as after [`Effect::Reset`], the queues are to
-    /// be let go of.
+    /// The function is as new, as at its VM's restart; as after [`Effect::Reset`], the queues are
+    /// to be let go of.
     pub fn reset(&mut self) {
         self.common.reset();
         self.isr = 0;

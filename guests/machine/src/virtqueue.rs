@@ -183,8 +183,8 @@ impl Ring {
         Some((get(at), get(at + 4)))
     }
 
-    /// Asks for an interrupt at the next used chain, or for none; says whether there is one already,
-    /// for which none may come (2.7.14).
+    /// Asks for an interrupt at the next used chain, or for none; says whether there is one
+    /// already, for which none may come (2.7.14).
     pub fn ask(&self) -> bool {
         let quiet = self.quiet.load(SeqCst);
         if self.event_index.load(SeqCst) {

@@ -2,8 +2,8 @@
 //!
 //! Addresses for the device are physical addresses, and mapped are the memory of the VMs that it
 //! serves and the rings of its driver, and nothing else. Guarantees: whatever the device does, or
-//! its driver has it do, it reaches no memory of the host's and of no other VM. It doesn't keep the VMs
-//! that it serves apart from each other: for that its driver is trusted, and the device.
+//! its driver has it do, it reaches no memory of the host's and of no other VM. It doesn't keep the
+//! VMs that it serves apart from each other: for that its driver is trusted, and the device.
 
 use super::{PageFormat, attach, coherent, detach, largest_page, page_format, write_back};
 use crate::memory::{PAGE, allocate};

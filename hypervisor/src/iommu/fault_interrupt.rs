@@ -6,9 +6,9 @@
 //!
 //! - `elsewhere`: core 0, which runs no guest, so none can hold it back.
 //! - `nmi`: a guest's core, as NMI, which exits whatever IF, TPR and the IDT are.
-//! - `limit`: a shared core, by a vector above the limit of the guest's IDT. Its delivery raises #GP
-//!   before anything of the guest's is read; what IF or TPR hold back comes at the end of the time
-//!   slice at the latest.
+//! - `limit`: a shared core, by a vector above the limit of the guest's IDT. Its delivery raises
+//!   #GP before anything of the guest's is read; what IF or TPR hold back comes at the end of the
+//!   time slice at the latest.
 
 use crate::cpu;
 use crate::{console, interrupts};

@@ -1,4 +1,5 @@
-//! Core 0's timer: its own ticks, and the alarms of shared cores, whose own timers are their guests'.
+//! Core 0's timer: its own ticks, and the alarms of shared cores, whose own timers are their
+//! guests'.
 //!
 //! Guarantees: while it runs, an alarm rings at its time, wherever core 0 is but where it holds
 //! interrupts back for some instructions: the interrupt's handler does it, which takes no lock and

@@ -190,8 +190,8 @@ impl RunQueue {
     }
 
     /// Before the guest is entered: sets the timer for whatever comes first, the vCPU's own
-    /// `deadline` or what the core has to do for others. While the timer is `lent`, that is core 0's
-    /// alarm for what it has to do for others. Says whether another could run.
+    /// `deadline` or what the core has to do for others. While the timer is `lent`, that is core
+    /// 0's alarm for what it has to do for others. Says whether another could run.
     pub fn arm(&self, now: u64, deadline: u64, lent: bool) -> bool {
         let entries = self.entries();
         let (contested, others) = entries.queue.borrow().due();

@@ -1,16 +1,17 @@
 //! At boot: which device is served by which sidecore, and what it is made of.
 //!
 //! Which sidecore serves what follows from the plan: `plan::Plan::sidecore_of_switch` and
-//! `sidecore_of_disk`. Everything is made here, on core 0, before any guest runs; afterwards nothing
-//! is allocated. The errors are sentences, or their ends.
+//! `sidecore_of_disk`. Everything is made here, on core 0, before any guest runs; afterwards
+//! nothing is allocated. The errors are sentences, or their ends.
 
 use crate::cpu;
-use crate::memory::{PAGE, allocate, available};
+use crate::memory::{PAGE, allocate};
 use crate::pci::Pci;
 use crate::sidecore::backing::Backing;
 use crate::sidecore::controller::Driven;
 use crate::sidecore::counts::CoreCounts;
 use crate::sidecore::device::{Device, Interface, Kind};
+use crate::sidecore::disk;
 use crate::sidecore::entries;
 use crate::sidecore::listeners::Listener;
 use crate::sidecore::movable::{Movable, Moves, Rule};
@@ -21,27 +22,20 @@ use crate::sidecore::port::{Order, Port};
 use crate::sidecore::queue::{CoreSwitch, Queues, ServedQueue, Work};
 use crate::sidecore::signal::Signal;
 use crate::sidecore::uplink::Uplink;
+use crate::sidecore::views::span;
 use ::iommu::Bdf;
 use ::sidecore::{Delay, Schedule, Share};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use blk::backend::{Null, Ram};
-use blk::config::SERIAL_BYTES;
-use blk::{SECTOR, Server};
+use blk::Server;
 use core::ops::Range;
-use core::ptr::NonNull;
 use net::{Mac, Rate, Switch, Vlan};
-use nvme::Abilities;
 use plan::{Control, Limit, Moving};
 use proto::ServedDevice;
 use virtio_pci::Kind as FunctionKind;
-use window::{Region, Span, Window};
-
-const MIB_2: u64 = 2 << 20;
-/// What a discard or a write-zeroes request may touch at most: it is served in pieces.
-const MOST_TOUCHED: u64 = 1 << 30;
+use window::Window;
 
 /// How long a switch knows what it learned, in nanoseconds (IEEE 802.1Q recommends 300 s).
 const AGEING: u64 = 300_000_000_000;
@@ -221,7 +215,7 @@ impl Sidecores {
             let uplink = Uplink::new(pci, (name, device), domain, &mut on.switch, span)
                 .map_err(|e| format!("{name} can't be used: {e}"))?;
             on.uplink = Some(uplink);
-            on.devices.push(usize::MAX);
+            on.devices.push(None);
             log::info!("{name} ({device}) is a sidecore's: switch {}'s uplink", of.unwrap_or(""));
         }
         Ok(())
@@ -239,11 +233,11 @@ impl Sidecores {
         let (backing, abilities) = match disk.part() {
             Some((part, _)) => {
                 let core = self.cores.get_mut(place).ok_or("no sidecore serves it")?;
-                cut(core, disk, part, owner.runs)?
+                disk::cut(core, disk, part, owner.runs)?
             }
-            None => backing(disk, content)?,
+            None => disk::backing(disk, content)?,
         };
-        let config = config(disk, &abilities)?;
+        let config = disk::config(disk, &abilities)?;
         let shape = Shape {
             kind: FunctionKind::Block,
             features: config.features().bits(),
@@ -281,7 +275,7 @@ impl Sidecores {
         let device = core.devices.len();
         let on = core.queues.switches.get_mut(switch).ok_or("no sidecore serves its switch")?;
         let number = on.switch.add(config, plan).map_err(|error| error.to_string())?;
-        on.devices.push(device);
+        on.devices.push(Some(device));
         let shape = Shape {
             kind: FunctionKind::Net,
             features: config.features().bits(),
@@ -408,86 +402,4 @@ fn enter(core: usize) -> ! {
     // SAFETY: `start` leaks each of them and passes it to one core, once.
     let core = unsafe { &mut *(core as *mut PollingCore) };
     core.run()
-}
-
-fn config(disk: &plan::Disk, can: &Abilities) -> Result<blk::Config, String> {
-    let mut serial = [0; SERIAL_BYTES];
-    serial.iter_mut().zip(disk.serial.bytes()).for_each(|(to, byte)| *to = byte);
-    let touched = (MOST_TOUCHED / SECTOR) as u32;
-    let if_it = |can| if can && !disk.read_only { touched } else { 0 };
-    blk::Config::new(blk::Parameters {
-        capacity: disk.size / SECTOR,
-        queues: disk.queues,
-        read_only: disk.read_only,
-        block_size: can.block,
-        discard: if_it(can.discards),
-        write_zeroes: if_it(can.zeroes),
-        serial,
-        packed: disk.control.packed,
-        ..blk::Parameters::default()
-    })
-    .map_err(|error| format!("{error}"))
-}
-
-/// A part of a controller of this core's, for the next of its devices, of a VM with this memory; and
-/// what it can.
-fn cut(
-    core: &mut PollingCore,
-    disk: &plan::Disk,
-    part: plan::Part,
-    memory: &[(u64, u64)],
-) -> Result<(Backing, Abilities), String> {
-    let device = core.devices.len();
-    let mut controllers = core.controllers.iter_mut().enumerate();
-    let found = controllers.find(|(_, driven)| driven.name == part.device);
-    let (place, driven) = found.ok_or("its controller isn't driven")?;
-    let can = driven.abilities()?;
-    if can.protected && !disk.read_only {
-        return Err(format!("{} is write-protected: make the disk read-only", part.device));
-    }
-    let part = nvme::Part { first: part.offset, bytes: disk.size };
-    let number = driven.cut(part, memory.iter().copied(), device)?;
-    Ok((Backing::Part(place, number), can))
-}
-
-/// What disks can do that are nobody's but ours.
-const ALL: Abilities =
-    Abilities { block: SECTOR as u32, discards: true, zeroes: true, protected: false };
-
-fn backing(disk: &plan::Disk, content: &[u8]) -> Result<(Backing, Abilities), String> {
-    if disk.backing == plan::Backing::Null {
-        return Ok((Backing::Null(Null), ALL));
-    }
-    let bytes = disk.memory();
-    let at = allocate(bytes, MIB_2).ok_or_else(|| {
-        format!(
-            "{} MiB of memory are needed in one piece, and there are {} MiB left in all",
-            bytes >> 20,
-            available() >> 20
-        )
-    })?;
-    let span = window([(0, at, bytes)].into_iter())?.span(0, disk.size);
-    let span = span.ok_or("its memory isn't whole")?;
-    span.write(0, content).map_err(|_| "its image is larger than the disk")?;
-    Ok((Backing::Ram(Ram::new(span)), ALL))
-}
-
-/// The view of memory that was just handed out.
-fn span(at: u64, bytes: u64) -> Result<Span, String> {
-    let span = window([(0, at, bytes)].into_iter())?.span(0, bytes);
-    span.ok_or_else(|| "its memory isn't whole".into())
-}
-
-/// The view of runs of memory: guest address, physical address, bytes.
-pub fn window(runs: impl Iterator<Item = (u64, u64, u64)>) -> Result<Window, String> {
-    let region = |(guest, at, len): (u64, u64, u64)| {
-        let host = NonNull::new(at as *mut u8)?;
-        Some(Region { guest, len, host, dma: at })
-    };
-    let regions: Option<Vec<_>> = runs.map(region).collect();
-    let regions = regions.ok_or("memory at address 0 can't be used")?;
-    // SAFETY: the runs are a VM's memory, or were just handed out: identity-mapped for good, and no
-    // reference to them exists anywhere. Who else writes a VM's memory for its guest does it by raw
-    // pointers, where the guest could have written itself.
-    unsafe { Window::new(&regions) }.map_err(|error| format!("{error}"))
 }

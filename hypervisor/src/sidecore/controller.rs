@@ -93,8 +93,8 @@ impl Driven {
         self.controller.abilities().ok_or_else(|| "its controller isn't ready".to_string())
     }
 
-    /// Cuts a disk from it, for a VM with this memory: physical address, bytes. `device`: the disk's
-    /// place among the sidecore's devices. Gives its number.
+    /// Cuts a disk from it, for a VM with this memory: physical address, bytes. `device`: the
+    /// disk's place among the sidecore's devices. Gives its number.
     pub fn cut(
         &mut self,
         part: Part,

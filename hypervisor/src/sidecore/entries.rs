@@ -1,8 +1,9 @@
 //! The MSI-X entries of all paravirtual functions, which stand where a remapping table's entries
 //! stand for devices, and the turns of the sidecores that send by them.
 //!
-//! Guarantees: an entry is one paravirtual function's, for good, and one sidecore's at a time; a route that
-//! was replaced sends nothing any more when [`settle`] is over. The rules are in `routing::calls`.
+//! Guarantees: an entry is one paravirtual function's, for good, and one sidecore's at a time; a
+//! route that was replaced sends nothing any more when [`settle`] is over. The rules are in
+//! `routing::calls`.
 
 use crate::cpu::{self, rdtsc};
 use ::iommu::{Bdf, Delivery, InterruptRoute};

@@ -5,6 +5,7 @@
 //! | file | is |
 //! |---|---|
 //! | `build` | at boot: which device is served by which core, and what it is made of |
+//! | `disk`, `views` | what a disk is made of; views of memory |
 //! | `port` | what a paravirtual function and its sidecore say to each other |
 //! | `entries` | the MSI-X entries, by which sidecores send |
 //! | `backing` | what is behind a disk |
@@ -34,6 +35,7 @@ pub mod build;
 mod controller;
 pub mod counts;
 mod device;
+mod disk;
 pub mod entries;
 mod listeners;
 mod movable;
@@ -46,3 +48,4 @@ pub mod shutdown;
 mod signal;
 mod taken;
 mod uplink;
+pub mod views;

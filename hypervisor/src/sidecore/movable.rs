@@ -1,7 +1,7 @@
 //! Devices that can move: what all sidecores know of each, and what makes it move.
 //!
-//! Guarantees: where a device is to go is decided in one place, for each rule; its counts are written
-//! by its owner alone. How it goes is `moving`'s.
+//! Guarantees: where a device is to go is decided in one place, for each rule; its counts are
+//! written by its owner alone. How it goes is `moving`'s.
 
 use crate::sidecore::device::Device;
 use crate::sidecore::listeners::Listener;

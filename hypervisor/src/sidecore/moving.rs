@@ -132,8 +132,8 @@ impl PollingCore {
         }
     }
 
-    /// Nothing was found to do. Without a device the sidecore sleeps until it is rung, but for the one
-    /// that decides who moves.
+    /// Nothing was found to do. Without a device the sidecore sleeps until it is rung, but for the
+    /// one that decides who moves.
     #[inline]
     pub(super) fn idle(&mut self) {
         let sleeps = self.devices.are_empty() && self.balancer.is_none();

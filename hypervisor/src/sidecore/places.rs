@@ -1,7 +1,7 @@
 //! Places that something is in, or may come to: of a sidecore's devices and their queues.
 //!
-//! Guarantees: what is in a place stays there until it is taken out; a place that nobody is in looks
-//! like one that there isn't. Places are made at boot; later nothing is allocated.
+//! Guarantees: what is in a place stays there until it is taken out; a place that nobody is in
+//! looks like one that there isn't. Places are made at boot; later nothing is allocated.
 
 use alloc::vec::Vec;
 use core::iter::Flatten;

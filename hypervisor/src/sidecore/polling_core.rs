@@ -2,7 +2,8 @@
 //! whose turn it is, tell what was completed and what was held back for long enough.
 //!
 //! Guarantees: what a turn completes is published and told by its end, in the queue itself and in
-//! the receive queues of others that it filled; and while it goes on as soon as that is much ([`Piece::is_much`]).
+//! the receive queues of others that it filled; and while it goes on as soon as that is much
+//! ([`Piece::is_much`]).
 
 use crate::cpu::{PerCpu, rdtsc};
 use crate::sidecore::backing::Behind;
@@ -24,7 +25,8 @@ use virtqueue::SEGMENTS;
 
 /// Completions of a controller that are taken in one pass.
 const COMPLETIONS: u32 = 32;
-/// What a chain costs that ends its queue, in bytes: as many descriptors as are read of one at most.
+/// What a chain costs that ends its queue, in bytes: as many descriptors as are read of one at
+/// most.
 const BROKEN_CHARGE: u64 = SEGMENTS as u64 * DESCRIPTOR_CHARGE;
 
 /// The end of a pass, to the emulator's counting plugin: one that found work, or one that didn't.
@@ -347,7 +349,7 @@ impl PollingCore {
             let Queues { all, switches, .. } = &mut self.queues;
             let Some(on) = switches.get_mut(switch) else { return };
             let Some(touched) = on.switch.touched() else { return };
-            let device = on.devices.get(usize::from(touched.port.0)).copied();
+            let device = on.devices.get(usize::from(touched.port.0)).copied().flatten();
             let Some(device) = device.and_then(|device| self.devices.get_mut(device)) else {
                 continue;
             };

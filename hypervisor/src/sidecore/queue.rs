@@ -93,7 +93,7 @@ impl AddAssign for Piece {
 pub struct CoreSwitch {
     pub switch: Switch,
     /// By ports: the device's place in the core; none has the uplink's.
-    pub devices: Vec<usize>,
+    pub devices: Vec<Option<usize>>,
     /// Its way out, if it has one.
     pub uplink: Option<Uplink>,
 }
@@ -173,7 +173,8 @@ impl Queues {
         Some((self.all.get_mut(place)?, &mut self.switches, self.now))
     }
 
-    /// Has the frames that arrived at a switch's uplink go to their receivers. True: there were some.
+    /// Has the frames that arrived at a switch's uplink go to their receivers. True: there were
+    /// some.
     #[inline]
     pub fn look_out(&mut self, switch: usize, ticks: u64) -> bool {
         let Some(CoreSwitch { switch, uplink: Some(uplink), .. }) = self.switches.get_mut(switch)

@@ -1,8 +1,8 @@
 //! Which completions of a queue are told to the guest by an interrupt.
 //!
 //! Guarantees: a completion that the driver wants to be told of is told when the caller asks
-//! ([`Signal::call`]), or, if vIC holds it back, at the coalescer's deadline at the latest. What was
-//! published stays so, whatever becomes of its interrupt.
+//! ([`Signal::call`]), or, if vIC holds it back, at the coalescer's deadline at the latest. What
+//! was published stays so, whatever becomes of its interrupt.
 
 use crate::cpu::{rdtsc, tsc_hz, x2apic};
 use crate::sidecore::entries;

@@ -10,7 +10,8 @@ use super::smp;
 use super::virtio::{POLICIES, short, with_disk};
 use plan::{Coalesce, Control, Disk, Host, Moving, Policy};
 
-/// Moves of a disk that is under load all the time, at least: of 20,000 requests a turn serves nine.
+/// Moves of a disk that is under load all the time, at least: of 20,000 requests a turn serves
+/// nine.
 const MANY: u64 = 2_000;
 /// The same where it isn't.
 const SOME: u64 = 20;

@@ -96,7 +96,8 @@ fn driven() -> Case {
     Case { machine: Special::Planted, sidecores: 1, finding, log, ..case }
 }
 
-/// Core 5 never starts (`hypervisor/src/cpu/startup.rs`): those beside it run VMs, and it runs none.
+/// Core 5 never starts (`hypervisor/src/cpu/startup.rs`): those beside it run VMs, and it runs
+/// none.
 fn silent_core() -> [Case; 2] {
     let at = |core, guest: Guest| Guest { cores: Cores::At(core), ..guest };
     let told = "core 5 (APIC id 5) doesn't start, though the firmware lists it";

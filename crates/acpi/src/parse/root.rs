@@ -112,9 +112,9 @@ impl<M: Physical> Root<'_, M> {
     }
 }
 
-/// Where the firmware's tables are, for whoever gives memory away before [`probe`](super::probe) has
-/// read them: firmware may have left them where its memory map says that memory is free. `keep` is
-/// called with the root pointer, unless that is a copy, with the table of tables, and with each
+/// Where the firmware's tables are, for whoever gives memory away before [`probe`](super::probe)
+/// has read them: firmware may have left them where its memory map says that memory is free. `keep`
+/// is called with the root pointer, unless that is a copy, with the table of tables, and with each
 /// that is listed there: 1026 ranges at most, each of up to 1 MiB, in any order, which may overlap.
 /// They hold whatever [`probe`](super::probe) reads from the same pointer. An error is one that it
 /// has, too.

@@ -68,8 +68,8 @@ pub fn resets(test: &str, boot: &Boot) {
     afterwards(test, &disk, boot);
 }
 
-/// Bus mastering off and on as fast as it goes, with requests always under way; while it is off none
-/// is served.
+/// Bus mastering off and on as fast as it goes, with requests always under way; while it is off
+/// none is served.
 pub fn bus_master(test: &str, boot: &Boot) {
     let Some(disk) = needed(test) else { return };
     let count = usize::from(disk.queues()).min(blk::QUEUES);

@@ -21,8 +21,8 @@ const JUMPS: u64 = 24;
 /// Sizes that a ring of a split queue can't have here.
 const SIZES: [u16; 6] = [0, 3, 127, 257, 0x4000, 0xFFFF];
 
-/// Each area of a ring where no memory is, or unaligned; sizes that none has; and a ring in the last
-/// bytes of memory, which is a good one.
+/// Each area of a ring where no memory is, or unaligned; sizes that none has; and a ring in the
+/// last bytes of memory, which is a good one.
 pub fn places(test: &str, boot: &Boot) {
     let Some(disk) = needed(test) else { return };
     let raw = Raw::new(boot, 0);

@@ -44,9 +44,9 @@ pub fn state(test: &str, boot: &Boot) {
     }
 }
 
-/// Who is done goes on having its share of the core, until another has been away from it as often as
-/// this one, or nobody else is there: an absence that comes while values are made isn't counted, so
-/// the other may be behind.
+/// Who is done goes on having its share of the core, until another has been away from it as often
+/// as this one, or nobody else is there: an absence that comes while values are made isn't counted,
+/// so the other may be behind.
 fn give_others_time() {
     let mut seen = Slices::so_far();
     for _ in 0..ROUNDS {

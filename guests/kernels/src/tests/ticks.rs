@@ -1,6 +1,6 @@
 //! One-shot timers, each set by the handler of the one before, beside a device whose interrupts the
-//! guest takes itself: no tick costs an exit where the core's timer is the guest's, each comes once,
-//! and none before its time.
+//! guest takes itself: no tick costs an exit where the core's timer is the guest's, each comes
+//! once, and none before its time.
 
 use super::edu;
 use crate::counters::{Policy, Slices, Window, policy, shared};

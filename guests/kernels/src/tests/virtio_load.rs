@@ -1,5 +1,5 @@
-//! virtio-blk with 32 requests under way: what it costs in exits, with event indices and with flags,
-//! by interrupts and by polling; and interrupts that are masked meanwhile.
+//! virtio-blk with 32 requests under way: what it costs in exits, with event indices and with
+//! flags, by interrupts and by polling; and interrupts that are masked meanwhile.
 //!
 //! By interrupts alone: nothing looks at the ring but the interrupt's handler, so that a lost
 //! interrupt is a test that comes to a stop.

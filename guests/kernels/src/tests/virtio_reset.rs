@@ -1,5 +1,5 @@
-//! Resets in the middle of I/O, of the device and of the whole VM: after it the device has let go of
-//! the memory, and everything works as before.
+//! Resets in the middle of I/O, of the device and of the whole VM: after it the device has let go
+//! of the memory, and everything works as before.
 
 use super::restart;
 use super::virtio::{SECTOR, WANTED, disk, fill, holds};

@@ -1,8 +1,8 @@
 //! virtio-blk beside those who attack the core that serves it: writes and reads, each compared,
 //! until somebody types that it is enough; and what was written first is there at last.
 //!
-//! By interrupts alone, so that a lost one is a test that comes to a stop. Any interrupt but its own
-//! is one that others sent it.
+//! By interrupts alone, so that a lost one is a test that comes to a stop. Any interrupt but its
+//! own is one that others sent it.
 
 use super::virtio::{SECTOR, WANTED, disk, fill, holds};
 use super::virtio_load::{REGION, VECTOR, run, verdict};

@@ -37,7 +37,8 @@ impl Driven {
     }
 
     /// Nothing vouches for what this device reaches: it reaches nothing any more. The driver of a
-    /// disk's controller sees commands that don't end, and gives it up; frames of an uplink are lost.
+    /// disk's controller sees commands that don't end, and gives it up; frames of an uplink are
+    /// lost.
     pub fn cut_off(device: ::iommu::Bdf) {
         match iommu::detach(device) {
             Ok(()) => log::error!("{device} reaches no memory any more"),

@@ -1,6 +1,7 @@
 //! Core 0 looks over what confines the guests while they run: every VM's nested and DMA page
-//! tables, those of devices that sidecores drive (`driven`), every entry by which an IOMMU passes interrupts or DMA on, and whether the IOMMUs go by
-//! these; what each vCPU may do without an exit (`vcpus`).
+//! tables, those of devices that sidecores drive (`driven`), every entry by which an IOMMU passes
+//! interrupts or DMA on, and whether the IOMMUs go by these; what each vCPU may do without an exit
+//! (`vcpus`).
 //!
 //! Guarantees: what is right is taken from what each VM was given at boot, from what its guest
 //! asked of its devices and from what its cores take vectors for, never from the tables; an entry

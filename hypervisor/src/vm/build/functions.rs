@@ -4,8 +4,9 @@
 use crate::host::outputs;
 use crate::iommu;
 use crate::pci::Pci;
-use crate::sidecore::build::{Owner, Sidecores, Virtual, window};
+use crate::sidecore::build::{Owner, Sidecores, Virtual};
 use crate::sidecore::port::Port;
+use crate::sidecore::views::window;
 use crate::vm::devices::assigned::AssignedDevice;
 use crate::vm::devices::pci_bus::PciBus;
 use crate::vm::devices::pci_bus::functions::BusFunction;

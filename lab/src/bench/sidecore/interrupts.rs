@@ -1,5 +1,5 @@
-//! Which completions become interrupts, on a disk that takes its time for each request: all of them,
-//! and by vIC's threshold and map.
+//! Which completions become interrupts, on a disk that takes its time for each request: all of
+//! them, and by vIC's threshold and map.
 //!
 //! Guarantees: every line of the table is of the same disk and the same load; the paper's figures
 //! are labelled as quoted, the bound of the delay as modelled.
@@ -50,8 +50,8 @@ impl Axis {
         })
     }
 
-    /// The ratio at this depth on a disk of this latency: as far as it may go, if adapted. In flight
-    /// are those that a completion leaves.
+    /// The ratio at this depth on a disk of this latency: as far as it may go, if adapted. In
+    /// flight are those that a completion leaves.
     fn ratio(&self, depth: u32, latency_ms: u32) -> Ratio {
         let depth = depth.saturating_sub(1);
         let threshold = self.threshold.into();

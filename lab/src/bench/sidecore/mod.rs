@@ -61,7 +61,8 @@ pub struct Args {
     /// How many VMs one sidecore serves: 1, 2, 4 and 8; 1 and 4 with --quick
     #[arg(long, value_delimiter = ',', value_parser = between(1, 15))]
     vms: Vec<u32>,
-    /// Reads under way at a time on a disk that takes its time: 1, 4, 16 and 64; 1, 16 and 64 with --quick
+    /// Reads under way at a time on a disk that takes its time: 1, 4, 16 and 64; 1, 16 and 64 with
+    /// --quick
     #[arg(long, value_delimiter = ',', value_parser = between(1, 256))]
     in_flight: Vec<u32>,
     /// That time, for each request, in milliseconds

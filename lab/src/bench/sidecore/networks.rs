@@ -1,7 +1,8 @@
-//! Two VMs at one switch of one sidecore, stock Linux in both: netperf from the first to the second.
+//! Two VMs at one switch of one sidecore, stock Linux in both: netperf from the first to the
+//! second.
 //!
-//! Guarantees: each way has the same guests and the same windows, which are the first VM's. What the
-//! second VM's core does is counted in instructions alone: its exits aren't those of a window.
+//! Guarantees: each way has the same guests and the same windows, which are the first VM's. What
+//! the second VM's core does is counted in instructions alone: its exits aren't those of a window.
 
 use super::{
     boot::Ran,

@@ -1,7 +1,7 @@
 //! A disk each way in one short table: what exits an I/O has, and what it costs the guest's core.
 //!
-//! Guarantees: the paravirtual columns have the same disk and driver. An NVMe controller of the VM's
-//! own is another driver: its guest isn't put beside the bare machine's.
+//! Guarantees: the paravirtual columns have the same disk and driver. An NVMe controller of the
+//! VM's own is another driver: its guest isn't put beside the bare machine's.
 
 use super::{
     figures::Alone,

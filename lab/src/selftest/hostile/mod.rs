@@ -3,8 +3,8 @@
 //!
 //! One run is one Linux and up to three attackers, each of which goes through a list of attacks
 //! (`guests/hostile`). They begin when Linux is at work, and Linux ends when they are over: see
-//! [`Conductor`]. What must come of it says [`complaints`]. Those who attack a sidecore have another
-//! victim: see [`disks`].
+//! [`Conductor`]. What must come of it says [`complaints`]. Those who attack a sidecore have
+//! another victim: see [`disks`].
 
 mod attacker_judge;
 mod conductor;

@@ -99,8 +99,8 @@ fn own_core(policy: Choice, reason: Reason, verified: &Verified) -> u64 {
         (Some(Policy::Direct), _) => 0,
         (_, Reason::DeviceInterrupt | Reason::DeviceEoi) => verified.device / 20,
         (_, Reason::TimerProgram) => u64::MAX,
-        // One that it set without an exit comes by the host if it falls due while an interrupt of the
-        // console's is given to it.
+        // One that it set without an exit comes by the host if it falls due while an interrupt of
+        // the console's is given to it.
         (_, Reason::TimerInterrupt | Reason::TimerEoi) => {
             own(Reason::TimerProgram) + own(Reason::OtherEoi)
         }

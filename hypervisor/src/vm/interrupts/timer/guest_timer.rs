@@ -74,7 +74,8 @@ impl GuestTimer {
     }
 
     /// Takes the core's timer back by `take`, which is given its vector and the count that it was
-    /// lent with; the virtual one goes on. Gives the count that the guest last set it to, if it did.
+    /// lent with; the virtual one goes on. Gives the count that the guest last set it to, if it
+    /// did.
     pub fn take_back(&mut self, take: impl FnOnce(u8, u32) -> Taken) -> Option<u32> {
         let (timer, vector) = (self.shared.as_mut()?, self.own_vector?);
         let taken = take(vector, self.lent_from?);

@@ -2,8 +2,9 @@
 //!
 //! Guarantees: while it is lent, the vCPU owns the core's vectors, the timer is one-shot and its
 //! interrupt is one that may arrive by itself; core 0's alarm takes the core back when the host
-//! needs it. Before another vCPU has the core, and before the host does anything else to the timer's
-//! registers, it is taken back (`delivery::take_back`): what is left of it is virtual again.
+//! needs it. Before another vCPU has the core, and before the host does anything else to the
+//! timer's registers, it is taken back (`delivery::take_back`): what is left of it is virtual
+//! again.
 
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::{self, rdtsc, x2apic};

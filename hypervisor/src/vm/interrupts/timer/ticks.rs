@@ -49,8 +49,8 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
-    /// Where the guest sets the core's timer in ELI mode: it may have, and the host is asked for the
-    /// count that it started from.
+    /// Where the guest sets the core's timer in ELI mode: it may have, and the host is asked for
+    /// the count that it started from.
     pub(in crate::vm) fn note_timer_initial(&mut self) {
         if let Some(initial) = self.timer.written(x2apic::timer_initial()) {
             self.apic.adopt_timer(initial, self.apic.timer().divide);

@@ -7,6 +7,7 @@ mod whole_turns;
 mod world;
 
 use super::*;
+use crate::MAX_WEIGHT;
 use Next::{Continue, Switch};
 use proptest::prelude::*;
 use world::{Guest, PIECE, SECOND, World, piece, share_bounds};

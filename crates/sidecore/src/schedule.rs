@@ -1,0 +1,369 @@
+//! The schedule: whose turn it is, and whether it goes on. The rules and what they guarantee stand at
+//! the crate's root.
+
+use crate::queue::{Queue, State};
+use crate::settings::Settings;
+use crate::share::{Debt, Share, Virtual, Vm};
+use crate::turn::{
+    BYTES_PER_LOOK, LEAST_COST, LOOKS, Look, Next, Piece, Statistics, Turn, Wait, elapsed,
+};
+use alloc::boxed::Box;
+
+/// The order of turns: by the VM's virtual time, then by the queue's last turn.
+type Key = (Virtual, u64);
+
+/// The turn that goes on.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    queue: usize,
+    /// The key by which it was chosen.
+    key: Key,
+    bytes: u64,
+}
+
+/// The queues of one polling core, by their places from 0 on, and their VMs by theirs.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    settings: Settings,
+    queues: Box<[Queue]>,
+    vms: Box<[Vm]>,
+    /// The least virtual time of those that waited, at its highest.
+    clock: Virtual,
+    running: Option<Running>,
+    /// The last turn was a kicked queue's.
+    was_work: bool,
+    /// The place that was looked at last within a turn.
+    looked: usize,
+    statistics: Statistics,
+    /// The cost of all pieces.
+    cost: u64,
+}
+
+impl Schedule {
+    /// No queues yet, but places for so many, and for so many VMs, of weight 100 without limits.
+    /// Nothing is allocated after this.
+    pub fn new(settings: Settings, queues: usize, vms: usize) -> Self {
+        let vm = Vm::new(Share::DEFAULT, settings.ticks_per_second);
+        Schedule {
+            settings,
+            queues: (0..queues).map(|_| Queue::ABSENT).collect(),
+            vms: (0..vms).map(|_| vm).collect(),
+            clock: 0,
+            running: None,
+            was_work: false,
+            looked: 0,
+            statistics: Statistics { passes: 0, found: 0 },
+            cost: 0,
+        }
+    }
+
+    /// A VM begins at this place with this share; what was at its place before is
+    /// forgotten. Not for a VM that only resets: it would be rid of its debts.
+    pub fn set_share(&mut self, vm: usize, share: Share) {
+        if let Some(place) = self.vms.get_mut(vm) {
+            *place = Vm::new(share, self.settings.ticks_per_second);
+        }
+    }
+
+    /// The queue is this VM's from now on, and its kicks are on. False if there are no such places.
+    /// A queue that is there already begins anew.
+    pub fn join(&mut self, queue: usize, vm: usize) -> bool {
+        self.leave(queue);
+        match self.queues.get_mut(queue) {
+            Some(place) if vm < self.vms.len() => {
+                *place = Queue { state: State::Notifies, vm, ..Queue::ABSENT };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// As [`Schedule::join`], but the queue is polled at once, and counts as not kicked. It is for
+    /// a caller that never waits for kicks, and for guests that make their queues begin anew as
+    /// often as they like: that gains them no turn out of order. Nothing changes if the VM's queue
+    /// is polled already.
+    pub fn poll(&mut self, queue: usize, vm: usize, now: u64) -> bool {
+        let polled = |place: &Queue| place.state == State::Polled && place.vm == vm;
+        if self.queues.get(queue).is_some_and(polled) {
+            return true;
+        }
+        let joined = self.join(queue, vm);
+        if let Some(place) = self.queues.get_mut(queue).filter(|_| joined) {
+            (place.state, place.busy) = (State::Polled, now);
+        }
+        joined
+    }
+
+    /// The queue is gone: its device was reset or is broken, or the VM ended.
+    pub fn leave(&mut self, queue: usize) {
+        self.end(queue);
+        if let Some(place) = self.queues.get_mut(queue) {
+            *place = Queue::ABSENT;
+        }
+    }
+
+    /// The queue was kicked. True: it is polled from now on, its kicks are to be suppressed. False:
+    /// nothing changed, since it is polled already or isn't there; a kick gains a guest nothing.
+    pub fn kicked(&mut self, queue: usize, now: u64) -> bool {
+        match self.queues.get_mut(queue) {
+            Some(place) if place.state == State::Notifies => {
+                (place.state, place.kicked, place.busy) = (State::Polled, Some(now), now);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// What to do next. A turn that went on until now is over.
+    pub fn next(&mut self, now: u64, look: &mut impl Look) -> Turn {
+        self.running = None;
+        self.statistics.passes = self.statistics.passes.saturating_add(1);
+        let mut least: Option<(Key, usize)> = None;
+        let mut work: Option<(u64, usize)> = None;
+        let mut idle = None;
+        for place in 0..self.queues.len() {
+            if !self.may_be_served(place, now) {
+                continue;
+            }
+            let rests = core::mem::replace(&mut self.queues[place].rests, false);
+            if !self.waits(place, now, look) {
+                if elapsed(self.queues[place].busy, now) >= self.settings.idle {
+                    idle = idle.or(Some(place));
+                }
+                continue;
+            }
+            if rests {
+                continue;
+            }
+            let key = self.key(place);
+            if least.is_none_or(|(other, _)| key < other) {
+                least = Some((key, place));
+            }
+            let waited = self.queues[place].kicked.map(|then| elapsed(then, now));
+            if let Some(waited) = waited
+                && work.is_none_or(|(other, _)| waited > other)
+            {
+                work = Some((waited, place));
+            }
+        }
+        let Some(((time, _), first)) = least else {
+            self.was_work = false;
+            return idle.map_or(Turn::Nothing, Turn::Sleep);
+        };
+        self.clock = self.clock.max(time);
+        let work = work.filter(|_| !self.was_work);
+        self.was_work = work.is_some();
+        let chosen = work.map_or(first, |(_, place)| place);
+        self.begin(chosen, now);
+        Turn::Serve(chosen)
+    }
+
+    /// A piece of the queue whose turn it is was served.
+    pub fn served(&mut self, queue: usize, piece: Piece, now: u64, look: &mut impl Look) -> Next {
+        let cost = piece.cost.max(LEAST_COST * u64::from(piece.requests.max(1)));
+        self.charge(queue, Piece { cost, ..piece }, now);
+        let Some(running) = self.running.as_mut().filter(|running| running.queue == queue) else {
+            return Next::Switch;
+        };
+        running.bytes = running.bytes.saturating_add(cost);
+        let running = *running;
+        let goes_on = self.may_be_served(queue, now) && self.waits(queue, now, look) && {
+            let Settings { min_bytes, max_bytes, .. } = self.settings;
+            running.bytes < min_bytes
+                || (running.bytes <= max_bytes && !self.is_another_stuck(running, cost, now, look))
+        };
+        if goes_on {
+            // It is looked at anew after the next piece.
+            self.queues[queue].waits = None;
+            return Next::Continue;
+        }
+        self.running = None;
+        Next::Switch
+    }
+
+    /// The queue whose turn it is can't be served now: its back end is full, or there was nothing
+    /// after all. The turn is over, and others come first.
+    pub fn rest(&mut self, queue: usize) {
+        self.end(queue);
+        if let Some(place) = self.queues.get_mut(queue) {
+            (place.rests, place.waits) = (true, None);
+        }
+    }
+
+    /// The kicks of the queue were re-armed after [`Turn::Sleep`], with the fence that virtio 1.2,
+    /// 2.7.10.1 asks for. True: it isn't polled any more. False: something came in between, it is
+    /// polled on, and its kicks are to be suppressed again.
+    pub fn sleep(&mut self, queue: usize, now: u64, look: &mut impl Look) -> bool {
+        let Some(place) = self.queues.get_mut(queue).filter(|place| place.state == State::Polled)
+        else {
+            return true;
+        };
+        if look.waiting(queue) > 0 {
+            place.busy = now;
+            return false;
+        }
+        (place.state, place.kicked, place.waits) = (State::Notifies, None, None);
+        self.end(queue);
+        true
+    }
+
+    /// Is it polled, so that nobody needs its kicks?
+    pub fn is_polled(&self, queue: usize) -> bool {
+        self.queues.get(queue).is_some_and(|place| place.state == State::Polled)
+    }
+
+    /// Passes so far.
+    pub const fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    /// The longest that this queue waited for its turn, from when it was seen waiting and its VM
+    /// wasn't at a limit; each of the two at its most.
+    pub fn worst_wait(&self, queue: usize) -> Wait {
+        self.queues.get(queue).map_or(Wait::default(), |place| place.worst_wait)
+    }
+
+    /// Ticks that this queue waited before its last turn, from when it was first seen waiting on.
+    pub fn last_wait(&self, queue: usize) -> u64 {
+        self.queues.get(queue).map_or(0, |place| place.last_wait)
+    }
+
+    /// What a VM had beyond its share, and what its limits have it wait for: to go along with a
+    /// queue that moves to another core.
+    pub fn debt(&self, vm: usize) -> Debt {
+        self.vms.get(vm).map(|vm| vm.debt(self.clock)).unwrap_or_default()
+    }
+
+    /// A queue of this VM came with a debt. The larger one stands: to move gains nothing.
+    pub fn owe(&mut self, vm: usize, debt: Debt) {
+        if let Some(vm) = self.vms.get_mut(vm) {
+            vm.owe(self.clock, debt);
+        }
+    }
+
+    /// From here on something waits.
+    const fn wait_begins(&self) -> Wait {
+        Wait { passes: self.statistics.passes, cost: self.cost }
+    }
+
+    #[inline]
+    fn may_be_served(&mut self, place: usize, now: u64) -> bool {
+        let queue = &mut self.queues[place];
+        if queue.state != State::Polled {
+            return false;
+        }
+        let is_open = self.vms[queue.vm].is_open(now);
+        if !is_open {
+            // It waits for time to pass, not for others. It is polled on, as what it is.
+            (queue.waits, queue.busy) = (None, now);
+        }
+        is_open
+    }
+
+    /// Has the queue something? One that is known to wait isn't looked at.
+    fn waits(&mut self, place: usize, now: u64, look: &mut impl Look) -> bool {
+        let begins = self.wait_begins();
+        let queue = &mut self.queues[place];
+        if queue.waits.is_none() {
+            if look.waiting(place) == 0 {
+                queue.kicked = None;
+                return false;
+            }
+            (queue.waits, queue.busy, queue.since) = (Some(begins), now, now);
+        }
+        true
+    }
+
+    fn key(&self, place: usize) -> Key {
+        let queue = &self.queues[place];
+        (self.vms[queue.vm].key(self.clock, &self.settings), queue.turn)
+    }
+
+    fn begin(&mut self, place: usize, now: u64) {
+        self.running = Some(Running { queue: place, key: self.key(place), bytes: 0 });
+        self.statistics.found = self.statistics.found.saturating_add(1);
+        let ends = self.wait_begins();
+        let queue = &mut self.queues[place];
+        queue.last_wait = if queue.waits.is_some() { elapsed(queue.since, now) } else { 0 };
+        let since = queue.waits.take().unwrap_or(ends);
+        let Wait { passes, cost } = &mut queue.worst_wait;
+        *passes = (*passes).max(ends.passes.saturating_sub(since.passes));
+        *cost = (*cost).max(ends.cost.saturating_sub(since.cost));
+        queue.turn = self.statistics.found;
+        (queue.kicked, queue.backlog) = (None, (0, 0));
+    }
+
+    fn end(&mut self, queue: usize) {
+        self.running = self.running.filter(|running| running.queue != queue);
+    }
+
+    #[inline(always)]
+    fn charge(&mut self, queue: usize, piece: Piece, now: u64) {
+        if let Some(queue) = self.queues.get(queue)
+            && queue.state != State::Absent
+        {
+            let vm = &mut self.vms[queue.vm];
+            let key = vm.key(self.clock, &self.settings);
+            vm.charge(key, piece, now, &self.settings);
+            self.cost = self.cost.saturating_add(piece.cost);
+        }
+    }
+
+    /// Looks at a few other queues. `cost`: of the piece that pays for it.
+    fn is_another_stuck(
+        &mut self,
+        running: Running,
+        cost: u64,
+        now: u64,
+        look: &mut impl Look,
+    ) -> bool {
+        let mut looks = LOOKS + cost / BYTES_PER_LOOK;
+        for _ in 0..self.queues.len() {
+            if looks == 0 {
+                break;
+            }
+            let after = self.looked + 1;
+            let place = if after < self.queues.len() { after } else { 0 };
+            self.looked = place;
+            if place == running.queue || !self.may_be_served(place, now) {
+                continue;
+            }
+            looks -= 1;
+            if self.is_stuck(place, running.key, now, look) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn is_stuck(&mut self, place: usize, than: Key, now: u64, look: &mut impl Look) -> bool {
+        let begins = self.wait_begins();
+        let queue = &mut self.queues[place];
+        let Settings { work_stuck, queue_stuck, .. } = self.settings;
+        if queue.rests {
+            return false;
+        }
+        let waiting = look.waiting(place);
+        if waiting == 0 {
+            queue.backlog = (0, now);
+            return false;
+        }
+        if queue.waits.is_none() {
+            (queue.waits, queue.since) = (Some(begins), now);
+        }
+        queue.busy = now;
+        if queue.kicked.is_some_and(|then| elapsed(then, now) > work_stuck) {
+            return true;
+        }
+        if waiting != queue.backlog.0 {
+            queue.backlog = (waiting, now);
+            return false;
+        }
+        elapsed(queue.backlog.1, now) >= queue_stuck && self.key(place) < than
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+#[path = "tests/mod.rs"]
+mod tests;

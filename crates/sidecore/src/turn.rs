@@ -1,0 +1,73 @@
+//! What a schedule and its caller say to each other: turns, pieces of work, waits.
+
+/// Other queues that are looked at after each piece of work, and one more for each
+/// [`BYTES_PER_LOOK`] of it. A look costs some 4 cycles, a piece 120 at least, and copying so many
+/// bytes 600.
+pub const LOOKS: u64 = 2;
+/// See [`LOOKS`].
+pub const BYTES_PER_LOOK: u64 = 4096;
+/// What a request or a piece costs at least, in bytes: one that moves none isn't free.
+pub const LEAST_COST: u64 = 512;
+
+/// What the schedule sees of the queues.
+pub trait Look {
+    /// Chains that wait in this queue, by one load of its ring and without a change of it; one that
+    /// was taken and isn't served whole counts. A queue that is broken shows 1, so that it gets its
+    /// turn and is found out. Asked for places that joined alone.
+    fn waiting(&mut self, queue: usize) -> u16;
+}
+
+/// What the core is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Serve a piece of this queue, then call [`crate::Schedule::served`]; or [`crate::Schedule::rest`].
+    Serve(usize),
+    /// This queue had nothing for long: re-arm its kicks, then call [`crate::Schedule::sleep`].
+    Sleep(usize),
+    /// No queue has anything that may be served.
+    Nothing,
+}
+
+/// Does the turn go on?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Serve another piece of the same queue: it has one.
+    Continue,
+    /// Ask [`crate::Schedule::next`].
+    Switch,
+}
+
+/// A piece of work that was served, of one queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Piece {
+    /// What it cost, in bytes: those that were touched, and what else takes as long.
+    pub cost: u64,
+    /// Bytes of the guest's that were moved; limits are of these.
+    pub bytes: u64,
+    /// Requests whose last piece it was.
+    pub requests: u32,
+}
+
+/// How long a queue waited for its turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wait {
+    /// Passes, the one of its turn included. 1: it was the next.
+    pub passes: u64,
+    /// The cost of what others were served meanwhile, in bytes.
+    pub cost: u64,
+}
+
+/// Counted since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Calls of [`crate::Schedule::next`].
+    pub passes: u64,
+    /// Those that found a queue to serve.
+    pub found: u64,
+}
+
+/// Ticks from `then` to `now`; none if time went backwards.
+pub(crate) const fn elapsed(then: u64, now: u64) -> u64 {
+    let ticks = now.wrapping_sub(then);
+    if ticks > i64::MAX as u64 { 0 } else { ticks }
+}
