@@ -1,10 +1,12 @@
 //! What the hypervisor reported in a run: collected from its records, shown as a
 //! table, written as JSON, and turned into the exit status.
 
+pub mod sidecores;
 pub mod status;
 
 use crate::{
     paravirtual::Paravirtual,
+    report::sidecores::Sidecores,
     session::Ended,
     stream::printable,
     table::{Table, thousands},
@@ -16,7 +18,7 @@ use proto::{
     offer::Offer,
 };
 use serde_json::{Map, Value, json};
-use std::{collections::BTreeMap, fmt::Write};
+use std::fmt::Write;
 
 /// What was reported in a run.
 #[derive(Debug, Default)]
@@ -36,8 +38,8 @@ pub struct Report {
     pub leaving: bool,
     /// What the machine offers, if there was no plan.
     pub offers: Vec<Offer>,
-    /// By core: how often a sidecore fell asleep, and whether it slept when that was reported.
-    pub sleeps: BTreeMap<u32, (u64, bool)>,
+    /// What the sidecores did.
+    pub sidecores: Sidecores,
 }
 
 /// What the host's audit came to (`docs/design.md`).
@@ -102,8 +104,6 @@ pub struct VmReport {
     pub incidents: Vec<String>,
 }
 
-/// More sidecores than any plan has.
-const MAX_SIDECORES: usize = 256;
 /// More vCPUs than any plan has, so that a damaged record doesn't fill memory.
 const MAX_VCPUS: usize = 64;
 
@@ -132,6 +132,7 @@ impl Report {
 
     /// Takes a record in.
     pub fn see(&mut self, record: &Record) {
+        self.sidecores.see(record);
         let vm = match record {
             Record::Refused { reason } => {
                 self.refused = Some(reason.clone());
@@ -148,12 +149,7 @@ impl Report {
             | Record::Ended { vm, .. }
             | Record::Paravirtual { vm, .. }
             | Record::Incident { vm, .. } => *vm,
-            Record::Sidecore { core, sleeps, asleep, .. } => {
-                if self.sleeps.len() < MAX_SIDECORES {
-                    self.sleeps.insert(*core, (*sleeps, *asleep));
-                }
-                return;
-            }
+            Record::Sidecore { .. } => return,
             Record::Audit { passes, interrupts, findings } => {
                 let (passes, interrupts, findings) = (*passes, *interrupts, *findings);
                 self.audit = Audit { passes, interrupts, findings };
@@ -234,11 +230,15 @@ impl Report {
             // Writing to a string can't fail.
             let _ = vm.summarize(self.machine.as_ref(), &mut text);
         }
+        if started {
+            // Writing to a string can't fail.
+            let _ = write!(text, "{}", self.sidecores);
+        }
         text.extend(self.audit.complaint(false).map(|c| c + ", as the log says\n"));
         text
     }
 
-    /// The summary for programs; `docs/figures.md` describes it.
+    /// The summary for programs; `docs/running.md` describes it.
     pub fn json(&self, ended: &Ended) -> Value {
         let machine = self.machine.as_ref().map(|m| {
             json!({ "cpus": m.cpus, "memory": m.memory, "tsc_hz": m.tsc_hz, "host_memory": m.host_memory })
@@ -254,6 +254,7 @@ impl Report {
                 "findings": self.audit.findings,
             },
             "longest_pause_us": self.longest_pause(),
+            "sidecores": self.sidecores.json(),
             "vms": vms,
         })
     }

@@ -71,7 +71,8 @@ pub fn complaints(case: &Case, outcome: &Outcome) -> Vec<String> {
         return Vec::new();
     }
     let moves: Vec<_> = outcome.report.vms.iter().map(|vm| vm.paravirtual.total().moves).collect();
-    let slept: Vec<_> = outcome.report.sleeps.values().copied().collect();
+    let cores = outcome.report.sidecores.cores();
+    let slept: Vec<_> = cores.map(|(_, counted)| (counted.sleeps, counted.asleep)).collect();
     let tests: Vec<_> = case.guests.iter().map(|guest| guest.tests).collect();
     wrong(case.host.moving, &tests, &moves, &slept)
 }
