@@ -24,7 +24,7 @@ use super::{
     workload::{Effort, Workload},
 };
 use alone::alone;
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use boot::Run;
 use exitless::{arguments::between, context::Context, output::Output, qemu::Iommu};
 use figures::Alone;
@@ -134,37 +134,47 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
     workloads.extend(args.part.contains(&Part::Networks).then_some(Workload::Exchange));
     let kit = prepare(cx, args.iommu, &workloads)?;
     let mut shown = Shown::default();
+    let measured = measure(args, cx, &kit, &mut shown);
+    if measured.is_err() && shown.rows.is_empty() {
+        return measured;
+    }
+    // What was measured before a failure took minutes, and is as true as without it.
+    println!("\n{}", text::blocks(&shown.blocks));
+    let written = files.write(&shown.rows, &output::page(shown.blocks, &kit));
+    measured.context("the tables above end before this").and(written)
+}
+
+/// Every part that was asked for. `shown` has those that were whole when one fails.
+fn measure(args: &Args, cx: &Context, kit: &Kit, shown: &mut Shown) -> Result<()> {
     if args.part.contains(&Part::Requests) {
         let backings = if args.quick { &args.backing[..1] } else { &args.backing[..] };
         for backing in backings {
             for depth in &args.depth {
-                let cells =
-                    requests(cx, &kit, (*backing).into(), *depth, &args.way, args.effort())?;
+                let cells = requests(cx, kit, (*backing).into(), *depth, &args.way, args.effort())?;
                 shown.add(output::requests((*backing).into(), *depth, cells));
             }
         }
     }
     if args.part.contains(&Part::Vms) {
         let vms = args.points(&args.vms, &[1, 2, 4, 8], &[1, 4]);
-        for measured in several::measure(cx, &kit, &vms, args.effort())? {
+        for measured in several::measure(cx, kit, &vms, args.effort())? {
             shown.add(measured);
         }
     }
     if args.part.contains(&Part::Interrupts) {
         let depths = args.points(&args.in_flight, &[1, 4, 16, 64], &[1, 16, 64]);
-        shown.add(interrupts::measure(cx, &kit, &depths, args.latency, args.effort())?);
+        shown.add(interrupts::measure(cx, kit, &depths, args.latency, args.effort())?);
     }
     if args.part.contains(&Part::Networks) {
-        shown.add(networks::measure(cx, &kit, &args.network, &args.way, args.effort())?);
+        shown.add(networks::measure(cx, kit, &args.network, &args.way, args.effort())?);
     }
     if args.part.contains(&Part::Table) {
         for depth in &args.depth {
-            let cells = requests(cx, &kit, Backing::Null, *depth, &table::WAYS, args.effort())?;
+            let cells = requests(cx, kit, Backing::Null, *depth, &table::WAYS, args.effort())?;
             shown.add(table::shown(*depth, &cells));
         }
     }
-    println!("\n{}", text::blocks(&shown.blocks));
-    files.write(&shown.rows, &output::page(shown.blocks, &kit))
+    Ok(())
 }
 
 /// One guest under this load, each way.
