@@ -16,7 +16,9 @@ type Key = (Virtual, u64);
 #[derive(Clone, Copy, Debug)]
 struct Running {
     queue: usize,
-    /// The key by which it was chosen.
+    vm: usize,
+    /// The key by which it was chosen. The clock stands still during a turn, so its VM's virtual
+    /// time is this much at least.
     key: Key,
     bytes: u64,
 }
@@ -161,21 +163,38 @@ impl Schedule {
     /// A piece of the queue whose turn it is was served.
     pub fn served(&mut self, queue: usize, piece: Piece, now: u64, look: &mut impl Look) -> Next {
         let cost = piece.cost.max(LEAST_COST * u64::from(piece.requests.max(1)));
-        self.charge(queue, Piece { cost, ..piece }, now);
-        let Some(running) = self.running.as_mut().filter(|running| running.queue == queue) else {
+        let piece = Piece { cost, ..piece };
+        let (vm, floor) = match &mut self.running {
+            Some(running) if running.queue == queue => {
+                running.bytes = running.bytes.saturating_add(cost);
+                (running.vm, running.key.0)
+            }
+            _ => match self.queues.get(queue) {
+                Some(place) if place.state != State::Absent => (place.vm, self.key(queue).0),
+                _ => return Next::Switch,
+            },
+        };
+        self.cost = self.cost.saturating_add(cost);
+        let vm = &mut self.vms[vm];
+        vm.charge(floor, piece, now, &self.settings);
+        let Some(running) = self.running.filter(|running| running.queue == queue) else {
             return Next::Switch;
         };
-        running.bytes = running.bytes.saturating_add(cost);
-        let running = *running;
-        let goes_on = self.may_be_served(queue, now) && self.waits(queue, now, look) && {
-            let Settings { min_bytes, max_bytes, .. } = self.settings;
-            running.bytes < min_bytes
-                || (running.bytes <= max_bytes && !self.is_another_stuck(running, cost, now, look))
-        };
-        if goes_on {
-            // It is looked at anew after the next piece.
-            self.queues[queue].waits = None;
-            return Next::Continue;
+        let Settings { min_bytes, max_bytes, .. } = self.settings;
+        // It is polled: a queue that isn't any more has no turn.
+        if !vm.is_open(now) {
+            let place = &mut self.queues[queue];
+            (place.waits, place.busy) = (None, now);
+        } else if look.waiting(queue) > 0 {
+            self.queues[queue].busy = now;
+            let goes_on = running.bytes < min_bytes
+                || (running.bytes <= max_bytes && !self.is_another_stuck(running, cost, now, look));
+            if goes_on {
+                return Next::Continue;
+            }
+            let begins = self.wait_begins();
+            let place = &mut self.queues[queue];
+            (place.waits, place.since) = (Some(begins), now);
         }
         self.running = None;
         Next::Switch
@@ -280,7 +299,9 @@ impl Schedule {
     }
 
     fn begin(&mut self, place: usize, now: u64) {
-        self.running = Some(Running { queue: place, key: self.key(place), bytes: 0 });
+        let key = self.key(place);
+        let vm = self.queues[place].vm;
+        self.running = Some(Running { queue: place, vm, key, bytes: 0 });
         self.statistics.found = self.statistics.found.saturating_add(1);
         let ends = self.wait_begins();
         let queue = &mut self.queues[place];
@@ -297,19 +318,8 @@ impl Schedule {
         self.running = self.running.filter(|running| running.queue != queue);
     }
 
-    #[inline(always)]
-    fn charge(&mut self, queue: usize, piece: Piece, now: u64) {
-        if let Some(queue) = self.queues.get(queue)
-            && queue.state != State::Absent
-        {
-            let vm = &mut self.vms[queue.vm];
-            let key = vm.key(self.clock, &self.settings);
-            vm.charge(key, piece, now, &self.settings);
-            self.cost = self.cost.saturating_add(piece.cost);
-        }
-    }
-
     /// Looks at a few other queues. `cost`: of the piece that pays for it.
+    #[inline(always)]
     fn is_another_stuck(
         &mut self,
         running: Running,
@@ -318,34 +328,41 @@ impl Schedule {
         look: &mut impl Look,
     ) -> bool {
         let mut looks = LOOKS + cost / BYTES_PER_LOOK;
-        for _ in 0..self.queues.len() {
-            if looks == 0 {
-                break;
-            }
-            let after = self.looked + 1;
-            let place = if after < self.queues.len() { after } else { 0 };
-            self.looked = place;
-            if place == running.queue || !self.may_be_served(place, now) {
+        let count = self.queues.len();
+        let mut place = self.looked;
+        for _ in 0..count {
+            place = if place + 1 < count { place + 1 } else { 0 };
+            let queue = &mut self.queues[place];
+            if place == running.queue || queue.state != State::Polled {
                 continue;
             }
             looks -= 1;
-            if self.is_stuck(place, running.key, now, look) {
+            // Most have nothing, which takes the one load.
+            let waiting = look.waiting(place);
+            if waiting == 0 {
+                queue.backlog.0 = 0;
+            } else if self.is_stuck(place, waiting, running.key, now) {
+                self.looked = place;
                 return true;
             }
+            if looks == 0 {
+                break;
+            }
         }
+        self.looked = place;
         false
     }
 
-    fn is_stuck(&mut self, place: usize, than: Key, now: u64, look: &mut impl Look) -> bool {
+    /// Has this queue, where so many chains wait, waited for long enough to have the turn?
+    #[inline(never)]
+    fn is_stuck(&mut self, place: usize, waiting: u16, than: Key, now: u64) -> bool {
         let begins = self.wait_begins();
+        if !self.may_be_served(place, now) {
+            return false;
+        }
         let queue = &mut self.queues[place];
         let Settings { work_stuck, queue_stuck, .. } = self.settings;
         if queue.rests {
-            return false;
-        }
-        let waiting = look.waiting(place);
-        if waiting == 0 {
-            queue.backlog = (0, now);
             return false;
         }
         if queue.waits.is_none() {

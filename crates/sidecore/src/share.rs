@@ -76,10 +76,12 @@ impl Vm {
         self.requests.is_open(now) && self.bytes.is_open(now)
     }
 
-    /// It was served. Its virtual time is charged the cost, from `key` on; its limits the rest.
+    /// It was served. Its virtual time is charged the cost, from `floor` on at least; its limits
+    /// the rest.
     #[inline]
-    pub fn charge(&mut self, key: Virtual, piece: Piece, now: u64, settings: &Settings) {
-        self.time = key.saturating_add(self.virtual_of(piece.cost));
+    pub fn charge(&mut self, floor: Virtual, piece: Piece, now: u64, settings: &Settings) {
+        // A sum of 2^80 bytes overflows first.
+        self.time = self.time.max(floor).saturating_add(self.virtual_of(piece.cost));
         self.requests.take(piece.requests.into(), now, settings.burst);
         self.bytes.take(piece.bytes, now, settings.burst);
     }
