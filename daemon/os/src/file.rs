@@ -44,7 +44,10 @@ fn all(
     for part in spans.chunks(VECTORS) {
         let mut vectors: Vec<libc::iovec> = part
             .iter()
-            .map(|span| libc::iovec { iov_base: span.as_ptr().cast(), iov_len: span.len() as usize })
+            .map(|span| libc::iovec {
+                iov_base: span.as_ptr().cast(),
+                iov_len: span.len() as usize,
+            })
             .filter(|vector| vector.iov_len > 0)
             .collect();
         let mut rest = &mut vectors[..];

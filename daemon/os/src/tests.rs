@@ -41,7 +41,8 @@ fn a_span_outlives_its_mapping() {
 #[test]
 fn what_cant_be_mapped_is_said() {
     let fd = memfd(0x2000);
-    let says = |offset, len| Mapping::of_file(&fd, offset, len).expect_err("it can't be").to_string();
+    let says =
+        |offset, len| Mapping::of_file(&fd, offset, len).expect_err("it can't be").to_string();
     assert!(says(0, 0x3000).contains("shorter"));
     assert!(says(0x800, 0x1000).contains("whole pages"));
     assert!(says(u64::MAX - 0xfff, 0x1000).contains("a number"));
