@@ -38,7 +38,7 @@ impl Mapping {
         let (Some(end), Ok(bytes)) = (offset.checked_add(len), usize::try_from(len)) else {
             return Err(invalid("the region's end isn't a number"));
         };
-        if len == 0 || offset % ALIGNMENT != 0 || len % ALIGNMENT != 0 {
+        if len == 0 || ![offset, len].iter().all(|number| number.is_multiple_of(ALIGNMENT)) {
             return Err(invalid("the region isn't made of whole pages"));
         }
         if end > there {
