@@ -47,6 +47,19 @@ fn a_ring_stops_and_goes_on_and_is_reset() {
     assert_eq!(front.data(), MARK);
 }
 
+/// With nothing to do it sleeps, and each kick wakes it up.
+#[test]
+fn it_sleeps_and_is_woken_up() {
+    let daemon = Daemon::ram();
+    let mut front = FrontEnd::connect(&daemon);
+    front.set_up(0, false);
+    for round in 0..50 {
+        daemon.wait_until_asleep();
+        front.offer(OUT, round, &MARK);
+        assert_eq!(front.answer(), 0);
+    }
+}
+
 /// Killed with a request that nobody took. The base that the front end says is Cloud Hypervisor's,
 /// the available index; the ring's used index counts.
 #[test]

@@ -69,6 +69,15 @@ impl Daemon {
         self.child.wait().expect("it ends");
     }
 
+    /// Waits until its only thread sleeps in the kernel.
+    pub fn wait_until_asleep(&self) {
+        let path = format!("/proc/{}/stat", self.child.id());
+        let state = || std::fs::read_to_string(&path).expect("it runs");
+        while !state().contains(") S ") {
+            std::thread::yield_now();
+        }
+    }
+
     pub fn start_again(&mut self) {
         self.child = run(&self.folder, &self.kept);
     }
