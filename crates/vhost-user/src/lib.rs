@@ -16,6 +16,7 @@
 //! | `header` | the header, its flags, the numbers of requests |
 //! | `fields` | the payload's numbers, each read once |
 //! | `session` | the state machine |
+//! | `state` | protocol features, and what is said of rings and records |
 //! | `memory` | regions of the front end's memory, and addresses in them |
 //! | `error` | what ends a connection |
 #![cfg_attr(not(test), no_std)]
@@ -28,13 +29,15 @@ mod fields;
 mod header;
 mod memory;
 mod session;
+mod state;
 #[cfg(test)]
 mod tests;
 
 pub use error::Error;
 pub use header::{HEADER_BYTES, Header, MAX_PAYLOAD, Request};
 pub use memory::{MAX_REGIONS, Region};
-pub use session::{Addresses, Effect, Inflight, Protocol, Ring, Session};
+pub use session::{Effect, Session};
+pub use state::{Addresses, Inflight, Protocol, Ring};
 
 /// VHOST_USER_F_PROTOCOL_FEATURES, in the feature word of the device.
 pub const PROTOCOL_FEATURES: u64 = 1 << 30;
