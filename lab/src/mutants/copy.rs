@@ -17,7 +17,7 @@ use std::{
 pub const LISTS: &str = "lab/mutants";
 
 /// What of the checkout is built from.
-const PARTS: [&str; 11] = [
+const PARTS: [&str; 12] = [
     "Cargo.toml",
     "Cargo.lock",
     "rustfmt.toml",
@@ -25,6 +25,7 @@ const PARTS: [&str; 11] = [
     "bench",
     "cli",
     "crates",
+    "daemon",
     "guests",
     "hypervisor",
     "lab",

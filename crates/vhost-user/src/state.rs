@@ -1,0 +1,61 @@
+//! What a front end can negotiate, and what it says of rings and records.
+
+use bitflags::bitflags;
+
+bitflags! {
+    /// Protocol features that can be offered.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Protocol: u64 {
+        /// More than one queue, and how many there are.
+        const MQ = 1 << 0;
+        /// A front end may ask for an answer to any request.
+        const REPLY_ACK = 1 << 3;
+        /// The configuration space is read over the socket.
+        const CONFIG = 1 << 9;
+        /// Memory for records of requests in flight, which survives the back end.
+        const INFLIGHT_SHMFD = 1 << 12;
+        /// A reset of the device.
+        const RESET_DEVICE = 1 << 13;
+        /// Regions come and go one by one.
+        const CONFIGURE_MEM_SLOTS = 1 << 15;
+    }
+}
+
+/// Where a ring lies, in the front end's addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// The table of descriptors.
+    pub descriptors: u64,
+    /// The used ring.
+    pub used: u64,
+    /// The available ring.
+    pub available: u64,
+}
+
+/// What was said of a ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ring {
+    /// Elements, 0 before they were said.
+    pub size: u16,
+    /// Where it lies.
+    pub addresses: Option<Addresses>,
+    /// The available index to begin at.
+    pub base: u16,
+    /// Its KICK came, and no GET_VRING_BASE after.
+    pub started: bool,
+    /// It may be served, if protocol features are negotiated; else all may.
+    pub enabled: bool,
+}
+
+/// Memory for records of requests in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inflight {
+    /// Bytes.
+    pub len: u64,
+    /// Where they begin in the handle's file.
+    pub offset: u64,
+    /// Rings.
+    pub rings: u16,
+    /// Elements of each.
+    pub size: u16,
+}

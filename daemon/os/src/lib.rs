@@ -1,0 +1,27 @@
+//! What the daemon needs of Linux that isn't safe by itself: memory of other programs, mapped, and
+//! file accesses on it.
+//!
+//! Guarantees: memory that was mapped here stays readable and writable for as long as the program
+//! runs, so a window or span on it can't dangle. Memory that is given up turns into zeroes of our
+//! own, and its addresses are used again for later mappings. A file that shrinks under a mapping
+//! doesn't end the program: the page turns into zeroes, and [`Mapping::has_shrunk`] says so.
+//!
+//! Not guaranteed: that zeroes are what a request should have read. Who serves a mapping looks at
+//! [`Mapping::has_shrunk`] and ends that connection.
+//!
+//! | file | is |
+//! |---|---|
+//! | `mapping` | shared memory, mapped and given up |
+//! | `shrunk` | SIGBUS |
+//! | `file` | reads and writes of files to and from shared memory |
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod file;
+mod mapping;
+mod shrunk;
+#[cfg(test)]
+mod tests;
+
+pub use file::{read_at, write_at};
+pub use mapping::{GuestMemory, GuestRegion, Mapping};
+pub use shrunk::survive;

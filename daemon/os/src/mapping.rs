@@ -1,0 +1,181 @@
+//! Shared memory, mapped. A mapping's addresses are never unmapped: spans are copies that nothing
+//! counts. What is given up becomes zeroes, which cost nothing until they are touched, and its
+//! addresses are used again for the next mapping of the same length.
+
+use crate::shrunk::{Watch, zeroes};
+use rustix::fd::AsFd;
+use rustix::fs::fstat;
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+use std::io;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+use window::{ALIGNMENT, Region, Span, Window};
+
+/// Addresses that are given up: starts and lengths.
+static FREE: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
+
+/// Mapped memory, which is zeroes once this is dropped.
+#[derive(Debug)]
+pub struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+    watch: Watch,
+}
+
+// SAFETY: a mapping is addresses, which hold for all threads; accesses are made by windows.
+unsafe impl Send for Mapping {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes of a file, from this offset on; both are whole pages.
+    ///
+    /// # Errors
+    ///
+    /// In words if the file is shorter or the numbers aren't of whole pages; else the system's.
+    pub fn of_file(file: impl AsFd, offset: u64, len: u64) -> io::Result<Mapping> {
+        let there = u64::try_from(fstat(&file)?.st_size).unwrap_or(0);
+        let (Some(end), Ok(bytes)) = (offset.checked_add(len), usize::try_from(len)) else {
+            return Err(invalid("the region's end isn't a number"));
+        };
+        if len == 0 || ![offset, len].iter().all(|number| number.is_multiple_of(ALIGNMENT)) {
+            return Err(invalid("the region isn't made of whole pages"));
+        }
+        if end > there {
+            return Err(invalid("the region's file is shorter than the region"));
+        }
+        let reserved = reserve(bytes)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: the place was reserved by this package, and nobody serves it.
+        let mapped = unsafe {
+            mmap(reserved.as_ptr().cast(), bytes, protection, flags, file.as_fd(), offset)
+        };
+        match mapped {
+            Ok(_) => Self::watched(reserved, bytes),
+            Err(error) => {
+                give_up(reserved, bytes);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Maps zeroes of our own, of at least so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn anonymous(len: u64) -> io::Result<Mapping> {
+        let whole = len.max(1).checked_next_multiple_of(ALIGNMENT);
+        let bytes = whole.and_then(|whole| usize::try_from(whole).ok());
+        let bytes = bytes.ok_or_else(|| invalid("that much memory can't be addressed"))?;
+        Self::watched(reserve(bytes)?, bytes)
+    }
+
+    fn watched(start: NonNull<u8>, len: usize) -> io::Result<Mapping> {
+        let Some(watch) = Watch::new(start.as_ptr().expose_provenance(), len) else {
+            give_up(start, len);
+            return Err(io::Error::other("there are too many regions of memory"));
+        };
+        Ok(Mapping { start, len, watch })
+    }
+
+    /// Was a page of it accessed that the file doesn't have any more?
+    pub fn has_shrunk(&self) -> bool {
+        self.watch.has_shrunk()
+    }
+
+    /// All of its bytes.
+    pub fn span(&self) -> Option<Span> {
+        let region = self.region(0);
+        // SAFETY: the bytes stay mapped as long as the program runs: see the module's comment.
+        let window = unsafe { Window::new(&[region]) }.ok()?;
+        window.span(0, self.len as u64)
+    }
+
+    fn region(&self, guest: u64) -> Region {
+        Region { guest, len: self.len as u64, host: self.start, dma: 0 }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        give_up(self.start, self.len);
+    }
+}
+
+/// A region of a guest's memory.
+#[derive(Clone, Debug)]
+pub struct GuestRegion {
+    /// Its first guest-physical address.
+    pub guest: u64,
+    /// Its bytes.
+    pub mapping: Arc<Mapping>,
+}
+
+/// A guest's memory, with the mappings that it lies in.
+#[derive(Clone, Debug)]
+pub struct GuestMemory {
+    regions: Vec<GuestRegion>,
+    window: Window,
+}
+
+impl GuestMemory {
+    /// The memory with these regions, in ascending order of guest addresses.
+    ///
+    /// # Errors
+    ///
+    /// In words, if they don't make a window.
+    pub fn new(regions: Vec<GuestRegion>) -> io::Result<GuestMemory> {
+        let all: Vec<Region> = regions.iter().map(|one| one.mapping.region(one.guest)).collect();
+        // SAFETY: the bytes stay mapped, readable and writable as long as the program runs, and are
+        // accessed by windows alone: see the module's comment.
+        let window = unsafe { Window::new(&all) };
+        let window = window.map_err(|bad| invalid(&bad.to_string()))?;
+        Ok(GuestMemory { regions, window })
+    }
+
+    /// Its view. Once the memory is dropped, it shows zeroes, or what came after.
+    pub fn window(&self) -> &Window {
+        &self.window
+    }
+
+    /// The regions.
+    pub fn regions(&self) -> &[GuestRegion] {
+        &self.regions
+    }
+
+    /// Did any region's file shrink?
+    pub fn has_shrunk(&self) -> bool {
+        self.regions.iter().any(|region| region.mapping.has_shrunk())
+    }
+}
+
+fn invalid(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
+/// Addresses of so many bytes, which are zeroes: given up ones, or new.
+fn reserve(len: usize) -> io::Result<NonNull<u8>> {
+    let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(at) = free.iter().position(|(_, there)| *there == len) {
+        let (start, _) = free.swap_remove(at);
+        let start = std::ptr::with_exposed_provenance_mut(start);
+        return NonNull::new(start).ok_or_else(|| io::Error::other("address 0"));
+    }
+    drop(free);
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: the system chooses addresses that aren't in use.
+    let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, flags) }?;
+    NonNull::new(start.cast()).ok_or_else(|| io::Error::other("address 0"))
+}
+
+/// Turns a mapping into zeroes, for later. If the system refuses, it stays what it is.
+fn give_up(start: NonNull<u8>, len: usize) {
+    let start = start.as_ptr().expose_provenance();
+    // SAFETY: the addresses are those of a mapping of this package.
+    if unsafe { zeroes(start, len) } {
+        FREE.lock().unwrap_or_else(PoisonError::into_inner).push((start, len));
+    }
+}

@@ -1,0 +1,125 @@
+//! SIGBUS: an access to a page of a mapping that its file doesn't have any more.
+//!
+//! The handler puts a page of zeroes there, notes it in the mapping's slot, and the access goes on.
+//! A SIGBUS at any other address ends the program, as it would without a handler.
+//!
+//! The handler reads atomics and makes system calls; it takes no lock and allocates nothing.
+
+use std::io;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Mappings at a time, of all connections.
+const SLOTS: usize = 512;
+const PAGE: usize = 4096;
+
+/// A mapping that is watched. Its length is 0 if there is none.
+struct Slot {
+    taken: AtomicBool,
+    start: AtomicUsize,
+    len: AtomicUsize,
+    shrunk: AtomicBool,
+}
+
+static WATCHED: [Slot; SLOTS] = [const {
+    Slot {
+        taken: AtomicBool::new(false),
+        start: AtomicUsize::new(0),
+        len: AtomicUsize::new(0),
+        shrunk: AtomicBool::new(false),
+    }
+}; SLOTS];
+
+/// A place in the table, until it is dropped.
+#[derive(Debug)]
+pub struct Watch(usize);
+
+impl Watch {
+    /// Watches these bytes. None if there are too many mappings.
+    pub fn new(start: usize, len: usize) -> Option<Watch> {
+        let free = |slot: &Slot| !slot.taken.swap(true, Ordering::AcqRel);
+        let at = WATCHED.iter().position(free)?;
+        let slot = &WATCHED[at];
+        slot.shrunk.store(false, Ordering::Relaxed);
+        slot.start.store(start, Ordering::Relaxed);
+        slot.len.store(len, Ordering::Release);
+        Some(Watch(at))
+    }
+
+    /// Was a page of it missing?
+    pub fn has_shrunk(&self) -> bool {
+        WATCHED[self.0].shrunk.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let slot = &WATCHED[self.0];
+        slot.len.store(0, Ordering::Release);
+        slot.taken.store(false, Ordering::Release);
+    }
+}
+
+/// From now on a mapping whose file shrinks doesn't end the program. Once is enough.
+///
+/// # Errors
+///
+/// The system's, if it refuses the handler.
+pub fn survive() -> io::Result<()> {
+    static ONCE: Once = Once::new();
+    let mut result = Ok(());
+    ONCE.call_once(|| result = install());
+    result
+}
+
+fn install() -> io::Result<()> {
+    // SAFETY: all zeroes is a `sigaction` without flags and with an empty mask.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_bus_error;
+    action.sa_sigaction = handler as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+    // SAFETY: the action is whole, and its handler has the signature that SA_SIGINFO asks for.
+    match unsafe { libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+extern "C" fn on_bus_error(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    _context: *mut libc::c_void,
+) {
+    // SAFETY: the kernel gives a whole `siginfo_t`, which has an address for SIGBUS.
+    let address = unsafe { (*info).si_addr() }.addr();
+    let found = WATCHED.iter().find(|slot| {
+        let len = slot.len.load(Ordering::Acquire);
+        address.wrapping_sub(slot.start.load(Ordering::Relaxed)) < len
+    });
+    if let Some(slot) = found {
+        slot.shrunk.store(true, Ordering::Release);
+        let (start, len) = (slot.start.load(Ordering::Relaxed), slot.len.load(Ordering::Relaxed));
+        // SAFETY: the page, or with huge pages all of it, is of a mapping of ours, which stays
+        // mapped, readable and writable.
+        let done = unsafe { zeroes(address & !(PAGE - 1), PAGE) || zeroes(start, len) };
+        if done {
+            return;
+        }
+    }
+    // SAFETY: the default action is always there. The access is made again, and ends the program.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+}
+
+/// Puts zeroes of our own at these addresses. False if the system refuses.
+///
+/// # Safety
+///
+/// All of it is of a mapping that belongs to this package and is accessed by windows alone.
+pub unsafe fn zeroes(start: usize, len: usize) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let place = std::ptr::with_exposed_provenance_mut(start);
+    // SAFETY: what is replaced is a mapping of this package, by the caller.
+    let there = unsafe { libc::mmap(place, len, protection, flags, -1, 0) };
+    there != libc::MAP_FAILED
+}

@@ -1,0 +1,123 @@
+//! The daemon as a program, and a front end by hand: messages, a split ring in a memfd, which is
+//! written and read as a file. Killed, and started again.
+
+mod front_end {
+    pub mod driver;
+}
+
+use front_end::driver::{Daemon, FrontEnd, IN, OUT};
+use std::process::Command;
+
+const MARK: [u8; 512] = [0xa5; 512];
+
+#[test]
+fn what_is_written_is_read() {
+    let daemon = Daemon::ram();
+    let mut front = FrontEnd::connect(&daemon);
+    front.set_up(0, false);
+    for sector in 0..300 {
+        front.offer(OUT, sector, &[sector as u8; 512]);
+        assert_eq!(front.answer(), 0);
+    }
+    for sector in (0..300).rev() {
+        front.offer(IN, sector, &[0; 512]);
+        assert_eq!(front.answer(), 0);
+        assert_eq!(front.data(), [sector as u8; 512]);
+    }
+    front.offer(IN, 1 << 40, &[0; 512]);
+    assert_eq!(front.answer(), 1, "beyond the end");
+}
+
+#[test]
+fn a_ring_stops_and_goes_on_and_is_reset() {
+    let daemon = Daemon::ram();
+    let mut front = FrontEnd::connect(&daemon);
+    front.set_up(0, false);
+    front.offer(OUT, 3, &MARK);
+    assert_eq!(front.answer(), 0);
+    assert_eq!(front.stop(), 1, "the available index");
+    front.start(1);
+    front.offer(IN, 3, &[0; 512]);
+    assert_eq!(front.answer(), 0);
+    assert_eq!(front.data(), MARK);
+    front.reset();
+    front.set_up(0, false);
+    front.offer(IN, 3, &[0; 512]);
+    assert_eq!(front.answer(), 0);
+    assert_eq!(front.data(), MARK);
+}
+
+/// With nothing to do it sleeps, and each kick wakes it up.
+#[test]
+fn it_sleeps_and_is_woken_up() {
+    let daemon = Daemon::ram();
+    let mut front = FrontEnd::connect(&daemon);
+    front.set_up(0, false);
+    for round in 0..50 {
+        daemon.wait_until_asleep();
+        front.offer(OUT, round, &MARK);
+        assert_eq!(front.answer(), 0);
+    }
+}
+
+/// Killed with a request that nobody took. The base that the front end says is Cloud Hypervisor's,
+/// the available index; the ring's used index counts.
+#[test]
+fn a_killed_daemon_goes_on_where_it_was() {
+    let mut daemon = Daemon::file();
+    let mut front = FrontEnd::connect(&daemon);
+    front.set_up(0, true);
+    front.offer(OUT, 5, &MARK);
+    assert_eq!(front.answer(), 0);
+    daemon.kill();
+    front.offer(IN, 5, &[0; 512]);
+    daemon.start_again();
+    front.connect_again(&daemon);
+    front.set_up(2, true);
+    assert_eq!(front.answer(), 0);
+    assert_eq!(front.data(), MARK);
+}
+
+#[test]
+fn memory_that_shrinks_ends_one_connection() {
+    let daemon = Daemon::ram();
+    let mut front = FrontEnd::connect(&daemon);
+    front.set_up(0, false);
+    front.shrink();
+    front.expect_end();
+    let mut next = FrontEnd::connect(&daemon);
+    next.set_up(0, false);
+    next.offer(IN, 0, &[1; 512]);
+    assert_eq!(next.answer(), 0);
+}
+
+#[test]
+fn nonsense_ends_one_connection() {
+    let daemon = Daemon::ram();
+    let mut front = FrontEnd::connect(&daemon);
+    front.send_nonsense();
+    front.expect_end();
+    FrontEnd::connect(&daemon).set_up(0, false);
+}
+
+#[test]
+fn failures_are_a_sentence() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let says = |arguments: &[&str]| {
+        let program = env!("CARGO_BIN_EXE_exitless-io");
+        let ran = Command::new(program).arg("disk").args(arguments).output().expect("it runs");
+        assert!(!ran.status.success());
+        String::from_utf8(ran.stderr).expect("it is text")
+    };
+    let socket = path("s");
+    let missing = says(&["--file", &path("none"), "--socket", &socket]);
+    assert!(missing.contains("isn't there"), "{missing}");
+    std::fs::write(path("odd"), [0; 700]).expect("it is written");
+    let odd = says(&["--file", &path("odd"), "--socket", &socket]);
+    assert!(odd.contains("has 700 bytes, which isn't a multiple of 512"), "{odd}");
+    let daemon = Daemon::ram();
+    let used = says(&["--null", "1M", "--socket", &daemon.socket()]);
+    assert!(used.contains("is in use"), "{used}");
+    assert!(says(&["--socket", &socket]).contains("required"));
+}
