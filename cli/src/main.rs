@@ -1,5 +1,5 @@
 //! `exitless`: runs VMs on the emulated machine and watches them; hands over to
-//! `exitless-lab` what measures and tests.
+//! `exitless-lab` what measures and tests, and to `exitless-io` what serves stock QEMU.
 #![forbid(unsafe_code)]
 
 use anyhow::{Result, anyhow, bail};
@@ -44,8 +44,8 @@ fn main() -> ExitCode {
     if let Some(unknown) = no_help(&given) {
         return entry::failed(&anyhow!(unknown), status::FAILED);
     }
-    if let Some(arguments) = tools::arguments(given)
-        && let Err(error) = tools::become_lab(&arguments)
+    if let Some(call) = tools::call(given)
+        && let Err(error) = call.start()
     {
         return entry::failed(&error, status::FAILED);
     }
@@ -110,7 +110,7 @@ mod tests {
             said("benhc"),
             "`benhc` is no command; did you mean `bench`? `exitless help` lists all"
         );
-        assert!(said("frobnicate").contains("there are run, check, image, top, help, demo"));
+        assert!(said("frobnicate").contains("there are run, check, image, top, help, io, demo"));
         for command in Cli::command().get_subcommands() {
             let name = command.get_name();
             assert!(said("frobnicate").contains(name), "{name}");

@@ -1,13 +1,13 @@
-//! The developers' tools: commands of `exitless` that a second binary, `exitless-lab`, carries
-//! out, so that who only runs VMs doesn't build them.
+//! Commands of `exitless` that other binaries carry out, so that who only runs VMs doesn't build
+//! them: the developers' tools in `exitless-lab`, the daemon in `exitless-io`.
 //!
-//! Guarantees: `exitless NAME …` and `exitless help NAME` become `exitless-lab` with the same
+//! Guarantees: `exitless NAME …` and `exitless help NAME` become that binary with the same
 //! arguments and the same process, so that signals and the status are its own.
 
 use anyhow::{Context as _, Result, bail};
 use std::{env, ffi::OsString, os::unix::process::CommandExt, path::PathBuf, process::Command};
 
-/// A command of `exitless-lab`.
+/// A command of another binary.
 pub struct Tool {
     /// Its name.
     pub name: &'static str,
@@ -15,8 +15,18 @@ pub struct Tool {
     pub about: &'static str,
 }
 
+/// What a command is carried out by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Program {
+    /// The developers' tools, which know the command's name.
+    Lab,
+    /// The daemon, whose commands stand behind the name.
+    Io,
+}
+
 /// All of them, in the order of the help text.
-pub const TOOLS: [Tool; 6] = [
+pub const TOOLS: [Tool; 7] = [
+    Tool { name: IO, about: "Serve a disk to stock QEMU over vhost-user (docs/daemon.md)" },
     Tool { name: "demo", about: "Bare metal and three kinds of VM side by side, explained" },
     Tool { name: "bench", about: "Run an experiment and show what it measured" },
     Tool { name: "test", about: "Run every check and test" },
@@ -31,47 +41,73 @@ pub const TOOLS: [Tool; 6] = [
     },
 ];
 
-/// The arguments for `exitless-lab`, if these (without the program's name) are for one of its
-/// commands.
-pub fn arguments(mut given: Vec<OsString>) -> Option<Vec<OsString>> {
+/// The daemon's.
+const IO: &str = "io";
+
+/// What is started for a command of another binary.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Call {
+    program: Program,
+    arguments: Vec<OsString>,
+}
+
+/// What these arguments (without the program's name) start, if they are for another binary.
+pub fn call(mut given: Vec<OsString>) -> Option<Call> {
     let is_tool = |word: &OsString| TOOLS.iter().any(|t| word == t.name);
     match given.as_slice() {
-        [name, ..] if is_tool(name) => Some(given),
+        [name, ..] if is_tool(name) => {}
         [help, name, ..] if help == "help" && is_tool(name) => {
             // `help bench fio` is what `bench fio --help` is.
             given.remove(0);
             given.push("--help".into());
-            Some(given)
         }
-        _ => None,
+        _ => return None,
+    }
+    let program = if given.first().is_some_and(|name| name == IO) {
+        given.remove(0);
+        Program::Io
+    } else {
+        Program::Lab
+    };
+    Some(Call { program, arguments: given })
+}
+
+impl Call {
+    /// Becomes that binary; returns only if that fails.
+    pub fn start(&self) -> Result<()> {
+        let file = self.program.file()?;
+        let error = Command::new(&file).args(&self.arguments).exec();
+        Err(error).with_context(|| format!("{} can't be started", file.display()))
     }
 }
 
-/// Becomes `exitless-lab` with these arguments; returns only if that fails.
-pub fn become_lab(arguments: &[OsString]) -> Result<()> {
-    let lab = lab()?;
-    let error = Command::new(&lab).args(arguments).exec();
-    Err(error).with_context(|| format!("{} can't be started", lab.display()))
-}
-
-/// It stands beside this program.
-fn lab() -> Result<PathBuf> {
-    let own = env::current_exe().context("this program's own file can't be found")?;
-    let lab = own.with_file_name("exitless-lab");
-    if !lab.is_file() {
-        bail!(
-            "the developers' tools aren't built: {} doesn't exist; start this command by the checkout's script `exitless`, or build them with `cargo build -p lab`",
-            lab.display()
-        );
+impl Program {
+    /// It stands beside this program.
+    fn file(self) -> Result<PathBuf> {
+        let (what, name, package) = match self {
+            Program::Lab => ("the developers' tools aren't", "exitless-lab", "lab"),
+            Program::Io => ("the daemon isn't", "exitless-io", "exitless-io"),
+        };
+        let own = env::current_exe().context("this program's own file can't be found")?;
+        let file = own.with_file_name(name);
+        if !file.is_file() {
+            bail!(
+                "{what} built: {} doesn't exist; start this command by the checkout's script `exitless`, or build it by `cargo build --release -p {package}`",
+                file.display()
+            );
+        }
+        Ok(file)
     }
-    Ok(lab)
 }
 
-/// The tools as a section of the help text.
+/// They as sections of the help text.
 pub fn help_section() -> String {
-    let mut text = String::from("Measuring and testing:\n");
+    let mut text = String::from("Below stock QEMU:\n");
     for Tool { name, about } in TOOLS {
         text += &format!("  {name:7} {about}\n");
+        if name == IO {
+            text += "\nMeasuring and testing:\n";
+        }
     }
     text
 }
@@ -80,18 +116,28 @@ pub fn help_section() -> String {
 mod tests {
     use super::*;
 
-    fn for_lab(line: &str) -> Option<String> {
-        let words = arguments(line.split(' ').map(OsString::from).collect())?;
-        Some(words.join(" ".as_ref()).into_string().unwrap())
+    fn started(line: &str) -> Option<(Program, String)> {
+        let call = call(line.split(' ').map(OsString::from).collect())?;
+        Some((call.program, call.arguments.join(" ".as_ref()).into_string().unwrap()))
     }
 
     #[test]
     fn tools_are_found_by_their_first_word() {
-        assert_eq!(for_lab("bench fio --depth 1").unwrap(), "bench fio --depth 1");
-        assert_eq!(for_lab("help bench").unwrap(), "bench --help");
-        assert_eq!(for_lab("help bench fio").unwrap(), "bench fio --help");
+        let lab = |line: &str| Some((Program::Lab, line.to_owned()));
+        assert_eq!(started("bench fio --depth 1"), lab("bench fio --depth 1"));
+        assert_eq!(started("help bench"), lab("bench --help"));
+        assert_eq!(started("help bench fio"), lab("bench fio --help"));
         for other in ["run vm.toml", "help", "help run", "--help", "run bench", ""] {
-            assert_eq!(for_lab(other), None, "{other}");
+            assert_eq!(started(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn the_daemon_has_commands_of_its_own() {
+        let io = |line: &str| Some((Program::Io, line.to_owned()));
+        assert_eq!(started("io disk --ram 1M --socket s"), io("disk --ram 1M --socket s"));
+        assert_eq!(started("help io disk"), io("disk --help"));
+        assert_eq!(started("io"), io(""));
+        assert!(help_section().starts_with("Below stock QEMU:\n  io "));
     }
 }

@@ -22,9 +22,19 @@ use connection::Connection;
 use disk::Disk;
 use std::path::PathBuf;
 
+const EXAMPLES: &str = "\
+Examples:
+  exitless io disk --file d.img --socket d.sock
+  exitless io disk --ram 1G --socket d.sock --queues 4
+
+QEMU then has, with its memory shared:
+  -object memory-backend-memfd,id=mem,size=1G,share=on -machine memory-backend=mem
+  -chardev socket,id=d,path=d.sock,reconnect=1
+  -device vhost-user-blk-pci,chardev=d,num-queues=1";
+
 /// Serves virtio disks to stock QEMU over vhost-user.
 #[derive(Parser)]
-#[command(version)]
+#[command(version, bin_name = "exitless io", after_help = EXAMPLES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
