@@ -65,7 +65,7 @@ fn dispatch(cli: &Cli, cx: &Context) -> Result<ExitCode> {
 
 /// The names of all commands.
 fn known() -> Vec<&'static str> {
-    let own = ["run", "check", "image", "top", "help"].into_iter();
+    let own = ["run", "check", "image", "top", "help", tools::IO.name].into_iter();
     own.chain(tools::TOOLS.iter().map(|t| t.name)).collect()
 }
 

@@ -24,9 +24,12 @@ enum Program {
     Io,
 }
 
-/// All of them, in the order of the help text.
-pub const TOOLS: [Tool; 7] = [
-    Tool { name: IO, about: "Serve a disk to stock QEMU over vhost-user (docs/daemon.md)" },
+/// The daemon.
+pub const IO: Tool =
+    Tool { name: "io", about: "Serve a disk to stock QEMU over vhost-user (docs/daemon.md)" };
+
+/// The developers' tools, in the order of the help text.
+pub const TOOLS: [Tool; 6] = [
     Tool { name: "demo", about: "Bare metal and three kinds of VM side by side, explained" },
     Tool { name: "bench", about: "Run an experiment and show what it measured" },
     Tool { name: "test", about: "Run every check and test" },
@@ -41,9 +44,6 @@ pub const TOOLS: [Tool; 7] = [
     },
 ];
 
-/// The daemon's.
-const IO: &str = "io";
-
 /// What is started for a command of another binary.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Call {
@@ -53,7 +53,7 @@ pub struct Call {
 
 /// What these arguments (without the program's name) start, if they are for another binary.
 pub fn call(mut given: Vec<OsString>) -> Option<Call> {
-    let is_tool = |word: &OsString| TOOLS.iter().any(|t| word == t.name);
+    let is_tool = |word: &OsString| word == IO.name || TOOLS.iter().any(|t| word == t.name);
     match given.as_slice() {
         [name, ..] if is_tool(name) => {}
         [help, name, ..] if help == "help" && is_tool(name) => {
@@ -63,7 +63,7 @@ pub fn call(mut given: Vec<OsString>) -> Option<Call> {
         }
         _ => return None,
     }
-    let program = if given.first().is_some_and(|name| name == IO) {
+    let program = if given.first().is_some_and(|name| name == IO.name) {
         given.remove(0);
         Program::Io
     } else {
@@ -102,12 +102,10 @@ impl Program {
 
 /// They as sections of the help text.
 pub fn help_section() -> String {
-    let mut text = String::from("Below stock QEMU:\n");
+    let mut text = format!("Below stock QEMU:\n  {:7} {}\n", IO.name, IO.about);
+    text += "\nMeasuring and testing:\n";
     for Tool { name, about } in TOOLS {
         text += &format!("  {name:7} {about}\n");
-        if name == IO {
-            text += "\nMeasuring and testing:\n";
-        }
     }
     text
 }
