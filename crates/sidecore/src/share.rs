@@ -76,14 +76,24 @@ impl Vm {
         self.requests.is_open(now) && self.bytes.is_open(now)
     }
 
-    /// It was served. Its virtual time is charged the cost, from `floor` on at least; its limits
-    /// the rest.
-    #[inline]
-    pub fn charge(&mut self, floor: Virtual, piece: Piece, now: u64, settings: &Settings) {
+    /// Its queues had work of this cost. Its virtual time is charged that, from `floor` on at least.
+    pub fn charge(&mut self, floor: Virtual, cost: u64) {
         // A sum of 2^80 bytes overflows first.
-        self.time = self.time.max(floor).saturating_add(self.virtual_of(piece.cost));
+        self.time = self.time.max(floor).saturating_add(self.virtual_of(cost));
+    }
+
+    /// Has it limits?
+    #[inline]
+    pub const fn is_limited(&self) -> bool {
+        self.requests.price != 0 || self.bytes.price != 0
+    }
+
+    /// Counts a piece against its limits. True: it may be served on.
+    #[inline(never)]
+    pub fn count(&mut self, piece: Piece, now: u64, settings: &Settings) -> bool {
         self.requests.take(piece.requests.into(), now, settings.burst);
         self.bytes.take(piece.bytes, now, settings.burst);
+        self.is_open(now)
     }
 
     /// What it owes where the clock stands there.

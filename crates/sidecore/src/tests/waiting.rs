@@ -70,3 +70,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_was_served_before_a_queue_waits_isnt_in_its_wait() {
+    let mut s = Schedule::new(USUAL, 2, 2);
+    let mut rings = Rings([9, 0, 0, 0], 0);
+    assert!(s.poll(0, 0, 0) && s.poll(1, 1, 0));
+    assert_eq!(s.next(0, &mut rings), Turn::Serve(0));
+    assert_eq!(s.served(0, piece(MIN, 1), 0, &mut rings), Continue);
+    rings.0[1] = 1;
+    // Is seen after this one, in the middle of a turn that isn't charged yet.
+    assert_eq!(s.served(0, piece(MIN, 1), 0, &mut rings), Continue);
+    assert_eq!(s.served(0, piece(MAX, 1), 0, &mut rings), Switch);
+    assert_eq!(s.next(0, &mut rings), Turn::Serve(1));
+    assert_eq!(s.worst_wait(1), Wait { passes: 1, cost: MAX });
+    // What a turn had is owed in its middle, too.
+    let before = s.debt(1);
+    assert_eq!(s.served(1, piece(MIN, 1), 0, &mut rings), Continue);
+    s.leave(0);
+    assert_ne!(s.debt(1), before);
+}
