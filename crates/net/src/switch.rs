@@ -344,9 +344,9 @@ impl<const RING: usize> Switch<RING> {
             else {
                 continue;
             };
-            let delivered = port.receive(queues, frame, sent, vlan, scratch);
-            outcome.bytes += delivered.bytes;
-            outcome.charge += delivered.charge;
+            let (bytes, charge) = port.receive(queues, frame, sent, vlan, scratch);
+            outcome.bytes += bytes;
+            outcome.charge += charge;
             *touched |= 1 << number;
         }
         true
@@ -380,12 +380,12 @@ impl<const RING: usize> Switch<RING> {
         if to.is_group() {
             return self.others(from, vlan, |_| true);
         }
-        if self.port(from).is_some_and(|port| port.mac == to) {
-            return 0;
-        }
-        let owner = self.others(from, vlan, |port| port.mac == to);
-        if owner != 0 {
-            return owner;
+        // No two ports have the same.
+        let at = |number: usize| Some((number, self.ports.get(number)?.as_ref()?));
+        match (0..self.ports.len()).filter_map(at).find(|(_, port)| port.mac == to) {
+            Some((number, _)) if number == usize::from(from.0) => return 0,
+            Some((number, port)) if port.plan.vlan.egress(vlan).is_some() => return 1 << number,
+            _ => {}
         }
         let any = self.others(from, vlan, |port| port.plan.sources == Sources::Any);
         match self.table.find(to, vlan, now) {
