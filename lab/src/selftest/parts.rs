@@ -1,11 +1,16 @@
 //! Disks that are parts of an NVMe controller: the tests of paravirtual disks on it under each
 //! policy; two VMs side by side, each of whose patterns must be in its part and nowhere else, as
-//! seen from outside; a sector that can't be read; parts that can't be had.
+//! seen from outside; Debian's kernel, whose fio reads back what it wrote, alone and beside another; a
+//! sector that can't be read; parts that can't be had.
 
-use super::case::{Case, Cores, Expect, Guest, Outcome, Special};
-use super::cases::{again, case, guest, nvme};
+use super::case::{Case, Cores, Expect, Expected, Guest, Outcome, Special};
+use super::cases::{again, case, guest, nothing_by_host, nvme};
+use super::kernel::Variant;
 use super::{smp, virtio};
+use exitless::report::VmReport;
+use ledger::Reason;
 use plan::{Backing, DeviceName, Disk, Part, Policy};
+use proto::Served;
 
 /// Bytes of the namespace.
 pub const BYTES: u64 = 48 << 20;
@@ -19,6 +24,15 @@ const OPTIONS: [&str; 2] = [
     "sectors=32768 serial=exitless-virtio pattern=2222",
 ];
 const PATTERNS: [u64; 2] = [1111, 2222];
+/// What Linux is told instead.
+const LINUX: [&str; 2] = [
+    "exitless.workload=verify exitless.disk=vda exitless.seed=1111",
+    "exitless.workload=verify exitless.disk=vda exitless.seed=2222",
+];
+/// Bytes of each of its requests.
+const BLOCK: u64 = 4096;
+/// What it says if all that it read was as it had been written.
+const VERIFIED: &str = "@exitless verified status=0 errors=0 ";
 
 /// The controller with a bad sector, as QEMU has it, and the sector.
 const BAD: [&str; 4] = [
@@ -70,8 +84,54 @@ pub fn all() -> Vec<Case> {
             cases.push(one);
         }
     }
+    for policy in [Policy::Trap, Policy::Eli, Policy::Direct] {
+        let quick = policy == Policy::Direct;
+        cases.push(served(policy, "virtio-linux", false, [linux(policy, 0)]));
+        cases.push(served(policy, "virtio-linux-two", quick, [linux(policy, 0), linux(policy, 1)]));
+    }
     cases.extend(refused());
     cases
+}
+
+/// Debian's kernel with fio, which writes the whole part of this number and reads it back.
+fn linux(policy: Policy, number: usize) -> Guest {
+    let some = 1..=u64::MAX;
+    let counts = match policy {
+        Policy::Trap => vec![(Reason::DeviceInterrupt, some.clone()), (Reason::DeviceEoi, some)],
+        _ => nothing_by_host(),
+    };
+    let guest = Guest {
+        tests: "",
+        variant: Variant::Linux,
+        devices: Vec::new(),
+        end: Expected::PowerOff,
+        says: vec![VERIFIED],
+        counts,
+        ..virtio::with_disk(guest("hello", policy))
+    };
+    // What one's blocks say of themselves is wrong in the other's part.
+    Guest { options: LINUX[number], ..on_part(guest, number) }
+}
+
+/// What the hypervisor says that it did for a part that Linux verified: each block was written and
+/// read, and no request came to the host by an exit.
+pub fn reported(guest: &Guest, vm: &VmReport, wrong: &mut Vec<String>) {
+    if guest.variant != Variant::Linux || guest.disks.is_empty() {
+        return;
+    }
+    let Served { completed, bytes, calls, kicks, .. } = vm.paravirtual.total();
+    let (requests, all) = (2 * PART / BLOCK, 2 * PART);
+    if completed < requests || bytes < all {
+        wrong.push(format!(
+            "{completed} requests of {bytes} bytes were reported, {requests} of {all} wanted"
+        ));
+    }
+    if calls == 0 || calls > completed {
+        wrong.push(format!("{calls} calls were reported for {completed} requests"));
+    }
+    if kicks > 0 {
+        wrong.push(format!("{kicks} kicks were reported, none wanted"));
+    }
 }
 
 /// What can't be had.
@@ -130,9 +190,9 @@ pub fn complaints(case: &Case, outcome: &Outcome) -> Vec<String> {
         outcome.disk.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
     let mut of_guests = Vec::new();
     for guest in &case.guests {
-        let Some(number) = OPTIONS.iter().position(|options| *options == guest.options) else {
-            continue;
-        };
+        let of_disk = guest.disks.first().and_then(Disk::part).map(|(part, _)| part.offset);
+        let at = |offset| OFFSETS.iter().position(|at| *at == offset);
+        let Some(number) = of_disk.and_then(at) else { continue };
         let first = OFFSETS[number] / 8;
         of_guests.push(first..first + PART / 8);
         if guest.tests != "virtio-load" {
@@ -158,6 +218,7 @@ pub fn complaints(case: &Case, outcome: &Outcome) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proto::ServedDevice;
 
     #[test]
     fn options_fit_the_parts() {
@@ -166,5 +227,23 @@ mod tests {
             assert!(options.starts_with(&format!("sectors={} ", virtio::SECTORS)));
         }
         assert!(OFFSETS.iter().all(|offset| offset + PART <= BYTES));
+    }
+    #[test]
+    fn what_linux_verified_must_have_been_served_without_kicks() {
+        let complaints = |served: Served| {
+            let mut vm = VmReport::default();
+            vm.paravirtual.see(ServedDevice::Disk(0), 0, served);
+            let mut wrong = Vec::new();
+            reported(&linux(Policy::Direct, 0), &vm, &mut wrong);
+            wrong.len()
+        };
+        let good =
+            Served { completed: 8192, bytes: 2 * PART, calls: 1, kicks: 0, ..Served::default() };
+        assert_eq!(complaints(good), 0);
+        assert_eq!(complaints(Served { completed: 8191, ..good }), 1);
+        assert_eq!(complaints(Served { bytes: PART, ..good }), 1);
+        assert_eq!(complaints(Served { calls: 8193, ..good }), 1);
+        assert_eq!(complaints(Served { calls: 0, ..good }), 1);
+        assert_eq!(complaints(Served { kicks: 1, ..good }), 1);
     }
 }

@@ -174,6 +174,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("virtio-queues", virtio_smp::queues),
     ("net-negotiation", net::negotiation),
     ("net-exchange", net::exchange),
+    ("net-kicked", net::exchange),
     ("net-apart", net_apart::apart),
     ("net-spoof", net_apart::spoofed),
     ("net-rate", net_apart::rate),
