@@ -1,6 +1,7 @@
 //! The daemon as a program, and a front end by hand: messages, a split ring in a memfd, which is
 //! written and read as a file. Killed, and started again.
 
+#[allow(dead_code, reason = "the other test has the rest")]
 mod front_end {
     pub mod driver;
 }

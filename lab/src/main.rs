@@ -11,6 +11,7 @@ mod fuzz;
 mod imports;
 mod mutants;
 mod selftest;
+mod server;
 mod soak;
 mod summary;
 mod test;

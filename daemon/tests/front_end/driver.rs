@@ -35,6 +35,25 @@ const ELEMENTS: u16 = 8;
 const NEED_REPLY: u32 = 1 | 1 << 3;
 const LIMIT: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
 
+/// What is where, for others that set up this ring.
+pub struct Ring {
+    pub len: u64,
+    pub user: u64,
+    pub descriptors: u64,
+    pub available: u64,
+    pub used: u64,
+    pub elements: u16,
+}
+
+pub const RING: Ring = Ring {
+    len: LEN,
+    user: USER,
+    descriptors: DESCRIPTORS,
+    available: AVAILABLE,
+    used: USED,
+    elements: ELEMENTS,
+};
+
 /// The program, in a folder of its own.
 pub struct Daemon {
     folder: tempfile::TempDir,
@@ -120,11 +139,20 @@ pub struct FrontEnd {
 
 impl FrontEnd {
     pub fn connect(daemon: &Daemon) -> FrontEnd {
+        Self::at(socket(daemon))
+    }
+
+    /// The guest's side alone: others talk to the daemon.
+    pub fn apart() -> FrontEnd {
+        Self::at(UnixStream::pair().expect("a pair").0)
+    }
+
+    fn at(socket: UnixStream) -> FrontEnd {
         let memory = File::from(memfd_create("memory", MemfdFlags::CLOEXEC).expect("a memfd"));
         memory.set_len(LEN).expect("it grows");
         let event = || eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd");
         let (kick, call) = (event(), event());
-        FrontEnd { socket: socket(daemon), memory, kick, call, records: None, offered: 0 }
+        FrontEnd { socket, memory, kick, call, records: None, offered: 0 }
     }
 
     pub fn connect_again(&mut self, daemon: &Daemon) {
@@ -179,8 +207,24 @@ impl FrontEnd {
     /// Resets the device, and begins with an empty ring.
     pub fn reset(&mut self) {
         self.tell(34, &[], &[]);
+        self.begin_anew();
+    }
+
+    /// The ring is empty, and begins at 0.
+    pub fn begin_anew(&mut self) {
         self.memory.write_all_at(&[0; 0x3000], 0).expect("it is written");
         self.offered = 0;
+    }
+
+    pub fn memory(&self) -> &File {
+        &self.memory
+    }
+
+    /// Whether all that was offered is answered.
+    pub fn is_answered(&self) -> bool {
+        let mut used = [0; 2];
+        self.memory.read_exact_at(&mut used, USED + 2).expect("in memory");
+        u16::from_le_bytes(used) == self.offered
     }
 
     /// Offers a request of 512 bytes and kicks.
@@ -208,12 +252,7 @@ impl FrontEnd {
 
     /// Waits by calls until all that was offered is answered: the status.
     pub fn answer(&mut self) -> u8 {
-        loop {
-            let mut used = [0; 2];
-            self.memory.read_exact_at(&mut used, USED + 2).expect("in memory");
-            if u16::from_le_bytes(used) == self.offered {
-                break;
-            }
+        while !self.is_answered() {
             let mut waits = [PollFd::from_borrowed_fd(self.call.as_fd(), PollFlags::IN)];
             assert_eq!(poll(&mut waits, Some(&LIMIT)), Ok(1), "no call came");
             rustix::io::read(&self.call, &mut [0; 8]).expect("there is one");

@@ -1,6 +1,6 @@
 //! The test kernels in the emulator: each delivery situation under each policy, what
 //! hostile guests do, two VMs at once, and what is refused; Linux on each network controller and
-//! beside attackers, old and new kernels, and every way of booting.
+//! beside attackers, old and new kernels, and every way of booting; the daemon below stock QEMU.
 //!
 //! Guarantees: [`AT_ONCE`] machines run at a time at most, and one alone where several of its CPUs
 //! are busy, where its run is measured or its turns are timed; a case that fails shows why, with
@@ -28,6 +28,7 @@ pub mod run;
 mod screen;
 mod shared;
 mod smp;
+mod stock;
 mod strange;
 mod suite;
 mod switch;
@@ -101,7 +102,12 @@ pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
         Some(Iommu::AmdVi) => Vec::new(),
         _ => table::chosen(quick, only),
     };
-    if let (Some(text), true) = (only, cases.is_empty() && kernels.is_empty()) {
+    let stock = match choice.iommu {
+        Some(_) => Vec::new(),
+        None => stock::chosen(quick, only),
+    };
+    let none = cases.is_empty() && kernels.is_empty() && stock.is_empty();
+    if let (Some(text), true) = (only, none) {
         bail!("no test of the emulator has \"{text}\" in its name");
     }
     let kernel = kernel::build(cx, |variant| cases.iter().any(|c| c.has(variant)))?;
@@ -128,6 +134,7 @@ pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
         boots::write(cx, &summary)?;
     }
     summary += table::run(cx, &kernels, only.is_none())?;
+    summary += stock::run(cx, &stock)?;
     Ok(summary)
 }
 

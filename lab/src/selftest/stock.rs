@@ -1,0 +1,286 @@
+//! The daemon below a stock QEMU: a Debian guest that verifies what it wrote, is given a second
+//! disk while it runs, and reboots; and the same while the daemon is killed and started again.
+//!
+//! Guarantees: each kill is of a daemon that has served requests since it was started, and that
+//! requests wait for: it is stopped first, until the guest says how many wait.
+
+use super::names::named;
+use crate::{
+    cmdline::LINUX,
+    server::{self, Server},
+    summary::Summary,
+};
+use anyhow::{Context as _, Result, bail};
+use exitless::{
+    context::Context,
+    recipe,
+    say::plain,
+    session::{self, Ended, Framing, Seen, Setup},
+    stream::Piece,
+};
+use std::{
+    collections::HashMap,
+    fs,
+    io::Write as _,
+    ops::ControlFlow,
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+/// Two boots, and rounds of fio, on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// A disk: what is verified, and a block for the guest.
+const BYTES: u64 = (16 << 20) + 4096;
+/// How often the daemon is killed.
+const KILLS: usize = 6;
+/// What the guest asks of a disk at least: each block of one round is written and read.
+const ROUND: u64 = 2 * ((16 << 20) / 4096);
+
+/// A test.
+#[derive(Clone, Copy)]
+pub struct Kind {
+    name: &'static str,
+    kills: usize,
+}
+
+const KINDS: [Kind; 2] =
+    [Kind { name: "daemon/linux", kills: 0 }, Kind { name: "daemon/killed", kills: KILLS }];
+
+/// Those whose name has `only` in it, or all; a quick test has none.
+pub fn chosen(quick: bool, only: Option<&str>) -> Vec<Kind> {
+    let chosen = |kind: &Kind| only.map_or(!quick, |text| named(kind.name, text));
+    KINDS.into_iter().filter(chosen).collect()
+}
+
+/// Runs them, one after the other: the daemon and the guest are busy at once.
+pub fn run(cx: &Context, chosen: &[Kind]) -> Result<Summary> {
+    let mut summary = Summary::default();
+    if chosen.is_empty() {
+        return Ok(summary);
+    }
+    let guest = cx.root.join("build/guest-disk");
+    recipe::make(&cx.root.join("guests/linux/disk/build"), &guest, "guest")?;
+    let program = server::build(cx)?;
+    for kind in chosen {
+        let start = Instant::now();
+        let outcome = one(cx, *kind, &guest, &program);
+        if cx.interrupted() {
+            bail!("stopped");
+        }
+        let (word, told) = match &outcome {
+            Ok(told) => ("ok", told.clone()),
+            Err(error) => ("FAIL", plain(error)),
+        };
+        println!("{word:5} {:34} {:6.1} s\n      {told}", kind.name, start.elapsed().as_secs_f64());
+        summary += Summary::one(kind.name, outcome.is_ok());
+    }
+    Ok(summary)
+}
+
+/// A disk of its own daemon.
+struct Served<'a> {
+    program: &'a Path,
+    arguments: Vec<String>,
+    server: Option<Server>,
+}
+
+impl<'a> Served<'a> {
+    fn new(program: &'a Path, folder: &Path, name: &str) -> Result<Self> {
+        let path = |end: &str| folder.join(format!("{name}{end}")).display().to_string();
+        let (file, socket) = (path(".img"), path(".sock"));
+        fs::File::create(&file)?.set_len(BYTES)?;
+        let arguments = ["disk", "--file", &file, "--socket", &socket].map(str::to_owned).into();
+        let mut served = Served { program, arguments, server: None };
+        served.start()?;
+        Ok(served)
+    }
+
+    fn start(&mut self) -> Result<()> {
+        self.server = Some(Server::start(self.program, &self.arguments)?);
+        Ok(())
+    }
+
+    fn freeze(&self) -> Result<()> {
+        self.server.as_ref().context("it runs")?.freeze()
+    }
+
+    fn kill(&mut self) -> Result<()> {
+        self.server.take().context("it runs")?.kill()
+    }
+}
+
+/// What is done to the daemon, by what the guest says.
+struct Killer {
+    left: usize,
+    /// Requests that the disk had served when the daemon was started.
+    since: u64,
+    frozen: bool,
+    /// Requests that waited, of each that was killed.
+    waited: Vec<u64>,
+}
+
+impl Killer {
+    /// The guest said how many requests were served and wait. Whether the last kill was made.
+    fn hear(&mut self, line: &str, disk: &mut Served<'_>) -> Result<bool> {
+        let pairs = pairs(line);
+        let number = |key| pairs.get(key).and_then(|n| n.parse::<u64>().ok());
+        let (Some(served), Some(waiting)) = (number("served"), number("waiting")) else {
+            bail!("the guest said: {line}");
+        };
+        if self.left == 0 {
+            return Ok(true);
+        }
+        if !self.frozen && served > self.since && waiting > 0 {
+            disk.freeze()?;
+            self.frozen = true;
+        } else if self.frozen && waiting > 0 && served == self.since {
+            disk.kill()?;
+            disk.start()?;
+            self.waited.push(waiting);
+            self.left -= 1;
+            self.frozen = false;
+        }
+        // Of a daemon that is stopped, twice the same: none is on its way any more.
+        self.since = served;
+        Ok(self.left == 0)
+    }
+}
+
+/// Runs one: what is to be told of it.
+fn one(cx: &Context, kind: Kind, guest: &Path, program: &Path) -> Result<String> {
+    let folder = tempfile::tempdir().context("no directory for temporary files")?;
+    let folder = folder.path();
+    let mut disk = Served::new(program, folder, "first")?;
+    let _second = Served::new(program, folder, "second")?;
+    let mut killer = Killer { left: kind.kills, since: 0, frozen: false, waited: Vec::new() };
+    let (mut console, mut heard) = (Vec::new(), 0);
+    // Kept open: what was said to it may not be heard yet.
+    let mut monitor = None;
+    let command = machine(cx, guest, folder)?;
+    let setup = Setup { command, framing: Framing::Raw, timeout: Some(PATIENCE), typed: None };
+    let ended = session::run(setup, cx, |seen| {
+        if let Seen::Said(Piece::Console { bytes, .. }) = seen {
+            console.extend_from_slice(bytes);
+        }
+        while let Some(end) = console.iter().skip(heard).position(|byte| *byte == b'\n') {
+            let line = String::from_utf8_lossy(&console[heard..heard + end]).into_owned();
+            heard += end + 1;
+            let Some(said) = line.split("@exitless at ").nth(1) else { continue };
+            if monitor.is_none() && killer.hear(said, &mut disk)? {
+                let mut socket = UnixStream::connect(folder.join("monitor"))?;
+                socket.write_all(plug(folder).as_bytes())?;
+                monitor = Some(socket);
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let console = String::from_utf8_lossy(&console);
+    if !matches!(ended, Ended::Exited { status: 0, .. }) {
+        bail!("QEMU ended so: {ended:?}; the console's end: {}", tail(&console));
+    }
+    if killer.waited.len() != kind.kills {
+        bail!("the daemon was killed {} times, not {}", killer.waited.len(), kind.kills);
+    }
+    let told = judge(&console)?;
+    let waited = killer.waited.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+    Ok(match kind.kills {
+        0 => told,
+        kills => format!("{told}; killed {kills} times, while {waited} requests waited"),
+    })
+}
+
+/// A machine of QEMU as users have it, whose first disk is the daemon's.
+fn machine(cx: &Context, guest: &Path, folder: &Path) -> Result<Command> {
+    let path = |file: &str| folder.join(file).display().to_string();
+    let mut command = Command::new(cx.qemu(None)?.program());
+    command.args(["-machine", "q35,memory-backend=memory", "-accel", "tcg", "-m", "256M"]);
+    command.args(["-object", "memory-backend-memfd,id=memory,size=256M,share=on"]);
+    command.args(["-nodefaults", "-display", "none", "-serial", "stdio"]);
+    command.args(["-monitor", &format!("unix:{},server=on,wait=off", path("monitor"))]);
+    command.args(["-chardev", &chardev("first", folder)]);
+    command.args(["-device", "vhost-user-blk-pci,chardev=first,num-queues=1"]);
+    command.args(["-device", "pcie-root-port,id=below,chassis=1"]);
+    command.arg("-kernel").arg(guest.join("vmlinuz"));
+    command.arg("-initrd").arg(guest.join("initrd.img"));
+    let words = "quiet exitless.workload=verify exitless.disk=vda exitless.second=vdb";
+    command.args(["-append", &format!("{LINUX} {words}")]);
+    Ok(command)
+}
+
+fn chardev(name: &str, folder: &Path) -> String {
+    let socket: PathBuf = folder.join(format!("{name}.sock"));
+    format!("socket,id={name},path={},reconnect-ms=100", socket.display())
+}
+
+/// What the monitor is told, so that the second disk comes.
+fn plug(folder: &Path) -> String {
+    let chardev = chardev("second", folder);
+    let device = "device_add vhost-user-blk-pci,id=late,bus=below,chardev=second,num-queues=1";
+    format!("chardev-add {chardev}\n{device}\n")
+}
+
+fn judge(console: &str) -> Result<String> {
+    let line = |word: &str| {
+        let mut lines = console.lines().filter_map(|line| line.split("@exitless ").nth(1));
+        let found = lines.find_map(|line| line.strip_prefix(word));
+        found.with_context(|| {
+            format!("it didn't say \"{word}\"; the console's end: {}", tail(console))
+        })
+    };
+    let (verified, rebooted) = (line("verified ")?, line("rebooted ")?);
+    let expect = |said: &str, key: &str, good: &dyn Fn(u64) -> bool| {
+        let pairs = pairs(said);
+        match pairs.get(key).and_then(|n| n.parse().ok()) {
+            Some(number) if good(number) => Ok(number),
+            _ => {
+                bail!("{key} isn't what it should be: {said}; the console's end: {}", tail(console))
+            }
+        }
+    };
+    let none: &dyn Fn(u64) -> bool = &|number| number == 0;
+    let rounds = expect(verified, "rounds", &|rounds| rounds > 0)?;
+    expect(verified, "failed", none)?;
+    expect(verified, "complaints", none)?;
+    expect(verified, "second", &|served| served >= ROUND)?;
+    expect(rebooted, "same", &|same| same == 1)?;
+    expect(rebooted, "complaints", none)?;
+    expect(rebooted, "served", &|served| served > 0)?;
+    Ok(format!("{rounds} rounds of {ROUND} requests and one on a disk that came later, no error"))
+}
+
+fn pairs(line: &str) -> HashMap<&str, &str> {
+    line.split_whitespace().filter_map(|word| word.split_once('=')).collect()
+}
+
+fn tail(console: &str) -> String {
+    let lines: Vec<&str> = console.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+    lines[lines.len().saturating_sub(4)..].join(" | ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "@exitless verified rounds=3 failed=0 second=8192 complaints=0\n\
+                        @exitless rebooted same=1 served=260 complaints=0\n";
+
+    #[test]
+    fn only_what_is_all_right_passes() {
+        judge(GOOD).unwrap();
+        for (from, to) in [
+            ("rounds=3", "rounds=0"),
+            ("failed=0", "failed=1"),
+            ("second=8192", "second=8000"),
+            ("8192 complaints=0", "8192 complaints=1"),
+            ("same=1", "same=0"),
+            ("served=260", "served=0"),
+            ("260 complaints=0", "260 complaints=2"),
+            ("@exitless rebooted", ""),
+            ("@exitless verified", ""),
+        ] {
+            assert!(judge(&GOOD.replace(from, to)).is_err(), "{from} → {to}");
+        }
+    }
+}
