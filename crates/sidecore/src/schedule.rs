@@ -34,6 +34,10 @@ pub struct Schedule {
     running: Option<Running>,
     /// The last turn was a kicked queue's.
     was_work: bool,
+    /// Counts the turns in which something was served; and passes in which nobody could be.
+    worked: u64,
+    /// Something was served since it was last counted.
+    works: bool,
     /// The place that was looked at last within a turn.
     looked: usize,
     statistics: Statistics,
@@ -53,6 +57,8 @@ impl Schedule {
             clock: 0,
             running: None,
             was_work: false,
+            worked: 1,
+            works: false,
             looked: 0,
             statistics: Statistics { passes: 0, found: 0 },
             cost: 0,
@@ -119,6 +125,7 @@ impl Schedule {
     /// What to do next. A turn that went on until now is over.
     pub fn next(&mut self, now: u64, look: &mut impl Look) -> Turn {
         self.running = None;
+        self.note_work();
         self.statistics.passes = self.statistics.passes.saturating_add(1);
         let mut least: Option<(Key, usize)> = None;
         let mut work: Option<(u64, usize)> = None;
@@ -127,14 +134,13 @@ impl Schedule {
             if !self.may_be_served(place, now) {
                 continue;
             }
-            let rests = core::mem::replace(&mut self.queues[place].rests, false);
             if !self.waits(place, now, look) {
                 if elapsed(self.queues[place].busy, now) >= self.settings.idle {
                     idle = idle.or(Some(place));
                 }
                 continue;
             }
-            if rests {
+            if self.rests(place) {
                 continue;
             }
             let key = self.key(place);
@@ -150,6 +156,8 @@ impl Schedule {
         }
         let Some(((time, _), first)) = least else {
             self.was_work = false;
+            // Nobody else waits: those that rest come next.
+            self.worked = self.worked.wrapping_add(1);
             return idle.map_or(Turn::Nothing, Turn::Sleep);
         };
         self.clock = self.clock.max(time);
@@ -175,6 +183,7 @@ impl Schedule {
             },
         };
         self.cost = self.cost.saturating_add(cost);
+        self.works = true;
         let vm = &mut self.vms[vm];
         vm.charge(floor, piece, now, &self.settings);
         let Some(running) = self.running.filter(|running| running.queue == queue) else {
@@ -201,11 +210,16 @@ impl Schedule {
     }
 
     /// The queue whose turn it is can't be served now: its back end is full, or there was nothing
-    /// after all. The turn is over, and others come first.
+    /// after all. The turn is over, and others come first: until something was served of one of
+    /// them its VM has no other turn, by whatever queue. Nobody is charged for such a turn, so the
+    /// VM would have the next one again, by another queue that can't be served, and so on.
     pub fn rest(&mut self, queue: usize) {
         self.end(queue);
-        if let Some(place) = self.queues.get_mut(queue) {
-            (place.rests, place.waits) = (true, None);
+        self.note_work();
+        if let Some(place) = self.queues.get_mut(queue).filter(|place| place.state != State::Absent)
+        {
+            place.waits = None;
+            self.vms[place.vm].rests = self.worked;
         }
     }
 
@@ -258,6 +272,15 @@ impl Schedule {
         if let Some(vm) = self.vms.get_mut(vm) {
             vm.owe(self.clock, debt);
         }
+    }
+
+    fn note_work(&mut self) {
+        self.worked = self.worked.wrapping_add(core::mem::take(&mut self.works).into());
+    }
+
+    /// Are others to come before the VM of this queue?
+    fn rests(&self, place: usize) -> bool {
+        self.vms[self.queues[place].vm].rests == self.worked
     }
 
     /// From here on something waits.
@@ -357,14 +380,11 @@ impl Schedule {
     #[inline(never)]
     fn is_stuck(&mut self, place: usize, waiting: u16, than: Key, now: u64) -> bool {
         let begins = self.wait_begins();
-        if !self.may_be_served(place, now) {
+        if !self.may_be_served(place, now) || self.rests(place) {
             return false;
         }
         let queue = &mut self.queues[place];
         let Settings { work_stuck, queue_stuck, .. } = self.settings;
-        if queue.rests {
-            return false;
-        }
         if queue.waits.is_none() {
             (queue.waits, queue.since) = (Some(begins), now);
         }
