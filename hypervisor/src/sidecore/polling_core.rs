@@ -206,7 +206,7 @@ impl PollingCore {
                 self.schedule.rest(place);
                 break;
             }
-            let Piece { charge: cost, bytes, completed: requests, .. } = piece;
+            let Piece { charge: cost, bytes, asked: requests, .. } = piece;
             let share = Share { cost, bytes, requests };
             let next = self.schedule.served(place, share, now, &mut self.queues);
             if next == Next::Switch {
@@ -258,20 +258,20 @@ impl PollingCore {
                 let Kind::Disk(backing) = &mut device.kind else { return Ok(Piece::default()) };
                 let mut behind = Behind { backing, controllers: &mut self.controllers };
                 let done = server.serve(&device.window, &mut behind)?;
-                let blk::Outcome { completed, bytes, charge, .. } = done;
+                let blk::Outcome { asked, completed, bytes, charge, .. } = done;
                 if completed > 0
                     && let Some(delay) = &mut queue.delay
                 {
                     delay.served();
                 }
-                Ok(Piece { completed, bytes, dropped: 0, charge })
+                Ok(Piece { asked, completed, bytes, dropped: 0, charge })
             }
             Work::Frames(switch, port) => {
                 let Some(on) = switches.get_mut(*switch) else { return Ok(Piece::default()) };
                 let done = on.switch.serve(*port, queue.index as u16, now)?;
                 on.send_out();
                 let net::Outcome { completed, sent: bytes, dropped, charge, .. } = done;
-                Ok(Piece { completed, bytes, dropped, charge })
+                Ok(Piece { asked: completed, completed, bytes, dropped, charge })
             }
         }
     }
