@@ -221,6 +221,10 @@ impl PollingCore {
             // more turns, and shorter ones, than it has bytes.
             if wanted {
                 self.attend(now);
+                // By an order it may stand still from here on. It would be served for nothing, too.
+                if !self.schedule.is_polled(place) {
+                    break;
+                }
             }
         }
         let tell = self.publish(place, unpublished, now);
@@ -289,9 +293,11 @@ impl PollingCore {
         }
     }
 
-    /// A queue isn't polled any more until it is kicked, if it is empty.
+    /// A queue isn't polled any more until it is kicked, if it is empty. One that isn't polled has
+    /// no ring, or it may not be looked at.
     pub(super) fn sleep(&mut self, place: usize) {
-        if self.queues.waiting(place) == 0
+        if self.schedule.is_polled(place)
+            && self.queues.waiting(place) == 0
             && (self.queues.set_kicks(place, true) > 0
                 || !self.schedule.sleep(place, rdtsc(), &mut self.queues))
         {
