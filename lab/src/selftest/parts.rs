@@ -3,7 +3,7 @@
 //! seen from outside; a sector that can't be read; parts that can't be had.
 
 use super::case::{Case, Cores, Expect, Guest, Outcome, Special};
-use super::cases::{again, case, guest, nvme};
+use super::cases::{again, case, guest, heartbeat, nvme};
 use super::{smp, virtio};
 use plan::{Backing, DeviceName, Disk, Part, Policy};
 
@@ -31,6 +31,19 @@ const BAD: [&str; 4] = [
 ];
 const BAD_AT: DeviceName = DeviceName::Address { segment: 0, bus: 0, device: 0x1A, function: 0 };
 const BAD_OPTIONS: &str = "sectors=32768 bad=2000";
+
+/// The controller whose reads take a second each, until the neighbour has beaten for a while.
+const SLOW: Special = Special::Monitored {
+    when: "heartbeat 60\n",
+    words: "block_set_io_throttle slow 0 0 0 0 0 0",
+    arguments: &[
+        "-drive",
+        "if=none,id=slow,driver=null-co,size=16777216,read-zeroes=on,throttling.iops-read=1",
+        "-device",
+        "nvme,serial=slow,drive=slow,addr=0x1a",
+    ],
+};
+const SLOW_OPTIONS: &str = "sectors=32768";
 
 /// Tests of one CPU, and whether the quick test has them (under `direct`).
 const TESTS: [(&str, bool); 6] = [
@@ -73,10 +86,24 @@ pub fn all() -> Vec<Case> {
             let shared = two.map(|g| Guest { cores: Cores::First, counts: Vec::new(), ..g });
             let one = served(policy, "virtio-two-on-one-core", false, shared);
             cases.push(one);
+            cases.push(slow(policy, policy == Policy::Eli));
         }
     }
     cases.extend(refused());
     cases
+}
+
+/// A VM begins again while reads are under way that take longer than its neighbour on the same core
+/// needs. Were that one to wait for them, they would take so long that the controller is reset.
+fn slow(policy: Policy, quick: bool) -> Case {
+    let stuck = virtio::with_disk(again("virtio-stuck", policy));
+    let mut stuck = Guest { cores: Cores::First, options: SLOW_OPTIONS, ..stuck };
+    place(&mut stuck, BAD_AT, 0);
+    let beside = heartbeat("beats=60", policy);
+    let beside = Guest { cores: Cores::First, counts: Vec::new(), ..beside };
+    let case = served(policy, "virtio-stuck-on-one-core", quick, [stuck, beside]);
+    let log = vec!["00:1a.0) is shut down"];
+    Case { machine: SLOW, log, silent: true, ..case }
 }
 
 /// What can't be had.

@@ -170,6 +170,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("virtio-mask", virtio_load::masked),
     ("virtio-reset", virtio_reset::reset),
     ("virtio-restart", virtio_reset::restart),
+    ("virtio-stuck", virtio_reset::stuck),
     ("virtio-move", virtio_smp::moved),
     ("virtio-queues", virtio_smp::queues),
     ("net-negotiation", net::negotiation),
