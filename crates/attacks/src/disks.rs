@@ -47,6 +47,11 @@ pub const DISK: &[Attack] = &[
 pub const DISK_CPUS: &[Attack] = &[
     attack("rewritten", "CPUs rewrite the chains that another offers", &[]),
     attack("everything", "all CPUs do anything to one disk, at random", &[shown(PciConfig, 200)]),
+    attack(
+        "starts",
+        "CPUs that its interrupts are for stopped and started amid requests and moves",
+        &[shown(MsixTable, 600), shown(Ipi, 500)],
+    ),
 ];
 
 pub const FAULT: &[Attack] =

@@ -123,6 +123,7 @@ pub const ALL: &[((&str, &str), Doing)] = &[
     (("disk", "switched"), disk::messages::switched),
     (("disk-cpus", "rewritten"), disk::together::rewritten),
     (("disk-cpus", "everything"), disk::together::everything),
+    (("disk-cpus", "starts"), disk::starts::starts),
     (("disk-fault", "now"), disk::ends::fault),
     (("triple-fault", "now"), ends::triple_fault),
     (("wild-jump", "now"), ends::wild_jump),

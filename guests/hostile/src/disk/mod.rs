@@ -9,6 +9,7 @@ pub mod raw;
 pub mod registers;
 pub mod requests;
 pub mod rings;
+pub mod starts;
 pub mod together;
 
 use crate::fixture;

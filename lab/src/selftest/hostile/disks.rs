@@ -5,7 +5,7 @@ use crate::selftest::{
     case::{Case, Cores, Cue, Guest},
     cases::{case, guest},
 };
-use plan::{Backing, Disk, Policy};
+use plan::{Backing, Disk, Host, Moving, Policy};
 use proto::Served;
 
 /// What each attacker goes through.
@@ -41,7 +41,16 @@ pub fn all(attacker: Attacker) -> Vec<Case> {
     };
     let mut cases: Vec<_> = ATTACKERS.iter().flat_map(|subjects| own(subjects)).collect();
     cases.push(case(ATTACKERS[0], Cores::First, Policy::Trap));
+    cases.extend(ATTACKERS.iter().map(|subjects| moving(case(subjects, Cores::Next, Policy::Eli))));
     cases
+}
+
+/// The same with disks that go from one of two sidecores to the other after each turn, in the
+/// middle of every attack.
+fn moving(case: Case) -> Case {
+    let name = case.name.replace("-eli", "-moving-eli");
+    let host = Host { moving: Moving::Rounds(1), ..case.host };
+    Case { name, sidecores: 2, host, ..case }
 }
 
 /// The attacker, and the victim on a core of its own or on the attacker's.
@@ -128,9 +137,11 @@ mod tests {
     }
 
     #[test]
-    fn one_sidecore_serves_both_and_the_victim_is_told_when_the_attacker_is_over() {
+    fn sidecores_serve_both_and_the_victim_is_told_when_the_attacker_is_over() {
         for case in all() {
-            assert_eq!((case.sidecores, case.typed), (1, Some(Cue::Ended(1))), "{}", case.name);
+            let sidecores = if case.host.moving == Moving::Never { 1 } else { 2 };
+            let typed = Some(Cue::Ended(1));
+            assert_eq!((case.sidecores, case.typed), (sidecores, typed), "{}", case.name);
             let [attacker, victim] = &case.guests[..] else { panic!("{}", case.name) };
             assert!(case.guests.iter().all(|guest| guest.disks.len() == 1), "{}", case.name);
             assert_eq!((attacker.variant, victim.tests), (Variant::Hostile, VICTIM));
