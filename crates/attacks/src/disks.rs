@@ -1,4 +1,4 @@
-//! Rows of the table: attacks on a core that serves paravirtual disks.
+//! Rows of the table: attacks on a core that serves paravirtual disks and networks.
 
 use crate::{
     Attack,
@@ -56,3 +56,10 @@ pub const DISK_CPUS: &[Attack] = &[
 
 pub const FAULT: &[Attack] =
     &[last("now", "faults with all queues full", Stopped("triple fault"), &[shown(Shutdown, 1)])];
+
+pub const NET: &[Attack] = &[
+    attack("frames", "frames of every length, header, tag and address, in pieces", &[]),
+    attack("buffers", "receive buffers that are no memory, too small, in loops", &[]),
+    attack("commands", "commands of every class and length, for others' addresses", &[]),
+    attack("flood", "frames for all as fast as they go, resets amid them", &[]),
+];

@@ -21,6 +21,7 @@ mod nested_stack;
 mod net;
 mod net_apart;
 mod net_reset;
+mod net_victim;
 mod odd_code;
 mod planted;
 mod quiet;
@@ -180,6 +181,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("net-rate", net_apart::rate),
     ("net-reset", net_reset::reset),
     ("net-restart", net_reset::restart),
+    ("net-victim", net_victim::victim),
     ("virtio-victim", virtio_victim::victim),
     ("weights-light", weights::light),
     ("weights-heavy", weights::heavy),

@@ -99,7 +99,8 @@ fn attacks_disks(subjects: &str) -> bool {
 
 /// Whether a line tells of a queue that was given up, of one of these VMs.
 pub fn gives_up(line: &str, vms: &[Guest]) -> bool {
-    line.contains(" is given up: ") && vms.iter().any(|vm| !vm.disks.is_empty())
+    let served = |vm: &Guest| !vm.disks.is_empty() || !vm.interfaces.is_empty();
+    line.contains(" is given up: ") && vms.iter().any(served)
 }
 
 fn disk(sectors: u64) -> Disk<String> {
