@@ -44,6 +44,12 @@ pub const DISK: &[Attack] = &[
     attack("switched", "its entries and MSI-X masked and switched amid requests", &[]),
 ];
 
+pub const PACKED: &[Attack] = &[attack(
+    "rings",
+    "packed rings: wrap counters, chains round the ring, tables over it, rewritten at once",
+    &[],
+)];
+
 pub const DISK_CPUS: &[Attack] = &[
     attack("rewritten", "CPUs rewrite the chains that another offers", &[]),
     attack("everything", "all CPUs do anything to one disk, at random", &[shown(PciConfig, 200)]),

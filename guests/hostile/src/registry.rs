@@ -121,6 +121,7 @@ pub const ALL: &[((&str, &str), Doing)] = &[
     (("disk", "noise"), disk::registers::noise),
     (("disk", "messages"), disk::messages::everywhere),
     (("disk", "switched"), disk::messages::switched),
+    (("disk-packed", "rings"), disk::packed::packed),
     (("disk-cpus", "rewritten"), disk::together::rewritten),
     (("disk-cpus", "everything"), disk::together::everything),
     (("disk-cpus", "starts"), disk::starts::starts),

@@ -5,6 +5,7 @@
 
 pub mod ends;
 pub mod messages;
+pub mod packed;
 pub mod raw;
 pub mod registers;
 pub mod requests;

@@ -151,7 +151,7 @@ fn midway(disk: &Virtio, boot: &Boot, master: impl Fn(bool)) -> (u64, u64, u64) 
             break;
         }
         raw.offer(0);
-        let page = data + (random.number() % (LONG / 2) & !0xFFF);
+        let page = data + random.number() % (LONG / 0x2000) * 0x1000;
         let begun = wait::until(|| get::<u64>(page) != UNREAD);
         master(false);
         let before = read();

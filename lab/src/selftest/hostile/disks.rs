@@ -9,7 +9,7 @@ use plan::{Backing, Disk, Host, Moving, Policy};
 use proto::Served;
 
 /// What each attacker goes through.
-pub const ATTACKERS: &[&str] = &["disk-reboot,disk", "disk-cpus,disk-fault"];
+pub const ATTACKERS: &[&str] = &["disk-reboot,disk", "disk-cpus,disk-fault", "disk-packed"];
 /// The victim's test.
 pub const VICTIM: &str = "virtio-victim";
 
@@ -56,7 +56,11 @@ fn moving(case: Case) -> Case {
 /// The attacker, and the victim on a core of its own or on the attacker's.
 fn attacked(subjects: &str, cores: Cores, attacker: Guest) -> Case {
     let shared = if cores == Cores::First { "shared-" } else { "" };
-    let what = if subjects == ATTACKERS[0] { "disks" } else { "disks-cpus" };
+    let what = match subjects {
+        "disk-packed" => "disks-packed",
+        _ if subjects == ATTACKERS[0] => "disks",
+        _ => "disks-cpus",
+    };
     let policy = attacker.policy;
     let name = format!("hostile/{what}-{shared}{}", policy.map_or("auto", Policy::label));
     let attacker = Guest { options: "order=none", ..attacker };
@@ -85,7 +89,12 @@ pub fn served(guest: &Guest, served: &Served) -> Option<String> {
 
 /// The disks of an attacker with these subjects.
 pub fn of(subjects: &str) -> Vec<Disk<String>> {
-    if attacks_disks(subjects) { vec![disk(ATTACKERS_SECTORS)] } else { Vec::new() }
+    let control = plan::Control { packed: true, ..plan::Control::default() };
+    match subjects {
+        "disk-packed" => vec![Disk { control, ..disk(ATTACKERS_SECTORS) }],
+        _ if attacks_disks(subjects) => vec![disk(ATTACKERS_SECTORS)],
+        _ => Vec::new(),
+    }
 }
 
 /// Whether it goes on after a reset of its own.
