@@ -5,7 +5,7 @@
 use super::case::{Case, Cores, Expect, Guest, Outcome, Special};
 use super::cases::{again, case, guest, heartbeat, nvme};
 use super::{smp, virtio};
-use plan::{Backing, DeviceName, Disk, Part, Policy};
+use plan::{Backing, Coalesce, Coalescing, Control, DeviceName, Disk, Part, Policy};
 
 /// Bytes of the namespace.
 pub const BYTES: u64 = 48 << 20;
@@ -31,6 +31,21 @@ const BAD: [&str; 4] = [
 ];
 const BAD_AT: DeviceName = DeviceName::Address { segment: 0, bus: 0, device: 0x1A, function: 0 };
 const BAD_OPTIONS: &str = "sectors=32768 bad=2000";
+
+/// The controller whose reads don't end before a VM says so.
+const STALLED: Special = Special::Monitored {
+    when: "told\n",
+    words: "block_set_io_throttle slow 0 0 0 0 0 0",
+    arguments: &[
+        "-drive",
+        "if=none,id=slow,driver=null-co,size=16777216,read-zeroes=on,throttling.bps-read=1",
+        "-device",
+        "nvme,serial=slow,drive=slow,addr=0x1a",
+    ],
+};
+/// Completions are held back for 5 ms at most, and interrupts for who hasn't its core as long.
+const HELD_BACK: Coalescing =
+    Coalescing { rate: 200, epoch_us: 5_000, deferral_us: 5_000, ..Coalescing::USUAL };
 
 /// The controller whose reads take a second each, until the neighbour has beaten for a while.
 const SLOW: Special = Special::Monitored {
@@ -81,7 +96,12 @@ pub fn all() -> Vec<Case> {
         let errors = served(policy, "virtio-errors", quick(true), [guest]);
         let log = vec!["00:1a.0) is shut down"];
         cases.push(Case { machine: Special::Arguments(&BAD), log, ..errors });
+        cases.push(stalled(policy, "virtio-stalled", quick(true), Vec::new()));
         if policy != Policy::Direct {
+            let beside = Guest { counts: Vec::new(), ..heartbeat("", policy) };
+            let beside = vec![Guest { cores: Cores::First, ..beside }];
+            let quick = policy == Policy::Eli;
+            cases.push(stalled(policy, "virtio-stalled-on-one-core", quick, beside));
             let two = [of("virtio-load"), on_part(of("virtio-load"), 1)];
             let shared = two.map(|g| Guest { cores: Cores::First, counts: Vec::new(), ..g });
             let one = served(policy, "virtio-two-on-one-core", false, shared);
@@ -104,6 +124,22 @@ fn slow(policy: Policy, quick: bool) -> Case {
     let case = served(policy, "virtio-stuck-on-one-core", quick, [stuck, beside]);
     let log = vec!["00:1a.0) is shut down"];
     Case { machine: SLOW, log, silent: true, ..case }
+}
+
+/// Interrupts that wait for more completions when no more come.
+fn stalled(policy: Policy, test: &str, quick: bool, beside: Vec<Guest>) -> Case {
+    let stalled = virtio::with_disk(guest("virtio-stalled", policy));
+    let mut stalled = Guest { options: SLOW_OPTIONS, counts: Vec::new(), ..stalled };
+    place(&mut stalled, BAD_AT, 0);
+    let control = Control { coalesce: Coalesce::On(HELD_BACK), ..Control::default() };
+    stalled.disks.iter_mut().for_each(|disk| disk.control = control);
+    if !beside.is_empty() {
+        stalled.cores = Cores::First;
+    }
+    let case = served(policy, test, quick, []);
+    let guests = [stalled].into_iter().chain(beside).collect();
+    let log = vec!["00:1a.0) is shut down"];
+    Case { machine: STALLED, guests, log, silent: true, ..case }
 }
 
 /// What can't be had.

@@ -48,6 +48,7 @@ mod virtio_limit;
 mod virtio_load;
 mod virtio_reset;
 mod virtio_smp;
+mod virtio_stalled;
 mod virtio_victim;
 mod weights;
 
@@ -172,6 +173,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("virtio-reset", virtio_reset::reset),
     ("virtio-restart", virtio_reset::restart),
     ("virtio-stuck", virtio_reset::stuck),
+    ("virtio-stalled", virtio_stalled::stalled),
     ("virtio-move", virtio_smp::moved),
     ("virtio-queues", virtio_smp::queues),
     ("net-negotiation", net::negotiation),
