@@ -162,7 +162,7 @@ impl Queues {
                 self.schedule.rest(place);
                 break;
             }
-            let piece = Piece { cost: done.charge, bytes: done.bytes, requests: done.completed };
+            let piece = Piece { cost: done.charge, bytes: done.bytes, requests: done.asked };
             let next = self.schedule.served(place, piece, now, &mut self.all);
             if next == Next::Switch {
                 break;

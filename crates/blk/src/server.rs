@@ -242,7 +242,8 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         statistics.moved(operation, bytes);
         let bytes = u64::from(bytes);
         let charge = bytes.max(LEAST_CHARGE);
-        let mut outcome = Outcome { bytes, charge, completed: 1, more: true, full: false };
+        let mut outcome =
+            Outcome { bytes, charge, asked: 1, completed: 1, more: true, full: false };
         match submitted {
             Submitted::Done(result) => {
                 let (code, written) = answer(result, reads);
@@ -356,8 +357,10 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         let rest = rest.filter(|_| job.result.is_ok());
         self.open = rest.map(|work| Open { place, work });
         job.open = self.open.is_some();
+        let asked = self.open.is_none().into();
         let completed = self.close(place).into();
-        Outcome { bytes, charge: bytes.max(LEAST_CHARGE), completed, more: true, full: false }
+        let charge = bytes.max(LEAST_CHARGE);
+        Outcome { bytes, charge, asked, completed, more: true, full: false }
     }
 
     /// Answers the request at a place if it is over. True if it was answered.
@@ -377,7 +380,8 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         let byte = status_byte(&self.chain);
         let len = used(written, self.chain.writable_len().saturating_sub(1));
         let completed = byte.is_some_and(|byte| self.answer(head, &byte, status, len)).into();
-        Outcome { bytes, charge: bytes.max(LEAST_CHARGE), completed, more: true, full: false }
+        let charge = bytes.max(LEAST_CHARGE);
+        Outcome { bytes, charge, asked: 1, completed, more: true, full: false }
     }
 
     /// Answers a chain, if the queue isn't broken.

@@ -36,6 +36,10 @@ pub struct Schedule {
     running: Option<Running>,
     /// The last turn was a kicked queue's.
     was_work: bool,
+    /// Counts the turns in which something was served; and passes in which nobody could be.
+    worked: u64,
+    /// Something was served since it was last counted.
+    works: bool,
     /// The place that was looked at last within a turn.
     looked: usize,
     statistics: Statistics,
@@ -55,6 +59,8 @@ impl Schedule {
             clock: 0,
             running: None,
             was_work: false,
+            worked: 1,
+            works: false,
             looked: 0,
             statistics: Statistics { passes: 0, found: 0 },
             cost: 0,
@@ -123,6 +129,7 @@ impl Schedule {
     pub fn next(&mut self, now: u64, look: &mut impl Look) -> Turn {
         self.settle();
         self.running = None;
+        self.note_work();
         self.statistics.passes = self.statistics.passes.saturating_add(1);
         let mut least: Option<(Key, usize)> = None;
         let mut work: Option<(u64, usize)> = None;
@@ -131,14 +138,13 @@ impl Schedule {
             if !self.may_be_served(place, now) {
                 continue;
             }
-            let rests = core::mem::replace(&mut self.queues[place].rests, false);
             if !self.waits(place, now, look) {
                 if elapsed(self.queues[place].busy, now) >= self.settings.idle {
                     idle = idle.or(Some(place));
                 }
                 continue;
             }
-            if rests {
+            if self.rests(place) {
                 continue;
             }
             let key = self.key(place);
@@ -154,6 +160,8 @@ impl Schedule {
         }
         let Some(((time, _), first)) = least else {
             self.was_work = false;
+            // Nobody else waits: those that rest come next.
+            self.worked = self.worked.wrapping_add(1);
             return idle.map_or(Turn::Nothing, Turn::Sleep);
         };
         self.clock = self.clock.max(time);
@@ -206,6 +214,7 @@ impl Schedule {
             return;
         }
         let floor = self.key(queue).0;
+        self.works = true;
         self.cost = self.cost.saturating_add(piece.cost);
         let vm = &mut self.vms[self.queues[queue].vm];
         vm.charge(floor, piece.cost);
@@ -222,6 +231,7 @@ impl Schedule {
             let cost = running.bytes.saturating_sub(running.charged);
             if cost != 0 {
                 running.charged = running.bytes;
+                self.works = true;
                 self.cost = self.cost.saturating_add(cost);
                 self.vms[running.vm].charge(running.key.0, cost);
             }
@@ -229,11 +239,16 @@ impl Schedule {
     }
 
     /// The queue whose turn it is can't be served now: its back end is full, or there was nothing
-    /// after all. The turn is over, and others come first.
+    /// after all. The turn is over, and others come first: until something was served of one of
+    /// them its VM has no other turn, by whatever queue. Nobody is charged for such a turn, so the
+    /// VM would have the next one again, by another queue that can't be served, and so on.
     pub fn rest(&mut self, queue: usize) {
         self.end(queue);
-        if let Some(place) = self.queues.get_mut(queue) {
-            (place.rests, place.waits) = (true, None);
+        self.note_work();
+        if let Some(place) = self.queues.get_mut(queue).filter(|place| place.state != State::Absent)
+        {
+            place.waits = None;
+            self.vms[place.vm].rests = self.worked;
         }
     }
 
@@ -288,6 +303,15 @@ impl Schedule {
         if let Some(vm) = self.vms.get_mut(vm) {
             vm.owe(self.clock, debt);
         }
+    }
+
+    fn note_work(&mut self) {
+        self.worked = self.worked.wrapping_add(core::mem::take(&mut self.works).into());
+    }
+
+    /// Are others to come before the VM of this queue?
+    fn rests(&self, place: usize) -> bool {
+        self.vms[self.queues[place].vm].rests == self.worked
     }
 
     /// From here on something waits.
@@ -390,14 +414,11 @@ impl Schedule {
     fn is_stuck(&mut self, place: usize, waiting: u16, now: u64) -> bool {
         self.settle();
         let begins = self.wait_begins();
-        if !self.may_be_served(place, now) {
+        if !self.may_be_served(place, now) || self.rests(place) {
             return false;
         }
         let queue = &mut self.queues[place];
         let Settings { work_stuck, queue_stuck, .. } = self.settings;
-        if queue.rests {
-            return false;
-        }
         if queue.waits.is_none() {
             (queue.waits, queue.since) = (Some(begins), now);
         }

@@ -44,6 +44,8 @@ pub(crate) struct Vm {
     rate: u64,
     requests: Bucket,
     bytes: Bucket,
+    /// The schedule's count of work when a turn of its was for nothing; 0: none was.
+    pub rests: u64,
 }
 
 impl Vm {
@@ -58,6 +60,7 @@ impl Vm {
             rate: (100 << 32) / weight as u64,
             requests: Bucket::new(share.requests, ticks_per_second),
             bytes: Bucket::new(share.bytes, ticks_per_second),
+            rests: 0,
         }
     }
 

@@ -4,12 +4,12 @@
 //! sector that can't be read; parts that can't be had.
 
 use super::case::{Case, Cores, Expect, Expected, Guest, Outcome, Special};
-use super::cases::{again, case, guest, nothing_by_host, nvme};
+use super::cases::{again, case, guest, heartbeat, nothing_by_host, nvme};
 use super::kernel::Variant;
 use super::{smp, virtio};
 use exitless::report::VmReport;
 use ledger::Reason;
-use plan::{Backing, DeviceName, Disk, Part, Policy};
+use plan::{Backing, Coalesce, Coalescing, Control, DeviceName, Disk, Part, Policy};
 use proto::Served;
 
 /// Bytes of the namespace.
@@ -33,6 +33,8 @@ const LINUX: [&str; 2] = [
 const BLOCK: u64 = 4096;
 /// What it says if all that it read was as it had been written.
 const VERIFIED: &str = "@exitless verified status=0 errors=0 ";
+/// The same of the first VM's, with its limit.
+const LIMITED: &str = "sectors=32768 serial=exitless-virtio pattern=1111 iops=500";
 
 /// The controller with a bad sector, as QEMU has it, and the sector.
 const BAD: [&str; 4] = [
@@ -43,6 +45,34 @@ const BAD: [&str; 4] = [
 ];
 const BAD_AT: DeviceName = DeviceName::Address { segment: 0, bus: 0, device: 0x1A, function: 0 };
 const BAD_OPTIONS: &str = "sectors=32768 bad=2000";
+
+/// The controller whose reads don't end before a VM says so.
+const STALLED: Special = Special::Monitored {
+    when: "told\n",
+    words: "block_set_io_throttle slow 0 0 0 0 0 0",
+    arguments: &[
+        "-drive",
+        "if=none,id=slow,driver=null-co,size=16777216,read-zeroes=on,throttling.bps-read=1",
+        "-device",
+        "nvme,serial=slow,drive=slow,addr=0x1a",
+    ],
+};
+/// Completions are held back for 5 ms at most, and interrupts for who hasn't its core as long.
+const HELD_BACK: Coalescing =
+    Coalescing { rate: 200, epoch_us: 5_000, deferral_us: 5_000, ..Coalescing::USUAL };
+
+/// The controller whose reads take a second each, until the neighbour has beaten for a while.
+const SLOW: Special = Special::Monitored {
+    when: "heartbeat 60\n",
+    words: "block_set_io_throttle slow 0 0 0 0 0 0",
+    arguments: &[
+        "-drive",
+        "if=none,id=slow,driver=null-co,size=16777216,read-zeroes=on,throttling.iops-read=1",
+        "-device",
+        "nvme,serial=slow,drive=slow,addr=0x1a",
+    ],
+};
+const SLOW_OPTIONS: &str = "sectors=32768";
 
 /// Tests of one CPU, and whether the quick test has them (under `direct`).
 const TESTS: [(&str, bool); 6] = [
@@ -72,16 +102,25 @@ pub fn all() -> Vec<Case> {
         cases.push(served(policy, "virtio-restart-beside", quick(true), two));
         let two = [of("virtio-load"), on_part(of("virtio-load"), 1)];
         cases.push(served(policy, "virtio-two", quick(true), two));
+        // Its requests are begun in turns and end in none.
+        let limited = Guest { options: LIMITED, ..on_part(virtio::with_limit(policy), 0) };
+        cases.push(served(policy, "virtio-limit", quick(true), [limited]));
         let mut guest = Guest { options: BAD_OPTIONS, ..of("virtio-errors") };
         place(&mut guest, BAD_AT, 0);
         let errors = served(policy, "virtio-errors", quick(true), [guest]);
         let log = vec!["00:1a.0) is shut down"];
         cases.push(Case { machine: Special::Arguments(&BAD), log, ..errors });
+        cases.push(stalled(policy, "virtio-stalled", quick(true), Vec::new()));
         if policy != Policy::Direct {
+            let beside = Guest { counts: Vec::new(), ..heartbeat("", policy) };
+            let beside = vec![Guest { cores: Cores::First, ..beside }];
+            let quick = policy == Policy::Eli;
+            cases.push(stalled(policy, "virtio-stalled-on-one-core", quick, beside));
             let two = [of("virtio-load"), on_part(of("virtio-load"), 1)];
             let shared = two.map(|g| Guest { cores: Cores::First, counts: Vec::new(), ..g });
             let one = served(policy, "virtio-two-on-one-core", false, shared);
             cases.push(one);
+            cases.push(slow(policy, policy == Policy::Eli));
         }
     }
     for policy in [Policy::Trap, Policy::Eli, Policy::Direct] {
@@ -132,6 +171,35 @@ pub fn reported(guest: &Guest, vm: &VmReport, wrong: &mut Vec<String>) {
     if kicks > 0 {
         wrong.push(format!("{kicks} kicks were reported, none wanted"));
     }
+}
+
+/// A VM begins again while reads are under way that take longer than its neighbour on the same core
+/// needs. Were that one to wait for them, they would take so long that the controller is reset.
+fn slow(policy: Policy, quick: bool) -> Case {
+    let stuck = virtio::with_disk(again("virtio-stuck", policy));
+    let mut stuck = Guest { cores: Cores::First, options: SLOW_OPTIONS, ..stuck };
+    place(&mut stuck, BAD_AT, 0);
+    let beside = heartbeat("beats=60", policy);
+    let beside = Guest { cores: Cores::First, counts: Vec::new(), ..beside };
+    let case = served(policy, "virtio-stuck-on-one-core", quick, [stuck, beside]);
+    let log = vec!["00:1a.0) is shut down"];
+    Case { machine: SLOW, log, silent: true, ..case }
+}
+
+/// Interrupts that wait for more completions when no more come.
+fn stalled(policy: Policy, test: &str, quick: bool, beside: Vec<Guest>) -> Case {
+    let stalled = virtio::with_disk(guest("virtio-stalled", policy));
+    let mut stalled = Guest { options: SLOW_OPTIONS, counts: Vec::new(), ..stalled };
+    place(&mut stalled, BAD_AT, 0);
+    let control = Control { coalesce: Coalesce::On(HELD_BACK), ..Control::default() };
+    stalled.disks.iter_mut().for_each(|disk| disk.control = control);
+    if !beside.is_empty() {
+        stalled.cores = Cores::First;
+    }
+    let case = served(policy, test, quick, []);
+    let guests = [stalled].into_iter().chain(beside).collect();
+    let log = vec!["00:1a.0) is shut down"];
+    Case { machine: STALLED, guests, log, silent: true, ..case }
 }
 
 /// What can't be had.
@@ -226,6 +294,7 @@ mod tests {
             assert!(options.ends_with(&format!(" pattern={pattern}")));
             assert!(options.starts_with(&format!("sectors={} ", virtio::SECTORS)));
         }
+        assert!(LIMITED.starts_with(OPTIONS[0]));
         assert!(OFFSETS.iter().all(|offset| offset + PART <= BYTES));
     }
     #[test]

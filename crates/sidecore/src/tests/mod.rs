@@ -36,6 +36,8 @@ fn polled(settings: Settings) -> Schedule {
         assert_eq!(s.next(0, &mut rings), Turn::Serve(place));
         s.rest(place);
     }
+    // None of them rests any more.
+    assert_eq!(s.next(0, &mut Rings([0; 4], 0)), Turn::Nothing);
     s
 }
 
