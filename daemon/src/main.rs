@@ -10,16 +10,29 @@
 //! | `queues` | rings that are served |
 #![forbid(unsafe_code)]
 
+mod clock;
 mod connection;
+mod counts;
+mod device;
 mod disk;
+mod door;
+mod event;
+mod home;
 mod listen;
-mod queues;
+mod memory;
+mod ring;
+mod rings;
+mod signals;
 mod socket;
+mod turns;
+mod waits;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand};
-use connection::Connection;
+use device::{Device, Kind};
 use disk::Disk;
+use door::Door;
+use home::Home;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -50,15 +63,28 @@ enum Command {
 struct DiskArguments {
     #[command(flatten)]
     kept: Kept,
-    /// The socket that front ends connect to; one at a time is served.
-    #[arg(long, value_name = "PATH")]
-    socket: PathBuf,
+    #[command(flatten)]
+    door: Way,
+    /// Front ends at a time. Several guests that write to one disk need to agree on that.
+    #[arg(long, default_value_t = 1, value_name = "COUNT")]
+    front_ends: usize,
     /// Queues that a front end may use.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     queues: u16,
     /// The guest may not write.
     #[arg(long)]
     read_only: bool,
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct Way {
+    /// The socket that front ends connect to.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// The socket of a front end, which is connected to as soon as it listens.
+    #[arg(long, value_name = "PATH")]
+    connect: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -86,20 +112,32 @@ fn run(arguments: Arguments) -> Result<()> {
     let Command::Disk(asked) = arguments.command;
     daemon_os::survive().context("the system refuses a handler for SIGBUS")?;
     let Kept { null, ram, file } = asked.kept;
-    let mut disk = match (null, ram, file) {
+    let disk = match (null, ram, file) {
         (Some(bytes), _, _) => Disk::null(bytes, asked.queues, asked.read_only)?,
         (_, Some(bytes), _) => Disk::ram(bytes, asked.queues, asked.read_only)?,
         (_, _, Some(path)) => Disk::file(&path, asked.queues, asked.read_only)?,
         _ => anyhow::bail!("say what keeps the disk: --null, --ram or --file"),
     };
-    let listener = listen::at(&asked.socket)?;
-    eprintln!("exitless-io: serves {disk} at {}", asked.socket.display());
-    loop {
-        let (socket, _) = listener.accept().context("the socket takes no connection")?;
-        let ended = Connection::new(socket, &mut disk).and_then(|mut one| one.serve());
-        match ended {
-            Ok(()) => eprintln!("exitless-io: the front end left"),
-            Err(error) => eprintln!("exitless-io: the connection ends: {error:#}"),
-        }
-    }
+    let door = match (&asked.door.socket, &asked.door.connect) {
+        (Some(path), _) => Door::listen(path)?,
+        (_, Some(path)) => Door::connecting(path),
+        _ => anyhow::bail!("say where front ends come: --socket or --connect"),
+    };
+    let path = asked.door.socket.or(asked.door.connect).unwrap_or_default();
+    let mut home = Home::new()?;
+    let said = format!("serves {disk} at {}", path.display());
+    home.add(
+        Device {
+            name: "disk".into(),
+            kind: Kind::Disk(disk),
+            share: sidecore::Share::default(),
+            front_ends: asked.front_ends,
+            connected: 0,
+            connections: 0,
+            gone: counts::Counts::default(),
+        },
+        door,
+    )?;
+    eprintln!("exitless-io: {said}");
+    home.run()
 }

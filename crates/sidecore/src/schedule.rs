@@ -59,6 +59,25 @@ impl Schedule {
         }
     }
 
+    /// Places for so many queues and VMs from now on, if there were fewer. What was there stays. For
+    /// callers that may allocate at any time.
+    pub fn grow(&mut self, queues: usize, vms: usize) {
+        let vm = Vm::new(Share::DEFAULT, self.settings.ticks_per_second);
+        let wanted = (queues.max(self.queues.len()), vms.max(self.vms.len()));
+        let there = core::mem::take(&mut self.queues).into_iter();
+        self.queues = there.chain(core::iter::repeat(Queue::ABSENT)).take(wanted.0).collect();
+        let there = core::mem::take(&mut self.vms).into_iter();
+        self.vms = there.chain(core::iter::repeat(vm)).take(wanted.1).collect();
+    }
+
+    /// When to look for work again, after [`Turn::Nothing`]: at once while a queue is polled whose
+    /// VM isn't at a limit; else when the first VM of a polled queue isn't any more. None: no queue
+    /// is polled, so that only a kick brings work. For callers that sleep.
+    pub fn look_again_at(&self, now: u64) -> Option<u64> {
+        let polled = self.queues.iter().filter(|queue| queue.state == State::Polled);
+        polled.map(|queue| self.vms[queue.vm].opens_at().max(now)).min()
+    }
+
     /// A VM begins at this place with this share; what was at its place before is
     /// forgotten. Not for a VM that only resets: it would be rid of its debts.
     pub fn set_share(&mut self, vm: usize, share: Share) {

@@ -76,6 +76,12 @@ impl Vm {
         self.requests.is_open(now) && self.bytes.is_open(now)
     }
 
+    /// From when on it may be served, by its limits.
+    pub fn opens_at(&self) -> u64 {
+        let paid = self.requests.opens_at().max(self.bytes.opens_at());
+        u64::try_from(paid).unwrap_or(u64::MAX)
+    }
+
     /// It was served. Its virtual time is charged the cost, from `floor` on at least; its limits
     /// the rest.
     #[inline]
@@ -141,6 +147,11 @@ impl Bucket {
     #[inline]
     const fn is_open(&self, now: u64) -> bool {
         self.price == 0 || self.paid <= (now as u128) << FRACTION
+    }
+
+    /// The first tick at which it is open.
+    const fn opens_at(&self) -> u128 {
+        if self.price == 0 { 0 } else { self.paid.div_ceil(1 << FRACTION) }
     }
 
     #[inline]
