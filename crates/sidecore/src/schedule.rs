@@ -45,7 +45,7 @@ impl Schedule {
     /// No queues yet, but places for so many, and for so many VMs, of weight 100 without limits.
     /// Nothing is allocated after this.
     pub fn new(settings: Settings, queues: usize, vms: usize) -> Self {
-        let vm = Vm::new(Share::DEFAULT, settings.ticks_per_second);
+        let vm = Vm::new(Share::DEFAULT, &settings);
         Schedule {
             settings,
             queues: (0..queues).map(|_| Queue::ABSENT).collect(),
@@ -62,7 +62,7 @@ impl Schedule {
     /// Places for so many queues and VMs from now on, if there were fewer. What was there stays. For
     /// callers that may allocate at any time.
     pub fn grow(&mut self, queues: usize, vms: usize) {
-        let vm = Vm::new(Share::DEFAULT, self.settings.ticks_per_second);
+        let vm = Vm::new(Share::DEFAULT, &self.settings);
         let wanted = (queues.max(self.queues.len()), vms.max(self.vms.len()));
         let there = core::mem::take(&mut self.queues).into_iter();
         self.queues = there.chain(core::iter::repeat(Queue::ABSENT)).take(wanted.0).collect();
@@ -82,8 +82,14 @@ impl Schedule {
     /// forgotten. Not for a VM that only resets: it would be rid of its debts.
     pub fn set_share(&mut self, vm: usize, share: Share) {
         if let Some(place) = self.vms.get_mut(vm) {
-            *place = Vm::new(share, self.settings.ticks_per_second);
+            *place = Vm::new(share, &self.settings);
         }
+    }
+
+    /// For so many ticks a VM saves up what its limits allow, instead of [`Settings::burst`]; until
+    /// the next [`Schedule::set_share`].
+    pub fn set_burst(&mut self, vm: usize, ticks: u64) {
+        self.vms.get_mut(vm).into_iter().for_each(|vm| vm.burst = ticks);
     }
 
     /// The queue is this VM's from now on, and its kicks are on. False if there are no such places.
@@ -195,7 +201,7 @@ impl Schedule {
         };
         self.cost = self.cost.saturating_add(cost);
         let vm = &mut self.vms[vm];
-        vm.charge(floor, piece, now, &self.settings);
+        vm.charge(floor, piece, now);
         let Some(running) = self.running.filter(|running| running.queue == queue) else {
             return Next::Switch;
         };
