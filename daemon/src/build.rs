@@ -7,6 +7,7 @@ use crate::device::{Device, Kind, Port};
 use crate::disk::Disk;
 use crate::door::Door;
 use crate::rings::Rings;
+use crate::supervisor::Handed;
 use anyhow::{Context as _, Result};
 use net::{MAX_PORTS, Mac, Parameters, Rate, Sources, Switch, Vlan};
 
@@ -90,10 +91,13 @@ pub fn device(entry: &Entry, rings: &mut Rings, switches: &mut Vec<Named>) -> Re
     })
 }
 
-/// Makes the door.
-pub fn door(way: &Way) -> Result<Door> {
+/// Makes the door: of a socket that was handed over, or a new one.
+pub fn door(way: &Way, handed: &mut Handed) -> Result<Door> {
     match way {
-        Way::Socket(path) => Door::listen(path),
+        Way::Socket(path) => match handed.at(path) {
+            Some(listener) => Door::listening(listener, None),
+            None => Door::listen(path),
+        },
         Way::Connect(path) => Ok(Door::connecting(path)),
     }
 }

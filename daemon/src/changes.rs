@@ -29,7 +29,7 @@ impl Home {
     /// Serves one device more.
     pub fn add(&mut self, entry: Entry) -> Option<String> {
         let name = entry.name().to_owned();
-        let added = build::door(entry.way()).and_then(|door| {
+        let added = build::door(entry.way(), &mut self.handed).and_then(|door| {
             let device = build::device(&entry, &mut self.rings, &mut self.switches);
             // Its socket's file isn't left behind.
             let device = device.inspect_err(|_| door.close())?;

@@ -43,6 +43,7 @@ The file says, one table for each device:
   [host]
   control = \"io.control\"    # for exitless io list, add, remove, reload, top
   metrics = \"io.metrics\"    # for Prometheus
+  paths = [\"/srv/disks\"]    # folders of what is added later, beside those named here
 
 Paths are from the file's folder. SIGHUP has it read again: what stays the same goes on.";
 
@@ -114,6 +115,9 @@ pub struct RunArguments {
     /// The file.
     #[arg(default_value = "io.toml")]
     pub file: PathBuf,
+    /// Keep all rights that the user has, instead of giving up those that aren't needed.
+    #[arg(long)]
+    pub no_sandbox: bool,
 }
 
 #[derive(Args)]
@@ -132,6 +136,9 @@ pub struct DiskArguments {
     /// The guest may not write.
     #[arg(long)]
     read_only: bool,
+    /// Keep all rights that the user has, instead of giving up those that aren't needed.
+    #[arg(long)]
+    pub no_sandbox: bool,
 }
 
 #[derive(Args)]
@@ -161,15 +168,15 @@ struct Kept {
 
 impl DiskArguments {
     /// As a file would say it.
-    pub fn entry(self) -> Result<Entry> {
-        let Kept { null, ram, file } = self.kept;
-        let backing = match (null, ram, file) {
+    pub fn entry(&self) -> Result<Entry> {
+        let Kept { null, ram, file } = &self.kept;
+        let backing = match (*null, *ram, file.clone()) {
             (Some(bytes), _, _) => Backing::Null(bytes),
             (_, Some(bytes), _) => Backing::Ram(bytes),
             (_, _, Some(path)) => Backing::File(path),
             _ => bail!("say what keeps the disk: --null, --ram or --file"),
         };
-        let way = match (self.door.socket, self.door.connect) {
+        let way = match (self.door.socket.clone(), self.door.connect.clone()) {
             (Some(path), _) => Way::Socket(path),
             (_, Some(path)) => Way::Connect(path),
             _ => bail!("say where front ends come: --socket or --connect"),

@@ -14,6 +14,7 @@ use crate::device::Device;
 use crate::door::{Came, Door};
 use crate::rings::Rings;
 use crate::signals::{Signal, Signals};
+use crate::supervisor::Handed;
 use crate::waits::{Source, Waits};
 use anyhow::{Error, Result};
 use rustix::fd::OwnedFd;
@@ -37,6 +38,8 @@ pub struct Home {
     pub clients: Clients,
     /// Where all of it is said, if it is a file.
     pub file: Option<PathBuf>,
+    /// Sockets that systemd listens at.
+    pub handed: Handed,
     connections: Slab<Connection>,
     /// By the devices' places.
     doors: Vec<Option<Door>>,
@@ -56,6 +59,7 @@ impl Home {
             switches: Vec::new(),
             clients: Clients::default(),
             file: None,
+            handed: Handed::take(),
             connections: Slab::new(),
             doors: Vec::new(),
             waits,

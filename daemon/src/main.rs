@@ -12,6 +12,7 @@
 //! | `clients`, `control`, `ask` | who looks and changes, from both sides |
 //! | `counts`, `report`, `metrics` | what is counted, and how it is told |
 //! | `waits`, `signals`, `clock` | what the thread sleeps on |
+//! | `supervisor`, `sandbox` | systemd; what is given up before serving |
 #![forbid(unsafe_code)]
 
 mod ask;
@@ -35,8 +36,12 @@ mod metrics;
 mod report;
 mod ring;
 mod rings;
+#[cfg(test)]
+mod rings_tests;
+mod sandbox;
 mod signals;
 mod socket;
+mod supervisor;
 mod turns;
 mod waits;
 
@@ -45,8 +50,11 @@ use ask::Daemon;
 use build::Entry;
 use clap::Parser as _;
 use cmdline::{Arguments, Command, RunArguments};
+use config::{Backing, Plan};
 use control::Request;
 use home::Home;
+use sandbox::{Folders, folder};
+use std::path::Path;
 
 fn main() {
     if let Err(error) = run(Arguments::parse().command) {
@@ -60,7 +68,11 @@ fn run(command: Command) -> Result<()> {
         Command::Disk(asked) => {
             let entry = asked.entry()?;
             let mut home = home()?;
-            serve(&mut home, entry.name().to_owned(), |home| home.add(entry).into_iter().collect())
+            let folders =
+                Folders { sockets: [folder(entry.way().path())].into(), ..Folders::default() };
+            let sandbox = (!asked.no_sandbox).then_some(folders);
+            let name = entry.name().to_owned();
+            serve(&mut home, name, sandbox, |home| home.add(entry).into_iter().collect())
         }
         Command::Run(asked) => run_file(asked),
         Command::List { at, json } => {
@@ -86,6 +98,7 @@ fn run(command: Command) -> Result<()> {
 
 fn home() -> Result<Home> {
     daemon_os::survive().context("the system refuses a handler for SIGBUS")?;
+    sandbox::raise_files();
     Home::new()
 }
 
@@ -104,7 +117,8 @@ fn run_file(asked: RunArguments) -> Result<()> {
     let mut home = home()?;
     home.file = Some(std::path::absolute(&asked.file)?);
     let names: Vec<_> = entries.iter().map(Entry::name).collect();
-    serve(&mut home, names.join(", "), |home| {
+    let sandbox = (!asked.no_sandbox).then(|| folders(&asked.file, &plan, &entries));
+    serve(&mut home, names.join(", "), sandbox, |home| {
         let host = &plan.host;
         let Home { clients, waits, .. } = home;
         match clients.listen(host.control.as_deref(), host.metrics.as_deref(), waits) {
@@ -114,10 +128,28 @@ fn run_file(asked: RunArguments) -> Result<()> {
     })
 }
 
+/// The folders that reading the file again may lead to: those that it names now.
+fn folders(file: &Path, plan: &Plan, entries: &[Entry]) -> Folders {
+    let mut folders = Folders { read: [folder(file)].into(), ..Folders::default() };
+    for entry in entries {
+        folders.sockets.insert(folder(entry.way().path()));
+        if let Entry::Disk(config::Disk { backing: Backing::File(path), .. }) = entry {
+            folders.write.insert(folder(path));
+        }
+    }
+    let host = &plan.host;
+    let desks = [&host.control, &host.metrics].into_iter().flatten();
+    folders.sockets.extend(desks.map(|path| folder(path)));
+    folders.sockets.extend(host.paths.iter().cloned());
+    folders.write.extend(host.paths.iter().cloned());
+    folders
+}
+
 /// Starts what is asked for, all or nothing, and serves it until ended.
 fn serve(
     home: &mut Home,
     names: String,
+    sandbox: Option<Folders>,
     start: impl FnOnce(&mut Home) -> Vec<String>,
 ) -> Result<()> {
     let failed = start(home);
@@ -125,6 +157,15 @@ fn serve(
         home.close();
         bail!("{}", failed.join("\nexitless-io: "));
     }
+    for path in home.handed.left() {
+        eprintln!("exitless-io: {} was handed over, and no device has it", path.display());
+    }
+    if let Some(folders) = sandbox {
+        sandbox::enter(&folders)?;
+    }
     eprintln!("exitless-io: serves {names}");
-    home.run()
+    supervisor::ready(&format!("serves {names}"));
+    let ended = home.run();
+    supervisor::stopping();
+    ended
 }

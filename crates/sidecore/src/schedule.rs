@@ -44,8 +44,10 @@ pub struct Schedule {
 impl Schedule {
     /// No queues yet, but places for so many, and for so many VMs, of weight 100 without limits.
     /// Nothing is allocated after this.
+    // Once at boot: the image is to be small.
+    #[inline(never)]
     pub fn new(settings: Settings, queues: usize, vms: usize) -> Self {
-        let vm = Vm::new(Share::DEFAULT, &settings);
+        let vm = Vm::new(Share::DEFAULT, settings.ticks_per_second, settings.burst);
         Schedule {
             settings,
             queues: (0..queues).map(|_| Queue::ABSENT).collect(),
@@ -62,7 +64,7 @@ impl Schedule {
     /// Places for so many queues and VMs from now on, if there were fewer. What was there stays. For
     /// callers that may allocate at any time.
     pub fn grow(&mut self, queues: usize, vms: usize) {
-        let vm = Vm::new(Share::DEFAULT, &self.settings);
+        let vm = Vm::new(Share::DEFAULT, self.settings.ticks_per_second, self.settings.burst);
         let wanted = (queues.max(self.queues.len()), vms.max(self.vms.len()));
         let there = core::mem::take(&mut self.queues).into_iter();
         self.queues = there.chain(core::iter::repeat(Queue::ABSENT)).take(wanted.0).collect();
@@ -82,7 +84,7 @@ impl Schedule {
     /// forgotten. Not for a VM that only resets: it would be rid of its debts.
     pub fn set_share(&mut self, vm: usize, share: Share) {
         if let Some(place) = self.vms.get_mut(vm) {
-            *place = Vm::new(share, &self.settings);
+            *place = Vm::new(share, self.settings.ticks_per_second, self.settings.burst);
         }
     }
 

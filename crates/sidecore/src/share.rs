@@ -49,8 +49,8 @@ pub(crate) struct Vm {
 }
 
 impl Vm {
-    pub const fn new(share: Share, settings: &Settings) -> Self {
-        let ticks_per_second = settings.ticks_per_second;
+    #[inline(never)]
+    pub const fn new(share: Share, ticks_per_second: u64, burst: u64) -> Self {
         let weight = match share.weight {
             0 => 1,
             weight if weight > MAX_WEIGHT => MAX_WEIGHT,
@@ -61,7 +61,7 @@ impl Vm {
             rate: (100 << 32) / weight as u64,
             requests: Bucket::new(share.requests, ticks_per_second),
             bytes: Bucket::new(share.bytes, ticks_per_second),
-            burst: settings.burst,
+            burst,
         }
     }
 

@@ -63,6 +63,10 @@ impl Daemon {
         std::fs::write(self.path("io.toml"), text).expect("it is written");
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// As `kill -9`.
     pub fn kill(&mut self) {
         self.child.kill().expect("it runs");

@@ -7,8 +7,9 @@ use super::station::Station;
 use super::wire::Wire;
 use rustix::process::Signal;
 use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
 
@@ -269,4 +270,65 @@ fn a_file_that_is_wrong_is_said_line_by_line() {
     // All or nothing.
     assert!(!folder.path().join("s").exists() && !folder.path().join("t").exists());
     assert!(says("").contains("has no device"));
+}
+
+/// Files outside of what the file names can't be opened any more, and the daemon goes on.
+#[test]
+fn the_sandbox_lets_nothing_else_be_opened() {
+    let daemon = Daemon::run(TWO);
+    let other = tempfile::tempdir().expect("a folder");
+    let image = other.path().join("d.img");
+    std::fs::write(&image, vec![0; 1 << 20]).expect("it is written");
+    let add = |name: &str, image: &Path, socket: &Path| {
+        let (image, socket) = (image.display(), socket.display());
+        let text = format!("[disk.{name}]\nfile = \"{image}\"\nsocket = \"{socket}\"\n");
+        std::fs::write(daemon.path("more.toml"), text).expect("it is written");
+        said(&daemon.ask(&["add", &daemon.path("more.toml")]))
+    };
+    let inside = Path::new(&daemon.path("x")).to_owned();
+    let refused = add("x", &image, &inside);
+    assert!(refused.contains("x: ") && refused.contains("can't be opened"), "{refused}");
+    assert!(refused.contains("Permission denied"), "{refused}");
+    assert!(!inside.exists());
+    let refused = add("y", &image, &other.path().join("y"));
+    assert!(refused.contains("can't be made a socket"), "{refused}");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.id()));
+    let status = status.expect("it runs");
+    let line = |key: &str| status.lines().find(|line| line.starts_with(key)).map(str::to_owned);
+    assert_eq!(line("NoNewPrivs").as_deref(), Some("NoNewPrivs:\t1"));
+    assert_eq!(line("Seccomp:").as_deref(), Some("Seccomp:\t2"));
+    works(&mut disk(&daemon, "a"));
+}
+
+/// As systemd starts it: the socket is there before the program, which says when it is ready.
+#[test]
+fn sockets_are_handed_over_and_readiness_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let listener = UnixListener::bind(path("a")).expect("a socket");
+    let notified = UnixDatagram::bind(path("notify")).expect("a socket");
+    std::fs::write(path("io.toml"), "[disk.a]\nram = \"1M\"\nsocket = \"a\"\n").expect("written");
+    // The shell gives its own number, which stays the program's, and the descriptor its place.
+    let script = "export LISTEN_PID=$$ LISTEN_FDS=1; exec 3<&0; exec \"$0\" run \"$1\"";
+    let mut child = Command::new("sh")
+        .args(["-c", script, PROGRAM])
+        .arg(path("io.toml"))
+        .env("NOTIFY_SOCKET", path("notify"))
+        .stdin(OwnedFd::from(listener))
+        .spawn()
+        .expect("it starts");
+    let mut text = [0; 256];
+    let count = notified.recv(&mut text).expect("it tells");
+    let told = String::from_utf8_lossy(&text[..count]);
+    assert!(told.contains("READY=1\n") && told.contains("STATUS=serves a"), "{told}");
+    let mut front = FrontEnd::new(Wire::connect(&path("a").display().to_string()));
+    front.set_up(0, false);
+    works(&mut front);
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, Signal::TERM).expect("it runs");
+    assert!(child.wait().expect("it ends").success());
+    let count = notified.recv(&mut text).expect("it tells");
+    assert!(text[..count].starts_with(b"STOPPING=1"));
+    // The socket's file is whose it was.
+    assert!(path("a").exists());
 }
