@@ -28,9 +28,9 @@ struct Running {
 /// The queues of one polling core, by their places from 0 on, and their VMs by theirs.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    settings: Settings,
-    queues: Box<[Queue]>,
-    vms: Box<[Vm]>,
+    pub(crate) settings: Settings,
+    pub(crate) queues: Box<[Queue]>,
+    pub(crate) vms: Box<[Vm]>,
     /// The least virtual time of those that waited, at its highest.
     clock: Virtual,
     running: Option<Running>,
@@ -51,7 +51,7 @@ impl Schedule {
     /// No queues yet, but places for so many, and for so many VMs, of weight 100 without limits.
     /// Nothing is allocated after this.
     pub fn new(settings: Settings, queues: usize, vms: usize) -> Self {
-        let vm = Vm::new(Share::DEFAULT, settings.ticks_per_second);
+        let vm = Vm::new(Share::DEFAULT, settings.ticks_per_second, settings.burst);
         Schedule {
             settings,
             queues: (0..queues).map(|_| Queue::ABSENT).collect(),
@@ -72,7 +72,7 @@ impl Schedule {
     pub fn set_share(&mut self, vm: usize, share: Share) {
         self.settle();
         if let Some(place) = self.vms.get_mut(vm) {
-            *place = Vm::new(share, self.settings.ticks_per_second);
+            *place = Vm::new(share, self.settings.ticks_per_second, self.settings.burst);
         }
     }
 
@@ -183,7 +183,7 @@ impl Schedule {
         running.bytes = running.bytes.saturating_add(cost);
         let bytes = running.bytes;
         let vm = &mut self.vms[running.vm];
-        let is_open = !vm.is_limited() || vm.count(piece, now, &self.settings);
+        let is_open = !vm.is_limited() || vm.count(piece, now);
         let Settings { min_bytes, max_bytes, .. } = self.settings;
         // It is polled: a queue that isn't any more has no turn.
         if !is_open {
@@ -219,7 +219,7 @@ impl Schedule {
         let vm = &mut self.vms[self.queues[queue].vm];
         vm.charge(floor, piece.cost);
         if vm.is_limited() {
-            vm.count(piece, now, &self.settings);
+            vm.count(piece, now);
         }
     }
 

@@ -46,10 +46,12 @@ pub(crate) struct Vm {
     bytes: Bucket,
     /// The schedule's count of work when a turn of its was for nothing; 0: none was.
     pub rests: u64,
+    /// For this long it saves up what its limits allow.
+    pub burst: u64,
 }
 
 impl Vm {
-    pub const fn new(share: Share, ticks_per_second: u64) -> Self {
+    pub const fn new(share: Share, ticks_per_second: u64, burst: u64) -> Self {
         let weight = match share.weight {
             0 => 1,
             weight if weight > MAX_WEIGHT => MAX_WEIGHT,
@@ -61,6 +63,7 @@ impl Vm {
             requests: Bucket::new(share.requests, ticks_per_second),
             bytes: Bucket::new(share.bytes, ticks_per_second),
             rests: 0,
+            burst,
         }
     }
 
@@ -79,6 +82,13 @@ impl Vm {
         self.requests.is_open(now) && self.bytes.is_open(now)
     }
 
+    /// From when on it may be served, by its limits.
+    #[cfg(any(test, feature = "process"))]
+    pub fn opens_at(&self) -> u64 {
+        let paid = self.requests.opens_at().max(self.bytes.opens_at());
+        u64::try_from(paid).unwrap_or(u64::MAX)
+    }
+
     /// Its queues had work of this cost. Its virtual time is charged that, from `floor` on at least.
     pub fn charge(&mut self, floor: Virtual, cost: u64) {
         // A sum of 2^80 bytes overflows first.
@@ -93,9 +103,9 @@ impl Vm {
 
     /// Counts a piece against its limits. True: it may be served on.
     #[inline(never)]
-    pub fn count(&mut self, piece: Piece, now: u64, settings: &Settings) -> bool {
-        self.requests.take(piece.requests.into(), now, settings.burst);
-        self.bytes.take(piece.bytes, now, settings.burst);
+    pub fn count(&mut self, piece: Piece, now: u64) -> bool {
+        self.requests.take(piece.requests.into(), now, self.burst);
+        self.bytes.take(piece.bytes, now, self.burst);
         self.is_open(now)
     }
 
@@ -154,6 +164,12 @@ impl Bucket {
     #[inline]
     const fn is_open(&self, now: u64) -> bool {
         self.price == 0 || self.paid <= (now as u128) << FRACTION
+    }
+
+    /// The first tick at which it is open.
+    #[cfg(any(test, feature = "process"))]
+    const fn opens_at(&self) -> u128 {
+        if self.price == 0 { 0 } else { self.paid.div_ceil(1 << FRACTION) }
     }
 
     #[inline]

@@ -2,6 +2,7 @@
 
 mod joining;
 mod moving;
+mod process;
 mod waiting;
 mod whole_turns;
 mod world;
