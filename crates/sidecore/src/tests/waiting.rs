@@ -54,7 +54,7 @@ fn queues_that_cannot_be_served_do_not_keep_others_from_their_turns() {
         assert!(s.poll(place, usize::from(place == 3), 0));
     }
     // The other VM had more: it isn't the one that is behind.
-    s.vms[1].charge(1 << 50, Piece::default(), 0, &USUAL);
+    s.vms[1].charge(1 << 50, 0);
     let (mut served, mut tried) = (0, [0; 3]);
     for _ in 0..60 {
         match s.next(0, &mut rings) {
