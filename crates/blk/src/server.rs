@@ -120,6 +120,12 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         chains.saturating_add(self.open.is_some().into())
     }
 
+    /// Whether it is known without a load that chains wait. `false` says nothing.
+    #[inline]
+    pub fn has_offered(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.queue.is_offered())
+    }
+
     /// Requests that are taken and not answered.
     pub fn in_flight(&self) -> u16 {
         self.slots.used()
