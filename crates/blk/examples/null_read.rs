@@ -46,6 +46,10 @@ impl Look for Queues {
     fn waiting(&mut self, place: usize) -> u16 {
         self.0.get(place).map_or(0, |server| server.waiting())
     }
+
+    fn has_more(&mut self, place: usize) -> bool {
+        self.0.get(place).is_some_and(|server| server.has_offered() || server.waiting() > 0)
+    }
 }
 
 struct Core {

@@ -126,6 +126,12 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
         chains.saturating_add(running.keep.left())
     }
 
+    /// Whether it is known without a load that chains wait. `false` says nothing.
+    #[inline]
+    pub fn has_offered(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.queue.is_offered())
+    }
+
     /// Requests that are taken and not answered.
     pub fn in_flight(&self) -> u16 {
         self.slots.used()

@@ -189,7 +189,7 @@ impl Schedule {
         if !is_open {
             let place = &mut self.queues[queue];
             (place.waits, place.busy) = (None, now);
-        } else if look.waiting(queue) > 0 {
+        } else if look.has_more(queue) {
             self.queues[queue].busy = now;
             let goes_on = bytes < min_bytes
                 || (bytes <= max_bytes && !self.is_another_stuck(queue, cost, now, look));

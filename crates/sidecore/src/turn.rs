@@ -15,6 +15,13 @@ pub trait Look {
     /// was taken and isn't served whole counts. A queue that is broken shows 1, so that it gets its
     /// turn and is found out. Asked for places that joined alone.
     fn waiting(&mut self, queue: usize) -> u16;
+
+    /// Whether anything waits in the queue whose turn it is. Who knows that from its last look at
+    /// the ring needs no other one.
+    #[inline]
+    fn has_more(&mut self, queue: usize) -> bool {
+        self.waiting(queue) > 0
+    }
 }
 
 /// What the core is to do.

@@ -56,7 +56,7 @@ impl Packed {
     }
 }
 
-/// Takes the chain that begins with this head of a split ring's table. It has no more descriptors
+/// Takes the chain that begins with this head of a split ring's table, whose words were read. It has no more descriptors
 /// there than the table has, and at most one indirect table at its end (2.7.5.3.2). That is a chain
 /// of its own, from its first descriptor on (2.7.5.3); it may be longer than the queue: Linux makes
 /// such ones for a small queue.
@@ -65,11 +65,11 @@ impl Packed {
 pub fn split_chain(
     window: &Window,
     ring: &Span,
+    words: [u64; 2],
     head: u16,
     indirect: bool,
     chain: &mut Chain,
 ) -> Result<(), Broken> {
-    let words = ring.load_u64_pair(u64::from(head) * BYTES)?;
     if !is(words, NEXT | INDIRECT)
         && let Some(span) = window.span_of_largest(words[0], u64::from(words[1] as u32))
     {

@@ -151,6 +151,15 @@ impl<const N: usize> Queue<N> {
         }
     }
 
+    /// Whether it is known that chains wait, without a load. `false` says nothing.
+    #[inline]
+    pub fn is_offered(&self) -> bool {
+        match self {
+            Queue::Split(queue) => queue.is_offered(),
+            Queue::Packed(_) => false,
+        }
+    }
+
     /// Takes the next chain, if there is one. It is in flight from then on. Each descriptor is read
     /// once. `chain` is overwritten; if the answer isn't `Ok(true)` it says nothing.
     ///

@@ -6,7 +6,7 @@ use crate::error::Area;
 use crate::event::{self, Calls};
 use crate::{Broken, Chain, Features, Head, Layout, LayoutError, MAX_SIZE, Position, State};
 use sync::{Ordering, fence};
-use window::{Outside, Span, Window};
+use window::{Outside, Ring, Span, Window};
 
 /// Offsets in both rings: flags, index, elements.
 const FLAGS: u64 = 0;
@@ -22,8 +22,12 @@ pub struct SplitQueue<const N: usize> {
     descriptors: Span,
     available_ring: Span,
     used_ring: Span,
+    /// The same, element by element, and the driver's index.
+    heads: Ring<[u64; 2]>,
+    index: Ring<u16>,
+    available: Ring<u16>,
+    completed: Ring<[u32; 2]>,
     size: u16,
-    mask: u16,
     indirect: bool,
     event_index: bool,
     /// Kicks aren't wanted; with the event index since it was written at this index.
@@ -60,22 +64,30 @@ impl<const N: usize> SplitQueue<N> {
         if taken != usize::from(next.wrapping_sub(used)) || others != taken {
             return Err(LayoutError::State);
         }
+        let descriptors =
+            Area::Descriptors.span(window, descriptors, 16, elements * descriptor::BYTES)?;
+        let available_ring =
+            Area::Driver.span(window, driver, 2, RING + elements * AVAILABLE + event)?;
+        let used_ring = Area::Device.span(window, device, 4, RING + elements * USED + event)?;
+        let rings = (
+            descriptors.ring(0, size),
+            available_ring.ring(INDEX, 1),
+            available_ring.ring(RING, size),
+            used_ring.ring(RING, size),
+        );
+        let (Some(heads), Some(index), Some(available), Some(completed)) = rings else {
+            // The areas have that size, and are aligned.
+            return Err(LayoutError::Size(size));
+        };
         Ok(SplitQueue {
-            descriptors: Area::Descriptors.span(
-                window,
-                descriptors,
-                16,
-                elements * descriptor::BYTES,
-            )?,
-            available_ring: Area::Driver.span(
-                window,
-                driver,
-                2,
-                RING + elements * AVAILABLE + event,
-            )?,
-            used_ring: Area::Device.span(window, device, 4, RING + elements * USED + event)?,
+            descriptors,
+            available_ring,
+            used_ring,
+            heads,
+            index,
+            available,
+            completed,
             size,
-            mask: size - 1,
             indirect: features.indirect,
             event_index: features.event_index,
             suppressed: None,
@@ -90,9 +102,15 @@ impl<const N: usize> SplitQueue<N> {
 
     #[inline]
     pub(crate) fn available(&self) -> Result<u16, Broken> {
-        let offered = self.available_ring.load_u16_acquire(INDEX)?;
+        let offered = self.index.load_acquire(0);
         let waiting = offered.wrapping_sub(self.next);
         if waiting > self.size { Err(Broken::Jumped) } else { Ok(waiting) }
+    }
+
+    /// Whether chains wait that the index showed when it was last loaded.
+    #[inline]
+    pub(crate) fn is_offered(&self) -> bool {
+        self.offered != self.next
     }
 
     #[inline]
@@ -105,7 +123,7 @@ impl<const N: usize> SplitQueue<N> {
             }
             self.offered = self.next.wrapping_add(waiting);
         }
-        let head = self.head(self.next)?;
+        let head = self.available.load(self.next);
         // `N` isn't less than the size.
         let in_flight = self.in_flight.get(usize::from(head)).copied();
         if head >= self.size || in_flight.is_none() {
@@ -114,7 +132,8 @@ impl<const N: usize> SplitQueue<N> {
         if in_flight != Some(0) {
             return Err(Broken::InFlight(head));
         }
-        descriptor::split_chain(window, &self.descriptors, head, self.indirect, chain)?;
+        let words = self.heads.load(head);
+        descriptor::split_chain(window, &self.descriptors, words, head, self.indirect, chain)?;
         if let Some(in_flight) = self.in_flight.get_mut(usize::from(head)) {
             *in_flight = 1;
         }
@@ -130,7 +149,9 @@ impl<const N: usize> SplitQueue<N> {
     ) -> Result<(), Broken> {
         match self.in_flight.get(usize::from(head.0)) {
             Some(1) => {
-                descriptor::split_chain(window, &self.descriptors, head.0, self.indirect, chain)
+                let words = self.heads.load(head.0);
+                let descriptors = &self.descriptors;
+                descriptor::split_chain(window, descriptors, words, head.0, self.indirect, chain)
             }
             _ => Err(Broken::Index(head.0)),
         }
@@ -146,20 +167,13 @@ impl<const N: usize> SplitQueue<N> {
         Position { index: self.used, wrap: true }
     }
 
-    /// The head that the driver put at this index.
-    #[inline]
-    fn head(&self, index: u16) -> Result<u16, Outside> {
-        self.available_ring.load_u16(RING + u64::from(index & self.mask) * AVAILABLE)
-    }
-
     #[inline]
     pub(crate) fn complete(&mut self, head: Head, written: u32) {
         match self.in_flight.get_mut(usize::from(head.0)) {
             Some(in_flight) if *in_flight != 0 => *in_flight = 0,
             _ => return,
         }
-        let at = RING + u64::from(self.used & self.mask) * USED;
-        wrote(self.used_ring.store_u32_pair(at, [head.0.into(), written]));
+        self.completed.store(self.used, [head.0.into(), written]);
         self.used = self.used.wrapping_add(1);
     }
 
@@ -243,9 +257,8 @@ impl<const N: usize> SplitQueue<N> {
 
     #[inline]
     pub(crate) fn prefetch(&self) {
-        if let Ok(head) = self.head(self.next) {
-            self.descriptors.prefetch(u64::from(head) * descriptor::BYTES);
-        }
+        let head = self.available.load(self.next);
+        self.descriptors.prefetch(u64::from(head) * descriptor::BYTES);
     }
 
     #[inline]

@@ -45,6 +45,28 @@ fn a_queue_that_is_polled_is_never_kicked() {
     }
 }
 
+#[test]
+fn what_is_known_to_wait_can_be_taken() {
+    let features = Features { indirect: false, event_index: true, packed: false };
+    let memory = Memory::new(&[(0, 1 << 16)], 0);
+    let mut heap = Heap::new(memory.window(), 0, 1 << 16);
+    let mut driver = driver(&mut heap, 16, features);
+    let state = State::at_reset(features);
+    let mut queue: Queue = Queue::new(&memory.window(), driver.layout(), features, state).unwrap();
+    let buffers = [heap.put(b"header")];
+    let mut chain = Chain::new();
+    for _ in 0..3 {
+        driver.add(&buffers).unwrap();
+    }
+    assert!(!queue.is_offered(), "nobody has looked yet");
+    for left in [2, 1, 0] {
+        assert_eq!(queue.take(&memory.window(), &mut chain), Ok(true));
+        assert_eq!(queue.is_offered(), left > 0, "{left} are left");
+    }
+    driver.add(&buffers).unwrap();
+    assert_eq!((queue.is_offered(), queue.available()), (false, Ok(1)));
+}
+
 /// Calls that are held back for longer than there are indices: they are asked for all the same.
 #[test]
 fn a_call_that_was_due_for_a_whole_round_of_indices() {

@@ -17,6 +17,7 @@
 //! |---|---|
 //! | `lib` | the window: which guest address is where |
 //! | `span` | the pieces, and accesses to words |
+//! | `ring` | words whose places are checked once |
 //! | `bytes` | copies of bytes that another side may write at the same time |
 //! | `memory` | memory for tests (feature `memory`) |
 //! | `model` | words that loom watches (`cfg(loom)`) |
@@ -27,6 +28,7 @@ mod bytes;
 mod memory;
 #[cfg(loom)]
 pub mod model;
+mod ring;
 mod span;
 #[cfg(test)]
 #[cfg(not(loom))]
@@ -37,6 +39,7 @@ use thiserror::Error;
 
 #[cfg(any(test, feature = "memory"))]
 pub use memory::Memory;
+pub use ring::Ring;
 pub use span::Span;
 
 /// The most regions of a window.

@@ -235,6 +235,15 @@ impl Look for Queues {
                 .map_or(0, |on| on.switch.waiting(*port, queue.index as u16, self.now)),
         }
     }
+
+    #[inline]
+    fn has_more(&mut self, place: usize) -> bool {
+        let known = self.all.get(place).is_some_and(|queue| match &queue.work {
+            Work::Requests(server) => queue.delay.is_none() && server.has_offered(),
+            Work::Frames(..) => false,
+        });
+        known || self.waiting(place) > 0
+    }
 }
 
 /// TSC ticks to nanoseconds.
