@@ -1,6 +1,6 @@
 //! A neighbour: beats by its timer and watches its memory, while another VM
 //! attacks. `beats=N` on the command line says how long; without it, until a byte is typed,
-//! which says that the others have ended, and a little longer.
+//! which says that the others have ended, and a little longer. With `busy=1` it never sleeps.
 
 use crate::{
     boot::Boot,
@@ -40,7 +40,13 @@ pub fn heartbeat(test: &str, boot: &Boot) {
     while last.is_none_or(|last| beat < last) {
         beat += 1;
         while idt::count(0x50) < beat {
-            cpu::halt_until_interrupt();
+            if boot.option("busy").is_some() {
+                cpu::enable_interrupts();
+                cpu::pause();
+                cpu::disable_interrupts();
+            } else {
+                cpu::halt_until_interrupt();
+            }
         }
         println!("heartbeat {beat}");
         let part = words / PARTS * (beat % PARTS);

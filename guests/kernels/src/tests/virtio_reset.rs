@@ -145,8 +145,16 @@ pub fn stuck(test: &str, boot: &Boot) {
         check!(test, begun && status != 0, "life {life}: begun {begun}, then {status:#x}");
         restart::reset();
     }
+    // That of the last queue, which isn't used in this life.
+    let first = boot.free_memory().start.next_multiple_of(0x1000);
+    let end = first + blk::QUEUE_BYTES * STUCK as u64;
+    let memory = end - blk::QUEUE_BYTES..end;
+    words(&memory).for_each(|at| put(at, POISON));
     let started = blk::start(&disk, features, 1, boot);
     blk::queue(0).ring.be_quiet(true);
     let works = started && blk::queue(0).one(Request::new(kind::IN, 0, SECTOR)).is_some();
     check!(test, works, "life {life}: it serves");
+    // By now nothing of the life before is under way.
+    let touched = words(&memory).filter(|at| get::<u64>(*at) != POISON).count();
+    check!(test, touched == 0, "life {life}: {touched} words were written after the reset");
 }

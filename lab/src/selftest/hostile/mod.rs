@@ -182,7 +182,8 @@ mod tests {
         for subject in attacks::SUBJECTS {
             let runs = |names: &&str| names.split(',').any(|n| n == subject.name);
             let lists = RUNS.iter().flat_map(|(_, attackers)| *attackers);
-            let lists = lists.chain(disks::ATTACKERS).chain(networks::ATTACKERS);
+            let lists =
+                lists.chain(disks::ATTACKERS).chain(disks::PACKED).chain(networks::ATTACKERS);
             assert!(lists.into_iter().any(runs), "{}", subject.name);
         }
     }
@@ -198,7 +199,7 @@ mod tests {
     #[test]
     fn every_subject_of_a_run_exists_and_what_ends_a_vm_comes_last() {
         let lists = RUNS.iter().flat_map(|(_, attackers)| *attackers);
-        for names in lists.chain(disks::ATTACKERS).chain(networks::ATTACKERS) {
+        for names in lists.chain(disks::ATTACKERS).chain(disks::PACKED).chain(networks::ATTACKERS) {
             let subjects: Vec<_> = attacks::chosen(names).collect();
             assert_eq!(subjects.len(), names.split(',').count(), "{names}");
             let attacks: Vec<_> = subjects.iter().flat_map(|s| s.attacks).collect();
