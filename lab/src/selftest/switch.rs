@@ -75,6 +75,10 @@ pub fn all() -> Vec<Case> {
             let quick = quick(name == "kicked");
             cases.push(served(policy, name, quick, pair(test, policy).map(kicked).into()));
         }
+        if policy == Policy::Trap {
+            let two = linux(policy).map(kicked);
+            cases.push(served(policy, "kicked-linux", false, two.into()));
+        }
         cases.extend(shared(policy));
         if matches!(policy, Policy::Eli | Policy::Direct) {
             cases.push(served(policy, "linux", false, linux(policy).into()));

@@ -9,11 +9,12 @@ use super::{
 };
 use crate::bench::{
     figures::median,
+    guest::Kit,
     ready::prepare,
     show::{Block, Source, Table, text, three, two, whole},
     workload::Workload,
 };
-use anyhow::Result;
+use anyhow::{Result, bail};
 use exitless::{arguments::between, context::Context, output::Output, qemu::Iommu};
 use ledger::Reason;
 
@@ -27,6 +28,11 @@ counted.";
 
 /// From the most exits to none.
 const WAYS: [Way; 2] = [Way::Classical, Way::DIRECT];
+
+/// Exits that an operation may cost where there are to be none, and kicks of all VMs together in
+/// their lives.
+const MOST_EXITS: f64 = 0.001;
+const MOST_KICKS: u64 = 10;
 
 /// What `demo sidecores` takes.
 #[derive(clap::Args, Clone, Debug)]
@@ -56,6 +62,24 @@ pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
     println!("{}", text::blocks(&shown.blocks));
     if let Some(json) = json {
         json.write_json(&shown.rows)?;
+    }
+    Ok(())
+}
+
+/// For the tests: two VMs, whose reads and datagrams have no exits.
+pub fn smoke(cx: &Context, kit: &Kit) -> Result<()> {
+    let Both { disks, networks } = both::run(cx, kit, 2, Way::DIRECT)?;
+    for (what, t) in [("a read", disks), ("a datagram", networks)] {
+        let exits = t.per_io(|m| m.exits.iter().sum());
+        let kicks = t.sum(|m| m.served.kicks);
+        if exits >= MOST_EXITS || kicks > MOST_KICKS {
+            bail!(
+                "two VMs on one sidecore: {exits} exits for {what}, {kicks} kicks, none expected"
+            );
+        }
+        if t.members().any(|m| m.work.served == 0 || m.interrupts == 0 || m.served.completed == 0) {
+            bail!("two VMs on one sidecore: what was done for {what} wasn't counted");
+        }
     }
     Ok(())
 }

@@ -71,8 +71,13 @@ pub struct Args {
     /// That time, for each request, in milliseconds
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 2, value_parser = between(1, 1000))]
     latency: u32,
-    /// What netperf does from one VM to the other
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "small-stream,stream,packet")]
+    /// What goes from one VM to the other
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "small-stream,stream,packet,apache,memcached"
+    )]
     network: Vec<networks::Exchange>,
     /// Coarse, in minutes: shorter windows, fewer points
     #[arg(long)]
@@ -92,7 +97,7 @@ enum Part {
     Vms,
     /// Interrupts for each I/O on a disk of fixed latency, by vIC's threshold and map
     Interrupts,
-    /// Two VMs at one switch: netperf from one to the other
+    /// Two VMs at one switch: netperf from one to the other, Apache and memcached
     Networks,
     /// A disk each way, an NVMe controller of the VM's own among them, in one short table
     Table,
@@ -226,7 +231,7 @@ pub fn smoke(cx: &Context, kit: &Kit) -> Result<()> {
     if !wrong.is_empty() {
         bail!("{}", wrong.join("; "));
     }
-    Ok(())
+    demo::smoke(cx, kit)
 }
 
 /// What is wrong with a cell's exits, if anything is.

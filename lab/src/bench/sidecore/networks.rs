@@ -1,5 +1,5 @@
 //! Two VMs at one switch of one sidecore, stock Linux in both: netperf from the first to the
-//! second.
+//! second, or a server in the first that the second asks.
 //!
 //! Guarantees: each way has the same guests and the same windows, which are the first VM's. What
 //! the second VM's core does is counted in instructions alone: its exits aren't those of a window.
@@ -27,7 +27,7 @@ use exitless::{
     session::{self, Commands, Framing, Setup, Typed},
 };
 use ledger::Reason;
-use plan::{Interface, Mac, OnReset, Plan, Policy, Vm};
+use plan::{Interface, Mac, OnReset, Plan, Vm};
 use std::{
     ops::ControlFlow,
     sync::{Arc, mpsc},
@@ -40,7 +40,7 @@ const MEMORY: u64 = 384 << 20;
 /// Exits rarer than this per operation have no line.
 const RARE: f64 = 0.0005;
 
-/// What netperf does.
+/// What goes from one to the other.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchange {
     /// TCP_STREAM, 64-byte writes
@@ -49,6 +49,10 @@ pub enum Exchange {
     Stream,
     /// UDP_RR: a packet there, a packet back
     Packet,
+    /// Apache, asked for a page of 4 KiB by ApacheBench, four requests at a time
+    Apache,
+    /// memcached, 90 % get, 64 requests under way, by memcaslap
+    Memcached,
 }
 
 impl Exchange {
@@ -57,6 +61,8 @@ impl Exchange {
             Exchange::SmallStream => "netperf TCP_STREAM, 64-byte writes",
             Exchange::Stream => "netperf TCP_STREAM, 16 KiB writes",
             Exchange::Packet => "netperf UDP_RR",
+            Exchange::Apache => "Apache, 4 KiB page, 4 at a time",
+            Exchange::Memcached => "memcached, 90 % get, 64 at a time",
         }
     }
 
@@ -64,6 +70,7 @@ impl Exchange {
         match self {
             Exchange::SmallStream | Exchange::Stream => "write",
             Exchange::Packet => "transaction",
+            Exchange::Apache | Exchange::Memcached => "request",
         }
     }
 
@@ -72,6 +79,8 @@ impl Exchange {
             Exchange::SmallStream => 20_000,
             Exchange::Stream => 1_000,
             Exchange::Packet => 500,
+            Exchange::Apache => 50,
+            Exchange::Memcached => 500,
         };
         let times = if effort == Effort::Full { 3 } else { 1 };
         let short = unit * times;
@@ -84,15 +93,28 @@ impl Exchange {
             Exchange::SmallStream => "netperf-stream exitless.message=64",
             Exchange::Stream => "netperf-stream exitless.message=16384",
             Exchange::Packet => "udp-rr exitless.busy=0",
+            Exchange::Apache => "apache",
+            Exchange::Memcached => "memcached",
         };
         format!(
             "exitless.workload={load} exitless.peer=1 exitless.host=10.9.0.2 exitless.network=10.9.0.1/24 exitless.warmup={warmup} exitless.short={short} exitless.long={long} exitless.pairs={pairs}"
         )
     }
+
+    /// What the second VM is told.
+    fn peer(self) -> String {
+        let load = match self {
+            Exchange::SmallStream | Exchange::Stream | Exchange::Packet => {
+                "between exitless.role=server"
+            }
+            Exchange::Apache => "ask exitless.program=apache exitless.host=10.9.0.1",
+            Exchange::Memcached => "ask exitless.program=memcached exitless.host=10.9.0.1",
+        };
+        format!("exitless.workload={load} exitless.network=10.9.0.2/24")
+    }
 }
 
-/// Each of these, each way that isn't one of disks alone: the bare machine has no switch, and an
-/// interface's kicks can't be had by exits.
+/// Each of these, each way that isn't one of disks alone: the bare machine has no switch.
 pub fn measure(
     cx: &Context,
     kit: &Kit,
@@ -104,8 +126,8 @@ pub fn measure(
     for &exchange in exchanges {
         let mut cells = Vec::new();
         for &way in ways {
-            if let Way::Polled(policy) = way {
-                cells.push(one(cx, kit, exchange, policy, effort)?);
+            if matches!(way, Way::Classical | Way::Polled(_)) {
+                cells.push(one(cx, kit, exchange, way, effort)?);
             }
         }
         shown.add(table(exchange, &cells));
@@ -113,9 +135,8 @@ pub fn measure(
     Ok(shown)
 }
 
-fn plan(kit: &Kit, exchange: Exchange, policy: Policy, effort: Effort) -> Result<Plan<String>> {
+fn plan(kit: &Kit, exchange: Exchange, way: Way, effort: Effort) -> Result<Plan<String>> {
     let guest = kit.network.as_ref().context("the guest with netperf wasn't made")?;
-    let server = "exitless.workload=between exitless.role=server exitless.network=10.9.0.2/24";
     let vm = |number: u8, parameters: &str| Vm {
         name: format!("vm{number}"),
         cpus: vec![number.into()],
@@ -134,25 +155,18 @@ fn plan(kit: &Kit, exchange: Exchange, policy: Policy, effort: Effort) -> Result
             queues: 1,
             mtu: plan::DEFAULT_MTU,
             rate: None,
-            kicks: false,
+            kicks: way == Way::Classical,
         }],
-        interrupts: Some(policy),
+        interrupts: way.policy(),
         reset: OnReset::Stop,
     };
-    let vms = vec![vm(1, &exchange.parameters(effort)), vm(2, server)];
+    let vms = vec![vm(1, &exchange.parameters(effort)), vm(2, &exchange.peer())];
     Ok(Plan { sidecores: vec![3], ..Plan::new(vms) })
 }
 
-fn one(
-    cx: &Context,
-    kit: &Kit,
-    exchange: Exchange,
-    policy: Policy,
-    effort: Effort,
-) -> Result<Alone> {
-    let way = Way::Polled(policy);
+fn one(cx: &Context, kit: &Kit, exchange: Exchange, way: Way, effort: Effort) -> Result<Alone> {
     let step = Step::begin(format!("{:<35} {}", exchange.title(), way.label()));
-    let measured = boot(cx, kit, plan(kit, exchange, policy, effort)?, &step)
+    let measured = boot(cx, kit, plan(kit, exchange, way, effort)?, &step)
         .and_then(|ran| Alone::of(way, ran, exchange.size(effort).pairs));
     match &measured {
         Ok(alone) => step.end(&format!("{} {}s", alone.figures.operations, exchange.operation())),
@@ -196,7 +210,7 @@ fn table(exchange: Exchange, cells: &[Alone]) -> Shown {
     let what = format!("{} between two VMs at one switch", exchange.title());
     let operation = exchange.operation();
     let mut table = Table::new(what.clone(), cells.iter().map(|c| c.way.label().to_owned()));
-    table.section(Source::Measured, "in the windows of the VM that sends");
+    table.section(Source::Measured, "in the windows of the first VM");
     let all = |f: &dyn Fn(&Alone) -> String| -> Vec<String> { cells.iter().map(f).collect() };
     table.line(format!("{operation}s counted"), all(&|c| whole(c.figures.operations as f64)));
     let exits = |c: &Alone| format!("{:.4}", c.figures.exits_per_operation());
