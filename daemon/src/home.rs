@@ -166,7 +166,7 @@ impl Home {
             Source::Control => self.clients.let_in(false, &self.waits),
             Source::Metrics => self.clients.let_in(true, &self.waits),
             Source::Client(place) => clients::attend(self, place),
-            Source::Uplink(_) => {}
+            Source::Uplink(place) => self.rings.look_out(place),
         }
     }
 

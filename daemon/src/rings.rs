@@ -10,6 +10,7 @@ use crate::config::Limits;
 use crate::counts::Time;
 use crate::device::{Device, Kind, Port};
 use crate::ring::{Ring, Work};
+use crate::uplink::Uplink;
 use anyhow::{Context as _, Error, Result};
 use coalesce::Coalescer;
 use net::{MAX_PORTS, PortNumber, Switch};
@@ -32,6 +33,8 @@ pub struct Served {
     pub all: Slab<Ring>,
     pub devices: Slab<Device>,
     pub switches: Vec<Switch>,
+    /// Those switches' ways out.
+    pub uplinks: Vec<Uplink>,
     /// By switches and their ports: the places of their rings that run, by their numbers.
     ports: Vec<Vec<Option<usize>>>,
     /// When it was last looked.
@@ -79,7 +82,14 @@ impl Rings {
         let settings = Settings { idle: IDLE, ..Settings::usual(HERTZ) };
         let (all, devices, switches) = (Slab::new(), Slab::new(), Vec::new());
         Rings {
-            served: Served { all, devices, switches, ports: Vec::new(), now: 0 },
+            served: Served {
+                all,
+                devices,
+                switches,
+                uplinks: Vec::new(),
+                ports: Vec::new(),
+                now: 0,
+            },
             schedule: Schedule::new(settings, 0, 0),
             clock,
             deadline: None,

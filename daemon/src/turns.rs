@@ -133,6 +133,17 @@ impl Rings {
         }
     }
 
+    /// Frames came at an uplink: they go to their receivers.
+    pub fn look_out(&mut self, place: usize) {
+        let now = self.look_at_clock();
+        let Served { switches, uplinks, .. } = &mut self.served;
+        let Some(uplink) = uplinks.get_mut(place) else { return };
+        let Some(switch) = switches.get_mut(uplink.switch) else { return };
+        uplink.look(switch, now);
+        let switch = uplink.switch;
+        self.fill(switch, 0, now);
+    }
+
     /// Publishes the frames that were put into receive queues of a switch; so many more wait where
     /// they came from.
     fn fill(&mut self, switch: usize, in_flight: u32, now: u64) {
@@ -247,6 +258,8 @@ impl Served {
                     return Ok(Done::default());
                 };
                 let done = switch.serve(port.number, ring.index, self.now)?;
+                let own = self.uplinks.iter_mut().find(|uplink| uplink.switch == port.switch);
+                own.into_iter().for_each(|uplink| uplink.send(switch));
                 let net::Outcome { completed, sent: bytes, dropped, charge, .. } = done;
                 Ok(Done { completed, bytes, dropped, charge })
             }

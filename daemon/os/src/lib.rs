@@ -13,15 +13,18 @@
 //! |---|---|
 //! | `mapping` | shared memory, mapped and given up |
 //! | `shrunk` | SIGBUS |
+//! | `tap` | a network of the host's |
 //! | `file` | reads and writes of files to and from shared memory |
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod file;
 mod mapping;
 mod shrunk;
+mod tap;
 #[cfg(test)]
 mod tests;
 
 pub use file::{read_at, write_at};
 pub use mapping::{GuestMemory, GuestRegion, Mapping};
 pub use shrunk::survive;
+pub use tap::tap;

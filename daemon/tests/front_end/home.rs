@@ -251,6 +251,53 @@ fn two_guests_on_a_switch_reach_each_other() {
     assert_eq!(b.waiting(), 0);
 }
 
+/// Where the test may make a TAP: frames go out of the switch and come in.
+#[test]
+fn a_tap_is_a_switchs_way_out() {
+    let name = format!("exitless{}", std::process::id() % 100_000);
+    let text = format!(
+        "[network.a]\nsocket = \"a\"\nswitch = \"lan\"\nmac = \"02:00:00:00:00:01\"\n\
+         [uplink.lan]\ntap = \"{name}\"\n"
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("io.toml"), &text).expect("it is written");
+    let may = Command::new("ip").args(["tuntap", "add", "mode", "tap", "name", &name]).status();
+    if !may.is_ok_and(|status| status.success()) {
+        let ran = Command::new(PROGRAM).arg("run").arg(folder.path().join("io.toml")).output();
+        let ran = ran.expect("it runs");
+        assert!(said(&ran).contains(&format!("uplink of lan: the TAP {name} can't be opened")));
+        return;
+    }
+    let ip = |arguments: &[&str]| {
+        assert!(Command::new("ip").args(arguments).status().expect("it runs").success());
+    };
+    let daemon = Daemon::run(&text);
+    ip(&["link", "set", &name, "up"]);
+    let mut a = Station::connect(&daemon.path("a"));
+    // The host asks who has the address that it is to send to (ARP).
+    ip(&["address", "add", "192.0.2.1/24", "dev", &name]);
+    let socket = std::net::UdpSocket::bind("192.0.2.1:0").expect("a socket");
+    socket.send_to(b"there?", "192.0.2.2:9").expect("it is sent");
+    while a.receive()[12..14] != [0x08, 0x06] {}
+    let before = sent(&name);
+    a.send(&frame_of(1));
+    while sent(&name) == before {
+        std::thread::yield_now();
+    }
+    drop(daemon);
+    ip(&["link", "delete", &name]);
+}
+
+fn frame_of(byte: u8) -> Vec<u8> {
+    frame([0xff; 6], 1, byte)
+}
+
+/// Frames that the host received by it.
+fn sent(name: &str) -> String {
+    let path = format!("/sys/class/net/{name}/statistics/rx_packets");
+    std::fs::read_to_string(path).expect("it is there")
+}
+
 #[test]
 fn a_file_that_is_wrong_is_said_line_by_line() {
     let folder = tempfile::tempdir().expect("a folder");
