@@ -1,9 +1,9 @@
 //! A device: what it is, and what a front end may read of it.
 
+use crate::config::Limits;
 use crate::counts::Counts;
 use crate::disk::Disk;
 use net::PortNumber;
-use sidecore::Share;
 
 /// VHOST_USER_F_PROTOCOL_FEATURES, which is none of the device's.
 pub const TRANSPORT: u64 = vhost_user::PROTOCOL_FEATURES;
@@ -12,7 +12,7 @@ pub const TRANSPORT: u64 = vhost_user::PROTOCOL_FEATURES;
 pub struct Device {
     pub name: String,
     pub kind: Kind,
-    pub share: Share,
+    pub limits: Limits,
     /// Front ends at a time.
     pub front_ends: usize,
     /// Of them, those that are connected.

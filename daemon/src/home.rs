@@ -6,23 +6,40 @@
 //! log; the rings of others go on. At the end all rings are stopped, and the sockets' files that
 //! were made here are removed.
 
+use crate::build::{Entry, Named};
+use crate::clients::{self, Clients};
 use crate::clock::Clock;
 use crate::connection::{Connection, Hands};
 use crate::device::Device;
 use crate::door::{Came, Door};
 use crate::rings::Rings;
 use crate::signals::{Signal, Signals};
+use crate::supervisor::Handed;
 use crate::waits::{Source, Waits};
 use anyhow::{Error, Result};
 use rustix::fd::OwnedFd;
 use slab::Slab;
+use std::path::PathBuf;
 
 /// Front ends at a time, of all devices.
 const MAX_CONNECTIONS: usize = 512;
 
+/// A device as it was asked for, and its place.
+pub struct Known {
+    pub entry: Entry,
+    pub place: usize,
+}
+
 /// All that is served.
 pub struct Home {
     pub rings: Rings,
+    pub known: Vec<Known>,
+    pub switches: Vec<Named>,
+    pub clients: Clients,
+    /// Where all of it is said, if it is a file.
+    pub file: Option<PathBuf>,
+    /// Sockets that systemd listens at.
+    pub handed: Handed,
     connections: Slab<Connection>,
     /// By the devices' places.
     doors: Vec<Option<Door>>,
@@ -38,6 +55,11 @@ impl Home {
         waits.add(&signals, Source::Signal)?;
         Ok(Home {
             rings: Rings::new(Clock::system()),
+            known: Vec::new(),
+            switches: Vec::new(),
+            clients: Clients::default(),
+            file: None,
+            handed: Handed::take(),
             connections: Slab::new(),
             doors: Vec::new(),
             waits,
@@ -46,12 +68,26 @@ impl Home {
         })
     }
 
-    /// A device more.
-    pub fn add(&mut self, device: Device, door: Door) -> Result<()> {
+    /// A device more: its place.
+    pub fn add_device(&mut self, device: Device, door: Door) -> Result<usize> {
         let place = self.rings.add_device(device);
         self.doors.resize_with(self.doors.len().max(place + 1), || None);
         self.doors[place] = Some(door);
-        self.watch(place)
+        self.watch(place)?;
+        Ok(place)
+    }
+
+    /// A device less: its connections end.
+    pub fn remove_device(&mut self, device: usize) {
+        let own = self.connections.iter().filter(|(_, one)| one.device == device);
+        let own: Vec<_> = own.map(|(place, _)| place).collect();
+        if let Some(door) = self.doors.get_mut(device).and_then(Option::take) {
+            door.listener().into_iter().for_each(|listener| self.waits.remove(listener));
+            door.close();
+        }
+        let why = || Error::msg("the device was removed");
+        own.into_iter().for_each(|place| self.end(place, Some(why())));
+        self.rings.remove_device(device);
     }
 
     /// Listens at a device's door if it may have one more front end.
@@ -79,10 +115,17 @@ impl Home {
             self.try_doors();
             self.wait()?;
         }
-        let places: Vec<_> = self.connections.iter().map(|(place, _)| place).collect();
-        places.into_iter().for_each(|place| self.end(place, None));
-        self.doors.iter().flatten().for_each(Door::close);
+        self.close();
         Ok(())
+    }
+
+    /// Stops all rings, and removes the sockets' files that were made here.
+    pub fn close(&mut self) {
+        let places: Vec<_> = self.connections.iter().map(|(place, _)| place).collect();
+        let why = || Error::msg("the daemon ends");
+        places.into_iter().for_each(|place| self.end(place, Some(why())));
+        self.doors.iter().flatten().for_each(Door::close);
+        self.clients.close();
     }
 
     /// Sleeps until there is something, if there is nothing; and hears what was said.
@@ -113,11 +156,17 @@ impl Home {
                 for signal in self.signals.take() {
                     match signal {
                         Signal::End => self.is_over = true,
-                        Signal::Reload => {}
+                        Signal::Reload => match &self.reload()[..] {
+                            [] => eprintln!("exitless-io: the file was read again"),
+                            wrong => wrong.iter().for_each(|what| eprintln!("exitless-io: {what}")),
+                        },
                     }
                 }
             }
-            _ => {}
+            Source::Control => self.clients.let_in(false, &self.waits),
+            Source::Metrics => self.clients.let_in(true, &self.waits),
+            Source::Client(place) => clients::attend(self, place),
+            Source::Uplink(_) => {}
         }
     }
 

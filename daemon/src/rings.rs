@@ -6,6 +6,7 @@
 //! driver that kicks without work is listened to a hundred times a second at most.
 
 use crate::clock::{Clock, HERTZ};
+use crate::config::Limits;
 use crate::counts::Time;
 use crate::device::{Device, Kind, Port};
 use crate::ring::{Ring, Work};
@@ -96,20 +97,36 @@ impl Rings {
 
     /// A device more: its place.
     pub fn add_device(&mut self, device: Device) -> usize {
-        let share = device.share;
+        let limits = device.limits;
         let place = self.served.devices.insert(device);
         self.schedule.grow(0, place + 1);
-        self.schedule.set_share(place, share);
+        self.limit(place, limits);
         place
     }
 
     /// Changes what a device may have, from now on.
-    pub fn set_share(&mut self, place: usize, share: sidecore::Share) {
+    pub fn set_limits(&mut self, place: usize, limits: Limits) {
         if let Some(device) = self.served.devices.get_mut(place)
-            && device.share != share
+            && device.limits != limits
         {
-            device.share = share;
-            self.schedule.set_share(place, share);
+            device.limits = limits;
+            self.limit(place, limits);
+        }
+    }
+
+    fn limit(&mut self, place: usize, limits: Limits) {
+        self.schedule.set_share(place, limits.share());
+        if let Some(burst) = limits.burst {
+            self.schedule.set_burst(place, burst);
+        }
+    }
+
+    /// A device less, whose rings are gone.
+    pub fn remove_device(&mut self, place: usize) {
+        if let Some(Device { kind: Kind::Port(port), .. }) = self.served.devices.try_remove(place)
+            && let Some(switch) = self.served.switches.get_mut(port.switch)
+        {
+            switch.remove(port.number);
         }
     }
 

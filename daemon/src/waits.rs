@@ -86,6 +86,13 @@ impl Waits {
             .context("the system doesn't wait for a descriptor")
     }
 
+    /// Waits for room to write, too, or not.
+    pub fn change(&self, file: impl AsFd, source: Source, room: bool) {
+        let mut flags = EventFlags::IN;
+        flags.set(EventFlags::OUT, room);
+        let _ = epoll::modify(&self.epoll, file, source.data(), flags);
+    }
+
     /// No more. What isn't waited for may be removed, too.
     pub fn remove(&self, file: impl AsFd) {
         let _ = epoll::delete(&self.epoll, file);

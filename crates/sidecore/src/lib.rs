@@ -44,6 +44,8 @@ extern crate alloc;
 pub mod balance;
 mod delay;
 pub mod handover;
+#[cfg(any(test, feature = "process"))]
+mod process;
 mod queue;
 mod schedule;
 mod settings;

@@ -26,9 +26,9 @@ struct Running {
 /// The queues of one polling core, by their places from 0 on, and their VMs by theirs.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    settings: Settings,
-    queues: Box<[Queue]>,
-    vms: Box<[Vm]>,
+    pub(crate) settings: Settings,
+    pub(crate) queues: Box<[Queue]>,
+    pub(crate) vms: Box<[Vm]>,
     /// The least virtual time of those that waited, at its highest.
     clock: Virtual,
     running: Option<Running>,
@@ -45,7 +45,7 @@ impl Schedule {
     /// No queues yet, but places for so many, and for so many VMs, of weight 100 without limits.
     /// Nothing is allocated after this.
     pub fn new(settings: Settings, queues: usize, vms: usize) -> Self {
-        let vm = Vm::new(Share::DEFAULT, settings.ticks_per_second);
+        let vm = Vm::new(Share::DEFAULT, settings.ticks_per_second, settings.burst);
         Schedule {
             settings,
             queues: (0..queues).map(|_| Queue::ABSENT).collect(),
@@ -59,30 +59,11 @@ impl Schedule {
         }
     }
 
-    /// Places for so many queues and VMs from now on, if there were fewer. What was there stays. For
-    /// callers that may allocate at any time.
-    pub fn grow(&mut self, queues: usize, vms: usize) {
-        let vm = Vm::new(Share::DEFAULT, self.settings.ticks_per_second);
-        let wanted = (queues.max(self.queues.len()), vms.max(self.vms.len()));
-        let there = core::mem::take(&mut self.queues).into_iter();
-        self.queues = there.chain(core::iter::repeat(Queue::ABSENT)).take(wanted.0).collect();
-        let there = core::mem::take(&mut self.vms).into_iter();
-        self.vms = there.chain(core::iter::repeat(vm)).take(wanted.1).collect();
-    }
-
-    /// When to look for work again, after [`Turn::Nothing`]: at once while a queue is polled whose
-    /// VM isn't at a limit; else when the first VM of a polled queue isn't any more. None: no queue
-    /// is polled, so that only a kick brings work. For callers that sleep.
-    pub fn look_again_at(&self, now: u64) -> Option<u64> {
-        let polled = self.queues.iter().filter(|queue| queue.state == State::Polled);
-        polled.map(|queue| self.vms[queue.vm].opens_at().max(now)).min()
-    }
-
     /// A VM begins at this place with this share; what was at its place before is
     /// forgotten. Not for a VM that only resets: it would be rid of its debts.
     pub fn set_share(&mut self, vm: usize, share: Share) {
         if let Some(place) = self.vms.get_mut(vm) {
-            *place = Vm::new(share, self.settings.ticks_per_second);
+            *place = Vm::new(share, self.settings.ticks_per_second, self.settings.burst);
         }
     }
 
@@ -195,7 +176,7 @@ impl Schedule {
         };
         self.cost = self.cost.saturating_add(cost);
         let vm = &mut self.vms[vm];
-        vm.charge(floor, piece, now, &self.settings);
+        vm.charge(floor, piece, now);
         let Some(running) = self.running.filter(|running| running.queue == queue) else {
             return Next::Switch;
         };

@@ -44,10 +44,12 @@ pub(crate) struct Vm {
     rate: u64,
     requests: Bucket,
     bytes: Bucket,
+    /// For this long it saves up what its limits allow.
+    pub burst: u64,
 }
 
 impl Vm {
-    pub const fn new(share: Share, ticks_per_second: u64) -> Self {
+    pub const fn new(share: Share, ticks_per_second: u64, burst: u64) -> Self {
         let weight = match share.weight {
             0 => 1,
             weight if weight > MAX_WEIGHT => MAX_WEIGHT,
@@ -58,6 +60,7 @@ impl Vm {
             rate: (100 << 32) / weight as u64,
             requests: Bucket::new(share.requests, ticks_per_second),
             bytes: Bucket::new(share.bytes, ticks_per_second),
+            burst,
         }
     }
 
@@ -77,6 +80,7 @@ impl Vm {
     }
 
     /// From when on it may be served, by its limits.
+    #[cfg(any(test, feature = "process"))]
     pub fn opens_at(&self) -> u64 {
         let paid = self.requests.opens_at().max(self.bytes.opens_at());
         u64::try_from(paid).unwrap_or(u64::MAX)
@@ -85,11 +89,11 @@ impl Vm {
     /// It was served. Its virtual time is charged the cost, from `floor` on at least; its limits
     /// the rest.
     #[inline]
-    pub fn charge(&mut self, floor: Virtual, piece: Piece, now: u64, settings: &Settings) {
+    pub fn charge(&mut self, floor: Virtual, piece: Piece, now: u64) {
         // A sum of 2^80 bytes overflows first.
         self.time = self.time.max(floor).saturating_add(self.virtual_of(piece.cost));
-        self.requests.take(piece.requests.into(), now, settings.burst);
-        self.bytes.take(piece.bytes, now, settings.burst);
+        self.requests.take(piece.requests.into(), now, self.burst);
+        self.bytes.take(piece.bytes, now, self.burst);
     }
 
     /// What it owes where the clock stands there.
@@ -150,6 +154,7 @@ impl Bucket {
     }
 
     /// The first tick at which it is open.
+    #[cfg(any(test, feature = "process"))]
     const fn opens_at(&self) -> u128 {
         if self.price == 0 { 0 } else { self.paid.div_ceil(1 << FRACTION) }
     }
