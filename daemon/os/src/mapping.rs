@@ -35,6 +35,8 @@ impl Mapping {
     /// In words if the file is shorter or the numbers aren't of whole pages; else the system's.
     pub fn of_file(file: impl AsFd, offset: u64, len: u64) -> io::Result<Mapping> {
         let there = u64::try_from(fstat(&file)?.st_size).unwrap_or(0);
+        // The page with a file's last byte is there as a whole.
+        let there = there.next_multiple_of(ALIGNMENT);
         let (Some(end), Ok(bytes)) = (offset.checked_add(len), usize::try_from(len)) else {
             return Err(invalid("the region's end isn't a number"));
         };
