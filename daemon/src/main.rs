@@ -163,7 +163,8 @@ fn serve(
         eprintln!("exitless-io: {} was handed over, and no device has it", path.display());
     }
     if let Some(folders) = sandbox {
-        sandbox::enter(&folders)?;
+        event::prepare().context("the system has no eventfds")?;
+        sandbox::enter(&folders, home.file.is_some())?;
     }
     eprintln!("exitless-io: serves {names}");
     supervisor::ready(&format!("serves {names}"));
