@@ -46,6 +46,11 @@ impl Device {
         }
     }
 
+    /// Is something under way in its back end of a ring that is gone?
+    pub fn is_hung(&self) -> bool {
+        matches!(&self.kind, Kind::Disk(disk) if disk.abandoned > 0)
+    }
+
     /// Rings that it has.
     pub fn rings(&self) -> u16 {
         match &self.kind {

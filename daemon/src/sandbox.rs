@@ -89,7 +89,7 @@ fn calls(changes: bool) -> Vec<i64> {
     let all = [
         // The loop.
         &[libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2, libc::SYS_epoll_ctl][..],
-        &[libc::SYS_clock_gettime],
+        &[libc::SYS_clock_gettime, libc::SYS_poll, libc::SYS_ppoll],
         // Data.
         &[libc::SYS_read, libc::SYS_write, libc::SYS_preadv, libc::SYS_pwritev],
         &[libc::SYS_fdatasync, libc::SYS_fallocate],
@@ -106,6 +106,7 @@ fn calls(changes: bool) -> Vec<i64> {
     let later = [
         &[libc::SYS_openat, libc::SYS_statx, libc::SYS_lseek, libc::SYS_ioctl][..],
         &[libc::SYS_bind, libc::SYS_listen, libc::SYS_recvfrom, libc::SYS_io_uring_setup],
+        &[libc::SYS_eventfd2],
     ];
     let later = if changes { &later[..] } else { &[] };
     [all.concat(), later.concat()].concat()

@@ -2,6 +2,7 @@
 
 use crate::clock::HERTZ;
 use crate::device::Kind;
+use crate::later::TURNS;
 use crate::ring::Work;
 use crate::rings::{Rings, Served, keep};
 use anyhow::{Error, Result};
@@ -30,6 +31,7 @@ struct Done {
 impl Rings {
     /// Serves what there is, for so long that the sockets can wait.
     pub fn serve(&mut self) {
+        let mut turns = 0;
         for _ in 0..PASSES {
             let now = self.look_at_clock();
             self.note_time(now);
@@ -42,9 +44,18 @@ impl Rings {
             let turn = self.schedule.next(now, &mut self.served);
             self.before = Some((now, matches!(turn, Turn::Serve(_))));
             match turn {
-                Turn::Serve(place) => self.turn(place),
+                Turn::Serve(place) => {
+                    self.turn(place);
+                    turns += 1;
+                    if turns % TURNS == 0 && !self.served.asked.is_empty() {
+                        self.collect();
+                    }
+                }
                 Turn::Sleep(place) => self.sleep(place, now),
                 Turn::Nothing => {
+                    if !self.served.asked.is_empty() && self.collect() > 0 {
+                        continue;
+                    }
                     if self.schedule.look_again_at(now).is_none_or(|at| at > now) {
                         break;
                     }
@@ -142,6 +153,11 @@ impl Rings {
         uplink.look(switch, now);
         let switch = uplink.switch;
         self.fill(switch, 0, now);
+    }
+
+    /// Shows and tells what a back end ended later.
+    pub(super) fn publish_ended(&mut self, place: usize, completed: u32, now: u64) {
+        self.publish(place, Done { completed, ..Done::default() }, now);
     }
 
     /// Publishes the frames that were put into receive queues of a switch; so many more wait where
@@ -251,6 +267,8 @@ impl Served {
                 };
                 let blk::Outcome { completed, bytes, charge, .. } =
                     server.serve(window, &mut disk.store)?;
+                let device = ring.device;
+                self.asked_of(device);
                 Ok(Done { completed, bytes, dropped: 0, charge })
             }
             Work::Frames(port) => {

@@ -83,7 +83,7 @@ fn run(ring: &mut Uring, tasks: &[Task<'_>]) -> Vec<std::io::Result<()>> {
     while ring.outstanding() > 0 {
         ring.push().expect("the kernel takes it");
         let mut came = false;
-        while let Some((number, result)) = ring.next() {
+        while let Some((number, result)) = ring.take_ended() {
             let place = &mut results[number as usize];
             assert!(place.replace(result).is_none(), "it ends once");
             came = true;

@@ -1,7 +1,7 @@
 //! Files by io_uring, to and from shared memory.
 //!
 //! Tasks are collected, and handed to the kernel together by [`Uring::push`], one system call. What
-//! ended comes by [`Uring::next`], with the number that it was given. Reads and writes that end
+//! ended comes by [`Uring::take_ended`], with the number that it was given. Reads and writes that end
 //! short are gone on with. The ring belongs to the thread that first pushes; as a descriptor it is
 //! readable when something ended.
 //!
@@ -134,7 +134,7 @@ impl Uring {
         })
     }
 
-    /// Tasks that haven't come by [`Self::next`].
+    /// Tasks that haven't come by [`Self::take_ended`].
     pub fn outstanding(&self) -> usize {
         self.outstanding
     }
@@ -227,7 +227,7 @@ impl Uring {
     }
 
     /// The next task that ended: its number, and how.
-    pub fn next(&mut self) -> Option<(u64, io::Result<()>)> {
+    pub fn take_ended(&mut self) -> Option<(u64, io::Result<()>)> {
         loop {
             if let Some(ended) = self.ended.pop_front() {
                 self.outstanding = self.outstanding.saturating_sub(1);
