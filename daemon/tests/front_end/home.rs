@@ -351,6 +351,26 @@ fn the_sandbox_lets_nothing_else_be_opened() {
     works(&mut disk(&daemon, "a"));
 }
 
+/// A file below `paths` can be added, with all that it takes to open and serve it.
+#[test]
+fn a_file_of_a_named_folder_is_added() {
+    let more = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| more.path().join(name).display().to_string();
+    let daemon = Daemon::run(&format!("{TWO}paths = [\"{}\"]\n", more.path().display()));
+    std::fs::write(path("d.img"), vec![0; 1 << 20]).expect("it is written");
+    let text = "[disk.d]\nfile = \"d.img\"\nsocket = \"d\"\n";
+    std::fs::write(path("more.toml"), text).expect("it is written");
+    let added = daemon.ask(&["add", &path("more.toml")]);
+    assert!(added.status.success(), "{}", said(&added));
+    let mut front = FrontEnd::new(Wire::connect(&path("d")));
+    front.set_up(0, false);
+    works(&mut front);
+    drop(front);
+    assert!(daemon.ask(&["remove", "d"]).status.success());
+    let written = std::fs::read(path("d.img")).expect("it is there");
+    assert_eq!(written[512..1024], MARK);
+}
+
 /// As systemd starts it: the socket is there before the program, which says when it is ready.
 #[test]
 fn sockets_are_handed_over_and_readiness_is_told() {
