@@ -8,6 +8,7 @@ use crate::disk::Disk;
 use crate::door::Door;
 use crate::rings::Rings;
 use crate::supervisor::Handed;
+use crate::uplink::Uplink;
 use anyhow::{Context as _, Result};
 use net::{MAX_PORTS, Mac, Parameters, Rate, Sources, Switch, Vlan};
 
@@ -100,6 +101,19 @@ pub fn door(way: &Way, handed: &mut Handed) -> Result<Door> {
         },
         Way::Connect(path) => Ok(Door::connecting(path)),
     }
+}
+
+/// Gives a switch its way out: the place among all of them.
+pub fn uplink(
+    asked: &config::Uplink,
+    rings: &mut Rings,
+    switches: &mut Vec<Named>,
+) -> Result<usize> {
+    let place = switch(&asked.switch, rings, switches);
+    let on = rings.served.switches.get_mut(place).context("the switch is gone")?;
+    let uplink = Uplink::new(&asked.tap, place, on)?;
+    rings.served.uplinks.push(uplink);
+    Ok(rings.served.uplinks.len() - 1)
 }
 
 fn open(disk: &config::Disk) -> Result<Disk> {

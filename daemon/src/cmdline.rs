@@ -40,6 +40,9 @@ The file says, one table for each device:
   mtu = 1500
   rate = \"100M/s\"
 
+  [uplink.lan]
+  tap = \"tap0\"              # the switch's way out, a TAP of the host's
+
   [host]
   control = \"io.control\"    # for exitless io list, add, remove, reload, top
   metrics = \"io.metrics\"    # for Prometheus

@@ -13,7 +13,7 @@ use crate::waits::{Source, Waits};
 use anyhow::{Context as _, Result, bail};
 use daemon_os::{GuestMemory, GuestRegion};
 use rustix::fd::{AsFd as _, OwnedFd};
-use vhost_user::{Addresses, Effect, Protocol, Session};
+use vhost_user::{Addresses, Effect, Session};
 use virtqueue::{Layout, Position, Queue, State};
 
 /// The index of a used ring, in bytes from its start.
@@ -48,7 +48,7 @@ impl Connection {
     pub fn new(socket: OwnedFd, device: usize, place: usize, rings: &mut Rings) -> Result<Self> {
         let served = rings.served.devices.get(device).context("the device is gone")?;
         let count = served.rings();
-        let session = Session::new(served.features(), Protocol::all(), count, MAX_RING);
+        let session = Session::new(served.features(), served.protocol(), count, MAX_RING);
         let mut connection = Connection {
             device,
             socket: Socket::new(socket),

@@ -175,7 +175,7 @@ impl Home {
             Source::Control => self.clients.let_in(false, &self.waits),
             Source::Metrics => self.clients.let_in(true, &self.waits),
             Source::Client(place) => clients::attend(self, place),
-            Source::Uplink(_) => {}
+            Source::Uplink(place) => self.rings.look_out(place),
             Source::Storage(device) => {
                 self.rings.look_at_clock();
                 self.rings.collect_of(device);

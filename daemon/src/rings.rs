@@ -10,6 +10,7 @@ use crate::config::Limits;
 use crate::counts::Time;
 use crate::device::{Device, Kind, Port};
 use crate::ring::{Ring, Work};
+use crate::uplink::Uplink;
 use anyhow::{Context as _, Error, Result};
 use coalesce::Coalescer;
 use net::{MAX_PORTS, PortNumber, Switch};
@@ -32,6 +33,8 @@ pub struct Served {
     pub all: Slab<Ring>,
     pub devices: Slab<Device>,
     pub switches: Vec<Switch>,
+    /// Those switches' ways out.
+    pub uplinks: Vec<Uplink>,
     /// By switches and their ports: the places of their rings that run, by their numbers.
     ports: Vec<Vec<Option<usize>>>,
     /// Disks that have something under way.
@@ -89,6 +92,7 @@ impl Rings {
                 all,
                 devices,
                 switches,
+                uplinks: Vec::new(),
                 ports: Vec::new(),
                 asked: Vec::new(),
                 ended: Vec::new(),

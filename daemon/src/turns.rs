@@ -144,6 +144,17 @@ impl Rings {
         }
     }
 
+    /// Frames came at an uplink: they go to their receivers.
+    pub fn look_out(&mut self, place: usize) {
+        let now = self.look_at_clock();
+        let Served { switches, uplinks, .. } = &mut self.served;
+        let Some(uplink) = uplinks.get_mut(place) else { return };
+        let Some(switch) = switches.get_mut(uplink.switch) else { return };
+        uplink.look(switch, now);
+        let switch = uplink.switch;
+        self.fill(switch, 0, now);
+    }
+
     /// Shows and tells what a back end ended later.
     pub(super) fn publish_ended(&mut self, place: usize, completed: u32, now: u64) {
         self.publish(place, Done { completed, ..Done::default() }, now);
@@ -265,6 +276,8 @@ impl Served {
                     return Ok(Done::default());
                 };
                 let done = switch.serve(port.number, ring.index, self.now)?;
+                let own = self.uplinks.iter_mut().find(|uplink| uplink.switch == port.switch);
+                own.into_iter().for_each(|uplink| uplink.send(switch));
                 let net::Outcome { completed, sent: bytes, dropped, charge, .. } = done;
                 Ok(Done { completed, bytes, dropped, charge })
             }

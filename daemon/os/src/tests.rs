@@ -2,6 +2,7 @@
 use crate::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 
 fn memfd(len: u64) -> OwnedFd {
     let fd = memfd_create("test", MemfdFlags::CLOEXEC).expect("the system has memfd");
@@ -168,4 +169,27 @@ fn locks_exclude_writers_and_let_readers_be() {
     assert_eq!(lock(&fourth, false).expect("it has locks"), Some(InUse::Writes));
     drop(third);
     assert_eq!(lock(&fourth, true).expect("it has locks"), None);
+}
+
+/// Memory of ever other lengths doesn't use the addresses up: each pass would take 2^40 of 2^47.
+#[test]
+fn addresses_are_used_again_whatever_the_lengths() {
+    for pages in 0..600 {
+        let file = memfd((1 << 39) + pages * 0x1000);
+        let mapping = Mapping::of_file(&file, 0, (1 << 39) + pages * 0x1000);
+        let mapping = mapping.expect("there are addresses");
+        let start = mapping.span().expect("all of it");
+        start.write(0, &[1]).expect("inside");
+    }
+}
+
+#[test]
+fn a_guest_has_no_more_than_two_tebibytes() {
+    let region = |guest: u64| {
+        let mapping = Mapping::of_file(memfd(1 << 40), 0, 1 << 40).expect("there are addresses");
+        GuestRegion { guest: guest << 40, mapping: Arc::new(mapping) }
+    };
+    assert!(GuestMemory::new(vec![region(0), region(1)]).is_ok());
+    let more = GuestMemory::new(vec![region(0), region(1), region(2)]);
+    assert!(more.expect_err("it is too much").to_string().contains("2 TiB"));
 }
