@@ -120,6 +120,7 @@ fn open(disk: &config::Disk) -> Result<Disk> {
     let config::Disk { queues, read_only, serial, .. } = disk;
     let opened = match &disk.backing {
         Backing::File(path) => Disk::file(path, *queues, *read_only)?,
+        Backing::Nbd(uri) => Disk::nbd(uri, *queues, *read_only)?,
         Backing::Ram(bytes) => Disk::ram(*bytes, *queues, *read_only)?,
         Backing::Null(bytes) => Disk::null(*bytes, *queues, *read_only)?,
     };

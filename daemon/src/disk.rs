@@ -8,7 +8,7 @@ use daemon_os::Mapping;
 use std::fmt;
 use std::path::Path;
 
-use crate::storage::{FileStore, Store};
+use crate::storage::{FileStore, NbdStore, Store};
 
 /// Sectors of a discard or write-zeroes request at most: 1 GiB, done piece by piece.
 const RANGE: u32 = 1 << 21;
@@ -48,6 +48,13 @@ impl Disk {
         Self::new(name, bytes, queues, read_only, Store::File(Box::new(file)))
     }
 
+    /// A disk that an NBD server keeps.
+    pub fn nbd(uri: &str, queues: u16, read_only: bool) -> Result<Disk> {
+        let store = NbdStore::open(uri, read_only)?;
+        let bytes = store.export().size;
+        Self::new(uri.to_owned(), bytes, queues, read_only, Store::Nbd(Box::new(store)))
+    }
+
     /// The same, and a guest may read this serial number of it: 20 bytes at most.
     pub fn with_serial(self, serial: &str) -> Result<Disk> {
         let mut bytes = [0; SERIAL_BYTES];
@@ -62,11 +69,16 @@ impl Disk {
         }
         let capacity = bytes / SECTOR;
         let range = match &store {
-            Store::File(_) if !read_only => RANGE,
+            Store::File(_) | Store::Nbd(_) if !read_only => RANGE,
             _ => 0,
+        };
+        let block_size = match &store {
+            Store::Nbd(nbd) => nbd.export().minimum_block.max(SECTOR as u32),
+            _ => SECTOR as u32,
         };
         let parameters = Parameters {
             capacity,
+            block_size,
             queues,
             read_only,
             discard: range,

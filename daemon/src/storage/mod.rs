@@ -8,12 +8,17 @@
 //! |---|---|
 //! | `file` | a file or block device, by io_uring or by calls that wait |
 //! | `open` | how a file is opened: locks, direct I/O |
+//! | `nbd` | what an NBD server keeps |
+//! | `link` | one connection to such a server |
 
 mod file;
+mod link;
+mod nbd;
 mod open;
 #[cfg(test)]
 mod tests;
 
+pub use self::nbd::NbdStore;
 pub use file::FileStore;
 
 use blk::backend::{Null, Ram};
@@ -26,6 +31,7 @@ pub enum Store {
     Null(Null),
     Ram(Ram),
     File(Box<FileStore>),
+    Nbd(Box<NbdStore>),
 }
 
 impl Store {
@@ -35,6 +41,7 @@ impl Store {
         match self {
             Store::Null(_) | Store::Ram(_) => 0,
             Store::File(file) => file.outstanding(),
+            Store::Nbd(nbd) => nbd.outstanding(),
         }
     }
 
@@ -43,6 +50,7 @@ impl Store {
         match self {
             Store::Null(_) | Store::Ram(_) => {}
             Store::File(file) => file.push(),
+            Store::Nbd(nbd) => nbd.push(),
         }
     }
 
@@ -51,6 +59,7 @@ impl Store {
         match self {
             Store::Null(_) | Store::Ram(_) => None,
             Store::File(file) => file.ended(),
+            Store::Nbd(nbd) => Some(nbd.ended()),
         }
     }
 
@@ -68,6 +77,7 @@ impl Store {
             Store::Null(_) => "keeps nothing",
             Store::Ram(_) => "in memory",
             Store::File(file) => file.how(),
+            Store::Nbd(_) => "over NBD",
         }
     }
 }
@@ -79,6 +89,7 @@ impl Backend for Store {
             Store::Null(null) => null.submit(token, operation),
             Store::Ram(ram) => ram.submit(token, operation),
             Store::File(file) => file.submit(token, operation),
+            Store::Nbd(nbd) => nbd.submit(token, operation),
         }
     }
 
@@ -87,6 +98,7 @@ impl Backend for Store {
         match self {
             Store::Null(_) | Store::Ram(_) => None,
             Store::File(file) => file.poll(),
+            Store::Nbd(nbd) => nbd.poll(),
         }
     }
 }
