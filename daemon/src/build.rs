@@ -8,6 +8,7 @@ use crate::disk::Disk;
 use crate::door::Door;
 use crate::rings::Rings;
 use crate::supervisor::Handed;
+use crate::uplink::Uplink;
 use anyhow::{Context as _, Result};
 use net::{MAX_PORTS, Mac, Parameters, Rate, Sources, Switch, Vlan};
 
@@ -102,10 +103,24 @@ pub fn door(way: &Way, handed: &mut Handed) -> Result<Door> {
     }
 }
 
+/// Gives a switch its way out: the place among all of them.
+pub fn uplink(
+    asked: &config::Uplink,
+    rings: &mut Rings,
+    switches: &mut Vec<Named>,
+) -> Result<usize> {
+    let place = switch(&asked.switch, rings, switches);
+    let on = rings.served.switches.get_mut(place).context("the switch is gone")?;
+    let uplink = Uplink::new(&asked.tap, place, on)?;
+    rings.served.uplinks.push(uplink);
+    Ok(rings.served.uplinks.len() - 1)
+}
+
 fn open(disk: &config::Disk) -> Result<Disk> {
     let config::Disk { queues, read_only, serial, .. } = disk;
     let opened = match &disk.backing {
         Backing::File(path) => Disk::file(path, *queues, *read_only)?,
+        Backing::Nbd(uri) => Disk::nbd(uri, *queues, *read_only)?,
         Backing::Ram(bytes) => Disk::ram(*bytes, *queues, *read_only)?,
         Backing::Null(bytes) => Disk::null(*bytes, *queues, *read_only)?,
     };

@@ -7,6 +7,7 @@ use crate::build::{self, Entry};
 use crate::config::{self, Plan};
 use crate::home::{Home, Known};
 use crate::report::{Report, report};
+use crate::waits::Source;
 use std::path::Path;
 
 impl Home {
@@ -24,6 +25,21 @@ impl Home {
         let missing = |entry: &&Entry| !self.known.iter().any(|known| known.entry == **entry);
         let missing: Vec<_> = wanted.iter().filter(missing).cloned().collect();
         missing.into_iter().flat_map(|entry| self.add(entry)).collect()
+    }
+
+    /// Gives switches their ways out. They stay until the end: a file that is read again changes
+    /// none.
+    pub fn connect_uplinks(&mut self, plan: &Plan) -> Vec<String> {
+        let mut failed = Vec::new();
+        for asked in &plan.uplinks {
+            let made = build::uplink(asked, &mut self.rings, &mut self.switches);
+            let done = made.and_then(|place| {
+                let uplink = &self.rings.served.uplinks[place];
+                self.waits.add(uplink.as_fd(), Source::Uplink(place))
+            });
+            failed.extend(done.err().map(|error| format!("uplink of {}: {error:#}", asked.switch)));
+        }
+        failed
     }
 
     /// Serves one device more.

@@ -40,6 +40,9 @@ The file says, one table for each device:
   mtu = 1500
   rate = \"100M/s\"
 
+  [uplink.lan]
+  tap = \"tap0\"              # the switch's way out, a TAP of the host's
+
   [host]
   control = \"io.control\"    # for exitless io list, add, remove, reload, top
   metrics = \"io.metrics\"    # for Prometheus
@@ -164,17 +167,21 @@ struct Kept {
     /// Is this file or block device.
     #[arg(long, value_name = "PATH")]
     file: Option<PathBuf>,
+    /// Is kept by an NBD server: nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH.
+    #[arg(long, value_name = "URI")]
+    nbd: Option<String>,
 }
 
 impl DiskArguments {
     /// As a file would say it.
     pub fn entry(&self) -> Result<Entry> {
-        let Kept { null, ram, file } = &self.kept;
-        let backing = match (*null, *ram, file.clone()) {
-            (Some(bytes), _, _) => Backing::Null(bytes),
-            (_, Some(bytes), _) => Backing::Ram(bytes),
-            (_, _, Some(path)) => Backing::File(path),
-            _ => bail!("say what keeps the disk: --null, --ram or --file"),
+        let Kept { null, ram, file, nbd } = &self.kept;
+        let backing = match (*null, *ram, file.clone(), nbd.clone()) {
+            (Some(bytes), ..) => Backing::Null(bytes),
+            (_, Some(bytes), ..) => Backing::Ram(bytes),
+            (_, _, Some(path), _) => Backing::File(path),
+            (.., Some(uri)) => Backing::Nbd(uri),
+            _ => bail!("say what keeps the disk: --null, --ram, --file or --nbd"),
         };
         let way = match (self.door.socket.clone(), self.door.connect.clone()) {
             (Some(path), _) => Way::Socket(path),

@@ -1,12 +1,11 @@
 //! One front end: what it has said, and what follows for its rings.
 //!
-//! Restarts: requests end in the order in which they were taken, so the ring's own used index says
-//! which were answered, and everything behind it is taken again. The memory for records that a
-//! front end asks for stays empty; that it hands it back means that the ring's used index counts,
-//! whatever base it says.
+//! Restarts: a front end that hands over records of what is in flight may be one that was there
+//! before: the ring's used index and the records count, whatever base it says.
 
-use crate::device::{Device, TRANSPORT};
+use crate::device::{Device, Kind, TRANSPORT};
 use crate::event::event;
+use crate::inflight::Kept;
 use crate::memory::map;
 use crate::rings::{MAX_RING, Rings};
 use crate::socket::{Message, Received, Socket};
@@ -14,14 +13,11 @@ use crate::waits::{Source, Waits};
 use anyhow::{Context as _, Result, bail};
 use daemon_os::{GuestMemory, GuestRegion};
 use rustix::fd::{AsFd as _, OwnedFd};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use vhost_user::{Addresses, Effect, Inflight, Protocol, Session};
+use vhost_user::{Addresses, Effect, Session};
 use virtqueue::{Layout, Position, Queue, State};
 
 /// The index of a used ring, in bytes from its start.
 const USED_INDEX: u64 = 2;
-/// Bytes of a record, and of what is before a ring's first.
-const RECORD: u64 = 16;
 /// VIRTIO_F_INDIRECT_DESC and VIRTIO_F_EVENT_IDX.
 const INDIRECT_DESC: u64 = 1 << 28;
 const EVENT_IDX: u64 = 1 << 29;
@@ -37,8 +33,8 @@ pub struct Connection {
     /// The places of its rings.
     pub rings: Vec<usize>,
     memory: GuestMemory,
-    /// The front end keeps records: it may be one that was there before.
-    keeps_records: bool,
+    /// Records of what is in flight.
+    kept: Option<Kept>,
 }
 
 /// What a connection changes.
@@ -52,14 +48,14 @@ impl Connection {
     pub fn new(socket: OwnedFd, device: usize, place: usize, rings: &mut Rings) -> Result<Self> {
         let served = rings.served.devices.get(device).context("the device is gone")?;
         let count = served.rings();
-        let session = Session::new(served.features(), Protocol::all(), count, MAX_RING);
+        let session = Session::new(served.features(), served.protocol(), count, MAX_RING);
         let mut connection = Connection {
             device,
             socket: Socket::new(socket),
             session,
             rings: Vec::new(),
             memory: GuestMemory::new(Vec::new())?,
-            keeps_records: false,
+            kept: None,
         };
         for index in 0..count {
             connection.rings.push(rings.add(device, index, place)?);
@@ -73,7 +69,7 @@ impl Connection {
 
     /// Did its memory become shorter while it was in use?
     pub fn has_shrunk(&self) -> bool {
-        self.memory.has_shrunk()
+        self.memory.has_shrunk() || self.kept.as_ref().is_some_and(Kept::has_shrunk)
     }
 
     /// Takes what the front end says. False: it left.
@@ -94,7 +90,10 @@ impl Connection {
 
     /// Stops and gives up all its rings.
     pub fn close(&mut self, hands: &mut Hands<'_>) {
-        self.stop_all(hands);
+        if self.stop_all(hands).is_err() {
+            // The back end may still access it.
+            std::mem::forget(self.memory.clone());
+        }
         for place in self.rings.drain(..) {
             if let Ok(ring) = hands.rings.get(place)
                 && let Some(kick) = ring.kick.take()
@@ -113,7 +112,7 @@ impl Connection {
         let reply = match effect {
             Effect::Reply(reply) => reply,
             Effect::Stop(ring) => {
-                let stopped = self.stop(ring, hands).map(|state| state.available.index);
+                let stopped = self.stop(ring, hands)?.map(|state| state.available.index);
                 let said = self.session.ring(ring).map_or(0, |ring| ring.base);
                 self.session.base_reply(ring, stopped.unwrap_or(said))
             }
@@ -123,7 +122,7 @@ impl Connection {
                 Session::config_reply(offset, &bytes)
             }
             Effect::MakeInflight { rings, size } => {
-                let (made, file) = records(rings, size)?;
+                let (made, file) = Kept::make(rings, size)?;
                 handle = Some(file);
                 Session::inflight_reply(&header, made)
             }
@@ -187,19 +186,16 @@ impl Connection {
                 self.start_if_ready(ring, None, hands)
             }
             Effect::Enable(ring, false) => {
-                if let Some(state) = self.stop(ring, hands) {
+                if let Some(state) = self.stop(ring, hands)? {
                     self.session.base_reply(ring, state.available.index);
                 }
                 Ok(())
             }
-            Effect::SetInflight(..) => {
-                self.keeps_records = true;
+            Effect::SetInflight(described, file) => {
+                self.kept = Some(Kept::map(described, &file)?);
                 Ok(())
             }
-            Effect::Reset => {
-                self.stop_all(hands);
-                Ok(())
-            }
+            Effect::Reset => self.stop_all(hands),
             Effect::Features(_) => {
                 (0..self.count()).try_for_each(|ring| self.start_if_ready(ring, None, hands))
             }
@@ -212,21 +208,29 @@ impl Connection {
         self.rings.len() as u16
     }
 
-    fn stop(&mut self, ring: u16, hands: &mut Hands<'_>) -> Option<State> {
-        hands.rings.stop(self.place(ring).ok()?)
+    /// Stops a ring: its state, if it ran.
+    fn stop(&mut self, ring: u16, hands: &mut Hands<'_>) -> Result<Option<State>> {
+        let place = self.place(ring)?;
+        let state = hands.rings.stop(place);
+        if hands.rings.get(place)?.is_hung {
+            bail!("ring {ring} can't stop: the disk hasn't ended what it was asked for");
+        }
+        Ok(state)
     }
 
-    fn stop_all(&mut self, hands: &mut Hands<'_>) {
-        for ring in 0..self.count() {
-            self.stop(ring, hands);
-        }
+    /// Stops all that run, whatever becomes of others.
+    fn stop_all(&mut self, hands: &mut Hands<'_>) -> Result<()> {
+        let stopped = (0..self.count()).map(|ring| self.stop(ring, hands).map(|_| ()));
+        stopped.fold(Ok(()), Result::and)
     }
 
     /// All memory is this from now on. Rings that run go on there.
     fn set_memory(&mut self, regions: Vec<GuestRegion>, hands: &mut Hands<'_>) -> Result<()> {
         let memory = GuestMemory::new(regions)?;
-        let running: Vec<_> =
-            (0..self.count()).filter_map(|ring| Some((ring, self.stop(ring, hands)?))).collect();
+        let mut running = Vec::new();
+        for ring in 0..self.count() {
+            running.extend(self.stop(ring, hands)?.map(|state| (ring, state)));
+        }
         self.memory = memory;
         let mut running = running.into_iter();
         running.try_for_each(|(ring, state)| self.start_if_ready(ring, Some(state), hands))
@@ -264,36 +268,29 @@ impl Connection {
             packed: false,
         };
         let window = *self.memory.window();
-        let state = match state {
-            Some(state) => state,
-            None => {
-                let mut index = said.base;
-                if self.keeps_records {
-                    let mut bytes = [0; 2];
-                    let at = layout.device.saturating_add(USED_INDEX);
-                    window.read(at, &mut bytes).context("a used ring is outside of memory")?;
-                    index = u16::from_le_bytes(bytes);
-                }
-                let start = Position { index, wrap: true };
+        let is_disk = matches!(self.device(hands)?.kind, Kind::Disk(_));
+        let mut records = None;
+        let state = match (state, self.kept.as_ref().filter(|_| is_disk)) {
+            (_, Some(kept)) => {
+                let mut bytes = [0; 2];
+                let at = layout.device.saturating_add(USED_INDEX);
+                window.read(at, &mut bytes).context("a used ring is outside of memory")?;
+                let opened = kept.open(ring, layout.size, u16::from_le_bytes(bytes));
+                let (opened, state) =
+                    opened.with_context(|| format!("ring {ring} can't be gone on with"))?;
+                records = Some(opened);
+                state
+            }
+            (Some(state), None) => state,
+            (None, None) => {
+                let start = Position { index: said.base, wrap: true };
                 State { available: start, used: start, ..State::at_reset(features) }
             }
         };
         let queue = Queue::new(&window, layout, features, state);
         let queue = queue.with_context(|| format!("ring {ring} can't be served"))?;
+        hands.rings.get(place)?.records = records;
         let started = hands.rings.start(place, queue, window, accepted);
         started.with_context(|| format!("ring {ring} can't be served"))
     }
-}
-
-/// Memory for records, all empty.
-fn records(rings: u16, size: u16) -> Result<(Inflight, OwnedFd)> {
-    if size > MAX_RING {
-        bail!("records of rings of {size} elements are asked for, of at most {MAX_RING}");
-    }
-    let bytes = u64::from(rings) * (u64::from(size) + 1) * RECORD;
-    let len = bytes.max(1).next_multiple_of(4096);
-    let file = memfd_create("exitless-io-records", MemfdFlags::CLOEXEC);
-    let file = file.context("the system gives no memory for records")?;
-    ftruncate(&file, len).context("the system gives no memory for records")?;
-    Ok((Inflight { len, offset: 0, rings, size }, file))
 }

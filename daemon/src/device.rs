@@ -4,6 +4,7 @@ use crate::config::Limits;
 use crate::counts::Counts;
 use crate::disk::Disk;
 use net::PortNumber;
+use vhost_user::Protocol;
 
 /// VHOST_USER_F_PROTOCOL_FEATURES, which is none of the device's.
 pub const TRANSPORT: u64 = vhost_user::PROTOCOL_FEATURES;
@@ -43,6 +44,20 @@ impl Device {
         match &self.kind {
             Kind::Disk(disk) => disk.config.features().bits(),
             Kind::Port(port) => port.config.features().bits(),
+        }
+    }
+
+    /// Is something under way in its back end of a ring that is gone?
+    pub fn is_hung(&self) -> bool {
+        matches!(&self.kind, Kind::Disk(disk) if disk.abandoned > 0)
+    }
+
+    /// What of vhost-user is offered. Front ends of networks have their configuration space and no
+    /// records: QEMU warns of the one, and a lost frame is sent again.
+    pub fn protocol(&self) -> Protocol {
+        match &self.kind {
+            Kind::Disk(_) => Protocol::all(),
+            Kind::Port(_) => Protocol::all() - Protocol::CONFIG - Protocol::INFLIGHT_SHMFD,
         }
     }
 

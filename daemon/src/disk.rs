@@ -1,31 +1,30 @@
-//! What a disk's data is kept by. Every operation is done when it is asked for, so requests end in
-//! the order in which they were taken: what `connection` says of restarts rests on that.
+//! A disk: its configuration, and what its data is kept by.
 
 use anyhow::{Context as _, Result, bail};
 use blk::backend::{Null, Ram};
 use blk::config::SERIAL_BYTES;
-use blk::{Backend, Completion, Config, Failure, Operation, Parameters, SECTOR, Submitted, Token};
-use daemon_os::{Mapping, read_at, write_at};
-use rustix::fs::{SeekFrom, fdatasync, seek};
+use blk::{Config, PIECE_RANGE, Parameters, SECTOR};
+use daemon_os::Mapping;
 use std::fmt;
-use std::fs::File;
-use std::io::ErrorKind;
 use std::path::Path;
+
+use crate::storage::{FileStore, NbdStore, Store};
+
+/// Sectors of a discard or write-zeroes request at most: 1 GiB, done piece by piece.
+const RANGE: u32 = 1 << 21;
+const _: () = assert!((RANGE as u64 * SECTOR).is_multiple_of(PIECE_RANGE as u64));
 
 /// A disk, and its data.
 pub struct Disk {
     pub config: Config,
     pub store: Store,
     name: String,
+    /// It is among those that are asked what has ended.
+    pub is_asked: bool,
+    /// Operations that it hadn't ended when their ring was given up.
+    pub abandoned: u64,
     /// What a disk in memory lies in.
     _memory: Option<Mapping>,
-}
-
-/// The data.
-pub enum Store {
-    Null(Null),
-    Ram(Ram),
-    File(File),
 }
 
 impl Disk {
@@ -44,20 +43,16 @@ impl Disk {
 
     /// A disk that is a file or block device.
     pub fn file(path: &Path, queues: u16, read_only: bool) -> Result<Disk> {
-        let shown = path.display();
-        let file = match File::options().read(true).write(!read_only).open(path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => bail!("{shown} isn't there"),
-            Err(error) => return Err(error).with_context(|| format!("{shown} can't be opened")),
-        };
-        let kind = file.metadata().with_context(|| format!("{shown} says nothing of itself"))?;
-        if kind.is_dir() {
-            bail!("{shown} is a directory");
-        }
-        // Of block devices the metadata doesn't say it.
-        let bytes =
-            seek(&file, SeekFrom::End(0)).with_context(|| format!("{shown} has no size"))?;
-        Self::new(shown.to_string(), bytes, queues, read_only, Store::File(file))
+        let file = FileStore::open(path, read_only)?;
+        let (name, bytes) = (path.display().to_string(), file.size());
+        Self::new(name, bytes, queues, read_only, Store::File(Box::new(file)))
+    }
+
+    /// A disk that an NBD server keeps.
+    pub fn nbd(uri: &str, queues: u16, read_only: bool) -> Result<Disk> {
+        let store = NbdStore::open(uri, read_only)?;
+        let bytes = store.export().size;
+        Self::new(uri.to_owned(), bytes, queues, read_only, Store::Nbd(Box::new(store)))
     }
 
     /// The same, and a guest may read this serial number of it: 20 bytes at most.
@@ -73,45 +68,33 @@ impl Disk {
             bail!("{name} has {bytes} bytes, which isn't a multiple of {SECTOR}");
         }
         let capacity = bytes / SECTOR;
-        let parameters = Parameters { capacity, queues, read_only, ..Parameters::default() };
+        let range = match &store {
+            Store::File(_) | Store::Nbd(_) if !read_only => RANGE,
+            _ => 0,
+        };
+        let block_size = match &store {
+            Store::Nbd(nbd) => nbd.export().minimum_block.max(SECTOR as u32),
+            _ => SECTOR as u32,
+        };
+        let parameters = Parameters {
+            capacity,
+            block_size,
+            queues,
+            read_only,
+            discard: range,
+            write_zeroes: range,
+            write_zeroes_may_unmap: true,
+            ..Parameters::default()
+        };
         let config = Config::new(parameters).with_context(|| format!("{name} can't be a disk"))?;
-        Ok(Disk { config, store, name, _memory: None })
+        Ok(Disk { config, store, name, is_asked: false, abandoned: 0, _memory: None })
     }
 }
 
 impl fmt::Display for Disk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sectors = self.config.parameters().capacity;
-        write!(f, "{} ({sectors} sectors of {SECTOR} bytes)", self.name)
-    }
-}
-
-impl Backend for Store {
-    #[inline]
-    fn submit(&mut self, token: Token, operation: Operation<'_>) -> Submitted {
-        match self {
-            Store::Null(null) => null.submit(token, operation),
-            Store::Ram(ram) => ram.submit(token, operation),
-            Store::File(file) => Submitted::Done(on_file(file, operation)),
-        }
-    }
-
-    fn poll(&mut self) -> Option<Completion> {
-        None
-    }
-}
-
-fn on_file(file: &File, operation: Operation<'_>) -> Result<(), Failure> {
-    let at = |sector: u64| sector.checked_mul(SECTOR).ok_or(Failure::Io);
-    let io = |_| Failure::Io;
-    match operation {
-        Operation::Read { sector, into } => read_at(file, at(sector)?, into).map_err(io),
-        Operation::Write { sector, from, durable } => {
-            write_at(file, at(sector)?, from).map_err(io)?;
-            if durable { fdatasync(file).map_err(|_| Failure::Io) } else { Ok(()) }
-        }
-        Operation::Flush => fdatasync(file).map_err(|_| Failure::Io),
-        Operation::Discard { .. } | Operation::WriteZeroes { .. } => Err(Failure::Unsupported),
+        write!(f, "{} ({sectors} sectors of {SECTOR} bytes, {})", self.name, self.store.how())
     }
 }
 

@@ -10,7 +10,7 @@ use crate::build::{Entry, Named};
 use crate::clients::{self, Clients};
 use crate::clock::Clock;
 use crate::connection::{Connection, Hands};
-use crate::device::Device;
+use crate::device::{Device, Kind};
 use crate::door::{Came, Door};
 use crate::rings::Rings;
 use crate::signals::{Signal, Signals};
@@ -71,6 +71,11 @@ impl Home {
     /// A device more: its place.
     pub fn add_device(&mut self, device: Device, door: Door) -> Result<usize> {
         let place = self.rings.add_device(device);
+        if let Some(Device { kind: Kind::Disk(disk), .. }) = self.rings.served.devices.get(place)
+            && let Some(ended) = disk.store.ended()
+        {
+            self.waits.add(ended, Source::Storage(place))?;
+        }
         self.doors.resize_with(self.doors.len().max(place + 1), || None);
         self.doors[place] = Some(door);
         self.watch(place)?;
@@ -87,6 +92,9 @@ impl Home {
         }
         let why = || Error::msg("the device was removed");
         own.into_iter().for_each(|place| self.end(place, Some(why())));
+        if let Some(Device { kind: Kind::Disk(disk), .. }) = self.rings.served.devices.get(device) {
+            disk.store.ended().into_iter().for_each(|ended| self.waits.remove(ended));
+        }
         self.rings.remove_device(device);
     }
 
@@ -103,7 +111,7 @@ impl Home {
 
     fn has_room(&self, device: usize) -> bool {
         let device = self.rings.served.devices.get(device);
-        device.is_some_and(|device| device.connected < device.front_ends)
+        device.is_some_and(|device| device.connected < device.front_ends && !device.is_hung())
             && self.connections.len() < MAX_CONNECTIONS
     }
 
@@ -112,6 +120,7 @@ impl Home {
         while !self.is_over {
             self.rings.serve();
             self.end_wrong();
+            self.let_in_again();
             self.try_doors();
             self.wait()?;
         }
@@ -166,7 +175,11 @@ impl Home {
             Source::Control => self.clients.let_in(false, &self.waits),
             Source::Metrics => self.clients.let_in(true, &self.waits),
             Source::Client(place) => clients::attend(self, place),
-            Source::Uplink(_) => {}
+            Source::Uplink(place) => self.rings.look_out(place),
+            Source::Storage(device) => {
+                self.rings.look_at_clock();
+                self.rings.collect_of(device);
+            }
         }
     }
 
@@ -188,6 +201,16 @@ impl Home {
         while let Some((place, _)) = self.connections.iter().find(|(_, one)| one.has_shrunk()) {
             let error = Error::msg("the guest's memory became shorter while it was in use");
             self.end(place, Some(error));
+        }
+    }
+
+    /// Disks that took no front end, as what they were asked for before hadn't ended.
+    fn let_in_again(&mut self) {
+        for device in self.rings.take_recovered() {
+            self.say(device, "all has ended that was given up");
+            if let Err(error) = self.watch(device) {
+                self.say(device, &format!("{error:#}"));
+            }
         }
     }
 

@@ -9,6 +9,7 @@
 //! | `door`, `listen` | how front ends come |
 //! | `connection`, `socket`, `memory`, `event` | one front end: messages, memory, kicks and calls |
 //! | `rings`, `turns`, `ring` | rings that are served, and by which turns |
+//! | `uplink` | a switch's way out |
 //! | `clients`, `control`, `ask` | who looks and changes, from both sides |
 //! | `counts`, `report`, `metrics` | what is counted, and how it is told |
 //! | `waits`, `signals`, `clock` | what the thread sleeps on |
@@ -30,6 +31,8 @@ mod disk;
 mod door;
 mod event;
 mod home;
+mod inflight;
+mod later;
 mod listen;
 mod memory;
 mod metrics;
@@ -41,8 +44,10 @@ mod rings_tests;
 mod sandbox;
 mod signals;
 mod socket;
+mod storage;
 mod supervisor;
 mod turns;
+mod uplink;
 mod waits;
 
 use anyhow::{Context as _, Result, bail};
@@ -123,7 +128,7 @@ fn run_file(asked: RunArguments) -> Result<()> {
         let Home { clients, waits, .. } = home;
         match clients.listen(host.control.as_deref(), host.metrics.as_deref(), waits) {
             Err(error) => vec![format!("[host]: {error:#}")],
-            Ok(()) => home.apply(&plan),
+            Ok(()) => [home.connect_uplinks(&plan), home.apply(&plan)].concat(),
         }
     })
 }
@@ -161,7 +166,8 @@ fn serve(
         eprintln!("exitless-io: {} was handed over, and no device has it", path.display());
     }
     if let Some(folders) = sandbox {
-        sandbox::enter(&folders)?;
+        event::prepare().context("the system has no eventfds")?;
+        sandbox::enter(&folders, home.file.is_some())?;
     }
     eprintln!("exitless-io: serves {names}");
     supervisor::ready(&format!("serves {names}"));

@@ -8,7 +8,7 @@ use blk::Server;
 use coalesce::Coalescer;
 use net::Switch;
 use rustix::fd::OwnedFd;
-use virtqueue::Queue;
+use virtqueue::{DEFAULT_SIZE, Queue, Records};
 use window::Window;
 
 /// Requests of a disk's ring that are in flight at a time.
@@ -27,6 +27,12 @@ pub struct Ring {
     call: Option<OwnedFd>,
     pub coalescer: Coalescer,
     pub running: bool,
+    /// Records of what is in flight, for its next start.
+    pub records: Option<Records<DEFAULT_SIZE>>,
+    /// Requests that ended and aren't published.
+    pub ended: u32,
+    /// It was stopped while its back end was at work.
+    pub is_hung: bool,
     /// Wake-ups in a row by which nothing was found to do.
     pub vain: u32,
     /// When it is to be polled again without a kick.
@@ -37,7 +43,7 @@ pub struct Ring {
 /// What there is to do in it.
 pub enum Work {
     /// Requests of a disk.
-    Requests(Box<Server<IN_FLIGHT>>),
+    Requests(Box<Server<IN_FLIGHT, DEFAULT_SIZE, Option<Records<DEFAULT_SIZE>>>>),
     /// Frames or commands at the port of a switch, which has the ring.
     Frames(Port),
 }
@@ -59,6 +65,9 @@ impl Ring {
             call: None,
             coalescer: Coalescer::new(coalesce::Settings::paper(HERTZ), 0),
             running: false,
+            records: None,
+            ended: 0,
+            is_hung: false,
             vain: 0,
             again_at: None,
             counts: Counts::default(),
@@ -142,7 +151,9 @@ impl Ring {
         in_flight: u32,
         now: u64,
     ) -> bool {
-        if let Some(queue) = self.queue(switches) {
+        if let Work::Requests(server) = &mut self.work {
+            server.publish();
+        } else if let Some(queue) = self.queue(switches) {
             queue.publish();
         }
         self.counts.completed += u64::from(completed);

@@ -10,6 +10,7 @@ use crate::config::Limits;
 use crate::counts::Time;
 use crate::device::{Device, Kind, Port};
 use crate::ring::{Ring, Work};
+use crate::uplink::Uplink;
 use anyhow::{Context as _, Error, Result};
 use coalesce::Coalescer;
 use net::{MAX_PORTS, PortNumber, Switch};
@@ -32,8 +33,14 @@ pub struct Served {
     pub all: Slab<Ring>,
     pub devices: Slab<Device>,
     pub switches: Vec<Switch>,
+    /// Those switches' ways out.
+    pub uplinks: Vec<Uplink>,
     /// By switches and their ports: the places of their rings that run, by their numbers.
     ports: Vec<Vec<Option<usize>>>,
+    /// Disks that have something under way.
+    pub(super) asked: Vec<usize>,
+    /// Rings in which something ended that isn't published.
+    pub(super) ended: Vec<usize>,
     /// When it was last looked.
     pub(super) now: u64,
 }
@@ -48,6 +55,8 @@ pub struct Rings {
     pub(super) again: Option<u64>,
     /// Connections that are to end, and why.
     pub(super) wrong: Vec<(usize, Error)>,
+    /// Disks that ended at last what was given up.
+    pub(super) recovered: Vec<usize>,
     pub time: Time,
     /// When the pass before was, and whether it found something.
     pub(super) before: Option<(u64, bool)>,
@@ -79,12 +88,22 @@ impl Rings {
         let settings = Settings { idle: IDLE, ..Settings::usual(HERTZ) };
         let (all, devices, switches) = (Slab::new(), Slab::new(), Vec::new());
         Rings {
-            served: Served { all, devices, switches, ports: Vec::new(), now: 0 },
+            served: Served {
+                all,
+                devices,
+                switches,
+                uplinks: Vec::new(),
+                ports: Vec::new(),
+                asked: Vec::new(),
+                ended: Vec::new(),
+                now: 0,
+            },
             schedule: Schedule::new(settings, 0, 0),
             clock,
             deadline: None,
             again: None,
             wrong: Vec::new(),
+            recovered: Vec::new(),
             time: Time::default(),
             before: None,
         }
@@ -177,7 +196,8 @@ impl Rings {
         let ring = all.get_mut(place).context("there is no such ring")?;
         match &mut ring.work {
             Work::Requests(server) => {
-                server.start(queue, blk::Features::from_bits_truncate(accepted));
+                let accepted = blk::Features::from_bits_truncate(accepted);
+                server.start_with(queue, accepted, ring.records.take());
             }
             Work::Frames(port) => {
                 let switch = switches.get_mut(port.switch).context("the switch is gone")?;
@@ -209,25 +229,20 @@ impl Rings {
         Ok(())
     }
 
-    /// Serves this ring no more: its state, if it was served. The request that has pieces left is
-    /// finished before.
+    /// Serves this ring no more: its state, if it was served. What was taken is answered before. If
+    /// its back end doesn't end that, [`Ring::is_hung`] is true from now on.
     pub fn stop(&mut self, place: usize) -> Option<State> {
         self.schedule.leave(place);
-        let Served { all, devices, switches, .. } = &mut self.served;
-        let ring = all.get_mut(place).filter(|ring| ring.running)?;
+        let ring = self.served.all.get_mut(place).filter(|ring| ring.running)?;
         ring.running = false;
         let window = ring.window.take();
+        let is_drained = self.drain(place, window);
+        let Served { all, switches, .. } = &mut self.served;
+        let ring = all.get_mut(place)?;
+        ring.is_hung = !is_drained;
         let mut queue = match &mut ring.work {
             Work::Requests(server) => {
-                if let (Some(window), Some(device)) = (window, devices.get_mut(ring.device))
-                    && let Kind::Disk(disk) = &mut device.kind
-                {
-                    while server.in_flight() > 0 {
-                        if server.serve(&window, &mut disk.store).is_err() {
-                            break;
-                        }
-                    }
-                }
+                server.publish();
                 server.stop()?
             }
             Work::Frames(port) => switches.get_mut(port.switch)?.detach(port.number, ring.index)?,

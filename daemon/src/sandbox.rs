@@ -47,12 +47,13 @@ pub fn raise_files() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// Gives up all but this. What the kernel doesn't have is said.
+/// Gives up all but this. What the kernel doesn't have is said. Without `changes`, no device comes
+/// later.
 ///
 /// # Errors
 ///
 /// In words, if the system refuses a rule that it knows.
-pub fn enter(folders: &Folders) -> Result<()> {
+pub fn enter(folders: &Folders, changes: bool) -> Result<()> {
     let found = restrict_files(folders).context("Landlock refuses a rule")?;
     match found {
         RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => {}
@@ -60,7 +61,7 @@ pub fn enter(folders: &Folders) -> Result<()> {
             eprintln!("exitless-io: this kernel has no Landlock: files aren't restricted");
         }
     }
-    let filter = filter().context("the list of system calls is wrong")?;
+    let filter = filter(changes).context("the list of system calls is wrong")?;
     seccompiler::apply_filter(&filter).context("the system refuses a list of system calls")
 }
 
@@ -83,38 +84,37 @@ fn restrict_files(folders: &Folders) -> Result<RulesetStatus> {
     Ok(ruleset.restrict_self()?.ruleset)
 }
 
-/// The system calls, by what they are for.
-fn calls() -> Vec<i64> {
-    [
+/// The system calls, by what they are for. With `changes`, those for devices that come later, too.
+fn calls(changes: bool) -> Vec<i64> {
+    let all = [
         // The loop.
-        &[libc::SYS_epoll_wait, libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2][..],
-        &[libc::SYS_epoll_ctl, libc::SYS_poll, libc::SYS_ppoll, libc::SYS_clock_gettime],
+        &[libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2, libc::SYS_epoll_ctl][..],
+        &[libc::SYS_clock_gettime, libc::SYS_poll, libc::SYS_ppoll],
         // Data.
-        &[libc::SYS_read, libc::SYS_write, libc::SYS_readv, libc::SYS_writev],
-        &[libc::SYS_pread64, libc::SYS_pwrite64, libc::SYS_preadv, libc::SYS_pwritev],
-        &[libc::SYS_preadv2, libc::SYS_pwritev2, libc::SYS_fdatasync, libc::SYS_fallocate],
-        &[libc::SYS_io_uring_enter, libc::SYS_io_uring_register, libc::SYS_io_uring_setup],
+        &[libc::SYS_read, libc::SYS_write, libc::SYS_preadv, libc::SYS_pwritev],
+        &[libc::SYS_fdatasync, libc::SYS_fallocate],
+        &[libc::SYS_io_uring_enter, libc::SYS_io_uring_register],
         // Front ends that come and go, and their memory.
-        &[libc::SYS_accept4, libc::SYS_recvmsg, libc::SYS_sendmsg, libc::SYS_recvfrom],
-        &[libc::SYS_sendto, libc::SYS_socket, libc::SYS_connect, libc::SYS_fcntl],
-        &[libc::SYS_getsockopt, libc::SYS_setsockopt, libc::SYS_shutdown],
+        &[libc::SYS_accept4, libc::SYS_recvmsg, libc::SYS_sendmsg, libc::SYS_fcntl],
         &[libc::SYS_fstat, libc::SYS_fstatfs, libc::SYS_close, libc::SYS_munmap],
-        &[libc::SYS_memfd_create, libc::SYS_ftruncate, libc::SYS_eventfd2],
-        // Devices that come and go.
-        &[libc::SYS_openat, libc::SYS_newfstatat, libc::SYS_statx, libc::SYS_lseek],
-        &[libc::SYS_bind, libc::SYS_listen, libc::SYS_unlink, libc::SYS_ioctl],
+        &[libc::SYS_memfd_create, libc::SYS_ftruncate, libc::SYS_socket, libc::SYS_connect],
         // The process itself.
         &[libc::SYS_brk, libc::SYS_mremap, libc::SYS_madvise, libc::SYS_futex],
-        &[libc::SYS_rt_sigreturn, libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask],
-        &[libc::SYS_getrandom, libc::SYS_exit_group, libc::SYS_sched_yield],
-        &[libc::SYS_sigaltstack, libc::SYS_restart_syscall, libc::SYS_getpid],
-    ]
-    .concat()
+        &[libc::SYS_rt_sigreturn, libc::SYS_rt_sigaction, libc::SYS_sigaltstack],
+        &[libc::SYS_unlink, libc::SYS_sendto, libc::SYS_exit_group],
+    ];
+    let later = [
+        &[libc::SYS_openat, libc::SYS_statx, libc::SYS_lseek, libc::SYS_ioctl][..],
+        &[libc::SYS_bind, libc::SYS_listen, libc::SYS_recvfrom, libc::SYS_io_uring_setup],
+        &[libc::SYS_eventfd2],
+    ];
+    let later = if changes { &later[..] } else { &[] };
+    [all.concat(), later.concat()].concat()
 }
 
-fn filter() -> Result<BpfProgram> {
+fn filter(changes: bool) -> Result<BpfProgram> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
-        calls().into_iter().map(|call| (call, Vec::new())).collect();
+        calls(changes).into_iter().map(|call| (call, Vec::new())).collect();
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
         let protection = SeccompCondition::new(
             2,

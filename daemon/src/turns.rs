@@ -2,6 +2,7 @@
 
 use crate::clock::HERTZ;
 use crate::device::Kind;
+use crate::later::TURNS;
 use crate::ring::Work;
 use crate::rings::{Rings, Served, keep};
 use anyhow::{Error, Result};
@@ -11,6 +12,9 @@ use sidecore::{Next, Piece, Turn};
 /// Chains, and bytes, after which a turn that goes on publishes and tells.
 const TOLD_AFTER: u32 = 8;
 const TOLD_AFTER_BYTES: u64 = 64 << 10;
+/// Pieces of a turn, and bytes, after which the clock is looked at.
+const PIECES: u32 = 4;
+const UNSEEN: u64 = 8 << 10;
 /// Passes between two looks at the sockets.
 const PASSES: u32 = 256;
 /// A ring whose kicks go nowhere is looked at so often.
@@ -30,6 +34,7 @@ struct Done {
 impl Rings {
     /// Serves what there is, for so long that the sockets can wait.
     pub fn serve(&mut self) {
+        let mut turns = 0;
         for _ in 0..PASSES {
             let now = self.look_at_clock();
             self.note_time(now);
@@ -42,9 +47,18 @@ impl Rings {
             let turn = self.schedule.next(now, &mut self.served);
             self.before = Some((now, matches!(turn, Turn::Serve(_))));
             match turn {
-                Turn::Serve(place) => self.turn(place),
+                Turn::Serve(place) => {
+                    self.turn(place);
+                    turns += 1;
+                    if turns % TURNS == 0 && !self.served.asked.is_empty() {
+                        self.collect();
+                    }
+                }
                 Turn::Sleep(place) => self.sleep(place, now),
                 Turn::Nothing => {
+                    if !self.served.asked.is_empty() && self.collect() > 0 {
+                        continue;
+                    }
                     if self.schedule.look_again_at(now).is_none_or(|at| at > now) {
                         break;
                     }
@@ -83,9 +97,17 @@ impl Rings {
             ring.counts.waits.note(waited);
         }
         let mut unpublished = Done::default();
+        let (mut pieces, mut unseen) = (0, 0);
         loop {
             let piece = self.served.piece(place);
-            let now = self.look_at_clock();
+            pieces += 1;
+            unseen += piece.as_ref().map_or(0, |piece| piece.bytes);
+            // Small ones take less time than to ask for it.
+            if pieces >= PIECES || unseen > UNSEEN {
+                self.look_at_clock();
+                (pieces, unseen) = (0, 0);
+            }
+            let now = self.served.now;
             let piece = match piece {
                 Ok(piece) => piece,
                 Err(error) => {
@@ -131,6 +153,22 @@ impl Rings {
             let in_flight = ring.in_flight(switches, now);
             self.fill(port.switch, in_flight, now);
         }
+    }
+
+    /// Frames came at an uplink: they go to their receivers.
+    pub fn look_out(&mut self, place: usize) {
+        let now = self.look_at_clock();
+        let Served { switches, uplinks, .. } = &mut self.served;
+        let Some(uplink) = uplinks.get_mut(place) else { return };
+        let Some(switch) = switches.get_mut(uplink.switch) else { return };
+        uplink.look(switch, now);
+        let switch = uplink.switch;
+        self.fill(switch, 0, now);
+    }
+
+    /// Shows and tells what a back end ended later.
+    pub(super) fn publish_ended(&mut self, place: usize, completed: u32, now: u64) {
+        self.publish(place, Done { completed, ..Done::default() }, now);
     }
 
     /// Publishes the frames that were put into receive queues of a switch; so many more wait where
@@ -240,6 +278,8 @@ impl Served {
                 };
                 let blk::Outcome { completed, bytes, charge, .. } =
                     server.serve(window, &mut disk.store)?;
+                let device = ring.device;
+                self.asked_of(device);
                 Ok(Done { completed, bytes, dropped: 0, charge })
             }
             Work::Frames(port) => {
@@ -247,6 +287,8 @@ impl Served {
                     return Ok(Done::default());
                 };
                 let done = switch.serve(port.number, ring.index, self.now)?;
+                let own = self.uplinks.iter_mut().find(|uplink| uplink.switch == port.switch);
+                own.into_iter().for_each(|uplink| uplink.send(switch));
                 let net::Outcome { completed, sent: bytes, dropped, charge, .. } = done;
                 Ok(Done { completed, bytes, dropped, charge })
             }

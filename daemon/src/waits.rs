@@ -32,6 +32,8 @@ pub enum Source {
     Metrics,
     /// A network behind a switch.
     Uplink(usize),
+    /// A disk's back end has ended something.
+    Storage(usize),
 }
 
 impl Source {
@@ -45,6 +47,7 @@ impl Source {
             Source::Client(place) => (5, place),
             Source::Metrics => (6, 0),
             Source::Uplink(place) => (7, place),
+            Source::Storage(place) => (8, place),
         };
         EventData::new_u64((place as u64) << 8 | kind)
     }
@@ -60,7 +63,8 @@ impl Source {
             4 => Source::Control,
             5 => Source::Client(place),
             6 => Source::Metrics,
-            _ => Source::Uplink(place),
+            7 => Source::Uplink(place),
+            _ => Source::Storage(place),
         }
     }
 }

@@ -116,6 +116,12 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
         self.open.is_some()
     }
 
+    /// Requests that an earlier server left, which weren't taken up yet. A turn takes up the next
+    /// one before it takes any other.
+    pub fn left(&self) -> u16 {
+        self.running.as_ref().map_or(0, |running| running.keep.left())
+    }
+
     /// What waits for a turn, by one load of the ring and without a change of it: chains, and the
     /// request that has pieces left. A ring that is broken shows 1, as its turn finds that out.
     #[inline]

@@ -13,15 +13,24 @@
 //! |---|---|
 //! | `mapping` | shared memory, mapped and given up |
 //! | `shrunk` | SIGBUS |
+//! | `tap` | a network of the host's |
 //! | `file` | reads and writes of files to and from shared memory |
+//! | `uring` | the same, and more, by io_uring |
+//! | `lock` | QEMU's image locks |
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod file;
+mod lock;
 mod mapping;
 mod shrunk;
+mod tap;
 #[cfg(test)]
 mod tests;
+mod uring;
 
 pub use file::{read_at, write_at};
+pub use lock::{InUse, lock};
 pub use mapping::{GuestMemory, GuestRegion, Mapping};
 pub use shrunk::survive;
+pub use tap::tap;
+pub use uring::{Task, Uring};

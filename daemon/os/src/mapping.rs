@@ -11,6 +11,11 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 use window::{ALIGNMENT, Region, Span, Window};
 
+/// A huge page.
+const HUGE: usize = 2 << 20;
+/// The most bytes of a guest's memory, so that no front end takes all addresses.
+const MOST: u64 = 2 << 40;
+
 /// Addresses that are given up: starts and lengths.
 static FREE: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
@@ -35,6 +40,8 @@ impl Mapping {
     /// In words if the file is shorter or the numbers aren't of whole pages; else the system's.
     pub fn of_file(file: impl AsFd, offset: u64, len: u64) -> io::Result<Mapping> {
         let there = u64::try_from(fstat(&file)?.st_size).unwrap_or(0);
+        // The page with a file's last byte is there as a whole.
+        let there = there.next_multiple_of(ALIGNMENT);
         let (Some(end), Ok(bytes)) = (offset.checked_add(len), usize::try_from(len)) else {
             return Err(invalid("the region's end isn't a number"));
         };
@@ -127,6 +134,11 @@ impl GuestMemory {
     ///
     /// In words, if they don't make a window.
     pub fn new(regions: Vec<GuestRegion>) -> io::Result<GuestMemory> {
+        let bytes =
+            regions.iter().fold(0, |sum: u64, one| sum.saturating_add(one.mapping.len as u64));
+        if bytes > MOST {
+            return Err(invalid("a guest's memory has more than 2 TiB"));
+        }
         let all: Vec<Region> = regions.iter().map(|one| one.mapping.region(one.guest)).collect();
         // SAFETY: the bytes stay mapped, readable and writable as long as the program runs, and are
         // accessed by windows alone: see the module's comment.
@@ -155,8 +167,16 @@ fn invalid(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 
-/// Addresses of so many bytes, which are zeroes: given up ones, or new.
+/// The length of the addresses for so many bytes: a power of two, so that there are few lengths,
+/// and what is given up serves whatever comes.
+fn class(len: usize) -> io::Result<usize> {
+    len.checked_next_power_of_two().ok_or_else(|| invalid("that much memory can't be addressed"))
+}
+
+/// Addresses for so many bytes, which are zeroes: given up ones, or new. Those for a huge page and
+/// more begin where one can.
 fn reserve(len: usize) -> io::Result<NonNull<u8>> {
+    let len = class(len)?;
     let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(at) = free.iter().position(|(_, there)| *there == len) {
         let (start, _) = free.swap_remove(at);
@@ -166,16 +186,24 @@ fn reserve(len: usize) -> io::Result<NonNull<u8>> {
     drop(free);
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    let more = if len >= HUGE { HUGE } else { 0 };
+    let all =
+        len.checked_add(more).ok_or_else(|| invalid("that much memory can't be addressed"))?;
     // SAFETY: the system chooses addresses that aren't in use.
-    let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, flags) }?;
-    NonNull::new(start.cast()).ok_or_else(|| io::Error::other("address 0"))
+    let start = unsafe { mmap_anonymous(std::ptr::null_mut(), all, protection, flags) }?;
+    let start = start.cast::<u8>();
+    // With `more` there is room for it.
+    let skipped = if more > 0 { start.align_offset(HUGE) } else { 0 };
+    NonNull::new(start.wrapping_add(skipped)).ok_or_else(|| io::Error::other("address 0"))
 }
 
 /// Turns a mapping into zeroes, for later. If the system refuses, it stays what it is.
 fn give_up(start: NonNull<u8>, len: usize) {
     let start = start.as_ptr().expose_provenance();
     // SAFETY: the addresses are those of a mapping of this package.
-    if unsafe { zeroes(start, len) } {
-        FREE.lock().unwrap_or_else(PoisonError::into_inner).push((start, len));
+    if unsafe { zeroes(start, len) }
+        && let Ok(class) = class(len)
+    {
+        FREE.lock().unwrap_or_else(PoisonError::into_inner).push((start, class));
     }
 }

@@ -1,7 +1,8 @@
 //! Memory that shrinks, that is given up, and files on it.
 use crate::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 
 fn memfd(len: u64) -> OwnedFd {
     let fd = memfd_create("test", MemfdFlags::CLOEXEC).expect("the system has memfd");
@@ -63,4 +64,132 @@ fn files_are_read_and_written_across_spans() {
     assert_eq!(bytes, [5; 0x600]);
     let end = read_at(&fd, 0x1e00, &into).expect_err("it ends").kind();
     assert_eq!(end, std::io::ErrorKind::UnexpectedEof);
+}
+
+fn temporary(len: u64) -> std::fs::File {
+    let file = tempfile::tempfile().expect("a file");
+    file.set_len(len).expect("it grows");
+    file
+}
+
+/// Asks for these, and waits until all ended: the results, by the numbers from 0 on.
+fn run(ring: &mut Uring, tasks: &[Task<'_>]) -> Vec<std::io::Result<()>> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    const LIMIT: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
+    for (number, task) in tasks.iter().enumerate() {
+        ring.ask(number as u64, 0, *task);
+    }
+    let mut results: Vec<_> = tasks.iter().map(|_| None).collect();
+    while ring.outstanding() > 0 {
+        ring.push().expect("the kernel takes it");
+        let mut came = false;
+        while let Some((number, result)) = ring.take_ended() {
+            let place = &mut results[number as usize];
+            assert!(place.replace(result).is_none(), "it ends once");
+            came = true;
+        }
+        if !came {
+            let told = poll(&mut [PollFd::new(&*ring, PollFlags::IN)], Some(&LIMIT));
+            assert_ne!(told, Ok(0), "nobody is told");
+        }
+    }
+    results.into_iter().map(|result| result.expect("each ends")).collect()
+}
+
+#[test]
+fn a_ring_reads_writes_punches_and_syncs() {
+    let file = temporary(0x20000);
+    let mut ring = Uring::new(&[file.as_fd()]).expect("io_uring");
+    let memory = Mapping::anonymous(0x10000).expect("memory");
+    let span = memory.span().expect("all of it");
+    span.write(0, &[5; 0x3000]).expect("inside");
+    let parts = [span.sub(0, 0x1200), span.sub(0x1200, 0x1e00)].map(|part| part.expect("inside"));
+    let done = run(
+        &mut ring,
+        &[
+            Task::Write { offset: 0x1000, from: &parts, durable: true },
+            Task::Write { offset: 0x8000, from: &parts[..1], durable: false },
+            Task::Sync,
+        ],
+    );
+    assert!(done.iter().all(Result::is_ok), "{done:?}");
+    let done = run(
+        &mut ring,
+        &[
+            Task::Punch { offset: 0x1000, len: 0x1000, durable: true },
+            Task::Zero { offset: 0x8000, len: 0x200, durable: false },
+        ],
+    );
+    assert!(done.iter().all(Result::is_ok), "{done:?}");
+    let into = [span.sub(0x4000, 0x3000), span.sub(0x8000, 0x1200)].map(|part| [part.unwrap()]);
+    let done = run(
+        &mut ring,
+        &[
+            Task::Read { offset: 0x1000, into: &into[0] },
+            Task::Read { offset: 0x8000, into: &into[1] },
+        ],
+    );
+    assert!(done.iter().all(Result::is_ok), "{done:?}");
+    let mut bytes = vec![1; 0x3000];
+    span.read(0x4000, &mut bytes).expect("inside");
+    assert!(bytes[..0x1000].iter().all(|byte| *byte == 0));
+    assert!(bytes[0x1000..].iter().all(|byte| *byte == 5));
+    span.read(0x8000, &mut bytes[..0x1200]).expect("inside");
+    assert!(bytes[..0x200].iter().all(|byte| *byte == 0));
+    assert!(bytes[0x200..0x1200].iter().all(|byte| *byte == 5));
+}
+
+/// Many more than the ring has entries, and a read that ends beyond the file.
+#[test]
+fn a_ring_takes_more_than_it_has_room_for() {
+    let file = temporary(0x1000);
+    let mut ring = Uring::new(&[file.as_fd()]).expect("io_uring");
+    let memory = Mapping::anonymous(0x10000).expect("memory");
+    let one = [memory.span().and_then(|span| span.sub(0, 0x800)).expect("inside")];
+    let tasks: Vec<_> = (0..2000).map(|at| Task::Read { offset: at, into: &one }).collect();
+    let done = run(&mut ring, &tasks);
+    assert!(done.iter().all(Result::is_ok));
+    // At 0x801 it reads up to the end, goes on there, and finds nothing.
+    let end = run(&mut ring, &[Task::Read { offset: 0x801, into: &one }]);
+    let kind = end[0].as_ref().expect_err("it is beyond the end").kind();
+    assert_eq!(kind, std::io::ErrorKind::UnexpectedEof);
+}
+
+#[test]
+fn locks_exclude_writers_and_let_readers_be() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let open = || std::fs::File::options().read(true).write(true).open(file.path()).expect("there");
+    let (first, second, third) = (open(), open(), open());
+    assert_eq!(lock(&first, false).expect("it has locks"), None);
+    assert_eq!(lock(&second, false).expect("it has locks"), None, "both read");
+    assert_eq!(lock(&third, true).expect("it has locks"), Some(InUse::Excludes));
+    drop((first, second));
+    assert_eq!(lock(&third, true).expect("it has locks"), None);
+    let fourth = open();
+    assert_eq!(lock(&fourth, false).expect("it has locks"), Some(InUse::Writes));
+    drop(third);
+    assert_eq!(lock(&fourth, true).expect("it has locks"), None);
+}
+
+/// Memory of ever other lengths doesn't use the addresses up: each pass would take 2^40 of 2^47.
+#[test]
+fn addresses_are_used_again_whatever_the_lengths() {
+    for pages in 0..600 {
+        let file = memfd((1 << 39) + pages * 0x1000);
+        let mapping = Mapping::of_file(&file, 0, (1 << 39) + pages * 0x1000);
+        let mapping = mapping.expect("there are addresses");
+        let start = mapping.span().expect("all of it");
+        start.write(0, &[1]).expect("inside");
+    }
+}
+
+#[test]
+fn a_guest_has_no_more_than_two_tebibytes() {
+    let region = |guest: u64| {
+        let mapping = Mapping::of_file(memfd(1 << 40), 0, 1 << 40).expect("there are addresses");
+        GuestRegion { guest: guest << 40, mapping: Arc::new(mapping) }
+    };
+    assert!(GuestMemory::new(vec![region(0), region(1)]).is_ok());
+    let more = GuestMemory::new(vec![region(0), region(1), region(2)]);
+    assert!(more.expect_err("it is too much").to_string().contains("2 TiB"));
 }

@@ -52,6 +52,8 @@ impl Way {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backing {
     File(PathBuf),
+    /// The address of an NBD server's export.
+    Nbd(String),
     Ram(u64),
     Null(u64),
 }

@@ -10,8 +10,9 @@ use std::path::Path;
 use toml::de::DeTable;
 
 const ROOT: [&str; 4] = ["disk", "network", "uplink", "host"];
-const DISK: [&str; 11] = [
+const DISK: [&str; 12] = [
     "file",
+    "nbd",
     "ram",
     "null",
     "socket",
@@ -172,6 +173,14 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
             let size = || field.read("a size in quotes, such as \"1G\"", parse_size);
             let known = match key.get_ref().as_ref() {
                 "file" => field.path("web.img").map(|path| backings.push(Backing::File(path))),
+                "nbd" => {
+                    let needed = "an address in quotes, such as \"nbd://server/export\"";
+                    let uri = field.read(needed, |text| match nbd::Uri::parse(text) {
+                        Ok(_) => Ok(text.to_owned()),
+                        Err(error) => Err(error.to_string()),
+                    });
+                    uri.map(|uri| backings.push(Backing::Nbd(uri)))
+                }
                 "ram" => size().map(|bytes| backings.push(Backing::Ram(bytes))),
                 "null" => size().map(|bytes| backings.push(Backing::Null(bytes))),
                 "socket" => field.path("web.sock").map(|path| ways.push(Way::Socket(path))),
@@ -204,9 +213,9 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
         let [backing] = <[Backing; 1]>::try_from(backings)
             .map_err(|said| {
                 self.note(if said.is_empty() {
-                    "nothing keeps it; give `file`, `ram` or `null`, such as file = \"web.img\""
+                    "nothing keeps it; give `file`, `nbd`, `ram` or `null`, such as file = \"web.img\""
                 } else {
-                    "more than one of `file`, `ram` and `null` keep it; leave all but one out"
+                    "more than one of `file`, `nbd`, `ram` and `null` keep it; leave all but one out"
                 });
             })
             .ok()?;

@@ -96,9 +96,9 @@ connect = \"n\"
     assert_eq!(
         says(text),
         [
-            "io.toml:2: [disk.a]: nothing keeps it; give `file`, `ram` or `null`, such as file = \"web.img\"",
+            "io.toml:2: [disk.a]: nothing keeps it; give `file`, `nbd`, `ram` or `null`, such as file = \"web.img\"",
             "io.toml:4: [disk.b]: its socket s is [disk.a]'s; each device has one of its own",
-            "io.toml:4: [disk.b]: more than one of `file`, `ram` and `null` keep it; leave all but one out",
+            "io.toml:4: [disk.b]: more than one of `file`, `nbd`, `ram` and `null` keep it; leave all but one out",
             "io.toml:8: [network.a]: the name is [disk.a]'s; each device has one of its own",
             "io.toml:8: [network.a]: it has no `switch`; name one, such as switch = \"lan\", and VMs that name the same can reach each other",
         ]

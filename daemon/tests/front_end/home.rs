@@ -251,6 +251,57 @@ fn two_guests_on_a_switch_reach_each_other() {
     assert_eq!(b.waiting(), 0);
 }
 
+/// Where the test may make a TAP: frames go out of the switch and come in.
+#[test]
+fn a_tap_is_a_switchs_way_out() {
+    let name = format!("exitless{}", std::process::id() % 100_000);
+    let text = format!(
+        "[network.a]\nsocket = \"a\"\nswitch = \"lan\"\nmac = \"02:00:00:00:00:01\"\n\
+         [uplink.lan]\ntap = \"{name}\"\n"
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("io.toml"), &text).expect("it is written");
+    let may = Command::new("ip").args(["tuntap", "add", "mode", "tap", "name", &name]).status();
+    if !may.is_ok_and(|status| status.success()) {
+        let ran = Command::new(PROGRAM).arg("run").arg(folder.path().join("io.toml")).output();
+        let ran = ran.expect("it runs");
+        assert!(said(&ran).contains(&format!("uplink of lan: the TAP {name} can't be opened")));
+        return;
+    }
+    let tap = Tap(name);
+    let daemon = Daemon::run(&text);
+    let mut a = Station::connect(&daemon.path("a"));
+    let up = Command::new("ip").args(["link", "set", &tap.0, "up"]).status();
+    assert!(up.expect("it runs").success());
+    // With IPv6 the host says something by itself when the link comes up.
+    let off = std::fs::read("/proc/sys/net/ipv6/conf/default/disable_ipv6");
+    if off.is_ok_and(|off| off.starts_with(b"0")) {
+        assert_eq!(a.receive()[..2], [0x33, 0x33], "a multicast of IPv6");
+    }
+    let before = tap.received();
+    a.send(&frame([0xff; 6], 1, 1));
+    while tap.received() == before {
+        std::thread::yield_now();
+    }
+}
+
+/// A TAP of the test's own, which no address is given to.
+struct Tap(String);
+
+impl Tap {
+    /// Frames that the host received by it.
+    fn received(&self) -> String {
+        let path = format!("/sys/class/net/{}/statistics/rx_packets", self.0);
+        std::fs::read_to_string(path).expect("it is there")
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["link", "delete", &self.0]).status();
+    }
+}
+
 #[test]
 fn a_file_that_is_wrong_is_said_line_by_line() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -298,6 +349,26 @@ fn the_sandbox_lets_nothing_else_be_opened() {
     assert_eq!(line("NoNewPrivs").as_deref(), Some("NoNewPrivs:\t1"));
     assert_eq!(line("Seccomp:").as_deref(), Some("Seccomp:\t2"));
     works(&mut disk(&daemon, "a"));
+}
+
+/// A file below `paths` can be added, with all that it takes to open and serve it.
+#[test]
+fn a_file_of_a_named_folder_is_added() {
+    let more = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| more.path().join(name).display().to_string();
+    let daemon = Daemon::run(&format!("{TWO}paths = [\"{}\"]\n", more.path().display()));
+    std::fs::write(path("d.img"), vec![0; 1 << 20]).expect("it is written");
+    let text = "[disk.d]\nfile = \"d.img\"\nsocket = \"d\"\n";
+    std::fs::write(path("more.toml"), text).expect("it is written");
+    let added = daemon.ask(&["add", &path("more.toml")]);
+    assert!(added.status.success(), "{}", said(&added));
+    let mut front = FrontEnd::new(Wire::connect(&path("d")));
+    front.set_up(0, false);
+    works(&mut front);
+    drop(front);
+    assert!(daemon.ask(&["remove", "d"]).status.success());
+    let written = std::fs::read(path("d.img")).expect("it is there");
+    assert_eq!(written[512..1024], MARK);
 }
 
 /// As systemd starts it: the socket is there before the program, which says when it is ready.

@@ -1,0 +1,68 @@
+//! Memory for records of requests in flight, which the front end keeps while this program is gone.
+
+use crate::memory::refuse_slow;
+use crate::rings::MAX_RING;
+use anyhow::{Context as _, Result, bail};
+use daemon_os::Mapping;
+use rustix::fd::OwnedFd;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use vhost_user::Inflight;
+use virtqueue::{DEFAULT_SIZE, Records, State};
+
+const PAGE: u64 = 4096;
+
+/// Records of a device's rings.
+pub struct Kept {
+    described: Inflight,
+    mapping: Mapping,
+}
+
+impl Kept {
+    /// What a front end hands over.
+    ///
+    /// # Errors
+    ///
+    /// If it can't be mapped.
+    pub fn map(described: Inflight, file: &OwnedFd) -> Result<Kept> {
+        refuse_slow(file).context("the records in flight")?;
+        let len = described.len.checked_next_multiple_of(PAGE).unwrap_or(0);
+        let mapping = Mapping::of_file(file, described.offset, len);
+        let mapping = mapping.context("the records in flight can't be mapped")?;
+        Ok(Kept { described, mapping })
+    }
+
+    /// Memory for records of this many rings, all empty.
+    ///
+    /// # Errors
+    ///
+    /// If the rings are too large, or there is no memory.
+    pub fn make(rings: u16, size: u16) -> Result<(Inflight, OwnedFd)> {
+        if size > MAX_RING {
+            bail!("records of rings of {size} elements are asked for, of at most {MAX_RING}");
+        }
+        let bytes = u64::from(rings) * Records::<DEFAULT_SIZE>::bytes(size);
+        let len = bytes.max(1).next_multiple_of(PAGE);
+        let file = memfd_create("exitless-io-records", MemfdFlags::CLOEXEC);
+        let file = file.context("the system gives no memory for records")?;
+        ftruncate(&file, len).context("the system gives no memory for records")?;
+        Ok((Inflight { len, offset: 0, rings, size }, file))
+    }
+
+    /// The records of a ring of this size and used index, and the state to go on from.
+    ///
+    /// # Errors
+    ///
+    /// If they have no part for the ring, or a wrong one.
+    pub fn open(&self, ring: u16, size: u16, used: u16) -> Result<(Records<DEFAULT_SIZE>, State)> {
+        let bytes = Records::<DEFAULT_SIZE>::bytes(self.described.size);
+        let there = self.mapping.span().filter(|_| ring < self.described.rings);
+        let part = there.and_then(|span| span.sub(u64::from(ring) * bytes, bytes));
+        let part = part.with_context(|| format!("there are no records for ring {ring}"))?;
+        Ok(Records::open(part, size, used)?)
+    }
+
+    /// Did the file become shorter?
+    pub fn has_shrunk(&self) -> bool {
+        self.mapping.has_shrunk()
+    }
+}

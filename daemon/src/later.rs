@@ -1,0 +1,155 @@
+//! What back ends end later: who is told, and rings that stop only when nothing is under way.
+//!
+//! Guarantees: a ring that was stopped has nothing in its back end, so its memory may go; unless
+//! the back end didn't end it within [`PATIENCE`]: then the ring says so, its memory is kept for
+//! good, and its disk takes no new front end until all of it has ended. What ends of a ring that is
+//! gone touches no other.
+
+use crate::clock::HERTZ;
+use crate::device::Kind;
+use crate::disk::Disk;
+use crate::ring::Work;
+use crate::rings::{Rings, Served};
+use blk::Backend as _;
+use window::Window;
+
+/// How long a ring that stops waits for its back end.
+pub const PATIENCE: u64 = 10 * HERTZ;
+/// Turns after which back ends are asked what has ended, if turns go on.
+pub const TURNS: u32 = 16;
+
+impl Served {
+    fn disk(&mut self, device: usize) -> Option<&mut Disk> {
+        match &mut self.devices.get_mut(device)?.kind {
+            Kind::Disk(disk) => Some(disk),
+            Kind::Port(_) => None,
+        }
+    }
+
+    /// A disk was asked for something: it is heard if that wasn't done at once.
+    #[inline]
+    pub fn asked_of(&mut self, device: usize) {
+        if let Some(disk) = self.disk(device)
+            && disk.store.outstanding() > 0
+            && !disk.is_asked
+        {
+            disk.is_asked = true;
+            self.asked.push(device);
+        }
+    }
+}
+
+impl Rings {
+    /// Has back ends begin what they were asked for, and takes what has ended: how many requests
+    /// were answered.
+    pub fn collect(&mut self) -> u32 {
+        let (mut answered, mut at) = (0, 0);
+        while let Some(device) = self.served.asked.get(at).copied() {
+            answered += self.collect_of(device);
+            match self.served.disk(device) {
+                Some(disk) if disk.store.outstanding() > 0 => at += 1,
+                disk => {
+                    disk.into_iter().for_each(|disk| disk.is_asked = false);
+                    self.served.asked.swap_remove(at);
+                }
+            }
+        }
+        answered
+    }
+
+    /// The same, of one disk.
+    pub fn collect_of(&mut self, device: usize) -> u32 {
+        let Served { all, devices, ended, .. } = &mut self.served;
+        let Some(Kind::Disk(disk)) = devices.get_mut(device).map(|device| &mut device.kind) else {
+            return 0;
+        };
+        disk.store.push();
+        let mut answered = 0;
+        while let Some(completion) = disk.store.poll() {
+            let place = usize::from(completion.token.server);
+            let ring = all.get_mut(place).filter(|ring| ring.device == device && !ring.is_hung);
+            match ring.map(|ring| (&mut ring.work, &mut ring.ended)) {
+                Some((Work::Requests(server), count)) => {
+                    if server.finish(completion) {
+                        if *count == 0 {
+                            ended.push(place);
+                        }
+                        *count += 1;
+                        answered += 1;
+                    }
+                }
+                _ => {
+                    disk.abandoned = disk.abandoned.saturating_sub(1);
+                    if disk.abandoned == 0 {
+                        self.recovered.push(device);
+                    }
+                }
+            }
+        }
+        let now = self.served.now;
+        while let Some(place) = self.served.ended.pop() {
+            let Some(ring) = self.served.all.get_mut(place) else { continue };
+            let completed = std::mem::take(&mut ring.ended);
+            let is_running = ring.running;
+            self.publish_ended(place, completed, now);
+            // Who gets an answer asks for more, mostly.
+            if is_running && !self.schedule.is_polled(place) {
+                let Served { all, switches, .. } = &mut self.served;
+                all[place].set_kicks(switches, false);
+                self.schedule.poll(place, device, now);
+            }
+        }
+        answered
+    }
+
+    /// Disks whose back end has ended at last what was given up.
+    pub fn take_recovered(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.recovered)
+    }
+
+    /// Waits until nothing of this ring, which has no turns any more, is under way. Others go on
+    /// meanwhile. False: it takes too long.
+    pub(super) fn drain(&mut self, place: usize, window: Option<Window>) -> bool {
+        let began = self.look_at_clock();
+        let (mut is_broken, mut last) = (false, u64::MAX);
+        let mut since = began;
+        loop {
+            let now = self.look_at_clock();
+            let Served { all, devices, .. } = &mut self.served;
+            let Some(ring) = all.get_mut(place) else { return true };
+            let (device, Work::Requests(server)) = (ring.device, &mut ring.work) else {
+                return true;
+            };
+            let has_more = !is_broken && (server.is_open() || server.left() > 0);
+            if server.outstanding() == 0 && !has_more {
+                return true;
+            }
+            let Some(Kind::Disk(disk)) = devices.get_mut(device).map(|device| &mut device.kind)
+            else {
+                return true;
+            };
+            let mut has_begun = false;
+            if has_more {
+                match window.as_ref().map(|window| server.serve(window, &mut disk.store)) {
+                    Some(Ok(outcome)) => has_begun = outcome.charge > 0,
+                    _ => is_broken = true,
+                }
+            }
+            // As long as something ends, it isn't hung.
+            if server.outstanding() != last || has_begun {
+                (last, since) = (server.outstanding(), now);
+            }
+            if now.saturating_sub(since) > PATIENCE {
+                disk.abandoned += server.outstanding();
+                return false;
+            }
+            self.served.asked_of(device);
+            if self.collect() == 0 && !has_begun {
+                self.serve();
+                if let Some(disk) = self.served.disk(device) {
+                    disk.store.wait();
+                }
+            }
+        }
+    }
+}

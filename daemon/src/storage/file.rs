@@ -1,0 +1,208 @@
+//! A disk that is a file or block device: by io_uring, in any order; or, where the system forbids
+//! that, by calls that wait.
+//!
+//! Guarantees: a flush succeeds when the file is durable; a file that became shorter fails all that
+//! comes after that was noticed, at a read beyond its end or at a flush. Direct I/O goes around the
+//! page cache for what is aligned as the file asks, and not for the rest.
+
+use super::open::{Opened, open};
+use anyhow::Result;
+use blk::{Completion, Failure, Operation, SECTOR, Submitted, Token};
+use daemon_os::{Task, Uring, read_at, write_at};
+use rustix::fd::{AsFd as _, BorrowedFd};
+use rustix::fs::{FallocateFlags, fallocate, fdatasync};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use window::Span;
+
+/// The ring's files, by their places.
+const BUFFERED: usize = 0;
+const DIRECT: usize = 1;
+
+/// The file.
+pub struct FileStore {
+    name: String,
+    opened: Opened,
+    ring: Option<Uring>,
+    /// It became shorter, or the ring failed.
+    has_failed: bool,
+    /// The file system can't make zeroes without freeing what is behind them.
+    only_punches: bool,
+}
+
+impl FileStore {
+    /// Opens it. If there is no io_uring, the log says so.
+    ///
+    /// # Errors
+    ///
+    /// In a sentence.
+    pub fn open(path: &Path, read_only: bool) -> Result<FileStore> {
+        Self::with(path, read_only, true)
+    }
+
+    /// With io_uring or without.
+    pub fn with(path: &Path, read_only: bool, by_ring: bool) -> Result<FileStore> {
+        let opened = open(path, read_only)?;
+        let name = path.display().to_string();
+        let mut files = vec![opened.file.as_fd()];
+        files.extend(opened.direct.iter().map(|(file, ..)| file.as_fd()));
+        let ring = match Uring::new(&files) {
+            _ if !by_ring => None,
+            Ok(ring) => Some(ring),
+            Err(error) => {
+                eprintln!(
+                    "exitless-io: the system has no io_uring ({error}), so each access to {name} \
+                     is waited for"
+                );
+                None
+            }
+        };
+        Ok(FileStore { name, opened, ring, has_failed: false, only_punches: false })
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        self.opened.size
+    }
+
+    pub fn outstanding(&self) -> usize {
+        self.ring.as_ref().map_or(0, Uring::outstanding)
+    }
+
+    pub fn push(&mut self) {
+        if let Some(ring) = &mut self.ring
+            && let Err(error) = ring.push()
+            && !self.has_failed
+        {
+            self.fail(&format!("io_uring fails: {error}"));
+        }
+    }
+
+    pub fn ended(&self) -> Option<BorrowedFd<'_>> {
+        self.ring.as_ref().map(|ring| ring.as_fd())
+    }
+
+    pub fn how(&self) -> &'static str {
+        match (&self.ring, &self.opened.direct) {
+            (Some(_), Some(_)) => "direct I/O by io_uring",
+            (Some(_), None) => "by io_uring through the page cache",
+            (None, _) => "by calls that wait, through the page cache",
+        }
+    }
+
+    pub fn submit(&mut self, token: Token, operation: Operation<'_>) -> Submitted {
+        if matches!(operation, Operation::Flush) {
+            self.look_at_size();
+        }
+        if self.has_failed {
+            return Submitted::Done(Err(Failure::Io));
+        }
+        let Some(task) = task(operation, self.only_punches) else {
+            return Submitted::Done(Err(Failure::Io));
+        };
+        let file = self.file_for(&task);
+        match &mut self.ring {
+            Some(ring) => {
+                ring.ask(token.bits(), file, task);
+                Submitted::Accepted
+            }
+            None => {
+                let result = wait_for(&self.opened.file, task);
+                Submitted::Done(self.note(result))
+            }
+        }
+    }
+
+    pub fn poll(&mut self) -> Option<Completion> {
+        let (number, result) = self.ring.as_mut()?.take_ended()?;
+        Some(Completion { token: Token::from_bits(number), result: self.note(result) })
+    }
+
+    /// By which descriptor a task is done.
+    fn file_for(&self, task: &Task<'_>) -> usize {
+        let (offset, spans) = match *task {
+            Task::Read { offset, into } => (offset, into),
+            Task::Write { offset, from, .. } => (offset, from),
+            _ => return BUFFERED,
+        };
+        let fits = self.opened.direct.as_ref().is_some_and(|(_, memory, unit)| {
+            let fits = |span: &Span| {
+                (span.as_ptr().addr() as u64).is_multiple_of(*memory)
+                    && span.len().is_multiple_of(*unit)
+            };
+            offset.is_multiple_of(*unit) && spans.iter().all(fits)
+        });
+        if fits { DIRECT } else { BUFFERED }
+    }
+
+    /// What the guest is told of how a task ended.
+    fn note(&mut self, result: io::Result<()>) -> Result<(), Failure> {
+        let Err(error) = result else { return Ok(()) };
+        match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::OPNOTSUPP) => {
+                self.only_punches = true;
+                return Err(Failure::Unsupported);
+            }
+            _ if error.kind() == ErrorKind::UnexpectedEof => self.look_at_size(),
+            _ => {}
+        }
+        Err(Failure::Io)
+    }
+
+    fn look_at_size(&mut self) {
+        let size = self.opened.file.metadata().map_or(0, |kind| kind.len());
+        if self.opened.is_regular && size < self.opened.size && !self.has_failed {
+            let was = self.opened.size;
+            self.fail(&format!("it has {size} bytes, and had {was}; all accesses fail"));
+        }
+    }
+
+    fn fail(&mut self, why: &str) {
+        self.has_failed = true;
+        eprintln!("exitless-io: {}: {why}", self.name);
+    }
+}
+
+fn task(operation: Operation<'_>, only_punches: bool) -> Option<Task<'_>> {
+    let at = |sector: u64| sector.checked_mul(SECTOR);
+    Some(match operation {
+        Operation::Read { sector, into } => Task::Read { offset: at(sector)?, into },
+        Operation::Write { sector, from, durable } => {
+            Task::Write { offset: at(sector)?, from, durable }
+        }
+        Operation::Flush => Task::Sync,
+        Operation::Discard { sector, sectors } => {
+            Task::Punch { offset: at(sector)?, len: at(sectors)?, durable: false }
+        }
+        Operation::WriteZeroes { sector, sectors, unmap, durable } if unmap || only_punches => {
+            Task::Punch { offset: at(sector)?, len: at(sectors)?, durable }
+        }
+        Operation::WriteZeroes { sector, sectors, durable, .. } => {
+            Task::Zero { offset: at(sector)?, len: at(sectors)?, durable }
+        }
+    })
+}
+
+/// The same task by calls that wait.
+fn wait_for(file: &File, task: Task<'_>) -> io::Result<()> {
+    let allocate = |mode, offset, len, durable| -> io::Result<()> {
+        fallocate(file, mode | FallocateFlags::KEEP_SIZE, offset, len)?;
+        if durable { Ok(fdatasync(file)?) } else { Ok(()) }
+    };
+    match task {
+        Task::Read { offset, into } => read_at(file, offset, into),
+        Task::Write { offset, from, durable } => {
+            write_at(file, offset, from)?;
+            if durable { Ok(fdatasync(file)?) } else { Ok(()) }
+        }
+        Task::Sync => Ok(fdatasync(file)?),
+        Task::Punch { offset, len, durable } => {
+            allocate(FallocateFlags::PUNCH_HOLE, offset, len, durable)
+        }
+        Task::Zero { offset, len, durable } => {
+            allocate(FallocateFlags::ZERO_RANGE, offset, len, durable)
+        }
+    }
+}

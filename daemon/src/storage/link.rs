@@ -1,0 +1,227 @@
+//! One connection to an NBD server: its socket, the handshake, bytes in and out. It never waits.
+
+use anyhow::{Context as _, Result, bail};
+use blk::{Failure, Token};
+use nbd::{Asked, Command, Event, Export, Handshake, Replies};
+use rustix::buffer::spare_capacity;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::sockopt::set_tcp_nodelay;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
+    send, socket_with,
+};
+use slab::Slab;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::PathBuf;
+use window::Span;
+
+/// Bytes that are read at a time.
+const READ: usize = 256 << 10;
+
+/// Where a server is.
+#[derive(Clone, Debug)]
+pub enum Address {
+    Host(SocketAddr),
+    Unix(PathBuf),
+}
+
+/// An operation that hasn't ended.
+pub struct Job {
+    pub token: Token,
+    pub command: Command,
+    /// Bytes.
+    pub offset: u64,
+    pub len: u32,
+    pub spans: Vec<Span>,
+    /// By which connection it was asked for.
+    pub link: Option<usize>,
+    /// A flush is to follow.
+    pub then_flush: bool,
+    pub result: std::result::Result<(), Failure>,
+    /// A flush: the writes that were answered before.
+    pub covers: u64,
+}
+
+impl Job {
+    fn asked(&self) -> Asked {
+        let reads = if self.command == Command::Read { self.len } else { 0 };
+        Asked { reads, offset: self.offset }
+    }
+}
+
+enum State {
+    Shaking(Handshake),
+    Ready(Replies),
+}
+
+/// A connection.
+pub struct Link {
+    socket: OwnedFd,
+    state: State,
+    /// What came and isn't done with.
+    came: Vec<u8>,
+    /// What is to be sent, from `sent` on.
+    out: Vec<u8>,
+    sent: usize,
+}
+
+impl Link {
+    /// Begins one. Whether the server is there shows later.
+    pub fn new(address: &Address, export: &str) -> Result<Link> {
+        let family = match address {
+            Address::Host(SocketAddr::V4(_)) => AddressFamily::INET,
+            Address::Host(SocketAddr::V6(_)) => AddressFamily::INET6,
+            Address::Unix(_) => AddressFamily::UNIX,
+        };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+        let connected = match address {
+            Address::Host(address) => {
+                set_tcp_nodelay(&socket, true)?;
+                connect(&socket, address)
+            }
+            Address::Unix(path) => connect(&socket, &SocketAddrUnix::new(path)?),
+        };
+        match connected {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(error) => return Err(error).context("the server isn't there"),
+        }
+        let state = State::Shaking(Handshake::new(export));
+        Ok(Link { socket, state, came: Vec::new(), out: Vec::new(), sent: 0 })
+    }
+
+    pub fn is_ready(&self) -> bool {
+        matches!(self.state, State::Ready(_))
+    }
+
+    /// Is there something to send that the socket hasn't taken?
+    pub fn is_sending(&self) -> bool {
+        self.sent < self.out.len()
+    }
+
+    /// What is to be sent is put there; [`Self::push`] sends it.
+    pub fn out(&mut self) -> &mut Vec<u8> {
+        &mut self.out
+    }
+
+    /// Sends as much as the socket takes.
+    pub fn push(&mut self) -> Result<()> {
+        while let Some(rest) = self.out.get(self.sent..).filter(|rest| !rest.is_empty()) {
+            match send(&self.socket, rest, SendFlags::NOSIGNAL) {
+                Ok(count) => self.sent += count,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN | Errno::NOTCONN) => return Ok(()),
+                Err(error) => return Err(error).context("the server takes nothing"),
+            }
+        }
+        self.out.clear();
+        self.sent = 0;
+        Ok(())
+    }
+
+    /// Reads what came. False: there was nothing.
+    pub fn read(&mut self) -> Result<bool> {
+        self.came.reserve(READ);
+        match recv(&self.socket, spare_capacity(&mut self.came), RecvFlags::empty()) {
+            Ok((0, _)) => bail!("the server closed the connection"),
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            Err(error) => Err(error).context("the server can't be heard"),
+        }
+    }
+
+    /// Goes on with the handshake: the export, once it is done.
+    pub fn shake(&mut self) -> Result<Option<Export>> {
+        while let State::Shaking(handshake) = &mut self.state {
+            let (count, export) = handshake.hear(&self.came, &mut self.out)?;
+            self.came.drain(..count);
+            if let Some(export) = export {
+                self.state = State::Ready(Replies::new(export.structured));
+                return Ok(Some(export));
+            }
+            if count == 0 {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes all replies that came, as the connection of this number: the jobs that ended.
+    pub fn replies(&mut self, at: usize, jobs: &mut Slab<Job>) -> Result<Vec<usize>> {
+        let (mut from, mut ended) = (0, Vec::new());
+        let State::Ready(replies) = &mut self.state else { return Ok(ended) };
+        loop {
+            let bytes = self.came.get(from..).unwrap_or_default();
+            let (count, event) = replies.hear(bytes, |cookie| {
+                let job = jobs.get(cookie as usize).filter(|job| job.link == Some(at))?;
+                Some(job.asked())
+            })?;
+            from += count;
+            match event {
+                Event::Nothing => break,
+                Event::Data { cookie, at, bytes } => {
+                    if let Some(job) = jobs.get(cookie as usize) {
+                        scatter(&job.spans, at, bytes.len(), |span, part| {
+                            // The span is a part of its own length.
+                            let _ = span.write(0, bytes.get(part).unwrap_or_default());
+                        });
+                    }
+                }
+                Event::Hole { cookie, at, len } => {
+                    if let Some(job) = jobs.get(cookie as usize) {
+                        scatter(&job.spans, at, len as usize, |span, _| span.fill(0));
+                    }
+                }
+                Event::Failed { cookie, error } => {
+                    if let Some(job) = jobs.get_mut(cookie as usize) {
+                        job.result = Err(failure(error));
+                    }
+                }
+                Event::End { cookie } => {
+                    // From here on the cookie is nobody's.
+                    if let Some(job) = jobs.get_mut(cookie as usize) {
+                        job.link = None;
+                    }
+                    ended.push(cookie as usize);
+                }
+            }
+        }
+        self.came.drain(..from);
+        Ok(ended)
+    }
+}
+
+/// Calls `put` for each piece of the `len` bytes from `at` on: its memory, and its place among them.
+fn scatter(spans: &[Span], at: u32, len: usize, put: impl Fn(&Span, Range<usize>)) {
+    let (mut skip, mut done) = (u64::from(at), 0);
+    for span in spans {
+        if done == len {
+            break;
+        }
+        if skip >= span.len() {
+            skip -= span.len();
+            continue;
+        }
+        let count = (span.len() - skip).min((len - done) as u64);
+        if let Some(part) = span.sub(skip, count) {
+            put(&part, done..done + count as usize);
+        }
+        (skip, done) = (0, done + count as usize);
+    }
+}
+
+/// What the guest is told of an error: ENOTSUP and EINVAL are of what the server can't do.
+fn failure(error: u32) -> Failure {
+    match error {
+        22 | 95 => Failure::Unsupported,
+        _ => Failure::Io,
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,104 @@
+//! What a disk's data is kept by.
+//!
+//! A back end answers at once, or later and in any order. What it is asked for may only begin at
+//! [`Store::push`], which is called once for many. Until an operation has ended its memory is in
+//! use: [`Store::outstanding`].
+//!
+//! | file | is |
+//! |---|---|
+//! | `file` | a file or block device, by io_uring or by calls that wait |
+//! | `open` | how a file is opened: locks, direct I/O |
+//! | `nbd` | what an NBD server keeps |
+//! | `link` | one connection to such a server |
+
+mod file;
+mod link;
+mod nbd;
+mod open;
+#[cfg(test)]
+mod tests;
+
+pub use self::nbd::NbdStore;
+pub use file::FileStore;
+
+use blk::backend::{Null, Ram};
+use blk::{Backend, Completion, Operation, Submitted, Token};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::BorrowedFd;
+
+/// The data.
+pub enum Store {
+    Null(Null),
+    Ram(Ram),
+    File(Box<FileStore>),
+    Nbd(Box<NbdStore>),
+}
+
+impl Store {
+    /// Operations that were accepted and haven't been polled.
+    #[inline]
+    pub fn outstanding(&self) -> usize {
+        match self {
+            Store::Null(_) | Store::Ram(_) => 0,
+            Store::File(file) => file.outstanding(),
+            Store::Nbd(nbd) => nbd.outstanding(),
+        }
+    }
+
+    /// Begins what was asked for.
+    pub fn push(&mut self) {
+        match self {
+            Store::Null(_) | Store::Ram(_) => {}
+            Store::File(file) => file.push(),
+            Store::Nbd(nbd) => nbd.push(),
+        }
+    }
+
+    /// Is readable when an operation has ended. None: all are done at once.
+    pub fn ended(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Store::Null(_) | Store::Ram(_) => None,
+            Store::File(file) => file.ended(),
+            Store::Nbd(nbd) => Some(nbd.ended()),
+        }
+    }
+
+    /// Sleeps until an operation has ended, for a millisecond at most.
+    pub fn wait(&self) {
+        if let Some(ended) = self.ended() {
+            let limit = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+            let _ = poll(&mut [PollFd::from_borrowed_fd(ended, PollFlags::IN)], Some(&limit));
+        }
+    }
+
+    /// How it is done, in words.
+    pub fn how(&self) -> &'static str {
+        match self {
+            Store::Null(_) => "keeps nothing",
+            Store::Ram(_) => "in memory",
+            Store::File(file) => file.how(),
+            Store::Nbd(_) => "over NBD",
+        }
+    }
+}
+
+impl Backend for Store {
+    #[inline]
+    fn submit(&mut self, token: Token, operation: Operation<'_>) -> Submitted {
+        match self {
+            Store::Null(null) => null.submit(token, operation),
+            Store::Ram(ram) => ram.submit(token, operation),
+            Store::File(file) => file.submit(token, operation),
+            Store::Nbd(nbd) => nbd.submit(token, operation),
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Option<Completion> {
+        match self {
+            Store::Null(_) | Store::Ram(_) => None,
+            Store::File(file) => file.poll(),
+            Store::Nbd(nbd) => nbd.poll(),
+        }
+    }
+}

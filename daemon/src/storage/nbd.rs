@@ -1,0 +1,425 @@
+//! A disk that an NBD server keeps.
+//!
+//! Guarantees: what was asked for and not answered when a connection ends is asked for again at
+//! another, or at the same server once it is back. Writes that were answered and not flushed may be
+//! lost with a server: the next flush fails then, once, so that the guest knows. After
+//! [`GIVE_UP`] without any connection, all fails until there is one.
+//!
+//! Not guaranteed: that a server which lost a connection doesn't still carry out what came over it.
+
+use super::link::{Address, Job, Link};
+use anyhow::{Context as _, Error, Result, bail};
+use blk::{Completion, Failure, Operation, SECTOR, Submitted, Token};
+use nbd::{Command, Export, ExportFlags, Place, Request, Uri};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+use slab::Slab;
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::net::ToSocketAddrs as _;
+use std::time::{Duration, Instant};
+use window::Span;
+
+/// Connections, if the server allows more than one.
+const LINKS: usize = 4;
+/// How long a server may take to answer at the start, and between two tries to reach it.
+const FIRST: Duration = Duration::from_secs(10);
+const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+/// The same, if there is another connection.
+const SPARE_AGAIN: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+/// How long requests wait for a server that is gone.
+pub const GIVE_UP: Duration = Duration::from_secs(30);
+/// The timer among what is waited for.
+const TIMER: u64 = u64::MAX;
+
+/// The disk.
+pub struct NbdStore {
+    name: String,
+    export_name: String,
+    addresses: Vec<Address>,
+    export: Export,
+    links: Vec<Option<Link>>,
+    jobs: Slab<Job>,
+    ended: VecDeque<Completion>,
+    epoll: OwnedFd,
+    timer: OwnedFd,
+    next: usize,
+    tries: usize,
+    /// Writes that were answered, and those of them that a flush covers.
+    answered: u64,
+    flushed: u64,
+    /// Writes may be lost of which the guest wasn't told.
+    is_lost: bool,
+    /// Since when there has been no connection.
+    gone_since: Option<Instant>,
+}
+
+impl NbdStore {
+    /// Connects.
+    ///
+    /// # Errors
+    ///
+    /// In a sentence.
+    pub fn open(text: &str, read_only: bool) -> Result<NbdStore> {
+        let uri = Uri::parse(text).with_context(|| format!("{text} is no NBD address"))?;
+        let addresses = match &uri.place {
+            Place::Unix(path) => vec![Address::Unix(path.into())],
+            Place::Host(name, port) => {
+                let found = (name.as_str(), *port).to_socket_addrs();
+                let found = found.with_context(|| format!("{name} has no address"))?;
+                found.map(Address::Host).collect()
+            }
+        };
+        let timer = timerfd_create(
+            TimerfdClockId::Monotonic,
+            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
+        )?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
+        let nothing =
+            Export { size: 0, flags: ExportFlags::empty(), minimum_block: 1, structured: false };
+        let mut store = NbdStore {
+            name: text.to_owned(),
+            export_name: uri.export,
+            addresses,
+            export: nothing,
+            links: vec![None],
+            jobs: Slab::new(),
+            ended: VecDeque::new(),
+            epoll,
+            timer,
+            next: 0,
+            tries: 0,
+            answered: 0,
+            flushed: 0,
+            is_lost: false,
+            gone_since: None,
+        };
+        store.first().with_context(|| format!("{text} can't be used"))?;
+        if store.export.flags.contains(ExportFlags::READ_ONLY) && !read_only {
+            bail!("{text} can only be read: say --read-only");
+        }
+        if !read_only && !store.export.flags.contains(ExportFlags::FLUSH) {
+            eprintln!("exitless-io: {text} has no flush: what is durable isn't known");
+        }
+        if store.export.flags.contains(ExportFlags::MULTI_CONN) {
+            store.links.resize_with(LINKS, || None);
+            store.try_again();
+        }
+        Ok(store)
+    }
+
+    /// Waits for the first connection.
+    fn first(&mut self) -> Result<()> {
+        let began = Instant::now();
+        let mut wrong = Error::msg("the server doesn't answer");
+        while began.elapsed() < FIRST {
+            if self.links[0].is_none() {
+                let address = &self.addresses[self.tries % self.addresses.len()];
+                self.tries += 1;
+                let link = Link::new(address, &self.export_name)?;
+                self.watch(0, &link)?;
+                self.links[0] = Some(link);
+            }
+            let limit = Timespec { tv_sec: 1, tv_nsec: 0 };
+            let _ = poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&limit));
+            match self.hear(0) {
+                Ok(()) if self.links[0].as_ref().is_some_and(Link::is_ready) => return Ok(()),
+                Ok(()) => {}
+                Err(error) => {
+                    self.links[0] = None;
+                    wrong = error;
+                    if self.tries >= self.addresses.len() {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(wrong)
+    }
+
+    pub fn export(&self) -> &Export {
+        &self.export
+    }
+
+    pub fn outstanding(&self) -> usize {
+        self.jobs.len() + self.ended.len()
+    }
+
+    pub fn ended(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    pub fn submit(&mut self, token: Token, operation: Operation<'_>) -> Submitted {
+        let Some(mut job) = self.job(token, operation) else {
+            return Submitted::Done(Err(Failure::Io));
+        };
+        let has = |flag| self.export.flags.contains(flag);
+        match job.command {
+            Command::Flush if std::mem::take(&mut self.is_lost) => {
+                return Submitted::Done(Err(Failure::Io));
+            }
+            Command::Flush if !has(ExportFlags::FLUSH) => return Submitted::Done(Ok(())),
+            Command::Trim if !has(ExportFlags::TRIM) => return Submitted::Done(Ok(())),
+            Command::WriteZeroes { .. } if !has(ExportFlags::WRITE_ZEROES) => {
+                return Submitted::Done(Err(Failure::Unsupported));
+            }
+            _ => {}
+        }
+        if self.is_given_up() {
+            return Submitted::Done(Err(Failure::Io));
+        }
+        if !has(ExportFlags::FUA)
+            && let Command::Write { durable } | Command::WriteZeroes { durable, .. } =
+                &mut job.command
+        {
+            job.then_flush = std::mem::take(durable) && has(ExportFlags::FLUSH);
+        }
+        let key = self.jobs.insert(job);
+        self.send(key);
+        Submitted::Accepted
+    }
+
+    fn job(&self, token: Token, operation: Operation<'_>) -> Option<Job> {
+        let bytes = |sectors: u64| sectors.checked_mul(SECTOR);
+        let none: &[Span] = &[];
+        let (command, offset, len, spans) = match operation {
+            Operation::Read { sector, into } => (Command::Read, bytes(sector)?, None, into),
+            Operation::Write { sector, from, durable } => {
+                (Command::Write { durable }, bytes(sector)?, None, from)
+            }
+            Operation::Flush => (Command::Flush, 0, Some(0), none),
+            Operation::Discard { sector, sectors } => {
+                (Command::Trim, bytes(sector)?, Some(bytes(sectors)?), none)
+            }
+            Operation::WriteZeroes { sector, sectors, unmap, durable } => {
+                let command = Command::WriteZeroes { may_free: unmap, durable };
+                (command, bytes(sector)?, Some(bytes(sectors)?), none)
+            }
+        };
+        let len = len.unwrap_or_else(|| spans.iter().map(Span::len).sum());
+        Some(Job {
+            token,
+            command,
+            offset,
+            len: u32::try_from(len).ok()?,
+            spans: spans.to_vec(),
+            link: None,
+            then_flush: false,
+            result: Ok(()),
+            covers: self.answered,
+        })
+    }
+
+    /// Puts a job's request to those that a connection sends, if there is one.
+    fn send(&mut self, key: usize) {
+        let count = self.links.len();
+        let ready = |at: &usize| self.links[*at].as_ref().is_some_and(Link::is_ready);
+        let Some(at) = (0..count).map(|at| (self.next + at) % count).find(ready) else { return };
+        self.next = at + 1;
+        let (Some(link), Some(job)) = (&mut self.links[at], self.jobs.get_mut(key)) else { return };
+        job.link = Some(at);
+        job.result = Ok(());
+        let Job { command, offset, len, .. } = *job;
+        let out = link.out();
+        out.extend(Request { command, cookie: key as u64, offset, len }.bytes());
+        if matches!(command, Command::Write { .. }) {
+            for span in &job.spans {
+                let old = out.len();
+                out.resize(old + span.len() as usize, 0);
+                // The room is as long as the span.
+                let _ = span.read(0, &mut out[old..]);
+            }
+        }
+    }
+
+    /// Sends what waits.
+    pub fn push(&mut self) {
+        for at in 0..self.links.len() {
+            let Some(link) = self.links[at].as_mut().filter(|link| link.is_sending()) else {
+                continue;
+            };
+            if let Err(error) = link.push() {
+                self.lose(at, &error);
+                continue;
+            }
+            if let Some(link) = &self.links[at] {
+                let mut flags = EventFlags::IN;
+                flags.set(EventFlags::OUT, link.is_sending());
+                let _ = epoll::modify(&self.epoll, link, EventData::new_u64(at as u64), flags);
+            }
+        }
+    }
+
+    pub fn poll(&mut self) -> Option<Completion> {
+        if self.ended.is_empty() {
+            self.pump();
+        }
+        self.ended.pop_front()
+    }
+
+    /// Takes what came at any connection.
+    fn pump(&mut self) {
+        let mut events = [MaybeUninit::uninit(); LINKS + 1];
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let Ok((came, _)) = epoll::wait(&self.epoll, &mut events, Some(&none)) else { return };
+        let came: Vec<u64> = came.iter().map(|event| event.data.u64()).collect();
+        for at in came {
+            if at == TIMER {
+                let _ = rustix::io::read(&self.timer, &mut [0; 8]);
+                self.try_again();
+            } else if let Err(error) = self.hear(at as usize) {
+                self.lose(at as usize, &error);
+            }
+        }
+        self.push();
+    }
+
+    /// Takes what came at a connection.
+    fn hear(&mut self, at: usize) -> Result<()> {
+        let Some(link) = self.links.get_mut(at).and_then(Option::as_mut) else { return Ok(()) };
+        link.push()?;
+        let mut flags = EventFlags::IN;
+        flags.set(EventFlags::OUT, link.is_sending());
+        epoll::modify(&self.epoll, &*link, EventData::new_u64(at as u64), flags)?;
+        let heard = loop {
+            match link.read() {
+                Ok(true) => {}
+                other => break other,
+            }
+        };
+        // What came before a connection ended counts.
+        if let Some(export) = link.shake()? {
+            self.reached(export)?;
+        }
+        if let Some(link) = self.links.get_mut(at).and_then(Option::as_mut) {
+            let ended = link.replies(at, &mut self.jobs)?;
+            ended.into_iter().for_each(|key| self.end(key));
+        }
+        heard.map(|_| ())
+    }
+
+    /// A connection is there: what waits is asked for.
+    fn reached(&mut self, export: Export) -> Result<()> {
+        let old = &self.export;
+        if old.size > export.size || !export.flags.contains(old.flags) {
+            bail!("the export isn't what it was: it has {} bytes", export.size);
+        }
+        if old.size == 0 {
+            self.export = export;
+        }
+        if self.gone_since.take().is_some() {
+            eprintln!("exitless-io: {}: the server is there again", self.name);
+        }
+        let waiting = self.jobs.iter().filter(|(_, job)| job.link.is_none());
+        let waiting: Vec<usize> = waiting.map(|(key, _)| key).collect();
+        waiting.into_iter().for_each(|key| self.send(key));
+        Ok(())
+    }
+
+    /// A connection ended: what was asked for there is asked for anew.
+    fn lose(&mut self, at: usize, why: &Error) {
+        let Some(link) = self.links.get_mut(at).and_then(Option::take) else { return };
+        let _ = epoll::delete(&self.epoll, &link);
+        let was_ready = link.is_ready();
+        if was_ready {
+            self.is_lost |= self.answered > self.flushed;
+            self.flushed = self.answered;
+        }
+        if !self.links.iter().flatten().any(Link::is_ready) && self.gone_since.is_none() {
+            self.gone_since = Some(Instant::now());
+            eprintln!("exitless-io: {}: the server is gone: {why:#}", self.name);
+        }
+        let own = self.jobs.iter().filter(|(_, job)| job.link == Some(at));
+        let own: Vec<usize> = own.map(|(key, _)| key).collect();
+        let mut has_told = false;
+        for key in own {
+            let Some(job) = self.jobs.get_mut(key) else { continue };
+            (job.link, job.result) = (None, Ok(()));
+            if self.is_lost && job.command == Command::Flush {
+                job.result = Err(Failure::Io);
+                has_told = true;
+                self.end(key);
+            } else {
+                self.send(key);
+            }
+        }
+        self.is_lost &= !has_told;
+        self.try_again_soon();
+    }
+
+    fn try_again_soon(&self) {
+        let has_any = self.links.iter().flatten().any(Link::is_ready);
+        let at = if has_any { SPARE_AGAIN } else { AGAIN };
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let when = Itimerspec { it_interval: none, it_value: at };
+        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &when);
+    }
+
+    /// Makes the connections that aren't there; gives up what has waited for too long.
+    fn try_again(&mut self) {
+        for at in 0..self.links.len() {
+            if self.links[at].is_some() {
+                continue;
+            }
+            let address = &self.addresses[self.tries % self.addresses.len()];
+            self.tries = self.tries.wrapping_add(1);
+            if let Ok(link) = Link::new(address, &self.export_name)
+                && self.watch(at, &link).is_ok()
+            {
+                self.links[at] = Some(link);
+            }
+        }
+        if self.is_given_up() {
+            let all: Vec<usize> = self.jobs.iter().map(|(key, _)| key).collect();
+            for key in all {
+                if let Some(job) = self.jobs.get_mut(key) {
+                    job.result = Err(Failure::Io);
+                    self.end(key);
+                }
+            }
+        }
+        if self.links.iter().any(Option::is_none) {
+            self.try_again_soon();
+        }
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.gone_since.is_some_and(|since| since.elapsed() > GIVE_UP)
+    }
+
+    fn watch(&self, at: usize, link: &Link) -> Result<()> {
+        let flags = EventFlags::IN | EventFlags::OUT;
+        epoll::add(&self.epoll, link, EventData::new_u64(at as u64), flags)?;
+        Ok(())
+    }
+
+    /// An answer came.
+    fn end(&mut self, key: usize) {
+        let Some(job) = self.jobs.get_mut(key) else { return };
+        let (command, covers) = (job.command, job.covers);
+        match (command, job.result) {
+            (Command::Write { durable } | Command::WriteZeroes { durable, .. }, Ok(())) => {
+                if job.then_flush {
+                    (job.command, job.then_flush) = (Command::Flush, false);
+                    (job.offset, job.len) = (0, 0);
+                    self.answered += 1;
+                    job.covers = self.answered;
+                    job.spans.clear();
+                    return self.send(key);
+                }
+                if !durable {
+                    self.answered += 1;
+                }
+            }
+            (Command::Flush, Ok(())) => self.flushed = self.flushed.max(covers),
+            _ => {}
+        }
+        let job = self.jobs.remove(key);
+        self.ended.push_back(Completion { token: job.token, result: job.result });
+    }
+}

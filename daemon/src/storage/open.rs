@@ -1,0 +1,93 @@
+//! How a file or block device is opened: locked as QEMU locks images, and a second time for direct
+//! I/O where that goes.
+
+use anyhow::{Context as _, Result, bail};
+use daemon_os::{InUse, lock};
+use rustix::event::{Timespec, poll};
+use rustix::fs::{AtFlags, OFlags, SeekFrom, StatxFlags, seek, statx};
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// A lock may be that of a daemon that was killed, whose last I/O still goes on: the kernel keeps
+/// it until that has ended, and so long nothing else may touch the file.
+const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+
+/// A file that is open and locked.
+pub struct Opened {
+    pub file: File,
+    /// The same, by which the page cache is gone around, and what addresses and offsets must be
+    /// multiples of.
+    pub direct: Option<(File, u64, u64)>,
+    /// Bytes.
+    pub size: u64,
+    /// A file that can become shorter.
+    pub is_regular: bool,
+}
+
+/// Opens it.
+///
+/// # Errors
+///
+/// In a sentence: it isn't there, isn't a file, can't be opened, is in use.
+pub fn open(path: &Path, read_only: bool) -> Result<Opened> {
+    let shown = path.display();
+    let open = |flags: OFlags| {
+        let mut options = File::options();
+        options.read(true).write(!read_only).custom_flags(flags.bits() as i32).open(path)
+    };
+    let file = match open(OFlags::empty()) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => bail!("{shown} isn't there"),
+        Err(error) => return Err(error).with_context(|| format!("{shown} can't be opened")),
+    };
+    let kind = file.metadata().with_context(|| format!("{shown} says nothing of itself"))?;
+    if kind.is_dir() {
+        bail!("{shown} is a directory");
+    }
+    // Of block devices the metadata doesn't say it.
+    let size = seek(&file, SeekFrom::End(0)).with_context(|| format!("{shown} has no size"))?;
+    lock_it(path, &file, !read_only)?;
+    let direct = alignment(&file).and_then(|(memory, offset)| {
+        open(OFlags::DIRECT).ok().map(|direct| (direct, memory, offset))
+    });
+    Ok(Opened { file, direct, size, is_regular: kind.is_file() })
+}
+
+/// What direct I/O asks of addresses and of offsets, if the file can be accessed so.
+fn alignment(file: &File) -> Option<(u64, u64)> {
+    let said = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+    if said.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
+        return None;
+    }
+    let (memory, offset) = (said.stx_dio_mem_align.into(), said.stx_dio_offset_align.into());
+    (memory > 0 && offset > 0).then_some((memory, offset))
+}
+
+fn lock_it(path: &Path, file: &File, writes: bool) -> Result<()> {
+    let began = Instant::now();
+    loop {
+        let shown = path.display();
+        match lock(file, writes) {
+            Ok(None) => return Ok(()),
+            Ok(Some(_)) if began.elapsed() < LOCK_PATIENCE => {
+                let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 10_000_000 }));
+            }
+            Ok(Some(InUse::Writes)) => {
+                bail!("{shown} is in use: another program has locked it for writing")
+            }
+            Ok(Some(InUse::Excludes)) => {
+                bail!("{shown} is in use: another program has locked it against writers")
+            }
+            Err(error) => {
+                eprintln!(
+                    "exitless-io: {shown} can't be locked, so nothing keeps others from \
+                     writing to it: {error}"
+                );
+                return Ok(());
+            }
+        }
+    }
+}
