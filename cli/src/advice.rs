@@ -353,6 +353,7 @@ CONFIG_IGBVF=y
             queues: 1,
             mtu: 1500,
             rate: None,
+            kicks: false,
         };
         let place = Place::new("CONFIG_PCI_MSI=y\nCONFIG_VIRTIO_PCI=y\n");
         let vm = Vm { interfaces: vec![interface], ..place.vm(DEBIAN, "", &[], false) };

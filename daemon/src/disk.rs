@@ -3,6 +3,7 @@
 
 use anyhow::{Context as _, Result, bail};
 use blk::backend::{Null, Ram};
+use blk::config::SERIAL_BYTES;
 use blk::{Backend, Completion, Config, Failure, Operation, Parameters, SECTOR, Submitted, Token};
 use daemon_os::{Mapping, read_at, write_at};
 use rustix::fs::{SeekFrom, fdatasync, seek};
@@ -57,6 +58,14 @@ impl Disk {
         let bytes =
             seek(&file, SeekFrom::End(0)).with_context(|| format!("{shown} has no size"))?;
         Self::new(shown.to_string(), bytes, queues, read_only, Store::File(file))
+    }
+
+    /// The same, and a guest may read this serial number of it: 20 bytes at most.
+    pub fn with_serial(self, serial: &str) -> Result<Disk> {
+        let mut bytes = [0; SERIAL_BYTES];
+        bytes.iter_mut().zip(serial.bytes()).for_each(|(to, from)| *to = from);
+        let parameters = Parameters { serial: bytes, ..*self.config.parameters() };
+        Ok(Disk { config: Config::new(parameters)?, ..self })
     }
 
     fn new(name: String, bytes: u64, queues: u16, read_only: bool, store: Store) -> Result<Disk> {

@@ -1,105 +1,171 @@
-//! `exitless-io`: virtio disks for stock QEMU, over vhost-user. See `docs/daemon.md`.
+//! `exitless-io`: virtio disks and networks for stock QEMU, over vhost-user. See `docs/daemon.md`.
 //!
 //! | file | is |
 //! |---|---|
-//! | `main` | the command line |
-//! | `disk` | what a disk's data is kept by |
-//! | `listen` | the socket's file |
-//! | `socket` | messages with their descriptors |
-//! | `connection` | one front end: what it asks for, and the loop that serves it |
-//! | `queues` | rings that are served |
+//! | `main`, `cmdline` | the command line |
+//! | `config` | `io.toml` |
+//! | `home`, `changes` | the loop; devices that come and go |
+//! | `build`, `device`, `disk` | what is served, and what a disk's data is kept by |
+//! | `door`, `listen` | how front ends come |
+//! | `connection`, `socket`, `memory`, `event` | one front end: messages, memory, kicks and calls |
+//! | `rings`, `turns`, `ring` | rings that are served, and by which turns |
+//! | `clients`, `control`, `ask` | who looks and changes, from both sides |
+//! | `counts`, `report`, `metrics` | what is counted, and how it is told |
+//! | `waits`, `signals`, `clock` | what the thread sleeps on |
+//! | `supervisor`, `sandbox` | systemd; what is given up before serving |
 #![forbid(unsafe_code)]
 
+mod ask;
+mod build;
+mod changes;
+mod clients;
+mod clock;
+mod cmdline;
+mod config;
 mod connection;
+mod control;
+mod counts;
+mod device;
 mod disk;
+mod door;
+mod event;
+mod home;
 mod listen;
-mod queues;
+mod memory;
+mod metrics;
+mod report;
+mod ring;
+mod rings;
+#[cfg(test)]
+mod rings_tests;
+mod sandbox;
+mod signals;
 mod socket;
+mod supervisor;
+mod turns;
+mod waits;
 
-use anyhow::{Context as _, Result};
-use clap::{Args, Parser, Subcommand};
-use connection::Connection;
-use disk::Disk;
-use std::path::PathBuf;
-
-const EXAMPLES: &str = "\
-Examples:
-  exitless io disk --file d.img --socket d.sock
-  exitless io disk --ram 1G --socket d.sock --queues 4
-
-QEMU then has, with its memory shared:
-  -object memory-backend-memfd,id=mem,size=1G,share=on -machine memory-backend=mem
-  -chardev socket,id=d,path=d.sock,reconnect=1
-  -device vhost-user-blk-pci,chardev=d,num-queues=1";
-
-/// Serves virtio disks to stock QEMU over vhost-user.
-#[derive(Parser)]
-#[command(version, bin_name = "exitless io", after_help = EXAMPLES)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Serve one disk at one socket, until ended.
-    Disk(DiskArguments),
-}
-
-#[derive(Args)]
-struct DiskArguments {
-    #[command(flatten)]
-    kept: Kept,
-    /// The socket that front ends connect to; one at a time is served.
-    #[arg(long, value_name = "PATH")]
-    socket: PathBuf,
-    /// Queues that a front end may use.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
-    queues: u16,
-    /// The guest may not write.
-    #[arg(long)]
-    read_only: bool,
-}
-
-#[derive(Args)]
-#[group(required = true, multiple = false)]
-struct Kept {
-    /// Keeps nothing: reads leave the guest's memory as it is. For measurements.
-    #[arg(long, value_name = "SIZE", value_parser = disk::size)]
-    null: Option<u64>,
-    /// Is kept in memory, and gone with this program. Sizes are bytes, or with K, M, G or T.
-    #[arg(long, value_name = "SIZE", value_parser = disk::size)]
-    ram: Option<u64>,
-    /// Is this file or block device.
-    #[arg(long, value_name = "PATH")]
-    file: Option<PathBuf>,
-}
+use anyhow::{Context as _, Result, bail};
+use ask::Daemon;
+use build::Entry;
+use clap::Parser as _;
+use cmdline::{Arguments, Command, RunArguments};
+use config::{Backing, Plan};
+use control::Request;
+use home::Home;
+use sandbox::{Folders, folder};
+use std::path::Path;
 
 fn main() {
-    if let Err(error) = run(Arguments::parse()) {
+    if let Err(error) = run(Arguments::parse().command) {
         eprintln!("exitless-io: {error:#}");
         std::process::exit(1);
     }
 }
 
-fn run(arguments: Arguments) -> Result<()> {
-    let Command::Disk(asked) = arguments.command;
+fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Disk(asked) => {
+            let entry = asked.entry()?;
+            let mut home = home()?;
+            let folders =
+                Folders { sockets: [folder(entry.way().path())].into(), ..Folders::default() };
+            let sandbox = (!asked.no_sandbox).then_some(folders);
+            let name = entry.name().to_owned();
+            serve(&mut home, name, sandbox, |home| home.add(entry).into_iter().collect())
+        }
+        Command::Run(asked) => run_file(asked),
+        Command::List { at, json } => {
+            let report = Daemon::at(&at.control)?.report()?;
+            match json {
+                true => println!("{}", serde_json::to_string(&report)?),
+                false => print!("{}", ask::list(&report)),
+            }
+            Ok(())
+        }
+        Command::Add { at, file } => {
+            let shown = file.display();
+            let text = std::fs::read_to_string(&file);
+            let text = text.with_context(|| format!("{shown} can't be read"))?;
+            let file = std::path::absolute(&file)?.display().to_string();
+            Daemon::at(&at.control)?.tell(&Request::Add { file, text })
+        }
+        Command::Remove { at, name } => Daemon::at(&at.control)?.tell(&Request::Remove(name)),
+        Command::Reload { at } => Daemon::at(&at.control)?.tell(&Request::Reload),
+        Command::Top { at, seconds, count } => Daemon::at(&at.control)?.top(seconds, count),
+    }
+}
+
+fn home() -> Result<Home> {
     daemon_os::survive().context("the system refuses a handler for SIGBUS")?;
-    let Kept { null, ram, file } = asked.kept;
-    let mut disk = match (null, ram, file) {
-        (Some(bytes), _, _) => Disk::null(bytes, asked.queues, asked.read_only)?,
-        (_, Some(bytes), _) => Disk::ram(bytes, asked.queues, asked.read_only)?,
-        (_, _, Some(path)) => Disk::file(&path, asked.queues, asked.read_only)?,
-        _ => anyhow::bail!("say what keeps the disk: --null, --ram or --file"),
-    };
-    let listener = listen::at(&asked.socket)?;
-    eprintln!("exitless-io: serves {disk} at {}", asked.socket.display());
-    loop {
-        let (socket, _) = listener.accept().context("the socket takes no connection")?;
-        let ended = Connection::new(socket, &mut disk).and_then(|mut one| one.serve());
-        match ended {
-            Ok(()) => eprintln!("exitless-io: the front end left"),
-            Err(error) => eprintln!("exitless-io: the connection ends: {error:#}"),
+    sandbox::raise_files();
+    Home::new()
+}
+
+fn run_file(asked: RunArguments) -> Result<()> {
+    let shown = asked.file.display();
+    let text = std::fs::read_to_string(&asked.file);
+    let text = text.with_context(|| format!("{shown} can't be read"))?;
+    let plan = config::parse(&asked.file, &text).map_err(|wrong| {
+        let lines: Vec<_> = wrong.iter().map(ToString::to_string).collect();
+        anyhow::Error::msg(lines.join("\nexitless-io: "))
+    })?;
+    let entries = Entry::of(&plan);
+    if entries.is_empty() && plan.host.control.is_none() {
+        bail!("{shown} has no device, and no control socket to add any by");
+    }
+    let mut home = home()?;
+    home.file = Some(std::path::absolute(&asked.file)?);
+    let names: Vec<_> = entries.iter().map(Entry::name).collect();
+    let sandbox = (!asked.no_sandbox).then(|| folders(&asked.file, &plan, &entries));
+    serve(&mut home, names.join(", "), sandbox, |home| {
+        let host = &plan.host;
+        let Home { clients, waits, .. } = home;
+        match clients.listen(host.control.as_deref(), host.metrics.as_deref(), waits) {
+            Err(error) => vec![format!("[host]: {error:#}")],
+            Ok(()) => home.apply(&plan),
+        }
+    })
+}
+
+/// The folders that reading the file again may lead to: those that it names now.
+fn folders(file: &Path, plan: &Plan, entries: &[Entry]) -> Folders {
+    let mut folders = Folders { read: [folder(file)].into(), ..Folders::default() };
+    for entry in entries {
+        folders.sockets.insert(folder(entry.way().path()));
+        if let Entry::Disk(config::Disk { backing: Backing::File(path), .. }) = entry {
+            folders.write.insert(folder(path));
         }
     }
+    let host = &plan.host;
+    let desks = [&host.control, &host.metrics].into_iter().flatten();
+    folders.sockets.extend(desks.map(|path| folder(path)));
+    folders.sockets.extend(host.paths.iter().cloned());
+    folders.write.extend(host.paths.iter().cloned());
+    folders
+}
+
+/// Starts what is asked for, all or nothing, and serves it until ended.
+fn serve(
+    home: &mut Home,
+    names: String,
+    sandbox: Option<Folders>,
+    start: impl FnOnce(&mut Home) -> Vec<String>,
+) -> Result<()> {
+    let failed = start(home);
+    if !failed.is_empty() {
+        home.close();
+        bail!("{}", failed.join("\nexitless-io: "));
+    }
+    for path in home.handed.left() {
+        eprintln!("exitless-io: {} was handed over, and no device has it", path.display());
+    }
+    if let Some(folders) = sandbox {
+        sandbox::enter(&folders)?;
+    }
+    eprintln!("exitless-io: serves {names}");
+    supervisor::ready(&format!("serves {names}"));
+    let ended = home.run();
+    supervisor::stopping();
+    ended
 }

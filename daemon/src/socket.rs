@@ -1,19 +1,18 @@
-//! Messages with their descriptors. A message that doesn't come whole within a second is an error.
+//! Messages with their descriptors, from a socket that this program never waits for.
+//!
+//! Guarantees: what came of a message is kept until the rest comes; at most one message's bytes and
+//! descriptors are. A front end that doesn't take its replies is an error.
 
 use anyhow::{Context as _, Result, bail};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
-use std::io::{IoSlice, IoSliceMut, Read as _, Write as _};
+use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::unix::net::UnixStream;
-use std::time::Duration;
-use vhost_user::{HEADER_BYTES, Header};
-
-const PATIENCE: Duration = Duration::from_secs(1);
+use vhost_user::{HEADER_BYTES, Header, MAX_HANDLES, MAX_PAYLOAD};
 
 /// A message that came whole.
 pub struct Message {
@@ -22,43 +21,87 @@ pub struct Message {
     pub descriptors: Vec<OwnedFd>,
 }
 
-/// The socket of a connection.
-pub struct Socket(UnixStream);
+/// What there was to read.
+pub enum Received {
+    Message(Message),
+    /// No whole message yet.
+    Nothing,
+    /// The front end closed the socket.
+    End,
+}
+
+/// The socket of a connection, and what came of a message.
+pub struct Socket {
+    socket: OwnedFd,
+    bytes: [u8; HEADER_BYTES + MAX_PAYLOAD],
+    filled: usize,
+    header: Option<Header>,
+    descriptors: Vec<OwnedFd>,
+}
 
 impl Socket {
-    pub fn new(stream: UnixStream) -> Result<Socket> {
-        stream.set_read_timeout(Some(PATIENCE)).context("the socket has no time-out")?;
-        stream.set_write_timeout(Some(PATIENCE)).context("the socket has no time-out")?;
-        Ok(Socket(stream))
+    pub fn new(socket: OwnedFd) -> Socket {
+        Socket {
+            socket,
+            bytes: [0; HEADER_BYTES + MAX_PAYLOAD],
+            filled: 0,
+            header: None,
+            descriptors: Vec::new(),
+        }
     }
 
     pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 
-    /// The next message. None if the front end closed the socket.
-    pub fn receive(&mut self) -> Result<Option<Message>> {
-        let mut bytes = [0; HEADER_BYTES];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    /// Takes what there is of a message.
+    pub fn receive(&mut self) -> Result<Received> {
+        loop {
+            let wanted = match &self.header {
+                None => HEADER_BYTES,
+                Some(header) => HEADER_BYTES + header.size,
+            };
+            if self.filled < wanted {
+                match self.read(wanted)? {
+                    None => return Ok(Received::Nothing),
+                    Some(0) if self.filled == 0 => return Ok(Received::End),
+                    Some(0) => bail!("the front end left within a message"),
+                    Some(more) => self.filled += more,
+                }
+                continue;
+            }
+            let Some(header) = self.header.take() else {
+                let head = self.bytes.first_chunk().context("a header is shorter")?;
+                self.header = Some(Header::parse(head)?);
+                continue;
+            };
+            let payload = self.bytes[HEADER_BYTES..wanted].to_vec();
+            self.filled = 0;
+            let descriptors = std::mem::take(&mut self.descriptors);
+            return Ok(Received::Message(Message { header, payload, descriptors }));
+        }
+    }
+
+    /// Reads up to this byte: how many came. None if there is nothing yet.
+    fn read(&mut self, end: usize) -> Result<Option<usize>> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_HANDLES))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let into = &mut [IoSliceMut::new(&mut bytes)];
-        let received = recvmsg(&self.0, into, &mut control, RecvFlags::CMSG_CLOEXEC);
-        let received = received.context("the socket can't be read")?;
-        let mut descriptors = Vec::new();
+        let into = &mut [IoSliceMut::new(&mut self.bytes[self.filled..end])];
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let received = match recvmsg(&self.socket, into, &mut control, flags) {
+            Ok(received) => received,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+            Err(error) => return Err(error).context("the socket can't be read"),
+        };
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {
-                descriptors.extend(rights);
+                self.descriptors.extend(rights);
             }
         }
-        if received.bytes == 0 {
-            return Ok(None);
+        if self.descriptors.len() > MAX_HANDLES {
+            bail!("more than {MAX_HANDLES} descriptors came with a message");
         }
-        let rest = bytes.get_mut(received.bytes..).unwrap_or_default();
-        self.0.read_exact(rest).context("a header didn't come whole")?;
-        let header = Header::parse(&bytes)?;
-        let mut payload = vec![0; header.size];
-        self.0.read_exact(&mut payload).context("a message didn't come whole")?;
-        Ok(Some(Message { header, payload, descriptors }))
+        Ok(Some(received.bytes))
     }
 
     /// Replies to a request, with a descriptor if there is one.
@@ -69,34 +112,17 @@ impl Socket {
         descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<()> {
         let bytes = [&Header::reply(request, payload.len())[..], payload].concat();
-        let Some(descriptor) = descriptor else {
-            return self.0.write_all(&bytes).context("the front end takes no reply");
-        };
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        let rights = [descriptor];
-        control.push(SendAncillaryMessage::ScmRights(&rights));
-        let sent = sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL);
+        let rights: Vec<_> = descriptor.into_iter().collect();
+        if !rights.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(&rights));
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let sent = sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, flags);
         match sent.context("the front end takes no reply")? {
             count if count == bytes.len() => Ok(()),
             _ => bail!("the front end takes no whole reply"),
         }
     }
-}
-
-/// An eventfd of the front end, which never makes this program wait.
-pub fn event(descriptor: OwnedFd) -> Result<OwnedFd> {
-    fcntl_setfl(&descriptor, OFlags::RDWR | OFlags::NONBLOCK)
-        .context("an eventfd can't be made non-blocking")?;
-    Ok(descriptor)
-}
-
-/// Tells the other side. If the counter is full, it was told already.
-pub fn signal(descriptor: &OwnedFd) {
-    let _ = rustix::io::write(descriptor, &1u64.to_ne_bytes());
-}
-
-/// Takes what the other side told.
-pub fn take(descriptor: &OwnedFd) {
-    let _ = rustix::io::read(descriptor, &mut [0; 8]);
 }

@@ -3,10 +3,15 @@
 
 #[allow(dead_code, reason = "the other test has the rest")]
 mod front_end {
+    pub mod daemon;
     pub mod driver;
+    mod home;
+    pub mod station;
+    pub mod wire;
 }
 
-use front_end::driver::{Daemon, FrontEnd, IN, OUT};
+use front_end::daemon::Daemon;
+use front_end::driver::{FrontEnd, IN, OUT};
 use std::process::Command;
 
 const MARK: [u8; 512] = [0xa5; 512];

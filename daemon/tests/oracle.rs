@@ -3,10 +3,13 @@
 
 #[allow(dead_code, reason = "the other test has the rest")]
 mod front_end {
+    pub mod daemon;
     pub mod driver;
+    pub mod wire;
 }
 
-use front_end::driver::{Daemon, FrontEnd, IN, OUT, RING};
+use front_end::daemon::Daemon;
+use front_end::driver::{FrontEnd, IN, OUT, RING};
 use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 use vhost::vhost_user::message::{

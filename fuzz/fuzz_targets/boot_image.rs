@@ -100,12 +100,13 @@ struct InterfaceInput<'a> {
     queues: u16,
     mtu: u16,
     rate: Option<u64>,
+    kicks: bool,
 }
 
 impl InterfaceInput<'_> {
     fn interface(&self) -> Interface {
-        let InterfaceInput { switch, mac, vlan, queues, mtu, rate } = *self;
-        Interface { switch: switch.into(), mac: Mac(mac), vlan, queues, mtu, rate }
+        let InterfaceInput { switch, mac, vlan, queues, mtu, rate, kicks } = *self;
+        Interface { switch: switch.into(), mac: Mac(mac), vlan, queues, mtu, rate, kicks }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Rows of the table: attacks on a core that serves paravirtual disks.
+//! Rows of the table: attacks on a core that serves paravirtual disks and networks.
 
 use crate::{
     Attack,
@@ -44,10 +44,28 @@ pub const DISK: &[Attack] = &[
     attack("switched", "its entries and MSI-X masked and switched amid requests", &[]),
 ];
 
+pub const PACKED: &[Attack] = &[attack(
+    "rings",
+    "packed rings: wrap counters, chains round the ring, tables over it, rewritten at once",
+    &[],
+)];
+
 pub const DISK_CPUS: &[Attack] = &[
     attack("rewritten", "CPUs rewrite the chains that another offers", &[]),
     attack("everything", "all CPUs do anything to one disk, at random", &[shown(PciConfig, 200)]),
+    attack(
+        "starts",
+        "CPUs that its interrupts are for stopped and started amid requests and moves",
+        &[shown(MsixTable, 600), shown(Ipi, 500)],
+    ),
 ];
 
 pub const FAULT: &[Attack] =
     &[last("now", "faults with all queues full", Stopped("triple fault"), &[shown(Shutdown, 1)])];
+
+pub const NET: &[Attack] = &[
+    attack("frames", "frames of every length, header, tag and address, in pieces", &[]),
+    attack("buffers", "receive buffers that are no memory, too small, in loops", &[]),
+    attack("commands", "commands of every class and length, for others' addresses", &[]),
+    attack("flood", "frames for all as fast as they go, resets amid them", &[]),
+];

@@ -5,7 +5,7 @@ use crate::{
     Device::{Edu, Nvme},
     Ends::{Never, Resets, Stopped},
     RESETS, Shown, Subject,
-    disks::{DISK, DISK_CPUS, FAULT, REBOOT},
+    disks::{DISK, DISK_CPUS, FAULT, NET, PACKED, REBOOT},
     emulation::{BORDERS, RINGS, TRAPS},
     rows::{attack, dma, eli, end, exactly, last, own, shared, shown},
 };
@@ -31,8 +31,10 @@ pub const SUBJECTS: &[Subject] = &[
     Subject { name: "borders", cpus: 1, attacks: BORDERS },
     Subject { name: "disk-reboot", cpus: 1, attacks: REBOOT },
     Subject { name: "disk", cpus: 1, attacks: DISK },
+    Subject { name: "disk-packed", cpus: 1, attacks: PACKED },
     Subject { name: "disk-cpus", cpus: 3, attacks: DISK_CPUS },
     Subject { name: "disk-fault", cpus: 1, attacks: FAULT },
+    Subject { name: "net", cpus: 1, attacks: NET },
     end(
         "triple-fault",
         &[last(

@@ -31,6 +31,8 @@
 //! | `outcome` | what a turn did, and all of them |
 //! | `slots` | requests in flight, and whose a completion is |
 //! | `taken` | what a chain asks for |
+//! | `keeping` | records of requests in flight, for who may be gone on with |
+//! | `running` | the queue that is served, with its records |
 //! | `server` | the turn: one queue, its requests, its answers |
 //! | `backend` | the trait, and the back ends that are memory or nothing |
 #![cfg_attr(not(test), no_std)]
@@ -41,9 +43,11 @@ extern crate alloc;
 pub mod backend;
 pub mod config;
 mod framing;
+mod keeping;
 mod outcome;
 mod pieces;
 pub mod request;
+mod running;
 mod server;
 mod slots;
 mod taken;
@@ -52,8 +56,10 @@ mod tests;
 
 pub use backend::{Backend, Completion, Failure, Operation, Submitted, Token};
 pub use config::{BadConfig, Config, Features, Parameters};
+pub use keeping::Keep;
 pub use outcome::{Outcome, Statistics};
-pub use server::{Broken, Server};
+pub use running::Broken;
+pub use server::Server;
 
 /// Bytes of a sector, the unit of the standard.
 pub const SECTOR: u64 = 512;

@@ -5,30 +5,20 @@
 //! outstanding it is over: its status byte is stored, and its chain goes into the used ring. The
 //! caller publishes ([`Queue::publish`] by [`Server::queue`]) when its turns end, once for all.
 
-use thiserror::Error;
 use virtqueue::{Chain, DEFAULT_SIZE, Head, Queue};
 use window::{Span, Window};
 
 use crate::backend::{Backend, Completion, Failure, Submitted, Token};
 use crate::config::{Config, Features};
 use crate::framing::{Simple, answer, header, simple, status_byte, used};
+use crate::keeping::Keep;
 use crate::outcome::{Outcome, Statistics};
 use crate::pieces::{Piece, Work};
 use crate::request::{Header, Rules, Status};
+use crate::running::{Broken, Running};
 use crate::slots::{Job, Slots};
 use crate::taken::Taken;
 use crate::{DESCRIPTOR_CHARGE, LEAST_CHARGE};
-
-/// Why a queue can't be served any more. The driver must reset the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Broken {
-    /// The ring is.
-    #[error(transparent)]
-    Ring(#[from] virtqueue::Broken),
-    /// A chain has no writable byte, so that it can't be answered.
-    #[error("a request has no room for its status byte")]
-    NoStatus,
-}
 
 /// The request that has pieces left. Its chain is the server's.
 #[derive(Clone, Copy, Debug)]
@@ -44,21 +34,14 @@ struct Asked {
     rest: Option<Work>,
 }
 
-/// The queue that is served, and what was negotiated for it.
+/// Serves one queue of at most `RING` elements, with at most `N` requests in flight. `K` keeps
+/// records of them.
 #[derive(Debug)]
-struct Running<const RING: usize> {
-    queue: Queue<RING>,
-    rules: Rules,
-    broken: Option<Broken>,
-}
-
-/// Serves one queue of at most `RING` elements, with at most `N` requests in flight.
-#[derive(Debug)]
-pub struct Server<const N: usize, const RING: usize = DEFAULT_SIZE> {
+pub struct Server<const N: usize, const RING: usize = DEFAULT_SIZE, K = ()> {
     config: Config,
     /// In its tokens: which server of the back end it is.
     number: u16,
-    running: Option<Running<RING>>,
+    running: Option<Running<RING, K>>,
     slots: Slots<N>,
     open: Option<Open>,
     /// Of the open request, or the one before.
@@ -70,7 +53,7 @@ pub struct Server<const N: usize, const RING: usize = DEFAULT_SIZE> {
     statistics: Statistics,
 }
 
-impl<const N: usize, const RING: usize> Server<N, RING> {
+impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
     /// A server without a queue. `number` tells the servers of one back end apart.
     pub fn new(config: Config, number: u16) -> Self {
         Self {
@@ -88,10 +71,18 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
     }
 
     /// Serves this queue from now on, for a driver that accepted these features.
-    pub fn start(&mut self, queue: Queue<RING>, accepted: Features) {
+    pub fn start(&mut self, queue: Queue<RING>, accepted: Features)
+    where
+        K: Default,
+    {
+        self.start_with(queue, accepted, K::default());
+    }
+
+    /// The same, with records: requests that they say were left are done before others.
+    pub fn start_with(&mut self, queue: Queue<RING>, accepted: Features, keep: K) {
         self.stop();
         let rules = Rules::new(&self.config, accepted);
-        self.running = Some(Running { queue, rules, broken: None });
+        self.running = Some(Running { queue, keep, rules, broken: None });
     }
 
     /// Serves no queue any more: for a reset of the device or of the queue. Requests in flight are
@@ -111,13 +102,28 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         self.running.as_mut().map(|running| &mut running.queue)
     }
 
+    /// Shows the driver what was answered. With records it is this that publishes, and not
+    /// [`Self::queue`].
+    #[inline]
+    pub fn publish(&mut self) {
+        let last = self.chain.head();
+        self.running.iter_mut().for_each(|running| running.publish(last));
+    }
+
+    /// Has a request pieces that weren't asked for yet? A turn asks for the next one, and takes
+    /// nothing.
+    pub fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
     /// What waits for a turn, by one load of the ring and without a change of it: chains, and the
     /// request that has pieces left. A ring that is broken shows 1, as its turn finds that out.
     #[inline]
     pub fn waiting(&self) -> u16 {
         let Some(running) = &self.running else { return 0 };
         let chains = running.queue.available().unwrap_or(1);
-        chains.saturating_add(self.open.is_some().into())
+        let chains = chains.saturating_add(self.open.is_some().into());
+        chains.saturating_add(running.keep.left())
     }
 
     /// Requests that are taken and not answered.
@@ -155,6 +161,12 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         let Some(token) = self.slots.next_token(self.number) else {
             return Ok(Outcome { full: true, ..Outcome::default() });
         };
+        if K::KEEPS && running.keep.has_batch() {
+            running.publish(self.chain.head());
+        }
+        if K::KEEPS && running.keep.left() > 0 {
+            return self.serve_left(token, window, backend);
+        }
         match running.queue.take(window, &mut self.chain) {
             Ok(false) => return Ok(Outcome::default()),
             Ok(true) => {}
@@ -169,6 +181,29 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
             return Ok(outcome);
         }
         Ok(Outcome { charge: outcome.charge.max(owed * DESCRIPTOR_CHARGE), ..outcome })
+    }
+
+    /// A turn that takes up what an earlier server left.
+    #[cold]
+    #[inline(never)]
+    fn serve_left<B: Backend>(
+        &mut self,
+        token: Token,
+        window: &Window,
+        backend: &mut B,
+    ) -> Result<Outcome, Broken> {
+        let Some(running) = &mut self.running else { return Ok(Outcome::default()) };
+        let Some(head) = running.keep.next_left() else { return Ok(Outcome::default()) };
+        if let Err(broken) = running.queue.take_again(window, head, &mut self.chain) {
+            return Err(self.broke(broken.into()));
+        }
+        let Some(outcome) = self.taken(token, backend) else {
+            return Err(self.broke(Broken::NoStatus));
+        };
+        if outcome.completed > 0 {
+            self.running.iter_mut().for_each(|running| running.keep.complete(head));
+        }
+        Ok(outcome)
     }
 
     /// A turn of a queue that is broken, or has a request with pieces left.
@@ -242,7 +277,8 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         statistics.moved(operation, bytes);
         let bytes = u64::from(bytes);
         let charge = bytes.max(LEAST_CHARGE);
-        let mut outcome = Outcome { bytes, charge, completed: 1, more: true, full: false };
+        let mut outcome =
+            Outcome { bytes, charge, asked: 1, completed: 1, more: true, full: false };
         match submitted {
             Submitted::Done(result) => {
                 let (code, written) = answer(result, reads);
@@ -252,6 +288,7 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
                 let job = Job::new(chain.head(), status, reads, writable);
                 // There was a place when it was taken.
                 let _ = self.slots.insert(Job { outstanding: 1, open: false, ..job });
+                running.keep(chain.head());
                 self.outstanding += 1;
                 outcome.completed = 0;
             }
@@ -304,7 +341,10 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         let room = self.chain.writable_len().saturating_sub(1);
         let job = status_byte(&self.chain).map(|status| Job::new(head, status, reads, room));
         match job.and_then(|job| self.slots.insert(job)) {
-            Some(place) => self.settle(Open { place, work }, asked),
+            Some(place) => {
+                self.running.iter_mut().for_each(|running| running.keep(head));
+                self.settle(Open { place, work }, asked)
+            }
             // It has a status byte, and there was a place when it was taken.
             None => Outcome::default(),
         }
@@ -356,8 +396,10 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         let rest = rest.filter(|_| job.result.is_ok());
         self.open = rest.map(|work| Open { place, work });
         job.open = self.open.is_some();
+        let asked = self.open.is_none().into();
         let completed = self.close(place).into();
-        Outcome { bytes, charge: bytes.max(LEAST_CHARGE), completed, more: true, full: false }
+        let charge = bytes.max(LEAST_CHARGE);
+        Outcome { bytes, charge, asked, completed, more: true, full: false }
     }
 
     /// Answers the request at a place if it is over. True if it was answered.
@@ -367,7 +409,18 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         }
         let Some(job) = self.slots.remove(place) else { return false };
         let (status, written) = answer(job.result, job.reads);
-        self.answer(job.head, &job.status, status, used(written, job.room))
+        let last = self.chain.head();
+        if K::KEEPS
+            && let Some(running) = &mut self.running
+            && !running.keep.has_batch()
+        {
+            running.publish(last);
+        }
+        let answered = self.answer(job.head, &job.status, status, used(written, job.room));
+        if answered && let Some(running) = &mut self.running {
+            running.keep.complete(job.head);
+        }
+        answered
     }
 
     /// Answers the chain that was just taken.
@@ -377,7 +430,8 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         let byte = status_byte(&self.chain);
         let len = used(written, self.chain.writable_len().saturating_sub(1));
         let completed = byte.is_some_and(|byte| self.answer(head, &byte, status, len)).into();
-        Outcome { bytes, charge: bytes.max(LEAST_CHARGE), completed, more: true, full: false }
+        let charge = bytes.max(LEAST_CHARGE);
+        Outcome { bytes, charge, asked: 1, completed, more: true, full: false }
     }
 
     /// Answers a chain, if the queue isn't broken.
@@ -388,24 +442,5 @@ impl<const N: usize, const RING: usize> Server<N, RING> {
         };
         running.answer(head, byte, status, len, &mut self.statistics);
         true
-    }
-}
-
-impl<const RING: usize> Running<RING> {
-    /// Stores the status byte, and puts the chain into the used ring, with this length.
-    #[inline(always)]
-    fn answer(
-        &mut self,
-        head: Head,
-        byte: &Span,
-        status: Status,
-        len: u32,
-        statistics: &mut Statistics,
-    ) {
-        // The span is a byte of its own: the store can't be outside of it.
-        let _ = byte.write(0, &[status as u8]);
-        self.queue.complete(head, len);
-        statistics.requests += 1;
-        statistics.failed += u64::from(status != Status::Ok);
     }
 }

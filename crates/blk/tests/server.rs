@@ -365,6 +365,28 @@ fn every_request_is_charged() {
     });
 }
 
+/// What a limit of requests counts: each request in one turn, though no turn answers it.
+#[test]
+fn each_request_is_asked_for_once() {
+    both(|mut guest| {
+        let mut disk = Storage::new(SECTORS, 2);
+        guest.write(0, &vec![1; 2 * PIECE_DATA as usize]);
+        guest.read(0, 512);
+        guest.send(&[&header(99, 0)], &[1]);
+        let (mut turns, mut answered) = (Vec::new(), 0);
+        for _ in 0..8 {
+            let outcome = guest.serve(&mut disk).unwrap();
+            if outcome.charge > 0 {
+                turns.push((outcome.asked, outcome.completed));
+            } else {
+                disk.end_all();
+                answered += guest.server.collect(&mut disk, 10);
+            }
+        }
+        assert_eq!(([(0, 0), (1, 0), (1, 0), (1, 1)].as_slice(), 2), (&turns[..], answered));
+    });
+}
+
 #[test]
 fn statistics_add_up() {
     both(|mut guest| {

@@ -70,24 +70,20 @@ impl To<'_> {
     /// [`Broken`] if the receiver's queue is.
     #[inline]
     pub fn deliver(&mut self, frame: &Frame, sent: &Chain) -> Result<Delivered, Broken> {
-        // Most frames, by count: all of it is in our copy, and it goes as it is into one buffer.
-        if frame.is_plain() && self.tag.is_none() {
-            let bytes = frame.len + HEADER_BYTES as u32;
-            if let Some((head, span)) = self.buffers.one(bytes)? {
-                // It has room for both.
-                let _ = span.write(0, &Header { num_buffers: 1, ..Header::default() }.bytes());
-                let _ = span.write(HEADER_BYTES as u64, &frame.head);
-                self.buffers.complete_one(head, bytes);
-                let bytes = u64::from(frame.len);
-                let charge = bytes.max(LEAST_CHARGE);
-                return Ok(Delivered { frames: 1, bytes, charge, ..Delivered::default() });
-            }
+        if self.tag.is_none() && plain(self.buffers, frame)? {
+            let (bytes, charge) = (frame.len.into(), charge(frame.len));
+            return Ok(Delivered { frames: 1, bytes, charge, ..Delivered::default() });
         }
         self.deliver_otherwise(frame, sent)
     }
 
+    /// The same, of a frame that isn't [`plain`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::deliver`].
     #[inline(never)]
-    fn deliver_otherwise(&mut self, frame: &Frame, sent: &Chain) -> Result<Delivered, Broken> {
+    pub fn deliver_otherwise(&mut self, frame: &Frame, sent: &Chain) -> Result<Delivered, Broken> {
         let mut delivered = Delivered::default();
         let (partial, uncut) = match frame.offload {
             Offload::Nothing => (None, None),
@@ -185,9 +181,34 @@ impl To<'_> {
         self.buffers.complete(buffers, bytes);
         delivered.frames += 1;
         delivered.bytes += u64::from(bytes);
-        delivered.charge += u64::from(bytes).max(LEAST_CHARGE);
+        delivered.charge += charge(bytes);
         Ok(true)
     }
+}
+
+/// Puts a frame without a tag into one buffer, if it goes there as it is and all of it is in our
+/// copy, as with most frames by their count. False, and nothing was done: it doesn't.
+///
+/// # Errors
+///
+/// [`Broken`] if the receiver's queue is.
+#[inline(always)]
+pub fn plain<B: Buffers + ?Sized>(buffers: &mut B, frame: &Frame) -> Result<bool, Broken> {
+    if !frame.is_plain() {
+        return Ok(false);
+    }
+    let bytes = frame.len + HEADER_BYTES as u32;
+    let Some((head, span)) = buffers.one(bytes)? else { return Ok(false) };
+    // It has room for both.
+    let _ = span.write(0, frame.head.with_header());
+    buffers.complete_one(head, bytes);
+    Ok(true)
+}
+
+/// What it costs to deliver so many bytes.
+#[inline(always)]
+pub fn charge(bytes: u32) -> u64 {
+    u64::from(bytes).max(LEAST_CHARGE)
 }
 
 /// Writes the header, the head, and `rest` bytes of the source. The checksum is of what is written,

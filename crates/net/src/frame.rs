@@ -18,25 +18,51 @@ const TAG_AT: usize = 12;
 const TAG_TYPE: [u8; 2] = [0x81, 0x00];
 const OTHER_TAGS: [[u8; 2]; 3] = [[0x88, 0xa8], [0x91, 0x00], [0x92, 0x00]];
 
-/// The bytes that are delivered from our copy: with a tag, perhaps.
+/// The bytes that are delivered from our copy: with a tag, perhaps. In front of them is room for a
+/// virtio header, so that both are copied together.
 #[derive(Clone, Debug)]
 pub struct Head {
-    bytes: [u8; HEAD + TAG],
+    bytes: [u8; HEADER_BYTES + HEAD + TAG],
+    /// The header not counted.
     len: usize,
 }
 
 impl Head {
     /// Of no bytes.
     pub(crate) const fn new() -> Head {
-        Head { bytes: [0; HEAD + TAG], len: 0 }
+        Head { bytes: [0; HEADER_BYTES + HEAD + TAG], len: 0 }
     }
 
     /// These bytes behind the others, as many as there is room for.
     pub fn extend(&mut self, part: &[u8]) {
-        let room = self.bytes.get_mut(self.len..).unwrap_or(&mut []);
+        let room = self.bytes.get_mut(HEADER_BYTES + self.len..).unwrap_or(&mut []);
         let count = part.len().min(room.len());
         room[..count].copy_from_slice(&part[..count]);
         self.len += count;
+    }
+
+    /// Becomes the first of so many bytes of this chain, which has a header in front of them.
+    #[inline]
+    fn take(&mut self, chain: &Chain, len: u32) -> Result<Header, Fault> {
+        self.len = (len as usize).min(HEAD + TAG);
+        let bytes = self.bytes.get_mut(..HEADER_BYTES + self.len).ok_or(Fault::Short)?;
+        chain.read(0, bytes).map_err(|_| Fault::Short)?;
+        Ok(self.bytes.first_chunk().map(Header::parse).unwrap_or_default())
+    }
+
+    /// With the header of a frame for which there is nothing to do, in one buffer of a receiver's.
+    #[inline]
+    fn set_plain(&mut self) {
+        let header = Header { num_buffers: 1, ..Header::default() };
+        if let Some(bytes) = self.bytes.first_chunk_mut() {
+            *bytes = header.bytes();
+        }
+    }
+
+    /// The header of [`Frame::is_plain`], and the bytes behind it.
+    #[inline]
+    pub fn with_header(&self) -> &[u8] {
+        self.bytes.get(..HEADER_BYTES + self.len).unwrap_or(&[])
     }
 
     /// So many bytes at most.
@@ -50,14 +76,14 @@ impl Deref for Head {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or(&[])
+        self.bytes.get(HEADER_BYTES..HEADER_BYTES + self.len).unwrap_or(&[])
     }
 }
 
 impl DerefMut for Head {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.bytes.get_mut(..self.len).unwrap_or(&mut [])
+        self.bytes.get_mut(HEADER_BYTES..HEADER_BYTES + self.len).unwrap_or(&mut [])
     }
 }
 
@@ -103,23 +129,21 @@ impl Frame {
     ///
     /// [`Fault`] if it isn't to be forwarded. Then it is none.
     pub fn take(&mut self, chain: &Chain, accepted: Features, mtu: u16) -> Result<(), Fault> {
-        let mut header = [0; HEADER_BYTES];
-        chain.read(0, &mut header).map_err(|_| Fault::Short)?;
-        let len = chain.readable_len() - HEADER_BYTES as u32;
+        let len = chain.readable_len().checked_sub(HEADER_BYTES as u32).ok_or(Fault::Short)?;
         let head = &mut self.head;
-        head.len = (len as usize).min(HEAD + TAG);
-        chain.read(HEADER_BYTES as u32, head).map_err(|_| Fault::Short)?;
+        let header = head.take(chain, len)?;
         let tag = untag(head)?;
         let tag_len = if tag.is_some() { TAG as u32 } else { 0 };
         let len = len - tag_len;
-        let offload = Offload::check(&Header::parse(&header), head, len, tag_len as u16, accepted)?;
-        let longest = match offload {
-            Offload::Segments(Tcp { headers, size, .. }) => headers as u32 + u32::from(size),
-            _ => len,
-        };
+        // Nothing, as nearly always if frames are small.
+        let (mut offload, mut longest) = (Offload::Nothing, len);
+        if !header.asks_nothing() {
+            (offload, longest) = asked(&header, head, len, tag_len as u16, accepted)?;
+        }
         if len > MAX_FRAME || longest > ETHERNET as u32 + u32::from(mtu) {
             return Err(Fault::Long);
         }
+        head.set_plain();
         (self.tag, self.len, self.offload, self.longest) = (tag, len, offload, longest);
         Ok(())
     }
@@ -157,6 +181,24 @@ impl Frame {
         }
         tagged
     }
+}
+
+/// What such a header asks for, of a frame of `len` bytes that had a tag of `tag` bytes; and how
+/// long the frame is then, or the longest of its segments.
+#[inline(never)]
+fn asked(
+    header: &Header,
+    head: &Head,
+    len: u32,
+    tag: u16,
+    accepted: Features,
+) -> Result<(Offload, u32), Fault> {
+    let offload = Offload::check(header, head, len, tag, accepted)?;
+    let longest = match offload {
+        Offload::Segments(Tcp { headers, size, .. }) => headers as u32 + u32::from(size),
+        _ => len,
+    };
+    Ok((offload, longest))
 }
 
 /// Takes the tag off the first bytes of a frame. They are [`HEAD`] at most then.

@@ -48,6 +48,12 @@ impl Header {
         }
     }
 
+    /// Whether the frame behind it is to go as it is.
+    #[inline]
+    pub fn asks_nothing(&self) -> bool {
+        self.flags & NEEDS_CSUM == 0 && self.gso_type == GSO_NONE
+    }
+
     /// The bytes of it.
     pub fn bytes(&self) -> [u8; HEADER_BYTES] {
         let [a, b] = self.hdr_len.to_le_bytes();

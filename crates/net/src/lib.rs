@@ -37,6 +37,7 @@
 //! | `offload` | what is left to do for a frame: checksum, segments |
 //! | `copy` | from buffers to buffers |
 //! | `queues`, `receive` | the queues of a port; the buffers of a receive queue |
+//! | `attached` | queues that come and go one by one |
 //! | `deliver` | one frame to one receiver |
 //! | `filter`, `control` | what a driver wants to receive, and its commands |
 //! | `steer` | which receive queue a flow goes to |
@@ -48,6 +49,7 @@
 
 extern crate alloc;
 
+mod attached;
 pub mod config;
 pub mod control;
 mod copy;

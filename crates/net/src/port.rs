@@ -1,7 +1,7 @@
 //! A device at the switch: what the plan allows there, what its driver has set up, what it counts.
 use crate::config::{Config, Features, QueueKind};
 use crate::control::Command;
-use crate::deliver::{Delivered, To};
+use crate::deliver::{Delivered, To, charge, plain};
 use crate::filter::Filter;
 use crate::frame::{ETHERNET, Fault, Frame};
 use crate::queues::Queues;
@@ -187,7 +187,8 @@ impl Port {
         *counter += 1;
     }
 
-    /// Puts the frame of this VLAN into its receive buffers, if it is ready for it.
+    /// Puts the frame of this VLAN into its receive buffers, if it is ready for it. Gives the
+    /// bytes that arrived, and what that cost.
     pub fn receive<const RING: usize>(
         &mut self,
         queues: &mut Queues<RING>,
@@ -195,24 +196,25 @@ impl Port {
         sent: &Chain,
         vlan: u16,
         scratch: &mut Chain,
-    ) -> Delivered {
+    ) -> (u64, u64) {
         if self.uplink.is_some() {
-            return self.leave(frame, sent, vlan);
+            let Delivered { bytes, charge, .. } = self.leave(frame, sent, vlan);
+            return (bytes, charge);
         }
         let counters = &mut self.statistics;
         let running = self.running.as_mut().filter(|_| self.link_up);
         let (Some(running), Some(tagged)) = (running, self.plan.vlan.egress(vlan)) else {
             counters.down += 1;
-            return Delivered::default();
+            return (0, 0);
         };
         let tag = tagged.then_some(vlan);
         if !running.filter.accepts(frame.destination(), tag, self.mac) {
             counters.filtered += 1;
-            return Delivered::default();
+            return (0, 0);
         }
         if frame.longest > ETHERNET as u32 + u32::from(self.config.parameters().mtu) {
             counters.oversized += 1;
-            return Delivered::default();
+            return (0, 0);
         }
         let pair = match running.active {
             0 | 1 => 0,
@@ -220,25 +222,38 @@ impl Port {
         };
         let Some(receive) = queues.receive.get_mut(usize::from(pair)) else {
             counters.no_room += 1;
-            return Delivered::default();
+            return (0, 0);
         };
         self.touched |= 1u64.checked_shl(pair.into()).unwrap_or(0);
-        let mut counts = receive.counts;
         let (window, accepted) = (&running.window, running.accepted);
         let mergeable = accepted.contains(Features::MRG_RXBUF);
         let buffers = &mut Filling { receive: &mut *receive, window, mergeable, scratch };
-        let Ok(delivered) = (To { buffers, accepted, tag }).deliver(frame, sent) else {
+        let delivered = match tag {
+            None => plain(buffers, frame),
+            Some(_) => Ok(false),
+        };
+        if delivered == Ok(true) {
+            let bytes = frame.len.into();
+            receive.counts.frames = receive.counts.frames.saturating_add(1);
+            receive.counts.bytes = receive.counts.bytes.saturating_add(bytes);
+            counters.received += 1;
+            counters.received_bytes += bytes;
+            return (bytes, charge(frame.len));
+        }
+        let mut to = To { buffers, accepted, tag };
+        let delivered = delivered.and_then(|_| to.deliver_otherwise(frame, sent));
+        let counts = &mut receive.counts;
+        let Ok(delivered) = delivered else {
             counters.no_room += 1;
-            receive.counts.dropped = counts.dropped.saturating_add(1);
-            return Delivered::default();
+            counts.dropped = counts.dropped.saturating_add(1);
+            return (0, 0);
         };
         counts.frames = counts.frames.saturating_add(delivered.frames);
         counts.bytes = counts.bytes.saturating_add(delivered.bytes);
         let dropped = delivered.no_room + delivered.too_many;
         counts.dropped = counts.dropped.saturating_add(dropped);
-        receive.counts = counts;
         counters.delivered(&delivered);
-        delivered
+        (delivered.bytes, delivered.charge)
     }
 
     /// Puts the frame of this VLAN among those that are to go to the wire.

@@ -83,6 +83,23 @@ impl<const RING: usize> Queues<RING> {
         Some(())
     }
 
+    /// Has it no more.
+    pub fn detach(&mut self, kind: QueueKind) -> Option<Queue<RING>> {
+        let served = match kind {
+            QueueKind::Receive(pair) => {
+                let receive = self.receive.get_mut(usize::from(pair))?;
+                let queue = receive.queue.take();
+                receive.set(None);
+                return queue;
+            }
+            QueueKind::Transmit(pair) => self.transmit.get_mut(usize::from(pair))?,
+            QueueKind::Control => &mut self.control,
+        };
+        let queue = served.queue.take();
+        served.set(None);
+        queue
+    }
+
     /// The queue of this purpose.
     pub fn queue(&mut self, kind: QueueKind) -> Option<&mut Queue<RING>> {
         match kind {

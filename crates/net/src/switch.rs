@@ -63,7 +63,7 @@ pub struct Touched {
 pub struct Switch<const RING: usize = DEFAULT_SIZE> {
     pub(crate) ports: Box<[Option<Port>]>,
     /// By ports.
-    queues: Box<[Queues<RING>]>,
+    pub(crate) queues: Box<[Queues<RING>]>,
     table: Table,
     /// By ports: whether any of its receive queues was touched.
     touched: u64,
@@ -151,7 +151,7 @@ impl<const RING: usize> Switch<RING> {
         queue: Queue<RING>,
     ) -> Result<(), NoSuchQueue> {
         let kind = self.port(number).and_then(|port| port.kind(index)).ok_or(NoSuchQueue)?;
-        let queues = self.queues.get_mut(usize::from(number.0)).ok_or(NoSuchQueue)?;
+        let queues = self.queues_mut(number).ok_or(NoSuchQueue)?;
         queues.attach(kind, queue).ok_or(NoSuchQueue)
     }
 
@@ -162,9 +162,7 @@ impl<const RING: usize> Switch<RING> {
             port.stop();
             self.table.forget(number.0);
         }
-        if let Some(queues) = self.queues.get_mut(usize::from(number.0)) {
-            queues.clear();
-        }
+        self.queues_mut(number).into_iter().for_each(Queues::clear);
     }
 
     /// Sets the link's state. The caller tells the driver that the configuration changed. While it
@@ -194,7 +192,7 @@ impl<const RING: usize> Switch<RING> {
     /// A queue that is attached: to publish, to ask whether the driver wants a call, for kicks.
     pub fn queue(&mut self, number: PortNumber, index: u16) -> Option<&mut Queue<RING>> {
         let kind = self.port(number)?.kind(index)?;
-        self.queues.get_mut(usize::from(number.0))?.queue(kind)
+        self.queues_mut(number)?.queue(kind)
     }
 
     /// The next receive queue that turns have done something with since this was last asked. None
@@ -344,9 +342,9 @@ impl<const RING: usize> Switch<RING> {
             else {
                 continue;
             };
-            let delivered = port.receive(queues, frame, sent, vlan, scratch);
-            outcome.bytes += delivered.bytes;
-            outcome.charge += delivered.charge;
+            let (bytes, charge) = port.receive(queues, frame, sent, vlan, scratch);
+            outcome.bytes += bytes;
+            outcome.charge += charge;
             *touched |= 1 << number;
         }
         true
@@ -380,12 +378,12 @@ impl<const RING: usize> Switch<RING> {
         if to.is_group() {
             return self.others(from, vlan, |_| true);
         }
-        if self.port(from).is_some_and(|port| port.mac == to) {
-            return 0;
-        }
-        let owner = self.others(from, vlan, |port| port.mac == to);
-        if owner != 0 {
-            return owner;
+        // No two ports have the same.
+        let at = |number: usize| Some((number, self.ports.get(number)?.as_ref()?));
+        match (0..self.ports.len()).filter_map(at).find(|(_, port)| port.mac == to) {
+            Some((number, _)) if number == usize::from(from.0) => return 0,
+            Some((number, port)) if port.plan.vlan.egress(vlan).is_some() => return 1 << number,
+            _ => {}
         }
         let any = self.others(from, vlan, |port| port.plan.sources == Sources::Any);
         match self.table.find(to, vlan, now) {

@@ -12,7 +12,8 @@ use alloc::{
 use core::ops::RangeInclusive;
 use toml::de::{DeTable, DeValue};
 
-pub(super) const INTERFACE_KEYS: [&str; 6] = ["switch", "mac", "vlan", "queues", "mtu", "rate"];
+pub(super) const INTERFACE_KEYS: [&str; 7] =
+    ["switch", "mac", "vlan", "queues", "mtu", "polled", "rate"];
 const NEEDED: &str = "a table such as { switch = \"lan\" }, or a list of such tables";
 
 impl Field<'_, '_, '_> {
@@ -54,6 +55,7 @@ impl Field<'_, '_, '_> {
             queues: 0,
             mtu: DEFAULT_MTU,
             rate: None,
+            kicks: false,
         };
         for (key, value) in in_file_order(table) {
             let Some(known) = INTERFACE_KEYS.iter().find(|k| *k == key.get_ref()) else {
@@ -79,6 +81,7 @@ impl Field<'_, '_, '_> {
                     let needed = "a whole number of pairs of queues, such as 2";
                     read.queues = field.number(needed, 1..=MAX_PAIRS)?;
                 }
+                "polled" => read.kicks = !field.flag()?,
                 "mtu" => read.mtu = field.number("a whole number of bytes, such as 1500", MTUS)?,
                 _ => {
                     let text = field.string("a rate in quotes, such as \"100M/s\"")?;

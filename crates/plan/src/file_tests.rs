@@ -48,7 +48,7 @@ fn every_key_is_read() {
         interrupts = "eli"
         reset = "stop"
         disk = { size = "64M", backing = "ram", read_only = true, serial = "s 1", queues = 2, image = "i", polled = false, packed = true, coalesce = { in_flight = 2, epoch = "5ms", deferral = "0us", map = "adapted" } }
-        network = { switch = "lan", mac = "02:00:00:00:00:09", vlan = 7, queues = 3, mtu = 9000, rate = "10M/s" }
+        network = { switch = "lan", mac = "02:00:00:00:00:09", vlan = 7, queues = 3, mtu = 9000, polled = false, rate = "10M/s" }
 
         [network.nic1]
         vfs = 4
@@ -98,6 +98,7 @@ fn every_key_is_read() {
             queues: 3,
             mtu: 9000,
             rate: Some(10 << 20),
+            kicks: true,
         }],
         interrupts: Some(Policy::Eli),
         reset: OnReset::Stop,

@@ -45,6 +45,11 @@ pub struct Interface {
     pub mtu: u16,
     /// Bytes a second that it may send, if there is a limit.
     pub rate: Option<u64>,
+    /// The driver tells of frames to send, each time by an exit, as [`Control::kicks`] of a disk:
+    /// for comparisons alone.
+    ///
+    /// [`Control::kicks`]: crate::Control::kicks
+    pub kicks: bool,
 }
 
 impl Interface {

@@ -11,6 +11,7 @@ fn interface(switch: &str, last: u8) -> Interface {
         queues: 1,
         mtu: DEFAULT_MTU,
         rate: None,
+        kicks: false,
     }
 }
 

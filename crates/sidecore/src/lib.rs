@@ -15,6 +15,8 @@
 //!   fairness are one thing here: a VM that had less than its share comes first, and one that only
 //!   looks sensitive to latency gains nothing.
 //! - Every other turn is for a queue that was kicked, if there is one: the oldest kick first.
+//! - A turn in which nothing could be served, since the back end is full, costs nothing. So its VM
+//!   has no other before something was served of those that wait, by whatever queue.
 //! - A VM that was idle or at a limit is behind by [`Settings::credit`] at most.
 //!
 //! Guarantees, for pieces of `P` bytes at most (what is below 512 bytes is charged as 512):
@@ -44,6 +46,8 @@ extern crate alloc;
 pub mod balance;
 mod delay;
 pub mod handover;
+#[cfg(any(test, feature = "process"))]
+mod process;
 mod queue;
 mod schedule;
 mod settings;

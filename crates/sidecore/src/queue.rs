@@ -18,8 +18,6 @@ pub struct Queue {
     pub vm: usize,
     /// When it was kicked, if it hasn't been served since.
     pub kicked: Option<u64>,
-    /// It couldn't be served: others come first, once.
-    pub rests: bool,
     /// When it last had something.
     pub busy: u64,
     /// It waits, and was first seen to at this pass, when so much had been served.
@@ -40,7 +38,6 @@ impl Queue {
         state: State::Absent,
         vm: 0,
         kicked: None,
-        rests: false,
         busy: 0,
         waits: None,
         worst_wait: Wait { passes: 0, cost: 0 },

@@ -20,20 +20,26 @@ struct Running {
     /// The key by which it was chosen. The clock stands still during a turn, so its VM's virtual
     /// time is this much at least.
     key: Key,
+    /// The cost of its pieces so far, and how much of that was charged to its VM.
     bytes: u64,
+    charged: u64,
 }
 
 /// The queues of one polling core, by their places from 0 on, and their VMs by theirs.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    settings: Settings,
-    queues: Box<[Queue]>,
-    vms: Box<[Vm]>,
+    pub(crate) settings: Settings,
+    pub(crate) queues: Box<[Queue]>,
+    pub(crate) vms: Box<[Vm]>,
     /// The least virtual time of those that waited, at its highest.
     clock: Virtual,
     running: Option<Running>,
     /// The last turn was a kicked queue's.
     was_work: bool,
+    /// Counts the turns in which something was served; and passes in which nobody could be.
+    worked: u64,
+    /// Something was served since it was last counted.
+    works: bool,
     /// The place that was looked at last within a turn.
     looked: usize,
     statistics: Statistics,
@@ -45,7 +51,7 @@ impl Schedule {
     /// No queues yet, but places for so many, and for so many VMs, of weight 100 without limits.
     /// Nothing is allocated after this.
     pub fn new(settings: Settings, queues: usize, vms: usize) -> Self {
-        let vm = Vm::new(Share::DEFAULT, settings.ticks_per_second);
+        let vm = Vm::new(Share::DEFAULT, settings.ticks_per_second, settings.burst);
         Schedule {
             settings,
             queues: (0..queues).map(|_| Queue::ABSENT).collect(),
@@ -53,6 +59,8 @@ impl Schedule {
             clock: 0,
             running: None,
             was_work: false,
+            worked: 1,
+            works: false,
             looked: 0,
             statistics: Statistics { passes: 0, found: 0 },
             cost: 0,
@@ -62,8 +70,9 @@ impl Schedule {
     /// A VM begins at this place with this share; what was at its place before is
     /// forgotten. Not for a VM that only resets: it would be rid of its debts.
     pub fn set_share(&mut self, vm: usize, share: Share) {
+        self.settle();
         if let Some(place) = self.vms.get_mut(vm) {
-            *place = Vm::new(share, self.settings.ticks_per_second);
+            *place = Vm::new(share, self.settings.ticks_per_second, self.settings.burst);
         }
     }
 
@@ -118,7 +127,9 @@ impl Schedule {
 
     /// What to do next. A turn that went on until now is over.
     pub fn next(&mut self, now: u64, look: &mut impl Look) -> Turn {
+        self.settle();
         self.running = None;
+        self.note_work();
         self.statistics.passes = self.statistics.passes.saturating_add(1);
         let mut least: Option<(Key, usize)> = None;
         let mut work: Option<(u64, usize)> = None;
@@ -127,14 +138,13 @@ impl Schedule {
             if !self.may_be_served(place, now) {
                 continue;
             }
-            let rests = core::mem::replace(&mut self.queues[place].rests, false);
             if !self.waits(place, now, look) {
                 if elapsed(self.queues[place].busy, now) >= self.settings.idle {
                     idle = idle.or(Some(place));
                 }
                 continue;
             }
-            if rests {
+            if self.rests(place) {
                 continue;
             }
             let key = self.key(place);
@@ -150,6 +160,8 @@ impl Schedule {
         }
         let Some(((time, _), first)) = least else {
             self.was_work = false;
+            // Nobody else waits: those that rest come next.
+            self.worked = self.worked.wrapping_add(1);
             return idle.map_or(Turn::Nothing, Turn::Sleep);
         };
         self.clock = self.clock.max(time);
@@ -163,49 +175,80 @@ impl Schedule {
     /// A piece of the queue whose turn it is was served.
     pub fn served(&mut self, queue: usize, piece: Piece, now: u64, look: &mut impl Look) -> Next {
         let cost = piece.cost.max(LEAST_COST * u64::from(piece.requests.max(1)));
-        let piece = Piece { cost, ..piece };
-        let (vm, floor) = match &mut self.running {
-            Some(running) if running.queue == queue => {
-                running.bytes = running.bytes.saturating_add(cost);
-                (running.vm, running.key.0)
-            }
-            _ => match self.queues.get(queue) {
-                Some(place) if place.state != State::Absent => (place.vm, self.key(queue).0),
-                _ => return Next::Switch,
-            },
-        };
-        self.cost = self.cost.saturating_add(cost);
-        let vm = &mut self.vms[vm];
-        vm.charge(floor, piece, now, &self.settings);
-        let Some(running) = self.running.filter(|running| running.queue == queue) else {
+        let Some(running) = self.running.as_mut().filter(|running| running.queue == queue) else {
+            self.served_besides(queue, Piece { cost, ..piece }, now);
             return Next::Switch;
         };
+        // Its VM is charged by `settle`, once for all pieces up to then.
+        running.bytes = running.bytes.saturating_add(cost);
+        let bytes = running.bytes;
+        let vm = &mut self.vms[running.vm];
+        let is_open = !vm.is_limited() || vm.count(piece, now);
         let Settings { min_bytes, max_bytes, .. } = self.settings;
         // It is polled: a queue that isn't any more has no turn.
-        if !vm.is_open(now) {
+        if !is_open {
             let place = &mut self.queues[queue];
             (place.waits, place.busy) = (None, now);
         } else if look.waiting(queue) > 0 {
             self.queues[queue].busy = now;
-            let goes_on = running.bytes < min_bytes
-                || (running.bytes <= max_bytes && !self.is_another_stuck(running, cost, now, look));
+            let goes_on = bytes < min_bytes
+                || (bytes <= max_bytes && !self.is_another_stuck(queue, cost, now, look));
             if goes_on {
                 return Next::Continue;
             }
+            self.settle();
             let begins = self.wait_begins();
             let place = &mut self.queues[queue];
             (place.waits, place.since) = (Some(begins), now);
         }
+        self.settle();
         self.running = None;
         Next::Switch
     }
 
+    /// A piece of a queue was served whose turn it isn't.
+    #[cold]
+    fn served_besides(&mut self, queue: usize, piece: Piece, now: u64) {
+        self.settle();
+        if self.queues.get(queue).is_none_or(|place| place.state == State::Absent) {
+            return;
+        }
+        let floor = self.key(queue).0;
+        self.works = true;
+        self.cost = self.cost.saturating_add(piece.cost);
+        let vm = &mut self.vms[self.queues[queue].vm];
+        vm.charge(floor, piece.cost);
+        if vm.is_limited() {
+            vm.count(piece, now);
+        }
+    }
+
+    /// Charges what the turn had since this was last done. Before anything that looks at the time
+    /// of its VM, or at the cost of all pieces.
+    #[inline(never)]
+    fn settle(&mut self) {
+        if let Some(running) = &mut self.running {
+            let cost = running.bytes.saturating_sub(running.charged);
+            if cost != 0 {
+                running.charged = running.bytes;
+                self.works = true;
+                self.cost = self.cost.saturating_add(cost);
+                self.vms[running.vm].charge(running.key.0, cost);
+            }
+        }
+    }
+
     /// The queue whose turn it is can't be served now: its back end is full, or there was nothing
-    /// after all. The turn is over, and others come first.
+    /// after all. The turn is over, and others come first: until something was served of one of
+    /// them its VM has no other turn, by whatever queue. Nobody is charged for such a turn, so the
+    /// VM would have the next one again, by another queue that can't be served, and so on.
     pub fn rest(&mut self, queue: usize) {
         self.end(queue);
-        if let Some(place) = self.queues.get_mut(queue) {
-            (place.rests, place.waits) = (true, None);
+        self.note_work();
+        if let Some(place) = self.queues.get_mut(queue).filter(|place| place.state != State::Absent)
+        {
+            place.waits = None;
+            self.vms[place.vm].rests = self.worked;
         }
     }
 
@@ -249,15 +292,26 @@ impl Schedule {
 
     /// What a VM had beyond its share, and what its limits have it wait for: to go along with a
     /// queue that moves to another core.
-    pub fn debt(&self, vm: usize) -> Debt {
+    pub fn debt(&mut self, vm: usize) -> Debt {
+        self.settle();
         self.vms.get(vm).map(|vm| vm.debt(self.clock)).unwrap_or_default()
     }
 
     /// A queue of this VM came with a debt. The larger one stands: to move gains nothing.
     pub fn owe(&mut self, vm: usize, debt: Debt) {
+        self.settle();
         if let Some(vm) = self.vms.get_mut(vm) {
             vm.owe(self.clock, debt);
         }
+    }
+
+    fn note_work(&mut self) {
+        self.worked = self.worked.wrapping_add(core::mem::take(&mut self.works).into());
+    }
+
+    /// Are others to come before the VM of this queue?
+    fn rests(&self, place: usize) -> bool {
+        self.vms[self.queues[place].vm].rests == self.worked
     }
 
     /// From here on something waits.
@@ -301,7 +355,7 @@ impl Schedule {
     fn begin(&mut self, place: usize, now: u64) {
         let key = self.key(place);
         let vm = self.queues[place].vm;
-        self.running = Some(Running { queue: place, vm, key, bytes: 0 });
+        self.running = Some(Running { queue: place, vm, key, bytes: 0, charged: 0 });
         self.statistics.found = self.statistics.found.saturating_add(1);
         let ends = self.wait_begins();
         let queue = &mut self.queues[place];
@@ -315,14 +369,16 @@ impl Schedule {
     }
 
     fn end(&mut self, queue: usize) {
+        self.settle();
         self.running = self.running.filter(|running| running.queue != queue);
     }
 
-    /// Looks at a few other queues. `cost`: of the piece that pays for it.
+    /// Looks at a few other queues than the one that was `served`. `cost`: of the piece that pays
+    /// for it.
     #[inline(always)]
     fn is_another_stuck(
         &mut self,
-        running: Running,
+        served: usize,
         cost: u64,
         now: u64,
         look: &mut impl Look,
@@ -333,7 +389,7 @@ impl Schedule {
         for _ in 0..count {
             place = if place + 1 < count { place + 1 } else { 0 };
             let queue = &mut self.queues[place];
-            if place == running.queue || queue.state != State::Polled {
+            if place == served || queue.state != State::Polled {
                 continue;
             }
             looks -= 1;
@@ -341,7 +397,7 @@ impl Schedule {
             let waiting = look.waiting(place);
             if waiting == 0 {
                 queue.backlog.0 = 0;
-            } else if self.is_stuck(place, waiting, running.key, now) {
+            } else if self.is_stuck(place, waiting, now) {
                 self.looked = place;
                 return true;
             }
@@ -355,16 +411,14 @@ impl Schedule {
 
     /// Has this queue, where so many chains wait, waited for long enough to have the turn?
     #[inline(never)]
-    fn is_stuck(&mut self, place: usize, waiting: u16, than: Key, now: u64) -> bool {
+    fn is_stuck(&mut self, place: usize, waiting: u16, now: u64) -> bool {
+        self.settle();
         let begins = self.wait_begins();
-        if !self.may_be_served(place, now) {
+        if !self.may_be_served(place, now) || self.rests(place) {
             return false;
         }
         let queue = &mut self.queues[place];
         let Settings { work_stuck, queue_stuck, .. } = self.settings;
-        if queue.rests {
-            return false;
-        }
         if queue.waits.is_none() {
             (queue.waits, queue.since) = (Some(begins), now);
         }
@@ -376,7 +430,8 @@ impl Schedule {
             queue.backlog = (waiting, now);
             return false;
         }
-        elapsed(queue.backlog.1, now) >= queue_stuck && self.key(place) < than
+        elapsed(queue.backlog.1, now) >= queue_stuck
+            && self.running.is_some_and(|running| self.key(place) < running.key)
     }
 }
 

@@ -44,10 +44,14 @@ pub(crate) struct Vm {
     rate: u64,
     requests: Bucket,
     bytes: Bucket,
+    /// The schedule's count of work when a turn of its was for nothing; 0: none was.
+    pub rests: u64,
+    /// For this long it saves up what its limits allow.
+    pub burst: u64,
 }
 
 impl Vm {
-    pub const fn new(share: Share, ticks_per_second: u64) -> Self {
+    pub const fn new(share: Share, ticks_per_second: u64, burst: u64) -> Self {
         let weight = match share.weight {
             0 => 1,
             weight if weight > MAX_WEIGHT => MAX_WEIGHT,
@@ -58,6 +62,8 @@ impl Vm {
             rate: (100 << 32) / weight as u64,
             requests: Bucket::new(share.requests, ticks_per_second),
             bytes: Bucket::new(share.bytes, ticks_per_second),
+            rests: 0,
+            burst,
         }
     }
 
@@ -76,14 +82,31 @@ impl Vm {
         self.requests.is_open(now) && self.bytes.is_open(now)
     }
 
-    /// It was served. Its virtual time is charged the cost, from `floor` on at least; its limits
-    /// the rest.
-    #[inline]
-    pub fn charge(&mut self, floor: Virtual, piece: Piece, now: u64, settings: &Settings) {
+    /// From when on it may be served, by its limits.
+    #[cfg(any(test, feature = "process"))]
+    pub fn opens_at(&self) -> u64 {
+        let paid = self.requests.opens_at().max(self.bytes.opens_at());
+        u64::try_from(paid).unwrap_or(u64::MAX)
+    }
+
+    /// Its queues had work of this cost. Its virtual time is charged that, from `floor` on at least.
+    pub fn charge(&mut self, floor: Virtual, cost: u64) {
         // A sum of 2^80 bytes overflows first.
-        self.time = self.time.max(floor).saturating_add(self.virtual_of(piece.cost));
-        self.requests.take(piece.requests.into(), now, settings.burst);
-        self.bytes.take(piece.bytes, now, settings.burst);
+        self.time = self.time.max(floor).saturating_add(self.virtual_of(cost));
+    }
+
+    /// Has it limits?
+    #[inline]
+    pub const fn is_limited(&self) -> bool {
+        self.requests.price != 0 || self.bytes.price != 0
+    }
+
+    /// Counts a piece against its limits. True: it may be served on.
+    #[inline(never)]
+    pub fn count(&mut self, piece: Piece, now: u64) -> bool {
+        self.requests.take(piece.requests.into(), now, self.burst);
+        self.bytes.take(piece.bytes, now, self.burst);
+        self.is_open(now)
     }
 
     /// What it owes where the clock stands there.
@@ -141,6 +164,12 @@ impl Bucket {
     #[inline]
     const fn is_open(&self, now: u64) -> bool {
         self.price == 0 || self.paid <= (now as u128) << FRACTION
+    }
+
+    /// The first tick at which it is open.
+    #[cfg(any(test, feature = "process"))]
+    const fn opens_at(&self) -> u128 {
+        if self.price == 0 { 0 } else { self.paid.div_ceil(1 << FRACTION) }
     }
 
     #[inline]

@@ -23,6 +23,7 @@
 //! | `chain` | what is taken: the spans of one chain of descriptors |
 //! | `descriptor` | descriptors and indirect tables, as they are read and checked |
 //! | `split`, `packed` | the two kinds of rings |
+//! | `records` | chains in flight, in memory that outlives this program |
 //! | `event` | the comparison of indices behind event suppression |
 //! | `error` | what refuses a layout, what breaks a queue |
 #![cfg_attr(not(any(test, loom)), no_std)]
@@ -36,6 +37,9 @@ mod event;
 #[cfg(loom)]
 mod model;
 mod packed;
+mod records;
+#[cfg(test)]
+mod records_tests;
 mod split;
 
 use window::Window;
@@ -43,6 +47,7 @@ use window::Window;
 pub use chain::{Chain, Head, SEGMENTS};
 pub use error::{Area, Broken, LayoutError};
 pub use packed::PackedQueue;
+pub use records::{BadRecords, Records};
 pub use split::SplitQueue;
 
 /// The largest size of any queue (2.6).
@@ -160,6 +165,24 @@ impl<const N: usize> Queue<N> {
         }
     }
 
+    /// Reads a chain anew that is in flight in the state that this queue began with, as
+    /// [`take`](Queue::take) does. Split rings alone have what it needs.
+    ///
+    /// # Errors
+    ///
+    /// As for `take`; [`Broken::Index`] if it isn't in flight.
+    pub fn take_again(
+        &mut self,
+        window: &Window,
+        head: Head,
+        chain: &mut Chain,
+    ) -> Result<(), Broken> {
+        match self {
+            Queue::Split(queue) => queue.take_again(window, head, chain),
+            Queue::Packed(_) => Err(Broken::Index(head.0)),
+        }
+    }
+
     /// Writes a chain that was taken to the ring as used, with how many bytes were written to its
     /// writable spans. The driver sees it after [`publish`](Queue::publish). Chains may be
     /// completed in any order. If the head isn't in flight nothing is done.
@@ -178,6 +201,24 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.publish(),
             Queue::Packed(queue) => queue.publish(),
+        }
+    }
+
+    /// Is there anything to publish?
+    #[inline]
+    pub fn is_unpublished(&self) -> bool {
+        match self {
+            Queue::Split(queue) => queue.is_unpublished(),
+            Queue::Packed(queue) => queue.is_unpublished(),
+        }
+    }
+
+    /// The next element to complete.
+    #[inline]
+    pub fn used(&self) -> Position {
+        match self {
+            Queue::Split(queue) => queue.used(),
+            Queue::Packed(queue) => queue.used(),
         }
     }
 

@@ -251,6 +251,16 @@ impl<const N: usize> PackedQueue<N> {
     }
 
     #[inline]
+    pub(crate) fn is_unpublished(&self) -> bool {
+        self.unpublished != 0
+    }
+
+    #[inline]
+    pub(crate) fn used(&self) -> Position {
+        self.used
+    }
+
+    #[inline]
     pub(crate) fn prefetch(&self) {
         self.ring.prefetch(Packed::flags_at(self.next.index));
     }

@@ -122,6 +122,30 @@ impl<const N: usize> SplitQueue<N> {
         Ok(true)
     }
 
+    pub(crate) fn take_again(
+        &mut self,
+        window: &Window,
+        head: Head,
+        chain: &mut Chain,
+    ) -> Result<(), Broken> {
+        match self.in_flight.get(usize::from(head.0)) {
+            Some(1) => {
+                descriptor::split_chain(window, &self.descriptors, head.0, self.indirect, chain)
+            }
+            _ => Err(Broken::Index(head.0)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_unpublished(&self) -> bool {
+        self.used != self.published
+    }
+
+    #[inline]
+    pub(crate) fn used(&self) -> Position {
+        Position { index: self.used, wrap: true }
+    }
+
     /// The head that the driver put at this index.
     #[inline]
     fn head(&self, index: u16) -> Result<u16, Outside> {

@@ -20,6 +20,7 @@ mod exits;
 mod fixture;
 mod interrupts;
 mod memory;
+mod network;
 mod registry;
 
 mod ports;

@@ -1,8 +1,8 @@
 //! The function behind each row of [`attacks::SUBJECTS`].
 
 use crate::{
-    Doing, apic, borders, config, control, cpus, disk, ends, exits, interrupts, memory, ports,
-    registers, rings, serial, space, tables, traps,
+    Doing, apic, borders, config, control, cpus, disk, ends, exits, interrupts, memory, network,
+    ports, registers, rings, serial, space, tables, traps,
 };
 
 /// By subject and name.
@@ -121,9 +121,15 @@ pub const ALL: &[((&str, &str), Doing)] = &[
     (("disk", "noise"), disk::registers::noise),
     (("disk", "messages"), disk::messages::everywhere),
     (("disk", "switched"), disk::messages::switched),
+    (("disk-packed", "rings"), disk::packed::packed),
     (("disk-cpus", "rewritten"), disk::together::rewritten),
     (("disk-cpus", "everything"), disk::together::everything),
+    (("disk-cpus", "starts"), disk::starts::starts),
     (("disk-fault", "now"), disk::ends::fault),
+    (("net", "frames"), network::frames),
+    (("net", "buffers"), network::buffers),
+    (("net", "commands"), network::commands),
+    (("net", "flood"), network::flood),
     (("triple-fault", "now"), ends::triple_fault),
     (("wild-jump", "now"), ends::wild_jump),
     (("wild-tables", "now"), ends::wild_tables),

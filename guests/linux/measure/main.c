@@ -3,7 +3,7 @@
  * guest, without disturbing what they count.
  *
  *   measure -c COUNTER -d DEVICE -w WARMUP -s SHORT -l LONG -n PAIRS [-r PORT] [-b BYTES] [-x
- *   EXITS] [-t TEXT] [-o FILE] [-g GUEST] PROGRAM [ARGUMENT...]
+ *   EXITS] [-t TEXT] [-o FILE] [-g GUEST] [-a] PROGRAM [ARGUMENT...]
  *
  * waits until the machine is idle, starts PROGRAM, lets about WARMUP operations pass by COUNTER
  * (operations.c), then takes PAIRS times a window of about SHORT and one of about LONG operations,
@@ -17,7 +17,8 @@
  * windows, says "@exitless load-over" after them and keeps the load on until it gets another byte:
  * each has the other's load beside it in all its windows. The second has no spin window; the first
  * waits for a third byte before its own, which comes when the second is gone. With -o what PROGRAM
- * says goes to FILE, and from there out when all is over.
+ * says goes to FILE, and from there out when all is over. With -a it doesn't wait until the machine
+ * is idle: others may ask it already, and the wait was before.
  *
  * Then, with the load gone and the network interface down, it spins through a loop
  * of a known number of instructions: whatever is counted beyond them belongs to the
@@ -295,7 +296,8 @@ int main(int count, char **argument)
     uint64_t warmup = 0, length[2] = {0, 0};
     unsigned long pairs = 0, port = 0, bytes = 0;
     uint64_t exits = UINT64_MAX;
-    for (int option; (option = getopt(count, argument, "+c:d:w:s:l:n:r:b:x:t:o:g:")) != -1;) {
+    int at_once = 0;
+    for (int option; (option = getopt(count, argument, "+ac:d:w:s:l:n:r:b:x:t:o:g:")) != -1;) {
         switch (option) {
         case 'c': counter = optarg; break;
         case 'd': device = optarg; break;
@@ -309,11 +311,12 @@ int main(int count, char **argument)
         case 't': text = optarg; break;
         case 'o': output = optarg; break;
         case 'g': guest = strtol(optarg, NULL, 10); break;
+        case 'a': at_once = 1; break;
         default: fail("measure doesn't know an option it was given");
         }
     }
     if (!counter || optind == count)
-        fail("usage: measure -c COUNTER -d DEVICE -w WARMUP -s SHORT -l LONG -n PAIRS [-r PORT] [-b BYTES] [-x EXITS] [-t TEXT] [-o FILE] [-g GUEST] PROGRAM [ARGUMENT...]");
+        fail("usage: measure -c COUNTER -d DEVICE -w WARMUP -s SHORT -l LONG -n PAIRS [-r PORT] [-b BYTES] [-x EXITS] [-t TEXT] [-o FILE] [-g GUEST] [-a] PROGRAM [ARGUMENT...]");
     if (!warmup || !length[0] || length[1] <= length[0] || !pairs || pairs > MAX_PAIRS || port > 65535)
         fail("warmup and short must be positive, long greater than short, pairs 1 to %d", MAX_PAIRS);
 
@@ -324,7 +327,8 @@ int main(int count, char **argument)
         fail("/proc/uptime: %s", strerror(errno));
     mlockall(MCL_CURRENT | MCL_FUTURE);
 
-    settle();
+    if (!at_once)
+        settle();
     load_start(program_with(argument + optind, 0), output);
     if (port)
         load_announce((unsigned)port, text);

@@ -153,9 +153,14 @@ impl Virtio {
         cpu::mmio_write8(self.common + DEVICE_STATUS, self.status() | bits);
     }
 
+    /// Begins to reset it.
+    pub fn begin_reset(&self) {
+        cpu::mmio_write8(self.common + DEVICE_STATUS, 0);
+    }
+
     /// Resets it, and waits until it has; says whether it came to that (2.4).
     pub fn reset(&self) -> bool {
-        cpu::mmio_write8(self.common + DEVICE_STATUS, 0);
+        self.begin_reset();
         wait::until(|| self.status() == 0)
     }
 

@@ -28,17 +28,22 @@ static HEAP: Heap = {
 
 // SAFETY: every call is passed to the allocator of talc, which upholds the contract.
 unsafe impl GlobalAlloc for Heap {
+    // None of the three is inlined: hundreds of places allocate while booting, and a copy of talc in
+    // each of them came to more than 50 KiB.
+    #[inline(never)]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         check(layout.size());
         // SAFETY: our caller keeps `GlobalAlloc`'s contract, which is talc's.
         unsafe { self.0.alloc(layout) }
     }
 
+    #[inline(never)]
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         // SAFETY: our caller keeps `GlobalAlloc`'s contract, which is talc's.
         unsafe { self.0.dealloc(ptr, layout) }
     }
 
+    #[inline(never)]
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         check(size);
         // SAFETY: our caller keeps `GlobalAlloc`'s contract, which is talc's.

@@ -64,6 +64,8 @@ impl Pci {
         self.ecams.iter().map(Ecam::window)
     }
 
+    // A search, in each register's reading and writing: one copy of it.
+    #[inline(never)]
     fn address(&self, bdf: Bdf, offset: u16) -> Option<u64> {
         let (segment, id) = (bdf.segment(), bdf.requester_id());
         self.ecams.iter().find_map(|ecam| ecam.register(segment, id, offset))

@@ -284,7 +284,8 @@ impl Sidecores {
         };
         let kind = Kind::Interface(Interface { switch, number, config, started: false });
         let work = |_| Work::Frames(switch, number);
-        self.add(place, owner, kind, shape, (Control::default(), &work))
+        let control = Control { kicks: interface.kicks, ..Control::default() };
+        self.add(place, owner, kind, shape, (control, &work))
     }
 
     /// Has the core at this place serve a device, with the work of each of its queues, and what is

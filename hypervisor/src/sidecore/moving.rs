@@ -124,9 +124,7 @@ impl PollingCore {
         }
         self.devices.exchange(place, &mut parcel.device);
         for at in queues {
-            // One that isn't polled has no ring, or may not be looked at.
-            let kicks = self.queues.all.get(at).is_some_and(|queue| queue.kicks);
-            if kicks && self.schedule.is_polled(at) {
+            if self.queues.all.get(at).is_some_and(|queue| queue.kicks) {
                 self.sleep(at);
             }
         }

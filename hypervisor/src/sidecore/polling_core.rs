@@ -206,7 +206,7 @@ impl PollingCore {
                 self.schedule.rest(place);
                 break;
             }
-            let Piece { charge: cost, bytes, completed: requests, .. } = piece;
+            let Piece { charge: cost, bytes, asked: requests, .. } = piece;
             let share = Share { cost, bytes, requests };
             let next = self.schedule.served(place, share, now, &mut self.queues);
             if next == Next::Switch {
@@ -221,6 +221,10 @@ impl PollingCore {
             // more turns, and shorter ones, than it has bytes.
             if wanted {
                 self.attend(now);
+                // By an order it may stand still from here on. It would be served for nothing, too.
+                if !self.schedule.is_polled(place) {
+                    break;
+                }
             }
         }
         let tell = self.publish(place, unpublished, now);
@@ -258,20 +262,20 @@ impl PollingCore {
                 let Kind::Disk(backing) = &mut device.kind else { return Ok(Piece::default()) };
                 let mut behind = Behind { backing, controllers: &mut self.controllers };
                 let done = server.serve(&device.window, &mut behind)?;
-                let blk::Outcome { completed, bytes, charge, .. } = done;
+                let blk::Outcome { asked, completed, bytes, charge, .. } = done;
                 if completed > 0
                     && let Some(delay) = &mut queue.delay
                 {
                     delay.served();
                 }
-                Ok(Piece { completed, bytes, dropped: 0, charge })
+                Ok(Piece { asked, completed, bytes, dropped: 0, charge })
             }
             Work::Frames(switch, port) => {
                 let Some(on) = switches.get_mut(*switch) else { return Ok(Piece::default()) };
                 let done = on.switch.serve(*port, queue.index as u16, now)?;
                 on.send_out();
                 let net::Outcome { completed, sent: bytes, dropped, charge, .. } = done;
-                Ok(Piece { completed, bytes, dropped, charge })
+                Ok(Piece { asked: completed, completed, bytes, dropped, charge })
             }
         }
     }
@@ -289,9 +293,11 @@ impl PollingCore {
         }
     }
 
-    /// A queue isn't polled any more until it is kicked, if it is empty.
+    /// A queue isn't polled any more until it is kicked, if it is empty. One that isn't polled has
+    /// no ring, or it may not be looked at.
     pub(super) fn sleep(&mut self, place: usize) {
-        if self.queues.waiting(place) == 0
+        if self.schedule.is_polled(place)
+            && self.queues.waiting(place) == 0
             && (self.queues.set_kicks(place, true) > 0
                 || !self.schedule.sleep(place, rdtsc(), &mut self.queues))
         {

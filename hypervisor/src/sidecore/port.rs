@@ -15,8 +15,9 @@ use spin::mutex::SpinMutex;
 use virtio_pci::{MAX_QUEUES, NO_VECTOR};
 use virtqueue::Layout;
 
-/// Seconds that a sidecore is waited for at most: longer than a drive that hangs needs to be reset.
-const PATIENCE: u64 = 180;
+/// Seconds that a sidecore is waited for at most: it may be stopped by the machine alone, for a
+/// machine check or an SMI.
+const PATIENCE: u64 = 10;
 
 /// What a device is to serve.
 #[derive(Clone, Copy, Default)]
@@ -59,8 +60,9 @@ pub fn add(count: &AtomicU64, more: u64) {
 /// Between one paravirtual function and its sidecore.
 pub struct Port {
     order: SpinMutex<Order>,
-    /// Counts the orders, and those that the sidecore goes by.
+    /// Counts the orders, those that the sidecore has seen, and those that it goes by.
     asked: AtomicU32,
+    seen: AtomicU32,
     followed: AtomicU32,
     /// The sidecores, and the one of them that is told that there is an order.
     listeners: &'static [Listener],
@@ -83,6 +85,7 @@ impl Port {
         Port {
             order: Default::default(),
             asked: AtomicU32::new(0),
+            seen: AtomicU32::new(0),
             followed: AtomicU32::new(0),
             listeners,
             home: Home::new(at),
@@ -153,14 +156,20 @@ impl Port {
         self.followed.load(Ordering::Acquire) != self.asked.load(Ordering::Relaxed)
     }
 
-    /// Returns when it doesn't: as soon as the sidecore has finished the piece of work it is at.
-    /// Panics if that doesn't come, for then nobody knows what memory the sidecore still writes.
+    /// The device is to let go of its queues, and of all memory that they led to, as if it had never
+    /// been used. A controller may need long for what it was asked for ([`Port::is_busy`]).
+    pub fn let_go(&self) {
+        self.order(Order::default());
+    }
+
+    /// Returns as soon as the sidecore has finished the piece of work it is at: it begins none any
+    /// more by earlier orders. Panics if that doesn't come.
     pub fn settle(&self) {
         let (start, patience) = (rdtsc(), cpu::tsc_hz() * PATIENCE);
-        while self.is_busy() {
+        while self.seen.load(Ordering::Acquire) != self.asked.load(Ordering::Relaxed) {
             core::hint::spin_loop();
             let waited = rdtsc().wrapping_sub(start);
-            assert!(waited < patience, "a sidecore has followed no order for {PATIENCE} s");
+            assert!(waited < patience, "a sidecore has seen no order for {PATIENCE} s");
         }
     }
 
@@ -201,14 +210,16 @@ impl Port {
     }
 
     /// An order that it doesn't go by yet, if nobody is writing one just now, with the number that
-    /// [`Port::follow`] wants.
+    /// [`Port::follow`] wants. From here on it begins nothing but by this one.
     pub fn take(&self) -> Option<(Order, u32)> {
         let asked = self.asked.load(Ordering::Acquire);
         if asked == self.followed.load(Ordering::Relaxed) {
             return None;
         }
         let order = self.order.try_lock()?;
-        Some((*order, self.asked.load(Ordering::Relaxed)))
+        let asked = self.asked.load(Ordering::Relaxed);
+        self.seen.store(asked, Ordering::Release);
+        Some((*order, asked))
     }
 
     /// The queues that were kicked since this was last asked, a bit each.

@@ -60,6 +60,8 @@ pub enum Broken {
 /// What a piece of work came to.
 #[derive(Clone, Copy, Default)]
 pub struct Piece {
+    /// Requests that nothing more will be asked for, answered or not; or frames.
+    pub asked: u32,
     /// Chains of this queue that were completed.
     pub completed: u32,
     /// Bytes to count for it.

@@ -68,6 +68,11 @@ impl<C: VirtualCpu> Vcpu<C> {
         let again = self.vm.restarts && cause.is_some_and(|c| c.stop.resets());
         if self.id == 0 {
             let vm = self.vm;
+            // Here, for what a controller was asked for takes it long: others have the core.
+            vm.served.iter().for_each(|(_, port)| port.let_go());
+            while vm.served.iter().any(|(_, port)| port.is_busy()) {
+                self.yield_while_waiting();
+            }
             self.with_pc(|pc, _| {
                 if again {
                     pc.pci_mut().quiet_devices()

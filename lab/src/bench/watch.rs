@@ -1,7 +1,7 @@
 //! Watching a run of one guest or several: what each says, and when all go on.
 //!
 //! Guarantees: several guests are told to measure when all are under load, and to end when all have
-//! closed their last window. Where a guest waits for the one before it to end, it is told at that.
+//! closed their last window; the same again for each further load of theirs. Where a guest waits for the one before it to end, it is told at that.
 
 use super::{
     emulated::{self, MAX_CONSOLE, last_line},
@@ -26,6 +26,8 @@ pub struct Watch {
     report: Report,
     /// The first guest waits for the end of the second one.
     first_waits: bool,
+    /// Loads of each guest, one after the other.
+    loads: usize,
     /// How often all were told to go on.
     told: usize,
 }
@@ -35,12 +37,17 @@ impl Watch {
     pub fn new(names: Vec<String>) -> Self {
         let report = Report::new(names.iter().map(String::as_str));
         let consoles = vec![Vec::new(); names.len()];
-        Watch { names, consoles, report, first_waits: false, told: 0 }
+        Watch { names, consoles, report, first_waits: false, loads: 1, told: 0 }
     }
 
     /// The same, and the first guest is told once more when the second has ended.
     pub fn first_waits(self) -> Self {
         Watch { first_waits: true, ..self }
+    }
+
+    /// The same, and each guest measures so many loads.
+    pub fn loads(self, loads: usize) -> Self {
+        Watch { loads, ..self }
     }
 
     /// What was seen, and what the guests are told at that.
@@ -58,8 +65,12 @@ impl Watch {
         }
         step.tick();
         if self.consoles.len() > 1
-            && let Some((mark, then)) = STAGES.get(self.told)
-            && self.consoles.iter().all(|c| String::from_utf8_lossy(c).contains(mark))
+            && self.told < STAGES.len() * self.loads
+            && let Some((mark, then)) = STAGES.get(self.told % STAGES.len())
+            && self.consoles.iter().all(|c| {
+                let said = String::from_utf8_lossy(c);
+                said.matches(mark).count() > self.told / STAGES.len()
+            })
         {
             self.told += 1;
             step.say(then);

@@ -253,6 +253,8 @@ pub enum Special {
         when: &'static str,
         /// What the monitor is told.
         words: &'static str,
+        /// More of QEMU's arguments.
+        arguments: &'static [&'static str],
     },
     /// A watchdog that firmware left running: see [`watchdog`](super::watchdog).
     Watchdog {

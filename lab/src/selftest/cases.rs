@@ -208,7 +208,7 @@ pub fn all() -> Vec<Case> {
     // of it.
     let beats = heartbeat("beats=40", Policy::Direct);
     cases.push(Case {
-        machine: Special::Monitored { when: "heartbeat 1\n", words: "nmi" },
+        machine: Special::Monitored { when: "heartbeat 1\n", words: "nmi", arguments: &[] },
         log: vec!["NMIs that no core sent: 1; port 0x61 gives no reason"],
         ..case("direct/platform-nmi".to_owned(), false, [beats])
     });

@@ -74,7 +74,9 @@ fn ends(case: &Case, outcome: &Outcome) -> Vec<String> {
         }
         counted(guest, vm, &mut of_vm);
         virtio::reported(guest, vm, &mut of_vm);
+        parts::reported(guest, vm, &mut of_vm);
         switch::reported(guest, vm, &mut of_vm);
+        hostile::reported(guest, vm, &mut of_vm);
         by_host(guest, vm.counters().of(Reason::DeviceInterrupt), console, &mut of_vm);
         wrong.extend(of_vm.into_iter().map(|w| format!("VM {}: {w}", vm.name)));
     }

@@ -25,7 +25,7 @@ const OF_CORRECTED: &str = "warning: core 0: errors that raised no machine check
 /// All of them.
 pub fn all() -> Vec<Case> {
     let of = |name: &str, guests: Vec<Guest>, when, words| {
-        let machine = Special::Monitored { when, words };
+        let machine = Special::Monitored { when, words, arguments: &[] };
         Case { machine, guests, ..case(format!("machine-check/{name}"), false, []) }
     };
     let beats = || heartbeat("", Policy::Eli);

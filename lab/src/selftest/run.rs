@@ -88,7 +88,7 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
                 if let Some(console) = consoles.get_mut(vm) {
                     console.extend_from_slice(bytes);
                 }
-                if let (Special::Monitored { when, words }, None) = (case.machine, &monitor)
+                if let (Special::Monitored { when, words, .. }, None) = (case.machine, &monitor)
                     && consoles.iter().any(|console| says(console, when))
                 {
                     let mut socket = UnixStream::connect(directory.join(MONITOR))?;
@@ -343,7 +343,9 @@ fn machine(
         Special::Arguments(arguments) => {
             machine.extra = arguments.iter().map(Into::into).collect();
         }
-        Special::Monitored { .. } => machine.extra = monitor(directory).collect(),
+        Special::Monitored { arguments, .. } => {
+            machine.extra = monitor(directory).chain(arguments.iter().map(Into::into)).collect();
+        }
         Special::Watchdog { stops } => machine.extra = watchdog::arguments(directory, stops)?,
         Special::Strange(strange) => {
             machine.cpus = strange.cpus;

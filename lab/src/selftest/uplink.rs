@@ -61,6 +61,7 @@ fn refused() -> [Case; 3] {
     [too, alias, other]
 }
 
-fn uplink(nic: u8, switch: &str) -> Network {
+/// A controller that is a switch's way out.
+pub fn uplink(nic: u8, switch: &str) -> Network {
     Network { nic, vfs: None, macs: Vec::new(), uplink: Some(switch.to_owned()) }
 }

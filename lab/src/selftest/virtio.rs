@@ -90,10 +90,15 @@ fn controlled(policy: Policy) -> Case {
 
 /// No more requests a second than its VM may have.
 fn limited(policy: Policy) -> Case {
-    let limit = plan::Limit { iops: Some(500), rate: None };
     let options = "sectors=32768 serial=exitless-virtio iops=500";
-    let guest = Guest { limit, options, ..with_disk(guest("virtio-limit", policy)) };
+    let guest = Guest { options, ..with_limit(policy) };
     served(policy, "virtio-limit", policy == Policy::Direct, [guest])
+}
+
+/// A VM that may have 500 requests a second; its kernel is to be told by `iops=500`.
+pub fn with_limit(policy: Policy) -> Guest {
+    let limit = plan::Limit { iops: Some(500), rate: None };
+    Guest { limit, ..with_disk(guest("virtio-limit", policy)) }
 }
 
 /// The same where another vCPU wants the core, too.

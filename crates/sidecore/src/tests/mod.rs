@@ -2,6 +2,7 @@
 
 mod joining;
 mod moving;
+mod process;
 mod waiting;
 mod whole_turns;
 mod world;
@@ -36,13 +37,15 @@ fn polled(settings: Settings) -> Schedule {
         assert_eq!(s.next(0, &mut rings), Turn::Serve(place));
         s.rest(place);
     }
+    // None of them rests any more.
+    assert_eq!(s.next(0, &mut Rings([0; 4], 0)), Turn::Nothing);
     s
 }
 
 /// The first queue's turn has begun, and the others are empty. Its VM had more than theirs.
 fn begun(settings: Settings) -> (Schedule, Rings) {
     let (mut s, mut rings) = (polled(settings), Rings([9, 0, 0, 0], 0));
-    s.vms[0].charge(1 << 60, Piece::default(), 0, &settings);
+    s.vms[0].charge(1 << 60, 0);
     while s.next(0, &mut rings) != Turn::Serve(0) {}
     rings.1 = 0;
     (s, rings)
@@ -129,7 +132,7 @@ fn a_backlog_that_grows_is_left_to_grow() {
 #[test]
 fn a_backlog_of_a_vm_that_had_its_share_ends_no_turn() {
     let (mut s, mut rings) = begun(USUAL);
-    s.vms[2].charge(1 << 61, Piece::default(), 0, &USUAL);
+    s.vms[2].charge(1 << 61, 0);
     rings.0[2] = 1;
     for i in 0..MAX / MIN {
         assert_eq!(s.served(0, piece(MIN, 1), i * USUAL.queue_stuck, &mut rings), Continue);
@@ -180,7 +183,7 @@ fn kicked_queues_and_polled_ones_take_turns() {
     // 0 is behind all others, by its weight.
     s.set_share(0, Share { weight: MAX_WEIGHT, ..Share::default() });
     for place in 1..4 {
-        s.vms[place].charge(1 << 90, Piece::default(), 0, &USUAL);
+        s.vms[place].charge(1 << 90, 0);
     }
     let mut order = vec![];
     for _ in 0..6 {

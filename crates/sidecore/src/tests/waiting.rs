@@ -45,6 +45,43 @@ fn limits_are_of_bytes_and_not_of_cost() {
     assert_eq!(s.next(2 * SECOND, &mut rings), Turn::Serve(0));
 }
 
+/// A turn for nothing costs nothing: a VM with several queues that can't be served, since its back
+/// end is full, must not have one after the other of them while another waits.
+#[test]
+fn queues_that_cannot_be_served_do_not_keep_others_from_their_turns() {
+    let (mut s, mut rings) = (Schedule::new(USUAL, 4, 2), Rings([1; 4], 0));
+    for place in 0..4 {
+        assert!(s.poll(place, usize::from(place == 3), 0));
+    }
+    // The other VM had more: it isn't the one that is behind.
+    s.vms[1].charge(1 << 50, 0);
+    let (mut served, mut tried) = (0, [0; 3]);
+    for _ in 0..60 {
+        match s.next(0, &mut rings) {
+            Turn::Serve(3) => {
+                served += 1;
+                s.served(3, piece(512, 1), 0, &mut rings);
+            }
+            Turn::Serve(place) => {
+                tried[place] += 1;
+                s.rest(place);
+            }
+            turn => panic!("{turn:?}"),
+        }
+    }
+    assert_eq!((served, tried), (30, [10; 3]));
+    // Alone, each of them is tried all the same.
+    rings.0[3] = 0;
+    let turns = (0..60).filter(|_| match s.next(0, &mut rings) {
+        Turn::Serve(place) => {
+            s.rest(place);
+            true
+        }
+        _ => false,
+    });
+    assert!(turns.count() >= 29);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
@@ -69,4 +106,24 @@ proptest! {
             prop_assert!(wait.cost <= bound, "{wait:?}, {bound} {world:?}");
         }
     }
+}
+
+#[test]
+fn what_was_served_before_a_queue_waits_isnt_in_its_wait() {
+    let mut s = Schedule::new(USUAL, 2, 2);
+    let mut rings = Rings([9, 0, 0, 0], 0);
+    assert!(s.poll(0, 0, 0) && s.poll(1, 1, 0));
+    assert_eq!(s.next(0, &mut rings), Turn::Serve(0));
+    assert_eq!(s.served(0, piece(MIN, 1), 0, &mut rings), Continue);
+    rings.0[1] = 1;
+    // Is seen after this one, in the middle of a turn that isn't charged yet.
+    assert_eq!(s.served(0, piece(MIN, 1), 0, &mut rings), Continue);
+    assert_eq!(s.served(0, piece(MAX, 1), 0, &mut rings), Switch);
+    assert_eq!(s.next(0, &mut rings), Turn::Serve(1));
+    assert_eq!(s.worst_wait(1), Wait { passes: 1, cost: MAX });
+    // What a turn had is owed in its middle, too.
+    let before = s.debt(1);
+    assert_eq!(s.served(1, piece(MIN, 1), 0, &mut rings), Continue);
+    s.leave(0);
+    assert_ne!(s.debt(1), before);
 }

@@ -5,10 +5,12 @@
 
 pub mod ends;
 pub mod messages;
+pub mod packed;
 pub mod raw;
 pub mod registers;
 pub mod requests;
 pub mod rings;
+pub mod starts;
 pub mod together;
 
 use crate::fixture;

@@ -1,21 +1,27 @@
 //! The function's registers: resets, queues and features that change under way, its BAR, the window
 //! that configuration space has into it, its notify page.
 
-use super::{afterwards, collect, fill, idle, needed, start};
+use super::{afterwards, collect, fill, idle, needed, raw::Raw, start};
 use core::arch::asm;
 use machine::{
     boot::Boot,
     console::check,
     cpu, pci,
     random::Random,
-    virtio::{field, status},
-    virtio_blk as blk, wait,
+    virtio::{Virtio, field, status},
+    virtio_blk as blk,
+    virtqueue::{Descriptor, NEXT, WRITE, get, put},
+    wait,
 };
 
 const SEED: u64 = 0x4E61;
 /// Resets with all slots under way, and toggles of bus mastering.
 const RESETS: u64 = 60;
 const TOGGLES: u64 = 500;
+/// Long reads in whose middle it is switched off, their bytes, and what no sector holds.
+const MIDWAY: u64 = 60;
+const LONG: u64 = 2 << 20;
+const UNREAD: u64 = 0x0FF5_1DE5_0FF5_1DE5;
 /// Rounds of BARs that move, stores of noise, and kicks.
 const MOVES: u64 = 60;
 const NOISE: u64 = 2500;
@@ -106,7 +112,56 @@ pub fn bus_master(test: &str, boot: &Boot) {
         good,
         "{done} of {begun} requests in {TOGGLES} toggles; while it was off {early} of {refilled}, then {late}"
     );
+    let (halfway, went_on, ended) = midway(&disk, boot, master);
+    check!(
+        test,
+        halfway >= MIDWAY / 4 && went_on == 0 && ended == MIDWAY,
+        "off {halfway} times in the middle of a read, which went on {went_on} times; {ended} ended"
+    );
     afterwards(test, &disk, boot);
+}
+
+/// Bus mastering off while a long read is under way: from the store on nothing is written to the
+/// guest's memory. How often it was under way then, went on, and ended when it was on again.
+fn midway(disk: &Virtio, boot: &Boot, master: impl Fn(bool)) -> (u64, u64, u64) {
+    let raw = Raw::new(boot, 0);
+    let data = boot.memory_end() - LONG;
+    let pages = || (0..LONG).step_by(0x1000).map(|at| data + at);
+    // It goes on from its start to its end. By few looks: one piece may be done meanwhile.
+    let read = || {
+        let (mut from, mut to) = (0, LONG / 0x1000);
+        while from < to {
+            let middle = (from + to) / 2;
+            match get::<u64>(data + 0x1000 * middle) {
+                UNREAD => to = middle,
+                _ => from = middle + 1,
+            }
+        }
+        from
+    };
+    let mut random = Random::new(SEED);
+    let (mut halfway, mut went_on, mut ended) = (0, 0, 0);
+    for _ in 0..MIDWAY {
+        raw.clear();
+        raw.put_good();
+        Descriptor { address: data, bytes: LONG as u32, flags: NEXT | WRITE, next: 2 }
+            .put(raw.areas[0], 1);
+        pages().for_each(|page| put(page, UNREAD));
+        if !raw.start(disk, 0) {
+            break;
+        }
+        raw.offer(0);
+        let page = data + random.number() % (LONG / 0x2000) * 0x1000;
+        let begun = wait::until(|| get::<u64>(page) != UNREAD);
+        master(false);
+        let before = read();
+        wait::ticks(SETTLED);
+        halfway += u64::from(begun && raw.used() == 0 && before < LONG / 0x1000);
+        went_on += u64::from(read() != before);
+        master(true);
+        ended += u64::from(raw.uses(1) && read() == LONG / 0x1000);
+    }
+    (halfway, went_on, ended)
 }
 
 /// Its BAR moved, sized, over memory and registers, and not decoded, with requests under way.

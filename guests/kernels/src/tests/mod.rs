@@ -21,6 +21,7 @@ mod nested_stack;
 mod net;
 mod net_apart;
 mod net_reset;
+mod net_victim;
 mod odd_code;
 mod planted;
 mod quiet;
@@ -47,6 +48,7 @@ mod virtio_limit;
 mod virtio_load;
 mod virtio_reset;
 mod virtio_smp;
+mod virtio_stalled;
 mod virtio_victim;
 mod weights;
 
@@ -170,15 +172,19 @@ pub const ALL: &[(&str, Test)] = &[
     ("virtio-mask", virtio_load::masked),
     ("virtio-reset", virtio_reset::reset),
     ("virtio-restart", virtio_reset::restart),
+    ("virtio-stuck", virtio_reset::stuck),
+    ("virtio-stalled", virtio_stalled::stalled),
     ("virtio-move", virtio_smp::moved),
     ("virtio-queues", virtio_smp::queues),
     ("net-negotiation", net::negotiation),
     ("net-exchange", net::exchange),
+    ("net-kicked", net::exchange),
     ("net-apart", net_apart::apart),
     ("net-spoof", net_apart::spoofed),
     ("net-rate", net_apart::rate),
     ("net-reset", net_reset::reset),
     ("net-restart", net_reset::restart),
+    ("net-victim", net_victim::victim),
     ("virtio-victim", virtio_victim::victim),
     ("weights-light", weights::light),
     ("weights-heavy", weights::heavy),

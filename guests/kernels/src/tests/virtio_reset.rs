@@ -6,7 +6,9 @@ use super::virtio::{SECTOR, WANTED, disk, fill, holds};
 use super::virtio_load::{REGION, VECTOR, run, verdict};
 use crate::virtio_blk::{self as blk, Request, kind, status as outcome};
 use crate::virtqueue::{get, put};
-use crate::{boot::Boot, console::check, console::println, cpu, idt, random::Random, wait, x2apic};
+use crate::{
+    boot::Boot, console::check, console::println, cpu, idt, pci, random::Random, wait, x2apic,
+};
 
 const ROUNDS: u64 = 40;
 /// Requests after each reset.
@@ -114,4 +116,37 @@ pub fn restart(test: &str, boot: &Boot) {
     cpu::enable_interrupts();
     let load = run(queue, 0, AFTERWARDS, |_| true);
     verdict(test, "afterwards", queue, load, AFTERWARDS);
+}
+
+/// Queues that are full of reads when the VM of a slow disk ends.
+const STUCK: usize = 2;
+
+/// With reads under way that take long the disk is reset, its bus mastering turned off, and the VM
+/// reset. Nothing of that may wait for the reads to end on the VM's core: the disk isn't reset yet
+/// when its bus mastering is off.
+pub fn stuck(test: &str, boot: &Boot) {
+    let life = restart::lives();
+    println!("life {life}");
+    let Some(disk) = disk(test) else { return };
+    let features = disk.offered() & WANTED;
+    if life == 0 {
+        let mut begun = blk::start(&disk, features, STUCK, boot);
+        for queue in (0..STUCK).map(blk::queue) {
+            for slot in 1..blk::DEPTH {
+                queue.submit(slot, Request::new(kind::IN, 0, blk::DATA));
+            }
+            // What is taken after them is a write, which doesn't take long.
+            queue.submit(0, Request::new(kind::OUT, 0, SECTOR));
+            begun = begun && wait::patiently(|| queue.ring.waiting() > 0);
+        }
+        disk.begin_reset();
+        disk.function.write(pci::COMMAND, pci::MEMORY_AND_MASTER & 2);
+        let status = disk.status();
+        check!(test, begun && status != 0, "life {life}: begun {begun}, then {status:#x}");
+        restart::reset();
+    }
+    let started = blk::start(&disk, features, 1, boot);
+    blk::queue(0).ring.be_quiet(true);
+    let works = started && blk::queue(0).one(Request::new(kind::IN, 0, SECTOR)).is_some();
+    check!(test, works, "life {life}: it serves");
 }

@@ -3,9 +3,10 @@
 //!
 //! Guarantees: what the guest sets up reaches the sidecore as an order, and no register makes the
 //! guest's core wait for the sidecore but masking, which is over within a call, and turning the
-//! device's access to memory off, which is over within a piece of work. Memory and routes
-//! are the VM's own again when [`PciFunction::quiet`] returns. Nothing here reads the guest's
-//! memory: the sidecore does, by the checked spans that it makes of an order's addresses.
+//! device's access to memory off, which is over within a piece of work. Routes are the VM's
+//! own again when [`PciFunction::quiet`] returns; so is memory, if the port let go of it before.
+//! Nothing here reads the guest's memory: the sidecore does, by the checked spans that it makes of
+//! an order's addresses.
 
 use crate::pci::reset::Reset;
 use crate::sidecore::build::Virtual;

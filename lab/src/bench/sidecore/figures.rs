@@ -220,6 +220,13 @@ impl Together {
         rates.iter().copied().fold(0.0, f64::max) / least
     }
 
+    /// What each under bulk load got, in their order; 1 is an equal share of what they got.
+    pub fn each_share(&self) -> Vec<f64> {
+        let rates: Vec<_> = self.bulk.iter().map(Member::rate).collect();
+        let equal = rates.iter().sum::<f64>() / rates.len() as f64;
+        rates.into_iter().map(|rate| rate / equal).collect()
+    }
+
     /// The part of the sidecore's instructions that found work.
     pub fn busy(&self) -> f64 {
         let (served, polled) = (self.sum(|m| m.work.served), self.sum(|m| m.work.polled));

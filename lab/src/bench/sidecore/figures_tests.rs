@@ -11,6 +11,9 @@ fn shares_are_by_the_sidecore_s_work_not_by_time() {
     let bulk = vec![member(100, 1_000), member(200, 2_000), member(150, 1_000)];
     let together = Together { bulk, latency: Some(member(1, 1_000)) };
     assert_eq!(together.shares(), 1.5);
+    // 100, 100 and 150 of a million instructions each.
+    let shares: Vec<_> = together.each_share().iter().map(|s| (s * 7.0).round()).collect();
+    assert_eq!(shares, [6.0, 6.0, 9.0]);
     assert_eq!(together.busy(), 0.5);
     assert_eq!(together.sum(|m| m.operations), 451);
 }

@@ -7,6 +7,8 @@
 
 mod alone;
 mod boot;
+mod both;
+mod demo;
 mod figures;
 mod interrupts;
 mod loads;
@@ -26,7 +28,8 @@ use super::{
 use alone::alone;
 use anyhow::{Context as _, Result, bail};
 use boot::Run;
-use exitless::{arguments::between, context::Context, output::Output, qemu::Iommu};
+pub use demo::{DemoArgs, demo};
+use exitless::{arguments::between, context::Context, qemu::Iommu};
 use figures::Alone;
 use loads::Load;
 use output::Shown;
@@ -207,47 +210,6 @@ fn rounds(way: Way, own: u32, effort: Effort) -> Vec<u64> {
     }
     let slowed = ROUNDS.iter().flat_map(|rounds| [*rounds; PAIRS as usize]);
     std::iter::repeat_n(0, own as usize).chain(slowed).collect()
-}
-
-const DEMO: &str = "\
-An unmodified Debian kernel runs fio on a paravirtual disk (virtio-blk) that a core of the host's \
-serves. Classical: the guest tells of each request by an exit, and the host gives it each interrupt \
-by an exit and sees its completion by another. Exitless: a sidecore polls the requests, and its \
-interrupts reach the guest by themselves. You see what an I/O costs the guest's core, on one VM and \
-on several that share the sidecore, beside the bare machine with QEMU's own disk. Everything is \
-counted.";
-
-/// What `demo sidecores` takes.
-#[derive(clap::Args, Clone, Debug)]
-pub struct DemoArgs {
-    /// How many VMs share the sidecore
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = between(2, 15))]
-    vms: u32,
-    /// Write the rows as JSON to this file
-    #[arg(long, value_name = "FILE")]
-    json: Option<std::path::PathBuf>,
-}
-
-/// The same in one table.
-pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
-    let json = args.json.as_deref().map(Output::claim).transpose()?;
-    println!("{}\n", text::wrap(DEMO));
-    println!("1 of 3: the hypervisor and the guest");
-    cx.hypervisor()?;
-    let kit = prepare(cx, Iommu::default(), &[Workload::Fio { depth: 1 }])?;
-    kit.versions().iter().for_each(|v| println!("  {v}"));
-    println!("2 of 3: five runs, up to two minutes each");
-    let ways = [Way::Bare, Way::Classical, Way::DIRECT];
-    let cells = requests(cx, &kit, Backing::Null, 32, &ways, Effort::Quick)?;
-    let [classical, exitless] = [Way::Classical, Way::DIRECT]
-        .map(|way| several::small_reads(cx, &kit, args.vms, way, Effort::Quick));
-    let shown = output::demo(&cells, args.vms, &[classical?, exitless?]);
-    println!("3 of 3: what was counted\n");
-    println!("{}", text::blocks(&shown.blocks));
-    if let Some(json) = json {
-        json.write_json(&shown.rows)?;
-    }
-    Ok(())
 }
 
 /// Exits of any kind but the timer's that an I/O may cost where there are to be none.

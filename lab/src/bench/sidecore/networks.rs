@@ -134,6 +134,7 @@ fn plan(kit: &Kit, exchange: Exchange, policy: Policy, effort: Effort) -> Result
             queues: 1,
             mtu: plan::DEFAULT_MTU,
             rate: None,
+            kicks: false,
         }],
         interrupts: Some(policy),
         reset: OnReset::Stop,

@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 pub const NAME: &str = "sidecore";
 const TITLE: &str = "Paravirtual disks: fio on virtio-blk, served by a sidecore";
 /// Exits rarer than this per I/O have no line.
-const RARE: f64 = 0.0005;
+pub const RARE: f64 = 0.0005;
 
 /// What is measured and shown.
 #[derive(Default)]
@@ -50,7 +50,7 @@ pub fn backing(backing: Backing) -> &'static str {
 }
 
 /// Four digits after the point: of what is nearly nothing.
-fn four(n: f64) -> String {
+pub fn four(n: f64) -> String {
     format!("{n:.4}")
 }
 
@@ -179,76 +179,6 @@ pub fn latency(n: u32, cells: &[Together]) -> Shown {
     Shown { blocks: vec![Block::Table(table)], rows }
 }
 
-/// The demonstration's table: one VM and the bare machine, then several.
-pub fn demo(alone: &[Alone], n: u32, several: &[Together]) -> Shown {
-    let what = "4 KiB random reads, depth 32, null disk".to_owned();
-    let label = |way: Way| if way == Way::DIRECT { "exitless" } else { way.label() };
-    let columns = alone.iter().map(|c| match c.way {
-        Way::Bare => "bare".to_owned(),
-        way => format!("{}, 1 VM", label(way)),
-    });
-    let ways = [Way::Classical, Way::DIRECT];
-    let columns = columns.chain(ways.map(|way| format!("{}, {n} VMs", label(way))));
-    let mut table = Table::new(what.clone(), columns);
-    table.section(Source::Measured, "");
-    let line = |one: &dyn Fn(&Alone) -> String, all: &dyn Fn(&Together) -> String| -> Vec<String> {
-        alone.iter().map(one).chain(several.iter().map(all)).collect()
-    };
-    let vm = |one: &dyn Fn(&Alone) -> String, all: &dyn Fn(&Together) -> String| {
-        line(&|c| if c.way == Way::Bare { String::new() } else { one(c) }, all)
-    };
-    let io = |c: &Alone, n: u64| c.per_io(n);
-    table.line(
-        "I/Os counted",
-        line(&|c| whole(c.figures.operations as f64), &|t| whole(t.sum(|m| m.operations) as f64)),
-    );
-    table.line(
-        "exits per I/O, ticks in",
-        vm(&|c| four(c.figures.exits_per_operation()), &|t| {
-            four(t.per_io(|m| m.exits.iter().sum()))
-        }),
-    );
-    for reason in Reason::ALL.iter().copied() {
-        let of = |m: &Member| m.exits.get(reason as usize).copied().unwrap_or(0);
-        let often = alone.iter().any(|c| c.exits(reason) >= RARE)
-            || several.iter().any(|t| t.per_io(of) >= RARE);
-        if often {
-            table.part(name(reason), vm(&|c| four(c.exits(reason)), &|t| four(t.per_io(of))));
-        }
-    }
-    table.line(
-        "interrupts per I/O",
-        line(&|c| three(io(c, c.figures.interrupts)), &|t| three(t.per_io(|m| m.interrupts))),
-    );
-    table.line(
-        "guest's instructions per I/O",
-        line(&|c| whole(io(c, c.figures.guest)), &|t| whole(t.per_io(|m| m.guest))),
-    );
-    table.line(
-        "host's instructions per I/O on its core",
-        vm(&|c| whole(io(c, c.figures.host)), &|t| whole(t.per_io(|m| m.host))),
-    );
-    table.line(
-        "sidecore's instructions per I/O",
-        vm(&|c| whole(io(c, c.work.served)), &|t| {
-            // Each VM's windows see the work for all.
-            let rate: f64 = t.members().map(Member::rate).sum();
-            whole(1e6 / rate)
-        }),
-    );
-    table.line(
-        "kicks that exited, per request",
-        vm(&|c| four(c.per_request(c.served.kicks)), &|t| {
-            four(t.sum(|m| m.served.kicks) as f64 / t.sum(|m| m.served.completed).max(1) as f64)
-        }),
-    );
-    let rows = alone.iter().map(|c| Row::alone("demo", &what, c, alone));
-    let rows = rows
-        .chain(several.iter().zip(ways).map(|(t, way)| Row::together("demo", &what, n, way, t)));
-    let rows = rows.collect();
-    Shown { blocks: vec![Block::Table(table)], rows }
-}
-
 /// A row of `--json`.
 #[derive(Serialize)]
 pub struct Row {
@@ -275,6 +205,7 @@ pub struct Row {
     calls_withheld: u64,
     longest_wait: u64,
     largest_share_of_smallest: Option<f64>,
+    shares: Vec<f64>,
     latency_passes_per_operation: Option<f64>,
     latency_longest_wait: Option<u64>,
 }
@@ -313,12 +244,14 @@ impl Row {
             calls_withheld: c.served.calls_withheld,
             longest_wait: c.served.longest_wait,
             largest_share_of_smallest: None,
+            shares: Vec::new(),
             latency_passes_per_operation: None,
             latency_longest_wait: None,
         }
     }
 
-    fn together(part: &'static str, workload: &str, vms: u32, way: Way, t: &Together) -> Row {
+    /// Several guests together.
+    pub fn together(part: &'static str, workload: &str, vms: u32, way: Way, t: &Together) -> Row {
         let mut exits = Vec::new();
         for member in t.members() {
             exits.resize(exits.len().max(member.exits.len()), 0);
@@ -351,6 +284,7 @@ impl Row {
             calls_withheld: t.sum(|m| m.served.calls_withheld),
             longest_wait: longest(t.members()),
             largest_share_of_smallest: (!t.bulk.is_empty()).then(|| t.shares()),
+            shares: t.each_share(),
             latency_passes_per_operation: latency.map(|m| 1.0 / passes(m)),
             latency_longest_wait: latency.map(|m| m.served.longest_wait),
         }

@@ -36,12 +36,6 @@ pub fn measure(cx: &Context, kit: &Kit, counts: &[u32], effort: Effort) -> Resul
     Ok(shown)
 }
 
-/// Small reads of a null disk in each of `n` VMs.
-pub fn small_reads(cx: &Context, kit: &Kit, n: u32, way: Way, effort: Effort) -> Result<Together> {
-    let loads = vec![Load::small(32, effort); n as usize];
-    together(cx, kit, &of(way, loads, false, 0), false, &format!("{n} VMs, depth 32"))
-}
-
 fn of(way: Way, loads: Vec<Load>, whole_turns: bool, sidecore_slowed: u32) -> Run {
     let (control, rounds) = (Control::default(), Vec::new());
     Run { way, loads, backing: Backing::Null, control, whole_turns, sidecore_slowed, rounds }

@@ -5,11 +5,11 @@ use crate::selftest::{
     case::{Case, Cores, Cue, Guest},
     cases::{case, guest},
 };
-use plan::{Backing, Disk, Policy};
+use plan::{Backing, Disk, Host, Moving, Policy};
 use proto::Served;
 
 /// What each attacker goes through.
-pub const ATTACKERS: &[&str] = &["disk-reboot,disk", "disk-cpus,disk-fault"];
+pub const ATTACKERS: &[&str] = &["disk-reboot,disk", "disk-cpus,disk-fault", "disk-packed"];
 /// The victim's test.
 pub const VICTIM: &str = "virtio-victim";
 
@@ -41,13 +41,26 @@ pub fn all(attacker: Attacker) -> Vec<Case> {
     };
     let mut cases: Vec<_> = ATTACKERS.iter().flat_map(|subjects| own(subjects)).collect();
     cases.push(case(ATTACKERS[0], Cores::First, Policy::Trap));
+    cases.extend(ATTACKERS.iter().map(|subjects| moving(case(subjects, Cores::Next, Policy::Eli))));
     cases
+}
+
+/// The same with disks that go from one of two sidecores to the other after each turn, in the
+/// middle of every attack.
+fn moving(case: Case) -> Case {
+    let name = case.name.replace("-eli", "-moving-eli");
+    let host = Host { moving: Moving::Rounds(1), ..case.host };
+    Case { name, sidecores: 2, host, ..case }
 }
 
 /// The attacker, and the victim on a core of its own or on the attacker's.
 fn attacked(subjects: &str, cores: Cores, attacker: Guest) -> Case {
     let shared = if cores == Cores::First { "shared-" } else { "" };
-    let what = if subjects == ATTACKERS[0] { "disks" } else { "disks-cpus" };
+    let what = match subjects {
+        "disk-packed" => "disks-packed",
+        _ if subjects == ATTACKERS[0] => "disks",
+        _ => "disks-cpus",
+    };
     let policy = attacker.policy;
     let name = format!("hostile/{what}-{shared}{}", policy.map_or("auto", Policy::label));
     let attacker = Guest { options: "order=none", ..attacker };
@@ -76,7 +89,12 @@ pub fn served(guest: &Guest, served: &Served) -> Option<String> {
 
 /// The disks of an attacker with these subjects.
 pub fn of(subjects: &str) -> Vec<Disk<String>> {
-    if attacks_disks(subjects) { vec![disk(ATTACKERS_SECTORS)] } else { Vec::new() }
+    let control = plan::Control { packed: true, ..plan::Control::default() };
+    match subjects {
+        "disk-packed" => vec![Disk { control, ..disk(ATTACKERS_SECTORS) }],
+        _ if attacks_disks(subjects) => vec![disk(ATTACKERS_SECTORS)],
+        _ => Vec::new(),
+    }
 }
 
 /// Whether it goes on after a reset of its own.
@@ -90,7 +108,8 @@ fn attacks_disks(subjects: &str) -> bool {
 
 /// Whether a line tells of a queue that was given up, of one of these VMs.
 pub fn gives_up(line: &str, vms: &[Guest]) -> bool {
-    line.contains(" is given up: ") && vms.iter().any(|vm| !vm.disks.is_empty())
+    let served = |vm: &Guest| !vm.disks.is_empty() || !vm.interfaces.is_empty();
+    line.contains(" is given up: ") && vms.iter().any(served)
 }
 
 fn disk(sectors: u64) -> Disk<String> {
@@ -128,9 +147,11 @@ mod tests {
     }
 
     #[test]
-    fn one_sidecore_serves_both_and_the_victim_is_told_when_the_attacker_is_over() {
+    fn sidecores_serve_both_and_the_victim_is_told_when_the_attacker_is_over() {
         for case in all() {
-            assert_eq!((case.sidecores, case.typed), (1, Some(Cue::Ended(1))), "{}", case.name);
+            let sidecores = if case.host.moving == Moving::Never { 1 } else { 2 };
+            let typed = Some(Cue::Ended(1));
+            assert_eq!((case.sidecores, case.typed), (sidecores, typed), "{}", case.name);
             let [attacker, victim] = &case.guests[..] else { panic!("{}", case.name) };
             assert!(case.guests.iter().all(|guest| guest.disks.len() == 1), "{}", case.name);
             assert_eq!((attacker.variant, victim.tests), (Variant::Hostile, VICTIM));

@@ -12,6 +12,7 @@ mod disks;
 mod host_log;
 mod judge;
 mod mixed;
+mod networks;
 mod victim;
 mod victim_judge;
 
@@ -19,6 +20,7 @@ pub use conductor::Conductor;
 pub use disks::served;
 pub use judge::{alone, complaints, told};
 pub use mixed::{Mixed, Tally};
+pub use networks::reported;
 
 use super::case::{Case, Cores, Expected, Guest, Special};
 use super::cases::{case, guest};
@@ -85,6 +87,7 @@ pub fn all() -> Vec<Case> {
     }
     cases.push(random(Policy::Eli));
     cases.extend(disks::all(attacker));
+    cases.extend(networks::all(attacker));
     cases
 }
 
@@ -179,7 +182,8 @@ mod tests {
         for subject in attacks::SUBJECTS {
             let runs = |names: &&str| names.split(',').any(|n| n == subject.name);
             let lists = RUNS.iter().flat_map(|(_, attackers)| *attackers);
-            assert!(lists.chain(disks::ATTACKERS).any(runs), "{}", subject.name);
+            let lists = lists.chain(disks::ATTACKERS).chain(networks::ATTACKERS);
+            assert!(lists.into_iter().any(runs), "{}", subject.name);
         }
     }
 
@@ -194,7 +198,7 @@ mod tests {
     #[test]
     fn every_subject_of_a_run_exists_and_what_ends_a_vm_comes_last() {
         let lists = RUNS.iter().flat_map(|(_, attackers)| *attackers);
-        for names in lists.chain(disks::ATTACKERS) {
+        for names in lists.chain(disks::ATTACKERS).chain(networks::ATTACKERS) {
             let subjects: Vec<_> = attacks::chosen(names).collect();
             assert_eq!(subjects.len(), names.split(',').count(), "{names}");
             let attacks: Vec<_> = subjects.iter().flat_map(|s| s.attacks).collect();

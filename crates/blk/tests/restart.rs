@@ -1,0 +1,159 @@
+//! A server that ends between any two of its steps, and one that goes on by its records: with back
+//! ends that answer at once, later, in any order, or have no room. Each request is answered once.
+mod storage;
+
+#[path = "../../virtqueue/tests/driver/mod.rs"]
+mod driver;
+
+use blk::config::{Config, Parameters};
+use blk::{Backend as _, Server};
+use driver::{Buffer, Driver, Heap, SplitDriver};
+use proptest::prelude::*;
+use storage::Storage;
+use virtqueue::{Features, Queue, Records};
+use window::{Memory, Window};
+
+const RING: u16 = 32;
+const SECTORS: u64 = 4096;
+/// Where the records are, and the requests' buffers behind them.
+const RECORDS: u64 = 1 << 20;
+const BUFFERS: u64 = RECORDS + 0x1000;
+const MEMORY: u64 = 8 << 20;
+const FEATURES: Features = Features { indirect: true, event_index: true, packed: false };
+
+type Kept = Server<8, 256, Option<Records<256>>>;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// A write of so many pieces, and a bit.
+    Send(u64),
+    Serve,
+    End(usize),
+    Collect,
+    Publish,
+    /// The back end has room for so many from now on; 0: it answers at once.
+    Room(usize),
+    Die,
+}
+
+struct World {
+    window: Window,
+    driver: SplitDriver,
+    server: Kept,
+    storage: Storage,
+    next: u64,
+    sent: Vec<(u16, u64)>,
+}
+
+impl World {
+    fn start(&mut self) {
+        let config = Config::new(Parameters { capacity: SECTORS, ..Parameters::default() });
+        self.server = Server::new(config.expect("a disk"), 1);
+        let layout = self.driver.layout();
+        let mut used = [0; 2];
+        self.window.read(layout.device + 2, &mut used).expect("in memory");
+        let records = self.window.span(RECORDS, Records::<256>::bytes(RING)).expect("in memory");
+        let (records, state) =
+            Records::open(records, RING, u16::from_le_bytes(used)).expect("they are ours");
+        let queue = Queue::new(&self.window, layout, FEATURES, state).expect("it fits");
+        let accepted = config.expect("a disk").features();
+        self.server.start_with(queue, accepted, Some(records));
+    }
+
+    /// What the dead server asked for still ends, or doesn't: nobody hears of it.
+    fn die(&mut self) {
+        self.storage.waiting.clear();
+        self.storage.done.clear();
+        self.start();
+    }
+
+    fn send(&mut self, pieces: u64) {
+        let len = pieces * u64::from(blk::PIECE_DATA) + 512;
+        let sector = self.next % 64 * 8;
+        self.next += 1;
+        let at = BUFFERS + sector / 8 % 32 * 0x20000;
+        let mut header = [0; 16];
+        header[0] = 1;
+        header[8..].copy_from_slice(&sector.to_le_bytes());
+        self.window.write(at, &header).expect("in memory");
+        self.window.write(at + 16, &[0xff]).expect("in memory");
+        let buffer = |address, len, writable| Buffer { address, len, writable };
+        let chain =
+            [buffer(at, 16, false), buffer(at + 32, len as u32, false), buffer(at + 16, 1, true)];
+        if self.sent.len() < 16
+            && let Some(head) = self.driver.add(&chain)
+        {
+            self.sent.push((head, at + 16));
+        }
+    }
+
+    fn hear(&mut self) {
+        while let Some((head, _)) = self.driver.used() {
+            let place = self.sent.iter().position(|(sent, _)| *sent == head);
+            let (_, status) = self.sent.remove(place.expect("it is answered once"));
+            let mut byte = [0xff];
+            self.window.read(status, &mut byte).expect("in memory");
+            assert_eq!(byte, [0]);
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Send(pieces) => self.send(pieces),
+            Step::Serve => {
+                self.server.serve(&self.window, &mut self.storage).expect("it isn't broken");
+            }
+            Step::End(which) if !self.storage.waiting.is_empty() => {
+                self.storage.end(which % self.storage.waiting.len());
+            }
+            Step::End(_) => {}
+            Step::Collect => {
+                while let Some(completion) = self.storage.poll() {
+                    self.server.finish(completion);
+                }
+            }
+            Step::Publish => self.server.publish(),
+            Step::Room(room) => self.storage.room = room,
+            Step::Die => self.die(),
+        }
+        self.hear();
+    }
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        5 => (0..2u64).prop_map(Step::Send),
+        8 => Just(Step::Serve),
+        4 => any::<usize>().prop_map(Step::End),
+        3 => Just(Step::Collect),
+        3 => Just(Step::Publish),
+        1 => (0..5usize).prop_map(Step::Room),
+        1 => Just(Step::Die),
+    ];
+    prop::collection::vec(step, 1..200)
+}
+
+proptest! {
+    #[test]
+    fn each_request_is_answered_once(steps in steps()) {
+        let memory = Memory::new(&[(0, MEMORY)], 0);
+        let window = memory.window();
+        let config = Config::new(Parameters { capacity: SECTORS, ..Parameters::default() });
+        let mut world = World {
+            window,
+            driver: SplitDriver::new(&mut Heap::new(window, 0, RECORDS), RING, FEATURES, 65530),
+            server: Server::new(config.expect("a disk"), 1),
+            storage: Storage::new(SECTORS, 0),
+            next: 0,
+            sent: Vec::new(),
+        };
+        world.start();
+        steps.iter().for_each(|step| world.step(step));
+        for _ in 0..400 {
+            [Step::Serve, Step::End(0), Step::Collect, Step::Publish]
+                .iter()
+                .for_each(|step| world.step(step));
+        }
+        prop_assert!(world.sent.is_empty(), "{:?} were lost", world.sent);
+    }
+}

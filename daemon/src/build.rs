@@ -1,0 +1,158 @@
+//! From what the file says to devices: disks are opened, switches and ports are made.
+
+use crate::config::{self, Plan};
+use crate::config::{Backing, Limits, Network, Way};
+use crate::counts::Counts;
+use crate::device::{Device, Kind, Port};
+use crate::disk::Disk;
+use crate::door::Door;
+use crate::rings::Rings;
+use crate::supervisor::Handed;
+use anyhow::{Context as _, Result};
+use net::{MAX_PORTS, Mac, Parameters, Rate, Sources, Switch, Vlan};
+
+/// What a switch learns holds for five minutes, in nanoseconds.
+const AGEING: u64 = 300_000_000_000;
+/// What a network may send at once, in parts of a second of its rate.
+const BURST: u64 = 100;
+
+/// A device of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    Disk(config::Disk),
+    Network(Network),
+}
+
+impl Entry {
+    pub fn of(plan: &Plan) -> Vec<Entry> {
+        let disks = plan.disks.iter().cloned().map(Entry::Disk);
+        disks.chain(plan.networks.iter().cloned().map(Entry::Network)).collect()
+    }
+
+    pub fn name(&self) -> &str {
+        match self {
+            Entry::Disk(disk) => &disk.name,
+            Entry::Network(network) => &network.name,
+        }
+    }
+
+    pub fn way(&self) -> &Way {
+        match self {
+            Entry::Disk(disk) => &disk.way,
+            Entry::Network(network) => &network.way,
+        }
+    }
+
+    pub fn limits(&self) -> Limits {
+        match self {
+            Entry::Disk(disk) => disk.limits,
+            Entry::Network(network) => Limits { weight: network.weight, ..Limits::default() },
+        }
+    }
+
+    /// The same but for its limits: what can change while it runs.
+    pub fn is_like(&self, other: &Entry) -> bool {
+        match (self.clone(), other) {
+            (Entry::Disk(own), Entry::Disk(other)) => {
+                config::Disk { limits: other.limits, ..own } == *other
+            }
+            (Entry::Network(own), Entry::Network(other)) => {
+                Network { weight: other.weight, ..own } == *other
+            }
+            _ => false,
+        }
+    }
+}
+
+/// A switch by its name.
+pub struct Named {
+    pub name: String,
+    pub place: usize,
+}
+
+/// Makes the device; it opens files.
+///
+/// # Errors
+///
+/// A sentence without the device's name.
+pub fn device(entry: &Entry, rings: &mut Rings, switches: &mut Vec<Named>) -> Result<Device> {
+    let (kind, front_ends) = match entry {
+        Entry::Disk(disk) => (Kind::Disk(open(disk)?), disk.front_ends),
+        Entry::Network(network) => (Kind::Port(port(network, rings, switches)?), 1),
+    };
+    Ok(Device {
+        name: entry.name().to_owned(),
+        kind,
+        limits: entry.limits(),
+        front_ends,
+        connected: 0,
+        connections: 0,
+        gone: Counts::default(),
+    })
+}
+
+/// Makes the door: of a socket that was handed over, or a new one.
+pub fn door(way: &Way, handed: &mut Handed) -> Result<Door> {
+    match way {
+        Way::Socket(path) => match handed.at(path) {
+            Some(listener) => Door::listening(listener, None),
+            None => Door::listen(path),
+        },
+        Way::Connect(path) => Ok(Door::connecting(path)),
+    }
+}
+
+fn open(disk: &config::Disk) -> Result<Disk> {
+    let config::Disk { queues, read_only, serial, .. } = disk;
+    let opened = match &disk.backing {
+        Backing::File(path) => Disk::file(path, *queues, *read_only)?,
+        Backing::Ram(bytes) => Disk::ram(*bytes, *queues, *read_only)?,
+        Backing::Null(bytes) => Disk::null(*bytes, *queues, *read_only)?,
+    };
+    opened.with_serial(serial)
+}
+
+/// The place of the switch of this name, which is made if there is none.
+fn switch(name: &str, rings: &mut Rings, switches: &mut Vec<Named>) -> usize {
+    if let Some(found) = switches.iter().find(|named| named.name == name) {
+        return found.place;
+    }
+    let place = rings.served.switches.len();
+    rings.served.switches.push(Switch::new(MAX_PORTS, AGEING));
+    switches.push(Named { name: name.to_owned(), place });
+    place
+}
+
+fn port(network: &Network, rings: &mut Rings, switches: &mut Vec<Named>) -> Result<Port> {
+    let place = switch(&network.switch, rings, switches);
+    let on = rings.served.switches.get_mut(place).context("the switch is gone")?;
+    let mac = network.mac.map_or_else(|| free_address(on, &network.name), |mac| Mac(mac.0));
+    let parameters =
+        Parameters { mac, mtu: network.mtu, pairs: network.queues, ..Parameters::default() };
+    let config = net::Config::new(parameters)?;
+    let rate = |bytes_per_second: u64| Rate { bytes_per_second, burst: bytes_per_second / BURST };
+    let plan = net::Plan {
+        vlan: Vlan::Access(network.vlan.unwrap_or(0)),
+        sources: if network.mac.is_some() { Sources::Planned } else { Sources::Any },
+        rate: network.rate.map(rate),
+        flood: None,
+    };
+    let number = on.add(config, plan);
+    let number = number.with_context(|| format!("switch {}", network.switch))?;
+    Ok(Port { switch: place, number, config })
+}
+
+/// An address that no port has, from the device's name: of FNV-1a, marked as given locally.
+fn free_address(switch: &Switch, name: &str) -> Mac {
+    let mut hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    loop {
+        let [a, b, c, d, e, ..] = hash.to_le_bytes();
+        let mac = Mac([2, a, b, c, d, e]);
+        if !switch.has_address(mac) {
+            return mac;
+        }
+        hash = hash.wrapping_add(1);
+    }
+}

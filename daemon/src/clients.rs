@@ -1,0 +1,130 @@
+//! The control socket and that of metrics, with those who are connected; and what they ask for.
+
+use crate::clock::HERTZ;
+use crate::control::{Answer, Client, MAX_CLIENTS, Request};
+use crate::home::Home;
+use crate::listen;
+use crate::metrics;
+use crate::report::Report;
+use crate::waits::{Source, Waits};
+use anyhow::{Context as _, Result};
+use rustix::net::{SocketFlags, accept_with};
+use slab::Slab;
+use std::fs::{Permissions, set_permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+/// A socket that people come to.
+struct Desk {
+    listener: UnixListener,
+    file: PathBuf,
+}
+
+/// Who asks.
+#[derive(Default)]
+pub struct Clients {
+    control: Option<Desk>,
+    metrics: Option<Desk>,
+    all: Slab<Client>,
+}
+
+fn desk(path: &Path, source: Source, waits: &Waits) -> Result<Desk> {
+    let listener = listen::at(path)?;
+    let file = path.to_owned();
+    set_permissions(path, Permissions::from_mode(0o600))
+        .with_context(|| format!("{} can't be made its owner's alone", path.display()))?;
+    listener.set_nonblocking(true)?;
+    waits.add(&listener, source)?;
+    Ok(Desk { listener, file })
+}
+
+impl Clients {
+    /// Listens at these sockets, which are their owner's alone.
+    pub fn listen(
+        &mut self,
+        control: Option<&Path>,
+        metrics: Option<&Path>,
+        waits: &Waits,
+    ) -> Result<()> {
+        self.control = control.map(|path| desk(path, Source::Control, waits)).transpose()?;
+        self.metrics = metrics.map(|path| desk(path, Source::Metrics, waits)).transpose()?;
+        Ok(())
+    }
+
+    /// Somebody comes.
+    pub fn let_in(&mut self, metrics: bool, waits: &Waits) {
+        let desk = if metrics { &self.metrics } else { &self.control };
+        let Some(desk) = desk else { return };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let Ok(socket) = accept_with(&desk.listener, flags) else { return };
+        // With too many, the one that came is shown the door.
+        if self.all.len() < MAX_CLIENTS {
+            let client = Client::new(socket, metrics);
+            if waits.add(client.as_fd(), Source::Client(self.all.vacant_key())).is_ok() {
+                self.all.insert(client);
+            }
+        }
+    }
+
+    /// The sockets are no more.
+    pub fn close(&self) {
+        for desk in [&self.control, &self.metrics].into_iter().flatten() {
+            let _ = std::fs::remove_file(&desk.file);
+        }
+    }
+}
+
+/// Hears one of them, and does what it asks for.
+pub fn attend(home: &mut Home, place: usize) {
+    let Some(client) = home.clients.all.get_mut(place) else { return };
+    let heard = client.go_on().and_then(|()| client.hear());
+    let metrics = client.metrics;
+    let done = heard.and_then(|request| {
+        let Some(request) = request else { return Ok(()) };
+        let answer = if metrics {
+            metrics::answer(&home.report())
+        } else {
+            let answer = match serde_json::from_str(&request) {
+                Ok(request) => carry_out(home, request),
+                Err(error) => Answer::Failed(vec![format!("this is no request: {error}")]),
+            };
+            serde_json::to_string(&answer).context("the answer can't be written")? + "\n"
+        };
+        match home.clients.all.get_mut(place) {
+            Some(client) => client.answer(&answer),
+            None => Ok(()),
+        }
+    });
+    let Home { clients, waits, .. } = home;
+    let Some(client) = clients.all.get(place) else { return };
+    if done.is_err() || client.is_over() {
+        waits.remove(client.as_fd());
+        clients.all.remove(place);
+    } else {
+        waits.change(client.as_fd(), Source::Client(place), client.is_behind());
+    }
+}
+
+fn carry_out(home: &mut Home, request: Request) -> Answer {
+    let failed = match request {
+        Request::List => return Answer::Report(home.report()),
+        Request::Add { file, text } => home.add_tables(Path::new(&file), &text),
+        Request::Remove(name) => home.remove(&name),
+        Request::Reload => home.reload(),
+    };
+    if failed.is_empty() { Answer::Done } else { Answer::Failed(failed) }
+}
+
+/// One line about a report's time, for people.
+pub fn summary(now: &Report, before: &Report) -> String {
+    let age = now.age.saturating_sub(before.age).max(1);
+    let part = |now: u64, before: u64| 100.0 * now.saturating_sub(before) as f64 / age as f64;
+    format!(
+        "busy {:5.1} %   polling {:5.1} %   asleep {:5.1} %   {:.0} sleeps/s",
+        part(now.busy, before.busy),
+        part(now.polling, before.polling),
+        part(now.asleep, before.asleep),
+        now.sleeps.saturating_sub(before.sleeps) as f64 * HERTZ as f64 / age as f64,
+    )
+}

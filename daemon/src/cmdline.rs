@@ -1,0 +1,200 @@
+//! The command line.
+
+use crate::build::Entry;
+use crate::config::{self, Backing, Limits, Way};
+use crate::disk;
+use anyhow::{Result, bail};
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  exitless io disk --file d.img --socket d.sock
+  exitless io disk --ram 1G --socket d.sock --queues 4
+  exitless io run io.toml
+  exitless io top --control io.control
+
+QEMU then has, with its memory shared:
+  -object memory-backend-memfd,id=mem,size=1G,share=on -machine memory-backend=mem
+  -chardev socket,id=d,path=d.sock,reconnect=1
+  -device vhost-user-blk-pci,chardev=d,num-queues=1";
+
+const FILE: &str = "\
+The file says, one table for each device:
+  [disk.web]
+  file = \"web.img\"          # or ram = \"1G\", or null = \"1T\"
+  socket = \"web.sock\"       # or connect = \"…\", a front end's socket
+  queues = 2                # all below may be left out
+  read_only = true
+  serial = \"web\"
+  front_ends = 1
+  weight = 100              # its part of the thread under load
+  limits = { iops = 20000, bytes_per_second = \"100M\", burst = \"100ms\" }
+
+  [network.web]
+  socket = \"net.sock\"
+  switch = \"lan\"            # networks of the same switch reach each other
+  mac = \"02:00:00:00:00:01\" # the one address that it may send from
+  vlan = 10
+  queues = 1
+  mtu = 1500
+  rate = \"100M/s\"
+
+  [host]
+  control = \"io.control\"    # for exitless io list, add, remove, reload, top
+  metrics = \"io.metrics\"    # for Prometheus
+  paths = [\"/srv/disks\"]    # folders of what is added later, beside those named here
+
+Paths are from the file's folder. SIGHUP has it read again: what stays the same goes on.";
+
+/// Serves virtio disks and networks to stock QEMU over vhost-user.
+#[derive(Parser)]
+#[command(version, bin_name = "exitless io", after_help = EXAMPLES)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Serve one disk, until ended.
+    Disk(DiskArguments),
+    /// Serve what a file says, until ended.
+    #[command(after_help = FILE)]
+    Run(RunArguments),
+    /// Show what a daemon serves.
+    List {
+        #[command(flatten)]
+        at: At,
+        /// All that is counted, too, as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Have a daemon serve the devices of this file, too.
+    Add {
+        #[command(flatten)]
+        at: At,
+        /// A file with tables as those of `exitless io run`.
+        file: PathBuf,
+    },
+    /// Have a daemon serve a device no more.
+    Remove {
+        #[command(flatten)]
+        at: At,
+        /// As its table is called.
+        name: String,
+    },
+    /// Have a daemon read its file again.
+    Reload {
+        #[command(flatten)]
+        at: At,
+    },
+    /// Show live what a daemon does.
+    Top {
+        #[command(flatten)]
+        at: At,
+        /// Seconds between two looks.
+        #[arg(long, default_value_t = 1.0, value_parser = seconds)]
+        seconds: f64,
+        /// Looks; without, until ended.
+        #[arg(long)]
+        count: Option<u32>,
+    },
+}
+
+/// A daemon.
+#[derive(Args)]
+pub struct At {
+    /// Its control socket, as in its file.
+    #[arg(long, value_name = "PATH", default_value = "io.control")]
+    pub control: PathBuf,
+}
+
+#[derive(Args)]
+pub struct RunArguments {
+    /// The file.
+    #[arg(default_value = "io.toml")]
+    pub file: PathBuf,
+    /// Keep all rights that the user has, instead of giving up those that aren't needed.
+    #[arg(long)]
+    pub no_sandbox: bool,
+}
+
+#[derive(Args)]
+pub struct DiskArguments {
+    #[command(flatten)]
+    kept: Kept,
+    #[command(flatten)]
+    door: Doors,
+    /// Front ends at a time. Several guests that write to one disk need to agree on that.
+    #[arg(long, default_value_t = 1, value_name = "COUNT",
+        value_parser = clap::value_parser!(u16).range(1..=64))]
+    front_ends: u16,
+    /// Queues that a front end may use.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    queues: u16,
+    /// The guest may not write.
+    #[arg(long)]
+    read_only: bool,
+    /// Keep all rights that the user has, instead of giving up those that aren't needed.
+    #[arg(long)]
+    pub no_sandbox: bool,
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct Doors {
+    /// The socket that front ends connect to.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// The socket of a front end, which is connected to as soon as it listens.
+    #[arg(long, value_name = "PATH")]
+    connect: Option<PathBuf>,
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct Kept {
+    /// Keeps nothing: reads leave the guest's memory as it is. For measurements.
+    #[arg(long, value_name = "SIZE", value_parser = disk::size)]
+    null: Option<u64>,
+    /// Is kept in memory, and gone with this program. Sizes are bytes, or with K, M, G or T.
+    #[arg(long, value_name = "SIZE", value_parser = disk::size)]
+    ram: Option<u64>,
+    /// Is this file or block device.
+    #[arg(long, value_name = "PATH")]
+    file: Option<PathBuf>,
+}
+
+impl DiskArguments {
+    /// As a file would say it.
+    pub fn entry(&self) -> Result<Entry> {
+        let Kept { null, ram, file } = &self.kept;
+        let backing = match (*null, *ram, file.clone()) {
+            (Some(bytes), _, _) => Backing::Null(bytes),
+            (_, Some(bytes), _) => Backing::Ram(bytes),
+            (_, _, Some(path)) => Backing::File(path),
+            _ => bail!("say what keeps the disk: --null, --ram or --file"),
+        };
+        let way = match (self.door.socket.clone(), self.door.connect.clone()) {
+            (Some(path), _) => Way::Socket(path),
+            (_, Some(path)) => Way::Connect(path),
+            _ => bail!("say where front ends come: --socket or --connect"),
+        };
+        Ok(Entry::Disk(config::Disk {
+            name: "disk".into(),
+            backing,
+            way,
+            queues: self.queues,
+            read_only: self.read_only,
+            serial: "disk".into(),
+            front_ends: self.front_ends.into(),
+            limits: Limits::default(),
+        }))
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.01..=86_400.0).contains(seconds));
+    seconds.ok_or_else(|| format!("{text} isn't a number of seconds from 0.01 to 86400"))
+}

@@ -1,0 +1,150 @@
+//! `io.toml`, as a person writes it, to what is to be served.
+//!
+//! Guarantees: every line that is wrong is named in one sentence each, with the file, the line, the
+//! table and the key, what was found and what would be right. No file is opened; paths are taken
+//! from the folder of the file.
+
+mod field;
+mod tables;
+#[cfg(test)]
+mod tests;
+
+use plan::Mac;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// What is to be served.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    pub disks: Vec<Disk>,
+    pub networks: Vec<Network>,
+    pub uplinks: Vec<Uplink>,
+    pub host: Host,
+}
+
+/// `[host]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    /// The socket for `exitless io list` and the like.
+    pub control: Option<PathBuf>,
+    /// The socket for metrics.
+    pub metrics: Option<PathBuf>,
+    /// Folders that files and sockets may be in that are added later.
+    pub paths: Vec<PathBuf>,
+}
+
+/// How front ends come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    Socket(PathBuf),
+    Connect(PathBuf),
+}
+
+impl Way {
+    pub fn path(&self) -> &Path {
+        match self {
+            Way::Socket(path) | Way::Connect(path) => path,
+        }
+    }
+}
+
+/// What keeps a disk's data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backing {
+    File(PathBuf),
+    Ram(u64),
+    Null(u64),
+}
+
+/// What a device may have of the thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub weight: u32,
+    pub iops: Option<u64>,
+    pub bytes_per_second: Option<u64>,
+    /// For so many nanoseconds a device saves up what its limits allow.
+    pub burst: Option<u64>,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { weight: plan::DEFAULT_WEIGHT, iops: None, bytes_per_second: None, burst: None }
+    }
+}
+
+impl Limits {
+    pub fn share(&self) -> sidecore::Share {
+        let Limits { weight, iops: requests, bytes_per_second: bytes, .. } = *self;
+        sidecore::Share { weight, requests, bytes }
+    }
+}
+
+/// `[disk.NAME]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    pub name: String,
+    pub backing: Backing,
+    pub way: Way,
+    pub queues: u16,
+    pub read_only: bool,
+    pub serial: String,
+    pub front_ends: usize,
+    pub limits: Limits,
+}
+
+/// `[network.NAME]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Network {
+    pub name: String,
+    pub way: Way,
+    pub switch: String,
+    /// The one address that it may send from; none: any that no other has.
+    pub mac: Option<Mac>,
+    pub vlan: Option<u16>,
+    pub queues: u16,
+    pub mtu: u16,
+    /// Bytes that it may send in a second.
+    pub rate: Option<u64>,
+    pub weight: u32,
+}
+
+/// `[uplink.SWITCH]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Uplink {
+    pub switch: String,
+    pub tap: String,
+}
+
+/// A line that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    pub file: String,
+    pub line: usize,
+    /// Where in the file, as in `[disk.web] queues: `; or nothing.
+    pub place: String,
+    pub problem: String,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Wrong { file, line, place, problem } = self;
+        write!(f, "{file}:{line}: {place}{problem}")
+    }
+}
+
+/// Reads the text of a file of this name.
+///
+/// # Errors
+///
+/// Each line that is wrong, in the file's order.
+pub fn parse(file: &Path, text: &str) -> Result<Plan, Vec<Wrong>> {
+    tables::read(file, text)
+}
+
+/// The names of all devices of a plan.
+impl Plan {
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let disks = self.disks.iter().map(|disk| disk.name.as_str());
+        disks.chain(self.networks.iter().map(|network| network.name.as_str()))
+    }
+}

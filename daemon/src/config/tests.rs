@@ -1,0 +1,108 @@
+use super::*;
+
+const WHOLE: &str = r#"
+[disk.web]
+file = "web.img"
+socket = "web.sock"
+queues = 4
+read_only = true
+serial = "w1"
+weight = 200
+limits = { iops = 20000, bytes_per_second = "100M", burst = "100ms" }
+
+[disk.scratch]
+ram = "1G"
+connect = "/run/scratch.sock"
+
+[network.web-net]
+socket = "net.sock"
+switch = "lan"
+mac = "02:00:00:00:00:01"
+vlan = 10
+rate = "100M/s"
+
+[host]
+control = "io.control"
+"#;
+
+fn says(text: &str) -> Vec<String> {
+    let wrong = parse(Path::new("io.toml"), text).expect_err("it is wrong");
+    wrong.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_file_is_read() {
+    let plan = parse(Path::new("/etc/io.toml"), WHOLE).expect("it is right");
+    let [web, scratch] = &plan.disks[..] else { panic!("two disks") };
+    assert_eq!(web.backing, Backing::File("/etc/web.img".into()));
+    assert_eq!(web.way, Way::Socket("/etc/web.sock".into()));
+    let limits = Limits {
+        weight: 200,
+        iops: Some(20_000),
+        bytes_per_second: Some(100 << 20),
+        burst: Some(100_000_000),
+    };
+    assert_eq!((web.queues, web.read_only, &web.serial[..]), (4, true, "w1"));
+    assert_eq!((web.limits, scratch.limits), (limits, Limits::default()));
+    assert_eq!(scratch.way, Way::Connect("/run/scratch.sock".into()));
+    let [network] = &plan.networks[..] else { panic!("a network") };
+    assert_eq!((network.vlan, network.rate), (Some(10), Some(100 << 20)));
+    assert_eq!(plan.host.control, Some("/etc/io.control".into()));
+}
+
+#[test]
+fn every_line_that_is_wrong_is_named() {
+    let text = r#"
+[disk.a]
+fiel = "a.img"
+socket = 7
+queues = 0
+[disk.b]
+ram = "1.5G"
+socket = ""
+limits = { iops = "many", rate = 3 }
+[network.c]
+socket = "c"
+mac = "x"
+[hots]
+"#;
+    let expected = [
+        "io.toml:3: [disk.a]: unknown key `fiel`; did you mean `file`?",
+        "io.toml:4: [disk.a] socket: this is a number, but it has to be a path in quotes, such as \"web.sock\"",
+        "io.toml:5: [disk.a] queues: `0` is out of range; use 1 to 64",
+        "io.toml:7: [disk.b] ram: `1.5G` is no size; write a whole number with K, M, G or T, such as \"512M\" or \"1G\"",
+        "io.toml:8: [disk.b] socket: the path is empty; give one such as \"web.sock\"",
+        "io.toml:9: [disk.b] limits.iops: this is a string, but it has to be a whole number of requests a second, such as 20000",
+        "io.toml:9: [disk.b]: unknown key `rate`; known are iops, bytes_per_second, burst",
+    ];
+    let said = says(text);
+    assert_eq!(said[..7], expected);
+    assert!(said[7].starts_with("io.toml:12: [network.c] mac: "), "{}", said[7]);
+    assert_eq!(said[8], "io.toml:13: unknown key `hots`; did you mean `host`?");
+}
+
+#[test]
+fn what_has_to_be_there_is_asked_for_and_what_is_twice_is_refused() {
+    let text = "
+[disk.a]
+socket = \"s\"
+[disk.b]
+ram = \"1M\"
+null = \"1M\"
+socket = \"s\"
+[network.a]
+connect = \"n\"
+";
+    assert_eq!(
+        says(text),
+        [
+            "io.toml:2: [disk.a]: nothing keeps it; give `file`, `ram` or `null`, such as file = \"web.img\"",
+            "io.toml:4: [disk.b]: its socket s is [disk.a]'s; each device has one of its own",
+            "io.toml:4: [disk.b]: more than one of `file`, `ram` and `null` keep it; leave all but one out",
+            "io.toml:8: [network.a]: the name is [disk.a]'s; each device has one of its own",
+            "io.toml:8: [network.a]: it has no `switch`; name one, such as switch = \"lan\", and VMs that name the same can reach each other",
+        ]
+    );
+    assert!(says("[disk.\"a\\u001b\"]\nram = \"1M\"\nsocket = \"s\"")[0].contains("letters"));
+    assert!(says("a = ")[0].starts_with("io.toml:1: not valid TOML"));
+}

@@ -1,0 +1,68 @@
+//! A device: what it is, and what a front end may read of it.
+
+use crate::config::Limits;
+use crate::counts::Counts;
+use crate::disk::Disk;
+use net::PortNumber;
+
+/// VHOST_USER_F_PROTOCOL_FEATURES, which is none of the device's.
+pub const TRANSPORT: u64 = vhost_user::PROTOCOL_FEATURES;
+
+/// What is served.
+pub struct Device {
+    pub name: String,
+    pub kind: Kind,
+    pub limits: Limits,
+    /// Front ends at a time.
+    pub front_ends: usize,
+    /// Of them, those that are connected.
+    pub connected: usize,
+    /// Connections so far.
+    pub connections: u64,
+    /// Of rings that are gone.
+    pub gone: Counts,
+}
+
+/// What it is.
+pub enum Kind {
+    Disk(Disk),
+    Port(Port),
+}
+
+/// A port of a switch.
+#[derive(Clone, Copy)]
+pub struct Port {
+    pub switch: usize,
+    pub number: PortNumber,
+    pub config: net::Config,
+}
+
+impl Device {
+    /// The features of the device.
+    pub fn features(&self) -> u64 {
+        match &self.kind {
+            Kind::Disk(disk) => disk.config.features().bits(),
+            Kind::Port(port) => port.config.features().bits(),
+        }
+    }
+
+    /// Rings that it has.
+    pub fn rings(&self) -> u16 {
+        match &self.kind {
+            Kind::Disk(disk) => disk.config.parameters().queues,
+            Kind::Port(port) => port.config.queues() as u16,
+        }
+    }
+
+    /// A part of the configuration space. What is beyond its end reads as 0.
+    pub fn read_config(&self, offset: u32, into: &mut [u8]) {
+        match &self.kind {
+            Kind::Disk(disk) => disk.config.read(offset.into(), into),
+            Kind::Port(port) => {
+                let bytes = port.config.config_bytes(port.config.parameters().mac, true);
+                let there = bytes.iter().skip(offset as usize).chain(std::iter::repeat(&0));
+                into.iter_mut().zip(there).for_each(|(to, from)| *to = *from);
+            }
+        }
+    }
+}

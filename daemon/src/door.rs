@@ -1,0 +1,97 @@
+//! How front ends come to a device: by a socket that is listened at, or one that is connected to.
+
+use crate::listen;
+use anyhow::{Context as _, Result};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{accept_with, connect, socket_with};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+/// A device's door.
+pub enum Door {
+    /// A socket of ours, whose file is removed at the end if it was made here.
+    Listening { listener: UnixListener, file: Option<PathBuf> },
+    /// A front end's socket, which is tried again and again.
+    Connecting { path: PathBuf, again_at: u64, said: bool },
+}
+
+/// What came of a try.
+pub enum Came {
+    Socket(OwnedFd),
+    Nobody,
+}
+
+impl Door {
+    /// Listens at this path.
+    pub fn listen(path: &Path) -> Result<Door> {
+        Self::listening(listen::at(path)?, Some(path.to_owned()))
+    }
+
+    /// Listens at this socket. `file` is to be removed at the end.
+    pub fn listening(listener: UnixListener, file: Option<PathBuf>) -> Result<Door> {
+        listener.set_nonblocking(true).context("the socket can't be made non-blocking")?;
+        Ok(Door::Listening { listener, file })
+    }
+
+    /// Connects to this path, as soon as somebody listens there.
+    pub fn connecting(path: &Path) -> Door {
+        Door::Connecting { path: path.to_owned(), again_at: 0, said: false }
+    }
+
+    /// What to wait for.
+    pub fn listener(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Door::Listening { listener, .. } => Some(listener.as_fd()),
+            Door::Connecting { .. } => None,
+        }
+    }
+
+    /// When to try it without being told.
+    pub fn again_at(&self) -> Option<u64> {
+        match self {
+            Door::Connecting { again_at, .. } => Some(*again_at),
+            Door::Listening { .. } => None,
+        }
+    }
+
+    /// Is there a front end? It doesn't wait.
+    pub fn try_it(&mut self, now: u64) -> Came {
+        let came = match self {
+            Door::Listening { listener, .. } => {
+                accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK).ok()
+            }
+            Door::Connecting { path, again_at, said } => {
+                *again_at = now.saturating_add(crate::clock::HERTZ);
+                match reach(path) {
+                    Ok(socket) => {
+                        *said = false;
+                        Some(socket)
+                    }
+                    Err(error) => {
+                        if !std::mem::replace(said, true) {
+                            let shown = path.display();
+                            eprintln!("exitless-io: {shown} can't be reached yet: {error:#}");
+                        }
+                        None
+                    }
+                }
+            }
+        };
+        came.map_or(Came::Nobody, Came::Socket)
+    }
+
+    /// It is no more.
+    pub fn close(&self) {
+        if let Door::Listening { file: Some(file), .. } = self {
+            let _ = std::fs::remove_file(file);
+        }
+    }
+}
+
+fn reach(path: &Path) -> Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}

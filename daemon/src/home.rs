@@ -1,0 +1,258 @@
+//! The process's loop: serve what there is, then hear what was said, then sleep if there is
+//! nothing.
+//!
+//! Guarantees: no socket is waited for, and each is read by a bounded number of messages between
+//! two rounds of turns. What one front end does wrong ends its connection, in one sentence in the
+//! log; the rings of others go on. At the end all rings are stopped, and the sockets' files that
+//! were made here are removed.
+
+use crate::build::{Entry, Named};
+use crate::clients::{self, Clients};
+use crate::clock::Clock;
+use crate::connection::{Connection, Hands};
+use crate::device::Device;
+use crate::door::{Came, Door};
+use crate::rings::Rings;
+use crate::signals::{Signal, Signals};
+use crate::supervisor::Handed;
+use crate::waits::{Source, Waits};
+use anyhow::{Error, Result};
+use rustix::fd::OwnedFd;
+use slab::Slab;
+use std::path::PathBuf;
+
+/// Front ends at a time, of all devices.
+const MAX_CONNECTIONS: usize = 512;
+
+/// A device as it was asked for, and its place.
+pub struct Known {
+    pub entry: Entry,
+    pub place: usize,
+}
+
+/// All that is served.
+pub struct Home {
+    pub rings: Rings,
+    pub known: Vec<Known>,
+    pub switches: Vec<Named>,
+    pub clients: Clients,
+    /// Where all of it is said, if it is a file.
+    pub file: Option<PathBuf>,
+    /// Sockets that systemd listens at.
+    pub handed: Handed,
+    connections: Slab<Connection>,
+    /// By the devices' places.
+    doors: Vec<Option<Door>>,
+    pub waits: Waits,
+    signals: Signals,
+    is_over: bool,
+}
+
+impl Home {
+    pub fn new() -> Result<Home> {
+        let waits = Waits::new()?;
+        let signals = Signals::new()?;
+        waits.add(&signals, Source::Signal)?;
+        Ok(Home {
+            rings: Rings::new(Clock::system()),
+            known: Vec::new(),
+            switches: Vec::new(),
+            clients: Clients::default(),
+            file: None,
+            handed: Handed::take(),
+            connections: Slab::new(),
+            doors: Vec::new(),
+            waits,
+            signals,
+            is_over: false,
+        })
+    }
+
+    /// A device more: its place.
+    pub fn add_device(&mut self, device: Device, door: Door) -> Result<usize> {
+        let place = self.rings.add_device(device);
+        self.doors.resize_with(self.doors.len().max(place + 1), || None);
+        self.doors[place] = Some(door);
+        self.watch(place)?;
+        Ok(place)
+    }
+
+    /// A device less: its connections end.
+    pub fn remove_device(&mut self, device: usize) {
+        let own = self.connections.iter().filter(|(_, one)| one.device == device);
+        let own: Vec<_> = own.map(|(place, _)| place).collect();
+        if let Some(door) = self.doors.get_mut(device).and_then(Option::take) {
+            door.listener().into_iter().for_each(|listener| self.waits.remove(listener));
+            door.close();
+        }
+        let why = || Error::msg("the device was removed");
+        own.into_iter().for_each(|place| self.end(place, Some(why())));
+        self.rings.remove_device(device);
+    }
+
+    /// Listens at a device's door if it may have one more front end.
+    fn watch(&mut self, device: usize) -> Result<()> {
+        let Some(Some(door)) = self.doors.get(device) else { return Ok(()) };
+        let Some(listener) = door.listener() else { return Ok(()) };
+        self.waits.remove(listener);
+        if self.has_room(device) {
+            self.waits.add(listener, Source::Door(device))?;
+        }
+        Ok(())
+    }
+
+    fn has_room(&self, device: usize) -> bool {
+        let device = self.rings.served.devices.get(device);
+        device.is_some_and(|device| device.connected < device.front_ends)
+            && self.connections.len() < MAX_CONNECTIONS
+    }
+
+    /// Serves until a signal ends it.
+    pub fn run(&mut self) -> Result<()> {
+        while !self.is_over {
+            self.rings.serve();
+            self.end_wrong();
+            self.try_doors();
+            self.wait()?;
+        }
+        self.close();
+        Ok(())
+    }
+
+    /// Stops all rings, and removes the sockets' files that were made here.
+    pub fn close(&mut self) {
+        let places: Vec<_> = self.connections.iter().map(|(place, _)| place).collect();
+        let why = || Error::msg("the daemon ends");
+        places.into_iter().for_each(|place| self.end(place, Some(why())));
+        self.doors.iter().flatten().for_each(Door::close);
+        self.clients.close();
+    }
+
+    /// Sleeps until there is something, if there is nothing; and hears what was said.
+    fn wait(&mut self) -> Result<()> {
+        let (now, mut next) = self.rings.next_at();
+        for (device, door) in self.doors.iter().enumerate() {
+            if let Some(at) =
+                door.as_ref().and_then(Door::again_at).filter(|_| self.has_room(device))
+            {
+                next = Some(next.map_or(at, |next| next.min(at)));
+            }
+        }
+        let limit = next.map(|next| next.saturating_sub(now));
+        let came = self.waits.wait(limit)?;
+        if limit != Some(0) {
+            self.rings.slept(now);
+        }
+        came.into_iter().for_each(|source| self.attend(source));
+        Ok(())
+    }
+
+    fn attend(&mut self, source: Source) {
+        match source {
+            Source::Kick(place) => self.rings.kicked(place),
+            Source::Socket(place) => self.hear(place),
+            Source::Door(device) => self.let_in(device),
+            Source::Signal => {
+                for signal in self.signals.take() {
+                    match signal {
+                        Signal::End => self.is_over = true,
+                        Signal::Reload => match &self.reload()[..] {
+                            [] => eprintln!("exitless-io: the file was read again"),
+                            wrong => wrong.iter().for_each(|what| eprintln!("exitless-io: {what}")),
+                        },
+                    }
+                }
+            }
+            Source::Control => self.clients.let_in(false, &self.waits),
+            Source::Metrics => self.clients.let_in(true, &self.waits),
+            Source::Client(place) => clients::attend(self, place),
+            Source::Uplink(_) => {}
+        }
+    }
+
+    fn hear(&mut self, place: usize) {
+        let Home { rings, connections, waits, .. } = self;
+        let Some(connection) = connections.get_mut(place) else { return };
+        match connection.hear(&mut Hands { rings, waits }) {
+            Ok(true) => {}
+            Ok(false) => self.end(place, None),
+            Err(error) => self.end(place, Some(error)),
+        }
+    }
+
+    /// Connections whose rings are broken or whose memory is gone.
+    fn end_wrong(&mut self) {
+        for (place, error) in self.rings.take_wrong() {
+            self.end(place, Some(error));
+        }
+        while let Some((place, _)) = self.connections.iter().find(|(_, one)| one.has_shrunk()) {
+            let error = Error::msg("the guest's memory became shorter while it was in use");
+            self.end(place, Some(error));
+        }
+    }
+
+    /// Tries the doors that nobody tells of.
+    fn try_doors(&mut self) {
+        if !self.doors.iter().flatten().any(|door| door.again_at().is_some()) {
+            return;
+        }
+        let now = self.rings.look_at_clock();
+        for device in 0..self.doors.len() {
+            let at = self.doors[device].as_ref().and_then(Door::again_at);
+            if at.is_some_and(|at| at <= now) && self.has_room(device) {
+                self.let_in(device);
+            }
+        }
+    }
+
+    /// Lets a front end in, if there is one.
+    fn let_in(&mut self, device: usize) {
+        if !self.has_room(device) {
+            return;
+        }
+        let now = self.rings.look_at_clock();
+        let Some(Some(door)) = self.doors.get_mut(device) else { return };
+        let Came::Socket(socket) = door.try_it(now) else { return };
+        if let Err(error) = self.connect(device, socket) {
+            self.say(device, &format!("a front end isn't served: {error:#}"));
+        }
+        if let Err(error) = self.watch(device) {
+            self.say(device, &format!("{error:#}"));
+        }
+    }
+
+    fn connect(&mut self, device: usize, socket: OwnedFd) -> Result<()> {
+        let place = self.connections.vacant_key();
+        let connection = Connection::new(socket, device, place, &mut self.rings)?;
+        self.waits.add(connection.socket().as_fd(), Source::Socket(place))?;
+        self.connections.insert(connection);
+        if let Some(device) = self.rings.served.devices.get_mut(device) {
+            device.connected += 1;
+            device.connections += 1;
+        }
+        Ok(())
+    }
+
+    /// Ends a connection; `why`, unless the front end left.
+    fn end(&mut self, place: usize, why: Option<Error>) {
+        let Home { rings, connections, waits, .. } = self;
+        let Some(mut connection) = connections.try_remove(place) else { return };
+        connection.close(&mut Hands { rings, waits });
+        let at = connection.device;
+        if let Some(device) = rings.served.devices.get_mut(at) {
+            device.connected -= 1;
+        }
+        match why {
+            None => self.say(at, "the front end left"),
+            Some(why) => self.say(at, &format!("the connection ends: {why:#}")),
+        }
+        if let Err(error) = self.watch(at) {
+            self.say(at, &format!("{error:#}"));
+        }
+    }
+
+    fn say(&self, device: usize, what: &str) {
+        let name = self.rings.served.devices.get(device).map_or("", |device| &device.name);
+        eprintln!("exitless-io: {name}: {what}");
+    }
+}

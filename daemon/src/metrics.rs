@@ -1,0 +1,111 @@
+//! A report as Prometheus' text format, version 0.0.4. Counters of a device include its rings that
+//! are gone, so that none goes back when a front end connects again.
+
+use crate::counts::{CLASSES, Counts, FIRST_CLASS};
+use crate::report::Report;
+use std::fmt::Write as _;
+
+const SECOND: f64 = 1e9;
+
+/// The whole answer to a request of HTTP.
+pub fn answer(report: &Report) -> String {
+    let text = text(report);
+    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    let head = format!("HTTP/1.0 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}", text.len());
+    format!("{head}\r\nConnection: close\r\n\r\n{text}")
+}
+
+/// The metrics.
+pub fn text(report: &Report) -> String {
+    let mut text = String::new();
+    let mut one = |name: &str, kind: &str, help: &str, value: String| {
+        let _ = writeln!(text, "# HELP exitless_io_{name} {help}");
+        let _ = writeln!(text, "# TYPE exitless_io_{name} {kind}");
+        text += &value;
+    };
+    let share = [("busy", report.busy), ("polling", report.polling), ("asleep", report.asleep)];
+    let lines = share.map(|(state, nanoseconds)| {
+        let seconds = nanoseconds as f64 / SECOND;
+        format!("exitless_io_thread_seconds_total{{state=\"{state}\"}} {seconds}\n")
+    });
+    one("thread_seconds_total", "counter", "What the thread did with its time.", lines.concat());
+    for (name, help, value) in [
+        ("passes_total", "Looks for work.", report.passes),
+        ("passes_found_total", "Looks that found work.", report.found),
+        ("sleeps_total", "Times that the thread slept.", report.sleeps),
+    ] {
+        one(name, "counter", help, format!("exitless_io_{name} {value}\n"));
+    }
+    let all: Vec<_> = report.devices.iter().map(|device| (device, device.all())).collect();
+    let connected = all.iter().map(|(device, _)| {
+        let (name, count) = (&device.name, device.connected);
+        format!("exitless_io_front_ends{{device=\"{name}\"}} {count}\n")
+    });
+    let connected: String = connected.collect();
+    one("front_ends", "gauge", "Front ends that are connected.", connected);
+    let mut each = |name: &str, help: &str, value: fn(&Counts) -> u64| {
+        let lines = all.iter().map(|(device, counts)| {
+            format!("exitless_io_{name}{{device=\"{}\"}} {}\n", device.name, value(counts))
+        });
+        one(name, "counter", help, lines.collect());
+    };
+    each("completed_total", "Requests or frames that were completed.", |counts| counts.completed);
+    each("bytes_total", "Bytes of requests or frames.", |counts| counts.bytes);
+    each("dropped_total", "Frames that nobody got.", |counts| counts.dropped);
+    each("calls_total", "Calls of drivers.", |counts| counts.calls);
+    each("withheld_total", "Completions that were told later.", |counts| counts.withheld);
+    each("kicks_total", "Kicks that woke a ring up.", |counts| counts.kicks);
+    each("throttled_total", "Times that kicks weren't listened to.", |counts| counts.throttled);
+    let lines = all.iter().map(|(device, counts)| histogram(&device.name, counts));
+    let help = "Turns, by how long the ring waited for them.";
+    one("wait_seconds", "histogram", help, lines.collect());
+    text
+}
+
+fn histogram(device: &str, counts: &Counts) -> String {
+    let mut text = String::new();
+    let mut sum = 0;
+    for (class, count) in counts.waits.classes.iter().enumerate() {
+        sum += count;
+        let end = match class {
+            class if class + 1 == CLASSES => "+Inf".to_owned(),
+            class => ((1_u64 << (class as u32 + FIRST_CLASS)) as f64 / SECOND).to_string(),
+        };
+        let _ = writeln!(
+            text,
+            "exitless_io_wait_seconds_bucket{{device=\"{device}\",le=\"{end}\"}} {sum}"
+        );
+    }
+    let seconds = counts.waits.sum as f64 / SECOND;
+    let _ = writeln!(text, "exitless_io_wait_seconds_sum{{device=\"{device}\"}} {seconds}");
+    let _ = writeln!(text, "exitless_io_wait_seconds_count{{device=\"{device}\"}} {sum}");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Device, Numbers, Ring};
+
+    #[test]
+    fn counters_include_rings_that_are_gone() {
+        let numbers = |completed| Numbers {
+            completed,
+            waits: [vec![1; CLASSES]].concat(),
+            ..Numbers::default()
+        };
+        let rings = vec![Ring { numbers: numbers(5), ..Ring::default() }];
+        let device = Device { name: "a".into(), rings, gone: numbers(2), ..Device::default() };
+        let report = Report { busy: 1_500_000_000, devices: vec![device], ..Report::default() };
+        let text = text(&report);
+        for line in [
+            "exitless_io_thread_seconds_total{state=\"busy\"} 1.5",
+            "exitless_io_completed_total{device=\"a\"} 7",
+            "exitless_io_wait_seconds_bucket{device=\"a\",le=\"0.000000256\"} 2",
+            "exitless_io_wait_seconds_bucket{device=\"a\",le=\"+Inf\"} 48",
+            "exitless_io_wait_seconds_count{device=\"a\"} 48",
+        ] {
+            assert!(text.lines().any(|there| there == line), "{line} isn't in {text}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What there is and what it did, as it is told to others.
+
+use crate::counts::{CLASSES, Counts, Time};
+use crate::device::Kind;
+use crate::rings::Rings;
+use serde::{Deserialize, Serialize};
+
+/// All of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Nanoseconds since the start.
+    pub age: u64,
+    /// The thread's time, in nanoseconds.
+    pub busy: u64,
+    pub polling: u64,
+    pub asleep: u64,
+    pub sleeps: u64,
+    /// Looks for work, and those that found some.
+    pub passes: u64,
+    pub found: u64,
+    pub devices: Vec<Device>,
+}
+
+/// A device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    pub name: String,
+    /// `disk` or `network`.
+    pub kind: String,
+    pub socket: String,
+    /// Front ends that are connected, and all so far.
+    pub connected: usize,
+    pub connections: u64,
+    pub rings: Vec<Ring>,
+    /// Of rings that are gone.
+    pub gone: Numbers,
+}
+
+/// A ring.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ring {
+    pub connection: usize,
+    pub index: u16,
+    pub running: bool,
+    pub polled: bool,
+    pub numbers: Numbers,
+}
+
+/// What [`Counts`] has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Numbers {
+    pub completed: u64,
+    pub bytes: u64,
+    pub dropped: u64,
+    pub calls: u64,
+    pub withheld: u64,
+    pub kicks: u64,
+    pub throttled: u64,
+    /// Turns by how long the ring was seen waiting: see [`crate::counts`].
+    pub waits: Vec<u64>,
+    pub waits_sum: u64,
+}
+
+impl From<&Counts> for Numbers {
+    fn from(counts: &Counts) -> Numbers {
+        Numbers {
+            completed: counts.completed,
+            bytes: counts.bytes,
+            dropped: counts.dropped,
+            calls: counts.calls,
+            withheld: counts.withheld,
+            kicks: counts.kicks,
+            throttled: counts.throttled,
+            waits: counts.waits.classes.to_vec(),
+            waits_sum: counts.waits.sum,
+        }
+    }
+}
+
+impl Numbers {
+    /// As they are counted. Classes that aren't there are 0.
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts {
+            completed: self.completed,
+            bytes: self.bytes,
+            dropped: self.dropped,
+            calls: self.calls,
+            withheld: self.withheld,
+            kicks: self.kicks,
+            throttled: self.throttled,
+            ..Counts::default()
+        };
+        for class in 0..CLASSES {
+            counts.waits.classes[class] = self.waits.get(class).copied().unwrap_or(0);
+        }
+        counts.waits.sum = self.waits_sum;
+        counts
+    }
+}
+
+impl Device {
+    /// Of all its rings, those that are gone, too.
+    pub fn all(&self) -> Counts {
+        let mut all = self.gone.counts();
+        self.rings.iter().for_each(|ring| all.add(&ring.numbers.counts()));
+        all
+    }
+}
+
+/// What there is now. `socket` says where a device's front ends come.
+pub fn report(rings: &mut Rings, socket: impl Fn(usize) -> String) -> Report {
+    let age = rings.look_at_clock();
+    let sidecore::Statistics { passes, found } = rings.schedule().statistics();
+    let Time { busy, polling, asleep, sleeps } = rings.time;
+    let devices = rings.served.devices.iter().map(|(place, device)| {
+        let own = rings.served.all.iter().filter(|(_, ring)| ring.device == place);
+        let own = own.map(|(at, ring)| Ring {
+            connection: ring.connection,
+            index: ring.index,
+            running: ring.running,
+            polled: rings.schedule().is_polled(at),
+            numbers: Numbers::from(&ring.counts),
+        });
+        Device {
+            name: device.name.clone(),
+            kind: if matches!(device.kind, Kind::Disk(_)) { "disk" } else { "network" }.into(),
+            socket: socket(place),
+            connected: device.connected,
+            connections: device.connections,
+            rings: own.collect(),
+            gone: Numbers::from(&device.gone),
+        }
+    });
+    Report { age, busy, polling, asleep, sleeps, passes, found, devices: devices.collect() }
+}

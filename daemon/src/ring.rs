@@ -1,0 +1,163 @@
+//! One ring: what is done with it, its kicks and calls, what it counts.
+
+use crate::clock::HERTZ;
+use crate::counts::Counts;
+use crate::device::{Kind, Port};
+use crate::event::signal;
+use blk::Server;
+use coalesce::Coalescer;
+use net::Switch;
+use rustix::fd::OwnedFd;
+use virtqueue::Queue;
+use window::Window;
+
+/// Requests of a disk's ring that are in flight at a time.
+pub const IN_FLIGHT: usize = 256;
+
+/// A ring, running or not.
+pub struct Ring {
+    /// Its device, its number there, and its connection: places.
+    pub device: usize,
+    pub index: u16,
+    pub connection: usize,
+    /// The guest's memory, while it runs.
+    pub window: Option<Window>,
+    pub work: Work,
+    pub kick: Option<OwnedFd>,
+    call: Option<OwnedFd>,
+    pub coalescer: Coalescer,
+    pub running: bool,
+    /// Wake-ups in a row by which nothing was found to do.
+    pub vain: u32,
+    /// When it is to be polled again without a kick.
+    pub again_at: Option<u64>,
+    pub counts: Counts,
+}
+
+/// What there is to do in it.
+pub enum Work {
+    /// Requests of a disk.
+    Requests(Box<Server<IN_FLIGHT>>),
+    /// Frames or commands at the port of a switch, which has the ring.
+    Frames(Port),
+}
+
+impl Ring {
+    /// That doesn't run. `place` is its own among all rings.
+    pub fn new(device: usize, kind: &Kind, index: u16, connection: usize, place: usize) -> Ring {
+        let work = match kind {
+            Kind::Disk(disk) => Work::Requests(Box::new(Server::new(disk.config, place as u16))),
+            Kind::Port(port) => Work::Frames(*port),
+        };
+        Ring {
+            device,
+            index,
+            connection,
+            window: None,
+            work,
+            kick: None,
+            call: None,
+            coalescer: Coalescer::new(coalesce::Settings::paper(HERTZ), 0),
+            running: false,
+            vain: 0,
+            again_at: None,
+            counts: Counts::default(),
+        }
+    }
+
+    /// The virtqueue, while it runs.
+    #[inline]
+    pub fn queue<'a>(&'a mut self, switches: &'a mut [Switch]) -> Option<&'a mut Queue> {
+        match &mut self.work {
+            Work::Requests(server) => server.queue(),
+            Work::Frames(port) => switches.get_mut(port.switch)?.queue(port.number, self.index),
+        }
+    }
+
+    /// Chains that wait, by one load.
+    #[inline]
+    pub fn waiting(&self, switches: &[Switch], now: u64) -> u16 {
+        match &self.work {
+            Work::Requests(server) => server.waiting(),
+            Work::Frames(port) => {
+                let switch = switches.get(port.switch);
+                switch.map_or(0, |switch| switch.waiting(port.number, self.index, now))
+            }
+        }
+    }
+
+    /// Chains that were taken and aren't completed, and those that wait.
+    pub fn in_flight(&self, switches: &[Switch], now: u64) -> u32 {
+        let taken = match &self.work {
+            Work::Requests(server) => server.in_flight(),
+            Work::Frames(_) => 0,
+        };
+        u32::from(self.waiting(switches, now)) + u32::from(taken)
+    }
+
+    /// Whether turns serve it: a receive queue is filled in those of whoever sends.
+    pub fn has_turns(&self, switches: &[Switch]) -> bool {
+        match self.work {
+            Work::Requests(_) => true,
+            Work::Frames(port) => switches
+                .get(port.switch)
+                .is_some_and(|switch| switch.has_turns(port.number, self.index)),
+        }
+    }
+
+    /// Has the driver kick at the next chain, or not at all. Chains that are there after that; a
+    /// ring that is broken shows that it waits, and its turn finds that out.
+    pub fn set_kicks(&mut self, switches: &mut [Switch], on: bool) -> u16 {
+        match self.queue(switches) {
+            Some(queue) if on => queue.enable_kicks().unwrap_or(1),
+            Some(queue) => {
+                queue.suppress_kicks();
+                0
+            }
+            None => 0,
+        }
+    }
+
+    /// Calls go here from now on. A ring that runs already tells at once: the driver looks again.
+    pub fn set_call(&mut self, call: Option<OwnedFd>) {
+        self.call = call;
+        if self.running {
+            self.tell();
+        }
+    }
+
+    /// Calls the driver, whatever it wants.
+    pub fn tell(&mut self) {
+        if let Some(call) = &self.call {
+            signal(call);
+            self.counts.calls += 1;
+        }
+    }
+
+    /// Shows the driver what was completed: so many chains. True: it is to be told now, by vIC.
+    pub fn publish(
+        &mut self,
+        switches: &mut [Switch],
+        completed: u32,
+        in_flight: u32,
+        now: u64,
+    ) -> bool {
+        if let Some(queue) = self.queue(switches) {
+            queue.publish();
+        }
+        self.counts.completed += u64::from(completed);
+        let (tell, withheld) = self.coalescer.completed_together(completed, now, in_flight);
+        self.counts.withheld += u64::from(withheld);
+        tell
+    }
+
+    /// Calls the driver, if it wants that for what was published.
+    pub fn deliver(&mut self, switches: &mut [Switch], now: u64) {
+        if self.queue(switches).is_some_and(Queue::wants_call) {
+            self.tell();
+            self.coalescer.delivered(now);
+        } else {
+            self.coalescer.settled();
+        }
+    }
+}

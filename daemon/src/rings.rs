@@ -1,0 +1,291 @@
+//! All rings of all connections, served by one schedule: turns, calls, sleep.
+//!
+//! Guarantees: a ring is given up to its kicks only after they were asked for anew and the ring was
+//! looked at again, so no kick is lost; what vIC withholds is told before that. A ring that can't
+//! be served any more leaves the schedule, and its connection is named by [`Rings::take_wrong`]. A
+//! driver that kicks without work is listened to a hundred times a second at most.
+
+use crate::clock::{Clock, HERTZ};
+use crate::config::Limits;
+use crate::counts::Time;
+use crate::device::{Device, Kind, Port};
+use crate::ring::{Ring, Work};
+use anyhow::{Context as _, Error, Result};
+use coalesce::Coalescer;
+use net::{MAX_PORTS, PortNumber, Switch};
+use sidecore::{Look, Schedule, Settings};
+use slab::Slab;
+use virtqueue::{Queue, State};
+use window::Window;
+
+/// Elements of a ring.
+pub const MAX_RING: u16 = 256;
+/// A ring without requests is polled for this long, 200 µs. Waking up costs some 10.
+const IDLE: u64 = HERTZ / 5_000;
+/// So many wake-ups in a row without work are one too many: for a hundredth of a second the ring's
+/// kicks aren't listened to.
+pub const VAIN: u32 = 32;
+const DEAF: u64 = HERTZ / 100;
+
+/// What turns need: the rings, and what is behind them.
+pub struct Served {
+    pub all: Slab<Ring>,
+    pub devices: Slab<Device>,
+    pub switches: Vec<Switch>,
+    /// By switches and their ports: the places of their rings that run, by their numbers.
+    ports: Vec<Vec<Option<usize>>>,
+    /// When it was last looked.
+    pub(super) now: u64,
+}
+
+/// The rings, and whose turn it is.
+pub struct Rings {
+    pub served: Served,
+    pub(super) schedule: Schedule,
+    clock: Clock,
+    /// When a call that vIC holds back is due; when a ring is to be polled again by itself.
+    pub(super) deadline: Option<u64>,
+    pub(super) again: Option<u64>,
+    /// Connections that are to end, and why.
+    pub(super) wrong: Vec<(usize, Error)>,
+    pub time: Time,
+    /// When the pass before was, and whether it found something.
+    pub(super) before: Option<(u64, bool)>,
+}
+
+impl Look for Served {
+    #[inline]
+    fn waiting(&mut self, place: usize) -> u16 {
+        self.all.get(place).map_or(0, |ring| ring.waiting(&self.switches, self.now))
+    }
+}
+
+/// A port's place among those of all switches.
+fn place_of(switch: usize, port: PortNumber) -> usize {
+    switch * MAX_PORTS + usize::from(port.0)
+}
+
+impl Served {
+    /// The ring of this number at a switch's port, if it runs.
+    pub fn at_port(&self, switch: usize, port: PortNumber, index: u16) -> Option<usize> {
+        let places = self.ports.get(place_of(switch, port))?;
+        let place = places.get(usize::from(index)).copied().flatten()?;
+        self.all.get(place).filter(|ring| ring.running).map(|_| place)
+    }
+}
+
+impl Rings {
+    pub fn new(clock: Clock) -> Rings {
+        let settings = Settings { idle: IDLE, ..Settings::usual(HERTZ) };
+        let (all, devices, switches) = (Slab::new(), Slab::new(), Vec::new());
+        Rings {
+            served: Served { all, devices, switches, ports: Vec::new(), now: 0 },
+            schedule: Schedule::new(settings, 0, 0),
+            clock,
+            deadline: None,
+            again: None,
+            wrong: Vec::new(),
+            time: Time::default(),
+            before: None,
+        }
+    }
+
+    pub fn look_at_clock(&mut self) -> u64 {
+        self.served.now = self.clock.now();
+        self.served.now
+    }
+
+    /// A device more: its place.
+    pub fn add_device(&mut self, device: Device) -> usize {
+        let limits = device.limits;
+        let place = self.served.devices.insert(device);
+        self.schedule.grow(0, place + 1);
+        self.limit(place, limits);
+        place
+    }
+
+    /// Changes what a device may have, from now on.
+    pub fn set_limits(&mut self, place: usize, limits: Limits) {
+        if let Some(device) = self.served.devices.get_mut(place)
+            && device.limits != limits
+        {
+            device.limits = limits;
+            self.limit(place, limits);
+        }
+    }
+
+    fn limit(&mut self, place: usize, limits: Limits) {
+        self.schedule.set_share(place, limits.share());
+        if let Some(burst) = limits.burst {
+            self.schedule.set_burst(place, burst);
+        }
+    }
+
+    /// A device less, whose rings are gone.
+    pub fn remove_device(&mut self, place: usize) {
+        if let Some(Device { kind: Kind::Port(port), .. }) = self.served.devices.try_remove(place)
+            && let Some(switch) = self.served.switches.get_mut(port.switch)
+        {
+            switch.remove(port.number);
+        }
+    }
+
+    /// A ring more, of this device and connection: its place.
+    pub fn add(&mut self, device: usize, index: u16, connection: usize) -> Result<usize> {
+        let found = self.served.devices.get(device).context("the device is gone")?;
+        let place = self.served.all.vacant_key();
+        anyhow::ensure!(place <= usize::from(u16::MAX), "there are too many rings");
+        let ring = Ring::new(device, &found.kind, index, connection, place);
+        self.served.all.insert(ring);
+        self.schedule.grow(place + 1, 0);
+        Ok(place)
+    }
+
+    /// A ring less, which was stopped.
+    pub fn remove(&mut self, place: usize) {
+        self.schedule.leave(place);
+        if let Some(ring) = self.served.all.try_remove(place)
+            && let Some(device) = self.served.devices.get_mut(ring.device)
+        {
+            device.gone.add(&ring.counts);
+        }
+    }
+
+    pub fn get(&mut self, place: usize) -> Result<&mut Ring> {
+        self.served.all.get_mut(place).context("there is no such ring")
+    }
+
+    /// Connections that did what none may, each with what it was.
+    pub fn take_wrong(&mut self) -> Vec<(usize, Error)> {
+        std::mem::take(&mut self.wrong)
+    }
+
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    /// Serves this ring from now on, by polling at first. `accepted`: the device's features.
+    pub fn start(
+        &mut self,
+        place: usize,
+        queue: Queue,
+        window: Window,
+        accepted: u64,
+    ) -> Result<()> {
+        let now = self.look_at_clock();
+        let Served { all, switches, ports, .. } = &mut self.served;
+        let ring = all.get_mut(place).context("there is no such ring")?;
+        match &mut ring.work {
+            Work::Requests(server) => {
+                server.start(queue, blk::Features::from_bits_truncate(accepted));
+            }
+            Work::Frames(port) => {
+                let switch = switches.get_mut(port.switch).context("the switch is gone")?;
+                // Only a port that runs knows what its queues are for.
+                if switch.kind(port.number, 0).is_none() {
+                    let accepted = port.config.accept(accepted)?;
+                    switch.start(port.number, window, accepted);
+                }
+                switch.attach(port.number, ring.index, queue)?;
+                let at = place_of(port.switch, port.number);
+                ports.resize_with(ports.len().max(at + 1), Vec::new);
+                let places = &mut ports[at];
+                let index = usize::from(ring.index);
+                places.resize(places.len().max(index + 1), None);
+                places[index] = Some(place);
+            }
+        }
+        ring.set_kicks(switches, false);
+        ring.window = Some(window);
+        ring.coalescer = Coalescer::new(coalesce::Settings::paper(HERTZ), now);
+        (ring.running, ring.vain, ring.again_at) = (true, 0, None);
+        // What an earlier life of this daemon published may not have been told.
+        ring.tell();
+        let (work, device, connection) = (ring.has_turns(switches), ring.device, ring.connection);
+        if work {
+            self.schedule.poll(place, device, now);
+        }
+        self.use_pairs(connection);
+        Ok(())
+    }
+
+    /// Serves this ring no more: its state, if it was served. The request that has pieces left is
+    /// finished before.
+    pub fn stop(&mut self, place: usize) -> Option<State> {
+        self.schedule.leave(place);
+        let Served { all, devices, switches, .. } = &mut self.served;
+        let ring = all.get_mut(place).filter(|ring| ring.running)?;
+        ring.running = false;
+        let window = ring.window.take();
+        let mut queue = match &mut ring.work {
+            Work::Requests(server) => {
+                if let (Some(window), Some(device)) = (window, devices.get_mut(ring.device))
+                    && let Kind::Disk(disk) = &mut device.kind
+                {
+                    while server.in_flight() > 0 {
+                        if server.serve(&window, &mut disk.store).is_err() {
+                            break;
+                        }
+                    }
+                }
+                server.stop()?
+            }
+            Work::Frames(port) => switches.get_mut(port.switch)?.detach(port.number, ring.index)?,
+        };
+        queue.publish();
+        ring.tell();
+        let mut state = queue.state();
+        if let Work::Frames(port) = ring.work {
+            // Buffers for frames to come, which were in flight, are taken again.
+            state = State { available: state.used, ..State::at_reset(Default::default()) };
+            state.used = state.available;
+            let connection = ring.connection;
+            if !all.iter().any(|(_, ring)| ring.connection == connection && ring.running) {
+                switches.get_mut(port.switch)?.stop(port.number);
+            }
+        }
+        Some(state)
+    }
+
+    /// The pairs of a port whose receive queues run are those that it receives by.
+    fn use_pairs(&mut self, connection: usize) {
+        let Served { all, switches, .. } = &mut self.served;
+        let receives = |ring: &Ring| match ring.work {
+            Work::Frames(port) => {
+                let counts = ring.connection == connection && ring.running;
+                let receives = ring.index.is_multiple_of(2) && !ring.has_turns(switches);
+                (counts && receives).then_some(port)
+            }
+            Work::Requests(_) => None,
+        };
+        let ports: Vec<Port> = all.iter().filter_map(|(_, ring)| receives(ring)).collect();
+        if let Some(port) = ports.first() {
+            switches[port.switch].set_pairs(port.number, ports.len() as u16);
+        }
+    }
+
+    /// The front end kicked this ring.
+    pub fn kicked(&mut self, place: usize) {
+        let now = self.look_at_clock();
+        let Served { all, switches, .. } = &mut self.served;
+        let Some(ring) = all.get_mut(place).filter(|ring| ring.running) else { return };
+        if ring.vain > VAIN {
+            if ring.again_at.is_none() {
+                ring.counts.throttled += 1;
+                ring.again_at = Some(now + DEAF);
+                self.again = Some(self.again.map_or(now + DEAF, |at| at.min(now + DEAF)));
+            }
+            return;
+        }
+        if self.schedule.kicked(place, now) {
+            ring.counts.kicks += 1;
+            ring.vain += 1;
+            ring.set_kicks(switches, false);
+        }
+    }
+}
+
+/// The earlier one of two times.
+pub fn keep(at: &mut Option<u64>, other: Option<u64>) {
+    *at = [*at, other].into_iter().flatten().min();
+}

@@ -1,0 +1,171 @@
+//! Limits and throttled kicks, by a clock that the test moves.
+
+use crate::clock::{Clock, HERTZ};
+use crate::config::Limits;
+use crate::counts::Counts;
+use crate::device::{Device, Kind};
+use crate::disk::Disk;
+use crate::rings::{Rings, VAIN};
+use daemon_os::{GuestMemory, GuestRegion, Mapping};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use virtqueue::{Features, Layout, Queue, State};
+use window::Span;
+
+const ELEMENTS: u16 = 8;
+const AVAILABLE: u64 = 0x1000;
+const USED: u64 = 0x2000;
+const MILLISECOND: u64 = HERTZ / 1000;
+
+/// A disk whose driver offers as much as there is room for.
+struct Guest {
+    memory: GuestMemory,
+    span: Span,
+    place: usize,
+}
+
+impl Guest {
+    fn new(rings: &mut Rings, limits: Limits) -> Guest {
+        let disk = Disk::null(1 << 20, 1, false).expect("a disk");
+        let device = rings.add_device(Device {
+            name: "disk".into(),
+            kind: Kind::Disk(disk),
+            limits,
+            front_ends: 1,
+            connected: 1,
+            connections: 1,
+            gone: Counts::default(),
+        });
+        let mapping = Arc::new(Mapping::anonymous(0x10000).expect("memory"));
+        let span = mapping.span().expect("all of it");
+        let regions = vec![GuestRegion { guest: 0, mapping }];
+        let memory = GuestMemory::new(regions).expect("a region");
+        // A read of a sector: header, data, status.
+        let chain = [(0x3000_u64, 16_u32, 1_u16, 1_u16), (0x4000, 512, 3, 2), (0x5000, 1, 2, 0)];
+        for ((address, len, flags, next), at) in chain.into_iter().zip(0..) {
+            let tail = [flags.to_le_bytes(), next.to_le_bytes()].concat();
+            let bytes = [&address.to_le_bytes()[..], &len.to_le_bytes(), &tail].concat();
+            span.write(16 * at, &bytes).expect("inside");
+        }
+        let place = rings.add(device, 0, 0).expect("a ring");
+        let guest = Guest { memory, span, place };
+        let layout = Layout { size: ELEMENTS, descriptors: 0, driver: AVAILABLE, device: USED };
+        let features = Features::default();
+        let window = *guest.memory.window();
+        let queue = Queue::new(&window, layout, features, State::at_reset(features));
+        rings.start(place, queue.expect("a queue"), window, 1 << 32).expect("it starts");
+        guest
+    }
+
+    fn used(&self) -> u16 {
+        let mut bytes = [0; 2];
+        self.span.read(USED + 2, &mut bytes).expect("inside");
+        u16::from_le_bytes(bytes)
+    }
+
+    /// Offers so many more than are answered.
+    fn offer(&self, count: u16) {
+        let index = self.used().wrapping_add(count);
+        self.span.write(AVAILABLE + 2, &index.to_le_bytes()).expect("inside");
+    }
+
+    fn completed(&self, rings: &mut Rings) -> u64 {
+        rings.get(self.place).expect("it is there").counts.completed
+    }
+}
+
+fn manual() -> (Rings, Rc<Cell<u64>>) {
+    let now = Rc::new(Cell::new(HERTZ));
+    (Rings::new(Clock::Manual(now.clone())), now)
+}
+
+fn limited(iops: u64, burst: Option<u64>) -> Limits {
+    Limits { iops: Some(iops), burst, ..Limits::default() }
+}
+
+#[test]
+fn a_limit_holds_and_others_arent_slowed() {
+    let (mut rings, now) = manual();
+    let slow = Guest::new(&mut rings, limited(1000, None));
+    let fast = Guest::new(&mut rings, Limits::default());
+    for _ in 0..10_000 {
+        slow.offer(ELEMENTS);
+        fast.offer(ELEMENTS);
+        rings.serve();
+        now.set(now.get() + MILLISECOND / 10);
+    }
+    // A second's, and a hundredth's for a burst.
+    assert_eq!(slow.completed(&mut rings), 1010);
+    assert_eq!(fast.completed(&mut rings), 80_000);
+}
+
+#[test]
+fn a_burst_is_what_is_saved_up() {
+    let (mut rings, now) = manual();
+    let guest = Guest::new(&mut rings, limited(1000, Some(HERTZ / 10)));
+    let mut first = 0;
+    for _ in 0..50 {
+        guest.offer(ELEMENTS);
+        rings.serve();
+        first = guest.completed(&mut rings);
+    }
+    assert_eq!(first, 101, "a tenth of a second's, and one");
+    // At a limit the thread sleeps until it is paid for.
+    let (at, next) = rings.next_at();
+    assert_eq!(next, Some(at + MILLISECOND));
+    now.set(at + 20 * MILLISECOND);
+    for _ in 0..50 {
+        guest.offer(ELEMENTS);
+        rings.serve();
+    }
+    assert_eq!(guest.completed(&mut rings), 121);
+}
+
+#[test]
+fn bytes_are_limited_too() {
+    let (mut rings, now) = manual();
+    let limits = Limits { bytes_per_second: Some(512_000), ..Limits::default() };
+    let guest = Guest::new(&mut rings, limits);
+    for _ in 0..1000 {
+        guest.offer(ELEMENTS);
+        rings.serve();
+        now.set(now.get() + MILLISECOND);
+    }
+    assert_eq!(guest.completed(&mut rings), 1010);
+}
+
+/// Kicks that bring nothing are listened to some times, and then once in 10 ms; work that comes
+/// meanwhile is served at the end of that.
+#[test]
+fn vain_kicks_are_throttled_and_no_request_is_lost() {
+    let (mut rings, now) = manual();
+    let guest = Guest::new(&mut rings, Limits::default());
+    let (kick, _other) = std::os::unix::net::UnixStream::pair().expect("two sockets");
+    rings.get(guest.place).expect("it is there").kick = Some(kick.into());
+    let sleep = |rings: &mut Rings| {
+        rings.serve();
+        now.set(now.get() + MILLISECOND);
+        rings.serve();
+    };
+    for _ in 0..1000 {
+        sleep(&mut rings);
+        rings.kicked(guest.place);
+    }
+    let counts = rings.get(guest.place).expect("it is there").counts;
+    // 1,000 kicks in 1,000 ms: the first ones, and one in 10 ms or so.
+    assert!(counts.kicks <= u64::from(VAIN) + 1 + 100, "{}", counts.kicks);
+    assert!(counts.throttled >= 80, "{}", counts.throttled);
+    while rings.get(guest.place).expect("it is there").again_at.is_none() {
+        sleep(&mut rings);
+        rings.kicked(guest.place);
+    }
+    guest.offer(1);
+    rings.kicked(guest.place);
+    rings.serve();
+    assert_eq!(guest.completed(&mut rings), 0, "nobody listens");
+    let (_, next) = rings.next_at();
+    now.set(next.expect("it is looked at again"));
+    rings.serve();
+    assert_eq!(guest.completed(&mut rings), 1);
+}

@@ -1,0 +1,255 @@
+//! Turns of the rings, what they complete, and who is told; when a ring sleeps.
+
+use crate::clock::HERTZ;
+use crate::device::Kind;
+use crate::ring::Work;
+use crate::rings::{Rings, Served, keep};
+use anyhow::{Error, Result};
+use net::Switch;
+use sidecore::{Next, Piece, Turn};
+
+/// Chains, and bytes, after which a turn that goes on publishes and tells.
+const TOLD_AFTER: u32 = 8;
+const TOLD_AFTER_BYTES: u64 = 64 << 10;
+/// Passes between two looks at the sockets.
+const PASSES: u32 = 256;
+/// A ring whose kicks go nowhere is looked at so often.
+const WITHOUT_KICK: u64 = HERTZ / 20_000;
+/// What a ring costs that is found broken, in bytes.
+const BROKEN_CHARGE: u64 = 32 << 10;
+
+/// What a piece of work came to.
+#[derive(Clone, Copy, Default)]
+struct Done {
+    completed: u32,
+    bytes: u64,
+    dropped: u32,
+    charge: u64,
+}
+
+impl Rings {
+    /// Serves what there is, for so long that the sockets can wait.
+    pub fn serve(&mut self) {
+        for _ in 0..PASSES {
+            let now = self.look_at_clock();
+            self.note_time(now);
+            if self.deadline.is_some_and(|deadline| now >= deadline) {
+                self.tell_due(now);
+            }
+            if self.again.is_some_and(|again| now >= again) {
+                self.poll_again(now);
+            }
+            let turn = self.schedule.next(now, &mut self.served);
+            self.before = Some((now, matches!(turn, Turn::Serve(_))));
+            match turn {
+                Turn::Serve(place) => self.turn(place),
+                Turn::Sleep(place) => self.sleep(place, now),
+                Turn::Nothing => {
+                    if self.schedule.look_again_at(now).is_none_or(|at| at > now) {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// When there is something to do without a kick or a message.
+    pub fn next_at(&mut self) -> (u64, Option<u64>) {
+        let now = self.look_at_clock();
+        let polled = self.schedule.look_again_at(now);
+        (now, [polled, self.deadline, self.again].into_iter().flatten().min())
+    }
+
+    /// The thread slept from `then` on.
+    pub fn slept(&mut self, then: u64) {
+        let now = self.look_at_clock();
+        self.note_time(then);
+        self.time.asleep += now.saturating_sub(then);
+        self.time.sleeps += 1;
+        self.before = None;
+    }
+
+    fn note_time(&mut self, now: u64) {
+        if let Some((then, found)) = self.before.take() {
+            let took = now.saturating_sub(then);
+            *(if found { &mut self.time.busy } else { &mut self.time.polling }) += took;
+        }
+    }
+
+    /// Serves a ring up to a turn's worth, and a piece at least.
+    fn turn(&mut self, place: usize) {
+        let waited = self.schedule.last_wait(place);
+        if let Some(ring) = self.served.all.get_mut(place) {
+            ring.counts.waits.note(waited);
+        }
+        let mut unpublished = Done::default();
+        loop {
+            let piece = self.served.piece(place);
+            let now = self.look_at_clock();
+            let piece = match piece {
+                Ok(piece) => piece,
+                Err(error) => {
+                    self.publish(place, std::mem::take(&mut unpublished), now);
+                    return self.give_up(place, error, now);
+                }
+            };
+            unpublished.completed += piece.completed;
+            unpublished.bytes += piece.bytes;
+            unpublished.dropped += piece.dropped;
+            if piece.charge == 0 {
+                self.schedule.rest(place);
+                break;
+            }
+            let Done { charge: cost, bytes, completed: requests, .. } = piece;
+            let piece = Piece { cost, bytes, requests };
+            if self.schedule.served(place, piece, now, &mut self.served) == Next::Switch {
+                break;
+            }
+            if unpublished.completed >= TOLD_AFTER || unpublished.bytes >= TOLD_AFTER_BYTES {
+                self.publish(place, std::mem::take(&mut unpublished), now);
+            }
+        }
+        let now = self.served.now;
+        self.publish(place, unpublished, now);
+    }
+
+    /// Shows and tells what was completed in a ring, and in those that it filled.
+    fn publish(&mut self, place: usize, done: Done, now: u64) {
+        let Served { all, switches, .. } = &mut self.served;
+        let Some(ring) = all.get_mut(place) else { return };
+        ring.counts.bytes += done.bytes;
+        ring.counts.dropped += u64::from(done.dropped);
+        if done.completed > 0 {
+            ring.vain = 0;
+            let in_flight = ring.in_flight(switches, now);
+            if ring.publish(switches, done.completed, in_flight, now) {
+                ring.deliver(switches, now);
+            }
+            keep(&mut self.deadline, ring.coalescer.deadline());
+        }
+        if let Work::Frames(port) = ring.work {
+            let in_flight = ring.in_flight(switches, now);
+            self.fill(port.switch, in_flight, now);
+        }
+    }
+
+    /// Publishes the frames that were put into receive queues of a switch; so many more wait where
+    /// they came from.
+    fn fill(&mut self, switch: usize, in_flight: u32, now: u64) {
+        loop {
+            let switches = &mut self.served.switches;
+            let Some(touched) = switches.get_mut(switch).and_then(Switch::touched) else { return };
+            let found = self.served.at_port(switch, touched.port, touched.queue);
+            let Served { all, switches, .. } = &mut self.served;
+            let Some((place, ring)) = found.and_then(|at| Some((at, all.get_mut(at)?))) else {
+                continue;
+            };
+            let net::Counts { frames, bytes, dropped } = touched.counts;
+            ring.counts.bytes += bytes;
+            ring.counts.dropped += u64::from(dropped);
+            if frames > 0 {
+                if ring.publish(switches, frames, in_flight, now) {
+                    ring.deliver(switches, now);
+                }
+                keep(&mut self.deadline, ring.coalescer.deadline());
+            }
+            if let Some(broken) = touched.broken {
+                self.give_up(place, broken.into(), now);
+            }
+        }
+    }
+
+    /// The ring can't be served any more, and its connection is to end.
+    fn give_up(&mut self, place: usize, error: Error, now: u64) {
+        let charge = Piece { cost: BROKEN_CHARGE, bytes: 0, requests: 1 };
+        self.schedule.served(place, charge, now, &mut self.served);
+        self.schedule.leave(place);
+        if let Some(ring) = self.served.all.get(place) {
+            let error = error.context(format!("ring {} is broken", ring.index));
+            self.wrong.push((ring.connection, error));
+        }
+    }
+
+    /// The ring had nothing for long.
+    fn sleep(&mut self, place: usize, now: u64) {
+        let Served { all, switches, .. } = &mut self.served;
+        let Some(ring) = all.get_mut(place) else { return };
+        if ring.coalescer.deadline().is_some() {
+            ring.deliver(switches, now);
+        }
+        let waits = ring.set_kicks(switches, true) > 0;
+        let at_rate = match ring.work {
+            Work::Frames(port) if waits => Some(switches[port.switch].ready_at(port.number)),
+            _ => None,
+        };
+        let without = ring.kick.is_none().then_some(now + WITHOUT_KICK);
+        if let Some(at) = at_rate.filter(|at| *at > now).or(without) {
+            ring.again_at = Some(at);
+            keep(&mut self.again, Some(at));
+        } else if waits {
+            ring.set_kicks(switches, false);
+            return;
+        }
+        if !self.schedule.sleep(place, now, &mut self.served) {
+            let Served { all, switches, .. } = &mut self.served;
+            all[place].set_kicks(switches, false);
+        }
+    }
+
+    /// Polls rings whose time has come, whoever kicks.
+    fn poll_again(&mut self, now: u64) {
+        self.again = None;
+        let Served { all, switches, .. } = &mut self.served;
+        for (place, ring) in all.iter_mut().filter(|(_, ring)| ring.running) {
+            match ring.again_at {
+                Some(at) if at <= now => {
+                    ring.again_at = None;
+                    ring.vain = ring.vain.min(crate::rings::VAIN);
+                    ring.set_kicks(switches, false);
+                    self.schedule.poll(place, ring.device, now);
+                }
+                at => keep(&mut self.again, at),
+            }
+        }
+    }
+
+    /// Tells what was held back for long enough.
+    fn tell_due(&mut self, now: u64) {
+        self.deadline = None;
+        let Served { all, switches, .. } = &mut self.served;
+        for (_, ring) in all.iter_mut().filter(|(_, ring)| ring.running) {
+            if ring.coalescer.due(now) {
+                ring.deliver(switches, now);
+            }
+            keep(&mut self.deadline, ring.coalescer.deadline());
+        }
+    }
+}
+
+impl Served {
+    /// Does a piece of a ring's work. What is completed isn't published.
+    fn piece(&mut self, place: usize) -> Result<Done> {
+        let Some(ring) = self.all.get_mut(place) else { return Ok(Done::default()) };
+        match &mut ring.work {
+            Work::Requests(server) => {
+                let Some(device) = self.devices.get_mut(ring.device) else {
+                    return Ok(Done::default());
+                };
+                let (Kind::Disk(disk), Some(window)) = (&mut device.kind, &ring.window) else {
+                    return Ok(Done::default());
+                };
+                let blk::Outcome { completed, bytes, charge, .. } =
+                    server.serve(window, &mut disk.store)?;
+                Ok(Done { completed, bytes, dropped: 0, charge })
+            }
+            Work::Frames(port) => {
+                let Some(switch) = self.switches.get_mut(port.switch) else {
+                    return Ok(Done::default());
+                };
+                let done = switch.serve(port.number, ring.index, self.now)?;
+                let net::Outcome { completed, sent: bytes, dropped, charge, .. } = done;
+                Ok(Done { completed, bytes, dropped, charge })
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The program.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+
+/// The program, in a folder of its own.
+pub struct Daemon {
+    folder: tempfile::TempDir,
+    arguments: Vec<String>,
+    child: Child,
+}
+
+impl Daemon {
+    pub fn ram() -> Daemon {
+        let kept = ["--ram", "1M"].map(String::from).to_vec();
+        Self::disk(tempfile::tempdir().expect("a folder"), kept)
+    }
+
+    pub fn file() -> Daemon {
+        let folder = tempfile::tempdir().expect("a folder");
+        let disk = folder.path().join("disk");
+        std::fs::write(&disk, vec![0; 1 << 20]).expect("it is written");
+        Self::disk(folder, vec!["--file".into(), disk.display().to_string()])
+    }
+
+    fn disk(folder: tempfile::TempDir, kept: Vec<String>) -> Daemon {
+        let socket = folder.path().join("socket").display().to_string();
+        let arguments = [vec!["disk".into()], kept, vec!["--socket".into(), socket]].concat();
+        Self::start(folder, arguments)
+    }
+
+    /// Connects to this socket instead of listening.
+    pub fn connecting(folder: tempfile::TempDir) -> Daemon {
+        let socket = folder.path().join("theirs").display().to_string();
+        let arguments = ["disk", "--ram", "1M", "--connect", &socket].map(String::from).to_vec();
+        Self::start(folder, arguments)
+    }
+
+    /// Serves what this text of a file says.
+    pub fn run(text: &str) -> Daemon {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("io.toml");
+        std::fs::write(&file, text).expect("it is written");
+        Self::start(folder, vec!["run".into(), file.display().to_string()])
+    }
+
+    fn start(folder: tempfile::TempDir, arguments: Vec<String>) -> Daemon {
+        let child = run(&arguments);
+        Daemon { folder, arguments, child }
+    }
+
+    pub fn socket(&self) -> String {
+        self.path("socket")
+    }
+
+    /// In its folder.
+    pub fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    /// Puts this text into its file.
+    pub fn rewrite(&self, text: &str) {
+        std::fs::write(self.path("io.toml"), text).expect("it is written");
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// As `kill -9`.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("it runs");
+    }
+
+    /// Whether it ended well.
+    pub fn wait(&mut self) -> bool {
+        self.child.wait().expect("it ends").success()
+    }
+
+    /// Waits until its only thread sleeps in the kernel.
+    pub fn wait_until_asleep(&self) {
+        let path = format!("/proc/{}/stat", self.child.id());
+        let state = || std::fs::read_to_string(&path).expect("it runs");
+        while !state().contains(") S ") {
+            std::thread::yield_now();
+        }
+    }
+
+    pub fn start_again(&mut self) {
+        self.child = run(&self.arguments);
+    }
+
+    /// What a command says, by the control socket of this name.
+    pub fn ask(&self, command: &[&str]) -> Output {
+        let [name, rest @ ..] = command else { panic!("a command") };
+        let mut ask = Command::new(PROGRAM);
+        ask.arg(name).args(["--control", &self.path("control")]).args(rest);
+        ask.output().expect("it runs")
+    }
+
+    /// What it counted: the report, as JSON.
+    pub fn report(&self) -> serde_json::Value {
+        let output = self.ask(&["list", "--json"]);
+        serde_json::from_slice(&output.stdout).expect("it is JSON")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_exitless-io");
+
+/// Starts it, and waits until it says that it serves.
+fn run(arguments: &[String]) -> Child {
+    let mut child =
+        Command::new(PROGRAM).args(arguments).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(child.stderr.take().expect("it was asked for")).lines();
+    let first = lines.next().expect("it says something").expect("it is text");
+    assert!(first.contains("serves"), "{first}");
+    // What it says later is read, so that it never waits for room.
+    std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| println!("{line}")));
+    child
+}
