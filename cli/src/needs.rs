@@ -97,6 +97,14 @@ pub fn signing(cx: &Context) -> Result<()> {
     })
 }
 
+/// QEMU's server of disks, which the daemon is compared with.
+pub fn storage_daemon(cx: &Context) -> Result<()> {
+    install(cx, "storage-daemon", || {
+        let there = on_path("qemu-storage-daemon");
+        packages("the daemon is compared with QEMU's storage daemon", &[(there, "qemu-utils")])
+    })
+}
+
 /// Which packages `what` lacks, of pairs of "is it there" and the package.
 fn packages(what: &str, needed: &[(bool, &str)]) -> Option<String> {
     let missing: Vec<_> = needed.iter().filter(|(there, _)| !there).map(|(_, p)| *p).collect();

@@ -1,61 +1,87 @@
-//! The daemon, built and run as a user would.
+//! The daemon and other servers, built and run as a user would.
 //!
-//! Guarantees: it has ended when the value is gone.
+//! Guarantees: a server has ended when the value is gone.
 
 use anyhow::{Context as _, Result, bail};
 use exitless::context::Context;
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     io::{BufRead as _, BufReader},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     thread,
+    time::Duration,
 };
 
 /// How much of cargo's messages is shown when the build fails.
 const SHOWN_LINES: usize = 20;
+/// How often one that says nothing is looked at.
+const TICK: Duration = Duration::from_millis(5);
 
-/// Builds the daemon: its program.
-pub fn build(cx: &Context) -> Result<PathBuf> {
+/// Builds the program of this package.
+pub fn build(cx: &Context, package: &str) -> Result<PathBuf> {
     let mut cargo = cx.cargo();
-    cargo.args(["build", "--quiet", "--release", "-p", "exitless-io"]);
+    cargo.args(["build", "--quiet", "--release", "-p", package]);
     let built = cargo.stdin(Stdio::null()).output().context("cargo can't be started")?;
     if !built.status.success() {
         let text = String::from_utf8_lossy(&built.stderr);
         let lines: Vec<_> = text.lines().collect();
-        bail!(
-            "the daemon can't be built: {}",
-            lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
-        );
+        let end = lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n");
+        bail!("{package} can't be built: {end}");
     }
-    Ok(cx.target.join("release/exitless-io"))
+    Ok(cx.target.join("release").join(package))
 }
 
 /// One that runs.
 pub struct Server(Child);
 
 impl Server {
-    /// Starts it with these arguments (`disk …`), and waits until it serves.
-    pub fn start(program: &Path, arguments: &[String]) -> Result<Server> {
-        let child = Command::new(program)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("{} can't be started", program.display()))?;
-        let mut server = Server(child);
-        let stderr = server.0.stderr.take().context("its messages can't be read")?;
-        let mut lines = BufReader::new(stderr).lines();
+    /// Starts it, and waits until it says a line that is `ready`.
+    pub fn run(command: Command, ready: impl Fn(&str) -> bool) -> Result<Server> {
+        let (server, mut lines) = Self::spawn(command)?;
         let mut said = Vec::new();
-        for line in lines.by_ref().map_while(Result::ok) {
-            if line.contains("serves") {
+        for line in lines.by_ref() {
+            if ready(&line) {
                 // It must never wait for room for what it says later.
-                thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+                thread::spawn(move || lines.for_each(drop));
                 return Ok(server);
             }
             said.push(line);
         }
-        bail!("the daemon doesn't start: {}", said.join("; "))
+        bail!("it ends at once: {}", said.join("; "))
+    }
+
+    /// Starts one that doesn't say when it is `ready`.
+    pub fn until(command: Command, ready: impl Fn() -> bool) -> Result<Server> {
+        let (mut server, lines) = Self::spawn(command)?;
+        let said = thread::spawn(move || lines.collect::<Vec<_>>());
+        while !ready() {
+            if server.0.try_wait()?.is_some() {
+                bail!("it ends at once: {}", said.join().unwrap_or_default().join("; "));
+            }
+            thread::sleep(TICK);
+        }
+        Ok(server)
+    }
+
+    fn spawn(mut command: Command) -> Result<(Server, impl Iterator<Item = String> + Send)> {
+        let shown = command.get_program().to_string_lossy().into_owned();
+        let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let mut server = Server(child.with_context(|| format!("{shown} can't be started"))?);
+        let stderr = server.0.stderr.take().context("its messages can't be read")?;
+        Ok((server, BufReader::new(stderr).lines().map_while(Result::ok)))
+    }
+
+    /// The process.
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Asks it to end, and waits for that.
+    pub fn end(mut self) -> Result<()> {
+        self.tell(Signal::TERM)?;
+        self.0.wait()?;
+        Ok(())
     }
 
     /// Stops it where it is, until it is ended.

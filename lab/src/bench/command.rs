@@ -3,7 +3,7 @@
 
 use super::{
     column::Column,
-    experiments, iommus,
+    experiments, io, iommus,
     measure::{Cell, Request, Results, measure},
     ready::{FOLDER, Files, prepare},
     report::{self, Measured},
@@ -51,6 +51,8 @@ enum What {
     Shared(shared::Args),
     /// Paravirtual disks: one VM and several on a sidecore, classical and exitless
     Sidecore(sidecore::Args),
+    /// The daemon below stock QEMU beside other servers of vhost-user disks, natively
+    Io(io::Args),
 }
 
 /// What every experiment takes.
@@ -137,6 +139,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
         What::Fio(args) => one(cx, fio(&args.depth), &args.one),
         What::Shared(args) => shared::run(args, cx),
         What::Sidecore(args) => sidecore::run(args, cx),
+        What::Io(args) => io::run(args, cx),
     }
 }
 
@@ -251,7 +254,8 @@ pub fn smoke(cx: &Context) -> Result<()> {
         bail!("{}", misplaced.join("; "));
     }
     shared::smoke(cx, &kit)?;
-    sidecore::smoke(cx, &kit)
+    sidecore::smoke(cx, &kit)?;
+    io::smoke(cx)
 }
 
 /// What is wrong with a cell's exits for interrupts and completions, if anything is.

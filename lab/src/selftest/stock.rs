@@ -62,7 +62,7 @@ pub fn run(cx: &Context, chosen: &[Kind]) -> Result<Summary> {
     }
     let guest = cx.root.join("build/guest-disk");
     recipe::make(&cx.root.join("guests/linux/disk/build"), &guest, "guest")?;
-    let program = server::build(cx)?;
+    let program = server::build(cx, "exitless-io")?;
     for kind in chosen {
         let start = Instant::now();
         let outcome = one(cx, *kind, &guest, &program);
@@ -98,7 +98,9 @@ impl<'a> Served<'a> {
     }
 
     fn start(&mut self) -> Result<()> {
-        self.server = Some(Server::start(self.program, &self.arguments)?);
+        let mut command = Command::new(self.program);
+        command.args(&self.arguments);
+        self.server = Some(Server::run(command, |line| line.contains("serves"))?);
         Ok(())
     }
 

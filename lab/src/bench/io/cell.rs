@@ -1,0 +1,217 @@
+//! A load, and what each server made of it.
+
+use super::peer::{Back, Peer, Started};
+use crate::server;
+use anyhow::{Context as _, Result, bail};
+use exitless::context::Context;
+use serde::{Deserialize, Serialize};
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+/// The cores of a server and of the generator.
+const SERVER_CORE: &str = "0";
+const LOAD_CORE: &str = "1";
+/// Milliseconds before a run counts.
+const WARM_UP: &str = "100";
+/// Requests of the shorter run below callgrind, for all clients; the longer has twice as many more.
+const COUNTED: u64 = 5_000;
+/// More than any run below callgrind takes, in milliseconds.
+const FOR_EVER: u32 = 600_000;
+
+/// What is asked of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    pub back: Back,
+    /// The clients sleep until they are called; else they poll.
+    pub calls: bool,
+    pub clients: u32,
+    pub depth: u32,
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.clients == 1 { "" } else { "s" };
+        let way = if self.calls { "called" } else { "polling" };
+        let Load { back, clients, depth, .. } = self;
+        write!(f, "{}, {clients} {way} client{plural}, QD {depth}", back.name())
+    }
+}
+
+/// What the generator counted in one run.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub struct Figures {
+    pub requests: u64,
+    pub failed: u64,
+    pub nanoseconds: u64,
+    pub server_cpu: Option<u64>,
+    pub server_switches: Option<u64>,
+    pub own_cpu: u64,
+    pub calls: u64,
+    pub kicks: u64,
+    pub p50: u64,
+    pub p99: u64,
+}
+
+/// All runs of a load on a server.
+#[derive(Debug)]
+pub struct Cell {
+    pub load: Load,
+    pub peer: Peer,
+    pub runs: Vec<Figures>,
+    /// Instructions of the server for each request, if they were counted.
+    pub instructions: Option<f64>,
+}
+
+impl Cell {
+    /// The median over the runs.
+    pub fn median(&self, of: impl Fn(&Figures) -> f64) -> f64 {
+        let mut all: Vec<f64> = self.runs.iter().map(of).collect();
+        all.sort_by(f64::total_cmp);
+        all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
+    }
+
+    pub fn requests(&self) -> u64 {
+        self.runs.iter().map(|run| run.requests).sum()
+    }
+
+    pub fn calls(&self) -> u64 {
+        self.runs.iter().map(|run| run.calls).sum()
+    }
+}
+
+/// What runs.
+pub struct Programs {
+    daemon: PathBuf,
+    load: PathBuf,
+    /// Before a program: how it is to run.
+    wrap: Vec<String>,
+}
+
+impl Programs {
+    /// Builds them. The daemon is another one if EXITLESS_IO names one.
+    pub fn build(cx: &Context, real_time: bool) -> Result<Programs> {
+        let named = std::env::var_os("EXITLESS_IO").map(PathBuf::from);
+        let daemon = named.map_or_else(|| server::build(cx, "exitless-io"), Ok)?;
+        let load = server::build(cx, "exitless-load")?;
+        let words: &[&str] = if real_time { &["chrt", "-f", "10"] } else { &[] };
+        Ok(Programs { daemon, load, wrap: words.iter().map(|word| (*word).into()).collect() })
+    }
+
+    /// What the figures are of, a sentence each.
+    pub fn versions(&self) -> Vec<String> {
+        let first = |program: &Path| {
+            let said = Command::new(program).arg("--version").output().ok()?;
+            Some(String::from_utf8_lossy(&said.stdout).lines().next()?.to_owned())
+        };
+        let peer = first(Path::new(Peer::StorageDaemon.name()));
+        first(&self.daemon).into_iter().chain(peer).collect()
+    }
+
+    fn load(&self, arguments: &[String]) -> Result<Figures> {
+        let mut words = self.wrap.iter().map(AsRef::as_ref).chain([self.load.as_os_str()]);
+        let mut command = Command::new(words.next().context("there is a program")?);
+        command.args(words).args(arguments).args(["--core", LOAD_CORE]);
+        let ran =
+            command.stdin(Stdio::null()).output().context("the generator can't be started")?;
+        if !ran.status.success() {
+            bail!("the generator: {}", String::from_utf8_lossy(&ran.stderr).trim());
+        }
+        let figures: Figures = serde_json::from_slice(&ran.stdout)?;
+        if figures.failed > 0 {
+            bail!("{} of {} requests failed", figures.failed, figures.requests);
+        }
+        Ok(figures)
+    }
+
+    /// What the generator costs against a ring that is answered at once, for each depth.
+    pub fn echoes(&self, depths: &[u32], time: u32) -> Result<Vec<(u32, Figures)>> {
+        let one = |depth: &u32| {
+            let words = ["--echo", SERVER_CORE, "--depth", &depth.to_string(), "--warmup", WARM_UP];
+            let words = words.iter().map(|word| (*word).to_owned());
+            let time = ["--time".to_owned(), time.to_string()];
+            Ok((*depth, self.load(&words.chain(time).collect::<Vec<_>>())?))
+        };
+        depths.iter().map(one).collect()
+    }
+}
+
+fn words(load: Load, started: &Started, time: u32, requests: u64) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for socket in &started.sockets {
+        words.extend(["--socket".into(), socket.display().to_string()]);
+    }
+    words.extend(["--depth".into(), load.depth.to_string(), "--time".into(), time.to_string()]);
+    words.extend(["--server".into(), started.server.id().to_string()]);
+    words.extend(["--requests".into(), requests.to_string(), "--warmup".into()]);
+    words.push(if requests == u64::MAX { WARM_UP.into() } else { "0".into() });
+    words.extend(load.calls.then(|| "--calls".into()));
+    words
+}
+
+/// Runs the load on each server in turns.
+pub fn measure(
+    cx: &Context,
+    programs: &Programs,
+    peers: &[Peer],
+    load: Load,
+    runs: u32,
+    time: u32,
+    instructions: bool,
+) -> Result<Vec<Cell>> {
+    let folder = tempfile::tempdir().context("no directory for temporary files")?;
+    let mut pinned = programs.wrap.clone();
+    pinned.extend(["taskset", "-c", SERVER_CORE].map(str::to_owned));
+    let start = |peer: Peer, wrap: &[String]| {
+        peer.start(wrap, &programs.daemon, load.back, load.clients, folder.path())
+            .with_context(|| peer.name())
+    };
+    let mut cells: Vec<Cell> = Vec::new();
+    for peer in peers {
+        cells.push(Cell { load, peer: *peer, runs: Vec::new(), instructions: None });
+    }
+    for _ in 0..runs {
+        for cell in &mut cells {
+            if cx.interrupted() {
+                bail!("stopped");
+            }
+            // Anew for each run: one that is idle would poll beside the other.
+            let started = start(cell.peer, &pinned)?;
+            let figures = programs.load(&words(load, &started, time, u64::MAX));
+            cell.runs.push(figures.with_context(|| format!("{}, {load}", cell.peer.name()))?);
+            started.server.kill()?;
+        }
+    }
+    if instructions {
+        for cell in &mut cells {
+            let count = |requests| counted(programs, cell.peer, load, requests, folder.path());
+            let ((first, few), (second, many)) = (count(COUNTED)?, count(3 * COUNTED)?);
+            let each = (second as f64 - first as f64) / (many as f64 - few as f64);
+            cell.instructions = Some(each);
+        }
+    }
+    Ok(cells)
+}
+
+/// The server's instructions from start to end, and the requests that it served.
+fn counted(
+    programs: &Programs,
+    peer: Peer,
+    load: Load,
+    requests: u64,
+    folder: &Path,
+) -> Result<(u64, u64)> {
+    let out = folder.join("callgrind");
+    let option = format!("--callgrind-out-file={}", out.display());
+    let below = ["taskset", "-c", SERVER_CORE, "valgrind", "--quiet", "--tool=callgrind", &option];
+    let wrap = [programs.wrap.clone(), below.map(str::to_owned).into()].concat();
+    let started = peer.start(&wrap, &programs.daemon, load.back, load.clients, folder)?;
+    let figures = programs.load(&words(load, &started, FOR_EVER, requests))?;
+    started.server.end()?;
+    let text = fs::read_to_string(&out).context("callgrind wrote nothing")?;
+    let totals = text.lines().find_map(|line| line.strip_prefix("totals: "));
+    let total = totals.and_then(|n| n.trim().parse().ok()).context("callgrind counted nothing")?;
+    Ok((total, figures.requests))
+}

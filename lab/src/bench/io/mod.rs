@@ -1,0 +1,106 @@
+//! `exitless bench io`: the daemon beside other servers of vhost-user disks, natively.
+//!
+//! Guarantees: servers take turns within each run of a cell, so that slow phases of the machine hit
+//! all of them; a figure is the median of all runs; server and generator have a core each; a
+//! request that failed ends the bench. CPU time is measured the same way for all servers, by the
+//! kernel, and includes polling.
+
+mod cell;
+mod output;
+mod peer;
+
+use super::{
+    ready::Files,
+    show::{html, text},
+};
+use anyhow::{Result, bail};
+use cell::{Cell, Load, Programs, measure};
+use exitless::{arguments::between, context::Context, say::say};
+use peer::{Back, Peer, missing};
+
+/// What the daemon and other servers of vhost-user disks cost, natively.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// Fewer cells, short runs
+    #[arg(long)]
+    quick: bool,
+    /// What keeps the disks' data
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "null,ram,file")]
+    back: Vec<Back>,
+    /// Requests of each client at a time
+    #[arg(long, value_delimiter = ',', default_value = "1,8,32,128", value_parser = between(1, 128))]
+    depth: Vec<u32>,
+    /// Clients of the disk, each with a ring of its own
+    #[arg(long, value_delimiter = ',', default_value = "1,4,14", value_parser = between(1, 64))]
+    clients: Vec<u32>,
+    /// Runs of each cell
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = between(1, 100))]
+    runs: u32,
+    /// Milliseconds of each run
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = between(10, 600_000))]
+    time: u32,
+    /// Also count the servers' instructions, by valgrind's callgrind
+    #[arg(long)]
+    instructions: bool,
+    /// As real-time processes, for a machine that others use too (needs root)
+    #[arg(long)]
+    real_time: bool,
+    #[command(flatten)]
+    files: Files,
+}
+
+/// Runs it.
+pub fn run(args: &Args, cx: &Context) -> Result<()> {
+    let files = args.files.claim(output::NAME)?;
+    let mut peers = vec![Peer::Daemon];
+    match missing(cx) {
+        None => peers.push(Peer::StorageDaemon),
+        Some(sentence) => say(format_args!("exitless: {sentence}; the daemon is measured alone")),
+    }
+    let programs = Programs::build(cx, args.real_time)?;
+    let quick = |all: &[u32], few: &[u32]| -> Vec<u32> {
+        let chosen = |one: &&u32| !args.quick || few.contains(one);
+        all.iter().filter(chosen).copied().collect()
+    };
+    let mut loads = Vec::new();
+    for back in &args.back {
+        for calls in [false, true] {
+            for clients in quick(&args.clients, &[1, 14]) {
+                for depth in quick(&args.depth, &[1, 32]) {
+                    loads.push(Load { back: *back, calls, clients, depth });
+                }
+            }
+        }
+    }
+    let time = if args.quick { args.time.min(200) } else { args.time };
+    let echoes = programs.echoes(&quick(&args.depth, &[1, 32]), time)?;
+    let mut cells: Vec<Cell> = Vec::new();
+    for (at, load) in loads.iter().enumerate() {
+        if cx.interrupted() {
+            bail!("stopped");
+        }
+        say(format_args!("  {} of {}: {load}", at + 1, loads.len()));
+        cells.extend(measure(cx, &programs, &peers, *load, args.runs, time, args.instructions)?);
+    }
+    let blocks = output::blocks(&cells, &echoes, args.instructions);
+    println!("\n{}", text::blocks(&blocks));
+    let page = html::page(&output::page(blocks, programs.versions()));
+    files.write(&output::rows(&cells, &echoes), &page)
+}
+
+/// The daemon alone, for a moment: polled and called, nothing fails, and the page comes out.
+pub fn smoke(cx: &Context) -> Result<()> {
+    let programs = Programs::build(cx, false)?;
+    let mut cells = Vec::new();
+    for calls in [false, true] {
+        let load = Load { back: Back::Null, calls, clients: 1, depth: 32 };
+        cells.extend(measure(cx, &programs, &[Peer::Daemon], load, 1, 100, false)?);
+    }
+    let served = cells.iter().all(|cell| cell.requests() > 0);
+    let called = cells.iter().any(|cell| cell.calls() > 0);
+    if !served || !called {
+        bail!("the daemon below a load: {cells:?}");
+    }
+    html::page(&output::page(output::blocks(&cells, &[], false), programs.versions()));
+    Ok(())
+}

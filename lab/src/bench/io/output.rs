@@ -1,0 +1,209 @@
+//! What `bench io` shows: a table for each back end and kind of client, rows for JSON, a page.
+
+use super::cell::{Cell, Figures};
+use crate::bench::show::{
+    Block, Source, Table,
+    html::{Page, Section},
+    two, whole,
+};
+use serde::Serialize;
+use std::fs;
+
+/// Its name on the command line and in JSON.
+pub const NAME: &str = "io";
+const TITLE: &str = "Servers of vhost-user disks";
+const COLUMNS: [&str; 8] = ["k/s", "ticks", "instr", "calls", "sw/k", "p50", "p99", "gen"];
+
+/// Millions of TSC ticks a second, as far as Linux says.
+fn megahertz() -> f64 {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with("cpu MHz"));
+    let number = line.and_then(|line| line.rsplit(':').next()?.trim().parse().ok());
+    number.unwrap_or(f64::NAN)
+}
+
+/// What the terminal and the page show.
+pub fn blocks(cells: &[Cell], echoes: &[(u32, Figures)], instructions: bool) -> Vec<Block> {
+    let counted = if instructions { "instr: its instructions, by callgrind. " } else { "" };
+    let intro = format!(
+        "Reads of 4 KiB; one core for the server, one for the generator, servers in turns, medians. \
+         k/s: thousands of requests a second. ticks: CPU time of the server for a request, polling \
+         and kernel included, in ticks of {} MHz. {counted}calls: eventfds written, for a request. \
+         sw/k: the server's context switches for a thousand. p50, p99: latency in µs. gen: ticks of \
+         the generator, polling included.",
+        whole(megahertz())
+    );
+    let mut blocks = vec![Block::Say(intro)];
+    if !echoes.is_empty() {
+        blocks.push(Block::Table(echo_table(echoes)));
+    }
+    let mut rest = cells;
+    while let Some(first) = rest.first() {
+        let same =
+            |cell: &&Cell| cell.load.back == first.load.back && cell.load.calls == first.load.calls;
+        let count = rest.iter().take_while(same).count();
+        let (these, others) = rest.split_at(count);
+        blocks.push(Block::Table(table(these)));
+        rest = others;
+    }
+    blocks
+}
+
+fn columns() -> impl Iterator<Item = String> {
+    COLUMNS.into_iter().map(String::from)
+}
+
+fn echo_table(echoes: &[(u32, Figures)]) -> Table {
+    let mut table = Table::new("the generator at a ring that is answered at once", columns());
+    table.section(Source::Measured, "");
+    for (depth, figures) in echoes {
+        let requests = figures.requests as f64;
+        let none = String::new;
+        table.line(
+            format!("QD {depth}"),
+            [
+                whole(requests / figures.nanoseconds as f64 * 1e6),
+                none(),
+                none(),
+                none(),
+                none(),
+                two(figures.p50 as f64 / 1000.0),
+                two(figures.p99 as f64 / 1000.0),
+                whole(figures.own_cpu as f64 / requests * megahertz() / 1000.0),
+            ],
+        );
+    }
+    table
+}
+
+fn table(cells: &[Cell]) -> Table {
+    let title = cells.first().map_or(String::new(), |cell| {
+        let way = if cell.load.calls { "called" } else { "polling" };
+        format!("{}, {way} clients", cell.load.back.name())
+    });
+    let mut table = Table::new(title, columns());
+    table.section(Source::Measured, "");
+    let mut last = None;
+    for cell in cells {
+        let load = cell.load;
+        if last != Some(load) {
+            let plural = if load.clients == 1 { "" } else { "s" };
+            let label = format!("{} client{plural}, QD {}", load.clients, load.depth);
+            table.line(label, COLUMNS.map(|_| String::new()));
+            last = Some(load);
+        }
+        let each = |of: &dyn Fn(&Figures) -> f64| cell.median(|run| of(run) / run.requests as f64);
+        let ticks = |cpu: u64| cpu as f64 * megahertz() / 1000.0;
+        let switches = |run: &Figures| run.server_switches.unwrap_or(0) as f64 * 1000.0;
+        table.part(
+            cell.peer.name(),
+            [
+                whole(cell.median(|run| run.requests as f64 / run.nanoseconds as f64 * 1e6)),
+                whole(each(&|run| ticks(run.server_cpu.unwrap_or(0)))),
+                cell.instructions.map_or(String::new(), whole),
+                two(each(&|run| run.calls as f64)),
+                two(each(&switches)),
+                two(cell.median(|run| run.p50 as f64 / 1000.0)),
+                two(cell.median(|run| run.p99 as f64 / 1000.0)),
+                whole(each(&|run| ticks(run.own_cpu))),
+            ],
+        );
+    }
+    table
+}
+
+/// A row of `--json`: all runs of a cell.
+#[derive(Serialize)]
+pub struct Row<'a> {
+    experiment: &'static str,
+    kind: &'static str,
+    server: &'static str,
+    back: &'static str,
+    clients: u32,
+    depth: u32,
+    called: bool,
+    ticks_per_microsecond: f64,
+    instructions_per_request: Option<f64>,
+    runs: Vec<&'a Figures>,
+}
+
+/// The rows, those of the generator alone first.
+pub fn rows<'a>(cells: &'a [Cell], echoes: &'a [(u32, Figures)]) -> Vec<Row<'a>> {
+    let row = |server, back, clients, depth, called, runs| Row {
+        experiment: NAME,
+        kind: Source::Measured.label(),
+        server,
+        back,
+        clients,
+        depth,
+        called,
+        ticks_per_microsecond: megahertz(),
+        instructions_per_request: None,
+        runs,
+    };
+    let echoes =
+        echoes.iter().map(|(depth, figures)| row("echo", "none", 1, *depth, false, vec![figures]));
+    let cells = cells.iter().map(|cell| {
+        let load = cell.load;
+        let runs = cell.runs.iter().collect();
+        let back = load.back.name();
+        Row {
+            instructions_per_request: cell.instructions,
+            ..row(cell.peer.name(), back, load.clients, load.depth, load.calls, runs)
+        }
+    });
+    echoes.chain(cells).collect()
+}
+
+/// The page.
+pub fn page(blocks: Vec<Block>, versions: Vec<String>) -> Page {
+    let section = Section { name: NAME.into(), title: TITLE.into(), blocks };
+    Page {
+        title: "Exitless: the daemon beside other servers".into(),
+        sections: vec![section],
+        notes: versions,
+        ..Page::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{
+        io::{
+            cell::Load,
+            peer::{Back, Peer},
+        },
+        show::{html, text},
+    };
+
+    #[test]
+    fn tables_are_no_wider_than_a_terminal() {
+        let figures = Figures {
+            requests: 40_000_000,
+            failed: 0,
+            nanoseconds: 500_000_000,
+            server_cpu: Some(500_000_000),
+            server_switches: Some(9_000),
+            own_cpu: 500_000_000,
+            calls: 1_000_000,
+            kicks: 3,
+            p50: 12_345_678,
+            p99: 99_345_678,
+        };
+        let load = Load { back: Back::Null, calls: true, clients: 14, depth: 128 };
+        let cell = |peer| Cell { load, peer, runs: vec![figures; 3], instructions: Some(3_400.0) };
+        let cells = [cell(Peer::Daemon), cell(Peer::StorageDaemon)];
+        let echoes = [(128, figures)];
+        let blocks = blocks(&cells, &echoes, true);
+        let shown = text::blocks(&blocks);
+        assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
+        let page = html::page(&self::page(blocks, vec!["one".into()]));
+        roxmltree::Document::parse_with_options(
+            &page,
+            roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() },
+        )
+        .unwrap();
+        assert_eq!(rows(&cells, &echoes).len(), 3);
+    }
+}

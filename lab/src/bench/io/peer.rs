@@ -1,0 +1,143 @@
+//! The servers that are measured, and how each is started.
+
+use crate::server::Server;
+use anyhow::Result;
+use exitless::{context::Context, needs};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+use tempfile::TempDir;
+
+/// Bytes of a disk in memory, and of a file.
+const BYTES: u64 = 64 << 20;
+/// QEMU's, and the package that has it.
+const STORAGE_DAEMON: &str = "qemu-storage-daemon";
+/// In memory, where the other server has no disk of its own there.
+const MEMORY: &str = "/dev/shm";
+
+/// A server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// Exitless'.
+    Daemon,
+    /// QEMU's.
+    StorageDaemon,
+}
+
+/// What keeps the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Back {
+    /// Nothing does.
+    Null,
+    /// Memory; of the other server a file in /dev/shm.
+    Ram,
+    /// A file, in the page cache.
+    File,
+}
+
+impl Back {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Back::Null => "null",
+            Back::Ram => "ram",
+            Back::File => "file",
+        }
+    }
+}
+
+/// Has it installed; what is missing then, in a sentence.
+pub fn missing(cx: &Context) -> Option<String> {
+    needs::storage_daemon(cx).err().map(|error| format!("{error:#}"))
+}
+
+/// A server that runs, and the socket of each client.
+pub struct Started {
+    pub server: Server,
+    pub sockets: Vec<PathBuf>,
+    /// Where a disk in memory is.
+    _memory: Option<TempDir>,
+}
+
+impl Peer {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Peer::Daemon => "exitless io",
+            Peer::StorageDaemon => STORAGE_DAEMON,
+        }
+    }
+
+    /// Starts it below `wrap`, which is a program and its arguments, for so many clients.
+    pub fn start(
+        self,
+        wrap: &[String],
+        daemon: &Path,
+        back: Back,
+        clients: u32,
+        folder: &Path,
+    ) -> Result<Started> {
+        let path = |name: &str| folder.join(format!("{}-{name}", self as u8));
+        let mut words = wrap.iter();
+        let mut command = Command::new(words.next().map_or("env", String::as_str));
+        command.args(words);
+        match self {
+            Peer::Daemon => {
+                let socket = path("socket");
+                command.arg(daemon).arg("disk").arg("--socket").arg(&socket);
+                match back {
+                    Back::Null => command.args(["--null", "1G"]),
+                    Back::Ram => command.args(["--ram", &BYTES.to_string()]),
+                    Back::File => command.arg("--file").arg(full(path("disk"))?),
+                };
+                if clients > 1 {
+                    command.args(["--front-ends", &clients.to_string()]);
+                }
+                let server = Server::run(command, |line| line.contains("serves"))?;
+                Ok(Started { server, sockets: vec![socket; clients as usize], _memory: None })
+            }
+            Peer::StorageDaemon => {
+                let (mut sockets, mut memory) = (Vec::new(), None);
+                command.arg(STORAGE_DAEMON).args(["--object", "iothread,id=serves"]);
+                let disk = match back {
+                    Back::Null => None,
+                    Back::File => Some(full(path("disk"))?),
+                    Back::Ram => {
+                        let folder = memory.insert(tempfile::tempdir_in(MEMORY)?);
+                        Some(full(folder.path().join("disk"))?)
+                    }
+                };
+                let node = match &disk {
+                    None => "driver=null-co,size=1073741824,read-zeroes=off,node-name=disk".to_owned(),
+                    Some(file) => {
+                        format!(
+                            "driver=file,filename={},aio=io_uring,node-name=disk",
+                            file.display()
+                        )
+                    }
+                };
+                command.args(["--blockdev", &node]);
+                for client in 0..clients {
+                    let socket = path(&format!("socket{client}"));
+                    command.args(["--export", &format!(
+                        "vhost-user-blk,id=export{client},node-name=disk,addr.type=unix,addr.path={},writable=off,num-queues=1,iothread=serves",
+                        socket.display()
+                    )]);
+                    sockets.push(socket);
+                }
+                // It says nothing when it is ready, but writes this file. One that was killed left it.
+                let pid = path("pid");
+                let _ = fs::remove_file(&pid);
+                command.arg("--pidfile").arg(&pid);
+                let server = Server::until(command, || pid.exists())?;
+                Ok(Started { server, sockets, _memory: memory })
+            }
+        }
+    }
+}
+
+/// The file, with data in it.
+fn full(path: PathBuf) -> Result<PathBuf> {
+    fs::write(&path, vec![0x5a; BYTES as usize])?;
+    Ok(path)
+}
