@@ -85,7 +85,7 @@ pub fn list(report: &Report) -> String {
 /// What is new in a report, by rings.
 fn table(now: &Report, before: &Report) -> String {
     let mut text = summary(now, before) + "\n";
-    let seconds = now.age.saturating_sub(before.age).max(1) as f64 / HERTZ as f64;
+    let seconds = now.at.saturating_sub(before.at).max(1) as f64 / HERTZ as f64;
     let _ = writeln!(
         text,
         "{:16} {:>4} {:8} {:>11} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8}",
@@ -156,12 +156,12 @@ mod tests {
 
     #[test]
     fn the_table_shows_what_is_new() {
-        let report = |age, completed| {
+        let report = |at, completed| {
             let mut ring = Ring { running: true, ..Ring::default() };
             ring.numbers.completed = completed;
             ring.numbers.waits = vec![completed];
             let device = Device { name: "web".into(), rings: vec![ring], ..Device::default() };
-            Report { age, busy: age / 4, devices: vec![device], ..Report::default() }
+            Report { at, busy: at / 4, devices: vec![device], ..Report::default() }
         };
         let text = table(&report(3 * HERTZ, 700), &report(HERTZ, 100));
         assert!(text.starts_with("busy  25.0 %"), "{text}");

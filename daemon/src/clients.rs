@@ -118,7 +118,7 @@ fn carry_out(home: &mut Home, request: Request) -> Answer {
 
 /// One line about a report's time, for people.
 pub fn summary(now: &Report, before: &Report) -> String {
-    let age = now.age.saturating_sub(before.age).max(1);
+    let age = now.at.saturating_sub(before.at).max(1);
     let part = |now: u64, before: u64| 100.0 * now.saturating_sub(before) as f64 / age as f64;
     format!(
         "busy {:5.1} %   polling {:5.1} %   asleep {:5.1} %   {:.0} sleeps/s",

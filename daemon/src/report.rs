@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 /// All of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Nanoseconds since the start.
-    pub age: u64,
+    /// Nanoseconds since the system's start.
+    pub at: u64,
     /// The thread's time, in nanoseconds.
     pub busy: u64,
     pub polling: u64,
@@ -109,7 +109,7 @@ impl Device {
 
 /// What there is now. `socket` says where a device's front ends come.
 pub fn report(rings: &mut Rings, socket: impl Fn(usize) -> String) -> Report {
-    let age = rings.look_at_clock();
+    let at = rings.look_at_clock();
     let sidecore::Statistics { passes, found } = rings.schedule().statistics();
     let Time { busy, polling, asleep, sleeps } = rings.time;
     let devices = rings.served.devices.iter().map(|(place, device)| {
@@ -131,5 +131,5 @@ pub fn report(rings: &mut Rings, socket: impl Fn(usize) -> String) -> Report {
             gone: Numbers::from(&device.gone),
         }
     });
-    Report { age, busy, polling, asleep, sleeps, passes, found, devices: devices.collect() }
+    Report { at, busy, polling, asleep, sleeps, passes, found, devices: devices.collect() }
 }

@@ -12,6 +12,9 @@ use sidecore::{Next, Piece, Turn};
 /// Chains, and bytes, after which a turn that goes on publishes and tells.
 const TOLD_AFTER: u32 = 8;
 const TOLD_AFTER_BYTES: u64 = 64 << 10;
+/// Pieces of a turn, and bytes, after which the clock is looked at.
+const PIECES: u32 = 4;
+const UNSEEN: u64 = 8 << 10;
 /// Passes between two looks at the sockets.
 const PASSES: u32 = 256;
 /// A ring whose kicks go nowhere is looked at so often.
@@ -94,9 +97,17 @@ impl Rings {
             ring.counts.waits.note(waited);
         }
         let mut unpublished = Done::default();
+        let (mut pieces, mut unseen) = (0, 0);
         loop {
             let piece = self.served.piece(place);
-            let now = self.look_at_clock();
+            pieces += 1;
+            unseen += piece.as_ref().map_or(0, |piece| piece.bytes);
+            // Small ones take less time than to ask for it.
+            if pieces >= PIECES || unseen > UNSEEN {
+                self.look_at_clock();
+                (pieces, unseen) = (0, 0);
+            }
+            let now = self.served.now;
             let piece = match piece {
                 Ok(piece) => piece,
                 Err(error) => {
