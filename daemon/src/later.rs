@@ -10,6 +10,7 @@ use crate::device::Kind;
 use crate::disk::Disk;
 use crate::ring::Work;
 use crate::rings::{Rings, Served};
+use crate::storage::Store;
 use blk::Backend as _;
 use window::Window;
 
@@ -100,6 +101,15 @@ impl Rings {
             }
         }
         answered
+    }
+
+    /// Is a disk kept by a server elsewhere?
+    pub fn reaches_servers(&self) -> bool {
+        let mut devices = self.served.devices.iter();
+        devices.any(|(_, device)| match &device.kind {
+            Kind::Disk(disk) => matches!(disk.store, Store::Nbd(_)),
+            Kind::Port(_) => false,
+        })
     }
 
     /// Disks whose back end has ended at last what was given up.

@@ -167,7 +167,7 @@ fn serve(
     }
     if let Some(folders) = sandbox {
         event::prepare().context("the system has no eventfds")?;
-        sandbox::enter(&folders, home.file.is_some())?;
+        sandbox::enter(&folders, home.file.is_some(), home.rings.reaches_servers())?;
     }
     eprintln!("exitless-io: serves {names}");
     supervisor::ready(&format!("serves {names}"));

@@ -53,7 +53,7 @@ pub fn raise_files() {
 /// # Errors
 ///
 /// In words, if the system refuses a rule that it knows.
-pub fn enter(folders: &Folders, changes: bool) -> Result<()> {
+pub fn enter(folders: &Folders, changes: bool, network: bool) -> Result<()> {
     let found = restrict_files(folders).context("Landlock refuses a rule")?;
     match found {
         RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => {}
@@ -61,7 +61,7 @@ pub fn enter(folders: &Folders, changes: bool) -> Result<()> {
             eprintln!("exitless-io: this kernel has no Landlock: files aren't restricted");
         }
     }
-    let filter = filter(changes).context("the list of system calls is wrong")?;
+    let filter = filter(changes, network).context("the list of system calls is wrong")?;
     seccompiler::apply_filter(&filter).context("the system refuses a list of system calls")
 }
 
@@ -84,8 +84,9 @@ fn restrict_files(folders: &Folders) -> Result<RulesetStatus> {
     Ok(ruleset.restrict_self()?.ruleset)
 }
 
-/// The system calls, by what they are for. With `changes`, those for devices that come later, too.
-fn calls(changes: bool) -> Vec<i64> {
+/// The system calls, by what they are for. With `changes`, those for devices that come
+/// later, too; with `network`, those for servers elsewhere that are reached again and again.
+fn calls(changes: bool, network: bool) -> Vec<i64> {
     let all = [
         // The loop.
         &[libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2, libc::SYS_epoll_ctl][..],
@@ -109,12 +110,17 @@ fn calls(changes: bool) -> Vec<i64> {
         &[libc::SYS_eventfd2],
     ];
     let later = if changes { &later[..] } else { &[] };
-    [all.concat(), later.concat()].concat()
+    let servers = [
+        &[libc::SYS_recvfrom, libc::SYS_setsockopt, libc::SYS_timerfd_settime][..],
+        &[libc::SYS_epoll_create1, libc::SYS_timerfd_create],
+    ];
+    let servers = if network || changes { &servers[..] } else { &[] };
+    [all.concat(), later.concat(), servers.concat()].concat()
 }
 
-fn filter(changes: bool) -> Result<BpfProgram> {
+fn filter(changes: bool, network: bool) -> Result<BpfProgram> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
-        calls(changes).into_iter().map(|call| (call, Vec::new())).collect();
+        calls(changes, network).into_iter().map(|call| (call, Vec::new())).collect();
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
         let protection = SeccompCondition::new(
             2,

@@ -10,7 +10,7 @@ use anyhow::Result;
 use blk::{Completion, Failure, Operation, SECTOR, Submitted, Token};
 use daemon_os::{Task, Uring, read_at, write_at};
 use rustix::fd::{AsFd as _, BorrowedFd};
-use rustix::fs::{FallocateFlags, fallocate, fdatasync};
+use rustix::fs::{FallocateFlags, fallocate, fdatasync, fstat};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -152,7 +152,7 @@ impl FileStore {
     }
 
     fn look_at_size(&mut self) {
-        let size = self.opened.file.metadata().map_or(0, |kind| kind.len());
+        let size = fstat(&self.opened.file).map_or(0, |kind| kind.st_size as u64);
         if self.opened.is_regular && size < self.opened.size && !self.has_failed {
             let was = self.opened.size;
             self.fail(&format!("it has {size} bytes, and had {was}; all accesses fail"));

@@ -1,4 +1,5 @@
 //! The program.
+#![allow(dead_code, reason = "each test uses a part")]
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Output, Stdio};
@@ -14,6 +15,12 @@ impl Daemon {
     pub fn ram() -> Daemon {
         let kept = ["--ram", "1M"].map(String::from).to_vec();
         Self::disk(tempfile::tempdir().expect("a folder"), kept)
+    }
+
+    /// In front of the NBD server in this folder.
+    pub fn nbd(folder: tempfile::TempDir) -> Daemon {
+        let uri = format!("nbd+unix:///disk?socket={}", folder.path().join("server").display());
+        Self::disk(folder, vec!["--nbd".into(), uri])
     }
 
     pub fn file() -> Daemon {

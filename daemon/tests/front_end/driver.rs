@@ -1,4 +1,5 @@
 //! A front end with one ring of one request at a time.
+#![allow(dead_code, reason = "each test uses a part")]
 
 use super::daemon::Daemon;
 use super::wire::{LIMIT, Wire, words32, words64};
@@ -12,6 +13,7 @@ use std::os::unix::fs::FileExt as _;
 /// Types of requests.
 pub const IN: u32 = 0;
 pub const OUT: u32 = 1;
+pub const FLUSH: u32 = 4;
 
 /// The memory: its length, and its address in this front end, as it says.
 const LEN: u64 = 0x10_0000;
@@ -97,6 +99,17 @@ impl FrontEnd {
         u32::from_le_bytes(reply[4..8].try_into().expect("a word"))
     }
 
+    /// Asks for it, and doesn't wait for the answer.
+    pub fn begin_to_stop(&mut self) {
+        self.wire.send(11, 1, &words32([0, 0]), &[]);
+    }
+
+    /// The answer to that.
+    pub fn stopped(&mut self) -> u32 {
+        let (reply, _) = self.wire.receive();
+        u32::from_le_bytes(reply[4..8].try_into().expect("a word"))
+    }
+
     /// Resets the device, and begins with an empty ring.
     pub fn reset(&mut self) {
         self.wire.tell(34, &[], &[]);
@@ -106,22 +119,34 @@ impl FrontEnd {
 
     /// Offers a request of 512 bytes and kicks.
     pub fn offer(&mut self, kind: u32, sector: u64, data: &[u8; 512]) {
+        self.offer_as(0, kind, sector, data);
+    }
+
+    /// The same, while that one may be under way.
+    pub fn offer_beside(&mut self, kind: u32, sector: u64, data: &[u8; 512]) {
+        self.offer_as(1, kind, sector, data);
+    }
+
+    fn offer_as(&mut self, which: u16, kind: u32, sector: u64, data: &[u8; 512]) {
         let put = |at: u64, bytes: &[u8]| self.memory.write_all_at(bytes, at).expect("in memory");
-        put(HEADER, &[words32([kind, 0]), words64([sector])].concat());
-        put(DATA, data);
-        put(STATUS, &[0xff]);
+        let shift = 0x400 * u64::from(which);
+        let (header, place, status) = (HEADER + shift, DATA + shift, STATUS + shift);
+        let head = 3 * which;
+        put(header, &[words32([kind, 0]), words64([sector])].concat());
+        put(place, data);
+        put(status, &[0xff]);
         let descriptor = |address: u64, len: u32, flags: u16, next: u16| {
             let tail = [flags.to_le_bytes(), next.to_le_bytes()].concat();
             [words64([address]), words32([len]), tail].concat()
         };
         let data_flags = if kind == IN { 3 } else { 1 };
         let chain = [
-            descriptor(HEADER, 16, 1, 1),
-            descriptor(DATA, 512, data_flags, 2),
-            descriptor(STATUS, 1, 2, 0),
+            descriptor(header, 16, 1, head + 1),
+            descriptor(place, 512, data_flags, head + 2),
+            descriptor(status, 1, 2, 0),
         ];
-        put(DESCRIPTORS, &chain.concat());
-        put(AVAILABLE + 4 + 2 * u64::from(self.offered % ELEMENTS), &[0, 0]);
+        put(DESCRIPTORS + 16 * u64::from(head), &chain.concat());
+        put(AVAILABLE + 4 + 2 * u64::from(self.offered % ELEMENTS), &head.to_le_bytes());
         self.offered = self.offered.wrapping_add(1);
         put(AVAILABLE + 2, &self.offered.to_le_bytes());
         rustix::io::write(&self.kick, &1u64.to_ne_bytes()).expect("the kick is told");
@@ -134,16 +159,28 @@ impl FrontEnd {
 
     /// Waits by calls until all that was offered is answered: the status.
     pub fn answer(&mut self) -> u8 {
-        loop {
-            let mut used = [0; 2];
-            self.memory.read_exact_at(&mut used, USED + 2).expect("in memory");
-            if u16::from_le_bytes(used) == self.offered {
-                break;
-            }
+        self.wait_for(self.offered);
+        self.status()
+    }
+
+    /// Waits by calls until so many are answered, or more.
+    pub fn wait_for(&mut self, answers: u16) {
+        while answers.wrapping_sub(self.used()) as i16 > 0 {
             let mut waits = [PollFd::from_borrowed_fd(self.call.as_fd(), PollFlags::IN)];
             assert_eq!(poll(&mut waits, Some(&LIMIT)), Ok(1), "no call came");
             rustix::io::read(&self.call, &mut [0; 8]).expect("there is one");
         }
+    }
+
+    /// How many are answered.
+    pub fn used(&self) -> u16 {
+        let mut used = [0; 2];
+        self.memory.read_exact_at(&mut used, USED + 2).expect("in memory");
+        u16::from_le_bytes(used)
+    }
+
+    /// The status of the last one that was offered by itself.
+    pub fn status(&self) -> u8 {
         let mut status = [0];
         self.memory.read_exact_at(&mut status, STATUS).expect("in memory");
         status[0]

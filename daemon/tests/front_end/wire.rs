@@ -1,4 +1,5 @@
 //! Messages of a front end.
+#![allow(dead_code, reason = "each test uses a part")]
 
 use rustix::event::Timespec;
 use rustix::fd::BorrowedFd;

@@ -1,0 +1,221 @@
+//! The daemon in front of NBD servers: one of the test's own, which holds back, loses and hangs up;
+//! and qemu-nbd and nbdkit, where they are installed.
+
+mod front_end {
+    pub mod daemon;
+    pub mod driver;
+    pub mod nbd_server;
+    pub mod wire;
+}
+
+use front_end::daemon::Daemon;
+use front_end::driver::{FLUSH, FrontEnd, IN, OUT};
+use front_end::nbd_server::Server;
+use std::path::Path;
+use std::process::{Child, Command};
+
+const MARK: [u8; 512] = [0xa5; 512];
+
+fn start() -> (Server, Daemon) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Server::at(&folder.path().join("server"));
+    let daemon = Daemon::nbd(folder);
+    (server, daemon)
+}
+
+/// A write that the server holds back, and a read behind it that is answered.
+fn one_waits(server: &Server, front: &mut FrontEnd) {
+    server.hold(true);
+    let before = front.used();
+    front.offer(OUT, 5, &MARK);
+    front.offer_beside(IN, 9, &[1; 512]);
+    front.wait_for(before + 1);
+    server.wait_for((1, 5 * 512), 1);
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let (server, daemon) = start();
+    let mut front = FrontEnd::connect(&daemon);
+    front.set_up(0, false);
+    for sector in 0..100 {
+        front.offer(OUT, sector, &[sector as u8; 512]);
+        assert_eq!(front.answer(), 0);
+    }
+    front.offer(FLUSH, 0, &MARK);
+    assert_eq!(front.answer(), 0);
+    assert_eq!(server.count((3, 0)), 1);
+    for sector in (0..100).rev() {
+        front.offer(IN, sector, &[0; 512]);
+        assert_eq!(front.answer(), 0);
+        assert_eq!(front.data(), [sector as u8; 512]);
+    }
+}
+
+/// What ended out of order isn't done again, and what hadn't ended is.
+#[test]
+fn a_killed_daemon_does_again_what_was_under_way() {
+    let (server, mut daemon) = start();
+    let mut front = FrontEnd::connect(&daemon);
+    front.set_up(0, true);
+    one_waits(&server, &mut front);
+    daemon.kill();
+    daemon.start_again();
+    front.connect_again(&daemon);
+    front.set_up(2, true);
+    server.wait_for((1, 5 * 512), 2);
+    server.hold(false);
+    front.wait_for(2);
+    assert_eq!(front.status(), 0);
+    assert_eq!(server.count((0, 9 * 512)), 1, "it was answered before");
+    front.offer(IN, 5, &[0; 512]);
+    assert_eq!(front.answer(), 0);
+    assert_eq!(front.data(), MARK);
+}
+
+/// The base comes when all that was taken is answered.
+#[test]
+fn a_ring_stops_when_nothing_is_under_way() {
+    let (server, daemon) = start();
+    let mut front = FrontEnd::connect(&daemon);
+    front.set_up(0, false);
+    one_waits(&server, &mut front);
+    front.begin_to_stop();
+    assert_eq!(front.used(), 1);
+    server.hold(false);
+    assert_eq!(front.stopped(), 2);
+    assert_eq!(front.used(), 2);
+    front.start(2);
+    front.offer(IN, 5, &[0; 512]);
+    assert_eq!(front.answer(), 0);
+    assert_eq!(front.data(), MARK);
+}
+
+/// A front end that goes with a write under way is no trouble for the next one.
+#[test]
+fn a_front_end_leaves_while_something_is_under_way() {
+    let (server, daemon) = start();
+    let mut front = FrontEnd::connect(&daemon);
+    front.set_up(0, false);
+    one_waits(&server, &mut front);
+    drop(front);
+    server.hold(false);
+    let mut next = FrontEnd::connect(&daemon);
+    next.set_up(0, false);
+    next.offer(IN, 5, &[0; 512]);
+    assert_eq!(next.answer(), 0);
+    assert_eq!(next.data(), MARK);
+}
+
+/// What was asked for is asked for again; what was answered and not flushed is lost, and the next
+/// flush says so, once.
+#[test]
+fn a_server_that_crashed_is_gone_on_with() {
+    let (server, daemon) = start();
+    let mut front = FrontEnd::connect(&daemon);
+    front.set_up(0, false);
+    front.offer(OUT, 3, &MARK);
+    assert_eq!(front.answer(), 0);
+    one_waits(&server, &mut front);
+    server.crash();
+    server.come_back();
+    server.wait_for((1, 5 * 512), 2);
+    server.hold(false);
+    front.wait_for(3);
+    front.offer(FLUSH, 0, &MARK);
+    assert_eq!(front.answer(), 1, "sector 3 is lost");
+    front.offer(FLUSH, 0, &MARK);
+    assert_eq!(front.answer(), 0);
+    server.crash();
+    server.come_back();
+    front.offer(IN, 5, &[0; 512]);
+    assert_eq!(front.answer(), 0);
+    assert_eq!(front.data(), MARK, "it was flushed");
+    front.offer(FLUSH, 0, &MARK);
+    assert_eq!(front.answer(), 0, "nothing was lost");
+}
+
+#[test]
+fn failures_are_a_sentence() {
+    let says = |uri: &str| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let program = Command::new(env!("CARGO_BIN_EXE_exitless-io"))
+            .args(["disk", "--nbd", uri, "--socket"])
+            .arg(folder.path().join("s"))
+            .output()
+            .expect("it runs");
+        assert!(!program.status.success());
+        String::from_utf8(program.stderr).expect("it is text")
+    };
+    assert!(says("http://x").contains("doesn't begin with nbd://"));
+    let none = says("nbd+unix:///x?socket=/nowhere/s");
+    assert!(none.contains("can't be used: the server isn't there"), "{none}");
+}
+
+/// A server program, ended with the test.
+struct Program(Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a server program, if it is installed, and waits for its socket.
+fn program(name: &str, arguments: &[&str], socket: &Path) -> Option<Program> {
+    let mut child = match Command::new(name).args(arguments).spawn() {
+        Ok(child) => child,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("{name} isn't installed");
+            return None;
+        }
+        Err(error) => panic!("{name}: {error}"),
+    };
+    while !socket.exists() {
+        assert_eq!(child.try_wait().expect("it is ours"), None, "{name} ended");
+        std::thread::yield_now();
+    }
+    Some(Program(child))
+}
+
+fn try_program(make: impl FnOnce(&Path, &str) -> Option<Program>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("server");
+    let Some(_server) = make(folder.path(), socket.to_str().expect("text")) else { return };
+    let daemon = Daemon::nbd(folder);
+    let mut front = FrontEnd::connect(&daemon);
+    front.set_up(0, false);
+    for sector in [0, 1, 77, 2047] {
+        front.offer(OUT, sector, &[sector as u8 ^ 0x5a; 512]);
+        assert_eq!(front.answer(), 0);
+    }
+    front.offer(FLUSH, 0, &MARK);
+    assert_eq!(front.answer(), 0);
+    for sector in [2047, 77, 1, 0] {
+        front.offer(IN, sector, &[0; 512]);
+        assert_eq!(front.answer(), 0);
+        assert_eq!(front.data(), [sector as u8 ^ 0x5a; 512]);
+    }
+    front.offer(IN, 1000, &[1; 512]);
+    assert_eq!(front.answer(), 0);
+    assert_eq!(front.data(), [0; 512]);
+}
+
+#[test]
+fn qemu_nbd_is_a_server() {
+    try_program(|folder, socket| {
+        let disk = folder.join("disk");
+        std::fs::File::create(&disk).and_then(|file| file.set_len(1 << 20)).expect("a file");
+        let disk = disk.to_str().expect("text");
+        let arguments = ["-f", "raw", "-t", "-e", "4", "-x", "disk", "-k", socket, disk];
+        program("qemu-nbd", &arguments, Path::new(socket))
+    });
+}
+
+#[test]
+fn nbdkit_is_a_server() {
+    try_program(|_, socket| {
+        program("nbdkit", &["-f", "-U", socket, "memory", "1M"], Path::new(socket))
+    });
+}
