@@ -90,15 +90,15 @@ fn a_limit_holds_and_others_arent_slowed() {
     let (mut rings, now) = manual();
     let slow = Guest::new(&mut rings, limited(1000, None));
     let fast = Guest::new(&mut rings, Limits::default());
-    for _ in 0..10_000 {
+    for _ in 0..1000 {
         slow.offer(ELEMENTS);
         fast.offer(ELEMENTS);
         rings.serve();
-        now.set(now.get() + MILLISECOND / 10);
+        now.set(now.get() + MILLISECOND);
     }
     // A second's, and a hundredth's for a burst.
     assert_eq!(slow.completed(&mut rings), 1010);
-    assert_eq!(fast.completed(&mut rings), 80_000);
+    assert_eq!(fast.completed(&mut rings), 8000);
 }
 
 #[test]
@@ -196,10 +196,11 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
     /// Kicks are told by edge: one that is taken while the ring is polled isn't told again. What
     /// the memory's order adds is tried by loom (`virtqueue`).
     #[test]
-    fn no_kick_is_lost(steps in prop::collection::vec(step(), 0..400)) {
+    fn no_kick_is_lost(steps in prop::collection::vec(step(), 0..200)) {
         let (mut rings, now) = manual();
         let guest = Guest::new(&mut rings, Limits::default());
         let (kick, _other) = std::os::unix::net::UnixStream::pair().expect("two sockets");

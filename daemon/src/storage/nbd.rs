@@ -293,7 +293,9 @@ impl NbdStore {
             }
         };
         // What came before a connection ended counts.
-        if let Some(export) = link.shake()? {
+        let reached = link.shake()?;
+        link.push()?;
+        if let Some(export) = reached {
             self.reached(export)?;
         }
         if let Some(link) = self.links.get_mut(at).and_then(Option::as_mut) {

@@ -202,9 +202,9 @@ impl FrontEnd {
         self.status()
     }
 
-    /// Waits by calls until so many are answered.
+    /// Waits by calls until so many are answered, or more.
     pub fn wait_for(&mut self, answers: u16) {
-        while self.used() != answers {
+        while answers.wrapping_sub(self.used()) as i16 > 0 {
             let mut waits = [PollFd::from_borrowed_fd(self.call.as_fd(), PollFlags::IN)];
             assert_eq!(poll(&mut waits, Some(&LIMIT)), Ok(1), "no call came");
             rustix::io::read(&self.call, &mut [0; 8]).expect("there is one");

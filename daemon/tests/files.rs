@@ -1,0 +1,76 @@
+//! Disks that are files: killed with requests under way, again and again; and locks.
+
+mod front_end {
+    pub mod daemon;
+    pub mod driver;
+    pub mod wire;
+}
+
+use front_end::daemon::Daemon;
+use front_end::driver::{FLUSH, FrontEnd, IN, OUT};
+use std::process::Command;
+
+/// Killed right after requests were offered, wherever it is with them: all are answered, and what
+/// was written is read. The base that the front end says is the available index.
+#[test]
+fn killed_again_and_again_it_loses_nothing() {
+    let mut daemon = Daemon::file();
+    let mut front = FrontEnd::connect(&daemon);
+    front.set_up(0, true);
+    for round in 0..40_u16 {
+        let (sector, mark) = (u64::from(round) * 8, [round as u8 + 1; 512]);
+        front.offer(OUT, sector, &mark);
+        front.offer_beside(IN, 2000, &[1; 512]);
+        if round % 3 == 0 {
+            front.wait_for(3 * round + 1 + round % 2);
+        }
+        daemon.kill();
+        daemon.start_again();
+        front.connect_again(&daemon);
+        front.set_up((3 * round + 2).into(), true);
+        assert_eq!(front.answer(), 0);
+        front.offer(IN, sector, &[0; 512]);
+        assert_eq!(front.answer(), 0);
+        assert_eq!(front.data(), mark, "round {round}");
+    }
+    front.offer(FLUSH, 0, &[0; 512]);
+    assert_eq!(front.answer(), 0);
+    assert_eq!(front.used(), 121);
+}
+
+#[test]
+fn a_file_is_one_programs() {
+    let daemon = Daemon::file();
+    let disk = daemon.path("disk");
+    let second = Command::new(env!("CARGO_BIN_EXE_exitless-io"))
+        .args(["disk", "--file", &disk, "--socket", &daemon.path("other")])
+        .output()
+        .expect("it runs");
+    assert!(!second.status.success());
+    let said = String::from_utf8(second.stderr).expect("it is text");
+    let expected = format!("{disk} is in use: another program has locked it for writing\n");
+    assert!(said.ends_with(&expected), "{said}");
+    // QEMU honours the same locks.
+    match Command::new("qemu-io").args(["-f", "raw", "-c", "write 0 512", &disk]).output() {
+        Ok(refused) => {
+            let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+            assert!(!refused.status.success());
+            assert!(said.contains("lock"), "{said}");
+        }
+        Err(error) => eprintln!("qemu-io: {error}"),
+    }
+}
+
+/// A guest is told that it can't have what isn't there any more.
+#[test]
+fn a_file_that_became_shorter_is_an_error() {
+    let daemon = Daemon::file();
+    let mut front = FrontEnd::connect(&daemon);
+    front.set_up(0, false);
+    let file = std::fs::File::options().write(true).open(daemon.path("disk")).expect("it is there");
+    file.set_len(4096).expect("it shrinks");
+    front.offer(IN, 100, &[0; 512]);
+    assert_eq!(front.answer(), 1);
+    front.offer(IN, 0, &[0; 512]);
+    assert_eq!(front.answer(), 1, "nothing of it is trusted");
+}
