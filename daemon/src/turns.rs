@@ -25,6 +25,8 @@ const BROKEN_CHARGE: u64 = 32 << 10;
 /// What a piece of work came to.
 #[derive(Clone, Copy, Default)]
 struct Done {
+    /// Requests of which nothing is left to ask for, answered or not; or frames.
+    asked: u32,
     completed: u32,
     bytes: u64,
     dropped: u32,
@@ -122,7 +124,7 @@ impl Rings {
                 self.schedule.rest(place);
                 break;
             }
-            let Done { charge: cost, bytes, completed: requests, .. } = piece;
+            let Done { charge: cost, bytes, asked: requests, .. } = piece;
             let piece = Piece { cost, bytes, requests };
             if self.schedule.served(place, piece, now, &mut self.served) == Next::Switch {
                 break;
@@ -276,11 +278,11 @@ impl Served {
                 let (Kind::Disk(disk), Some(window)) = (&mut device.kind, &ring.window) else {
                     return Ok(Done::default());
                 };
-                let blk::Outcome { completed, bytes, charge, .. } =
+                let blk::Outcome { asked, completed, bytes, charge, .. } =
                     server.serve(window, &mut disk.store)?;
                 let device = ring.device;
                 self.asked_of(device);
-                Ok(Done { completed, bytes, dropped: 0, charge })
+                Ok(Done { asked, completed, bytes, dropped: 0, charge })
             }
             Work::Frames(port) => {
                 let Some(switch) = self.switches.get_mut(port.switch) else {
@@ -290,7 +292,7 @@ impl Served {
                 let own = self.uplinks.iter_mut().find(|uplink| uplink.switch == port.switch);
                 own.into_iter().for_each(|uplink| uplink.send(switch));
                 let net::Outcome { completed, sent: bytes, dropped, charge, .. } = done;
-                Ok(Done { completed, bytes, dropped, charge })
+                Ok(Done { asked: completed, completed, bytes, dropped, charge })
             }
         }
     }

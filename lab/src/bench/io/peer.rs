@@ -108,7 +108,9 @@ impl Peer {
                     }
                 };
                 let node = match &disk {
-                    None => "driver=null-co,size=1073741824,read-zeroes=off,node-name=disk".to_owned(),
+                    None => {
+                        "driver=null-co,size=1073741824,read-zeroes=off,node-name=disk".to_owned()
+                    }
                     Some(file) => {
                         format!(
                             "driver=file,filename={},aio=io_uring,node-name=disk",
