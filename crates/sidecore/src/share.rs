@@ -89,7 +89,8 @@ impl Vm {
         u64::try_from(paid).unwrap_or(u64::MAX)
     }
 
-    /// Its queues had work of this cost. Its virtual time is charged that, from `floor` on at least.
+    /// Its queues had work of this cost. Its virtual time is charged that, from `floor` on at
+    /// least.
     pub fn charge(&mut self, floor: Virtual, cost: u64) {
         // A sum of 2^80 bytes overflows first.
         self.time = self.time.max(floor).saturating_add(self.virtual_of(cost));

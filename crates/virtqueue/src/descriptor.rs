@@ -56,11 +56,10 @@ impl Packed {
     }
 }
 
-/// Takes the chain that begins with this head of a split ring's table, whose words were read. It has no more descriptors
-/// there than the table has, and at most one indirect table at its end (2.7.5.3.2). That is a chain
-/// of its own, from its first descriptor on (2.7.5.3); it may be longer than the queue: Linux makes
-/// such ones for a small queue.
-///
+/// Takes the chain that begins with this head of a split ring's table, whose words were read. It
+/// has no more descriptors there than the table has, and at most one indirect table at its end
+/// (2.7.5.3.2). That is a chain of its own, from its first descriptor on (2.7.5.3); it may be
+/// longer than the queue: Linux makes such ones for a small queue.
 #[inline]
 pub fn split_chain(
     window: &Window,

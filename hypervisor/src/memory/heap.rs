@@ -28,8 +28,8 @@ static HEAP: Heap = {
 
 // SAFETY: every call is passed to the allocator of talc, which upholds the contract.
 unsafe impl GlobalAlloc for Heap {
-    // None of the three is inlined: hundreds of places allocate while booting, and a copy of talc in
-    // each of them came to more than 50 KiB.
+    // None of the three is inlined: hundreds of places allocate while booting, and a copy of talc
+    // in each of them came to more than 50 KiB.
     #[inline(never)]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         check(layout.size());
