@@ -75,7 +75,7 @@ impl Guest {
         self.ring.offer(kind, sector, data);
         self.kick.write(1).expect("the kick is told");
         let began = Instant::now();
-        while self.call.read().is_err() || !self.ring.is_answered() {
+        while self.call.read().is_err() || !self.ring.is_served() {
             assert!(began.elapsed() < LIMIT, "no call came");
             std::thread::yield_now();
         }

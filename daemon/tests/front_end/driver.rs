@@ -167,7 +167,7 @@ impl FrontEnd {
     }
 
     /// Whether all that was offered is answered.
-    pub fn is_answered(&self) -> bool {
+    pub fn is_served(&self) -> bool {
         self.used() == self.offered
     }
 
