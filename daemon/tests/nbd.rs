@@ -107,6 +107,29 @@ fn a_front_end_leaves_while_something_is_under_way() {
     assert_eq!(next.data(), MARK);
 }
 
+/// A server that doesn't answer for 10 s costs the connection. Nobody else comes in until it has
+/// answered; then all is as it was.
+#[test]
+#[ignore = "it waits for the 10 s"]
+fn a_server_that_hangs_keeps_front_ends_out() {
+    let (server, daemon) = start();
+    let mut front = FrontEnd::connect(&daemon);
+    front.set_up(0, true);
+    one_waits(&server, &mut front);
+    front.begin_to_stop();
+    front.expect_end();
+    front.connect_again(&daemon);
+    front.ask_features();
+    assert!(!front.is_answered(), "it isn't let in");
+    server.hold(false);
+    assert!(front.waits_for_answer());
+    front.connect_again(&daemon);
+    front.set_up(2, true);
+    assert_eq!(front.answer(), 0);
+    assert_eq!(front.used(), 2);
+    assert_eq!(server.count((1, 5 * 512)), 2, "nobody knew that it ended");
+}
+
 /// What was asked for is asked for again; what was answered and not flushed is lost, and the next
 /// flush says so, once.
 #[test]

@@ -104,6 +104,21 @@ impl FrontEnd {
         self.wire.send(11, 1, &words32([0, 0]), &[]);
     }
 
+    /// Asks what the device has, and doesn't wait for the answer.
+    pub fn ask_features(&mut self) {
+        self.wire.send(1, 1, &[], &[]);
+    }
+
+    /// Is there an answer now?
+    pub fn is_answered(&self) -> bool {
+        self.wire.has_come(0)
+    }
+
+    /// Does one come?
+    pub fn waits_for_answer(&self) -> bool {
+        self.wire.has_come(20)
+    }
+
     /// The answer to that.
     pub fn stopped(&mut self) -> u32 {
         let (reply, _) = self.wire.receive();

@@ -64,6 +64,14 @@ impl Wire {
         sendmsg(&self.0, &all, &mut control, SendFlags::NOSIGNAL).expect("it is sent");
     }
 
+    /// Does something come within so many seconds?
+    pub fn has_come(&self, seconds: i64) -> bool {
+        let limit = rustix::event::Timespec { tv_sec: seconds, tv_nsec: 0 };
+        let flags = rustix::event::PollFlags::IN;
+        let mut waits = [rustix::event::PollFd::new(&self.0, flags)];
+        rustix::event::poll(&mut waits, Some(&limit)) == Ok(1)
+    }
+
     pub fn receive(&mut self) -> (Vec<u8>, Option<OwnedFd>) {
         let mut header = [0; 12];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
