@@ -27,7 +27,7 @@ pub fn blocks(cells: &[Cell], echoes: &[(u32, Figures)], instructions: bool) -> 
     let counted = if instructions { "instr: its instructions, by callgrind. " } else { "" };
     let intro = format!(
         "Reads of 4 KiB; one core for the server, one for the generator, servers in turns, medians. \
-         k/s: thousands of requests a second. ticks: CPU time of the server for a request, polling \
+         k/s: thousands of requests a second. generator at an echo: alone, at a ring that is answered at once. ticks: CPU time of the server for a request, polling \
          and kernel included, in ticks of {} MHz. {counted}calls: eventfds written, for a request. \
          sw/k: the server's context switches for a thousand. p50, p99: latency in µs. gen: ticks of \
          the generator, polling included.",
@@ -54,7 +54,7 @@ fn columns() -> impl Iterator<Item = String> {
 }
 
 fn echo_table(echoes: &[(u32, Figures)]) -> Table {
-    let mut table = Table::new("the generator at a ring that is answered at once", columns());
+    let mut table = Table::new("generator at an echo", columns());
     table.section(Source::Measured, "");
     for (depth, figures) in echoes {
         let requests = figures.requests as f64;
