@@ -25,10 +25,8 @@ enum Program {
 }
 
 /// The daemon.
-pub const IO: Tool = Tool {
-    name: "io",
-    about: "Serve disks and networks to stock QEMU over vhost-user (docs/daemon.md)",
-};
+pub const IO: Tool =
+    Tool { name: "io", about: "Serve disks and networks to stock QEMU (docs/daemon.md)" };
 
 /// The developers' tools, in the order of the help text.
 pub const TOOLS: [Tool; 6] = [
