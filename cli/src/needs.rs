@@ -105,6 +105,16 @@ pub fn storage_daemon(cx: &Context) -> Result<()> {
     })
 }
 
+/// The NBD servers that the daemon is tried with.
+pub fn nbd_servers(cx: &Context) -> Result<()> {
+    install(cx, "nbd-servers", || {
+        packages(
+            "the daemon is tried with two NBD servers",
+            &[(on_path("qemu-nbd"), "qemu-utils"), (on_path("nbdkit"), "nbdkit")],
+        )
+    })
+}
+
 /// Which packages `what` lacks, of pairs of "is it there" and the package.
 fn packages(what: &str, needed: &[(bool, &str)]) -> Option<String> {
     let missing: Vec<_> = needed.iter().filter(|(there, _)| !there).map(|(_, p)| *p).collect();

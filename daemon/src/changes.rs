@@ -1,7 +1,7 @@
 //! Devices that come, change and go while others go on.
 //!
-//! Guarantees: a file with a wrong line changes nothing. A device whose table is the same goes on as
-//! it is; one whose limits or weight alone changed keeps its front ends.
+//! Guarantees: a file with a wrong line changes nothing. A device whose table is the same goes on
+//! as it is; one whose limits or weight alone changed keeps its front ends.
 
 use crate::build::{self, Entry};
 use crate::config::{self, Plan};

@@ -25,7 +25,7 @@ const BROKEN_CHARGE: u64 = 32 << 10;
 /// What a piece of work came to.
 #[derive(Clone, Copy, Default)]
 struct Done {
-    /// Requests of which nothing is left to ask for, answered or not; or frames.
+    /// Requests that were begun, answered or not; or frames.
     asked: u32,
     completed: u32,
     bytes: u64,

@@ -33,6 +33,9 @@ const MIRI: [&str; 8] =
     ["ledger", "proto", "delivery", "schedule", "loader", "window", "coalesce", "sidecore"];
 /// Crates whose atomics loom can take the place of.
 const LOOM: [&str; 4] = ["mailbox", "routing", "sidecore", "virtqueue"];
+/// What `cargo test` leaves out, for it needs programs that not everybody has.
+const NBD_SERVERS: &[&str] =
+    &["test", "-p", "exitless-io", "--test", "nbd", "--", "--ignored", "is_a_server"];
 const LOOM_STEP: &str = "loom on mailboxes, shared cores, routes, sidecores and virtqueues";
 const MIRI_STEP: &str = "Miri on the crates that fit";
 const FUZZ_BUILD_STEP: &str = "the fuzz targets, linked";
@@ -124,7 +127,12 @@ impl Steps<'_> {
             Ok((judged(wrong.is_empty()), wrong))
         })?;
         self.fuzz_crate()?;
-        self.cargo("unit and property tests", &["test", "--no-fail-fast"])
+        self.cargo("unit and property tests", &["test", "--no-fail-fast"])?;
+        let name = "NBD servers of others";
+        match needs::nbd_servers(self.cx) {
+            Ok(()) => self.cargo(name, NBD_SERVERS),
+            Err(missing) => self.skip(name, &plain(&missing)),
+        }
     }
 
     /// What takes minutes and nothing of the machine but a core: loom, Miri, and the fuzz targets'

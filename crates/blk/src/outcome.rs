@@ -17,8 +17,8 @@ pub struct Outcome {
     /// [`LEAST_CHARGE`]: crate::LEAST_CHARGE
     /// [`DESCRIPTOR_CHARGE`]: crate::DESCRIPTOR_CHARGE
     pub charge: u64,
-    /// Requests of which nothing is left to ask the back end for: 0 or 1. It may be answered much
-    /// later, which isn't in any turn: so limits of requests are of these.
+    /// Requests that were begun: 0 or 1. One may be answered much later, which isn't in any turn,
+    /// or never, if the driver resets: so limits of requests are of these.
     pub asked: u32,
     /// Requests that were answered: 0 or 1. [`Server::in_flight`] doesn't count them any more.
     ///

@@ -8,31 +8,21 @@
 use virtqueue::{Chain, DEFAULT_SIZE, Head, Queue};
 use window::{Span, Window};
 
-use crate::backend::{Backend, Completion, Failure, Submitted, Token};
+use crate::backend::{Backend, Completion, Submitted, Token};
 use crate::config::{Config, Features};
 use crate::framing::{Simple, answer, header, simple, status_byte, used};
 use crate::keeping::Keep;
 use crate::outcome::{Outcome, Statistics};
-use crate::pieces::{Piece, Work};
+use crate::pieces::Piece;
 use crate::request::{Header, Rules, Status};
 use crate::running::{Broken, Running};
 use crate::slots::{Job, Slots};
 use crate::taken::Taken;
 use crate::{DESCRIPTOR_CHARGE, LEAST_CHARGE};
 
-/// The request that has pieces left. Its chain is the server's.
-#[derive(Clone, Copy, Debug)]
-struct Open {
-    place: u16,
-    work: Work,
-}
+mod places;
 
-/// What became of a piece.
-struct Asked {
-    submitted: Submitted,
-    bytes: u64,
-    rest: Option<Work>,
-}
+use places::{Asked, Open};
 
 /// Serves one queue of at most `RING` elements, with at most `N` requests in flight. `K` keeps
 /// records of them.
@@ -187,12 +177,19 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
         let Some(outcome) = self.taken(token, backend) else {
             return Err(self.broke(Broken::NoStatus));
         };
+        Ok(self.with_descriptors(outcome))
+    }
+
+    /// What came of the chain that was just taken, with the charge for its descriptors. It is owed
+    /// if the back end was full.
+    #[inline(always)]
+    fn with_descriptors(&mut self, outcome: Outcome) -> Outcome {
         let owed = self.chain.descriptors();
         if outcome.charge == 0 {
             self.owed = owed;
-            return Ok(outcome);
+            return outcome;
         }
-        Ok(Outcome { charge: outcome.charge.max(owed * DESCRIPTOR_CHARGE), ..outcome })
+        Outcome { charge: outcome.charge.max(owed * DESCRIPTOR_CHARGE), ..outcome }
     }
 
     /// A turn that takes up what an earlier server left.
@@ -215,7 +212,7 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
         if outcome.completed > 0 {
             self.running.iter_mut().for_each(|running| running.keep.complete(head));
         }
-        Ok(outcome)
+        Ok(self.with_descriptors(outcome))
     }
 
     /// A turn of a queue that is broken, or has a request with pieces left.
@@ -327,112 +324,6 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
             }
             (Taken::Answer(status, written), _) => self.answer_chain(status, written, 0),
         }
-    }
-
-    /// Asks for the first piece of a request. It needs a place only if that wasn't all.
-    fn begin<B: Backend>(
-        &mut self,
-        token: Token,
-        work: Work,
-        reads: u32,
-        backend: &mut B,
-    ) -> Outcome {
-        let asked = self.ask(token, &work, backend);
-        match asked.submitted {
-            Submitted::Done(result) if asked.rest.is_none() || result.is_err() => {
-                let (status, written) = answer(result, reads);
-                self.answer_chain(status, written, asked.bytes)
-            }
-            _ => self.keep(work, reads, asked),
-        }
-    }
-
-    /// Gives the chain that was just taken a place.
-    fn keep(&mut self, work: Work, reads: u32, asked: Asked) -> Outcome {
-        let head = self.chain.head();
-        let room = self.chain.writable_len().saturating_sub(1);
-        let job = status_byte(&self.chain).map(|status| Job::new(head, status, reads, room));
-        match job.and_then(|job| self.slots.insert(job)) {
-            Some(place) => {
-                self.running.iter_mut().for_each(|running| running.keep(head));
-                self.settle(Open { place, work }, asked)
-            }
-            // It has a status byte, and there was a place when it was taken.
-            None => Outcome::default(),
-        }
-    }
-
-    /// Asks for the open request's next piece.
-    fn go_on<B: Backend>(&mut self, open: Open, backend: &mut B) -> Outcome {
-        let token = self.slots.token(self.number, open.place);
-        let failed = self.slots.job(open.place).is_none_or(|job| job.result.is_err());
-        let asked = if failed {
-            // The rest isn't asked for: the request fails anyway.
-            Asked { submitted: Submitted::Done(Ok(())), bytes: 0, rest: None }
-        } else {
-            self.ask(token, &open.work, backend)
-        };
-        self.settle(open, asked)
-    }
-
-    /// Asks the back end for a piece.
-    fn ask<B: Backend>(&mut self, token: Token, work: &Work, backend: &mut B) -> Asked {
-        let durable = self.running.as_ref().is_none_or(|running| running.rules.durable);
-        let Some(next) = work.next(&self.chain, &mut self.piece, durable) else {
-            return Asked { submitted: Submitted::Done(Err(Failure::Io)), bytes: 0, rest: None };
-        };
-        let submitted = backend.submit(token, next.operation);
-        if submitted != Submitted::Full {
-            self.statistics.asked(work, next.bytes);
-        }
-        Asked { submitted, bytes: next.bytes, rest: next.rest }
-    }
-
-    /// Takes note of what became of a piece of a request that has a place.
-    fn settle(&mut self, open: Open, asked: Asked) -> Outcome {
-        let Asked { submitted, bytes, rest } = asked;
-        let place = open.place;
-        self.open = None;
-        let Some(job) = self.slots.job(place) else { return Outcome::default() };
-        match submitted {
-            Submitted::Full => {
-                self.open = Some(open);
-                return Outcome { full: true, ..Outcome::default() };
-            }
-            Submitted::Accepted => {
-                job.outstanding += 1;
-                self.outstanding += 1;
-            }
-            Submitted::Done(result) => job.note(result),
-        }
-        let rest = rest.filter(|_| job.result.is_ok());
-        self.open = rest.map(|work| Open { place, work });
-        job.open = self.open.is_some();
-        let asked = self.open.is_none().into();
-        let completed = self.close(place).into();
-        let charge = bytes.max(LEAST_CHARGE);
-        Outcome { bytes, charge, asked, completed, more: true, full: false }
-    }
-
-    /// Answers the request at a place if it is over. True if it was answered.
-    fn close(&mut self, place: u16) -> bool {
-        if !self.slots.job(place).is_some_and(|job| job.is_over()) {
-            return false;
-        }
-        let Some(job) = self.slots.remove(place) else { return false };
-        let (status, written) = answer(job.result, job.reads);
-        let last = self.chain.head();
-        if K::KEEPS
-            && let Some(running) = &mut self.running
-            && !running.keep.has_batch()
-        {
-            running.publish(last);
-        }
-        let answered = self.answer(job.head, &job.status, status, used(written, job.room));
-        if answered && let Some(running) = &mut self.running {
-            running.keep.complete(job.head);
-        }
-        answered
     }
 
     /// Answers the chain that was just taken.

@@ -18,6 +18,8 @@ const SECTORS: u64 = 4096;
 /// Where the records are, and the requests' buffers behind them.
 const RECORDS: u64 = 1 << 20;
 const BUFFERS: u64 = RECORDS + 0x1000;
+/// Requests that are sent and not answered.
+const MOST: u64 = 16;
 const MEMORY: u64 = 8 << 20;
 const FEATURES: Features = Features { indirect: true, event_index: true, packed: false };
 
@@ -71,7 +73,10 @@ impl World {
         let len = pieces * u64::from(blk::PIECE_DATA) + 512;
         let sector = self.next % 64 * 8;
         self.next += 1;
-        let at = BUFFERS + sector / 8 % 32 * 0x20000;
+        // One that nobody uses: the server may be writing to the others.
+        let is_free = |at: &u64| self.sent.iter().all(|(_, status)| *status != at + 16);
+        let mut places = (0..MOST).map(|place| BUFFERS + place * 0x20000);
+        let Some(at) = places.find(is_free) else { return };
         let mut header = [0; 16];
         header[0] = 1;
         header[8..].copy_from_slice(&sector.to_le_bytes());
@@ -80,9 +85,7 @@ impl World {
         let buffer = |address, len, writable| Buffer { address, len, writable };
         let chain =
             [buffer(at, 16, false), buffer(at + 32, len as u32, false), buffer(at + 16, 1, true)];
-        if self.sent.len() < 16
-            && let Some(head) = self.driver.add(&chain)
-        {
+        if let Some(head) = self.driver.add(&chain) {
             self.sent.push((head, at + 16));
         }
     }

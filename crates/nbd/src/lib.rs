@@ -1,5 +1,5 @@
-//! The client's side of the network block device protocol (NBD's `doc/proto.md`): the fixed newstyle
-//! handshake, requests, simple and structured replies, and URIs (`doc/uri.md`).
+//! The client's side of the network block device protocol (NBD's `doc/proto.md`): the fixed
+//! newstyle handshake, requests, simple and structured replies, and URIs (`doc/uri.md`).
 //!
 //! Nothing here does I/O: who has the socket gives bytes as they come, in pieces of any size, and
 //! sends the bytes that are handed out.

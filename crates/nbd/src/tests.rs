@@ -168,8 +168,8 @@ fn uris_are_read() {
     assert_eq!(Uri::parse("nbd://box"), host("box", 10809, ""));
     assert_eq!(Uri::parse("nbd://box:99/a%20b"), host("box", 99, "a b"));
     assert_eq!(Uri::parse("nbd://[::1]:99/x"), host("::1", 99, "x"));
-    let unix = Uri { place: Place::Unix("/tmp/s".into()), export: "x".into() };
-    assert_eq!(Uri::parse("nbd+unix:///x?socket=/tmp/s"), Ok(unix));
+    let unix = Uri { place: Place::Unix("/run/s".into()), export: "x".into() };
+    assert_eq!(Uri::parse("nbd+unix:///x?socket=/run/s"), Ok(unix));
     let wrong = [
         ("http://x", BadUri::Scheme),
         ("nbds://x", BadUri::Tls),

@@ -1,13 +1,13 @@
-//! What a schedule needs besides where it is a process's: queues and VMs come while it runs, and the
-//! thread sleeps. A polling core has all its places from the start and never sleeps.
+//! What a schedule needs besides where it is a process's: queues and VMs come while it runs, and
+//! the thread sleeps. A polling core has all its places from the start and never sleeps.
 
 use crate::queue::{Queue, State};
 use crate::schedule::Schedule;
 use crate::share::{Share, Vm};
 
 impl Schedule {
-    /// Places for so many queues and VMs from now on, if there were fewer. What was there stays. For
-    /// callers that may allocate at any time.
+    /// Places for so many queues and VMs from now on, if there were fewer. What was there stays.
+    /// For callers that may allocate at any time.
     pub fn grow(&mut self, queues: usize, vms: usize) {
         let vm = Vm::new(Share::DEFAULT, self.settings.ticks_per_second, self.settings.burst);
         let wanted = (queues.max(self.queues.len()), vms.max(self.vms.len()));

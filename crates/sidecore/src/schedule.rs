@@ -1,5 +1,5 @@
-//! The schedule: whose turn it is, and whether it goes on. The rules and what they guarantee stand at
-//! the crate's root.
+//! The schedule: whose turn it is, and whether it goes on. The rules and what they guarantee stand
+//! at the crate's root.
 
 use crate::queue::{Queue, State};
 use crate::settings::Settings;

@@ -140,16 +140,19 @@ impl<const N: usize> Records<N> {
             head = self.get(entry(head) + NEXT);
         }
         self.set(USED_INDEX, used);
+        // Each counter is loaded once: who shares the memory may write it meanwhile, and a sort
+        // whose keys change may panic.
+        let mut left = ArrayVec::<(u64, u16), N>::new();
         for head in 0..size {
             if self.in_flight(head) {
-                let _ = self.left.try_push(head);
+                let counter = self.span.load_u64(entry(head) + COUNTER).unwrap_or(0);
+                let _ = left.try_push((counter, head));
                 self.recorded[usize::from(head)] = true;
             }
         }
-        let span = self.span;
-        let counter = |head: &u16| span.load_u64(entry(*head) + COUNTER).unwrap_or(0);
-        self.counter = self.left.iter().map(counter).max().unwrap_or(0).wrapping_add(1);
-        self.left.sort_unstable_by_key(|head| core::cmp::Reverse(counter(head)));
+        left.sort_unstable_by_key(|(counter, _)| core::cmp::Reverse(*counter));
+        self.counter = left.first().map_or(0, |(counter, _)| *counter).wrapping_add(1);
+        self.left = left.into_iter().map(|(_, head)| head).collect();
     }
 
     /// The next chain that an earlier program left, in the order in which it took them. It is

@@ -1,8 +1,8 @@
 //! Files by io_uring, to and from shared memory.
 //!
 //! Tasks are collected, and handed to the kernel together by [`Uring::push`], one system call. What
-//! ended comes by [`Uring::take_ended`], with the number that it was given. Reads and writes that end
-//! short are gone on with. The ring belongs to the thread that first pushes; as a descriptor it is
+//! ended comes by [`Uring::take_ended`], with the number that it was given. Reads and writes that
+//! end short are gone on with. The ring belongs to the thread that first pushes; as a descriptor it is
 //! readable when something ended.
 //!
 //! Guarantees: each task ends once. The kernel's copies of vectors are those of tasks that haven't

@@ -1,5 +1,5 @@
-//! Many devices and front ends in one program: those that go wrong, those that come and go, and what
-//! is told of them.
+//! Many devices and front ends in one program: those that go wrong, those that come and go, and
+//! what is told of them.
 
 use super::daemon::{Daemon, PROGRAM};
 use super::driver::{FrontEnd, IN, OUT};
@@ -63,8 +63,8 @@ fn each_disk_has_its_own_data() {
     }
 }
 
-/// Half a message and half a header, a connection that says nothing, nonsense, a kick that is always
-/// there: a front end of another disk doesn't notice.
+/// Half a message and half a header, a connection that says nothing, nonsense, a kick that is
+/// always there: a front end of another disk doesn't notice.
 #[test]
 fn a_hostile_front_end_makes_nobody_wait() {
     let daemon = Daemon::run(TWO);

@@ -1,5 +1,5 @@
-//! An NBD server that holds writes back, loses what wasn't flushed, and hangs up, when the test says
-//! so. Simple replies, one thread for each connection.
+//! An NBD server that holds writes back, loses what wasn't flushed, and hangs up, when the test
+//! says so. Simple replies, one thread for each connection.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};

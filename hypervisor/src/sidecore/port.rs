@@ -99,7 +99,8 @@ impl Port {
     }
 }
 
-/// The paravirtual function's side, with the VM's lock held.
+/// The paravirtual function's side, with the VM's lock held, or when all of its vCPUs are out of
+/// the guest.
 impl Port {
     /// The driver kicked a queue, and that came to the host. It may be one that is polled anyway.
     pub fn kick(&self, queue: u16) {
@@ -156,8 +157,8 @@ impl Port {
         self.followed.load(Ordering::Acquire) != self.asked.load(Ordering::Relaxed)
     }
 
-    /// The device is to let go of its queues, and of all memory that they led to, as if it had never
-    /// been used. A controller may need long for what it was asked for ([`Port::is_busy`]).
+    /// The device is to let go of its queues, and of all memory that they led to, as if it had
+    /// never been used. A controller may need long for what it was asked for ([`Port::is_busy`]).
     pub fn let_go(&self) {
         self.order(Order::default());
     }

@@ -12,7 +12,6 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use blk::{Completion, Server};
 use core::ops::AddAssign;
-use net::config::QueueKind;
 use net::{PortNumber, Switch};
 use thiserror::Error;
 use virtqueue::Queue;
@@ -60,7 +59,7 @@ pub enum Broken {
 /// What a piece of work came to.
 #[derive(Clone, Copy, Default)]
 pub struct Piece {
-    /// Requests that nothing more will be asked for, answered or not; or frames.
+    /// Requests that were begun, answered or not; or frames. Sums don't have it.
     pub asked: u32,
     /// Chains of this queue that were completed.
     pub completed: u32,
@@ -130,9 +129,8 @@ impl ServedQueue {
         match self.work {
             Work::Requests(_) => true,
             Work::Frames(switch, port) => {
-                let switch = switches.get(switch);
-                let kind = switch.and_then(|on| on.switch.kind(port, self.index as u16));
-                matches!(kind, Some(QueueKind::Transmit(_) | QueueKind::Control))
+                let has_turns = |on: &CoreSwitch| on.switch.has_turns(port, self.index as u16);
+                switches.get(switch).is_some_and(has_turns)
             }
         }
     }

@@ -5,12 +5,16 @@
 //! it an interrupt, or a device reach the guest's memory.
 
 use crate::console;
-use crate::cpu::machine_check;
 use crate::cpu::vendor::VirtualCpu;
+use crate::cpu::{self, machine_check, rdtsc};
 use crate::vm::ending::Cause;
 use crate::vm::stop::Stop;
 use crate::vm::{Vcpu, Vm};
 use core::sync::atomic::{AtomicUsize, Ordering};
+
+/// Seconds after which it is told that a controller keeps a VM from its end: longer than one that
+/// hangs needs to be reset.
+const LONG: u64 = 180;
 
 /// VMs that ended and were reported.
 static ENDED: AtomicUsize = AtomicUsize::new(0);
@@ -70,7 +74,13 @@ impl<C: VirtualCpu> Vcpu<C> {
             let vm = self.vm;
             // Here, for what a controller was asked for takes it long: others have the core.
             vm.served.iter().for_each(|(_, port)| port.let_go());
+            let (start, mut told) = (rdtsc(), false);
             while vm.served.iter().any(|(_, port)| port.is_busy()) {
+                if !told && rdtsc().wrapping_sub(start) > cpu::tsc_hz() * LONG {
+                    told = true;
+                    let name = &vm.guest.name;
+                    log::error!("VM {name:?} can't end: a controller still has its memory");
+                }
                 self.yield_while_waiting();
             }
             self.with_pc(|pc, _| {

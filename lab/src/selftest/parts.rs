@@ -1,7 +1,7 @@
 //! Disks that are parts of an NVMe controller: the tests of paravirtual disks on it under each
 //! policy; two VMs side by side, each of whose patterns must be in its part and nowhere else, as
-//! seen from outside; Debian's kernel, whose fio reads back what it wrote, alone and beside another; a
-//! sector that can't be read; parts that can't be had.
+//! seen from outside; Debian's kernel, whose fio reads back what it wrote, alone and beside
+//! another; a sector that can't be read; parts that can't be had.
 
 use super::case::{Case, Cores, Expect, Expected, Guest, Outcome, Special};
 use super::cases::{again, case, guest, heartbeat, nothing_by_host, nvme};

@@ -232,6 +232,10 @@ pub fn reported(guest: &Guest, vm: &VmReport, wrong: &mut Vec<String>) {
                 format!("{dropped} frames were reported as dropped, {SPOOFED} wanted"),
             );
         }
+        _ if guest.interfaces.iter().any(|interface| interface.kicks) => {
+            let kicks = received.kicks + sent.kicks;
+            must(kicks > MOST_KICKS, format!("{kicks} kicks were reported, more are wanted"));
+        }
         _ => {}
     }
 }
@@ -268,6 +272,17 @@ mod tests {
             wrong.len()
         };
         let good = Served { completed: FRAMES, calls: 5, kicks: 10, ..Served::default() };
+        let kicked_often = Served { kicks: MOST_KICKS - 9, ..good };
+        for (sent, wrong) in [(good, 1), (kicked_often, 0)] {
+            assert_eq!(complaints("net-kicked", 0, &[(0, 0, good), (0, 1, sent)]), wrong);
+            let mut vm = VmReport::default();
+            vm.paravirtual.see(ServedDevice::Network(0), 0, good);
+            vm.paravirtual.see(ServedDevice::Network(0), 1, sent);
+            let mut said = Vec::new();
+            let [guest, _] = pair("net-reset", Policy::Eli).map(kicked);
+            reported(&guest, &vm, &mut said);
+            assert_eq!(said.len(), wrong);
+        }
         assert_eq!(complaints("net-exchange", 0, &[(0, 0, good), (0, 1, good)]), 0);
         let late = Served { kicks: 11, calls: 0, dropped: 1, completed: FRAMES - 1, ..good };
         assert_eq!(complaints("net-exchange", 1, &[(0, 0, late), (0, 1, good)]), 4);

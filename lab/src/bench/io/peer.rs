@@ -131,7 +131,8 @@ impl Peer {
                     )]);
                     sockets.push(socket);
                 }
-                // It says nothing when it is ready, but writes this file. One that was killed left it.
+                // It says nothing when it is ready, but writes this file, which one that was killed
+                // left.
                 let pid = path("pid");
                 let _ = fs::remove_file(&pid);
                 command.arg("--pidfile").arg(&pid);

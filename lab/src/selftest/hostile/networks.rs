@@ -61,7 +61,8 @@ fn attacked(attacker: Guest, policy: Policy) -> Case {
     let [second, third] = victims;
     Case {
         sidecores: 1,
-        // On an idle computer all is over before the host's second look: nothing is asked of its audit.
+        // On an idle computer all is over before the host's second look: nothing is asked of its
+        // audit.
         audited: false,
         typed: Some(Cue::Ended(1)),
         log: vec![" is given up: "],
