@@ -1,18 +1,26 @@
 //! Watching a run of one guest or several: what each says, and when all go on.
 //!
 //! Guarantees: several guests are told to measure when all are under load, and to end when all have
-//! closed their last window; the same again for each further load of theirs. Where a guest waits for the one before it to end, it is told at that.
+//! closed their last window; the same again for each further load of theirs. Where a guest waits
+//! for the one before it to end, it is told at that.
 
 use super::{
     emulated::{self, MAX_CONSOLE, last_line},
     lines,
     progress::Step,
 };
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use exitless::{
+    context::Context,
+    machine::Machine,
     report::Report,
-    session::{Commands, Ended, Seen},
+    session::{self, Commands, Ended, Framing, Seen, Setup, Typed},
     stream::Piece,
+};
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, mpsc},
+    time::Duration,
 };
 
 /// What all must have said before they are told to go on, and what they do then.
@@ -50,8 +58,38 @@ impl Watch {
         Watch { loads, ..self }
     }
 
+    /// Runs the machine until it ends, or until what was seen of it is `enough`.
+    pub fn run(
+        &mut self,
+        cx: &Context,
+        machine: &Machine,
+        framing: Framing,
+        patience: Duration,
+        step: &Step,
+        enough: impl Fn(&Report) -> bool,
+    ) -> Result<Ended> {
+        let (_nobody, bytes) = mpsc::channel();
+        let commands = Arc::new(Commands::default());
+        let setup = Setup {
+            command: machine.command(cx)?,
+            framing,
+            timeout: Some(patience),
+            typed: Some(Typed { bytes, to: 0, commands: commands.clone() }),
+        };
+        step.say("boots");
+        let ended = session::run(setup, cx, |seen| {
+            self.see(seen, &commands, step);
+            let over = enough(&self.report);
+            Ok(if over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        if cx.interrupted() {
+            bail!("stopped");
+        }
+        Ok(ended)
+    }
+
     /// What was seen, and what the guests are told at that.
-    pub fn see(&mut self, seen: Seen, commands: &Commands, step: &Step) {
+    fn see(&mut self, seen: Seen, commands: &Commands, step: &Step) {
         match seen {
             Seen::Said(Piece::Console { vm, bytes }) => {
                 if let Some(console) = self.consoles.get_mut(vm)

@@ -16,17 +16,9 @@ use crate::{
     cmdline::LINUX,
 };
 use anyhow::{Context as _, Result, bail};
-use exitless::{
-    context::Context,
-    machine::NULL_DISK,
-    session::{self, Commands, Framing, Setup, Typed},
-};
+use exitless::{context::Context, machine::NULL_DISK, session::Framing};
 use plan::{Class, DeviceName, Plan};
-use std::{
-    ops::ControlFlow,
-    sync::{Arc, mpsc},
-    time::Duration,
-};
+use std::time::Duration;
 
 /// How long a run may take on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(900);
@@ -84,22 +76,8 @@ pub fn boot(cx: &Context, kit: &Kit, load: &Load, policy: Column, step: &Step) -
     let bare = policy == Column::Bare;
     let guests = &NAMES[..if bare { 1 } else { NAMES.len() }];
     let mut watch = Watch::new(guests.iter().map(|name| name.to_string()).collect()).first_waits();
-    let (_nobody, bytes) = mpsc::channel();
-    let commands = Arc::new(Commands::default());
-    let setup = Setup {
-        command: machine.command(cx)?,
-        framing: if bare { Framing::Raw } else { Framing::Frames },
-        timeout: Some(PATIENCE),
-        typed: Some(Typed { bytes, to: 0, commands: commands.clone() }),
-    };
-    step.say("boots");
-    let ended = session::run(setup, cx, |seen| {
-        watch.see(seen, &commands, step);
-        Ok(ControlFlow::Continue(()))
-    })?;
-    if cx.interrupted() {
-        bail!("stopped");
-    }
+    let (framing, patience) = (if bare { Framing::Raw } else { Framing::Frames }, PATIENCE);
+    let ended = watch.run(cx, &machine, framing, patience, step, |_| false)?;
     let guests = watch.guests(&ended)?;
     let edges = emulated::counted(&counts)?.edges;
     if edges.is_empty() {

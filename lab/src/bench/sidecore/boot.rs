@@ -14,18 +14,11 @@ use exitless::{
     context::Context,
     machine::Machine,
     options::file_option,
-    session::{self, Commands, Ended, Framing, Setup, Typed},
+    session::{Ended, Framing},
 };
 use plan::{Backing, Class, Control, DeviceName, Disk, Host, OnReset, Plan, Vm};
 use proto::Served;
-use std::{
-    ffi::OsString,
-    fs::File,
-    ops::ControlFlow,
-    path::Path,
-    sync::{Arc, mpsc},
-    time::Duration,
-};
+use std::{ffi::OsString, fs::File, path::Path, time::Duration};
 
 /// How long a run may take on a slow machine, and each further VM.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -173,23 +166,12 @@ pub fn boot(cx: &Context, kit: &Kit, run: &Run, step: &Step) -> Result<Vec<Ran>>
     }
     machine.plugin = Some(plugin);
     let mut watch = Watch::new((1..=run.loads.len()).map(|i| format!("vm{i}")).collect());
-    let (_nobody, bytes) = mpsc::channel();
-    let commands = Arc::new(Commands::default());
     let several = u32::try_from(run.loads.len()).unwrap_or(u32::MAX) - 1;
-    let setup = Setup {
-        command: machine.command(cx)?,
-        framing: if run.way == Way::Bare { Framing::Raw } else { Framing::Frames },
-        timeout: Some(PATIENCE + MORE * several + MORE * run.rounds.len() as u32 / 2),
-        typed: Some(Typed { bytes, to: 0, commands: commands.clone() }),
-    };
-    step.say("boots");
-    let ended = session::run(setup, cx, |seen| {
-        watch.see(seen, &commands, step);
-        Ok(ControlFlow::Continue(()))
-    })?;
-    if cx.interrupted() {
-        bail!("stopped");
-    }
+    let (framing, patience) = (
+        if run.way == Way::Bare { Framing::Raw } else { Framing::Frames },
+        PATIENCE + MORE * several + MORE * run.rounds.len() as u32 / 2,
+    );
+    let ended = watch.run(cx, &machine, framing, patience, step, |_| false)?;
     ran(&watch, &ended, &counts)
 }
 

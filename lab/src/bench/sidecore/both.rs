@@ -15,17 +15,10 @@ use crate::{
     cmdline::LINUX,
 };
 use anyhow::{Context as _, Result, bail};
-use exitless::{
-    context::Context,
-    session::{self, Commands, Framing, Setup, Typed},
-};
+use exitless::{context::Context, session::Framing};
 use plan::{Backing, Class, Control, DeviceName, Disk, Interface, Mac, OnReset, Part, Plan, Vm};
 use proto::{Served, ServedDevice};
-use std::{
-    ops::ControlFlow,
-    sync::{Arc, mpsc},
-    time::Duration,
-};
+use std::time::Duration;
 
 /// How long a run may take.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -120,22 +113,8 @@ fn boot(cx: &Context, kit: &Kit, n: u8, way: Way, step: &Step) -> Result<Both> {
     emulated::set_nvme(&mut machine);
     machine.plugin = Some(kit.plugin_writing(&counts));
     let mut watch = Watch::new(names).loads(2);
-    let (_nobody, bytes) = mpsc::channel();
-    let commands = Arc::new(Commands::default());
-    let setup = Setup {
-        command: machine.command(cx)?,
-        framing: Framing::Frames,
-        timeout: Some(PATIENCE),
-        typed: Some(Typed { bytes, to: 0, commands: commands.clone() }),
-    };
-    step.say("boot");
-    let ended = session::run(setup, cx, |seen| {
-        watch.see(seen, &commands, step);
-        Ok(ControlFlow::Continue(()))
-    })?;
-    if cx.interrupted() {
-        bail!("stopped");
-    }
+    let (framing, patience) = (Framing::Frames, PATIENCE);
+    let ended = watch.run(cx, &machine, framing, patience, step, |_| false)?;
     let edges = emulated::counted(&counts)?.edges;
     let [mut disks, mut networks] = [Vec::new(), Vec::new()];
     for (i, guest) in watch.guests(&ended)?.into_iter().enumerate() {

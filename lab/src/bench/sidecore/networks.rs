@@ -21,18 +21,11 @@ use crate::{
     },
     cmdline::LINUX,
 };
-use anyhow::{Context as _, Result, bail};
-use exitless::{
-    context::Context,
-    session::{self, Commands, Framing, Setup, Typed},
-};
+use anyhow::{Context as _, Result};
+use exitless::{context::Context, report::Report, session::Framing};
 use ledger::Reason;
 use plan::{Interface, Mac, OnReset, Plan, Vm};
-use std::{
-    ops::ControlFlow,
-    sync::{Arc, mpsc},
-    time::Duration,
-};
+use std::time::Duration;
 
 /// How long a run may take on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -183,24 +176,10 @@ fn boot(cx: &Context, kit: &Kit, plan: Plan<String>, step: &Step) -> Result<Ran>
     let (mut machine, _image) = emulated::hosted(cx, plan, Vec::new())?;
     machine.iommu = Some(kit.iommu);
     machine.plugin = Some(kit.plugin_writing(&counts));
-    let (_nobody, bytes) = mpsc::channel();
-    let commands = Arc::new(Commands::default());
-    let setup = Setup {
-        command: machine.command(cx)?,
-        framing: Framing::Frames,
-        timeout: Some(PATIENCE),
-        typed: Some(Typed { bytes, to: 0, commands: commands.clone() }),
-    };
-    step.say("boots");
-    let ended = session::run(setup, cx, |seen| {
-        watch.see(seen, &commands, step);
-        // The other one waits for ever.
-        let over = watch.report().vms.first().is_some_and(|vm| vm.end.is_some());
-        Ok(if over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-    })?;
-    if cx.interrupted() {
-        bail!("stopped");
-    }
+    let (framing, patience) = (Framing::Frames, PATIENCE);
+    // The other one waits for ever.
+    let over = |report: &Report| report.vms.first().is_some_and(|vm| vm.end.is_some());
+    let ended = watch.run(cx, &machine, framing, patience, step, over)?;
     let edges = emulated::counted(&counts)?.edges;
     let served = watch.report().vms.first().map(|vm| vm.paravirtual.total());
     Ok(Ran { guest: watch.guest(0, &ended)?, edges, served: served.unwrap_or_default() })
