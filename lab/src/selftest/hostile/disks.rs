@@ -71,7 +71,8 @@ fn attacked(subjects: &str, cores: Cores, attacker: Guest) -> Case {
     let victim = Guest { devices, disks, cores, ..guest(VICTIM, policy) };
     Case {
         sidecores: 1,
-        audited: true,
+        // On an idle computer the packed rings are over before the host's first look.
+        audited: subjects != "disk-packed",
         typed: Some(Cue::Ended(1)),
         log: vec![" is given up: "],
         ..case(name, false, [attacker, victim])
