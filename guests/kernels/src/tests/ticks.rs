@@ -16,6 +16,8 @@ const TIMER: u8 = 0x70;
 const DEVICE: u8 = 0x48;
 /// A fifth of a millisecond, in ticks of QEMU's timer.
 const COUNT: u32 = 200_000;
+/// How often its length is measured.
+const MEASURES: u32 = 5;
 /// Ticks in the window.
 const TICKS: u64 = 1_000;
 /// Those before it: the first entries may be in injection mode.
@@ -42,8 +44,13 @@ fn tick(_: &mut idt::Frame) {
     x2apic::complete();
 }
 
-/// TSC ticks of [`COUNT`] counts, by the timer itself.
+/// TSC ticks of [`COUNT`] counts, by the timer itself: the least of a few, for another guest's time
+/// slice between two readings only makes it more.
 fn measure() -> u64 {
+    (0..MEASURES).map(|_| measure_once()).min().unwrap_or(0)
+}
+
+fn measure_once() -> u64 {
     x2apic::start_timer(TIMER, false, u32::MAX);
     let (began, first) = (cpu::tsc(), x2apic::timer_count());
     wait::until(|| first - x2apic::timer_count() > 5 * COUNT);
