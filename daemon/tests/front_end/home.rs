@@ -169,6 +169,21 @@ fn it_ends_on_a_signal_and_leaves_no_socket() {
     }
 }
 
+/// The sandbox of `disk` allows fewer calls than that of `run`: to tell signals apart is one of those.
+#[test]
+fn a_disk_without_a_file_goes_on_after_a_reload() {
+    let mut daemon = Daemon::ram();
+    let mut front = FrontEnd::new(Wire::connect(&daemon.socket()));
+    front.set_up(0, false);
+    works(&mut front);
+    daemon.signal(Signal::HUP);
+    daemon.wait_until_asleep();
+    (0..10).for_each(|_| works(&mut front));
+    daemon.signal(Signal::TERM);
+    assert!(daemon.wait());
+    front.expect_end();
+}
+
 #[test]
 fn it_connects_to_a_front_end_that_listens() {
     let folder = tempfile::tempdir().expect("a folder");
