@@ -24,6 +24,12 @@ impl Daemon {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                 bail!("no daemon listens at {shown} any more")
             }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                bail!(
+                    "no daemon listens at {shown}; --control names the socket that the `control` \
+                     of its file does"
+                )
+            }
             Err(error) => return Err(error).with_context(|| format!("{shown} can't be reached")),
         };
         Ok(Daemon(BufReader::new(socket)))

@@ -5,6 +5,7 @@
 
 use crate::build::{self, Entry};
 use crate::config::{self, Plan};
+use crate::device::Kind;
 use crate::home::{Home, Known};
 use crate::report::{Report, report};
 use crate::waits::Source;
@@ -49,7 +50,14 @@ impl Home {
             let device = build::device(&entry, &mut self.rings, &mut self.switches);
             // Its socket's file isn't left behind.
             let device = device.inspect_err(|_| door.close())?;
+            let what = match &device.kind {
+                Kind::Disk(disk) => Some(disk.to_string()),
+                Kind::Port(_) => None,
+            };
             let place = self.add_device(device, door)?;
+            if let Some(what) = what {
+                eprintln!("exitless-io: {name} is {what}");
+            }
             self.known.push(Known { entry, place });
             Ok(())
         });
@@ -84,7 +92,14 @@ impl Home {
         if let Some(name) = plan.names().find(taken) {
             return vec![format!("{name}: there is such a device already; remove it first")];
         }
-        Entry::of(&plan).into_iter().flat_map(|entry| self.add(entry)).collect()
+        let entries = Entry::of(&plan);
+        if entries.is_empty() {
+            return vec![format!(
+                "{} has no device; give it one, such as [disk.web]",
+                file.display()
+            )];
+        }
+        entries.into_iter().flat_map(|entry| self.add(entry)).collect()
     }
 
     /// Reads the file again.

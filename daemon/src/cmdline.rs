@@ -22,7 +22,7 @@ QEMU then has, with its memory shared:
 const FILE: &str = "\
 The file says, one table for each device:
   [disk.web]
-  file = \"web.img\"          # or ram = \"1G\", or null = \"1T\"
+  file = \"web.img\"          # or nbd = \"nbd://HOST:PORT/EXPORT\", ram = \"1G\", null = \"1T\"
   socket = \"web.sock\"       # or connect = \"…\", a front end's socket
   queues = 2                # all below may be left out
   read_only = true
@@ -31,7 +31,7 @@ The file says, one table for each device:
   weight = 100              # its part of the thread under load
   limits = { iops = 20000, bytes_per_second = \"100M\", burst = \"100ms\" }
 
-  [network.web]
+  [network.web-lan]         # no two devices have the same name
   socket = \"net.sock\"
   switch = \"lan\"            # networks of the same switch reach each other
   mac = \"02:00:00:00:00:01\" # the one address that it may send from

@@ -64,6 +64,9 @@ impl Disk {
     }
 
     fn new(name: String, bytes: u64, queues: u16, read_only: bool, store: Store) -> Result<Disk> {
+        if bytes == 0 {
+            bail!("{name} has no bytes, and a disk needs {SECTOR} at least");
+        }
         if !bytes.is_multiple_of(SECTOR) {
             bail!("{name} has {bytes} bytes, which isn't a multiple of {SECTOR}");
         }
