@@ -184,7 +184,7 @@ pub enum Problem {
     #[error("{0} is out of range; use 1 to {MAX_WEIGHT}")]
     Weight(u32),
     /// A slice too short to be worth the switch, or too long to wait for.
-    #[error("a slice of {} is out of range; use {} to {}", Micros(*.0), Micros(*SLICES.start()), Micros(*SLICES.end()))]
+    #[error("{} is out of range; use {} to {}", Micros(*.0), Micros(*SLICES.start()), Micros(*SLICES.end()))]
     Slice(u32),
     /// Too little memory.
     #[error("{size} is too little; a VM needs at least {min}", size = Size(*.0), min = Size(MIN_MEMORY))]

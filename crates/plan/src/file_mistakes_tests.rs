@@ -121,15 +121,15 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
         ),
         (
             "\nslice = '2000ms'\n[vm.a]\nkernel='k'\n",
-            "vm.toml:2: a slice of 2000ms is out of range; use 100us to 1000ms",
+            "vm.toml:2: slice: 2000ms is out of range; use 100us to 1000ms",
         ),
         (
             "\nslice = '5'\n",
-            "vm.toml:2: `5` is no time; write a whole number with us or ms, such as \"5ms\"",
+            "vm.toml:2: slice: `5` is no time; write a whole number with us or ms, such as \"5ms\"",
         ),
         (
             "slice = 5\n",
-            "vm.toml:1: this is a number, but it has to be a time in quotes, such as \"5ms\"",
+            "vm.toml:1: slice: this is a number, but it has to be a time in quotes, such as \"5ms\"",
         ),
         (
             "[vm.a]\nkernel='k'\n[vm.a]\n",

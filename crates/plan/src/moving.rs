@@ -27,8 +27,8 @@ pub enum Moving {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MovingProblem {
     /// Nowhere to go.
-    #[error("with {0} of them nothing can move; give the host two, with sidecores = 2")]
-    FewSidecores(usize),
+    #[error("with {0} of them no disk can move; have two, with sidecores = 2, or leave {1} out")]
+    FewSidecores(usize, &'static str),
     /// A bound that nothing keeps, or everything.
     #[error(
         "{} is out of range; use {} to {}",
@@ -70,10 +70,14 @@ impl<F> Plan<F> {
                 ("sidecore_latency", MovingProblem::Latency(us))
             }
             Moving::Rounds(0) => ("sidecore_rounds", MovingProblem::NoTurns),
-            Moving::ByLoad(_) | Moving::Rounds(_) => match self.sidecores.len() {
-                2..=MAX_SIDECORES => return Ok(()),
-                few => ("sidecores", MovingProblem::FewSidecores(few)),
-            },
+            Moving::ByLoad(_) | Moving::Rounds(_) => {
+                let by_load = matches!(self.host.moving, Moving::ByLoad(_));
+                let asked = if by_load { "sidecore_latency" } else { "sidecore_rounds" };
+                match self.sidecores.len() {
+                    2..=MAX_SIDECORES => return Ok(()),
+                    few => ("sidecores", MovingProblem::FewSidecores(few, asked)),
+                }
+            }
         };
         Err(Error { place: Place::Host, key, problem: problem.into() })
     }
@@ -133,7 +137,7 @@ mod tests {
         for (host, said) in [
             (
                 "sidecores=1\nsidecore_rounds=1",
-                "f:2: [host] sidecores: with 1 of them nothing can move; give the host two, with sidecores = 2",
+                "f:2: [host] sidecores: with 1 of them no disk can move; have two, with sidecores = 2, or leave sidecore_rounds out",
             ),
             (
                 "sidecores=2\nsidecore_latency='4us'",

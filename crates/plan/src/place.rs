@@ -47,6 +47,8 @@ impl fmt::Display for Place {
 /// What stands before a problem to say where it is: `[vm.web] cpus: `.
 pub(crate) fn before(place: &Place, key: &str) -> String {
     match (place, key) {
+        // The one key that is in no table; its tables' names are in what is said of them.
+        (Place::Plan, "slice") => String::from("slice: "),
         (Place::Plan, _) => String::new(),
         (place, "") => format!("{place}: "),
         (place, key) => format!("{place} {key}: "),
