@@ -158,16 +158,16 @@ struct Doors {
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 struct Kept {
-    /// Keeps nothing: reads leave the guest's memory as it is. For measurements.
+    /// The disk keeps nothing: reads leave the guest's memory as it is. For measurements.
     #[arg(long, value_name = "SIZE", value_parser = disk::size)]
     null: Option<u64>,
-    /// Is kept in memory, and gone with this program. Sizes are bytes, or with K, M, G or T.
+    /// It is kept in memory, and gone with this program. Sizes are bytes, or with K, M, G or T.
     #[arg(long, value_name = "SIZE", value_parser = disk::size)]
     ram: Option<u64>,
-    /// Is this file or block device.
+    /// It is this file or block device.
     #[arg(long, value_name = "PATH")]
     file: Option<PathBuf>,
-    /// Is kept by an NBD server: nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH.
+    /// It is kept by an NBD server: nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH.
     #[arg(long, value_name = "URI")]
     nbd: Option<String>,
 }
