@@ -67,11 +67,12 @@ fn images_fit(plan: &Plan<String>, beside: &Path, name: &str, text: &str) -> Res
 
 /// Both sizes in the largest unit that divides both, to be compared at sight.
 fn too_long(image: &Path, bytes: u64, disk: u64) -> String {
+    let enough = Size(bytes.next_multiple_of(1 << 10));
     let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K"), (0, " bytes")];
     let divides = |shift: u32| (bytes | disk).trailing_zeros() >= shift;
     let (shift, unit) = units.into_iter().find(|(shift, _)| divides(*shift)).unwrap_or((0, ""));
     let [bytes, disk] = [bytes, disk].map(|size| format!("{}{unit}", size >> shift));
-    format!("`{}` has {bytes}, the disk only {disk}", image.display())
+    format!("`{}` has {bytes}, the disk only {disk}; give it size = \"{enough}\"", image.display())
 }
 
 /// The files that a plan was read from, each with words for what it is.

@@ -131,7 +131,10 @@ fn disk(vm: &Vm<File>, index: usize, disk: &Disk<File>, core: Option<u32>) -> St
     let kind = match disk.backing {
         Backing::Ram => "in memory".to_owned(),
         Backing::Null => "that holds nothing".to_owned(),
-        Backing::Part(part) => format!("on {}, from its byte {} on", part.device, part.offset),
+        Backing::Part(part) => match part.offset {
+            0 => format!("on {}, from its beginning on", part.device),
+            offset => format!("on {}, from {} on", part.device, Size(offset)),
+        },
     };
     let mut text = format!("{name}: disk{index} is a disk of {size} {kind}, ");
     text += &if queues == 1 { "1 queue".to_owned() } else { format!("{queues} queues") };
@@ -249,7 +252,7 @@ mod tests {
         assert!(idle.contains("Cores 3, 2 are sidecores and have nothing to serve.\n"), "{idle}");
         let long = shown("1", "disk=[{size='2K'},{size='1K',image=\"i\\u001b[2J\"}]\n");
         let error = format!("{:#}", long.unwrap_err());
-        let said = "has 1536 bytes, the disk only 1024 bytes";
+        let said = "has 1536 bytes, the disk only 1024 bytes; give it size = \"2K\"";
         assert!(error.contains("vm.toml:5: [vm.a] disk1 image: "), "{error}");
         assert!(error.ends_with(said), "{error}");
         let some = shown("[3, 2, 4]", "disk=[{size='2M',serial='s'},{size='4M',serial='s'}]\n");
