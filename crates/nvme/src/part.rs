@@ -22,7 +22,9 @@ pub struct Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadPart {
     /// It ends behind the namespace.
-    #[error("it ends at byte {end}, and the controller's namespace has {bytes}")]
+    #[error(
+        "it ends at byte {end}, and the controller's namespace has {bytes}; make its offset or its size smaller"
+    )]
     TooLarge {
         /// Its end; the largest number if there is none.
         end: u64,
