@@ -8,7 +8,7 @@ use super::{
     ready::{FOLDER, Files, prepare},
     report::{self, Measured},
     shared,
-    show::text::wrap,
+    show::text::{wrap, wrap_below},
     sidecore,
     workload::{Effort, Workload},
 };
@@ -105,6 +105,7 @@ struct AllArgs {
 
 /// Bare metal and three kinds of VM side by side, explained.
 #[derive(clap::Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct DemoArgs {
     #[command(subcommand)]
     what: Option<Demo>,
@@ -202,7 +203,7 @@ pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
     cx.hypervisor()?;
     let measured = fio(&[1, 32]);
     let kit = prepare(cx, args.iommu, &measured.workloads)?;
-    kit.versions().iter().for_each(|v| println!("  {v}"));
+    kit.versions().iter().for_each(|v| print!("{}", wrap_below(v)));
     println!("2 of 4: eight runs, some 15 to 40 seconds each, those of bare some minutes");
     let policies = [Column::Bare, Column::TRAP, Column::ELI, Column::DIRECT];
     let request = Request::new(&measured.workloads, &policies, Effort::Demo);

@@ -66,6 +66,12 @@ pub fn wrap(sentence: &str) -> String {
     help::wrap(sentence, help::columns())
 }
 
+/// The same, indented as a line below a step of a command is.
+pub fn wrap_below(sentence: &str) -> String {
+    let lines = help::wrap(sentence, help::columns().saturating_sub(INDENT));
+    lines.lines().map(|line| format!("{:INDENT$}{line}\n", "")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -40,9 +40,14 @@ pub struct Both {
     pub networks: Together,
 }
 
+/// What a way is called beside the other one.
+pub fn label(way: Way) -> &'static str {
+    if way == Way::Classical { "classical" } else { "exitless" }
+}
+
 /// Runs so many of them.
 pub fn run(cx: &Context, kit: &Kit, n: u8, way: Way) -> Result<Both> {
-    let step = Step::begin(format!("{n} VMs, {}", way.label()));
+    let step = Step::begin(format!("{n} VMs, {}", label(way)));
     let both = boot(cx, kit, n, way, &step);
     match &both {
         Ok(both) => {

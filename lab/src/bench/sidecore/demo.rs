@@ -52,7 +52,7 @@ pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
     println!("1 of 3: the hypervisor and the guest");
     cx.hypervisor()?;
     let kit = prepare(cx, Iommu::default(), &[Workload::Exchange])?;
-    kit.versions().iter().for_each(|v| println!("  {v}"));
+    kit.versions().iter().for_each(|v| print!("{}", text::wrap_below(v)));
     println!("2 of 3: two runs, some minutes each");
     // `between` has seen to it that it fits.
     let vms = u8::try_from(args.vms)?;
@@ -86,10 +86,9 @@ pub fn smoke(cx: &Context, kit: &Kit) -> Result<()> {
 
 /// The table, and its rows.
 fn shown(vms: u8, runs: &[Both; 2]) -> Shown {
-    let label = |way: Way| if way == Way::Classical { "classical" } else { "exitless" };
     let columns = ["fio", "netperf"]
         .into_iter()
-        .flat_map(|load| WAYS.map(|way| format!("{load}, {}", label(way))));
+        .flat_map(|load| WAYS.map(|way| format!("{load}, {}", both::label(way))));
     let mut table = Table::new(format!("{vms} VMs on one sidecore"), columns);
     let cells: Vec<&Together> =
         runs.iter().map(|run| &run.disks).chain(runs.iter().map(|run| &run.networks)).collect();
@@ -136,11 +135,14 @@ fn lines(table: &mut Table, cells: &[&Together]) {
     table.line("smallest share of a VM", all(&share(least)));
     table.part("median", all(&share(median)));
     table.part("largest", all(&share(|shares| shares.iter().copied().fold(0.0, f64::max))));
-    table.section(Source::Measured, "from the VMs' start to their end, by the sidecore");
+    table.section(
+        Source::Measured,
+        "from the VMs' start to their end, by the sidecore; each kick is an exit",
+    );
     let completed = |t: &Together| t.sum(|m| m.served.completed).max(1) as f64;
     table.line("requests and frames", all(&|t| whole(completed(t))));
     let per = |of: fn(&Member) -> u64| move |t: &Together| t.sum(of) as f64 / completed(t);
     let (kicks, calls) = (per(|m| m.served.kicks), per(|m| m.served.calls));
-    table.line("kicks that exited, for each", all(&|t| four(kicks(t))));
-    table.line("interrupts sent, for each", all(&|t| three(calls(t))));
+    table.line("kicks for each", all(&|t| four(kicks(t))));
+    table.line("interrupts sent for each", all(&|t| three(calls(t))));
 }
