@@ -9,7 +9,6 @@ use net::{Config, Mac, Parameters, Plan, PortNumber, Switch};
 use virtqueue::{Features, Queue, State};
 use window::{Memory, Window};
 
-const FRAMES: usize = 8;
 const ROUNDS: usize = 1000;
 const MEMORY: u64 = 1 << 20;
 
@@ -45,7 +44,7 @@ fn guest(switch: &mut Switch, number: u8, features: Features) -> (Guest, Heap, W
 fn turn(switch: &mut Switch, from: PortNumber) -> u64 {
     let mut bytes = 0;
     while switch.waiting(from, 1, 1) > 0 {
-        let Ok(outcome) = switch.serve(from, 1, 1) else { break };
+        let Ok(outcome) = switch.serve_burst(from, 1, 1) else { break };
         bytes += outcome.bytes;
         if let Some(queue) = switch.queue(from, 1) {
             queue.publish();
@@ -64,7 +63,10 @@ fn turn(switch: &mut Switch, from: PortNumber) -> u64 {
 }
 
 fn main() {
-    let packed = std::env::args().any(|argument| argument == "packed");
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let is = |word: &str| words.iter().any(|argument| argument == word);
+    let depth = words.iter().find_map(|word| word.parse().ok()).unwrap_or(8).min(128);
+    let packed = is("packed");
     let features = Features { indirect: true, event_index: true, packed };
     let mut switch: Switch = Switch::new(2, 1 << 40);
     let (mut one, mut heap, _) = guest(&mut switch, 1, features);
@@ -73,8 +75,8 @@ fn main() {
     let mut frame = [0_u8; 12 + 64];
     frame[12..24].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
     frame[24..26].copy_from_slice(&[0x88, 0xB5]);
-    let sent: Vec<Buffer> = (0..FRAMES).map(|_| heap.put(&frame)).collect();
-    let received: Vec<Buffer> = (0..FRAMES).map(|_| room.room(2048)).collect();
+    let sent: Vec<Buffer> = (0..depth).map(|_| heap.put(&frame)).collect();
+    let received: Vec<Buffer> = (0..depth).map(|_| room.room(2048)).collect();
     let (mut frames, mut bytes) = (0, 0);
     for _ in 0..ROUNDS {
         for (sent, received) in sent.iter().zip(&received) {

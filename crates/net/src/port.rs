@@ -111,9 +111,9 @@ pub struct Running {
     /// What its driver accepted.
     pub accepted: Features,
     /// What it wants to receive.
-    filter: Filter,
+    pub filter: Filter,
     /// Pairs that are used for receiving.
-    active: u16,
+    pub active: u16,
     /// By which of them.
     pub steering: Steering,
 }
@@ -134,6 +134,9 @@ pub struct Port {
     pub statistics: Statistics,
     /// The receive queues, by pairs, that something was done with.
     pub touched: u64,
+    /// The port that a frame from here went to last, if it was one: nothing more than a guess
+    /// where the next one goes.
+    pub last: u8,
 }
 
 impl Port {
@@ -149,6 +152,7 @@ impl Port {
             flood: Bucket::new(plan.flood),
             statistics: Statistics::default(),
             touched: 0,
+            last: u8::MAX,
         }
     }
 

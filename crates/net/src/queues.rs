@@ -27,7 +27,13 @@ impl<const RING: usize> Served<RING> {
         (self.queue, self.broken) = (queue, None);
     }
 
+    /// Whether chains wait, or a ring that is broken: that is found out when one is taken.
+    pub fn waits(&self) -> bool {
+        self.queue.as_ref().is_some_and(|queue| !matches!(queue.available(), Ok(0)))
+    }
+
     /// Takes the next chain, if there is one.
+    #[inline]
     pub fn take(&mut self, window: &Window, chain: &mut Chain) -> Result<bool, Broken> {
         if let Some(broken) = self.broken {
             return Err(broken);
