@@ -74,7 +74,7 @@ fn each_frame_of_a_burst_is_looked_at() {
         }
         let header = Header { gso_type: 9, ..Header::default() };
         lan.send_cut(0, 0, header, &good, &[12]);
-        lan.send(0, &vec![0; 3]);
+        lan.send(0, &[0; 3]);
         let outcome = lan.burst(0).unwrap();
         assert_eq!((8, 6), (outcome.completed, outcome.dropped), "round {round}");
     }
