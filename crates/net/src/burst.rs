@@ -9,19 +9,18 @@
 //! those alone that are for one port, have no tag on either side, and have room in its first
 //! buffer. Their first bytes are copied once, checked, and delivered from that copy.
 use crate::PortNumber;
-use crate::copy::Cursor;
-use crate::deliver::charge;
 use crate::error::Broken;
 use crate::frame::{ETHERNET, FRONT, Frame, goes_as_it_is};
 use crate::header::{HEADER_BYTES, Header};
 use crate::port::Port;
-use crate::queues::Served;
+use crate::queues::{Served, waits};
+use crate::rate::Bucket;
 use crate::receive::Receive;
 use crate::steer::flow;
 use crate::switch::{Outcome, Switch, price};
 use crate::{LEAST_CHARGE, MAX_FRAME};
-use virtqueue::Chain;
-use window::{Outside, Span};
+use virtqueue::{Chain, OneByOne, Queue};
+use window::{Outside, Span, Window};
 
 /// The most frames of a turn.
 pub const BURST: u32 = 8;
@@ -46,11 +45,57 @@ struct Way<'a, const RING: usize> {
     receive: &'a mut Receive<RING>,
 }
 
-/// What it delivered.
+/// What there is between two queues.
+struct Between<'a> {
+    /// The addresses that its frames have.
+    from: u64,
+    to: u64,
+    longest: u32,
+    most: u32,
+    most_charge: u64,
+    /// Of the sender and of the receiver.
+    windows: [&'a Window; 2],
+    /// The sender's limit, if it has one, and the time.
+    rate: Option<(&'a mut Bucket, u64)>,
+    /// What was taken last from either.
+    taken: [Result<bool, virtqueue::Broken>; 2],
+    delivered: Sums,
+}
+
+/// What was delivered.
 #[derive(Default)]
 struct Sums {
     frames: u32,
     bytes: u64,
+    charge: u64,
+}
+
+/// Why nothing more is delivered.
+enum Stop {
+    /// It is a turn's worth.
+    Enough,
+    /// The sender has sent its share.
+    Full,
+    /// What the sender has is no chain of one buffer, or nothing.
+    Sent,
+    /// It isn't a frame for this way: so many bytes of it are in the front.
+    Read(usize),
+    /// What the receiver has isn't a buffer for it.
+    Received,
+}
+
+/// What frames and chains are taken into.
+struct Room<'a> {
+    sent: &'a mut Chain,
+    frame: &'a mut Frame,
+    scratch: &'a mut Chain,
+}
+
+impl Ended {
+    /// A frame was taken, or there is none.
+    fn taken(taken: bool) -> Ended {
+        if taken { Ended::Otherwise(0) } else { Ended::Nothing }
+    }
 }
 
 impl<const RING: usize> Switch<RING> {
@@ -104,12 +149,9 @@ impl<const RING: usize> Switch<RING> {
         let receive = of_receiver.receive.first_mut()?;
         let mut way = Way { sender, served, receiver, receive };
         let longest = way.longest()?;
-        let mut sums = Sums::default();
-        let ended = way.run(longest, now, most, outcome, sent, frame, scratch, &mut sums);
-        if sums.frames > 0 {
-            way.count(&sums);
-            outcome.sent += sums.bytes;
-            outcome.bytes += sums.bytes;
+        let before = outcome.completed;
+        let ended = way.run(longest, now, most, outcome, Room { sent, frame, scratch });
+        if outcome.completed > before {
             *touched |= 1 << to;
         }
         Some(ended)
@@ -134,11 +176,10 @@ impl<const RING: usize> Switch<RING> {
             return Ok(Ended::Nothing);
         };
         if port.rate.ready_at() > now && served.broken.is_none() {
-            outcome.full = served.waits();
+            outcome.full = served.queue.as_ref().is_some_and(waits);
             return Ok(Ended::Nothing);
         }
-        let taken = served.take(&running.window, &mut self.sent)?;
-        Ok(if taken { Ended::Otherwise(0) } else { Ended::Nothing })
+        served.take(&running.window, &mut self.sent).map(Ended::taken)
     }
 
     /// What there is to do for a frame that was taken.
@@ -203,98 +244,153 @@ impl<const RING: usize> Way<'_, RING> {
         (is_one && is_guest && is_up && may).then_some(longest)
     }
 
-    /// Takes and delivers frames.
-    #[allow(clippy::too_many_arguments, reason = "all that a turn has")]
-    #[inline]
+    /// Takes and delivers frames, and counts them.
+    #[inline(always)]
     fn run(
         &mut self,
         longest: u32,
         now: u64,
         most: u32,
         outcome: &mut Outcome,
-        sent: &mut Chain,
-        frame: &mut Frame,
-        scratch: &mut Chain,
-        sums: &mut Sums,
+        mut room: Room<'_>,
     ) -> Result<Ended, Broken> {
-        let (Some(sending), Some(receiving)) = (&self.sender.running, &self.receiver.running)
-        else {
+        let Way { sender, served, receiver, receive } = self;
+        let (Some(sending), Some(receiving)) = (&sender.running, &receiver.running) else {
             return Ok(Ended::Nothing);
         };
-        let (from, to) = (self.sender.mac.word(), self.receiver.mac.word());
-        let Some(front) = frame.front() else { return Ok(Ended::Nothing) };
-        while outcome.completed < most && outcome.charge < BURST_CHARGE {
-            if self.sender.rate.ready_at() > now && self.served.broken.is_none() {
-                outcome.full = self.served.waits();
-                return Ok(Ended::Nothing);
-            }
-            if !self.served.take(&sending.window, sent)? {
-                return Ok(Ended::Nothing);
-            }
-            let bytes = sent.readable_len();
-            let len = bytes.wrapping_sub(HEADER_BYTES as u32);
-            if bytes < FRONT as u32 || len > longest || sent.read(0, front).is_err() {
-                return Ok(Ended::Otherwise(0));
-            }
-            if !goes_as_it_is(front, from, to) {
-                return Ok(Ended::Otherwise(FRONT));
-            }
-            // A queue that is broken says so on the other way.
-            let Ok(Some((buffer, span))) = self.receive.one(&receiving.window, scratch, bytes)
-            else {
-                return Ok(Ended::Otherwise(FRONT));
-            };
-            if let Some(header) = front.first_chunk_mut() {
-                *header = Header::of_one_buffer();
-            }
-            // It has room for all, and the chain has as many.
-            let _ = put(front, sent, &span);
-            self.receive.complete_one(buffer, bytes);
-            self.sender.rate.take(bytes.into(), now);
-            if let Some(queue) = &mut self.served.queue {
-                queue.complete(sent.head(), 0);
-            }
-            sums.frames += 1;
-            sums.bytes += u64::from(len);
-            outcome.completed += 1;
-            outcome.charge += charge(len).max(price(sent));
+        // What is broken or in stock is found on the other way.
+        let (Some(sends), Some(receives)) = (served.taking(), receive.taking()) else {
+            return served.take(&sending.window, room.sent).map(Ended::taken);
+        };
+        let mut ways = Between {
+            from: sender.mac.word(),
+            to: receiver.mac.word(),
+            longest,
+            most: most - outcome.completed,
+            most_charge: BURST_CHARGE - outcome.charge,
+            windows: [&sending.window, &receiving.window],
+            rate: sender.rate.is_limited().then_some((&mut sender.rate, now)),
+            taken: [Ok(false), Ok(false)],
+            delivered: Sums::default(),
+        };
+        let ended = match (&mut *sends, receives) {
+            (Queue::Split(sends), Queue::Split(receives)) => ways.run(sends, receives, &mut room),
+            (sends, receives) => ways.run(sends, receives, &mut room),
+        };
+        let Between { taken: [sent, received], delivered, .. } = ways;
+        outcome.completed += delivered.frames;
+        outcome.charge += delivered.charge;
+        outcome.sent += delivered.bytes;
+        outcome.bytes += delivered.bytes;
+        if delivered.frames > 0 {
+            self.count(&delivered);
         }
-        Ok(Ended::Enough)
+        match ended {
+            Stop::Enough => Ok(Ended::Enough),
+            Stop::Full => {
+                outcome.full = self.served.queue.as_ref().is_some_and(waits);
+                Ok(Ended::Nothing)
+            }
+            Stop::Sent => match sent {
+                Ok(taken) => Ok(Ended::taken(taken)),
+                Err(broken) => Err(self.served.breaks(broken.into())),
+            },
+            Stop::Read(here) => Ok(Ended::Otherwise(here)),
+            Stop::Received => {
+                self.receive.taken(received, room.scratch);
+                Ok(Ended::Otherwise(FRONT))
+            }
+        }
     }
 
-    /// Counts what it delivered.
-    fn count(&mut self, sums: &Sums) {
-        let (frames, bytes) = (u64::from(sums.frames), sums.bytes);
+    /// Counts what was delivered.
+    #[inline(always)]
+    fn count(&mut self, delivered: &Sums) {
+        let Sums { frames, bytes, .. } = *delivered;
         let (sent, received) = (&mut self.sender.statistics, &mut self.receiver.statistics);
-        sent.sent += frames;
+        sent.sent += u64::from(frames);
         sent.sent_bytes += bytes;
-        received.received += frames;
+        received.received += u64::from(frames);
         received.received_bytes += bytes;
         let counts = &mut self.receive.counts;
-        counts.frames = counts.frames.saturating_add(sums.frames);
+        counts.frames = counts.frames.saturating_add(frames);
         counts.bytes = counts.bytes.saturating_add(bytes);
         self.receiver.touched |= 1;
     }
 }
 
-/// Puts the front of a chain, and the rest of it, into this buffer.
-#[inline(always)]
-fn put(front: &[u8; FRONT], sent: &Chain, into: &Span) -> Result<(), Outside> {
-    into.write(0, front)?;
-    let at = FRONT as u64;
-    let rest = into.sub(at, into.len().saturating_sub(at)).ok_or(Outside)?;
-    match sent.readable() {
-        [one] => one.sub(at, one.len().saturating_sub(at)).ok_or(Outside)?.copy_to(&rest),
-        spans => put_rest(spans, &rest),
+impl Between<'_> {
+    /// Takes frames from one queue and puts them into chains of the other.
+    #[inline(never)]
+    fn run<S: OneByOne, R: OneByOne>(
+        &mut self,
+        sends: &mut S,
+        receives: &mut R,
+        room: &mut Room<'_>,
+    ) -> Stop {
+        let Between { from, to, longest, most, most_charge, .. } = *self;
+        let [sending, receiving] = self.windows;
+        let Some(front) = room.frame.front() else { return Stop::Enough };
+        let Sums { mut frames, mut bytes, mut charge } = Sums::default();
+        let stop = loop {
+            if frames >= most || charge >= most_charge {
+                break Stop::Enough;
+            }
+            if let Some((rate, now)) = &self.rate
+                && rate.ready_at() > *now
+            {
+                break Stop::Full;
+            }
+            let Some(sent) = sends.take_one::<false>(sending, room.sent, &mut self.taken[0]) else {
+                break Stop::Sent;
+            };
+            let all = sent.bytes();
+            let len = all.wrapping_sub(HEADER_BYTES as u32);
+            if all < FRONT as u32 || len > longest || sent.span().read(0, front).is_err() {
+                sends.hold::<false>(sent, room.sent);
+                break Stop::Read(0);
+            }
+            if !goes_as_it_is(front, from, to) {
+                sends.hold::<false>(sent, room.sent);
+                break Stop::Read(FRONT);
+            }
+            let Some(buffer) =
+                receives.take_one::<true>(receiving, room.scratch, &mut self.taken[1])
+            else {
+                sends.hold::<false>(sent, room.sent);
+                break Stop::Received;
+            };
+            if buffer.bytes() < all {
+                sends.hold::<false>(sent, room.sent);
+                receives.hold::<true>(buffer, room.scratch);
+                self.taken[1] = Ok(true);
+                break Stop::Received;
+            }
+            if let Some(header) = front.first_chunk_mut() {
+                *header = Header::of_one_buffer();
+            }
+            // There is room for all.
+            let _ = put(front, sent.span(), buffer.span());
+            receives.used(buffer, all);
+            sends.used(sent, 0);
+            if let Some((rate, now)) = &mut self.rate {
+                rate.take(all.into(), *now);
+            }
+            frames += 1;
+            bytes += u64::from(len);
+            charge += LEAST_CHARGE.max(len.into());
+        };
+        self.delivered = Sums { frames, bytes, charge };
+        stop
     }
 }
 
-/// The same of the rest, from several buffers.
-#[inline(never)]
-fn put_rest(spans: &[Span], rest: &Span) -> Result<(), Outside> {
-    let bytes: u64 = spans.iter().map(Span::len).sum();
-    let mut source = Cursor::new(spans);
-    source.skip(FRONT as u64)?;
-    let rest = [*rest];
-    source.copy_to(&mut Cursor::new(&rest), bytes.saturating_sub(FRONT as u64))
+/// Puts the front of a chain, and the rest of it, into this buffer, which is as long.
+#[inline(always)]
+fn put(front: &[u8; FRONT], sent: &Span, into: &Span) -> Result<(), Outside> {
+    let at = FRONT as u64;
+    let rest = sent.sub(at, sent.len().saturating_sub(at)).ok_or(Outside)?;
+    let room = into.sub(at, rest.len()).ok_or(Outside)?;
+    into.write(0, front)?;
+    rest.copy_to(&room)
 }

@@ -167,6 +167,24 @@ impl<const RING: usize> Receive<RING> {
         taken.map(|()| None)
     }
 
+    /// The queue, if it isn't broken and nothing is in stock. What is taken from it and not used at
+    /// once is to be told to [`Self::taken`].
+    #[inline(always)]
+    pub fn taking(&mut self) -> Option<&mut Queue<RING>> {
+        self.queue.as_mut().filter(|_| self.broken.is_none() && self.buffers.is_empty())
+    }
+
+    /// Puts what was taken into the stock, if it was a chain.
+    #[cold]
+    pub fn taken(&mut self, taken: Result<bool, virtqueue::Broken>, chain: &Chain) {
+        let kept = match taken {
+            Ok(false) => Ok(()),
+            Ok(true) => self.keep(chain),
+            Err(broken) => Err(broken.into()),
+        };
+        self.broken = kept.err();
+    }
+
     /// The chain of [`Self::one`] has so many bytes.
     #[inline]
     pub fn complete_one(&mut self, head: Head, bytes: u32) {
