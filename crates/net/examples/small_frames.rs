@@ -5,7 +5,8 @@
 //! With `pass` it is all that a sidecore does in passes that find work: schedule, statistics and
 //! interrupt coalescing of both queues, with the other guest's transmit queue idle. It then is what
 //! `PollingCore` does in the image, but for the call itself and for orders. Other words: a number
-//! is the frames that wait when a turn begins; `packed`; `bytes=` is the length of a frame.
+//! is the frames that wait when a turn begins; `packed`; `bytes=` is the length of a frame; with
+//! `cut` the virtio header has a buffer of its own at the sender's, with `room` at the receiver's.
 #[path = "../../virtqueue/tests/driver/mod.rs"]
 mod driver;
 
@@ -189,7 +190,7 @@ fn call(ring: &mut Queue, coalescer: &mut Coalescer, now: u64) {
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let is = |word: &str| words.iter().any(|argument| argument == word);
-    let depth = words.iter().find_map(|word| word.parse().ok()).unwrap_or(8).min(64);
+    let depth = words.iter().find_map(|word| word.parse().ok()).unwrap_or(8).min(60);
     let bytes = words.iter().find_map(|word| word.strip_prefix("bytes=")?.parse().ok());
     let features = Features { indirect: true, event_index: true, packed: is("packed") };
     let mut switch: Switch = Switch::new(2, 1 << 40);
@@ -199,8 +200,12 @@ fn main() {
     let mut frame = vec![0_u8; 12 + bytes.unwrap_or(64)];
     frame[12..24].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
     frame[24..26].copy_from_slice(&[0x88, 0xB5]);
-    let sent: Vec<Buffer> = (0..depth).map(|_| heap.put(&frame)).collect();
-    let received: Vec<Buffer> = (0..depth).map(|_| room.room(2048)).collect();
+    let whole = if is("cut") { vec![&frame[..12], &frame[12..]] } else { vec![&frame[..]] };
+    let rooms = if is("room") { vec![12, 2048] } else { vec![2048] };
+    let sent: Vec<Vec<Buffer>> =
+        (0..depth).map(|_| whole.iter().map(|part| heap.put(part)).collect()).collect();
+    let received: Vec<Vec<Buffer>> =
+        (0..depth).map(|_| rooms.iter().map(|part| room.room(*part)).collect()).collect();
     let mut schedule = Schedule::new(Settings::usual(HERTZ), 2, 2);
     (0..2).for_each(|place| assert!(schedule.poll(place, place, 0)));
     let signal = || (Coalescer::new(coalesce::Settings::paper(HERTZ), 0), Default::default());
@@ -209,8 +214,8 @@ fn main() {
     let (mut frames, mut arrived) = (0, 0);
     for _ in 0..ROUNDS {
         for (sent, received) in sent.iter().zip(&received) {
-            other.drivers[0].add(&[*received]).expect("the ring has room");
-            one.drivers[1].add(&[*sent]).expect("the ring has room");
+            other.drivers[0].add(received).expect("the ring has room");
+            one.drivers[1].add(sent).expect("the ring has room");
         }
         let mut left = depth as u32;
         while left > 0 {

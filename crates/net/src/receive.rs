@@ -122,7 +122,7 @@ impl<const RING: usize> Receive<RING> {
         if bytes == 0 {
             return Err(Broken::NoRoom);
         }
-        if chain.descriptors() > spans.len() as u64 {
+        if !is_writable(chain) {
             return Err(Broken::Empty);
         }
         let buffer = Buffer { head: chain.head(), spans: spans.len(), bytes };
@@ -217,6 +217,16 @@ impl<const RING: usize> Receive<RING> {
             self.spans.drain(..spans);
         }
     }
+}
+
+/// Whether the device may write to all of its descriptors.
+fn is_writable(chain: &Chain) -> bool {
+    chain.descriptors() <= chain.writable().len() as u64
+}
+
+/// Whether so many bytes may be put into a chain of the driver's, which has room for them.
+pub fn is_for_frames(chain: &Chain, bytes: u32) -> bool {
+    chain.writable_len() >= bytes && is_writable(chain)
 }
 
 /// A receive queue, with what it takes to fill it.

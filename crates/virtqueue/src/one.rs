@@ -1,6 +1,6 @@
 //! Chains of one buffer, which most frames are in: taken without a [`Chain`] to put them into, and
 //! used before the next one is taken.
-use crate::{Broken, Chain, PackedQueue, Queue, SplitQueue};
+use crate::{Broken, Chain, Head, PackedQueue, Queue, SplitQueue};
 use window::{Span, Window};
 
 /// A chain of one descriptor of some bytes. Until it is used or held the driver has lost it.
@@ -49,6 +49,9 @@ pub trait OneByOne {
 
     /// It isn't used yet: it is in `chain`, and in flight, as if [`Queue::take`] had taken it.
     fn hold<const WRITABLE: bool>(&mut self, one: One, chain: &mut Chain);
+
+    /// As [`Queue::complete`], for a chain that isn't of one buffer.
+    fn complete(&mut self, head: Head, written: u32);
 }
 
 impl<const N: usize> OneByOne for Queue<N> {
@@ -79,6 +82,10 @@ impl<const N: usize> OneByOne for Queue<N> {
             Queue::Packed(queue) => queue.hold::<WRITABLE>(one, chain),
         }
     }
+
+    fn complete(&mut self, head: Head, written: u32) {
+        Queue::complete(self, head, written);
+    }
 }
 
 impl<const N: usize> OneByOne for SplitQueue<N> {
@@ -101,6 +108,10 @@ impl<const N: usize> OneByOne for SplitQueue<N> {
         self.hold_one(one.head);
         chain.set_one(one.head, one.span, WRITABLE);
     }
+
+    fn complete(&mut self, head: Head, written: u32) {
+        SplitQueue::complete(self, head, written);
+    }
 }
 
 impl<const N: usize> OneByOne for PackedQueue<N> {
@@ -122,5 +133,9 @@ impl<const N: usize> OneByOne for PackedQueue<N> {
     fn hold<const WRITABLE: bool>(&mut self, one: One, chain: &mut Chain) {
         self.hold_one(one.head);
         chain.set_one(one.head, one.span, WRITABLE);
+    }
+
+    fn complete(&mut self, head: Head, written: u32) {
+        PackedQueue::complete(self, head, written);
     }
 }
