@@ -6,7 +6,8 @@
 //! interrupt coalescing of both queues, with the other guest's transmit queue idle. It then is what
 //! `PollingCore` does in the image, but for the call itself and for orders. Other words: a number
 //! is the frames that wait when a turn begins; `packed`; `bytes=` is the length of a frame; with
-//! `cut` the virtio header has a buffer of its own at the sender's, with `room` at the receiver's.
+//! `cut` the virtio header has a buffer of its own at the sender's, with `room` at the receiver's;
+//! with `pairs` each guest has two pairs of queues, of which it uses one.
 #[path = "../../virtqueue/tests/driver/mod.rs"]
 mod driver;
 
@@ -16,7 +17,7 @@ use driver::{Buffer, Driver, Heap};
 use net::{Config, Mac, Parameters, Plan, PortNumber, Switch};
 use sidecore::{Look, Next, Piece, Schedule, Settings, Turn};
 use virtqueue::{Features, Queue, State};
-use window::{Memory, Window};
+use window::Memory;
 
 const ROUNDS: usize = 1000;
 const MEMORY: u64 = 1 << 20;
@@ -28,12 +29,13 @@ struct Guest {
     _memory: Memory,
 }
 
-fn guest(switch: &mut Switch, number: u8, features: Features) -> (Guest, Heap, Window) {
+fn guest(switch: &mut Switch, number: u8, features: Features, pairs: u16) -> (Guest, Heap) {
     let memory = Memory::new(&[(0, MEMORY)], 0);
     let window = memory.window();
     let mut heap = Heap::new(window, 0, MEMORY);
     let mac = Mac([2, 0, 0, 0, 0, number]);
-    let config = Config::new(Parameters { mac, packed: features.packed, ..Parameters::default() });
+    let packed = features.packed;
+    let config = Config::new(Parameters { mac, packed, pairs, ..Parameters::default() });
     let config = config.expect("there can be such a device");
     let port = switch.add(config, Plan::default()).expect("there is room");
     switch.start(port, window, config.features());
@@ -46,7 +48,8 @@ fn guest(switch: &mut Switch, number: u8, features: Features) -> (Guest, Heap, W
         switch.attach(port, index, queue).expect("it has such a queue");
         driver
     });
-    (Guest { port, drivers, _memory: memory }, heap, window)
+    switch.set_pairs(port, pairs);
+    (Guest { port, drivers, _memory: memory }, heap)
 }
 
 /// What is counted: all that waits, in one turn of the scheduler, told at its end.
@@ -194,12 +197,19 @@ fn main() {
     let bytes = words.iter().find_map(|word| word.strip_prefix("bytes=")?.parse().ok());
     let features = Features { indirect: true, event_index: true, packed: is("packed") };
     let mut switch: Switch = Switch::new(2, 1 << 40);
-    let (mut one, mut heap, _) = guest(&mut switch, 1, features);
-    let (mut other, mut room, _) = guest(&mut switch, 2, features);
+    let pairs = if is("pairs") { 2 } else { 1 };
+    let (mut one, mut heap) = guest(&mut switch, 1, features, pairs);
+    let (mut other, mut room) = guest(&mut switch, 2, features, pairs);
     // Header, addresses, a type that nobody knows, and what is in it.
     let mut frame = vec![0_u8; 12 + bytes.unwrap_or(64)];
     frame[12..24].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
     frame[24..26].copy_from_slice(&[0x88, 0xB5]);
+    // By which pair the other one sends, it receives.
+    let mut back = frame.clone();
+    back[12..24].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
+    other.drivers[1].add(&[room.put(&back)]).expect("the ring has room");
+    assert_eq!(Ok(1), switch.serve(other.port, 1, 1).map(|outcome| outcome.completed));
+    while switch.touched().is_some() {}
     let whole = if is("cut") { vec![&frame[..12], &frame[12..]] } else { vec![&frame[..]] };
     let rooms = if is("room") { vec![12, 2048] } else { vec![2048] };
     let sent: Vec<Vec<Buffer>> =

@@ -82,8 +82,9 @@ impl<const RING: usize> Switch<RING> {
             return None;
         };
         let served = of_sender.transmit.get_mut(usize::from(pair))?;
-        let receive = of_receiver.receive.first_mut()?;
-        let mut way = Way { sender, served, receiver, receive };
+        let pairs = [pair, receiver.last_pair];
+        let receive = of_receiver.receive.get_mut(usize::from(receiver.last_pair))?;
+        let mut way = Way { sender, served, receiver, receive, pairs };
         let before = outcome.completed;
         let ended = way.run(now, most, outcome, Room { sent, frame, scratch });
         if outcome.completed > before {
@@ -139,7 +140,7 @@ impl<const RING: usize> Switch<RING> {
                 port.statistics.sent_bytes += u64::from(frame.len);
                 outcome.sent += u64::from(frame.len);
                 if port.config.parameters().pairs > 1 {
-                    running.steering.sent(flow(frame), pair);
+                    running.steering.sent(flow(&frame.head), pair);
                 }
                 let forwarded = self.forward(number, now, &mut this);
                 outcome.dropped += u32::from(!forwarded);

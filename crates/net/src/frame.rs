@@ -4,6 +4,7 @@ use crate::offload::{Offload, Tcp};
 use crate::{Features, MAX_FRAME, Mac};
 use core::ops::{Deref, DerefMut};
 use virtqueue::Chain;
+use window::Outside;
 
 /// The most bytes that are copied before they are checked, the tag not counted. All headers of
 /// what is cut into segments must be in them, and a checksum's place.
@@ -75,7 +76,7 @@ impl Head {
     }
 
     /// With the header of a frame for which there is nothing to do, in one buffer of a receiver's.
-    #[inline]
+    #[inline(always)]
     fn set_plain(&mut self) {
         if let Some(bytes) = self.bytes.first_chunk_mut() {
             *bytes = Header::of_one_buffer();
@@ -151,6 +152,27 @@ impl Frame {
     #[inline(always)]
     pub fn front(&mut self) -> Option<&mut [u8; FRONT]> {
         self.head.bytes.first_chunk_mut()
+    }
+
+    /// The front with the header of a frame for which there is nothing to do.
+    #[inline(always)]
+    pub fn front_to_deliver(&mut self) -> Option<&[u8; FRONT]> {
+        self.head.set_plain();
+        self.head.bytes.first_chunk()
+    }
+
+    /// Has `read` go on behind the front, up to so many bytes of a chain of `all`, and gives as many
+    /// of the frame as are there then. They are for nothing that must be right: [`Self::take`]
+    /// reads them again.
+    pub fn glance(
+        &mut self,
+        all: u32,
+        count: usize,
+        read: impl FnOnce(&mut [u8]) -> Result<(), Outside>,
+    ) -> Option<&[u8]> {
+        let count = (HEADER_BYTES + count).min(all as usize);
+        read(self.head.bytes.get_mut(FRONT..count)?).ok()?;
+        self.head.bytes.get(HEADER_BYTES..count)
     }
 
     /// Becomes the frame in the readable buffers of this chain, of which `here` bytes are in the

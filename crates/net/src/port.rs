@@ -137,6 +137,8 @@ pub struct Port {
     /// The port that a frame from here went to last, if it was one: nothing more than a guess
     /// where the next one goes.
     pub last: u8,
+    /// The pair that received last.
+    pub last_pair: u16,
 }
 
 impl Port {
@@ -153,6 +155,7 @@ impl Port {
             statistics: Statistics::default(),
             touched: 0,
             last: u8::MAX,
+            last_pair: 0,
         }
     }
 
@@ -222,8 +225,9 @@ impl Port {
         }
         let pair = match running.active {
             0 | 1 => 0,
-            active => running.steering.pair(flow(frame), active),
+            active => running.steering.pair(flow(&frame.head), active),
         };
+        self.last_pair = pair;
         let Some(receive) = queues.receive.get_mut(usize::from(pair)) else {
             counters.no_room += 1;
             return (0, 0);

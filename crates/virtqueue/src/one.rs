@@ -1,6 +1,6 @@
 //! Chains of one buffer, which most frames are in: taken without a [`Chain`] to put them into, and
 //! used before the next one is taken.
-use crate::{Broken, Chain, Head, PackedQueue, Queue, SplitQueue};
+use crate::{Broken, Chain, PackedQueue, Queue, SplitQueue};
 use window::{Span, Window};
 
 /// A chain of one descriptor of some bytes. Until it is used or held the driver has lost it.
@@ -49,13 +49,11 @@ pub trait OneByOne {
 
     /// It isn't used yet: it is in `chain`, and in flight, as if [`Queue::take`] had taken it.
     fn hold<const WRITABLE: bool>(&mut self, one: One, chain: &mut Chain);
-
-    /// As [`Queue::complete`], for a chain that isn't of one buffer.
-    fn complete(&mut self, head: Head, written: u32);
 }
 
 impl<const N: usize> OneByOne for Queue<N> {
-    #[inline(always)]
+    /// Not inlined: it is for what is neither frequent nor small.
+    #[inline(never)]
     fn take_one<const WRITABLE: bool>(
         &mut self,
         window: &Window,
@@ -68,7 +66,7 @@ impl<const N: usize> OneByOne for Queue<N> {
         }
     }
 
-    #[inline(always)]
+    #[inline]
     fn used(&mut self, one: One, written: u32) {
         match self {
             Queue::Split(queue) => queue.used_one(one, written),
@@ -81,10 +79,6 @@ impl<const N: usize> OneByOne for Queue<N> {
             Queue::Split(queue) => queue.hold::<WRITABLE>(one, chain),
             Queue::Packed(queue) => queue.hold::<WRITABLE>(one, chain),
         }
-    }
-
-    fn complete(&mut self, head: Head, written: u32) {
-        Queue::complete(self, head, written);
     }
 }
 
@@ -104,13 +98,11 @@ impl<const N: usize> OneByOne for SplitQueue<N> {
         self.used_one(one, written);
     }
 
+    #[cold]
+    #[inline(never)]
     fn hold<const WRITABLE: bool>(&mut self, one: One, chain: &mut Chain) {
         self.hold_one(one.head);
         chain.set_one(one.head, one.span, WRITABLE);
-    }
-
-    fn complete(&mut self, head: Head, written: u32) {
-        SplitQueue::complete(self, head, written);
     }
 }
 
@@ -130,12 +122,10 @@ impl<const N: usize> OneByOne for PackedQueue<N> {
         self.used_one(one, written);
     }
 
+    #[cold]
+    #[inline(never)]
     fn hold<const WRITABLE: bool>(&mut self, one: One, chain: &mut Chain) {
         self.hold_one(one.head);
         chain.set_one(one.head, one.span, WRITABLE);
-    }
-
-    fn complete(&mut self, head: Head, written: u32) {
-        PackedQueue::complete(self, head, written);
     }
 }
