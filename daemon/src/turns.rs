@@ -288,7 +288,7 @@ impl Served {
                 let Some(switch) = self.switches.get_mut(port.switch) else {
                     return Ok(Done::default());
                 };
-                let done = switch.serve(port.number, ring.index, self.now)?;
+                let done = switch.serve_burst(port.number, ring.index, self.now)?;
                 let own = self.uplinks.iter_mut().find(|uplink| uplink.switch == port.switch);
                 own.into_iter().for_each(|uplink| uplink.send(switch));
                 let net::Outcome { completed, sent: bytes, dropped, charge, .. } = done;

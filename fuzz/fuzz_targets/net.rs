@@ -89,6 +89,7 @@ fn step(act: Act) -> Step {
             let address = if near { address % (16 << 20) } else { address };
             Step::Buffer { index: u16::from(index) % 3, address, len, writable }
         }
+        Act::Serve(index) if index >= 128 => Step::Burst,
         Act::Serve(index) => Step::Serve(u16::from(index) % 4),
         Act::Reset => Step::Reset,
     }

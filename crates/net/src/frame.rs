@@ -1,9 +1,10 @@
 //! A frame that was sent, checked: its first bytes copied, its tag taken off.
-use crate::header::{HEADER_BYTES, Header};
+use crate::header::{GSO_NONE, HEADER_BYTES, Header, NEEDS_CSUM};
 use crate::offload::{Offload, Tcp};
 use crate::{Features, MAX_FRAME, Mac};
 use core::ops::{Deref, DerefMut};
 use virtqueue::Chain;
+use window::Outside;
 
 /// The most bytes that are copied before they are checked, the tag not counted. All headers of
 /// what is cut into segments must be in them, and a checksum's place.
@@ -14,9 +15,32 @@ pub const ETHERNET: usize = 14;
 pub const TAG: usize = 4;
 /// Where it is.
 const TAG_AT: usize = 12;
+/// The bytes that are read first: header, addresses, type or tag, and some more, for words are
+/// read.
+pub const FRONT: usize = 32;
 /// The type of a tag, and those of others, which aren't forwarded.
 const TAG_TYPE: [u8; 2] = [0x81, 0x00];
 const OTHER_TAGS: [[u8; 2]; 3] = [[0x88, 0xa8], [0x91, 0x00], [0x92, 0x00]];
+/// An address in a word.
+const MAC: u64 = (1 << 48) - 1;
+
+/// Whether these first bytes are of a frame that has no tag, goes from and to these addresses
+/// (in words), and asks for nothing.
+#[inline(always)]
+pub fn goes_as_it_is(front: &[u8; FRONT], from: u64, to: u64) -> bool {
+    let word = |at: usize| -> u64 {
+        let bytes = front.get(at..).and_then(|rest| rest.first_chunk());
+        bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    };
+    let source = word(HEADER_BYTES + 6);
+    let kind = ((source >> 48) as u16).to_le_bytes();
+    word(HEADER_BYTES) & MAC == to
+        && source & MAC == from
+        && front[0] & NEEDS_CSUM == 0
+        && front[1] == GSO_NONE
+        && kind != TAG_TYPE
+        && OTHER_TAGS.iter().all(|other| kind != *other)
+}
 
 /// The bytes that are delivered from our copy: with a tag, perhaps. In front of them is room for a
 /// virtio header, so that both are copied together.
@@ -41,21 +65,21 @@ impl Head {
         self.len += count;
     }
 
-    /// Becomes the first of so many bytes of this chain, which has a header in front of them.
+    /// Becomes the first of so many bytes of this chain, which has a header in front of them. The
+    /// first ones, header included, are here already; there may be none.
     #[inline]
-    fn take(&mut self, chain: &Chain, len: u32) -> Result<Header, Fault> {
+    fn take(&mut self, chain: &Chain, len: u32, here: usize) -> Result<Header, Fault> {
         self.len = (len as usize).min(HEAD + TAG);
-        let bytes = self.bytes.get_mut(..HEADER_BYTES + self.len).ok_or(Fault::Short)?;
-        chain.read(0, bytes).map_err(|_| Fault::Short)?;
+        let bytes = self.bytes.get_mut(here..HEADER_BYTES + self.len).ok_or(Fault::Short)?;
+        chain.read(here as u32, bytes).map_err(|_| Fault::Short)?;
         Ok(self.bytes.first_chunk().map(Header::parse).unwrap_or_default())
     }
 
     /// With the header of a frame for which there is nothing to do, in one buffer of a receiver's.
-    #[inline]
+    #[inline(always)]
     fn set_plain(&mut self) {
-        let header = Header { num_buffers: 1, ..Header::default() };
         if let Some(bytes) = self.bytes.first_chunk_mut() {
-            *bytes = header.bytes();
+            *bytes = Header::of_one_buffer();
         }
     }
 
@@ -123,15 +147,50 @@ impl Frame {
         Frame { head: Head::new(), tag: None, len: 0, offload: Offload::Nothing, longest: 0 }
     }
 
-    /// Becomes the frame in the readable buffers of this chain.
+    /// Where the first bytes of a chain are read to, header and addresses among them, if it has so
+    /// many. They are looked at here; [`Self::take`] doesn't read them again.
+    #[inline(always)]
+    pub fn front(&mut self) -> Option<&mut [u8; FRONT]> {
+        self.head.bytes.first_chunk_mut()
+    }
+
+    /// The front with the header of a frame for which there is nothing to do.
+    #[inline(always)]
+    pub fn front_to_deliver(&mut self) -> Option<&[u8; FRONT]> {
+        self.head.set_plain();
+        self.head.bytes.first_chunk()
+    }
+
+    /// Has `read` go on behind the front, up to so many bytes of a chain of `all`, and gives as many
+    /// of the frame as are there then. They are for nothing that must be right: [`Self::take`]
+    /// reads them again.
+    pub fn glance(
+        &mut self,
+        all: u32,
+        count: usize,
+        read: impl FnOnce(&mut [u8]) -> Result<(), Outside>,
+    ) -> Option<&[u8]> {
+        let count = (HEADER_BYTES + count).min(all as usize);
+        read(self.head.bytes.get_mut(FRONT..count)?).ok()?;
+        self.head.bytes.get(HEADER_BYTES..count)
+    }
+
+    /// Becomes the frame in the readable buffers of this chain, of which `here` bytes are in the
+    /// front: all of it, or none.
     ///
     /// # Errors
     ///
     /// [`Fault`] if it isn't to be forwarded. Then it is none.
-    pub fn take(&mut self, chain: &Chain, accepted: Features, mtu: u16) -> Result<(), Fault> {
+    pub fn take(
+        &mut self,
+        chain: &Chain,
+        here: usize,
+        accepted: Features,
+        mtu: u16,
+    ) -> Result<(), Fault> {
         let len = chain.readable_len().checked_sub(HEADER_BYTES as u32).ok_or(Fault::Short)?;
         let head = &mut self.head;
-        let header = head.take(chain, len)?;
+        let header = head.take(chain, len, here)?;
         let tag = untag(head)?;
         let tag_len = if tag.is_some() { TAG as u32 } else { 0 };
         let len = len - tag_len;

@@ -54,7 +54,14 @@ impl Header {
         self.flags & NEEDS_CSUM == 0 && self.gso_type == GSO_NONE
     }
 
+    /// The bytes of one that says nothing but that the frame is in one buffer.
+    #[inline(always)]
+    pub(crate) fn of_one_buffer() -> [u8; HEADER_BYTES] {
+        Header { num_buffers: 1, ..Header::default() }.bytes()
+    }
+
     /// The bytes of it.
+    #[inline]
     pub fn bytes(&self) -> [u8; HEADER_BYTES] {
         let [a, b] = self.hdr_len.to_le_bytes();
         let [c, d] = self.gso_size.to_le_bytes();

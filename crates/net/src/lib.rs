@@ -38,6 +38,8 @@
 //! | `copy` | from buffers to buffers |
 //! | `queues`, `receive` | the queues of a port; the buffers of a receive queue |
 //! | `attached` | queues that come and go one by one |
+//! | `burst` | the frames of a transmit queue's turn |
+//! | `between` | the short way from one port to another, which most of them go |
 //! | `deliver` | one frame to one receiver |
 //! | `filter`, `control` | what a driver wants to receive, and its commands |
 //! | `steer` | which receive queue a flow goes to |
@@ -50,6 +52,8 @@
 extern crate alloc;
 
 mod attached;
+mod between;
+mod burst;
 pub mod config;
 pub mod control;
 mod copy;
@@ -73,6 +77,7 @@ mod uplink;
 mod vlan;
 mod wire;
 
+pub use burst::{BURST, BURST_CHARGE};
 pub use config::{BadConfig, BadFeatures, Config, Features, Parameters};
 pub use error::{BadPort, Broken, NoSuchQueue};
 pub use mac::Mac;

@@ -14,6 +14,13 @@ impl Mac {
         bytes.get(at..).and_then(|rest| rest.first_chunk()).copied().map_or(Mac::default(), Mac)
     }
 
+    /// Its bytes in a word, the first one lowest.
+    #[inline]
+    pub(crate) fn word(self) -> u64 {
+        let [a, b, c, d, e, f] = self.0;
+        u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+    }
+
     /// Whether it is of a group, the broadcast one included.
     pub fn is_group(self) -> bool {
         self.0[0] & 1 != 0

@@ -111,9 +111,9 @@ pub struct Running {
     /// What its driver accepted.
     pub accepted: Features,
     /// What it wants to receive.
-    filter: Filter,
+    pub filter: Filter,
     /// Pairs that are used for receiving.
-    active: u16,
+    pub active: u16,
     /// By which of them.
     pub steering: Steering,
 }
@@ -134,6 +134,11 @@ pub struct Port {
     pub statistics: Statistics,
     /// The receive queues, by pairs, that something was done with.
     pub touched: u64,
+    /// The port that a frame from here went to last, if it was one: nothing more than a guess
+    /// where the next one goes.
+    pub last: u8,
+    /// The pair that received last.
+    pub last_pair: u16,
 }
 
 impl Port {
@@ -149,6 +154,8 @@ impl Port {
             flood: Bucket::new(plan.flood),
             statistics: Statistics::default(),
             touched: 0,
+            last: u8::MAX,
+            last_pair: 0,
         }
     }
 
@@ -218,8 +225,9 @@ impl Port {
         }
         let pair = match running.active {
             0 | 1 => 0,
-            active => running.steering.pair(flow(frame), active),
+            active => running.steering.pair(flow(&frame.head), active),
         };
+        self.last_pair = pair;
         let Some(receive) = queues.receive.get_mut(usize::from(pair)) else {
             counters.no_room += 1;
             return (0, 0);

@@ -27,18 +27,33 @@ impl<const RING: usize> Served<RING> {
         (self.queue, self.broken) = (queue, None);
     }
 
+    /// The queue, if it isn't broken.
+    #[inline(always)]
+    pub fn taking(&mut self) -> Option<&mut Queue<RING>> {
+        self.queue.as_mut().filter(|_| self.broken.is_none())
+    }
+
+    /// It can't be used any more.
+    #[cold]
+    pub fn breaks(&mut self, broken: Broken) -> Broken {
+        self.broken = Some(broken);
+        broken
+    }
+
     /// Takes the next chain, if there is one.
+    #[inline]
     pub fn take(&mut self, window: &Window, chain: &mut Chain) -> Result<bool, Broken> {
         if let Some(broken) = self.broken {
             return Err(broken);
         }
         let Some(queue) = &mut self.queue else { return Ok(false) };
-        queue.take(window, chain).map_err(|broken| {
-            let broken = Broken::from(broken);
-            self.broken = Some(broken);
-            broken
-        })
+        queue.take(window, chain).map_err(|broken| self.breaks(broken.into()))
     }
+}
+
+/// Whether chains wait, or a ring that is broken: that is found out when one is taken.
+pub fn waits<const RING: usize>(queue: &Queue<RING>) -> bool {
+    !matches!(queue.available(), Ok(0))
 }
 
 /// All queues of a port.

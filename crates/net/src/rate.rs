@@ -30,6 +30,12 @@ impl Bucket {
         Bucket { rate, burst, full_at: 0 }
     }
 
+    /// Whether there is a limit.
+    #[inline]
+    pub fn is_limited(&self) -> bool {
+        self.rate.is_some()
+    }
+
     /// From which time on something may be taken, in nanoseconds of the caller's clock.
     pub fn ready_at(&self) -> u64 {
         // With a whole burst taken there is nothing left: one nanosecond's worth must be back.

@@ -122,7 +122,7 @@ impl<const RING: usize> Receive<RING> {
         if bytes == 0 {
             return Err(Broken::NoRoom);
         }
-        if chain.descriptors() > spans.len() as u64 {
+        if !is_writable(chain) {
             return Err(Broken::Empty);
         }
         let buffer = Buffer { head: chain.head(), spans: spans.len(), bytes };
@@ -167,6 +167,24 @@ impl<const RING: usize> Receive<RING> {
         taken.map(|()| None)
     }
 
+    /// The queue, if it isn't broken and nothing is in stock. What is taken from it and not used at
+    /// once is to be told to [`Self::taken`].
+    #[inline(always)]
+    pub fn taking(&mut self) -> Option<&mut Queue<RING>> {
+        self.queue.as_mut().filter(|_| self.broken.is_none() && self.buffers.is_empty())
+    }
+
+    /// Puts what was taken into the stock, if it was a chain.
+    #[cold]
+    pub fn taken(&mut self, taken: Result<bool, virtqueue::Broken>, chain: &Chain) {
+        let kept = match taken {
+            Ok(false) => Ok(()),
+            Ok(true) => self.keep(chain),
+            Err(broken) => Err(broken.into()),
+        };
+        self.broken = kept.err();
+    }
+
     /// The chain of [`Self::one`] has so many bytes.
     #[inline]
     pub fn complete_one(&mut self, head: Head, bytes: u32) {
@@ -199,6 +217,16 @@ impl<const RING: usize> Receive<RING> {
             self.spans.drain(..spans);
         }
     }
+}
+
+/// Whether the device may write to all of its descriptors.
+fn is_writable(chain: &Chain) -> bool {
+    chain.descriptors() <= chain.writable().len() as u64
+}
+
+/// Whether so many bytes may be put into a chain of the driver's, which has room for them.
+pub fn is_for_frames(chain: &Chain, bytes: u32) -> bool {
+    chain.writable_len() >= bytes && is_writable(chain)
 }
 
 /// A receive queue, with what it takes to fill it.

@@ -1,9 +1,13 @@
 //! Which receive queue a flow goes to (5.1.6.5.6.1, automatic receive steering): that of the pair
 //! which the driver used last to send in the same flow. Flows with the same hash go together.
-use crate::frame::{ETHERNET, Frame};
+use crate::frame::ETHERNET;
 
 /// Hashes.
 const FLOWS: usize = 256;
+/// The bytes of a frame that say which flow it is of: addresses of IP, ports of TCP and UDP.
+pub const FLOW: usize = ETHERNET + 60 + 4;
+/// An odd number without a pattern: the highest bits of a product depend on all of the other one.
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 /// No frame of the flow was sent.
 const NONE: u8 = u8::MAX;
 
@@ -31,32 +35,39 @@ impl Steering {
     }
 }
 
-/// The flow of a frame: the same in both directions. It is of IP addresses, and of the ports of TCP
-/// and UDP if the packet is whole; of the Ethernet addresses if it is something else.
-pub fn flow(frame: &Frame) -> u8 {
-    let head: &[u8] = &frame.head;
-    let ip = head.get(ETHERNET..).unwrap_or(&[]);
-    let byte = |at: usize| ip.get(at).copied().unwrap_or(0);
-    let (addresses, len, protocol, ports) = match (head.get(12..14), byte(0) >> 4) {
-        (Some([0x08, 0x00]), 4) => {
-            let whole = byte(6) & 0x3f == 0 && byte(7) == 0;
-            let ports = usize::from(byte(0) & 15) * 4;
-            (ip.get(12..20), 4, byte(9), whole.then_some(ports))
+/// The flow of a frame that begins with these bytes, [`FLOW`] of them if it is as long: the same in
+/// both directions. It is of IP addresses, and of the ports of TCP and UDP if the packet is whole;
+/// of the Ethernet addresses if it is something else.
+pub fn flow(head: &[u8]) -> u8 {
+    let word = |at: usize| -> u32 {
+        let bytes = head.get(at..).and_then(|rest| rest.first_chunk());
+        bytes.map_or(0, |bytes| u32::from_be_bytes(*bytes))
+    };
+    // What two words have in common is lost: it is the same if they are exchanged.
+    let both = |a: usize, b: usize| u64::from(word(a) ^ word(b));
+    let ip = ETHERNET;
+    let (kind, version) = (word(12) >> 16, word(ip) >> 28);
+    let (addresses, protocol, ports) = match (kind, version) {
+        (0x0800, 4) => {
+            let whole = word(ip + 4) & 0x3fff == 0;
+            let ports = ip + (word(ip) >> 24 & 15) as usize * 4;
+            (both(ip + 12, ip + 16), word(ip + 8) >> 16 & 0xff, whole.then_some(ports))
         }
-        (Some([0x86, 0xdd]), 6) => (ip.get(8..40), 16, byte(6), Some(40)),
-        _ => (head.get(..12), 6, 0, None),
+        (0x86dd, 6) => {
+            let part =
+                |at: usize| both(ip + at, ip + at + 16) | both(ip + at + 4, ip + at + 20) << 32;
+            let addresses = part(8).wrapping_mul(MIX) ^ part(16);
+            ((addresses.wrapping_mul(MIX)) >> 32, word(ip + 4) >> 8 & 0xff, Some(ip + 40))
+        }
+        _ => (both(0, 6) ^ u64::from(word(2) ^ word(8)) << 16, 0, None),
     };
-    let addresses = addresses.unwrap_or(&[]);
-    let mut hash = u64::from(protocol);
-    let mut mix = |a: u8, b: u8| {
-        hash = hash.wrapping_mul(0x100_0000_01b3) ^ u64::from(a ^ b);
+    let ports = match (protocol, ports) {
+        (6 | 17, Some(at)) => {
+            let ports = word(at);
+            (ports >> 16 ^ ports) & 0xffff
+        }
+        _ => 0,
     };
-    for (a, b) in addresses.iter().zip(addresses.iter().skip(len)) {
-        mix(*a, *b);
-    }
-    if let (6 | 17, Some(at)) = (protocol, ports) {
-        mix(byte(at), byte(at + 2));
-        mix(byte(at + 1), byte(at + 3));
-    }
-    (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+    let hash = addresses ^ u64::from(ports) << 32 ^ u64::from(protocol) << 48;
+    (hash.wrapping_mul(MIX) >> 56) as u8
 }

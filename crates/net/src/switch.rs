@@ -3,6 +3,7 @@
 //! An address is looked for among the ports' own first, then among those that were learned. What
 //! one guest could do to another is decided here: [`Switch::serve`] drops a frame that comes from
 //! an address which isn't its port's, is of another VLAN, or for nobody.
+use crate::burst::BURST;
 use crate::config::{CONFIG_BYTES, Config, Features, QueueKind};
 use crate::control::{self, Command};
 use crate::error::{BadPort, Broken, NoSuchQueue};
@@ -10,7 +11,6 @@ use crate::frame::{Fault, Frame};
 use crate::port::{MAX_PAIRS, Plan, Port, Sources, Statistics};
 use crate::queues::Queues;
 use crate::receive::Counts;
-use crate::steer::flow;
 use crate::table::Table;
 use crate::{DESCRIPTOR_CHARGE, LEAST_CHARGE, Mac};
 use alloc::boxed::Box;
@@ -32,11 +32,11 @@ pub struct Outcome {
     /// Bytes to charge the queue with: [`LEAST_CHARGE`] at least for each frame that arrived, and
     /// if there was anything to do.
     pub charge: u64,
-    /// Chains that were completed in this queue: 0 or 1.
+    /// Chains that were completed in this queue: frames that were taken, or a command.
     pub completed: u32,
-    /// Bytes of the frame that was taken, if it was one.
+    /// Bytes of the frames that were taken.
     pub sent: u64,
-    /// 1 if it was dropped: nobody was to have it, whatever there was room for.
+    /// Those that were dropped: nobody was to have them, whatever there was room for.
     pub dropped: u32,
     /// Another turn may find work. Else the ring was empty, or [`Self::full`] says why not.
     pub more: bool,
@@ -66,13 +66,13 @@ pub struct Switch<const RING: usize = DEFAULT_SIZE> {
     pub(crate) queues: Box<[Queues<RING>]>,
     table: Table,
     /// By ports: whether any of its receive queues was touched.
-    touched: u64,
+    pub(crate) touched: u64,
     /// The frame or command that is served.
     pub(crate) sent: Box<Chain>,
     /// What is known of the frame.
     pub(crate) frame: Box<Frame>,
     /// What receive buffers are taken into.
-    scratch: Box<Chain>,
+    pub(crate) scratch: Box<Chain>,
 }
 
 impl<const RING: usize> Switch<RING> {
@@ -241,61 +241,35 @@ impl<const RING: usize> Switch<RING> {
     ///
     /// [`Broken`], from then on until the device is started anew.
     pub fn serve(&mut self, number: PortNumber, index: u16, now: u64) -> Result<Outcome, Broken> {
+        self.serve_up_to(number, index, now, 1)
+    }
+
+    /// The same of up to [`BURST`] frames, of no more than [`crate::BURST_CHARGE`] and the last one's.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::serve`]; frames before what is broken are a turn of their own.
+    pub fn serve_burst(
+        &mut self,
+        number: PortNumber,
+        index: u16,
+        now: u64,
+    ) -> Result<Outcome, Broken> {
+        self.serve_up_to(number, index, now, BURST)
+    }
+
+    fn serve_up_to(
+        &mut self,
+        number: PortNumber,
+        index: u16,
+        now: u64,
+        most: u32,
+    ) -> Result<Outcome, Broken> {
         match self.port(number).and_then(|port| port.kind(index)) {
-            Some(QueueKind::Transmit(pair)) => self.transmit(number, pair, now),
+            Some(QueueKind::Transmit(pair)) => self.transmit(number, pair, now, most),
             Some(QueueKind::Control) => self.control(number),
             Some(QueueKind::Receive(_)) | None => Ok(Outcome::default()),
         }
-    }
-
-    /// Takes a frame of this transmit queue.
-    fn transmit(&mut self, number: PortNumber, pair: u16, now: u64) -> Result<Outcome, Broken> {
-        let at = usize::from(number.0);
-        let (Some(Some(port)), Some(queues)) = (self.ports.get_mut(at), self.queues.get_mut(at))
-        else {
-            return Ok(Outcome::default());
-        };
-        let (Some(running), Some(served)) =
-            (&mut port.running, queues.transmit.get_mut(usize::from(pair)))
-        else {
-            return Ok(Outcome::default());
-        };
-        if port.rate.ready_at() > now && served.broken.is_none() {
-            // A broken ring is found out when something is taken.
-            let waits = |queue: &Queue<RING>| !matches!(queue.available(), Ok(0));
-            let full = served.queue.as_ref().is_some_and(waits);
-            return Ok(Outcome { full, ..Outcome::default() });
-        }
-        if !served.take(&running.window, &mut self.sent)? {
-            return Ok(Outcome::default());
-        }
-        let frame = &mut *self.frame;
-        let taken = frame.take(&self.sent, running.accepted, port.config.parameters().mtu);
-        port.rate.take(self.sent.readable_len().into(), now);
-        port.statistics.sent += 1;
-        let mut outcome = Outcome { completed: 1, more: true, ..Outcome::default() };
-        match taken {
-            Ok(()) => {
-                port.statistics.sent_bytes += u64::from(frame.len);
-                outcome.sent = frame.len.into();
-                if port.config.parameters().pairs > 1 {
-                    running.steering.sent(flow(frame), pair);
-                }
-                let forwarded = self.forward(number, now, &mut outcome);
-                outcome.dropped = u32::from(!forwarded);
-            }
-            Err(fault) => {
-                port.fault(fault);
-                outcome.dropped = 1;
-            }
-        }
-        outcome.charge = outcome.charge.max(price(&self.sent));
-        let head = self.sent.head();
-        let queues = self.queues.get_mut(at);
-        if let Some(queue) = queues.and_then(|queues| queues.queue(QueueKind::Transmit(pair))) {
-            queue.complete(head, 0);
-        }
-        Ok(outcome)
     }
 
     /// Copies the frame to whom it is for; or counts why not, and says false.
@@ -327,7 +301,9 @@ impl<const RING: usize> Switch<RING> {
             port.statistics.unknown += 1;
             return false;
         }
-        if receivers.count_ones() > 1 {
+        if receivers.is_power_of_two() {
+            port.last = receivers.trailing_zeros() as u8;
+        } else {
             if port.flood.ready_at() > now {
                 port.statistics.flooded += 1;
                 return false;
@@ -443,6 +419,6 @@ impl<const RING: usize> Switch<RING> {
 }
 
 /// What it costs at least to take such a chain, in bytes.
-fn price(chain: &Chain) -> u64 {
+pub(crate) fn price(chain: &Chain) -> u64 {
     LEAST_CHARGE.max(chain.descriptors() * DESCRIPTOR_CHARGE)
 }

@@ -44,7 +44,7 @@ impl<const RING: usize> Switch<RING> {
         }
         port.statistics.sent += 1;
         let mtu = port.config.parameters().mtu;
-        match self.frame.take(&self.sent, Features::empty(), mtu) {
+        match self.frame.take(&self.sent, 0, Features::empty(), mtu) {
             Ok(()) => {
                 port.statistics.sent_bytes += u64::from(self.frame.len);
                 outcome.sent = self.frame.len.into();

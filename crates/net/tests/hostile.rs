@@ -35,7 +35,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..RINGS, bytes).prop_map(|(at, bytes)| Step::Write(at, bytes)),
         1 => (0..3u16, near, prop_oneof![0..3000u32, any::<u32>()], any::<bool>())
             .prop_map(|(index, address, len, writable)| Step::Buffer { index, address, len, writable }),
-        8 => (0..4u16).prop_map(Step::Serve),
+        6 => (0..4u16).prop_map(Step::Serve),
+        2 => Just(Step::Burst),
         1 => Just(Step::Reset),
     ]
 }

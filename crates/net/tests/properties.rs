@@ -17,8 +17,8 @@ type Ports = Vec<(u8, u8, bool)>;
 enum Step {
     /// It sends, from an address, to one, so many bytes, with a tag if it has one, cut somewhere.
     Send { from: u8, source: u8, to: u8, len: usize, tag: u16, cuts: Vec<usize> },
-    /// Its transmit queue is served.
-    Serve(u8),
+    /// Its transmit queue is served: a frame, or many.
+    Serve(u8, bool),
     /// It offers receive buffers.
     Post(u8, Vec<u32>),
     /// It doesn't want broadcasts any more, or does.
@@ -111,7 +111,8 @@ fn step() -> impl Strategy<Value = Step> {
                 Step::Send { from, source, to, len, tag, cuts }
             }
         ),
-        8 => guest.clone().prop_map(Step::Serve),
+        8 => (guest.clone(), prop::bool::weighted(0.3))
+            .prop_map(|(guest, many)| Step::Serve(guest, many)),
         2 => (guest.clone(), prop::collection::vec(100..2000u32, 1..5))
             .prop_map(|(guest, lens)| Step::Post(guest, lens)),
         1 => (guest, any::<bool>()).prop_map(|(guest, on)| Step::Broadcasts(guest, on)),
@@ -133,36 +134,36 @@ fn run(ports: Ports, steps: Vec<Step>) {
         Model { ports, learned: HashMap::new(), no_broadcasts: vec![false; count], now: lan.now };
     let mut waiting: Vec<VecDeque<Sent>> = vec![VecDeque::new(); count];
     let mut serial = 0u32;
-    let serve = |lan: &mut Lan, model: &mut Model, waiting: &mut Vec<VecDeque<Sent>>, from| {
-        // One turn is one frame.
-        let outcome = lan.turn(from, 0).unwrap();
-        let Some(sent) = waiting[from].pop_front() else {
-            assert_eq!(net::Outcome::default(), outcome);
-            return;
+    let serve =
+        |lan: &mut Lan, model: &mut Model, waiting: &mut Vec<VecDeque<Sent>>, from, many| {
+            let outcome = if many { lan.burst(from) } else { lan.turn(from, 0) }.unwrap();
+            let most = if many { net::BURST } else { 1 };
+            let is_much = outcome.completed == most || outcome.charge >= net::BURST_CHARGE;
+            assert_eq!((is_much, false), (outcome.more, outcome.full));
+            let taken = outcome.completed as usize;
+            assert!(outcome.completed <= most && (is_much || taken == waiting[from].len()));
+            let taken: Vec<Sent> = waiting[from].drain(..taken).collect();
+            let mut expected = vec![Vec::new(); count];
+            for sent in &taken {
+                let (source, to, tag, data) = sent;
+                for at in model.receivers(from, sent) {
+                    let mut whole = frame(address(*to), address(*source), data);
+                    if model.ports[at].0 == 3 {
+                        let vlan = tag.unwrap_or(model.ports[from].0.into());
+                        whole.splice(12..12, [0x81, 0, 0, vlan as u8]);
+                    }
+                    expected[at].push(whole);
+                }
+            }
+            let bytes: usize = expected.iter().flatten().map(Vec::len).sum();
+            for (at, expected) in expected.into_iter().enumerate() {
+                assert_eq!(expected, lan.received(at), "{taken:?} of {from} at {at}");
+                while lan.room(at) > 200 {
+                    lan.post(at, 0, &[1600]);
+                }
+            }
+            assert_eq!(bytes as u64, outcome.bytes);
         };
-        let expected = model.receivers(from, &sent);
-        let mut bytes = 0;
-        for at in 0..count {
-            let got = lan.received(at);
-            if !expected.contains(&at) {
-                assert!(got.is_empty(), "{sent:?} of {from} arrived at {at}");
-                continue;
-            }
-            let (source, to, tag, data) = &sent;
-            let mut whole = frame(address(*to), address(*source), data);
-            if model.ports[at].0 == 3 {
-                let vlan = tag.unwrap_or(model.ports[from].0.into());
-                whole.splice(12..12, [0x81, 0, 0, vlan as u8]);
-            }
-            bytes += whole.len() as u64;
-            assert_eq!(vec![whole], got, "{sent:?} of {from} at {at}");
-            while lan.room(at) > 200 {
-                lan.post(at, 0, &[1600]);
-            }
-        }
-        assert_eq!(bytes, outcome.bytes);
-        assert_eq!((1, true, false), (outcome.completed, outcome.more, outcome.full));
-    };
     for step in steps {
         match step {
             Step::Send { from, source, to, len, tag, cuts } => {
@@ -186,8 +187,8 @@ fn run(ports: Ports, steps: Vec<Step>) {
                 lan.send_cut(from, 0, Header::default(), &bytes, &cuts);
                 waiting[from].push_back((source, to, tag, data));
             }
-            Step::Serve(from) => {
-                serve(&mut lan, &mut model, &mut waiting, usize::from(from) % count);
+            Step::Serve(from, many) => {
+                serve(&mut lan, &mut model, &mut waiting, usize::from(from) % count, many);
             }
             Step::Post(guest, lens) => {
                 let guest = usize::from(guest) % count;
@@ -217,7 +218,7 @@ fn run(ports: Ports, steps: Vec<Step>) {
     }
     for from in 0..count {
         while !waiting[from].is_empty() {
-            serve(&mut lan, &mut model, &mut waiting, from);
+            serve(&mut lan, &mut model, &mut waiting, from, true);
         }
         let sent = lan.statistics(from).sent;
         assert_eq!(sent, lan.guests[from].returned, "each chain comes back");

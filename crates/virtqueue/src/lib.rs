@@ -22,6 +22,7 @@
 //! | `lib` | a queue of either kind, how it lies in memory, its state |
 //! | `chain` | what is taken: the spans of one chain of descriptors |
 //! | `descriptor` | descriptors and indirect tables, as they are read and checked |
+//! | `one` | chains of one buffer, which most frames are in |
 //! | `split`, `packed` | the two kinds of rings |
 //! | `records` | chains in flight, in memory that outlives this program |
 //! | `event` | the comparison of indices behind event suppression |
@@ -36,6 +37,7 @@ mod event;
 #[cfg(test)]
 #[cfg(loom)]
 mod model;
+mod one;
 mod packed;
 mod records;
 #[cfg(test)]
@@ -46,6 +48,7 @@ use window::Window;
 
 pub use chain::{Chain, Head, SEGMENTS};
 pub use error::{Area, Broken, LayoutError};
+pub use one::{One, OneByOne};
 pub use packed::PackedQueue;
 pub use records::{BadRecords, Records};
 pub use split::SplitQueue;

@@ -1,6 +1,8 @@
 //! The split ring (2.7): a table of descriptors, the available ring, the used ring.
 //!
 //! Indices count on to 2^16; the ring's size is a power of two, so that the low bits are the place.
+mod one;
+
 use crate::descriptor;
 use crate::error::Area;
 use crate::event::{self, Calls};
@@ -115,11 +117,21 @@ impl<const N: usize> SplitQueue<N> {
 
     #[inline]
     pub(crate) fn take(&mut self, window: &Window, chain: &mut Chain) -> Result<bool, Broken> {
+        let Some(head) = self.next_head()? else { return Ok(false) };
+        let words = self.heads.load(head);
+        descriptor::split_chain(window, &self.descriptors, words, head, self.indirect, chain)?;
+        self.took(head);
+        Ok(true)
+    }
+
+    /// The head of the next chain, if one is offered. It isn't taken.
+    #[inline(always)]
+    fn next_head(&mut self) -> Result<Option<u16>, Broken> {
         if self.offered == self.next {
             // The acquiring load of the index orders what is read of all chains up to it.
             let waiting = self.available()?;
             if waiting == 0 {
-                return Ok(false);
+                return Ok(None);
             }
             self.offered = self.next.wrapping_add(waiting);
         }
@@ -132,13 +144,16 @@ impl<const N: usize> SplitQueue<N> {
         if in_flight != Some(0) {
             return Err(Broken::InFlight(head));
         }
-        let words = self.heads.load(head);
-        descriptor::split_chain(window, &self.descriptors, words, head, self.indirect, chain)?;
+        Ok(Some(head))
+    }
+
+    /// The next chain, which has this head, is in flight.
+    #[inline(always)]
+    fn took(&mut self, head: u16) {
         if let Some(in_flight) = self.in_flight.get_mut(usize::from(head)) {
             *in_flight = 1;
         }
         self.next = self.next.wrapping_add(1);
-        Ok(true)
     }
 
     pub(crate) fn take_again(

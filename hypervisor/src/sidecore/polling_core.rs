@@ -272,7 +272,7 @@ impl PollingCore {
             }
             Work::Frames(switch, port) => {
                 let Some(on) = switches.get_mut(*switch) else { return Ok(Piece::default()) };
-                let done = on.switch.serve(*port, queue.index as u16, now)?;
+                let done = on.switch.serve_burst(*port, queue.index as u16, now)?;
                 on.send_out();
                 let net::Outcome { completed, sent: bytes, dropped, charge, .. } = done;
                 Ok(Piece { asked: completed, completed, bytes, dropped, charge })

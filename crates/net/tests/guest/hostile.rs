@@ -1,7 +1,9 @@
 //! What hostile guests do, and what must hold: for the test and the fuzzer.
 use super::{Lan, mac, parameters};
 use net::header::NEEDS_CSUM;
-use net::{Features, LEAST_CHARGE, MAX_FRAME, MAX_SEGMENTS, Parameters, Plan, Sources};
+use net::{
+    BURST, BURST_CHARGE, Features, LEAST_CHARGE, MAX_FRAME, MAX_SEGMENTS, Parameters, Plan, Sources,
+};
 
 /// The rings of a guest are in its first pages.
 pub const RINGS: u64 = 32 << 10;
@@ -28,6 +30,8 @@ pub enum Step {
         writable: bool,
     },
     Serve(u16),
+    /// Its frames, many in a turn.
+    Burst,
     Reset,
 }
 
@@ -53,6 +57,14 @@ fn like(kind: u8, patch: &[(u8, u8)]) -> Vec<u8> {
         }
     }
     bytes
+}
+
+/// Publishes what was touched. None but guest 0's own queues may be broken.
+fn look_at_touched(lan: &mut Lan) {
+    while let Some(touched) = lan.switch.touched() {
+        assert!(touched.broken.is_none() || touched.port == lan.guests[0].port);
+        lan.switch.queue(touched.port, touched.queue).unwrap().publish();
+    }
 }
 
 /// Guest 0 does all this, at a switch with two others whose drivers decline some features.
@@ -111,10 +123,17 @@ pub fn run(declined: [bool; 3], steps: Vec<Step>) {
                     assert!(outcome.completed <= 1);
                     assert!(outcome.completed == 0 || outcome.charge >= LEAST_CHARGE);
                 }
-                while let Some(touched) = lan.switch.touched() {
-                    assert!(touched.broken.is_none() || touched.port == port);
-                    lan.switch.queue(touched.port, touched.queue).unwrap().publish();
+                look_at_touched(&mut lan);
+            }
+            Step::Burst => {
+                let port = lan.guests[0].port;
+                if let Ok(outcome) = lan.switch.serve_burst(port, 1, lan.now) {
+                    let most = 2 * u64::from(MAX_FRAME + MAX_SEGMENTS * 260);
+                    let last = most + 2 * u64::from(MAX_SEGMENTS) * LEAST_CHARGE;
+                    assert!(outcome.completed <= BURST && outcome.charge <= BURST_CHARGE + last);
+                    assert!(outcome.charge >= u64::from(outcome.completed) * LEAST_CHARGE);
                 }
+                look_at_touched(&mut lan);
             }
             Step::Reset => lan.reset(0),
         }

@@ -173,8 +173,22 @@ impl Lan {
     }
 
     pub fn serve(&mut self, guest: usize, index: u16) -> Result<Outcome, Broken> {
+        self.serve_as(guest, index, Switch::serve)
+    }
+
+    /// The same of many frames.
+    pub fn burst(&mut self, guest: usize) -> Result<Outcome, Broken> {
+        self.serve_as(guest, 1, Switch::serve_burst)
+    }
+
+    fn serve_as(
+        &mut self,
+        guest: usize,
+        index: u16,
+        serve: fn(&mut Switch, PortNumber, u16, u64) -> Result<Outcome, Broken>,
+    ) -> Result<Outcome, Broken> {
         let port = self.guests[guest].port;
-        let outcome = self.switch.serve(port, index, self.now);
+        let outcome = serve(&mut self.switch, port, index, self.now);
         while let Some(touched) = self.switch.touched() {
             if let Some(broken) = touched.broken {
                 self.broken.push((touched.port, touched.queue, broken));

@@ -1,0 +1,207 @@
+//! Many frames in a turn: what ends it, and that each frame goes where it would go alone.
+mod guest;
+
+use guest::{Lan, SECOND, frame, mac, parameters};
+use net::header::Header;
+use net::{BURST, BURST_CHARGE, Broken, Counts, Features, LEAST_CHARGE, Mac, Plan, Rate, Vlan};
+
+const SMALL: &[u8] = &[7; 50];
+
+fn send_many(lan: &mut Lan, to: &[u8]) {
+    to.iter().for_each(|to| lan.send(0, &frame(mac(*to), mac(0), SMALL)));
+}
+
+#[test]
+fn a_turn_has_no_more_than_a_burst() {
+    let mut lan = Lan::of(2, Plan::default(), 2048);
+    send_many(&mut lan, &[1; BURST as usize + 3]);
+    let first = lan.burst(0).unwrap();
+    assert_eq!((BURST, true, BURST_CHARGE), (first.completed, first.more, first.charge));
+    assert_eq!((64 * 8, 64 * 8, 0), (first.sent, first.bytes, first.dropped));
+    let rest = lan.burst(0).unwrap();
+    assert_eq!((3, false, 3 * LEAST_CHARGE), (rest.completed, rest.more, rest.charge));
+    assert_eq!(net::Outcome::default(), lan.burst(0).unwrap());
+    assert_eq!((11, 11), (lan.received(1).len(), lan.guests[0].returned));
+    let (sent, received) = (lan.statistics(0), lan.statistics(1));
+    assert_eq!((11, 11 * 64), (sent.sent, sent.sent_bytes));
+    assert_eq!((11, 11 * 64), (received.received, received.received_bytes));
+}
+
+/// A frame to many costs as much as many.
+#[test]
+fn what_is_dear_ends_a_burst() {
+    let mut lan = Lan::of(7, Plan::default(), 2048);
+    (0..6).for_each(|_| lan.send(0, &frame(Mac::BROADCAST, mac(0), SMALL)));
+    for (completed, more) in [(2, true), (2, true), (2, true), (0, false)] {
+        let outcome = lan.burst(0).unwrap();
+        assert_eq!((completed, more), (outcome.completed, outcome.more));
+        assert_eq!(u64::from(completed) * 6 * LEAST_CHARGE, outcome.charge);
+    }
+}
+
+#[test]
+fn receivers_take_turns_in_a_burst() {
+    let mut lan = Lan::of(4, Plan::default(), 2048);
+    send_many(&mut lan, &[1, 1, 2, 9, 1, 3, 3, 2]);
+    let outcome = lan.switch.serve_burst(lan.guests[0].port, 1, lan.now).unwrap();
+    assert_eq!((8, 1), (outcome.completed, outcome.dropped));
+    let mut counts = Vec::new();
+    while let Some(touched) = lan.switch.touched() {
+        assert_eq!((None, 0), (touched.broken, touched.queue));
+        counts.push((touched.port.0, touched.counts.frames, touched.counts.bytes));
+        lan.switch.queue(touched.port, 0).unwrap().publish();
+    }
+    assert_eq!(vec![(1, 3, 192), (2, 2, 128), (3, 2, 128)], counts);
+    assert_eq!([3, 2, 2], [1, 2, 3].map(|guest| lan.received(guest).len()));
+    assert_eq!(1, lan.statistics(0).unknown);
+}
+
+/// Whatever was decided for the frame before isn't for one that is something else.
+#[test]
+fn each_frame_of_a_burst_is_looked_at() {
+    let mut lan = Lan::of(2, Plan::default(), 2048);
+    let good = frame(mac(1), mac(0), SMALL);
+    lan.send(0, &good);
+    assert_eq!(1, lan.burst(0).unwrap().completed);
+    for round in 0..2 {
+        let spoofed = frame(mac(1), mac(5), SMALL);
+        let mut tagged = good.clone();
+        tagged.splice(12..12, [0x81, 0, 0, 3]);
+        let mut other_tag = good.clone();
+        other_tag[12..14].copy_from_slice(&[0x88, 0xa8]);
+        for bytes in [&good, &spoofed, &tagged, &other_tag, &good[..13].to_vec(), &good] {
+            lan.send(0, bytes);
+        }
+        let header = Header { gso_type: 9, ..Header::default() };
+        lan.send_cut(0, 0, header, &good, &[12]);
+        lan.send(0, &[0; 3]);
+        let outcome = lan.burst(0).unwrap();
+        assert_eq!((8, 6), (outcome.completed, outcome.dropped), "round {round}");
+    }
+    assert_eq!(vec![good; 5], lan.received(1));
+    let counts = lan.statistics(0);
+    assert_eq!((2, 4, 4, 2), (counts.spoofed, counts.bad_vlan, counts.short, counts.bad_header));
+}
+
+/// What a command, a plan or the link says holds from the next turn on.
+#[test]
+fn what_was_decided_is_forgotten_after_a_burst() {
+    let mut lan = Lan::of(3, Plan::default(), 2048);
+    send_many(&mut lan, &[1, 1]);
+    assert_eq!(128, lan.burst(0).unwrap().bytes);
+    // No stations any more.
+    assert_eq!(0, lan.command(1, 0, 0, &[0]));
+    assert_eq!(0, lan.command(1, 0, 4, &[1]));
+    send_many(&mut lan, &[1, 1]);
+    assert_eq!(0, lan.burst(0).unwrap().bytes);
+    assert_eq!(2, lan.statistics(1).filtered);
+    assert_eq!(0, lan.command(1, 0, 4, &[0]));
+    send_many(&mut lan, &[1]);
+    assert_eq!(64, lan.burst(0).unwrap().bytes);
+    for (number, up) in [(1, false), (0, false)] {
+        lan.switch.set_link(lan.guests[number].port, up);
+        send_many(&mut lan, &[1]);
+        assert_eq!(0, lan.burst(0).unwrap().bytes);
+        lan.switch.set_link(lan.guests[number].port, true);
+    }
+    assert_eq!((1, 1), (lan.statistics(0).down, lan.statistics(1).down));
+    lan.switch.stop(lan.guests[1].port);
+    send_many(&mut lan, &[1]);
+    assert_eq!(0, lan.burst(0).unwrap().bytes);
+    assert_eq!(2, lan.statistics(1).down);
+}
+
+/// The guess is about a port that is another one now, or none.
+#[test]
+fn a_port_s_place_is_another_s() {
+    let mut lan = Lan::of(2, Plan::default(), 2048);
+    send_many(&mut lan, &[1]);
+    assert_eq!(64, lan.burst(0).unwrap().bytes);
+    lan.switch.remove(lan.guests[1].port);
+    send_many(&mut lan, &[1]);
+    let outcome = lan.burst(0).unwrap();
+    assert_eq!((0, 1), (outcome.bytes, outcome.dropped));
+    // In another VLAN, and of the same address.
+    let apart = Plan { vlan: Vlan::Access(7), ..Plan::default() };
+    let guest = lan.add(parameters(1), apart, Features::empty());
+    assert_eq!(lan.guests[1].port, lan.guests[guest].port);
+    lan.post_many(guest, 10, 2048);
+    send_many(&mut lan, &[1]);
+    let outcome = lan.burst(0).unwrap();
+    assert_eq!((0, 1), (outcome.bytes, outcome.dropped));
+}
+
+#[test]
+fn a_burst_ends_when_the_share_is_sent() {
+    let rate = Some(Rate { bytes_per_second: 1000, burst: 200 });
+    let mut lan = Lan::of(2, Plan { rate, ..Plan::default() }, 2048);
+    send_many(&mut lan, &[1; 5]);
+    // 76 bytes each.
+    let outcome = lan.burst(0).unwrap();
+    assert_eq!((3, true, false), (outcome.completed, outcome.full, outcome.more));
+    assert_eq!((0, true), { (lan.burst(0).unwrap().completed, lan.burst(0).unwrap().full) });
+    lan.now += SECOND;
+    let outcome = lan.burst(0).unwrap();
+    assert_eq!((2, false), (outcome.completed, outcome.full));
+}
+
+#[test]
+fn a_burst_without_buffers_is_lost_frame_by_frame() {
+    let mut lan = Lan::of(1, Plan::default(), 2048);
+    let other = lan.add(parameters(1), Plan::default(), Features::empty());
+    lan.post_many(other, 2, 2048);
+    send_many(&mut lan, &[1; 6]);
+    let outcome = lan.switch.serve_burst(lan.guests[0].port, 1, lan.now).unwrap();
+    assert_eq!((6, 0, 128), (outcome.completed, outcome.dropped, outcome.bytes));
+    assert_eq!(6 * LEAST_CHARGE, outcome.charge);
+    let counts = Counts { frames: 2, bytes: 128, dropped: 4 };
+    assert_eq!(Some(counts), lan.switch.touched().map(|touched| touched.counts));
+    assert_eq!(4, lan.statistics(1).no_room);
+}
+
+/// What was served before the ring broke is a turn; the next one says that it is broken.
+#[test]
+fn a_ring_that_breaks_in_a_burst() {
+    let mut lan = Lan::of(2, Plan::default(), 2048);
+    send_many(&mut lan, &[1; 3]);
+    lan.guests[0].offer(1, &[(1 << 40, 64)], false);
+    let outcome = lan.burst(0).unwrap();
+    assert_eq!((3, true, 192), (outcome.completed, outcome.more, outcome.bytes));
+    assert!(lan.switch.waiting(lan.guests[0].port, 1, lan.now) > 0);
+    for _ in 0..2 {
+        assert!(matches!(lan.burst(0), Err(Broken::Ring(_))));
+    }
+    assert_eq!(3, lan.received(1).len());
+}
+
+/// By whatever buffers, on both sides, and whatever length.
+#[test]
+fn frames_of_a_burst_are_whole() {
+    for mergeable in [false, true] {
+        let declined = if mergeable { Features::empty() } else { Features::MRG_RXBUF };
+        let mut lan = Lan::new();
+        for number in 0..2 {
+            lan.add(parameters(number), Plan::default(), declined);
+        }
+        let mut sent = Vec::new();
+        for (number, len) in
+            [0, 5, 6, 7, 17, 18, 19, 50, 255, 256, 1000, 1500].into_iter().enumerate()
+        {
+            let data: Vec<u8> = (0..len).map(|at| (at + number) as u8).collect();
+            let bytes = frame(mac(1), mac(0), &data);
+            let cuts = [vec![], vec![12], vec![5, 14, 31, 33], vec![26, 400]];
+            for cuts in cuts {
+                match number % 3 {
+                    0 => lan.post(1, 0, &[2048]),
+                    1 => lan.post(1, 0, &[12, 20, 2016]),
+                    _ if mergeable => (0..4).for_each(|_| lan.post(1, 0, &[500])),
+                    _ => lan.post(1, 0, &[1, 40, 1600]),
+                }
+                lan.send_cut(0, 0, Header::default(), &bytes, &cuts);
+                sent.push(bytes.clone());
+            }
+            while lan.burst(0).unwrap().completed > 0 {}
+            assert_eq!(std::mem::take(&mut sent), lan.received(1), "{len} bytes, {mergeable}");
+        }
+    }
+}
