@@ -5,16 +5,18 @@
 //! outstanding it is over: its status byte is stored, and its chain goes into the used ring. The
 //! caller publishes ([`Queue::publish`] by [`Server::queue`]) when its turns end, once for all.
 
-use virtqueue::{Chain, DEFAULT_SIZE, Head, Queue};
+use virtqueue::{Chain, DEFAULT_SIZE, Framed, Head, Queue, Untaken};
 use window::{Span, Window};
 
 use crate::backend::{Backend, Completion, Submitted, Token};
 use crate::config::{Config, Features};
-use crate::framing::{Simple, answer, header, simple, status_byte, used};
+use crate::framing::{
+    Simple, answer, header, header_of_framed, simple, simple_of_framed, status_byte, used,
+};
 use crate::keeping::Keep;
-use crate::outcome::{Outcome, Statistics};
+use crate::outcome::{Budget, Outcome, Statistics};
 use crate::pieces::Piece;
-use crate::request::{Header, Rules, Status};
+use crate::request::{HEADER_BYTES, Header, Rules, Status};
 use crate::running::{Broken, Running};
 use crate::slots::{Job, Slots};
 use crate::taken::Taken;
@@ -34,8 +36,12 @@ pub struct Server<const N: usize, const RING: usize = DEFAULT_SIZE, K = ()> {
     running: Option<Running<RING, K>>,
     slots: Slots<N>,
     open: Option<Open>,
-    /// Of the open request, or the one before.
+    /// Of the open request, or one before.
     chain: Chain,
+    /// The driver puts chains into tables of their own: so it did last, and may.
+    in_tables: bool,
+    /// With records: the last chain that was taken.
+    last: Head,
     piece: Piece,
     outstanding: u64,
     /// Descriptors of a chain that was taken and hasn't been charged, as the back end was full.
@@ -46,13 +52,16 @@ pub struct Server<const N: usize, const RING: usize = DEFAULT_SIZE, K = ()> {
 impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
     /// A server without a queue. `number` tells the servers of one back end apart.
     pub fn new(config: Config, number: u16) -> Self {
+        let chain = Chain::new();
         Self {
             config,
             number,
             running: None,
             slots: Slots::new(),
             open: None,
-            chain: Chain::new(),
+            in_tables: false,
+            last: chain.head(),
+            chain,
             piece: Piece::new(),
             outstanding: 0,
             owed: 0,
@@ -72,6 +81,7 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
     pub fn start_with(&mut self, queue: Queue<RING>, accepted: Features, keep: K) {
         self.stop();
         let rules = Rules::new(&self.config, accepted);
+        self.in_tables = queue.has_tables();
         self.running = Some(Running { queue, keep, rules, broken: None });
     }
 
@@ -96,7 +106,7 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
     /// [`Self::queue`].
     #[inline]
     pub fn publish(&mut self) {
-        let last = self.chain.head();
+        let last = self.last;
         self.running.iter_mut().for_each(|running| running.publish(last));
     }
 
@@ -156,6 +166,62 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
         window: &Window,
         backend: &mut B,
     ) -> Result<Outcome, Broken> {
+        let (budget, mut done) = (Budget { requests: 1, charge: 0 }, Outcome::default());
+        self.serve_some(window, backend, budget, &mut done)?;
+        Ok(done)
+    }
+
+    /// Several turns, while there is something to do: one at least, and no other one once the
+    /// `budget` is used up. What they did is added to `done`; `more` and `full` are the last one's.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::serve`]. What was done before is in `done`.
+    pub fn serve_some<B: Backend>(
+        &mut self,
+        window: &Window,
+        backend: &mut B,
+        budget: Budget,
+        done: &mut Outcome,
+    ) -> Result<(), Broken> {
+        match self.in_tables {
+            true => self.serve_loop::<true, B>(window, backend, budget, done),
+            false => self.serve_loop::<false, B>(window, backend, budget, done),
+        }
+    }
+
+    /// The same, for a driver that puts each chain into a `TABLE` of its own or doesn't. A function
+    /// of its own, for its loop needs all registers.
+    #[inline(never)]
+    fn serve_loop<const TABLE: bool, B: Backend>(
+        &mut self,
+        window: &Window,
+        backend: &mut B,
+        budget: Budget,
+        done: &mut Outcome,
+    ) -> Result<(), Broken> {
+        let mut all = *done;
+        // A turn that leaves more to do has a charge.
+        let result = loop {
+            match self.serve_one::<TABLE, B>(window, backend) {
+                Ok(one) => all = all.and(one),
+                Err(broken) => break Err(broken),
+            }
+            if !all.more || all.asked >= budget.requests || all.charge >= budget.charge {
+                break Ok(());
+            }
+        };
+        *done = all;
+        result
+    }
+
+    #[inline(always)]
+    fn serve_one<const TABLE: bool, B: Backend>(
+        &mut self,
+        window: &Window,
+        backend: &mut B,
+    ) -> Result<Outcome, Broken> {
+        const HEADER: u32 = HEADER_BYTES as u32;
         let Some(running) = &mut self.running else { return Ok(Outcome::default()) };
         if running.broken.is_some() || self.open.is_some() {
             return self.serve_open(backend);
@@ -164,20 +230,82 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
             return Ok(Outcome { full: true, ..Outcome::default() });
         };
         if K::KEEPS && running.keep.has_batch() {
-            running.publish(self.chain.head());
+            running.publish(self.last);
         }
         if K::KEEPS && running.keep.left() > 0 {
             return self.serve_left(token, window, backend);
         }
-        match running.queue.take(window, &mut self.chain) {
-            Ok(false) => return Ok(Outcome::default()),
-            Ok(true) => {}
-            Err(broken) => return Err(self.broke(broken.into())),
+        match running.queue.take_framed::<HEADER, 1, TABLE>(window) {
+            Ok(framed) => self.framed(framed, token, backend),
+            Err(untaken) => self.serve_other(&untaken, token, window, backend),
         }
-        let Some(outcome) = self.taken(token, backend) else {
-            return Err(self.broke(Broken::NoStatus));
-        };
-        Ok(self.with_descriptors(outcome))
+    }
+
+    /// A turn for a chain that isn't of three buffers, or none.
+    #[inline(never)]
+    fn serve_other<B: Backend>(
+        &mut self,
+        untaken: &Untaken,
+        token: Token,
+        window: &Window,
+        backend: &mut B,
+    ) -> Result<Outcome, Broken> {
+        let Some(running) = &mut self.running else { return Ok(Outcome::default()) };
+        if untaken.is_some() {
+            self.in_tables = running.queue.has_tables() && untaken.is_in_table();
+        }
+        match running.queue.take_other(untaken, window, &mut self.chain) {
+            Ok(true) => self.taken(token, backend),
+            Ok(false) => Ok(Outcome::default()),
+            Err(broken) => Err(self.broke(broken.into())),
+        }
+    }
+
+    /// Serves a chain of three buffers that was just taken.
+    #[inline(always)]
+    fn framed<B: Backend>(
+        &mut self,
+        framed: Framed,
+        token: Token,
+        backend: &mut B,
+    ) -> Result<Outcome, Broken> {
+        // Its descriptors are never what it costs most by.
+        const { assert!(LEAST_CHARGE >= 3 * DESCRIPTOR_CHARGE) };
+        let Server { running, slots, outstanding, statistics, .. } = self;
+        let Some(running) = running else { return Ok(Outcome::default()) };
+        if K::KEEPS {
+            self.last = framed.head;
+        }
+        let header = header_of_framed(&framed);
+        if let Some(header) = header
+            && let Some(simple) = simple_of_framed(&framed, header, &running.rules)
+        {
+            let done = carry_out(running, slots, outstanding, statistics, token, simple, backend);
+            return match done {
+                Some(done) => Ok(done),
+                None => self.framed_otherwise(framed, Some(header), token, None::<&mut B>),
+            };
+        }
+        self.framed_otherwise(framed, header, token, Some(backend))
+    }
+
+    /// The same of one that isn't a simple request, or for which the back end has no room.
+    #[cold]
+    #[inline(never)]
+    fn framed_otherwise<B: Backend>(
+        &mut self,
+        framed: Framed,
+        header: Option<Header>,
+        token: Token,
+        backend: Option<&mut B>,
+    ) -> Result<Outcome, Broken> {
+        framed.put(&mut self.chain);
+        match (header, backend) {
+            (None, Some(backend)) => self.taken(token, backend),
+            (Some(header), backend) => Ok(self.taken_otherwise(header, token, backend)),
+            // Who has no header wasn't asked for anything.
+            (None, None) => Ok(Outcome::default()),
+        }
     }
 
     /// What came of the chain that was just taken, with the charge for its descriptors. It is owed
@@ -206,13 +334,11 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
         if let Err(broken) = running.queue.take_again(window, head, &mut self.chain) {
             return Err(self.broke(broken.into()));
         }
-        let Some(outcome) = self.taken(token, backend) else {
-            return Err(self.broke(Broken::NoStatus));
-        };
+        let outcome = self.taken(token, backend)?;
         if outcome.completed > 0 {
             self.running.iter_mut().for_each(|running| running.keep.complete(head));
         }
-        Ok(self.with_descriptors(outcome))
+        Ok(outcome)
     }
 
     /// A turn of a queue that is broken, or has a request with pieces left.
@@ -265,44 +391,29 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
         broken
     }
 
-    /// Serves the chain that was just taken. Nothing if it has no room for the status byte.
-    #[inline(always)]
-    fn taken<B: Backend>(&mut self, token: Token, backend: &mut B) -> Option<Outcome> {
-        let Server { running, chain, statistics, .. } = self;
-        let running = running.as_mut()?;
+    /// Serves the chain that was just taken.
+    #[inline(never)]
+    fn taken<B: Backend>(&mut self, token: Token, backend: &mut B) -> Result<Outcome, Broken> {
+        let Server { running, chain, slots, outstanding, statistics, .. } = self;
+        let Some(running) = running else { return Ok(Outcome::default()) };
+        self.last = chain.head();
         // A chain is shorter than 2^32 bytes, so the used length has room for the status byte, too.
-        let writable = chain.writable_len().checked_sub(1)?;
+        if chain.writable_len() == 0 {
+            return Err(self.broke(Broken::NoStatus));
+        }
         let Some(header) = header(chain) else {
-            return Some(self.answer_chain(Status::IoError, 0, 0));
+            let outcome = self.answer_chain(Status::IoError, 0, 0);
+            return Ok(self.with_descriptors(outcome));
         };
-        let Some(simple) = simple(chain, header, &running.rules) else {
-            return Some(self.taken_otherwise(header, token, Some(backend)));
-        };
-        let Simple { operation, bytes, reads, status } = simple;
-        let submitted = backend.submit(token, operation);
-        if submitted == Submitted::Full {
-            return Some(self.taken_otherwise(header, token, None::<&mut B>));
-        }
-        statistics.moved(operation, bytes);
-        let bytes = u64::from(bytes);
-        let charge = bytes.max(LEAST_CHARGE);
-        let mut outcome =
-            Outcome { bytes, charge, asked: 1, completed: 1, more: true, full: false };
-        match submitted {
-            Submitted::Done(result) => {
-                let (code, written) = answer(result, reads);
-                running.answer(chain.head(), &status, code, used(written, writable), statistics);
-            }
-            _ => {
-                let job = Job::new(chain.head(), status, reads, writable);
-                // There was a place when it was taken.
-                let _ = self.slots.insert(Job { outstanding: 1, open: false, ..job });
-                running.keep(chain.head());
-                self.outstanding += 1;
-                outcome.completed = 0;
-            }
-        }
-        Some(outcome)
+        let simple = simple(chain, header, &running.rules);
+        let is_simple = simple.is_some();
+        let outcome = simple.and_then(|simple| {
+            carry_out(running, slots, outstanding, statistics, token, simple, backend)
+        });
+        let outcome = outcome.unwrap_or_else(|| {
+            self.taken_otherwise(header, token, (!is_simple).then_some(backend))
+        });
+        Ok(self.with_descriptors(outcome))
     }
 
     /// Serves the chain that was just taken and has this header, whatever it asks for. Without a
@@ -346,4 +457,38 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
         running.answer(head, byte, status, len, &mut self.statistics);
         true
     }
+}
+
+/// Carries out a simple request. Nothing happened if the back end is full.
+#[inline(always)]
+fn carry_out<const N: usize, const RING: usize, K: Keep, B: Backend>(
+    running: &mut Running<RING, K>,
+    slots: &mut Slots<N>,
+    outstanding: &mut u64,
+    statistics: &mut Statistics,
+    token: Token,
+    simple: Simple<'_>,
+    backend: &mut B,
+) -> Option<Outcome> {
+    let Simple { head, operation, bytes, reads, status, room } = simple;
+    let submitted = backend.submit(token, operation);
+    if submitted == Submitted::Full {
+        return None;
+    }
+    statistics.moved(operation, bytes);
+    let mut completed = 1;
+    if let Submitted::Done(result) = submitted {
+        let (code, written) = answer(result, reads);
+        running.answer(head, &status, code, used(written, room), statistics);
+    } else {
+        // There was a place when it was taken.
+        let job = Job::new(head, status, reads, room);
+        let _ = slots.insert(Job { outstanding: 1, open: false, ..job });
+        running.keep(head);
+        *outstanding += 1;
+        completed = 0;
+    }
+    let bytes = u64::from(bytes);
+    let charge = bytes.max(LEAST_CHARGE);
+    Some(Outcome { bytes, charge, asked: 1, completed, more: true, full: false })
 }

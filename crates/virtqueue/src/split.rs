@@ -4,6 +4,7 @@
 use crate::descriptor;
 use crate::error::Area;
 use crate::event::{self, Calls};
+use crate::framed::{Framed, Untaken, framed};
 use crate::{Broken, Chain, Features, Head, Layout, LayoutError, MAX_SIZE, Position, State};
 use sync::{Ordering, fence};
 use window::{Outside, Ring, Span, Window};
@@ -115,11 +116,55 @@ impl<const N: usize> SplitQueue<N> {
 
     #[inline]
     pub(crate) fn take(&mut self, window: &Window, chain: &mut Chain) -> Result<bool, Broken> {
+        let Some(head) = self.next_head()? else { return Ok(false) };
+        let words = self.heads.load(head);
+        descriptor::split_chain(window, &self.descriptors, words, head, self.indirect, chain)?;
+        self.took(head);
+        Ok(true)
+    }
+
+    /// Whether chains may be tables of their own.
+    #[inline]
+    pub(crate) fn has_tables(&self) -> bool {
+        self.indirect
+    }
+
+    #[inline(always)]
+    pub(crate) fn take_framed<const H: u32, const T: u32, const TABLE: bool>(
+        &mut self,
+        window: &Window,
+    ) -> Result<Framed, Untaken> {
+        // Whatever is wrong, `take_other` says it.
+        let Ok(Some(head)) = self.next_head() else { return Err(Untaken::NOTHING) };
+        let words = self.heads.load(head);
+        let framed = framed::<H, T, TABLE>(window, &self.heads, words, head)?;
+        self.took(head);
+        Ok(framed)
+    }
+
+    pub(crate) fn take_other(
+        &mut self,
+        untaken: &Untaken,
+        window: &Window,
+        chain: &mut Chain,
+    ) -> Result<bool, Broken> {
+        let (Some(head), [words, seen @ ..]) = (untaken.head, &*untaken.words) else {
+            return self.take(window, chain);
+        };
+        let (ring, indirect) = (&self.descriptors, self.indirect);
+        descriptor::split_walk(window, ring, *words, seen, head, indirect, chain)?;
+        self.took(head);
+        Ok(true)
+    }
+
+    /// The head of the next chain, if one is offered. It isn't taken.
+    #[inline(always)]
+    fn next_head(&mut self) -> Result<Option<u16>, Broken> {
         if self.offered == self.next {
             // The acquiring load of the index orders what is read of all chains up to it.
             let waiting = self.available()?;
             if waiting == 0 {
-                return Ok(false);
+                return Ok(None);
             }
             self.offered = self.next.wrapping_add(waiting);
         }
@@ -132,13 +177,16 @@ impl<const N: usize> SplitQueue<N> {
         if in_flight != Some(0) {
             return Err(Broken::InFlight(head));
         }
-        let words = self.heads.load(head);
-        descriptor::split_chain(window, &self.descriptors, words, head, self.indirect, chain)?;
+        Ok(Some(head))
+    }
+
+    /// The next chain, which has this head, is in flight.
+    #[inline(always)]
+    fn took(&mut self, head: u16) {
         if let Some(in_flight) = self.in_flight.get_mut(usize::from(head)) {
             *in_flight = 1;
         }
         self.next = self.next.wrapping_add(1);
-        Ok(true)
     }
 
     pub(crate) fn take_again(
