@@ -148,7 +148,9 @@ fn main() {
     };
     let chains: Vec<(u64, [Buffer; 3])> = (0..depth.min(80))
         .map(|_| {
-            let buffers = [heap.put(&[0; 16]), heap.room(4096), heap.room(1)];
+            // As drivers have it in memory of their own.
+            let header = Buffer { address: heap.take(16, 16), len: 16, writable: false };
+            let buffers = [header, heap.room(4096), heap.room(1)];
             (heap.take(48, 16), buffers)
         })
         .collect();

@@ -5,6 +5,7 @@
 
 use crate::backend::Operation;
 use crate::pieces::Work;
+use crate::request::Status;
 
 /// What a turn may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +14,13 @@ pub struct Budget {
     pub requests: u32,
     /// It begins no other one once it has charged this much.
     pub charge: u64,
+}
+
+impl Budget {
+    #[inline(always)]
+    pub(crate) fn is_used_up(&self, asked: u32, charge: u64) -> bool {
+        asked >= self.requests || charge >= self.charge
+    }
 }
 
 /// What a turn did, or several together.
@@ -81,6 +89,13 @@ impl Statistics {
             Work::Flush => self.flushes += 1,
             Work::Range { .. } => self.touched += bytes,
         }
+    }
+
+    /// A request was answered with this.
+    #[inline(always)]
+    pub(crate) fn answered(&mut self, status: Status) {
+        self.requests += 1;
+        self.failed += u64::from(status != Status::Ok);
     }
 
     /// The same of a simple read or write.

@@ -5,25 +5,25 @@
 //! outstanding it is over: its status byte is stored, and its chain goes into the used ring. The
 //! caller publishes ([`Queue::publish`] by [`Server::queue`]) when its turns end, once for all.
 
-use virtqueue::{Chain, DEFAULT_SIZE, Framed, Head, Queue, Untaken};
+use virtqueue::{Chain, DEFAULT_SIZE, Head, Queue, Seen};
 use window::{Span, Window};
 
 use crate::backend::{Backend, Completion, Submitted, Token};
 use crate::config::{Config, Features};
-use crate::framing::{
-    Simple, answer, header, header_of_framed, simple, simple_of_framed, status_byte, used,
-};
+use crate::framing::{Simple, answer, header, simple, status_byte, used};
 use crate::keeping::Keep;
 use crate::outcome::{Budget, Outcome, Statistics};
 use crate::pieces::Piece;
-use crate::request::{HEADER_BYTES, Header, Rules, Status};
+use crate::request::{Header, Rules, Status};
 use crate::running::{Broken, Running};
 use crate::slots::{Job, Slots};
 use crate::taken::Taken;
 use crate::{DESCRIPTOR_CHARGE, LEAST_CHARGE};
 
+mod framed;
 mod places;
 
+use framed::Stop;
 use places::{Asked, Open};
 
 /// Serves one queue of at most `RING` elements, with at most `N` requests in flight. `K` keeps
@@ -81,7 +81,7 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
     pub fn start_with(&mut self, queue: Queue<RING>, accepted: Features, keep: K) {
         self.stop();
         let rules = Rules::new(&self.config, accepted);
-        self.in_tables = queue.has_tables();
+        self.in_tables = matches!(&queue, Queue::Split(queue) if queue.has_tables());
         self.running = Some(Running { queue, keep, rules, broken: None });
     }
 
@@ -184,60 +184,32 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
         budget: Budget,
         done: &mut Outcome,
     ) -> Result<(), Broken> {
-        match self.in_tables {
-            true => self.serve_loop::<true, B>(window, backend, budget, done),
-            false => self.serve_loop::<false, B>(window, backend, budget, done),
-        }
-    }
-
-    /// The same, for a driver that puts each chain into a `TABLE` of its own or doesn't. A function
-    /// of its own, for its loop needs all registers.
-    #[inline(never)]
-    fn serve_loop<const TABLE: bool, B: Backend>(
-        &mut self,
-        window: &Window,
-        backend: &mut B,
-        budget: Budget,
-        done: &mut Outcome,
-    ) -> Result<(), Broken> {
-        let mut all = *done;
-        // A turn that leaves more to do has a charge.
-        let result = loop {
-            match self.serve_one::<TABLE, B>(window, backend) {
-                Ok(one) => all = all.and(one),
-                Err(broken) => break Err(broken),
+        loop {
+            let Some(running) = &mut self.running else {
+                done.more = false;
+                return Ok(());
+            };
+            let one = if running.broken.is_some() || self.open.is_some() {
+                self.serve_open(backend)?
+            } else if K::KEEPS && running.keep.left() > 0 {
+                self.serve_left(window, backend)?
+            } else {
+                let stop = match self.in_tables {
+                    true => self.serve_framed::<true, B>(window, backend, budget, done),
+                    false => self.serve_framed::<false, B>(window, backend, budget, done),
+                };
+                match stop {
+                    Stop::Empty | Stop::Budget => return Ok(()),
+                    Stop::NoPlace => Outcome { full: true, ..Outcome::default() },
+                    Stop::Untaken(seen) => self.serve_other(&seen, window, backend)?,
+                    Stop::Taken(framed) => self.serve_otherwise(&framed, backend)?,
+                }
+            };
+            *done = done.and(one);
+            // A turn that leaves more to do has a charge.
+            if !one.more || budget.is_used_up(done.asked, done.charge) {
+                return Ok(());
             }
-            if !all.more || all.asked >= budget.requests || all.charge >= budget.charge {
-                break Ok(());
-            }
-        };
-        *done = all;
-        result
-    }
-
-    #[inline(always)]
-    fn serve_one<const TABLE: bool, B: Backend>(
-        &mut self,
-        window: &Window,
-        backend: &mut B,
-    ) -> Result<Outcome, Broken> {
-        const HEADER: u32 = HEADER_BYTES as u32;
-        let Some(running) = &mut self.running else { return Ok(Outcome::default()) };
-        if running.broken.is_some() || self.open.is_some() {
-            return self.serve_open(backend);
-        }
-        let Some(token) = self.slots.next_token(self.number) else {
-            return Ok(Outcome { full: true, ..Outcome::default() });
-        };
-        if K::KEEPS && running.keep.has_batch() {
-            running.publish(self.last);
-        }
-        if K::KEEPS && running.keep.left() > 0 {
-            return self.serve_left(token, window, backend);
-        }
-        match running.queue.take_framed::<HEADER, 1, TABLE>(window) {
-            Ok(framed) => self.framed(framed, token, backend),
-            Err(untaken) => self.serve_other(&untaken, token, window, backend),
         }
     }
 
@@ -245,66 +217,18 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
     #[inline(never)]
     fn serve_other<B: Backend>(
         &mut self,
-        untaken: &Untaken,
-        token: Token,
+        seen: &Seen,
         window: &Window,
         backend: &mut B,
     ) -> Result<Outcome, Broken> {
         let Some(running) = &mut self.running else { return Ok(Outcome::default()) };
-        if untaken.is_some() {
-            self.in_tables = running.queue.has_tables() && untaken.is_in_table();
+        if let (Queue::Split(queue), Some(in_table)) = (&running.queue, seen.in_table()) {
+            self.in_tables = in_table && queue.has_tables();
         }
-        match running.queue.take_other(untaken, window, &mut self.chain) {
-            Ok(true) => self.taken(token, backend),
+        match running.queue.take_other(seen, window, &mut self.chain) {
+            Ok(true) => self.taken(backend),
             Ok(false) => Ok(Outcome::default()),
             Err(broken) => Err(self.broke(broken.into())),
-        }
-    }
-
-    /// Serves a chain of three buffers that was just taken.
-    #[inline(always)]
-    fn framed<B: Backend>(
-        &mut self,
-        framed: Framed,
-        token: Token,
-        backend: &mut B,
-    ) -> Result<Outcome, Broken> {
-        // Its descriptors are never what it costs most by.
-        const { assert!(LEAST_CHARGE >= 3 * DESCRIPTOR_CHARGE) };
-        let Server { running, slots, outstanding, statistics, .. } = self;
-        let Some(running) = running else { return Ok(Outcome::default()) };
-        if K::KEEPS {
-            self.last = framed.head;
-        }
-        let header = header_of_framed(&framed);
-        if let Some(header) = header
-            && let Some(simple) = simple_of_framed(&framed, header, &running.rules)
-        {
-            let done = carry_out(running, slots, outstanding, statistics, token, simple, backend);
-            return match done {
-                Some(done) => Ok(done),
-                None => self.framed_otherwise(framed, Some(header), token, None::<&mut B>),
-            };
-        }
-        self.framed_otherwise(framed, header, token, Some(backend))
-    }
-
-    /// The same of one that isn't a simple request, or for which the back end has no room.
-    #[cold]
-    #[inline(never)]
-    fn framed_otherwise<B: Backend>(
-        &mut self,
-        framed: Framed,
-        header: Option<Header>,
-        token: Token,
-        backend: Option<&mut B>,
-    ) -> Result<Outcome, Broken> {
-        framed.put(&mut self.chain);
-        match (header, backend) {
-            (None, Some(backend)) => self.taken(token, backend),
-            (Some(header), backend) => Ok(self.taken_otherwise(header, token, backend)),
-            // Who has no header wasn't asked for anything.
-            (None, None) => Ok(Outcome::default()),
         }
     }
 
@@ -325,16 +249,21 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
     #[inline(never)]
     fn serve_left<B: Backend>(
         &mut self,
-        token: Token,
         window: &Window,
         backend: &mut B,
     ) -> Result<Outcome, Broken> {
+        if !self.slots.has_room() {
+            return Ok(Outcome { full: true, ..Outcome::default() });
+        }
         let Some(running) = &mut self.running else { return Ok(Outcome::default()) };
+        if running.keep.has_batch() {
+            running.publish(self.last);
+        }
         let Some(head) = running.keep.next_left() else { return Ok(Outcome::default()) };
         if let Err(broken) = running.queue.take_again(window, head, &mut self.chain) {
             return Err(self.broke(broken.into()));
         }
-        let outcome = self.taken(token, backend)?;
+        let outcome = self.taken(backend)?;
         if outcome.completed > 0 {
             self.running.iter_mut().for_each(|running| running.keep.complete(head));
         }
@@ -393,9 +322,12 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
 
     /// Serves the chain that was just taken.
     #[inline(never)]
-    fn taken<B: Backend>(&mut self, token: Token, backend: &mut B) -> Result<Outcome, Broken> {
-        let Server { running, chain, slots, outstanding, statistics, .. } = self;
-        let Some(running) = running else { return Ok(Outcome::default()) };
+    fn taken<B: Backend>(&mut self, backend: &mut B) -> Result<Outcome, Broken> {
+        let Server { running, chain, slots, outstanding, statistics, number, .. } = self;
+        let (Some(running), Some(token)) = (running, slots.next_token(*number)) else {
+            // There is a queue, and there was a place when it was taken.
+            return Ok(Outcome::default());
+        };
         self.last = chain.head();
         // A chain is shorter than 2^32 bytes, so the used length has room for the status byte, too.
         if chain.writable_len() == 0 {
@@ -405,14 +337,31 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
             let outcome = self.answer_chain(Status::IoError, 0, 0);
             return Ok(self.with_descriptors(outcome));
         };
-        let simple = simple(chain, header, &running.rules);
-        let is_simple = simple.is_some();
-        let outcome = simple.and_then(|simple| {
-            carry_out(running, slots, outstanding, statistics, token, simple, backend)
-        });
-        let outcome = outcome.unwrap_or_else(|| {
-            self.taken_otherwise(header, token, (!is_simple).then_some(backend))
-        });
+        let Some(Simple { head, operation, bytes, reads, status, room }) =
+            simple(chain, header, &running.rules)
+        else {
+            let outcome = self.taken_otherwise(header, token, Some(backend));
+            return Ok(self.with_descriptors(outcome));
+        };
+        let submitted = backend.submit(token, operation);
+        if submitted == Submitted::Full {
+            let outcome = self.taken_otherwise(header, token, None::<&mut B>);
+            return Ok(self.with_descriptors(outcome));
+        }
+        statistics.moved(operation, bytes);
+        let mut completed = 1;
+        if let Submitted::Done(result) = submitted {
+            let (code, written) = answer(result, reads);
+            running.answer(head, &status, code, used(written, room), statistics);
+        } else {
+            let _ = slots.insert(Job::under_way(head, status, reads, room));
+            running.keep(head);
+            *outstanding += 1;
+            completed = 0;
+        }
+        let bytes = u64::from(bytes);
+        let charge = bytes.max(LEAST_CHARGE);
+        let outcome = Outcome { bytes, charge, asked: 1, completed, more: true, full: false };
         Ok(self.with_descriptors(outcome))
     }
 
@@ -457,38 +406,4 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
         running.answer(head, byte, status, len, &mut self.statistics);
         true
     }
-}
-
-/// Carries out a simple request. Nothing happened if the back end is full.
-#[inline(always)]
-fn carry_out<const N: usize, const RING: usize, K: Keep, B: Backend>(
-    running: &mut Running<RING, K>,
-    slots: &mut Slots<N>,
-    outstanding: &mut u64,
-    statistics: &mut Statistics,
-    token: Token,
-    simple: Simple<'_>,
-    backend: &mut B,
-) -> Option<Outcome> {
-    let Simple { head, operation, bytes, reads, status, room } = simple;
-    let submitted = backend.submit(token, operation);
-    if submitted == Submitted::Full {
-        return None;
-    }
-    statistics.moved(operation, bytes);
-    let mut completed = 1;
-    if let Submitted::Done(result) = submitted {
-        let (code, written) = answer(result, reads);
-        running.answer(head, &status, code, used(written, room), statistics);
-    } else {
-        // There was a place when it was taken.
-        let job = Job::new(head, status, reads, room);
-        let _ = slots.insert(Job { outstanding: 1, open: false, ..job });
-        running.keep(head);
-        *outstanding += 1;
-        completed = 0;
-    }
-    let bytes = u64::from(bytes);
-    let charge = bytes.max(LEAST_CHARGE);
-    Some(Outcome { bytes, charge, asked: 1, completed, more: true, full: false })
 }

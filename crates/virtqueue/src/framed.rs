@@ -25,13 +25,20 @@ pub struct Framed {
     pub writable: bool,
 }
 
-/// What [`Queue::take_framed`](crate::Queue::take_framed) read and didn't take: what nobody reads
-/// again.
+/// Why [`SplitQueue::take_framed`](crate::SplitQueue::take_framed) took nothing.
 #[derive(Clone, Debug)]
-pub struct Untaken {
-    /// The head, if there is one.
-    pub(crate) head: Option<u16>,
-    /// Its descriptor, and those behind it.
+pub enum Untaken {
+    /// No chain waits.
+    Nothing,
+    /// One that isn't of three buffers, or lies otherwise, or breaks the queue.
+    Other(Seen),
+}
+
+/// What was read of a chain that wasn't taken: nobody reads it again.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    pub(crate) head: u16,
+    /// The head's descriptor, and those behind it. If it has none, nothing counts.
     pub(crate) words: ArrayVec<[u64; 2], 4>,
 }
 
@@ -52,7 +59,7 @@ pub fn framed<const H: u32, const T: u32, const TABLE: bool>(
     words: [u64; 2],
     head: u16,
 ) -> Result<Framed, Untaken> {
-    let untaken = |seen: &[[u64; 2]]| Err(Untaken::of(head, words, seen));
+    let untaken = |behind: &[[u64; 2]]| Err(Untaken::Other(Seen::new(head, words, behind)));
     let (first, second, third);
     if TABLE {
         if !is(words, TABLE_BYTES as u32, INDIRECT) {
@@ -98,24 +105,16 @@ pub fn framed<const H: u32, const T: u32, const TABLE: bool>(
 /// Bytes of a table of three descriptors.
 const TABLE_BYTES: u64 = 3 * BYTES;
 
-impl Untaken {
-    /// Nothing was read.
-    pub(crate) const NOTHING: Untaken = Untaken { head: None, words: ArrayVec::new_const() };
-
-    /// Whether there is a chain.
-    pub fn is_some(&self) -> bool {
-        self.head.is_some()
-    }
-
-    /// Whether the chain lies in a table of its own.
-    pub fn is_in_table(&self) -> bool {
-        self.words.first().is_some_and(|words| words[1] & u64::from(INDIRECT) << 32 != 0)
-    }
-
+impl Seen {
     #[cold]
     #[inline(never)]
-    fn of(head: u16, words: [u64; 2], seen: &[[u64; 2]]) -> Untaken {
-        Untaken { head: Some(head), words: once(words).chain(seen.iter().copied()).collect() }
+    fn new(head: u16, words: [u64; 2], behind: &[[u64; 2]]) -> Seen {
+        Seen { head, words: once(words).chain(behind.iter().copied()).collect() }
+    }
+
+    /// Whether the chain lies in a table of its own, if that was read.
+    pub fn in_table(&self) -> Option<bool> {
+        self.words.first().map(|words| words[1] & u64::from(INDIRECT) << 32 != 0)
     }
 }
 

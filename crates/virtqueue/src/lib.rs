@@ -48,7 +48,7 @@ use window::Window;
 
 pub use chain::{Chain, Head, SEGMENTS};
 pub use error::{Area, Broken, LayoutError};
-pub use framed::{Framed, Untaken};
+pub use framed::{Framed, Seen, Untaken};
 pub use packed::PackedQueue;
 pub use records::{BadRecords, Records};
 pub use split::SplitQueue;
@@ -177,47 +177,19 @@ impl<const N: usize> Queue<N> {
         }
     }
 
-    /// Whether chains may lie in tables of their own, in a split ring.
-    #[inline]
-    pub fn has_tables(&self) -> bool {
-        match self {
-            Queue::Split(queue) => queue.has_tables(),
-            Queue::Packed(_) => false,
-        }
-    }
-
-    /// Takes the next chain if it is of three buffers, with a header of `H` bytes and a trailer of
-    /// `T`, and lies as most do: in a table of its own if `TABLE`, else in the ring's.
-    ///
-    /// # Errors
-    ///
-    /// Any other chain, or none, is for [`take_other`](Queue::take_other), which is to be asked
-    /// next, and told what was read.
-    #[inline(always)]
-    pub fn take_framed<const H: u32, const T: u32, const TABLE: bool>(
-        &mut self,
-        window: &Window,
-    ) -> Result<Framed, Untaken> {
-        match self {
-            Queue::Split(queue) => queue.take_framed::<H, T, TABLE>(window),
-            Queue::Packed(_) => Err(Untaken::NOTHING),
-        }
-    }
-
-    /// Takes the chain that [`take_framed`](Queue::take_framed) didn't take, as
-    /// [`take`](Queue::take) does.
+    /// Takes the chain that [`SplitQueue::take_framed`] didn't take, as [`take`](Queue::take) does.
     ///
     /// # Errors
     ///
     /// As for `take`.
     pub fn take_other(
         &mut self,
-        untaken: &Untaken,
+        seen: &Seen,
         window: &Window,
         chain: &mut Chain,
     ) -> Result<bool, Broken> {
         match self {
-            Queue::Split(queue) => queue.take_other(untaken, window, chain),
+            Queue::Split(queue) => queue.take_other(seen, window, chain),
             Queue::Packed(queue) => queue.take(window, chain),
         }
     }
