@@ -9,9 +9,9 @@
 #[path = "../../virtqueue/tests/driver/mod.rs"]
 mod driver;
 
-use blk::Server;
 use blk::backend::Null;
 use blk::config::{Config, Parameters};
+use blk::{Budget, Outcome, Server};
 use coalesce::Coalescer;
 use core::sync::atomic::{AtomicU64, Ordering};
 use driver::{Buffer, Driver, Heap};
@@ -25,18 +25,14 @@ const HERTZ: u64 = 2_000_000_000;
 /// What is counted: all that waits, in one turn of the scheduler.
 #[inline(never)]
 fn turn(server: &mut Server<256>, window: &Window, backend: &mut Null) -> u32 {
-    let mut completed = 0;
-    while let Ok(outcome) = server.serve(window, backend) {
-        completed += outcome.completed;
-        if !outcome.more {
-            break;
-        }
-    }
+    let budget = Budget { requests: u32::MAX, charge: u64::MAX };
+    let mut done = Outcome::default();
+    let _ = server.serve_some(window, backend, budget, &mut done);
     if let Some(queue) = server.queue() {
         queue.publish();
         std::hint::black_box(queue.wants_call());
     }
-    completed
+    done.completed
 }
 
 /// Those of the core.
@@ -72,14 +68,19 @@ fn turn_in_pass(core: &mut Core, window: &Window, backend: &mut Null) -> u32 {
     let (mut all, mut unpublished) = (0, 0);
     loop {
         core.now += 100;
+        let batch = core.schedule.batch();
+        let budget = Budget { requests: batch.requests, charge: batch.cost };
+        let mut done = Outcome::default();
         let Some(server) = core.queues.0.get_mut(place) else { break };
-        let Ok(done) = server.serve(window, backend) else { break };
+        if server.serve_some(window, backend, budget, &mut done).is_err() {
+            break;
+        }
         (all, unpublished) = (all + done.completed, unpublished + done.completed);
         if done.charge == 0 {
             core.schedule.rest(place);
             break;
         }
-        let requests = done.completed;
+        let requests = done.asked;
         let piece = Piece { cost: done.charge, bytes: done.bytes, requests };
         let next = core.schedule.served(place, piece, core.now, &mut core.queues);
         if next == Next::Switch {
@@ -147,7 +148,9 @@ fn main() {
     };
     let chains: Vec<(u64, [Buffer; 3])> = (0..depth.min(80))
         .map(|_| {
-            let buffers = [heap.put(&[0; 16]), heap.room(4096), heap.room(1)];
+            // As drivers have it in memory of their own.
+            let header = Buffer { address: heap.take(16, 16), len: 16, writable: false };
+            let buffers = [header, heap.room(4096), heap.room(1)];
             (heap.take(48, 16), buffers)
         })
         .collect();

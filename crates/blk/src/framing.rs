@@ -3,7 +3,8 @@
 //!
 //! Guarantees: each byte of a header is read once; a used length never counts what wasn't written.
 
-use virtqueue::Chain;
+use core::slice::from_ref;
+use virtqueue::{Chain, Framed, Head};
 use window::Span;
 
 use crate::backend::{Failure, Operation};
@@ -47,9 +48,20 @@ pub fn header(chain: &Chain) -> Option<Header> {
     chain.read(0, &mut bytes).ok().map(|()| Header::parse(&bytes))
 }
 
+/// The same of one of three buffers, if it is aligned.
+#[inline(always)]
+pub fn header_of_framed(framed: &Framed) -> Option<Header> {
+    match (framed.header.load_u64(0), framed.header.load_u64(8)) {
+        (Ok(first), Ok(second)) => Some(Header::of_words(first, second)),
+        _ => None,
+    }
+}
+
 /// A read or a write whose data is one piece and needs no cut: as nearly all drivers lay out nearly
 /// all requests.
 pub struct Simple<'a> {
+    /// Of its chain.
+    pub head: Head,
     /// What to ask the back end for.
     pub operation: Operation<'a>,
     /// Bytes that it moves.
@@ -58,18 +70,21 @@ pub struct Simple<'a> {
     pub reads: u32,
     /// The status byte.
     pub status: Span,
+    /// Writable bytes in front of that.
+    pub room: u32,
 }
 
 /// The request of this chain and header, if it is a simple one that may be carried out.
 #[inline(always)]
 pub fn simple<'a>(chain: &'a Chain, header: Header, rules: &Rules) -> Option<Simple<'a>> {
     let (readable, writable) = (chain.readable(), chain.writable());
+    let (head, room) = (chain.head(), chain.writable_len().wrapping_sub(1));
     if let Some(sector) = header.reads() {
         let [into @ .., status] = writable else { return None };
-        let bytes = chain.writable_len().wrapping_sub(1);
-        let fits = status.len() == 1 && rules.holds_piece(sector, bytes);
+        let fits = status.len() == 1 && rules.holds_piece(sector, room);
         let operation = Operation::Read { sector, into };
-        return fits.then_some(Simple { operation, bytes, reads: bytes, status: *status });
+        let (bytes, reads, status) = (room, room, *status);
+        return fits.then_some(Simple { head, operation, bytes, reads, status, room });
     }
     let sector = header.writes().filter(|_| !rules.read_only())?;
     let [first, from @ ..] = readable else { return None };
@@ -77,5 +92,34 @@ pub fn simple<'a>(chain: &'a Chain, header: Header, rules: &Rules) -> Option<Sim
     let fits = first.len() == HEADER_BYTES as u64 && rules.holds_piece(sector, bytes);
     let operation = Operation::Write { sector, from, durable: rules.durable };
     let status = status_byte(chain).filter(|_| fits)?;
-    Some(Simple { operation, bytes, reads: 0, status })
+    Some(Simple { head, operation, bytes, reads: 0, status, room })
+}
+
+/// The same of one of three buffers.
+#[inline(always)]
+pub fn simple_of_framed<'a>(
+    framed: &'a Framed,
+    header: Header,
+    rules: &Rules,
+) -> Option<Simple<'a>> {
+    let Framed { head, data, trailer: status, writable, .. } = framed;
+    let (head, status, data_of_one) = (*head, *status, from_ref(data));
+    // The three are less than 2^32 bytes.
+    let bytes = data.len() as u32;
+    if let Some(sector) = header.reads() {
+        let operation = Operation::Read { sector, into: data_of_one };
+        let fits = *writable && rules.holds_piece(sector, bytes);
+        return fits.then_some(Simple {
+            head,
+            operation,
+            bytes,
+            reads: bytes,
+            status,
+            room: bytes,
+        });
+    }
+    let sector = header.writes().filter(|_| !rules.read_only())?;
+    let operation = Operation::Write { sector, from: data_of_one, durable: rules.durable };
+    let fits = !*writable && rules.holds_piece(sector, bytes);
+    fits.then_some(Simple { head, operation, bytes, reads: 0, status, room: 0 })
 }

@@ -57,7 +57,7 @@ mod tests;
 pub use backend::{Backend, Completion, Failure, Operation, Submitted, Token};
 pub use config::{BadConfig, Config, Features, Parameters};
 pub use keeping::Keep;
-pub use outcome::{Outcome, Statistics};
+pub use outcome::{Budget, Outcome, Statistics};
 pub use running::Broken;
 pub use server::Server;
 

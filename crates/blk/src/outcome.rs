@@ -5,8 +5,25 @@
 
 use crate::backend::Operation;
 use crate::pieces::Work;
+use crate::request::Status;
 
-/// What a turn did.
+/// What a turn may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Requests that it may begin.
+    pub requests: u32,
+    /// It begins no other one once it has charged this much.
+    pub charge: u64,
+}
+
+impl Budget {
+    #[inline(always)]
+    pub(crate) fn is_used_up(&self, asked: u32, charge: u64) -> bool {
+        asked >= self.requests || charge >= self.charge
+    }
+}
+
+/// What a turn did, or several together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Bytes of data that the back end was asked to move, or to touch.
@@ -17,10 +34,10 @@ pub struct Outcome {
     /// [`LEAST_CHARGE`]: crate::LEAST_CHARGE
     /// [`DESCRIPTOR_CHARGE`]: crate::DESCRIPTOR_CHARGE
     pub charge: u64,
-    /// Requests that were begun: 0 or 1. One may be answered much later, which isn't in any turn,
+    /// Requests that were begun. One may be answered much later, which isn't in any turn,
     /// or never, if the driver resets: so limits of requests are of these.
     pub asked: u32,
-    /// Requests that were answered: 0 or 1. [`Server::in_flight`] doesn't count them any more.
+    /// Requests that were answered. [`Server::in_flight`] doesn't count them any more.
     ///
     /// [`Server::in_flight`]: crate::Server::in_flight
     pub completed: u32,
@@ -28,6 +45,20 @@ pub struct Outcome {
     pub more: bool,
     /// The back end has no room, or too many requests are in flight: a completion must come first.
     pub full: bool,
+}
+
+impl Outcome {
+    /// With what the next turn did.
+    #[inline(always)]
+    pub(crate) fn and(self, next: Outcome) -> Outcome {
+        Outcome {
+            bytes: self.bytes + next.bytes,
+            charge: self.charge + next.charge,
+            asked: self.asked + next.asked,
+            completed: self.completed + next.completed,
+            ..next
+        }
+    }
 }
 
 /// What a server did since it was made.
@@ -58,6 +89,13 @@ impl Statistics {
             Work::Flush => self.flushes += 1,
             Work::Range { .. } => self.touched += bytes,
         }
+    }
+
+    /// A request was answered with this.
+    #[inline(always)]
+    pub(crate) fn answered(&mut self, status: Status) {
+        self.requests += 1;
+        self.failed += u64::from(status != Status::Ok);
     }
 
     /// The same of a simple read or write.

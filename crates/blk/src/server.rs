@@ -5,14 +5,14 @@
 //! outstanding it is over: its status byte is stored, and its chain goes into the used ring. The
 //! caller publishes ([`Queue::publish`] by [`Server::queue`]) when its turns end, once for all.
 
-use virtqueue::{Chain, DEFAULT_SIZE, Head, Queue};
+use virtqueue::{Chain, DEFAULT_SIZE, Head, Queue, Seen};
 use window::{Span, Window};
 
 use crate::backend::{Backend, Completion, Submitted, Token};
 use crate::config::{Config, Features};
 use crate::framing::{Simple, answer, header, simple, status_byte, used};
 use crate::keeping::Keep;
-use crate::outcome::{Outcome, Statistics};
+use crate::outcome::{Budget, Outcome, Statistics};
 use crate::pieces::Piece;
 use crate::request::{Header, Rules, Status};
 use crate::running::{Broken, Running};
@@ -20,8 +20,10 @@ use crate::slots::{Job, Slots};
 use crate::taken::Taken;
 use crate::{DESCRIPTOR_CHARGE, LEAST_CHARGE};
 
+mod framed;
 mod places;
 
+use framed::Stop;
 use places::{Asked, Open};
 
 /// Serves one queue of at most `RING` elements, with at most `N` requests in flight. `K` keeps
@@ -34,8 +36,12 @@ pub struct Server<const N: usize, const RING: usize = DEFAULT_SIZE, K = ()> {
     running: Option<Running<RING, K>>,
     slots: Slots<N>,
     open: Option<Open>,
-    /// Of the open request, or the one before.
+    /// Of the open request, or one before.
     chain: Chain,
+    /// The driver puts chains into tables of their own: so it did last, and may.
+    in_tables: bool,
+    /// With records: the last chain that was taken.
+    last: Head,
     piece: Piece,
     outstanding: u64,
     /// Descriptors of a chain that was taken and hasn't been charged, as the back end was full.
@@ -46,13 +52,16 @@ pub struct Server<const N: usize, const RING: usize = DEFAULT_SIZE, K = ()> {
 impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
     /// A server without a queue. `number` tells the servers of one back end apart.
     pub fn new(config: Config, number: u16) -> Self {
+        let chain = Chain::new();
         Self {
             config,
             number,
             running: None,
             slots: Slots::new(),
             open: None,
-            chain: Chain::new(),
+            in_tables: false,
+            last: chain.head(),
+            chain,
             piece: Piece::new(),
             outstanding: 0,
             owed: 0,
@@ -72,6 +81,7 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
     pub fn start_with(&mut self, queue: Queue<RING>, accepted: Features, keep: K) {
         self.stop();
         let rules = Rules::new(&self.config, accepted);
+        self.in_tables = matches!(&queue, Queue::Split(queue) if queue.has_tables());
         self.running = Some(Running { queue, keep, rules, broken: None });
     }
 
@@ -96,7 +106,7 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
     /// [`Self::queue`].
     #[inline]
     pub fn publish(&mut self) {
-        let last = self.chain.head();
+        let last = self.last;
         self.running.iter_mut().for_each(|running| running.publish(last));
     }
 
@@ -156,28 +166,70 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
         window: &Window,
         backend: &mut B,
     ) -> Result<Outcome, Broken> {
+        let (budget, mut done) = (Budget { requests: 1, charge: 0 }, Outcome::default());
+        self.serve_some(window, backend, budget, &mut done)?;
+        Ok(done)
+    }
+
+    /// Several turns, while there is something to do: one at least, and no other one once the
+    /// `budget` is used up. What they did is added to `done`; `more` and `full` are the last one's.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::serve`]. What was done before is in `done`.
+    pub fn serve_some<B: Backend>(
+        &mut self,
+        window: &Window,
+        backend: &mut B,
+        budget: Budget,
+        done: &mut Outcome,
+    ) -> Result<(), Broken> {
+        loop {
+            let Some(running) = &mut self.running else {
+                done.more = false;
+                return Ok(());
+            };
+            let one = if running.broken.is_some() || self.open.is_some() {
+                self.serve_open(backend)?
+            } else if K::KEEPS && running.keep.left() > 0 {
+                self.serve_left(window, backend)?
+            } else {
+                let stop = match self.in_tables {
+                    true => self.serve_framed::<true, B>(window, backend, budget, done),
+                    false => self.serve_framed::<false, B>(window, backend, budget, done),
+                };
+                match stop {
+                    Stop::Empty | Stop::Budget => return Ok(()),
+                    Stop::NoPlace => Outcome { full: true, ..Outcome::default() },
+                    Stop::Untaken(seen) => self.serve_other(&seen, window, backend)?,
+                    Stop::Taken(framed) => self.serve_otherwise(&framed, backend)?,
+                }
+            };
+            *done = done.and(one);
+            // A turn that leaves more to do has a charge.
+            if !one.more || budget.is_used_up(done.asked, done.charge) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A turn for a chain that isn't of three buffers, or none.
+    #[inline(never)]
+    fn serve_other<B: Backend>(
+        &mut self,
+        seen: &Seen,
+        window: &Window,
+        backend: &mut B,
+    ) -> Result<Outcome, Broken> {
         let Some(running) = &mut self.running else { return Ok(Outcome::default()) };
-        if running.broken.is_some() || self.open.is_some() {
-            return self.serve_open(backend);
+        if let (Queue::Split(queue), Some(in_table)) = (&running.queue, seen.in_table()) {
+            self.in_tables = in_table && queue.has_tables();
         }
-        let Some(token) = self.slots.next_token(self.number) else {
-            return Ok(Outcome { full: true, ..Outcome::default() });
-        };
-        if K::KEEPS && running.keep.has_batch() {
-            running.publish(self.chain.head());
+        match running.queue.take_other(seen, window, &mut self.chain) {
+            Ok(true) => self.taken(backend),
+            Ok(false) => Ok(Outcome::default()),
+            Err(broken) => Err(self.broke(broken.into())),
         }
-        if K::KEEPS && running.keep.left() > 0 {
-            return self.serve_left(token, window, backend);
-        }
-        match running.queue.take(window, &mut self.chain) {
-            Ok(false) => return Ok(Outcome::default()),
-            Ok(true) => {}
-            Err(broken) => return Err(self.broke(broken.into())),
-        }
-        let Some(outcome) = self.taken(token, backend) else {
-            return Err(self.broke(Broken::NoStatus));
-        };
-        Ok(self.with_descriptors(outcome))
     }
 
     /// What came of the chain that was just taken, with the charge for its descriptors. It is owed
@@ -197,22 +249,25 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
     #[inline(never)]
     fn serve_left<B: Backend>(
         &mut self,
-        token: Token,
         window: &Window,
         backend: &mut B,
     ) -> Result<Outcome, Broken> {
+        if !self.slots.has_room() {
+            return Ok(Outcome { full: true, ..Outcome::default() });
+        }
         let Some(running) = &mut self.running else { return Ok(Outcome::default()) };
+        if running.keep.has_batch() {
+            running.publish(self.last);
+        }
         let Some(head) = running.keep.next_left() else { return Ok(Outcome::default()) };
         if let Err(broken) = running.queue.take_again(window, head, &mut self.chain) {
             return Err(self.broke(broken.into()));
         }
-        let Some(outcome) = self.taken(token, backend) else {
-            return Err(self.broke(Broken::NoStatus));
-        };
+        let outcome = self.taken(backend)?;
         if outcome.completed > 0 {
             self.running.iter_mut().for_each(|running| running.keep.complete(head));
         }
-        Ok(self.with_descriptors(outcome))
+        Ok(outcome)
     }
 
     /// A turn of a queue that is broken, or has a request with pieces left.
@@ -265,44 +320,49 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
         broken
     }
 
-    /// Serves the chain that was just taken. Nothing if it has no room for the status byte.
-    #[inline(always)]
-    fn taken<B: Backend>(&mut self, token: Token, backend: &mut B) -> Option<Outcome> {
-        let Server { running, chain, statistics, .. } = self;
-        let running = running.as_mut()?;
+    /// Serves the chain that was just taken.
+    #[inline(never)]
+    fn taken<B: Backend>(&mut self, backend: &mut B) -> Result<Outcome, Broken> {
+        let Server { running, chain, slots, outstanding, statistics, number, .. } = self;
+        let (Some(running), Some(token)) = (running, slots.next_token(*number)) else {
+            // There is a queue, and there was a place when it was taken.
+            return Ok(Outcome::default());
+        };
+        self.last = chain.head();
         // A chain is shorter than 2^32 bytes, so the used length has room for the status byte, too.
-        let writable = chain.writable_len().checked_sub(1)?;
+        if chain.writable_len() == 0 {
+            return Err(self.broke(Broken::NoStatus));
+        }
         let Some(header) = header(chain) else {
-            return Some(self.answer_chain(Status::IoError, 0, 0));
+            let outcome = self.answer_chain(Status::IoError, 0, 0);
+            return Ok(self.with_descriptors(outcome));
         };
-        let Some(simple) = simple(chain, header, &running.rules) else {
-            return Some(self.taken_otherwise(header, token, Some(backend)));
+        let Some(Simple { head, operation, bytes, reads, status, room }) =
+            simple(chain, header, &running.rules)
+        else {
+            let outcome = self.taken_otherwise(header, token, Some(backend));
+            return Ok(self.with_descriptors(outcome));
         };
-        let Simple { operation, bytes, reads, status } = simple;
         let submitted = backend.submit(token, operation);
         if submitted == Submitted::Full {
-            return Some(self.taken_otherwise(header, token, None::<&mut B>));
+            let outcome = self.taken_otherwise(header, token, None::<&mut B>);
+            return Ok(self.with_descriptors(outcome));
         }
         statistics.moved(operation, bytes);
+        let mut completed = 1;
+        if let Submitted::Done(result) = submitted {
+            let (code, written) = answer(result, reads);
+            running.answer(head, &status, code, used(written, room), statistics);
+        } else {
+            let _ = slots.insert(Job::under_way(head, status, reads, room));
+            running.keep(head);
+            *outstanding += 1;
+            completed = 0;
+        }
         let bytes = u64::from(bytes);
         let charge = bytes.max(LEAST_CHARGE);
-        let mut outcome =
-            Outcome { bytes, charge, asked: 1, completed: 1, more: true, full: false };
-        match submitted {
-            Submitted::Done(result) => {
-                let (code, written) = answer(result, reads);
-                running.answer(chain.head(), &status, code, used(written, writable), statistics);
-            }
-            _ => {
-                let job = Job::new(chain.head(), status, reads, writable);
-                // There was a place when it was taken.
-                let _ = self.slots.insert(Job { outstanding: 1, open: false, ..job });
-                running.keep(chain.head());
-                self.outstanding += 1;
-                outcome.completed = 0;
-            }
-        }
-        Some(outcome)
+        let outcome = Outcome { bytes, charge, asked: 1, completed, more: true, full: false };
+        Ok(self.with_descriptors(outcome))
     }
 
     /// Serves the chain that was just taken and has this header, whatever it asks for. Without a

@@ -37,6 +37,12 @@ impl Job {
         Self { head, status, reads, room, outstanding: 0, open: true, result: Ok(()) }
     }
 
+    /// A request whose only operation the back end has accepted.
+    #[inline]
+    pub fn under_way(head: Head, status: Span, reads: u32, room: u32) -> Self {
+        Self { head, status, reads, room, outstanding: 1, open: false, result: Ok(()) }
+    }
+
     /// Takes note of how an operation ended.
     pub fn note(&mut self, result: Result<(), Failure>) {
         self.result = self.result.and(result);
@@ -77,6 +83,12 @@ impl<const N: usize> Slots<N> {
     /// Requests that have a place.
     pub fn used(&self) -> u16 {
         (N - self.free.len()) as u16
+    }
+
+    /// Is there a place left?
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        !self.free.is_empty()
     }
 
     /// Gives a request a place, if there is one.

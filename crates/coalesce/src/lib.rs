@@ -181,18 +181,43 @@ impl Coalescer {
     /// So many commands were completed at this instant, as by [`Coalescer::completed`] one by one,
     /// with as many in flight. Gives whether one of them is delivered, and how many are withheld.
     pub fn completed_together(&mut self, count: u32, now: u64, in_flight: u32) -> (bool, u32) {
-        let (mut deliver, mut withheld) = (false, 0);
-        for done in 0..count {
-            // After the first it is the same epoch, so that each other one is delivered if one is.
-            if done > 0 && (in_flight < self.threshold() || self.ratio == Ratio::ALL) {
-                self.completions = self.completions.saturating_add((count - done).into());
-                self.counter = 1;
-                return (true, withheld);
-            }
+        let Some(mut left) = count.checked_sub(1) else { return (false, 0) };
+        let mut deliver = self.completed(now, in_flight) == Verdict::Deliver;
+        let mut withheld = u32::from(!deliver);
+        // After the first it is the same epoch.
+        if left > 0 && (in_flight < self.threshold() || self.ratio == Ratio::ALL) {
+            self.completions = self.completions.saturating_add(left.into());
+            self.counter = 1;
+            return (true, withheld);
+        }
+        // What is withheld may be due at once: then it is one by one.
+        while left > 0 && (self.due(now) || self.longest == 0) {
             match self.completed(now, in_flight) {
                 Verdict::Deliver => deliver = true,
                 Verdict::Withhold => withheld += 1,
             }
+            left -= 1;
+        }
+        self.completions = self.completions.saturating_add(left.into());
+        let Ratio { count_up, skip_up } = self.ratio;
+        while left > 0 {
+            let run = if self.counter >= skip_up {
+                self.counter = 1;
+                deliver = true;
+                1
+            } else if self.counter < count_up {
+                let run = left.min(count_up - self.counter);
+                self.counter += run;
+                deliver = true;
+                run
+            } else {
+                let run = left.min(skip_up - self.counter);
+                self.counter += run;
+                withheld += run;
+                self.hold_until(now.wrapping_add(self.longest));
+                run
+            };
+            left -= run;
         }
         (deliver, withheld)
     }

@@ -406,8 +406,10 @@ proptest! {
     #[test]
     fn together_is_one_by_one(
         calls in prop::collection::vec((0_u64..SECOND / 4, 0_u32..300, 0_u32..20, any::<bool>()), 1..200),
+        iops_threshold in prop::sample::select(vec![0_u64, 1, PAPER.iops_threshold, 2 * SECOND]),
     ) {
-        let mut together = Coalescer::new(PAPER, 0);
+        // The last one leaves nothing to withhold for: it is due at once.
+        let mut together = Coalescer::new(Settings { iops_threshold, ..PAPER }, 0);
         let mut single = together.clone();
         let mut now = 0;
         for (passed, in_flight, count, told) in calls {

@@ -8,8 +8,8 @@ mod driver;
 #[path = "../tests/model/mod.rs"]
 mod model;
 
-use blk::Server;
 use blk::config::{Config, Parameters};
+use blk::{Budget, Outcome, Server};
 use driver::{Buffer, Driver, Heap};
 use model::World;
 use nvme::{Part, State};
@@ -22,11 +22,9 @@ const BYTES: u64 = 1 << 20;
 /// What is counted: all that waits becomes commands, and the controller is told.
 #[inline(never)]
 fn turn_to_it(server: &mut Server<128>, window: &Window, world: &mut World) {
-    while let Ok(outcome) = server.serve(window, &mut world.controller.disk(0)) {
-        if !outcome.more {
-            break;
-        }
-    }
+    let budget = Budget { requests: u32::MAX, charge: u64::MAX };
+    let mut done = Outcome::default();
+    let _ = server.serve_some(window, &mut world.controller.disk(0), budget, &mut done);
     world.now += 1;
     world.controller.step(world.now);
 }

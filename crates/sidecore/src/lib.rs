@@ -58,4 +58,7 @@ pub use delay::Delay;
 pub use schedule::Schedule;
 pub use settings::Settings;
 pub use share::{Debt, MAX_WEIGHT, Share};
-pub use turn::{BYTES_PER_LOOK, LEAST_COST, LOOKS, Look, Next, Piece, Statistics, Turn, Wait};
+pub use turn::{
+    BATCH, BATCH_COST, BYTES_PER_LOOK, Batch, LEAST_COST, LOOKS, Look, Next, Piece, Statistics,
+    Turn, Wait,
+};

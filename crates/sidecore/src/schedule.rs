@@ -5,7 +5,8 @@ use crate::queue::{Queue, State};
 use crate::settings::Settings;
 use crate::share::{Debt, Share, Virtual, Vm};
 use crate::turn::{
-    BYTES_PER_LOOK, LEAST_COST, LOOKS, Look, Next, Piece, Statistics, Turn, Wait, elapsed,
+    BATCH, BATCH_COST, BYTES_PER_LOOK, Batch, LEAST_COST, LOOKS, Look, Next, Piece, Statistics,
+    Turn, Wait, elapsed,
 };
 use alloc::boxed::Box;
 
@@ -170,6 +171,19 @@ impl Schedule {
         let chosen = work.map_or(first, |(_, place)| place);
         self.begin(chosen, now);
         Turn::Serve(chosen)
+    }
+
+    /// What may be served as the next piece of the queue whose turn it is. A VM with limits has one
+    /// request, so that it exceeds them by no more.
+    #[inline]
+    pub fn batch(&self) -> Batch {
+        match &self.running {
+            Some(running) if !self.vms[running.vm].is_limited() => {
+                let left = self.settings.max_bytes.saturating_sub(running.bytes);
+                Batch { requests: BATCH, cost: BATCH_COST.min(left.saturating_add(1)) }
+            }
+            _ => Batch::ONE,
+        }
     }
 
     /// A piece of the queue whose turn it is was served.

@@ -9,6 +9,27 @@ pub const BYTES_PER_LOOK: u64 = 4096;
 /// What a request or a piece costs at least, in bytes: one that moves none isn't free.
 pub const LEAST_COST: u64 = 512;
 
+/// Requests that are one piece together, if their VM has no limits: then the price of what is done
+/// after a piece is shared by them.
+pub const BATCH: u32 = 8;
+/// No other request is begun for such a piece once it cost this much. To copy so many bytes takes
+/// half of [`Settings::queue_stuck`](crate::Settings::queue_stuck).
+pub const BATCH_COST: u64 = 32 << 10;
+
+/// What may be served as one piece: no other request is begun once either is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Requests, 1 at least.
+    pub requests: u32,
+    /// What they cost, in bytes, 1 at least.
+    pub cost: u64,
+}
+
+impl Batch {
+    /// One request.
+    pub const ONE: Batch = Batch { requests: 1, cost: 1 };
+}
+
 /// What the schedule sees of the queues.
 pub trait Look {
     /// Chains that wait in this queue, by one load of its ring and without a change of it; one that
@@ -44,7 +65,7 @@ pub enum Next {
     Switch,
 }
 
-/// A piece of work that was served, of one queue.
+/// A piece of work that was served, of one queue: a part of a request, or some requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Piece {
     /// What it cost, in bytes: those that were touched, and what else takes as long.

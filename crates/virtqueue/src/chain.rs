@@ -140,6 +140,17 @@ impl Chain {
         self.set_one(0, span, false);
     }
 
+    /// Becomes one of three descriptors with these spans, the first ones of which are `readable`.
+    pub(crate) fn set_three(&mut self, head: Head, spans: [Span; 3], readable: usize) {
+        if let Some(places) = self.spans.first_chunk_mut() {
+            *places = spans;
+        }
+        let bytes = |spans: &[Span]| spans.iter().fold(0, |all, span| all + span.len()) as u32;
+        (self.head, self.count, self.descriptors) = (head, spans.len(), spans.len() as u32);
+        (self.len, self.readable) = (bytes(&spans), readable);
+        self.readable_len = bytes(self.readable());
+    }
+
     /// To be overwritten by what is taken next: until [`Taking::finish`] it says nothing.
     #[inline]
     pub(crate) fn begin<'a>(&'a mut self, window: &'a Window) -> Taking<'a> {

@@ -4,6 +4,7 @@
 //! [`SEGMENTS`].
 use crate::chain::{Plain, Taking};
 use crate::{Broken, Chain, SEGMENTS};
+use core::slice::Iter;
 use window::{Outside, Span, Window};
 
 /// VIRTQ_DESC_F_NEXT: the chain goes on.
@@ -76,18 +77,19 @@ pub fn split_chain(
         chain.set_one(head, span, is(words, WRITE));
         return Ok(());
     }
-    split_walk(window, ring, words, head, indirect, chain)
+    split_walk(window, ring, words, &[], head, indirect, chain)
 }
 
-/// The same of a chain whose first descriptor was read.
+/// The same of a chain whose first descriptor was read, and the next ones, which are `seen`.
 ///
 /// A function of its own, for its loop needs all registers. What nearly no chain has is left to
 /// [`go_on`].
 #[inline(never)]
-fn split_walk(
+pub fn split_walk(
     window: &Window,
     ring: &Span,
     mut words: [u64; 2],
+    seen: &[[u64; 2]],
     head: u16,
     indirect: bool,
     chain: &mut Chain,
@@ -95,19 +97,20 @@ fn split_walk(
     let (mut span, mut address, mut len) = (*ring, 0, 0);
     let mut most = SEGMENTS.min((ring.len() / BYTES) as usize);
     let mut plain = chain.begin_plain(window);
+    let mut seen = seen.iter();
     if is(words, INDIRECT) {
         // The whole chain is in a table.
         let table = Table::from(window, words, indirect)?;
         (span, address, len, most) = (table.span, table.address, table.len, SEGMENTS);
-        match span.load_u64_pair(0) {
+        match seen.next().map_or_else(|| span.load_u64_pair(0), |words| Ok(*words)) {
             Ok(first) => words = first,
-            Err(Outside) => return go_on(table, Step::At(0), indirect, plain, head),
+            Err(Outside) => return go_on(table, Step::At(0), seen, indirect, plain, head),
         }
     }
     loop {
         if is(words, INDIRECT) || !plain.push(words[0], words[1] as u32, is(words, WRITE))? {
             let table = Table { span, address, len };
-            return go_on(table, Step::Read(words), indirect, plain, head);
+            return go_on(table, Step::Read(words), seen, indirect, plain, head);
         }
         if !is(words, NEXT) {
             return plain.finish(head);
@@ -116,9 +119,10 @@ fn split_walk(
             return Err(Broken::TooLong);
         }
         let next = (words[1] >> 48) as u16;
-        let Ok(following) = span.load_u64_pair(u64::from(next) * BYTES) else {
+        let load = || span.load_u64_pair(u64::from(next) * BYTES);
+        let Ok(following) = seen.next().map_or_else(load, |words| Ok(*words)) else {
             let table = Table { span, address, len };
-            return go_on(table, Step::At(next), indirect, plain, head);
+            return go_on(table, Step::At(next), seen, indirect, plain, head);
         };
         words = following;
     }
@@ -138,6 +142,7 @@ enum Step {
 fn go_on(
     mut table: Table,
     mut step: Step,
+    mut seen: Iter<'_, [u64; 2]>,
     indirect: bool,
     plain: Plain<'_>,
     head: u16,
@@ -161,7 +166,8 @@ fn go_on(
             chain.finish(head);
             return Ok(());
         }
-        step = Step::At((words[1] >> 48) as u16);
+        let next = Step::At((words[1] >> 48) as u16);
+        step = seen.next().map_or(next, |words| Step::Read(*words));
     }
     Err(Broken::TooLong)
 }

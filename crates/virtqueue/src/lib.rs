@@ -23,6 +23,7 @@
 //! | `chain` | what is taken: the spans of one chain of descriptors |
 //! | `descriptor` | descriptors and indirect tables, as they are read and checked |
 //! | `one` | chains of one buffer, which most frames are in |
+//! | `framed` | chains of three buffers, as most are |
 //! | `split`, `packed` | the two kinds of rings |
 //! | `records` | chains in flight, in memory that outlives this program |
 //! | `event` | the comparison of indices behind event suppression |
@@ -34,6 +35,7 @@ mod chain;
 mod descriptor;
 mod error;
 mod event;
+mod framed;
 #[cfg(test)]
 #[cfg(loom)]
 mod model;
@@ -48,6 +50,7 @@ use window::Window;
 
 pub use chain::{Chain, Head, SEGMENTS};
 pub use error::{Area, Broken, LayoutError};
+pub use framed::{Framed, Seen, Untaken};
 pub use one::{One, OneByOne};
 pub use packed::PackedQueue;
 pub use records::{BadRecords, Records};
@@ -173,6 +176,23 @@ impl<const N: usize> Queue<N> {
     pub fn take(&mut self, window: &Window, chain: &mut Chain) -> Result<bool, Broken> {
         match self {
             Queue::Split(queue) => queue.take(window, chain),
+            Queue::Packed(queue) => queue.take(window, chain),
+        }
+    }
+
+    /// Takes the chain that [`SplitQueue::take_framed`] didn't take, as [`take`](Queue::take) does.
+    ///
+    /// # Errors
+    ///
+    /// As for `take`.
+    pub fn take_other(
+        &mut self,
+        seen: &Seen,
+        window: &Window,
+        chain: &mut Chain,
+    ) -> Result<bool, Broken> {
+        match self {
+            Queue::Split(queue) => queue.take_other(seen, window, chain),
             Queue::Packed(queue) => queue.take(window, chain),
         }
     }

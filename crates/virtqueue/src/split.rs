@@ -6,6 +6,7 @@ mod one;
 use crate::descriptor;
 use crate::error::Area;
 use crate::event::{self, Calls};
+use crate::framed::{Framed, Seen, Untaken, framed};
 use crate::{Broken, Chain, Features, Head, Layout, LayoutError, MAX_SIZE, Position, State};
 use sync::{Ordering, fence};
 use window::{Outside, Ring, Span, Window};
@@ -124,6 +125,57 @@ impl<const N: usize> SplitQueue<N> {
         Ok(true)
     }
 
+    /// Whether chains may lie in tables of their own.
+    #[inline]
+    pub fn has_tables(&self) -> bool {
+        self.indirect
+    }
+
+    /// Takes the next chain if it is of three buffers, with a header of `H` bytes and a trailer of
+    /// `T`, and lies as most do: in a table of its own if `TABLE`, which isn't to be asked for if
+    /// there can't be any; else in the ring's.
+    ///
+    /// # Errors
+    ///
+    /// Any other chain is for [`take_other`](Self::take_other), which is to be asked next.
+    #[inline(always)]
+    pub fn take_framed<const H: u32, const T: u32, const TABLE: bool>(
+        &mut self,
+        window: &Window,
+    ) -> Result<Framed, Untaken> {
+        let head = match self.next_head() {
+            Ok(Some(head)) => head,
+            Ok(None) => return Err(Untaken::Nothing),
+            // `take_other` says it again.
+            Err(_) => return Err(Untaken::Other(Seen::default())),
+        };
+        let words = self.heads.load(head);
+        let framed = framed::<H, T, TABLE>(window, &self.heads, words, head)?;
+        self.took(head);
+        Ok(framed)
+    }
+
+    /// Takes the chain that [`take_framed`](Self::take_framed) didn't take, as
+    /// [`Queue::take`](crate::Queue::take) does.
+    ///
+    /// # Errors
+    ///
+    /// As for that.
+    pub fn take_other(
+        &mut self,
+        seen: &Seen,
+        window: &Window,
+        chain: &mut Chain,
+    ) -> Result<bool, Broken> {
+        let (head, [words, behind @ ..]) = (seen.head, &*seen.words) else {
+            return self.take(window, chain);
+        };
+        let (ring, indirect) = (&self.descriptors, self.indirect);
+        descriptor::split_walk(window, ring, *words, behind, head, indirect, chain)?;
+        self.took(head);
+        Ok(true)
+    }
+
     /// The head of the next chain, if one is offered. It isn't taken.
     #[inline(always)]
     fn next_head(&mut self) -> Result<Option<u16>, Broken> {
@@ -172,18 +224,21 @@ impl<const N: usize> SplitQueue<N> {
         }
     }
 
+    /// As [`Queue::is_unpublished`](crate::Queue::is_unpublished).
     #[inline]
-    pub(crate) fn is_unpublished(&self) -> bool {
+    pub fn is_unpublished(&self) -> bool {
         self.used != self.published
     }
 
+    /// As [`Queue::used`](crate::Queue::used).
     #[inline]
-    pub(crate) fn used(&self) -> Position {
+    pub fn used(&self) -> Position {
         Position { index: self.used, wrap: true }
     }
 
+    /// As [`Queue::complete`](crate::Queue::complete).
     #[inline]
-    pub(crate) fn complete(&mut self, head: Head, written: u32) {
+    pub fn complete(&mut self, head: Head, written: u32) {
         match self.in_flight.get_mut(usize::from(head.0)) {
             Some(in_flight) if *in_flight != 0 => *in_flight = 0,
             _ => return,
@@ -192,8 +247,9 @@ impl<const N: usize> SplitQueue<N> {
         self.used = self.used.wrapping_add(1);
     }
 
+    /// As [`Queue::publish`](crate::Queue::publish).
     #[inline]
-    pub(crate) fn publish(&mut self) {
+    pub fn publish(&mut self) {
         if self.used == self.published {
             return;
         }

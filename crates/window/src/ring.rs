@@ -101,6 +101,14 @@ impl Ring<[u64; 2]> {
     }
 }
 
+impl Ring<[u64; 2]> {
+    /// The same, if the index is one of the ring's places, without counting round.
+    #[inline(always)]
+    pub fn get(&self, place: u16) -> Option<[u64; 2]> {
+        (place <= self.mask).then(|| self.load(place))
+    }
+}
+
 #[cfg(loom)]
 impl Ring<u16> {
     /// Loads a word, relaxed.
@@ -150,7 +158,10 @@ mod tests {
         let pairs = span.ring::<[u32; 2]>(8, 2).expect("it fits");
         pairs.store(5, [1, 2]);
         assert_eq!(span.load_u64(16), Ok(1 | 2 << 32));
-        assert_eq!(span.ring::<[u64; 2]>(0, 2).map(|pairs| pairs.load(3)[0]), Some(1 | 2 << 32));
+        let longer = span.ring::<[u64; 2]>(0, 2).expect("it fits");
+        assert_eq!(longer.load(3)[0], 1 | 2 << 32);
+        assert_eq!(longer.get(1), Some(longer.load(1)));
+        assert!(longer.get(2).is_none() && longer.get(3).is_none());
     }
 
     #[test]

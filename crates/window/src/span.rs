@@ -5,9 +5,9 @@
 use crate::{Outside, bytes};
 use core::ptr::NonNull;
 #[cfg(not(loom))]
-use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 #[cfg(loom)]
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of shared memory, checked: it may be copied and kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,6 +220,19 @@ impl Span {
         u16 AtomicU16 load_u16 load_u16_acquire store_u16 store_u16_release
         u32 AtomicU32 load_u32 load_u32_acquire store_u32 store_u32_release
         u64 AtomicU64 load_u64 load_u64_acquire store_u64 store_u64_release
+    }
+
+    /// Stores the byte at this offset, relaxed.
+    ///
+    /// # Errors
+    ///
+    /// [`Outside`] if it isn't in the span.
+    #[inline]
+    pub fn store_u8(&self, at: u64, value: u8) -> Result<(), Outside> {
+        let place = self.word::<u8>(at)?;
+        // SAFETY: as for the relaxed load of a word; a byte is always aligned.
+        unsafe { AtomicU8::from_ptr(place.as_ptr()) }.store(value, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Loads the two words at this offset, relaxed, one after the other: not at once.

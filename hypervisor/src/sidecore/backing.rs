@@ -22,8 +22,24 @@ pub struct Behind<'a> {
 }
 
 impl Backend for Behind<'_> {
-    #[inline]
+    #[inline(always)]
     fn submit(&mut self, token: Token, operation: Operation<'_>) -> Submitted {
+        match self.backing {
+            Backing::Null(null) => null.submit(token, operation),
+            _ => self.submit_otherwise(token, operation),
+        }
+    }
+
+    /// Nothing: what isn't done at once is a controller's, and `PollingCore` asks that.
+    #[inline]
+    fn poll(&mut self) -> Option<Completion> {
+        None
+    }
+}
+
+impl Behind<'_> {
+    #[inline(never)]
+    fn submit_otherwise(&mut self, token: Token, operation: Operation<'_>) -> Submitted {
         match self.backing {
             Backing::Null(null) => null.submit(token, operation),
             Backing::Ram(ram) => ram.submit(token, operation),
@@ -32,11 +48,5 @@ impl Backend for Behind<'_> {
                 None => Submitted::Done(Err(Failure::Io)),
             },
         }
-    }
-
-    /// Nothing: what isn't done at once is a controller's, and `PollingCore` asks that.
-    #[inline]
-    fn poll(&mut self) -> Option<Completion> {
-        None
     }
 }

@@ -15,9 +15,9 @@ use crate::sidecore::movable::Moves;
 use crate::sidecore::places::Places;
 use crate::sidecore::port::add;
 use crate::sidecore::queue::{Broken, Piece, Queues, Work};
-use ::sidecore::{Look, Next, Piece as Share, Schedule, Turn, Wait};
+use ::sidecore::{Batch, Look, Next, Piece as Share, Schedule, Turn, Wait};
 use alloc::vec::Vec;
-use blk::DESCRIPTOR_CHARGE;
+use blk::{Budget, DESCRIPTOR_CHARGE};
 use core::sync::atomic::Ordering;
 use plan::MAX_SERVED;
 use routing::calls::Caller;
@@ -189,19 +189,18 @@ impl PollingCore {
     /// Serves a queue up to a turn's worth, and a piece at least.
     fn turn(&mut self, place: usize) {
         let mut unpublished = Piece::default();
-        let mut now = 0;
+        let mut now;
         loop {
-            let piece = match self.piece(place) {
-                Ok(piece) => piece,
-                Err(broken) => {
-                    let tell = self.publish(place, core::mem::take(&mut unpublished), now);
-                    self.give_up(place, &broken);
-                    self.tell(place, tell);
-                    break;
-                }
-            };
+            let mut piece = Piece::default();
+            let served = self.piece(place, self.schedule.batch(), &mut piece);
             now = self.queues.look_at_clock();
             unpublished += piece;
+            if let Err(broken) = served {
+                let tell = self.publish(place, core::mem::take(&mut unpublished), now);
+                self.give_up(place, piece, &broken);
+                self.tell(place, tell);
+                break;
+            }
             if piece.charge == 0 {
                 self.schedule.rest(place);
                 break;
@@ -248,42 +247,47 @@ impl PollingCore {
         }
     }
 
-    /// Does a piece of a queue's work. What is completed isn't published.
+    /// Does a piece of a queue's work. What is completed isn't published; all that was done is in
+    /// `piece`, if the queue turned out to be broken, too.
     #[inline]
-    fn piece(&mut self, place: usize) -> Result<Piece, Broken> {
-        let Some((queue, switches, now)) = self.queues.at(place) else {
-            return Ok(Piece::default());
-        };
+    fn piece(&mut self, place: usize, batch: Batch, piece: &mut Piece) -> Result<(), Broken> {
+        let Some((queue, switches, now)) = self.queues.at(place) else { return Ok(()) };
         match &mut queue.work {
             Work::Requests(server) => {
-                let Some(device) = self.devices.get_mut(queue.device) else {
-                    return Ok(Piece::default());
-                };
-                let Kind::Disk(backing) = &mut device.kind else { return Ok(Piece::default()) };
+                let Some(device) = self.devices.get_mut(queue.device) else { return Ok(()) };
+                let Kind::Disk(backing) = &mut device.kind else { return Ok(()) };
                 let mut behind = Behind { backing, controllers: &mut self.controllers };
-                let done = server.serve(&device.window, &mut behind)?;
+                // Each of those that are delayed has its own time.
+                let requests = if queue.delay.is_some() { 1 } else { batch.requests };
+                let budget = Budget { requests, charge: batch.cost };
+                let mut done = blk::Outcome::default();
+                let served = server.serve_some(&device.window, &mut behind, budget, &mut done);
                 let blk::Outcome { asked, completed, bytes, charge, .. } = done;
                 if completed > 0
                     && let Some(delay) = &mut queue.delay
                 {
                     delay.served();
                 }
-                Ok(Piece { asked, completed, bytes, dropped: 0, charge })
+                *piece = Piece { asked, completed, bytes, dropped: 0, charge };
+                Ok(served?)
             }
             Work::Frames(switch, port) => {
-                let Some(on) = switches.get_mut(*switch) else { return Ok(Piece::default()) };
+                let Some(on) = switches.get_mut(*switch) else { return Ok(()) };
                 let done = on.switch.serve_burst(*port, queue.index as u16, now)?;
                 on.send_out();
                 let net::Outcome { completed, sent: bytes, dropped, charge, .. } = done;
-                Ok(Piece { asked: completed, completed, bytes, dropped, charge })
+                *piece = Piece { asked: completed, completed, bytes, dropped, charge };
+                Ok(())
             }
         }
     }
 
-    /// A queue can't be served any more in this life of its device.
-    fn give_up(&mut self, place: usize, why: &Broken) {
+    /// A queue can't be served any more in this life of its device, after this piece.
+    #[cold]
+    fn give_up(&mut self, place: usize, piece: Piece, why: &Broken) {
         // A guest may have that as often as it starts its device: it isn't free.
-        let share = Share { cost: BROKEN_CHARGE, bytes: 0, requests: 1 };
+        let Piece { charge, bytes, asked, .. } = piece;
+        let share = Share { cost: charge + BROKEN_CHARGE, bytes, requests: asked + 1 };
         self.schedule.served(place, share, rdtsc(), &mut self.queues);
         self.schedule.leave(place);
         let Some(queue) = self.queues.all.get_mut(place) else { return };

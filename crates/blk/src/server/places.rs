@@ -121,7 +121,7 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
         }
         let Some(job) = self.slots.remove(place) else { return false };
         let (status, written) = answer(job.result, job.reads);
-        let last = self.chain.head();
+        let last = self.last;
         if K::KEEPS
             && let Some(running) = &mut self.running
             && !running.keep.has_batch()

@@ -1,0 +1,145 @@
+//! Requests whose chains are of three buffers, header, data and status, and which are one piece:
+//! nearly all. They are served by a loop of their own, which needs all registers.
+//!
+//! Guarantees: a request that it can't serve is handed to the general way as it is, with what was
+//! read of it; nothing is read twice.
+
+use virtqueue::{Framed, Head, Queue, Seen, SplitQueue, Untaken};
+use window::Window;
+
+use super::Server;
+use crate::backend::{Backend, Submitted};
+use crate::framing::{Simple, answer, header_of_framed, simple_of_framed, used};
+use crate::keeping::Keep;
+use crate::outcome::{Budget, Outcome};
+use crate::request::{HEADER_BYTES, Header};
+use crate::running::{Broken, Running};
+use crate::slots::Job;
+use crate::{DESCRIPTOR_CHARGE, LEAST_CHARGE};
+
+/// Why the loop ended.
+pub(super) enum Stop {
+    /// The ring is empty.
+    Empty,
+    /// The budget is used up.
+    Budget,
+    /// Too many requests are in flight.
+    NoPlace,
+    /// A chain that wasn't taken.
+    Untaken(Seen),
+    /// One that was taken, and wasn't served.
+    Taken(Unserved),
+}
+
+/// A request that isn't a simple one, or for which the back end has no room.
+pub(super) struct Unserved {
+    framed: Framed,
+    /// If that could be read.
+    header: Option<Header>,
+    is_full: bool,
+}
+
+impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
+    /// Serves requests up to the first one that is otherwise, or doesn't lie in a `TABLE` of its
+    /// own, or does. What was done is added to `done`.
+    #[inline(never)]
+    pub(super) fn serve_framed<const TABLE: bool, B: Backend>(
+        &mut self,
+        window: &Window,
+        backend: &mut B,
+        budget: Budget,
+        done: &mut Outcome,
+    ) -> Stop {
+        const HEADER: u32 = HEADER_BYTES as u32;
+        // Its descriptors are never what it costs most by.
+        const { assert!(LEAST_CHARGE >= 3 * DESCRIPTOR_CHARGE) };
+        let Server { running, slots, outstanding, statistics, last, number, .. } = self;
+        let Some(Running { queue: Queue::Split(queue), keep, rules, .. }) = running else {
+            // A packed ring has no such loop.
+            return if slots.has_room() { Stop::Untaken(Seen::default()) } else { Stop::NoPlace };
+        };
+        let Outcome { mut bytes, mut charge, mut asked, mut completed, .. } = *done;
+        let stop = loop {
+            if !slots.has_room() {
+                break Stop::NoPlace;
+            }
+            if K::KEEPS && keep.has_batch() {
+                publish(queue, keep, *last);
+            }
+            let framed = match queue.take_framed::<HEADER, 1, TABLE>(window) {
+                Ok(framed) => framed,
+                Err(Untaken::Nothing) => break Stop::Empty,
+                Err(Untaken::Other(seen)) => break Stop::Untaken(seen),
+            };
+            if K::KEEPS {
+                *last = framed.head;
+            }
+            let header = header_of_framed(&framed);
+            let simple = header.and_then(|header| simple_of_framed(&framed, header, rules));
+            let Some(Simple { head, operation, bytes: moved, reads, status, room }) = simple else {
+                break Stop::Taken(Unserved { framed, header, is_full: false });
+            };
+            // There is a place.
+            let Some(token) = slots.next_token(*number) else { break Stop::NoPlace };
+            match backend.submit(token, operation) {
+                Submitted::Full => {
+                    break Stop::Taken(Unserved { framed, header, is_full: true });
+                }
+                Submitted::Done(result) => {
+                    let (code, written) = answer(result, reads);
+                    let _ = status.store_u8(0, code as u8);
+                    queue.complete(head, used(written, room));
+                    statistics.answered(code);
+                    completed += 1;
+                }
+                Submitted::Accepted => {
+                    let _ = slots.insert(Job::under_way(head, status, reads, room));
+                    if K::KEEPS {
+                        publish(queue, keep, head);
+                        keep.take(head);
+                    }
+                    *outstanding += 1;
+                }
+            }
+            statistics.moved(operation, moved);
+            bytes += u64::from(moved);
+            charge += u64::from(moved).max(LEAST_CHARGE);
+            asked += 1;
+            if budget.is_used_up(asked, charge) {
+                break Stop::Budget;
+            }
+        };
+        let more = matches!(stop, Stop::Budget);
+        *done = Outcome { bytes, charge, asked, completed, more, full: false };
+        stop
+    }
+
+    /// A turn for a request that the loop took and didn't serve.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn serve_otherwise<B: Backend>(
+        &mut self,
+        unserved: &Unserved,
+        backend: &mut B,
+    ) -> Result<Outcome, Broken> {
+        let Unserved { framed, header, is_full } = unserved;
+        framed.put(&mut self.chain);
+        match (header, self.slots.next_token(self.number)) {
+            (Some(header), Some(token)) => {
+                let backend = (!is_full).then_some(backend);
+                Ok(self.taken_otherwise(*header, token, backend))
+            }
+            _ => self.taken(backend),
+        }
+    }
+}
+
+/// As [`Running::publish`].
+#[inline]
+fn publish<const RING: usize, K: Keep>(queue: &mut SplitQueue<RING>, keep: &mut K, last: Head) {
+    if queue.is_unpublished() {
+        keep.publishing(last);
+        queue.publish();
+        keep.published(queue.used().index);
+    }
+}
