@@ -10,6 +10,7 @@ use super::{
     figures::Alone,
     loads::Load,
     output::{Row, Shown},
+    vic_model::RATE,
     way::Way,
 };
 use crate::bench::{
@@ -21,10 +22,6 @@ use anyhow::Result;
 use coalesce::Ratio;
 use exitless::context::Context;
 use plan::{Backing, Coalesce, Coalescing, Control};
-
-/// Completions a second from which on interrupts are coalesced. The paper's is 2,000; the emulator
-/// is some fifty times as slow as what that was made for.
-const RATE: u32 = 50;
 
 /// How completions are told of.
 struct Axis {
