@@ -6,6 +6,7 @@
 //! and windows. Nothing is timed.
 
 mod alone;
+mod axes;
 mod boot;
 mod both;
 mod demo;
@@ -180,7 +181,7 @@ fn measure(args: &Args, cx: &Context, kit: &Kit, shown: &mut Shown) -> Result<()
     if args.part.contains(&Part::Mix) {
         let load = Load::mix(args.effort());
         let cells = requests(cx, kit, Backing::Ram, load, &args.way, args.effort())?;
-        shown.add(output::requests("mix", MIX.to_owned(), cells));
+        shown.add(output::mix(cells));
     }
     if args.part.contains(&Part::Vms) {
         let vms = args.points(&args.vms, &[1, 2, 4, 8], &[1, 4]);
@@ -248,9 +249,6 @@ fn rounds(way: Way, own: u32, effort: Effort) -> Vec<u64> {
     std::iter::repeat_n(0, own as usize).chain(slowed).collect()
 }
 
-/// What the mix is; its jobs are in `guests/linux/measure/start.sh`.
-const MIX: &str = "fio mix of four jobs on a RAM disk: files of 4 to 64 KiB, read and written; pages of 16 KiB, read; mail of 4 and 16 KiB, a flush after four writes; a log, a flush after each; an I/O is a read, a write or a flush";
-
 /// Exits of any kind but the timer's that an I/O may cost where there are to be none.
 const MOST_EXITS: f64 = 0.001;
 /// Kicks that exit, for each request.
@@ -266,6 +264,7 @@ pub fn smoke(cx: &Context, kit: &Kit) -> Result<()> {
     if !wrong.is_empty() {
         bail!("{}", wrong.join("; "));
     }
+    scale::smoke(cx, kit)?;
     demo::smoke(cx, kit)
 }
 

@@ -68,6 +68,17 @@ pub fn requests(part: &'static str, what: String, cells: Vec<Alone>) -> Shown {
     Shown { blocks: vec![Block::Table(table)], rows }
 }
 
+/// The mix of reads, writes and flushes.
+pub fn mix(cells: Vec<Alone>) -> Shown {
+    let mut shown = requests("mix", "fio mix, RAM disk".to_owned(), cells);
+    // The jobs are in `guests/linux/measure/start.sh`.
+    let note = "Four jobs of fio on one disk: files of 4 to 64 KiB, read and written; pages of 16 KiB, \
+                read; mail of 4 and 16 KiB, with a flush after four writes; a log, with a flush after \
+                each. An I/O is a read, a write or a flush.";
+    shown.blocks.push(Block::Say(note.into()));
+    shown
+}
+
 fn requests_lines(table: &mut Table, cells: &[Alone]) {
     let all = |f: &dyn Fn(&Alone) -> String| -> Vec<String> { cells.iter().map(f).collect() };
     let vm = |f: &dyn Fn(&Alone) -> String| -> Vec<String> {

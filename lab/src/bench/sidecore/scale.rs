@@ -9,6 +9,7 @@ use super::{
     kernels::{self, Load, Run, What},
     loads::BULK,
     output::{self, Row, Shown, four, longest},
+    table,
     way::Way,
 };
 use crate::bench::{
@@ -16,10 +17,17 @@ use crate::bench::{
     show::{Block, Source, Table, three, two, whole},
     workload::Effort,
 };
-use anyhow::Result;
+use anyhow::{Result, bail};
 use exitless::context::Context;
 use plan::Control;
 
+/// Of no number of VMs, so that each stands once.
+const ELVIS: [(&str, &str); 2] = [
+    ("memcached: the I/O core is saturated", "after 3 VMs"),
+    ("memcached: throughput against SR-IOV with ELI until then", "-30 % at most"),
+];
+/// Reads under way at the most.
+const MOST: u32 = 64;
 /// The ways that are set side by side: one of each kind.
 pub const WAYS: [Way; 2] = [Way::Classical, Way::DIRECT];
 
@@ -53,7 +61,7 @@ pub fn measure(
             let bulk = kernels::run(cx, kit, &Run::new(way, loads), &what)?;
             cells.push((n, Together { bulk, latency: None }));
         }
-        shown.add(table(way, &cells));
+        shown.add(of_way(way, &cells));
     }
     let most = counts.iter().max().filter(|n| **n > 1 && ways.contains(&Way::DIRECT));
     if let Some(n) = most {
@@ -77,7 +85,25 @@ pub fn measure(
     Ok(shown)
 }
 
-fn table(way: Way, cells: &[(u32, Together)]) -> Shown {
+/// For the tests: two VMs, one with as much under way as there can be, have no exit, and both are
+/// served; a byte to the emulated port has one at least.
+pub fn smoke(cx: &Context, kit: &Kit) -> Result<()> {
+    let loads = vec![load(BULK, 300), load(MOST, 300)];
+    let bulk = kernels::run(cx, kit, &Run::new(Way::DIRECT, loads), "2 test kernels")?;
+    let both = Together { bulk, latency: None };
+    let exits = both.sum(|m| m.exits.iter().sum());
+    if exits > 0 || both.members().any(|m| m.interrupts == 0 || m.work.served == 0) {
+        bail!("two test kernels on one sidecore: {exits} exits, none expected: {both:?}");
+    }
+    let bytes = table::emulated(cx, kit, Effort::Smoke)?;
+    let exits: u64 = bytes.exits.iter().sum();
+    if exits < bytes.operations {
+        bail!("{} bytes to an emulated port, and only {exits} exits", bytes.operations);
+    }
+    Ok(())
+}
+
+fn of_way(way: Way, cells: &[(u32, Together)]) -> Shown {
     let what = format!(
         "VMs with test kernels on one sidecore; each 4 KiB reads, depth {BULK}, null disk, {}",
         way.label()
@@ -105,6 +131,11 @@ fn table(way: Way, cells: &[(u32, Together)]) -> Shown {
         t.sum(|m| m.served.kicks) as f64 / t.sum(|m| m.served.completed).max(1) as f64
     };
     table.line("kicks that exited, per request", all(&|t| four(kicks(t))));
+    table.section(Source::Quoted, "ELVIS' slides, 1 to 14 VMs with 10 Gb/s links");
+    for (line, figure) in ELVIS {
+        let cells = cells.iter().enumerate();
+        table.line(line, cells.map(|(i, _)| if i == 0 { figure.into() } else { String::new() }));
+    }
     let rows = cells.iter().map(|(n, t)| Row::together("scale", &what, *n, way, t)).collect();
     Shown { blocks: vec![Block::Table(table)], rows }
 }

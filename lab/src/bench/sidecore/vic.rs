@@ -7,11 +7,13 @@
 //! sidecores run, fed with completions at exact times.
 
 use super::{
+    axes::{AXES, Axis, BASE, RATE},
     figures::{Member, Together},
+    interrupts,
     kernels::{self, Behind, Load, Run, What},
     loads::BULK,
     output::{Row, Shown, four},
-    vic_model::{self, RATE},
+    vic_model,
     way::Way,
 };
 use crate::bench::{
@@ -23,42 +25,15 @@ use anyhow::Result;
 use exitless::context::Context;
 use plan::{Coalesce, Coalescing, Control};
 
-/// One way to tell of completions.
-#[derive(Clone, Copy)]
-pub struct Axis {
-    /// Its line in the tables.
-    pub label: &'static str,
-    /// Its settings; none if all are told.
-    pub coalescing: Option<Coalescing>,
-}
-
-const BASE: Coalescing = Coalescing { rate: RATE, ..Coalescing::USUAL };
-const OFF: Axis = Axis { label: "all told", coalescing: None };
-const T2: Axis = Axis { label: "T = 2", coalescing: Some(Coalescing { in_flight: 2, ..BASE }) };
-/// The paper's.
-pub const T4: Axis = Axis { label: "T = 4", coalescing: Some(BASE) };
-const ADAPTED: Axis =
-    Axis { label: "T = 4, adapted", coalescing: Some(Coalescing { adapted: true, ..BASE }) };
-/// The shortest epoch that the rate allows, and a long one.
-pub const EPOCHS: [Axis; 2] = [
-    Axis { label: "T = 4, epoch 20 ms", coalescing: Some(Coalescing { epoch_us: 20_000, ..BASE }) },
-    Axis {
-        label: "T = 4, epoch 1 s",
-        coalescing: Some(Coalescing { epoch_us: 1_000_000, ..BASE }),
-    },
-];
-const AXES: [Axis; 6] = [OFF, T2, T4, ADAPTED, EPOCHS[0], EPOCHS[1]];
 /// Those of the controller's table.
 const ON_NVME: usize = 4;
 /// Microseconds between two interrupts for a vCPU whose core the other one has.
 const DEFERRALS: [u32; 3] = [0, 1_000, 20_000];
 
-impl Axis {
-    fn load(&self, depth: u32, length: u32, latency_us: u32) -> Load {
-        let coalesce = self.coalescing.map_or(Coalesce::Off, Coalesce::On);
-        let control = Control { coalesce, latency_us, ..Control::default() };
-        Load { what: What::Reads(depth), length, control }
-    }
+fn load(axis: &Axis, depth: u32, length: u32, latency_us: u32) -> Load {
+    let coalesce = axis.coalescing.map_or(Coalesce::Off, Coalesce::On);
+    let control = Control { coalesce, latency_us, ..Control::default() };
+    Load { what: What::Reads(depth), length, control }
 }
 
 /// All three tables.
@@ -76,17 +51,20 @@ pub fn measure(
     {
         let mut cells = Vec::new();
         for &depth in depths {
-            let loads = axes.iter().map(|axis| axis.load(depth, length, 1_000 * latency_ms));
+            let loads = axes.iter().map(|axis| load(axis, depth, length, 1_000 * latency_ms));
             let run = Run { behind, ..Run::new(Way::DIRECT, loads.collect()) };
             let disk = if behind == Behind::Null { "latency" } else { "NVMe" };
             let what = format!("vIC, {disk}, {depth} in flight");
             cells.push((depth, kernels::run(cx, kit, &run, &what)?));
         }
         shown.add(table(axes, latency_ms, &cells));
+        if latency_ms > 0 {
+            shown.blocks.push(Block::Table(vic_model::changes(latency_ms)));
+        }
     }
     let loads = DEFERRALS.iter().flat_map(|deferral_us| {
         let coalescing = Some(Coalescing { deferral_us: *deferral_us, ..BASE });
-        [Axis { label: "", coalescing }.load(BULK, length, 0); 2]
+        [load(&Axis { label: "", coalescing }, BULK, length, 0); 2]
     });
     let run = Run { in_pairs: true, ..Run::new(Way::ELI, loads.collect()) };
     shown.add(deferrals(&kernels::run(cx, kit, &run, "vIC, deferral, pairs")?));
@@ -130,6 +108,7 @@ fn table(axes: &[Axis], latency_ms: u32, cells: &[(u32, Vec<Member>)]) -> Shown 
     table.line("exits per I/O, of all together", exits);
     if latency_ms > 0 {
         vic_model::lines(&mut table, axes, latency_ms, &depths(cells));
+        interrupts::paper(&mut table, &depths(cells));
     }
     let rows = cells.iter().flat_map(|(n, all)| {
         let what = &what;
@@ -147,9 +126,7 @@ fn depths(cells: &[(u32, Vec<Member>)]) -> Vec<u32> {
 }
 
 fn deferrals(members: &[Member]) -> Shown {
-    let what = format!(
-        "vIC's deferral of IPIs: two VMs on each core, 4 KiB reads of null disks, {BULK} in flight, eli"
-    );
+    let what = format!("vIC's deferral: two VMs on a core, 4 KiB reads, {BULK} in flight, eli");
     let ms = |us: &u32| format!("{} ms", us / 1_000);
     let mut table = Table::new(what.clone(), DEFERRALS.iter().map(ms));
     table.section(Source::Measured, "both VMs of a core together");

@@ -4,18 +4,15 @@
 //! Guarantees: pure arithmetic; a microsecond of the model is one of the disk's latency. A sidecore
 //! looks at its deadlines once a pass, and what it is late by isn't in here.
 
-use super::vic::{Axis, EPOCHS, T4};
+use super::axes::{Axis, EPOCHS, T4};
 use crate::bench::show::{Source, Table, three, two};
 use coalesce::{Coalescer, Map, Ratio, Settings, Verdict};
 use plan::Coalescing;
 
-/// Completions a second from which on interrupts are coalesced. The paper's is 2,000; the emulator
-/// is some fifty times as slow as what that was made for.
-pub const RATE: u32 = 50;
 /// Completions of a modelled load.
 const COMPLETIONS: u64 = 20_000;
 /// Microseconds of each half of the load that changes, and what is in flight in them.
-const HALF: u64 = 500_000;
+const HALF: u64 = 700_000;
 const CHANGES: [u32; 2] = [64, 4];
 
 /// What a load comes to.
@@ -79,10 +76,11 @@ fn modelled(
     Modelled { interrupts, delay_ms: ms(delay), at_end_ms: ms(at_end) }
 }
 
-/// (1/R - 1)/IOPS, and 1/`RATE` s at the most, in ms.
+/// (1/R - 1)/IOPS, in whole completions, as it is another one that tells of what is withheld; and
+/// 1/`RATE` s at the most. In ms.
 fn bound_ms(coalescing: &Coalescing, in_flight: u32, latency_us: u64) -> f64 {
     let Ratio { count_up, skip_up } = ratio(coalescing, in_flight, latency_us);
-    let waits = f64::from(skip_up) / f64::from(count_up) - 1.0;
+    let waits = (f64::from(skip_up) / f64::from(count_up) - 1.0).ceil();
     (waits * latency_us as f64 / 1e3).min(longest_ms(coalescing))
 }
 
@@ -122,16 +120,24 @@ pub fn lines(table: &mut Table, axes: &[Axis], latency_ms: u32, depths: &[u32]) 
         table.part("with the load's end", each(&|n| two(model(n).at_end_ms)));
         table.part("its bound", each(&|_| two(longest_ms(&coalescing))));
     }
+}
+
+/// How soon a changed load is seen, by the epoch.
+pub fn changes(latency_ms: u32) -> Table {
     let [many, few] = CHANGES;
-    for axis in [EPOCHS[0], T4, EPOCHS[1]] {
-        let model = modelled(axis.coalescing.as_ref(), latency_us, changing);
-        let line = format!(
-            "{many} in flight, then {few}, each 0.5 s: interrupts per completion, {}",
-            if axis.label == T4.label { "T = 4, epoch 200 ms" } else { axis.label }
-        );
-        table.line(line, first(depths, three(model.interrupts)));
-        table.part("longest delay, in ms", first(depths, two(model.delay_ms)));
-    }
+    let what = format!(
+        "vIC, T = 4: {many} in flight for 0.7 s, then {few}, again and again, {latency_ms} ms each"
+    );
+    let axes = [EPOCHS[0], T4, EPOCHS[1]];
+    let epochs = axes.iter().filter_map(|axis| axis.coalescing);
+    let columns = epochs.clone().map(|c| format!("epoch {} ms", c.epoch_us / 1_000));
+    let mut table = Table::new(what, columns);
+    table.section(Source::Modelled, "the sidecore's code at exact times");
+    let latency_us = 1_000 * u64::from(latency_ms);
+    let models: Vec<_> = epochs.map(|c| modelled(Some(&c), latency_us, changing)).collect();
+    table.line("interrupts per completion", models.iter().map(|m| three(m.interrupts)));
+    table.line("longest delay, in ms", models.iter().map(|m| two(m.delay_ms)));
+    table
 }
 
 /// How much of the changing load is in flight at this time.
@@ -139,20 +145,9 @@ fn changing(now: u64) -> u32 {
     CHANGES[(now / HALF % 2) as usize]
 }
 
-/// What doesn't depend on the depth stands once.
-fn first(depths: &[u32], figure: String) -> Vec<String> {
-    let mut cells = vec![String::new(); depths.len()];
-    if let Some(first) = cells.first_mut() {
-        *first = figure;
-    }
-    cells
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    const BASE: Coalescing = Coalescing { rate: RATE, ..Coalescing::USUAL };
+    use super::{super::axes::BASE, *};
 
     #[test]
     fn no_delay_is_beyond_its_bound() {
