@@ -3,6 +3,7 @@
  * that the load doesn't run differently for being counted:
  *
  *   disk:NAME,...      reads that the disks completed, and their bytes
+ *   mixed:NAME,...     reads, writes and flushes that they completed, and the bytes
  *   stream:BYTES       writes of BYTES each to the load's busiest TCP socket, and the
  *                      bytes written (TCP_INFO of the load's own socket)
  *   snmp:GROUP:FIELD   a field of /proc/net/snmp, such as Udp:InDatagrams
@@ -27,9 +28,9 @@
 #define MAX_THREADS 32
 #define MAX_DISKS 4
 
-static enum { DISK, STREAM, SNMP, MEMCACHED, WAKEUPS } kind;
+static enum { DISK, MIXED, STREAM, SNMP, MEMCACHED, WAKEUPS } kind;
 static int file = -1;              /* SNMP; the socket of STREAM and MEMCACHED */
-static int disk[MAX_DISKS];        /* DISK */
+static int disk[MAX_DISKS];        /* DISK and MIXED */
 static unsigned disks;
 static uint64_t write_size;        /* STREAM */
 static char *group, *field;        /* SNMP */
@@ -48,8 +49,8 @@ static int open_or_fail(const char *path)
 void operations_choose(char *spec)
 {
     char path[128], *what = strsep(&spec, ":");
-    if (!strcmp(what, "disk") && spec) {
-        kind = DISK;
+    if ((!strcmp(what, "disk") || !strcmp(what, "mixed")) && spec) {
+        kind = what[0] == 'd' ? DISK : MIXED;
         for (char *name; (name = strsep(&spec, ","));) {
             if (disks == MAX_DISKS)
                 fail("more than %d disks", MAX_DISKS);
@@ -66,7 +67,7 @@ void operations_choose(char *spec)
     } else if (!strcmp(what, "wakeups") && !spec) {
         kind = WAKEUPS;
     } else {
-        fail("'%s' is no counter of operations: it can be disk:NAME, stream:BYTES, snmp:GROUP:FIELD, memcached:PORT or wakeups", what);
+        fail("'%s' is no counter of operations: it can be disk:NAME, mixed:NAME, stream:BYTES, snmp:GROUP:FIELD, memcached:PORT or wakeups", what);
     }
 }
 
@@ -212,6 +213,19 @@ void operations_read(struct done *into)
             into->operations += strtoull(at, &at, 10);
             strtoull(at, &at, 10); /* merged */
             into->bytes += 512 * strtoull(at, &at, 10);
+        }
+        break;
+    case MIXED:
+        for (unsigned i = 0; i < disks; i++) {
+            /* Documentation/block/stat.rst: reads are fields 1 to 4, writes 5 to 8, flushes 16. */
+            char *at = slurp(disk[i], "the disk's counters");
+            for (unsigned field = 1; field <= 16; field++) {
+                uint64_t count = strtoull(at, &at, 10);
+                if (field == 1 || field == 5 || field == 16)
+                    into->operations += count;
+                if (field == 3 || field == 7)
+                    into->bytes += 512 * count;
+            }
         }
         break;
     case STREAM:

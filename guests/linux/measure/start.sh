@@ -1,6 +1,7 @@
 # What every guest's init begins with: it is read by them with `.`, as the first
 # thing after the kernel. Sets up the least a Linux user space needs, and gives
-# `parameter`, `finish`, `load_drivers`, `take_clock`, `wait_for_clock`, `wait_for_disk` and `measure_fio`.
+# `parameter`, `finish`, `load_drivers`, `take_clock`, `wait_for_clock`, `wait_for_disk`,
+# `measure_fio` and `measure_mix`.
 export PATH=/bin:/usr/bin:/usr/sbin
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sys /sys
@@ -78,4 +79,18 @@ measure_fio() {
         fio --name=global rest:--thinktime=3600s --ioengine="$(parameter engine libaio)" --direct=1 \
         --rw=randread --bs="$(parameter block 4k)" --iodepth="$(parameter depth 1)" --numjobs=1 --norandommap \
         --time_based --runtime=86400 --eta=never --disk_util=0 --output=/dev/null $jobs
+}
+
+# What servers do, after filebench's personalities: files of mixed sizes, pages, a mail spool that
+# is flushed after every fourth write, a log that is after each. All jobs on one disk at once.
+measure_mix() {
+    wait_for_disk
+    measure -c "mixed:$disk" -d "$disk" -t workload=mix \
+        -w "$(parameter warmup 500)" -s "$(parameter short 500)" -l "$(parameter long 2500)" -n "$(parameter pairs 4)" \
+        fio --name=global rest:--thinktime=3600s --filename="/dev/$disk" --ioengine=libaio --direct=1 --norandommap \
+        --time_based --runtime=86400 --eta=never --disk_util=0 --output=/dev/null \
+        --name=files --rw=randrw --rwmixread=67 --bssplit=4k/50:16k/30:64k/20 --iodepth=8 \
+        --name=pages --rw=randread --bs=16k --iodepth=4 \
+        --name=mail --rw=randrw --rwmixread=50 --bssplit=4k/60:16k/40 --iodepth=2 --fsync=4 \
+        --name=log --rw=write --bs=4k --iodepth=1 --fdatasync=1
 }

@@ -169,6 +169,40 @@ impl Slices {
     }
 }
 
+/// Guest entries of this CPU, and virtual interrupts that the host gave it.
+#[derive(Clone, Copy, Default)]
+pub struct Totals {
+    /// Guest entries.
+    pub entries: u64,
+    /// Virtual interrupts.
+    pub injected: u64,
+}
+
+impl Totals {
+    /// Up to now.
+    pub fn so_far() -> Totals {
+        page(smp::index()).map_or(Totals::default(), |p| {
+            // SAFETY: as above.
+            let (entries, injected) = unsafe {
+                (
+                    (&raw const (*p).entries).read_volatile(),
+                    (&raw const (*p).injected).read_volatile(),
+                )
+            };
+            Totals { entries, injected }
+        })
+    }
+
+    /// Since then.
+    pub fn since(self) -> Totals {
+        let now = Totals::so_far();
+        Totals {
+            entries: now.entries.wrapping_sub(self.entries),
+            injected: now.injected.wrapping_sub(self.injected),
+        }
+    }
+}
+
 impl Counted {
     /// Exits for `reason`.
     pub fn of(&self, reason: Reason) -> u64 {

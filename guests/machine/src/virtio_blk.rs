@@ -66,6 +66,8 @@ pub mod status {
 pub const QUEUES: usize = 4;
 /// Requests under way in a queue.
 pub const DEPTH: usize = 32;
+/// The same of a queue that was made wide.
+pub const WIDE: usize = 64;
 /// Bytes of data that a request may have.
 pub const DATA: u32 = 0x2000;
 /// Descriptors of a slot: header, two pieces of data, status.
@@ -75,7 +77,7 @@ const SLOT: u64 = 0x1000 + DATA as u64;
 const STATUS: u64 = 16;
 const TABLE: u64 = 64;
 /// Memory of a queue with its slots.
-pub const QUEUE_BYTES: u64 = RING_BYTES + SLOT * DEPTH as u64;
+pub const QUEUE_BYTES: u64 = RING_BYTES + SLOT * WIDE as u64;
 
 /// A request.
 #[derive(Clone, Copy)]
@@ -115,8 +117,9 @@ pub struct Queue {
     /// Its ring.
     pub ring: Ring,
     indirect: AtomicBool,
+    wide: AtomicBool,
     entry: AtomicU16,
-    slots: [Slot; DEPTH],
+    slots: [Slot; WIDE],
     /// Handlers that came while one was at work, and that one.
     draining: AtomicU64,
     submitted: AtomicU64,
@@ -129,8 +132,9 @@ static ALL: [Queue; QUEUES] = [const {
     Queue {
         ring: Ring::new(),
         indirect: AtomicBool::new(false),
+        wide: AtomicBool::new(false),
         entry: AtomicU16::new(0),
-        slots: [const { Slot { state: AtomicU8::new(FREE), written: AtomicU32::new(0) } }; DEPTH],
+        slots: [const { Slot { state: AtomicU8::new(FREE), written: AtomicU32::new(0) } }; WIDE],
         draining: AtomicU64::new(0),
         submitted: AtomicU64::new(0),
         by_interrupt: AtomicU64::new(0),
@@ -208,6 +212,7 @@ impl Queue {
     fn set_up(&self, base: u64, size: u16, features: u64) {
         self.ring.set_up(base, size, features);
         self.indirect.store(features & feature::INDIRECT != 0, SeqCst);
+        self.wide.store(false, SeqCst);
         self.slots.iter().for_each(|slot| slot.state.store(FREE, SeqCst));
         for count in [&self.draining, &self.submitted, &self.by_interrupt, &self.by_poll, &self.odd]
         {
@@ -235,6 +240,20 @@ impl Queue {
         self.indirect.store(indirect, SeqCst);
     }
 
+    /// Has [`WIDE`] slots from now on, where the device takes indirect chains; says whether it
+    /// does.
+    pub fn be_wide(&self) -> bool {
+        let wide = self.indirect.load(SeqCst);
+        self.wide.store(wide, SeqCst);
+        wide
+    }
+
+    /// The first descriptor of a slot's chain. One of the upper half has a single one, between
+    /// those of a slot of the lower half, which uses its first alone meanwhile.
+    fn head(slot: usize) -> u16 {
+        CHAIN * (slot % DEPTH) as u16 + (slot / DEPTH) as u16
+    }
+
     fn place(&self, slot: usize) -> u64 {
         self.ring.descriptors() + RING_BYTES + SLOT * slot as u64
     }
@@ -252,7 +271,8 @@ impl Queue {
 
     /// A slot that no request has.
     pub fn free_slot(&self) -> Option<usize> {
-        self.slots.iter().position(|slot| slot.state.load(SeqCst) == FREE)
+        let slots = if self.wide.load(SeqCst) { WIDE } else { DEPTH };
+        self.slots.iter().take(slots).position(|slot| slot.state.load(SeqCst) == FREE)
     }
 
     /// How many requests are under way.
@@ -286,7 +306,7 @@ impl Queue {
             }
             used
         };
-        let head = CHAIN * slot as u16;
+        let head = Queue::head(slot);
         let indirect = self.indirect.load(SeqCst);
         let (table, from) =
             if indirect { (place + TABLE, 0) } else { (self.ring.descriptors(), head) };
@@ -333,7 +353,10 @@ impl Queue {
 
     fn completed(&self, head: u32, written: u32, how: &AtomicU64) {
         let (slot, rest) = (head / u32::from(CHAIN), head % u32::from(CHAIN));
-        let Some(slot) = self.slots.get(slot as usize).filter(|_| rest == 0) else {
+        let upper = usize::from(rest == 1 && self.wide.load(SeqCst));
+        let slot = (slot as usize).checked_add(upper * DEPTH);
+        let slot = slot.filter(|_| rest == upper as u32).and_then(|slot| self.slots.get(slot));
+        let Some(slot) = slot else {
             self.odd.fetch_add(1, SeqCst);
             return;
         };

@@ -56,7 +56,9 @@ pub struct Edge {
     pub others: u64,
     /// Passes so far of all sidecores that found work.
     pub passes: u64,
-    /// Instructions so far of these passes.
+    /// Of those that found none.
+    pub empty: u64,
+    /// Instructions so far of the passes that found work.
     pub served: u64,
     /// Instructions so far of all sidecores' other passes.
     pub polled: u64,
@@ -168,6 +170,7 @@ pub fn plugin(text: &str) -> Result<Plugin> {
                 host_entries: number("host_entries")?,
                 others: number("others")?,
                 passes: number("passes")?,
+                empty: number("empty")?,
                 served: number("served")?,
                 polled: number("polled")?,
             }),

@@ -15,6 +15,7 @@ mod interrupt_shadow;
 mod ipi;
 mod low;
 mod machine_check;
+mod measured;
 mod mmio_forms;
 mod nested;
 mod nested_stack;
@@ -170,6 +171,8 @@ pub const ALL: &[(&str, Test)] = &[
     ("virtio-limit", virtio_limit::limit),
     ("virtio-poll", virtio_load::polled),
     ("virtio-mask", virtio_load::masked),
+    ("measured-reads", measured::reads),
+    ("measured-bytes", measured::bytes),
     ("virtio-reset", virtio_reset::reset),
     ("virtio-restart", virtio_reset::restart),
     ("virtio-stuck", virtio_reset::stuck),

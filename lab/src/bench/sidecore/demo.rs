@@ -127,9 +127,7 @@ fn lines(table: &mut Table, cells: &[&Together]) {
     table.line("interrupts", all(&|t| three(t.per_io(|m| m.interrupts))));
     table.line("guest's instructions", all(&|t| whole(t.per_io(|m| m.guest))));
     table.part("the host's on that core", all(&|t| whole(t.per_io(|m| m.host))));
-    // Each VM's windows see the work for all.
-    let sidecore = |t: &Together| whole(1e6 / t.members().map(Member::rate).sum::<f64>());
-    table.line("sidecore's instructions", all(&sidecore));
+    table.line("sidecore's instructions", all(&|t| whole(t.work_each())));
     let share = |pick: fn(&[f64]) -> f64| move |t: &Together| two(pick(&t.each_share()));
     let least: fn(&[f64]) -> f64 = |shares| shares.iter().copied().fold(f64::INFINITY, f64::min);
     table.line("smallest share of a VM", all(&share(least)));

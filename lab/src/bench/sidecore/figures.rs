@@ -17,7 +17,9 @@ use proto::Served;
 pub struct Work {
     /// Passes that found work.
     pub passes: u64,
-    /// Instructions of these.
+    /// Passes that found none.
+    pub empty: u64,
+    /// Instructions of those that found work.
     pub served: u64,
     /// Instructions of the others.
     pub polled: u64,
@@ -30,6 +32,7 @@ impl Work {
         let more = |of: fn(&Edge) -> u64| of(close).saturating_sub(of(open));
         Work {
             passes: more(|e| e.passes),
+            empty: more(|e| e.empty),
             served: more(|e| e.served),
             polled: more(|e| e.polled),
             others: more(|e| e.others),
@@ -43,6 +46,7 @@ impl Work {
 
     fn add(&mut self, other: Work) {
         self.passes += other.passes;
+        self.empty += other.empty;
         self.served += other.served;
         self.polled += other.polled;
         self.others += other.others;
@@ -51,6 +55,7 @@ impl Work {
     fn less(self, other: Work) -> Work {
         Work {
             passes: self.passes.saturating_sub(other.passes),
+            empty: self.empty.saturating_sub(other.empty),
             served: self.served.saturating_sub(other.served),
             polled: self.polled.saturating_sub(other.polled),
             others: self.others.saturating_sub(other.others),
@@ -225,6 +230,23 @@ impl Together {
         let rates: Vec<_> = self.bulk.iter().map(Member::rate).collect();
         let equal = rates.iter().sum::<f64>() / rates.len() as f64;
         rates.into_iter().map(|rate| rate / equal).collect()
+    }
+
+    /// The sidecore's instructions for an I/O of any of them.
+    pub fn work_each(&self) -> f64 {
+        // Each one's windows see the work for all.
+        1e6 / self.members().map(Member::rate).sum::<f64>()
+    }
+
+    /// The sidecore's instructions of a pass that finds work.
+    pub fn pass(&self) -> f64 {
+        self.sum(|m| m.work.served) as f64 / self.sum(|m| m.work.passes).max(1) as f64
+    }
+
+    /// The part of the sidecore's passes that find none.
+    pub fn idle_passes(&self) -> f64 {
+        let (found, none) = (self.sum(|m| m.work.passes), self.sum(|m| m.work.empty));
+        none as f64 / (found + none).max(1) as f64
     }
 
     /// The part of the sidecore's instructions that found work.

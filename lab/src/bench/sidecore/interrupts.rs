@@ -6,6 +6,7 @@
 
 use super::{
     alone::alone,
+    axes::RATE,
     boot::Run,
     figures::Alone,
     loads::Load,
@@ -21,10 +22,6 @@ use anyhow::Result;
 use coalesce::Ratio;
 use exitless::context::Context;
 use plan::{Backing, Coalesce, Coalescing, Control};
-
-/// Completions a second from which on interrupts are coalesced. The paper's is 2,000; the emulator
-/// is some fifty times as slow as what that was made for.
-const RATE: u32 = 50;
 
 /// How completions are told of.
 struct Axis {
@@ -62,11 +59,11 @@ impl Axis {
         }
     }
 
-    /// The longest that a completion waits to be told of, in ms: (1/R - 1)/IOPS, and 1/`RATE` s at
-    /// the most.
+    /// The longest that a completion waits to be told of, in ms: (1/R - 1)/IOPS, in whole
+    /// completions, as it is another one that tells of it; and 1/`RATE` s at the most.
     fn delay_ms(&self, depth: u32, latency_ms: u32) -> f64 {
         let Ratio { count_up, skip_up } = self.ratio(depth, latency_ms);
-        let waits = f64::from(skip_up) / f64::from(count_up) - 1.0;
+        let waits = (f64::from(skip_up) / f64::from(count_up) - 1.0).ceil();
         (waits * f64::from(latency_ms)).min(1e3 / f64::from(RATE))
     }
 }
@@ -150,7 +147,7 @@ fn shown(latency_ms: u32, cells: &[Cell]) -> Shown {
         let delay = |c: &Cell| two(axis.delay_ms(c.depth, latency_ms));
         table.part("delay's bound, in ms", cells.iter().map(delay));
     }
-    paper(&mut table, cells);
+    paper(&mut table, &cells.iter().map(|c| c.depth).collect::<Vec<_>>());
     let rows = cells.iter().flat_map(|c| {
         let what = format!("{what}; depth {}", c.depth);
         labels().zip(c.each()).map(move |(label, a)| Row::alone(label, &what, a, &[]))
@@ -159,7 +156,7 @@ fn shown(latency_ms: u32, cells: &[Cell]) -> Shown {
 }
 
 /// vIC's evaluation (Ahmad, Gulati, Mashtizadeh, ATC 2011) on an array of disks.
-fn paper(table: &mut Table, cells: &[Cell]) {
+pub fn paper(table: &mut Table, depths: &[u32]) {
     const AT_64: [(&str, &str); 3] = [
         ("vIC, Iometer 4 KiB, interrupts less, in per cent", "70 (113k to 34k/s)"),
         ("the same, cycles per I/O less, in per cent", "18"),
@@ -171,13 +168,13 @@ fn paper(table: &mut Table, cells: &[Cell]) {
     ];
     table.section(Source::Quoted, "the vIC paper's, T = 4; TPC-C of no depth");
     for (line, figure) in AT_64 {
-        let at = |c: &Cell| if c.depth == 64 { figure.to_owned() } else { String::new() };
-        table.line(line, cells.iter().map(at));
+        let at = |depth: &u32| if *depth == 64 { figure.to_owned() } else { String::new() };
+        table.line(line, depths.iter().map(at));
     }
     for (line, figure) in TPC_C {
         // Of no depth: it stands once.
         let once = |i| if i == 0 { figure.to_owned() } else { String::new() };
-        table.line(line, (0..cells.len()).map(once));
+        table.line(line, (0..depths.len()).map(once));
     }
 }
 
@@ -211,8 +208,9 @@ mod tests {
         assert_eq!(four.delay_ms(4, 2), 0.0);
         // 1/7: six wait for the seventh, 2 ms each.
         assert_eq!(four.delay_ms(64, 2), 12.0);
-        assert_eq!(four.delay_ms(16, 2), 1.0);
-        assert_eq!(two.delay_ms(4, 2), 0.5);
+        // 2/3 and 4/5: one waits for the next.
+        assert_eq!(four.delay_ms(16, 2), 2.0);
+        assert_eq!(two.delay_ms(4, 2), 2.0);
         assert_eq!(two.delay_ms(16, 2), 4.0);
         assert_eq!(adapted.delay_ms(16, 2), 12.0);
         // 1/15 would be 28 ms.

@@ -6,16 +6,21 @@
 //! and windows. Nothing is timed.
 
 mod alone;
+mod axes;
 mod boot;
 mod both;
 mod demo;
 mod figures;
 mod interrupts;
+mod kernels;
 mod loads;
 mod networks;
 mod output;
+mod scale;
 mod several;
 mod table;
+mod vic;
+mod vic_model;
 mod way;
 
 use super::{
@@ -44,7 +49,7 @@ pub struct Args {
         long,
         value_enum,
         value_delimiter = ',',
-        default_value = "requests,vms,interrupts,networks"
+        default_value = "requests,mix,vms,scale,interrupts,vic,networks"
     )]
     part: Vec<Part>,
     /// How the disk is served
@@ -61,11 +66,12 @@ pub struct Args {
     /// fio's queue depths
     #[arg(long, value_delimiter = ',', default_value = "1,32", value_parser = between(1, 256))]
     depth: Vec<u32>,
-    /// How many VMs one sidecore serves: 1, 2, 4 and 8; 1 and 4 with --quick
+    /// How many VMs one sidecore serves: 1, 2, 4 and 8; 1 and 4 with --quick; of the part scale 1,
+    /// 2, 4, 8 and 14; 1, 4 and 14 with --quick
     #[arg(long, value_delimiter = ',', value_parser = between(1, 15))]
     vms: Vec<u32>,
     /// Reads under way at a time on a disk that takes its time: 1, 4, 16 and 64; 1, 16 and 64 with
-    /// --quick
+    /// --quick; of the part vic all powers of two from 1 to 64; 1, 4, 16 and 64 with --quick
     #[arg(long, value_delimiter = ',', value_parser = between(1, 256))]
     in_flight: Vec<u32>,
     /// That time, for each request, in milliseconds
@@ -93,13 +99,20 @@ pub struct Args {
 enum Part {
     /// What a request costs, each way
     Requests,
+    /// Reads and writes of mixed sizes with flushes, each way
+    Mix,
     /// Several VMs on one sidecore
     Vms,
+    /// Up to 14 VMs with the test kernel on one sidecore, to where it has no idle pass left
+    Scale,
     /// Interrupts for each I/O on a disk of fixed latency, by vIC's threshold and map
     Interrupts,
+    /// vIC's axes with test kernels: threshold, map, epoch and deferral, also on NVMe
+    Vic,
     /// Two VMs at one switch: netperf from one to the other, Apache and memcached
     Networks,
-    /// A disk each way, an NVMe controller of the VM's own among them, in one short table
+    /// A disk each way, an NVMe controller of the VM's own among them, in one short table beside a
+    /// device that is emulated
     Table,
 }
 
@@ -158,10 +171,17 @@ fn measure(args: &Args, cx: &Context, kit: &Kit, shown: &mut Shown) -> Result<()
         let backings = if args.quick { &args.backing[..1] } else { &args.backing[..] };
         for backing in backings {
             for depth in &args.depth {
-                let cells = requests(cx, kit, (*backing).into(), *depth, &args.way, args.effort())?;
-                shown.add(output::requests((*backing).into(), *depth, cells));
+                let load = Load::small(*depth, args.effort());
+                let backing = (*backing).into();
+                let cells = requests(cx, kit, backing, load, &args.way, args.effort())?;
+                shown.add(output::requests("requests", output::reads(backing, *depth), cells));
             }
         }
+    }
+    if args.part.contains(&Part::Mix) {
+        let load = Load::mix(args.effort());
+        let cells = requests(cx, kit, Backing::Ram, load, &args.way, args.effort())?;
+        shown.add(output::mix(cells));
     }
     if args.part.contains(&Part::Vms) {
         let vms = args.points(&args.vms, &[1, 2, 4, 8], &[1, 4]);
@@ -169,17 +189,27 @@ fn measure(args: &Args, cx: &Context, kit: &Kit, shown: &mut Shown) -> Result<()
             shown.add(measured);
         }
     }
+    if args.part.contains(&Part::Scale) {
+        let vms = args.points(&args.vms, &[1, 2, 4, 8, 14], &[1, 4, 14]);
+        shown.add(scale::measure(cx, kit, &vms, &args.way, args.effort())?);
+    }
     if args.part.contains(&Part::Interrupts) {
         let depths = args.points(&args.in_flight, &[1, 4, 16, 64], &[1, 16, 64]);
         shown.add(interrupts::measure(cx, kit, &depths, args.latency, args.effort())?);
+    }
+    if args.part.contains(&Part::Vic) {
+        let depths = args.points(&args.in_flight, &[1, 2, 4, 8, 16, 32, 64], &[1, 4, 16, 64]);
+        shown.add(vic::measure(cx, kit, &depths, args.latency, args.effort())?);
     }
     if args.part.contains(&Part::Networks) {
         shown.add(networks::measure(cx, kit, &args.network, &args.way, args.effort())?);
     }
     if args.part.contains(&Part::Table) {
+        let emulated = table::emulated(cx, kit, args.effort())?;
         for depth in &args.depth {
-            let cells = requests(cx, kit, Backing::Null, *depth, &table::WAYS, args.effort())?;
-            shown.add(table::shown(*depth, &cells));
+            let load = Load::small(*depth, args.effort());
+            let cells = requests(cx, kit, Backing::Null, load, &table::WAYS, args.effort())?;
+            shown.add(table::shown(*depth, &emulated, &cells));
         }
     }
     Ok(())
@@ -190,12 +220,14 @@ fn requests(
     cx: &Context,
     kit: &Kit,
     backing: Backing,
-    depth: u32,
+    load: Load,
     ways: &[Way],
     effort: Effort,
 ) -> Result<Vec<Alone>> {
-    let load = Load::small(depth, effort);
-    let what = format!("{} disk, depth {depth}", output::backing(backing));
+    let what = match load.mixed {
+        false => format!("{} disk, depth {}", output::backing(backing), load.depth),
+        true => "fio mix".to_owned(),
+    };
     let run = |way| Run {
         way,
         loads: vec![load],
@@ -226,11 +258,13 @@ const MOST_KICKS: f64 = 1.0 / 1_000.0;
 /// them where the control is to.
 pub fn smoke(cx: &Context, kit: &Kit) -> Result<()> {
     let ways = [Way::Classical, Way::ELI];
-    let cells = requests(cx, kit, Backing::Null, 32, &ways, Effort::Smoke)?;
+    let load = Load::small(32, Effort::Smoke);
+    let cells = requests(cx, kit, Backing::Null, load, &ways, Effort::Smoke)?;
     let wrong: Vec<_> = cells.iter().filter_map(misplaced).collect();
     if !wrong.is_empty() {
         bail!("{}", wrong.join("; "));
     }
+    scale::smoke(cx, kit)?;
     demo::smoke(cx, kit)
 }
 

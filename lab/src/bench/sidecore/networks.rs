@@ -67,6 +67,15 @@ impl Exchange {
         }
     }
 
+    /// Bytes of a write.
+    const fn bytes(self) -> Option<u32> {
+        match self {
+            Exchange::SmallStream => Some(64),
+            Exchange::Stream => Some(16_384),
+            Exchange::Packet | Exchange::Apache | Exchange::Memcached => None,
+        }
+    }
+
     fn size(self, effort: Effort) -> Size {
         let unit = match self {
             Exchange::SmallStream => 20_000,
@@ -212,6 +221,15 @@ fn table(exchange: Exchange, cells: &[Alone]) -> Shown {
     );
     table.line(format!("sidecore's instructions per {operation}"), per(|c| c.work.served));
     table.part("idle polling besides", per(|c| c.work.polled));
+    if let Some(bytes) = exchange.bytes() {
+        let writes = 1e6 / f64::from(bytes);
+        let per = |of: fn(&Alone) -> u64| all(&|c| whole(writes * c.per_io(of(c))));
+        table.section(Source::Measured, "the same for each MB (a million bytes) written");
+        table.line("exits", all(&|c| three(writes * c.figures.exits_per_operation())));
+        table.line("guest's instructions", per(|c| c.figures.guest));
+        table.part("the host's on its core", per(|c| c.figures.host));
+        table.line("sidecore's instructions", per(|c| c.work.served));
+    }
     table.section(Source::Measured, "from the VM's start to its end, by the sidecore");
     table.line("frames", all(&|c| whole(c.served.completed as f64)));
     let kicks = |c: &Alone| format!("{:.4}", c.per_request(c.served.kicks));

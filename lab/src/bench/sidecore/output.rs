@@ -54,14 +54,29 @@ pub fn four(n: f64) -> String {
     format!("{n:.4}")
 }
 
-/// One guest, the ways side by side.
-pub fn requests(kind: Backing, depth: u32, cells: Vec<Alone>) -> Shown {
-    let what = format!("4 KiB random reads, depth {depth}, {} disk", backing(kind));
+/// The reads of a guest.
+pub fn reads(kind: Backing, depth: u32) -> String {
+    format!("4 KiB random reads, depth {depth}, {} disk", backing(kind))
+}
+
+/// One guest under this load, the ways side by side.
+pub fn requests(part: &'static str, what: String, cells: Vec<Alone>) -> Shown {
     let mut table = Table::new(what.clone(), cells.iter().map(|c| c.way.label().to_owned()));
     table.section(Source::Measured, "");
     requests_lines(&mut table, &cells);
-    let rows = cells.iter().map(|c| Row::alone("requests", &what, c, &cells)).collect();
+    let rows = cells.iter().map(|c| Row::alone(part, &what, c, &cells)).collect();
     Shown { blocks: vec![Block::Table(table)], rows }
+}
+
+/// The mix of reads, writes and flushes.
+pub fn mix(cells: Vec<Alone>) -> Shown {
+    let mut shown = requests("mix", "fio mix, RAM disk".to_owned(), cells);
+    // The jobs are in `guests/linux/measure/start.sh`.
+    let note = "Four jobs of fio on one disk: files of 4 to 64 KiB, read and written; pages of 16 KiB, \
+                read; mail of 4 and 16 KiB, with a flush after four writes; a log, with a flush after \
+                each. An I/O is a read, a write or a flush.";
+    shown.blocks.push(Block::Say(note.into()));
+    shown
 }
 
 fn requests_lines(table: &mut Table, cells: &[Alone]) {
@@ -145,16 +160,14 @@ pub fn shares(cells: &[(u32, Together)]) -> Shown {
     Shown { blocks: vec![Block::Table(table)], rows }
 }
 
-fn longest<'a>(members: impl Iterator<Item = &'a Member>) -> u64 {
+/// The longest wait of any, in passes.
+pub fn longest<'a>(members: impl Iterator<Item = &'a Member>) -> u64 {
     members.map(|m| m.served.longest_wait).max().unwrap_or(0)
 }
 
-/// One VM that asks for little, beside others: with scheduling, and without.
-pub fn latency(n: u32, cells: &[Together]) -> Shown {
-    let what = format!(
-        "a VM at depth 1 beside {} at depth {BULK} on one sidecore, which is slowed; 4 KiB random reads, null disks, direct",
-        n - 1
-    );
+/// One VM that asks for little, beside others: with scheduling, and without; the parts' names in
+/// JSON in that order.
+pub fn latency(what: String, parts: [&'static str; 2], n: u32, cells: &[Together]) -> Shown {
     let mut table = Table::new(what.clone(), ["scheduled".into(), "whole turns".into()]);
     table.section(Source::Measured, "");
     let all = |f: &dyn Fn(&Together) -> String| -> Vec<String> { cells.iter().map(f).collect() };
@@ -174,7 +187,7 @@ pub fn latency(n: u32, cells: &[Together]) -> Shown {
     table.line("the others' longest wait", all(&|t| whole(longest(t.bulk.iter()) as f64)));
     table.line("the others' largest share / smallest", all(&|t| three(t.shares())));
     table.line("sidecore busy, of its instructions", all(&|t| three(t.busy())));
-    let rows = cells.iter().zip(["latency, scheduled", "latency, whole turns"]);
+    let rows = cells.iter().zip(parts);
     let rows = rows.map(|(t, part)| Row::together(part, &what, n, Way::DIRECT, t)).collect();
     Shown { blocks: vec![Block::Table(table)], rows }
 }
@@ -250,6 +263,19 @@ impl Row {
         }
     }
 
+    /// A guest with a device that the host emulates; no sidecore has to do with it.
+    pub fn emulated(part: &'static str, workload: &str, member: &Member) -> Row {
+        let alone = Together { bulk: vec![member.clone()], latency: None };
+        Row {
+            policy: "emulated",
+            sidecore_instructions_per_operation: 0.0,
+            sidecore_passes_per_operation: 0.0,
+            largest_share_of_smallest: None,
+            shares: Vec::new(),
+            ..Row::together(part, workload, 1, Way::ELI, &alone)
+        }
+    }
+
     /// Several guests together.
     pub fn together(part: &'static str, workload: &str, vms: u32, way: Way, t: &Together) -> Row {
         let mut exits = Vec::new();
@@ -257,7 +283,6 @@ impl Row {
             exits.resize(exits.len().max(member.exits.len()), 0);
             exits.iter_mut().zip(&member.exits).for_each(|(sum, n)| *sum += n);
         }
-        let rate: f64 = t.members().map(Member::rate).sum();
         let passes = |m: &Member| m.operations as f64 / m.work.passes.max(1) as f64;
         let latency = t.latency.as_ref();
         Row {
@@ -275,7 +300,7 @@ impl Row {
             guest_instructions_of_bare: None,
             spread: None,
             host_instructions_per_operation: t.per_io(|m| m.host),
-            sidecore_instructions_per_operation: 1e6 / rate,
+            sidecore_instructions_per_operation: t.work_each(),
             sidecore_passes_per_operation: 1.0 / t.members().map(passes).sum::<f64>(),
             sidecore_busy: t.busy(),
             requests: t.sum(|m| m.served.completed),

@@ -4,7 +4,7 @@
 use super::{
     boot::{Run, boot},
     figures::{Member, Together},
-    loads::{Load, SLOWED},
+    loads::{BULK, Load, SLOWED},
     output::{self, Shown},
     way::Way,
 };
@@ -31,7 +31,12 @@ pub fn measure(cx: &Context, kit: &Kit, counts: &[u32], effort: Effort) -> Resul
             let turns = if whole_turns { "whole turns" } else { "scheduled" };
             beside.push(together(cx, kit, &run, true, &format!("1 and {}, {turns}", n - 1))?);
         }
-        shown.push(output::latency(*n, &beside));
+        let what = format!(
+            "a VM at depth 1 beside {} at depth {BULK} on one sidecore, which is slowed; 4 KiB random reads, null disks, direct",
+            n - 1
+        );
+        let parts = ["latency, scheduled", "latency, whole turns"];
+        shown.push(output::latency(what, parts, *n, &beside));
     }
     Ok(shown)
 }
