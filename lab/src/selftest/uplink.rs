@@ -5,7 +5,7 @@ use super::case::{Case, Expect, Guest, Special};
 use super::cases::{case, guest};
 use super::switch::{at, pair};
 use exitless::network::NicModel;
-use plan::{Interface, Network, Policy};
+use plan::{Coalesce, Interface, Network, Policy};
 
 /// The controllers, as QEMU has them: at the places of `nic0` and `nic1`, on one hub.
 pub const WIRE: [&str; 8] = [
@@ -63,5 +63,11 @@ fn refused() -> [Case; 3] {
 
 /// A controller that is a switch's way out.
 pub fn uplink(nic: u8, switch: &str) -> Network {
-    Network { nic, vfs: None, macs: Vec::new(), uplink: Some(switch.to_owned()) }
+    Network {
+        nic,
+        vfs: None,
+        macs: Vec::new(),
+        uplink: Some(switch.to_owned()),
+        coalesce: Coalesce::Off,
+    }
 }
