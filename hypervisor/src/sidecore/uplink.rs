@@ -9,12 +9,13 @@ use crate::iommu;
 use crate::log_limit::OnceASecond;
 use crate::memory::{PAGE, allocate};
 use crate::pci::Pci;
+use crate::sidecore::shutdown;
 use crate::sidecore::taken::{Registers, Taken};
 use crate::watchdog;
 use ::iommu::Bdf;
 use alloc::string::{String, ToString};
 use core::fmt::Display;
-use igb::{Controller, HANG, MEMORY, REGISTERS, State, Task};
+use igb::{Controller, HANG, MEMORY, QUEUES, REGISTERS, State, Task};
 use net::{Finish, Leaving, PortNumber, Switch, UPLINK_MEMORY};
 use plan::DeviceName;
 use window::Span;
@@ -36,6 +37,8 @@ pub struct Uplink {
     given_up: bool,
     /// Resets that were told of.
     hung: u64,
+    /// At the machine's end what it did was told.
+    is_over: bool,
     told: OnceASecond,
 }
 
@@ -72,7 +75,9 @@ impl Uplink {
         let port =
             switch.add_uplink(frames, Finish::ByController).map_err(|error| error.to_string())?;
         let (link, given_up, told) = (false, false, OnceASecond::default());
-        Ok(Uplink { name, device, controller, port, link, given_up, hung: 0, told })
+        shutdown::expect_one();
+        let (hung, is_over) = (0, false);
+        Ok(Uplink { name, device, controller, port, link, given_up, hung, is_over, told })
     }
 
     /// What is due in each round of the sidecore: frames that arrived go to their receivers. True:
@@ -82,6 +87,9 @@ impl Uplink {
         self.controller.step(ticks);
         if self.controller.link() != self.link || self.is_dead() {
             self.changed(switch);
+        }
+        if shutdown::is_asked() && !self.is_over {
+            self.report();
         }
         let Some(inbox) = switch.inbox(self.port) else { return false };
         let (mut some, mut cost) = (false, 0);
@@ -109,6 +117,25 @@ impl Uplink {
         if some {
             self.controller.flush();
         }
+    }
+
+    #[cold]
+    fn report(&mut self) {
+        self.is_over = true;
+        let (name, device, counts) = (self.name, self.device, self.controller.statistics());
+        let queues = |used: u32| (used & 0xFFFF).count_ones();
+        log::info!(
+            "{name} ({device}) has sent {} frames by {} of {QUEUES} queues, made the checksums of {} and cut {}; has received {} by {} of {QUEUES}, {} bad; was reset {} times",
+            counts.sent,
+            queues(counts.used >> 16),
+            counts.summed,
+            counts.cut,
+            counts.received,
+            queues(counts.used),
+            counts.bad,
+            counts.hung
+        );
+        shutdown::one_done();
     }
 
     fn is_dead(&self) -> bool {

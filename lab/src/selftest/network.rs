@@ -57,7 +57,7 @@ pub fn all() -> Vec<Case> {
 }
 
 /// A VM with Debian's kernel that takes an address by DHCP and has a megabyte sent back.
-fn linux(device: &str, driver: &'static str, policy: Policy) -> Guest {
+pub fn linux(device: &str, driver: &'static str, policy: Policy) -> Guest {
     let device_exits = [Reason::DeviceInterrupt, Reason::DeviceEoi];
     Guest {
         tests: "",
