@@ -129,7 +129,9 @@ fn show(plan: &Plan<File>) -> Result<String> {
         };
         let functions: Vec<_> = (0..shared.vfs).map(macs).collect();
         notes += &format!("nic{} has {}.\n", shared.nic, functions.join(", "));
+        notes += &served::held_back(shared);
     }
+    notes += &served::by_drivers(plan);
     notes += &served::lines(plan);
     for line in advice::lines(plan) {
         notes += &format!("{line}\n");
@@ -188,6 +190,7 @@ mod tests {
   VM  core  memory  interrupts  devices        kernel                   initrd  command line
   a      1  1G      auto        nvme0 00:05.0  k, 32 bytes (multiboot)  -       -
 nic1 has vf0 02:00:00:00:00:01, vf1.
+a: nvme0, 00:05.0 hold interrupts back as their own drivers say.
 a: 00:05.0 gives no interrupts if it has neither MSI nor MSI-X; the hypervisor's log then says so.
 The plan is good: 1 VM, 1G of guest memory; core 0 is the host's.
 ";
@@ -205,7 +208,7 @@ The plan is good: 1 VM, 1G of guest memory; core 0 is the host's.
         let shown = show(&load::plan(&file).unwrap()).unwrap();
         assert!(!shown.contains(|c: char| c.is_control() && c != '\n'), "{shown:?}");
         assert!(shown.contains("a\\u{1b}[2J\\nb") && shown.contains("k\\u{1b}[2J, 32"), "{shown}");
-        assert_eq!(shown.lines().count(), 4, "{shown}");
+        assert_eq!(shown.lines().count(), 5, "{shown}");
         assert!(shown.contains("\na: with pci=nomsi in its command line"), "{shown}");
     }
 

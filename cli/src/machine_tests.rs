@@ -87,7 +87,13 @@ fn other_segments_are_elsewhere() {
 fn virtual_functions_come_with_their_controller() {
     let mut plan = plan(64 << 20, &["nic1.vf0"]);
     assert_eq!(machine(&plan, vec![]).unwrap().nics.len(), 2);
-    plan.networks = vec![plan::Network { nic: 2, vfs: Some(1), macs: vec![], uplink: None }];
+    plan.networks = vec![plan::Network {
+        nic: 2,
+        vfs: Some(1),
+        macs: vec![],
+        uplink: None,
+        coalesce: plan::Coalesce::Off,
+    }];
     assert_eq!(machine(&plan, vec![]).unwrap().nics.len(), 3);
 }
 

@@ -5,8 +5,8 @@ use crate::{
     table::{rounded, thousands},
 };
 use plan::{
-    Backing, Coalesce, Coalescing, Control, DEFAULT_MTU, Disk, Escaped, Interface, Micros, Moving,
-    Plan, Size, Vm,
+    Backing, Class, Coalesce, Coalescing, Control, DEFAULT_MTU, DeviceName, Disk, Escaped,
+    Interface, Micros, Moving, Plan, Shared, Size, Vm,
 };
 use std::collections::BTreeMap;
 
@@ -73,6 +73,44 @@ fn idle(plan: &Plan<File>) -> String {
             cores.join(", ")
         ),
     }
+}
+
+/// How the host has a controller's functions hold interrupts back, if it does.
+pub fn held_back(shared: Shared<'_>) -> String {
+    let Coalesce::On(Coalescing { in_flight, rate, epoch_us, adapted, .. }) = shared.coalesce
+    else {
+        return String::new();
+    };
+    let map = if adapted { ", by a map that is adapted" } else { "" };
+    format!(
+        "nic{}: its functions hold interrupts back from {in_flight} in flight and {} frames a second on{map}, as the host sets their throttle each {}; what their drivers set holds if it is longer.\n",
+        shared.nic,
+        thousands(rate.into()),
+        Micros(epoch_us)
+    )
+}
+
+/// A line for each VM with devices whose throttles are their drivers' to set: a whole device is its
+/// guest's, its interrupts' throttle with it (NVMe's feature 08h is set by the admin queue).
+pub fn by_drivers(plan: &Plan<File>) -> String {
+    let is_held_back = |device: &DeviceName| match device {
+        DeviceName::Virtual { nic, .. } => {
+            plan.shared_nic(*nic).is_some_and(|shared| shared.coalesce != Coalesce::Off)
+        }
+        DeviceName::Named { class, .. } => !matches!(class, Class::Nvme | Class::Nic),
+        DeviceName::Address { .. } => false,
+    };
+    let line = |vm: &Vm<File>| {
+        let own = vm.devices.iter().filter(|device| !is_held_back(device));
+        let names: Vec<_> = own.map(ToString::to_string).collect();
+        let (holds, drivers) = match names.len() {
+            0 => return String::new(),
+            1 => ("holds", "its own driver says"),
+            _ => ("hold", "their own drivers say"),
+        };
+        format!("{}: {} {holds} interrupts back as {drivers}.\n", vm.name, names.join(", "))
+    };
+    plan.vms.iter().map(line).collect()
 }
 
 /// The most that a VM is served, if there is a limit.
@@ -225,6 +263,30 @@ mod tests {
     use super::*;
     use crate::load;
     use std::fs;
+
+    #[test]
+    fn who_holds_interrupts_back_is_said() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("k"), load::tests::tiny_kernel()).unwrap();
+        let file = dir.path().join("vm.toml");
+        let shown = |coalesce: &str| {
+            let vm = "[vm.a]\nkernel='k'\ndevices=['nic0.vf0','nvme0','sata0']\n";
+            fs::write(&file, format!("{vm}[network.nic0]\nvfs=1\n{coalesce}\n")).unwrap();
+            let plan = load::plan(&file).unwrap();
+            plan.shared_nics().map(held_back).collect::<String>() + &by_drivers(&plan)
+        };
+        assert_eq!(
+            shown(""),
+            "a: nic0.vf0, nvme0 hold interrupts back as their own drivers say.\n"
+        );
+        assert_eq!(
+            shown("coalesce = { in_flight = 8, map = 'adapted' }"),
+            "nic0: its functions hold interrupts back from 8 in flight and 2,000 frames a second on, \
+             by a map that is adapted, as the host sets their throttle each 200ms; what their \
+             drivers set holds if it is longer.\n\
+             a: nvme0 holds interrupts back as its own driver says.\n"
+        );
+    }
 
     #[test]
     fn sidecores_and_what_they_serve_are_shown() {

@@ -6,7 +6,7 @@
 
 use anyhow::{Context as _, Result};
 use daemon_os::Mapping;
-use net::{PortNumber, Switch, UPLINK_MEMORY, WIRE_FRAME};
+use net::{Finish, PortNumber, Switch, UPLINK_MEMORY, WIRE_FRAME};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::{read, write};
 
@@ -30,7 +30,7 @@ impl Uplink {
         let tap = tap.with_context(|| format!("the TAP {name} can't be opened"))?;
         let memory = Mapping::anonymous(UPLINK_MEMORY).context("there is no memory for frames")?;
         let span = memory.span().context("there is no memory for frames")?;
-        let port = switch.add_uplink(span)?;
+        let port = switch.add_uplink(span, Finish::Here)?;
         switch.set_link(port, true);
         let bytes = Box::new([0; WIRE_FRAME as usize]);
         Ok(Uplink { switch: place, port, tap, bytes, _memory: memory })
@@ -55,7 +55,9 @@ impl Uplink {
 
     /// Sends what is to go out.
     pub fn send(&mut self, switch: &mut Switch) {
-        while let Some(frame) = switch.leaving(self.port) {
+        while let Some(leaving) = switch.leaving(self.port) {
+            // What the switch finishes is in one part.
+            let [frame, _] = leaving.parts;
             let count = (frame.len() as usize).min(self.bytes.len());
             let Some(bytes) = self.bytes.get_mut(..count) else { return };
             if frame.read(0, bytes).is_ok() {

@@ -126,6 +126,7 @@ struct NetworkInput<'a> {
     nic: u8,
     vfs: Option<u8>,
     uplink: Option<&'a str>,
+    coalesce: Option<(u16, u32)>,
     macs: Vec<[u8; 6]>,
 }
 
@@ -133,7 +134,13 @@ impl NetworkInput<'_> {
     fn network(&self) -> Network {
         let macs = self.macs.iter().copied().map(Mac).collect();
         let uplink = self.uplink.map(Into::into);
-        Network { nic: self.nic, vfs: self.vfs, macs, uplink }
+        let coalesce = match self.coalesce {
+            None => Coalesce::Off,
+            Some((in_flight, rate)) => {
+                Coalesce::On(Coalescing { in_flight, rate, ..Coalescing::USUAL })
+            }
+        };
+        Network { nic: self.nic, vfs: self.vfs, macs, uplink, coalesce }
     }
 }
 

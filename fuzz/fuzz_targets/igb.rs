@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use arbitrary::Arbitrary;
-use igb_driver::{Controller, MEMORY, MOST, REGISTERS, Registers, State};
+use igb_driver::{Controller, MEMORY, MOST, QUEUES, REGISTERS, Registers, State, Task};
 use libfuzzer_sys::fuzz_target;
 use window::Memory;
 
@@ -16,8 +16,8 @@ const DRIVER: u64 = 1 << 30;
 const DMA: u64 = 1 << 40;
 /// Behind the frame that is handed over.
 const GUARD: u64 = 0xA5A5_A5A5_A5A5_A5A5;
-/// The rings, as the driver's sizes give it: for words that hit.
-const RINGS: [u64; 2] = [0, MEMORY / 2];
+/// From one ring to the next, as the driver's sizes give it: for words that hit.
+const RING: u64 = MEMORY / (2 * QUEUES as u64);
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -36,18 +36,43 @@ enum Action {
     },
     /// A descriptor is written back.
     WriteBack {
-        ring: bool,
+        ring: u8,
         entry: u8,
         value: u64,
     },
     Receive(u8),
     Send {
         bytes: u16,
+        parted: u16,
         times: u8,
+        queue: u32,
+        what: What,
     },
     Flush,
     Step(u16),
     Dishonest,
+}
+
+/// What is to be done for a frame.
+#[derive(Arbitrary, Debug)]
+enum What {
+    Nothing,
+    Checksum { ethernet: u8, start: u16, tcp: bool },
+    Segments { ethernet: u8, start: u16, six: bool, headers: u16, size: u16 },
+}
+
+impl What {
+    fn task(&self) -> Task {
+        match *self {
+            What::Nothing => Task::Nothing,
+            What::Checksum { ethernet, start, tcp } => {
+                Task::Checksum { ethernet: ethernet.into(), start, tcp }
+            }
+            What::Segments { ethernet, start, six, headers, size } => {
+                Task::Segments { ethernet: ethernet.into(), start, six, headers, size }
+            }
+        }
+    }
 }
 
 /// What registers read as.
@@ -71,7 +96,7 @@ impl Registers for Fake {
 }
 
 fuzz_target!(|input: Input| {
-    let memory = Memory::new(&[(OWN, 8192), (DRIVER, MEMORY.next_multiple_of(4096))], DMA);
+    let memory = Memory::new(&[(OWN, 1 << 17), (DRIVER, MEMORY.next_multiple_of(4096))], DMA);
     let window = memory.window();
     let driver = window.span(DRIVER, MEMORY).unwrap();
     let state = Rc::new(RefCell::new((input.honest, input.registers)));
@@ -93,7 +118,7 @@ fuzz_target!(|input: Input| {
                 driver.store_u64(at, value).unwrap();
             }
             Action::WriteBack { ring, entry, value } => {
-                let at = RINGS[usize::from(ring)] + u64::from(entry) * 16 + 8;
+                let at = u64::from(ring) % (2 * QUEUES as u64) * RING + u64::from(entry) * 16 + 8;
                 driver.store_u64(at, value).unwrap();
             }
             Action::Receive(times) => {
@@ -103,10 +128,13 @@ fuzz_target!(|input: Input| {
                     received += 1;
                 }
             }
-            Action::Send { bytes, times } => {
-                let frame = window.span(OWN, u64::from(bytes) % 4096).unwrap();
+            Action::Send { bytes, parted, times, queue, what } => {
+                let bytes = u64::from(bytes);
+                let at = u64::from(parted).min(bytes);
+                let parts = [(0, at), (at, bytes - at)]
+                    .map(|(at, bytes)| window.span(OWN + at, bytes).unwrap());
                 for _ in 0..times {
-                    controller.send(&frame);
+                    controller.send(queue, &parts, what.task());
                     handed += 1;
                 }
             }

@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod adapt;
+pub mod throttle;
 
 use adapt::Adaptation;
 

@@ -1,24 +1,37 @@
 //! A controller: it is reset, started, looked after, and gives and takes frames.
+//!
+//! A transmit queue that has frames and sends none hangs. The controller is reset then, as a whole:
+//! that alone is sure to have it let go of a frame (datasheet, 4.3). What was on its way is lost.
 
+use crate::receive::Receive;
 use crate::registers::{
-    AT_ONCE, CTRL, EIMC, ENABLE, FORCED, GONE, IMC, LINK, LINK_UP, MDIC, NEGOTIATE, ONE_BUFFER,
-    RCTL, RECEIVE, RESET, RX, Registers, SRRCTL, STATUS, TCTL, TRANSMIT, TX,
+    AT_ONCE, BY_HASH, CTRL, EIMC, ENABLE, FORCED, GONE, HASHES, IMC, LINK, LINK_UP, MDIC, MRQC,
+    NEGOTIATE, ONE_BUFFER, PAUSED, RCTL, RECEIVE, RESET, RETA, RETA_WORDS, RSSRK, RSSRK_WORDS,
+    RXCSUM, Registers, STATUS, TCTL, TRANSMIT, rx, tx,
 };
-use crate::ring::{self, Arrived, ENTRIES, Ring, after};
-use crate::{LEAST, MOST};
+use crate::ring;
+use crate::task::Task;
+use crate::transmit::Transmit;
 use thiserror::Error;
 use window::{Outside, Span};
 
+/// Queues each way.
+pub const QUEUES: usize = 4;
 /// Bytes of memory that a controller needs, from a page's start on.
-pub const MEMORY: u64 = 2 * ring::BYTES;
+pub const MEMORY: u64 = 2 * QUEUES as u64 * ring::BYTES;
 /// Milliseconds after a reset in which nothing is accessed (datasheet, 4.3.1: 1 ms).
 const SETTLE: u64 = 10;
 /// Milliseconds that a part of the start may take.
 const PATIENCE: u64 = 1000;
-/// Bad frames that one call passes over.
-const MOST_BAD: u32 = 8;
-/// Milliseconds from one look at the link to the next.
+/// Milliseconds from one look at the link and the queues to the next.
 const LOOK: u64 = 10;
+/// Milliseconds without a frame sent after which a queue hangs. The longest frames of a full ring
+/// take 5 ms at the part's speed, 500 ms at 10 Mb/s.
+pub const HANG: u64 = 2000;
+/// Resets in a row that help nothing, before it is given up.
+pub const MOST_HANGS: u32 = 4;
+/// The key of the hash: a word of it is this times its number.
+const KEY: u32 = 0x9E37_79B9;
 
 /// Why a controller isn't used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -32,6 +45,9 @@ pub enum Fault {
     /// RXDCTL.ENABLE or TXDCTL.ENABLE stays clear.
     #[error("its queues don't start")]
     Queues,
+    /// It is reset, and sends nothing.
+    #[error("it sends nothing, however often it is reset")]
+    Hangs,
 }
 
 /// How far it is.
@@ -50,12 +66,23 @@ pub enum State {
 pub struct Statistics {
     /// Frames that were received.
     pub received: u64,
-    /// Frames that were received and dropped: longer than [`MOST`], damaged, or without an end.
+    /// Frames that were received and dropped: longer than [`MOST`](crate::MOST), damaged, or
+    /// without an end.
     pub bad: u64,
     /// Frames that were handed to the controller.
     pub sent: u64,
-    /// Frames that weren't: the ring was full, the link down, or they are longer than [`MOST`].
+    /// Frames that weren't: the ring was full, the link down, or the controller can't send such.
     pub unsent: u64,
+    /// Of the frames sent, those whose checksum the controller was to make, and those that it was
+    /// to cut.
+    pub summed: u64,
+    /// See `summed`.
+    pub cut: u64,
+    /// Resets since a queue hung.
+    pub hung: u64,
+    /// Queues each way that were used: a bit for each of the receive queues, and from 16 on of the
+    /// transmit queues.
+    pub used: u32,
 }
 
 /// What is waited for, and until when.
@@ -75,25 +102,18 @@ enum Phase {
 #[derive(Debug)]
 pub struct Controller<R> {
     registers: R,
-    receive: Ring,
-    transmit: Ring,
+    receive: [Receive; QUEUES],
+    transmit: [Transmit; QUEUES],
+    /// The receive queue that is looked at next.
+    turn: usize,
     /// Ticks of a millisecond.
     millisecond: u64,
     phase: Phase,
     /// When the link is looked at next.
     look_at: u64,
     link: bool,
-    /// The entry whose frame is received next; those before it are the controller's again.
-    next: u32,
-    /// The last receive entry that the controller knows to be its own.
-    returned: u32,
-    /// The pieces of a frame in several buffers go on.
-    within: bool,
-    /// The oldest transmit entry that isn't done, the next free one, and what the controller knows
-    /// of that.
-    oldest: u32,
-    free: u32,
-    told: u32,
+    /// Resets since a frame was sent.
+    hangs: u32,
     statistics: Statistics,
 }
 
@@ -101,35 +121,39 @@ impl<R: Registers> Controller<R> {
     /// Begins to reset the controller, with [`MEMORY`] bytes of memory that is for nothing else.
     /// Nothing if the memory is too short, or doesn't begin at a page's start. `now`: as all times,
     /// in ticks of the caller's clock, of which a millisecond has so many.
-    pub fn new(mut registers: R, memory: Span, millisecond: u64, now: u64) -> Option<Self> {
+    pub fn new(registers: R, memory: Span, millisecond: u64, now: u64) -> Option<Self> {
         if !memory.dma().is_multiple_of(4096) {
             return None;
         }
-        let receive = Ring::new(&memory)?;
-        let transmit = Ring::new(&memory.sub(ring::BYTES, ring::BYTES)?)?;
-        registers.write32(IMC, u32::MAX);
-        registers.write32(EIMC, u32::MAX);
-        registers.write32(RCTL, 0);
-        registers.write32(TCTL, 0);
-        let control = registers.read32(CTRL);
-        registers.write32(CTRL, control | RESET);
-        let settled = now.wrapping_add(SETTLE.saturating_mul(millisecond));
-        Some(Self {
+        let part = |n: u32| memory.sub(u64::from(n) * ring::BYTES, ring::BYTES);
+        let receive = |n: u32| Receive::new(&part(n)?, rx(n));
+        let transmit = |n: u32| Transmit::new(&part(QUEUES as u32 + n)?, tx(n));
+        let mut controller = Self {
             registers,
-            receive,
-            transmit,
+            receive: [receive(0)?, receive(1)?, receive(2)?, receive(3)?],
+            transmit: [transmit(0)?, transmit(1)?, transmit(2)?, transmit(3)?],
+            turn: 0,
             millisecond,
-            phase: Phase::Settling(settled),
+            phase: Phase::Settling(now),
             look_at: now,
             link: false,
-            next: 0,
-            returned: 0,
-            within: false,
-            oldest: 0,
-            free: 0,
-            told: 0,
+            hangs: 0,
             statistics: Statistics::default(),
-        })
+        };
+        controller.phase = controller.reset(now);
+        Some(controller)
+    }
+
+    /// Begins to reset it.
+    fn reset(&mut self, now: u64) -> Phase {
+        self.link = false;
+        self.registers.write32(IMC, u32::MAX);
+        self.registers.write32(EIMC, u32::MAX);
+        self.registers.write32(RCTL, 0);
+        self.registers.write32(TCTL, 0);
+        let control = self.registers.read32(CTRL);
+        self.registers.write32(CTRL, control | RESET);
+        Phase::Settling(now.wrapping_add(SETTLE.saturating_mul(self.millisecond)))
     }
 
     /// How far it is.
@@ -173,28 +197,32 @@ impl<R: Registers> Controller<R> {
             Phase::Resetting(until) => match self.registers.read32(CTRL) {
                 GONE => self.dead(Fault::Gone),
                 control if control & RESET != 0 => self.late(now, until, Fault::Reset),
-                control => match self.set_up(control) {
+                control => match self.set_up(control, now) {
                     Ok(()) => Phase::Enabling(deadline),
                     // The rings are in the memory: this doesn't happen.
                     Err(Outside) => self.dead(Fault::Queues),
                 },
             },
-            Phase::Enabling(until) => {
-                match self.registers.read32(RX.control()) & self.registers.read32(TX.control()) {
-                    GONE => self.dead(Fault::Gone),
-                    both if both & ENABLE == 0 => self.late(now, until, Fault::Queues),
-                    _ => {
-                        self.registers.write32(RX.tail(), self.returned);
-                        self.registers.write32(RCTL, RECEIVE);
-                        self.registers.write32(TCTL, TRANSMIT);
-                        self.see_link();
-                        Phase::Running
-                    }
+            Phase::Enabling(until) => match self.enabled() {
+                GONE => self.dead(Fault::Gone),
+                all if all & ENABLE == 0 => self.late(now, until, Fault::Queues),
+                _ => {
+                    self.receive.iter().for_each(|queue| queue.open(&mut self.registers));
+                    self.registers.write32(RCTL, RECEIVE);
+                    self.registers.write32(TCTL, TRANSMIT);
+                    self.see_link();
+                    Phase::Running
                 }
-            }
+            },
             Phase::Running => match self.see_link() {
-                true => Phase::Running,
-                false => self.dead(Fault::Gone),
+                GONE => self.dead(Fault::Gone),
+                status if !self.hangs(now, status) => Phase::Running,
+                _ if self.hangs >= MOST_HANGS => self.dead(Fault::Hangs),
+                _ => {
+                    self.hangs += 1;
+                    self.statistics.hung += 1;
+                    self.reset(now)
+                }
             },
             Phase::Dead(_) => return,
         }
@@ -204,11 +232,33 @@ impl<R: Registers> Controller<R> {
         if is_before(now, until) { self.phase } else { self.dead(fault) }
     }
 
-    /// Looks at the link. False: nothing answers.
-    fn see_link(&mut self) -> bool {
+    /// The control registers of all queues at once: a bit that they all have.
+    fn enabled(&mut self) -> u32 {
+        let receive = self.receive.iter().map(|queue| queue.registers);
+        let queues = receive.chain(self.transmit.iter().map(|queue| queue.registers));
+        queues.fold(u32::MAX, |all, queue| all & self.registers.read32(queue.control()))
+    }
+
+    /// Looks at the link. Gives the status.
+    fn see_link(&mut self) -> u32 {
         let status = self.registers.read32(STATUS);
         self.link = status != GONE && status & LINK != 0;
-        status != GONE
+        status
+    }
+
+    /// Does a transmit queue hang? Not while nothing may be sent.
+    fn hangs(&mut self, now: u64, status: u32) -> bool {
+        let can_send = self.link && status & PAUSED == 0;
+        let bound = HANG.saturating_mul(self.millisecond);
+        let mut hangs = false;
+        for queue in &mut self.transmit {
+            let (ticks, sent) = queue.waits(now, can_send);
+            hangs |= ticks >= bound;
+            if sent {
+                self.hangs = 0;
+            }
+        }
+        hangs
     }
 
     fn dead(&mut self, fault: Fault) -> Phase {
@@ -219,108 +269,92 @@ impl<R: Registers> Controller<R> {
         Phase::Dead(fault)
     }
 
-    /// After a reset: both queues, with all receive buffers but one.
-    fn set_up(&mut self, control: u32) -> Result<(), Outside> {
+    /// After a reset: all queues, with all receive buffers but one of each, and which of them a
+    /// frame goes to.
+    fn set_up(&mut self, control: u32, now: u64) -> Result<(), Outside> {
         self.registers.write32(IMC, u32::MAX);
         self.registers.write32(EIMC, u32::MAX);
         self.registers.write32(CTRL, control & !FORCED | LINK_UP);
         // A reset of the controller isn't one of its PHY, which may be in any state.
         self.registers.write32(MDIC, NEGOTIATE);
-        (0..ENTRIES).try_for_each(|entry| self.receive.offer(entry))?;
-        self.returned = ENTRIES - 1;
-        for (ring, registers) in [(&self.receive, RX), (&self.transmit, TX)] {
+        self.receive.iter_mut().try_for_each(Receive::begin)?;
+        self.transmit.iter_mut().for_each(|queue| queue.begin(now));
+        let receive = self.receive.iter().map(|queue| (&queue.ring, queue.registers));
+        let transmit = self.transmit.iter().map(|queue| (&queue.ring, queue.registers));
+        for (ring, registers) in receive.chain(transmit) {
             let at = ring.dma();
             self.registers.write32(registers.base(), at as u32);
             self.registers.write32(registers.base() + 4, (at >> 32) as u32);
             self.registers.write32(registers.len(), ring.bytes());
         }
-        self.registers.write32(SRRCTL, ONE_BUFFER);
-        for queue in [RX, TX] {
-            self.registers.write32(queue.control(), ENABLE | AT_ONCE);
+        for queue in &self.receive {
+            self.registers.write32(queue.registers.split(), ONE_BUFFER);
+        }
+        for n in 0..RSSRK_WORDS {
+            self.registers.write32(RSSRK + 4 * n, KEY.wrapping_mul(n + 1));
+        }
+        let queues = u32::from_le_bytes(core::array::from_fn(|n| (n % QUEUES) as u8));
+        for n in 0..RETA_WORDS {
+            self.registers.write32(RETA + 4 * n, queues);
+        }
+        self.registers.write32(RXCSUM, HASHES);
+        self.registers.write32(MRQC, BY_HASH);
+        for n in 0..QUEUES as u32 {
+            self.registers.write32(rx(n).control(), ENABLE | AT_ONCE);
+            self.registers.write32(tx(n).control(), ENABLE | AT_ONCE);
         }
         Ok(())
     }
 
-    /// Copies the next frame that was received to the start of `into`, which has [`MOST`] bytes at
-    /// least. Gives its length; nothing if there is none, or there are bad ones alone.
+    /// Copies the next frame that was received to the start of `into`, which has
+    /// [`MOST`](crate::MOST) bytes at least. Gives its length; nothing if there is none, or there
+    /// are bad ones alone. The queues have their turns.
     #[inline]
     pub fn receive(&mut self, into: &Span) -> Option<u32> {
         if !matches!(self.phase, Phase::Running) {
             return None;
         }
-        for _ in 0..MOST_BAD {
-            let arrived = self.receive.arrived(self.next)?;
-            let copied = self.take(arrived, into);
-            // Whatever it was, the buffer is the controller's again.
-            if self.receive.offer(self.next).is_err() {
-                return None;
-            }
-            self.next = after(self.next);
-            match copied {
-                Some(bytes) => {
-                    self.statistics.received += 1;
-                    return Some(bytes);
-                }
-                None => self.statistics.bad += 1,
+        for _ in 0..QUEUES {
+            let turn = self.turn;
+            self.turn = (turn + 1) % QUEUES;
+            let taken = self.receive.get_mut(turn)?.take(into, &mut self.statistics.bad);
+            if taken.is_some() {
+                self.statistics.received += 1;
+                self.statistics.used |= 1 << turn;
+                return taken;
             }
         }
         None
     }
 
-    /// Copies what arrived in the next buffer, if it is a whole frame.
-    fn take(&mut self, Arrived { bytes, end, good }: Arrived, into: &Span) -> Option<u32> {
-        let rest = core::mem::replace(&mut self.within, !end);
-        if rest || !end || !good || bytes == 0 || bytes > MOST {
-            return None;
-        }
-        let from = self.receive.buffer(self.next).ok()?.sub(0, bytes.into())?;
-        from.copy_to(&into.sub(0, bytes.into())?).ok()?;
-        Some(bytes)
-    }
-
-    /// Sends a copy of the frame: the controller hears of it by [`Self::flush`]. False: it was
-    /// dropped.
+    /// Sends a copy of the frame in these parts, by one of the queues: which one is this number
+    /// modulo theirs. What is to be done for it the controller does. It hears of it by
+    /// [`Self::flush`]. False: it was dropped.
     #[inline]
-    pub fn send(&mut self, frame: &Span) -> bool {
-        let sent = self.link && frame.len() <= MOST.into() && self.put(frame).is_some();
-        let count = if sent { &mut self.statistics.sent } else { &mut self.statistics.unsent };
-        *count += 1;
-        sent
-    }
-
-    fn put(&mut self, frame: &Span) -> Option<()> {
-        while self.oldest != self.free && self.transmit.is_sent(self.oldest) {
-            self.oldest = after(self.oldest);
+    pub fn send(&mut self, queue: u32, parts: &[Span], task: Task) -> bool {
+        let number = queue as usize % QUEUES;
+        let queue = self.transmit.get_mut(number).filter(|_| self.link);
+        if queue.and_then(|queue| queue.put(parts, task)).is_none() {
+            self.statistics.unsent += 1;
+            return false;
         }
-        if after(self.free) == self.oldest {
-            return None;
+        self.statistics.sent += 1;
+        self.statistics.used |= 1 << (16 + number);
+        match task {
+            Task::Nothing => {}
+            Task::Checksum { .. } => self.statistics.summed += 1,
+            Task::Segments { .. } => self.statistics.cut += 1,
         }
-        let buffer = self.transmit.buffer(self.free).ok()?;
-        frame.copy_to(&buffer.sub(0, frame.len())?).ok()?;
-        // The part pads no frame that is below 17 bytes (8.12.1, PSP), and what pads it is ours.
-        let bytes = frame.len().max(LEAST);
-        buffer.sub(frame.len(), bytes - frame.len())?.fill(0);
-        self.transmit.fill(self.free, bytes as u32).ok()?;
-        self.free = after(self.free);
-        Some(())
+        true
     }
 
     /// Tells the controller of frames that are to be sent, and gives it the buffers of those that
     /// were received.
     #[inline]
     pub fn flush(&mut self) {
-        if !matches!(self.phase, Phase::Running) {
-            return;
-        }
-        if self.told != self.free {
-            self.told = self.free;
-            self.registers.write32(TX.tail(), self.told);
-        }
-        // The buffer before the next one was emptied last.
-        let last = (self.next + ENTRIES - 1) % ENTRIES;
-        if self.returned != last {
-            self.returned = last;
-            self.registers.write32(RX.tail(), last);
+        if matches!(self.phase, Phase::Running) {
+            self.transmit.iter_mut().for_each(|queue| queue.flush(&mut self.registers));
+            self.receive.iter_mut().for_each(|queue| queue.flush(&mut self.registers));
         }
     }
 }

@@ -24,6 +24,8 @@ pub const FORCED: u32 = 1 << 11 | 1 << 12 | 1 << 30;
 pub const STATUS: u32 = 0x0008;
 /// STATUS.LU.
 pub const LINK: u32 = 1 << 1;
+/// STATUS.TXOFF: the other end of the wire has asked for a pause.
+pub const PAUSED: u32 = 1 << 4;
 /// MDI Control (8.2.4).
 pub const MDIC: u32 = 0x0020;
 /// MDIC: a write to register 0 (Control) of the PHY with address 1, which has the link negotiated
@@ -41,10 +43,20 @@ pub const RECEIVE: u32 = 1 << 1 | 1 << 3 | 1 << 4 | 1 << 15 | 1 << 26;
 pub const TCTL: u32 = 0x0400;
 /// TCTL: EN, PSP (short frames are padded), CT and COLD as they are after a reset.
 pub const TRANSMIT: u32 = 1 << 1 | 1 << 3 | 0xF << 4 | 0x40 << 12;
-/// Split and Replication Receive Control of queue 0 (8.10.2).
-pub const SRRCTL: u32 = 0xC00C;
 /// SRRCTL: buffers of 2 KiB, advanced descriptors with one buffer, frames without one are dropped.
 pub const ONE_BUFFER: u32 = 2 | 1 << 25 | 1 << 31;
+/// Receive Checksum Control (8.10.14), and that descriptors have the hash, which hashing needs.
+pub const RXCSUM: u32 = 0x5000;
+pub const HASHES: u32 = 1 << 13;
+/// Multiple Receive Queues Command (8.10.15), and: queues by hash, of IPv4 and IPv6, with ports for
+/// TCP and UDP.
+pub const MRQC: u32 = 0x5818;
+pub const BY_HASH: u32 = 2 | 1 << 16 | 1 << 17 | 1 << 20 | 1 << 21 | 1 << 22 | 1 << 23;
+/// The queue for each hash (RETA), a byte each, and the key of the hash (RSSRK); in words.
+pub const RETA: u32 = 0x5C00;
+pub const RETA_WORDS: u32 = 32;
+pub const RSSRK: u32 = 0x5C80;
+pub const RSSRK_WORDS: u32 = 10;
 /// What a read gives if nothing answers it.
 pub const GONE: u32 = u32::MAX;
 
@@ -52,10 +64,16 @@ pub const GONE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug)]
 pub struct QueueRegisters(u32);
 
-/// Receive queue 0.
-pub const RX: QueueRegisters = QueueRegisters(0xC000);
-/// Transmit queue 0.
-pub const TX: QueueRegisters = QueueRegisters(0xE000);
+/// Receive queue `n`, below 8.
+pub const fn rx(n: u32) -> QueueRegisters {
+    QueueRegisters(0xC000 + 0x40 * n)
+}
+
+/// Transmit queue `n`, below 8.
+pub const fn tx(n: u32) -> QueueRegisters {
+    QueueRegisters(0xE000 + 0x40 * n)
+}
+
 /// RXDCTL.ENABLE and TXDCTL.ENABLE.
 pub const ENABLE: u32 = 1 << 25;
 /// RXDCTL and TXDCTL: each descriptor is written back as soon as it is done (WTHRESH).
@@ -70,6 +88,11 @@ impl QueueRegisters {
     /// Its bytes (RDLEN, TDLEN).
     pub const fn len(self) -> u32 {
         self.0 + 0x08
+    }
+
+    /// How a receive queue uses its buffers (SRRCTL).
+    pub const fn split(self) -> u32 {
+        self.0 + 0x0C
     }
 
     /// The first descriptor that the controller doesn't have (RDT, TDT).

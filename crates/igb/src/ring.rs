@@ -26,10 +26,6 @@ const DAMAGED: u64 = 1 << 31;
 const LENGTH: u32 = 32;
 /// The descriptor is done (DD), in transmit descriptors.
 const SENT: u64 = 1 << 32;
-/// A frame's whole data in one descriptor: DTYP 3 with DEXT, EOP, IFCS, and RS, for DD.
-const WHOLE: u64 = 3 << 20 | 1 << 29 | 1 << 24 | 1 << 25 | 1 << 27;
-/// Where PAYLEN is.
-const PAYLOAD: u32 = 46;
 
 /// A queue's memory.
 #[derive(Debug)]
@@ -76,22 +72,17 @@ impl Ring {
         self.buffers.sub(u64::from(entry) * BUFFER, BUFFER).ok_or(Outside)
     }
 
-    /// Has an entry lead to its buffer again. The tail is written later, and orders these stores.
-    fn set(&self, entry: u32, what: u64) -> Result<(), Outside> {
+    /// Puts these two words into an entry. The tail is written later, and orders these stores.
+    pub fn set(&self, entry: u32, [first, second]: [u64; 2]) -> Result<(), Outside> {
         let at = u64::from(entry) * DESCRIPTOR;
-        self.ring.store_u64(at, self.buffer(entry)?.dma())?;
-        self.ring.store_u64(at + 8, what)
+        self.ring.store_u64(at, first)?;
+        self.ring.store_u64(at + 8, second)
     }
 
-    /// For a frame to be received.
-    pub fn offer(&self, entry: u32) -> Result<(), Outside> {
-        self.set(entry, 0)
-    }
-
-    /// Sends this many bytes of the entry's buffer.
-    pub fn fill(&self, entry: u32, bytes: u32) -> Result<(), Outside> {
-        let bytes = u64::from(bytes);
-        self.set(entry, bytes << PAYLOAD | WHOLE | bytes)
+    /// Has an entry lead to its buffer again: for a frame to be received, or with what is to be
+    /// done with it.
+    pub fn offer(&self, entry: u32, what: u64) -> Result<(), Outside> {
+        self.set(entry, [self.buffer(entry)?.dma(), what])
     }
 
     fn written_back(&self, entry: u32) -> Result<u64, Outside> {

@@ -276,7 +276,7 @@ impl Port {
             counters.oversized += 1;
             return Delivered::default();
         }
-        let (tag, accepted) = (tagged.then_some(vlan), Features::empty());
+        let (tag, accepted) = (tagged.then_some(vlan), buffers.begin(frame));
         // These buffers don't break. The controller's driver copies what is in them once more.
         let mut delivered = To { buffers, accepted, tag }.deliver(frame, sent).unwrap_or_default();
         delivered.charge = delivered.charge.saturating_mul(2);

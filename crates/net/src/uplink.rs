@@ -1,13 +1,17 @@
 //! A port to the wire: a network controller's driver takes frames from it, and hands over those
 //! that arrived.
 //!
-//! Guarantees: a frame that is to go out is whole, has its checksums, and is no longer than
-//! [`MTU`] lets it; it is copied, so that no guest changes it any more. One that came in is copied,
-//! too, before the switch looks at it. For more than [`FRAMES`] frames that wait there is no room.
+//! Guarantees: a frame that is to go out is whole, and no longer than [`MTU`] lets it, or, where
+//! the controller is to make checksums or segments, says so in a [`Task`] that fits the frame; it
+//! is copied, so that no guest changes it any more. One that came in is copied, too, before the
+//! switch looks at it. For more than [`PLACES`] places of frames that wait there is no room.
 use crate::deliver::Buffers;
 use crate::error::Broken;
-use crate::frame::{ETHERNET, TAG};
-use crate::header::HEADER_BYTES;
+use crate::frame::{ETHERNET, Frame, TAG};
+use crate::header::{GSO_NONE, GSO_TCPV6, HEADER_BYTES, Header, NEEDS_CSUM};
+use crate::offload::{Offload, Partial};
+use crate::{Features, MAX_FRAME};
+use alloc::boxed::Box;
 use virtqueue::{Chain, Head};
 use window::Span;
 
@@ -15,40 +19,116 @@ use window::Span;
 pub const MTU: u16 = 1500;
 /// The most bytes of a frame there, its tag included.
 pub const WIRE_FRAME: u32 = ETHERNET as u32 + TAG as u32 + MTU as u32;
-/// Frames that may wait to go out. A guest's longest, cut into segments as usual, are fewer.
-const FRAMES: u64 = 64;
-/// Bytes of a place for one: a header as guests have it, which nobody reads, and the frame.
+/// Places for what waits to go out: for seven of the longest frames.
+pub const PLACES: u64 = 256;
+/// Bytes of a place: a frame begins in one, behind a header as guests have it, and goes on in the
+/// next ones.
 const PLACE: u64 = 2048;
 /// Bytes of memory of an uplink, in whole pages.
-pub const UPLINK_MEMORY: u64 = ((FRAMES + 1) * PLACE).next_multiple_of(4096);
+pub const UPLINK_MEMORY: u64 = ((PLACES + 1) * PLACE).next_multiple_of(4096);
+/// Where the checksums of TCP and UDP are, as controllers know them.
+const TCP_SUM: u16 = 16;
+const UDP_SUM: u16 = 6;
+/// The least bytes of an IP header, and of data of a segment that a controller is to cut.
+const IP: usize = 20;
+const LEAST_SEGMENT: u16 = 256;
+
+/// Who makes the checksums and the segments of frames that go out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// The switch.
+    Here,
+    /// The controller, where a [`Task`] can tell it.
+    ByController,
+}
+
+/// What is left to do for a frame that goes out. Places are counted from its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Nothing.
+    Nothing,
+    /// The checksum: of what begins at `start`, where TCP has it, or UDP. In its place is the sum
+    /// of the pseudo header.
+    Checksum {
+        /// Where the header of TCP or UDP is.
+        start: u16,
+        /// It is TCP's.
+        tcp: bool,
+    },
+    /// Segments of TCP.
+    Segments {
+        /// Where TCP's header is.
+        start: u16,
+        /// It is in IPv6.
+        six: bool,
+        /// Bytes of all headers.
+        headers: u16,
+        /// Bytes of data of a segment.
+        size: u16,
+    },
+}
+
+/// A frame that goes out.
+#[derive(Clone, Copy, Debug)]
+pub struct Leaving {
+    /// Its bytes; the second part may have none, and has none if the switch finishes frames.
+    pub parts: [Span; 2],
+    /// A number that its sender's frames have in common.
+    pub sender: u32,
+    /// Bytes of its Ethernet header, with the tag.
+    pub ethernet: u16,
+    /// What is left to do.
+    pub task: Task,
+}
 
 /// The frames on their way, in memory of the host's own.
 #[derive(Debug)]
 pub struct Uplink {
+    /// The places.
     memory: Span,
     /// The frame that came in, behind a header that asks for nothing.
     inbox: Span,
-    /// Where the next frame goes that is to go out.
-    free: [Span; 1],
-    /// How many went out, and how many were put in.
+    finish: Finish,
+    /// The places from the next free one on, to the memory's end and on from its start. Who fills
+    /// them fills no more than were reserved.
+    free: [Span; 2],
+    /// How many places are free again, and how many were filled.
     gone: u64,
     put: u64,
-    lengths: [u16; FRAMES as usize],
+    /// Of the frame that is delivered.
+    sender: u32,
+    /// By first places: a frame's bytes, and its sender.
+    waiting: Box<[(u32, u32)]>,
 }
 
-/// The place of the frame of this number.
-fn place(memory: &Span, number: u64) -> Option<Span> {
-    memory.sub((1 + number % FRAMES) * PLACE, PLACE)
+/// So many bytes of the memory from this place on: to its end, and on from its start.
+fn from(memory: &Span, place: u64, bytes: u64) -> Option<[Span; 2]> {
+    let at = place % PLACES * PLACE;
+    let first = bytes.min(PLACES * PLACE - at);
+    Some([memory.sub(at, first)?, memory.sub(0, bytes - first)?])
+}
+
+/// The places for so many bytes of a frame.
+fn places(bytes: u32) -> u64 {
+    (u64::from(bytes) + HEADER_BYTES as u64).div_ceil(PLACE)
 }
 
 impl Uplink {
     /// Without frames, in [`UPLINK_MEMORY`] bytes.
-    pub fn new(memory: Span) -> Option<Uplink> {
+    pub fn new(memory: Span, finish: Finish) -> Option<Uplink> {
         let inbox = memory.sub(0, PLACE)?;
         inbox.fill(0);
-        let free = [place(&memory, 0)?];
-        place(&memory, FRAMES - 1)?;
-        Some(Uplink { memory, inbox, free, gone: 0, put: 0, lengths: [0; FRAMES as usize] })
+        let memory = memory.sub(PLACE, PLACES * PLACE)?;
+        Some(Uplink {
+            memory,
+            inbox,
+            finish,
+            free: from(&memory, 0, PLACES * PLACE)?,
+            gone: 0,
+            put: 0,
+            sender: 0,
+            waiting: (0..PLACES).map(|_| (0, 0)).collect(),
+        })
     }
 
     /// Where a frame is put that comes in.
@@ -63,15 +143,57 @@ impl Uplink {
         Some(())
     }
 
-    /// The oldest frame that is to go out. Its place is used again as soon as the next one comes.
-    pub fn take(&mut self) -> Option<Span> {
+    /// This frame is delivered next. Gives what its receiver would have accepted who can do for it
+    /// what the controller can.
+    pub fn begin(&mut self, frame: &Frame) -> Features {
+        self.sender = frame.source().0.iter().fold(0, |sum, byte| sum + u32::from(*byte));
+        let segments = Features::GUEST_CSUM | Features::GUEST_TSO4 | Features::GUEST_TSO6;
+        match frame.offload {
+            _ if self.finish == Finish::Here => Features::empty(),
+            Offload::Nothing => Features::empty(),
+            Offload::Checksum(partial) if !is_known(&frame.head, partial) => Features::empty(),
+            Offload::Segments(tcp) if tcp.size >= LEAST_SEGMENT => segments,
+            Offload::Checksum(_) | Offload::Segments(_) => Features::GUEST_CSUM,
+        }
+    }
+
+    /// The oldest frame that is to go out. Its places are used again as soon as the next one comes.
+    pub fn take(&mut self) -> Option<Leaving> {
         if self.gone == self.put {
             return None;
         }
-        let bytes = self.lengths.get((self.gone % FRAMES) as usize).copied()?;
-        let frame = place(&self.memory, self.gone)?.sub(HEADER_BYTES as u64, bytes.into());
-        self.gone += 1;
-        frame
+        let &(bytes, sender) = self.waiting.get((self.gone % PLACES) as usize)?;
+        let first = from(&self.memory, self.gone, places(bytes) * PLACE)?;
+        self.gone += places(bytes);
+        let [begin, rest] = first;
+        let (header_bytes, bytes) = (HEADER_BYTES as u64, u64::from(bytes));
+        let here = (begin.len() - header_bytes).min(bytes);
+        let parts = [begin.sub(header_bytes, here)?, rest.sub(0, bytes - here)?];
+        let (mut header, mut kind) = ([0; HEADER_BYTES], [0; 2]);
+        begin.read(0, &mut header).ok()?;
+        begin.read(header_bytes + 12, &mut kind).ok()?;
+        let tag = if kind == [0x81, 0] { TAG } else { 0 };
+        let ethernet = (ETHERNET + tag) as u16;
+        Some(Leaving { parts, sender, ethernet, task: task(&Header::parse(&header)) })
+    }
+}
+
+/// Whether the controller knows where this checksum is: TCP's or UDP's, behind an IP header. The
+/// head has no tag.
+fn is_known(head: &[u8], Partial { start, offset }: Partial) -> bool {
+    let kind = head.get(12..ETHERNET);
+    let is_ip = kind == Some(&[0x08, 0x00]) || kind == Some(&[0x86, 0xDD]);
+    is_ip && usize::from(start) >= ETHERNET + IP && (offset == TCP_SUM || offset == UDP_SUM)
+}
+
+/// What a header asks for that was written for a controller.
+fn task(header: &Header) -> Task {
+    let Header { flags, gso_type, hdr_len: headers, gso_size: size, csum_start: start, .. } =
+        *header;
+    match gso_type {
+        GSO_NONE if flags & NEEDS_CSUM == 0 => Task::Nothing,
+        GSO_NONE => Task::Checksum { start, tcp: header.csum_offset == TCP_SUM },
+        kind => Task::Segments { start, six: kind == GSO_TCPV6, headers, size },
     }
 }
 
@@ -83,7 +205,12 @@ impl Buffers for Uplink {
     fn complete_one(&mut self, _: Head, _: u32) {}
 
     fn reserve(&mut self, bytes: u32) -> Result<Option<u16>, Broken> {
-        let room = self.put - self.gone < FRAMES && bytes <= WIRE_FRAME;
+        let most = match self.finish {
+            Finish::Here => WIRE_FRAME,
+            Finish::ByController => MAX_FRAME + TAG as u32,
+        };
+        let room = PLACES - (self.put - self.gone) >= places(bytes) && bytes <= most;
+        // How many there are nobody asks.
         Ok(room.then_some(1))
     }
 
@@ -92,12 +219,12 @@ impl Buffers for Uplink {
     }
 
     fn complete(&mut self, _: u16, bytes: u32) {
-        if let Some(length) = self.lengths.get_mut((self.put % FRAMES) as usize) {
-            *length = bytes as u16;
+        if let Some(waiting) = self.waiting.get_mut((self.put % PLACES) as usize) {
+            *waiting = (bytes, self.sender);
         }
-        self.put += 1;
-        if let Some(next) = place(&self.memory, self.put) {
-            self.free = [next];
+        self.put += places(bytes);
+        if let Some(free) = from(&self.memory, self.put, PLACES * PLACE) {
+            self.free = free;
         }
     }
 }

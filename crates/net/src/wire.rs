@@ -7,20 +7,20 @@ use crate::config::{Config, Features};
 use crate::error::BadPort;
 use crate::port::{Plan, Sources};
 use crate::switch::{Outcome, PortNumber, Switch};
-use crate::uplink::Uplink;
+use crate::uplink::{Finish, Leaving, Uplink};
 use crate::vlan::Vlan;
 use window::Span;
 
 impl<const RING: usize> Switch<RING> {
-    /// A port to the wire, with [`crate::UPLINK_MEMORY`] bytes of memory that is for nothing else.
-    /// The link is down.
+    /// A port to the wire, with [`crate::UPLINK_MEMORY`] bytes of memory that is for nothing else,
+    /// and who finishes what goes there. The link is down.
     ///
     /// # Errors
     ///
     /// [`BadPort`] if the switch has one, or no port left; or the memory is too short.
-    pub fn add_uplink(&mut self, memory: Span) -> Result<PortNumber, BadPort> {
+    pub fn add_uplink(&mut self, memory: Span, finish: Finish) -> Result<PortNumber, BadPort> {
         let plan = Plan { vlan: Vlan::All, sources: Sources::Any, ..Plan::default() };
-        let uplink = Uplink::new(memory).ok_or(BadPort::Memory)?;
+        let uplink = Uplink::new(memory, finish).ok_or(BadPort::Memory)?;
         let number = self.add(Config::of_uplink(), plan)?;
         if let Some(port) = self.port_mut(number) {
             (port.uplink, port.link_up) = (Some(uplink), false);
@@ -61,7 +61,7 @@ impl<const RING: usize> Switch<RING> {
 
     /// The oldest frame that is to go out, if any. It stays as it is until the switch is used
     /// again.
-    pub fn leaving(&mut self, number: PortNumber) -> Option<Span> {
+    pub fn leaving(&mut self, number: PortNumber) -> Option<Leaving> {
         self.port_mut(number)?.uplink.as_mut()?.take()
     }
 }

@@ -4,7 +4,10 @@ mod guest;
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
 use guest::{Lan, frame, mac, parameters};
 use net::header::{GSO_TCPV4, Header, NEEDS_CSUM};
-use net::{BadPort, Features, Mac, Outcome, Plan, PortNumber, UPLINK_MEMORY, Vlan, WIRE_FRAME};
+use net::{
+    BadPort, Features, Finish, Mac, Outcome, Plan, PortNumber, Task, UPLINK_MEMORY, Vlan,
+    WIRE_FRAME,
+};
 use window::Memory;
 
 /// Somebody on the wire.
@@ -13,12 +16,18 @@ const FAR: Mac = Mac([2, 0xFA, 0, 0, 0, 1]);
 struct Wire {
     lan: Lan,
     port: PortNumber,
+    /// What is left to do for the frame that left last, and its Ethernet header's bytes.
+    last: Option<(Task, u16)>,
     _memory: Memory,
 }
 
 impl Wire {
     /// Guests in these VLANs, and an uplink whose link is up.
     fn new(vlans: &[u16]) -> Wire {
+        Wire::finished(vlans, Finish::Here)
+    }
+
+    fn finished(vlans: &[u16], finish: Finish) -> Wire {
         let mut lan = Lan::new();
         for (number, vlan) in (0..).zip(vlans) {
             let plan = Plan { vlan: Vlan::Access(*vlan), ..Plan::default() };
@@ -27,16 +36,21 @@ impl Wire {
         }
         let memory = Memory::new(&[(0, UPLINK_MEMORY)], 0);
         let span = memory.window().span(0, UPLINK_MEMORY).unwrap();
-        let port = lan.switch.add_uplink(span).unwrap();
+        let port = lan.switch.add_uplink(span, finish).unwrap();
         lan.switch.set_link(port, true);
-        Wire { lan, port, _memory: memory }
+        Wire { lan, port, last: None, _memory: memory }
     }
 
     fn out(&mut self) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
-        while let Some(span) = self.lan.switch.leaving(self.port) {
-            let mut frame = vec![0; span.len() as usize];
-            span.read(0, &mut frame).unwrap();
+        while let Some(leaving) = self.lan.switch.leaving(self.port) {
+            let mut frame = Vec::new();
+            for part in leaving.parts {
+                let at = frame.len();
+                frame.resize(at + part.len() as usize, 0);
+                part.read(0, &mut frame[at..]).unwrap();
+            }
+            self.last = Some((leaving.task, leaving.ethernet));
             frames.push(frame);
         }
         frames
@@ -138,10 +152,8 @@ fn vlans_have_tags_on_the_wire() {
     assert!(wire.lan.received(1).is_empty() && wire.lan.received(2).is_empty());
 }
 
-/// Checksums and segments that a guest left out are made before a frame leaves.
-#[test]
-fn frames_leave_whole() {
-    let mut wire = Wire::new(&[0]);
+/// A frame with 60,000 bytes of data that is to be cut into segments of this size, and the data.
+fn long(size: u16) -> (Header, Vec<u8>, Vec<u8>) {
     let mut bytes = Vec::new();
     let builder = PacketBuilder::ethernet2(mac(0).0, FAR.0).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);
     let data: Vec<u8> = (0..60000).map(|at| (at / 7) as u8).collect();
@@ -149,7 +161,7 @@ fn frames_leave_whole() {
     let header = Header {
         flags: NEEDS_CSUM,
         gso_type: GSO_TCPV4,
-        gso_size: 1460,
+        gso_size: size,
         hdr_len: 54,
         csum_start: 34,
         csum_offset: 16,
@@ -163,6 +175,14 @@ fn frames_leave_whole() {
         sum = (sum >> 16) + (sum & 0xFFFF);
     }
     bytes[50..52].copy_from_slice(&(sum as u16).to_be_bytes());
+    (header, bytes, data)
+}
+
+/// Checksums and segments that a guest left out are made before a frame leaves.
+#[test]
+fn frames_leave_whole() {
+    let mut wire = Wire::new(&[0]);
+    let (header, bytes, data) = long(1460);
     wire.lan.pass(0, header, &bytes);
     let out = wire.out();
     assert_eq!(out.len(), 60000usize.div_ceil(1460));
@@ -196,12 +216,15 @@ fn frames_longer_than_the_wires_do_not_leave() {
 fn more_than_can_wait_is_dropped_and_counted() {
     let mut wire = Wire::new(&[0]);
     for round in 0..3 {
-        for number in 0..70 {
+        for number in 0..=u8::MAX {
+            wire.lan.pass(0, Header::default(), &frame(FAR, mac(0), &[number; 60]));
+        }
+        for number in 0..6 {
             wire.lan.pass(0, Header::default(), &frame(FAR, mac(0), &[number; 60]));
         }
         let out = wire.out();
         let numbers: Vec<u8> = out.iter().map(|frame| frame[14]).collect();
-        assert_eq!(numbers, (0..64).collect::<Vec<u8>>());
+        assert_eq!(numbers, (0..=u8::MAX).collect::<Vec<u8>>());
         let counts = wire.lan.switch.statistics(wire.port);
         assert_eq!(counts.no_room, 6 * (round + 1));
     }
@@ -223,6 +246,90 @@ fn a_switch_has_one_uplink() {
     let memory = Memory::new(&[(0, UPLINK_MEMORY)], 0);
     let span = memory.window().span(0, UPLINK_MEMORY).unwrap();
     let short = span.sub(0, UPLINK_MEMORY - 4096).unwrap();
-    assert_eq!(wire.lan.switch.add_uplink(short), Err(BadPort::Memory));
-    assert_eq!(wire.lan.switch.add_uplink(span), Err(BadPort::Address(Mac::default())));
+    assert_eq!(wire.lan.switch.add_uplink(short, Finish::Here), Err(BadPort::Memory));
+    assert_eq!(
+        wire.lan.switch.add_uplink(span, Finish::Here),
+        Err(BadPort::Address(Mac::default()))
+    );
+}
+
+/// A frame is left as it is, wherever in the memory it is, with the task that it needs.
+#[test]
+fn a_controller_that_can_cuts_segments() {
+    let mut wire = Wire::finished(&[0, 7], Finish::ByController);
+    let (header, bytes, _) = long(1460);
+    let task = |start, headers| Task::Segments { start, six: false, headers, size: 1460 };
+    for round in 0..40 {
+        // 30 places, 1, and 30 again: it goes over the memory's end at many of its bytes.
+        wire.lan.pass(0, header, &bytes);
+        wire.lan.pass(0, Header::default(), &frame(FAR, mac(0), &[round; 60]));
+        assert_eq!(wire.out(), [bytes.clone(), frame(FAR, mac(0), &[round; 60])]);
+        assert_eq!(wire.last, Some((Task::Nothing, 14)));
+        wire.lan.pass(0, header, &bytes);
+        assert_eq!(wire.out(), std::slice::from_ref(&bytes));
+        assert_eq!(wire.last, Some((task(34, 54), 14)));
+    }
+    assert_eq!(wire.lan.switch.statistics(wire.port).segments, 0);
+    let mut from_one = bytes.clone();
+    from_one[6..12].copy_from_slice(&mac(1).0);
+    wire.lan.pass(1, header, &from_one);
+    assert_eq!(wire.out(), [tagged(7, &from_one)]);
+    assert_eq!(wire.last, Some((task(38, 58), 18)));
+}
+
+#[test]
+fn seven_long_frames_may_wait_for_a_controller() {
+    let mut wire = Wire::finished(&[0], Finish::ByController);
+    let (header, bytes, _) = long(1460);
+    for _ in 0..9 {
+        wire.lan.pass(0, header, &bytes);
+    }
+    assert_eq!(wire.out().len(), 8, "of 30 places each");
+    assert_eq!(wire.lan.switch.statistics(wire.port).no_room, 1);
+    // Without one they would be 41 frames each.
+    wire.lan.pass(0, header, &bytes);
+    assert_eq!(wire.out().len(), 1);
+}
+
+/// Segments that are too short for a controller are cut here, and it makes their checksums.
+#[test]
+fn segments_too_short_for_a_controller_are_cut_here() {
+    let mut wire = Wire::finished(&[0], Finish::ByController);
+    let (header, bytes, _) = long(255);
+    wire.lan.pass(0, header, &bytes);
+    assert_eq!(wire.out().len(), 60000usize.div_ceil(255));
+    assert_eq!(wire.last, Some((Task::Checksum { start: 34, tcp: true }, 14)));
+    assert_eq!(wire.lan.switch.statistics(wire.port).checksums, 0);
+    let ecn = Header { gso_type: GSO_TCPV4 | 0x80, gso_size: 1460, ..header };
+    wire.lan.pass(0, ecn, &bytes);
+    assert_eq!(wire.out().len(), 60000usize.div_ceil(1460), "and those with CWR");
+}
+
+#[test]
+fn a_checksum_that_a_controller_knows_is_left_to_it() {
+    let mut wire = Wire::finished(&[0], Finish::ByController);
+    let header = |start, offset| Header {
+        flags: NEEDS_CSUM,
+        csum_start: start,
+        csum_offset: offset,
+        ..Header::default()
+    };
+    let mut ip = frame(FAR, mac(0), &[0x45; 100]);
+    ip[12..14].copy_from_slice(&[8, 0]);
+    let mut other = ip.clone();
+    other[12..14].copy_from_slice(&[0x88, 0xB5]);
+    for (frame, start, offset, task) in [
+        (&ip, 34, 16, Task::Checksum { start: 34, tcp: true }),
+        (&ip, 54, 6, Task::Checksum { start: 54, tcp: false }),
+        // Nowhere that it knows; no IP header in front; no IP.
+        (&ip, 34, 8, Task::Nothing),
+        (&ip, 33, 16, Task::Nothing),
+        (&other, 34, 16, Task::Nothing),
+    ] {
+        wire.lan.pass(0, header(start, offset), frame);
+        let out = wire.out();
+        assert_eq!(wire.last.unwrap().0, task, "{start} {offset}");
+        assert_eq!(out[0] == *frame, task != Task::Nothing, "{start} {offset}");
+    }
+    assert_eq!(wire.lan.switch.statistics(wire.port).checksums, 3);
 }

@@ -2,10 +2,10 @@
 //! or a boot image that may be damaged.
 
 use crate::{
-    BadInterface, Class, CoalesceProblem, DeviceName, MAX_DISK, MAX_DISKS, MAX_LATENCY, MAX_QUEUES,
-    MAX_SERIAL, MAX_SERVED, MAX_SHARES, MAX_SIDECORES, MAX_WEIGHT, Mac, Micros, MovingProblem,
-    Network, PartProblem, Place, Plan, SECTOR, SLICES, Size, UplinkProblem, place::before,
-    shown::Shown,
+    BadInterface, Class, Coalesce, CoalesceProblem, DeviceName, MAX_DISK, MAX_DISKS, MAX_LATENCY,
+    MAX_QUEUES, MAX_SERIAL, MAX_SERVED, MAX_SHARES, MAX_SIDECORES, MAX_WEIGHT, Mac, Micros,
+    MovingProblem, Network, PartProblem, Place, Plan, SECTOR, SLICES, Size, UplinkProblem,
+    place::before, shown::Shown,
 };
 use alloc::{
     format,
@@ -367,7 +367,7 @@ impl<F> Plan<F> {
         else {
             return Ok(());
         };
-        let Network { nic, vfs, macs, uplink } = network;
+        let Network { nic, vfs, macs, uplink, coalesce } = network;
         let place = || Place::Network(format!("nic{nic}"));
         let error = |key, problem| Err(Error { place: place(), key, problem });
         if before.clone().any(|other| other.nic == *nic) {
@@ -394,6 +394,12 @@ impl<F> Plan<F> {
             }
         }
         self.check_uplink(index).or_else(|problem| error("uplink", problem.into()))?;
+        if let Coalesce::On(coalescing) = coalesce {
+            if uplink.is_some() {
+                return error("coalesce", UplinkProblem::Interrupts.into());
+            }
+            coalescing.check().or_else(|(key, problem)| error(key, problem.into()))?;
+        }
         if uplink.is_none() && self.shared_nic(*nic).is_none() {
             return error("", Problem::NoFunction);
         }

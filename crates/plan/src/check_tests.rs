@@ -55,8 +55,8 @@ fn what_just_keeps_to_every_limit_passes() {
     (vm.name, vm.weight, vm.memory) = ("0".into(), 10_000, 254 << 30);
     let macs = |nic, count: u8| (0..count).map(|last| Mac([2, 0, 0, 0, nic, last])).collect();
     plan.networks = vec![
-        Network { nic: 0, vfs: Some(64), macs: macs(0, 64), uplink: None },
-        Network { nic: 1, vfs: None, macs: macs(1, 64), uplink: None },
+        Network { nic: 0, vfs: Some(64), macs: macs(0, 64), uplink: None, coalesce: Coalesce::Off },
+        Network { nic: 1, vfs: None, macs: macs(1, 64), uplink: None, coalesce: Coalesce::Off },
     ];
     assert_eq!(plan.check(), Ok(()));
     plan.networks[1].macs = macs(1, 65);
@@ -207,6 +207,7 @@ fn network(networks: &[(u8, Option<u8>, &[u8])], devices: &[&str]) -> Result<(),
         vfs: *vfs,
         macs: macs.iter().map(mac).collect(),
         uplink: None,
+        coalesce: Coalesce::Off,
     };
     let mut plan = two();
     plan.networks = networks.iter().map(network).collect();
@@ -219,7 +220,13 @@ fn virtual_functions_are_made_as_asked_or_as_named() {
     assert_eq!(network(&[], &["nic0.vf0", "nic0.vf63", "nic1"]), Ok(()));
     assert_eq!(network(&[(0, Some(2), &[1, 2]), (3, None, &[3])], &["nic0.vf1"]), Ok(()));
     let mut plan = two();
-    plan.networks = vec![Network { nic: 4, vfs: None, macs: vec![Mac([2; 6]); 3], uplink: None }];
+    plan.networks = vec![Network {
+        nic: 4,
+        vfs: None,
+        macs: vec![Mac([2; 6]); 3],
+        uplink: None,
+        coalesce: Coalesce::Off,
+    }];
     plan.vms[0].devices = vec![DeviceName::Virtual { nic: 9, function: 1 }];
     let shared: Vec<_> = plan.shared_nics().map(|s| (s.nic, s.vfs, s.macs.len())).collect();
     assert_eq!(shared, [(4, 3, 3), (9, 2, 0)]);
@@ -268,7 +275,13 @@ fn networks_ask_for_what_can_be() {
         "the plan has tables for 17 network controllers; it may have at most 16"
     );
     let mut plan = two();
-    plan.networks = vec![Network { nic: 0, vfs: None, macs: vec![Mac([0xFF; 6])], uplink: None }];
+    plan.networks = vec![Network {
+        nic: 0,
+        vfs: None,
+        macs: vec![Mac([0xFF; 6])],
+        uplink: None,
+        coalesce: Coalesce::Off,
+    }];
     let error = plan.check().unwrap_err().to_string();
     assert!(error.starts_with("[network.nic0] macs: ff:ff:ff:ff:ff:ff can't be"), "{error}");
 }
@@ -285,7 +298,7 @@ proptest! {
             nic,
             vfs,
             macs: (0..macs).map(|last| Mac([2, 0, 0, 0, nic, last])).collect(),
-            uplink: None,
+            uplink: None, coalesce: Coalesce::Off,
         }).collect();
         plan.vms[0].devices =
             named.iter().map(|&(nic, function)| DeviceName::Virtual { nic, function }).collect();

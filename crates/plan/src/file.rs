@@ -52,7 +52,7 @@ const HOST_KEYS: [&str; 8] = [
 ];
 /// Whose consoles the screen shows unless the file names a VM.
 const EVERY_VM: &str = "all";
-const NETWORK_KEYS: [&str; 3] = ["vfs", "macs", "uplink"];
+const NETWORK_KEYS: [&str; 4] = ["vfs", "macs", "uplink", "coalesce"];
 const KEYS: [&str; 12] = [
     "cpus",
     "weight",

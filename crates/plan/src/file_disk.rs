@@ -33,6 +33,9 @@ const COALESCE_KEYS: [(&str, &str); 5] = [
     ("deferral", "coalesce.deferral"),
     ("map", "coalesce.map"),
 ];
+/// Those that a device's own throttle has, too.
+pub(super) const THROTTLE_KEYS: [(&str, &str); 4] =
+    [COALESCE_KEYS[0], COALESCE_KEYS[1], COALESCE_KEYS[2], COALESCE_KEYS[4]];
 const COALESCE_NEEDED: &str = "true, false or a table such as { map = \"adapted\" }";
 const MAPS: [(&str, bool); 2] = [("paper", false), ("adapted", true)];
 const NEEDED: &str = "a table such as { size = \"64M\" }, or a list of such tables";
@@ -101,7 +104,7 @@ impl Field<'_, '_, '_> {
                 "read_only" => read.read_only = field.flag()?,
                 "polled" => read.control.kicks = !field.flag()?,
                 "packed" => read.control.packed = field.flag()?,
-                "coalesce" => read.control.coalesce = field.coalesce(places)?,
+                "coalesce" => read.control.coalesce = field.coalesce(&COALESCE_KEYS, places)?,
                 "latency" => {
                     let text = field.string("a time in quotes, such as \"1ms\"")?;
                     let micros = field.within(parse_micros(text))?;
@@ -133,7 +136,11 @@ impl Field<'_, '_, '_> {
     }
 
     /// Whether, or from which thresholds on. Times that aren't said fit the rate that is.
-    fn coalesce(&self, places: &mut Places) -> Result<Coalesce, Error> {
+    pub(super) fn coalesce(
+        &self,
+        keys: &[(&'static str, &'static str)],
+        places: &mut Places,
+    ) -> Result<Coalesce, Error> {
         let table = match self.value.get_ref() {
             DeValue::Table(table) => table,
             DeValue::Boolean(true) => return Ok(Coalesce::default()),
@@ -143,7 +150,7 @@ impl Field<'_, '_, '_> {
         let mut read = Coalescing::USUAL;
         let (mut epoch, mut deferral) = (None, None);
         for (key, value) in in_file_order(table) {
-            let (known, full) = self.nested(key, &COALESCE_KEYS)?;
+            let (known, full) = self.nested(key, keys)?;
             places.push((self.place.clone(), full, value.span().start));
             let field = Field { value, key: full, ..*self };
             match known {

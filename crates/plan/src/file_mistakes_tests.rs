@@ -289,6 +289,18 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
             "vm.toml:2: [network.nic0]: unknown key `vf`; did you mean `vfs`?",
         ),
         (
+            "[network.nic0]\ncoalesce = { deferral = '1us' }\n",
+            "vm.toml:2: [network.nic0]: unknown key `deferral` of `coalesce`; known are in_flight, rate, epoch, map",
+        ),
+        (
+            "[vm.a]\nkernel='k'\n[network.nic0]\nvfs=1\ncoalesce = { in_flight = 2,\nepoch = '10us' }\n",
+            "vm.toml:6: [network.nic0] coalesce.epoch: 10us is out of range; use 1ms to 10000ms",
+        ),
+        (
+            "[host]\nsidecores=1\n[vm.a]\nkernel='k'\nnetwork={switch='s'}\n[network.nic0]\nuplink='s'\ncoalesce=true\n",
+            "vm.toml:8: [network.nic0] coalesce: a switch's uplink sends no interrupts, as a sidecore polls it; take this out",
+        ),
+        (
             "[network.nic0]\nvfs = '2'\n",
             "vm.toml:2: [network.nic0] vfs: this is a string, but it has to be a whole number of virtual functions, such as 2",
         ),

@@ -1,8 +1,9 @@
 //! `[network.nicN]`: the part of the file that says what a network controller's virtual functions
 //! are to be, or which switch it is the uplink of.
 
+use super::file_disk::THROTTLE_KEYS;
 use super::{Field, Key, NETWORK_KEYS, Places, Problem, Reader, in_file_order};
-use crate::{Class, DeviceName, Mac, Network, Place, file::Error};
+use crate::{Class, Coalesce, DeviceName, Mac, Network, Place, file::Error};
 use alloc::{borrow::ToOwned, format, string::ToString, vec::Vec};
 use toml::de::{DeTable, DeValue};
 
@@ -20,7 +21,8 @@ impl Reader<'_> {
             return Err(self.error(name.span().start, &Place::Plan, "", problem));
         };
         places.push((Place::Network(format!("nic{nic}")), "", name.span().start));
-        let mut read = Network { nic, vfs: None, macs: Vec::new(), uplink: None };
+        let (macs, coalesce) = (Vec::new(), Coalesce::Off);
+        let mut read = Network { nic, vfs: None, macs, uplink: None, coalesce };
         for (key, value) in in_file_order(table) {
             let Some(known) = NETWORK_KEYS.iter().find(|k| *k == key.get_ref()) else {
                 return Err(self.unknown(key, &place, &NETWORK_KEYS));
@@ -30,6 +32,7 @@ impl Reader<'_> {
             match *known {
                 "vfs" => read.vfs = Some(field.functions()?),
                 "macs" => read.macs = field.macs()?,
+                "coalesce" => read.coalesce = field.coalesce(&THROTTLE_KEYS, places)?,
                 _ => {
                     let needed = "the name of a switch in quotes, such as \"lan\"";
                     read.uplink = Some(field.string(needed)?.to_owned());

@@ -1,7 +1,7 @@
 //! What a person may write, and what each mistake is told.
 
 use super::*;
-use crate::{Backing, Class, Disk, Interface, Mac, Moving, Network};
+use crate::{Backing, Class, Coalesce, Coalescing, Disk, Interface, Mac, Moving, Network};
 use proptest::prelude::*;
 
 pub(super) fn refusal(text: &str) -> String {
@@ -53,10 +53,12 @@ fn every_key_is_read() {
         [network.nic1]
         vfs = 4
         macs = ["02:00:00:00:00:01", "02:00:00:00:00:02"]
+        coalesce = { rate = 4000, map = "adapted" }
         "#,
     );
     let macs = [1, 2].map(|last| Mac([2, 0, 0, 0, 0, last])).into();
-    let network = Network { nic: 1, vfs: Some(4), macs, uplink: None };
+    let coalesce = Coalesce::On(Coalescing { rate: 4_000, adapted: true, ..Coalescing::USUAL });
+    let network = Network { nic: 1, vfs: Some(4), macs, uplink: None, coalesce };
     let vm = Vm {
         name: "web".into(),
         cpus: vec![2],

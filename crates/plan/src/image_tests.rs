@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    AtEnd, Backing, Class, DeviceName, Disk, Host, Interface, Mac, Network, OnReset, Part, Policy,
-    Problem, Protection, WithoutRemapping,
+    AtEnd, Backing, Class, Coalesce, DeviceName, Disk, Host, Interface, Mac, Network, OnReset,
+    Part, Policy, Problem, Protection, WithoutRemapping,
 };
 use proptest::prelude::*;
 
@@ -108,8 +108,8 @@ prop_compose! {
         });
         let macs = macs.into_iter().map(|[b, c, d, e, f]| Mac([2, b, c, d, e, f])).collect();
         let uplink = interfaces.first().map(|one| one.switch.clone());
-        let uplink = uplink.map(|to| Network { nic: 254, vfs: None, macs: vec![], uplink: Some(to) });
-        let network = Network { nic: 255, vfs: Some(64), macs, uplink: None };
+        let uplink = uplink.map(|to| Network { nic: 254, vfs: None, macs: vec![], uplink: Some(to), coalesce: Coalesce::Off });
+        let network = Network { nic: 255, vfs: Some(64), macs, uplink: None, coalesce: Coalesce::Off };
         let networks = [network].into_iter().chain(uplink).collect();
         let host = Host {
             iommu_faults: Protection::ALL[protection].1,

@@ -1,7 +1,7 @@
 //! What a plan says of network controllers: how many virtual functions each is to have,
 //! and their addresses.
 
-use crate::{DeviceName, Plan, shown::Shown};
+use crate::{Coalesce, DeviceName, Plan, shown::Shown};
 use alloc::{
     string::{String, ToString},
     vec::Vec,
@@ -20,6 +20,8 @@ pub struct Network {
     pub macs: Vec<Mac>,
     /// The switch that it is the way to a network outside for; it has no virtual functions then.
     pub uplink: Option<String>,
+    /// Whether the host has its virtual functions hold interrupts back, by their own throttle.
+    pub coalesce: Coalesce,
 }
 
 /// A network controller that is to have virtual functions.
@@ -31,6 +33,8 @@ pub struct Shared<'a> {
     pub vfs: u8,
     /// The addresses of the first ones.
     pub macs: &'a [Mac],
+    /// Whether their interrupts are held back, and how.
+    pub coalesce: Coalesce,
 }
 
 impl<F> Plan<F> {
@@ -52,7 +56,8 @@ impl<F> Plan<F> {
         });
         let needed = named.max().unwrap_or(0).max(macs.len().try_into().unwrap_or(u8::MAX));
         let vfs = table.and_then(|n| n.vfs).unwrap_or(needed);
-        (vfs > 0).then_some(Shared { nic, vfs, macs })
+        let coalesce = table.map_or(Coalesce::Off, |n| n.coalesce);
+        (vfs > 0).then_some(Shared { nic, vfs, macs, coalesce })
     }
 }
 

@@ -39,6 +39,9 @@ pub enum UplinkProblem {
         "nic{0} is to have virtual functions; a switch's uplink has none, so leave vfs and macs out, and assign none"
     )]
     Functions(u8),
+    /// It sends no interrupts.
+    #[error("a switch's uplink sends no interrupts, as a sidecore polls it; take this out")]
+    Interrupts,
 }
 
 impl<F> Plan<F> {

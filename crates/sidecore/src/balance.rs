@@ -8,6 +8,9 @@
 //!   that was. It goes to one that is awake and stays at most half busy, else to the one that has
 //!   the least to do, which may be one that sleeps. The busier of the two has to become less busy
 //!   by an eighth; so a device that has a sidecore for itself stays.
+//! - **Stay.** A device that was spread stays for [`STAY`] epochs, and twice as long each time that
+//!   it is spread again soon after that, up to [`LONGEST_STAY`] epochs. So load that changes all
+//!   the time moves each device once in so long. Others may go meanwhile.
 //! - **Gather.** The bound was kept for [`CALM`] epochs in a row: the sidecore with the least to do
 //!   gives its devices away, one an epoch, if another does both and is at most half busy by that.
 //!   One without devices sleeps.
@@ -21,10 +24,18 @@
 //! nothing panics or overflows. It knows no clock: epochs are the caller's. It says nothing of how
 //! a device moves ([`handover`](crate::handover)).
 
+use alloc::boxed::Box;
+
 /// Epochs in a row in which the bound has to be broken.
 pub const LATE: u32 = 2;
 /// Epochs in a row in which it has to be kept.
 pub const CALM: u32 = 20;
+/// Epochs for which a device that was spread isn't spread again.
+pub const STAY: u32 = 20;
+/// Doublings of [`STAY`] at most.
+const MOST_DOUBLED: u32 = 6;
+/// See "Stay".
+pub const LONGEST_STAY: u32 = STAY << MOST_DOUBLED;
 /// Doublings of [`CALM`] at most.
 const MOST_STRIKES: u32 = 10;
 /// See "Patience".
@@ -59,8 +70,34 @@ pub struct Move {
     pub to: usize,
 }
 
+/// How long a device that was spread stays.
+#[derive(Clone, Copy, Debug)]
+struct Stay {
+    /// Epochs for which it still does.
+    left: u32,
+    /// Epochs since it was spread; the most: it wasn't.
+    since: u32,
+    doubled: u32,
+}
+
+impl Stay {
+    /// Of a device that wasn't spread.
+    const NONE: Stay = Stay { left: 0, since: u32::MAX, doubled: 0 };
+
+    fn epoch(&mut self) {
+        (self.left, self.since) = (self.left.saturating_sub(1), self.since.saturating_add(1));
+    }
+
+    /// The device is spread.
+    fn begin(&mut self) {
+        let soon = self.since < 4 * (STAY << self.doubled);
+        self.doubled = if soon { (self.doubled + 1).min(MOST_DOUBLED) } else { 0 };
+        (self.left, self.since) = (STAY << self.doubled, 0);
+    }
+}
+
 /// What is known of earlier epochs.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Balance {
     /// Epochs in a row in which the bound was broken, and in which it was kept.
     late: u32,
@@ -70,12 +107,21 @@ pub struct Balance {
     /// Epochs since devices were gathered; none: they weren't.
     gathered: Option<u32>,
     strikes: u32,
+    /// By devices.
+    stays: Box<[Stay]>,
 }
 
 impl Balance {
+    /// For so many devices that can move.
+    pub fn new(devices: usize) -> Self {
+        let stays = (0..devices).map(|_| Stay::NONE).collect();
+        Balance { late: 0, calm: 0, idle: 0, gathered: None, strikes: 0, stays }
+    }
+
     /// After an epoch of so many ticks.
     pub fn next(&mut self, ticks: u64, cores: &[CoreLoad], devices: &[DeviceLoad]) -> Option<Move> {
         self.gathered = self.gathered.map(|epochs| epochs.saturating_add(1));
+        self.stays.iter_mut().for_each(Stay::epoch);
         let patience = CALM << self.strikes;
         let may_sleep = |load: &&DeviceLoad| may_sleep(load.at, cores);
         let is_idle = devices.iter().filter(may_sleep).all(|device| device.busy == 0);
@@ -86,8 +132,9 @@ impl Balance {
             if self.late < LATE {
                 return None;
             }
-            let spread = spread(ticks, cores, devices)?;
+            let spread = spread(ticks, cores, devices, &self.stays)?;
             self.late = 0;
+            self.stays.get_mut(spread.device).into_iter().for_each(Stay::begin);
             if self.gathered.take().is_some_and(|epochs| epochs < 2 * patience) {
                 self.strikes = (self.strikes + 1).min(MOST_STRIKES);
             }
@@ -118,7 +165,8 @@ fn may_sleep(core: usize, cores: &[CoreLoad]) -> bool {
     core != 0 && cores.get(core).is_some_and(|load| !load.keeps)
 }
 
-fn spread(ticks: u64, cores: &[CoreLoad], devices: &[DeviceLoad]) -> Option<Move> {
+fn spread(ticks: u64, cores: &[CoreLoad], devices: &[DeviceLoad], stays: &[Stay]) -> Option<Move> {
+    let stays = |device: usize| stays.get(device).is_some_and(|stay| stay.left > 0);
     let is_late = |core| devices.iter().any(|device| device.at == core && device.late > 0);
     // What its core does beside may be what the device costs: to move it there would gain nothing.
     let is_alone = |at| devices.iter().filter(|device| device.at == at).count() == 1;
@@ -126,7 +174,7 @@ fn spread(ticks: u64, cores: &[CoreLoad], devices: &[DeviceLoad]) -> Option<Move
     let mut best: Option<((bool, u64), Move)> = None;
     for (number, device) in devices.iter().enumerate() {
         let Some(from) = cores.get(device.at).filter(|_| is_late(device.at)) else { continue };
-        if is_alone(device.at) && !from.keeps {
+        if stays(number) || is_alone(device.at) && !from.keeps {
             continue;
         }
         let left = from.busy.saturating_sub(device.busy);

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use std::vec::Vec;
 
 const TICKS: u64 = 1_000;
+const DEVICES: usize = 8;
 /// Ten doublings of the patience fit in.
 const EPOCHS: usize = if cfg!(miri) { 500 } else { 20_000 };
 
@@ -69,7 +70,7 @@ impl World {
 #[test]
 fn a_bound_that_is_broken_wakes_another_sidecore() {
     let mut world = World::of(2, &[(0, 300), (0, 300)], 500);
-    let mut balance = Balance::default();
+    let mut balance = Balance::new(DEVICES);
     assert_eq!(world.step(&mut balance), None, "once is chance");
     assert_eq!(world.step(&mut balance), Some(Move { device: 0, to: 1 }));
     assert!(!world.is_late());
@@ -79,12 +80,12 @@ fn a_bound_that_is_broken_wakes_another_sidecore() {
 #[test]
 fn one_that_is_awake_comes_before_one_that_sleeps() {
     let mut world = World::of(3, &[(0, 300), (0, 290), (2, 100)], 500);
-    let mut balance = Balance::default();
+    let mut balance = Balance::new(DEVICES);
     world.step(&mut balance);
     assert_eq!(world.step(&mut balance), Some(Move { device: 1, to: 2 }));
     // Unless it would be too busy itself.
     let mut world = World::of(3, &[(0, 300), (0, 290), (2, 250)], 500);
-    let mut balance = Balance::default();
+    let mut balance = Balance::new(DEVICES);
     world.step(&mut balance);
     assert_eq!(world.step(&mut balance).map(|go| go.to), Some(1));
 }
@@ -93,14 +94,14 @@ fn one_that_is_awake_comes_before_one_that_sleeps() {
 fn a_device_alone_on_its_sidecore_stays_however_late_it_is() {
     let loads = [DeviceLoad { at: 0, busy: 900, late: 9 }, DeviceLoad::default()];
     let cores = [CoreLoad { busy: 900, keeps: false }, CoreLoad::default()];
-    let mut balance = Balance::default();
+    let mut balance = Balance::new(DEVICES);
     assert!((0..1_000).all(|_| balance.next(TICKS, &cores, &loads).is_none()));
 }
 
 #[test]
 fn without_load_all_but_the_first_sleep() {
     let mut world = World::of(4, &[(0, 0), (1, 0), (2, 0), (3, 0), (3, 0)], 500);
-    let moves = world.moves(&mut Balance::default(), 100);
+    let moves = world.moves(&mut Balance::new(DEVICES), 100);
     let first = CALM as usize - 1;
     assert_eq!(moves, (first..first + 4).collect::<Vec<_>>());
     assert!(world.devices.iter().all(|(at, _)| *at == 0));
@@ -110,14 +111,14 @@ fn without_load_all_but_the_first_sleep() {
 fn a_sidecore_with_what_cant_move_is_not_emptied() {
     let mut world = World::of(3, &[(1, 10), (2, 10)], 500);
     world.kept[1] = Some(100);
-    world.moves(&mut Balance::default(), 100);
+    world.moves(&mut Balance::new(DEVICES), 100);
     assert_eq!(world.devices, [(1, 10), (0, 10)]);
 }
 
 #[test]
 fn load_that_comes_and_goes_is_followed() {
     let mut world = World::of(2, &[(0, 0), (0, 0)], 500);
-    let mut balance = Balance::default();
+    let mut balance = Balance::new(DEVICES);
     for _ in 0..20 {
         world.devices.iter_mut().for_each(|(_, busy)| *busy = 400);
         assert_eq!(world.moves(&mut balance, 40).len(), 1);
@@ -132,7 +133,7 @@ fn load_that_comes_and_goes_is_followed() {
 fn what_breaks_the_bound_together_is_gathered_less_and_less_often() {
     // Together they are less than half of a sidecore, and too much for the bound all the same.
     let mut world = World::of(2, &[(0, 100), (0, 100)], 200);
-    let moves = world.moves(&mut Balance::default(), EPOCHS);
+    let moves = world.moves(&mut Balance::new(DEVICES), EPOCHS);
     let twice_as_long = moves.windows(5).step_by(2).all(|m| m[4] - m[2] > (m[2] - m[0]) * 3 / 2);
     assert!(twice_as_long && moves.len() < 22, "{moves:?}");
 }
@@ -140,12 +141,40 @@ fn what_breaks_the_bound_together_is_gathered_less_and_less_often() {
 #[test]
 fn what_has_nothing_to_do_goes_home_however_patient() {
     let mut world = World::of(2, &[(0, 100), (0, 100)], 200);
-    let mut balance = Balance::default();
+    let mut balance = Balance::new(DEVICES);
     world.moves(&mut balance, EPOCHS);
     world.devices = vec![(0, 100), (1, 0)];
     balance.calm = 0;
     assert_eq!(world.moves(&mut balance, CALM as usize).len(), 1);
     assert_eq!(world.awake(), 1);
+}
+
+/// Three on two sidecores: those two are busy that have one together, whichever these are.
+#[test]
+fn load_that_changes_all_the_time_moves_a_device_once_in_the_longest_stay() {
+    let mut world = World::of(2, &[(0, 10), (0, 10), (1, 10)], 500);
+    let mut balance = Balance::new(DEVICES);
+    let mut moved = [0_usize; 3];
+    for _ in 0..EPOCHS {
+        let at: Vec<_> = world.devices.iter().map(|(at, _)| *at).collect();
+        let together = |at| world.devices.iter().filter(|(other, _)| *other == at).count() > 1;
+        let busy: Vec<_> = at.into_iter().map(|at| if together(at) { 300 } else { 10 }).collect();
+        world.devices.iter_mut().zip(busy).for_each(|(device, busy)| device.1 = busy);
+        if let Some(go) = world.step(&mut balance) {
+            moved[go.device] += 1;
+        }
+    }
+    let most = EPOCHS / LONGEST_STAY as usize + MOST_DOUBLED as usize + 1;
+    assert!(moved.iter().all(|count| (4..=most).contains(count)), "{moved:?} of {most}");
+}
+
+/// A device that stays keeps no other one.
+#[test]
+fn while_one_stays_others_are_spread() {
+    let mut world = World::of(3, &[(0, 300), (0, 300), (0, 300)], 500);
+    let moves = world.moves(&mut Balance::new(DEVICES), 10);
+    assert_eq!(moves, [1, 3]);
+    assert!(!world.is_late());
 }
 
 prop_compose! {
@@ -161,7 +190,7 @@ prop_compose! {
 /// The core's time beside its device's is for the device, too: calls that were held back.
 #[test]
 fn a_device_that_has_a_sidecore_for_itself_stays() {
-    let mut balance = Balance::default();
+    let mut balance = Balance::new(DEVICES);
     let cores = [CoreLoad { busy: 800, keeps: false }, CoreLoad { busy: 0, keeps: false }];
     let alone = [DeviceLoad { at: 0, busy: 400, late: 9 }];
     assert!((0..100).all(|_| balance.next(TICKS, &cores, &alone).is_none()));
@@ -175,7 +204,7 @@ proptest! {
     /// Load that doesn't change: few moves, and ever fewer.
     #[test]
     fn constant_load_comes_to_rest(mut world in worlds()) {
-        let mut balance = Balance::default();
+        let mut balance = Balance::new(DEVICES);
         let devices = world.devices.len();
         let moves = world.moves(&mut balance, EPOCHS);
         // Each time all are gathered and spread again, by some moves each.
@@ -187,7 +216,7 @@ proptest! {
     /// Where the bound is broken it is kept in the end, or nothing that may be done helps.
     #[test]
     fn a_broken_bound_leads_to_a_move_that_helps(world in worlds()) {
-        let helps = spread(TICKS, &world.cores(), &world.loads());
+        let helps = spread(TICKS, &world.cores(), &world.loads(), &[]);
         let before = world.cores();
         if let Some(go) = helps {
             let mut then = world.clone();
@@ -212,7 +241,7 @@ proptest! {
     /// When nothing is to do any more, all that can sleep do.
     #[test]
     fn idle_sidecores_sleep(mut world in worlds()) {
-        let mut balance = Balance::default();
+        let mut balance = Balance::new(DEVICES);
         world.moves(&mut balance, 3_000);
         world.devices.iter_mut().for_each(|(_, busy)| *busy = 0);
         world.kept.iter_mut().flatten().for_each(|busy| *busy = 0);
@@ -230,7 +259,7 @@ proptest! {
             prop::collection::vec((any::<usize>(), any::<u64>(), any::<u64>()), 0..4),
         ), 0..100),
     ) {
-        let mut balance = Balance::default();
+        let mut balance = Balance::new(DEVICES);
         for (ticks, cores, devices) in steps {
             let cores: Vec<_> =
                 cores.into_iter().map(|(busy, keeps)| CoreLoad { busy, keeps }).collect();

@@ -11,10 +11,14 @@
 
 mod mailbox;
 mod registers;
+mod throttle;
 
 use arrayvec::ArrayVec;
+use coalesce::Settings;
 use mailbox::{Answer, Request};
 use registers as r;
+use throttle::Throttles;
+pub use throttle::{Counts as ThrottleCounts, LONGEST_US};
 
 /// Vendor and device id that this drives: the copper version, and what QEMU's `igb` is.
 pub const IDS: (u16, u16) = (0x8086, 0x10C9);
@@ -64,6 +68,8 @@ pub struct Controller<R> {
     waiting: u32,
     /// The multicast filter as it was written last.
     multicast: [u32; r::MTA_WORDS],
+    /// None, unless the functions' interrupts are held back.
+    throttles: Throttles,
 }
 
 /// A virtual function, as its guest has set it up.
@@ -100,6 +106,7 @@ impl<R: Registers> Controller<R> {
             functions: ArrayVec::new(),
             waiting: 0,
             multicast: [0; r::MTA_WORDS],
+            throttles: Throttles::default(),
         })
     }
 
@@ -128,6 +135,23 @@ impl<R: Registers> Controller<R> {
         self.registers.write(r::RCTL, receive);
         let control = self.registers.read(r::CTRL_EXT);
         self.registers.write(r::CTRL_EXT, control | r::CTRL_EXT_PFRSTD);
+    }
+
+    /// From now on has the functions that there are hold interrupts back by these rules, which
+    /// [`Self::throttle`] follows.
+    pub fn hold_back(&mut self, settings: Settings, now: u64) {
+        self.throttles = Throttles::new(self.functions.len(), settings, now);
+    }
+
+    /// Sets how far apart interrupts are of functions whose epoch is over. To be called more often
+    /// than there are epochs.
+    pub fn throttle(&mut self, now: u64) {
+        self.throttles.look(&mut self.registers, now);
+    }
+
+    /// What that did with the function of this number; nothing if it isn't held back.
+    pub fn throttled(&self, function: usize) -> Option<ThrottleCounts> {
+        self.throttles.counts(function)
     }
 
     /// Which frames are for which function (7.10.3.3).

@@ -80,6 +80,7 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
             pauses.tick();
             watchdog::feed();
             errors.look();
+            sriov::throttle();
             vms.iter().flat_map(|vm| &vm.guest.remotes).for_each(|vcpu| vcpu.resend_kick(rdtsc()));
             audit.look();
             intx.look();
@@ -93,6 +94,7 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     clock::stop();
     sidecore::shutdown::all();
     audit.report();
+    sriov::report();
     live.report_sidecores();
     finish(host.at_end)
 }

@@ -12,8 +12,9 @@ use ::sriov::{Above, Capability, i82576};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use coalesce::{Map, Settings};
 use iommu::Bdf;
-use plan::{Class, Mac, Plan, Shared};
+use plan::{Class, Coalesce, Coalescing, Mac, Plan, Shared};
 use spin::{Mutex, Once};
 use virtual_pc::pci::BarKind;
 
@@ -156,8 +157,24 @@ fn enable_one(
     }
     made.shared.push(nic.bdf);
     controller.share(&macs.iter().map(|mac| mac.0).collect::<Vec<_>>());
+    if let Coalesce::On(parameters) = shared.coalesce {
+        controller.hold_back(settings(parameters), cpu::rdtsc());
+    }
     CONTROLLERS.lock().push(controller);
     Ok(())
+}
+
+/// The rules by which a controller's functions hold interrupts back.
+fn settings(parameters: Coalescing) -> Settings {
+    let Coalescing { in_flight, rate, epoch_us, adapted, .. } = parameters;
+    let hz = cpu::tsc_hz();
+    Settings {
+        iops_threshold: rate.into(),
+        cif_threshold: in_flight,
+        epoch: hz.saturating_mul(epoch_us.into()) / 1_000_000,
+        map: if adapted { Map::Adapted } else { Map::Paper },
+        ..Settings::paper(hz)
+    }
 }
 
 /// The addresses of a controller's functions: given, or made from its own.
@@ -221,4 +238,27 @@ pub fn is_shared(bdf: Bdf) -> bool {
 /// Core 0: answers what guests ask of the controllers. At most eight short messages each.
 pub fn serve() {
     CONTROLLERS.lock().iter_mut().for_each(i82576::Controller::serve);
+}
+
+/// Core 0, now and then: has functions hold interrupts back as the plan says.
+pub fn throttle() {
+    let now = cpu::rdtsc();
+    CONTROLLERS.lock().iter_mut().for_each(|controller| controller.throttle(now));
+}
+
+/// At the end: tells how often functions held interrupts back.
+pub fn report() {
+    for (controller, physical) in CONTROLLERS.lock().iter().zip(shared()) {
+        for function in made().filter(|v| v.physical == *physical) {
+            let Some(counts) = controller.throttled(function.index.into()) else { continue };
+            let i82576::ThrottleCounts { epochs, held, longest_us, by_guest } = counts;
+            let (nic, index) = (function.nic, function.index);
+            match held {
+                0 => log::info!("nic{nic}.vf{index} held no interrupts back in {epochs} epochs"),
+                _ => log::info!(
+                    "nic{nic}.vf{index} held interrupts back after {held} of {epochs} epochs, for {longest_us} us at the most; its guest set {by_guest} intervals of its own"
+                ),
+            }
+        }
+    }
 }

@@ -45,7 +45,7 @@ impl Balancer {
             loads.push(CoreLoad { busy: 0, keeps });
         }
         Balancer {
-            balance: Balance::default(),
+            balance: Balance::new(devices),
             epoch: ticks_per_second / EPOCHS,
             began: None,
             cores: own,

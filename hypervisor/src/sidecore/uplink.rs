@@ -9,13 +9,14 @@ use crate::iommu;
 use crate::log_limit::OnceASecond;
 use crate::memory::{PAGE, allocate};
 use crate::pci::Pci;
+use crate::sidecore::shutdown;
 use crate::sidecore::taken::{Registers, Taken};
 use crate::watchdog;
 use ::iommu::Bdf;
 use alloc::string::{String, ToString};
 use core::fmt::Display;
-use igb::{Controller, MEMORY, REGISTERS, State};
-use net::{PortNumber, Switch, UPLINK_MEMORY};
+use igb::{Controller, HANG, MEMORY, QUEUES, REGISTERS, State, Task};
+use net::{Finish, Leaving, PortNumber, Switch, UPLINK_MEMORY};
 use plan::DeviceName;
 use window::Span;
 
@@ -34,6 +35,10 @@ pub struct Uplink {
     /// What the switch knows of the link.
     link: bool,
     given_up: bool,
+    /// Resets that were told of.
+    hung: u64,
+    /// At the machine's end what it did was told.
+    is_over: bool,
     told: OnceASecond,
 }
 
@@ -67,9 +72,12 @@ impl Uplink {
         // On their way to it: the switch's memory, not the controller's.
         let frames = allocate(UPLINK_MEMORY, PAGE);
         let frames = span(frames.ok_or("no memory is left for its frames")?, UPLINK_MEMORY)?;
-        let port = switch.add_uplink(frames).map_err(|error| error.to_string())?;
+        let port =
+            switch.add_uplink(frames, Finish::ByController).map_err(|error| error.to_string())?;
         let (link, given_up, told) = (false, false, OnceASecond::default());
-        Ok(Uplink { name, device, controller, port, link, given_up, told })
+        shutdown::expect_one();
+        let (hung, is_over) = (0, false);
+        Ok(Uplink { name, device, controller, port, link, given_up, hung, is_over, told })
     }
 
     /// What is due in each round of the sidecore: frames that arrived go to their receivers. True:
@@ -79,6 +87,9 @@ impl Uplink {
         self.controller.step(ticks);
         if self.controller.link() != self.link || self.is_dead() {
             self.changed(switch);
+        }
+        if shutdown::is_asked() && !self.is_over {
+            self.report();
         }
         let Some(inbox) = switch.inbox(self.port) else { return false };
         let (mut some, mut cost) = (false, 0);
@@ -100,11 +111,31 @@ impl Uplink {
     pub fn send(&mut self, switch: &mut Switch) {
         let mut some = false;
         while let Some(frame) = switch.leaving(self.port) {
-            some |= self.controller.send(&frame);
+            // Each sender has a queue, as far as they last: none takes all of another's room.
+            some |= self.controller.send(frame.sender, &frame.parts, task(&frame));
         }
         if some {
             self.controller.flush();
         }
+    }
+
+    #[cold]
+    fn report(&mut self) {
+        self.is_over = true;
+        let (name, device, counts) = (self.name, self.device, self.controller.statistics());
+        let queues = |used: u32| (used & 0xFFFF).count_ones();
+        log::info!(
+            "{name} ({device}) has sent {} frames by {} of {QUEUES} queues, made the checksums of {} and cut {}; has received {} by {} of {QUEUES}, {} bad; was reset {} times",
+            counts.sent,
+            queues(counts.used >> 16),
+            counts.summed,
+            counts.cut,
+            counts.received,
+            queues(counts.used),
+            counts.bad,
+            counts.hung
+        );
+        shutdown::one_done();
     }
 
     fn is_dead(&self) -> bool {
@@ -122,6 +153,10 @@ impl Uplink {
                 log::error!("{name} can't be cut off from memory: {error}");
             }
         }
+        let counts = self.controller.statistics();
+        if counts.hung != core::mem::replace(&mut self.hung, counts.hung) && !self.given_up {
+            log::warn!("{name} ({device}) had frames and sent none for {HANG} ms: it is reset");
+        }
         let state = self.controller.state();
         let state: &dyn Display = match &state {
             State::Dead(fault) => fault,
@@ -129,7 +164,6 @@ impl Uplink {
             _ => &"its link is down",
         };
         if self.given_up || self.told.claim(rdtsc()) {
-            let counts = self.controller.statistics();
             log::info!(
                 "{name} ({device}): {state}; received {} frames, {} bad; sent {}, dropped {}",
                 counts.received,
@@ -137,6 +171,17 @@ impl Uplink {
                 counts.sent,
                 counts.unsent
             );
+        }
+    }
+}
+
+/// What the controller is to do for a frame.
+fn task(&Leaving { ethernet, task, .. }: &Leaving) -> Task {
+    match task {
+        net::Task::Nothing => Task::Nothing,
+        net::Task::Checksum { start, tcp } => Task::Checksum { ethernet, start, tcp },
+        net::Task::Segments { start, six, headers, size } => {
+            Task::Segments { ethernet, start, six, headers, size }
         }
     }
 }

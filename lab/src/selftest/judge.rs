@@ -3,7 +3,7 @@
 use super::case::{Case, Expect, Expected, Guest, Outcome, Special};
 use super::kernel::Variant;
 use super::verdict::{PASSED, contains, counted, ended};
-use super::{cost, hostile, moves, parts, switch, virtio};
+use super::{cost, hostile, moves, parts, switch, uplink, virtio};
 use exitless::report::{Report, VmReport, status};
 use ledger::Reason;
 use proto::exit;
@@ -92,6 +92,7 @@ fn ends(case: &Case, outcome: &Outcome) -> Vec<String> {
     }
     wrong.extend(outcome.screen.iter().cloned());
     wrong.extend(parts::complaints(case, outcome));
+    wrong.extend(uplink::complaints(case, &outcome.log));
     wrong.extend(moves::complaints(case, outcome));
     wrong.extend(cost::of(&case.windows, &outcome.edges).err());
     wrong

@@ -6,7 +6,7 @@ use super::cases::{case, guest};
 use super::kernel::Variant;
 use exitless::network::NicModel;
 use ledger::Reason;
-use plan::{DeviceName, Mac, Network, Policy};
+use plan::{Coalesce, Coalescing, DeviceName, Mac, Network, Policy};
 use std::ops::RangeInclusive;
 
 /// What a megabyte each way takes at the least, with frames of 1,500 bytes and any number of them
@@ -51,12 +51,13 @@ pub fn all() -> Vec<Case> {
     let parts = ["nic0.vf0", "nic0.vf1"].map(|name| linux(name, "driver=igbvf ", Policy::Direct));
     let machine = Special::NicBehindPort;
     cases.push(Case { machine, ..case("nic/behind-port".to_owned(), false, parts) });
+    cases.push(held_back());
     cases.extend(refusals());
     cases
 }
 
 /// A VM with Debian's kernel that takes an address by DHCP and has a megabyte sent back.
-fn linux(device: &str, driver: &'static str, policy: Policy) -> Guest {
+pub fn linux(device: &str, driver: &'static str, policy: Policy) -> Guest {
     let device_exits = [Reason::DeviceInterrupt, Reason::DeviceEoi];
     Guest {
         tests: "",
@@ -83,6 +84,27 @@ pub fn moving(policy: Policy) -> Guest {
         options: "exitless.streams=4 exitless.moving=1",
         says: vec!["moved vectors=7 cpus=3", "@exitless echoed bytes=1048576 streams=4"],
         ..linux("nic0", "", policy)
+    }
+}
+
+/// A virtual function whose interrupts the host has its throttle hold back, after each 20 ms with a
+/// frame in them.
+fn held_back() -> Case {
+    let coalesce = Coalesce::On(Coalescing {
+        in_flight: 1,
+        rate: 50,
+        epoch_us: 20_000,
+        deferral_us: 0,
+        adapted: false,
+    });
+    Case {
+        networks: vec![Network { coalesce, ..network(None, &[GIVEN]) }],
+        log: vec!["nic0.vf0 held interrupts back after"],
+        ..case(
+            "nic/held-back-direct".to_owned(),
+            false,
+            [linux("nic0.vf0", "driver=igbvf ", Policy::Direct)],
+        )
     }
 }
 
@@ -141,7 +163,7 @@ fn refusals() -> Vec<Case> {
 }
 
 fn network(vfs: Option<u8>, macs: &[Mac]) -> Network {
-    Network { nic: 0, vfs, macs: macs.to_vec(), uplink: None }
+    Network { nic: 0, vfs, macs: macs.to_vec(), uplink: None, coalesce: Coalesce::Off }
 }
 
 /// # Panics

@@ -88,7 +88,7 @@ pub fn all() -> Vec<Case> {
 }
 
 /// Two VMs with Debian's kernel: netperf and a comparison between them, with offloads.
-fn linux(policy: Policy) -> [Guest; 2] {
+pub fn linux(policy: Policy) -> [Guest; 2] {
     let of = |number, options, says| Guest {
         tests: "",
         variant: Variant::Linux,

@@ -3,9 +3,11 @@
 
 use super::case::{Case, Expect, Guest, Special};
 use super::cases::{case, guest};
-use super::switch::{at, pair};
+use super::kernel::Variant;
+use super::network;
+use super::switch::{self, at, pair};
 use exitless::network::NicModel;
-use plan::{Interface, Network, Policy};
+use plan::{Coalesce, Interface, Network, Policy};
 
 /// The controllers, as QEMU has them: at the places of `nic0` and `nic1`, on one hub.
 pub const WIRE: [&str; 8] = [
@@ -18,6 +20,11 @@ pub const WIRE: [&str; 8] = [
     "-device",
     "igb,netdev=wire1,romfile=,addr=0xa",
 ];
+
+/// What a controller's line at the end has in front of its numbers.
+const SENT: &str = ") has sent ";
+/// The case whose network is outside.
+const OUTSIDE: &str = "virtio/uplink-outside-direct";
 
 /// All of them.
 pub fn all() -> Vec<Case> {
@@ -37,8 +44,60 @@ pub fn all() -> Vec<Case> {
         of("eli", false, Policy::Eli, None, 2),
         of("vlan-direct", false, Policy::Direct, Some(7), 1),
     ];
+    cases.push(between());
+    cases.push(outside());
     cases.extend(refused());
     cases
+}
+
+/// Two VMs with Debian's kernel, each at a switch of its own: what they leave to the wire, the
+/// controllers do.
+fn between() -> Case {
+    let mut guests = switch::linux(Policy::Direct);
+    for (guest, switch) in guests.iter_mut().zip(["one", "two"]) {
+        guest.interfaces.iter_mut().for_each(|one| one.switch = switch.to_owned());
+    }
+    let case = case("virtio/uplink-linux-direct".to_owned(), false, guests);
+    let networks = vec![uplink(0, "one"), uplink(1, "two")];
+    Case { sidecores: 1, networks, machine: Special::Wired, ..case }
+}
+
+/// One whose network is outside of the machine: sixteen connections at once, there and back.
+fn outside() -> Case {
+    let guest = Guest {
+        devices: Vec::new(),
+        interfaces: vec![at("lan", 1, 0)],
+        options: "exitless.streams=16 exitless.bytes=131072",
+        says: vec![
+            "driver=virtio_net ",
+            "address=10.0.2.",
+            "@exitless echoed bytes=131072 streams=16",
+        ],
+        ..network::linux("nic0", "", Policy::Direct)
+    };
+    let case = case(OUTSIDE.to_owned(), false, [guest]);
+    Case { sidecores: 1, networks: vec![uplink(0, "lan")], ..case }
+}
+
+/// What controllers say at the end that they did must fit what was sent.
+pub fn complaints(case: &Case, log: &[String]) -> Vec<String> {
+    let uplinks = case.networks.iter().filter(|one| one.uplink.is_some());
+    let wrong = uplinks.filter_map(|one| {
+        let nic = format!("nic{} (", one.nic);
+        let line = log.iter().find(|line| line.contains(&nic) && line.contains(SENT));
+        let Some(line) = line else { return Some(format!("{nic}…{SENT}… isn't in the log")) };
+        let rest = line.split_once(SENT).map_or("", |(_, rest)| rest);
+        let numbers = rest.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok());
+        let numbers: Vec<u64> = numbers.collect();
+        // Kernels of tests leave no checksum to others; connections of one are spread.
+        let left = u64::from(case.has(Variant::Linux));
+        let spread = if case.name == OUTSIDE { 2 } else { 1 };
+        let right = matches!(numbers[..], [sent, by, _, summed, cut, received, from, _, bad, resets]
+            if sent > 0 && by > 0 && summed >= left && cut >= left
+                && received > 0 && from >= spread && (bad, resets) == (0, 0));
+        (!right).then(|| format!("{line:?} isn't right: {left} or more of each, {spread} queues"))
+    });
+    wrong.collect()
 }
 
 /// What can't be had.
@@ -63,5 +122,34 @@ fn refused() -> [Case; 3] {
 
 /// A controller that is a switch's way out.
 pub fn uplink(nic: u8, switch: &str) -> Network {
-    Network { nic, vfs: None, macs: Vec::new(), uplink: Some(switch.to_owned()) }
+    Network {
+        nic,
+        vfs: None,
+        macs: Vec::new(),
+        uplink: Some(switch.to_owned()),
+        coalesce: Coalesce::Off,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_controller_says_is_looked_at() {
+        let line = |numbers: [u64; 7]| {
+            let [sent, by, summed, cut, received, from, resets] = numbers;
+            vec![format!(
+                "nic0 (00:08.0) has sent {sent} frames by {by} of 4 queues, made the checksums of {summed} and cut {cut}; has received {received} by {from} of 4, 0 bad; was reset {resets} times"
+            )]
+        };
+        let good = [9, 1, 3, 2, 8, 2, 0];
+        assert_eq!(complaints(&outside(), &line(good)), [""; 0]);
+        for (at, bad) in [(0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (5, 1), (6, 1)] {
+            let mut numbers = good;
+            numbers[at] = bad;
+            assert_eq!(complaints(&outside(), &line(numbers)).len(), 1, "{numbers:?}");
+        }
+        assert_eq!(complaints(&outside(), &[]).len(), 1);
+    }
 }

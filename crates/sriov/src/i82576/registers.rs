@@ -95,6 +95,33 @@ pub const fn vmolr(pool: u32) -> u32 {
     0x5AD0 + 4 * pool
 }
 
+/// Interrupt throttle (8.8.12): the interval, in microseconds from this bit on; immediate
+/// interrupts, which are its guest's; and that the count that runs goes on.
+pub const EITR_US: u32 = 2;
+pub const EITR_INTERVAL: u32 = 0x1FFF << EITR_US;
+pub const EITR_LLI: u32 = 1 << 15;
+pub const EITR_KEEP_COUNTER: u32 = 1 << 31;
+
+/// A function's vector's: they are the last ones, from the end on (7.3.2.12).
+pub const fn vf_eitr(pool: u32, vector: u32) -> u32 {
+    0x1680 + 4 * (22 + vector - 3 * pool)
+}
+
+/// Frames that a function received, and sent (VFGPRC and VFGPTC, which nobody clears).
+pub const fn vf_received(pool: u32) -> u32 {
+    0x1_0010 + 0x100 * pool
+}
+
+/// See [`vf_received`].
+pub const fn vf_sent(pool: u32) -> u32 {
+    vf_received(pool) + 4
+}
+
+/// A transmit queue's TDLEN, TDH and TDT.
+pub const fn tx_queue(queue: u32) -> [u32; 3] {
+    [0xE008 + 0x40 * queue, 0xE010 + 0x40 * queue, 0xE018 + 0x40 * queue]
+}
+
 pub const P2V_STS: u32 = 1 << 0;
 pub const P2V_ACK: u32 = 1 << 1;
 pub const P2V_PFU: u32 = 1 << 3;

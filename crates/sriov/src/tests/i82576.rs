@@ -2,6 +2,7 @@
 //! and the reset do, as far as the driver uses them, and guests that write what they like.
 
 mod mailboxes;
+mod throttle;
 
 use crate::i82576::{Controller, Error, FUNCTIONS, Mac, Registers};
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};

@@ -1,114 +1,20 @@
 //! The driver against a small model of the controller.
 
+mod hangs;
+mod model;
+mod tasks;
+
 use crate::registers::*;
 use crate::ring::{BUFFER, ENTRIES, RING_BYTES};
-use crate::{Controller, Fault, LEAST, MEMORY, MOST, State};
+use crate::{Controller, Fault, LEAST, MEMORY, MOST, QUEUES, State, Task};
+use model::{Device, Model};
 use proptest::prelude::*;
-use std::cell::RefCell;
-use std::collections::HashMap;
-use std::rc::Rc;
-use window::{Memory, Span, Window};
+use window::{Memory, Span};
 
 const BASE: u64 = 1 << 20;
 const DMA: u64 = 1 << 40;
 /// Where the tests' own frames are.
 const OWN: u64 = 1 << 30;
-
-/// What the datasheet says of the parts that are used.
-struct Model {
-    registers: HashMap<u32, u32>,
-    memory: Window,
-    /// How many reads of CTRL show RST.
-    reset_takes: u32,
-    /// How many reads of RXDCTL don't show ENABLE.
-    enable_takes: u32,
-    gone: bool,
-    /// Where the next frame goes, and the next to be sent is.
-    rx: u32,
-    tx: u32,
-    wire: Vec<Vec<u8>>,
-}
-
-#[derive(Clone)]
-struct Device(Rc<RefCell<Model>>);
-
-impl Registers for Device {
-    fn read32(&mut self, offset: u32) -> u32 {
-        let mut model = self.0.borrow_mut();
-        assert!(u64::from(offset) < BYTES && offset.is_multiple_of(4));
-        if model.gone {
-            return GONE;
-        }
-        let value = model.registers.get(&offset).copied().unwrap_or(0);
-        let late = |left: &mut u32| core::mem::replace(left, left.saturating_sub(1)) > 0;
-        match offset {
-            CTRL if value & RESET != 0 && !late(&mut model.reset_takes) => {
-                model.registers.clear();
-                0
-            }
-            0xC028 if late(&mut model.enable_takes) => value & !ENABLE,
-            // The link is there only when it was negotiated.
-            STATUS if model.get(MDIC) == NEGOTIATE => LINK,
-            _ => value,
-        }
-    }
-
-    fn write32(&mut self, offset: u32, value: u32) {
-        let mut model = self.0.borrow_mut();
-        assert!(u64::from(offset) < BYTES && offset.is_multiple_of(4));
-        model.registers.insert(offset, value);
-        if offset == TX.tail() {
-            model.transmit(value);
-        }
-    }
-}
-
-impl Model {
-    fn get(&self, offset: u32) -> u32 {
-        self.registers.get(&offset).copied().unwrap_or(0)
-    }
-
-    /// A descriptor of the queue, and its two words.
-    fn descriptor(&self, queue: QueueRegisters, entry: u32) -> (Span, u64, u64) {
-        let base = u64::from(self.get(queue.base())) | u64::from(self.get(queue.base() + 4)) << 32;
-        assert_eq!(self.get(queue.len()), ENTRIES * 16);
-        assert_eq!(base % 128, 0);
-        let at = self.memory.span(base - DMA + u64::from(entry) * 16, 16).unwrap();
-        let (address, what) = (at.load_u64(0).unwrap(), at.load_u64(8).unwrap());
-        (at, address - DMA, what)
-    }
-
-    fn transmit(&mut self, tail: u32) {
-        assert_ne!(self.get(TCTL) & 2, 0);
-        while self.tx != tail {
-            let (at, address, what) = self.descriptor(TX, self.tx);
-            let bytes = what & 0xFFFF;
-            assert_eq!((what >> 46, what >> 20 & 0xFFF), (bytes, 0x2B3));
-            let mut frame = vec![0; bytes as usize];
-            self.memory.read(address, &mut frame).unwrap();
-            self.wire.push(frame);
-            // The address is written over, too (7.2.2.4).
-            at.store_u64(0, 0).unwrap();
-            at.store_u64(8, 1 << 32).unwrap();
-            self.tx = (self.tx + 1) % ENTRIES;
-        }
-    }
-
-    /// A frame arrives. False: there was no buffer.
-    fn arrive(&mut self, frame: &[u8]) -> bool {
-        if self.get(RCTL) & 2 == 0 || self.rx == self.get(RX.tail()) {
-            return false;
-        }
-        assert_eq!(self.get(SRRCTL) & 0xE00_007F, 1 << 25 | 2);
-        let (at, address, what) = self.descriptor(RX, self.rx);
-        assert_eq!(what, 0);
-        self.memory.write(address, frame).unwrap();
-        at.store_u64(0, 0).unwrap();
-        at.store_u64(8, (frame.len() as u64) << 32 | 3).unwrap();
-        self.rx = (self.rx + 1) % ENTRIES;
-        true
-    }
-}
 
 struct Bench {
     memory: Memory,
@@ -119,18 +25,8 @@ struct Bench {
 
 impl Bench {
     fn new(reset_takes: u32, enable_takes: u32) -> Self {
-        let memory = Memory::new(&[(BASE, MEMORY), (OWN, 8192)], DMA);
-        let model = Model {
-            registers: HashMap::new(),
-            memory: memory.window(),
-            reset_takes,
-            enable_takes,
-            gone: false,
-            rx: 0,
-            tx: 0,
-            wire: Vec::new(),
-        };
-        let device = Device(Rc::new(RefCell::new(model)));
+        let memory = Memory::new(&[(BASE, MEMORY), (OWN, 1 << 17)], DMA);
+        let device = Device::new(memory.window(), reset_takes, enable_takes);
         let span = memory.window().span(BASE, MEMORY).unwrap();
         let controller = Controller::new(device.clone(), span, 1, 0).unwrap();
         Bench { memory, device, controller, now: 0 }
@@ -164,9 +60,17 @@ impl Bench {
     }
 
     fn send(&mut self, frame: &[u8]) -> bool {
+        self.send_by(0, frame, Task::Nothing)
+    }
+
+    fn send_by(&mut self, queue: u32, frame: &[u8], task: Task) -> bool {
         let span = self.own(4096, frame.len() as u64);
         span.write(0, frame).unwrap();
-        self.controller.send(&span)
+        self.controller.send(queue, &[span], task)
+    }
+
+    fn model(&self) -> std::cell::RefMut<'_, Model> {
+        self.device.0.borrow_mut()
     }
 
     /// The word that was written back for a receive entry.
@@ -207,7 +111,7 @@ fn after_the_reset_interrupts_are_masked_again() {
     let model = bench.device.0.borrow();
     assert_eq!((model.get(IMC), model.get(EIMC)), (u32::MAX, u32::MAX));
     assert_eq!(model.get(CTRL) & (LINK_UP | FORCED), LINK_UP);
-    assert_eq!(model.get(RX.tail()), ENTRIES - 1);
+    assert_eq!(model.get(rx(0).tail()), ENTRIES - 1);
 }
 
 #[test]
@@ -244,7 +148,7 @@ fn frames_that_arrive_are_handed_over_once() {
     let mut bench = Bench::running();
     for round in 0..3 * ENTRIES {
         let frame = vec![round as u8; 60 + round as usize % 1400];
-        assert!(bench.device.0.borrow_mut().arrive(&frame));
+        assert!(bench.model().arrive(0, &frame));
         assert_eq!(bench.received(), Some(frame));
         assert_eq!(bench.received(), None);
         bench.controller.flush();
@@ -257,7 +161,7 @@ fn all_buffers_but_one_can_be_full() {
     let mut bench = Bench::running();
     let full = |bench: &Bench| {
         let mut model = bench.device.0.borrow_mut();
-        (0..2 * ENTRIES).filter(|i| model.arrive(&[*i as u8; 60])).count() as u32
+        (0..2 * ENTRIES).filter(|i| model.arrive(0, &[*i as u8; 60])).count() as u32
     };
     assert_eq!(full(&bench), ENTRIES - 1);
     for i in 0..ENTRIES - 1 {
@@ -341,7 +245,7 @@ fn what_is_written_back_is_not_trusted() {
 #[test]
 fn addresses_of_buffers_are_written_anew() {
     let mut bench = Bench::running();
-    bench.device.0.borrow_mut().arrive(&[1; 60]);
+    bench.model().arrive(0, &[1; 60]);
     bench.received().unwrap();
     let first = bench.memory.window().span(BASE, 16).unwrap();
     assert_eq!(first.load_u64(0), Ok(DMA + BASE + RING_BYTES));
@@ -381,7 +285,7 @@ proptest! {
             };
             match action {
                 Action::Arrive(bytes) => {
-                    if bench.device.0.borrow_mut().arrive(&frame(bytes)) {
+                    if bench.model().arrive(0, &frame(bytes)) {
                         arrived.push(frame(bytes));
                     }
                 }
