@@ -204,6 +204,7 @@ impl LocalApic {
     }
 
     /// Nothing pending, nothing in service: the guest may take its interrupts itself.
+    #[inline]
     pub fn quiet(&self) -> bool {
         self.requested.is_empty() && self.in_service.is_empty()
     }
@@ -246,6 +247,11 @@ impl LocalApic {
     /// priority lets it in is for the hardware to say (V_INTR_PRIO against V_TPR).
     #[inline]
     pub fn deliverable(&self) -> Option<u8> {
+        // Most often nothing is pending.
+        if self.requested.is_empty() { None } else { self.highest_deliverable() }
+    }
+
+    fn highest_deliverable(&self) -> Option<u8> {
         let next = self.requested.highest()?;
         match self.in_service.highest() {
             Some(current) if class(current) >= class(next) => None,
@@ -254,6 +260,7 @@ impl LocalApic {
     }
 
     /// The guest took this pending interrupt.
+    #[inline]
     pub fn accepted(&mut self, vector: u8) {
         self.requested.remove(vector);
         self.in_service.insert(vector);
@@ -261,6 +268,7 @@ impl LocalApic {
 
     /// The vector and mask state of the timer's LVT entry: what to request when the
     /// physical timer fires.
+    #[inline]
     pub fn timer_vector(&self) -> Option<u8> {
         let entry = self.lvt[0];
         (entry & LVT_MASKED == 0 && self.svr & SVR_ENABLED != 0).then_some(entry as u8)

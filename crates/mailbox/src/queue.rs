@@ -34,8 +34,9 @@ pub struct Queue {
     schedule: Schedule,
     /// The reason why each yielded.
     waits: [Yield; MAX],
-    /// So many slots are taken.
+    /// So many slots are taken, and so many of these aren't gone.
     count: usize,
+    left: usize,
     /// When the first of those that waited at the last look is due.
     next: u64,
     /// What [`Queue::due`] gives: of the last look.
@@ -53,6 +54,7 @@ impl Queue {
             schedule: Schedule::new(slice),
             waits: [Yield::Gone; MAX],
             count: 0,
+            left: 0,
             next: NEVER,
             due: (false, NEVER),
             stands: 0,
@@ -67,23 +69,28 @@ impl Queue {
             self.schedule.wake(slot, 0);
             self.waits[slot] = Yield::Ready;
             self.count = slot + 1;
+            self.left += 1;
         }
     }
 
     /// Is a vCPU left that isn't gone?
+    #[inline]
     pub fn serves(&self) -> bool {
-        self.taken().iter().any(|why| *why != Yield::Gone)
+        self.left != 0
     }
 
     /// The vCPU at `slot` leaves the core to others.
     pub fn leave(&mut self, slot: usize, why: Yield, now: u64) {
         let Some(waits) = self.waits.get_mut(slot) else { return };
-        *waits = why;
+        let before = core::mem::replace(waits, why);
         self.stands = 0;
         match why {
             Yield::Ready => {}
             Yield::Block(_) | Yield::Sleep(_) => self.schedule.block(slot, now),
-            Yield::Gone => self.schedule.remove(slot, now),
+            Yield::Gone => {
+                self.schedule.remove(slot, now);
+                self.left -= usize::from(before != Yield::Gone);
+            }
         }
     }
 

@@ -26,8 +26,6 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
-use core::cmp::Ordering;
-
 /// vCPUs of one core.
 pub const MAX: usize = 8;
 /// The weight at which virtual time is time.
@@ -85,11 +83,11 @@ enum State {
 impl Member {
     /// By virtual time, to the last fraction: a member that is ahead by less than a unit would else
     /// be picked before one that has waited for a slice more.
-    fn order(&self, other: &Member) -> Ordering {
+    #[inline]
+    fn is_behind(&self, other: &Member) -> bool {
         // A rest is less than its weight, so the products are below 2^64.
-        let (ours, theirs) =
-            (self.rest * u64::from(other.weight), other.rest * u64::from(self.weight));
-        self.time.cmp(&other.time).then_with(|| ours.cmp(&theirs))
+        let rests = || self.rest * u64::from(other.weight) < other.rest * u64::from(self.weight);
+        self.time < other.time || self.time == other.time && rests()
     }
 
     const fn new(weight: u32, time: Virtual) -> Self {
@@ -100,7 +98,17 @@ impl Member {
         matches!(self.state, State::Runnable | State::Woken)
     }
 
+    #[inline]
     fn charge(&mut self, ticks: u64) {
+        // The usual weight leaves no rest.
+        if self.weight == DEFAULT_WEIGHT {
+            self.time = self.time.saturating_add(ticks.into());
+        } else {
+            self.charge_by_weight(ticks);
+        }
+    }
+
+    fn charge_by_weight(&mut self, ticks: u64) {
         let weight = u64::from(self.weight);
         let due = ticks.checked_mul(DEFAULT_WEIGHT.into()).and_then(|d| d.checked_add(self.rest));
         let (time, rest) = match due {
@@ -249,9 +257,13 @@ impl Schedule {
         self.members[..self.count].get_mut(place)
     }
 
+    #[inline]
     fn set_state(&mut self, place: usize, state: State) {
         let Some(member) = self.member(place) else { return };
         let old = core::mem::replace(&mut member.state, state);
+        if old == state {
+            return;
+        }
         let runs = |state| usize::from(matches!(state, State::Runnable | State::Woken));
         let woke = |state| usize::from(state == State::Woken);
         self.runnable = self.runnable + runs(state) - runs(old);
@@ -259,10 +271,13 @@ impl Schedule {
     }
 
     /// Charges the running one up to `now`.
+    #[inline]
     fn charge(&mut self, now: u64) {
         let ticks = elapsed(self.charged, now);
         self.charged = now;
-        if let Some(place) = self.running {
+        if ticks != 0
+            && let Some(place) = self.running
+        {
             let paid = ticks.min(self.prepaid);
             self.prepaid -= paid;
             if let Some(member) = self.member(place) {
@@ -275,8 +290,13 @@ impl Schedule {
     /// Raises the floor to the least virtual time of the runnable ones. Those of the same ones only
     /// grow: so it is enough to do this before one more becomes runnable, or one less.
     fn raise_floor(&mut self) {
-        let runnable = self.members[..self.count].iter().filter(|member| member.runnable());
-        if let Some(least) = runnable.map(|member| member.time).min() {
+        let mut least = Virtual::MAX;
+        for member in &self.members[..self.count] {
+            if member.runnable() {
+                least = least.min(member.time);
+            }
+        }
+        if self.runnable != 0 {
             self.floor = self.floor.max(least);
         }
     }
@@ -311,6 +331,7 @@ impl Schedule {
     }
 
     /// The vCPU that is to have the core from `now` on.
+    #[inline]
     fn next(&self, now: u64) -> Option<usize> {
         let Some(running) = self.running else {
             return self.least(Member::runnable);
@@ -323,13 +344,18 @@ impl Schedule {
     }
 
     /// The one of least virtual time among these; of equals the first after who ran last.
+    #[inline]
     fn least(&self, among: impl Fn(&Member) -> bool) -> Option<usize> {
         let (before, after) = self.members[..self.count].split_at((self.last + 1).min(self.count));
-        let places = (before.len()..).zip(after).chain((0..).zip(before));
-        places
-            .filter(|(_, member)| among(member))
-            .min_by(|(_, a), (_, b)| a.order(b))
-            .map(|(place, _)| place)
+        let mut found: Option<(usize, &Member)> = None;
+        for (first, members) in [(before.len(), after), (0, before)] {
+            for (place, member) in (first..).zip(members) {
+                if among(member) && found.is_none_or(|(_, least)| member.is_behind(least)) {
+                    found = Some((place, member));
+                }
+            }
+        }
+        found.map(|(place, _)| place)
     }
 }
 

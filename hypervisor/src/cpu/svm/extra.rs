@@ -79,7 +79,9 @@ impl Extra {
     /// Takes the state from this core.
     pub fn save(&mut self) {
         self.xcr0 = control::xcr0();
-        control::set_xcr0(self.states);
+        if self.xcr0 != self.states {
+            control::set_xcr0(self.states);
+        }
         let (low, high) = (self.states as u32, (self.states >> 32) as u32);
         // SAFETY: the area is ours and large enough for all states; debug registers and these MSRs
         // exist, as `new` found.
@@ -97,7 +99,10 @@ impl Extra {
 
     /// Gives it to this core.
     pub fn load(&self) {
-        control::set_xcr0(self.states);
+        // So it is where another vCPU's was saved.
+        if control::xcr0() != self.states {
+            control::set_xcr0(self.states);
+        }
         let (low, high) = (self.states as u32, (self.states >> 32) as u32);
         // SAFETY: as in `save`; the values were the core's or are those after reset, and
         // breakpoints mean nothing while DR7 of the host enables none.
@@ -117,7 +122,9 @@ impl Extra {
                 msr::write(PRED_CMD, BRANCH_BARRIER);
             }
         }
-        control::set_xcr0(self.xcr0);
+        if self.xcr0 != self.states {
+            control::set_xcr0(self.xcr0);
+        }
     }
 }
 

@@ -88,6 +88,10 @@ impl<C: VirtualCpu> Vcpu<C> {
                 vcpu.ledger.count(Reason::Ipi);
                 continue;
             }
+            if let Some(reason) = vcpu.quick_write() {
+                vcpu.ledger.count(reason);
+                continue;
+            }
             let exit = vcpu.cpu.exit();
             vcpu.note_accepted();
             match vcpu.handle(exit) {

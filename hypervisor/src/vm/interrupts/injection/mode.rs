@@ -13,13 +13,12 @@ impl<C: VirtualCpu> Vcpu<C> {
     pub(in crate::vm) fn note_accepted(&mut self) {
         let Some(vector) = self.mode.offered() else { return };
         if self.cpu.offer_accepted() {
-            let device = self.remote.routes.is_devices(vector);
             self.mode.offer(None);
             self.apic.accepted(vector);
             self.ledger.injected = self.ledger.injected.wrapping_add(1);
             if self.timer.accepted(vector) {
                 self.ledger.timer_injected = self.ledger.timer_injected.wrapping_add(1);
-            } else if device {
+            } else if self.remote.routes.is_devices(vector) {
                 self.ledger.device_injected = self.ledger.device_injected.wrapping_add(1);
             }
         }
@@ -66,12 +65,17 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// Offers the highest virtual interrupt. The CPU compares it with the task priority.
+    #[inline]
     fn offer(&mut self) {
         let next = self.apic.deliverable();
         if next != self.mode.offered() {
-            self.mode.offer(next);
-            self.cpu.offer_interrupt(next);
+            self.offer_next(next);
         }
+    }
+
+    fn offer_next(&mut self, next: Option<u8>) {
+        self.mode.offer(next);
+        self.cpu.offer_interrupt(next);
     }
 
     /// The vCPU is in this mode from here on.

@@ -9,6 +9,7 @@
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::x2apic;
 use crate::vm::Vcpu;
+use crate::vm::exits::code_pages::Site;
 use delivery::Mode;
 
 const RAX: u8 = 0;
@@ -24,7 +25,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         if !self.cpu.wrote_msr()
             || self.cpu.gpr(RCX) as u32 != ICR
             || self.mode.current() != Mode::Passthrough
-            || !self.code_pages.stands(&self.vm.guest.memory, &self.cpu, WRMSR)
+            || !self.code_pages.stands(&self.vm.guest.memory, &self.cpu, Site::Command, &WRMSR)
         {
             return false;
         }

@@ -97,7 +97,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// Sends a fixed interrupt. The frequent case is one receiver by its id.
-    fn send(&mut self, to: Destination, vector: u8) {
+    pub(in crate::vm) fn send(&mut self, to: Destination, vector: u8) {
         let me = self.id as u32;
         match to {
             Destination::Physical(id) if id != me => {
