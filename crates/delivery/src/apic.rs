@@ -204,6 +204,7 @@ impl LocalApic {
     }
 
     /// Nothing pending, nothing in service: the guest may take its interrupts itself.
+    #[inline]
     pub fn quiet(&self) -> bool {
         self.requested.is_empty() && self.in_service.is_empty()
     }
@@ -219,6 +220,12 @@ impl LocalApic {
         } else if let Some(vector) = self.error(ERROR_RECEIVE_VECTOR) {
             self.requested.insert(vector);
         }
+    }
+
+    /// Is any vector pending, whether it can be delivered or not?
+    #[inline]
+    pub fn is_pending_any(&self) -> bool {
+        !self.requested.is_empty()
     }
 
     /// Is this vector pending already, so that one more of it is absorbed?
@@ -254,6 +261,7 @@ impl LocalApic {
     }
 
     /// The guest took this pending interrupt.
+    #[inline]
     pub fn accepted(&mut self, vector: u8) {
         self.requested.remove(vector);
         self.in_service.insert(vector);
@@ -261,6 +269,7 @@ impl LocalApic {
 
     /// The vector and mask state of the timer's LVT entry: what to request when the
     /// physical timer fires.
+    #[inline]
     pub fn timer_vector(&self) -> Option<u8> {
         let entry = self.lvt[0];
         (entry & LVT_MASKED == 0 && self.svr & SVR_ENABLED != 0).then_some(entry as u8)
@@ -372,9 +381,7 @@ impl LocalApic {
 
     #[inline]
     fn complete(&mut self) -> Option<u8> {
-        let vector = self.in_service.highest()?;
-        self.in_service.remove(vector);
-        Some(vector)
+        self.in_service.take_highest()
     }
 
     fn set_lvt(&mut self, register: u8, value: u32) {

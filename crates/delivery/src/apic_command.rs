@@ -21,6 +21,13 @@ impl LocalApic {
         Some((Destination::of(value), value as u8))
     }
 
+    /// An EOI of x2APIC mode, as [`LocalApic::write`] takes it: what it completed, or nothing was in
+    /// service. `None`: no such EOI, and nothing was done.
+    #[inline]
+    pub fn quick_complete(&mut self, value: u64) -> Option<Option<u8>> {
+        (value == 0 && self.mode() == ApicMode::X2apic).then(|| self.complete())
+    }
+
     /// The interrupt command register (SDM vol. 3, 11.6.1 and 11.12.9).
     pub(super) fn command(&mut self, value: u64, destination: Destination) -> WriteEffect {
         /// Level triggered, and not asserted: the end of an INIT, which means nothing any more.

@@ -93,12 +93,22 @@ impl VirtualTimer {
 
     /// The TSC reading of the next expiry that is to be reported, which may be past; the last
     /// reading of all if it lies beyond that. None if the timer doesn't run or is masked.
+    #[inline]
     pub fn deadline(&self) -> Option<u64> {
         self.owed.or(self.next)
     }
 
     /// Did it expire at or before `now`, unreported so far? Once, however many periods passed.
+    #[inline]
     pub fn expired(&mut self, now: u64) -> bool {
+        // Asked before each entry, and most often nothing is due.
+        if self.owed.is_none() && self.next.is_none_or(|at| now < at) {
+            return false;
+        }
+        self.expire(now)
+    }
+
+    fn expire(&mut self, now: u64) -> bool {
         let owed = self.owed.take().is_some();
         // A masked timer is brought up to date when a register is written.
         if self.next.is_none_or(|at| now < at) {

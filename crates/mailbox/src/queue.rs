@@ -34,8 +34,9 @@ pub struct Queue {
     schedule: Schedule,
     /// The reason why each yielded.
     waits: [Yield; MAX],
-    /// So many slots are taken.
+    /// So many slots are taken, and so many of these aren't gone.
     count: usize,
+    left: usize,
     /// When the first of those that waited at the last look is due.
     next: u64,
     /// What [`Queue::due`] gives: of the last look.
@@ -53,6 +54,7 @@ impl Queue {
             schedule: Schedule::new(slice),
             waits: [Yield::Gone; MAX],
             count: 0,
+            left: 0,
             next: NEVER,
             due: (false, NEVER),
             stands: 0,
@@ -67,29 +69,40 @@ impl Queue {
             self.schedule.wake(slot, 0);
             self.waits[slot] = Yield::Ready;
             self.count = slot + 1;
+            self.left += 1;
         }
     }
 
     /// Is a vCPU left that isn't gone?
+    #[inline]
     pub fn serves(&self) -> bool {
-        self.taken().iter().any(|why| *why != Yield::Gone)
+        self.left != 0
     }
 
     /// The vCPU at `slot` leaves the core to others.
+    #[inline]
     pub fn leave(&mut self, slot: usize, why: Yield, now: u64) {
         let Some(waits) = self.waits.get_mut(slot) else { return };
-        *waits = why;
+        let before = core::mem::replace(waits, why);
         self.stands = 0;
         match why {
             Yield::Ready => {}
             Yield::Block(_) | Yield::Sleep(_) => self.schedule.block(slot, now),
-            Yield::Gone => self.schedule.remove(slot, now),
+            Yield::Gone => {
+                self.schedule.remove(slot, now);
+                self.left -= usize::from(before != Yield::Gone);
+            }
         }
     }
 
-    /// Looks at all that wait, and chooses who runs; `None`: nobody would.
+    /// Looks at all that wait, and chooses who runs; `None`: nobody would. Where the look before the
+    /// vCPU left ([`Queue::slice_is_over`]) has chosen, its marks are those that must stand when the
+    /// next one becomes resident.
+    #[inline]
     pub fn pick(&mut self, core: &impl Reach, now: u64) -> Option<usize> {
-        self.wake(core, now);
+        if !self.schedule.has_chosen() {
+            self.wake(core, now);
+        }
         let next = self.schedule.pick(now);
         self.seen();
         next
@@ -121,6 +134,7 @@ impl Queue {
         self.look(core, now)
     }
 
+    #[inline(never)]
     fn look(&mut self, core: &impl Reach, now: u64) -> bool {
         self.wake(core, now);
         let over = self.schedule.should_switch(now);
@@ -151,6 +165,12 @@ impl Queue {
     #[inline]
     pub fn due(&self) -> (bool, u64) {
         self.due
+    }
+
+    /// Until when [`Queue::slice_is_over`] needn't be asked again, if nobody asks for a look.
+    #[inline]
+    pub fn stands(&self) -> u64 {
+        self.stands
     }
 
     /// After a look: when the first of those that wait is due.

@@ -43,7 +43,7 @@ use core::ops::Deref;
 pub use core_routes::{CoreRoutes, State};
 use delivery::{Arrived, FIRST_RESERVED, Routes, VectorSet, is_ordinary};
 use iommu::{Bdf, Delivery as Message, InterruptRoute};
-use sync::{SpinMutex, SpinMutexGuard, TicketMutexGuard};
+use sync::{AtomicU64, Ordering, SpinMutex, SpinMutexGuard, TicketMutexGuard};
 
 /// The IOMMUs of the machine, as far as they route interrupts, and whoever else sends interrupts to
 /// guests' cores ([`calls`]). Each call says whether it was done.
@@ -81,8 +81,8 @@ pub struct VcpuRoutes<C = &'static CoreRoutes> {
     /// The vectors of its core that are never its guest's own.
     host: VectorSet,
     core: Core<C>,
-    /// Guest vectors of assigned devices.
-    devices: SpinMutex<VectorSet>,
+    /// Guest vectors of assigned devices: asked at each interrupt, and so without a lock.
+    devices: [AtomicU64; 4],
 }
 
 #[derive(Debug)]
@@ -179,13 +179,18 @@ impl<C: Deref<Target = CoreRoutes>> VcpuRoutes<C> {
     }
 
     /// Are there a device's interrupts that the guest knows by this vector?
+    #[inline]
     pub fn is_devices(&self, guest: u8) -> bool {
-        self.devices.lock().contains(guest)
+        let word = &self.devices[usize::from(guest >> 6)];
+        word.load(Ordering::Relaxed) >> (guest & 63) & 1 != 0
     }
 
     /// The guest vectors of all sources that are bound to this vCPU.
     pub fn set_devices(&self, guests: VectorSet) {
-        *self.devices.lock() = guests;
+        for (word, at) in self.devices.iter().zip([0, 2, 4, 6]) {
+            let (low, high) = (guests.register(at), guests.register(at + 1));
+            word.store(u64::from(high) << 32 | u64::from(low), Ordering::Relaxed);
+        }
     }
 
     /// What its core takes vectors for, as long as that is held; `None` while somebody changes it.

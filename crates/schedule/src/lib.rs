@@ -26,8 +26,6 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
-use core::cmp::Ordering;
-
 /// vCPUs of one core.
 pub const MAX: usize = 8;
 /// The weight at which virtual time is time.
@@ -61,6 +59,9 @@ pub struct Schedule {
     prepaid: u64,
     /// The least virtual time of the runnable ones, at its highest.
     floor: Virtual,
+    /// Whom [`Schedule::should_switch`] would give the core, until somebody wakes, blocks or is
+    /// picked.
+    chosen: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -85,11 +86,11 @@ enum State {
 impl Member {
     /// By virtual time, to the last fraction: a member that is ahead by less than a unit would else
     /// be picked before one that has waited for a slice more.
-    fn order(&self, other: &Member) -> Ordering {
+    #[inline]
+    fn is_behind(&self, other: &Member) -> bool {
         // A rest is less than its weight, so the products are below 2^64.
-        let (ours, theirs) =
-            (self.rest * u64::from(other.weight), other.rest * u64::from(self.weight));
-        self.time.cmp(&other.time).then_with(|| ours.cmp(&theirs))
+        let rests = || self.rest * u64::from(other.weight) < other.rest * u64::from(self.weight);
+        self.time < other.time || self.time == other.time && rests()
     }
 
     const fn new(weight: u32, time: Virtual) -> Self {
@@ -100,7 +101,17 @@ impl Member {
         matches!(self.state, State::Runnable | State::Woken)
     }
 
+    #[inline]
     fn charge(&mut self, ticks: u64) {
+        // The usual weight leaves no rest.
+        if self.weight == DEFAULT_WEIGHT {
+            self.time = self.time.saturating_add(ticks.into());
+        } else {
+            self.charge_by_weight(ticks);
+        }
+    }
+
+    fn charge_by_weight(&mut self, ticks: u64) {
         let weight = u64::from(self.weight);
         let due = ticks.checked_mul(DEFAULT_WEIGHT.into()).and_then(|d| d.checked_add(self.rest));
         let (time, rest) = match due {
@@ -131,6 +142,7 @@ impl Schedule {
             charged: 0,
             prepaid: 0,
             floor: 0,
+            chosen: None,
         }
     }
 
@@ -144,22 +156,25 @@ impl Schedule {
     }
 
     /// It may run. Waking one that is awake changes nothing.
+    #[inline]
     pub fn wake(&mut self, place: usize, now: u64) {
         if self.members[..self.count].get(place).is_none_or(|m| m.state != State::Blocked) {
             return;
         }
         self.charge(now);
         self.raise_floor();
+        self.chosen = None;
         let least = self.floor.saturating_sub(Virtual::from(self.slice));
         let running = self.running.map_or(0, |place| self.members[place].time);
         if let Some(member) = self.member(place) {
             member.time = member.time.max(least);
             let behind = member.time < running;
-            self.set_state(place, if behind { State::Woken } else { State::Runnable });
+            self.start(place, if behind { State::Woken } else { State::Runnable });
         }
     }
 
     /// It has nothing to run. The time it had until `now` is charged.
+    #[inline]
     pub fn block(&mut self, place: usize, now: u64) {
         self.stop(place, now, State::Blocked);
     }
@@ -198,16 +213,21 @@ impl Schedule {
         self.charge(now);
         let next = self.next(now);
         if next == self.running {
+            self.chosen = None;
             self.renew(now);
+            return false;
         }
-        next != self.running
+        self.chosen = next;
+        true
     }
 
     /// Charges the running one, chooses and makes the chosen one the running one, which may be the
-    /// same. None if nobody is runnable.
+    /// same; it is the one that [`Schedule::should_switch`] spoke of, if nobody woke or blocked
+    /// since. None if nobody is runnable.
+    #[inline]
     pub fn pick(&mut self, now: u64) -> Option<usize> {
         self.charge(now);
-        let next = self.next(now);
+        let next = self.chosen.take().or_else(|| self.next(now));
         if next == self.running {
             self.renew(now);
             return next;
@@ -218,13 +238,20 @@ impl Schedule {
         if let Some(place) = next {
             self.last = place;
             let price = if cut_short { self.slice / MIN_TURN } else { 0 };
-            self.set_state(place, State::Runnable);
-            if let Some(member) = self.member(place) {
+            if let Some(member) = self.members.get_mut(place) {
+                let woke = core::mem::replace(&mut member.state, State::Runnable) == State::Woken;
+                self.woken -= usize::from(woke);
                 member.charge(price);
             }
             self.prepaid = price;
         }
         next
+    }
+
+    /// Is it decided who is picked next?
+    #[inline]
+    pub fn has_chosen(&self) -> bool {
+        self.chosen.is_some()
     }
 
     /// When the running one's slice ends, if somebody else could run.
@@ -249,43 +276,77 @@ impl Schedule {
         self.members[..self.count].get_mut(place)
     }
 
-    fn set_state(&mut self, place: usize, state: State) {
+    /// A member that was blocked may run.
+    #[inline]
+    fn start(&mut self, place: usize, state: State) {
+        if let Some(member) = self.member(place) {
+            member.state = state;
+            self.runnable += 1;
+            self.woken += usize::from(state == State::Woken);
+        }
+    }
+
+    /// A member doesn't run any more, whatever it did before.
+    fn end(&mut self, place: usize, state: State) {
         let Some(member) = self.member(place) else { return };
-        let old = core::mem::replace(&mut member.state, state);
-        let runs = |state| usize::from(matches!(state, State::Runnable | State::Woken));
-        let woke = |state| usize::from(state == State::Woken);
-        self.runnable = self.runnable + runs(state) - runs(old);
-        self.woken = self.woken + woke(state) - woke(old);
+        match core::mem::replace(&mut member.state, state) {
+            State::Runnable => self.runnable -= 1,
+            State::Woken => (self.runnable, self.woken) = (self.runnable - 1, self.woken - 1),
+            State::Blocked | State::Removed => {}
+        }
     }
 
     /// Charges the running one up to `now`.
+    #[inline]
     fn charge(&mut self, now: u64) {
         let ticks = elapsed(self.charged, now);
         self.charged = now;
+        if ticks != 0 {
+            self.charge_running(ticks);
+        }
+    }
+
+    #[inline(always)]
+    fn charge_running(&mut self, ticks: u64) {
         if let Some(place) = self.running {
             let paid = ticks.min(self.prepaid);
             self.prepaid -= paid;
-            if let Some(member) = self.member(place) {
+            if let Some(member) = self.members.get_mut(place) {
                 member.ran = member.ran.saturating_add(ticks);
                 member.charge(ticks - paid);
             }
         }
     }
 
-    /// Raises the floor to the least virtual time of the runnable ones. Those of the same ones only
-    /// grow: so it is enough to do this before one more becomes runnable, or one less.
+    /// Raises the floor to the least virtual time of the runnable ones. That only grows while none
+    /// becomes runnable: so it is enough to do this before one does, or before the last one isn't.
     fn raise_floor(&mut self) {
-        let runnable = self.members[..self.count].iter().filter(|member| member.runnable());
-        if let Some(least) = runnable.map(|member| member.time).min() {
-            self.floor = self.floor.max(least);
+        let mut least = Virtual::MAX;
+        match self.running.and_then(|place| self.members.get(place)) {
+            // The running one is runnable: nobody else is.
+            Some(running) if self.runnable == 1 => least = running.time,
+            _ if self.runnable == 0 => return,
+            _ => {
+                for member in &self.members[..self.count] {
+                    if member.runnable() {
+                        least = least.min(member.time);
+                    }
+                }
+            }
         }
+        self.floor = self.floor.max(least);
     }
 
+    #[inline]
     fn stop(&mut self, place: usize, now: u64, state: State) {
         self.charge(now);
-        self.raise_floor();
+        // If others stay, their least time is no less than that of all.
+        if self.runnable == 1 {
+            self.raise_floor();
+        }
+        self.chosen = None;
         if self.member(place).is_some_and(|member| member.state != State::Removed) {
-            self.set_state(place, state);
+            self.end(place, state);
         }
         if self.running == Some(place) {
             self.running = None;
@@ -311,6 +372,7 @@ impl Schedule {
     }
 
     /// The vCPU that is to have the core from `now` on.
+    #[inline(always)]
     fn next(&self, now: u64) -> Option<usize> {
         let Some(running) = self.running else {
             return self.least(Member::runnable);
@@ -323,13 +385,18 @@ impl Schedule {
     }
 
     /// The one of least virtual time among these; of equals the first after who ran last.
+    #[inline(always)]
     fn least(&self, among: impl Fn(&Member) -> bool) -> Option<usize> {
         let (before, after) = self.members[..self.count].split_at((self.last + 1).min(self.count));
-        let places = (before.len()..).zip(after).chain((0..).zip(before));
-        places
-            .filter(|(_, member)| among(member))
-            .min_by(|(_, a), (_, b)| a.order(b))
-            .map(|(place, _)| place)
+        let mut found: Option<(usize, &Member)> = None;
+        for (first, members) in [(before.len(), after), (0, before)] {
+            for (place, member) in (first..).zip(members) {
+                if among(member) && found.is_none_or(|(_, least)| member.is_behind(least)) {
+                    found = Some((place, member));
+                }
+            }
+        }
+        found.map(|(place, _)| place)
     }
 }
 

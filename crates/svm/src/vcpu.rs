@@ -220,6 +220,12 @@ impl Vcpu {
         exit
     }
 
+    /// It was left for a write to an MSR, and why isn't asked.
+    #[inline]
+    pub fn acknowledge_exit(&mut self) {
+        self.end_let_debug_control();
+    }
+
     /// May a timer of a local APIC that has counted down lose its interrupt if it is set, or
     /// masked, before that is pending?
     pub fn timer_forgets(&self) -> bool {

@@ -60,6 +60,8 @@ pub trait VirtualCpu: decode::Registers {
     fn wrote_msr(&self) -> bool;
     /// Why it was left; to be asked once for each time, unless for a write to an MSR.
     fn exit(&mut self) -> Exit;
+    /// It was left for a write to an MSR, and why isn't asked: what was let for one entry is over.
+    fn acknowledge_exit(&mut self);
     /// Lets the host take the interrupts that are pending on this core.
     fn take_interrupts(&mut self);
 

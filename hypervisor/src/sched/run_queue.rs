@@ -131,6 +131,7 @@ impl RunQueue {
         self.entries.call_once(|| Entries { queue, suspended, main, armed: Cell::new(NEVER) });
     }
 
+    #[inline]
     fn entries(&self) -> &Entries {
         assert!(self.is_here(), "the run queue of core {} is its own matter", self.index);
         self.entries.get().expect("the core's vCPUs were put into its queue at boot")
@@ -173,14 +174,24 @@ impl RunQueue {
     }
 
     /// The vCPU at `slot` leaves its core to others; it holds no lock. Back when it is chosen
-    /// again.
+    /// again, which may be at once. The one that is chosen goes on from here: the loop on the
+    /// core's own stack is gone through only where nobody is.
     pub fn yield_core(&self, slot: usize, why: Yield) {
         let entries = self.entries();
         let Some(suspended) = entries.suspended.get(slot) else { return };
-        entries.queue.borrow_mut().leave(slot, why, rdtsc());
-        let main = entries.main.get();
-        // SAFETY: the loop on the core's own stack switched here and waits in `switch`.
-        unsafe { fiber::switch(suspended, main) };
+        let next = {
+            let (mut queue, now) = (entries.queue.borrow_mut(), rdtsc());
+            queue.leave(slot, why, now);
+            queue.pick(self, now)
+        };
+        if next == Some(slot) {
+            return;
+        }
+        let to = next.and_then(|next| entries.suspended.get(next)).unwrap_or(&entries.main);
+        // SAFETY: that one was made at boot or left here, on this core, and isn't gone, for the
+        // schedule names none that is; or the loop on the core's own stack has waited in `switch`
+        // since it first gave the core to one of them.
+        unsafe { fiber::switch(suspended, to.get()) };
     }
 
     /// Looks who else could run; true if the core is to be given to another than its vCPU
@@ -189,19 +200,35 @@ impl RunQueue {
         self.entries().queue.borrow_mut().slice_is_over(self, resident, now)
     }
 
-    /// Before the guest is entered: sets the timer for whatever comes first, the vCPU's own
-    /// `deadline` or what the core has to do for others. While the timer is `lent`, that is core
-    /// 0's alarm for what it has to do for others. Says whether another could run.
-    pub fn arm(&self, now: u64, deadline: u64, lent: bool) -> bool {
+    /// Before the guest is entered: `None`, if the core is to be given to another than its vCPU
+    /// `resident`. Else it sets the timer for whatever comes first, the vCPU's own `deadline` or
+    /// what the core has to do for others. While the timer is `lent`, that is core 0's alarm for
+    /// what it has to do for others. Says whether another could run, and until when nothing is to
+    /// be done anew, if nobody asks for anything.
+    #[inline]
+    pub fn arm(
+        &self,
+        resident: &Mailbox,
+        now: u64,
+        deadline: u64,
+        lent: bool,
+    ) -> Option<(bool, u64)> {
         let entries = self.entries();
-        let (contested, others) = entries.queue.borrow().due();
+        let (contested, others, stands) = {
+            let mut queue = entries.queue.borrow_mut();
+            if queue.slice_is_over(self, resident, now) {
+                return None;
+            }
+            let (contested, others) = queue.due();
+            (contested, others, queue.stands())
+        };
         self.residency.set_due(others.min(now.wrapping_add(self.slice)));
         if lent {
             clock::set_alarm(&self.residency, others);
         } else {
             entries.arm(now, deadline.min(others));
         }
-        contested
+        Some((contested, stands.min(deadline)))
     }
 
     /// Before the guest is entered: the core's timer is its from here on, with `vector`, started
@@ -255,8 +282,7 @@ impl RunQueue {
             match next.and_then(|slot| entries.suspended.get(slot)) {
                 Some(suspended) => {
                     let to = suspended.get();
-                    // SAFETY: it was made at boot or left in `yield_core`, and isn't gone: the
-                    // schedule names none that is.
+                    // SAFETY: as in `yield_core`.
                     unsafe { fiber::switch(&entries.main, to) };
                 }
                 None => self.sleep(entries, &receive),
@@ -289,10 +315,15 @@ fn set_up_timer() {
 
 impl Entries {
     /// Sets the core's timer for this time, unless it is set so already.
+    #[inline]
     fn arm(&self, now: u64, at: u64) {
-        if at == self.armed.get() && at != NEVER {
-            return;
+        if at != self.armed.get() {
+            self.set_timer(now, at);
         }
+    }
+
+    #[inline(never)]
+    fn set_timer(&self, now: u64, at: u64) {
         self.armed.set(at);
         let ticks = match at {
             NEVER => 0,

@@ -255,6 +255,11 @@ impl VirtualCpu for SvmCpu {
         self.vcpu.exit(in_service)
     }
 
+    #[inline]
+    fn acknowledge_exit(&mut self) {
+        self.vcpu.acknowledge_exit();
+    }
+
     fn take_interrupts(&mut self) {
         // SAFETY: host state is complete here (segments restored by VMLOAD), so the host's own
         // handlers may run; IF is as before afterwards.

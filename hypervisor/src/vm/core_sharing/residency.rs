@@ -14,6 +14,7 @@ use crate::cpu::{self, rdtsc, x2apic};
 use crate::interrupts;
 use crate::sched::host_core::Slot;
 use crate::vm::Vcpu;
+use crate::vm::exits::code_pages::Site;
 use crate::vm::interrupts::iommu_units::Units;
 use core::sync::atomic::Ordering;
 use delivery::{FIRST_RESERVED, Mode, VectorSet, class};
@@ -31,30 +32,28 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.slot.slot()
     }
 
-    /// Before an entry: sets the timer of a shared core, and yields if the time slice is over. True
-    /// if another had the core meanwhile.
+    /// Before an entry of who shares its core: sets the timer, and yields if the time slice is over.
+    /// True if another had the core meanwhile.
     #[inline]
-    pub(in crate::vm) fn maybe_preempt(&mut self) -> bool {
-        match self.slot() {
-            Some(slot) => self.preempt_if_due(slot),
-            None => false,
-        }
-    }
-
-    fn preempt_if_due(&mut self, slot: &'static Slot) -> bool {
+    pub(in crate::vm) fn preempt_if_due(&mut self, slot: &'static Slot) -> bool {
         self.take_reserved();
-        let (mut over, mut now) = (false, rdtsc());
-        // Again when it is back: nobody has looked for others since it is resident.
-        while slot.core.queue.slice_is_over(&self.remote.mailbox, now) {
+        let (queue, mut over) = (&slot.core.queue, false);
+        let (contested, calm) = loop {
+            let now = rdtsc();
+            self.expire_timer(now);
+            let (deadline, lent) = (self.timer.deadline(), self.timer.is_lent());
+            if let Some(armed) = queue.arm(&self.remote.mailbox, now, deadline, lent) {
+                break armed;
+            }
             self.yield_core(slot, Yield::Ready);
-            (over, now) = (true, rdtsc());
-        }
+            // Again when it is back: nobody has looked for others since it is resident.
+            over = true;
+        };
         if !self.slot.owns_vectors() {
             self.claim_vectors(slot);
         }
-        self.expire_timer(now);
-        let contested = slot.core.queue.arm(now, self.timer.deadline(), self.timer.is_lent());
         self.cpu.watch_halt(contested);
+        self.slot.set_calm(calm);
         over
     }
 
@@ -64,6 +63,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// Gives the core to others; back when it is chosen again.
+    #[inline(never)]
     pub(in crate::vm) fn yield_core(&mut self, slot: &'static Slot, why: Yield) {
         self.leave_core(slot);
         slot.core.queue.yield_core(slot.index, why);
@@ -93,7 +93,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     fn drain_core(&mut self) {
         // The next one may be presented some cycles after the completion of the one before.
         for _ in 0..=u8::MAX {
-            if x2apic::request_bitmap().iter().all(|word| *word == 0) {
+            if !x2apic::is_any_requested() {
                 break;
             }
             self.take_pending();
@@ -103,6 +103,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// It has the core again, or for the first time.
     pub(in crate::vm) fn return_to_core(&mut self, slot: &'static Slot) {
         slot.core.queue.set_resident(slot.index);
+        self.slot.set_calm(0);
         cpu::this().vm.store(self.vm.guest.index, Ordering::Relaxed);
         self.claim_vectors(slot);
         self.cpu.return_to_core();
@@ -115,10 +116,14 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Has its devices' interrupts come by its own vectors, if nobody else's can any more. Until
     /// then it stays in injection mode. Of a VM without a routed source nothing comes: it leaves
     /// the vectors to whom they are.
+    #[inline]
     fn claim_vectors(&mut self, slot: &'static Slot) {
-        if !self.vm.guest.routed() {
-            return;
+        if self.vm.guest.routed() {
+            self.retarget_to_guest(slot);
         }
+    }
+
+    fn retarget_to_guest(&mut self, slot: &'static Slot) {
         let drain = || self.drain_core();
         let owns = slot.core.routes.retarget_to_guest(&Units, slot.index, drain);
         self.slot.set_owns_vectors(owns);
@@ -132,6 +137,7 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// Takes the interrupts of class F, which are the host's and other vCPUs', though a guest that
     /// takes its interrupts itself holds all of them back. The guest's own stay where they are.
+    #[inline]
     fn take_reserved(&mut self) {
         if self.mode.current() == Mode::Eli
             && x2apic::requested(FIRST_RESERVED / 32) >> (FIRST_RESERVED & 31) != 0
@@ -145,7 +151,7 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// HLT: a shared core goes to others until there is something for the guest.
     pub(in crate::vm) fn halt(&mut self) {
-        self.skip(&HLT);
+        self.skip_often(Site::Halt, &HLT);
         let Some(slot) = self.slot() else { return };
         loop {
             // This also takes the interrupts that the local APIC holds for the guest.
@@ -163,14 +169,18 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// Is there something for the guest to wake up for?
     fn has_wakeup(&mut self) -> bool {
-        self.expire_timer(rdtsc());
+        if self.timer.deadline() != NEVER {
+            self.expire_timer(rdtsc());
+        }
         let mailbox = &self.remote.mailbox;
-        mailbox.open_inbox(self);
-        mailbox.take_nmi(self);
+        if mailbox.requests() != 0 {
+            mailbox.open_inbox(self);
+            mailbox.take_nmi(self);
+        }
         let asked = mailbox.requests() & (request::STARTUP | request::CONSOLE) != 0
             || self.nmi_waits && self.cpu.nmi_possible();
-        let priority = class(self.cpu.task_priority());
-        let interrupt = self.apic.deliverable().is_some_and(|v| class(v) > priority);
+        let class_of_guest = || class(self.cpu.task_priority());
+        let interrupt = self.apic.deliverable().is_some_and(|v| class(v) > class_of_guest());
         asked || interrupt && self.cpu.interrupts_enabled() || self.cpu.injects()
     }
 

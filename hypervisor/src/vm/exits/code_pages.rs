@@ -17,8 +17,19 @@ pub const FOUR_GIB: u64 = 1 << 32;
 /// kernel has its HLT and its WRMSR is chance.
 pub struct CodePages {
     sets: [[Entry; 2]; SETS],
-    /// Where [`CodePages::stands`] last looked for an opcode.
-    last: Place,
+    /// Where [`CodePages::stands`] last looked for an opcode, by what it is.
+    last: [Place; 3],
+}
+
+/// An instruction that exits often, which a kernel has in few places.
+#[derive(Clone, Copy, Debug)]
+pub enum Site {
+    /// It sends an interrupt.
+    Command,
+    /// It completes one.
+    Completion,
+    /// It waits for one.
+    Halt,
 }
 
 /// An address in 64-bit code, and the page that it is in, as an [`Entry`] has it.
@@ -34,7 +45,7 @@ const NOWHERE: Place = Place { at: 0, cr3: u64::MAX, hpa: 0 };
 
 impl Default for CodePages {
     fn default() -> Self {
-        CodePages { sets: Default::default(), last: NOWHERE }
+        CodePages { sets: Default::default(), last: [NOWHERE; 3] }
     }
 }
 
@@ -73,24 +84,31 @@ impl CodePages {
         entry.is_some_and(|entry| memory.page_holds(entry.hpa, offset, opcode))
     }
 
-    /// Does this opcode of two bytes stand at RIP, in 64-bit code, as far as the cache knows? Where
-    /// it stood the last time its bytes alone are looked at: code of 32 bits at the same address is
-    /// as long.
+    /// Does this opcode stand at RIP, in 64-bit code, as far as the cache knows? Where it stood the
+    /// last time its bytes alone are looked at: code of 32 bits at the same address is as long.
     #[inline(always)]
-    pub fn stands(&mut self, memory: &Memory, cpu: &impl VirtualCpu, opcode: [u8; 2]) -> bool {
+    pub fn stands<const N: usize>(
+        &mut self,
+        memory: &Memory,
+        cpu: &impl VirtualCpu,
+        site: Site,
+        opcode: &[u8; N],
+    ) -> bool {
         let (at, cr3) = (cpu.rip(), cpu.paging().cr3);
-        let known = self.last.at == at && self.last.cr3 == cr3;
-        (known || self.stood(cpu, at, cr3))
-            && memory.page_holds(self.last.hpa, (at & 0xFFF) as usize, &opcode)
+        let last = &self.last[site as usize];
+        let known = last.at == at && last.cr3 == cr3;
+        (known || self.stood(cpu, site, at, cr3))
+            && memory.page_holds(self.last[site as usize].hpa, (at & 0xFFF) as usize, opcode)
     }
 
     /// It may: here it is looked for.
-    fn stood(&mut self, cpu: &impl VirtualCpu, at: u64, cr3: u64) -> bool {
+    #[inline(never)]
+    fn stood(&mut self, cpu: &impl VirtualCpu, site: Site, at: u64, cr3: u64) -> bool {
         if cpu.code_mode() != decode::Mode::Bits64 {
             return false;
         }
         let Some(hpa) = self.find(cpu, at & !0xFFF).map(|entry| entry.hpa) else { return false };
-        self.last = Place { at, cr3, hpa };
+        self.last[site as usize] = Place { at, cr3, hpa };
         true
     }
 

@@ -2,7 +2,7 @@
 
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
-use crate::vm::exits::code_pages::{FOUR_GIB, linear};
+use crate::vm::exits::code_pages::{FOUR_GIB, Site, linear};
 use crate::vm::stop::Fault;
 use decode::Instruction;
 use paging::walk;
@@ -23,6 +23,17 @@ impl<C: VirtualCpu> Vcpu<C> {
             false => self.instruction_length(opcode.len()),
         };
         self.cpu.advance(self.cpu.rip().wrapping_add(length));
+    }
+
+    /// The same, for an instruction that exits often.
+    #[inline]
+    pub(in crate::vm) fn skip_often<const N: usize>(&mut self, site: Site, opcode: &[u8; N]) {
+        let (memory, cpu) = (&self.vm.guest.memory, &self.cpu);
+        if cpu.next_rip().is_none() && self.code_pages.stands(memory, cpu, site, opcode) {
+            self.cpu.advance(self.cpu.rip().wrapping_add(N as u64));
+        } else {
+            self.skip(opcode);
+        }
     }
 
     /// The length by decoding; `bare` when the guest has meanwhile made it unreadable.

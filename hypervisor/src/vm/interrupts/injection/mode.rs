@@ -13,13 +13,12 @@ impl<C: VirtualCpu> Vcpu<C> {
     pub(in crate::vm) fn note_accepted(&mut self) {
         let Some(vector) = self.mode.offered() else { return };
         if self.cpu.offer_accepted() {
-            let device = self.remote.routes.is_devices(vector);
             self.mode.offer(None);
             self.apic.accepted(vector);
             self.ledger.injected = self.ledger.injected.wrapping_add(1);
             if self.timer.accepted(vector) {
                 self.ledger.timer_injected = self.ledger.timer_injected.wrapping_add(1);
-            } else if device {
+            } else if self.remote.routes.is_devices(vector) {
                 self.ledger.device_injected = self.ledger.device_injected.wrapping_add(1);
             }
         }
@@ -39,8 +38,12 @@ impl<C: VirtualCpu> Vcpu<C> {
             return self.prepare_dedicated();
         }
         let sources = self.vm.guest.eli_gains();
-        let quiet = self.apic.exitless() && self.apic.quiet();
         let hold = self.shadow.take_hold();
+        if !sources && self.mode.current() == Mode::Injection {
+            // It stays so, whatever else is.
+            return self.offer();
+        }
+        let quiet = self.apic.exitless() && self.apic.quiet();
         let hidden = self.hide_host_vectors(quiet && sources, hold);
         let mode = mode_for(quiet, sources, hidden);
         if mode != self.mode.current() {
@@ -66,7 +69,16 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// Offers the highest virtual interrupt. The CPU compares it with the task priority.
+    #[inline(always)]
     fn offer(&mut self) {
+        // Most often nothing is pending.
+        if self.apic.is_pending_any() || self.mode.offered().is_some() {
+            self.offer_next();
+        }
+    }
+
+    #[inline(never)]
+    fn offer_next(&mut self) {
         let next = self.apic.deliverable();
         if next != self.mode.offered() {
             self.mode.offer(next);

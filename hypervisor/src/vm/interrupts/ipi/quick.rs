@@ -9,33 +9,39 @@
 use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::x2apic;
 use crate::vm::Vcpu;
-use delivery::Mode;
+use crate::vm::exits::code_pages::Site;
+use crate::vm::interrupts::ipi::remote::VcpuRemote;
+use delivery::Destination;
 
 const RAX: u8 = 0;
-const RCX: u8 = 1;
 const RDX: u8 = 2;
-const ICR: u32 = 0x830;
 const WRMSR: [u8; 2] = [0x0F, 0x30];
 
 impl<C: VirtualCpu> Vcpu<C> {
-    /// Right after an exit: whether it was for an interrupt command, and is done.
+    /// After an exit for a write to the interrupt command register, in passthrough mode: whether it
+    /// is done.
     #[inline(always)]
     pub(in crate::vm) fn quick_ipi(&mut self) -> bool {
-        if !self.cpu.wrote_msr()
-            || self.cpu.gpr(RCX) as u32 != ICR
-            || self.mode.current() != Mode::Passthrough
-            || !self.code_pages.stands(&self.vm.guest.memory, &self.cpu, WRMSR)
-        {
+        if !self.code_pages.stands(&self.vm.guest.memory, &self.cpu, Site::Command, &WRMSR) {
             return false;
         }
         let command = self.cpu.gpr(RDX) << 32 | self.cpu.gpr(RAX) & 0xFFFF_FFFF;
         let Some((destination, vector)) = self.apic.quick_command(command) else { return false };
-        let mut members = destination.members(self.id as u32);
-        while let Some(vcpu) = self.vm.guest.remotes.get(members.trailing_zeros() as usize) {
-            // The guest's own vector, on its own core too: nothing else is delivered there.
+        let remotes = &self.vm.guest.remotes;
+        // The guest's own vector, on its own core too: nothing else is delivered there.
+        let send = |vcpu: &VcpuRemote| {
             if vcpu.mailbox.running() {
                 x2apic::send_ipi(vcpu.apic_id, vector);
             }
+        };
+        if let Destination::Physical(id) = destination {
+            remotes.get(id as usize).into_iter().for_each(send);
+            self.cpu.advance(self.cpu.rip().wrapping_add(WRMSR.len() as u64));
+            return true;
+        }
+        let mut members = destination.members(self.id as u32);
+        while let Some(vcpu) = remotes.get(members.trailing_zeros() as usize) {
+            send(vcpu);
             members &= members - 1;
             if members == 0 {
                 break;

@@ -43,6 +43,7 @@ impl GuestTimer {
     }
 
     /// When a virtual timer expires, in TSC ticks; [`NEVER`] if it doesn't run.
+    #[inline]
     pub fn deadline(&self) -> u64 {
         self.shared.as_ref().and_then(VirtualTimer::deadline).unwrap_or(NEVER)
     }
@@ -105,6 +106,7 @@ impl GuestTimer {
     }
 
     /// The guest took the interrupt with this vector: was it the timer's?
+    #[inline]
     pub fn accepted(&mut self, vector: u8) -> bool {
         let mine = self.requested == Some(vector);
         if mine {
@@ -119,6 +121,7 @@ impl GuestTimer {
     }
 
     /// Has a virtual timer expired? Asked once for each time.
+    #[inline]
     pub fn expired(&mut self, now: u64) -> bool {
         self.shared.as_mut().is_some_and(|timer| timer.expired(now))
     }

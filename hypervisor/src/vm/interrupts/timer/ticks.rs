@@ -31,6 +31,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// Gives the guest the interrupt of its virtual timer, if that is due.
+    #[inline]
     pub(in crate::vm) fn expire_timer(&mut self, now: u64) {
         if self.timer.expired(now)
             && let Some(vector) = self.apic.timer_vector()
