@@ -92,6 +92,15 @@ pub enum Command {
         #[command(flatten)]
         at: At,
     },
+    /// Take over all that a daemon serves, with its front ends, and serve it until ended. The
+    /// daemon ends; if anything fails before, it goes on.
+    Upgrade {
+        #[command(flatten)]
+        at: At,
+        /// Keep all rights that the user has, instead of those that the daemon kept.
+        #[arg(long)]
+        no_sandbox: bool,
+    },
     /// Show live what a daemon does.
     Top {
         #[command(flatten)]
@@ -139,6 +148,9 @@ pub struct DiskArguments {
     /// The guest may not write.
     #[arg(long)]
     read_only: bool,
+    /// A socket for `exitless io list`, `top` and `upgrade`.
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
     /// Keep all rights that the user has, instead of giving up those that aren't needed.
     #[arg(long)]
     pub no_sandbox: bool,

@@ -12,8 +12,8 @@ use crate::socket::{Message, Received, Socket};
 use crate::waits::{Source, Waits};
 use anyhow::{Context as _, Result, bail};
 use daemon_os::{GuestMemory, GuestRegion};
-use rustix::fd::{AsFd as _, OwnedFd};
-use vhost_user::{Addresses, Effect, Session};
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use vhost_user::{Addresses, Effect, Handle, Header, Holder, Inflight, Said, Session};
 use virtqueue::{Layout, Position, Queue, State};
 
 /// The index of a used ring, in bytes from its start.
@@ -33,6 +33,8 @@ pub struct Connection {
     /// The places of its rings.
     pub rings: Vec<usize>,
     memory: GuestMemory,
+    /// The files of the memory, by its guest-physical addresses.
+    files: Vec<(u64, OwnedFd)>,
     /// Records of what is in flight.
     kept: Option<Kept>,
 }
@@ -43,18 +45,59 @@ pub struct Hands<'a> {
     pub waits: &'a Waits,
 }
 
+/// What a session doesn't know of itself.
+struct Held<'a> {
+    connection: &'a Connection,
+    rings: &'a Rings,
+    /// Where the rings go on that are held.
+    held: Vec<Option<u32>>,
+}
+
+impl<'a> Held<'a> {
+    fn descriptor(&self, handle: Handle) -> Option<BorrowedFd<'a>> {
+        let ring = |ring: u16| {
+            let place = self.connection.rings.get(usize::from(ring))?;
+            self.rings.served.all.get(*place)
+        };
+        match handle {
+            Handle::Memory(guest) => {
+                let mut files = self.connection.files.iter();
+                files.find(|(at, _)| *at == guest).map(|(_, file)| file.as_fd())
+            }
+            Handle::Inflight => self.connection.kept.as_ref().map(|kept| kept.handed().1),
+            Handle::Kick(index) => ring(index)?.kick.as_ref().map(|kick| kick.as_fd()),
+            Handle::Call(index) => ring(index)?.call().map(|call| call.as_fd()),
+        }
+    }
+}
+
+impl Holder for Held<'_> {
+    fn inflight(&self) -> Option<Inflight> {
+        self.connection.kept.as_ref().map(|kept| kept.handed().0)
+    }
+
+    fn has(&self, handle: Handle) -> bool {
+        self.descriptor(handle).is_some()
+    }
+
+    fn base(&self, ring: u16) -> Option<u32> {
+        self.held.get(usize::from(ring)).copied().flatten()
+    }
+}
+
 impl Connection {
     /// A front end came in at this socket. `place`: the connection's.
-    pub fn new(socket: OwnedFd, device: usize, place: usize, rings: &mut Rings) -> Result<Self> {
+    pub fn new(socket: Socket, device: usize, place: usize, rings: &mut Rings) -> Result<Self> {
         let served = rings.served.devices.get(device).context("the device is gone")?;
         let count = served.rings();
         let session = Session::new(served.features(), served.protocol(), count, MAX_RING);
         let mut connection = Connection {
             device,
-            socket: Socket::new(socket),
+            socket,
             session,
             rings: Vec::new(),
             memory: GuestMemory::new(Vec::new())?,
+            files: Vec::new(),
             kept: None,
         };
         for index in 0..count {
@@ -86,6 +129,34 @@ impl Connection {
             }
         }
         Ok(true)
+    }
+
+    /// What the front end might have said to be here, for another program: messages, and what
+    /// comes along with them. The rings are held.
+    pub fn said<'a>(&'a self, rings: &'a mut Rings) -> (Vec<Said>, Vec<BorrowedFd<'a>>) {
+        let held = self.rings.iter().map(|place| rings.held_at(*place));
+        let held = held.map(|state| state.map(|state| state.available.index.into())).collect();
+        let holder = Held { connection: self, rings, held };
+        let said = self.session.said(&holder);
+        let handles = said.iter().flat_map(|said| said.handles.iter());
+        let handles = handles.filter_map(|handle| holder.descriptor(*handle)).collect();
+        (said, handles)
+    }
+
+    /// Takes what another program says that the front end said, as if it said it.
+    ///
+    /// # Errors
+    ///
+    /// As for any front end.
+    pub fn believe(
+        &mut self,
+        header: Header,
+        payload: &[u8],
+        descriptors: Vec<OwnedFd>,
+        hands: &mut Hands<'_>,
+    ) -> Result<()> {
+        let effect = self.session.handle(&header, payload, descriptors)?;
+        self.carry_out(effect, hands)
     }
 
     /// Stops and gives up all its rings.
@@ -150,19 +221,22 @@ impl Connection {
     fn carry_out(&mut self, effect: Effect<OwnedFd>, hands: &mut Hands<'_>) -> Result<()> {
         match effect {
             Effect::Memory(regions) => {
-                let map = |(region, file)| map(region, &file);
-                let regions = regions.into_iter().map(map).collect::<Result<_>>()?;
-                self.set_memory(regions, hands)
+                let mapped = regions.iter().map(|(region, file)| map(*region, file));
+                let mapped = mapped.collect::<Result<_>>()?;
+                self.files = regions.into_iter().map(|(one, file)| (one.guest, file)).collect();
+                self.set_memory(mapped, hands)
             }
             Effect::AddMemory(region, file) => {
                 let mut regions = self.memory.regions().to_vec();
                 regions.push(map(region, &file)?);
+                self.files.push((region.guest, file));
                 regions.sort_by_key(|region| region.guest);
                 self.set_memory(regions, hands)
             }
             Effect::RemoveMemory(gone) => {
                 let mut regions = self.memory.regions().to_vec();
                 regions.retain(|region| region.guest != gone.guest);
+                self.files.retain(|(guest, _)| *guest != gone.guest);
                 self.set_memory(regions, hands)
             }
             Effect::Kick(ring, kick) => {
@@ -192,7 +266,7 @@ impl Connection {
                 Ok(())
             }
             Effect::SetInflight(described, file) => {
-                self.kept = Some(Kept::map(described, &file)?);
+                self.kept = Some(Kept::map(described, file)?);
                 Ok(())
             }
             Effect::Reset => self.stop_all(hands),

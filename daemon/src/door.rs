@@ -47,6 +47,14 @@ impl Door {
         }
     }
 
+    /// The socket's file, if it is to be removed at the end.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Door::Listening { file, .. } => file.as_deref(),
+            Door::Connecting { .. } => None,
+        }
+    }
+
     /// When to try it without being told.
     pub fn again_at(&self) -> Option<u64> {
         match self {

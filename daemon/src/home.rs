@@ -13,7 +13,9 @@ use crate::connection::{Connection, Hands};
 use crate::device::{Device, Kind};
 use crate::door::{Came, Door};
 use crate::rings::Rings;
+use crate::sandbox::Folders;
 use crate::signals::{Signal, Signals};
+use crate::socket::Socket;
 use crate::supervisor::Handed;
 use crate::waits::{Source, Waits};
 use anyhow::{Error, Result};
@@ -40,12 +42,17 @@ pub struct Home {
     pub file: Option<PathBuf>,
     /// Sockets that systemd listens at.
     pub handed: Handed,
-    connections: Slab<Connection>,
+    pub(crate) connections: Slab<Connection>,
     /// By the devices' places.
-    doors: Vec<Option<Door>>,
+    pub(crate) doors: Vec<Option<Door>>,
     pub waits: Waits,
     signals: Signals,
     is_over: bool,
+    /// What may be used later, if the rest was given up; and the folder that paths begin in.
+    pub sandbox: Option<Folders>,
+    pub folder: PathBuf,
+    /// Another program serves all of it from now on.
+    pub is_given: bool,
 }
 
 impl Home {
@@ -65,6 +72,9 @@ impl Home {
             waits,
             signals,
             is_over: false,
+            sandbox: None,
+            folder: std::env::current_dir().unwrap_or_default(),
+            is_given: false,
         })
     }
 
@@ -99,7 +109,7 @@ impl Home {
     }
 
     /// Listens at a device's door if it may have one more front end.
-    fn watch(&mut self, device: usize) -> Result<()> {
+    pub(crate) fn watch(&mut self, device: usize) -> Result<()> {
         let Some(Some(door)) = self.doors.get(device) else { return Ok(()) };
         let Some(listener) = door.listener() else { return Ok(()) };
         self.waits.remove(listener);
@@ -117,14 +127,16 @@ impl Home {
 
     /// Serves until a signal ends it.
     pub fn run(&mut self) -> Result<()> {
-        while !self.is_over {
+        while !self.is_over && !self.is_given {
             self.rings.serve();
             self.end_wrong();
             self.let_in_again();
             self.try_doors();
             self.wait()?;
         }
-        self.close();
+        if !self.is_given {
+            self.close();
+        }
         Ok(())
     }
 
@@ -158,6 +170,7 @@ impl Home {
 
     fn attend(&mut self, source: Source) {
         match source {
+            _ if self.is_given => {}
             Source::Kick(place) => self.rings.kicked(place),
             Source::Socket(place) => self.hear(place),
             Source::Door(device) => self.let_in(device),
@@ -245,6 +258,11 @@ impl Home {
     }
 
     fn connect(&mut self, device: usize, socket: OwnedFd) -> Result<()> {
+        self.take_in(device, Socket::new(socket)).map(|_| ())
+    }
+
+    /// A front end more: its place.
+    pub(crate) fn take_in(&mut self, device: usize, socket: Socket) -> Result<usize> {
         let place = self.connections.vacant_key();
         let connection = Connection::new(socket, device, place, &mut self.rings)?;
         self.waits.add(connection.socket().as_fd(), Source::Socket(place))?;
@@ -253,7 +271,7 @@ impl Home {
             device.connected += 1;
             device.connections += 1;
         }
-        Ok(())
+        Ok(place)
     }
 
     /// Ends a connection; `why`, unless the front end left.

@@ -117,6 +117,18 @@ impl Rings {
         std::mem::take(&mut self.recovered)
     }
 
+    /// What is under way of this ring isn't waited for any more.
+    pub(super) fn abandon(&mut self, place: usize) {
+        let Served { all, devices, .. } = &mut self.served;
+        let Some(ring) = all.get_mut(place) else { return };
+        ring.is_hung = true;
+        if let Work::Requests(server) = &ring.work
+            && let Some(Kind::Disk(disk)) = devices.get_mut(ring.device).map(|one| &mut one.kind)
+        {
+            disk.abandoned += server.outstanding();
+        }
+    }
+
     /// Waits until nothing of this ring, which has no turns any more, is under way. Others go on
     /// meanwhile. False: it takes too long.
     pub(super) fn drain(&mut self, place: usize, window: Option<Window>) -> bool {
@@ -150,7 +162,6 @@ impl Rings {
                 (last, since) = (server.outstanding(), now);
             }
             if now.saturating_sub(since) > PATIENCE {
-                disk.abandoned += server.outstanding();
                 return false;
             }
             self.served.asked_of(device);

@@ -31,6 +31,8 @@ pub struct Ring {
     pub records: Option<Records<DEFAULT_SIZE>>,
     /// Requests that ended and aren't published.
     pub ended: u32,
+    /// It would run, and is held back for a moment: [`crate::settle`].
+    pub is_settled: bool,
     /// It was stopped while its back end was at work.
     pub is_hung: bool,
     /// Wake-ups in a row by which nothing was found to do.
@@ -67,6 +69,7 @@ impl Ring {
             running: false,
             records: None,
             ended: 0,
+            is_settled: false,
             is_hung: false,
             vain: 0,
             again_at: None,
@@ -125,6 +128,11 @@ impl Ring {
             }
             None => 0,
         }
+    }
+
+    /// Where calls go.
+    pub fn call(&self) -> Option<&OwnedFd> {
+        self.call.as_ref()
     }
 
     /// Calls go here from now on. A ring that runs already tells at once: the driver looks again.

@@ -16,6 +16,7 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch,
 };
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -25,7 +26,7 @@ const RULES: ABI = ABI::V5;
 const EXECUTABLE: u64 = 4;
 
 /// Folders that may be used later.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Folders {
     /// Files are read there.
     pub read: BTreeSet<PathBuf>,

@@ -17,6 +17,7 @@
 //! | `fields` | the payload's numbers, each read once |
 //! | `session` | the state machine |
 //! | `state` | protocol features, and what is said of rings and records |
+//! | `replay` | what was said, once more |
 //! | `memory` | regions of the front end's memory, and addresses in them |
 //! | `error` | what ends a connection |
 #![cfg_attr(not(test), no_std)]
@@ -28,6 +29,7 @@ mod error;
 mod fields;
 mod header;
 mod memory;
+mod replay;
 mod session;
 mod state;
 #[cfg(test)]
@@ -36,6 +38,7 @@ mod tests;
 pub use error::Error;
 pub use header::{HEADER_BYTES, Header, MAX_PAYLOAD, Request};
 pub use memory::{MAX_REGIONS, Region};
+pub use replay::{Handle, Holder, Said};
 pub use session::{Effect, Session};
 pub use state::{Addresses, Inflight, Protocol, Ring};
 

@@ -106,6 +106,11 @@ impl Session {
         self.features
     }
 
+    /// The protocol features that were accepted.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
     /// What was said of a ring.
     pub fn ring(&self, index: u16) -> Option<&Ring> {
         self.rings.get(usize::from(index))

@@ -5,11 +5,11 @@
 //! comes after that was noticed, at a read beyond its end or at a flush. Direct I/O goes around the
 //! page cache for what is aligned as the file asks, and not for the rest.
 
-use super::open::{Opened, open};
+use super::open::{Opened, open, taken_over};
 use anyhow::Result;
 use blk::{Completion, Failure, Operation, SECTOR, Submitted, Token};
 use daemon_os::{Task, Uring, read_at, write_at};
-use rustix::fd::{AsFd as _, BorrowedFd};
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, fallocate, fdatasync, fstat};
 use rustix::io::Errno;
 use std::fs::File;
@@ -44,7 +44,33 @@ impl FileStore {
 
     /// With io_uring or without.
     pub fn with(path: &Path, read_only: bool, by_ring: bool) -> Result<FileStore> {
-        let opened = open(path, read_only)?;
+        Ok(Self::of(path, open(path, read_only)?, by_ring))
+    }
+
+    /// Files that another program opened and locked, of this many bytes then.
+    ///
+    /// # Errors
+    ///
+    /// If they say nothing of themselves.
+    pub fn opened(path: &Path, files: Vec<OwnedFd>, size: u64) -> Result<FileStore> {
+        Ok(Self::of(path, taken_over(path, files, size)?, true))
+    }
+
+    /// Its descriptors, once more: the locks are those of all copies.
+    ///
+    /// # Errors
+    ///
+    /// If there are too many.
+    pub fn copies(&self) -> io::Result<Vec<OwnedFd>> {
+        let Opened { file, direct, .. } = &self.opened;
+        let mut all = vec![file.as_fd().try_clone_to_owned()?];
+        if let Some((direct, ..)) = direct {
+            all.push(direct.as_fd().try_clone_to_owned()?);
+        }
+        Ok(all)
+    }
+
+    fn of(path: &Path, opened: Opened, by_ring: bool) -> FileStore {
         let name = path.display().to_string();
         let mut files = vec![opened.file.as_fd()];
         files.extend(opened.direct.iter().map(|(file, ..)| file.as_fd()));
@@ -59,7 +85,7 @@ impl FileStore {
                 None
             }
         };
-        Ok(FileStore { name, opened, ring, has_failed: false, only_punches: false })
+        FileStore { name, opened, ring, has_failed: false, only_punches: false }
     }
 
     /// Bytes.

@@ -43,9 +43,10 @@ impl Daemon {
         Self::start(folder, arguments)
     }
 
-    /// Serves what this text of a file says.
+    /// Serves what this text of a file says. There is an empty `disk` of 1 MiB in its folder.
     pub fn run(text: &str) -> Daemon {
         let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("disk"), vec![0; 1 << 20]).expect("it is written");
         let file = folder.path().join("io.toml");
         std::fs::write(&file, text).expect("it is written");
         Self::start(folder, vec!["run".into(), file.display().to_string()])
@@ -98,6 +99,14 @@ impl Daemon {
         while !state().contains(") S ") {
             std::thread::yield_now();
         }
+    }
+
+    /// A new program takes over what it serves, and it ends.
+    pub fn upgrade(&mut self) {
+        let arguments = ["upgrade", "--control", &self.path("control")].map(String::from);
+        let next = run(&arguments);
+        assert!(self.wait(), "the one that goes ends well");
+        self.child = next;
     }
 
     pub fn start_again(&mut self) {
