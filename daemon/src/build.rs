@@ -123,7 +123,7 @@ pub fn uplink(
 }
 
 fn open(disk: &config::Disk, data: Option<Data>) -> Result<Disk> {
-    let config::Disk { queues, read_only, serial, .. } = disk;
+    let config::Disk { queues, read_only, packed, serial, .. } = disk;
     let opened = match (&disk.backing, data) {
         (Backing::File(path), None) => Disk::file(path, *queues, *read_only)?,
         (Backing::File(path), Some(data)) => Disk::opened_file(path, data, *queues, *read_only)?,
@@ -136,7 +136,7 @@ fn open(disk: &config::Disk, data: Option<Data>) -> Result<Disk> {
         }
         (Backing::Null(bytes), _) => Disk::null(*bytes, *queues, *read_only)?,
     };
-    opened.with_serial(serial)
+    opened.with(serial, *packed)
 }
 
 /// The place of the switch of this name, which is made if there is none.
@@ -154,8 +154,8 @@ fn port(network: &Network, rings: &mut Rings, switches: &mut Vec<Named>) -> Resu
     let place = switch(&network.switch, rings, switches);
     let on = rings.served.switches.get_mut(place).context("the switch is gone")?;
     let mac = network.mac.map_or_else(|| free_address(on, &network.name), |mac| Mac(mac.0));
-    let parameters =
-        Parameters { mac, mtu: network.mtu, pairs: network.queues, ..Parameters::default() };
+    let Network { mtu, queues: pairs, packed, .. } = *network;
+    let parameters = Parameters { mac, mtu, pairs, packed, ..Parameters::default() };
     let config = net::Config::new(parameters)?;
     let rate = |bytes_per_second: u64| Rate { bytes_per_second, burst: bytes_per_second / BURST };
     let plan = net::Plan {

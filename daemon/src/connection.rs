@@ -6,6 +6,7 @@
 use crate::device::{Device, Kind, TRANSPORT};
 use crate::event::event;
 use crate::inflight::Kept;
+use crate::log::Changes;
 use crate::memory::map;
 use crate::rings::{MAX_RING, Rings};
 use crate::socket::{Message, Received, Socket};
@@ -13,7 +14,9 @@ use crate::waits::{Source, Waits};
 use anyhow::{Context as _, Result, bail};
 use daemon_os::{GuestMemory, GuestRegion};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use vhost_user::{Addresses, Effect, Handle, Header, Holder, Inflight, Said, Session};
+use vhost_user::{
+    Addresses, Effect, Handle, Header, Holder, Inflight, LOG_ALL, LogArea, Said, Session,
+};
 use virtqueue::{Layout, Position, Queue, State};
 
 /// The index of a used ring, in bytes from its start.
@@ -21,6 +24,10 @@ const USED_INDEX: u64 = 2;
 /// VIRTIO_F_INDIRECT_DESC and VIRTIO_F_EVENT_IDX.
 const INDIRECT_DESC: u64 = 1 << 28;
 const EVENT_IDX: u64 = 1 << 29;
+/// VIRTIO_F_RING_PACKED.
+const RING_PACKED: u64 = 1 << 34;
+/// In a half of a packed ring's base: the wrap counter.
+const WRAP: u16 = 1 << 15;
 /// Messages that are taken before others have their turn.
 const MESSAGES: u32 = 4;
 
@@ -37,6 +44,10 @@ pub struct Connection {
     files: Vec<(u64, OwnedFd)>,
     /// Records of what is in flight.
     kept: Option<Kept>,
+    /// Which pages were changed.
+    changes: Option<Changes>,
+    /// By rings: the log that it was started with, and as what its used ring is logged.
+    logged: Vec<Option<(u64, Option<u64>)>>,
 }
 
 /// What a connection changes.
@@ -65,6 +76,7 @@ impl<'a> Held<'a> {
                 files.find(|(at, _)| *at == guest).map(|(_, file)| file.as_fd())
             }
             Handle::Inflight => self.connection.kept.as_ref().map(|kept| kept.handed().1),
+            Handle::Log => self.connection.changes.as_ref().map(|changes| changes.handed().1),
             Handle::Kick(index) => ring(index)?.kick.as_ref().map(|kick| kick.as_fd()),
             Handle::Call(index) => ring(index)?.call().map(|call| call.as_fd()),
         }
@@ -74,6 +86,10 @@ impl<'a> Held<'a> {
 impl Holder for Held<'_> {
     fn inflight(&self) -> Option<Inflight> {
         self.connection.kept.as_ref().map(|kept| kept.handed().0)
+    }
+
+    fn log(&self) -> Option<LogArea> {
+        self.connection.changes.as_ref().map(|changes| changes.handed().0)
     }
 
     fn has(&self, handle: Handle) -> bool {
@@ -99,6 +115,8 @@ impl Connection {
             memory: GuestMemory::new(Vec::new())?,
             files: Vec::new(),
             kept: None,
+            changes: None,
+            logged: vec![None; count.into()],
         };
         for index in 0..count {
             connection.rings.push(rings.add(device, index, place)?);
@@ -112,7 +130,9 @@ impl Connection {
 
     /// Did its memory become shorter while it was in use?
     pub fn has_shrunk(&self) -> bool {
-        self.memory.has_shrunk() || self.kept.as_ref().is_some_and(Kept::has_shrunk)
+        self.memory.has_shrunk()
+            || self.kept.as_ref().is_some_and(Kept::has_shrunk)
+            || self.changes.as_ref().is_some_and(Changes::has_shrunk)
     }
 
     /// Takes what the front end says. False: it left.
@@ -135,7 +155,7 @@ impl Connection {
     /// comes along with them. The rings are held.
     pub fn said<'a>(&'a self, rings: &'a mut Rings) -> (Vec<Said>, Vec<BorrowedFd<'a>>) {
         let held = self.rings.iter().map(|place| rings.held_at(*place));
-        let held = held.map(|state| state.map(|state| state.available.index.into())).collect();
+        let held = held.map(|state| state.map(|state| self.base_of(&state))).collect();
         let holder = Held { connection: self, rings, held };
         let said = self.session.said(&holder);
         let handles = said.iter().flat_map(|said| said.handles.iter());
@@ -183,7 +203,7 @@ impl Connection {
         let reply = match effect {
             Effect::Reply(reply) => reply,
             Effect::Stop(ring) => {
-                let stopped = self.stop(ring, hands)?.map(|state| state.available.index);
+                let stopped = self.stop(ring, hands)?.map(|state| self.base_of(&state));
                 let said = self.session.ring(ring).map_or(0, |ring| ring.base);
                 self.session.base_reply(ring, stopped.unwrap_or(said))
             }
@@ -191,6 +211,10 @@ impl Connection {
                 let mut bytes = vec![0; size as usize];
                 self.device(hands)?.read_config(offset, &mut bytes);
                 Session::config_reply(offset, &bytes)
+            }
+            Effect::SetLog(..) => {
+                self.carry_out(effect, hands)?;
+                vec![0; 8]
             }
             Effect::MakeInflight { rings, size } => {
                 let (made, file) = Kept::make(rings, size)?;
@@ -256,12 +280,10 @@ impl Connection {
                 hands.rings.get(self.place(ring)?)?.set_call(call);
                 Ok(())
             }
-            Effect::Enable(ring, true) | Effect::Changed(ring) => {
-                self.start_if_ready(ring, None, hands)
-            }
+            Effect::Enable(ring, true) | Effect::Changed(ring) => self.start_or_log(ring, hands),
             Effect::Enable(ring, false) => {
                 if let Some(state) = self.stop(ring, hands)? {
-                    self.session.base_reply(ring, state.available.index);
+                    self.session.base_reply(ring, self.base_of(&state));
                 }
                 Ok(())
             }
@@ -271,7 +293,14 @@ impl Connection {
             }
             Effect::Reset => self.stop_all(hands),
             Effect::Features(_) => {
-                (0..self.count()).try_for_each(|ring| self.start_if_ready(ring, None, hands))
+                (0..self.count()).try_for_each(|ring| self.start_or_log(ring, hands))
+            }
+            Effect::SetLog(described, file) => {
+                let number = self.changes.as_ref().map_or(0, |changes| changes.number + 1);
+                let changes = Changes::map(described, file, number)?;
+                // Rings that log go over to it before the one before is gone.
+                let _before = self.changes.replace(changes);
+                (0..self.count()).try_for_each(|ring| self.start_or_log(ring, hands))
             }
             Effect::WriteConfig { .. } => bail!("the configuration space can't be written"),
             _ => Ok(()),
@@ -280,6 +309,31 @@ impl Connection {
 
     fn count(&self) -> u16 {
         self.rings.len() as u16
+    }
+
+    fn is_packed(&self) -> bool {
+        self.session.features() & RING_PACKED != 0
+    }
+
+    /// A state as the word of SET_VRING_BASE: the available index, or for packed rings both places
+    /// with their wrap counters, that of used descriptors in the high half.
+    fn base_of(&self, state: &State) -> u32 {
+        let half = |at: Position| at.index | if at.wrap { WRAP } else { 0 };
+        match self.is_packed() {
+            true => u32::from(half(state.used)) << 16 | u32::from(half(state.available)),
+            false => state.available.index.into(),
+        }
+    }
+
+    /// The state that such a word says, of a ring with nothing in flight.
+    fn state_of(&self, base: u32, features: virtqueue::Features) -> Result<State> {
+        let half = |half: u16| Position { index: half & !WRAP, wrap: half & WRAP != 0 };
+        let (available, used) = match (features.packed, u16::try_from(base)) {
+            (true, _) => (half(base as u16), half((base >> 16) as u16)),
+            (false, Ok(index)) => (Position { index, wrap: true }, Position { index, wrap: true }),
+            (false, Err(_)) => bail!("a split ring is to begin at {base}"),
+        };
+        Ok(State { available, used, ..State::at_reset(features) })
     }
 
     /// Stops a ring: its state, if it ran.
@@ -310,6 +364,25 @@ impl Connection {
         running.try_for_each(|(ring, state)| self.start_if_ready(ring, Some(state), hands))
     }
 
+    /// The log that a ring is to have, and as what its used ring is logged.
+    fn log_of(&self, ring: u16) -> Option<(u64, Option<u64>)> {
+        let changes = self.changes.as_ref()?;
+        let addresses = self.session.ring(ring)?.addresses?;
+        let is_on = self.session.features() & LOG_ALL != 0;
+        is_on.then_some((changes.number, addresses.log))
+    }
+
+    /// Starts a ring as below; one that runs goes on with another log, if that was said.
+    fn start_or_log(&mut self, ring: u16, hands: &mut Hands<'_>) -> Result<()> {
+        let is_running = hands.rings.get(self.place(ring)?)?.running;
+        let there = self.logged.get(usize::from(ring)).copied().flatten();
+        let state = match is_running && self.log_of(ring) != there {
+            true => self.stop(ring, hands)?,
+            false => None,
+        };
+        self.start_if_ready(ring, state, hands)
+    }
+
     /// Starts a ring, if all that it needs was said and it doesn't run.
     fn start_if_ready(
         &mut self,
@@ -322,7 +395,7 @@ impl Connection {
             return Ok(());
         }
         let said = *self.session.ring(ring).context("there is no such ring")?;
-        let Some(Addresses { descriptors, used, available }) = said.addresses else {
+        let Some(Addresses { descriptors, used, available, .. }) = said.addresses else {
             return Ok(());
         };
         let guest = |user| {
@@ -339,7 +412,7 @@ impl Connection {
         let features = virtqueue::Features {
             indirect: accepted & INDIRECT_DESC != 0,
             event_index: accepted & EVENT_IDX != 0,
-            packed: false,
+            packed: self.is_packed(),
         };
         let window = *self.memory.window();
         let is_disk = matches!(self.device(hands)?.kind, Kind::Disk(_));
@@ -356,13 +429,17 @@ impl Connection {
                 state
             }
             (Some(state), None) => state,
-            (None, None) => {
-                let start = Position { index: said.base, wrap: true };
-                State { available: start, used: start, ..State::at_reset(features) }
-            }
+            (None, None) => self.state_of(said.base, features)?,
         };
         let queue = Queue::new(&window, layout, features, state);
-        let queue = queue.with_context(|| format!("ring {ring} can't be served"))?;
+        let mut queue = queue.with_context(|| format!("ring {ring} can't be served"))?;
+        let logged = self.log_of(ring);
+        if let Some((changes, (_, at))) = self.changes.as_ref().zip(logged) {
+            queue = queue.logged(layout, changes.of_ring(at, !is_disk, self.session.regions())?);
+        }
+        if let Some(place) = self.logged.get_mut(usize::from(ring)) {
+            *place = logged;
+        }
         hands.rings.get(place)?.records = records;
         let started = hands.rings.start(place, queue, window, accepted);
         started.with_context(|| format!("ring {ring} can't be served"))

@@ -127,11 +127,12 @@ impl Disk {
         Self::new(uri.to_owned(), bytes, queues, read_only, Store::Nbd(Box::new(store)))
     }
 
-    /// The same, and a guest may read this serial number of it: 20 bytes at most.
-    pub fn with_serial(self, serial: &str) -> Result<Disk> {
+    /// The same, and a guest may read this serial number of it: 20 bytes at most; with packed rings
+    /// or without.
+    pub fn with(self, serial: &str, packed: bool) -> Result<Disk> {
         let mut bytes = [0; SERIAL_BYTES];
         bytes.iter_mut().zip(serial.bytes()).for_each(|(to, from)| *to = from);
-        let parameters = Parameters { serial: bytes, ..*self.config.parameters() };
+        let parameters = Parameters { serial: bytes, packed, ..*self.config.parameters() };
         Ok(Disk { config: Config::new(parameters)?, ..self })
     }
 

@@ -8,6 +8,7 @@
 //! | `build`, `device`, `disk` | what is served, and what a disk's data is kept by |
 //! | `door`, `listen` | how front ends come |
 //! | `connection`, `socket`, `memory`, `event` | one front end: messages, memory, kicks and calls |
+//! | `inflight`, `log` | records of what is in flight; which pages were changed |
 //! | `rings`, `turns`, `ring` | rings that are served, and by which turns |
 //! | `uplink` | a switch's way out |
 //! | `clients`, `control`, `ask` | who looks and changes, from both sides |
@@ -37,6 +38,7 @@ mod inflight;
 mod later;
 mod letter;
 mod listen;
+mod log;
 mod memory;
 mod metrics;
 mod passing;
@@ -197,5 +199,7 @@ fn run_home(home: &mut Home, names: &str) -> Result<()> {
 fn confine(home: &Home) -> Result<()> {
     let Some(folders) = &home.sandbox else { return Ok(()) };
     event::prepare().context("the system has no eventfds")?;
-    sandbox::enter(folders, home.file.is_some(), home.rings.reaches_servers())
+    let [control, metrics] = home.clients.desks();
+    let changes = home.file.is_some() || control.is_some() || metrics.is_some();
+    sandbox::enter(folders, changes, home.rings.reaches_servers())
 }

@@ -65,6 +65,20 @@ fn front_ends_stay_and_nothing_is_lost() {
     }
 }
 
+/// From one command line to the next.
+#[test]
+fn a_disk_without_a_file_goes_on() {
+    let mut daemon = Daemon::controlled(&["--ram", "1M"]);
+    let mut front = FrontEnd::connect(&daemon);
+    front.set_up(0, true);
+    for round in 1..4 {
+        front.offer(OUT, 1, &[round; 512]);
+        daemon.upgrade();
+        front.offer(IN, 1, &[0; 512]);
+        assert_eq!((front.answer(), front.data()), (0, [round; 512]));
+    }
+}
+
 #[test]
 fn the_disk_stays_locked() {
     let mut daemon = Daemon::run(FILE);

@@ -3,7 +3,7 @@
 
 use crate::header::Request;
 use crate::session::Session;
-use crate::state::{Addresses, Inflight, Protocol};
+use crate::state::{Addresses, Inflight, LogArea, Protocol};
 use alloc::vec::Vec;
 
 /// In the word of KICK and CALL: no descriptor comes along.
@@ -16,6 +16,8 @@ pub enum Handle {
     Memory(u64),
     /// Of the records in flight.
     Inflight,
+    /// Of the log of changed pages.
+    Log,
     /// Of a ring's kicks.
     Kick(u16),
     /// Of a ring's calls.
@@ -37,6 +39,8 @@ pub struct Said {
 pub trait Holder {
     /// The records in flight, if there are any.
     fn inflight(&self) -> Option<Inflight>;
+    /// The log of changed pages, if there is one.
+    fn log(&self) -> Option<LogArea>;
     /// Is there such a descriptor?
     fn has(&self, handle: Handle) -> bool;
     /// Where a ring is to begin, as SET_VRING_BASE says it; None: as the front end said.
@@ -71,17 +75,23 @@ impl Session {
             let handles = Vec::from([Handle::Inflight]);
             said.push(Said { handles, ..say(Request::SetInflightFd, payload) });
         }
+        let logs = self.protocol().contains(Protocol::LOG_SHMFD);
+        if let Some(LogArea { len, offset }) = holder.log().filter(|_| logs) {
+            let payload = [len.to_le_bytes(), offset.to_le_bytes()].concat();
+            let handles = Vec::from([Handle::Log]);
+            said.push(Said { handles, ..say(Request::SetLogBase, payload) });
+        }
         let mut index = 0;
         while let Some(ring) = self.ring(index) {
             let at = u32::from(index);
             if ring.size > 0 {
                 said.push(say(Request::SetVringNum, pair(at, ring.size.into())));
             }
-            let base = holder.base(index).unwrap_or(ring.base.into());
+            let base = holder.base(index).unwrap_or(ring.base);
             said.push(say(Request::SetVringBase, pair(at, base)));
-            if let Some(Addresses { descriptors, used, available }) = ring.addresses {
-                let mut payload = pair(at, 0);
-                for number in [descriptors, used, available, 0] {
+            if let Some(Addresses { descriptors, used, available, log }) = ring.addresses {
+                let mut payload = pair(at, log.is_some().into());
+                for number in [descriptors, used, available, log.unwrap_or(0)] {
                     payload.extend(number.to_le_bytes());
                 }
                 said.push(say(Request::SetVringAddr, payload));

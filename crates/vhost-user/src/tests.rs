@@ -112,6 +112,31 @@ fn regions_come_and_go_and_dont_overlap() {
     assert_eq!(send(&mut session, Request::RemMemReg, &slot(low), &[]), Err(Error::NoRegion(0)));
 }
 
+/// As QEMU says it when a migration begins, and when it ends.
+#[test]
+fn what_is_logged_is_said_while_rings_run() {
+    let mut session = session();
+    let offered = send(&mut session, Request::GetFeatures, &[], &[]);
+    let Ok(Effect::Reply(word)) = offered else { panic!("{offered:?}") };
+    assert_ne!(u64::from_le_bytes(word.try_into().expect("a word")) & LOG_ALL, 0);
+    let base = send(&mut session, Request::SetLogBase, &words64([0x8000, 0]), &[5]);
+    assert_eq!(base, Ok(Effect::SetLog(LogArea { len: 0x8000, offset: 0 }, 5)));
+    assert!(send(&mut session, Request::SetLogBase, &words64([0x8000, 0]), &[]).is_err());
+    let places = |flags| [words32([0, flags]), words64([0x1000, 0x3000, 0x2000, 7])].concat();
+    for (flags, log) in [(1, Some(7)), (0, None)] {
+        let said = send(&mut session, Request::SetVringAddr, &places(flags), &[]);
+        assert_eq!(said, Ok(Effect::Changed(0)));
+        let addresses = session.ring(0).and_then(|ring| ring.addresses).expect("they were said");
+        assert_eq!(addresses.log, log);
+    }
+    let short = [words32([0, 1]), words64([0x1000, 0x3000, 0x2000])].concat();
+    assert!(send(&mut session, Request::SetVringAddr, &short, &[]).is_err());
+    let mut without = Session::new(0, ALL - Protocol::LOG_SHMFD, 1, 256);
+    let all = send(&mut without, Request::SetFeatures, &LOG_ALL.to_le_bytes(), &[]);
+    assert_eq!(all, Err(Error::Features(LOG_ALL)));
+    assert!(send(&mut without, Request::SetLogBase, &words64([1, 0]), &[5]).is_err());
+}
+
 #[test]
 fn headers() {
     let bytes = |flags, size| -> [u8; 12] {
@@ -131,6 +156,10 @@ struct All;
 impl Holder for All {
     fn inflight(&self) -> Option<Inflight> {
         None
+    }
+
+    fn log(&self) -> Option<LogArea> {
+        Some(LogArea { len: 1, offset: 0 })
     }
 
     fn has(&self, _: Handle) -> bool {

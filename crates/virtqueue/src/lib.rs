@@ -24,15 +24,21 @@
 //! | `descriptor` | descriptors and indirect tables, as they are read and checked |
 //! | `split`, `packed` | the two kinds of rings |
 //! | `records` | chains in flight, in memory that outlives this program |
+//! | `logged` | a queue that says which pages it changed (feature `log`) |
 //! | `event` | the comparison of indices behind event suppression |
 //! | `error` | what refuses a layout, what breaks a queue |
 #![cfg_attr(not(any(test, loom)), no_std)]
 #![forbid(unsafe_code)]
 
+#[cfg(any(test, feature = "log"))]
+extern crate alloc;
+
 mod chain;
 mod descriptor;
 mod error;
 mod event;
+#[cfg(any(test, feature = "log"))]
+mod logged;
 #[cfg(test)]
 #[cfg(loom)]
 mod model;
@@ -46,6 +52,8 @@ use window::Window;
 
 pub use chain::{Chain, Head, SEGMENTS};
 pub use error::{Area, Broken, LayoutError};
+#[cfg(any(test, feature = "log"))]
+pub use logged::{LOG_PAGE, Log, LoggedQueue};
 pub use packed::PackedQueue;
 pub use records::{BadRecords, Records};
 pub use split::SplitQueue;
@@ -117,6 +125,9 @@ pub enum Queue<const N: usize = DEFAULT_SIZE> {
     Split(SplitQueue<N>),
     /// With the ring of 2.8.
     Packed(PackedQueue<N>),
+    /// Either, with a log of what it changes.
+    #[cfg(any(test, feature = "log"))]
+    Logged(alloc::boxed::Box<LoggedQueue<N>>),
 }
 
 impl<const N: usize> Queue<N> {
@@ -138,6 +149,13 @@ impl<const N: usize> Queue<N> {
         }
     }
 
+    /// The same queue, which was laid out so, and logs what it changes from now on. Nothing is in
+    /// flight, or it is taken again.
+    #[cfg(any(test, feature = "log"))]
+    pub fn logged(self, layout: Layout, log: Log) -> Queue<N> {
+        Queue::Logged(LoggedQueue::new(self, layout, log))
+    }
+
     /// How many chains wait, by one load. Packed: 1 if there are any.
     ///
     /// # Errors
@@ -148,6 +166,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.available(),
             Queue::Packed(queue) => queue.available(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.inner().available(),
         }
     }
 
@@ -157,6 +177,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.is_offered(),
             Queue::Packed(_) => false,
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.inner().is_offered(),
         }
     }
 
@@ -171,6 +193,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.take(window, chain),
             Queue::Packed(queue) => queue.take(window, chain),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.take(window, chain),
         }
     }
 
@@ -189,6 +213,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.take_again(window, head, chain),
             Queue::Packed(_) => Err(Broken::Index(head.0)),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.take_again(window, head, chain),
         }
     }
 
@@ -200,6 +226,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.complete(head, written),
             Queue::Packed(queue) => queue.complete(head, written),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.complete(head, written),
         }
     }
 
@@ -210,6 +238,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.publish(),
             Queue::Packed(queue) => queue.publish(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.publish(),
         }
     }
 
@@ -219,6 +249,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.is_unpublished(),
             Queue::Packed(queue) => queue.is_unpublished(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.inner().is_unpublished(),
         }
     }
 
@@ -228,6 +260,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.used(),
             Queue::Packed(queue) => queue.used(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.used(),
         }
     }
 
@@ -244,6 +278,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.wants_call(),
             Queue::Packed(queue) => queue.wants_call(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.inner_mut().wants_call(),
         }
     }
 
@@ -254,6 +290,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.call_withheld(),
             Queue::Packed(queue) => queue.call_withheld(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.inner_mut().call_withheld(),
         }
     }
 
@@ -264,6 +302,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.call_due(),
             Queue::Packed(queue) => queue.call_due(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.inner().call_due(),
         }
     }
 
@@ -274,6 +314,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.suppress_kicks(),
             Queue::Packed(queue) => queue.suppress_kicks(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.suppress_kicks(),
         }
     }
 
@@ -288,6 +330,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.enable_kicks(),
             Queue::Packed(queue) => queue.enable_kicks(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.enable_kicks(),
         }
     }
 
@@ -298,6 +342,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.state(),
             Queue::Packed(queue) => queue.state(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.state(),
         }
     }
 
@@ -308,6 +354,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.prefetch(),
             Queue::Packed(queue) => queue.prefetch(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.inner().prefetch(),
         }
     }
 
@@ -317,6 +365,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.size(),
             Queue::Packed(queue) => queue.size(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.inner().size(),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! loaded or stored at once, little-endian, relaxed unless the name says otherwise.
 use crate::{Outside, bytes};
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU8, fence};
 #[cfg(not(loom))]
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 #[cfg(loom)]
@@ -220,6 +221,26 @@ impl Span {
         u16 AtomicU16 load_u16 load_u16_acquire store_u16 store_u16_release
         u32 AtomicU32 load_u32 load_u32_acquire store_u32 store_u32_release
         u64 AtomicU64 load_u64 load_u64_acquire store_u64 store_u64_release
+    }
+
+    /// Sets these bits of the byte at this offset, after all accesses before; others may set and
+    /// clear bits of it at the same time.
+    ///
+    /// # Errors
+    ///
+    /// [`Outside`] if it isn't in the span.
+    #[inline]
+    pub fn or_u8(&self, at: u64, bits: u8) -> Result<(), Outside> {
+        let place = self.word::<u8>(at)?;
+        // SAFETY: `word` checked that it is in the span; the bytes are accessed by atomics, or what
+        // counts as such, alone.
+        let byte = unsafe { AtomicU8::from_ptr(place.as_ptr()) };
+        // What is set already isn't stored anew: others have the line, too.
+        fence(Ordering::SeqCst);
+        if byte.load(Ordering::Relaxed) & bits != bits {
+            byte.fetch_or(bits, Ordering::SeqCst);
+        }
+        Ok(())
     }
 
     /// Loads the two words at this offset, relaxed, one after the other: not at once.

@@ -90,6 +90,8 @@ pub struct Disk {
     pub way: Way,
     pub queues: u16,
     pub read_only: bool,
+    /// Packed rings are offered, and no records of what is in flight.
+    pub packed: bool,
     pub serial: String,
     pub front_ends: usize,
     pub limits: Limits,
@@ -105,6 +107,7 @@ pub struct Network {
     pub mac: Option<Mac>,
     pub vlan: Option<u16>,
     pub queues: u16,
+    pub packed: bool,
     pub mtu: u16,
     /// Bytes that it may send in a second.
     pub rate: Option<u64>,

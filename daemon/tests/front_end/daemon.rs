@@ -30,6 +30,14 @@ impl Daemon {
         Self::disk(folder, vec!["--file".into(), disk.display().to_string()])
     }
 
+    /// One disk, with a control socket.
+    pub fn controlled(kept: &[&str]) -> Daemon {
+        let folder = tempfile::tempdir().expect("a folder");
+        let control = folder.path().join("control").display().to_string();
+        let kept = kept.iter().map(|word| (*word).to_owned());
+        Self::disk(folder, kept.chain(["--control".into(), control]).collect())
+    }
+
     fn disk(folder: tempfile::TempDir, kept: Vec<String>) -> Daemon {
         let socket = folder.path().join("socket").display().to_string();
         let arguments = [vec!["disk".into()], kept, vec!["--socket".into(), socket]].concat();

@@ -1,5 +1,5 @@
 //! The daemon below a stock QEMU: a Debian guest that verifies what it wrote, is given a second
-//! disk while it runs, and reboots; the same while the daemon is killed and started again; and the
+//! disk with packed rings while it runs, and reboots; the same while the daemon is killed and started again; and the
 //! same while others take over from it.
 //!
 //! Guarantees: each kill is of a daemon that has served requests since it was started, and that
@@ -101,12 +101,12 @@ struct Served<'a> {
 }
 
 impl<'a> Served<'a> {
-    fn new(program: &'a Path, folder: &Path, name: &str) -> Result<Self> {
+    fn new(program: &'a Path, folder: &Path, name: &str, more: &[&str]) -> Result<Self> {
         let path = |end: &str| folder.join(format!("{name}{end}")).display().to_string();
         let (file, socket, control) = (path(".img"), path(".sock"), path(".control"));
         fs::File::create(&file)?.set_len(BYTES)?;
         let arguments = ["disk", "--file", &file, "--socket", &socket, "--control", &control];
-        let arguments = arguments.map(str::to_owned).into();
+        let arguments = arguments.iter().chain(more).map(|word| (*word).to_owned()).collect();
         let mut served = Served { program, arguments, control, server: None };
         served.start()?;
         Ok(served)
@@ -188,8 +188,8 @@ impl Changer {
 fn one(cx: &Context, kind: Kind, guest: &Path, program: &Path) -> Result<String> {
     let folder = tempfile::tempdir().context("no directory for temporary files")?;
     let folder = folder.path();
-    let mut disk = Served::new(program, folder, "first")?;
-    let _second = Served::new(program, folder, "second")?;
+    let mut disk = Served::new(program, folder, "first", &[])?;
+    let _second = Served::new(program, folder, "second", &["--packed"])?;
     let Kind { change, changes, .. } = kind;
     let mut changer =
         Changer { change, left: changes, since: 0, frozen: false, waited: Vec::new() };
@@ -256,7 +256,8 @@ fn chardev(name: &str, folder: &Path) -> String {
 /// What the monitor is told, so that the second disk comes.
 fn plug(folder: &Path) -> String {
     let chardev = chardev("second", folder);
-    let device = "device_add vhost-user-blk-pci,id=late,bus=below,chardev=second,num-queues=1";
+    let device =
+        "device_add vhost-user-blk-pci,id=late,bus=below,chardev=second,num-queues=1,packed=on";
     format!("chardev-add {chardev}\n{device}\n")
 }
 
