@@ -172,6 +172,31 @@ fn a_new_program_goes_on_with_a_packed_ring() {
     assert_eq!(front.stop(), front.base());
 }
 
+/// The ring itself is what the device writes to, and so is its event area.
+#[test]
+fn changes_of_a_packed_ring_are_marked() {
+    let daemon = Daemon::controlled(&["--ram", "1M", "--packed"]);
+    let mut front = Front::connect(&daemon);
+    front.start(0x8000_8000);
+    let log = File::from(memfd_create("log", MemfdFlags::CLOEXEC).expect("a memfd"));
+    log.set_len(LEN / 4096 / 8).expect("it grows");
+    front.wire.send(6, 1, &words64([LEN / 4096 / 8, 0]), &[log.as_fd()]);
+    assert_eq!(front.wire.receive().0.len(), 8);
+    front.wire.tell(2, &(ACCEPTED | 1 << 26).to_le_bytes(), &[]);
+    let places = [0, DEVICE, DRIVER].map(|at| USER + at);
+    let said = [words32([0, 1]), words64(places), words64([DEVICE])].concat();
+    front.wire.tell(9, &said, &[]);
+    for round in 0..10 {
+        log.write_all_at(&[0; 32], 0).expect("it is there");
+        front.works(round);
+        front.wire.ask(1, &[]);
+        let mut bits = [0; 4];
+        log.read_exact_at(&mut bits, 0).expect("it is there");
+        let wanted = [0, DEVICE, DATA, STATUS].map(|at| 1 << (at / 4096));
+        assert_eq!(u32::from_le_bytes(bits), wanted.iter().sum::<u32>(), "round {round}");
+    }
+}
+
 #[test]
 fn places_that_cant_be_end_the_connection() {
     let daemon = Daemon::controlled(&["--ram", "1M", "--packed"]);

@@ -49,7 +49,7 @@ pub const RING: Ring = Ring {
 
 /// A front end, with its guest's memory.
 pub struct FrontEnd {
-    wire: Wire,
+    pub wire: Wire,
     memory: File,
     kick: OwnedFd,
     call: OwnedFd,
