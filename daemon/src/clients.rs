@@ -10,6 +10,7 @@ use crate::report::Report;
 use crate::waits::{Source, Waits};
 use anyhow::{Context as _, Result};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use slab::Slab;
 use std::fs::{Permissions, set_permissions};
@@ -29,6 +30,8 @@ pub struct Clients {
     control: Option<Desk>,
     metrics: Option<Desk>,
     all: Slab<Client>,
+    /// Nobody more is let in before this time, as the system refused.
+    pub again_at: Option<u64>,
 }
 
 /// A socket that is its owner's alone.
@@ -88,16 +91,41 @@ impl Clients {
     }
 
     /// Somebody comes.
-    pub fn let_in(&mut self, metrics: bool, waits: &Waits) {
+    pub fn let_in(&mut self, metrics: bool, now: u64, waits: &Waits) {
         let desk = if metrics { &self.metrics } else { &self.control };
         let Some(desk) = desk else { return };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let Ok(socket) = accept_with(&desk.listener, flags) else { return };
+        let socket = match accept_with(&desk.listener, flags) {
+            Ok(socket) => socket,
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
+            // Such as too many files: who waits there is told of again and again.
+            Err(error) => {
+                let shown = desk.file.display();
+                eprintln!("exitless-io: nobody comes in at {shown} for a second: {error}");
+                let desks = [&self.control, &self.metrics].into_iter().flatten();
+                desks.for_each(|desk| waits.remove(&desk.listener));
+                self.again_at = Some(now.saturating_add(HERTZ));
+                return;
+            }
+        };
         // With too many, the one that came is shown the door.
         if self.all.len() < MAX_CLIENTS {
             let client = Client::new(socket, metrics);
             if waits.add(client.as_fd(), Source::Client(self.all.vacant_key())).is_ok() {
                 self.all.insert(client);
+            }
+        }
+    }
+
+    /// Lets people in again whose time has come.
+    pub fn try_again(&mut self, now: u64, waits: &Waits) {
+        if self.again_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.again_at = None;
+        for (desk, source) in [(&self.control, Source::Control), (&self.metrics, Source::Metrics)] {
+            if let Some(desk) = desk {
+                let _ = waits.add(&desk.listener, source);
             }
         }
     }

@@ -135,6 +135,12 @@ impl Connection {
             || self.changes.as_ref().is_some_and(Changes::has_shrunk)
     }
 
+    /// Was a call made to wait?
+    pub fn has_waited(&self, rings: &Rings) -> bool {
+        let ring = |place: &usize| rings.served.all.get(*place);
+        self.rings.iter().filter_map(ring).any(|ring| ring.has_waited)
+    }
+
     /// Takes what the front end says. False: it left.
     ///
     /// # Errors
@@ -181,6 +187,12 @@ impl Connection {
 
     /// Stops and gives up all its rings.
     pub fn close(&mut self, hands: &mut Hands<'_>) {
+        if self.has_waited(hands.rings) {
+            // Its other calls would be made to wait, too.
+            for place in &self.rings {
+                hands.rings.get(*place).into_iter().for_each(|ring| ring.set_call(None));
+            }
+        }
         if self.stop_all(hands).is_err() {
             // The back end may still access it.
             std::mem::forget(self.memory.clone());

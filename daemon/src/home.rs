@@ -8,10 +8,11 @@
 
 use crate::build::{Entry, Named};
 use crate::clients::{self, Clients};
-use crate::clock::Clock;
+use crate::clock::{Clock, HERTZ};
 use crate::connection::{Connection, Hands};
 use crate::device::{Device, Kind};
 use crate::door::{Came, Door};
+use crate::event::take_waited;
 use crate::rings::Rings;
 use crate::sandbox::Folders;
 use crate::signals::{Signal, Signals};
@@ -113,7 +114,7 @@ impl Home {
         let Some(Some(door)) = self.doors.get(device) else { return Ok(()) };
         let Some(listener) = door.listener() else { return Ok(()) };
         self.waits.remove(listener);
-        if self.has_room(device) {
+        if self.has_room(device) && door.again_at().is_none() {
             self.waits.add(listener, Source::Door(device))?;
         }
         Ok(())
@@ -159,6 +160,8 @@ impl Home {
                 next = Some(next.map_or(at, |next| next.min(at)));
             }
         }
+        self.clients.try_again(now, &self.waits);
+        crate::rings::keep(&mut next, self.clients.again_at);
         let limit = next.map(|next| next.saturating_sub(now));
         let came = self.waits.wait(limit)?;
         if limit != Some(0) {
@@ -185,8 +188,8 @@ impl Home {
                     }
                 }
             }
-            Source::Control => self.clients.let_in(false, &self.waits),
-            Source::Metrics => self.clients.let_in(true, &self.waits),
+            Source::Control => self.come(false),
+            Source::Metrics => self.come(true),
             Source::Client(place) => clients::attend(self, place),
             Source::Uplink(place) => self.rings.look_out(place),
             Source::Storage(device) => {
@@ -194,6 +197,12 @@ impl Home {
                 self.rings.collect_of(device);
             }
         }
+    }
+
+    /// Somebody comes to look or to change something.
+    fn come(&mut self, metrics: bool) {
+        let now = self.rings.look_at_clock();
+        self.clients.let_in(metrics, now, &self.waits);
     }
 
     fn hear(&mut self, place: usize) {
@@ -210,6 +219,18 @@ impl Home {
     fn end_wrong(&mut self) {
         for (place, error) in self.rings.take_wrong() {
             self.end(place, Some(error));
+        }
+        if take_waited() {
+            let waited = self.connections.iter().filter(|(_, one)| one.has_waited(&self.rings));
+            let waited: Vec<_> = waited.map(|(place, one)| (place, one.device)).collect();
+            for (place, device) in waited {
+                let until = self.rings.look_at_clock() + HERTZ;
+                if let Some(Some(door)) = self.doors.get_mut(device) {
+                    door.pause(until);
+                }
+                let error = "its eventfd for calls is full and made the daemon wait";
+                self.end(place, Some(Error::msg(error)));
+            }
         }
         while let Some((place, _)) = self.connections.iter().find(|(_, one)| one.has_shrunk()) {
             let error = Error::msg("the guest's memory became shorter while it was in use");
@@ -248,8 +269,9 @@ impl Home {
         }
         let now = self.rings.look_at_clock();
         let Some(Some(door)) = self.doors.get_mut(device) else { return };
-        let Came::Socket(socket) = door.try_it(now) else { return };
-        if let Err(error) = self.connect(device, socket) {
+        if let Came::Socket(socket) = door.try_it(now)
+            && let Err(error) = self.connect(device, socket)
+        {
             self.say(device, &format!("a front end isn't served: {error:#}"));
         }
         if let Err(error) = self.watch(device) {

@@ -117,6 +117,7 @@ fn run(command: Command) -> Result<()> {
 
 fn home() -> Result<Home> {
     daemon_os::survive().context("the system refuses a handler for SIGBUS")?;
+    daemon_os::watch_writes().context("the system refuses a handler for SIGALRM")?;
     sandbox::raise_files();
     Home::new()
 }

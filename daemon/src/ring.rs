@@ -31,6 +31,8 @@ pub struct Ring {
     pub records: Option<Records<DEFAULT_SIZE>>,
     /// Requests that ended and aren't published.
     pub ended: u32,
+    /// A call of it was made to wait.
+    pub has_waited: bool,
     /// It would run, and is held back for a moment: [`crate::settle`].
     pub is_settled: bool,
     /// It was stopped while its back end was at work.
@@ -69,6 +71,7 @@ impl Ring {
             running: false,
             records: None,
             ended: 0,
+            has_waited: false,
             is_settled: false,
             is_hung: false,
             vain: 0,
@@ -146,8 +149,10 @@ impl Ring {
     /// Calls the driver, whatever it wants.
     pub fn tell(&mut self) {
         if let Some(call) = &self.call {
-            signal(call);
             self.counts.calls += 1;
+            if !signal(call) {
+                (self.call, self.has_waited) = (None, true);
+            }
         }
     }
 

@@ -103,6 +103,7 @@ fn calls(changes: bool, network: bool) -> Vec<i64> {
         // The process itself.
         &[libc::SYS_brk, libc::SYS_mremap, libc::SYS_madvise, libc::SYS_futex],
         &[libc::SYS_rt_sigreturn, libc::SYS_rt_sigaction, libc::SYS_sigaltstack],
+        &[libc::SYS_setitimer],
         &[libc::SYS_unlink, libc::SYS_sendto, libc::SYS_exit_group],
     ];
     let later = [

@@ -11,7 +11,7 @@ use blk::{Completion, Failure, Operation, SECTOR, Submitted, Token};
 use daemon_os::{Task, Uring, read_at, write_at};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, fallocate, fdatasync, fstat};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -214,16 +214,16 @@ fn task(operation: Operation<'_>, only_punches: bool) -> Option<Task<'_>> {
 /// The same task by calls that wait.
 fn wait_for(file: &File, task: Task<'_>) -> io::Result<()> {
     let allocate = |mode, offset, len, durable| -> io::Result<()> {
-        fallocate(file, mode | FallocateFlags::KEEP_SIZE, offset, len)?;
-        if durable { Ok(fdatasync(file)?) } else { Ok(()) }
+        retry_on_intr(|| fallocate(file, mode | FallocateFlags::KEEP_SIZE, offset, len))?;
+        if durable { Ok(retry_on_intr(|| fdatasync(file))?) } else { Ok(()) }
     };
     match task {
         Task::Read { offset, into } => read_at(file, offset, into),
         Task::Write { offset, from, durable } => {
             write_at(file, offset, from)?;
-            if durable { Ok(fdatasync(file)?) } else { Ok(()) }
+            if durable { Ok(retry_on_intr(|| fdatasync(file))?) } else { Ok(()) }
         }
-        Task::Sync => Ok(fdatasync(file)?),
+        Task::Sync => Ok(retry_on_intr(|| fdatasync(file))?),
         Task::Punch { offset, len, durable } => {
             allocate(FallocateFlags::PUNCH_HOLE, offset, len, durable)
         }

@@ -3,13 +3,18 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 
 /// The program, in a folder of its own.
 pub struct Daemon {
     folder: tempfile::TempDir,
     arguments: Vec<String>,
     child: Child,
+    log: Log,
 }
+
+/// What it said since it served.
+type Log = Arc<Mutex<Vec<String>>>;
 
 impl Daemon {
     pub fn ram() -> Daemon {
@@ -60,9 +65,27 @@ impl Daemon {
         Self::start(folder, vec!["run".into(), file.display().to_string()])
     }
 
+    /// The same, with so many files at most.
+    pub fn limited(text: &str, files: u32) -> Daemon {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("io.toml");
+        std::fs::write(&file, text).expect("it is written");
+        let limit = format!("ulimit -n {files}; exec \"$0\" \"$@\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &limit, PROGRAM, "run"]).arg(&file);
+        let (child, log) = begin(command);
+        Daemon { folder, arguments: Vec::new(), child, log }
+    }
+
     fn start(folder: tempfile::TempDir, arguments: Vec<String>) -> Daemon {
-        let child = run(&arguments);
-        Daemon { folder, arguments, child }
+        let (child, log) = run(&arguments);
+        Daemon { folder, arguments, child, log }
+    }
+
+    /// The lines that it said with this in them.
+    pub fn said(&self, part: &str) -> usize {
+        let log = self.log.lock().expect("nobody panics with it");
+        log.iter().filter(|line| line.contains(part)).count()
     }
 
     pub fn socket(&self) -> String {
@@ -112,13 +135,13 @@ impl Daemon {
     /// A new program takes over what it serves, and it ends.
     pub fn upgrade(&mut self) {
         let arguments = ["upgrade", "--control", &self.path("control")].map(String::from);
-        let next = run(&arguments);
+        let (next, log) = run(&arguments);
         assert!(self.wait(), "the one that goes ends well");
-        self.child = next;
+        (self.child, self.log) = (next, log);
     }
 
     pub fn start_again(&mut self) {
-        self.child = run(&self.arguments);
+        (self.child, self.log) = run(&self.arguments);
     }
 
     /// What a command says, by the control socket of this name.
@@ -146,13 +169,25 @@ impl Drop for Daemon {
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_exitless-io");
 
 /// Starts it, and waits until it says that it serves.
-fn run(arguments: &[String]) -> Child {
-    let mut child =
-        Command::new(PROGRAM).args(arguments).stderr(Stdio::piped()).spawn().expect("it starts");
+fn run(arguments: &[String]) -> (Child, Log) {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments);
+    begin(command)
+}
+
+fn begin(mut command: Command) -> (Child, Log) {
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
     let mut lines = BufReader::new(child.stderr.take().expect("it was asked for")).lines();
     let first = lines.next().expect("it says something").expect("it is text");
     assert!(first.contains("serves"), "{first}");
     // What it says later is read, so that it never waits for room.
-    std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| println!("{line}")));
-    child
+    let log = Log::default();
+    let kept = Arc::clone(&log);
+    std::thread::spawn(move || {
+        for line in lines.map_while(Result::ok) {
+            println!("{line}");
+            kept.lock().expect("nobody panics with it").push(line);
+        }
+    });
+    (child, log)
 }

@@ -246,6 +246,13 @@ impl FrontEnd {
         bytes
     }
 
+    /// Has whoever calls wait: the eventfd is full, and no longer non-blocking.
+    pub fn fill_call(&mut self) {
+        let _ = rustix::io::read(&self.call, &mut [0; 8]);
+        rustix::io::write(&self.call, &(u64::MAX - 1).to_ne_bytes()).expect("there is room");
+        rustix::fs::fcntl_setfl(&self.call, rustix::fs::OFlags::RDWR).expect("it may");
+    }
+
     /// Takes the memory away, and kicks.
     pub fn shrink(&mut self) {
         self.memory.set_len(0).expect("it shrinks");
