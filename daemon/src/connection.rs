@@ -3,6 +3,11 @@
 //! Restarts: a front end that hands over records of what is in flight may be one that was there
 //! before: the ring's used index and the records count, whatever base it says.
 
+mod quiet;
+mod said;
+
+pub use quiet::Gone;
+
 use crate::device::{Device, Kind, TRANSPORT};
 use crate::event::event;
 use crate::inflight::Kept;
@@ -13,10 +18,9 @@ use crate::socket::{Message, Received, Socket};
 use crate::waits::{Source, Waits};
 use anyhow::{Context as _, Result, bail};
 use daemon_os::{GuestMemory, GuestRegion};
-use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use vhost_user::{
-    Addresses, Effect, Handle, Header, Holder, Inflight, LOG_ALL, LogArea, Said, Session,
-};
+use quiet::Waiting;
+use rustix::fd::{AsFd as _, OwnedFd};
+use vhost_user::{Addresses, Effect, LOG_ALL, Session};
 use virtqueue::{Layout, Position, Queue, State};
 
 /// The index of a used ring, in bytes from its start.
@@ -35,6 +39,8 @@ const MESSAGES: u32 = 4;
 pub struct Connection {
     /// Its device's place.
     pub device: usize,
+    /// Its own.
+    place: usize,
     socket: Socket,
     session: Session,
     /// The places of its rings.
@@ -48,57 +54,14 @@ pub struct Connection {
     changes: Option<Changes>,
     /// By rings: the log that it was started with, and as what its used ring is logged.
     logged: Vec<Option<(u64, Option<u64>)>>,
+    /// What waits for rings that are to stop.
+    waiting: Option<Waiting>,
 }
 
 /// What a connection changes.
 pub struct Hands<'a> {
     pub rings: &'a mut Rings,
     pub waits: &'a Waits,
-}
-
-/// What a session doesn't know of itself.
-struct Held<'a> {
-    connection: &'a Connection,
-    rings: &'a Rings,
-    /// Where the rings go on that are held.
-    held: Vec<Option<u32>>,
-}
-
-impl<'a> Held<'a> {
-    fn descriptor(&self, handle: Handle) -> Option<BorrowedFd<'a>> {
-        let ring = |ring: u16| {
-            let place = self.connection.rings.get(usize::from(ring))?;
-            self.rings.served.all.get(*place)
-        };
-        match handle {
-            Handle::Memory(guest) => {
-                let mut files = self.connection.files.iter();
-                files.find(|(at, _)| *at == guest).map(|(_, file)| file.as_fd())
-            }
-            Handle::Inflight => self.connection.kept.as_ref().map(|kept| kept.handed().1),
-            Handle::Log => self.connection.changes.as_ref().map(|changes| changes.handed().1),
-            Handle::Kick(index) => ring(index)?.kick.as_ref().map(|kick| kick.as_fd()),
-            Handle::Call(index) => ring(index)?.call().map(|call| call.as_fd()),
-        }
-    }
-}
-
-impl Holder for Held<'_> {
-    fn inflight(&self) -> Option<Inflight> {
-        self.connection.kept.as_ref().map(|kept| kept.handed().0)
-    }
-
-    fn log(&self) -> Option<LogArea> {
-        self.connection.changes.as_ref().map(|changes| changes.handed().0)
-    }
-
-    fn has(&self, handle: Handle) -> bool {
-        self.descriptor(handle).is_some()
-    }
-
-    fn base(&self, ring: u16) -> Option<u32> {
-        self.held.get(usize::from(ring)).copied().flatten()
-    }
 }
 
 impl Connection {
@@ -109,6 +72,7 @@ impl Connection {
         let session = Session::new(served.features(), served.protocol(), count, MAX_RING);
         let mut connection = Connection {
             device,
+            place,
             socket,
             session,
             rings: Vec::new(),
@@ -117,6 +81,7 @@ impl Connection {
             kept: None,
             changes: None,
             logged: vec![None; count.into()],
+            waiting: None,
         };
         for index in 0..count {
             connection.rings.push(rings.add(device, index, place)?);
@@ -148,8 +113,15 @@ impl Connection {
     /// What it did that ends its connection.
     pub fn hear(&mut self, hands: &mut Hands<'_>) -> Result<bool> {
         for _ in 0..MESSAGES {
+            if self.is_waiting() {
+                break;
+            }
             match self.socket.receive()? {
-                Received::Message(message) => self.handle(message, hands)?,
+                Received::Message(message) => {
+                    if let Some(message) = self.now_or_later(message, hands) {
+                        self.handle(message, hands)?;
+                    }
+                }
                 Received::Nothing => break,
                 Received::End => return Ok(false),
             }
@@ -157,42 +129,10 @@ impl Connection {
         Ok(true)
     }
 
-    /// What the front end might have said to be here, for another program: messages, and what
-    /// comes along with them. The rings are held.
-    pub fn said<'a>(&'a self, rings: &'a mut Rings) -> (Vec<Said>, Vec<BorrowedFd<'a>>) {
-        let held = self.rings.iter().map(|place| rings.held_at(*place));
-        let held = held.map(|state| state.map(|state| self.base_of(&state))).collect();
-        let holder = Held { connection: self, rings, held };
-        let said = self.session.said(&holder);
-        let handles = said.iter().flat_map(|said| said.handles.iter());
-        let handles = handles.filter_map(|handle| holder.descriptor(*handle)).collect();
-        (said, handles)
-    }
-
-    /// Takes what another program says that the front end said, as if it said it.
-    ///
-    /// # Errors
-    ///
-    /// As for any front end.
-    pub fn believe(
-        &mut self,
-        header: Header,
-        payload: &[u8],
-        descriptors: Vec<OwnedFd>,
-        hands: &mut Hands<'_>,
-    ) -> Result<()> {
-        let effect = self.session.handle(&header, payload, descriptors)?;
-        self.carry_out(effect, hands)
-    }
-
     /// Stops and gives up all its rings.
     pub fn close(&mut self, hands: &mut Hands<'_>) {
-        if self.has_waited(hands.rings) {
-            // Its other calls would be made to wait, too.
-            for place in &self.rings {
-                hands.rings.get(*place).into_iter().for_each(|ring| ring.set_call(None));
-            }
-        }
+        self.silence(hands.rings);
+        self.release(hands.rings);
         if self.stop_all(hands).is_err() {
             // The back end may still access it.
             std::mem::forget(self.memory.clone());

@@ -55,6 +55,9 @@ pub fn give(home: &mut Home, socket: &OwnedFd, asked: Asked) -> Result<()> {
     if !home.rings.served.uplinks.is_empty() {
         bail!("a switch has a way out, which can't be handed over");
     }
+    if home.is_waiting() {
+        bail!("a ring is being stopped; try again");
+    }
     home.rings.settle()?;
     let given = offer(home, socket);
     match given {

@@ -9,7 +9,7 @@
 use crate::build::{Entry, Named};
 use crate::clients::{self, Clients};
 use crate::clock::{Clock, HERTZ};
-use crate::connection::{Connection, Hands};
+use crate::connection::{Connection, Gone, Hands};
 use crate::device::{Device, Kind};
 use crate::door::{Came, Door};
 use crate::event::take_waited;
@@ -26,6 +26,9 @@ use std::path::PathBuf;
 
 /// Front ends at a time, of all devices.
 const MAX_CONNECTIONS: usize = 512;
+
+/// Rings that are to stop are looked at so often, if nothing else tells: 10 ms.
+const STOPPING: u64 = HERTZ / 100;
 
 /// A device as it was asked for, and its place.
 pub struct Known {
@@ -102,7 +105,7 @@ impl Home {
             door.close();
         }
         let why = || Error::msg("the device was removed");
-        own.into_iter().for_each(|place| self.end(place, Some(why())));
+        own.into_iter().for_each(|place| self.end_now(place, Gone(Some(why()))));
         if let Some(Device { kind: Kind::Disk(disk), .. }) = self.rings.served.devices.get(device) {
             disk.store.ended().into_iter().for_each(|ended| self.waits.remove(ended));
         }
@@ -131,6 +134,7 @@ impl Home {
         while !self.is_over && !self.is_given {
             self.rings.serve();
             self.end_wrong();
+            self.go_on();
             self.let_in_again();
             self.try_doors();
             self.wait()?;
@@ -145,7 +149,7 @@ impl Home {
     pub fn close(&mut self) {
         let places: Vec<_> = self.connections.iter().map(|(place, _)| place).collect();
         let why = || Error::msg("the daemon ends");
-        places.into_iter().for_each(|place| self.end(place, Some(why())));
+        places.into_iter().for_each(|place| self.end_now(place, Gone(Some(why()))));
         self.doors.iter().flatten().for_each(Door::close);
         self.clients.close();
     }
@@ -159,6 +163,9 @@ impl Home {
             {
                 next = Some(next.map_or(at, |next| next.min(at)));
             }
+        }
+        if self.is_waiting() {
+            crate::rings::keep(&mut next, Some(now + STOPPING));
         }
         self.clients.try_again(now, &self.waits);
         crate::rings::keep(&mut next, self.clients.again_at);
@@ -232,9 +239,38 @@ impl Home {
                 self.end(place, Some(Error::msg(error)));
             }
         }
-        while let Some((place, _)) = self.connections.iter().find(|(_, one)| one.has_shrunk()) {
+        while let Some(place) = self.shrunk() {
             let error = Error::msg("the guest's memory became shorter while it was in use");
             self.end(place, Some(error));
+        }
+    }
+
+    fn shrunk(&self) -> Option<usize> {
+        let shrunk = |(_, one): &(usize, &Connection)| one.has_shrunk() && !one.is_ending();
+        self.connections.iter().find(shrunk).map(|(place, _)| place)
+    }
+
+    fn waiting(&self) -> impl Iterator<Item = usize> {
+        let waiting = self.connections.iter().filter(|(_, one)| one.is_waiting());
+        waiting.map(|(place, _)| place)
+    }
+
+    /// Does something wait for rings that are to stop?
+    pub fn is_waiting(&self) -> bool {
+        self.waiting().next().is_some()
+    }
+
+    /// Goes on with connections whose rings have stopped by now.
+    fn go_on(&mut self) {
+        let waiting: Vec<usize> = self.waiting().collect();
+        for place in waiting {
+            let Home { rings, connections, waits, .. } = self;
+            let Some(connection) = connections.get_mut(place) else { continue };
+            match connection.go_on(&mut Hands { rings, waits }) {
+                Ok(None) => {}
+                Ok(Some(gone)) => self.end_now(place, gone),
+                Err(error) => self.end(place, Some(error)),
+            }
         }
     }
 
@@ -296,8 +332,19 @@ impl Home {
         Ok(place)
     }
 
-    /// Ends a connection; `why`, unless the front end left.
+    /// Ends a connection, once its rings have stopped; `why`, unless the front end left.
     fn end(&mut self, place: usize, why: Option<Error>) {
+        let Home { rings, connections, waits, .. } = self;
+        let Some(connection) = connections.get_mut(place) else { return };
+        if !connection.is_ending()
+            && let Some(gone) = connection.end_later(why, &mut Hands { rings, waits })
+        {
+            self.end_now(place, gone);
+        }
+    }
+
+    /// Ends a connection; its rings are waited for.
+    fn end_now(&mut self, place: usize, Gone(why): Gone) {
         let Home { rings, connections, waits, .. } = self;
         let Some(mut connection) = connections.try_remove(place) else { return };
         connection.close(&mut Hands { rings, waits });

@@ -4,6 +4,7 @@ use crate::clock::HERTZ;
 use crate::counts::Counts;
 use crate::device::{Kind, Port};
 use crate::event::signal;
+use crate::later::Draining;
 use blk::Server;
 use coalesce::Coalescer;
 use net::Switch;
@@ -33,6 +34,8 @@ pub struct Ring {
     pub ended: u32,
     /// A call of it was made to wait.
     pub has_waited: bool,
+    /// Since when its back end is waited for.
+    pub draining: Option<Draining>,
     /// It would run, and is held back for a moment: [`crate::settle`].
     pub is_settled: bool,
     /// It was stopped while its back end was at work.
@@ -71,6 +74,7 @@ impl Ring {
             running: false,
             records: None,
             ended: 0,
+            draining: None,
             has_waited: false,
             is_settled: false,
             is_hung: false,

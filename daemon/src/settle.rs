@@ -35,8 +35,7 @@ impl Rings {
             (ring.running, ring.is_settled) = (false, true);
         }
         for place in &places {
-            let window = self.get(*place)?.window;
-            if !self.drain(*place, window) {
+            if !self.drain(*place) {
                 let device = self.get(*place)?.device;
                 let device = self.served.devices.get(device).context("the device is gone")?;
                 bail!("{}: the disk doesn't end what it was asked for", device.name);
@@ -65,14 +64,22 @@ impl Rings {
 
     /// All that were held go on.
     pub fn resume(&mut self) {
+        let places: Vec<usize> = self.served.all.iter().map(|(place, _)| place).collect();
+        self.release(&places);
+        self.forget_draining(&places);
+    }
+
+    /// Those of these that were held go on.
+    pub fn release(&mut self, places: &[usize]) {
         let now = self.look_at_clock();
         let Served { all, switches, .. } = &mut self.served;
-        for (place, ring) in all.iter_mut().filter(|(_, ring)| ring.is_settled) {
+        for place in places {
+            let Some(ring) = all.get_mut(*place).filter(|ring| ring.is_settled) else { continue };
             (ring.running, ring.is_settled) = (true, false);
             ring.set_kicks(switches, false);
             ring.tell();
             if ring.has_turns(switches) {
-                self.schedule.poll(place, ring.device, now);
+                self.schedule.poll(*place, ring.device, now);
             }
         }
     }

@@ -58,10 +58,15 @@ impl Daemon {
 
     /// Serves what this text of a file says. There is an empty `disk` of 1 MiB in its folder.
     pub fn run(text: &str) -> Daemon {
-        let folder = tempfile::tempdir().expect("a folder");
+        Self::run_in(tempfile::tempdir().expect("a folder"), text)
+    }
+
+    /// The same, in this folder, which the text calls FOLDER.
+    pub fn run_in(folder: tempfile::TempDir, text: &str) -> Daemon {
+        let text = text.replace("FOLDER", &folder.path().display().to_string());
         std::fs::write(folder.path().join("disk"), vec![0; 1 << 20]).expect("it is written");
         let file = folder.path().join("io.toml");
-        std::fs::write(&file, text).expect("it is written");
+        std::fs::write(&file, &text).expect("it is written");
         Self::start(folder, vec!["run".into(), file.display().to_string()])
     }
 
