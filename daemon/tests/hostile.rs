@@ -50,7 +50,7 @@ fn an_eventfd_that_is_full_and_blocks_ends_one_connection() {
         hostile.expect_end();
         works(&mut good);
     }
-    assert_eq!(daemon.said("its eventfd for calls is full and made the daemon wait"), 3);
+    daemon.wait_until_said("its eventfd for calls is full and made the daemon wait", 3);
     works(&mut disk(&daemon, "b"));
     // Nothing ticks in one that has nothing to do.
     daemon.wait_until_asleep();

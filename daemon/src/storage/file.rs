@@ -2,7 +2,9 @@
 //! that, by calls that wait.
 //!
 //! Guarantees: a flush succeeds when the file is durable; a file that became shorter fails all that
-//! comes after that was noticed, at a read beyond its end or at a flush. Direct I/O goes around the
+//! comes after that was noticed: at a read beyond its end, at a flush, at a write of its last bytes,
+//! and at each [`LOOKS`]th operation. A write in between makes it longer again, but not as long as
+//! it was, so that it is noticed nevertheless. Direct I/O goes around the
 //! page cache for what is aligned as the file asks, and not for the rest.
 
 use super::open::{Opened, open, taken_over};
@@ -21,6 +23,9 @@ use window::Span;
 const BUFFERED: usize = 0;
 const DIRECT: usize = 1;
 
+/// Operations between two looks at the file's size.
+const LOOKS: u32 = 64;
+
 /// The file.
 pub struct FileStore {
     name: String,
@@ -30,6 +35,8 @@ pub struct FileStore {
     has_failed: bool,
     /// The file system can't make zeroes without freeing what is behind them.
     only_punches: bool,
+    /// Operations until the file's size is looked at.
+    unseen: u32,
 }
 
 impl FileStore {
@@ -85,7 +92,7 @@ impl FileStore {
                 None
             }
         };
-        FileStore { name, opened, ring, has_failed: false, only_punches: false }
+        FileStore { name, opened, ring, has_failed: false, only_punches: false, unseen: LOOKS }
     }
 
     /// Bytes.
@@ -119,15 +126,16 @@ impl FileStore {
     }
 
     pub fn submit(&mut self, token: Token, operation: Operation<'_>) -> Submitted {
-        if matches!(operation, Operation::Flush) {
+        let Some(task) = task(operation, self.only_punches) else {
+            return Submitted::Done(Err(Failure::Io));
+        };
+        self.unseen = self.unseen.saturating_sub(1);
+        if self.unseen == 0 || self.may_hide(&task) {
             self.look_at_size();
         }
         if self.has_failed {
             return Submitted::Done(Err(Failure::Io));
         }
-        let Some(task) = task(operation, self.only_punches) else {
-            return Submitted::Done(Err(Failure::Io));
-        };
         let file = self.file_for(&task);
         match &mut self.ring {
             Some(ring) => {
@@ -177,9 +185,26 @@ impl FileStore {
         Err(Failure::Io)
     }
 
+    /// Whether the size must be looked at before this: it promises that all is there, or makes the
+    /// file as long as it was.
+    fn may_hide(&self, task: &Task<'_>) -> bool {
+        match task {
+            Task::Sync => true,
+            Task::Write { offset, from, .. } => {
+                let left = self.opened.size.saturating_sub(*offset);
+                from.iter().map(Span::len).sum::<u64>() >= left
+            }
+            _ => false,
+        }
+    }
+
     fn look_at_size(&mut self) {
+        self.unseen = LOOKS;
+        if !self.opened.is_regular {
+            return;
+        }
         let size = fstat(&self.opened.file).map_or(0, |kind| kind.st_size as u64);
-        if self.opened.is_regular && size < self.opened.size && !self.has_failed {
+        if size < self.opened.size && !self.has_failed {
             let was = self.opened.size;
             self.fail(&format!("it has {size} bytes, and had {was}; all accesses fail"));
         }

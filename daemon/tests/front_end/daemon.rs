@@ -93,6 +93,14 @@ impl Daemon {
         log.iter().filter(|line| line.contains(part)).count()
     }
 
+    /// Waits until it has said so many lines with this in them. It hasn't said more.
+    pub fn wait_until_said(&self, part: &str, count: usize) {
+        while self.said(part) < count {
+            std::thread::yield_now();
+        }
+        assert_eq!(self.said(part), count);
+    }
+
     pub fn socket(&self) -> String {
         self.path("socket")
     }
