@@ -57,7 +57,7 @@ impl Daemon {
         match self.ask(&Request::List)? {
             Answer::Report(report) => Ok(report),
             Answer::Failed(what) => bail!("{}", what.join("\nexitless-io: ")),
-            Answer::Done => bail!("the daemon's answer can't be understood"),
+            Answer::Done | Answer::Letter(_) => bail!("the daemon's answer can't be understood"),
         }
     }
 

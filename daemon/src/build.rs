@@ -4,13 +4,14 @@ use crate::config::{self, Plan};
 use crate::config::{Backing, Limits, Network, Way};
 use crate::counts::Counts;
 use crate::device::{Device, Kind, Port};
-use crate::disk::Disk;
+use crate::disk::{Data, Disk};
 use crate::door::Door;
 use crate::rings::Rings;
 use crate::supervisor::Handed;
 use crate::uplink::Uplink;
 use anyhow::{Context as _, Result};
 use net::{MAX_PORTS, Mac, Parameters, Rate, Sources, Switch, Vlan};
+use serde::{Deserialize, Serialize};
 
 /// What a switch learns holds for five minutes, in nanoseconds.
 const AGEING: u64 = 300_000_000_000;
@@ -18,7 +19,7 @@ const AGEING: u64 = 300_000_000_000;
 const BURST: u64 = 100;
 
 /// A device of the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Entry {
     Disk(config::Disk),
     Network(Network),
@@ -71,14 +72,19 @@ pub struct Named {
     pub place: usize,
 }
 
-/// Makes the device; it opens files.
+/// Makes the device; it opens files, unless another program hands them over.
 ///
 /// # Errors
 ///
 /// A sentence without the device's name.
-pub fn device(entry: &Entry, rings: &mut Rings, switches: &mut Vec<Named>) -> Result<Device> {
+pub fn device(
+    entry: &Entry,
+    data: Option<Data>,
+    rings: &mut Rings,
+    switches: &mut Vec<Named>,
+) -> Result<Device> {
     let (kind, front_ends) = match entry {
-        Entry::Disk(disk) => (Kind::Disk(open(disk)?), disk.front_ends),
+        Entry::Disk(disk) => (Kind::Disk(open(disk, data)?), disk.front_ends),
         Entry::Network(network) => (Kind::Port(port(network, rings, switches)?), 1),
     };
     Ok(Device {
@@ -116,15 +122,21 @@ pub fn uplink(
     Ok(rings.served.uplinks.len() - 1)
 }
 
-fn open(disk: &config::Disk) -> Result<Disk> {
-    let config::Disk { queues, read_only, serial, .. } = disk;
-    let opened = match &disk.backing {
-        Backing::File(path) => Disk::file(path, *queues, *read_only)?,
-        Backing::Nbd(uri) => Disk::nbd(uri, *queues, *read_only)?,
-        Backing::Ram(bytes) => Disk::ram(*bytes, *queues, *read_only)?,
-        Backing::Null(bytes) => Disk::null(*bytes, *queues, *read_only)?,
+fn open(disk: &config::Disk, data: Option<Data>) -> Result<Disk> {
+    let config::Disk { queues, read_only, packed, serial, .. } = disk;
+    let opened = match (&disk.backing, data) {
+        (Backing::File(path), None) => Disk::file(path, *queues, *read_only)?,
+        (Backing::File(path), Some(data)) => Disk::opened_file(path, data, *queues, *read_only)?,
+        (Backing::Nbd(uri), _) => Disk::nbd(uri, *queues, *read_only)?,
+        (Backing::Ram(bytes), None) => Disk::ram(*bytes, *queues, *read_only)?,
+        (Backing::Ram(bytes), Some(data)) => {
+            let disk = Disk::ram(*bytes, *queues, *read_only)?;
+            disk.fill(data)?;
+            disk
+        }
+        (Backing::Null(bytes), _) => Disk::null(*bytes, *queues, *read_only)?,
     };
-    opened.with_serial(serial)
+    opened.with(serial, *packed)
 }
 
 /// The place of the switch of this name, which is made if there is none.
@@ -142,8 +154,8 @@ fn port(network: &Network, rings: &mut Rings, switches: &mut Vec<Named>) -> Resu
     let place = switch(&network.switch, rings, switches);
     let on = rings.served.switches.get_mut(place).context("the switch is gone")?;
     let mac = network.mac.map_or_else(|| free_address(on, &network.name), |mac| Mac(mac.0));
-    let parameters =
-        Parameters { mac, mtu: network.mtu, pairs: network.queues, ..Parameters::default() };
+    let Network { mtu, queues: pairs, packed, .. } = *network;
+    let parameters = Parameters { mac, mtu, pairs, packed, ..Parameters::default() };
     let config = net::Config::new(parameters)?;
     let rate = |bytes_per_second: u64| Rate { bytes_per_second, burst: bytes_per_second / BURST };
     let plan = net::Plan {

@@ -47,7 +47,7 @@ impl Home {
     pub fn add(&mut self, entry: Entry) -> Option<String> {
         let name = entry.name().to_owned();
         let added = build::door(entry.way(), &mut self.handed).and_then(|door| {
-            let device = build::device(&entry, &mut self.rings, &mut self.switches);
+            let device = build::device(&entry, None, &mut self.rings, &mut self.switches);
             // Its socket's file isn't left behind.
             let device = device.inspect_err(|_| door.close())?;
             let what = match &device.kind {

@@ -2,12 +2,15 @@
 
 use crate::clock::HERTZ;
 use crate::control::{Answer, Client, MAX_CLIENTS, Request};
+use crate::handover;
 use crate::home::Home;
 use crate::listen;
 use crate::metrics;
 use crate::report::Report;
 use crate::waits::{Source, Waits};
 use anyhow::{Context as _, Result};
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use slab::Slab;
 use std::fs::{Permissions, set_permissions};
@@ -27,13 +30,20 @@ pub struct Clients {
     control: Option<Desk>,
     metrics: Option<Desk>,
     all: Slab<Client>,
+    /// Nobody more is let in before this time, as the system refused.
+    pub again_at: Option<u64>,
 }
 
-fn desk(path: &Path, source: Source, waits: &Waits) -> Result<Desk> {
+/// A socket that is its owner's alone.
+fn new(path: &Path) -> Result<UnixListener> {
     let listener = listen::at(path)?;
-    let file = path.to_owned();
     set_permissions(path, Permissions::from_mode(0o600))
         .with_context(|| format!("{} can't be made its owner's alone", path.display()))?;
+    Ok(listener)
+}
+
+fn desk(path: &Path, listener: UnixListener, source: Source, waits: &Waits) -> Result<Desk> {
+    let file = path.to_owned();
     listener.set_nonblocking(true)?;
     waits.add(&listener, source)?;
     Ok(Desk { listener, file })
@@ -47,22 +57,75 @@ impl Clients {
         metrics: Option<&Path>,
         waits: &Waits,
     ) -> Result<()> {
-        self.control = control.map(|path| desk(path, Source::Control, waits)).transpose()?;
-        self.metrics = metrics.map(|path| desk(path, Source::Metrics, waits)).transpose()?;
+        let open = |path: &Path, source| desk(path, new(path)?, source, waits);
+        self.control = control.map(|path| open(path, Source::Control)).transpose()?;
+        self.metrics = metrics.map(|path| open(path, Source::Metrics)).transpose()?;
         Ok(())
     }
 
+    /// Listens at these sockets, which another program made.
+    pub fn take_over(
+        &mut self,
+        control: Option<(PathBuf, OwnedFd)>,
+        metrics: Option<(PathBuf, OwnedFd)>,
+        waits: &Waits,
+    ) -> Result<()> {
+        let open = |(path, listener): (PathBuf, OwnedFd), source| {
+            desk(&path, listener.into(), source, waits)
+        };
+        self.control = control.map(|one| open(one, Source::Control)).transpose()?;
+        self.metrics = metrics.map(|one| open(one, Source::Metrics)).transpose()?;
+        Ok(())
+    }
+
+    /// The control socket and that of metrics, with their files.
+    pub fn desks(&self) -> [Option<(&Path, BorrowedFd<'_>)>; 2] {
+        [&self.control, &self.metrics]
+            .map(|desk| desk.as_ref().map(|desk| (desk.file.as_path(), desk.listener.as_fd())))
+    }
+
+    /// The socket of a client, once more.
+    pub fn socket(&self, place: usize) -> Result<OwnedFd> {
+        let client = self.all.get(place).context("nobody asks")?;
+        client.as_fd().try_clone_to_owned().context("there are too many files")
+    }
+
     /// Somebody comes.
-    pub fn let_in(&mut self, metrics: bool, waits: &Waits) {
+    pub fn let_in(&mut self, metrics: bool, now: u64, waits: &Waits) {
         let desk = if metrics { &self.metrics } else { &self.control };
         let Some(desk) = desk else { return };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let Ok(socket) = accept_with(&desk.listener, flags) else { return };
+        let socket = match accept_with(&desk.listener, flags) {
+            Ok(socket) => socket,
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
+            // Such as too many files: who waits there is told of again and again.
+            Err(error) => {
+                let shown = desk.file.display();
+                eprintln!("exitless-io: nobody comes in at {shown} for a second: {error}");
+                let desks = [&self.control, &self.metrics].into_iter().flatten();
+                desks.for_each(|desk| waits.remove(&desk.listener));
+                self.again_at = Some(now.saturating_add(HERTZ));
+                return;
+            }
+        };
         // With too many, the one that came is shown the door.
         if self.all.len() < MAX_CLIENTS {
             let client = Client::new(socket, metrics);
             if waits.add(client.as_fd(), Source::Client(self.all.vacant_key())).is_ok() {
                 self.all.insert(client);
+            }
+        }
+    }
+
+    /// Lets people in again whose time has come.
+    pub fn try_again(&mut self, now: u64, waits: &Waits) {
+        if self.again_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.again_at = None;
+        for (desk, source) in [(&self.control, Source::Control), (&self.metrics, Source::Metrics)] {
+            if let Some(desk) = desk {
+                let _ = waits.add(&desk.listener, source);
             }
         }
     }
@@ -86,6 +149,14 @@ pub fn attend(home: &mut Home, place: usize) {
             metrics::answer(&home.report())
         } else {
             let answer = match serde_json::from_str(&request) {
+                Ok(Request::Upgrade(asked)) => {
+                    let given = home.clients.socket(place);
+                    let given = given.and_then(|socket| handover::give(home, &socket, asked));
+                    match given {
+                        Ok(()) => return Ok(()),
+                        Err(error) => Answer::Failed(vec![format!("{error:#}")]),
+                    }
+                }
                 Ok(request) => carry_out(home, request),
                 Err(error) => Answer::Failed(vec![format!("this is no request: {error}")]),
             };
@@ -112,6 +183,7 @@ fn carry_out(home: &mut Home, request: Request) -> Answer {
         Request::Add { file, text } => home.add_tables(Path::new(&file), &text),
         Request::Remove(name) => home.remove(&name),
         Request::Reload => home.reload(),
+        Request::Upgrade(_) => Vec::new(),
     };
     if failed.is_empty() { Answer::Done } else { Answer::Failed(failed) }
 }

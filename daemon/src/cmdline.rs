@@ -28,6 +28,7 @@ The file says, one table for each device:
   read_only = true
   serial = \"web\"
   front_ends = 1
+  packed = false            # true: packed rings are offered, and no records of what is in flight
   weight = 100              # its part of the thread under load
   limits = { iops = 20000, bytes_per_second = \"100M\", burst = \"100ms\" }
 
@@ -92,6 +93,15 @@ pub enum Command {
         #[command(flatten)]
         at: At,
     },
+    /// Take over all that a daemon serves, with its front ends, and serve it until ended. The
+    /// daemon ends; if anything fails before, it goes on.
+    Upgrade {
+        #[command(flatten)]
+        at: At,
+        /// Keep all rights that the user has, instead of those that the daemon kept.
+        #[arg(long)]
+        no_sandbox: bool,
+    },
     /// Show live what a daemon does.
     Top {
         #[command(flatten)]
@@ -139,6 +149,13 @@ pub struct DiskArguments {
     /// The guest may not write.
     #[arg(long)]
     read_only: bool,
+    /// Offer packed rings, too. Then there are no records of what is in flight: a daemon that is
+    /// killed loses it.
+    #[arg(long)]
+    packed: bool,
+    /// A socket for `exitless io list`, `top` and `upgrade`.
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
     /// Keep all rights that the user has, instead of giving up those that aren't needed.
     #[arg(long)]
     pub no_sandbox: bool,
@@ -194,6 +211,7 @@ impl DiskArguments {
             way,
             queues: self.queues,
             read_only: self.read_only,
+            packed: self.packed,
             serial: "disk".into(),
             front_ends: self.front_ends.into(),
             limits: Limits::default(),

@@ -3,17 +3,24 @@
 //! Restarts: a front end that hands over records of what is in flight may be one that was there
 //! before: the ring's used index and the records count, whatever base it says.
 
+mod quiet;
+mod said;
+
+pub use quiet::Gone;
+
 use crate::device::{Device, Kind, TRANSPORT};
 use crate::event::event;
 use crate::inflight::Kept;
+use crate::log::Changes;
 use crate::memory::map;
 use crate::rings::{MAX_RING, Rings};
 use crate::socket::{Message, Received, Socket};
 use crate::waits::{Source, Waits};
 use anyhow::{Context as _, Result, bail};
 use daemon_os::{GuestMemory, GuestRegion};
+use quiet::Waiting;
 use rustix::fd::{AsFd as _, OwnedFd};
-use vhost_user::{Addresses, Effect, Session};
+use vhost_user::{Addresses, Effect, LOG_ALL, Session};
 use virtqueue::{Layout, Position, Queue, State};
 
 /// The index of a used ring, in bytes from its start.
@@ -21,6 +28,10 @@ const USED_INDEX: u64 = 2;
 /// VIRTIO_F_INDIRECT_DESC and VIRTIO_F_EVENT_IDX.
 const INDIRECT_DESC: u64 = 1 << 28;
 const EVENT_IDX: u64 = 1 << 29;
+/// VIRTIO_F_RING_PACKED.
+const RING_PACKED: u64 = 1 << 34;
+/// In a half of a packed ring's base: the wrap counter.
+const WRAP: u16 = 1 << 15;
 /// Messages that are taken before others have their turn.
 const MESSAGES: u32 = 4;
 
@@ -28,13 +39,23 @@ const MESSAGES: u32 = 4;
 pub struct Connection {
     /// Its device's place.
     pub device: usize,
+    /// Its own.
+    place: usize,
     socket: Socket,
     session: Session,
     /// The places of its rings.
     pub rings: Vec<usize>,
     memory: GuestMemory,
+    /// The files of the memory, by its guest-physical addresses.
+    files: Vec<(u64, OwnedFd)>,
     /// Records of what is in flight.
     kept: Option<Kept>,
+    /// Which pages were changed.
+    changes: Option<Changes>,
+    /// By rings: the log that it was started with, and as what its used ring is logged.
+    logged: Vec<Option<(u64, Option<u64>)>>,
+    /// What waits for rings that are to stop.
+    waiting: Option<Waiting>,
 }
 
 /// What a connection changes.
@@ -45,17 +66,22 @@ pub struct Hands<'a> {
 
 impl Connection {
     /// A front end came in at this socket. `place`: the connection's.
-    pub fn new(socket: OwnedFd, device: usize, place: usize, rings: &mut Rings) -> Result<Self> {
+    pub fn new(socket: Socket, device: usize, place: usize, rings: &mut Rings) -> Result<Self> {
         let served = rings.served.devices.get(device).context("the device is gone")?;
         let count = served.rings();
         let session = Session::new(served.features(), served.protocol(), count, MAX_RING);
         let mut connection = Connection {
             device,
-            socket: Socket::new(socket),
+            place,
+            socket,
             session,
             rings: Vec::new(),
             memory: GuestMemory::new(Vec::new())?,
+            files: Vec::new(),
             kept: None,
+            changes: None,
+            logged: vec![None; count.into()],
+            waiting: None,
         };
         for index in 0..count {
             connection.rings.push(rings.add(device, index, place)?);
@@ -69,7 +95,15 @@ impl Connection {
 
     /// Did its memory become shorter while it was in use?
     pub fn has_shrunk(&self) -> bool {
-        self.memory.has_shrunk() || self.kept.as_ref().is_some_and(Kept::has_shrunk)
+        self.memory.has_shrunk()
+            || self.kept.as_ref().is_some_and(Kept::has_shrunk)
+            || self.changes.as_ref().is_some_and(Changes::has_shrunk)
+    }
+
+    /// Was a call made to wait?
+    pub fn has_waited(&self, rings: &Rings) -> bool {
+        let ring = |place: &usize| rings.served.all.get(*place);
+        self.rings.iter().filter_map(ring).any(|ring| ring.has_waited)
     }
 
     /// Takes what the front end says. False: it left.
@@ -79,8 +113,15 @@ impl Connection {
     /// What it did that ends its connection.
     pub fn hear(&mut self, hands: &mut Hands<'_>) -> Result<bool> {
         for _ in 0..MESSAGES {
+            if self.is_waiting() {
+                break;
+            }
             match self.socket.receive()? {
-                Received::Message(message) => self.handle(message, hands)?,
+                Received::Message(message) => {
+                    if let Some(message) = self.now_or_later(message, hands) {
+                        self.handle(message, hands)?;
+                    }
+                }
                 Received::Nothing => break,
                 Received::End => return Ok(false),
             }
@@ -90,6 +131,8 @@ impl Connection {
 
     /// Stops and gives up all its rings.
     pub fn close(&mut self, hands: &mut Hands<'_>) {
+        self.silence(hands.rings);
+        self.release(hands.rings);
         if self.stop_all(hands).is_err() {
             // The back end may still access it.
             std::mem::forget(self.memory.clone());
@@ -112,7 +155,7 @@ impl Connection {
         let reply = match effect {
             Effect::Reply(reply) => reply,
             Effect::Stop(ring) => {
-                let stopped = self.stop(ring, hands)?.map(|state| state.available.index);
+                let stopped = self.stop(ring, hands)?.map(|state| self.base_of(&state));
                 let said = self.session.ring(ring).map_or(0, |ring| ring.base);
                 self.session.base_reply(ring, stopped.unwrap_or(said))
             }
@@ -120,6 +163,10 @@ impl Connection {
                 let mut bytes = vec![0; size as usize];
                 self.device(hands)?.read_config(offset, &mut bytes);
                 Session::config_reply(offset, &bytes)
+            }
+            Effect::SetLog(..) => {
+                self.carry_out(effect, hands)?;
+                vec![0; 8]
             }
             Effect::MakeInflight { rings, size } => {
                 let (made, file) = Kept::make(rings, size)?;
@@ -150,19 +197,22 @@ impl Connection {
     fn carry_out(&mut self, effect: Effect<OwnedFd>, hands: &mut Hands<'_>) -> Result<()> {
         match effect {
             Effect::Memory(regions) => {
-                let map = |(region, file)| map(region, &file);
-                let regions = regions.into_iter().map(map).collect::<Result<_>>()?;
-                self.set_memory(regions, hands)
+                let mapped = regions.iter().map(|(region, file)| map(*region, file));
+                let mapped = mapped.collect::<Result<_>>()?;
+                self.files = regions.into_iter().map(|(one, file)| (one.guest, file)).collect();
+                self.set_memory(mapped, hands)
             }
             Effect::AddMemory(region, file) => {
                 let mut regions = self.memory.regions().to_vec();
                 regions.push(map(region, &file)?);
+                self.files.push((region.guest, file));
                 regions.sort_by_key(|region| region.guest);
                 self.set_memory(regions, hands)
             }
             Effect::RemoveMemory(gone) => {
                 let mut regions = self.memory.regions().to_vec();
                 regions.retain(|region| region.guest != gone.guest);
+                self.files.retain(|(guest, _)| *guest != gone.guest);
                 self.set_memory(regions, hands)
             }
             Effect::Kick(ring, kick) => {
@@ -182,22 +232,27 @@ impl Connection {
                 hands.rings.get(self.place(ring)?)?.set_call(call);
                 Ok(())
             }
-            Effect::Enable(ring, true) | Effect::Changed(ring) => {
-                self.start_if_ready(ring, None, hands)
-            }
+            Effect::Enable(ring, true) | Effect::Changed(ring) => self.start_or_log(ring, hands),
             Effect::Enable(ring, false) => {
                 if let Some(state) = self.stop(ring, hands)? {
-                    self.session.base_reply(ring, state.available.index);
+                    self.session.base_reply(ring, self.base_of(&state));
                 }
                 Ok(())
             }
             Effect::SetInflight(described, file) => {
-                self.kept = Some(Kept::map(described, &file)?);
+                self.kept = Some(Kept::map(described, file)?);
                 Ok(())
             }
             Effect::Reset => self.stop_all(hands),
             Effect::Features(_) => {
-                (0..self.count()).try_for_each(|ring| self.start_if_ready(ring, None, hands))
+                (0..self.count()).try_for_each(|ring| self.start_or_log(ring, hands))
+            }
+            Effect::SetLog(described, file) => {
+                let number = self.changes.as_ref().map_or(0, |changes| changes.number + 1);
+                let changes = Changes::map(described, file, number)?;
+                // Rings that log go over to it before the one before is gone.
+                let _before = self.changes.replace(changes);
+                (0..self.count()).try_for_each(|ring| self.start_or_log(ring, hands))
             }
             Effect::WriteConfig { .. } => bail!("the configuration space can't be written"),
             _ => Ok(()),
@@ -206,6 +261,31 @@ impl Connection {
 
     fn count(&self) -> u16 {
         self.rings.len() as u16
+    }
+
+    fn is_packed(&self) -> bool {
+        self.session.features() & RING_PACKED != 0
+    }
+
+    /// A state as the word of SET_VRING_BASE: the available index, or for packed rings both places
+    /// with their wrap counters, that of used descriptors in the high half.
+    fn base_of(&self, state: &State) -> u32 {
+        let half = |at: Position| at.index | if at.wrap { WRAP } else { 0 };
+        match self.is_packed() {
+            true => u32::from(half(state.used)) << 16 | u32::from(half(state.available)),
+            false => state.available.index.into(),
+        }
+    }
+
+    /// The state that such a word says, of a ring with nothing in flight.
+    fn state_of(&self, base: u32, features: virtqueue::Features) -> Result<State> {
+        let half = |half: u16| Position { index: half & !WRAP, wrap: half & WRAP != 0 };
+        let (available, used) = match (features.packed, u16::try_from(base)) {
+            (true, _) => (half(base as u16), half((base >> 16) as u16)),
+            (false, Ok(index)) => (Position { index, wrap: true }, Position { index, wrap: true }),
+            (false, Err(_)) => bail!("a split ring is to begin at {base}"),
+        };
+        Ok(State { available, used, ..State::at_reset(features) })
     }
 
     /// Stops a ring: its state, if it ran.
@@ -236,6 +316,25 @@ impl Connection {
         running.try_for_each(|(ring, state)| self.start_if_ready(ring, Some(state), hands))
     }
 
+    /// The log that a ring is to have, and as what its used ring is logged.
+    fn log_of(&self, ring: u16) -> Option<(u64, Option<u64>)> {
+        let changes = self.changes.as_ref()?;
+        let addresses = self.session.ring(ring)?.addresses?;
+        let is_on = self.session.features() & LOG_ALL != 0;
+        is_on.then_some((changes.number, addresses.log))
+    }
+
+    /// Starts a ring as below; one that runs goes on with another log, if that was said.
+    fn start_or_log(&mut self, ring: u16, hands: &mut Hands<'_>) -> Result<()> {
+        let is_running = hands.rings.get(self.place(ring)?)?.running;
+        let there = self.logged.get(usize::from(ring)).copied().flatten();
+        let state = match is_running && self.log_of(ring) != there {
+            true => self.stop(ring, hands)?,
+            false => None,
+        };
+        self.start_if_ready(ring, state, hands)
+    }
+
     /// Starts a ring, if all that it needs was said and it doesn't run.
     fn start_if_ready(
         &mut self,
@@ -248,7 +347,7 @@ impl Connection {
             return Ok(());
         }
         let said = *self.session.ring(ring).context("there is no such ring")?;
-        let Some(Addresses { descriptors, used, available }) = said.addresses else {
+        let Some(Addresses { descriptors, used, available, .. }) = said.addresses else {
             return Ok(());
         };
         let guest = |user| {
@@ -265,7 +364,7 @@ impl Connection {
         let features = virtqueue::Features {
             indirect: accepted & INDIRECT_DESC != 0,
             event_index: accepted & EVENT_IDX != 0,
-            packed: false,
+            packed: self.is_packed(),
         };
         let window = *self.memory.window();
         let is_disk = matches!(self.device(hands)?.kind, Kind::Disk(_));
@@ -282,13 +381,17 @@ impl Connection {
                 state
             }
             (Some(state), None) => state,
-            (None, None) => {
-                let start = Position { index: said.base, wrap: true };
-                State { available: start, used: start, ..State::at_reset(features) }
-            }
+            (None, None) => self.state_of(said.base, features)?,
         };
         let queue = Queue::new(&window, layout, features, state);
-        let queue = queue.with_context(|| format!("ring {ring} can't be served"))?;
+        let mut queue = queue.with_context(|| format!("ring {ring} can't be served"))?;
+        let logged = self.log_of(ring);
+        if let Some((changes, (_, at))) = self.changes.as_ref().zip(logged) {
+            queue = queue.logged(layout, changes.of_ring(at, !is_disk, self.session.regions())?);
+        }
+        if let Some(place) = self.logged.get_mut(usize::from(ring)) {
+            *place = logged;
+        }
         hands.rings.get(place)?.records = records;
         let started = hands.rings.start(place, queue, window, accepted);
         started.with_context(|| format!("ring {ring} can't be served"))

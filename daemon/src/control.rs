@@ -4,6 +4,7 @@
 //! and answers it whatever it asks for. Nobody is waited for: what doesn't fit into a socket is
 //! kept until there is room.
 
+use crate::letter::{Asked, Letter};
 use crate::report::Report;
 use anyhow::{Context as _, Result, bail};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,16 +29,20 @@ pub enum Request {
     Remove(String),
     /// `io.toml` is to be read again.
     Reload,
+    /// All of it is for this program to serve from now on.
+    Upgrade(Asked),
 }
 
 /// What is answered.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
     Done,
     /// What failed: sentences.
     Failed(Vec<String>),
     Report(Report),
+    /// What is served; descriptors follow.
+    Letter(Box<Letter>),
 }
 
 /// One of them.

@@ -6,8 +6,8 @@ use crate::disk::Disk;
 use net::PortNumber;
 use vhost_user::Protocol;
 
-/// VHOST_USER_F_PROTOCOL_FEATURES, which is none of the device's.
-pub const TRANSPORT: u64 = vhost_user::PROTOCOL_FEATURES;
+/// VHOST_USER_F_PROTOCOL_FEATURES and VHOST_F_LOG_ALL, which are none of the device's.
+pub const TRANSPORT: u64 = vhost_user::PROTOCOL_FEATURES | vhost_user::LOG_ALL;
 
 /// What is served.
 pub struct Device {
@@ -53,9 +53,13 @@ impl Device {
     }
 
     /// What of vhost-user is offered. Front ends of networks have their configuration space and no
-    /// records: QEMU warns of the one, and a lost frame is sent again.
+    /// records: QEMU warns of the one, and a lost frame is sent again. Records of what is in flight
+    /// are those of split rings, so a disk that offers packed ones offers no records.
     pub fn protocol(&self) -> Protocol {
         match &self.kind {
+            Kind::Disk(disk) if disk.config.parameters().packed => {
+                Protocol::all() - Protocol::INFLIGHT_SHMFD
+            }
             Kind::Disk(_) => Protocol::all(),
             Kind::Port(_) => Protocol::all() - Protocol::CONFIG - Protocol::INFLIGHT_SHMFD,
         }

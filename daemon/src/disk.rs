@@ -5,6 +5,8 @@ use blk::backend::{Null, Ram};
 use blk::config::SERIAL_BYTES;
 use blk::{Config, PIECE_RANGE, Parameters, SECTOR};
 use daemon_os::Mapping;
+use rustix::fd::OwnedFd;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::fmt;
 use std::path::Path;
 
@@ -13,6 +15,17 @@ use crate::storage::{FileStore, NbdStore, Store};
 /// Sectors of a discard or write-zeroes request at most: 1 GiB, done piece by piece.
 const RANGE: u32 = 1 << 21;
 const _: () = assert!((RANGE as u64 * SECTOR).is_multiple_of(PIECE_RANGE as u64));
+
+/// Bytes of a disk in memory that are handed over at a time.
+const PART: u64 = 64 << 10;
+
+/// A disk's data, as another program hands it over.
+pub struct Data {
+    /// Bytes.
+    pub size: u64,
+    /// The file, and the same by which the page cache is gone around; or what was in memory.
+    pub files: Vec<OwnedFd>,
+}
 
 /// A disk, and its data.
 pub struct Disk {
@@ -24,7 +37,7 @@ pub struct Disk {
     /// Operations that it hadn't ended when their ring was given up.
     pub abandoned: u64,
     /// What a disk in memory lies in.
-    _memory: Option<Mapping>,
+    memory: Option<Mapping>,
 }
 
 impl Disk {
@@ -38,7 +51,7 @@ impl Disk {
         let mapping = Mapping::anonymous(bytes).context("there isn't that much memory")?;
         let span = mapping.span().context("there isn't that much memory")?;
         let disk = Self::new("ram".into(), bytes, queues, read_only, Store::Ram(Ram::new(span)))?;
-        Ok(Disk { _memory: Some(mapping), ..disk })
+        Ok(Disk { memory: Some(mapping), ..disk })
     }
 
     /// A disk that is a file or block device.
@@ -48,6 +61,65 @@ impl Disk {
         Self::new(name, bytes, queues, read_only, Store::File(Box::new(file)))
     }
 
+    /// The same, opened and locked by another program.
+    pub fn opened_file(path: &Path, data: Data, queues: u16, read_only: bool) -> Result<Disk> {
+        let file = FileStore::opened(path, data.files, data.size)?;
+        let (name, bytes) = (path.display().to_string(), file.size());
+        Self::new(name, bytes, queues, read_only, Store::File(Box::new(file)))
+    }
+
+    /// Its data, for another program: the files it lies in. None: that one has it anyway.
+    pub fn data(&self) -> Result<Option<Data>> {
+        match (&self.store, &self.memory) {
+            (Store::File(file), _) => Ok(Some(Data { size: file.size(), files: file.copies()? })),
+            (_, Some(memory)) => {
+                let file = memfd_create("exitless-io-disk", MemfdFlags::CLOEXEC);
+                let file = file.context("the system gives no memory to hand a disk over in")?;
+                let span = memory.span().context("the disk's memory isn't there")?;
+                ftruncate(&file, span.len()).context("there isn't that much memory")?;
+                let mut bytes = [0; PART as usize];
+                for at in (0..span.len()).step_by(PART as usize) {
+                    let part = span.sub(at, PART.min(span.len() - at));
+                    let part = part.context("the disk's memory isn't there")?;
+                    let bytes = &mut bytes[..part.len() as usize];
+                    part.read(0, bytes)?;
+                    // What is empty stays so without memory.
+                    if bytes.iter().any(|byte| *byte != 0) {
+                        daemon_os::write_at(&file, at, &[part])?;
+                    }
+                }
+                Ok(Some(Data { size: span.len(), files: vec![file] }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Takes over what was in another program's memory.
+    pub fn fill(&self, data: Data) -> Result<()> {
+        let span = self.memory.as_ref().and_then(Mapping::span);
+        let span = span.filter(|span| span.len() == data.size);
+        let span = span.context("the disk in memory has another size")?;
+        let file = data.files.first().context("the disk's data didn't come along")?;
+        let mut bytes = [0; PART as usize];
+        for at in (0..span.len()).step_by(PART as usize) {
+            let bytes = &mut bytes[..PART.min(span.len() - at) as usize];
+            let mut done = 0;
+            while done < bytes.len() {
+                match rustix::io::pread(file, &mut bytes[done..], at + done as u64) {
+                    Ok(0) => bail!("the disk's data is shorter than the disk"),
+                    Ok(count) => done += count,
+                    Err(rustix::io::Errno::INTR) => {}
+                    Err(error) => return Err(error).context("the disk's data can't be read"),
+                }
+            }
+            // Untouched memory is zeroes, and isn't there.
+            if bytes.iter().any(|byte| *byte != 0) {
+                span.write(at, bytes)?;
+            }
+        }
+        Ok(())
+    }
+
     /// A disk that an NBD server keeps.
     pub fn nbd(uri: &str, queues: u16, read_only: bool) -> Result<Disk> {
         let store = NbdStore::open(uri, read_only)?;
@@ -55,11 +127,12 @@ impl Disk {
         Self::new(uri.to_owned(), bytes, queues, read_only, Store::Nbd(Box::new(store)))
     }
 
-    /// The same, and a guest may read this serial number of it: 20 bytes at most.
-    pub fn with_serial(self, serial: &str) -> Result<Disk> {
+    /// The same, and a guest may read this serial number of it: 20 bytes at most; with packed rings
+    /// or without.
+    pub fn with(self, serial: &str, packed: bool) -> Result<Disk> {
         let mut bytes = [0; SERIAL_BYTES];
         bytes.iter_mut().zip(serial.bytes()).for_each(|(to, from)| *to = from);
-        let parameters = Parameters { serial: bytes, ..*self.config.parameters() };
+        let parameters = Parameters { serial: bytes, packed, ..*self.config.parameters() };
         Ok(Disk { config: Config::new(parameters)?, ..self })
     }
 
@@ -90,7 +163,7 @@ impl Disk {
             ..Parameters::default()
         };
         let config = Config::new(parameters).with_context(|| format!("{name} can't be a disk"))?;
-        Ok(Disk { config, store, name, is_asked: false, abandoned: 0, _memory: None })
+        Ok(Disk { config, store, name, is_asked: false, abandoned: 0, memory: None })
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::listen;
 use anyhow::{Context as _, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::net::{accept_with, connect, socket_with};
 use std::os::unix::net::UnixListener;
@@ -10,8 +11,9 @@ use std::path::{Path, PathBuf};
 
 /// A device's door.
 pub enum Door {
-    /// A socket of ours, whose file is removed at the end if it was made here.
-    Listening { listener: UnixListener, file: Option<PathBuf> },
+    /// A socket of ours, whose file is removed at the end if it was made here. While there is a
+    /// time, it isn't listened at before that.
+    Listening { listener: UnixListener, file: Option<PathBuf>, again_at: Option<u64>, said: bool },
     /// A front end's socket, which is tried again and again.
     Connecting { path: PathBuf, again_at: u64, said: bool },
 }
@@ -31,7 +33,7 @@ impl Door {
     /// Listens at this socket. `file` is to be removed at the end.
     pub fn listening(listener: UnixListener, file: Option<PathBuf>) -> Result<Door> {
         listener.set_nonblocking(true).context("the socket can't be made non-blocking")?;
-        Ok(Door::Listening { listener, file })
+        Ok(Door::Listening { listener, file, again_at: None, said: false })
     }
 
     /// Connects to this path, as soon as somebody listens there.
@@ -47,19 +49,53 @@ impl Door {
         }
     }
 
+    /// The socket's file, if it is to be removed at the end.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Door::Listening { file, .. } => file.as_deref(),
+            Door::Connecting { .. } => None,
+        }
+    }
+
     /// When to try it without being told.
     pub fn again_at(&self) -> Option<u64> {
         match self {
             Door::Connecting { again_at, .. } => Some(*again_at),
-            Door::Listening { .. } => None,
+            Door::Listening { again_at, .. } => *again_at,
+        }
+    }
+
+    /// Nobody comes before this time.
+    pub fn pause(&mut self, until: u64) {
+        match self {
+            Door::Connecting { again_at, .. } => *again_at = until,
+            Door::Listening { again_at, .. } => *again_at = Some(until),
         }
     }
 
     /// Is there a front end? It doesn't wait.
     pub fn try_it(&mut self, now: u64) -> Came {
         let came = match self {
-            Door::Listening { listener, .. } => {
-                accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK).ok()
+            Door::Listening { listener, file, again_at, said } => {
+                *again_at = None;
+                let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+                match accept_with(listener, flags) {
+                    Ok(socket) => {
+                        *said = false;
+                        Some(socket)
+                    }
+                    Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => None,
+                    // Such as too many files: who waits there is told of again and again.
+                    Err(error) => {
+                        *again_at = Some(now.saturating_add(crate::clock::HERTZ));
+                        if !std::mem::replace(said, true) {
+                            let shown = file.as_deref().unwrap_or(Path::new("a socket"));
+                            let shown = shown.display();
+                            eprintln!("exitless-io: nobody comes in at {shown} for now: {error}");
+                        }
+                        None
+                    }
+                }
             }
             Door::Connecting { path, again_at, said } => {
                 *again_at = now.saturating_add(crate::clock::HERTZ);

@@ -3,14 +3,16 @@
 //! Guarantees: what isn't an eventfd is refused, since other descriptors could make this program
 //! wait. A kick is never read: the loop is told of each write by edge.
 //!
-//! Not guaranteed: a front end shares the file's flags and counter with this program. One that sets
-//! it to blocking again and fills the counter at the right moment would make a call wait.
+//! A front end shares the file's flags and counter with this program. One that sets it to blocking
+//! again and fills the counter has a call wait: for some milliseconds ([`daemon_os::add_to_event`]),
+//! after which its connection ends, and the device takes no other for a second.
 
 use anyhow::{Context as _, Result, bail};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::fs::{OFlags, Stat, fcntl_setfl, fstat};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What the system says of files that have no name, such as eventfds.
 fn nameless() -> Option<(u64, u64, u32)> {
@@ -41,7 +43,27 @@ pub fn event(descriptor: OwnedFd) -> Result<OwnedFd> {
     Ok(descriptor)
 }
 
-/// Tells the other side. If the counter is full, it was told already.
-pub fn signal(descriptor: &OwnedFd) {
-    let _ = rustix::io::write(descriptor, &1u64.to_ne_bytes());
+/// A call waited, and its ring says which one.
+static HAS_WAITED: AtomicBool = AtomicBool::new(false);
+
+/// Tells the other side. If the counter is full, it was told already. False: it was made to wait.
+#[must_use]
+pub fn signal(descriptor: &OwnedFd) -> bool {
+    let waited = |error: std::io::Error| error.kind() == std::io::ErrorKind::Interrupted;
+    let has_waited = daemon_os::add_to_event(descriptor).is_err_and(waited);
+    if has_waited {
+        HAS_WAITED.store(true, Ordering::Relaxed);
+    }
+    !has_waited
+}
+
+/// Has any call waited since [`take_waited`]?
+#[inline]
+pub fn has_waited() -> bool {
+    HAS_WAITED.load(Ordering::Relaxed)
+}
+
+/// The same, and it is forgotten.
+pub fn take_waited() -> bool {
+    HAS_WAITED.swap(false, Ordering::Relaxed)
 }

@@ -8,12 +8,15 @@
 
 use crate::build::{Entry, Named};
 use crate::clients::{self, Clients};
-use crate::clock::Clock;
-use crate::connection::{Connection, Hands};
+use crate::clock::{Clock, HERTZ};
+use crate::connection::{Connection, Gone, Hands};
 use crate::device::{Device, Kind};
 use crate::door::{Came, Door};
+use crate::event::take_waited;
 use crate::rings::Rings;
+use crate::sandbox::Folders;
 use crate::signals::{Signal, Signals};
+use crate::socket::Socket;
 use crate::supervisor::Handed;
 use crate::waits::{Source, Waits};
 use anyhow::{Error, Result};
@@ -23,6 +26,9 @@ use std::path::PathBuf;
 
 /// Front ends at a time, of all devices.
 const MAX_CONNECTIONS: usize = 512;
+
+/// Rings that are to stop are looked at so often, if nothing else tells: 10 ms.
+const STOPPING: u64 = HERTZ / 100;
 
 /// A device as it was asked for, and its place.
 pub struct Known {
@@ -40,12 +46,17 @@ pub struct Home {
     pub file: Option<PathBuf>,
     /// Sockets that systemd listens at.
     pub handed: Handed,
-    connections: Slab<Connection>,
+    pub(crate) connections: Slab<Connection>,
     /// By the devices' places.
-    doors: Vec<Option<Door>>,
+    pub(crate) doors: Vec<Option<Door>>,
     pub waits: Waits,
     signals: Signals,
     is_over: bool,
+    /// What may be used later, if the rest was given up; and the folder that paths begin in.
+    pub sandbox: Option<Folders>,
+    pub folder: PathBuf,
+    /// Another program serves all of it from now on.
+    pub is_given: bool,
 }
 
 impl Home {
@@ -65,6 +76,9 @@ impl Home {
             waits,
             signals,
             is_over: false,
+            sandbox: None,
+            folder: std::env::current_dir().unwrap_or_default(),
+            is_given: false,
         })
     }
 
@@ -91,7 +105,7 @@ impl Home {
             door.close();
         }
         let why = || Error::msg("the device was removed");
-        own.into_iter().for_each(|place| self.end(place, Some(why())));
+        own.into_iter().for_each(|place| self.end_now(place, Gone(Some(why()))));
         if let Some(Device { kind: Kind::Disk(disk), .. }) = self.rings.served.devices.get(device) {
             disk.store.ended().into_iter().for_each(|ended| self.waits.remove(ended));
         }
@@ -99,11 +113,11 @@ impl Home {
     }
 
     /// Listens at a device's door if it may have one more front end.
-    fn watch(&mut self, device: usize) -> Result<()> {
+    pub(crate) fn watch(&mut self, device: usize) -> Result<()> {
         let Some(Some(door)) = self.doors.get(device) else { return Ok(()) };
         let Some(listener) = door.listener() else { return Ok(()) };
         self.waits.remove(listener);
-        if self.has_room(device) {
+        if self.has_room(device) && door.again_at().is_none() {
             self.waits.add(listener, Source::Door(device))?;
         }
         Ok(())
@@ -117,14 +131,17 @@ impl Home {
 
     /// Serves until a signal ends it.
     pub fn run(&mut self) -> Result<()> {
-        while !self.is_over {
+        while !self.is_over && !self.is_given {
             self.rings.serve();
             self.end_wrong();
+            self.go_on();
             self.let_in_again();
             self.try_doors();
             self.wait()?;
         }
-        self.close();
+        if !self.is_given {
+            self.close();
+        }
         Ok(())
     }
 
@@ -132,7 +149,7 @@ impl Home {
     pub fn close(&mut self) {
         let places: Vec<_> = self.connections.iter().map(|(place, _)| place).collect();
         let why = || Error::msg("the daemon ends");
-        places.into_iter().for_each(|place| self.end(place, Some(why())));
+        places.into_iter().for_each(|place| self.end_now(place, Gone(Some(why()))));
         self.doors.iter().flatten().for_each(Door::close);
         self.clients.close();
     }
@@ -147,6 +164,11 @@ impl Home {
                 next = Some(next.map_or(at, |next| next.min(at)));
             }
         }
+        if self.is_waiting() {
+            crate::rings::keep(&mut next, Some(now + STOPPING));
+        }
+        self.clients.try_again(now, &self.waits);
+        crate::rings::keep(&mut next, self.clients.again_at);
         let limit = next.map(|next| next.saturating_sub(now));
         let came = self.waits.wait(limit)?;
         if limit != Some(0) {
@@ -158,6 +180,7 @@ impl Home {
 
     fn attend(&mut self, source: Source) {
         match source {
+            _ if self.is_given => {}
             Source::Kick(place) => self.rings.kicked(place),
             Source::Socket(place) => self.hear(place),
             Source::Door(device) => self.let_in(device),
@@ -172,8 +195,8 @@ impl Home {
                     }
                 }
             }
-            Source::Control => self.clients.let_in(false, &self.waits),
-            Source::Metrics => self.clients.let_in(true, &self.waits),
+            Source::Control => self.come(false),
+            Source::Metrics => self.come(true),
             Source::Client(place) => clients::attend(self, place),
             Source::Uplink(place) => self.rings.look_out(place),
             Source::Storage(device) => {
@@ -181,6 +204,12 @@ impl Home {
                 self.rings.collect_of(device);
             }
         }
+    }
+
+    /// Somebody comes to look or to change something.
+    fn come(&mut self, metrics: bool) {
+        let now = self.rings.look_at_clock();
+        self.clients.let_in(metrics, now, &self.waits);
     }
 
     fn hear(&mut self, place: usize) {
@@ -198,9 +227,50 @@ impl Home {
         for (place, error) in self.rings.take_wrong() {
             self.end(place, Some(error));
         }
-        while let Some((place, _)) = self.connections.iter().find(|(_, one)| one.has_shrunk()) {
+        if take_waited() {
+            let waited = self.connections.iter().filter(|(_, one)| one.has_waited(&self.rings));
+            let waited: Vec<_> = waited.map(|(place, one)| (place, one.device)).collect();
+            for (place, device) in waited {
+                let until = self.rings.look_at_clock() + HERTZ;
+                if let Some(Some(door)) = self.doors.get_mut(device) {
+                    door.pause(until);
+                }
+                let error = "its eventfd for calls is full and made the daemon wait";
+                self.end(place, Some(Error::msg(error)));
+            }
+        }
+        while let Some(place) = self.shrunk() {
             let error = Error::msg("the guest's memory became shorter while it was in use");
             self.end(place, Some(error));
+        }
+    }
+
+    fn shrunk(&self) -> Option<usize> {
+        let shrunk = |(_, one): &(usize, &Connection)| one.has_shrunk() && !one.is_ending();
+        self.connections.iter().find(shrunk).map(|(place, _)| place)
+    }
+
+    fn waiting(&self) -> impl Iterator<Item = usize> {
+        let waiting = self.connections.iter().filter(|(_, one)| one.is_waiting());
+        waiting.map(|(place, _)| place)
+    }
+
+    /// Does something wait for rings that are to stop?
+    pub fn is_waiting(&self) -> bool {
+        self.waiting().next().is_some()
+    }
+
+    /// Goes on with connections whose rings have stopped by now.
+    fn go_on(&mut self) {
+        let waiting: Vec<usize> = self.waiting().collect();
+        for place in waiting {
+            let Home { rings, connections, waits, .. } = self;
+            let Some(connection) = connections.get_mut(place) else { continue };
+            match connection.go_on(&mut Hands { rings, waits }) {
+                Ok(None) => {}
+                Ok(Some(gone)) => self.end_now(place, gone),
+                Err(error) => self.end(place, Some(error)),
+            }
         }
     }
 
@@ -235,8 +305,9 @@ impl Home {
         }
         let now = self.rings.look_at_clock();
         let Some(Some(door)) = self.doors.get_mut(device) else { return };
-        let Came::Socket(socket) = door.try_it(now) else { return };
-        if let Err(error) = self.connect(device, socket) {
+        if let Came::Socket(socket) = door.try_it(now)
+            && let Err(error) = self.connect(device, socket)
+        {
             self.say(device, &format!("a front end isn't served: {error:#}"));
         }
         if let Err(error) = self.watch(device) {
@@ -245,6 +316,11 @@ impl Home {
     }
 
     fn connect(&mut self, device: usize, socket: OwnedFd) -> Result<()> {
+        self.take_in(device, Socket::new(socket)).map(|_| ())
+    }
+
+    /// A front end more: its place.
+    pub(crate) fn take_in(&mut self, device: usize, socket: Socket) -> Result<usize> {
         let place = self.connections.vacant_key();
         let connection = Connection::new(socket, device, place, &mut self.rings)?;
         self.waits.add(connection.socket().as_fd(), Source::Socket(place))?;
@@ -253,11 +329,22 @@ impl Home {
             device.connected += 1;
             device.connections += 1;
         }
-        Ok(())
+        Ok(place)
     }
 
-    /// Ends a connection; `why`, unless the front end left.
+    /// Ends a connection, once its rings have stopped; `why`, unless the front end left.
     fn end(&mut self, place: usize, why: Option<Error>) {
+        let Home { rings, connections, waits, .. } = self;
+        let Some(connection) = connections.get_mut(place) else { return };
+        if !connection.is_ending()
+            && let Some(gone) = connection.end_later(why, &mut Hands { rings, waits })
+        {
+            self.end_now(place, gone);
+        }
+    }
+
+    /// Ends a connection; its rings are waited for.
+    fn end_now(&mut self, place: usize, Gone(why): Gone) {
         let Home { rings, connections, waits, .. } = self;
         let Some(mut connection) = connections.try_remove(place) else { return };
         connection.close(&mut Hands { rings, waits });

@@ -4,7 +4,7 @@ use crate::memory::refuse_slow;
 use crate::rings::MAX_RING;
 use anyhow::{Context as _, Result, bail};
 use daemon_os::Mapping;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use vhost_user::Inflight;
 use virtqueue::{DEFAULT_SIZE, Records, State};
@@ -15,6 +15,7 @@ const PAGE: u64 = 4096;
 pub struct Kept {
     described: Inflight,
     mapping: Mapping,
+    file: OwnedFd,
 }
 
 impl Kept {
@@ -23,12 +24,12 @@ impl Kept {
     /// # Errors
     ///
     /// If it can't be mapped.
-    pub fn map(described: Inflight, file: &OwnedFd) -> Result<Kept> {
-        refuse_slow(file).context("the records in flight")?;
+    pub fn map(described: Inflight, file: OwnedFd) -> Result<Kept> {
+        refuse_slow(&file).context("the records in flight")?;
         let len = described.len.checked_next_multiple_of(PAGE).unwrap_or(0);
-        let mapping = Mapping::of_file(file, described.offset, len);
+        let mapping = Mapping::of_file(&file, described.offset, len);
         let mapping = mapping.context("the records in flight can't be mapped")?;
-        Ok(Kept { described, mapping })
+        Ok(Kept { described, mapping, file })
     }
 
     /// Memory for records of this many rings, all empty.
@@ -59,6 +60,11 @@ impl Kept {
         let part = there.and_then(|span| span.sub(u64::from(ring) * bytes, bytes));
         let part = part.with_context(|| format!("there are no records for ring {ring}"))?;
         Ok(Records::open(part, size, used)?)
+    }
+
+    /// As the front end handed them over.
+    pub fn handed(&self) -> (Inflight, BorrowedFd<'_>) {
+        (self.described, self.file.as_fd())
     }
 
     /// Did the file become shorter?

@@ -8,16 +8,40 @@
 use crate::clock::HERTZ;
 use crate::device::Kind;
 use crate::disk::Disk;
-use crate::ring::Work;
+use crate::ring::{Ring, Work};
 use crate::rings::{Rings, Served};
 use crate::storage::Store;
 use blk::Backend as _;
-use window::Window;
 
 /// How long a ring that stops waits for its back end.
 pub const PATIENCE: u64 = 10 * HERTZ;
 /// Turns after which back ends are asked what has ended, if turns go on.
 pub const TURNS: u32 = 16;
+
+/// A ring that is to have nothing under way.
+#[derive(Clone, Copy, Debug)]
+pub struct Draining {
+    /// What was outstanding, and when that last changed.
+    last: u64,
+    since: u64,
+    /// It can't be served any more.
+    is_broken: bool,
+}
+
+impl Draining {
+    const NEW: Draining = Draining { last: u64::MAX, since: 0, is_broken: false };
+}
+
+/// What is under way of such a ring.
+pub(super) enum Left {
+    Nothing,
+    /// With what was asked for just now.
+    Some {
+        has_begun: bool,
+    },
+    /// It ended nothing for too long.
+    Hung,
+}
 
 impl Served {
     fn disk(&mut self, device: usize) -> Option<&mut Disk> {
@@ -117,48 +141,109 @@ impl Rings {
         std::mem::take(&mut self.recovered)
     }
 
+    /// What is under way of this ring isn't waited for any more.
+    pub(super) fn abandon(&mut self, place: usize) {
+        let Served { all, devices, .. } = &mut self.served;
+        let Some(ring) = all.get_mut(place) else { return };
+        ring.is_hung = true;
+        if let Work::Requests(server) = &ring.work
+            && let Some(Kind::Disk(disk)) = devices.get_mut(ring.device).map(|one| &mut one.kind)
+        {
+            disk.abandoned += server.outstanding();
+        }
+    }
+
     /// Waits until nothing of this ring, which has no turns any more, is under way. Others go on
     /// meanwhile. False: it takes too long.
-    pub(super) fn drain(&mut self, place: usize, window: Option<Window>) -> bool {
-        let began = self.look_at_clock();
-        let (mut is_broken, mut last) = (false, u64::MAX);
-        let mut since = began;
+    pub(super) fn drain(&mut self, place: usize) -> bool {
         loop {
-            let now = self.look_at_clock();
-            let Served { all, devices, .. } = &mut self.served;
-            let Some(ring) = all.get_mut(place) else { return true };
-            let (device, Work::Requests(server)) = (ring.device, &mut ring.work) else {
-                return true;
+            let has_begun = match self.drain_once(place) {
+                Left::Nothing => return true,
+                Left::Hung => return false,
+                Left::Some { has_begun } => has_begun,
             };
-            let has_more = !is_broken && (server.is_open() || server.left() > 0);
-            if server.outstanding() == 0 && !has_more {
-                return true;
-            }
-            let Some(Kind::Disk(disk)) = devices.get_mut(device).map(|device| &mut device.kind)
-            else {
-                return true;
-            };
-            let mut has_begun = false;
-            if has_more {
-                match window.as_ref().map(|window| server.serve(window, &mut disk.store)) {
-                    Some(Ok(outcome)) => has_begun = outcome.charge > 0,
-                    _ => is_broken = true,
-                }
-            }
-            // As long as something ends, it isn't hung.
-            if server.outstanding() != last || has_begun {
-                (last, since) = (server.outstanding(), now);
-            }
-            if now.saturating_sub(since) > PATIENCE {
-                disk.abandoned += server.outstanding();
-                return false;
-            }
-            self.served.asked_of(device);
             if self.collect() == 0 && !has_begun {
                 self.serve();
-                if let Some(disk) = self.served.disk(device) {
+                let device = self.served.all.get(place).map(|ring| ring.device);
+                if let Some(disk) = device.and_then(|device| self.served.disk(device)) {
                     disk.store.wait();
                 }
+            }
+        }
+    }
+
+    /// Asks for what is left of the requests that this ring, which has no turns any more, began.
+    pub(super) fn drain_once(&mut self, place: usize) -> Left {
+        let now = self.look_at_clock();
+        let Served { all, devices, .. } = &mut self.served;
+        let Some(ring) = all.get_mut(place) else { return Left::Nothing };
+        let (device, Work::Requests(server)) = (ring.device, &mut ring.work) else {
+            return Left::Nothing;
+        };
+        let draining = ring.draining.get_or_insert(Draining::NEW);
+        let has_more = !draining.is_broken && (server.is_open() || server.left() > 0);
+        let disk = devices.get_mut(device).map(|device| &mut device.kind);
+        let (true, Some(Kind::Disk(disk))) = (server.outstanding() > 0 || has_more, disk) else {
+            ring.draining = None;
+            return Left::Nothing;
+        };
+        let mut has_begun = false;
+        if has_more {
+            match ring.window.as_ref().map(|window| server.serve(window, &mut disk.store)) {
+                Some(Ok(outcome)) => has_begun = outcome.charge > 0,
+                _ => draining.is_broken = true,
+            }
+        }
+        // As long as something ends, it isn't hung.
+        if server.outstanding() != draining.last || has_begun {
+            (draining.last, draining.since) = (server.outstanding(), now);
+        }
+        if now.saturating_sub(draining.since) > PATIENCE {
+            return Left::Hung;
+        }
+        self.served.asked_of(device);
+        Left::Some { has_begun }
+    }
+
+    /// Holds these rings, as far as they run, if anything of them is under way: they take nothing
+    /// from now on.
+    pub fn hold_if_busy(&mut self, places: &[usize]) -> bool {
+        let all = &self.served.all;
+        let running = places.iter().filter(|place| all.get(**place).is_some_and(|one| one.running));
+        let running: Vec<usize> = running.copied().collect();
+        let is_busy = |ring: &Ring| match &ring.work {
+            Work::Requests(server) => {
+                server.outstanding() > 0 || server.is_open() || server.left() > 0
+            }
+            Work::Frames(_) => false,
+        };
+        if !running.iter().any(|place| all.get(*place).is_some_and(is_busy)) {
+            return false;
+        }
+        for place in running {
+            self.schedule.leave(place);
+            if let Some(ring) = self.served.all.get_mut(place) {
+                (ring.running, ring.is_settled) = (false, true);
+            }
+        }
+        true
+    }
+
+    /// Is nothing of these rings under way, which are held; or did it take too long?
+    pub fn are_quiet(&mut self, places: &[usize]) -> bool {
+        let mut all = true;
+        for place in places {
+            let is_held = self.served.all.get(*place).is_some_and(|ring| ring.is_settled);
+            all &= !is_held || !matches!(self.drain_once(*place), Left::Some { .. });
+        }
+        all
+    }
+
+    /// Rings that went on aren't asked to end any more.
+    pub fn forget_draining(&mut self, places: &[usize]) {
+        for place in places {
+            if let Some(ring) = self.served.all.get_mut(*place) {
+                ring.draining = None;
             }
         }
     }

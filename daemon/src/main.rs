@@ -8,9 +8,11 @@
 //! | `build`, `device`, `disk` | what is served, and what a disk's data is kept by |
 //! | `door`, `listen` | how front ends come |
 //! | `connection`, `socket`, `memory`, `event` | one front end: messages, memory, kicks and calls |
+//! | `inflight`, `log` | records of what is in flight; which pages were changed |
 //! | `rings`, `turns`, `ring` | rings that are served, and by which turns |
 //! | `uplink` | a switch's way out |
 //! | `clients`, `control`, `ask` | who looks and changes, from both sides |
+//! | `handover`, `letter`, `passing`, `settle` | another program goes on with all of it |
 //! | `counts`, `report`, `metrics` | what is counted, and how it is told |
 //! | `waits`, `signals`, `clock` | what the thread sleeps on |
 //! | `supervisor`, `sandbox` | systemd; what is given up before serving |
@@ -30,18 +32,23 @@ mod device;
 mod disk;
 mod door;
 mod event;
+mod handover;
 mod home;
 mod inflight;
 mod later;
+mod letter;
 mod listen;
+mod log;
 mod memory;
 mod metrics;
+mod passing;
 mod report;
 mod ring;
 mod rings;
 #[cfg(test)]
 mod rings_tests;
 mod sandbox;
+mod settle;
 mod signals;
 mod socket;
 mod storage;
@@ -73,11 +80,17 @@ fn run(command: Command) -> Result<()> {
         Command::Disk(asked) => {
             let entry = asked.entry()?;
             let mut home = home()?;
-            let folders =
+            let mut folders =
                 Folders { sockets: [folder(entry.way().path())].into(), ..Folders::default() };
+            folders.sockets.extend(asked.control.iter().map(|path| folder(path)));
             let sandbox = (!asked.no_sandbox).then_some(folders);
             let name = entry.name().to_owned();
-            serve(&mut home, name, sandbox, |home| home.add(entry).into_iter().collect())
+            serve(&mut home, name, sandbox, |home| {
+                match home.clients.listen(asked.control.as_deref(), None, &home.waits) {
+                    Err(error) => vec![format!("{error:#}")],
+                    Ok(()) => home.add(entry).into_iter().collect(),
+                }
+            })
         }
         Command::Run(asked) => run_file(asked),
         Command::List { at, json } => {
@@ -97,12 +110,14 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Remove { at, name } => Daemon::at(&at.control)?.tell(&Request::Remove(name)),
         Command::Reload { at } => Daemon::at(&at.control)?.tell(&Request::Reload),
+        Command::Upgrade { at, no_sandbox } => handover::take(&at.control, no_sandbox),
         Command::Top { at, seconds, count } => Daemon::at(&at.control)?.top(seconds, count),
     }
 }
 
 fn home() -> Result<Home> {
     daemon_os::survive().context("the system refuses a handler for SIGBUS")?;
+    daemon_os::watch_writes().context("the system refuses a handler for SIGALRM")?;
     sandbox::raise_files();
     Home::new()
 }
@@ -165,13 +180,27 @@ fn serve(
     for path in home.handed.left() {
         eprintln!("exitless-io: {} was handed over, and no device has it", path.display());
     }
-    if let Some(folders) = sandbox {
-        event::prepare().context("the system has no eventfds")?;
-        sandbox::enter(&folders, home.file.is_some(), home.rings.reaches_servers())?;
-    }
+    home.sandbox = sandbox;
+    confine(home)?;
+    run_home(home, &names)
+}
+
+/// Serves what there is until ended.
+fn run_home(home: &mut Home, names: &str) -> Result<()> {
     eprintln!("exitless-io: serves {names}");
     supervisor::ready(&format!("serves {names}"));
     let ended = home.run();
-    supervisor::stopping();
+    if !home.is_given {
+        supervisor::stopping();
+    }
     ended
+}
+
+/// Gives up what isn't needed any more, unless that isn't wanted.
+fn confine(home: &Home) -> Result<()> {
+    let Some(folders) = &home.sandbox else { return Ok(()) };
+    event::prepare().context("the system has no eventfds")?;
+    let [control, metrics] = home.clients.desks();
+    let changes = home.file.is_some() || control.is_some() || metrics.is_some();
+    sandbox::enter(folders, changes, home.rings.reaches_servers())
 }

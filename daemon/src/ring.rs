@@ -4,6 +4,7 @@ use crate::clock::HERTZ;
 use crate::counts::Counts;
 use crate::device::{Kind, Port};
 use crate::event::signal;
+use crate::later::Draining;
 use blk::Server;
 use coalesce::Coalescer;
 use net::Switch;
@@ -31,6 +32,12 @@ pub struct Ring {
     pub records: Option<Records<DEFAULT_SIZE>>,
     /// Requests that ended and aren't published.
     pub ended: u32,
+    /// A call of it was made to wait.
+    pub has_waited: bool,
+    /// Since when its back end is waited for.
+    pub draining: Option<Draining>,
+    /// It would run, and is held back for a moment: [`crate::settle`].
+    pub is_settled: bool,
     /// It was stopped while its back end was at work.
     pub is_hung: bool,
     /// Wake-ups in a row by which nothing was found to do.
@@ -67,6 +74,9 @@ impl Ring {
             running: false,
             records: None,
             ended: 0,
+            draining: None,
+            has_waited: false,
+            is_settled: false,
             is_hung: false,
             vain: 0,
             again_at: None,
@@ -127,6 +137,11 @@ impl Ring {
         }
     }
 
+    /// Where calls go.
+    pub fn call(&self) -> Option<&OwnedFd> {
+        self.call.as_ref()
+    }
+
     /// Calls go here from now on. A ring that runs already tells at once: the driver looks again.
     pub fn set_call(&mut self, call: Option<OwnedFd>) {
         self.call = call;
@@ -138,8 +153,10 @@ impl Ring {
     /// Calls the driver, whatever it wants.
     pub fn tell(&mut self) {
         if let Some(call) = &self.call {
-            signal(call);
             self.counts.calls += 1;
+            if !signal(call) {
+                (self.call, self.has_waited) = (None, true);
+            }
         }
     }
 

@@ -235,11 +235,12 @@ impl Rings {
         self.schedule.leave(place);
         let ring = self.served.all.get_mut(place).filter(|ring| ring.running)?;
         ring.running = false;
-        let window = ring.window.take();
-        let is_drained = self.drain(place, window);
+        if !self.drain(place) {
+            self.abandon(place);
+        }
         let Served { all, switches, .. } = &mut self.served;
         let ring = all.get_mut(place)?;
-        ring.is_hung = !is_drained;
+        (ring.window, ring.draining) = (None, None);
         let mut queue = match &mut ring.work {
             Work::Requests(server) => {
                 server.publish();

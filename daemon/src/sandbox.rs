@@ -16,6 +16,7 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch,
 };
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -25,7 +26,7 @@ const RULES: ABI = ABI::V5;
 const EXECUTABLE: u64 = 4;
 
 /// Folders that may be used later.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Folders {
     /// Files are read there.
     pub read: BTreeSet<PathBuf>,
@@ -102,6 +103,7 @@ fn calls(changes: bool, network: bool) -> Vec<i64> {
         // The process itself.
         &[libc::SYS_brk, libc::SYS_mremap, libc::SYS_madvise, libc::SYS_futex],
         &[libc::SYS_rt_sigreturn, libc::SYS_rt_sigaction, libc::SYS_sigaltstack],
+        &[libc::SYS_setitimer],
         &[libc::SYS_unlink, libc::SYS_sendto, libc::SYS_exit_group],
     ];
     let later = [

@@ -50,6 +50,28 @@ impl Socket {
         }
     }
 
+    /// One of which this came already.
+    ///
+    /// # Errors
+    ///
+    /// If it is more than a message.
+    pub fn with(socket: OwnedFd, came: &[u8], descriptors: Vec<OwnedFd>) -> Result<Socket> {
+        let mut made = Socket::new(socket);
+        let place = made.bytes.get_mut(..came.len()).context("more than a message came")?;
+        place.copy_from_slice(came);
+        if descriptors.len() > MAX_HANDLES {
+            bail!("more than {MAX_HANDLES} descriptors came with a message");
+        }
+        // The header is looked at when the rest of it, or what follows, has come.
+        (made.filled, made.descriptors) = (came.len(), descriptors);
+        Ok(made)
+    }
+
+    /// What came of a message that isn't whole.
+    pub fn came(&self) -> (&[u8], &[OwnedFd]) {
+        (self.bytes.get(..self.filled).unwrap_or_default(), &self.descriptors)
+    }
+
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

@@ -52,6 +52,11 @@ pub fn ready(status: &str) {
     let _ = sd_notify::notify(false, &[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
+/// Another process is the service from now on.
+pub fn replaced_by(process: u32) {
+    let _ = sd_notify::notify(false, &[NotifyState::MainPid(process)]);
+}
+
 /// It ends.
 pub fn stopping() {
     let _ = sd_notify::notify(false, &[NotifyState::Stopping]);

@@ -2,6 +2,7 @@
 
 use crate::clock::HERTZ;
 use crate::device::Kind;
+use crate::event::has_waited;
 use crate::later::TURNS;
 use crate::ring::Work;
 use crate::rings::{Rings, Served, keep};
@@ -54,6 +55,9 @@ impl Rings {
                     turns += 1;
                     if turns % TURNS == 0 && !self.served.asked.is_empty() {
                         self.collect();
+                    }
+                    if has_waited() {
+                        break;
                     }
                 }
                 Turn::Sleep(place) => self.sleep(place, now),

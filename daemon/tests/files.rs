@@ -74,3 +74,32 @@ fn a_file_that_became_shorter_is_an_error() {
     front.offer(IN, 0, &[0; 512]);
     assert_eq!(front.answer(), 1, "nothing of it is trusted");
 }
+
+/// A write makes the file longer again, and hides nothing by that.
+#[test]
+fn a_file_that_became_shorter_is_noticed_whatever_comes() {
+    // A write of the last sector; one in the middle and a flush; reads of what is there.
+    for case in 0..3 {
+        let daemon = Daemon::file();
+        let mut front = FrontEnd::connect(&daemon);
+        front.set_up(0, false);
+        front.offer(OUT, 2047, &[1; 512]);
+        assert_eq!(front.answer(), 0);
+        let file = std::fs::File::options().write(true).open(daemon.path("disk"));
+        file.expect("it is there").set_len(4096).expect("it shrinks");
+        let mut tell = |kind, sector| {
+            front.offer(kind, sector, &[1; 512]);
+            front.answer()
+        };
+        match case {
+            0 => assert_eq!(tell(OUT, 2047), 1),
+            1 => {
+                assert_eq!(tell(OUT, 100), 0);
+                assert_eq!(tell(FLUSH, 0), 1);
+            }
+            _ => assert!((0..64).any(|_| tell(IN, 0) == 1)),
+        }
+        assert_eq!(tell(IN, 0), 1, "nothing of it is trusted");
+        daemon.wait_until_said("all accesses fail", 1);
+    }
+}

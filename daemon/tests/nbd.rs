@@ -11,6 +11,7 @@ mod front_end {
 use front_end::daemon::Daemon;
 use front_end::driver::{FLUSH, FrontEnd, IN, OUT};
 use front_end::nbd_server::Server;
+use front_end::wire::Wire;
 use std::path::Path;
 use std::process::{Child, Command};
 
@@ -89,6 +90,91 @@ fn a_ring_stops_when_nothing_is_under_way() {
     front.offer(IN, 5, &[0; 512]);
     assert_eq!(front.answer(), 0);
     assert_eq!(front.data(), MARK);
+}
+
+const TWO: &str = "
+[disk.d]
+nbd = \"nbd+unix:///disk?socket=FOLDER/server\"
+socket = \"socket\"
+[disk.other]
+ram = \"1M\"
+socket = \"other\"
+[host]
+control = \"control\"
+";
+
+fn two() -> (Server, Daemon) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Server::at(&folder.path().join("server"));
+    let daemon = Daemon::run_in(folder, TWO);
+    (server, daemon)
+}
+
+fn works(front: &mut FrontEnd) {
+    front.offer(OUT, 1, &MARK);
+    assert_eq!(front.answer(), 0);
+    front.offer(IN, 1, &[0; 512]);
+    assert_eq!((front.answer(), front.data()), (0, MARK));
+}
+
+/// A ring that is to stop, and can't yet; then a front end that left, and whose ring can't stop.
+#[test]
+fn others_are_heard_and_kicked_while_a_ring_stops() {
+    let (server, daemon) = two();
+    for leaves in [false, true] {
+        let mut front = FrontEnd::connect(&daemon);
+        front.set_up(0, false);
+        one_waits(&server, &mut front);
+        let mut other = FrontEnd::new(Wire::connect(&daemon.path("other")));
+        other.set_up(0, false);
+        if leaves {
+            drop(front);
+            daemon.wait_until_asleep();
+            works(&mut other);
+            assert_eq!(daemon.report()["devices"][0]["connected"], 1, "it isn't gone yet");
+            server.hold(false);
+        } else {
+            front.begin_to_stop();
+            for _ in 0..3 {
+                daemon.wait_until_asleep();
+                works(&mut other);
+            }
+            let mut more = FrontEnd::new(Wire::connect(&daemon.path("other")));
+            drop(other);
+            more.set_up(0, false);
+            works(&mut more);
+            assert_eq!(daemon.report()["devices"][0]["connected"], 1);
+            let refused = daemon.ask(&["upgrade"]);
+            let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+            assert!(said.contains("a ring is being stopped; try again"), "{said}");
+            assert!(!front.is_answered());
+            server.hold(false);
+            assert_eq!(front.stopped(), 2);
+            front.start(2);
+            front.offer(IN, 5, &[0; 512]);
+            assert_eq!((front.answer(), front.data()), (0, MARK));
+        }
+    }
+    let mut next = FrontEnd::connect(&daemon);
+    next.set_up(0, false);
+    works(&mut next);
+}
+
+/// The new program has connections of its own; what was written before is durable.
+#[test]
+fn a_new_program_goes_on_with_a_servers_disk() {
+    let (server, mut daemon) = two();
+    let mut front = FrontEnd::connect(&daemon);
+    front.set_up(0, true);
+    for round in 0..4 {
+        front.offer(OUT, 7, &[round; 512]);
+        front.offer_beside(IN, 9, &[1; 512]);
+        daemon.upgrade();
+        assert_eq!(front.answer(), 0);
+        assert_eq!(server.count((3, 0)), usize::from(round) + 1, "it was flushed");
+        front.offer(IN, 7, &[0; 512]);
+        assert_eq!((front.answer(), front.data()), (0, [round; 512]));
+    }
 }
 
 /// A front end that goes with a write under way is no trouble for the next one.

@@ -1,15 +1,16 @@
 //! What a front end says over vhost-user: any messages in any order, with any descriptors.
 //!
 //! The model is what was accepted: features, rings, regions. An effect names nothing else, a reply
-//! has the length that its request's has, and no descriptor stays in the session.
+//! has the length that its request's has, and no descriptor stays in the session. At the end, what
+//! the session says of itself leads a new one to the same state.
 #![no_main]
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use std::rc::Rc;
 use vhost_user::{
-    Effect, HEADER_BYTES, Header, Inflight, MAX_HANDLES, MAX_PAYLOAD, MAX_REGIONS,
-    PROTOCOL_FEATURES, Protocol, Region, Request, Session,
+    Effect, HEADER_BYTES, Handle, Header, Holder, Inflight, LOG_ALL, LogArea, MAX_HANDLES,
+    MAX_PAYLOAD, MAX_REGIONS, PROTOCOL_FEATURES, Protocol, Region, Request, Session,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -35,7 +36,8 @@ enum What {
     Ask { request: u8 },
     Features { features: u64, protocol: bool },
     Ring { request: u8, ring: u8, word: u32 },
-    Addresses { ring: u8, places: [u64; 3] },
+    Addresses { ring: u8, flags: u8, places: [u64; 4] },
+    Log { base: bool, words: [u64; 2] },
     Descriptor { request: u8, ring: u8, none: bool },
     Table { said: u8, regions: Vec<Area> },
     Slot { remove: bool, area: Area },
@@ -98,9 +100,12 @@ impl What {
                 let requests = [SetVringNum, SetVringBase, GetVringBase, SetVringEnable];
                 (pick(&requests, request), words32([ring.into(), word]))
             }
-            What::Addresses { ring, places } => {
-                let payload = [words32([ring.into(), 0]), words64(places), words64([0])].concat();
+            What::Addresses { ring, flags, places } => {
+                let payload = [words32([ring.into(), flags.into()]), words64(places)].concat();
                 (SetVringAddr as u32, payload)
+            }
+            What::Log { base, words } => {
+                (if base { SetLogBase } else { SetLogFd } as u32, words64(words))
             }
             What::Descriptor { request, ring, none } => {
                 let word = u64::from(ring) | u64::from(none) << 8;
@@ -244,6 +249,11 @@ impl Model {
                 assert_eq!(reply.len(), header.size.clamp(20, 24));
             }
             Effect::SetInflight(..) => needs(Protocol::INFLIGHT_SHMFD),
+            Effect::SetLog(area, _) => {
+                needs(Protocol::LOG_SHMFD);
+                assert_eq!(payload[..16], words64([area.len, area.offset]));
+            }
+            Effect::LogCall(_) => assert_eq!(request, Request::SetLogFd),
             Effect::Reset => {
                 let mut rings = (0..self.rings).map(|ring| self.session.ring(ring));
                 assert!(rings.all(|ring| ring == Some(&vhost_user::Ring::default())));
@@ -282,11 +292,35 @@ impl Model {
     }
 }
 
+/// Has every descriptor, records and a log.
+struct All;
+
+impl Holder for All {
+    fn inflight(&self) -> Option<Inflight> {
+        Some(Inflight { len: 4096, offset: 0, rings: 1, size: 8 })
+    }
+
+    fn log(&self) -> Option<LogArea> {
+        Some(LogArea { len: 1, offset: 0 })
+    }
+
+    fn has(&self, _: Handle) -> bool {
+        true
+    }
+
+    fn base(&self, _: u16) -> Option<u32> {
+        None
+    }
+}
+
 /// Descriptors that an effect has.
 fn held(effect: &Effect<Rc<()>>) -> usize {
     match effect {
         Effect::Memory(regions) => regions.len(),
-        Effect::AddMemory(..) | Effect::SetInflight(..) => 1,
+        Effect::AddMemory(..)
+        | Effect::SetInflight(..)
+        | Effect::SetLog(..)
+        | Effect::LogCall(_) => 1,
         Effect::Kick(_, handle) | Effect::Call(_, handle) | Effect::Error(_, handle) => {
             handle.iter().count()
         }
@@ -297,9 +331,10 @@ fn held(effect: &Effect<Rc<()>>) -> usize {
 fuzz_target!(|input: Input| {
     let protocol = Protocol::from_bits_truncate(input.protocol);
     let rings = u16::from(input.rings) % 5;
+    let log = if protocol.contains(Protocol::LOG_SHMFD) { LOG_ALL } else { 0 };
     let mut model = Model {
         session: Session::new(input.features, protocol, rings, input.max_ring),
-        offered: input.features | PROTOCOL_FEATURES,
+        offered: input.features | PROTOCOL_FEATURES | log,
         protocol_offered: protocol,
         protocol: Protocol::empty(),
         rings,
@@ -309,4 +344,12 @@ fuzz_target!(|input: Input| {
     for message in input.messages {
         model.message(message);
     }
+    // What it says of itself leads another session to the same state.
+    let mut other = Session::new(input.features, protocol, rings, input.max_ring);
+    for said in model.session.said(&All) {
+        let header = Header { request: said.request as u32, need_reply: false, size: 0 };
+        let handles = vec![Rc::new(()); said.handles.len()];
+        other.handle(&header, &said.payload, handles).expect("it was accepted before");
+    }
+    assert_eq!(format!("{other:?}"), format!("{:?}", model.session));
 });

@@ -84,6 +84,14 @@ impl Server {
         Ok(())
     }
 
+    /// Waits until it ends by itself, well.
+    pub fn ended(mut self) -> Result<()> {
+        match self.0.wait()? {
+            status if status.success() => Ok(()),
+            status => bail!("it ended so: {status}"),
+        }
+    }
+
     /// Stops it where it is, until it is ended.
     pub fn freeze(&self) -> Result<()> {
         self.tell(Signal::STOP)

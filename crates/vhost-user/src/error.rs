@@ -49,7 +49,7 @@ pub enum Error {
         /// As it was asked for.
         size: u32,
     },
-    /// A ring's index is beyond 16 bits, which is what split rings have.
+    /// A ring's index is beyond 16 bits, and no packed rings are offered, which have more.
     #[error("ring {ring} is to begin at {base}")]
     Base {
         /// Which.

@@ -81,6 +81,8 @@ requests! {
     SetOwner = 3,
     ResetOwner = 4,
     SetMemTable = 5,
+    SetLogBase = 6,
+    SetLogFd = 7,
     SetVringNum = 8,
     SetVringAddr = 9,
     SetVringBase = 10,

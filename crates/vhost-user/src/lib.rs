@@ -17,6 +17,7 @@
 //! | `fields` | the payload's numbers, each read once |
 //! | `session` | the state machine |
 //! | `state` | protocol features, and what is said of rings and records |
+//! | `replay` | what was said, once more |
 //! | `memory` | regions of the front end's memory, and addresses in them |
 //! | `error` | what ends a connection |
 #![cfg_attr(not(test), no_std)]
@@ -28,6 +29,7 @@ mod error;
 mod fields;
 mod header;
 mod memory;
+mod replay;
 mod session;
 mod state;
 #[cfg(test)]
@@ -36,10 +38,14 @@ mod tests;
 pub use error::Error;
 pub use header::{HEADER_BYTES, Header, MAX_PAYLOAD, Request};
 pub use memory::{MAX_REGIONS, Region};
+pub use replay::{Handle, Holder, Said};
 pub use session::{Effect, Session};
-pub use state::{Addresses, Inflight, Protocol, Ring};
+pub use state::{Addresses, Inflight, LogArea, Protocol, Ring};
 
 /// VHOST_USER_F_PROTOCOL_FEATURES, in the feature word of the device.
 pub const PROTOCOL_FEATURES: u64 = 1 << 30;
+/// VHOST_F_LOG_ALL, in the same word: what is written to guest memory is logged. Offered with
+/// [`Protocol::LOG_SHMFD`].
+pub const LOG_ALL: u64 = 1 << 26;
 /// The most handles that come with a message.
 pub const MAX_HANDLES: usize = MAX_REGIONS;

@@ -8,14 +8,18 @@ use crate::error::Error;
 use crate::fields::Fields;
 use crate::header::{Header, MAX_PAYLOAD, Request};
 use crate::memory::{MAX_REGIONS, Region, Table};
-use crate::state::{Addresses, Inflight, Protocol, Ring};
-use crate::{MAX_HANDLES, PROTOCOL_FEATURES};
+use crate::state::{Addresses, Inflight, LogArea, Protocol, Ring};
+use crate::{LOG_ALL, MAX_HANDLES, PROTOCOL_FEATURES};
 use alloc::vec::Vec;
 
 /// The bytes of a configuration request before the content.
 const CONFIG_HEAD: usize = 12;
 /// The most bytes of a configuration space.
 const CONFIG_LIMIT: u32 = 256;
+/// VHOST_VRING_F_LOG, of a ring's addresses.
+const LOG_RING: u32 = 1;
+/// VIRTIO_F_RING_PACKED.
+const RING_PACKED: u64 = 1 << 34;
 /// In the word of KICK, CALL and ERR: no descriptor comes along.
 const NO_HANDLE: u64 = 1 << 8;
 
@@ -69,6 +73,10 @@ pub enum Effect<F> {
     },
     /// The records are here from now on.
     SetInflight(Inflight, F),
+    /// Changed pages are logged here from now on; then a reply of a word is due.
+    SetLog(LogArea, F),
+    /// What is logged is told here.
+    LogCall(F),
     /// Reset the device: all rings stop.
     Reset,
 }
@@ -90,8 +98,9 @@ impl Session {
     /// `max_ring` elements.
     pub fn new(features: u64, protocol: Protocol, rings: u16, max_ring: u16) -> Self {
         let rings = (0..rings).map(|_| Ring::default()).collect();
+        let log = if protocol.contains(Protocol::LOG_SHMFD) { LOG_ALL } else { 0 };
         Session {
-            offered: features | PROTOCOL_FEATURES,
+            offered: features | PROTOCOL_FEATURES | log,
             protocol_offered: protocol,
             features: 0,
             protocol: Protocol::empty(),
@@ -104,6 +113,11 @@ impl Session {
     /// The features that were accepted.
     pub fn features(&self) -> u64 {
         self.features
+    }
+
+    /// The protocol features that were accepted.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
     }
 
     /// What was said of a ring.
@@ -136,12 +150,12 @@ impl Session {
         asked.then(|| u64::from(!well).to_le_bytes())
     }
 
-    /// The payload that says at which available index a ring stopped.
-    pub fn base_reply(&mut self, index: u16, base: u16) -> Vec<u8> {
+    /// The payload that says where a ring stopped: [`Ring::base`].
+    pub fn base_reply(&mut self, index: u16, base: u32) -> Vec<u8> {
         if let Some(ring) = self.rings.get_mut(usize::from(index)) {
             ring.base = base;
         }
-        [u32::from(index).to_le_bytes(), u32::from(base).to_le_bytes()].concat()
+        [u32::from(index).to_le_bytes(), base.to_le_bytes()].concat()
     }
 
     /// The payload with a part of the configuration space.
@@ -180,6 +194,7 @@ impl Session {
             // Some front ends send the region's descriptor along with the removal.
             Request::RemMemReg => 0..=1,
             Request::AddMemReg | Request::SetInflightFd => 1..=1,
+            Request::SetLogBase | Request::SetLogFd => 1..=1,
             _ => 0..=0,
         };
         if !takes.contains(&handles.len()) {
@@ -200,6 +215,11 @@ impl Session {
             Request::GetInflightFd | Request::SetInflightFd => {
                 inflight(request, fields, handles).ok_or(size)
             }
+            Request::SetLogBase => log(fields, handles).ok_or(size),
+            Request::SetLogFd => {
+                let handle = handles.into_iter().next();
+                handle.map(Effect::LogCall).ok_or(size)
+            }
             Request::SetVringAddr => self.addresses(fields, size),
             Request::SetVringNum
             | Request::SetVringBase
@@ -216,6 +236,7 @@ impl Session {
             Request::GetQueueNum => Protocol::MQ,
             Request::GetConfig | Request::SetConfig => Protocol::CONFIG,
             Request::GetInflightFd | Request::SetInflightFd => Protocol::INFLIGHT_SHMFD,
+            Request::SetLogBase => Protocol::LOG_SHMFD,
             Request::ResetDevice => Protocol::RESET_DEVICE,
             Request::GetMaxMemSlots | Request::AddMemReg | Request::RemMemReg => {
                 Protocol::CONFIGURE_MEM_SLOTS
@@ -276,6 +297,7 @@ impl Session {
     ) -> Result<Effect<F>, Error> {
         let (ring, word) = fields.pair().ok_or(size)?;
         let max = self.max_ring;
+        let packed = self.offered & RING_PACKED != 0;
         let (index, state) = self.ring_at(ring)?;
         match request {
             Request::SetVringNum => {
@@ -283,7 +305,11 @@ impl Session {
                 state.size = elements.ok_or(Error::RingSize { ring, size: word })?;
             }
             Request::SetVringBase => {
-                state.base = u16::try_from(word).map_err(|_| Error::Base { ring, base: word })?;
+                // Front ends say it before they accept features, so that it fits is seen later.
+                if word > u16::MAX.into() && !packed {
+                    return Err(Error::Base { ring, base: word });
+                }
+                state.base = word;
             }
             Request::SetVringEnable => {
                 state.enabled = word != 0;
@@ -298,11 +324,13 @@ impl Session {
     }
 
     fn addresses<F>(&mut self, mut fields: Fields<'_>, size: Error) -> Result<Effect<F>, Error> {
-        let (ring, _flags) = fields.pair().ok_or(size)?;
+        let (ring, flags) = fields.pair().ok_or(size)?;
         let mut next = || fields.u64().ok_or(size);
         let (descriptors, used, available) = (next()?, next()?, next()?);
+        // Short messages were taken before anything was logged.
+        let log = if flags & LOG_RING != 0 { Some(next()?) } else { None };
         let (index, state) = self.ring_at(ring)?;
-        state.addresses = Some(Addresses { descriptors, used, available });
+        state.addresses = Some(Addresses { descriptors, used, available, log });
         Ok(Effect::Changed(index))
     }
 
@@ -390,6 +418,11 @@ impl Session {
         let bytes = content.get(..size as usize).ok_or(error)?.to_vec();
         Ok(Effect::WriteConfig { offset, bytes })
     }
+}
+
+fn log<F>(mut fields: Fields<'_>, mut handles: Vec<F>) -> Option<Effect<F>> {
+    let (len, offset) = (fields.u64()?, fields.u64()?);
+    Some(Effect::SetLog(LogArea { len, offset }, handles.pop()?))
 }
 
 /// Bytes of a description of records, without padding and with it.

@@ -8,6 +8,8 @@ bitflags! {
     pub struct Protocol: u64 {
         /// More than one queue, and how many there are.
         const MQ = 1 << 0;
+        /// The log of changed pages is memory that is handed over.
+        const LOG_SHMFD = 1 << 1;
         /// A front end may ask for an answer to any request.
         const REPLY_ACK = 1 << 3;
         /// The configuration space is read over the socket.
@@ -30,6 +32,8 @@ pub struct Addresses {
     pub used: u64,
     /// The available ring.
     pub available: u64,
+    /// Changes of the used ring are logged as those of this guest-physical address.
+    pub log: Option<u64>,
 }
 
 /// What was said of a ring.
@@ -39,8 +43,10 @@ pub struct Ring {
     pub size: u16,
     /// Where it lies.
     pub addresses: Option<Addresses>,
-    /// The available index to begin at.
-    pub base: u16,
+    /// Where to begin. Split rings: the available index, of 16 bits. Packed ones: the place of the
+    /// next available descriptor in the low half, that of the next used one in the high half, each
+    /// with its wrap counter in the highest bit.
+    pub base: u32,
     /// Its KICK came, and no GET_VRING_BASE after.
     pub started: bool,
     /// It may be served, if protocol features are negotiated; else all may.
@@ -58,4 +64,13 @@ pub struct Inflight {
     pub rings: u16,
     /// Elements of each.
     pub size: u16,
+}
+
+/// Memory for the log of changed pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogArea {
+    /// Bytes.
+    pub len: u64,
+    /// Where they begin in the handle's file.
+    pub offset: u64,
 }

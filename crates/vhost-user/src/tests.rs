@@ -112,6 +112,31 @@ fn regions_come_and_go_and_dont_overlap() {
     assert_eq!(send(&mut session, Request::RemMemReg, &slot(low), &[]), Err(Error::NoRegion(0)));
 }
 
+/// As QEMU says it when a migration begins, and when it ends.
+#[test]
+fn what_is_logged_is_said_while_rings_run() {
+    let mut session = session();
+    let offered = send(&mut session, Request::GetFeatures, &[], &[]);
+    let Ok(Effect::Reply(word)) = offered else { panic!("{offered:?}") };
+    assert_ne!(u64::from_le_bytes(word.try_into().expect("a word")) & LOG_ALL, 0);
+    let base = send(&mut session, Request::SetLogBase, &words64([0x8000, 0]), &[5]);
+    assert_eq!(base, Ok(Effect::SetLog(LogArea { len: 0x8000, offset: 0 }, 5)));
+    assert!(send(&mut session, Request::SetLogBase, &words64([0x8000, 0]), &[]).is_err());
+    let places = |flags| [words32([0, flags]), words64([0x1000, 0x3000, 0x2000, 7])].concat();
+    for (flags, log) in [(1, Some(7)), (0, None)] {
+        let said = send(&mut session, Request::SetVringAddr, &places(flags), &[]);
+        assert_eq!(said, Ok(Effect::Changed(0)));
+        let addresses = session.ring(0).and_then(|ring| ring.addresses).expect("they were said");
+        assert_eq!(addresses.log, log);
+    }
+    let short = [words32([0, 1]), words64([0x1000, 0x3000, 0x2000])].concat();
+    assert!(send(&mut session, Request::SetVringAddr, &short, &[]).is_err());
+    let mut without = Session::new(0, ALL - Protocol::LOG_SHMFD, 1, 256);
+    let all = send(&mut without, Request::SetFeatures, &LOG_ALL.to_le_bytes(), &[]);
+    assert_eq!(all, Err(Error::Features(LOG_ALL)));
+    assert!(send(&mut without, Request::SetLogBase, &words64([1, 0]), &[5]).is_err());
+}
+
 #[test]
 fn headers() {
     let bytes = |flags, size| -> [u8; 12] {
@@ -125,8 +150,30 @@ fn headers() {
     assert_eq!(Header::reply(24, 69), bytes(5, 69));
 }
 
+/// Has every descriptor and no records.
+struct All;
+
+impl Holder for All {
+    fn inflight(&self) -> Option<Inflight> {
+        None
+    }
+
+    fn log(&self) -> Option<LogArea> {
+        Some(LogArea { len: 1, offset: 0 })
+    }
+
+    fn has(&self, _: Handle) -> bool {
+        true
+    }
+
+    fn base(&self, _: u16) -> Option<u32> {
+        None
+    }
+}
+
 proptest! {
-    /// Any messages: nothing panics, regions stay apart, rings within what was offered.
+    /// Any messages: nothing panics, regions stay apart, rings within what was offered; and
+    /// what the session says of itself leads another one to the same state.
     #[test]
     fn any_messages(
         messages in prop::collection::vec(
@@ -146,6 +193,13 @@ proptest! {
                 prop_assert!(session.ring(index).is_some_and(|ring| ring.size <= 256));
             }
             prop_assert!(session.ring(2).is_none());
+            let mut other = Session::new(0x1_0000_0240, ALL, 2, 256);
+            for said in session.said(&All) {
+                let handles = vec![0; said.handles.len()];
+                let done = send(&mut other, said.request, &said.payload, &handles);
+                prop_assert!(done.is_ok(), "{:?}: {:?}", said, done);
+            }
+            prop_assert_eq!(format!("{other:?}"), format!("{session:?}"));
         }
     }
 }

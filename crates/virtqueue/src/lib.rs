@@ -26,16 +26,22 @@
 //! | `framed` | chains of three buffers, as most are |
 //! | `split`, `packed` | the two kinds of rings |
 //! | `records` | chains in flight, in memory that outlives this program |
+//! | `logged` | a queue that says which pages it changed (feature `log`) |
 //! | `event` | the comparison of indices behind event suppression |
 //! | `error` | what refuses a layout, what breaks a queue |
 #![cfg_attr(not(any(test, loom)), no_std)]
 #![forbid(unsafe_code)]
+
+#[cfg(any(test, feature = "log"))]
+extern crate alloc;
 
 mod chain;
 mod descriptor;
 mod error;
 mod event;
 mod framed;
+#[cfg(any(test, feature = "log"))]
+mod logged;
 #[cfg(test)]
 #[cfg(loom)]
 mod model;
@@ -51,6 +57,8 @@ use window::Window;
 pub use chain::{Chain, Head, SEGMENTS};
 pub use error::{Area, Broken, LayoutError};
 pub use framed::{Framed, Seen, Untaken};
+#[cfg(any(test, feature = "log"))]
+pub use logged::{LOG_PAGE, Log, LoggedQueue};
 pub use one::{One, OneByOne};
 pub use packed::PackedQueue;
 pub use records::{BadRecords, Records};
@@ -123,6 +131,9 @@ pub enum Queue<const N: usize = DEFAULT_SIZE> {
     Split(SplitQueue<N>),
     /// With the ring of 2.8.
     Packed(PackedQueue<N>),
+    /// Either, with a log of what it changes.
+    #[cfg(any(test, feature = "log"))]
+    Logged(alloc::boxed::Box<LoggedQueue<N>>),
 }
 
 impl<const N: usize> Queue<N> {
@@ -144,6 +155,13 @@ impl<const N: usize> Queue<N> {
         }
     }
 
+    /// The same queue, which was laid out so, and logs what it changes from now on. Nothing is in
+    /// flight, or it is taken again.
+    #[cfg(any(test, feature = "log"))]
+    pub fn logged(self, layout: Layout, log: Log) -> Queue<N> {
+        Queue::Logged(LoggedQueue::new(self, layout, log))
+    }
+
     /// How many chains wait, by one load. Packed: 1 if there are any.
     ///
     /// # Errors
@@ -154,6 +172,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.available(),
             Queue::Packed(queue) => queue.available(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.inner().available(),
         }
     }
 
@@ -163,6 +183,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.is_offered(),
             Queue::Packed(_) => false,
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.inner().is_offered(),
         }
     }
 
@@ -177,6 +199,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.take(window, chain),
             Queue::Packed(queue) => queue.take(window, chain),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.take(window, chain),
         }
     }
 
@@ -212,6 +236,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.take_again(window, head, chain),
             Queue::Packed(_) => Err(Broken::Index(head.0)),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.take_again(window, head, chain),
         }
     }
 
@@ -223,6 +249,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.complete(head, written),
             Queue::Packed(queue) => queue.complete(head, written),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.complete(head, written),
         }
     }
 
@@ -233,6 +261,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.publish(),
             Queue::Packed(queue) => queue.publish(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.publish(),
         }
     }
 
@@ -242,6 +272,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.is_unpublished(),
             Queue::Packed(queue) => queue.is_unpublished(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.inner().is_unpublished(),
         }
     }
 
@@ -251,6 +283,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.used(),
             Queue::Packed(queue) => queue.used(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.used(),
         }
     }
 
@@ -267,6 +301,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.wants_call(),
             Queue::Packed(queue) => queue.wants_call(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.inner_mut().wants_call(),
         }
     }
 
@@ -277,6 +313,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.call_withheld(),
             Queue::Packed(queue) => queue.call_withheld(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.inner_mut().call_withheld(),
         }
     }
 
@@ -287,6 +325,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.call_due(),
             Queue::Packed(queue) => queue.call_due(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.inner().call_due(),
         }
     }
 
@@ -297,6 +337,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.suppress_kicks(),
             Queue::Packed(queue) => queue.suppress_kicks(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.suppress_kicks(),
         }
     }
 
@@ -311,6 +353,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.enable_kicks(),
             Queue::Packed(queue) => queue.enable_kicks(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.enable_kicks(),
         }
     }
 
@@ -321,6 +365,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.state(),
             Queue::Packed(queue) => queue.state(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.state(),
         }
     }
 
@@ -331,6 +377,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.prefetch(),
             Queue::Packed(queue) => queue.prefetch(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.inner().prefetch(),
         }
     }
 
@@ -340,6 +388,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.size(),
             Queue::Packed(queue) => queue.size(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.inner().size(),
         }
     }
 }

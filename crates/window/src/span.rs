@@ -4,6 +4,7 @@
 //! loaded or stored at once, little-endian, relaxed unless the name says otherwise.
 use crate::{Outside, bytes};
 use core::ptr::NonNull;
+use core::sync::atomic::fence;
 #[cfg(not(loom))]
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 #[cfg(loom)]
@@ -232,6 +233,26 @@ impl Span {
         let place = self.word::<u8>(at)?;
         // SAFETY: as for the relaxed load of a word; a byte is always aligned.
         unsafe { AtomicU8::from_ptr(place.as_ptr()) }.store(value, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Sets these bits of the byte at this offset, after all accesses before; others may set and
+    /// clear bits of it at the same time.
+    ///
+    /// # Errors
+    ///
+    /// [`Outside`] if it isn't in the span.
+    #[inline]
+    pub fn or_u8(&self, at: u64, bits: u8) -> Result<(), Outside> {
+        let place = self.word::<u8>(at)?;
+        // SAFETY: `word` checked that it is in the span; the bytes are accessed by atomics, or what
+        // counts as such, alone.
+        let byte = unsafe { AtomicU8::from_ptr(place.as_ptr()) };
+        // What is set already isn't stored anew: others have the line, too.
+        fence(Ordering::SeqCst);
+        if byte.load(Ordering::Relaxed) & bits != bits {
+            byte.fetch_or(bits, Ordering::SeqCst);
+        }
         Ok(())
     }
 

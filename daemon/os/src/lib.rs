@@ -13,12 +13,14 @@
 //! |---|---|
 //! | `mapping` | shared memory, mapped and given up |
 //! | `shrunk` | SIGBUS |
+//! | `event` | writes of eventfds that don't wait |
 //! | `tap` | a network of the host's |
 //! | `file` | reads and writes of files to and from shared memory |
 //! | `uring` | the same, and more, by io_uring |
 //! | `lock` | QEMU's image locks |
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod event;
 mod file;
 mod lock;
 mod mapping;
@@ -28,6 +30,7 @@ mod tap;
 mod tests;
 mod uring;
 
+pub use event::{add_to_event, watch_writes};
 pub use file::{read_at, write_at};
 pub use lock::{InUse, lock};
 pub use mapping::{GuestMemory, GuestRegion, Mapping};

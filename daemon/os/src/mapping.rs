@@ -101,7 +101,8 @@ impl Mapping {
     }
 
     fn region(&self, guest: u64) -> Region {
-        Region { guest, len: self.len as u64, host: self.start, dma: 0 }
+        // What devices have is what the guest has.
+        Region { guest, len: self.len as u64, host: self.start, dma: guest }
     }
 }
 

@@ -10,6 +10,7 @@ mod tables;
 mod tests;
 
 use plan::Mac;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -34,7 +35,7 @@ pub struct Host {
 }
 
 /// How front ends come.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Way {
     Socket(PathBuf),
     Connect(PathBuf),
@@ -49,7 +50,7 @@ impl Way {
 }
 
 /// What keeps a disk's data.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Backing {
     File(PathBuf),
     /// The address of an NBD server's export.
@@ -59,7 +60,7 @@ pub enum Backing {
 }
 
 /// What a device may have of the thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     pub weight: u32,
     pub iops: Option<u64>,
@@ -82,20 +83,22 @@ impl Limits {
 }
 
 /// `[disk.NAME]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disk {
     pub name: String,
     pub backing: Backing,
     pub way: Way,
     pub queues: u16,
     pub read_only: bool,
+    /// Packed rings are offered, and no records of what is in flight.
+    pub packed: bool,
     pub serial: String,
     pub front_ends: usize,
     pub limits: Limits,
 }
 
 /// `[network.NAME]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Network {
     pub name: String,
     pub way: Way,
@@ -104,6 +107,7 @@ pub struct Network {
     pub mac: Option<Mac>,
     pub vlan: Option<u16>,
     pub queues: u16,
+    pub packed: bool,
     pub mtu: u16,
     /// Bytes that it may send in a second.
     pub rate: Option<u64>,

@@ -10,7 +10,7 @@ use std::path::Path;
 use toml::de::DeTable;
 
 const ROOT: [&str; 4] = ["disk", "network", "uplink", "host"];
-const DISK: [&str; 12] = [
+const DISK: [&str; 13] = [
     "file",
     "nbd",
     "ram",
@@ -19,13 +19,14 @@ const DISK: [&str; 12] = [
     "connect",
     "queues",
     "read_only",
+    "packed",
     "serial",
     "front_ends",
     "weight",
     "limits",
 ];
-const NETWORK: [&str; 9] =
-    ["socket", "connect", "switch", "mac", "vlan", "queues", "mtu", "rate", "weight"];
+const NETWORK: [&str; 10] =
+    ["socket", "connect", "switch", "mac", "vlan", "queues", "packed", "mtu", "rate", "weight"];
 const UPLINK: [&str; 1] = ["tap"];
 const HOST: [&str; 3] = ["control", "metrics", "paths"];
 const LIMITS: [&str; 3] = ["iops", "bytes_per_second", "burst"];
@@ -168,7 +169,7 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
         let (mut backings, mut ways, mut failed) = (Vec::new(), Vec::new(), false);
         let (mut queues, mut read_only, mut serial) = (1, false, name.clone());
         serial.truncate(SERIAL_BYTES);
-        let (mut front_ends, mut limits) = (1, Limits::default());
+        let (mut front_ends, mut limits, mut packed) = (1, Limits::default(), false);
         for (key, field) in self.fields() {
             let size = || field.read("a size in quotes, such as \"1G\"", parse_size);
             let known = match key.get_ref().as_ref() {
@@ -190,6 +191,7 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
                     field.number(needed, 1..=MAX_QUEUES).map(|n| queues = n as u16)
                 }
                 "read_only" => field.flag().map(|flag| read_only = flag),
+                "packed" => field.flag().map(|flag| packed = flag),
                 "serial" => {
                     field.read("a text in quotes, such as \"disk1\"", text).map(|s| serial = s)
                 }
@@ -219,7 +221,8 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
                 });
             })
             .ok()?;
-        Some(Disk { name, backing, way: way?, queues, read_only, serial, front_ends, limits })
+        let way = way?;
+        Some(Disk { name, backing, way, queues, read_only, packed, serial, front_ends, limits })
     }
 
     fn limits(&self, field: &Field<'_, '_, '_, '_>, limits: &mut Limits) -> Option<()> {
@@ -269,7 +272,7 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
         let name = self.name(taken);
         let (mut ways, mut switch, mut failed) = (Vec::new(), None, false);
         let (mut mac, mut vlan, mut queues, mut mtu) = (None, None, 1, DEFAULT_MTU);
-        let (mut rate, mut share) = (None, plan::DEFAULT_WEIGHT);
+        let (mut rate, mut share, mut packed) = (None, plan::DEFAULT_WEIGHT, false);
         for (key, field) in self.fields() {
             let known = match key.get_ref().as_ref() {
                 "socket" => field.path("net.sock").map(|path| ways.push(Way::Socket(path))),
@@ -291,6 +294,7 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
                     let needed = "a whole number of pairs of queues, such as 2";
                     field.number(needed, 1..=net::MAX_PAIRS.into()).map(|n| queues = n as u16)
                 }
+                "packed" => field.flag().map(|flag| packed = flag),
                 "mtu" => {
                     let range = u64::from(*MTUS.start())..=u64::from(*MTUS.end());
                     let needed = "a whole number of bytes, such as 1500";
@@ -322,6 +326,7 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
             mac,
             vlan,
             queues,
+            packed,
             mtu,
             rate,
             weight: share,

@@ -13,6 +13,7 @@ limits = { iops = 20000, bytes_per_second = "100M", burst = "100ms" }
 [disk.scratch]
 ram = "1G"
 connect = "/run/scratch.sock"
+packed = true
 
 [network.web-net]
 socket = "net.sock"
@@ -45,6 +46,7 @@ fn a_file_is_read() {
     assert_eq!((web.queues, web.read_only, &web.serial[..]), (4, true, "w1"));
     assert_eq!((web.limits, scratch.limits), (limits, Limits::default()));
     assert_eq!(scratch.way, Way::Connect("/run/scratch.sock".into()));
+    assert_eq!((web.packed, scratch.packed), (false, true));
     let [network] = &plan.networks[..] else { panic!("a network") };
     assert_eq!((network.vlan, network.rate), (Some(10), Some(100 << 20)));
     assert_eq!(plan.host.control, Some("/etc/io.control".into()));

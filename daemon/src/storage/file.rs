@@ -2,16 +2,18 @@
 //! that, by calls that wait.
 //!
 //! Guarantees: a flush succeeds when the file is durable; a file that became shorter fails all that
-//! comes after that was noticed, at a read beyond its end or at a flush. Direct I/O goes around the
+//! comes after that was noticed: at a read beyond its end, at a flush, at a write of its last bytes,
+//! and at each [`LOOKS`]th operation. A write in between makes it longer again, but not as long as
+//! it was, so that it is noticed nevertheless. Direct I/O goes around the
 //! page cache for what is aligned as the file asks, and not for the rest.
 
-use super::open::{Opened, open};
+use super::open::{Opened, open, taken_over};
 use anyhow::Result;
 use blk::{Completion, Failure, Operation, SECTOR, Submitted, Token};
 use daemon_os::{Task, Uring, read_at, write_at};
-use rustix::fd::{AsFd as _, BorrowedFd};
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, fallocate, fdatasync, fstat};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -20,6 +22,9 @@ use window::Span;
 /// The ring's files, by their places.
 const BUFFERED: usize = 0;
 const DIRECT: usize = 1;
+
+/// Operations between two looks at the file's size.
+const LOOKS: u32 = 64;
 
 /// The file.
 pub struct FileStore {
@@ -30,6 +35,8 @@ pub struct FileStore {
     has_failed: bool,
     /// The file system can't make zeroes without freeing what is behind them.
     only_punches: bool,
+    /// Operations until the file's size is looked at.
+    unseen: u32,
 }
 
 impl FileStore {
@@ -44,7 +51,33 @@ impl FileStore {
 
     /// With io_uring or without.
     pub fn with(path: &Path, read_only: bool, by_ring: bool) -> Result<FileStore> {
-        let opened = open(path, read_only)?;
+        Ok(Self::of(path, open(path, read_only)?, by_ring))
+    }
+
+    /// Files that another program opened and locked, of this many bytes then.
+    ///
+    /// # Errors
+    ///
+    /// If they say nothing of themselves.
+    pub fn opened(path: &Path, files: Vec<OwnedFd>, size: u64) -> Result<FileStore> {
+        Ok(Self::of(path, taken_over(path, files, size)?, true))
+    }
+
+    /// Its descriptors, once more: the locks are those of all copies.
+    ///
+    /// # Errors
+    ///
+    /// If there are too many.
+    pub fn copies(&self) -> io::Result<Vec<OwnedFd>> {
+        let Opened { file, direct, .. } = &self.opened;
+        let mut all = vec![file.as_fd().try_clone_to_owned()?];
+        if let Some((direct, ..)) = direct {
+            all.push(direct.as_fd().try_clone_to_owned()?);
+        }
+        Ok(all)
+    }
+
+    fn of(path: &Path, opened: Opened, by_ring: bool) -> FileStore {
         let name = path.display().to_string();
         let mut files = vec![opened.file.as_fd()];
         files.extend(opened.direct.iter().map(|(file, ..)| file.as_fd()));
@@ -59,7 +92,7 @@ impl FileStore {
                 None
             }
         };
-        Ok(FileStore { name, opened, ring, has_failed: false, only_punches: false })
+        FileStore { name, opened, ring, has_failed: false, only_punches: false, unseen: LOOKS }
     }
 
     /// Bytes.
@@ -93,15 +126,16 @@ impl FileStore {
     }
 
     pub fn submit(&mut self, token: Token, operation: Operation<'_>) -> Submitted {
-        if matches!(operation, Operation::Flush) {
+        let Some(task) = task(operation, self.only_punches) else {
+            return Submitted::Done(Err(Failure::Io));
+        };
+        self.unseen = self.unseen.saturating_sub(1);
+        if self.unseen == 0 || self.may_hide(&task) {
             self.look_at_size();
         }
         if self.has_failed {
             return Submitted::Done(Err(Failure::Io));
         }
-        let Some(task) = task(operation, self.only_punches) else {
-            return Submitted::Done(Err(Failure::Io));
-        };
         let file = self.file_for(&task);
         match &mut self.ring {
             Some(ring) => {
@@ -151,9 +185,26 @@ impl FileStore {
         Err(Failure::Io)
     }
 
+    /// Whether the size must be looked at before this: it promises that all is there, or makes the
+    /// file as long as it was.
+    fn may_hide(&self, task: &Task<'_>) -> bool {
+        match task {
+            Task::Sync => true,
+            Task::Write { offset, from, .. } => {
+                let left = self.opened.size.saturating_sub(*offset);
+                from.iter().map(Span::len).sum::<u64>() >= left
+            }
+            _ => false,
+        }
+    }
+
     fn look_at_size(&mut self) {
+        self.unseen = LOOKS;
+        if !self.opened.is_regular {
+            return;
+        }
         let size = fstat(&self.opened.file).map_or(0, |kind| kind.st_size as u64);
-        if self.opened.is_regular && size < self.opened.size && !self.has_failed {
+        if size < self.opened.size && !self.has_failed {
             let was = self.opened.size;
             self.fail(&format!("it has {size} bytes, and had {was}; all accesses fail"));
         }
@@ -188,16 +239,16 @@ fn task(operation: Operation<'_>, only_punches: bool) -> Option<Task<'_>> {
 /// The same task by calls that wait.
 fn wait_for(file: &File, task: Task<'_>) -> io::Result<()> {
     let allocate = |mode, offset, len, durable| -> io::Result<()> {
-        fallocate(file, mode | FallocateFlags::KEEP_SIZE, offset, len)?;
-        if durable { Ok(fdatasync(file)?) } else { Ok(()) }
+        retry_on_intr(|| fallocate(file, mode | FallocateFlags::KEEP_SIZE, offset, len))?;
+        if durable { Ok(retry_on_intr(|| fdatasync(file))?) } else { Ok(()) }
     };
     match task {
         Task::Read { offset, into } => read_at(file, offset, into),
         Task::Write { offset, from, durable } => {
             write_at(file, offset, from)?;
-            if durable { Ok(fdatasync(file)?) } else { Ok(()) }
+            if durable { Ok(retry_on_intr(|| fdatasync(file))?) } else { Ok(()) }
         }
-        Task::Sync => Ok(fdatasync(file)?),
+        Task::Sync => Ok(retry_on_intr(|| fdatasync(file))?),
         Task::Punch { offset, len, durable } => {
             allocate(FallocateFlags::PUNCH_HOLE, offset, len, durable)
         }

@@ -21,10 +21,15 @@ mod tests;
 pub use self::nbd::NbdStore;
 pub use file::FileStore;
 
+use anyhow::{Result, bail};
 use blk::backend::{Null, Ram};
 use blk::{Backend, Completion, Operation, Submitted, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+/// How long a flush may take before what is served is handed over.
+const FLUSHED_WITHIN: Duration = Duration::from_secs(5);
 
 /// The data.
 pub enum Store {
@@ -69,6 +74,35 @@ impl Store {
             let limit = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
             let _ = poll(&mut [PollFd::from_borrowed_fd(ended, PollFlags::IN)], Some(&limit));
         }
+    }
+
+    /// Makes durable what only this program's connections to a server vouch for; nothing is under
+    /// way. What a file's descriptors know goes along with them.
+    ///
+    /// # Errors
+    ///
+    /// If that fails, or takes longer than [`FLUSHED_WITHIN`]: as for any other flush that fails,
+    /// the driver is told at its next one.
+    pub fn settle(&mut self) -> Result<()> {
+        let Store::Nbd(nbd) = self else { return Ok(()) };
+        let flush = Token::from_bits(u64::MAX);
+        let mut done = match nbd.submit(flush, Operation::Flush) {
+            Submitted::Done(result) => Some(result),
+            _ => None,
+        };
+        let began = Instant::now();
+        while done.is_none() && began.elapsed() < FLUSHED_WITHIN {
+            self.wait();
+            self.push();
+            done = self.poll().map(|completion| completion.result);
+        }
+        if done == Some(Ok(())) {
+            return Ok(());
+        }
+        if let Store::Nbd(nbd) = self {
+            nbd.count_as_lost();
+        }
+        bail!("the server doesn't make durable what was written")
     }
 
     /// How it is done, in words.

@@ -150,6 +150,11 @@ impl NbdStore {
         self.jobs.len() + self.ended.len()
     }
 
+    /// What was answered and not flushed counts as lost: the next flush fails.
+    pub fn count_as_lost(&mut self) {
+        self.is_lost = true;
+    }
+
     pub fn ended(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }

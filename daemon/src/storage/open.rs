@@ -4,6 +4,7 @@
 use anyhow::{Context as _, Result, bail};
 use daemon_os::{InUse, lock};
 use rustix::event::{Timespec, poll};
+use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, OFlags, SeekFrom, StatxFlags, seek, statx};
 use std::fs::File;
 use std::io::ErrorKind;
@@ -53,6 +54,21 @@ pub fn open(path: &Path, read_only: bool) -> Result<Opened> {
     let direct = alignment(&file).and_then(|(memory, offset)| {
         open(OFlags::DIRECT).ok().map(|direct| (direct, memory, offset))
     });
+    Ok(Opened { file, direct, size, is_regular: kind.is_file() })
+}
+
+/// What another program opened and locked: the file, and perhaps the same for direct I/O.
+///
+/// # Errors
+///
+/// If there is none, or it says nothing of itself.
+pub fn taken_over(path: &Path, files: Vec<OwnedFd>, size: u64) -> Result<Opened> {
+    let shown = path.display();
+    let mut files = files.into_iter().map(File::from);
+    let file = files.next().with_context(|| format!("{shown} didn't come along"))?;
+    let kind = file.metadata().with_context(|| format!("{shown} says nothing of itself"))?;
+    let direct = files.next().zip(alignment(&file));
+    let direct = direct.map(|(direct, (memory, offset))| (direct, memory, offset));
     Ok(Opened { file, direct, size, is_regular: kind.is_file() })
 }
 

@@ -3,13 +3,18 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 
 /// The program, in a folder of its own.
 pub struct Daemon {
     folder: tempfile::TempDir,
     arguments: Vec<String>,
     child: Child,
+    log: Log,
 }
+
+/// What it said since it served.
+type Log = Arc<Mutex<Vec<String>>>;
 
 impl Daemon {
     pub fn ram() -> Daemon {
@@ -30,6 +35,14 @@ impl Daemon {
         Self::disk(folder, vec!["--file".into(), disk.display().to_string()])
     }
 
+    /// One disk, with a control socket.
+    pub fn controlled(kept: &[&str]) -> Daemon {
+        let folder = tempfile::tempdir().expect("a folder");
+        let control = folder.path().join("control").display().to_string();
+        let kept = kept.iter().map(|word| (*word).to_owned());
+        Self::disk(folder, kept.chain(["--control".into(), control]).collect())
+    }
+
     fn disk(folder: tempfile::TempDir, kept: Vec<String>) -> Daemon {
         let socket = folder.path().join("socket").display().to_string();
         let arguments = [vec!["disk".into()], kept, vec!["--socket".into(), socket]].concat();
@@ -43,17 +56,49 @@ impl Daemon {
         Self::start(folder, arguments)
     }
 
-    /// Serves what this text of a file says.
+    /// Serves what this text of a file says. There is an empty `disk` of 1 MiB in its folder.
     pub fn run(text: &str) -> Daemon {
-        let folder = tempfile::tempdir().expect("a folder");
+        Self::run_in(tempfile::tempdir().expect("a folder"), text)
+    }
+
+    /// The same, in this folder, which the text calls FOLDER.
+    pub fn run_in(folder: tempfile::TempDir, text: &str) -> Daemon {
+        let text = text.replace("FOLDER", &folder.path().display().to_string());
+        std::fs::write(folder.path().join("disk"), vec![0; 1 << 20]).expect("it is written");
         let file = folder.path().join("io.toml");
-        std::fs::write(&file, text).expect("it is written");
+        std::fs::write(&file, &text).expect("it is written");
         Self::start(folder, vec!["run".into(), file.display().to_string()])
     }
 
+    /// The same, with so many files at most.
+    pub fn limited(text: &str, files: u32) -> Daemon {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("io.toml");
+        std::fs::write(&file, text).expect("it is written");
+        let limit = format!("ulimit -n {files}; exec \"$0\" \"$@\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &limit, PROGRAM, "run"]).arg(&file);
+        let (child, log) = begin(command);
+        Daemon { folder, arguments: Vec::new(), child, log }
+    }
+
     fn start(folder: tempfile::TempDir, arguments: Vec<String>) -> Daemon {
-        let child = run(&arguments);
-        Daemon { folder, arguments, child }
+        let (child, log) = run(&arguments);
+        Daemon { folder, arguments, child, log }
+    }
+
+    /// The lines that it said with this in them.
+    pub fn said(&self, part: &str) -> usize {
+        let log = self.log.lock().expect("nobody panics with it");
+        log.iter().filter(|line| line.contains(part)).count()
+    }
+
+    /// Waits until it has said so many lines with this in them. It hasn't said more.
+    pub fn wait_until_said(&self, part: &str, count: usize) {
+        while self.said(part) < count {
+            std::thread::yield_now();
+        }
+        assert_eq!(self.said(part), count);
     }
 
     pub fn socket(&self) -> String {
@@ -100,8 +145,16 @@ impl Daemon {
         }
     }
 
+    /// A new program takes over what it serves, and it ends.
+    pub fn upgrade(&mut self) {
+        let arguments = ["upgrade", "--control", &self.path("control")].map(String::from);
+        let (next, log) = run(&arguments);
+        assert!(self.wait(), "the one that goes ends well");
+        (self.child, self.log) = (next, log);
+    }
+
     pub fn start_again(&mut self) {
-        self.child = run(&self.arguments);
+        (self.child, self.log) = run(&self.arguments);
     }
 
     /// What a command says, by the control socket of this name.
@@ -129,13 +182,25 @@ impl Drop for Daemon {
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_exitless-io");
 
 /// Starts it, and waits until it says that it serves.
-fn run(arguments: &[String]) -> Child {
-    let mut child =
-        Command::new(PROGRAM).args(arguments).stderr(Stdio::piped()).spawn().expect("it starts");
+fn run(arguments: &[String]) -> (Child, Log) {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments);
+    begin(command)
+}
+
+fn begin(mut command: Command) -> (Child, Log) {
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
     let mut lines = BufReader::new(child.stderr.take().expect("it was asked for")).lines();
     let serves = |line: &String| line.starts_with("exitless-io: serves ");
     assert!(lines.by_ref().map_while(Result::ok).any(|line| serves(&line)), "it doesn't serve");
     // What it says later is read, so that it never waits for room.
-    std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| println!("{line}")));
-    child
+    let log = Log::default();
+    let kept = Arc::clone(&log);
+    std::thread::spawn(move || {
+        for line in lines.map_while(Result::ok) {
+            println!("{line}");
+            kept.lock().expect("nobody panics with it").push(line);
+        }
+    });
+    (child, log)
 }

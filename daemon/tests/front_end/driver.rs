@@ -49,7 +49,7 @@ pub const RING: Ring = Ring {
 
 /// A front end, with its guest's memory.
 pub struct FrontEnd {
-    wire: Wire,
+    pub wire: Wire,
     memory: File,
     kick: OwnedFd,
     call: OwnedFd,
@@ -244,6 +244,13 @@ impl FrontEnd {
         let mut bytes = [0; 512];
         self.memory.read_exact_at(&mut bytes, DATA).expect("in memory");
         bytes
+    }
+
+    /// Has whoever calls wait: the eventfd is full, and no longer non-blocking.
+    pub fn fill_call(&mut self) {
+        let _ = rustix::io::read(&self.call, &mut [0; 8]);
+        rustix::io::write(&self.call, &(u64::MAX - 1).to_ne_bytes()).expect("there is room");
+        rustix::fs::fcntl_setfl(&self.call, rustix::fs::OFlags::RDWR).expect("it may");
     }
 
     /// Takes the memory away, and kicks.

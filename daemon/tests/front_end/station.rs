@@ -1,4 +1,5 @@
 //! A front end of a network: a receive ring and a transmit ring.
+#![allow(dead_code, reason = "each test uses a part")]
 
 use super::wire::{LIMIT, Wire, words32, words64};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};

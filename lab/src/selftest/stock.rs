@@ -1,8 +1,10 @@
 //! The daemon below a stock QEMU: a Debian guest that verifies what it wrote, is given a second
-//! disk while it runs, and reboots; and the same while the daemon is killed and started again.
+//! disk with packed rings while it runs, and reboots; the same while the daemon is killed and started again; and the
+//! same while others take over from it.
 //!
 //! Guarantees: each kill is of a daemon that has served requests since it was started, and that
-//! requests wait for: it is stopped first, until the guest says how many wait.
+//! requests wait for: it is stopped first, until the guest says how many wait. Each that takes over
+//! does so from one that has served requests, while the guest says that some wait.
 
 use super::names::named;
 use crate::{
@@ -33,8 +35,8 @@ use std::{
 const PATIENCE: Duration = Duration::from_secs(300);
 /// A disk: what is verified, and a block for the guest.
 const BYTES: u64 = (16 << 20) + 4096;
-/// How often the daemon is killed.
-const KILLS: usize = 6;
+/// How often the daemon is killed, or upgraded.
+const CHANGES: usize = 6;
 /// What the guest asks of a disk at least: each block of one round is written and read.
 const ROUND: u64 = 2 * ((16 << 20) / 4096);
 
@@ -42,11 +44,22 @@ const ROUND: u64 = 2 * ((16 << 20) / 4096);
 #[derive(Clone, Copy)]
 pub struct Kind {
     name: &'static str,
-    kills: usize,
+    change: Change,
+    changes: usize,
 }
 
-const KINDS: [Kind; 2] =
-    [Kind { name: "daemon/linux", kills: 0 }, Kind { name: "daemon/killed", kills: KILLS }];
+/// What becomes of the daemon meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Killed,
+    Upgraded,
+}
+
+const KINDS: [Kind; 3] = [
+    Kind { name: "daemon/linux", change: Change::Killed, changes: 0 },
+    Kind { name: "daemon/killed", change: Change::Killed, changes: CHANGES },
+    Kind { name: "daemon/upgraded", change: Change::Upgraded, changes: CHANGES },
+];
 
 /// Those whose name has `only` in it, or all; a quick test has none.
 pub fn chosen(quick: bool, only: Option<&str>) -> Vec<Kind> {
@@ -83,25 +96,39 @@ pub fn run(cx: &Context, chosen: &[Kind]) -> Result<Summary> {
 struct Served<'a> {
     program: &'a Path,
     arguments: Vec<String>,
+    control: String,
     server: Option<Server>,
 }
 
 impl<'a> Served<'a> {
-    fn new(program: &'a Path, folder: &Path, name: &str) -> Result<Self> {
+    fn new(program: &'a Path, folder: &Path, name: &str, more: &[&str]) -> Result<Self> {
         let path = |end: &str| folder.join(format!("{name}{end}")).display().to_string();
-        let (file, socket) = (path(".img"), path(".sock"));
+        let (file, socket, control) = (path(".img"), path(".sock"), path(".control"));
         fs::File::create(&file)?.set_len(BYTES)?;
-        let arguments = ["disk", "--file", &file, "--socket", &socket].map(str::to_owned).into();
-        let mut served = Served { program, arguments, server: None };
+        let arguments = ["disk", "--file", &file, "--socket", &socket, "--control", &control];
+        let arguments = arguments.iter().chain(more).map(|word| (*word).to_owned()).collect();
+        let mut served = Served { program, arguments, control, server: None };
         served.start()?;
         Ok(served)
     }
 
     fn start(&mut self) -> Result<()> {
-        let mut command = Command::new(self.program);
-        command.args(&self.arguments);
-        self.server = Some(Server::run(command, |line| line.contains("serves"))?);
+        let arguments = self.arguments.clone();
+        self.server = Some(self.run(&arguments)?);
         Ok(())
+    }
+
+    fn run(&self, arguments: &[String]) -> Result<Server> {
+        let mut command = Command::new(self.program);
+        command.args(arguments);
+        Server::run(command, |line| line.contains("serves"))
+    }
+
+    /// Another one takes over.
+    fn upgrade(&mut self) -> Result<()> {
+        let next = self.run(&["upgrade", "--control", &self.control].map(str::to_owned))?;
+        let last = self.server.replace(next).context("it runs")?;
+        last.ended().context("the daemon that was upgraded")
     }
 
     fn freeze(&self) -> Result<()> {
@@ -114,17 +141,18 @@ impl<'a> Served<'a> {
 }
 
 /// What is done to the daemon, by what the guest says.
-struct Killer {
+struct Changer {
+    change: Change,
     left: usize,
     /// Requests that the disk had served when the daemon was started.
     since: u64,
     frozen: bool,
-    /// Requests that waited, of each that was killed.
+    /// Requests that waited at each change.
     waited: Vec<u64>,
 }
 
-impl Killer {
-    /// The guest said how many requests were served and wait. Whether the last kill was made.
+impl Changer {
+    /// The guest said how many requests were served and wait. Whether the last change was made.
     fn hear(&mut self, line: &str, disk: &mut Served<'_>) -> Result<bool> {
         let pairs = pairs(line);
         let number = |key| pairs.get(key).and_then(|n| n.parse::<u64>().ok());
@@ -134,7 +162,13 @@ impl Killer {
         if self.left == 0 {
             return Ok(true);
         }
-        if !self.frozen && served > self.since && waiting > 0 {
+        if self.change == Change::Upgraded {
+            if served > self.since && waiting > 0 {
+                disk.upgrade()?;
+                self.waited.push(waiting);
+                self.left -= 1;
+            }
+        } else if !self.frozen && served > self.since && waiting > 0 {
             disk.freeze()?;
             self.frozen = true;
         } else if self.frozen && waiting > 0 && served == self.since {
@@ -154,9 +188,11 @@ impl Killer {
 fn one(cx: &Context, kind: Kind, guest: &Path, program: &Path) -> Result<String> {
     let folder = tempfile::tempdir().context("no directory for temporary files")?;
     let folder = folder.path();
-    let mut disk = Served::new(program, folder, "first")?;
-    let _second = Served::new(program, folder, "second")?;
-    let mut killer = Killer { left: kind.kills, since: 0, frozen: false, waited: Vec::new() };
+    let mut disk = Served::new(program, folder, "first", &[])?;
+    let _second = Served::new(program, folder, "second", &["--packed"])?;
+    let Kind { change, changes, .. } = kind;
+    let mut changer =
+        Changer { change, left: changes, since: 0, frozen: false, waited: Vec::new() };
     let (mut console, mut heard) = (Vec::new(), 0);
     // Kept open: what was said to it may not be heard yet.
     let mut monitor = None;
@@ -170,7 +206,7 @@ fn one(cx: &Context, kind: Kind, guest: &Path, program: &Path) -> Result<String>
             let line = String::from_utf8_lossy(&console[heard..heard + end]).into_owned();
             heard += end + 1;
             let Some(said) = line.split("@exitless at ").nth(1) else { continue };
-            if monitor.is_none() && killer.hear(said, &mut disk)? {
+            if monitor.is_none() && changer.hear(said, &mut disk)? {
                 let mut socket = UnixStream::connect(folder.join("monitor"))?;
                 socket.write_all(plug(folder).as_bytes())?;
                 monitor = Some(socket);
@@ -182,14 +218,15 @@ fn one(cx: &Context, kind: Kind, guest: &Path, program: &Path) -> Result<String>
     if !matches!(ended, Ended::Exited { status: 0, .. }) {
         bail!("QEMU ended so: {ended:?}; the console's end: {}", tail(&console));
     }
-    if killer.waited.len() != kind.kills {
-        bail!("the daemon was killed {} times, not {}", killer.waited.len(), kind.kills);
+    let how = if change == Change::Killed { "killed" } else { "upgraded" };
+    if changer.waited.len() != changes {
+        bail!("the daemon was {how} {} times, not {changes}", changer.waited.len());
     }
     let told = judge(&console)?;
-    let waited = killer.waited.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
-    Ok(match kind.kills {
+    let waited = changer.waited.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+    Ok(match changes {
         0 => told,
-        kills => format!("{told}; killed {kills} times, while {waited} requests waited"),
+        _ => format!("{told}; {how} {changes} times, while {waited} requests waited"),
     })
 }
 
@@ -219,7 +256,8 @@ fn chardev(name: &str, folder: &Path) -> String {
 /// What the monitor is told, so that the second disk comes.
 fn plug(folder: &Path) -> String {
     let chardev = chardev("second", folder);
-    let device = "device_add vhost-user-blk-pci,id=late,bus=below,chardev=second,num-queues=1";
+    let device =
+        "device_add vhost-user-blk-pci,id=late,bus=below,chardev=second,num-queues=1,packed=on";
     format!("chardev-add {chardev}\n{device}\n")
 }
 

@@ -1,0 +1,250 @@
+//! Another program goes on with all that is served here, its front ends among it, and they don't
+//! notice: `exitless io upgrade`.
+//!
+//! The one that comes asks at the control socket. The one that goes holds all rings ([`settle`]:
+//! all that was taken is answered), and writes down what it serves; descriptors come along, the
+//! disks' locks with them. The one that comes makes all of it anew, gives up what it doesn't need,
+//! and says `taken`; the one that goes says `yours`, and ends.
+//!
+//! Guarantees: at any time one of the two serves at most: the one that goes from before it is asked
+//! until it says `yours`, the one that comes from when it hears that. If anything fails before, or
+//! takes longer than [`PATIENCE`], the one that goes goes on. What a front end had said is taken by
+//! the same state machine as what front ends say.
+//!
+//! Not guaranteed: that a front end whose word `yours` gets lost is served: both end then, as after
+//! a crash. What was counted of a ring counts for its device; limits begin anew.
+//!
+//! [`settle`]: crate::settle
+
+use crate::build;
+use crate::connection::Hands;
+use crate::control::{Answer, Request};
+use crate::counts::Counts;
+use crate::device::Kind;
+use crate::disk::Data;
+use crate::door::Door;
+use crate::home::{Home, Known};
+use crate::letter::{Asked, Connection, Device, Letter, Said, VERSION};
+use crate::passing::Passing;
+use crate::report::Numbers;
+use crate::socket::Socket;
+use crate::supervisor;
+use anyhow::{Context as _, Result, bail};
+use rustix::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+use vhost_user::Header;
+
+/// How long one program waits for the other, all in all.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// What the two say at the end.
+const TAKEN: &str = "taken";
+const YOURS: &str = "yours";
+
+/// Gives all away to the program at this socket, if it takes it.
+///
+/// # Errors
+///
+/// In a sentence: all goes on here.
+pub fn give(home: &mut Home, socket: &OwnedFd, asked: Asked) -> Result<()> {
+    let Asked { version, process } = asked;
+    if version != VERSION {
+        bail!("this daemon hands over as version {VERSION}, and {version} is asked for");
+    }
+    if !home.rings.served.uplinks.is_empty() {
+        bail!("a switch has a way out, which can't be handed over");
+    }
+    if home.is_waiting() {
+        bail!("a ring is being stopped; try again");
+    }
+    home.rings.settle()?;
+    let given = offer(home, socket);
+    match given {
+        Ok(()) => {
+            home.is_given = true;
+            supervisor::replaced_by(process);
+            eprintln!("exitless-io: process {process} serves from now on");
+        }
+        Err(_) => home.rings.resume(),
+    }
+    given
+}
+
+fn offer(home: &mut Home, socket: &OwnedFd) -> Result<()> {
+    let mut passing = Passing::new(socket, PATIENCE);
+    let (letter, descriptors) = write(home)?;
+    let text = serde_json::to_string(&Answer::Letter(Box::new(letter)))?;
+    passing.say(&(text + "\n"))?;
+    let borrowed: Vec<_> = descriptors.iter().map(|one| one.as_fd()).collect();
+    passing.give(&borrowed)?;
+    match passing.hear().context("all goes on here")? {
+        word if word == TAKEN => passing.say(&format!("{YOURS}\n")),
+        word => bail!("the other program says: {word}"),
+    }
+}
+
+fn write(home: &mut Home) -> Result<(Letter, Vec<OwnedFd>)> {
+    let counted = home.report().devices;
+    let Home { rings, known, clients, connections, doors, .. } = home;
+    let mut all = Vec::new();
+    let copy = |one: rustix::fd::BorrowedFd<'_>| {
+        one.try_clone_to_owned().context("this program may not have as many files")
+    };
+    let mut desks = [None, None];
+    for (desk, place) in clients.desks().into_iter().zip(&mut desks) {
+        if let Some((path, listener)) = desk {
+            all.push(copy(listener)?);
+            *place = Some(path.to_owned());
+        }
+    }
+    let mut devices = Vec::new();
+    for Known { entry, place } in known.iter() {
+        let door = doors.get(*place).and_then(Option::as_ref).context("a device has no door")?;
+        let listener = door.listener();
+        listener.into_iter().try_for_each(|one| copy(one).map(|one| all.push(one)))?;
+        let device = rings.served.devices.get(*place).context("a device is gone")?;
+        let data = match &device.kind {
+            Kind::Disk(disk) => disk.data()?,
+            Kind::Port(_) => None,
+        };
+        let told = data.as_ref().map(|data| (data.size, data.files.len()));
+        data.into_iter().for_each(|data| all.extend(data.files));
+        let counted = counted.iter().find(|one| one.name == device.name);
+        devices.push(Device {
+            entry: entry.clone(),
+            listens: listener.is_some(),
+            socket_file: door.file().map(Path::to_owned),
+            data: told,
+            counted: counted.map_or(Numbers::default(), |one| Numbers::from(&one.all())),
+        });
+    }
+    let mut told = Vec::new();
+    for (_, connection) in connections.iter() {
+        let device = known.iter().position(|known| known.place == connection.device);
+        all.push(copy(connection.socket().as_fd())?);
+        let (came, with) = connection.socket().came();
+        let (came, descriptors) = (came.to_vec(), with.len());
+        with.iter().try_for_each(|one| copy(one.as_fd()).map(|one| all.push(one)))?;
+        let (said, handles) = connection.said(rings);
+        handles.into_iter().try_for_each(|one| copy(one).map(|one| all.push(one)))?;
+        let said = said.into_iter().map(|said| Said {
+            request: said.request as u32,
+            payload: said.payload,
+            descriptors: said.handles.len(),
+        });
+        let device = device.context("a device is gone")?;
+        told.push(Connection { device, came, descriptors, said: said.collect() });
+    }
+    let [control, metrics] = desks;
+    let letter = Letter {
+        folder: home.folder.clone(),
+        file: home.file.clone(),
+        sandbox: home.sandbox.clone(),
+        control,
+        metrics,
+        devices,
+        connections: told,
+        descriptors: all.len(),
+    };
+    Ok((letter, all))
+}
+
+/// Takes over from the daemon at this control socket, and serves until ended.
+///
+/// # Errors
+///
+/// In a sentence. Before this program says that it serves, the other one goes on.
+pub fn take(control: &Path, no_sandbox: bool) -> Result<()> {
+    let mut home = crate::home()?;
+    let shown = control.display();
+    let socket = UnixStream::connect(control);
+    let socket = OwnedFd::from(socket.with_context(|| format!("{shown} can't be reached"))?);
+    let mut passing = Passing::new(&socket, 2 * PATIENCE);
+    let asked = Asked { version: VERSION, process: std::process::id() };
+    passing.say(&(serde_json::to_string(&Request::Upgrade(asked))? + "\n"))?;
+    let answer = passing.hear()?;
+    let letter = match serde_json::from_str(&answer) {
+        Ok(Answer::Letter(letter)) => letter,
+        Ok(Answer::Failed(why)) => bail!("the daemon stays: {}", why.join("; ")),
+        _ => bail!("the daemon's answer can't be understood"),
+    };
+    let mut descriptors = passing.take(letter.descriptors)?.into_iter();
+    let names: Vec<_> = letter.devices.iter().map(|one| one.entry.name().to_owned()).collect();
+    let connections = read(&mut home, *letter, &mut descriptors)?;
+    if no_sandbox {
+        home.sandbox = None;
+    }
+    crate::confine(&home)?;
+    connect(&mut home, connections, &mut descriptors)?;
+    passing.say(&format!("{TAKEN}\n"))?;
+    match passing.hear().context("the daemon stays")? {
+        word if word == YOURS => {}
+        word => bail!("the daemon says: {word}"),
+    }
+    drop(passing);
+    drop(socket);
+    crate::run_home(&mut home, &names.join(", "))
+}
+
+/// Makes all but the front ends.
+fn read(
+    home: &mut Home,
+    letter: Letter,
+    descriptors: &mut impl Iterator<Item = OwnedFd>,
+) -> Result<Vec<Connection>> {
+    let mut next = || descriptors.next().context("a descriptor didn't come along");
+    let shown = letter.folder.display().to_string();
+    std::env::set_current_dir(&letter.folder).with_context(|| format!("{shown} isn't there"))?;
+    (home.file, home.sandbox, home.folder) = (letter.file, letter.sandbox, letter.folder);
+    let control = letter.control.map(|path| Ok::<_, anyhow::Error>((path, next()?))).transpose()?;
+    let metrics = letter.metrics.map(|path| Ok::<_, anyhow::Error>((path, next()?))).transpose()?;
+    home.clients.take_over(control, metrics, &home.waits)?;
+    for device in letter.devices {
+        let Device { entry, listens, socket_file, data, counted } = device;
+        let door = match listens {
+            true => Door::listening(next()?.into(), socket_file)?,
+            false => Door::connecting(entry.way().path()),
+        };
+        let data = data.map(|(size, files)| {
+            let files = (0..files).map(|_| next()).collect::<Result<_>>();
+            files.map(|files| Data { size, files })
+        });
+        let data = data.transpose()?;
+        let name = entry.name().to_owned();
+        let made = build::device(&entry, data, &mut home.rings, &mut home.switches);
+        let mut made = made.with_context(|| name)?;
+        made.gone = Counts::clone(&counted.counts());
+        let place = home.add_device(made, door)?;
+        home.known.push(Known { entry, place });
+    }
+    Ok(letter.connections)
+}
+
+/// Goes on with the front ends.
+fn connect(
+    home: &mut Home,
+    connections: Vec<Connection>,
+    descriptors: &mut impl Iterator<Item = OwnedFd>,
+) -> Result<()> {
+    let mut next = || descriptors.next().context("a descriptor didn't come along");
+    for one in connections {
+        let device = home.known.get(one.device).context("a device isn't there")?.place;
+        let socket = next()?;
+        let with = (0..one.descriptors).map(|_| next()).collect::<Result<_>>()?;
+        let socket = Socket::with(socket, &one.came, with)?;
+        let place = home.take_in(device, socket)?;
+        for said in one.said {
+            let with = (0..said.descriptors).map(|_| next()).collect::<Result<_>>()?;
+            let size = said.payload.len();
+            let header = Header { request: said.request, need_reply: false, size };
+            let Home { rings, connections, waits, .. } = &mut *home;
+            let connection = connections.get_mut(place).context("a front end is gone")?;
+            let heard =
+                connection.believe(header, &said.payload, with, &mut Hands { rings, waits });
+            heard.context("a front end can't be gone on with")?;
+        }
+        home.watch(device)?;
+    }
+    Ok(())
+}
