@@ -218,6 +218,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.take_other(seen, window, chain),
             Queue::Packed(queue) => queue.take(window, chain),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.take(window, chain),
         }
     }
 
@@ -284,7 +286,7 @@ impl<const N: usize> Queue<N> {
             Queue::Split(queue) => queue.used(),
             Queue::Packed(queue) => queue.used(),
             #[cfg(any(test, feature = "log"))]
-            Queue::Logged(queue) => queue.used(),
+            Queue::Logged(queue) => queue.position(),
         }
     }
 

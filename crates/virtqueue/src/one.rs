@@ -63,6 +63,8 @@ impl<const N: usize> OneByOne for Queue<N> {
         match self {
             Queue::Split(queue) => queue.next_one::<WRITABLE>(window, chain, taken),
             Queue::Packed(queue) => queue.next_one::<WRITABLE>(window, chain, taken),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.take_one::<WRITABLE>(window, chain, taken),
         }
     }
 
@@ -71,6 +73,8 @@ impl<const N: usize> OneByOne for Queue<N> {
         match self {
             Queue::Split(queue) => queue.used_one(one, written),
             Queue::Packed(queue) => queue.used_one(one, written),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.used(one, written),
         }
     }
 
@@ -78,6 +82,8 @@ impl<const N: usize> OneByOne for Queue<N> {
         match self {
             Queue::Split(queue) => queue.hold::<WRITABLE>(one, chain),
             Queue::Packed(queue) => queue.hold::<WRITABLE>(one, chain),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.hold::<WRITABLE>(one, chain),
         }
     }
 }
