@@ -31,7 +31,7 @@ The file says, one table for each device:
   weight = 100              # its part of the thread under load
   limits = { iops = 20000, bytes_per_second = \"100M\", burst = \"100ms\" }
 
-  [network.web]
+  [network.web-net]
   socket = \"net.sock\"
   switch = \"lan\"            # networks of the same switch reach each other
   mac = \"02:00:00:00:00:01\" # the one address that it may send from
@@ -204,4 +204,19 @@ impl DiskArguments {
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (0.01..=86_400.0).contains(seconds));
     seconds.ok_or_else(|| format!("{text} isn't a number of seconds from 0.01 to 86400"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A wrong line would be taken from there.
+    #[test]
+    fn the_file_in_the_help_is_one() {
+        let lines = FILE.lines().filter_map(|line| line.strip_prefix("  "));
+        let text = lines.collect::<Vec<_>>().join("\n");
+        let plan = config::parse(std::path::Path::new("/io.toml"), &text);
+        let plan = plan.map_err(|wrong| wrong.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(plan.map(|plan| Entry::of(&plan).len()), Ok(2));
+    }
 }
