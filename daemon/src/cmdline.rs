@@ -4,8 +4,11 @@ use crate::build::Entry;
 use crate::config::{self, Backing, Limits, Way};
 use crate::disk;
 use anyhow::{Result, bail};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::path::PathBuf;
+
+/// As the checkout's script has it.
+const BELOW: &str = "exitless io";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -52,7 +55,7 @@ Paths are from the file's folder. SIGHUP has it read again: what stays the same 
 
 /// Serves virtio disks and networks to stock QEMU over vhost-user.
 #[derive(Parser)]
-#[command(version, bin_name = "exitless io", after_help = EXAMPLES)]
+#[command(name = "exitless-io", version, after_help = EXAMPLES)]
 pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,
@@ -92,6 +95,9 @@ pub enum Command {
         #[command(flatten)]
         at: At,
     },
+    /// Write the manual's pages into a folder.
+    #[command(hide = true)]
+    Manual { folder: PathBuf },
     /// Show live what a daemon does.
     Top {
         #[command(flatten)]
@@ -170,6 +176,20 @@ struct Kept {
     /// Is kept by an NBD server: nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH.
     #[arg(long, value_name = "URI")]
     nbd: Option<String>,
+}
+
+/// The command line as it is called here: below `exitless`, or installed by itself.
+pub fn command() -> clap::Command {
+    let name = if std::env::var_os("EXITLESS_ROOT").is_some() { BELOW } else { "exitless-io" };
+    Arguments::command().bin_name(name).after_help(EXAMPLES.replace(BELOW, name))
+}
+
+impl Arguments {
+    /// What the program was called with; or it ends, and says why.
+    pub fn get() -> Arguments {
+        let found = command().get_matches();
+        Arguments::from_arg_matches(&found).unwrap_or_else(|error| error.exit())
+    }
 }
 
 impl DiskArguments {

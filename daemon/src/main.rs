@@ -53,7 +53,6 @@ mod waits;
 use anyhow::{Context as _, Result, bail};
 use ask::Daemon;
 use build::Entry;
-use clap::Parser as _;
 use cmdline::{Arguments, Command, RunArguments};
 use config::{Backing, Plan};
 use control::Request;
@@ -62,7 +61,7 @@ use sandbox::{Folders, folder};
 use std::path::Path;
 
 fn main() {
-    if let Err(error) = run(Arguments::parse().command) {
+    if let Err(error) = run(Arguments::get().command) {
         eprintln!("exitless-io: {error:#}");
         std::process::exit(1);
     }
@@ -97,6 +96,11 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Remove { at, name } => Daemon::at(&at.control)?.tell(&Request::Remove(name)),
         Command::Reload { at } => Daemon::at(&at.control)?.tell(&Request::Reload),
+        Command::Manual { folder } => {
+            let shown = folder.display();
+            clap_mangen::generate_to(cmdline::command(), &folder)
+                .with_context(|| format!("the manual can't be written to {shown}"))
+        }
         Command::Top { at, seconds, count } => Daemon::at(&at.control)?.top(seconds, count),
     }
 }

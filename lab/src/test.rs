@@ -5,6 +5,7 @@ use crate::{
     background::{self, Ended, Job},
     bench, elf, fuzz, imports,
     selftest::{self, Choice},
+    server,
     summary::Summary,
 };
 use anyhow::{Result, bail};
@@ -37,6 +38,8 @@ const LOOM: [&str; 4] = ["mailbox", "routing", "sidecore", "virtqueue"];
 const NBD_SERVERS: &[&str] =
     &["test", "-p", "exitless-io", "--test", "nbd", "--", "--ignored", "is_a_server"];
 const EXAMPLES: &[&str] = &["test", "-p", "exitless-io", "--test", "examples", "--", "--ignored"];
+/// What makes the daemon's Debian package and tries it.
+const PACKAGE: &str = "daemon/debian/try";
 const LOOM_STEP: &str = "loom on mailboxes, shared cores, routes, sidecores and virtqueues";
 const MIRI_STEP: &str = "Miri on the crates that fit";
 const FUZZ_BUILD_STEP: &str = "the fuzz targets, linked";
@@ -131,7 +134,12 @@ impl Steps<'_> {
         self.cargo("unit and property tests", &["test", "--no-fail-fast"])?;
         let cx = self.cx;
         self.cargo_with("NBD servers of others", NBD_SERVERS, needs::nbd_servers(cx))?;
-        self.cargo_with("the docs' examples", EXAMPLES, needs::libvirt(cx))
+        self.cargo_with("the docs' examples", EXAMPLES, needs::libvirt(cx))?;
+        self.step("the Debian package", || {
+            let mut package = Command::new(cx.root.join(PACKAGE));
+            package.arg(server::packed(cx)?);
+            capture(package)
+        })
     }
 
     /// Tests that need something that may be missing.
