@@ -11,11 +11,12 @@
 //! | `rings`, `turns`, `ring` | rings that are served, and by which turns |
 //! | `uplink` | a switch's way out |
 //! | `clients`, `control`, `ask` | who looks and changes, from both sides |
-//! | `counts`, `report`, `metrics` | what is counted, and how it is told |
+//! | `counts`, `arrivals`, `report`, `metrics` | what is counted, and how it is told |
 //! | `waits`, `signals`, `clock` | what the thread sleeps on |
 //! | `supervisor`, `sandbox` | systemd; what is given up before serving |
 #![forbid(unsafe_code)]
 
+mod arrivals;
 mod ask;
 mod build;
 mod changes;
