@@ -23,6 +23,7 @@ pub mod network;
 pub mod offered;
 pub mod options;
 pub mod output;
+pub mod package;
 pub mod paravirtual;
 pub mod qemu;
 pub mod recipe;

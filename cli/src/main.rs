@@ -4,7 +4,7 @@
 
 use anyhow::{Result, anyhow, bail};
 use clap::{Parser, Subcommand};
-use exitless::{check, context::Context, entry, image, report::status, run, tools, top};
+use exitless::{check, context::Context, entry, image, package, report::status, run, tools, top};
 use plan::Shown;
 use std::{env, ffi::OsString, process::ExitCode};
 
@@ -34,6 +34,7 @@ enum Command {
     Run(Box<run::Args>),
     Check(check::Args),
     Image(image::Args),
+    Package(package::Args),
     Top(top::Args),
     #[command(external_subcommand)]
     Unknown(Vec<OsString>),
@@ -57,6 +58,7 @@ fn dispatch(cli: &Cli, cx: &Context) -> Result<ExitCode> {
         Command::Run(args) => return run::run(args, cx),
         Command::Check(args) => check::check(args)?,
         Command::Image(args) => image::image(args, cx)?,
+        Command::Package(args) => package::package(args, cx)?,
         Command::Top(args) => return top::top(args, cx),
         Command::Unknown(words) => bail!("{}", unknown(words)),
     }
@@ -65,7 +67,7 @@ fn dispatch(cli: &Cli, cx: &Context) -> Result<ExitCode> {
 
 /// The names of all commands.
 fn known() -> Vec<&'static str> {
-    let own = ["run", "check", "image", "top", "help", tools::IO.name].into_iter();
+    let own = ["run", "check", "image", "package", "top", "help", tools::IO.name].into_iter();
     own.chain(tools::TOOLS.iter().map(|t| t.name)).collect()
 }
 
@@ -110,7 +112,10 @@ mod tests {
             said("benhc"),
             "`benhc` is no command; did you mean `bench`? `exitless help` lists all"
         );
-        assert!(said("frobnicate").contains("there are run, check, image, top, help, io, demo"));
+        assert!(
+            said("frobnicate")
+                .contains("there are run, check, image, package, top, help, io, demo")
+        );
         for command in Cli::command().get_subcommands() {
             let name = command.get_name();
             assert!(said("frobnicate").contains(name), "{name}");

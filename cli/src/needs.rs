@@ -15,6 +15,8 @@ const OVMF_FOLDER: &str = "EXITLESS_OVMF";
 /// Where Debian and Ubuntu have GRUB's modules, and UEFI firmware for QEMU.
 const GRUB: &str = "/usr/lib/grub";
 const OVMF: &str = "/usr/share/OVMF";
+/// Where Debian and Ubuntu have libvirt's drivers.
+const LIBVIRT: &str = "/usr/lib/x86_64-linux-gnu/libvirt/connection-driver";
 
 /// Has the checkout's script install `word`, where `missing` says that it isn't there; if it still
 /// isn't then, the error is what `missing` says.
@@ -111,6 +113,23 @@ pub fn nbd_servers(cx: &Context) -> Result<()> {
         packages(
             "the daemon is tried with two NBD servers",
             &[(on_path("qemu-nbd"), "qemu-utils"), (on_path("nbdkit"), "nbdkit")],
+        )
+    })
+}
+
+/// What the examples of the docs are run with, beside QEMU.
+pub fn libvirt(cx: &Context) -> Result<()> {
+    install(cx, "libvirt", || {
+        let server = on_path("libvirtd") || Path::new("/usr/sbin/libvirtd").is_file();
+        let driver = Path::new(LIBVIRT).join("libvirt_driver_qemu.so").is_file();
+        packages(
+            "the docs' examples are run with libvirt",
+            &[
+                (server, "libvirt-daemon"),
+                (driver, "libvirt-daemon-driver-qemu"),
+                (on_path("virsh"), "libvirt-clients"),
+                (on_path("xmllint"), "libxml2-utils"),
+            ],
         )
     })
 }

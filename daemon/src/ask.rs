@@ -3,7 +3,7 @@
 use crate::clients::summary;
 use crate::clock::HERTZ;
 use crate::control::{Answer, Request};
-use crate::counts::Counts;
+use crate::counts::{Counts, Histogram};
 use crate::report::Report;
 use anyhow::{Context as _, Result, bail};
 use std::fmt::Write as _;
@@ -94,8 +94,18 @@ fn table(now: &Report, before: &Report) -> String {
     let seconds = now.at.saturating_sub(before.at).max(1) as f64 / HERTZ as f64;
     let _ = writeln!(
         text,
-        "{:16} {:>4} {:8} {:>11} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8}",
-        "device", "ring", "state", "done/s", "MB/s", "calls/s", "kicks/s", "p50", "p99", "p99.9"
+        "{:16} {:>4} {:8} {:>11} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8}",
+        "device",
+        "ring",
+        "state",
+        "done/s",
+        "MB/s",
+        "calls/s",
+        "kicks/s",
+        "p50",
+        "p99",
+        "p99.9",
+        "turn p99"
     );
     for device in &now.devices {
         let earlier = before.devices.iter().find(|other| other.name == device.name);
@@ -114,13 +124,15 @@ fn table(now: &Report, before: &Report) -> String {
                 _ => "waiting",
             };
             let rate = |count: u64| count as f64 / seconds;
-            let [p50, p99, p999] = [500, 990, 999].map(|part| match new.waits.count() {
+            let at = |histogram: &Histogram, part| match histogram.count() {
                 0 => "-".to_owned(),
-                _ => duration(new.waits.quantile(part)),
-            });
+                _ => duration(histogram.quantile(part)),
+            };
+            let [p50, p99, p999] = [500, 990, 999].map(|part| at(&new.latencies, part));
+            let wait = at(&new.waits, 990);
             let _ = writeln!(
                 text,
-                "{:16} {:>4} {state:8} {:>11.0} {:>9.1} {:>9.0} {:>9.0} {p50:>8} {p99:>8} {p999:>8}",
+                "{:16} {:>4} {state:8} {:>11.0} {:>9.1} {:>9.0} {:>9.0} {p50:>8} {p99:>8} {p999:>8} {wait:>8}",
                 device.name,
                 ring.index,
                 rate(new.completed),
@@ -130,7 +142,7 @@ fn table(now: &Report, before: &Report) -> String {
             );
         }
     }
-    text + "p50 to p99.9: how long a ring waited for its turn, at most\n"
+    text + "p50 to p99.9: how long what was done took, at most; turn: how long the ring waited\n"
 }
 
 fn since(now: &Counts, before: &Counts) -> Counts {
@@ -141,8 +153,11 @@ fn since(now: &Counts, before: &Counts) -> Counts {
     new.bytes = less(now.bytes, before.bytes);
     new.calls = less(now.calls, before.calls);
     new.kicks = less(now.kicks, before.kicks);
-    for (class, count) in new.waits.classes.iter_mut().zip(before.waits.classes) {
-        *class = less(*class, count);
+    let histograms = [(&mut new.waits, &before.waits), (&mut new.latencies, &before.latencies)];
+    for (new, before) in histograms {
+        for (class, count) in new.classes.iter_mut().zip(before.classes) {
+            *class = less(*class, count);
+        }
     }
     new
 }
@@ -166,6 +181,7 @@ mod tests {
             let mut ring = Ring { running: true, ..Ring::default() };
             ring.numbers.completed = completed;
             ring.numbers.waits = vec![completed];
+            ring.numbers.latencies = vec![0, completed];
             let device = Device { name: "web".into(), rings: vec![ring], ..Device::default() };
             Report { at, busy: at / 4, devices: vec![device], ..Report::default() }
         };
@@ -174,6 +190,6 @@ mod tests {
         let line = text.lines().find(|line| line.starts_with("web")).expect("a line");
         let words: Vec<_> = line.split_whitespace().collect();
         assert_eq!(words[..4], ["web", "0", "waiting", "300"]);
-        assert_eq!(words[7], "256ns");
+        assert_eq!((words[7], words[10]), ("512ns", "256ns"));
     }
 }

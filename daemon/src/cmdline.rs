@@ -4,8 +4,11 @@ use crate::build::Entry;
 use crate::config::{self, Backing, Limits, Way};
 use crate::disk;
 use anyhow::{Result, bail};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::path::PathBuf;
+
+/// As the checkout's script has it.
+const BELOW: &str = "exitless io";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -53,7 +56,7 @@ Paths are from the file's folder. SIGHUP has it read again: what stays the same 
 
 /// Serves virtio disks and networks to stock QEMU over vhost-user.
 #[derive(Parser)]
-#[command(version, bin_name = "exitless io", after_help = EXAMPLES)]
+#[command(name = "exitless-io", version, after_help = EXAMPLES)]
 pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,
@@ -102,6 +105,9 @@ pub enum Command {
         #[arg(long)]
         no_sandbox: bool,
     },
+    /// Write the manual's pages into a folder.
+    #[command(hide = true)]
+    Manual { folder: PathBuf },
     /// Show live what a daemon does.
     Top {
         #[command(flatten)]
@@ -189,6 +195,20 @@ struct Kept {
     nbd: Option<String>,
 }
 
+/// The command line as it is called here: below `exitless`, or installed by itself.
+pub fn command() -> clap::Command {
+    let name = if std::env::var_os("EXITLESS_ROOT").is_some() { BELOW } else { "exitless-io" };
+    Arguments::command().bin_name(name).after_help(EXAMPLES.replace(BELOW, name))
+}
+
+impl Arguments {
+    /// What the program was called with; or it ends, and says why.
+    pub fn get() -> Arguments {
+        let found = command().get_matches();
+        Arguments::from_arg_matches(&found).unwrap_or_else(|error| error.exit())
+    }
+}
+
 impl DiskArguments {
     /// As a file would say it.
     pub fn entry(&self) -> Result<Entry> {
@@ -222,4 +242,19 @@ impl DiskArguments {
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (0.01..=86_400.0).contains(seconds));
     seconds.ok_or_else(|| format!("{text} isn't a number of seconds from 0.01 to 86400"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A wrong line would be taken from there.
+    #[test]
+    fn the_file_in_the_help_is_one() {
+        let lines = FILE.lines().filter_map(|line| line.strip_prefix("  "));
+        let text = lines.collect::<Vec<_>>().join("\n");
+        let plan = config::parse(std::path::Path::new("/io.toml"), &text);
+        let plan = plan.map_err(|wrong| wrong.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(plan.map(|plan| Entry::of(&plan).len()), Ok(2));
+    }
 }

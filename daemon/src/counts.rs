@@ -24,6 +24,9 @@ pub struct Counts {
     pub throttled: u64,
     /// Turns, by how long it was seen waiting for them.
     pub waits: Histogram,
+    /// Requests or frames, by how long they took: from when the ring was seen waiting, or its turn
+    /// began, until the answer was published.
+    pub latencies: Histogram,
 }
 
 /// Counts by powers of two of nanoseconds.
@@ -38,10 +41,23 @@ impl Histogram {
     /// One that took so long.
     #[inline]
     pub fn note(&mut self, nanoseconds: u64) {
+        self.note_all(nanoseconds, 1);
+    }
+
+    /// So many, each of which took so long.
+    #[inline]
+    pub fn note_all(&mut self, nanoseconds: u64, count: u32) {
         let bits = 64 - nanoseconds.leading_zeros();
         let class = bits.saturating_sub(FIRST_CLASS) as usize;
-        self.classes[class.min(CLASSES - 1)] += 1;
-        self.sum = self.sum.saturating_add(nanoseconds);
+        self.classes[class.min(CLASSES - 1)] += u64::from(count);
+        self.sum = self.sum.saturating_add(nanoseconds.saturating_mul(count.into()));
+    }
+
+    fn add(&mut self, other: &Histogram) {
+        for (to, from) in self.classes.iter_mut().zip(other.classes) {
+            *to += from;
+        }
+        self.sum = self.sum.saturating_add(other.sum);
     }
 
     pub fn count(&self) -> u64 {
@@ -72,10 +88,8 @@ impl Counts {
         self.withheld += other.withheld;
         self.kicks += other.kicks;
         self.throttled += other.throttled;
-        for (to, from) in self.waits.classes.iter_mut().zip(other.waits.classes) {
-            *to += from;
-        }
-        self.waits.sum = self.waits.sum.saturating_add(other.waits.sum);
+        self.waits.add(&other.waits);
+        self.latencies.add(&other.latencies);
     }
 }
 

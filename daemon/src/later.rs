@@ -10,7 +10,7 @@ use crate::device::Kind;
 use crate::disk::Disk;
 use crate::ring::{Ring, Work};
 use crate::rings::{Rings, Served};
-use crate::storage::Store;
+use crate::storage::{Store, Timed};
 use blk::Backend as _;
 
 /// How long a ring that stops waits for its back end.
@@ -84,22 +84,31 @@ impl Rings {
 
     /// The same, of one disk.
     pub fn collect_of(&mut self, device: usize) -> u32 {
-        let Served { all, devices, ended, .. } = &mut self.served;
+        let Rings { clock, served, .. } = self;
+        let Served { all, devices, ended, .. } = served;
         let Some(Kind::Disk(disk)) = devices.get_mut(device).map(|device| &mut device.kind) else {
             return 0;
         };
         disk.store.push();
-        let mut answered = 0;
+        let (mut answered, mut now) = (0, None);
         while let Some(completion) = disk.store.poll() {
+            // Asked for once there is something: a look that finds nothing is cheap.
+            let now = *now.get_or_insert_with(|| clock.now());
             let place = usize::from(completion.token.server);
             let ring = all.get_mut(place).filter(|ring| ring.device == device && !ring.is_hung);
-            match ring.map(|ring| (&mut ring.work, &mut ring.ended)) {
-                Some((Work::Requests(server), count)) => {
+            let token = completion.token;
+            let ring = ring.map(|ring| {
+                let Ring { work, ended, counts, begun, .. } = ring;
+                (work, ended, counts, begun)
+            });
+            match ring {
+                Some((Work::Requests(server), count, counts, begun)) => {
                     if server.finish(completion) {
                         if *count == 0 {
                             ended.push(place);
                         }
                         *count += 1;
+                        counts.latencies.note(begun.took(token, now));
                         answered += 1;
                     }
                 }
@@ -189,7 +198,8 @@ impl Rings {
         };
         let mut has_begun = false;
         if has_more {
-            match ring.window.as_ref().map(|window| server.serve(window, &mut disk.store)) {
+            let mut store = Timed { store: &mut disk.store, begun: &mut ring.begun, since: now };
+            match ring.window.as_ref().map(|window| server.serve(window, &mut store)) {
                 Some(Ok(outcome)) => has_begun = outcome.charge > 0,
                 _ => draining.is_broken = true,
             }

@@ -13,11 +13,12 @@
 //! | `uplink` | a switch's way out |
 //! | `clients`, `control`, `ask` | who looks and changes, from both sides |
 //! | `handover`, `letter`, `passing`, `settle` | another program goes on with all of it |
-//! | `counts`, `report`, `metrics` | what is counted, and how it is told |
+//! | `counts`, `arrivals`, `report`, `metrics` | what is counted, and how it is told |
 //! | `waits`, `signals`, `clock` | what the thread sleeps on |
 //! | `supervisor`, `sandbox` | systemd; what is given up before serving |
 #![forbid(unsafe_code)]
 
+mod arrivals;
 mod ask;
 mod build;
 mod changes;
@@ -60,7 +61,6 @@ mod waits;
 use anyhow::{Context as _, Result, bail};
 use ask::Daemon;
 use build::Entry;
-use clap::Parser as _;
 use cmdline::{Arguments, Command, RunArguments};
 use config::{Backing, Plan};
 use control::Request;
@@ -69,7 +69,7 @@ use sandbox::{Folders, folder};
 use std::path::Path;
 
 fn main() {
-    if let Err(error) = run(Arguments::parse().command) {
+    if let Err(error) = run(Arguments::get().command) {
         eprintln!("exitless-io: {error:#}");
         std::process::exit(1);
     }
@@ -111,6 +111,11 @@ fn run(command: Command) -> Result<()> {
         Command::Remove { at, name } => Daemon::at(&at.control)?.tell(&Request::Remove(name)),
         Command::Reload { at } => Daemon::at(&at.control)?.tell(&Request::Reload),
         Command::Upgrade { at, no_sandbox } => handover::take(&at.control, no_sandbox),
+        Command::Manual { folder } => {
+            let shown = folder.display();
+            clap_mangen::generate_to(cmdline::command(), &folder)
+                .with_context(|| format!("the manual can't be written to {shown}"))
+        }
         Command::Top { at, seconds, count } => Daemon::at(&at.control)?.top(seconds, count),
     }
 }

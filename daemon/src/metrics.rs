@@ -1,11 +1,14 @@
 //! A report as Prometheus' text format, version 0.0.4. Counters of a device include its rings that
 //! are gone, so that none goes back when a front end connects again.
 
-use crate::counts::{CLASSES, Counts, FIRST_CLASS};
+use crate::counts::{CLASSES, Counts, FIRST_CLASS, Histogram};
 use crate::report::Report;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 const SECOND: f64 = 1e9;
+/// What stands for the queue of rings that are gone.
+const GONE: &str = "gone";
 
 /// The whole answer to a request of HTTP.
 pub fn answer(report: &Report) -> String {
@@ -56,29 +59,41 @@ pub fn text(report: &Report) -> String {
     each("withheld_total", "Completions that were told later.", |counts| counts.withheld);
     each("kicks_total", "Kicks that woke a ring up.", |counts| counts.kicks);
     each("throttled_total", "Times that kicks weren't listened to.", |counts| counts.throttled);
-    let lines = all.iter().map(|(device, counts)| histogram(&device.name, counts));
+    let mut spread = |name: &str, help: &str, value: fn(&Counts) -> &Histogram| {
+        let rings = report.devices.iter().flat_map(|device| {
+            let mut all = BTreeMap::from([(GONE.to_owned(), device.gone.counts())]);
+            for ring in &device.rings {
+                let queue = all.entry(ring.index.to_string()).or_default();
+                queue.add(&ring.numbers.counts());
+            }
+            all.into_iter().map(|(queue, counts)| {
+                let labels = format!("device=\"{}\",queue=\"{queue}\"", device.name);
+                histogram(name, &labels, value(&counts))
+            })
+        });
+        one(name, "histogram", help, rings.collect());
+    };
     let help = "Turns, by how long the ring waited for them.";
-    one("wait_seconds", "histogram", help, lines.collect());
+    spread("wait_seconds", help, |counts| &counts.waits);
+    let help = "Requests or frames, by how long they took from when the ring was seen waiting.";
+    spread("latency_seconds", help, |counts| &counts.latencies);
     text
 }
 
-fn histogram(device: &str, counts: &Counts) -> String {
+fn histogram(name: &str, labels: &str, histogram: &Histogram) -> String {
     let mut text = String::new();
     let mut sum = 0;
-    for (class, count) in counts.waits.classes.iter().enumerate() {
+    for (class, count) in histogram.classes.iter().enumerate() {
         sum += count;
         let end = match class {
             class if class + 1 == CLASSES => "+Inf".to_owned(),
             class => ((1_u64 << (class as u32 + FIRST_CLASS)) as f64 / SECOND).to_string(),
         };
-        let _ = writeln!(
-            text,
-            "exitless_io_wait_seconds_bucket{{device=\"{device}\",le=\"{end}\"}} {sum}"
-        );
+        let _ = writeln!(text, "exitless_io_{name}_bucket{{{labels},le=\"{end}\"}} {sum}");
     }
-    let seconds = counts.waits.sum as f64 / SECOND;
-    let _ = writeln!(text, "exitless_io_wait_seconds_sum{{device=\"{device}\"}} {seconds}");
-    let _ = writeln!(text, "exitless_io_wait_seconds_count{{device=\"{device}\"}} {sum}");
+    let seconds = histogram.sum as f64 / SECOND;
+    let _ = writeln!(text, "exitless_io_{name}_sum{{{labels}}} {seconds}");
+    let _ = writeln!(text, "exitless_io_{name}_count{{{labels}}} {sum}");
     text
 }
 
@@ -91,7 +106,9 @@ mod tests {
     fn counters_include_rings_that_are_gone() {
         let numbers = |completed| Numbers {
             completed,
-            waits: [vec![1; CLASSES]].concat(),
+            waits: vec![1; CLASSES],
+            latencies: vec![3; CLASSES],
+            latencies_sum: 500_000_000,
             ..Numbers::default()
         };
         let rings = vec![Ring { numbers: numbers(5), ..Ring::default() }];
@@ -101,9 +118,11 @@ mod tests {
         for line in [
             "exitless_io_thread_seconds_total{state=\"busy\"} 1.5",
             "exitless_io_completed_total{device=\"a\"} 7",
-            "exitless_io_wait_seconds_bucket{device=\"a\",le=\"0.000000256\"} 2",
-            "exitless_io_wait_seconds_bucket{device=\"a\",le=\"+Inf\"} 48",
-            "exitless_io_wait_seconds_count{device=\"a\"} 48",
+            "exitless_io_wait_seconds_bucket{device=\"a\",queue=\"0\",le=\"0.000000256\"} 1",
+            "exitless_io_wait_seconds_bucket{device=\"a\",queue=\"gone\",le=\"+Inf\"} 24",
+            "exitless_io_latency_seconds_bucket{device=\"a\",queue=\"0\",le=\"0.000000512\"} 6",
+            "exitless_io_latency_seconds_sum{device=\"a\",queue=\"0\"} 0.5",
+            "exitless_io_latency_seconds_count{device=\"a\",queue=\"0\"} 72",
         ] {
             assert!(text.lines().any(|there| there == line), "{line} isn't in {text}");
         }

@@ -59,6 +59,11 @@ pub struct Numbers {
     /// Turns by how long the ring was seen waiting: see [`crate::counts`].
     pub waits: Vec<u64>,
     pub waits_sum: u64,
+    /// Requests or frames by how long they took, the same way.
+    #[serde(default)]
+    pub latencies: Vec<u64>,
+    #[serde(default)]
+    pub latencies_sum: u64,
 }
 
 impl From<&Counts> for Numbers {
@@ -73,6 +78,8 @@ impl From<&Counts> for Numbers {
             throttled: counts.throttled,
             waits: counts.waits.classes.to_vec(),
             waits_sum: counts.waits.sum,
+            latencies: counts.latencies.classes.to_vec(),
+            latencies_sum: counts.latencies.sum,
         }
     }
 }
@@ -91,9 +98,12 @@ impl Numbers {
             ..Counts::default()
         };
         for class in 0..CLASSES {
-            counts.waits.classes[class] = self.waits.get(class).copied().unwrap_or(0);
+            let of = |classes: &[u64]| classes.get(class).copied().unwrap_or(0);
+            counts.waits.classes[class] = of(&self.waits);
+            counts.latencies.classes[class] = of(&self.latencies);
         }
         counts.waits.sum = self.waits_sum;
+        counts.latencies.sum = self.latencies_sum;
         counts
     }
 }

@@ -1,11 +1,12 @@
 //! One ring: what is done with it, its kicks and calls, what it counts.
 
+use crate::arrivals::Arrivals;
 use crate::clock::HERTZ;
 use crate::counts::Counts;
 use crate::device::{Kind, Port};
 use crate::event::signal;
 use crate::later::Draining;
-use blk::Server;
+use blk::{Server, Token};
 use coalesce::Coalescer;
 use net::Switch;
 use rustix::fd::OwnedFd;
@@ -45,6 +46,31 @@ pub struct Ring {
     /// When it is to be polled again without a kick.
     pub again_at: Option<u64>,
     pub counts: Counts,
+    /// When what waits came; and since when what is in its turn has been there.
+    pub arrivals: Arrivals,
+    pub since: u64,
+    /// The same of requests that a back end has, by their place in the server.
+    pub begun: Begun,
+}
+
+/// When requests were seen waiting that a back end has.
+pub struct Begun(Box<[u64; IN_FLIGHT]>);
+
+impl Begun {
+    /// It took one of them.
+    #[inline]
+    pub fn note(&mut self, token: Token, since: u64) {
+        if let Some(begun) = self.0.get_mut(usize::from(token.slot())) {
+            *begun = since;
+        }
+    }
+
+    /// How long that took.
+    #[inline]
+    pub fn took(&self, token: Token, now: u64) -> u64 {
+        let begun = self.0.get(usize::from(token.slot())).copied();
+        now.saturating_sub(begun.unwrap_or(now))
+    }
 }
 
 /// What there is to do in it.
@@ -81,6 +107,9 @@ impl Ring {
             vain: 0,
             again_at: None,
             counts: Counts::default(),
+            arrivals: Arrivals::default(),
+            since: 0,
+            begun: Begun(Box::new([0; IN_FLIGHT])),
         }
     }
 

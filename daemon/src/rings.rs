@@ -5,6 +5,7 @@
 //! be served any more leaves the schedule, and its connection is named by [`Rings::take_wrong`]. A
 //! driver that kicks without work is listened to a hundred times a second at most.
 
+use crate::arrivals::Arrivals;
 use crate::clock::{Clock, HERTZ};
 use crate::config::Limits;
 use crate::counts::Time;
@@ -49,7 +50,7 @@ pub struct Served {
 pub struct Rings {
     pub served: Served,
     pub(super) schedule: Schedule,
-    clock: Clock,
+    pub(super) clock: Clock,
     /// When a call that vIC holds back is due; when a ring is to be polled again by itself.
     pub(super) deadline: Option<u64>,
     pub(super) again: Option<u64>,
@@ -219,6 +220,7 @@ impl Rings {
         ring.window = Some(window);
         ring.coalescer = Coalescer::new(coalesce::Settings::paper(HERTZ), now);
         (ring.running, ring.vain, ring.again_at) = (true, 0, None);
+        ring.arrivals = Arrivals::default();
         // What an earlier life of this daemon published may not have been told.
         ring.tell();
         let (work, device, connection) = (ring.has_turns(switches), ring.device, ring.connection);

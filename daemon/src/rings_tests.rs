@@ -101,6 +101,26 @@ fn a_limit_holds_and_others_arent_slowed() {
     assert_eq!(fast.completed(&mut rings), 8000);
 }
 
+/// Eight at a time, one in a millisecond: each is there for eight, whatever the turns.
+#[test]
+fn what_a_limit_keeps_waiting_takes_as_long() {
+    let (mut rings, now) = manual();
+    let guest = Guest::new(&mut rings, limited(1000, None));
+    let mut look = |rounds| {
+        for _ in 0..rounds {
+            guest.offer(ELEMENTS);
+            rings.serve();
+            now.set(now.get() + MILLISECOND);
+        }
+        rings.get(guest.place).expect("it is there").counts
+    };
+    let (before, counts) = (look(100), look(100));
+    assert_eq!(counts.latencies.count(), counts.completed);
+    assert_eq!(counts.completed - before.completed, 100);
+    let each = (counts.latencies.sum - before.latencies.sum) / 100;
+    assert!((7 * MILLISECOND..=8 * MILLISECOND).contains(&each), "{each}");
+}
+
 #[test]
 fn a_burst_is_what_is_saved_up() {
     let (mut rings, now) = manual();

@@ -6,6 +6,7 @@ use crate::event::has_waited;
 use crate::later::TURNS;
 use crate::ring::Work;
 use crate::rings::{Rings, Served, keep};
+use crate::storage::Timed;
 use anyhow::{Error, Result};
 use net::Switch;
 use sidecore::{Next, Piece, Turn};
@@ -32,6 +33,8 @@ struct Done {
     bytes: u64,
     dropped: u32,
     charge: u64,
+    /// A back end ended them: how long they took is noted.
+    later: bool,
 }
 
 impl Rings {
@@ -101,9 +104,10 @@ impl Rings {
         let waited = self.schedule.last_wait(place);
         if let Some(ring) = self.served.all.get_mut(place) {
             ring.counts.waits.note(waited);
+            ring.since = ring.arrivals.since(self.served.now.saturating_sub(waited));
         }
         let mut unpublished = Done::default();
-        let (mut pieces, mut unseen) = (0, 0);
+        let (mut pieces, mut unseen, mut taken) = (0, 0, 0);
         loop {
             let piece = self.served.piece(place);
             pieces += 1;
@@ -124,6 +128,7 @@ impl Rings {
             unpublished.completed += piece.completed;
             unpublished.bytes += piece.bytes;
             unpublished.dropped += piece.dropped;
+            taken += piece.asked;
             if piece.charge == 0 {
                 self.schedule.rest(place);
                 break;
@@ -138,6 +143,11 @@ impl Rings {
             }
         }
         let now = self.served.now;
+        let Served { all, switches, .. } = &mut self.served;
+        if let Some(ring) = all.get_mut(place) {
+            let left = ring.waiting(switches, now);
+            ring.arrivals.turned(taken, left, now);
+        }
         self.publish(place, unpublished, now);
     }
 
@@ -148,6 +158,10 @@ impl Rings {
         ring.counts.bytes += done.bytes;
         ring.counts.dropped += u64::from(done.dropped);
         if done.completed > 0 {
+            if !done.later {
+                let took = now.saturating_sub(ring.since);
+                ring.counts.latencies.note_all(took, done.completed);
+            }
             ring.vain = 0;
             let in_flight = ring.in_flight(switches, now);
             if ring.publish(switches, done.completed, in_flight, now) {
@@ -174,7 +188,7 @@ impl Rings {
 
     /// Shows and tells what a back end ended later.
     pub(super) fn publish_ended(&mut self, place: usize, completed: u32, now: u64) {
-        self.publish(place, Done { completed, ..Done::default() }, now);
+        self.publish(place, Done { completed, later: true, ..Done::default() }, now);
     }
 
     /// Publishes the frames that were put into receive queues of a switch; so many more wait where
@@ -282,11 +296,13 @@ impl Served {
                 let (Kind::Disk(disk), Some(window)) = (&mut device.kind, &ring.window) else {
                     return Ok(Done::default());
                 };
+                let (begun, since) = (&mut ring.begun, ring.since);
+                let mut store = Timed { store: &mut disk.store, begun, since };
                 let blk::Outcome { asked, completed, bytes, charge, .. } =
-                    server.serve(window, &mut disk.store)?;
+                    server.serve(window, &mut store)?;
                 let device = ring.device;
                 self.asked_of(device);
-                Ok(Done { asked, completed, bytes, dropped: 0, charge })
+                Ok(Done { asked, completed, bytes, charge, ..Done::default() })
             }
             Work::Frames(port) => {
                 let Some(switch) = self.switches.get_mut(port.switch) else {
@@ -296,7 +312,7 @@ impl Served {
                 let own = self.uplinks.iter_mut().find(|uplink| uplink.switch == port.switch);
                 own.into_iter().for_each(|uplink| uplink.send(switch));
                 let net::Outcome { completed, sent: bytes, dropped, charge, .. } = done;
-                Ok(Done { asked: completed, completed, bytes, dropped, charge })
+                Ok(Done { asked: completed, completed, bytes, dropped, charge, later: false })
             }
         }
     }

@@ -53,6 +53,35 @@ fn what_is_written_is_read() {
     }
 }
 
+/// Each request counts once, when it is answered: the held-back one as long as it was held back.
+#[test]
+fn what_a_server_takes_is_in_the_latency() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Server::at(&folder.path().join("server"));
+    let uri = format!("nbd+unix:///disk?socket={}", folder.path().join("server").display());
+    let disk = format!("[disk.a]\nnbd = \"{uri}\"\nsocket = \"a\"\n");
+    let daemon = Daemon::run(&format!("{disk}[host]\ncontrol = \"control\"\n"));
+    let mut front = FrontEnd::new(Wire::connect(&daemon.path("a")));
+    front.set_up(0, false);
+    let noted = |daemon: &Daemon| {
+        let report = daemon.report();
+        let numbers = &report["devices"][0]["rings"][0]["numbers"];
+        let classes = numbers["latencies"].as_array().expect("a histogram");
+        let count = classes.iter().filter_map(serde_json::Value::as_u64).sum::<u64>();
+        (count, numbers["latencies_sum"].as_u64().expect("a number"))
+    };
+    one_waits(&server, &mut front);
+    let began = std::time::Instant::now();
+    let (count, before) = noted(&daemon);
+    assert_eq!(count, 1, "the read alone was answered");
+    let held = began.elapsed().as_nanos() as u64;
+    server.hold(false);
+    front.wait_for(2);
+    let (count, after) = noted(&daemon);
+    assert_eq!(count, 2);
+    assert!(after - before >= held, "{after} {before} {held}");
+}
+
 /// What ended out of order isn't done again, and what hadn't ended is.
 #[test]
 fn a_killed_daemon_does_again_what_was_under_way() {

@@ -3,7 +3,7 @@
 //! Guarantees: a server has ended when the value is gone.
 
 use anyhow::{Context as _, Result, bail};
-use exitless::context::Context;
+use exitless::{context::Context, package};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     io::{BufRead as _, BufReader},
@@ -30,6 +30,17 @@ pub fn build(cx: &Context, package: &str) -> Result<PathBuf> {
         bail!("{package} can't be built: {end}");
     }
     Ok(cx.target.join("release").join(package))
+}
+
+/// Builds the daemon as it is packed: static, by the checkout's script.
+pub fn packed(cx: &Context) -> Result<PathBuf> {
+    let mut script = Command::new(cx.root.join("exitless"));
+    let built = script.args(["io", "--version"]).stdin(Stdio::null()).output();
+    let built = built.context("the checkout's script can't be started")?;
+    if !built.status.success() {
+        bail!("the daemon can't be built: {}", String::from_utf8_lossy(&built.stderr).trim());
+    }
+    Ok(cx.target.join(package::PROGRAM))
 }
 
 /// One that runs.

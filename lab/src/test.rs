@@ -5,6 +5,7 @@ use crate::{
     background::{self, Ended, Job},
     bench, elf, fuzz, imports,
     selftest::{self, Choice},
+    server,
     summary::Summary,
 };
 use anyhow::{Result, bail};
@@ -36,6 +37,9 @@ const LOOM: [&str; 4] = ["mailbox", "routing", "sidecore", "virtqueue"];
 /// What `cargo test` leaves out, for it needs programs that not everybody has.
 const NBD_SERVERS: &[&str] =
     &["test", "-p", "exitless-io", "--test", "nbd", "--", "--ignored", "is_a_server"];
+const EXAMPLES: &[&str] = &["test", "-p", "exitless-io", "--test", "examples", "--", "--ignored"];
+/// What makes the daemon's Debian package and tries it.
+const PACKAGE: &str = "daemon/debian/try";
 const LOOM_STEP: &str = "loom on mailboxes, shared cores, routes, sidecores and virtqueues";
 const MIRI_STEP: &str = "Miri on the crates that fit";
 const FUZZ_BUILD_STEP: &str = "the fuzz targets, linked";
@@ -128,9 +132,20 @@ impl Steps<'_> {
         })?;
         self.fuzz_crate()?;
         self.cargo("unit and property tests", &["test", "--no-fail-fast"])?;
-        let name = "NBD servers of others";
-        match needs::nbd_servers(self.cx) {
-            Ok(()) => self.cargo(name, NBD_SERVERS),
+        let cx = self.cx;
+        self.cargo_with("NBD servers of others", NBD_SERVERS, needs::nbd_servers(cx))?;
+        self.cargo_with("the docs' examples", EXAMPLES, needs::libvirt(cx))?;
+        self.step("the Debian package", || {
+            let mut package = Command::new(cx.root.join(PACKAGE));
+            package.arg(server::packed(cx)?);
+            capture(package)
+        })
+    }
+
+    /// Tests that need something that may be missing.
+    fn cargo_with(&mut self, name: &str, args: &[&str], there: Result<()>) -> Result<()> {
+        match there {
+            Ok(()) => self.cargo(name, args),
             Err(missing) => self.skip(name, &plain(&missing)),
         }
     }

@@ -28,6 +28,12 @@ impl Token {
         u64::from(self.sequence) << 32 | u64::from(self.slot) << 16 | u64::from(self.server)
     }
 
+    /// The request's place among those that its server has under way; another one has it when this
+    /// one is answered.
+    pub fn slot(self) -> u16 {
+        self.slot
+    }
+
     /// From [`Self::bits`]. Any other word is a token of nothing: its completion is stale.
     pub fn from_bits(bits: u64) -> Self {
         Self { server: bits as u16, slot: (bits >> 16) as u16, sequence: (bits >> 32) as u32 }

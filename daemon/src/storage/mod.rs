@@ -21,6 +21,7 @@ mod tests;
 pub use self::nbd::NbdStore;
 pub use file::FileStore;
 
+use crate::ring::Begun;
 use anyhow::{Result, bail};
 use blk::backend::{Null, Ram};
 use blk::{Backend, Completion, Operation, Submitted, Token};
@@ -134,5 +135,28 @@ impl Backend for Store {
             Store::File(file) => file.poll(),
             Store::Nbd(nbd) => nbd.poll(),
         }
+    }
+}
+
+/// The data, of which a ring asks that notes when each request was seen waiting.
+pub struct Timed<'a> {
+    pub store: &'a mut Store,
+    pub begun: &'a mut Begun,
+    pub since: u64,
+}
+
+impl Backend for Timed<'_> {
+    #[inline]
+    fn submit(&mut self, token: Token, operation: Operation<'_>) -> Submitted {
+        let submitted = self.store.submit(token, operation);
+        if matches!(submitted, Submitted::Accepted) {
+            self.begun.note(token, self.since);
+        }
+        submitted
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Option<Completion> {
+        self.store.poll()
     }
 }

@@ -215,6 +215,8 @@ fn metrics_and_the_control_socket_are_the_owners_and_tell_what_was_done() {
     metrics.read_to_string(&mut text).expect("it is text");
     assert!(text.starts_with("HTTP/1.0 200 OK\r\n"), "{text}");
     assert!(text.contains("exitless_io_completed_total{device=\"a\"} 20\n"), "{text}");
+    let count = "exitless_io_latency_seconds_count{device=\"a\",queue=\"0\"} 20\n";
+    assert!(text.contains(count), "{text}");
     let top = daemon.ask(&["top", "--seconds", "0.05", "--count", "1"]);
     assert!(String::from_utf8_lossy(&top.stdout).contains("busy"), "{}", said(&top));
 }

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use super::wire::{LIMIT, Wire, words32, words64};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::AsFd;
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
@@ -94,14 +94,23 @@ impl Station {
         self.sent = self.sent.wrapping_add(1);
         self.put(PART + AVAILABLE + 2, &self.sent.to_le_bytes());
         rustix::io::write(&self.kicks[1], &1u64.to_ne_bytes()).expect("the kick is told");
-        self.wait(1, self.sent);
+        self.wait(1, self.sent, &LIMIT);
     }
 
     /// The next frame that comes.
     pub fn receive(&mut self) -> Vec<u8> {
+        self.receive_within(&LIMIT)
+    }
+
+    /// The next frame that comes, from a guest that takes minutes to send one.
+    pub fn receive_from_firmware(&mut self) -> Vec<u8> {
+        self.receive_within(&Timespec { tv_sec: 300, tv_nsec: 0 })
+    }
+
+    fn receive_within(&mut self, limit: &Timespec) -> Vec<u8> {
         let at = u64::from(self.received % ELEMENTS);
         self.received = self.received.wrapping_add(1);
-        self.wait(0, self.received);
+        self.wait(0, self.received, limit);
         let mut element = [0; 8];
         self.memory.read_exact_at(&mut element, USED + 4 + 8 * at).expect("in memory");
         let [id, _, _, _, len @ ..] = element;
@@ -134,10 +143,10 @@ impl Station {
         u16::from_le_bytes(used)
     }
 
-    fn wait(&self, ring: usize, index: u16) {
+    fn wait(&self, ring: usize, index: u16, limit: &Timespec) {
         while (self.used(ring as u64 * PART).wrapping_sub(index) as i16) < 0 {
             let mut waits = [PollFd::from_borrowed_fd(self.calls[ring].as_fd(), PollFlags::IN)];
-            assert_eq!(poll(&mut waits, Some(&LIMIT)), Ok(1), "no call came");
+            assert_eq!(poll(&mut waits, Some(limit)), Ok(1), "no call came");
             rustix::io::read(&self.calls[ring], &mut [0; 8]).expect("there is one");
         }
     }
