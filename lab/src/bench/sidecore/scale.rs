@@ -88,7 +88,7 @@ pub fn measure(
 /// For the tests: two VMs, one with as much under way as there can be, have no exit, and both are
 /// served; a byte to the emulated port has one at least.
 pub fn smoke(cx: &Context, kit: &Kit) -> Result<()> {
-    let loads = vec![load(BULK, 300), load(MOST, 300)];
+    let loads = vec![load(BULK, 1_000), load(MOST, 1_000)];
     let bulk = kernels::run(cx, kit, &Run::new(Way::DIRECT, loads), "2 test kernels")?;
     let both = Together { bulk, latency: None };
     let exits = both.sum(|m| m.exits.iter().sum());
