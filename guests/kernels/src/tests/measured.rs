@@ -7,10 +7,10 @@
 //! `second=yes` it is the second of two on its core, whose windows have markers of their own. No
 //! timer runs, so there are no ticks.
 //!
-//! Guarantees: in a window nothing is printed or looked for beside the load itself, and what is said
-//! before the others' last window closes is said under load. While it waits for a completion the
-//! CPU is halted. Each request is one read of 4 KiB, and one that comes to anything else fails the
-//! test.
+//! Guarantees: in a window nothing is printed or looked for beside the load itself, and what is
+//! said before the others' last window closes is said under load. While it waits for a completion
+//! the CPU is halted. Each request is one read of 4 KiB, and one that comes to anything else fails
+//! the test.
 
 use super::virtio::started;
 use super::virtio_load::VECTOR;
