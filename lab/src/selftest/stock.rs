@@ -1,10 +1,12 @@
 //! The daemon below a stock QEMU: a Debian guest that verifies what it wrote, is given a second
-//! disk with packed rings while it runs, and reboots; the same while the daemon is killed and started again; the
-//! same while others take over from it; and the same while the guest goes to another QEMU.
+//! disk with packed rings while it runs, and reboots; the same while the daemon is killed and
+//! started again; the same while others take over from it; and the same while the guest goes to
+//! another QEMU.
 //!
 //! Guarantees: each kill is of a daemon that has served requests since it was started, and that
 //! requests wait for: it is stopped first, until the guest says how many wait. Each that takes over
-//! does so from one that has served requests, while the guest says that some wait.
+//! does so from one that has served requests, while the guest says that some wait. A guest that
+//! goes does so while it says that some wait, and verifies at its new place.
 
 use super::{names::named, source::Source};
 use crate::{
