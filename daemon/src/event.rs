@@ -4,8 +4,8 @@
 //! wait. A kick is never read: the loop is told of each write by edge.
 //!
 //! A front end shares the file's flags and counter with this program. One that sets it to blocking
-//! again and fills the counter has a call wait: for some milliseconds ([`daemon_os::add_to_event`]),
-//! after which its connection ends, and the device takes no other for a second.
+//! again and fills the counter has a call wait: for some milliseconds
+//! ([`daemon_os::add_to_event`]), after which its connection ends, and the device takes no other for a second.
 
 use anyhow::{Context as _, Result, bail};
 use rustix::event::{EventfdFlags, eventfd};

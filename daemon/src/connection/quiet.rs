@@ -1,5 +1,5 @@
-//! Rings that a message stops, or the connection's end: they are held until their back end has ended
-//! what it was asked for, while the loop goes on with all others.
+//! Rings that a message stops, or the connection's end: they are held until their back end has
+//! ended what it was asked for, while the loop goes on with all others.
 //!
 //! Guarantees: what stops rings is only carried out when nothing of them is under way, or when
 //! that takes too long; messages behind it wait.

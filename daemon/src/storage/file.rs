@@ -2,8 +2,8 @@
 //! that, by calls that wait.
 //!
 //! Guarantees: a flush succeeds when the file is durable; a file that became shorter fails all that
-//! comes after that was noticed: at a read beyond its end, at a flush, at a write of its last bytes,
-//! and at each [`LOOKS`]th operation. A write in between makes it longer again, but not as long as
+//! comes after that was noticed: at a read beyond its end, at a flush, at a write of its last
+//! bytes, and at each [`LOOKS`]th operation. A write in between makes it longer again, but not as long as
 //! it was, so that it is noticed nevertheless. Direct I/O goes around the
 //! page cache for what is aligned as the file asks, and not for the rest.
 

@@ -28,6 +28,7 @@ pub mod run;
 mod screen;
 mod shared;
 mod smp;
+mod source;
 mod stock;
 mod strange;
 mod suite;

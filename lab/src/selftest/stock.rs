@@ -1,12 +1,14 @@
 //! The daemon below a stock QEMU: a Debian guest that verifies what it wrote, is given a second
-//! disk with packed rings while it runs, and reboots; the same while the daemon is killed and started again; and the
-//! same while others take over from it.
+//! disk with packed rings while it runs, and reboots; the same while the daemon is killed and
+//! started again; the same while others take over from it; and the same while the guest goes to
+//! another QEMU.
 //!
 //! Guarantees: each kill is of a daemon that has served requests since it was started, and that
 //! requests wait for: it is stopped first, until the guest says how many wait. Each that takes over
-//! does so from one that has served requests, while the guest says that some wait.
+//! does so from one that has served requests, while the guest says that some wait. A guest that
+//! goes does so while it says that some wait, and verifies at its new place.
 
-use super::names::named;
+use super::{names::named, source::Source};
 use crate::{
     cmdline::LINUX,
     server::{self, Server},
@@ -53,12 +55,25 @@ pub struct Kind {
 enum Change {
     Killed,
     Upgraded,
+    /// It stays, and the guest goes to another QEMU.
+    Migrated,
 }
 
-const KINDS: [Kind; 3] = [
+impl Change {
+    fn word(self) -> &'static str {
+        match self {
+            Change::Killed => "killed",
+            Change::Upgraded => "upgraded",
+            Change::Migrated => "migrated",
+        }
+    }
+}
+
+const KINDS: [Kind; 4] = [
     Kind { name: "daemon/linux", change: Change::Killed, changes: 0 },
     Kind { name: "daemon/killed", change: Change::Killed, changes: CHANGES },
     Kind { name: "daemon/upgraded", change: Change::Upgraded, changes: CHANGES },
+    Kind { name: "daemon/migrated", change: Change::Migrated, changes: 1 },
 ];
 
 /// Those whose name has `only` in it, or all; a quick test has none.
@@ -188,15 +203,24 @@ impl Changer {
 fn one(cx: &Context, kind: Kind, guest: &Path, program: &Path) -> Result<String> {
     let folder = tempfile::tempdir().context("no directory for temporary files")?;
     let folder = folder.path();
-    let mut disk = Served::new(program, folder, "first", &[])?;
+    let mut disk = Served::new(program, folder, "first", &["--front-ends", "2"])?;
     let _second = Served::new(program, folder, "second", &["--packed"])?;
     let Kind { change, changes, .. } = kind;
     let mut changer =
         Changer { change, left: changes, since: 0, frozen: false, waited: Vec::new() };
+    let mut command = machine(cx, guest, folder, "monitor")?;
+    let mut source = None;
+    if change == Change::Migrated {
+        let to = folder.join("migration");
+        command.arg("-incoming").arg(format!("unix:{}", to.display()));
+        let from = machine(cx, guest, folder, "source")?;
+        source = Some(Source::start(from, folder.join("source"), to)?);
+        // What the second machine says is said after it.
+        changer.left = 0;
+    }
     let (mut console, mut heard) = (Vec::new(), 0);
     // Kept open: what was said to it may not be heard yet.
     let mut monitor = None;
-    let command = machine(cx, guest, folder)?;
     let setup = Setup { command, framing: Framing::Raw, timeout: Some(PATIENCE), typed: None };
     let ended = session::run(setup, cx, |seen| {
         if let Seen::Said(Piece::Console { bytes, .. }) = seen {
@@ -218,9 +242,12 @@ fn one(cx: &Context, kind: Kind, guest: &Path, program: &Path) -> Result<String>
     if !matches!(ended, Ended::Exited { status: 0, .. }) {
         bail!("QEMU ended so: {ended:?}; the console's end: {}", tail(&console));
     }
-    let how = if change == Change::Killed { "killed" } else { "upgraded" };
+    if let Some(source) = source {
+        changer.waited.push(source.left()?);
+    }
+    let how = change.word();
     if changer.waited.len() != changes {
-        bail!("the daemon was {how} {} times, not {changes}", changer.waited.len());
+        bail!("it was {how} {} times, not {changes}", changer.waited.len());
     }
     let told = judge(&console)?;
     let waited = changer.waited.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
@@ -231,13 +258,13 @@ fn one(cx: &Context, kind: Kind, guest: &Path, program: &Path) -> Result<String>
 }
 
 /// A machine of QEMU as users have it, whose first disk is the daemon's.
-fn machine(cx: &Context, guest: &Path, folder: &Path) -> Result<Command> {
+fn machine(cx: &Context, guest: &Path, folder: &Path, monitor: &str) -> Result<Command> {
     let path = |file: &str| folder.join(file).display().to_string();
     let mut command = Command::new(cx.qemu(None)?.program());
     command.args(["-machine", "q35,memory-backend=memory", "-accel", "tcg", "-m", "256M"]);
     command.args(["-object", "memory-backend-memfd,id=memory,size=256M,share=on"]);
     command.args(["-nodefaults", "-display", "none", "-serial", "stdio"]);
-    command.args(["-monitor", &format!("unix:{},server=on,wait=off", path("monitor"))]);
+    command.args(["-monitor", &format!("unix:{},server=on,wait=off", path(monitor))]);
     command.args(["-chardev", &chardev("first", folder)]);
     command.args(["-device", "vhost-user-blk-pci,chardev=first,num-queues=1"]);
     command.args(["-device", "pcie-root-port,id=below,chassis=1"]);
