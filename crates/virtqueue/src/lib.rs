@@ -48,7 +48,7 @@ use window::Window;
 
 pub use chain::{Chain, Head, SEGMENTS};
 pub use error::{Area, Broken, LayoutError};
-pub use one::{One, OneByOne};
+pub use one::One;
 pub use packed::PackedQueue;
 pub use records::{BadRecords, Records};
 pub use split::SplitQueue;
