@@ -162,7 +162,7 @@ proptest! {
                     };
                     if let Some(one) = one {
                         prop_assert_eq!(Ok(true), whole);
-                        if expected.head().index() % 2 == 0 {
+                        if expected.head().index().is_multiple_of(2) {
                             split.used_one(one, 7);
                             prop_assert_eq!(1, expected.descriptors());
                             other.complete(expected.head(), 7);
