@@ -8,7 +8,6 @@
 //! done. Those alone are delivered that are for one port, have no tag on either side, and have room
 //! in its next chain. Their first bytes are copied once, checked, and delivered from that copy.
 use crate::burst::{BURST_CHARGE, Ended};
-use crate::copy::Cursor;
 use crate::error::Broken;
 use crate::frame::{ETHERNET, FRONT, Frame, goes_as_it_is};
 use crate::header::HEADER_BYTES;
@@ -19,11 +18,11 @@ use crate::receive::{Receive, is_for_frames};
 use crate::steer::{FLOW, Steering, flow};
 use crate::switch::{Outcome, price};
 use crate::{LEAST_CHARGE, MAX_FRAME};
-use virtqueue::{Chain, OneByOne, Queue};
+use virtqueue::{Chain, Queue, SplitQueue};
 use window::{Outside, Span, Window};
 
-/// Where the front ends.
-const AT: u64 = FRONT as u64;
+/// Where the front ends in a frame.
+const BEHIND: u64 = (FRONT - HEADER_BYTES) as u64;
 
 /// The two ends of the short way.
 pub struct Way<'a, const RING: usize> {
@@ -150,7 +149,7 @@ impl<const RING: usize> Way<'_, RING> {
                 (Queue::Split(sends), Queue::Split(receives)) => {
                     ways.run(sends, receives, &mut room)
                 }
-                (sends, receives) => ways.run(sends, receives, &mut room),
+                (sends, _) => ways.take(sends, &mut room),
             };
             let Stop::Pieces(is_read) = stop else { break stop };
             if let Err(stop) = ways.pieces(is_read, sends, receives, &mut room) {
@@ -219,23 +218,37 @@ impl Steers<'_> {
 }
 
 impl Between<'_> {
+    /// Whether no frame is to be taken now, and why.
+    #[inline(always)]
+    fn stops(&self, Sums { frames, charge, .. }: Sums) -> Option<Stop> {
+        if frames >= self.most || charge >= self.most_charge {
+            return Some(Stop::Enough);
+        }
+        let is_full = self.rate.as_ref().is_some_and(|(rate, now)| rate.ready_at() > *now);
+        is_full.then_some(Stop::Full)
+    }
+
+    /// Takes a frame that isn't looked at yet.
+    fn take<const RING: usize>(&mut self, sends: &mut Queue<RING>, room: &mut Room<'_>) -> Stop {
+        if let Some(stop) = self.stops(self.delivered) {
+            return stop;
+        }
+        self.taken[0] = sends.take(self.windows[0], room.sent);
+        if self.taken[0] == Ok(true) { Stop::Pieces(false) } else { Stop::Sent }
+    }
+
     /// Takes frames from one queue and puts them into chains of the other.
     #[inline(never)]
-    fn run<S: OneByOne, R: OneByOne>(
+    fn run<const RING: usize>(
         &mut self,
-        sends: &mut S,
-        receives: &mut R,
+        sends: &mut SplitQueue<RING>,
+        receives: &mut SplitQueue<RING>,
         room: &mut Room<'_>,
     ) -> Stop {
         let Sums { mut frames, mut bytes, mut charge } = self.delivered;
         let stop = loop {
-            if frames >= self.most || charge >= self.most_charge {
-                break Stop::Enough;
-            }
-            if let Some((rate, now)) = &self.rate
-                && rate.ready_at() > *now
-            {
-                break Stop::Full;
+            if let Some(stop) = self.stops(Sums { frames, bytes, charge }) {
+                break stop;
             }
             let len = match self.frame(sends, receives, room) {
                 Ok(len) => len,
@@ -254,10 +267,10 @@ impl Between<'_> {
 
     /// Delivers a frame. Gives its length.
     #[inline(always)]
-    fn frame<S: OneByOne, R: OneByOne>(
+    fn frame<const RING: usize>(
         &mut self,
-        sends: &mut S,
-        receives: &mut R,
+        sends: &mut SplitQueue<RING>,
+        receives: &mut SplitQueue<RING>,
         room: &mut Room<'_>,
     ) -> Result<u32, Stop> {
         let [sending, receiving] = self.windows;
@@ -271,35 +284,37 @@ impl Between<'_> {
         let all = sent.bytes();
         let len = all.wrapping_sub(HEADER_BYTES as u32);
         if all < FRONT as u32 || len > self.longest || sent.span().read(0, front).is_err() {
-            sends.hold::<false>(sent, room.sent);
+            sends.hold_one(sent, false, room.sent);
             return Err(Stop::Read(0));
         }
         if !goes_as_it_is(front, self.from, self.to) {
-            sends.hold::<false>(sent, room.sent);
+            sends.hold_one(sent, false, room.sent);
             return Err(Stop::Read(FRONT));
         }
         if let Some(steers) = &mut self.steers
-            && !steers.lead_here(room.frame.glance(all, FLOW, |into| sent.span().read(AT, into)))
+            && !steers.lead_here(
+                room.frame.glance(all, FLOW, |into| sent.span().read(FRONT as u64, into)),
+            )
         {
-            sends.hold::<false>(sent, room.sent);
+            sends.hold_one(sent, false, room.sent);
             return Err(Stop::Read(FRONT));
         }
         let buffer = receives.take_one::<true>(receiving, room.scratch, &mut self.taken[1]);
         let Some(buffer) = buffer else {
-            sends.hold::<false>(sent, room.sent);
+            sends.hold_one(sent, false, room.sent);
             return Err(Stop::Pieces(true));
         };
         if buffer.bytes() < all {
-            sends.hold::<false>(sent, room.sent);
-            receives.hold::<true>(buffer, room.scratch);
+            sends.hold_one(sent, false, room.sent);
+            receives.hold_one(buffer, true, room.scratch);
             self.taken[1] = Ok(true);
             return Err(Stop::Received);
         }
         let Some(front) = room.frame.front_to_deliver() else { return Err(Stop::Enough) };
         // There is room for all.
         let _ = put(front, sent.span(), buffer.span());
-        receives.used(buffer, all);
-        sends.used(sent, 0);
+        receives.used_one(buffer, all);
+        sends.used_one(sent, 0);
         Ok(len)
     }
 
@@ -313,33 +328,34 @@ impl Between<'_> {
         room: &mut Room<'_>,
     ) -> Result<(), Stop> {
         let Room { sent, frame, scratch } = room;
-        let Some(front) = frame.front() else { return Err(Stop::Read(0)) };
+        let Some(from) = Parts::of(sent.readable()) else {
+            return Err(Stop::Read(if is_read { FRONT } else { 0 }));
+        };
         let all = sent.readable_len();
         let len = all.wrapping_sub(HEADER_BYTES as u32);
         if !is_read {
-            if all < FRONT as u32 || len > self.longest || sent.read(0, front).is_err() {
+            let Some(front) = frame.front() else { return Err(Stop::Read(0)) };
+            if len > self.longest || from.read(front).is_err() {
                 return Err(Stop::Read(0));
             }
             if !goes_as_it_is(front, self.from, self.to) {
                 return Err(Stop::Read(FRONT));
             }
             if let Some(steers) = &mut self.steers
-                && !steers.lead_here(frame.glance(all, FLOW, |into| sent.read(AT as u32, into)))
+                && !steers.lead_here(frame.glance(all, FLOW, |into| from.frame.read(BEHIND, into)))
             {
                 return Err(Stop::Read(FRONT));
             }
-            let buffer = receives.take_one::<true>(self.windows[1], scratch, &mut self.taken[1]);
-            if let Some(buffer) = buffer {
-                receives.hold::<true>(buffer, scratch);
-                self.taken[1] = Ok(true);
-            }
+            self.taken[1] = receives.take(self.windows[1], scratch);
         }
-        if self.taken[1] != Ok(true) || !is_for_frames(scratch, all) {
+        let has_room = self.taken[1] == Ok(true) && is_for_frames(scratch, all);
+        let into = Parts::of(scratch.writable()).filter(|_| has_room).ok_or(Stop::Received)?;
+        if into.frame.len() < len.into() {
             return Err(Stop::Received);
         }
-        let Some(front) = frame.front_to_deliver() else { return Err(Stop::Read(FRONT)) };
+        let Some(front) = frame.front_to_deliver() else { return Err(Stop::Received) };
         // There is room for all.
-        let _ = put_pieces(front, sent, scratch);
+        let _ = from.put(front, &into);
         receives.complete(scratch.head(), all);
         sends.complete(sent.head(), 0);
         if let Some((rate, now)) = &mut self.rate {
@@ -352,19 +368,50 @@ impl Between<'_> {
     }
 }
 
+/// The two parts of a chain that most drivers make: a header, and a frame in one buffer, together
+/// with the header or apart. Both have as much as is in the front.
+struct Parts {
+    header: Span,
+    frame: Span,
+}
+
+impl Parts {
+    /// None: the chain isn't so.
+    fn of(spans: &[Span]) -> Option<Parts> {
+        let header = HEADER_BYTES as u64;
+        let (header, frame) = match spans {
+            [one] => (one.sub(0, header)?, one.sub(header, one.len().checked_sub(header)?)?),
+            [first, second] if first.len() == header => (*first, *second),
+            _ => return None,
+        };
+        (frame.len() >= BEHIND).then_some(Parts { header, frame })
+    }
+
+    fn read(&self, front: &mut [u8; FRONT]) -> Result<(), Outside> {
+        let (header, frame) = front.split_at_mut(HEADER_BYTES);
+        self.header.read(0, header)?;
+        self.frame.read(0, frame)
+    }
+
+    /// Puts the front, and what is behind it here, into other parts, which are as long.
+    fn put(&self, front: &[u8; FRONT], into: &Parts) -> Result<(), Outside> {
+        let (header, frame) = front.split_at(HEADER_BYTES);
+        into.header.write(0, header)?;
+        into.frame.write(0, frame)?;
+        copy_behind(&self.frame, BEHIND, &into.frame)
+    }
+}
+
 /// Puts the front of a chain, and the rest of it, into this buffer, which is as long.
 #[inline(always)]
 fn put(front: &[u8; FRONT], sent: &Span, into: &Span) -> Result<(), Outside> {
-    let rest = sent.sub(AT, sent.len().saturating_sub(AT)).ok_or(Outside)?;
-    let room = into.sub(AT, rest.len()).ok_or(Outside)?;
     into.write(0, front)?;
-    rest.copy_to(&room)
+    copy_behind(sent, FRONT as u64, into)
 }
 
-/// The same from or into several buffers.
-fn put_pieces(front: &[u8; FRONT], sent: &Chain, into: &Chain) -> Result<(), Outside> {
-    let (mut from, mut to) = (Cursor::new(sent.readable()), Cursor::new(into.writable()));
-    from.skip(AT)?;
-    to.write(front)?;
-    from.copy_to(&mut to, u64::from(sent.readable_len()).saturating_sub(AT))
+/// Copies what is behind this place.
+#[inline(never)]
+fn copy_behind(from: &Span, at: u64, to: &Span) -> Result<(), Outside> {
+    let rest = from.sub(at, from.len().saturating_sub(at)).ok_or(Outside)?;
+    rest.copy_to(&to.sub(at, rest.len()).ok_or(Outside)?)
 }

@@ -3,7 +3,9 @@ mod guest;
 
 use guest::{Lan, SECOND, frame, mac, parameters};
 use net::header::Header;
-use net::{BURST, BURST_CHARGE, Broken, Counts, Features, LEAST_CHARGE, Mac, Plan, Rate, Vlan};
+use net::{
+    BURST, BURST_CHARGE, Broken, Counts, Features, LEAST_CHARGE, Mac, Parameters, Plan, Rate, Vlan,
+};
 
 const SMALL: &[u8] = &[7; 50];
 
@@ -202,6 +204,64 @@ fn frames_of_a_burst_are_whole() {
             }
             while lan.burst(0).unwrap().completed > 0 {}
             assert_eq!(std::mem::take(&mut sent), lan.received(1), "{len} bytes, {mergeable}");
+        }
+    }
+}
+
+/// Buffers in stock make no difference to how much a port may send.
+#[test]
+fn a_share_holds_for_a_receiver_with_buffers_in_stock() {
+    let rate = Some(Rate { bytes_per_second: 1000, burst: 200 });
+    let mut lan = Lan::of(1, Plan { rate, ..Plan::default() }, 2048);
+    let other = lan.add(parameters(1), Plan::default(), Features::empty());
+    lan.post_many(other, 2, 100);
+    send_many(&mut lan, &[1]);
+    assert_eq!(1, lan.burst(0).unwrap().completed);
+    // It has room for a part only, and keeps that.
+    lan.now += SECOND;
+    lan.send(0, &frame(mac(1), mac(0), &[7; 150]));
+    assert_eq!((1, 0), { lan.burst(0).map(|it| (it.completed, it.bytes)).unwrap() });
+    lan.now += SECOND;
+    lan.post_many(other, 10, 2048);
+    send_many(&mut lan, &[1; 5]);
+    let outcome = lan.burst(0).unwrap();
+    assert_eq!((3, true, 192), (outcome.completed, outcome.full, outcome.bytes));
+}
+
+/// Each flow comes back by the pair that sent it, though they are in one burst.
+#[test]
+fn flows_of_a_burst_go_to_their_pairs() {
+    let asked = |number| Parameters { pairs: 3, ..parameters(number) };
+    let mut lan = Lan::new();
+    for number in 0..2 {
+        let guest = lan.add(asked(number), Plan::default(), Features::empty());
+        assert!(lan.switch.set_pairs(lan.guests[guest].port, 3));
+        for pair in 0..3 {
+            (0..40).for_each(|_| lan.post(guest, pair, &[2048]));
+        }
+    }
+    let packet = |to: u8, from: u8, ports: [u8; 2], data: &[u8]| {
+        let mut bytes = [&mac(to).0[..], &mac(from).0, &[8, 0, 0x45, 0, 0, 0]].concat();
+        bytes.extend([0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, from, 10, 0, 0, to]);
+        bytes.extend([0, ports[0], 0, ports[1], 0, 0, 0, 0]);
+        [&bytes[..], data].concat()
+    };
+    // Guest 1 asks by a pair for each flow, guest 0 answers all by one.
+    for flow in 0..3 {
+        lan.send_cut(1, flow, Header::default(), &packet(0, 1, [flow as u8, 53], b"?"), &[12]);
+        assert_eq!(1, lan.turn(1, flow).unwrap().completed);
+    }
+    for cuts in [vec![], vec![12], vec![12, 40], vec![30]] {
+        let mut expected = vec![Vec::new(); 3];
+        for (number, flow) in [0, 0, 1, 1, 1, 2, 0, 2].into_iter().enumerate() {
+            let bytes = packet(1, 0, [53, flow], &[number as u8; 30]);
+            lan.send_cut(0, 0, Header::default(), &bytes, &cuts);
+            expected[usize::from(flow)].push(bytes);
+        }
+        assert_eq!(BURST, lan.burst(0).unwrap().completed);
+        for (pair, expected) in expected.into_iter().enumerate() {
+            let got = lan.received_by(1, pair as u16);
+            assert_eq!(expected, got.into_iter().map(|it| it.1).collect::<Vec<_>>());
         }
     }
 }

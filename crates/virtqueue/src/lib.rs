@@ -59,7 +59,7 @@ pub use error::{Area, Broken, LayoutError};
 pub use framed::{Framed, Seen, Untaken};
 #[cfg(any(test, feature = "log"))]
 pub use logged::{LOG_PAGE, Log, LoggedQueue};
-pub use one::{One, OneByOne};
+pub use one::One;
 pub use packed::PackedQueue;
 pub use records::{BadRecords, Records};
 pub use split::SplitQueue;
@@ -286,7 +286,7 @@ impl<const N: usize> Queue<N> {
             Queue::Split(queue) => queue.used(),
             Queue::Packed(queue) => queue.used(),
             #[cfg(any(test, feature = "log"))]
-            Queue::Logged(queue) => queue.position(),
+            Queue::Logged(queue) => queue.used(),
         }
     }
 

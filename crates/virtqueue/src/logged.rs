@@ -8,7 +8,7 @@
 //! Not guaranteed: that only changed pages are marked. What a chain's device may write is taken as
 //! written, unless [`Log::exact`] says that it is written from the front.
 
-use crate::{Broken, Chain, Head, Layout, One, OneByOne, Position, Queue, State};
+use crate::{Broken, Chain, Head, Layout, Position, Queue, State};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use window::{Span, Window};
@@ -136,38 +136,12 @@ impl<const N: usize> LoggedQueue<N> {
         &mut self.queue
     }
 
-    pub(crate) fn position(&self) -> Position {
+    pub(crate) fn used(&self) -> Position {
         self.queue.used()
     }
 
     pub(crate) fn state(&self) -> State<N> {
         self.queue.state()
-    }
-}
-
-impl<const N: usize> OneByOne for LoggedQueue<N> {
-    fn take_one<const WRITABLE: bool>(
-        &mut self,
-        window: &Window,
-        chain: &mut Chain,
-        taken: &mut Result<bool, Broken>,
-    ) -> Option<One> {
-        let one = self.queue.take_one::<WRITABLE>(window, chain, taken);
-        if one.is_none() && matches!(taken, Ok(true)) {
-            self.keep(chain);
-        }
-        one
-    }
-
-    fn used(&mut self, one: One, written: u32) {
-        let (at, len) = (one.span().dma(), one.span().len());
-        self.log.mark(at, if self.log.exact { len.min(written.into()) } else { len });
-        OneByOne::used(&mut self.queue, one, written);
-    }
-
-    fn hold<const WRITABLE: bool>(&mut self, one: One, chain: &mut Chain) {
-        self.queue.hold::<WRITABLE>(one, chain);
-        self.keep(chain);
     }
 }
 
@@ -183,37 +157,6 @@ mod tests {
             byte[0]
         };
         (0..log.len() * 8).filter(|page| byte(page / 8) & 1 << (page % 8) != 0).collect()
-    }
-
-    /// A buffer that is used at once, and one that is held: what was written to them is marked.
-    #[test]
-    fn buffers_taken_one_by_one_are_marked() {
-        let memory = Memory::new(&[(0, 16 * 4096)], 0);
-        let window = &memory.window();
-        // Descriptors at 0, available at 0x1000, used at 0x2000; buffers at 0x5000 and 0x8000.
-        for (at, word) in [
-            (0, 0x5000),
-            (8, 2 << 32 | 4096),
-            (16, 0x8000),
-            (24, 2 << 32 | 8192),
-            (0x1000, 1 << 48 | 2 << 16),
-        ] {
-            assert!(window.span(at, 8).is_some_and(|span| span.store_u64(0, word).is_ok()));
-        }
-        let layout = Layout { size: 4, descriptors: 0, driver: 0x1000, device: 0x2000 };
-        let features = crate::Features::default();
-        let state = State::<4>::at_reset(features);
-        let Ok(queue) = Queue::new(window, layout, features, state) else { panic!() };
-        let bits = window.span(0xF000, 64).expect("it is there");
-        let mut queue = queue.logged(layout, Log { bits, ring: None, exact: true });
-        let (mut chain, mut taken) = (Chain::new(), Ok(false));
-        let one = queue.take_one::<true>(window, &mut chain, &mut taken).expect("it is one");
-        OneByOne::used(&mut queue, one, 100);
-        assert_eq!(marked(&bits), [5]);
-        let one = queue.take_one::<true>(window, &mut chain, &mut taken).expect("it is one");
-        queue.hold::<true>(one, &mut chain);
-        queue.complete(chain.head(), 4097);
-        assert_eq!(marked(&bits), [5, 8, 9]);
     }
 
     #[test]

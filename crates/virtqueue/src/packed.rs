@@ -4,8 +4,6 @@
 //! A chain takes as many places in the ring as it has descriptors. Its used descriptor takes one,
 //! and the places behind it are skipped. Since chains are completed in any order, a used descriptor
 //! overwrites descriptors of other chains that are in flight: they are never read again.
-mod one;
-
 use crate::chain::Taking;
 use crate::descriptor::{self, INDIRECT, NEXT, Packed, WRITE};
 use crate::error::Area;
@@ -106,14 +104,6 @@ impl<const N: usize> PackedQueue<N> {
         }
         let mut taking = chain.begin(window);
         let (id, count) = self.walk(word, &mut taking)?;
-        self.took(id, count)?;
-        taking.finish(id);
-        Ok(true)
-    }
-
-    /// The next chain is in flight: it has this buffer ID, and so many descriptors in the ring.
-    #[inline(always)]
-    fn took(&mut self, id: u16, count: u16) -> Result<(), Broken> {
         // `N` isn't less than the size.
         match self.in_flight.get_mut(usize::from(id)) {
             Some(in_flight) if id < self.size => {
@@ -124,9 +114,10 @@ impl<const N: usize> PackedQueue<N> {
             }
             _ => return Err(Broken::Index(id)),
         }
+        taking.finish(id);
         self.outstanding = self.outstanding.wrapping_add(count);
         self.next = self.next.step(count, self.size);
-        Ok(())
+        Ok(true)
     }
 
     /// Takes the descriptors of the chain that begins with this word: its buffer ID, which is in
@@ -161,24 +152,18 @@ impl<const N: usize> PackedQueue<N> {
             Some(in_flight) if *in_flight != 0 => core::mem::take(in_flight),
             _ => return,
         };
-        self.write_used(head.0, written);
-        self.outstanding = self.outstanding.wrapping_sub(count);
-        self.unpublished = self.unpublished.saturating_add(count);
-        self.used = self.used.step(count, self.size);
-    }
-
-    /// Writes the next used descriptor, of this buffer ID.
-    #[inline(always)]
-    fn write_used(&mut self, id: u16, written: u32) {
         let wrap = if self.used.wrap { AVAILABLE | USED } else { 0 };
         let write = if written != 0 { WRITE } else { 0 };
-        let word = Packed::word(written, id, wrap | write);
+        let word = Packed::word(written, head.0, wrap | write);
         // The driver looks at the first one before any behind it, so the first is stored last.
         if self.first.is_none() {
             self.first = Some((self.used.index, word));
         } else {
             wrote(self.ring.store_u64(Packed::flags_at(self.used.index), word));
         }
+        self.outstanding = self.outstanding.wrapping_sub(count);
+        self.unpublished = self.unpublished.saturating_add(count);
+        self.used = self.used.step(count, self.size);
     }
 
     #[inline]

@@ -28,6 +28,8 @@ enum Step {
         heads: [u8; 4],
     },
     Take,
+    /// The same by [`SplitQueue::take_one`], writable chains or readable ones.
+    TakeOne(bool),
     Complete {
         which: usize,
         written: u32,
@@ -50,7 +52,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (0u8..16, any::<u16>(), any::<u8>(), last)
             .prop_map(|(index, address, len, last)| Step::Describe { index, address, len, last }),
         2 => (0u16..20, any::<[u8; 4]>()).prop_map(|(index, heads)| Step::Offer { index, heads }),
-        8 => Just(Step::Take),
+        6 => Just(Step::Take),
+        4 => any::<bool>().prop_map(Step::TakeOne),
         4 => (any::<usize>(), any::<u32>())
             .prop_map(|(which, written)| Step::Complete { which, written }),
         2 => Just(Step::Publish),
@@ -65,6 +68,10 @@ fn contents(window: &Window) -> Vec<u8> {
     let mut bytes = vec![0; LEN as usize];
     window.read(0, &mut bytes).unwrap();
     bytes
+}
+
+fn spans(chain: &Chain) -> (u16, &[Span], &[Span], u64) {
+    (chain.head().index(), chain.readable(), chain.writable(), chain.descriptors())
 }
 
 fn check(chain: &Chain, size: u16, flying: &mut HashSet<u16>) {
@@ -135,6 +142,44 @@ proptest! {
                         heads.push(chain.head());
                         prop_assert!(heads.len() <= size.into());
                     }
+                }
+                Step::TakeOne(writable) => {
+                    // What it has seen to be offered another one doesn't know.
+                    if queue.is_offered() {
+                        continue;
+                    }
+                    // Another queue that is where this one is takes what it should.
+                    let mut other: Queue =
+                        Queue::new(&window, layout, features, queue.state()).unwrap();
+                    let mut expected = Chain::new();
+                    let whole = other.take(&window, &mut expected);
+                    let Queue::Split(split) = &mut queue else { continue };
+                    let mut taken = Ok(false);
+                    let one = if writable {
+                        split.take_one::<true>(&window, &mut chain, &mut taken)
+                    } else {
+                        split.take_one::<false>(&window, &mut chain, &mut taken)
+                    };
+                    if let Some(one) = one {
+                        prop_assert_eq!(Ok(true), whole);
+                        if expected.head().index().is_multiple_of(2) {
+                            split.used_one(one, 7);
+                            prop_assert_eq!(1, expected.descriptors());
+                            other.complete(expected.head(), 7);
+                            prop_assert_eq!(other.state(), queue.state());
+                            queue.publish();
+                            continue;
+                        }
+                        split.hold_one(one, writable, &mut chain);
+                        taken = Ok(true);
+                    }
+                    prop_assert_eq!(&whole, &taken);
+                    if taken == Ok(true) {
+                        prop_assert_eq!(format!("{:?}", spans(&expected)), format!("{:?}", spans(&chain)));
+                        check(&chain, size, &mut flying);
+                        heads.push(chain.head());
+                    }
+                    prop_assert_eq!(other.state(), queue.state());
                 }
                 Step::Complete { which, written } if !heads.is_empty() => {
                     let head = heads.swap_remove(which % heads.len());

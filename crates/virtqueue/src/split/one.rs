@@ -1,12 +1,15 @@
-//! Chains of one buffer in a split ring. What is said at [`OneByOne`](crate::OneByOne).
+//! Chains of one buffer in a split ring.
 use super::SplitQueue;
 use crate::descriptor::{self, INDIRECT, NEXT, WRITE};
 use crate::{Broken, Chain, One};
 use window::Window;
 
 impl<const N: usize> SplitQueue<N> {
+    /// Takes the next chain, if it is of one buffer that lies in the largest region and is
+    /// `WRITABLE`, or else readable. None: `taken` is what [`Queue::take`](crate::Queue::take)
+    /// would have said, and if that is a chain it is in `chain`. Each descriptor is read once.
     #[inline(always)]
-    pub(crate) fn next_one<const WRITABLE: bool>(
+    pub fn take_one<const WRITABLE: bool>(
         &mut self,
         window: &Window,
         chain: &mut Chain,
@@ -27,7 +30,7 @@ impl<const N: usize> SplitQueue<N> {
             && let Some(span) = window.span_of_largest(address, len.into())
         {
             self.next = self.next.wrapping_add(1);
-            return Some(One::new(head, span));
+            return Some(One { head, span });
         }
         *taken = self.take_any(window, words, head, chain);
         None
@@ -46,15 +49,21 @@ impl<const N: usize> SplitQueue<N> {
         Ok(true)
     }
 
+    /// Writes the chain to the ring as used, as [`Queue::complete`](crate::Queue::complete) does.
     #[inline(always)]
-    pub(crate) fn used_one(&mut self, one: One, written: u32) {
+    pub fn used_one(&mut self, one: One, written: u32) {
         self.completed.store(self.used, [one.head.into(), written]);
         self.used = self.used.wrapping_add(1);
     }
 
-    pub(crate) fn hold_one(&mut self, head: u16) {
-        if let Some(in_flight) = self.in_flight.get_mut(usize::from(head)) {
+    /// The chain isn't used yet: it is in `chain`, and in flight, as if
+    /// [`Queue::take`](crate::Queue::take) had taken it.
+    #[cold]
+    #[inline(never)]
+    pub fn hold_one(&mut self, one: One, writable: bool, chain: &mut Chain) {
+        if let Some(in_flight) = self.in_flight.get_mut(usize::from(one.head)) {
             *in_flight = 1;
         }
+        chain.set_one(one.head, one.span, writable);
     }
 }
