@@ -8,8 +8,8 @@ mod driver;
 use arbitrary::Arbitrary;
 use blk::config::{Config, Features, Parameters};
 use blk::{
-    Backend, Completion, Failure, LEAST_CHARGE, Operation, PIECE_DATA, PIECE_RANGE, SECTOR, Server,
-    Submitted, Token,
+    Backend, Budget, Completion, Failure, LEAST_CHARGE, Operation, Outcome, PIECE_DATA,
+    PIECE_RANGE, SECTOR, Server, Submitted, Token,
 };
 use driver::{Buffer, Driver, Heap};
 use libfuzzer_sys::fuzz_target;
@@ -58,6 +58,10 @@ enum Action {
         value: u64,
     },
     Serve,
+    ServeSome {
+        requests: u8,
+        charge: u32,
+    },
     End {
         place: u8,
         fails: bool,
@@ -267,6 +271,22 @@ fuzz_target!(|input: Input| {
                 assert!(!(outcome.more && outcome.full));
                 assert_eq!(outcome.more, outcome.charge >= LEAST_CHARGE);
                 assert!(guest.server.in_flight() <= before + 1);
+            }
+            Action::ServeSome { requests, charge } => {
+                let budget = Budget { requests: requests.into(), charge: charge.into() };
+                let before = guest.server.in_flight();
+                let mut done = Outcome::default();
+                let served = guest.server.serve_some(&window, &mut storage, budget, &mut done);
+                assert!(done.asked <= budget.requests.max(1));
+                assert!(
+                    done.charge < budget.charge.max(1) + u64::from(PIECE_DATA.max(PIECE_RANGE))
+                );
+                assert!(done.charge >= done.bytes && done.completed <= done.asked + 1);
+                let in_flight = u32::from(guest.server.in_flight());
+                assert!(in_flight <= u32::from(before) + done.asked + 1);
+                if served.is_err() {
+                    assert_eq!(served.err(), guest.server.serve(&window, &mut storage).err());
+                }
             }
             Action::End { place, fails } => {
                 if !storage.waiting.is_empty() {

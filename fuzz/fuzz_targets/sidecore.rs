@@ -8,7 +8,9 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use sidecore::{BYTES_PER_LOOK, LOOKS, Look, Next, Piece, Schedule, Settings, Share, Turn};
+use sidecore::{
+    BATCH, BATCH_COST, BYTES_PER_LOOK, LOOKS, Look, Next, Piece, Schedule, Settings, Share, Turn,
+};
 
 const QUEUES: usize = 6;
 
@@ -129,6 +131,9 @@ fuzz_target!(|input: Input| {
                         Turn::Serve(queue) => {
                             assert!(schedule.is_polled(queue));
                             for _ in 0..pieces {
+                                let batch = schedule.batch();
+                                assert!((1..=BATCH).contains(&batch.requests));
+                                assert!((1..=BATCH_COST).contains(&batch.cost));
                                 let waiting = &mut rings.waiting[queue];
                                 *waiting = waiting.saturating_sub(requests.into());
                                 rings.looks = 0;
@@ -139,7 +144,8 @@ fuzz_target!(|input: Input| {
                                     schedule.served(queue, piece, now, &mut rings)
                                 };
                                 let cost = bytes.max(512 * u64::from(requests.max(1)));
-                                let most = LOOKS + cost / BYTES_PER_LOOK + 1;
+                                let looks = LOOKS * u64::from(requests.max(1));
+                                let most = looks + cost / BYTES_PER_LOOK + 1;
                                 assert!(rings.looks <= most.min(QUEUES as u64));
                                 if next == Next::Switch {
                                     break;

@@ -6,7 +6,7 @@
 mod driver;
 
 use arbitrary::Arbitrary;
-use driver::{Buffer, Driver, Heap, driver_at};
+use driver::{Buffer, Driver, Heap, driver_at, take_framed};
 use libfuzzer_sys::fuzz_target;
 use std::collections::{HashSet, VecDeque};
 use virtqueue::{Chain, Features, Head, Position, Queue, SEGMENTS, State};
@@ -40,7 +40,9 @@ enum Step {
         writable: Vec<u8>,
         indirect: bool,
     },
-    Take,
+    Take {
+        framed: bool,
+    },
     Complete {
         which: u8,
         written: u32,
@@ -121,8 +123,12 @@ impl Run {
         }
     }
 
-    fn take(&mut self) {
-        let taken = self.queue.take(&self.heap.window, &mut self.chain);
+    fn take(&mut self, framed: bool) {
+        let (queue, window) = (&mut self.queue, &self.heap.window);
+        let taken = match framed {
+            true => take_framed(queue, window, &mut self.chain),
+            false => queue.take(window, &mut self.chain),
+        };
         assert!(!self.right || taken == Ok(!self.offered.is_empty()));
         if taken != Ok(true) {
             return;
@@ -181,7 +187,7 @@ impl Run {
                 assert_eq!(self.waiting, self.published.is_empty());
             }
             Step::Add { .. } | Step::Use | Step::Wait => {}
-            Step::Take => self.take(),
+            Step::Take { framed } => self.take(framed),
             Step::Complete { which, written } if !self.taken.is_empty() => {
                 let head = self.taken.swap_remove(usize::from(which) % self.taken.len());
                 self.queue.complete(head, written);

@@ -193,6 +193,8 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
                 self.serve_open(backend)?
             } else if K::KEEPS && running.keep.left() > 0 {
                 self.serve_left(window, backend)?
+            } else if matches!(running.queue, Queue::Packed(_)) && self.slots.has_room() {
+                self.serve_other(&Seen::default(), window, backend)?
             } else {
                 let stop = match self.in_tables {
                     true => self.serve_framed::<true, B>(window, backend, budget, done),

@@ -4,7 +4,7 @@ mod guest;
 mod storage;
 
 use blk::config::Parameters;
-use blk::{Failure, PIECE_DATA, PIECE_RANGE};
+use blk::{Budget, Failure, PIECE_DATA, PIECE_RANGE};
 use guest::{Guest, Sent, header, segment};
 use proptest::prelude::*;
 use storage::Storage;
@@ -217,9 +217,11 @@ fn finish(
         turns += 1;
         prop_assert!(turns < 10_000, "nothing ends");
         random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        let outcome = guest.serve(disk).expect("the chains are right");
-        prop_assert!(outcome.charge >= outcome.bytes);
-        prop_assert!(outcome.bytes <= u64::from(PIECE_RANGE));
+        let budget = Budget { requests: 1 + (random >> 20 & 3), charge: u64::from(random >> 12) };
+        let (outcome, ended) = guest.serve_some(disk, budget);
+        prop_assert_eq!(Ok(()), ended, "the chains are right");
+        prop_assert!(outcome.charge >= outcome.bytes && outcome.asked <= budget.requests);
+        prop_assert!(outcome.bytes <= u64::from(PIECE_RANGE) + budget.charge);
         if random >> 30 == 0 || !outcome.more {
             if !disk.waiting.is_empty() {
                 disk.end((random >> 8) as usize % disk.waiting.len());

@@ -6,7 +6,8 @@
 //! - A queue is polled from its first kick on, or from [`Schedule::poll`] on, until it had nothing
 //!   for [`Settings::idle`].
 //! - A turn is one or more pieces of work of one queue. It ends when the queue is empty, its VM is
-//!   at a limit, or more than [`Settings::max_bytes`] were served.
+//!   at a limit, or more than [`Settings::max_bytes`] were served. Small requests are one piece
+//!   together ([`Schedule::batch`]): what is done after a piece costs more than to serve one.
 //! - From [`Settings::min_bytes`] on it ends too if another queue is *stuck*: that one waits, its
 //!   backlog doesn't grow, and the turn would be its own if its requests had come earlier; or it
 //!   was kicked and hasn't been served since.
@@ -26,10 +27,12 @@
 //!   cost and two more at most, times the queues of its own VM. How many passes that takes isn't
 //!   bounded by it: a VM that comes back has its credit before the others, and may take it in as
 //!   many short turns as that has requests.
-//! - After a piece, [`LOOKS`] other queues are looked at, and more as its bytes pay for: each is
-//!   looked at within `N ÷ LOOKS` pieces. Between turns every polled queue is looked at that isn't
+//! - After a piece, [`LOOKS`] other queues are looked at for each of its requests, and more as its
+//!   bytes pay for: each is looked at within `N ÷ LOOKS` requests, to the piece's end. Between turns every polled queue is looked at that isn't
 //!   known to wait: these loads don't depend on each other, so their cache misses overlap.
-//! - Within any time `t` a VM is served `limit × (t + burst)` and a piece at most. Limits are of
+//! - A queue that is stuck has the turn after its limit, the piece that is under way and the next
+//!   one: each of them [`BATCH_COST`] and a request's piece at most.
+//! - Within any time `t` a VM is served `limit × (t + burst)` and a piece at most, of one request. Limits are of
 //!   what was asked for and moved; turns and shares, of what it cost.
 //! - No queue is in no state or in two: it is polled or its kicks are on, and what comes while they
 //!   are re-armed is seen ([`Schedule::sleep`]). It is in no list, so it can't be in one twice.

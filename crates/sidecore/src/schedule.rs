@@ -5,8 +5,7 @@ use crate::queue::{Queue, State};
 use crate::settings::Settings;
 use crate::share::{Debt, Share, Virtual, Vm};
 use crate::turn::{
-    BATCH, BATCH_COST, BYTES_PER_LOOK, Batch, LEAST_COST, LOOKS, Look, Next, Piece, Statistics,
-    Turn, Wait, elapsed,
+    BYTES_PER_LOOK, Batch, LEAST_COST, LOOKS, Look, Next, Piece, Statistics, Turn, Wait, elapsed,
 };
 use alloc::boxed::Box;
 
@@ -173,22 +172,18 @@ impl Schedule {
         Turn::Serve(chosen)
     }
 
-    /// What may be served as the next piece of the queue whose turn it is. A VM with limits has one
-    /// request, so that it exceeds them by no more.
+    /// What may be served as the next piece of the queue whose turn it is: one request if its VM
+    /// has limits, so that it exceeds them by no more.
     #[inline]
     pub fn batch(&self) -> Batch {
-        match &self.running {
-            Some(running) if !self.vms[running.vm].is_limited() => {
-                let left = self.settings.max_bytes.saturating_sub(running.bytes);
-                Batch { requests: BATCH, cost: BATCH_COST.min(left.saturating_add(1)) }
-            }
-            _ => Batch::ONE,
-        }
+        let running = self.running.as_ref().filter(|running| !self.vms[running.vm].is_limited());
+        running.map_or(Batch::ONE, |running| Batch::after(running.bytes, self.settings.max_bytes))
     }
 
     /// A piece of the queue whose turn it is was served.
     pub fn served(&mut self, queue: usize, piece: Piece, now: u64, look: &mut impl Look) -> Next {
-        let cost = piece.cost.max(LEAST_COST * u64::from(piece.requests.max(1)));
+        let requests = u64::from(piece.requests.max(1));
+        let cost = piece.cost.max(LEAST_COST * requests);
         let Some(running) = self.running.as_mut().filter(|running| running.queue == queue) else {
             self.served_besides(queue, Piece { cost, ..piece }, now);
             return Next::Switch;
@@ -205,8 +200,9 @@ impl Schedule {
             (place.waits, place.busy) = (None, now);
         } else if look.has_more(queue) {
             self.queues[queue].busy = now;
+            let looks = LOOKS * requests + cost / BYTES_PER_LOOK;
             let goes_on = bytes < min_bytes
-                || (bytes <= max_bytes && !self.is_another_stuck(queue, cost, now, look));
+                || (bytes <= max_bytes && !self.is_another_stuck(queue, looks, now, look));
             if goes_on {
                 return Next::Continue;
             }
@@ -387,17 +383,15 @@ impl Schedule {
         self.running = self.running.filter(|running| running.queue != queue);
     }
 
-    /// Looks at a few other queues than the one that was `served`. `cost`: of the piece that pays
-    /// for it.
+    /// Looks at so many other queues than the one that was `served`.
     #[inline(always)]
     fn is_another_stuck(
         &mut self,
         served: usize,
-        cost: u64,
+        mut looks: u64,
         now: u64,
         look: &mut impl Look,
     ) -> bool {
-        let mut looks = LOOKS + cost / BYTES_PER_LOOK;
         let count = self.queues.len();
         let mut place = self.looked;
         for _ in 0..count {

@@ -1,8 +1,8 @@
 //! What a schedule and its caller say to each other: turns, pieces of work, waits.
 
-/// Other queues that are looked at after each piece of work, and one more for each
-/// [`BYTES_PER_LOOK`] of it. A look costs some 4 cycles, a piece 120 at least, and copying so many
-/// bytes 600.
+/// Other queues that are looked at after each piece of work, for each of its requests; and one more
+/// for each [`BYTES_PER_LOOK`] of it. A look costs some 4 cycles, a request 120 at least, and to
+/// copy so many bytes 600.
 pub const LOOKS: u64 = 2;
 /// See [`LOOKS`].
 pub const BYTES_PER_LOOK: u64 = 4096;
@@ -28,6 +28,13 @@ pub struct Batch {
 impl Batch {
     /// One request.
     pub const ONE: Batch = Batch { requests: 1, cost: 1 };
+
+    /// The next one of a turn that had so much, of so much at `most`: it ends where the turn does.
+    #[inline]
+    pub(crate) fn after(had: u64, most: u64) -> Batch {
+        let left = most.saturating_sub(had).saturating_add(1);
+        Batch { requests: BATCH, cost: if left < BATCH_COST { left } else { BATCH_COST } }
+    }
 }
 
 /// What the schedule sees of the queues.

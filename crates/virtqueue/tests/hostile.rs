@@ -2,6 +2,9 @@
 //!
 //! What must hold: nothing panics, each call ends, all spans are in the window, a head is in flight
 //! once, and the device writes nowhere but where the standard says.
+mod driver;
+
+use driver::take_framed;
 use proptest::prelude::*;
 use std::collections::HashSet;
 use virtqueue::{Chain, Features, Head, Layout, Queue, SEGMENTS, State};
@@ -30,6 +33,7 @@ enum Step {
     Take,
     /// The same by [`SplitQueue::take_one`], writable chains or readable ones.
     TakeOne(bool),
+    TakeFramed,
     Complete {
         which: usize,
         written: u32,
@@ -52,8 +56,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (0u8..16, any::<u16>(), any::<u8>(), last)
             .prop_map(|(index, address, len, last)| Step::Describe { index, address, len, last }),
         2 => (0u16..20, any::<[u8; 4]>()).prop_map(|(index, heads)| Step::Offer { index, heads }),
-        6 => Just(Step::Take),
+        4 => Just(Step::Take),
         4 => any::<bool>().prop_map(Step::TakeOne),
+        4 => Just(Step::TakeFramed),
         4 => (any::<usize>(), any::<u32>())
             .prop_map(|(which, written)| Step::Complete { which, written }),
         2 => Just(Step::Publish),
@@ -135,9 +140,13 @@ proptest! {
                     window.write(0x402, &index.to_le_bytes()).unwrap();
                     continue;
                 }
-                Step::Take => {
+                Step::Take | Step::TakeFramed => {
                     // It is stopped in earnest when it is broken; here it goes on.
-                    if queue.take(&window, &mut chain) == Ok(true) {
+                    let taken = match step {
+                        Step::Take => queue.take(&window, &mut chain),
+                        _ => take_framed(&mut queue, &window, &mut chain),
+                    };
+                    if taken == Ok(true) {
                         check(&chain, size, &mut flying);
                         heads.push(chain.head());
                         prop_assert!(heads.len() <= size.into());

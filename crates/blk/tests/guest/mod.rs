@@ -5,7 +5,7 @@
 mod driver;
 
 use blk::config::{Config, Features, Parameters};
-use blk::{Backend, Broken, Outcome, Server};
+use blk::{Backend, Broken, Budget, Outcome, Server};
 use driver::{Buffer, Driver, Heap};
 use std::collections::HashMap;
 use virtqueue::{Queue, State};
@@ -174,6 +174,17 @@ impl Guest {
     /// One turn.
     pub fn serve(&mut self, backend: &mut impl Backend) -> Result<Outcome, Broken> {
         self.server.serve(&self.window, backend)
+    }
+
+    /// As many turns as this allows: what they did, and how the last one ended.
+    pub fn serve_some(
+        &mut self,
+        backend: &mut impl Backend,
+        budget: Budget,
+    ) -> (Outcome, Result<(), Broken>) {
+        let mut done = Outcome::default();
+        let ended = self.server.serve_some(&self.window, backend, budget, &mut done);
+        (done, ended)
     }
 
     /// Turns until this request is answered, the last one sent: its status, and the bytes that were

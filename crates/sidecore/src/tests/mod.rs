@@ -1,5 +1,6 @@
 //! The rules one by one, each published bug, then the guarantees by simulation.
 
+mod batches;
 mod joining;
 mod moving;
 mod process;

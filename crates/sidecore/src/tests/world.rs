@@ -123,7 +123,25 @@ impl World {
         }
     }
 
+    /// A piece: some requests, or a part of one.
     fn piece(&mut self, schedule: &mut Schedule, queue: usize) -> Next {
+        let batch = schedule.batch();
+        let mut served = piece(0, 0);
+        while !self.rings[queue].waiting.is_empty()
+            && served.requests < batch.requests
+            && served.cost < batch.cost
+        {
+            let (bytes, finished) = self.request(queue);
+            served.requests += u32::from(finished);
+            (served.cost, served.bytes) = (served.cost + bytes, served.bytes + bytes);
+        }
+        let finished = served.requests > 0;
+        self.log.push(Piece { queue, bytes: served.bytes, finished, end: self.now });
+        schedule.served(queue, served, self.now, self)
+    }
+
+    /// A request, or a part of one: its bytes, and whether that was all.
+    fn request(&mut self, queue: usize) -> (u64, bool) {
         let ring = &mut self.rings[queue];
         let (pieces, bytes) = ring.others.take().unwrap_or_default();
         let longest = &mut self.longest_pieces[queue];
@@ -153,8 +171,7 @@ impl World {
         let ring = &mut self.rings[queue];
         ring.others = (!ring.waiting.is_empty()).then_some((0, 0));
         self.bytes[queue] += bytes;
-        self.log.push(Piece { queue, bytes, finished, end: self.now });
-        schedule.served(queue, piece(bytes, finished.into()), self.now, self)
+        (bytes, finished)
     }
 
     fn pass(&mut self, ticks: u64) {

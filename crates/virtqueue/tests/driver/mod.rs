@@ -24,7 +24,7 @@ mod split;
 pub use packed::PackedDriver;
 pub use split::SplitDriver;
 
-use virtqueue::{Features, Layout, Position};
+use virtqueue::{Broken, Chain, Features, Layout, Position, Queue, Untaken};
 use window::{Span, Window};
 
 /// A piece of the guest's memory in a chain.
@@ -113,6 +113,22 @@ impl Heap {
         let at = self.take(len, alignment);
         (at, self.window.span(at, len).expect("the heap is in one region"))
     }
+}
+
+/// Takes a chain as a disk's server does, which looks for those of three buffers first: the same as
+/// [`Queue::take`].
+pub fn take_framed(queue: &mut Queue, window: &Window, chain: &mut Chain) -> Result<bool, Broken> {
+    let Queue::Split(split) = queue else { return queue.take(window, chain) };
+    let taken = match split.has_tables() {
+        true => split.take_framed::<16, 1, true>(window),
+        false => split.take_framed::<16, 1, false>(window),
+    };
+    match taken {
+        Ok(framed) => framed.put(chain),
+        Err(Untaken::Nothing) => return Ok(false),
+        Err(Untaken::Other(seen)) => return queue.take_other(&seen, window, chain),
+    }
+    Ok(true)
 }
 
 /// The bytes of a descriptor: `last` is flags and next of a split one, ID and flags of a packed.
