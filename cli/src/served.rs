@@ -127,15 +127,20 @@ fn limit(vm: &Vm<File>) -> String {
 /// Which disks go to other sidecores, and why.
 fn moving(plan: &Plan<File>) -> String {
     let first = plan.sidecores.first().copied().unwrap_or_default();
+    let networks = plan.interfaces().count() > 0;
+    let (disks, all) = match networks {
+        true => ("the disks and networks, but for disks", "Disks and switches"),
+        false => ("the disks, but for those", "Disks"),
+    };
     match plan.host.moving {
         Moving::Never => String::new(),
         Moving::ByLoad(us) => format!(
-            "Core {first} serves the disks, but for those on a controller; while they wait for longer than {} for a turn, the other sidecores help, and else they sleep.\n",
+            "Core {first} serves {disks} on a controller; while they wait for longer than {} for a turn, the other sidecores help, and else they sleep.\n",
             Micros(us)
         ),
         Moving::Rounds(turns) => {
             format!(
-                "Disks go on to the next sidecore after {turns} turns of 4K (sidecore_rounds).\n"
+                "{all} go on to the next sidecore after {turns} turns of 4K (sidecore_rounds).\n"
             )
         }
     }
@@ -237,6 +242,10 @@ fn switch(plan: &Plan<File>, name: &str) -> String {
     }
     let place = plan.sidecore_of_switch(name);
     let core = place.and_then(|place| plan.sidecores.get(place)).copied().unwrap_or_default();
+    let on = match plan.host.moving {
+        Moving::Never => format!(", on core {core}"),
+        Moving::ByLoad(_) | Moving::Rounds(_) => String::new(),
+    };
     let uplink = plan.uplink_of(name);
     let line = |(vlan, ports): (Option<u16>, Vec<(String, u16)>)| {
         let differ = ports.iter().any(|(_, mtu)| Some(*mtu) != ports.first().map(|one| one.1));
@@ -248,7 +257,7 @@ fn switch(plan: &Plan<File>, name: &str) -> String {
             1 => "is alone and reaches nobody",
             _ => "reach each other",
         };
-        let line = format!("Switch {name}{vlan}, on core {core}: {} {reach}.\n", ports.join(", "));
+        let line = format!("Switch {name}{vlan}{on}: {} {reach}.\n", ports.join(", "));
         let note = format!("Switch {name}{vlan}: the MTUs differ: {}.\n", mtus.join(", "));
         if differ { line + &note } else { line }
     };

@@ -6,10 +6,10 @@
 use crate::receive::Receive;
 use crate::registers::{
     AT_ONCE, BY_HASH, CTRL, EIMC, ENABLE, FORCED, GONE, HASHES, IMC, LINK, LINK_UP, MDIC, MRQC,
-    NEGOTIATE, ONE_BUFFER, PAUSED, RCTL, RECEIVE, RESET, RETA, RETA_WORDS, RSSRK, RSSRK_WORDS,
-    RXCSUM, Registers, STATUS, TCTL, TRANSMIT, rx, tx,
+    NEGOTIATE, ONE_BUFFER, PAUSED, QueueRegisters, RCTL, RECEIVE, RESET, RETA, RETA_WORDS, RSSRK,
+    RSSRK_WORDS, RXCSUM, Registers, STATUS, TCTL, TRANSMIT, rx, tx,
 };
-use crate::ring;
+use crate::ring::{self, Ring};
 use crate::task::Task;
 use crate::transmit::Transmit;
 use thiserror::Error;
@@ -234,9 +234,10 @@ impl<R: Registers> Controller<R> {
 
     /// The control registers of all queues at once: a bit that they all have.
     fn enabled(&mut self) -> u32 {
-        let receive = self.receive.iter().map(|queue| queue.registers);
-        let queues = receive.chain(self.transmit.iter().map(|queue| queue.registers));
-        queues.fold(u32::MAX, |all, queue| all & self.registers.read32(queue.control()))
+        (0..QUEUES as u32).fold(u32::MAX, |all, n| {
+            let receive = self.registers.read32(rx(n).control());
+            all & receive & self.registers.read32(tx(n).control())
+        })
     }
 
     /// Looks at the link. Gives the status.
@@ -279,16 +280,12 @@ impl<R: Registers> Controller<R> {
         self.registers.write32(MDIC, NEGOTIATE);
         self.receive.iter_mut().try_for_each(Receive::begin)?;
         self.transmit.iter_mut().for_each(|queue| queue.begin(now));
-        let receive = self.receive.iter().map(|queue| (&queue.ring, queue.registers));
-        let transmit = self.transmit.iter().map(|queue| (&queue.ring, queue.registers));
-        for (ring, registers) in receive.chain(transmit) {
-            let at = ring.dma();
-            self.registers.write32(registers.base(), at as u32);
-            self.registers.write32(registers.base() + 4, (at >> 32) as u32);
-            self.registers.write32(registers.len(), ring.bytes());
-        }
         for queue in &self.receive {
+            lay_out(&mut self.registers, queue.registers, &queue.ring);
             self.registers.write32(queue.registers.split(), ONE_BUFFER);
+        }
+        for queue in &self.transmit {
+            lay_out(&mut self.registers, queue.registers, &queue.ring);
         }
         for n in 0..RSSRK_WORDS {
             self.registers.write32(RSSRK + 4 * n, KEY.wrapping_mul(n + 1));
@@ -309,7 +306,7 @@ impl<R: Registers> Controller<R> {
     /// Copies the next frame that was received to the start of `into`, which has
     /// [`MOST`](crate::MOST) bytes at least. Gives its length; nothing if there is none, or there
     /// are bad ones alone. The queues have their turns.
-    #[inline]
+    #[inline(never)]
     pub fn receive(&mut self, into: &Span) -> Option<u32> {
         if !matches!(self.phase, Phase::Running) {
             return None;
@@ -330,7 +327,7 @@ impl<R: Registers> Controller<R> {
     /// Sends a copy of the frame in these parts, by one of the queues: which one is this number
     /// modulo theirs. What is to be done for it the controller does. It hears of it by
     /// [`Self::flush`]. False: it was dropped.
-    #[inline]
+    #[inline(never)]
     pub fn send(&mut self, queue: u32, parts: &[Span], task: Task) -> bool {
         let number = queue as usize % QUEUES;
         let queue = self.transmit.get_mut(number).filter(|_| self.link);
@@ -350,13 +347,22 @@ impl<R: Registers> Controller<R> {
 
     /// Tells the controller of frames that are to be sent, and gives it the buffers of those that
     /// were received.
-    #[inline]
+    #[inline(never)]
     pub fn flush(&mut self) {
         if matches!(self.phase, Phase::Running) {
             self.transmit.iter_mut().for_each(|queue| queue.flush(&mut self.registers));
             self.receive.iter_mut().for_each(|queue| queue.flush(&mut self.registers));
         }
     }
+}
+
+/// Tells where a queue's ring is.
+#[inline(never)]
+fn lay_out(to: &mut impl Registers, queue: QueueRegisters, ring: &Ring) {
+    let at = ring.dma();
+    to.write32(queue.base(), at as u32);
+    to.write32(queue.base() + 4, (at >> 32) as u32);
+    to.write32(queue.len(), ring.bytes());
 }
 
 /// Is a time before another, of a clock that may wrap?

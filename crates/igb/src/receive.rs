@@ -40,7 +40,7 @@ impl Receive {
 
     /// Copies the next frame to the start of `into`, and gives its length. `bad` counts those that
     /// were passed over.
-    #[inline]
+    #[inline(never)]
     pub fn take(&mut self, into: &Span, bad: &mut u64) -> Option<u32> {
         for _ in 0..MOST_BAD {
             let arrived = self.ring.arrived(self.next)?;
@@ -70,7 +70,6 @@ impl Receive {
     }
 
     /// Gives the controller the buffers of frames that were received.
-    #[inline]
     pub fn flush(&mut self, registers: &mut impl Registers) {
         // The buffer before the next one was emptied last.
         let last = (self.next + ENTRIES - 1) % ENTRIES;

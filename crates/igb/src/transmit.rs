@@ -47,7 +47,6 @@ impl Transmit {
 
     /// Puts a copy of the frame, in these parts, into the ring. None: there is no room, or the
     /// controller can't do that.
-    #[inline]
     pub fn put(&mut self, parts: &[Span], task: Task) -> Option<()> {
         let bytes = parts.iter().map(Span::len).sum::<u64>();
         // The part pads no frame that is below 17 bytes (8.12.1, PSP), and what pads it is ours.
@@ -122,7 +121,6 @@ impl Transmit {
     }
 
     /// The entries of frames that are done are free again.
-    #[inline]
     fn reclaim(&mut self) {
         // A frame has an entry at least, so there are no more of them than entries.
         for _ in 0..ENTRIES {
@@ -135,7 +133,6 @@ impl Transmit {
     }
 
     /// Tells the controller of frames that are to be sent.
-    #[inline]
     pub fn flush(&mut self, registers: &mut impl Registers) {
         if self.told != self.free {
             self.told = self.free;

@@ -33,6 +33,10 @@ const UDP_SUM: u16 = 6;
 const IP: usize = 20;
 const LEAST_SEGMENT: u16 = 256;
 
+/// Frames below so many bytes are padded. The pseudo header has no room for that, and not every
+/// controller leaves the padding out: QEMU's counts it.
+const PADDED: u32 = 60;
+
 /// Who makes the checksums and the segments of frames that go out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
@@ -151,9 +155,13 @@ impl Uplink {
         match frame.offload {
             _ if self.finish == Finish::Here => Features::empty(),
             Offload::Nothing => Features::empty(),
-            Offload::Checksum(partial) if !is_known(&frame.head, partial) => Features::empty(),
-            Offload::Segments(tcp) if tcp.size >= LEAST_SEGMENT => segments,
-            Offload::Checksum(_) | Offload::Segments(_) => Features::GUEST_CSUM,
+            Offload::Checksum(partial) if frame.len < PADDED || !is_known(&frame.head, partial) => {
+                Features::empty()
+            }
+            Offload::Checksum(_) => Features::GUEST_CSUM,
+            Offload::Segments(tcp) if tcp.size >= LEAST_SEGMENT && !tcp.ecn => segments,
+            // The last one may be short.
+            Offload::Segments(_) => Features::empty(),
         }
     }
 

@@ -149,9 +149,11 @@ impl<F> Plan<F> {
         names
     }
 
-    /// Which sidecore serves a switch, by its place among the plan's: they go round.
+    /// Which sidecore serves a switch, at first, by its place among the plan's: they go round, or
+    /// begin with the first if they go by load.
     pub fn sidecore_of_switch(&self, name: &str) -> Option<usize> {
         let at = self.switches().iter().position(|switch| *switch == name)?;
+        let at = if let Moving::ByLoad(_) = self.host.moving { 0 } else { at };
         at.checked_rem(self.sidecores.len())
     }
 
@@ -181,7 +183,8 @@ impl<F> Plan<F> {
     pub fn served_queues(&self) -> Vec<usize> {
         let disks = self.disks().enumerate().filter(|(_, (_, disk))| !self.moves(disk));
         let disks = disks.map(|(i, (_, disk))| (self.sidecore_of_disk(i), disk.queues.into()));
-        let interfaces = self.interfaces().map(|(_, interface)| {
+        let interfaces = self.interfaces().filter(|_| self.host.moving == Moving::Never);
+        let interfaces = interfaces.map(|(_, interface)| {
             (self.sidecore_of_switch(&interface.switch), interface.all_queues())
         });
         let mut sums: Vec<usize> = self.sidecores.iter().map(|_| self.moving_queues()).collect();

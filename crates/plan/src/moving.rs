@@ -1,7 +1,7 @@
-//! Which disks move from one sidecore to another while VMs run, and why.
+//! Which disks and switches move from one sidecore to another while VMs run, and why.
 //!
-//! Guarantees: only what can move does (a disk that is no controller's: it shares nothing with
-//! others); there are sidecores for it to move to, and each has places for all that may come.
+//! Guarantees: only what can move does (a disk that is no controller's, or a switch with all its
+//! ports: they share nothing with others); there are sidecores for it to move to, and each has places for all that may come.
 
 use crate::{Backing, Disk, Error, MAX_SIDECORES, Micros, Place, Plan};
 use core::ops::RangeInclusive;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// The bounds on waits that a plan may have, in microseconds.
 pub const LATENCIES: RangeInclusive<u32> = 5..=1_000_000;
 
-/// Whether disks move.
+/// Whether disks and switches move.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Moving {
     /// Each stays where the plan's order puts it.
@@ -59,7 +59,10 @@ impl<F> Plan<F> {
     /// Queues that may come to any sidecore.
     pub(crate) fn moving_queues(&self) -> usize {
         let moving = self.disks().filter(|(_, disk)| self.moves(disk));
-        moving.map(|(_, disk)| usize::from(disk.queues)).fold(0, usize::saturating_add)
+        let disks = moving.map(|(_, disk)| usize::from(disk.queues));
+        let all = self.interfaces().filter(|_| self.host.moving != Moving::Never);
+        let interfaces = all.map(|(_, interface)| interface.all_queues());
+        disks.chain(interfaces).fold(0, usize::saturating_add)
     }
 
     /// What must hold of what the host is to do.
@@ -126,6 +129,20 @@ mod tests {
         assert_eq!((of, queues), ([0, 0, 0], vec_of([6, 5])));
         let (of, queues) = places("sidecores=2\nsidecore_rounds=9");
         assert_eq!((of, queues), ([1, 0, 0], vec_of([6, 5])));
+    }
+
+    #[test]
+    fn switches_move_with_all_their_ports() {
+        let places = |host: &str| {
+            let vm = "[vm.a]\nkernel='k'\nnetwork=[{switch='x'},{switch='y'},{switch='y'}]\n";
+            let plan = parse("f", &format!("[host]\nsidecores=2\n{host}\n{vm}")).unwrap();
+            let of = ["x", "y"].map(|name| plan.sidecore_of_switch(name).unwrap());
+            (of, plan.served_queues())
+        };
+        // Two queues and one for commands each.
+        assert_eq!(places(""), ([0, 1], vec_of([3, 6])));
+        assert_eq!(places("sidecore_latency='1ms'"), ([0, 0], vec_of([9, 9])));
+        assert_eq!(places("sidecore_rounds=1"), ([0, 1], vec_of([9, 9])));
     }
 
     fn vec_of(queues: [usize; 2]) -> alloc::vec::Vec<usize> {

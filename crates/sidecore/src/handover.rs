@@ -131,6 +131,13 @@ impl<T> Slot<T> {
         Slot { to: AtomicUsize::new(0), content: SpinMutex::new(content) }
     }
 
+    /// Makes more room in it, before anybody else knows the slot.
+    pub fn prepare(&mut self, more: impl FnOnce(&mut T)) {
+        if let Some(mut content) = self.content.try_lock() {
+            more(&mut content);
+        }
+    }
+
     /// The owner hands the device over: `fill` puts it in. Then it rings that one's bell. False:
     /// `fill` wasn't called.
     pub fn hand(&self, to: usize, fill: impl FnOnce(&mut T)) -> bool {

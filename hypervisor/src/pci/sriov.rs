@@ -241,6 +241,7 @@ pub fn serve() {
 }
 
 /// Core 0, now and then: has functions hold interrupts back as the plan says.
+#[inline(never)]
 pub fn throttle() {
     let now = cpu::rdtsc();
     CONTROLLERS.lock().iter_mut().for_each(|controller| controller.throttle(now));
@@ -253,12 +254,10 @@ pub fn report() {
             let Some(counts) = controller.throttled(function.index.into()) else { continue };
             let i82576::ThrottleCounts { epochs, held, longest_us, by_guest } = counts;
             let (nic, index) = (function.nic, function.index);
-            match held {
-                0 => log::info!("nic{nic}.vf{index} held no interrupts back in {epochs} epochs"),
-                _ => log::info!(
-                    "nic{nic}.vf{index} held interrupts back after {held} of {epochs} epochs, for {longest_us} us at the most; its guest set {by_guest} intervals of its own"
-                ),
-            }
+            let some = if held > 0 { "" } else { "no " };
+            log::info!(
+                "nic{nic}.vf{index} held {some}interrupts back after {held} of {epochs} epochs, for {longest_us} us at the most; its guest set {by_guest} intervals of its own"
+            );
         }
     }
 }

@@ -55,8 +55,9 @@ pub struct Sidecores {
     switches: Vec<(String, usize, usize)>,
     listeners: &'static [Listener],
     rule: Rule,
-    /// The devices that can move, so far.
+    /// What can move, so far; and of the switches, by which number.
     movables: Vec<Movable>,
+    moving: Vec<Option<usize>>,
 }
 
 /// A device, for the paravirtual function in front of it.
@@ -153,22 +154,34 @@ impl Sidecores {
         let mut switches = Vec::new();
         for name in plan.switches() {
             let Some(place) = plan.sidecore_of_switch(name) else { continue };
-            let Some(core) = cores.get_mut(place) else { continue };
             let ports = plan.interfaces().filter(|(_, one)| one.switch == name).count()
                 + usize::from(plan.uplink_of(name).is_some());
-            switches.push((name.to_string(), place, core.queues.switches.len()));
-            let switch = Switch::new(ports, AGEING);
-            core.queues.switches.push(CoreSwitch {
-                switch,
-                devices: Vec::with_capacity(ports),
-                uplink: None,
-            });
+            switches.push((name.to_string(), place, switches.len()));
+            let made = |own: bool| {
+                own.then(|| CoreSwitch {
+                    switch: Switch::new(ports, AGEING),
+                    devices: Vec::with_capacity(ports),
+                    uplink: None,
+                })
+            };
+            let places = cores.iter_mut().enumerate();
+            places.for_each(|(at, core)| core.queues.switches.push(made(at == place)));
         }
         let count = plan.disks().count();
         let disks = (0..count).rev().filter_map(|disk| plan.sidecore_of_disk(disk)).collect();
         let shares = plan.vms.iter().map(|vm| (vm.weight, vm.limit)).collect();
-        let movables = Vec::new();
-        Ok(Sidecores { cores, settings, shares, disks, switches, listeners, rule, movables })
+        let (movables, moving) = (Vec::new(), switches.iter().map(|_| None).collect());
+        Ok(Sidecores {
+            cores,
+            settings,
+            shares,
+            disks,
+            switches,
+            listeners,
+            rule,
+            movables,
+            moving,
+        })
     }
 
     /// Starts these controllers, which the plan's disks are cut from. `free`: domains from this
@@ -300,7 +313,10 @@ impl Sidecores {
         (control, work): (Control, &dyn Fn(u16) -> Work),
     ) -> Result<Virtual, String> {
         let count = usize::from(shape.queues);
-        let movable = self.berths(place, &kind, count);
+        let movable = self.number(place, &kind);
+        if let Some(number) = movable {
+            moving::make_room(&mut self.cores, place, number, kind.switch(), count);
+        }
         let core = self.cores.get_mut(place).ok_or("no sidecore serves it")?;
         let first = core.queues.all.len();
         let entries =
@@ -309,8 +325,8 @@ impl Sidecores {
         let entries = entries..entries + 1 + shape.queues;
         let port = Port::new(self.listeners, place, count, control.kicks);
         let port: &'static Port = Box::leak(Box::new(port));
-        if movable.is_some() {
-            self.movables.push(Movable::new(port, place, count));
+        if let Some(movable) = movable.and_then(|number| self.movables.get_mut(number)) {
+            movable.add(port, count);
         }
         let device = core.devices.len();
         for index in 0..shape.queues {
@@ -341,15 +357,24 @@ impl Sidecores {
         Ok(Virtual { function, entries, port, notify, shape })
     }
 
-    /// Makes room on every sidecore for a device that can move, and gives its number among those;
-    /// none if this one can't.
-    fn berths(&mut self, own: usize, kind: &Kind, queues: usize) -> Option<usize> {
-        let can = matches!(kind, Kind::Disk(Backing::Ram(_) | Backing::Null(_)));
-        if !can || matches!(self.rule, Rule::Never) {
+    /// The number that a device goes by when it moves: of its own, or its switch's; none if it
+    /// can't.
+    fn number(&mut self, own: usize, kind: &Kind) -> Option<usize> {
+        if matches!(self.rule, Rule::Never) {
             return None;
         }
-        moving::make_room(&mut self.cores, own, queues);
-        Some(self.movables.len())
+        let next = self.movables.len();
+        let number = match kind {
+            Kind::Disk(Backing::Ram(_) | Backing::Null(_)) => next,
+            Kind::Disk(Backing::Part(..)) => return None,
+            Kind::Interface(interface) => {
+                *self.moving.get_mut(interface.switch)?.get_or_insert(next)
+            }
+        };
+        if number == next {
+            self.movables.push(Movable::new(own));
+        }
+        Some(number)
     }
 
     /// Every device is there: room is made for the turns of their queues, and controllers may reach

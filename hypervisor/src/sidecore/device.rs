@@ -4,6 +4,7 @@ use crate::cpu::rdtsc;
 use crate::log_limit::OnceASecond;
 use crate::sidecore::backing::Backing;
 use crate::sidecore::entries;
+use crate::sidecore::places::Places;
 use crate::sidecore::port::{Order, Port};
 use crate::sidecore::queue::{CoreSwitch, Queues, ServedQueue, Work};
 use crate::sidecore::signal::{Line, send};
@@ -47,7 +48,17 @@ pub enum Kind {
     Interface(Interface),
 }
 
-/// A port of one of the core's switches.
+impl Kind {
+    /// The switch that it is at.
+    pub fn switch(&self) -> Option<usize> {
+        match self {
+            Kind::Disk(_) => None,
+            Kind::Interface(interface) => Some(interface.switch),
+        }
+    }
+}
+
+/// A port of one of the switches.
 pub struct Interface {
     pub switch: usize,
     pub number: PortNumber,
@@ -115,6 +126,16 @@ impl Device {
         true
     }
 
+    /// It is at this place of the sidecore from now on: its switch knows that.
+    pub fn come_to(&self, place: usize, queues: &mut Queues) {
+        if let Kind::Interface(Interface { switch, number, .. }) = self.kind
+            && let Some(on) = queues.switches.get_mut(switch)
+            && let Some(at) = on.devices.get_mut(usize::from(number.0))
+        {
+            *at = Some(place);
+        }
+    }
+
     /// Has its queues have turns that can be served; no others.
     pub fn join(&self, queues: &mut Queues, schedule: &mut Schedule) {
         let Queues { all, switches, .. } = queues;
@@ -167,7 +188,7 @@ impl Device {
     fn begin(
         &mut self,
         queue: &mut ServedQueue,
-        switches: &mut [CoreSwitch],
+        switches: &mut Places<CoreSwitch>,
         layout: Layout,
     ) -> Result<(), Refused> {
         let features = features(self.order.features);

@@ -1,4 +1,5 @@
-//! Devices that can move: what all sidecores know of each, and what makes it move.
+//! What can move: a disk, or a switch with the interfaces at its ports. What all sidecores know of
+//! each, and what makes it move.
 //!
 //! Guarantees: where a device is to go is decided in one place, for each rule; its counts are
 //! written by its owner alone. How it goes is `moving`'s.
@@ -6,16 +7,17 @@
 use crate::sidecore::device::Device;
 use crate::sidecore::listeners::Listener;
 use crate::sidecore::port::{Port, add};
-use crate::sidecore::queue::ServedQueue;
+use crate::sidecore::queue::{CoreSwitch, ServedQueue};
 use ::sidecore::Debt;
 use ::sidecore::handover::Slot;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// A device that can move, as all sidecores know it.
+/// What can move, as all sidecores know it.
 pub struct Movable {
-    pub port: &'static Port,
+    /// Of its devices.
+    ports: Vec<&'static Port>,
     pub slot: Slot<Parcel>,
     /// The sidecore that is to serve it.
     goal: AtomicUsize,
@@ -25,8 +27,15 @@ pub struct Movable {
     late: AtomicU64,
 }
 
-/// A device on its way.
+/// What is on its way.
 pub struct Parcel {
+    pub devices: Vec<Passenger>,
+    /// The switch that the devices are at, if they are at one.
+    pub switch: Option<CoreSwitch>,
+}
+
+/// A device on its way.
+pub struct Passenger {
     pub device: Option<Device>,
     /// As many as it has.
     pub queues: Vec<Option<ServedQueue>>,
@@ -34,13 +43,11 @@ pub struct Parcel {
 }
 
 impl Movable {
-    /// Boot only: at this sidecore, with so many queues.
-    pub fn new(port: &'static Port, at: usize, queues: usize) -> Self {
-        let queues = (0..queues).map(|_| None).collect();
-        let parcel = Parcel { device: None, queues, debt: Debt::default() };
+    /// Boot only: at this sidecore, without devices yet.
+    pub fn new(at: usize) -> Self {
         Movable {
-            port,
-            slot: Slot::new(parcel),
+            ports: Vec::new(),
+            slot: Slot::new(Parcel { devices: Vec::new(), switch: None }),
             goal: AtomicUsize::new(at),
             busy: AtomicU64::new(0),
             turns: AtomicU64::new(0),
@@ -48,10 +55,18 @@ impl Movable {
         }
     }
 
+    /// Boot only: one more device, with so many queues.
+    pub fn add(&mut self, port: &'static Port, queues: usize) {
+        self.ports.push(port);
+        let queues = (0..queues).map(|_| None).collect();
+        let passenger = Passenger { device: None, queues, debt: Debt::default() };
+        self.slot.prepare(|parcel| parcel.devices.push(passenger));
+    }
+
     /// The sidecore that serves it; none while it moves.
     pub fn at(&self) -> Option<usize> {
-        let at = self.port.home().at();
-        (at == self.goal.load(Ordering::Relaxed)).then_some(at)
+        let goal = self.goal.load(Ordering::Relaxed);
+        self.ports.iter().all(|port| port.home().at() == goal).then_some(goal)
     }
 
     /// Ticks for which it was served, and turns of its that began late.
@@ -70,10 +85,12 @@ impl Movable {
     }
 }
 
-/// Where a device that can move is or would be on a sidecore.
+/// Where what can move is or would be on a sidecore.
 pub struct Berth {
-    pub device: usize,
-    pub queues: Range<usize>,
+    /// Each device's place, and its queues'.
+    pub devices: Vec<(usize, Range<usize>)>,
+    /// The switch's number.
+    pub switch: Option<usize>,
 }
 
 /// What makes devices move.

@@ -43,7 +43,7 @@ pub struct ServedQueue {
 pub enum Work {
     /// Requests of a disk.
     Requests(Box<Server<IN_FLIGHT>>),
-    /// Frames or commands at this port of one of the core's switches, which has the ring.
+    /// Frames or commands at this port of one of the switches, which has the ring.
     Frames(usize, PortNumber),
 }
 
@@ -112,7 +112,8 @@ impl CoreSwitch {
 /// All queues of a core, and its switches.
 pub struct Queues {
     pub all: Places<ServedQueue>,
-    pub switches: Vec<CoreSwitch>,
+    /// Each by the same number on all sidecores; those that are served here.
+    pub switches: Places<CoreSwitch>,
     clock: Clock,
     /// When it was last looked, in the switches' nanoseconds.
     now: u64,
@@ -120,12 +121,12 @@ pub struct Queues {
 
 impl ServedQueue {
     /// The ring, if there is one.
-    pub fn ring<'a>(&'a mut self, switches: &'a mut [CoreSwitch]) -> Option<&'a mut Queue> {
+    pub fn ring<'a>(&'a mut self, switches: &'a mut Places<CoreSwitch>) -> Option<&'a mut Queue> {
         self.work.ring(self.index, switches)
     }
 
     /// Whether turns serve it: a receive queue is filled in those of whoever sends.
-    pub fn has_turns(&self, switches: &[CoreSwitch]) -> bool {
+    pub fn has_turns(&self, switches: &Places<CoreSwitch>) -> bool {
         match self.work {
             Work::Requests(_) => true,
             Work::Frames(switch, port) => {
@@ -142,7 +143,7 @@ impl Work {
     pub fn ring<'a>(
         &'a mut self,
         index: usize,
-        switches: &'a mut [CoreSwitch],
+        switches: &'a mut Places<CoreSwitch>,
     ) -> Option<&'a mut Queue> {
         match self {
             Work::Requests(server) => server.queue(),
@@ -156,7 +157,7 @@ impl Work {
 impl Queues {
     /// None yet.
     pub fn new() -> Self {
-        Queues { all: Places::new(), switches: Vec::new(), clock: Clock::new(tsc_hz()), now: 0 }
+        Queues { all: Places::new(), switches: Places::new(), clock: Clock::new(tsc_hz()), now: 0 }
     }
 
     /// Reads the time.
@@ -169,7 +170,7 @@ impl Queues {
 
     /// The queue at this place, and what it may need to be served: the switches, and the time.
     #[inline]
-    pub fn at(&mut self, place: usize) -> Option<(&mut ServedQueue, &mut [CoreSwitch], u64)> {
+    pub fn at(&mut self, place: usize) -> Option<(&mut ServedQueue, &mut Places<CoreSwitch>, u64)> {
         Some((self.all.get_mut(place)?, &mut self.switches, self.now))
     }
 

@@ -1,12 +1,15 @@
-//! Paravirtual disks that go from one sidecore to another while they are used: to and fro after so
-//! many turns, thousands of times, under each policy and amid resets; and by load.
+//! Paravirtual disks, and switches with their ports, that go from one sidecore to another while they
+//! are used: to and fro after so many turns, thousands of times, under each policy and amid resets;
+//! and by load.
 //!
-//! The kernels verify each request and each interrupt as they do without; here it is counted how
-//! often a disk moved, and how often a sidecore fell asleep.
+//! The kernels verify each request, frame and interrupt as they do without; here it is counted how
+//! often they moved, and how often a sidecore fell asleep.
 
-use super::case::{Case, Expect, Guest, Outcome};
+use super::case::{Case, Expect, Guest, Outcome, Special};
 use super::cases::{again, case, guest};
 use super::smp;
+use super::switch::pair;
+use super::uplink::uplink;
 use super::virtio::{POLICIES, short, with_disk};
 use plan::{Coalesce, Control, Disk, Host, Moving, Policy};
 
@@ -44,6 +47,13 @@ pub fn all() -> Vec<Case> {
         let disks = kicked.disks.iter().map(|disk| Disk { control, ..disk.clone() }).collect();
         let kicked = Guest { disks, ..kicked };
         cases.push(rounds(policy, 1, false, "virtio-kicked", [kicked]));
+        let exchange = pair("net-exchange", policy);
+        cases.push(rounds(policy, 1, often, "virtio-net-exchange", exchange));
+        cases.push(rounds(policy, 1, false, "virtio-net-reset", pair("net-reset", policy)));
+        let [asks, echoes] = pair("net-restart", policy);
+        let echoes = Guest { says: again("", policy).says, restarts: true, ..echoes };
+        cases.push(rounds(policy, 1, false, "virtio-net-restart", [asks, echoes]));
+        cases.push(wired(policy));
         let loaded = || Guest { options: BY_LOAD_OPTIONS, counts: Vec::new(), ..of(BY_LOAD) };
         let by_load = case(format!("virtio/by-load-{}", policy.label()), direct, []);
         let host = Host { moving: Moving::ByLoad(BOUND), ..Host::default() };
@@ -65,7 +75,18 @@ fn rounds<const N: usize>(
     Case { sidecores: 2, host, ..case }
 }
 
-/// What is wrong with how often disks moved and sidecores slept.
+/// Two switches, each with a controller as its way out: they go to and fro with it.
+fn wired(policy: Policy) -> Case {
+    let mut guests = pair("net-exchange", policy);
+    for (guest, switch) in guests.iter_mut().zip(["one", "two"]) {
+        guest.interfaces.iter_mut().for_each(|one| one.switch = switch.to_owned());
+    }
+    let networks = vec![uplink(0, "one"), uplink(1, "two")];
+    let case = rounds(policy, 1, policy == Policy::Direct, "virtio-net-uplink", guests);
+    Case { networks, machine: Special::Wired, ..case }
+}
+
+/// What is wrong with how often disks and switches moved and sidecores slept.
 pub fn complaints(case: &Case, outcome: &Outcome) -> Vec<String> {
     if case.expect != Expect::Ends {
         return Vec::new();
@@ -91,7 +112,9 @@ fn wrong(moving: Moving, tests: &[&str], moves: &[u64], slept: &[(u64, bool)]) -
             for (tests, moves) in tests.iter().zip(moves) {
                 let least = if *tests == "virtio-load" { MANY } else { SOME };
                 if *moves < least {
-                    wrong.push(format!("a disk moved {moves} times, {least} wanted at least"));
+                    wrong.push(format!(
+                        "a VM's devices moved {moves} times, {least} wanted at least"
+                    ));
                 }
             }
             if slept.len() != 2 {

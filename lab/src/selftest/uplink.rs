@@ -62,16 +62,18 @@ fn between() -> Case {
     Case { sidecores: 1, networks, machine: Special::Wired, ..case }
 }
 
-/// One whose network is outside of the machine: sixteen connections at once, there and back.
+/// One whose network is outside of the machine: five connections at once, there and back. What five
+/// have under way, 64 KiB each, fits into a queue's ring: QEMU holds frames back for a controller
+/// that has no buffer at all, and drops those for a queue without one.
 fn outside() -> Case {
     let guest = Guest {
         devices: Vec::new(),
         interfaces: vec![at("lan", 1, 0)],
-        options: "exitless.streams=16 exitless.bytes=131072",
+        options: "exitless.streams=5 exitless.bytes=262144",
         says: vec![
             "driver=virtio_net ",
             "address=10.0.2.",
-            "@exitless echoed bytes=131072 streams=16",
+            "@exitless echoed bytes=262144 streams=5",
         ],
         ..network::linux("nic0", "", Policy::Direct)
     };
