@@ -380,9 +380,7 @@ impl LocalApic {
 
     #[inline]
     fn complete(&mut self) -> Option<u8> {
-        let vector = self.in_service.highest()?;
-        self.in_service.remove(vector);
-        Some(vector)
+        self.in_service.take_highest()
     }
 
     fn set_lvt(&mut self, register: u8, value: u32) {

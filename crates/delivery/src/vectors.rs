@@ -74,6 +74,22 @@ impl VectorSet {
         Some(base + word.ilog2() as u8)
     }
 
+    /// Takes the highest vector out.
+    #[inline]
+    pub const fn take_highest(&mut self) -> Option<u8> {
+        let mut at = self.0.len();
+        while at > 0 {
+            at -= 1;
+            let word = self.0[at];
+            if word != 0 {
+                let bit = word.ilog2();
+                self.0[at] = word ^ 1 << bit;
+                return Some(64 * at as u8 + bit as u8);
+            }
+        }
+        None
+    }
+
     /// Both sets together.
     pub fn union(&self, other: &VectorSet) -> VectorSet {
         VectorSet(core::array::from_fn(|w| self.0[w] | other.0[w]))
@@ -100,11 +116,7 @@ impl VectorSet {
     /// The vectors, highest first.
     pub fn iter(&self) -> impl Iterator<Item = u8> {
         let mut left = *self;
-        core::iter::from_fn(move || {
-            let v = left.highest()?;
-            left.remove(v);
-            Some(v)
-        })
+        core::iter::from_fn(move || left.take_highest())
     }
 }
 
@@ -268,6 +280,9 @@ mod tests {
             s.remove(gone);
             model.remove(&gone);
             prop_assert_eq!(s.iter().collect::<Vec<_>>(), model.iter().rev().copied().collect::<Vec<_>>());
+            let (mut left, mut others) = (s, model.clone());
+            prop_assert_eq!(left.take_highest(), others.pop_last());
+            prop_assert_eq!(left.iter().collect::<Vec<_>>(), others.iter().rev().copied().collect::<Vec<_>>());
             prop_assert_eq!(VectorSet::from_registers(|i| s.register(i)), s);
             prop_assert_eq!(s.is_empty(), model.is_empty());
             let other = VectorSet::of(&[gone, gone ^ 1]);

@@ -59,6 +59,9 @@ pub struct Schedule {
     prepaid: u64,
     /// The least virtual time of the runnable ones, at its highest.
     floor: Virtual,
+    /// Whom [`Schedule::should_switch`] would give the core, until somebody wakes, blocks or is
+    /// picked.
+    chosen: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -139,6 +142,7 @@ impl Schedule {
             charged: 0,
             prepaid: 0,
             floor: 0,
+            chosen: None,
         }
     }
 
@@ -158,6 +162,7 @@ impl Schedule {
         }
         self.charge(now);
         self.raise_floor();
+        self.chosen = None;
         let least = self.floor.saturating_sub(Virtual::from(self.slice));
         let running = self.running.map_or(0, |place| self.members[place].time);
         if let Some(member) = self.member(place) {
@@ -207,15 +212,18 @@ impl Schedule {
         let next = self.next(now);
         if next == self.running {
             self.renew(now);
+            return false;
         }
-        next != self.running
+        self.chosen = next;
+        true
     }
 
     /// Charges the running one, chooses and makes the chosen one the running one, which may be the
-    /// same. None if nobody is runnable.
+    /// same; it is the one that [`Schedule::should_switch`] spoke of, if nobody woke or blocked
+    /// since. None if nobody is runnable.
     pub fn pick(&mut self, now: u64) -> Option<usize> {
         self.charge(now);
-        let next = self.next(now);
+        let next = self.chosen.take().or_else(|| self.next(now));
         if next == self.running {
             self.renew(now);
             return next;
@@ -275,12 +283,16 @@ impl Schedule {
     fn charge(&mut self, now: u64) {
         let ticks = elapsed(self.charged, now);
         self.charged = now;
-        if ticks != 0
-            && let Some(place) = self.running
-        {
+        if ticks != 0 {
+            self.charge_running(ticks);
+        }
+    }
+
+    fn charge_running(&mut self, ticks: u64) {
+        if let Some(place) = self.running {
             let paid = ticks.min(self.prepaid);
             self.prepaid -= paid;
-            if let Some(member) = self.member(place) {
+            if let Some(member) = self.members.get_mut(place) {
                 member.ran = member.ran.saturating_add(ticks);
                 member.charge(ticks - paid);
             }
@@ -291,19 +303,25 @@ impl Schedule {
     /// grow: so it is enough to do this before one more becomes runnable, or one less.
     fn raise_floor(&mut self) {
         let mut least = Virtual::MAX;
-        for member in &self.members[..self.count] {
-            if member.runnable() {
-                least = least.min(member.time);
+        match self.running.and_then(|place| self.members.get(place)) {
+            // The running one is runnable: nobody else is.
+            Some(running) if self.runnable == 1 => least = running.time,
+            _ if self.runnable == 0 => return,
+            _ => {
+                for member in &self.members[..self.count] {
+                    if member.runnable() {
+                        least = least.min(member.time);
+                    }
+                }
             }
         }
-        if self.runnable != 0 {
-            self.floor = self.floor.max(least);
-        }
+        self.floor = self.floor.max(least);
     }
 
     fn stop(&mut self, place: usize, now: u64, state: State) {
         self.charge(now);
         self.raise_floor();
+        self.chosen = None;
         if self.member(place).is_some_and(|member| member.state != State::Removed) {
             self.set_state(place, state);
         }

@@ -165,6 +165,12 @@ pub fn request_bitmap() -> [u32; 8] {
     core::array::from_fn(|i| read(IRR + i as u32) as u32)
 }
 
+/// Is any vector pending?
+#[inline]
+pub fn is_any_requested() -> bool {
+    (0..8).fold(0, |all, i| all | read(IRR + i) as u32) != 0
+}
+
 /// Of the vectors pending, 32 from 32 × `index` on.
 #[inline]
 pub fn requested(index: u8) -> u32 {

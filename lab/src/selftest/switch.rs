@@ -71,7 +71,12 @@ pub fn all() -> Vec<Case> {
         };
         let within = pair("net-exchange", policy).map(vlan);
         cases.push(served(policy, "exchange-within-vlan", false, within.into()));
-        for (test, name) in [("net-kicked", "kicked"), ("net-reset", "kicked-reset")] {
+        let kicks = [
+            ("net-kicked", "kicked"),
+            ("net-halts", "kicked-halts"),
+            ("net-reset", "kicked-reset"),
+        ];
+        for (test, name) in kicks {
             let quick = quick(name == "kicked");
             cases.push(served(policy, name, quick, pair(test, policy).map(kicked).into()));
         }

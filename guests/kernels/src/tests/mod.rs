@@ -20,6 +20,7 @@ mod nested;
 mod nested_stack;
 mod net;
 mod net_apart;
+mod net_halts;
 mod net_reset;
 mod net_victim;
 mod odd_code;
@@ -179,6 +180,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("net-negotiation", net::negotiation),
     ("net-exchange", net::exchange),
     ("net-kicked", net::exchange),
+    ("net-halts", net_halts::halts),
     ("net-apart", net_apart::apart),
     ("net-spoof", net_apart::spoofed),
     ("net-rate", net_apart::rate),

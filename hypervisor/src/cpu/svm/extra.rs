@@ -8,7 +8,6 @@
 use crate::cpu::vendor::{PAT_AT_RESET, xsave};
 use crate::cpu::{control, msr};
 use crate::memory;
-use arrayvec::ArrayVec;
 use core::arch::asm;
 
 const SPEC_CTRL: u32 = 0x48;
@@ -26,7 +25,10 @@ pub struct Extra {
     states: u64,
     xcr0: u64,
     debug: [u64; 4],
-    msrs: ArrayVec<(u32, u64), 3>,
+    pat: u64,
+    /// `None`: the CPU hasn't this MSR.
+    speculation: Option<u64>,
+    auxiliary: Option<u64>,
     barrier: bool,
     /// XRSTOR leaves the x87 pointers to the last instruction as they are (APM vol. 2, 11.4.4).
     keeps_pointers: bool,
@@ -40,23 +42,17 @@ impl Extra {
         let area = memory::allocate(u64::from(states.ecx), 4096)?;
         let features = cpuid(0x8000_0008, 0).ebx;
         let structured = cpuid(7, 0);
-        let mut msrs = ArrayVec::new();
         let speculation = features & (1 << 14 | 1 << 15 | 1 << 24) != 0
             || structured.edx & (1 << 26 | 1 << 27 | 1 << 31) != 0;
         let auxiliary = cpuid(0x8000_0001, 0).edx & 1 << 27 != 0 || structured.ecx & 1 << 22 != 0;
-        msrs.push((PAT, 0));
-        if speculation {
-            msrs.push((SPEC_CTRL, 0));
-        }
-        if auxiliary {
-            msrs.push((TSC_AUX, 0));
-        }
         let mut extra = Extra {
             area,
             states: u64::from(states.edx) << 32 | u64::from(states.eax),
             xcr0: 1,
             debug: [0; 4],
-            msrs,
+            pat: PAT_AT_RESET,
+            speculation: speculation.then_some(0),
+            auxiliary: auxiliary.then_some(0),
             barrier: features & 1 << 12 != 0 || structured.edx & 1 << 26 != 0,
             keeps_pointers: features & 1 << 2 == 0,
         };
@@ -71,9 +67,9 @@ impl Extra {
         xsave::reset(area);
         self.xcr0 = 1;
         self.debug = [0; 4];
-        for (register, value) in &mut self.msrs {
-            *value = if *register == PAT { PAT_AT_RESET } else { 0 };
-        }
+        self.pat = PAT_AT_RESET;
+        self.speculation = self.speculation.map(|_| 0);
+        self.auxiliary = self.auxiliary.map(|_| 0);
     }
 
     /// Takes the state from this core.
@@ -93,7 +89,13 @@ impl Extra {
                 out(reg) self.debug[2], out(reg) self.debug[3],
                 options(nostack, nomem)
             );
-            self.msrs.iter_mut().for_each(|(register, value)| *value = msr::read(*register));
+            self.pat = msr::read(PAT);
+            if let Some(value) = &mut self.speculation {
+                *value = msr::read(SPEC_CTRL);
+            }
+            if let Some(value) = &mut self.auxiliary {
+                *value = msr::read(TSC_AUX);
+            }
         }
     }
 
@@ -117,7 +119,13 @@ impl Extra {
                 in(reg) self.debug[2], in(reg) self.debug[3],
                 options(nostack, nomem)
             );
-            self.msrs.iter().for_each(|(register, value)| msr::write(*register, *value));
+            msr::write(PAT, self.pat);
+            if let Some(value) = self.speculation {
+                msr::write(SPEC_CTRL, value);
+            }
+            if let Some(value) = self.auxiliary {
+                msr::write(TSC_AUX, value);
+            }
             if self.barrier {
                 msr::write(PRED_CMD, BRANCH_BARRIER);
             }

@@ -98,7 +98,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     fn drain_core(&mut self) {
         // The next one may be presented some cycles after the completion of the one before.
         for _ in 0..=u8::MAX {
-            if x2apic::request_bitmap().iter().all(|word| *word == 0) {
+            if !x2apic::is_any_requested() {
                 break;
             }
             self.take_pending();

@@ -22,10 +22,13 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Right after an exit: whether it was for one of the two, and is done; what it counts as.
     #[inline(always)]
     pub(in crate::vm) fn quick_write(&mut self) -> Option<Reason> {
-        if !self.cpu.wrote_msr() || self.mode.current() == Mode::Passthrough {
+        if !self.cpu.wrote_msr() {
             return None;
         }
         match self.cpu.gpr(RCX) as u32 {
+            register if self.mode.current() == Mode::Passthrough => {
+                (register == ICR && self.quick_ipi()).then_some(Reason::Ipi)
+            }
             EOI => self.quick_completion(),
             ICR => self.quick_command(),
             _ => None,

@@ -84,16 +84,18 @@ impl<C: VirtualCpu> Vcpu<C> {
         let mut run = Loop { vcpu: self, left: rdtsc() };
         while mailbox.run_guest(&mut run) {
             let vcpu = &mut *run.vcpu;
-            if vcpu.quick_ipi() {
-                vcpu.ledger.count(Reason::Ipi);
-                continue;
-            }
             if let Some(reason) = vcpu.quick_write() {
                 vcpu.ledger.count(reason);
                 continue;
             }
             let exit = vcpu.cpu.exit();
             vcpu.note_accepted();
+            // On a shared core it is frequent.
+            if exit == Exit::Halt {
+                vcpu.halt();
+                vcpu.ledger.count(Reason::Halt);
+                continue;
+            }
             match vcpu.handle(exit) {
                 Ok(reason) => vcpu.ledger.count(reason),
                 Err((reason, stop)) => {

@@ -38,8 +38,12 @@ impl<C: VirtualCpu> Vcpu<C> {
             return self.prepare_dedicated();
         }
         let sources = self.vm.guest.eli_gains();
-        let quiet = self.apic.exitless() && self.apic.quiet();
         let hold = self.shadow.take_hold();
+        if !sources && self.mode.current() == Mode::Injection {
+            // It stays so, whatever else is.
+            return self.offer();
+        }
+        let quiet = self.apic.exitless() && self.apic.quiet();
         let hidden = self.hide_host_vectors(quiet && sources, hold);
         let mode = mode_for(quiet, sources, hidden);
         if mode != self.mode.current() {

@@ -10,23 +10,17 @@ use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::x2apic;
 use crate::vm::Vcpu;
 use crate::vm::exits::code_pages::Site;
-use delivery::Mode;
 
 const RAX: u8 = 0;
-const RCX: u8 = 1;
 const RDX: u8 = 2;
-const ICR: u32 = 0x830;
 const WRMSR: [u8; 2] = [0x0F, 0x30];
 
 impl<C: VirtualCpu> Vcpu<C> {
-    /// Right after an exit: whether it was for an interrupt command, and is done.
+    /// After an exit for a write to the interrupt command register, in passthrough mode: whether it
+    /// is done.
     #[inline(always)]
     pub(in crate::vm) fn quick_ipi(&mut self) -> bool {
-        if !self.cpu.wrote_msr()
-            || self.cpu.gpr(RCX) as u32 != ICR
-            || self.mode.current() != Mode::Passthrough
-            || !self.code_pages.stands(&self.vm.guest.memory, &self.cpu, Site::Command, &WRMSR)
-        {
+        if !self.code_pages.stands(&self.vm.guest.memory, &self.cpu, Site::Command, &WRMSR) {
             return false;
         }
         let command = self.cpu.gpr(RDX) << 32 | self.cpu.gpr(RAX) & 0xFFFF_FFFF;

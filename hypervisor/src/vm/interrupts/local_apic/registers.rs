@@ -97,15 +97,19 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// Sends a fixed interrupt. The frequent case is one receiver by its id.
+    #[inline]
     pub(in crate::vm) fn send(&mut self, to: Destination, vector: u8) {
-        let me = self.id as u32;
         match to {
-            Destination::Physical(id) if id != me => {
-                return self.vm.guest.interrupt(id as usize, vector);
+            Destination::Physical(id) if id != self.id as u32 => {
+                self.vm.guest.interrupt(id as usize, vector);
             }
-            Destination::Physical(_) | Destination::Itself => return self.interrupt_self(vector),
-            _ => {}
+            Destination::Physical(_) | Destination::Itself => self.interrupt_self(vector),
+            _ => self.send_to_some(to, vector),
         }
+    }
+
+    fn send_to_some(&mut self, to: Destination, vector: u8) {
+        let me = self.id as u32;
         for (id, vcpu) in self.vm.guest.remotes.iter().enumerate() {
             if !to.includes(id as u32, me, vcpu.addressing()) {
                 continue;

@@ -26,6 +26,7 @@ impl Shadow {
     }
 
     /// Was it just removed, and must it stay away for one entry? Asked once.
+    #[inline]
     pub fn take_hold(&mut self) -> bool {
         core::mem::take(&mut self.hold)
     }
