@@ -222,6 +222,12 @@ impl LocalApic {
         }
     }
 
+    /// Is any vector pending, whether it can be delivered or not?
+    #[inline]
+    pub fn is_pending_any(&self) -> bool {
+        !self.requested.is_empty()
+    }
+
     /// Is this vector pending already, so that one more of it is absorbed?
     pub fn is_pending(&self, vector: u8) -> bool {
         self.requested.contains(vector)
@@ -247,11 +253,6 @@ impl LocalApic {
     /// priority lets it in is for the hardware to say (V_INTR_PRIO against V_TPR).
     #[inline]
     pub fn deliverable(&self) -> Option<u8> {
-        // Most often nothing is pending.
-        if self.requested.is_empty() { None } else { self.highest_deliverable() }
-    }
-
-    fn highest_deliverable(&self) -> Option<u8> {
         let next = self.requested.highest()?;
         match self.in_service.highest() {
             Some(current) if class(current) >= class(next) => None,

@@ -116,7 +116,11 @@ impl VectorSet {
     /// The vectors, highest first.
     pub fn iter(&self) -> impl Iterator<Item = u8> {
         let mut left = *self;
-        core::iter::from_fn(move || left.take_highest())
+        core::iter::from_fn(move || {
+            let v = left.highest()?;
+            left.remove(v);
+            Some(v)
+        })
     }
 }
 

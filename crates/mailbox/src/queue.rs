@@ -94,9 +94,13 @@ impl Queue {
         }
     }
 
-    /// Looks at all that wait, and chooses who runs; `None`: nobody would.
+    /// Looks at all that wait, and chooses who runs; `None`: nobody would. Where the look before the
+    /// vCPU left ([`Queue::slice_is_over`]) has chosen, its marks are those that must stand when the
+    /// next one becomes resident.
     pub fn pick(&mut self, core: &impl Reach, now: u64) -> Option<usize> {
-        self.wake(core, now);
+        if !self.schedule.has_chosen() {
+            self.wake(core, now);
+        }
         let next = self.schedule.pick(now);
         self.seen();
         next
@@ -128,6 +132,7 @@ impl Queue {
         self.look(core, now)
     }
 
+    #[inline(never)]
     fn look(&mut self, core: &impl Reach, now: u64) -> bool {
         self.wake(core, now);
         let over = self.schedule.should_switch(now);
@@ -158,6 +163,12 @@ impl Queue {
     #[inline]
     pub fn due(&self) -> (bool, u64) {
         self.due
+    }
+
+    /// Until when [`Queue::slice_is_over`] needn't be asked again, if nobody asks for a look.
+    #[inline]
+    pub fn stands(&self) -> u64 {
+        self.stands
     }
 
     /// After a look: when the first of those that wait is due.

@@ -168,7 +168,7 @@ impl Schedule {
         if let Some(member) = self.member(place) {
             member.time = member.time.max(least);
             let behind = member.time < running;
-            self.set_state(place, if behind { State::Woken } else { State::Runnable });
+            self.start(place, if behind { State::Woken } else { State::Runnable });
         }
     }
 
@@ -234,13 +234,20 @@ impl Schedule {
         if let Some(place) = next {
             self.last = place;
             let price = if cut_short { self.slice / MIN_TURN } else { 0 };
-            self.set_state(place, State::Runnable);
-            if let Some(member) = self.member(place) {
+            if let Some(member) = self.members.get_mut(place) {
+                let woke = core::mem::replace(&mut member.state, State::Runnable) == State::Woken;
+                self.woken -= usize::from(woke);
                 member.charge(price);
             }
             self.prepaid = price;
         }
         next
+    }
+
+    /// Is it decided who is picked next?
+    #[inline]
+    pub fn has_chosen(&self) -> bool {
+        self.chosen.is_some()
     }
 
     /// When the running one's slice ends, if somebody else could run.
@@ -265,17 +272,24 @@ impl Schedule {
         self.members[..self.count].get_mut(place)
     }
 
+    /// A member that was blocked may run.
     #[inline]
-    fn set_state(&mut self, place: usize, state: State) {
-        let Some(member) = self.member(place) else { return };
-        let old = core::mem::replace(&mut member.state, state);
-        if old == state {
-            return;
+    fn start(&mut self, place: usize, state: State) {
+        if let Some(member) = self.member(place) {
+            member.state = state;
+            self.runnable += 1;
+            self.woken += usize::from(state == State::Woken);
         }
-        let runs = |state| usize::from(matches!(state, State::Runnable | State::Woken));
-        let woke = |state| usize::from(state == State::Woken);
-        self.runnable = self.runnable + runs(state) - runs(old);
-        self.woken = self.woken + woke(state) - woke(old);
+    }
+
+    /// A member doesn't run any more, whatever it did before.
+    fn end(&mut self, place: usize, state: State) {
+        let Some(member) = self.member(place) else { return };
+        match core::mem::replace(&mut member.state, state) {
+            State::Runnable => self.runnable -= 1,
+            State::Woken => (self.runnable, self.woken) = (self.runnable - 1, self.woken - 1),
+            State::Blocked | State::Removed => {}
+        }
     }
 
     /// Charges the running one up to `now`.
@@ -323,7 +337,7 @@ impl Schedule {
         self.raise_floor();
         self.chosen = None;
         if self.member(place).is_some_and(|member| member.state != State::Removed) {
-            self.set_state(place, state);
+            self.end(place, state);
         }
         if self.running == Some(place) {
             self.running = None;

@@ -203,16 +203,24 @@ impl RunQueue {
     /// Before the guest is entered: `None`, if the core is to be given to another than its vCPU
     /// `resident`. Else it sets the timer for whatever comes first, the vCPU's own `deadline` or
     /// what the core has to do for others. While the timer is `lent`, that is core 0's alarm for
-    /// what it has to do for others. Says whether another could run.
+    /// what it has to do for others. Says whether another could run, and until when nothing is to
+    /// be done anew, if nobody asks for anything.
     #[inline]
-    pub fn arm(&self, resident: &Mailbox, now: u64, deadline: u64, lent: bool) -> Option<bool> {
+    pub fn arm(
+        &self,
+        resident: &Mailbox,
+        now: u64,
+        deadline: u64,
+        lent: bool,
+    ) -> Option<(bool, u64)> {
         let entries = self.entries();
-        let (contested, others) = {
+        let (contested, others, stands) = {
             let mut queue = entries.queue.borrow_mut();
             if queue.slice_is_over(self, resident, now) {
                 return None;
             }
-            queue.due()
+            let (contested, others) = queue.due();
+            (contested, others, queue.stands())
         };
         self.residency.set_due(others.min(now.wrapping_add(self.slice)));
         if lent {
@@ -220,7 +228,7 @@ impl RunQueue {
         } else {
             entries.arm(now, deadline.min(others));
         }
-        Some(contested)
+        Some((contested, stands.min(deadline)))
     }
 
     /// Before the guest is entered: the core's timer is its from here on, with `vector`, started
@@ -314,6 +322,7 @@ impl Entries {
         }
     }
 
+    #[inline(never)]
     fn set_timer(&self, now: u64, at: u64) {
         self.armed.set(at);
         let ticks = match at {

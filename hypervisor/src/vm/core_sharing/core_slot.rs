@@ -7,13 +7,16 @@ pub struct CoreSlot {
     slot: Option<&'static Slot>,
     /// Its devices' interrupts come by its own vectors, and nobody else's do.
     owns_vectors: bool,
+    /// Until when nothing is to be done before an entry, by the look before the last one, if
+    /// nobody asks for anything.
+    calm: u64,
 }
 
 impl CoreSlot {
     /// Of a vCPU that runs on this core.
     pub fn of(core: &'static HostCore) -> Self {
         let slot = core.slot();
-        CoreSlot { slot, owns_vectors: slot.is_none() }
+        CoreSlot { slot, owns_vectors: slot.is_none(), calm: 0 }
     }
 
     /// Its slot in its core's run queue; `None`: it has the core to itself.
@@ -26,6 +29,19 @@ impl CoreSlot {
     #[inline]
     pub fn owns_vectors(&self) -> bool {
         self.owns_vectors
+    }
+
+    /// Is there something to be done at this time before an entry, for who shares the core, after an
+    /// exit that changed nothing of what that depends on?
+    #[inline]
+    pub fn is_calm(&self, now: u64) -> bool {
+        now < self.calm
+    }
+
+    /// There is nothing until then.
+    #[inline]
+    pub fn set_calm(&mut self, until: u64) {
+        self.calm = until;
     }
 
     /// They do from here on, or they come by aliases.

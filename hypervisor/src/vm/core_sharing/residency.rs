@@ -45,12 +45,12 @@ impl<C: VirtualCpu> Vcpu<C> {
     fn preempt_if_due(&mut self, slot: &'static Slot) -> bool {
         self.take_reserved();
         let (queue, mut over) = (&slot.core.queue, false);
-        let contested = loop {
+        let (contested, calm) = loop {
             let now = rdtsc();
             self.expire_timer(now);
             let (deadline, lent) = (self.timer.deadline(), self.timer.is_lent());
-            if let Some(contested) = queue.arm(&self.remote.mailbox, now, deadline, lent) {
-                break contested;
+            if let Some(armed) = queue.arm(&self.remote.mailbox, now, deadline, lent) {
+                break armed;
             }
             self.yield_core(slot, Yield::Ready);
             // Again when it is back: nobody has looked for others since it is resident.
@@ -60,6 +60,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             self.claim_vectors(slot);
         }
         self.cpu.watch_halt(contested);
+        self.slot.set_calm(calm);
         over
     }
 
@@ -69,6 +70,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// Gives the core to others; back when it is chosen again.
+    #[inline(never)]
     pub(in crate::vm) fn yield_core(&mut self, slot: &'static Slot, why: Yield) {
         self.leave_core(slot);
         slot.core.queue.yield_core(slot.index, why);
@@ -108,6 +110,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// It has the core again, or for the first time.
     pub(in crate::vm) fn return_to_core(&mut self, slot: &'static Slot) {
         slot.core.queue.set_resident(slot.index);
+        self.slot.set_calm(0);
         cpu::this().vm.store(self.vm.guest.index, Ordering::Relaxed);
         self.claim_vectors(slot);
         self.cpu.return_to_core();
@@ -173,7 +176,9 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// Is there something for the guest to wake up for?
     fn has_wakeup(&mut self) -> bool {
-        self.expire_timer(rdtsc());
+        if self.timer.deadline() != NEVER {
+            self.expire_timer(rdtsc());
+        }
         let mailbox = &self.remote.mailbox;
         if mailbox.requests() != 0 {
             mailbox.open_inbox(self);

@@ -33,11 +33,21 @@ struct Loop<'a, C: VirtualCpu> {
     vcpu: &'a mut Vcpu<C>,
     /// Since when the host has the core, by the TSC.
     left: u64,
+    /// All that the last exit did was to complete an interrupt, in injection mode.
+    completed: bool,
 }
 
 impl<C: VirtualCpu> Entrant for Loop<'_, C> {
     #[inline(always)]
     fn maybe_preempt(&mut self) {
+        let completed = core::mem::take(&mut self.completed);
+        // Who asks for a look stores a request.
+        if completed
+            && self.vcpu.slot.is_calm(self.left)
+            && self.vcpu.remote.mailbox.requests() == 0
+        {
+            return;
+        }
         if self.vcpu.maybe_preempt() {
             // Time without the core isn't the host's.
             self.left = rdtsc();
@@ -81,11 +91,12 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Runs the guest on this core until it ends its VM; `None`: another vCPU did.
     pub(in crate::vm) fn run(&mut self) -> Option<Stop> {
         let mailbox = &self.remote.mailbox;
-        let mut run = Loop { vcpu: self, left: rdtsc() };
+        let mut run = Loop { vcpu: self, left: rdtsc(), completed: false };
         while mailbox.run_guest(&mut run) {
             let vcpu = &mut *run.vcpu;
             if let Some(reason) = vcpu.quick_write() {
                 vcpu.ledger.count(reason);
+                run.completed = reason != Reason::Ipi && run.vcpu.mode.current() == Mode::Injection;
                 continue;
             }
             let exit = vcpu.cpu.exit();

@@ -69,17 +69,21 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// Offers the highest virtual interrupt. The CPU compares it with the task priority.
-    #[inline]
+    #[inline(always)]
     fn offer(&mut self) {
-        let next = self.apic.deliverable();
-        if next != self.mode.offered() {
-            self.offer_next(next);
+        // Most often nothing is pending.
+        if self.apic.is_pending_any() || self.mode.offered().is_some() {
+            self.offer_next();
         }
     }
 
-    fn offer_next(&mut self, next: Option<u8>) {
-        self.mode.offer(next);
-        self.cpu.offer_interrupt(next);
+    #[inline(never)]
+    fn offer_next(&mut self) {
+        let next = self.apic.deliverable();
+        if next != self.mode.offered() {
+            self.mode.offer(next);
+            self.cpu.offer_interrupt(next);
+        }
     }
 
     /// The vCPU is in this mode from here on.
