@@ -53,6 +53,13 @@ fn interrupts_nest_by_class_and_complete_from_the_top() {
     a.accepted(0x4F);
     assert_eq!(a.write(EOI, 0, &mut core), Ok(WriteEffect::Completed(Some(0x4F))));
     assert_eq!(a.write(EOI, 0, &mut core), Ok(WriteEffect::Completed(None)));
+    assert!(!a.is_pending_any());
+    a.request(0x41);
+    assert!(a.is_pending_any());
+    a.accepted(0x41);
+    assert!(!a.is_pending_any());
+    assert_eq!(a.quick_complete(1), None, "which raises #GP");
+    assert_eq!((a.quick_complete(0), a.quick_complete(0)), (Some(Some(0x41)), Some(None)));
     assert!(a.quiet());
 }
 

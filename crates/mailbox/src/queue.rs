@@ -80,6 +80,7 @@ impl Queue {
     }
 
     /// The vCPU at `slot` leaves the core to others.
+    #[inline]
     pub fn leave(&mut self, slot: usize, why: Yield, now: u64) {
         let Some(waits) = self.waits.get_mut(slot) else { return };
         let before = core::mem::replace(waits, why);
@@ -97,6 +98,7 @@ impl Queue {
     /// Looks at all that wait, and chooses who runs; `None`: nobody would. Where the look before the
     /// vCPU left ([`Queue::slice_is_over`]) has chosen, its marks are those that must stand when the
     /// next one becomes resident.
+    #[inline]
     pub fn pick(&mut self, core: &impl Reach, now: u64) -> Option<usize> {
         if !self.schedule.has_chosen() {
             self.wake(core, now);

@@ -156,6 +156,7 @@ impl Schedule {
     }
 
     /// It may run. Waking one that is awake changes nothing.
+    #[inline]
     pub fn wake(&mut self, place: usize, now: u64) {
         if self.members[..self.count].get(place).is_none_or(|m| m.state != State::Blocked) {
             return;
@@ -173,6 +174,7 @@ impl Schedule {
     }
 
     /// It has nothing to run. The time it had until `now` is charged.
+    #[inline]
     pub fn block(&mut self, place: usize, now: u64) {
         self.stop(place, now, State::Blocked);
     }
@@ -211,6 +213,7 @@ impl Schedule {
         self.charge(now);
         let next = self.next(now);
         if next == self.running {
+            self.chosen = None;
             self.renew(now);
             return false;
         }
@@ -221,6 +224,7 @@ impl Schedule {
     /// Charges the running one, chooses and makes the chosen one the running one, which may be the
     /// same; it is the one that [`Schedule::should_switch`] spoke of, if nobody woke or blocked
     /// since. None if nobody is runnable.
+    #[inline]
     pub fn pick(&mut self, now: u64) -> Option<usize> {
         self.charge(now);
         let next = self.chosen.take().or_else(|| self.next(now));
@@ -302,6 +306,7 @@ impl Schedule {
         }
     }
 
+    #[inline(always)]
     fn charge_running(&mut self, ticks: u64) {
         if let Some(place) = self.running {
             let paid = ticks.min(self.prepaid);
@@ -313,8 +318,8 @@ impl Schedule {
         }
     }
 
-    /// Raises the floor to the least virtual time of the runnable ones. Those of the same ones only
-    /// grow: so it is enough to do this before one more becomes runnable, or one less.
+    /// Raises the floor to the least virtual time of the runnable ones. That only grows while none
+    /// becomes runnable: so it is enough to do this before one does, or before the last one isn't.
     fn raise_floor(&mut self) {
         let mut least = Virtual::MAX;
         match self.running.and_then(|place| self.members.get(place)) {
@@ -332,9 +337,13 @@ impl Schedule {
         self.floor = self.floor.max(least);
     }
 
+    #[inline]
     fn stop(&mut self, place: usize, now: u64, state: State) {
         self.charge(now);
-        self.raise_floor();
+        // If others stay, their least time is no less than that of all.
+        if self.runnable == 1 {
+            self.raise_floor();
+        }
         self.chosen = None;
         if self.member(place).is_some_and(|member| member.state != State::Removed) {
             self.end(place, state);
@@ -363,7 +372,7 @@ impl Schedule {
     }
 
     /// The vCPU that is to have the core from `now` on.
-    #[inline]
+    #[inline(always)]
     fn next(&self, now: u64) -> Option<usize> {
         let Some(running) = self.running else {
             return self.least(Member::runnable);
@@ -376,7 +385,7 @@ impl Schedule {
     }
 
     /// The one of least virtual time among these; of equals the first after who ran last.
-    #[inline]
+    #[inline(always)]
     fn least(&self, among: impl Fn(&Member) -> bool) -> Option<usize> {
         let (before, after) = self.members[..self.count].split_at((self.last + 1).min(self.count));
         let mut found: Option<(usize, &Member)> = None;

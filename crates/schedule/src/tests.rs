@@ -57,6 +57,32 @@ fn one_that_wakes_behind_cuts_the_slice_short_and_one_ahead_waits() {
 }
 
 #[test]
+fn the_one_that_was_spoken_of_is_picked_unless_somebody_wakes_or_blocks() {
+    let chosen = || {
+        let mut s = awake(&[100; 3]);
+        s.block(2, 0);
+        assert_eq!(s.pick(0), Some(0));
+        assert!(!s.has_chosen());
+        assert!(s.should_switch(SLICE) && s.has_chosen());
+        s
+    };
+    assert_eq!(chosen().pick(SLICE), Some(1));
+    let mut s = chosen();
+    s.block(1, SLICE);
+    assert!(!s.has_chosen());
+    assert_eq!(s.pick(SLICE), Some(0));
+    let mut s = chosen();
+    s.remove(1, SLICE);
+    assert_eq!((s.has_chosen(), s.pick(SLICE)), (false, Some(0)));
+    let mut s = chosen();
+    s.wake(2, SLICE);
+    assert!(!s.has_chosen(), "2 has a claim, too");
+    let mut s = chosen();
+    assert_eq!(s.pick(SLICE), Some(1));
+    assert!(!s.has_chosen());
+}
+
+#[test]
 fn fractions_of_virtual_time_decide_who_waits() {
     // By whole units the second would wait three slices once, one more than its weight explains.
     let mut d = Driver::new(&[8029, 4018]);

@@ -100,6 +100,7 @@ impl Extra {
     }
 
     /// Gives it to this core.
+    #[inline]
     pub fn load(&self) {
         // So it is where another vCPU's was saved.
         if control::xcr0() != self.states {

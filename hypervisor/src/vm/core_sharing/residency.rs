@@ -32,17 +32,10 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.slot.slot()
     }
 
-    /// Before an entry: sets the timer of a shared core, and yields if the time slice is over. True
-    /// if another had the core meanwhile.
+    /// Before an entry of who shares its core: sets the timer, and yields if the time slice is over.
+    /// True if another had the core meanwhile.
     #[inline]
-    pub(in crate::vm) fn maybe_preempt(&mut self) -> bool {
-        match self.slot() {
-            Some(slot) => self.preempt_if_due(slot),
-            None => false,
-        }
-    }
-
-    fn preempt_if_due(&mut self, slot: &'static Slot) -> bool {
+    pub(in crate::vm) fn preempt_if_due(&mut self, slot: &'static Slot) -> bool {
         self.take_reserved();
         let (queue, mut over) = (&slot.core.queue, false);
         let (contested, calm) = loop {

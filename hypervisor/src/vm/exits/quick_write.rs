@@ -8,7 +8,7 @@
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
 use crate::vm::exits::code_pages::Site;
-use delivery::{ApicMode, Mode};
+use delivery::{ApicMode, Destination, Mode};
 use ledger::Reason;
 
 const RAX: u8 = 0;
@@ -51,7 +51,12 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
         let (destination, vector) = self.apic.quick_command(value)?;
         self.note_accepted();
-        self.send(destination, vector);
+        match destination {
+            Destination::Physical(id) if id != self.id as u32 => {
+                self.vm.guest.interrupt(id as usize, vector);
+            }
+            _ => self.send(destination, vector),
+        }
         self.step_over();
         Some(Reason::Ipi)
     }

@@ -40,15 +40,12 @@ struct Loop<'a, C: VirtualCpu> {
 impl<C: VirtualCpu> Entrant for Loop<'_, C> {
     #[inline(always)]
     fn maybe_preempt(&mut self) {
-        let completed = core::mem::take(&mut self.completed);
+        let Some(slot) = self.vcpu.slot() else { return };
         // Who asks for a look stores a request.
-        if completed
+        let calm = core::mem::take(&mut self.completed)
             && self.vcpu.slot.is_calm(self.left)
-            && self.vcpu.remote.mailbox.requests() == 0
-        {
-            return;
-        }
-        if self.vcpu.maybe_preempt() {
+            && self.vcpu.remote.mailbox.requests() == 0;
+        if !calm && self.vcpu.preempt_if_due(slot) {
             // Time without the core isn't the host's.
             self.left = rdtsc();
         }

@@ -28,7 +28,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// The guest's EOI, which exited; `vector`: what it completed in the virtual local APIC.
-    #[inline]
+    #[inline(always)]
     pub(in crate::vm) fn completed(&mut self, vector: Option<u8>) -> Reason {
         let Some(vector) = vector.or_else(|| self.complete_physical()) else {
             return Reason::OtherEoi;

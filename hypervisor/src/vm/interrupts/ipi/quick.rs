@@ -10,6 +10,8 @@ use crate::cpu::vendor::VirtualCpu;
 use crate::cpu::x2apic;
 use crate::vm::Vcpu;
 use crate::vm::exits::code_pages::Site;
+use crate::vm::interrupts::ipi::remote::VcpuRemote;
+use delivery::Destination;
 
 const RAX: u8 = 0;
 const RDX: u8 = 2;
@@ -25,12 +27,21 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
         let command = self.cpu.gpr(RDX) << 32 | self.cpu.gpr(RAX) & 0xFFFF_FFFF;
         let Some((destination, vector)) = self.apic.quick_command(command) else { return false };
-        let mut members = destination.members(self.id as u32);
-        while let Some(vcpu) = self.vm.guest.remotes.get(members.trailing_zeros() as usize) {
-            // The guest's own vector, on its own core too: nothing else is delivered there.
+        let remotes = &self.vm.guest.remotes;
+        // The guest's own vector, on its own core too: nothing else is delivered there.
+        let send = |vcpu: &VcpuRemote| {
             if vcpu.mailbox.running() {
                 x2apic::send_ipi(vcpu.apic_id, vector);
             }
+        };
+        if let Destination::Physical(id) = destination {
+            remotes.get(id as usize).into_iter().for_each(send);
+            self.cpu.advance(self.cpu.rip().wrapping_add(WRMSR.len() as u64));
+            return true;
+        }
+        let mut members = destination.members(self.id as u32);
+        while let Some(vcpu) = remotes.get(members.trailing_zeros() as usize) {
+            send(vcpu);
             members &= members - 1;
             if members == 0 {
                 break;

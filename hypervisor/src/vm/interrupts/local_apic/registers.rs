@@ -39,7 +39,6 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// Does what a write to a register asks for; gives what the exit was for, `other` if that was
     /// nothing of note.
-    #[inline]
     pub(in crate::vm) fn follow(&mut self, effect: WriteEffect, other: Reason) -> Reason {
         match effect {
             WriteEffect::None => other,
@@ -97,7 +96,6 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// Sends a fixed interrupt. The frequent case is one receiver by its id.
-    #[inline]
     pub(in crate::vm) fn send(&mut self, to: Destination, vector: u8) {
         match to {
             Destination::Physical(id) if id != self.id as u32 => {
