@@ -7,6 +7,20 @@ use super::*;
 const SEND_PENDING: u64 = 1 << 12;
 
 impl LocalApic {
+    /// The most frequent interrupt command of x2APIC mode: a fixed interrupt to one receiver, with
+    /// a vector that is no exception's. Gives the receiver's id, or that of everybody (all ones),
+    /// and the vector; `None` for any other command.
+    #[inline]
+    pub fn quick_physical(&mut self, value: u64) -> Option<(u32, u8)> {
+        /// The other delivery modes, destination modes and shorthands.
+        const OTHERS: u64 = 0b111 << 8 | 1 << 11 | 3 << 18 | ICR_RESERVED;
+        if value & OTHERS != 0 || !is_ordinary(value as u8) {
+            return None;
+        }
+        self.icr = value & !SEND_PENDING;
+        Some(((value >> 32) as u32, value as u8))
+    }
+
     /// The frequent interrupt command of x2APIC mode: a fixed interrupt with a vector that is no
     /// exception's. Returns the receiver and the vector, or `None` for any other command, which
     /// [`LocalApic::write`] takes.
@@ -21,8 +35,8 @@ impl LocalApic {
         Some((Destination::of(value), value as u8))
     }
 
-    /// An EOI of x2APIC mode, as [`LocalApic::write`] takes it: what it completed, or nothing was in
-    /// service. `None`: no such EOI, and nothing was done.
+    /// An EOI of x2APIC mode, as [`LocalApic::write`] takes it: what it completed, or nothing was
+    /// in service. `None`: no such EOI, and nothing was done.
     #[inline]
     pub fn quick_complete(&mut self, value: u64) -> Option<Option<u8>> {
         (value == 0 && self.mode() == ApicMode::X2apic).then(|| self.complete())

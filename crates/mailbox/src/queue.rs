@@ -32,8 +32,9 @@ pub enum Yield {
 #[derive(Debug)]
 pub struct Queue {
     schedule: Schedule,
-    /// The reason why each yielded.
+    /// The reason why each yielded, and a bit for each that waits.
     waits: [Yield; MAX],
+    waiting: u32,
     /// So many slots are taken, and so many of these aren't gone.
     count: usize,
     left: usize,
@@ -53,6 +54,7 @@ impl Queue {
         Queue {
             schedule: Schedule::new(slice),
             waits: [Yield::Gone; MAX],
+            waiting: 0,
             count: 0,
             left: 0,
             next: NEVER,
@@ -85,9 +87,13 @@ impl Queue {
         let Some(waits) = self.waits.get_mut(slot) else { return };
         let before = core::mem::replace(waits, why);
         self.stands = 0;
+        self.waiting &= !mark(slot);
         match why {
             Yield::Ready => {}
-            Yield::Block(_) | Yield::Sleep(_) => self.schedule.block(slot, now),
+            Yield::Block(_) | Yield::Sleep(_) => {
+                self.waiting |= mark(slot);
+                self.schedule.block(slot, now);
+            }
             Yield::Gone => {
                 self.schedule.remove(slot, now);
                 self.left -= usize::from(before != Yield::Gone);
@@ -95,9 +101,9 @@ impl Queue {
         }
     }
 
-    /// Looks at all that wait, and chooses who runs; `None`: nobody would. Where the look before the
-    /// vCPU left ([`Queue::slice_is_over`]) has chosen, its marks are those that must stand when the
-    /// next one becomes resident.
+    /// Looks at all that wait, and chooses who runs; `None`: nobody would. Where the look before
+    /// the vCPU left ([`Queue::slice_is_over`]) has chosen, its marks are those that must stand
+    /// when the next one becomes resident.
     #[inline]
     pub fn pick(&mut self, core: &impl Reach, now: u64) -> Option<usize> {
         if !self.schedule.has_chosen() {
@@ -185,10 +191,17 @@ impl Queue {
     /// Makes those runnable that have something to do.
     fn wake(&mut self, core: &impl Reach, now: u64) {
         (self.next, self.marks) = (NEVER, 0);
-        for (slot, (why, mailbox)) in self.waits.iter_mut().zip(core.mailboxes()).enumerate() {
+        let (mailboxes, mut left) = (core.mailboxes(), self.waiting);
+        while left != 0 {
+            let slot = left.trailing_zeros() as usize;
+            left &= left - 1;
+            let (Some(why), Some(mailbox)) = (self.waits.get_mut(slot), mailboxes.get(slot)) else {
+                continue;
+            };
             let (Yield::Block(at) | Yield::Sleep(at)) = *why else { continue };
             if has_wakeup(core, slot, *why, mailbox, now) {
                 *why = Yield::Ready;
+                self.waiting &= !mark(slot);
                 core.residency().woken(slot);
                 self.schedule.wake(slot, now);
             } else {

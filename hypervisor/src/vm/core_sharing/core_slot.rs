@@ -10,13 +10,15 @@ pub struct CoreSlot {
     /// Until when nothing is to be done before an entry, by the look before the last one, if
     /// nobody asks for anything.
     calm: u64,
+    /// All that was done since that look was to complete an interrupt, in injection mode.
+    completed: bool,
 }
 
 impl CoreSlot {
     /// Of a vCPU that runs on this core.
     pub fn of(core: &'static HostCore) -> Self {
         let slot = core.slot();
-        CoreSlot { slot, owns_vectors: slot.is_none(), calm: 0 }
+        CoreSlot { slot, owns_vectors: slot.is_none(), calm: 0, completed: false }
     }
 
     /// Its slot in its core's run queue; `None`: it has the core to itself.
@@ -31,11 +33,17 @@ impl CoreSlot {
         self.owns_vectors
     }
 
-    /// Is there something to be done at this time before an entry, for who shares the core, after an
-    /// exit that changed nothing of what that depends on?
+    /// An interrupt was completed in injection mode, and else nothing is done by this exit.
     #[inline]
-    pub fn is_calm(&self, now: u64) -> bool {
-        now < self.calm
+    pub fn note_completion(&mut self) {
+        self.completed = true;
+    }
+
+    /// Before an entry at this time, of who shares the core: is nothing to be done anew, since the
+    /// exit changed nothing of what that depends on? Asked once for each exit.
+    #[inline]
+    pub fn is_calm(&mut self, now: u64) -> bool {
+        core::mem::take(&mut self.completed) && now < self.calm
     }
 
     /// There is nothing until then.

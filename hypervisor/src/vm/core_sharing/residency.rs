@@ -32,8 +32,8 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.slot.slot()
     }
 
-    /// Before an entry of who shares its core: sets the timer, and yields if the time slice is over.
-    /// True if another had the core meanwhile.
+    /// Before an entry, of who shares its core: sets the timer, and yields if the time slice is
+    /// over. True if another had the core meanwhile.
     #[inline]
     pub(in crate::vm) fn preempt_if_due(&mut self, slot: &'static Slot) -> bool {
         self.take_reserved();

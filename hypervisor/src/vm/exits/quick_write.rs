@@ -2,8 +2,8 @@
 //! the command that sends one, and its completion. Done before anything else is looked at.
 //!
 //! Guarantees: it does what the ordinary way ([`Vcpu::write_msr`]) would, or nothing was done and
-//! that way is to be taken. Where the guest owns its local APIC (`Mode::Passthrough`), the way of an
-//! interrupt command is another one (`vm/interrupts/ipi/quick.rs`), and completions don't exit.
+//! that way is to be taken. Where the guest owns its local APIC (`Mode::Passthrough`), the way of
+//! an interrupt command is another one (`vm/interrupts/ipi/quick.rs`), and completions don't exit.
 
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
@@ -40,6 +40,9 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.note_accepted();
         let vector = self.apic.quick_complete(value)?;
         let reason = self.completed(vector);
+        if self.mode.current() == Mode::Injection {
+            self.slot.note_completion();
+        }
         self.step_over();
         Some(reason)
     }

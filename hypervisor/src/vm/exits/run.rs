@@ -33,8 +33,6 @@ struct Loop<'a, C: VirtualCpu> {
     vcpu: &'a mut Vcpu<C>,
     /// Since when the host has the core, by the TSC.
     left: u64,
-    /// All that the last exit did was to complete an interrupt, in injection mode.
-    completed: bool,
 }
 
 impl<C: VirtualCpu> Entrant for Loop<'_, C> {
@@ -42,9 +40,7 @@ impl<C: VirtualCpu> Entrant for Loop<'_, C> {
     fn maybe_preempt(&mut self) {
         let Some(slot) = self.vcpu.slot() else { return };
         // Who asks for a look stores a request.
-        let calm = core::mem::take(&mut self.completed)
-            && self.vcpu.slot.is_calm(self.left)
-            && self.vcpu.remote.mailbox.requests() == 0;
+        let calm = self.vcpu.slot.is_calm(self.left) && self.vcpu.remote.mailbox.requests() == 0;
         if !calm && self.vcpu.preempt_if_due(slot) {
             // Time without the core isn't the host's.
             self.left = rdtsc();
@@ -88,12 +84,11 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Runs the guest on this core until it ends its VM; `None`: another vCPU did.
     pub(in crate::vm) fn run(&mut self) -> Option<Stop> {
         let mailbox = &self.remote.mailbox;
-        let mut run = Loop { vcpu: self, left: rdtsc(), completed: false };
+        let mut run = Loop { vcpu: self, left: rdtsc() };
         while mailbox.run_guest(&mut run) {
             let vcpu = &mut *run.vcpu;
             if let Some(reason) = vcpu.quick_write() {
                 vcpu.ledger.count(reason);
-                run.completed = reason != Reason::Ipi && run.vcpu.mode.current() == Mode::Injection;
                 continue;
             }
             let exit = vcpu.cpu.exit();

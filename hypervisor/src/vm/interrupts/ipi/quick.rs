@@ -11,7 +11,6 @@ use crate::cpu::x2apic;
 use crate::vm::Vcpu;
 use crate::vm::exits::code_pages::Site;
 use crate::vm::interrupts::ipi::remote::VcpuRemote;
-use delivery::Destination;
 
 const RAX: u8 = 0;
 const RDX: u8 = 2;
@@ -26,28 +25,33 @@ impl<C: VirtualCpu> Vcpu<C> {
             return false;
         }
         let command = self.cpu.gpr(RDX) << 32 | self.cpu.gpr(RAX) & 0xFFFF_FFFF;
-        let Some((destination, vector)) = self.apic.quick_command(command) else { return false };
         let remotes = &self.vm.guest.remotes;
-        // The guest's own vector, on its own core too: nothing else is delivered there.
-        let send = |vcpu: &VcpuRemote| {
-            if vcpu.mailbox.running() {
-                x2apic::send_ipi(vcpu.apic_id, vector);
+        // Whoever isn't there, or is everybody, is seen to behind it.
+        if let Some((id, vector)) = self.apic.quick_physical(command)
+            && let Some(vcpu) = remotes.get(id as usize)
+        {
+            send(vcpu, vector);
+        } else if let Some((destination, vector)) = self.apic.quick_command(command) {
+            let mut members = destination.members(self.id as u32);
+            while let Some(vcpu) = remotes.get(members.trailing_zeros() as usize) {
+                send(vcpu, vector);
+                members &= members - 1;
+                if members == 0 {
+                    break;
+                }
             }
-        };
-        if let Destination::Physical(id) = destination {
-            remotes.get(id as usize).into_iter().for_each(send);
-            self.cpu.advance(self.cpu.rip().wrapping_add(WRMSR.len() as u64));
-            return true;
-        }
-        let mut members = destination.members(self.id as u32);
-        while let Some(vcpu) = remotes.get(members.trailing_zeros() as usize) {
-            send(vcpu);
-            members &= members - 1;
-            if members == 0 {
-                break;
-            }
+        } else {
+            return false;
         }
         self.cpu.advance(self.cpu.rip().wrapping_add(WRMSR.len() as u64));
         true
+    }
+}
+
+/// The guest's own vector, on its own core too: nothing else is delivered there.
+#[inline(always)]
+fn send(vcpu: &VcpuRemote, vector: u8) {
+    if vcpu.mailbox.running() {
+        x2apic::send_ipi(vcpu.apic_id, vector);
     }
 }
