@@ -4,6 +4,7 @@
 //! however many turns it takes until it is served. All that one turn serves counts from the oldest
 //! of it: a latency is told at most, not at least.
 
+use blk::Token;
 use std::collections::VecDeque;
 
 /// Of one ring.
@@ -34,6 +35,31 @@ impl Arrivals {
         if left > 0 && self.seen.back().is_none_or(|(count, _)| *count < all) {
             self.seen.push_back((all, now));
         }
+    }
+}
+
+/// When requests were seen waiting that a back end has.
+pub struct Begun(Box<[u64]>);
+
+impl Begun {
+    /// For a server with so many places.
+    pub fn new(places: usize) -> Begun {
+        Begun(vec![0; places].into())
+    }
+
+    /// It took one of them.
+    #[inline]
+    pub fn note(&mut self, token: Token, since: u64) {
+        if let Some(begun) = self.0.get_mut(usize::from(token.slot())) {
+            *begun = since;
+        }
+    }
+
+    /// How long that took.
+    #[inline]
+    pub fn took(&self, token: Token, now: u64) -> u64 {
+        let begun = self.0.get(usize::from(token.slot())).copied();
+        now.saturating_sub(begun.unwrap_or(now))
     }
 }
 

@@ -1,12 +1,12 @@
 //! One ring: what is done with it, its kicks and calls, what it counts.
 
-use crate::arrivals::Arrivals;
+use crate::arrivals::{Arrivals, Begun};
 use crate::clock::HERTZ;
 use crate::counts::Counts;
 use crate::device::{Kind, Port};
 use crate::event::signal;
 use crate::later::Draining;
-use blk::{Server, Token};
+use blk::Server;
 use coalesce::Coalescer;
 use net::Switch;
 use rustix::fd::OwnedFd;
@@ -53,26 +53,6 @@ pub struct Ring {
     pub begun: Begun,
 }
 
-/// When requests were seen waiting that a back end has.
-pub struct Begun(Box<[u64; IN_FLIGHT]>);
-
-impl Begun {
-    /// It took one of them.
-    #[inline]
-    pub fn note(&mut self, token: Token, since: u64) {
-        if let Some(begun) = self.0.get_mut(usize::from(token.slot())) {
-            *begun = since;
-        }
-    }
-
-    /// How long that took.
-    #[inline]
-    pub fn took(&self, token: Token, now: u64) -> u64 {
-        let begun = self.0.get(usize::from(token.slot())).copied();
-        now.saturating_sub(begun.unwrap_or(now))
-    }
-}
-
 /// What there is to do in it.
 pub enum Work {
     /// Requests of a disk.
@@ -109,7 +89,7 @@ impl Ring {
             counts: Counts::default(),
             arrivals: Arrivals::default(),
             since: 0,
-            begun: Begun(Box::new([0; IN_FLIGHT])),
+            begun: Begun::new(IN_FLIGHT),
         }
     }
 

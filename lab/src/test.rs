@@ -134,7 +134,9 @@ impl Steps<'_> {
         self.cargo("unit and property tests", &["test", "--no-fail-fast"])?;
         let cx = self.cx;
         self.cargo_with("NBD servers of others", NBD_SERVERS, needs::nbd_servers(cx))?;
-        self.cargo_with("the docs' examples", EXAMPLES, needs::libvirt(cx))?;
+        let firmware = || needs::grub(cx).and_then(|()| needs::ovmf(cx));
+        let there = needs::libvirt(cx).and_then(|()| firmware());
+        self.cargo_with("the docs' examples", EXAMPLES, there.map(drop))?;
         self.step("the Debian package", || {
             let mut package = Command::new(cx.root.join(PACKAGE));
             package.arg(server::packed(cx)?);

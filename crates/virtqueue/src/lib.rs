@@ -50,6 +50,9 @@ mod packed;
 mod records;
 #[cfg(test)]
 mod records_tests;
+#[cfg(test)]
+#[cfg(loom)]
+mod sleep_model;
 mod split;
 
 use window::Window;

@@ -21,7 +21,7 @@ mod tests;
 pub use self::nbd::NbdStore;
 pub use file::FileStore;
 
-use crate::ring::Begun;
+use crate::arrivals::Begun;
 use anyhow::{Result, bail};
 use blk::backend::{Null, Ram};
 use blk::{Backend, Completion, Operation, Submitted, Token};

@@ -46,18 +46,22 @@ const BOOT: [u8; 46] = [
     1, 0, 0, 0, 0, 0, 0, 0, // to the second
 ];
 
+/// What GRUB does, started by UEFI: writes to a file of the disk, and switches the machine off.
+const GRUB: &str = "set booted=uefi\nsave_env -f /grubenv booted\nhalt\n";
+
 /// A folder of its own.
 #[derive(Clone)]
 pub struct Place {
     folder: Rc<tempfile::TempDir>,
     is_root: bool,
+    is_uefi: bool,
 }
 
 impl Place {
     pub fn new() -> Place {
         let folder = Rc::new(tempfile::tempdir().expect("a folder"));
         let is_root = fs::metadata("/proc/self").expect("it is there").uid() == 0;
-        let place = Place { folder, is_root };
+        let place = Place { folder, is_root, is_uefi: false };
         for name in ["", "srv", "run", "config", "config/libvirt", "runtime", "cache", "data"] {
             fs::create_dir_all(place.path(name)).expect("a folder");
             place.give(name);
@@ -71,6 +75,29 @@ impl Place {
         // Where the program is built others may not reach it.
         fs::copy(env!("CARGO_BIN_EXE_exitless-io"), place.path("exitless-io")).expect("a copy");
         place.write("io.toml", &place.text(&block(&page(), "toml")));
+        place
+    }
+
+    /// Its disk has a file system with what UEFI firmware boots from it.
+    pub fn with_uefi_disk() -> Place {
+        let place = Place { is_uefi: true, ..Place::new() };
+        let disk = place.path("srv/web.img");
+        fs::write(&disk, []).expect("it is written");
+        fs::File::options()
+            .write(true)
+            .open(&disk)
+            .and_then(|file| file.set_len(BYTES))
+            .expect("it grows");
+        place.give("srv/web.img");
+        place.write("grub.cfg", GRUB);
+        let modules = ["fat", "part_msdos", "part_gpt", "loadenv", "halt"];
+        let image = ["-O", "x86_64-efi", "-p", "/", "-c", "grub.cfg", "-o", "BOOTX64.EFI"];
+        place.run("grub-mkimage", &[&image[..], &modules].concat());
+        place.run("grub-editenv", &["grubenv", "create"]);
+        place.run("mformat", &["-i", &disk, "::"]);
+        place.run("mmd", &["-i", &disk, "::/EFI", "::/EFI/BOOT"]);
+        place.run("mcopy", &["-i", &disk, "BOOTX64.EFI", "::/EFI/BOOT/"]);
+        place.run("mcopy", &["-i", &disk, "grubenv", "::/grubenv"]);
         place
     }
 
@@ -135,8 +162,14 @@ impl Place {
         Started(self.command(program, arguments).process_group(0).spawn().expect("it starts"))
     }
 
-    /// Whether the guest's first sector is also its second.
+    /// Whether what booted has written to the disk: its first sector is also its second, or its
+    /// file says so.
     pub fn was_written(&self) -> bool {
+        if self.is_uefi {
+            let disk = self.path("srv/web.img");
+            let read = self.command("mtype", &["-i", &disk, "::/grubenv"]).output();
+            return read.expect("it runs").stdout.windows(12).any(|text| text == b"booted=uefi\n");
+        }
         let disk = fs::read(self.path("srv/web.img")).expect("it is there");
         disk[..512] == disk[512..1024]
     }

@@ -1,6 +1,6 @@
 //! A load, and what each server made of it.
 
-use super::peer::{Back, Peer, Started};
+use super::peer::{Back, Peer, SERVER_CORE, Started};
 use crate::server;
 use anyhow::{Context as _, Result, bail};
 use exitless::context::Context;
@@ -11,8 +11,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The cores of a server and of the generator.
-const SERVER_CORE: &str = "0";
+/// The generator's core.
 const LOAD_CORE: &str = "1";
 /// Milliseconds before a run counts.
 const WARM_UP: &str = "100";

@@ -15,7 +15,7 @@ use super::{
 };
 use anyhow::{Result, bail};
 use cell::{Cell, Load, Programs, measure};
-use exitless::{arguments::between, context::Context, say::say};
+use exitless::{arguments::between, context::Context, needs, say::say};
 use peer::{Back, Peer, missing};
 
 /// What the daemon and other servers of vhost-user disks cost, natively.
@@ -25,7 +25,7 @@ pub struct Args {
     #[arg(long)]
     quick: bool,
     /// What keeps the disks' data
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "null,ram,file")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "null,ram,file,nbd")]
     back: Vec<Back>,
     /// Requests of each client at a time
     #[arg(long, value_delimiter = ',', default_value = "1,8,32,128", value_parser = between(1, 128))]
@@ -56,6 +56,9 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
     match missing(cx) {
         None => peers.push(Peer::StorageDaemon),
         Some(sentence) => say(format_args!("exitless: {sentence}; the daemon is measured alone")),
+    }
+    if args.back.contains(&Back::Nbd) {
+        needs::nbd_servers(cx)?;
     }
     let programs = Programs::build(cx, args.real_time)?;
     let quick = |all: &[u32], few: &[u32]| -> Vec<u32> {
@@ -91,12 +94,17 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
 /// So long that a server whose core others have is served, too, in milliseconds.
 const SMOKE: u32 = 3000;
 
-/// The daemon alone, for a moment: polled and called, nothing fails, and the page comes out.
+/// The daemon alone, for a moment: polled and called, and before an NBD server where there is one;
+/// nothing fails, and the page comes out.
 pub fn smoke(cx: &Context) -> Result<()> {
     let programs = Programs::build(cx, false)?;
     let mut cells = Vec::new();
-    for calls in [false, true] {
-        let load = Load { back: Back::Null, calls, clients: 1, depth: 32 };
+    let mut loads = vec![(Back::Null, false), (Back::Null, true)];
+    if needs::nbd_servers(cx).is_ok() {
+        loads.push((Back::Nbd, true));
+    }
+    for (back, calls) in loads {
+        let load = Load { back, calls, clients: 1, depth: 32 };
         cells.extend(measure(cx, &programs, &[Peer::Daemon], load, 1, SMOKE, false)?);
     }
     let served = cells.iter().all(|cell| cell.requests() > 0);

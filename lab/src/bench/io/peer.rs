@@ -14,6 +14,10 @@ use tempfile::TempDir;
 const BYTES: u64 = 64 << 20;
 /// QEMU's, and the package that has it.
 const STORAGE_DAEMON: &str = "qemu-storage-daemon";
+/// The core of a server, and of what is behind it.
+pub const SERVER_CORE: &str = "0";
+/// What an NBD server calls the disk.
+const EXPORT: &str = "disk";
 /// In memory, where the other server has no disk of its own there.
 const MEMORY: &str = "/dev/shm";
 
@@ -35,6 +39,8 @@ pub enum Back {
     Ram,
     /// A file, in the page cache.
     File,
+    /// An NBD server, on the server's core, behind which nothing keeps it.
+    Nbd,
 }
 
 impl Back {
@@ -43,6 +49,7 @@ impl Back {
             Back::Null => "null",
             Back::Ram => "ram",
             Back::File => "file",
+            Back::Nbd => "nbd",
         }
     }
 }
@@ -58,6 +65,8 @@ pub struct Started {
     pub sockets: Vec<PathBuf>,
     /// Where a disk in memory is.
     _memory: Option<TempDir>,
+    /// What the server reaches the disk by.
+    _behind: Option<Server>,
 }
 
 impl Peer {
@@ -81,6 +90,11 @@ impl Peer {
         let mut words = wrap.iter();
         let mut command = Command::new(words.next().map_or("env", String::as_str));
         command.args(words);
+        let nbd = path("nbd");
+        let behind = match back {
+            Back::Nbd => Some(nbd_server(&nbd)?),
+            _ => None,
+        };
         match self {
             Peer::Daemon => {
                 let socket = path("socket");
@@ -89,6 +103,10 @@ impl Peer {
                     Back::Null => command.args(["--null", "1G"]),
                     Back::Ram => command.args(["--ram", &BYTES.to_string()]),
                     Back::File => command.arg("--file").arg(full(path("disk"))?),
+                    Back::Nbd => {
+                        let uri = format!("nbd+unix:///{EXPORT}?socket={}", nbd.display());
+                        command.args(["--nbd", &uri])
+                    }
                 };
                 // Valgrind opens files when it ends.
                 if wrap.iter().any(|word| word == "valgrind") {
@@ -98,13 +116,14 @@ impl Peer {
                     command.args(["--front-ends", &clients.to_string()]);
                 }
                 let server = Server::run(command, |line| line.contains("serves"))?;
-                Ok(Started { server, sockets: vec![socket; clients as usize], _memory: None })
+                let sockets = vec![socket; clients as usize];
+                Ok(Started { server, sockets, _memory: None, _behind: behind })
             }
             Peer::StorageDaemon => {
                 let (mut sockets, mut memory) = (Vec::new(), None);
                 command.arg(STORAGE_DAEMON).args(["--object", "iothread,id=serves"]);
                 let disk = match back {
-                    Back::Null => None,
+                    Back::Null | Back::Nbd => None,
                     Back::File => Some(full(path("disk"))?),
                     Back::Ram => {
                         let folder = memory.insert(tempfile::tempdir_in(MEMORY)?);
@@ -112,6 +131,10 @@ impl Peer {
                     }
                 };
                 let node = match &disk {
+                    None if back == Back::Nbd => format!(
+                        "driver=nbd,server.type=unix,server.path={},export={EXPORT},node-name=disk",
+                        nbd.display()
+                    ),
                     None => {
                         "driver=null-co,size=1073741824,read-zeroes=off,node-name=disk".to_owned()
                     }
@@ -137,10 +160,21 @@ impl Peer {
                 let _ = fs::remove_file(&pid);
                 command.arg("--pidfile").arg(&pid);
                 let server = Server::until(command, || pid.exists())?;
-                Ok(Started { server, sockets, _memory: memory })
+                Ok(Started { server, sockets, _memory: memory, _behind: behind })
             }
         }
     }
+}
+
+/// QEMU's NBD server of a disk that keeps nothing, at this socket.
+fn nbd_server(socket: &Path) -> Result<Server> {
+    // One that was killed left it.
+    let _ = fs::remove_file(socket);
+    let mut command = Command::new("taskset");
+    command.args(["-c", SERVER_CORE, "qemu-nbd", "--persistent", "--shared=16"]);
+    command.args(["--export-name", EXPORT, "--socket"]).arg(socket).arg("--image-opts");
+    command.arg(format!("driver=null-co,size={BYTES},read-zeroes=off"));
+    Server::until(command, || socket.exists())
 }
 
 /// The file, with data in it.
