@@ -147,7 +147,7 @@ fn weights_and_the_slice_are_in_range() {
     }
     for (slice_us, shown) in [(99, "99us"), (1_001_000, "1001ms")] {
         let plan = Plan { slice_us, ..two() };
-        let said = format!("slice: {shown} is out of range; use 100us to 1000ms");
+        let said = format!("slice: {shown} is out of range; use 100us to 1s");
         assert_eq!(plan.check().unwrap_err().to_string(), said);
     }
     for slice_us in [100, 1_000_000] {

@@ -145,7 +145,7 @@ fn disks_are_ones_that_can_be_served() {
         "queues: 17 is out of range; a disk may have 1 to 16 queues",
         "image: backing is \"null\", and such a disk holds nothing; use \"ram\", or leave the image out",
         "latency: only a null disk has a time of its own to take; use backing = \"null\", or leave it out",
-        "latency: 1000001us is too much; a request may wait for at most 1000ms",
+        "latency: 1000001us is too much; a request may wait for at most 1s",
     ];
     for (found, expected) in found.iter().zip(expected) {
         assert_eq!(found.strip_prefix("[vm.db] disk0 "), Some(expected), "{found}");

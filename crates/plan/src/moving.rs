@@ -158,7 +158,7 @@ mod tests {
             ),
             (
                 "sidecores=2\nsidecore_latency='4us'",
-                "f:3: [host] sidecore_latency: 4us is out of range; use 5us to 1000ms",
+                "f:3: [host] sidecore_latency: 4us is out of range; use 5us to 1s",
             ),
             (
                 "sidecores=2\nsidecore_latency=4",

@@ -71,13 +71,14 @@ impl Protection {
     ];
 }
 
-/// Prints microseconds as people write them: `5ms`, `500us`.
+/// Prints microseconds as people write them: `2s`, `5ms`, `500us`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Micros(pub u32);
 
 impl fmt::Display for Micros {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
+            us if us != 0 && us.is_multiple_of(1_000_000) => write!(f, "{}s", us / 1_000_000),
             us if us != 0 && us.is_multiple_of(1_000) => write!(f, "{}ms", us / 1_000),
             us => write!(f, "{us}us"),
         }
@@ -86,15 +87,14 @@ impl fmt::Display for Micros {
 
 /// The text isn't a time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` is no time; write a whole number with us or ms, such as \"5ms\"", Shown(.0))]
+#[error("`{}` is no time; write a whole number with us, ms or s, such as \"5ms\"", Shown(.0))]
 pub struct MicrosError(String);
 
-/// Reads "5ms", "500us".
+/// Reads "2s", "5ms", "500us".
 pub fn parse_micros(text: &str) -> Result<u32, MicrosError> {
-    let (digits, unit) = match (text.strip_suffix("ms"), text.strip_suffix("us")) {
-        (Some(digits), _) => (digits, 1_000),
-        (_, digits) => (digits.unwrap_or_default(), 1),
-    };
+    let units = [("us", 1), ("ms", 1_000), ("s", 1_000_000)];
+    let found = units.iter().find_map(|(unit, us)| Some((text.strip_suffix(unit)?, *us)));
+    let (digits, unit) = found.unwrap_or_default();
     let plain = digits.bytes().all(|b| b.is_ascii_digit());
     let number = plain.then(|| digits.parse::<u32>().ok()).flatten();
     number.and_then(|n| n.checked_mul(unit)).ok_or_else(|| MicrosError(text.to_string()))
@@ -153,14 +153,15 @@ mod tests {
 
     #[test]
     fn times_read_as_written() {
-        assert_eq!([parse_micros("5ms"), parse_micros("500us")], [Ok(5_000), Ok(500)]);
-        for text in ["", "ms", "us", "5", "5s", "5 ms", "-5ms", "+5ms", "1.5ms", "5000000ms", "5MS"]
+        assert_eq!(["2s", "5ms", "500us"].map(parse_micros), [Ok(2_000_000), Ok(5_000), Ok(500)]);
+        for text in
+            ["", "ms", "us", "s", "5", "5ns", "5 ms", "-5ms", "+5ms", "1.5ms", "5000s", "5MS"]
         {
             assert_eq!(parse_micros(text), Err(MicrosError(text.into())), "{text}");
         }
         assert_eq!(
-            [0, 99, 1_000, 1_500].map(|us| Micros(us).to_string()),
-            ["0us", "99us", "1ms", "1500us"]
+            [0, 99, 1_000, 1_500, 3_000_000].map(|us| Micros(us).to_string()),
+            ["0us", "99us", "1ms", "1500us", "3s"]
         );
     }
 

@@ -17,7 +17,7 @@ pub enum SizeError {
     #[error("`{}` is no size; write a whole number with K, M, G or T, such as \"512M\" or \"1G\"", Shown(.0))]
     NotASize(String),
     /// More bytes than 64 bits count.
-    #[error("`{}` is more memory than any machine has", Shown(.0))]
+    #[error("`{}` is more than any machine has", Shown(.0))]
     TooMuch(String),
 }
 
