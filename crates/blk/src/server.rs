@@ -224,6 +224,10 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
         backend: &mut B,
     ) -> Result<Outcome, Broken> {
         let Some(running) = &mut self.running else { return Ok(Outcome::default()) };
+        // What was answered with a record is published before anything is that has none.
+        if K::KEEPS && running.keep.has_batch() {
+            running.publish(self.last);
+        }
         if let (Queue::Split(queue), Some(in_table)) = (&running.queue, seen.in_table()) {
             self.in_tables = in_table && queue.has_tables();
         }

@@ -23,6 +23,8 @@ pub struct Transmit {
     context: Option<[u64; 2]>,
     /// The controller has had frames since then, and was done with none; or it had none.
     waits_since: u64,
+    /// The controller was done with a frame since that was last asked.
+    is_moving: bool,
 }
 
 impl Transmit {
@@ -36,13 +38,14 @@ impl Transmit {
             ends: [0; ENTRIES as usize],
             context: None,
             waits_since: 0,
+            is_moving: false,
         })
     }
 
     /// After a reset: what was on its way is lost.
     pub fn begin(&mut self, now: u64) {
         (self.oldest, self.free, self.told) = (0, 0, 0);
-        (self.context, self.waits_since) = (None, now);
+        (self.context, self.waits_since, self.is_moving) = (None, now, false);
     }
 
     /// Puts a copy of the frame, in these parts, into the ring. None: there is no room, or the
@@ -129,6 +132,7 @@ impl Transmit {
                 return;
             }
             self.oldest = after(end.into());
+            self.is_moving = true;
         }
     }
 
@@ -143,9 +147,9 @@ impl Transmit {
     /// For how long the controller has had frames and was done with none, while it could send; and
     /// whether it was done with some since the last time.
     pub fn waits(&mut self, now: u64, can_send: bool) -> (u64, bool) {
-        let before = self.oldest;
         self.reclaim();
-        let sent = self.oldest != before;
+        // What was found when a frame was put in counts as well.
+        let sent = core::mem::take(&mut self.is_moving);
         if sent || !can_send || self.oldest == self.told {
             self.waits_since = now;
         }

@@ -241,7 +241,7 @@ impl<const RING: usize> Switch<RING> {
     ///
     /// [`Broken`], from then on until the device is started anew.
     pub fn serve(&mut self, number: PortNumber, index: u16, now: u64) -> Result<Outcome, Broken> {
-        self.serve_up_to(number, index, now, 1)
+        self.serve_some(number, index, now, 1)
     }
 
     /// The same of up to [`BURST`] frames, of no more than [`crate::BURST_CHARGE`] and the last one's.
@@ -255,10 +255,15 @@ impl<const RING: usize> Switch<RING> {
         index: u16,
         now: u64,
     ) -> Result<Outcome, Broken> {
-        self.serve_up_to(number, index, now, BURST)
+        self.serve_some(number, index, now, BURST)
     }
 
-    fn serve_up_to(
+    /// The same of up to `most` frames, if those are fewer.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::serve_burst`].
+    pub fn serve_some(
         &mut self,
         number: PortNumber,
         index: u16,
@@ -266,7 +271,9 @@ impl<const RING: usize> Switch<RING> {
         most: u32,
     ) -> Result<Outcome, Broken> {
         match self.port(number).and_then(|port| port.kind(index)) {
-            Some(QueueKind::Transmit(pair)) => self.transmit(number, pair, now, most),
+            Some(QueueKind::Transmit(pair)) => {
+                self.transmit(number, pair, now, most.clamp(1, BURST))
+            }
             Some(QueueKind::Control) => self.control(number),
             Some(QueueKind::Receive(_)) | None => Ok(Outcome::default()),
         }

@@ -114,7 +114,7 @@ pub struct Moves {
     pub berths: Vec<Berth>,
     /// Some device here is to go.
     pub leaving: bool,
-    /// What the last turn served.
+    /// What the pass is for: what the last turn served, or the wire brought frames for.
     served: Option<usize>,
 }
 
@@ -136,6 +136,12 @@ impl Moves {
         if let Some(served) = self.served.take().and_then(|served| self.all.get(served)) {
             add(&served.busy, ticks);
         }
+    }
+
+    /// Work was done for this device, besides turns.
+    #[inline]
+    pub fn note_wire(&mut self, number: usize) {
+        self.served = Some(number);
     }
 
     /// A turn is over of this device, which began after it had waited for so many ticks.

@@ -74,6 +74,16 @@ impl PollingCore {
         }
     }
 
+    /// Frames came in for this switch: the pass was for it, if it has no turn.
+    #[inline]
+    pub(super) fn note_wire(&mut self, switch: usize) {
+        let mut devices = self.devices.iter();
+        let own = devices.find(|device| device.kind.switch() == Some(switch));
+        if let Some(number) = own.and_then(|device| device.movable) {
+            self.moves.note_wire(number);
+        }
+    }
+
     /// Between two turns: what is to go goes.
     #[inline]
     pub(super) fn send_off(&mut self) {

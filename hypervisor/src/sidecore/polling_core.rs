@@ -94,6 +94,7 @@ impl PollingCore {
         for switch in 0..self.queues.switches.len() {
             if self.queues.look_out(switch, now) {
                 self.deliver(switch, 0);
+                self.note_wire(switch);
                 worked = true;
             }
         }
@@ -273,7 +274,7 @@ impl PollingCore {
             }
             Work::Frames(switch, port) => {
                 let Some(on) = switches.get_mut(*switch) else { return Ok(()) };
-                let done = on.switch.serve_burst(*port, queue.index as u16, now)?;
+                let done = on.switch.serve_some(*port, queue.index as u16, now, batch.requests)?;
                 on.send_out();
                 let net::Outcome { completed, sent: bytes, dropped, charge, .. } = done;
                 *piece = Piece { asked: completed, completed, bytes, dropped, charge };

@@ -26,6 +26,8 @@ pub struct Case {
     pub name: String,
     /// Whether a quick test has it.
     pub quick: bool,
+    /// Whether it takes long: a whole test has it if asked for such ones.
+    pub long: bool,
     /// The VMs; on the bare machine the only one.
     pub guests: Vec<Guest>,
     /// What the plan says of network controllers.

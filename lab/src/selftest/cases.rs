@@ -227,6 +227,7 @@ pub fn case<const N: usize>(name: String, quick: bool, guests: [Guest; N]) -> Ca
     Case {
         name,
         quick,
+        long: false,
         guests: guests.into(),
         networks: Vec::new(),
         sidecores: 0,

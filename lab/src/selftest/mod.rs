@@ -79,7 +79,7 @@ impl Choice<'_> {
 
     fn cases(&self) -> Vec<Case> {
         let mut cases = all();
-        cases.retain(|case| self.iommu != Some(Iommu::AmdVi) && self.has(case, true));
+        cases.retain(|case| self.iommu != Some(Iommu::AmdVi) && self.has(case, !case.long));
         let asked = self.only.is_some_and(amd_vi::is_asked_for);
         let on_amd_vi = match (self.iommu, self.only) {
             (Some(iommu), _) => iommu == Iommu::AmdVi,
@@ -87,7 +87,8 @@ impl Choice<'_> {
             (None, None) => !self.quick,
         };
         if on_amd_vi {
-            let usual = |case: &Case| self.iommu.is_some() || amd_vi::is_usual(case);
+            let usual =
+                |case: &Case| !case.long && (self.iommu.is_some() || amd_vi::is_usual(case));
             let there = amd_vi::of(all()).into_iter();
             cases.extend(there.filter(|case| self.has(case, usual(case))));
         }

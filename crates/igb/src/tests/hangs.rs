@@ -85,6 +85,26 @@ fn a_queue_that_hangs_has_the_controller_reset() {
     assert_eq!((bench.controller.statistics().hung, bench.model().resets), (1, 2));
 }
 
+/// A queue that is always full and sends slowly: what is done is found when the next frame is put
+/// in, not by the look.
+#[test]
+fn a_queue_that_is_never_empty_does_not_hang() {
+    let mut bench = Bench::running();
+    bench.model().hung = 1;
+    for _ in 0..4 {
+        assert!(bench.send(&[1; 60]));
+    }
+    bench.controller.flush();
+    for _ in 0..2 * HANG / 10 {
+        bench.model().finish_one(0);
+        assert!(bench.send(&[1; 60]));
+        bench.controller.flush();
+        bench.steps(10);
+    }
+    assert_eq!((bench.controller.state(), bench.model().resets), (State::Running, 1));
+    assert_eq!(bench.controller.statistics().hung, 0);
+}
+
 #[test]
 fn one_that_no_reset_helps_is_given_up() {
     let mut bench = Bench::running();

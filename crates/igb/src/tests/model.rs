@@ -115,9 +115,20 @@ impl Model {
     }
 
     fn transmit(&mut self, queue: usize, tail: u32) {
+        if self.hung >> queue & 1 == 0 {
+            self.send(queue, tail, usize::MAX);
+        }
+    }
+
+    /// Sends one frame of a queue that else hangs.
+    pub fn finish_one(&mut self, queue: usize) {
+        self.send(queue, self.get(crate::registers::tx(queue as u32).tail()), 1);
+    }
+
+    fn send(&mut self, queue: usize, tail: u32, mut most: usize) {
         assert_ne!(self.get(TCTL) & 2, 0);
         let mut frame: Option<(u64, Vec<u8>)> = None;
-        while self.hung >> queue & 1 == 0 && self.tx[queue] != tail {
+        while most > 0 && self.tx[queue] != tail {
             let (at, first, what) = self.descriptor(tx(queue as u32), self.tx[queue]);
             self.tx[queue] = (self.tx[queue] + 1) % ENTRIES;
             assert_eq!(what >> 29 & 1, 1, "DEXT");
@@ -140,7 +151,7 @@ impl Model {
             let sent = finished(*start, self.context[queue], bytes);
             self.by.extend(sent.iter().map(|_| queue));
             self.wire.extend(sent);
-            frame = None;
+            (frame, most) = (None, most - 1);
             // The address is written over, too (7.2.2.4).
             at.store_u64(0, 0).unwrap();
             at.store_u64(8, 1 << 32).unwrap();

@@ -2,7 +2,7 @@
 //! CPU and from vector to vector while requests complete.
 
 use super::virtio::started;
-use super::virtio_load::{REGION, run, verdict};
+use super::virtio_load::{Load, REGION, run, verdict};
 use crate::virtio_blk as blk;
 use crate::{
     boot::Boot, console::check, counters::Window, cpu, idt, random::Random, smp, virtio::Virtio,
@@ -23,6 +23,8 @@ static WRONG: [AtomicU64; blk::QUEUES] = [const { AtomicU64::new(0) }; blk::QUEU
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static LEAVE: AtomicU64 = AtomicU64::new(0);
 static ROUTED: AtomicU64 = AtomicU64::new(0);
+/// The most ticks of the TSC between two moves.
+static PACE: AtomicU64 = AtomicU64::new(0);
 
 /// Each CPU has a queue with a vector, all at once; none gets another's interrupt.
 pub fn queues(test: &str, boot: &Boot) {
@@ -55,27 +57,38 @@ pub fn queues(test: &str, boot: &Boot) {
     check!(test, disk.reset(), "it can be reset");
 }
 
-/// One CPU's load; another points its interrupt at random CPUs and vectors.
+/// One CPU's load; another points its interrupt at random CPUs and vectors. Option `moves=N`: so
+/// many times at the least, one after the other.
 pub fn moved(test: &str, boot: &Boot) {
     let Some(count) = super::cpus(test, boot) else { return };
     let Some(disk) = started(test, boot, 0, 1) else { return };
     check!(test, true, "seed {SEED:#x}");
     let count = count.min(VECTORS.len());
     VECTORS.into_iter().for_each(|vector| blk::handle(&disk, 0, 0, vector));
+    let least = boot.option("moves").and_then(|n| n.parse::<u64>().ok());
     LEAVE.store(0, SeqCst);
     ROUTED.store(0, SeqCst);
+    PACE.store(if least.is_some() { 0xFF } else { 0xFFFF }, SeqCst);
     COUNT.store(count, SeqCst);
     cpu::enable_interrupts();
     let queue = blk::queue(0);
-    let mut load = Default::default();
+    let (mut all, mut total) = (Load::default(), 0);
     let came = smp::others(2, route_about, || {
-        load = run(queue, 0, MOVED, |_| true);
+        loop {
+            let load = run(queue, 0, MOVED, |_| true);
+            total += MOVED;
+            (all.done, all.wrong) = (all.done + load.done, all.wrong + load.wrong);
+            let goes_on = least.is_some_and(|least| ROUTED.load(SeqCst) < least);
+            if load.done != MOVED || !goes_on {
+                break;
+            }
+        }
         LEAVE.store(1, SeqCst);
         true
     });
-    verdict(test, "while it moves", queue, load, MOVED);
+    verdict(test, "while it moves", queue, all, total);
     let routed = ROUTED.load(SeqCst);
-    check!(test, came && routed > 0, "re-targeted {routed} times");
+    check!(test, came && routed >= least.unwrap_or(1), "re-targeted {routed} times");
     check!(test, queue.account().by_poll == 0, "none was polled for");
     let share = |cpu| VECTORS.into_iter().map(|v| idt::count_on(cpu, v)).sum::<u64>();
     let shares: [u64; smp::MAX] = core::array::from_fn(share);
@@ -92,7 +105,7 @@ fn route_about(_: usize) {
         let cpu = (r >> 8) as usize % COUNT.load(SeqCst);
         disk.route(blk::queue(0).entry(), cpu, VECTORS[(r >> 16) as usize % VECTORS.len()]);
         ROUTED.fetch_add(1, SeqCst);
-        wait::ticks(r >> 32 & 0xFFFF);
+        wait::ticks(r >> 32 & PACE.load(SeqCst));
     }
 }
 
