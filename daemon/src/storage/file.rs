@@ -60,13 +60,25 @@ impl FileStore {
         Ok(Self::of(path, open(path, read_only)?, by_ring))
     }
 
-    /// Files that another program opened and locked, of this many bytes then.
+    /// Files that another program opened and locked, of this many bytes then; for it they had
+    /// failed, or not.
     ///
     /// # Errors
     ///
     /// If they say nothing of themselves.
-    pub fn opened(path: &Path, files: Vec<OwnedFd>, size: u64) -> Result<FileStore> {
-        Ok(Self::of(path, taken_over(path, files, size)?, true))
+    pub fn opened(
+        path: &Path,
+        files: Vec<OwnedFd>,
+        size: u64,
+        has_failed: bool,
+    ) -> Result<FileStore> {
+        let file = Self::of(path, taken_over(path, files, size)?, true);
+        Ok(FileStore { has_failed, ..file })
+    }
+
+    /// Does all fail from now on?
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
     }
 
     /// Its descriptors, once more: the locks are those of all copies.
