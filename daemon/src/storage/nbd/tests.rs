@@ -13,6 +13,7 @@ use blk::{Backend as _, Completion, Failure, Operation, Submitted, Token};
 use daemon_os::{GuestMemory, GuestRegion, Mapping};
 use std::cell::Cell;
 use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::rc::Rc;
@@ -156,18 +157,17 @@ fn what_was_sent_isnt_kept() {
     }
 }
 
-/// A server that sends without end.
+/// A host has sent as much as the system takes, which is more than is read at a time.
 #[test]
 fn what_comes_is_read_in_parts() {
-    let (_folder, address, _) = serve(|listener| {
-        let mut socket = next(&listener);
-        while socket.write_all(&[7; PIECE as usize]).is_ok() {}
-    });
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let address = Address::Host(listener.local_addr().expect("it has one"));
     let mut link = Link::new(&address, "x").expect("it is there");
-    for turn in 1..=40 {
-        link.read_some().expect("it sends");
-        assert!(link.came() <= turn * (1 << 20), "{turn}: {}", link.came());
-    }
+    let mut socket = listener.accept().expect("somebody connects").0;
+    socket.set_nonblocking(true).expect("it may");
+    while socket.write(&[7; PIECE as usize]).is_ok() {}
+    link.read_some().expect("it sends");
+    assert!((1..=1 << 20).contains(&link.came()), "{}", link.came());
 }
 
 /// Nobody answers: what is accepted is bounded, by operations and by what is copied.
@@ -178,7 +178,7 @@ fn a_store_is_full() {
     let memory = memory(PIECE);
     let mut counts = [0, 0];
     for (which, count) in counts.iter_mut().enumerate() {
-        loop {
+        while *count < 4096 {
             let from = &[memory];
             let submitted = match which {
                 0 => {
@@ -265,7 +265,7 @@ fn a_server_that_never_shakes_hands_is_given_up() {
         drop(listener);
     });
     let mut store = NbdStore::open(&uri, false).expect("it is there");
-    store.bounds.give_up = Duration::from_millis(1);
+    store.bounds.give_up = Duration::from_millis(300);
     let memory = memory(PIECE);
     let result = match read(&mut store, 7, &memory) {
         Submitted::Accepted => ended(&mut store).result,
