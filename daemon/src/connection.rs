@@ -240,8 +240,8 @@ impl Connection {
                 Ok(())
             }
             Effect::SetInflight(described, file) => {
-                self.kept = Some(Kept::map(described, file)?);
-                Ok(())
+                let kept = Kept::map(described, file)?;
+                self.with_stopped(hands, |connection| connection.kept = Some(kept))
             }
             Effect::Reset => self.stop_all(hands),
             Effect::Features(_) => {
@@ -307,11 +307,21 @@ impl Connection {
     /// All memory is this from now on. Rings that run go on there.
     fn set_memory(&mut self, regions: Vec<GuestRegion>, hands: &mut Hands<'_>) -> Result<()> {
         let memory = GuestMemory::new(regions)?;
+        self.with_stopped(hands, |connection| connection.memory = memory)
+    }
+
+    /// Changes what rings that run have spans of: they stop before, and go on after it. If one
+    /// can't stop, nothing changes.
+    fn with_stopped(
+        &mut self,
+        hands: &mut Hands<'_>,
+        change: impl FnOnce(&mut Self),
+    ) -> Result<()> {
         let mut running = Vec::new();
         for ring in 0..self.count() {
             running.extend(self.stop(ring, hands)?.map(|state| (ring, state)));
         }
-        self.memory = memory;
+        change(self);
         let mut running = running.into_iter();
         running.try_for_each(|(ring, state)| self.start_if_ready(ring, Some(state), hands))
     }
