@@ -137,6 +137,7 @@ impl Connection {
             // The back end may still access it.
             std::mem::forget(self.memory.clone());
         }
+        hands.rings.quit(self.place);
         for place in self.rings.drain(..) {
             if let Ok(ring) = hands.rings.get(place)
                 && let Some(kick) = ring.kick.take()
