@@ -1,7 +1,8 @@
 //! Eventfds of front ends: kicks and calls.
 //!
 //! Guarantees: what isn't an eventfd is refused, since other descriptors could make this program
-//! wait. A kick is never read: the loop is told of each write by edge.
+//! wait: an epoll instance asks all that it watches. They look alike, but only an eventfd takes a
+//! 0, which changes nothing; whoever waits for it is woken up once. A kick is never read: the loop is told of each write by edge.
 //!
 //! A front end shares the file's flags and counter with this program. One that sets it to blocking
 //! again and fills the counter has a call wait: for some milliseconds
@@ -40,7 +41,10 @@ pub fn event(descriptor: OwnedFd) -> Result<OwnedFd> {
     }
     fcntl_setfl(&descriptor, OFlags::RDWR | OFlags::NONBLOCK)
         .context("an eventfd can't be made non-blocking")?;
-    Ok(descriptor)
+    match daemon_os::add_to_event(&descriptor, 0) {
+        Ok(8) => Ok(descriptor),
+        _ => bail!("a descriptor for kicks or calls isn't an eventfd that can be written"),
+    }
 }
 
 /// A call waited, and its ring says which one.
@@ -50,7 +54,7 @@ static HAS_WAITED: AtomicBool = AtomicBool::new(false);
 #[must_use]
 pub fn signal(descriptor: &OwnedFd) -> bool {
     let waited = |error: std::io::Error| error.kind() == std::io::ErrorKind::Interrupted;
-    let has_waited = daemon_os::add_to_event(descriptor).is_err_and(waited);
+    let has_waited = daemon_os::add_to_event(descriptor, 1).is_err_and(waited);
     if has_waited {
         HAS_WAITED.store(true, Ordering::Relaxed);
     }
@@ -66,4 +70,32 @@ pub fn has_waited() -> bool {
 /// The same, and it is forgotten.
 pub fn take_waited() -> bool {
     HAS_WAITED.swap(false, Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::epoll;
+    use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
+
+    /// A count that is full is an eventfd's, too.
+    #[test]
+    fn only_eventfds_are() {
+        daemon_os::watch_writes().expect("a handler");
+        let made = |count| {
+            let made = eventfd(count, EventfdFlags::NONBLOCK).expect("an eventfd");
+            let copy = made.try_clone().expect("a copy");
+            event(copy).map(|_| made)
+        };
+        let empty = made(0).expect("it is one");
+        let read = rustix::io::read(&empty, &mut [0; 8]);
+        assert_eq!(read, Err(rustix::io::Errno::AGAIN), "nothing was added");
+        let full = made(0).expect("it is one");
+        rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).expect("there is room");
+        assert!(event(full).is_ok());
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll instance");
+        assert!(event(set).is_err());
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC);
+        assert!(event(timer.expect("a timer")).is_err());
+    }
 }
