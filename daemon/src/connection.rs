@@ -12,7 +12,7 @@ use crate::device::{Device, Kind, TRANSPORT};
 use crate::event::event;
 use crate::inflight::Kept;
 use crate::log::Changes;
-use crate::memory::map;
+use crate::memory::{fits, map};
 use crate::rings::{MAX_RING, Rings};
 use crate::socket::{Message, Received, Socket};
 use crate::waits::{Source, Waits};
@@ -170,7 +170,7 @@ impl Connection {
                 vec![0; 8]
             }
             Effect::MakeInflight { rings, size } => {
-                let (made, file) = Kept::make(rings, size)?;
+                let (made, file) = Kept::make(rings, size, self.count())?;
                 handle = Some(file);
                 Session::inflight_reply(&header, made)
             }
@@ -198,12 +198,14 @@ impl Connection {
     fn carry_out(&mut self, effect: Effect<OwnedFd>, hands: &mut Hands<'_>) -> Result<()> {
         match effect {
             Effect::Memory(regions) => {
+                fits(regions.iter().map(|(region, _)| region.len))?;
                 let mapped = regions.iter().map(|(region, file)| map(*region, file));
                 let mapped = mapped.collect::<Result<_>>()?;
                 self.files = regions.into_iter().map(|(one, file)| (one.guest, file)).collect();
                 self.set_memory(mapped, hands)
             }
             Effect::AddMemory(region, file) => {
+                fits(self.session.regions().iter().map(|region| region.len))?;
                 let mut regions = self.memory.regions().to_vec();
                 regions.push(map(region, &file)?);
                 self.files.push((region.guest, file));
@@ -241,7 +243,7 @@ impl Connection {
                 Ok(())
             }
             Effect::SetInflight(described, file) => {
-                let kept = Kept::map(described, file)?;
+                let kept = Kept::map(described, file, self.count())?;
                 self.with_stopped(hands, |connection| connection.kept = Some(kept))
             }
             Effect::Reset => self.stop_all(hands),

@@ -1,7 +1,7 @@
 //! A guest's memory, as its front end hands it over.
 
 use anyhow::{Context as _, Result, bail};
-use daemon_os::{GuestRegion, Mapping};
+use daemon_os::{GuestRegion, MOST, Mapping};
 use rustix::fd::OwnedFd;
 use rustix::fs::fstatfs;
 use std::sync::Arc;
@@ -19,6 +19,19 @@ pub fn refuse_slow(file: &OwnedFd) -> Result<()> {
     let kind = fstatfs(file).context("its file says nothing of itself")?.f_type as u64;
     if SLOW.contains(&(kind & 0xffff_ffff)) {
         bail!("its file is of a network or user file system");
+    }
+    Ok(())
+}
+
+/// Fails if regions of these lengths are more than a guest may have: before any is mapped, since
+/// addresses stay taken.
+///
+/// # Errors
+///
+/// That.
+pub fn fits(lengths: impl Iterator<Item = u64>) -> Result<()> {
+    if lengths.fold(0, u64::saturating_add) > MOST {
+        bail!("a guest's memory has more than {} TiB", MOST >> 40);
     }
     Ok(())
 }
