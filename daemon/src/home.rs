@@ -333,7 +333,7 @@ impl Home {
     }
 
     /// Ends a connection, once its rings have stopped; `why`, unless the front end left.
-    fn end(&mut self, place: usize, why: Option<Error>) {
+    pub(crate) fn end(&mut self, place: usize, why: Option<Error>) {
         let Home { rings, connections, waits, .. } = self;
         let Some(connection) = connections.get_mut(place) else { return };
         if !connection.is_ending()
