@@ -10,6 +10,7 @@ use front_end::daemon::Daemon;
 use front_end::driver::{FrontEnd, IN, OUT};
 use front_end::wire::{Wire, words32, words64};
 use rustix::fd::AsFd as _;
+use rustix::fd::AsRawFd as _;
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::os::unix::net::UnixStream;
 
@@ -124,4 +125,36 @@ fn what_looks_like_an_eventfd_isnt_watched() {
     }
     daemon.wait_until_said("isn't an eventfd", 2);
     works(&mut good);
+}
+
+/// Whoever got at the socket's file: as another user, which only root can be.
+#[test]
+fn other_users_change_nothing() {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::process::CommandExt as _;
+    let daemon = Daemon::run(TWO);
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let path = daemon.path("control");
+    let open = |path: &std::path::Path| {
+        let all = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(path, all).expect("it is ours");
+    };
+    open(std::path::Path::new(&path));
+    open(std::path::Path::new(&path).parent().expect("a folder"));
+    let ask = |user: u32| {
+        // By its descriptor, since the user may not reach its file.
+        let program = std::fs::File::open(front_end::daemon::PROGRAM).expect("it is there");
+        let copy = rustix::io::dup(&program).expect("a copy");
+        let mut command = std::process::Command::new(format!("/proc/self/fd/{}", copy.as_raw_fd()));
+        let output = command.args(["remove", "b", "--control", &path]).uid(user).gid(user).output();
+        output.expect("it runs")
+    };
+    let other = ask(65_534);
+    assert!(!other.status.success());
+    let said = String::from_utf8_lossy(&other.stderr).into_owned();
+    assert!(!said.contains("ermission"), "it reached the socket: {said}");
+    works(&mut disk(&daemon, "b"));
+    assert!(ask(0).status.success());
 }
