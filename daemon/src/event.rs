@@ -8,19 +8,23 @@
 //! again and fills the counter has a call wait: for some milliseconds
 //! ([`daemon_os::add_to_event`]), after which its connection ends, and the device takes no other for a second.
 
+use crate::memory::known_of;
 use anyhow::{Context as _, Result, bail};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
-use rustix::fs::{OFlags, Stat, fcntl_setfl, fstat};
+use rustix::fs::{OFlags, fcntl_setfl};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// A file's device, its number there, and its mode.
+type Known = (u32, u32, u64, u16);
+
 /// What the system says of files that have no name, such as eventfds.
-fn nameless() -> Option<(u64, u64, u32)> {
-    static KNOWN: OnceLock<Option<(u64, u64, u32)>> = OnceLock::new();
+fn nameless() -> Option<Known> {
+    static KNOWN: OnceLock<Option<Known>> = OnceLock::new();
     *KNOWN.get_or_init(|| {
         let own = eventfd(0, EventfdFlags::CLOEXEC).ok()?;
-        fstat(&own).ok().map(|stat| of(&stat))
+        of(&own).ok()
     })
 }
 
@@ -29,14 +33,14 @@ pub fn prepare() -> Result<()> {
     nameless().map(|_| ()).context("an eventfd can't be made")
 }
 
-fn of(stat: &Stat) -> (u64, u64, u32) {
-    (stat.st_dev, stat.st_ino, stat.st_mode)
+fn of(descriptor: &OwnedFd) -> Result<Known> {
+    let known = known_of(descriptor).context("a descriptor says nothing of itself")?;
+    Ok((known.stx_dev_major, known.stx_dev_minor, known.stx_ino, known.stx_mode))
 }
 
 /// An eventfd of the front end, which doesn't make this program wait.
 pub fn event(descriptor: OwnedFd) -> Result<OwnedFd> {
-    let stat = fstat(&descriptor).context("a descriptor says nothing of itself")?;
-    if nameless() != Some(of(&stat)) {
+    if nameless() != Some(of(&descriptor)?) {
         bail!("a descriptor for kicks or calls isn't an eventfd");
     }
     fcntl_setfl(&descriptor, OFlags::RDWR | OFlags::NONBLOCK)
