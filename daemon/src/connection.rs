@@ -5,6 +5,8 @@
 
 mod quiet;
 mod said;
+#[cfg(test)]
+mod tests;
 
 pub use quiet::Gone;
 
@@ -84,7 +86,13 @@ impl Connection {
             waiting: None,
         };
         for index in 0..count {
-            connection.rings.push(rings.add(device, index, place)?);
+            match rings.add(device, index, place) {
+                Ok(ring) => connection.rings.push(ring),
+                Err(error) => {
+                    connection.rings.drain(..).for_each(|ring| rings.remove(ring));
+                    return Err(error);
+                }
+            }
         }
         Ok(connection)
     }
@@ -246,7 +254,10 @@ impl Connection {
                 let kept = Kept::map(described, file, self.count())?;
                 self.with_stopped(hands, |connection| connection.kept = Some(kept))
             }
-            Effect::Reset => self.stop_all(hands),
+            Effect::Reset => {
+                self.stop_all(hands)?;
+                self.forget(hands)
+            }
             Effect::Features(_) => {
                 (0..self.count()).try_for_each(|ring| self.start_or_log(ring, hands))
             }
@@ -254,8 +265,13 @@ impl Connection {
                 let number = self.changes.as_ref().map_or(0, |changes| changes.number + 1);
                 let changes = Changes::map(described, file, number)?;
                 // Rings that log go over to it before the one before is gone.
-                let _before = self.changes.replace(changes);
-                (0..self.count()).try_for_each(|ring| self.start_or_log(ring, hands))
+                let before = self.changes.replace(changes);
+                let done = (0..self.count()).try_for_each(|ring| self.start_or_log(ring, hands));
+                if done.is_err() && self.stop_all(hands).is_err() {
+                    // One that hangs may still have it.
+                    std::mem::forget(before);
+                }
+                done
             }
             Effect::WriteConfig { .. } => bail!("the configuration space can't be written"),
             _ => Ok(()),
@@ -305,6 +321,20 @@ impl Connection {
     fn stop_all(&mut self, hands: &mut Hands<'_>) -> Result<()> {
         let stopped = (0..self.count()).map(|ring| self.stop(ring, hands).map(|_| ()));
         stopped.fold(Ok(()), Result::and)
+    }
+
+    /// What was said of rings, which have stopped, is to be said anew.
+    fn forget(&mut self, hands: &mut Hands<'_>) -> Result<()> {
+        for place in &self.rings {
+            let ring = hands.rings.get(*place)?;
+            ring.set_call(None);
+            if let Some(kick) = ring.kick.take() {
+                hands.waits.remove(&kick);
+            }
+        }
+        (self.kept, self.changes) = (None, None);
+        self.logged.fill(None);
+        Ok(())
     }
 
     /// All memory is this from now on. Rings that run go on there.

@@ -158,3 +158,31 @@ fn other_users_change_nothing() {
     works(&mut disk(&daemon, "b"));
     assert!(ask(0).status.success());
 }
+
+/// As many front ends as there may be: who comes then waits, and nothing spins.
+#[test]
+fn more_front_ends_than_there_may_be_wait() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("it may");
+    let table = |name: usize| {
+        format!("[disk.d{name}]\nnull = \"1M\"\nsocket = \"d{name}\"\nfront_ends = 64\n")
+    };
+    let tables: Vec<String> = (0..9).map(table).collect();
+    let daemon = Daemon::run(&(tables.concat() + "[host]\ncontrol = \"control\"\n"));
+    let come = |name: usize| UnixStream::connect(daemon.path(&format!("d{name}")));
+    let mut all: Vec<_> = (0..512).map(|at| come(at / 64).expect("it listens")).collect();
+    let connected = || {
+        let report = daemon.report();
+        let devices = report["devices"].as_array().expect("a list").clone();
+        devices.iter().filter_map(|device| device["connected"].as_u64()).sum::<u64>()
+    };
+    while connected() < 512 {}
+    let mut late = Wire::connect(&daemon.path("d8"));
+    late.send(1, 1, &[], &[]);
+    assert_eq!(connected(), 512);
+    daemon.wait_until_asleep();
+    all.pop();
+    assert_eq!(late.receive().0.len(), 8);
+    assert_eq!(connected(), 512);
+}
