@@ -10,8 +10,11 @@ use crate::report::Report;
 use crate::waits::{Source, Waits};
 use anyhow::{Context as _, Result};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use rustix::fs::Mode;
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with};
+use rustix::process::{Uid, geteuid, umask};
 use slab::Slab;
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -34,9 +37,24 @@ pub struct Clients {
     pub again_at: Option<u64>,
 }
 
+/// What is made meanwhile is its owner's alone, from the first moment on.
+fn privately<T>(make: impl FnOnce() -> T) -> T {
+    let before = umask(Mode::from_raw_mode(0o177));
+    let made = make();
+    umask(before);
+    made
+}
+
+/// Is whoever is at the other end this user, or root? The socket's file says the same, but not of
+/// descriptors that are passed on.
+fn is_allowed(socket: &OwnedFd, own: Uid) -> bool {
+    socket_peercred(socket).is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
+}
+
 /// A socket that is its owner's alone.
 fn new(path: &Path) -> Result<UnixListener> {
-    let listener = listen::at(path)?;
+    let listener = privately(|| listen::at(path))?;
+    // A folder's own rules for new files may come before the mask.
     set_permissions(path, Permissions::from_mode(0o600))
         .with_context(|| format!("{} can't be made its owner's alone", path.display()))?;
     Ok(listener)
@@ -108,8 +126,10 @@ impl Clients {
                 return;
             }
         };
-        // With too many, the one that came is shown the door.
-        if self.all.len() < MAX_CLIENTS {
+        // With too many, the one that came is shown the door; and who may only look, at the socket
+        // where things are changed.
+        let may = metrics || is_allowed(&socket, geteuid());
+        if may && self.all.len() < MAX_CLIENTS {
             let client = Client::new(socket, metrics);
             if waits.add(client.as_fd(), Source::Client(self.all.vacant_key())).is_ok() {
                 self.all.insert(client);
@@ -199,4 +219,28 @@ pub fn summary(now: &Report, before: &Report) -> String {
         part(now.asleep, before.asleep),
         now.sleeps.saturating_sub(before.sleeps) as f64 * HERTZ as f64 / age as f64,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_is_private_from_the_first_moment_on() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let listener = privately(|| listen::at(&path)).expect("it can be made");
+        let there = path.metadata().expect("it is there");
+        assert_eq!(there.permissions().mode() & 0o777, 0o600);
+        drop(listener);
+    }
+
+    #[test]
+    fn the_control_socket_is_for_its_user_and_root() {
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().expect("two sockets");
+        let (ours, own) = (OwnedFd::from(ours), geteuid());
+        assert!(is_allowed(&ours, own));
+        let other = Uid::from_raw(own.as_raw() + 1);
+        assert_eq!(is_allowed(&ours, other), own.is_root());
+    }
 }

@@ -5,6 +5,8 @@
 
 mod quiet;
 mod said;
+#[cfg(test)]
+mod tests;
 
 pub use quiet::Gone;
 
@@ -12,7 +14,7 @@ use crate::device::{Device, Kind, TRANSPORT};
 use crate::event::event;
 use crate::inflight::Kept;
 use crate::log::Changes;
-use crate::memory::map;
+use crate::memory::{fits, map};
 use crate::rings::{MAX_RING, Rings};
 use crate::socket::{Message, Received, Socket};
 use crate::waits::{Source, Waits};
@@ -84,7 +86,13 @@ impl Connection {
             waiting: None,
         };
         for index in 0..count {
-            connection.rings.push(rings.add(device, index, place)?);
+            match rings.add(device, index, place) {
+                Ok(ring) => connection.rings.push(ring),
+                Err(error) => {
+                    connection.rings.drain(..).for_each(|ring| rings.remove(ring));
+                    return Err(error);
+                }
+            }
         }
         Ok(connection)
     }
@@ -137,6 +145,7 @@ impl Connection {
             // The back end may still access it.
             std::mem::forget(self.memory.clone());
         }
+        hands.rings.quit(self.place);
         for place in self.rings.drain(..) {
             if let Ok(ring) = hands.rings.get(place)
                 && let Some(kick) = ring.kick.take()
@@ -169,7 +178,7 @@ impl Connection {
                 vec![0; 8]
             }
             Effect::MakeInflight { rings, size } => {
-                let (made, file) = Kept::make(rings, size)?;
+                let (made, file) = Kept::make(rings, size, self.count())?;
                 handle = Some(file);
                 Session::inflight_reply(&header, made)
             }
@@ -197,12 +206,14 @@ impl Connection {
     fn carry_out(&mut self, effect: Effect<OwnedFd>, hands: &mut Hands<'_>) -> Result<()> {
         match effect {
             Effect::Memory(regions) => {
+                fits(regions.iter().map(|(region, _)| region.len))?;
                 let mapped = regions.iter().map(|(region, file)| map(*region, file));
                 let mapped = mapped.collect::<Result<_>>()?;
                 self.files = regions.into_iter().map(|(one, file)| (one.guest, file)).collect();
                 self.set_memory(mapped, hands)
             }
             Effect::AddMemory(region, file) => {
+                fits(self.session.regions().iter().map(|region| region.len))?;
                 let mut regions = self.memory.regions().to_vec();
                 regions.push(map(region, &file)?);
                 self.files.push((region.guest, file));
@@ -240,10 +251,13 @@ impl Connection {
                 Ok(())
             }
             Effect::SetInflight(described, file) => {
-                self.kept = Some(Kept::map(described, file)?);
-                Ok(())
+                let kept = Kept::map(described, file, self.count())?;
+                self.with_stopped(hands, |connection| connection.kept = Some(kept))
             }
-            Effect::Reset => self.stop_all(hands),
+            Effect::Reset => {
+                self.stop_all(hands)?;
+                self.forget(hands)
+            }
             Effect::Features(_) => {
                 (0..self.count()).try_for_each(|ring| self.start_or_log(ring, hands))
             }
@@ -251,8 +265,13 @@ impl Connection {
                 let number = self.changes.as_ref().map_or(0, |changes| changes.number + 1);
                 let changes = Changes::map(described, file, number)?;
                 // Rings that log go over to it before the one before is gone.
-                let _before = self.changes.replace(changes);
-                (0..self.count()).try_for_each(|ring| self.start_or_log(ring, hands))
+                let before = self.changes.replace(changes);
+                let done = (0..self.count()).try_for_each(|ring| self.start_or_log(ring, hands));
+                if done.is_err() && self.stop_all(hands).is_err() {
+                    // One that hangs may still have it.
+                    std::mem::forget(before);
+                }
+                done
             }
             Effect::WriteConfig { .. } => bail!("the configuration space can't be written"),
             _ => Ok(()),
@@ -304,14 +323,38 @@ impl Connection {
         stopped.fold(Ok(()), Result::and)
     }
 
+    /// What was said of rings, which have stopped, is to be said anew.
+    fn forget(&mut self, hands: &mut Hands<'_>) -> Result<()> {
+        for place in &self.rings {
+            let ring = hands.rings.get(*place)?;
+            ring.set_call(None);
+            if let Some(kick) = ring.kick.take() {
+                hands.waits.remove(&kick);
+            }
+        }
+        (self.kept, self.changes) = (None, None);
+        self.logged.fill(None);
+        Ok(())
+    }
+
     /// All memory is this from now on. Rings that run go on there.
     fn set_memory(&mut self, regions: Vec<GuestRegion>, hands: &mut Hands<'_>) -> Result<()> {
         let memory = GuestMemory::new(regions)?;
+        self.with_stopped(hands, |connection| connection.memory = memory)
+    }
+
+    /// Changes what rings that run have spans of: they stop before, and go on after it. If one
+    /// can't stop, nothing changes.
+    fn with_stopped(
+        &mut self,
+        hands: &mut Hands<'_>,
+        change: impl FnOnce(&mut Self),
+    ) -> Result<()> {
         let mut running = Vec::new();
         for ring in 0..self.count() {
             running.extend(self.stop(ring, hands)?.map(|state| (ring, state)));
         }
-        self.memory = memory;
+        change(self);
         let mut running = running.into_iter();
         running.try_for_each(|(ring, state)| self.start_if_ready(ring, Some(state), hands))
     }

@@ -1,25 +1,30 @@
 //! Eventfds of front ends: kicks and calls.
 //!
 //! Guarantees: what isn't an eventfd is refused, since other descriptors could make this program
-//! wait. A kick is never read: the loop is told of each write by edge.
+//! wait: an epoll instance asks all that it watches. They look alike, but only an eventfd takes a
+//! 0, which changes nothing; whoever waits for it is woken up once. A kick is never read: the loop is told of each write by edge.
 //!
 //! A front end shares the file's flags and counter with this program. One that sets it to blocking
 //! again and fills the counter has a call wait: for some milliseconds
 //! ([`daemon_os::add_to_event`]), after which its connection ends, and the device takes no other for a second.
 
+use crate::memory::known_of;
 use anyhow::{Context as _, Result, bail};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
-use rustix::fs::{OFlags, Stat, fcntl_setfl, fstat};
+use rustix::fs::{OFlags, fcntl_setfl};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// A file's device, its number there, and its mode.
+type Known = (u32, u32, u64, u16);
+
 /// What the system says of files that have no name, such as eventfds.
-fn nameless() -> Option<(u64, u64, u32)> {
-    static KNOWN: OnceLock<Option<(u64, u64, u32)>> = OnceLock::new();
+fn nameless() -> Option<Known> {
+    static KNOWN: OnceLock<Option<Known>> = OnceLock::new();
     *KNOWN.get_or_init(|| {
         let own = eventfd(0, EventfdFlags::CLOEXEC).ok()?;
-        fstat(&own).ok().map(|stat| of(&stat))
+        of(&own).ok()
     })
 }
 
@@ -28,19 +33,22 @@ pub fn prepare() -> Result<()> {
     nameless().map(|_| ()).context("an eventfd can't be made")
 }
 
-fn of(stat: &Stat) -> (u64, u64, u32) {
-    (stat.st_dev, stat.st_ino, stat.st_mode)
+fn of(descriptor: &OwnedFd) -> Result<Known> {
+    let known = known_of(descriptor).context("a descriptor says nothing of itself")?;
+    Ok((known.stx_dev_major, known.stx_dev_minor, known.stx_ino, known.stx_mode))
 }
 
 /// An eventfd of the front end, which doesn't make this program wait.
 pub fn event(descriptor: OwnedFd) -> Result<OwnedFd> {
-    let stat = fstat(&descriptor).context("a descriptor says nothing of itself")?;
-    if nameless() != Some(of(&stat)) {
+    if nameless() != Some(of(&descriptor)?) {
         bail!("a descriptor for kicks or calls isn't an eventfd");
     }
     fcntl_setfl(&descriptor, OFlags::RDWR | OFlags::NONBLOCK)
         .context("an eventfd can't be made non-blocking")?;
-    Ok(descriptor)
+    match daemon_os::add_to_event(&descriptor, 0) {
+        Ok(8) => Ok(descriptor),
+        _ => bail!("a descriptor for kicks or calls isn't an eventfd that can be written"),
+    }
 }
 
 /// A call waited, and its ring says which one.
@@ -50,7 +58,7 @@ static HAS_WAITED: AtomicBool = AtomicBool::new(false);
 #[must_use]
 pub fn signal(descriptor: &OwnedFd) -> bool {
     let waited = |error: std::io::Error| error.kind() == std::io::ErrorKind::Interrupted;
-    let has_waited = daemon_os::add_to_event(descriptor).is_err_and(waited);
+    let has_waited = daemon_os::add_to_event(descriptor, 1).is_err_and(waited);
     if has_waited {
         HAS_WAITED.store(true, Ordering::Relaxed);
     }
@@ -66,4 +74,32 @@ pub fn has_waited() -> bool {
 /// The same, and it is forgotten.
 pub fn take_waited() -> bool {
     HAS_WAITED.swap(false, Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::epoll;
+    use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
+
+    /// A count that is full is an eventfd's, too.
+    #[test]
+    fn only_eventfds_are() {
+        daemon_os::watch_writes().expect("a handler");
+        let made = |count| {
+            let made = eventfd(count, EventfdFlags::NONBLOCK).expect("an eventfd");
+            let copy = made.try_clone().expect("a copy");
+            event(copy).map(|_| made)
+        };
+        let empty = made(0).expect("it is one");
+        let read = rustix::io::read(&empty, &mut [0; 8]);
+        assert_eq!(read, Err(rustix::io::Errno::AGAIN), "nothing was added");
+        let full = made(0).expect("it is one");
+        rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).expect("there is room");
+        assert!(event(full).is_ok());
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll instance");
+        assert!(event(set).is_err());
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC);
+        assert!(event(timer.expect("a timer")).is_err());
+    }
 }

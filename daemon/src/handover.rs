@@ -8,7 +8,9 @@
 //!
 //! Guarantees: at any time one of the two serves at most: the one that goes from before it is asked
 //! until it says `yours`, the one that comes from when it hears that. If anything fails before, or
-//! takes longer than [`PATIENCE`], the one that goes goes on. What a front end had said is taken by
+//! takes longer than [`PATIENCE`], the one that goes goes on; the one that comes changes no ring
+//! after [`HURRY`], or once the other one has said so. One front end that can't be gone on with
+//! ends alone. What a front end had said is taken by
 //! the same state machine as what front ends say.
 //!
 //! Not guaranteed: that a front end whose word `yours` gets lost is served: both end then, as after
@@ -38,6 +40,9 @@ use vhost_user::Header;
 
 /// How long one program waits for the other, all in all.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the one that comes changes rings at most: well before the one that goes gives up, which
+/// goes on with them then.
+const HURRY: Duration = Duration::from_secs(15);
 /// What the two say at the end.
 const TAKEN: &str = "taken";
 const YOURS: &str = "yours";
@@ -178,7 +183,7 @@ pub fn take(control: &Path, no_sandbox: bool) -> Result<()> {
         home.sandbox = None;
     }
     crate::confine(&home)?;
-    connect(&mut home, connections, &mut descriptors)?;
+    connect(&mut home, connections, &mut descriptors, &passing)?;
     passing.say(&format!("{TAKEN}\n"))?;
     match passing.hear().context("the daemon stays")? {
         word if word == YOURS => {}
@@ -223,28 +228,51 @@ fn read(
     Ok(letter.connections)
 }
 
-/// Goes on with the front ends.
+/// Fails if the one that goes may go on by itself: it says nothing before it is answered, so what
+/// it says is that it has given up.
+fn still_waits(passing: &Passing<'_>) -> Result<()> {
+    if passing.has_more() {
+        bail!("the daemon stays: it has given up waiting");
+    }
+    if passing.age() > HURRY {
+        bail!("the daemon stays: this took too long");
+    }
+    Ok(())
+}
+
+/// Goes on with the front ends: a ring that starts is changed, which nobody else may serve then. A
+/// front end that said what can't be gone on with, such as memory that has become shorter, ends
+/// alone.
 fn connect(
     home: &mut Home,
     connections: Vec<Connection>,
     descriptors: &mut impl Iterator<Item = OwnedFd>,
+    passing: &Passing<'_>,
 ) -> Result<()> {
     let mut next = || descriptors.next().context("a descriptor didn't come along");
+    still_waits(passing)?;
     for one in connections {
         let device = home.known.get(one.device).context("a device isn't there")?.place;
         let socket = next()?;
         let with = (0..one.descriptors).map(|_| next()).collect::<Result<_>>()?;
         let socket = Socket::with(socket, &one.came, with)?;
         let place = home.take_in(device, socket)?;
-        for said in one.said {
-            let with = (0..said.descriptors).map(|_| next()).collect::<Result<_>>()?;
-            let size = said.payload.len();
-            let header = Header { request: said.request, need_reply: false, size };
+        let said = one.said.into_iter().map(|said| {
+            let with = (0..said.descriptors).map(|_| next()).collect::<Result<_>>();
+            with.map(|with| (said, with))
+        });
+        // All that came along is taken first, whatever becomes of it.
+        let said = said.collect::<Result<Vec<_>>>()?;
+        for (Said { request, payload, .. }, with) in said {
+            still_waits(passing)?;
+            let header = Header { request, need_reply: false, size: payload.len() };
             let Home { rings, connections, waits, .. } = &mut *home;
             let connection = connections.get_mut(place).context("a front end is gone")?;
-            let heard =
-                connection.believe(header, &said.payload, with, &mut Hands { rings, waits });
-            heard.context("a front end can't be gone on with")?;
+            let heard = connection.believe(header, &payload, with, &mut Hands { rings, waits });
+            if let Err(error) = heard {
+                home.end(place, Some(error.context("the front end can't be gone on with")));
+                break;
+            }
         }
         home.watch(device)?;
     }

@@ -301,6 +301,10 @@ impl Home {
     /// Lets a front end in, if there is one.
     fn let_in(&mut self, device: usize) {
         if !self.has_room(device) {
+            // Who waits there is told of again and again otherwise.
+            if let Err(error) = self.watch(device) {
+                self.say(device, &format!("{error:#}"));
+            }
             return;
         }
         let now = self.rings.look_at_clock();
@@ -333,7 +337,7 @@ impl Home {
     }
 
     /// Ends a connection, once its rings have stopped; `why`, unless the front end left.
-    fn end(&mut self, place: usize, why: Option<Error>) {
+    pub(crate) fn end(&mut self, place: usize, why: Option<Error>) {
         let Home { rings, connections, waits, .. } = self;
         let Some(connection) = connections.get_mut(place) else { return };
         if !connection.is_ending()
@@ -356,8 +360,13 @@ impl Home {
             None => self.say(at, "the front end left"),
             Some(why) => self.say(at, &format!("the connection ends: {why:#}")),
         }
-        if let Err(error) = self.watch(at) {
-            self.say(at, &format!("{error:#}"));
+        // All doors are closed while there are as many front ends as there may be.
+        let is_first = self.connections.len() + 1 == MAX_CONNECTIONS;
+        let doors = if is_first { 0..self.doors.len() } else { at..at + 1 };
+        for device in doors {
+            if let Err(error) = self.watch(device) {
+                self.say(device, &format!("{error:#}"));
+            }
         }
     }
 

@@ -19,12 +19,16 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// What a front end hands over.
+    /// What a front end hands over, of a device with so many rings.
     ///
     /// # Errors
     ///
-    /// If it can't be mapped.
-    pub fn map(described: Inflight, file: OwnedFd) -> Result<Kept> {
+    /// If it is longer than records of its largest rings, or can't be mapped.
+    pub fn map(described: Inflight, file: OwnedFd, rings: u16) -> Result<Kept> {
+        let most = u64::from(rings) * Records::<DEFAULT_SIZE>::bytes(MAX_RING);
+        if described.len > most.next_multiple_of(PAGE) {
+            bail!("the records in flight have {} bytes, which is too long", described.len);
+        }
         refuse_slow(&file).context("the records in flight")?;
         let len = described.len.checked_next_multiple_of(PAGE).unwrap_or(0);
         let mapping = Mapping::of_file(&file, described.offset, len);
@@ -36,8 +40,11 @@ impl Kept {
     ///
     /// # Errors
     ///
-    /// If the rings are too large, or there is no memory.
-    pub fn make(rings: u16, size: u16) -> Result<(Inflight, OwnedFd)> {
+    /// If the rings are too large or more than the device's `all`, or there is no memory.
+    pub fn make(rings: u16, size: u16, all: u16) -> Result<(Inflight, OwnedFd)> {
+        if rings > all {
+            bail!("records of {rings} rings are asked for, of {all}");
+        }
         if size > MAX_RING {
             bail!("records of rings of {size} elements are asked for, of at most {MAX_RING}");
         }
@@ -70,5 +77,22 @@ impl Kept {
     /// Did the file become shorter?
     pub fn has_shrunk(&self) -> bool {
         self.mapping.has_shrunk()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_made_comes_back_and_nothing_longer() {
+        let (made, file) = Kept::make(4, MAX_RING, 4).expect("there is memory");
+        let copy = || file.try_clone().expect("a copy");
+        assert!(Kept::map(made, copy(), 4).is_ok());
+        let len = 1 << 46;
+        ftruncate(&file, len).expect("it grows");
+        let long = Kept::map(Inflight { len, ..made }, copy(), 4).err().expect("it is too long");
+        assert!(long.to_string().contains("too long"), "{long}");
+        assert!(Kept::make(5, MAX_RING, 4).is_err());
     }
 }

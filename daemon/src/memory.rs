@@ -1,24 +1,52 @@
 //! A guest's memory, as its front end hands it over.
 
 use anyhow::{Context as _, Result, bail};
-use daemon_os::{GuestRegion, Mapping};
-use rustix::fd::OwnedFd;
-use rustix::fs::fstatfs;
+use daemon_os::{GuestRegion, MOST, Mapping};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, Statx, StatxFlags, fcntl_get_seals, fstatfs, statx};
 use std::sync::Arc;
 use vhost_user::Region;
 
-/// File systems whose files make whoever touches them wait for other programs: FUSE, NFS, CIFS, 9P.
-const SLOW: [u64; 4] = [0x6573_5546, 0x6969, 0xff53_4d42, 0x0102_1997];
+/// File systems on a disk of the host's whose files may be memory: ext2 to ext4, XFS, F2FS.
+const ON_DISKS: [u64; 3] = [0xef53, 0x5846_5342, 0xf2f5_2010];
 
-/// Fails if a file is of such a file system.
+/// Fails if whoever touches this file could be made to wait for other programs, as with FUSE, NFS,
+/// CIFS and 9P. Finding that out asks none of them, either: files of memory have seals, and a file
+/// system without a block device isn't asked what it is.
 ///
 /// # Errors
 ///
 /// That, or that the file doesn't say.
 pub fn refuse_slow(file: &OwnedFd) -> Result<()> {
-    let kind = fstatfs(file).context("its file says nothing of itself")?.f_type as u64;
-    if SLOW.contains(&(kind & 0xffff_ffff)) {
-        bail!("its file is of a network or user file system");
+    // A memfd's, or one of tmpfs or hugetlbfs: the kernel itself knows.
+    if fcntl_get_seals(file).is_ok() {
+        return Ok(());
+    }
+    let status = known_of(file).context("its file says nothing of itself")?;
+    if status.stx_dev_major != 0 {
+        let kind = fstatfs(file).context("its file says nothing of itself")?.f_type as u64;
+        if ON_DISKS.contains(&(kind & 0xffff_ffff)) {
+            return Ok(());
+        }
+    }
+    bail!("its file is neither of memory nor of a file system on a disk");
+}
+
+/// What the kernel knows of a file, without asking a server of its file system.
+pub fn known_of(file: impl AsFd) -> rustix::io::Result<Statx> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    statx(file, "", flags, StatxFlags::BASIC_STATS)
+}
+
+/// Fails if regions of these lengths are more than a guest may have: before any is mapped, since
+/// addresses stay taken.
+///
+/// # Errors
+///
+/// That.
+pub fn fits(lengths: impl Iterator<Item = u64>) -> Result<()> {
+    if lengths.fold(0, u64::saturating_add) > MOST {
+        bail!("a guest's memory has more than {} TiB", MOST >> 40);
     }
     Ok(())
 }
@@ -35,4 +63,22 @@ pub fn map(region: Region, file: &OwnedFd) -> Result<GuestRegion> {
         format!("the memory at {:#x} of {} bytes can't be mapped", region.guest, region.len)
     })?;
     Ok(GuestRegion { guest: region.guest, mapping: Arc::new(mapping) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    #[test]
+    fn memory_is_of_memory_or_of_a_disk() {
+        let memory = memfd_create("memory", MemfdFlags::CLOEXEC).expect("a memfd");
+        refuse_slow(&memory).expect("it is memory");
+        // File systems that are on no disk, as those of servers.
+        for path in ["/proc/version", "/sys/kernel/mm"] {
+            let Ok(file) = std::fs::File::open(path) else { continue };
+            let said = refuse_slow(&file.into()).expect_err("it isn't memory").to_string();
+            assert!(said.contains("neither of memory"), "{said}");
+        }
+    }
 }

@@ -22,6 +22,7 @@ const LONGEST: usize = 64 << 20;
 /// A socket, and until when it is waited for.
 pub struct Passing<'a> {
     socket: &'a OwnedFd,
+    begun: Instant,
     until: Instant,
     /// What came and wasn't taken.
     bytes: Vec<u8>,
@@ -30,8 +31,9 @@ pub struct Passing<'a> {
 
 impl<'a> Passing<'a> {
     pub fn new(socket: &'a OwnedFd, patience: Duration) -> Passing<'a> {
-        let until = Instant::now() + patience;
-        Passing { socket, until, bytes: Vec::new(), descriptors: Vec::new() }
+        let begun = Instant::now();
+        let until = begun + patience;
+        Passing { socket, begun, until, bytes: Vec::new(), descriptors: Vec::new() }
     }
 
     /// Sends a line.
@@ -109,6 +111,18 @@ impl<'a> Passing<'a> {
         }
         let rest = self.descriptors.split_off(count);
         Ok(std::mem::replace(&mut self.descriptors, rest))
+    }
+
+    /// Has the other side said more than was heard, or ended?
+    pub fn has_more(&self) -> bool {
+        let more = PollFlags::IN | PollFlags::HUP | PollFlags::ERR;
+        let mut waits = [PollFd::new(self.socket, more)];
+        !self.bytes.is_empty() || poll(&mut waits, Some(&Timespec::default())) != Ok(0)
+    }
+
+    /// Since when it has been used.
+    pub fn age(&self) -> Duration {
+        self.begun.elapsed()
     }
 
     fn receive(&mut self) -> Result<()> {

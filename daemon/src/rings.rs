@@ -46,6 +46,24 @@ pub struct Served {
     pub(super) now: u64,
 }
 
+impl Served {
+    /// The port of a connection has no driver any more, nor its memory, if none of its rings runs.
+    fn quit(&mut self, connection: usize) {
+        let mut own = self.all.iter().map(|(_, ring)| ring);
+        let own: Vec<&Ring> = own.by_ref().filter(|ring| ring.connection == connection).collect();
+        let port = own.iter().find_map(|ring| match ring.work {
+            Work::Frames(port) => Some(port),
+            Work::Requests(_) => None,
+        });
+        let is_used = own.iter().any(|ring| ring.running || ring.is_settled);
+        if let Some(port) = port.filter(|_| !is_used)
+            && let Some(switch) = self.switches.get_mut(port.switch)
+        {
+            switch.stop(port.number);
+        }
+    }
+}
+
 /// The rings, and whose turn it is.
 pub struct Rings {
     pub served: Served,
@@ -207,7 +225,12 @@ impl Rings {
                     let accepted = port.config.accept(accepted)?;
                     switch.start(port.number, window, accepted);
                 }
-                switch.attach(port.number, ring.index, queue)?;
+                let attached = switch.attach(port.number, ring.index, queue);
+                if let Err(error) = attached {
+                    let connection = ring.connection;
+                    self.served.quit(connection);
+                    return Err(error.into());
+                }
                 let at = place_of(port.switch, port.number);
                 ports.resize_with(ports.len().max(at + 1), Vec::new);
                 let places = &mut ports[at];
@@ -253,16 +276,19 @@ impl Rings {
         queue.publish();
         ring.tell();
         let mut state = queue.state();
-        if let Work::Frames(port) = ring.work {
+        if let Work::Frames(_) = ring.work {
             // Buffers for frames to come, which were in flight, are taken again.
             state = State { available: state.used, ..State::at_reset(Default::default()) };
             state.used = state.available;
             let connection = ring.connection;
-            if !all.iter().any(|(_, ring)| ring.connection == connection && ring.running) {
-                switches.get_mut(port.switch)?.stop(port.number);
-            }
+            self.served.quit(connection);
         }
         Some(state)
+    }
+
+    /// A connection ends, whose rings have stopped: nothing refers to its memory.
+    pub fn quit(&mut self, connection: usize) {
+        self.served.quit(connection);
     }
 
     /// The pairs of a port whose receive queues run are those that it receives by.

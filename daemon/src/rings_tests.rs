@@ -3,7 +3,7 @@
 use crate::clock::{Clock, HERTZ};
 use crate::config::Limits;
 use crate::counts::Counts;
-use crate::device::{Device, Kind};
+use crate::device::{Device, Kind, Port};
 use crate::disk::Disk;
 use crate::rings::{Rings, VAIN};
 use daemon_os::{GuestMemory, GuestRegion, Mapping};
@@ -213,6 +213,45 @@ fn step() -> impl Strategy<Value = Step> {
         (0..400_u16).prop_map(Step::Pass),
         Just(Step::Vain),
     ]
+}
+
+/// Its control queue needs a feature that the driver doesn't accept.
+#[test]
+fn a_port_whose_first_ring_cant_start_keeps_no_memory() {
+    let (mut rings, _now) = manual();
+    let mut switch = net::Switch::new(net::MAX_PORTS, HERTZ);
+    let parameters = net::Parameters { mac: net::Mac([2, 0, 0, 0, 0, 1]), ..Default::default() };
+    let config = net::Config::new(parameters).expect("it can be");
+    let number = switch.add(config, net::Plan::default()).expect("there is room");
+    rings.served.switches.push(switch);
+    let device = rings.add_device(Device {
+        name: "port".into(),
+        kind: Kind::Port(Port { switch: 0, number, config }),
+        limits: Limits::default(),
+        front_ends: 1,
+        connected: 1,
+        connections: 1,
+        gone: Counts::default(),
+    });
+    let places: Vec<usize> = (0..3).map(|at| rings.add(device, at, 7).expect("a ring")).collect();
+    let mapping = Arc::new(Mapping::anonymous(0x10000).expect("memory"));
+    let memory = GuestMemory::new(vec![GuestRegion { guest: 0, mapping }]).expect("a region");
+    let layout = Layout { size: ELEMENTS, descriptors: 0, driver: AVAILABLE, device: USED };
+    let features = Features::default();
+    let start = |rings: &mut Rings, place| {
+        let window = *memory.window();
+        let queue = Queue::new(&window, layout, features, State::at_reset(features));
+        rings.start(place, queue.expect("a queue"), window, 1 << 32)
+    };
+    let runs = |rings: &Rings| rings.served.switches[0].kind(number, 0).is_some();
+    assert!(start(&mut rings, places[2]).is_err());
+    assert!(!runs(&rings), "the port has no driver");
+    // With another one that runs, it stays until that one stops.
+    start(&mut rings, places[1]).expect("it starts");
+    assert!(start(&mut rings, places[2]).is_err());
+    assert!(runs(&rings));
+    assert!(rings.stop(places[1]).is_some());
+    assert!(!runs(&rings));
 }
 
 proptest! {

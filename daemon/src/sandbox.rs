@@ -99,7 +99,13 @@ fn calls(changes: bool, network: bool) -> Vec<i64> {
         // Front ends that come and go, and their memory.
         &[libc::SYS_accept4, libc::SYS_recvmsg, libc::SYS_sendmsg, libc::SYS_fcntl],
         &[libc::SYS_fstat, libc::SYS_fstatfs, libc::SYS_close, libc::SYS_munmap],
-        &[libc::SYS_memfd_create, libc::SYS_ftruncate, libc::SYS_socket, libc::SYS_connect],
+        &[
+            libc::SYS_statx,
+            libc::SYS_memfd_create,
+            libc::SYS_ftruncate,
+            libc::SYS_socket,
+            libc::SYS_connect,
+        ],
         // The process itself.
         &[libc::SYS_brk, libc::SYS_mremap, libc::SYS_madvise, libc::SYS_futex],
         &[libc::SYS_rt_sigreturn, libc::SYS_rt_sigaction, libc::SYS_sigaltstack],
@@ -107,7 +113,8 @@ fn calls(changes: bool, network: bool) -> Vec<i64> {
         &[libc::SYS_unlink, libc::SYS_sendto, libc::SYS_exit_group],
     ];
     let later = [
-        &[libc::SYS_openat, libc::SYS_statx, libc::SYS_lseek, libc::SYS_ioctl][..],
+        &[libc::SYS_openat, libc::SYS_lseek, libc::SYS_ioctl][..],
+        &[libc::SYS_getsockopt, libc::SYS_geteuid],
         &[libc::SYS_bind, libc::SYS_listen, libc::SYS_recvfrom, libc::SYS_io_uring_setup],
         &[libc::SYS_eventfd2],
     ];

@@ -4,7 +4,6 @@ use anyhow::{Context as _, Result};
 use rustix::fd::{AsFd, BorrowedFd};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
-use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 
 /// What is asked for.
@@ -47,17 +46,33 @@ impl Signals {
     /// Those that came.
     pub fn take(&self) -> Vec<Signal> {
         // By `read`, which every sandbox allows; what std reads sockets by is refused in some.
-        let came = |socket: &UnixStream| match rustix::io::read(socket, &mut [0; 64]) {
-            Err(error) => error.kind() != ErrorKind::WouldBlock,
-            Ok(count) => count > 0,
-        };
+        let came = |socket: &UnixStream| is_signal(rustix::io::read(socket, &mut [0; 64]));
         let end = came(&self.end).then_some(Signal::End);
         end.into_iter().chain(came(&self.reload).then_some(Signal::Reload)).collect()
     }
 }
 
+/// Only what was read is one: a read that was interrupted is made again when it is told of anew.
+fn is_signal(read: rustix::io::Result<usize>) -> bool {
+    read.is_ok_and(|count| count > 0)
+}
+
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.both.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_signal;
+    use rustix::io::Errno;
+
+    #[test]
+    fn a_read_that_failed_is_no_signal() {
+        assert!(is_signal(Ok(1)));
+        for read in [Ok(0), Err(Errno::AGAIN), Err(Errno::INTR), Err(Errno::IO)] {
+            assert!(!is_signal(read));
+        }
     }
 }

@@ -12,6 +12,7 @@ mod front_end {
 
 use front_end::daemon::Daemon;
 use front_end::driver::{FrontEnd, IN, OUT};
+use std::os::unix::fs::FileExt as _;
 use std::process::Command;
 
 const MARK: [u8; 512] = [0xa5; 512];
@@ -82,6 +83,35 @@ fn a_killed_daemon_goes_on_where_it_was() {
     front.set_up(2, true);
     assert_eq!(front.answer(), 0);
     assert_eq!(front.data(), MARK);
+}
+
+/// The ring goes on with the new records: those before are no more, and their addresses are others'.
+#[test]
+fn records_that_change_while_a_ring_runs_are_used() {
+    let mut daemon = Daemon::file();
+    let mut front = FrontEnd::connect(&daemon);
+    front.set_up(0, true);
+    for round in 1..4 {
+        front.offer(OUT, 5, &[round; 512]);
+        assert_eq!(front.answer(), 0);
+        let file = front.change_records();
+        let read = || {
+            let mut bytes = [0; 4096];
+            file.read_exact_at(&mut bytes, 0).expect("it is there");
+            bytes
+        };
+        let before = read();
+        assert_ne!(before, [0; 4096], "the ring that runs begins them");
+        front.offer(IN, 5, &[0; 512]);
+        assert_eq!((front.answer(), front.data()), (0, [round; 512]));
+        assert_ne!(read(), before, "what is in flight is recorded");
+    }
+    daemon.kill();
+    daemon.start_again();
+    front.connect_again(&daemon);
+    front.set_up(0, true);
+    front.offer(IN, 5, &[0; 512]);
+    assert_eq!((front.answer(), front.data()), (0, [3; 512]));
 }
 
 #[test]

@@ -8,7 +8,10 @@ mod front_end {
 
 use front_end::daemon::Daemon;
 use front_end::driver::{FrontEnd, IN, OUT};
-use front_end::wire::Wire;
+use front_end::wire::{Wire, words32, words64};
+use rustix::fd::AsFd as _;
+use rustix::fd::AsRawFd as _;
+use rustix::fs::{MemfdFlags, memfd_create};
 use std::os::unix::net::UnixStream;
 
 const TWO: &str = "
@@ -71,4 +74,115 @@ fn too_many_files_are_said_once_and_nothing_spins() {
     works(&mut disk(&daemon, "b"));
     assert_eq!(daemon.said("nobody comes in at"), 1);
     assert_eq!(daemon.said("Too many open files"), 1);
+}
+
+/// Kilobytes of addresses.
+fn addresses(daemon: &Daemon) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.id()));
+    let status = status.expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
+    let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    kilobytes.and_then(|number| number.parse().ok()).expect("it says how many")
+}
+
+/// Addresses that were taken stay taken, so what is too much is refused before.
+#[test]
+fn too_much_memory_takes_no_addresses() {
+    let daemon = Daemon::run(TWO);
+    let mut good = disk(&daemon, "a");
+    let file = std::fs::File::from(memfd_create("m", MemfdFlags::CLOEXEC).expect("a memfd"));
+    file.set_len(1 << 46).expect("it grows");
+    let region = |guest: u64, len: u64| words64([guest, len, guest, 0]);
+    for len in [3_u64 << 40, 1 << 44, 1 << 46] {
+        let mut wire = Wire::connect(&daemon.path("b"));
+        let table = [words32([1, 0]), region(0, len)].concat();
+        wire.send(5, 1, &table, &[file.as_fd()]);
+        wire.expect_end();
+        // In the same way, one by one.
+        let mut wire = Wire::connect(&daemon.path("b"));
+        let _ = wire.ask(15, &[]);
+        wire.send(16, 1, &(1_u64 << 15).to_le_bytes(), &[]);
+        wire.send(37, 1, &[words64([0]), region(0, len)].concat(), &[file.as_fd()]);
+        wire.expect_end();
+    }
+    daemon.wait_until_said("a guest's memory has more than 2 TiB", 6);
+    let kilobytes = addresses(&daemon);
+    assert!(kilobytes < 1 << 30, "{kilobytes} kB of addresses");
+    works(&mut good);
+}
+
+/// An epoll instance looks like an eventfd, and who watches it asks all that it watches.
+#[test]
+fn what_looks_like_an_eventfd_isnt_watched() {
+    let daemon = Daemon::run(TWO);
+    let mut good = disk(&daemon, "a");
+    let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC);
+    let epoll = epoll.expect("an epoll instance");
+    for request in [12, 13] {
+        let mut hostile = disk(&daemon, "b");
+        hostile.wire.send(request, 1, &words64([0]), &[epoll.as_fd()]);
+        hostile.expect_end();
+    }
+    daemon.wait_until_said("isn't an eventfd", 2);
+    works(&mut good);
+}
+
+/// Whoever got at the socket's file: as another user, which only root can be.
+#[test]
+fn other_users_change_nothing() {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::process::CommandExt as _;
+    let daemon = Daemon::run(TWO);
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let path = daemon.path("control");
+    let open = |path: &std::path::Path| {
+        let all = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(path, all).expect("it is ours");
+    };
+    open(std::path::Path::new(&path));
+    open(std::path::Path::new(&path).parent().expect("a folder"));
+    let ask = |user: u32| {
+        // By its descriptor, since the user may not reach its file.
+        let program = std::fs::File::open(front_end::daemon::PROGRAM).expect("it is there");
+        let copy = rustix::io::dup(&program).expect("a copy");
+        let mut command = std::process::Command::new(format!("/proc/self/fd/{}", copy.as_raw_fd()));
+        let output = command.args(["remove", "b", "--control", &path]).uid(user).gid(user).output();
+        output.expect("it runs")
+    };
+    let other = ask(65_534);
+    assert!(!other.status.success());
+    let said = String::from_utf8_lossy(&other.stderr).into_owned();
+    assert!(!said.contains("ermission"), "it reached the socket: {said}");
+    works(&mut disk(&daemon, "b"));
+    assert!(ask(0).status.success());
+}
+
+/// As many front ends as there may be: who comes then waits, and nothing spins.
+#[test]
+fn more_front_ends_than_there_may_be_wait() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("it may");
+    let table = |name: usize| {
+        format!("[disk.d{name}]\nnull = \"1M\"\nsocket = \"d{name}\"\nfront_ends = 64\n")
+    };
+    let tables: Vec<String> = (0..9).map(table).collect();
+    let daemon = Daemon::run(&(tables.concat() + "[host]\ncontrol = \"control\"\n"));
+    let come = |name: usize| UnixStream::connect(daemon.path(&format!("d{name}")));
+    let mut all: Vec<_> = (0..512).map(|at| come(at / 64).expect("it listens")).collect();
+    let connected = || {
+        let report = daemon.report();
+        let devices = report["devices"].as_array().expect("a list").clone();
+        devices.iter().filter_map(|device| device["connected"].as_u64()).sum::<u64>()
+    };
+    while connected() < 512 {}
+    let mut late = Wire::connect(&daemon.path("d8"));
+    late.send(1, 1, &[], &[]);
+    assert_eq!(connected(), 512);
+    daemon.wait_until_asleep();
+    all.pop();
+    assert_eq!(late.receive().0.len(), 8);
+    assert_eq!(connected(), 512);
 }

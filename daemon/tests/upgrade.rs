@@ -200,3 +200,77 @@ fn metrics_are_told_by_the_next_one() {
         assert!(!std::path::Path::new(&daemon.path(name)).exists(), "{name}");
     }
 }
+
+/// A daemon that gives up right after its letter: nothing of it is touched.
+#[test]
+fn who_hears_that_the_other_one_stays_changes_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let control = folder.path().join("control").display().to_string();
+    let listener = std::os::unix::net::UnixListener::bind(&control).expect("it can be made");
+    let mut child = Command::new(PROGRAM)
+        .args(["upgrade", "--control", &control])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let (mut socket, _) = listener.accept().expect("it comes");
+    let mut lines = BufReader::new(socket.try_clone().expect("a copy"));
+    let mut asked = String::new();
+    lines.read_line(&mut asked).expect("it asks");
+    assert!(asked.contains("upgrade"), "{asked}");
+    let letter = format!(
+        "{{\"letter\":{{\"folder\":\"{}\",\"file\":null,\"sandbox\":null,\"control\":null,\
+         \"metrics\":null,\"devices\":[],\"connections\":[],\"descriptors\":0}}}}\n\
+         {{\"failed\":[\"the other program doesn't answer\"]}}\n",
+        folder.path().display()
+    );
+    socket.write_all(letter.as_bytes()).expect("it is sent");
+    let mut rest = String::new();
+    let _ = lines.read_to_string(&mut rest);
+    assert_eq!(rest, "", "it takes nothing");
+    let mut said = String::new();
+    let stderr = child.stderr.as_mut().expect("it was asked for");
+    stderr.read_to_string(&mut said).expect("it is text");
+    assert!(said.contains("the daemon stays: it has given up waiting"), "{said}");
+    assert!(!child.wait().expect("it ends").success());
+}
+
+const TWO: &str = "
+[disk.a]
+ram = \"1M\"
+socket = \"socket\"
+[disk.b]
+ram = \"1M\"
+socket = \"b\"
+front_ends = 8
+[host]
+control = \"control\"
+";
+
+/// What they said was good when they said it, and isn't when it is said anew.
+#[test]
+fn a_front_end_that_cant_be_gone_on_with_ends_alone() {
+    let mut daemon = Daemon::run(TWO);
+    let mut good = FrontEnd::connect(&daemon);
+    good.set_up(0, true);
+    let set_up = || {
+        let mut one = FrontEnd::new(Wire::connect(&daemon.path("b")));
+        one.set_up(0, false);
+        one
+    };
+    let (mut size, mut short, mut fine) = (set_up(), set_up(), set_up());
+    size.wire.tell(8, &words32([0, 3]), &[]);
+    // The rings are still there, so that the one that goes has no reason to end it.
+    short.memory().set_len(0x4000).expect("it shrinks");
+    for round in 1..4 {
+        good.offer(OUT, 1, &[round; 512]);
+        fine.offer(OUT, 2, &[round + 100; 512]);
+        daemon.upgrade();
+        for (front, sector, mark) in [(&mut good, 1, round), (&mut fine, 2, round + 100)] {
+            front.offer(IN, sector, &[0; 512]);
+            assert_eq!((front.answer(), front.data()), (0, [mark; 512]));
+        }
+    }
+    size.expect_end();
+    short.expect_end();
+    assert_eq!(daemon.report()["devices"][1]["connected"], 1);
+}

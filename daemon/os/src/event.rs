@@ -41,12 +41,12 @@ pub fn watch_writes() -> io::Result<()> {
     }
 }
 
-/// Adds 1 to an eventfd.
+/// Adds this to an eventfd: how many bytes it took, which are 8.
 ///
 /// # Errors
 ///
 /// The system's: [`io::ErrorKind::Interrupted`] says that it waited, which it doesn't by itself.
-pub fn add_to_event(event: impl AsFd) -> io::Result<()> {
+pub fn add_to_event(event: impl AsFd, what: u64) -> io::Result<usize> {
     // The handler runs in this thread, between two of these: it lets the clock tick on.
     WRITES.store(true, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
@@ -54,11 +54,11 @@ pub fn add_to_event(event: impl AsFd) -> io::Result<()> {
         TICKS.store(true, Ordering::Relaxed);
         set_clock(TICK);
     }
-    let written = rustix::io::write(event, &1u64.to_ne_bytes());
+    let written = rustix::io::write(event, &what.to_ne_bytes());
     COUNT.store(COUNT.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
     WRITES.store(false, Ordering::Relaxed);
-    written.map(|_| ()).map_err(Into::into)
+    written.map_err(Into::into)
 }
 
 extern "C" fn on_tick(_: libc::c_int) {

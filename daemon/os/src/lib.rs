@@ -33,7 +33,7 @@ mod uring;
 pub use event::{add_to_event, watch_writes};
 pub use file::{read_at, write_at};
 pub use lock::{InUse, lock};
-pub use mapping::{GuestMemory, GuestRegion, Mapping};
+pub use mapping::{GuestMemory, GuestRegion, MOST, Mapping};
 pub use shrunk::survive;
 pub use tap::tap;
 pub use uring::{Task, Uring};

@@ -4,20 +4,31 @@
 
 use crate::shrunk::{Watch, zeroes};
 use rustix::fd::AsFd;
-use rustix::fs::fstat;
+use rustix::fs::{fstat, fstatfs};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 use window::{ALIGNMENT, Region, Span, Window};
 
-/// A huge page.
+/// Huge pages: places of this length and more begin where one can, up to the longest of them.
 const HUGE: usize = 2 << 20;
+const LONGEST_PAGE: usize = 1 << 30;
+/// HUGETLBFS_MAGIC.
+const HUGETLBFS: u64 = 0x9584_58f6;
 /// The most bytes of a guest's memory, so that no front end takes all addresses.
-const MOST: u64 = 2 << 40;
+pub const MOST: u64 = 2 << 40;
+/// The most bytes of addresses that all take: half of what a program has. Without any left, it
+/// couldn't allocate, either.
+const ALL: usize = 64 << 40;
 
-/// Addresses that are given up: starts and lengths.
-static FREE: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
+/// Places: what is given up, as starts and lengths; and the bytes of all that were made.
+struct Places {
+    free: Vec<(usize, usize)>,
+    made: usize,
+}
+
+static PLACES: Mutex<Places> = Mutex::new(Places { free: Vec::new(), made: 0 });
 
 /// Mapped memory, which is zeroes once this is dropped.
 #[derive(Debug)]
@@ -33,7 +44,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes of a file, from this offset on; both are whole pages.
+    /// Maps `len` bytes of a file, from this offset on; both are whole pages, which are the file
+    /// system's for huge ones: it would map whole ones, beyond the place that is taken for `len`.
     ///
     /// # Errors
     ///
@@ -47,6 +59,14 @@ impl Mapping {
         };
         if len == 0 || ![offset, len].iter().all(|number| number.is_multiple_of(ALIGNMENT)) {
             return Err(invalid("the region isn't made of whole pages"));
+        }
+        let status = fstatfs(&file)?;
+        let page = if status.f_type as u64 == HUGETLBFS { status.f_bsize as u64 } else { 1 };
+        if page > LONGEST_PAGE as u64 {
+            return Err(invalid("the region's huge pages are longer than 1 GiB"));
+        }
+        if ![offset, len].iter().all(|number| number.is_multiple_of(page)) {
+            return Err(invalid("the region isn't made of whole huge pages"));
         }
         if end > there {
             return Err(invalid("the region's file is shorter than the region"));
@@ -178,23 +198,24 @@ fn class(len: usize) -> io::Result<usize> {
 /// more begin where one can.
 fn reserve(len: usize) -> io::Result<NonNull<u8>> {
     let len = class(len)?;
-    let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(at) = free.iter().position(|(_, there)| *there == len) {
-        let (start, _) = free.swap_remove(at);
+    let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(at) = places.free.iter().position(|(_, there)| *there == len) {
+        let (start, _) = places.free.swap_remove(at);
         let start = std::ptr::with_exposed_provenance_mut(start);
         return NonNull::new(start).ok_or_else(|| io::Error::other("address 0"));
     }
-    drop(free);
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    let more = if len >= HUGE { HUGE } else { 0 };
+    let align = if len >= HUGE { len.min(LONGEST_PAGE) } else { 0 };
+    let all = len.checked_add(align).filter(|all| places.made.saturating_add(*all) <= ALL);
     let all =
-        len.checked_add(more).ok_or_else(|| invalid("that much memory can't be addressed"))?;
+        all.ok_or_else(|| invalid("all front ends have more memory than can be addressed"))?;
     // SAFETY: the system chooses addresses that aren't in use.
     let start = unsafe { mmap_anonymous(std::ptr::null_mut(), all, protection, flags) }?;
+    places.made += all;
     let start = start.cast::<u8>();
-    // With `more` there is room for it.
-    let skipped = if more > 0 { start.align_offset(HUGE) } else { 0 };
+    // With `align` there is room for it.
+    let skipped = if align > 0 { start.align_offset(align) } else { 0 };
     NonNull::new(start.wrapping_add(skipped)).ok_or_else(|| io::Error::other("address 0"))
 }
 
@@ -205,6 +226,7 @@ fn give_up(start: NonNull<u8>, len: usize) {
     if unsafe { zeroes(start, len) }
         && let Ok(class) = class(len)
     {
-        FREE.lock().unwrap_or_else(PoisonError::into_inner).push((start, class));
+        let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
+        places.free.push((start, class));
     }
 }

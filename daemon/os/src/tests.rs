@@ -49,6 +49,35 @@ fn what_cant_be_mapped_is_said() {
     assert!(says(u64::MAX - 0xfff, 0x1000).contains("a number"));
 }
 
+/// Without huge pages in the machine there is no mapping, but what is asked for is looked at before.
+#[test]
+fn huge_pages_are_mapped_whole_and_where_they_can_lie() {
+    use rustix::fs::MemfdFlags as Flags;
+    for (size, page) in [(Flags::HUGE_2MB, 2_u64 << 20), (Flags::HUGE_1GB, 1 << 30)] {
+        let flags = Flags::CLOEXEC | Flags::HUGETLB | size;
+        let Ok(fd) = memfd_create("huge", flags) else { continue };
+        if ftruncate(&fd, 2 * page).is_err() {
+            continue;
+        }
+        for (offset, len) in [(0, 0x1000), (0, page + 0x1000), (0x1000, page)] {
+            let said = Mapping::of_file(&fd, offset, len).expect_err("it isn't whole").to_string();
+            assert!(said.contains("whole huge pages"), "{said}");
+        }
+        match Mapping::of_file(&fd, page, page) {
+            Ok(mapping) => {
+                let span = mapping.span().expect("all of it");
+                assert!((span.as_ptr().addr() as u64).is_multiple_of(page));
+            }
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory, "{error}"),
+        }
+    }
+    // A place for a page of 1 GiB, and its neighbour: no other one's begins within.
+    let places: Vec<_> = (0..3).map(|_| Mapping::anonymous(1 << 30).expect("memory")).collect();
+    for place in &places {
+        assert!(place.span().expect("all").as_ptr().addr().is_multiple_of(1 << 30));
+    }
+}
+
 #[test]
 fn files_are_read_and_written_across_spans() {
     let fd = memfd(0x2000);

@@ -128,8 +128,8 @@ impl Connection {
             }
             (
                 Some(
-                    SetFeatures | SetMemTable | AddMemReg | RemMemReg | SetLogBase | ResetDevice
-                    | ResetOwner,
+                    SetFeatures | SetMemTable | AddMemReg | RemMemReg | SetLogBase | SetInflightFd
+                    | ResetDevice | ResetOwner,
                 ),
                 _,
             ) => self.rings.clone(),

@@ -105,6 +105,17 @@ impl FrontEnd {
         self.start(base);
     }
 
+    /// Hands over new memory for records, whether the ring runs or not: its file.
+    pub fn change_records(&mut self) -> File {
+        self.wire.send(31, 1, &[&[0; 16][..], &[1, 0, 8, 0, 0, 0, 0, 0]].concat(), &[]);
+        let (described, file) = self.wire.receive();
+        let file = file.expect("memory for records");
+        self.wire.tell(32, &described, &[file.as_fd()]);
+        let copy = file.try_clone().expect("a copy");
+        self.records = Some((described, file));
+        copy.into()
+    }
+
     /// Starts the ring; the base comes before the addresses.
     pub fn start(&mut self, base: u32) {
         self.wire.tell(8, &words32([0, ELEMENTS.into()]), &[]);
