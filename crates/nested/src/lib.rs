@@ -23,6 +23,7 @@
 //! | `enter` | 12 and 01, merged into 02 |
 //! | `owner` | whose exit one is |
 //! | `leave` | an exit of L2, written into 12 |
+//! | `loaded` | what VMLOAD and VMSAVE move |
 //! | `maps` | the merged permission map of MSRs |
 //! | `tables` | L2's physical addresses, translated by both |
 #![cfg_attr(not(test), no_std)]
@@ -33,6 +34,7 @@ mod check;
 mod control;
 mod enter;
 mod leave;
+pub mod loaded;
 mod maps;
 mod offer;
 mod owner;

@@ -22,7 +22,8 @@ mod vcpu;
 pub mod vmcb;
 
 pub use audit::Outline;
-pub use exits::is_msr_write;
+pub use events::{injected, pending};
+pub use exits::{event, is_msr_write};
 pub use features::Features;
 pub use registers::GeneralRegisters;
 pub use state::EFER_SVME;

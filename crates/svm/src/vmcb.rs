@@ -221,6 +221,10 @@ pub mod exit {
     pub const SHUTDOWN: u32 = 0x7F;
     pub const VMRUN: u32 = 0x80;
     pub const VMMCALL: u32 = 0x81;
+    pub const VMLOAD: u32 = 0x82;
+    pub const VMSAVE: u32 = 0x83;
+    pub const STGI: u32 = 0x84;
+    pub const CLGI: u32 = 0x85;
     pub const SKINIT: u32 = 0x86;
     pub const WBINVD: u32 = 0x89;
     pub const MONITOR: u32 = 0x8A;
@@ -264,14 +268,27 @@ mod tests {
             },
             {
                 use misc2::*;
-                [VMRUN, VMMCALL, SKINIT, WBINVD, MONITOR, MWAIT_ARMED, XSETBV, RDPRU]
+                [
+                    VMRUN,
+                    VMMCALL,
+                    VMLOAD,
+                    VMSAVE,
+                    STGI,
+                    CLGI,
+                    SKINIT,
+                    WBINVD,
+                    MONITOR,
+                    MWAIT_ARMED,
+                    XSETBV,
+                    RDPRU,
+                ]
             },
         );
         assert_eq!(
             misc1.map(u32::trailing_zeros),
             [0, 1, 5, 6, 10, 15, 18, 20, 22, 24, 26, 27, 28, 29, 30, 31]
         );
-        assert_eq!(misc2.map(u32::trailing_zeros), [0, 1, 6, 9, 10, 12, 13, 14]);
+        assert_eq!(misc2.map(u32::trailing_zeros), [0, 1, 2, 3, 4, 5, 6, 9, 10, 12, 13, 14]);
         assert!(misc1.iter().chain(&misc2).all(|bit| bit.is_power_of_two()));
         assert_eq!(
             misc1.map(|bit| 0x60 + bit.trailing_zeros()),
@@ -299,6 +316,10 @@ mod tests {
             [
                 e::VMRUN,
                 e::VMMCALL,
+                e::VMLOAD,
+                e::VMSAVE,
+                e::STGI,
+                e::CLGI,
                 e::SKINIT,
                 e::WBINVD,
                 e::MONITOR,
@@ -309,7 +330,6 @@ mod tests {
         );
         // Those that no exit code is looked for of.
         assert_eq!(misc1::INIT, 1 << 3);
-        assert_eq!([misc2::VMLOAD, misc2::VMSAVE, misc2::STGI, misc2::CLGI], [4, 8, 16, 32]);
         assert_eq!(misc2::MWAIT, 1 << 11);
     }
 

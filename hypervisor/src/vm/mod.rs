@@ -62,6 +62,8 @@ pub struct Vm {
     cpuid_limits: (u32, u32),
     /// Bits of EFER that the guest may set.
     efer_offered: u64,
+    /// What it is offered besides, if it may run guests of its own.
+    nesting: Option<build::nesting::Offered>,
     pub(crate) ending: Ending,
 
     /// Its disks and networks, as sidecores serve them.
