@@ -40,6 +40,7 @@ mod smp_reset;
 mod smp_start;
 mod smp_timer;
 mod state;
+mod svm;
 mod ticks;
 mod timer;
 mod unassigned;
@@ -117,6 +118,10 @@ pub const ALL: &[(&str, Test)] = &[
     ("nested", nested::stacked),
     ("low-gates", nested::low_gates),
     ("stackless", nested_stack::stackless),
+    ("svm-exits", svm::exits),
+    ("svm-invalid", svm::invalid),
+    ("svm-interrupts", svm::interrupts),
+    ("svm-paging", svm::paging),
     ("heartbeat", heartbeat::heartbeat),
     ("ap-start", smp_start::start),
     ("ap-restart", smp_start::restart),

@@ -1,0 +1,28 @@
+//! The test kernel as a hypervisor: as a guest of Exitless, and on QEMU's own SVM.
+
+use super::case::{Case, Guest, Special};
+use super::cases::{case, guest};
+use super::kernel::Variant;
+use plan::Policy;
+
+/// Its tests, and whether the quick test has them.
+const TESTS: [(&str, bool); 4] =
+    [("svm-exits", true), ("svm-invalid", false), ("svm-interrupts", true), ("svm-paging", true)];
+
+/// The same in one boot of the bare machine.
+const ALL_BARE: &str = "svm-exits,svm-invalid,svm-interrupts,svm-paging";
+
+/// All of them.
+pub fn all() -> Vec<Case> {
+    let mut cases: Vec<_> = TESTS
+        .into_iter()
+        .map(|(test, quick)| {
+            let guest = Guest { nested: true, devices: Vec::new(), ..guest(test, None) };
+            case(format!("nesting/{test}"), quick, [guest])
+        })
+        .collect();
+    let bare = guest(ALL_BARE, Policy::Trap);
+    let bare = Guest { devices: Vec::new(), says: Vec::new(), variant: Variant::Pvh, ..bare };
+    cases.push(Case { machine: Special::Bare, ..case("nesting/bare".to_owned(), false, [bare]) });
+    cases
+}
