@@ -16,13 +16,13 @@ pub(crate) const fn high(word: u64) -> u32 {
 }
 
 /// The segment register at `at`, read by two words.
-pub(crate) fn read_segment(block: &impl Block, at: usize) -> Segment {
+pub(crate) fn read_segment(block: &dyn Block, at: usize) -> Segment {
     let (first, base) = (block.read(at), block.read(at + 8));
     Segment { selector: first as u16, attributes: (first >> 16) as u16, limit: high(first), base }
 }
 
 /// Writes the segment register at `at`.
-pub(crate) fn write_segment(block: &mut impl Block, at: usize, segment: &Segment) {
+pub(crate) fn write_segment(block: &mut dyn Block, at: usize, segment: &Segment) {
     let Segment { selector, attributes, limit, base } = *segment;
     block.write(at, u64::from(selector) | u64::from(attributes) << 16 | u64::from(limit) << 32);
     block.write(at + 8, base);

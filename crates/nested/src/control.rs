@@ -60,7 +60,7 @@ pub struct Control {
 
 impl Control {
     /// Copies what isn't `clean`.
-    pub(crate) fn copy(&mut self, block: &impl Block, clean: u64) {
+    pub(crate) fn copy(&mut self, block: &dyn Block, clean: u64) {
         if clean & clean::INTERCEPTS == 0 {
             let registers = block.read(offset_of!(Vmcb, intercept_cr_read));
             self.cr_read = registers as u16;

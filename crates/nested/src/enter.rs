@@ -78,7 +78,7 @@ impl Nest {
         v01: &Vmcb,
         host: &Host,
         offer: &Offer,
-        (address, block): (u64, &impl Block),
+        (address, block): (u64, &dyn Block),
     ) -> Result<Entry, Illegal> {
         let known = self.block == Some(address);
         self.block = None;
@@ -157,7 +157,7 @@ impl Nest {
 }
 
 /// The state that VMRUN loads, but for PAT.
-fn copy_state(v: &mut Vmcb, block: &impl Block, clean: u64) {
+fn copy_state(v: &mut Vmcb, block: &dyn Block, clean: u64) {
     if clean & clean::SEGMENTS == 0 {
         v.es = read_segment(block, offset_of!(Vmcb, es));
         v.cs = read_segment(block, offset_of!(Vmcb, cs));

@@ -39,7 +39,7 @@ impl Told {
 
 impl Nest {
     /// Writes L2's state and why it was left into L1's block. [`Nest::keep_offer`] comes before.
-    pub fn leave(&self, v02: &Vmcb, told: &Told, block: &mut impl Block) {
+    pub fn leave(&self, v02: &Vmcb, told: &Told, block: &mut dyn Block) {
         for (at, segment) in [
             (offset_of!(Vmcb, es), &v02.es),
             (offset_of!(Vmcb, cs), &v02.cs),
@@ -89,13 +89,13 @@ impl Nest {
     }
 
     /// Tells L1 that VMRUN refused its block, whose state stays as it is.
-    pub fn refuse(&mut self, block: &mut impl Block) {
+    pub fn refuse(&mut self, block: &mut dyn Block) {
         self.forget();
         tell(&Told::INVALID, block);
     }
 }
 
-fn tell(told: &Told, block: &mut impl Block) {
+fn tell(told: &Told, block: &mut dyn Block) {
     block.write(offset_of!(Vmcb, exit_code), told.code);
     block.write(offset_of!(Vmcb, exit_info1), told.info[0]);
     block.write(offset_of!(Vmcb, exit_info2), told.info[1]);

@@ -15,7 +15,7 @@ pub fn carry(to: &mut Vmcb, from: &Vmcb) {
 }
 
 /// VMLOAD of L1's.
-pub fn load(to: &mut Vmcb, block: &impl Block) {
+pub fn load(to: &mut Vmcb, block: &dyn Block) {
     to.fs = read_segment(block, offset_of!(Vmcb, fs));
     to.gs = read_segment(block, offset_of!(Vmcb, gs));
     to.ldtr = read_segment(block, offset_of!(Vmcb, ldtr));
@@ -31,7 +31,7 @@ pub fn load(to: &mut Vmcb, block: &impl Block) {
 }
 
 /// VMSAVE of L1's.
-pub fn save(from: &Vmcb, block: &mut impl Block) {
+pub fn save(from: &Vmcb, block: &mut dyn Block) {
     for (at, segment) in [
         (offset_of!(Vmcb, fs), &from.fs),
         (offset_of!(Vmcb, gs), &from.gs),

@@ -40,7 +40,7 @@ impl OpenWords {
 
     /// Merges L1's map, whose words `theirs` gives, into the one that L2 runs by. That one had
     /// nothing open at first, and never anything but by this.
-    pub fn merge(&self, merged: &mut [u64; MSR_WORDS], theirs: impl Fn(usize) -> u64) {
+    pub fn merge(&self, merged: &mut [u64; MSR_WORDS], theirs: &dyn Fn(usize) -> u64) {
         for &(at, own) in &self.words[..self.count] {
             let at = usize::from(at);
             merged[at] = own | theirs(at);

@@ -34,7 +34,7 @@ pub trait PermissionMaps {
 
 impl Control {
     /// Whose the exit in 02 is. `msr`: ECX of L2.
-    pub fn owner(&self, v: &Vmcb, msr: u32, maps: &impl PermissionMaps) -> Owner {
+    pub fn owner(&self, v: &Vmcb, msr: u32, maps: &dyn PermissionMaps) -> Owner {
         let code = v.exit_code as u32;
         let wanted = match code {
             // The host's means to get its core back.
@@ -75,7 +75,7 @@ impl Control {
 
 /// Is any port of the access closed in L1's map (15.10.2)? `info`: of the exit. Ports beyond the
 /// last one have bits of their own.
-fn is_closed_port(info: u64, maps: &impl PermissionMaps) -> bool {
+fn is_closed_port(info: u64, maps: &dyn PermissionMaps) -> bool {
     let port = (info >> 16 & 0xFFFF) as u32;
     let size = (info >> 4 & 7) as u32;
     let bits = u32::from(maps.ports(port / 8)) >> (port % 8);
@@ -83,7 +83,7 @@ fn is_closed_port(info: u64, maps: &impl PermissionMaps) -> bool {
 }
 
 /// Is the access closed in L1's map (15.11)? Registers without a bit are.
-fn is_closed_msr(msr: u32, write: bool, maps: &impl PermissionMaps) -> bool {
+fn is_closed_msr(msr: u32, write: bool, maps: &dyn PermissionMaps) -> bool {
     let (range, first) = match msr {
         0..RANGE => (0, 0),
         0xC000_0000..0xC000_2000 => (1, 0xC000_0000),

@@ -154,12 +154,12 @@ pub trait VirtualCpu: decode::Registers {
     fn flush_translations(&mut self);
 
     /// After [`Exit::Nesting`]: carries the instruction out, but for stepping over it.
-    fn attempt(&mut self, memory: &impl GuestPages) -> Attempt;
+    fn attempt(&mut self, memory: &dyn GuestPages) -> Attempt;
     /// As [`VirtualCpu::enter`], but enters the guest's inner guest: after [`Attempt::Enter`] until
     /// the guest goes on.
     fn enter_inner(&mut self, requests: &AtomicU32) -> Entry;
     /// Why the inner guest was left; to be asked once for each time.
-    fn inner_exit(&mut self, memory: &impl GuestPages) -> Inner;
+    fn inner_exit(&mut self, memory: &dyn GuestPages) -> Inner;
     /// Leaves the inner guest for this, if the guest wants that. True: the guest goes on.
     fn notify(&mut self, notice: Notice) -> bool;
     /// Is it the inner guest that is to run?

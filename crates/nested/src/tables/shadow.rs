@@ -49,7 +49,7 @@ impl Shadow {
     /// # Errors
     ///
     /// If not even a root can be had.
-    pub fn root(&mut self, mem: &mut impl Memory, key: u64) -> Result<(u64, bool), NoFrame> {
+    pub fn root(&mut self, mem: &mut dyn Memory, key: u64) -> Result<(u64, bool), NoFrame> {
         self.uses += 1;
         let used = self.uses;
         if let Some(tree) = self.trees.iter_mut().flatten().find(|tree| tree.key == key) {
@@ -73,7 +73,7 @@ impl Shadow {
     /// If the pool is too small for one translation. The tree is empty then.
     pub fn fill(
         &mut self,
-        mem: &mut impl Memory,
+        mem: &mut dyn Memory,
         key: u64,
         address: u64,
         page: Page,
@@ -92,9 +92,9 @@ impl Shadow {
     /// for an address of L2's that may be read, none if there is none. True: something changed.
     pub fn flush(
         &mut self,
-        mem: &mut impl Memory,
+        mem: &mut dyn Memory,
         key: u64,
-        mut now: impl FnMut(u64) -> Option<Page>,
+        now: &mut dyn FnMut(u64) -> Option<Page>,
     ) -> bool {
         let Some(at) = self.place(key) else { return false };
         let Some(tree) = self.trees[at] else { return false };
@@ -103,7 +103,7 @@ impl Shadow {
             return true;
         }
         let mut dropped = 0;
-        look_over(mem, (tree.root, LEVELS, 0), &mut dropped, &mut now);
+        look_over(mem, (tree.root, LEVELS, 0), &mut dropped, now);
         if let Some(tree) = &mut self.trees[at] {
             tree.pages = tree.pages.saturating_sub(dropped);
         }
@@ -111,7 +111,7 @@ impl Shadow {
     }
 
     /// Gives up all trees but that of `key`: what the others have isn't known to be right any more.
-    pub fn keep_only(&mut self, mem: &mut impl Memory, key: u64) {
+    pub fn keep_only(&mut self, mem: &mut dyn Memory, key: u64) {
         for tree in &mut self.trees {
             if tree.is_some_and(|tree| tree.key != key)
                 && let Some(tree) = tree.take()
@@ -122,7 +122,7 @@ impl Shadow {
     }
 
     /// Gives up everything: the host's own tables changed, or L1 is over.
-    pub fn clear(&mut self, mem: &mut impl Memory) {
+    pub fn clear(&mut self, mem: &mut dyn Memory) {
         for tree in self.trees.iter_mut().filter_map(Option::take) {
             free(mem, tree.root, LEVELS);
         }
@@ -142,7 +142,7 @@ impl Shadow {
     }
 
     /// Frees what was used longest ago, but for this one. False: there is no other.
-    fn drop_oldest(&mut self, mem: &mut impl Memory, but: Option<usize>) -> bool {
+    fn drop_oldest(&mut self, mem: &mut dyn Memory, but: Option<usize>) -> bool {
         let others = self.trees.iter().enumerate().filter(|(at, _)| Some(*at) != but);
         let oldest = others.filter_map(|(at, tree)| Some((tree.as_ref()?.used, at))).min();
         let Some(tree) = oldest.and_then(|(_, at)| self.trees[at].take()) else { return false };
@@ -151,7 +151,7 @@ impl Shadow {
     }
 
     /// A frame, if need be from another tree than `own`.
-    fn frame(&mut self, mem: &mut impl Memory, own: Option<usize>) -> Option<u64> {
+    fn frame(&mut self, mem: &mut dyn Memory, own: Option<usize>) -> Option<u64> {
         loop {
             // Each turn but the last drops one of the few trees.
             match mem.allocate() {
@@ -162,7 +162,7 @@ impl Shadow {
         }
     }
 
-    fn empty(&mut self, mem: &mut impl Memory, at: usize) {
+    fn empty(&mut self, mem: &mut dyn Memory, at: usize) {
         let Some(tree) = &mut self.trees[at] else { return };
         for index in 0..ENTRIES {
             let word = tree.root | index << 3;
@@ -175,7 +175,7 @@ impl Shadow {
     }
 
     /// Puts a page in. None: no frame.
-    fn put(&mut self, mem: &mut impl Memory, at: usize, address: u64, page: Page) -> Option<bool> {
+    fn put(&mut self, mem: &mut dyn Memory, at: usize, address: u64, page: Page) -> Option<bool> {
         let mut table = self.trees[at]?.root;
         let mut changed = false;
         for level in (1..=LEVELS).rev() {
@@ -226,10 +226,10 @@ fn leaf(level: u32, address: u64, page: Page) -> u64 {
 
 /// Drops the pages that aren't what `now` says, below the table (frame, level, first address).
 fn look_over(
-    mem: &mut impl Memory,
+    mem: &mut dyn Memory,
     (frame, level, base): (u64, u32, u64),
     dropped: &mut u32,
-    now: &mut impl FnMut(u64) -> Option<Page>,
+    now: &mut dyn FnMut(u64) -> Option<Page>,
 ) {
     for index in 0..ENTRIES {
         let word = frame | index << 3;
@@ -250,7 +250,7 @@ fn look_over(
 }
 
 /// Frees a table with all below it.
-fn free(mem: &mut impl Memory, frame: u64, level: u32) {
+fn free(mem: &mut dyn Memory, frame: u64, level: u32) {
     if level > 1 {
         for index in 0..ENTRIES {
             if let Entry::Table(next) = Nested.decode(level, mem.read(frame | index << 3)) {

@@ -225,7 +225,7 @@ proptest! {
                 }
                 Step::Flush { root } => {
                     let read = Access::default();
-                    shadow.flush(&mut pool, root, |address| {
+                    shadow.flush(&mut pool, root, &mut |address| {
                         let walked = walk(&mut l1, root, address, read, RULES).ok()?;
                         compose(&walked, &own(walked.gpa)?)
                     });
@@ -394,12 +394,12 @@ fn changes_are_told() -> Result<(), NoFrame> {
     assert_eq!(seen(&pool, root, 0x5000), Some((0x20_5000, Rights::READ)));
     assert_eq!(seen(&pool, root, 0x4000), None);
     assert_eq!(shadow.pages(), 2);
-    assert!(!shadow.flush(&mut pool, 0, |address| Some(if address == 0x3000 {
+    assert!(!shadow.flush(&mut pool, 0, &mut |address| Some(if address == 0x3000 {
         small
     } else {
         large
     })));
-    assert!(shadow.flush(&mut pool, 0, |_| None));
+    assert!(shadow.flush(&mut pool, 0, &mut |_| None));
     assert_eq!(shadow.pages(), 0);
     Ok(())
 }

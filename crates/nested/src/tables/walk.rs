@@ -99,7 +99,7 @@ const fn shift(level: u32) -> u32 {
 ///
 /// As [`Miss`] says.
 pub fn walk(
-    mem: &mut impl L1Memory,
+    mem: &mut dyn L1Memory,
     root: u64,
     gpa: u64,
     access: Access,
@@ -162,7 +162,7 @@ fn reserved(level: u32, is_leaf: bool, rules: Rules) -> u64 {
 }
 
 /// Sets the accessed bits on the way, and the dirty bit of the last entry for a store.
-fn mark(mem: &mut impl L1Memory, seen: &[(u64, u64)], write: bool) -> Result<(), Miss> {
+fn mark(mem: &mut dyn L1Memory, seen: &[(u64, u64)], write: bool) -> Result<(), Miss> {
     let last = seen.len() - 1;
     for (n, &(at, entry)) in seen.iter().enumerate() {
         let dirty = if write && n == last { DIRTY } else { 0 };

@@ -164,7 +164,7 @@ fn msrs_are_open_where_both_maps_are() {
     (own[3], own[700]) = (!0b1111, !0b11 << 1 | 1);
     let Ok(open) = OpenWords::of(&own) else { panic!() };
     let mut merged = [u64::MAX; MSR_WORDS];
-    open.merge(&mut merged, |at| match at {
+    open.merge(&mut merged, &|at| match at {
         3 => !0b0101,
         700 => u64::MAX,
         _ => panic!("word {at} was read for nothing"),
@@ -172,10 +172,10 @@ fn msrs_are_open_where_both_maps_are() {
     assert_eq!(merged[3], !0b0101);
     assert!(merged.iter().enumerate().all(|(at, word)| at == 3 || *word == u64::MAX));
     // Closed again, as L1 wants it now.
-    open.merge(&mut merged, |_| u64::MAX);
+    open.merge(&mut merged, &|_| u64::MAX);
     assert_eq!(merged, [u64::MAX; MSR_WORDS]);
     // L1 opens all: no more than the host's.
-    open.merge(&mut merged, |_| 0);
+    open.merge(&mut merged, &|_| 0);
     assert_eq!(merged, own);
     assert_eq!(OpenWords::of(&[0; MSR_WORDS]).err(), Some(TooMany));
 }

@@ -400,7 +400,7 @@ impl VirtualCpu for SvmCpu {
         }
     }
 
-    fn attempt(&mut self, memory: &impl GuestPages) -> Attempt {
+    fn attempt(&mut self, memory: &dyn GuestPages) -> Attempt {
         self.attempt_one(memory)
     }
 
@@ -416,7 +416,7 @@ impl VirtualCpu for SvmCpu {
         Entry::Exited
     }
 
-    fn inner_exit(&mut self, memory: &impl GuestPages) -> Inner {
+    fn inner_exit(&mut self, memory: &dyn GuestPages) -> Inner {
         self.left_inner(memory)
     }
 

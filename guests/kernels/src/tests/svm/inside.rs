@@ -3,6 +3,8 @@
 core::arch::global_asm!(
     r#"
 .balign 16
+.global svm_cpuids, svm_hypercall, svm_halt, svm_reads_msr, svm_writes_port
+.global svm_undefined, svm_spins, svm_touches, svm_stores, svm_jumps
 svm_cpuids:
     lea rcx, [rdx + 1]
     cpuid

@@ -40,7 +40,7 @@ impl Nesting {
     fn begin(
         &mut self,
         v01: &Vmcb,
-        memory: &impl GuestPages,
+        memory: &dyn GuestPages,
         (gpa, page): (u64, u64),
     ) -> Result<(), Illegal> {
         let entry =
@@ -53,7 +53,7 @@ impl Nesting {
                 let rules = self.rules(v01);
                 if self.inner.tlb_control != 0 {
                     self.shadow.keep_only(&mut self.frames, cr3);
-                    self.shadow.flush(&mut self.frames, cr3, |address| {
+                    self.shadow.flush(&mut self.frames, cr3, &mut |address| {
                         let read = Access::default();
                         let walked = walk(&mut Words(memory), cr3, address, read, rules).ok()?;
                         composed(memory, &walked)
@@ -74,7 +74,7 @@ impl Nesting {
     }
 
     /// L2's map of MSRs: of L1's that is in force, and of the one in its memory.
-    fn merge_msrs(&mut self, v01: &Vmcb, memory: &impl GuestPages) {
+    fn merge_msrs(&mut self, v01: &Vmcb, memory: &dyn GuestPages) {
         let at = self.open.iter().position(|(map, _)| *map == v01.msrpm_base);
         if at != Some(self.made_of) {
             self.msrs.fill(u64::MAX);
@@ -84,14 +84,14 @@ impl Nesting {
             return;
         };
         let (base, _) = self.nest.control().maps();
-        open.merge(self.msrs, |n| word(memory, base.wrapping_add(n as u64 * 8)));
+        open.merge(self.msrs, &|n| word(memory, base.wrapping_add(n as u64 * 8)));
         self.made_of = at;
     }
 }
 
 impl SvmCpu {
     /// After an exit for one of them.
-    pub(in crate::cpu::svm) fn attempt_one(&mut self, memory: &impl GuestPages) -> Attempt {
+    pub(in crate::cpu::svm) fn attempt_one(&mut self, memory: &dyn GuestPages) -> Attempt {
         let v01 = &*self.vcpu.vmcb;
         let real = v01.cr0 & CR0_PE == 0 || v01.rflags & RFLAGS_VM != 0;
         if real || !self.nesting.as_deref().is_some_and(|nesting| nesting.on) {
@@ -126,7 +126,7 @@ impl SvmCpu {
     }
 
     /// Those that have the address of a control block in RAX.
-    fn attempt_with_block(&mut self, code: u32, memory: &impl GuestPages) -> Attempt {
+    fn attempt_with_block(&mut self, code: u32, memory: &dyn GuestPages) -> Attempt {
         let rax = self.vcpu.gpr(0);
         let long = self.vcpu.vmcb.code_mode() == Mode::Bits64;
         let gpa = if long { rax } else { rax & 0xFFFF_FFFF };
@@ -145,7 +145,7 @@ impl SvmCpu {
         }
     }
 
-    fn run(&mut self, memory: &impl GuestPages, gpa: u64, page: u64) -> Attempt {
+    fn run(&mut self, memory: &dyn GuestPages, gpa: u64, page: u64) -> Attempt {
         let v01 = &mut *self.vcpu.vmcb;
         let Some(nesting) = self.nesting.as_deref_mut() else {
             return self.refuse(UNDEFINED, None);

@@ -49,7 +49,7 @@ impl Nesting {
     fn fill(
         &mut self,
         v01: &Vmcb,
-        memory: &impl GuestPages,
+        memory: &dyn GuestPages,
         event: Option<Event>,
     ) -> Result<Inner, u32> {
         let (info, gpa) = (self.inner.exit_info1, self.inner.exit_info2);
@@ -85,7 +85,7 @@ impl Nesting {
     fn put_right(
         &mut self,
         event: Option<Event>,
-        in_service: impl Fn(u8) -> bool,
+        in_service: &dyn Fn(u8) -> bool,
     ) -> Result<Inner, u32> {
         let (info1, info2) = (self.inner.exit_info1, self.inner.exit_info2);
         let code = self.inner.exit_code as u32;
@@ -117,7 +117,7 @@ impl Nesting {
         &mut self,
         vector: u8,
         event: Option<Event>,
-        in_service: impl Fn(u8) -> bool,
+        in_service: &dyn Fn(u8) -> bool,
     ) -> Result<Inner, u32> {
         let (error_code, address) = (self.inner.exit_info1 as u32, self.inner.exit_info2);
         match vector {
@@ -147,7 +147,7 @@ impl Nesting {
 
 impl SvmCpu {
     /// After an exit of L2.
-    pub(in crate::cpu::svm) fn left_inner(&mut self, memory: &impl GuestPages) -> Inner {
+    pub(in crate::cpu::svm) fn left_inner(&mut self, memory: &dyn GuestPages) -> Inner {
         let in_service = self.owns_in_service();
         let msr = self.vcpu.registers.0[1] as u32;
         let v01 = &mut *self.vcpu.vmcb;
@@ -166,7 +166,7 @@ impl SvmCpu {
             match nesting.nest.control().owner(nesting.inner, msr, &Maps { memory, msrs, ports }) {
                 Owner::L1(code) => Err(code),
                 Owner::Tables => nesting.fill(v01, memory, event),
-                Owner::Host => nesting.put_right(event, in_service),
+                Owner::Host => nesting.put_right(event, &in_service),
             };
         match outcome {
             Ok(inner) => inner,

@@ -15,12 +15,12 @@ const PAGE: u64 = 4096;
 const LARGE: u64 = 2 << 20;
 
 /// The word at a guest-physical address that is a multiple of 8; what isn't memory is all ones.
-pub fn word(memory: &impl GuestPages, gpa: u64) -> u64 {
+pub fn word(memory: &dyn GuestPages, gpa: u64) -> u64 {
     // SAFETY: an aligned word of a page of the guest's, identity-mapped.
     address(memory, gpa & !7).map_or(u64::MAX, |at| unsafe { (at as *const u64).read_volatile() })
 }
 
-fn address(memory: &impl GuestPages, gpa: u64) -> Option<u64> {
+fn address(memory: &dyn GuestPages, gpa: u64) -> Option<u64> {
     memory.page(gpa).map(|page| page | gpa & (PAGE - 1))
 }
 
@@ -40,9 +40,9 @@ impl Block for InPage {
 }
 
 /// L1's tables and maps.
-pub struct Words<'a, M>(pub &'a M);
+pub struct Words<'a>(pub &'a dyn GuestPages);
 
-impl<M: GuestPages> L1Memory for Words<'_, M> {
+impl L1Memory for Words<'_> {
     fn read(&self, gpa: u64) -> Option<u64> {
         let at = address(self.0, gpa & !7)?;
         // SAFETY: as in `word`.
@@ -58,13 +58,13 @@ impl<M: GuestPages> L1Memory for Words<'_, M> {
 }
 
 /// L1's permission maps, at these guest-physical addresses.
-pub struct Maps<'a, M> {
-    pub memory: &'a M,
+pub struct Maps<'a> {
+    pub memory: &'a dyn GuestPages,
     pub msrs: u64,
     pub ports: u64,
 }
 
-impl<M: GuestPages> Maps<'_, M> {
+impl Maps<'_> {
     fn byte(&self, gpa: u64) -> u8 {
         // SAFETY: a byte of a page of the guest's, identity-mapped.
         let read = |at| unsafe { (at as *const u8).read_volatile() };
@@ -72,7 +72,7 @@ impl<M: GuestPages> Maps<'_, M> {
     }
 }
 
-impl<M: GuestPages> PermissionMaps for Maps<'_, M> {
+impl PermissionMaps for Maps<'_> {
     fn ports(&self, at: u32) -> u16 {
         let at = self.ports.wrapping_add(at.into());
         u16::from_le_bytes([self.byte(at), self.byte(at.wrapping_add(1))])
@@ -84,7 +84,7 @@ impl<M: GuestPages> PermissionMaps for Maps<'_, M> {
 }
 
 /// L1's page and the host's as one. None: what L1 has there isn't its memory.
-pub fn composed(memory: &impl GuestPages, walked: &Walked) -> Option<Page> {
+pub fn composed(memory: &dyn GuestPages, walked: &Walked) -> Option<Page> {
     let pa = address(memory, walked.gpa)?;
     // A guest's memory begins, and ends, at a multiple of 2 MiB: if both ends lie as they would in
     // one piece, so does what is between them.
