@@ -72,6 +72,18 @@ pub fn host_save() -> u64 {
     HOST_SAVE.address()
 }
 
+/// CLGI.
+pub fn hold() {
+    // SAFETY: holds interrupts back.
+    unsafe { asm!("clgi", options(nostack)) }
+}
+
+/// STGI.
+pub fn let_in() {
+    // SAFETY: every vector has a gate.
+    unsafe { asm!("stgi", options(nostack)) }
+}
+
 /// Whether reads of an MSR from C000_0000h on exit.
 pub fn open_msr(msr: u32, open: bool) {
     let bit = 0x800 * 8 + (msr - 0xC000_0000) as usize * 2;
@@ -212,8 +224,7 @@ impl Guest {
     /// VMRUN, and STGI behind it.
     pub fn run(&mut self) {
         self.enter();
-        // SAFETY: lets in what may be handled.
-        unsafe { asm!("stgi", options(nostack)) }
+        let_in();
     }
 
     /// VMRUN. The global interrupt flag is clear afterwards.

@@ -1,25 +1,14 @@
 //! Interrupts of the hypervisor's while its guest runs.
 
-use super::block::{Guest, exit};
+use super::block::{Guest, exit, hold, let_in};
 use super::{begin, end, inside};
 use crate::counters::{Policy, Window, policy};
 use crate::{boot::Boot, console::check, cpu, idt, wait, x2apic};
-use core::arch::asm;
 use ledger::Reason;
 
 const VECTOR: u8 = 0x51;
 const TIMER: u8 = 0x52;
 const ROUNDS: u64 = 50;
-
-fn clear() {
-    // SAFETY: holds interrupts back.
-    unsafe { asm!("clgi", options(nostack)) }
-}
-
-fn set() {
-    // SAFETY: every vector has a gate.
-    unsafe { asm!("stgi", options(nostack)) }
-}
 
 /// The global interrupt flag holds them, and they end a guest.
 pub fn interrupts(test: &str, _: &Boot) {
@@ -38,19 +27,19 @@ pub fn interrupts(test: &str, _: &Boot) {
 /// With the flag clear nothing comes, whatever IF is; then it does.
 fn held(test: &str) {
     let before = idt::count(VECTOR);
-    clear();
+    hold();
     cpu::enable_interrupts();
     x2apic::self_ipi(VECTOR);
     wait::settle();
     let early = idt::count(VECTOR) - before;
-    set();
+    let_in();
     wait::settle();
     let came = idt::count(VECTOR) - before;
     cpu::disable_interrupts();
     check!(test, early == 0 && came == 1, "CLGI: {early} came, STGI: {came}");
     x2apic::self_ipi(VECTOR);
-    clear();
-    set();
+    hold();
+    let_in();
     cpu::enable_interrupts();
     let came = wait::until(|| idt::count(VECTOR) == before + 2);
     cpu::disable_interrupts();
@@ -66,7 +55,7 @@ fn pending(test: &str) {
         x2apic::self_ipi(VECTOR);
         guest.enter_open();
         told += u64::from(guest.code() == exit::INTR);
-        set();
+        let_in();
         cpu::enable_interrupts();
         cpu::disable_interrupts();
     }
@@ -90,7 +79,7 @@ fn ticks(test: &str) {
         x2apic::start_timer(TIMER, false, 100_000);
         guest.enter_open();
         told += u64::from(guest.code() == exit::INTR);
-        set();
+        let_in();
         cpu::enable_interrupts();
         cpu::disable_interrupts();
     }
@@ -104,10 +93,10 @@ fn masked(test: &str) {
     let mut guest = Guest::new(inside::cpuids());
     let before = idt::count(VECTOR);
     x2apic::self_ipi(VECTOR);
-    clear();
+    hold();
     guest.enter();
     let code = guest.code();
-    set();
+    let_in();
     check!(test, code == exit::CPUID, "with IF clear the guest goes on: {code:#x}");
     check!(test, idt::count(VECTOR) == before, "and the interrupt waits");
     cpu::enable_interrupts();
