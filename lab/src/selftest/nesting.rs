@@ -1,7 +1,7 @@
 //! The test kernel as a hypervisor: as a guest of Exitless, and on QEMU's own SVM.
 
 use super::case::{Case, Guest, Special};
-use super::cases::{case, guest};
+use super::cases::{case, guest, heartbeat};
 use super::kernel::Variant;
 use plan::Policy;
 
@@ -21,6 +21,10 @@ pub fn all() -> Vec<Case> {
             case(format!("nesting/{test}"), quick, [guest])
         })
         .collect();
+    let attacker =
+        Guest { nested: true, devices: Vec::new(), ..guest("svm-hostile", Policy::Direct) };
+    let pair = [attacker, heartbeat("", Policy::Direct)];
+    cases.push(case("nesting/svm-hostile".to_owned(), false, pair));
     let bare = guest(ALL_BARE, Policy::Trap);
     let bare = Guest { devices: Vec::new(), says: Vec::new(), variant: Variant::Pvh, ..bare };
     cases.push(Case { machine: Special::Bare, ..case("nesting/bare".to_owned(), false, [bare]) });

@@ -122,6 +122,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("svm-invalid", svm::invalid),
     ("svm-interrupts", svm::interrupts),
     ("svm-paging", svm::paging),
+    ("svm-hostile", svm::hostile),
     ("heartbeat", heartbeat::heartbeat),
     ("ap-start", smp_start::start),
     ("ap-restart", smp_start::restart),

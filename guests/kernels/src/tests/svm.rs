@@ -3,6 +3,7 @@
 //! The same must come of each on QEMU's own SVM and on what Exitless makes of it for its guests.
 
 mod block;
+mod hostile;
 mod inside;
 mod interrupts;
 mod paging;
@@ -221,5 +222,6 @@ fn loaded(test: &str) {
     println!("  loaded and saved");
 }
 
+pub use hostile::hostile;
 pub use interrupts::interrupts;
 pub use paging::paging;

@@ -4,7 +4,6 @@
 //! sentence that names it; nothing has run by then.
 
 mod functions;
-pub mod nesting;
 
 use crate::cpu::PerCpu;
 use crate::cpu::vendor::{Start, VirtualCpu};
@@ -31,6 +30,7 @@ use crate::vm::interrupts::shadow_idt::pages::Shadows;
 use crate::vm::interrupts::shadow_idt::vcpu_shadow::Shadow;
 use crate::vm::interrupts::timer::guest_timer::GuestTimer;
 use crate::vm::memory::{Memory, Tables};
+use crate::vm::offered::Offered;
 use crate::vm::pc::Pc;
 use crate::vm::{LEDGER_PAGES, Vcpu, Vm};
 use crate::{console, cpu, iommu, watchdog};
@@ -211,7 +211,7 @@ impl Builder<'_> {
         let (pc, bus) = Pc::new(board, pci, devices::emulated());
         let remotes = cores.iter().enumerate().map(remote).collect();
         let efer = efer_offered(physical_cpuid(0x8000_0001, 0), physical_cpuid(0x8000_0021, 0));
-        let nesting = vm.nested.then(|| nesting::Offered::new(efer));
+        let nesting = vm.nested.then(|| Offered::new(efer, |leaf| physical_cpuid(leaf, 0)));
         let shared: &'static Vm = Box::leak(Box::new(Vm {
             guest: Guest::new(self.index, vm.name.clone(), policy, memory, remotes),
             pc: Mutex::new(pc),

@@ -4,8 +4,8 @@
 //! Guarantees: what others ask of the vCPU is done as if the guest itself ran; nothing is longer
 //! for a guest that runs none.
 
-use crate::cpu::rdtsc;
 use crate::cpu::vendor::{Attempt, Entry, GuestPages, Inner, Notice, VirtualCpu};
+use crate::cpu::{rdtsc, x2apic};
 use crate::vm::Vcpu;
 use crate::vm::memory::Memory;
 use crate::vm::stop::{Fault, Stop};
@@ -105,6 +105,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             };
             match inner {
                 Inner::Told => break None,
+                Inner::Done if vcpu.interrupt_inner() => break None,
                 Inner::Shutdown => break Some(Stop::Fault(Fault::Shutdown)),
                 Inner::MachineCheck => {
                     vcpu.report_machine_check();
@@ -120,6 +121,13 @@ impl<C: VirtualCpu> Vcpu<C> {
         let ran = run.ran;
         self.ledger.host_cycles = self.ledger.host_cycles.wrapping_sub(ran);
         end.map_or(Ok(reason), |stop| Err((reason, stop)))
+    }
+
+    /// Leaves the inner guest for an interrupt that is pending in the local APIC: it may be in the
+    /// delivery of an exception that raises another without end, where none is taken.
+    #[cold]
+    fn interrupt_inner(&mut self) -> bool {
+        x2apic::request_bitmap().iter().any(|word| *word != 0) && self.cpu.notify(Notice::Interrupt)
     }
 
     /// Leaves the inner guest, if something waits that the guest wants to leave it for. Where the

@@ -11,7 +11,7 @@ use delivery::Event;
 use nested::tables::{Access, Rules, walk};
 use nested::{Illegal, host_state, loaded};
 use svm::Vmcb;
-use svm::vmcb::exit;
+use svm::vmcb::{exit, int_ctl};
 use vendor::{Attempt, GuestPages};
 
 const UNDEFINED: u8 = 6;
@@ -19,6 +19,8 @@ const GENERAL_PROTECTION: u8 = 13;
 const CR0_PE: u64 = 1;
 const RFLAGS_IF: u64 = 1 << 9;
 const RFLAGS_VM: u64 = 1 << 17;
+/// MOV to CR8.
+const CR8: u16 = 1 << 8;
 const EFER_LMA: u64 = 1 << 10;
 const EFER_NXE: u64 = 1 << 11;
 
@@ -68,6 +70,10 @@ impl Nesting {
             }
         };
         self.merge_msrs(v01, memory);
+        if self.features.emulated && self.inner.int_ctl & int_ctl::V_IRQ != 0 {
+            // Else it aborts: see `svm::emulator`.
+            self.inner.intercept_cr_write |= CR8;
+        }
         self.block = Some(page);
         loaded::carry(self.inner, v01);
         Ok(())

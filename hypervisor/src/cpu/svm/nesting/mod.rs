@@ -11,15 +11,16 @@
 //!
 //! | file | is |
 //! |---|---|
+//! | `holding` | interrupts held back by the task priority |
 //! | `instructions` | VMRUN, VMLOAD, VMSAVE, STGI, CLGI, INVLPGA |
 //! | `leaving` | the exits of L2 |
 //! | `memory` | L1's memory, the frames of the composed tables |
 
+mod holding;
 mod instructions;
 mod leaving;
 mod memory;
 
-use super::SvmCpu;
 use crate::memory as machine;
 use alloc::vec::Vec;
 use memory::Frames;
@@ -27,14 +28,11 @@ use nested::tables::Shadow;
 use nested::{Host, MSR_WORDS, Nest, Offer, OpenWords};
 use svm::maps::{self, Map};
 use svm::{EFER_SVME, Features, Vmcb};
-use vendor::VirtualCpu as _;
 
 /// For the tables of each vCPU: with its memory in pages of 4 KiB, 1 GiB of L2's at a time.
 const FRAMES: u64 = 512;
 /// Of a vCPU with a core of its own L1 runs in 1.
 const ADDRESS_SPACE: u32 = 2;
-/// No interrupt is of a higher class.
-const HOLDS_ALL: u8 = 0xFF;
 
 /// What a vCPU needs for it.
 pub struct Nesting {
@@ -139,24 +137,6 @@ impl Nesting {
         (self.block, self.held, self.on) = (None, None, false);
         if let Some(debug) = self.debug.take() {
             self.inner.intercept_dr_write = debug;
-        }
-    }
-}
-
-impl SvmCpu {
-    /// Interrupts are held back from here on.
-    fn hold_interrupts(&mut self) {
-        let priority = self.task_priority();
-        if let Some(nesting) = self.nesting.as_deref_mut().filter(|n| n.held.is_none()) {
-            nesting.held = Some(priority);
-            self.set_task_priority(HOLDS_ALL);
-        }
-    }
-
-    /// They aren't any more.
-    fn let_interrupts(&mut self) {
-        if let Some(priority) = self.nesting.as_deref_mut().and_then(|n| n.held.take()) {
-            self.set_task_priority(priority);
         }
     }
 }

@@ -1,7 +1,6 @@
 //! What a VM that may run guests of its own is offered beyond what every VM is.
 
 use crate::cpu::VendorOffer;
-use crate::vm::exits::cpuid::physical_cpuid;
 use alloc::boxed::Box;
 use virtual_pc::cpuid::{CpuidContext, CpuidResult, cr4_offered, filter};
 
@@ -14,12 +13,12 @@ pub struct Offered {
 }
 
 impl Offered {
-    /// To a VM that may set these bits of EFER without it.
-    pub fn new(efer: u64) -> Self {
+    /// To a VM that may set these bits of EFER without it, on a CPU whose leaves are `physical`.
+    pub fn new(efer: u64, physical: impl Fn(u32) -> CpuidResult) -> Self {
         let context = CpuidContext { max_basic: u32::MAX, ..CpuidContext::default() };
-        let shown = |leaf| filter(leaf, 0, physical_cpuid(leaf, 0), &context);
-        let bits = physical_cpuid(0x8000_0008, 0).eax & 0xFF;
-        let features = physical_cpuid(0x8000_000A, 0).edx;
+        let shown = |leaf| filter(leaf, 0, physical(leaf), &context);
+        let bits = physical(0x8000_0008).eax & 0xFF;
+        let features = physical(0x8000_000A).edx;
         let [eax, ebx, ecx, edx] = VendorOffer::leaf(features);
         Offered {
             offer: VendorOffer::new(cr4_offered(shown(1), shown(7)), efer, bits),
