@@ -164,6 +164,4 @@ pub trait VirtualCpu: decode::Registers {
     fn notify(&mut self, notice: Notice) -> bool;
     /// Is it the inner guest that is to run?
     fn runs_inner(&self) -> bool;
-    /// Nothing of an inner guest is left: the guest is to be reset, or is over.
-    fn forget_inner(&mut self);
 }

@@ -144,7 +144,9 @@ impl VirtualCpu for SvmCpu {
     }
 
     fn reset(&mut self, start: Start) {
-        self.forget_inner();
+        if let Some(nesting) = &mut self.nesting {
+            nesting.reset();
+        }
         self.vcpu.reset(start);
         self.mode = Mode::Injection;
         self.fresh = match start {
@@ -426,11 +428,5 @@ impl VirtualCpu for SvmCpu {
 
     fn runs_inner(&self) -> bool {
         self.nesting.as_deref().is_some_and(Nesting::runs_inner)
-    }
-
-    fn forget_inner(&mut self) {
-        if let Some(nesting) = &mut self.nesting {
-            nesting.reset();
-        }
     }
 }

@@ -34,6 +34,16 @@ const FRAMES: u64 = 512;
 /// Of a vCPU with a core of its own L1 runs in 1.
 const ADDRESS_SPACE: u32 = 2;
 
+/// Pages of our own, filled with a byte; none: memory ran out.
+#[cold]
+#[inline(never)]
+fn pages(bytes: usize, fill: u8) -> Option<u64> {
+    let at = machine::allocate(bytes as u64, 4096)?;
+    // SAFETY: just allocated with this size, identity-mapped, and nobody's yet.
+    unsafe { core::ptr::write_bytes(at as *mut u8, fill, bytes) };
+    Some(at)
+}
+
 /// What a vCPU needs for it.
 pub struct Nesting {
     nest: Nest,
@@ -63,20 +73,16 @@ pub struct Nesting {
 impl Nesting {
     /// Of a vCPU whose maps of MSRs are these. None: memory ran out.
     pub fn new(offer: Offer, features: Features, own: &[u64; Map::ALL.len()]) -> Option<Self> {
-        let inner = machine::allocate(4096, 4096)?;
-        let msrs = machine::allocate(maps::MSR_BYTES as u64, 4096)?;
-        let ports = machine::allocate(maps::PORT_BYTES as u64, 4096)?;
-        // SAFETY: just allocated with these sizes, aligned, identity-mapped, zeroed, and ours; the
-        // map of L1's are this vCPU's, and don't change any more.
-        let (inner, msrs, ports) = unsafe {
-            core::ptr::write_bytes(msrs as *mut u8, 0xFF, maps::MSR_BYTES);
-            core::ptr::write_bytes(ports as *mut u8, 0xFF, maps::PORT_BYTES);
-            (&mut *(inner as *mut Vmcb), &mut *(msrs as *mut [u64; MSR_WORDS]), ports)
-        };
+        let inner = pages(size_of::<Vmcb>(), 0)?;
+        let (msrs, ports) = (pages(maps::MSR_BYTES, 0xFF)?, pages(maps::PORT_BYTES, 0xFF)?);
+        // SAFETY: just allocated with these sizes, aligned, identity-mapped, and ours; all zeroes
+        // are a valid control block.
+        let (inner, msrs) =
+            unsafe { (&mut *(inner as *mut Vmcb), &mut *(msrs as *mut [u64; MSR_WORDS])) };
         let msrpm_base = core::ptr::from_mut(msrs) as u64;
         let mut open = Vec::with_capacity(own.len());
         for map in own {
-            // SAFETY: as above.
+            // SAFETY: of this size and aligned; it doesn't change any more.
             let words = unsafe { &*(*map as *const [u64; MSR_WORDS]) };
             open.push((*map, OpenWords::of(words).ok()?));
         }
@@ -129,7 +135,9 @@ impl Nesting {
         self.inner.tlb_control = 1;
     }
 
-    /// As after reset. The task priority is the caller's to set.
+    /// As after reset, with whatever ran in it forgotten. The task priority is the caller's to set.
+    #[cold]
+    #[inline(never)]
     pub fn reset(&mut self) {
         self.nest.forget();
         self.shadow.clear(&mut self.frames);
