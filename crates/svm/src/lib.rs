@@ -21,7 +21,7 @@ mod state;
 mod vcpu;
 pub mod vmcb;
 
-pub use audit::Outline;
+pub use audit::{Inner, Outline};
 pub use events::{injected, pending};
 pub use exits::{event, is_msr_write};
 pub use features::Features;

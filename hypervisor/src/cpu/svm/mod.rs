@@ -111,13 +111,18 @@ impl SvmCpu {
             start,
             signature: cpuid_count(1, 0).eax,
         };
+        let mut outline = Outline::new(page, setup, takes, completions_exit, pm_timer);
         let nesting = match offer {
-            Some(offer) => Some(Box::new(Nesting::new(offer, setup.features, &msrs)?)),
+            Some(offer) => {
+                let mut nesting = Box::new(Nesting::new(offer, setup.features, &msrs)?);
+                outline = outline.with_inner(nesting.outline(nested_root));
+                Some(nesting)
+            }
             None => None,
         };
         Some(SvmCpu {
             nesting,
-            outline: Outline::new(page, setup, takes, completions_exit, pm_timer),
+            outline,
             vcpu: Vcpu::new(vmcb, &setup),
             host_vmcb,
             host_save,

@@ -100,13 +100,18 @@ pub fn composed(memory: &dyn GuestPages, walked: &Walked) -> Option<Page> {
 }
 
 /// Frames that were set aside at boot.
-pub struct Frames(Vec<u64>);
+pub struct Frames {
+    free: Vec<u64>,
+    /// Where all of them are: the first, and behind the last.
+    pub range: (u64, u64),
+}
 
 impl Frames {
     /// So many; none: memory ran out.
     pub fn new(count: u64) -> Option<Self> {
         let first = memory::allocate(count * PAGE, PAGE)?;
-        Some(Frames((0..count).map(|n| first + n * PAGE).collect()))
+        let free = (0..count).map(|n| first + n * PAGE).collect();
+        Some(Frames { free, range: (first, first + count * PAGE) })
     }
 }
 
@@ -122,7 +127,7 @@ impl paging::Memory for Frames {
     }
 
     fn allocate(&mut self) -> Option<u64> {
-        let frame = self.0.pop()?;
+        let frame = self.free.pop()?;
         // SAFETY: a frame of this pool that no table uses.
         unsafe { core::ptr::write_bytes(frame as *mut u8, 0, PAGE as usize) };
         Some(frame)
@@ -130,8 +135,8 @@ impl paging::Memory for Frames {
 
     fn free(&mut self, frame: u64) {
         // It came from here, so there is room, and nothing is allocated.
-        if self.0.len() < self.0.capacity() {
-            self.0.push(frame);
+        if self.free.len() < self.free.capacity() {
+            self.free.push(frame);
         }
     }
 }

@@ -27,7 +27,7 @@ use memory::Frames;
 use nested::tables::Shadow;
 use nested::{Host, MSR_WORDS, Nest, Offer, OpenWords};
 use svm::maps::{self, Map};
-use svm::{EFER_SVME, Features, Vmcb};
+use svm::{EFER_SVME, Features, Inner, Vmcb};
 
 /// For the tables of each vCPU: with its memory in pages of 4 KiB, 1 GiB of L2's at a time.
 const FRAMES: u64 = 512;
@@ -102,6 +102,17 @@ impl Nesting {
             on: false,
             debug: None,
         })
+    }
+
+    /// What another core looks at. `nested_root`: of L1's tables.
+    pub fn outline(&mut self, nested_root: u64) -> Inner {
+        Inner {
+            vmcb: core::ptr::from_mut::<Vmcb>(self.inner) as u64,
+            asid: self.host.asid,
+            maps: (self.host.msrpm_base, self.host.iopm_base),
+            frames: self.frames.range,
+            nested_root,
+        }
     }
 
     /// EFER as L1 sees it has this of SVM.
