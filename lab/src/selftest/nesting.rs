@@ -1,7 +1,7 @@
 //! The test kernel as a hypervisor: as a guest of Exitless, and on QEMU's own SVM.
 
-use super::case::{Case, Guest, Special};
-use super::cases::{case, guest, heartbeat};
+use super::case::{Case, Expected, Guest, Special};
+use super::cases::{again, case, guest, heartbeat};
 use super::kernel::Variant;
 use plan::Policy;
 
@@ -21,8 +21,15 @@ pub fn all() -> Vec<Case> {
             case(format!("nesting/{test}"), quick, [guest])
         })
         .collect();
-    let attacker =
-        Guest { nested: true, devices: Vec::new(), ..guest("svm-hostile", Policy::Direct) };
+    let with = |guest: Guest| Guest { nested: true, devices: Vec::new(), ..guest };
+    let events = Guest { cpus: 2, ..with(guest("svm-events", None)) };
+    cases.push(case("nesting/svm-events".to_owned(), true, [events]));
+    let restart = Guest { cpus: 2, ..with(again("svm-restart", Policy::Direct)) };
+    cases.push(case("nesting/svm-restart".to_owned(), false, [restart]));
+    let end = Expected::Fault("triple fault");
+    let shutdown = Guest { end, ..with(guest("svm-shutdown", None)) };
+    cases.push(case("nesting/svm-shutdown".to_owned(), false, [shutdown]));
+    let attacker = with(guest("svm-hostile", Policy::Direct));
     let pair = [attacker, heartbeat("", Policy::Direct)];
     cases.push(case("nesting/svm-hostile".to_owned(), false, pair));
     let bare = guest(ALL_BARE, Policy::Trap);

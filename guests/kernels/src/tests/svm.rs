@@ -7,6 +7,7 @@ mod hostile;
 mod inside;
 mod interrupts;
 mod paging;
+mod smp;
 
 use crate::counters::{Policy, Window, policy};
 use crate::{boot::Boot, console::check, console::println, cpu};
@@ -225,3 +226,4 @@ fn loaded(test: &str) {
 pub use hostile::hostile;
 pub use interrupts::interrupts;
 pub use paging::paging;
+pub use smp::{events, restart, shutdown};
