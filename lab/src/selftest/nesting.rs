@@ -1,6 +1,6 @@
 //! The test kernel as a hypervisor: as a guest of Exitless, and on QEMU's own SVM.
 
-use super::case::{Case, Expected, Guest, Special};
+use super::case::{Budget, Case, Expected, Guest, Special};
 use super::cases::{again, case, guest, heartbeat};
 use super::kernel::Variant;
 use plan::Policy;
@@ -12,6 +12,12 @@ const TESTS: [(&str, bool); 4] =
 /// The same in one boot of the bare machine.
 const ALL_BARE: &str = "svm-exits,svm-invalid,svm-interrupts,svm-paging";
 
+/// Host instructions that an exit of the inner guest may cost that is told, with the VMRUN that
+/// follows it; and the first touch of a page: a fault that is told, VMRUN, a translation put in, and
+/// such a pair besides.
+const PAIR_BUDGET: u64 = 3_000;
+const TOUCH_BUDGET: u64 = 9_000;
+
 /// All of them.
 pub fn all() -> Vec<Case> {
     let mut cases: Vec<_> = TESTS
@@ -22,6 +28,13 @@ pub fn all() -> Vec<Case> {
         })
         .collect();
     let with = |guest: Guest| Guest { nested: true, devices: Vec::new(), ..guest };
+    let budget = |what, times, host_each| Budget { what, times, host_each, like_before: false };
+    let windows = vec![
+        budget("CPUID of a guest's guest, told, and VMRUN", 1000, PAIR_BUDGET),
+        budget("a page's first touch, told, and a call", 64, TOUCH_BUDGET),
+    ];
+    let cost = case("nesting/svm-cost".to_owned(), true, [with(guest("svm-cost", None))]);
+    cases.push(Case { windows, ..cost });
     let events = Guest { cpus: 2, ..with(guest("svm-events", None)) };
     cases.push(case("nesting/svm-events".to_owned(), true, [events]));
     let restart = Guest { cpus: 2, ..with(again("svm-restart", Policy::Direct)) };

@@ -124,6 +124,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("svm-paging", svm::paging),
     ("svm-hostile", svm::hostile),
     ("svm-events", svm::events),
+    ("svm-cost", svm::instructions),
     ("svm-restart", svm::restart),
     ("svm-shutdown", svm::shutdown),
     ("heartbeat", heartbeat::heartbeat),

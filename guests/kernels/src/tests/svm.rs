@@ -3,6 +3,7 @@
 //! The same must come of each on QEMU's own SVM and on what Exitless makes of it for its guests.
 
 mod block;
+mod cost;
 mod hostile;
 mod inside;
 mod interrupts;
@@ -223,6 +224,7 @@ fn loaded(test: &str) {
     println!("  loaded and saved");
 }
 
+pub use cost::instructions;
 pub use hostile::hostile;
 pub use interrupts::interrupts;
 pub use paging::paging;

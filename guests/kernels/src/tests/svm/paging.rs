@@ -8,9 +8,11 @@ use core::sync::atomic::Ordering::SeqCst;
 use ledger::Reason;
 
 /// Linear, and by this kernel's page tables guest-physical: no memory of anybody's need be there.
-const AREA: u64 = 0x1_0000_0000 - 0x20_0000;
-const PAGES: u64 = 64;
-const ALL: u64 = 7;
+pub const AREA: u64 = 0x1_0000_0000 - 0x20_0000;
+/// As many pages there have a frame.
+pub const PAGES: u64 = 64;
+/// Present, writable, user's.
+pub const ALL: u64 = 7;
 const ACCESSED: u64 = 1 << 5;
 const DIRTY: u64 = 1 << 6;
 const LARGE: u64 = 1 << 7;
@@ -44,7 +46,8 @@ fn tables() -> u64 {
     ROOT.address()
 }
 
-fn guest() -> Guest {
+/// A guest with these tables.
+pub fn guest() -> Guest {
     let guest = Guest::new(inside::touches());
     guest.block().put(block::NESTED, 1);
     guest.block().put(block::NESTED_CR3, tables());
@@ -60,7 +63,8 @@ fn access(guest: &mut Guest, code: u64, page: u64, value: u64) -> (u64, u64, u64
     (guest.code(), block.get(block::EXIT_INFO_1), block.get(block::EXIT_INFO_2))
 }
 
-fn map(page: u64, frame: u64, bits: u64) {
+/// Maps a page to a frame.
+pub fn map(page: u64, frame: u64, bits: u64) {
     FIRST.0[page as usize].store(BACKING[frame as usize].address() | bits, SeqCst);
 }
 
