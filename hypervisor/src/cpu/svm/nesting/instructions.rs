@@ -4,12 +4,12 @@
 //! ring 0 and for what isn't the address of a page of L1's memory.
 
 use super::Nesting;
-use super::memory::{InPage, Words, composed, word};
+use super::memory::{InPage, Words, composed};
 use crate::cpu::svm::SvmCpu;
 use decode::{Mode, Registers as _};
 use delivery::Event;
 use nested::tables::{Access, Rules, walk};
-use nested::{Illegal, host_state, loaded};
+use nested::{Block as _, Illegal, host_state, loaded};
 use svm::Vmcb;
 use svm::vmcb::{exit, int_ctl};
 use vendor::{Attempt, GuestPages};
@@ -90,7 +90,11 @@ impl Nesting {
             return;
         };
         let (base, _) = self.nest.control().maps();
-        open.merge(self.msrs, &|n| word(memory, base.wrapping_add(n as u64 * 8)));
+        let pages = [0, 4096].map(|at| memory.page(base.wrapping_add(at)).map(InPage));
+        open.merge(self.msrs, &|n| {
+            // What isn't memory is all ones.
+            pages[(n / 512).min(1)].as_ref().map_or(u64::MAX, |page| page.read(n % 512 * 8))
+        });
         self.made_of = at;
     }
 }

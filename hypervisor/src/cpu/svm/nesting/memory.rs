@@ -14,12 +14,6 @@ use vendor::GuestPages;
 const PAGE: u64 = 4096;
 const LARGE: u64 = 2 << 20;
 
-/// The word at a guest-physical address that is a multiple of 8; what isn't memory is all ones.
-pub fn word(memory: &dyn GuestPages, gpa: u64) -> u64 {
-    // SAFETY: an aligned word of a page of the guest's, identity-mapped.
-    address(memory, gpa & !7).map_or(u64::MAX, |at| unsafe { (at as *const u64).read_volatile() })
-}
-
 fn address(memory: &dyn GuestPages, gpa: u64) -> Option<u64> {
     memory.page(gpa).map(|page| page | gpa & (PAGE - 1))
 }
@@ -45,7 +39,7 @@ pub struct Words<'a>(pub &'a dyn GuestPages);
 impl L1Memory for Words<'_> {
     fn read(&self, gpa: u64) -> Option<u64> {
         let at = address(self.0, gpa & !7)?;
-        // SAFETY: as in `word`.
+        // SAFETY: an aligned word of a page of the guest's, identity-mapped.
         Some(unsafe { (at as *const u64).read_volatile() })
     }
 
