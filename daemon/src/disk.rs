@@ -25,6 +25,8 @@ pub struct Data {
     pub size: u64,
     /// The file, and the same by which the page cache is gone around; or what was in memory.
     pub files: Vec<OwnedFd>,
+    /// The file became shorter, so all fails.
+    pub has_failed: bool,
 }
 
 /// A disk, and its data.
@@ -63,7 +65,8 @@ impl Disk {
 
     /// The same, opened and locked by another program.
     pub fn opened_file(path: &Path, data: Data, queues: u16, read_only: bool) -> Result<Disk> {
-        let file = FileStore::opened(path, data.files, data.size)?;
+        let Data { size, files, has_failed } = data;
+        let file = FileStore::opened(path, files, size, has_failed)?;
         let (name, bytes) = (path.display().to_string(), file.size());
         Self::new(name, bytes, queues, read_only, Store::File(Box::new(file)))
     }
@@ -71,7 +74,10 @@ impl Disk {
     /// Its data, for another program: the files it lies in. None: that one has it anyway.
     pub fn data(&self) -> Result<Option<Data>> {
         match (&self.store, &self.memory) {
-            (Store::File(file), _) => Ok(Some(Data { size: file.size(), files: file.copies()? })),
+            (Store::File(file), _) => {
+                let (size, has_failed) = (file.size(), file.has_failed());
+                Ok(Some(Data { size, files: file.copies()?, has_failed }))
+            }
             (_, Some(memory)) => {
                 let file = memfd_create("exitless-io-disk", MemfdFlags::CLOEXEC);
                 let file = file.context("the system gives no memory to hand a disk over in")?;
@@ -88,7 +94,7 @@ impl Disk {
                         daemon_os::write_at(&file, at, &[part])?;
                     }
                 }
-                Ok(Some(Data { size: span.len(), files: vec![file] }))
+                Ok(Some(Data { size: span.len(), files: vec![file], has_failed: false }))
             }
             _ => Ok(None),
         }

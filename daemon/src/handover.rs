@@ -109,6 +109,7 @@ fn write(home: &mut Home) -> Result<(Letter, Vec<OwnedFd>)> {
             Kind::Port(_) => None,
         };
         let told = data.as_ref().map(|data| (data.size, data.files.len()));
+        let has_failed = data.as_ref().is_some_and(|data| data.has_failed);
         data.into_iter().for_each(|data| all.extend(data.files));
         let counted = counted.iter().find(|one| one.name == device.name);
         devices.push(Device {
@@ -116,6 +117,7 @@ fn write(home: &mut Home) -> Result<(Letter, Vec<OwnedFd>)> {
             listens: listener.is_some(),
             socket_file: door.file().map(Path::to_owned),
             data: told,
+            has_failed,
             counted: counted.map_or(Numbers::default(), |one| Numbers::from(&one.all())),
         });
     }
@@ -201,14 +203,14 @@ fn read(
     let metrics = letter.metrics.map(|path| Ok::<_, anyhow::Error>((path, next()?))).transpose()?;
     home.clients.take_over(control, metrics, &home.waits)?;
     for device in letter.devices {
-        let Device { entry, listens, socket_file, data, counted } = device;
+        let Device { entry, listens, socket_file, data, has_failed, counted } = device;
         let door = match listens {
             true => Door::listening(next()?.into(), socket_file)?,
             false => Door::connecting(entry.way().path()),
         };
         let data = data.map(|(size, files)| {
             let files = (0..files).map(|_| next()).collect::<Result<_>>();
-            files.map(|files| Data { size, files })
+            files.map(|files| Data { size, files, has_failed })
         });
         let data = data.transpose()?;
         let name = entry.name().to_owned();

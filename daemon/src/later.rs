@@ -10,7 +10,7 @@ use crate::device::Kind;
 use crate::disk::Disk;
 use crate::ring::{Ring, Work};
 use crate::rings::{Rings, Served};
-use crate::storage::{Store, Timed};
+use crate::storage::{Store, Timed, is_own};
 use blk::Backend as _;
 
 /// How long a ring that stops waits for its back end.
@@ -112,6 +112,7 @@ impl Rings {
                         answered += 1;
                     }
                 }
+                _ if is_own(token) => {}
                 _ => {
                     disk.abandoned = disk.abandoned.saturating_sub(1);
                     if disk.abandoned == 0 {

@@ -46,6 +46,9 @@ pub struct Device {
     pub socket_file: Option<PathBuf>,
     /// The disk's bytes, and descriptors of its files.
     pub data: Option<(u64, usize)>,
+    /// The disk's file became shorter: nothing of it is trusted any more.
+    #[serde(default)]
+    pub has_failed: bool,
     pub counted: Numbers,
 }
 

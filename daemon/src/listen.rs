@@ -1,9 +1,10 @@
 //! The socket's file: made, or taken over from a daemon that isn't there any more.
 
 use anyhow::{Context as _, Result, bail};
-use std::io::ErrorKind;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::os::unix::fs::FileTypeExt as _;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 /// Listens at this path.
@@ -17,14 +18,50 @@ pub fn at(path: &Path) -> Result<UnixListener> {
         if !there.file_type().is_socket() {
             bail!("{shown} is there already, and isn't a socket");
         }
-        match UnixStream::connect(path) {
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+        match try_it(path) {
+            Err(Errno::CONNREFUSED) => {
                 std::fs::remove_file(path)
                     .with_context(|| format!("{shown} is left over and can't be removed"))?;
             }
+            // One that has no room for us listens nevertheless.
+            Ok(()) | Err(Errno::AGAIN) => bail!("{shown} is in use: another program listens there"),
             Err(error) => return Err(error).with_context(|| format!("{shown} can't be tried")),
-            Ok(_) => bail!("{shown} is in use: another program listens there"),
         }
     }
     UnixListener::bind(path).with_context(|| format!("{shown} can't be made a socket"))
+}
+
+/// Does anybody listen? Nothing is waited for.
+fn try_it(path: &Path) -> Result<(), Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::at;
+    use rustix::net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+    };
+
+    /// It listens, and has taken nobody for so long that it takes nobody more.
+    #[test]
+    fn one_that_has_no_room_is_in_use() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("s");
+        let socket = || {
+            let flags = SocketFlags::NONBLOCK;
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a socket")
+        };
+        let (listener, address) = (socket(), SocketAddrUnix::new(&path).expect("it is short"));
+        bind(&listener, &address).expect("a name");
+        listen(&listener, 0).expect("it listens");
+        let full: Vec<_> = (0..8).map(|_| socket()).collect();
+        assert!(full.iter().any(|one| connect(one, &address).is_err()), "it is full");
+        let error = at(&path).expect_err("it is in use");
+        assert!(error.to_string().contains("in use"), "{error}");
+        drop(listener);
+        at(&path).expect("it is left over");
+    }
 }

@@ -75,6 +75,24 @@ fn a_file_that_became_shorter_is_an_error() {
     assert_eq!(front.answer(), 1, "nothing of it is trusted");
 }
 
+/// A new program doesn't trust it either, though the file is as long again.
+#[test]
+fn a_file_that_became_shorter_is_an_error_for_the_next_program() {
+    let mut daemon = Daemon::run(
+        "[disk.d]\nfile = \"FOLDER/disk\"\nsocket = \"socket\"\n[host]\ncontrol = \"control\"\n",
+    );
+    let mut front = FrontEnd::connect(&daemon);
+    front.set_up(0, true);
+    let file = std::fs::File::options().write(true).open(daemon.path("disk")).expect("it is there");
+    file.set_len(4096).expect("it shrinks");
+    front.offer(IN, 100, &[0; 512]);
+    assert_eq!(front.answer(), 1);
+    file.set_len(1 << 20).expect("it grows");
+    daemon.upgrade();
+    front.offer(IN, 0, &[0; 512]);
+    assert_eq!(front.answer(), 1);
+}
+
 /// A write makes the file longer again, and hides nothing by that.
 #[test]
 fn a_file_that_became_shorter_is_noticed_whatever_comes() {

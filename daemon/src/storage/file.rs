@@ -5,8 +5,11 @@
 //! comes after that was noticed: at a read beyond its end, at a flush, at a write of its last
 //! bytes, and at each [`LOOKS`]th operation. A write in between makes it longer again, but not as long as
 //! it was, so that it is noticed nevertheless. Direct I/O goes around the
-//! page cache for what is aligned as the file asks, and not for the rest.
+//! page cache for whole pages that are aligned as the file asks, and not for the rest: so no page
+//! is written both ways but by a guest that writes the same sectors twice at a time. What is under
+//! way is bounded.
 
+use super::MOST;
 use super::open::{Opened, open, taken_over};
 use anyhow::Result;
 use blk::{Completion, Failure, Operation, SECTOR, Submitted, Token};
@@ -22,6 +25,9 @@ use window::Span;
 /// The ring's files, by their places.
 const BUFFERED: usize = 0;
 const DIRECT: usize = 1;
+
+/// Bytes of a page of the page cache.
+const PAGE: u64 = 4096;
 
 /// Operations between two looks at the file's size.
 const LOOKS: u32 = 64;
@@ -54,13 +60,25 @@ impl FileStore {
         Ok(Self::of(path, open(path, read_only)?, by_ring))
     }
 
-    /// Files that another program opened and locked, of this many bytes then.
+    /// Files that another program opened and locked, of this many bytes then; for it they had
+    /// failed, or not.
     ///
     /// # Errors
     ///
     /// If they say nothing of themselves.
-    pub fn opened(path: &Path, files: Vec<OwnedFd>, size: u64) -> Result<FileStore> {
-        Ok(Self::of(path, taken_over(path, files, size)?, true))
+    pub fn opened(
+        path: &Path,
+        files: Vec<OwnedFd>,
+        size: u64,
+        has_failed: bool,
+    ) -> Result<FileStore> {
+        let file = Self::of(path, taken_over(path, files, size)?, true);
+        Ok(FileStore { has_failed, ..file })
+    }
+
+    /// Does all fail from now on?
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
     }
 
     /// Its descriptors, once more: the locks are those of all copies.
@@ -129,6 +147,9 @@ impl FileStore {
         let Some(task) = task(operation, self.only_punches) else {
             return Submitted::Done(Err(Failure::Io));
         };
+        if !self.has_failed && self.outstanding() >= MOST {
+            return Submitted::Full;
+        }
         self.unseen = self.unseen.saturating_sub(1);
         if self.unseen == 0 || self.may_hide(&task) {
             self.look_at_size();
@@ -161,13 +182,9 @@ impl FileStore {
             Task::Write { offset, from, .. } => (offset, from),
             _ => return BUFFERED,
         };
-        let fits = self.opened.direct.as_ref().is_some_and(|(_, memory, unit)| {
-            let fits = |span: &Span| {
-                (span.as_ptr().addr() as u64).is_multiple_of(*memory)
-                    && span.len().is_multiple_of(*unit)
-            };
-            offset.is_multiple_of(*unit) && spans.iter().all(fits)
-        });
+        let direct = self.opened.direct.as_ref();
+        let fits =
+            direct.is_some_and(|(_, memory, unit)| goes_direct(offset, spans, *memory, *unit));
         if fits { DIRECT } else { BUFFERED }
     }
 
@@ -214,6 +231,17 @@ impl FileStore {
         self.has_failed = true;
         eprintln!("exitless-io: {}: {why}", self.name);
     }
+}
+
+/// Whether this is aligned as the file asks, and whole pages: a sector that is written around the
+/// page cache could otherwise be lost to another one of its page that is written through it.
+pub(super) fn goes_direct(offset: u64, spans: &[Span], memory: u64, unit: u64) -> bool {
+    let fits = |span: &Span| {
+        (span.as_ptr().addr() as u64).is_multiple_of(memory) && span.len().is_multiple_of(unit)
+    };
+    let len: u64 = spans.iter().map(Span::len).sum();
+    let is_whole = |bytes: u64| bytes.is_multiple_of(PAGE) && bytes.is_multiple_of(unit);
+    is_whole(offset) && is_whole(len) && spans.iter().all(fits)
 }
 
 fn task(operation: Operation<'_>, only_punches: bool) -> Option<Task<'_>> {

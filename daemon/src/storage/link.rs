@@ -6,7 +6,10 @@ use nbd::{Asked, Command, Event, Export, Handshake, Replies};
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::sockopt::set_tcp_nodelay;
+use rustix::net::sockopt::{
+    set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_nodelay,
+    set_tcp_user_timeout,
+};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
     send, socket_with,
@@ -15,10 +18,16 @@ use slab::Slab;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 use window::Span;
 
-/// Bytes that are read at a time.
+/// Bytes that are read at a time, and how often before others have their turn.
 const READ: usize = 256 << 10;
+const READS: u32 = 4;
+/// How long a host may not acknowledge what was sent, and after what silence it is asked to.
+const SILENCE: Duration = Duration::from_secs(10);
+/// Room for what is to be sent that is kept though there is nothing.
+const KEPT: usize = 1 << 20;
 
 /// Where a server is.
 #[derive(Clone, Debug)]
@@ -34,6 +43,8 @@ pub struct Job {
     /// Bytes.
     pub offset: u64,
     pub len: u32,
+    /// A read: the bytes of it that came.
+    pub came: u32,
     pub spans: Vec<Span>,
     /// By which connection it was asked for.
     pub link: Option<usize>,
@@ -48,6 +59,12 @@ impl Job {
     fn asked(&self) -> Asked {
         let reads = if self.command == Command::Read { self.len } else { 0 };
         Asked { reads, offset: self.offset }
+    }
+
+    /// Bytes that are copied to be sent.
+    pub fn written(&self) -> u64 {
+        let writes = matches!(self.command, Command::Write { .. });
+        if writes { self.len.into() } else { 0 }
     }
 }
 
@@ -65,6 +82,7 @@ pub struct Link {
     /// What is to be sent, from `sent` on.
     out: Vec<u8>,
     sent: usize,
+    began: Instant,
 }
 
 impl Link {
@@ -80,6 +98,11 @@ impl Link {
         let connected = match address {
             Address::Host(address) => {
                 set_tcp_nodelay(&socket, true)?;
+                // A server that is gone without a word: as if it had closed the connection.
+                set_tcp_keepidle(&socket, SILENCE)?;
+                set_tcp_keepintvl(&socket, SILENCE / 5)?;
+                set_socket_keepalive(&socket, true)?;
+                set_tcp_user_timeout(&socket, SILENCE.as_millis() as u32)?;
                 connect(&socket, address)
             }
             Address::Unix(path) => connect(&socket, &SocketAddrUnix::new(path)?),
@@ -89,16 +112,34 @@ impl Link {
             Err(error) => return Err(error).context("the server isn't there"),
         }
         let state = State::Shaking(Handshake::new(export));
-        Ok(Link { socket, state, came: Vec::new(), out: Vec::new(), sent: 0 })
+        Ok(Link {
+            socket,
+            state,
+            came: Vec::new(),
+            out: Vec::new(),
+            sent: 0,
+            began: Instant::now(),
+        })
     }
 
     pub fn is_ready(&self) -> bool {
         matches!(self.state, State::Ready(_))
     }
 
+    /// Has it shaken hands for longer than this?
+    pub fn shakes_for(&self, limit: Duration) -> bool {
+        !self.is_ready() && self.began.elapsed() > limit
+    }
+
     /// Is there something to send that the socket hasn't taken?
     pub fn is_sending(&self) -> bool {
         self.sent < self.out.len()
+    }
+
+    /// Bytes that came and weren't looked at.
+    #[cfg(test)]
+    pub fn came(&self) -> usize {
+        self.came.len()
     }
 
     /// What is to be sent is put there; [`Self::push`] sends it.
@@ -112,17 +153,38 @@ impl Link {
             match send(&self.socket, rest, SendFlags::NOSIGNAL) {
                 Ok(count) => self.sent += count,
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN | Errno::NOTCONN) => return Ok(()),
+                Err(Errno::AGAIN | Errno::NOTCONN) => break,
                 Err(error) => return Err(error).context("the server takes nothing"),
             }
         }
-        self.out.clear();
-        self.sent = 0;
+        self.forget_sent();
         Ok(())
     }
 
-    /// Reads what came. False: there was nothing.
-    pub fn read(&mut self) -> Result<bool> {
+    /// Drops what was sent, if that moves no more bytes than it drops.
+    fn forget_sent(&mut self) {
+        let left = self.out.len() - self.sent;
+        if self.sent >= left {
+            self.out.drain(..self.sent);
+            self.sent = 0;
+        }
+        if left == 0 {
+            self.out.shrink_to(KEPT);
+        }
+    }
+
+    /// Reads what came, or a good part of it: more than that isn't kept before it is looked at.
+    pub fn read_some(&mut self) -> Result<()> {
+        for _ in 0..READS {
+            if !self.read()? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads once. False: there was nothing.
+    fn read(&mut self) -> Result<bool> {
         self.came.reserve(READ);
         match recv(&self.socket, spare_capacity(&mut self.came), RecvFlags::empty()) {
             Ok((0, _)) => bail!("the server closed the connection"),
@@ -148,10 +210,16 @@ impl Link {
         Ok(None)
     }
 
-    /// Takes all replies that came, as the connection of this number: the jobs that ended.
-    pub fn replies(&mut self, at: usize, jobs: &mut Slab<Job>) -> Result<Vec<usize>> {
-        let (mut from, mut ended) = (0, Vec::new());
-        let State::Ready(replies) = &mut self.state else { return Ok(ended) };
+    /// Takes all replies that came, as the connection of this number: the jobs that `ended`, also
+    /// before an error.
+    pub fn replies(
+        &mut self,
+        at: usize,
+        jobs: &mut Slab<Job>,
+        ended: &mut Vec<usize>,
+    ) -> Result<()> {
+        let mut from = 0;
+        let State::Ready(replies) = &mut self.state else { return Ok(()) };
         loop {
             let bytes = self.came.get(from..).unwrap_or_default();
             let (count, event) = replies.hear(bytes, |cookie| {
@@ -162,7 +230,8 @@ impl Link {
             match event {
                 Event::Nothing => break,
                 Event::Data { cookie, at, bytes } => {
-                    if let Some(job) = jobs.get(cookie as usize) {
+                    if let Some(job) = jobs.get_mut(cookie as usize) {
+                        job.came = job.came.saturating_add(bytes.len() as u32);
                         scatter(&job.spans, at, bytes.len(), |span, part| {
                             // The span is a part of its own length.
                             let _ = span.write(0, bytes.get(part).unwrap_or_default());
@@ -170,7 +239,8 @@ impl Link {
                     }
                 }
                 Event::Hole { cookie, at, len } => {
-                    if let Some(job) = jobs.get(cookie as usize) {
+                    if let Some(job) = jobs.get_mut(cookie as usize) {
+                        job.came = job.came.saturating_add(len);
                         scatter(&job.spans, at, len as usize, |span, _| span.fill(0));
                     }
                 }
@@ -183,13 +253,17 @@ impl Link {
                     // From here on the cookie is nobody's.
                     if let Some(job) = jobs.get_mut(cookie as usize) {
                         job.link = None;
+                        // Chunks may be missing, and memory is as it was there.
+                        if job.command == Command::Read && job.came != job.len {
+                            job.result = job.result.and(Err(Failure::Io));
+                        }
                     }
                     ended.push(cookie as usize);
                 }
             }
         }
         self.came.drain(..from);
-        Ok(ended)
+        Ok(())
     }
 }
 

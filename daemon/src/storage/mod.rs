@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `file` | a file or block device, by io_uring or by calls that wait |
 //! | `open` | how a file is opened: locks, direct I/O |
-//! | `nbd` | what an NBD server keeps |
+//! | `nbd` | what an NBD server keeps; `reach`: how it is reached |
 //! | `link` | one connection to such a server |
 
 mod file;
@@ -24,11 +24,13 @@ pub use file::FileStore;
 use crate::arrivals::Begun;
 use anyhow::{Result, bail};
 use blk::backend::{Null, Ram};
-use blk::{Backend, Completion, Operation, Submitted, Token};
+use blk::{Backend, Completion, Failure, Operation, Submitted, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+/// Operations that a store accepts and that haven't ended, at most: what one guest may have kept.
+const MOST: usize = 1024;
 /// How long a flush may take before what is served is handed over.
 const FLUSHED_WITHIN: Duration = Duration::from_secs(5);
 
@@ -86,16 +88,18 @@ impl Store {
     /// the driver is told at its next one.
     pub fn settle(&mut self) -> Result<()> {
         let Store::Nbd(nbd) = self else { return Ok(()) };
-        let flush = Token::from_bits(u64::MAX);
+        let flush = own_token(nbd.next_settle());
         let mut done = match nbd.submit(flush, Operation::Flush) {
             Submitted::Done(result) => Some(result),
-            _ => None,
+            Submitted::Accepted => None,
+            Submitted::Full => Some(Err(Failure::Io)),
         };
         let began = Instant::now();
         while done.is_none() && began.elapsed() < FLUSHED_WITHIN {
             self.wait();
             self.push();
-            done = self.poll().map(|completion| completion.result);
+            let ended = self.poll().filter(|completion| completion.token == flush);
+            done = ended.map(|completion| completion.result);
         }
         if done == Some(Ok(())) {
             return Ok(());
@@ -136,6 +140,17 @@ impl Backend for Store {
             Store::Nbd(nbd) => nbd.poll(),
         }
     }
+}
+
+/// Of a flush that [`Store::settle`] asks for. No ring has this slot.
+fn own_token(number: u32) -> Token {
+    Token::from_bits(u64::from(number) << 32 | u64::from(u32::MAX))
+}
+
+/// Whether this is of such a flush, which may end when nobody waits for it any more; it is no
+/// ring's, not even of one that is gone.
+pub fn is_own(token: Token) -> bool {
+    token.bits() as u32 == u32::MAX
 }
 
 /// The data, of which a ring asks that notes when each request was seen waiting.

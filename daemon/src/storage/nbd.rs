@@ -3,20 +3,24 @@
 //! Guarantees: what was asked for and not answered when a connection ends is asked for again at
 //! another, or at the same server once it is back. Writes that were answered and not flushed may be
 //! lost with a server: the next flush fails then, once, so that the guest knows. After
-//! [`GIVE_UP`] without any connection, all fails until there is one.
+//! [`GIVE_UP`] without any connection that has shaken hands, all fails until there is one. What is
+//! kept for a guest is bounded: [`MOST`] operations, and copies of [`MOST_WRITTEN`] bytes.
 //!
 //! Not guaranteed: that a server which lost a connection doesn't still carry out what came over it.
 
+mod reach;
+#[cfg(test)]
+mod tests;
+
+use super::MOST;
 use super::link::{Address, Job, Link};
-use anyhow::{Context as _, Error, Result, bail};
+use anyhow::{Context as _, Result, bail};
 use blk::{Completion, Failure, Operation, SECTOR, Submitted, Token};
 use nbd::{Command, Export, ExportFlags, Place, Request, Uri};
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
-};
+use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
 use slab::Slab;
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -26,15 +30,25 @@ use window::Span;
 
 /// Connections, if the server allows more than one.
 const LINKS: usize = 4;
-/// How long a server may take to answer at the start, and between two tries to reach it.
-const FIRST: Duration = Duration::from_secs(10);
-const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
-/// The same, if there is another connection.
-const SPARE_AGAIN: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 /// How long requests wait for a server that is gone.
 pub const GIVE_UP: Duration = Duration::from_secs(30);
+/// How long a connection may take until it has shaken hands.
+const SHAKE: Duration = Duration::from_secs(10);
+/// Bytes of writes that haven't ended, at most: they are copied. One write alone may have more.
+const MOST_WRITTEN: u64 = 16 << 20;
 /// The timer among what is waited for.
 const TIMER: u64 = u64::MAX;
+
+/// How long a server is waited for, and how much meanwhile.
+struct Bounds {
+    shake: Duration,
+    give_up: Duration,
+    operations: usize,
+    written: u64,
+}
+
+const BOUNDS: Bounds =
+    Bounds { shake: SHAKE, give_up: GIVE_UP, operations: MOST, written: MOST_WRITTEN };
 
 /// The disk.
 pub struct NbdStore {
@@ -44,6 +58,8 @@ pub struct NbdStore {
     export: Export,
     links: Vec<Option<Link>>,
     jobs: Slab<Job>,
+    /// Bytes of the writes among them.
+    written: u64,
     ended: VecDeque<Completion>,
     epoll: OwnedFd,
     timer: OwnedFd,
@@ -54,8 +70,11 @@ pub struct NbdStore {
     flushed: u64,
     /// Writes may be lost of which the guest wasn't told.
     is_lost: bool,
-    /// Since when there has been no connection.
+    /// Since when there has been no connection that has shaken hands.
     gone_since: Option<Instant>,
+    bounds: Bounds,
+    /// Flushes of this program's own.
+    settles: u32,
 }
 
 impl NbdStore {
@@ -89,6 +108,7 @@ impl NbdStore {
             export: nothing,
             links: vec![None],
             jobs: Slab::new(),
+            written: 0,
             ended: VecDeque::new(),
             epoll,
             timer,
@@ -98,6 +118,8 @@ impl NbdStore {
             flushed: 0,
             is_lost: false,
             gone_since: None,
+            bounds: BOUNDS,
+            settles: 0,
         };
         store.first().with_context(|| format!("{text} can't be used"))?;
         if store.export.flags.contains(ExportFlags::READ_ONLY) && !read_only {
@@ -113,41 +135,18 @@ impl NbdStore {
         Ok(store)
     }
 
-    /// Waits for the first connection.
-    fn first(&mut self) -> Result<()> {
-        let began = Instant::now();
-        let mut wrong = Error::msg("the server doesn't answer");
-        while began.elapsed() < FIRST {
-            if self.links[0].is_none() {
-                let address = &self.addresses[self.tries % self.addresses.len()];
-                self.tries += 1;
-                let link = Link::new(address, &self.export_name)?;
-                self.watch(0, &link)?;
-                self.links[0] = Some(link);
-            }
-            let limit = Timespec { tv_sec: 1, tv_nsec: 0 };
-            let _ = poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&limit));
-            match self.hear(0) {
-                Ok(()) if self.links[0].as_ref().is_some_and(Link::is_ready) => return Ok(()),
-                Ok(()) => {}
-                Err(error) => {
-                    self.links[0] = None;
-                    wrong = error;
-                    if self.tries >= self.addresses.len() {
-                        break;
-                    }
-                }
-            }
-        }
-        Err(wrong)
-    }
-
     pub fn export(&self) -> &Export {
         &self.export
     }
 
     pub fn outstanding(&self) -> usize {
         self.jobs.len() + self.ended.len()
+    }
+
+    /// A number for a flush of this program's own.
+    pub fn next_settle(&mut self) -> u32 {
+        self.settles = self.settles.wrapping_add(1);
+        self.settles
     }
 
     /// What was answered and not flushed counts as lost: the next flush fails.
@@ -160,6 +159,10 @@ impl NbdStore {
     }
 
     pub fn submit(&mut self, token: Token, operation: Operation<'_>) -> Submitted {
+        let is_given_up = self.is_given_up();
+        if !is_given_up && self.outstanding() >= self.bounds.operations {
+            return Submitted::Full;
+        }
         let Some(mut job) = self.job(token, operation) else {
             return Submitted::Done(Err(Failure::Io));
         };
@@ -175,9 +178,14 @@ impl NbdStore {
             }
             _ => {}
         }
-        if self.is_given_up() {
+        if is_given_up {
             return Submitted::Done(Err(Failure::Io));
         }
+        let written = self.written + job.written();
+        if written > self.bounds.written && self.written > 0 && job.written() > 0 {
+            return Submitted::Full;
+        }
+        self.written = written;
         if !has(ExportFlags::FUA)
             && let Command::Write { durable } | Command::WriteZeroes { durable, .. } =
                 &mut job.command
@@ -212,6 +220,7 @@ impl NbdStore {
             command,
             offset,
             len: u32::try_from(len).ok()?,
+            came: 0,
             spans: spans.to_vec(),
             link: None,
             then_flush: false,
@@ -228,7 +237,7 @@ impl NbdStore {
         self.next = at + 1;
         let (Some(link), Some(job)) = (&mut self.links[at], self.jobs.get_mut(key)) else { return };
         job.link = Some(at);
-        job.result = Ok(());
+        (job.result, job.came) = (Ok(()), 0);
         let Job { command, offset, len, .. } = *job;
         let out = link.out();
         out.extend(Request { command, cookie: key as u64, offset, len }.bytes());
@@ -284,130 +293,10 @@ impl NbdStore {
         self.push();
     }
 
-    /// Takes what came at a connection.
-    fn hear(&mut self, at: usize) -> Result<()> {
-        let Some(link) = self.links.get_mut(at).and_then(Option::as_mut) else { return Ok(()) };
-        link.push()?;
-        let mut flags = EventFlags::IN;
-        flags.set(EventFlags::OUT, link.is_sending());
-        epoll::modify(&self.epoll, &*link, EventData::new_u64(at as u64), flags)?;
-        let heard = loop {
-            match link.read() {
-                Ok(true) => {}
-                other => break other,
-            }
-        };
-        // What came before a connection ended counts.
-        let reached = link.shake()?;
-        link.push()?;
-        if let Some(export) = reached {
-            self.reached(export)?;
-        }
-        if let Some(link) = self.links.get_mut(at).and_then(Option::as_mut) {
-            let ended = link.replies(at, &mut self.jobs)?;
-            ended.into_iter().for_each(|key| self.end(key));
-        }
-        heard.map(|_| ())
-    }
-
-    /// A connection is there: what waits is asked for.
-    fn reached(&mut self, export: Export) -> Result<()> {
-        let old = &self.export;
-        if old.size > export.size || !export.flags.contains(old.flags) {
-            bail!("the export isn't what it was: it has {} bytes", export.size);
-        }
-        if old.size == 0 {
-            self.export = export;
-        }
-        if self.gone_since.take().is_some() {
-            eprintln!("exitless-io: {}: the server is there again", self.name);
-        }
-        let waiting = self.jobs.iter().filter(|(_, job)| job.link.is_none());
-        let waiting: Vec<usize> = waiting.map(|(key, _)| key).collect();
-        waiting.into_iter().for_each(|key| self.send(key));
-        Ok(())
-    }
-
-    /// A connection ended: what was asked for there is asked for anew.
-    fn lose(&mut self, at: usize, why: &Error) {
-        let Some(link) = self.links.get_mut(at).and_then(Option::take) else { return };
-        let _ = epoll::delete(&self.epoll, &link);
-        let was_ready = link.is_ready();
-        if was_ready {
-            self.is_lost |= self.answered > self.flushed;
-            self.flushed = self.answered;
-        }
-        if !self.links.iter().flatten().any(Link::is_ready) && self.gone_since.is_none() {
-            self.gone_since = Some(Instant::now());
-            eprintln!("exitless-io: {}: the server is gone: {why:#}", self.name);
-        }
-        let own = self.jobs.iter().filter(|(_, job)| job.link == Some(at));
-        let own: Vec<usize> = own.map(|(key, _)| key).collect();
-        let mut has_told = false;
-        for key in own {
-            let Some(job) = self.jobs.get_mut(key) else { continue };
-            (job.link, job.result) = (None, Ok(()));
-            if self.is_lost && job.command == Command::Flush {
-                job.result = Err(Failure::Io);
-                has_told = true;
-                self.end(key);
-            } else {
-                self.send(key);
-            }
-        }
-        self.is_lost &= !has_told;
-        self.try_again_soon();
-    }
-
-    fn try_again_soon(&self) {
-        let has_any = self.links.iter().flatten().any(Link::is_ready);
-        let at = if has_any { SPARE_AGAIN } else { AGAIN };
-        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let when = Itimerspec { it_interval: none, it_value: at };
-        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &when);
-    }
-
-    /// Makes the connections that aren't there; gives up what has waited for too long.
-    fn try_again(&mut self) {
-        for at in 0..self.links.len() {
-            if self.links[at].is_some() {
-                continue;
-            }
-            let address = &self.addresses[self.tries % self.addresses.len()];
-            self.tries = self.tries.wrapping_add(1);
-            if let Ok(link) = Link::new(address, &self.export_name)
-                && self.watch(at, &link).is_ok()
-            {
-                self.links[at] = Some(link);
-            }
-        }
-        if self.is_given_up() {
-            let all: Vec<usize> = self.jobs.iter().map(|(key, _)| key).collect();
-            for key in all {
-                if let Some(job) = self.jobs.get_mut(key) {
-                    job.result = Err(Failure::Io);
-                    self.end(key);
-                }
-            }
-        }
-        if self.links.iter().any(Option::is_none) {
-            self.try_again_soon();
-        }
-    }
-
-    fn is_given_up(&self) -> bool {
-        self.gone_since.is_some_and(|since| since.elapsed() > GIVE_UP)
-    }
-
-    fn watch(&self, at: usize, link: &Link) -> Result<()> {
-        let flags = EventFlags::IN | EventFlags::OUT;
-        epoll::add(&self.epoll, link, EventData::new_u64(at as u64), flags)?;
-        Ok(())
-    }
-
     /// An answer came.
     fn end(&mut self, key: usize) {
         let Some(job) = self.jobs.get_mut(key) else { return };
+        self.written = self.written.saturating_sub(job.written());
         let (command, covers) = (job.command, job.covers);
         match (command, job.result) {
             (Command::Write { durable } | Command::WriteZeroes { durable, .. }, Ok(())) => {

@@ -1,4 +1,5 @@
 //! A file as a store, by io_uring and by calls that wait, against what is in the file.
+use super::file::goes_direct;
 use super::{FileStore, Store};
 use blk::{Backend as _, Failure, Operation, Submitted, Token};
 use daemon_os::Mapping;
@@ -92,4 +93,58 @@ fn a_file_that_became_shorter_fails() {
         file.set_len(8192).expect("it shrinks");
         assert_eq!(run(store, Operation::Flush), Err(Failure::Io));
     });
+}
+
+/// A page is written by one way, whatever unit the file asks for.
+#[test]
+fn only_whole_pages_go_around_the_page_cache() {
+    let memory = Mapping::anonymous(1 << 20).expect("memory");
+    let span = memory.span().expect("all of it");
+    let goes = |offset, parts: &[(u64, u64)], unit| {
+        let parts: Vec<_> = parts.iter().map(|(at, len)| span.sub(*at, *len).unwrap()).collect();
+        goes_direct(offset, &parts, 512, unit)
+    };
+    assert!(goes(4096, &[(512, 8192)], 512));
+    assert!(goes(4096, &[(512, 512), (8192, 3584)], 512));
+    assert!(!goes(512, &[(0, 4096)], 512));
+    assert!(!goes(4096, &[(0, 512)], 512));
+    assert!(!goes(4096, &[(8, 4096)], 512));
+    assert!(!goes(4096, &[(512, 512), (8192, 3584)], 4096));
+    assert!(!goes(4096, &[(0, 4096)], 16384));
+    assert!(goes(16384, &[(0, 16384)], 16384));
+}
+
+/// What isn't handed over or hasn't ended is bounded; then there is room again.
+#[test]
+fn a_file_is_full() {
+    let file = tempfile::NamedTempFile::new_in(".").expect("a file");
+    file.as_file().set_len(1 << 20).expect("it grows");
+    let mut store = FileStore::with(file.path(), false, true).expect("it opens");
+    let memory = Mapping::anonymous(4096).expect("memory");
+    let into = [memory.span().expect("all of it")];
+    let read = Operation::Read { sector: 0, into: &into };
+    let mut submit = || store.submit(Token::from_bits(7), read);
+    match submit() {
+        Submitted::Accepted => {}
+        // There is no io_uring here, so nothing is kept.
+        other => return assert_eq!(other, Submitted::Done(Ok(()))),
+    }
+    let count = 1 + (1..10_000).take_while(|_| submit() == Submitted::Accepted).count();
+    assert_eq!(count, 1024);
+    assert_eq!(submit(), Submitted::Full);
+    let mut store = Store::File(Box::new(store));
+    let ended = loop {
+        store.push();
+        if let Some(ended) = store.poll() {
+            break ended;
+        }
+        store.wait();
+    };
+    assert_eq!(ended.result, Ok(()));
+    assert_eq!(store.submit(Token::from_bits(7), read), Submitted::Accepted);
+    while store.outstanding() > 0 {
+        store.push();
+        store.wait();
+        while store.poll().is_some() {}
+    }
 }

@@ -1,0 +1,177 @@
+//! How a server is reached: the first connection, those that are lost and made again, what comes
+//! at them.
+//!
+//! Guarantees: of a connection that hasn't shaken hands nothing is waited for longer than
+//! `Bounds::shake`; while there is none that has, the timer runs, so that what waits is given
+//! up in time. What came before a connection ended counts.
+
+use super::NbdStore;
+use crate::storage::link::Link;
+use anyhow::{Error, Result, bail};
+use blk::Failure;
+use nbd::{Command, Export};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::time::{Itimerspec, TimerfdTimerFlags, timerfd_settime};
+use std::time::{Duration, Instant};
+
+/// How long a server may take to answer at the start.
+const FIRST: Duration = Duration::from_secs(10);
+/// Between two tries to reach it, and the same if there is another connection.
+const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+const SPARE_AGAIN: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+
+impl NbdStore {
+    /// Waits for the first connection.
+    pub(super) fn first(&mut self) -> Result<()> {
+        let began = Instant::now();
+        let mut wrong = Error::msg("the server doesn't answer");
+        while began.elapsed() < FIRST {
+            if self.links[0].is_none() {
+                let address = &self.addresses[self.tries % self.addresses.len()];
+                self.tries += 1;
+                let link = Link::new(address, &self.export_name)?;
+                self.watch(0, &link)?;
+                self.links[0] = Some(link);
+            }
+            let limit = Timespec { tv_sec: 1, tv_nsec: 0 };
+            let _ = poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&limit));
+            match self.hear(0) {
+                Ok(()) if self.links[0].as_ref().is_some_and(Link::is_ready) => return Ok(()),
+                Ok(()) => {}
+                Err(error) => {
+                    self.links[0] = None;
+                    wrong = error;
+                    if self.tries >= self.addresses.len() {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(wrong)
+    }
+
+    /// Takes what came at a connection.
+    pub(super) fn hear(&mut self, at: usize) -> Result<()> {
+        let Some(link) = self.links.get_mut(at).and_then(Option::as_mut) else { return Ok(()) };
+        let mut wrong = link.push();
+        let mut flags = EventFlags::IN;
+        flags.set(EventFlags::OUT, link.is_sending());
+        epoll::modify(&self.epoll, &*link, EventData::new_u64(at as u64), flags)?;
+        // What came before a connection ended counts.
+        wrong = wrong.and(link.read_some());
+        let reached = link.shake()?;
+        wrong = wrong.and(link.push());
+        if let Some(export) = reached {
+            self.reached(export)?;
+        }
+        if let Some(link) = self.links.get_mut(at).and_then(Option::as_mut) {
+            let mut ended = Vec::new();
+            wrong = wrong.and(link.replies(at, &mut self.jobs, &mut ended));
+            ended.into_iter().for_each(|key| self.end(key));
+        }
+        wrong
+    }
+
+    /// A connection is there: what waits is asked for.
+    fn reached(&mut self, export: Export) -> Result<()> {
+        let old = &self.export;
+        if old.size > export.size || !export.flags.contains(old.flags) {
+            bail!("the export isn't what it was: it has {} bytes", export.size);
+        }
+        if old.size == 0 {
+            self.export = export;
+        }
+        if self.gone_since.take().is_some() {
+            eprintln!("exitless-io: {}: the server is there again", self.name);
+        }
+        let waiting = self.jobs.iter().filter(|(_, job)| job.link.is_none());
+        let waiting: Vec<usize> = waiting.map(|(key, _)| key).collect();
+        waiting.into_iter().for_each(|key| self.send(key));
+        Ok(())
+    }
+
+    /// A connection ended: what was asked for there is asked for anew.
+    pub(super) fn lose(&mut self, at: usize, why: &Error) {
+        let Some(link) = self.links.get_mut(at).and_then(Option::take) else { return };
+        let _ = epoll::delete(&self.epoll, &link);
+        let was_ready = link.is_ready();
+        if was_ready {
+            self.is_lost |= self.answered > self.flushed;
+            self.flushed = self.answered;
+        }
+        if !self.links.iter().flatten().any(Link::is_ready) && self.gone_since.is_none() {
+            self.gone_since = Some(Instant::now());
+            eprintln!("exitless-io: {}: the server is gone: {why:#}", self.name);
+        }
+        let own = self.jobs.iter().filter(|(_, job)| job.link == Some(at));
+        let own: Vec<usize> = own.map(|(key, _)| key).collect();
+        let mut has_told = false;
+        for key in own {
+            let Some(job) = self.jobs.get_mut(key) else { continue };
+            (job.link, job.result) = (None, Ok(()));
+            if self.is_lost && job.command == Command::Flush {
+                job.result = Err(Failure::Io);
+                has_told = true;
+                self.end(key);
+            } else {
+                self.send(key);
+            }
+        }
+        self.is_lost &= !has_told;
+        self.try_again_soon();
+    }
+
+    fn try_again_soon(&self) {
+        let has_any = self.links.iter().flatten().any(Link::is_ready);
+        let at = if has_any { SPARE_AGAIN } else { AGAIN };
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let when = Itimerspec { it_interval: none, it_value: at };
+        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &when);
+    }
+
+    /// Makes the connections that aren't there, or don't shake hands; gives up what has waited for
+    /// too long.
+    pub(super) fn try_again(&mut self) {
+        for at in 0..self.links.len() {
+            let takes_too_long =
+                self.links[at].as_ref().is_some_and(|link| link.shakes_for(self.bounds.shake));
+            if takes_too_long {
+                self.lose(at, &Error::msg("it doesn't shake hands"));
+            }
+            if self.links[at].is_some() {
+                continue;
+            }
+            let address = &self.addresses[self.tries % self.addresses.len()];
+            self.tries = self.tries.wrapping_add(1);
+            if let Ok(link) = Link::new(address, &self.export_name)
+                && self.watch(at, &link).is_ok()
+            {
+                self.links[at] = Some(link);
+            }
+        }
+        if self.is_given_up() {
+            let all: Vec<usize> = self.jobs.iter().map(|(key, _)| key).collect();
+            for key in all {
+                if let Some(job) = self.jobs.get_mut(key) {
+                    job.result = Err(Failure::Io);
+                    self.end(key);
+                }
+            }
+        }
+        let is_ready = |link: &Option<Link>| link.as_ref().is_some_and(Link::is_ready);
+        if !self.links.iter().all(is_ready) {
+            self.try_again_soon();
+        }
+    }
+
+    pub(super) fn is_given_up(&self) -> bool {
+        self.gone_since.is_some_and(|since| since.elapsed() > self.bounds.give_up)
+    }
+
+    fn watch(&self, at: usize, link: &Link) -> Result<()> {
+        let flags = EventFlags::IN | EventFlags::OUT;
+        epoll::add(&self.epoll, link, EventData::new_u64(at as u64), flags)?;
+        Ok(())
+    }
+}
