@@ -117,6 +117,27 @@ pub fn nbd_servers(cx: &Context) -> Result<()> {
     })
 }
 
+/// What other users and TAPs are tried with.
+pub fn root_and_tap() -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("it needs root, to be another user and to make a TAP");
+    }
+    match std::fs::File::open("/dev/net/tun") {
+        Ok(_) if on_path("ip") => Ok(()),
+        Ok(_) => bail!("it needs the command ip, from the package iproute2"),
+        Err(error) => bail!("/dev/net/tun can't be opened: {error}"),
+    }
+}
+
+/// A free huge page of 2 MiB.
+pub fn huge_page() -> Result<()> {
+    let free = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
+    match std::fs::read_to_string(free).map(|text| text.trim().parse::<u64>()) {
+        Ok(Ok(1..)) => Ok(()),
+        _ => bail!("no huge page of 2 MiB is free; sysctl vm.nr_hugepages=1 sets one aside"),
+    }
+}
+
 /// What the examples of the docs are run with, beside QEMU.
 pub fn libvirt(cx: &Context) -> Result<()> {
     install(cx, "libvirt", || {

@@ -38,6 +38,8 @@ pub struct Disk {
     pub is_asked: bool,
     /// Operations that it hadn't ended when their ring was given up.
     pub abandoned: u64,
+    /// Places of rings that wait until it has room.
+    pub awaited_by: Vec<usize>,
     /// What a disk in memory lies in.
     memory: Option<Mapping>,
 }
@@ -169,7 +171,8 @@ impl Disk {
             ..Parameters::default()
         };
         let config = Config::new(parameters).with_context(|| format!("{name} can't be a disk"))?;
-        Ok(Disk { config, store, name, is_asked: false, abandoned: 0, memory: None })
+        let (is_asked, abandoned, awaited_by) = (false, 0, Vec::new());
+        Ok(Disk { config, store, name, is_asked, abandoned, awaited_by, memory: None })
     }
 }
 

@@ -2,11 +2,13 @@
 //!
 //! Guarantees: what isn't an eventfd is refused, since other descriptors could make this program
 //! wait: an epoll instance asks all that it watches. They look alike, but only an eventfd takes a
-//! 0, which changes nothing; whoever waits for it is woken up once. A kick is never read: the loop is told of each write by edge.
+//! 0, which changes nothing; whoever waits for it is woken up once. A kick is never read: the loop
+//! is told of each write by edge.
 //!
 //! A front end shares the file's flags and counter with this program. One that sets it to blocking
 //! again and fills the counter has a call wait: for some milliseconds
-//! ([`daemon_os::add_to_event`]), after which its connection ends, and the device takes no other for a second.
+//! ([`daemon_os::add_to_event`]), after which its connection ends, and the device takes no other
+//! for a second.
 
 use crate::memory::known_of;
 use anyhow::{Context as _, Result, bail};

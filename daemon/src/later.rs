@@ -121,6 +121,9 @@ impl Rings {
                 }
             }
         }
+        if now.is_some() {
+            self.go_on(device);
+        }
         let now = self.served.now;
         while let Some(place) = self.served.ended.pop() {
             let Some(ring) = self.served.all.get_mut(place) else { continue };
@@ -135,6 +138,29 @@ impl Rings {
             }
         }
         answered
+    }
+
+    /// A ring's back end has no room: it isn't looked at until something has ended there.
+    pub(super) fn await_room(&mut self, place: usize) {
+        let device = self.served.all.get(place).map(|ring| ring.device);
+        let Some(disk) = device.and_then(|device| self.served.disk(device)) else { return };
+        if disk.store.outstanding() > 0 {
+            disk.awaited_by.push(place);
+            self.schedule.leave(place);
+        }
+    }
+
+    /// Something has ended in a back end: rings that waited for room are looked at again.
+    fn go_on(&mut self, device: usize) {
+        let now = self.served.now;
+        while let Some(place) = self.served.disk(device).and_then(|disk| disk.awaited_by.pop()) {
+            let Served { all, switches, .. } = &mut self.served;
+            let ring = all.get_mut(place).filter(|ring| ring.running && ring.device == device);
+            if let Some(ring) = ring.filter(|_| !self.schedule.is_polled(place)) {
+                ring.set_kicks(switches, false);
+                self.schedule.poll(place, device, now);
+            }
+        }
     }
 
     /// Is a disk kept by a server elsewhere?

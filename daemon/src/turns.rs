@@ -8,14 +8,15 @@ use crate::ring::Work;
 use crate::rings::{Rings, Served, keep};
 use crate::storage::Timed;
 use anyhow::{Error, Result};
+use blk::Budget;
 use net::Switch;
-use sidecore::{Next, Piece, Turn};
+use sidecore::{Batch, Next, Piece, Turn};
 
 /// Chains, and bytes, after which a turn that goes on publishes and tells.
 const TOLD_AFTER: u32 = 8;
 const TOLD_AFTER_BYTES: u64 = 64 << 10;
-/// Pieces of a turn, and bytes, after which the clock is looked at.
-const PIECES: u32 = 4;
+/// Requests of a turn, and bytes, after which the clock is looked at.
+const REQUESTS: u32 = 4;
 const UNSEEN: u64 = 8 << 10;
 /// Passes between two looks at the sockets.
 const PASSES: u32 = 256;
@@ -35,6 +36,18 @@ struct Done {
     charge: u64,
     /// A back end ended them: how long they took is noted.
     later: bool,
+    /// The back end had no room for more.
+    is_full: bool,
+}
+
+impl std::ops::AddAssign for Done {
+    fn add_assign(&mut self, other: Done) {
+        self.asked += other.asked;
+        self.completed += other.completed;
+        self.bytes += other.bytes;
+        self.dropped += other.dropped;
+        self.charge += other.charge;
+    }
 }
 
 impl Rings {
@@ -107,30 +120,29 @@ impl Rings {
             ring.since = ring.arrivals.since(self.served.now.saturating_sub(waited));
         }
         let mut unpublished = Done::default();
-        let (mut pieces, mut unseen, mut taken) = (0, 0, 0);
+        let (mut unseen, mut unseen_bytes, mut taken) = (0, 0, 0);
         loop {
-            let piece = self.served.piece(place);
-            pieces += 1;
-            unseen += piece.as_ref().map_or(0, |piece| piece.bytes);
+            let mut piece = Done::default();
+            let served = self.served.piece(place, self.schedule.batch(), &mut piece);
+            unseen += piece.asked.max(1);
+            unseen_bytes += piece.bytes;
             // Small ones take less time than to ask for it.
-            if pieces >= PIECES || unseen > UNSEEN {
+            if unseen >= REQUESTS || unseen_bytes > UNSEEN {
                 self.look_at_clock();
-                (pieces, unseen) = (0, 0);
+                (unseen, unseen_bytes) = (0, 0);
             }
             let now = self.served.now;
-            let piece = match piece {
-                Ok(piece) => piece,
-                Err(error) => {
-                    self.publish(place, std::mem::take(&mut unpublished), now);
-                    return self.give_up(place, error, now);
-                }
-            };
-            unpublished.completed += piece.completed;
-            unpublished.bytes += piece.bytes;
-            unpublished.dropped += piece.dropped;
+            unpublished += piece;
+            if let Err(error) = served {
+                self.publish(place, std::mem::take(&mut unpublished), now);
+                return self.give_up(place, piece, error, now);
+            }
             taken += piece.asked;
             if piece.charge == 0 {
                 self.schedule.rest(place);
+                if piece.is_full {
+                    self.await_room(place);
+                }
                 break;
             }
             let Done { charge: cost, bytes, asked: requests, .. } = piece;
@@ -212,15 +224,16 @@ impl Rings {
                 keep(&mut self.deadline, ring.coalescer.deadline());
             }
             if let Some(broken) = touched.broken {
-                self.give_up(place, broken.into(), now);
+                self.give_up(place, Done::default(), broken.into(), now);
             }
         }
     }
 
-    /// The ring can't be served any more, and its connection is to end.
-    fn give_up(&mut self, place: usize, error: Error, now: u64) {
-        let charge = Piece { cost: BROKEN_CHARGE, bytes: 0, requests: 1 };
-        self.schedule.served(place, charge, now, &mut self.served);
+    /// The ring can't be served any more after this, and its connection is to end.
+    fn give_up(&mut self, place: usize, done: Done, error: Error, now: u64) {
+        let Done { charge, bytes, asked, .. } = done;
+        let piece = Piece { cost: charge + BROKEN_CHARGE, bytes, requests: asked + 1 };
+        self.schedule.served(place, piece, now, &mut self.served);
         self.schedule.leave(place);
         if let Some(ring) = self.served.all.get(place) {
             let error = error.context(format!("ring {} is broken", ring.index));
@@ -285,34 +298,37 @@ impl Rings {
 }
 
 impl Served {
-    /// Does a piece of a ring's work. What is completed isn't published.
-    fn piece(&mut self, place: usize) -> Result<Done> {
-        let Some(ring) = self.all.get_mut(place) else { return Ok(Done::default()) };
+    /// Does a piece of a ring's work, of so much at most. What is completed isn't published. All
+    /// that was done is in `done`, if the ring turned out to be broken, too.
+    fn piece(&mut self, place: usize, batch: Batch, done: &mut Done) -> Result<()> {
+        let Some(ring) = self.all.get_mut(place) else { return Ok(()) };
         match &mut ring.work {
             Work::Requests(server) => {
-                let Some(device) = self.devices.get_mut(ring.device) else {
-                    return Ok(Done::default());
-                };
+                let Some(device) = self.devices.get_mut(ring.device) else { return Ok(()) };
                 let (Kind::Disk(disk), Some(window)) = (&mut device.kind, &ring.window) else {
-                    return Ok(Done::default());
+                    return Ok(());
                 };
                 let (begun, since) = (&mut ring.begun, ring.since);
                 let mut store = Timed { store: &mut disk.store, begun, since };
-                let blk::Outcome { asked, completed, bytes, charge, .. } =
-                    server.serve(window, &mut store)?;
+                let budget = Budget { requests: batch.requests, charge: batch.cost };
+                let mut outcome = blk::Outcome::default();
+                let served = server.serve_some(window, &mut store, budget, &mut outcome);
+                let blk::Outcome { asked, completed, bytes, charge, full: is_full, .. } = outcome;
+                *done = Done { asked, completed, bytes, charge, is_full, ..Done::default() };
                 let device = ring.device;
                 self.asked_of(device);
-                Ok(Done { asked, completed, bytes, charge, ..Done::default() })
+                Ok(served?)
             }
             Work::Frames(port) => {
-                let Some(switch) = self.switches.get_mut(port.switch) else {
-                    return Ok(Done::default());
-                };
-                let done = switch.serve_burst(port.number, ring.index, self.now)?;
+                let Some(switch) = self.switches.get_mut(port.switch) else { return Ok(()) };
+                let outcome =
+                    switch.serve_some(port.number, ring.index, self.now, batch.requests)?;
                 let own = self.uplinks.iter_mut().find(|uplink| uplink.switch == port.switch);
                 own.into_iter().for_each(|uplink| uplink.send(switch));
-                let net::Outcome { completed, sent: bytes, dropped, charge, .. } = done;
-                Ok(Done { asked: completed, completed, bytes, dropped, charge, later: false })
+                let net::Outcome { completed, sent: bytes, dropped, charge, .. } = outcome;
+                let asked = completed;
+                *done = Done { asked, completed, bytes, dropped, charge, ..Done::default() };
+                Ok(())
             }
         }
     }

@@ -85,7 +85,8 @@ fn a_killed_daemon_goes_on_where_it_was() {
     assert_eq!(front.data(), MARK);
 }
 
-/// The ring goes on with the new records: those before are no more, and their addresses are others'.
+/// The ring goes on with the new records: those before are no more, and their addresses are
+/// others'.
 #[test]
 fn records_that_change_while_a_ring_runs_are_used() {
     let mut daemon = Daemon::file();

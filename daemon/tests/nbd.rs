@@ -139,13 +139,6 @@ fn two() -> (Server, Daemon) {
     (server, daemon)
 }
 
-fn works(front: &mut FrontEnd) {
-    front.offer(OUT, 1, &MARK);
-    assert_eq!(front.answer(), 0);
-    front.offer(IN, 1, &[0; 512]);
-    assert_eq!((front.answer(), front.data()), (0, MARK));
-}
-
 /// A ring that is to stop, and can't yet; then a front end that left, and whose ring can't stop.
 #[test]
 fn others_are_heard_and_kicked_while_a_ring_stops() {
@@ -159,19 +152,19 @@ fn others_are_heard_and_kicked_while_a_ring_stops() {
         if leaves {
             drop(front);
             daemon.wait_until_asleep();
-            works(&mut other);
+            other.works();
             assert_eq!(daemon.report()["devices"][0]["connected"], 1, "it isn't gone yet");
             server.hold(false);
         } else {
             front.begin_to_stop();
             for _ in 0..3 {
                 daemon.wait_until_asleep();
-                works(&mut other);
+                other.works();
             }
             let mut more = FrontEnd::new(Wire::connect(&daemon.path("other")));
             drop(other);
             more.set_up(0, false);
-            works(&mut more);
+            more.works();
             assert_eq!(daemon.report()["devices"][0]["connected"], 1);
             let refused = daemon.ask(&["upgrade"]);
             let said = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -186,7 +179,7 @@ fn others_are_heard_and_kicked_while_a_ring_stops() {
     }
     let mut next = FrontEnd::connect(&daemon);
     next.set_up(0, false);
-    works(&mut next);
+    next.works();
 }
 
 /// The new program has connections of its own; what was written before is durable.

@@ -37,6 +37,8 @@ const LOOM: [&str; 4] = ["mailbox", "routing", "sidecore", "virtqueue"];
 /// What `cargo test` leaves out, for it needs programs that not everybody has.
 const NBD_SERVERS: &[&str] =
     &["test", "-p", "exitless-io", "--test", "nbd", "--", "--ignored", "is_a_server"];
+const AS_ROOT: &[&str] = &["test", "-p", "exitless-io", "--", "--ignored", "as_root"];
+const HUGE_PAGES: &[&str] = &["test", "-p", "daemon-os", "--", "--ignored", "huge_pages"];
 const EXAMPLES: &[&str] = &["test", "-p", "exitless-io", "--test", "examples", "--", "--ignored"];
 /// What makes the daemon's Debian package and tries it.
 const PACKAGE: &str = "daemon/debian/try";
@@ -134,6 +136,8 @@ impl Steps<'_> {
         self.cargo("unit and property tests", &["test", "--no-fail-fast"])?;
         let cx = self.cx;
         self.cargo_with("NBD servers of others", NBD_SERVERS, needs::nbd_servers(cx))?;
+        self.cargo_with("the daemon, by root", AS_ROOT, needs::root_and_tap())?;
+        self.cargo_with("huge pages for the daemon", HUGE_PAGES, needs::huge_page())?;
         let firmware = || needs::grub(cx).and_then(|()| needs::ovmf(cx));
         let there = needs::libvirt(cx).and_then(|()| firmware());
         self.cargo_with("the docs' examples", EXAMPLES, there.map(drop))?;

@@ -161,8 +161,8 @@ impl Frame {
         self.head.bytes.first_chunk()
     }
 
-    /// Has `read` go on behind the front, up to so many bytes of a chain of `all`, and gives as many
-    /// of the frame as are there then. They are for nothing that must be right: [`Self::take`]
+    /// Has `read` go on behind the front, up to so many bytes of a chain of `all`, and gives as
+    /// many of the frame as are there then. They are for nothing that must be right: [`Self::take`]
     /// reads them again.
     pub fn glance(
         &mut self,

@@ -244,7 +244,8 @@ impl<const RING: usize> Switch<RING> {
         self.serve_some(number, index, now, 1)
     }
 
-    /// The same of up to [`BURST`] frames, of no more than [`crate::BURST_CHARGE`] and the last one's.
+    /// The same of up to [`BURST`] frames, of no more than [`crate::BURST_CHARGE`] and the last
+    /// one's.
     ///
     /// # Errors
     ///

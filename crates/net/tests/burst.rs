@@ -41,6 +41,17 @@ fn what_is_dear_ends_a_burst() {
     }
 }
 
+/// Who has a limit is asked for one at a time.
+#[test]
+fn no_more_are_taken_than_may_be() {
+    let mut lan = Lan::of(4, Plan::default(), 2048);
+    send_many(&mut lan, &[1, 1, 1, 2, 1]);
+    for (most, taken) in [(1, 1), (3, 3), (0, 1), (8, 0)] {
+        let outcome = lan.switch.serve_some(lan.guests[0].port, 1, lan.now, most).unwrap();
+        assert_eq!(outcome.completed, taken, "{most}");
+    }
+}
+
 #[test]
 fn receivers_take_turns_in_a_burst() {
     let mut lan = Lan::of(4, Plan::default(), 2048);

@@ -1,7 +1,8 @@
 //! Which disks and switches move from one sidecore to another while VMs run, and why.
 //!
 //! Guarantees: only what can move does (a disk that is no controller's, or a switch with all its
-//! ports: they share nothing with others); there are sidecores for it to move to, and each has places for all that may come.
+//! ports: they share nothing with others); there are sidecores for it to move to, and each has
+//! places for all that may come.
 
 use crate::{Backing, Disk, Error, MAX_SIDECORES, Micros, Place, Plan};
 use core::ops::RangeInclusive;

@@ -28,12 +28,13 @@
 //!   bounded by it: a VM that comes back has its credit before the others, and may take it in as
 //!   many short turns as that has requests.
 //! - After a piece, [`LOOKS`] other queues are looked at for each of its requests, and more as its
-//!   bytes pay for: each is looked at within `N ÷ LOOKS` requests, to the piece's end. Between turns every polled queue is looked at that isn't
-//!   known to wait: these loads don't depend on each other, so their cache misses overlap.
+//!   bytes pay for: each is looked at within `N ÷ LOOKS` requests, to the piece's end. Between
+//!   turns every polled queue is looked at that isn't known to wait: these loads don't depend on
+//!   each other, so their cache misses overlap.
 //! - A queue that is stuck has the turn after its limit, the piece that is under way and the next
 //!   one: each of them [`BATCH_COST`] and a request's piece at most.
-//! - Within any time `t` a VM is served `limit × (t + burst)` and a piece at most, of one request. Limits are of
-//!   what was asked for and moved; turns and shares, of what it cost.
+//! - Within any time `t` a VM is served `limit × (t + burst)` and a piece at most, of one request.
+//!   Limits are of what was asked for and moved; turns and shares, of what it cost.
 //! - No queue is in no state or in two: it is polled or its kicks are on, and what comes while they
 //!   are re-armed is seen ([`Schedule::sleep`]). It is in no list, so it can't be in one twice.
 //! - Nothing that the guest, time or the caller does makes it panic or overflow, or loop for more

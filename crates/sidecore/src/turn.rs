@@ -55,7 +55,8 @@ pub trait Look {
 /// What the core is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Serve a piece of this queue, then call [`crate::Schedule::served`]; or [`crate::Schedule::rest`].
+    /// Serve a piece of this queue, then call [`crate::Schedule::served`]; or
+    /// [`crate::Schedule::rest`].
     Serve(usize),
     /// This queue had nothing for long: re-arm its kicks, then call [`crate::Schedule::sleep`].
     Sleep(usize),

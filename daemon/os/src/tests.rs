@@ -49,28 +49,35 @@ fn what_cant_be_mapped_is_said() {
     assert!(says(u64::MAX - 0xfff, 0x1000).contains("a number"));
 }
 
-/// Without huge pages in the machine there is no mapping, but what is asked for is looked at before.
+/// A file of huge pages: the machine needs none free for that, nor for what is refused.
+fn huge(size: MemfdFlags, page: u64) -> OwnedFd {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | size;
+    let fd = memfd_create("huge", flags).expect("Linux has these pages");
+    ftruncate(&fd, 2 * page).expect("it grows");
+    fd
+}
+
 #[test]
-fn huge_pages_are_mapped_whole_and_where_they_can_lie() {
-    use rustix::fs::MemfdFlags as Flags;
-    for (size, page) in [(Flags::HUGE_2MB, 2_u64 << 20), (Flags::HUGE_1GB, 1 << 30)] {
-        let flags = Flags::CLOEXEC | Flags::HUGETLB | size;
-        let Ok(fd) = memfd_create("huge", flags) else { continue };
-        if ftruncate(&fd, 2 * page).is_err() {
-            continue;
-        }
-        for (offset, len) in [(0, 0x1000), (0, page + 0x1000), (0x1000, page)] {
-            let said = Mapping::of_file(&fd, offset, len).expect_err("it isn't whole").to_string();
-            assert!(said.contains("whole huge pages"), "{said}");
-        }
-        match Mapping::of_file(&fd, page, page) {
-            Ok(mapping) => {
-                let span = mapping.span().expect("all of it");
-                assert!((span.as_ptr().addr() as u64).is_multiple_of(page));
-            }
-            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory, "{error}"),
-        }
+fn parts_of_huge_pages_are_refused() {
+    let page = 2 << 20;
+    let fd = huge(MemfdFlags::HUGE_2MB, page);
+    for (offset, len) in [(0, 0x1000), (0, page + 0x1000), (0x1000, page)] {
+        let said = Mapping::of_file(&fd, offset, len).expect_err("it isn't whole").to_string();
+        assert!(said.contains("whole huge pages"), "{said}");
     }
+}
+
+#[test]
+#[ignore = "a step of its own in `exitless test`: it needs a free huge page"]
+fn huge_pages_are_mapped_where_they_can_lie() {
+    let page = 2 << 20;
+    let mapping = Mapping::of_file(huge(MemfdFlags::HUGE_2MB, page), page, page);
+    let span = mapping.expect("a free page").span().expect("all of it");
+    assert!((span.as_ptr().addr() as u64).is_multiple_of(page));
+}
+
+#[test]
+fn large_places_begin_where_a_huge_page_can() {
     // A place for a page of 1 GiB, and its neighbour: no other one's begins within.
     let places: Vec<_> = (0..3).map(|_| Mapping::anonymous(1 << 30).expect("memory")).collect();
     for place in &places {

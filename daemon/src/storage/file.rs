@@ -3,11 +3,10 @@
 //!
 //! Guarantees: a flush succeeds when the file is durable; a file that became shorter fails all that
 //! comes after that was noticed: at a read beyond its end, at a flush, at a write of its last
-//! bytes, and at each [`LOOKS`]th operation. A write in between makes it longer again, but not as long as
-//! it was, so that it is noticed nevertheless. Direct I/O goes around the
-//! page cache for whole pages that are aligned as the file asks, and not for the rest: so no page
-//! is written both ways but by a guest that writes the same sectors twice at a time. What is under
-//! way is bounded.
+//! bytes, and at each [`LOOKS`]th operation. A write in between makes it longer again, but not as
+//! long as it was, so that it is noticed nevertheless. Direct I/O goes around the page cache for
+//! whole pages that are aligned as the file asks, and not for the rest: so no page is written both
+//! ways but by a guest that writes the same sectors twice at a time. What is under way is bounded.
 
 use super::MOST;
 use super::open::{Opened, open, taken_over};

@@ -267,7 +267,8 @@ impl Link {
     }
 }
 
-/// Calls `put` for each piece of the `len` bytes from `at` on: its memory, and its place among them.
+/// Calls `put` for each piece of the `len` bytes from `at` on: its memory, and its place among
+/// them.
 fn scatter(spans: &[Span], at: u32, len: usize, put: impl Fn(&Span, Range<usize>)) {
     let (mut skip, mut done) = (u64::from(at), 0);
     for span in spans {

@@ -62,6 +62,21 @@ impl FrontEnd {
         Self::new(Wire::connect(&daemon.socket()))
     }
 
+    /// Its disk of this socket's name, with a ring that runs.
+    pub fn at(daemon: &Daemon, name: &str) -> FrontEnd {
+        let mut front = Self::new(Wire::connect(&daemon.path(name)));
+        front.set_up(0, false);
+        front
+    }
+
+    /// What is written is read.
+    pub fn works(&mut self) {
+        self.offer(OUT, 1, &[0xa5; 512]);
+        assert_eq!(self.answer(), 0);
+        self.offer(IN, 1, &[0; 512]);
+        assert_eq!((self.answer(), self.data()), (0, [0xa5; 512]));
+    }
+
     /// The guest's side alone: others talk to the daemon.
     pub fn apart() -> FrontEnd {
         Self::new(Wire::new(UnixStream::pair().expect("a pair").0))

@@ -26,6 +26,7 @@ use crate::sidecore::views::span;
 use ::iommu::Bdf;
 use ::sidecore::{Delay, Schedule, Share};
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -381,13 +382,15 @@ impl Sidecores {
     /// their VMs' memory.
     #[cold]
     pub fn finish(&mut self) -> Result<(), String> {
-        // Where devices move, each may come to a sidecore of its own.
-        let moves = !matches!(self.rule, Rule::Never);
-        let of = |core: &PollingCore, vm| core.devices.iter().filter(|d| d.vm == vm).count();
+        // On how many sidecores its devices may be at a time: those that stay are on theirs, and
+        // each that moves, alone or with its switch, may come to one of its own.
         let by = |vm| {
-            let devices = self.cores.iter().map(|core| of(core, vm)).filter(|count| *count > 0);
-            let (cores, all) = devices.fold((0, 0), |(cores, all), n| (cores + 1, all + n));
-            (if moves { all.min(self.cores.len()) } else { cores }) as u64
+            let mut places = BTreeSet::new();
+            for (core, serves) in self.cores.iter().enumerate() {
+                let own = serves.devices.iter().filter(|device| device.vm == vm);
+                places.extend(own.map(|device| device.movable.ok_or(core)));
+            }
+            places.len().min(self.cores.len()) as u64
         };
         let shares = self.shares.iter().enumerate().map(|(vm, (weight, limit))| {
             let Limit { iops, rate } = limit.of_each(by(vm));

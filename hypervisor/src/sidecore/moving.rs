@@ -2,9 +2,9 @@
 //!
 //! A disk that is no controller's can move, with all its queues: they go by the orders of one port.
 //! So can a switch, with the interfaces at all of its ports and its way out. Each sidecore has a
-//! place for each that can. The owner hands it over between two turns: what was completed is told by
-//! then, or held back by the queue's own coalescer, which goes along. What the VM owes goes along,
-//! too. The rules of the hand-over are in `sidecore::handover`.
+//! place for each that can. The owner hands it over between two turns: what was completed is told
+//! by then, or held back by the queue's own coalescer, which goes along. What the VM owes goes
+//! along, too. The rules of the hand-over are in `sidecore::handover`.
 //!
 //! Guarantees: a device is one sidecore's, or on its way to one that takes it at its next look at
 //! what is new; what the vCPUs' side says meanwhile is seen by that one. Nothing is allocated, and

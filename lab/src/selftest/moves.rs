@@ -1,6 +1,6 @@
-//! Paravirtual disks, and switches with their ports, that go from one sidecore to another while they
-//! are used: to and fro after so many turns, thousands of times, under each policy and amid resets;
-//! and by load.
+//! Paravirtual disks, and switches with their ports, that go from one sidecore to another while
+//! they are used: to and fro after so many turns, thousands of times, under each policy and amid
+//! resets; and by load.
 //!
 //! The kernels verify each request, frame and interrupt as they do without; here it is counted how
 //! often they moved, and how often a sidecore fell asleep.

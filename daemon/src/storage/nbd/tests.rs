@@ -351,6 +351,9 @@ fn a_ring_goes_on_when_a_full_store_has_room() {
     span.write(0x1002, &8u16.to_le_bytes()).expect("inside");
     rings.serve();
     assert_eq!(disk(&mut rings, device).store.outstanding(), 2, "it is full");
+    // It isn't polled meanwhile: nothing but an answer has the thread go on.
+    rings.serve();
+    assert_eq!(rings.next_at().1, None, "the thread is kept awake");
     go.send(()).expect("it waits");
     let is_answered = |_| {
         rings.serve();
@@ -358,6 +361,42 @@ fn a_ring_goes_on_when_a_full_store_has_room() {
         let mut used = [0; 2];
         span.read(0x2002, &mut used).expect("inside");
         used == 8u16.to_le_bytes()
+    };
+    assert!((0..LOOKS).any(is_answered), "it stands still");
+}
+
+/// A ring that has nothing under way itself: what ends of another one makes room for it.
+#[test]
+fn a_ring_goes_on_when_another_one_made_room() {
+    let (go, may_answer) = mpsc::channel();
+    let (_folder, _, uri) = serve(move |listener| {
+        let mut socket = shake(next(&listener), false);
+        let _ = may_answer.recv();
+        while let Some((_, cookie)) = request(&mut socket) {
+            let _ = socket.write_all(&[&done(cookie)[..], &[1; 512]].concat());
+        }
+    });
+    let (mut rings, memory, span, device) = ring(&uri, 2);
+    span.write(0x1002, &2u16.to_le_bytes()).expect("inside");
+    rings.serve();
+    assert_eq!(disk(&mut rings, device).store.outstanding(), 2, "it is full");
+    // The same chains, by a ring of its own: its first request waits.
+    let place = rings.add(device, 1, 0).expect("a ring");
+    let layout = Layout { size: 32, descriptors: 0, driver: 0x6000, device: 0x7000 };
+    let features = Features::default();
+    let window = *memory.window();
+    span.write(0x6002, &1u16.to_le_bytes()).expect("inside");
+    let queue = Queue::new(&window, layout, features, State::at_reset(features));
+    rings.start(place, queue.expect("a queue"), window, 1 << 32).expect("it starts");
+    rings.serve();
+    assert_eq!(disk(&mut rings, device).store.outstanding(), 2, "it has no room");
+    go.send(()).expect("it waits");
+    let is_answered = |_| {
+        rings.serve();
+        disk(&mut rings, device).store.wait();
+        let mut used = [0; 2];
+        span.read(0x7002, &mut used).expect("inside");
+        used == 1u16.to_le_bytes()
     };
     assert!((0..LOOKS).any(is_answered), "it stands still");
 }
