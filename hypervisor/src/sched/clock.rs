@@ -13,8 +13,9 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use mailbox::{Clock, NEVER, Residency};
 use spin::Once;
 
-/// How long [`pass`] waits, in milliseconds.
-const LONGEST_WAIT_MS: u64 = 20;
+/// How long [`pass`] waits, in milliseconds. Who gives up counts a tick as owed that its guest may
+/// have had. So it is longer than a busy computer keeps core 0's thread from running.
+const LONGEST_WAIT_MS: u64 = 200;
 
 /// A core with an alarm.
 pub trait Alarmed: Sync {
