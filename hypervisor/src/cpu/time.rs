@@ -1,6 +1,7 @@
 //! Time: how fast the TSC and the local APIC's timer tick, measured against
-//! ACPI's power-management timer, whose rate is fixed. On a machine without one the
-//! TSC's rate is what the boot loader measured, and no better than that.
+//! ACPI's power-management timer, whose rate is fixed, to one part in [`EXACT_TO`] of it, or said
+//! to be worse. On a machine without one the TSC's rate is what the boot loader measured, and no
+//! better than that.
 
 use super::{port, x2apic};
 use crate::refusal::refuse;
@@ -9,8 +10,10 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 /// ACPI 4.8.3.3.
 const PM_TIMER_HZ: u64 = 3_579_545;
-/// The part of a second to measure: a reading is off by a microsecond or so.
+/// The part of a second to measure at the least: a reading is off by a microsecond or so.
 const MEASURED_PART: u64 = 20;
+/// How exact the rates are: readings that took longer need more time between them.
+const EXACT_TO: u64 = 10_000;
 /// Readings of a timer that stands still before it is given up.
 const PATIENCE: u32 = 1_000_000;
 
@@ -90,22 +93,29 @@ struct Instant {
     reference: u64,
     tsc: u64,
     timer: u32,
+    /// TSC ticks that the reading took: the clocks are at most half of it apart.
+    spent: u64,
 }
 
 impl Instant {
     /// The most exact of a few readings: the one during which the TSC advanced least.
     fn now(clock: Clock) -> Instant {
-        let mut best = None;
-        for _ in 0..8 {
-            let before = rdtsc();
-            let reference = clock.now();
-            let timer = x2apic::timer_count();
-            let spent = rdtsc().wrapping_sub(before);
-            if best.as_ref().is_none_or(|(least, _)| spent < *least) {
-                best = Some((spent, Instant { reference, tsc: before + spent / 2, timer }));
+        let mut best = Instant::read(clock);
+        for _ in 1..8 {
+            let new = Instant::read(clock);
+            if new.spent < best.spent {
+                best = new;
             }
         }
-        best.map_or(Instant { reference: 0, tsc: 0, timer: 0 }, |(_, instant)| instant)
+        best
+    }
+
+    fn read(clock: Clock) -> Instant {
+        let before = rdtsc();
+        let reference = clock.now();
+        let timer = x2apic::timer_count();
+        let spent = rdtsc().wrapping_sub(before);
+        Instant { reference, tsc: before + spent / 2, timer, spent }
     }
 }
 
@@ -123,20 +133,36 @@ pub fn measure(clock: Clock) {
     x2apic::timer_divide_shift(0);
     x2apic::timer_start(u32::MAX);
     let start = Instant::now(clock);
-    let (mut last, mut still) = (start.reference, 0);
-    while clock.ticks(start.reference, last) < clock.hz() / MEASURED_PART {
-        let now = clock.now();
-        still = if now == last { still + 1 } else { 0 };
-        if still == PATIENCE {
-            refuse("the clock that the TSC is measured by, ACPI's PM timer, stands still");
-        }
-        last = now;
-    }
-    let end = Instant::now(clock);
+    let end = far_enough_from(&start, clock);
     x2apic::timer_start(0);
     let elapsed = clock.ticks(start.reference, end.reference).max(1);
     let rate =
         |ticks: u64| (u128::from(ticks) * u128::from(clock.hz()) / u128::from(elapsed)) as u64;
     TSC_HZ.store(rate(end.tsc.wrapping_sub(start.tsc)), Ordering::Relaxed);
     TIMER_HZ.store(rate(u64::from(start.timer.wrapping_sub(end.timer))), Ordering::Relaxed);
+}
+
+/// An instant that is long enough after `start` for rates that are exact, or a second after it.
+fn far_enough_from(start: &Instant, clock: Clock) -> Instant {
+    let (mut last, mut still) = (start.reference, 0);
+    loop {
+        let now = clock.now();
+        still = if now == last { still + 1 } else { 0 };
+        if still == PATIENCE {
+            refuse("the clock that the TSC is measured by, ACPI's PM timer, stands still");
+        }
+        last = now;
+        if clock.ticks(start.reference, last) < clock.hz() / MEASURED_PART {
+            continue;
+        }
+        let end = Instant::now(clock);
+        let apart = end.tsc.wrapping_sub(start.tsc);
+        if (start.spent + end.spent) / 2 <= apart / EXACT_TO {
+            return end;
+        }
+        if clock.ticks(start.reference, end.reference) >= clock.hz() {
+            log::warn!("the TSC's rate is known to less than one part in {EXACT_TO}");
+            return end;
+        }
+    }
 }
