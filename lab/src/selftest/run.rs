@@ -39,10 +39,11 @@ use std::{
 const IN_PLAN: usize = 48;
 /// The socket of QEMU's monitor, of [`Special::Monitored`] and [`Special::Screen`].
 const MONITOR: &str = "monitor";
-/// When a case is given up, one with Linux or an attacker, and one that firmware starts.
+/// When a case is given up, one with Linux or an attacker, one that firmware starts, and a long one.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LINUX_PATIENCE: Duration = Duration::from_secs(240);
 const FIRMWARE_PATIENCE: Duration = Duration::from_secs(180);
+const LONG_PATIENCE: Duration = Duration::from_secs(1_800);
 
 /// Runs a case; an error is what the command line would have said.
 pub fn run(case: &Case, kernel: &Kernel, cx: &Context) -> Result<Outcome> {
@@ -65,6 +66,7 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
     let framing = if case.is_bare() { Framing::Raw } else { Framing::Frames };
     let command = machine.command(cx)?;
     let patience = match case {
+        _ if case.long => LONG_PATIENCE,
         _ if case.has_linux() || case.has(Variant::Hostile) => LINUX_PATIENCE,
         _ if case.has_firmware() || case.machine == Special::Screen => FIRMWARE_PATIENCE,
         _ => PATIENCE,

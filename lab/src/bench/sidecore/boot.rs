@@ -28,6 +28,7 @@ const SMALL: u64 = 192 << 20;
 /// A null disk, as large as that of the NVMe controller in the other experiments.
 const NULL_SIZE: u64 = 1 << 30;
 const RAM_SIZE: u64 = 16 << 20;
+const PART_SIZE: u64 = 512 << 20;
 
 /// What is run.
 pub struct Run {
@@ -58,9 +59,22 @@ pub struct Ran {
 }
 
 impl Run {
+    fn size(&self) -> u64 {
+        match self.backing {
+            Backing::Null => NULL_SIZE,
+            Backing::Ram => RAM_SIZE,
+            Backing::Part(_) => PART_SIZE,
+        }
+    }
+
+    /// Whether the machine's NVMe controller has a part in it.
+    fn has_nvme(&self) -> bool {
+        self.way == Way::Assigned || matches!(self.backing, Backing::Part(_))
+    }
+
     fn disk(&self, queues: u16) -> Disk<String> {
         Disk {
-            size: if self.backing == Backing::Null { NULL_SIZE } else { RAM_SIZE },
+            size: self.size(),
             backing: self.backing,
             read_only: false,
             serial: String::new(),
@@ -121,18 +135,14 @@ impl Run {
 
     /// The same disk by QEMU.
     fn emulated_disk(&self, directory: &Path) -> Result<Vec<OsString>> {
-        let blockdev = match self.backing {
-            Backing::Null => {
-                format!("null-co,node-name=vda,size={NULL_SIZE},read-zeroes=off").into()
-            }
-            Backing::Ram => {
-                let path = directory.join("disk");
-                File::create(&path)
-                    .and_then(|file| file.set_len(RAM_SIZE))
-                    .context("no file can be made for the disk")?;
-                file_option("raw,node-name=vda,file.driver=file,file.filename=", &path)
-            }
-            Backing::Part(_) => bail!("a part of a controller isn't compared here"),
+        let blockdev = if self.backing == Backing::Null {
+            format!("null-co,node-name=vda,size={NULL_SIZE},read-zeroes=off").into()
+        } else {
+            let path = directory.join("disk");
+            File::create(&path)
+                .and_then(|file| file.set_len(self.size()))
+                .context("no file can be made for the disk")?;
+            file_option("raw,node-name=vda,file.driver=file,file.filename=", &path)
         };
         let device = "virtio-blk-pci,drive=vda,disable-legacy=on,num-queues=1,queue-size=256";
         Ok(vec!["-blockdev".into(), blockdev, "-device".into(), device.into()])
@@ -154,7 +164,7 @@ pub fn boot(cx: &Context, kit: &Kit, run: &Run, step: &Step) -> Result<Vec<Ran>>
         }
     };
     machine.iommu = Some(kit.iommu);
-    if run.way == Way::Assigned {
+    if run.has_nvme() {
         emulated::set_nvme(&mut machine);
     }
     let mut plugin = match &run.rounds[..] {

@@ -38,7 +38,7 @@ use exitless::{arguments::between, context::Context, qemu::Iommu};
 use figures::Alone;
 use loads::Load;
 use output::Shown;
-use plan::{Backing, Control};
+use plan::{Backing, Class, Control, DeviceName};
 use way::Way;
 
 /// What `bench sidecore` takes.
@@ -122,13 +122,17 @@ enum Kind {
     Null,
     /// Memory of the machine
     Ram,
+    /// A part of an NVMe controller; on the bare machine a file
+    Nvme,
 }
 
 impl From<Kind> for Backing {
     fn from(kind: Kind) -> Backing {
+        let device = DeviceName::Named { class: Class::Nvme, index: 0 };
         match kind {
             Kind::Null => Backing::Null,
             Kind::Ram => Backing::Ram,
+            Kind::Nvme => Backing::Part(plan::Part { device, offset: 0 }),
         }
     }
 }

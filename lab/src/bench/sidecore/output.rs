@@ -46,7 +46,7 @@ impl Shown {
 
 /// The name of what is behind a disk.
 pub fn backing(backing: Backing) -> &'static str {
-    Backing::ALL.iter().find(|(_, b)| *b == backing).map_or("", |(name, _)| name)
+    Backing::ALL.iter().find(|(_, b)| *b == backing).map_or("NVMe", |(name, _)| name)
 }
 
 /// Four digits after the point: of what is nearly nothing.
