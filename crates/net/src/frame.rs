@@ -139,12 +139,15 @@ pub struct Frame {
     pub offload: Offload,
     /// How long it is, or the longest of its segments.
     pub longest: u32,
+    /// The port that it came from: of what is forwarded alone.
+    pub port: u8,
 }
 
 impl Frame {
     /// None: to take frames into.
     pub(crate) const fn new() -> Frame {
-        Frame { head: Head::new(), tag: None, len: 0, offload: Offload::Nothing, longest: 0 }
+        let (head, offload) = (Head::new(), Offload::Nothing);
+        Frame { head, tag: None, len: 0, offload, longest: 0, port: 0 }
     }
 
     /// Where the first bytes of a chain are read to, header and addresses among them, if it has so

@@ -282,6 +282,7 @@ impl<const RING: usize> Switch<RING> {
 
     /// Copies the frame to whom it is for; or counts why not, and says false.
     pub(crate) fn forward(&mut self, from: PortNumber, now: u64, outcome: &mut Outcome) -> bool {
+        self.frame.port = from.0;
         let Frame { tag, len, .. } = *self.frame;
         let (source, destination) = (self.frame.source(), self.frame.destination());
         let Some(port) = self.port_mut(from) else { return false };

@@ -272,7 +272,8 @@ fn packet(a: ([u8; 4], u16), b: ([u8; 4], u16)) -> frame::Frame {
     let mut head = frame::Head::new();
     head.extend(&bytes);
     let len = bytes.len() as u32;
-    frame::Frame { head, tag: None, len, offload: offload::Offload::Nothing, longest: len }
+    let offload = offload::Offload::Nothing;
+    frame::Frame { head, tag: None, len, offload, longest: len, port: 0 }
 }
 
 #[test]

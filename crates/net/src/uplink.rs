@@ -77,7 +77,7 @@ pub enum Task {
 pub struct Leaving {
     /// Its bytes; the second part may have none, and has none if the switch finishes frames.
     pub parts: [Span; 2],
-    /// A number that its sender's frames have in common.
+    /// The number of the port that it came from.
     pub sender: u32,
     /// Bytes of its Ethernet header, with the tag.
     pub ethernet: u16,
@@ -150,7 +150,7 @@ impl Uplink {
     /// This frame is delivered next. Gives what its receiver would have accepted who can do for it
     /// what the controller can.
     pub fn begin(&mut self, frame: &Frame) -> Features {
-        self.sender = frame.source().0.iter().fold(0, |sum, byte| sum + u32::from(*byte));
+        self.sender = frame.port.into();
         let segments = Features::GUEST_CSUM | Features::GUEST_TSO4 | Features::GUEST_TSO6;
         match frame.offload {
             _ if self.finish == Finish::Here => Features::empty(),

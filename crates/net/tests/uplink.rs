@@ -103,6 +103,22 @@ fn what_comes_in_goes_to_whom_it_is_for() {
     assert!(wire.out().is_empty());
 }
 
+/// Who shares a transmit queue with whom doesn't follow from addresses, which may be anything: of
+/// as many ports as the controller has queues, made one after the other, none shares one.
+#[test]
+fn senders_are_told_apart_by_their_ports() {
+    let mut wire = Wire::new(&[]);
+    for last in [4, 8, 12, 16] {
+        let parameters = net::Parameters { mac: Mac([2, 0, 0, 0, 0, last]), ..parameters(0) };
+        let guest = wire.lan.add(parameters, Plan::default(), Features::empty());
+        wire.lan.pass(guest, Header::default(), &frame(FAR, parameters.mac, &[3; 100]));
+    }
+    let leaving = std::iter::from_fn(|| wire.lan.switch.leaving(wire.port));
+    let mut senders: Vec<_> = leaving.map(|leaving| leaving.sender % 4).collect();
+    senders.sort_unstable();
+    assert_eq!(senders, [0, 1, 2, 3]);
+}
+
 /// A frame with the address of a port's own isn't from the wire.
 #[test]
 fn the_wire_can_not_pose_as_a_guest() {

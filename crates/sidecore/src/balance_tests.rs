@@ -168,6 +168,32 @@ fn load_that_changes_all_the_time_moves_a_device_once_in_the_longest_stay() {
     assert!(moved.iter().all(|count| (4..=most).contains(count)), "{moved:?} of {most}");
 }
 
+/// The same by somebody who knows the rules, and has the two busy only when nothing is held against
+/// the one that went last: it goes to and back in four stays.
+#[test]
+fn who_waits_before_the_next_change_moves_a_device_once_in_two_stays() {
+    for pause in [STAY, 2 * STAY, 3 * STAY, 4 * STAY, 9 * STAY] {
+        let mut world = World::of(2, &[(0, 10), (0, 10), (1, 10)], 500);
+        let mut balance = Balance::new(DEVICES);
+        let (mut moved, mut still) = ([0_usize; 3], 0);
+        for _ in 0..EPOCHS {
+            let at: Vec<_> = world.devices.iter().map(|(at, _)| *at).collect();
+            let together = |at| world.devices.iter().filter(|(other, _)| *other == at).count() > 1;
+            let is_busy = |at| still >= pause && together(at);
+            let busy: Vec<_> =
+                at.into_iter().map(|at| if is_busy(at) { 300 } else { 10 }).collect();
+            world.devices.iter_mut().zip(busy).for_each(|(device, busy)| device.1 = busy);
+            still += 1;
+            if let Some(go) = world.step(&mut balance) {
+                moved[go.device] += 1;
+                still = 0;
+            }
+        }
+        let most = EPOCHS / (2 * STAY as usize);
+        assert!(moved.iter().all(|count| *count <= most), "{pause}: {moved:?} of {most}");
+    }
+}
+
 /// A device that stays keeps no other one.
 #[test]
 fn while_one_stays_others_are_spread() {
