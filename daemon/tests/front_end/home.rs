@@ -129,7 +129,7 @@ fn devices_come_change_and_go_while_others_go_on() {
     );
     b.works();
     daemon.rewrite(
-        "[disk.a]\nram = \"1M\"\nsocket = \"a\"\nweight = 50\nlimits = { iops = 100000 }\n\
+        "[disk.a]\nram = \"1M\"\nsocket = \"a\"\nweight = 50\nlimit = { iops = 100000 }\n\
          [disk.d]\nnull = \"1M\"\nsocket = \"d\"\n",
     );
     daemon.signal(Signal::HUP);
