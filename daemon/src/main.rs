@@ -12,6 +12,7 @@
 //! | `rings`, `turns`, `ring` | rings that are served, and by which turns |
 //! | `uplink` | a switch's way out |
 //! | `clients`, `control`, `ask` | who looks and changes, from both sides |
+//! | `show` | a report for people |
 //! | `handover`, `letter`, `passing`, `settle` | another program goes on with all of it |
 //! | `counts`, `arrivals`, `report`, `metrics` | what is counted, and how it is told |
 //! | `waits`, `signals`, `clock` | what the thread sleeps on |
@@ -50,6 +51,7 @@ mod rings;
 mod rings_tests;
 mod sandbox;
 mod settle;
+mod show;
 mod signals;
 mod socket;
 mod storage;
@@ -98,7 +100,7 @@ fn run(command: Command) -> Result<()> {
             let report = Daemon::at(&at.control)?.report()?;
             match json {
                 true => println!("{}", serde_json::to_string(&report)?),
-                false => print!("{}", ask::list(&report)),
+                false => print!("{}", show::list(&report)),
             }
             Ok(())
         }
