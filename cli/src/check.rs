@@ -4,7 +4,9 @@
 use crate::{
     advice,
     load::{self, File},
+    machine::{self, Machine},
     offered::Offered,
+    room::Room,
     say::print,
     served,
     table::{Table, rounded},
@@ -57,12 +59,17 @@ For a machine elsewhere:
 const UNKNOWN: &str =
     "Whether the machine has these cores, memory and devices is checked when it boots.\n";
 
+/// Said where there is nothing to check.
+const NOTHING: &str = "nothing to check is given; `exitless check vm.toml` checks a plan, \
+                       `exitless check --machine look.log` shows what a machine has that was \
+                       recorded, and both together whether the plan fits it";
+
 /// Check a plan and show it.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = crate::help::flow(EXAMPLE))]
 pub struct Args {
-    /// The plan; none shows the machine alone
-    #[arg(value_name = "VM.TOML", required_unless_present = "machine")]
+    /// The plan; without, --machine shows the machine alone
+    #[arg(value_name = "VM.TOML")]
     file: Option<PathBuf>,
     /// Check it for this machine, too: FILE has what came from its serial line when it started
     /// what `exitless image --without-plan` makes
@@ -74,11 +81,15 @@ pub struct Args {
 pub fn check(args: &Args) -> Result<()> {
     let machine = args.machine.as_deref().map(Offered::read).transpose()?;
     let Some(file) = &args.file else {
-        return machine.map_or(Ok(()), |machine| print(machine.shown()));
+        let Some(machine) = machine else { bail!("{NOTHING}") };
+        return print(machine.shown());
     };
     let plan = load::plan(file)?;
     print(show(&plan)?)?;
-    let Some(machine) = machine else { return print(UNKNOWN) };
+    let Some(machine) = machine else {
+        let room = Room::now().and_then(|room| no_room(&plan, room));
+        return print(room.unwrap_or_default() + UNKNOWN);
+    };
     let lacks = machine.lacks(&plan, plan::image::build(&plan)?.len() as u64);
     for line in machine.warnings(&plan).iter().chain(&lacks) {
         print(format!("{line}\n"))?;
@@ -91,6 +102,15 @@ pub fn check(args: &Args) -> Result<()> {
         1 => bail!("the machine lacks what the plan asks for: the line above says what"),
         n => bail!("the machine lacks what the plan asks for: the {n} lines above say what"),
     }
+}
+
+/// Whether the emulated machine has no place here: a line. The plan may be for another machine.
+fn no_room(plan: &Plan<File>, room: Room) -> Option<String> {
+    let (guests, disks) = (machine::used_memory(plan), plan.disk_memory());
+    let image = plan::image::build(plan).ok()?.len() as u64;
+    let needed = Machine::memory_for(plan, image);
+    let error = room.check(guests.saturating_sub(disks), disks, needed).err()?;
+    Some(format!("`exitless run` can't run it here: {error}.\n"))
 }
 
 fn show(plan: &Plan<File>) -> Result<String> {
@@ -225,6 +245,27 @@ The plan is good: 1 VM, 1G of guest memory; core 0 is the host's.
         };
         assert!(end("1M").contains(", 2M of RAM disks (each rounded up to 2M); core 0"));
         assert!(end("4M").contains(", 4M of RAM disks; core 0"));
+    }
+
+    /// Who leaves out the file is told of both that can be given.
+    #[test]
+    fn nothing_to_check_is_told() {
+        let error = check(&Args { file: None, machine: None }).unwrap_err().to_string();
+        assert!(error.contains("check vm.toml") && error.contains("--machine look.log"), "{error}");
+    }
+
+    #[test]
+    fn a_plan_that_has_no_room_here_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("k"), load::tests::tiny_kernel()).unwrap();
+        let file = dir.path().join("vm.toml");
+        let text = "[host]\nsidecores=1\n[vm.a]\nkernel='k'\ndisk={size='15T'}\n";
+        fs::write(&file, text).unwrap();
+        let plan = load::plan(&file).unwrap();
+        let said = no_room(&plan, Room::now().unwrap()).unwrap();
+        assert!(said.starts_with("`exitless run` can't run it here: 1G for VMs and 15T"), "{said}");
+        fs::write(&file, "[vm.a]\nkernel='k'\nmemory='64M'\n").unwrap();
+        assert_eq!(no_room(&load::plan(&file).unwrap(), Room::now().unwrap()), None);
     }
 
     #[test]

@@ -45,6 +45,19 @@ impl Entry {
         }
     }
 
+    /// What is behind it, in a word or two.
+    pub fn backing(&self) -> String {
+        match self {
+            Entry::Disk(disk) => match &disk.backing {
+                Backing::File(path) => path.display().to_string(),
+                Backing::Nbd(uri) => uri.clone(),
+                Backing::Ram(_) => "ram".into(),
+                Backing::Null(_) => "null".into(),
+            },
+            Entry::Network(network) => format!("switch {}", network.switch),
+        }
+    }
+
     pub fn limits(&self) -> Limits {
         match self {
             Entry::Disk(disk) => disk.limits,

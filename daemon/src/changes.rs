@@ -123,10 +123,12 @@ impl Home {
     /// What there is and what it did.
     pub fn report(&mut self) -> Report {
         let known = &self.known;
-        let socket = |place: usize| {
+        let said = |place: usize| {
             let found = known.iter().find(|known| known.place == place);
-            found.map_or(String::new(), |known| known.entry.way().path().display().to_string())
+            found.map_or(Default::default(), |Known { entry, .. }| {
+                (entry.backing(), entry.way().path().display().to_string())
+            })
         };
-        report(&mut self.rings, socket)
+        report(&mut self.rings, said)
     }
 }

@@ -33,7 +33,7 @@ The file says, one table for each device:
   front_ends = 1
   packed = false            # true: packed rings are offered, and no records of what is in flight
   weight = 100              # its part of the thread under load
-  limits = { iops = 20000, bytes_per_second = \"100M\", burst = \"100ms\" }
+  limit = { iops = 20000, rate = \"100M/s\", burst = \"100ms\" }
 
   [network.web-lan]         # no two devices have the same name
   socket = \"net.sock\"

@@ -22,6 +22,8 @@ pub struct Counts {
     pub kicks: u64,
     /// Times that its kicks weren't listened to for a while.
     pub throttled: u64,
+    /// Nanoseconds for which its device's limit held that back, by what this ring had been served.
+    pub held: u64,
     /// Turns, by how long it was seen waiting for them.
     pub waits: Histogram,
     /// Requests or frames, by how long they took: from when the ring was seen waiting, or its turn
@@ -88,6 +90,7 @@ impl Counts {
         self.withheld += other.withheld;
         self.kicks += other.kicks;
         self.throttled += other.throttled;
+        self.held += other.held;
         self.waits.add(&other.waits);
         self.latencies.add(&other.latencies);
     }

@@ -5,6 +5,7 @@ use blk::backend::{Null, Ram};
 use blk::config::SERIAL_BYTES;
 use blk::{Config, PIECE_RANGE, Parameters, SECTOR};
 use daemon_os::Mapping;
+use plan::Size;
 use rustix::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::fmt;
@@ -52,8 +53,11 @@ impl Disk {
 
     /// A disk in memory, of so many bytes.
     pub fn ram(bytes: u64, queues: u16, read_only: bool) -> Result<Disk> {
-        let mapping = Mapping::anonymous(bytes).context("there isn't that much memory")?;
-        let span = mapping.span().context("there isn't that much memory")?;
+        let mapped = Mapping::anonymous(bytes).ok().filter(|mapping| mapping.span().is_some());
+        let mapping = mapped.with_context(|| {
+            format!("{} of memory can't be had for it; give it less", Size(bytes))
+        })?;
+        let span = mapping.span().context("the disk's memory isn't there")?;
         let disk = Self::new("ram".into(), bytes, queues, read_only, Store::Ram(Ram::new(span)))?;
         Ok(Disk { memory: Some(mapping), ..disk })
     }
@@ -178,8 +182,8 @@ impl Disk {
 
 impl fmt::Display for Disk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sectors = self.config.parameters().capacity;
-        write!(f, "{} ({sectors} sectors of {SECTOR} bytes, {})", self.name, self.store.how())
+        let bytes = Size(self.config.parameters().capacity * SECTOR);
+        write!(f, "{} ({bytes}, {})", self.name, self.store.how())
     }
 }
 

@@ -12,6 +12,7 @@
 //! | `rings`, `turns`, `ring` | rings that are served, and by which turns |
 //! | `uplink` | a switch's way out |
 //! | `clients`, `control`, `ask` | who looks and changes, from both sides |
+//! | `show` | a report for people |
 //! | `handover`, `letter`, `passing`, `settle` | another program goes on with all of it |
 //! | `counts`, `arrivals`, `report`, `metrics` | what is counted, and how it is told |
 //! | `waits`, `signals`, `clock` | what the thread sleeps on |
@@ -50,6 +51,7 @@ mod rings;
 mod rings_tests;
 mod sandbox;
 mod settle;
+mod show;
 mod signals;
 mod socket;
 mod storage;
@@ -62,10 +64,11 @@ use anyhow::{Context as _, Result, bail};
 use ask::Daemon;
 use build::Entry;
 use cmdline::{Arguments, Command, RunArguments};
-use config::{Backing, Plan};
+use config::{Backing, Plan, Wrong};
 use control::Request;
 use home::Home;
 use sandbox::{Folders, folder};
+use std::io::ErrorKind;
 use std::path::Path;
 
 fn main() {
@@ -97,7 +100,7 @@ fn run(command: Command) -> Result<()> {
             let report = Daemon::at(&at.control)?.report()?;
             match json {
                 true => println!("{}", serde_json::to_string(&report)?),
-                false => print!("{}", ask::list(&report)),
+                false => print!("{}", show::list(&report)),
             }
             Ok(())
         }
@@ -129,10 +132,17 @@ fn home() -> Result<Home> {
 
 fn run_file(asked: RunArguments) -> Result<()> {
     let shown = asked.file.display();
-    let text = std::fs::read_to_string(&asked.file);
-    let text = text.with_context(|| format!("{shown} can't be read"))?;
-    let plan = config::parse(&asked.file, &text).map_err(|wrong| {
-        let lines: Vec<_> = wrong.iter().map(ToString::to_string).collect();
+    let text = match std::fs::read_to_string(&asked.file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            bail!("{shown} isn't there; `exitless io run --help` shows what such a file says")
+        }
+        read => read.with_context(|| format!("{shown} can't be read"))?,
+    };
+    // From here on it is called so: what it names is the same when it is read again.
+    let file = std::path::absolute(&asked.file)?;
+    let plan = config::parse(&file, &text).map_err(|wrong| {
+        let as_asked = |wrong| Wrong { file: shown.to_string(), ..wrong }.to_string();
+        let lines: Vec<_> = wrong.into_iter().map(as_asked).collect();
         anyhow::Error::msg(lines.join("\nexitless-io: "))
     })?;
     let entries = Entry::of(&plan);
@@ -140,9 +150,9 @@ fn run_file(asked: RunArguments) -> Result<()> {
         bail!("{shown} has no device, and no control socket to add any by");
     }
     let mut home = home()?;
-    home.file = Some(std::path::absolute(&asked.file)?);
+    home.file = Some(file.clone());
     let names: Vec<_> = entries.iter().map(Entry::name).collect();
-    let sandbox = (!asked.no_sandbox).then(|| folders(&asked.file, &plan, &entries));
+    let sandbox = (!asked.no_sandbox).then(|| folders(&file, &plan, &entries));
     serve(&mut home, names.join(", "), sandbox, |home| {
         let host = &plan.host;
         let Home { clients, waits, .. } = home;

@@ -59,6 +59,12 @@ pub fn text(report: &Report) -> String {
     each("withheld_total", "Completions that were told later.", |counts| counts.withheld);
     each("kicks_total", "Kicks that woke a ring up.", |counts| counts.kicks);
     each("throttled_total", "Times that kicks weren't listened to.", |counts| counts.throttled);
+    let lines = all.iter().map(|(device, counts)| {
+        let seconds = counts.held as f64 / SECOND;
+        format!("exitless_io_limited_seconds_total{{device=\"{}\"}} {seconds}\n", device.name)
+    });
+    let help = "Time for which a device's limit held it back.";
+    one("limited_seconds_total", "counter", help, lines.collect());
     let mut spread = |name: &str, help: &str, value: fn(&Counts) -> &Histogram| {
         let rings = report.devices.iter().flat_map(|device| {
             let mut all = BTreeMap::from([(GONE.to_owned(), device.gone.counts())]);
@@ -106,6 +112,7 @@ mod tests {
     fn counters_include_rings_that_are_gone() {
         let numbers = |completed| Numbers {
             completed,
+            held: 250_000_000,
             waits: vec![1; CLASSES],
             latencies: vec![3; CLASSES],
             latencies_sum: 500_000_000,
@@ -118,6 +125,7 @@ mod tests {
         for line in [
             "exitless_io_thread_seconds_total{state=\"busy\"} 1.5",
             "exitless_io_completed_total{device=\"a\"} 7",
+            "exitless_io_limited_seconds_total{device=\"a\"} 0.5",
             "exitless_io_wait_seconds_bucket{device=\"a\",queue=\"0\",le=\"0.000000256\"} 1",
             "exitless_io_wait_seconds_bucket{device=\"a\",queue=\"gone\",le=\"+Inf\"} 24",
             "exitless_io_latency_seconds_bucket{device=\"a\",queue=\"0\",le=\"0.000000512\"} 6",

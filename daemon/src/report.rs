@@ -3,6 +3,7 @@
 use crate::counts::{CLASSES, Counts, Time};
 use crate::device::Kind;
 use crate::rings::Rings;
+use blk::SECTOR;
 use serde::{Deserialize, Serialize};
 
 /// All of it.
@@ -27,6 +28,12 @@ pub struct Device {
     pub name: String,
     /// `disk` or `network`.
     pub kind: String,
+    /// Of a disk, in bytes.
+    #[serde(default)]
+    pub size: Option<u64>,
+    /// What is behind it: what keeps a disk's data, which switch a network is at.
+    #[serde(default)]
+    pub backing: String,
     pub socket: String,
     /// Front ends that are connected, and all so far.
     pub connected: usize,
@@ -43,6 +50,9 @@ pub struct Ring {
     pub index: u16,
     pub running: bool,
     pub polled: bool,
+    /// What the driver accepted, by virtio's names, while it runs.
+    #[serde(default)]
+    pub features: Vec<String>,
     pub numbers: Numbers,
 }
 
@@ -56,6 +66,8 @@ pub struct Numbers {
     pub withheld: u64,
     pub kicks: u64,
     pub throttled: u64,
+    #[serde(default)]
+    pub held: u64,
     /// Turns by how long the ring was seen waiting: see [`crate::counts`].
     pub waits: Vec<u64>,
     pub waits_sum: u64,
@@ -76,6 +88,7 @@ impl From<&Counts> for Numbers {
             withheld: counts.withheld,
             kicks: counts.kicks,
             throttled: counts.throttled,
+            held: counts.held,
             waits: counts.waits.classes.to_vec(),
             waits_sum: counts.waits.sum,
             latencies: counts.latencies.classes.to_vec(),
@@ -95,6 +108,7 @@ impl Numbers {
             withheld: self.withheld,
             kicks: self.kicks,
             throttled: self.throttled,
+            held: self.held,
             ..Counts::default()
         };
         for class in 0..CLASSES {
@@ -117,8 +131,21 @@ impl Device {
     }
 }
 
-/// What there is now. `socket` says where a device's front ends come.
-pub fn report(rings: &mut Rings, socket: impl Fn(usize) -> String) -> Report {
+/// Virtio's names of these features.
+fn names(kind: &Kind, features: u64) -> Vec<String> {
+    let names: Vec<&str> = match kind {
+        Kind::Disk(_) => {
+            blk::Features::from_bits_truncate(features).iter_names().map(|(name, _)| name).collect()
+        }
+        Kind::Port(_) => {
+            net::Features::from_bits_truncate(features).iter_names().map(|(name, _)| name).collect()
+        }
+    };
+    names.into_iter().map(str::to_ascii_lowercase).collect()
+}
+
+/// What there is now. `said` gives what is behind a device, and where its front ends come.
+pub fn report(rings: &mut Rings, said: impl Fn(usize) -> (String, String)) -> Report {
     let at = rings.look_at_clock();
     let sidecore::Statistics { passes, found } = rings.schedule().statistics();
     let Time { busy, polling, asleep, sleeps } = rings.time;
@@ -129,12 +156,20 @@ pub fn report(rings: &mut Rings, socket: impl Fn(usize) -> String) -> Report {
             index: ring.index,
             running: ring.running,
             polled: rings.schedule().is_polled(at),
+            features: names(&device.kind, if ring.running { ring.features } else { 0 }),
             numbers: Numbers::from(&ring.counts),
         });
+        let (backing, socket) = said(place);
+        let (kind, size) = match &device.kind {
+            Kind::Disk(disk) => ("disk", Some(disk.config.parameters().capacity * SECTOR)),
+            Kind::Port(_) => ("network", None),
+        };
         Device {
             name: device.name.clone(),
-            kind: if matches!(device.kind, Kind::Disk(_)) { "disk" } else { "network" }.into(),
-            socket: socket(place),
+            kind: kind.into(),
+            size,
+            backing,
+            socket,
             connected: device.connected,
             connections: device.connections,
             rings: own.collect(),

@@ -46,6 +46,8 @@ pub struct Ring {
     /// When it is to be polled again without a kick.
     pub again_at: Option<u64>,
     pub counts: Counts,
+    /// What the driver accepted of the device's features when it last started.
+    pub features: u64,
     /// When what waits came; and since when what is in its turn has been there.
     pub arrivals: Arrivals,
     pub since: u64,
@@ -87,6 +89,7 @@ impl Ring {
             vain: 0,
             again_at: None,
             counts: Counts::default(),
+            features: 0,
             arrivals: Arrivals::default(),
             since: 0,
             begun: Begun::new(IN_FLIGHT),

@@ -243,6 +243,7 @@ impl Rings {
         ring.window = Some(window);
         ring.coalescer = Coalescer::new(coalesce::Settings::paper(HERTZ), now);
         (ring.running, ring.vain, ring.again_at) = (true, 0, None);
+        ring.features = accepted;
         ring.arrivals = Arrivals::default();
         // What an earlier life of this daemon published may not have been told.
         ring.tell();

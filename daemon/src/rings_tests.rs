@@ -98,6 +98,12 @@ fn a_limit_holds_and_others_arent_slowed() {
     }
     // A second's, and a hundredth's for a burst.
     assert_eq!(slow.completed(&mut rings), 1010);
+    let held =
+        |guest: &Guest, rings: &mut Rings| rings.get(guest.place).expect("it is there").counts.held;
+    let slow = held(&slow, &mut rings);
+    // All the time but for what was saved up.
+    assert!((980 * MILLISECOND..=1010 * MILLISECOND).contains(&slow), "{slow}");
+    assert_eq!(held(&fast, &mut rings), 0);
     assert_eq!(fast.completed(&mut rings), 8000);
 }
 

@@ -154,9 +154,10 @@ impl Rings {
                 self.publish(place, std::mem::take(&mut unpublished), now);
             }
         }
-        let now = self.served.now;
+        let (now, held) = (self.served.now, self.schedule.take_held(place));
         let Served { all, switches, .. } = &mut self.served;
         if let Some(ring) = all.get_mut(place) {
+            ring.counts.held += held;
             let left = ring.waiting(switches, now);
             ring.arrivals.turned(taken, left, now);
         }

@@ -3,6 +3,7 @@
 
 #[allow(dead_code, reason = "the other test has the rest")]
 mod front_end {
+    mod begin;
     pub mod daemon;
     pub mod driver;
     mod home;

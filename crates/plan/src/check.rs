@@ -3,8 +3,8 @@
 
 use crate::{
     BadInterface, Class, Coalesce, CoalesceProblem, DeviceName, MAX_DISK, MAX_DISKS, MAX_LATENCY,
-    MAX_QUEUES, MAX_SERIAL, MAX_SERVED, MAX_SHARES, MAX_SIDECORES, MAX_WEIGHT, Mac, Micros,
-    MovingProblem, Network, PartProblem, Place, Plan, SECTOR, SLICES, Size, UplinkProblem,
+    MAX_QUEUES, MAX_RAM_DISK, MAX_SERIAL, MAX_SERVED, MAX_SHARES, MAX_SIDECORES, MAX_WEIGHT, Mac,
+    Micros, MovingProblem, Network, PartProblem, Place, Plan, SECTOR, SLICES, Size, UplinkProblem,
     place::before, shown::Shown,
 };
 use alloc::{
@@ -135,6 +135,12 @@ pub enum Problem {
     /// More than any disk has.
     #[error("{size} is too much; a disk may have at most {max}", size = Size(*.0), max = Size(MAX_DISK))]
     LargeDisk(u64),
+    /// More than any machine has memory.
+    #[error(
+        "{size} is more memory than a machine has; a disk in memory may have at most {max}, one cut from a controller (device = \"nvme0\") more",
+        size = Size(*.0), max = Size(MAX_RAM_DISK)
+    )]
+    LargeRamDisk(u64),
     /// Part of a sector.
     #[error("{0} bytes are not a multiple of {SECTOR}, a sector's size")]
     OddDisk(u64),

@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 pub const MAX_DISKS: usize = 4;
 /// The largest disk.
 pub const MAX_DISK: u64 = 1 << 48;
+/// The largest disk in memory: no machine with SVM has more.
+pub const MAX_RAM_DISK: u64 = 16 << 40;
 /// Bytes of a sector, in which virtio-blk counts whatever the block size is (5.2.4).
 pub const SECTOR: u64 = 512;
 /// Bytes of a serial number (5.2.6, VIRTIO_BLK_T_GET_ID).
@@ -167,6 +169,9 @@ impl<F> Disk<F> {
         match self.size {
             0 => return Err(("size", Problem::EmptyDisk)),
             n if n > MAX_DISK => return Err(("size", Problem::LargeDisk(n))),
+            n if n > MAX_RAM_DISK && self.backing == Backing::Ram => {
+                return Err(("size", Problem::LargeRamDisk(n)));
+            }
             n if !n.is_multiple_of(SECTOR) => return Err(("size", Problem::OddDisk(n))),
             _ => {}
         }

@@ -55,11 +55,11 @@ fn of_disk(spoil: impl FnOnce(&mut Disk<()>)) -> String {
 #[test]
 fn what_just_keeps_to_every_limit_passes() {
     let mut plan = plan();
-    let all = Disk { size: 1 << 48, serial: " ".repeat(20), queues: 16, ..disk() };
-    let null =
-        Disk { size: 512, backing: Backing::Null, queues: 1, serial: "~".into(), ..all.clone() };
+    let all = Disk { size: 16 << 40, serial: " ".repeat(20), queues: 16, ..disk() };
+    let null = Disk { size: 1 << 48, backing: Backing::Null, ..disk() };
+    let little = Disk { size: 512, queues: 1, serial: "~".into(), ..null.clone() };
     let held = Disk { image: Some(()), read_only: true, serial: String::new(), ..disk() };
-    plan.vms[0].disks = vec![all, null, held, disk()];
+    plan.vms[0].disks = vec![all, null, held, little];
     plan.sidecores = (1008..=1023).collect();
     assert_eq!(plan.check(), Ok(()));
     // Interrupts and shared cores are the same to it.
@@ -125,6 +125,7 @@ fn disks_are_ones_that_can_be_served() {
         of_disk(|d| d.size = 0),
         of_disk(|d| d.size = 513),
         of_disk(|d| d.size = (1 << 48) + 512),
+        of_disk(|d| d.size = (16 << 40) + 512),
         of_disk(|d| d.serial = "x".repeat(21)),
         of_disk(|d| d.serial = "a\tb".into()),
         of_disk(|d| d.serial = "ä".into()),
@@ -138,6 +139,7 @@ fn disks_are_ones_that_can_be_served() {
         "size: the disk has no byte; give a size such as \"64M\"",
         "size: 513 bytes are not a multiple of 512, a sector's size",
         "size: 281474976711168 is too much; a disk may have at most 256T",
+        "size: 17592186044928 is more memory than a machine has; a disk in memory may have at most 16T, one cut from a controller (device = \"nvme0\") more",
         "serial: it has 21 bytes; a disk's serial number may have at most 20",
         "serial: `a\\tb` is no serial number; use printable ASCII characters",
         "serial: `ä` is no serial number; use printable ASCII characters",

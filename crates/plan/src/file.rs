@@ -27,6 +27,8 @@ mod file_disk;
 mod file_interface;
 #[path = "file_limit.rs"]
 mod file_limit;
+#[path = "file_meant.rs"]
+mod file_meant;
 #[path = "file_network.rs"]
 mod file_network;
 #[path = "file_places.rs"]
@@ -36,6 +38,7 @@ pub use crate::file_error::{Error, Policies, Problem};
 use file_cores::{Sidecores, give_cores};
 use file_disk::DISK_KEYS;
 use file_interface::INTERFACE_KEYS;
+use file_meant::meant;
 pub use file_places::line_of;
 use file_places::{Places, line_at};
 
@@ -207,9 +210,10 @@ impl Reader<'_> {
 
     fn unknown(&self, key: &Key, place: &Place, known: &[&str]) -> Error {
         let found = key.get_ref().to_string();
-        let problem = match belongs(&found) {
-            Some(table) => Problem::Elsewhere { found, table },
-            None => {
+        let problem = match (meant(place, "", &found), belongs(&found)) {
+            (Some(instead), _) => Problem::UnknownKey { found, hint: instead.to_owned() },
+            (None, Some(table)) => Problem::Elsewhere { found, table },
+            (None, None) => {
                 let hint = hint(&found, known);
                 Problem::UnknownKey { found, hint }
             }
@@ -220,7 +224,8 @@ impl Reader<'_> {
     /// Of a key outside all tables; a table that is like none known may be meant as a VM.
     fn unknown_at_root(&self, key: &Key, table: bool) -> Error {
         let found = key.get_ref().to_string();
-        if !table || nearest(&found, &ROOT_KEYS).is_some() {
+        let known = meant(&Place::Plan, "", &found).or(nearest(&found, &ROOT_KEYS));
+        if !table || known.is_some() {
             return self.unknown(key, &Place::Plan, &ROOT_KEYS);
         }
         self.error(key.span().start, &Place::Plan, "", Problem::UnknownTable(found))

@@ -5,7 +5,7 @@ use crate::{Limit, parse_rate};
 use alloc::string::ToString;
 use toml::de::DeValue;
 
-const LIMIT_KEYS: [(&str, &str); 2] = [("iops", "limit.iops"), ("rate", "limit.rate")];
+pub(super) const LIMIT_KEYS: [(&str, &str); 2] = [("iops", "limit.iops"), ("rate", "limit.rate")];
 
 impl Field<'_, '_, '_> {
     pub(super) fn weight(&self) -> Result<u32, Error> {

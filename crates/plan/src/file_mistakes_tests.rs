@@ -325,8 +325,8 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
             "vm.toml:3: [vm.a] devices: nic0.vf2 isn't there: [network.nic0] has vfs = 2, and they count from vf0",
         ),
         (
-            "[vm.a]\nkernel='k'\nlimit={ bandwidth='1M/s' }\n",
-            "vm.toml:3: [vm.a]: unknown key `bandwidth` of `limit`; known are iops, rate",
+            "[vm.a]\nkernel='k'\nlimit={ colour='1M/s' }\n",
+            "vm.toml:3: [vm.a]: unknown key `colour` of `limit`; known are iops, rate",
         ),
         (
             "[vm.a]\nlimit={ rate='1/s' }\n",

@@ -1,8 +1,8 @@
 //! Where a file says what: lines of keys, and keys of tables within tables.
 
-use super::{Error, Field, Key, Problem, belongs, hint, read};
+use super::{Error, Field, Key, Problem, belongs, hint, meant, read};
 use crate::Place;
-use alloc::{string::ToString, vec::Vec};
+use alloc::{borrow::ToOwned, string::ToString, vec::Vec};
 
 /// Where a table or a key of it is, in bytes from the file's start.
 pub(super) type Places = Vec<(Place, &'static str, usize)>;
@@ -31,12 +31,14 @@ impl Field<'_, '_, '_> {
             return Ok(*found);
         }
         let found = key.get_ref().to_string();
-        let problem = match belongs(&found) {
-            Some(table) => Problem::Elsewhere { found, table },
-            None => {
+        let of = self.key;
+        let problem = match (meant(self.place, of, &found), belongs(&found)) {
+            (Some(instead), _) => Problem::UnknownKeyOf { found, of, hint: instead.to_owned() },
+            (None, Some(table)) => Problem::Elsewhere { found, table },
+            (None, None) => {
                 let names: Vec<_> = known.iter().map(|(name, _)| *name).collect();
                 let hint = hint(&found, &names);
-                Problem::UnknownKeyOf { found, of: self.key, hint }
+                Problem::UnknownKeyOf { found, of, hint }
             }
         };
         Err(self.reader.error(key.span().start, self.place, "", problem))

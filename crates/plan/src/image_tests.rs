@@ -35,6 +35,7 @@ prop_compose! {
         (kicks, packed, rate, latency_us) in (any::<bool>(), any::<bool>(), 5u32..10_001, 0u32..1_000),
     ) -> Disk<Vec<u8>> {
         let backing = if null && image.is_none() { Backing::Null } else { Backing::Ram };
+        let sectors = if backing == Backing::Ram { sectors.min(1 << 35) } else { sectors };
         let latency_us = if backing == Backing::Null { latency_us } else { 0 };
         let control = crate::Control {
             kicks,

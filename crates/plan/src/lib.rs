@@ -42,8 +42,8 @@ pub use check::{Error, MAX_CMDLINE, MAX_CORE, MAX_MEMORY, MAX_VCPUS, MIN_MEMORY,
 pub use control::{COALESCE_RATES, Coalesce, CoalesceProblem, Coalescing, Control, EPOCHS};
 pub use device::{Class, DeviceError, DeviceName};
 pub use disk::{
-    Backing, Disk, MAX_DISK, MAX_DISKS, MAX_LATENCY, MAX_QUEUES, MAX_SERIAL, MAX_SERVED,
-    MAX_SIDECORES, SECTOR,
+    Backing, Disk, MAX_DISK, MAX_DISKS, MAX_LATENCY, MAX_QUEUES, MAX_RAM_DISK, MAX_SERIAL,
+    MAX_SERVED, MAX_SIDECORES, SECTOR,
 };
 pub use interface::{
     BadInterface, DEFAULT_MTU, Interface, MAX_INTERFACES, MAX_PAIRS, MTUS, VLANS, may_have,

@@ -26,6 +26,9 @@ pub struct Queue {
     /// When it was seen to first, and for how long it waited before its last turn, in ticks.
     pub since: u64,
     pub last_wait: u64,
+    /// For how long, in ticks, its VM was at a limit by what this queue was served; since it was
+    /// last asked.
+    pub held: u64,
     /// The number of its last turn.
     pub turn: u64,
     /// What it had when another queue's turn looked at it, and since when.
@@ -43,6 +46,7 @@ impl Queue {
         worst_wait: Wait { passes: 0, cost: 0 },
         since: 0,
         last_wait: 0,
+        held: 0,
         turn: 0,
         backlog: (0, 0),
     };

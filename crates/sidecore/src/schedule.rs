@@ -196,8 +196,10 @@ impl Schedule {
         let Settings { min_bytes, max_bytes, .. } = self.settings;
         // It is polled: a queue that isn't any more has no turn.
         if !is_open {
+            let opens = vm.opens_at();
             let place = &mut self.queues[queue];
             (place.waits, place.busy) = (None, now);
+            place.held = place.held.saturating_add(elapsed(now, opens));
         } else if look.has_more(queue) {
             self.queues[queue].busy = now;
             let looks = LOOKS * requests + cost / BYTES_PER_LOOK;
@@ -298,6 +300,14 @@ impl Schedule {
     /// Ticks that this queue waited before its last turn, from when it was first seen waiting on.
     pub fn last_wait(&self, queue: usize) -> u64 {
         self.queues.get(queue).map_or(0, |place| place.last_wait)
+    }
+
+    /// For how long, in ticks, this queue's VM was at one of its limits by what the queue was served
+    /// since this was last asked, or since it joined: that it may not be served, whoever asks. The
+    /// end of it may be to come.
+    #[inline]
+    pub fn take_held(&mut self, queue: usize) -> u64 {
+        self.queues.get_mut(queue).map_or(0, |place| core::mem::take(&mut place.held))
     }
 
     /// What a VM had beyond its share, and what its limits have it wait for: to go along with a

@@ -99,7 +99,6 @@ impl Vm {
     }
 
     /// From when on it may be served, by its limits.
-    #[cfg(any(test, feature = "process"))]
     pub fn opens_at(&self) -> u64 {
         let paid = self.requests.opens_at().max(self.bytes.opens_at());
         u64::try_from(paid).unwrap_or(u64::MAX)
@@ -184,7 +183,6 @@ impl Bucket {
     }
 
     /// The first tick at which it is open.
-    #[cfg(any(test, feature = "process"))]
     const fn opens_at(&self) -> u128 {
         if self.price == 0 { 0 } else { self.paid.div_ceil(1 << FRACTION) }
     }

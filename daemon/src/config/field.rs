@@ -1,6 +1,7 @@
 //! Values of the file, each with its place for what is wrong with it.
 
 use super::Wrong;
+use super::meant::meant;
 use plan::nearest;
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -52,14 +53,16 @@ impl Reader<'_> {
         self.wrong.borrow_mut().push(wrong);
     }
 
-    /// Notes a key that isn't known.
-    pub fn unknown(&self, key: &Key, place: &str, known: &[&str]) {
+    /// Notes a key that isn't known, in a table or in one within it.
+    pub fn unknown(&self, key: &Key, place: &str, within: &str, known: &[&str]) {
         let found = key.get_ref().as_ref();
-        let hint = match nearest(found, known) {
-            Some(word) => format!("did you mean `{word}`?"),
-            None => format!("known are {}", known.join(", ")),
+        let hint = match (meant(place, within, found), nearest(found, known)) {
+            (Some(instead), _) => instead.to_owned(),
+            (None, Some(word)) => format!("did you mean `{word}`?"),
+            (None, None) => format!("known are {}", known.join(", ")),
         };
-        let problem = format!("unknown key `{}`; {hint}", shown(found));
+        let of = if within.is_empty() { String::new() } else { format!(" of `{within}`") };
+        let problem = format!("unknown key `{}`{of}; {hint}", shown(found));
         self.note(key.span().start, place, "", problem);
     }
 }

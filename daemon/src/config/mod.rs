@@ -5,6 +5,7 @@
 //! from the folder of the file.
 
 mod field;
+mod meant;
 mod tables;
 #[cfg(test)]
 mod tests;

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use toml::de::DeTable;
 
-const ROOT: [&str; 4] = ["disk", "network", "uplink", "host"];
-const DISK: [&str; 13] = [
+pub(super) const ROOT: [&str; 4] = ["disk", "network", "uplink", "host"];
+pub(super) const DISK: [&str; 13] = [
     "file",
     "nbd",
     "ram",
@@ -23,13 +23,13 @@ const DISK: [&str; 13] = [
     "serial",
     "front_ends",
     "weight",
-    "limits",
+    "limit",
 ];
-const NETWORK: [&str; 10] =
+pub(super) const NETWORK: [&str; 10] =
     ["socket", "connect", "switch", "mac", "vlan", "queues", "packed", "mtu", "rate", "weight"];
 const UPLINK: [&str; 1] = ["tap"];
-const HOST: [&str; 3] = ["control", "metrics", "paths"];
-const LIMITS: [&str; 3] = ["iops", "bytes_per_second", "burst"];
+pub(super) const HOST: [&str; 3] = ["control", "metrics", "paths"];
+pub(super) const LIMIT: [&str; 3] = ["iops", "rate", "burst"];
 const MAX_QUEUES: u64 = 64;
 const MAX_FRONT_ENDS: u64 = 64;
 /// The longest burst, in microseconds: an hour.
@@ -63,7 +63,7 @@ fn root_table(reader: &Reader<'_>, root: &DeTable<'_>, plan: &mut Plan) {
             continue;
         }
         if !ROOT.contains(&name) {
-            reader.unknown(key, "", &ROOT);
+            reader.unknown(key, "", "", &ROOT);
             continue;
         }
         let needed = format!("a table for each, such as [{name}.web]");
@@ -104,7 +104,7 @@ fn host(reader: &Reader<'_>, table: &DeTable<'_>) -> Host {
                     read.paths.extend(element.path("/srv/disks"));
                 }
             }
-            _ => reader.unknown(key, "[host]", &HOST),
+            _ => reader.unknown(key, "[host]", "", &HOST),
         }
     }
     read
@@ -200,9 +200,9 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
                     field.number(needed, 1..=MAX_FRONT_ENDS).map(|n| front_ends = n as usize)
                 }
                 "weight" => weight(&field).map(|weight| limits.weight = weight),
-                "limits" => self.limits(&field, &mut limits),
+                "limit" => self.limits(&field, &mut limits),
                 _ => {
-                    self.reader.unknown(key, self.place, &DISK);
+                    self.reader.unknown(key, self.place, "", &DISK);
                     None
                 }
             };
@@ -226,20 +226,20 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
     }
 
     fn limits(&self, field: &Field<'_, '_, '_, '_>, limits: &mut Limits) -> Option<()> {
-        let needed = "a table such as { iops = 20000, bytes_per_second = \"100M\" }";
+        let needed = "a table such as { iops = 20000, rate = \"100M/s\" }";
         let mut failed = false;
         let table = field.table(needed)?;
         for (key, value) in in_file_order(table) {
-            let name = format!("limits.{}", key.get_ref());
+            let name = format!("limit.{}", key.get_ref());
             let own = Field { key: &name, value, ..*field };
             let known = match key.get_ref().as_ref() {
                 "iops" => {
                     let needed = "a whole number of requests a second, such as 20000";
                     own.number(needed, 1..=u64::from(u32::MAX)).map(|n| limits.iops = Some(n))
                 }
-                "bytes_per_second" => {
-                    let needed = "a size in quotes, such as \"100M\"";
-                    own.read(needed, parse_size).map(|n| limits.bytes_per_second = Some(n))
+                "rate" => {
+                    let needed = "a rate in quotes, such as \"100M/s\"";
+                    own.read(needed, parse_rate).map(|n| limits.bytes_per_second = Some(n))
                 }
                 "burst" => {
                     let needed = "a time in quotes, such as \"100ms\"";
@@ -253,7 +253,7 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
                     })
                 }
                 _ => {
-                    self.reader.unknown(key, self.place, &LIMITS);
+                    self.reader.unknown(key, self.place, "limit", &LIMIT);
                     None
                 }
             };
@@ -261,7 +261,7 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
         }
         if !failed && limits.iops.is_none() && limits.bytes_per_second.is_none() {
             field.note(
-                "it limits nothing; give iops, bytes_per_second or both, or leave `limits` out",
+                "it limits nothing; give iops, rate or both, such as { iops = 20000, rate = \"100M/s\" }, or leave `limit` out",
             );
             return None;
         }
@@ -306,7 +306,7 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
                 }
                 "weight" => weight(&field).map(|weight| share = weight),
                 _ => {
-                    self.reader.unknown(key, self.place, &NETWORK);
+                    self.reader.unknown(key, self.place, "", &NETWORK);
                     None
                 }
             };
@@ -338,7 +338,7 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
         for (key, field) in self.fields() {
             match key.get_ref().as_ref() {
                 "tap" => tap = field.string("a TAP's name in quotes, such as \"tap0\""),
-                _ => self.reader.unknown(key, self.place, &UPLINK),
+                _ => self.reader.unknown(key, self.place, "", &UPLINK),
             }
         }
         if tap.is_none() {

@@ -8,7 +8,7 @@ queues = 4
 read_only = true
 serial = "w1"
 weight = 200
-limits = { iops = 20000, bytes_per_second = "100M", burst = "100ms" }
+limit = { iops = 20000, rate = "100M/s", burst = "100ms" }
 
 [disk.scratch]
 ram = "1G"
@@ -62,7 +62,7 @@ queues = 0
 [disk.b]
 ram = "1.5G"
 socket = ""
-limits = { iops = "many", rate = 3 }
+limit = { iops = "many", bytes_per_second = 3 }
 [network.c]
 socket = "c"
 mac = "x"
@@ -74,8 +74,8 @@ mac = "x"
         "io.toml:5: [disk.a] queues: `0` is out of range; use 1 to 64",
         "io.toml:7: [disk.b] ram: `1.5G` is no size; write a whole number with K, M, G or T, such as \"512M\" or \"1G\"",
         "io.toml:8: [disk.b] socket: the path is empty; give one such as \"web.sock\"",
-        "io.toml:9: [disk.b] limits.iops: this is a string, but it has to be a whole number of requests a second, such as 20000",
-        "io.toml:9: [disk.b]: unknown key `rate`; known are iops, bytes_per_second, burst",
+        "io.toml:9: [disk.b] limit.iops: this is a string, but it has to be a whole number of requests a second, such as 20000",
+        "io.toml:9: [disk.b]: unknown key `bytes_per_second` of `limit`; bytes in a second are rate = \"100M/s\"",
     ];
     let said = says(text);
     assert_eq!(said[..7], expected);
@@ -103,6 +103,14 @@ connect = \"n\"
             "io.toml:4: [disk.b]: more than one of `file`, `nbd`, `ram` and `null` keep it; leave all but one out",
             "io.toml:8: [network.a]: the name is [disk.a]'s; each device has one of its own",
             "io.toml:8: [network.a]: it has no `switch`; name one, such as switch = \"lan\", and VMs that name the same can reach each other",
+        ]
+    );
+    assert_eq!(
+        says("[vm.a]\nkernel = \"k\"\n[disk.b]\nlimits = { iops = 5 }\nsize = \"1G\"\n"),
+        [
+            "io.toml:1: unknown key `vm`; this is a plan for the hypervisor, which `exitless run` runs; here are tables such as [disk.web]",
+            "io.toml:4: [disk.b]: unknown key `limits`; did you mean `limit`?",
+            "io.toml:5: [disk.b]: unknown key `size`; a disk in memory is ram = \"1G\", one that keeps nothing null = \"1T\"; a file has its own size",
         ]
     );
     assert!(says("[disk.\"a\\u001b\"]\nram = \"1M\"\nsocket = \"s\"")[0].contains("letters"));

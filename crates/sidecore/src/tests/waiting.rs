@@ -42,6 +42,9 @@ fn limits_are_of_bytes_and_not_of_cost() {
     let paid = Piece { cost: 512, bytes: 1 << 20, requests: 1 };
     assert_eq!(s.served(0, paid, SECOND, &mut rings), Switch);
     assert_eq!(s.next(SECOND, &mut rings), Turn::Nothing);
+    let held = SECOND - USUAL.burst;
+    assert!((held - 1..=held + 1).contains(&s.take_held(0)), "what it saved up is paid at once");
+    assert_eq!(s.take_held(0), 0);
     assert_eq!(s.next(2 * SECOND, &mut rings), Turn::Serve(0));
 }
 

@@ -1,0 +1,78 @@
+//! Words that mean something elsewhere: in a plan (`vm.toml`, for the hypervisor), to QEMU, in
+//! earlier versions. Who writes one is told what is written here instead.
+//!
+//! Guarantees: none of these words is a key of the table that it is looked up for, so nothing that
+//! can be said is told away.
+
+type Words = [(&'static [&'static str], &'static str)];
+
+const ROOT: &Words = &[
+    (
+        &["vm", "slice"],
+        "this is a plan for the hypervisor, which `exitless run` runs; here are tables such as [disk.web]",
+    ),
+    (
+        &["switch", "switches"],
+        "a switch is there as soon as a network names it: switch = \"lan\" in [network.NAME]",
+    ),
+];
+const DISK: &Words = &[
+    (
+        &["size", "backing"],
+        "a disk in memory is ram = \"1G\", one that keeps nothing null = \"1T\"; a file has its own size",
+    ),
+    (&["image", "path", "device", "source"], "a file or block device is file = \"web.img\""),
+    (
+        &["rate", "iops", "bytes_per_second", "burst"],
+        "it stands in a table: limit = { iops = 20000, rate = \"100M/s\", burst = \"100ms\" }",
+    ),
+    (&["readonly", "ro"], "it is `read_only`"),
+    (&["coalesce", "polled", "latency", "offset"], "only a plan of the hypervisor has that"),
+];
+const NETWORK: &Words = &[
+    (&["limit", "limits", "iops", "bytes_per_second"], "a network is limited by rate = \"100M/s\""),
+    (
+        &["tap", "uplink", "bridge"],
+        "a switch's way out is a table of its own: [uplink.SWITCH], with tap = \"tap0\"",
+    ),
+    (&["coalesce", "polled"], "only a plan of the hypervisor has that"),
+];
+const HOST: &Words =
+    &[(&["sidecores", "sidecore_latency"], "the daemon serves all of it by one thread")];
+const LIMIT: &Words =
+    &[(&["bytes_per_second", "bandwidth", "bps"], "bytes in a second are rate = \"100M/s\"")];
+
+/// What is written in this table instead of a word that it doesn't have. `place` is as it is
+/// shown: `[disk.web]`, or nothing for the file itself; `within`: a table within it.
+pub fn meant(place: &str, within: &str, found: &str) -> Option<&'static str> {
+    let words = match (place.split('.').next().unwrap_or(""), within) {
+        ("", "") => ROOT,
+        ("[disk", "") => DISK,
+        ("[disk", "limit") => LIMIT,
+        ("[network", "") => NETWORK,
+        ("[host]", "") => HOST,
+        _ => return None,
+    };
+    words.iter().find(|(words, _)| words.contains(&found)).map(|(_, instead)| *instead)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tables;
+    use super::*;
+
+    #[test]
+    fn no_key_is_told_away() {
+        let all: [(&Words, &[&str]); 5] = [
+            (ROOT, &tables::ROOT),
+            (DISK, &tables::DISK),
+            (NETWORK, &tables::NETWORK),
+            (HOST, &tables::HOST),
+            (LIMIT, &tables::LIMIT),
+        ];
+        for (words, keys) in all {
+            let words = words.iter().flat_map(|(words, _)| *words);
+            assert!(words.clone().all(|word| !keys.contains(word)), "{keys:?}");
+        }
+    }
+}

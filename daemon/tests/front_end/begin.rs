@@ -1,0 +1,63 @@
+//! What the program is begun with: what isn't there, and its file by a name from the folder that it
+//! is begun in.
+
+use super::daemon::PROGRAM;
+use super::driver::{FrontEnd, IN, OUT};
+use super::wire::Wire;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+const MARK: [u8; 512] = [0xa5; 512];
+
+fn said(output: &std::process::Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// What a newcomer gets wrong at the start: a sentence that says what would be right.
+#[test]
+fn what_is_not_there_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("a").display().to_string();
+    let file = folder.path().join("io.toml").display().to_string();
+    for (arguments, sentence) in [
+        (&["run", &file][..], "isn't there; `exitless io run --help` shows what such a file says"),
+        (
+            &["disk", "--ram", "1000T", "--socket", &socket],
+            "disk: 1000T of memory can't be had for it; give it less",
+        ),
+    ] {
+        let output = Command::new(PROGRAM).args(arguments).output().expect("it runs");
+        let said = said(&output);
+        assert!(!output.status.success() && said.contains(sentence), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
+/// Its name from the folder that the daemon was started in is as good as its whole path.
+#[test]
+fn a_file_that_is_the_same_changes_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let text = "[disk.a]\nram = \"1M\"\nsocket = \"a\"\n[host]\ncontrol = \"control\"\n";
+    std::fs::write(path("io.toml"), text).expect("it is written");
+    let mut command = Command::new(PROGRAM);
+    command.args(["run", "io.toml"]).current_dir(folder.path()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let mut log = BufReader::new(child.stderr.take().expect("it is piped"));
+    let mut line = String::new();
+    while !line.contains("serves a") {
+        line.clear();
+        assert_ne!(log.read_line(&mut line).expect("it is text"), 0, "it ended");
+    }
+    let mut front = FrontEnd::new(Wire::connect(&path("a")));
+    front.set_up(0, false);
+    front.offer(OUT, 1, &MARK);
+    assert_eq!(front.answer(), 0);
+    let reload = ["reload", "--control", &path("control")];
+    let output = Command::new(PROGRAM).args(reload).output().expect("it runs");
+    assert!(output.status.success(), "{}", said(&output));
+    front.offer(IN, 1, &[0; 512]);
+    assert_eq!((front.answer(), front.data()), (0, MARK));
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+}
