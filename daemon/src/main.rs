@@ -68,6 +68,9 @@ use home::Home;
 use sandbox::{Folders, folder};
 use std::path::Path;
 
+/// Files that may be added, beside those that are removed, until an upgrade.
+const SPARE_RINGS: usize = 32;
+
 fn main() {
     if let Err(error) = run(Arguments::get().command) {
         eprintln!("exitless-io: {error:#}");
@@ -207,5 +210,9 @@ fn confine(home: &Home) -> Result<()> {
     event::prepare().context("the system has no eventfds")?;
     let [control, metrics] = home.clients.desks();
     let changes = home.file.is_some() || control.is_some() || metrics.is_some();
+    // A system without io_uring is said to have none when a file is opened.
+    if changes && let Err(error) = daemon_os::stock_rings(SPARE_RINGS) {
+        eprintln!("exitless-io: no ring of io_uring is kept for files that are added: {error}");
+    }
     sandbox::enter(folders, changes, home.rings.reaches_servers())
 }

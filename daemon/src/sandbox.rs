@@ -115,7 +115,7 @@ fn calls(changes: bool, network: bool) -> Vec<i64> {
     let later = [
         &[libc::SYS_openat, libc::SYS_lseek, libc::SYS_ioctl][..],
         &[libc::SYS_getsockopt, libc::SYS_geteuid],
-        &[libc::SYS_bind, libc::SYS_listen, libc::SYS_recvfrom, libc::SYS_io_uring_setup],
+        &[libc::SYS_bind, libc::SYS_listen, libc::SYS_recvfrom],
         &[libc::SYS_eventfd2],
     ];
     let later = if changes { &later[..] } else { &[] };
@@ -142,4 +142,44 @@ fn filter(changes: bool, network: bool) -> Result<BpfProgram> {
     let refused = SeccompAction::Errno(libc::EPERM as u32);
     let filter = SeccompFilter::new(rules, refused, SeccompAction::Allow, TargetArch::x86_64)?;
     Ok(filter.try_into()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use daemon_os::{Uring, stock_rings};
+    use rustix::fd::AsFd as _;
+    use std::io::ErrorKind;
+
+    /// From inside, in a thread, which alone gives it up. It may not even end.
+    fn inside(changes: bool, try_it: impl FnOnce() + Send + 'static) {
+        let (done, is_done) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            stock_rings(1).expect("the system has io_uring");
+            enter(&Folders::default(), changes, changes).expect("it can be given up");
+            let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(try_it));
+            done.send(tried.is_ok()).expect("somebody waits");
+            loop {
+                let _ = rustix::event::poll(&mut [], None);
+            }
+        });
+        assert!(is_done.recv().expect("it is told"));
+    }
+
+    /// A ring that could open files would go around all of it.
+    #[test]
+    fn no_ring_is_made_and_those_that_are_there_open_nothing() {
+        for changes in [false, true] {
+            let file = tempfile::tempfile().expect("a file");
+            inside(changes, move || {
+                let refused = stock_rings(1).expect_err("no ring is made");
+                assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+                // What its own rings can do is daemon-os's to test: nothing of this kind.
+                let own = Uring::new(&[file.as_fd()]).expect("the one that was made before");
+                let refused = std::fs::File::open("/dev/null").expect_err("no file is opened");
+                assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+                drop(own);
+            });
+        }
+    }
 }
