@@ -4,7 +4,7 @@
 
 use crate::shrunk::{Watch, zeroes};
 use rustix::fd::AsFd;
-use rustix::fs::{fstat, fstatfs};
+use rustix::fs::{AtFlags, StatxFlags, fstatfs, statx};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 use std::io;
 use std::ptr::NonNull;
@@ -51,7 +51,8 @@ impl Mapping {
     ///
     /// In words if the file is shorter or the numbers aren't of whole pages; else the system's.
     pub fn of_file(file: impl AsFd, offset: u64, len: u64) -> io::Result<Mapping> {
-        let there = u64::try_from(fstat(&file)?.st_size).unwrap_or(0);
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let there = statx(&file, "", flags, StatxFlags::SIZE)?.stx_size;
         // The page with a file's last byte is there as a whole.
         let there = there.next_multiple_of(ALIGNMENT);
         let (Some(end), Ok(bytes)) = (offset.checked_add(len), usize::try_from(len)) else {

@@ -14,7 +14,7 @@ use anyhow::{Result, bail};
 use blk::{Completion, Failure, Operation, SECTOR, Submitted, Token};
 use daemon_os::{Task, Uring, read_at, write_at};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use rustix::fs::{FallocateFlags, fallocate, fdatasync, fstat};
+use rustix::fs::{FallocateFlags, fallocate, fdatasync};
 use rustix::io::{Errno, retry_on_intr};
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -122,6 +122,11 @@ impl FileStore {
         self.opened.size
     }
 
+    /// Is each access waited for?
+    pub fn waits(&self) -> bool {
+        self.ring.is_none()
+    }
+
     pub fn outstanding(&self) -> usize {
         self.ring.as_ref().map_or(0, Uring::outstanding)
     }
@@ -224,7 +229,7 @@ impl FileStore {
         if !self.opened.is_regular {
             return;
         }
-        let size = fstat(&self.opened.file).map_or(0, |kind| kind.st_size as u64);
+        let size = self.opened.file.metadata().map_or(0, |kind| kind.len());
         if size < self.opened.size && !self.has_failed {
             let was = self.opened.size;
             self.fail(&format!("it has {size} bytes, and had {was}; all accesses fail"));

@@ -134,6 +134,7 @@ fn devices_come_change_and_go_while_others_go_on() {
     );
     daemon.signal(Signal::HUP);
     b.expect_end();
+    daemon.wait_until_said("the file was read again", 1);
     a.works();
     FrontEnd::at(&daemon, "d");
     let devices = daemon.report()["devices"].as_array().map(Vec::len);
@@ -296,6 +297,35 @@ fn as_root_a_tap_is_a_switchs_way_out() {
     a.send(&frame([0xff; 6], 1, 1));
     while tap.received() == before {
         std::thread::yield_now();
+    }
+}
+
+/// The TAP goes along to a new program, and stays with the old one when that one fails.
+#[test]
+#[ignore = "a step of its own in `exitless test`: it needs root"]
+fn as_root_a_tap_goes_along() {
+    let name = format!("exitlesu{}", std::process::id() % 100_000);
+    let made = Command::new("ip").args(["tuntap", "add", "mode", "tap", "name", &name]).status();
+    assert!(made.expect("it runs").success());
+    let tap = Tap(name);
+    let mut daemon = Daemon::run(&format!("{}[host]\ncontrol = \"control\"\n", with_tap(&tap.0)));
+    let mut a = Station::connect(&daemon.path("a"));
+    let up = Command::new("ip").args(["link", "set", &tap.0, "up"]).status();
+    assert!(up.expect("it runs").success());
+    for round in 0..4 {
+        let before = tap.received();
+        a.send(&frame([0xff; 6], 1, round));
+        while tap.received() == before {
+            std::thread::yield_now();
+        }
+        if round > 0 {
+            daemon.upgrade();
+            continue;
+        }
+        let upgrade = format!("exec {PROGRAM} upgrade --control {}", daemon.path("control"));
+        let limited = format!("ulimit -n 12; {upgrade}");
+        let failed = Command::new("sh").args(["-c", &limited]).output().expect("it runs");
+        assert!(!failed.status.success());
     }
 }
 
