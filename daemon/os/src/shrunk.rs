@@ -9,8 +9,9 @@ use std::io;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Mappings at a time, of all connections.
-const SLOTS: usize = 512;
+/// Files that are mapped at a time: of 512 front ends each may have eight regions of memory, twice
+/// while they change, with its records and its log, before and after.
+pub const SLOTS: usize = 512 * 20;
 const PAGE: usize = 4096;
 
 /// A mapping that is watched. Its length is 0 if there is none.
