@@ -202,7 +202,14 @@ pub fn opened(backing: &Backing, read_only: bool) -> Result<Option<Data>> {
             let files = files.into_iter().flatten().map(OwnedFd::from).collect();
             Ok(Some(Data { size, files, has_failed: false, server: None }))
         }
-        Backing::Nbd(uri) => nbd_data(&NbdStore::open(uri, read_only, None)?, true).map(Some),
+        Backing::Nbd(uri) => {
+            let nbd = NbdStore::open(uri, read_only, None)?;
+            // Without a connection whoever takes it over would wait for one.
+            if !nbd.is_reached() {
+                bail!("{uri} can't be used: the server says what nobody asked for, or is gone");
+            }
+            nbd_data(&nbd, true).map(Some)
+        }
         Backing::Ram(_) | Backing::Null(_) => Ok(None),
     }
 }

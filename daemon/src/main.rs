@@ -149,7 +149,8 @@ fn run_file(asked: RunArguments) -> Result<()> {
         bail!("{shown} has no device, and no control socket to add any by");
     }
     let mut home = home()?;
-    home.file = Some(std::path::absolute(&asked.file)?);
+    // As it was named: paths that begin in its folder are the same when it is read again.
+    home.file = Some(asked.file.clone());
     let names: Vec<_> = entries.iter().map(Entry::name).collect();
     let sandbox = (!asked.no_sandbox).then(|| folders(&asked.file, &plan, &entries));
     serve(&mut home, names.join(", "), sandbox, |home| {

@@ -18,6 +18,9 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+/// Bytes of a file that is read again.
+const LONGEST_TEXT: u64 = 64 << 20;
+
 /// Who asked for a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -191,9 +194,9 @@ impl Home {
         };
         let mut read = String::new();
         let shown = file.display();
-        File::from(text)
-            .read_to_string(&mut read)
-            .with_context(|| format!("{shown} isn't text"))?;
+        // By `take`, without which std asks where the file stands, which isn't allowed.
+        let text = File::from(text).take(LONGEST_TEXT).read_to_string(&mut read);
+        text.with_context(|| format!("{shown} isn't text"))?;
         Ok(match config::parse(&file, &read) {
             Ok(plan) => (devices(self.keep(&plan)), Vec::new()),
             Err(wrong) => (Vec::new(), wrong.iter().map(ToString::to_string).collect()),

@@ -106,6 +106,20 @@ fn a_server_that_was_reached_is_gone_on_with() {
     }
 }
 
+/// A file that is named from the working directory says the same when it is read again, also by a
+/// program that took over from elsewhere: nobody is disconnected.
+#[test]
+fn what_stays_the_same_goes_on_wherever_it_is_named_from() {
+    let mut daemon = Daemon::beside(ONE);
+    let mut front = FrontEnd::at(&daemon, "a");
+    for _ in 0..2 {
+        assert!(end(begin(&daemon, &["reload"])).0);
+        front.works();
+        assert_eq!(daemon.report()["devices"][0]["connections"], 1);
+        daemon.upgrade();
+    }
+}
+
 /// The process that opens files is killed: what is served goes on, and a new program has a new one.
 #[test]
 fn without_the_process_that_opens_files_all_goes_on() {

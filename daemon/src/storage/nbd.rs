@@ -202,6 +202,11 @@ impl NbdStore {
         Ok((reached, all))
     }
 
+    /// Is there a connection for another process to go on with?
+    pub fn is_reached(&self) -> bool {
+        self.links.iter().flatten().any(Link::is_idle)
+    }
+
     pub fn export(&self) -> &Export {
         &self.export
     }

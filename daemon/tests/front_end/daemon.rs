@@ -84,6 +84,17 @@ impl Daemon {
         Daemon { folder, arguments: Vec::new(), child, log }
     }
 
+    /// Serves what this text says, with its folder as the working directory, and nothing named from
+    /// elsewhere.
+    pub fn beside(text: &str) -> Daemon {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("io.toml"), text).expect("it is written");
+        let mut command = Command::new(PROGRAM);
+        command.args(["run", "io.toml"]).current_dir(folder.path());
+        let (child, log) = begin(command);
+        Daemon { folder, arguments: Vec::new(), child, log }
+    }
+
     /// Serves what this text says, as systemd starts it: it listens at a socket already.
     pub fn listening(folder: tempfile::TempDir, text: &str, at: UnixListener) -> Daemon {
         let file = folder.path().join("io.toml");
