@@ -11,7 +11,9 @@ use crate::supervisor::Handed;
 use crate::uplink::Uplink;
 use anyhow::{Context as _, Result};
 use net::{MAX_PORTS, Mac, Parameters, Rate, Sources, Switch, Vlan};
+use rustix::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// What a switch learns holds for five minutes, in nanoseconds.
 const AGEING: u64 = 300_000_000_000;
@@ -111,26 +113,29 @@ pub fn device(
     })
 }
 
-/// Makes the door: of a socket that was handed over, or a new one.
-pub fn door(way: &Way, handed: &mut Handed) -> Result<Door> {
-    match way {
-        Way::Socket(path) => match handed.at(path) {
+/// Makes the door: of a socket that was handed over; of `made`, which another process made; or a
+/// new one.
+pub fn door(way: &Way, folder: &Path, handed: &mut Handed, made: Option<OwnedFd>) -> Result<Door> {
+    match (way, made) {
+        (Way::Socket(path), Some(made)) => Door::listening(made.into(), Some(path.to_owned())),
+        (Way::Socket(path), None) => match handed.at(&folder.join(path)) {
             Some(listener) => Door::listening(listener, None),
             None => Door::listen(path),
         },
-        Way::Connect(path) => Ok(Door::connecting(path)),
+        (Way::Connect(path), _) => Ok(Door::connecting(path)),
     }
 }
 
-/// Gives a switch its way out: the place among all of them.
+/// Gives a switch its way out, which another process may have opened: the place among all of them.
 pub fn uplink(
     asked: &config::Uplink,
+    tap: Option<OwnedFd>,
     rings: &mut Rings,
     switches: &mut Vec<Named>,
 ) -> Result<usize> {
     let place = switch(&asked.switch, rings, switches);
     let on = rings.served.switches.get_mut(place).context("the switch is gone")?;
-    let uplink = Uplink::new(&asked.tap, place, on)?;
+    let uplink = Uplink::new(asked, tap, place, on)?;
     rings.served.uplinks.push(uplink);
     Ok(rings.served.uplinks.len() - 1)
 }
@@ -140,7 +145,7 @@ fn open(disk: &config::Disk, data: Option<Data>) -> Result<Disk> {
     let opened = match (&disk.backing, data) {
         (Backing::File(path), None) => Disk::file(path, *queues, *read_only)?,
         (Backing::File(path), Some(data)) => Disk::opened_file(path, data, *queues, *read_only)?,
-        (Backing::Nbd(uri), _) => Disk::nbd(uri, *queues, *read_only)?,
+        (Backing::Nbd(uri), data) => Disk::nbd(uri, data, *queues, *read_only)?,
         (Backing::Ram(bytes), None) => Disk::ram(*bytes, *queues, *read_only)?,
         (Backing::Ram(bytes), Some(data)) => {
             let disk = Disk::ram(*bytes, *queues, *read_only)?;

@@ -6,14 +6,18 @@
 use crate::build::{self, Entry};
 use crate::config::{self, Plan};
 use crate::device::Kind;
+use crate::disk::Data;
+use crate::door::Door;
 use crate::home::{Home, Known};
 use crate::report::{Report, report};
 use crate::waits::Source;
+use anyhow::Result;
+use rustix::fd::OwnedFd;
 use std::path::Path;
 
 impl Home {
-    /// Serves what a plan says, and nothing else. What failed: sentences.
-    pub fn apply(&mut self, plan: &Plan) -> Vec<String> {
+    /// Goes on with what a plan says, and with nothing else: what of it isn't served yet.
+    pub fn keep(&mut self, plan: &Plan) -> Vec<Entry> {
         let wanted = Entry::of(plan);
         let there: Vec<_> = self.known.iter().map(|known| known.entry.clone()).collect();
         for old in there {
@@ -24,8 +28,7 @@ impl Home {
             }
         }
         let missing = |entry: &&Entry| !self.known.iter().any(|known| known.entry == **entry);
-        let missing: Vec<_> = wanted.iter().filter(missing).cloned().collect();
-        missing.into_iter().flat_map(|entry| self.add(entry)).collect()
+        wanted.iter().filter(missing).cloned().collect()
     }
 
     /// Gives switches their ways out. They stay until the end: a file that is read again changes
@@ -33,35 +36,41 @@ impl Home {
     pub fn connect_uplinks(&mut self, plan: &Plan) -> Vec<String> {
         let mut failed = Vec::new();
         for asked in &plan.uplinks {
-            let made = build::uplink(asked, &mut self.rings, &mut self.switches);
-            let done = made.and_then(|place| {
-                let uplink = &self.rings.served.uplinks[place];
-                self.waits.add(uplink.as_fd(), Source::Uplink(place))
-            });
+            let done = self.connect_uplink(asked, None);
             failed.extend(done.err().map(|error| format!("uplink of {}: {error:#}", asked.switch)));
         }
         failed
     }
 
-    /// Serves one device more.
+    /// Gives a switch this way out, which another process may have opened.
+    pub fn connect_uplink(&mut self, asked: &config::Uplink, tap: Option<OwnedFd>) -> Result<()> {
+        let place = build::uplink(asked, tap, &mut self.rings, &mut self.switches)?;
+        self.waits.add(self.rings.served.uplinks[place].as_fd(), Source::Uplink(place))
+    }
+
+    /// Serves one device more, which is opened here: before the rights to do so are given up.
     pub fn add(&mut self, entry: Entry) -> Option<String> {
         let name = entry.name().to_owned();
-        let added = build::door(entry.way(), &mut self.handed).and_then(|door| {
-            let device = build::device(&entry, None, &mut self.rings, &mut self.switches);
-            // Its socket's file isn't left behind.
-            let device = device.inspect_err(|_| door.close())?;
-            let what = match &device.kind {
-                Kind::Disk(disk) => Some(disk.to_string()),
-                Kind::Port(_) => None,
-            };
-            let place = self.add_device(device, door)?;
-            if let Some(what) = what {
-                eprintln!("exitless-io: {name} is {what}");
-            }
-            self.known.push(Known { entry, place });
-            Ok(())
-        });
+        let door = build::door(entry.way(), &self.folder, &mut self.handed, None);
+        let added = door.and_then(|door| self.add_with(entry, door, None));
         added.err().map(|error| format!("{name}: {error:#}"))
+    }
+
+    /// The same, with its door, and what its data lies in unless that is opened here.
+    pub fn add_with(&mut self, entry: Entry, door: Door, data: Option<Data>) -> Result<()> {
+        let device = build::device(&entry, data, &mut self.rings, &mut self.switches);
+        // Its socket's file isn't left behind.
+        let device = device.inspect_err(|_| door.close())?;
+        let what = match &device.kind {
+            Kind::Disk(disk) => Some(disk.to_string()),
+            Kind::Port(_) => None,
+        };
+        let place = self.add_device(device, door)?;
+        if let Some(what) = what {
+            eprintln!("exitless-io: {} is {what}", entry.name());
+        }
+        self.known.push(Known { entry, place });
+        Ok(())
     }
 
     fn set_limits(&mut self, entry: &Entry) {
@@ -77,47 +86,33 @@ impl Home {
         let Some(at) = self.known.iter().position(|known| known.entry.name() == name) else {
             return vec![format!("{name}: there is no such device")];
         };
-        let Known { place, .. } = self.known.remove(at);
-        self.remove_device(place);
+        let Known { entry, place } = self.known.remove(at);
+        let listener = self.remove_device(place);
+        // It listens on for whoever started this program: a device that has it again finds it.
+        self.handed.keep(&self.folder.join(entry.way().path()), listener);
         Vec::new()
     }
 
-    /// Serves the devices of these tables, too.
-    pub fn add_tables(&mut self, file: &Path, text: &str) -> Vec<String> {
-        let plan = match config::parse(file, text) {
-            Ok(plan) => plan,
-            Err(wrong) => return wrong.iter().map(ToString::to_string).collect(),
-        };
+    /// The devices of these tables, which aren't served yet.
+    ///
+    /// # Errors
+    ///
+    /// Sentences.
+    pub fn add_tables(&self, file: &Path, text: &str) -> Result<Vec<Entry>, Vec<String>> {
+        let plan = config::parse(file, text);
+        let plan =
+            plan.map_err(|wrong| wrong.iter().map(ToString::to_string).collect::<Vec<_>>())?;
         let taken = |name: &&str| self.known.iter().any(|known| known.entry.name() == *name);
         if let Some(name) = plan.names().find(taken) {
-            return vec![format!("{name}: there is such a device already; remove it first")];
+            return Err(vec![format!("{name}: there is such a device already; remove it first")]);
         }
         let entries = Entry::of(&plan);
         if entries.is_empty() {
-            return vec![format!(
-                "{} has no device; give it one, such as [disk.web]",
-                file.display()
-            )];
+            let shown = file.display();
+            let said = format!("{shown} has no device; give it one, such as [disk.web]");
+            return Err(vec![said]);
         }
-        entries.into_iter().flat_map(|entry| self.add(entry)).collect()
-    }
-
-    /// Reads the file again.
-    pub fn reload(&mut self) -> Vec<String> {
-        let Some(file) = self.file.clone() else {
-            return vec![
-                "there is no file to read again: this daemon has its device from its command line"
-                    .into(),
-            ];
-        };
-        let text = match std::fs::read_to_string(&file) {
-            Ok(text) => text,
-            Err(error) => return vec![format!("{} can't be read: {error}", file.display())],
-        };
-        match config::parse(&file, &text) {
-            Ok(plan) => self.apply(&plan),
-            Err(wrong) => wrong.iter().map(ToString::to_string).collect(),
-        }
+        Ok(entries)
     }
 
     /// What there is and what it did.

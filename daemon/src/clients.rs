@@ -2,10 +2,10 @@
 
 use crate::clock::HERTZ;
 use crate::control::{Answer, Client, MAX_CLIENTS, Request};
-use crate::handover;
 use crate::home::Home;
 use crate::listen;
 use crate::metrics;
+use crate::pending::Origin;
 use crate::report::Report;
 use crate::waits::{Source, Waits};
 use anyhow::{Context as _, Result};
@@ -25,6 +25,8 @@ use std::path::{Path, PathBuf};
 struct Desk {
     listener: UnixListener,
     file: PathBuf,
+    /// Who may come.
+    own: Uid,
 }
 
 /// Who asks.
@@ -64,7 +66,7 @@ fn desk(path: &Path, listener: UnixListener, source: Source, waits: &Waits) -> R
     let file = path.to_owned();
     listener.set_nonblocking(true)?;
     waits.add(&listener, source)?;
-    Ok(Desk { listener, file })
+    Ok(Desk { listener, file, own: geteuid() })
 }
 
 impl Clients {
@@ -128,7 +130,7 @@ impl Clients {
         };
         // With too many, the one that came is shown the door; and who may only look, at the socket
         // where things are changed.
-        let may = metrics || is_allowed(&socket, geteuid());
+        let may = metrics || is_allowed(&socket, desk.own);
         if may && self.all.len() < MAX_CLIENTS {
             let client = Client::new(socket, metrics);
             if waits.add(client.as_fd(), Source::Client(self.all.vacant_key())).is_ok() {
@@ -158,7 +160,7 @@ impl Clients {
     }
 }
 
-/// Hears one of them, and does what it asks for.
+/// Hears one of them, and does what it asks for. What takes a while is answered later.
 pub fn attend(home: &mut Home, place: usize) {
     let Some(client) = home.clients.all.get_mut(place) else { return };
     let heard = client.go_on().and_then(|()| client.hear());
@@ -168,44 +170,51 @@ pub fn attend(home: &mut Home, place: usize) {
         let answer = if metrics {
             metrics::answer(&home.report())
         } else {
-            let answer = match serde_json::from_str(&request) {
-                Ok(Request::Upgrade(asked)) => {
-                    let given = home.clients.socket(place);
-                    let given = given.and_then(|socket| handover::give(home, &socket, asked));
-                    match given {
-                        Ok(()) => return Ok(()),
-                        Err(error) => Answer::Failed(vec![format!("{error:#}")]),
-                    }
-                }
-                Ok(request) => carry_out(home, request),
-                Err(error) => Answer::Failed(vec![format!("this is no request: {error}")]),
-            };
-            serde_json::to_string(&answer).context("the answer can't be written")? + "\n"
+            match serde_json::from_str(&request) {
+                Ok(Request::List) => line(&Answer::Report(home.report()))?,
+                Ok(request) => return begin(home, place, request),
+                Err(error) => line(&Answer::Failed(vec![format!("this is no request: {error}")]))?,
+            }
         };
-        match home.clients.all.get_mut(place) {
-            Some(client) => client.answer(&answer),
-            None => Ok(()),
-        }
+        home.clients.all.get_mut(place).map_or(Ok(()), |client| client.answer(&answer))
     });
+    attended(home, place, done);
+}
+
+/// Has a change begin, for which the client waits unless it is done at once.
+fn begin(home: &mut Home, place: usize, request: Request) -> Result<()> {
+    if let Some(client) = home.clients.all.get_mut(place) {
+        client.is_waiting = true;
+        home.waits.remove(client.as_fd());
+    }
+    home.change(Origin::Client(place), request);
+    Ok(())
+}
+
+/// Answers a client that waits.
+pub fn tell(home: &mut Home, place: usize, answer: &Answer) {
     let Home { clients, waits, .. } = home;
-    let Some(client) = clients.all.get(place) else { return };
+    let Some(client) = clients.all.get_mut(place).filter(|client| client.is_waiting) else {
+        return;
+    };
+    let told = line(answer).and_then(|answer| client.answer(&answer));
+    let told = told.and_then(|()| waits.add(client.as_fd(), Source::Client(place)));
+    attended(home, place, told);
+}
+
+fn line(answer: &Answer) -> Result<String> {
+    Ok(serde_json::to_string(answer).context("the answer can't be written")? + "\n")
+}
+
+fn attended(home: &mut Home, place: usize, done: Result<()>) {
+    let Home { clients, waits, .. } = home;
+    let Some(client) = clients.all.get(place).filter(|client| !client.is_waiting) else { return };
     if done.is_err() || client.is_over() {
         waits.remove(client.as_fd());
         clients.all.remove(place);
     } else {
         waits.change(client.as_fd(), Source::Client(place), client.is_behind());
     }
-}
-
-fn carry_out(home: &mut Home, request: Request) -> Answer {
-    let failed = match request {
-        Request::List => return Answer::Report(home.report()),
-        Request::Add { file, text } => home.add_tables(Path::new(&file), &text),
-        Request::Remove(name) => home.remove(&name),
-        Request::Reload => home.reload(),
-        Request::Upgrade(_) => Vec::new(),
-    };
-    if failed.is_empty() { Answer::Done } else { Answer::Failed(failed) }
 }
 
 /// One line about a report's time, for people.

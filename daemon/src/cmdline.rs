@@ -105,6 +105,9 @@ pub enum Command {
         #[arg(long)]
         no_sandbox: bool,
     },
+    /// Open what another process of this program asks for.
+    #[command(hide = true)]
+    Open,
     /// Write the manual's pages into a folder.
     #[command(hide = true)]
     Manual { folder: PathBuf },

@@ -10,8 +10,10 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::fmt;
 use std::path::Path;
+use window::ALIGNMENT;
 
-use crate::storage::{FileStore, NbdStore, Store};
+use crate::config::Backing;
+use crate::storage::{FileStore, NbdStore, Opened, Reached, Store, open};
 
 /// Sectors of a discard or write-zeroes request at most: 1 GiB, done piece by piece.
 const RANGE: u32 = 1 << 21;
@@ -28,6 +30,8 @@ pub struct Data {
     pub files: Vec<OwnedFd>,
     /// The file became shorter, so all fails.
     pub has_failed: bool,
+    /// An NBD server, the connections to which are the files.
+    pub server: Option<Reached>,
 }
 
 /// A disk, and its data.
@@ -71,7 +75,7 @@ impl Disk {
 
     /// The same, opened and locked by another program.
     pub fn opened_file(path: &Path, data: Data, queues: u16, read_only: bool) -> Result<Disk> {
-        let Data { size, files, has_failed } = data;
+        let Data { size, files, has_failed, .. } = data;
         let file = FileStore::opened(path, files, size, has_failed)?;
         let (name, bytes) = (path.display().to_string(), file.size());
         Self::new(name, bytes, queues, read_only, Store::File(Box::new(file)))
@@ -82,13 +86,17 @@ impl Disk {
         match (&self.store, &self.memory) {
             (Store::File(file), _) => {
                 let (size, has_failed) = (file.size(), file.has_failed());
-                Ok(Some(Data { size, files: file.copies()?, has_failed }))
+                Ok(Some(Data { size, files: file.copies()?, has_failed, server: None }))
             }
+            (Store::Nbd(nbd), _) => nbd_data(nbd, false).map(Some),
             (_, Some(memory)) => {
                 let file = memfd_create("exitless-io-disk", MemfdFlags::CLOEXEC);
                 let file = file.context("the system gives no memory to hand a disk over in")?;
                 let span = memory.span().context("the disk's memory isn't there")?;
                 ftruncate(&file, span.len()).context("there isn't that much memory")?;
+                let copy = Mapping::of_file(&file, 0, span.len().next_multiple_of(ALIGNMENT));
+                let copy = copy.context("the memory to hand a disk over in can't be mapped")?;
+                let copied = copy.span().context("the memory to hand a disk over in is gone")?;
                 let mut bytes = [0; PART as usize];
                 for at in (0..span.len()).step_by(PART as usize) {
                     let part = span.sub(at, PART.min(span.len() - at));
@@ -97,10 +105,14 @@ impl Disk {
                     part.read(0, bytes)?;
                     // What is empty stays so without memory.
                     if bytes.iter().any(|byte| *byte != 0) {
-                        daemon_os::write_at(&file, at, &[part])?;
+                        copied.write(at, bytes)?;
                     }
                 }
-                Ok(Some(Data { size: span.len(), files: vec![file], has_failed: false }))
+                if copy.has_shrunk() {
+                    bail!("the system has no memory left to hand a disk over in");
+                }
+                let (size, files) = (span.len(), vec![file]);
+                Ok(Some(Data { size, files, has_failed: false, server: None }))
             }
             _ => Ok(None),
         }
@@ -132,9 +144,10 @@ impl Disk {
         Ok(())
     }
 
-    /// A disk that an NBD server keeps.
-    pub fn nbd(uri: &str, queues: u16, read_only: bool) -> Result<Disk> {
-        let store = NbdStore::open(uri, read_only)?;
+    /// A disk that an NBD server keeps, which another process may have reached.
+    pub fn nbd(uri: &str, data: Option<Data>, queues: u16, read_only: bool) -> Result<Disk> {
+        let reached = data.and_then(|data| data.server.map(|server| (server, data.files)));
+        let store = NbdStore::open(uri, read_only, reached)?;
         let bytes = store.export().size;
         Self::new(uri.to_owned(), bytes, queues, read_only, Store::Nbd(Box::new(store)))
     }
@@ -178,6 +191,36 @@ impl Disk {
         let (is_asked, abandoned, awaited_by) = (false, 0, Vec::new());
         Ok(Disk { config, store, name, is_asked, abandoned, awaited_by, memory: None })
     }
+}
+
+/// What opening this takes, for a process that can't do so itself. None: there is nothing to open.
+///
+/// # Errors
+///
+/// In a sentence.
+pub fn opened(backing: &Backing, read_only: bool) -> Result<Option<Data>> {
+    match backing {
+        Backing::File(path) => {
+            let Opened { file, direct, size, .. } = open(path, read_only)?;
+            let files = [Some(file), direct.map(|(file, ..)| file)];
+            let files = files.into_iter().flatten().map(OwnedFd::from).collect();
+            Ok(Some(Data { size, files, has_failed: false, server: None }))
+        }
+        Backing::Nbd(uri) => {
+            let nbd = NbdStore::open(uri, read_only, None)?;
+            // Without a connection whoever takes it over would wait for one.
+            if !nbd.is_reached() {
+                bail!("{uri} can't be used: the server says what nobody asked for, or is gone");
+            }
+            nbd_data(&nbd, true).map(Some)
+        }
+        Backing::Ram(_) | Backing::Null(_) => Ok(None),
+    }
+}
+
+fn nbd_data(nbd: &NbdStore, waits: bool) -> Result<Data> {
+    let (server, files) = nbd.for_another(waits)?;
+    Ok(Data { size: nbd.export().size, files, has_failed: false, server: Some(server) })
 }
 
 impl fmt::Display for Disk {

@@ -3,6 +3,7 @@
 use crate::listen;
 use anyhow::{Context as _, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::net::{accept_with, connect, socket_with};
@@ -32,7 +33,9 @@ impl Door {
 
     /// Listens at this socket. `file` is to be removed at the end.
     pub fn listening(listener: UnixListener, file: Option<PathBuf>) -> Result<Door> {
-        listener.set_nonblocking(true).context("the socket can't be made non-blocking")?;
+        // Not by std, which has a system call of its own for it.
+        fcntl_setfl(&listener, OFlags::RDWR | OFlags::NONBLOCK)
+            .context("the socket can't be made non-blocking")?;
         Ok(Door::Listening { listener, file, again_at: None, said: false })
     }
 
@@ -115,6 +118,14 @@ impl Door {
             }
         };
         came.map_or(Came::Nobody, Came::Socket)
+    }
+
+    /// The socket, if it is another's, who listens on: systemd's.
+    pub fn into_handed(self) -> Option<UnixListener> {
+        match self {
+            Door::Listening { listener, file: None, .. } => Some(listener),
+            _ => None,
+        }
     }
 
     /// It is no more.

@@ -23,10 +23,9 @@ use crate::connection::Hands;
 use crate::control::{Answer, Request};
 use crate::counts::Counts;
 use crate::device::Kind;
-use crate::disk::Data;
 use crate::door::Door;
 use crate::home::{Home, Known};
-use crate::letter::{Asked, Connection, Device, Letter, Said, VERSION};
+use crate::letter::{Asked, Connection, Device, Letter, Said, Told, VERSION};
 use crate::passing::Passing;
 use crate::report::Numbers;
 use crate::socket::Socket;
@@ -56,9 +55,6 @@ pub fn give(home: &mut Home, socket: &OwnedFd, asked: Asked) -> Result<()> {
     let Asked { version, process } = asked;
     if version != VERSION {
         bail!("this daemon hands over as version {VERSION}, and {version} is asked for");
-    }
-    if !home.rings.served.uplinks.is_empty() {
-        bail!("a switch has a way out, which can't be handed over");
     }
     if home.is_waiting() {
         bail!("a ring is being stopped; try again");
@@ -91,7 +87,7 @@ fn offer(home: &mut Home, socket: &OwnedFd) -> Result<()> {
 
 fn write(home: &mut Home) -> Result<(Letter, Vec<OwnedFd>)> {
     let counted = home.report().devices;
-    let Home { rings, known, clients, connections, doors, .. } = home;
+    let Home { rings, known, clients, connections, doors, handed, .. } = home;
     let mut all = Vec::new();
     let copy = |one: rustix::fd::BorrowedFd<'_>| {
         one.try_clone_to_owned().context("this program may not have as many files")
@@ -103,6 +99,11 @@ fn write(home: &mut Home) -> Result<(Letter, Vec<OwnedFd>)> {
             *place = Some(path.to_owned());
         }
     }
+    let mut free = Vec::new();
+    for (path, listener) in handed.all() {
+        all.push(copy(listener)?);
+        free.push(path.to_owned());
+    }
     let mut devices = Vec::new();
     for Known { entry, place } in known.iter() {
         let door = doors.get(*place).and_then(Option::as_ref).context("a device has no door")?;
@@ -113,8 +114,7 @@ fn write(home: &mut Home) -> Result<(Letter, Vec<OwnedFd>)> {
             Kind::Disk(disk) => disk.data()?,
             Kind::Port(_) => None,
         };
-        let told = data.as_ref().map(|data| (data.size, data.files.len()));
-        let has_failed = data.as_ref().is_some_and(|data| data.has_failed);
+        let told = data.as_ref().map(Told::of);
         data.into_iter().for_each(|data| all.extend(data.files));
         let counted = counted.iter().find(|one| one.name == device.name);
         devices.push(Device {
@@ -122,9 +122,13 @@ fn write(home: &mut Home) -> Result<(Letter, Vec<OwnedFd>)> {
             listens: listener.is_some(),
             socket_file: door.file().map(Path::to_owned),
             data: told,
-            has_failed,
             counted: counted.map_or(Numbers::default(), |one| Numbers::from(&one.all())),
         });
+    }
+    let mut uplinks = Vec::new();
+    for uplink in &rings.served.uplinks {
+        all.push(copy(uplink.as_fd())?);
+        uplinks.push(uplink.asked.clone());
     }
     let mut told = Vec::new();
     for (_, connection) in connections.iter() {
@@ -150,7 +154,9 @@ fn write(home: &mut Home) -> Result<(Letter, Vec<OwnedFd>)> {
         sandbox: home.sandbox.clone(),
         control,
         metrics,
+        handed: free,
         devices,
+        uplinks,
         connections: told,
         descriptors: all.len(),
     };
@@ -182,7 +188,7 @@ pub fn take(control: &Path, no_sandbox: bool) -> Result<()> {
     if no_sandbox {
         home.sandbox = None;
     }
-    crate::confine(&home)?;
+    crate::confine(&mut home)?;
     connect(&mut home, connections, &mut descriptors, &passing)?;
     passing.say(&format!("{TAKEN}\n"))?;
     match passing.hear().context("the daemon stays")? {
@@ -207,23 +213,26 @@ fn read(
     let control = letter.control.map(|path| Ok::<_, anyhow::Error>((path, next()?))).transpose()?;
     let metrics = letter.metrics.map(|path| Ok::<_, anyhow::Error>((path, next()?))).transpose()?;
     home.clients.take_over(control, metrics, &home.waits)?;
+    for path in letter.handed {
+        home.handed.keep(&path, Some(next()?.into()));
+    }
     for device in letter.devices {
-        let Device { entry, listens, socket_file, data, has_failed, counted } = device;
+        let Device { entry, listens, socket_file, data, counted } = device;
         let door = match listens {
             true => Door::listening(next()?.into(), socket_file)?,
             false => Door::connecting(entry.way().path()),
         };
-        let data = data.map(|(size, files)| {
-            let files = (0..files).map(|_| next()).collect::<Result<_>>();
-            files.map(|files| Data { size, files, has_failed })
-        });
-        let data = data.transpose()?;
+        let data = data.map(|told| told.with(&mut next)).transpose()?;
         let name = entry.name().to_owned();
         let made = build::device(&entry, data, &mut home.rings, &mut home.switches);
         let mut made = made.with_context(|| name)?;
         made.gone = Counts::clone(&counted.counts());
         let place = home.add_device(made, door)?;
         home.known.push(Known { entry, place });
+    }
+    for asked in &letter.uplinks {
+        let added = home.connect_uplink(asked, Some(next()?));
+        added.with_context(|| format!("uplink of {}", asked.switch))?;
     }
     Ok(letter.connections)
 }

@@ -10,9 +10,11 @@ use crate::build::{Entry, Named};
 use crate::clients::{self, Clients};
 use crate::clock::{Clock, HERTZ};
 use crate::connection::{Connection, Gone, Hands};
+use crate::control::Request;
 use crate::device::{Device, Kind};
 use crate::door::{Came, Door};
 use crate::event::take_waited;
+use crate::pending::{Origin, Pending};
 use crate::rings::Rings;
 use crate::sandbox::Folders;
 use crate::signals::{Signal, Signals};
@@ -22,6 +24,7 @@ use crate::waits::{Source, Waits};
 use anyhow::{Error, Result};
 use rustix::fd::OwnedFd;
 use slab::Slab;
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
 /// Front ends at a time, of all devices.
@@ -51,6 +54,8 @@ pub struct Home {
     pub(crate) doors: Vec<Option<Door>>,
     pub waits: Waits,
     signals: Signals,
+    /// Changes that take a while.
+    pub pending: Pending,
     is_over: bool,
     /// What may be used later, if the rest was given up; and the folder that paths begin in.
     pub sandbox: Option<Folders>,
@@ -75,6 +80,7 @@ impl Home {
             doors: Vec::new(),
             waits,
             signals,
+            pending: Pending::default(),
             is_over: false,
             sandbox: None,
             folder: std::env::current_dir().unwrap_or_default(),
@@ -96,13 +102,15 @@ impl Home {
         Ok(place)
     }
 
-    /// A device less: its connections end.
-    pub fn remove_device(&mut self, device: usize) {
+    /// A device less: its connections end. Its socket, if that is systemd's.
+    pub fn remove_device(&mut self, device: usize) -> Option<UnixListener> {
+        let mut handed = None;
         let own = self.connections.iter().filter(|(_, one)| one.device == device);
         let own: Vec<_> = own.map(|(place, _)| place).collect();
         if let Some(door) = self.doors.get_mut(device).and_then(Option::take) {
             door.listener().into_iter().for_each(|listener| self.waits.remove(listener));
             door.close();
+            handed = door.into_handed();
         }
         let why = || Error::msg("the device was removed");
         own.into_iter().for_each(|place| self.end_now(place, Gone(Some(why()))));
@@ -110,6 +118,7 @@ impl Home {
             disk.store.ended().into_iter().for_each(|ended| self.waits.remove(ended));
         }
         self.rings.remove_device(device);
+        handed
     }
 
     /// Listens at a device's door if it may have one more front end.
@@ -188,10 +197,7 @@ impl Home {
                 for signal in self.signals.take() {
                     match signal {
                         Signal::End => self.is_over = true,
-                        Signal::Reload => match &self.reload()[..] {
-                            [] => eprintln!("exitless-io: the file was read again"),
-                            wrong => wrong.iter().for_each(|what| eprintln!("exitless-io: {what}")),
-                        },
+                        Signal::Reload => self.change(Origin::Signal, Request::Reload),
                     }
                 }
             }
@@ -199,6 +205,7 @@ impl Home {
             Source::Metrics => self.come(true),
             Source::Client(place) => clients::attend(self, place),
             Source::Uplink(place) => self.rings.look_out(place),
+            Source::Opener => self.opened(),
             Source::Storage(device) => {
                 self.rings.look_at_clock();
                 self.rings.collect_of(device);

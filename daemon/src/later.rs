@@ -163,11 +163,11 @@ impl Rings {
         }
     }
 
-    /// Is a disk kept by a server elsewhere?
-    pub fn reaches_servers(&self) -> bool {
+    /// Is a disk's data kept so?
+    pub fn keeps(&self, so: impl Fn(&Store) -> bool) -> bool {
         let mut devices = self.served.devices.iter();
         devices.any(|(_, device)| match &device.kind {
-            Kind::Disk(disk) => matches!(disk.store, Store::Nbd(_)),
+            Kind::Disk(disk) => so(&disk.store),
             Kind::Port(_) => false,
         })
     }

@@ -5,6 +5,7 @@
 //! | `main`, `cmdline` | the command line |
 //! | `config` | `io.toml` |
 //! | `home`, `changes` | the loop; devices that come and go |
+//! | `pending`, `opener` | changes that take a while, and the process that opens what they need |
 //! | `build`, `device`, `disk` | what is served, and what a disk's data is kept by |
 //! | `door`, `listen` | how front ends come |
 //! | `connection`, `socket`, `memory`, `event` | one front end: messages, memory, kicks and calls |
@@ -43,7 +44,9 @@ mod listen;
 mod log;
 mod memory;
 mod metrics;
+mod opener;
 mod passing;
+mod pending;
 mod report;
 mod ring;
 mod rings;
@@ -64,12 +67,17 @@ use anyhow::{Context as _, Result, bail};
 use ask::Daemon;
 use build::Entry;
 use cmdline::{Arguments, Command, RunArguments};
-use config::{Backing, Plan, Wrong};
+use config::{Backing, Plan, Way, Wrong};
 use control::Request;
 use home::Home;
-use sandbox::{Folders, folder};
+use opener::Opener;
+use sandbox::{Folders, Needs, folder};
 use std::io::ErrorKind;
 use std::path::Path;
+use storage::Store;
+
+/// Files that may be added, beside those that are removed, until an upgrade.
+const SPARE_RINGS: usize = 32;
 
 fn main() {
     if let Err(error) = run(Arguments::get().command) {
@@ -114,6 +122,7 @@ fn run(command: Command) -> Result<()> {
         Command::Remove { at, name } => Daemon::at(&at.control)?.tell(&Request::Remove(name)),
         Command::Reload { at } => Daemon::at(&at.control)?.tell(&Request::Reload),
         Command::Upgrade { at, no_sandbox } => handover::take(&at.control, no_sandbox),
+        Command::Open => opener::run(),
         Command::Manual { folder } => {
             let shown = folder.display();
             clap_mangen::generate_to(cmdline::command(), &folder)
@@ -158,7 +167,11 @@ fn run_file(asked: RunArguments) -> Result<()> {
         let Home { clients, waits, .. } = home;
         match clients.listen(host.control.as_deref(), host.metrics.as_deref(), waits) {
             Err(error) => vec![format!("[host]: {error:#}")],
-            Ok(()) => [home.connect_uplinks(&plan), home.apply(&plan)].concat(),
+            Ok(()) => {
+                let mut failed = home.connect_uplinks(&plan);
+                failed.extend(Entry::of(&plan).into_iter().flat_map(|entry| home.add(entry)));
+                failed
+            }
         }
     })
 }
@@ -192,7 +205,7 @@ fn serve(
         home.close();
         bail!("{}", failed.join("\nexitless-io: "));
     }
-    for path in home.handed.left() {
+    for (path, _) in home.handed.all() {
         eprintln!("exitless-io: {} was handed over, and no device has it", path.display());
     }
     home.sandbox = sandbox;
@@ -211,11 +224,31 @@ fn run_home(home: &mut Home, names: &str) -> Result<()> {
     ended
 }
 
-/// Gives up what isn't needed any more, unless that isn't wanted.
-fn confine(home: &Home) -> Result<()> {
-    let Some(folders) = &home.sandbox else { return Ok(()) };
+/// Gives up what isn't needed any more, unless that isn't wanted. What may be opened later is
+/// opened by another process.
+fn confine(home: &mut Home) -> Result<()> {
+    supervisor::prepare()?;
     event::prepare().context("the system has no eventfds")?;
-    let [control, metrics] = home.clients.desks();
-    let changes = home.file.is_some() || control.is_some() || metrics.is_some();
-    sandbox::enter(folders, changes, home.rings.reaches_servers())
+    let [control, metrics] = home.clients.desks().map(|desk| desk.is_some());
+    let changes = home.file.is_some() || control;
+    if changes {
+        home.open_by(Opener::start(home.sandbox.as_ref())?)?;
+    }
+    let Some(folders) = &home.sandbox else { return Ok(()) };
+    // A system without io_uring is said to have none when a file is opened.
+    let stocked = changes && daemon_os::stock_rings(SPARE_RINGS).is_ok();
+    let by_ring = |is_asked: bool| {
+        home.rings.keeps(|store| matches!(store, Store::File(file) if file.waits() != is_asked))
+    };
+    let mut connects = home.known.iter().map(|known| known.entry.way());
+    let needs = Needs {
+        changes,
+        desks: control || metrics,
+        files: by_ring(true),
+        stock: stocked,
+        waits: by_ring(false) || changes && !stocked,
+        servers: home.rings.keeps(|store| matches!(store, Store::Nbd(_))),
+        connects: connects.any(|way| matches!(way, Way::Connect(_))),
+    };
+    sandbox::enter(folders, needs)
 }

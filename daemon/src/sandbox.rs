@@ -1,12 +1,18 @@
 //! What the program can't do any more once it serves: as little as Linux lets it give up without
 //! being root.
 //!
-//! Guarantees, where the kernel has it: files are opened, and sockets made and removed, below the
-//! given folders alone (Landlock); no system call but those listed (seccomp), no memory that is
-//! executable, no new privileges. What is refused fails with EPERM, which the log or the answer
-//! shows as any other failure.
+//! Guarantees, where the kernel has it: who serves opens no file and makes no socket to listen at;
+//! what it can do with files is to remove those below the given folders (Landlock). Another process
+//! opens what comes later, below the given folders alone. Both make no system call but those listed
+//! (seccomp, `calls`), and have no memory that is executable and no new privileges. What is refused
+//! fails with EPERM, which the log or the answer shows as any other failure.
+
+mod calls;
+
+pub use calls::Needs;
 
 use anyhow::{Context as _, Result};
+use calls::{Call, OPENER, serving};
 use landlock::{
     ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd,
     Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus,
@@ -24,6 +30,16 @@ use std::path::{Path, PathBuf};
 const RULES: ABI = ABI::V5;
 /// PROT_EXEC.
 const EXECUTABLE: u64 = 4;
+
+/// What the look-up of a host's name reads.
+const NAMES: [&str; 6] = [
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/host.conf",
+    "/etc/gai.conf",
+    "/etc/services",
+];
 
 /// Folders that may be used later.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -48,98 +64,147 @@ pub fn raise_files() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// Gives up all but this. What the kernel doesn't have is said. Without `changes`, no device comes
-/// later.
+/// Gives up what serving doesn't take. What the kernel doesn't have is said. Sockets' files are
+/// removed below the folders for them, and that is all that can be done with files.
 ///
 /// # Errors
 ///
 /// In words, if the system refuses a rule that it knows.
-pub fn enter(folders: &Folders, changes: bool, network: bool) -> Result<()> {
-    let found = restrict_files(folders).context("Landlock refuses a rule")?;
-    match found {
+pub fn enter(folders: &Folders, needs: Needs) -> Result<()> {
+    let found = restrict_files(&[(&folders.sockets, AccessFs::RemoveFile.into())]);
+    match found.context("Landlock refuses a rule")? {
         RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => {}
         RulesetStatus::NotEnforced => {
             eprintln!("exitless-io: this kernel has no Landlock: files aren't restricted");
         }
     }
-    let filter = filter(changes, network).context("the list of system calls is wrong")?;
-    seccompiler::apply_filter(&filter).context("the system refuses a list of system calls")
+    restrict_calls(&serving(&needs))
 }
 
-fn restrict_files(folders: &Folders) -> Result<RulesetStatus> {
-    let ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
-    let mut ruleset = ruleset.handle_access(AccessFs::from_all(RULES))?.create()?;
+/// Gives up what opening files, sockets and servers doesn't take.
+///
+/// # Errors
+///
+/// As for [`enter`].
+pub fn enter_opener(folders: &Folders) -> Result<()> {
     let reads = AccessFs::ReadFile | AccessFs::ReadDir;
     let writes = reads | AccessFs::WriteFile | AccessFs::IoctlDev;
     let sockets = AccessFs::MakeSock | AccessFs::RemoveFile;
-    let all: [(&BTreeSet<PathBuf>, BitFlags<AccessFs>); 3] =
-        [(&folders.read, reads), (&folders.write, writes), (&folders.sockets, sockets)];
+    let names = NAMES.into_iter().map(PathBuf::from).collect();
+    restrict_files(&[
+        (&folders.read, reads),
+        (&folders.write, writes),
+        (&folders.sockets, sockets),
+        (&names, AccessFs::ReadFile.into()),
+    ])
+    .context("Landlock refuses a rule")?;
+    restrict_calls(OPENER)
+}
+
+fn restrict_files(all: &[(&BTreeSet<PathBuf>, BitFlags<AccessFs>)]) -> Result<RulesetStatus> {
+    let ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
+    let mut ruleset = ruleset.handle_access(AccessFs::from_all(RULES))?.create()?;
     for (paths, access) in all {
-        for path in paths {
+        for path in *paths {
             // One that isn't there can't be used later, either.
             if let Ok(file) = PathFd::new(path) {
-                ruleset = ruleset.add_rule(PathBeneath::new(file, access))?;
+                ruleset = ruleset.add_rule(PathBeneath::new(file, *access))?;
             }
         }
     }
     Ok(ruleset.restrict_self()?.ruleset)
 }
 
-/// The system calls, by what they are for. With `changes`, those for devices that come
-/// later, too; with `network`, those for servers elsewhere that are reached again and again.
-fn calls(changes: bool, network: bool) -> Vec<i64> {
-    let all = [
-        // The loop.
-        &[libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2, libc::SYS_epoll_ctl][..],
-        &[libc::SYS_clock_gettime, libc::SYS_poll, libc::SYS_ppoll],
-        // Data.
-        &[libc::SYS_read, libc::SYS_write, libc::SYS_preadv, libc::SYS_pwritev],
-        &[libc::SYS_fdatasync, libc::SYS_fallocate],
-        &[libc::SYS_io_uring_enter, libc::SYS_io_uring_register],
-        // Front ends that come and go, and their memory.
-        &[libc::SYS_accept4, libc::SYS_recvmsg, libc::SYS_sendmsg, libc::SYS_fcntl],
-        &[libc::SYS_fstat, libc::SYS_fstatfs, libc::SYS_close, libc::SYS_munmap],
-        &[
-            libc::SYS_statx,
-            libc::SYS_memfd_create,
-            libc::SYS_ftruncate,
-            libc::SYS_socket,
-            libc::SYS_connect,
-        ],
-        // The process itself.
-        &[libc::SYS_brk, libc::SYS_mremap, libc::SYS_madvise, libc::SYS_futex],
-        &[libc::SYS_rt_sigreturn, libc::SYS_rt_sigaction, libc::SYS_sigaltstack],
-        &[libc::SYS_setitimer],
-        &[libc::SYS_unlink, libc::SYS_sendto, libc::SYS_exit_group],
-    ];
-    let later = [
-        &[libc::SYS_openat, libc::SYS_lseek, libc::SYS_ioctl][..],
-        &[libc::SYS_getsockopt, libc::SYS_geteuid],
-        &[libc::SYS_bind, libc::SYS_listen, libc::SYS_recvfrom, libc::SYS_io_uring_setup],
-        &[libc::SYS_eventfd2],
-    ];
-    let later = if changes { &later[..] } else { &[] };
-    let servers = [
-        &[libc::SYS_recvfrom, libc::SYS_setsockopt, libc::SYS_timerfd_settime][..],
-        &[libc::SYS_epoll_create1, libc::SYS_timerfd_create],
-    ];
-    let servers = if network || changes { &servers[..] } else { &[] };
-    [all.concat(), later.concat(), servers.concat()].concat()
+fn restrict_calls(calls: &[Call]) -> Result<()> {
+    let filter = filter(calls).context("the list of system calls is wrong")?;
+    seccompiler::apply_filter(&filter).context("the system refuses a list of system calls")
 }
 
-fn filter(changes: bool, network: bool) -> Result<BpfProgram> {
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
-        calls(changes, network).into_iter().map(|call| (call, Vec::new())).collect();
-    for call in [libc::SYS_mmap, libc::SYS_mprotect] {
-        let protection = SeccompCondition::new(
-            2,
-            SeccompCmpArgLen::Dword,
-            SeccompCmpOp::MaskedEq(EXECUTABLE),
-            0,
-        )?;
-        rules.insert(call, vec![SeccompRule::new(vec![protection])?]);
+fn filter(calls: &[Call]) -> Result<BpfProgram> {
+    let protection =
+        SeccompCondition::new(2, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(EXECUTABLE), 0)?;
+    let mut rules = BTreeMap::new();
+    for (call, _) in calls {
+        let only = match *call {
+            libc::SYS_mmap | libc::SYS_mprotect => {
+                vec![SeccompRule::new(vec![protection.clone()])?]
+            }
+            _ => Vec::new(),
+        };
+        rules.insert(*call, only);
     }
     let refused = SeccompAction::Errno(libc::EPERM as u32);
     let filter = SeccompFilter::new(rules, refused, SeccompAction::Allow, TargetArch::x86_64)?;
     Ok(filter.try_into()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use daemon_os::{Uring, stock_rings};
+    use rustix::fd::AsFd as _;
+    use std::io::ErrorKind;
+    use std::os::unix::net::UnixDatagram;
+
+    /// From inside, in a thread, which alone gives it up. It may not even end.
+    fn inside(
+        enter: impl FnOnce() -> Result<()> + Send + 'static,
+        try_it: impl FnOnce() + Send + 'static,
+    ) {
+        let (done, is_done) = std::os::unix::net::UnixStream::pair().expect("two sockets");
+        std::thread::spawn(move || {
+            stock_rings(1).expect("the system has io_uring");
+            enter().expect("it can be given up");
+            let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(try_it));
+            let _ = rustix::io::write(&done, &[tried.is_ok().into()]);
+            loop {
+                let _ = rustix::event::poll(&mut [], None);
+            }
+        });
+        let mut told = [0];
+        rustix::io::read(&is_done, &mut told).expect("it is told");
+        assert_eq!(told, [1]);
+    }
+
+    fn is_refused<T>(what: std::io::Result<T>) -> bool {
+        what.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+    }
+
+    /// A ring that could open files would go around all of it.
+    #[test]
+    fn no_ring_is_made_and_no_file_is_opened() {
+        for changes in [false, true] {
+            let file = tempfile::tempfile().expect("a file");
+            let needs = Needs { changes, stock: changes, files: true, ..Needs::default() };
+            let enter = move || enter(&Folders::default(), needs);
+            inside(enter, move || {
+                assert!(is_refused(stock_rings(1)));
+                // What its own rings can do is daemon-os's to test: nothing of this kind.
+                let own = Uring::new(&[file.as_fd()]);
+                assert_eq!(own.is_ok(), changes, "files of a ring are exchanged for later ones");
+                assert!(is_refused(std::fs::File::open("/dev/null")));
+                assert!(is_refused(rustix::process::getpgid(None).map_err(Into::into)));
+                assert_eq!(is_refused(UnixDatagram::unbound()), !changes);
+                let listener = std::os::unix::net::UnixListener::bind("/tmp/none");
+                assert!(is_refused(listener));
+            });
+        }
+    }
+
+    #[test]
+    fn who_opens_files_opens_those_of_its_folders() {
+        let [own, other] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+        for folder in [&own, &other] {
+            std::fs::write(folder.path().join("file"), "").expect("it is written");
+        }
+        let mut folders = Folders::default();
+        folders.write.insert(own.path().to_owned());
+        let enter = move || enter_opener(&folders);
+        inside(enter, move || {
+            std::fs::File::open(own.path().join("file")).expect("it may");
+            assert!(is_refused(std::fs::File::open(other.path().join("file"))));
+            assert!(is_refused(stock_rings(1)));
+            assert!(is_refused(std::process::Command::new("true").status()));
+        });
+    }
 }

@@ -2,9 +2,10 @@
 
 use anyhow::{Context as _, Result};
 use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
-use std::os::unix::net::UnixStream;
+use std::io::{PipeReader, pipe as new_pipe};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,19 +16,20 @@ pub enum Signal {
     Reload,
 }
 
-/// The ends of two sockets into which the handlers write.
+/// The ends of two pipes into which the handlers write. Into sockets they would send, which is a
+/// system call of its own.
 pub struct Signals {
-    end: UnixStream,
-    reload: UnixStream,
+    end: PipeReader,
+    reload: PipeReader,
     both: rustix::fd::OwnedFd,
 }
 
 impl Signals {
     /// Signals don't end the program from now on.
     pub fn new() -> Result<Signals> {
-        let make = |signals: &[i32]| -> Result<UnixStream> {
-            let (ours, theirs) = UnixStream::pair()?;
-            ours.set_nonblocking(true)?;
+        let make = |signals: &[i32]| -> Result<PipeReader> {
+            let (ours, theirs) = new_pipe()?;
+            fcntl_setfl(&ours, fcntl_getfl(&ours)? | OFlags::NONBLOCK)?;
             for signal in signals {
                 pipe::register(*signal, theirs.try_clone()?)?;
             }
@@ -37,16 +39,15 @@ impl Signals {
         let reload = make(&[SIGHUP]).context("the system refuses handlers of signals")?;
         use rustix::event::epoll;
         let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for socket in [&end, &reload] {
-            epoll::add(&both, socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        for pipe in [&end, &reload] {
+            epoll::add(&both, pipe, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         }
         Ok(Signals { end, reload, both })
     }
 
     /// Those that came.
     pub fn take(&self) -> Vec<Signal> {
-        // By `read`, which every sandbox allows; what std reads sockets by is refused in some.
-        let came = |socket: &UnixStream| is_signal(rustix::io::read(socket, &mut [0; 64]));
+        let came = |pipe: &PipeReader| is_signal(rustix::io::read(pipe, &mut [0; 64]));
         let end = came(&self.end).then_some(Signal::End);
         end.into_iter().chain(came(&self.reload).then_some(Signal::Reload)).collect()
     }

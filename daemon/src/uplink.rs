@@ -4,6 +4,7 @@
 //! the TAP doesn't take are dropped, as by a wire. They have no offloads: the switch makes segments
 //! and checksums.
 
+use crate::config;
 use anyhow::{Context as _, Result};
 use daemon_os::Mapping;
 use net::{Finish, PortNumber, Switch, UPLINK_MEMORY, WIRE_FRAME};
@@ -15,6 +16,8 @@ const FRAMES: u32 = 32;
 
 /// A TAP at a switch.
 pub struct Uplink {
+    /// As the file says it.
+    pub asked: config::Uplink,
     pub switch: usize,
     port: PortNumber,
     tap: OwnedFd,
@@ -24,16 +27,22 @@ pub struct Uplink {
 }
 
 impl Uplink {
-    /// At the switch of this place.
-    pub fn new(name: &str, place: usize, switch: &mut Switch) -> Result<Uplink> {
-        let tap = daemon_os::tap(name);
+    /// At the switch of this place: a TAP that another process opened, or else is opened here.
+    pub fn new(
+        asked: &config::Uplink,
+        tap: Option<OwnedFd>,
+        place: usize,
+        switch: &mut Switch,
+    ) -> Result<Uplink> {
+        let name = &asked.tap;
+        let tap = tap.map_or_else(|| daemon_os::tap(name), Ok);
         let tap = tap.with_context(|| format!("the TAP {name} can't be opened"))?;
         let memory = Mapping::anonymous(UPLINK_MEMORY).context("there is no memory for frames")?;
         let span = memory.span().context("there is no memory for frames")?;
         let port = switch.add_uplink(span, Finish::Here)?;
         switch.set_link(port, true);
         let bytes = Box::new([0; WIRE_FRAME as usize]);
-        Ok(Uplink { switch: place, port, tap, bytes, _memory: memory })
+        Ok(Uplink { asked: asked.clone(), switch: place, port, tap, bytes, _memory: memory })
     }
 
     pub fn as_fd(&self) -> BorrowedFd<'_> {

@@ -34,6 +34,8 @@ pub enum Source {
     Uplink(usize),
     /// A disk's back end has ended something.
     Storage(usize),
+    /// The process that opens files has answered.
+    Opener,
 }
 
 impl Source {
@@ -48,6 +50,7 @@ impl Source {
             Source::Metrics => (6, 0),
             Source::Uplink(place) => (7, place),
             Source::Storage(place) => (8, place),
+            Source::Opener => (9, 0),
         };
         EventData::new_u64((place as u64) << 8 | kind)
     }
@@ -64,6 +67,7 @@ impl Source {
             5 => Source::Client(place),
             6 => Source::Metrics,
             7 => Source::Uplink(place),
+            9 => Source::Opener,
             _ => Source::Storage(place),
         }
     }

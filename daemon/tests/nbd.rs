@@ -1,6 +1,7 @@
 //! The daemon in front of NBD servers: one of the test's own, which holds back, loses and hangs up;
 //! and qemu-nbd and nbdkit, where they are installed.
 
+#[allow(dead_code, reason = "the other tests have the rest")]
 mod front_end {
     pub mod daemon;
     pub mod driver;

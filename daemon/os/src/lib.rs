@@ -17,6 +17,7 @@
 //! | `tap` | a network of the host's |
 //! | `file` | reads and writes of files to and from shared memory |
 //! | `uring` | the same, and more, by io_uring |
+//! | `spare` | rings of io_uring, which can do nothing else |
 //! | `lock` | QEMU's image locks |
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -25,6 +26,7 @@ mod file;
 mod lock;
 mod mapping;
 mod shrunk;
+mod spare;
 mod tap;
 #[cfg(test)]
 mod tests;
@@ -35,5 +37,6 @@ pub use file::{read_at, write_at};
 pub use lock::{InUse, lock};
 pub use mapping::{GuestMemory, GuestRegion, MOST, Mapping};
 pub use shrunk::survive;
+pub use spare::stock_rings;
 pub use tap::tap;
 pub use uring::{Task, Uring};

@@ -2,9 +2,9 @@
 //! counts. What is given up becomes zeroes, which cost nothing until they are touched, and its
 //! addresses are used again for the next mapping of the same length.
 
-use crate::shrunk::{Watch, zeroes};
+use crate::shrunk::{SLOTS, Watch, zeroes};
 use rustix::fd::AsFd;
-use rustix::fs::{fstat, fstatfs};
+use rustix::fs::{AtFlags, StatxFlags, fstatfs, statx};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 use std::io;
 use std::ptr::NonNull;
@@ -35,7 +35,8 @@ static PLACES: Mutex<Places> = Mutex::new(Places { free: Vec::new(), made: 0 });
 pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
-    watch: Watch,
+    /// Of a file. What has none can't shrink.
+    watch: Option<Watch>,
 }
 
 // SAFETY: a mapping is addresses, which hold for all threads; accesses are made by windows.
@@ -51,7 +52,8 @@ impl Mapping {
     ///
     /// In words if the file is shorter or the numbers aren't of whole pages; else the system's.
     pub fn of_file(file: impl AsFd, offset: u64, len: u64) -> io::Result<Mapping> {
-        let there = u64::try_from(fstat(&file)?.st_size).unwrap_or(0);
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let there = statx(&file, "", flags, StatxFlags::SIZE)?.stx_size;
         // The page with a file's last byte is there as a whole.
         let there = there.next_multiple_of(ALIGNMENT);
         let (Some(end), Ok(bytes)) = (offset.checked_add(len), usize::try_from(len)) else {
@@ -79,7 +81,14 @@ impl Mapping {
             mmap(reserved.as_ptr().cast(), bytes, protection, flags, file.as_fd(), offset)
         };
         match mapped {
-            Ok(_) => Self::watched(reserved, bytes),
+            Ok(_) => match Watch::new(reserved.as_ptr().expose_provenance(), bytes) {
+                Some(watch) => Ok(Mapping { start: reserved, len: bytes, watch: Some(watch) }),
+                None => {
+                    give_up(reserved, bytes);
+                    let said = format!("all front ends have more than {SLOTS} regions of memory");
+                    Err(io::Error::other(said))
+                }
+            },
             Err(error) => {
                 give_up(reserved, bytes);
                 Err(error.into())
@@ -96,20 +105,12 @@ impl Mapping {
         let whole = len.max(1).checked_next_multiple_of(ALIGNMENT);
         let bytes = whole.and_then(|whole| usize::try_from(whole).ok());
         let bytes = bytes.ok_or_else(|| invalid("that much memory can't be addressed"))?;
-        Self::watched(reserve(bytes)?, bytes)
-    }
-
-    fn watched(start: NonNull<u8>, len: usize) -> io::Result<Mapping> {
-        let Some(watch) = Watch::new(start.as_ptr().expose_provenance(), len) else {
-            give_up(start, len);
-            return Err(io::Error::other("there are too many regions of memory"));
-        };
-        Ok(Mapping { start, len, watch })
+        Ok(Mapping { start: reserve(bytes)?, len: bytes, watch: None })
     }
 
     /// Was a page of it accessed that the file doesn't have any more?
     pub fn has_shrunk(&self) -> bool {
-        self.watch.has_shrunk()
+        self.watch.as_ref().is_some_and(Watch::has_shrunk)
     }
 
     /// All of its bytes.

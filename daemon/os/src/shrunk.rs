@@ -1,7 +1,7 @@
 //! SIGBUS: an access to a page of a mapping that its file doesn't have any more.
 //!
 //! The handler puts a page of zeroes there, notes it in the mapping's slot, and the access goes on.
-//! A SIGBUS at any other address ends the program, as it would without a handler.
+//! A SIGBUS at any other address ends the program with status 135, as a shell calls it.
 //!
 //! The handler reads atomics and makes system calls; it takes no lock and allocates nothing.
 
@@ -9,8 +9,9 @@ use std::io;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Mappings at a time, of all connections.
-const SLOTS: usize = 512;
+/// Files that are mapped at a time: of 512 front ends each may have eight regions of memory, twice
+/// while they change, with its records and its log, before and after.
+pub const SLOTS: usize = 512 * 20;
 const PAGE: usize = 4096;
 
 /// A mapping that is watched. Its length is 0 if there is none.
@@ -78,6 +79,9 @@ fn install() -> io::Result<()> {
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_bus_error;
     action.sa_sigaction = handler as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+    // What std does at a SIGSEGV ends in a call that isn't allowed later, and would be tried for ever.
+    // SAFETY: the default action is always there.
+    unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
     // SAFETY: the action is whole, and its handler has the signature that SA_SIGINFO asks for.
     match unsafe { libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut()) } {
         0 => Ok(()),
@@ -106,8 +110,13 @@ extern "C" fn on_bus_error(
             return;
         }
     }
-    // SAFETY: the default action is always there. The access is made again, and ends the program.
-    unsafe { libc::signal(signal, libc::SIG_DFL) };
+    let said = b"exitless-io: memory of its own isn't there any more (SIGBUS)\n";
+    // SAFETY: the bytes are there. Not by the default action: a program that gave up what it doesn't
+    // need can't go back to it.
+    unsafe {
+        libc::write(2, said.as_ptr().cast(), said.len());
+        libc::_exit(128 + signal);
+    }
 }
 
 /// Puts zeroes of our own at these addresses. False if the system refuses.

@@ -2,7 +2,7 @@
 //!
 //! Tasks are collected, and handed to the kernel together by [`Uring::push`], one system call. What
 //! ended comes by [`Uring::take_ended`], with the number that it was given. Reads and writes that
-//! end short are gone on with. The ring belongs to the thread that first pushes; as a descriptor it is
+//! end short are gone on with. The ring belongs to the thread that makes it; as a descriptor it is
 //! readable when something ended.
 //!
 //! Guarantees: each task ends once. The kernel's copies of vectors are those of tasks that haven't
@@ -11,16 +11,16 @@
 //! Not guaranteed: that memory which was given up isn't accessed by tasks that haven't ended. Who
 //! gives it up waits until [`Uring::outstanding`] is 0.
 
+use crate::spare::{give_back, set_files, take};
 use io_uring::squeue::Entry;
 use io_uring::types::{Fixed, FsyncFlags};
 use io_uring::{IoUring, opcode};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::collections::VecDeque;
 use std::io;
+use std::mem::ManuallyDrop;
 use window::Span;
 
-/// Tasks that are handed over by one call; more make a call more.
-const ENTRIES: u32 = 256;
 /// IORING_ENTER_GETEVENTS: the kernel does what is left of ended tasks.
 const GET_EVENTS: u32 = 1;
 /// How often a task is asked for again that the kernel says to ask for again.
@@ -93,14 +93,13 @@ struct Job {
 
 /// A ring with a few files.
 pub struct Uring {
-    ring: IoUring,
+    ring: ManuallyDrop<IoUring>,
     jobs: Vec<Job>,
     free: Vec<u32>,
     /// Tasks that ended without the kernel.
     ended: VecDeque<(u64, io::Result<()>)>,
     outstanding: usize,
     files: usize,
-    is_enabled: bool,
     /// Tasks that ended short were asked for again.
     goes_on: bool,
 }
@@ -109,27 +108,23 @@ pub struct Uring {
 unsafe impl Send for Uring {}
 
 impl Uring {
-    /// A ring for these files, which tasks name by their places.
+    /// A ring for these files, two at most, which tasks name by their places.
     ///
     /// # Errors
     ///
-    /// The system's: it may forbid io_uring, or be too old.
+    /// The system's: it may forbid io_uring, or be too old. [`io::ErrorKind::QuotaExceeded`]: all
+    /// of the stock ([`crate::stock_rings`]) are in use.
     pub fn new(files: &[BorrowedFd<'_>]) -> io::Result<Uring> {
-        let mut builder = IoUring::builder();
-        // With DEFER_TASKRUN nobody who polls the ring's descriptor is woken up.
-        builder.setup_single_issuer().setup_coop_taskrun().setup_taskrun_flag();
-        builder.setup_r_disabled().setup_cqsize(4 * ENTRIES).dontfork();
-        let ring = builder.build(ENTRIES)?;
+        let ring = take()?;
         let descriptors: Vec<RawFd> = files.iter().map(AsRawFd::as_raw_fd).collect();
-        ring.submitter().register_files(&descriptors)?;
+        set_files(&ring, &descriptors)?;
         Ok(Uring {
-            ring,
+            ring: ManuallyDrop::new(ring),
             jobs: Vec::new(),
             free: Vec::new(),
             ended: VecDeque::new(),
             outstanding: 0,
             files: files.len(),
-            is_enabled: false,
             goes_on: false,
         })
     }
@@ -206,10 +201,6 @@ impl Uring {
     ///
     /// The system's, other than to try again.
     pub fn push(&mut self) -> io::Result<()> {
-        if !self.is_enabled {
-            self.ring.submitter().register_enable_rings()?;
-            self.is_enabled = true;
-        }
         let (submitter, queue, _) = self.ring.split();
         let count = queue.len() as u32;
         if count == 0 && !queue.taskrun() && !queue.cq_overflow() {
@@ -254,6 +245,17 @@ impl Uring {
                     return Some((number, result));
                 }
             }
+        }
+    }
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        // SAFETY: the ring is taken once, here, and isn't touched after.
+        let ring = unsafe { ManuallyDrop::take(&mut self.ring) };
+        // With something under way the kernel still accesses memory for it, and it is no other's.
+        if self.outstanding == 0 {
+            give_back(ring);
         }
     }
 }

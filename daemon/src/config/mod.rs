@@ -116,7 +116,7 @@ pub struct Network {
 }
 
 /// `[uplink.SWITCH]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uplink {
     pub switch: String,
     pub tap: String,

@@ -10,11 +10,11 @@
 
 use super::MOST;
 use super::open::{Opened, open, taken_over};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use blk::{Completion, Failure, Operation, SECTOR, Submitted, Token};
 use daemon_os::{Task, Uring, read_at, write_at};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use rustix::fs::{FallocateFlags, fallocate, fdatasync, fstat};
+use rustix::fs::{FallocateFlags, fallocate, fdatasync};
 use rustix::io::{Errno, retry_on_intr};
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -56,7 +56,7 @@ impl FileStore {
 
     /// With io_uring or without.
     pub fn with(path: &Path, read_only: bool, by_ring: bool) -> Result<FileStore> {
-        Ok(Self::of(path, open(path, read_only)?, by_ring))
+        Self::of(path, open(path, read_only)?, by_ring)
     }
 
     /// Files that another program opened and locked, of this many bytes then; for it they had
@@ -71,7 +71,7 @@ impl FileStore {
         size: u64,
         has_failed: bool,
     ) -> Result<FileStore> {
-        let file = Self::of(path, taken_over(path, files, size)?, true);
+        let file = Self::of(path, taken_over(path, files, size)?, true)?;
         Ok(FileStore { has_failed, ..file })
     }
 
@@ -94,13 +94,17 @@ impl FileStore {
         Ok(all)
     }
 
-    fn of(path: &Path, opened: Opened, by_ring: bool) -> FileStore {
+    fn of(path: &Path, opened: Opened, by_ring: bool) -> Result<FileStore> {
         let name = path.display().to_string();
         let mut files = vec![opened.file.as_fd()];
         files.extend(opened.direct.iter().map(|(file, ..)| file.as_fd()));
         let ring = match Uring::new(&files) {
             _ if !by_ring => None,
             Ok(ring) => Some(ring),
+            Err(error) if error.kind() == ErrorKind::QuotaExceeded => bail!(
+                "{name}: all rings for files are in use that were made before this program gave \
+                 up making any; `exitless-io upgrade` makes new ones"
+            ),
             Err(error) => {
                 eprintln!(
                     "exitless-io: the system has no io_uring ({error}), so each access to {name} \
@@ -109,12 +113,18 @@ impl FileStore {
                 None
             }
         };
-        FileStore { name, opened, ring, has_failed: false, only_punches: false, unseen: LOOKS }
+        let (has_failed, only_punches) = (false, false);
+        Ok(FileStore { name, opened, ring, has_failed, only_punches, unseen: LOOKS })
     }
 
     /// Bytes.
     pub fn size(&self) -> u64 {
         self.opened.size
+    }
+
+    /// Is each access waited for?
+    pub fn waits(&self) -> bool {
+        self.ring.is_none()
     }
 
     pub fn outstanding(&self) -> usize {
@@ -219,7 +229,7 @@ impl FileStore {
         if !self.opened.is_regular {
             return;
         }
-        let size = fstat(&self.opened.file).map_or(0, |kind| kind.st_size as u64);
+        let size = self.opened.file.metadata().map_or(0, |kind| kind.len());
         if size < self.opened.size && !self.has_failed {
             let was = self.opened.size;
             self.fail(&format!("it has {size} bytes, and had {was}; all accesses fail"));

@@ -5,15 +5,13 @@ use blk::{Failure, Token};
 use nbd::{Asked, Command, Event, Export, Handshake, Replies};
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::io::Errno;
+use rustix::io::{Errno, read, write};
 use rustix::net::sockopt::{
     set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_nodelay,
     set_tcp_user_timeout,
 };
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
-    send, socket_with,
-};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use serde::{Deserialize, Serialize};
 use slab::Slab;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -30,7 +28,7 @@ const SILENCE: Duration = Duration::from_secs(10);
 const KEPT: usize = 1 << 20;
 
 /// Where a server is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Address {
     Host(SocketAddr),
     Unix(PathBuf),
@@ -122,6 +120,18 @@ impl Link {
         })
     }
 
+    /// One that has shaken hands, and at which nothing is under way.
+    pub fn ready(socket: OwnedFd, structured: bool) -> Link {
+        let state = State::Ready(Replies::new(structured));
+        let (came, out, began) = (Vec::new(), Vec::new(), Instant::now());
+        Link { socket, state, came, out, sent: 0, began }
+    }
+
+    /// Has it shaken hands, with nothing left to be sent or looked at?
+    pub fn is_idle(&self) -> bool {
+        self.is_ready() && !self.is_sending() && self.came.is_empty()
+    }
+
     pub fn is_ready(&self) -> bool {
         matches!(self.state, State::Ready(_))
     }
@@ -150,7 +160,8 @@ impl Link {
     /// Sends as much as the socket takes.
     pub fn push(&mut self) -> Result<()> {
         while let Some(rest) = self.out.get(self.sent..).filter(|rest| !rest.is_empty()) {
-            match send(&self.socket, rest, SendFlags::NOSIGNAL) {
+            // By `write`, which every sandbox allows. SIGPIPE is ignored by this program.
+            match write(&self.socket, rest) {
                 Ok(count) => self.sent += count,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN | Errno::NOTCONN) => break,
@@ -186,8 +197,8 @@ impl Link {
     /// Reads once. False: there was nothing.
     fn read(&mut self) -> Result<bool> {
         self.came.reserve(READ);
-        match recv(&self.socket, spare_capacity(&mut self.came), RecvFlags::empty()) {
-            Ok((0, _)) => bail!("the server closed the connection"),
+        match read(&self.socket, spare_capacity(&mut self.came)) {
+            Ok(0) => bail!("the server closed the connection"),
             Ok(_) => Ok(true),
             Err(Errno::AGAIN | Errno::INTR) => Ok(false),
             Err(error) => Err(error).context("the server can't be heard"),

@@ -18,8 +18,9 @@ mod open;
 #[cfg(test)]
 mod tests;
 
-pub use self::nbd::NbdStore;
+pub use self::nbd::{NbdStore, Reached};
 pub use file::FileStore;
+pub use open::{Opened, open};
 
 use crate::arrivals::Begun;
 use anyhow::{Result, bail};

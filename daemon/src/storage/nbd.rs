@@ -21,6 +21,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
+use serde::{Deserialize, Serialize};
 use slab::Slab;
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -50,6 +51,18 @@ struct Bounds {
 const BOUNDS: Bounds =
     Bounds { shake: SHAKE, give_up: GIVE_UP, operations: MOST, written: MOST_WRITTEN };
 
+/// A server that another process reached, with which this one goes on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Reached {
+    addresses: Vec<Address>,
+    size: u64,
+    flags: u16,
+    minimum_block: u32,
+    structured: bool,
+    /// Beside connections an epoll instance and a timer come along, in this order.
+    waits: bool,
+}
+
 /// The disk.
 pub struct NbdStore {
     name: String,
@@ -77,35 +90,62 @@ pub struct NbdStore {
     settles: u32,
 }
 
+/// An epoll instance, and a timer.
+fn waits() -> Result<[OwnedFd; 2]> {
+    let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+    Ok([epoll::create(CreateFlags::CLOEXEC)?, timerfd_create(TimerfdClockId::Monotonic, flags)?])
+}
+
+/// Where a server may be. The system's look-up of a name may take long.
+fn addresses(place: &Place) -> Result<Vec<Address>> {
+    match place {
+        Place::Unix(path) => Ok(vec![Address::Unix(path.into())]),
+        Place::Host(name, port) => {
+            let found = (name.as_str(), *port).to_socket_addrs();
+            let found = found.with_context(|| format!("{name} has no address"))?;
+            Ok(found.map(Address::Host).collect())
+        }
+    }
+}
+
 impl NbdStore {
-    /// Connects.
+    /// Connects; or goes on with the connections that another process made.
     ///
     /// # Errors
     ///
     /// In a sentence.
-    pub fn open(text: &str, read_only: bool) -> Result<NbdStore> {
+    pub fn open(
+        text: &str,
+        read_only: bool,
+        reached: Option<(Reached, Vec<OwnedFd>)>,
+    ) -> Result<NbdStore> {
         let uri = Uri::parse(text).with_context(|| format!("{text} is no NBD address"))?;
-        let addresses = match &uri.place {
-            Place::Unix(path) => vec![Address::Unix(path.into())],
-            Place::Host(name, port) => {
-                let found = (name.as_str(), *port).to_socket_addrs();
-                let found = found.with_context(|| format!("{name} has no address"))?;
-                found.map(Address::Host).collect()
-            }
+        let (reached, mut sockets) = match reached {
+            Some((reached, sockets)) => (Some(reached), sockets),
+            None => (None, Vec::new()),
         };
-        let timer = timerfd_create(
-            TimerfdClockId::Monotonic,
-            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
-        )?;
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let [epoll, timer] = match reached.as_ref().is_some_and(|reached| reached.waits) {
+            true if sockets.len() >= 2 => {
+                let timer = sockets.pop().context("a timer didn't come along")?;
+                [sockets.pop().context("an epoll instance didn't come along")?, timer]
+            }
+            _ => waits()?,
+        };
         epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
         let nothing =
             Export { size: 0, flags: ExportFlags::empty(), minimum_block: 1, structured: false };
+        let (addresses, export) = match reached {
+            Some(Reached { addresses, size, flags, minimum_block, structured, .. }) => {
+                let flags = ExportFlags::from_bits_truncate(flags);
+                (addresses, Export { size, flags, minimum_block, structured })
+            }
+            None => (addresses(&uri.place)?, nothing),
+        };
         let mut store = NbdStore {
             name: text.to_owned(),
             export_name: uri.export,
             addresses,
-            export: nothing,
+            export,
             links: vec![None],
             jobs: Slab::new(),
             written: 0,
@@ -121,7 +161,10 @@ impl NbdStore {
             bounds: BOUNDS,
             settles: 0,
         };
-        store.first().with_context(|| format!("{text} can't be used"))?;
+        store.go_on_with(sockets)?;
+        if store.links[0].is_none() {
+            store.first().with_context(|| format!("{text} can't be used"))?;
+        }
         if store.export.flags.contains(ExportFlags::READ_ONLY) && !read_only {
             bail!("{text} can only be read: say --read-only");
         }
@@ -129,10 +172,39 @@ impl NbdStore {
             eprintln!("exitless-io: {text} has no flush: what is durable isn't known");
         }
         if store.export.flags.contains(ExportFlags::MULTI_CONN) {
-            store.links.resize_with(LINKS, || None);
+            store.links.resize_with(LINKS.max(store.links.len()), || None);
             store.try_again();
         }
         Ok(store)
+    }
+
+    /// The server, for another process, with the connections at which nothing is under way. With
+    /// `waits`, what that one can't make itself comes along.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn for_another(&self, waits: bool) -> Result<(Reached, Vec<OwnedFd>)> {
+        let Export { size, flags, minimum_block, structured } = self.export;
+        let addresses = self.addresses.clone();
+        let flags = flags.bits();
+        let reached = Reached { addresses, size, flags, minimum_block, structured, waits };
+        let is_busy = |at: usize| self.jobs.iter().any(|(_, job)| job.link == Some(at));
+        let mut all = Vec::new();
+        for (at, link) in self.links.iter().enumerate() {
+            if let Some(link) = link.as_ref().filter(|link| link.is_idle() && !is_busy(at)) {
+                all.push(link.as_fd().try_clone_to_owned().context("there are too many files")?);
+            }
+        }
+        if waits {
+            all.extend(self::waits()?);
+        }
+        Ok((reached, all))
+    }
+
+    /// Is there a connection for another process to go on with?
+    pub fn is_reached(&self) -> bool {
+        self.links.iter().flatten().any(Link::is_idle)
     }
 
     pub fn export(&self) -> &Export {

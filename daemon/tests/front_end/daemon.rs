@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::io::{BufRead as _, BufReader};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -78,6 +80,29 @@ impl Daemon {
         let limit = format!("ulimit -n {files}; exec \"$0\" \"$@\"");
         let mut command = Command::new("sh");
         command.args(["-c", &limit, PROGRAM, "run"]).arg(&file);
+        let (child, log) = begin(command);
+        Daemon { folder, arguments: Vec::new(), child, log }
+    }
+
+    /// Serves what this text says, with its folder as the working directory, and nothing named from
+    /// elsewhere.
+    pub fn beside(text: &str) -> Daemon {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("io.toml"), text).expect("it is written");
+        let mut command = Command::new(PROGRAM);
+        command.args(["run", "io.toml"]).current_dir(folder.path());
+        let (child, log) = begin(command);
+        Daemon { folder, arguments: Vec::new(), child, log }
+    }
+
+    /// Serves what this text says, as systemd starts it: it listens at a socket already.
+    pub fn listening(folder: tempfile::TempDir, text: &str, at: UnixListener) -> Daemon {
+        let file = folder.path().join("io.toml");
+        std::fs::write(&file, text).expect("it is written");
+        // The shell gives its own number, which stays the program's, and the descriptor its place.
+        let script = "export LISTEN_PID=$$ LISTEN_FDS=1; exec 3<&0; exec \"$0\" run \"$1\"";
+        let mut command = Command::new("sh");
+        command.args(["-c", script, PROGRAM]).arg(&file).stdin(OwnedFd::from(at));
         let (child, log) = begin(command);
         Daemon { folder, arguments: Vec::new(), child, log }
     }

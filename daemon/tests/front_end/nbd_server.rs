@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// FLUSH, FUA and MULTI_CONN, and that there are flags.
-const FLAGS: u16 = 1 | 1 << 2 | 1 << 3 | 1 << 8;
+const FLAGS: u16 = 1 | 1 << 2 | 1 << 3 | MULTI_CONN;
+const MULTI_CONN: u16 = 1 << 8;
 pub const SIZE: usize = 1 << 20;
 
 /// What came: the command, and where.
@@ -22,6 +23,9 @@ struct State {
     is_away: bool,
     crashes: u32,
     sockets: Vec<UnixStream>,
+    /// All others are turned away.
+    is_for_one: bool,
+    connections: usize,
 }
 
 type Shared = Arc<(Mutex<State>, Condvar)>;
@@ -42,7 +46,9 @@ impl Server {
             for socket in listener.incoming().map_while(Result::ok) {
                 let shared = own.clone();
                 let mut state = shared.0.lock().expect("nobody panicked");
-                if !state.is_away {
+                let is_taken = state.is_for_one && state.connections > 0;
+                state.connections += 1;
+                if !state.is_away && !is_taken {
                     state.sockets.push(socket.try_clone().expect("a copy"));
                     drop(state);
                     std::thread::spawn(move || serve(socket, &shared));
@@ -50,6 +56,18 @@ impl Server {
             }
         });
         Server { shared }
+    }
+
+    /// A server that takes one client.
+    pub fn for_one(path: &Path) -> Server {
+        let server = Self::at(path);
+        server.state().is_for_one = true;
+        server
+    }
+
+    /// Those that came, also in vain.
+    pub fn connections(&self) -> usize {
+        self.state().connections
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -93,11 +111,13 @@ impl Server {
 
 fn serve(mut socket: UnixStream, shared: &Shared) {
     // The client went, or this server did.
-    let _ = shake(&mut socket).and_then(|()| requests(&mut socket, shared));
+    let is_for_one = shared.0.lock().expect("nobody panicked").is_for_one;
+    let flags = if is_for_one { FLAGS & !MULTI_CONN } else { FLAGS };
+    let _ = shake(&mut socket, flags).and_then(|()| requests(&mut socket, shared));
 }
 
 /// The handshake, without structured replies.
-fn shake(socket: &mut UnixStream) -> std::io::Result<()> {
+fn shake(socket: &mut UnixStream, flags: u16) -> std::io::Result<()> {
     socket.write_all(b"NBDMAGICIHAVEOPT\0\x03")?;
     socket.read_exact(&mut [0; 4])?;
     loop {
@@ -114,7 +134,7 @@ fn shake(socket: &mut UnixStream) -> std::io::Result<()> {
         };
         if option == 7 {
             let size = (SIZE as u64).to_be_bytes();
-            reply(3, &[&[0, 0][..], &size, &FLAGS.to_be_bytes()].concat())?;
+            reply(3, &[&[0, 0][..], &size, &flags.to_be_bytes()].concat())?;
             return reply(1, &[]);
         }
         reply(1 << 31 | 1, &[])?;

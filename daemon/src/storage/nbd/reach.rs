@@ -12,6 +12,7 @@ use blk::Failure;
 use nbd::{Command, Export};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
 use rustix::time::{Itimerspec, TimerfdTimerFlags, timerfd_settime};
 use std::time::{Duration, Instant};
 
@@ -49,6 +50,17 @@ impl NbdStore {
             }
         }
         Err(wrong)
+    }
+
+    /// Goes on with connections that another process made, which have shaken hands.
+    pub(super) fn go_on_with(&mut self, sockets: Vec<OwnedFd>) -> Result<()> {
+        self.links.resize_with(sockets.len().max(1), || None);
+        for (at, socket) in sockets.into_iter().enumerate() {
+            let link = Link::ready(socket, self.export.structured);
+            self.watch(at, &link)?;
+            self.links[at] = Some(link);
+        }
+        Ok(())
     }
 
     /// Takes what came at a connection.

@@ -174,7 +174,7 @@ fn what_comes_is_read_in_parts() {
 #[test]
 fn a_store_is_full() {
     let (_folder, _, uri) = serve(stay_silent);
-    let mut store = NbdStore::open(&uri, false).expect("it is there");
+    let mut store = NbdStore::open(&uri, false, None).expect("it is there");
     let memory = memory(PIECE);
     let mut counts = [0, 0];
     for (which, count) in counts.iter_mut().enumerate() {
@@ -220,7 +220,7 @@ fn a_read_without_all_of_its_data_fails() {
             socket.write_all(&parts.concat()).expect("it listens");
         }
     });
-    let mut store = NbdStore::open(&uri, false).expect("it is there");
+    let mut store = NbdStore::open(&uri, false, None).expect("it is there");
     let memory = memory(PIECE);
     for expected in [Err(Failure::Io), Err(Failure::Io), Ok(())] {
         assert_eq!(read(&mut store, 7, &memory), Submitted::Accepted);
@@ -245,7 +245,7 @@ fn what_came_before_nonsense_counts() {
             socket.write_all(&[&done(cookie)[..], &[2; 512]].concat()).expect("it listens");
         }
     });
-    let mut store = NbdStore::open(&uri, false).expect("it is there");
+    let mut store = NbdStore::open(&uri, false, None).expect("it is there");
     let memory = memory(PIECE);
     for number in 0..2 {
         assert_eq!(read(&mut store, number, &memory), Submitted::Accepted);
@@ -264,7 +264,7 @@ fn a_server_that_never_shakes_hands_is_given_up() {
         std::thread::park();
         drop(listener);
     });
-    let mut store = NbdStore::open(&uri, false).expect("it is there");
+    let mut store = NbdStore::open(&uri, false, None).expect("it is there");
     store.bounds.give_up = Duration::from_millis(300);
     let memory = memory(PIECE);
     let result = match read(&mut store, 7, &memory) {
@@ -283,7 +283,7 @@ fn a_connection_that_shakes_hands_for_too_long_is_made_anew() {
         let _silent = next(&listener);
         answer_all(listener);
     });
-    let mut store = NbdStore::open(&uri, false).expect("it is there");
+    let mut store = NbdStore::open(&uri, false, None).expect("it is there");
     store.bounds.shake = Duration::from_millis(300);
     let memory = memory(PIECE);
     assert_eq!(read(&mut store, 7, &memory), Submitted::Accepted);
@@ -293,7 +293,7 @@ fn a_connection_that_shakes_hands_for_too_long_is_made_anew() {
 /// A ring of eight reads, of a disk that such a server keeps.
 fn ring(uri: &str, operations: usize) -> (Rings, GuestMemory, Span, usize) {
     let mut rings = Rings::new(Clock::Manual(Rc::new(Cell::new(HERTZ))));
-    let mut disk = Disk::nbd(uri, 1, false).expect("a disk");
+    let mut disk = Disk::nbd(uri, None, 1, false).expect("a disk");
     if let Store::Nbd(nbd) = &mut disk.store {
         nbd.bounds.operations = operations;
     }

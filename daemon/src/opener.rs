@@ -1,0 +1,225 @@
+//! The process that opens what comes later: files, sockets to listen at, servers.
+//!
+//! Who serves guests gives that up. This process, which is started before, keeps it, for the
+//! folders that may be used later; it is asked by a socket whose other end nobody else has. No front
+//! end and no guest reaches it. What takes long, such as a server that doesn't answer, a lock or the
+//! look-up of a name, takes its time and nobody else's.
+//!
+//! Guarantees: one answer for each question, in their order; what was opened comes along with it. A
+//! socket's file isn't left behind if the answer can't be given. It ends with whoever started it.
+//!
+//! Not guaranteed: an end to the waiting for a file system that doesn't answer. What is asked later
+//! waits behind it; what is served doesn't.
+
+use crate::build::Entry;
+use crate::config::Way;
+use crate::disk;
+use crate::door::Door;
+use crate::letter::Told;
+use crate::sandbox::{self, Folders};
+use anyhow::{Context as _, Result, bail};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{MemfdFlags, memfd_create, seek};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::io::{IoSlice, IoSliceMut, Write as _};
+use std::mem::MaybeUninit;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Bytes of a message.
+const LONGEST: usize = 64 << 10;
+/// Descriptors of a message: a listener, and four connections with what they are waited by.
+const DESCRIPTORS: usize = 16;
+
+/// What is asked for.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Wanted {
+    /// What this file says.
+    Text(PathBuf),
+    /// What this device takes; with `listens`, a socket at which it listens, too.
+    Device { entry: Box<Entry>, listens: bool },
+}
+
+/// What is answered.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Found {
+    /// It is asked from now on.
+    Ready,
+    /// A file of memory has it.
+    Text,
+    /// A listener, if it was asked for, and what the disk's data lies in.
+    Device { listens: bool, data: Option<Told> },
+    /// A sentence.
+    Failed(String),
+}
+
+/// The side that asks.
+pub struct Opener(OwnedFd);
+
+impl Opener {
+    /// Starts the process. With `folders`, it can only open what is below them.
+    ///
+    /// # Errors
+    ///
+    /// In a sentence.
+    pub fn start(folders: Option<&Folders>) -> Result<Opener> {
+        let flags = SocketFlags::CLOEXEC;
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        // This program itself, also if another one has its place in the file system by now.
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("exitless-io").arg("open").env_clear().stdin(Stdio::from(theirs));
+        command.spawn().context("the process that opens files can't be started")?;
+        drop(command);
+        say(&ours, &folders, &[])?;
+        match hear(&ours, RecvFlags::empty())? {
+            Some((Found::Ready, _)) => Ok(Opener(ours)),
+            Some((Found::Failed(why), _)) => bail!("{why}"),
+            _ => bail!("the process that opens files can't be understood"),
+        }
+    }
+
+    /// Asks for something.
+    pub fn ask(&self, wanted: &Wanted) -> Result<()> {
+        say(&self.0, wanted, &[])
+    }
+
+    /// The next answer, if it is there.
+    pub fn answer(&self) -> Result<Option<(Found, Vec<OwnedFd>)>> {
+        hear(&self.0, RecvFlags::DONTWAIT)
+    }
+}
+
+impl AsFd for Opener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The process: its standard input is the socket.
+///
+/// # Errors
+///
+/// In a sentence, if nobody asks it or its rights can't be given up.
+pub fn run() -> Result<()> {
+    let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
+    // A signal that is for all processes of a service is for those that serve.
+    signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::new(AtomicBool::new(false)))?;
+    let first = hear::<Option<Folders>>(&socket, RecvFlags::empty());
+    let Some((folders, _)) = first.context("a daemon starts this by itself")? else {
+        return Ok(());
+    };
+    let confined = folders.map_or(Ok(()), |folders| sandbox::enter_opener(&folders));
+    match confined {
+        Ok(()) => say(&socket, &Found::Ready, &[])?,
+        Err(error) => return say(&socket, &Found::Failed(format!("{error:#}")), &[]),
+    }
+    while let Some((wanted, _)) = hear(&socket, RecvFlags::empty())? {
+        let mut door = None;
+        let (found, with) = find(wanted, &mut door)
+            .unwrap_or_else(|error| (Found::Failed(format!("{error:#}")), Vec::new()));
+        let with: Vec<_> = with.iter().map(AsFd::as_fd).collect();
+        let told = say(&socket, &found, &with);
+        if told.is_err() || matches!(found, Found::Failed(_)) {
+            door.iter().for_each(Door::close);
+        }
+        // Who asked is gone, and nobody else asks.
+        if told.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn find(wanted: Wanted, made: &mut Option<Door>) -> Result<(Found, Vec<OwnedFd>)> {
+    match wanted {
+        Wanted::Text(path) => {
+            let text = std::fs::read(&path);
+            let text = text.with_context(|| format!("{} can't be read", path.display()))?;
+            let file = memfd_create("exitless-io-text", MemfdFlags::CLOEXEC)?;
+            let mut file = std::fs::File::from(file);
+            file.write_all(&text)?;
+            seek(&file, rustix::fs::SeekFrom::Start(0))?;
+            Ok((Found::Text, vec![file.into()]))
+        }
+        Wanted::Device { entry, listens } => {
+            let mut with = Vec::new();
+            if let (Way::Socket(path), true) = (entry.way(), listens) {
+                let door = made.insert(Door::listen(path)?);
+                with.extend(door.listener().map(|one| one.try_clone_to_owned()).transpose()?);
+            }
+            let data = match &*entry {
+                Entry::Disk(disk) => disk::opened(&disk.backing, disk.read_only)?,
+                Entry::Network(_) => None,
+            };
+            let told = data.as_ref().map(Told::of);
+            data.into_iter().for_each(|data| with.extend(data.files));
+            Ok((Found::Device { listens, data: told }, with))
+        }
+    }
+}
+
+/// Sends a message. Who doesn't take it at once is gone: it takes one at a time.
+fn say(socket: &OwnedFd, what: &impl Serialize, with: &[BorrowedFd<'_>]) -> Result<()> {
+    let text = serde_json::to_vec(what)?;
+    if text.len() > LONGEST {
+        bail!("this is more than {LONGEST} bytes");
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !with.is_empty() && !control.push(SendAncillaryMessage::ScmRights(with)) {
+        bail!("there are too many descriptors");
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    loop {
+        match sendmsg(socket, &[IoSlice::new(&text)], &mut control, flags) {
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error).context("the process that opens files is gone"),
+        }
+    }
+}
+
+/// The next message. None: the other side ended, or, without waiting, there is none.
+fn hear<T: DeserializeOwned>(
+    socket: &OwnedFd,
+    flags: RecvFlags,
+) -> Result<Option<(T, Vec<OwnedFd>)>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = vec![0; LONGEST];
+    let received = loop {
+        let into = &mut [IoSliceMut::new(&mut bytes)];
+        match recvmsg(socket, into, &mut control, flags | RecvFlags::CMSG_CLOEXEC) {
+            Ok(received) => break received,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(error) => return Err(error).context("the process that opens files can't be heard"),
+        }
+    };
+    if received.bytes == 0 {
+        if flags.contains(RecvFlags::DONTWAIT) {
+            bail!("the process that opens files is gone");
+        }
+        return Ok(None);
+    }
+    if received.flags.contains(rustix::net::ReturnFlags::CTRUNC) {
+        bail!("this program may not have as many files: raise its limit (ulimit -n)");
+    }
+    let mut with = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            with.extend(rights);
+        }
+    }
+    let what = serde_json::from_slice(&bytes[..received.bytes]);
+    Ok(Some((what.context("the process that opens files can't be understood")?, with)))
+}
