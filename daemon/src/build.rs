@@ -127,7 +127,7 @@ fn open(disk: &config::Disk, data: Option<Data>) -> Result<Disk> {
     let opened = match (&disk.backing, data) {
         (Backing::File(path), None) => Disk::file(path, *queues, *read_only)?,
         (Backing::File(path), Some(data)) => Disk::opened_file(path, data, *queues, *read_only)?,
-        (Backing::Nbd(uri), _) => Disk::nbd(uri, *queues, *read_only)?,
+        (Backing::Nbd(server), _) => Disk::nbd(server, *queues, *read_only)?,
         (Backing::Ram(bytes), None) => Disk::ram(*bytes, *queues, *read_only)?,
         (Backing::Ram(bytes), Some(data)) => {
             let disk = Disk::ram(*bytes, *queues, *read_only)?;

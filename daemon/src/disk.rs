@@ -10,6 +10,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::fmt;
 use std::path::Path;
 
+use crate::config::Server;
 use crate::storage::{FileStore, NbdStore, Store};
 
 /// Sectors of a discard or write-zeroes request at most: 1 GiB, done piece by piece.
@@ -129,10 +130,10 @@ impl Disk {
     }
 
     /// A disk that an NBD server keeps.
-    pub fn nbd(uri: &str, queues: u16, read_only: bool) -> Result<Disk> {
-        let store = NbdStore::open(uri, read_only)?;
+    pub fn nbd(server: &Server, queues: u16, read_only: bool) -> Result<Disk> {
+        let store = NbdStore::open(server, read_only)?;
         let bytes = store.export().size;
-        Self::new(uri.to_owned(), bytes, queues, read_only, Store::Nbd(Box::new(store)))
+        Self::new(server.uri.clone(), bytes, queues, read_only, Store::Nbd(Box::new(store)))
     }
 
     /// The same, and a guest may read this serial number of it: 20 bytes at most; with packed rings

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// The version of what is below. Programs of another one don't take over from each other.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Who wants to take over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -158,8 +158,14 @@ fn folders(file: &Path, plan: &Plan, entries: &[Entry]) -> Folders {
     let mut folders = Folders { read: [folder(file)].into(), ..Folders::default() };
     for entry in entries {
         folders.sockets.insert(folder(entry.way().path()));
-        if let Entry::Disk(config::Disk { backing: Backing::File(path), .. }) = entry {
-            folders.write.insert(folder(path));
+        match entry {
+            Entry::Disk(config::Disk { backing: Backing::File(path), .. }) => {
+                folders.write.insert(folder(path));
+            }
+            Entry::Disk(config::Disk { backing: Backing::Nbd(server), .. }) => {
+                folders.read.extend(server.files().map(|file| folder(file)));
+            }
+            _ => {}
         }
     }
     let host = &plan.host;

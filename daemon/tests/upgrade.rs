@@ -154,12 +154,12 @@ fn who_doesnt_take_it_leaves_it_where_it_is() {
         assert_eq!((front.answer(), front.data()), (0, [round; 512]));
     };
     // It leaves without a word.
-    let (socket, answer) = ask(&daemon, 1);
+    let (socket, answer) = ask(&daemon, 2);
     assert!(answer.contains("letter"), "{answer}");
     drop(socket);
     goes_on(&mut daemon);
     // It says something else.
-    let (mut socket, _) = ask(&daemon, 1);
+    let (mut socket, _) = ask(&daemon, 2);
     socket.write_all(b"no\n").expect("it is sent");
     let mut said = String::new();
     let mut lines = BufReader::new(&socket);
@@ -172,7 +172,7 @@ fn who_doesnt_take_it_leaves_it_where_it_is() {
     goes_on(&mut daemon);
     // It is of another time.
     let (_, answer) = ask(&daemon, 99);
-    assert!(answer.contains("hands over as version 1, and 99 is asked for"), "{answer}");
+    assert!(answer.contains("hands over as version 2, and 99 is asked for"), "{answer}");
     goes_on(&mut daemon);
     // It can't go on with what it is given: its files are few.
     let limited =

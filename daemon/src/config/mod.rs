@@ -5,9 +5,12 @@
 //! from the folder of the file.
 
 mod field;
+mod server;
 mod tables;
 #[cfg(test)]
 mod tests;
+
+pub use server::{Server, Tls, parse_timeout, server_name};
 
 use plan::Mac;
 use serde::{Deserialize, Serialize};
@@ -53,8 +56,7 @@ impl Way {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Backing {
     File(PathBuf),
-    /// The address of an NBD server's export.
-    Nbd(String),
+    Nbd(Server),
     Ram(u64),
     Null(u64),
 }

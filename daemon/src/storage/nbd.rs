@@ -3,8 +3,10 @@
 //! Guarantees: what was asked for and not answered when a connection ends is asked for again at
 //! another, or at the same server once it is back. Writes that were answered and not flushed may be
 //! lost with a server: the next flush fails then, once, so that the guest knows. After
-//! [`GIVE_UP`] without any connection that has shaken hands, all fails until there is one. What is
-//! kept for a guest is bounded: [`MOST`] operations, and copies of [`MOST_WRITTEN`] bytes.
+//! [`GIVE_UP`] without any connection that has shaken hands, all fails until there is one. A
+//! connection that is silent for its time though something is asked for there is lost; what
+//! [`SILENCES`] of them didn't answer fails. What is kept for a guest is bounded: [`MOST`]
+//! operations, and copies of [`MOST_WRITTEN`] bytes.
 //!
 //! Not guaranteed: that a server which lost a connection doesn't still carry out what came over it.
 
@@ -14,6 +16,8 @@ mod tests;
 
 use super::MOST;
 use super::link::{Address, Job, Link};
+use super::tls::Identity;
+use crate::config::Server;
 use anyhow::{Context as _, Result, bail};
 use blk::{Completion, Failure, Operation, SECTOR, Submitted, Token};
 use nbd::{Command, Export, ExportFlags, Place, Request, Uri};
@@ -34,6 +38,8 @@ const LINKS: usize = 4;
 pub const GIVE_UP: Duration = Duration::from_secs(30);
 /// How long a connection may take until it has shaken hands.
 const SHAKE: Duration = Duration::from_secs(10);
+/// As many silent connections a request is asked for at, at most.
+const SILENCES: u32 = 2;
 /// Bytes of writes that haven't ended, at most: they are copied. One write alone may have more.
 const MOST_WRITTEN: u64 = 16 << 20;
 /// The timer among what is waited for.
@@ -42,19 +48,18 @@ const TIMER: u64 = u64::MAX;
 /// How long a server is waited for, and how much meanwhile.
 struct Bounds {
     shake: Duration,
+    silence: Duration,
     give_up: Duration,
     operations: usize,
     written: u64,
 }
-
-const BOUNDS: Bounds =
-    Bounds { shake: SHAKE, give_up: GIVE_UP, operations: MOST, written: MOST_WRITTEN };
 
 /// The disk.
 pub struct NbdStore {
     name: String,
     export_name: String,
     addresses: Vec<Address>,
+    identity: Option<Identity>,
     export: Export,
     links: Vec<Option<Link>>,
     jobs: Slab<Job>,
@@ -63,6 +68,8 @@ pub struct NbdStore {
     ended: VecDeque<Completion>,
     epoll: OwnedFd,
     timer: OwnedFd,
+    /// When it ends.
+    timer_at: Option<Instant>,
     next: usize,
     tries: usize,
     /// Writes that were answered, and those of them that a flush covers.
@@ -83,8 +90,14 @@ impl NbdStore {
     /// # Errors
     ///
     /// In a sentence.
-    pub fn open(text: &str, read_only: bool) -> Result<NbdStore> {
+    pub fn open(server: &Server, read_only: bool) -> Result<NbdStore> {
+        let text = &server.uri[..];
         let uri = Uri::parse(text).with_context(|| format!("{text} is no NBD address"))?;
+        let host = match &uri.place {
+            Place::Unix(_) => "",
+            Place::Host(name, _) => name,
+        };
+        let identity = server.tls.as_ref().map(|tls| Identity::load(tls, host)).transpose()?;
         let addresses = match &uri.place {
             Place::Unix(path) => vec![Address::Unix(path.into())],
             Place::Host(name, port) => {
@@ -105,6 +118,7 @@ impl NbdStore {
             name: text.to_owned(),
             export_name: uri.export,
             addresses,
+            identity,
             export: nothing,
             links: vec![None],
             jobs: Slab::new(),
@@ -112,13 +126,20 @@ impl NbdStore {
             ended: VecDeque::new(),
             epoll,
             timer,
+            timer_at: None,
             next: 0,
             tries: 0,
             answered: 0,
             flushed: 0,
             is_lost: false,
             gone_since: None,
-            bounds: BOUNDS,
+            bounds: Bounds {
+                shake: SHAKE,
+                silence: server.timeout,
+                give_up: GIVE_UP,
+                operations: MOST,
+                written: MOST_WRITTEN,
+            },
             settles: 0,
         };
         store.first().with_context(|| format!("{text} can't be used"))?;
@@ -137,6 +158,11 @@ impl NbdStore {
 
     pub fn export(&self) -> &Export {
         &self.export
+    }
+
+    /// How it is reached, in words.
+    pub fn how(&self) -> &'static str {
+        if self.identity.is_some() { "over NBD and TLS" } else { "over NBD" }
     }
 
     pub fn outstanding(&self) -> usize {
@@ -223,6 +249,7 @@ impl NbdStore {
             came: 0,
             spans: spans.to_vec(),
             link: None,
+            silences: 0,
             then_flush: false,
             result: Ok(()),
             covers: self.answered,
@@ -248,6 +275,11 @@ impl NbdStore {
                 // The room is as long as the span.
                 let _ = span.read(0, &mut out[old..]);
             }
+        }
+        link.count_asked();
+        let silent_at = link.silent_at(self.bounds.silence);
+        if silent_at.is_some_and(|at| self.timer_at.is_none_or(|timer| at < timer)) {
+            self.set_timer();
         }
     }
 
