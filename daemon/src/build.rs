@@ -52,7 +52,7 @@ impl Entry {
         match self {
             Entry::Disk(disk) => match &disk.backing {
                 Backing::File(path) => path.display().to_string(),
-                Backing::Nbd(uri) => uri.clone(),
+                Backing::Nbd(server) => server.uri.clone(),
                 Backing::Ram(_) => "ram".into(),
                 Backing::Null(_) => "null".into(),
             },
@@ -145,7 +145,7 @@ fn open(disk: &config::Disk, data: Option<Data>) -> Result<Disk> {
     let opened = match (&disk.backing, data) {
         (Backing::File(path), None) => Disk::file(path, *queues, *read_only)?,
         (Backing::File(path), Some(data)) => Disk::opened_file(path, data, *queues, *read_only)?,
-        (Backing::Nbd(uri), data) => Disk::nbd(uri, data, *queues, *read_only)?,
+        (Backing::Nbd(server), data) => Disk::nbd(server, data, *queues, *read_only)?,
         (Backing::Ram(bytes), None) => Disk::ram(*bytes, *queues, *read_only)?,
         (Backing::Ram(bytes), Some(data)) => {
             let disk = Disk::ram(*bytes, *queues, *read_only)?;

@@ -1,11 +1,12 @@
 //! The command line.
 
 use crate::build::Entry;
-use crate::config::{self, Backing, Limits, Way};
+use crate::config::{self, Backing, Limits, Server, Tls, Way};
 use crate::disk;
 use anyhow::{Result, bail};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// As the checkout's script has it.
 const BELOW: &str = "exitless io";
@@ -31,6 +32,8 @@ The file says, one table for each device:
   read_only = true
   serial = \"web\"
   front_ends = 1
+  # timeout = \"300s\"        # nbd: a server that is silent for so long while it is asked is lost
+  # tls = { ca = \"ca.pem\", certificate = \"own.pem\", key = \"own.key\" }   # nbds://, in PEM
   packed = false            # true: packed rings are offered, and no records of what is in flight
   weight = 100              # its part of the thread under load
   limit = { iops = 20000, rate = \"100M/s\", burst = \"100ms\" }
@@ -65,7 +68,7 @@ pub struct Arguments {
 #[derive(Subcommand)]
 pub enum Command {
     /// Serve one disk, until ended.
-    Disk(DiskArguments),
+    Disk(Box<DiskArguments>),
     /// Serve what a file says, until ended.
     #[command(after_help = FILE)]
     Run(RunArguments),
@@ -147,6 +150,8 @@ pub struct DiskArguments {
     #[command(flatten)]
     kept: Kept,
     #[command(flatten)]
+    server: Nbd,
+    #[command(flatten)]
     door: Doors,
     /// Front ends at a time. Several guests that write to one disk need to agree on that.
     #[arg(long, default_value_t = 1, value_name = "COUNT",
@@ -193,9 +198,38 @@ struct Kept {
     /// It is this file or block device.
     #[arg(long, value_name = "PATH")]
     file: Option<PathBuf>,
-    /// It is kept by an NBD server: nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH.
+    /// It is kept by an NBD server: nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH; over
+    /// TLS nbds:// and nbds+unix://.
     #[arg(long, value_name = "URI")]
     nbd: Option<String>,
+}
+
+#[derive(Args)]
+struct Nbd {
+    /// TLS: the file of whose certificates are trusted, in PEM as all of them.
+    #[arg(long, value_name = "PATH", requires = "nbd")]
+    tls_ca: Option<PathBuf>,
+    /// TLS: this side's certificate.
+    #[arg(long, value_name = "PATH", requires = "tls_ca", requires = "tls_key")]
+    tls_certificate: Option<PathBuf>,
+    /// TLS: the certificate's private key.
+    #[arg(long, value_name = "PATH", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
+    /// TLS: whom the server's certificate is to be for, if not for the address's host.
+    #[arg(long, value_name = "NAME", requires = "tls_ca", value_parser = config::server_name)]
+    tls_name: Option<String>,
+    /// An NBD server that says nothing for so long while it is asked counts as lost. [default:
+    /// 300s]
+    #[arg(long, value_name = "TIME", requires = "nbd", value_parser = config::parse_timeout)]
+    timeout: Option<Duration>,
+}
+
+impl Nbd {
+    fn server(&self, uri: &str) -> Result<Server> {
+        let own = self.tls_certificate.clone().zip(self.tls_key.clone());
+        let tls = self.tls_ca.clone().map(|ca| Tls { ca, own, name: self.tls_name.clone() });
+        Server::new(uri, tls, self.timeout).map_err(anyhow::Error::msg)
+    }
 }
 
 /// The command line as it is called here: below `exitless`, or installed by itself.
@@ -220,7 +254,7 @@ impl DiskArguments {
             (Some(bytes), ..) => Backing::Null(bytes),
             (_, Some(bytes), ..) => Backing::Ram(bytes),
             (_, _, Some(path), _) => Backing::File(path),
-            (.., Some(uri)) => Backing::Nbd(uri),
+            (.., Some(uri)) => Backing::Nbd(self.server.server(&uri)?),
             _ => bail!("say what keeps the disk: --null, --ram, --file or --nbd"),
         };
         let way = match (self.door.socket.clone(), self.door.connect.clone()) {

@@ -12,7 +12,7 @@ use std::fmt;
 use std::path::Path;
 use window::ALIGNMENT;
 
-use crate::config::Backing;
+use crate::config::{Backing, Server};
 use crate::storage::{FileStore, NbdStore, Opened, Reached, Store, open};
 
 /// Sectors of a discard or write-zeroes request at most: 1 GiB, done piece by piece.
@@ -88,7 +88,7 @@ impl Disk {
                 let (size, has_failed) = (file.size(), file.has_failed());
                 Ok(Some(Data { size, files: file.copies()?, has_failed, server: None }))
             }
-            (Store::Nbd(nbd), _) => nbd_data(nbd, false).map(Some),
+            (Store::Nbd(nbd), _) => nbd_data(nbd, None).map(Some),
             (_, Some(memory)) => {
                 let file = memfd_create("exitless-io-disk", MemfdFlags::CLOEXEC);
                 let file = file.context("the system gives no memory to hand a disk over in")?;
@@ -145,11 +145,11 @@ impl Disk {
     }
 
     /// A disk that an NBD server keeps, which another process may have reached.
-    pub fn nbd(uri: &str, data: Option<Data>, queues: u16, read_only: bool) -> Result<Disk> {
+    pub fn nbd(server: &Server, data: Option<Data>, queues: u16, read_only: bool) -> Result<Disk> {
         let reached = data.and_then(|data| data.server.map(|server| (server, data.files)));
-        let store = NbdStore::open(uri, read_only, reached)?;
+        let store = NbdStore::open(server, read_only, reached)?;
         let bytes = store.export().size;
-        Self::new(uri.to_owned(), bytes, queues, read_only, Store::Nbd(Box::new(store)))
+        Self::new(server.uri.clone(), bytes, queues, read_only, Store::Nbd(Box::new(store)))
     }
 
     /// The same, and a guest may read this serial number of it: 20 bytes at most; with packed rings
@@ -206,20 +206,21 @@ pub fn opened(backing: &Backing, read_only: bool) -> Result<Option<Data>> {
             let files = files.into_iter().flatten().map(OwnedFd::from).collect();
             Ok(Some(Data { size, files, has_failed: false, server: None }))
         }
-        Backing::Nbd(uri) => {
-            let nbd = NbdStore::open(uri, read_only, None)?;
+        Backing::Nbd(server) => {
+            let nbd = NbdStore::open(server, read_only, None)?;
             // Without a connection whoever takes it over would wait for one.
             if !nbd.is_reached() {
+                let uri = &server.uri;
                 bail!("{uri} can't be used: the server says what nobody asked for, or is gone");
             }
-            nbd_data(&nbd, true).map(Some)
+            nbd_data(&nbd, Some(server)).map(Some)
         }
         Backing::Ram(_) | Backing::Null(_) => Ok(None),
     }
 }
 
-fn nbd_data(nbd: &NbdStore, waits: bool) -> Result<Data> {
-    let (server, files) = nbd.for_another(waits)?;
+fn nbd_data(nbd: &NbdStore, confined: Option<&Server>) -> Result<Data> {
+    let (server, files) = nbd.for_another(confined)?;
     Ok(Data { size: nbd.export().size, files, has_failed: false, server: Some(server) })
 }
 

@@ -181,8 +181,14 @@ fn folders(file: &Path, plan: &Plan, entries: &[Entry]) -> Folders {
     let mut folders = Folders { read: [folder(file)].into(), ..Folders::default() };
     for entry in entries {
         folders.sockets.insert(folder(entry.way().path()));
-        if let Entry::Disk(config::Disk { backing: Backing::File(path), .. }) = entry {
-            folders.write.insert(folder(path));
+        match entry {
+            Entry::Disk(config::Disk { backing: Backing::File(path), .. }) => {
+                folders.write.insert(folder(path));
+            }
+            Entry::Disk(config::Disk { backing: Backing::Nbd(server), .. }) => {
+                folders.read.extend(server.files().map(|file| folder(file)));
+            }
+            _ => {}
         }
     }
     let host = &plan.host;
@@ -248,6 +254,7 @@ fn confine(home: &mut Home) -> Result<()> {
         stock: stocked,
         waits: by_ring(false) || changes && !stocked,
         servers: home.rings.keeps(|store| matches!(store, Store::Nbd(_))),
+        tls: changes || home.rings.keeps(|store| matches!(store, Store::Nbd(nbd) if nbd.has_tls())),
         connects: connects.any(|way| matches!(way, Way::Connect(_))),
     };
     sandbox::enter(folders, needs)

@@ -33,7 +33,7 @@ pub enum Origin {
 enum Need {
     /// The file, to be read again.
     Text,
-    Device(Entry),
+    Device(Box<Entry>),
 }
 
 struct Change {
@@ -140,7 +140,7 @@ impl Home {
                     Way::Socket(path) => !self.handed.has(&self.folder.join(path)),
                     Way::Connect(_) => false,
                 };
-                Wanted::Device { entry: Box::new(entry.clone()), listens }
+                Wanted::Device { entry: entry.clone(), listens }
             }
         })
     }
@@ -175,7 +175,7 @@ impl Home {
             },
             Need::Device(entry) => {
                 let name = entry.name().to_owned();
-                let added = found.and_then(|found| self.add_opened(entry, found));
+                let added = found.and_then(|found| self.add_opened(*entry, found));
                 let failed = added.err().map(|error| format!("{name}: {error:#}"));
                 (Vec::new(), failed.into_iter().collect())
             }
@@ -235,5 +235,5 @@ impl Home {
 }
 
 fn devices(entries: Vec<Entry>) -> Vec<Need> {
-    entries.into_iter().map(Need::Device).collect()
+    entries.into_iter().map(Box::new).map(Need::Device).collect()
 }

@@ -6,15 +6,17 @@ mod front_end {
     pub mod daemon;
     pub mod driver;
     pub mod nbd_server;
+    pub mod program;
     pub mod wire;
 }
 
 use front_end::daemon::Daemon;
 use front_end::driver::{FLUSH, FrontEnd, IN, OUT};
 use front_end::nbd_server::Server;
+use front_end::program::{Program, program};
 use front_end::wire::Wire;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::Command;
 
 const MARK: [u8; 512] = [0xa5; 512];
 
@@ -281,27 +283,6 @@ fn failures_are_a_sentence() {
     assert!(says("http://x").contains("doesn't begin with nbd://"));
     let none = says("nbd+unix:///x?socket=/nowhere/s");
     assert!(none.contains("can't be used: the server isn't there"), "{none}");
-}
-
-/// A server program, ended with the test.
-struct Program(Child);
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Starts a server program, and waits for its socket.
-fn program(name: &str, arguments: &[&str], socket: &Path) -> Program {
-    let started = Command::new(name).args(arguments).spawn();
-    let mut child = started.unwrap_or_else(|error| panic!("{name}: {error}"));
-    while !socket.exists() {
-        assert_eq!(child.try_wait().expect("it is ours"), None, "{name} ended");
-        std::thread::yield_now();
-    }
-    Program(child)
 }
 
 fn try_program(make: impl FnOnce(&Path, &str) -> Program) {

@@ -35,8 +35,18 @@ const MIRI: [&str; 8] =
 /// Crates whose atomics loom can take the place of.
 const LOOM: [&str; 4] = ["mailbox", "routing", "sidecore", "virtqueue"];
 /// What `cargo test` leaves out, for it needs programs that not everybody has.
-const NBD_SERVERS: &[&str] =
-    &["test", "-p", "exitless-io", "--test", "nbd", "--", "--ignored", "is_a_server"];
+const NBD_SERVERS: &[&str] = &[
+    "test",
+    "-p",
+    "exitless-io",
+    "--test",
+    "nbd",
+    "--test",
+    "nbd_tls",
+    "--",
+    "--ignored",
+    "server",
+];
 const AS_ROOT: &[&str] = &["test", "-p", "exitless-io", "--", "--ignored", "as_root"];
 const HUGE_PAGES: &[&str] = &["test", "-p", "daemon-os", "--", "--ignored", "huge_pages"];
 const EXAMPLES: &[&str] = &["test", "-p", "exitless-io", "--test", "examples", "--", "--ignored"];

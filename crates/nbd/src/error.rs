@@ -12,8 +12,11 @@ pub enum Error {
     #[error("the server refuses the export: {0}")]
     Refused(String),
     /// It only speaks TLS.
-    #[error("the server asks for TLS, which isn't there yet")]
+    #[error("the server asks for TLS: write nbds:// and say which certificates")]
     Tls,
+    /// It was asked for TLS, and has none.
+    #[error("the server has no TLS: {0}")]
+    NoTls(String),
     /// It ended the handshake without saying how large the export is.
     #[error("the server doesn't say how large the export is")]
     NoSize,

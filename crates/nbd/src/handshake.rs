@@ -1,4 +1,5 @@
-//! The handshake: fixed newstyle, structured replies if the server has them, then GO.
+//! The handshake: fixed newstyle, TLS if it is asked for, structured replies if the server has
+//! them, then GO.
 use crate::error::Error;
 use crate::{u16_at, u32_at, u64_at};
 use alloc::string::{String, ToString as _};
@@ -12,6 +13,7 @@ const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 const FIXED: u16 = 1;
 const NO_ZEROES: u16 = 2;
 /// Options.
+const STARTTLS: u32 = 5;
 const GO: u32 = 7;
 const STRUCTURED_REPLY: u32 = 8;
 /// Replies to options, and the kinds of information.
@@ -61,14 +63,27 @@ pub struct Export {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Greeting,
+    StartTls,
     Structured,
     Go,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It goes on.
+    Shaking,
+    /// TLS begins with the server's next byte, and with what is to be sent from here on.
+    StartTls,
+    /// It is done.
+    Done(Export),
 }
 
 /// A handshake that goes on.
 #[derive(Clone, Debug)]
 pub struct Handshake {
     name: String,
+    tls: bool,
     step: Step,
     structured: bool,
     size: Option<(u64, ExportFlags)>,
@@ -76,10 +91,11 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// For this export.
-    pub fn new(name: &str) -> Self {
+    /// For this export; with TLS, or not at all.
+    pub fn new(name: &str, tls: bool) -> Self {
         Handshake {
             name: name.to_string(),
+            tls,
             step: Step::Greeting,
             structured: false,
             size: None,
@@ -88,34 +104,34 @@ impl Handshake {
     }
 
     /// Takes what has come of the server: how many bytes of it are done with, and what to send, and
-    /// the export once that is known. With no bytes done with, more must come.
+    /// how far it is. With no bytes done with, more must come.
     ///
     /// # Errors
     ///
     /// What ends the connection.
-    pub fn hear(
-        &mut self,
-        bytes: &[u8],
-        send: &mut Vec<u8>,
-    ) -> Result<(usize, Option<Export>), Error> {
+    pub fn hear(&mut self, bytes: &[u8], send: &mut Vec<u8>) -> Result<(usize, Progress), Error> {
         if self.step == Step::Greeting {
             let (Some(magic), Some(option)) = (u64_at(bytes, 0), u64_at(bytes, 8)) else {
-                return Ok((0, None));
+                return Ok((0, Progress::Shaking));
             };
-            let Some(flags) = u16_at(bytes, 16) else { return Ok((0, None)) };
+            let Some(flags) = u16_at(bytes, 16) else { return Ok((0, Progress::Shaking)) };
             if magic != MAGIC || option != OPTION_MAGIC || flags & FIXED == 0 {
                 return Err(Error::Magic);
             }
             send.extend(u32::from(FIXED | flags & NO_ZEROES).to_be_bytes());
-            ask(send, STRUCTURED_REPLY, &[]);
-            self.step = Step::Structured;
-            return Ok((18, None));
+            let (option, step) = match self.tls {
+                true => (STARTTLS, Step::StartTls),
+                false => (STRUCTURED_REPLY, Step::Structured),
+            };
+            ask(send, option, &[]);
+            self.step = step;
+            return Ok((18, Progress::Shaking));
         }
         let (Some(magic), Some(option)) = (u64_at(bytes, 0), u32_at(bytes, 8)) else {
-            return Ok((0, None));
+            return Ok((0, Progress::Shaking));
         };
         let (Some(kind), Some(len)) = (u32_at(bytes, 12), u32_at(bytes, 16)) else {
-            return Ok((0, None));
+            return Ok((0, Progress::Shaking));
         };
         if magic != REPLY_MAGIC {
             return Err(Error::Magic);
@@ -124,11 +140,19 @@ impl Handshake {
             return Err(Error::TooLong(len));
         }
         let end = 20 + len as usize;
-        let Some(data) = bytes.get(20..end) else { return Ok((0, None)) };
+        let Some(data) = bytes.get(20..end) else { return Ok((0, Progress::Shaking)) };
         if kind == TLS_REQUIRED {
             return Err(Error::Tls);
         }
         match self.step {
+            Step::StartTls if option == STARTTLS && kind == ACK => {
+                ask(send, STRUCTURED_REPLY, &[]);
+                self.step = Step::Structured;
+                Ok((end, Progress::StartTls))
+            }
+            Step::StartTls if option == STARTTLS && kind & ERROR != 0 => {
+                Err(Error::NoTls(reason(kind, data)))
+            }
             Step::Structured if option == STRUCTURED_REPLY => {
                 self.structured = kind == ACK;
                 let mut go = Vec::new();
@@ -138,16 +162,16 @@ impl Handshake {
                 go.extend(INFO_BLOCK_SIZE.to_be_bytes());
                 ask(send, GO, &go);
                 self.step = Step::Go;
-                Ok((end, None))
+                Ok((end, Progress::Shaking))
             }
             Step::Go if option == GO && kind == INFO => {
                 self.note(data);
-                Ok((end, None))
+                Ok((end, Progress::Shaking))
             }
             Step::Go if option == GO && kind == ACK => {
                 let (size, flags) = self.size.ok_or(Error::NoSize)?;
                 let (minimum_block, structured) = (self.minimum_block, self.structured);
-                Ok((end, Some(Export { size, flags, minimum_block, structured })))
+                Ok((end, Progress::Done(Export { size, flags, minimum_block, structured })))
             }
             Step::Go if option == GO && kind & ERROR != 0 => {
                 Err(Error::Refused(reason(kind, data)))
@@ -186,6 +210,7 @@ fn reason(kind: u32, data: &[u8]) -> String {
         return said.to_string();
     }
     match kind & !ERROR {
+        1 => "it doesn't know of it",
         2 => "it is against its policy",
         6 => "there is none of that name",
         7 => "it is shutting down",

@@ -7,7 +7,8 @@
 //! Guarantees, whatever the server sends: nothing panics, what is kept is bounded, and no data is
 //! handed out that wasn't asked for or lies outside of what was.
 //!
-//! Not here: TLS, and all options but GO and STRUCTURED_REPLY.
+//! Not here: TLS itself (the handshake says when it begins), and all options but STARTTLS, GO and
+//! STRUCTURED_REPLY.
 //!
 //! | file | is |
 //! |---|---|
@@ -30,7 +31,7 @@ mod tests;
 mod uri;
 
 pub use error::Error;
-pub use handshake::{Export, ExportFlags, Handshake};
+pub use handshake::{Export, ExportFlags, Handshake, Progress};
 pub use reply::{Asked, Event, Replies};
 pub use request::{Command, REQUEST_BYTES, Request};
 pub use uri::{BadUri, Place, Uri};

@@ -22,16 +22,16 @@ fn server(structured: bool) -> Vec<u8> {
 
 /// Gives bytes in these pieces: what is sent, and the export.
 fn shake(bytes: &[u8], cuts: &[usize]) -> Result<(Vec<u8>, Option<Export>), Error> {
-    let (mut handshake, mut sent) = (Handshake::new("disk"), Vec::new());
+    let (mut handshake, mut sent) = (Handshake::new("disk", false), Vec::new());
     let (mut there, mut from) = (0, 0);
     for cut in cuts.iter().copied().chain([bytes.len()]) {
         there = (there + cut).min(bytes.len());
         loop {
-            let (count, export) = handshake.hear(&bytes[from..there], &mut sent)?;
+            let (count, progress) = handshake.hear(&bytes[from..there], &mut sent)?;
             from += count;
-            if export.is_some() {
+            if let Progress::Done(export) = progress {
                 assert_eq!(from, bytes.len());
-                return Ok((sent, export));
+                return Ok((sent, Some(export)));
             }
             if count == 0 {
                 break;
@@ -160,19 +160,50 @@ fn refusals_are_said() {
     assert_eq!(shake(&[b'x'; 30], &[]), Err(Error::Magic));
 }
 
+/// What comes before the server's word for it is in the clear, what is to be sent after isn't.
+#[test]
+fn tls_begins_or_nothing_does() {
+    let greeting = b"NBDMAGICIHAVEOPT\0\x03".to_vec();
+    let hear = |bytes: &[u8]| {
+        let (mut handshake, mut sent) = (Handshake::new("disk", true), Vec::new());
+        assert_eq!(handshake.hear(&greeting, &mut sent), Ok((18, Progress::Shaking)));
+        assert_eq!(sent, b"\0\0\0\x03IHAVEOPT\0\0\0\x05\0\0\0\0");
+        sent.clear();
+        let said = handshake.hear(bytes, &mut sent);
+        (said, sent)
+    };
+    let (said, sent) = hear(&option_reply(5, 1, &[]));
+    assert_eq!(said, Ok((20, Progress::StartTls)));
+    assert_eq!(sent, b"IHAVEOPT\0\0\0\x08\0\0\0\0");
+    let (said, sent) = hear(&option_reply(5, 1 << 31 | 1, &[]));
+    assert_eq!(said.unwrap_err().to_string(), "the server has no TLS: it doesn't know of it");
+    assert!(sent.is_empty());
+    assert_eq!(hear(&option_reply(8, 1, &[])).0, Err(Error::Reply));
+    assert_eq!(
+        shake(&[greeting, option_reply(8, 1 << 31 | 5, &[])].concat(), &[]),
+        Err(Error::Tls)
+    );
+}
+
 #[test]
 fn uris_are_read() {
     let host = |name: &str, port, export: &str| {
-        Ok(Uri { place: Place::Host(name.into(), port), export: export.into() })
+        Ok(Uri { place: Place::Host(name.into(), port), export: export.into(), tls: false })
     };
     assert_eq!(Uri::parse("nbd://box"), host("box", 10809, ""));
     assert_eq!(Uri::parse("nbd://box:99/a%20b"), host("box", 99, "a b"));
     assert_eq!(Uri::parse("nbd://[::1]:99/x"), host("::1", 99, "x"));
-    let unix = Uri { place: Place::Unix("/run/s".into()), export: "x".into() };
-    assert_eq!(Uri::parse("nbd+unix:///x?socket=/run/s"), Ok(unix));
+    let unix = Uri { place: Place::Unix("/run/s".into()), export: "x".into(), tls: false };
+    assert_eq!(Uri::parse("nbd+unix:///x?socket=/run/s"), Ok(unix.clone()));
+    assert_eq!(Uri::parse("nbds+unix:///x?socket=/run/s"), Ok(Uri { tls: true, ..unix }));
+    assert_eq!(
+        Uri::parse("nbds://box/x"),
+        host("box", 10809, "x").map(|uri: Uri| Uri { tls: true, ..uri })
+    );
     let wrong = [
         ("http://x", BadUri::Scheme),
-        ("nbds://x", BadUri::Tls),
+        ("nbdss://x", BadUri::Scheme),
+        ("nbd:x", BadUri::Scheme),
         ("nbd:///x", BadUri::Host),
         ("nbd://x:0", BadUri::Port),
         ("nbd://x/%g0", BadUri::Percent),

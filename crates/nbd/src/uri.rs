@@ -1,5 +1,5 @@
 //! Where a server is, and which of its exports is meant: `nbd://host:port/export` and
-//! `nbd+unix:///export?socket=/path`.
+//! `nbd+unix:///export?socket=/path`; with TLS `nbds://` and `nbds+unix://`.
 use alloc::borrow::ToOwned as _;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -15,6 +15,8 @@ pub struct Uri {
     pub place: Place,
     /// The export's name; empty is the default one.
     pub export: String,
+    /// Over TLS, or not at all.
+    pub tls: bool,
 }
 
 /// Where a server is.
@@ -30,11 +32,8 @@ pub enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadUri {
     /// It begins otherwise.
-    #[error("it doesn't begin with nbd:// or nbd+unix://")]
+    #[error("it doesn't begin with nbd://, nbd+unix://, nbds:// or nbds+unix://")]
     Scheme,
-    /// With TLS, which isn't there.
-    #[error("NBD over TLS isn't there yet")]
-    Tls,
     /// There is no host.
     #[error("it names no host")]
     Host,
@@ -56,13 +55,12 @@ impl Uri {
     ///
     /// [`BadUri`].
     pub fn parse(text: &str) -> Result<Uri, BadUri> {
-        if text.starts_with("nbds") {
-            return Err(BadUri::Tls);
-        }
-        let (rest, is_unix) = match (text.strip_prefix("nbd://"), text.strip_prefix("nbd+unix://"))
-        {
-            (Some(rest), _) => (rest, false),
-            (_, Some(rest)) => (rest, true),
+        let (scheme, rest) = text.split_once("://").ok_or(BadUri::Scheme)?;
+        let (tls, is_unix) = match scheme {
+            "nbd" => (false, false),
+            "nbd+unix" => (false, true),
+            "nbds" => (true, false),
+            "nbds+unix" => (true, true),
             _ => return Err(BadUri::Scheme),
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -71,7 +69,7 @@ impl Uri {
         if is_unix {
             let socket = query.split('&').find_map(|part| part.strip_prefix("socket="));
             let socket = decode(socket.filter(|path| !path.is_empty()).ok_or(BadUri::Socket)?)?;
-            return Ok(Uri { place: Place::Unix(socket), export });
+            return Ok(Uri { place: Place::Unix(socket), export, tls });
         }
         // An address of version 6 is in brackets.
         let (name, port) = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -86,7 +84,7 @@ impl Uri {
             Some(Ok(0)) | Some(Err(_)) => return Err(BadUri::Port),
             Some(Ok(port)) => port,
         };
-        Ok(Uri { place: Place::Host(name.to_owned(), port), export })
+        Ok(Uri { place: Place::Host(name.to_owned(), port), export, tls })
     }
 }
 

@@ -6,9 +6,12 @@
 
 mod field;
 mod meant;
+mod server;
 mod tables;
 #[cfg(test)]
 mod tests;
+
+pub use server::{Server, Tls, parse_timeout, server_name};
 
 use plan::Mac;
 use serde::{Deserialize, Serialize};
@@ -54,8 +57,7 @@ impl Way {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Backing {
     File(PathBuf),
-    /// The address of an NBD server's export.
-    Nbd(String),
+    Nbd(Server),
     Ram(u64),
     Null(u64),
 }

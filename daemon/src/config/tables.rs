@@ -1,6 +1,7 @@
 //! The tables of the file: which keys they have, and what has to be there.
 
 use super::field::{Field, Key, Reader, in_file_order, shown};
+use super::server::{Server, timeout, tls};
 use super::{Backing, Disk, Host, Limits, Network, Plan, Uplink, Way, Wrong};
 use blk::config::SERIAL_BYTES;
 use plan::{DEFAULT_MTU, MAX_WEIGHT, MTUS, Mac, VLANS, parse_micros, parse_rate, parse_size};
@@ -10,9 +11,11 @@ use std::path::Path;
 use toml::de::DeTable;
 
 pub(super) const ROOT: [&str; 4] = ["disk", "network", "uplink", "host"];
-pub(super) const DISK: [&str; 13] = [
+pub(super) const DISK: [&str; 15] = [
     "file",
     "nbd",
+    "tls",
+    "timeout",
     "ram",
     "null",
     "socket",
@@ -170,18 +173,21 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
         let (mut queues, mut read_only, mut serial) = (1, false, name.clone());
         serial.truncate(SERIAL_BYTES);
         let (mut front_ends, mut limits, mut packed) = (1, Limits::default(), false);
+        let (mut uri, mut secret, mut silence) = (None, None, None);
         for (key, field) in self.fields() {
             let size = || field.read("a size in quotes, such as \"1G\"", parse_size);
             let known = match key.get_ref().as_ref() {
                 "file" => field.path("web.img").map(|path| backings.push(Backing::File(path))),
                 "nbd" => {
                     let needed = "an address in quotes, such as \"nbd://server/export\"";
-                    let uri = field.read(needed, |text| match nbd::Uri::parse(text) {
+                    let read = field.read(needed, |text| match nbd::Uri::parse(text) {
                         Ok(_) => Ok(text.to_owned()),
                         Err(error) => Err(error.to_string()),
                     });
-                    uri.map(|uri| backings.push(Backing::Nbd(uri)))
+                    read.map(|read| uri = Some(read))
                 }
+                "tls" => tls(&field, self.place).map(|tls| secret = Some(tls)),
+                "timeout" => timeout(&field).map(|time| silence = Some(time)),
                 "ram" => size().map(|bytes| backings.push(Backing::Ram(bytes))),
                 "null" => size().map(|bytes| backings.push(Backing::Null(bytes))),
                 "socket" => field.path("web.sock").map(|path| ways.push(Way::Socket(path))),
@@ -212,6 +218,20 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
             return None;
         }
         let way = self.way(ways, taken);
+        match uri {
+            Some(uri) => match Server::new(&uri, secret, silence) {
+                Ok(server) => backings.push(Backing::Nbd(server)),
+                Err(wrong) => {
+                    self.note(&wrong);
+                    return None;
+                }
+            },
+            None if secret.is_some() || silence.is_some() => {
+                self.note("`tls` and `timeout` are for `nbd` alone; leave them out");
+                return None;
+            }
+            None => {}
+        }
         let [backing] = <[Backing; 1]>::try_from(backings)
             .map_err(|said| {
                 self.note(if said.is_empty() {

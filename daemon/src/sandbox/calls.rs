@@ -19,6 +19,8 @@ pub struct Needs {
     pub waits: bool,
     /// A disk is kept by an NBD server.
     pub servers: bool,
+    /// One is reached over TLS, or may come later.
+    pub tls: bool,
     /// A front end listens, and is connected to.
     pub connects: bool,
 }
@@ -79,6 +81,11 @@ pub const GROUPS: &[Group] = &[
         calls: calls!(SYS_setsockopt SYS_timerfd_settime),
         when: |needs| needs.servers || needs.changes,
     },
+    Group {
+        title: "servers over TLS, or devices that come later",
+        calls: calls!(SYS_getrandom),
+        when: |needs| needs.tls,
+    },
 ];
 
 /// Of the process that opens what comes later.
@@ -133,10 +140,12 @@ mod tests {
             stock: yes,
             waits: false,
             servers: yes,
+            tls: false,
             connects: yes,
         };
         let count = |needs: Needs| serving(&needs).len();
         assert_eq!(count(all), 30);
+        assert_eq!(count(Needs { tls: yes, ..all }), 31);
         assert_eq!(count(Needs { waits: true, files: false, stock: false, ..all }), 32);
         assert_eq!(count(Needs::default()), 23);
         assert_eq!(count(Needs { files: true, ..Needs::default() }), 24);

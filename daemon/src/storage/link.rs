@@ -1,8 +1,10 @@
-//! One connection to an NBD server: its socket, the handshake, bytes in and out. It never waits.
+//! One connection to an NBD server: its socket, the handshake, bytes in and out, in TLS if that is
+//! asked for. It never waits.
 
+use super::tls::{Identity, Records};
 use anyhow::{Context as _, Result, bail};
 use blk::{Failure, Token};
-use nbd::{Asked, Command, Event, Export, Handshake, Replies};
+use nbd::{Asked, Command, Event, Export, Handshake, Progress, Replies};
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, read, write};
@@ -46,6 +48,8 @@ pub struct Job {
     pub spans: Vec<Span>,
     /// By which connection it was asked for.
     pub link: Option<usize>,
+    /// How many connections didn't answer it in time.
+    pub silences: u32,
     /// A flush is to follow.
     pub then_flush: bool,
     pub result: std::result::Result<(), Failure>,
@@ -81,11 +85,19 @@ pub struct Link {
     out: Vec<u8>,
     sent: usize,
     began: Instant,
+    /// TLS, from when both sides know; before, it is the other one.
+    tls: Option<Box<Records>>,
+    next_tls: Option<Box<Records>>,
+    /// Requests that haven't ended.
+    asked: usize,
+    /// Since when nothing has come, or nothing was asked for.
+    quiet_since: Instant,
 }
 
 impl Link {
-    /// Begins one. Whether the server is there shows later.
-    pub fn new(address: &Address, export: &str) -> Result<Link> {
+    /// Begins one, over TLS if there is an identity for it. Whether the server is there shows
+    /// later.
+    pub fn new(address: &Address, export: &str, identity: Option<&Identity>) -> Result<Link> {
         let family = match address {
             Address::Host(SocketAddr::V4(_)) => AddressFamily::INET,
             Address::Host(SocketAddr::V6(_)) => AddressFamily::INET6,
@@ -109,14 +121,20 @@ impl Link {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(error) => return Err(error).context("the server isn't there"),
         }
-        let state = State::Shaking(Handshake::new(export));
+        let next_tls = identity.map(Identity::connection).transpose()?.map(Box::new);
+        let state = State::Shaking(Handshake::new(export, next_tls.is_some()));
+        let began = Instant::now();
         Ok(Link {
             socket,
             state,
             came: Vec::new(),
             out: Vec::new(),
             sent: 0,
-            began: Instant::now(),
+            began,
+            tls: None,
+            next_tls,
+            asked: 0,
+            quiet_since: began,
         })
     }
 
@@ -124,12 +142,18 @@ impl Link {
     pub fn ready(socket: OwnedFd, structured: bool) -> Link {
         let state = State::Ready(Replies::new(structured));
         let (came, out, began) = (Vec::new(), Vec::new(), Instant::now());
-        Link { socket, state, came, out, sent: 0, began }
+        let (tls, next_tls, quiet_since) = (None, None, began);
+        Link { socket, state, came, out, sent: 0, began, tls, next_tls, asked: 0, quiet_since }
     }
 
     /// Has it shaken hands, with nothing left to be sent or looked at?
     pub fn is_idle(&self) -> bool {
         self.is_ready() && !self.is_sending() && self.came.is_empty()
+    }
+
+    /// Can another process go on with it? Nobody but this one has the keys of a TLS connection.
+    pub fn can_be_given(&self) -> bool {
+        self.is_idle() && self.tls.is_none()
     }
 
     pub fn is_ready(&self) -> bool {
@@ -143,7 +167,20 @@ impl Link {
 
     /// Is there something to send that the socket hasn't taken?
     pub fn is_sending(&self) -> bool {
-        self.sent < self.out.len()
+        self.sent < self.out.len() || self.tls.as_ref().is_some_and(|tls| tls.is_sending())
+    }
+
+    /// A request is put to what is sent.
+    pub fn count_asked(&mut self) {
+        if self.asked == 0 {
+            self.quiet_since = Instant::now();
+        }
+        self.asked += 1;
+    }
+
+    /// When it has been silent for so long, though something is asked for.
+    pub fn silent_at(&self, limit: Duration) -> Option<Instant> {
+        (self.asked > 0).then(|| self.quiet_since + limit)
     }
 
     /// Bytes that came and weren't looked at.
@@ -159,6 +196,12 @@ impl Link {
 
     /// Sends as much as the socket takes.
     pub fn push(&mut self) -> Result<()> {
+        if let Some(tls) = &mut self.tls {
+            let rest = self.out.get(self.sent..).unwrap_or_default();
+            self.sent += tls.push(self.socket.as_fd(), rest)?;
+            self.forget_sent();
+            return Ok(());
+        }
         while let Some(rest) = self.out.get(self.sent..).filter(|rest| !rest.is_empty()) {
             // By `write`, which every sandbox allows. SIGPIPE is ignored by this program.
             match write(&self.socket, rest) {
@@ -196,10 +239,20 @@ impl Link {
 
     /// Reads once. False: there was nothing.
     fn read(&mut self) -> Result<bool> {
-        self.came.reserve(READ);
-        match read(&self.socket, spare_capacity(&mut self.came)) {
+        let into = match &mut self.tls {
+            Some(tls) => tls.room(),
+            None => &mut self.came,
+        };
+        into.reserve(READ);
+        match read(&self.socket, spare_capacity(into)) {
             Ok(0) => bail!("the server closed the connection"),
-            Ok(_) => Ok(true),
+            Ok(_) => {
+                self.quiet_since = Instant::now();
+                if let Some(tls) = &mut self.tls {
+                    tls.open(self.socket.as_fd(), &mut self.came)?;
+                }
+                Ok(true)
+            }
             Err(Errno::AGAIN | Errno::INTR) => Ok(false),
             Err(error) => Err(error).context("the server can't be heard"),
         }
@@ -208,14 +261,22 @@ impl Link {
     /// Goes on with the handshake: the export, once it is done.
     pub fn shake(&mut self) -> Result<Option<Export>> {
         while let State::Shaking(handshake) = &mut self.state {
-            let (count, export) = handshake.hear(&self.came, &mut self.out)?;
+            let is_sending = self.sent < self.out.len();
+            let (count, progress) = handshake.hear(&self.came, &mut self.out)?;
             self.came.drain(..count);
-            if let Some(export) = export {
-                self.state = State::Ready(Replies::new(export.structured));
-                return Ok(Some(export));
-            }
-            if count == 0 {
-                break;
+            match progress {
+                Progress::Done(export) => {
+                    self.state = State::Ready(Replies::new(export.structured));
+                    return Ok(Some(export));
+                }
+                // Who is between the two could have put something there: nothing that was in the
+                // clear counts from here on.
+                Progress::StartTls if is_sending || !self.came.is_empty() => {
+                    bail!("the server says more than that TLS begins")
+                }
+                Progress::StartTls => self.tls = self.next_tls.take(),
+                Progress::Shaking if count == 0 => break,
+                Progress::Shaking => {}
             }
         }
         Ok(None)
@@ -261,6 +322,7 @@ impl Link {
                     }
                 }
                 Event::End { cookie } => {
+                    self.asked = self.asked.saturating_sub(1);
                     // From here on the cookie is nobody's.
                     if let Some(job) = jobs.get_mut(cookie as usize) {
                         job.link = None;
@@ -303,6 +365,14 @@ fn failure(error: u32) -> Failure {
     match error {
         22 | 95 => Failure::Unsupported,
         _ => Failure::Io,
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.close(self.socket.as_fd());
+        }
     }
 }
 

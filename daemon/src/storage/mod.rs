@@ -9,7 +9,7 @@
 //! | `file` | a file or block device, by io_uring or by calls that wait |
 //! | `open` | how a file is opened: locks, direct I/O |
 //! | `nbd` | what an NBD server keeps; `reach`: how it is reached |
-//! | `link` | one connection to such a server |
+//! | `link`, `tls` | one connection to such a server |
 
 mod file;
 mod link;
@@ -17,6 +17,7 @@ mod nbd;
 mod open;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 pub use self::nbd::{NbdStore, Reached};
 pub use file::FileStore;
@@ -117,7 +118,7 @@ impl Store {
             Store::Null(_) => "keeps nothing",
             Store::Ram(_) => "in memory",
             Store::File(file) => file.how(),
-            Store::Nbd(_) => "over NBD",
+            Store::Nbd(nbd) => nbd.how(),
         }
     }
 }

@@ -3,8 +3,10 @@
 //! Guarantees: what was asked for and not answered when a connection ends is asked for again at
 //! another, or at the same server once it is back. Writes that were answered and not flushed may be
 //! lost with a server: the next flush fails then, once, so that the guest knows. After
-//! [`GIVE_UP`] without any connection that has shaken hands, all fails until there is one. What is
-//! kept for a guest is bounded: [`MOST`] operations, and copies of [`MOST_WRITTEN`] bytes.
+//! [`GIVE_UP`] without any connection that has shaken hands, all fails until there is one. A
+//! connection that is silent for its time though something is asked for there is lost; what
+//! [`SILENCES`] of them didn't answer fails. What is kept for a guest is bounded: [`MOST`]
+//! operations, and copies of [`MOST_WRITTEN`] bytes.
 //!
 //! Not guaranteed: that a server which lost a connection doesn't still carry out what came over it.
 
@@ -14,6 +16,8 @@ mod tests;
 
 use super::MOST;
 use super::link::{Address, Job, Link};
+use super::tls::{self, Identity};
+use crate::config::Server;
 use anyhow::{Context as _, Result, bail};
 use blk::{Completion, Failure, Operation, SECTOR, Submitted, Token};
 use nbd::{Command, Export, ExportFlags, Place, Request, Uri};
@@ -35,6 +39,8 @@ const LINKS: usize = 4;
 pub const GIVE_UP: Duration = Duration::from_secs(30);
 /// How long a connection may take until it has shaken hands.
 const SHAKE: Duration = Duration::from_secs(10);
+/// As many silent connections a request is asked for at, at most.
+const SILENCES: u32 = 2;
 /// Bytes of writes that haven't ended, at most: they are copied. One write alone may have more.
 const MOST_WRITTEN: u64 = 16 << 20;
 /// The timer among what is waited for.
@@ -43,13 +49,11 @@ const TIMER: u64 = u64::MAX;
 /// How long a server is waited for, and how much meanwhile.
 struct Bounds {
     shake: Duration,
+    silence: Duration,
     give_up: Duration,
     operations: usize,
     written: u64,
 }
-
-const BOUNDS: Bounds =
-    Bounds { shake: SHAKE, give_up: GIVE_UP, operations: MOST, written: MOST_WRITTEN };
 
 /// A server that another process reached, with which this one goes on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -59,8 +63,9 @@ pub struct Reached {
     flags: u16,
     minimum_block: u32,
     structured: bool,
-    /// Beside connections an epoll instance and a timer come along, in this order.
-    waits: bool,
+    /// What the other one can't open or make itself comes along behind the connections: this many
+    /// files of TLS, an epoll instance and a timer.
+    prepared: Option<usize>,
 }
 
 /// The disk.
@@ -68,6 +73,7 @@ pub struct NbdStore {
     name: String,
     export_name: String,
     addresses: Vec<Address>,
+    identity: Option<Identity>,
     export: Export,
     links: Vec<Option<Link>>,
     jobs: Slab<Job>,
@@ -76,6 +82,8 @@ pub struct NbdStore {
     ended: VecDeque<Completion>,
     epoll: OwnedFd,
     timer: OwnedFd,
+    /// When it ends.
+    timer_at: Option<Instant>,
     next: usize,
     tries: usize,
     /// Writes that were answered, and those of them that a flush covers.
@@ -115,25 +123,42 @@ impl NbdStore {
     ///
     /// In a sentence.
     pub fn open(
-        text: &str,
+        server: &Server,
         read_only: bool,
         reached: Option<(Reached, Vec<OwnedFd>)>,
     ) -> Result<NbdStore> {
+        let text = &server.uri[..];
         let uri = Uri::parse(text).with_context(|| format!("{text} is no NBD address"))?;
         let (reached, mut sockets) = match reached {
             Some((reached, sockets)) => (Some(reached), sockets),
             None => (None, Vec::new()),
         };
-        let [epoll, timer] = match reached.as_ref().is_some_and(|reached| reached.waits) {
-            true if sockets.len() >= 2 => {
+        let (mut files, [epoll, timer]) = match reached.as_ref().and_then(|r| r.prepared) {
+            Some(count) => {
                 let timer = sockets.pop().context("a timer didn't come along")?;
-                [sockets.pop().context("an epoll instance didn't come along")?, timer]
+                let epoll = sockets.pop().context("an epoll instance didn't come along")?;
+                let at = sockets.len().checked_sub(count).context("files didn't come along")?;
+                (sockets.split_off(at), [epoll, timer])
             }
-            _ => waits()?,
+            None => (Vec::new(), waits()?),
+        };
+        let identity = match &server.tls {
+            None => None,
+            Some(tls) => {
+                if files.is_empty() {
+                    files = tls::files(server)?;
+                }
+                let host = match &uri.place {
+                    Place::Unix(_) => "",
+                    Place::Host(name, _) => name,
+                };
+                Some(Identity::new(tls, host, files)?)
+            }
         };
         epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
         let nothing =
             Export { size: 0, flags: ExportFlags::empty(), minimum_block: 1, structured: false };
+        let was_reached = reached.is_some();
         let (addresses, export) = match reached {
             Some(Reached { addresses, size, flags, minimum_block, structured, .. }) => {
                 let flags = ExportFlags::from_bits_truncate(flags);
@@ -145,6 +170,7 @@ impl NbdStore {
             name: text.to_owned(),
             export_name: uri.export,
             addresses,
+            identity,
             export,
             links: vec![None],
             jobs: Slab::new(),
@@ -152,17 +178,28 @@ impl NbdStore {
             ended: VecDeque::new(),
             epoll,
             timer,
+            timer_at: None,
             next: 0,
             tries: 0,
             answered: 0,
             flushed: 0,
             is_lost: false,
             gone_since: None,
-            bounds: BOUNDS,
+            bounds: Bounds {
+                shake: SHAKE,
+                silence: server.timeout,
+                give_up: GIVE_UP,
+                operations: MOST,
+                written: MOST_WRITTEN,
+            },
             settles: 0,
         };
         store.go_on_with(sockets)?;
-        if store.links[0].is_none() {
+        if store.links[0].is_none() && was_reached && store.identity.is_some() {
+            // It is there, and shaking hands anew is nothing that others should wait for.
+            store.gone_since = Some(Instant::now());
+            store.try_again();
+        } else if store.links[0].is_none() {
             store.first().with_context(|| format!("{text} can't be used"))?;
         }
         if store.export.flags.contains(ExportFlags::READ_ONLY) && !read_only {
@@ -178,37 +215,51 @@ impl NbdStore {
         Ok(store)
     }
 
-    /// The server, for another process, with the connections at which nothing is under way. With
-    /// `waits`, what that one can't make itself comes along.
+    /// The server, for another process, with the connections at which nothing is under way and
+    /// which aren't over TLS. For one that can't open files nor make all that it needs, that comes
+    /// along, too.
     ///
     /// # Errors
     ///
-    /// The system's.
-    pub fn for_another(&self, waits: bool) -> Result<(Reached, Vec<OwnedFd>)> {
+    /// The system's; in a sentence, if a file can't be opened.
+    pub fn for_another(&self, confined: Option<&Server>) -> Result<(Reached, Vec<OwnedFd>)> {
         let Export { size, flags, minimum_block, structured } = self.export;
         let addresses = self.addresses.clone();
         let flags = flags.bits();
-        let reached = Reached { addresses, size, flags, minimum_block, structured, waits };
+        let files = confined.map(tls::files).transpose()?;
+        let prepared = files.as_ref().map(Vec::len);
+        let reached = Reached { addresses, size, flags, minimum_block, structured, prepared };
         let is_busy = |at: usize| self.jobs.iter().any(|(_, job)| job.link == Some(at));
         let mut all = Vec::new();
         for (at, link) in self.links.iter().enumerate() {
-            if let Some(link) = link.as_ref().filter(|link| link.is_idle() && !is_busy(at)) {
+            if let Some(link) = link.as_ref().filter(|link| link.can_be_given() && !is_busy(at)) {
                 all.push(link.as_fd().try_clone_to_owned().context("there are too many files")?);
             }
         }
-        if waits {
-            all.extend(self::waits()?);
+        if let Some(files) = files {
+            all.extend(files);
+            all.extend(waits()?);
         }
         Ok((reached, all))
     }
 
-    /// Is there a connection for another process to go on with?
+    /// Is there a connection that has shaken hands, at which nothing is under way?
     pub fn is_reached(&self) -> bool {
         self.links.iter().flatten().any(Link::is_idle)
     }
 
     pub fn export(&self) -> &Export {
         &self.export
+    }
+
+    /// Is it reached over TLS?
+    pub fn has_tls(&self) -> bool {
+        self.identity.is_some()
+    }
+
+    /// How it is reached, in words.
+    pub fn how(&self) -> &'static str {
+        if self.has_tls() { "over NBD and TLS" } else { "over NBD" }
     }
 
     pub fn outstanding(&self) -> usize {
@@ -295,6 +346,7 @@ impl NbdStore {
             came: 0,
             spans: spans.to_vec(),
             link: None,
+            silences: 0,
             then_flush: false,
             result: Ok(()),
             covers: self.answered,
@@ -320,6 +372,11 @@ impl NbdStore {
                 // The room is as long as the span.
                 let _ = span.read(0, &mut out[old..]);
             }
+        }
+        link.count_asked();
+        let silent_at = link.silent_at(self.bounds.silence);
+        if silent_at.is_some_and(|at| self.timer_at.is_none_or(|timer| at < timer)) {
+            self.set_timer();
         }
     }
 

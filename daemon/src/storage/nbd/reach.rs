@@ -2,10 +2,11 @@
 //! at them.
 //!
 //! Guarantees: of a connection that hasn't shaken hands nothing is waited for longer than
-//! `Bounds::shake`; while there is none that has, the timer runs, so that what waits is given
-//! up in time. What came before a connection ended counts.
+//! `Bounds::shake`, and of one that was asked and says nothing, no longer than `Bounds::silence`;
+//! while there is one of these, or none that has shaken hands, the timer runs, so that what waits
+//! is given up in time. What came before a connection ended counts.
 
-use super::NbdStore;
+use super::{NbdStore, SILENCES};
 use crate::storage::link::Link;
 use anyhow::{Error, Result, bail};
 use blk::Failure;
@@ -19,8 +20,10 @@ use std::time::{Duration, Instant};
 /// How long a server may take to answer at the start.
 const FIRST: Duration = Duration::from_secs(10);
 /// Between two tries to reach it, and the same if there is another connection.
-const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
-const SPARE_AGAIN: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+const AGAIN: Duration = Duration::from_millis(200);
+const SPARE_AGAIN: Duration = Duration::from_secs(5);
+/// The shortest time that a timer is set to: none at all would stop it.
+const SOON: Duration = Duration::from_millis(1);
 
 impl NbdStore {
     /// Waits for the first connection.
@@ -31,7 +34,7 @@ impl NbdStore {
             if self.links[0].is_none() {
                 let address = &self.addresses[self.tries % self.addresses.len()];
                 self.tries += 1;
-                let link = Link::new(address, &self.export_name)?;
+                let link = Link::new(address, &self.export_name, self.identity.as_ref())?;
                 self.watch(0, &link)?;
                 self.links[0] = Some(link);
             }
@@ -131,32 +134,66 @@ impl NbdStore {
             }
         }
         self.is_lost &= !has_told;
-        self.try_again_soon();
+        self.set_timer();
     }
 
-    fn try_again_soon(&self) {
-        let has_any = self.links.iter().flatten().any(Link::is_ready);
-        let at = if has_any { SPARE_AGAIN } else { AGAIN };
+    /// Sets the timer to when there is something to do: a connection to make, or one that has been
+    /// silent for too long. None: it is stopped.
+    pub(super) fn set_timer(&mut self) {
+        let now = Instant::now();
+        let is_ready = |link: &Option<Link>| link.as_ref().is_some_and(Link::is_ready);
+        let again = match self.links.iter().filter(|link| is_ready(link)).count() {
+            0 => Some(now + AGAIN),
+            count if count < self.links.len() => Some(now + SPARE_AGAIN),
+            _ => None,
+        };
+        let links = self.links.iter().flatten();
+        let silent = links.filter_map(|link| link.silent_at(self.bounds.silence));
+        self.timer_at = silent.chain(again).min();
+        let left = self.timer_at.map_or(Duration::ZERO, |at| at.duration_since(now).max(SOON));
         let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let when = Itimerspec { it_interval: none, it_value: at };
+        let it_value =
+            Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+        let when = Itimerspec { it_interval: none, it_value };
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &when);
+    }
+
+    /// A connection didn't answer in time. What wasn't answered so often fails, and the rest is
+    /// asked for anew.
+    fn lose_silent(&mut self, at: usize) {
+        let mut failed = Vec::new();
+        for (key, job) in self.jobs.iter_mut().filter(|(_, job)| job.link == Some(at)) {
+            job.silences += 1;
+            if job.silences >= SILENCES {
+                (job.link, job.result, job.then_flush) = (None, Err(Failure::Io), false);
+                failed.push(key);
+            }
+        }
+        failed.into_iter().for_each(|key| self.end(key));
+        self.lose(at, &Error::msg("it doesn't answer"));
     }
 
     /// Makes the connections that aren't there, or don't shake hands; gives up what has waited for
     /// too long.
     pub(super) fn try_again(&mut self) {
+        let now = Instant::now();
         for at in 0..self.links.len() {
             let takes_too_long =
                 self.links[at].as_ref().is_some_and(|link| link.shakes_for(self.bounds.shake));
             if takes_too_long {
                 self.lose(at, &Error::msg("it doesn't shake hands"));
             }
+            let silent_at =
+                self.links[at].as_ref().and_then(|link| link.silent_at(self.bounds.silence));
+            if silent_at.is_some_and(|at| at <= now) {
+                self.lose_silent(at);
+            }
             if self.links[at].is_some() {
                 continue;
             }
             let address = &self.addresses[self.tries % self.addresses.len()];
             self.tries = self.tries.wrapping_add(1);
-            if let Ok(link) = Link::new(address, &self.export_name)
+            if let Ok(link) = Link::new(address, &self.export_name, self.identity.as_ref())
                 && self.watch(at, &link).is_ok()
             {
                 self.links[at] = Some(link);
@@ -171,10 +208,7 @@ impl NbdStore {
                 }
             }
         }
-        let is_ready = |link: &Option<Link>| link.as_ref().is_some_and(Link::is_ready);
-        if !self.links.iter().all(is_ready) {
-            self.try_again_soon();
-        }
+        self.set_timer();
     }
 
     pub(super) fn is_given_up(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use super::NbdStore;
 use crate::clock::{Clock, HERTZ};
-use crate::config::Limits;
+use crate::config::{Limits, Server};
 use crate::counts::Counts;
 use crate::device::{Device, Kind};
 use crate::disk::Disk;
@@ -19,7 +19,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use virtqueue::{Features, Layout, Queue, State};
 use window::Span;
@@ -89,6 +89,14 @@ fn serve(script: impl FnOnce(UnixListener) + Send + 'static) -> (TempDir, Addres
     (folder, Address::Unix(path), uri)
 }
 
+fn server(uri: &str) -> Server {
+    Server::new(uri, None, None).expect("an address")
+}
+
+fn open(uri: &str) -> anyhow::Result<NbdStore> {
+    NbdStore::open(&server(uri), false, None)
+}
+
 fn next(listener: &UnixListener) -> UnixStream {
     listener.accept().expect("somebody connects").0
 }
@@ -109,7 +117,7 @@ fn answer_all(listener: UnixListener) {
 fn stay_silent(listener: UnixListener) {
     let mut all = Vec::new();
     while let Ok((socket, _)) = listener.accept() {
-        all.push(shake(socket, false));
+        all.extend(try_to_shake(socket, false));
     }
 }
 
@@ -144,7 +152,7 @@ fn what_was_sent_isnt_kept() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("s");
     let listener = UnixListener::bind(&path).expect("a socket");
-    let mut link = Link::new(&Address::Unix(path), "x").expect("it is there");
+    let mut link = Link::new(&Address::Unix(path), "x", None).expect("it is there");
     let mut socket = next(&listener);
     link.out().resize(1 << 20, 7);
     for _ in 0..200 {
@@ -162,7 +170,7 @@ fn what_was_sent_isnt_kept() {
 fn what_comes_is_read_in_parts() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
     let address = Address::Host(listener.local_addr().expect("it has one"));
-    let mut link = Link::new(&address, "x").expect("it is there");
+    let mut link = Link::new(&address, "x", None).expect("it is there");
     let mut socket = listener.accept().expect("somebody connects").0;
     socket.set_nonblocking(true).expect("it may");
     while socket.write(&[7; PIECE as usize]).is_ok() {}
@@ -174,7 +182,7 @@ fn what_comes_is_read_in_parts() {
 #[test]
 fn a_store_is_full() {
     let (_folder, _, uri) = serve(stay_silent);
-    let mut store = NbdStore::open(&uri, false, None).expect("it is there");
+    let mut store = open(&uri).expect("it is there");
     let memory = memory(PIECE);
     let mut counts = [0, 0];
     for (which, count) in counts.iter_mut().enumerate() {
@@ -220,7 +228,7 @@ fn a_read_without_all_of_its_data_fails() {
             socket.write_all(&parts.concat()).expect("it listens");
         }
     });
-    let mut store = NbdStore::open(&uri, false, None).expect("it is there");
+    let mut store = open(&uri).expect("it is there");
     let memory = memory(PIECE);
     for expected in [Err(Failure::Io), Err(Failure::Io), Ok(())] {
         assert_eq!(read(&mut store, 7, &memory), Submitted::Accepted);
@@ -245,7 +253,7 @@ fn what_came_before_nonsense_counts() {
             socket.write_all(&[&done(cookie)[..], &[2; 512]].concat()).expect("it listens");
         }
     });
-    let mut store = NbdStore::open(&uri, false, None).expect("it is there");
+    let mut store = open(&uri).expect("it is there");
     let memory = memory(PIECE);
     for number in 0..2 {
         assert_eq!(read(&mut store, number, &memory), Submitted::Accepted);
@@ -264,7 +272,7 @@ fn a_server_that_never_shakes_hands_is_given_up() {
         std::thread::park();
         drop(listener);
     });
-    let mut store = NbdStore::open(&uri, false, None).expect("it is there");
+    let mut store = open(&uri).expect("it is there");
     store.bounds.give_up = Duration::from_millis(300);
     let memory = memory(PIECE);
     let result = match read(&mut store, 7, &memory) {
@@ -283,17 +291,69 @@ fn a_connection_that_shakes_hands_for_too_long_is_made_anew() {
         let _silent = next(&listener);
         answer_all(listener);
     });
-    let mut store = NbdStore::open(&uri, false, None).expect("it is there");
+    let mut store = open(&uri).expect("it is there");
     store.bounds.shake = Duration::from_millis(300);
     let memory = memory(PIECE);
     assert_eq!(read(&mut store, 7, &memory), Submitted::Accepted);
     assert_eq!(ended(&mut store).result, Ok(()));
 }
 
+/// It shakes hands, is asked, and says nothing: another connection is asked.
+#[test]
+fn a_connection_that_is_silent_is_made_anew() {
+    let (_folder, _, uri) = serve(|listener| {
+        let _silent = shake(next(&listener), false);
+        answer_all(listener);
+    });
+    let mut store = open(&uri).expect("it is there");
+    store.bounds.silence = Duration::from_millis(300);
+    let memory = memory(PIECE);
+    assert_eq!(read(&mut store, 7, &memory), Submitted::Accepted);
+    assert_eq!(ended(&mut store).result, Ok(()));
+    assert_eq!(read(&mut store, 8, &memory), Submitted::Accepted);
+    assert_eq!(ended(&mut store).result, Ok(()));
+}
+
+/// A server that is silent for good: what was asked for twice fails, and what comes later, too.
+#[test]
+fn what_is_never_answered_fails() {
+    let (_folder, _, uri) = serve(stay_silent);
+    let mut store = open(&uri).expect("it is there");
+    store.bounds.silence = Duration::from_millis(200);
+    let memory = memory(PIECE);
+    for number in 0..2 {
+        assert_eq!(read(&mut store, number, &memory), Submitted::Accepted);
+        let completion = ended(&mut store);
+        assert_eq!((completion.token.bits(), completion.result), (number, Err(Failure::Io)));
+        assert_eq!(store.outstanding(), 0);
+    }
+}
+
+/// One that is slow, but says something, isn't silent; nor is one that isn't asked.
+#[test]
+fn silence_begins_with_the_last_word_or_the_first_question() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("s");
+    let listener = UnixListener::bind(&path).expect("a socket");
+    let mut link = Link::new(&Address::Unix(path), "x", None).expect("it is there");
+    let mut socket = next(&listener);
+    assert_eq!(link.silent_at(Duration::ZERO), None);
+    let before = Instant::now();
+    link.count_asked();
+    let asked = link.silent_at(Duration::ZERO).expect("it is asked");
+    assert!(asked >= before);
+    link.count_asked();
+    assert_eq!(link.silent_at(Duration::ZERO), Some(asked), "it is silent since the first one");
+    socket.write_all(&[7]).expect("it listens");
+    let before = Instant::now();
+    link.read_some().expect("it says something");
+    assert!(link.silent_at(Duration::ZERO).is_some_and(|at| at >= before));
+}
+
 /// A ring of eight reads, of a disk that such a server keeps.
 fn ring(uri: &str, operations: usize) -> (Rings, GuestMemory, Span, usize) {
     let mut rings = Rings::new(Clock::Manual(Rc::new(Cell::new(HERTZ))));
-    let mut disk = Disk::nbd(uri, None, 1, false).expect("a disk");
+    let mut disk = Disk::nbd(&server(uri), None, 1, false).expect("a disk");
     if let Store::Nbd(nbd) = &mut disk.store {
         nbd.bounds.operations = operations;
     }
