@@ -31,7 +31,7 @@ The file says, one table for each device:
   read_only = true
   serial = \"web\"
   front_ends = 1
-  packed = false            # true: packed rings are offered, and no records of what is in flight
+  packed = false            # true: packed rings are offered, too
   weight = 100              # its part of the thread under load
   limits = { iops = 20000, bytes_per_second = \"100M\", burst = \"100ms\" }
 
@@ -155,8 +155,7 @@ pub struct DiskArguments {
     /// The guest may not write.
     #[arg(long)]
     read_only: bool,
-    /// Offer packed rings, too. Then there are no records of what is in flight: a daemon that is
-    /// killed loses it.
+    /// Offer packed rings, too.
     #[arg(long)]
     packed: bool,
     /// A socket for `exitless io list`, `top` and `upgrade`.
