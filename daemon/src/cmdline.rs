@@ -34,7 +34,7 @@ The file says, one table for each device:
   front_ends = 1
   # timeout = \"300s\"        # nbd: a server that is silent for so long while it is asked is lost
   # tls = { ca = \"ca.pem\", certificate = \"own.pem\", key = \"own.key\" }   # nbds://, in PEM
-  packed = false            # true: packed rings are offered, and no records of what is in flight
+  packed = false            # true: packed rings are offered, too
   weight = 100              # its part of the thread under load
   limit = { iops = 20000, rate = \"100M/s\", burst = \"100ms\" }
 
@@ -163,8 +163,7 @@ pub struct DiskArguments {
     /// The guest may not write.
     #[arg(long)]
     read_only: bool,
-    /// Offer packed rings, too. Then there are no records of what is in flight: a daemon that is
-    /// killed loses it.
+    /// Offer packed rings, too.
     #[arg(long)]
     packed: bool,
     /// A socket for `exitless io list`, `top` and `upgrade`.

@@ -1,8 +1,6 @@
 //! One front end: what it has said, and what follows for its rings.
-//!
-//! Restarts: a front end that hands over records of what is in flight may be one that was there
-//! before: the ring's used index and the records count, whatever base it says.
 
+mod begin;
 mod quiet;
 mod said;
 #[cfg(test)]
@@ -23,17 +21,13 @@ use daemon_os::{GuestMemory, GuestRegion};
 use quiet::Waiting;
 use rustix::fd::{AsFd as _, OwnedFd};
 use vhost_user::{Addresses, Effect, LOG_ALL, Session};
-use virtqueue::{Layout, Position, Queue, State};
+use virtqueue::{Layout, State};
 
-/// The index of a used ring, in bytes from its start.
-const USED_INDEX: u64 = 2;
 /// VIRTIO_F_INDIRECT_DESC and VIRTIO_F_EVENT_IDX.
 const INDIRECT_DESC: u64 = 1 << 28;
 const EVENT_IDX: u64 = 1 << 29;
 /// VIRTIO_F_RING_PACKED.
 const RING_PACKED: u64 = 1 << 34;
-/// In a half of a packed ring's base: the wrap counter.
-const WRAP: u16 = 1 << 15;
 /// Messages that are taken before others have their turn.
 const MESSAGES: u32 = 4;
 
@@ -286,27 +280,6 @@ impl Connection {
         self.session.features() & RING_PACKED != 0
     }
 
-    /// A state as the word of SET_VRING_BASE: the available index, or for packed rings both places
-    /// with their wrap counters, that of used descriptors in the high half.
-    fn base_of(&self, state: &State) -> u32 {
-        let half = |at: Position| at.index | if at.wrap { WRAP } else { 0 };
-        match self.is_packed() {
-            true => u32::from(half(state.used)) << 16 | u32::from(half(state.available)),
-            false => state.available.index.into(),
-        }
-    }
-
-    /// The state that such a word says, of a ring with nothing in flight.
-    fn state_of(&self, base: u32, features: virtqueue::Features) -> Result<State> {
-        let half = |half: u16| Position { index: half & !WRAP, wrap: half & WRAP != 0 };
-        let (available, used) = match (features.packed, u16::try_from(base)) {
-            (true, _) => (half(base as u16), half((base >> 16) as u16)),
-            (false, Ok(index)) => (Position { index, wrap: true }, Position { index, wrap: true }),
-            (false, Err(_)) => bail!("a split ring is to begin at {base}"),
-        };
-        Ok(State { available, used, ..State::at_reset(features) })
-    }
-
     /// Stops a ring: its state, if it ran.
     fn stop(&mut self, ring: u16, hands: &mut Hands<'_>) -> Result<Option<State>> {
         let place = self.place(ring)?;
@@ -411,23 +384,7 @@ impl Connection {
         };
         let window = *self.memory.window();
         let is_disk = matches!(self.device(hands)?.kind, Kind::Disk(_));
-        let mut records = None;
-        let state = match (state, self.kept.as_ref().filter(|_| is_disk)) {
-            (_, Some(kept)) => {
-                let mut bytes = [0; 2];
-                let at = layout.device.saturating_add(USED_INDEX);
-                window.read(at, &mut bytes).context("a used ring is outside of memory")?;
-                let opened = kept.open(ring, layout.size, u16::from_le_bytes(bytes));
-                let (opened, state) =
-                    opened.with_context(|| format!("ring {ring} can't be gone on with"))?;
-                records = Some(opened);
-                state
-            }
-            (Some(state), None) => state,
-            (None, None) => self.state_of(said.base, features)?,
-        };
-        let queue = Queue::new(&window, layout, features, state);
-        let mut queue = queue.with_context(|| format!("ring {ring} can't be served"))?;
+        let (mut queue, records) = self.begin(ring, layout, features, state, is_disk)?;
         let logged = self.log_of(ring);
         if let Some((changes, (_, at))) = self.changes.as_ref().zip(logged) {
             queue = queue.logged(layout, changes.of_ring(at, !is_disk, self.session.regions())?);

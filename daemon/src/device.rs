@@ -53,13 +53,9 @@ impl Device {
     }
 
     /// What of vhost-user is offered. Front ends of networks have their configuration space and no
-    /// records: QEMU warns of the one, and a lost frame is sent again. Records of what is in flight
-    /// are those of split rings, so a disk that offers packed ones offers no records.
+    /// records: QEMU warns of the one, and a lost frame is sent again.
     pub fn protocol(&self) -> Protocol {
         match &self.kind {
-            Kind::Disk(disk) if disk.config.parameters().packed => {
-                Protocol::all() - Protocol::INFLIGHT_SHMFD
-            }
             Kind::Disk(_) => Protocol::all(),
             Kind::Port(_) => Protocol::all() - Protocol::CONFIG - Protocol::INFLIGHT_SHMFD,
         }

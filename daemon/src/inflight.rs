@@ -7,9 +7,17 @@ use daemon_os::Mapping;
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use vhost_user::Inflight;
-use virtqueue::{DEFAULT_SIZE, Records, State};
+use virtqueue::{DEFAULT_SIZE, PackedRecords, Records, State};
+use window::Span;
 
 const PAGE: u64 = 4096;
+
+/// Bytes of a ring's records, of the kind that needs more: which it will be may be open yet.
+const fn room(size: u16) -> u64 {
+    PackedRecords::<DEFAULT_SIZE>::bytes(size)
+}
+const _: () = assert!(room(1) >= Records::<DEFAULT_SIZE>::bytes(1));
+const _: () = assert!(room(MAX_RING) >= Records::<DEFAULT_SIZE>::bytes(MAX_RING));
 
 /// Records of a device's rings.
 pub struct Kept {
@@ -25,7 +33,7 @@ impl Kept {
     ///
     /// If it is longer than records of its largest rings, or can't be mapped.
     pub fn map(described: Inflight, file: OwnedFd, rings: u16) -> Result<Kept> {
-        let most = u64::from(rings) * Records::<DEFAULT_SIZE>::bytes(MAX_RING);
+        let most = u64::from(rings) * room(MAX_RING);
         if described.len > most.next_multiple_of(PAGE) {
             bail!("the records in flight have {} bytes, which is too long", described.len);
         }
@@ -48,7 +56,7 @@ impl Kept {
         if size > MAX_RING {
             bail!("records of rings of {size} elements are asked for, of at most {MAX_RING}");
         }
-        let bytes = u64::from(rings) * Records::<DEFAULT_SIZE>::bytes(size);
+        let bytes = u64::from(rings) * room(size);
         let len = bytes.max(1).next_multiple_of(PAGE);
         let file = memfd_create("exitless-io-records", MemfdFlags::CLOEXEC);
         let file = file.context("the system gives no memory for records")?;
@@ -56,17 +64,30 @@ impl Kept {
         Ok((Inflight { len, offset: 0, rings, size }, file))
     }
 
-    /// The records of a ring of this size and used index, and the state to go on from.
+    /// The records of a split ring of this size and used index, and the state to go on from.
     ///
     /// # Errors
     ///
     /// If they have no part for the ring, or a wrong one.
     pub fn open(&self, ring: u16, size: u16, used: u16) -> Result<(Records<DEFAULT_SIZE>, State)> {
-        let bytes = Records::<DEFAULT_SIZE>::bytes(self.described.size);
+        let part = self.part(ring, Records::<DEFAULT_SIZE>::bytes(self.described.size))?;
+        Ok(Records::open(part, size, used)?)
+    }
+
+    /// Those of a packed ring.
+    ///
+    /// # Errors
+    ///
+    /// If they have no part for the ring.
+    pub fn of_packed(&self, ring: u16) -> Result<Span> {
+        self.part(ring, PackedRecords::<DEFAULT_SIZE>::bytes(self.described.size))
+    }
+
+    /// The part of a ring, of so many bytes each.
+    fn part(&self, ring: u16, bytes: u64) -> Result<Span> {
         let there = self.mapping.span().filter(|_| ring < self.described.rings);
         let part = there.and_then(|span| span.sub(u64::from(ring) * bytes, bytes));
-        let part = part.with_context(|| format!("there are no records for ring {ring}"))?;
-        Ok(Records::open(part, size, used)?)
+        part.with_context(|| format!("there are no records for ring {ring}"))
     }
 
     /// As the front end handed them over.

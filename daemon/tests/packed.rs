@@ -1,5 +1,5 @@
 //! Packed rings: places and wrap counters, over the borders of the ring, stops and changes of the
-//! program.
+//! program, kills with requests under way.
 
 mod front_end {
     pub mod daemon;
@@ -8,7 +8,7 @@ mod front_end {
 }
 
 use front_end::daemon::Daemon;
-use front_end::driver::{IN, OUT};
+use front_end::driver::{FLUSH, IN, OUT};
 use front_end::wire::{LIMIT, Wire, words32, words64};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fd::AsFd as _;
@@ -33,32 +33,59 @@ const WRAP: u32 = 1 << 15;
 const PACKED: u64 = 1 << 34;
 const ACCEPTED: u64 = 1 << 32 | 1 << 30 | 1 << 9 | PACKED;
 
-/// A front end with one packed ring of one request at a time.
+/// What the front ends here say where the ring begins, wherever it is: as QEMU at its start.
+const BASE: u32 = 0x8000_8000;
+
+/// A front end with one packed ring of two requests at a time.
 struct Front {
     wire: Wire,
     memory: File,
     kick: OwnedFd,
     call: OwnedFd,
-    /// Descriptors so far.
-    next: u64,
+    records: Option<(Vec<u8>, OwnedFd)>,
+    /// Descriptors that are offered, and that are answered.
+    offered: u64,
+    answered: u64,
 }
 
 impl Front {
     fn connect(daemon: &Daemon) -> Front {
-        let mut wire = Wire::connect(&daemon.socket());
         let memory = File::from(memfd_create("memory", MemfdFlags::CLOEXEC).expect("a memfd"));
         memory.set_len(LEN).expect("it grows");
-        let offered = u64::from_le_bytes(wire.ask(1, &[]).try_into().expect("a word"));
-        assert_eq!(offered & ACCEPTED, ACCEPTED);
-        let protocol = wire.ask(15, &[]);
-        let bits = u64::from_le_bytes(protocol[..].try_into().expect("a word"));
-        assert_eq!(bits & 1 << 12, 0, "there are no records of packed rings");
-        wire.send(16, 1, &protocol, &[]);
-        wire.tell(2, &ACCEPTED.to_le_bytes(), &[]);
-        let region = [words32([1, 0]), words64([0, LEN, USER, 0])].concat();
-        wire.tell(5, &region, &[memory.as_fd()]);
         let event = || eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd");
-        Front { wire, memory, kick: event(), call: event(), next: 0 }
+        let (kick, call) = (event(), event());
+        let wire = Wire::connect(&daemon.socket());
+        let (offered, answered) = (0, 0);
+        let mut front = Front { wire, memory, kick, call, records: None, offered, answered };
+        front.say_memory();
+        front
+    }
+
+    fn connect_again(&mut self, daemon: &Daemon) {
+        self.wire = Wire::connect(&daemon.socket());
+        self.say_memory();
+    }
+
+    fn say_memory(&mut self) {
+        let offered = u64::from_le_bytes(self.wire.ask(1, &[]).try_into().expect("a word"));
+        assert_eq!(offered & ACCEPTED, ACCEPTED);
+        let protocol = self.wire.ask(15, &[]);
+        self.wire.send(16, 1, &protocol, &[]);
+        self.wire.tell(2, &ACCEPTED.to_le_bytes(), &[]);
+        let region = [words32([1, 0]), words64([0, LEN, USER, 0])].concat();
+        self.wire.tell(5, &region, &[self.memory.as_fd()]);
+    }
+
+    /// Has memory for records made the first time, and hands it over.
+    fn hand_records(&mut self) {
+        let (described, file) = self.records.take().unwrap_or_else(|| {
+            let asked = [&[0; 16][..], &[1, 0, ELEMENTS as u8, 0, 0, 0, 0, 0]].concat();
+            self.wire.send(31, 1, &asked, &[]);
+            let (reply, file) = self.wire.receive();
+            (reply, file.expect("memory for records"))
+        });
+        self.wire.tell(32, &described, &[file.as_fd()]);
+        self.records = Some((described, file));
     }
 
     fn start(&mut self, base: u32) {
@@ -78,7 +105,8 @@ impl Front {
 
     /// Where both sides are, as the word of a base: nothing is in flight.
     fn base(&self) -> u32 {
-        let (index, wrap) = self.place(self.next);
+        assert_eq!(self.offered, self.answered);
+        let (index, wrap) = self.place(self.offered);
         let half = u32::from(index) | if wrap { WRAP } else { 0 };
         half << 16 | half
     }
@@ -89,41 +117,54 @@ impl Front {
     }
 
     fn offer(&mut self, kind: u32, sector: u64, data: &[u8; 512]) {
+        self.offer_as(0, kind, sector, data);
+    }
+
+    /// Offers a request with this buffer ID, which says where its bytes are, too.
+    fn offer_as(&mut self, id: u16, kind: u32, sector: u64, data: &[u8; 512]) {
         let put = |at: u64, bytes: &[u8]| self.memory.write_all_at(bytes, at).expect("in memory");
-        put(HEADER, &[words32([kind, 0]), words64([sector])].concat());
-        put(DATA, data);
-        put(STATUS, &[0xff]);
+        let [header, place, status] = places(id);
+        put(header, &[words32([kind, 0]), words64([sector])].concat());
+        put(place, data);
+        put(status, &[0xff]);
         let data_flags = if kind == IN { 3 } else { 1 };
-        let chain = [(HEADER, 16, 1), (DATA, 512, data_flags), (STATUS, 1, 2)];
-        let places: Vec<_> = (self.next..).zip(chain).collect();
+        let chain = [(header, 16, 1), (place, 512, data_flags), (status, 1, 2)];
+        let places: Vec<_> = (self.offered..).zip(chain).collect();
         // The first one is shown last.
         for (at, (address, len, flags)) in places.into_iter().rev() {
             let (index, wrap) = self.place(at);
             let flags = flags | if wrap { AVAILABLE } else { USED };
-            let tail = [3_u16.to_le_bytes(), flags.to_le_bytes()].concat();
+            let tail = [id.to_le_bytes(), flags.to_le_bytes()].concat();
             put(16 * u64::from(index), &[words64([address]), words32([len]), tail].concat());
         }
+        self.offered += 3;
         rustix::io::write(&self.kick, &1u64.to_ne_bytes()).expect("the kick is told");
     }
 
     fn answer(&mut self) -> u8 {
-        let (index, wrap) = self.place(self.next);
+        self.next_answer().1
+    }
+
+    /// Waits for the next answer: of which request, and its status.
+    fn next_answer(&mut self) -> (u16, u8) {
+        let (index, wrap) = self.place(self.answered);
         let used = if wrap { AVAILABLE | USED } else { 0 };
-        loop {
-            let mut flags = [0; 2];
-            let at = 16 * u64::from(index) + 14;
-            self.memory.read_exact_at(&mut flags, at).expect("in memory");
-            if u16::from_le_bytes(flags) & (AVAILABLE | USED) == used {
-                break;
+        let id = loop {
+            let mut tail = [0; 4];
+            let at = 16 * u64::from(index) + 12;
+            self.memory.read_exact_at(&mut tail, at).expect("in memory");
+            let [id, flags] = [[tail[0], tail[1]], [tail[2], tail[3]]].map(u16::from_le_bytes);
+            if flags & (AVAILABLE | USED) == used {
+                break id;
             }
             let mut waits = [PollFd::from_borrowed_fd(self.call.as_fd(), PollFlags::IN)];
             assert_eq!(poll(&mut waits, Some(&LIMIT)), Ok(1), "no call came");
             rustix::io::read(&self.call, &mut [0; 8]).expect("there is one");
-        }
-        self.next += 3;
+        };
+        self.answered += 3;
         let mut status = [0];
-        self.memory.read_exact_at(&mut status, STATUS).expect("in memory");
-        status[0]
+        self.memory.read_exact_at(&mut status, places(id)[2]).expect("in memory");
+        (id, status[0])
     }
 
     fn data(&self) -> [u8; 512] {
@@ -140,12 +181,17 @@ impl Front {
     }
 }
 
+/// Where the header of this request is, its data and its status.
+fn places(id: u16) -> [u64; 3] {
+    let id = u64::from(id);
+    [HEADER + 0x100 * id, DATA + 0x400 * id, STATUS + 0x10 * id]
+}
+
 #[test]
 fn a_packed_ring_stops_and_goes_on_where_it_was() {
     let daemon = Daemon::controlled(&["--ram", "1M", "--packed"]);
     let mut front = Front::connect(&daemon);
-    // As QEMU says it at the start.
-    front.start(0x8000_8000);
+    front.start(BASE);
     for round in 0..30 {
         front.works(round);
         daemon.wait_until_asleep();
@@ -157,12 +203,99 @@ fn a_packed_ring_stops_and_goes_on_where_it_was() {
     }
 }
 
+/// Killed right after requests were offered, wherever it is with them: all are answered, once, and
+/// what was written is read. Whatever came of the daemon, the front end says the same base.
+fn killed_again_and_again(mut daemon: Daemon) {
+    let mut front = Front::connect(&daemon);
+    front.hand_records();
+    front.start(BASE);
+    for round in 0..60_u16 {
+        let (sector, mark) = (u64::from(round) * 8, [round as u8 + 1; 512]);
+        front.offer_as(0, OUT, sector, &mark);
+        front.offer_as(1, IN, 2000, &[1; 512]);
+        let mut answered = Vec::new();
+        if round % 3 == 0 {
+            answered.push(front.next_answer());
+        }
+        daemon.kill();
+        daemon.start_again();
+        front.connect_again(&daemon);
+        front.hand_records();
+        front.start(BASE);
+        while answered.len() < 2 {
+            answered.push(front.next_answer());
+        }
+        answered.sort_unstable();
+        assert_eq!(answered, [(0, 0), (1, 0)], "round {round}");
+        front.offer(IN, sector, &[0; 512]);
+        assert_eq!((front.answer(), front.data()), (0, mark), "round {round}");
+    }
+    front.offer(FLUSH, 0, &[0; 512]);
+    assert_eq!(front.answer(), 0);
+    assert_eq!(front.stop(), front.base());
+}
+
+#[test]
+fn killed_again_and_again_it_loses_nothing() {
+    killed_again_and_again(Daemon::file_with(&["--packed"]));
+}
+
+/// Whoever goes on, and wherever: requests are answered at once, several together.
+#[test]
+fn a_new_program_and_one_that_was_killed_go_on_by_records() {
+    let mut daemon = Daemon::controlled(&["--null", "1M", "--packed"]);
+    let mut front = Front::connect(&daemon);
+    front.hand_records();
+    front.start(BASE);
+    for round in 0..14 {
+        front.offer_as(round % 2, OUT, 9, &[7; 512]);
+        front.offer_as(1 - round % 2, OUT, 9, &[7; 512]);
+        match round % 3 {
+            0 => daemon.upgrade(),
+            1 => assert_eq!(front.next_answer().1, 0),
+            _ => {
+                daemon.kill();
+                daemon.start_again();
+                front.connect_again(&daemon);
+                front.hand_records();
+                front.start(BASE);
+            }
+        }
+        while front.answered < front.offered {
+            assert_eq!(front.next_answer().1, 0);
+        }
+    }
+    assert_eq!(front.stop(), front.base());
+}
+
+/// Its own connection ends, and no other.
+#[test]
+fn records_that_contradict_each_other_end_the_connection() {
+    let daemon = Daemon::controlled(&["--ram", "1M", "--packed"]);
+    let mut front = Front::connect(&daemon);
+    front.hand_records();
+    front.start(BASE);
+    front.offer(OUT, 9, &[7; 512]);
+    assert_eq!(front.answer(), 0);
+    assert_eq!(front.stop(), front.base());
+    // The first free entry is none.
+    let (_, file) = front.records.as_ref().expect("they were made");
+    let file = File::from(file.try_clone().expect("a copy"));
+    file.write_all_at(&[0xff; 4], 12).expect("it is there");
+    front.wire.send(12, 1, &words64([0]), &[front.kick.as_fd()]);
+    front.wire.expect_end();
+    daemon.wait_until_said("the records in flight contradict each other", 1);
+    let mut front = Front::connect(&daemon);
+    front.start(BASE);
+    front.works(1);
+}
+
 /// The ring is handed over in each place, with a request that was offered right before.
 #[test]
 fn a_new_program_goes_on_with_a_packed_ring() {
     let mut daemon = Daemon::controlled(&["--ram", "1M", "--packed"]);
     let mut front = Front::connect(&daemon);
-    front.start(0x8000_8000);
+    front.start(BASE);
     for round in 0..14 {
         front.offer(OUT, 9, &[round; 512]);
         daemon.upgrade();
@@ -177,7 +310,7 @@ fn a_new_program_goes_on_with_a_packed_ring() {
 fn changes_of_a_packed_ring_are_marked() {
     let daemon = Daemon::controlled(&["--ram", "1M", "--packed"]);
     let mut front = Front::connect(&daemon);
-    front.start(0x8000_8000);
+    front.start(BASE);
     let log = File::from(memfd_create("log", MemfdFlags::CLOEXEC).expect("a memfd"));
     log.set_len(LEN / 4096 / 8).expect("it grows");
     front.wire.send(6, 1, &words64([LEN / 4096 / 8, 0]), &[log.as_fd()]);
@@ -213,7 +346,7 @@ fn places_that_cant_be_end_the_connection() {
         front.wire.expect_end();
     }
     let mut front = Front::connect(&daemon);
-    front.start(0x8000_8000);
+    front.start(BASE);
     front.works(1);
 }
 

@@ -1,5 +1,5 @@
 //! Records of requests in flight, for a server that may end at any time and be gone on with. The
-//! hypervisor's keeps none, and pays nothing for it.
+//! hypervisor's keeps none, and pays nothing for it. Those of packed rings are the queue's own.
 
 use virtqueue::{Head, Records};
 
@@ -41,7 +41,7 @@ pub trait Keep {
 /// None are kept.
 impl Keep for () {}
 
-/// They are kept if there is memory for them.
+/// They are kept if there is memory for them, by the queue or by these of a split ring.
 impl<const N: usize> Keep for Option<Records<N>> {
     const KEEPS: bool = true;
 

@@ -32,6 +32,17 @@ pub struct Running<const RING: usize, K> {
 }
 
 impl<const RING: usize, K: Keep> Running<RING, K> {
+    /// Requests that an earlier server left: by the records, or those that the queue has itself.
+    #[inline]
+    pub fn left(&self) -> u16 {
+        if K::KEEPS { self.keep.left() + self.queue.left() } else { 0 }
+    }
+
+    /// The next one of them.
+    pub fn next_left(&mut self) -> Option<Head> {
+        self.keep.next_left().or_else(|| self.queue.next_left())
+    }
+
     #[inline]
     pub fn publish(&mut self, last: Head) {
         if !K::KEEPS {

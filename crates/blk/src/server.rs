@@ -119,7 +119,7 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
     /// Requests that an earlier server left, which weren't taken up yet. A turn takes up the next
     /// one before it takes any other.
     pub fn left(&self) -> u16 {
-        self.running.as_ref().map_or(0, |running| running.keep.left())
+        self.running.as_ref().map_or(0, Running::left)
     }
 
     /// What waits for a turn, by one load of the ring and without a change of it: chains, and the
@@ -129,7 +129,7 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
         let Some(running) = &self.running else { return 0 };
         let chains = running.queue.available().unwrap_or(1);
         let chains = chains.saturating_add(self.open.is_some().into());
-        chains.saturating_add(running.keep.left())
+        chains.saturating_add(running.left())
     }
 
     /// Whether it is known without a load that chains wait. `false` says nothing.
@@ -191,9 +191,9 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
             };
             let one = if running.broken.is_some() || self.open.is_some() {
                 self.serve_open(backend)?
-            } else if K::KEEPS && running.keep.left() > 0 {
+            } else if running.left() > 0 {
                 self.serve_left(window, backend)?
-            } else if matches!(running.queue, Queue::Packed(_)) && self.slots.has_room() {
+            } else if !matches!(running.queue, Queue::Split(_)) && self.slots.has_room() {
                 self.serve_other(&Seen::default(), window, backend)?
             } else {
                 let stop = match self.in_tables {
@@ -265,7 +265,7 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
         if running.keep.has_batch() {
             running.publish(self.last);
         }
-        let Some(head) = running.keep.next_left() else { return Ok(Outcome::default()) };
+        let Some(head) = running.next_left() else { return Ok(Outcome::default()) };
         if let Err(broken) = running.queue.take_again(window, head, &mut self.chain) {
             return Err(self.broke(broken.into()));
         }

@@ -7,21 +7,20 @@ mod driver;
 
 use blk::config::{Config, Parameters};
 use blk::{Backend as _, Server};
-use driver::{Buffer, Driver, Heap, SplitDriver};
+use driver::{Buffer, Driver, Heap, driver};
 use proptest::prelude::*;
 use storage::Storage;
-use virtqueue::{Features, Queue, Records};
+use virtqueue::{Features, Layout, PackedRecords, Queue, Records, State};
 use window::{Memory, Window};
 
 const RING: u16 = 32;
 const SECTORS: u64 = 4096;
 /// Where the records are, and the requests' buffers behind them.
 const RECORDS: u64 = 1 << 20;
-const BUFFERS: u64 = RECORDS + 0x1000;
+const BUFFERS: u64 = RECORDS + 0x2000;
 /// Requests that are sent and not answered.
 const MOST: u64 = 16;
 const MEMORY: u64 = 8 << 20;
-const FEATURES: Features = Features { indirect: true, event_index: true, packed: false };
 
 type Kept = Server<8, 256, Option<Records<256>>>;
 
@@ -40,7 +39,8 @@ enum Step {
 
 struct World {
     window: Window,
-    driver: SplitDriver,
+    features: Features,
+    driver: Box<dyn Driver>,
     server: Kept,
     storage: Storage,
     next: u64,
@@ -52,14 +52,29 @@ impl World {
         let config = Config::new(Parameters { capacity: SECTORS, ..Parameters::default() });
         self.server = Server::new(config.expect("a disk"), 1);
         let layout = self.driver.layout();
+        let (queue, records) = match self.features.packed {
+            false => self.split(layout),
+            true => {
+                let bytes = PackedRecords::<256>::bytes(RING);
+                let records = self.window.span(RECORDS, bytes).expect("in memory");
+                // Whatever the front end says of where it is.
+                let state = State::at_reset(self.features);
+                let queue = Queue::recorded(&self.window, layout, self.features, state, records);
+                (queue.expect("they are ours"), None)
+            }
+        };
+        let accepted = config.expect("a disk").features();
+        self.server.start_with(queue, accepted, records);
+    }
+
+    fn split(&self, layout: Layout) -> (Queue, Option<Records<256>>) {
         let mut used = [0; 2];
         self.window.read(layout.device + 2, &mut used).expect("in memory");
         let records = self.window.span(RECORDS, Records::<256>::bytes(RING)).expect("in memory");
         let (records, state) =
             Records::open(records, RING, u16::from_le_bytes(used)).expect("they are ours");
-        let queue = Queue::new(&self.window, layout, FEATURES, state).expect("it fits");
-        let accepted = config.expect("a disk").features();
-        self.server.start_with(queue, accepted, Some(records));
+        let queue = Queue::new(&self.window, layout, self.features, state).expect("it fits");
+        (queue, Some(records))
     }
 
     /// What the dead server asked for still ends, or doesn't: nobody hears of it.
@@ -138,13 +153,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn each_request_is_answered_once(steps in steps()) {
+    fn each_request_is_answered_once(steps in steps(), packed in any::<bool>()) {
         let memory = Memory::new(&[(0, MEMORY)], 0);
         let window = memory.window();
         let config = Config::new(Parameters { capacity: SECTORS, ..Parameters::default() });
+        let features = Features { indirect: true, event_index: true, packed };
         let mut world = World {
             window,
-            driver: SplitDriver::new(&mut Heap::new(window, 0, RECORDS), RING, FEATURES, 65530),
+            features,
+            driver: driver(&mut Heap::new(window, 0, RECORDS), RING, features),
             server: Server::new(config.expect("a disk"), 1),
             storage: Storage::new(SECTORS, 0),
             next: 0,

@@ -19,27 +19,33 @@
 //!
 //! | file | is |
 //! |---|---|
-//! | `lib` | a queue of either kind, how it lies in memory, its state |
+//! | `lib` | a queue of either kind |
+//! | `state` | what was negotiated for it, how it lies in memory, where it is |
 //! | `chain` | what is taken: the spans of one chain of descriptors |
 //! | `descriptor` | descriptors and indirect tables, as they are read and checked |
 //! | `one` | chains of one buffer, which most frames are in |
 //! | `framed` | chains of three buffers, as most are |
 //! | `split`, `packed` | the two kinds of rings |
-//! | `records` | chains in flight, in memory that outlives this program |
+//! | `records` | a split ring's chains in flight, in memory that outlives this program |
+//! | `packed_records`, `recorded` | the same of a packed ring; a queue with them (feature `records`) |
 //! | `logged` | a queue that says which pages it changed (feature `log`) |
 //! | `event` | the comparison of indices behind event suppression |
 //! | `error` | what refuses a layout, what breaks a queue |
 #![cfg_attr(not(any(test, loom)), no_std)]
 #![forbid(unsafe_code)]
 
-#[cfg(any(test, feature = "log"))]
+#[cfg(any(test, feature = "log", feature = "records"))]
 extern crate alloc;
+#[cfg(test)]
+extern crate self as virtqueue;
 
 mod chain;
 mod descriptor;
 mod error;
 mod event;
 mod framed;
+#[cfg(test)]
+mod fuel;
 #[cfg(any(test, feature = "log"))]
 mod logged;
 #[cfg(test)]
@@ -47,6 +53,12 @@ mod logged;
 mod model;
 mod one;
 mod packed;
+#[cfg(any(test, feature = "records"))]
+mod packed_records;
+#[cfg(any(test, feature = "records"))]
+mod recorded;
+#[cfg(test)]
+mod recorded_tests;
 mod records;
 #[cfg(test)]
 mod records_tests;
@@ -54,6 +66,7 @@ mod records_tests;
 #[cfg(loom)]
 mod sleep_model;
 mod split;
+mod state;
 
 use window::Window;
 
@@ -64,67 +77,18 @@ pub use framed::{Framed, Seen, Untaken};
 pub use logged::{LOG_PAGE, Log, LoggedQueue};
 pub use one::One;
 pub use packed::PackedQueue;
+#[cfg(any(test, feature = "records"))]
+pub use packed_records::PackedRecords;
+#[cfg(any(test, feature = "records"))]
+pub use recorded::{NotRecorded, RecordedQueue};
 pub use records::{BadRecords, Records};
 pub use split::SplitQueue;
+pub use state::{Features, Layout, Position, State};
 
 /// The largest size of any queue (2.6).
 pub const MAX_SIZE: u16 = 32768;
 /// The size up to which a queue goes if its type doesn't say anything else.
 pub const DEFAULT_SIZE: usize = 256;
-
-/// What was negotiated and changes the rings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Features {
-    /// VIRTIO_F_INDIRECT_DESC: a descriptor may refer to a table of descriptors.
-    pub indirect: bool,
-    /// VIRTIO_F_EVENT_IDX: both sides say from which index on they want to be told.
-    pub event_index: bool,
-    /// VIRTIO_F_RING_PACKED: the packed ring instead of the split one.
-    pub packed: bool,
-}
-
-/// Where the driver has put the rings: guest-physical addresses, named as in 4.1.4.3.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
-    /// Elements of each ring: split, a power of two; packed, any number up to [`MAX_SIZE`].
-    pub size: u16,
-    /// `queue_desc`: the descriptor table, or the packed ring. A multiple of 16.
-    pub descriptors: u64,
-    /// `queue_driver`: the available ring (a multiple of 2), or the driver's event suppression
-    /// structure (a multiple of 4).
-    pub driver: u64,
-    /// `queue_device`: the used ring, or the device's event suppression structure. A multiple of 4.
-    pub device: u64,
-}
-
-/// A place in a ring. Split: the index as it is in the ring, which counts on to 2^16. Packed: the
-/// place of a descriptor, and the wrap counter, which is true at first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Position {
-    /// The index.
-    pub index: u16,
-    /// Packed: the wrap counter. Split: true.
-    pub wrap: bool,
-}
-
-/// What is needed to go on with a queue, of at most `N` elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct State<const N: usize = DEFAULT_SIZE> {
-    /// The next chain to take.
-    pub available: Position,
-    /// The next element to complete; all before it are published.
-    pub used: Position,
-    /// Of each head that is in flight, how many elements its chain has in the ring; else 0.
-    pub in_flight: [u16; N],
-}
-
-impl<const N: usize> State<N> {
-    /// The state of a queue that the driver has just set up.
-    pub fn at_reset(_features: Features) -> State<N> {
-        let start = Position { index: 0, wrap: true };
-        State { available: start, used: start, in_flight: [0; N] }
-    }
-}
 
 /// One queue of at most `N` elements. The type says `N`, so a binding may need it:
 /// `let queue: Queue = Queue::new(…)?`.
@@ -134,6 +98,9 @@ pub enum Queue<const N: usize = DEFAULT_SIZE> {
     Split(SplitQueue<N>),
     /// With the ring of 2.8.
     Packed(PackedQueue<N>),
+    /// The same, with records of what is in flight.
+    #[cfg(any(test, feature = "records"))]
+    Recorded(alloc::boxed::Box<RecordedQueue<N>>),
     /// Either, with a log of what it changes.
     #[cfg(any(test, feature = "log"))]
     Logged(alloc::boxed::Box<LoggedQueue<N>>),
@@ -175,6 +142,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.available(),
             Queue::Packed(queue) => queue.available(),
+            #[cfg(any(test, feature = "records"))]
+            Queue::Recorded(queue) => queue.inner().available(),
             #[cfg(any(test, feature = "log"))]
             Queue::Logged(queue) => queue.inner().available(),
         }
@@ -186,6 +155,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.is_offered(),
             Queue::Packed(_) => false,
+            #[cfg(any(test, feature = "records"))]
+            Queue::Recorded(_) => false,
             #[cfg(any(test, feature = "log"))]
             Queue::Logged(queue) => queue.inner().is_offered(),
         }
@@ -202,6 +173,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.take(window, chain),
             Queue::Packed(queue) => queue.take(window, chain),
+            #[cfg(any(test, feature = "records"))]
+            Queue::Recorded(queue) => queue.take(window, chain),
             #[cfg(any(test, feature = "log"))]
             Queue::Logged(queue) => queue.take(window, chain),
         }
@@ -221,13 +194,15 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.take_other(seen, window, chain),
             Queue::Packed(queue) => queue.take(window, chain),
+            #[cfg(any(test, feature = "records"))]
+            Queue::Recorded(queue) => queue.take(window, chain),
             #[cfg(any(test, feature = "log"))]
             Queue::Logged(queue) => queue.take(window, chain),
         }
     }
 
     /// Reads a chain anew that is in flight in the state that this queue began with, as
-    /// [`take`](Queue::take) does. Split rings alone have what it needs.
+    /// [`take`](Queue::take) does. Split rings have what it needs, and packed ones with records.
     ///
     /// # Errors
     ///
@@ -241,8 +216,34 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.take_again(window, head, chain),
             Queue::Packed(_) => Err(Broken::Index(head.0)),
+            #[cfg(any(test, feature = "records"))]
+            Queue::Recorded(queue) => queue.take_again(window, head, chain),
             #[cfg(any(test, feature = "log"))]
             Queue::Logged(queue) => queue.take_again(window, head, chain),
+        }
+    }
+
+    /// The next chain that an earlier program left, of a packed ring with records, in the order in
+    /// which it took them. It is in flight, for [`take_again`](Queue::take_again).
+    pub fn next_left(&mut self) -> Option<Head> {
+        match self {
+            #[cfg(any(test, feature = "records"))]
+            Queue::Recorded(queue) => queue.next_left(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.inner_mut().next_left(),
+            _ => None,
+        }
+    }
+
+    /// How many such chains there are still.
+    #[inline]
+    pub fn left(&self) -> u16 {
+        match self {
+            #[cfg(any(test, feature = "records"))]
+            Queue::Recorded(queue) => queue.left(),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.inner().left(),
+            _ => 0,
         }
     }
 
@@ -254,6 +255,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.complete(head, written),
             Queue::Packed(queue) => queue.complete(head, written),
+            #[cfg(any(test, feature = "records"))]
+            Queue::Recorded(queue) => queue.complete(head, written),
             #[cfg(any(test, feature = "log"))]
             Queue::Logged(queue) => queue.complete(head, written),
         }
@@ -266,6 +269,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.publish(),
             Queue::Packed(queue) => queue.publish(),
+            #[cfg(any(test, feature = "records"))]
+            Queue::Recorded(queue) => queue.publish(),
             #[cfg(any(test, feature = "log"))]
             Queue::Logged(queue) => queue.publish(),
         }
@@ -277,6 +282,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.is_unpublished(),
             Queue::Packed(queue) => queue.is_unpublished(),
+            #[cfg(any(test, feature = "records"))]
+            Queue::Recorded(queue) => queue.inner().is_unpublished(),
             #[cfg(any(test, feature = "log"))]
             Queue::Logged(queue) => queue.inner().is_unpublished(),
         }
@@ -288,6 +295,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.used(),
             Queue::Packed(queue) => queue.used(),
+            #[cfg(any(test, feature = "records"))]
+            Queue::Recorded(queue) => queue.inner().used(),
             #[cfg(any(test, feature = "log"))]
             Queue::Logged(queue) => queue.used(),
         }
@@ -306,6 +315,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.wants_call(),
             Queue::Packed(queue) => queue.wants_call(),
+            #[cfg(any(test, feature = "records"))]
+            Queue::Recorded(queue) => queue.inner_mut().wants_call(),
             #[cfg(any(test, feature = "log"))]
             Queue::Logged(queue) => queue.inner_mut().wants_call(),
         }
@@ -318,6 +329,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.call_withheld(),
             Queue::Packed(queue) => queue.call_withheld(),
+            #[cfg(any(test, feature = "records"))]
+            Queue::Recorded(queue) => queue.inner_mut().call_withheld(),
             #[cfg(any(test, feature = "log"))]
             Queue::Logged(queue) => queue.inner_mut().call_withheld(),
         }
@@ -330,6 +343,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.call_due(),
             Queue::Packed(queue) => queue.call_due(),
+            #[cfg(any(test, feature = "records"))]
+            Queue::Recorded(queue) => queue.inner().call_due(),
             #[cfg(any(test, feature = "log"))]
             Queue::Logged(queue) => queue.inner().call_due(),
         }
@@ -342,6 +357,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.suppress_kicks(),
             Queue::Packed(queue) => queue.suppress_kicks(),
+            #[cfg(any(test, feature = "records"))]
+            Queue::Recorded(queue) => queue.inner_mut().suppress_kicks(),
             #[cfg(any(test, feature = "log"))]
             Queue::Logged(queue) => queue.suppress_kicks(),
         }
@@ -358,6 +375,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.enable_kicks(),
             Queue::Packed(queue) => queue.enable_kicks(),
+            #[cfg(any(test, feature = "records"))]
+            Queue::Recorded(queue) => queue.inner_mut().enable_kicks(),
             #[cfg(any(test, feature = "log"))]
             Queue::Logged(queue) => queue.enable_kicks(),
         }
@@ -370,6 +389,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.state(),
             Queue::Packed(queue) => queue.state(),
+            #[cfg(any(test, feature = "records"))]
+            Queue::Recorded(queue) => queue.inner().state(),
             #[cfg(any(test, feature = "log"))]
             Queue::Logged(queue) => queue.state(),
         }
@@ -382,6 +403,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.prefetch(),
             Queue::Packed(queue) => queue.prefetch(),
+            #[cfg(any(test, feature = "records"))]
+            Queue::Recorded(queue) => queue.inner().prefetch(),
             #[cfg(any(test, feature = "log"))]
             Queue::Logged(queue) => queue.inner().prefetch(),
         }
@@ -393,6 +416,8 @@ impl<const N: usize> Queue<N> {
         match self {
             Queue::Split(queue) => queue.size(),
             Queue::Packed(queue) => queue.size(),
+            #[cfg(any(test, feature = "records"))]
+            Queue::Recorded(queue) => queue.inner().size(),
             #[cfg(any(test, feature = "log"))]
             Queue::Logged(queue) => queue.inner().size(),
         }

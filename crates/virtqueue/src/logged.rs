@@ -58,14 +58,19 @@ pub struct LoggedQueue<const N: usize> {
 impl<const N: usize> LoggedQueue<N> {
     pub(crate) fn new(queue: Queue<N>, layout: Layout, log: Log) -> Box<Self> {
         let writable = (0..queue.size()).map(|_| Vec::new()).collect();
-        Box::new(LoggedQueue { queue, log, layout, writable })
+        let logged = LoggedQueue { queue, log, layout, writable };
+        // What it took back when it began isn't in this log.
+        if logged.queue.left() > 0 {
+            logged.mark_ring();
+        }
+        Box::new(logged)
     }
 
     /// The queue stored something in the device's area, or in a packed ring.
     fn mark_ring(&self) {
         let Some(at) = self.log.ring else { return };
         let size = u64::from(self.queue.size());
-        let packed = matches!(self.queue, Queue::Packed(_));
+        let packed = !matches!(self.queue, Queue::Split(_));
         self.log.mark(at, if packed { 4 } else { 6 + 8 * size });
         if packed {
             self.log.mark(self.layout.descriptors, 16 * size);

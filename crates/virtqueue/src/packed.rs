@@ -60,7 +60,7 @@ impl<const N: usize> PackedQueue<N> {
         if size == 0 || size > MAX_SIZE || usize::from(size) > N {
             return Err(LayoutError::Size(size));
         }
-        Ok(PackedQueue {
+        let mut queue = PackedQueue {
             ring: Area::Descriptors.span(
                 window,
                 descriptors,
@@ -76,10 +76,19 @@ impl<const N: usize> PackedQueue<N> {
             used: state.used,
             first: None,
             unpublished: 0,
-            outstanding: outstanding(size, &state).ok_or(LayoutError::State)?,
+            outstanding: 0,
             calls: Calls::default(),
-            in_flight: state.in_flight,
-        })
+            in_flight: [0; N],
+        };
+        queue.go_on(state)?;
+        Ok(queue)
+    }
+
+    /// Goes on from this state, of which nothing is known.
+    pub(crate) fn go_on(&mut self, state: State<N>) -> Result<(), LayoutError> {
+        self.outstanding = outstanding(self.size, &state).ok_or(LayoutError::State)?;
+        (self.next, self.used, self.in_flight) = (state.available, state.used, state.in_flight);
+        Ok(())
     }
 
     #[inline]
@@ -91,19 +100,40 @@ impl<const N: usize> PackedQueue<N> {
     /// Whether the descriptor at the next place with this word is available.
     #[inline]
     fn is_available(&self, word: u64) -> bool {
-        let flags = Packed::flags_of(word) & (AVAILABLE | USED);
-        flags == if self.next.wrap { AVAILABLE } else { USED }
+        self.next.is_available(Packed::flags_of(word))
     }
 
     #[inline]
     pub(crate) fn take(&mut self, window: &Window, chain: &mut Chain) -> Result<bool, Broken> {
+        self.take_noting(window, chain, |_| ())
+    }
+
+    /// The same, and `note` is told each descriptor that is read in the ring.
+    #[inline]
+    pub(crate) fn take_noting(
+        &mut self,
+        window: &Window,
+        chain: &mut Chain,
+        mut note: impl FnMut(&Packed),
+    ) -> Result<bool, Broken> {
         // The acquiring load of the first flags orders what is read of the rest of the chain.
-        let word = self.ring.load_u64_acquire(Packed::flags_at(self.next.index))?;
+        let mut word = self.ring.load_u64_acquire(Packed::flags_at(self.next.index))?;
         if !self.is_available(word) {
             return Ok(false);
         }
+        let room = self.size.saturating_sub(self.outstanding);
+        let mut at = self.next;
+        let read = |before| {
+            if before != 0 {
+                at = at.step(1, self.size);
+                word = self.ring.load_u64(Packed::flags_at(at.index))?;
+            }
+            let read = Packed::read(&self.ring, at.index, word)?;
+            note(&read);
+            Ok(read)
+        };
         let mut taking = chain.begin(window);
-        let (id, count) = self.walk(word, &mut taking)?;
+        let (id, count) = walk(room, self.indirect, &mut taking, read)?;
         // `N` isn't less than the size.
         match self.in_flight.get_mut(usize::from(id)) {
             Some(in_flight) if id < self.size => {
@@ -120,30 +150,23 @@ impl<const N: usize> PackedQueue<N> {
         Ok(true)
     }
 
-    /// Takes the descriptors of the chain that begins with this word: its buffer ID, which is in
-    /// the last one, and how many they are. They are no more than the ring has room for.
-    #[inline]
-    fn walk(&self, mut word: u64, chain: &mut Taking<'_>) -> Result<(u16, u16), Broken> {
-        let mut at = self.next;
-        let room = self.size.saturating_sub(self.outstanding);
-        for before in 0..room.min(SEGMENTS as u16) {
-            let Packed { address, len, id, flags } = Packed::read(&self.ring, at.index, word)?;
-            let count = before + 1;
-            if flags & INDIRECT != 0 {
-                if !self.indirect || flags & NEXT != 0 || before != 0 {
-                    return Err(Broken::Indirect);
-                }
-                descriptor::packed_table(address, len, chain)?;
-                return Ok((id, count));
-            }
-            chain.push(address, len, flags & WRITE != 0)?;
-            if flags & NEXT == 0 {
-                return Ok((id, count));
-            }
-            at = at.step(1, self.size);
-            word = self.ring.load_u64(Packed::flags_at(at.index))?;
+    /// Reads a chain in flight anew, whose `count` descriptors are told by `read`.
+    #[cfg(any(test, feature = "records"))]
+    pub(crate) fn take_again(
+        &self,
+        window: &Window,
+        head: Head,
+        count: u16,
+        read: impl FnMut(u16) -> Result<Packed, Outside>,
+        chain: &mut Chain,
+    ) -> Result<(), Broken> {
+        if self.in_flight.get(usize::from(head.0)) != Some(&count) {
+            return Err(Broken::Index(head.0));
         }
-        Err(if room < SEGMENTS as u16 { Broken::Overrun } else { Broken::TooLong })
+        let mut taking = chain.begin(window);
+        walk(count, self.indirect, &mut taking, read)?;
+        taking.finish(head.0);
+        Ok(())
     }
 
     #[inline]
@@ -152,14 +175,13 @@ impl<const N: usize> PackedQueue<N> {
             Some(in_flight) if *in_flight != 0 => core::mem::take(in_flight),
             _ => return,
         };
-        let wrap = if self.used.wrap { AVAILABLE | USED } else { 0 };
         let write = if written != 0 { WRITE } else { 0 };
-        let word = Packed::word(written, head.0, wrap | write);
+        let word = Packed::word(written, head.0, self.used.used_flags() | write);
         // The driver looks at the first one before any behind it, so the first is stored last.
         if self.first.is_none() {
             self.first = Some((self.used.index, word));
         } else {
-            wrote(self.ring.store_u64(Packed::flags_at(self.used.index), word));
+            self.store(self.used.index, word);
         }
         self.outstanding = self.outstanding.wrapping_sub(count);
         self.unpublished = self.unpublished.saturating_add(count);
@@ -171,7 +193,7 @@ impl<const N: usize> PackedQueue<N> {
         let Some((index, word)) = self.first.take() else {
             return;
         };
-        wrote(self.ring.store_u64_release(Packed::flags_at(index), word));
+        self.store(index, word);
         self.calls.published(core::mem::take(&mut self.unpublished));
     }
 
@@ -250,6 +272,37 @@ impl<const N: usize> PackedQueue<N> {
         State { available: self.next, used: self.used, in_flight: self.in_flight }
     }
 
+    /// What a descriptor's flags say is seen after all stores before it.
+    #[inline]
+    fn store(&self, index: u16, word: u64) {
+        #[cfg(test)]
+        if !crate::fuel::burn() {
+            return;
+        }
+        wrote(self.ring.store_u64_release(Packed::flags_at(index), word));
+    }
+
+    /// Whether the ring shows at this place, of the driver's round, what the driver put there.
+    #[cfg(any(test, feature = "records"))]
+    pub(crate) fn shows_available(&self, at: Position) -> bool {
+        let word = self.ring.load_u64(Packed::flags_at(at.index));
+        word.is_ok_and(|word| at.is_available(Packed::flags_of(word)))
+    }
+
+    /// Takes back used descriptors that weren't published, which an earlier program stored at the
+    /// places of chains in flight. What the driver had put there was read.
+    #[cfg(any(test, feature = "records"))]
+    pub(crate) fn take_back(&self) {
+        let mut at = self.used;
+        for _ in 0..self.outstanding {
+            let word = self.ring.load_u64(Packed::flags_at(at.index)).unwrap_or(0);
+            if Packed::flags_of(word) & (AVAILABLE | USED) == at.used_flags() {
+                self.store(at.index, Packed::word(0, 0, at.available_flags()));
+            }
+            at = at.step(1, self.size);
+        }
+    }
+
     #[inline]
     pub(crate) fn is_unpublished(&self) -> bool {
         self.unpublished != 0
@@ -272,9 +325,25 @@ impl<const N: usize> PackedQueue<N> {
 }
 
 impl Position {
+    /// Whether a descriptor here with these flags is available.
+    #[inline]
+    fn is_available(self, flags: u16) -> bool {
+        flags & (AVAILABLE | USED) == self.available_flags()
+    }
+
+    #[inline]
+    fn available_flags(self) -> u16 {
+        if self.wrap { AVAILABLE } else { USED }
+    }
+
+    #[inline]
+    fn used_flags(self) -> u16 {
+        if self.wrap { AVAILABLE | USED } else { 0 }
+    }
+
     /// The place so many descriptors on, at most a round.
     #[inline]
-    fn step(self, count: u16, size: u16) -> Position {
+    pub(crate) fn step(self, count: u16, size: u16) -> Position {
         // Neither is more than 2^15.
         let index = self.index.wrapping_add(count);
         if index < size {
@@ -282,6 +351,33 @@ impl Position {
         }
         Position { index: index.wrapping_sub(size), wrap: !self.wrap }
     }
+}
+
+/// Takes the descriptors of a chain, which `read` tells one after the other, and which are no more
+/// than there is `room` for: its buffer ID, which is in the last one, and how many they are.
+#[inline]
+fn walk(
+    room: u16,
+    indirect: bool,
+    chain: &mut Taking<'_>,
+    mut read: impl FnMut(u16) -> Result<Packed, Outside>,
+) -> Result<(u16, u16), Broken> {
+    for before in 0..room.min(SEGMENTS as u16) {
+        let Packed { address, len, id, flags } = read(before)?;
+        let count = before + 1;
+        if flags & INDIRECT != 0 {
+            if !indirect || flags & NEXT != 0 || before != 0 {
+                return Err(Broken::Indirect);
+            }
+            descriptor::packed_table(address, len, chain)?;
+            return Ok((id, count));
+        }
+        chain.push(address, len, flags & WRITE != 0)?;
+        if flags & NEXT == 0 {
+            return Ok((id, count));
+        }
+    }
+    Err(if room < SEGMENTS as u16 { Broken::Overrun } else { Broken::TooLong })
 }
 
 /// The descriptors in flight in this state, if a queue of this size can be in it: they are what is

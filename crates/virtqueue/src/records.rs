@@ -44,6 +44,9 @@ pub enum BadRecords {
     /// There are requests in flight of a ring of another size.
     #[error("the records in flight are of a ring of {0} elements")]
     Size(u16),
+    /// Their lists don't fit together.
+    #[error("the records in flight contradict each other")]
+    Contradict,
 }
 
 /// The records of one split ring of at most `N` elements.
@@ -60,8 +63,6 @@ pub struct Records<const N: usize> {
     batch: ArrayVec<u16, N>,
     /// Chains that an earlier program left, the first one last.
     left: ArrayVec<u16, N>,
-    #[cfg(test)]
-    pub(crate) fuel: std::rc::Rc<std::cell::Cell<u32>>,
 }
 
 impl<const N: usize> Records<N> {
@@ -85,8 +86,6 @@ impl<const N: usize> Records<N> {
             recorded: [false; N],
             batch: ArrayVec::new(),
             left: ArrayVec::new(),
-            #[cfg(test)]
-            fuel: std::rc::Rc::new(std::cell::Cell::new(u32::MAX)),
         };
         if span.len() < Self::bytes(size) || usize::from(size) > N {
             return Err(BadRecords::Short);
@@ -243,7 +242,7 @@ impl<const N: usize> Records<N> {
     #[inline]
     fn set(&self, at: u64, word: u16) {
         #[cfg(test)]
-        if !self.burn() {
+        if !crate::fuel::burn() {
             return;
         }
         let stored = self.span.store_u16_release(at, word);
@@ -253,19 +252,11 @@ impl<const N: usize> Records<N> {
     #[inline]
     fn store_u64(&self, at: u64, word: u64) {
         #[cfg(test)]
-        if !self.burn() {
+        if !crate::fuel::burn() {
             return;
         }
         let stored = self.span.store_u64_release(at, word);
         debug_assert!(stored.is_ok(), "the records have the length that was checked");
-    }
-
-    /// Each store needs fuel: a program that ends in the middle.
-    #[cfg(test)]
-    pub(crate) fn burn(&self) -> bool {
-        let left = self.fuel.get();
-        self.fuel.set(left.saturating_sub(1));
-        left > 0
     }
 }
 

@@ -1,6 +1,6 @@
 //! Records against a model: a program that ends at any store of any step, and one that goes on.
 //! Chains are answered once, whichever way they are completed and in whatever order.
-use crate::{Head, Records};
+use crate::{Head, Records, fuel};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use window::{Memory, Span};
@@ -64,7 +64,7 @@ impl Program {
             return;
         }
         self.records.publishing(Head(self.last));
-        if self.records.burn() {
+        if fuel::burn() {
             for head in &self.completed {
                 let waits = &mut ring.waits[usize::from(*head)];
                 assert!(std::mem::take(waits), "{head} is answered twice");
@@ -145,16 +145,18 @@ fn run(steps: Vec<Step>, start: u16) {
             Step::Take { later } => program.take(&mut ring, later),
             Step::End(which) => program.end(&mut ring, which),
             Step::Publish => program.publish(&mut ring),
-            Step::Die(fuel) => {
-                program.records.fuel.set(fuel);
+            Step::Die(stores) => {
+                fuel::set(stores);
                 continue;
             }
         }
-        if program.records.fuel.get() == 0 {
+        if fuel::is_out() {
+            fuel::set(u32::MAX);
             program = Program::start(span, &ring);
         }
     }
     // Whoever goes on ends all.
+    fuel::set(u32::MAX);
     program = Program::start(span, &ring);
     for _ in 0..4 * SIZE {
         program.end(&mut ring, 0);

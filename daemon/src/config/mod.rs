@@ -93,7 +93,7 @@ pub struct Disk {
     pub way: Way,
     pub queues: u16,
     pub read_only: bool,
-    /// Packed rings are offered, and no records of what is in flight.
+    /// Packed rings are offered, too.
     pub packed: bool,
     pub serial: String,
     pub front_ends: usize,

@@ -31,10 +31,17 @@ impl Daemon {
     }
 
     pub fn file() -> Daemon {
+        Self::file_with(&[])
+    }
+
+    /// With this behind it on the command line.
+    pub fn file_with(more: &[&str]) -> Daemon {
         let folder = tempfile::tempdir().expect("a folder");
         let disk = folder.path().join("disk");
         std::fs::write(&disk, vec![0; 1 << 20]).expect("it is written");
-        Self::disk(folder, vec!["--file".into(), disk.display().to_string()])
+        let words = ["--file", &disk.display().to_string()].map(String::from);
+        let more = more.iter().map(|word| (*word).to_owned());
+        Self::disk(folder, words.into_iter().chain(more).collect())
     }
 
     /// One disk, with a control socket.

@@ -106,7 +106,7 @@ pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
     };
     let stock = match choice.iommu {
         Some(_) => Vec::new(),
-        None => stock::chosen(quick, only),
+        None => stock::chosen(quick, choice.long, only),
     };
     let none = cases.is_empty() && kernels.is_empty() && stock.is_empty();
     if let (Some(text), true) = (only, none) {

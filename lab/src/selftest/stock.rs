@@ -1,7 +1,7 @@
 //! The daemon below a stock QEMU: a Debian guest that verifies what it wrote, is given a second
 //! disk with packed rings while it runs, and reboots; the same while the daemon is killed and
-//! started again; the same while others take over from it; and the same while the guest goes to
-//! another QEMU.
+//! started again, with rings of either kind; the same while others take over from it; and the same
+//! while the guest goes to another QEMU.
 //!
 //! Guarantees: each kill is of a daemon that has served requests since it was started, and that
 //! requests wait for: it is stopped first, until the guest says how many wait. Each that takes over
@@ -37,8 +37,11 @@ use std::{
 const PATIENCE: Duration = Duration::from_secs(300);
 /// A disk: what is verified, and a block for the guest.
 const BYTES: u64 = (16 << 20) + 4096;
-/// How often the daemon is killed, or upgraded.
+/// How often the daemon is killed, or upgraded; and how often in a long test.
 const CHANGES: usize = 6;
+const OFTEN: usize = 1000;
+/// For each change: the guest says ten times a second what waits.
+const PATIENCE_EACH: Duration = Duration::from_secs(2);
 /// What the guest asks of a disk at least: each block of one round is written and read.
 const ROUND: u64 = 2 * ((16 << 20) / 4096);
 
@@ -48,6 +51,20 @@ pub struct Kind {
     name: &'static str,
     change: Change,
     changes: usize,
+    /// The disk has packed rings.
+    packed: bool,
+    /// For a long test alone.
+    long: bool,
+}
+
+impl Kind {
+    const fn new(name: &'static str, change: Change, changes: usize) -> Kind {
+        Kind { name, change, changes, packed: false, long: changes > CHANGES }
+    }
+
+    const fn packed(self) -> Kind {
+        Kind { packed: true, ..self }
+    }
 }
 
 /// What becomes of the daemon meanwhile.
@@ -69,16 +86,21 @@ impl Change {
     }
 }
 
-const KINDS: [Kind; 4] = [
-    Kind { name: "daemon/linux", change: Change::Killed, changes: 0 },
-    Kind { name: "daemon/killed", change: Change::Killed, changes: CHANGES },
-    Kind { name: "daemon/upgraded", change: Change::Upgraded, changes: CHANGES },
-    Kind { name: "daemon/migrated", change: Change::Migrated, changes: 1 },
+const KINDS: [Kind; 7] = [
+    Kind::new("daemon/linux", Change::Killed, 0),
+    Kind::new("daemon/killed", Change::Killed, CHANGES),
+    Kind::new("daemon/killed-packed", Change::Killed, CHANGES).packed(),
+    Kind::new("daemon/often-killed", Change::Killed, OFTEN),
+    Kind::new("daemon/often-killed-packed", Change::Killed, OFTEN).packed(),
+    Kind::new("daemon/upgraded", Change::Upgraded, CHANGES),
+    Kind::new("daemon/migrated", Change::Migrated, 1),
 ];
 
-/// Those whose name has `only` in it, or all; a quick test has none.
-pub fn chosen(quick: bool, only: Option<&str>) -> Vec<Kind> {
-    let chosen = |kind: &Kind| only.map_or(!quick, |text| named(kind.name, text));
+/// Those whose name has `only` in it, or all, with those for a `long` test or without; a quick test
+/// has none.
+pub fn chosen(quick: bool, long: bool, only: Option<&str>) -> Vec<Kind> {
+    let chosen =
+        |kind: &Kind| only.map_or(!quick && (long || !kind.long), |text| named(kind.name, text));
     KINDS.into_iter().filter(chosen).collect()
 }
 
@@ -203,17 +225,19 @@ impl Changer {
 fn one(cx: &Context, kind: Kind, guest: &Path, program: &Path) -> Result<String> {
     let folder = tempfile::tempdir().context("no directory for temporary files")?;
     let folder = folder.path();
-    let mut disk = Served::new(program, folder, "first", &["--front-ends", "2"])?;
+    let Kind { change, changes, packed, .. } = kind;
+    let words = ["--front-ends", "2", "--packed"];
+    let words = &words[..if packed { 3 } else { 2 }];
+    let mut disk = Served::new(program, folder, "first", words)?;
     let _second = Served::new(program, folder, "second", &["--packed"])?;
-    let Kind { change, changes, .. } = kind;
     let mut changer =
         Changer { change, left: changes, since: 0, frozen: false, waited: Vec::new() };
-    let mut command = machine(cx, guest, folder, "monitor")?;
+    let mut command = machine(cx, guest, folder, packed, "monitor")?;
     let mut source = None;
     if change == Change::Migrated {
         let to = folder.join("migration");
         command.arg("-incoming").arg(format!("unix:{}", to.display()));
-        let from = machine(cx, guest, folder, "source")?;
+        let from = machine(cx, guest, folder, packed, "source")?;
         source = Some(Source::start(from, folder.join("source"), to)?);
         // What the second machine says is said after it.
         changer.left = 0;
@@ -221,7 +245,8 @@ fn one(cx: &Context, kind: Kind, guest: &Path, program: &Path) -> Result<String>
     let (mut console, mut heard) = (Vec::new(), 0);
     // Kept open: what was said to it may not be heard yet.
     let mut monitor = None;
-    let setup = Setup { command, framing: Framing::Raw, timeout: Some(PATIENCE), typed: None };
+    let timeout = Some(PATIENCE + PATIENCE_EACH * changes as u32);
+    let setup = Setup { command, framing: Framing::Raw, timeout, typed: None };
     let ended = session::run(setup, cx, |seen| {
         if let Seen::Said(Piece::Console { bytes, .. }) = seen {
             console.extend_from_slice(bytes);
@@ -253,12 +278,19 @@ fn one(cx: &Context, kind: Kind, guest: &Path, program: &Path) -> Result<String>
     let waited = changer.waited.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
     Ok(match changes {
         0 => told,
+        OFTEN => format!("{told}; {how} {changes} times while requests waited"),
         _ => format!("{told}; {how} {changes} times, while {waited} requests waited"),
     })
 }
 
 /// A machine of QEMU as users have it, whose first disk is the daemon's.
-fn machine(cx: &Context, guest: &Path, folder: &Path, monitor: &str) -> Result<Command> {
+fn machine(
+    cx: &Context,
+    guest: &Path,
+    folder: &Path,
+    packed: bool,
+    monitor: &str,
+) -> Result<Command> {
     let path = |file: &str| folder.join(file).display().to_string();
     let mut command = Command::new(cx.qemu(None)?.program());
     command.args(["-machine", "q35,memory-backend=memory", "-accel", "tcg", "-m", "256M"]);
@@ -266,7 +298,8 @@ fn machine(cx: &Context, guest: &Path, folder: &Path, monitor: &str) -> Result<C
     command.args(["-nodefaults", "-display", "none", "-serial", "stdio"]);
     command.args(["-monitor", &format!("unix:{},server=on,wait=off", path(monitor))]);
     command.args(["-chardev", &chardev("first", folder)]);
-    command.args(["-device", "vhost-user-blk-pci,chardev=first,num-queues=1"]);
+    let packed = if packed { ",packed=on" } else { "" };
+    command.args(["-device", &format!("vhost-user-blk-pci,chardev=first,num-queues=1{packed}")]);
     command.args(["-device", "pcie-root-port,id=below,chassis=1"]);
     command.arg("-kernel").arg(guest.join("vmlinuz"));
     command.arg("-initrd").arg(guest.join("initrd.img"));
