@@ -56,6 +56,7 @@ impl Paravirtual {
                 "longest_wait": served.longest_wait,
                 "longest_wait_bytes": served.longest_wait_bytes,
                 "moves": served.moves,
+                "limited_cycles": served.held,
             });
             object[completed] = json!(served.completed);
             if let ServedDevice::Network(_) = device {
@@ -154,6 +155,7 @@ mod tests {
             longest_wait: 2,
             longest_wait_bytes: 4096,
             moves: 9,
+            held: 5,
         }
     }
 
@@ -180,7 +182,7 @@ mod tests {
         assert_eq!(squeezed(&shown), squeezed(two));
         let json = seen.disks();
         assert_eq!((&json[0]["disk"], &json[1]["disk"]), (&json!("disk0"), &json!("disk1")));
-        let queue = json!({ "queue": 0, "requests": 500, "bytes": 256_000, "calls": 7, "calls_withheld": 3, "kicks": 1, "longest_wait": 2, "longest_wait_bytes": 4096, "moves": 9 });
+        let queue = json!({ "queue": 0, "requests": 500, "bytes": 256_000, "calls": 7, "calls_withheld": 3, "kicks": 1, "longest_wait": 2, "longest_wait_bytes": 4096, "moves": 9, "limited_cycles": 5 });
         assert_eq!(json[1]["queues"], json!([queue]));
         assert_eq!(seen.networks(), json!([]));
     }
@@ -203,7 +205,7 @@ mod tests {
 ";
         assert_eq!(squeezed(&seen.to_string()), squeezed(wanted));
         let json = seen.networks();
-        let queue = json!({ "queue": 1, "frames": 30, "bytes": 15_360, "dropped": 4, "calls": 7, "calls_withheld": 3, "kicks": 1, "longest_wait": 2, "longest_wait_bytes": 4096, "moves": 9 });
+        let queue = json!({ "queue": 1, "frames": 30, "bytes": 15_360, "dropped": 4, "calls": 7, "calls_withheld": 3, "kicks": 1, "longest_wait": 2, "longest_wait_bytes": 4096, "moves": 9, "limited_cycles": 5 });
         assert_eq!((&json[0]["network"], &json[0]["queues"][1]), (&json!("network2"), &queue));
         assert_eq!(seen.disks()[0]["queues"][0]["requests"], 1);
         assert_eq!(

@@ -177,9 +177,9 @@ fn what_sidecores_did_is_shown_after_the_exits() {
     let mut r = report(End::PowerOff);
     let served = proto::Served { completed: 20_000, calls: 9, ..Default::default() };
     let device = proto::ServedDevice::Disk(0);
-    r.see(&Record::Paravirtual { vm: 0, device, queue: 2, core: 1, served });
+    r.see(&Record::Paravirtual { vm: 0, device, queue: 2, core: 1, features: 0, served });
     let device = proto::ServedDevice::Network(1);
-    r.see(&Record::Paravirtual { vm: 0, device, queue: 1, core: 1, served });
+    r.see(&Record::Paravirtual { vm: 0, device, queue: 1, core: 1, features: 0, served });
     let summary = r.summary();
     let row = summary.lines().skip_while(|l| !l.starts_with("  all")).nth(2).unwrap();
     assert!(row.starts_with("  disk0") && row.contains("20,000"), "{summary}");

@@ -8,6 +8,8 @@ use plan::Size;
 use std::fs;
 
 const MIB: u64 = 1 << 20;
+/// From here on nobody asks for the MiB.
+const LARGE: u64 = 64 << 30;
 
 /// Bytes of memory of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,9 +39,9 @@ impl Room {
         if needed <= self.free {
             return Ok(());
         }
-        let [all, free] = [self.all, self.free].map(|bytes| Size(bytes / MIB * MIB));
-        let [guests, disks, needed] =
-            [vms, disks, needed].map(|bytes| Size(bytes.next_multiple_of(MIB)));
+        let [all, free] = [self.all, self.free].map(|bytes| Size(bytes - bytes % step(bytes)));
+        let [guests, disks, needed] = [vms, disks, needed]
+            .map(|bytes| Size(bytes.checked_next_multiple_of(step(bytes)).unwrap_or(bytes)));
         if disks != Size(0) {
             bail!(
                 "{guests} for VMs and {disks} for RAM disks need an emulated machine of {needed}; this machine has {all}, of which {free} are free"
@@ -49,6 +51,11 @@ impl Room {
             "the VMs have {guests} of memory, for which the emulated machine needs {needed}; this machine has {all}, of which {free} are free"
         )
     }
+}
+
+/// What a number of bytes is told in whole ones of.
+fn step(bytes: u64) -> u64 {
+    if bytes < LARGE { MIB } else { 1 << 30 }
 }
 
 /// From the text of `/proc/meminfo`.
@@ -95,6 +102,14 @@ SwapFree:        1048576 kB
         assert_eq!(
             error,
             "1G for VMs and 64G for RAM disks need an emulated machine of 66G; this machine has 24G, of which 19G are free"
+        );
+        let disks = (15 << 40) + (64 << 20);
+        let error = room.check(1 << 30, disks, disks + (3 << 30)).unwrap_err().to_string();
+        assert!(
+            error.starts_with(
+                "1G for VMs and 15361G for RAM disks need an emulated machine of 15364G"
+            ),
+            "{error}"
         );
     }
 }

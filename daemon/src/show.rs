@@ -69,7 +69,7 @@ pub fn top(now: &Report, before: &Report) -> String {
     summary(now, before)
         + "\n"
         + &aligned(&heads, &rows, &right)
-        + "p50 to p99.9: how long what was done took, at most; turn: how long the ring waited; \
+        + "p50 to p99.9: how long what was done took, at most; turn: how long the ring waited\n\
            at limit: the part of the time in which its limit held the device back\n"
 }
 

@@ -14,7 +14,7 @@ use exitless::{
     context::{Context, UEFI_TARGET},
     needs,
     qemu::Iommu,
-    say::plain,
+    say::{plain, print},
 };
 use std::{
     env, fs,
@@ -80,6 +80,9 @@ pub struct Args {
     /// and a few with amd-vi, or all with --long
     #[arg(long, value_enum)]
     iommu: Option<Iommu>,
+    /// Only list the tests in the emulator that would run, a name a line
+    #[arg(long)]
+    list: bool,
 }
 
 /// Every name has nothing in it; who has the shell put an empty variable there means no such test.
@@ -100,6 +103,10 @@ pub fn test(args: &Args, cx: &Context) -> Result<ExitCode> {
         iommu: args.iommu,
         only: args.only.as_deref(),
     };
+    if args.list {
+        print(selftest::list(choice)?.iter().map(|name| format!("{name}\n")).collect::<String>())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut steps = Steps { cx, quick: args.quick, summary };
     if args.only.is_none() && args.iommu.is_none() {
         steps.host()?;

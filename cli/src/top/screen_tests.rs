@@ -78,10 +78,12 @@ fn with_sidecore() -> Screen {
         bytes: 4_096_000.0,
         calls: 500.0,
         kicks: 0.0,
+        held: 0.5,
         total: QueueState {
             device: ServedDevice::Disk(0),
             queue: 0,
             core: 2,
+            features: 1 << 32,
             served: Served::default(),
         },
     };
@@ -100,8 +102,8 @@ web                          1 direct running           1.5        0.8    0.01 %
   sidecore     busy  passes/s  found work
          3  25.00 %   500,000     50.00 %
 
-  VM        served  queue  core  done/s  MiB/s  calls/done  kicks/s  waited
-  database  disk0       0     2   1,000    3.9       0.500        0       0
+  VM        served  queue  core  done/s  MiB/s  calls/op  kicks/s  waited  limit
+  database  disk0       0     2   1,000    3.9     0.500        0       0   50 %
 
 EXITS OF all BY REASON                         EXITS/S     SHARE          IN ALL
 device-interrupt                                 1,200   79.92 %       1,200,000

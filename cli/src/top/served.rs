@@ -7,6 +7,7 @@ use super::{
     state::{QueueState, SidecoreState, Snapshot},
 };
 use crate::table::{Table, thousands};
+use proto::ServedDevice;
 use serde_json::{Value, json};
 
 /// What happened in an interval.
@@ -48,6 +49,8 @@ pub struct QueueRates {
     pub calls: f64,
     /// See [`Self::completed`].
     pub kicks: f64,
+    /// The part of the time in which its VM was at its limit by what this queue was served.
+    pub held: f64,
     /// Since the VM started.
     pub total: QueueState,
 }
@@ -66,11 +69,12 @@ impl Sidecores {
         let mut queues = Vec::new();
         for (index, vm) in new.vms.iter().enumerate() {
             let before = old.vms.get(index).map_or(&[][..], |vm| &vm.queues);
+            let ticks = longest * new.tsc_hz as f64;
             queues.extend(vm.queues.iter().map(|queue| {
                 let before =
                     before.iter().find(|b| (b.device, b.queue) == (queue.device, queue.queue));
                 let vm = (index, vm.name.clone());
-                QueueRates::between(vm, before, queue, longest)
+                QueueRates::between(vm, before, queue, longest, ticks)
             }));
         }
         Sidecores { cores, queues }
@@ -103,6 +107,8 @@ impl Sidecores {
                 "longest_wait": served.longest_wait,
                 "longest_wait_bytes": served.longest_wait_bytes,
                 "moves": served.moves,
+                "at_limit": q.held,
+                "features": names(q.total.device, q.total.features),
             })
         };
         self.queues.iter().filter(|q| q.vm.0 == vm).map(queue).collect()
@@ -122,15 +128,8 @@ impl Sidecores {
     /// A row for each queue; none without one.
     pub fn queues_table(&self) -> Option<Table> {
         let mut table = Table::new([
-            "VM",
-            "served",
-            "queue",
-            "core",
-            "done/s",
-            "MiB/s",
-            "calls/done",
-            "kicks/s",
-            "waited",
+            "VM", "served", "queue", "core", "done/s", "MiB/s", "calls/op", "kicks/s", "waited",
+            "limit", "rings",
         ]);
         for queue in &self.queues {
             let served = &queue.total.served;
@@ -144,6 +143,8 @@ impl Sidecores {
                 queue.calls_per_completion().map_or("-".to_owned(), |ratio| format!("{ratio:.3}")),
                 per_second(queue.kicks),
                 thousands(served.longest_wait),
+                format!("{:.0} %", 100.0 * queue.held),
+                rings(queue.total.features).to_owned(),
             ]);
         }
         (!self.queues.is_empty()).then_some(table)
@@ -184,6 +185,7 @@ impl QueueRates {
         old: Option<&QueueState>,
         new: &QueueState,
         seconds: f64,
+        ticks: f64,
     ) -> QueueRates {
         let rate = |of: fn(&proto::Served) -> u64| match old {
             Some(old) if seconds > 0.0 => {
@@ -191,8 +193,11 @@ impl QueueRates {
             }
             _ => 0.0,
         };
+        let held = old.map_or(0, |old| difference(old.served.held, new.served.held)) as f64;
         QueueRates {
             vm,
+            // What holds it back may end after this look.
+            held: if ticks > 0.0 { (held / ticks).min(1.0) } else { 0.0 },
             completed: rate(|s| s.completed),
             bytes: rate(|s| s.bytes),
             calls: rate(|s| s.calls),
@@ -207,11 +212,33 @@ impl QueueRates {
     }
 }
 
+/// Virtio's names of the features that a driver accepted.
+fn names(device: ServedDevice, features: u64) -> Vec<String> {
+    let names: Vec<&str> = match device {
+        ServedDevice::Disk(_) => {
+            blk::Features::from_bits_truncate(features).iter_names().map(|(name, _)| name).collect()
+        }
+        ServedDevice::Network(_) => {
+            net::Features::from_bits_truncate(features).iter_names().map(|(name, _)| name).collect()
+        }
+    };
+    names.into_iter().map(str::to_ascii_lowercase).collect()
+}
+
+/// Which kind of rings the driver chose.
+fn rings(features: u64) -> &'static str {
+    match features & blk::Features::RING_PACKED.bits() {
+        _ if features == 0 => "-",
+        0 => "split",
+        _ => "packed",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::top::state::VmState;
-    use proto::{Served, ServedDevice};
+    use proto::Served;
 
     fn snapshot(now: u64, completed: u64) -> Snapshot {
         let served = Served {
@@ -219,11 +246,14 @@ mod tests {
             bytes: completed << 20,
             calls: completed / 4,
             longest_wait: 3,
+            held: now / 4,
             ..Served::default()
         };
+        let features = (blk::Features::FLUSH | blk::Features::RING_PACKED).bits();
+        let (device, queue, core) = (ServedDevice::Disk(0), 1, 2);
         let vm = VmState {
             name: "db".into(),
-            queues: vec![QueueState { device: ServedDevice::Disk(0), queue: 1, core: 2, served }],
+            queues: vec![QueueState { device, queue, core, features, served }],
             ..VmState::default()
         };
         let (found, busy) = (now / 2, now / 4);
@@ -249,12 +279,17 @@ mod tests {
         );
         let shown = rates.queues_table().unwrap().to_string();
         let words: Vec<_> = shown.lines().nth(1).unwrap().split_whitespace().collect();
-        assert_eq!(words, ["db", "disk0", "1", "2", "200", "200", "0.250", "0", "3"]);
+        assert_eq!(
+            words,
+            ["db", "disk0", "1", "2", "200", "200", "0.250", "0", "3", "25", "%", "packed"]
+        );
         let mut asleep = rates.clone();
         asleep.cores[0].asleep = true;
         assert!(asleep.cores_table().unwrap().to_string().contains(" asleep "));
         assert_eq!(rates.json()[0]["busy"], 0.25);
         assert_eq!(rates.queues_json(1)[0]["completed"]["per_second"], 200.0);
+        assert_eq!(rates.queues_json(1)[0]["at_limit"], 0.25);
+        assert_eq!(rates.queues_json(1)[0]["features"], json!(["flush", "ring_packed"]));
         assert_eq!(rates.queues_json(0), json!([]));
     }
 

@@ -9,7 +9,7 @@ use proto::{End, Policy, Record, Served, ServedDevice};
 use serde::{Deserialize, Serialize};
 
 /// Grows when a message changes.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 /// More vCPUs than any plan has, so that a damaged record doesn't fill memory.
 const MAX_VCPUS: usize = 64;
 /// More sidecores than any plan has.
@@ -69,6 +69,8 @@ pub struct QueueState {
     pub queue: u32,
     /// The core that serves it.
     pub core: u32,
+    /// What the driver accepted of the device's features; 0 while it drives none.
+    pub features: u64,
     /// What was counted since the VM started.
     pub served: Served,
 }
@@ -143,13 +145,14 @@ impl Snapshot {
                     .to_owned();
                 }
             }
-            Record::Paravirtual { vm, device, queue, core, served } => {
+            Record::Paravirtual { vm, device, queue, core, features, served } => {
                 let known = plan::may_have(*device, *queue);
                 if let Some(vm) = self.vm(*vm)
                     && known
                 {
                     let (device, queue, core) = (*device, *queue, *core);
-                    let of = QueueState { device, queue, core, served: *served };
+                    let (features, served) = (*features, *served);
+                    let of = QueueState { device, queue, core, features, served };
                     put(&mut vm.queues, of, usize::MAX, |q| (q.device, q.queue));
                 }
             }
@@ -226,6 +229,7 @@ mod tests {
                 device: ServedDevice::Disk(0),
                 queue,
                 core: 2,
+                features: 0,
                 served
             }));
         }

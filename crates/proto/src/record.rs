@@ -149,6 +149,9 @@ pub enum Record {
         queue: u32,
         /// The core that serves it now.
         core: u32,
+        /// What the driver accepted of the device's features, as in the transport's words; 0 while
+        /// it drives none.
+        features: u64,
         /// What was done.
         served: Served,
     },
@@ -238,6 +241,7 @@ mod tests {
             device: ServedDevice::Network(3),
             queue: 15,
             core: 4,
+            features: u64::MAX,
             served,
         };
         let mut d = RecordDecoder::default();

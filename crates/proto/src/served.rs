@@ -48,6 +48,8 @@ pub struct Served {
     pub longest_wait_bytes: u64,
     /// Times that its device came from another sidecore.
     pub moves: u64,
+    /// TSC ticks for which its VM was at its limit by what this queue was served.
+    pub held: u64,
 }
 
 impl Served {
@@ -61,6 +63,7 @@ impl Served {
             (&mut self.calls, other.calls),
             (&mut self.calls_withheld, other.calls_withheld),
             (&mut self.kicks, other.kicks),
+            (&mut self.held, other.held),
         ];
         for (sum, more) in sums {
             *sum = sum.saturating_add(more);
@@ -87,6 +90,7 @@ mod tests {
             longest_wait: 6,
             longest_wait_bytes: 8,
             moves: 8,
+            held: 9,
         };
         let mut sum = one;
         sum.add(&one);
@@ -100,6 +104,7 @@ mod tests {
             longest_wait: 6,
             longest_wait_bytes: 8,
             moves: 8,
+            held: 18,
         };
         assert_eq!(sum, two);
         sum.add(&Served { bytes: u64::MAX, ..Served::default() });

@@ -239,6 +239,10 @@ impl PollingCore {
             self.devices.get(queue.device).and_then(|device| device.port.counts(queue.index))
         });
         if let Some(counts) = counts {
+            let held = self.schedule.take_held(place);
+            if held > 0 {
+                add(&counts.held, held);
+            }
             // The schedule forgets a queue that begins anew; the count doesn't.
             let Wait { passes, cost } = self.schedule.worst_wait(place);
             for (count, now) in [(&counts.longest_wait, passes), (&counts.longest_wait_bytes, cost)]

@@ -49,6 +49,8 @@ pub struct Counts {
     pub longest_wait_bytes: AtomicU64,
     /// Times that the device came from another sidecore.
     moves: AtomicU64,
+    /// TSC ticks for which the VM was at its limit by what this queue was served.
+    pub held: AtomicU64,
 }
 
 /// So many more, in a count that nobody else writes.
@@ -77,6 +79,8 @@ pub struct Port {
     /// The last of the device's lives in which a queue was given up: the driver did what none may.
     broken: AtomicU32,
     counts: Box<[Counts]>,
+    /// What the driver accepted, while it drives a queue: for whoever watches.
+    features: AtomicU64,
 }
 
 impl Port {
@@ -95,6 +99,7 @@ impl Port {
             kicks,
             broken: AtomicU32::new(0),
             counts: (0..queues).map(|_| Counts::default()).collect(),
+            features: AtomicU64::new(0),
         }
     }
 }
@@ -139,12 +144,20 @@ impl Port {
                 longest_wait: of(&counts.longest_wait),
                 longest_wait_bytes: of(&counts.longest_wait_bytes),
                 moves: of(&counts.moves),
+                held: of(&counts.held),
             }
         })
     }
 
+    /// What the driver accepted of the device's features; 0 while it drives no queue.
+    pub fn features(&self) -> u64 {
+        self.features.load(Ordering::Relaxed)
+    }
+
     /// From here on the device is to do this.
     pub fn order(&self, order: Order) {
+        let drives = order.queues.iter().any(Option::is_some);
+        self.features.store(if drives { order.features } else { 0 }, Ordering::Relaxed);
         let mut current = self.order.lock();
         *current = order;
         self.asked.fetch_add(1, Ordering::Release);

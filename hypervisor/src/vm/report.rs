@@ -63,7 +63,8 @@ impl Vm {
         for (device, port) in &self.served {
             for (queue, served) in (0..).zip(port.served()) {
                 let (vm, device, core) = (self.guest.index as u32, *device, port.core() as u32);
-                console::record(&Record::Paravirtual { vm, device, queue, core, served });
+                let features = port.features();
+                console::record(&Record::Paravirtual { vm, device, queue, core, features, served });
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Says what a long measurement is doing: one line for each step, kept up to date
-//! on a terminal, written when the step ends otherwise; and how long the rest will take.
+//! on a terminal; else a plain line when the step begins and one when it ends; and how long the
+//! rest will take.
 
 use std::{
     cell::Cell,
@@ -37,7 +38,7 @@ impl Course {
             Step::named(format!("{:>width$}/{} {}", self.begun, self.steps, name(index)));
         step.terminal &= !self.beside;
         step.left = left(self.start.elapsed(), self.ended, self.steps);
-        step.tick();
+        step.begun();
         Some((index, step))
     }
 
@@ -77,7 +78,7 @@ impl Step {
     /// Begins a step and says so.
     pub fn begin(name: String) -> Step {
         let step = Step::named(name);
-        step.tick();
+        step.begun();
         step
     }
 
@@ -85,6 +86,14 @@ impl Step {
         let (doing, shown) = (Cell::new(""), Cell::new(None));
         let terminal = stderr().is_terminal();
         Step { name, start: Instant::now(), left: None, doing, shown, terminal }
+    }
+
+    fn begun(&self) {
+        if self.terminal {
+            self.tick();
+        } else {
+            self.show("begins\n");
+        }
     }
 
     /// What the step does now.
@@ -118,14 +127,18 @@ impl Step {
     }
 
     fn show(&self, text: &str) {
+        // A closed standard error is no reason to stop measuring.
+        let _ = write!(stderr(), "{}", self.line(text));
+        let _ = stderr().flush();
+    }
+
+    /// On a terminal it takes the place of the one before.
+    fn line(&self, text: &str) -> String {
         let line = format!("  {}  {text}", self.name);
-        let shown = match self.terminal {
+        match self.terminal {
             true => format!("\r\x1b[K{}", cut(&line, columns())),
             false => line,
-        };
-        // A closed standard error is no reason to stop measuring.
-        let _ = write!(stderr(), "{shown}");
-        let _ = stderr().flush();
+        }
     }
 }
 
@@ -157,6 +170,14 @@ mod tests {
         assert_eq!(next(&mut course), Some((0, "1/2 step 0".into())));
         assert_eq!(next(&mut course), Some((1, "2/2 step 1".into())));
         assert_eq!(next(&mut course), None);
+    }
+
+    #[test]
+    fn what_is_no_terminal_has_plain_lines() {
+        let step = |terminal| Step { terminal, ..Step::named("1/2 x".into()) };
+        assert_eq!(step(false).line("begins\n"), "  1/2 x  begins\n");
+        assert_eq!(step(false).line("done; 3 s\n"), "  1/2 x  done; 3 s\n");
+        assert_eq!(step(true).line("done; 3 s\n"), "\r\x1b[K  1/2 x  done; 3 s\n");
     }
 
     #[test]

@@ -34,6 +34,7 @@ mod strange;
 mod suite;
 mod switch;
 mod table;
+mod tally;
 mod timers;
 mod topology;
 mod trusting;
@@ -50,6 +51,7 @@ use exitless::{context::Context, qemu::Iommu};
 use kernel::Kernel;
 pub use names::named;
 use std::time::Instant;
+use tally::Tally;
 use workers::{AT_ONCE, side_by_side};
 
 /// Lines of the hypervisor's log shown after a failure.
@@ -96,22 +98,53 @@ impl Choice<'_> {
     }
 }
 
+/// What is to be run.
+struct Chosen {
+    cases: Vec<Case>,
+    kernels: Vec<(&'static str, table::Shape)>,
+    stock: Vec<stock::Kind>,
+}
+
+impl Chosen {
+    fn of(choice: Choice) -> Result<Chosen> {
+        let Choice { quick, long, only, .. } = choice;
+        let chosen = Chosen {
+            cases: choice.cases(),
+            kernels: match choice.iommu {
+                Some(Iommu::AmdVi) => Vec::new(),
+                _ => table::chosen(quick, only),
+            },
+            stock: match choice.iommu {
+                Some(_) => Vec::new(),
+                None => stock::chosen(quick, long, only),
+            },
+        };
+        match only {
+            Some(text) if chosen.names().is_empty() => {
+                bail!("no test of the emulator has \"{text}\" in its name; `--list` shows all")
+            }
+            _ => Ok(chosen),
+        }
+    }
+
+    fn names(&self) -> Vec<String> {
+        let cases = self.cases.iter().map(|case| case.name.clone());
+        let kernels = self.kernels.iter().map(|(kernel, shape)| table::name(kernel, *shape));
+        cases.chain(kernels).chain(self.stock.iter().map(|kind| kind.name().to_owned())).collect()
+    }
+}
+
+/// The names of the cases that are chosen.
+pub fn list(choice: Choice) -> Result<Vec<String>> {
+    Ok(Chosen::of(choice)?.names())
+}
+
 /// Runs the cases that are chosen. A case that fails doesn't stop the others.
 pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
-    let (cases, total) = (choice.cases(), all().len());
-    let Choice { quick, only, .. } = choice;
-    let kernels = match choice.iommu {
-        Some(Iommu::AmdVi) => Vec::new(),
-        _ => table::chosen(quick, only),
-    };
-    let stock = match choice.iommu {
-        Some(_) => Vec::new(),
-        None => stock::chosen(quick, choice.long, only),
-    };
-    let none = cases.is_empty() && kernels.is_empty() && stock.is_empty();
-    if let (Some(text), true) = (only, none) {
-        bail!("no test of the emulator has \"{text}\" in its name");
-    }
+    let chosen = Chosen::of(choice)?;
+    let tally = Tally::new(chosen.names().len());
+    let Chosen { cases, kernels, stock } = chosen;
+    let (only, total) = (choice.only, all().len());
     let kernel = kernel::build(cx, |variant| cases.iter().any(|c| c.has(variant)))?;
     // Built before the first case, so that no case's time has it.
     if cases.iter().any(|c| !c.is_bare()) {
@@ -130,31 +163,30 @@ pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
         ..Summary::default()
     };
     let (alone, beside): (Vec<_>, Vec<_>) = cases.iter().partition(|c| c.is_alone());
-    summary += side_by_side(cx, &beside, AT_ONCE, |case| Ok(one(case, &kernel, cx)))?;
-    summary += side_by_side(cx, &alone, 1, |case| Ok(one(case, &kernel, cx)))?;
+    summary += side_by_side(cx, &beside, AT_ONCE, |case| Ok(one(case, &kernel, cx, &tally)))?;
+    summary += side_by_side(cx, &alone, 1, |case| Ok(one(case, &kernel, cx, &tally)))?;
     if boots::has_all(&cases) {
         boots::write(cx, &summary)?;
     }
-    summary += table::run(cx, &kernels, only.is_none())?;
-    summary += stock::run(cx, &stock)?;
+    summary += table::run(cx, &kernels, only.is_none(), &tally)?;
+    summary += stock::run(cx, &stock, &tally)?;
     Ok(summary)
 }
 
 /// Runs a case, judges it and says so, in one piece.
-fn one(case: &Case, kernel: &Kernel, cx: &Context) -> Summary {
+fn one(case: &Case, kernel: &Kernel, cx: &Context, tally: &Tally) -> Summary {
     let start = Instant::now();
     let result = run::run(case, kernel, cx);
     if cx.interrupted() {
         return Summary::default();
     }
-    let seconds = start.elapsed().as_secs_f64();
+    let took = start.elapsed();
     let complaints = match &result {
         Ok(outcome) => judge::complaints(case, outcome),
         Err(error) => judge::rejection(case, &format!("{error:#}")),
     };
     let passed = complaints.is_empty();
-    let word = if passed { "ok" } else { "FAIL" };
-    let mut lines = vec![format!("{word:5} {:34} {seconds:6.1} s", case.name)];
+    let mut lines = vec![tally.line(passed, &case.name, took)];
     if passed {
         let costs = result.iter().flat_map(|o| cost::of(&case.windows, &o.edges)).flatten();
         let told = result.iter().flat_map(|o| hostile::told(case, o));

@@ -8,7 +8,7 @@
 //! does so from one that has served requests, while the guest says that some wait. A guest that
 //! goes does so while it says that some wait, and verifies at its new place.
 
-use super::{names::named, source::Source};
+use super::{names::named, source::Source, tally::Tally};
 use crate::{
     cmdline::LINUX,
     server::{self, Server},
@@ -67,6 +67,13 @@ impl Kind {
     }
 }
 
+impl Kind {
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        self.name
+    }
+}
+
 /// What becomes of the daemon meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Change {
@@ -105,7 +112,7 @@ pub fn chosen(quick: bool, long: bool, only: Option<&str>) -> Vec<Kind> {
 }
 
 /// Runs them, one after the other: the daemon and the guest are busy at once.
-pub fn run(cx: &Context, chosen: &[Kind]) -> Result<Summary> {
+pub fn run(cx: &Context, chosen: &[Kind], tally: &Tally) -> Result<Summary> {
     let mut summary = Summary::default();
     if chosen.is_empty() {
         return Ok(summary);
@@ -119,11 +126,11 @@ pub fn run(cx: &Context, chosen: &[Kind]) -> Result<Summary> {
         if cx.interrupted() {
             bail!("stopped");
         }
-        let (word, told) = match &outcome {
-            Ok(told) => ("ok", told.clone()),
-            Err(error) => ("FAIL", plain(error)),
+        let told = match &outcome {
+            Ok(told) => told.clone(),
+            Err(error) => plain(error),
         };
-        println!("{word:5} {:34} {:6.1} s\n      {told}", kind.name, start.elapsed().as_secs_f64());
+        println!("{}\n      {told}", tally.line(outcome.is_ok(), kind.name, start.elapsed()));
         summary += Summary::one(kind.name, outcome.is_ok());
     }
     Ok(summary)

@@ -6,6 +6,7 @@
 
 use super::{
     names::named,
+    tally::Tally,
     workers::{AT_ONCE, side_by_side},
 };
 use crate::{cmdline::LINUX, document, summary::Summary};
@@ -86,7 +87,12 @@ pub fn chosen(quick: bool, only: Option<&str>) -> Vec<(&'static str, Shape)> {
 }
 
 /// Boots the chosen ones. If those are `all`, it then brings the document up to date.
-pub fn run(cx: &Context, chosen: &[(&'static str, Shape)], all: bool) -> Result<Summary> {
+pub fn run(
+    cx: &Context,
+    chosen: &[(&'static str, Shape)],
+    all: bool,
+    tally: &Tally,
+) -> Result<Summary> {
     let mut summary = Summary::default();
     if chosen.is_empty() {
         return Ok(summary);
@@ -100,10 +106,10 @@ pub fn run(cx: &Context, chosen: &[(&'static str, Shape)], all: bool) -> Result<
         if cx.interrupted() {
             bail!("stopped");
         }
-        let (word, name) = (if failed.is_none() { "ok" } else { "FAIL" }, name(kernel, shape));
+        let name = name(kernel, shape);
         let why =
             failed.as_ref().map(|error| format!("\n      {}", plain(error))).unwrap_or_default();
-        println!("{word:5} {name:34} {:6.1} s{why}", start.elapsed().as_secs_f64());
+        println!("{}{why}", tally.line(failed.is_none(), &name, start.elapsed()));
         let mut cells = cells.lock().unwrap_or_else(PoisonError::into_inner);
         cells.insert((kernel, shape.column()), failed.is_none());
         Ok(Summary::one(&name, failed.is_none()))
@@ -115,7 +121,8 @@ pub fn run(cx: &Context, chosen: &[(&'static str, Shape)], all: bool) -> Result<
     Ok(summary)
 }
 
-fn name(kernel: &str, shape: Shape) -> String {
+/// What a kernel of this shape is called.
+pub fn name(kernel: &str, shape: Shape) -> String {
     let dash = if shape.option.is_empty() { "" } else { "-" };
     format!("linux/{kernel}-{}cpu-{}{dash}{}", shape.cpus, Size(shape.memory), shape.option)
 }

@@ -201,13 +201,20 @@ pub fn reported(guest: &Guest, vm: &VmReport, wrong: &mut Vec<String>) {
         "virtio-load" | "virtio-flags" | "virtio-poll" => REQUESTS,
         _ => 1,
     };
-    let Served { completed: requests, calls, kicks, .. } = vm.paravirtual.total();
+    let Served { completed: requests, calls, kicks, held, .. } = vm.paravirtual.total();
     if requests < least {
         wrong.push(format!("{requests} requests were reported, {least} wanted"));
     }
     wrong.extend(hostile::served(guest, &vm.paravirtual.total()));
     if kicks == 0 && requests > 0 && guest.disks.iter().all(|disk| disk.control.kicks) {
         wrong.push(format!("no kick was reported for {requests} requests"));
+    }
+    match guest.limit == plan::Limit::default() {
+        true if held > 0 => {
+            wrong.push(format!("it was at a limit for {held} cycles, and has none"));
+        }
+        false if held == 0 => wrong.push("it was never reported to be at its limit".to_owned()),
+        _ => {}
     }
     if calls > requests {
         wrong.push(format!("{calls} calls were reported for {requests} requests"));
@@ -291,6 +298,7 @@ mod tests {
         assert_eq!(complaints("virtio-load", good), 0);
         assert_eq!(complaints("virtio-load", Served { completed: 19_999, calls: 9, ..good }), 1);
         assert_eq!(complaints("virtio-load", Served { kicks: 11, ..good }), 1);
+        assert_eq!(complaints("virtio-load", Served { held: 1, ..good }), 1);
         assert_eq!(complaints("virtio-mask", Served { kicks: 11, ..good }), 0);
         assert_eq!(complaints("virtio-mask", Served { calls: 20_001, ..good }), 1);
         assert_eq!(complaints("virtio-mask", Served::default()), 1);
@@ -298,6 +306,10 @@ mod tests {
         let mut wrong = Vec::new();
         super::reported(&guest("hello", Policy::Eli), &VmReport::default(), &mut wrong);
         assert!(wrong.is_empty());
+        let mut vm = VmReport::default();
+        vm.paravirtual.see(ServedDevice::Disk(0), 0, good);
+        super::reported(&with_limit(Policy::Eli), &vm, &mut wrong);
+        assert_eq!(wrong, ["it was never reported to be at its limit"]);
     }
 
     #[test]

@@ -57,13 +57,40 @@ pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
     // `between` has seen to it that it fits.
     let vms = u8::try_from(args.vms)?;
     let [classical, exitless] = WAYS.map(|way| both::run(cx, &kit, vms, way));
-    let shown = shown(vms, &[classical?, exitless?]);
+    let runs = [classical?, exitless?];
+    let shown = shown(vms, &runs);
     println!("3 of 3: what was counted\n");
     println!("{}", text::blocks(&shown.blocks));
+    println!(
+        "{}",
+        text::wrap(&in_short(
+            vms,
+            [&runs[0].disks, &runs[1].disks],
+            [&runs[0].networks, &runs[1].networks]
+        ))
+    );
     if let Some(json) = json {
         json.write_json(&shown.rows)?;
     }
     Ok(())
+}
+
+/// What the table says, in a sentence; classical first.
+fn in_short(vms: u8, disks: [&Together; 2], networks: [&Together; 2]) -> String {
+    let exits = |t: &Together| t.per_io(|m| m.exits.iter().sum());
+    let instructions = disks[1].work_each();
+    sentence(vms, disks.map(exits), networks.map(exits), instructions)
+}
+
+fn sentence(vms: u8, reads: [f64; 2], datagrams: [f64; 2], instructions: f64) -> String {
+    let exits = |n: f64| if n == 0.0 { "no exit".into() } else { format!("{} exits", four(n)) };
+    let [[read, less], [datagram, fewer]] = [reads, datagrams].map(|each| each.map(exits));
+    format!(
+        "In short: the classical way a read costs {read} and a datagram {datagram}; exitless a read \
+         costs {less} and a datagram {fewer}, and one core serves the disks and networks of all \
+         {vms} VMs, for {} instructions a read.",
+        whole(instructions)
+    )
 }
 
 /// For the tests: two VMs, whose reads and datagrams have no exits.
@@ -143,4 +170,19 @@ fn lines(table: &mut Table, cells: &[&Together]) {
     let (kicks, calls) = (per(|m| m.served.kicks), per(|m| m.served.calls));
     table.line("kicks for each", all(&|t| four(kicks(t))));
     table.line("interrupts sent for each", all(&|t| three(calls(t))));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_said_in_a_sentence() {
+        assert_eq!(
+            sentence(8, [3.25, 0.0], [4.5, 0.00021], 1_234.4),
+            "In short: the classical way a read costs 3.2500 exits and a datagram 4.5000 exits; \
+             exitless a read costs no exit and a datagram 0.0002 exits, and one core serves the \
+             disks and networks of all 8 VMs, for 1,234 instructions a read."
+        );
+    }
 }
