@@ -1,14 +1,17 @@
 //! The daemon below a stock QEMU: a Debian guest that verifies what it wrote, is given a second
 //! disk with packed rings while it runs, and reboots; the same while the daemon is killed and
-//! started again, with rings of either kind; the same while others take over from it; and the same
-//! while the guest goes to another QEMU.
+//! started again, with rings of either kind; the same while others take over from it; the same
+//! while the guest goes to another QEMU; and the same where firmware boots it from a disk of the
+//! daemon's.
 //!
 //! Guarantees: each kill is of a daemon that has served requests since it was started, and that
 //! requests wait for: it is stopped first, until the guest says how many wait. Each that takes over
 //! does so from one that has served requests, while the guest says that some wait. A guest that
 //! goes does so while it says that some wait, and verifies at its new place.
 
-use super::{names::named, source::Source, tally::Tally};
+mod firmware;
+
+use super::{names::named, source::Source, suite::Suite, tally::Tally};
 use crate::{
     cmdline::LINUX,
     server::{self, Server},
@@ -81,6 +84,8 @@ enum Change {
     Upgraded,
     /// It stays, and the guest goes to another QEMU.
     Migrated,
+    /// It stays, and the guest is on a disk of it: booted by UEFI firmware, or QEMU's BIOS.
+    Booted(Option<Suite>),
 }
 
 impl Change {
@@ -89,11 +94,12 @@ impl Change {
             Change::Killed => "killed",
             Change::Upgraded => "upgraded",
             Change::Migrated => "migrated",
+            Change::Booted(_) => "booted",
         }
     }
 }
 
-const KINDS: [Kind; 7] = [
+const KINDS: [Kind; 9] = [
     Kind::new("daemon/linux", Change::Killed, 0),
     Kind::new("daemon/killed", Change::Killed, CHANGES),
     Kind::new("daemon/killed-packed", Change::Killed, CHANGES).packed(),
@@ -101,6 +107,8 @@ const KINDS: [Kind; 7] = [
     Kind::new("daemon/often-killed-packed", Change::Killed, OFTEN).packed(),
     Kind::new("daemon/upgraded", Change::Upgraded, CHANGES),
     Kind::new("daemon/migrated", Change::Migrated, 1),
+    Kind::new("daemon/boots-bios", Change::Booted(None), 0),
+    Kind::new("daemon/boots-uefi", Change::Booted(Some(Suite::Trixie)), 0),
 ];
 
 /// Those whose name has `only` in it, or all, with those for a `long` test or without; a quick test
@@ -148,7 +156,10 @@ impl<'a> Served<'a> {
     fn new(program: &'a Path, folder: &Path, name: &str, more: &[&str]) -> Result<Self> {
         let path = |end: &str| folder.join(format!("{name}{end}")).display().to_string();
         let (file, socket, control) = (path(".img"), path(".sock"), path(".control"));
-        fs::File::create(&file)?.set_len(BYTES)?;
+        // One that is booted from is there.
+        if !Path::new(&file).exists() {
+            fs::File::create(&file)?.set_len(BYTES)?;
+        }
         let arguments = ["disk", "--file", &file, "--socket", &socket, "--control", &control];
         let arguments = arguments.iter().chain(more).map(|word| (*word).to_owned()).collect();
         let mut served = Served { program, arguments, control, server: None };
@@ -233,18 +244,31 @@ fn one(cx: &Context, kind: Kind, guest: &Path, program: &Path) -> Result<String>
     let folder = tempfile::tempdir().context("no directory for temporary files")?;
     let folder = folder.path();
     let Kind { change, changes, packed, .. } = kind;
+    let _boot = match change {
+        Change::Booted(_) => {
+            let words = words("vdb", "vdc");
+            firmware::image(cx, guest, &words, &folder.join("boot.img"))?;
+            Some(Served::new(program, folder, "boot", &[])?)
+        }
+        _ => None,
+    };
     let words = ["--front-ends", "2", "--packed"];
     let words = &words[..if packed { 3 } else { 2 }];
     let mut disk = Served::new(program, folder, "first", words)?;
     let _second = Served::new(program, folder, "second", &["--packed"])?;
     let mut changer =
         Changer { change, left: changes, since: 0, frozen: false, waited: Vec::new() };
-    let mut command = machine(cx, guest, folder, packed, "monitor")?;
+    let mut command = machine(cx, folder, packed, "monitor")?;
+    match change {
+        Change::Booted(suite) => command.args(firmware::arguments(cx, suite, folder)?),
+        _ => starts(&mut command, guest),
+    };
     let mut source = None;
     if change == Change::Migrated {
         let to = folder.join("migration");
         command.arg("-incoming").arg(format!("unix:{}", to.display()));
-        let from = machine(cx, guest, folder, packed, "source")?;
+        let mut from = machine(cx, folder, packed, "source")?;
+        starts(&mut from, guest);
         source = Some(Source::start(from, folder.join("source"), to)?);
         // What the second machine says is said after it.
         changer.left = 0;
@@ -252,7 +276,9 @@ fn one(cx: &Context, kind: Kind, guest: &Path, program: &Path) -> Result<String>
     let (mut console, mut heard) = (Vec::new(), 0);
     // Kept open: what was said to it may not be heard yet.
     let mut monitor = None;
-    let timeout = Some(PATIENCE + PATIENCE_EACH * changes as u32);
+    // Firmware reads by itself before, and again at the reboot.
+    let patience = if matches!(change, Change::Booted(_)) { 2 * PATIENCE } else { PATIENCE };
+    let timeout = Some(patience + PATIENCE_EACH * changes as u32);
     let setup = Setup { command, framing: Framing::Raw, timeout, typed: None };
     let ended = session::run(setup, cx, |seen| {
         if let Seen::Said(Piece::Console { bytes, .. }) = seen {
@@ -290,29 +316,40 @@ fn one(cx: &Context, kind: Kind, guest: &Path, program: &Path) -> Result<String>
     })
 }
 
-/// A machine of QEMU as users have it, whose first disk is the daemon's.
-fn machine(
-    cx: &Context,
-    guest: &Path,
-    folder: &Path,
-    packed: bool,
-    monitor: &str,
-) -> Result<Command> {
+/// A machine of QEMU as users have it, whose disks are the daemon's: the one that is booted from,
+/// if there is one, and one to verify.
+fn machine(cx: &Context, folder: &Path, packed: bool, monitor: &str) -> Result<Command> {
     let path = |file: &str| folder.join(file).display().to_string();
+    let is_booted = folder.join("boot.img").exists();
+    // With 256 MiB GRUB has no room for the kernel beside UEFI firmware.
+    let size = if is_booted { "512M" } else { "256M" };
+    let memory = format!("memory-backend-memfd,id=memory,size={size},share=on");
     let mut command = Command::new(cx.qemu(None)?.program());
-    command.args(["-machine", "q35,memory-backend=memory", "-accel", "tcg", "-m", "256M"]);
-    command.args(["-object", "memory-backend-memfd,id=memory,size=256M,share=on"]);
+    command.args(["-machine", "q35,memory-backend=memory", "-accel", "tcg", "-m", size]);
+    command.args(["-object", &memory]);
     command.args(["-nodefaults", "-display", "none", "-serial", "stdio"]);
     command.args(["-monitor", &format!("unix:{},server=on,wait=off", path(monitor))]);
+    if is_booted {
+        command.args(["-chardev", &chardev("boot", folder)]);
+        command.args(["-device", "vhost-user-blk-pci,chardev=boot,num-queues=1,bootindex=0"]);
+    }
     command.args(["-chardev", &chardev("first", folder)]);
     let packed = if packed { ",packed=on" } else { "" };
     command.args(["-device", &format!("vhost-user-blk-pci,chardev=first,num-queues=1{packed}")]);
     command.args(["-device", "pcie-root-port,id=below,chassis=1"]);
+    Ok(command)
+}
+
+/// QEMU itself loads the guest.
+fn starts<'a>(command: &'a mut Command, guest: &Path) -> &'a mut Command {
     command.arg("-kernel").arg(guest.join("vmlinuz"));
     command.arg("-initrd").arg(guest.join("initrd.img"));
-    let words = "quiet exitless.workload=verify exitless.disk=vda exitless.second=vdb";
-    command.args(["-append", &format!("{LINUX} {words}")]);
-    Ok(command)
+    command.args(["-append", &words("vda", "vdb")])
+}
+
+/// What the guest hears: which disk it verifies, and which one comes later.
+fn words(disk: &str, second: &str) -> String {
+    format!("{LINUX} quiet exitless.workload=verify exitless.disk={disk} exitless.second={second}")
 }
 
 fn chardev(name: &str, folder: &Path) -> String {
