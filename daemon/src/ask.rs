@@ -23,8 +23,8 @@ impl Daemon {
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 bail!(
-                    "no daemon listens at {shown}; --control names the socket that the `control` \
-                     of its file does"
+                    "no daemon listens at {shown}; --control takes what the daemon's io.toml has as \
+                     `control` in [host], or what it was started with as --control"
                 )
             }
             Err(error) => return Err(error).with_context(|| format!("{shown} can't be reached")),

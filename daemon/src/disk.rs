@@ -231,15 +231,27 @@ impl fmt::Display for Disk {
     }
 }
 
-/// A size in bytes, or with K, M, G or T (powers of 1,024).
+/// A size in bytes, or as a file has it.
 pub fn size(text: &str) -> Result<u64, String> {
-    let (number, shift) = match text.char_indices().last() {
-        Some((at, 'K')) => (&text[..at], 10),
-        Some((at, 'M')) => (&text[..at], 20),
-        Some((at, 'G')) => (&text[..at], 30),
-        Some((at, 'T')) => (&text[..at], 40),
-        _ => (text, 0),
-    };
-    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-    bytes.ok_or_else(|| format!("{text} isn't a size: a number, or one with K, M, G or T"))
+    match text.parse() {
+        Ok(bytes) if text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(bytes),
+        _ => plan::parse_size(text).map_err(|error| error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_as_in_the_file_or_in_bytes() {
+        for (text, bytes) in [("512", 512), ("64M", 64 << 20), ("1GiB", 1 << 30)] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "64MB", "+5", "1.5G", "99999999999999999999"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+        let said = size("64MB").expect_err("it is none");
+        assert!(said.starts_with("`64MB` is no size; write a whole number with K, M, G"), "{said}");
+    }
 }

@@ -25,6 +25,10 @@ fn what_is_not_there_is_told() {
             &["disk", "--ram", "1000T", "--socket", &socket],
             "disk: 1000T of memory can't be had for it; give it less",
         ),
+        (
+            &["list", "--control", &socket],
+            "--control takes what the daemon's io.toml has as `control` in [host]",
+        ),
     ] {
         let output = Command::new(PROGRAM).args(arguments).output().expect("it runs");
         let said = said(&output);
