@@ -117,7 +117,7 @@ pub fn uplink(
 ) -> Result<usize> {
     let place = switch(&asked.switch, rings, switches);
     let on = rings.served.switches.get_mut(place).context("the switch is gone")?;
-    let uplink = Uplink::new(&asked.tap, place, on)?;
+    let uplink = Uplink::new(&asked.out, place, on)?;
     rings.served.uplinks.push(uplink);
     Ok(rings.served.uplinks.len() - 1)
 }

@@ -65,8 +65,9 @@ use cmdline::{Arguments, Command, RunArguments};
 use config::{Backing, Plan};
 use control::Request;
 use home::Home;
-use sandbox::{Folders, folder};
+use sandbox::{Folders, Reaches, folder};
 use std::path::Path;
+use uplink::Uplink;
 
 fn main() {
     if let Err(error) = run(Arguments::get().command) {
@@ -213,5 +214,9 @@ fn confine(home: &Home) -> Result<()> {
     event::prepare().context("the system has no eventfds")?;
     let [control, metrics] = home.clients.desks();
     let changes = home.file.is_some() || control.is_some() || metrics.is_some();
-    sandbox::enter(folders, changes, home.rings.reaches_servers())
+    let reaches = Reaches {
+        servers: home.rings.reaches_servers(),
+        interfaces: home.rings.served.uplinks.iter().any(Uplink::is_interface),
+    };
+    sandbox::enter(folders, changes, reaches)
 }

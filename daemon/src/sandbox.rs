@@ -36,6 +36,15 @@ pub struct Folders {
     pub sockets: BTreeSet<PathBuf>,
 }
 
+/// What is served leads there.
+#[derive(Clone, Copy, Debug)]
+pub struct Reaches {
+    /// NBD servers, which are reached again and again.
+    pub servers: bool,
+    /// Interfaces of the host's.
+    pub interfaces: bool,
+}
+
 /// The folder of a file.
 pub fn folder(file: &Path) -> PathBuf {
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -54,7 +63,7 @@ pub fn raise_files() {
 /// # Errors
 ///
 /// In words, if the system refuses a rule that it knows.
-pub fn enter(folders: &Folders, changes: bool, network: bool) -> Result<()> {
+pub fn enter(folders: &Folders, changes: bool, reaches: Reaches) -> Result<()> {
     let found = restrict_files(folders).context("Landlock refuses a rule")?;
     match found {
         RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => {}
@@ -62,7 +71,7 @@ pub fn enter(folders: &Folders, changes: bool, network: bool) -> Result<()> {
             eprintln!("exitless-io: this kernel has no Landlock: files aren't restricted");
         }
     }
-    let filter = filter(changes, network).context("the list of system calls is wrong")?;
+    let filter = filter(changes, reaches).context("the list of system calls is wrong")?;
     seccompiler::apply_filter(&filter).context("the system refuses a list of system calls")
 }
 
@@ -85,9 +94,8 @@ fn restrict_files(folders: &Folders) -> Result<RulesetStatus> {
     Ok(ruleset.restrict_self()?.ruleset)
 }
 
-/// The system calls, by what they are for. With `changes`, those for devices that come
-/// later, too; with `network`, those for servers elsewhere that are reached again and again.
-fn calls(changes: bool, network: bool) -> Vec<i64> {
+/// The system calls, by what they are for. With `changes`, those for devices that come later, too.
+fn calls(changes: bool, reaches: Reaches) -> Vec<i64> {
     let all = [
         // The loop.
         &[libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2, libc::SYS_epoll_ctl][..],
@@ -124,13 +132,15 @@ fn calls(changes: bool, network: bool) -> Vec<i64> {
         // Random numbers are TLS's.
         &[libc::SYS_epoll_create1, libc::SYS_timerfd_create, libc::SYS_getrandom],
     ];
-    let servers = if network || changes { &servers[..] } else { &[] };
-    [all.concat(), later.concat(), servers.concat()].concat()
+    let servers = if reaches.servers || changes { &servers[..] } else { &[] };
+    let interfaces = [libc::SYS_recvmmsg, libc::SYS_sendmmsg];
+    let interfaces = if reaches.interfaces { &interfaces[..] } else { &[] };
+    [&all.concat(), &later.concat(), &servers.concat(), interfaces].concat()
 }
 
-fn filter(changes: bool, network: bool) -> Result<BpfProgram> {
+fn filter(changes: bool, reaches: Reaches) -> Result<BpfProgram> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
-        calls(changes, network).into_iter().map(|call| (call, Vec::new())).collect();
+        calls(changes, reaches).into_iter().map(|call| (call, Vec::new())).collect();
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
         let protection = SeccompCondition::new(
             2,
@@ -143,4 +153,22 @@ fn filter(changes: bool, network: bool) -> Result<BpfProgram> {
     let refused = SeccompAction::Errno(libc::EPERM as u32);
     let filter = SeccompFilter::new(rules, refused, SeccompAction::Allow, TargetArch::x86_64)?;
     Ok(filter.try_into()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `docs/daemon.md` says; two more are those that memory is mapped by.
+    #[test]
+    fn the_list_is_as_long_as_is_said() {
+        let count = |changes, servers, interfaces| {
+            let all = calls(changes, Reaches { servers, interfaces });
+            2 + all.into_iter().collect::<BTreeSet<_>>().len()
+        };
+        assert_eq!(count(false, false, false), 40);
+        assert_eq!(count(false, true, false), 46);
+        assert_eq!(count(true, true, false), 55);
+        assert_eq!(count(true, true, true), 57);
+    }
 }

@@ -187,15 +187,16 @@ impl Rings {
         }
     }
 
-    /// Frames came at an uplink: they go to their receivers.
-    pub fn look_out(&mut self, place: usize) {
+    /// Frames came at an uplink: they go to their receivers. False: it leads nowhere any more.
+    pub fn look_out(&mut self, place: usize) -> bool {
         let now = self.look_at_clock();
         let Served { switches, uplinks, .. } = &mut self.served;
-        let Some(uplink) = uplinks.get_mut(place) else { return };
-        let Some(switch) = switches.get_mut(uplink.switch) else { return };
-        uplink.look(switch, now);
+        let Some(uplink) = uplinks.get_mut(place) else { return true };
+        let Some(switch) = switches.get_mut(uplink.switch) else { return true };
+        let is_there = uplink.look(switch, now);
         let switch = uplink.switch;
         self.fill(switch, 0, now);
+        is_there
     }
 
     /// Shows and tells what a back end ended later.
