@@ -117,9 +117,8 @@ pub fn uplink(
 ) -> Result<usize> {
     let place = switch(&asked.switch, rings, switches);
     let on = rings.served.switches.get_mut(place).context("the switch is gone")?;
-    let uplink = Uplink::new(&asked.out, place, on)?;
-    rings.served.uplinks.push(uplink);
-    Ok(rings.served.uplinks.len() - 1)
+    let uplink = Uplink::new(asked, place, on)?;
+    Ok(rings.served.uplinks.insert(uplink))
 }
 
 fn open(disk: &config::Disk, data: Option<Data>) -> Result<Disk> {

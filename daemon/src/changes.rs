@@ -1,4 +1,4 @@
-//! Devices that come, change and go while others go on.
+//! Devices, and ways out of switches, that come, change and go while others go on.
 //!
 //! Guarantees: a file with a wrong line changes nothing. A device whose table is the same goes on
 //! as it is; one whose limits or weight alone changed keeps its front ends.
@@ -8,6 +8,7 @@ use crate::config::{self, Plan};
 use crate::device::Kind;
 use crate::home::{Home, Known};
 use crate::report::{Report, report};
+use crate::rings::Served;
 use crate::waits::Source;
 use std::path::Path;
 
@@ -28,19 +29,51 @@ impl Home {
         missing.into_iter().flat_map(|entry| self.add(entry)).collect()
     }
 
-    /// Gives switches their ways out. They stay until the end: a file that is read again changes
-    /// none.
-    pub fn connect_uplinks(&mut self, plan: &Plan) -> Vec<String> {
+    /// Gives switches the ways out that a plan says, and no others. One that is the same goes on,
+    /// unless its TAP was removed. What failed: sentences.
+    pub fn apply_uplinks(&mut self, plan: &Plan) -> Vec<String> {
+        let uplinks = self.rings.served.uplinks.iter();
+        let old = uplinks.filter(|(_, own)| own.is_gone() || !plan.uplinks.contains(own.asked()));
+        let old: Vec<usize> = old.map(|(place, _)| place).collect();
+        old.into_iter().for_each(|place| self.remove_uplink(place));
         let mut failed = Vec::new();
         for asked in &plan.uplinks {
+            let mut there = self.rings.served.uplinks.iter();
+            if there.any(|(_, own)| own.asked() == asked) {
+                continue;
+            }
             let made = build::uplink(asked, &mut self.rings, &mut self.switches);
             let done = made.and_then(|place| {
                 let uplink = &self.rings.served.uplinks[place];
-                self.waits.add(uplink.as_fd(), Source::Uplink(place))
+                let added = self.waits.add(uplink.as_fd(), Source::Uplink(place));
+                added.inspect_err(|_| self.remove_uplink(place))
             });
             failed.extend(done.err().map(|error| format!("uplink of {}: {error:#}", asked.switch)));
         }
         failed
+    }
+
+    fn remove_uplink(&mut self, place: usize) {
+        let Served { uplinks, switches, .. } = &mut self.rings.served;
+        let Some(uplink) = uplinks.try_remove(place) else { return };
+        if !uplink.is_gone() {
+            self.waits.remove(uplink.as_fd());
+        }
+        if let Some(switch) = switches.get_mut(uplink.switch) {
+            uplink.leave(switch);
+        }
+    }
+
+    /// Frames came at a way out. If its TAP was removed that is said once: epoll would tell of it
+    /// without end.
+    pub(crate) fn look_out(&mut self, place: usize) {
+        if self.rings.look_out(place) {
+            return;
+        }
+        if let Some(uplink) = self.rings.served.uplinks.get(place) {
+            self.waits.remove(uplink.as_fd());
+            eprintln!("exitless-io: uplink of {}: the TAP was removed", uplink.asked().switch);
+        }
     }
 
     /// Serves one device more.
@@ -88,6 +121,12 @@ impl Home {
             Ok(plan) => plan,
             Err(wrong) => return wrong.iter().map(ToString::to_string).collect(),
         };
+        if let Some(uplink) = plan.uplinks.first() {
+            return vec![format!(
+                "uplink of {}: a way out comes by the daemon's file alone; put it there and reload",
+                uplink.switch
+            )];
+        }
         let taken = |name: &&str| self.known.iter().any(|known| known.entry.name() == *name);
         if let Some(name) = plan.names().find(taken) {
             return vec![format!("{name}: there is such a device already; remove it first")];
@@ -115,7 +154,7 @@ impl Home {
             Err(error) => return vec![format!("{} can't be read: {error}", file.display())],
         };
         match config::parse(&file, &text) {
-            Ok(plan) => self.apply(&plan),
+            Ok(plan) => [self.apply_uplinks(&plan), self.apply(&plan)].concat(),
             Err(wrong) => wrong.iter().map(ToString::to_string).collect(),
         }
     }

@@ -198,25 +198,12 @@ impl Home {
             Source::Control => self.come(false),
             Source::Metrics => self.come(true),
             Source::Client(place) => clients::attend(self, place),
-            Source::Uplink(place) => {
-                if !self.rings.look_out(place) {
-                    self.lose_uplink(place);
-                }
-            }
+            Source::Uplink(place) => self.look_out(place),
             Source::Storage(device) => {
                 self.rings.look_at_clock();
                 self.rings.collect_of(device);
             }
         }
-    }
-
-    /// A switch's TAP was removed: epoll would tell of it without end.
-    fn lose_uplink(&mut self, place: usize) {
-        let Some(uplink) = self.rings.served.uplinks.get(place) else { return };
-        self.waits.remove(uplink.as_fd());
-        let switch = self.switches.iter().find(|named| named.place == uplink.switch);
-        let name = switch.map_or("", |named| &named.name);
-        eprintln!("exitless-io: uplink of {name}: the TAP was removed");
     }
 
     /// Somebody comes to look or to change something.

@@ -62,12 +62,14 @@ use anyhow::{Context as _, Result, bail};
 use ask::Daemon;
 use build::Entry;
 use cmdline::{Arguments, Command, RunArguments};
-use config::{Backing, Plan};
+use config::{Backing, Out, Plan};
 use control::Request;
 use home::Home;
 use sandbox::{Folders, Reaches, folder};
 use std::path::Path;
-use uplink::Uplink;
+
+/// Where TAPs are opened.
+const TAPS: &str = "/dev/net";
 
 fn main() {
     if let Err(error) = run(Arguments::get().command) {
@@ -149,7 +151,7 @@ fn run_file(asked: RunArguments) -> Result<()> {
         let Home { clients, waits, .. } = home;
         match clients.listen(host.control.as_deref(), host.metrics.as_deref(), waits) {
             Err(error) => vec![format!("[host]: {error:#}")],
-            Ok(()) => [home.connect_uplinks(&plan), home.apply(&plan)].concat(),
+            Ok(()) => [home.apply_uplinks(&plan), home.apply(&plan)].concat(),
         }
     })
 }
@@ -168,6 +170,9 @@ fn folders(file: &Path, plan: &Plan, entries: &[Entry]) -> Folders {
             }
             _ => {}
         }
+    }
+    if plan.uplinks.iter().any(|uplink| matches!(uplink.out, Out::Tap(_))) {
+        folders.write.insert(TAPS.into());
     }
     let host = &plan.host;
     let desks = [&host.control, &host.metrics].into_iter().flatten();
@@ -216,7 +221,7 @@ fn confine(home: &Home) -> Result<()> {
     let changes = home.file.is_some() || control.is_some() || metrics.is_some();
     let reaches = Reaches {
         servers: home.rings.reaches_servers(),
-        interfaces: home.rings.served.uplinks.iter().any(Uplink::is_interface),
+        interfaces: home.rings.served.uplinks.iter().any(|(_, uplink)| uplink.is_interface()),
     };
     sandbox::enter(folders, changes, reaches)
 }

@@ -324,8 +324,8 @@ impl Served {
                 let Some(switch) = self.switches.get_mut(port.switch) else { return Ok(()) };
                 let outcome =
                     switch.serve_some(port.number, ring.index, self.now, batch.requests)?;
-                let own = self.uplinks.iter_mut().find(|uplink| uplink.switch == port.switch);
-                own.into_iter().for_each(|uplink| uplink.send(switch));
+                let own = self.uplinks.iter_mut().find(|(_, own)| own.switch == port.switch);
+                own.into_iter().for_each(|(_, uplink)| uplink.send(switch));
                 let net::Outcome { completed, sent: bytes, dropped, charge, .. } = outcome;
                 let asked = completed;
                 *done = Done { asked, completed, bytes, dropped, charge, ..Done::default() };

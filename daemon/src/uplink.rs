@@ -5,7 +5,7 @@
 //! guest leaves to be done, checksums and TCP's segments, the host does, and the other way round;
 //! the switch has checked what a guest asks for, checks what comes, and does what a guest can't.
 
-use crate::config::Out;
+use crate::config::{self, Out};
 use anyhow::{Context as _, Result};
 use daemon_os::{FRAMES, Mapping, Outgoing, Packets};
 use net::header::HEADER_BYTES;
@@ -23,6 +23,8 @@ const LONGEST: usize = HEADER_BYTES + MAX_FRAME as usize + 4;
 /// A way out of a switch.
 pub struct Uplink {
     pub switch: usize,
+    asked: config::Uplink,
+    is_gone: bool,
     port: PortNumber,
     to: To,
     /// What the switch keeps frames in.
@@ -36,8 +38,8 @@ enum To {
 
 impl Uplink {
     /// At the switch of this place.
-    pub fn new(out: &Out, place: usize, switch: &mut Switch) -> Result<Uplink> {
-        let to = match out {
+    pub fn new(asked: &config::Uplink, place: usize, switch: &mut Switch) -> Result<Uplink> {
+        let to = match &asked.out {
             Out::Tap(name) => {
                 let tap = daemon_os::tap(name);
                 let tap = tap.with_context(|| format!("the TAP {name} can't be opened"))?;
@@ -55,7 +57,23 @@ impl Uplink {
         let span = memory.span().context("there is no memory for frames")?;
         let port = switch.add_uplink(span, Finish::ByHeader)?;
         switch.set_link(port, true);
-        Ok(Uplink { switch: place, port, to, _memory: memory })
+        let asked = asked.clone();
+        Ok(Uplink { switch: place, asked, is_gone: false, port, to, _memory: memory })
+    }
+
+    /// As the file says it.
+    pub fn asked(&self) -> &config::Uplink {
+        &self.asked
+    }
+
+    /// Its TAP was removed.
+    pub fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    /// The switch has it no more.
+    pub fn leave(self, switch: &mut Switch) {
+        switch.remove(self.port);
     }
 
     pub fn as_fd(&self) -> BorrowedFd<'_> {
@@ -74,6 +92,7 @@ impl Uplink {
                         Ok(count) => count,
                         Err(Errno::BADFD) => {
                             switch.set_link(self.port, false);
+                            self.is_gone = true;
                             return false;
                         }
                         Err(_) => break,

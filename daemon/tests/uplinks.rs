@@ -253,6 +253,80 @@ fn as_root_a_tap_that_is_removed_is_said_once() {
     assert_eq!(daemon.said("the TAP was removed"), 1);
 }
 
+/// A TAP more, another one in its place, one that was removed and is there again, and none.
+#[test]
+#[ignore = "a step of its own in `exitless test`: it needs root"]
+fn as_root_ways_out_come_change_and_go_with_the_file() {
+    let (first, second) = names('c');
+    let pair = names('d');
+    let make = |name: &str| ip(&["tuntap", "add", "mode", "tap", "name", name]);
+    make(&first);
+    make(&second);
+    let taps = [Interface(first.clone()), Interface(second.clone())];
+    ip(&["link", "add", &pair.0, "type", "veth", "peer", "name", &pair.1]);
+    let _pair = Interface(pair.0.clone());
+    for name in [&first, &second, &pair.0, &pair.1] {
+        bring_up(name);
+    }
+    let host = "[host]\ncontrol = \"control\"\n";
+    let toml = |out: &str| networks(out) + host;
+    let tap = |name: &str| toml(&format!("tap = \"{name}\""));
+    let daemon = Daemon::run(&tap(&first));
+    let mut a = Station::connect(&daemon.path("a"));
+    let mut round = 0;
+    let mut reaches = |name: &str| {
+        round += 1;
+        let mut peer = Peer::at(name);
+        let out = [&FAR[..], &mac(1), &[0x88, 0xb5, round], &[7; 80]].concat();
+        a.send(&out);
+        assert_eq!(peer.receive()[12..], out);
+        let back = [&mac(1)[..], &FAR, &[0x88, 0xb5, round], &[8; 80]].concat();
+        peer.send(&[0; 12], &back);
+        assert_eq!(a.receive(), back);
+    };
+    let reload = |text: &str| {
+        daemon.rewrite(text);
+        let done = daemon.ask(&["reload"]);
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        (done.status.success(), said)
+    };
+    let done = || (true, String::new());
+    reaches(&first);
+    assert_eq!(reload(&tap(&first)), done());
+    reaches(&first);
+    assert_eq!(reload(&tap(&second)), done());
+    reaches(&second);
+    assert_eq!(reload(&toml(&format!("packet = \"{}\"", pair.0))), done());
+    reaches(&pair.1);
+    assert_eq!(reload(&tap(&first)), done());
+    reaches(&first);
+
+    drop(taps);
+    daemon.wait_until_said("uplink of lan: the TAP was removed", 1);
+    make(&first);
+    let _first = Interface(first.clone());
+    bring_up(&first);
+    assert_eq!(reload(&tap(&first)), done());
+    reaches(&first);
+
+    let (is_done, said) = reload(&toml("packet = \"nosuch0\""));
+    assert!(!is_done && said.contains("uplink of lan: frames of the interface nosuch0"), "{said}");
+    let (is_done, said) = reload(&toml("tap = \"lo\""));
+    assert!(!is_done && said.contains("uplink of lan: the TAP lo can't be opened"), "{said}");
+    let without = toml("tap = 1").replace("[uplink.lan]\ntap = 1\n", "");
+    assert_eq!(reload(&without), done());
+    let mut peer = Peer::at(&first);
+    a.send(&[&FAR[..], &mac(1), &[0x88, 0xb5, 99], &[7; 80]].concat());
+    assert_eq!(reload(&tap(&first)), done());
+    a.send(&[&FAR[..], &mac(1), &[0x88, 0xb5, 100], &[7; 80]].concat());
+    assert_eq!(peer.receive()[26], 100, "without a way out nothing goes there");
+
+    std::fs::write(daemon.path("more.toml"), tap(&second)).expect("it is written");
+    let more = daemon.ask(&["add", &daemon.path("more.toml")]);
+    let said = String::from_utf8_lossy(&more.stderr).into_owned();
+    assert!(said.contains("a way out comes by the daemon's file alone"), "{said}");
+}
+
 #[test]
 fn what_is_no_interface_isnt_served() {
     let folder = tempfile::tempdir().expect("a folder");
