@@ -11,6 +11,7 @@ use crate::supervisor::Handed;
 use crate::uplink::Uplink;
 use anyhow::{Context as _, Result};
 use net::{MAX_PORTS, Mac, Parameters, Rate, Sources, Switch, Vlan};
+use rustix::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
 
 /// What a switch learns holds for five minutes, in nanoseconds.
@@ -109,15 +110,16 @@ pub fn door(way: &Way, handed: &mut Handed) -> Result<Door> {
     }
 }
 
-/// Gives a switch its way out: the place among all of them.
+/// Gives a switch its way out, opened or handed over: the place among all of them.
 pub fn uplink(
     asked: &config::Uplink,
+    handed: Option<OwnedFd>,
     rings: &mut Rings,
     switches: &mut Vec<Named>,
 ) -> Result<usize> {
     let place = switch(&asked.switch, rings, switches);
     let on = rings.served.switches.get_mut(place).context("the switch is gone")?;
-    let uplink = Uplink::new(asked, place, on)?;
+    let uplink = Uplink::new(asked, handed, place, on)?;
     Ok(rings.served.uplinks.insert(uplink))
 }
 

@@ -10,6 +10,8 @@ use crate::home::{Home, Known};
 use crate::report::{Report, report};
 use crate::rings::Served;
 use crate::waits::Source;
+use anyhow::{Context as _, Result};
+use rustix::fd::OwnedFd;
 use std::path::Path;
 
 impl Home {
@@ -42,15 +44,21 @@ impl Home {
             if there.any(|(_, own)| own.asked() == asked) {
                 continue;
             }
-            let made = build::uplink(asked, &mut self.rings, &mut self.switches);
-            let done = made.and_then(|place| {
-                let uplink = &self.rings.served.uplinks[place];
-                let added = self.waits.add(uplink.as_fd(), Source::Uplink(place));
-                added.inspect_err(|_| self.remove_uplink(place))
-            });
-            failed.extend(done.err().map(|error| format!("uplink of {}: {error:#}", asked.switch)));
+            let added = self.add_uplink(asked, None);
+            failed.extend(added.err().map(|error| format!("{error:#}")));
         }
         failed
+    }
+
+    /// Gives a switch its way out, which another program may hand over.
+    pub fn add_uplink(&mut self, asked: &config::Uplink, handed: Option<OwnedFd>) -> Result<()> {
+        let made = build::uplink(asked, handed, &mut self.rings, &mut self.switches);
+        let added = made.and_then(|place| {
+            let uplink = &self.rings.served.uplinks[place];
+            let added = self.waits.add(uplink.as_fd(), Source::Uplink(place));
+            added.inspect_err(|_| self.remove_uplink(place))
+        });
+        added.with_context(|| format!("uplink of {}", asked.switch))
     }
 
     fn remove_uplink(&mut self, place: usize) {

@@ -57,9 +57,6 @@ pub fn give(home: &mut Home, socket: &OwnedFd, asked: Asked) -> Result<()> {
     if version != VERSION {
         bail!("this daemon hands over as version {VERSION}, and {version} is asked for");
     }
-    if !home.rings.served.uplinks.is_empty() {
-        bail!("a switch has a way out, which can't be handed over");
-    }
     if home.is_waiting() {
         bail!("a ring is being stopped; try again");
     }
@@ -102,6 +99,12 @@ fn write(home: &mut Home) -> Result<(Letter, Vec<OwnedFd>)> {
             all.push(copy(listener)?);
             *place = Some(path.to_owned());
         }
+    }
+    let mut uplinks = Vec::new();
+    // One whose TAP was removed is nothing to go on with.
+    for (_, uplink) in rings.served.uplinks.iter().filter(|(_, uplink)| !uplink.is_gone()) {
+        all.push(copy(uplink.as_fd())?);
+        uplinks.push(uplink.asked().clone());
     }
     let mut devices = Vec::new();
     for Known { entry, place } in known.iter() {
@@ -150,6 +153,7 @@ fn write(home: &mut Home) -> Result<(Letter, Vec<OwnedFd>)> {
         sandbox: home.sandbox.clone(),
         control,
         metrics,
+        uplinks,
         devices,
         connections: told,
         descriptors: all.len(),
@@ -207,6 +211,9 @@ fn read(
     let control = letter.control.map(|path| Ok::<_, anyhow::Error>((path, next()?))).transpose()?;
     let metrics = letter.metrics.map(|path| Ok::<_, anyhow::Error>((path, next()?))).transpose()?;
     home.clients.take_over(control, metrics, &home.waits)?;
+    for uplink in &letter.uplinks {
+        home.add_uplink(uplink, Some(next()?))?;
+    }
     for device in letter.devices {
         let Device { entry, listens, socket_file, data, has_failed, counted } = device;
         let door = match listens {

@@ -2,6 +2,7 @@
 //! which they are told of here.
 
 use crate::build::Entry;
+use crate::config::Uplink;
 use crate::report::Numbers;
 use crate::sandbox::Folders;
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,8 @@ pub struct Letter {
     /// The control socket's file, and that of metrics; a descriptor of each.
     pub control: Option<PathBuf>,
     pub metrics: Option<PathBuf>,
+    /// Ways out of switches; a descriptor of each.
+    pub uplinks: Vec<Uplink>,
     pub devices: Vec<Device>,
     pub connections: Vec<Connection>,
     /// All descriptors.

@@ -37,16 +37,22 @@ enum To {
 }
 
 impl Uplink {
-    /// At the switch of this place.
-    pub fn new(asked: &config::Uplink, place: usize, switch: &mut Switch) -> Result<Uplink> {
+    /// At the switch of this place; opened, unless another program hands it over.
+    pub fn new(
+        asked: &config::Uplink,
+        handed: Option<OwnedFd>,
+        place: usize,
+        switch: &mut Switch,
+    ) -> Result<Uplink> {
         let to = match &asked.out {
             Out::Tap(name) => {
-                let tap = daemon_os::tap(name);
+                let tap = handed.map_or_else(|| daemon_os::tap(name), Ok);
                 let tap = tap.with_context(|| format!("the TAP {name} can't be opened"))?;
                 To::Tap { tap, bytes: Box::new([0; LONGEST]) }
             }
             Out::Packet(name) => {
-                let packets = Packets::open(name);
+                let handed = handed.map(Packets::taken_over);
+                let packets = handed.map_or_else(|| Packets::open(name), Ok);
                 let packets = packets
                     .with_context(|| format!("frames of the interface {name} can't be taken"))?;
                 To::Interface(Box::new(packets))

@@ -219,7 +219,7 @@ fn who_hears_that_the_other_one_stays_changes_nothing() {
     assert!(asked.contains("upgrade"), "{asked}");
     let letter = format!(
         "{{\"letter\":{{\"folder\":\"{}\",\"file\":null,\"sandbox\":null,\"control\":null,\
-         \"metrics\":null,\"devices\":[],\"connections\":[],\"descriptors\":0}}}}\n\
+         \"metrics\":null,\"uplinks\":[],\"devices\":[],\"connections\":[],\"descriptors\":0}}}}\n\
          {{\"failed\":[\"the other program doesn't answer\"]}}\n",
         folder.path().display()
     );

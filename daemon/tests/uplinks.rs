@@ -253,6 +253,36 @@ fn as_root_a_tap_that_is_removed_is_said_once() {
     assert_eq!(daemon.said("the TAP was removed"), 1);
 }
 
+/// The new program goes on with both kinds, and with what the host leaves to it.
+#[test]
+#[ignore = "a step of its own in `exitless test`: it needs root"]
+fn as_root_a_new_program_goes_on_with_ways_out() {
+    let (tap, _) = names('u');
+    ip(&["tuntap", "add", "mode", "tap", "name", &tap]);
+    let _tap = Interface(tap.clone());
+    let (near, far) = names('w');
+    ip(&["link", "add", &near, "type", "veth", "peer", "name", &far]);
+    let _pair = Interface(near.clone());
+    for name in [&tap, &near, &far] {
+        bring_up(name);
+    }
+    for (out, other) in [(format!("tap = \"{tap}\""), &tap), (format!("packet = \"{near}\""), &far)]
+    {
+        let mut daemon = Daemon::run(&(networks(&out) + "[host]\ncontrol = \"control\"\n"));
+        let mut peer = Peer::at(other);
+        let mut a = Station::with(&daemon.path("a"), SENDS | TAKES);
+        for _ in 0..3 {
+            let long = tcp(FAR, mac(1), &data());
+            a.send_as(&segments(0), &long);
+            assert_eq!(peer.receive()[12..], long);
+            daemon.upgrade();
+            let back = tcp(mac(1), FAR, &data());
+            peer.send(&segments(0), &back);
+            assert_eq!(a.receive_whole()[12..], back);
+        }
+    }
+}
+
 /// A TAP more, another one in its place, one that was removed and is there again, and none.
 #[test]
 #[ignore = "a step of its own in `exitless test`: it needs root"]

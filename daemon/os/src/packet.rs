@@ -100,8 +100,13 @@ impl Packets {
         asked.mr_ifindex = index;
         asked.mr_type = libc::PACKET_MR_PROMISC as libc::c_ushort;
         set(&socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &asked)?;
+        Ok(Self::taken_over(socket))
+    }
+
+    /// The same, by a socket that another program opened so.
+    pub fn taken_over(socket: OwnedFd) -> Packets {
         let bytes = vec![0; FRAMES * ROOM].into_boxed_slice();
-        Ok(Packets { socket, bytes, came: [(0, 0); FRAMES] })
+        Packets { socket, bytes, came: [(0, 0); FRAMES] }
     }
 
     /// Takes frames that came: how many, in one call.

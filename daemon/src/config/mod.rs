@@ -117,14 +117,14 @@ pub struct Network {
 }
 
 /// `[uplink.SWITCH]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uplink {
     pub switch: String,
     pub out: Out,
 }
 
 /// Where a switch's way out leads, by the name of an interface of the host's.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Out {
     /// A TAP: to the host itself.
     Tap(String),
