@@ -47,7 +47,7 @@ fn bring_up(name: &str) {
     ip(&["link", "set", name, "up"]);
 }
 
-/// Two networks, the second of VLAN 7, and this way out.
+/// A network, one of VLAN 7, one of any address, and this way out.
 fn networks(out: &str) -> String {
     let network = |name: &str, number: u8, more: &str| {
         format!(
@@ -55,7 +55,9 @@ fn networks(out: &str) -> String {
              mac = \"02:00:00:00:00:0{number}\"\n{more}"
         )
     };
-    network("a", 1, "") + &network("b", 2, "vlan = 7\n") + &format!("[uplink.lan]\n{out}\n")
+    let any = "[network.any]\nsocket = \"any\"\nswitch = \"lan\"\n";
+    let all = network("a", 1, "") + &network("b", 2, "vlan = 7\n") + any;
+    all + &format!("[uplink.lan]\n{out}\n")
 }
 
 fn mac(number: u8) -> [u8; 6] {
@@ -223,6 +225,17 @@ fn as_root_an_interface_takes_and_gives_what_is_left_to_be_done() {
     let mut peer = Peer::at(&other);
     try_both_ways(&daemon, &mut peer);
     try_tags(&daemon, &mut peer);
+    // A network of any address has what nobody is known for, and nothing of the host's own.
+    let mut any = Station::connect(&daemon.path("any"));
+    let own = std::fs::read_to_string(format!("/sys/class/net/{}/address", interface.0));
+    let own = own.expect("it is there");
+    let own = own.trim().split(':').map(|byte| u8::from_str_radix(byte, 16).expect("a byte"));
+    let own: [u8; 6] = own.collect::<Vec<_>>().try_into().expect("six");
+    for to in [own, [2, 9, 9, 9, 9, 9]] {
+        peer.send(&[0; 12], &[&to[..], &FAR, &[0x88, 0xb5], &[1; 60]].concat());
+    }
+    assert_eq!(any.receive()[..6], [2, 9, 9, 9, 9, 9]);
+    drop(any);
     // More than one call takes, while the daemon sleeps in between.
     let mut a = Station::connect(&daemon.path("a"));
     for round in 0..100_u8 {

@@ -3,7 +3,8 @@
 //! Guarantees: nothing waits. A frame that came is as it was on the wire, its tag among it, behind
 //! a virtio header that holds for it as it is. One that is longer than [`LONGEST`] is dropped.
 //!
-//! Not guaranteed: that the interface takes a frame. What the host itself sends there isn't seen.
+//! Not guaranteed: that the interface takes a frame. What the host itself sends there isn't seen,
+//! nor what is for its own address: that is nobody else's, and nobody is woken up by it.
 
 use crate::tap::interface_name;
 use rustix::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
@@ -30,6 +31,9 @@ const CSUM_START: usize = 6;
 const ALL: u16 = (libc::ETH_P_ALL as u16).to_be();
 /// `linux/if_packet.h`: frames have a virtio header.
 const PACKET_VNET_HDR: libc::c_int = 15;
+/// `linux/filter.h`: where a filter reads whom a frame is for.
+const SKF_AD_OFF: u32 = 0xffff_f000;
+const SKF_AD_PKTTYPE: u32 = 4;
 /// Bytes of frames on their way that are asked for; the system may give less.
 const ON_THE_WAY: libc::c_int = 4 << 20;
 /// Bytes for what comes beside a frame.
@@ -84,6 +88,16 @@ impl Packets {
         set(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &yes)?;
         set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &ON_THE_WAY)?;
         set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &ON_THE_WAY)?;
+        let [own, from_kind] = [libc::PACKET_HOST.into(), SKF_AD_OFF + SKF_AD_PKTTYPE];
+        let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+        let mut steps = [
+            step((libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16, 0, 0, from_kind),
+            step((libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16, 0, 1, own),
+            step((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, 0),
+            step((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, u32::MAX),
+        ];
+        let filter = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+        set(&socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)?;
         // SAFETY: all zeroes is an address.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         address.sll_family = libc::AF_PACKET as libc::c_ushort;
