@@ -47,6 +47,17 @@ fn bring_up(name: &str) {
     ip(&["link", "set", name, "up"]);
 }
 
+/// Waits until it takes frames: the kernel drops them between the carrier's coming and its notice
+/// of that.
+fn wait_until_up(name: &str) {
+    let path = format!("/sys/class/net/{name}/operstate");
+    while std::fs::read_to_string(&path).expect("it is there").trim() != "up" {
+        std::thread::yield_now();
+    }
+    // Behind what set that: both need the same lock.
+    ip(&["link", "set", name, "up"]);
+}
+
 /// A network, one of VLAN 7, one of any address, and this way out.
 fn networks(out: &str) -> String {
     let network = |name: &str, number: u8, more: &str| {
@@ -72,6 +83,12 @@ struct Peer {
 
 impl Peer {
     fn at(name: &str) -> Peer {
+        wait_until_up(name);
+        Self::at_once(name)
+    }
+
+    /// The same, whether or not the interface takes frames.
+    fn at_once(name: &str) -> Peer {
         Peer { packets: Packets::open(name).expect("an interface"), came: Vec::new() }
     }
 
@@ -221,6 +238,7 @@ fn as_root_an_interface_takes_and_gives_what_is_left_to_be_done() {
     let interface = Interface(name);
     bring_up(&interface.0);
     bring_up(&other);
+    wait_until_up(&interface.0);
     let daemon = Daemon::run(&networks(&format!("packet = \"{}\"", interface.0)));
     let mut peer = Peer::at(&other);
     try_both_ways(&daemon, &mut peer);
@@ -279,6 +297,7 @@ fn as_root_a_new_program_goes_on_with_ways_out() {
     for name in [&tap, &near, &far] {
         bring_up(name);
     }
+    wait_until_up(&near);
     for (out, other) in [(format!("tap = \"{tap}\""), &tap), (format!("packet = \"{near}\""), &far)]
     {
         let mut daemon = Daemon::run(&(networks(&out) + "[host]\ncontrol = \"control\"\n"));
@@ -311,6 +330,7 @@ fn as_root_ways_out_come_change_and_go_with_the_file() {
     for name in [&first, &second, &pair.0, &pair.1] {
         bring_up(name);
     }
+    wait_until_up(&pair.0);
     let host = "[host]\ncontrol = \"control\"\n";
     let toml = |out: &str| networks(out) + host;
     let tap = |name: &str| toml(&format!("tap = \"{name}\""));
@@ -358,7 +378,7 @@ fn as_root_ways_out_come_change_and_go_with_the_file() {
     assert!(!is_done && said.contains("uplink of lan: the TAP lo can't be opened"), "{said}");
     let without = toml("tap = 1").replace("[uplink.lan]\ntap = 1\n", "");
     assert_eq!(reload(&without), done());
-    let mut peer = Peer::at(&first);
+    let mut peer = Peer::at_once(&first);
     a.send(&[&FAR[..], &mac(1), &[0x88, 0xb5, 99], &[7; 80]].concat());
     assert_eq!(reload(&tap(&first)), done());
     a.send(&[&FAR[..], &mac(1), &[0x88, 0xb5, 100], &[7; 80]].concat());
